@@ -1,0 +1,61 @@
+// Package auth makes the secrets that Berth hands out, turns them into what is
+// stored in their place, and seals what has to be read again. Tokens, keys and
+// claim codes are stored as hashes; a webhook secret, which must sign, and the
+// environment of services are stored sealed with the installation's key. Only
+// LoadKey does I/O.
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"strings"
+)
+
+// The prefixes tell the kinds of secrets apart ("Authentication", "One-time
+// fields").
+const (
+	ManageTokenPrefix   = "ast_anon_"
+	APIKeyPrefix        = "as_live_"
+	webhookSecretPrefix = "whsec_"
+)
+
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// secretChars is the length of a secret behind its prefix: 190 bits in base 62.
+const secretChars = 32
+
+// NewManageToken makes the token that manages one stack: ast_anon_ and 32
+// letters and digits.
+func NewManageToken() string { return ManageTokenPrefix + random(base62, secretChars) }
+
+// NewAPIKey makes the key of an account: as_live_ and 32 letters and digits.
+func NewAPIKey() string { return APIKeyPrefix + random(base62, secretChars) }
+
+// NewWebhookSecret makes the key that signs deliveries: whsec_ and 32 letters
+// and digits.
+func NewWebhookSecret() string { return webhookSecretPrefix + random(base62, secretChars) }
+
+// Hash is what is stored of a manage token or an API key. They are too long to
+// be guessed, so a plain SHA-256 gives nothing away; claim codes are not, see
+// Key.HashClaimCode.
+func Hash(token string) []byte {
+	sum := sha256.Sum256([]byte(token))
+	return sum[:]
+}
+
+// random draws n characters of the alphabet, each equally likely: bytes beyond
+// the last whole multiple of its size are thrown away.
+func random(alphabet string, n int) string {
+	limit := 256 - 256%len(alphabet)
+	var out strings.Builder
+	var buf [secretChars]byte
+	for out.Len() < n {
+		rand.Read(buf[:]) // never fails, see crypto/rand
+		for _, b := range buf {
+			if int(b) < limit && out.Len() < n {
+				out.WriteByte(alphabet[int(b)%len(alphabet)])
+			}
+		}
+	}
+	return out.String()
+}

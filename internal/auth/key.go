@@ -1,0 +1,105 @@
+package auth
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// KeySize is the length of the installation's key in bytes.
+const KeySize = 32
+
+// Key is the secret of one installation, kept in its data directory. What is
+// sealed or hashed with it is worth nothing without it.
+type Key [KeySize]byte
+
+// LoadKey reads the key at path, and makes it the first time: 32 random bytes,
+// mode 0600, there completely or not at all. A file that others may read is
+// refused.
+func LoadKey(path string) (Key, error) {
+	key, err := readKey(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	if err := createKey(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return Key{}, fmt.Errorf("make the key file %s: %w", path, err)
+	}
+	return readKey(path)
+}
+
+// HashClaimCode is what is stored of a claim code in the form that
+// NormalizeClaimCode gives. A code has 60 bits, few enough to be tried out
+// against a copy of the database, so its hash is keyed.
+func (k Key) HashClaimCode(code string) []byte {
+	mac := hmac.New(sha256.New, k.derive("claim code"))
+	mac.Write([]byte(code))
+	return mac.Sum(nil)
+}
+
+// derive makes a key for one purpose, so that no two uses share a key.
+func (k Key) derive(purpose string) []byte {
+	sub, err := hkdf.Key(sha256.New, k[:], nil, "berth "+purpose, KeySize)
+	if err != nil {
+		panic(err) // only for lengths that HKDF cannot give
+	}
+	return sub
+}
+
+func readKey(path string) (key Key, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Key{}, fmt.Errorf("read the key file: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Key{}, fmt.Errorf("read the key file: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return Key{}, fmt.Errorf("the key file %s is open to other users (mode %04o); run chmod 600 on it and start again", path, mode)
+	}
+	if !info.Mode().IsRegular() || info.Size() != KeySize {
+		return Key{}, fmt.Errorf("the key file %s is not a file of %d bytes; put back the one that this data directory was made with", path, KeySize)
+	}
+	if _, err := io.ReadFull(f, key[:]); err != nil {
+		return Key{}, fmt.Errorf("read the key file: %w", err)
+	}
+	return key, nil
+}
+
+// createKey writes the key beside path and links it there, which fails when
+// path exists: a crash never leaves half a key, and two processes never make
+// two.
+func createKey(path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".key-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	var key Key
+	rand.Read(key[:]) // never fails, see crypto/rand
+	_, err = f.Write(key[:])
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the names in a directory last through a power cut.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,152 @@
+package logfile_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-host/berth/internal/logfile"
+)
+
+var at = time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
+
+func tail(t *testing.T, path string, n int) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := logfile.Tail(&b, path, n); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestTail_GivesTheLastLinesWithoutTheirTimes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.run.log")
+	l, last, err := logfile.Open(path, 1<<20)
+	if err != nil || !last.IsZero() {
+		t.Fatalf("Open = %v, %v", last, err)
+	}
+	defer l.Close()
+	for i := range 5 {
+		if err := l.Line(at.Add(time.Duration(i)), fmt.Appendf(nil, "line %d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, want := range map[int]string{
+		0:   "",
+		1:   "line 4\n",
+		2:   "line 3\nline 4\n",
+		5:   "line 0\nline 1\nline 2\nline 3\nline 4\n",
+		100: "line 0\nline 1\nline 2\nline 3\nline 4\n",
+	} {
+		if got := tail(t, path, n); got != want {
+			t.Errorf("Tail(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestTail_OfNoFileIsEmpty(t *testing.T) {
+	if got := tail(t, filepath.Join(t.TempDir(), "none"), 10); got != "" {
+		t.Errorf("Tail = %q", got)
+	}
+}
+
+func TestTail_ReadsLinesLongerThanAChunk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	long := strings.Repeat("x", 200<<10)
+	if err := os.WriteFile(path, []byte("first\n"+long+"\nlast\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := tail(t, path, 2); got != long+"\nlast\n" {
+		t.Errorf("Tail gave %d bytes, want %d", len(got), len(long)+6)
+	}
+}
+
+func TestOpen_GoesOnAfterTheLastWholeLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l, _, err := logfile.Open(path, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Line(at, []byte("whole")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Write([]byte("2026-01-02T03:04:06.0000")); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, last, err := logfile.Open(path, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if !last.Equal(at) {
+		t.Errorf("last line at %v, want %v", last, at)
+	}
+	if err := l.Line(at.Add(time.Second), []byte("next")); err != nil {
+		t.Fatal(err)
+	}
+	if got := tail(t, path, 10); got != "whole\nnext\n" {
+		t.Errorf("log = %q", got)
+	}
+}
+
+func TestWrite_RotatesToOneOlderCopy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l, err := logfile.Create(path, 100, "header\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for i := range 30 {
+		if _, err := fmt.Fprintf(l, "line number %02d\n", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range []string{path, path + ".1"} {
+		info, err := os.Stat(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() > 100 {
+			t.Errorf("%s has %d bytes, more than its bound of 100", p, info.Size())
+		}
+	}
+	if got := tail(t, path, 100); !strings.HasPrefix(got, "header\n") || !strings.HasSuffix(got, "line number 29\n") {
+		t.Errorf("current file = %q", got)
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(entries) != 2 {
+		t.Errorf("%d files, want the log and one rotated copy (%v)", len(entries), err)
+	}
+}
+
+func TestOpen_TakesTheTimeFromTheRotatedCopyWhenTheFileIsNew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l, _, err := logfile.Open(path, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Line(at, []byte("a line that is rotated away")); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	l, last, err := logfile.Open(path, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if !last.Equal(at) {
+		t.Errorf("last line at %v, want %v", last, at)
+	}
+}

@@ -1,0 +1,140 @@
+// Package redis keeps in Redis what may be lost: the windows of the rate
+// limits. Every key and every script is here. Without a Redis of its own the
+// server runs one inside its process; when the one it was given does not
+// answer, the limits hold in memory until it does.
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// Embedded is the address that stands for a server in this process.
+const Embedded = "embedded"
+
+// timeout is how long Redis may keep a request waiting, once: after that it
+// counts as away until probe hears from it.
+const timeout = 300 * time.Millisecond
+
+// probeEvery is how often a Redis that was away is asked whether it is back.
+const probeEvery = time.Second
+
+// Client is a connection to Redis, or to the embedded one.
+type Client struct {
+	rdb      *goredis.Client
+	embedded *miniredis.Miniredis
+	log      *slog.Logger
+	away     atomic.Bool
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+}
+
+// Open connects to the Redis at url (redis://…), or runs one in this process
+// for Embedded. A server that does not answer is no error: it may come later.
+func Open(ctx context.Context, url string, log *slog.Logger) (*Client, error) {
+	c := &Client{log: log}
+	options, err := c.options(url)
+	if err != nil {
+		return nil, err
+	}
+	options.ContextTimeoutEnabled = true
+	options.MaxRetries, options.DialerRetries = -1, 1
+	options.PoolSize = 64
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = timeout, timeout, timeout
+	c.rdb = goredis.NewClient(options)
+	background, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	c.done.Go(func() { c.tick(background) })
+	c.probe(ctx)
+	return c, nil
+}
+
+// options reads the address, starting the embedded server for Embedded.
+func (c *Client) options(url string) (*goredis.Options, error) {
+	if url != Embedded {
+		options, err := goredis.ParseURL(url)
+		if err != nil {
+			return nil, fmt.Errorf("write redis://host:port, or %s: %w", Embedded, err)
+		}
+		return options, nil
+	}
+	c.embedded = miniredis.NewMiniRedis()
+	password := rand.Text()
+	c.embedded.RequireAuth(password)
+	if err := c.embedded.Start(); err != nil {
+		return nil, fmt.Errorf("start the embedded Redis: %w", err)
+	}
+	return &goredis.Options{Addr: c.embedded.Addr(), Password: password}, nil
+}
+
+// tick asks an absent Redis whether it is back, and moves the embedded one's
+// clock, which does not expire keys by itself.
+func (c *Client) tick(ctx context.Context) {
+	ticker := time.NewTicker(probeEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if c.embedded != nil {
+				c.embedded.FastForward(probeEvery)
+			}
+			if c.away.Load() {
+				c.probe(ctx)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *Client) probe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := c.rdb.Ping(ctx).Err()
+	if was := c.away.Swap(err != nil); was && err == nil {
+		c.log.Info("redis is back")
+	} else if !was && err != nil {
+		c.log.Warn("redis does not answer; limits are kept in memory until it does", "error", err)
+	}
+}
+
+// run evaluates a script unless Redis is away; false means that it is.
+func (c *Client) run(ctx context.Context, script *goredis.Script, keys []string, args ...any) (int64, bool) {
+	if c.away.Load() {
+		return 0, false
+	}
+	// The caller's own end says nothing about Redis.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	n, err := script.Run(ctx, c.rdb, keys, args...).Int64()
+	if err == nil {
+		return n, true
+	}
+	if !c.away.Swap(true) {
+		c.log.Warn("redis failed; limits are kept in memory until it answers", "error", err)
+	}
+	return 0, false
+}
+
+// Close ends the connection, and the embedded server.
+func (c *Client) Close() error {
+	c.stop()
+	c.done.Wait()
+	err := c.rdb.Close()
+	if c.embedded != nil {
+		c.embedded.Close()
+	}
+	if errors.Is(err, goredis.ErrClosed) {
+		return nil
+	}
+	return err
+}

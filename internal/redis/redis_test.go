@@ -1,0 +1,122 @@
+package redis_test
+
+import (
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/berth-host/berth/internal/redis"
+)
+
+func open(t *testing.T, url string) *redis.Client {
+	t.Helper()
+	c, err := redis.Open(t.Context(), url, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// allowed counts how many of n hits pass.
+func allowed(t *testing.T, w *redis.Window, key string, n int) (passed int) {
+	t.Helper()
+	for range n {
+		if w.Allow(t.Context(), key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+func TestWindow_LetsTheLimitThroughForEachKey(t *testing.T) {
+	w := open(t, redis.Embedded).Window("creates", 3, time.Hour)
+	for _, key := range []string{"192.0.2.1", "192.0.2.2", "2001:db8::/64"} {
+		if got := allowed(t, w, key, 10); got != 3 {
+			t.Errorf("%s: %d of 10 passed, want 3", key, got)
+		}
+	}
+}
+
+func TestWindow_SlidesByRedisOwnClock(t *testing.T) {
+	server := miniredis.RunT(t)
+	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	server.SetTime(start)
+	w := open(t, "redis://"+server.Addr()).Window("claims", 2, time.Minute)
+	steps := []struct {
+		after time.Duration
+		want  bool
+	}{{0, true}, {30 * time.Second, true}, {59 * time.Second, false}, {60 * time.Second, true}, {89 * time.Second, false}, {90 * time.Second, true}}
+	for _, s := range steps {
+		server.SetTime(start.Add(s.after))
+		if got := w.Allow(t.Context(), "k"); got != s.want {
+			t.Errorf("after %s: %v, want %v", s.after, got, s.want)
+		}
+	}
+}
+
+func TestWindow_IsExactUnderParallelHitsOfTwoClients(t *testing.T) {
+	server := miniredis.RunT(t)
+	url := "redis://" + server.Addr()
+	windows := []*redis.Window{open(t, url).Window("w", 30, time.Hour), open(t, url).Window("w", 30, time.Hour)}
+	var passed atomic.Int64
+	var group sync.WaitGroup
+	for i := range 20 {
+		group.Go(func() { passed.Add(int64(allowed(t, windows[i%2], "k", 15))) })
+	}
+	group.Wait()
+	if passed.Load() != 30 {
+		t.Errorf("%d of 300 passed, want 30", passed.Load())
+	}
+}
+
+func TestWindow_HoldsInMemoryWhenRedisGoesAway(t *testing.T) {
+	server := miniredis.RunT(t)
+	w := open(t, "redis://"+server.Addr()).Window("w", 5, time.Hour)
+	if got := allowed(t, w, "k", 2); got != 2 {
+		t.Fatalf("%d passed, want 2", got)
+	}
+	server.Close()
+	if got := allowed(t, w, "k", 10); got != 3 {
+		t.Errorf("%d passed without redis, want the 3 that were left", got)
+	}
+}
+
+func TestWindow_WaitsForASilentRedisOnlyOnce(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	w := open(t, "redis://"+silent.Addr().String()).Window("w", 1000, time.Hour)
+	var calls atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 500 {
+			w.Allow(t.Context(), strconv.Itoa(i))
+			calls.Add(1)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second): // 500 waits would be 150 s
+		t.Fatalf("only %d of 500 hits were answered", calls.Load())
+	}
+}
+
+func TestOpen_RefusesAnAddressThatIsNone(t *testing.T) {
+	if _, err := redis.Open(t.Context(), "not an address", slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,173 @@
+package site
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// route is what a URL path stands for.
+type route struct {
+	file  *file // nil: nothing
+	moved bool  // the page is at the same path with the last slash added or taken away
+}
+
+// routesOf lays out every URL path of a site, the more literal reading first:
+// a file, a folder's index.html, a page without its .html, and the paths that
+// differ from these by a slash at the end.
+func routesOf(files map[string]*file) map[string]route {
+	routes := make(map[string]route, len(files))
+	for name, f := range files {
+		routes[name] = route{file: f}
+	}
+	for name, f := range files {
+		if dir, base := path.Split(name); base == "index.html" {
+			routes[dir] = route{file: f}
+		}
+	}
+	add := func(key string, r route) {
+		if _, taken := routes[key]; !taken && key != "" {
+			routes[key] = r
+		}
+	}
+	for name, f := range files {
+		if page, ok := strings.CutSuffix(name, ".html"); ok && path.Base(name) != "index.html" && path.Base(name) != ".html" {
+			add(page, route{file: f})
+		}
+	}
+	for name, f := range files {
+		if dir, base := path.Split(name); base == "index.html" {
+			add(strings.TrimSuffix(dir, "/"), route{file: f, moved: true})
+		} else if page, ok := strings.CutSuffix(name, ".html"); ok && base != ".html" {
+			add(page+"/", route{file: f, moved: true})
+		}
+	}
+	return routes
+}
+
+// find looks a decoded URL path up, and returns it as a key too: without the
+// leading slash, or, for a page that has moved, the key to go to. A key to go
+// to never starts with a slash, which would name another host.
+func (s *Site) find(urlPath string) (route, string) {
+	key := strings.TrimPrefix(urlPath, "/")
+	if r, ok := s.routes[key]; ok {
+		return r, destination(r, key)
+	}
+	if len(key) > maxPath {
+		return route{}, key
+	}
+	single := squeeze(key)
+	r := s.routes[s.follow(single)]
+	to := destination(r, single)
+	if single != key {
+		r.moved = true
+	}
+	return r, to
+}
+
+// destination is where a client should go for what it found at key.
+func destination(r route, key string) string {
+	switch {
+	case !r.moved:
+		return key
+	case strings.HasSuffix(key, "/"):
+		return strings.TrimSuffix(key, "/")
+	default:
+		return key + "/"
+	}
+}
+
+// follow replaces symlinked folders in key by those they stand for; key holds
+// no two slashes in a row and none at its start. A target holds no links, so
+// each step uses up one element of key and circles end.
+func (s *Site) follow(key string) string {
+	if len(s.links) == 0 {
+		return key
+	}
+	at, rest := "", key
+	for {
+		element, tail, more := strings.Cut(rest, "/")
+		if at != "" {
+			element = at + "/" + element
+		}
+		if target, ok := s.links[element]; ok {
+			element = target
+		}
+		if !more {
+			return element
+		}
+		at, rest = element, tail
+	}
+}
+
+// squeeze makes one slash of several, and none at the start.
+func squeeze(key string) string {
+	key = strings.TrimLeft(key, "/")
+	for strings.Contains(key, "//") {
+		key = strings.ReplaceAll(key, "//", "/")
+	}
+	return key
+}
+
+// redirect sends the client to key on the same host. It is not cached: the
+// next generation may lay its pages out otherwise.
+func redirect(w http.ResponseWriter, r *http.Request, key string) {
+	to := url.URL{Path: "/" + key, RawQuery: r.URL.RawQuery}
+	h := w.Header()
+	h["Location"] = []string{to.String()}
+	h["Cache-Control"] = lifetimePage
+	h["Content-Length"] = []string{"0"}
+	w.WriteHeader(http.StatusMovedPermanently)
+}
+
+// isSPA settles the manifest's word on the files of the site.
+func isSPA(word string, files map[string]*file) (bool, error) {
+	switch word {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	case "auto", "":
+		return onlyIndex(files), nil
+	default:
+		return false, fmt.Errorf("spa is %q, must be auto, true or false", word)
+	}
+}
+
+// onlyIndex tells whether index.html is the only page.
+func onlyIndex(files map[string]*file) bool {
+	for name, f := range files {
+		if f.kind.page && name != "index.html" {
+			return false
+		}
+	}
+	return files["index.html"] != nil
+}
+
+// isPagePath tells whether a path that no file answers may be a view of a
+// single page application: nothing hidden or malformed in it, and a last
+// element that is not the name of an asset.
+func isPagePath(key string) bool {
+	if len(key) > maxPath || strings.ContainsFunc(key, isHostile) {
+		return false
+	}
+	for element := range strings.SplitSeq(key, "/") {
+		if strings.HasPrefix(element, ".") {
+			return false
+		}
+	}
+	kind, known := kinds[extension(key)]
+	return !known || kind.page
+}
+
+// isNavigation tells whether a client wants a page to show. Browsers say what
+// a request is for; of other clients the Accept header is believed.
+func isNavigation(r *http.Request) bool {
+	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" && mode != "navigate" {
+		return false
+	}
+	accept := r.Header["Accept"]
+	return len(accept) == 0 || mentions(accept, "text/html") || mentions(accept, "text/*") || mentions(accept, "*/*")
+}

@@ -1,0 +1,165 @@
+package site
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A folder may be this deep and a path this long; what lies beyond is not
+// served. Both bound what a hostile tree can cost.
+const (
+	maxDepth = 64
+	maxPath  = 2048
+)
+
+// tree is what a folder holds that may be served.
+type tree struct {
+	files map[string]*file  // by path
+	links map[string]string // path of a symlinked folder -> path of the folder
+}
+
+// inode tells two names of one file apart from two files.
+type inode struct{ dev, ino uint64 }
+
+// scanner walks a folder. It follows no link on the way: links are looked at
+// last, when everything that they may lead to is known.
+type scanner struct {
+	root    *os.Root
+	found   tree
+	regular map[inode]*file
+	folders map[inode]string
+	linked  []string
+}
+
+// scan reads the tree below root: regular files, and links that lead to one of
+// them or to a folder of the tree. All else is left out.
+func scan(root *os.Root) (tree, error) {
+	s := scanner{
+		root:    root,
+		found:   tree{files: map[string]*file{}, links: map[string]string{}},
+		regular: map[inode]*file{},
+		folders: map[inode]string{},
+	}
+	if err := s.folder(root, "", 0); err != nil {
+		return tree{}, err
+	}
+	for _, name := range s.linked {
+		s.link(name)
+	}
+	attachCoded(s.found.files)
+	return s.found, nil
+}
+
+// folder adds what lies in dir; prefix is dir's path with a slash at its end,
+// or "" for the root.
+func (s *scanner) folder(dir *os.Root, prefix string, depth int) error {
+	handle, err := dir.Open(".")
+	if err != nil {
+		return fmt.Errorf("open folder %q: %w", prefix, err)
+	}
+	defer handle.Close()
+	info, err := handle.Stat()
+	if err != nil {
+		return fmt.Errorf("stat folder %q: %w", prefix, err)
+	}
+	s.folders[inodeOf(info)] = strings.TrimSuffix(prefix, "/")
+	entries, err := handle.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("read folder %q: %w", prefix, err)
+	}
+	for _, entry := range entries {
+		if err := s.entry(dir, prefix, entry, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry adds one file, remembers one link or goes down into one folder.
+func (s *scanner) entry(dir *os.Root, prefix string, entry fs.DirEntry, depth int) error {
+	path := prefix + entry.Name()
+	if !servable(prefix, entry.Name()) {
+		return nil
+	}
+	switch entry.Type() {
+	case 0:
+		info, err := entry.Info()
+		if err != nil {
+			return fmt.Errorf("stat %q: %w", path, err)
+		}
+		f := newFile(path, path, info)
+		s.found.files[path] = f
+		s.regular[inodeOf(info)] = f
+	case fs.ModeSymlink:
+		s.linked = append(s.linked, path)
+	case fs.ModeDir:
+		if depth == maxDepth {
+			return nil
+		}
+		child, err := dir.OpenRoot(entry.Name())
+		if err != nil {
+			return fmt.Errorf("open folder %q: %w", path, err)
+		}
+		defer child.Close()
+		return s.folder(child, path+"/", depth+1)
+	}
+	return nil
+}
+
+// link adds a symbolic link if it leads to something already found, and so
+// never to a hidden file or out of the folder. A broken or circular one is no
+// error: it is just not there.
+func (s *scanner) link(path string) {
+	info, err := s.root.Stat(path)
+	if err != nil {
+		return
+	}
+	if target, ok := s.regular[inodeOf(info)]; ok {
+		s.found.files[path] = newFile(path, target.plain.path, info)
+	} else if target, ok := s.folders[inodeOf(info)]; ok {
+		s.found.links[path] = target
+	}
+}
+
+// servable tells whether a name may appear in a URL: no hidden name but
+// /.well-known, and nothing that a browser or a log could read as another path.
+func servable(prefix, name string) bool {
+	if name[0] == '.' && !(prefix == "" && name == wellKnown) {
+		return false
+	}
+	return len(prefix)+len(name) <= maxPath && !strings.ContainsFunc(name, isHostile)
+}
+
+const wellKnown = ".well-known"
+
+// isHostile tells whether c is a backslash or a control character.
+func isHostile(c rune) bool { return c == '\\' || c < ' ' || c == 0x7f }
+
+// attachCoded ties each precompressed file to the one it is a form of.
+func attachCoded(files map[string]*file) {
+	for name, f := range files {
+		for c, suffix := range suffixes {
+			base, ok := strings.CutSuffix(name, suffix)
+			if plain := files[base]; ok && plain != nil {
+				plain.coded[c] = &f.plain
+			}
+		}
+	}
+}
+
+// inodeOf names the file that info describes, across all of its names.
+func inodeOf(info fs.FileInfo) inode {
+	st := info.Sys().(*syscall.Stat_t)
+	return inode{dev: uint64(st.Dev), ino: st.Ino}
+}
+
+// changed is when a file came to be as it is. The modification time will not
+// do: archives repeat it, also for other content, from one generation to the
+// next, and a client that asks by date would keep the old file.
+func changed(info fs.FileInfo) time.Time {
+	return time.Unix(info.Sys().(*syscall.Stat_t).Ctim.Unix())
+}

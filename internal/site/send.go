@@ -1,0 +1,145 @@
+package site
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// maxRanges is how many ranges of a file one request may name. With more, or
+// with ranges over all of a file many times, a small request would cost a
+// large answer; it gets the whole file.
+const maxRanges = 16
+
+// send answers with f. With another status than 200 it is not what was asked
+// for, so conditions and ranges do not apply.
+func (s *Site) send(w http.ResponseWriter, r *http.Request, f *file, status int) {
+	asked := status == http.StatusOK
+	partial := asked && wantsRange(r)
+	c := identity
+	if !partial {
+		c = f.choose(r.Header["Accept-Encoding"])
+	}
+	b := f.blob(c)
+	t, err := s.tagOf(b)
+	if err != nil {
+		s.unreadable(w, r, f, err)
+		return
+	}
+	h := w.Header()
+	if f.varies() && h["Vary"] == nil {
+		h["Vary"] = varyCoding
+	}
+	h["Cache-Control"] = f.lifetime
+	if asked {
+		h["Etag"], h["Last-Modified"] = t.etagHeader, t.lastModified
+	} else {
+		h["Cache-Control"] = lifetimePage
+	}
+	if asked && !partial && isFresh(r, b, t) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h["Content-Type"] = f.kind.contentType
+	if c != identity {
+		h["Content-Encoding"] = encoding[c]
+	} else if asked {
+		h["Accept-Ranges"] = bytesUnit
+	}
+	if partial || asked && hasGuard(r) {
+		err = s.sendContent(w, r, b)
+	} else {
+		err = s.sendWhole(w, r, b, status)
+	}
+	if err != nil {
+		s.unreadable(w, r, f, err)
+	}
+}
+
+// sendWhole writes all of b. An error means that nothing was written yet.
+func (s *Site) sendWhole(w http.ResponseWriter, r *http.Request, b *blob, status int) error {
+	if b.packed == nil && b.size > maxResident {
+		return s.sendFile(w, r, b, status)
+	}
+	loaded, err := s.load(b)
+	if err != nil {
+		return err
+	}
+	w.Header()["Content-Length"] = loaded.length
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		w.Write(loaded.bytes) // fails only when the client has left
+	}
+	return nil
+}
+
+// sendFile copies b from its file. The writer takes an *os.File in a
+// LimitedReader by sendfile, without a copy through this process.
+func (s *Site) sendFile(w http.ResponseWriter, r *http.Request, b *blob, status int) error {
+	f, err := s.openBlob(b)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w.Header()["Content-Length"] = decimal(b.size)
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		io.CopyN(w, f, b.size) // fails only when the client has left
+	}
+	return nil
+}
+
+// sendContent leaves ranges and the rarer conditions to net/http.
+func (s *Site) sendContent(w http.ResponseWriter, r *http.Request, b *blob) error {
+	var content io.ReadSeeker
+	if b.packed != nil || b.size <= maxResident {
+		loaded, err := s.load(b)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(loaded.bytes)
+	} else {
+		f, err := s.openBlob(b)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		content = f
+	}
+	http.ServeContent(w, r, "", b.changed, content)
+	return nil
+}
+
+// wantsRange tells whether a request asks for parts of a file, within reason.
+func wantsRange(r *http.Request) bool {
+	ranges := r.Header["Range"]
+	return len(ranges) == 1 && r.Method == http.MethodGet && strings.Count(ranges[0], ",") < maxRanges
+}
+
+// hasGuard tells whether a request is only meant for a certain state.
+func hasGuard(r *http.Request) bool {
+	return r.Header["If-Match"] != nil || r.Header["If-Unmodified-Since"] != nil
+}
+
+// isFresh tells whether a client's copy is still right. A guard comes first
+// and is not judged here.
+func isFresh(r *http.Request, b *blob, t *tag) bool {
+	if hasGuard(r) {
+		return false
+	}
+	if tags := r.Header["If-None-Match"]; len(tags) > 0 {
+		for _, line := range tags {
+			if strings.Contains(line, t.etag) || strings.TrimSpace(line) == "*" {
+				return true
+			}
+		}
+		return false
+	}
+	since := r.Header.Get("If-Modified-Since")
+	if since == "" {
+		return false
+	}
+	at, err := http.ParseTime(since)
+	return err == nil && b.changed.Unix() <= at.Unix()
+}

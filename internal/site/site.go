@@ -1,0 +1,161 @@
+package site
+
+import (
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+)
+
+// Options are what a service's manifest says about its site.
+type Options struct {
+	// SPA is "true", "false" or "auto": whether a page that no file answers
+	// gets index.html. Empty means "auto", which is on when index.html is the
+	// only page and there is no 404.html.
+	SPA string
+
+	// Log gets the files that could not be read; nil for none.
+	Log *slog.Logger
+}
+
+// Site is an open folder. It is safe for concurrent use.
+type Site struct {
+	root   *os.Root
+	log    *slog.Logger
+	routes map[string]route  // by URL path without the leading slash
+	links  map[string]string // symlinked folder -> the folder it stands for
+	memory *share
+
+	fallback *file // index.html of a single page application, else nil
+	missing  *file // 404.html, else nil
+}
+
+// Open reads the tree of dir. The folder itself must not be a symbolic link,
+// and it must not change until Close.
+func Open(dir string, opts Options) (*Site, error) {
+	return open(dir, opts, bodies)
+}
+
+// open is Open with a memory of the caller's.
+func open(dir string, opts Options, m *memory) (*Site, error) {
+	if err := checkFolder(dir); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("site: %w", err)
+	}
+	s := &Site{root: root, log: opts.Log, memory: m.share(perSite)}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if err := s.index(opts.SPA); err != nil {
+		root.Close()
+		return nil, fmt.Errorf("site: reading %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+// checkFolder refuses a link, which os.OpenRoot would follow.
+func checkFolder(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("site: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("site: %w", &fs.PathError{Op: "open", Path: dir, Err: fs.ErrInvalid})
+	}
+	return nil
+}
+
+// index fills the site's tables from its folder.
+func (s *Site) index(spa string) error {
+	tree, err := scan(s.root)
+	if err != nil {
+		return err
+	}
+	s.links = tree.links
+	s.routes = routesOf(tree.files)
+	s.missing = tree.files["404.html"]
+	on, err := isSPA(spa, tree.files)
+	if on {
+		s.fallback = tree.files["index.html"]
+	}
+	return err
+}
+
+// Close forgets the folder. Responses under way end as they should; later
+// requests for what is not in memory are answered 500.
+func (s *Site) Close() error {
+	s.memory.close()
+	if err := s.root.Close(); err != nil {
+		return fmt.Errorf("site: %w", err)
+	}
+	return nil
+}
+
+// ServeHTTP answers GET and HEAD from the index, OPTIONS with the methods, and
+// any other method with 405.
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header()["X-Content-Type-Options"] = nosniff
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		s.get(w, r)
+	case http.MethodOptions:
+		w.Header()["Allow"] = allowed
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.Header()["Allow"] = allowed
+		sendPage(w, r, http.StatusMethodNotAllowed, "This is a static site: it answers GET and HEAD only.")
+	}
+}
+
+// get answers with the file that the path stands for.
+func (s *Site) get(w http.ResponseWriter, r *http.Request) {
+	found, key := s.find(r.URL.Path)
+	switch {
+	case found.file == nil && s.fallback != nil && isPagePath(key):
+		w.Header()["Vary"] = varyNavigation
+		if isNavigation(r) {
+			s.send(w, r, s.fallback, http.StatusOK)
+			return
+		}
+		s.notFound(w, r)
+	case found.file == nil:
+		s.notFound(w, r)
+	case found.moved:
+		redirect(w, r, key)
+	default:
+		s.send(w, r, found.file, http.StatusOK)
+	}
+}
+
+// notFound answers with the site's own 404.html where it has one.
+func (s *Site) notFound(w http.ResponseWriter, r *http.Request) {
+	if s.missing != nil {
+		s.send(w, r, s.missing, http.StatusNotFound)
+		return
+	}
+	sendPage(w, r, http.StatusNotFound, "There is nothing at this address.")
+}
+
+// unreadable answers for a file of the index that could not be read.
+func (s *Site) unreadable(w http.ResponseWriter, r *http.Request, f *file, err error) {
+	s.log.Error("static file could not be read", "path", f.name, "error", err)
+	sendPage(w, r, http.StatusInternalServerError, "This file could not be read.")
+}
+
+// Values of headers, shared by all responses: net/http only reads them, and an
+// append copies because their capacity is their length.
+var (
+	allowed        = []string{"GET, HEAD, OPTIONS"}
+	nosniff        = []string{"nosniff"}
+	bytesUnit      = []string{"bytes"}
+	varyCoding     = []string{"Accept-Encoding"}
+	varyNavigation = []string{"Accept, Accept-Encoding, Sec-Fetch-Mode"}
+)
+
+// modified is t as Last-Modified writes it.
+func modified(t time.Time) []string { return []string{t.UTC().Format(http.TimeFormat)} }

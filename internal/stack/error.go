@@ -1,0 +1,33 @@
+package stack
+
+import "time"
+
+// Kind is the class of an error that a client may see; package api maps it to
+// a status ("Errors").
+type Kind int
+
+// The kinds, in the order of their status codes.
+const (
+	Invalid         Kind = iota + 1 // 400: missing or invalid parameter
+	Unauthenticated                 // 401
+	Forbidden                       // 403
+	NotFound                        // 404
+	Conflict                        // 409: the state does not allow it
+	TooLarge                        // 413
+	Unprocessable                   // 422: invalid manifest, archive or TTL
+	TooMany                         // 429
+	Unavailable                     // 503
+)
+
+// Error is the only error whose text reaches a client. Detail is worded so
+// that an agent knows what to do next.
+type Error struct {
+	Kind       Kind
+	Detail     string
+	RetryAfter time.Duration // 0 when waiting does not help
+}
+
+func (e *Error) Error() string { return e.Detail }
+
+// NewError returns an error for the client.
+func NewError(kind Kind, detail string) *Error { return &Error{Kind: kind, Detail: detail} }

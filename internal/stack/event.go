@@ -1,0 +1,82 @@
+package stack
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// EventType is one of the types under "Events".
+type EventType string
+
+// Every event type of the specification.
+const (
+	EventCreated      EventType = "stack.created"
+	EventRedeploying  EventType = "stack.redeploying"
+	EventBuilding     EventType = "service.building"
+	EventReady        EventType = "service.ready"
+	EventLive         EventType = "stack.live"
+	EventDeployFailed EventType = "stack.deploy_failed"
+	EventFailed       EventType = "stack.failed"
+	EventCrashed      EventType = "service.crashed"
+	EventRestarted    EventType = "service.restarted"
+	EventExtended     EventType = "stack.extended"
+	EventExpiring     EventType = "stack.expiring"
+	EventExpired      EventType = "stack.expired"
+	EventClaimed      EventType = "stack.claimed"
+	EventRestored     EventType = "stack.restored"
+	EventAgentRevoked EventType = "stack.agent_revoked"
+	EventDeleted      EventType = "stack.deleted"
+)
+
+// Event is one recorded change of a stack. ID and StackID are set by the store
+// when it inserts the event; ids increase over the whole server.
+type Event struct {
+	ID        int64
+	StackID   string
+	Type      EventType
+	Data      map[string]any // nil is written as {}
+	CreatedAt time.Time
+}
+
+// MarshalJSON gives the envelope of the specification, the same bytes at the
+// events endpoint and in a webhook's body.
+func (e Event) MarshalJSON() ([]byte, error) {
+	data := e.Data
+	if data == nil {
+		data = map[string]any{}
+	}
+	return encode(struct {
+		ID        int64          `json:"id"`
+		StackID   string         `json:"stack_id"`
+		Type      EventType      `json:"type"`
+		Data      map[string]any `json:"data"`
+		CreatedAt Timestamp      `json:"created_at"`
+	}{e.ID, e.StackID, e.Type, data, Timestamp(e.CreatedAt)})
+}
+
+// encode is json.Marshal without the escapes that only HTML needs.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// Timestamp is a time in JSON: Unix seconds as a float, null for the zero time.
+type Timestamp time.Time
+
+// MarshalJSON writes seconds with up to six decimals.
+func (t Timestamp) MarshalJSON() ([]byte, error) {
+	if time.Time(t).IsZero() {
+		return []byte("null"), nil
+	}
+	return strconv.AppendFloat(nil, Seconds(time.Time(t)), 'f', -1, 64), nil
+}
+
+// Seconds is a time as the API writes it: Unix seconds with microseconds.
+func Seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

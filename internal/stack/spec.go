@@ -1,0 +1,121 @@
+package stack
+
+import (
+	"slices"
+	"time"
+)
+
+// MaxServices is the number of services that a stack may have ("Stack size").
+const MaxServices = 4
+
+// Static is the name of the runtime that has no process: the host serves its files.
+const Static = "static"
+
+// Manifest is what a deploy asks for, with every default resolved from the
+// source ("Manifest"; decisions.md, "The manifest").
+type Manifest struct {
+	Name       string
+	TTL        time.Duration // 0 when the manifest has none
+	ClaimEmail string
+	Webhook    string
+	Services   []Spec
+}
+
+// Runtime names a runtime and its version, as in node@22.
+type Runtime struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"` // "" for static
+}
+
+// String is the identifier as a manifest writes it: node@22, static.
+func (r Runtime) String() string {
+	if r.Version == "" {
+		return r.Name
+	}
+	return r.Name + "@" + r.Version
+}
+
+// Spec is how one service is built and run. It is complete: nothing in it is
+// looked up in the source again.
+type Spec struct {
+	Name    string  `json:"name"`
+	Label   string  `json:"label"`   // the runtime as the manifest wrote it (node, node@22); what the API shows
+	Runtime Runtime `json:"runtime"` // static, or what runs the process
+	Builder Runtime `json:"builder"` // what runs the commands: Runtime, or a language for a static site that is built; zero when there is no command
+
+	Root    string `json:"root"` // folder of the archive, slash-separated, "." for all of it
+	Install string `json:"install,omitempty"`
+	Build   string `json:"build,omitempty"`
+	Release string `json:"release,omitempty"`
+	Start   string `json:"start,omitempty"`
+
+	Port        int            `json:"port,omitempty"`   // 0: the host chooses
+	Health      string         `json:"health,omitempty"` // path that must answer 2xx or 3xx; "": any answer at / counts
+	Env         map[string]Env `json:"-"`                // sealed at rest
+	DependsOn   []string       `json:"depends_on,omitempty"`
+	Strategy    Strategy       `json:"strategy,omitempty"`
+	StopTimeout time.Duration  `json:"stop_timeout,omitempty"`
+
+	Publish string `json:"publish,omitempty"` // static: folder to serve below Root; "" means find it after the build
+	SPA     SPA    `json:"spa,omitempty"`
+
+	// Origin says where each resolved field came from ("runtime": ".nvmrc",
+	// "start": "package.json scripts.start"), for the plan in the build log.
+	Origin map[string]string `json:"origin,omitempty"`
+}
+
+// Env is the value of one variable of a manifest's env: a literal, or
+// {generate: true}.
+type Env struct {
+	Value    string
+	Generate bool
+}
+
+// Strategy is how a new generation takes over from the old one.
+type Strategy string
+
+// Overlap starts the new process beside the old; Recreate stops the old first.
+const (
+	Overlap  Strategy = "overlap"
+	Recreate Strategy = "recreate"
+)
+
+// SPA says whether a path that no file answers gets index.html.
+type SPA string
+
+// SPAAuto is on when index.html is the only page and there is no 404.html.
+const (
+	SPAAuto SPA = "auto"
+	SPAOn   SPA = "true"
+	SPAOff  SPA = "false"
+)
+
+// IsStatic tells whether the host itself serves the service's files.
+func (s *Spec) IsStatic() bool { return s.Runtime.Name == Static }
+
+// Builds tells whether any command runs before the service can start.
+func (s *Spec) Builds() bool { return s.Builder.Name != "" }
+
+// InOrder returns the indexes of specs so that each comes after what it
+// depends on, else in the manifest's order. The manifest's validation has
+// refused circles and unknown names.
+func InOrder(specs []Spec) []int {
+	order := make([]int, 0, len(specs))
+	placed := map[string]bool{}
+	for len(order) < len(specs) {
+		before := len(order)
+		for i := range specs {
+			if placed[specs[i].Name] {
+				continue
+			}
+			if !slices.ContainsFunc(specs[i].DependsOn, func(d string) bool { return !placed[d] }) {
+				placed[specs[i].Name] = true
+				order = append(order, i)
+			}
+		}
+		if len(order) == before {
+			break // a circle: validation never lets one through
+		}
+	}
+	return order
+}

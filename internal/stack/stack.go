@@ -1,0 +1,159 @@
+package stack
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Status is where a stack stands in its life ("States and transitions").
+type Status string
+
+// The statuses of a stack. A deleted stack is never returned by the API; the
+// row stays so that its events keep a parent.
+const (
+	Building Status = "building"
+	Live     Status = "live"
+	Failed   Status = "failed"
+	Expired  Status = "expired"
+	Deleted  Status = "deleted"
+)
+
+// ServiceStatus is what one service's process is doing.
+type ServiceStatus string
+
+// The statuses of a service: pending until started, running once healthy,
+// restarting from a crash until healthy again, stopped with its stack.
+const (
+	Pending    ServiceStatus = "pending"
+	Running    ServiceStatus = "running"
+	Restarting ServiceStatus = "restarting"
+	Stopped    ServiceStatus = "stopped"
+)
+
+// Stack is one deployed application of one to four services. Times are in UTC
+// with microseconds; a zero time stands for null.
+type Stack struct {
+	ID     string // stk_ and 12 hex characters
+	Seq    int64  // 1, 2, 3 … in order of creation over the whole server; never used twice
+	Name   string
+	Status Status
+
+	Owner      string // account id; "" while unclaimed
+	ClaimEmail string // only this email may claim; "" for anyone with the code
+	Network    string // client network that created it, as the cap counts: an IPv4 address or an IPv6 /64
+
+	ManageTokenHash []byte // see package auth; empty once revoked or deleted
+	ClaimCodeHash   []byte // empty when there is no code, or it was used
+
+	CreatedAt     time.Time
+	DeployedAt    time.Time // last time a generation went live
+	ExpiresAt     time.Time // zero once claimed
+	ExpiredAt     time.Time
+	RetainedUntil time.Time
+
+	Generation  int    // generation served, or being built the first time
+	Deploying   int    // generation being built; 0 when none is
+	Error       string // why the stack is failed
+	DeployError string // why the last redeploy was rolled back
+
+	Webhook       string // URL; "" when there is none
+	WebhookSecret string // whsec_…; sealed at rest by the store
+
+	Secrets  map[string]string // values made for {generate: true}, by "<service>/<KEY>"; sealed at rest
+	Services []Service         // of the generation served, or of the first one being built; in the manifest's order
+}
+
+// Service is one service of the generation that a stack serves.
+type Service struct {
+	Spec
+	Status ServiceStatus
+	Image  string // image of its generation; "" for a static service
+	Site   int    // generation whose published folder is served; 0 for a process
+}
+
+// New returns a stack that is about to build generation 1.
+func New(name string, specs []Spec, now time.Time) *Stack {
+	s := &Stack{
+		ID:         NewID(),
+		Name:       name,
+		Status:     Building,
+		CreatedAt:  now,
+		Generation: 1,
+		Deploying:  1,
+		Secrets:    map[string]string{},
+	}
+	for _, spec := range specs {
+		s.Services = append(s.Services, Service{Spec: spec, Status: Pending})
+	}
+	return s
+}
+
+// NewID makes a stack's id: stk_ and 12 random hex characters.
+func NewID() string {
+	var b [6]byte
+	rand.Read(b[:]) // never fails, see crypto/rand
+	return idPrefix + hex.EncodeToString(b[:])
+}
+
+const idPrefix = "stk_"
+
+var idPattern = regexp.MustCompile(`^stk_[0-9a-f]{12}$`)
+
+// ValidID tells whether id has the shape of a stack's id.
+func ValidID(id string) bool { return idPattern.MatchString(id) }
+
+// Hex is the id without its prefix, as it stands in host, container and image names.
+func (s *Stack) Hex() string { return strings.TrimPrefix(s.ID, idPrefix) }
+
+// Claimed tells whether the stack belongs to an account.
+func (s *Stack) Claimed() bool { return s.Owner != "" }
+
+// UID is the Unix user and group that everything of this stack runs as: one
+// per stack, so that no two share the kernel's per-user limits.
+func (s *Stack) UID() int { return firstUID + int(s.Seq) }
+
+const firstUID = 200_000
+
+// Settled tells whether nothing is being built or restored ("wait=true").
+func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == 0 }
+
+// Service finds a service by name; nil when the stack has none of that name.
+func (s *Stack) Service(name string) *Service {
+	for i := range s.Services {
+		if s.Services[i].Name == name {
+			return &s.Services[i]
+		}
+	}
+	return nil
+}
+
+// ServiceNames lists the names in the manifest's order.
+func (s *Stack) ServiceNames() []string {
+	names := make([]string, len(s.Services))
+	for i := range s.Services {
+		names[i] = s.Services[i].Name
+	}
+	return names
+}
+
+// Now is the current time as a stack stores it: UTC, whole microseconds.
+func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+// MakeSecrets makes a value for each {generate: true} that has none yet. Values
+// stay over redeploys, for the life of the stack.
+func (s *Stack) MakeSecrets() {
+	for _, svc := range s.Services {
+		for key, value := range svc.Env {
+			name := SecretName(svc.Name, key)
+			if value.Generate && s.Secrets[name] == "" {
+				s.Secrets[name] = rand.Text() + rand.Text()
+			}
+		}
+	}
+}
+
+// SecretName is the key in Stack.Secrets of a service's generated variable.
+func SecretName(service, key string) string { return service + "/" + key }

@@ -1,0 +1,185 @@
+package stack_test
+
+import (
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+var (
+	now  = time.Date(2026, 1, 2, 3, 4, 5, 600_000, time.UTC)
+	urls = stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost:8080"}, AppsDomain: "localhost"}
+)
+
+// twoServices is a new stack with a program and a site.
+func twoServices() *stack.Stack {
+	return stack.New("guestbook", []stack.Spec{
+		{Name: "api", Runtime: stack.Runtime{Name: "node", Version: "22"}},
+		{Name: "web", Runtime: stack.Runtime{Name: stack.Static}, DependsOn: []string{"api"}},
+	}, now)
+}
+
+func TestNew_StartsAtGenerationOneBuilding(t *testing.T) {
+	s := twoServices()
+	if !stack.ValidID(s.ID) || s.Status != stack.Building || s.Generation != 1 || s.Deploying != 1 || s.Settled() {
+		t.Errorf("new stack = %+v", s)
+	}
+	for _, svc := range s.Services {
+		if svc.Status != stack.Pending {
+			t.Errorf("service %s is %s, want pending", svc.Name, svc.Status)
+		}
+	}
+}
+
+// trigger applies one trigger of the lifecycle.
+type trigger struct {
+	name  string
+	apply func(*stack.Stack) ([]stack.Event, error)
+}
+
+var triggers = []trigger{
+	{"deployed", func(s *stack.Stack) ([]stack.Event, error) { return s.Deployed(s.Services, urls, now) }},
+	{"deploy failed", func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("no") }},
+	{"restored", func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(urls) }},
+	{"restore failed", func(s *stack.Stack) ([]stack.Event, error) { return s.RestoreFailed("no") }},
+	{"delete", func(s *stack.Stack) ([]stack.Event, error) { return s.Delete() }},
+}
+
+// TestLifecycle_EveryStatusByEveryTrigger is the golden grid: what each trigger
+// makes of each status, and the event that tells of it; "-" is a conflict.
+func TestLifecycle_EveryStatusByEveryTrigger(t *testing.T) {
+	grid := map[stack.Status]map[string]string{
+		stack.Building: {"deployed": "live stack.live", "deploy failed": "failed stack.failed", "restored": "-", "restore failed": "-", "delete": "deleted stack.deleted"},
+		stack.Live:     {"deployed": "-", "deploy failed": "-", "restored": "live stack.restored", "restore failed": "failed stack.failed", "delete": "deleted stack.deleted"},
+		stack.Failed:   {"deployed": "-", "deploy failed": "-", "restored": "-", "restore failed": "-", "delete": "deleted stack.deleted"},
+		stack.Expired:  {"deployed": "-", "deploy failed": "-", "restored": "-", "restore failed": "-", "delete": "deleted stack.deleted"},
+		stack.Deleted:  {"deployed": "-", "deploy failed": "-", "restored": "-", "restore failed": "-", "delete": "-"},
+	}
+	for status, row := range grid {
+		for _, tr := range triggers {
+			s := twoServices()
+			s.Status = status
+			events, err := tr.apply(s)
+			got := string(s.Status)
+			if err != nil {
+				got = "-"
+				if conflict, ok := err.(*stack.Error); !ok || conflict.Kind != stack.Conflict {
+					t.Errorf("%s, %s: error %v, want a conflict", status, tr.name, err)
+				}
+			}
+			for _, e := range events {
+				got += " " + string(e.Type)
+			}
+			if got != row[tr.name] {
+				t.Errorf("%s, %s: %q, want %q", status, tr.name, got, row[tr.name])
+			}
+		}
+	}
+}
+
+func TestDeployed_ServesTheNewGeneration(t *testing.T) {
+	s := twoServices()
+	s.ExpiresAt = now.Add(time.Hour)
+	events, err := s.Deployed(s.Services, urls, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Deploying != 0 || !s.Settled() || s.Services[1].Status != stack.Running {
+		t.Errorf("stack = %+v", s)
+	}
+	text, err := json.Marshal(events[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	hex := s.Hex()
+	want := `"data":{"expires_at":1767326645.0006,"generation":1,"urls":{"api":"http://api-` + hex + `.localhost:8080","web":"http://web-` + hex + `.localhost:8080"}}`
+	if !strings.Contains(string(text), want) {
+		t.Errorf("event %s does not hold %s", text, want)
+	}
+}
+
+func TestDelete_ForgetsEverySecret(t *testing.T) {
+	s := twoServices()
+	s.ManageTokenHash, s.ClaimCodeHash, s.WebhookSecret = []byte("a"), []byte("b"), "c"
+	s.Services[0].Env = map[string]stack.Env{"KEY": {Generate: true}}
+	s.MakeSecrets()
+	if _, err := s.Delete(); err != nil {
+		t.Fatal(err)
+	}
+	if s.ManageTokenHash != nil || s.ClaimCodeHash != nil || s.WebhookSecret != "" || s.Secrets != nil || s.Services[0].Env != nil {
+		t.Errorf("deleted stack still has a secret: %+v", s)
+	}
+}
+
+func TestMakeSecrets_KeepsWhatItMadeBefore(t *testing.T) {
+	s := twoServices()
+	s.Services[0].Env = map[string]stack.Env{"KEY": {Generate: true}, "PLAIN": {Value: "x"}}
+	s.MakeSecrets()
+	first := s.Secrets[stack.SecretName("api", "KEY")]
+	s.MakeSecrets()
+	if len(s.Secrets) != 1 || len(first) < 32 || s.Secrets[stack.SecretName("api", "KEY")] != first {
+		t.Errorf("secrets = %v, first was %q", s.Secrets, first)
+	}
+}
+
+func TestFail_KeepsTheEndOfALongReason(t *testing.T) {
+	s := twoServices()
+	events, err := s.DeployFailed("start " + strings.Repeat("ö", 5000) + " end")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := utf8.RuneCountInString(s.Error); n != stack.ErrorChars || !strings.HasSuffix(s.Error, " end") {
+		t.Errorf("error has %d characters, want the last %d", n, stack.ErrorChars)
+	}
+	reason := events[0].Data["error"].(string)
+	if n := utf8.RuneCountInString(reason); n != stack.EventErrorChars || !strings.HasSuffix(reason, " end") {
+		t.Errorf("event error has %d characters, want the last %d", n, stack.EventErrorChars)
+	}
+}
+
+func TestEvent_IsTheEnvelopeOfTheSpecification(t *testing.T) {
+	got, err := json.Marshal(stack.Event{ID: 7, StackID: "stk_3f2a9c1b7d4e", Type: stack.EventDeleted, CreatedAt: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"id":7,"stack_id":"stk_3f2a9c1b7d4e","type":"stack.deleted","data":{},"created_at":1767323045.0006}`
+	if string(got) != want {
+		t.Errorf("event = %s\nwant    %s", got, want)
+	}
+}
+
+func TestInOrder_PutsDependenciesFirst(t *testing.T) {
+	specs := []stack.Spec{
+		{Name: "web", DependsOn: []string{"api", "auth"}},
+		{Name: "api", DependsOn: []string{"db"}},
+		{Name: "auth"},
+		{Name: "db"},
+	}
+	var names []string
+	for _, i := range stack.InOrder(specs) {
+		names = append(names, specs[i].Name)
+	}
+	if want := []string{"auth", "db", "api", "web"}; !slices.Equal(names, want) {
+		t.Errorf("order %v, want %v", names, want)
+	}
+}
+
+func TestURLs_LeaveOutThePortThatTheBaseURLDoesNotHave(t *testing.T) {
+	s := twoServices()
+	u := stack.URLs{Base: &url.URL{Scheme: "https", Host: "berth.example.com"}, AppsDomain: "apps.example.net"}
+	if got, want := u.Service(s, "web"), "https://web-"+s.Hex()+".apps.example.net"; got != want {
+		t.Errorf("URL = %s, want %s", got, want)
+	}
+	if got := u.Claim("CLM-1"); got != "https://berth.example.com/claim/CLM-1" {
+		t.Errorf("claim URL = %s", got)
+	}
+	if got := u.Claim(""); got != "https://berth.example.com/claim" {
+		t.Errorf("claim page = %s", got)
+	}
+}

@@ -1,0 +1,67 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// benchStack is a stack of two services as a deploy makes it.
+func benchStack() *stack.Stack {
+	env := map[string]stack.Env{"LOG_LEVEL": {Value: "info"}, "SESSION_KEY": {Generate: true}}
+	k := stack.New("guestbook", []stack.Spec{
+		{Name: "web", Install: "npm ci", Start: "node server.js", Env: env},
+		{Name: "api", Build: "go build", Start: "./api", Env: env},
+	}, stack.Now())
+	k.Network = k.ID // of its own, as the cap finds few stacks in one
+	k.ManageTokenHash, k.ClaimCodeHash = auth.Hash(auth.NewManageToken()), auth.Hash(auth.NewClaimCode())
+	k.WebhookSecret = auth.NewWebhookSecret()
+	k.Secrets["web/SESSION_KEY"] = auth.NewAPIKey()
+	return k
+}
+
+func BenchmarkCreate(b *testing.B) {
+	s, _ := open(b)
+	for b.Loop() {
+		k := benchStack()
+		if err := s.Create(b.Context(), k, 3, k.Created()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perSecond(b)
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	s, _ := open(b)
+	k := benchStack()
+	if err := s.Create(b.Context(), k, 0); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := s.Update(b.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+			return []stack.Event{k.Ready("web", "http://web.localhost")}, nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perSecond(b)
+}
+
+func BenchmarkGet(b *testing.B) {
+	s, _ := open(b)
+	k := benchStack()
+	if err := s.Create(b.Context(), k, 0); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := s.Get(b.Context(), k.ID); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perSecond(b)
+}
+
+func perSecond(b *testing.B) {
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+}

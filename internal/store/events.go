@@ -1,0 +1,58 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Events reads at most limit events of a stack with an id greater than after,
+// oldest first. Those of a deleted stack are still there.
+func (s *Store) Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT id, stack_id, type, data, created_at FROM events
+		WHERE stack_id = ? AND id > ? ORDER BY id LIMIT ?`, id, after, limit)
+	if err != nil {
+		return nil, s.fault("read events of "+id, err)
+	}
+	defer rows.Close()
+	events := []stack.Event{}
+	for rows.Next() {
+		var e stack.Event
+		if err := rows.Scan(&e.ID, &e.StackID, (*string)(&e.Type), &plainJSON{&e.Data}, (*micros)(&e.CreatedAt)); err != nil {
+			return nil, s.fault("read events of "+id, err)
+		}
+		events = append(events, e)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, s.fault("read events of "+id, err)
+	}
+	return events, nil
+}
+
+// insertEvents stores events of one stack in their order and writes their ids
+// into them. Those without a time get the same one.
+func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events []stack.Event) error {
+	now := stack.Now()
+	for i := range events {
+		e := &events[i]
+		e.StackID = id
+		if e.CreatedAt.IsZero() {
+			e.CreatedAt = now
+		}
+		data := e.Data
+		if data == nil {
+			data = map[string]any{}
+		}
+		result, err := tx.ExecContext(ctx, "INSERT INTO events (stack_id, type, data, created_at) VALUES (?, ?, ?, ?)",
+			id, string(e.Type), plainJSON{data}, micros(e.CreatedAt))
+		if err != nil {
+			return s.fault(fmt.Sprintf("insert event %s of %s", e.Type, id), err)
+		}
+		if e.ID, err = result.LastInsertId(); err != nil {
+			return s.fault(fmt.Sprintf("insert event %s of %s", e.Type, id), err)
+		}
+	}
+	return nil
+}

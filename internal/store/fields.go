@@ -1,0 +1,199 @@
+package store
+
+import (
+	"bytes"
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// stackColumns are the columns of a stack, in the order of fields.
+var stackColumns = []string{
+	"id", "name", "status", "owner", "claim_email", "network", "manage_token_hash", "claim_code_hash",
+	"created_at", "deployed_at", "expires_at", "expired_at", "retained_until",
+	"generation", "deploying", "error", "deploy_error", "webhook",
+	"services", "webhook_secret_sealed", "secrets_sealed", "env_sealed",
+}
+
+var (
+	columnList   = strings.Join(stackColumns, ", ")
+	placeholders = strings.TrimSuffix(strings.Repeat("?, ", len(stackColumns)), ", ")
+
+	insertStack  = "INSERT INTO stacks (" + columnList + ") VALUES (" + placeholders + ")"
+	updateStack  = "UPDATE stacks SET (" + columnList + ") = (" + placeholders + ") WHERE seq = ?"
+	selectStacks = "SELECT " + columnList + ", seq FROM stacks WHERE "
+)
+
+// fields are the places of a stack that its columns are written from and read
+// into. Reading goes from first to last: opening a sealed one needs the id, and
+// the environment needs the services that it belongs to.
+func (s *Store) fields(k *stack.Stack) []any {
+	sealed := func(column string, value any) *sealedJSON {
+		return &sealedJSON{sealer: s.sealer, row: &k.ID, column: column, value: value}
+	}
+	return []any{
+		&k.ID, &k.Name, (*string)(&k.Status), (*nullText)(&k.Owner), &k.ClaimEmail, &k.Network,
+		(*nullBlob)(&k.ManageTokenHash), (*nullBlob)(&k.ClaimCodeHash),
+		(*micros)(&k.CreatedAt), (*micros)(&k.DeployedAt), (*micros)(&k.ExpiresAt),
+		(*micros)(&k.ExpiredAt), (*micros)(&k.RetainedUntil),
+		&k.Generation, &k.Deploying, &k.Error, &k.DeployError, &k.Webhook,
+		&plainJSON{&k.Services},
+		sealed("webhook_secret", &k.WebhookSecret),
+		sealed("secrets", &k.Secrets),
+		sealed("env", &environments{&k.Services}),
+	}
+}
+
+// scan reads a stack from a row of selectStacks.
+func (s *Store) scan(row interface{ Scan(...any) error }) (*stack.Stack, error) {
+	k := &stack.Stack{}
+	if err := row.Scan(append(s.fields(k), &k.Seq)...); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// nullText is a text that is NULL when it is empty.
+type nullText string
+
+func (t nullText) Value() (driver.Value, error) {
+	if t == "" {
+		return nil, nil
+	}
+	return string(t), nil
+}
+
+func (t *nullText) Scan(src any) error {
+	text, ok := src.(string)
+	if !ok && src != nil {
+		return fmt.Errorf("%T is no text", src)
+	}
+	*t = nullText(text)
+	return nil
+}
+
+// nullBlob is a byte string that is NULL when it is empty.
+type nullBlob []byte
+
+func (b nullBlob) Value() (driver.Value, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	return []byte(b), nil
+}
+
+func (b *nullBlob) Scan(src any) error {
+	blob, ok := src.([]byte)
+	if !ok && src != nil {
+		return fmt.Errorf("%T is no blob", src)
+	}
+	*b = bytes.Clone(blob)
+	return nil
+}
+
+// micros is a time as microseconds since 1970; the zero time is NULL.
+type micros time.Time
+
+func (m micros) Value() (driver.Value, error) {
+	if time.Time(m).IsZero() {
+		return nil, nil
+	}
+	return time.Time(m).UnixMicro(), nil
+}
+
+func (m *micros) Scan(src any) error {
+	switch n := src.(type) {
+	case nil:
+		*m = micros{}
+	case int64:
+		*m = micros(time.UnixMicro(n).UTC())
+	default:
+		return fmt.Errorf("%T is no time", src)
+	}
+	return nil
+}
+
+// plainJSON is a value stored as JSON; it points to it.
+type plainJSON struct{ value any }
+
+func (j plainJSON) Value() (driver.Value, error) {
+	text, err := json.Marshal(j.value)
+	return string(text), err
+}
+
+func (j *plainJSON) Scan(src any) error {
+	text, ok := src.(string)
+	if !ok {
+		return fmt.Errorf("%T is no JSON", src)
+	}
+	return json.Unmarshal([]byte(text), j.value)
+}
+
+// sealedJSON is a value stored as sealed JSON; it points to it. Nothing, which
+// is null or "", is NULL.
+type sealedJSON struct {
+	sealer Sealer
+	row    *string
+	column string
+	value  any
+}
+
+func (j sealedJSON) Value() (driver.Value, error) {
+	plain, err := json.Marshal(j.value)
+	if err != nil || string(plain) == `null` || string(plain) == `""` {
+		return nil, err
+	}
+	return j.sealer.Seal(plain, *j.row, j.column), nil
+}
+
+func (j *sealedJSON) Scan(src any) error {
+	sealed, ok := src.([]byte)
+	if !ok {
+		if src != nil {
+			return fmt.Errorf("%T is not sealed", src)
+		}
+		return nil
+	}
+	plain, err := j.sealer.Open(sealed, *j.row, j.column)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(plain, j.value)
+}
+
+// environments is the Env of every service, in the services' order. It is left
+// out of a service's own JSON, and its values may be secret.
+type environments struct{ services *[]stack.Service }
+
+// MarshalJSON gives null when no service has an environment.
+func (e *environments) MarshalJSON() ([]byte, error) {
+	var envs []map[string]stack.Env
+	for i, service := range *e.services {
+		if service.Env != nil {
+			if envs == nil {
+				envs = make([]map[string]stack.Env, len(*e.services))
+			}
+			envs[i] = service.Env
+		}
+	}
+	return json.Marshal(envs)
+}
+
+// UnmarshalJSON gives each service its environment back.
+func (e *environments) UnmarshalJSON(text []byte) error {
+	var envs []map[string]stack.Env
+	if err := json.Unmarshal(text, &envs); err != nil {
+		return err
+	}
+	if len(envs) != len(*e.services) {
+		return fmt.Errorf("environments of %d services for %d", len(envs), len(*e.services))
+	}
+	for i := range envs {
+		(*e.services)[i].Env = envs[i]
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migrate brings the tables to the newest version that this program knows. A
+// database of a newer program is left alone.
+func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	current, target, err := provider.GetVersions(ctx)
+	if err != nil {
+		return err
+	}
+	if current > target {
+		return fmt.Errorf("it has version %d and this berthd knows up to %d; start the berthd that wrote it, or a newer one", current, target)
+	}
+	results, err := provider.Up(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		log.Info("migrated the database", "version", r.Source.Version, "duration", r.Duration)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// errNoStack is the answer for an id that no stack has, or had and lost.
+var errNoStack = stack.NewError(stack.NotFound, "no such stack; check the id, or create a new one: a deleted stack does not come back")
+
+// Create stores a new stack with its first events and sets its Seq. With a
+// limit above zero and a stack that nobody owns, the unclaimed stacks of its
+// network that are building or live are counted in the same transaction: limit
+// of them are TooMany.
+func (s *Store) Create(ctx context.Context, k *stack.Stack, limit int, events ...stack.Event) error {
+	var seq int64
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		if limit > 0 && !k.Claimed() {
+			if err := s.checkCap(ctx, tx, k.Network, limit); err != nil {
+				return err
+			}
+		}
+		result, err := tx.ExecContext(ctx, insertStack, s.fields(k)...)
+		if err != nil {
+			return s.fault("insert stack "+k.ID, err)
+		}
+		if seq, err = result.LastInsertId(); err != nil {
+			return s.fault("insert stack "+k.ID, err)
+		}
+		return s.insertEvents(ctx, tx, k.ID, events)
+	})
+	if err != nil {
+		return err
+	}
+	k.Seq = seq
+	s.watch.wake(k.ID)
+	return nil
+}
+
+// Get reads one stack; NotFound for one that is unknown or deleted.
+func (s *Store) Get(ctx context.Context, id string) (*stack.Stack, error) {
+	return s.load(ctx, s.read, id)
+}
+
+// Update is the one way to change a stack: it is loaded, changed by fn and
+// saved with the events that fn returns, all in one transaction. The events get
+// their ids and times in fn's slice. An error of fn changes nothing and is
+// returned as it is; an unknown or deleted stack is NotFound. The id and Seq
+// stay whatever fn does. Since no other write runs meanwhile, fn has to be
+// quick and must not call the store.
+func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
+	var k *stack.Stack
+	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+		if k, err = s.load(ctx, tx, id); err != nil {
+			return err
+		}
+		seq := k.Seq
+		events, err := fn(k)
+		if err != nil {
+			return err
+		}
+		k.ID, k.Seq = id, seq
+		if _, err := tx.ExecContext(ctx, updateStack, append(s.fields(k), seq)...); err != nil {
+			return s.fault("update stack "+id, err)
+		}
+		return s.insertEvents(ctx, tx, id, events)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.watch.wake(id)
+	return k, nil
+}
+
+// All reads every stack that is not deleted, in order of creation.
+func (s *Store) All(ctx context.Context) ([]*stack.Stack, error) {
+	return s.list(ctx, "status <> 'deleted' ORDER BY seq")
+}
+
+// Owned reads the stacks of an account, newest first.
+func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, error) {
+	return s.list(ctx, "owner = ? AND status <> 'deleted' ORDER BY seq DESC", accountID)
+}
+
+// FindManageToken finds the stack that the token with this hash manages.
+func (s *Store) FindManageToken(ctx context.Context, hash []byte) (stackID string, ok bool, err error) {
+	return s.find(ctx, "manage_token_hash", hash)
+}
+
+// FindClaimCode finds the stack that the code with this hash claims.
+func (s *Store) FindClaimCode(ctx context.Context, hash []byte) (stackID string, ok bool, err error) {
+	return s.find(ctx, "claim_code_hash", hash)
+}
+
+// checkCap refuses when the network has limit unclaimed stacks or more.
+func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit int) error {
+	var n int
+	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM stacks
+		WHERE network = ? AND owner IS NULL AND status IN ('building', 'live')`, network).Scan(&n)
+	if err != nil {
+		return s.fault("count unclaimed stacks", err)
+	}
+	if n < limit {
+		return nil
+	}
+	return stack.NewError(stack.TooMany, fmt.Sprintf(
+		"%d unclaimed stacks are already running from your network (limit %d); destroy or claim one first", n, limit))
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, error) {
+	k, err := s.scan(q.QueryRowContext(ctx, selectStacks+"id = ? AND status <> 'deleted'", id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, errNoStack
+	}
+	if err != nil {
+		return nil, s.fault("read stack "+id, err)
+	}
+	return k, nil
+}
+
+func (s *Store) list(ctx context.Context, where string, args ...any) ([]*stack.Stack, error) {
+	rows, err := s.read.QueryContext(ctx, selectStacks+where, args...)
+	if err != nil {
+		return nil, s.fault("read stacks", err)
+	}
+	defer rows.Close()
+	stacks := []*stack.Stack{}
+	for rows.Next() {
+		k, err := s.scan(rows)
+		if err != nil {
+			return nil, s.fault("read stacks", err)
+		}
+		stacks = append(stacks, k)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, s.fault("read stacks", err)
+	}
+	return stacks, nil
+}
+
+// find looks a hash up in one of the columns that hold hashes.
+func (s *Store) find(ctx context.Context, column string, hash []byte) (string, bool, error) {
+	var id string
+	err := s.read.QueryRowContext(ctx,
+		"SELECT id FROM stacks WHERE "+column+" = ? AND status <> 'deleted'", hash).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, s.fault("find stack by "+column, err)
+	}
+	return id, true, nil
+}

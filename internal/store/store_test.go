@@ -1,0 +1,315 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// open opens a new database in a folder of the test.
+func open(t testing.TB) (*store.Store, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "berth.db")
+	return reopen(t, path), path
+}
+
+func reopen(t testing.TB, path string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), options(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func options(path string) store.Options {
+	return store.Options{Path: path, Sealer: auth.NewSealer(auth.Key{1}), Log: slog.New(slog.DiscardHandler)}
+}
+
+// create stores a small stack of one network.
+func create(t testing.TB, s *store.Store, events ...stack.Event) *stack.Stack {
+	t.Helper()
+	k := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
+	k.Network = "192.0.2.1"
+	if err := s.Create(t.Context(), k, 0, events...); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func get(t testing.TB, s *store.Store, id string) *stack.Stack {
+	t.Helper()
+	k, err := s.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// raw opens the file beside the store, as a shell would.
+func raw(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// fill gives every field below v a value of its own, so that a field that the
+// store forgets is missed.
+func fill(v reflect.Value, n *int) {
+	*n++
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(fmt.Sprintf("it's \x00 <%d> ü", *n))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(*n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Uint8:
+		v.SetUint(uint64(*n % 256))
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(0), n)
+		fill(v.Index(1), n)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, n)
+		fill(value, n)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.UnixMicro(1_800_000_000_123_456 + int64(*n)).UTC()))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i), n)
+		}
+	default:
+		panic("fill cannot make a " + v.Type().String())
+	}
+}
+
+func fullStack(t *testing.T, s *store.Store) *stack.Stack {
+	t.Helper()
+	account, err := s.CreateAccount(t.Context(), "ana@example.com", []byte("hash"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &stack.Stack{}
+	fill(reflect.ValueOf(k).Elem(), new(int))
+	k.Owner = account.ID
+	return k
+}
+
+func TestStore_KeepsEveryFieldOfAStack(t *testing.T) {
+	s, path := open(t)
+	full := fullStack(t, s)
+	for name, k := range map[string]*stack.Stack{
+		"zero":  {ID: "stk_0"},
+		"new":   stack.New("new", []stack.Spec{{Name: "web", Env: map[string]stack.Env{}}, {Name: "api"}}, stack.Now()),
+		"large": {ID: "stk_1", Error: strings.Repeat("x", 1<<20), Secrets: map[string]string{"web/KEY": strings.Repeat("y", 1<<20)}},
+		"full":  full,
+	} {
+		if err := s.Create(t.Context(), k, 0); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(k, get(t, s, k.ID)); diff != "" {
+			t.Errorf("%s, read back (-stored +read):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(k, get(t, reopen(t, path), k.ID)); diff != "" {
+			t.Errorf("%s, read after opening again (-stored +read):\n%s", name, diff)
+		}
+	}
+}
+
+func TestStore_KeepsEveryFieldOfAnUpdate(t *testing.T) {
+	s, _ := open(t)
+	full := fullStack(t, s)
+	k := create(t, s)
+	for name, want := range map[string]stack.Stack{"full": *full, "zero": {}} {
+		want.ID, want.Seq = k.ID, k.Seq
+		got, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+			*k = want
+			k.ID, k.Seq = "stk_other", 77
+			return nil, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(&want, got); diff != "" {
+			t.Errorf("%s, returned (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(&want, get(t, s, k.ID)); diff != "" {
+			t.Errorf("%s, read back (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestStore_WritesNoSecretIntoItsFiles(t *testing.T) {
+	s, path := open(t)
+	token, code, webhook := auth.NewManageToken(), auth.NewClaimCode(), auth.NewWebhookSecret()
+	k := stack.New("guestbook", []stack.Spec{{Name: "web", Env: map[string]stack.Env{"API_TOKEN": {Value: "hunter2-in-env"}}}}, stack.Now())
+	k.ManageTokenHash, k.ClaimCodeHash = auth.Hash(token), auth.Key{1}.HashClaimCode(code)
+	k.WebhookSecret = webhook
+	k.Secrets["web/SESSION_KEY"] = "generated-for-session"
+	if err := s.Create(t.Context(), k, 0, k.Created()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+		k.Secrets["web/SECOND"] = "generated-second"
+		return nil, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, s, k.ID); got.WebhookSecret != webhook || got.Secrets["web/SECOND"] != "generated-second" {
+		t.Errorf("the secrets read back are %q and %v", got.WebhookSecret, got.Secrets)
+	}
+	files := read(t, filepath.Dir(path))
+	if !strings.Contains(files, k.ID) {
+		t.Fatal("the files do not even hold the stack's id")
+	}
+	for _, secret := range []string{token, code, webhook, "hunter2-in-env", "API_TOKEN", "generated-for-session", "SESSION_KEY", "generated-second"} {
+		if strings.Contains(files, secret) {
+			t.Errorf("the database's files hold %q", secret)
+		}
+	}
+}
+
+// read is all bytes of all files in a folder.
+func read(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, entry := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(b)
+	}
+	return all.String()
+}
+
+func TestStore_ForgetsTheSecretsOfADeletedStack(t *testing.T) {
+	s, path := open(t)
+	k := fullStack(t, s)
+	k.Status = stack.Live
+	if err := s.Create(t.Context(), k, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), k.ID, (*stack.Stack).Delete); err != nil {
+		t.Fatal(err)
+	}
+	var left int
+	err := raw(t, path).QueryRow(`SELECT count(*) FROM stacks WHERE coalesce(
+		manage_token_hash, claim_code_hash, webhook_secret_sealed, secrets_sealed, env_sealed) IS NOT NULL`).Scan(&left)
+	if err != nil || left != 0 {
+		t.Errorf("%d deleted stacks hold something secret, %v", left, err)
+	}
+}
+
+func TestOpen_MakesFilesThatOnlyTheOwnerReads(t *testing.T) {
+	s, path := open(t)
+	create(t, s)
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		info, err := os.Stat(path + suffix)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v, want mode 0600", path+suffix, info, err)
+		}
+	}
+}
+
+func TestOpen_TakesAnyFileName(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a b?c=%41#d&e")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := reopen(t, filepath.Join(dir, "berth;.db"))
+	get(t, s, create(t, s).ID)
+	if _, err := os.Stat(filepath.Join(dir, "berth;.db-wal")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpen_UsesAWriteAheadLog(t *testing.T) {
+	_, path := open(t)
+	var mode string
+	if err := raw(t, path).QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "wal" {
+		t.Errorf("journal mode %q, %v, want wal", mode, err)
+	}
+}
+
+func TestOpen_LogsTheMigrationOfAnEmptyDatabaseOnly(t *testing.T) {
+	var log strings.Builder
+	opts := options(filepath.Join(t.TempDir(), "berth.db"))
+	opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+	for range 2 {
+		s, err := store.Open(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(log.String(), "migrated the database"); n != 1 || !strings.Contains(log.String(), "version=1") {
+		t.Errorf("%d migrations logged, want one:\n%s", n, &log)
+	}
+}
+
+func TestOpen_RefusesADatabaseOfANewerProgram(t *testing.T) {
+	s, path := open(t)
+	create(t, s)
+	if _, err := raw(t, path).Exec("INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, 1)"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := store.Open(t.Context(), options(path))
+	if err == nil || !strings.Contains(err.Error(), "version 9999") || !strings.Contains(err.Error(), path) {
+		t.Errorf("Open = %v, want an error with the file and its version", err)
+	}
+}
+
+func TestOpen_NamesTheFileThatIsNoDatabase(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text.db")
+	if err := os.WriteFile(text, []byte(strings.Repeat("no database at all\n", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{text, t.TempDir(), filepath.Join(t.TempDir(), "none", "berth.db")} {
+		if _, err := store.Open(t.Context(), options(path)); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("Open(%s) = %v, want an error with the file", path, err)
+		}
+	}
+}
+
+func TestOpen_StopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := store.Open(ctx, options(filepath.Join(t.TempDir(), "berth.db"))); err == nil {
+		t.Error("Open with a cancelled context worked")
+	}
+}

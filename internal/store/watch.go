@@ -1,0 +1,54 @@
+package store
+
+import "sync"
+
+// watchers wakes whoever waits for a stack to change.
+type watchers struct {
+	mu sync.Mutex
+	by map[string]map[chan struct{}]struct{} // stack id, "" for all
+}
+
+// Watch returns a channel that gets a value after each commit that touched the
+// stack; "" watches all stacks. A wake that was not received yet stands for all
+// that follow, so a reader that reads the stack again after each misses
+// nothing. The caller calls stop when it no longer listens; the channel is
+// never closed.
+func (s *Store) Watch(id string) (woken <-chan struct{}, stop func()) {
+	return s.watch.add(id)
+}
+
+func (w *watchers) add(id string) (<-chan struct{}, func()) {
+	ch := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.by == nil {
+		w.by = map[string]map[chan struct{}]struct{}{}
+	}
+	if w.by[id] == nil {
+		w.by[id] = map[chan struct{}]struct{}{}
+	}
+	w.by[id][ch] = struct{}{}
+	return ch, func() { w.remove(id, ch) }
+}
+
+func (w *watchers) remove(id string, ch chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.by[id], ch)
+	if len(w.by[id]) == 0 {
+		delete(w.by, id)
+	}
+}
+
+func (w *watchers) wake(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, key := range []string{id, ""} {
+		for ch := range w.by[key] {
+			select {
+			case ch <- struct{}{}:
+			default: // not received yet: it stands for this one too
+			}
+		}
+	}
+}
