@@ -1,0 +1,96 @@
+# Berth. `make help` says what there is.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOFUMPT := mvdan.cc/gofumpt@v0.12.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+
+# What builds are told of this machine's package mirrors and certificates. A
+# file of your own is used as it is.
+SCRATCH := .build
+BERTH_BUILD_ENV_FILE ?= $(CURDIR)/$(SCRATCH)/env
+BERTH_BUILD_CA_FILE ?= $(CURDIR)/$(SCRATCH)/ca.crt
+export BERTH_BUILD_ENV_FILE BERTH_BUILD_CA_FILE
+
+BASE_URL := $(or $(BERTH_BASE_URL),http://localhost:8080)
+FUZZTIME ?= 30s
+
+.DEFAULT_GOAL := help
+.PHONY: help run test bench fuzz build image bases fmt vet lint vuln clean engine debian settings peers
+
+help: ## what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: engine settings build ## everything that is needed, then the server on :8080 until interrupted
+	./bin/berthd images build node@22
+	@( until curl -fsS -o /dev/null $(BASE_URL)/healthz 2>/dev/null; do \
+	     kill -0 $$$$ 2>/dev/null || exit 0; sleep 0.2; \
+	   done; \
+	   printf '\nBerth answers at %s. Deploy the example:\n\n  %s\n\n' '$(BASE_URL)' \
+	     "tar -C examples/guestbook -cz . | curl -sS -F source=@- '$(BASE_URL)/v0/stacks?wait=true'" ) & \
+	exec ./bin/berthd
+
+test: vet lint vuln engine settings bases image ## vet, lint, unit and integration tests
+	BERTH_TEST_IMAGES=1 go test -race -timeout 20m ./...
+
+bench: engine settings bases peers ## the table of docs/benchmarks.md, measured here
+	go test -timeout 60m -run '^$$' -bench . -benchtime 1x -v ./integration
+
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@set -e; for package in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	    echo "== $$package $$target"; \
+	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+	  done; \
+	done
+
+build: ## bin/berthd, a static binary
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+
+image: engine settings debian build ## the server's own image, berth/berthd
+	@rm -rf $(SCRATCH)/image && mkdir $(SCRATCH)/image
+	@cp Dockerfile bin/berthd images/common/install.sh $(SCRATCH)/image/
+	@cp "$(BERTH_BUILD_CA_FILE)" $(SCRATCH)/image/ca.crt
+	DOCKER_BUILDKIT=0 docker build --quiet --tag berth/berthd \
+	  $$(grep -Eo '^[A-Za-z_]+=[^ ]+' "$(BERTH_BUILD_ENV_FILE)" | sed 's/^/--build-arg /') $(SCRATCH)/image
+
+bases: engine settings build ## every base image
+	./bin/berthd images build
+
+fmt: ## format the source
+	go run $(GOFUMPT) -w .
+
+vet: ## go vet
+	go vet ./...
+
+lint: ## staticcheck, and whether the source is formatted
+	go run $(STATICCHECK) ./...
+	@files=$$(go run $(GOFUMPT) -l .); [ -z "$$files" ] || { echo "not formatted, run make fmt:"; echo "$$files"; exit 1; }
+
+vuln: ## govulncheck, where its database can be reached
+	@db=$$(go run $(GOVULNCHECK) -version | sed -n 's/^DB: //p'); \
+	if curl -fsS -m 10 -o /dev/null "$$db/index/modules.json" 2>/dev/null; then \
+	  go run $(GOVULNCHECK) ./...; \
+	else \
+	  echo "govulncheck is skipped: its database at $$db cannot be reached from here"; \
+	fi
+
+clean: ## remove what was built here; the data directory and images stay
+	rm -rf bin $(SCRATCH)
+
+engine:
+	@./images/engine.sh
+
+debian: engine
+	@./images/debian.sh
+
+settings:
+	@mkdir -p $(SCRATCH)
+	@[ "$(BERTH_BUILD_ENV_FILE)" != "$(CURDIR)/$(SCRATCH)/env" ] || ./images/settings.sh env >$(SCRATCH)/env
+	@[ "$(BERTH_BUILD_CA_FILE)" != "$(CURDIR)/$(SCRATCH)/ca.crt" ] || ./images/settings.sh ca >$(SCRATCH)/ca.crt
+
+# The servers that bench measures against, installed but not started.
+peers:
+	@missing=; for peer in nginx caddy; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; \
+	[ -z "$$missing" ] || { echo "installing$$missing"; \
+	  apt-get -qq update && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; } || \
+	  { echo "bench needs$$missing: install them"; exit 1; }

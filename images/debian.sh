@@ -1,0 +1,70 @@
+#!/bin/sh
+# Makes debian:trixie-slim, from which every base image is built: the engine's
+# own where it has one, pulled where a registry answers, and otherwise made from
+# Debian's packages with mmdebstrap and this machine's apt settings.
+#
+#   debian.sh          sees to the image in the engine that docker talks to
+#   debian.sh rootfs   writes the image's files as a tar to standard output
+#
+# DEBIAN_MIRROR names another mirror than the one that apt is set to.
+set -eu
+image=debian:trixie-slim
+
+say() { echo "debian.sh: $*" >&2; }
+
+# need COMMAND PACKAGE installs what is missing where that can be done.
+need() {
+	! command -v "$1" >/dev/null || return 0
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+		say "$1 is missing: install the package $2, or pull $image yourself"
+		exit 1
+	fi
+	say "installing $2"
+	{ apt-get -qq update && apt-get -qq install -y --no-install-recommends "$2"; } >&2
+}
+
+# mirror prints the Debian mirror that this machine's apt is set to, or nothing,
+# and then mmdebstrap takes the one it knows.
+mirror() {
+	if [ -n "${DEBIAN_MIRROR:-}" ]; then
+		echo "$DEBIAN_MIRROR"
+	else
+		apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
+			grep -E '/debian/?$' | head -n 1
+	fi
+}
+
+rootfs() {
+	need mmdebstrap mmdebstrap
+	keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+	[ -f $keyring ] || need debian-archive-keyring debian-archive-keyring
+	eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy 2>/dev/null)"
+	export http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}"
+	mmdebstrap --quiet --variant=minbase --include=ca-certificates --keyring="$keyring" \
+		--dpkgopt='path-exclude=/usr/share/man/*' \
+		--dpkgopt='path-exclude=/usr/share/locale/*' \
+		--dpkgopt='path-exclude=/usr/share/doc/*' \
+		--dpkgopt='path-include=/usr/share/doc/*/copyright' \
+		trixie - $(mirror)
+}
+
+ensure() {
+	if docker image inspect "$image" >/dev/null 2>&1; then
+		return 0
+	fi
+	if timeout 60 docker pull --quiet "$image" >/dev/null 2>&1; then
+		say "pulled $image"
+		return 0
+	fi
+	say "no registry answers; making $image with mmdebstrap"
+	files=$(mktemp)
+	trap 'rm -f "$files"' EXIT
+	rootfs >"$files"
+	docker import --change 'CMD ["bash"]' "$files" "$image" >/dev/null
+	say "made $image"
+}
+
+case ${1:-} in
+rootfs) rootfs ;;
+*) ensure ;;
+esac

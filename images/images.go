@@ -1,0 +1,157 @@
+// Package images holds the definitions of the base images that stacks are built
+// on: one folder for each runtime, with a Dockerfile, the files that it copies
+// and one <version>.args file for each version, which pins what is downloaded
+// and its checksums. A new runtime is a new folder; nothing here changes.
+//
+// All base images come from debian:trixie-slim, which debian.sh makes where no
+// registry answers. What is in common/ and a bundle of certificates named
+// ca.crt stand in every build's context beside the folder's own files.
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Debian is the image that every base image is built from.
+const Debian = "debian:trixie-slim"
+
+const (
+	common     = "common"
+	argsSuffix = ".args"
+)
+
+//go:embed debian.sh */*
+var files embed.FS
+
+// Image is the definition of one base image: a runtime in one version.
+type Image struct {
+	Name    string // name of the folder: node
+	Version string // name of the .args file: 22
+}
+
+// Lookup returns the base image of a runtime in a version. The error names the
+// versions that there are, or the runtimes.
+func Lookup(runtime, version string) (Image, error) {
+	var runtimes, versions []string
+	for _, image := range All() {
+		if image == (Image{runtime, version}) {
+			return image, nil
+		}
+		if image.Name == runtime {
+			versions = append(versions, image.Version)
+		}
+		runtimes = append(runtimes, image.Name)
+	}
+	if versions != nil {
+		return Image{}, fmt.Errorf("no base image for %s@%s: the versions of %s are %s",
+			runtime, version, runtime, strings.Join(versions, ", "))
+	}
+	return Image{}, fmt.Errorf("no base image for %s: there is one for %s",
+		runtime, strings.Join(slices.Compact(runtimes), ", "))
+}
+
+// All returns every base image, by runtime and version.
+func All() []Image {
+	var all []Image
+	for _, name := range glob("*/*" + argsSuffix) {
+		all = append(all, Image{path.Dir(name), strings.TrimSuffix(path.Base(name), argsSuffix)})
+	}
+	return all
+}
+
+// DebianScript is the shell script that makes the image Debian; its first
+// comment says how it is called.
+func DebianScript() []byte { return read("debian.sh") }
+
+// Ref is the image's name and tag, such as berth/base-node:22-0123456789ab. The
+// tag changes with every byte of the definition, its arguments included.
+func (i Image) Ref() string {
+	sum := sha256.New()
+	for _, name := range append(i.files(), i.argsFile()) {
+		content := read(name)
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
+	}
+	return fmt.Sprintf("berth/base-%s:%s-%s", i.Name, i.Version, hex.EncodeToString(sum.Sum(nil))[:12])
+}
+
+// Args are the build arguments that pin what the image downloads: versions and
+// checksums. The hosts it is downloaded from are not among them: a build also
+// needs NPM_CONFIG_REGISTRY or GOPROXY, and takes DEBIAN_MIRROR and the usual
+// proxy variables.
+func (i Image) Args() map[string]string {
+	args := map[string]string{}
+	for line := range strings.Lines(string(read(i.argsFile()))) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			args[key] = value
+		}
+	}
+	return args
+}
+
+// Context returns the build's context as a tar, its Dockerfile at the root. The
+// same ca gives the same bytes, so that the engine's cache can be used. ca holds
+// certificates in PEM that downloads trust besides the system's, and may be nil;
+// they are not trusted by the finished image.
+func (i Image) Context(ca []byte) (io.Reader, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	if err := write(w, "ca.crt", ca); err != nil {
+		return nil, err
+	}
+	for _, name := range i.files() {
+		if err := write(w, path.Base(name), read(name)); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("close the build context of %s: %w", i.Ref(), err)
+	}
+	return &out, nil
+}
+
+// files are the embedded files of the build's context.
+func (i Image) files() []string {
+	return slices.DeleteFunc(append(glob(common+"/*"), glob(i.Name+"/*")...), func(name string) bool {
+		return path.Ext(name) == argsSuffix
+	})
+}
+
+func (i Image) argsFile() string { return path.Join(i.Name, i.Version+argsSuffix) }
+
+func write(w *tar.Writer, name string, content []byte) error {
+	header := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}
+	if err := w.WriteHeader(header); err != nil {
+		return fmt.Errorf("put %s into a build context: %w", name, err)
+	}
+	if _, err := w.Write(content); err != nil {
+		return fmt.Errorf("put %s into a build context: %w", name, err)
+	}
+	return nil
+}
+
+// read and glob work on what is compiled in: failing is a bug of this package.
+func read(name string) []byte {
+	content, err := files.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	return content
+}
+
+func glob(pattern string) []string {
+	names, err := fs.Glob(files, pattern)
+	if err != nil {
+		panic(err)
+	}
+	return names
+}

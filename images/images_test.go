@@ -1,0 +1,315 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLookup_FindsEveryVersionThatHasAnArgsFile(t *testing.T) {
+	for _, want := range []Image{{"node", "22"}, {"node", "24"}, {"python", "3.13"}, {"go", "1.26"}} {
+		got, err := Lookup(want.Name, want.Version)
+		if err != nil || got != want {
+			t.Errorf("Lookup(%q, %q) = %v, %v", want.Name, want.Version, got, err)
+		}
+	}
+}
+
+func TestLookup_NamesWhatThereIs(t *testing.T) {
+	for _, c := range []struct{ runtime, version, want string }{
+		{"node", "8", "no base image for node@8: the versions of node are 22, 24"},
+		{"cobol", "85", "no base image for cobol: there is one for go, node, python"},
+		{"common", "", "no base image for common: there is one for go, node, python"},
+	} {
+		if _, err := Lookup(c.runtime, c.version); err == nil || err.Error() != c.want {
+			t.Errorf("Lookup(%q, %q): %v, want %q", c.runtime, c.version, err, c.want)
+		}
+	}
+}
+
+func TestRef_NamesRuntimeVersionAndContent(t *testing.T) {
+	seen := map[string]Image{}
+	for _, image := range All() {
+		ref := image.Ref()
+		form := "^berth/base-" + image.Name + ":" + regexp.QuoteMeta(image.Version) + "-[0-9a-f]{12}$"
+		if !regexp.MustCompile(form).MatchString(ref) {
+			t.Errorf("%v: the reference is %s", image, ref)
+		}
+		hash := ref[strings.LastIndex(ref, "-"):]
+		if other, ok := seen[hash]; ok {
+			t.Errorf("%v and %v differ in content, not in %s", image, other, hash)
+		}
+		seen[hash] = image
+	}
+}
+
+func TestArgs_PinWhatTheDockerfileAsksFor(t *testing.T) {
+	hosts := []string{"DEBIAN_MIRROR", "NPM_CONFIG_REGISTRY", "GOPROXY"}
+	for _, image := range All() {
+		var declared []string
+		for _, line := range regexp.MustCompile(`(?m)^ARG (.+)$`).FindAllSubmatch(read(image.Name+"/Dockerfile"), -1) {
+			declared = append(declared, strings.Fields(string(line[1]))...)
+		}
+		args := image.Args()
+		for _, key := range declared {
+			if args[key] == "" && !slices.Contains(hosts, key) {
+				t.Errorf("%v: the Dockerfile asks for %s and nothing pins it", image, key)
+			}
+		}
+		for key, value := range args {
+			if !slices.Contains(declared, key) {
+				t.Errorf("%v: %s is pinned and not asked for", image, key)
+			}
+			checkPin(t, image, key, value)
+		}
+	}
+}
+
+// checkPin looks at the form of a checksum or version.
+func checkPin(t *testing.T, image Image, key, value string) {
+	t.Helper()
+	length := 0
+	switch {
+	case strings.Contains(key, "_SHA512"):
+		length = 64
+	case strings.Contains(key, "_SUM"):
+		value, length = strings.TrimPrefix(value, "h1:"), 32
+	case !regexp.MustCompile(`^\d+(\.\d+)*$`).MatchString(value):
+		t.Errorf("%v: %s=%s is not a version", image, key, value)
+	}
+	if sum, err := base64.StdEncoding.DecodeString(value); length > 0 && (err != nil || len(sum) != length) {
+		t.Errorf("%v: %s=%s is not a checksum of %d bytes", image, key, value, length)
+	}
+}
+
+func TestContext_HoldsTheDockerfileWhatItCopiesAndTheCertificates(t *testing.T) {
+	for _, image := range All() {
+		contents := unpack(t, image, []byte("PEM"))
+		if contents["ca.crt"] != "PEM" {
+			t.Errorf("%v: ca.crt holds %q", image, contents["ca.crt"])
+		}
+		dockerfile := contents["Dockerfile"]
+		if !strings.Contains(dockerfile, "\nFROM "+Debian+"\n") {
+			t.Errorf("%v is not built from %s", image, Debian)
+		}
+		for _, line := range regexp.MustCompile(`(?m)^COPY (.+) \S+$`).FindAllStringSubmatch(dockerfile, -1) {
+			for _, name := range strings.Fields(line[1]) {
+				if _, ok := contents[name]; !ok {
+					t.Errorf("%v: the Dockerfile copies %s, which is not there", image, name)
+				}
+			}
+		}
+	}
+}
+
+func TestContext_IsTheSameEveryTime(t *testing.T) {
+	for _, image := range All() {
+		if !bytes.Equal(pack(t, image, nil), pack(t, image, nil)) {
+			t.Errorf("%v: two contexts differ", image)
+		}
+	}
+}
+
+// A registry's or mirror's address in a definition would break whoever needs
+// another one; the clients' settings are the only source.
+func TestDefinitions_NameNoHost(t *testing.T) {
+	host := regexp.MustCompile(`https?://[a-z]`)
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && host.Match(read(name)) {
+			t.Errorf("%s names a host: %s", name, host.Find(read(name)))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestScripts_AreSoundShell(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("no shell here")
+	}
+	for _, name := range append(glob("*/*.sh"), "debian.sh") {
+		check := exec.Command(sh, "-n")
+		check.Stdin = bytes.NewReader(read(name))
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+}
+
+// TestBuild_MakesEveryImage builds the images with the engine's classic builder,
+// as berthd does, and runs a little program in each. It takes some minutes the
+// first time; the images stay in the engine.
+func TestBuild_MakesEveryImage(t *testing.T) {
+	if os.Getenv("BERTH_TEST_IMAGES") == "" {
+		t.Skip("set BERTH_TEST_IMAGES=1 to build the base images")
+	}
+	for _, image := range All() {
+		t.Run(image.Name+"@"+image.Version, func(t *testing.T) {
+			began := time.Now()
+			build(t, image)
+			t.Logf("%s built in %.1fs, %s bytes", image.Ref(), time.Since(began).Seconds(),
+				strings.TrimSpace(docker(t, nil, "image", "inspect", "--format", "{{.Size}}", image.Ref())))
+			run(t, image, everyImage)
+			run(t, image, programs[image.Name])
+		})
+	}
+}
+
+// everyImage is what a stack's commands count on whatever the runtime is.
+const everyImage = `set -e
+for directory in /app /cache /data /home/app; do touch $directory/x; done
+for command in bash git curl gcc g++ make python3 tar xz unzip; do command -v $command >/dev/null; done
+[ "$(locale charmap)" = UTF-8 ]
+[ "$(TZ=Europe/Zurich date -d @0 +%H)" = 01 ]
+[ -s /etc/ssl/certs/ca-certificates.crt ]
+[ ! -e /berth ]
+`
+
+// programs are built and run without a network, as a user of its own.
+var programs = map[string]string{
+	"node": `set -e
+cd /app
+node -e 'process.exit(process.version === "v" + process.argv[1] ? 0 : 1)' "$NODE_VERSION"
+[ "$(npm --version)" = "$NPM_VERSION" ]
+[ "$(pnpm --version)" = "$PNPM_VERSION" ]
+[ "$(yarn --version)" = "$YARN_VERSION" ]
+mkdir berry && cd berry
+printf '__metadata:\n  version: 8\n' >yarn.lock
+echo '{}' >package.json
+mkdir below && cd below
+[ "$(yarn --version)" = "$BERRY_VERSION" ]
+mkdir /app/native && cd /app/native
+echo '{"name":"native","version":"1.0.0"}' >package.json
+echo '{"targets":[{"target_name":"native","sources":["native.c"]}]}' >binding.gyp
+cat >native.c <<C
+#include <node_api.h>
+NAPI_MODULE_INIT() { napi_value v; napi_create_int32(env, 42, &v); return v; }
+C
+npm install --no-audit
+[ "$(node -p 'require("./build/Release/native.node")')" = 42 ]`,
+	"go": `set -e
+cd /app
+[ "$(go env GOVERSION)" = "go$GO_VERSION" ]
+go mod init example
+cat >main.go <<GO
+package main
+
+// int answer(void) { return 42; }
+import "C"
+
+func main() { println(C.answer()) }
+GO
+go vet . && go build -race -o main . && [ "$(./main 2>&1)" = 42 ]`,
+	"python": `set -e
+cd /app
+python -m venv venv
+venv/bin/pip --version
+[ "$(venv/bin/python -c 'import sys, ssl, sqlite3; print("%d.%d" % sys.version_info[:2])')" = "$PYTHON_VERSION" ]
+cat >native.c <<C
+#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "native", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_native(void) { return PyModule_Create(&module); }
+C
+gcc -shared -fPIC $(python3-config --includes) -o native.so native.c
+python -c 'import native'`,
+}
+
+func build(t *testing.T, image Image) {
+	t.Helper()
+	args := []string{"build", "--tag", image.Ref()}
+	for key, value := range image.Args() {
+		args = append(args, "--build-arg", key+"="+value)
+	}
+	for line := range strings.Lines(string(optional(t, "BERTH_BUILD_ENV_FILE"))) {
+		if line = strings.TrimSpace(line); line != "" {
+			args = append(args, "--build-arg", line)
+		}
+	}
+	docker(t, bytes.NewReader(pack(t, image, optional(t, "BERTH_BUILD_CA_FILE"))), append(args, "-")...)
+}
+
+// run runs a script as a user that the image does not know.
+func run(t *testing.T, image Image, script string) {
+	t.Helper()
+	args := []string{"run", "--rm", "--interactive", "--network", "none", "--user", "10001:10001", "--env", "HOME=/home/app"}
+	for key, value := range image.Args() {
+		args = append(args, "--env", key+"="+value)
+	}
+	docker(t, strings.NewReader(script), append(args, image.Ref(), "sh", "-x")...)
+}
+
+func docker(t *testing.T, in io.Reader, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "docker", args...)
+	command.Env = append(os.Environ(), "DOCKER_BUILDKIT=0")
+	command.Stdin = in
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("docker %s: %v\n%s", args[0], err, out)
+	}
+	return string(out)
+}
+
+// optional reads the file that an environment variable names, if it names one.
+func optional(t *testing.T, variable string) []byte {
+	t.Helper()
+	name := os.Getenv(variable)
+	if name == "" {
+		return nil
+	}
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func pack(t *testing.T, image Image, ca []byte) []byte {
+	t.Helper()
+	context, err := image.Context(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(context)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// unpack returns the context's files; each must be there once, at the root.
+func unpack(t *testing.T, image Image, ca []byte) map[string]string {
+	t.Helper()
+	contents := map[string]string{}
+	for r := tar.NewReader(bytes.NewReader(pack(t, image, ca))); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return contents
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, twice := contents[header.Name]; twice || path.Base(header.Name) != header.Name {
+			t.Errorf("%v: %s is in the context twice, or below its root", image, header.Name)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		contents[header.Name] = string(content)
+	}
+}

@@ -1,0 +1,140 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// Host runs stacks; the supervisor implements it.
+type Host interface {
+	// Create records the stack and starts its first build from dir, an
+	// unpacked source tree, which it moves away when it succeeds. It fails
+	// with a *stack.Error when the cap of the stack's network is reached.
+	Create(ctx context.Context, s *stack.Stack, dir string) error
+	// Delete ends the stack and returns once nothing of it is left.
+	Delete(ctx context.Context, id string) error
+	// Logs writes one section per service, or the one of the named service,
+	// with at most tail lines each; kind is run or build.
+	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, w io.Writer) error
+	// TempDir makes a folder for an upload, on the disk where sources are kept.
+	TempDir() (string, error)
+}
+
+// Store reads what is recorded; package store implements it. An unknown or
+// deleted stack is a *stack.Error of kind NotFound.
+type Store interface {
+	Get(ctx context.Context, id string) (*stack.Stack, error)
+	Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error)
+	FindManageToken(ctx context.Context, hash []byte) (id string, ok bool, err error)
+	AccountByKey(ctx context.Context, hash []byte) (store.Account, bool, error)
+	Watch(id string) (wake <-chan struct{}, stop func())
+}
+
+// Limiter counts anonymous creates by client network. A create that it turns
+// away is not counted.
+type Limiter interface {
+	Allow(ctx context.Context, network string) bool
+}
+
+// Config is what the API needs from the rest of the server.
+type Config struct {
+	Store   Store
+	Host    Host
+	Limiter Limiter
+	URLs    stack.URLs
+	Limits  stack.Limits
+	Key     auth.Key // of the installation, for the hashes of claim codes
+
+	MaxUpload int64         // bytes of the archive as uploaded
+	Unpacked  source.Limits // of the archive's content
+	Wait      time.Duration // how long wait=true holds a response at most
+
+	// ClientHeader names the request header in which the edge passes the
+	// client's address, whatever the client itself sent under that name.
+	ClientHeader string
+	Log          *slog.Logger
+}
+
+// API serves the routes of the specification.
+type API struct {
+	Config
+	app    *fiber.App
+	server *fasthttp.Server
+	routes []route
+
+	base     context.Context // ends when Shutdown gives up waiting
+	cancel   context.CancelFunc
+	released chan struct{} // closed by Release
+	release  sync.Once
+}
+
+// Header limits and patience. The edge has limits of its own for what comes
+// from outside; these hold whoever connects.
+const (
+	maxHead     = 16 << 10 // bytes of the request line and all headers
+	headTimeout = 30 * time.Second
+	idleTimeout = 10 * time.Minute // longer than the edge keeps an idle connection
+	bodyStall   = time.Minute      // without a byte of the body
+)
+
+// New returns an API that is ready to serve.
+func New(cfg Config) *API {
+	a := &API{Config: cfg, released: make(chan struct{})}
+	a.base, a.cancel = context.WithCancel(context.Background())
+	a.app = fiber.New(fiber.Config{
+		StreamRequestBody:            true,
+		DisablePreParseMultipartForm: true,
+		DisableStartupMessage:        true,
+		CaseSensitive:                true,
+		Immutable:                    true, // strings of a Ctx outlive the handler
+		ReadBufferSize:               maxHead,
+		ReadTimeout:                  headTimeout,
+		IdleTimeout:                  idleTimeout,
+		ErrorHandler:                 a.answerError,
+		JSONEncoder:                  encodeJSON,
+	})
+	a.routes = a.table()
+	for _, r := range a.routes {
+		a.app.Add(r.method, r.path, r.handle)
+	}
+	a.server = a.app.Server()
+	a.server.Handler = a.border(a.app.Handler())
+	a.server.ErrorHandler = a.answerMalformed
+	return a
+}
+
+// Serve answers the connections of ln until Shutdown.
+func (a *API) Serve(ln net.Listener) error {
+	if err := a.server.Serve(listener{ln}); err != nil {
+		return fmt.Errorf("serve the API: %w", err)
+	}
+	return nil
+}
+
+// Release ends every wait=true at once, with the stack as it is, and makes
+// later ones return immediately. It is the first step of a shutdown.
+func (a *API) Release() { a.release.Do(func() { close(a.released) }) }
+
+// Shutdown takes no new connection and waits for open requests. When ctx ends
+// first, it cancels what they wait for and returns the context's error.
+func (a *API) Shutdown(ctx context.Context) error {
+	a.Release()
+	defer a.cancel()
+	if err := a.server.ShutdownWithContext(ctx); err != nil {
+		return fmt.Errorf("shut down the API: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package api
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// createRetry is the Retry-After of the limit on anonymous creates ("Errors").
+const createRetry = time.Hour
+
+// create answers POST /v0/stacks.
+func (a *API) create(c *fiber.Ctx) error {
+	owner, err := a.admit(c)
+	if err != nil {
+		return err
+	}
+	wait, err := waits(c)
+	if err != nil {
+		return err
+	}
+	s, secrets, err := a.createStack(c, owner)
+	if err != nil {
+		return err
+	}
+	if wait {
+		if s, err = a.settled(c, s); err != nil {
+			return err
+		}
+	}
+	v := a.view(s)
+	v.oneTime = &secrets
+	c.Location(a.URLs.Base.JoinPath("v0", "stacks", s.ID).String())
+	return c.Status(fiber.StatusCreated).JSON(v)
+}
+
+// admit tells which account a create is for, "" for an anonymous one, before
+// anything of the body is read.
+func (a *API) admit(c *fiber.Ctx) (owner string, err error) {
+	if token, present := bearer(c); present {
+		account, err := a.account(token)
+		return account.ID, err
+	}
+	if !a.Limiter.Allow(a.base, a.network(c)) {
+		return "", tooMany(createRetry)
+	}
+	return "", nil
+}
+
+// network is what the anonymous limits count by: the client's IPv4 address, or
+// its IPv6 /64. Clients whose address the edge did not tell share one.
+func (a *API) network(c *fiber.Ctx) string {
+	ip, err := netip.ParseAddr(c.Get(a.ClientHeader))
+	if err != nil {
+		return "unknown"
+	}
+	ip = ip.Unmap().WithZone("")
+	if ip.Is4() {
+		return ip.String()
+	}
+	return netip.PrefixFrom(ip, 64).Masked().String()
+}
+
+// createStack takes the upload and hands the stack to the host. It returns a
+// copy of the stack as it was then, since the host goes on with its own.
+func (a *API) createStack(c *fiber.Ctx, owner string) (*stack.Stack, oneTime, error) {
+	dir, err := a.Host.TempDir()
+	if err != nil {
+		return nil, oneTime{}, fmt.Errorf("make a folder for the upload: %w", err)
+	}
+	defer a.removeAll(dir)
+	f, err := a.upload(c, createForm, dir)
+	if err != nil {
+		return nil, oneTime{}, err
+	}
+	root, manifest, err := a.unpack(f, dir)
+	if err != nil {
+		return nil, oneTime{}, err
+	}
+	s, secrets, err := a.newStack(c, manifest, owner)
+	if err != nil {
+		return nil, oneTime{}, err
+	}
+	asMade := *s
+	asMade.Services = append([]stack.Service{}, s.Services...)
+	if err := a.Host.Create(a.base, s, root); err != nil {
+		return nil, oneTime{}, fmt.Errorf("create stack %s: %w", s.ID, err)
+	}
+	return &asMade, secrets, nil
+}
+
+// newStack makes the stack that a manifest asks for. Only an anonymous one has
+// a lifetime and a claim code.
+func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.Stack, oneTime, error) {
+	s := stack.New(m.Name, m.Services, stack.Now())
+	secrets := oneTime{ManageToken: auth.NewManageToken()}
+	s.ManageTokenHash = auth.Hash(secrets.ManageToken)
+	if m.Webhook != "" {
+		s.Webhook = m.Webhook
+		s.WebhookSecret = auth.NewWebhookSecret()
+		secrets.WebhookSecret = s.WebhookSecret
+	}
+	if owner != "" {
+		s.Owner = owner
+		return s, secrets, nil
+	}
+	ttl, err := a.lifetime(m.TTL)
+	if err != nil {
+		return nil, oneTime{}, err
+	}
+	s.ExpiresAt = s.CreatedAt.Add(ttl)
+	s.ClaimEmail = m.ClaimEmail
+	s.Network = a.network(c)
+	secrets.ClaimCode = auth.NewClaimCode()
+	s.ClaimCodeHash = a.Key.HashClaimCode(secrets.ClaimCode)
+	secrets.ClaimURL = a.URLs.Claim(secrets.ClaimCode)
+	secrets.Note = fmt.Sprintf("Give claim_url to your human now: it is shown only this once, and whoever opens it can keep this stack. Unclaimed, it stops at %s.",
+		s.ExpiresAt.Format(time.RFC3339))
+	return s, secrets, nil
+}
+
+// lifetime checks the TTL of an unclaimed stack; 0 is the default one.
+func (a *API) lifetime(ttl time.Duration) (time.Duration, error) {
+	switch {
+	case ttl == 0:
+		return a.Limits.TTL, nil
+	case ttl < a.Limits.TTLMin:
+		return 0, stack.NewError(stack.Unprocessable, fmt.Sprintf(
+			"ttl %s is too short; an unclaimed stack lives at least %s", duration(ttl), duration(a.Limits.TTLMin)))
+	case ttl > a.Limits.TTLMax:
+		return 0, stack.NewError(stack.Unprocessable, fmt.Sprintf(
+			"ttl %s is too long; an unclaimed stack expires at most %s after its creation, so now the latest is %s; claim it to keep it",
+			duration(ttl), duration(a.Limits.TTLMax), stack.Now().Add(a.Limits.TTLMax).Format(time.RFC3339)))
+	}
+	return ttl, nil
+}
+
+// removeAll removes what is left of an upload; the host has moved away what it
+// took over.
+func (a *API) removeAll(dir string) {
+	if err := os.RemoveAll(dir); err != nil {
+		a.Log.Error("remove the upload", "error", err)
+	}
+}
+
+// duration writes a duration as requests write it: 1h30m.
+func duration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,232 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+func TestCreate_AnonymousGetsTheOneTimeFields(t *testing.T) {
+	e := newEnv(t)
+	body, contentType := makeForm(t, sourcePart(site(t)))
+	r := e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType)
+	require.Equal(t, 201, r.status, r.body)
+	v := r.json()
+	require.ElementsMatch(t, append(stackFields, "manage_token", "claim_code", "claim_url", "note"), keys(v))
+	id := v["id"].(string)
+	require.Regexp(t, `^stk_[0-9a-f]{12}$`, id)
+	require.Equal(t, "http://localhost:8080/v0/stacks/"+id, r.header.Get("Location"))
+	require.Regexp(t, `^ast_anon_`, v["manage_token"])
+	require.Regexp(t, `^CLM-[0-9A-Z]{4}-[0-9A-Z]{4}-[0-9A-Z]{4}$`, v["claim_code"])
+	require.Equal(t, "http://localhost:8080/claim/"+v["claim_code"].(string), v["claim_url"])
+	require.Contains(t, v["note"], "claim_url")
+	require.Equal(t, false, v["claimed"])
+	require.Equal(t, "building", v["status"])
+
+	s, err := e.store.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, auth.Hash(v["manage_token"].(string)), s.ManageTokenHash)
+	require.Equal(t, e.api.Key.HashClaimCode(v["claim_code"].(string)), s.ClaimCodeHash)
+	require.Equal(t, s.CreatedAt.Add(time.Hour), s.ExpiresAt)
+	page, err := os.ReadFile(filepath.Join(e.host.source(id), "index.html"))
+	require.NoError(t, err)
+	require.Equal(t, "<h1>hello</h1>", string(page))
+	e.nothingLeft()
+}
+
+func TestCreate_WithAnAPIKeyIsOwned(t *testing.T) {
+	e := newEnv(t)
+	e.limiter.left = 0 // does not apply
+	account, key := e.account("ana@example.com")
+	v := e.create(key, sourcePart(site(t)), textPart("ttl", "5m"), textPart("claim_email", "bo@example.com"))
+	require.ElementsMatch(t, append(stackFields, "manage_token"), keys(v))
+	require.Equal(t, true, v["claimed"])
+	require.Nil(t, v["expires_at"])
+	s, err := e.store.Get(t.Context(), v["id"].(string))
+	require.NoError(t, err)
+	require.Equal(t, account, s.Owner)
+	require.Empty(t, s.ClaimCodeHash)
+	require.Empty(t, s.ClaimEmail)
+	require.Empty(t, s.Network)
+}
+
+func TestCreate_WebhookGetsASecret(t *testing.T) {
+	e := newEnv(t)
+	v := e.create("", sourcePart(site(t)), textPart("manifest", "notify: {webhook: 'https://example.com/hook'}"))
+	require.Regexp(t, `^whsec_`, v["webhook_secret"])
+	s, err := e.store.Get(t.Context(), v["id"].(string))
+	require.NoError(t, err)
+	require.Equal(t, v["webhook_secret"], s.WebhookSecret)
+	require.Equal(t, "https://example.com/hook", s.Webhook)
+}
+
+func TestCreate_FieldsGoBeforeTheManifest(t *testing.T) {
+	e := newEnv(t)
+	v := e.create("", sourcePart(site(t)),
+		textPart("manifest", "{name: from-text, ttl: 3h}"),
+		part{"manifest_file", "stack.yaml", []byte("{name: from-file, ttl: 4h, claim_email: a@example.com}")},
+		textPart("claim_email", "b@example.com"))
+	require.Equal(t, "from-file", v["name"])
+	require.InDelta(t, v["created_at"].(float64)+4*3600, v["expires_at"], 1e-3)
+	s, err := e.store.Get(t.Context(), v["id"].(string))
+	require.NoError(t, err)
+	require.Equal(t, "b@example.com", s.ClaimEmail)
+
+	v = e.create("", textPart("name", "mine"), textPart("ttl", "30m"), textPart("manifest", "{name: from-text, ttl: 3h}"),
+		part{"manifest_file", "none", nil}, sourcePart(site(t)))
+	require.Equal(t, "mine", v["name"])
+	require.InDelta(t, v["created_at"].(float64)+1800, v["expires_at"], 1e-3)
+}
+
+func TestCreate_TakesTheOnlyFolderAsTheProject(t *testing.T) {
+	e := newEnv(t)
+	v := e.create("", sourcePart(archive(t, "guestbook/index.html", "hello")))
+	require.Equal(t, "guestbook", v["name"])
+	require.FileExists(t, filepath.Join(e.host.source(v["id"].(string)), "index.html"))
+	e.nothingLeft()
+}
+
+func TestCreate_BoundsTheLifetime(t *testing.T) {
+	e := newEnv(t)
+	short := e.refusedUpload(422, sourcePart(site(t)), textPart("ttl", "14m59s"))
+	require.Contains(t, short, "15m")
+	long := e.refusedUpload(422, sourcePart(site(t)), textPart("manifest", "ttl: 24h1s"))
+	require.Contains(t, long, "24h ")
+	require.Contains(t, long, stack.Now().Add(24*time.Hour).Format("2006-01-02T15:"))
+	for _, fits := range []string{"15m", "24h"} {
+		e.create("", sourcePart(site(t)), textPart("ttl", fits))
+	}
+}
+
+func TestCreate_AnyOtherAuthorizationIs401BeforeTheUpload(t *testing.T) {
+	e := newEnv(t)
+	token := e.create("")["manage_token"].(string)
+	for _, value := range []string{"", "Bearer", "Bearer ", "Bearer " + token, "Bearer " + auth.NewAPIKey(), "Basic x", "nonsense"} {
+		w := e.dial()
+		w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nAuthorization: %s\r\nContent-Type: multipart/form-data; boundary=b\r\n"+
+			"Content-Length: 1000000000000\r\n\r\n%s", value, strings.Repeat("x", 8<<10))
+		r := w.reply() // no byte of the body beyond the first block was asked for
+		require.Equal(t, 401, r.status, "%q", value)
+		require.Equal(t, "Bearer", r.header.Get("WWW-Authenticate"))
+		require.Contains(t, r.detail(), "as_live_")
+		w.closed()
+	}
+	require.Len(t, e.limiter.networks, 1, "counted as anonymous creates")
+}
+
+func TestCreate_RateLimit(t *testing.T) {
+	e := newEnv(t)
+	e.limiter.left = 0
+	body, contentType := makeForm(t, sourcePart(site(t)))
+	r := e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType)
+	require.Equal(t, 429, r.status)
+	require.Equal(t, "3600", r.header.Get("Retry-After"))
+	require.JSONEq(t, `{"detail":"too many requests; slow down and retry in a minute"}`, r.body)
+	e.nothingLeft()
+}
+
+func TestCreate_CountsByNetwork(t *testing.T) {
+	e := newEnv(t)
+	for address, network := range map[string]string{
+		"192.0.2.7":          "192.0.2.7",
+		"::ffff:192.0.2.7":   "192.0.2.7",
+		"2001:db8:1:2:3::4":  "2001:db8:1:2::/64",
+		"fe80::1%eth0":       "fe80::/64",
+		"":                   "unknown",
+		"192.0.2.7:1234":     "unknown",
+		"192.0.2.7, 1.2.3.4": "unknown",
+	} {
+		e.limiter.networks = nil
+		body, contentType := makeForm(t, sourcePart(nil))
+		e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType, "X-Test-Client", address)
+		require.Equal(t, []string{network}, e.limiter.networks, address)
+	}
+}
+
+func TestCreate_TheCapsRefusalIsPassedOn(t *testing.T) {
+	e := newEnv(t)
+	for range 3 {
+		e.create("")
+	}
+	detail := e.refusedUpload(429, sourcePart(site(t)))
+	require.Equal(t, "3 unclaimed stacks are already running from your network (limit 3); destroy or claim one first", detail)
+}
+
+func TestCreate_WaitHoldsUntilTheStackSettles(t *testing.T) {
+	e := newEnv(t)
+	body, contentType := makeForm(t, sourcePart(site(t)))
+	answered := make(chan reply, 1)
+	req := newRequest(t, "POST", "/v0/stacks?wait=true", "", body, "Content-Type", contentType)
+	changed, stop := e.store.Watch("")
+	defer stop()
+	go func() {
+		var r reply
+		if res, err := e.client.Do(req); err == nil {
+			r = readReply(t, res)
+		}
+		answered <- r
+	}()
+	<-changed
+	stacks, err := e.store.All(t.Context())
+	require.NoError(t, err)
+	require.Len(t, stacks, 1)
+	e.live(stacks[0].ID)
+	r := <-answered
+	require.Equal(t, 201, r.status)
+	require.Equal(t, "live", r.json()["status"])
+	require.NotEmpty(t, r.json()["manage_token"])
+}
+
+// brokenHost has no disk.
+type brokenHost struct{ Host }
+
+func (brokenHost) TempDir() (string, error) { return "", errors.New("disk full") }
+
+func TestCreate_AFaultOfOursIsHidden(t *testing.T) {
+	e := newEnv(t, func(c *Config) { c.Host = brokenHost{c.Host} })
+	body, contentType := makeForm(t, sourcePart(site(t)))
+	r := e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType, "X-Request-Id", "req-1")
+	require.Equal(t, 500, r.status)
+	require.Contains(t, r.detail(), "req-1")
+	require.NotContains(t, r.body, "disk full")
+	require.Contains(t, e.logged.String(), "disk full")
+	require.Contains(t, e.logged.String(), "request=req-1")
+}
+
+func TestShutdown_FinishesOpenRequests(t *testing.T) {
+	e := newEnv(t)
+	body, contentType := makeForm(t, sourcePart(site(t)))
+	w := e.dial()
+	text, err := readAll(body)
+	require.NoError(t, err)
+	w.printf("POST /v0/stacks?wait=true HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+		contentType, len(text), text[:len(text)-1])
+	changed, stop := e.store.Watch("")
+	defer stop()
+	down := make(chan error, 1)
+	go func() { down <- e.api.Shutdown(t.Context()) }()
+	w.printf("%s", text[len(text)-1:])
+	r := w.reply()
+	require.Equal(t, http.StatusCreated, r.status)
+	require.Equal(t, "building", r.json()["status"])
+	<-changed
+	require.NoError(t, <-down)
+}
+
+func TestDuration_IsWrittenAsRequestsWriteIt(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"15m": 15 * time.Minute, "24h": 24 * time.Hour, "1h30m": 90 * time.Minute, "10m": 10 * time.Minute,
+		"20h": 20 * time.Hour, "1m1s": 61 * time.Second, "30s": 30 * time.Second, "1h0m5s": time.Hour + 5*time.Second,
+	} {
+		require.Equal(t, want, duration(d))
+	}
+}

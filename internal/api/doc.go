@@ -1,0 +1,11 @@
+// Package api is the JSON API: every route under /v0, and /healthz. It turns a
+// request into a call on the store or the host and an error into a status and
+// {"detail": …}; it decides nothing about a stack's life itself.
+//
+// It is Fiber behind the edge, over an in-memory listener. Three things that
+// fasthttp leaves to its user are settled once, in the border around the Fiber
+// app, so that no handler has to think of them: a body that a handler did not
+// read to its end is drained or ends the connection (border.go, body.go), a
+// caller that hangs up while a handler waits is noticed (conn.go), and every
+// error, the framework's own included, is JSON (errors.go).
+package api

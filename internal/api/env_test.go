@@ -1,0 +1,361 @@
+package api
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp/fasthttputil"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+const testMaxUpload = 1_000_000
+
+// env is an API over an in-memory listener, with the real store and source
+// packages and a host that records stacks but builds nothing.
+type env struct {
+	*testing.T
+	api     *API
+	store   *store.Store
+	host    *fakeHost
+	limiter *fakeLimiter
+	client  *http.Client
+	ln      *fasthttputil.InmemoryListener
+	logged  *logBook
+}
+
+func newEnv(t *testing.T, change ...func(*Config)) *env {
+	t.Helper()
+	dir := t.TempDir()
+	logged := &logBook{}
+	log := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	key := auth.Key{1}
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "db"), Sealer: auth.NewSealer(key), Log: log})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	e := &env{
+		T:       t,
+		store:   db,
+		host:    &fakeHost{store: db, dir: dir},
+		limiter: &fakeLimiter{left: 1000},
+		ln:      fasthttputil.NewInmemoryListener(),
+		logged:  logged,
+	}
+	base, err := url.Parse("http://localhost:8080")
+	require.NoError(t, err)
+	cfg := Config{
+		Store: db, Host: e.host, Limiter: e.limiter, Key: key, Log: log,
+		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
+		Limits:       stack.DefaultLimits(),
+		MaxUpload:    testMaxUpload,
+		Unpacked:     source.Limits{MaxUnpacked: 10 << 20, MaxEntries: 1000},
+		Wait:         time.Minute,
+		ClientHeader: "X-Test-Client",
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	e.api = New(cfg)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(logged)
+		}
+	})
+	e.serve()
+	return e
+}
+
+func (e *env) serve() {
+	e.client = &http.Client{Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return e.ln.Dial() },
+	}}
+	done := make(chan error, 1)
+	go func() { done <- e.api.Serve(e.ln) }()
+	e.Cleanup(func() {
+		e.client.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(e, e.api.Shutdown(ctx))
+		require.NoError(e, <-done)
+	})
+}
+
+// reply is a whole response.
+type reply struct {
+	*testing.T
+	status int
+	header http.Header
+	body   string
+}
+
+func (e *env) do(req *http.Request) reply {
+	e.Helper()
+	res, err := e.client.Do(req)
+	require.NoError(e, err)
+	return readReply(e.T, res)
+}
+
+func readReply(t *testing.T, res *http.Response) reply {
+	t.Helper()
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return reply{t, res.StatusCode, res.Header, string(body)}
+}
+
+func (e *env) send(method, path, token string, body io.Reader, header ...string) reply {
+	e.Helper()
+	return e.do(newRequest(e.T, method, path, token, body, header...))
+}
+
+func newRequest(t *testing.T, method, path, token string, body io.Reader, header ...string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost:8080"+path, body)
+	require.NoError(t, err)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	return req
+}
+
+// create deploys a page and returns the response's fields.
+func (e *env) create(token string, parts ...part) map[string]any {
+	e.Helper()
+	if len(parts) == 0 {
+		parts = []part{sourcePart(site(e.T))}
+	}
+	body, contentType := makeForm(e.T, parts...)
+	r := e.send("POST", "/v0/stacks", token, body, "Content-Type", contentType)
+	require.Equal(e, 201, r.status, r.body)
+	return r.json()
+}
+
+// refusedUpload sends a form and returns the error's text; nothing of the
+// upload may be left.
+func (e *env) refusedUpload(status int, parts ...part) string {
+	e.Helper()
+	body, contentType := makeForm(e.T, parts...)
+	r := e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType)
+	require.Equal(e, status, r.status, r.body)
+	e.nothingLeft()
+	return r.detail()
+}
+
+func (e *env) nothingLeft() {
+	e.Helper()
+	require.Empty(e, e.host.uploads(e.T), "files of an upload are left")
+}
+
+// account makes an account and returns its API key.
+func (e *env) account(email string) (id, key string) {
+	e.Helper()
+	key = auth.NewAPIKey()
+	account, err := e.store.CreateAccount(e.Context(), email, auth.Hash(key))
+	require.NoError(e, err)
+	return account.ID, key
+}
+
+func (r reply) json() map[string]any {
+	r.Helper()
+	var v map[string]any
+	require.NoError(r, json.Unmarshal([]byte(r.body), &v), r.body)
+	return v
+}
+
+// detail checks the shape of an error and returns its text.
+func (r reply) detail() string {
+	r.Helper()
+	require.Equal(r, "application/json", r.header.Get("Content-Type"), r.body)
+	v := r.json()
+	require.Len(r, v, 1, r.body)
+	require.IsType(r, "", v["detail"], r.body)
+	return v["detail"].(string)
+}
+
+// part is one part of a multipart form.
+type part struct {
+	name, file string
+	content    []byte
+}
+
+func sourcePart(archive []byte) part     { return part{"source", "app.tar.gz", archive} }
+func textPart(name, content string) part { return part{name, "", []byte(content)} }
+
+func makeForm(t *testing.T, parts ...part) (io.Reader, string) {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	for _, p := range parts {
+		make := func() (io.Writer, error) { return w.CreateFormField(p.name) }
+		if p.file != "" {
+			make = func() (io.Writer, error) { return w.CreateFormFile(p.name, p.file) }
+		}
+		out, err := make()
+		require.NoError(t, err)
+		_, err = out.Write(p.content)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return &b, w.FormDataContentType()
+}
+
+// site is an archive of one page.
+func site(t *testing.T) []byte {
+	t.Helper()
+	return archive(t, "index.html", "<h1>hello</h1>")
+}
+
+func archive(t *testing.T, nameAndContent ...string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := 0; i < len(nameAndContent); i += 2 {
+		content := nameAndContent[i+1]
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: nameAndContent[i], Mode: 0o644, Size: int64(len(content))}))
+		_, err := io.WriteString(w, content)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+// fakeHost records stacks in the real store and keeps their sources; tests
+// settle them.
+type fakeHost struct {
+	store *store.Store
+	dir   string
+	logs  func(ctx context.Context, service, kind string, tail int, w io.Writer) error
+}
+
+func (h *fakeHost) TempDir() (string, error) {
+	return os.MkdirTemp(h.dir, "upload-")
+}
+
+func (h *fakeHost) uploads(t *testing.T) []string {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(h.dir, "upload-*"))
+	require.NoError(t, err)
+	return left
+}
+
+func (h *fakeHost) source(id string) string { return filepath.Join(h.dir, id) }
+
+func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string) error {
+	if err := h.store.Create(ctx, s, 3, s.Created()); err != nil {
+		return err
+	}
+	return os.Rename(dir, h.source(s.ID))
+}
+
+func (h *fakeHost) Delete(ctx context.Context, id string) error {
+	_, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.Delete() })
+	return err
+}
+
+func (h *fakeHost) Logs(ctx context.Context, _ *stack.Stack, service, kind string, tail int, w io.Writer) error {
+	return h.logs(ctx, service, kind, tail, w)
+}
+
+// live ends the first build of a stack.
+func (e *env) live(id string) {
+	e.Helper()
+	_, err := e.store.Update(e.Context(), id, func(s *stack.Stack) ([]stack.Event, error) {
+		return s.Deployed(s.Services, e.api.URLs, stack.Now())
+	})
+	require.NoError(e, err)
+}
+
+// fakeLimiter admits a number of creates in all.
+type fakeLimiter struct {
+	mu       sync.Mutex
+	left     int
+	networks []string
+}
+
+func (l *fakeLimiter) Allow(_ context.Context, network string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left == 0 {
+		return false
+	}
+	l.left--
+	l.networks = append(l.networks, network)
+	return true
+}
+
+// logBook is a log that tests read.
+type logBook struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// wire is one connection to the API, byte by byte.
+type wire struct {
+	*testing.T
+	net.Conn
+	in *bufio.Reader
+}
+
+func (e *env) dial() *wire {
+	e.Helper()
+	c, err := e.ln.Dial()
+	require.NoError(e, err)
+	e.Cleanup(func() { c.Close() })
+	return &wire{e.T, c, bufio.NewReader(c)}
+}
+
+func (w *wire) printf(format string, args ...any) {
+	w.Helper()
+	_, err := fmt.Fprintf(w, format, args...)
+	require.NoError(w, err)
+}
+
+func (w *wire) reply() reply {
+	w.Helper()
+	res, err := http.ReadResponse(w.in, nil)
+	require.NoError(w, err)
+	return readReply(w.T, res)
+}
+
+// closed waits for the end of the connection.
+func (w *wire) closed() {
+	w.Helper()
+	rest, err := io.ReadAll(w.in)
+	require.NoError(w, err)
+	require.Empty(w, rest)
+}

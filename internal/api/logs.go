@@ -1,0 +1,104 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+const (
+	defaultTail = 200
+	mostTail    = 1_000_000 // more lines than a log of the default size holds
+	logBuffer   = 32 << 10
+)
+
+// logQuery is what a request asks of the logs.
+type logQuery struct {
+	service, kind string
+	tail          int
+}
+
+// logs answers GET /v0/stacks/{id}/logs, as it is read: nothing of it is held.
+func (a *API) logs(c *fiber.Ctx) error {
+	s, _, err := a.open(c)
+	if err != nil {
+		return err
+	}
+	q, err := parseLogQuery(c, s)
+	if err != nil {
+		return err
+	}
+	stream := a.openLogs(s, q)
+	if err := stream.begin(); err != nil {
+		stream.Close()
+		return fmt.Errorf("read the logs of stack %s: %w", s.ID, err)
+	}
+	c.Set(fiber.HeaderContentType, fiber.MIMETextPlainCharsetUTF8)
+	return c.SendStream(stream)
+}
+
+func parseLogQuery(c *fiber.Ctx, s *stack.Stack) (logQuery, error) {
+	q := logQuery{service: c.Query("service"), kind: c.Query("kind", "run"), tail: defaultTail}
+	if q.kind != "run" && q.kind != "build" {
+		return q, invalid("kind must be run (process output) or build (install and build output), not %q", shorten(q.kind))
+	}
+	if text := c.Query("tail"); text != "" {
+		tail, err := strconv.Atoi(text)
+		if (err != nil && !errors.Is(err, strconv.ErrRange)) || tail < 0 {
+			return q, invalid("tail must be a number of lines, 0 or more, not %q", shorten(text))
+		}
+		q.tail = min(tail, mostTail)
+	}
+	if q.service != "" && s.Service(q.service) == nil {
+		return q, stack.NewError(stack.NotFound, fmt.Sprintf("the stack has no service %q; its services are %s",
+			shorten(q.service), strings.Join(s.ServiceNames(), ", ")))
+	}
+	return q, nil
+}
+
+// logStream reads what the host writes on a goroutine of its own.
+type logStream struct {
+	*bufio.Reader
+	pipe   *io.PipeReader
+	cancel context.CancelFunc
+}
+
+func (a *API) openLogs(s *stack.Stack, q logQuery) *logStream {
+	ctx, cancel := context.WithCancel(a.base)
+	r, w := io.Pipe()
+	go func() {
+		defer func() {
+			if v := recover(); v != nil {
+				w.CloseWithError(fmt.Errorf("panic: %v", v))
+			}
+		}()
+		buffered := bufio.NewWriterSize(w, logBuffer)
+		err := a.Host.Logs(ctx, s, q.service, q.kind, q.tail, buffered)
+		w.CloseWithError(errors.Join(err, buffered.Flush()))
+	}()
+	return &logStream{bufio.NewReaderSize(r, logBuffer), r, cancel}
+}
+
+// begin waits for the first bytes or the end, so that an error before them
+// still has a status.
+func (l *logStream) begin() error {
+	_, err := l.Peek(1)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// Close ends the reading; what the host still writes fails.
+func (l *logStream) Close() error {
+	l.cancel()
+	return l.pipe.Close()
+}

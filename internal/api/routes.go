@@ -1,0 +1,82 @@
+package api
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// route is one line of the table of endpoints.
+type route struct {
+	method, path string
+	handle       fiber.Handler
+}
+
+// table lists every route in the order of "Endpoints".
+func (a *API) table() []route {
+	return []route{
+		{fiber.MethodPost, "/v0/stacks", a.create},
+		{fiber.MethodGet, "/v0/stacks/:id", a.show},
+		{fiber.MethodDelete, "/v0/stacks/:id", a.remove},
+		{fiber.MethodGet, "/v0/stacks/:id/logs", a.logs},
+		{fiber.MethodGet, "/v0/stacks/:id/events", a.events},
+		{fiber.MethodGet, "/healthz", a.health},
+	}
+}
+
+// String is the route as the documentation writes it: GET /v0/stacks/{id}.
+func (r route) String() string {
+	return r.method + " " + strings.ReplaceAll(r.path, ":id", "{id}")
+}
+
+// health tells that the server answers.
+func (a *API) health(c *fiber.Ctx) error {
+	return c.JSON(struct {
+		OK bool `json:"ok"`
+	}{true})
+}
+
+// noSuchRoute says which routes there are, or which one was probably meant.
+func (a *API) noSuchRoute(method, path string) string {
+	if near := a.nearest(path); len(near) > 0 {
+		return fmt.Sprintf("there is no %s %s; did you mean %s?", method, shorten(path), join(near, " or "))
+	}
+	return fmt.Sprintf("there is no %s %s; the API has %s", method, shorten(path), join(a.routes, ", "))
+}
+
+// nearest finds the routes that the path is, once the segments before it that
+// other services have there (/api, /v1) are left out.
+func (a *API) nearest(path string) []route {
+	segments := strings.Split(strings.Trim(path, "/"), "/")
+	for skip := range min(3, len(segments)) {
+		rest := strings.Join(segments[skip:], "/")
+		for _, candidate := range []string{"/v0/" + rest, "/" + rest} {
+			near := slices.DeleteFunc(slices.Clone(a.routes), func(r route) bool {
+				return !fiber.RoutePatternMatch(candidate, r.path, fiber.Config{CaseSensitive: true})
+			})
+			if len(near) > 0 {
+				return near
+			}
+		}
+	}
+	return nil
+}
+
+func join(routes []route, sep string) string {
+	names := make([]string, len(routes))
+	for i, r := range routes {
+		names[i] = r.String()
+	}
+	return strings.Join(names, sep)
+}
+
+// shorten bounds what an error repeats of the request.
+func shorten(s string) string {
+	const most = 120
+	if len(s) <= most {
+		return strings.ToValidUTF8(s, "?")
+	}
+	return strings.ToValidUTF8(s[:most], "?") + "…"
+}

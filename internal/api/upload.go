@@ -1,0 +1,289 @@
+package api
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"mime/multipart"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Bounds of a multipart body, besides the one of the archive.
+const (
+	formOverhead = 4 << 20  // what all but the archive may add to Content-Length
+	partHead     = 64 << 10 // headers of one part, and whatever stands before it
+	mostParts    = 20
+	mostManifest = 1 << 20
+	mostText     = 4 << 10
+	spoolBlock   = 128 << 10 // written to disk at once
+)
+
+// formField is a part that a form may have.
+type formField struct {
+	name string
+	most int64 // bytes; 0 for the archive, which goes to disk
+}
+
+// createForm are the parts of POST /v0/stacks.
+var createForm = []formField{
+	{"source", 0},
+	{"manifest", mostManifest},
+	{"manifest_file", mostManifest},
+	{"name", mostText},
+	{"ttl", mostText},
+	{"claim_email", mostText},
+}
+
+// form is a multipart body, read: its archive on disk, its texts in memory.
+type form struct {
+	archive      string // path of the spooled archive
+	size         int64
+	texts        map[string][]byte
+	manifestFile string // file name of the part manifest_file
+}
+
+// formReader reads the parts of one request as they arrive.
+type formReader struct {
+	form
+	fields    []formField
+	body      *body
+	head      *headReader
+	parts     *multipart.Reader
+	maxSource int64
+	example   string // a curl line that works
+}
+
+// upload reads the request's multipart body, its archive into dir.
+func (a *API) upload(c *fiber.Ctx, fields []formField, dir string) (form, error) {
+	r := formReader{
+		form:      form{texts: map[string][]byte{}},
+		fields:    fields,
+		body:      bodyOf(c.Context()),
+		maxSource: a.MaxUpload,
+		example:   "curl -F source=@app.tar.gz " + a.URLs.Base.String() + c.Path(),
+	}
+	boundary, err := r.boundary(c.Get(fiber.HeaderContentType))
+	if err != nil {
+		return form{}, err
+	}
+	if r.body.declared > a.MaxUpload+formOverhead {
+		return form{}, r.tooLarge()
+	}
+	if err := r.read(boundary, filepath.Join(dir, "upload")); err != nil {
+		return form{}, err
+	}
+	return r.form, nil
+}
+
+// boundary finds the boundary in the Content-Type.
+func (r *formReader) boundary(contentType string) (string, error) {
+	media, params, err := mime.ParseMediaType(contentType)
+	if err != nil || media != fiber.MIMEMultipartForm {
+		return "", invalid("no source: the body must be multipart/form-data with the archive as source, like this: %s", r.example)
+	}
+	boundary := params["boundary"]
+	if boundary == "" || len(boundary) > 200 {
+		return "", invalid("the Content-Type has no usable boundary; leave that header to the client, like this: %s", r.example)
+	}
+	return boundary, nil
+}
+
+// read reads the whole form, its archive into a new file at path.
+func (r *formReader) read(boundary, path string) error {
+	r.head = &headReader{r: r.body}
+	r.parts = multipart.NewReader(r.head, boundary)
+	for count := 0; ; count++ {
+		r.head.begin()
+		part, err := r.parts.NextRawPart()
+		if err == io.EOF { // the last boundary; an end anywhere else comes wrapped
+			return r.checkSource()
+		}
+		if err != nil {
+			return r.malformed(err)
+		}
+		if count == mostParts {
+			return invalid("the form has more than %d parts; send only %s", mostParts, r.known())
+		}
+		r.head.end()
+		if err := r.readPart(part, path); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *formReader) readPart(part *multipart.Part, path string) error {
+	name := part.FormName()
+	i := slices.IndexFunc(r.fields, func(f formField) bool { return f.name == name })
+	if i < 0 {
+		return invalid("unknown form field %q; the form takes %s. The archive goes into source: %s",
+			shorten(name), r.known(), r.example)
+	}
+	if r.fields[i].most == 0 {
+		return r.spool(part, path)
+	}
+	return r.readText(part, r.fields[i])
+}
+
+// spool writes the archive to disk; it is never in memory.
+func (r *formReader) spool(part *multipart.Part, path string) error {
+	if r.archive != "" {
+		return invalid("source is given twice; pack everything into one archive")
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("spool the upload: %w", err)
+	}
+	defer f.Close()
+	r.archive = path
+	r.size, err = copyInBlocks(f, io.LimitReader(part, r.maxSource+1))
+	var disk *fs.PathError
+	switch {
+	case errors.As(err, &disk):
+		return fmt.Errorf("spool the upload: %w", err)
+	case err != nil:
+		return r.malformed(err)
+	case r.size > r.maxSource:
+		return r.tooLarge()
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("spool the upload: %w", err)
+	}
+	return r.checkText(part, path)
+}
+
+// copyInBlocks writes whole blocks, however little a read returns: mime/multipart
+// stops wherever the content looks like the beginning of a boundary.
+func copyInBlocks(f *os.File, r io.Reader) (int64, error) {
+	w := bufio.NewWriterSize(struct{ io.Writer }{f}, spoolBlock) // without the ReadFrom of the file
+	n, err := w.ReadFrom(r)
+	if err == nil {
+		err = w.Flush()
+	}
+	return n, err
+}
+
+// checkText catches an archive that is only its own name: curl -F source=app.tar.gz
+// without the @.
+func (r *formReader) checkText(part *multipart.Part, path string) error {
+	if part.FileName() != "" || r.size > 255 {
+		return nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("spool the upload: %w", err)
+	}
+	if len(content) == 0 {
+		r.archive = "" // a file field that was left empty
+		return os.Remove(path)
+	}
+	if strings.IndexFunc(string(content), func(c rune) bool { return c < ' ' || c == '\uFFFD' }) < 0 {
+		return invalid("source is the text %q, not a file; curl sends a file when its name follows an @: %s",
+			shorten(string(content)), r.example)
+	}
+	return nil
+}
+
+func (r *formReader) readText(part *multipart.Part, field formField) error {
+	if _, twice := r.texts[field.name]; twice {
+		return invalid("%s is given twice; send it once", field.name)
+	}
+	text, err := io.ReadAll(io.LimitReader(part, field.most+1))
+	if err != nil {
+		return r.malformed(err)
+	}
+	if int64(len(text)) > field.most {
+		return stack.NewError(stack.Unprocessable, fmt.Sprintf("%s is longer than %s", field.name, byteSize(field.most)))
+	}
+	r.texts[field.name] = text
+	if field.name == "manifest_file" {
+		r.manifestFile = part.FileName()
+	}
+	return nil
+}
+
+func (r *formReader) checkSource() error {
+	if r.archive == "" {
+		return invalid("no source: send the project as a tar or tar.gz, like this: tar -czf app.tar.gz . && %s", r.example)
+	}
+	return nil
+}
+
+// malformed says what was wrong with the body, as far as the client can do
+// something about it.
+func (r *formReader) malformed(err error) error {
+	switch {
+	case r.body.stalled():
+		return invalid("the upload stalled: nothing arrived for %s; send it again", bodyStall)
+	case r.body.broken() != nil || errors.Is(err, io.ErrUnexpectedEOF):
+		return invalid("the upload broke off after %d bytes, before the form's last boundary; send it again", r.body.read)
+	case errors.Is(err, errPartHead):
+		return invalid("the headers of a part are longer than %s; send %s and nothing else", byteSize(partHead), r.known())
+	case r.body.read == 0:
+		return r.checkSource()
+	}
+	return invalid("the body is not the multipart form that its Content-Type announces; let the client make both, like this: %s", r.example)
+}
+
+func (r *formReader) tooLarge() error {
+	return stack.NewError(stack.TooLarge, fmt.Sprintf(
+		"the upload is larger than %s; leave out what is not source (node_modules, .git, build output), for example: tar --exclude=node_modules --exclude=.git -czf app.tar.gz .",
+		byteSize(r.maxSource)))
+}
+
+// known lists the names of the form's fields.
+func (r *formReader) known() string {
+	names := make([]string, len(r.fields))
+	for i, f := range r.fields {
+		names[i] = f.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// byteSize writes a size as the limits are written: 50 MB.
+func byteSize(n int64) string {
+	switch {
+	case n%1e6 == 0:
+		return fmt.Sprintf("%d MB", n/1e6)
+	case n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+var errPartHead = errors.New("part headers too long")
+
+// headReader bounds what is read between two parts, all of which
+// mime/multipart keeps in memory.
+type headReader struct {
+	r      io.Reader
+	inHead bool
+	left   int
+}
+
+func (h *headReader) begin() { h.inHead, h.left = true, partHead }
+func (h *headReader) end()   { h.inHead = false }
+
+// Read fails once the bound is reached.
+func (h *headReader) Read(p []byte) (int, error) {
+	if !h.inHead {
+		return h.r.Read(p)
+	}
+	if h.left == 0 {
+		return 0, errPartHead
+	}
+	n, err := h.r.Read(p[:min(len(p), h.left)])
+	h.left -= n
+	return n, err
+}

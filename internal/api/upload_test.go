@@ -1,0 +1,259 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func readAll(r io.Reader) (string, error) {
+	b, err := io.ReadAll(r)
+	return string(b), err
+}
+
+func TestUpload_MissingSourceTellsHow(t *testing.T) {
+	e := newEnv(t)
+	const curl = "curl -F source=@app.tar.gz http://localhost:8080/v0/stacks"
+	require.Contains(t, e.refusedUpload(400, textPart("name", "x")), "no source")
+	require.Contains(t, e.refusedUpload(400, textPart("name", "x")), curl)
+	require.Contains(t, e.refusedUpload(400), curl)
+	require.Contains(t, e.refusedUpload(400, textPart("source", "")), "no source")
+	hint := e.refusedUpload(400, textPart("source", "app.tar.gz"))
+	require.Contains(t, hint, `the text "app.tar.gz"`)
+	require.Contains(t, hint, curl)
+}
+
+func TestUpload_NamesTheFieldThatIsWrong(t *testing.T) {
+	e := newEnv(t)
+	for want, parts := range map[string][]part{
+		`unknown form field "file"; the form takes source, manifest, manifest_file, name, ttl, claim_email`: {{"file", "a.tgz", site(t)}},
+		"source is given twice":        {sourcePart(site(t)), sourcePart(site(t))},
+		"name is given twice":          {textPart("name", "a"), textPart("name", "b"), sourcePart(site(t))},
+		`unknown form field ""`:        {{"", "", nil}},
+		"form has more than 20 parts":  parts(21),
+		"headers of a part are longer": {{"name", strings.Repeat("x", partHead), []byte("x")}},
+	} {
+		require.Contains(t, e.refusedUpload(400, parts...), want)
+	}
+	long := strings.Repeat("x", mostManifest+1)
+	require.Contains(t, e.refusedUpload(422, textPart("manifest", long)), "manifest is longer than 1 MiB")
+	require.Contains(t, e.refusedUpload(422, textPart("ttl", long)), "ttl is longer than 4 KiB")
+}
+
+// parts are n source fields that were left empty.
+func parts(n int) []part {
+	ps := make([]part, n)
+	for i := range ps {
+		ps[i] = textPart("source", "")
+	}
+	return ps
+}
+
+func TestUpload_SourceNeedsNoFileName(t *testing.T) {
+	e := newEnv(t)
+	e.create("", part{"source", "", site(t)})
+	e.create("", part{"source", "-", site(t)})
+	e.create("", textPart("source", ""), sourcePart(site(t)))
+}
+
+func TestUpload_AnEmptyOrForeignArchiveIs422(t *testing.T) {
+	e := newEnv(t)
+	require.NotEmpty(t, e.refusedUpload(422, sourcePart(nil)))
+	require.NotEmpty(t, e.refusedUpload(422, sourcePart([]byte("PK\x03\x04 a zip file"))))
+	require.NotEmpty(t, e.refusedUpload(422, sourcePart(archive(t, "../evil", "x"))))
+}
+
+func TestUpload_TheLimitIsTheFiles(t *testing.T) {
+	e := newEnv(t)
+	exact := make([]byte, testMaxUpload)
+	copy(exact, site(t)) // zeros end a tar
+	e.create("", sourcePart(exact), textPart("manifest", "# "+strings.Repeat("x", 50_000)))
+	for _, size := range []int{testMaxUpload + 1, testMaxUpload + formOverhead, 5 * testMaxUpload} {
+		detail := e.refusedUpload(413, sourcePart(make([]byte, size)))
+		require.Contains(t, detail, "larger than 1 MB")
+		require.Contains(t, detail, "--exclude=node_modules")
+	}
+}
+
+func TestUpload_TheLimitHoldsForChunkedBodies(t *testing.T) {
+	e := newEnv(t)
+	body, contentType := makeForm(t, sourcePart(make([]byte, testMaxUpload+1)))
+	r := e.send("POST", "/v0/stacks", "", io.MultiReader(body), "Content-Type", contentType)
+	require.Equal(t, 413, r.status)
+	e.nothingLeft()
+	body, contentType = makeForm(t, sourcePart(site(t)))
+	r = e.send("POST", "/v0/stacks", "", io.MultiReader(body), "Content-Type", contentType)
+	require.Equal(t, 201, r.status)
+}
+
+func TestUpload_MalformedBodies(t *testing.T) {
+	e := newEnv(t)
+	whole := "--b\r\nContent-Disposition: form-data; name=name\r\n\r\nx\r\n--b--\r\n"
+	tests := map[string]struct{ contentType, body, want string }{
+		"json":              {"application/json", "{}", "multipart/form-data with the archive as source"},
+		"nothing":           {"", "", "multipart/form-data with the archive as source"},
+		"urlencoded":        {"application/x-www-form-urlencoded", "source=x", "multipart/form-data"},
+		"no boundary":       {"multipart/form-data", whole, "no usable boundary"},
+		"long boundary":     {"multipart/form-data; boundary=" + strings.Repeat("b", 300), whole, "no usable boundary"},
+		"other boundary":    {"multipart/form-data; boundary=c", whole, "not the multipart form"},
+		"empty":             {"multipart/form-data; boundary=b", "", "no source"},
+		"no last boundary":  {"multipart/form-data; boundary=b", whole[:len(whole)-6], "broke off"},
+		"ends in a header":  {"multipart/form-data; boundary=b", whole[:20], "not the multipart form"},
+		"no colon":          {"multipart/form-data; boundary=b", "--b\r\nnonsense\r\n\r\nx\r\n--b--\r\n", "not the multipart form"},
+		"no disposition":    {"multipart/form-data; boundary=b", "--b\r\n\r\nx\r\n--b--\r\n", `unknown form field ""`},
+		"only the boundary": {"multipart/form-data; boundary=b", "--b--\r\n", "no source"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var header []string
+			if tt.contentType != "" {
+				header = []string{"Content-Type", tt.contentType}
+			}
+			r := e.send("POST", "/v0/stacks", "", strings.NewReader(tt.body), header...)
+			require.Equal(t, 400, r.status, r.body)
+			require.Contains(t, r.detail(), tt.want)
+			e.nothingLeft()
+		})
+	}
+}
+
+func TestUpload_CutOffLeavesNothing(t *testing.T) {
+	e := newEnv(t)
+	body, contentType := makeForm(t, sourcePart(make([]byte, 500_000)))
+	text, err := readAll(body)
+	require.NoError(t, err)
+	for _, cut := range []int{0, 10, 9_000, 100_000, len(text) - 2} {
+		w := e.dial()
+		w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", contentType, len(text), text[:cut])
+		require.NoError(t, w.Close())
+		w = e.dial()
+		w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s",
+			contentType, len(text), text[:cut])
+		require.NoError(t, w.Close())
+	}
+	require.NoError(t, e.api.Shutdown(t.Context())) // all have been handled
+	e.nothingLeft()
+	stacks, err := e.store.All(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, stacks)
+}
+
+func TestConnection_StaysInStepOverRejectedUploads(t *testing.T) {
+	e := newEnv(t)
+	w := e.dial()
+	post := func(header, body string, chunked bool) {
+		if chunked {
+			w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\n%sTransfer-Encoding: chunked\r\n\r\n", header)
+			for len(body) > 0 {
+				n := min(len(body), 10_000)
+				w.printf("%x\r\n%s\r\n", n, body[:n])
+				body = body[n:]
+			}
+			w.printf("0\r\n\r\n")
+			return
+		}
+		w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n%s", header, len(body), body)
+	}
+	// what a body would do if it were taken for requests
+	smuggled := strings.Repeat("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", 2000)
+	big := "--b\r\nContent-Disposition: form-data; name=source\r\n\r\n" + strings.Repeat("x", testMaxUpload+1) + "\r\n--b--\r\n"
+	for i := range 10 {
+		for _, chunked := range []bool{false, true} {
+			post("Authorization: Bearer no\r\n", smuggled, chunked)
+			require.Equal(t, 401, w.reply().status)
+			post("Content-Type: application/json\r\n", smuggled, chunked)
+			require.Equal(t, 400, w.reply().status)
+			post("Content-Type: multipart/form-data; boundary=b\r\n", big, chunked)
+			require.Equal(t, 413, w.reply().status)
+			post("Content-Type: multipart/form-data; boundary=b\r\n", "--b\r\n\r\n"+smuggled, chunked)
+			require.Equal(t, 400, w.reply().status)
+			w.printf("GET /nowhere/%d HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", i, len(smuggled), smuggled)
+			require.Contains(t, w.reply().detail(), fmt.Sprintf("/nowhere/%d", i))
+		}
+	}
+}
+
+func TestConnection_ClosesWhenTooMuchIsLeft(t *testing.T) {
+	e := newEnv(t)
+	w := e.dial()
+	answered := make(chan *http.Response, 1)
+	go func() {
+		res, err := http.ReadResponse(w.in, nil)
+		if err != nil {
+			close(answered)
+			return
+		}
+		answered <- res
+	}()
+	w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer no\r\nTransfer-Encoding: chunked\r\n\r\n")
+	chunk := fmt.Sprintf("%x\r\n%s\r\n", 1<<20, bytes.Repeat([]byte("x"), 1<<20))
+	for range 1000 {
+		if _, err := io.WriteString(w, chunk); err != nil {
+			break
+		}
+	}
+	res := <-answered
+	require.NotNil(t, res)
+	require.Equal(t, 401, res.StatusCode)
+	require.True(t, res.Close)
+}
+
+func TestUpload_IsNeverHeldInMemory(t *testing.T) {
+	const size = 50_000_000
+	e := newEnv(t, func(c *Config) { c.MaxUpload = size })
+	head := "--b\r\nContent-Disposition: form-data; name=source; filename=a\r\n\r\n"
+	tail := "\r\n--b--\r\n"
+	w := e.dial()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	out := bufio.NewWriterSize(w, 64<<10)
+	fmt.Fprintf(out, "POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: %d\r\n\r\n%s",
+		len(head)+size+len(tail), head)
+	block := bytes.Repeat([]byte("\r\n--bnot a boundary"+strings.Repeat("x", 100)), 500)
+	for left := size; left > 0; left -= len(block) {
+		_, err := out.Write(block[:min(left, len(block))])
+		require.NoError(t, err)
+	}
+	fmt.Fprint(out, tail)
+	require.NoError(t, out.Flush())
+	require.Equal(t, 422, w.reply().status, "50,000,000 bytes fit, and are no archive")
+	runtime.ReadMemStats(&after)
+	require.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(16), "MiB allocated for an upload of 50 MB")
+	e.nothingLeft()
+}
+
+func FuzzMultipart(f *testing.F) {
+	part := "--b\r\nContent-Disposition: form-data; name=%s\r\n\r\n%s\r\n"
+	f.Add("b", fmt.Sprintf(part, "source", "x")+"--b--\r\n")
+	f.Add("b", fmt.Sprintf(part, "source", "")+fmt.Sprintf(part, "source", "\x1f\x8b")+"--b--")
+	f.Add("b", fmt.Sprintf(part, "name", strings.Repeat("n", 5000))+"--b--\r\n")
+	f.Add("b", fmt.Sprintf(part, "manifest", "{}")+"--b\r\nContent-Disposition: form-data; name=manifest_file; filename=\"a\"\r\n\r\n{}\r\n--b--\r\nepilogue")
+	f.Add("b", "preamble\r\n--b\r\n\r\n\r\n--b--")
+	f.Add("b", "--b\r\n"+strings.Repeat("X: y\r\n", 20_000)+"\r\n")
+	f.Add("b", "--b--")
+	f.Add("\x00", "--\x00--")
+	f.Add("", "")
+	f.Fuzz(func(t *testing.T, boundary, text string) {
+		b := &body{stream: strings.NewReader(text), conn: discardConn{}, declared: int64(len(text))}
+		r := formReader{form: form{texts: map[string][]byte{}}, fields: createForm, body: b, maxSource: 1000}
+		path := t.TempDir() + "/upload"
+		err := r.read(boundary, path)
+		if err == nil {
+			require.NotEmpty(t, r.archive)
+			require.FileExists(t, path)
+			require.LessOrEqual(t, r.size, r.maxSource)
+			for _, field := range createForm {
+				require.LessOrEqual(t, int64(len(r.texts[field.name])), field.most)
+			}
+			return
+		}
+		requireClientFault(t, err)
+	})
+}

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// stackView is the stack object of "Resources and their fields", with what
+// some responses add to it.
+type stackView struct {
+	ID            string            `json:"id"`
+	Name          string            `json:"name"`
+	Status        stack.Status      `json:"status"`
+	Claimed       bool              `json:"claimed"`
+	URLs          map[string]string `json:"urls"`
+	Services      []serviceView     `json:"services"`
+	CreatedAt     stack.Timestamp   `json:"created_at"`
+	ExpiresAt     stack.Timestamp   `json:"expires_at"`
+	ExpiredAt     stack.Timestamp   `json:"expired_at"`
+	RetainedUntil stack.Timestamp   `json:"retained_until"`
+	Generation    int               `json:"generation"`
+	Deploying     *int              `json:"deploying"`
+	Error         *string           `json:"error"`
+	DeployError   *string           `json:"deploy_error"`
+
+	Role string `json:"role,omitempty"`
+	*oneTime
+}
+
+type serviceView struct {
+	Name    string              `json:"name"`
+	Runtime string              `json:"runtime"`
+	Status  stack.ServiceStatus `json:"status"`
+	URL     string              `json:"url"`
+}
+
+// oneTime are the fields that are shown once and never again.
+type oneTime struct {
+	ManageToken   string `json:"manage_token,omitempty"`
+	ClaimCode     string `json:"claim_code,omitempty"`
+	ClaimURL      string `json:"claim_url,omitempty"`
+	Note          string `json:"note,omitempty"`
+	WebhookSecret string `json:"webhook_secret,omitempty"`
+}
+
+// view is the stack as the API shows it.
+func (a *API) view(s *stack.Stack) stackView {
+	v := stackView{
+		ID:            s.ID,
+		Name:          s.Name,
+		Status:        s.Status,
+		Claimed:       s.Claimed(),
+		URLs:          a.URLs.All(s),
+		Services:      make([]serviceView, len(s.Services)),
+		CreatedAt:     stack.Timestamp(s.CreatedAt),
+		ExpiresAt:     stack.Timestamp(s.ExpiresAt),
+		ExpiredAt:     stack.Timestamp(s.ExpiredAt),
+		RetainedUntil: stack.Timestamp(s.RetainedUntil),
+		Generation:    s.Generation,
+		Deploying:     orNull(s.Deploying),
+		Error:         orNull(s.Error),
+		DeployError:   orNull(s.DeployError),
+	}
+	for i, svc := range s.Services {
+		v.Services[i] = serviceView{Name: svc.Name, Runtime: svc.Label, Status: svc.Status, URL: v.URLs[svc.Name]}
+	}
+	return v
+}
+
+// orNull is null in JSON for a zero value.
+func orNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
