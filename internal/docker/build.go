@@ -1,0 +1,121 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/docker/docker/api/types/build"
+)
+
+// BuildSpec is a Dockerfile and its context for the engine's classic builder.
+type BuildSpec struct {
+	Context io.Reader // tar with a Dockerfile in its root
+	Ref     string
+	Args    map[string]string
+	Labels  Labels // of the image; steps of a build that fails do not get them
+	Network string // network of the steps that run commands; "" is the engine's default
+}
+
+// failureTail is how much of the log an error of BuildImage repeats, in bytes.
+const failureTail = 4000
+
+// BuildImage builds an image and writes its log to out as plain text. The
+// error of a step that fails ends with the last lines of the log.
+func (e *Engine) BuildImage(ctx context.Context, spec BuildSpec, out io.Writer) error {
+	args := make(map[string]*string, len(spec.Args))
+	for name, value := range spec.Args {
+		args[name] = &value
+	}
+	response, err := e.api.ImageBuild(ctx, spec.Context, build.ImageBuildOptions{
+		Version:     build.BuilderV1,
+		Tags:        []string{spec.Ref},
+		BuildArgs:   args,
+		Labels:      spec.Labels,
+		NetworkMode: spec.Network,
+		Remove:      true,
+		ForceRemove: true,
+	})
+	if err != nil {
+		return wrap(err, "build image %s", spec.Ref)
+	}
+	defer response.Body.Close() // only read
+	var last tail
+	if err := relay(io.MultiWriter(out, &last), response.Body); err != nil {
+		return wrap(fmt.Errorf("%w\n%s", err, last.lines()), "build image %s", spec.Ref)
+	}
+	return nil
+}
+
+// progress is one message of the engine about a long operation.
+type progress struct {
+	Stream string `json:"stream"` // text of a build's log
+	Status string `json:"status"` // a step of a pull
+	ID     string `json:"id"`     // the layer that Status is about
+	Detail struct {
+		Total int64 `json:"total"`
+	} `json:"progressDetail"` // set while bytes move, many times a second
+	Error string `json:"error"`
+}
+
+// uncolored takes out what the classic builder puts around standard error.
+var uncolored = strings.NewReplacer("\x1b[91m", "", "\x1b[0m", "")
+
+// relay writes the engine's messages to out as plain text until the operation
+// ends, and returns its error.
+func relay(out io.Writer, body io.Reader) error {
+	messages := json.NewDecoder(body)
+	for {
+		var message progress
+		switch err := messages.Decode(&message); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the engine's messages: %w", err)
+		case message.Error != "":
+			return errors.New(message.Error)
+		}
+		if _, err := uncolored.WriteString(out, message.text()); err != nil {
+			return fmt.Errorf("write the log: %w", err)
+		}
+	}
+}
+
+// text is what a person needs to see of a message, with its newline.
+func (p *progress) text() string {
+	switch {
+	case p.Status == "":
+		return p.Stream
+	case p.Detail.Total > 0:
+		return p.Stream
+	case p.ID == "":
+		return p.Stream + p.Status + "\n"
+	}
+	return p.Stream + p.ID + ": " + p.Status + "\n"
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ kept []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if extra := len(t.kept) - failureTail; extra > 0 {
+		t.kept = append(t.kept[:0], t.kept[extra:]...)
+	}
+	return len(p), nil
+}
+
+// lines is the end of the text, from the beginning of a line on.
+func (t *tail) lines() []byte {
+	text := t.kept
+	if len(text) == failureTail {
+		if _, rest, found := bytes.Cut(text, []byte{'\n'}); found {
+			text = rest
+		}
+	}
+	return bytes.TrimSpace(text)
+}

@@ -1,0 +1,179 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+)
+
+// Container is what the engine knows of a container. List leaves ExitCode,
+// OOMKilled, Error, StartedAt, FinishedAt and Pid unset: Inspect fills them.
+type Container struct {
+	ID     string
+	Name   string
+	Image  string // as it was named at creation
+	Labels Labels
+
+	State      string // created, running, paused, restarting, removing, exited or dead
+	Running    bool
+	OOMKilled  bool
+	ExitCode   int
+	Error      string    // why the last start failed
+	StartedAt  time.Time // zero before the first start
+	FinishedAt time.Time // zero before the first end
+
+	IP  string // on its network; "" while it does not run
+	Pid int    // of the main process, on the host; 0 while it does not run
+}
+
+// removal is how long Remove goes on asking while the engine is busy with the
+// container, and removalPause how long it waits before it asks again.
+const (
+	removal      = 30 * time.Second
+	removalPause = 50 * time.Millisecond
+)
+
+// CopyIn unpacks a tar into the directory dir, which must exist in the
+// container. Owner and mode are those of the tar's headers, and so become
+// those of a directory that exists already. Files below a volume's path go to
+// the volume. Never use it on a container in which a tenant's code ran.
+func (e *Engine) CopyIn(ctx context.Context, id, dir string, tar io.Reader) error {
+	err := e.api.CopyToContainer(ctx, id, dir, tar, container.CopyToContainerOptions{})
+	return wrap(err, "copy into container %s at %s", id, dir)
+}
+
+// Start starts a container; one that runs already stays as it is.
+func (e *Engine) Start(ctx context.Context, id string) error {
+	return wrap(e.api.ContainerStart(ctx, id, container.StartOptions{}), "start container %s", id)
+}
+
+// Stop asks the main process to end with SIGTERM, kills it once timeout,
+// rounded up to seconds, is over, and returns when it has ended. A container
+// that does not run, or is gone, is stopped.
+func (e *Engine) Stop(ctx context.Context, id string, timeout time.Duration) error {
+	seconds := wholeSeconds(timeout)
+	err := e.api.ContainerStop(ctx, id, container.StopOptions{Timeout: &seconds})
+	return unlessGone(wrap(err, "stop container %s", id))
+}
+
+// Kill ends every process of a container at once. A container that does not
+// run, or is gone, is killed.
+func (e *Engine) Kill(ctx context.Context, id string) error {
+	err := wrap(e.api.ContainerKill(ctx, id, "SIGKILL"), "kill container %s", id)
+	if errors.Is(err, ErrConflict) {
+		return nil // the engine's answer for a container that is not running
+	}
+	return unlessGone(err)
+}
+
+// Remove kills and removes a container with its anonymous volumes and returns
+// when it is gone, also when somebody else is removing it already.
+func (e *Engine) Remove(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, removal)
+	defer cancel()
+	opts := container.RemoveOptions{Force: true, RemoveVolumes: true}
+	for {
+		err := unlessGone(wrap(e.api.ContainerRemove(ctx, id, opts), "remove container %s", id))
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		if pause(ctx, removalPause) != nil {
+			return err
+		}
+	}
+}
+
+// Inspect returns everything known of one container, by id or name.
+func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
+	found, err := e.api.ContainerInspect(ctx, id)
+	if err != nil {
+		return Container{}, wrap(err, "inspect container %s", id)
+	}
+	return fromInspect(&found), nil
+}
+
+// List returns the containers that carry the labels, in every state.
+func (e *Engine) List(ctx context.Context, labels Labels) ([]Container, error) {
+	found, err := e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: byLabel(labels)})
+	if err != nil {
+		return nil, wrap(err, "list containers")
+	}
+	list := make([]Container, len(found))
+	for i := range found {
+		list[i] = fromSummary(&found[i])
+	}
+	return list, nil
+}
+
+func fromInspect(found *container.InspectResponse) Container {
+	c := Container{
+		ID:     found.ID,
+		Name:   strings.TrimPrefix(found.Name, "/"),
+		Image:  found.Config.Image,
+		Labels: found.Config.Labels,
+		IP:     address(found.NetworkSettings.Networks),
+	}
+	if s := found.State; s != nil {
+		c.State, c.Running, c.OOMKilled = s.Status, s.Running, s.OOMKilled
+		c.ExitCode, c.Error, c.Pid = s.ExitCode, s.Error, s.Pid
+		c.StartedAt, c.FinishedAt = moment(s.StartedAt), moment(s.FinishedAt)
+	}
+	return c
+}
+
+func fromSummary(found *container.Summary) Container {
+	c := Container{
+		ID:      found.ID,
+		Image:   found.Image,
+		Labels:  found.Labels,
+		State:   found.State,
+		Running: found.State == container.StateRunning,
+	}
+	if len(found.Names) > 0 {
+		c.Name = strings.TrimPrefix(found.Names[0], "/")
+	}
+	if found.NetworkSettings != nil {
+		c.IP = address(found.NetworkSettings.Networks)
+	}
+	return c
+}
+
+// address is the container's address on the one network that Create gives it.
+func address(networks map[string]*network.EndpointSettings) string {
+	for _, endpoint := range networks {
+		if endpoint != nil && endpoint.IPAddress != "" {
+			return endpoint.IPAddress
+		}
+	}
+	return ""
+}
+
+// moment reads a time of the engine, which writes year 1 for "never".
+func moment(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil || t.Year() <= 1 {
+		return time.Time{}
+	}
+	return t
+}
+
+// wholeSeconds rounds up, as the engine counts in seconds.
+func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
+
+// pause waits for d, or until ctx ends, which is its error.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,206 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/network"
+)
+
+// ContainerSpec describes a container to create. Whatever it says, the
+// container has no capabilities and cannot gain privileges, has an init, its
+// own IPC namespace and no published ports, dumps no core, is never restarted
+// by the engine, and its log is bounded.
+type ContainerSpec struct {
+	Name     string
+	Image    string
+	User     string   // uid:gid
+	Dir      string   // working directory; "" is the image's
+	Hostname string   // "" is the container's id
+	Cmd      []string // replaces the image's entrypoint and command; nil keeps both
+	Env      []string // KEY=value
+	Labels   Labels
+
+	Network string   // "" is none at all, not even the engine's default bridge
+	Aliases []string // names on Network, beside the container's own
+
+	// Volumes gives each path in the container the name of an existing volume.
+	// Create fills an empty one with what the image has at that path, its
+	// directory's owner and mode included.
+	Volumes map[string]string
+	Tmpfs   map[string]string // path in the container to mount options, as in size=64m
+
+	Memory    int64 // bytes, swap included; 0 is no limit
+	NanoCPUs  int64 // billionths of a CPU; 0 is no limit
+	CPUShares int64 // weight against other containers; 0 is the engine's default, 1024
+	Pids      int64 // processes and threads; 0 is no limit
+
+	Runtime     string        // OCI runtime, as in runsc; "" is the engine's
+	Seccomp     string        // profile as JSON; "" is the engine's
+	LogMax      int64         // bytes of log that the engine keeps, in two files; 0 is 10 MB
+	StopTimeout time.Duration // for whoever stops it without saying; 0 is the engine's, 10 s
+}
+
+// defaultLogMax is the log kept when ContainerSpec.LogMax is 0, in bytes.
+const defaultLogMax = 10_000_000
+
+// Create makes a container and returns its id; it does not start it. A name
+// that is taken is ErrConflict; a missing image or volume is ErrNotFound, as is
+// a missing network when it starts. When the engine does not apply one of the container's limits,
+// the container is removed again and the error names the option.
+func (e *Engine) Create(ctx context.Context, spec ContainerSpec) (string, error) {
+	for path, name := range spec.Volumes {
+		// The engine would make a missing volume silently, with no label to find it by.
+		if _, err := e.api.VolumeInspect(ctx, name); err != nil {
+			return "", wrap(err, "create container %s: volume %s at %s", spec.Name, name, path)
+		}
+	}
+	host := hostConfig(&spec)
+	made, err := e.api.ContainerCreate(ctx, config(&spec), host, networking(&spec), nil, spec.Name)
+	if err != nil {
+		return "", wrap(err, "create container %s from %s", spec.Name, spec.Image)
+	}
+	if err := e.verify(ctx, made.ID, host); err != nil {
+		removed := e.Remove(context.WithoutCancel(ctx), made.ID)
+		return "", errors.Join(fmt.Errorf("docker: create container %s: %w", spec.Name, err), removed)
+	}
+	for _, warning := range made.Warnings {
+		e.log.Warn("engine warns about a container", "container", spec.Name, "warning", warning)
+	}
+	return made.ID, nil
+}
+
+// verify compares what was asked with what the engine made of it: an option
+// that it does not support it drops with no more than a warning.
+func (e *Engine) verify(ctx context.Context, id string, want *container.HostConfig) error {
+	found, err := e.api.ContainerInspect(ctx, id)
+	if err != nil {
+		return wrap(err, "inspect container %s", id)
+	}
+	if options := dropped(want, found.HostConfig); len(options) > 0 {
+		return fmt.Errorf("the engine does not apply %s", strings.Join(options, ", "))
+	}
+	return nil
+}
+
+// dropped names the options of want that got does not have.
+func dropped(want, got *container.HostConfig) []string {
+	var names []string
+	for _, option := range []struct {
+		name string
+		kept bool
+	}{
+		{"dropping of all capabilities", slices.Equal(want.CapDrop, got.CapDrop) && len(got.CapAdd) == 0},
+		{"security options (no-new-privileges, seccomp)", slices.Equal(want.SecurityOpt, got.SecurityOpt)},
+		{"init", same(want.Init, got.Init)},
+		{"private IPC namespace", want.IpcMode == got.IpcMode},
+		{"process limit", want.PidsLimit == nil || same(want.PidsLimit, got.PidsLimit)},
+		{"memory limit", want.Memory == got.Memory},
+		{"CPU limit", want.NanoCPUs == got.NanoCPUs},
+		{"CPU shares", want.CPUShares == got.CPUShares},
+		{"core ulimit", slices.EqualFunc(want.Ulimits, got.Ulimits, same[container.Ulimit])},
+		{"bounded log", maps.Equal(want.LogConfig.Config, got.LogConfig.Config)},
+		{"network", want.NetworkMode == got.NetworkMode},
+		{"runtime", want.Runtime == "" || want.Runtime == got.Runtime},
+	} {
+		if !option.kept {
+			names = append(names, option.name)
+		}
+	}
+	return names
+}
+
+func same[T comparable](a, b *T) bool { return a != nil && b != nil && *a == *b }
+
+func config(spec *ContainerSpec) *container.Config {
+	c := &container.Config{
+		Image:      spec.Image,
+		User:       spec.User,
+		WorkingDir: spec.Dir,
+		Hostname:   spec.Hostname,
+		Env:        spec.Env,
+		Labels:     spec.Labels,
+	}
+	if spec.Cmd != nil {
+		c.Cmd = spec.Cmd
+		c.Entrypoint = []string{} // set but empty: nothing of the image's is put before Cmd
+	}
+	if spec.StopTimeout > 0 {
+		seconds := wholeSeconds(spec.StopTimeout)
+		c.StopTimeout = &seconds
+	}
+	return c
+}
+
+func hostConfig(spec *ContainerSpec) *container.HostConfig {
+	yes := true
+	h := &container.HostConfig{
+		CapDrop:       []string{"ALL"},
+		SecurityOpt:   []string{"no-new-privileges"},
+		Init:          &yes,
+		IpcMode:       container.IPCModePrivate,
+		NetworkMode:   network.NetworkNone,
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		LogConfig:     logConfig(spec.LogMax),
+		Runtime:       spec.Runtime,
+		Mounts:        mounts(spec.Volumes),
+		Tmpfs:         spec.Tmpfs,
+		Resources:     resources(spec),
+	}
+	if spec.Seccomp != "" {
+		h.SecurityOpt = append(h.SecurityOpt, "seccomp="+spec.Seccomp)
+	}
+	if spec.Network != "" {
+		h.NetworkMode = container.NetworkMode(spec.Network)
+	}
+	return h
+}
+
+func resources(spec *ContainerSpec) container.Resources {
+	r := container.Resources{
+		Memory:     spec.Memory,
+		MemorySwap: spec.Memory, // equal: no swap on top
+		NanoCPUs:   spec.NanoCPUs,
+		CPUShares:  spec.CPUShares,
+		Ulimits:    []*container.Ulimit{{Name: "core"}},
+	}
+	if spec.Pids > 0 {
+		r.PidsLimit = &spec.Pids
+	}
+	return r
+}
+
+func logConfig(keep int64) container.LogConfig {
+	if keep <= 0 {
+		keep = defaultLogMax
+	}
+	return container.LogConfig{Type: "json-file", Config: map[string]string{
+		"max-size": strconv.FormatInt(max(keep/2, 1), 10),
+		"max-file": "2",
+	}}
+}
+
+func mounts(volumes map[string]string) []mount.Mount {
+	list := make([]mount.Mount, 0, len(volumes))
+	for path, name := range volumes {
+		list = append(list, mount.Mount{Type: mount.TypeVolume, Source: name, Target: path})
+	}
+	return list
+}
+
+func networking(spec *ContainerSpec) *network.NetworkingConfig {
+	if spec.Network == "" {
+		return nil
+	}
+	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+		spec.Network: {Aliases: spec.Aliases},
+	}}
+}

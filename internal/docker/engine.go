@@ -1,0 +1,93 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/client"
+)
+
+// Labels are the key and value pairs of an object of the engine. Where Labels
+// select objects, all of them must match; an empty set selects everything.
+type Labels = map[string]string
+
+// Options say which engine to open.
+type Options struct {
+	Host string       // unix:///… or tcp://…; "" means DOCKER_HOST, else the local socket
+	Log  *slog.Logger // warnings of the engine; nil discards them
+}
+
+// Engine is a connection to one Docker engine. It may be used by many
+// goroutines at once.
+type Engine struct {
+	api *client.Client
+	log *slog.Logger
+}
+
+// Info describes an engine.
+type Info struct {
+	ID      string
+	Version string
+	RootDir string // where the engine keeps its images and volumes
+}
+
+// Open connects to an engine, agrees with it on a version of the API, and
+// fails when none answers.
+func Open(ctx context.Context, opts Options) (*Engine, error) {
+	settings := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if opts.Host != "" {
+		settings = append(settings, client.WithHost(opts.Host))
+	}
+	api, err := client.NewClientWithOpts(settings...)
+	if err != nil {
+		return nil, fmt.Errorf("docker: open engine %q: %w", opts.Host, err)
+	}
+	e := &Engine{api: api, log: opts.Log}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if err := e.Ping(ctx); err != nil {
+		_ = api.Close() // nothing was sent: only idle connections close here
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close gives up the connection. Nothing in the engine changes.
+func (e *Engine) Close() error { return e.api.Close() }
+
+// Ping returns an error when the engine does not answer.
+func (e *Engine) Ping(ctx context.Context) error {
+	_, err := e.api.Ping(ctx)
+	return wrap(err, "ping engine at %s", e.api.DaemonHost())
+}
+
+// Info tells which engine this is.
+func (e *Engine) Info(ctx context.Context) (Info, error) {
+	info, err := e.api.Info(ctx)
+	if err != nil {
+		return Info{}, wrap(err, "describe engine")
+	}
+	return Info{ID: info.ID, Version: info.ServerVersion, RootDir: info.DockerRootDir}, nil
+}
+
+// byLabel is the engine's filter for objects that carry all of labels.
+func byLabel(labels Labels) filters.Args {
+	args := filters.NewArgs()
+	for key, value := range labels {
+		args.Add("label", key+"="+value)
+	}
+	return args
+}
+
+// carries tells whether have holds every pair of want.
+func carries(have, want Labels) bool {
+	for key, value := range want {
+		if got, ok := have[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,96 @@
+package docker
+
+import (
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOpen_NamesAnEngineThatDoesNotAnswer(t *testing.T) {
+	host := "unix://" + filepath.Join(t.TempDir(), "nobody.sock")
+	_, err := Open(t.Context(), Options{Host: host})
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "ping engine at "+host)
+}
+
+func TestInfo_DescribesTheEngine(t *testing.T) {
+	b := testBench(t)
+	info, err := b.Info(t.Context())
+	require.NoError(t, err)
+	assert.NotEmpty(t, info.ID)
+	assert.NotEmpty(t, info.Version)
+	assert.True(t, filepath.IsAbs(info.RootDir))
+}
+
+func TestWrap_ClassifiesAndKeepsTheCause(t *testing.T) {
+	require.NoError(t, wrap(nil, "do"))
+	cause := errors.New("no such thing")
+	for class, engine := range map[error]error{
+		ErrNotFound: errdefs.ErrNotFound,
+		ErrConflict: errdefs.ErrConflict,
+	} {
+		err := wrap(errors.Join(cause, engine), "remove %s", "x")
+		require.ErrorIs(t, err, class)
+		require.ErrorIs(t, err, cause)
+		assert.True(t, strings.HasPrefix(err.Error(), "docker: remove x: no such thing"))
+	}
+	err := wrap(cause, "remove x")
+	assert.NotErrorIs(t, err, ErrNotFound)
+	assert.NotErrorIs(t, err, ErrConflict)
+}
+
+// through opens the engine again through a socket of the test's own. After cut
+// the engine is gone for it.
+func (b *bench) through(t *testing.T) (remote *Engine, cut func()) {
+	t.Helper()
+	real, isUnix := strings.CutPrefix(b.api.DaemonHost(), "unix://")
+	if !isUnix {
+		t.Skip("the engine is not behind a unix socket")
+	}
+	path := filepath.Join(t.TempDir(), "engine.sock")
+	listener, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { listener.Close() })
+
+	var mu sync.Mutex
+	var open []net.Conn
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("unix", real)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, near, far)
+			mu.Unlock()
+			go func() { io.Copy(far, near); far.Close() }()
+			go func() { io.Copy(near, far); near.Close() }()
+		}
+	}()
+	cut = func() {
+		listener.Close()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range open {
+			conn.Close()
+		}
+	}
+	t.Cleanup(cut)
+	remote, err = Open(t.Context(), Options{Host: "unix://" + path})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, remote.Close()) })
+	return remote, cut
+}

@@ -1,0 +1,105 @@
+package docker
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// next returns the next exit reported.
+func next(t *testing.T, exits <-chan Exit, failed <-chan error) Exit {
+	t.Helper()
+	select {
+	case exit := <-exits:
+		return exit
+	case err := <-failed:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("no exit was reported")
+	}
+	return Exit{}
+}
+
+func TestExits_ReportsTheEndsOfLabelledContainers(t *testing.T) {
+	b := testBench(t)
+	mine := Labels{"berth-test": b.labels["berth-test"], "berth-test-exit": b.name()}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	exits, failed := b.Exits(ctx, mine)
+
+	b.run(t, b.spec("exit", "9")) // without the label
+	spec := b.spec("exit", "4")
+	spec.Labels = mine
+	before := time.Now()
+	id := b.run(t, spec)
+
+	exit := next(t, exits, failed)
+	assert.Equal(t, id, exit.ContainerID)
+	assert.Equal(t, 4, exit.ExitCode)
+	assert.False(t, exit.OOM)
+	assert.WithinRange(t, exit.At, before, time.Now())
+	assert.True(t, carries(exit.Labels, mine))
+	assert.Equal(t, spec.Name, exit.Labels["name"])
+
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+}
+
+func TestExits_MissesNothingFromTheCallOn(t *testing.T) {
+	b := testBench(t)
+	for range 5 {
+		mine := Labels{"berth-test": b.labels["berth-test"], "berth-test-exit": b.name()}
+		spec := b.spec("serve")
+		spec.Labels = mine
+		id := b.run(t, spec)
+		ctx, cancel := context.WithCancel(t.Context())
+		exits, failed := b.Exits(ctx, mine)
+		require.NoError(t, b.Kill(ctx, id))
+		assert.Equal(t, 137, next(t, exits, failed).ExitCode)
+		cancel()
+	}
+}
+
+func TestExits_ReportsMemoryThatRanOut(t *testing.T) {
+	b := testBench(t)
+	mine := Labels{"berth-test": b.labels["berth-test"], "berth-test-exit": b.name()}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	exits, failed := b.Exits(ctx, mine)
+	spec := b.spec("eat")
+	spec.Labels, spec.Memory = mine, 32<<20
+	id := b.run(t, spec)
+
+	var sawOOM, sawEnd bool
+	for !sawOOM || !sawEnd {
+		exit := next(t, exits, failed)
+		assert.Equal(t, id, exit.ContainerID)
+		if exit.OOM {
+			sawOOM = true
+			assert.Equal(t, -1, exit.ExitCode)
+		} else {
+			sawEnd = true
+			assert.Equal(t, 137, exit.ExitCode)
+		}
+	}
+	c, err := b.Inspect(t.Context(), id)
+	require.NoError(t, err)
+	assert.True(t, c.OOMKilled)
+}
+
+func TestExits_TellsThatTheStreamBroke(t *testing.T) {
+	b := testBench(t)
+	remote, cut := b.through(t)
+	_, failed := remote.Exits(t.Context(), b.labels)
+	cut()
+	select {
+	case err := <-failed:
+		require.Error(t, err)
+		assert.Contains(t, err.Error(), "watch exits")
+	case <-time.After(10 * time.Second):
+		t.Fatal("a broken stream was not reported")
+	}
+}

@@ -1,0 +1,183 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestExec_ReturnsTheExitCode(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	for want, command := range map[int]ExecSpec{
+		0:   helper("print", "fine"),
+		3:   helper("exit", "3"),
+		255: helper("exit", "255"),
+		1:   helper("cat", "/no/such/file"),
+	} {
+		code, err := b.Exec(t.Context(), id, command, &bytes.Buffer{})
+		require.NoError(t, err)
+		assert.Equal(t, want, code)
+	}
+}
+
+func TestExec_ReportsAProgramThatIsNotThere(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	var out strings.Builder
+	code, err := b.Exec(t.Context(), id, ExecSpec{Cmd: []string{"/no/such/program"}}, &out)
+	require.NoError(t, err)
+	assert.Contains(t, []int{126, 127}, code)
+	assert.Contains(t, out.String(), "/no/such/program")
+}
+
+func TestExec_RunsAsToldWhereToldWithWhatItIsGiven(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	command := helper("whoami")
+	command.User, command.Dir = "200001:200001", "/app"
+	var out strings.Builder
+	_, err := b.Exec(t.Context(), id, command, &out)
+	require.NoError(t, err)
+	assert.Equal(t, "200001 200001 /app\n", out.String())
+
+	out.Reset()
+	command = helper("env", "SECRET")
+	command.Env = []string{"SECRET=shh"}
+	_, err = b.Exec(t.Context(), id, command, &out)
+	require.NoError(t, err)
+	assert.Equal(t, "shh\n", out.String())
+	found, err := b.api.ContainerInspect(t.Context(), id)
+	require.NoError(t, err)
+	assert.NotContains(t, strings.Join(found.Config.Env, "\n"), "SECRET")
+}
+
+func TestExec_MergesBothStreamsInOrder(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	assert.Equal(t, "0\n1\n2\n3\n4\n5\n", b.output(t, id, "both", "6", "20ms"))
+}
+
+func TestOutput_KeepsTheStreamsApart(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	var stdout, stderr strings.Builder
+	code, err := b.Output(t.Context(), id, helper("both", "6", "0s"), &stdout, &stderr)
+	require.NoError(t, err)
+	assert.Zero(t, code)
+	assert.Equal(t, "0\n2\n4\n", stdout.String())
+	assert.Equal(t, "1\n3\n5\n", stderr.String())
+}
+
+func TestExec_DeliversEverythingThatWasPrinted(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	const size = 20_000_000
+	assert.Len(t, b.output(t, id, "flood", "20000000"), size)
+}
+
+func TestExec_DoesNotWaitForABackgroundChild(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	var out strings.Builder
+	began := time.Now()
+	code, err := b.Exec(t.Context(), id, helper("background", "1m", "5"), &out)
+	took := time.Since(began)
+	require.NoError(t, err)
+	assert.Equal(t, 5, code)
+	assert.Equal(t, "in front\n", out.String())
+	assert.Less(t, took, 1500*time.Millisecond)
+	t.Log("returned after", took)
+}
+
+func TestExec_WaitsForACommandThatClosedItsOutput(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	var out strings.Builder
+	began := time.Now()
+	code, err := b.Exec(t.Context(), id, helper("mute", "600ms", "7"), &out)
+	require.NoError(t, err)
+	assert.Equal(t, 7, code)
+	assert.Equal(t, "last words\n", out.String())
+	assert.GreaterOrEqual(t, time.Since(began), 600*time.Millisecond)
+}
+
+func TestExec_ReturnsAtOnceWhenCancelled(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var cancelled time.Time
+	out := writerFunc(func(p []byte) (int, error) {
+		if cancelled.IsZero() {
+			cancelled = time.Now()
+			cancel()
+		}
+		return len(p), nil
+	})
+	_, err := b.Exec(ctx, id, helper("both", "10000", "10ms"), out)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Less(t, time.Since(cancelled), 200*time.Millisecond)
+}
+
+func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	began := make(chan struct{}, 1)
+	out := writerFunc(func(p []byte) (int, error) { began <- struct{}{}; return len(p), nil })
+	type result struct {
+		code int
+		err  error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		code, err := b.Exec(t.Context(), id, helper("both", "1", "1h"), out)
+		ended <- result{code, err}
+	}()
+	<-began
+	require.NoError(t, b.Kill(t.Context(), id))
+	select {
+	case r := <-ended:
+		t.Logf("code %d, error %v", r.code, r.err)
+		assert.True(t, r.err != nil || r.code == 137)
+	case <-time.After(10 * time.Second):
+		t.Fatal("still waiting for a command that is dead")
+	}
+}
+
+func TestExec_ABrokenStreamIsNotTheEndOfTheCommand(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	remote, cut := b.through(t)
+	_, err := remote.Exec(t.Context(), id, helper("both", "1", "1h"),
+		writerFunc(func(p []byte) (int, error) { cut(); return len(p), nil }))
+	require.Error(t, err)
+}
+
+func TestExec_FailsInAContainerThatDoesNotRun(t *testing.T) {
+	b := testBench(t)
+	id := b.create(t, b.spec("serve"))
+	_, err := b.Exec(t.Context(), id, helper("print"), &bytes.Buffer{})
+	require.ErrorIs(t, err, ErrConflict)
+	_, err = b.Exec(t.Context(), b.name(), helper("print"), &bytes.Buffer{})
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+func TestExec_ReportsAWriterThatFails(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	full := errors.New("disk full")
+	_, err := b.Exec(t.Context(), id, helper("both", "3", "1h"),
+		writerFunc(func([]byte) (int, error) { return 0, full }))
+	require.ErrorIs(t, err, full)
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -1,0 +1,116 @@
+package docker
+
+import (
+	"context"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+)
+
+// ImageInfo is what the engine knows of an image.
+type ImageInfo struct {
+	ID      string
+	Tags    []string // empty for one that lost its name
+	Labels  Labels
+	Size    int64 // bytes, shared layers included
+	Created time.Time
+}
+
+// CommitSpec overrides the configuration that a committed image takes over
+// from its container. What is unset stays the container's.
+type CommitSpec struct {
+	Labels     Labels   // on top of the container's
+	Env        []string // KEY=value, on top of the container's
+	Cmd        []string
+	Entrypoint []string
+	User       string
+	Dir        string
+}
+
+// untagged is how older engines write that an image has no name.
+const untagged = "<none>:<none>"
+
+// Image looks up one image by reference or id.
+func (e *Engine) Image(ctx context.Context, ref string) (ImageInfo, error) {
+	found, err := e.api.ImageInspect(ctx, ref)
+	if err != nil {
+		return ImageInfo{}, wrap(err, "inspect image %s", ref)
+	}
+	info := ImageInfo{ID: found.ID, Tags: found.RepoTags, Size: found.Size, Created: moment(found.Created)}
+	if found.Config != nil {
+		info.Labels = found.Config.Labels
+	}
+	return info, nil
+}
+
+// Images returns the images that carry the labels, nameless ones included,
+// and not the layers that only other images need.
+func (e *Engine) Images(ctx context.Context, labels Labels) ([]ImageInfo, error) {
+	found, err := e.api.ImageList(ctx, image.ListOptions{Filters: byLabel(labels)})
+	if err != nil {
+		return nil, wrap(err, "list images")
+	}
+	list := make([]ImageInfo, len(found))
+	for i := range found {
+		tags := slices.DeleteFunc(found[i].RepoTags, func(tag string) bool { return tag == untagged })
+		list[i] = ImageInfo{
+			ID: found[i].ID, Tags: tags, Labels: found[i].Labels,
+			Size: found[i].Size, Created: time.Unix(found[i].Created, 0),
+		}
+	}
+	return list, nil
+}
+
+// RemoveImage removes a reference, and the image with the layers below it when
+// that was its last one; ErrConflict while a container, running or not, needs it.
+func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
+	_, err := e.api.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
+	return unlessGone(wrap(err, "remove image %s", ref))
+}
+
+// TagImage gives an image one more reference.
+func (e *Engine) TagImage(ctx context.Context, source, ref string) error {
+	return wrap(e.api.ImageTag(ctx, source, ref), "tag image %s as %s", source, ref)
+}
+
+// Commit makes an image of a container's file system, without its volumes,
+// and returns the image's id. A running container is paused meanwhile.
+func (e *Engine) Commit(ctx context.Context, id, ref string, spec CommitSpec) (string, error) {
+	made, err := e.api.ContainerCommit(ctx, id, container.CommitOptions{
+		Reference: ref,
+		Pause:     true,
+		Config: &container.Config{
+			Labels: spec.Labels, Env: spec.Env, Cmd: spec.Cmd, Entrypoint: spec.Entrypoint,
+			User: spec.User, WorkingDir: spec.Dir,
+		},
+	})
+	if err != nil {
+		return "", wrap(err, "commit container %s as %s", id, ref)
+	}
+	return made.ID, nil
+}
+
+// Pull fetches an image from its registry and writes the steps to out.
+func (e *Engine) Pull(ctx context.Context, ref string, out io.Writer) error {
+	body, err := e.api.ImagePull(ctx, ref, image.PullOptions{})
+	if err != nil {
+		return wrap(err, "pull image %s", ref)
+	}
+	defer body.Close() // only read
+	return wrap(relay(out, body), "pull image %s", ref)
+}
+
+// Import makes an image of one layer from a tar of a file system. Changes are
+// Dockerfile instructions for its configuration, as in `WORKDIR /app`.
+func (e *Engine) Import(ctx context.Context, ref string, tar io.Reader, changes []string) error {
+	source := image.ImportSource{Source: tar, SourceName: "-"}
+	body, err := e.api.ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})
+	if err != nil {
+		return wrap(err, "import image %s", ref)
+	}
+	defer body.Close() // only read
+	return wrap(relay(io.Discard, body), "import image %s", ref)
+}

@@ -1,0 +1,262 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestImage_IsFoundByReferenceAndByLabel(t *testing.T) {
+	b := testBench(t)
+	found, err := b.Image(t.Context(), b.image)
+	require.NoError(t, err)
+	assert.Equal(t, []string{b.image}, found.Tags)
+	assert.Equal(t, b.labels, found.Labels)
+	assert.Greater(t, found.Size, int64(1_000_000))
+	assert.WithinDuration(t, time.Now(), found.Created, time.Hour)
+
+	list, err := b.Images(t.Context(), b.labels)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, found.ID, list[0].ID)
+	assert.Equal(t, found.Tags, list[0].Tags)
+
+	_, err = b.Image(t.Context(), "berth-test-no-such-image:1")
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+func TestTagImage_AddsAReferenceThatIsRemovedAlone(t *testing.T) {
+	b := testBench(t)
+	ref := b.name() + ":1"
+	require.NoError(t, b.TagImage(t.Context(), b.image, ref))
+	require.NoError(t, b.RemoveImage(t.Context(), ref))
+	require.NoError(t, b.RemoveImage(t.Context(), ref), "gone already")
+	_, err := b.Image(t.Context(), b.image)
+	require.NoError(t, err)
+	require.ErrorIs(t, b.TagImage(t.Context(), "berth-test-no-such-image:1", ref), ErrNotFound)
+}
+
+func TestRemoveImage_RefusesOneThatAContainerNeeds(t *testing.T) {
+	b := testBench(t)
+	b.create(t, b.spec("serve"))
+	require.ErrorIs(t, b.RemoveImage(t.Context(), b.image), ErrConflict)
+}
+
+func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
+	b := testBench(t)
+	spec := b.spec("serve")
+	spec.Env = []string{"A=1", "B=1"}
+	id := b.run(t, spec)
+	b.output(t, id, "write", "/tmp/built", "the result")
+	ref := b.name() + ":g1"
+	image, err := b.Commit(t.Context(), id, ref, CommitSpec{
+		Labels: Labels{"berth-test-generation": "1"},
+		Env:    []string{"B=2"},
+		Cmd:    []string{"/bin/helper", "cat", "built"},
+		User:   "200001:200001",
+		Dir:    "/tmp",
+	})
+	require.NoError(t, err)
+	b.keepNot(t, ref)
+
+	found, err := b.Image(t.Context(), ref)
+	require.NoError(t, err)
+	assert.Equal(t, image, found.ID)
+	assert.True(t, carries(found.Labels, b.labels), "the container's labels stay")
+	assert.Equal(t, "1", found.Labels["berth-test-generation"])
+	raw, err := b.api.ImageInspect(t.Context(), ref)
+	require.NoError(t, err)
+	assert.Equal(t, "200001:200001", raw.Config.User)
+	assert.Subset(t, raw.Config.Env, []string{"A=1", "B=2", "FROM_IMAGE=yes"})
+	assert.NotContains(t, raw.Config.Env, "B=1")
+
+	fromImage := b.spec()
+	fromImage.Image, fromImage.Cmd = ref, nil
+	assert.Equal(t, "the result", strings.TrimSpace(b.log(t, b.run(t, fromImage))))
+	c, err := b.Inspect(t.Context(), id)
+	require.NoError(t, err)
+	assert.True(t, c.Running, "the container goes on")
+}
+
+func TestCommit_LeavesVolumesOutAndTheImageFillsANewOne(t *testing.T) {
+	b := testBench(t)
+	first, second := b.volume(t), b.volume(t)
+	spec := b.spec("serve")
+	spec.Volumes = map[string]string{"/cache": first}
+	id := b.run(t, spec)
+	b.output(t, id, "write", "/cache/secret", "stays in the volume")
+	files, err := pack(tar.Header{Name: "app/data/", Mode: 0o700, Uid: owner, Gid: owner}, "",
+		tar.Header{Name: "app/data/kept", Mode: 0o600, Uid: owner, Gid: owner}, "snapshot")
+	require.NoError(t, err)
+	require.NoError(t, b.CopyIn(t.Context(), id, "/", files))
+	ref := b.name() + ":g1"
+	_, err = b.Commit(t.Context(), id, ref, CommitSpec{})
+	require.NoError(t, err)
+	b.keepNot(t, ref)
+
+	spec = b.spec("serve")
+	spec.Image, spec.User = ref, "200001:200001"
+	spec.Volumes = map[string]string{"/app/data": second}
+	restored := b.run(t, spec)
+	assert.Equal(t, "/app/data 200001:200001 drwx------\n/app/data/kept 200001:200001 -rw-------\n",
+		b.output(t, restored, "stat", "/app/data", "/app/data/kept"))
+	assert.Equal(t, "snapshot", b.output(t, restored, "cat", "/app/data/kept"))
+	code, err := b.Exec(t.Context(), restored, helper("cat", "/cache/secret"), io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, 1, code, "a volume's files are not in the image")
+}
+
+func TestVolume_TakesOwnerAndFilesOfTheImageOnlyWhileEmpty(t *testing.T) {
+	b := testBench(t)
+	volume := b.volume(t)
+	spec := b.spec("serve")
+	spec.User = "200001:200001"
+	spec.Volumes = map[string]string{"/app": volume}
+	id := b.run(t, spec)
+	assert.Equal(t, "/app 200001:200001 drwxr-x---\n/app/seed 200001:200001 -rw-r-----\n",
+		b.output(t, id, "stat", "/app", "/app/seed"))
+	b.output(t, id, "write", "/app/seed", "changed")
+	require.NoError(t, b.Remove(t.Context(), id))
+
+	spec.Name = b.name()
+	assert.Equal(t, "changed", b.output(t, b.run(t, spec), "cat", "/app/seed"))
+}
+
+// dockerfile is a build whose last step is the one given.
+func (b *bench) dockerfile(t *testing.T, steps ...string) *bytes.Buffer {
+	t.Helper()
+	text := "FROM " + b.image + "\nARG WHO=nobody\n" + strings.Join(steps, "\n") + "\n"
+	context, err := pack(tar.Header{Name: "Dockerfile", Mode: 0o644}, text)
+	require.NoError(t, err)
+	return context
+}
+
+func TestBuildImage_LogsPlainTextAndLabelsTheImage(t *testing.T) {
+	b := testBench(t)
+	ref := b.name() + ":1"
+	var log strings.Builder
+	require.NoError(t, b.BuildImage(t.Context(), BuildSpec{
+		Context: b.dockerfile(t, `RUN ["/bin/helper", "print", "hello from the build"]`, `LABEL who=$WHO`),
+		Ref:     ref,
+		Args:    map[string]string{"WHO": "ana"},
+		Labels:  Labels{"berth-test-built": "yes"},
+		Network: "none",
+	}, &log))
+	b.keepNot(t, ref)
+	assert.Contains(t, log.String(), "\nhello from the build\n")
+	assert.NotContains(t, log.String(), `{"`)
+	found, err := b.Image(t.Context(), ref)
+	require.NoError(t, err)
+	assert.Equal(t, "yes", found.Labels["berth-test-built"])
+	assert.Equal(t, "ana", found.Labels["who"])
+}
+
+func TestBuildImage_TheErrorOfAStepHasItsLastLines(t *testing.T) {
+	b := testBench(t)
+	t.Cleanup(func() { b.forgetSteps(t) })
+	var log strings.Builder
+	err := b.BuildImage(t.Context(), BuildSpec{
+		Context: b.dockerfile(t, `RUN ["/bin/helper", "print", "all is well"]`, `RUN ["/bin/helper", "cat", "/no/such/file"]`),
+		Ref:     b.name() + ":1",
+		Network: "none",
+	}, &log)
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "returned a non-zero code: 1")
+	assert.Contains(t, err.Error(), "\nopen /no/such/file: no such file or directory\n")
+	assert.Contains(t, log.String(), "all is well")
+
+	containers, err := b.List(t.Context(), b.labels)
+	require.NoError(t, err)
+	assert.Empty(t, containers, "steps are removed when they fail")
+}
+
+func TestBuildImage_RefusesABrokenDockerfile(t *testing.T) {
+	b := testBench(t)
+	err := b.BuildImage(t.Context(), BuildSpec{Context: b.dockerfile(t, "WRONG x"), Ref: b.name() + ":1"}, io.Discard)
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "WRONG")
+}
+
+func TestBuildImage_EndsWithItsContext(t *testing.T) {
+	b := testBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := writerFunc(func(p []byte) (int, error) {
+		if strings.Contains(string(p), "serving") {
+			cancel()
+		}
+		return len(p), nil
+	})
+	err := b.BuildImage(ctx, BuildSpec{
+		Context: b.dockerfile(t, `RUN ["/bin/helper", "stubborn"]`), Ref: b.name() + ":1", Network: "none",
+	}, out)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Eventually(t, func() bool {
+		list, err := b.List(t.Context(), b.labels)
+		return err == nil && len(list) == 0
+	}, 20*time.Second, 50*time.Millisecond, "the engine removes the step's container")
+	b.forgetSteps(t)
+}
+
+func TestPull_ReportsAReferenceThatCannotBeHad(t *testing.T) {
+	b := testBench(t)
+	require.Error(t, b.Pull(t.Context(), "127.0.0.1:9/berth-test-nothing:1", io.Discard))
+}
+
+func TestImport_ReportsAnArchiveThatIsBroken(t *testing.T) {
+	b := testBench(t)
+	ref := b.name() + ":1"
+	require.Error(t, b.Import(t.Context(), ref, strings.NewReader(strings.Repeat("not a tar ", 200)), nil))
+	require.Error(t, b.Import(t.Context(), ref, strings.NewReader(""), []string{"WRONG"}))
+}
+
+func TestRelay_WritesTextAndReturnsTheError(t *testing.T) {
+	var out strings.Builder
+	err := relay(&out, strings.NewReader(`{"stream":"Step 1\n"}
+{"stream":"\u001b[91mred\n\u001b[0m"}
+{"status":"Pulling fs layer","id":"abc"}
+{"status":"Downloading","id":"abc","progressDetail":{"current":1,"total":2}}
+{"status":"Digest: x"}
+{"aux":{"ID":"sha256:0"}}
+{"errorDetail":{"code":3,"message":"boom"},"error":"boom"}
+{"stream":"never seen"}`))
+	require.EqualError(t, err, "boom")
+	assert.Equal(t, "Step 1\nred\nabc: Pulling fs layer\nDigest: x\n", out.String())
+
+	require.ErrorIs(t, relay(io.Discard, strings.NewReader(`{"stream":`)), io.ErrUnexpectedEOF)
+	full := errors.New("disk full")
+	failing := writerFunc(func([]byte) (int, error) { return 0, full })
+	require.ErrorIs(t, relay(failing, strings.NewReader(`{"stream":"x"}`)), full)
+}
+
+func FuzzRelay(f *testing.F) {
+	f.Add(`{"stream":"Step 1\n"}{"error":"boom"}`)
+	f.Add(`{"status":"Downloading","id":"abc","progressDetail":{"current":1,"total":2}}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		var log tail
+		_ = relay(&log, strings.NewReader(body))
+		if len(log.lines()) > failureTail {
+			t.Fatal("the tail grew")
+		}
+	})
+}
+
+func TestTail_BeginsWithAWholeLine(t *testing.T) {
+	var log tail
+	for range 100 {
+		_, err := log.Write([]byte(strings.Repeat("z", 99) + "\n"))
+		require.NoError(t, err)
+	}
+	lines := strings.Split(string(log.lines()), "\n")
+	assert.Len(t, lines, failureTail/100-1)
+	for _, line := range lines {
+		assert.Len(t, line, 99)
+	}
+}

@@ -1,0 +1,91 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/pkg/stdcopy"
+)
+
+// maxLine is the longest line that Follow passes on in one piece, in bytes.
+const maxLine = 64 << 10
+
+// Follow passes on every line of a container's log written after since, the
+// zero time for all, and goes on until the container ends or ctx does; the
+// first is no error. A container that does not run has its log passed on to
+// the end. Lines come without their newline and with the engine's time, those
+// beyond 64 KiB in pieces of the same time. A line is valid until fn returns.
+func (e *Engine) Follow(ctx context.Context, id string, since time.Time,
+	fn func(at time.Time, line []byte, stderr bool),
+) error {
+	opts := container.LogsOptions{ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: true}
+	if !since.IsZero() {
+		opts.Since = unixNano(since)
+	}
+	body, err := e.api.ContainerLogs(ctx, id, opts)
+	if err != nil {
+		return wrap(err, "follow log of container %s", id)
+	}
+	defer body.Close() // only read
+	stdout := &joiner{since: since, emit: func(at time.Time, line []byte) { fn(at, line, false) }}
+	stderr := &joiner{since: since, emit: func(at time.Time, line []byte) { fn(at, line, true) }}
+	if _, err := stdcopy.StdCopy(stdout, stderr, body); err != nil {
+		return wrap(err, "follow log of container %s", id)
+	}
+	stdout.flush()
+	stderr.flush()
+	return nil
+}
+
+// joiner makes lines of the engine's messages on one stream. StdCopy gives it
+// one message a Write: a time, a space, and text that ends in a newline unless
+// the engine split the line, which it does at 16 KiB. All pieces of a line
+// have the same time.
+type joiner struct {
+	since time.Time
+	emit  func(at time.Time, line []byte)
+	at    time.Time // of the line that has begun
+	line  []byte    // of it, so far
+	begun bool
+}
+
+// Write takes one message.
+func (j *joiner) Write(message []byte) (int, error) {
+	stamp, text, _ := bytes.Cut(message, []byte{' '})
+	at, err := time.Parse(time.RFC3339Nano, string(stamp))
+	if err != nil {
+		return 0, fmt.Errorf("time of a log message: %w", err)
+	}
+	if !at.After(j.since) {
+		return len(message), nil
+	}
+	if j.begun && !at.Equal(j.at) {
+		j.flush() // the rest of that line was lost when the log was rotated
+	}
+	text, ends := bytes.CutSuffix(text, []byte{'\n'})
+	j.at, j.begun = at, true
+	j.line = append(j.line, text...)
+	for len(j.line) > maxLine {
+		j.emit(j.at, j.line[:maxLine])
+		j.line = append(j.line[:0], j.line[maxLine:]...)
+	}
+	if ends {
+		j.flush()
+	}
+	return len(message), nil
+}
+
+// flush passes on the line that has begun, if any.
+func (j *joiner) flush() {
+	if !j.begun {
+		return
+	}
+	j.emit(j.at, j.line)
+	j.line, j.begun = j.line[:0], false
+}
+
+// unixNano is a time as the engine takes it in a query.
+func unixNano(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }

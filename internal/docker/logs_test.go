@@ -1,0 +1,177 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/pkg/stdcopy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type logLine struct {
+	at     time.Time
+	text   string
+	stderr bool
+}
+
+// follow collects what Follow passes on until the container ends.
+func (b *bench) follow(t *testing.T, id string, since time.Time) []logLine {
+	t.Helper()
+	var lines []logLine
+	require.NoError(t, b.Follow(t.Context(), id, since, func(at time.Time, line []byte, stderr bool) {
+		lines = append(lines, logLine{at, string(line), stderr})
+	}))
+	return lines
+}
+
+func TestFollow_PassesOnBothStreamsWithTimes(t *testing.T) {
+	b := testBench(t)
+	began := time.Now()
+	id := b.run(t, b.spec("both", "4", "10ms"))
+	lines := b.follow(t, id, time.Time{})
+	require.Len(t, lines, 4)
+	for i, l := range lines {
+		assert.Equal(t, string(rune('0'+i)), l.text)
+		assert.Equal(t, i%2 == 1, l.stderr)
+		assert.WithinRange(t, l.at, began, time.Now())
+	}
+}
+
+func TestFollow_ContinuesStrictlyAfterSince(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("both", "6", "5ms"))
+	all := b.follow(t, id, time.Time{})
+	require.Len(t, all, 6)
+	for i := range all {
+		rest := b.follow(t, id, all[i].at)
+		assert.Equal(t, all[i+1:], append([]logLine{}, rest...))
+	}
+}
+
+func TestFollow_JoinsLongLinesAndSplitsLongerOnes(t *testing.T) {
+	b := testBench(t)
+	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 16<<10 + 1, maxLine - 1, maxLine, maxLine + 1, 3*maxLine + 17} {
+		var want []string
+		left := strings.Repeat("x", size)
+		for len(left) > maxLine {
+			want, left = append(want, left[:maxLine]), left[maxLine:]
+		}
+		want = append(want, left)
+
+		spec := b.spec("long")
+		spec.Cmd = append(spec.Cmd, strconv.Itoa(size))
+		lines := b.follow(t, b.run(t, spec), time.Time{})
+		require.Len(t, lines, len(want), "line of %d bytes", size)
+		for i := range lines {
+			assert.True(t, want[i] == lines[i].text, "piece %d of a line of %d bytes", i, size)
+		}
+	}
+}
+
+func TestFollow_PassesOnALastLineWithoutNewline(t *testing.T) {
+	b := testBench(t)
+	lines := b.follow(t, b.run(t, b.spec("tail", "no newline")), time.Time{})
+	require.Len(t, lines, 1)
+	assert.Equal(t, "no newline", lines[0].text)
+}
+
+func TestFollow_EndsWithItsContext(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	ctx, cancel := context.WithCancel(t.Context())
+	err := b.Follow(ctx, id, time.Time{}, func(time.Time, []byte, bool) { cancel() })
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestFollow_ABrokenStreamIsNotTheEndOfTheLog(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	remote, cut := b.through(t)
+	err := remote.Follow(t.Context(), id, time.Time{}, func(time.Time, []byte, bool) { cut() })
+	require.Error(t, err)
+}
+
+func TestFollow_OfNothingIsNotFound(t *testing.T) {
+	b := testBench(t)
+	err := b.Follow(t.Context(), b.name(), time.Time{}, func(time.Time, []byte, bool) {})
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+func TestJoiner_KeepsApartWhatLostItsEnd(t *testing.T) {
+	var lines []logLine
+	j := &joiner{emit: func(at time.Time, line []byte) { lines = append(lines, logLine{at: at, text: string(line)}) }}
+	first, second := time.Unix(1, 0).UTC(), time.Unix(2, 0).UTC()
+	for _, message := range []string{
+		first.Format(time.RFC3339Nano) + " begun and cut",
+		second.Format(time.RFC3339Nano) + " whole line\n",
+		second.Format(time.RFC3339Nano) + " \n",
+	} {
+		_, err := j.Write([]byte(message))
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []logLine{
+		{at: first, text: "begun and cut"}, {at: second, text: "whole line"}, {at: second, text: ""},
+	}, lines)
+}
+
+func TestJoiner_RefusesAMessageWithoutTime(t *testing.T) {
+	j := &joiner{emit: func(time.Time, []byte) {}}
+	_, err := j.Write([]byte("no time here\n"))
+	require.Error(t, err)
+}
+
+// FuzzJoiner gives the joiner one line cut into arbitrary messages: what comes
+// out is the line, in pieces of at most maxLine bytes.
+func FuzzJoiner(f *testing.F) {
+	f.Add([]byte("hello"), uint16(3))
+	f.Add(bytes.Repeat([]byte("long "), 40_000), uint16(16<<10))
+	f.Fuzz(func(t *testing.T, text []byte, size uint16) {
+		text = bytes.ReplaceAll(text, []byte("\n"), nil)
+		var out []byte
+		pieces := 0
+		j := &joiner{emit: func(_ time.Time, line []byte) {
+			if len(line) > maxLine {
+				t.Fatalf("a piece of %d bytes", len(line))
+			}
+			out, pieces = append(out, line...), pieces+1
+		}}
+		rest := append(bytes.Clone(text), '\n')
+		for len(rest) > 0 {
+			n := min(int(size)+1, len(rest))
+			if _, err := j.Write(append([]byte("2026-01-02T03:04:05.000000006Z "), rest[:n]...)); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if !bytes.Equal(out, text) || pieces != max(1, (len(text)+maxLine-1)/maxLine) {
+			t.Fatalf("%d bytes became %d in %d pieces", len(text), len(out), pieces)
+		}
+	})
+}
+
+// FuzzFollow gives the whole path from frames to lines bytes of any kind: it
+// may refuse them and must not fail otherwise.
+func FuzzFollow(f *testing.F) {
+	frame := func(text string) []byte {
+		header := []byte{byte(stdcopy.Stdout), 0, 0, 0, 0, 0, 0, 0}
+		binary.BigEndian.PutUint32(header[4:], uint32(len(text)))
+		return append(header, text...)
+	}
+	f.Add(frame("2026-01-02T03:04:05.000000006Z hello\n"))
+	f.Add(frame("2026-01-02T03:04:05Z"))
+	f.Add([]byte{3, 0, 0, 0, 0, 0, 0, 1, 'x'})
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		if len(stream) >= 8 && binary.BigEndian.Uint32(stream[4:]) > 1<<20 {
+			return // the frame's size is the engine's word, and memory is taken for it
+		}
+		j := &joiner{emit: func(time.Time, []byte) {}}
+		_, _ = stdcopy.StdCopy(j, j, bytes.NewReader(stream))
+		j.flush()
+	})
+}

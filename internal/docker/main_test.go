@@ -1,0 +1,241 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/image"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// owner is the uid and gid of everything in the test image's /app.
+const owner = 200001
+
+// bench is what the tests of one run share: an engine, an image made of the
+// helper alone, and a label by which everything of this run is found again.
+type bench struct {
+	*Engine
+	labels Labels
+	image  string
+}
+
+var shared = sync.OnceValues(setUp)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if b, err := shared(); err == nil {
+		if err := b.tearDown(); err != nil {
+			fmt.Fprintln(os.Stderr, "after the tests:", err)
+			code = 1
+		}
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, "after the tests:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// testBench returns the shared bench, or skips when no engine answers.
+func testBench(t *testing.T) *bench {
+	t.Helper()
+	b, err := shared()
+	if errors.Is(err, errNoEngine) && os.Getenv("BERTH_REQUIRE_ENGINE") != "1" {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	return b
+}
+
+var errNoEngine = errors.New("no Docker engine answers; BERTH_REQUIRE_ENGINE=1 makes this a failure")
+
+func setUp() (*bench, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	engine, err := Open(ctx, Options{})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoEngine, err)
+	}
+	run := strings.ToLower(rand.Text())
+	b := &bench{Engine: engine, labels: Labels{"berth-test": run}, image: "berth-test-" + run + ":helper"}
+	root, err := rootFS()
+	if err != nil {
+		return nil, err
+	}
+	return b, b.Import(ctx, b.image, root, []string{"LABEL berth-test=" + run, "ENV FROM_IMAGE=yes"})
+}
+
+// rootFS builds the helper and packs it with the directories that tests need.
+func rootFS() (*bytes.Buffer, error) {
+	dir, err := os.MkdirTemp("", "berth-test-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "helper")
+	build := exec.Command("go", "build", "-o", binary, "./testdata/helper")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build helper: %w\n%s", err, out)
+	}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return nil, err
+	}
+	return pack(
+		tar.Header{Name: "bin/helper", Mode: 0o755}, string(program),
+		tar.Header{Name: "tmp/", Mode: 0o777}, "",
+		tar.Header{Name: "app/", Mode: 0o750, Uid: owner, Gid: owner}, "",
+		tar.Header{Name: "app/seed", Mode: 0o640, Uid: owner, Gid: owner}, "from the image",
+	)
+}
+
+// pack makes a tar of headers that are each followed by their content.
+func pack(entries ...any) (*bytes.Buffer, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for pair := range slices.Chunk(entries, 2) {
+		header, content := pair[0].(tar.Header), pair[1].(string)
+		header.Size = int64(len(content))
+		if err := w.WriteHeader(&header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write([]byte(content)); err != nil {
+			return nil, err
+		}
+	}
+	return &out, w.Close()
+}
+
+// tearDown removes the image and reports whatever the tests left behind.
+func (b *bench) tearDown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := b.RemoveImage(ctx, b.image)
+	containers, err1 := b.List(ctx, b.labels)
+	images, err2 := b.Images(ctx, b.labels)
+	networks, err3 := b.Networks(ctx, b.labels)
+	volumes, err4 := b.Volumes(ctx, b.labels)
+	err = errors.Join(err, err1, err2, err3, err4)
+	if len(containers)+len(images)+len(networks)+len(volumes) > 0 {
+		err = errors.Join(err, fmt.Errorf("left behind: containers %v, images %v, networks %v, volumes %v",
+			containers, images, networks, volumes))
+	}
+	return errors.Join(err, b.Close())
+}
+
+// name is a name in the engine that no other test uses.
+func (b *bench) name() string { return "berth-test-" + strings.ToLower(rand.Text()) }
+
+// spec is a container that runs the helper with args.
+func (b *bench) spec(args ...string) ContainerSpec {
+	return ContainerSpec{
+		Name:   b.name(),
+		Image:  b.image,
+		Cmd:    append([]string{"/bin/helper"}, args...),
+		Labels: b.labels,
+		Pids:   100,
+	}
+}
+
+// create makes a container and has it removed after the test.
+func (b *bench) create(t *testing.T, spec ContainerSpec) string {
+	t.Helper()
+	id, err := b.Create(t.Context(), spec)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Remove(context.Background(), id)) })
+	return id
+}
+
+// run makes a container and starts it.
+func (b *bench) run(t *testing.T, spec ContainerSpec) string {
+	t.Helper()
+	id := b.create(t, spec)
+	require.NoError(t, b.Start(t.Context(), id))
+	return id
+}
+
+// log returns what the container printed until it ended.
+func (b *bench) log(t *testing.T, id string) string {
+	t.Helper()
+	var text strings.Builder
+	require.NoError(t, b.Follow(t.Context(), id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
+		text.Write(line)
+		text.WriteByte('\n')
+	}))
+	return text.String()
+}
+
+// output runs the helper in a container and returns what it prints.
+func (b *bench) output(t *testing.T, id string, args ...string) string {
+	t.Helper()
+	var out strings.Builder
+	code, err := b.Exec(t.Context(), id, helper(args...), &out)
+	require.NoError(t, err)
+	require.Zero(t, code, out.String())
+	return out.String()
+}
+
+// volume makes a volume and has it removed after the test. It is asked for
+// before the containers that use it, so that it is removed after them.
+func (b *bench) volume(t *testing.T) string {
+	t.Helper()
+	name := b.name()
+	require.NoError(t, b.EnsureVolume(t.Context(), name, b.labels))
+	t.Cleanup(func() { require.NoError(t, b.RemoveVolume(context.Background(), name)) })
+	return name
+}
+
+// network makes a network on a free subnet and has it removed after the test.
+func (b *bench) network(t *testing.T) NetworkSpec {
+	t.Helper()
+	spec := NetworkSpec{Name: b.name(), Labels: b.labels}
+	for {
+		var n [2]byte
+		rand.Read(n[:])
+		spec.Subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, n[0], n[1] &^ 15}), 28)
+		_, err := b.EnsureNetwork(t.Context(), spec)
+		if errors.Is(err, ErrSubnetTaken) {
+			continue
+		}
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, b.RemoveNetwork(context.Background(), spec.Name)) })
+		return spec
+	}
+}
+
+// keepNot has an image removed after the test.
+func (b *bench) keepNot(t *testing.T, ref string) {
+	t.Cleanup(func() { require.NoError(t, b.RemoveImage(context.Background(), ref)) })
+}
+
+// forgetSteps removes the nameless images of a build that failed.
+func (b *bench) forgetSteps(t *testing.T) {
+	t.Helper()
+	ctx := context.Background() // also called after the test
+	images, err := b.Images(ctx, b.labels)
+	require.NoError(t, err)
+	for _, i := range images {
+		if len(i.Tags) == 0 {
+			_, err := b.api.ImageRemove(ctx, i.ID, image.RemoveOptions{PruneChildren: true})
+			require.NoError(t, err)
+		}
+	}
+}
+
+// helper is a command that runs the helper with args.
+func helper(args ...string) ExecSpec { return ExecSpec{Cmd: append([]string{"/bin/helper"}, args...)} }

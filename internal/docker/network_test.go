@@ -1,0 +1,147 @@
+package docker
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/docker/docker/api/types/network"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEnsureNetwork_MakesItOnceAndFindsItAgain(t *testing.T) {
+	b := testBench(t)
+	spec := b.network(t)
+	first, err := b.EnsureNetwork(t.Context(), spec)
+	require.NoError(t, err)
+	again, err := b.EnsureNetwork(t.Context(), spec)
+	require.NoError(t, err)
+	assert.Equal(t, first, again)
+
+	list, err := b.Networks(t.Context(), b.labels)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, Network{ID: first, Name: spec.Name, Subnet: spec.Subnet, Labels: b.labels}, list[0])
+
+	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name))
+	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name), "gone already")
+}
+
+func TestEnsureNetwork_NamesItsBridge(t *testing.T) {
+	b := testBench(t)
+	free := b.network(t) // finds a subnet
+	require.NoError(t, b.RemoveNetwork(t.Context(), free.Name))
+	free.Bridge = "bt" + b.name()[11:22]
+	id, err := b.EnsureNetwork(t.Context(), free)
+	require.NoError(t, err)
+	found, err := b.api.NetworkInspect(t.Context(), id, network.InspectOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "bridge", found.Driver)
+	assert.Equal(t, free.Bridge, found.Options[bridgeName])
+}
+
+func TestEnsureNetwork_RecognisesASubnetInUse(t *testing.T) {
+	b := testBench(t)
+	taken := b.network(t)
+	for _, bits := range []int{24, 28, 30} {
+		spec := NetworkSpec{Name: b.name(), Labels: b.labels, Subnet: netip.PrefixFrom(taken.Subnet.Addr(), bits)}
+		_, err := b.EnsureNetwork(t.Context(), spec)
+		require.ErrorIs(t, err, ErrSubnetTaken)
+		assert.NotErrorIs(t, err, ErrConflict)
+		assert.Contains(t, err.Error(), "create network "+spec.Name)
+	}
+}
+
+func TestEnsureNetwork_RecognisesASubnetThatIsBeingTaken(t *testing.T) {
+	b := testBench(t)
+	free := b.network(t)
+	require.NoError(t, b.RemoveNetwork(t.Context(), free.Name))
+	results := make(chan error, 2)
+	for range 2 {
+		spec := NetworkSpec{Name: b.name(), Labels: b.labels, Subnet: free.Subnet}
+		t.Cleanup(func() { require.NoError(t, b.RemoveNetwork(context.Background(), spec.Name)) })
+		go func() {
+			_, err := b.EnsureNetwork(t.Context(), spec)
+			results <- err
+		}()
+	}
+	first, second := <-results, <-results
+	if first == nil {
+		first, second = second, first
+	}
+	require.NoError(t, second)
+	require.ErrorIs(t, first, ErrSubnetTaken)
+}
+
+func TestEnsureNetwork_RefusesABridgeInUse(t *testing.T) {
+	b := testBench(t)
+	taken, free := b.network(t), b.network(t)
+	for _, name := range []string{taken.Name, free.Name} {
+		require.NoError(t, b.RemoveNetwork(t.Context(), name))
+	}
+	taken.Bridge = "bt" + b.name()[11:22]
+	free.Bridge = taken.Bridge
+	_, err := b.EnsureNetwork(t.Context(), taken)
+	require.NoError(t, err)
+	_, err = b.EnsureNetwork(t.Context(), free)
+	require.ErrorIs(t, err, ErrConflict)
+}
+
+func TestEnsureNetwork_RefusesANameOfSomebodyElse(t *testing.T) {
+	b := testBench(t)
+	spec := b.network(t)
+	spec.Labels = Labels{"berth-test": "somebody-else"}
+	_, err := b.EnsureNetwork(t.Context(), spec)
+	require.ErrorIs(t, err, ErrConflict)
+}
+
+func TestEnsureNetwork_ManyAtOnceMakeOne(t *testing.T) {
+	b := testBench(t)
+	spec := b.network(t)
+	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name))
+	ids := make([]string, 6)
+	var makers sync.WaitGroup
+	for i := range ids {
+		makers.Go(func() {
+			id, err := b.EnsureNetwork(t.Context(), spec)
+			assert.NoError(t, err)
+			ids[i] = id
+		})
+	}
+	makers.Wait()
+	named, err := b.networksNamed(t.Context(), spec.Name)
+	require.NoError(t, err)
+	require.Len(t, named, 1)
+	for _, id := range ids {
+		assert.Equal(t, named[0].ID, id)
+	}
+}
+
+func TestRemoveNetwork_DisconnectsWhatIsLeft(t *testing.T) {
+	b := testBench(t)
+	spec := b.network(t)
+	for range 2 {
+		c := b.spec("serve")
+		c.Network = spec.Name
+		b.run(t, c)
+	}
+	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name))
+	named, err := b.networksNamed(t.Context(), spec.Name)
+	require.NoError(t, err)
+	assert.Empty(t, named)
+}
+
+func TestRemoveNetwork_RemovesEveryOneOfThatName(t *testing.T) {
+	b := testBench(t)
+	spec := b.network(t)
+	// The engine checks names on request only; two makers at once can do this.
+	_, err := b.api.NetworkCreate(t.Context(), spec.Name+"x", network.CreateOptions{Labels: b.labels})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.RemoveNetwork(context.Background(), spec.Name+"x")) })
+	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name))
+	named, err := b.networksNamed(t.Context(), spec.Name+"x")
+	require.NoError(t, err)
+	assert.Len(t, named, 1, "a name that only begins alike stays")
+}

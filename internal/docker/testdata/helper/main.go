@@ -1,0 +1,173 @@
+// Command helper is the only program of the image that the tests of package
+// docker run: it does one thing, named by its first argument.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	action, args := os.Args[1], os.Args[2:]
+	actions[action](args)
+}
+
+var actions = map[string]func(args []string){
+	"print": func(args []string) { fmt.Println(strings.Join(args, " ")) },
+	"exit":  func(args []string) { os.Exit(number(args[0])) },
+	"sleep": func(args []string) { time.Sleep(duration(args[0])) },
+
+	// serve runs until SIGTERM and then ends with code 0.
+	"serve": func([]string) {
+		ended := make(chan os.Signal, 1)
+		signal.Notify(ended, syscall.SIGTERM)
+		fmt.Println("serving")
+		<-ended
+		fmt.Println("stopping")
+	},
+
+	// stubborn ignores SIGTERM.
+	"stubborn": func([]string) {
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println("serving")
+		time.Sleep(time.Hour)
+	},
+
+	// both prints lines on standard output and error in turn, a pause between.
+	"both": func(args []string) {
+		for i := range number(args[0]) {
+			fmt.Fprintf([]*os.File{os.Stdout, os.Stderr}[i%2], "%d\n", i)
+			time.Sleep(duration(args[1]))
+		}
+	},
+
+	// background leaves a child that holds the output open, and ends.
+	"background": func(args []string) {
+		child := exec.Command("/bin/helper", "sleep", args[0])
+		child.Stdout, child.Stderr = os.Stdout, os.Stderr
+		check(child.Start())
+		fmt.Println("in front")
+		os.Exit(number(args[1]))
+	},
+
+	// mute closes its output, goes on for a while and ends with a code.
+	"mute": func(args []string) {
+		fmt.Println("last words")
+		os.Stdout.Close()
+		os.Stderr.Close()
+		time.Sleep(duration(args[0]))
+		os.Exit(number(args[1]))
+	},
+
+	// long prints one line of so many bytes, flood so many bytes of short ones.
+	"long": func(args []string) { fmt.Println(strings.Repeat("x", number(args[0]))) },
+	"flood": func(args []string) {
+		out := bufio.NewWriter(os.Stdout)
+		for left := number(args[0]); left > 0; left -= 100 {
+			fmt.Fprintln(out, strings.Repeat("y", 99))
+		}
+		check(out.Flush())
+	},
+
+	// tail prints text without a newline.
+	"tail": func(args []string) { fmt.Print(args[0]) },
+
+	// stat prints owner and mode of paths.
+	"stat": func(args []string) {
+		for _, path := range args {
+			info, err := os.Stat(path)
+			check(err)
+			owner := info.Sys().(*syscall.Stat_t)
+			fmt.Printf("%s %d:%d %v\n", path, owner.Uid, owner.Gid, info.Mode())
+		}
+	},
+	"cat": func(args []string) {
+		text, err := os.ReadFile(args[0])
+		check(err)
+		os.Stdout.Write(text)
+	},
+	"write": func(args []string) { check(os.WriteFile(args[0], []byte(args[1]), 0o644)) },
+	"mkdir": func(args []string) { check(os.Mkdir(args[0], 0o755)) },
+	"env":   func(args []string) { fmt.Println(os.Getenv(args[0])) },
+	"whoami": func([]string) {
+		dir, err := os.Getwd()
+		check(err)
+		fmt.Println(os.Getuid(), os.Getgid(), dir)
+	},
+
+	// limits prints what the kernel holds this process to.
+	"limits": func([]string) {
+		var core syscall.Rlimit
+		check(syscall.Getrlimit(syscall.RLIMIT_CORE, &core))
+		fmt.Println("core", core.Cur, core.Max)
+		fmt.Println("pid1", os.Getpid() != 1)
+		status, err := os.ReadFile("/proc/self/status")
+		check(err)
+		for line := range strings.Lines(string(status)) {
+			key, value, _ := strings.Cut(line, ":")
+			switch key {
+			case "CapEff", "CapBnd", "NoNewPrivs", "Seccomp":
+				fmt.Println(key, strings.TrimSpace(value))
+			}
+		}
+	},
+
+	// listen greets whoever connects; dial prints the greeting.
+	"listen": func(args []string) {
+		listener, err := net.Listen("tcp", args[0])
+		check(err)
+		fmt.Println("listening")
+		for {
+			conn, err := listener.Accept()
+			check(err)
+			fmt.Fprintln(conn, "hello")
+			conn.Close()
+		}
+	},
+	"dial": func(args []string) {
+		conn, err := net.DialTimeout("tcp", args[0], 5*time.Second)
+		check(err)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		check(err)
+		fmt.Print(line)
+	},
+
+	// eat takes memory until the kernel says stop.
+	"eat": func([]string) {
+		var eaten [][]byte
+		for {
+			block := make([]byte, 1<<20)
+			for i := range block {
+				block[i] = 1
+			}
+			eaten = append(eaten, block)
+		}
+	},
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	check(err)
+	return n
+}
+
+func duration(s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	check(err)
+	return d
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,45 @@
+package docker
+
+import (
+	"context"
+
+	"github.com/docker/docker/api/types/volume"
+)
+
+// Volume is a named volume of the engine.
+type Volume struct {
+	Name   string
+	Labels Labels
+}
+
+// EnsureVolume makes a volume, or finds the one of that name. One that does
+// not carry the labels belongs to somebody else: ErrConflict.
+func (e *Engine) EnsureVolume(ctx context.Context, name string, labels Labels) error {
+	made, err := e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
+	if err != nil {
+		return wrap(err, "create volume %s", name)
+	}
+	if !carries(made.Labels, labels) {
+		return &failure{op: "create volume " + name, class: ErrConflict, cause: errForeign}
+	}
+	return nil
+}
+
+// RemoveVolume removes a volume and its files; ErrConflict while a container,
+// running or not, has it.
+func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
+	return unlessGone(wrap(e.api.VolumeRemove(ctx, name, false), "remove volume %s", name))
+}
+
+// Volumes returns the volumes that carry the labels.
+func (e *Engine) Volumes(ctx context.Context, labels Labels) ([]Volume, error) {
+	found, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: byLabel(labels)})
+	if err != nil {
+		return nil, wrap(err, "list volumes")
+	}
+	list := make([]Volume, len(found.Volumes))
+	for i, v := range found.Volumes {
+		list[i] = Volume{Name: v.Name, Labels: v.Labels}
+	}
+	return list, nil
+}

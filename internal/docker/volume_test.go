@@ -1,0 +1,56 @@
+package docker
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEnsureVolume_MakesItOnceAndFindsItAgain(t *testing.T) {
+	b := testBench(t)
+	name := b.volume(t)
+	require.NoError(t, b.EnsureVolume(t.Context(), name, b.labels))
+	list, err := b.Volumes(t.Context(), b.labels)
+	require.NoError(t, err)
+	assert.Equal(t, []Volume{{Name: name, Labels: b.labels}}, list)
+	require.ErrorIs(t, b.EnsureVolume(t.Context(), name, Labels{"berth-test": "somebody-else"}), ErrConflict)
+}
+
+func TestRemoveVolume_RefusesOneInUseAndForgivesOneThatIsGone(t *testing.T) {
+	b := testBench(t)
+	name := b.volume(t)
+	spec := b.spec("serve")
+	spec.Volumes = map[string]string{"/data": name}
+	id := b.create(t, spec)
+	require.ErrorIs(t, b.RemoveVolume(t.Context(), name), ErrConflict)
+	require.NoError(t, b.Remove(t.Context(), id))
+	require.NoError(t, b.RemoveVolume(t.Context(), name))
+	require.NoError(t, b.RemoveVolume(t.Context(), name))
+}
+
+func TestRemove_TakesAnonymousVolumesAlong(t *testing.T) {
+	b := testBench(t)
+	named := b.volume(t)
+	spec := b.spec("serve")
+	spec.Volumes = map[string]string{"/data": named}
+	ref := b.name() + ":1"
+	require.NoError(t, b.BuildImage(t.Context(), BuildSpec{
+		Context: b.dockerfile(t, `VOLUME /app`), Ref: ref, Labels: b.labels,
+	}, writerFunc(func(p []byte) (int, error) { return len(p), nil })))
+	b.keepNot(t, ref)
+	spec.Image = ref
+	id := b.create(t, spec)
+	found, err := b.api.ContainerInspect(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, found.Mounts, 2)
+	require.NoError(t, b.Remove(t.Context(), id))
+	for _, m := range found.Mounts {
+		_, err := b.api.VolumeInspect(t.Context(), m.Name)
+		if m.Name == named {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorIs(t, wrap(err, "inspect volume"), ErrNotFound)
+		}
+	}
+}
