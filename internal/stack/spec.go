@@ -93,6 +93,14 @@ const (
 // IsStatic tells whether the host itself serves the service's files.
 func (s *Spec) IsStatic() bool { return s.Runtime.Name == Static }
 
+// Base is the runtime whose base image the service is built on.
+func (s *Spec) Base() Runtime {
+	if s.Builds() {
+		return s.Builder
+	}
+	return s.Runtime
+}
+
 // Builds tells whether any command runs before the service can start.
 func (s *Spec) Builds() bool { return s.Builder.Name != "" }
 

@@ -1,0 +1,93 @@
+// Command berthd is the Berth server. Without arguments it serves; `berthd
+// help` lists what else it can do.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/server"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "berthd:", err)
+		os.Exit(1)
+	}
+}
+
+// command is the command line: every setting is a flag of each command.
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "berthd",
+		Short:         "A host for stacks that agents deploy and humans claim",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          serve,
+	}
+	for _, s := range server.Settings() {
+		root.PersistentFlags().String(s.Flag(), s.Default, s.Meaning+" ("+s.Name+")")
+	}
+	root.AddCommand(
+		&cobra.Command{Use: "serve", Short: "Serve (what berthd does without a command)", Args: cobra.NoArgs, RunE: serve},
+		&cobra.Command{Use: "config", Short: "Print every setting with its value, default and meaning", Args: cobra.NoArgs, RunE: printConfig},
+		imagesCommand(),
+	)
+	root.CompletionOptions.DisableDefaultCmd = true
+	return root
+}
+
+// flagLookup tells which flags were given.
+func flagLookup(cmd *cobra.Command) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		flag := cmd.Flags().Lookup(name)
+		return flag.Value.String(), flag.Changed
+	}
+}
+
+func load(cmd *cobra.Command) (server.Config, error) {
+	return server.Load(flagLookup(cmd), os.LookupEnv)
+}
+
+func serve(cmd *cobra.Command, _ []string) error {
+	config, err := load(cmd)
+	if err != nil {
+		return err
+	}
+	s, err := server.New(cmd.Context(), config, server.NewLogger(os.Stderr))
+	if err != nil {
+		return err
+	}
+	return s.Run(cmd.Context())
+}
+
+func printConfig(cmd *cobra.Command, _ []string) error {
+	if _, err := load(cmd); err != nil {
+		return err
+	}
+	return server.Print(cmd.OutOrStdout(), flagLookup(cmd), os.LookupEnv)
+}
+
+func imagesCommand() *cobra.Command {
+	images := &cobra.Command{Use: "images", Short: "Base images of the runtimes"}
+	images.AddCommand(&cobra.Command{
+		Use:   "build [RUNTIME[@VERSION]…]",
+		Short: "Make base images ahead of time, all of them when none is named",
+		RunE: func(cmd *cobra.Command, names []string) error {
+			config, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			return server.BuildImages(cmd.Context(), config, names, cmd.OutOrStdout())
+		},
+	})
+	return images
+}

@@ -1,0 +1,111 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/images"
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// bases makes base images, each once, when they are first needed.
+type bases struct {
+	builder *Builder
+	mu      sync.Mutex
+	making  map[string]*sync.Mutex // by reference
+}
+
+// EnsureBase makes the base image of a runtime unless the engine has it, and
+// returns its reference. Progress goes to log.
+func (b *Builder) EnsureBase(ctx context.Context, r stack.Runtime, log io.Writer) (string, error) {
+	return b.bases.ensure(ctx, r, log)
+}
+
+func (s *bases) ensure(ctx context.Context, r stack.Runtime, log io.Writer) (string, error) {
+	image, err := images.Lookup(r.Name, r.Version)
+	if err != nil {
+		return "", err
+	}
+	lock := s.lock(image.Ref())
+	lock.Lock()
+	defer lock.Unlock()
+	if _, err := s.builder.Engine.Image(ctx, image.Ref()); !errors.Is(err, docker.ErrNotFound) {
+		return image.Ref(), err
+	}
+	fmt.Fprintf(log, "making the base image of %s: this server needs it for the first time, it takes a minute or more\n", r)
+	if err := s.debian(ctx, log); err != nil {
+		return "", err
+	}
+	return image.Ref(), s.make(ctx, image, log)
+}
+
+// lock keeps two builds from making the same image side by side.
+func (s *bases) lock(ref string) *sync.Mutex {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.making == nil {
+		s.making = map[string]*sync.Mutex{}
+	}
+	if s.making[ref] == nil {
+		s.making[ref] = &sync.Mutex{}
+	}
+	return s.making[ref]
+}
+
+func (s *bases) make(ctx context.Context, image images.Image, log io.Writer) error {
+	files, err := image.Context(s.builder.CA)
+	if err != nil {
+		return err
+	}
+	args := image.Args()
+	maps.Copy(args, s.builder.Env)
+	return s.builder.Engine.BuildImage(ctx, docker.BuildSpec{Context: files, Ref: image.Ref(), Args: args}, log)
+}
+
+// debian sees to the image that every base image starts from: pulled where a
+// registry answers, otherwise made from Debian's packages.
+func (s *bases) debian(ctx context.Context, log io.Writer) error {
+	lock := s.lock(images.Debian)
+	lock.Lock()
+	defer lock.Unlock()
+	if _, err := s.builder.Engine.Image(ctx, images.Debian); !errors.Is(err, docker.ErrNotFound) {
+		return err
+	}
+	pull, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	if err := s.builder.Engine.Pull(pull, images.Debian, log); err == nil || ctx.Err() != nil {
+		return err
+	}
+	fmt.Fprintf(log, "no registry answers; making %s from Debian's packages\n", images.Debian)
+	return s.importDebian(ctx, log)
+}
+
+// pullTimeout is how long a registry may take to send an image of 30 MB.
+const pullTimeout = time.Minute
+
+// importDebian runs the script that writes the image's files as a tar.
+func (s *bases) importDebian(ctx context.Context, log io.Writer) error {
+	script := exec.CommandContext(ctx, "sh", "-s", "rootfs")
+	script.Stdin = bytes.NewReader(images.DebianScript())
+	script.Stderr = log
+	files, err := script.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("make %s: %w", images.Debian, err)
+	}
+	if err := script.Start(); err != nil {
+		return fmt.Errorf("make %s: %w", images.Debian, err)
+	}
+	err = s.builder.Engine.Import(ctx, images.Debian, files, []string{`CMD ["bash"]`})
+	if err := errors.Join(err, script.Wait()); err != nil {
+		return fmt.Errorf("make %s: %w", images.Debian, err)
+	}
+	return nil
+}

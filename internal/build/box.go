@@ -1,0 +1,234 @@
+package build
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/source"
+)
+
+// The layout inside build and run containers.
+const (
+	AppDir   = "/app"
+	Home     = "/home/app"
+	cacheDir = "/cache"
+	DataDir  = "/data" // $DATA_DIR
+	caFile   = "/.berth-ca.pem"
+)
+
+// box is the container of one build.
+type box struct {
+	*Builder
+	job     Job
+	base    string // image that it starts from
+	id      string
+	running bool
+}
+
+// prepare makes the container with the source in it, and starts it when there
+// is a command to run.
+func (x *box) prepare(ctx context.Context) error {
+	steps := len(x.job.steps()) > 0
+	spec := docker.ContainerSpec{
+		Name:    "berth-build-" + x.job.Stack.Hex() + "-" + x.job.Spec.Name,
+		Image:   x.base,
+		User:    x.user(),
+		Dir:     x.dir(),
+		Cmd:     []string{"sleep", "infinity"},
+		Labels:  x.job.Labels,
+		Pids:    x.Pids,
+		Runtime: x.Runtime,
+		LogMax:  1 << 20,
+		// Half of what a running service gets when both want the processor.
+		CPUShares: 512,
+	}
+	if steps {
+		spec.Network = NetworkName(x.job.Stack)
+		spec.Volumes = map[string]string{cacheDir: CacheVolume(x.job.Stack, x.job.Spec.Name)}
+		if err := x.Engine.EnsureVolume(ctx, spec.Volumes[cacheDir], x.job.Labels); err != nil {
+			return err
+		}
+	}
+	if err := x.create(ctx, spec); err != nil {
+		return err
+	}
+	if err := x.copySource(ctx, steps); err != nil || !steps {
+		return err
+	}
+	if err := x.job.Network(ctx); err != nil {
+		return err
+	}
+	x.running = true
+	return x.Engine.Start(ctx, x.id)
+}
+
+// create makes the container, in place of one that an earlier server left.
+func (x *box) create(ctx context.Context, spec docker.ContainerSpec) (err error) {
+	x.id, err = x.Engine.Create(ctx, spec)
+	if !errors.Is(err, docker.ErrConflict) {
+		return err
+	}
+	if err := x.Engine.Remove(ctx, spec.Name); err != nil {
+		return err
+	}
+	x.id, err = x.Engine.Create(ctx, spec)
+	return err
+}
+
+// copySource streams the source tree and the stack's user into the container.
+func (x *box) copySource(ctx context.Context, withCache bool) error {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(x.writeTree(ctx, w, withCache)) }()
+	err := x.Engine.CopyIn(ctx, x.id, "/", r)
+	r.CloseWithError(err) // ends the writer when the engine stopped reading
+	return err
+}
+
+func (x *box) writeTree(ctx context.Context, w io.Writer, withCache bool) error {
+	uid := x.job.Stack.UID()
+	tw := tar.NewWriter(w)
+	accounts := fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\napp:x:%[1]d:%[1]d:app:%[2]s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", uid, Home)
+	groups := fmt.Sprintf("root:x:0:\napp:x:%d:\nnogroup:x:65534:\n", uid)
+	entries := []entry{
+		{name: "etc/passwd", data: []byte(accounts)},
+		{name: "etc/group", data: []byte(groups)},
+		{name: "home/app/", uid: uid},
+		{name: "data/", uid: uid},
+	}
+	if withCache {
+		entries = append(entries, entry{name: "cache/", uid: uid})
+		if len(x.CA) > 0 {
+			entries = append(entries, entry{name: "cache" + caFile, data: x.CA})
+		}
+	}
+	for _, e := range entries {
+		if err := e.write(tw); err != nil {
+			return err
+		}
+	}
+	if err := source.WriteTar(ctx, tw, x.job.Source, "app", uid, uid); err != nil {
+		return err
+	}
+	return tw.Close()
+}
+
+// entry is a folder (its name ends in a slash) or a small file of the host's
+// own in the container.
+type entry struct {
+	name string
+	uid  int
+	data []byte
+}
+
+func (e entry) write(tw *tar.Writer) error {
+	h := &tar.Header{Name: e.name, Uid: e.uid, Gid: e.uid, Mode: 0o644, Size: int64(len(e.data)), ModTime: time.Now()}
+	if strings.HasSuffix(e.name, "/") {
+		h.Typeflag, h.Mode = tar.TypeDir, 0o755
+	}
+	if err := tw.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err := tw.Write(e.data)
+	return err
+}
+
+// run executes one command, its output going to the build log.
+func (x *box) run(ctx context.Context, s step) error {
+	fmt.Fprintf(x.job.Log, "$ %s\n", s.command)
+	limited, cancel := context.WithTimeout(ctx, x.Timeout)
+	defer cancel()
+	last := &lastLines{}
+	code, err := x.Engine.Exec(limited, x.id, docker.ExecSpec{
+		Cmd:  []string{"sh", "-c", s.command},
+		Env:  x.commandEnv(x.job),
+		User: x.user(),
+		Dir:  x.dir(),
+	}, io.MultiWriter(x.job.Log, last))
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil:
+		return fault(x.job, "%s ran longer than %s and was killed: %s%s", s.name, x.Timeout, s.command, last)
+	case err != nil:
+		return err
+	case code != 0:
+		return fault(x.job, "%s failed: %q exited with code %d%s", s.name, s.command, code, last)
+	}
+	return nil
+}
+
+// commit makes the image of the generation.
+func (x *box) commit(ctx context.Context) (Result, error) {
+	ref := ImageRef(x.job.Stack, x.job.Spec.Name, x.job.Generation)
+	labels := maps.Clone(x.job.Labels)
+	labels[LabelGeneration] = strconv.Itoa(x.job.Generation)
+	_, err := x.Engine.Commit(ctx, x.id, ref, docker.CommitSpec{
+		Labels: labels,
+		User:   x.user(),
+		Dir:    x.dir(),
+		Env:    []string{"HOME=" + Home},
+	})
+	return Result{Image: ref}, err
+}
+
+// remove takes the container away, with whatever still runs in it.
+func (x *box) remove() {
+	if x.id == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := x.Engine.Remove(ctx, x.id); err != nil {
+		x.Log.Error("build container not removed; the next sweep tries again", "stack", x.job.Stack.ID, "service", x.job.Spec.Name, "error", err)
+	}
+}
+
+func (x *box) dir() string { return path.Join(AppDir, x.job.Spec.Root) }
+
+func (x *box) user() string {
+	uid := strconv.Itoa(x.job.Stack.UID())
+	return uid + ":" + uid
+}
+
+// lastLines keeps the end of a command's output for its error.
+type lastLines struct{ buf []byte }
+
+const lastBytes = 3000
+
+func (l *lastLines) Write(p []byte) (int, error) {
+	l.buf = append(l.buf, p...)
+	if len(l.buf) > 4*lastBytes {
+		l.buf = append(l.buf[:0], l.buf[len(l.buf)-lastBytes:]...)
+	}
+	return len(p), nil
+}
+
+// String is the output's end below a line of its own, "" when there was none.
+func (l *lastLines) String() string {
+	text := bytes.TrimSpace(l.buf)
+	if len(text) == 0 {
+		return "; it wrote nothing"
+	}
+	if len(text) > lastBytes {
+		text = text[len(text)-lastBytes:]
+		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+			text = text[i+1:]
+		}
+	}
+	return "; the end of its output:\n" + strings.ToValidUTF8(string(text), "\uFFFD")
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return strings.TrimSuffix(line, "; the end of its output:")
+}

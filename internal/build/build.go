@@ -1,0 +1,184 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/runtimes"
+)
+
+// Config is what a Builder works with.
+type Config struct {
+	Engine  *docker.Engine
+	Slots   int               // builds at the same time, server-wide
+	Timeout time.Duration     // of each command, separately
+	Env     map[string]string // package hosts, given to every command and base image
+	CA      []byte            // PEM bundle that commands and base images trust besides their own; nil for none
+	Pids    int64             // processes a build may have at once
+	Runtime string            // of containers; "" for the engine's own
+	Sites   source.Limits     // of a published folder
+	Log     *slog.Logger
+}
+
+// Builder builds services, a fixed number at a time.
+type Builder struct {
+	Config
+	queue *queue
+	bases bases
+}
+
+// New returns a Builder.
+func New(cfg Config) *Builder {
+	b := &Builder{Config: cfg, queue: newQueue(cfg.Slots)}
+	b.bases.builder = b
+	return b
+}
+
+// Job is one service to build.
+type Job struct {
+	Stack      *stack.Stack
+	Spec       *stack.Spec
+	Generation int
+	Source     string                      // folder of the unpacked archive
+	Site       string                      // folder to publish a static site into; it does not exist yet
+	Network    func(context.Context) error // makes the stack's network when it is first needed
+	Env        map[string]string           // of every command
+	Labels     docker.Labels               // of everything made for this service
+	Log        io.Writer                   // the build log
+	Started    func() error                // called when the build has its slot
+}
+
+// Result is what a build left: an image, or a folder for a static service.
+type Result struct {
+	Image string // reference; "" for a static service
+}
+
+// Build runs a job to its end. A failure that the stack's owner can do
+// something about is a *stack.Error; the context's error comes back as it is.
+// Nothing is left behind by a failed build.
+func (b *Builder) Build(ctx context.Context, job Job) (Result, error) {
+	release, err := b.queue.acquire(ctx, func(place int) {
+		fmt.Fprintf(job.Log, "waiting for a build slot: place %d in line\n", place)
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	defer release()
+	if err := job.Started(); err != nil {
+		return Result{}, err
+	}
+	fmt.Fprintf(job.Log, "== build %s (%s) gen %d\n", job.Spec.Name, job.Spec.Label, job.Generation)
+	result, err := b.build(ctx, job)
+	if err != nil {
+		fmt.Fprintf(job.Log, "== build failed: %s\n", firstLine(reason(ctx, err)))
+		return Result{}, err
+	}
+	fmt.Fprintln(job.Log, "== build ok")
+	return result, nil
+}
+
+func (b *Builder) build(ctx context.Context, job Job) (Result, error) {
+	if job.Spec.IsStatic() && !job.Spec.Builds() {
+		return Result{}, publishSource(job)
+	}
+	base, err := b.bases.ensure(ctx, job.Spec.Base(), job.Log)
+	if err != nil {
+		return Result{}, err
+	}
+	box := &box{Builder: b, job: job, base: base}
+	defer box.remove()
+	if err := box.prepare(ctx); err != nil {
+		return Result{}, err
+	}
+	for _, step := range job.steps() {
+		if err := box.run(ctx, step); err != nil {
+			return Result{}, err
+		}
+	}
+	if job.Spec.IsStatic() {
+		return Result{}, box.publish(ctx)
+	}
+	return box.commit(ctx)
+}
+
+// step is one command of a build.
+type step struct{ name, command string }
+
+// steps are the commands that this service has, in order.
+func (j *Job) steps() []step {
+	all := []step{{"install", j.Spec.Install}, {"build", j.Spec.Build}}
+	return slices.DeleteFunc(all, func(s step) bool { return s.command == "" })
+}
+
+// commandEnv is the environment of a build command: the runtime's, the
+// operator's package hosts, then the job's own, later ones winning.
+func (b *Builder) commandEnv(job Job) []string {
+	env := BaseEnv(job.Spec.Base(), job.Spec.Root, true)
+	env["CI"] = "true"
+	maps.Copy(env, b.Env)
+	if len(b.CA) > 0 {
+		for _, name := range caVariables {
+			env[name] = cacheDir + caFile
+		}
+	}
+	maps.Copy(env, job.Env)
+	return EnvList(env)
+}
+
+// caVariables are the names under which the usual clients look for a bundle.
+var caVariables = []string{
+	"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE", "CURL_CA_BUNDLE",
+	"REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
+}
+
+// BaseEnv is the environment that a runtime gives its commands (building) and
+// its processes in a folder of the source.
+func BaseEnv(r stack.Runtime, root string, building bool) map[string]string {
+	env := map[string]string{"HOME": Home}
+	def, ok := runtimes.Lookup(r.Name)
+	if !ok {
+		return env
+	}
+	for _, variable := range def.Environ(path.Join(AppDir, root), building) {
+		name, value, _ := strings.Cut(variable, "=")
+		env[name] = value
+	}
+	return env
+}
+
+// EnvList writes an environment as the engine takes it, sorted by name.
+func EnvList(env map[string]string) []string {
+	list := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, name+"="+env[name])
+	}
+	return list
+}
+
+// fault is a failure for the stack's owner.
+func fault(job Job, format string, args ...any) error {
+	return stack.NewError(stack.Unprocessable, "service "+job.Spec.Name+": "+fmt.Sprintf(format, args...))
+}
+
+// reason is what the build log says of an error.
+func reason(ctx context.Context, err error) string {
+	var fault *stack.Error
+	switch {
+	case errors.As(err, &fault):
+		return fault.Detail
+	case ctx.Err() != nil:
+		return "stopped"
+	}
+	return "an error of the host"
+}

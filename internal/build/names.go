@@ -1,0 +1,28 @@
+package build
+
+import (
+	"strconv"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// ImageRef is the reference of the image of a service's generation.
+func ImageRef(s *stack.Stack, service string, generation int) string {
+	return "berth/" + s.Hex() + "-" + service + ":g" + strconv.Itoa(generation)
+}
+
+// CacheVolume is the name of the volume with the package caches of one service.
+func CacheVolume(s *stack.Stack, service string) string {
+	return "berth-" + s.Hex() + "-" + service + "-cache"
+}
+
+// NetworkName is the name of a stack's own network.
+func NetworkName(s *stack.Stack) string { return "berth-" + s.Hex() }
+
+// The labels of Berth's objects in the engine (decisions.md, "Names").
+const (
+	LabelInstance   = "berth.instance"
+	LabelStack      = "berth.stack"
+	LabelService    = "berth.service"
+	LabelGeneration = "berth.generation"
+)

@@ -1,0 +1,220 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Config is the configuration of one installation. Settings gives each field
+// its variable, default and meaning; durations are positive, sizes are bytes.
+type Config struct {
+	Listen         string
+	BaseURL        *url.URL
+	AppsDomain     string
+	DataDir        string
+	DatabaseURL    string
+	RedisURL       string
+	TrustedProxies []netip.Prefix
+
+	Limits         stack.Limits
+	CreatesPerHour int
+
+	MaxUpload   int64
+	MaxUnpacked int64
+	MaxEntries  int
+
+	MaxBuilds    int
+	BuildTimeout time.Duration
+
+	Wait          time.Duration
+	HealthTimeout time.Duration
+	Drain         time.Duration
+
+	ProxyTimeout        time.Duration
+	ProxyConnectTimeout time.Duration
+
+	LogMax int64
+
+	BuildEnvFile string
+	BuildCAFile  string
+
+	ContainerRuntime string
+	ServiceMemory    int64
+	ServiceCPUs      float64
+	ServicePids      int64
+
+	NetworkPool netip.Prefix
+}
+
+// Setting is one variable of the configuration.
+type Setting struct {
+	Name    string // BERTH_LISTEN
+	Default string // as one would write it; "" where there is none
+	Meaning string
+	set     func(*Config, string) error
+}
+
+// Flag is the setting's name on the command line: --listen for BERTH_LISTEN.
+func (s Setting) Flag() string {
+	name := strings.TrimPrefix(s.Name, "BERTH_")
+	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
+}
+
+// Settings lists every setting in the order of decisions.md, "Configuration of
+// the server".
+func Settings() []Setting {
+	return []Setting{
+		{"BERTH_LISTEN", ":8080", "address of the API, the pages and the public URLs", text(func(c *Config) *string { return &c.Listen })},
+		{"BERTH_BASE_URL", "http://localhost:8080", "where the outside reaches this server", setBaseURL},
+		{"BERTH_APPS_DOMAIN", "", "domain under which services get their names; the host of the base URL when empty", text(func(c *Config) *string { return &c.AppsDomain })},
+		{"BERTH_DATA_DIR", "./data", "database, sources, static sites, logs, keys", text(func(c *Config) *string { return &c.DataDir })},
+		{"BERTH_DATABASE_URL", "", "sqlite:///path of the database; berth.db in the data directory when empty", text(func(c *Config) *string { return &c.DatabaseURL })},
+		{"BERTH_REDIS_URL", "embedded", "redis://…; embedded runs one in this process", text(func(c *Config) *string { return &c.RedisURL })},
+		{"BERTH_TRUSTED_PROXIES", "", "CIDRs whose X-Forwarded-For counts, separated by commas", setTrustedProxies},
+		{"BERTH_TTL", "1h", "lifetime of an unclaimed stack that names none", duration(func(c *Config) *time.Duration { return &c.Limits.TTL })},
+		{"BERTH_TTL_MIN", "15m", "shortest lifetime accepted", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMin })},
+		{"BERTH_TTL_MAX", "24h", "longest lifetime, counted from creation", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMax })},
+		{"BERTH_UNCLAIMED_PER_IP", "3", "unclaimed stacks, building or live, that one client network may have", number(func(c *Config) *int { return &c.Limits.UnclaimedPerIP })},
+		{"BERTH_CREATES_PER_HOUR", "30", "anonymous creates that one client network may make in an hour", number(func(c *Config) *int { return &c.CreatesPerHour })},
+		{"BERTH_MAX_UPLOAD", "50MB", "size of an uploaded archive", size(func(c *Config) *int64 { return &c.MaxUpload })},
+		{"BERTH_MAX_UNPACKED", "1GB", "size of an archive's files", size(func(c *Config) *int64 { return &c.MaxUnpacked })},
+		{"BERTH_MAX_ENTRIES", "100000", "files and folders in an archive", number(func(c *Config) *int { return &c.MaxEntries })},
+		{"BERTH_MAX_BUILDS", "4", "builds at the same time", number(func(c *Config) *int { return &c.MaxBuilds })},
+		{"BERTH_BUILD_TIMEOUT", "600s", "limit of each install, build and release command", duration(func(c *Config) *time.Duration { return &c.BuildTimeout })},
+		{"BERTH_WAIT", "90s", "longest that wait=true holds an answer", duration(func(c *Config) *time.Duration { return &c.Wait })},
+		{"BERTH_HEALTH_TIMEOUT", "60s", "time that a started service has to become healthy", duration(func(c *Config) *time.Duration { return &c.HealthTimeout })},
+		{"BERTH_DRAIN", "30s", "time that open requests get to finish when their target goes", duration(func(c *Config) *time.Duration { return &c.Drain })},
+		{"BERTH_PROXY_TIMEOUT", "60s", "until a service's response headers", duration(func(c *Config) *time.Duration { return &c.ProxyTimeout })},
+		{"BERTH_PROXY_CONNECT_TIMEOUT", "5s", "to connect to a service", duration(func(c *Config) *time.Duration { return &c.ProxyConnectTimeout })},
+		{"BERTH_LOG_MAX", "5MB", "size of a service's log before it is rotated", size(func(c *Config) *int64 { return &c.LogMax })},
+		{"BERTH_BUILD_ENV_FILE", "", "file of NAME=value lines given to builds: package mirrors", text(func(c *Config) *string { return &c.BuildEnvFile })},
+		{"BERTH_BUILD_CA_FILE", "", "PEM bundle that builds trust besides the public one", text(func(c *Config) *string { return &c.BuildCAFile })},
+		{"BERTH_CONTAINER_RUNTIME", "", "OCI runtime of containers, as in runsc; the engine's own when empty", text(func(c *Config) *string { return &c.ContainerRuntime })},
+		{"BERTH_SERVICE_MEMORY", "", "memory that a service may use; no ceiling when empty", optional(size(func(c *Config) *int64 { return &c.ServiceMemory }))},
+		{"BERTH_SERVICE_CPUS", "", "cores that a service may use, as in 1.5; no ceiling when empty", optional(setCPUs)},
+		{"BERTH_SERVICE_PIDS", "1024", "processes and threads that a service may have", setPids},
+		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range of which each stack's network takes a /28", setPool},
+	}
+}
+
+// Load reads the configuration: flags before the environment before the
+// defaults. The error is one line that names the setting.
+func Load(flag func(name string) (string, bool), env func(name string) (string, bool)) (Config, error) {
+	var c Config
+	for _, s := range Settings() {
+		value, from := s.lookup(flag, env)
+		if err := s.set(&c, value); err != nil {
+			return Config{}, fmt.Errorf("%s=%q: %w", from, value, err)
+		}
+	}
+	if c.AppsDomain == "" {
+		c.AppsDomain = c.BaseURL.Hostname()
+	}
+	return c, c.check()
+}
+
+// lookup finds a setting's value and what to call its place in an error.
+func (s Setting) lookup(flag, env func(string) (string, bool)) (value, from string) {
+	if value, ok := flag(s.Flag()); ok {
+		return value, "--" + s.Flag()
+	}
+	if value, ok := env(s.Name); ok && value != "" {
+		return value, s.Name
+	}
+	return s.Default, s.Name
+}
+
+// check refuses settings that are right alone and wrong together.
+func (c *Config) check() error {
+	switch l := c.Limits; {
+	case l.TTLMin > l.TTLMax:
+		return fmt.Errorf("BERTH_TTL_MIN (%s) is above BERTH_TTL_MAX (%s)", l.TTLMin, l.TTLMax)
+	case l.TTL < l.TTLMin || l.TTL > l.TTLMax:
+		return fmt.Errorf("BERTH_TTL (%s) must lie between BERTH_TTL_MIN (%s) and BERTH_TTL_MAX (%s)", l.TTL, l.TTLMin, l.TTLMax)
+	}
+	return nil
+}
+
+// Print writes every setting with its value, default and meaning.
+func Print(w io.Writer, flag, env func(string) (string, bool)) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "VARIABLE\tVALUE\tDEFAULT\tMEANING")
+	for _, s := range Settings() {
+		value, _ := s.lookup(flag, env)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.Name, dash(hidePassword(value)), dash(s.Default), s.Meaning)
+	}
+	return table.Flush()
+}
+
+func dash(value string) string {
+	if value == "" {
+		return "-"
+	}
+	return value
+}
+
+// hidePassword keeps the password of a redis:// address off the screen.
+func hidePassword(value string) string {
+	u, err := url.Parse(value)
+	if err != nil || u.User == nil {
+		return value
+	}
+	return u.Redacted()
+}
+
+// databasePath is the file of the database.
+func (c *Config) databasePath() (string, error) {
+	if c.DatabaseURL == "" {
+		return filepath.Join(c.DataDir, "berth.db"), nil
+	}
+	path, ok := strings.CutPrefix(c.DatabaseURL, "sqlite://")
+	if !ok || path == "" {
+		return "", fmt.Errorf("BERTH_DATABASE_URL: write sqlite:///path/to/berth.db")
+	}
+	return path, nil
+}
+
+// buildEnv reads the file of variables given to builds.
+func (c *Config) buildEnv() (map[string]string, error) {
+	env := map[string]string{}
+	if c.BuildEnvFile == "" {
+		return env, nil
+	}
+	file, err := os.ReadFile(c.BuildEnvFile)
+	if err != nil {
+		return nil, fmt.Errorf("BERTH_BUILD_ENV_FILE: %w", err)
+	}
+	for line := range strings.Lines(string(file)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("BERTH_BUILD_ENV_FILE: %s: a line is not NAME=value", c.BuildEnvFile)
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// buildCA reads the bundle given to builds; nil when there is none.
+func (c *Config) buildCA() ([]byte, error) {
+	if c.BuildCAFile == "" {
+		return nil, nil
+	}
+	bundle, err := os.ReadFile(c.BuildCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("BERTH_BUILD_CA_FILE: %w", err)
+	}
+	return bundle, nil
+}

@@ -1,0 +1,116 @@
+package server_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-host/berth/internal/server"
+)
+
+// from looks settings up in a map.
+func from(values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
+	}
+}
+
+func load(t *testing.T, env map[string]string) server.Config {
+	t.Helper()
+	c, err := server.Load(from(nil), from(env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestLoad_DefaultsAreTheSpecifications(t *testing.T) {
+	c := load(t, nil)
+	if c.BaseURL.String() != "http://localhost:8080" || c.AppsDomain != "localhost" || c.Listen != ":8080" {
+		t.Errorf("addresses = %v %v %v", c.BaseURL, c.AppsDomain, c.Listen)
+	}
+	if c.MaxUpload != 50_000_000 || c.LogMax != 5_000_000 || c.MaxUnpacked != 1_000_000_000 {
+		t.Errorf("sizes = %d %d %d", c.MaxUpload, c.LogMax, c.MaxUnpacked)
+	}
+	if c.Limits.TTL != time.Hour || c.Limits.TTLMin != 15*time.Minute || c.Limits.TTLMax != 24*time.Hour || c.Limits.UnclaimedPerIP != 3 {
+		t.Errorf("limits = %+v", c.Limits)
+	}
+	if c.Wait != 90*time.Second || c.BuildTimeout != 10*time.Minute || c.HealthTimeout != time.Minute || c.MaxBuilds != 4 {
+		t.Errorf("times = %v %v %v, builds %d", c.Wait, c.BuildTimeout, c.HealthTimeout, c.MaxBuilds)
+	}
+}
+
+func TestLoad_FlagsGoBeforeTheEnvironment(t *testing.T) {
+	c, err := server.Load(from(map[string]string{"listen": ":1"}), from(map[string]string{"BERTH_LISTEN": ":2", "BERTH_WAIT": "2s"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != ":1" || c.Wait != 2*time.Second {
+		t.Errorf("listen %q, wait %v", c.Listen, c.Wait)
+	}
+}
+
+func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
+	c := load(t, map[string]string{
+		"BERTH_BASE_URL":        "https://Berth.Example.com/",
+		"BERTH_APPS_DOMAIN":     "apps.example.net",
+		"BERTH_TRUSTED_PROXIES": "10.1.2.3/8, 2001:db8::1",
+		"BERTH_MAX_UPLOAD":      "10MiB",
+		"BERTH_SERVICE_MEMORY":  "512 MB",
+		"BERTH_SERVICE_CPUS":    "1.5",
+		"BERTH_TTL_MAX":         "2d",
+		"BERTH_HEALTH_TIMEOUT":  "1500ms",
+		"BERTH_NETWORK_POOL":    "172.31.0.7/20",
+	})
+	if c.BaseURL.String() != "https://berth.example.com" || c.AppsDomain != "apps.example.net" {
+		t.Errorf("addresses = %v %v", c.BaseURL, c.AppsDomain)
+	}
+	if len(c.TrustedProxies) != 2 || c.TrustedProxies[0].String() != "10.0.0.0/8" || c.TrustedProxies[1].String() != "2001:db8::1/128" {
+		t.Errorf("trusted proxies = %v", c.TrustedProxies)
+	}
+	if c.MaxUpload != 10<<20 || c.ServiceMemory != 512_000_000 || c.ServiceCPUs != 1.5 {
+		t.Errorf("sizes = %d %d %v", c.MaxUpload, c.ServiceMemory, c.ServiceCPUs)
+	}
+	if c.Limits.TTLMax != 48*time.Hour || c.HealthTimeout != 1500*time.Millisecond || c.NetworkPool.String() != "172.31.0.0/20" {
+		t.Errorf("others = %v %v %v", c.Limits.TTLMax, c.HealthTimeout, c.NetworkPool)
+	}
+}
+
+func TestLoad_NamesABadValueInOneLine(t *testing.T) {
+	for name, value := range map[string]string{
+		"BERTH_BASE_URL":        "localhost:8080",
+		"BERTH_TRUSTED_PROXIES": "10.0.0.0/33",
+		"BERTH_TTL":             "2 days",
+		"BERTH_WAIT":            "-5s",
+		"BERTH_MAX_UPLOAD":      "50 megabytes",
+		"BERTH_MAX_UNPACKED":    "99999999999GB",
+		"BERTH_MAX_BUILDS":      "0",
+		"BERTH_SERVICE_CPUS":    "many",
+		"BERTH_SERVICE_PIDS":    "-1",
+		"BERTH_NETWORK_POOL":    "fd00::/64",
+		"BERTH_TTL_MIN":         "30h",
+	} {
+		_, err := server.Load(from(nil), from(map[string]string{name: value}))
+		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s=%s: error %v, want one line that names it", name, value, err)
+		}
+	}
+}
+
+func TestPrint_ShowsEverySettingAndNoPassword(t *testing.T) {
+	var out bytes.Buffer
+	env := from(map[string]string{"BERTH_REDIS_URL": "redis://:hunter2@redis:6379"})
+	if err := server.Print(&out, from(nil), env); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range server.Settings() {
+		if !strings.Contains(out.String(), s.Name+" ") {
+			t.Errorf("%s is not shown", s.Name)
+		}
+	}
+	if strings.Contains(out.String(), "hunter2") {
+		t.Error("the password is shown")
+	}
+}

@@ -1,0 +1,39 @@
+// Package server wires Berth together; it is the one place that knows every
+// other package, and this is the project's architecture page.
+//
+// # One request
+//
+// One net/http listener is the front (package edge). It splits by Host: a name
+// below the apps domain goes to the proxy, which finds the service's target in
+// an atomically swapped table; the base URL's host goes to the JSON API, a Fiber
+// app that listens in memory and is one more target of the same streaming
+// proxy. Uploads stream into the API, a client that leaves is seen upstream, and
+// Fiber never touches tenants' traffic.
+//
+// # One create
+//
+//	POST -> api         access, limiter, body spooled to disk        401 413 429
+//	     -> source      unpack, manifest, detection                  422
+//	     -> supervisor  store.Create: the cap and the rows           429
+//	                    build each service, start, health, switch, commit
+//	store commit -> wake: wait=true readers read the row again
+//
+// # Who owns what
+//
+// Package stack is the domain and does no I/O; lifecycle.go is the one table of
+// states. Package store is the only writer of stacks and events: a change and
+// its events are one transaction, announced after the commit. Package supervisor
+// has one runner per stack that owns its long jobs. Package build makes images
+// and sites, package docker speaks to the engine and knows nothing of stacks.
+// Package logfile keeps the logs as bounded files, package site serves
+// published folders. Imports point one way; a test in this package keeps them
+// so.
+//
+// # What survives what
+//
+// Rows are in SQLite with synchronous=FULL, so what was answered is on disk.
+// Names of engine objects are derived from the stack, and everything carries
+// the installation's label: a server that was killed is followed by one that
+// lists by label, adopts what runs, and removes what no row knows. Redis holds
+// only what may be lost: rate-limit windows.
+package server

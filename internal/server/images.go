@@ -1,0 +1,86 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/berth-host/berth/images"
+	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/runtimes"
+)
+
+// BuildImages makes the base images of the named runtimes (node, node@22), or
+// of all, unless the engine has them. Progress goes to out.
+func BuildImages(ctx context.Context, cfg Config, names []string, out io.Writer) error {
+	wanted, err := parseRuntimes(names)
+	if err != nil {
+		return err
+	}
+	engine, err := docker.Open(ctx, docker.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	builder, err := newBuilder(cfg, engine, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	for _, runtime := range wanted {
+		ref, err := builder.EnsureBase(ctx, runtime, out)
+		if err != nil {
+			return fmt.Errorf("base image of %s: %w", runtime, err)
+		}
+		fmt.Fprintf(out, "%s: %s is ready\n", runtime, ref)
+	}
+	return nil
+}
+
+// parseRuntimes reads names as a manifest would.
+func parseRuntimes(names []string) ([]stack.Runtime, error) {
+	var wanted []stack.Runtime
+	for _, name := range names {
+		name, version, _ := strings.Cut(name, "@")
+		def, ok := runtimes.Lookup(name)
+		if !ok || def.Image == nil {
+			return nil, fmt.Errorf("there is no base image %q; name one of %s", name, strings.Join(runtimes.Names(), ", "))
+		}
+		if version == "" {
+			version = def.Default
+		}
+		wanted = append(wanted, stack.Runtime{Name: name, Version: version})
+	}
+	if len(names) == 0 {
+		for _, image := range images.All() {
+			wanted = append(wanted, stack.Runtime{Name: image.Name, Version: image.Version})
+		}
+	}
+	return wanted, nil
+}
+
+// newBuilder is the builder of an installation's configuration.
+func newBuilder(cfg Config, engine *docker.Engine, log *slog.Logger) (*build.Builder, error) {
+	env, err := cfg.buildEnv()
+	if err != nil {
+		return nil, err
+	}
+	ca, err := cfg.buildCA()
+	if err != nil {
+		return nil, err
+	}
+	return build.New(build.Config{
+		Engine:  engine,
+		Slots:   cfg.MaxBuilds,
+		Timeout: cfg.BuildTimeout,
+		Env:     env,
+		CA:      ca,
+		Pids:    cfg.ServicePids,
+		Runtime: cfg.ContainerRuntime,
+		Sites:   cfg.unpackLimits(),
+		Log:     log,
+	}), nil
+}

@@ -1,0 +1,86 @@
+package server_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/berth-host/berth/"
+
+// mayImport is which of our packages each package may import; the packages
+// that are not listed may import all of them.
+var mayImport = map[string][]string{
+	"internal/stack":      {},
+	"internal/auth":       {},
+	"internal/docker":     {},
+	"internal/redis":      {},
+	"internal/site":       {},
+	"internal/logfile":    {},
+	"runtimes":            {},
+	"images":              {},
+	"internal/source":     {"internal/stack", "runtimes"},
+	"internal/store":      {"internal/stack"},
+	"internal/proxy":      {"internal/stack"},
+	"internal/edge":       {"internal/proxy"},
+	"internal/build":      {"internal/stack", "internal/source", "internal/docker", "runtimes", "images"},
+	"internal/supervisor": {"internal/stack", "internal/source", "internal/store", "internal/build", "internal/docker", "internal/proxy", "internal/site", "internal/logfile"},
+	"internal/api":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/supervisor"},
+	"cmd/berthd":          {"internal/server"},
+}
+
+// only is which packages may import a library, by the beginning of its path.
+var only = map[string][]string{
+	"github.com/docker/docker":   {"internal/docker"},
+	"github.com/redis/go-redis":  {"internal/redis"},
+	"github.com/gofiber/fiber":   {"internal/api"},
+	"database/sql":               {"internal/store"},
+	"github.com/alicebob/minire": {"internal/redis"},
+}
+
+func TestImports_PointOneWay(t *testing.T) {
+	checked := 0
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		pkg := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../../")
+		if strings.HasPrefix(pkg, "integration") || strings.HasPrefix(pkg, "examples") {
+			return nil
+		}
+		for _, spec := range file.Imports {
+			checked++
+			checkImport(t, pkg, strings.Trim(spec.Path.Value, `"`))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked == 0 {
+		t.Error("no import was checked")
+	}
+}
+
+func checkImport(t *testing.T, pkg, imported string) {
+	t.Helper()
+	if ours, ok := strings.CutPrefix(imported, module); ok {
+		if allowed, listed := mayImport[pkg]; listed && !slices.Contains(allowed, ours) {
+			t.Errorf("%s imports %s", pkg, ours)
+		}
+		return
+	}
+	for library, owners := range only {
+		if strings.HasPrefix(imported, library) && !slices.Contains(owners, pkg) {
+			t.Errorf("%s imports %s, which is for %v", pkg, imported, owners)
+		}
+	}
+}

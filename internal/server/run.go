@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/lmittmann/tint"
+	"golang.org/x/term"
+
+	"github.com/berth-host/berth/internal/edge"
+)
+
+// openEdge binds the public address.
+func (s *Server) openEdge() error {
+	s.edge = edge.NewServer(edge.Config{
+		BaseHost:       s.cfg.BaseURL.Hostname(),
+		AppsDomain:     s.cfg.AppsDomain,
+		TrustedProxies: s.cfg.TrustedProxies,
+		Routes:         s.routes,
+		API:            edge.Inner(s.inner.Dial, s.log),
+		Log:            s.log,
+	})
+	var err error
+	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+		return fmt.Errorf("BERTH_LISTEN: %w", err)
+	}
+	return nil
+}
+
+// Addr is the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Run serves until ctx ends or a listener fails, then shuts down: no new
+// requests, open ones get the drain time, containers stay up for the next
+// server to take over.
+func (s *Server) Run(ctx context.Context) error {
+	failed := make(chan error, 2)
+	go func() { failed <- s.api.Serve(s.inner) }()
+	go func() { failed <- s.edge.Serve(s.listener) }()
+	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.Addr().String())
+	var err error
+	select {
+	case <-ctx.Done():
+		s.log.Info("shutting down; open requests get time to finish", "limit", s.cfg.Drain)
+	case err = <-failed:
+	}
+	s.drain()
+	if closeErr := s.close(); err == nil || errors.Is(err, http.ErrServerClosed) {
+		err = closeErr
+	}
+	return err
+}
+
+// drain ends the listeners after the open requests, or after the drain time.
+func (s *Server) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
+	defer cancel()
+	s.api.Release()
+	err := s.edge.Shutdown(ctx)
+	err = errors.Join(err, s.routes.Drain(ctx), s.api.Shutdown(ctx))
+	if err != nil {
+		s.log.Warn("requests cut at shutdown", "error", err)
+	}
+}
+
+// close lets go of everything that was opened, in reverse.
+func (s *Server) close() error {
+	var errs []error
+	if s.edge != nil {
+		errs = append(errs, s.edge.Close())
+	}
+	if s.supervisor != nil {
+		s.supervisor.Close()
+	}
+	if s.engine != nil {
+		errs = append(errs, s.engine.Close())
+	}
+	if s.redis != nil {
+		errs = append(errs, s.redis.Close())
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// NewLogger writes to f: for eyes on a terminal, as JSON lines otherwise.
+func NewLogger(f *os.File) *slog.Logger {
+	if term.IsTerminal(int(f.Fd())) {
+		return slog.New(tint.NewTextHandler(f, nil))
+	}
+	return slog.New(slog.NewJSONHandler(f, nil))
+}

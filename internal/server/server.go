@@ -1,0 +1,211 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/valyala/fasthttp/fasthttputil"
+
+	"github.com/berth-host/berth/internal/api"
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/redis"
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/supervisor"
+)
+
+// Server is one running installation.
+type Server struct {
+	cfg Config
+	log *slog.Logger
+
+	lock       *os.File
+	store      *store.Store
+	redis      *redis.Client
+	engine     *docker.Engine
+	supervisor *supervisor.Supervisor
+	api        *api.API
+	routes     *proxy.Routes
+	edge       *edge.Server
+	inner      *fasthttputil.InmemoryListener
+	listener   net.Listener
+}
+
+// New opens everything that the server needs and takes over the stacks of the
+// one before it. When it returns without an error the address is bound; Run
+// serves it.
+func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
+	s := &Server{cfg: cfg, log: log}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *Server) open(ctx context.Context) error {
+	if err := s.lockData(); err != nil {
+		return err
+	}
+	key, err := s.loadKey()
+	if err != nil {
+		return err
+	}
+	if err := s.openStore(ctx, key); err != nil {
+		return err
+	}
+	if s.redis, err = redis.Open(ctx, s.cfg.RedisURL, s.log); err != nil {
+		return fmt.Errorf("BERTH_REDIS_URL: %w", err)
+	}
+	if s.engine, err = docker.Open(ctx, docker.Options{Log: s.log}); err != nil {
+		return fmt.Errorf("no Docker engine answers; start one, or set DOCKER_HOST to where it is: %w", err)
+	}
+	s.routes = &proxy.Routes{}
+	if err := s.openSupervisor(ctx); err != nil {
+		return err
+	}
+	s.openAPI(key)
+	return s.openEdge()
+}
+
+// lockData makes the data directory this server's own for as long as it runs.
+func (s *Server) lockData() error {
+	dir, err := filepath.Abs(s.cfg.DataDir)
+	if err != nil {
+		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
+	}
+	s.cfg.DataDir = dir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
+	}
+	s.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
+	}
+	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("another server uses the data directory %s; stop it, or set BERTH_DATA_DIR to another one", dir)
+	}
+	return nil
+}
+
+// loadKey reads the installation's key. One that is missing beside a database
+// is not made anew: nothing sealed with the old one could be read.
+func (s *Server) loadKey() (auth.Key, error) {
+	keyPath := filepath.Join(s.cfg.DataDir, "key")
+	databasePath, err := s.cfg.databasePath()
+	if err != nil {
+		return auth.Key{}, err
+	}
+	if exists(databasePath) && !exists(keyPath) {
+		return auth.Key{}, fmt.Errorf("%s is missing, and %s was written with it; put the key back from a backup", keyPath, databasePath)
+	}
+	return auth.LoadKey(keyPath)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (s *Server) openStore(ctx context.Context, key auth.Key) error {
+	path, err := s.cfg.databasePath()
+	if err != nil {
+		return err
+	}
+	s.store, err = store.Open(ctx, store.Options{Path: path, Sealer: auth.NewSealer(key), Log: s.log})
+	return err
+}
+
+func (s *Server) openSupervisor(ctx context.Context) error {
+	instance, err := s.instance()
+	if err != nil {
+		return err
+	}
+	labels := docker.Labels{build.LabelInstance: instance}
+	builder, err := newBuilder(s.cfg, s.engine, s.log)
+	if err != nil {
+		return err
+	}
+	s.supervisor = supervisor.New(supervisor.Config{
+		Store:          s.store,
+		Engine:         s.engine,
+		Builder:        builder,
+		Routes:         s.routes,
+		URLs:           s.urls(),
+		Dir:            s.cfg.DataDir,
+		Labels:         labels,
+		Pool:           s.cfg.NetworkPool,
+		UnclaimedPerIP: s.cfg.Limits.UnclaimedPerIP,
+		HealthTimeout:  s.cfg.HealthTimeout,
+		Drain:          s.cfg.Drain,
+		ConnectTimeout: s.cfg.ProxyConnectTimeout,
+		HeaderTimeout:  s.cfg.ProxyTimeout,
+		Memory:         s.cfg.ServiceMemory,
+		NanoCPUs:       int64(s.cfg.ServiceCPUs * 1e9),
+		Pids:           s.cfg.ServicePids,
+		Runtime:        s.cfg.ContainerRuntime,
+		LogMax:         s.cfg.LogMax,
+		Log:            s.log,
+	})
+	return s.supervisor.Start(ctx)
+}
+
+// instance is the id of this installation, made the first time: it is on every
+// object in the engine, so that two installations never touch each other's.
+func (s *Server) instance() (string, error) {
+	path := filepath.Join(s.cfg.DataDir, "instance")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		return strings.TrimSpace(string(text)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the installation's id: %w", err)
+	}
+	var b [8]byte
+	rand.Read(b[:]) // never fails, see crypto/rand
+	id := hex.EncodeToString(b[:])
+	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("write the installation's id: %w", err)
+	}
+	return id, nil
+}
+
+func (s *Server) urls() stack.URLs {
+	return stack.URLs{Base: s.cfg.BaseURL, AppsDomain: s.cfg.AppsDomain}
+}
+
+func (s *Server) openAPI(key auth.Key) {
+	s.inner = fasthttputil.NewInmemoryListener()
+	s.api = api.New(api.Config{
+		Store:        s.store,
+		Host:         s.supervisor,
+		Limiter:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
+		URLs:         s.urls(),
+		Limits:       s.cfg.Limits,
+		Key:          key,
+		MaxUpload:    s.cfg.MaxUpload,
+		Unpacked:     s.cfg.unpackLimits(),
+		Wait:         s.cfg.Wait,
+		ClientHeader: edge.HeaderClientIP,
+		Log:          s.log,
+	})
+}
+
+func (c *Config) unpackLimits() source.Limits {
+	return source.Limits{MaxUnpacked: c.MaxUnpacked, MaxEntries: c.MaxEntries}
+}

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/source"
+)
+
+// Each of these makes the setter of a field from the way to it.
+
+func text(field func(*Config) *string) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		*field(c) = value
+		return nil
+	}
+}
+
+func duration(field func(*Config) *time.Duration) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		d, err := parseDuration(value)
+		*field(c) = d
+		return err
+	}
+}
+
+// parseDuration takes what a manifest does, and milliseconds besides, so that a
+// test can run a lifetime in seconds.
+func parseDuration(value string) (time.Duration, error) {
+	if d, err := source.ParseDuration(value); err == nil && d > 0 {
+		return d, nil
+	}
+	if d, err := time.ParseDuration(value); err == nil && d > 0 {
+		return d, nil
+	}
+	return 0, errors.New("not a duration; write one like 90s, 15m, 1h30m or 7d")
+}
+
+func number(field func(*Config) *int) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 {
+			return errors.New("not a whole number above 0")
+		}
+		*field(c) = n
+		return nil
+	}
+}
+
+func size(field func(*Config) *int64) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		n, err := parseSize(value)
+		*field(c) = n
+		return err
+	}
+}
+
+var units = []struct {
+	suffix string
+	bytes  int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}, {"", 1},
+}
+
+// parseSize reads a size such as 50MB or 512MiB.
+func parseSize(value string) (int64, error) {
+	for _, unit := range units {
+		digits, ok := strings.CutSuffix(value, unit.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if err != nil || n < 1 || n > math.MaxInt64/unit.bytes {
+			break
+		}
+		return n * unit.bytes, nil
+	}
+	return 0, errors.New("not a size; write one like 50MB or 512MiB")
+}
+
+// optional leaves a field at zero when there is no value.
+func optional(set func(*Config, string) error) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		if value == "" {
+			return nil
+		}
+		return set(c, value)
+	}
+}
+
+func setBaseURL(c *Config, value string) error {
+	u, err := url.Parse(value)
+	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return errors.New("not an address; write one like https://berth.example.com")
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return errors.New("only scheme, host and port belong here, as in https://berth.example.com")
+	}
+	c.BaseURL = &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}
+	return nil
+}
+
+func setTrustedProxies(c *Config, value string) error {
+	for part := range strings.SplitSeq(value, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		prefix, err := parsePrefix(part)
+		if err != nil {
+			return err
+		}
+		c.TrustedProxies = append(c.TrustedProxies, prefix)
+	}
+	return nil
+}
+
+// parsePrefix reads a CIDR, or one address as the range that holds just it.
+func parsePrefix(value string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(value); err == nil {
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(value)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR; write one like 10.0.0.0/8", value)
+	}
+	return prefix.Masked(), nil
+}
+
+func setCPUs(c *Config, value string) error {
+	n, err := strconv.ParseFloat(value, 64)
+	if err != nil || n <= 0 || math.IsInf(n, 0) {
+		return errors.New("not a number of cores; write one like 1.5")
+	}
+	c.ServiceCPUs = n
+	return nil
+}
+
+func setPids(c *Config, value string) error {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < 1 {
+		return errors.New("not a whole number above 0")
+	}
+	c.ServicePids = n
+	return nil
+}
+
+func setPool(c *Config, value string) error {
+	prefix, err := netip.ParsePrefix(value)
+	if err != nil || !prefix.Addr().Is4() || prefix.Bits() > 28 || prefix.Bits() < 8 {
+		return errors.New("not an IPv4 range between /8 and /28; write one like 10.213.0.0/16")
+	}
+	c.NetworkPool = prefix.Masked()
+	return nil
+}

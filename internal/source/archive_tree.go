@@ -1,0 +1,225 @@
+package source
+
+import (
+	"errors"
+	"strings"
+)
+
+type nodeKind uint8
+
+const (
+	folderNode nodeKind = iota
+	plainNode           // a regular file
+	linkNode            // a symlink, which is on disk only at the end
+)
+
+// fileNode is one name of the unpacked tree.
+type fileNode struct {
+	kind     nodeKind
+	parent   *fileNode // nil for the root
+	name     string
+	children map[string]*fileNode // of a folder; nil while it is empty
+	size     int64                // of a file
+	target   string               // of a symlink
+}
+
+// path is the node's name from the root, slash-separated; "." for the root.
+func (n *fileNode) path() string {
+	if n.parent == nil {
+		return "."
+	}
+	return n.parent.join(n.name)
+}
+
+// join is the path of a name in the folder n.
+func (n *fileNode) join(name string) string {
+	parts := []string{name}
+	for ; n.parent != nil; n = n.parent {
+		parts = append(parts, n.name)
+	}
+	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
+		parts[i], parts[j] = parts[j], parts[i]
+	}
+	return strings.Join(parts, "/")
+}
+
+// fileTree is what an archive has made so far. It is kept beside the disk so
+// that no decision needs to ask the disk, and no link can mislead one.
+type fileTree struct {
+	root  *fileNode
+	files int // regular files
+	links []*fileNode
+}
+
+func newFileTree() *fileTree { return &fileTree{root: &fileNode{}} }
+
+// add puts n into the tree. Names are cloned: they share memory with headers
+// that may be far larger.
+func (t *fileTree) add(parent *fileNode, name string, n fileNode) {
+	n.parent, n.name = parent, strings.Clone(name)
+	if parent.children == nil {
+		parent.children = map[string]*fileNode{}
+	}
+	parent.children[n.name] = &n
+	switch n.kind {
+	case plainNode:
+		t.files++
+	case linkNode:
+		t.links = append(t.links, &n)
+	}
+}
+
+func (t *fileTree) remove(n *fileNode) {
+	delete(n.parent.children, n.name)
+	if n.kind == plainNode {
+		t.files--
+	}
+}
+
+// find returns the node at parts, nil when there is none. It follows no link.
+func (t *fileTree) find(parts []string) *fileNode {
+	n := t.root
+	for _, part := range parts {
+		if n = n.children[part]; n == nil {
+			return nil
+		}
+	}
+	return n
+}
+
+// linked returns the file that a hard link may share. The error is the rest of
+// a sentence.
+func (t *fileTree) linked(name string) (*fileNode, error) {
+	parts, err := splitName(name)
+	if err != nil {
+		return nil, errors.New("which is no name of a file in the archive")
+	}
+	switch n := t.find(parts); {
+	case n == nil:
+		return nil, errors.New("which does not come before it in the archive")
+	case n.kind == linkNode:
+		return nil, errors.New("which is a symlink")
+	case n.kind == folderNode:
+		return nil, errors.New("which is a folder")
+	default:
+		return n, nil
+	}
+}
+
+// project is the node that Root will find on disk once the links are made.
+func (t *fileTree) project() *fileNode {
+	var found *fileNode
+	for name, n := range t.root.children {
+		switch {
+		case isNoise(name):
+		case found == nil && n.kind == folderNode:
+			found = n
+		default:
+			return t.root
+		}
+	}
+	if found == nil {
+		return t.root
+	}
+	return found
+}
+
+// innerLinks takes out of the tree the symlinks that lead out of the project,
+// directly or through others, and those that lead in a circle, and returns the
+// rest in the archive's order. First those that leave the archive go, as they
+// must not decide whether its one folder stands alone.
+func (t *fileTree) innerLinks() []*fileNode {
+	links := t.dropOuter(t.links, t.root)
+	if p := t.project(); p != t.root {
+		links = t.dropOuter(links, p)
+	}
+	return links
+}
+
+func (t *fileTree) dropOuter(links []*fileNode, bound *fileNode) []*fileNode {
+	r := linkResolver{bound: bound, known: make(map[*fileNode]spot, len(links))}
+	var inner, outer []*fileNode
+	for _, n := range links {
+		if n.parent.children[n.name] != n {
+			continue // a later entry took its place
+		}
+		if _, ok := r.follow(n); ok {
+			inner = append(inner, n)
+		} else {
+			outer = append(outer, n)
+		}
+	}
+	for _, n := range outer {
+		t.remove(n)
+	}
+	return inner
+}
+
+// spot is where a path leads: a node, or so many levels below it that the
+// archive does not have. A build may make those, so they count as folders.
+type spot struct {
+	node    *fileNode // nil: out of the bound, or in a circle
+	missing int
+}
+
+// linkResolver follows symlinks through the tree as a kernel would, each link once.
+type linkResolver struct {
+	bound *fileNode
+	known map[*fileNode]spot
+}
+
+// follow returns where the symlink n leads; false when that is out of bounds
+// or nowhere.
+func (r *linkResolver) follow(n *fileNode) (spot, bool) {
+	if s, seen := r.known[n]; seen {
+		return s, s.node != nil
+	}
+	r.known[n] = spot{} // so that meeting it again on its own way is a circle
+	if n.target[0] == '/' {
+		return spot{}, false
+	}
+	s, ok := r.walk(spot{node: n.parent}, n.target)
+	r.known[n] = s
+	return s, ok
+}
+
+func (r *linkResolver) walk(at spot, path string) (spot, bool) {
+	ok := true
+	for part := range strings.SplitSeq(path, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			at, ok = r.up(at)
+		default:
+			at, ok = r.down(at, part)
+		}
+		if !ok {
+			return spot{}, false
+		}
+	}
+	return at, true
+}
+
+func (r *linkResolver) up(at spot) (spot, bool) {
+	if at.missing > 0 {
+		return spot{at.node, at.missing - 1}, true
+	}
+	if at.node == r.bound || at.node.parent == nil {
+		return spot{}, false
+	}
+	return spot{node: at.node.parent}, true
+}
+
+func (r *linkResolver) down(at spot, name string) (spot, bool) {
+	if at.missing > 0 {
+		return spot{at.node, at.missing + 1}, true
+	}
+	switch next := at.node.children[name]; {
+	case next == nil:
+		return spot{at.node, 1}, true
+	case next.kind == linkNode:
+		return r.follow(next)
+	default:
+		return spot{node: next}, true
+	}
+}

@@ -1,0 +1,116 @@
+package supervisor
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// defaultPort is what $PORT is when the manifest chooses none. Every service
+// has an address of its own, so they can all have the same.
+const defaultPort = 8080
+
+// port is the one that a service's process listens on.
+func port(s *stack.Spec) int {
+	if s.Port != 0 {
+		return s.Port
+	}
+	if n, err := strconv.Atoi(s.Env["PORT"].Value); err == nil && n > 0 && n < 1<<16 {
+		return n
+	}
+	return defaultPort
+}
+
+// processEnv is the environment of a service's process.
+func (g *generation) processEnv(s *stack.Service) map[string]string {
+	env := build.BaseEnv(s.Runtime, s.Root, false)
+	maps.Copy(env, g.env(s))
+	return env
+}
+
+// env is what every command and process of a service gets: the host's
+// variables, then those of the manifest (decisions.md, "The manifest").
+func (g *generation) env(s *stack.Service) map[string]string {
+	env := map[string]string{
+		"PORT":         strconv.Itoa(port(&s.Spec)),
+		"HOST":         "0.0.0.0",
+		"DATA_DIR":     build.DataDir,
+		"STACK_ID":     g.st.ID,
+		"STACK_NAME":   g.st.Name,
+		"SERVICE_NAME": s.Name,
+		"GENERATION":   strconv.Itoa(g.number),
+		"PUBLIC_URL":   g.URLs.Service(g.st, s.Name),
+	}
+	for i := range g.services {
+		if other := &g.services[i]; other.Name != s.Name {
+			g.addNeighbour(env, other)
+		}
+	}
+	for key, value := range s.Env {
+		if value.Generate {
+			env[key] = g.st.Secrets[stack.SecretName(s.Name, key)]
+			continue
+		}
+		env[key] = source.Expand(value.Value, g.reference)
+	}
+	return env
+}
+
+// addNeighbour tells a service where another one of its stack is. Programs
+// take DATABASE_URL and its like for a database's address, so a service of such
+// a name gets only the internal form.
+func (g *generation) addNeighbour(env map[string]string, other *stack.Service) {
+	name := strings.ToUpper(other.Name)
+	if !slices.Contains(databaseNames, other.Name) {
+		env[name+"_URL"] = g.URLs.Service(g.st, other.Name)
+	}
+	if !other.IsStatic() {
+		env[name+"_INTERNAL_URL"] = internalURL(other)
+	}
+}
+
+var databaseNames = []string{"database", "redis", "mongo", "postgres", "mysql"}
+
+// internalURL is where a process is reached by the others of its stack.
+func internalURL(s *stack.Service) string {
+	return "http://" + s.Name + ":" + strconv.Itoa(port(&s.Spec))
+}
+
+// reference gives the value of ${services.<name>.<property>} and
+// ${stack.<property>}. The manifest's validation let only known ones through.
+func (g *generation) reference(ref string) (string, bool) {
+	parts := strings.Split(ref, ".")
+	switch {
+	case ref == "stack.id":
+		return g.st.ID, true
+	case ref == "stack.name":
+		return g.st.Name, true
+	case len(parts) != 3 || parts[0] != "services":
+		return "", false
+	}
+	for i := range g.services {
+		if g.services[i].Name == parts[1] {
+			return g.property(&g.services[i], parts[2])
+		}
+	}
+	return "", false
+}
+
+func (g *generation) property(s *stack.Service, property string) (string, bool) {
+	switch property {
+	case "url":
+		return g.URLs.Service(g.st, s.Name), true
+	case "internal_url":
+		return internalURL(s), true
+	case "host":
+		return s.Name, true
+	case "port":
+		return strconv.Itoa(port(&s.Spec)), true
+	}
+	return "", false
+}

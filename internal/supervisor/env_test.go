@@ -1,0 +1,65 @@
+package supervisor
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
+	st := stack.New("shop", []stack.Spec{
+		{Name: "web", Env: map[string]stack.Env{
+			"SELF":     {Value: "${stack.name} at ${services.web.url}"},
+			"API":      {Value: "${services.api.internal_url}/v1 ${services.api.host}:${services.api.port}"},
+			"SECRET":   {Generate: true},
+			"LITERAL":  {Value: "$${stack.id} $HOME"},
+			"DATA_DIR": {Value: "/elsewhere"},
+		}},
+		{Name: "api", Port: 3000},
+		{Name: "postgres", Port: 5432},
+		{Name: "site", Runtime: stack.Runtime{Name: stack.Static}},
+	}, time.Now())
+	st.MakeSecrets()
+	r := &runner{Supervisor: New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}})}
+	g := r.generation(st, 4)
+	got := g.env(&g.services[0])
+	hex := st.Hex()
+	want := map[string]string{
+		"PORT": "8080", "HOST": "0.0.0.0", "DATA_DIR": "/elsewhere", "STACK_ID": st.ID, "STACK_NAME": "shop",
+		"SERVICE_NAME": "web", "GENERATION": "4", "PUBLIC_URL": "https://web-" + hex + ".apps.example",
+		"API_URL": "https://api-" + hex + ".apps.example", "API_INTERNAL_URL": "http://api:3000",
+		"POSTGRES_INTERNAL_URL": "http://postgres:5432",
+		"SITE_URL":              "https://site-" + hex + ".apps.example",
+		"SELF":                  "shop at https://web-" + hex + ".apps.example",
+		"API":                   "http://api:3000/v1 api:3000",
+		"SECRET":                st.Secrets[stack.SecretName("web", "SECRET")],
+		"LITERAL":               "${stack.id} $HOME",
+	}
+	for key, value := range want {
+		if got[key] != value {
+			t.Errorf("%s = %q, want %q", key, got[key], value)
+		}
+		delete(got, key)
+	}
+	if len(got) != 0 {
+		t.Errorf("variables nobody asked for: %v", got)
+	}
+}
+
+func TestPort_IsTheManifestsOrTheOneThatItsEnvSets(t *testing.T) {
+	for _, c := range []struct {
+		spec stack.Spec
+		want int
+	}{
+		{stack.Spec{}, 8080},
+		{stack.Spec{Port: 3000}, 3000},
+		{stack.Spec{Env: map[string]stack.Env{"PORT": {Value: "4000"}}}, 4000},
+		{stack.Spec{Env: map[string]stack.Env{"PORT": {Value: "none"}}}, 8080},
+	} {
+		if got := port(&c.spec); got != c.want {
+			t.Errorf("port(%+v) = %d, want %d", c.spec, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package supervisor
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// engineDNS is the address of the engine's own resolver inside every container
+// on a network of its own.
+var engineDNS = netip.MustParseAddr("127.0.0.11")
+
+// listeners are the addresses in the text of /proc/net/tcp and tcp6 that a
+// process listens on, in the order of their ports.
+func listeners(table string) []string {
+	var found []netip.AddrPort
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		const local, state, listen = 1, 3, "0A"
+		if len(fields) <= state || fields[state] != listen {
+			continue
+		}
+		addr, ok := parseSocket(fields[local])
+		if ok && addr.Addr() != engineDNS && !slices.Contains(found, addr) {
+			found = append(found, addr)
+		}
+	}
+	slices.SortFunc(found, func(a, b netip.AddrPort) int { return int(a.Port()) - int(b.Port()) })
+	text := make([]string, len(found))
+	for i, addr := range found {
+		text[i] = addr.String()
+	}
+	return text
+}
+
+// parseSocket reads an address as the kernel writes it: hexadecimal words of
+// four bytes in the host's order, a colon, the port.
+func parseSocket(text string) (netip.AddrPort, bool) {
+	host, service, ok := strings.Cut(text, ":")
+	raw, err := hex.DecodeString(host)
+	if !ok || err != nil || len(raw)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(raw); i += 4 {
+		binary.BigEndian.PutUint32(raw[i:], binary.NativeEndian.Uint32(raw[i:]))
+	}
+	addr, ok := netip.AddrFromSlice(raw)
+	number, err := strconv.ParseUint(service, 16, 16)
+	return netip.AddrPortFrom(addr.Unmap(), uint16(number)), ok && err == nil
+}

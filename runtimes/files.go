@@ -1,0 +1,120 @@
+package runtimes
+
+import (
+	"io"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// maxFile bounds what is read of one file to learn something from it.
+const maxFile = 1 << 20
+
+// read returns a regular file of at most maxFile bytes; false for anything else.
+func read(src fs.FS, name string) ([]byte, bool) {
+	f, err := src.Open(name)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, false
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	return data, err == nil && len(data) <= maxFile
+}
+
+// readHead returns the first maxFile bytes of a file of any size, as text;
+// "" when there is none.
+func readHead(src fs.FS, name string) string {
+	f, err := src.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile))
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// isFile tells whether name is a regular file, or a link to one inside src.
+func isFile(src fs.FS, name string) bool {
+	info, err := fs.Stat(src, name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// isDir tells whether name is a folder, or a link to one inside src.
+func isDir(src fs.FS, name string) bool {
+	info, err := fs.Stat(src, name)
+	return err == nil && info.IsDir()
+}
+
+// firstFile returns the first of names that is a file; "" when none is.
+func firstFile(src fs.FS, names ...string) string {
+	for _, name := range names {
+		if isFile(src, name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// firstLine returns the first line of a file that is neither empty nor a comment.
+func firstLine(src fs.FS, name string) string {
+	for line := range strings.Lines(readHead(src, name)) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+// toolVersion returns the version that .tool-versions names for one of tools.
+func toolVersion(src fs.FS, tools ...string) string {
+	for line := range strings.Lines(readHead(src, ".tool-versions")) {
+		fields := strings.Fields(line)
+		for _, tool := range tools {
+			if len(fields) > 1 && fields[0] == tool {
+				return fields[1]
+			}
+		}
+	}
+	return ""
+}
+
+// subfolders lists the names of dir's folders that may hold a project's own
+// source, in order and at most a hundred of them.
+func subfolders(src fs.FS, dir string) []string {
+	entries, err := fs.ReadDir(src, dir)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && !notSource.MatchString(e.Name()) && len(names) < 100 {
+			names = append(names, path.Join(dir, e.Name()))
+		}
+	}
+	return names
+}
+
+// notSource are folders of dependencies, results and tools.
+var notSource = regexp.MustCompile(`^([._].*|node_modules|vendor|testdata|venv|__pycache__)$`)
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:,-]+$`)
+
+// word writes s as one word of a shell line.
+func word(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

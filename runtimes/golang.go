@@ -1,0 +1,185 @@
+package runtimes
+
+import (
+	"fmt"
+	"go/build/constraint"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+func init() {
+	golang.Detect = detectGo
+	register(golang)
+}
+
+var golang = Definition{
+	Name:     "go",
+	Versions: []string{"1.26"},
+	Default:  "1.26",
+	Rank:     10,
+	Aliases:  []string{"golang"},
+	Example:  "./bin/server",
+	Programs: []string{"go"},
+	Image:    func(string) string { return "go" },
+	// What the build puts in bin can be named alone, as a Procfile does.
+	Path: []string{"bin", "/usr/local/go/bin"},
+	BuildEnv: map[string]string{
+		"GOMODCACHE": "/cache/go/mod",
+		"GOCACHE":    "/cache/go/build",
+		"GOFLAGS":    "-buildvcs=false",
+	},
+}
+
+func detectGo(src fs.FS) (Plan, bool) {
+	mod, ok := read(src, "go.mod")
+	if !ok {
+		return Plan{Hint: "it has no go.mod"}, false
+	}
+	p := Plan{From: "go.mod"}
+	p.Version, p.VersionFrom = goVersion(src, string(mod))
+	module := ""
+	if m := goModule.FindSubmatch(mod); m != nil {
+		module = string(m[1])
+		p.Name = Command{moduleName(module), "go.mod module"}
+	}
+	p.Install = goInstall(src, mod)
+	mains := mainPackages(src, ".", 0)
+	if len(mains) == 0 {
+		p.Hint = "no folder of its module holds a package main"
+		return p, true
+	}
+	p.Build = Command{"go build -o bin/", "go.mod"}
+	for _, dir := range mains {
+		p.Build.Line += " " + word(packagePath(dir))
+	}
+	p.Start, p.Hint = goStart(mains, module)
+	return p, true
+}
+
+var (
+	goModule    = regexp.MustCompile(`(?m)^module\s+"?([^\s"]+)"?`)
+	goDirective = regexp.MustCompile(`(?m)^go\s+(\d+(?:\.\d+)*)`)
+	goRequire   = regexp.MustCompile(`(?m)^require\b`)
+	majorSuffix = regexp.MustCompile(`^v[0-9]+$`)
+)
+
+// goVersion takes what go.mod says as the least version, as Go itself does.
+func goVersion(src fs.FS, mod string) (string, string) {
+	var sources []source
+	if v := toolVersion(src, "golang", "go"); v != "" {
+		sources = append(sources, source{">=" + v, ".tool-versions"})
+	}
+	if m := goDirective.FindStringSubmatch(mod); m != nil {
+		sources = append(sources, source{">=" + m[1], "go.mod"})
+	}
+	return golang.firstVersion(sources...)
+}
+
+func goInstall(src fs.FS, mod []byte) Command {
+	switch {
+	case isDir(src, "vendor") || !goRequire.Match(mod):
+		return Command{}
+	case isFile(src, "go.sum"):
+		return Command{"go mod download", "go.sum"}
+	default:
+		return Command{"go mod tidy", "go.mod without go.sum"}
+	}
+}
+
+// moduleName is the last element of a module's path that is not a version.
+func moduleName(module string) string {
+	if base := path.Base(module); !majorSuffix.MatchString(base) {
+		return base
+	}
+	return path.Base(path.Dir(module))
+}
+
+// goStart picks the program to run: the one in the module's own folder, the
+// only one, or the one named like the module or like a server.
+func goStart(mains []string, module string) (Command, string) {
+	binaries := make([]string, len(mains))
+	for i, dir := range mains {
+		binaries[i] = path.Base(dir)
+		if dir == "." {
+			binaries[i] = moduleName(module)
+		}
+	}
+	if mains[0] == "." || len(mains) == 1 {
+		return Command{"./bin/" + word(binaries[0]), "package main in " + mains[0]}, ""
+	}
+	for _, name := range []string{moduleName(module), "server", "web", "api", "app"} {
+		if i := slices.Index(binaries, name); i >= 0 {
+			return Command{"./bin/" + word(name), "package main in " + mains[i]}, ""
+		}
+	}
+	return Command{}, fmt.Sprintf("it builds several programs: %s", strings.Join(binaries[:min(len(binaries), 8)], ", "))
+}
+
+func packagePath(dir string) string {
+	if dir == "." {
+		return "."
+	}
+	return "./" + dir
+}
+
+// mainPackages lists the folders down to three levels that hold a package
+// main, the module's own folder first.
+func mainPackages(src fs.FS, dir string, depth int) []string {
+	var mains []string
+	if isMainPackage(src, dir) {
+		mains = append(mains, dir)
+	}
+	if depth == 3 {
+		return mains
+	}
+	for _, sub := range subfolders(src, dir) {
+		if path.Base(sub) != "bin" && !isFile(src, path.Join(sub, "go.mod")) && len(mains) < 20 {
+			mains = append(mains, mainPackages(src, sub, depth+1)...)
+		}
+	}
+	return mains
+}
+
+// isMainPackage reads the package clauses of a folder's files that are built
+// without tags.
+func isMainPackage(src fs.FS, dir string) bool {
+	files, err := fs.ReadDir(src, dir)
+	if err != nil {
+		return false
+	}
+	for _, f := range files {
+		name := f.Name()
+		if path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") || strings.ContainsAny(name[:1], "._") {
+			continue
+		}
+		data, ok := read(src, path.Join(dir, name))
+		if !ok || ignored(data) {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, data, parser.PackageClauseOnly)
+		return err == nil && file.Name.Name == "main"
+	}
+	return false
+}
+
+// ignored tells whether a file's build constraint leaves it out on Linux.
+func ignored(data []byte) bool {
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "package ") {
+			return false
+		}
+		if constraint.IsGoBuild(line) {
+			expr, err := constraint.Parse(line)
+			return err == nil && !expr.Eval(func(tag string) bool {
+				return tag == "linux" || tag == "unix" || strings.HasPrefix(tag, "go1") || tag == "amd64" || tag == "arm64"
+			})
+		}
+	}
+	return false
+}

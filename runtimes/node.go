@@ -1,0 +1,178 @@
+package runtimes
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+func init() {
+	node.Detect = detectNode
+	register(node)
+}
+
+var node = Definition{
+	Name:     "node",
+	Versions: []string{"22", "24"},
+	Default:  "22",
+	Rank:     30,
+	Aliases:  []string{"nodejs", "javascript", "js", "typescript", "ts"},
+	Example:  "node server.js",
+	Sites:    true,
+	Programs: []string{"node", "npm", "npx", "yarn", "pnpm", "next", "nuxt", "tsx", "ts-node"},
+	Image:    func(string) string { return "node" },
+	Path:     []string{"node_modules/.bin"},
+	Env: map[string]string{
+		"NODE_ENV":                   "production",
+		"NPM_CONFIG_UPDATE_NOTIFIER": "false",
+		"NEXT_TELEMETRY_DISABLED":    "1",
+	},
+	// NODE_ENV is not among these, and npm is told to install devDependencies
+	// even where the service's own env sets it: a build needs them. Yarn 2 and
+	// newer keeps its packages in the project, where a plug'n'play program
+	// reads them, so the cache must not be global.
+	BuildEnv: map[string]string{
+		"NPM_CONFIG_CACHE":           "/cache/npm",
+		"NPM_CONFIG_INCLUDE":         "dev",
+		"NPM_CONFIG_AUDIT":           "false",
+		"NPM_CONFIG_FUND":            "false",
+		"NPM_CONFIG_UPDATE_NOTIFIER": "false",
+		"YARN_ENABLE_GLOBAL_CACHE":   "false",
+		"YARN_ENABLE_TELEMETRY":      "0",
+		"NEXT_TELEMETRY_DISABLED":    "1",
+		"ASTRO_TELEMETRY_DISABLED":   "1",
+		"NG_CLI_ANALYTICS":           "false",
+	},
+}
+
+func detectNode(src fs.FS) (Plan, bool) {
+	pkg, ok := readPackage(src)
+	if !ok {
+		return detectNodeFile(src)
+	}
+	p := Plan{From: "package.json"}
+	p.Version, p.VersionFrom = nodeVersion(src, pkg)
+	if name := path.Base(pkg.Name); pkg.Name != "" {
+		p.Name = Command{name, "package.json name"}
+	}
+	m := findManager(src, pkg)
+	if pkg.installs() {
+		p.Install = m.install
+	}
+	if pkg.Scripts["build"] != "" {
+		p.Build = Command{m.run("build"), "package.json scripts.build"}
+	}
+	if site, ok := findSite(src, pkg); ok {
+		p.Static = true
+		p.Publish = site
+		p.From = site.From
+		p.Hint = "its package.json makes a site, which a static service serves"
+		return p, true
+	}
+	p.Start = findNodeStart(src, pkg, m)
+	if p.Start.Line == "" {
+		p.Hint = startHint(pkg)
+	}
+	// A page beside a package.json that neither builds nor starts is a site
+	// with development tools.
+	return p, p.Start.Line != "" || p.Build.Line != "" || !isFile(src, indexPage)
+}
+
+// detectNodeFile takes a folder with a program and no package.json.
+func detectNodeFile(src fs.FS) (Plan, bool) {
+	p := Plan{Hint: "it has no package.json"}
+	p.Version, p.VersionFrom = nodeVersion(src, packageJSON{})
+	entry := firstFile(src, nodeEntries...)
+	if entry == "" {
+		return p, false
+	}
+	p.From = entry
+	p.Start = Command{"node " + entry, entry}
+	return p, strings.HasPrefix(entry, "server.") || !isFile(src, indexPage)
+}
+
+func nodeVersion(src fs.FS, pkg packageJSON) (string, string) {
+	sources := []source{
+		{pkg.Engines.Node, "package.json engines.node"},
+		{firstLine(src, ".nvmrc"), ".nvmrc"},
+		{firstLine(src, ".node-version"), ".node-version"},
+		{toolVersion(src, "nodejs", "node"), ".tool-versions"},
+	}
+	for i := range sources {
+		if r, ok := nodeNames[strings.ToLower(sources[i].asked)]; ok {
+			sources[i].asked = r
+		}
+	}
+	return node.firstVersion(sources...)
+}
+
+// nodeNames are the names that version files use for releases.
+var nodeNames = map[string]string{
+	"node": "*", "latest": "*", "current": "*", "stable": "*", "lts": "*", "lts/*": "*",
+	"lts/hydrogen": "18", "lts/iron": "20", "lts/jod": "22", "lts/krypton": "24",
+}
+
+// nodeEntries are the files that programs begin in, most telling first.
+var nodeEntries = []string{
+	"server.js", "server.mjs", "server.cjs", "app.js", "app.mjs", "index.js", "index.mjs", "index.cjs", "main.js", "main.mjs",
+	"src/server.js", "src/app.js", "src/index.js", "src/main.js",
+	"server.ts", "app.ts", "index.ts", "main.ts", "src/server.ts", "src/index.ts", "src/main.ts",
+}
+
+// findNodeStart finds what runs a server: package.json's start, what its
+// framework's build leaves, its main file, or a file of the usual name.
+func findNodeStart(src fs.FS, pkg packageJSON, m manager) Command {
+	if start := pkg.Scripts["start"]; start != "" {
+		return Command{startLine(pkg, m), "package.json scripts.start"}
+	}
+	for _, f := range servers {
+		if pkg.has(f.dependency) {
+			return Command{f.start, "package.json dependency " + f.dependency}
+		}
+	}
+	if main := path.Clean(pkg.Main); pkg.Main != "" && isFile(src, main) && isScript(main) {
+		return Command{"node " + word(main), "package.json main"}
+	}
+	if entry := firstFile(src, nodeEntries...); entry != "" {
+		return Command{"node " + entry, entry}
+	}
+	return Command{}
+}
+
+// servers are frameworks whose build is started in a way of its own.
+var servers = []struct{ dependency, start string }{
+	{"next", "next start"},
+	{"nuxt", "node .output/server/index.mjs"},
+	{"@sveltejs/adapter-node", "node build"},
+	{"@astrojs/node", "node dist/server/entry.mjs"},
+	{"@nestjs/core", "node dist/main"},
+	{"@remix-run/serve", "remix-serve build/server/index.js"},
+	{"@react-router/serve", "react-router-serve build/server/index.js"},
+}
+
+// startLine runs the start script: by itself where it is one plain node
+// command, so that signals reach the program, else through the package manager.
+func startLine(pkg packageJSON, m manager) string {
+	start := strings.TrimSpace(pkg.Scripts["start"])
+	wrapped := pkg.Scripts["prestart"] != "" || pkg.Scripts["poststart"] != ""
+	if !wrapped && !m.plugnplay && strings.HasPrefix(start, "node ") && !strings.ContainsAny(start, "&|;<>$`\n") {
+		return start
+	}
+	return m.start
+}
+
+func isScript(name string) bool {
+	return slices.Contains([]string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts"}, path.Ext(name))
+}
+
+func startHint(pkg packageJSON) string {
+	switch {
+	case pkg.has("@sveltejs/kit"):
+		return "a SvelteKit project needs @sveltejs/adapter-node to run, or @sveltejs/adapter-static to become a site"
+	case pkg.has("astro"):
+		return "an Astro project that renders on the server needs @astrojs/node"
+	default:
+		return "its package.json has no scripts.start and no main file that exists"
+	}
+}

@@ -1,0 +1,169 @@
+package runtimes
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"regexp"
+	"strings"
+)
+
+// manager is the package manager of a Node project.
+type manager struct {
+	install   Command
+	start     string // runs scripts.start
+	prefix    string // runs any other script
+	plugnplay bool   // programs find their packages only through the manager
+}
+
+func (m manager) run(script string) string { return m.prefix + script }
+
+// findManager picks the manager whose lock file the project has, else the one
+// that package.json names, else npm. Bun's lock file is npm's to ignore.
+func findManager(src fs.FS, pkg packageJSON) manager {
+	named, _, _ := strings.Cut(pkg.PackageManager, "@")
+	switch {
+	case isFile(src, "pnpm-lock.yaml"), named == "pnpm" && firstFile(src, npmLocks...) == "" && !isFile(src, "yarn.lock"):
+		return pnpm(src)
+	case isFile(src, "yarn.lock"), named == "yarn" && firstFile(src, npmLocks...) == "":
+		return yarn(src, pkg)
+	default:
+		return npm(src, pkg)
+	}
+}
+
+var npmLocks = []string{"npm-shrinkwrap.json", "package-lock.json"}
+
+func npm(src fs.FS, pkg packageJSON) manager {
+	m := manager{start: "npm start", prefix: "npm run "}
+	lock := firstFile(src, npmLocks...)
+	switch {
+	case lock != "" && lockMatches(src, lock, pkg):
+		m.install = Command{"npm ci", lock}
+	case lock != "":
+		m.install = Command{"npm install", lock + ", which does not match package.json"}
+	case firstFile(src, "bun.lock", "bun.lockb") != "":
+		m.install = Command{"npm install", "package.json; npm does not read " + firstFile(src, "bun.lock", "bun.lockb")}
+	default:
+		m.install = Command{"npm install", "package.json"}
+	}
+	return m
+}
+
+// pnpm copies packages out of its store: the store lies on the cache volume,
+// which the service does not see when it runs.
+func pnpm(src fs.FS) manager {
+	m := manager{start: "pnpm start", prefix: "pnpm run "}
+	m.install = Command{"pnpm install", "package.json packageManager"}
+	if lock := readHead(src, "pnpm-lock.yaml"); lock != "" {
+		m.install.From = "pnpm-lock.yaml"
+		if pnpmLock.MatchString(lock) {
+			m.install.Line += " --frozen-lockfile"
+		} else {
+			m.install.Line += " --no-frozen-lockfile"
+		}
+	}
+	m.install.Line += " --prod=false --store-dir=/cache/pnpm --package-import-method=copy --config.confirm-modules-purge=false"
+	return m
+}
+
+// pnpmLock marks a lock file of the format that the image's pnpm can keep to.
+var pnpmLock = regexp.MustCompile(`(?m)^lockfileVersion: *['"]?9`)
+
+// yarn tells yarn 1 from the later ones ("berry"), which share only the name.
+func yarn(src fs.FS, pkg packageJSON) manager {
+	m := manager{start: "yarn start", prefix: "yarn run "}
+	lock := readHead(src, "yarn.lock")
+	from := "yarn.lock"
+	if !isFile(src, "yarn.lock") {
+		from = "package.json packageManager"
+	}
+	rc := readHead(src, ".yarnrc.yml")
+	if !isBerry(lock, pkg.PackageManager) {
+		line := "yarn install --production=false --cache-folder /cache/yarn"
+		if lock != "" {
+			line += " --frozen-lockfile"
+		}
+		m.install = Command{line, from}
+		return m
+	}
+	m.plugnplay = !nodeModules.MatchString(rc)
+	m.install = Command{"yarn install", from}
+	if berryLock.MatchString(lock) || lock != "" && (yarnPath.MatchString(rc) || pkg.PackageManager != "") {
+		m.install.Line += " --immutable"
+	} else {
+		m.install.Line += " --no-immutable"
+	}
+	return m
+}
+
+var (
+	yarnOne     = regexp.MustCompile(`^yarn@[01]\.`)
+	nodeModules = regexp.MustCompile(`(?m)^nodeLinker: *["']?(node-modules|pnpm)`)
+	yarnPath    = regexp.MustCompile(`(?m)^yarnPath:`)
+	berryLock   = regexp.MustCompile(`(?m)^__metadata:\n +version: *["']?([89]|\d\d)`)
+)
+
+func isBerry(lock, named string) bool {
+	if strings.HasPrefix(named, "yarn@") {
+		return !yarnOne.MatchString(named)
+	}
+	return strings.HasPrefix(lock, "__metadata:") || strings.Contains(lock, "\n__metadata:")
+}
+
+// lockMatches tells whether an npm lock file was made from this package.json,
+// which npm ci insists on.
+func lockMatches(src fs.FS, name string, pkg packageJSON) bool {
+	f, err := src.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var locked dependencies
+	d := json.NewDecoder(&bounded{f, maxLock})
+	if !seek(d, "packages") || !seek(d, "") || d.Decode(&locked) != nil {
+		return false
+	}
+	want := pkg.dependencies
+	return maps.Equal(locked.Dependencies, want.Dependencies) &&
+		maps.Equal(locked.DevDependencies, want.DevDependencies) &&
+		maps.Equal(locked.OptionalDependencies, want.OptionalDependencies)
+}
+
+// seek reads into an object and up to the value of a key.
+func seek(d *json.Decoder, key string) bool {
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return false
+	}
+	for d.More() {
+		got, err := d.Token()
+		if err != nil {
+			return false
+		}
+		if got == key {
+			return true
+		}
+		var skipped json.RawMessage
+		if d.Decode(&skipped) != nil {
+			return false
+		}
+	}
+	return false
+}
+
+const maxLock = 32 << 20
+
+// bounded ends a file after n bytes.
+type bounded struct {
+	f fs.File
+	n int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.n <= 0 {
+		return 0, fs.ErrInvalid
+	}
+	n, err := b.f.Read(p[:min(len(p), b.n)])
+	b.n -= n
+	return n, err
+}

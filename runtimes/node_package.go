@@ -1,0 +1,72 @@
+package runtimes
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+)
+
+// packageJSON is what matters of a package.json. A field of an unexpected type
+// counts as absent.
+type packageJSON struct {
+	Name           string
+	Main           string
+	PackageManager string
+	Engines        struct{ Node string }
+	Scripts        map[string]string
+	dependencies   dependencies
+	workspaces     bool
+}
+
+// dependencies are the three groups that a lock file repeats.
+type dependencies struct {
+	Dependencies         map[string]string `json:"dependencies"`
+	DevDependencies      map[string]string `json:"devDependencies"`
+	OptionalDependencies map[string]string `json:"optionalDependencies"`
+}
+
+// readPackage reads package.json; false when there is none that is a JSON object.
+func readPackage(src fs.FS) (packageJSON, bool) {
+	var p packageJSON
+	data, ok := read(src, "package.json")
+	if !ok {
+		return p, false
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &fields) != nil || fields == nil {
+		return p, false
+	}
+	for name, to := range map[string]any{
+		"name": &p.Name, "main": &p.Main, "packageManager": &p.PackageManager,
+		"engines": &p.Engines, "scripts": &p.Scripts,
+		"dependencies":         &p.dependencies.Dependencies,
+		"devDependencies":      &p.dependencies.DevDependencies,
+		"optionalDependencies": &p.dependencies.OptionalDependencies,
+	} {
+		_ = json.Unmarshal(fields[name], to) // what is not of the type stays empty
+	}
+	p.workspaces = fields["workspaces"] != nil
+	return p, true
+}
+
+// has tells whether the package depends on name, for running or developing.
+func (p packageJSON) has(name string) bool {
+	_, run := p.dependencies.Dependencies[name]
+	_, develop := p.dependencies.DevDependencies[name]
+	return run || develop
+}
+
+// installs tells whether there is anything to install: dependencies, or
+// scripts that an installation runs.
+func (p packageJSON) installs() bool {
+	d := p.dependencies
+	if len(d.Dependencies)+len(d.DevDependencies)+len(d.OptionalDependencies) > 0 || p.workspaces {
+		return true
+	}
+	for _, script := range []string{"preinstall", "install", "postinstall", "prepare"} {
+		if p.Scripts[script] != "" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,177 @@
+// Package runtimes knows the languages that a service may be written in: how a
+// source folder is recognised, which commands install, build and start it,
+// and which environment those commands need. One file defines one runtime and
+// registers it; nothing else names it, so adding one is a file here and a
+// folder under images/.
+//
+// A definition reads its folder through fs.FS alone, in bounded pieces, and
+// runs nothing. Its commands are lines for sh -c in the service's own folder.
+package runtimes
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Definition is one runtime.
+type Definition struct {
+	Name     string
+	Versions []string // the ones on offer, oldest first; empty for a runtime without versions
+	Default  string   // the version of a service that asks for none
+	Rank     int      // detection asks the lowest first
+	Aliases  []string // names that people write for it, to be told the right one
+	Example  string   // a start command, for messages
+	Sites    bool     // its build scripts may make a static site
+
+	// Programs are commands that mark a Procfile's web line as this runtime's.
+	Programs []string
+	// Image gives the folder under images/ that a version's commands and
+	// processes run in; nil when the host itself serves the service.
+	Image func(version string) string
+	// Detect makes the whole plan of a service from its folder. The plan is
+	// useful even when the folder is not recognised as this runtime's, which
+	// is what the second result tells.
+	Detect func(src fs.FS) (Plan, bool)
+
+	Path     []string          // folders searched for programs first; a relative one lies in the service's folder
+	Env      map[string]string // of the processes, the release command included
+	BuildEnv map[string]string // of install and build: where their caches lie below /cache, mostly
+}
+
+// Plan is what a runtime makes of a service's folder.
+type Plan struct {
+	From        string // the file that shows the runtime
+	Version     string // one of Versions; "" for the default
+	VersionFrom string // the file that says so, and how it was read when that is not plain
+	Install     Command
+	Build       Command
+	Release     Command
+	Start       Command
+	Static      bool    // the build leaves a site: nothing needs to run
+	Publish     Command // its folder; Line is "" when it must be looked for after the build
+	Name        Command // what the project calls itself
+	Hint        string  // why there is nothing to start, and what to do about it
+}
+
+// Command is a shell line, a folder or a name, and the part of the source
+// that it was read from ("package.json scripts.start").
+type Command struct{ Line, From string }
+
+// Lookup finds a runtime by name.
+func Lookup(name string) (*Definition, bool) {
+	i := slices.IndexFunc(registered, func(d *Definition) bool { return d.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return registered[i], true
+}
+
+// Names lists every runtime in alphabetical order.
+func Names() []string {
+	names := make([]string, len(registered))
+	for i, d := range registered {
+		names[i] = d.Name
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Detect finds the runtime of a folder. Of several that would take it, the one
+// whose program a Procfile's web line runs comes first, then the lowest rank.
+func Detect(src fs.FS) (*Definition, Plan, bool) {
+	program, _, _ := strings.Cut(readProcfile(src)["web"], " ")
+	var found *Definition
+	var plan Plan
+	for _, d := range registered {
+		wanted := slices.Contains(d.Programs, path.Base(program))
+		if found != nil && !wanted {
+			continue
+		}
+		if p, ok := d.Detect(src); ok {
+			found, plan = d, p
+			if wanted {
+				break
+			}
+		}
+	}
+	return found, plan, found != nil
+}
+
+// DetectSite finds what builds the static site in a folder: a runtime whose
+// build makes sites, else the folder's own with its packages, so that a build
+// command of the manifest can use them. There is always one.
+func DetectSite(src fs.FS) (*Definition, Plan) {
+	var first *Definition
+	var plan Plan
+	for _, d := range registered {
+		if !d.Sites {
+			continue
+		}
+		p, _ := d.Detect(src)
+		if p.Build.Line != "" {
+			return d, p
+		}
+		if first == nil {
+			first, plan = d, p
+		}
+	}
+	if d, p, ok := Detect(src); ok && d.Image != nil {
+		p.Build, p.Static = Command{}, false
+		return d, p
+	}
+	return first, plan
+}
+
+// Environ is what the runtime adds to the environment of a command (building)
+// or a process in the folder dir, sorted, each entry NAME=value.
+func (d *Definition) Environ(dir string, building bool) []string {
+	vars := d.Env
+	if building {
+		vars = d.BuildEnv
+	}
+	env := make([]string, 0, len(vars)+1)
+	for name, value := range vars {
+		env = append(env, name+"="+value)
+	}
+	folders := make([]string, 0, len(d.Path)+1)
+	for _, p := range d.Path {
+		if !path.IsAbs(p) {
+			p = path.Join(dir, p)
+		}
+		folders = append(folders, p)
+	}
+	env = append(env, "PATH="+strings.Join(append(folders, systemPath), ":"))
+	sort.Strings(env)
+	return env
+}
+
+// systemPath is where every base image keeps its programs.
+const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// registered holds the runtimes by rank.
+var registered []*Definition
+
+// register adds a runtime; each file calls it once from init.
+func register(d Definition) {
+	detect := d.Detect
+	d.Detect = func(src fs.FS) (Plan, bool) {
+		plan, ok := detect(src)
+		plan.apply(readProcfile(src))
+		return plan, ok
+	}
+	registered = append(registered, &d)
+	slices.SortStableFunc(registered, func(a, b *Definition) int { return a.Rank - b.Rank })
+}
+
+// apply puts a Procfile's lines in place of what was found by looking.
+func (p *Plan) apply(procfile map[string]string) {
+	if web := procfile["web"]; web != "" {
+		p.Start = Command{web, "Procfile web"}
+	}
+	if release := procfile["release"]; release != "" {
+		p.Release = Command{release, "Procfile release"}
+	}
+}

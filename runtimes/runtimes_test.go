@@ -1,0 +1,190 @@
+package runtimes
+
+import (
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func files(list ...string) fstest.MapFS {
+	src := fstest.MapFS{}
+	for _, f := range list {
+		name, text, _ := strings.Cut(f, ": ")
+		src[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return src
+}
+
+func TestRegistry_HoldsTheRuntimesOnOffer(t *testing.T) {
+	if got := strings.Join(Names(), " "); got != "go node python static" {
+		t.Errorf("names: %s", got)
+	}
+	for _, name := range Names() {
+		d, ok := Lookup(name)
+		if !ok || d.Name != name || d.Detect == nil {
+			t.Fatalf("%s: %+v", name, d)
+		}
+		if (d.Image == nil) != (len(d.Versions) == 0) || len(d.Versions) > 0 && !slices.Contains(d.Versions, d.Default) {
+			t.Errorf("%s: versions %v, default %q", name, d.Versions, d.Default)
+		}
+		if d.Image != nil && d.Image(d.Default) == "" {
+			t.Errorf("%s has no image", name)
+		}
+	}
+	if _, ok := Lookup("cobol"); ok {
+		t.Error("cobol is a runtime")
+	}
+}
+
+func TestDetect(t *testing.T) {
+	pkg := `package.json: {"scripts": {"start": "node server.js"}}`
+	for _, c := range []struct {
+		src  fstest.MapFS
+		want string
+	}{
+		{files(pkg), "node"},
+		{files(pkg, "go.mod: module x", "main.go: package main"), "go"},
+		{files(pkg, "requirements.txt: requests", "main.py: "), "node"},
+		{files(`package.json: {"devDependencies": {"tailwindcss": "4"}}`, "requirements.txt: flask", "app.py: "), "python"},
+		{files(pkg, "requirements.txt: gunicorn", "Procfile: web: gunicorn app:app", "app.py: "), "python"},
+		{files(`package.json: {"scripts": {"build": "x"}}`, "go.mod: module x", "Procfile: web: npm run serve"), "node"},
+		{files("server.js: ", "index.html: "), "node"},
+		{files("app.js: ", "index.html: "), "static"},
+		{files("app.js: "), "node"},
+		{files("public/index.html: "), "static"},
+		{files("public/index.html: ", "Gemfile: "), ""},
+		{files("index.html: ", "Procfile: web: ./serve"), ""},
+		{files("main.py: print()"), "python"},
+		{files("setup.py: "), "python"},
+		{files("package.json: not json", "index.html: "), "static"},
+		{files("package.json: [1]"), ""},
+		{files("README.md: "), ""},
+		{fstest.MapFS{}, ""},
+	} {
+		name := ""
+		if d, _, ok := Detect(c.src); ok {
+			name = d.Name
+		}
+		if name != c.want {
+			t.Errorf("%v: %q, want %q", slices.Collect(names(c.src)), name, c.want)
+		}
+	}
+}
+
+func names(src fstest.MapFS) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for name := range src {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+func TestDetect_IgnoresFilesTooLargeToBeRead(t *testing.T) {
+	huge := &fstest.MapFile{Data: make([]byte, 50<<20)}
+	src := fstest.MapFS{"package.json": huge, "Procfile": huge, "go.mod": huge, "requirements.txt": huge, "index.html": huge}
+	d, plan, ok := Detect(src)
+	if !ok || d.Name != "python" && d.Name != "static" {
+		t.Errorf("%v %+v", d, plan)
+	}
+}
+
+func TestDetect_ReadsAProcfile(t *testing.T) {
+	src := files(`package.json: {"scripts": {"start": "node a.js"}}`)
+	src["Procfile"] = &fstest.MapFile{Data: []byte("# comment\r\n\nworker: node w.js\nweb:   node b.js --x  \r\nweb: node c.js\nrelease: ./migrate\nodd line\n")}
+	_, plan, _ := Detect(src)
+	if plan.Start != (Command{"node b.js --x", "Procfile web"}) || plan.Release != (Command{"./migrate", "Procfile release"}) {
+		t.Errorf("%+v", plan)
+	}
+}
+
+func TestDetectSite(t *testing.T) {
+	for _, c := range []struct {
+		src  fstest.MapFS
+		name string
+		plan string
+	}{
+		{files(`package.json: {"scripts": {"build": "x"}}`, "go.mod: module x"), "node", "npm run build"},
+		{files("requirements.txt: mkdocs"), "python", ""},
+		{files("go.mod: module x", "main.go: package main"), "go", ""},
+		{files("index.html: "), "node", ""},
+		{fstest.MapFS{}, "node", ""},
+	} {
+		if d, plan := DetectSite(c.src); d.Name != c.name || plan.Build.Line != c.plan {
+			t.Errorf("%v: %s, %+v", slices.Collect(names(c.src)), d.Name, plan)
+		}
+	}
+}
+
+func TestFindPublish(t *testing.T) {
+	for _, c := range []struct {
+		src  fstest.MapFS
+		want string
+	}{
+		{files("index.html: ", "dist/index.html: "), "dist"},
+		{files("index.html: ", "public/style.css: "), "."},
+		{files("_site/index.html: ", "public/index.html: "), "public"},
+		{files("dist/shop/browser/index.html: "), "dist/shop/browser"},
+		{files("build/client/index.html: "), "build/client"},
+		{files("src/index.html: "), ""},
+		{files("dist/index.html/x: "), ""},
+	} {
+		if got, ok := FindPublish(c.src); got != c.want || ok != (c.want != "") {
+			t.Errorf("%v: %q, want %q", slices.Collect(names(c.src)), got, c.want)
+		}
+	}
+}
+
+func TestEnviron_FindsTheServicesOwnProgramsFirst(t *testing.T) {
+	d, _ := Lookup("go")
+	env := d.Environ("/app/api", true)
+	if !slices.IsSorted(env) || !slices.Contains(env, "GOCACHE=/cache/go/build") ||
+		!slices.Contains(env, "PATH=/app/api/bin:/usr/local/go/bin:"+systemPath) {
+		t.Errorf("%v", env)
+	}
+}
+
+func TestEnviron_KeepsCachesAndModesApart(t *testing.T) {
+	for _, name := range Names() {
+		d, _ := Lookup(name)
+		for _, v := range d.Environ("/app", false) {
+			if strings.Contains(v, "/cache") {
+				t.Errorf("%s runs with %s", name, v)
+			}
+		}
+		for _, v := range d.Environ("/app", true) {
+			if strings.HasPrefix(v, "NODE_ENV=") {
+				t.Errorf("%s builds with %s", name, v)
+			}
+		}
+	}
+}
+
+func TestWord(t *testing.T) {
+	for s, want := range map[string]string{"a/b.js": "a/b.js", "a b": "'a b'", "a'b": `'a'\''b'`, "$x": "'$x'", "": "''"} {
+		if got := word(s); got != want {
+			t.Errorf("word(%q) = %s, want %s", s, got, want)
+		}
+	}
+}
+
+func TestSubfolders_AreBounded(t *testing.T) {
+	src := fstest.MapFS{"node_modules/x": {}, ".git/x": {}, "vendor/x": {}}
+	for i := range 300 {
+		src[strings.Repeat("d", i+1)+"/x"] = &fstest.MapFile{}
+	}
+	got := subfolders(src, ".")
+	if len(got) != 100 || slices.Contains(got, "node_modules") || slices.Contains(got, ".git") {
+		t.Errorf("%d folders", len(got))
+	}
+	if subfolders(brokenFS{}, ".") != nil {
+		t.Error("a folder that cannot be read has folders")
+	}
+}
+
+type brokenFS struct{}
+
+func (brokenFS) Open(string) (fs.File, error) { return nil, fs.ErrPermission }

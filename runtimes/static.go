@@ -1,0 +1,63 @@
+package runtimes
+
+import (
+	"io/fs"
+	"path"
+)
+
+func init() {
+	register(Definition{
+		Name:    "static",
+		Rank:    90,
+		Aliases: []string{"html", "site", "web", "nginx", "spa"},
+		Detect:  detectStatic,
+	})
+}
+
+// detectStatic takes a folder that holds a page and no program.
+func detectStatic(src fs.FS) (Plan, bool) {
+	plan := Plan{Static: true}
+	folder, ok := FindPublish(src)
+	if !ok {
+		return plan, false
+	}
+	plan.From = path.Join(folder, indexPage)
+	plan.Publish = Command{folder, plan.From}
+	program := readProcfile(src)["web"] != "" || folder != "." && firstFile(src, projects...) != ""
+	return plan, !program
+}
+
+// projects are files of programs whose public folder is not the whole of them.
+var projects = []string{
+	"Gemfile", "composer.json", "index.php", "pom.xml", "build.gradle", "build.gradle.kts",
+	"Cargo.toml", "mix.exs", "deno.json", "Dockerfile",
+}
+
+// PublishFolders are where a site's files are looked for, in this order.
+var PublishFolders = []string{"dist", "build", "out", "public", "_site", "."}
+
+const indexPage = "index.html"
+
+// FindPublish finds the folder to serve: the first of PublishFolders that has
+// an index.html, else the first with one up to two folders further down (as
+// Angular's dist/<name>/browser). False when there is no such page.
+func FindPublish(src fs.FS) (string, bool) {
+	for _, folder := range PublishFolders {
+		if isFile(src, path.Join(folder, indexPage)) {
+			return folder, true
+		}
+	}
+	for _, folder := range PublishFolders {
+		if folder == "." {
+			continue
+		}
+		for _, inner := range subfolders(src, folder) {
+			for _, candidate := range []string{inner, path.Join(inner, "browser")} {
+				if isFile(src, path.Join(candidate, indexPage)) {
+					return candidate, true
+				}
+			}
+		}
+	}
+	return "", false
+}
