@@ -29,10 +29,9 @@ const (
 // box is the container of one build.
 type box struct {
 	*Builder
-	job     Job
-	base    string // image that it starts from
-	id      string
-	running bool
+	job  Job
+	base string // image that it starts from
+	id   string
 }
 
 // prepare makes the container with the source in it, and starts it when there
@@ -55,7 +54,7 @@ func (x *box) prepare(ctx context.Context) error {
 	if steps {
 		spec.Network = NetworkName(x.job.Stack)
 		spec.Volumes = map[string]string{cacheDir: CacheVolume(x.job.Stack, x.job.Spec.Name)}
-		if err := x.Engine.EnsureVolume(ctx, spec.Volumes[cacheDir], x.job.Labels); err != nil {
+		if err := x.Engine.EnsureVolume(context.WithoutCancel(ctx), spec.Volumes[cacheDir], x.job.Labels); err != nil {
 			return err
 		}
 	}
@@ -68,12 +67,12 @@ func (x *box) prepare(ctx context.Context) error {
 	if err := x.job.Network(ctx); err != nil {
 		return err
 	}
-	x.running = true
 	return x.Engine.Start(ctx, x.id)
 }
 
 // create makes the container, in place of one that an earlier server left.
 func (x *box) create(ctx context.Context, spec docker.ContainerSpec) (err error) {
+	ctx = context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
 	x.id, err = x.Engine.Create(ctx, spec)
 	if !errors.Is(err, docker.ErrConflict) {
 		return err
@@ -172,7 +171,7 @@ func (x *box) commit(ctx context.Context) (Result, error) {
 	ref := ImageRef(x.job.Stack, x.job.Spec.Name, x.job.Generation)
 	labels := maps.Clone(x.job.Labels)
 	labels[LabelGeneration] = strconv.Itoa(x.job.Generation)
-	_, err := x.Engine.Commit(ctx, x.id, ref, docker.CommitSpec{
+	_, err := x.Engine.Commit(context.WithoutCancel(ctx), x.id, ref, docker.CommitSpec{
 		Labels: labels,
 		User:   x.user(),
 		Dir:    x.dir(),
@@ -184,7 +183,7 @@ func (x *box) commit(ctx context.Context) (Result, error) {
 // remove takes the container away, with whatever still runs in it.
 func (x *box) remove() {
 	if x.id == "" {
-		return
+		return // it was never made
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

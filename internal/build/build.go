@@ -57,6 +57,7 @@ type Job struct {
 	Labels     docker.Labels               // of everything made for this service
 	Log        io.Writer                   // the build log
 	Started    func() error                // called when the build has its slot
+	After      func(func())                // runs clean-up that the build need not wait for
 }
 
 // Result is what a build left: an image, or a folder for a static service.
@@ -97,7 +98,7 @@ func (b *Builder) build(ctx context.Context, job Job) (Result, error) {
 		return Result{}, err
 	}
 	box := &box{Builder: b, job: job, base: base}
-	defer box.remove()
+	defer job.After(box.remove)
 	if err := box.prepare(ctx); err != nil {
 		return Result{}, err
 	}
@@ -125,7 +126,6 @@ func (j *Job) steps() []step {
 // operator's package hosts, then the job's own, later ones winning.
 func (b *Builder) commandEnv(job Job) []string {
 	env := BaseEnv(job.Spec.Base(), job.Spec.Root, true)
-	env["CI"] = "true"
 	maps.Copy(env, b.Env)
 	if len(b.CA) > 0 {
 		for _, name := range caVariables {

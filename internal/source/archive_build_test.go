@@ -116,9 +116,6 @@ func setChecksum(b []byte) {
 	copy(b[148:156], fmt.Sprintf("%06o\x00 ", sum))
 }
 
-// linkTo sets the link field of a raw header.
-func linkTo(target string) func([]byte) { return func(b []byte) { copy(b[157:257], target) } }
-
 // gnuHeader makes a raw header one of GNU tar's.
 func gnuHeader(b []byte) { copy(b[257:], "ustar  \x00") }
 

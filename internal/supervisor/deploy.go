@@ -26,10 +26,16 @@ func (r *runner) deploy(ctx context.Context) {
 	if err == nil {
 		err = r.generation(st, st.Deploying).deploy(ctx)
 	}
-	if err == nil || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil || gone(err) {
 		return
 	}
 	r.failed(ctx, err)
+}
+
+// gone tells whether an error means that the stack was deleted.
+func gone(err error) bool {
+	var own *stack.Error
+	return errors.As(err, &own) && own.Kind == stack.NotFound
 }
 
 // failed ends a deploy that did not work.
@@ -42,7 +48,8 @@ func (r *runner) failed(ctx context.Context, cause error) {
 		return
 	}
 	r.route(st, nil)
-	if err := r.removeGenerations(ctx, st, 0); err != nil {
+	err = errors.Join(r.removeGenerations(ctx, st, 0), r.Engine.RemoveNetwork(ctx, build.NetworkName(st)))
+	if err != nil {
 		r.Log.Error("failed generation not removed; the next start tries again", "stack", r.id, "error", err)
 	}
 }
@@ -66,6 +73,7 @@ type generation struct {
 	services []stack.Service
 
 	network   func(context.Context) error
+	after     sync.WaitGroup // work that the deploy does not wait for, only its end
 	mu        sync.Mutex
 	processes map[string]*process
 	targets   map[string]*proxy.Target
@@ -73,9 +81,11 @@ type generation struct {
 
 // deploy is the whole way: build all, start all, switch, clean up.
 func (g *generation) deploy(ctx context.Context) error {
+	defer g.after.Wait()
 	if g.needsNetwork() {
-		// Made beside the copying of the source, not before it.
-		go g.network(ctx) //nolint:errcheck // whoever needs the network asks again and gets the error
+		// Made beside the copying of the source, not before it. Whoever needs the
+		// network asks again and gets the error.
+		g.after.Go(func() { _ = g.network(ctx) })
 	}
 	err := g.build(ctx)
 	if err == nil {
@@ -88,7 +98,8 @@ func (g *generation) deploy(ctx context.Context) error {
 		g.abandon()
 		return err
 	}
-	return g.cleanUp()
+	g.cleanUp()
+	return nil
 }
 
 func (g *generation) needsNetwork() bool {
@@ -146,6 +157,7 @@ func (g *generation) build(ctx context.Context) error {
 			Env:        g.env(s),
 			Labels:     g.labels(g.st, s.Name),
 			Log:        log,
+			After:      g.after.Go,
 			Started:    func() error { return g.record(ctx, stack.ServiceBuilding(s.Name, g.number)) },
 		})
 		if err != nil {
@@ -234,18 +246,17 @@ func (g *generation) serve(ctx context.Context) error {
 func (g *generation) abandon() {
 	ctx := context.WithoutCancel(g.ctx)
 	for _, p := range g.processes {
-		if err := p.remove(ctx); err != nil {
+		if err := p.remove(ctx, 0); err != nil {
 			g.Log.Error("process of a failed deploy not removed", "stack", g.id, "service", p.service.Name, "error", err)
 		}
 	}
 }
 
 // cleanUp removes what only the build needed.
-func (g *generation) cleanUp() error {
+func (g *generation) cleanUp() {
 	if err := os.RemoveAll(g.sourceDir(g.st)); err != nil {
 		g.Log.Error("source of a finished build not removed", "stack", g.id, "error", err)
 	}
-	return nil
 }
 
 // once makes fn run a single time, when it is first called; every caller waits

@@ -150,6 +150,9 @@ func (c *check) once(ctx context.Context) bool {
 
 // open tells whether the port accepts a connection.
 func (c *check) open(ctx context.Context) bool {
+	if strings.HasPrefix(c.addr, ":") {
+		return false // no address: it ended at once, and this would be the host itself
+	}
 	dialer := net.Dialer{Timeout: healthAnswer}
 	conn, err := dialer.DialContext(ctx, "tcp", c.addr)
 	if err != nil {

@@ -23,6 +23,7 @@ const bridgePrefix = "bth"
 // ensureNetwork makes the stack's own network on the first free /28 of the
 // pool, counted from where its number points.
 func (s *Supervisor) ensureNetwork(ctx context.Context, st *stack.Stack) error {
+	ctx = context.WithoutCancel(ctx) // it must not appear after a delete has looked for it
 	networks, err := s.Engine.Networks(ctx, nil)
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ func (g *generation) run(ctx context.Context, s *stack.Service) (*process, error
 	}
 	p := g.process(g.st, s, id)
 	if err := p.start(ctx); err != nil {
-		return nil, errors.Join(err, p.remove(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, p.remove(context.WithoutCancel(ctx), 0))
 	}
 	return p, nil
 }
@@ -86,6 +86,7 @@ func (g *generation) containerSpec(s *stack.Service, generation int) docker.Cont
 // create makes a container with its data volume, in place of one of the same
 // name that an earlier attempt left.
 func (g *generation) create(ctx context.Context, spec docker.ContainerSpec) (string, error) {
+	ctx = context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
 	for _, volume := range spec.Volumes {
 		labels := maps.Clone(spec.Labels)
 		delete(labels, build.LabelGeneration)
@@ -189,9 +190,14 @@ func (p *process) release() {
 	}
 }
 
-// remove takes the container away after its log has been read.
-func (p *process) remove(ctx context.Context) error {
-	if err := p.Engine.Stop(ctx, p.id, p.service.StopTimeout); err != nil {
+// remove takes the container away after its log has been read. The process has
+// grace to end by itself; without any it is killed.
+func (p *process) remove(ctx context.Context, grace time.Duration) error {
+	end := func() error { return p.Engine.Stop(ctx, p.id, grace) }
+	if grace == 0 {
+		end = func() error { return p.Engine.Kill(ctx, p.id) }
+	}
+	if err := end(); err != nil {
 		return err
 	}
 	if p.followed != nil {
