@@ -16,6 +16,7 @@ type detector struct {
 	root     fs.FS
 	manifest string // what the manifest is called, for origins
 	faults   *faults
+	single   string // the one folder that the archive held, which is the root now; ""
 	name     string // what the source calls itself; ""
 }
 
@@ -82,7 +83,10 @@ func (t *detector) folder(d *draftService, s *stack.Spec) (fs.FS, bool) {
 		t.faultf(d, "root %s %v", quoteName(*d.root), err)
 		return nil, false
 	}
-	if info, err := fs.Stat(t.root, clean); err != nil || !info.IsDir() {
+	if !hasFolder(t.root, clean) {
+		clean = t.belowSingle(clean)
+	}
+	if !hasFolder(t.root, clean) {
 		t.faultf(d, "root %s: the archive has no such folder%s", quoteName(*d.root), folders(t.root))
 		return nil, false
 	}
@@ -90,6 +94,26 @@ func (t *detector) folder(d *draftService, s *stack.Spec) (fs.FS, bool) {
 	s.Origin["root"] = t.manifest
 	src, err := fs.Sub(t.root, clean)
 	return src, err == nil
+}
+
+func hasFolder(root fs.FS, name string) bool {
+	info, err := fs.Stat(root, name)
+	return err == nil && info.IsDir()
+}
+
+// belowSingle takes the archive's one folder off a name that begins with it:
+// who packed a project that holds just web/ wrote root: web.
+func (t *detector) belowSingle(name string) string {
+	if t.single == "" {
+		return name
+	}
+	if rest, ok := strings.CutPrefix(name, t.single+"/"); ok {
+		return rest
+	}
+	if name == t.single {
+		return "."
+	}
+	return name
 }
 
 // folders lists the folders that there are, for the end of a sentence.

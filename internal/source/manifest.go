@@ -45,7 +45,7 @@ func Resolve(root fs.FS, singleRoot string, req Request) (*stack.Manifest, error
 	d := decodeManifest(tree, f)
 	d.override(req, f)
 	m := &stack.Manifest{TTL: d.ttl, ClaimEmail: d.claimEmail, Webhook: d.webhook}
-	det := &detector{root: root, manifest: name, faults: f}
+	det := &detector{root: root, manifest: name, single: singleRoot, faults: f}
 	if !d.broken {
 		m.Services = det.services(d.services)
 		checkReferences(m.Services, f)

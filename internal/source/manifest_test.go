@@ -366,3 +366,13 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+func TestResolve_FindsARootThatNamesTheArchivesOneFolder(t *testing.T) {
+	src := with(map[string]string{"index.html": "", "docs/index.html": ""})
+	for root, want := range map[string]string{"web": ".", "web/docs": "docs", "docs": "docs"} {
+		manifest := []byte(`{"services": [{"name": "web", "runtime": "static", "root": "` + root + `"}]}`)
+		if got := mustResolve(t, src, "web", Request{Manifest: manifest}).Services[0].Root; got != want {
+			t.Errorf("root %s is %s, want %s", root, got, want)
+		}
+	}
+}
