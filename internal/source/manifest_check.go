@@ -233,7 +233,7 @@ func cleanFolder(s string) (string, error) {
 	case path.IsAbs(s) || strings.Contains(s, `\`):
 		return "", errors.New("must be a folder inside, with / between names and none at the beginning")
 	case clean == ".." || strings.HasPrefix(clean, "../"):
-		return "", errors.New("leads outside; write a folder inside, without ..")
+		return "", errors.New("leads outside; write a folder inside, with no .. in it")
 	case len(s) > 1000 || strings.ContainsFunc(s, unprintable):
 		return "", errors.New("is not a name of a folder")
 	}

@@ -1,0 +1,220 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// peer is the other end of a connection, worked out once for all its requests.
+type peer struct {
+	ip   netip.Addr
+	text string
+}
+
+// conn is a client's connection. It knows whether net/http is about to close
+// it on an upload that nobody read, and what net/http says without a handler.
+type conn struct {
+	*net.TCPConn
+	srv    *Server
+	peer   peer
+	busy   atomic.Bool // a handler has the request
+	unread atomic.Bool // the last request's body was not read to its end
+	bye    sync.Once
+}
+
+const (
+	lingerTotal = 30 * time.Second // for the rest of an upload
+	lingerIdle  = 5 * time.Second  // for its next bytes
+)
+
+func newConn(tcp *net.TCPConn, srv *Server) *conn {
+	return &conn{TCPConn: tcp, srv: srv, peer: peerOf(tcp.RemoteAddr().String())}
+}
+
+func peerOf(address string) peer {
+	ip, ok := parseIP(address)
+	if !ok {
+		return peer{text: address}
+	}
+	return peer{ip: ip, text: ip.String()}
+}
+
+type connKey struct{}
+
+// withConn is http.Server's ConnContext: requests find their connection.
+func withConn(ctx context.Context, nc net.Conn) context.Context {
+	if c := unwrap(nc); c != nil {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	return ctx
+}
+
+// unwrap finds the connection behind TLS; nil when it is none of ours.
+func unwrap(nc net.Conn) *conn {
+	if t, ok := nc.(*tls.Conn); ok {
+		nc = t.NetConn()
+	}
+	c, _ := nc.(*conn)
+	return c
+}
+
+// connOf is the connection of r; nil when a Server of this package does not serve it.
+func connOf(r *http.Request) *conn {
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	return c
+}
+
+func (c *conn) peerOf(r *http.Request) peer {
+	if c == nil {
+		return peerOf(r.RemoteAddr)
+	}
+	return c.peer
+}
+
+func (c *conn) beginRequest() {
+	if c != nil {
+		c.busy.Store(true)
+		c.unread.Store(false)
+	}
+}
+
+// CloseWrite ends the answers; what the client still uploads is read from here on.
+func (c *conn) CloseWrite() error {
+	err := c.TCPConn.CloseWrite()
+	if c.unread.Load() {
+		c.linger()
+	}
+	return err
+}
+
+// Close closes the connection, after the rest of an upload that nobody read:
+// closing before would reset it, and the client might never see its answer.
+func (c *conn) Close() error {
+	if !c.unread.Load() {
+		return c.TCPConn.Close()
+	}
+	c.linger()
+	return nil
+}
+
+func (c *conn) linger() {
+	c.bye.Do(func() { c.srv.lingering.Go(c.readRest) })
+}
+
+// readRest reads what the client still sends, within bounds, and closes.
+func (c *conn) readRest() {
+	defer c.TCPConn.Close()
+	if err := c.TCPConn.CloseWrite(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return
+	}
+	end := time.Now().Add(lingerTotal)
+	buf := make([]byte, 16<<10)
+	for left := c.srv.lingerBytes; left > 0 && time.Now().Before(end); {
+		c.TCPConn.SetReadDeadline(time.Now().Add(lingerIdle))
+		n, err := c.TCPConn.Read(buf)
+		if left -= int64(n); err != nil {
+			return
+		}
+	}
+}
+
+// Write passes what handlers write, and turns what net/http says by itself
+// about a request that it cannot parse into JSON.
+func (c *conn) Write(p []byte) (int, error) {
+	if !c.busy.Load() {
+		if answer := rewritten(p); answer != nil {
+			if _, err := c.TCPConn.Write(answer); err != nil {
+				return 0, err
+			}
+			c.unread.Store(true) // it may still be sending
+			return len(p), nil
+		}
+	}
+	return c.TCPConn.Write(p)
+}
+
+var (
+	plainHead = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
+	statusOne = []byte("HTTP/1.1 ")
+	expecting = []byte("HTTP/1.1 417 ")
+)
+
+// rewritten is net/http's own error p with a JSON body; nil when p is none.
+func rewritten(p []byte) []byte {
+	line, _, ok := bytes.Cut(p, []byte("\r\n"))
+	if !ok || !bytes.HasPrefix(line, statusOne) {
+		return nil
+	}
+	var detail string
+	if bytes.HasPrefix(line, expecting) {
+		detail = "the only expectation served is Expect: 100-continue; send the request without that header"
+	} else if text, ok := bytes.CutPrefix(p[len(line):], plainHead); ok {
+		detail = parseFault(line[len(statusOne):], text)
+	} else {
+		return nil
+	}
+	body := detailJSON(detail)
+	var b bytes.Buffer
+	b.Write(line)
+	b.WriteString("\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\nConnection: close\r\n\r\n")
+	b.Write(body)
+	return b.Bytes()
+}
+
+// parseFault words what net/http says, in text, about a request with status.
+func parseFault(status, text []byte) string {
+	switch {
+	case bytes.HasPrefix(status, []byte("431")):
+		return "the request's headers are too large; send fewer or shorter ones"
+	case bytes.HasPrefix(status, []byte("501")):
+		return "the only transfer encoding served is chunked"
+	case bytes.HasPrefix(status, []byte("505")):
+		return "the protocol versions served are HTTP/1.0 and HTTP/1.1"
+	}
+	if _, reason, ok := bytes.Cut(text, []byte(": ")); ok {
+		return "the request is not valid HTTP/1.1: " + string(reason)
+	}
+	return "the request is not valid HTTP/1.1; check its request line, headers and body length"
+}
+
+// body marks its connection as having unread bytes until it is read to its end.
+type body struct {
+	io.ReadCloser
+	outer, inner *http.Request
+	conn         *conn
+}
+
+// trackBody has the body of inner, a copy of outer, tell when it has been read.
+func trackBody(outer, inner *http.Request, c *conn) *http.Request {
+	if outer.ContentLength == 0 || outer.Body == http.NoBody {
+		return inner
+	}
+	if c != nil && outer.ProtoMajor == 1 {
+		c.unread.Store(true)
+	}
+	inner.Body = &body{ReadCloser: outer.Body, outer: outer, inner: inner, conn: c}
+	return inner
+}
+
+// Read reads on. net/http gives trailers that were not announced to the
+// request it made itself, so they are brought over.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.inner.Trailer = b.outer.Trailer
+		if b.conn != nil {
+			b.conn.unread.Store(false)
+		}
+	}
+	return n, err
+}

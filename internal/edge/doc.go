@@ -1,0 +1,15 @@
+// Package edge is the one public listener: a net/http server whose handler
+// finds out who the client is, gives every request an id, and splits requests
+// by Host between the public URLs of services (package proxy) and the API and
+// pages.
+//
+// The API's server listens in memory and is one more target of the same
+// streaming proxy (see Inner). An answer that comes before the end of an
+// upload stays readable: the connection is closed for writing, and a bounded
+// rest of the upload is read and thrown away before it goes.
+//
+// Every error of its own is a JSON object with the one field detail, also
+// those which net/http writes by itself for requests that it cannot parse. Not
+// reached are those on TLS connections, where the bytes pass encrypted, and
+// the silence towards a client that does not send its headers in time.
+package edge

@@ -1,0 +1,136 @@
+package edge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/proxy"
+)
+
+// HeaderClientIP carries the client's address to the API (see ClientIP). What
+// a client sends under this name is overwritten.
+const HeaderClientIP = "Berth-Client-Ip"
+
+// Config is what the edge is made of.
+type Config struct {
+	BaseHost       string         // host of the base URL, without port
+	AppsDomain     string         // domain of the services' names, without port
+	TrustedProxies []netip.Prefix // peers whose X-Forwarded-For and -Proto count
+	Routes         *proxy.Routes
+	API            http.Handler // the API and the pages; see Inner
+
+	IdleTimeout       time.Duration // of a keep-alive connection; 0: 2 min
+	ReadHeaderTimeout time.Duration // 0: 10 s
+	MaxHeaderBytes    int           // 0: 64 KiB
+	// LingerBytes is how much of an unwanted upload is read after its answer,
+	// so that clients which write first and read later see the answer. 0: 64 MiB.
+	LingerBytes int64
+	Log         *slog.Logger // nil: slog.Default
+}
+
+// Inner returns the handler that passes requests on to a server inside this
+// process, reached by dial.
+func Inner(dial func() (net.Conn, error), log *slog.Logger) http.Handler {
+	dialContext := func(context.Context) (net.Conn, error) { return dial() }
+	return proxy.NewInner(dialContext, proxy.Options{HeaderTimeout: -1, Log: log})
+}
+
+// edge is the handler.
+type edge struct {
+	Config
+	suffix  string // "." and the apps domain
+	trusted []netip.Prefix
+}
+
+// New returns the handler of the public listener. Serve it with a Server, or
+// answers to uploads that were not read to their end may be lost.
+func New(cfg Config) http.Handler {
+	cfg.BaseHost = strings.ToLower(cfg.BaseHost)
+	e := &edge{Config: cfg, suffix: "." + strings.ToLower(cfg.AppsDomain)}
+	for _, p := range cfg.TrustedProxies {
+		e.trusted = append(e.trusted, p.Masked())
+	}
+	return e
+}
+
+func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := connOf(r)
+	c.beginRequest()
+	who := e.identify(r, c)
+	id := requestID(r)
+	r.Header["X-Request-Id"] = []string{id}
+	w.Header()["X-Request-Id"] = []string{id}
+	ctx := proxy.WithClient(r.Context(), proxy.Client{IP: who.text, Proto: who.proto, RequestID: id})
+	r = trackBody(r, r.WithContext(ctx), c)
+	switch label, where := e.split(r.Host); where {
+	case toService:
+		delete(r.Header, HeaderClientIP)
+		e.Routes.Serve(w, r, label)
+	case toAPI:
+		r.Header[HeaderClientIP] = []string{who.text}
+		e.API.ServeHTTP(w, r)
+	default:
+		writeError(w, http.StatusNotFound, fmt.Sprintf(
+			"no such host here; the API is at host %s, services are at <service>-<stack>%s", e.BaseHost, e.suffix))
+	}
+}
+
+// destination is where a host leads.
+type destination int
+
+const (
+	nowhere destination = iota
+	toAPI
+	toService
+)
+
+// split tells where a Host header leads, and the label of a service's host.
+func (e *edge) split(hostport string) (label string, where destination) {
+	host := canonicalHost(hostport)
+	if host == "" || host == e.BaseHost || host == "localhost" {
+		return "", toAPI
+	}
+	if label, ok := strings.CutSuffix(host, e.suffix); ok {
+		return label, toService
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return "", toAPI
+	}
+	return "", nowhere
+}
+
+// canonicalHost is a Host header in lower case, without its port, the brackets
+// of an IPv6 address and the dot that ends a full name.
+func canonicalHost(host string) string {
+	if strings.HasPrefix(host, "[") {
+		if i := strings.IndexByte(host, ']'); i > 0 {
+			return strings.ToLower(host[1:i])
+		}
+	}
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host, ':') == i {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// writeError answers with a JSON object of the one field detail.
+func writeError(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(detailJSON(detail))
+}
+
+func detailJSON(detail string) []byte {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(map[string]string{"detail": detail}) // strings always encode
+	return []byte(b.String())
+}

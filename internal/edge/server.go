@@ -1,0 +1,99 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Server serves the edge's handler on listeners. There is no limit on how long
+// a body or an answer takes, for streams live as long as bytes move.
+type Server struct {
+	http        *http.Server
+	lingerBytes int64
+	lingering   sync.WaitGroup // connections that read the rest of an upload
+}
+
+// NewServer returns a server for New(cfg).
+func NewServer(cfg Config) *Server {
+	s := &Server{lingerBytes: or(cfg.LingerBytes, 64<<20)}
+	log := cfg.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	s.http = &http.Server{
+		Handler:                      New(cfg),
+		ReadHeaderTimeout:            or(cfg.ReadHeaderTimeout, 10*time.Second),
+		IdleTimeout:                  or(cfg.IdleTimeout, 2*time.Minute),
+		MaxHeaderBytes:               or(cfg.MaxHeaderBytes, 64<<10),
+		DisableGeneralOptionsHandler: true, // OPTIONS * is for the API or the service
+		ConnContext:                  withConn,
+		ConnState:                    connState,
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+func or[T comparable](value, fallback T) T {
+	var zero T
+	if value == zero {
+		return fallback
+	}
+	return value
+}
+
+// connState lets the next request of a connection begin from scratch.
+func connState(nc net.Conn, state http.ConnState) {
+	if state == http.StateIdle {
+		if c := unwrap(nc); c != nil {
+			c.busy.Store(false)
+			c.unread.Store(false)
+		}
+	}
+}
+
+// Serve answers on a TCP listener until Shutdown or Close, and then returns
+// http.ErrServerClosed.
+func (s *Server) Serve(l net.Listener) error {
+	return s.http.Serve(listener{Listener: l, srv: s})
+}
+
+// Shutdown stops listening and waits for the open requests, or for ctx.
+// Upgraded connections are not among them; see proxy.Routes.Drain.
+func (s *Server) Shutdown(ctx context.Context) error {
+	if err := s.http.Shutdown(ctx); err != nil {
+		return fmt.Errorf("shut the public listener down: %w", err)
+	}
+	done := make(chan struct{})
+	go func() { s.lingering.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("shut the public listener down: %w", ctx.Err())
+	}
+}
+
+// Close closes every listener and connection at once.
+func (s *Server) Close() error { return s.http.Close() }
+
+// listener makes a conn of each TCP connection.
+type listener struct {
+	net.Listener
+	srv *Server
+}
+
+func (l listener) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		return newConn(tcp, l.srv), nil
+	}
+	return nc, nil
+}

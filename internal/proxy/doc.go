@@ -1,0 +1,18 @@
+// Package proxy carries requests for public URLs to the processes and sites of
+// stacks.
+//
+// Routes maps a host label (<service>-<12 hex of the stack>) to a Target with
+// one lock-free read; Set exchanges everything that a stack has in one step and
+// returns the targets that nobody points to any more, which the caller drains
+// before it stops their processes.
+//
+// A request to a process is one exchange: it takes a connection from the
+// target's pool, writes the request and reads the answer on the goroutine that
+// net/http serves the client with. Only a request with a body needs a second
+// goroutine, so that an answer which comes before the body's end reaches the
+// client at once. Bytes are handed on as they come: nothing is flushed while
+// more can be read at once, and nothing is kept back while waiting for more.
+//
+// What cannot be answered by a target gets a page: HTML for a browser, a JSON
+// object with the one field detail for everything else.
+package proxy

@@ -1,0 +1,277 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// tenant is how the answers of one stack are treated.
+type tenant struct {
+	host    string // of the request, in lower case, without a port
+	noindex bool
+}
+
+// exchange is one request and its answer.
+type exchange struct {
+	u *upstream
+	w http.ResponseWriter
+	r *http.Request
+	tenant
+
+	hasBody bool
+	upgrade string // token asked for, "" for none
+	expect  bool   // the body waits for the upstream's 100 Continue
+
+	c      *conn
+	stop   func() bool // ends the watch over the client
+	heard  bool        // the upstream has sent a byte
+	gone   bool        // the client left before it was answered
+	clean  bool        // the connection may be used again
+	upload *upload     // nil until the body is on its way
+}
+
+var (
+	errStale    = errors.New("the pooled connection was closed")
+	errInterims = badAnswer("too many interim answers")
+)
+
+// unreachable is a failure to get a connection.
+type unreachable struct{ error }
+
+const (
+	maxInterims = 16
+	// expectWait is how long a body waits for 100 Continue before it goes
+	// anyway: not every server answers Expect.
+	expectWait = time.Second
+)
+
+// serve answers r from the upstream.
+func (u *upstream) serve(w http.ResponseWriter, r *http.Request, t tenant) {
+	if r.Method == http.MethodConnect {
+		writePage(w, r, connectPage)
+		return
+	}
+	x := &exchange{u: u, w: w, r: r, tenant: t}
+	x.hasBody = r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
+	if r.ProtoMajor == 1 && r.ProtoMinor >= 1 {
+		x.expect = x.hasBody && !u.inner && hasToken(r.Header["Expect"], "100-continue")
+		if !x.hasBody && hasToken(r.Header["Connection"], "upgrade") {
+			x.upgrade = strings.Join(r.Header["Upgrade"], ", ")
+		}
+	}
+	err := x.attempt(false)
+	if errors.Is(err, errStale) {
+		err = x.attempt(true)
+	}
+	if err != nil {
+		x.fail(err)
+	}
+}
+
+// attempt runs the exchange over one connection. An error means that the
+// client has seen nothing yet.
+func (x *exchange) attempt(fresh bool) error {
+	ctx := x.r.Context()
+	c, err := x.u.get(ctx, fresh, !x.repeatable())
+	if err != nil {
+		x.gone = ctx.Err() != nil
+		return unreachable{err}
+	}
+	x.c, x.heard, x.clean = c, false, false
+	x.stop = context.AfterFunc(ctx, c.abort)
+	defer x.finish()
+	if err := x.send(); err != nil {
+		return x.classify(err)
+	}
+	if err := x.receive(); err != nil {
+		return x.classify(err)
+	}
+	if c.head.status == http.StatusSwitchingProtocols {
+		return x.tunnel()
+	}
+	x.relay()
+	return nil
+}
+
+// repeatable tells whether the request may be sent a second time when a pooled
+// connection turns out to have been closed.
+func (x *exchange) repeatable() bool {
+	if x.hasBody || x.upgrade != "" {
+		return false
+	}
+	switch x.r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+// classify turns a failure before any byte of the answer into errStale when
+// the request may be sent again.
+func (x *exchange) classify(err error) error {
+	x.gone = x.r.Context().Err() != nil
+	if x.c.used && !x.heard && x.repeatable() && !isTimeout(err) && !x.gone {
+		return errStale
+	}
+	if x.upload != nil {
+		if e := x.upload.clientError(); e != nil {
+			return e
+		}
+	}
+	return err
+}
+
+// send writes the request's head, and starts its body.
+func (x *exchange) send() error {
+	c := x.c
+	if x.u.header > 0 {
+		c.SetDeadline(time.Now().Add(x.u.header))
+	}
+	x.writeHead()
+	if err := c.bw.Flush(); err != nil {
+		return err
+	}
+	if x.hasBody && !x.expect {
+		x.startUpload()
+	}
+	return nil
+}
+
+// receive reads heads until the final one (or 101), and hands interim ones on.
+func (x *exchange) receive() error {
+	for range maxInterims {
+		if err := x.await(); err != nil {
+			return err
+		}
+		x.heard = true
+		h := &x.c.head
+		if err := h.read(x.c.br); err != nil {
+			return err
+		}
+		switch {
+		case h.status == http.StatusContinue:
+			x.startUpload()
+			x.setReadDeadline(time.Now())
+		case h.status == http.StatusSwitchingProtocols, h.status >= 200:
+			return nil
+		default:
+			x.relayInterim()
+		}
+	}
+	return errInterims
+}
+
+// await waits for the answer's first byte. The limit runs from the last byte
+// of the request, so a long upload extends it.
+func (x *exchange) await() error {
+	if x.expect && x.upload == nil {
+		x.c.SetReadDeadline(time.Now().Add(expectWait))
+	}
+	for {
+		_, err := x.c.br.Peek(1)
+		if err == nil && x.expect && x.upload == nil {
+			x.setReadDeadline(time.Now())
+		}
+		if err == nil || !isTimeout(err) {
+			return err
+		}
+		switch {
+		case x.expect && x.upload == nil:
+			x.startUpload()
+			x.setReadDeadline(time.Now())
+		case x.upload != nil && x.upload.extends(x.u.header):
+			x.setReadDeadline(x.upload.lastMove())
+		default:
+			return err
+		}
+	}
+}
+
+// setReadDeadline gives the upstream its time for the head, counted from start.
+func (x *exchange) setReadDeadline(start time.Time) {
+	if x.u.header <= 0 {
+		x.c.SetReadDeadline(time.Time{})
+		return
+	}
+	x.c.SetReadDeadline(start.Add(x.u.header))
+}
+
+// finish gives the connection back or closes it. Nothing of the exchange runs
+// on after it.
+func (x *exchange) finish() {
+	watching := x.stop()
+	if x.c == nil { // a tunnel took it
+		return
+	}
+	if x.upload != nil && !x.upload.over() {
+		x.clean = false
+		x.upload.cut(x.c, x.w)
+	}
+	if x.clean && watching && x.c.br.Buffered() == 0 {
+		x.u.put(x.c)
+		return
+	}
+	x.u.discard(x.c)
+}
+
+// fail answers with an error page, or not at all when the client has left.
+func (x *exchange) fail(err error) {
+	if x.gone {
+		panic(http.ErrAbortHandler)
+	}
+	var cut *clientError
+	pg := unreachablePage
+	switch {
+	case errors.As(err, &cut):
+		pg = brokenBodyPage
+	case errors.As(err, new(unreachable)): // and a late connection is not a late answer
+	case isTimeout(err):
+		pg = latePage
+	case errors.As(err, new(badAnswer)):
+		pg = invalidPage(err)
+	}
+	x.u.log.InfoContext(x.r.Context(), "request to a service failed", "host", x.r.Host, "status", pg.status, "error", err)
+	x.closeIfUnread()
+	writePage(x.w, x.r, pg)
+}
+
+// closeIfUnread ends the client's connection with this answer when its body
+// has not been read, for the rest of it would be taken for the next request.
+func (x *exchange) closeIfUnread() {
+	if x.hasBody && x.r.ProtoMajor == 1 && (x.upload == nil || !x.upload.consumed.Load()) {
+		x.w.Header().Set("Connection", "close")
+	}
+}
+
+// startUpload sends the request's body from here on, beside the answer.
+func (x *exchange) startUpload() {
+	if x.upload != nil || !x.hasBody {
+		return
+	}
+	// Without it net/http reads the whole body before it sends the answer's head.
+	_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/2 is duplex by itself
+	x.upload = newUpload(x.r)
+	go x.upload.run(x.c, x.u.header)
+}
+
+func isTimeout(err error) bool {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	t, ok := err.(interface{ Timeout() bool })
+	return ok && t.Timeout()
+}
+
+// readError says in words why an answer did not come or broke off.
+func readError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("the service closed the connection: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,192 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// page is an answer that the proxy gives by itself.
+type page struct {
+	status     int
+	title      string // for people
+	detail     string // one or two sentences, for both
+	link       string // where to go from here; "" for nowhere
+	linkText   string
+	retryAfter time.Duration
+}
+
+var (
+	unknownPage = page{
+		status: http.StatusNotFound, title: "Nothing is moored here",
+		detail: "no stack has this address; check the link, or deploy again if the stack was deleted",
+	}
+	unreachablePage = page{
+		status: http.StatusBadGateway, title: "The service does not answer",
+		detail: "the service could not be reached; its process may be restarting, see the stack's logs",
+	}
+	latePage = page{
+		status: http.StatusGatewayTimeout, title: "The service took too long",
+		detail: "the service did not begin its answer in time; see the stack's logs",
+	}
+	brokenBodyPage = page{
+		status: http.StatusBadRequest, title: "The request broke off",
+		detail: "the request's body ended early or is not framed as HTTP asks; send it again",
+	}
+	connectPage = page{
+		status: http.StatusBadRequest, title: "Not a forward proxy",
+		detail: "CONNECT is not served here; send the request to the service's own URL",
+	}
+	stoppingPage = page{
+		status: http.StatusServiceUnavailable, title: "One moment",
+		detail: "the service is being stopped; try again in a moment", retryAfter: defaultRetryAfter,
+	}
+)
+
+func invalidPage(err error) page {
+	return page{
+		status: http.StatusBadGateway, title: "The service's answer makes no sense",
+		detail: "the service sent an " + err.Error(),
+	}
+}
+
+func buildingPage(e *Entry) page {
+	return page{
+		status: http.StatusServiceUnavailable, title: "Still building",
+		detail:     fmt.Sprintf("stack %s is being built and goes live when it is ready; try again in a moment", e.Name),
+		retryAfter: e.retryAfter(),
+	}
+}
+
+func pausedPage(e *Entry, service string) page {
+	return page{
+		status: http.StatusServiceUnavailable, title: "One moment",
+		detail:     fmt.Sprintf("service %s of stack %s is being restarted; try again in a moment", service, e.Name),
+		retryAfter: e.retryAfter(),
+	}
+}
+
+func failedPage(e *Entry) page {
+	return page{
+		status: http.StatusServiceUnavailable, title: "This stack has failed",
+		detail: fmt.Sprintf("stack %s has failed; read its error and logs, then redeploy it", e.Name),
+	}
+}
+
+func expiredPage(e *Entry) page {
+	pg := page{
+		status: http.StatusGone, title: "This stack has expired",
+		detail: fmt.Sprintf("stack %s has expired; claim it to bring it back with its data", e.Name),
+	}
+	if e.ClaimURL != "" {
+		pg.detail += " at " + e.ClaimURL
+		pg.link, pg.linkText = e.ClaimURL, "Claim this stack"
+	}
+	return pg
+}
+
+func droppedPage(e *Entry, service string) page {
+	return page{
+		status: http.StatusNotFound, title: "No such service",
+		detail: fmt.Sprintf("stack %s has no service %s; its last deploy may have dropped it", e.Name, service),
+	}
+}
+
+func (e *Entry) retryAfter() time.Duration {
+	if e.RetryAfter <= 0 {
+		return defaultRetryAfter
+	}
+	return e.RetryAfter
+}
+
+// writePage answers with HTML for a browser and with JSON for everyone else.
+func writePage(w http.ResponseWriter, r *http.Request, pg page) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Robots-Tag", "noindex")
+	h.Add("Vary", "Accept")
+	if pg.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((pg.retryAfter+time.Second-1)/time.Second)))
+	}
+	var body []byte
+	if hasToken(mediaTypes(r.Header["Accept"]), "text/html") {
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Security-Policy", pagePolicy)
+		body = pg.html()
+	} else {
+		h.Set("Content-Type", "application/json")
+		body = pg.json()
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(pg.status)
+	w.Write(body)
+}
+
+// mediaTypes are the values of Accept without their parameters.
+func mediaTypes(accept []string) []string {
+	var types []string
+	for _, v := range accept {
+		for part := range strings.SplitSeq(v, ",") {
+			kind, _, _ := strings.Cut(part, ";")
+			types = append(types, kind)
+		}
+	}
+	return types
+}
+
+func (pg page) json() []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(map[string]string{"detail": pg.detail}) // strings always encode
+	return b.Bytes()
+}
+
+//go:embed page.css
+var pageStyle string
+
+var pagePolicy = func() string {
+	sum := sha256.Sum256([]byte(pageStyle))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}()
+
+var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{{.Title}}</title>
+<style>{{.Style}}</style>
+<main>
+<p class="status">{{.Status}}</p>
+<h1>{{.Title}}</h1>
+<p>{{.Detail}}.</p>
+{{with .Link}}<p><a href="{{.}}">{{$.LinkText}}</a></p>
+{{end}}</main>
+</html>
+`))
+
+func (pg page) html() []byte {
+	var b bytes.Buffer
+	err := pageTemplate.Execute(&b, map[string]any{
+		"Title": pg.title, "Status": pg.status, "Detail": sentence(pg.detail),
+		"Link": pg.link, "LinkText": pg.linkText, "Style": template.CSS(pageStyle),
+	})
+	if err != nil {
+		return pg.json()
+	}
+	return b.Bytes()
+}
+
+// sentence begins with a capital letter, as prose does and a detail does not.
+func sentence(detail string) string { return strings.ToUpper(detail[:1]) + detail[1:] }

@@ -1,0 +1,112 @@
+package proxy
+
+import (
+	"bufio"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// writeHead writes the request's head into the connection's buffer.
+func (x *exchange) writeHead() {
+	bw, r := x.c.bw, x.r
+	bw.WriteString(r.Method)
+	bw.WriteByte(' ')
+	bw.WriteString(requestTarget(r))
+	bw.WriteString(" HTTP/1.1\r\n")
+	writeField(bw, "Host", r.Host)
+	x.writePassed()
+	x.writeOwn()
+	x.writeFraming()
+	bw.WriteString("\r\n")
+}
+
+// requestTarget is the request's target in origin form, byte for byte as the
+// client sent it where it had that form.
+func requestTarget(r *http.Request) string {
+	if strings.HasPrefix(r.RequestURI, "/") || r.RequestURI == "*" {
+		return r.RequestURI
+	}
+	return r.URL.RequestURI()
+}
+
+// writePassed writes the headers that pass as they came.
+func (x *exchange) writePassed() {
+	var hop []string
+	if c := x.r.Header["Connection"]; c != nil {
+		hop = listed(c)
+	}
+	for key, values := range x.r.Header {
+		if ownedByProxy(key) || hop != nil && slices.Contains(hop, key) {
+			continue
+		}
+		for _, v := range values {
+			writeField(x.c.bw, key, v)
+		}
+	}
+	if cookies := x.r.Header["Cookie"]; cookies != nil {
+		if x.u.inner {
+			writeField(x.c.bw, "Cookie", strings.Join(cookies, "; "))
+		} else if kept := tenantCookies(cookies); kept != "" {
+			writeField(x.c.bw, "Cookie", kept)
+		}
+	}
+}
+
+// writeOwn writes the headers that the proxy answers for.
+func (x *exchange) writeOwn() {
+	bw, client := x.c.bw, ClientOf(x.r)
+	writeField(bw, "X-Forwarded-For", client.IP)
+	writeField(bw, "X-Real-Ip", client.IP)
+	writeField(bw, "X-Forwarded-Proto", client.Proto)
+	writeField(bw, "X-Forwarded-Host", x.r.Host)
+	if te := x.r.Header["Te"]; te != nil && hasToken(te, "trailers") {
+		writeField(bw, "Te", "trailers")
+	}
+	if x.expect {
+		writeField(bw, "Expect", "100-continue")
+	}
+	switch {
+	case x.upgrade != "":
+		writeField(bw, "Connection", "Upgrade")
+		writeField(bw, "Upgrade", x.upgrade)
+	case x.u.inner:
+		writeField(bw, "Connection", "close")
+	}
+}
+
+// writeFraming says how long the body is.
+func (x *exchange) writeFraming() {
+	bw, r := x.c.bw, x.r
+	switch {
+	case x.hasBody && r.ContentLength > 0:
+		writeField(bw, "Content-Length", strconv.FormatInt(r.ContentLength, 10))
+	case x.hasBody:
+		writeField(bw, "Transfer-Encoding", "chunked")
+		if names := trailerNames(r.Trailer); names != "" {
+			writeField(bw, "Trailer", names)
+		}
+	case r.Header["Content-Length"] != nil:
+		writeField(bw, "Content-Length", "0")
+	}
+}
+
+// trailerNames lists the announced trailers that may pass.
+func trailerNames(trailer http.Header) string {
+	var names []string
+	for key := range trailer {
+		if trailerAllowed(key) {
+			names = append(names, key)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+func writeField(bw *bufio.Writer, key, value string) {
+	bw.WriteString(key)
+	bw.WriteString(": ")
+	bw.WriteString(value)
+	bw.WriteString("\r\n")
+}

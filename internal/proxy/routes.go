@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Entry is what the public URLs of one stack lead to. It is not changed after
+// Set; a new state is a new Entry.
+type Entry struct {
+	Status stack.Status
+	Name   string // the stack's name, shown on error pages
+	// Targets are the stack's services by name. A service with a nil target
+	// exists but serves nothing just now (503); one that is missing was
+	// dropped or never existed (404).
+	Targets    map[string]*Target
+	RetryAfter time.Duration // told to clients with every 503 that waiting helps; 0 means 5 s
+	ClaimURL   string        // page where an expired stack is claimed
+	Unclaimed  bool          // answers ask search engines not to list them
+}
+
+const defaultRetryAfter = 5 * time.Second
+
+// Routes is the table of public URLs. Its zero value is empty and ready.
+type Routes struct {
+	mu    sync.Mutex // held by writers
+	table atomic.Pointer[map[string]*Entry]
+}
+
+// Set replaces all that the URLs of a stack lead to, in one step. stackHex is
+// the id's 12 hex characters. It returns the targets that the previous entry
+// had and the new one has not: drain them, then stop what they lead to.
+func (t *Routes) Set(stackHex string, e Entry) []*Target {
+	e.Targets = maps.Clone(e.Targets)
+	return t.replace(stackHex, &e)
+}
+
+// Remove makes the URLs of a stack unknown (404) and returns its targets.
+func (t *Routes) Remove(stackHex string) []*Target { return t.replace(stackHex, nil) }
+
+// Drain waits for the requests of every target, or for ctx, as Target.Drain does.
+func (t *Routes) Drain(ctx context.Context) error {
+	var targets []*Target
+	for _, e := range t.entries() {
+		for _, target := range e.Targets {
+			if target != nil {
+				targets = append(targets, target)
+			}
+		}
+	}
+	errs := make([]error, len(targets))
+	var wg sync.WaitGroup
+	for i, target := range targets {
+		wg.Go(func() { errs[i] = target.Drain(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Serve answers a request for the host label of a service.
+func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, label string) {
+	service, stackHex, ok := splitLabel(label)
+	if !ok {
+		writePage(w, r, unknownPage)
+		return
+	}
+	var last *Target
+	for {
+		e := t.entries()[stackHex]
+		target, pg := choose(e, service)
+		if target == nil {
+			writePage(w, r, pg)
+			return
+		}
+		if target.acquire() {
+			serveFrom(target, w, r, e)
+			return
+		}
+		if target == last {
+			writePage(w, r, pausedPage(e, service))
+			return
+		}
+		last = target // it was drained after the read of the table: read again
+	}
+}
+
+// serveFrom hands the request to a target that has been acquired.
+func serveFrom(target *Target, w http.ResponseWriter, r *http.Request, e *Entry) {
+	defer target.release()
+	if target.handler == nil {
+		target.up.serve(w, r, tenant{host: hostName(r.Host), noindex: e.Unclaimed})
+		return
+	}
+	if e.Unclaimed {
+		w.Header().Set("X-Robots-Tag", "noindex")
+	}
+	target.handler.ServeHTTP(w, r)
+}
+
+// choose finds the target of a service, or the page that tells why there is none.
+func choose(e *Entry, service string) (*Target, page) {
+	if e == nil {
+		return nil, unknownPage
+	}
+	switch e.Status {
+	case stack.Building:
+		return nil, buildingPage(e)
+	case stack.Failed:
+		return nil, failedPage(e)
+	case stack.Expired:
+		return nil, expiredPage(e)
+	case stack.Live:
+		target, known := e.Targets[service]
+		if !known {
+			return nil, droppedPage(e, service)
+		}
+		return target, pausedPage(e, service)
+	}
+	return nil, unknownPage
+}
+
+func (t *Routes) entries() map[string]*Entry {
+	if m := t.table.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+func (t *Routes) replace(stackHex string, e *Entry) []*Target {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := maps.Clone(t.entries())
+	if next == nil {
+		next = map[string]*Entry{}
+	}
+	old := next[stackHex]
+	if e == nil {
+		delete(next, stackHex)
+	} else {
+		next[stackHex] = e
+	}
+	t.table.Store(&next)
+	return dropped(old, e)
+}
+
+// dropped lists the targets of old that e does not have under any name.
+func dropped(old, e *Entry) []*Target {
+	if old == nil {
+		return nil
+	}
+	kept := map[*Target]bool{nil: true}
+	if e != nil {
+		for _, target := range e.Targets {
+			kept[target] = true
+		}
+	}
+	var gone []*Target
+	for _, target := range old.Targets {
+		if !kept[target] {
+			kept[target] = true
+			gone = append(gone, target)
+		}
+	}
+	return gone
+}
+
+// splitLabel cuts a lower-case host label into a service and a stack.
+func splitLabel(label string) (service, stackHex string, ok bool) {
+	const hexLen = 12
+	at := len(label) - hexLen - 1
+	if at < 1 || label[at] != '-' || strings.IndexByte(label, '.') >= 0 {
+		return "", "", false
+	}
+	return label[:at], label[at+1:], true
+}
+
+// hostName is a Host header in lower case without its port.
+func hostName(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}

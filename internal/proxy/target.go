@@ -1,0 +1,138 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options are the limits of an upstream. The zero value is the specification's.
+type Options struct {
+	ConnectTimeout time.Duration // 0: 5 s
+	HeaderTimeout  time.Duration // from the request's last byte to the answer's headers; 0: 60 s, negative: none
+	Log            *slog.Logger  // nil: slog.Default
+}
+
+const (
+	defaultConnectTimeout = 5 * time.Second
+	defaultHeaderTimeout  = 60 * time.Second
+)
+
+// Target is what the URL of one service leads to: a process or a handler. It
+// counts the requests it is serving, so that it can be drained.
+type Target struct {
+	up      *upstream    // nil for a handler
+	handler http.Handler // nil for an upstream
+
+	state   atomic.Int64 // requests in flight, and drainBit once draining
+	drained chan struct{}
+	once    sync.Once // closes drained
+}
+
+const drainBit = 1 << 62
+
+// closeGrace is how long Drain waits for requests whose connections it closed.
+const closeGrace = 5 * time.Second
+
+// NewUpstream returns a target that speaks HTTP/1.1 to a process at addr
+// (host:port), with a pool of connections of its own.
+func NewUpstream(addr string, o Options) *Target {
+	dialer := &net.Dialer{}
+	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
+	return &Target{up: newUpstream(dial, o), drained: make(chan struct{})}
+}
+
+// NewInner returns a target for a server inside this process, such as one that
+// listens in memory. Every request has a connection of its own, so nothing of
+// one request is ever read as part of the next, Expect is answered here, and
+// cookies pass untouched.
+func NewInner(dial func(context.Context) (net.Conn, error), o Options) *Target {
+	up := newUpstream(dial, o)
+	up.inner = true
+	return &Target{up: up, drained: make(chan struct{})}
+}
+
+// NewHandler returns a target that is answered by h, such as a static site. An
+// h that is an io.Closer is closed once the target has been drained.
+func NewHandler(h http.Handler) *Target {
+	return &Target{handler: h, drained: make(chan struct{})}
+}
+
+// ServeHTTP answers one request, outside of any table of routes.
+func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !t.acquire() {
+		writePage(w, r, stoppingPage)
+		return
+	}
+	serveFrom(t, w, r, &Entry{})
+}
+
+// InFlight is the number of requests and upgraded connections being served.
+func (t *Target) InFlight() int { return int(t.state.Load() &^ drainBit) }
+
+// Drain refuses new requests, closes idle connections and waits for the
+// requests in flight. When ctx ends first it closes what is left (WebSocket
+// peers are told 1001, going away), waits for that, and returns an error with
+// the number of requests that had not ended.
+func (t *Target) Drain(ctx context.Context) error {
+	if t.state.Or(drainBit) == 0 {
+		t.finish()
+	}
+	if t.up != nil {
+		t.up.closeIdle()
+	}
+	select {
+	case <-t.drained:
+		return nil
+	case <-ctx.Done():
+	}
+	left := t.InFlight()
+	if t.up == nil || left == 0 {
+		return cutError(ctx, left)
+	}
+	t.up.closeAll()
+	select {
+	case <-t.drained:
+	case <-time.After(closeGrace): // held up by a client that does not read
+	}
+	return cutError(ctx, left)
+}
+
+func cutError(ctx context.Context, left int) error {
+	if left == 0 {
+		return nil
+	}
+	return fmt.Errorf("drain: %d requests had not ended: %w", left, context.Cause(ctx))
+}
+
+// acquire counts one request in; it fails once the target is being drained.
+func (t *Target) acquire() bool {
+	if t.state.Add(1)&drainBit == 0 {
+		return true
+	}
+	t.release()
+	return false
+}
+
+func (t *Target) release() {
+	if t.state.Add(-1) == drainBit {
+		t.finish()
+	}
+}
+
+// finish may be called more than once: late requests still come and go on a
+// target that has been drained.
+func (t *Target) finish() {
+	t.once.Do(func() {
+		if c, ok := t.handler.(io.Closer); ok {
+			_ = c.Close() // a folder that was only read
+		}
+		close(t.drained)
+	})
+}

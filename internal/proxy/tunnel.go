@@ -1,0 +1,263 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// tunnel is an upgraded connection: bytes both ways until both sides are done.
+type tunnel struct {
+	conn      *conn
+	down, up  *direction // to the client, to the upstream
+	websocket bool
+	leaving   atomic.Bool // both sides have been told to go
+}
+
+// direction is one way through a tunnel.
+type direction struct {
+	from   io.Reader
+	source net.Conn // whose deadline bounds a read of from
+
+	mu     sync.Mutex // held while writing to
+	to     net.Conn
+	frames *frames // where WebSocket frames begin; nil for other protocols
+	closed bool    // a close frame was sent in the peer's name: the rest is dropped
+}
+
+const (
+	// halfOpen is how long one side may be silent after the other has finished.
+	halfOpen = 5 * time.Minute
+	// farewell is how long both sides have to answer a close frame.
+	farewell = 2 * time.Second
+)
+
+// tunnel switches protocols: it hands the 101 to the client and copies both
+// ways. An error means that the client has seen nothing yet.
+func (x *exchange) tunnel() error {
+	h := &x.c.head
+	token := h.get("Upgrade")
+	if x.upgrade == "" || !hasToken([]string{x.upgrade}, token) {
+		return badAnswer("it switches to a protocol that was not asked for")
+	}
+	header := x.w.Header()
+	x.copyFields(header)
+	client, buffered, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	x.stop()
+	c := x.c
+	defer x.u.discard(c)
+	x.c = nil
+	c.SetDeadline(time.Time{})
+	client.SetDeadline(time.Time{})
+	if err := writeSwitch(client, header, token); err != nil {
+		return nil
+	}
+	t := newTunnel(c, client, buffered.Reader, strings.EqualFold(token, "websocket"))
+	if !x.u.enter(t) {
+		t.goAway()
+		return nil
+	}
+	defer x.u.leave(t)
+	t.run()
+	return nil
+}
+
+func writeSwitch(client net.Conn, header http.Header, token string) error {
+	bw := bufio.NewWriter(client)
+	bw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + token + "\r\n")
+	if err := header.Write(bw); err != nil {
+		return err
+	}
+	bw.WriteString("\r\n")
+	return bw.Flush()
+}
+
+func newTunnel(c *conn, client net.Conn, fromClient io.Reader, websocket bool) *tunnel {
+	t := &tunnel{conn: c, websocket: websocket}
+	t.down = &direction{from: c.br, source: c, to: client}
+	t.up = &direction{from: fromClient, source: client, to: c.Conn}
+	if websocket {
+		t.down.frames, t.up.frames = &frames{}, &frames{}
+	}
+	return t
+}
+
+// enter counts t among those that a drain has to tell; false once it is over.
+func (u *upstream) enter(t *tunnel) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return false
+	}
+	u.tunnels[t] = struct{}{}
+	return true
+}
+
+func (u *upstream) leave(t *tunnel) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.tunnels, t)
+}
+
+// run copies until both directions have ended.
+func (t *tunnel) run() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t.copy(t.up, t.down)
+	}()
+	t.copy(t.down, t.up)
+	<-done
+}
+
+// copy runs one direction. Its end is passed on as the end of writing; the
+// other direction may go on for as long as it is not silent.
+func (t *tunnel) copy(d, other *direction) {
+	err := d.run()
+	if err != nil && !errors.Is(err, io.EOF) {
+		d.to.Close()
+		d.source.Close()
+		return
+	}
+	d.closeWrite()
+	if !t.leaving.Load() {
+		other.source.SetReadDeadline(time.Now().Add(halfOpen))
+	}
+}
+
+func (d *direction) run() error {
+	buf := small.get()
+	defer small.put(buf)
+	for {
+		n, err := d.from.Read(*buf)
+		if n > 0 {
+			if werr := d.write((*buf)[:n]); werr != nil {
+				return werr
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (d *direction) write(p []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	if d.frames != nil {
+		d.frames.advance(p)
+	}
+	_, err := d.to.Write(p)
+	return err
+}
+
+// closeWrite passes on the end of one direction.
+func (d *direction) closeWrite() {
+	if cw, ok := d.to.(interface{ CloseWrite() error }); ok {
+		cw.CloseWrite()
+		return
+	}
+	d.to.Close()
+}
+
+// goAway ends a tunnel whose upstream is about to stop. WebSocket peers get a
+// close frame with code 1001 and a moment to answer it; where a frame is half
+// written there is no room for one, and the connection just ends.
+func (t *tunnel) goAway() {
+	t.leaving.Store(true)
+	end := time.Now().Add(farewell)
+	for _, d := range []*direction{t.down, t.up} {
+		d.to.SetWriteDeadline(end) // frees a write to a peer that does not read
+		if !t.websocket || !d.sendClose(d == t.up) {
+			d.to.Close()
+			continue
+		}
+		d.to.SetReadDeadline(end)
+	}
+}
+
+// sendClose writes a close frame if none is half written. Frames of a client,
+// which is what the proxy is to an upstream, are masked.
+func (d *direction) sendClose(masked bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.frames.between() {
+		return false
+	}
+	d.closed = true
+	const goingAway = 1001
+	frame := []byte{0x88, 2, goingAway >> 8, goingAway & 0xff}
+	if masked {
+		frame = []byte{0x88, 0x80 | 2, 0, 0, 0, 0, goingAway >> 8, goingAway & 0xff} // a mask of zeros changes nothing
+	}
+	_, err := d.to.Write(frame)
+	return err == nil
+}
+
+// frames follows a stream of WebSocket frames (RFC 6455, 5.2) far enough to
+// know where each one ends.
+type frames struct {
+	head []byte // of a frame whose header has not come whole
+	left uint64 // payload bytes still to come
+}
+
+// between tells whether no frame is half written.
+func (f *frames) between() bool { return f.left == 0 && len(f.head) == 0 }
+
+// advance takes note of the stream's next bytes.
+func (f *frames) advance(p []byte) {
+	for len(p) > 0 {
+		if f.left > 0 {
+			n := min(f.left, uint64(len(p)))
+			f.left -= n
+			p = p[n:]
+			continue
+		}
+		f.head = append(f.head, p[0])
+		p = p[1:]
+		if size, payload, ok := frameHeader(f.head); ok && len(f.head) == size {
+			f.head, f.left = f.head[:0], payload
+		}
+	}
+}
+
+// frameHeader tells how long a frame's header is and what payload follows;
+// false while too little of it is there to say.
+func frameHeader(h []byte) (size int, payload uint64, ok bool) {
+	if len(h) < 2 {
+		return 0, 0, false
+	}
+	size, extra := 2, 0
+	switch payload = uint64(h[1] & 0x7f); payload {
+	case 126:
+		extra = 2
+	case 127:
+		extra = 8
+	}
+	if len(h) < size+extra {
+		return 0, 0, false
+	}
+	if extra > 0 {
+		payload = 0
+		for _, b := range h[2 : 2+extra] {
+			payload = payload<<8 | uint64(b)
+		}
+	}
+	if size += extra; h[1]&0x80 != 0 {
+		size += 4
+	}
+	return size, payload, true
+}

@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// upload is a request's body on its way to the upstream.
+type upload struct {
+	r        *http.Request
+	chunked  bool
+	consumed atomic.Bool  // the client's body has been read to its end
+	moved    atomic.Int64 // when bytes last moved, in Unix nanoseconds
+	done     chan struct{}
+	err      error // why it ended early; read it after done
+}
+
+// clientError is a body that the client broke off or that is not framed right.
+type clientError struct{ err error }
+
+func (e *clientError) Error() string { return "read request body: " + e.err.Error() }
+func (e *clientError) Unwrap() error { return e.err }
+
+const (
+	// stallLimit ends a body that still runs after its answer is complete and
+	// has not moved for this long.
+	stallLimit = 5 * time.Second
+	// restLimit is what a client has to send the rest of a body nobody wants.
+	restLimit = 5 * time.Second
+)
+
+func newUpload(r *http.Request) *upload {
+	u := &upload{r: r, chunked: r.ContentLength < 0, done: make(chan struct{})}
+	u.moved.Store(time.Now().UnixNano())
+	return u
+}
+
+// run copies the body. An upstream that does not take bytes within limit fails it.
+func (u *upload) run(c *conn, limit time.Duration) {
+	buf := large.get()
+	if u.err = u.copy(c, *buf, limit); u.err == nil && u.chunked {
+		u.err = u.writeTrailer(c.bw)
+	}
+	large.put(buf)
+	close(u.done) // before abort wakes the exchange, which asks for the reason
+	if errors.As(u.err, new(*clientError)) {
+		c.abort() // the upstream must not take the part for the whole
+	}
+}
+
+func (u *upload) copy(c *conn, buf []byte, limit time.Duration) error {
+	left := u.r.ContentLength
+	for {
+		n, err := u.r.Body.Read(buf)
+		left -= int64(n)
+		if err == io.EOF || !u.chunked && left == 0 && err == nil {
+			u.consumed.Store(u.chunked || left == 0)
+		}
+		if n > 0 {
+			if limit > 0 {
+				c.SetWriteDeadline(time.Now().Add(limit))
+			}
+			if err := u.write(c.bw, buf[:n]); err != nil {
+				return err
+			}
+			u.moved.Store(time.Now().UnixNano())
+		}
+		if err == io.EOF {
+			if !u.chunked && left != 0 {
+				return &clientError{io.ErrUnexpectedEOF}
+			}
+			return nil
+		}
+		if err != nil {
+			return &clientError{err}
+		}
+	}
+}
+
+func (u *upload) write(bw *bufio.Writer, p []byte) error {
+	if u.chunked {
+		bw.WriteString(strconv.FormatInt(int64(len(p)), 16))
+		bw.WriteString("\r\n")
+	}
+	bw.Write(p)
+	if u.chunked {
+		bw.WriteString("\r\n")
+	}
+	return bw.Flush() // the first error sticks
+}
+
+func (u *upload) writeTrailer(bw *bufio.Writer) error {
+	bw.WriteString("0\r\n")
+	for key, values := range u.r.Trailer {
+		if !trailerAllowed(key) {
+			continue
+		}
+		for _, v := range values {
+			writeField(bw, key, v)
+		}
+	}
+	bw.WriteString("\r\n")
+	return bw.Flush()
+}
+
+// over tells whether the body was sent whole or has failed.
+func (u *upload) over() bool {
+	select {
+	case <-u.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// clientError is the client's own fault, if that is why the upload ended.
+func (u *upload) clientError() error {
+	var e *clientError
+	if u.over() && errors.As(u.err, &e) {
+		return fmt.Errorf("upload: %w", e)
+	}
+	return nil
+}
+
+// extends tells whether the upload gives the upstream more time to answer: it
+// is not over, or its last byte went out less than limit ago.
+func (u *upload) extends(limit time.Duration) bool {
+	if !u.over() {
+		u.moved.Store(time.Now().UnixNano()) // the time starts anew while the body waits for the client
+		return true
+	}
+	return u.err == nil && time.Since(u.lastMove()) < limit
+}
+
+func (u *upload) lastMove() time.Time { return time.Unix(0, u.moved.Load()) }
+
+// settle waits for a body whose answer is complete already, as long as it
+// moves, and tells whether it went out whole.
+func (u *upload) settle() bool {
+	timer := time.NewTimer(stallLimit)
+	defer timer.Stop()
+	for {
+		select {
+		case <-u.done:
+			return u.err == nil
+		case <-timer.C:
+		}
+		rest := stallLimit - time.Since(u.lastMove())
+		if rest <= 0 {
+			return false
+		}
+		timer.Reset(rest)
+	}
+}
+
+// cut ends the upload now and waits for its end. What the client still sends
+// is nobody's any more.
+func (u *upload) cut(c *conn, w http.ResponseWriter) {
+	c.abort()
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Unix(1, 0)) // wakes a read of the body; where it cannot, the client's next byte does
+	<-u.done
+	_ = rc.SetReadDeadline(time.Now().Add(restLimit))
+}

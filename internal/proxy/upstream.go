@@ -1,0 +1,226 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// upstream is a process that answers HTTP/1.1, and the connections to it.
+type upstream struct {
+	dial   func(context.Context) (net.Conn, error)
+	inner  bool // a server of our own: one request a connection
+	log    *slog.Logger
+	opts   Options
+	header time.Duration // HeaderTimeout, 0 for none
+
+	mu       sync.Mutex
+	draining bool    // idle connections are not kept
+	closed   bool    // nor are any others
+	idle     []*conn // the last one was used last
+	open     map[*conn]struct{}
+	tunnels  map[*tunnel]struct{}
+	reaper   *time.Timer // runs while idle is not empty
+}
+
+const (
+	maxIdle     = 256              // connections kept for one target
+	idleTimeout = 60 * time.Second // after which an unused one is closed
+	connBuffer  = 4 << 10
+)
+
+func newUpstream(dial func(context.Context) (net.Conn, error), o Options) *upstream {
+	u := &upstream{dial: dial, opts: o, log: o.Log, open: map[*conn]struct{}{}, tunnels: map[*tunnel]struct{}{}}
+	if u.log == nil {
+		u.log = slog.Default()
+	}
+	if u.opts.ConnectTimeout <= 0 {
+		u.opts.ConnectTimeout = defaultConnectTimeout
+	}
+	switch {
+	case o.HeaderTimeout == 0:
+		u.header = defaultHeaderTimeout
+	case o.HeaderTimeout > 0:
+		u.header = o.HeaderTimeout
+	}
+	return u
+}
+
+// conn is one connection to an upstream. One exchange uses it at a time.
+type conn struct {
+	net.Conn
+	br    *bufio.Reader
+	bw    *bufio.Writer
+	head  head
+	raw   syscall.RawConn // nil when it is not a socket
+	abort func()          // closes the connection; kept to spare a closure a request
+	until time.Time       // when it has been idle for too long
+	used  bool            // it has carried an exchange before
+
+	peeked struct { // result of the last peek
+		n   int
+		err error
+	}
+	peek func(fd uintptr) bool
+}
+
+func newConn(nc net.Conn) *conn {
+	c := &conn{Conn: nc, br: bufio.NewReaderSize(nc, connBuffer), bw: bufio.NewWriterSize(nc, connBuffer)}
+	c.abort = func() { nc.Close() }
+	if sc, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = sc.SyscallConn()
+	}
+	c.peek = func(fd uintptr) bool {
+		var b [1]byte
+		c.peeked.n, _, c.peeked.err = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return true
+	}
+	return c
+}
+
+// readable tells whether a read would return at once.
+func (c *conn) readable() bool {
+	return c.br.Buffered() > 0 || c.raw != nil && c.raw.Read(c.peek) == nil && c.peeked.err == nil
+}
+
+// alive tells whether the peer of an idle connection is still there and silent.
+func (c *conn) alive() bool {
+	if c.raw == nil {
+		return true
+	}
+	c.SetReadDeadline(time.Time{}) // of the exchange before; it would hide the answer
+	return c.raw.Read(c.peek) == nil && errors.Is(c.peeked.err, syscall.EAGAIN)
+}
+
+// get returns an idle connection or, when there is none or fresh is asked for,
+// a new one. With checked set the idle one is known to have been alive just
+// now: for requests that must not be sent twice.
+func (u *upstream) get(ctx context.Context, fresh, checked bool) (*conn, error) {
+	for !fresh {
+		c := u.pop()
+		if c == nil {
+			break
+		}
+		if time.Now().Before(c.until) && (!checked || c.alive()) {
+			return c, nil
+		}
+		u.discard(c)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, u.opts.ConnectTimeout, os.ErrDeadlineExceeded)
+	defer cancel()
+	nc, err := u.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(nc)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		nc.Close()
+		return nil, net.ErrClosed
+	}
+	u.open[c] = struct{}{}
+	return c, nil
+}
+
+func (u *upstream) pop() *conn {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	last := len(u.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	c := u.idle[last]
+	u.idle[last] = nil
+	u.idle = u.idle[:last]
+	return c
+}
+
+// put keeps a connection for the next exchange.
+func (u *upstream) put(c *conn) {
+	c.used = true
+	keep := idleTimeout
+	if hint := c.head.keepAlive; hint > 0 {
+		keep = min(keep, hint)
+	}
+	c.until = time.Now().Add(keep)
+	clear(c.head.fields) // they hold on to the whole head
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.draining || u.inner || len(u.idle) >= maxIdle {
+		delete(u.open, c)
+		c.Close()
+		return
+	}
+	u.idle = append(u.idle, c)
+	if u.reaper == nil {
+		u.reaper = time.AfterFunc(idleTimeout, u.reap)
+	}
+}
+
+// reap closes connections that nobody used for long, as long as there are any.
+func (u *upstream) reap() {
+	now := time.Now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	kept := u.idle[:0]
+	for _, c := range u.idle {
+		if now.Before(c.until) {
+			kept = append(kept, c)
+			continue
+		}
+		delete(u.open, c)
+		c.Close()
+	}
+	clear(u.idle[len(kept):])
+	u.idle = kept
+	if len(kept) == 0 {
+		u.reaper = nil
+		return
+	}
+	u.reaper.Reset(idleTimeout)
+}
+
+func (u *upstream) discard(c *conn) {
+	c.Close()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.open, c)
+}
+
+// closeIdle closes what no exchange uses, now and from now on.
+func (u *upstream) closeIdle() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.draining = true
+	for _, c := range u.idle {
+		delete(u.open, c)
+		c.Close()
+	}
+	u.idle = nil
+	if u.reaper != nil {
+		u.reaper.Stop()
+		u.reaper = nil
+	}
+}
+
+// closeAll ends every exchange: upgraded connections with a word to both
+// sides, the others by closing them.
+func (u *upstream) closeAll() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+	for t := range u.tunnels {
+		delete(u.open, t.conn)
+		go t.goAway()
+	}
+	for c := range u.open {
+		c.Close()
+	}
+}
