@@ -268,8 +268,10 @@ func TestProxy_KeepsTenantsInTheirPlace(t *testing.T) {
 	}
 	res, _ := send(t, r)
 	head := within(t, "the head", heads)
-	for _, want := range []string{"\r\nX-Forwarded-For: 127.0.0.1\r\n", "\r\nX-Forwarded-Proto: http\r\n", "\r\nX-Forwarded-Host: " + testHost + "\r\n",
-		"\r\nX-Real-Ip: 127.0.0.1\r\n", "\r\nHost: " + testHost + "\r\n", "\r\nCookie: a=1\r\n"} {
+	for _, want := range []string{
+		"\r\nX-Forwarded-For: 127.0.0.1\r\n", "\r\nX-Forwarded-Proto: http\r\n", "\r\nX-Forwarded-Host: " + testHost + "\r\n",
+		"\r\nX-Real-Ip: 127.0.0.1\r\n", "\r\nHost: " + testHost + "\r\n", "\r\nCookie: a=1\r\n",
+	} {
 		if strings.Count(head, want) != 1 {
 			t.Errorf("the service did not see %q once", want)
 		}

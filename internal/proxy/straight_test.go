@@ -91,7 +91,9 @@ var exchangeCases = []exchangeCase{
 		w.Header()["Content-Type"] = nil
 		io.WriteString(w, "<html>do not guess")
 	}},
-	{name: "redirect", answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect) }},
+	{name: "redirect", answer: func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	}},
 	{name: "error status", answer: func(w http.ResponseWriter, r *http.Request) { http.Error(w, "teapot", http.StatusTeapot) }},
 	{name: "large with length", answer: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(3<<20))

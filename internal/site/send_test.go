@@ -71,8 +71,13 @@ func TestSite_AnswersNotModified(t *testing.T) {
 		at, err := http.ParseTime(date)
 		must(t, err)
 		fresh := [][]string{
-			{"If-None-Match", tag}, {"If-None-Match", "W/" + tag}, {"If-None-Match", `"x", ` + tag}, {"If-None-Match", "*"}, {"If-None-Match", `"x"`, "If-None-Match", tag},
-			{"If-Modified-Since", date}, {"If-Modified-Since", at.Add(time.Hour).Format(http.TimeFormat)},
+			{"If-None-Match", tag},
+			{"If-None-Match", "W/" + tag},
+			{"If-None-Match", `"x", ` + tag},
+			{"If-None-Match", "*"},
+			{"If-None-Match", `"x"`, "If-None-Match", tag},
+			{"If-Modified-Since", date},
+			{"If-Modified-Since", at.Add(time.Hour).Format(http.TimeFormat)},
 		}
 		for _, header := range fresh {
 			res := do(s, get(target, append(header, "Accept-Encoding", "gzip")...))
@@ -83,8 +88,13 @@ func TestSite_AnswersNotModified(t *testing.T) {
 			}
 		}
 		stale := [][]string{
-			{"If-None-Match", `"x"`}, {"If-None-Match", `"x"`, "If-Modified-Since", date}, {"If-Modified-Since", at.Add(-time.Hour).Format(http.TimeFormat)},
-			{"If-Modified-Since", "yesterday"}, {"If-None-Match", strings.Trim(tag, `"`)}, {"If-Match", tag}, {"If-Unmodified-Since", date},
+			{"If-None-Match", `"x"`},
+			{"If-None-Match", `"x"`, "If-Modified-Since", date},
+			{"If-Modified-Since", at.Add(-time.Hour).Format(http.TimeFormat)},
+			{"If-Modified-Since", "yesterday"},
+			{"If-None-Match", strings.Trim(tag, `"`)},
+			{"If-Match", tag},
+			{"If-Unmodified-Since", date},
 		}
 		for _, header := range stale {
 			wantStatus(t, do(s, get(target, append(header, "Accept-Encoding", "gzip")...)), http.StatusOK)
@@ -274,11 +284,29 @@ func TestChoose_WeighsWhatTheClientSays(t *testing.T) {
 		accept string
 		want   coding
 	}{
-		{all, "gzip, br", brotli}, {all, "br;q=0.5, gzip", gzipped}, {all, "br;q=0.9,zstd;q=0.9", brotli}, {all, "GZIP", gzipped}, {all, "br;q=0", identity},
-		{all, "br;Q=0, *", zstd}, {all, "*;q=0", identity}, {all, "*;q=0, gzip", gzipped}, {all, "identity", identity}, {all, "identity, gzip", gzipped},
-		{all, "identity;q=1, gzip;q=0.5", identity}, {all, "identity;q=0", identity}, {all, "gzip;q=nan", identity}, {all, "gzip;q=2", identity}, {all, "gzip;q=", identity},
-		{all, "gzip ; q = 0.001", gzipped}, {all, "gzip;q=0.000", identity}, {all, ",,;;,", identity}, {all, "x-gzip, brotli", identity}, {all, "br;q=1.0;x=y", brotli},
-		{packedOnly, "br, zstd", identity}, {packedOnly, "br, gzip;q=0.1", gzipped}, {&file{}, "gzip, br", identity},
+		{all, "gzip, br", brotli},
+		{all, "br;q=0.5, gzip", gzipped},
+		{all, "br;q=0.9,zstd;q=0.9", brotli},
+		{all, "GZIP", gzipped},
+		{all, "br;q=0", identity},
+		{all, "br;Q=0, *", zstd},
+		{all, "*;q=0", identity},
+		{all, "*;q=0, gzip", gzipped},
+		{all, "identity", identity},
+		{all, "identity, gzip", gzipped},
+		{all, "identity;q=1, gzip;q=0.5", identity},
+		{all, "identity;q=0", identity},
+		{all, "gzip;q=nan", identity},
+		{all, "gzip;q=2", identity},
+		{all, "gzip;q=", identity},
+		{all, "gzip ; q = 0.001", gzipped},
+		{all, "gzip;q=0.000", identity},
+		{all, ",,;;,", identity},
+		{all, "x-gzip, brotli", identity},
+		{all, "br;q=1.0;x=y", brotli},
+		{packedOnly, "br, zstd", identity},
+		{packedOnly, "br, gzip;q=0.1", gzipped},
+		{&file{}, "gzip, br", identity},
 	} {
 		if got := c.f.choose([]string{c.accept}); got != c.want {
 			t.Errorf("%q: %s, want %s", c.accept, names[got], names[c.want])
