@@ -45,7 +45,7 @@ func (e *Engine) Follow(ctx context.Context, id string, since time.Time,
 // the engine split the line, which it does at 16 KiB. All pieces of a line
 // have the same time.
 type joiner struct {
-	since time.Time
+	since time.Time // messages up to it were passed on: the engine sends a file again that it rotates
 	emit  func(at time.Time, line []byte)
 	at    time.Time // of the line that has begun
 	line  []byte    // of it, so far
@@ -84,6 +84,7 @@ func (j *joiner) flush() {
 		return
 	}
 	j.emit(j.at, j.line)
+	j.since = j.at
 	j.line, j.begun = j.line[:0], false
 }
 

@@ -175,3 +175,19 @@ func FuzzFollow(f *testing.F) {
 		j.flush()
 	})
 }
+
+func TestJoiner_PassesOnNothingTwice(t *testing.T) {
+	var got []string
+	j := &joiner{emit: func(_ time.Time, line []byte) { got = append(got, string(line)) }}
+	messages := []string{
+		"2026-01-02T03:04:05.000000001Z one\n",
+		"2026-01-02T03:04:05.000000002Z two, ",
+		"2026-01-02T03:04:05.000000002Z in pieces\n",
+	}
+	// The engine sends the whole file again once it has rotated it.
+	for _, message := range append(messages, append(messages, "2026-01-02T03:04:05.000000003Z three\n")...) {
+		_, err := j.Write([]byte(message))
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []string{"one", "two, in pieces", "three"}, got)
+}

@@ -46,6 +46,7 @@ func Open(ctx context.Context, url string, log *slog.Logger) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	goredis.SetLogger(driverLog{log})
 	options.ContextTimeoutEnabled = true
 	options.MaxRetries, options.DialerRetries = -1, 1
 	options.PoolSize = 64
@@ -56,6 +57,15 @@ func Open(ctx context.Context, url string, log *slog.Logger) (*Client, error) {
 	c.done.Go(func() { c.tick(background) })
 	c.probe(ctx)
 	return c, nil
+}
+
+// driverLog takes what go-redis would write to standard error by itself. What
+// matters of it comes back as an error too.
+type driverLog struct{ log *slog.Logger }
+
+// Printf is called by go-redis.
+func (d driverLog) Printf(ctx context.Context, format string, args ...any) {
+	d.log.DebugContext(ctx, "redis driver", "message", fmt.Sprintf(format, args...))
 }
 
 // options reads the address, starting the embedded server for Embedded.

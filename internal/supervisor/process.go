@@ -78,10 +78,15 @@ func (g *generation) containerSpec(s *stack.Service, generation int) docker.Cont
 		NanoCPUs:    g.NanoCPUs,
 		Pids:        g.Pids,
 		Runtime:     g.Runtime,
-		LogMax:      2 * g.LogMax,
+		LogMax:      max(engineLog, 4*g.LogMax),
 		StopTimeout: s.StopTimeout,
 	}
 }
+
+// engineLog is how much of a log the engine keeps, in bytes, at the least: a
+// burst that outruns the reader must fit, and the engine's form of a short line
+// is several times as long as the line.
+const engineLog = 64 << 20
 
 // create makes a container with its data volume, in place of one of the same
 // name that an earlier attempt left.

@@ -94,7 +94,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack) error {
 		return r.adopt(ctx, st)
 	default:
 		r.route(st, nil)
-		return nil
+		return s.removeGenerations(ctx, st, 0)
 	}
 }
 
