@@ -45,7 +45,8 @@ func (e *Engine) Follow(ctx context.Context, id string, since time.Time,
 // the engine split the line, which it does at 16 KiB. All pieces of a line
 // have the same time.
 type joiner struct {
-	since time.Time // messages up to it were passed on: the engine sends a file again that it rotates
+	since time.Time // messages up to it were passed on
+	fresh bool      // the last message was after since, so one of the same time is new too
 	emit  func(at time.Time, line []byte)
 	at    time.Time // of the line that has begun
 	line  []byte    // of it, so far
@@ -59,9 +60,11 @@ func (j *joiner) Write(message []byte) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("time of a log message: %w", err)
 	}
-	if !at.After(j.since) {
+	if at.Before(j.since) || at.Equal(j.since) && !j.fresh {
+		j.fresh = false // the engine sends a file again that it rotated
 		return len(message), nil
 	}
+	j.fresh = true
 	if j.begun && !at.Equal(j.at) {
 		j.flush() // the rest of that line was lost when the log was rotated
 	}
