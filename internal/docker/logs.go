@@ -3,6 +3,7 @@ package docker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,19 +22,38 @@ const maxLine = 64 << 10
 func (e *Engine) Follow(ctx context.Context, id string, since time.Time,
 	fn func(at time.Time, line []byte, stderr bool),
 ) error {
-	opts := container.LogsOptions{ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: true}
+	stdout := &joiner{since: since, emit: func(at time.Time, line []byte) { fn(at, line, false) }}
+	stderr := &joiner{since: since, emit: func(at time.Time, line []byte) { fn(at, line, true) }}
+	if err := e.readLog(ctx, id, true, stdout, stderr); err != nil {
+		return wrap(err, "follow log of container %s", id)
+	}
+	// Of a container that ends as the following begins, the engine may leave
+	// out the end: what is there now is all.
+	if err := e.readLog(ctx, id, false, stdout, stderr); err != nil && !errors.Is(err, ErrNotFound) {
+		return wrap(err, "read log of container %s", id)
+	}
+	return nil
+}
+
+// readLog passes on what the joiners have not had yet, to the end of the log
+// as it is, or of the container when following.
+func (e *Engine) readLog(ctx context.Context, id string, follow bool, stdout, stderr *joiner) error {
+	opts := container.LogsOptions{ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: follow}
+	since := stdout.since
+	if stderr.since.Before(since) {
+		since = stderr.since
+	}
 	if !since.IsZero() {
 		opts.Since = unixNano(since)
 	}
 	body, err := e.api.ContainerLogs(ctx, id, opts)
 	if err != nil {
-		return wrap(err, "follow log of container %s", id)
+		return wrap(err, "open log")
 	}
 	defer body.Close() // only read
-	stdout := &joiner{since: since, emit: func(at time.Time, line []byte) { fn(at, line, false) }}
-	stderr := &joiner{since: since, emit: func(at time.Time, line []byte) { fn(at, line, true) }}
+	stdout.fresh, stderr.fresh = false, false
 	if _, err := stdcopy.StdCopy(stdout, stderr, body); err != nil {
-		return wrap(err, "follow log of container %s", id)
+		return err
 	}
 	stdout.flush()
 	stderr.flush()
