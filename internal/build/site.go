@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
 )
 
@@ -88,10 +89,14 @@ func (j *Job) published(folder string) error {
 		return err
 	}
 	if files == 0 {
-		return fault(*j, "the folder to publish, %q, holds no file; set publish to the one that does", folder)
+		return noFiles(*j, folder)
 	}
-	fmt.Fprintf(j.Log, "published %d files from %s\n", files, folder)
+	fmt.Fprintf(j.Log, "published from %s; number of files: %d\n", folder, files)
 	return nil
+}
+
+func noFiles(job Job, folder string) error {
+	return fault(job, "the folder to publish, %q, holds no file; set publish to the one that does", folder)
 }
 
 var publishFolders = strings.Join(runtimes.PublishFolders, ", ")
@@ -121,6 +126,10 @@ func (x *box) publish(ctx context.Context) error {
 	}()
 	err = source.Unpack(ctx, r, x.job.Site, x.Sites)
 	r.CloseWithError(err)
+	var unfit *stack.Error
+	if errors.As(err, &unfit) {
+		return fault(x.job, "the folder to publish, %q, cannot be served: %s", folder, unfit.Detail)
+	}
 	if err != nil {
 		return err
 	}
@@ -150,12 +159,20 @@ func (x *box) folder(ctx context.Context) (string, error) {
 }
 
 func (x *box) checkFolder(ctx context.Context, folder string) (string, error) {
-	code, err := x.Engine.Output(ctx, x.id, docker.ExecSpec{Cmd: []string{"test", "-d", folder}, User: x.user(), Dir: x.dir()}, io.Discard, io.Discard)
+	// find ends with an error when there is no such folder.
+	var first strings.Builder
+	code, err := x.Engine.Output(ctx, x.id, docker.ExecSpec{
+		Cmd:  []string{"find", folder + "/", "-not", "-type", "d", "-print", "-quit"},
+		User: x.user(), Dir: x.dir(),
+	}, &first, io.Discard)
 	if err != nil {
 		return "", err
 	}
 	if code != 0 {
 		return "", fault(x.job, "the build left no folder %q; set publish to the folder that it writes", folder)
+	}
+	if first.Len() == 0 {
+		return "", noFiles(x.job, folder)
 	}
 	return folder, nil
 }

@@ -48,6 +48,8 @@ func (r *runner) failed(ctx context.Context, cause error) {
 		return
 	}
 	r.route(st, nil)
+	// A delete waits for this, so that it never meets a removal half done.
+	ctx = context.WithoutCancel(ctx)
 	err = errors.Join(r.removeGenerations(ctx, st, 0), r.Engine.RemoveNetwork(ctx, build.NetworkName(st)))
 	if err != nil {
 		r.Log.Error("failed generation not removed; the next start tries again", "stack", r.id, "error", err)

@@ -28,16 +28,14 @@ const (
 func (p *process) waitHealthy(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.HealthTimeout)
 	defer cancel()
+	// A process that ends takes its address along, and a dial would hang.
+	go p.onEnd(limited, cancel)
 	check := p.newCheck()
 	defer check.client.CloseIdleConnections()
 	for pause := healthEvery; ; pause = min(pause*5/4, healthEveryMax) {
 		next := time.Now().Add(pause)
 		if check.once(limited) {
 			return nil
-		}
-		c, err := p.Engine.Inspect(limited, p.id)
-		if err == nil && !c.Running {
-			return p.exited(ctx, c)
 		}
 		if !check.waitUntil(limited, next) {
 			break
@@ -46,7 +44,24 @@ func (p *process) waitHealthy(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	c, err := p.Engine.Inspect(ctx, p.id)
+	if err != nil {
+		return err
+	}
+	if !c.Running {
+		return p.exited(ctx, c)
+	}
 	return p.unhealthy(ctx, check)
+}
+
+// onEnd calls cancel when the process has ended, which the end of its log
+// tells, unless ctx ends before.
+func (p *process) onEnd(ctx context.Context, cancel func()) {
+	select {
+	case <-p.followed:
+		cancel()
+	case <-ctx.Done():
+	}
 }
 
 // exited is the error of a process that ended before it was healthy.
@@ -136,7 +151,9 @@ func (c *check) once(ctx context.Context) bool {
 	req.Header.Set("User-Agent", "berth-health-check")
 	resp, err := c.client.Do(req)
 	if err != nil {
-		c.last = "it accepts connections on its port, but GET " + req.URL.RequestURI() + " got no HTTP answer (" + brief(err) + ")"
+		if ctx.Err() == nil || c.last == "" {
+			c.last = "it accepts connections on its port, but GET " + req.URL.RequestURI() + " got no HTTP answer (" + brief(err) + ")"
+		}
 		return false
 	}
 	defer resp.Body.Close()
@@ -187,7 +204,7 @@ func (c *check) waitUntil(ctx context.Context, next time.Time) bool {
 func brief(err error) string {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return "none within " + healthAnswer.String()
+		return "none in time"
 	}
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
