@@ -15,7 +15,7 @@ BASE_URL := $(or $(BERTH_BASE_URL),http://localhost:8080)
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench fuzz build image bases fmt vet lint vuln clean engine debian settings peers
+.PHONY: help run test bench fuzz build image bases fmt vet lint vuln clean engine debian settings
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,8 +32,8 @@ run: engine settings build ## everything that is needed, then the server on :808
 test: vet lint vuln engine settings bases image ## vet, lint, unit and integration tests
 	BERTH_TEST_IMAGES=1 go test -race -timeout 20m ./...
 
-bench: engine settings bases peers ## the table of docs/benchmarks.md, measured here
-	go test -timeout 60m -run '^$$' -bench . -benchtime 1x -v ./integration
+bench: engine settings bases ## the table of docs/benchmarks.md, measured here
+	go run ./integration/bench -write docs/benchmarks.md
 
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@set -e; for package in $$(go list ./...); do \
@@ -87,10 +87,3 @@ settings:
 	@mkdir -p $(SCRATCH)
 	@[ "$(BERTH_BUILD_ENV_FILE)" != "$(CURDIR)/$(SCRATCH)/env" ] || ./images/settings.sh env >$(SCRATCH)/env
 	@[ "$(BERTH_BUILD_CA_FILE)" != "$(CURDIR)/$(SCRATCH)/ca.crt" ] || ./images/settings.sh ca >$(SCRATCH)/ca.crt
-
-# The servers that bench measures against, installed but not started.
-peers:
-	@missing=; for peer in nginx caddy; do command -v $$peer >/dev/null || missing="$$missing $$peer"; done; \
-	[ -z "$$missing" ] || { echo "installing$$missing"; \
-	  apt-get -qq update && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; } || \
-	  { echo "bench needs$$missing: install them"; exit 1; }

@@ -63,9 +63,6 @@ func detectNode(src fs.FS) (Plan, bool) {
 	if pkg.Scripts["build"] != "" {
 		p.Build = Command{m.run("build"), "package.json scripts.build"}
 	}
-	if p.Build.Line != "" && pkg.has("react-scripts") {
-		p.Build.Line = "CI=false " + p.Build.Line // else it takes warnings for errors
-	}
 	if site, ok := findSite(src, pkg); ok {
 		p.Static = true
 		p.Publish = site

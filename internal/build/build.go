@@ -57,7 +57,7 @@ type Job struct {
 	Labels     docker.Labels               // of everything made for this service
 	Log        io.Writer                   // the build log
 	Started    func() error                // called when the build has its slot
-	After      func(func())                // runs clean-up that the build need not wait for
+	After      func(func())                // takes clean-up that can wait until the service serves
 }
 
 // Result is what a build left: an image, or a folder for a static service.
@@ -98,19 +98,13 @@ func (b *Builder) build(ctx context.Context, job Job) (Result, error) {
 		return Result{}, err
 	}
 	box := &box{Builder: b, job: job, base: base}
-	defer job.After(box.remove)
-	if err := box.prepare(ctx); err != nil {
+	result, err := box.build(ctx)
+	if err != nil {
+		box.remove() // with the command that may still run in it
 		return Result{}, err
 	}
-	for _, step := range job.steps() {
-		if err := box.run(ctx, step); err != nil {
-			return Result{}, err
-		}
-	}
-	if job.Spec.IsStatic() {
-		return Result{}, box.publish(ctx)
-	}
-	return box.commit(ctx)
+	job.After(box.remove)
+	return result, nil
 }
 
 // step is one command of a build.

@@ -84,7 +84,7 @@ func (x *exchange) copyFields(to http.Header) {
 		announceTrailers(to, h)
 	}
 	if x.noindex {
-		to.Set("X-Robots-Tag", "noindex")
+		to["X-Robots-Tag"] = noindex
 	}
 }
 

@@ -100,10 +100,14 @@ func serveFrom(target *Target, w http.ResponseWriter, r *http.Request, e *Entry)
 		return
 	}
 	if e.Unclaimed {
-		w.Header().Set("X-Robots-Tag", "noindex")
+		w.Header()["X-Robots-Tag"] = noindex
 	}
 	target.handler.ServeHTTP(w, r)
 }
+
+// noindex keeps unclaimed pages out of search engines. It is shared: header
+// values are replaced, never written into.
+var noindex = []string{"noindex"}
 
 // choose finds the target of a service, or the page that tells why there is none.
 func choose(e *Entry, service string) (*Target, page) {
@@ -122,7 +126,10 @@ func choose(e *Entry, service string) (*Target, page) {
 		if !known {
 			return nil, droppedPage(e, service)
 		}
-		return target, pausedPage(e, service)
+		if target == nil {
+			return nil, pausedPage(e, service)
+		}
+		return target, page{}
 	}
 	return nil, unknownPage
 }

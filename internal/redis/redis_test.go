@@ -92,6 +92,27 @@ func TestWindow_HoldsInMemoryWhenRedisGoesAway(t *testing.T) {
 	}
 }
 
+func TestWindow_RemembersWhatItLetThroughWhileRedisWasAway(t *testing.T) {
+	server := miniredis.RunT(t)
+	c := open(t, "redis://"+server.Addr())
+	w := c.Window("w", 3, time.Hour)
+	server.SetError("LOADING redis is loading")
+	if got := allowed(t, w, "k", 2); got != 2 {
+		t.Fatalf("%d passed without redis, want 2", got)
+	}
+	server.SetError("")
+	other := c.Window("other", 1_000_000, time.Hour)
+	for deadline := time.Now().Add(20 * time.Second); !server.Exists("berth:window:other:probe"); {
+		if time.Now().After(deadline) {
+			t.Fatal("redis is not used again")
+		}
+		other.Allow(t.Context(), "probe")
+	}
+	if got := allowed(t, w, "k", 5); got != 1 {
+		t.Errorf("%d passed once redis was back, want the 1 that was left", got)
+	}
+}
+
 func TestWindow_WaitsForASilentRedisOnlyOnce(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,14 +19,20 @@ type Window struct {
 	period time.Duration
 
 	mu    sync.Mutex
-	hits  map[string][]time.Time // those that this process let through, for when Redis is away
+	hits  map[string][]hit // those that this process let through, for when Redis is away
 	swept time.Time
+}
+
+// hit is one that was let through; Redis knows of it unless it was away.
+type hit struct {
+	at    time.Time
+	alone bool
 }
 
 // Window returns the window of the given name; all processes on one Redis share
 // it.
 func (c *Client) Window(name string, limit int, period time.Duration) *Window {
-	return &Window{client: c, name: name, limit: limit, period: period, hits: map[string][]time.Time{}}
+	return &Window{client: c, name: name, limit: limit, period: period, hits: map[string][]hit{}}
 }
 
 // allow is atomic and reads Redis' own clock, so that processes need not agree
@@ -50,22 +57,23 @@ func (w *Window) Allow(ctx context.Context, key string) bool {
 	if ok && n == 0 {
 		return false
 	}
-	allowed := w.count(key, time.Now(), ok)
-	return ok || allowed
+	return w.count(key, time.Now(), !ok)
 }
 
-// count keeps a hit in memory. One that Redis let through is kept in any case;
-// without Redis the limit is checked here.
-func (w *Window) count(key string, now time.Time, force bool) bool {
+// count keeps a hit in memory. One that Redis let through is kept in any case,
+// unless there are hits that Redis does not know of: with those, and without
+// Redis (alone), the limit is checked here.
+func (w *Window) count(key string, now time.Time, alone bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sweep(now)
 	hits := within(w.hits[key], now.Add(-w.period))
-	if len(hits) >= w.limit && !force {
+	check := alone || slices.ContainsFunc(hits, func(h hit) bool { return h.alone })
+	if check && len(hits) >= w.limit {
 		w.hits[key] = hits
 		return false
 	}
-	w.hits[key] = append(hits, now)
+	w.hits[key] = append(hits, hit{now, alone})
 	return true
 }
 
@@ -83,9 +91,9 @@ func (w *Window) sweep(now time.Time) {
 }
 
 // within is the hits after a time; they are in order.
-func within(hits []time.Time, after time.Time) []time.Time {
-	for i, hit := range hits {
-		if hit.After(after) {
+func within(hits []hit, after time.Time) []hit {
+	for i, h := range hits {
+		if h.at.After(after) {
 			return hits[i:]
 		}
 	}

@@ -77,13 +77,14 @@ type generation struct {
 	network   func(context.Context) error
 	after     sync.WaitGroup // work that the deploy does not wait for, only its end
 	mu        sync.Mutex
+	later     []func() // clean-up for when the generation serves, or has failed
 	processes map[string]*process
 	targets   map[string]*proxy.Target
 }
 
 // deploy is the whole way: build all, start all, switch, clean up.
 func (g *generation) deploy(ctx context.Context) error {
-	defer g.after.Wait()
+	defer g.cleanUp()
 	if g.needsNetwork() {
 		// Made beside the copying of the source, not before it. Whoever needs the
 		// network asks again and gets the error.
@@ -100,8 +101,14 @@ func (g *generation) deploy(ctx context.Context) error {
 		g.abandon()
 		return err
 	}
-	g.cleanUp()
 	return nil
+}
+
+// cleanUpLater keeps clean-up off the way to serving.
+func (g *generation) cleanUpLater(do func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.later = append(g.later, do)
 }
 
 func (g *generation) needsNetwork() bool {
@@ -159,7 +166,7 @@ func (g *generation) build(ctx context.Context) error {
 			Env:        g.env(s),
 			Labels:     g.labels(g.st, s.Name),
 			Log:        log,
-			After:      g.after.Go,
+			After:      g.cleanUpLater,
 			Started:    func() error { return g.record(ctx, stack.ServiceBuilding(s.Name, g.number)) },
 		})
 		if err != nil {
@@ -254,8 +261,13 @@ func (g *generation) abandon() {
 	}
 }
 
-// cleanUp removes what only the build needed.
+// cleanUp removes what only the build needed, and waits for what goes on beside
+// the deploy.
 func (g *generation) cleanUp() {
+	for _, do := range g.later {
+		g.after.Go(do)
+	}
+	g.after.Wait()
 	if err := os.RemoveAll(g.sourceDir(g.st)); err != nil {
 		g.Log.Error("source of a finished build not removed", "stack", g.id, "error", err)
 	}

@@ -1,0 +1,74 @@
+// Command front is Berth's public listener without the rest of the server, for
+// the benchmarks: the edge and the proxy, wired as package server does, with
+// one live stack of fixed services and no engine.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	_ "net/http/pprof"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/site"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// stackHex names the one stack: its services are at <service>-<stackHex>.localhost.
+const stackHex = "000000000001"
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:8081", "address to serve")
+	profile := flag.String("pprof", "", "address of net/http/pprof; none when empty")
+	targets := map[string]*proxy.Target{}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	flag.Func("upstream", "service=host:port, a service with a process", func(value string) error {
+		name, addr, ok := strings.Cut(value, "=")
+		if !ok {
+			return fmt.Errorf("want service=host:port")
+		}
+		targets[name] = proxy.NewUpstream(addr, proxy.Options{Log: log})
+		return nil
+	})
+	flag.Func("site", "service=folder, a static service", func(value string) error {
+		name, dir, _ := strings.Cut(value, "=")
+		folder, err := site.Open(dir, site.Options{Log: log})
+		if err != nil {
+			return err
+		}
+		targets[name] = proxy.NewHandler(folder)
+		return nil
+	})
+	flag.Parse()
+	debug.SetGCPercent(400) // as berthd does
+	if *profile != "" {
+		go func() { log.Error("pprof ended", "error", http.ListenAndServe(*profile, nil)) }()
+	}
+	if err := serve(*listen, targets, log); err != nil {
+		fmt.Fprintln(os.Stderr, "front:", err)
+		os.Exit(1)
+	}
+}
+
+// serve answers for the services until the process is stopped.
+func serve(address string, targets map[string]*proxy.Target, log *slog.Logger) error {
+	routes := &proxy.Routes{}
+	routes.Set(stackHex, proxy.Entry{Status: stack.Live, Name: "bench", Targets: targets, Unclaimed: true})
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return edge.NewServer(edge.Config{
+		BaseHost:   "localhost",
+		AppsDomain: "localhost",
+		Routes:     routes,
+		API:        http.NotFoundHandler(),
+		Log:        log,
+	}).Serve(l)
+}

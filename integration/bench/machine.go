@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+)
+
+var versionNumber = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
+
+// describe is the machine that a table was made on, and the versions of what
+// it compares, in one line.
+func describe(ctx context.Context, caddy string) string {
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return fmt.Sprintf("%d cores (%s), Linux %s, %s, Docker Engine %s, nginx %s, Caddy %s, wrk %s, %s",
+		runtime.NumCPU(), processor(), strings.TrimSpace(string(kernel)), runtime.Version(),
+		version(ctx, "docker", "version", "--format", "{{.Server.Version}}"),
+		version(ctx, "nginx", "-v"), version(ctx, caddy, "version"), version(ctx, "wrk", "-v"),
+		time.Now().UTC().Format(time.DateOnly))
+}
+
+// version is the first version number in a program's answer.
+func version(ctx context.Context, name string, args ...string) string {
+	out, _ := exec.CommandContext(ctx, name, args...).CombinedOutput() // wrk -v exits with 1
+	if found := versionNumber.Find(out); found != nil {
+		return string(found)
+	}
+	return "unknown"
+}
+
+// processor is the model of the processor.
+func processor() string {
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(model)
+		}
+	}
+	return runtime.GOARCH
+}

@@ -1,0 +1,114 @@
+// Command bench measures Berth against what it stands beside: nginx, Caddy and
+// Go's own reverse proxy for requests, and the same steps done by hand for
+// deploys. Every row of its table is a ratio of two things measured in turns
+// within one run, so that a busy machine slows both.
+//
+// It installs the peers that are missing, listens on the loopback only, and
+// stops and removes all that it started. A missed goal is a figure like any
+// other; the exit code is 1 only when something could not be measured.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// timeLimit is for everything together, the building of the programs included.
+const timeLimit = 10 * time.Minute
+
+// bench is one run.
+type bench struct {
+	dir     string // of this run: configurations, logs, data; removed at the end
+	bin     string // of the programs built for it
+	rounds  int
+	round   time.Duration // of one load
+	deploys int
+	caddy   string // path of the program
+	table   table
+}
+
+// section is a part of the table.
+type section struct {
+	name    string
+	measure func(*bench, context.Context) error
+}
+
+var sections = []section{
+	{"proxy", (*bench).measureProxy},
+	{"static", (*bench).measureStatic},
+	{"memory", (*bench).measureMemory},
+	{"deploy", (*bench).measureDeploys},
+}
+
+func main() {
+	write := flag.String("write", "", "file to write the table to as Markdown, besides the terminal")
+	only := flag.String("only", "proxy,static,memory,deploy", "parts to measure")
+	rounds := flag.Int("rounds", 5, "loads of each kind on each server")
+	round := flag.Duration("round", 3*time.Second, "length of one load, whole seconds")
+	deploys := flag.Int("deploys", 9, "deploys of each kind")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	b := &bench{rounds: *rounds, round: *round, deploys: *deploys}
+	if err := b.run(ctx, strings.Split(*only, ","), *write); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run measures the named sections and prints what came of it.
+func (b *bench) run(ctx context.Context, names []string, write string) error {
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
+	var err error
+	if b.dir, err = os.MkdirTemp("", "berth-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	var failures []error
+	for _, s := range sections {
+		if !slices.Contains(names, s.name) {
+			continue
+		}
+		progress("measuring: %s", s.name)
+		if err := s.measure(b, ctx); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", s.name, err))
+		}
+	}
+	m := describe(ctx, b.caddy)
+	b.table.print(os.Stdout, m)
+	if write != "" && len(failures) == 0 {
+		failures = append(failures, writeReport(write, &b.table, m))
+	}
+	return errors.Join(failures...)
+}
+
+// prepare installs the peers and builds the programs that are measured.
+func (b *bench) prepare(ctx context.Context) error {
+	var err error
+	if b.bin, err = filepath.Abs(filepath.Join(".build", "bench")); err != nil {
+		return err
+	}
+	if b.caddy, err = installPeers(ctx, b.bin); err != nil {
+		return err
+	}
+	progress("building")
+	return goBuild(ctx, b.bin, "./cmd/berthd", "./integration/bench/front", "./integration/bench/reverseproxy")
+}
+
+// progress says on the terminal what takes time.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	streamed     = 500 << 20
+	memoryRounds = 3
+	// memoryGoal is what a proxy's buffers may take, in megabytes, however long
+	// the stream is.
+	memoryGoal = 8
+)
+
+// measureMemory compares how much memory Berth and nginx take while a long
+// body passes, in programs that have just been started.
+func (b *bench) measureMemory(ctx context.Context) error {
+	folder, err := b.writeFolder()
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	backend := &http.Server{Handler: http.HandlerFunc(stream), ReadHeaderTimeout: time.Minute}
+	go backend.Serve(l) //nolint:errcheck // ends with Close
+	defer backend.Close()
+	up := upstream{Name: "stream", Host: streamHost, Addr: l.Addr().String()}
+	starts := map[string]func() (*target, error){
+		"Berth": func() (*target, error) { return b.startFront(ctx, folder, up) },
+		"nginx": func() (*target, error) { return b.startNginx(ctx, "nginx", "auto", folder, up) },
+	}
+	for _, direction := range []struct {
+		name string
+		pass func(context.Context, string) error
+	}{{"down", download}, {"up", upload}} {
+		grown := map[string][]float64{}
+		for range memoryRounds {
+			for name, start := range starts {
+				growth, err := growth(ctx, start, direction.pass)
+				if err != nil {
+					return err
+				}
+				grown[name] = append(grown[name], growth)
+			}
+		}
+		b.table.limit("memory while 500 MB go "+direction.name, megabytes, grown["Berth"], "nginx", grown["nginx"], memoryGoal)
+	}
+	return nil
+}
+
+// growth is by how many megabytes a server's memory rises above what it has
+// after a few small requests.
+func growth(ctx context.Context, start func() (*target, error), pass func(context.Context, string) error) (float64, error) {
+	t, err := start()
+	if err != nil {
+		return 0, err
+	}
+	defer t.stop()
+	for range 100 {
+		if err := t.expect(ctx, streamHost, "/?bytes=1024", 1024); err != nil {
+			return 0, err
+		}
+	}
+	if err := t.forgetPeak(); err != nil {
+		return 0, err
+	}
+	before, err := t.memory("VmRSS")
+	if err != nil {
+		return 0, err
+	}
+	if err := pass(ctx, t.addr); err != nil {
+		return 0, t.fault(err.Error())
+	}
+	peak, err := t.memory("VmHWM")
+	if err != nil {
+		return 0, err
+	}
+	return float64(max(0, peak-before)) / (1 << 20), nil
+}
+
+// stream is the backend: it sends as many bytes as it is asked for, and says
+// how many it was sent.
+func stream(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprint(w, n)
+		return
+	}
+	n, _ := strconv.ParseInt(r.FormValue("bytes"), 10, 64)
+	io.CopyN(w, filler{}, n)
+}
+
+// filler is an endless body of no matter what.
+type filler struct{}
+
+func (filler) Read(p []byte) (int, error) { return len(p), nil }
+
+func download(ctx context.Context, addr string) error {
+	status, n, err := get(ctx, fmt.Sprintf("http://%s/?bytes=%d", addr, streamed), streamHost)
+	if err == nil && (status != http.StatusOK || n != streamed) {
+		err = fmt.Errorf("status %d and %d bytes", status, n)
+	}
+	return err
+}
+
+func upload(ctx context.Context, addr string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/", io.LimitReader(filler{}, streamed))
+	if err != nil {
+		return err
+	}
+	r.Host, r.ContentLength = streamHost, streamed
+	answer, err := direct.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && string(text) != strconv.Itoa(streamed) {
+		err = fmt.Errorf("status %d: %.200s", answer.StatusCode, text)
+	}
+	return err
+}

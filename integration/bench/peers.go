@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// caddyModule is what is built where Debian has no package of Caddy.
+const caddyModule = "github.com/caddyserver/caddy/v2/cmd/caddy@v2.11.9"
+
+// installPeers makes nginx, wrk and Caddy available and returns where Caddy
+// is: Debian's package, or a program built from its module into bin.
+func installPeers(ctx context.Context, bin string) (caddy string, err error) {
+	if err := os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin"); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"nginx", "wrk"} {
+		if err := install(ctx, name); err != nil {
+			return "", err
+		}
+	}
+	built := filepath.Join(bin, "caddy")
+	if _, err := os.Stat(built); err == nil {
+		return built, nil
+	}
+	if err := install(ctx, "caddy"); err == nil {
+		return exec.LookPath("caddy")
+	}
+	progress("building %s", caddyModule)
+	if err := quiet(ctx, []string{"GOBIN=" + bin, "CGO_ENABLED=0"}, "go", "install", caddyModule); err != nil {
+		return "", err
+	}
+	return built, nil
+}
+
+// install gets a program's package of the same name, unless it is here.
+func install(ctx context.Context, name string) error {
+	if _, err := exec.LookPath(name); err == nil {
+		return nil
+	}
+	progress("installing %s", name)
+	allow, err := denyServices()
+	if err != nil {
+		return err
+	}
+	defer allow()
+	env := []string{"DEBIAN_FRONTEND=noninteractive"}
+	get := []string{"install", "-y", "-qq", "--no-install-recommends", name}
+	if err := quiet(ctx, env, "apt-get", get...); err == nil {
+		return nil
+	}
+	if err := quiet(ctx, env, "apt-get", "update", "-qq"); err != nil {
+		return err
+	}
+	return quiet(ctx, env, "apt-get", get...)
+}
+
+// denyServices keeps Debian from starting the servers that it installs, on all
+// addresses and for good, until the returned function is called.
+func denyServices() (allow func(), err error) {
+	const policy = "/usr/sbin/policy-rc.d"
+	if _, err := os.Stat(policy); err == nil {
+		return func() {}, nil
+	}
+	if err := os.WriteFile(policy, []byte("#!/bin/sh\nexit 101\n"), 0o755); err != nil {
+		return nil, fmt.Errorf("packages cannot be installed by this user: %w", err)
+	}
+	return func() { os.Remove(policy) }, nil
+}
+
+// goBuild builds programs of this module into bin.
+func goBuild(ctx context.Context, bin string, packages ...string) error {
+	args := append([]string{"build", "-trimpath", "-o", bin + "/"}, packages...)
+	return quiet(ctx, []string{"CGO_ENABLED=0"}, "go", args...)
+}
+
+// quiet runs a command whose output matters only when it fails.
+func quiet(ctx context.Context, env []string, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %v: %w\n%s", name, args, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a program that runs beside this one.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string // path of its output
+	done chan struct{}
+}
+
+// start starts a program; its output goes to a file of its own. It ends with
+// this program, whatever happens to that.
+func (b *bench) start(name string, env []string, path string, args ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(b.dir, name+".log"), done: make(chan struct{})}
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	p.cmd = exec.Command(path, args...)
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() { defer close(p.done); p.cmd.Wait() }() //nolint:errcheck // it is stopped by a signal
+	return p, nil
+}
+
+// stop asks the program to end and waits until it has.
+func (p *process) stop() {
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.done
+	}
+}
+
+// listening waits until something accepts connections at addr.
+func (p *process) listening(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		nc, err := net.DialTimeout("tcp", addr, time.Second)
+		if err == nil {
+			return nc.Close()
+		}
+		select {
+		case <-p.done:
+			return p.fault("it ended")
+		case <-ctx.Done():
+			return p.fault("it does not listen at " + addr)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// fault is what went wrong with the program, and what it said.
+func (p *process) fault(what string) error {
+	text, _ := os.ReadFile(p.log)
+	return fmt.Errorf("%s: %s:\n%s", p.name, what, text[max(0, len(text)-2000):])
+}
+
+// freeAddr is a loopback address that nothing listens at.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// tick is the unit of processor time in /proc; Linux shows 100 a second on
+// every machine.
+const tick = 10 * time.Millisecond
+
+// cpu is the processor time used so far by the program and its children.
+func (p *process) cpu() (time.Duration, error) {
+	var total time.Duration
+	for _, pid := range p.tree() {
+		fields, err := statFields(pid)
+		if err != nil {
+			return 0, err
+		}
+		for _, f := range fields[11:13] { // utime, stime
+			n, err := strconv.ParseInt(f, 10, 64)
+			if err != nil {
+				return 0, err
+			}
+			total += time.Duration(n) * tick
+		}
+	}
+	return total, nil
+}
+
+// memory sums a field of /proc/<pid>/status over the program and its children,
+// in bytes.
+func (p *process) memory(field string) (int64, error) {
+	var total int64
+	for _, pid := range p.tree() {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, ok := strings.Cut(string(status), "\n"+field+":")
+		line, _, _ := strings.Cut(rest, " kB")
+		kB, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		if !ok || err != nil {
+			return 0, fmt.Errorf("no %s in the status of process %d", field, pid)
+		}
+		total += kB << 10
+	}
+	return total, nil
+}
+
+// forgetPeak makes the present memory the highest so far.
+func (p *process) forgetPeak() error {
+	for _, pid := range p.tree() {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tree lists the program and all its descendants.
+func (p *process) tree() []int {
+	children := map[int][]int{}
+	entries, _ := filepath.Glob("/proc/[0-9]*")
+	for _, entry := range entries {
+		pid, _ := strconv.Atoi(filepath.Base(entry))
+		if fields, err := statFields(pid); err == nil {
+			parent, _ := strconv.Atoi(fields[1])
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	tree := []int{p.cmd.Process.Pid}
+	for i := 0; i < len(tree); i++ {
+		tree = append(tree, children[tree[i]]...)
+	}
+	return tree
+}
+
+// statFields are the fields of /proc/<pid>/stat from the third on, the state:
+// the second may hold spaces and parentheses.
+func statFields(pid int) ([]string, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 13 {
+		return nil, fmt.Errorf("/proc/%d/stat is too short", pid)
+	}
+	return fields, nil
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// cpuGoals are the highest ratios of processor time per request, from the
+// issue that asks for the proxy.
+var cpuGoals = map[string]float64{"Caddy": 0.5, "ReverseProxy": 0.7}
+
+var connections = []int{1, 64}
+
+// measureProxy compares requests through Berth with those through its peers,
+// all in front of the same backend.
+func (b *bench) measureProxy(ctx context.Context) error {
+	folder, err := b.writeFolder()
+	if err != nil {
+		return err
+	}
+	backend, err := b.startNginx(ctx, "backend", "1", folder)
+	if err != nil {
+		return err
+	}
+	defer backend.stop()
+	targets, stop, err := b.startFronts(ctx, folder, backend.addr)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	return b.measureLoads(ctx, "proxy", targets, proxiedHost)
+}
+
+// startFronts starts every proxy before the backend, Berth's first.
+func (b *bench) startFronts(ctx context.Context, folder, backend string) (targets []*target, stop func(), err error) {
+	stop = func() {
+		for _, t := range targets {
+			t.stop()
+		}
+	}
+	web := upstream{Name: "web", Host: proxiedHost, Addr: backend}
+	for _, start := range []func() (*target, error){
+		func() (*target, error) { return b.startFront(ctx, folder, web) },
+		func() (*target, error) { return b.startNginx(ctx, "nginx", "auto", folder, web) },
+		func() (*target, error) { return b.startCaddy(ctx, backend) },
+		func() (*target, error) { return b.startReverseProxy(ctx, backend) },
+	} {
+		t, err := start()
+		if err != nil {
+			return targets, stop, err
+		}
+		targets = append(targets, t)
+	}
+	return targets, stop, nil
+}
+
+// measureStatic compares a static site of Berth with the same folder in nginx.
+func (b *bench) measureStatic(ctx context.Context) error {
+	folder, err := b.writeFolder()
+	if err != nil {
+		return err
+	}
+	front, err := b.startFront(ctx, folder)
+	if err != nil {
+		return err
+	}
+	defer front.stop()
+	nginx, err := b.startNginx(ctx, "nginx", "auto", folder)
+	if err != nil {
+		return err
+	}
+	defer nginx.stop()
+	return b.measureLoads(ctx, "static", []*target{front, nginx}, siteHost)
+}
+
+// measureLoads adds the rows of every number of connections and size of body.
+// The first target is Berth.
+func (b *bench) measureLoads(ctx context.Context, what string, targets []*target, host string) error {
+	for _, t := range targets {
+		for _, size := range sizes {
+			if err := t.expect(ctx, host, size.path, size.bytes); err != nil {
+				return err
+			}
+		}
+		if _, err := t.load(ctx, host, sizes[0].path, 64, time.Second); err != nil { // opens its connections
+			return err
+		}
+	}
+	for _, conns := range connections {
+		for _, size := range sizes {
+			s, err := b.inTurns(ctx, targets, host, size.path, conns)
+			if err != nil {
+				return err
+			}
+			b.loadRows(fmt.Sprintf("%s, %s, %d conn", what, size.label, conns), targets, s)
+		}
+	}
+	return nil
+}
+
+func (b *bench) loadRows(what string, targets []*target, s series) {
+	own := targets[0].name
+	for _, t := range targets[1:] {
+		b.table.compare(what+": CPU per request", micros, s.micros[own], t.name, s.micros[t.name], cpuGoals[t.name])
+	}
+	for _, t := range targets[1:] {
+		b.table.compare(what+": requests", perSecond, s.rps[own], t.name, s.rps[t.name], 0)
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// table is what a run found.
+type table struct{ rows []row }
+
+// row is one comparison, as it is shown.
+type row struct{ what, berth, peer, ratio, goal, verdict string }
+
+// unit is how a figure is written.
+type unit string
+
+const (
+	perSecond unit = "%.0f/s"
+	micros    unit = "%.1f µs"
+	millis    unit = "%.0f ms"
+	megabytes unit = "%.1f MB"
+)
+
+// nothing is the figure below which a peer is no measure.
+const nothing = 0.5
+
+func (u unit) of(value float64) string { return fmt.Sprintf(string(u), value) }
+
+// compare adds the row of a thing that was measured in turns: berth[i] and
+// other[i] belong together. The ratio is the median of the pairs' ratios. A
+// goal above 0 is the highest ratio that is good enough.
+func (t *table) compare(what string, u unit, berth []float64, peer string, other []float64, goal float64) {
+	r := row{what: what, berth: u.of(median(berth)), peer: peer + " " + u.of(median(other)), goal: "-", verdict: "-"}
+	ratio := pairedRatio(berth, other)
+	r.ratio = fmt.Sprintf("%.2f", ratio)
+	if goal > 0 {
+		r.goal, r.verdict = fmt.Sprintf("≤ %.2f", goal), verdict(ratio <= goal)
+	}
+	t.rows = append(t.rows, r)
+}
+
+// limit adds a row whose goal is about Berth's own figure. There is no ratio to
+// a peer whose figure is next to nothing.
+func (t *table) limit(what string, u unit, berth []float64, peer string, other []float64, most float64) {
+	own := median(berth)
+	r := row{what: what, berth: u.of(own), peer: peer + " " + u.of(median(other)), ratio: "-"}
+	if median(other) >= nothing {
+		r.ratio = fmt.Sprintf("%.2f", pairedRatio(berth, other))
+	}
+	r.goal, r.verdict = "≤ "+u.of(most), verdict(own <= most)
+	t.rows = append(t.rows, r)
+}
+
+func verdict(good bool) string {
+	if good {
+		return "ok"
+	}
+	return "missed"
+}
+
+// pairedRatio is the median of the ratios; pairs without a divisor do not count.
+func pairedRatio(berth, other []float64) float64 {
+	var ratios []float64
+	for i := range berth {
+		if other[i] > 0 {
+			ratios = append(ratios, berth[i]/other[i])
+		}
+	}
+	return median(ratios)
+}
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+var columns = row{"what", "Berth", "peer", "ratio", "goal", ""}
+
+func (r row) cells() []string {
+	return []string{r.what, r.berth, r.peer, r.ratio, r.goal, r.verdict}
+}
+
+// print writes the table for a terminal.
+func (t *table) print(w io.Writer, machine string) {
+	fmt.Fprintf(w, "%s\n\n", machine)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range append([]row{columns}, t.rows...) {
+		fmt.Fprintln(tw, strings.Join(r.cells(), "\t"))
+	}
+	tw.Flush()
+}
+
+// markdown writes the table for a page.
+func (t *table) markdown() string {
+	var b strings.Builder
+	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	line(columns.cells())
+	b.WriteString("|---|---:|---:|---:|---:|---|\n")
+	for _, r := range t.rows {
+		line(r.cells())
+	}
+	return b.String()
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestTable_RatioIsTheMedianOfPairs(t *testing.T) {
+	var tb table
+	tb.compare("CPU", micros, []float64{10, 40, 30}, "nginx", []float64{20, 40, 10}, 1)
+	want := row{"CPU", "30.0 µs", "nginx 20.0 µs", "1.00", "≤ 1.00", "ok"}
+	if tb.rows[0] != want {
+		t.Errorf("row is %q, want %q", tb.rows[0], want)
+	}
+}
+
+func TestTable_MissedGoalIsShownWithItsFigure(t *testing.T) {
+	var tb table
+	tb.compare("deploy", millis, []float64{130, 120}, "by hand", []float64{100, 100}, 1.15)
+	if r := tb.rows[0]; r.ratio != "1.25" || r.verdict != "missed" {
+		t.Errorf("ratio %s is %s, want 1.25 missed", r.ratio, r.verdict)
+	}
+}
+
+func TestTable_PeerWithoutAFigureHasNoRatio(t *testing.T) {
+	var tb table
+	tb.limit("memory", megabytes, []float64{2}, "nginx", []float64{0}, 8)
+	want := row{"memory", "2.0 MB", "nginx 0.0 MB", "-", "≤ 8.0 MB", "ok"}
+	if tb.rows[0] != want {
+		t.Errorf("row is %q, want %q", tb.rows[0], want)
+	}
+	if !strings.Contains(tb.markdown(), "| memory | 2.0 MB | nginx 0.0 MB | - | ≤ 8.0 MB | ok |") {
+		t.Errorf("the page lacks the row:\n%s", tb.markdown())
+	}
+}
