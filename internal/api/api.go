@@ -24,6 +24,15 @@ type Host interface {
 	// unpacked source tree, which it moves away when it succeeds. It fails
 	// with a *stack.Error when the cap of the stack's network is reached.
 	Create(ctx context.Context, s *stack.Stack, dir string) error
+	// Deploy accepts a new generation of a stack and starts its build from
+	// dir, as Create does. The secret is for a stack that gets its first
+	// webhook. The stack that it returns is the caller's own. It fails with a
+	// *stack.Error when the stack's state does not allow it.
+	Deploy(ctx context.Context, id string, m *stack.Manifest, webhookSecret, dir string) (*stack.Stack, error)
+	// Claim moves a stack into an account, and brings an expired one back in
+	// the background. It fails with a *stack.Error when the stack cannot be
+	// claimed, or not by this email.
+	Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error)
 	// Delete ends the stack and returns once nothing of it is left.
 	Delete(ctx context.Context, id string) error
 	// Logs writes one section per service, or the one of the named service,
@@ -33,18 +42,21 @@ type Host interface {
 	TempDir() (string, error)
 }
 
-// Store reads what is recorded; package store implements it. An unknown or
-// deleted stack is a *stack.Error of kind NotFound.
+// Store is what is recorded; package store implements it. An unknown or deleted
+// stack is a *stack.Error of kind NotFound.
 type Store interface {
 	Get(ctx context.Context, id string) (*stack.Stack, error)
+	Owned(ctx context.Context, accountID string) ([]*stack.Stack, error)
+	Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error)
 	Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error)
 	FindManageToken(ctx context.Context, hash []byte) (id string, ok bool, err error)
+	FindClaimCode(ctx context.Context, hash []byte) (id string, ok bool, err error)
 	AccountByKey(ctx context.Context, hash []byte) (store.Account, bool, error)
 	Watch(id string) (wake <-chan struct{}, stop func())
 }
 
-// Limiter counts anonymous creates by client network. A create that it turns
-// away is not counted.
+// Limiter counts requests of one sort by client network. One that it turns away
+// is not counted.
 type Limiter interface {
 	Allow(ctx context.Context, network string) bool
 }
@@ -53,7 +65,8 @@ type Limiter interface {
 type Config struct {
 	Store   Store
 	Host    Host
-	Limiter Limiter
+	Limiter Limiter // of anonymous creates
+	Claims  Limiter
 	URLs    stack.URLs
 	Limits  stack.Limits
 	Key     auth.Key // of the installation, for the hashes of claim codes

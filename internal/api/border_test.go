@@ -29,7 +29,7 @@ func TestRouter_UnknownRouteSaysWhichThereAre(t *testing.T) {
 	for request, want := range map[string]string{
 		"POST /stacks":                         "did you mean POST /v0/stacks?",
 		"POST /api/v1/stacks":                  "did you mean POST /v0/stacks?",
-		"GET /v1/stacks/stk_000000000000":      "did you mean GET /v0/stacks/{id} or DELETE /v0/stacks/{id}?",
+		"GET /v1/stacks/stk_000000000000":      "did you mean GET /v0/stacks/{id} or PATCH /v0/stacks/{id} or DELETE /v0/stacks/{id}?",
 		"GET /v0/healthz":                      "did you mean GET /healthz?",
 		"GET /nowhere":                         "GET /v0/stacks/{id}/logs, ",
 		"GET /v0":                              "POST /v0/stacks, ",
@@ -50,8 +50,11 @@ func TestRouter_WrongMethodNamesTheRightOnes(t *testing.T) {
 	e := newEnv(t)
 	for request, allow := range map[string]string{
 		"GET /v0/stacks":           "POST",
-		"PUT /v0/stacks/x":         "GET, DELETE",
-		"POST /v0/stacks/x":        "GET, DELETE",
+		"PUT /v0/stacks/x":         "GET, DELETE, PATCH",
+		"POST /v0/stacks/x":        "GET, DELETE, PATCH",
+		"GET /v0/stacks/x/deploy":  "POST",
+		"GET /v0/claim":            "POST",
+		"POST /v0/me":              "GET",
 		"POST /healthz":            "GET",
 		"DELETE /v0/stacks/":       "POST",
 		"PROPFIND /v0/stacks":      "GET, POST, PATCH, DELETE",

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -76,11 +75,7 @@ func (a *API) createStack(c *fiber.Ctx, owner string) (*stack.Stack, oneTime, er
 		return nil, oneTime{}, fmt.Errorf("make a folder for the upload: %w", err)
 	}
 	defer a.removeAll(dir)
-	f, err := a.upload(c, createForm, dir)
-	if err != nil {
-		return nil, oneTime{}, err
-	}
-	root, manifest, err := a.unpack(f, dir)
+	root, manifest, err := a.receive(c, createForm, dir)
 	if err != nil {
 		return nil, oneTime{}, err
 	}
@@ -94,6 +89,16 @@ func (a *API) createStack(c *fiber.Ctx, owner string) (*stack.Stack, oneTime, er
 		return nil, oneTime{}, fmt.Errorf("create stack %s: %w", s.ID, err)
 	}
 	return &asMade, secrets, nil
+}
+
+// receive reads a form into dir and unpacks its archive there. It returns the
+// project's folder and the manifest that the form asks for.
+func (a *API) receive(c *fiber.Ctx, fields []formField, dir string) (string, *stack.Manifest, error) {
+	f, err := a.upload(c, fields, dir)
+	if err != nil {
+		return "", nil, err
+	}
+	return a.unpack(f, dir)
 }
 
 // newStack makes the stack that a manifest asks for. Only an anonymous one has
@@ -111,7 +116,7 @@ func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.St
 		s.Owner = owner
 		return s, secrets, nil
 	}
-	ttl, err := a.lifetime(m.TTL)
+	ttl, err := a.lifetime(m.TTL, s.CreatedAt)
 	if err != nil {
 		return nil, oneTime{}, err
 	}
@@ -126,20 +131,12 @@ func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.St
 	return s, secrets, nil
 }
 
-// lifetime checks the TTL of an unclaimed stack; 0 is the default one.
-func (a *API) lifetime(ttl time.Duration) (time.Duration, error) {
-	switch {
-	case ttl == 0:
+// lifetime checks the TTL of a new unclaimed stack; 0 is the default one.
+func (a *API) lifetime(ttl time.Duration, now time.Time) (time.Duration, error) {
+	if ttl == 0 {
 		return a.Limits.TTL, nil
-	case ttl < a.Limits.TTLMin:
-		return 0, stack.NewError(stack.Unprocessable, fmt.Sprintf(
-			"ttl %s is too short; an unclaimed stack lives at least %s", duration(ttl), duration(a.Limits.TTLMin)))
-	case ttl > a.Limits.TTLMax:
-		return 0, stack.NewError(stack.Unprocessable, fmt.Sprintf(
-			"ttl %s is too long; an unclaimed stack expires at most %s after its creation, so now the latest is %s; claim it to keep it",
-			duration(ttl), duration(a.Limits.TTLMax), stack.Now().Add(a.Limits.TTLMax).Format(time.RFC3339)))
 	}
-	return ttl, nil
+	return ttl, a.Limits.CheckTTL(ttl, now, now)
 }
 
 // removeAll removes what is left of an upload; the host has moved away what it
@@ -148,16 +145,4 @@ func (a *API) removeAll(dir string) {
 	if err := os.RemoveAll(dir); err != nil {
 		a.Log.Error("remove the upload", "error", err)
 	}
-}
-
-// duration writes a duration as requests write it: 1h30m.
-func duration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }

@@ -221,12 +221,3 @@ func TestShutdown_FinishesOpenRequests(t *testing.T) {
 	<-changed
 	require.NoError(t, <-down)
 }
-
-func TestDuration_IsWrittenAsRequestsWriteIt(t *testing.T) {
-	for want, d := range map[string]time.Duration{
-		"15m": 15 * time.Minute, "24h": 24 * time.Hour, "1h30m": 90 * time.Minute, "10m": 10 * time.Minute,
-		"20h": 20 * time.Hour, "1m1s": 61 * time.Second, "30s": 30 * time.Second, "1h0m5s": time.Hour + 5*time.Second,
-	} {
-		require.Equal(t, want, duration(d))
-	}
-}

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -31,6 +30,16 @@ import (
 
 const testMaxUpload = 1_000_000
 
+var testLimits = stack.Limits{
+	TTL:          time.Hour,
+	TTLMin:       15 * time.Minute,
+	TTLMax:       24 * time.Hour,
+	ExpiryNotice: 5 * time.Minute,
+	Retention:    7 * 24 * time.Hour,
+	Crashes:      5,
+	CrashWindow:  10 * time.Minute,
+}
+
 // env is an API over an in-memory listener, with the real store and source
 // packages and a host that records stacks but builds nothing.
 type env struct {
@@ -39,6 +48,7 @@ type env struct {
 	store   *store.Store
 	host    *fakeHost
 	limiter *fakeLimiter
+	claims  *fakeLimiter
 	client  *http.Client
 	ln      *fasthttputil.InmemoryListener
 	logged  *logBook
@@ -58,15 +68,16 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 		store:   db,
 		host:    &fakeHost{store: db, dir: dir},
 		limiter: &fakeLimiter{left: 1000},
+		claims:  &fakeLimiter{left: 1000},
 		ln:      fasthttputil.NewInmemoryListener(),
 		logged:  logged,
 	}
 	base, err := url.Parse("http://localhost:8080")
 	require.NoError(t, err)
 	cfg := Config{
-		Store: db, Host: e.host, Limiter: e.limiter, Key: key, Log: log,
+		Store: db, Host: e.host, Limiter: e.limiter, Claims: e.claims, Key: key, Log: log,
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
-		Limits:       stack.DefaultLimits(),
+		Limits:       testLimits,
 		MaxUpload:    testMaxUpload,
 		Unpacked:     source.Limits{MaxUnpacked: 10 << 20, MaxEntries: 1000},
 		Wait:         time.Minute,
@@ -242,68 +253,40 @@ func archive(t *testing.T, nameAndContent ...string) []byte {
 	return b.Bytes()
 }
 
-// fakeHost records stacks in the real store and keeps their sources; tests
-// settle them.
-type fakeHost struct {
-	store *store.Store
-	dir   string
-	logs  func(ctx context.Context, service, kind string, tail int, w io.Writer) error
-}
-
-func (h *fakeHost) TempDir() (string, error) {
-	return os.MkdirTemp(h.dir, "upload-")
-}
-
-func (h *fakeHost) uploads(t *testing.T) []string {
-	t.Helper()
-	left, err := filepath.Glob(filepath.Join(h.dir, "upload-*"))
-	require.NoError(t, err)
-	return left
-}
-
-func (h *fakeHost) source(id string) string { return filepath.Join(h.dir, id) }
-
-func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string) error {
-	if err := h.store.Create(ctx, s, 3, s.Created()); err != nil {
-		return err
-	}
-	return os.Rename(dir, h.source(s.ID))
-}
-
-func (h *fakeHost) Delete(ctx context.Context, id string) error {
-	_, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.Delete() })
-	return err
-}
-
-func (h *fakeHost) Logs(ctx context.Context, _ *stack.Stack, service, kind string, tail int, w io.Writer) error {
-	return h.logs(ctx, service, kind, tail, w)
-}
-
-// live ends the first build of a stack.
-func (e *env) live(id string) {
+// change applies a trigger of the lifecycle to a stack.
+func (e *env) change(id string, fn func(*stack.Stack) ([]stack.Event, error)) {
 	e.Helper()
-	_, err := e.store.Update(e.Context(), id, func(s *stack.Stack) ([]stack.Event, error) {
-		return s.Deployed(s.Services, e.api.URLs, stack.Now())
-	})
+	_, err := e.store.Update(e.Context(), id, fn)
 	require.NoError(e, err)
 }
 
-// fakeLimiter admits a number of creates in all.
-type fakeLimiter struct {
-	mu       sync.Mutex
-	left     int
-	networks []string
+// live ends a build of a stack.
+func (e *env) live(id string) {
+	e.Helper()
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		return s.Deployed(s.Services, e.api.URLs, stack.Now())
+	})
 }
 
-func (l *fakeLimiter) Allow(_ context.Context, network string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.left == 0 {
-		return false
-	}
-	l.left--
-	l.networks = append(l.networks, network)
-	return true
+// fail ends a build of a stack.
+func (e *env) fail(id string) {
+	e.Helper()
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("it broke") })
+}
+
+// restored ends the restore of a stack.
+func (e *env) restored(id string) {
+	e.Helper()
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(e.api.URLs) })
+}
+
+// expire ends the time of a stack.
+func (e *env) expire(id string) {
+	e.Helper()
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		s.ExpiresAt = stack.Now()
+		return s.Expire(e.api.URLs, e.api.Limits, stack.Now())
+	})
 }
 
 // logBook is a log that tests read.

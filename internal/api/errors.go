@@ -140,6 +140,10 @@ func invalid(format string, args ...any) error {
 	return stack.NewError(stack.Invalid, fmt.Sprintf(format, args...))
 }
 
+func unprocessable(format string, args ...any) error {
+	return stack.NewError(stack.Unprocessable, fmt.Sprintf(format, args...))
+}
+
 // tooMany is the one text of every rate limit.
 func tooMany(retryAfter time.Duration) error {
 	return &stack.Error{

@@ -19,9 +19,13 @@ func (a *API) table() []route {
 	return []route{
 		{fiber.MethodPost, "/v0/stacks", a.create},
 		{fiber.MethodGet, "/v0/stacks/:id", a.show},
+		{fiber.MethodPatch, "/v0/stacks/:id", a.extend},
+		{fiber.MethodPost, "/v0/stacks/:id/deploy", a.deploy},
 		{fiber.MethodDelete, "/v0/stacks/:id", a.remove},
 		{fiber.MethodGet, "/v0/stacks/:id/logs", a.logs},
 		{fiber.MethodGet, "/v0/stacks/:id/events", a.events},
+		{fiber.MethodPost, "/v0/claim", a.claim},
+		{fiber.MethodGet, "/v0/me", a.me},
 		{fiber.MethodGet, "/healthz", a.health},
 	}
 }

@@ -44,6 +44,16 @@ var createForm = []formField{
 	{"claim_email", mostText},
 }
 
+// deployForm are the parts of POST /v0/stacks/{id}/deploy.
+var deployForm = createForm[:3]
+
+// fixed says, of each part of a create that a deploy does not take, why.
+var fixed = map[string]string{
+	"name":        "name is fixed when the stack is created; leave it out of a deploy",
+	"ttl":         "ttl is fixed when the stack is created; leave it out of a deploy, and extend the stack's life with PATCH /v0/stacks/{id}",
+	"claim_email": "claim_email is fixed when the stack is created; leave it out of a deploy",
+}
+
 // form is a multipart body, read: its archive on disk, its texts in memory.
 type form struct {
 	archive      string // path of the spooled archive
@@ -70,7 +80,7 @@ func (a *API) upload(c *fiber.Ctx, fields []formField, dir string) (form, error)
 		fields:    fields,
 		body:      bodyOf(c.Context()),
 		maxSource: a.MaxUpload,
-		example:   "curl -F source=@app.tar.gz " + a.URLs.Base.String() + c.Path(),
+		example:   a.example(c),
 	}
 	boundary, err := r.boundary(c.Get(fiber.HeaderContentType))
 	if err != nil {
@@ -83,6 +93,15 @@ func (a *API) upload(c *fiber.Ctx, fields []formField, dir string) (form, error)
 		return form{}, err
 	}
 	return r.form, nil
+}
+
+// example is a curl line that would have worked.
+func (a *API) example(c *fiber.Ctx) string {
+	line := "curl -F source=@app.tar.gz "
+	if _, present := bearer(c); present {
+		line += `-H "Authorization: Bearer $TOKEN" `
+	}
+	return line + a.URLs.Base.String() + c.Path()
 }
 
 // boundary finds the boundary in the Content-Type.
@@ -124,6 +143,9 @@ func (r *formReader) read(boundary, path string) error {
 func (r *formReader) readPart(part *multipart.Part, path string) error {
 	name := part.FormName()
 	i := slices.IndexFunc(r.fields, func(f formField) bool { return f.name == name })
+	if i < 0 && fixed[name] != "" {
+		return stack.NewError(stack.Unprocessable, fixed[name])
+	}
 	if i < 0 {
 		return invalid("unknown form field %q; the form takes %s. The archive goes into source: %s",
 			shorten(name), r.known(), r.example)
@@ -202,7 +224,7 @@ func (r *formReader) readText(part *multipart.Part, field formField) error {
 		return r.malformed(err)
 	}
 	if int64(len(text)) > field.most {
-		return stack.NewError(stack.Unprocessable, fmt.Sprintf("%s is longer than %s", field.name, byteSize(field.most)))
+		return unprocessable("%s is longer than %s", field.name, byteSize(field.most))
 	}
 	r.texts[field.name] = text
 	if field.name == "manifest_file" {

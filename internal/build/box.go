@@ -35,17 +35,17 @@ type box struct {
 }
 
 // build runs the commands and keeps what they made.
-func (x *box) build(ctx context.Context) (Result, error) {
+func (x *box) build(ctx context.Context) error {
 	if err := x.prepare(ctx); err != nil {
-		return Result{}, err
+		return err
 	}
 	for _, step := range x.job.steps() {
 		if err := x.run(ctx, step); err != nil {
-			return Result{}, err
+			return err
 		}
 	}
 	if x.job.Spec.IsStatic() {
-		return Result{}, x.publish(ctx)
+		return x.publish(ctx)
 	}
 	return x.commit(ctx)
 }
@@ -183,7 +183,7 @@ func (x *box) run(ctx context.Context, s step) error {
 }
 
 // commit makes the image of the generation.
-func (x *box) commit(ctx context.Context) (Result, error) {
+func (x *box) commit(ctx context.Context) error {
 	ref := ImageRef(x.job.Stack, x.job.Spec.Name, x.job.Generation)
 	labels := maps.Clone(x.job.Labels)
 	labels[LabelGeneration] = strconv.Itoa(x.job.Generation)
@@ -193,7 +193,7 @@ func (x *box) commit(ctx context.Context) (Result, error) {
 		Dir:    x.dir(),
 		Env:    []string{"HOME=" + Home},
 	})
-	return Result{Image: ref}, err
+	return err
 }
 
 // remove takes the container away, with whatever still runs in it.

@@ -51,18 +51,24 @@ type Job struct {
 	Spec       *stack.Spec
 	Generation int
 	Source     string                      // folder of the unpacked archive
+	Others     []string                    // folders of the other services in it
 	Site       string                      // folder to publish a static site into; it does not exist yet
 	Network    func(context.Context) error // makes the stack's network when it is first needed
 	Env        map[string]string           // of every command
 	Labels     docker.Labels               // of everything made for this service
 	Log        io.Writer                   // the build log
-	Started    func() error                // called when the build has its slot
-	After      func(func())                // takes clean-up that can wait until the service serves
+
+	Previous     Result // what the served generation has of this service; zero for nothing
+	PreviousSite string // its published folder
+
+	Started func() error // called when the build has its slot
+	After   func(func()) // takes clean-up that can wait until the service serves
 }
 
 // Result is what a build left: an image, or a folder for a static service.
 type Result struct {
-	Image string // reference; "" for a static service
+	Image       string // reference; "" for a static service
+	Fingerprint string // the same when the service would be built the same way again
 }
 
 // Build runs a job to its end. A failure that the stack's owner can do
@@ -90,21 +96,46 @@ func (b *Builder) Build(ctx context.Context, job Job) (Result, error) {
 }
 
 func (b *Builder) build(ctx context.Context, job Job) (Result, error) {
-	if job.Spec.IsStatic() && !job.Spec.Builds() {
-		return Result{}, publishSource(job)
-	}
-	base, err := b.bases.ensure(ctx, job.Spec.Base(), job.Log)
+	base, err := b.base(ctx, job)
 	if err != nil {
 		return Result{}, err
+	}
+	result := Result{}
+	if result.Fingerprint, err = b.fingerprint(job, base); err != nil {
+		return Result{}, err
+	}
+	if !job.Spec.IsStatic() {
+		result.Image = ImageRef(job.Stack, job.Spec.Name, job.Generation)
+	}
+	if job.Previous.Fingerprint == result.Fingerprint {
+		if done, err := b.reuse(ctx, job); err != nil || done {
+			fmt.Fprintln(job.Log, "nothing changed since the generation that is served; it is not built again")
+			return result, err
+		}
+	}
+	return result, b.make(ctx, job, base)
+}
+
+// base is the image that a service is built on; "" for one that needs none.
+func (b *Builder) base(ctx context.Context, job Job) (string, error) {
+	if job.Spec.IsStatic() && !job.Spec.Builds() {
+		return "", nil
+	}
+	return b.bases.ensure(ctx, job.Spec.Base(), job.Log)
+}
+
+// make builds what cannot be taken over.
+func (b *Builder) make(ctx context.Context, job Job, base string) error {
+	if base == "" {
+		return publishSource(job)
 	}
 	box := &box{Builder: b, job: job, base: base}
-	result, err := box.build(ctx)
-	if err != nil {
+	if err := box.build(ctx); err != nil {
 		box.remove() // with the command that may still run in it
-		return Result{}, err
+		return err
 	}
 	job.After(box.remove)
-	return result, nil
+	return nil
 }
 
 // step is one command of a build.

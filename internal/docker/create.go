@@ -16,7 +16,7 @@ import (
 )
 
 // ContainerSpec describes a container to create. Whatever it says, the
-// container has no capabilities and cannot gain privileges, has an init, its
+// container has no capabilities but Caps and cannot gain privileges, has an init, its
 // own IPC namespace and no published ports, dumps no core, is never restarted
 // by the engine, and its log is bounded.
 type ContainerSpec struct {
@@ -43,6 +43,7 @@ type ContainerSpec struct {
 	CPUShares int64 // weight against other containers; 0 is the engine's default, 1024
 	Pids      int64 // processes and threads; 0 is no limit
 
+	Caps        []string      // capabilities that the host's own helpers keep; none for a tenant's code
 	Runtime     string        // OCI runtime, as in runsc; "" is the engine's
 	Seccomp     string        // profile as JSON; "" is the engine's
 	LogMax      int64         // bytes of log that the engine keeps, in two files; 0 is 10 MB
@@ -98,7 +99,7 @@ func dropped(want, got *container.HostConfig) []string {
 		name string
 		kept bool
 	}{
-		{"dropping of all capabilities", slices.Equal(want.CapDrop, got.CapDrop) && len(got.CapAdd) == 0},
+		{"dropping of all capabilities", slices.Equal(want.CapDrop, got.CapDrop) && len(want.CapAdd) == len(got.CapAdd)},
 		{"security options (no-new-privileges, seccomp)", slices.Equal(want.SecurityOpt, got.SecurityOpt)},
 		{"init", same(want.Init, got.Init)},
 		{"private IPC namespace", want.IpcMode == got.IpcMode},
@@ -144,6 +145,7 @@ func hostConfig(spec *ContainerSpec) *container.HostConfig {
 	yes := true
 	h := &container.HostConfig{
 		CapDrop:       []string{"ALL"},
+		CapAdd:        spec.Caps,
 		SecurityOpt:   []string{"no-new-privileges"},
 		Init:          &yes,
 		IpcMode:       container.IPCModePrivate,

@@ -25,8 +25,9 @@ type Config struct {
 	RedisURL       string
 	TrustedProxies []netip.Prefix
 
-	Limits         stack.Limits
-	CreatesPerHour int
+	Limits          stack.Limits
+	CreatesPerHour  int
+	ClaimsPerMinute int
 
 	MaxUpload   int64
 	MaxUnpacked int64
@@ -51,6 +52,10 @@ type Config struct {
 	ServiceMemory    int64
 	ServiceCPUs      float64
 	ServicePids      int64
+
+	SuperviseEvery time.Duration
+	Backoff        time.Duration
+	BackoffMax     time.Duration
 
 	NetworkPool netip.Prefix
 }
@@ -83,8 +88,11 @@ func Settings() []Setting {
 		{"BERTH_TTL", "1h", "lifetime of an unclaimed stack that names none", duration(func(c *Config) *time.Duration { return &c.Limits.TTL })},
 		{"BERTH_TTL_MIN", "15m", "shortest lifetime accepted", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMin })},
 		{"BERTH_TTL_MAX", "24h", "longest lifetime, counted from creation", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMax })},
+		{"BERTH_EXPIRY_NOTICE", "5m", "stack.expiring is recorded this long before expiry", duration(func(c *Config) *time.Duration { return &c.Limits.ExpiryNotice })},
+		{"BERTH_RETENTION", "7d", "how long an expired stack is kept for a claim", duration(func(c *Config) *time.Duration { return &c.Limits.Retention })},
 		{"BERTH_UNCLAIMED_PER_IP", "3", "unclaimed stacks, building or live, that one client network may have", number(func(c *Config) *int { return &c.Limits.UnclaimedPerIP })},
 		{"BERTH_CREATES_PER_HOUR", "30", "anonymous creates that one client network may make in an hour", number(func(c *Config) *int { return &c.CreatesPerHour })},
+		{"BERTH_CLAIMS_PER_MINUTE", "10", "claims that one client network may try in a minute", number(func(c *Config) *int { return &c.ClaimsPerMinute })},
 		{"BERTH_MAX_UPLOAD", "50MB", "size of an uploaded archive", size(func(c *Config) *int64 { return &c.MaxUpload })},
 		{"BERTH_MAX_UNPACKED", "1GB", "size of an archive's files", size(func(c *Config) *int64 { return &c.MaxUnpacked })},
 		{"BERTH_MAX_ENTRIES", "100000", "files and folders in an archive", number(func(c *Config) *int { return &c.MaxEntries })},
@@ -95,6 +103,11 @@ func Settings() []Setting {
 		{"BERTH_DRAIN", "30s", "time that open requests get to finish when their target goes", duration(func(c *Config) *time.Duration { return &c.Drain })},
 		{"BERTH_PROXY_TIMEOUT", "60s", "until a service's response headers", duration(func(c *Config) *time.Duration { return &c.ProxyTimeout })},
 		{"BERTH_PROXY_CONNECT_TIMEOUT", "5s", "to connect to a service", duration(func(c *Config) *time.Duration { return &c.ProxyConnectTimeout })},
+		{"BERTH_SUPERVISE_EVERY", "2s", "between two looks at all processes", duration(func(c *Config) *time.Duration { return &c.SuperviseEvery })},
+		{"BERTH_BACKOFF", "1s", "wait before the first restart of a crashed service; it doubles with each crash", duration(func(c *Config) *time.Duration { return &c.Backoff })},
+		{"BERTH_BACKOFF_MAX", "30s", "longest wait before a restart", duration(func(c *Config) *time.Duration { return &c.BackoffMax })},
+		{"BERTH_CRASH_LIMIT", "5", "crashes of one service in the window that a stack survives", number(func(c *Config) *int { return &c.Limits.Crashes })},
+		{"BERTH_CRASH_WINDOW", "10m", "window in which crashes are counted", duration(func(c *Config) *time.Duration { return &c.Limits.CrashWindow })},
 		{"BERTH_LOG_MAX", "5MB", "size of a service's log before it is rotated", size(func(c *Config) *int64 { return &c.LogMax })},
 		{"BERTH_BUILD_ENV_FILE", "", "file of NAME=value lines given to builds: package mirrors", text(func(c *Config) *string { return &c.BuildEnvFile })},
 		{"BERTH_BUILD_CA_FILE", "", "PEM bundle that builds trust besides the public one", text(func(c *Config) *string { return &c.BuildCAFile })},

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -13,8 +14,20 @@ type Trigger string
 const (
 	TriggerDeployed     Trigger = "build finishes"
 	TriggerDeployFailed Trigger = "deploy fails"
-	TriggerRestored     Trigger = "server restarts"
+	TriggerDeploy       Trigger = "POST deploy"
+	TriggerSwitched     Trigger = "redeploy finishes"
+	TriggerRolledBack   Trigger = "redeploy fails"
+	TriggerRollbackFail Trigger = "rollback fails"
+	TriggerCrash        Trigger = "service crashes"
+	TriggerCrashLoop    Trigger = "service crashes too often"
+	TriggerExtend       Trigger = "PATCH ttl"
+	TriggerNotice       Trigger = "expiry is near"
+	TriggerExpire       Trigger = "TTL runs out"
+	TriggerClaim        Trigger = "claim"
+	TriggerRestored     Trigger = "restore finishes"
 	TriggerRestoreFails Trigger = "restore fails"
+	TriggerRestart      Trigger = "server restarts"
+	TriggerRetained     Trigger = "retention ends"
 	TriggerDelete       Trigger = "DELETE"
 )
 
@@ -30,8 +43,31 @@ type transition struct {
 var transitions = []transition{
 	{Building, TriggerDeployed, Live},
 	{Building, TriggerDeployFailed, Failed},
-	{Live, TriggerRestored, Live},
+	{Live, TriggerDeploy, Live},
+	{Live, TriggerSwitched, Live},
+	{Live, TriggerRolledBack, Live},
+	{Live, TriggerRollbackFail, Failed},
+	{Failed, TriggerDeploy, Building},
+	{Live, TriggerCrash, Live},
+	{Live, TriggerCrashLoop, Failed},
+	{Building, TriggerExtend, Building},
+	{Live, TriggerExtend, Live},
+	{Failed, TriggerExtend, Failed},
+	{Building, TriggerNotice, Building},
+	{Live, TriggerNotice, Live},
+	{Failed, TriggerNotice, Failed},
+	{Building, TriggerExpire, Expired},
+	{Live, TriggerExpire, Expired},
+	{Failed, TriggerExpire, Expired},
+	{Building, TriggerClaim, Building},
+	{Live, TriggerClaim, Live},
+	{Failed, TriggerClaim, Failed},
+	{Expired, TriggerClaim, Building},
+	{Building, TriggerRestored, Live},
+	{Building, TriggerRestoreFails, Failed},
+	{Live, TriggerRestart, Live},
 	{Live, TriggerRestoreFails, Failed},
+	{Expired, TriggerRetained, Deleted},
 	{Building, TriggerDelete, Deleted},
 	{Live, TriggerDelete, Deleted},
 	{Failed, TriggerDelete, Deleted},
@@ -46,8 +82,29 @@ func (s *Stack) apply(t Trigger) error {
 			return nil
 		}
 	}
-	return NewError(Conflict, fmt.Sprintf("the stack is %s, so this cannot be done: %s", s.Status, t))
+	return NewError(Conflict, s.conflict(t))
 }
+
+// applyToBuild is apply for what ends a build; without one it is a Conflict.
+func (s *Stack) applyToBuild(t Trigger) error {
+	if s.Deploying == 0 {
+		return NewError(Conflict, s.conflict(t))
+	}
+	return s.apply(t)
+}
+
+// conflict says why a trigger is refused, and what to do instead.
+func (s *Stack) conflict(t Trigger) string {
+	switch {
+	case s.Status == Expired:
+		return "the stack has expired; claim it to restore it"
+	case s.Status == Building && t == TriggerDeploy:
+		return busy
+	}
+	return fmt.Sprintf("the stack is %s, so this cannot be done: %s", s.Status, t)
+}
+
+const busy = "a build of this stack is already running; wait for it with GET /v0/stacks/{id}?wait=true, then deploy again"
 
 // Created is the event of a new stack, before its first build.
 func (s *Stack) Created() Event {
@@ -59,8 +116,8 @@ func ServiceBuilding(service string, generation int) Event {
 	return Event{Type: EventBuilding, Data: map[string]any{"service": service, "generation": generation}}
 }
 
-// Ready marks a service running and returns its event. On a redeploy the
-// service may not be one of the served generation yet.
+// Ready is the event of a service that serves. One of the generation that the
+// stack serves, or builds the first time, is running from now on.
 func (s *Stack) Ready(service, url string) Event {
 	if svc := s.Service(service); svc != nil {
 		svc.Status = Running
@@ -68,15 +125,37 @@ func (s *Stack) Ready(service, url string) Event {
 	return Event{Type: EventReady, Data: map[string]any{"service": service, "url": url}}
 }
 
+// Deploy accepts a new generation ("POST /v0/stacks/{id}/deploy"). A live stack
+// goes on serving the old one; a failed one has nothing to serve and takes over
+// the new services at once.
+func (s *Stack) Deploy(services []Service) ([]Event, error) {
+	if s.Deploying != 0 {
+		return nil, NewError(Conflict, busy)
+	}
+	if err := s.apply(TriggerDeploy); err != nil {
+		return nil, err
+	}
+	s.Deploying = s.Generation + 1
+	s.DeployError = ""
+	if s.Status == Building {
+		s.Error = ""
+		s.Services = slices.Clone(services) // the build goes on with its own
+	}
+	return []Event{{Type: EventRedeploying, Data: map[string]any{"generation": s.Deploying}}}, nil
+}
+
 // Deployed makes the generation that was being built the served one.
 func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event, error) {
-	if err := s.apply(TriggerDeployed); err != nil {
+	trigger := TriggerDeployed
+	if s.Status == Live {
+		trigger = TriggerSwitched
+	}
+	if err := s.applyToBuild(trigger); err != nil {
 		return nil, err
 	}
 	s.Services = services
-	for i := range s.Services {
-		s.Services[i].Status = Running
-	}
+	s.run()
+	s.forgetCrashes()
 	s.Generation, s.Deploying = s.Deploying, 0
 	s.DeployedAt = now
 	s.Error, s.DeployError = "", ""
@@ -87,57 +166,134 @@ func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event,
 	}}}, nil
 }
 
-// DeployFailed ends a first build that failed, for the given reason.
+// DeployFailed ends a build that failed, for the given reason. A stack that
+// served a generation before serves it again.
 func (s *Stack) DeployFailed(reason string) ([]Event, error) {
-	if err := s.apply(TriggerDeployFailed); err != nil {
+	if s.Status == Live {
+		return s.rolledBack(reason)
+	}
+	if err := s.applyToBuild(TriggerDeployFailed); err != nil {
 		return nil, err
 	}
 	return s.fail(reason), nil
 }
 
-// Restored records that a live stack serves again after the server restarted.
-func (s *Stack) Restored(urls URLs) ([]Event, error) {
-	if err := s.apply(TriggerRestored); err != nil {
+func (s *Stack) rolledBack(reason string) ([]Event, error) {
+	if err := s.applyToBuild(TriggerRolledBack); err != nil {
 		return nil, err
 	}
-	for i := range s.Services {
-		s.Services[i].Status = Running
-	}
-	return []Event{{Type: EventRestored, Data: map[string]any{"urls": urls.All(s)}}}, nil
-}
-
-// RestoreFailed ends a live stack whose services could not be started again.
-func (s *Stack) RestoreFailed(reason string) ([]Event, error) {
-	if err := s.apply(TriggerRestoreFails); err != nil {
-		return nil, err
-	}
-	return s.fail(reason), nil
-}
-
-// Delete ends the stack: its tokens stop working and every secret is
-// forgotten. The row stays for its events.
-func (s *Stack) Delete() ([]Event, error) {
-	if err := s.apply(TriggerDelete); err != nil {
-		return nil, err
-	}
+	event := Event{Type: EventDeployFailed, Data: map[string]any{
+		"generation":         s.Deploying,
+		"error":              lastChars(reason, EventErrorChars),
+		"serving_generation": s.Generation,
+	}}
+	s.DeployError = lastChars(reason, ErrorChars)
 	s.Deploying = 0
-	s.ManageTokenHash, s.ClaimCodeHash = nil, nil
-	s.Secrets, s.WebhookSecret = nil, ""
-	for i := range s.Services {
-		s.Services[i].Env = nil
-		s.Services[i].Status = Stopped
+	return []Event{event}, nil
+}
+
+// RollbackFailed ends a live stack whose previous generation could not be
+// brought back after a redeploy that failed.
+func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
+	if err := s.applyToBuild(TriggerRollbackFail); err != nil {
+		return nil, err
 	}
-	return []Event{{Type: EventDeleted}}, nil
+	return s.fail(reason), nil
+}
+
+// Crash counts a crash of a service ("Crash handling"); code is nil when a
+// restart failed before the process could exit. One crash more than the limit
+// in the window fails the stack; looping tells so.
+func (s *Stack) Crash(service string, code *int, limits Limits, now time.Time) (events []Event, looping bool, err error) {
+	svc := s.Service(service)
+	if svc == nil {
+		return nil, false, NewError(Conflict, "the stack has no service "+service+" any more")
+	}
+	crashes := svc.crash(now.Add(-limits.CrashWindow), now)
+	looping = crashes > limits.Crashes
+	trigger := TriggerCrash
+	if looping {
+		trigger = TriggerCrashLoop
+	}
+	if err := s.apply(trigger); err != nil {
+		return nil, false, err
+	}
+	if code != nil {
+		svc.LastExit = code
+	}
+	svc.Status = Restarting
+	data := map[string]any{"service": service, "exit_code": nil, "crashes": crashes}
+	if code != nil {
+		data["exit_code"] = *code
+	}
+	events = []Event{{Type: EventCrashed, Data: data}}
+	if looping {
+		events = append(events, s.fail(svc.loopError(crashes, limits.CrashWindow))...)
+	}
+	return events, looping, nil
+}
+
+// crash adds one to the crashes after a time and counts them.
+func (s *Service) crash(after, now time.Time) int {
+	kept := s.Crashes[:0:0]
+	for _, at := range s.Crashes {
+		if at.After(after) {
+			kept = append(kept, at)
+		}
+	}
+	s.Crashes = append(kept, now)
+	return len(s.Crashes)
+}
+
+func (s *Service) loopError(crashes int, window time.Duration) string {
+	code := "unknown"
+	if s.LastExit != nil {
+		code = fmt.Sprint(*s.LastExit)
+	}
+	return fmt.Sprintf("%s crashed %d times in %s (last exit code %s); check its logs and redeploy", s.Name, crashes, minutes(window), code)
+}
+
+// minutes writes a window as the specification does: 10 min.
+func minutes(d time.Duration) string {
+	if d >= time.Minute && d%time.Minute == 0 {
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return d.String()
+}
+
+// Restarted records that a crashed service is healthy again.
+func (s *Stack) Restarted(service string) ([]Event, error) {
+	svc := s.Service(service)
+	if s.Status != Live || svc == nil {
+		return nil, NewError(Conflict, "the stack does not serve "+service+" any more")
+	}
+	svc.Status = Running
+	return []Event{{Type: EventRestarted, Data: map[string]any{"service": service}}}, nil
 }
 
 // fail writes down why the stack is failed and stops its services.
 func (s *Stack) fail(reason string) []Event {
 	s.Error = lastChars(reason, ErrorChars)
 	s.Deploying = 0
-	for i := range s.Services {
-		s.Services[i].Status = Stopped
-	}
+	s.stop()
 	return []Event{{Type: EventFailed, Data: map[string]any{"error": lastChars(reason, EventErrorChars)}}}
+}
+
+// forgetCrashes starts every service's crash window anew.
+func (s *Stack) forgetCrashes() {
+	for i := range s.Services {
+		s.Services[i].Crashes, s.Services[i].LastExit = nil, nil
+	}
+}
+
+func (s *Stack) run()  { s.setServices(Running) }
+func (s *Stack) pend() { s.setServices(Pending) }
+func (s *Stack) stop() { s.setServices(Stopped) }
+
+func (s *Stack) setServices(status ServiceStatus) {
+	for i := range s.Services {
+		s.Services[i].Status = status
+	}
 }
 
 // ErrorChars and EventErrorChars are how many characters of an error a stack

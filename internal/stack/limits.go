@@ -1,6 +1,10 @@
 package stack
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // Limits are the figures of "Limits" that an operator may change.
 type Limits struct {
@@ -10,16 +14,34 @@ type Limits struct {
 	ExpiryNotice   time.Duration // stack.expiring fires this long before expiry
 	Retention      time.Duration // snapshot kept after expiry
 	UnclaimedPerIP int
+	Crashes        int // crashes of one service in CrashWindow that a stack survives
+	CrashWindow    time.Duration
 }
 
-// DefaultLimits are the specification's.
-func DefaultLimits() Limits {
-	return Limits{
-		TTL:            time.Hour,
-		TTLMin:         15 * time.Minute,
-		TTLMax:         24 * time.Hour,
-		ExpiryNotice:   5 * time.Minute,
-		Retention:      7 * 24 * time.Hour,
-		UnclaimedPerIP: 3,
+// CheckTTL tells whether an unclaimed stack may expire ttl from now; the error
+// gives the bound.
+func (l Limits) CheckTTL(ttl time.Duration, created, now time.Time) error {
+	latest := created.Add(l.TTLMax)
+	switch {
+	case ttl < l.TTLMin:
+		return NewError(Unprocessable, fmt.Sprintf(
+			"ttl %s is too short; an unclaimed stack lives at least %s", FormatDuration(ttl), FormatDuration(l.TTLMin)))
+	case now.Add(ttl).After(latest):
+		return NewError(Unprocessable, fmt.Sprintf(
+			"ttl %s is too long; an unclaimed stack expires at most %s after its creation, so the latest possible expiry is %s; claim it to keep it",
+			FormatDuration(ttl), FormatDuration(l.TTLMax), latest.UTC().Format(time.RFC3339)))
 	}
+	return nil
+}
+
+// FormatDuration writes a duration as requests do: 1h30m.
+func FormatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }

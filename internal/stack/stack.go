@@ -53,6 +53,7 @@ type Stack struct {
 	ExpiresAt     time.Time // zero once claimed
 	ExpiredAt     time.Time
 	RetainedUntil time.Time
+	Noticed       bool // stack.expiring was recorded for this ExpiresAt
 
 	Generation  int    // generation served, or being built the first time
 	Deploying   int    // generation being built; 0 when none is
@@ -72,6 +73,12 @@ type Service struct {
 	Status ServiceStatus
 	Image  string // image of its generation; "" for a static service
 	Site   int    // generation whose published folder is served; 0 for a process
+
+	// Fingerprint tells a service that would be built the same way again; see
+	// package supervisor.
+	Fingerprint string
+	Crashes     []time.Time // within the window, oldest first
+	LastExit    *int        // exit code of the last crash; nil when none is known
 }
 
 // New returns a stack that is about to build generation 1.
@@ -85,10 +92,17 @@ func New(name string, specs []Spec, now time.Time) *Stack {
 		Deploying:  1,
 		Secrets:    map[string]string{},
 	}
-	for _, spec := range specs {
-		s.Services = append(s.Services, Service{Spec: spec, Status: Pending})
-	}
+	s.Services = Services(specs)
 	return s
+}
+
+// Services are new services, about to be built.
+func Services(specs []Spec) []Service {
+	services := make([]Service, len(specs))
+	for i, spec := range specs {
+		services[i] = Service{Spec: spec, Status: Pending}
+	}
+	return services
 }
 
 // NewID makes a stack's id: stk_ and 12 random hex characters.
@@ -142,10 +156,22 @@ func (s *Stack) ServiceNames() []string {
 // Now is the current time as a stack stores it: UTC, whole microseconds.
 func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// MakeSecrets makes a value for each {generate: true} that has none yet. Values
-// stay over redeploys, for the life of the stack.
-func (s *Stack) MakeSecrets() {
-	for _, svc := range s.Services {
+// Notify sets where events are delivered. The first webhook of a stack brings
+// its secret; a later one keeps it, and none keeps the last ("Webhook delivery").
+func (s *Stack) Notify(webhook, secret string) {
+	if webhook == "" {
+		return
+	}
+	s.Webhook = webhook
+	if s.WebhookSecret == "" {
+		s.WebhookSecret = secret
+	}
+}
+
+// MakeSecrets makes a value for each {generate: true} of services that has none
+// yet. Values stay over redeploys, for the life of the stack.
+func (s *Stack) MakeSecrets(services []Service) {
+	for _, svc := range services {
 		for key, value := range svc.Env {
 			name := SecretName(svc.Name, key)
 			if value.Generate && s.Secrets[name] == "" {

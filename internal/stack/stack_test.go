@@ -37,52 +37,6 @@ func TestNew_StartsAtGenerationOneBuilding(t *testing.T) {
 	}
 }
 
-// trigger applies one trigger of the lifecycle.
-type trigger struct {
-	name  string
-	apply func(*stack.Stack) ([]stack.Event, error)
-}
-
-var triggers = []trigger{
-	{"deployed", func(s *stack.Stack) ([]stack.Event, error) { return s.Deployed(s.Services, urls, now) }},
-	{"deploy failed", func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("no") }},
-	{"restored", func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(urls) }},
-	{"restore failed", func(s *stack.Stack) ([]stack.Event, error) { return s.RestoreFailed("no") }},
-	{"delete", func(s *stack.Stack) ([]stack.Event, error) { return s.Delete() }},
-}
-
-// TestLifecycle_EveryStatusByEveryTrigger is the golden grid: what each trigger
-// makes of each status, and the event that tells of it; "-" is a conflict.
-func TestLifecycle_EveryStatusByEveryTrigger(t *testing.T) {
-	grid := map[stack.Status]map[string]string{
-		stack.Building: {"deployed": "live stack.live", "deploy failed": "failed stack.failed", "restored": "-", "restore failed": "-", "delete": "deleted stack.deleted"},
-		stack.Live:     {"deployed": "-", "deploy failed": "-", "restored": "live stack.restored", "restore failed": "failed stack.failed", "delete": "deleted stack.deleted"},
-		stack.Failed:   {"deployed": "-", "deploy failed": "-", "restored": "-", "restore failed": "-", "delete": "deleted stack.deleted"},
-		stack.Expired:  {"deployed": "-", "deploy failed": "-", "restored": "-", "restore failed": "-", "delete": "deleted stack.deleted"},
-		stack.Deleted:  {"deployed": "-", "deploy failed": "-", "restored": "-", "restore failed": "-", "delete": "-"},
-	}
-	for status, row := range grid {
-		for _, tr := range triggers {
-			s := twoServices()
-			s.Status = status
-			events, err := tr.apply(s)
-			got := string(s.Status)
-			if err != nil {
-				got = "-"
-				if conflict, ok := err.(*stack.Error); !ok || conflict.Kind != stack.Conflict {
-					t.Errorf("%s, %s: error %v, want a conflict", status, tr.name, err)
-				}
-			}
-			for _, e := range events {
-				got += " " + string(e.Type)
-			}
-			if got != row[tr.name] {
-				t.Errorf("%s, %s: %q, want %q", status, tr.name, got, row[tr.name])
-			}
-		}
-	}
-}
-
 func TestDeployed_ServesTheNewGeneration(t *testing.T) {
 	s := twoServices()
 	s.ExpiresAt = now.Add(time.Hour)
@@ -108,7 +62,7 @@ func TestDelete_ForgetsEverySecret(t *testing.T) {
 	s := twoServices()
 	s.ManageTokenHash, s.ClaimCodeHash, s.WebhookSecret = []byte("a"), []byte("b"), "c"
 	s.Services[0].Env = map[string]stack.Env{"KEY": {Generate: true}}
-	s.MakeSecrets()
+	s.MakeSecrets(s.Services)
 	if _, err := s.Delete(); err != nil {
 		t.Fatal(err)
 	}
@@ -120,9 +74,9 @@ func TestDelete_ForgetsEverySecret(t *testing.T) {
 func TestMakeSecrets_KeepsWhatItMadeBefore(t *testing.T) {
 	s := twoServices()
 	s.Services[0].Env = map[string]stack.Env{"KEY": {Generate: true}, "PLAIN": {Value: "x"}}
-	s.MakeSecrets()
+	s.MakeSecrets(s.Services)
 	first := s.Secrets[stack.SecretName("api", "KEY")]
-	s.MakeSecrets()
+	s.MakeSecrets(s.Services)
 	if len(s.Secrets) != 1 || len(first) < 32 || s.Secrets[stack.SecretName("api", "KEY")] != first {
 		t.Errorf("secrets = %v, first was %q", s.Secrets, first)
 	}

@@ -88,6 +88,9 @@ func fill(v reflect.Value, n *int) {
 		v.SetBool(true)
 	case reflect.Uint8:
 		v.SetUint(uint64(*n % 256))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		fill(v.Index(0), n)
@@ -277,8 +280,38 @@ func TestOpen_LogsTheMigrationOfAnEmptyDatabaseOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := strings.Count(log.String(), "migrated the database"); n != 1 || !strings.Contains(log.String(), "version=1") {
-		t.Errorf("%d migrations logged, want one:\n%s", n, &log)
+	if n := strings.Count(log.String(), "migrated the database"); n != migrationFiles(t) || !strings.Contains(log.String(), "version=1") {
+		t.Errorf("%d migrations logged, want each once:\n%s", n, &log)
+	}
+}
+
+func migrationFiles(t *testing.T) int {
+	t.Helper()
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
+	s, path := open(t)
+	k := create(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := raw(t, path).Exec("ALTER TABLE stacks DROP COLUMN noticed; DELETE FROM goose_db_version WHERE version_id > 1"); err != nil {
+		t.Fatal(err)
+	}
+	s = reopen(t, path)
+	if diff := cmp.Diff(k, get(t, s, k.ID)); diff != "" {
+		t.Errorf("the stack read back differs:\n%s", diff)
+	}
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+		k.Noticed = true
+		return nil, nil
+	}); err != nil || !get(t, s, k.ID).Noticed {
+		t.Errorf("noticed is not kept, %v", err)
 	}
 }
 

@@ -3,33 +3,33 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/berth-host/berth/internal/build"
-	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/proxy"
-	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// deploy builds the stack's first generation and brings it up. Whatever goes
-// wrong, the stack ends live or failed; when the context ends, because the
-// stack was deleted or the server stops, it is left to whoever ended it.
-func (r *runner) deploy(ctx context.Context) {
+// deploy builds a generation and brings it up in place of the one that is
+// served, if any. Whatever goes wrong, the stack ends live or failed; when the
+// context ends, because the stack was deleted or expired or the server stops,
+// it is left to whoever ended it.
+func (r *runner) deploy(ctx context.Context, number int, services []stack.Service, source string) {
 	st, err := r.Store.Get(ctx, r.id)
-	if err == nil {
-		err = r.generation(st, st.Deploying).deploy(ctx)
+	if err != nil {
+		r.Log.Error("deploy not begun", "stack", r.id, "error", err)
+		return
 	}
+	d := &deployment{generation: r.generation(st, number, services), old: r.serving()}
+	d.source = source
+	err = d.deploy(ctx)
 	if err == nil || ctx.Err() != nil || gone(err) {
 		return
 	}
-	r.failed(ctx, err)
+	r.Log.Info("deploy failed", "stack", r.id, "generation", number, "error", err)
+	d.undo(ctx, err)
 }
 
 // gone tells whether an error means that the stack was deleted.
@@ -38,22 +38,216 @@ func gone(err error) bool {
 	return errors.As(err, &own) && own.Kind == stack.NotFound
 }
 
-// failed ends a deploy that did not work.
-func (r *runner) failed(ctx context.Context, cause error) {
-	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		return st.DeployFailed(r.explain(cause))
+// deployment is a generation on its way to taking over from an old one.
+type deployment struct {
+	*generation
+	old *generation // nil on a first deploy
+
+	halted  []*process // of the old one, stopped for strategy: recreate
+	halting sync.Mutex
+	after   sync.WaitGroup // work that the deploy does not wait for, only its end
+	later   cleanUps
+}
+
+// cleanUps are kept off the way to serving.
+type cleanUps struct {
+	mu  sync.Mutex
+	all []func()
+}
+
+func (c *cleanUps) add(do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, do)
+}
+
+// deploy is the whole way: build all, start all, switch, clean up.
+func (d *deployment) deploy(ctx context.Context) error {
+	defer d.cleanUp()
+	if d.needsNetwork() {
+		// Made beside the copying of the source, not before it. Whoever needs the
+		// network asks again and gets the error.
+		d.after.Go(func() { _ = d.network(ctx) })
+	}
+	err := d.build(ctx, d.later.add)
+	if err == nil {
+		err = d.inOrder(ctx, d.bringUpNew)
+	}
+	if err == nil {
+		err = d.switchOver(ctx)
+	}
+	if err != nil {
+		d.abandon()
+	}
+	return err
+}
+
+// cleanUp removes what only the build needed, and waits for what goes on beside
+// the deploy.
+func (d *deployment) cleanUp() {
+	for _, do := range d.later.all {
+		d.after.Go(do)
+	}
+	d.after.Wait()
+	if err := os.RemoveAll(d.source); err != nil {
+		d.Log.Error("source of a finished build not removed", "stack", d.id, "error", err)
+	}
+}
+
+// bringUpNew starts one service beside its old process, or in place of it when
+// the two cannot share their data.
+func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
+	if s.Strategy == stack.Recreate && d.old != nil {
+		if err := d.halt(ctx, s.Name); err != nil {
+			return err
+		}
+	}
+	if err := d.bringUp(ctx, s, true); err != nil {
+		return err
+	}
+	return d.ready(ctx, s)
+}
+
+// halt ends the old process of a service, but keeps its container to bring back.
+func (d *deployment) halt(ctx context.Context, service string) error {
+	p := d.old.process(service)
+	if p == nil {
+		return nil
+	}
+	d.halting.Lock()
+	d.halted = append(d.halted, p)
+	d.halting.Unlock()
+	p.unwatch()
+	d.old.setTarget(service, nil)
+	d.drainAll(d.route(d.st, d.old))
+	if err := d.Engine.Stop(ctx, p.id, p.service.StopTimeout); err != nil {
+		return err
+	}
+	p.awaitLog(ctx)
+	return ctx.Err()
+}
+
+// switchOver sends the traffic to the generation and records that it is live. The
+// old one serves what it has begun.
+func (d *deployment) switchOver(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var drained []*proxy.Target
+	st, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		events, err := st.Deployed(d.services, d.URLs, stack.Now())
+		if err == nil {
+			drained = d.route(st, d.generation)
+		}
+		return events, err
 	})
+	if err != nil {
+		d.route(d.st, d.old)
+		return err
+	}
+	d.swap(d.generation)
+	d.watch()
+	d.work.Go(func() {
+		if d.old != nil {
+			d.old.retire(drained)
+		} else if st.Generation > 1 {
+			d.removeEarlier(st)
+		}
+	})
+	d.Log.Info("stack is live", "stack", d.id, "generation", st.Generation)
+	return nil
+}
+
+// retire lets the open requests of a generation finish, then ends it and
+// removes all that is its own.
+func (g *generation) retire(targets []*proxy.Target) {
+	for _, p := range g.all() {
+		p.unwatch()
+	}
+	g.drainAll(targets)
+	if g.runner.ctx.Err() != nil {
+		return // the stack ends, or the server: the next one removes it
+	}
+	ctx := context.WithoutCancel(g.runner.ctx)
+	if err := errors.Join(g.end(ctx), g.discard(ctx)); err != nil {
+		g.Log.Error("old generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
+	}
+}
+
+// undo ends a deploy that did not work: the stack serves its old generation
+// again, or is failed.
+func (d *deployment) undo(ctx context.Context, cause error) {
+	if d.old == nil {
+		d.failed(ctx, cause)
+		return
+	}
+	if err := d.rollBack(ctx); err != nil {
+		if ctx.Err() == nil {
+			d.rollbackFailed(ctx, errors.Join(cause, err))
+		}
+		return
+	}
+	d.failed(ctx, cause)
+}
+
+// rollBack brings back the old processes that were stopped.
+func (d *deployment) rollBack(ctx context.Context) error {
+	var group errgroup.Group
+	for _, p := range d.halted {
+		group.Go(func() error {
+			if err := p.restart(ctx); err != nil {
+				return err
+			}
+			p.watch()
+			return d.old.ready(ctx, p.service)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	d.route(d.st, d.old)
+	return nil
+}
+
+// failed records a deploy that did not work; a live stack stays live.
+func (r *runner) failed(ctx context.Context, cause error) {
+	reason := r.explain(cause)
+	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed(reason) })
 	if err != nil {
 		r.Log.Error("failed deploy not recorded", "stack", r.id, "error", errors.Join(err, cause))
 		return
 	}
-	r.route(st, nil)
-	// A delete waits for this, so that it never meets a removal half done.
-	ctx = context.WithoutCancel(ctx)
-	err = errors.Join(r.removeGenerations(ctx, st, 0), r.Engine.RemoveNetwork(ctx, build.NetworkName(st)))
-	if err != nil {
-		r.Log.Error("failed generation not removed; the next start tries again", "stack", r.id, "error", err)
+	if st.Status == stack.Failed {
+		r.route(st, nil)
+		r.removeNetwork(ctx, st)
 	}
+}
+
+// rollbackFailed ends a stack whose old generation did not come back.
+func (d *deployment) rollbackFailed(ctx context.Context, cause error) {
+	reason := d.explain(cause)
+	st, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.RollbackFailed(reason) })
+	if err != nil {
+		d.Log.Error("failed rollback not recorded", "stack", d.id, "error", errors.Join(err, cause))
+		return
+	}
+	d.takeDown(ctx, st)
+}
+
+// takeDown ends the processes of a stack that failed. Its images, sites and
+// data stay: what was built can be brought back.
+func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
+	targets := r.route(st, nil)
+	for _, t := range targets {
+		cut(t)
+	}
+	ctx = context.WithoutCancel(ctx)
+	if g := r.swap(nil); g != nil {
+		if err := g.end(ctx); err != nil {
+			r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)
+		}
+	}
+	r.removeNetwork(ctx, st)
 }
 
 // explain is what the owner reads of an error: its own words when it is theirs
@@ -63,241 +257,6 @@ func (r *runner) explain(err error) string {
 	if errors.As(err, &own) {
 		return own.Detail
 	}
-	r.Log.Error("deploy failed for a reason of the host", "stack", r.id, "error", err)
-	return "the host could not finish the deploy; this is not the fault of your source: try again in a minute"
-}
-
-// generation is one generation on its way to being served.
-type generation struct {
-	*runner
-	st       *stack.Stack
-	number   int
-	services []stack.Service
-
-	network   func(context.Context) error
-	after     sync.WaitGroup // work that the deploy does not wait for, only its end
-	mu        sync.Mutex
-	later     []func() // clean-up for when the generation serves, or has failed
-	processes map[string]*process
-	targets   map[string]*proxy.Target
-}
-
-// deploy is the whole way: build all, start all, switch, clean up.
-func (g *generation) deploy(ctx context.Context) error {
-	defer g.cleanUp()
-	if g.needsNetwork() {
-		// Made beside the copying of the source, not before it. Whoever needs the
-		// network asks again and gets the error.
-		g.after.Go(func() { _ = g.network(ctx) })
-	}
-	err := g.build(ctx)
-	if err == nil {
-		err = g.start(ctx)
-	}
-	if err == nil {
-		err = g.serve(ctx)
-	}
-	if err != nil {
-		g.abandon()
-		return err
-	}
-	return nil
-}
-
-// cleanUpLater keeps clean-up off the way to serving.
-func (g *generation) cleanUpLater(do func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.later = append(g.later, do)
-}
-
-func (g *generation) needsNetwork() bool {
-	return slices.ContainsFunc(g.services, func(s stack.Service) bool { return !s.IsStatic() || s.Builds() })
-}
-
-// inOrder runs do for every service side by side, each once those that it
-// depends on are done.
-func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stack.Service) error) error {
-	done := map[string]chan struct{}{}
-	specs := make([]stack.Spec, len(g.services))
-	for i, s := range g.services {
-		specs[i] = s.Spec
-		done[s.Name] = make(chan struct{})
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	for _, i := range stack.InOrder(specs) {
-		s := &g.services[i]
-		group.Go(func() error {
-			for _, dependency := range s.DependsOn {
-				select {
-				case <-done[dependency]:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-			if err := do(ctx, s); err != nil {
-				return err
-			}
-			close(done[s.Name])
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-// build makes every service's image or folder.
-func (g *generation) build(ctx context.Context) error {
-	return g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
-		log, err := logfile.Create(g.logPath(g.st, s.Name, "build"), g.LogMax, "== earlier output is left out: the log is full\n")
-		if err != nil {
-			return err
-		}
-		defer log.Close()
-		if err := source.WritePlan(log, s.Spec); err != nil {
-			return err
-		}
-		result, err := g.Builder.Build(ctx, build.Job{
-			Stack:      g.st,
-			Spec:       &s.Spec,
-			Generation: g.number,
-			Source:     g.sourceDir(g.st),
-			Site:       g.siteDir(g.st, s.Name, g.number),
-			Network:    g.network,
-			Env:        g.env(s),
-			Labels:     g.labels(g.st, s.Name),
-			Log:        log,
-			After:      g.cleanUpLater,
-			Started:    func() error { return g.record(ctx, stack.ServiceBuilding(s.Name, g.number)) },
-		})
-		if err != nil {
-			return err
-		}
-		s.Image = result.Image
-		if s.IsStatic() {
-			s.Site = g.number
-		}
-		return nil
-	})
-}
-
-// record writes one event of the deploy.
-func (g *generation) record(ctx context.Context, event stack.Event) error {
-	_, err := g.update(ctx, func(*stack.Stack) ([]stack.Event, error) { return []stack.Event{event}, nil })
-	return err
-}
-
-// start brings every service up and waits until each is healthy.
-func (g *generation) start(ctx context.Context) error {
-	return g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
-		target, err := g.bringUp(ctx, s)
-		if err != nil {
-			return err
-		}
-		g.mu.Lock()
-		g.targets[s.Name] = target
-		g.mu.Unlock()
-		_, err = g.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-			return []stack.Event{st.Ready(s.Name, g.URLs.Service(st, s.Name))}, nil
-		})
-		return err
-	})
-}
-
-// bringUp returns the target of a service that is ready to serve.
-func (g *generation) bringUp(ctx context.Context, s *stack.Service) (*proxy.Target, error) {
-	if s.IsStatic() {
-		return g.openSite(g.st, s)
-	}
-	if err := g.network(ctx); err != nil {
-		return nil, err
-	}
-	if s.Release != "" {
-		if err := g.runRelease(ctx, s); err != nil {
-			return nil, err
-		}
-	}
-	p, err := g.run(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	g.mu.Lock()
-	g.processes[s.Name] = p
-	g.mu.Unlock()
-	if err := p.waitHealthy(ctx); err != nil {
-		return nil, err
-	}
-	return p.target(), nil
-}
-
-// serve sends the traffic to the generation and records that it is live.
-func (g *generation) serve(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	g.keep(g.processes)
-	st, err := g.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		events, err := st.Deployed(g.services, g.URLs, stack.Now())
-		if err == nil {
-			g.route(st, g.targets)
-		}
-		return events, err
-	})
-	if err != nil {
-		g.route(g.st, nil)
-		return err
-	}
-	g.Log.Info("stack is live", "stack", g.id, "generation", st.Generation)
-	return nil
-}
-
-// abandon takes down what a failed deploy had brought up. What it leaves when
-// the engine does not answer is removed with the generation.
-func (g *generation) abandon() {
-	ctx := context.WithoutCancel(g.ctx)
-	for _, p := range g.processes {
-		if err := p.remove(ctx, 0); err != nil {
-			g.Log.Error("process of a failed deploy not removed", "stack", g.id, "service", p.service.Name, "error", err)
-		}
-	}
-}
-
-// cleanUp removes what only the build needed, and waits for what goes on beside
-// the deploy.
-func (g *generation) cleanUp() {
-	for _, do := range g.later {
-		g.after.Go(do)
-	}
-	g.after.Wait()
-	if err := os.RemoveAll(g.sourceDir(g.st)); err != nil {
-		g.Log.Error("source of a finished build not removed", "stack", g.id, "error", err)
-	}
-}
-
-// once makes fn run a single time, when it is first called; every caller waits
-// for it and gets its error.
-func once(fn func(context.Context) error) func(context.Context) error {
-	var (
-		do  sync.Once
-		err error
-	)
-	return func(ctx context.Context) error {
-		do.Do(func() { err = fn(ctx) })
-		return err
-	}
-}
-
-// labels are those of everything made for a service; of the whole stack when
-// service is empty.
-func (s *Supervisor) labels(st *stack.Stack, service string) map[string]string {
-	labels := maps.Clone(s.Labels)
-	labels[build.LabelStack] = st.ID
-	if service != "" {
-		labels[build.LabelService] = service
-	}
-	return labels
-}
-
-// errInterrupted is why a build failed that a dead server left.
-func errInterrupted(generation int) string {
-	return fmt.Sprintf("the server was restarted while generation %d was being built; upload the source again", generation)
+	r.Log.Error("work on a stack failed for a reason of the host", "stack", r.id, "error", err)
+	return "the host could not finish the work; this is not the fault of your source: try again in a minute"
 }

@@ -21,9 +21,9 @@ func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 		{Name: "postgres", Port: 5432},
 		{Name: "site", Runtime: stack.Runtime{Name: stack.Static}},
 	}, time.Now())
-	st.MakeSecrets()
+	st.MakeSecrets(st.Services)
 	r := &runner{Supervisor: New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}})}
-	g := r.generation(st, 4)
+	g := r.generation(st, 4, st.Services)
 	got := g.env(&g.services[0])
 	hex := st.Hex()
 	want := map[string]string{

@@ -58,7 +58,7 @@ func (p *process) waitHealthy(ctx context.Context) error {
 // tells, unless ctx ends before.
 func (p *process) onEnd(ctx context.Context, cancel func()) {
 	select {
-	case <-p.followed:
+	case <-p.following().ended:
 		cancel()
 	case <-ctx.Done():
 	}
@@ -67,7 +67,7 @@ func (p *process) onEnd(ctx context.Context, cancel func()) {
 // exited is the error of a process that ended before it was healthy.
 func (p *process) exited(ctx context.Context, c docker.Container) error {
 	select {
-	case <-p.followed: // the log is complete
+	case <-p.following().ended: // the log is complete
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -78,22 +78,22 @@ func (p *process) exited(ctx context.Context, c docker.Container) error {
 	case c.Error != "":
 		how = "could not be started (" + c.Error + ")"
 	}
-	return serviceError(p.service, "%q %s before it answered on port %d%s%s", p.service.Start, how, port(&p.service.Spec), p.last, p.hint())
+	return serviceError(p.service, "%q %s before it answered on port %d%s%s", p.service.Start, how, port(&p.service.Spec), p.lastLines(), p.hint())
 }
 
 // unhealthy is the error of a process that runs but did not pass in time.
 func (p *process) unhealthy(ctx context.Context, check *check) error {
 	limit := p.HealthTimeout
 	if !check.opened {
-		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx), p.last, p.hint())
+		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx), p.lastLines(), p.hint())
 	}
-	return serviceError(p.service, "not healthy within %s: %s%s%s", limit, check.last, p.last, p.hint())
+	return serviceError(p.service, "not healthy within %s: %s%s%s", limit, check.last, p.lastLines(), p.hint())
 }
 
 // hint adds what to do about a log that names a lock: two generations shared
 // one $DATA_DIR.
 func (p *process) hint() string {
-	text := strings.ToLower(p.last.String())
+	text := strings.ToLower(p.lastLines())
 	for _, sign := range []string{"database is locked", "resource temporarily unavailable", "could not lock", "lock file", "already locked", "already in use by another"} {
 		if strings.Contains(text, sign) {
 			return "\nthe log tells of a lock: if another generation holds $DATA_DIR, set strategy: recreate"

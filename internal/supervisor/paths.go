@@ -9,7 +9,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// A stack's files are in <data>/stacks/<hex>: source/, sites/<service>/g<n>/
+// A stack's files are in <data>/stacks/<hex>: sources/<one a build>/, sites/<service>/g<n>/
 // and logs/<service>.<kind>.log. Uploads are unpacked in <data>/uploads, on the
 // same disk, so that taking one over is a rename.
 
@@ -20,8 +20,8 @@ func (s *Supervisor) stackDir(st *stack.Stack) string {
 	return filepath.Join(s.stacksDir(), st.Hex())
 }
 
-func (s *Supervisor) sourceDir(st *stack.Stack) string {
-	return filepath.Join(s.stackDir(st), "source")
+func (s *Supervisor) sourcesDir(st *stack.Stack) string {
+	return filepath.Join(s.stackDir(st), "sources")
 }
 
 func (s *Supervisor) siteDir(st *stack.Stack, service string, generation int) string {

@@ -4,46 +4,96 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// removeStack removes everything of a stack: containers first, for they hold
-// the rest.
+// objects are what the engine has of one stack.
+type objects struct {
+	containers []docker.Container
+	images     []docker.ImageInfo
+	volumes    []docker.Volume
+	networks   []docker.Network
+}
+
+// container finds one by name; the zero Container when there is none.
+func (o objects) container(name string) docker.Container {
+	for _, c := range o.containers {
+		if c.Name == name {
+			return c
+		}
+	}
+	return docker.Container{}
+}
+
+// inventory is what the engine has of this installation, by stack id.
+type inventory map[string]objects
+
+// takeInventory asks the engine for all that carries the installation's label.
+func (s *Supervisor) takeInventory(ctx context.Context) (inventory, error) {
+	return s.list(ctx, s.Labels)
+}
+
+func (s *Supervisor) list(ctx context.Context, labels docker.Labels) (inventory, error) {
+	there := inventory{}
+	note := func(labels docker.Labels, add func(*objects)) {
+		if id := labels[build.LabelStack]; id != "" {
+			o := there[id]
+			add(&o)
+			there[id] = o
+		}
+	}
+	containers, err1 := s.Engine.List(ctx, labels)
+	for _, c := range containers {
+		note(c.Labels, func(o *objects) { o.containers = append(o.containers, c) })
+	}
+	images, err2 := s.Engine.Images(ctx, labels)
+	for _, i := range images {
+		note(i.Labels, func(o *objects) { o.images = append(o.images, i) })
+	}
+	volumes, err3 := s.Engine.Volumes(ctx, labels)
+	for _, v := range volumes {
+		note(v.Labels, func(o *objects) { o.volumes = append(o.volumes, v) })
+	}
+	networks, err4 := s.Engine.Networks(ctx, labels)
+	for _, n := range networks {
+		note(n.Labels, func(o *objects) { o.networks = append(o.networks, n) })
+	}
+	return there, errors.Join(err1, err2, err3, err4)
+}
+
+// removeStack removes everything of a stack.
 func (s *Supervisor) removeStack(ctx context.Context, st *stack.Stack) error {
-	err := s.removeObjects(ctx, s.labels(st, ""))
+	there, err := s.list(ctx, s.labels(st, ""))
+	err = errors.Join(err, s.removeObjects(ctx, there[st.ID]))
 	if fileErr := os.RemoveAll(s.stackDir(st)); fileErr != nil {
 		err = errors.Join(err, fmt.Errorf("remove the stack's files: %w", fileErr))
 	}
 	return err
 }
 
-// removeObjects removes every container, image, volume and network with the
-// labels. It goes on after an error, to leave as little as possible.
-func (s *Supervisor) removeObjects(ctx context.Context, labels docker.Labels) error {
-	containers, err := s.Engine.List(ctx, labels)
-	errs := []error{err}
-	for _, c := range containers {
+// removeObjects removes containers first, for they hold the rest. It goes on
+// after an error, to leave as little as possible.
+func (s *Supervisor) removeObjects(ctx context.Context, o objects) error {
+	var errs []error
+	for _, c := range o.containers {
 		errs = append(errs, s.Engine.Remove(ctx, c.ID))
 	}
-	images, err := s.Engine.Images(ctx, labels)
-	errs = append(errs, err)
-	for _, image := range images {
+	for _, image := range o.images {
 		errs = append(errs, s.removeImage(ctx, image))
 	}
-	volumes, err := s.Engine.Volumes(ctx, labels)
-	errs = append(errs, err)
-	for _, v := range volumes {
+	for _, v := range o.volumes {
 		errs = append(errs, s.Engine.RemoveVolume(ctx, v.Name))
 	}
-	networks, err := s.Engine.Networks(ctx, labels)
-	errs = append(errs, err)
-	for _, n := range networks {
+	for _, n := range o.networks {
 		errs = append(errs, s.Engine.RemoveNetwork(ctx, n.Name))
 	}
 	return errors.Join(errs...)
@@ -62,26 +112,48 @@ func (s *Supervisor) removeImage(ctx context.Context, image docker.ImageInfo) er
 	return errors.Join(errs...)
 }
 
-// removeGenerations removes containers, images and sites of every generation
-// but the one to keep; keep 0 keeps none. Data stays.
-func (s *Supervisor) removeGenerations(ctx context.Context, st *stack.Stack, keep int) error {
-	labels := s.labels(st, "")
-	kept := strconv.Itoa(keep)
-	containers, err := s.Engine.List(ctx, labels)
+// removeContainers removes every container of a stack.
+func (s *Supervisor) removeContainers(ctx context.Context, st *stack.Stack) error {
+	containers, err := s.Engine.List(ctx, s.labels(st, ""))
 	errs := []error{err}
 	for _, c := range containers {
-		if c.Labels[build.LabelGeneration] != kept {
+		errs = append(errs, s.Engine.Remove(ctx, c.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// removeEarlier removes what is left of generations before the served one.
+func (r *runner) removeEarlier(st *stack.Stack) {
+	ctx := context.WithoutCancel(r.ctx)
+	there, err := r.list(ctx, r.labels(st, ""))
+	if err := errors.Join(err, r.removeOldGenerations(ctx, st, there[st.ID])); err != nil {
+		r.Log.Error("earlier generation not removed; the next start tries again", "stack", r.id, "error", err)
+	}
+}
+
+// removeOldGenerations removes containers, images and sites of every generation
+// but the one that the stack serves or would serve, and what a build or a
+// restore left. Data stays.
+func (s *Supervisor) removeOldGenerations(ctx context.Context, st *stack.Stack, there objects) error {
+	kept := strconv.Itoa(st.Generation)
+	if !st.Built() {
+		kept = "" // nothing that could be served
+	}
+	var errs []error
+	for _, c := range there.containers {
+		if kept == "" || c.Labels[build.LabelGeneration] != kept || strings.HasSuffix(c.Name, releaseSuffix) {
 			errs = append(errs, s.Engine.Remove(ctx, c.ID))
 		}
 	}
-	images, err := s.Engine.Images(ctx, labels)
-	errs = append(errs, err)
-	for _, image := range images {
-		if image.Labels[build.LabelGeneration] != kept {
-			errs = append(errs, s.removeImage(ctx, image))
+	for _, image := range there.images {
+		for _, tag := range image.Tags {
+			_, number, isGeneration := strings.Cut(tag, ":g")
+			if isGeneration && number != kept || tag != "" && st.Status == stack.Live && strings.HasSuffix(tag, ":data") {
+				errs = append(errs, s.Engine.RemoveImage(ctx, tag))
+			}
 		}
 	}
-	errs = append(errs, s.removeSites(st, "g"+kept), os.RemoveAll(s.sourceDir(st)))
+	errs = append(errs, s.removeSites(st, "g"+kept), os.RemoveAll(s.sourcesDir(st)))
 	return errors.Join(errs...)
 }
 
@@ -98,72 +170,97 @@ func (s *Supervisor) removeSites(st *stack.Stack, keep string) error {
 
 // sweep removes what an earlier server left of stacks that are gone, and what
 // it had not finished: uploads and builds.
-func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack) error {
-	known := map[string]bool{}
-	for _, st := range stacks {
-		known[st.ID] = true
-		known[st.Hex()] = true
-	}
+func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inventory) error {
 	if err := os.RemoveAll(s.uploadsDir()); err != nil {
 		return fmt.Errorf("remove unfinished uploads: %w", err)
 	}
-	if err := s.sweepFiles(known); err != nil {
-		return err
+	known := map[string]bool{}
+	for _, st := range stacks {
+		known[st.ID] = true
 	}
-	gone, err := s.strangers(ctx, known)
+	orphans, err := s.orphans(known, there)
 	if err != nil {
 		return err
 	}
-	for id := range gone {
-		labels := docker.Labels{build.LabelInstance: s.Labels[build.LabelInstance], build.LabelStack: id}
-		if err := s.removeObjects(ctx, labels); err != nil {
-			return fmt.Errorf("remove what is left of stack %s: %w", id, err)
+	for id := range orphans {
+		if err := s.removeOrphan(ctx, id, there[id]); err != nil {
+			return err
 		}
-		s.Log.Info("leftovers of a deleted stack removed", "stack", id)
 	}
 	return nil
 }
 
-func (s *Supervisor) sweepFiles(known map[string]bool) error {
+// orphans are the ids of stacks that the engine or the disk has something of and
+// the store does not know.
+func (s *Supervisor) orphans(known map[string]bool, there inventory) (map[string]bool, error) {
+	found := map[string]bool{}
+	for id := range there {
+		found[id] = !known[id]
+	}
 	entries, err := os.ReadDir(s.stacksDir())
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("list the stacks' files: %w", err)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the stacks' files: %w", err)
 	}
 	for _, e := range entries {
-		if known[e.Name()] {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(s.stacksDir(), e.Name())); err != nil {
-			return fmt.Errorf("remove the files of a deleted stack: %w", err)
+		found["stk_"+e.Name()] = !known["stk_"+e.Name()]
+	}
+	for id, orphan := range found {
+		if !orphan {
+			delete(found, id)
 		}
 	}
+	return found, nil
+}
+
+func (s *Supervisor) removeOrphan(ctx context.Context, id string, o objects) error {
+	files := os.RemoveAll(filepath.Join(s.stacksDir(), strings.TrimPrefix(id, "stk_")))
+	if err := errors.Join(s.removeObjects(ctx, o), files); err != nil {
+		return fmt.Errorf("remove what is left of stack %s: %w", id, err)
+	}
+	s.Log.Info("leftovers of a deleted stack removed", "stack", id)
 	return nil
 }
 
-// strangers are the ids of stacks that the engine has objects of and the store
-// does not know.
-func (s *Supervisor) strangers(ctx context.Context, known map[string]bool) (map[string]bool, error) {
-	gone := map[string]bool{}
-	note := func(labels docker.Labels) {
-		if id := labels[build.LabelStack]; id != "" && !known[id] {
-			gone[id] = true
+// orphanGrace is how long something must belong to no stack before it goes: a
+// stack that is being deleted removes its own.
+const orphanGrace = time.Minute
+
+// watchOrphans removes, now and then, what belongs to no stack and did not the
+// last time either.
+func (s *Supervisor) watchOrphans() {
+	before := map[string]bool{}
+	for sleep(s.ctx, orphanGrace) {
+		var err error
+		if before, err = s.removeLasting(s.ctx, before); err != nil && s.ctx.Err() == nil {
+			s.Log.Warn("leftovers not removed; trying again", "error", err)
 		}
 	}
-	containers, err1 := s.Engine.List(ctx, s.Labels)
-	for _, c := range containers {
-		note(c.Labels)
+}
+
+// removeLasting removes the orphans that were there before, and returns those
+// there are.
+func (s *Supervisor) removeLasting(ctx context.Context, before map[string]bool) (map[string]bool, error) {
+	there, err := s.takeInventory(ctx)
+	if err != nil {
+		return before, err
 	}
-	images, err2 := s.Engine.Images(ctx, s.Labels)
-	for _, i := range images {
-		note(i.Labels)
+	stacks, err := s.Store.All(ctx) // after the inventory: what was made meanwhile is known
+	if err != nil {
+		return before, err
 	}
-	volumes, err3 := s.Engine.Volumes(ctx, s.Labels)
-	for _, v := range volumes {
-		note(v.Labels)
+	known := map[string]bool{}
+	for _, st := range stacks {
+		known[st.ID] = true
 	}
-	networks, err4 := s.Engine.Networks(ctx, s.Labels)
-	for _, n := range networks {
-		note(n.Labels)
+	found, err := s.orphans(known, there)
+	if err != nil {
+		return before, err
 	}
-	return gone, errors.Join(err1, err2, err3, err4)
+	var errs []error
+	for id := range found {
+		if before[id] {
+			errs = append(errs, s.removeOrphan(ctx, id, there[id]))
+		}
+	}
+	return found, errors.Join(errs...)
 }

@@ -3,14 +3,16 @@ package supervisor
 import (
 	"context"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// route points the stack's public URLs at targets, by service; a service
-// without one answers that it is not up yet. Targets that are no longer pointed
-// at get the drain time in the background.
-func (r *runner) route(st *stack.Stack, targets map[string]*proxy.Target) {
+// route points the stack's public URLs at a generation, nil for none, and
+// returns the targets that are no longer pointed at, for the caller to drain. A
+// service without a target answers that it is not up yet.
+func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	entry := proxy.Entry{
 		Status:    st.Status,
 		Name:      st.Name,
@@ -19,28 +21,41 @@ func (r *runner) route(st *stack.Stack, targets map[string]*proxy.Target) {
 		Unclaimed: !st.Claimed(),
 	}
 	for _, name := range st.ServiceNames() {
-		entry.Targets[name] = targets[name]
+		entry.Targets[name] = nil
+		if g != nil {
+			entry.Targets[name] = g.target(name)
+		}
 	}
-	for _, old := range r.Routes.Set(st.Hex(), entry) {
-		r.jobs.Go(func() { r.drain(old) })
-	}
+	return r.Routes.Set(st.Hex(), entry)
 }
+
+// reroute shows a change of the stack that leaves its targets as they are.
+func (r *runner) reroute(st *stack.Stack) { r.drainAll(r.route(st, r.serving())) }
 
 // unroute makes the public URLs of a deleted stack unknown and cuts what is
 // still open on them.
 func (r *runner) unroute(st *stack.Stack) {
-	at, cancel := context.WithCancel(context.Background())
-	cancel()
-	for _, old := range r.Routes.Remove(st.Hex()) {
-		_ = old.Drain(at) // how many requests it cut: all there were
+	for _, t := range r.Routes.Remove(st.Hex()) {
+		cut(t)
 	}
 }
 
-// drain gives the open requests of a target their time to finish.
-func (s *Supervisor) drain(target *proxy.Target) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.Drain)
+// cut ends a target at once.
+func cut(t *proxy.Target) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = t.Drain(over) // how many requests it cut: all there were
+}
+
+// drainAll gives the open requests of targets their time to finish.
+func (r *runner) drainAll(targets []*proxy.Target) {
+	ctx, cancel := context.WithTimeout(r.ctx, r.Drain)
 	defer cancel()
-	if err := target.Drain(ctx); err != nil {
-		s.Log.Info("requests cut", "error", err)
+	var group errgroup.Group
+	for _, t := range targets {
+		group.Go(func() error { return t.Drain(ctx) })
+	}
+	if err := group.Wait(); err != nil {
+		r.Log.Info("requests cut", "stack", r.id, "error", err)
 	}
 }

@@ -2,72 +2,150 @@ package supervisor
 
 import (
 	"context"
+	"path/filepath"
+	"strings"
 	"sync"
+	"time"
 
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// runner owns one stack's long jobs, one at a time, and the processes of its
-// served generation.
+// runner owns one stack: its long jobs, one at a time, and the generation that
+// it serves.
 type runner struct {
 	*Supervisor
-	id string
+	id     string
+	ctx    context.Context // of all its work; ends with the stack or the server
+	cancel context.CancelFunc
+	work   sync.WaitGroup // what goes on beside the job: watching, draining
 
-	mu        sync.Mutex
-	cancel    context.CancelFunc // of the job under way
-	done      chan struct{}      // closed when it has ended; nil when none ever ran
-	processes map[string]*process
+	starting sync.Mutex // one job is started at a time
+
+	mu     sync.Mutex
+	job    context.CancelFunc // ends the job under way
+	done   chan struct{}      // closed when it has ended; nil when none ever ran
+	served *generation        // nil when nothing is
+	logs   map[string]runLog  // by service
 }
 
-// start runs job in the background after the one before it was stopped.
-func (r *runner) start(job func(context.Context)) {
+// runLog is the open log of a service's processes, one for all that write to
+// it at the same time.
+type runLog struct {
+	file *logfile.File
+	last time.Time // of the last line that an earlier server wrote
+}
+
+func newRunner(s *Supervisor, id string) *runner {
+	r := &runner{Supervisor: s, id: id, logs: map[string]runLog{}}
+	r.ctx, r.cancel = context.WithCancel(s.ctx)
+	return r
+}
+
+// start runs job in the background after the one before it was stopped, and
+// returns a channel that is closed when it has ended.
+func (r *runner) start(job func(context.Context)) <-chan struct{} {
+	r.starting.Lock()
+	defer r.starting.Unlock()
 	r.stop()
 	ctx, cancel := context.WithCancel(r.ctx)
 	done := make(chan struct{})
 	r.mu.Lock()
-	r.cancel, r.done = cancel, done
+	r.job, r.done = cancel, done
 	r.mu.Unlock()
-	r.jobs.Add(1)
-	go func() {
-		defer r.jobs.Done()
+	r.jobs.Go(func() {
 		defer close(done)
 		defer cancel()
 		job(ctx)
-	}()
+	})
+	return done
+}
+
+// queue runs job in the background once the one before it has ended by itself.
+func (r *runner) queue(job func(context.Context)) {
+	r.jobs.Go(func() {
+		r.settle()
+		r.start(job)
+	})
 }
 
 // stop cancels the job under way and waits until it has ended.
 func (r *runner) stop() {
-	r.mu.Lock()
-	cancel, done := r.cancel, r.done
-	r.mu.Unlock()
-	if done == nil {
-		return
+	if cancel, done := r.current(); done != nil {
+		cancel()
+		<-done
 	}
-	cancel()
-	<-done
 }
 
-// keep makes processes the served ones.
-func (r *runner) keep(processes map[string]*process) {
+// settle waits until no job is under way.
+func (r *runner) settle() {
+	if _, done := r.current(); done != nil {
+		<-done
+	}
+}
+
+func (r *runner) current() (context.CancelFunc, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.processes = processes
+	return r.job, r.done
 }
 
-// forget lets go of the served processes: their logs are no longer followed.
-func (r *runner) forget() {
-	r.mu.Lock()
-	processes := r.processes
-	r.processes = nil
-	r.mu.Unlock()
-	for _, p := range processes {
-		p.release()
+// close ends everything that the runner does; what it serves goes on until it
+// is removed.
+func (r *runner) close() {
+	r.cancel()
+	r.stop()
+	if g := r.swap(nil); g != nil {
+		g.release()
 	}
+	r.work.Wait()
+	r.closeLogs()
 }
 
-// update is the way of a job to change its stack: on a stack that was deleted
-// meanwhile, or on a server that stops, it fails and the job ends.
+// runLog opens the log of a service's processes the first time. The time is that
+// of the last line that an earlier server wrote into it.
+func (r *runner) runLog(service string) (*logfile.File, time.Time, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if log, ok := r.logs[service]; ok {
+		return log.file, log.last, nil
+	}
+	path := filepath.Join(r.stacksDir(), strings.TrimPrefix(r.id, "stk_"), "logs", service+".run.log")
+	file, last, err := logfile.Open(path, r.LogMax)
+	if err == nil {
+		r.logs[service] = runLog{file, last}
+	}
+	return file, last, err
+}
+
+func (r *runner) closeLogs() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for service, log := range r.logs {
+		if err := log.file.Close(); err != nil {
+			r.Log.Error("log not closed", "stack", r.id, "service", service, "error", err)
+		}
+	}
+	clear(r.logs)
+}
+
+// swap makes g the served generation and returns the one before.
+func (r *runner) swap(g *generation) *generation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.served
+	r.served = g
+	return old
+}
+
+// serving is the served generation; nil when there is none.
+func (r *runner) serving() *generation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.served
+}
+
+// update changes the stack.
 func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
 	return r.Store.Update(ctx, r.id, fn)
 }

@@ -2,12 +2,15 @@ package supervisor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,16 +30,19 @@ type Config struct {
 	Builder *build.Builder
 	Routes  *proxy.Routes
 	URLs    stack.URLs
+	Limits  stack.Limits
 	Dir     string        // data directory
 	Labels  docker.Labels // of the installation: everything made carries them
 	Pool    netip.Prefix  // stacks' networks are /28s of it
-
-	UnclaimedPerIP int // unclaimed stacks that one network may have; 0 for no cap
 
 	HealthTimeout  time.Duration
 	Drain          time.Duration // that open requests get when their target goes
 	ConnectTimeout time.Duration // of the proxy to a service
 	HeaderTimeout  time.Duration // until a service's response headers
+
+	CheckEvery time.Duration // between looks at all containers
+	Backoff    time.Duration // before the first restart of a crashed service; doubles with each crash
+	BackoffMax time.Duration
 
 	Memory   int64  // bytes a service may use; 0 for no ceiling
 	NanoCPUs int64  // billionths of a core; 0 for no ceiling
@@ -50,7 +56,7 @@ type Config struct {
 // Supervisor owns the stacks of one installation.
 type Supervisor struct {
 	Config
-	ctx    context.Context // of all jobs; ends with Close
+	ctx    context.Context // of everything; ends with Close
 	cancel context.CancelFunc
 	jobs   sync.WaitGroup
 
@@ -67,81 +73,165 @@ func New(cfg Config) *Supervisor {
 
 // Start makes the engine agree with the store: running containers of live
 // stacks are adopted as they are, the others started in the background, builds
-// that a dead server left are failed, and leftovers removed.
+// that a dead server left are failed, deadlines that passed are met, and
+// leftovers removed. From then on the supervisor watches over all of it.
 func (s *Supervisor) Start(ctx context.Context) error {
 	stacks, err := s.Store.All(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.sweep(ctx, stacks); err != nil {
+	there, err := s.takeInventory(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.sweep(ctx, stacks, there); err != nil {
 		return err
 	}
 	for _, st := range stacks {
-		if err := s.take(ctx, st); err != nil {
+		if err := s.take(ctx, st, there); err != nil {
 			return fmt.Errorf("stack %s: %w", st.ID, err)
 		}
 	}
+	s.jobs.Go(s.watchEngine)
+	s.jobs.Go(s.watchOrphans)
 	return nil
 }
 
 // take puts one stack of an earlier server under supervision.
-func (s *Supervisor) take(ctx context.Context, st *stack.Stack) error {
+func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory) error {
 	r := s.runner(st.ID)
-	switch st.Status {
-	case stack.Building:
-		return r.interrupted(ctx)
-	case stack.Live:
-		return r.adopt(ctx, st)
-	default:
-		r.route(st, nil)
-		return s.removeGenerations(ctx, st, 0)
+	defer s.jobs.Go(r.keepTime)
+	if st.Deploying != 0 {
+		failed, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+			return st.DeployFailed(errInterrupted(st.Deploying))
+		})
+		if err != nil {
+			return err
+		}
+		st = failed
 	}
+	if err := s.removeOldGenerations(ctx, st, there[st.ID]); err != nil {
+		return err
+	}
+	switch {
+	case st.Due(stack.Now()):
+		r.route(st, nil) // keepTime lets it expire
+		return nil
+	case st.Restoring():
+		r.route(st, nil)
+		r.start(r.restore)
+		return nil
+	case st.Status == stack.Live:
+		return r.adopt(ctx, st, there[st.ID])
+	case st.Status == stack.Expired:
+		r.route(st, nil)
+		r.start(r.keepData)
+		return nil
+	}
+	r.route(st, nil)
+	return nil
 }
 
 // Create records a new stack and starts its first build. The folder dir, an
 // unpacked source tree, belongs to the stack once Create succeeded. A full
 // network is a *stack.Error and leaves nothing behind.
 func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string) error {
-	st.MakeSecrets()
-	if err := s.Store.Create(ctx, st, s.UnclaimedPerIP, st.Created()); err != nil {
+	st.MakeSecrets(st.Services)
+	if err := s.Store.Create(ctx, st, s.Limits.UnclaimedPerIP, st.Created()); err != nil {
 		return err
 	}
-	if err := s.keepSource(st, dir); err != nil {
+	source, err := s.keepSource(st, dir)
+	if err != nil {
 		_, deleteErr := s.Store.Update(context.WithoutCancel(ctx), st.ID, func(st *stack.Stack) ([]stack.Event, error) { return st.Delete() })
 		return errors.Join(err, deleteErr)
 	}
 	r := s.runner(st.ID)
 	r.route(st, nil)
-	r.start(r.deploy)
+	r.start(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
+	s.jobs.Go(r.keepTime)
 	return nil
 }
 
-// keepSource moves an unpacked tree to where the build of the generation that
-// is being made reads it.
-func (s *Supervisor) keepSource(st *stack.Stack, dir string) error {
-	for _, d := range []string{s.stackDir(st), s.logDir(st)} {
+// Deploy accepts a new generation of a stack and starts its build
+// ("POST /v0/stacks/{id}/deploy"). The folder dir belongs to the stack once
+// Deploy succeeded. The secret is for a stack that gets its first webhook. A
+// state that does not allow it is a *stack.Error.
+func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string) (*stack.Stack, error) {
+	services := stack.Services(m.Services)
+	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
+		events, err := st.Deploy(services)
+		if err != nil {
+			return nil, err
+		}
+		st.MakeSecrets(services)
+		st.Notify(m.Webhook, secret)
+		return events, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := s.runner(id)
+	source, err := s.keepSource(st, dir)
+	if err != nil {
+		r.failed(ctx, err)
+		return nil, err
+	}
+	if st.Status == stack.Building {
+		r.route(st, nil)
+	}
+	r.queue(func(ctx context.Context) { r.deploy(ctx, st.Deploying, services, source) })
+	return st, nil
+}
+
+// Claim moves a stack into an account ("POST /v0/claim"); an expired one comes
+// back in the background.
+func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
+	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
+		return st.Claim(owner, email, stack.Now())
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := s.runner(id)
+	if st.Restoring() {
+		r.route(st, nil)
+		r.start(r.restore)
+		return st, nil
+	}
+	r.reroute(st)
+	return st, nil
+}
+
+// keepSource moves an unpacked tree to a folder of the stack's, where the build
+// reads it.
+func (s *Supervisor) keepSource(st *stack.Stack, dir string) (string, error) {
+	for _, d := range []string{s.logDir(st), s.sourcesDir(st)} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return fmt.Errorf("keep the source: %w", err)
+			return "", fmt.Errorf("keep the source: %w", err)
 		}
 	}
-	if err := os.Rename(dir, s.sourceDir(st)); err != nil {
-		return fmt.Errorf("keep the source: %w", err)
+	kept := filepath.Join(s.sourcesDir(st), rand.Text())
+	if err := os.Rename(dir, kept); err != nil {
+		return "", fmt.Errorf("keep the source: %w", err)
 	}
-	return nil
+	return kept, nil
 }
 
 // Delete ends a stack and returns when nothing of it is left: no container,
 // image, volume, network or file. It goes on when ctx ends.
 func (s *Supervisor) Delete(ctx context.Context, id string) error {
-	ctx = context.WithoutCancel(ctx)
-	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.Delete() })
+	return s.end(context.WithoutCancel(ctx), id, (*stack.Stack).Delete)
+}
+
+// end moves a stack to its end by the given trigger and removes all of it.
+func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
+	st, err := s.Store.Update(ctx, id, trigger)
 	if err != nil {
 		return err
 	}
 	r := s.runner(id)
-	r.stop()
+	r.close()
 	r.unroute(st)
-	r.forget()
 	err = s.removeStack(ctx, st)
 	s.mu.Lock()
 	delete(s.runners, id)
@@ -171,6 +261,10 @@ func (s *Supervisor) Logs(_ context.Context, st *stack.Stack, service, kind stri
 func (s *Supervisor) Close() {
 	s.cancel()
 	s.jobs.Wait()
+	for _, r := range s.everyRunner() {
+		r.work.Wait()
+		r.closeLogs()
+	}
 }
 
 // runner is the one of a stack, made when it is first asked for.
@@ -179,8 +273,19 @@ func (s *Supervisor) runner(id string) *runner {
 	defer s.mu.Unlock()
 	r := s.runners[id]
 	if r == nil {
-		r = &runner{Supervisor: s, id: id}
+		r = newRunner(s, id)
 		s.runners[id] = r
 	}
 	return r
+}
+
+// everyRunner is all the runners there are.
+func (s *Supervisor) everyRunner() []*runner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	runners := make([]*runner, 0, len(s.runners))
+	for _, r := range s.runners {
+		runners = append(runners, r)
+	}
+	return slices.Clip(runners)
 }

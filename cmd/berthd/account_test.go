@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// TestMain lets the test binary be berthd itself, in a process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("BERTHD_TEST_RUN") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// berthd runs the command in a data directory.
+func berthd(t *testing.T, dir string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append(args, "--data-dir", dir)...)
+	cmd.Env = append(os.Environ(), "BERTHD_TEST_RUN=1")
+	var out, talk bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &talk
+	err = cmd.Run()
+	return out.String(), talk.String(), err
+}
+
+// serving has the data directory as a running server has it.
+func serving(t *testing.T, dir string) *store.Store {
+	t.Helper()
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lock.Close() })
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	key, err := auth.LoadKey(filepath.Join(dir, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(context.Background(), store.Options{
+		Path: filepath.Join(dir, "berth.db"), Sealer: auth.NewSealer(key), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+var oneKey = regexp.MustCompile(`^as_live_[0-9A-Za-z]{32}\n$`)
+
+func TestAccountCreate_PrintsJustTheKeyBesideARunningServer(t *testing.T) {
+	dir := t.TempDir()
+	s := serving(t, dir)
+	stdout, stderr, err := berthd(t, dir, "account", "create", "Ana@example.com")
+	if err != nil || !oneKey.MatchString(stdout) || !strings.Contains(stderr, "Ana@example.com") || strings.Contains(stderr, "as_live_") {
+		t.Fatalf("stdout %q, stderr %q, %v", stdout, stderr, err)
+	}
+	account, ok, err := s.AccountByKey(t.Context(), auth.Hash(strings.TrimSpace(stdout)))
+	if err != nil || !ok || account.Email != "Ana@example.com" {
+		t.Errorf("the server finds %+v, %v, %v", account, ok, err)
+	}
+}
+
+func TestAccountCreate_WorksBeforeTheFirstStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	stdout, stderr, err := berthd(t, dir, "account", "create", "ana@example.com")
+	if err != nil || !oneKey.MatchString(stdout) {
+		t.Fatalf("stdout %q, stderr %q, %v", stdout, stderr, err)
+	}
+	if _, ok, err := serving(t, dir).AccountByKey(t.Context(), auth.Hash(strings.TrimSpace(stdout))); !ok || err != nil {
+		t.Errorf("the server does not know the key: %v", err)
+	}
+}
+
+func TestAccountCreate_SaysWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	if _, stderr, err := berthd(t, dir, "account", "create", "ana@example.com"); err != nil {
+		t.Fatal(stderr)
+	}
+	lost := t.TempDir()
+	if err := os.WriteFile(filepath.Join(lost, "berth.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, dir string
+		args      []string
+		want      string
+	}{
+		{"not an email", dir, []string{"hello"}, `"hello" is not an email address; write it as in ana@example.com`},
+		{"a name beside it", dir, []string{"Ana <ana@example.com>"}, "is not an email address"},
+		{"empty", dir, []string{""}, "is not an email address"},
+		{"exists", dir, []string{"ANA@example.com"}, "ANA@example.com already has an account"},
+		{"no email", dir, nil, "accepts 1 arg(s)"},
+		{"two", dir, []string{"a@example.com", "b@example.com"}, "accepts 1 arg(s)"},
+		{"key lost", lost, []string{"ana@example.com"}, "put the key back"},
+		{"no directory", "/dev/null/x", []string{"ana@example.com"}, "BERTH_DATA_DIR"},
+	} {
+		stdout, stderr, err := berthd(t, tt.dir, append([]string{"account", "create"}, tt.args...)...)
+		if err == nil || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: stdout %q, stderr %q, %v, want one line with %q", tt.name, stdout, stderr, err, tt.want)
+		}
+	}
+}

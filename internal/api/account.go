@@ -1,0 +1,96 @@
+package api
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// claimRetry is the Retry-After of the limit on claims ("Errors").
+const claimRetry = time.Minute
+
+// claim answers POST /v0/claim.
+func (a *API) claim(c *fiber.Ctx) error {
+	account, err := a.owner(c)
+	if err != nil {
+		return err
+	}
+	if !a.Claims.Allow(a.base, a.network(c)) {
+		return tooMany(claimRetry)
+	}
+	wait, err := waits(c)
+	if err != nil {
+		return err
+	}
+	text, err := onlyField(bodyOf(c.Context()), "claim_code", `{"claim_code": "CLM-XXXX-XXXX-XXXX"}`)
+	if err != nil {
+		return err
+	}
+	s, err := a.claimStack(text, account)
+	if err != nil {
+		return err
+	}
+	if wait {
+		if s, err = a.settled(c, s); err != nil {
+			return err
+		}
+	}
+	return c.JSON(a.view(s))
+}
+
+// claimStack moves the stack of a code, in any spelling, into the account.
+func (a *API) claimStack(text string, account store.Account) (*stack.Stack, error) {
+	code, ok := auth.NormalizeClaimCode(text)
+	if !ok {
+		return nil, stack.NewError(stack.NotFound, fmt.Sprintf(
+			"%q is no claim code; one looks like CLM-XXXX-XXXX-XXXX, and comes with the answer that creates a stack", shorten(text)))
+	}
+	id, ok, err := a.Store.FindClaimCode(a.base, a.Key.HashClaimCode(code))
+	if err != nil {
+		return nil, fmt.Errorf("look up the claim code: %w", err)
+	}
+	if !ok {
+		return nil, stack.NewError(stack.NotFound,
+			"no stack has this claim code: it was used already, its stack was deleted, or a character is wrong")
+	}
+	s, err := a.Host.Claim(a.base, id, account.ID, account.Email)
+	if err != nil {
+		return nil, fmt.Errorf("claim stack %s: %w", id, err)
+	}
+	return s, nil
+}
+
+// me answers GET /v0/me.
+func (a *API) me(c *fiber.Ctx) error {
+	account, err := a.owner(c)
+	if err != nil {
+		return err
+	}
+	stacks, err := a.Store.Owned(a.base, account.ID)
+	if err != nil {
+		return fmt.Errorf("read the stacks of account %s: %w", account.ID, err)
+	}
+	views := make([]stackView, len(stacks))
+	for i, s := range stacks {
+		views[i] = a.view(s)
+	}
+	return c.JSON(struct {
+		Email  string      `json:"email"`
+		Stacks []stackView `json:"stacks"`
+	}{account.Email, views})
+}
+
+// owner is the account whose API key the request brings.
+func (a *API) owner(c *fiber.Ctx) (store.Account, error) {
+	token, present := bearer(c)
+	if !present {
+		return store.Account{}, stack.NewError(stack.Unauthenticated,
+			"this needs the header Authorization: Bearer as_live_…, with the API key of an account")
+	}
+	return a.account(token)
+}

@@ -1,0 +1,67 @@
+package api
+
+import (
+	"fmt"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// deploy answers POST /v0/stacks/{id}/deploy.
+func (a *API) deploy(c *fiber.Ctx) error {
+	s, _, err := a.open(c)
+	if err != nil {
+		return err
+	}
+	wait, err := waits(c)
+	if err != nil {
+		return err
+	}
+	if err := deployable(*s); err != nil {
+		return err
+	}
+	s, secrets, err := a.deployStack(c, s.ID)
+	if err != nil {
+		return err
+	}
+	if wait {
+		if s, err = a.settled(c, s); err != nil {
+			return err
+		}
+	}
+	v := a.view(s)
+	v.oneTime = &secrets
+	return c.JSON(v)
+}
+
+// deployable refuses, before anything of the body is read, what the host would
+// refuse after it. It tries on a copy.
+func deployable(s stack.Stack) error {
+	_, err := s.Deploy(nil)
+	return err
+}
+
+// deployStack takes the upload and hands it to the host. The name, ttl and
+// claim_email of its manifest do not count: they were fixed at creation.
+func (a *API) deployStack(c *fiber.Ctx, id string) (*stack.Stack, oneTime, error) {
+	dir, err := a.Host.TempDir()
+	if err != nil {
+		return nil, oneTime{}, fmt.Errorf("make a folder for the upload: %w", err)
+	}
+	defer a.removeAll(dir)
+	root, manifest, err := a.receive(c, deployForm, dir)
+	if err != nil {
+		return nil, oneTime{}, err
+	}
+	secret := auth.NewWebhookSecret()
+	s, err := a.Host.Deploy(a.base, id, manifest, secret, root)
+	if err != nil {
+		return nil, oneTime{}, fmt.Errorf("deploy stack %s: %w", id, err)
+	}
+	if s.WebhookSecret != secret {
+		return s, oneTime{}, nil // no webhook, or it keeps the secret that it has
+	}
+	return s, oneTime{WebhookSecret: secret}, nil
+}

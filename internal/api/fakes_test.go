@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// fakeHost records stacks in the real store and keeps their sources; tests
+// settle them.
+type fakeHost struct {
+	store *store.Store
+	dir   string
+	logs  func(ctx context.Context, service, kind string, tail int, w io.Writer) error
+}
+
+func (h *fakeHost) TempDir() (string, error) {
+	return os.MkdirTemp(h.dir, "upload-")
+}
+
+func (h *fakeHost) uploads(t *testing.T) []string {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(h.dir, "upload-*"))
+	require.NoError(t, err)
+	return left
+}
+
+func (h *fakeHost) source(id string) string { return filepath.Join(h.dir, id) }
+
+func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string) error {
+	if err := h.store.Create(ctx, s, 3, s.Created()); err != nil {
+		return err
+	}
+	return os.Rename(dir, h.source(s.ID))
+}
+
+func (h *fakeHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string) (*stack.Stack, error) {
+	services := stack.Services(m.Services)
+	s, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
+		events, err := s.Deploy(services)
+		s.Notify(m.Webhook, secret)
+		return events, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, errors.Join(os.RemoveAll(h.source(id)), os.Rename(dir, h.source(id)))
+}
+
+func (h *fakeHost) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
+	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
+		return s.Claim(owner, email, stack.Now())
+	})
+}
+
+func (h *fakeHost) Delete(ctx context.Context, id string) error {
+	_, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.Delete() })
+	return err
+}
+
+func (h *fakeHost) Logs(ctx context.Context, _ *stack.Stack, service, kind string, tail int, w io.Writer) error {
+	return h.logs(ctx, service, kind, tail, w)
+}
+
+// fakeLimiter admits a number of creates in all.
+type fakeLimiter struct {
+	mu       sync.Mutex
+	left     int
+	networks []string
+}
+
+func (l *fakeLimiter) Allow(_ context.Context, network string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left == 0 {
+		return false
+	}
+	l.left--
+	l.networks = append(l.networks, network)
+	return true
+}

@@ -1,0 +1,181 @@
+package stack_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// crash lets the service api exit with 3, and tells how often it crashed in the
+// window and whether that was too often.
+func crash(t *testing.T, s *stack.Stack, at time.Time) (crashes int, looping bool) {
+	t.Helper()
+	code := 3
+	events, looping, err := s.Crash("api", &code, limits, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := events[0].Data
+	if data["service"] != "api" || data["exit_code"] != 3 {
+		t.Errorf("data %v", data)
+	}
+	return data["crashes"].(int), looping
+}
+
+func TestCrash_TheSixthInTheWindowFailsTheStack(t *testing.T) {
+	s := live(t)
+	for i := range 5 {
+		if n, looping := crash(t, s, now.Add(time.Duration(i)*time.Minute)); n != i+1 || looping {
+			t.Fatalf("crash %d counts %d, looping %v", i+1, n, looping)
+		}
+		if s.Status != stack.Live || s.Services[0].Status != stack.Restarting || s.Services[1].Status != stack.Running {
+			t.Fatalf("after crash %d: %+v", i+1, s)
+		}
+		must(t)(s.Restarted("api"))
+		if s.Services[0].Status != stack.Running {
+			t.Fatalf("after the restart: %+v", s.Services[0])
+		}
+	}
+	code := 3
+	events, looping, err := s.Crash("api", &code, limits, now.Add(5*time.Minute))
+	const want = "api crashed 6 times in 10 min (last exit code 3); check its logs and redeploy"
+	if err != nil || !looping || s.Status != stack.Failed || s.Error != want || events[1].Data["error"] != want {
+		t.Errorf("looping %v, %v, status %s, error %q, want failed with %q", looping, err, s.Status, s.Error, want)
+	}
+	for _, svc := range s.Services {
+		if svc.Status != stack.Stopped {
+			t.Errorf("%s is %s, want the whole stack stopped", svc.Name, svc.Status)
+		}
+	}
+}
+
+func TestCrash_TheWindowSlides(t *testing.T) {
+	s := live(t)
+	for i := range 30 { // one every 2 min: five are in any 10 min
+		want := min(i+1, 5)
+		if n, looping := crash(t, s, now.Add(time.Duration(i)*2*time.Minute)); n != want || looping {
+			t.Fatalf("crash %d counts %d, looping %v, want %d", i+1, n, looping, want)
+		}
+	}
+	if n := len(s.Services[0].Crashes); n != 5 {
+		t.Errorf("%d crashes kept, want those of the window", n)
+	}
+	if n, looping := crash(t, s, now.Add(59*time.Minute)); n != 6 || !looping {
+		t.Errorf("the sixth in 10 min counts %d, looping %v", n, looping)
+	}
+}
+
+func TestCrash_CountsEachServiceByItself(t *testing.T) {
+	s := live(t)
+	for range 5 {
+		crash(t, s, now)
+	}
+	events, looping, err := s.Crash("web", nil, limits, now)
+	if err != nil || looping || events[0].Data["crashes"] != 1 {
+		t.Errorf("events %v, looping %v, %v", events, looping, err)
+	}
+}
+
+func TestCrash_AFailedRestartHasNoExitCodeAndKeepsTheLastOne(t *testing.T) {
+	s := live(t)
+	events, _, err := s.Crash("api", nil, limits, now)
+	if code, there := events[0].Data["exit_code"]; err != nil || code != nil || !there {
+		t.Errorf("data %v, %v, want an exit code that is null", events[0].Data, err)
+	}
+	for range 4 {
+		crash(t, s, now)
+	}
+	if _, _, err := s.Crash("api", nil, limits, now); err != nil {
+		t.Fatal(err)
+	}
+	if want := "api crashed 6 times in 10 min (last exit code 3); check its logs and redeploy"; s.Error != want {
+		t.Errorf("error %q, want %q", s.Error, want)
+	}
+}
+
+func TestCrash_WithoutAnyExitCodeSaysSo(t *testing.T) {
+	s := live(t)
+	l := limits
+	l.Crashes, l.CrashWindow = 0, 90*time.Second
+	if _, looping, err := s.Crash("api", nil, l, now); err != nil || !looping {
+		t.Fatal(looping, err)
+	}
+	if want := "api crashed 1 times in 1m30s (last exit code unknown); check its logs and redeploy"; s.Error != want {
+		t.Errorf("error %q, want %q", s.Error, want)
+	}
+}
+
+func TestCrash_OfAServiceThatIsGoneIsRefused(t *testing.T) {
+	s := live(t)
+	_, _, err := s.Crash("old", nil, limits, now)
+	wantKind(t, err, stack.Conflict, "old")
+	_, err = s.Restarted("old")
+	wantKind(t, err, stack.Conflict, "old")
+}
+
+func TestCrashes_SurviveBeingStored(t *testing.T) {
+	s := live(t)
+	for i := range 5 {
+		crash(t, s, now.Add(time.Duration(i)*time.Microsecond))
+	}
+	text, err := json.Marshal(s.Services)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back []stack.Service
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(s.Services, back); diff != "" {
+		t.Fatal(diff)
+	}
+	s.Services = back
+	if n, looping := crash(t, s, now.Add(time.Minute)); n != 6 || !looping {
+		t.Errorf("the sixth counts %d, looping %v", n, looping)
+	}
+}
+
+func TestCrashes_AreKeptWhenTheServerRestarts(t *testing.T) {
+	s := live(t)
+	for range 5 {
+		crash(t, s, now)
+	}
+	must(t)(s.Restored(urls))
+	if svc := s.Services[0]; svc.Status != stack.Running || svc.LastExit == nil || *svc.LastExit != 3 {
+		t.Errorf("service %+v", svc)
+	}
+	if n, looping := crash(t, s, now.Add(time.Minute)); n != 6 || !looping {
+		t.Errorf("the sixth counts %d, looping %v", n, looping)
+	}
+}
+
+func TestCrashes_AreForgottenWhereTheStackComesBack(t *testing.T) {
+	back := map[string]func(*stack.Stack){
+		"redeployed": func(s *stack.Stack) {
+			must(t)(s.Deploy(s.Services))
+			must(t)(s.Deployed(s.Services, urls, now))
+		},
+		"claimed and restored": func(s *stack.Stack) {
+			must(t)(s.Expire(urls, limits, now.Add(time.Hour)))
+			must(t)(s.Claim("acc_1", "ana@example.com", now.Add(time.Hour)))
+			must(t)(s.Restored(urls))
+		},
+	}
+	for name, comeBack := range back {
+		s := live(t)
+		for range 5 {
+			crash(t, s, now)
+		}
+		comeBack(s)
+		if svc := s.Services[0]; svc.LastExit != nil || svc.Status != stack.Running {
+			t.Errorf("%s: service %+v", name, svc)
+		}
+		if n, _ := crash(t, s, now); n != 1 {
+			t.Errorf("%s: the next crash counts %d, want 1", name, n)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package stack_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+func TestExtend_ReplacesTheExpiryWithinItsBounds(t *testing.T) {
+	later := now.Add(23 * time.Hour) // an hour before the latest expiry
+	tests := []struct {
+		ttl   time.Duration
+		now   time.Time
+		error string // a part of it; "" for none
+	}{
+		{15 * time.Minute, now, ""},
+		{15*time.Minute - time.Second, now, "at least 15m"},
+		{0, now, "at least 15m"},
+		{24 * time.Hour, now, ""},
+		{24*time.Hour + time.Second, now, "latest possible expiry is 2026-01-03T03:04:05Z"},
+		{time.Hour, later, ""},
+		{time.Hour + time.Second, later, "latest possible expiry is 2026-01-03T03:04:05Z"},
+		{15 * time.Minute, now.Add(24 * time.Hour), "latest possible expiry is"},
+	}
+	for _, tt := range tests {
+		s := live(t)
+		s.ExpiresAt = tt.now.Add(time.Minute)
+		events, err := s.Extend(tt.ttl, limits, tt.now)
+		if tt.error != "" {
+			wantKind(t, err, stack.Unprocessable, tt.error)
+			if !s.ExpiresAt.Equal(tt.now.Add(time.Minute)) {
+				t.Errorf("%v: a refused extension moved the expiry", tt)
+			}
+			continue
+		}
+		if err != nil || !s.ExpiresAt.Equal(tt.now.Add(tt.ttl)) || events[0].Data["expires_at"] != stack.Timestamp(s.ExpiresAt) {
+			t.Errorf("%v: expires at %v, %v, %v", tt, s.ExpiresAt, events, err)
+		}
+	}
+}
+
+func TestExtend_MayShorten(t *testing.T) {
+	s := live(t)
+	must(t)(s.Extend(15*time.Minute, limits, now))
+	if !s.ExpiresAt.Equal(now.Add(15 * time.Minute)) {
+		t.Errorf("expires at %v", s.ExpiresAt)
+	}
+}
+
+func TestExtend_TellsTheStateBeforeTheBounds(t *testing.T) {
+	for name, text := range map[string]string{
+		"live, claimed": "claimed", "restoring": "claimed", "expired": "claim it", "failed, time run out": "claim it",
+	} {
+		_, err := states[name](t).Extend(time.Second, limits, now)
+		wantKind(t, err, stack.Conflict, text)
+	}
+}
+
+func TestNotice_IsGivenOnceAndAgainAfterAnExtension(t *testing.T) {
+	s := live(t)
+	text, err := json.Marshal(must(t)(s.Notice())[0])
+	want := `"data":{"expires_at":1767326645.0006,"message":"Ask your human to claim this stack, or extend the TTL."}`
+	if err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("event %s, %v, want %s", text, err, want)
+	}
+	_, err = s.Notice()
+	wantKind(t, err, stack.Conflict, "notice")
+	must(t)(s.Extend(time.Hour, limits, now))
+	must(t)(s.Notice())
+}
+
+func TestNext_IsTheNoticeThenTheExpiryThenTheDeletion(t *testing.T) {
+	s := live(t)
+	next := func(want stack.Trigger, wantAt time.Time) {
+		t.Helper()
+		if got, at := s.Next(limits, now); got != want || !at.Equal(wantAt) {
+			t.Errorf("next %q at %v, want %q at %v", got, at, want, wantAt)
+		}
+	}
+	next(stack.TriggerNotice, now.Add(55*time.Minute))
+	must(t)(s.Notice())
+	next(stack.TriggerExpire, now.Add(time.Hour))
+	must(t)(s.Extend(2*time.Hour, limits, now))
+	next(stack.TriggerNotice, now.Add(115*time.Minute))
+	s.ExpiresAt = now
+	next(stack.TriggerExpire, now)
+	must(t)(s.Expire(urls, limits, now))
+	next(stack.TriggerRetained, now.Add(limits.Retention))
+	must(t)(s.Claim("acc_1", "ana@example.com", now))
+	next("", time.Time{})
+}
+
+func TestExpire_StopsAndRetains(t *testing.T) {
+	s := redeploying(t)
+	at := now.Add(time.Hour)
+	text, err := json.Marshal(must(t)(s.Expire(urls, limits, at))[0])
+	want := `"data":{"claim_url":"http://localhost:8080/claim","retained_until":1767931445.0006}`
+	if err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("event %s, %v, want %s", text, err, want)
+	}
+	if !s.ExpiredAt.Equal(at) || !s.RetainedUntil.Equal(at.Add(limits.Retention)) || s.Deploying != 0 || s.Services[1].Status != stack.Stopped {
+		t.Errorf("stack %+v", s)
+	}
+}
+
+func TestExpire_NeverBeforeTheTime(t *testing.T) {
+	s := live(t)
+	_, err := s.Expire(urls, limits, s.ExpiresAt.Add(-time.Microsecond))
+	wantKind(t, err, stack.Conflict, "not run out")
+	must(t)(s.Expire(urls, limits, s.ExpiresAt))
+}
+
+func TestRetained_NeverBeforeItsTime(t *testing.T) {
+	s := expired(t)
+	_, err := s.Retained(s.RetainedUntil.Add(-time.Microsecond))
+	wantKind(t, err, stack.Conflict, "still retained")
+	must(t)(s.Retained(s.RetainedUntil))
+	if s.ClaimCodeHash != nil {
+		t.Error("a deleted stack can still be claimed")
+	}
+}
+
+func TestClaim_MovesTheStackIntoTheAccount(t *testing.T) {
+	for name := range map[string]bool{"building": true, "live": true, "live, redeploying": true, "failed": true, "expired": true} {
+		s := states[name](t)
+		events := must(t)(s.Claim("acc_1", "ana@example.com", now.Add(2*time.Hour)))
+		if s.Owner != "acc_1" || s.ClaimCodeHash != nil || !s.ExpiresAt.IsZero() || !s.ExpiredAt.IsZero() || !s.RetainedUntil.IsZero() {
+			t.Errorf("%s: stack %+v", name, s)
+		}
+		if events[0].Data["by"] != "ana@example.com" {
+			t.Errorf("%s: data %v", name, events[0].Data)
+		}
+		if s.Restoring() != (name == "expired") {
+			t.Errorf("%s: restoring %v", name, s.Restoring())
+		}
+		_, err := s.Claim("acc_2", "bo@example.com", now)
+		wantKind(t, err, stack.NotFound, "already used")
+	}
+}
+
+func TestClaim_OfAnExpiredFailedStackWaitsForTheRestore(t *testing.T) {
+	s := failed(t)
+	must(t)(s.Expire(urls, limits, now.Add(time.Hour)))
+	if s.Error == "" {
+		t.Error("an expired stack no longer says why it failed")
+	}
+	must(t)(s.Claim("acc_1", "ana@example.com", now.Add(time.Hour)))
+	if s.Error != "" || s.Services[0].Status != stack.Pending {
+		t.Errorf("stack %+v", s)
+	}
+	must(t)(s.Restored(urls))
+	if s.Error != "" || s.Status != stack.Live || s.Services[0].Status != stack.Running {
+		t.Errorf("stack %+v", s)
+	}
+}
+
+func TestClaim_OnlyByTheEmailItWasMadeFor(t *testing.T) {
+	for email, allowed := range map[string]bool{"ana@example.com": true, "ANA@Example.COM": true, "bo@example.com": false, "": false} {
+		s := live(t)
+		s.ClaimEmail = "Ana@example.com"
+		_, err := s.Claim("acc_1", email, now)
+		if allowed && err != nil {
+			t.Errorf("%q: %v", email, err)
+		}
+		if !allowed {
+			wantKind(t, err, stack.Forbidden, "email")
+			if s.Claimed() || s.ClaimCodeHash == nil || strings.Contains(err.Error(), "ana@") {
+				t.Errorf("%q: stack %+v, %v", email, s, err)
+			}
+		}
+	}
+}
+
+func TestClaim_EndsWithTheRetention(t *testing.T) {
+	s := expired(t)
+	_, err := s.Claim("acc_1", "ana@example.com", s.RetainedUntil)
+	wantKind(t, err, stack.NotFound, "retention")
+	must(t)(s.Claim("acc_1", "ana@example.com", s.RetainedUntil.Add(-time.Microsecond)))
+}
+
+func TestNotify_KeepsTheSecretAndTheLastURL(t *testing.T) {
+	s := live(t)
+	for _, step := range [][4]string{ // webhook, secret, and what the stack then has
+		{"", "whsec_0", "", ""},
+		{"https://a.example/1", "whsec_1", "https://a.example/1", "whsec_1"},
+		{"https://a.example/2", "whsec_2", "https://a.example/2", "whsec_1"},
+		{"", "whsec_3", "https://a.example/2", "whsec_1"},
+	} {
+		s.Notify(step[0], step[1])
+		if s.Webhook != step[2] || s.WebhookSecret != step[3] {
+			t.Errorf("after %v: %q, %q", step, s.Webhook, s.WebhookSecret)
+		}
+	}
+}
+
+func TestFormatDuration_WritesAsRequestsDo(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"15m": 15 * time.Minute, "24h": 24 * time.Hour, "1h30m": 90 * time.Minute, "10m": 10 * time.Minute, "0s": 0,
+		"20h": 20 * time.Hour, "1m1s": 61 * time.Second, "30s": 30 * time.Second, "1h0m5s": time.Hour + 5*time.Second,
+	} {
+		if got := stack.FormatDuration(d); got != want {
+			t.Errorf("%v is written %s, want %s", d, got, want)
+		}
+	}
+}

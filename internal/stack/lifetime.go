@@ -1,0 +1,179 @@
+package stack
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Extend sets the expiry to ttl from now ("PATCH /v0/stacks/{id}").
+func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event, error) {
+	if s.Claimed() {
+		return nil, NewError(Conflict, "the stack is claimed, so it has no TTL: it lives until its owner deletes it")
+	}
+	if s.Due(now) {
+		return nil, NewError(Conflict, "the stack has expired; claim it to restore it")
+	}
+	if err := s.apply(TriggerExtend); err != nil {
+		return nil, err
+	}
+	if err := limits.CheckTTL(ttl, s.CreatedAt, now); err != nil {
+		return nil, err
+	}
+	s.ExpiresAt = now.Add(ttl)
+	s.Noticed = false
+	return []Event{{Type: EventExtended, Data: map[string]any{"expires_at": Timestamp(s.ExpiresAt)}}}, nil
+}
+
+// Notice records, once until the next extension, that the expiry is near.
+func (s *Stack) Notice() ([]Event, error) {
+	if s.Claimed() || s.Noticed {
+		return nil, NewError(Conflict, "the stack has no expiry to give notice of, or notice was given")
+	}
+	if err := s.apply(TriggerNotice); err != nil {
+		return nil, err
+	}
+	s.Noticed = true
+	return []Event{{Type: EventExpiring, Data: map[string]any{
+		"expires_at": Timestamp(s.ExpiresAt),
+		"message":    "Ask your human to claim this stack, or extend the TTL.",
+	}}}, nil
+}
+
+// Expire ends the time of an unclaimed stack, after its processes stopped. What
+// was being built is given up.
+func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error) {
+	if s.Claimed() || !s.Due(now) {
+		return nil, NewError(Conflict, "the stack's time has not run out")
+	}
+	if err := s.apply(TriggerExpire); err != nil {
+		return nil, err
+	}
+	s.Deploying = 0
+	s.ExpiredAt = now
+	s.RetainedUntil = now.Add(limits.Retention)
+	s.stop()
+	return []Event{{Type: EventExpired, Data: map[string]any{
+		"retained_until": Timestamp(s.RetainedUntil),
+		"claim_url":      urls.Claim(""),
+	}}}, nil
+}
+
+// Claim moves the stack into an account ("POST /v0/claim"). An expired one is
+// building until it is restored.
+func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
+	if s.Claimed() {
+		return nil, NewError(NotFound, "this claim code was already used")
+	}
+	if s.ClaimEmail != "" && !strings.EqualFold(s.ClaimEmail, email) {
+		return nil, NewError(Forbidden, "this stack can only be claimed by the email address it was made for; sign in with that one")
+	}
+	if s.Status == Expired && !now.Before(s.RetainedUntil) {
+		return nil, NewError(NotFound, "this stack was kept until its retention ended and is being deleted")
+	}
+	expired := s.Status == Expired
+	if err := s.apply(TriggerClaim); err != nil {
+		return nil, err
+	}
+	if expired {
+		s.Error = ""
+		s.pend()
+	}
+	s.Owner = owner
+	s.ClaimCodeHash = nil
+	s.ExpiresAt, s.ExpiredAt, s.RetainedUntil = time.Time{}, time.Time{}, time.Time{}
+	return []Event{{Type: EventClaimed, Data: map[string]any{"by": email}}}, nil
+}
+
+// Restoring tells whether a claimed stack is coming back from its snapshot.
+func (s *Stack) Restoring() bool { return s.Status == Building && s.Deploying == 0 }
+
+// Restored records that a stack serves again without a build: after a claim of
+// an expired one, which also forgets its crashes, or after a restart of the
+// server or the engine.
+func (s *Stack) Restored(urls URLs) ([]Event, error) {
+	trigger := TriggerRestored
+	if s.Status == Live {
+		trigger = TriggerRestart
+	}
+	if trigger == TriggerRestored && s.Deploying != 0 {
+		return nil, NewError(Conflict, busy)
+	}
+	if err := s.apply(trigger); err != nil {
+		return nil, err
+	}
+	s.run()
+	if trigger == TriggerRestored {
+		s.forgetCrashes()
+	}
+	return []Event{{Type: EventRestored, Data: map[string]any{"urls": urls.All(s)}}}, nil
+}
+
+// RestoreFailed ends a stack whose services could not be started again.
+func (s *Stack) RestoreFailed(reason string) ([]Event, error) {
+	if s.Status == Building && !s.Restoring() {
+		return nil, NewError(Conflict, busy)
+	}
+	if err := s.apply(TriggerRestoreFails); err != nil {
+		return nil, err
+	}
+	return s.fail(reason), nil
+}
+
+// Retained ends an unclaimed stack whose retention is over.
+func (s *Stack) Retained(now time.Time) ([]Event, error) {
+	if now.Before(s.RetainedUntil) {
+		return nil, NewError(Conflict, "the stack is still retained")
+	}
+	if err := s.apply(TriggerRetained); err != nil {
+		return nil, err
+	}
+	return s.end(), nil
+}
+
+// Delete ends the stack at its manager's wish.
+func (s *Stack) Delete() ([]Event, error) {
+	if err := s.apply(TriggerDelete); err != nil {
+		return nil, err
+	}
+	return s.end(), nil
+}
+
+// end makes the stack's tokens stop working and forgets every secret. The row
+// stays for its events.
+func (s *Stack) end() []Event {
+	s.Deploying = 0
+	s.ManageTokenHash, s.ClaimCodeHash = nil, nil
+	s.Secrets, s.WebhookSecret = nil, ""
+	s.stop()
+	for i := range s.Services {
+		s.Services[i].Env = nil
+	}
+	return []Event{{Type: EventDeleted}}
+}
+
+// Due tells whether the time of an unclaimed stack has run out, and it has not
+// expired yet.
+func (s *Stack) Due(now time.Time) bool {
+	return s.Status != Expired && !s.ExpiresAt.IsZero() && !now.Before(s.ExpiresAt)
+}
+
+// Next is the next thing that time alone makes happen to the stack, and when:
+// TriggerNotice, TriggerExpire or TriggerRetained; "" for nothing.
+func (s *Stack) Next(limits Limits, now time.Time) (Trigger, time.Time) {
+	switch {
+	case s.Status == Expired:
+		return TriggerRetained, s.RetainedUntil
+	case s.ExpiresAt.IsZero():
+		return "", time.Time{}
+	case s.Noticed || s.Due(now):
+		return TriggerExpire, s.ExpiresAt
+	}
+	return TriggerNotice, s.ExpiresAt.Add(-limits.ExpiryNotice)
+}
+
+// Built tells whether every service of the generation that the stack serves,
+// or served, can be started without a build.
+func (s *Stack) Built() bool {
+	return !slices.ContainsFunc(s.Services, func(svc Service) bool { return svc.Image == "" && svc.Site == 0 })
+}

@@ -1,0 +1,167 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// watch restarts the process whenever it ends, from now on ("Crash handling").
+func (p *process) watch() {
+	ctx, cancel := context.WithCancel(p.ctx)
+	p.watching, p.watched = cancel, make(chan struct{})
+	p.work.Go(func() {
+		defer close(p.watched)
+		defer cancel()
+		for {
+			select {
+			case <-p.wake:
+			case <-ctx.Done():
+				return
+			}
+			if !p.handleEnd(ctx) {
+				return
+			}
+		}
+	})
+}
+
+// unwatch makes an end of the process nobody's business. When it returns, no
+// restart is under way.
+func (p *process) unwatch() {
+	if p.watched == nil {
+		return
+	}
+	p.watching()
+	<-p.watched
+}
+
+// poke has the process looked at.
+func (p *process) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default: // it will be looked at anyway
+	}
+}
+
+// handleEnd brings a process back that has ended. False means that it is no
+// longer to be watched.
+func (p *process) handleEnd(ctx context.Context) bool {
+	c, err := p.Engine.Inspect(ctx, p.id)
+	if errors.Is(err, docker.ErrNotFound) {
+		// Somebody removed the container: there is nothing to start again.
+		err, c = nil, docker.Container{}
+	}
+	if err != nil || c.Running || p.Engine.Ping(ctx) != nil {
+		return ctx.Err() == nil // an engine that is away says nothing about the process
+	}
+	p.awaitLog(ctx)
+	how, code := exitOf(c)
+	p.say(p.service.Name + " " + how)
+	for {
+		again, ok := p.countCrash(ctx, code)
+		if !ok {
+			return false
+		}
+		p.say(fmt.Sprintf("restarting in %s", again))
+		if !sleep(ctx, again) {
+			return false
+		}
+		if err = p.restart(ctx); err == nil {
+			return p.restarted(ctx)
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if p.Engine.Ping(ctx) != nil {
+			return true // brought back with the engine
+		}
+		p.Log.Info("restart failed", "stack", p.st.ID, "service", p.service.Name, "error", err)
+		p.say("the restart failed: " + p.explain(err))
+		code = nil
+		if err := p.Engine.Kill(ctx, p.id); err != nil {
+			p.Log.Warn("process that did not get healthy not stopped", "stack", p.st.ID, "service", p.service.Name, "error", err)
+		}
+	}
+}
+
+// exitOf says how a process ended, and with which code when that is known.
+func exitOf(c docker.Container) (how string, code *int) {
+	exit := c.ExitCode
+	switch {
+	case c.ID == "":
+		return "was removed", nil
+	case c.OOMKilled:
+		return fmt.Sprintf("ran out of memory and was killed (exit code %d)", exit), &exit
+	case exit == 0:
+		return "exited with code 0; a service's process has to keep running", &exit
+	case exit > 128 && exit < 128+65:
+		signal := syscall.Signal(exit - 128)
+		return fmt.Sprintf("was ended by signal %s (exit code %d)", unix.SignalName(signal), exit), &exit
+	}
+	return fmt.Sprintf("exited with code %d", exit), &exit
+}
+
+// countCrash records a crash and tells how long to wait before the restart.
+// False means that there will be none.
+func (p *process) countCrash(ctx context.Context, code *int) (time.Duration, bool) {
+	var looping bool
+	st, err := p.update(ctx, func(st *stack.Stack) (events []stack.Event, err error) {
+		events, looping, err = st.Crash(p.service.Name, code, p.Limits, stack.Now())
+		return events, err
+	})
+	switch {
+	case err != nil:
+		if ctx.Err() == nil {
+			p.Log.Warn("crash not recorded", "stack", p.st.ID, "service", p.service.Name, "error", err)
+		}
+		return 0, false
+	case looping:
+		p.say(st.Error)
+		// Not from here: it waits until this watcher has ended.
+		p.jobs.Go(func() { p.runner.start(func(ctx context.Context) { p.takeDown(ctx, st) }) })
+		return 0, false
+	}
+	return p.backoff(len(st.Service(p.service.Name).Crashes)), true
+}
+
+// backoff is the wait before the restart after so many crashes.
+func (s *Supervisor) backoff(crashes int) time.Duration {
+	wait := s.Backoff
+	for range crashes - 1 {
+		wait = min(2*wait, s.BackoffMax)
+	}
+	return min(wait, s.BackoffMax)
+}
+
+// restarted sends the traffic to a process that is back.
+func (p *process) restarted(ctx context.Context) bool {
+	st, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.Restarted(p.service.Name) })
+	if err != nil {
+		return false
+	}
+	p.say(p.service.Name + " is healthy again")
+	if p.serving() == p.generation {
+		p.reroute(st)
+	}
+	return true
+}
+
+// sleep waits; false when ctx ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

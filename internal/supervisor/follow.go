@@ -1,0 +1,142 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/logfile"
+)
+
+// follower copies the log of a container into its service's log.
+type follower struct {
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when the log has been read to its end
+	last   recent
+
+	mu    sync.Mutex
+	since time.Time // of the last line that was written down
+}
+
+// follow copies the container's log, from the line after since, until the
+// process ends or unfollow.
+func (p *process) follow(since time.Time) (*follower, error) {
+	log, _, err := p.runLog(p.service.Name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	f := &follower{cancel: cancel, ended: make(chan struct{}), since: since}
+	p.work.Go(func() {
+		defer close(f.ended)
+		defer cancel()
+		p.copyLog(ctx, log, f)
+	})
+	return f, nil
+}
+
+func (p *process) copyLog(ctx context.Context, log *logfile.File, f *follower) {
+	for {
+		err := p.Engine.Follow(ctx, p.id, f.position(), func(at time.Time, line []byte, _ bool) {
+			f.note(at, line)
+			if err := log.Line(at, line); err != nil {
+				p.Log.Error("log line not written", "stack", p.st.ID, "service", p.service.Name, "error", err)
+			}
+		})
+		if err == nil || ctx.Err() != nil || errors.Is(err, docker.ErrNotFound) {
+			return
+		}
+		p.Log.Warn("log not followed; trying again", "stack", p.st.ID, "service", p.service.Name, "error", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *follower) note(at time.Time, line []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.since = at
+	f.last.add(line)
+}
+
+func (f *follower) position() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.since
+}
+
+// following is the follower of the process as it runs now.
+func (p *process) following() *follower {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.follower
+}
+
+// unfollow stops following the log; the process goes on. It returns the time of
+// the last line that was written down.
+func (p *process) unfollow() time.Time {
+	f := p.following()
+	if f == nil {
+		return time.Time{}
+	}
+	f.cancel()
+	<-f.ended
+	return f.position()
+}
+
+// awaitLog waits until the log of a process that ended has been read.
+func (p *process) awaitLog(ctx context.Context) {
+	f := p.following()
+	if f == nil {
+		return
+	}
+	select {
+	case <-f.ended:
+	case <-ctx.Done():
+	}
+}
+
+// say writes a line of the host's own into the service's run log.
+func (p *process) say(text string) {
+	log, _, err := p.runLog(p.service.Name)
+	if err == nil {
+		err = log.Line(time.Now(), []byte("== "+text))
+	}
+	if err != nil {
+		p.Log.Error("log line not written", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	}
+}
+
+// recent keeps the last lines of a log for an error.
+type recent struct{ lines []string }
+
+const recentLines = 40
+
+func (r *recent) add(line []byte) {
+	r.lines = append(r.lines, strings.ToValidUTF8(string(line), "\uFFFD"))
+	if len(r.lines) > 2*recentLines {
+		r.lines = append(r.lines[:0], r.lines[len(r.lines)-recentLines:]...)
+	}
+}
+
+// String is the end of the log below a line of its own.
+func (r *recent) String() string {
+	if len(r.lines) == 0 {
+		return "; it wrote nothing to its log"
+	}
+	return "; the end of its log:\n" + strings.Join(r.lines[max(0, len(r.lines)-recentLines):], "\n")
+}
+
+// lastLines is the end of the process's log, for an error.
+func (p *process) lastLines() string {
+	f := p.following()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last.String()
+}

@@ -1,0 +1,320 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/logfile"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/site"
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// generation is one generation of a stack: on its way to being served, served,
+// or on its way out.
+type generation struct {
+	*runner
+	st       *stack.Stack // as it was when the handle was made
+	number   int
+	services []stack.Service
+
+	source  string                      // folder of the unpacked archive while it is built
+	network func(context.Context) error // makes the stack's network when it is first needed
+
+	mu        sync.Mutex
+	processes map[string]*process
+	targets   map[string]*proxy.Target
+}
+
+// generation is the handle of one generation of the stack, with nothing
+// brought up yet.
+func (r *runner) generation(st *stack.Stack, number int, services []stack.Service) *generation {
+	g := &generation{
+		runner:    r,
+		st:        st,
+		number:    number,
+		services:  slices.Clone(services),
+		processes: map[string]*process{},
+		targets:   map[string]*proxy.Target{},
+	}
+	g.network = once(func(ctx context.Context) error { return g.ensureNetwork(ctx, st) })
+	return g
+}
+
+func (g *generation) needsNetwork() bool {
+	return slices.ContainsFunc(g.services, func(s stack.Service) bool { return !s.IsStatic() || s.Builds() })
+}
+
+// inOrder runs do for every service side by side, each once those that it
+// depends on are done.
+func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stack.Service) error) error {
+	done := map[string]chan struct{}{}
+	specs := make([]stack.Spec, len(g.services))
+	for i, s := range g.services {
+		specs[i] = s.Spec
+		done[s.Name] = make(chan struct{})
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, i := range stack.InOrder(specs) {
+		s := &g.services[i]
+		group.Go(func() error {
+			for _, dependency := range s.DependsOn {
+				select {
+				case <-done[dependency]:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			if err := do(ctx, s); err != nil {
+				return err
+			}
+			close(done[s.Name])
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// build makes every service's image or folder. A service that would be built
+// the same way again takes over what the served generation has.
+func (g *generation) build(ctx context.Context, after func(func())) error {
+	return g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
+		log, err := logfile.Create(g.logPath(g.st, s.Name, "build"), g.LogMax, "== earlier output is left out: the log is full\n")
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		if err := source.WritePlan(log, s.Spec); err != nil {
+			return err
+		}
+		job := g.job(s, log)
+		job.After = after
+		job.Started = func() error { return g.record(ctx, stack.ServiceBuilding(s.Name, g.number)) }
+		result, err := g.Builder.Build(ctx, job)
+		if err != nil {
+			return err
+		}
+		s.Image, s.Fingerprint = result.Image, result.Fingerprint
+		if s.IsStatic() {
+			s.Site = g.number
+		}
+		return nil
+	})
+}
+
+func (g *generation) job(s *stack.Service, log io.Writer) build.Job {
+	job := build.Job{
+		Stack:      g.st,
+		Spec:       &s.Spec,
+		Generation: g.number,
+		Source:     g.source,
+		Others:     g.otherRoots(s),
+		Site:       g.siteDir(g.st, s.Name, g.number),
+		Network:    g.network,
+		Env:        g.env(s),
+		Labels:     g.labels(g.st, s.Name),
+		Log:        log,
+	}
+	if old := g.st.Service(s.Name); old != nil && g.st.Status == stack.Live {
+		job.Previous = build.Result{Image: old.Image, Fingerprint: old.Fingerprint}
+		job.PreviousSite = g.siteDir(g.st, s.Name, old.Site)
+	}
+	return job
+}
+
+// otherRoots are the folders of the other services: what is in them is not this
+// one's source.
+func (g *generation) otherRoots(s *stack.Service) []string {
+	var roots []string
+	for i := range g.services {
+		if other := &g.services[i]; other.Name != s.Name {
+			roots = append(roots, other.Root)
+		}
+	}
+	return roots
+}
+
+// record writes one event of the deploy.
+func (g *generation) record(ctx context.Context, event stack.Event) error {
+	_, err := g.update(ctx, func(*stack.Stack) ([]stack.Event, error) { return []stack.Event{event}, nil })
+	return err
+}
+
+// ready records that a service serves.
+func (g *generation) ready(ctx context.Context, s *stack.Service) error {
+	_, err := g.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		return []stack.Event{st.Ready(s.Name, g.URLs.Service(st, s.Name))}, nil
+	})
+	return err
+}
+
+// bringUp starts a service and waits until it can serve. The release command
+// comes before its process when the generation is new.
+func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) error {
+	if s.IsStatic() {
+		return g.openSite(s)
+	}
+	if err := g.network(ctx); err != nil {
+		return err
+	}
+	if isNew && s.Release != "" {
+		if err := g.runRelease(ctx, s); err != nil {
+			return err
+		}
+	}
+	p, err := g.startProcess(ctx, s)
+	if err != nil {
+		return err
+	}
+	g.add(p)
+	if err := p.waitHealthy(ctx); err != nil {
+		return err
+	}
+	g.setTarget(s.Name, p.newTarget())
+	return nil
+}
+
+// openSite makes a static service a target.
+func (g *generation) openSite(s *stack.Service) error {
+	opened, err := site.Open(g.siteDir(g.st, s.Name, s.Site), site.Options{SPA: string(s.SPA), Log: g.Log})
+	if err != nil {
+		return err
+	}
+	g.setTarget(s.Name, proxy.NewHandler(opened))
+	return nil
+}
+
+func (g *generation) add(p *process) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.processes[p.service.Name] = p
+}
+
+func (g *generation) setTarget(service string, target *proxy.Target) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.targets[service] = target
+}
+
+// target is where a service's requests go; nil while it serves none.
+func (g *generation) target(service string) *proxy.Target {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.targets[service]
+}
+
+// process is a service's process; nil when it has none.
+func (g *generation) process(service string) *process {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.processes[service]
+}
+
+// all are the processes there are.
+func (g *generation) all() []*process {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.processes))
+}
+
+// watch has every process restarted when it crashes, from now on.
+func (g *generation) watch() {
+	for _, p := range g.all() {
+		p.watch()
+	}
+}
+
+// release lets go of the processes without ending them: nobody restarts them
+// or follows their logs any more.
+func (g *generation) release() {
+	for _, p := range g.all() {
+		p.unwatch()
+		p.unfollow()
+	}
+}
+
+// end stops every process, with the time that its manifest gives it, and
+// removes the containers.
+func (g *generation) end(ctx context.Context) error {
+	group := errgroup.Group{}
+	for _, p := range g.all() {
+		group.Go(func() error {
+			p.unwatch()
+			return p.remove(ctx, p.service.StopTimeout)
+		})
+	}
+	return group.Wait()
+}
+
+// abandon takes down what a failed deploy had made.
+func (g *generation) abandon() {
+	ctx := context.WithoutCancel(g.ctx)
+	var errs []error
+	for _, p := range g.all() {
+		errs = append(errs, p.remove(ctx, 0))
+	}
+	errs = append(errs, g.discard(ctx))
+	if err := errors.Join(errs...); err != nil {
+		g.Log.Error("failed generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
+	}
+}
+
+// discard removes the images and sites of the generation.
+func (g *generation) discard(ctx context.Context) error {
+	var errs []error
+	for i := range g.services {
+		name := g.services[i].Name
+		errs = append(errs,
+			g.Engine.RemoveImage(ctx, build.ImageRef(g.st, name, g.number)),
+			os.RemoveAll(g.siteDir(g.st, name, g.number)))
+	}
+	return errors.Join(errs...)
+}
+
+// once makes fn run a single time, when it is first called; every caller waits
+// for it and gets its error.
+func once(fn func(context.Context) error) func(context.Context) error {
+	var (
+		do  sync.Once
+		err error
+	)
+	return func(ctx context.Context) error {
+		do.Do(func() { err = fn(ctx) })
+		return err
+	}
+}
+
+// labels are those of everything made for a service; of the whole stack when
+// service is empty.
+func (s *Supervisor) labels(st *stack.Stack, service string) docker.Labels {
+	labels := maps.Clone(s.Labels)
+	labels[build.LabelStack] = st.ID
+	if service != "" {
+		labels[build.LabelService] = service
+	}
+	return labels
+}
+
+// generationLabels are those of a container of a generation.
+func (g *generation) generationLabels(service string) docker.Labels {
+	labels := g.labels(g.st, service)
+	labels[build.LabelGeneration] = strconv.Itoa(g.number)
+	return labels
+}
+
+// errInterrupted is why a build failed that a dead server left.
+func errInterrupted(generation int) string {
+	return fmt.Sprintf("the server was restarted while generation %d was being built; upload the source again", generation)
+}

@@ -1,0 +1,154 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// keepTime does what time alone makes happen to a stack: the notice before its
+// expiry, the expiry, the end of the retention. Deadlines that passed while the
+// server was down are met at once.
+func (r *runner) keepTime() {
+	woken, stop := r.Store.Watch(r.id)
+	defer stop()
+	for r.ctx.Err() == nil {
+		st, err := r.Store.Get(r.ctx, r.id)
+		if gone(err) {
+			return
+		}
+		if err != nil {
+			r.Log.Error("deadlines of a stack not known; trying again", "stack", r.id, "error", err)
+			sleep(r.ctx, time.Second)
+			continue
+		}
+		now := stack.Now()
+		what, at := st.Next(r.Limits, now)
+		switch {
+		case what == "":
+			r.awaitChange(woken, nil)
+		case now.Before(at):
+			timer := time.NewTimer(at.Sub(now))
+			r.awaitChange(woken, timer.C)
+			timer.Stop()
+		default:
+			r.meet(what)
+		}
+	}
+}
+
+func (r *runner) awaitChange(woken <-chan struct{}, due <-chan time.Time) {
+	select {
+	case <-woken:
+	case <-due:
+	case <-r.ctx.Done():
+	}
+}
+
+// meet does what is due. After an error it waits a little: the row is read again
+// and says whether it is still due.
+func (r *runner) meet(what stack.Trigger) {
+	var err error
+	switch what {
+	case stack.TriggerNotice:
+		err = r.notice()
+	case stack.TriggerExpire:
+		<-r.start(func(ctx context.Context) { err = r.expire(ctx) })
+	case stack.TriggerRetained:
+		err = r.retained()
+	}
+	if err != nil && r.ctx.Err() == nil {
+		r.Log.Error("deadline not met; trying again", "stack", r.id, "deadline", what, "error", err)
+		sleep(r.ctx, time.Second)
+	}
+}
+
+// notice records that the expiry is near, unless it was put off meanwhile.
+func (r *runner) notice() error {
+	_, err := r.update(r.ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		now := stack.Now()
+		if what, at := st.Next(r.Limits, now); what != stack.TriggerNotice || now.Before(at) {
+			return nil, nil
+		}
+		return st.Notice()
+	})
+	return err
+}
+
+// expire ends the time of an unclaimed stack: its processes stop, and what can
+// bring it back is kept.
+func (r *runner) expire(ctx context.Context) error {
+	st, err := r.Store.Get(ctx, r.id)
+	if err != nil {
+		return err
+	}
+	old := r.swap(nil)
+	paused := r.route(st, nil)
+	r.jobs.Go(func() { r.drainAll(paused) })
+	if old == nil {
+		old = r.generation(st, st.Generation, st.Services)
+	}
+	if err := errors.Join(old.end(ctx), r.removeContainers(ctx, st)); err != nil {
+		return err
+	}
+	st, err = r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		return st.Expire(r.URLs, r.Limits, stack.Now())
+	})
+	var own *stack.Error
+	if errors.As(err, &own) && own.Kind == stack.Conflict {
+		return r.claimedMeanwhile(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	r.route(st, nil)
+	r.removeNetwork(ctx, st)
+	r.keepData(ctx)
+	return nil
+}
+
+// claimedMeanwhile brings a stack back that was claimed while its processes
+// were being stopped. A build that was under way is lost, and says so.
+func (r *runner) claimedMeanwhile(ctx context.Context) error {
+	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		if st.Deploying == 0 {
+			return nil, nil
+		}
+		return st.DeployFailed("the build was stopped as the stack's time ran out, just before it was claimed; upload the source again")
+	})
+	if err != nil {
+		return err
+	}
+	r.route(st, nil)
+	if st.Status == stack.Live {
+		r.bringBack(ctx, r.generation(st, st.Generation, st.Services))
+	}
+	return nil
+}
+
+// retained deletes an unclaimed stack at the end of its retention. That ends
+// the runner, so it goes on in a goroutine of its own.
+func (r *runner) retained() error {
+	failed := make(chan error, 1)
+	r.jobs.Go(func() {
+		failed <- r.end(context.WithoutCancel(r.ctx), r.id, func(st *stack.Stack) ([]stack.Event, error) {
+			return st.Retained(stack.Now())
+		})
+	})
+	select {
+	case err := <-failed:
+		return err
+	case <-r.ctx.Done():
+		return nil
+	}
+}
+
+// removeNetwork gives the stack's subnet back while nothing of it runs.
+func (r *runner) removeNetwork(ctx context.Context, st *stack.Stack) {
+	if err := r.Engine.RemoveNetwork(context.WithoutCancel(ctx), build.NetworkName(st)); err != nil {
+		r.Log.Warn("network of a stopped stack not removed", "stack", r.id, "error", err)
+	}
+}

@@ -1,0 +1,53 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/berth-host/berth/internal/logfile"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// releaseSuffix ends the name of a release command's container.
+const releaseSuffix = "-release"
+
+// runRelease runs the service's release command once, in a container of its own
+// with the service's data; its output goes to the build log.
+func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
+	spec := g.containerSpec(s)
+	spec.Name = containerName(g.st, s.Name, g.number) + releaseSuffix
+	spec.Cmd = []string{"sh", "-c", s.Release}
+	log, _, err := logfile.Open(g.logPath(g.st, s.Name, "build"), g.LogMax)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	fmt.Fprintf(log, "== release %s gen %d\n$ %s\n", s.Name, g.number, s.Release)
+	id, err := g.create(ctx, spec)
+	if err != nil {
+		return err
+	}
+	defer g.Engine.Remove(context.WithoutCancel(ctx), id) //nolint:errcheck // the sweep takes what stays
+	if err := g.Engine.Start(ctx, id); err != nil {
+		return err
+	}
+	var last recent
+	limited, cancel := context.WithTimeout(ctx, g.Builder.Timeout)
+	defer cancel()
+	err = g.Engine.Follow(limited, id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
+		last.add(line)
+		fmt.Fprintf(log, "%s\n", line)
+	})
+	if limited.Err() != nil && ctx.Err() == nil {
+		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.Builder.Timeout, s.Release, &last)
+	}
+	if err != nil {
+		return err
+	}
+	c, err := g.Engine.Inspect(ctx, id)
+	if err == nil && c.ExitCode != 0 {
+		return serviceError(s, "release failed: %q exited with code %d%s", s.Release, c.ExitCode, &last)
+	}
+	return err
+}

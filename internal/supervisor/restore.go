@@ -1,0 +1,151 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// adopt serves a live stack again after the server was restarted. Services
+// whose containers still run are routed at once, their processes untouched; a
+// stack of which every service is there is restored before adopt returns,
+// another one in the background.
+func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) error {
+	g := r.generation(st, st.Generation, st.Services)
+	if err := g.adoptAll(there); err != nil {
+		return err
+	}
+	r.route(st, g)
+	if g.complete() {
+		return g.restored(ctx)
+	}
+	r.start(func(ctx context.Context) { r.bringBack(ctx, g) })
+	return nil
+}
+
+// adoptAll makes targets of all services that are there.
+func (g *generation) adoptAll(there objects) error {
+	for i := range g.services {
+		s := &g.services[i]
+		if err := g.adoptService(s, there.container(containerName(g.st, s.Name, g.number))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adoptService makes a target of a service that is there: a site, or a
+// container that runs.
+func (g *generation) adoptService(s *stack.Service, c docker.Container) error {
+	if s.IsStatic() {
+		return g.openSite(s)
+	}
+	if !c.Running {
+		return nil
+	}
+	p := g.newProcess(s, c.ID)
+	if err := p.adopt(c); err != nil {
+		return err
+	}
+	g.add(p)
+	g.setTarget(s.Name, p.newTarget())
+	return nil
+}
+
+// complete tells whether every service has a target.
+func (g *generation) complete() bool {
+	for i := range g.services {
+		if g.target(g.services[i].Name) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// bringBack starts the services of a live stack that are not there, from their
+// images, and records that the stack serves again.
+func (r *runner) bringBack(ctx context.Context, g *generation) {
+	err := g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
+		if g.target(s.Name) != nil {
+			return nil
+		}
+		return g.bringUp(ctx, s, false)
+	})
+	if err == nil {
+		err = g.restored(ctx)
+	}
+	if err != nil {
+		r.restoreFailed(ctx, g, err)
+	}
+}
+
+// restored records that the generation serves again, and routes to it.
+func (g *generation) restored(ctx context.Context) error {
+	st, err := g.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.Restored(g.URLs) })
+	if err != nil {
+		return err
+	}
+	g.swap(g)
+	g.drainAll(g.route(st, g))
+	g.watch()
+	return nil
+}
+
+// restoreFailed ends a stack that could not be brought back, unless the context
+// ended: then it is left to whoever ended it.
+func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) {
+	if ctx.Err() != nil || gone(cause) {
+		g.release()
+		return
+	}
+	reason := r.explain(cause)
+	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.RestoreFailed(reason) })
+	if err != nil {
+		r.Log.Error("failed restore not recorded", "stack", r.id, "error", errors.Join(err, cause))
+		return
+	}
+	r.swap(g)
+	r.takeDown(ctx, st)
+}
+
+// restore brings a claimed stack back from what was kept of it: data, images
+// and sites. Nothing is built.
+func (r *runner) restore(ctx context.Context) {
+	st, err := r.Store.Get(ctx, r.id)
+	if err != nil {
+		r.Log.Error("restore not begun", "stack", r.id, "error", err)
+		return
+	}
+	g := r.generation(st, st.Generation, st.Services)
+	if err := g.comeBack(ctx); err != nil {
+		r.restoreFailed(ctx, g, err)
+		return
+	}
+	if err := r.dropSnapshots(ctx, st); err != nil {
+		r.Log.Error("snapshots of a restored stack not removed; the next start tries again", "stack", r.id, "error", err)
+	}
+}
+
+// errNotBuilt is why a stack without a finished build cannot be brought back.
+var errNotBuilt = stack.NewError(stack.Conflict, "the stack expired before a build of it was finished, so there is nothing to bring back; upload the source again")
+
+func (g *generation) comeBack(ctx context.Context) error {
+	if !g.st.Built() {
+		return errNotBuilt
+	}
+	err := g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
+		if err := g.restoreData(ctx, s); err != nil {
+			return err
+		}
+		if err := g.bringUp(ctx, s, false); err != nil {
+			return err
+		}
+		return g.ready(ctx, s)
+	})
+	if err != nil {
+		return err
+	}
+	return g.restored(ctx)
+}
