@@ -18,6 +18,26 @@
 //	                    build each service, start, health, switch, commit
 //	store commit -> wake: wait=true readers read the row again
 //
+// # One redeploy
+//
+// The new generation is built and started beside the old one, and takes the
+// traffic by one swap of the route table once every service is healthy; only
+// then is it committed. The old one finishes what it has begun, then its
+// containers, images and sites go. A service that would be built the same way
+// again (package build, fingerprint.go) takes over what the old one has. With
+// strategy: recreate the old process stops first, and comes back if the new one
+// fails.
+//
+// # What goes on by itself
+//
+// Each process of a served generation has a watcher (supervisor/crash.go) that
+// the engine's events, or a look at all containers every 2 s, wake up; inspect
+// decides. Each stack has a clock (supervisor/lifetime.go) that reads the row
+// again after every commit: notice, expiry, end of retention. At expiry every
+// $DATA_DIR becomes an image, and a claim fills a new volume from it
+// (supervisor/snapshot.go). An engine that went away and came back is a restore
+// for each stack, not a crash (supervisor/engine.go).
+//
 // # Who owns what
 //
 // Package stack is the domain and does no I/O; lifecycle.go is the one table of

@@ -1,0 +1,106 @@
+package build
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// tree writes files below a new folder.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestFingerprint_ChangesWithWhatTheBuildDependsOn(t *testing.T) {
+	files := map[string]string{"api/main.js": "1", "web/index.html": "1", "shared/lib.js": "1"}
+	st := &stack.Stack{ID: "stk_3f2a9c1b7d4e", Seq: 1}
+	b := &Builder{}
+	make := func(change func(files map[string]string, job *Job) (base string)) string {
+		files := maps.Clone(files)
+		spec := stack.Spec{Name: "api", Root: "api", Build: "make"}
+		job := Job{Stack: st, Spec: &spec, Others: []string{"web", "."}, Env: map[string]string{"A": "1", "GENERATION": "1"}}
+		base := change(files, &job)
+		job.Source = tree(t, files)
+		got, err := b.fingerprint(job, base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	same := func(map[string]string, *Job) string { return "base" }
+	first := make(same)
+	for name, change := range map[string]func(map[string]string, *Job) string{
+		"nothing":               same,
+		"another service's own": func(f map[string]string, _ *Job) string { f["web/index.html"] = "2"; return "base" },
+		"the generation":        func(_ map[string]string, j *Job) string { j.Env["GENERATION"] = "2"; return "base" },
+	} {
+		if make(change) != first {
+			t.Errorf("%s changed, and so did the fingerprint", name)
+		}
+	}
+	for name, change := range map[string]func(map[string]string, *Job) string{
+		"its own source":   func(f map[string]string, _ *Job) string { f["api/main.js"] = "2"; return "base" },
+		"a shared file":    func(f map[string]string, _ *Job) string { f["shared/lib.js"] = "2"; return "base" },
+		"a file's name":    func(f map[string]string, _ *Job) string { f["api/x"] = ""; return "base" },
+		"a command":        func(_ map[string]string, j *Job) string { j.Spec.Build = "make all"; return "base" },
+		"the environment":  func(_ map[string]string, j *Job) string { j.Env["A"] = "2"; return "base" },
+		"the base image":   func(map[string]string, *Job) string { return "newer" },
+		"its stop timeout": func(_ map[string]string, j *Job) string { j.Spec.StopTimeout = time.Second; return "base" },
+	} {
+		if make(change) == first {
+			t.Errorf("%s changed, and the fingerprint did not", name)
+		}
+	}
+}
+
+func TestLinkTree_ServesTheSameFilesWithoutCopyingThem(t *testing.T) {
+	from := tree(t, map[string]string{"index.html": "page", "assets/app.js": "script"})
+	if err := os.Symlink("index.html", filepath.Join(from, "home.html")); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "web", "g1")
+	if err := linkTree(from, to); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"index.html", "assets/app.js", "home.html"} {
+		a, errA := os.Stat(filepath.Join(from, name))
+		b, errB := os.Stat(filepath.Join(to, name))
+		if errA != nil || errB != nil || !os.SameFile(a, b) {
+			t.Errorf("%s is not the same file in both (%v, %v)", name, errA, errB)
+		}
+	}
+}
+
+func TestLastLines_KeepTheEndOfTheOutput(t *testing.T) {
+	var l lastLines
+	if got := l.String(); got != "; it wrote nothing" {
+		t.Errorf("of nothing: %q", got)
+	}
+	for range 10_000 {
+		if _, err := l.Write([]byte("a line of output\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.Write([]byte("the error\n")); err != nil {
+		t.Fatal(err)
+	}
+	got := l.String()
+	if len(got) > lastBytes+100 || got[len(got)-9:] != "the error" {
+		t.Errorf("%d bytes, ending in %q", len(got), got[max(0, len(got)-20):])
+	}
+}
