@@ -4,5 +4,6 @@
 // A build is one container of the runtime's base image. The source is copied
 // in before anything of the tenant's has run, each command is an exec with its
 // own limit, and one commit makes the image. A service without commands never
-// starts a container; a static one without commands never meets the engine.
+// starts a container, a static one without commands never meets the engine, and
+// one in which nothing changed since the served generation is not built again.
 package build

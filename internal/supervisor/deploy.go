@@ -151,7 +151,7 @@ func (d *deployment) switchOver(ctx context.Context) error {
 		if d.old != nil {
 			d.old.retire(drained)
 		} else if st.Generation > 1 {
-			d.removeEarlier(st)
+			d.removeEarlier(d.runner.ctx, st)
 		}
 	})
 	d.Log.Info("stack is live", "stack", d.id, "generation", st.Generation)
@@ -220,6 +220,7 @@ func (r *runner) failed(ctx context.Context, cause error) {
 	if st.Status == stack.Failed {
 		r.route(st, nil)
 		r.removeNetwork(ctx, st)
+		r.removeEarlier(ctx, st)
 	}
 }
 

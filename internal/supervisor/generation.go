@@ -169,6 +169,9 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 	if err := g.network(ctx); err != nil {
 		return err
 	}
+	if err := g.restoreData(ctx, s); err != nil {
+		return err
+	}
 	if isNew && s.Release != "" {
 		if err := g.runRelease(ctx, s); err != nil {
 			return err

@@ -122,46 +122,56 @@ func (s *Supervisor) removeContainers(ctx context.Context, st *stack.Stack) erro
 	return errors.Join(errs...)
 }
 
-// removeEarlier removes what is left of generations before the served one.
-func (r *runner) removeEarlier(st *stack.Stack) {
-	ctx := context.WithoutCancel(r.ctx)
+// removeEarlier removes what is left of generations before the served one, and
+// nothing of the next one, which may be being built; of a stack that serves none
+// and could not, all there is.
+func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
+	ctx = context.WithoutCancel(ctx)
 	there, err := r.list(ctx, r.labels(st, ""))
-	if err := errors.Join(err, r.removeOldGenerations(ctx, st, there[st.ID])); err != nil {
+	err = errors.Join(err, r.removeGenerations(ctx, st, there[st.ID], func(number int) bool {
+		return number < st.Generation || !st.Built()
+	}))
+	if err != nil {
 		r.Log.Error("earlier generation not removed; the next start tries again", "stack", r.id, "error", err)
 	}
 }
 
-// removeOldGenerations removes containers, images and sites of every generation
-// but the one that the stack serves or would serve, and what a build or a
-// restore left. Data stays.
+// removeOldGenerations removes what an earlier server left of a stack: every
+// generation but the one that the stack serves or would serve, what runs of a
+// stack that is not live, and what a build or a restore left. Data stays.
 func (s *Supervisor) removeOldGenerations(ctx context.Context, st *stack.Stack, there objects) error {
 	kept := strconv.Itoa(st.Generation)
-	if !st.Built() {
-		kept = "" // nothing that could be served
-	}
 	var errs []error
 	for _, c := range there.containers {
-		if kept == "" || c.Labels[build.LabelGeneration] != kept || strings.HasSuffix(c.Name, releaseSuffix) {
+		if st.Status != stack.Live || c.Labels[build.LabelGeneration] != kept || strings.HasSuffix(c.Name, releaseSuffix) {
 			errs = append(errs, s.Engine.Remove(ctx, c.ID))
 		}
 	}
+	errs = append(errs, s.removeGenerations(ctx, st, there, func(number int) bool {
+		return number != st.Generation || !st.Built()
+	}))
+	if st.Status == stack.Failed || st.Status == stack.Expired {
+		errs = append(errs, s.Engine.RemoveNetwork(ctx, build.NetworkName(st)))
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.sourcesDir(st)))...)
+}
+
+// removeGenerations removes images and sites of the generations that which
+// tells.
+func (s *Supervisor) removeGenerations(ctx context.Context, st *stack.Stack, there objects, which func(number int) bool) error {
+	var errs []error
 	for _, image := range there.images {
 		for _, tag := range image.Tags {
-			_, number, isGeneration := strings.Cut(tag, ":g")
-			if isGeneration && number != kept || tag != "" && st.Status == stack.Live && strings.HasSuffix(tag, ":data") {
+			_, text, _ := strings.Cut(tag, ":g")
+			if number, err := strconv.Atoi(text); err == nil && which(number) {
 				errs = append(errs, s.Engine.RemoveImage(ctx, tag))
 			}
 		}
 	}
-	errs = append(errs, s.removeSites(st, "g"+kept), os.RemoveAll(s.sourcesDir(st)))
-	return errors.Join(errs...)
-}
-
-func (s *Supervisor) removeSites(st *stack.Stack, keep string) error {
 	sites, err := filepath.Glob(filepath.Join(s.stackDir(st), "sites", "*", "g*"))
-	errs := []error{err}
+	errs = append(errs, err)
 	for _, site := range sites {
-		if filepath.Base(site) != keep {
+		if number, err := strconv.Atoi(filepath.Base(site)[1:]); err == nil && which(number) {
 			errs = append(errs, os.RemoveAll(site))
 		}
 	}

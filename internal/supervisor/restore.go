@@ -121,10 +121,6 @@ func (r *runner) restore(ctx context.Context) {
 	g := r.generation(st, st.Generation, st.Services)
 	if err := g.comeBack(ctx); err != nil {
 		r.restoreFailed(ctx, g, err)
-		return
-	}
-	if err := r.dropSnapshots(ctx, st); err != nil {
-		r.Log.Error("snapshots of a restored stack not removed; the next start tries again", "stack", r.id, "error", err)
 	}
 }
 
@@ -136,9 +132,6 @@ func (g *generation) comeBack(ctx context.Context) error {
 		return errNotBuilt
 	}
 	err := g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
-		if err := g.restoreData(ctx, s); err != nil {
-			return err
-		}
 		if err := g.bringUp(ctx, s, false); err != nil {
 			return err
 		}

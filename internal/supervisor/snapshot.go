@@ -128,9 +128,10 @@ func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, erro
 	return "", errors.New("no service of the stack has data")
 }
 
-// restoreData fills a new data volume from a service's snapshot, if it has one.
-// The engine copies the files, owners and modes, when a container is created
-// that has the volume where the image has the files.
+// restoreData fills a new data volume from a service's snapshot, if it has one,
+// and removes the snapshot: as long as there is one, no process has had the
+// volume. The engine copies the files, owners and modes, when a container is
+// created that has the volume where the image has the files.
 func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	ref := snapshotRef(g.st, s.Name)
 	if _, err := g.Engine.Image(ctx, ref); errors.Is(err, docker.ErrNotFound) {
@@ -154,14 +155,9 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	if err != nil {
 		return err
 	}
-	return g.Engine.Remove(context.WithoutCancel(ctx), id)
-}
-
-// dropSnapshots removes the snapshots of a stack that has its data back.
-func (r *runner) dropSnapshots(ctx context.Context, st *stack.Stack) error {
-	var errs []error
-	for _, name := range st.ServiceNames() {
-		errs = append(errs, r.Engine.RemoveImage(ctx, snapshotRef(st, name)))
+	ctx = context.WithoutCancel(ctx)
+	if err := g.Engine.Remove(ctx, id); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	return g.Engine.RemoveImage(ctx, ref)
 }
