@@ -1,0 +1,285 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/image"
+	"github.com/stretchr/testify/require"
+)
+
+// reader is a service that answers with the file that a path names.
+var reader = Tree{"index.js": `require("http").createServer((req, res) => {
+  try { res.end(require("fs").readFileSync(req.url)); } catch (err) { res.writeHead(404).end(err.code); }
+}).listen(process.env.PORT)`}
+
+// builds is a manifest of the service web that is built by a command.
+func builds(command string) Fields {
+	return manifest(fmt.Sprintf("services: [{name: web, runtime: node, start: node index.js, build: %q}]", command))
+}
+
+// installs is one that installs by a command.
+func installs(command string) Fields {
+	return manifest(fmt.Sprintf("services: [{name: web, runtime: node, start: node index.js, install: %q}]", command))
+}
+
+// identity is what the kernel says of a process's rights.
+type identity struct{ uid, gid, capabilities, noNewPrivileges string }
+
+func identityOf(status string) identity {
+	field := func(name string) string {
+		m := regexp.MustCompile(`(?m)^` + name + `:\s*(.*)$`).FindStringSubmatch(status)
+		if m == nil {
+			return ""
+		}
+		return strings.Join(strings.Fields(m[1]), " ")
+	}
+	capabilities := map[string]bool{}
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+		capabilities[strings.TrimLeft(field(set), "0")] = true
+	}
+	all := "none"
+	if len(capabilities) > 1 || !capabilities[""] {
+		all = fmt.Sprint(capabilities)
+	}
+	return identity{field("Uid"), field("Gid"), all, field("NoNewPrivs")}
+}
+
+func TestBuild_AndProcessHaveNoRights(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, reader, builds("cat /proc/self/status; touch /usr/bin/mine || touch /etc/mine || touch mine"))
+	built := identityOf(h.logs(t, st, "kind=build&tail=1000"))
+	require.Equal(t, "none", built.capabilities)
+	require.Equal(t, "1", built.noNewPrivileges)
+	require.NotRegexp(t, `(^| )0( |$)`, built.uid+" "+built.gid)
+	require.Equal(t, built, identityOf(h.get(t, st.url("web", "/proc/self/status")).body))
+	require.Equal(t, http.StatusNotFound, h.get(t, st.url("web", "/usr/bin/mine")).status)
+	require.Equal(t, http.StatusNotFound, h.get(t, st.url("web", "/etc/mine")).status)
+	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/app/mine")).status)
+
+	other := h.live(t, reader, nil)
+	require.NotEqual(t, built.uid, identityOf(h.get(t, other.url("web", "/proc/self/status")).body).uid, "two stacks have one user")
+}
+
+// Whatever a build leaves in its cache or home, nobody else's build finds it.
+func TestBuild_SharesNoCache(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	const look = "find /cache -name mine; touch /cache/mine && echo kept"
+	service := func(name string) string {
+		return fmt.Sprintf("{name: %s, runtime: node, start: node index.js, install: %q}", name, look)
+	}
+	st := h.live(t, reader, manifest("services: ["+service("web")+", "+service("api")+"]"))
+	other := h.live(t, reader, installs(look))
+	for _, log := range []string{h.logs(t, st, "kind=build&service=web"), h.logs(t, st, "kind=build&service=api"), h.logs(t, other, "kind=build")} {
+		require.Contains(t, log, "\nkept\n")
+		require.NotContains(t, log, "\n/cache/mine\n")
+	}
+	require.Equal(t, http.StatusNotFound, h.get(t, st.url("web", "/cache/mine")).status, "the service sees the cache of its build")
+}
+
+func TestBuild_LogOpensWithThePlan(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, reader, builds("echo built"))
+	require.Equal(t, `### web (build)
+plan web
+  runtime       node@22        # manifest; version: default
+  root          .
+  install       none
+  build         echo built     # manifest
+  start         node index.js  # manifest
+  port          $PORT          # chosen by the host
+  strategy      overlap
+  stop_timeout  10s
+== build web (node) gen 1
+$ echo built
+built
+== build ok
+`, h.logs(t, st, "kind=build"))
+}
+
+// broken deploys a tree that must fail.
+func (h *Host) broken(t *testing.T, tree Tree, fields Fields) *Stack {
+	t.Helper()
+	return h.mustFail(t, h.create(t, tree, fields))
+}
+
+// mustFail waits for a stack that must fail.
+func (h *Host) mustFail(t *testing.T, st *Stack) *Stack {
+	t.Helper()
+	st = h.settled(t, st)
+	require.Equal(t, "failed", st.Status, h.logs(t, st, "kind=run"))
+	events := types(h.events(t, st))
+	require.Equal(t, "stack.failed", events[len(events)-1])
+	for name := range st.URLs {
+		require.Equal(t, http.StatusServiceUnavailable, h.get(t, st.url(name, "/")).status)
+	}
+	return st
+}
+
+// leavesNothingRunning waits until failed stacks have nothing but their logs
+// and data.
+func (h *Host) leavesNothingRunning(t *testing.T) {
+	t.Helper()
+	eventually(t, "failed stacks have no container and no image", func() error {
+		if left := h.objects(t); left.containers+left.images > 0 {
+			return fmt.Errorf("%+v", left)
+		}
+		return nil
+	})
+}
+
+func TestBuild_FailureTellsTheCommandAndTheEndOfItsOutput(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	cases := map[string]struct {
+		tree   Tree
+		fields Fields
+		reason string
+	}{
+		"install":    {reader, installs("echo too bad >&2; exit 3"), "service web: install failed: \"echo too bad >&2; exit 3\" exited with code 3; the end of its output:\ntoo bad"},
+		"silent":     {reader, builds("exit 1"), "service web: build failed: \"exit 1\" exited with code 1; it wrote nothing"},
+		"no command": {reader, builds("tscc"), "tscc: not found"},
+		"killed":     {reader, builds("kill -9 $$"), "exited with code 137"},
+		"npm":        {Tree{"package.json": `{"dependencies": {"express": "999"}}`, "index.js": ""}, nil, "No matching version found for express@999"},
+		"go":         {Tree{"go.mod": "module m\n\ngo 1.26\n", "main.go": "package main\n\nfunc main() { nothing() }\n"}, nil, "main.go:3:15: undefined: nothing"},
+		"nothing published": {
+			Tree{"package.json": `{"scripts": {"build": "mkdir dist"}, "devDependencies": {"vite": "*"}}`},
+			manifest("services: [{name: web, runtime: static, install: \"\"}]"),
+			"dist",
+		},
+	}
+	stacks := map[string]*Stack{}
+	for name, c := range cases {
+		stacks[name] = h.create(t, c.tree, c.fields)
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			st := h.mustFail(t, stacks[name])
+			require.Contains(t, st.reason(), c.reason)
+			log := h.logs(t, st, "kind=build")
+			require.Contains(t, log, "\n== build failed: service web: ")
+			require.NotContains(t, log, "== build ok")
+		})
+	}
+	h.leavesNothingRunning(t)
+}
+
+// One service's failure ends the others' builds.
+func TestBuild_FailureStopsTheOtherServices(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	begun := time.Now()
+	st := h.broken(t, reader, manifest(`services: [
+		{name: web, runtime: node, start: node index.js, build: sleep 500},
+		{name: api, runtime: node, start: node index.js, build: exit 4}]`))
+	require.Less(t, time.Since(begun), time.Minute)
+	require.Contains(t, st.reason(), "service api: build failed")
+	require.Contains(t, h.logs(t, st, "kind=build&service=web"), "== build failed: stopped")
+	h.leavesNothingRunning(t)
+}
+
+func TestBuild_CommandThatRunsTooLongIsKilled(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_BUILD_TIMEOUT", "3s"))
+	begun := time.Now()
+	st := h.broken(t, reader, builds("echo begun; sleep 500"))
+	require.Less(t, time.Since(begun), time.Minute)
+	require.Contains(t, st.reason(), `service web: build ran longer than 3s and was killed: echo begun; sleep 500; the end of its output:`+"\nbegun")
+	require.Contains(t, h.logs(t, st, "kind=build"), "== build failed: service web: build ran longer than 3s")
+	// The limit is each command's own.
+	h.live(t, reader, manifest("services: [{name: web, runtime: node, start: node index.js, install: sleep 2, build: sleep 2}]"))
+}
+
+// A child in the background that holds the output open neither holds up the
+// build nor gets into the service.
+func TestBuild_EndsWithItsCommand(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	begun := time.Now()
+	st := h.live(t, reader, builds("sleep 500 & echo mine"))
+	require.Less(t, time.Since(begun), time.Minute)
+	require.Contains(t, h.logs(t, st, "kind=build"), "\nmine\n== build ok\n")
+}
+
+// The log of a build that floods it keeps its beginning or end, and a bound.
+func TestBuild_LogIsBounded(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_LOG_MAX", "100KB"))
+	st := h.live(t, reader, builds("yes 'a line of output' | head -n 100000; echo the end"))
+	log := h.logs(t, st, "kind=build&tail=1000000")
+	require.Less(t, len(log), 150_000)
+	require.Contains(t, log, "\nthe end\n== build ok\n")
+}
+
+// Values of the environment are in the processes that need them, and neither
+// in the image nor in logs and files.
+func TestBuild_KeepsTheEnvironmentToItself(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	const secret = "correct-horse-battery-staple"
+	st := h.live(t, Tree{"index.js": `require("http").createServer((req, res) => res.end(process.env.MADE + " " + process.env.GIVEN)).listen(process.env.PORT)`},
+		manifest(`services: [{name: web, runtime: node, start: node index.js, build: 'test -n "$MADE" && test -n "$GIVEN"',
+			env: {GIVEN: `+secret+`, MADE: {generate: true}}}]`))
+	made, given, _ := strings.Cut(h.get(t, st.url("web", "/")).body, " ")
+	require.Equal(t, secret, given)
+	require.GreaterOrEqual(t, len(made), 22)
+
+	log := h.logs(t, st, "kind=build")
+	require.Regexp(t, `env +GIVEN, MADE \(generated\)`, log)
+	places := map[string]string{"the image": h.imageText(t, st), "the stack": h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID).body, "the server's log": h.log.String()}
+	for path, content := range h.contents(t) {
+		places[path] = content
+	}
+	for place, text := range places {
+		require.False(t, strings.Contains(text, made) || strings.Contains(text, secret), "%s tells a value", place)
+	}
+}
+
+// imageText is all that the engine tells of the images of an installation.
+func (h *Host) imageText(t *testing.T, st *Stack) string {
+	t.Helper()
+	docker, err := engine()
+	require.NoError(t, err)
+	defer docker.Close()
+	images, err := docker.ImageList(t.Context(), image.ListOptions{Filters: byLabel(h.instance)})
+	require.NoError(t, err)
+	require.NotEmpty(t, images)
+	var all []any
+	for _, i := range images {
+		inspected, err := docker.ImageInspect(t.Context(), i.ID)
+		require.NoError(t, err)
+		history, err := docker.ImageHistory(t.Context(), i.ID)
+		require.NoError(t, err)
+		all = append(all, inspected, history)
+	}
+	text, err := json.Marshal(all)
+	require.NoError(t, err)
+	require.Contains(t, string(text), st.hex())
+	return string(text)
+}
+
+// contents are the files of the data directory, the database among them.
+func (h *Host) contents(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	require.NoError(t, filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		found[path] = string(content)
+		return err
+	}))
+	return found
+}

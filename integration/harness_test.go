@@ -1,0 +1,349 @@
+// Package integration drives the whole server over HTTP: berthd as a process
+// of its own, on the Docker engine of this machine, with Redis in a container.
+// Each file follows one section of the API document.
+//
+// A test calls start, deploys with live or deploy, and leaves the cleaning to
+// the harness: when the test ends, every stack is deleted and nothing of the
+// installation may be left in the engine or on the disk.
+package integration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// patience is how long a test waits for something that will happen: on a busy
+// machine everything takes longer, and a passing test never waits it out.
+const patience = 3 * time.Minute
+
+// Host is one berthd with an installation of its own.
+type Host struct {
+	port     int
+	dir      string // data directory
+	instance string // on the label of all its objects in the engine
+	env      map[string]string
+	client   *http.Client
+	binary   func() (string, error)
+
+	mu      sync.Mutex
+	stacks  []*Stack // that were created and not deleted
+	process *process
+	log     *record // of every process so far
+}
+
+// process is one run of the server.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+	err    error // once it has exited
+}
+
+// Option changes how a server is run.
+type Option func(*Host)
+
+// with sets one variable of the server, as in with("BERTH_MAX_BUILDS", "1").
+func with(name, value string) Option {
+	return func(h *Host) { h.env[name] = value }
+}
+
+// asShipped runs the server without the race detector, which needs many times
+// the memory and never gives it back.
+func asShipped(h *Host) { h.binary = buildShipped }
+
+var started atomic.Int64
+
+// start runs a server until the test ends. Its limits are too generous to be
+// met by accident; opts set others.
+func start(t *testing.T, opts ...Option) *Host {
+	t.Helper()
+	h := install(t, opts...)
+	h.run(t)
+	return h
+}
+
+// install makes an installation that nothing serves yet.
+func install(t *testing.T, opts ...Option) *Host {
+	t.Helper()
+	needBase(t)
+	number := started.Add(1)
+	h := &Host{port: freePort(t), instance: instanceName(number), dir: t.TempDir(), binary: buildBerthd, log: &record{}}
+	// The instance tells whose objects these are, should this run be cut off.
+	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "instance"), []byte(h.instance+"\n"), 0o600))
+	h.env = map[string]string{
+		"BERTH_DATA_DIR":         h.dir,
+		"BERTH_LISTEN":           "127.0.0.1:" + strconv.Itoa(h.port),
+		"BERTH_BASE_URL":         "http://localhost:" + strconv.Itoa(h.port),
+		"BERTH_REDIS_URL":        redisURL(t, number),
+		"BERTH_UNCLAIMED_PER_IP": "1000",
+		"BERTH_CREATES_PER_HOUR": "100000",
+		"BERTH_BUILD_ENV_FILE":   buildSetting("BERTH_BUILD_ENV_FILE", "env"),
+		"BERTH_BUILD_CA_FILE":    buildSetting("BERTH_BUILD_CA_FILE", "ca.crt"),
+	}
+	for _, opt := range opts {
+		opt(h)
+	}
+	h.client = h.newClient()
+	t.Cleanup(func() { h.end(t) })
+	return h
+}
+
+// newClient is a client that finds this server under every host name and
+// follows no redirect.
+func (h *Host) newClient() *http.Client {
+	dialer := &net.Dialer{Timeout: 10 * time.Second}
+	return &http.Client{
+		Timeout: patience,
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return dialer.DialContext(ctx, network, h.addr())
+			},
+			DisableCompression: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// addr is the address that the server listens on.
+func (h *Host) addr() string { return "127.0.0.1:" + strconv.Itoa(h.port) }
+
+// base is the {base_url} of the API document.
+func (h *Host) base() string { return h.env["BERTH_BASE_URL"] }
+
+// run starts the server and waits until it answers.
+func (h *Host) run(t *testing.T) {
+	t.Helper()
+	p := h.spawn(t)
+	eventually(t, "the server answers", func() error {
+		select {
+		case <-p.exited:
+			t.Fatalf("the server ended instead of serving: %v\n%s", p.err, h.log)
+		default:
+		}
+		res, err := h.client.Get(h.base() + "/healthz")
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	})
+}
+
+// spawn starts the server and does not wait.
+func (h *Host) spawn(t *testing.T) *process {
+	t.Helper()
+	path, err := h.binary()
+	require.NoError(t, err)
+	cmd := exec.Command(path)
+	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
+	for name, value := range h.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	cmd.Stdout, cmd.Stderr = h.log, h.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	require.NoError(t, cmd.Start())
+	p := &process{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.exited)
+	}()
+	h.mu.Lock()
+	h.process = p
+	h.mu.Unlock()
+	return p
+}
+
+// signal sends a signal to the server.
+func (h *Host) signal(t *testing.T, sig syscall.Signal) *process {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.NoError(t, h.process.cmd.Process.Signal(sig))
+	return h.process
+}
+
+// stop asks the server to end, as an operator does, and waits until it has.
+func (h *Host) stop(t *testing.T) {
+	t.Helper()
+	p := h.signal(t, syscall.SIGTERM)
+	require.NoError(t, p.wait(t), "the server did not end well\n%s", h.log)
+}
+
+// kill ends the server as a power cut would.
+func (h *Host) kill(t *testing.T) {
+	t.Helper()
+	_ = h.signal(t, syscall.SIGKILL).wait(t)
+}
+
+// restart stops the server and starts the next one on the same installation.
+func (h *Host) restart(t *testing.T) {
+	t.Helper()
+	h.stop(t)
+	h.run(t)
+}
+
+// wait returns how the process ended.
+func (p *process) wait(t *testing.T) error {
+	t.Helper()
+	select {
+	case <-p.exited:
+		return p.err
+	case <-time.After(patience):
+		t.Fatal("the server does not end")
+		return nil
+	}
+}
+
+// alive tells whether the server's process runs.
+func (h *Host) alive() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.process == nil {
+		return false
+	}
+	select {
+	case <-h.process.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// end deletes the stacks, asserts that nothing is left of them and stops the
+// server.
+func (h *Host) end(t *testing.T) {
+	t.Helper()
+	defer removeObjects(h.instance)
+	defer func() {
+		if t.Failed() {
+			t.Logf("the server's log:\n%s", h.log)
+		}
+	}()
+	if t.Failed() && !h.alive() {
+		return
+	}
+	if !h.alive() {
+		h.run(t)
+	}
+	for _, st := range h.undeleted() {
+		h.remove(t, st)
+	}
+	left := h.objects(t)
+	if left != (objects{}) {
+		t.Errorf("of stacks that were deleted, this is left: %+v\n%s", left, h.files(t))
+	}
+	h.client.CloseIdleConnections()
+	h.stop(t)
+	if text := h.log.String(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
+		t.Error("the server had a data race or a panic")
+	}
+}
+
+func (h *Host) undeleted() []*Stack {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]*Stack(nil), h.stacks...)
+}
+
+func (h *Host) adoptStack(st *Stack) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stacks = append(h.stacks, st)
+}
+
+func (h *Host) forgetStack(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := h.stacks[:0]
+	for _, st := range h.stacks {
+		if st.ID != id {
+			kept = append(kept, st)
+		}
+	}
+	h.stacks = kept
+}
+
+// files lists what is in the data directory for stacks and uploads.
+func (h *Host) files(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, folder := range []string{"stacks", "uploads"} {
+		root := filepath.Join(h.dir, folder)
+		err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+			if err == nil && path != root {
+				found = append(found, path)
+			}
+			if errors.Is(err, os.ErrNotExist) {
+				return nil
+			}
+			return err
+		})
+		require.NoError(t, err)
+	}
+	return found
+}
+
+// freePort finds a port below those that the kernel gives to outgoing
+// connections, so that nobody takes it while the server is down.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 1000 {
+		port := 20000 + int(nextPort.Add(1))%10000
+		ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err == nil {
+			require.NoError(t, ln.Close())
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+var nextPort atomic.Int64
+
+// record keeps what is written to it.
+type record struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.String()
+}
+
+// eventually repeats try until it returns nil. Its last error is the failure.
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %s: %s: %v", patience, what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

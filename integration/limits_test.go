@@ -1,0 +1,204 @@
+package integration
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+const slowDown = "too many requests; slow down and retry in a minute"
+
+func TestLimits_AnonymousCreatesPerHour(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_CREATES_PER_HOUR", "3"), with("BERTH_TRUSTED_PROXIES", "127.0.0.1"))
+	source := archive(t, page("x"))
+	for range 3 {
+		require.Equal(t, http.StatusCreated, h.post(t, source, nil, "").status)
+	}
+	for range 2 {
+		r := h.post(t, source, nil, "")
+		require.Equal(t, slowDown, r.refused(t, http.StatusTooManyRequests))
+		require.Equal(t, "3600", r.header.Get("Retry-After"))
+	}
+	other := h.post(t, source, nil, "", "X-Forwarded-For", "203.0.113.7")
+	require.Equal(t, http.StatusCreated, other.status, "another client has a limit of its own")
+	// The addresses of one IPv6 /64 are one client.
+	for i := range 3 {
+		address := fmt.Sprintf("2001:db8:1:2::%x", i+1)
+		require.Equal(t, http.StatusCreated, h.post(t, source, nil, "", "X-Forwarded-For", address).status)
+	}
+	h.post(t, source, nil, "", "X-Forwarded-For", "2001:db8:1:2:ffff::9").refused(t, http.StatusTooManyRequests)
+	require.Equal(t, http.StatusCreated, h.post(t, source, nil, "", "X-Forwarded-For", "2001:db8:1:3::1").status)
+}
+
+func TestLimits_CreatesAreCountedInRedisAndOutliveTheServer(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_CREATES_PER_HOUR", "2"))
+	source := archive(t, page("x"))
+	for range 2 {
+		require.Equal(t, http.StatusCreated, h.post(t, source, nil, "").status)
+	}
+	h.restart(t)
+	h.post(t, source, nil, "").refused(t, http.StatusTooManyRequests)
+	options, err := goredis.ParseURL(h.env["BERTH_REDIS_URL"])
+	require.NoError(t, err)
+	db := goredis.NewClient(options)
+	defer db.Close()
+	require.NoError(t, db.FlushDB(t.Context()).Err())
+	require.Equal(t, http.StatusCreated, h.post(t, source, nil, "").status, "the count is not in Redis")
+}
+
+func TestLimits_HoldWithoutRedis(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_CREATES_PER_HOUR", "2"), with("BERTH_REDIS_URL", "redis://127.0.0.1:1"))
+	source := archive(t, page("x"))
+	for range 2 {
+		require.Equal(t, http.StatusCreated, h.post(t, source, nil, "").status)
+	}
+	r := h.post(t, source, nil, "")
+	require.Equal(t, slowDown, r.refused(t, http.StatusTooManyRequests))
+}
+
+func TestLimits_WorkWithTheEmbeddedRedis(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_CREATES_PER_HOUR", "2"), with("BERTH_REDIS_URL", "embedded"))
+	source := archive(t, page("x"))
+	for range 2 {
+		require.Equal(t, http.StatusCreated, h.post(t, source, nil, "").status)
+	}
+	h.post(t, source, nil, "").refused(t, http.StatusTooManyRequests)
+}
+
+func TestLimits_AnAPIKeyHasNone(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_CREATES_PER_HOUR", "1"), with("BERTH_UNCLAIMED_PER_IP", "1"))
+	h.stop(t)
+	key := "Bearer " + h.account(t, "ana@example.com")
+	h.run(t)
+	source := archive(t, page("x"))
+	for range 3 {
+		r := h.post(t, source, nil, "?wait=true", "Authorization", key)
+		require.Equal(t, http.StatusCreated, r.status, r.body)
+		v := r.json(t)
+		require.Equal(t, true, v["claimed"])
+		require.Nil(t, v["expires_at"])
+		require.NotEmpty(t, v["manage_token"])
+		for _, anonymous := range []string{"claim_code", "claim_url", "note"} {
+			require.NotContains(t, v, anonymous)
+		}
+		st := r.stack(t)
+		shown := h.get(t, "/v0/stacks/"+st.ID, "Authorization", key)
+		require.Equal(t, "owner", shown.json(t)["role"])
+		require.Equal(t, "agent", h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID).json(t)["role"])
+		require.Equal(t, false, h.events(t, st)[0].Data["anonymous"])
+		require.Empty(t, h.get(t, st.url("web", "/")).header.Get("X-Robots-Tag"), "a claimed stack may be listed")
+	}
+	anonymous := h.live(t, page("x"), nil)
+	h.get(t, "/v0/stacks/"+anonymous.ID, "Authorization", key).refused(t, http.StatusForbidden)
+	h.post(t, source, nil, "").refused(t, http.StatusTooManyRequests)
+}
+
+func TestLimits_ARefusedCreateDoesNotCountTowardTheCap(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_UNCLAIMED_PER_IP", "1"))
+	for range 3 {
+		h.post(t, []byte("no archive at all"), nil, "")
+	}
+	h.live(t, page("x"), nil)
+	h.post(t, archive(t, page("x")), nil, "").refused(t, http.StatusTooManyRequests)
+}
+
+func TestLimits_OfAnUpload(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 20
+	h := start(t, with("BERTH_MAX_UPLOAD", "1MiB"))
+	exact := tarOf(t, most)
+	require.Len(t, exact, most)
+	r := h.post(t, exact, nil, "")
+	require.Equal(t, http.StatusCreated, r.status, "an archive of exactly the limit: %s", r.body)
+	for _, more := range []int{1, 512, 10 << 20} {
+		larger := append(bytes.Clone(exact), make([]byte, more)...)
+		require.NotEmpty(t, h.post(t, larger, nil, "").refused(t, http.StatusRequestEntityTooLarge))
+	}
+	// Only the archive counts, not the rest of the form.
+	r = h.post(t, exact, Fields{"manifest": "name: app # " + strings.Repeat("x", 1000)}, "")
+	require.Equal(t, http.StatusCreated, r.status, r.body)
+}
+
+// tarOf is a site's archive of exactly size bytes, a multiple of 512.
+func tarOf(t *testing.T, size int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	content := make([]byte, size-512-1024)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: "index.html", Mode: 0o644, Size: int64(len(content))}))
+	_, err := w.Write(content)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+func TestLimits_OfWhatAnArchiveHolds(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_MAX_UNPACKED", "1MB"), with("BERTH_MAX_ENTRIES", "50"))
+	bomb := archive(t, page(strings.Repeat("x", 2_000_000)))
+	require.Less(t, len(bomb), 20_000)
+	require.Contains(t, h.post(t, bomb, nil, "").refused(t, 422), "1MB")
+	many := Tree{}
+	for i := range 60 {
+		many[fmt.Sprintf("%d.html", i)] = "x"
+	}
+	require.Contains(t, h.post(t, archive(t, many), nil, "").refused(t, 422), "50")
+	require.Empty(t, h.files(t), "refused uploads left files")
+}
+
+func TestLimits_OfABuildCommand(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_BUILD_TIMEOUT", "1s"))
+	st := h.deploy(t, page("x"), manifest("services: [{name: web, runtime: node, install: echo quick, build: 'echo it builds; sleep 600', start: x}]"))
+	require.Equal(t, "failed", st.Status)
+	require.Contains(t, st.reason(), "service web: build ran longer than 1s")
+	require.Contains(t, st.reason(), "it builds")
+}
+
+func TestLimits_OfAHealthCheck(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_HEALTH_TIMEOUT", "2s"))
+	st := h.deploy(t, Tree{"server.js": "require('http').createServer(() => {}).listen(3000, '127.0.0.1')"}, manifest(programManifest))
+	require.Equal(t, "failed", st.Status)
+	require.Contains(t, st.reason(), "web listens on 127.0.0.1:3000; it must listen on 0.0.0.0:$PORT (8080)")
+}
+
+func TestLimits_AreNamedWhenTheyAreWrong(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{"BERTH_MAX_BUILDS": "none", "BERTH_TTL": "soon", "BERTH_MAX_UPLOAD": "big", "BERTH_TRUSTED_PROXIES": "me"} {
+		h := install(t, with(name, value))
+		p := h.spawn(t)
+		require.Error(t, p.wait(t))
+		require.Contains(t, h.log.String(), name)
+		require.Equal(t, 1, strings.Count(h.log.String(), "\n"), "one line: %s", h.log)
+		delete(h.env, name)
+	}
+}
+
+func TestLimits_OfProcesses(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_SERVICE_PIDS", "64"), with("BERTH_SERVICE_MEMORY", "256MiB"))
+	st := h.live(t, program(t), manifest(programManifest))
+	c := h.inspect(t, st, "web")
+	require.EqualValues(t, 64, *c.HostConfig.PidsLimit)
+	require.EqualValues(t, 256<<20, c.HostConfig.Memory)
+	require.NotEqual(t, "", c.Config.User)
+	require.NotEqual(t, "0:0", c.Config.User)
+	require.Contains(t, c.HostConfig.SecurityOpt, "no-new-privileges")
+	require.Equal(t, []string{"ALL"}, []string(c.HostConfig.CapDrop))
+	require.False(t, c.HostConfig.Privileged)
+	require.Empty(t, c.HostConfig.PortBindings)
+	require.Empty(t, c.HostConfig.Binds, "nothing of the host is mounted")
+}

@@ -1,0 +1,257 @@
+package integration
+
+import (
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// aRuntime is a source as somebody has it, and what becomes of it.
+type aRuntime struct {
+	tree   func(t *testing.T) Tree
+	fields Fields
+	plan   []string // lines of the plan, up to where they came from
+	log    string   // what the build log tells besides
+	check  func(t *testing.T, h *Host, st *Stack)
+}
+
+// It deploys one source of every kind that is detected, with real
+// packages from the registries that this machine reaches.
+func TestRuntimes_DeployWhatIsInTheArchive(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	cases := allRuntimes()
+	stacks := map[string]*Stack{}
+	for name, c := range cases {
+		stacks[name] = h.create(t, c.tree(t), c.fields)
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			st := h.mustLive(t, stacks[name])
+			log := h.logs(t, st, "kind=build&tail=1000")
+			for _, line := range c.plan {
+				require.Regexp(t, `(?m)^  `+strings.ReplaceAll(regexp.QuoteMeta(line), " ", " +")+`( +#|$)`, log)
+			}
+			require.Contains(t, log, c.log)
+			c.check(t, h, st)
+		})
+	}
+}
+
+func allRuntimes() map[string]aRuntime {
+	all := map[string]aRuntime{}
+	for _, group := range []map[string]aRuntime{nodeRuntimes(), nodeSites(), goRuntimes(), pythonRuntimes(), staticRuntimes()} {
+		for name, c := range group {
+			all[name] = c
+		}
+	}
+	return all
+}
+
+func nodeRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"npm":  {express("npm"), nil, []string{"install npm ci", "start node server.js"}, "added 68 packages", answers("", `{"express":"5\.`)},
+		"yarn": {express("yarn"), nil, []string{"start node server.js"}, "yarn install v1.", answers("", `{"express":"5\.`)},
+		"yarn of later years": {
+			express("berry"), nil,
+			[]string{"install yarn install --immutable", "start yarn start"},
+			"68 packages were added",
+			answers("", `{"express":"5\.`),
+		},
+		"pnpm":     {express("pnpm"), nil, []string{"start node server.js"}, "+ express 5.", answers("", `{"express":"5\.`)},
+		"node@24":  {source(version), manifest("services: [{name: web, runtime: node@24, start: node index.js}]"), []string{"runtime node@24"}, "", answers("", `v24\.`)},
+		"default":  {source(version), nil, []string{"runtime node@22", "install none", "start node index.js"}, "", answers("", `v22\.`)},
+		"nvmrc":    {source(version.plus(Tree{".nvmrc": "v24\n"})), nil, []string{"runtime node@24"}, "", answers("", `v24\.`)},
+		"engines":  {source(version.plus(Tree{"package.json": `{"engines": {"node": ">=24"}}`})), nil, []string{"runtime node@24"}, "", answers("", `v24\.`)},
+		"Procfile": {source(version.plus(Tree{"Procfile": "web: node --title=procfile index.js\n"})), nil, []string{"start node --title=procfile index.js"}, "# Procfile web", answers("", `v22\.`)},
+	}
+}
+
+// version is a program that tells the version of its node.
+var version = Tree{"index.js": `require("http").createServer((req, res) => res.end(process.version)).listen(process.env.PORT)`}
+
+// express is the same small program of one dependency under the lock file of
+// a package manager.
+func express(manager string) func(*testing.T) Tree {
+	return func(t *testing.T) Tree {
+		tree := Tree{}
+		for name, content := range folder(t, "testdata/express") {
+			if lock, ok := strings.CutPrefix(name, "locks/"+manager+"/"); ok {
+				tree[lock] = content
+			}
+			if !strings.Contains(name, "/") {
+				tree[name] = content
+			}
+		}
+		return tree
+	}
+}
+
+func nodeSites() map[string]aRuntime {
+	return map[string]aRuntime{
+		"vite": {
+			example("vite"), nil,
+			[]string{"runtime static", "built with node@22", "install npm ci", "build npm run build", "publish dist"},
+			"published from dist; number of files: 3",
+			func(t *testing.T, h *Host, st *Stack) {
+				require.Equal(t, "static", st.Services[0].Runtime)
+				asset := regexp.MustCompile(`/assets/[^"]+\.js`).FindString(h.get(t, st.url("web", "/")).body)
+				r := h.get(t, st.url("web", asset))
+				require.Equal(t, http.StatusOK, r.status)
+				require.Contains(t, r.header.Get("Cache-Control"), "immutable")
+			},
+		},
+		"create-react-app": {
+			folderOf("testdata/react"), nil,
+			[]string{"runtime static", "publish build"},
+			"Compiled with warnings",
+			func(t *testing.T, h *Host, st *Stack) {
+				script := regexp.MustCompile(`/static/js/main\.[0-9a-f]+\.js`).FindString(h.get(t, st.url("web", "/")).body)
+				require.Contains(t, h.get(t, st.url("web", script)).body, "Hello from React")
+			},
+		},
+	}
+}
+
+func goRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"go with Procfile": {
+			example("go"), nil,
+			[]string{"install go mod download", "build go build -o bin/ .", "start notes"},
+			"# Procfile web",
+			func(t *testing.T, h *Host, st *Stack) {
+				r := h.do(t, h.request(t, http.MethodPost, st.url("web", "/"), strings.NewReader("# Hello *you*")))
+				require.Equal(t, http.StatusCreated, r.status, r.body)
+				note := h.get(t, strings.TrimSpace(r.body))
+				require.Equal(t, "<h1>Hello <em>you</em></h1>\n", note.body)
+			},
+		},
+		"go without": {
+			source(Tree{"go.mod": "module example.com/tool/v2\n\ngo 1.26\n", "cmd/tool/main.go": hello}), nil,
+			[]string{"install none", "build go build -o bin/ ./cmd/tool", "start ./bin/tool"},
+			"",
+			answers("", "hello from go1.26"),
+		},
+	}
+}
+
+const hello = `package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+)
+
+func main() {
+	panic(http.ListenAndServe(":"+os.Getenv("PORT"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "hello from "+runtime.Version())
+	})))
+}
+`
+
+func pythonRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"python": {
+			example("python"), nil,
+			[]string{"runtime python@3.13", "install none", "start python3 main.py"},
+			"",
+			func(t *testing.T, h *Host, st *Stack) {
+				for _, answer := range []string{"/tea", "/tea", "/coffee"} {
+					h.do(t, h.request(t, http.MethodPost, st.url("web", answer), nil))
+				}
+				require.JSONEq(t, `{"tea": 2, "coffee": 1}`, h.get(t, st.url("web", "/")).body)
+			},
+		},
+		"python with requirements": {
+			func(t *testing.T) Tree {
+				return Tree{
+					"requirements.txt":                     "./wheels/greeting-1.0-py3-none-any.whl\n",
+					"wheels/greeting-1.0-py3-none-any.whl": wheel(t, "greeting", `TEXT = "hello from a wheel"`),
+					"app.py":                               greeter("greeting.TEXT", "greeting"),
+				}
+			}, nil,
+			[]string{"start python3 app.py"},
+			"Successfully installed greeting-1.0",
+			answers("", "hello from a wheel"),
+		},
+		"python with empty requirements": {
+			source(Tree{"requirements.txt": "", "main.py": greeter("sys.prefix", "sys")}), nil,
+			[]string{"start python3 main.py"},
+			"pip install -r requirements.txt",
+			answers("", "/app/.venv"),
+		},
+	}
+}
+
+// greeter is a Python program that answers with the value of an expression.
+func greeter(expression, module string) string {
+	return fmt.Sprintf(`import %s, os
+from wsgiref.simple_server import make_server
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [%s.encode()]
+
+make_server("", int(os.environ["PORT"]), app).serve_forever()
+`, module, expression)
+}
+
+// wheel is a Python package of one module, ready to install without an index.
+func wheel(t *testing.T, name, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	info := name + "-1.0.dist-info/"
+	for _, file := range [][2]string{
+		{name + ".py", text},
+		{info + "METADATA", "Metadata-Version: 2.1\nName: " + name + "\nVersion: 1.0\n"},
+		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+		{info + "RECORD", name + ".py,,\n" + info + "METADATA,,\n" + info + "WHEEL,,\n" + info + "RECORD,,\n"},
+	} {
+		f, err := w.Create(file[0])
+		require.NoError(t, err)
+		_, err = f.Write([]byte(file[1]))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return b.String()
+}
+
+func staticRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"page":          {source(page("hello")), nil, []string{"runtime static", "install none", "build none", "publish ."}, "number of files: 1", answers("", "^hello$")},
+		"public folder": {source(Tree{"public/index.html": "hello", "README.md": ""}), nil, []string{"publish public"}, "number of files: 1", answers("", "^hello$")},
+		"built by a command": {
+			source(Tree{"page.txt": "hello"}), manifest("services: [{name: web, runtime: static, build: mkdir out && cp page.txt out/index.html}]"),
+			[]string{"publish found after the build"},
+			"published from out; number of files: 1", answers("", "^hello$"),
+		},
+	}
+}
+
+// source gives a tree that needs no test to make.
+func source(tree Tree) func(*testing.T) Tree { return func(*testing.T) Tree { return tree } }
+
+func folderOf(dir string) func(*testing.T) Tree {
+	return func(t *testing.T) Tree { return folder(t, dir) }
+}
+
+// example is the source of one of the repository's examples.
+func example(name string) func(*testing.T) Tree { return folderOf("../examples/" + name) }
+
+// answers expects a path of the service web to answer 200 with a body.
+func answers(path, body string) func(*testing.T, *Host, *Stack) {
+	return func(t *testing.T, h *Host, st *Stack) {
+		r := h.get(t, st.url("web", path))
+		require.Equal(t, http.StatusOK, r.status, r.body)
+		require.Regexp(t, body, r.body)
+	}
+}
