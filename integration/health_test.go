@@ -52,7 +52,7 @@ func TestHealth_FailureTellsTheReason(t *testing.T) {
 		"error answer":   {serves(`res.writeHead(500).end()`), manifest(checks), []string{"not healthy within 6s: GET /healthz answered 500 Internal Server Error; the health check passes with 2xx or 3xx", "it listens"}},
 		"missing path":   {serves(`res.writeHead(req.url === "/healthz" ? 404 : 200).end()`), manifest(checks), []string{"GET /healthz answered 404 Not Found"}},
 		"no answer":      {serves(`undefined`), nil, []string{"it accepts connections on its port, but GET / got no HTTP answer (none in time)"}},
-		"hangs up":       {serves(`req.socket.destroy()`), nil, []string{"it accepts connections on its port, but GET / got no HTTP answer (EOF)"}},
+		"hangs up":       {serves(`req.socket.destroy()`), nil, []string{"it accepts connections on its port, but GET / got no HTTP answer (it hung up)"}},
 		"not HTTP":       {script(`require("net").createServer((c) => c.on("error", () => {}).end("220 ready\r\n")).listen(process.env.PORT)`), nil, []string{"GET / got no HTTP answer (", "malformed HTTP"}},
 		"lock":           {script(`console.error("SQLITE_BUSY: database is locked"); process.exit(1)`), nil, []string{"exited with code 1", "database is locked", "set strategy: recreate"}},
 		"lock of a file": {script(`console.error("could not lock /data/db: resource temporarily unavailable"); setInterval(() => {}, 1000)`), nil, []string{"listens on no port", "set strategy: recreate"}},

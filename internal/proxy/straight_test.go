@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
-	"slices"
 	"strings"
 	"testing"
 
@@ -219,7 +218,7 @@ func (c exchangeCase) run(t *testing.T, addr string) got {
 		g.BodyErr = err.Error()
 	}
 	g.Status, g.Header, g.Trailer, g.Body, g.Length = res.StatusCode, cleaned(res.Header), cleaned(res.Trailer), string(b), res.ContentLength
-	if g.Length > 0 && g.BodyErr == "" && !slices.Contains([]string{"HEAD"}, c.method) {
+	if len(b) < 4096 && g.BodyErr == "" && c.method != "HEAD" {
 		g.Length = 0 // a small chunked answer may get a length on the way
 	}
 	return g

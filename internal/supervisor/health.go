@@ -1,12 +1,14 @@
 package supervisor
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -23,6 +25,9 @@ const (
 	portEvery      = 10 * time.Millisecond
 )
 
+// headMax is how much of an answer is read to find its head, in bytes.
+const headMax = 1 << 20
+
 // waitHealthy returns once the process answers its health check. When it does
 // not in time, or exits, the error says why ("Health check after start").
 func (p *process) waitHealthy(ctx context.Context) error {
@@ -31,7 +36,6 @@ func (p *process) waitHealthy(ctx context.Context) error {
 	// A process that ends takes its address along, and a dial would hang.
 	go p.onEnd(limited, cancel)
 	check := p.newCheck()
-	defer check.client.CloseIdleConnections()
 	for pause := healthEvery; ; pause = min(pause*5/4, healthEveryMax) {
 		next := time.Now().Add(pause)
 		if check.once(limited) {
@@ -105,78 +109,90 @@ func (p *process) hint() string {
 // check is the health check of one process, from outside its container and
 // with the public host.
 type check struct {
-	client *http.Client
 	addr   string
-	url    string
-	host   string
-	scheme string
+	req    *http.Request
 	strict bool   // only 2xx and 3xx pass
 	opened bool   // the port has accepted a connection
 	last   string // what went wrong last
 }
 
 func (p *process) newCheck() *check {
-	health := p.service.Health
-	c := &check{
+	host, path := p.URLs.Host(p.st, p.service.Name), p.service.Health
+	if path == "" {
+		path = "/"
+	}
+	return &check{
 		addr:   p.addr(),
-		host:   p.URLs.Host(p.st, p.service.Name),
-		scheme: p.URLs.Base.Scheme,
-		strict: health != "",
+		strict: p.service.Health != "",
+		req: &http.Request{
+			Method: http.MethodGet,
+			URL:    &url.URL{Opaque: path}, // as it stands in the manifest
+			Host:   host,
+			Close:  true,
+			Header: http.Header{
+				"User-Agent":        {"berth-health-check"},
+				"X-Forwarded-Host":  {host},
+				"X-Forwarded-Proto": {p.URLs.Base.Scheme},
+			},
+		},
 	}
-	if health == "" {
-		health = "/"
-	}
-	c.url = "http://" + c.addr + health
-	c.client = &http.Client{
-		Timeout:       healthAnswer,
-		Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true, DisableCompression: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	return c
 }
 
 // once asks the process a single time.
 func (c *check) once(ctx context.Context) bool {
-	if !c.open(ctx) {
-		return false
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+	conn, err := c.dial(ctx)
 	if err != nil {
-		c.last = "the health check's path cannot be requested: " + err.Error()
 		return false
 	}
-	req.Host = c.host
-	req.Header.Set("X-Forwarded-Proto", c.scheme)
-	req.Header.Set("X-Forwarded-Host", c.host)
-	req.Header.Set("User-Agent", "berth-health-check")
-	resp, err := c.client.Do(req)
-	if err != nil {
-		if ctx.Err() == nil || c.last == "" {
-			c.last = "it accepts connections on its port, but GET " + req.URL.RequestURI() + " got no HTTP answer (" + brief(err) + ")"
-		}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	resp, err := c.ask(conn)
+	asked := "GET " + c.req.URL.RequestURI()
+	switch {
+	case err != nil && ctx.Err() != nil && c.last != "":
+		return false // cut off by the end of the time for it all
+	case err != nil:
+		c.last = "it accepts connections on its port, but " + asked + " got no HTTP answer (" + brief(err) + ")"
 		return false
-	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-	if c.strict && (resp.StatusCode < 200 || resp.StatusCode > 399) {
-		c.last = "GET " + req.URL.RequestURI() + " answered " + resp.Status + "; the health check passes with 2xx or 3xx"
+	case c.strict && (resp.StatusCode < 200 || resp.StatusCode > 399):
+		c.last = asked + " answered " + resp.Status + "; the health check passes with 2xx or 3xx"
 		return false
 	}
 	return true
 }
 
-// open tells whether the port accepts a connection.
-func (c *check) open(ctx context.Context) bool {
+// ask sends the request and reads the head of the answer.
+func (c *check) ask(conn net.Conn) (*http.Response, error) {
+	if err := conn.SetDeadline(time.Now().Add(healthAnswer)); err != nil {
+		return nil, err
+	}
+	if err := c.req.Write(conn); err != nil {
+		return nil, err
+	}
+	reader := bufio.NewReader(io.LimitReader(conn, headMax))
+	for {
+		resp, err := http.ReadResponse(reader, c.req)
+		if err != nil || resp.StatusCode >= 200 {
+			return resp, err // the body is of no interest, and the connection is closed
+		}
+	}
+}
+
+// dial connects to the process's port.
+func (c *check) dial(ctx context.Context) (net.Conn, error) {
 	if strings.HasPrefix(c.addr, ":") {
-		return false // no address: it ended at once, and this would be the host itself
+		return nil, errors.New("it has no address") // it ended at once; this would be the host itself
 	}
 	dialer := net.Dialer{Timeout: healthAnswer}
 	conn, err := dialer.DialContext(ctx, "tcp", c.addr)
-	if err != nil {
-		return false
-	}
-	c.opened = true
-	return conn.Close() == nil
+	c.opened = c.opened || err == nil
+	return conn, err
+}
+
+// open tells whether the port accepts a connection.
+func (c *check) open(ctx context.Context) bool {
+	conn, err := c.dial(ctx)
+	return err == nil && conn.Close() == nil
 }
 
 // waitUntil waits for the time of the next check, or less when the port opens
@@ -205,6 +221,9 @@ func brief(err error) string {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return "none in time"
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return "it hung up"
 	}
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner

@@ -17,7 +17,7 @@ func (r *runner) keepTime() {
 	defer stop()
 	for r.ctx.Err() == nil {
 		st, err := r.Store.Get(r.ctx, r.id)
-		if gone(err) {
+		if gone(err) || r.ctx.Err() != nil {
 			return
 		}
 		if err != nil {

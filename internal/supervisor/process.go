@@ -47,7 +47,7 @@ func dataVolume(st *stack.Stack, service string) string {
 func (g *generation) startProcess(ctx context.Context, s *stack.Service) (*process, error) {
 	spec := g.containerSpec(s)
 	spec.Name = containerName(g.st, s.Name, g.number)
-	spec.Cmd = []string{"sh", "-c", s.Start}
+	spec.Cmd = startCommand(s.Start)
 	spec.Aliases = []string{s.Name}
 	id, err := g.create(ctx, spec)
 	if err != nil {
