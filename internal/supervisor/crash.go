@@ -126,10 +126,28 @@ func (p *process) countCrash(ctx context.Context, code *int) (time.Duration, boo
 	case looping:
 		p.say(st.Error)
 		// Not from here: it waits until this watcher has ended.
-		p.jobs.Go(func() { p.runner.start(func(ctx context.Context) { p.takeDown(ctx, st) }) })
+		p.jobs.Go(func() { p.runner.start(p.runner.endLoop) })
 		return 0, false
 	}
 	return p.backoff(len(st.Service(p.service.Name).Crashes)), true
+}
+
+// endLoop ends a stack whose service crashed too often. A redeploy that was
+// accepted in the moment between is lost, and says so.
+func (r *runner) endLoop(ctx context.Context) {
+	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		if st.Deploying == 0 {
+			return nil, nil
+		}
+		return st.DeployFailed("the deploy was stopped as a service of the previous generation crashed too often; upload the source again")
+	})
+	if err != nil {
+		if ctx.Err() == nil && !gone(err) {
+			r.Log.Error("stack in a crash loop not stopped; the next start tries again", "stack", r.id, "error", err)
+		}
+		return
+	}
+	r.takeDown(ctx, st)
 }
 
 // backoff is the wait before the restart after so many crashes.

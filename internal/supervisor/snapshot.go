@@ -46,11 +46,13 @@ func (r *runner) keepData(ctx context.Context) {
 	}
 	for _, v := range volumes {
 		service := v.Labels[build.LabelService]
-		if v.Name == dataVolume(st, service) {
-			err = errors.Join(err, r.snapshot(ctx, st, service))
-		} else {
+		switch {
+		case v.Name != dataVolume(st, service):
 			err = errors.Join(err, r.Engine.RemoveVolume(ctx, v.Name)) // a package cache
+		case st.Service(service) != nil:
+			err = errors.Join(err, r.snapshot(ctx, st, service))
 		}
+		// The data of a service that a redeploy dropped stays as it is.
 	}
 	if err != nil && ctx.Err() == nil {
 		r.Log.Error("data of an expired stack not kept as a snapshot; the volume stays", "stack", r.id, "error", err)

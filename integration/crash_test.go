@@ -1,0 +1,239 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/stretchr/testify/require"
+)
+
+// crasher ends in the way that a request asks for. Where the file "broken" is in
+// its $DATA_DIR it does not come up again.
+var crasher = Tree{"index.js": `
+const fs = require('fs'), dir = process.env.DATA_DIR;
+if (fs.existsSync(dir + '/broken')) process.exit(4);
+const hoard = () => { const all = []; for (;;) all.push(Buffer.alloc(8 << 20, 'x')); };
+require('http').createServer((req, res) => {
+  const [, what, how] = req.url.split('/');
+  if (what === 'break') fs.writeFileSync(dir + '/broken', '');
+  res.end(process.env.SERVICE_NAME, () => {
+    if (what === 'exit' || what === 'break') process.exit(Number(how));
+    if (what === 'signal') process.kill(process.pid, how);
+    if (what === 'memory') hoard();
+  });
+}).listen(process.env.PORT);`}
+
+const crashes = `{services: [{name: web, runtime: node, start: node index.js}]}`
+
+// quickly restarts crashed services without much of a wait.
+func quickly(h *Host) {
+	with("BERTH_BACKOFF", "20ms")(h)
+	with("BERTH_BACKOFF_MAX", "50ms")(h)
+}
+
+// killProcess sends a signal to a service's container behind the server's back.
+func (h *Host) killProcess(t *testing.T, st *Stack, service, signal string) error {
+	t.Helper()
+	docker, err := engine()
+	require.NoError(t, err)
+	defer docker.Close()
+	return docker.ContainerKill(t.Context(), h.inspect(t, st, service).ID, signal)
+}
+
+// crash makes a service crash and waits until it is back, for the n-th time of
+// this stack.
+func (h *Host) crash(t *testing.T, st *Stack, service, how string, n int) {
+	t.Helper()
+	h.get(t, st.url(service, how))
+	eventually(t, fmt.Sprintf("restart %d", n), func() error {
+		if events := h.events(t, st); count(events, "service.restarted") < n {
+			return fmt.Errorf("the events are %v", types(events))
+		}
+		return nil
+	})
+}
+
+func TestCrash_IsRestartedAndTheLogTellsHowItEnded(t *testing.T) {
+	t.Parallel()
+	h := start(t, quickly, with("BERTH_SERVICE_MEMORY", "128MiB"))
+	st := h.live(t, crasher, manifest(crashes))
+	for i, c := range []struct {
+		how, says string
+		code      float64
+	}{
+		{"/exit/3", "== web exited with code 3\n", 3},
+		{"/exit/0", "== web exited with code 0; a service's process has to keep running\n", 0},
+		{"/signal/SIGSEGV", "== web was ended by signal SIGSEGV (exit code 139)\n", 139},
+		{"/memory", "== web ran out of memory and was killed (exit code 137)\n", 137},
+	} {
+		before := len(h.events(t, st))
+		h.crash(t, st, "web", c.how, i+1)
+		require.Equal(t, []string{"service.crashed web", "service.restarted web"}, h.after(t, st, before))
+		events := h.events(t, st)[before:]
+		require.Equal(t, map[string]any{"service": "web", "exit_code": c.code, "crashes": float64(i + 1)}, events[0].Data)
+		require.Equal(t, map[string]any{"service": "web"}, events[1].Data)
+		require.Contains(t, h.logs(t, st, ""), c.says)
+		require.Equal(t, "web", h.get(t, st.url("web", "/")).body)
+		now := h.show(t, st, "")
+		require.Equal(t, "live", now.Status)
+		require.Equal(t, "running", now.Services[0].Status)
+	}
+}
+
+func TestCrash_TheWaitGrowsAndTheServiceIsRestarting(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_BACKOFF", "400ms"), with("BERTH_BACKOFF_MAX", "1s"))
+	st := h.live(t, crasher, manifest(crashes))
+	h.get(t, st.url("web", "/exit/1"))
+	eventually(t, "the service is restarting", func() error {
+		if now := h.show(t, st, ""); now.Services[0].Status != "restarting" {
+			return fmt.Errorf("it is %s", now.Services[0].Status)
+		}
+		return nil
+	})
+	eventually(t, "it is back", func() error {
+		if n := count(h.events(t, st), "service.restarted"); n != 1 {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+	for n := 2; n <= 4; n++ {
+		h.crash(t, st, "web", "/exit/1", n)
+	}
+	var waits []string
+	for line := range strings.Lines(h.logs(t, st, "")) {
+		if wait, ok := strings.CutPrefix(strings.TrimSpace(line), "== restarting in "); ok {
+			waits = append(waits, wait)
+		}
+	}
+	require.Equal(t, []string{"400ms", "800ms", "1s", "1s"}, waits)
+	var crashed float64
+	took := []float64{}
+	for _, e := range h.events(t, st) {
+		switch e.Type {
+		case "service.crashed":
+			crashed = e.CreatedAt
+		case "service.restarted":
+			took = append(took, e.CreatedAt-crashed)
+		}
+	}
+	for i, least := range []float64{0.4, 0.8, 1, 1} {
+		require.Greater(t, took[i], least-0.01)
+	}
+}
+
+func TestCrash_TheSixthFailsTheStackOverARestartOfTheServer(t *testing.T) {
+	t.Parallel()
+	h := start(t, quickly)
+	fields := manifest(`{services: [{name: web, runtime: node, start: node index.js}, {name: api, runtime: node, start: node index.js}]}`)
+	st := h.live(t, crasher, fields)
+	for n := 1; n <= 5; n++ {
+		if n == 3 {
+			h.kill(t)
+			h.run(t)
+		}
+		h.crash(t, st, "web", "/exit/3", n)
+	}
+	// Another service has a count of its own.
+	h.crash(t, st, "api", "/exit/2", 6)
+	require.EqualValues(t, 1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
+
+	h.get(t, st.url("web", "/exit/9"))
+	eventually(t, "the stack fails", func() error {
+		if now := h.show(t, st, ""); now.Status != "failed" {
+			return fmt.Errorf("it is %s", now.Status)
+		}
+		return nil
+	})
+	const text = "web crashed 6 times in 10 min (last exit code 9); check its logs and redeploy"
+	now := h.show(t, st, "")
+	require.Equal(t, text, now.reason())
+	require.Equal(t, map[string]string{"web": "stopped", "api": "stopped"}, now.statuses())
+	events := h.events(t, st)
+	require.Equal(t, []string{"service.crashed web", "stack.failed"}, types(events)[len(events)-2:])
+	require.EqualValues(t, 6, events[len(events)-2].Data["crashes"])
+	require.Equal(t, map[string]any{"error": text}, events[len(events)-1].Data)
+	require.Contains(t, h.logs(t, st, "service=web"), text)
+	h.keeps(t, st, "image web:g1", "image api:g1", "volume web-data", "volume api-data")
+	for _, service := range []string{"web", "api"} {
+		require.Equal(t, http.StatusServiceUnavailable, h.get(t, st.url(service, "/")).status)
+	}
+
+	h.begin(t, st, crasher, fields)
+	h.mustLive(t, st)
+	h.crash(t, st, "web", "/exit/3", 7)
+	require.EqualValues(t, 1, last(t, h.events(t, st), "service.crashed").Data["crashes"], "a deploy resets the count")
+}
+
+func TestCrash_ARestartThatDoesNotGetHealthyCounts(t *testing.T) {
+	t.Parallel()
+	h := start(t, quickly)
+	st := h.live(t, crasher, manifest(crashes))
+	before := len(h.events(t, st))
+	h.get(t, st.url("web", "/break/3"))
+	now := st
+	eventually(t, "the stack fails", func() error {
+		if now = h.show(t, st, ""); now.Status != "failed" {
+			return fmt.Errorf("it is %s", now.Status)
+		}
+		return nil
+	})
+	require.Equal(t, "web crashed 6 times in 10 min (last exit code 3); check its logs and redeploy", now.reason())
+	events := h.events(t, st)[before:]
+	require.Len(t, events, 7, "%v", types(events))
+	for i, e := range events[:6] {
+		want := map[string]any{"service": "web", "exit_code": nil, "crashes": float64(i + 1)}
+		if i == 0 {
+			want["exit_code"] = 3.0
+		}
+		require.Equal(t, "service.crashed", e.Type)
+		require.Equal(t, want, e.Data)
+	}
+	require.Equal(t, "stack.failed", events[6].Type)
+	require.Equal(t, 5, strings.Count(h.logs(t, st, ""), "== the restart failed: service web: \"node index.js\" exited with code 4"))
+}
+
+func TestCrash_TheWindowSlides(t *testing.T) {
+	t.Parallel()
+	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "1"), with("BERTH_CRASH_WINDOW", "5s"))
+	st := h.live(t, crasher, manifest(crashes))
+	h.crash(t, st, "web", "/exit/3", 1)
+	at := last(t, h.events(t, st), "service.crashed").CreatedAt
+	eventually(t, "the window is over", func() error {
+		if left := time.Until(time.UnixMilli(int64(at*1000) + 5100)); left > 0 {
+			return fmt.Errorf("%s are left", left)
+		}
+		return nil
+	})
+	h.crash(t, st, "web", "/exit/3", 2)
+	require.EqualValues(t, 1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
+	h.get(t, st.url("web", "/exit/3"))
+	eventually(t, "the stack fails", func() error {
+		if now := h.show(t, st, ""); now.reason() != "web crashed 2 times in 5s (last exit code 3); check its logs and redeploy" {
+			return fmt.Errorf("it is %s: %s", now.Status, now.reason())
+		}
+		return nil
+	})
+}
+
+// A container that somebody removed cannot be started again; the stack says so
+// in the end instead of trying for ever.
+func TestCrash_AContainerThatIsRemovedIsNoticed(t *testing.T) {
+	t.Parallel()
+	h := start(t, quickly)
+	st := h.live(t, crasher, manifest(crashes))
+	docker, err := engine()
+	require.NoError(t, err)
+	defer docker.Close()
+	require.NoError(t, docker.ContainerRemove(t.Context(), h.inspect(t, st, "web").ID, container.RemoveOptions{Force: true}))
+	eventually(t, "the crash is noticed", func() error {
+		if events := h.events(t, st); count(events, "service.crashed") == 0 {
+			return fmt.Errorf("the events are %v", types(events))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,173 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/stretchr/testify/require"
+)
+
+// postDeploy sends a redeploy as it is.
+func (h *Host) postDeploy(t *testing.T, st *Stack, tree Tree, fields Fields) Reply {
+	t.Helper()
+	body, contentType := form(t, archive(t, tree), fields)
+	return h.do(t, h.request(t, http.MethodPost, "/v0/stacks/"+st.ID+"/deploy", bytes.NewReader(body),
+		"Content-Type", contentType, "Authorization", "Bearer "+st.ManageToken))
+}
+
+// begin starts a redeploy and returns the stack as it is then.
+func (h *Host) begin(t *testing.T, st *Stack, tree Tree, fields Fields) *Stack {
+	t.Helper()
+	r := h.postDeploy(t, st, tree, fields)
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	return r.stack(t)
+}
+
+// redeploy deploys a new generation and waits for what becomes of it.
+func (h *Host) redeploy(t *testing.T, st *Stack, tree Tree, fields Fields) *Stack {
+	t.Helper()
+	h.begin(t, st, tree, fields)
+	return h.deployed(t, st)
+}
+
+// deployed waits until nothing of a stack is built any more.
+func (h *Host) deployed(t *testing.T, st *Stack) *Stack {
+	t.Helper()
+	var now *Stack
+	eventually(t, "the deploy ends", func() error {
+		if now = h.show(t, st, "?wait=true"); now.Deploying != nil || now.Status == "building" {
+			return fmt.Errorf("the stack is %s", now.Status)
+		}
+		return nil
+	})
+	return now
+}
+
+// deployError is why the last redeploy was rolled back, "" when it was not.
+func (st *Stack) deployError() string {
+	if st.DeployError == nil {
+		return ""
+	}
+	return *st.DeployError
+}
+
+// statuses are those of the services, by name.
+func (st *Stack) statuses() map[string]string {
+	all := map[string]string{}
+	for _, s := range st.Services {
+		all[s.Name] = s.Status
+	}
+	return all
+}
+
+// served is the generation whose process answers for a service.
+func (h *Host) served(t *testing.T, st *Stack, service string) string {
+	t.Helper()
+	return h.environ(t, st, service)["GENERATION"]
+}
+
+// has lists what the engine has of a stack: names of containers, images,
+// volumes and networks, without the stack's own part and package caches.
+func (h *Host) has(t *testing.T, st *Stack) []string {
+	t.Helper()
+	docker, err := engine()
+	require.NoError(t, err)
+	defer docker.Close()
+	ctx, of := t.Context(), byLabel(h.instance)
+	of.Add("label", "berth.stack="+st.ID)
+	found := []string{}
+	note := func(kind, name string) {
+		name = strings.NewReplacer("berth-"+st.hex(), "", "berth/"+st.hex()+"-", "", "/", "").Replace(name)
+		if kind != "volume" || strings.HasSuffix(name, "-data") {
+			found = append(found, strings.TrimSpace(kind+" "+strings.TrimPrefix(name, "-")))
+		}
+	}
+	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: of})
+	require.NoError(t, err)
+	for _, c := range containers {
+		note("container", c.Names[0])
+	}
+	images, err := docker.ImageList(ctx, image.ListOptions{Filters: of})
+	require.NoError(t, err)
+	for _, i := range images {
+		for _, tag := range i.RepoTags {
+			note("image", tag)
+		}
+	}
+	volumes, err := docker.VolumeList(ctx, volume.ListOptions{Filters: of})
+	require.NoError(t, err)
+	for _, v := range volumes.Volumes {
+		note("volume", v.Name)
+	}
+	networks, err := docker.NetworkList(ctx, network.ListOptions{Filters: of})
+	require.NoError(t, err)
+	for _, n := range networks {
+		note("network", n.Name)
+	}
+	return found
+}
+
+// keeps waits until the engine has exactly these objects of a stack, and no
+// source is left of it.
+func (h *Host) keeps(t *testing.T, st *Stack, want ...string) {
+	t.Helper()
+	eventually(t, "the engine has what the stack implies", func() error {
+		if !maps.Equal(set(want), set(h.has(t, st))) {
+			return fmt.Errorf("it has %q, not %q", h.has(t, st), want)
+		}
+		if left, err := filepath.Glob(filepath.Join(h.dir, "stacks", st.hex(), "sources", "*")); len(left) > 0 || err != nil {
+			return fmt.Errorf("sources are left: %v %w", left, err)
+		}
+		return nil
+	})
+}
+
+func set(names []string) map[string]bool {
+	all := map[string]bool{}
+	for _, name := range names {
+		all[name] = true
+	}
+	return all
+}
+
+// last is the last event of a type.
+func last(t *testing.T, events []Event, kind string) Event {
+	t.Helper()
+	for i := len(events) - 1; i >= 0; i-- {
+		if events[i].Type == kind {
+			return events[i]
+		}
+	}
+	t.Fatalf("there is no %s among %v", kind, types(events))
+	return Event{}
+}
+
+// after are the events after the first n.
+func (h *Host) after(t *testing.T, st *Stack, n int) []string {
+	t.Helper()
+	return types(h.events(t, st))[n:]
+}
+
+// gated runs program once the file "go" is in its $DATA_DIR.
+const gated = `{services: [{name: web, runtime: node, start: 'while [ ! -e $DATA_DIR/go ]; do sleep 0.05; done; exec node server.js'}]}`
+
+// put writes a file into the $DATA_DIR of a service that runs program.
+func (h *Host) put(t *testing.T, st *Stack, service, name, text string) {
+	t.Helper()
+	r := h.do(t, h.request(t, http.MethodPost, st.url(service, "/write?name="+name), strings.NewReader(text)))
+	require.Equal(t, http.StatusOK, r.status, r.body)
+}
+
+func (h *Host) file(t *testing.T, st *Stack, service, name string) string {
+	t.Helper()
+	return h.get(t, st.url(service, "/read?name="+name)).body
+}
