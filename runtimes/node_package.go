@@ -49,6 +49,20 @@ func readPackage(src fs.FS) (packageJSON, bool) {
 	return p, true
 }
 
+// brokenPackage says what is wrong with a package.json that npm could not read
+// either; "" when it can, or there is none.
+func brokenPackage(src fs.FS) string {
+	data, ok := read(src, "package.json")
+	if !ok {
+		return ""
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &fields); err != nil {
+		return "its package.json is not valid JSON (" + err.Error() + ")"
+	}
+	return ""
+}
+
 // has tells whether the package depends on name, for running or developing.
 func (p packageJSON) has(name string) bool {
 	_, run := p.dependencies.Dependencies[name]

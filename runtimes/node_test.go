@@ -114,6 +114,15 @@ func TestNode_BuildsSites(t *testing.T) {
 	}
 }
 
+func TestNode_SaysThatItsPackageIsBroken(t *testing.T) {
+	for _, broken := range []string{`{"scripts": {"start": "node s.js",}}`, `{"name": "x",`, `[]`} {
+		plan, ok := detectNode(files("package.json: "+broken, "server.js: x"))
+		if !ok || plan.Start.Line != "" || !strings.Contains(plan.Hint, "package.json is not valid JSON") {
+			t.Errorf("%s: %+v, %v", broken, plan, ok)
+		}
+	}
+}
+
 func TestNode_ReadsItsVersionFromTheFirstSourceThatSaysOne(t *testing.T) {
 	for _, c := range []struct {
 		src  fstest.MapFS

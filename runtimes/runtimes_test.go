@@ -58,8 +58,8 @@ func TestDetect(t *testing.T) {
 		{files("index.html: ", "Procfile: web: ./serve"), ""},
 		{files("main.py: print()"), "python"},
 		{files("setup.py: "), "python"},
-		{files("package.json: not json", "index.html: "), "static"},
-		{files("package.json: [1]"), ""},
+		{files("package.json: not json", "index.html: "), "node"}, // which says what is wrong with it
+		{files("package.json: [1]"), "node"},
 		{files("README.md: "), ""},
 		{fstest.MapFS{}, ""},
 	} {

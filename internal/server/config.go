@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net/netip"
@@ -80,7 +81,7 @@ func Settings() []Setting {
 	return []Setting{
 		{"BERTH_LISTEN", ":8080", "address of the API, the pages and the public URLs", text(func(c *Config) *string { return &c.Listen })},
 		{"BERTH_BASE_URL", "http://localhost:8080", "where the outside reaches this server", setBaseURL},
-		{"BERTH_APPS_DOMAIN", "", "domain under which services get their names; the host of the base URL when empty", text(func(c *Config) *string { return &c.AppsDomain })},
+		{"BERTH_APPS_DOMAIN", "", "domain under which services get their names; the host of the base URL when empty", setAppsDomain},
 		{"BERTH_DATA_DIR", "./data", "database, sources, static sites, logs, keys", text(func(c *Config) *string { return &c.DataDir })},
 		{"BERTH_DATABASE_URL", "", "sqlite:///path of the database; berth.db in the data directory when empty", text(func(c *Config) *string { return &c.DatabaseURL })},
 		{"BERTH_REDIS_URL", "embedded", "redis://…; embedded runs one in this process", text(func(c *Config) *string { return &c.RedisURL })},
@@ -228,6 +229,9 @@ func (c *Config) buildCA() ([]byte, error) {
 	bundle, err := os.ReadFile(c.BuildCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("BERTH_BUILD_CA_FILE: %w", err)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(bundle) {
+		return nil, fmt.Errorf("BERTH_BUILD_CA_FILE: %s holds no certificate in PEM", c.BuildCAFile)
 	}
 	return bundle, nil
 }

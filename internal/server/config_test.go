@@ -81,6 +81,7 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 	for name, value := range map[string]string{
 		"BERTH_BASE_URL":        "localhost:8080",
+		"BERTH_APPS_DOMAIN":     "bad domain",
 		"BERTH_TRUSTED_PROXIES": "10.0.0.0/33",
 		"BERTH_TTL":             "2 days",
 		"BERTH_WAIT":            "-5s",

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -110,6 +111,17 @@ func setBaseURL(c *Config, value string) error {
 		return errors.New("only scheme, host and port belong here, as in https://berth.example.com")
 	}
 	c.BaseURL = &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}
+	return nil
+}
+
+// domainPattern is a host name of letters, digits and hyphens.
+var domainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+
+func setAppsDomain(c *Config, value string) error {
+	c.AppsDomain = strings.ToLower(value)
+	if value != "" && !domainPattern.MatchString(c.AppsDomain) {
+		return errors.New("not a domain; write one like apps.example.net, without scheme and port")
+	}
 	return nil
 }
 
