@@ -164,7 +164,8 @@ func (x *box) run(ctx context.Context, s step) error {
 	defer cancel()
 	last := &lastLines{}
 	code, err := x.Engine.Exec(limited, x.id, docker.ExecSpec{
-		Cmd:  []string{"sh", "-c", s.command},
+		// One pipe for both outputs keeps their lines in order.
+		Cmd:  []string{"sh", "-c", "exec 2>&1\n" + s.command},
 		Env:  x.commandEnv(x.job),
 		User: x.user(),
 		Dir:  x.dir(),
