@@ -15,7 +15,7 @@ BASE_URL := $(or $(BERTH_BASE_URL),http://localhost:8080)
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench fuzz build image bases fmt vet lint vuln clean engine debian settings
+.PHONY: help run test bench chaos fuzz build image bases fmt vet lint vuln clean engine debian settings
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: vet lint vuln engine settings bases image ## vet, lint, unit and integrati
 
 bench: engine settings bases ## the table of docs/benchmarks.md, measured here
 	go run ./integration/bench -write docs/benchmarks.md
+
+chaos: engine settings bases ## an hour of kills and faults under load, BERTH_CHAOS_FOR for another time
+	BERTH_CHAOS_FOR=$${BERTH_CHAOS_FOR:-1h} go test -race -timeout 0 -count 1 -v -run TestChaos ./integration
 
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	@set -e; for package in $$(go list ./...); do \

@@ -41,6 +41,7 @@ type Host struct {
 	binary   func() (string, error)
 
 	mu      sync.Mutex
+	fails   string   // what BERTH_FAILPOINTS says to the next process
 	stacks  []*Stack // that were created and not deleted
 	process *process
 	log     *record // of every process so far
@@ -152,6 +153,9 @@ func (h *Host) spawn(t *testing.T) *process {
 	for name, value := range h.env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
+	h.mu.Lock()
+	cmd.Env = append(cmd.Env, "BERTH_FAILPOINTS="+h.fails)
+	h.mu.Unlock()
 	cmd.Stdout, cmd.Stderr = h.log, h.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	require.NoError(t, cmd.Start())
@@ -164,6 +168,21 @@ func (h *Host) spawn(t *testing.T) *process {
 	h.process = p
 	h.mu.Unlock()
 	return p
+}
+
+// failAt says what the next processes do at which failpoints; see package
+// failpoint. They do nothing at "".
+func (h *Host) failAt(points string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fails = points
+}
+
+// running is the server's last process.
+func (h *Host) running() *process {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.process
 }
 
 // signal sends a signal to the server.
@@ -209,13 +228,12 @@ func (p *process) wait(t *testing.T) error {
 
 // alive tells whether the server's process runs.
 func (h *Host) alive() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.process == nil {
+	p := h.running()
+	if p == nil {
 		return false
 	}
 	select {
-	case <-h.process.exited:
+	case <-p.exited:
 		return false
 	default:
 		return true
@@ -301,7 +319,7 @@ func (h *Host) files(t *testing.T) []string {
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 1000 {
-		port := 20000 + int(nextPort.Add(1))%10000
+		port := 20000 + (131*os.Getpid()+int(nextPort.Add(1)))%10000 // other runs may be under way
 		ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
 		if err == nil {
 			require.NoError(t, ln.Close())

@@ -54,12 +54,14 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// buildBerthd builds the server once, with the race detector in it.
+// buildBerthd builds the server once, with the race detector and the failpoints
+// in it.
 var buildBerthd = sync.OnceValues(func() (string, error) {
-	return build("berthd-race", []string{"-race"})
+	return build("berthd-race", []string{"-race", "-tags", "failpoint"})
 })
 
-// buildShipped builds the server once as it is shipped, a static binary.
+// buildShipped builds the server once as it is shipped, a static binary without
+// failpoints.
 var buildShipped = sync.OnceValues(func() (string, error) {
 	return build("berthd", []string{"-trimpath", "-ldflags", "-s -w"}, "CGO_ENABLED=0")
 })

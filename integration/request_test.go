@@ -28,6 +28,22 @@ func (h *Host) do(t *testing.T, req *http.Request) Reply {
 	return read(t, res)
 }
 
+// attempt makes a request that the server may die under. It returns the zero
+// Reply when there is no answer.
+func (h *Host) attempt(t *testing.T, method, url, body string, headers ...string) Reply {
+	t.Helper()
+	res, err := h.client.Do(h.request(t, method, url, strings.NewReader(body), headers...))
+	if err != nil {
+		return Reply{}
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return Reply{}
+	}
+	return Reply{res.StatusCode, res.Header, string(text)}
+}
+
 func read(t *testing.T, res *http.Response) Reply {
 	t.Helper()
 	defer res.Body.Close()

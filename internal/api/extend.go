@@ -5,6 +5,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -29,5 +30,6 @@ func (a *API) extend(c *fiber.Ctx) error {
 	if err != nil {
 		return fmt.Errorf("extend the stack: %w", err)
 	}
+	failpoint.Here("extend-committed")
 	return c.JSON(a.view(s))
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -44,6 +45,7 @@ func (a *API) extract(archive, tree string) error {
 	if err := os.Mkdir(tree, 0o700); err != nil {
 		return err
 	}
+	failpoint.Here("upload-stored")
 	err = source.Unpack(a.base, in, tree, a.Unpacked)
 	return errors.Join(err, os.Remove(archive))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/source"
 )
 
@@ -43,6 +44,7 @@ func (x *box) build(ctx context.Context) error {
 		if err := x.run(ctx, step); err != nil {
 			return err
 		}
+		failpoint.Here("command-run")
 	}
 	if x.job.Spec.IsStatic() {
 		return x.publish(ctx)
@@ -90,6 +92,7 @@ func (x *box) prepare(ctx context.Context) error {
 func (x *box) create(ctx context.Context, spec docker.ContainerSpec) (err error) {
 	ctx = context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
 	x.id, err = x.Engine.Create(ctx, spec)
+	failpoint.Here("build-container-made")
 	if !errors.Is(err, docker.ErrConflict) {
 		return err
 	}
@@ -194,6 +197,7 @@ func (x *box) commit(ctx context.Context) error {
 		Dir:    x.dir(),
 		Env:    []string{"HOME=" + Home},
 	})
+	failpoint.Here("image-committed")
 	return err
 }
 

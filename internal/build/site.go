@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
@@ -44,6 +45,7 @@ func publishSource(job Job) error {
 	if err := linkTree(from, job.Site); err != nil {
 		return err
 	}
+	failpoint.Here("site-linked")
 	return job.published(folder)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/docker/go-units"
 
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -133,6 +134,7 @@ func (u *unpacker) run(ctx context.Context, r io.Reader) error {
 		if err := u.entry(h); err != nil {
 			return err
 		}
+		failpoint.Here("entry-extracted")
 	}
 	if err := u.in.finish(); err != nil {
 		return u.explain(err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -117,6 +118,9 @@ type querier interface {
 }
 
 func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, error) {
+	if err := failpoint.Error("store-read"); err != nil {
+		return nil, s.fault("read stack "+id, err)
+	}
 	k, err := s.scan(q.QueryRowContext(ctx, selectStacks+"id = ? AND status <> 'deleted'", id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, errNoStack

@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 
 	_ "modernc.org/sqlite" // the driver named sqlite
+
+	"github.com/berth-host/berth/internal/failpoint"
 )
 
 // Options say where the database is and what it needs.
@@ -96,6 +98,9 @@ func (s *Store) open(ctx context.Context, log *slog.Logger) error {
 // transact runs do in a transaction of the write connection. An error of do
 // rolls back and is returned as it is.
 func (s *Store) transact(ctx context.Context, do func(*sql.Tx) error) error {
+	if err := failpoint.Error("store-begin"); err != nil {
+		return s.fault("begin", err)
+	}
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return s.fault("begin", err)
@@ -103,6 +108,9 @@ func (s *Store) transact(ctx context.Context, do func(*sql.Tx) error) error {
 	defer tx.Rollback() // does nothing after a commit; a connection that cannot roll back is dropped
 	if err := do(tx); err != nil {
 		return err
+	}
+	if err := failpoint.Error("store-commit"); err != nil {
+		return s.fault("commit", err)
 	}
 	if err := tx.Commit(); err != nil {
 		return s.fault("commit", err)

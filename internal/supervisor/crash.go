@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -65,16 +66,20 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	p.awaitLog(ctx)
 	how, code := exitOf(c)
 	p.say(p.service.Name + " " + how)
+	failpoint.Here("crash-seen")
 	for {
 		again, ok := p.countCrash(ctx, code)
 		if !ok {
 			return false
 		}
+		failpoint.Here("crash-counted")
 		p.say(fmt.Sprintf("restarting in %s", again))
 		if !sleep(ctx, again) {
 			return false
 		}
+		failpoint.Here("backoff-over")
 		if err = p.restart(ctx); err == nil {
+			failpoint.Here("restart-healthy")
 			return p.restarted(ctx)
 		}
 		if ctx.Err() != nil {
@@ -125,6 +130,7 @@ func (p *process) countCrash(ctx context.Context, code *int) (time.Duration, boo
 		return 0, false
 	case looping:
 		p.say(st.Error)
+		failpoint.Here("loop-committed")
 		// Not from here: it waits until this watcher has ended.
 		p.jobs.Go(func() { p.runner.start(p.runner.endLoop) })
 		return 0, false

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -17,7 +18,7 @@ import (
 // context ends, because the stack was deleted or expired or the server stops,
 // it is left to whoever ended it.
 func (r *runner) deploy(ctx context.Context, number int, services []stack.Service, source string) {
-	st, err := r.Store.Get(ctx, r.id)
+	st, err := r.get(ctx)
 	if err != nil {
 		r.Log.Error("deploy not begun", "stack", r.id, "error", err)
 		return
@@ -124,6 +125,7 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 		return err
 	}
 	p.awaitLog(ctx)
+	failpoint.Here("old-halted")
 	return ctx.Err()
 }
 
@@ -133,11 +135,12 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	failpoint.Here("all-healthy")
 	var drained []*proxy.Target
 	st, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := st.Deployed(d.services, d.URLs, stack.Now())
 		if err == nil {
-			drained = d.route(st, d.generation)
+			drained = append(drained, d.route(st, d.generation)...)
 		}
 		return events, err
 	})
@@ -145,9 +148,12 @@ func (d *deployment) switchOver(ctx context.Context) error {
 		d.route(d.st, d.old)
 		return err
 	}
+	failpoint.Here("live-committed")
 	d.swap(d.generation)
 	d.watch()
+	d.retiring.Add(1)
 	d.work.Go(func() {
+		defer d.retiring.Add(-1)
 		if d.old != nil {
 			d.old.retire(drained)
 		} else if st.Generation > 1 {
@@ -169,7 +175,10 @@ func (g *generation) retire(targets []*proxy.Target) {
 		return // the stack ends, or the server: the next one removes it
 	}
 	ctx := context.WithoutCancel(g.runner.ctx)
-	if err := errors.Join(g.end(ctx), g.discard(ctx)); err != nil {
+	failpoint.Here("old-drained")
+	err := g.end(ctx)
+	failpoint.Here("old-ended")
+	if err := errors.Join(err, g.discard(ctx)); err != nil {
 		g.Log.Error("old generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
 	}
 }
@@ -198,6 +207,7 @@ func (d *deployment) rollBack(ctx context.Context) error {
 			if err := p.restart(ctx); err != nil {
 				return err
 			}
+			failpoint.Here("half-rolled-back")
 			p.watch()
 			return d.old.ready(ctx, p.service)
 		})
@@ -211,12 +221,14 @@ func (d *deployment) rollBack(ctx context.Context) error {
 
 // failed records a deploy that did not work; a live stack stays live.
 func (r *runner) failed(ctx context.Context, cause error) {
+	failpoint.Here("deploy-failed")
 	reason := r.explain(cause)
 	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed(reason) })
 	if err != nil {
 		r.Log.Error("failed deploy not recorded", "stack", r.id, "error", errors.Join(err, cause))
 		return
 	}
+	failpoint.Here("failure-committed")
 	if st.Status == stack.Failed {
 		r.route(st, nil)
 		r.removeNetwork(ctx, st)
@@ -248,6 +260,7 @@ func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
 			r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)
 		}
 	}
+	failpoint.Here("half-taken-down")
 	r.removeNetwork(ctx, st)
 }
 

@@ -73,9 +73,7 @@ func (s *Supervisor) checkAll() {
 const engineAnswer = 30 * time.Second
 
 func (s *Supervisor) pokeContainer(stackID, containerID string) {
-	s.mu.Lock()
-	r := s.runners[stackID]
-	s.mu.Unlock()
+	r := s.lookup(stackID)
 	if r == nil {
 		return
 	}
@@ -131,7 +129,7 @@ func (g *generation) lost(ctx context.Context) bool {
 
 // recover starts what the engine's restart ended, and records one restore.
 func (r *runner) recover(ctx context.Context) {
-	st, err := r.Store.Get(ctx, r.id)
+	st, err := r.get(ctx)
 	if err != nil || st.Status != stack.Live {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/site"
@@ -182,9 +183,11 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 		return err
 	}
 	g.add(p)
+	failpoint.Here("process-started")
 	if err := p.waitHealthy(ctx); err != nil {
 		return err
 	}
+	failpoint.Here("process-healthy")
 	g.setTarget(s.Name, p.newTarget())
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -16,14 +17,9 @@ func (r *runner) keepTime() {
 	woken, stop := r.Store.Watch(r.id)
 	defer stop()
 	for r.ctx.Err() == nil {
-		st, err := r.Store.Get(r.ctx, r.id)
-		if gone(err) || r.ctx.Err() != nil {
-			return
-		}
+		st, err := r.get(r.ctx)
 		if err != nil {
-			r.Log.Error("deadlines of a stack not known; trying again", "stack", r.id, "error", err)
-			sleep(r.ctx, time.Second)
-			continue
+			return // the stack is deleted, or the server stops
 		}
 		now := stack.Now()
 		what, at := st.Next(r.Limits, now)
@@ -75,13 +71,14 @@ func (r *runner) notice() error {
 		}
 		return st.Notice()
 	})
+	failpoint.Here("notice-committed")
 	return err
 }
 
 // expire ends the time of an unclaimed stack: its processes stop, and what can
 // bring it back is kept.
 func (r *runner) expire(ctx context.Context) error {
-	st, err := r.Store.Get(ctx, r.id)
+	st, err := r.get(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,6 +91,7 @@ func (r *runner) expire(ctx context.Context) error {
 	if err := errors.Join(old.end(ctx), r.removeContainers(ctx, st)); err != nil {
 		return err
 	}
+	failpoint.Here("expiry-stopped")
 	st, err = r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Expire(r.URLs, r.Limits, stack.Now())
 	})
@@ -104,6 +102,7 @@ func (r *runner) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Here("expiry-committed")
 	r.route(st, nil)
 	r.removeNetwork(ctx, st)
 	r.keepData(ctx)

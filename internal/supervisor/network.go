@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -45,6 +46,7 @@ func (s *Supervisor) ensureNetwork(ctx context.Context, st *stack.Stack) error {
 			Labels: s.labels(st, ""),
 			Bridge: bridgePrefix + st.Hex(),
 		})
+		failpoint.Here("network-made")
 		if !errors.Is(err, docker.ErrSubnetTaken) {
 			return err
 		}

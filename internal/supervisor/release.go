@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -39,6 +40,7 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 		last.add(line)
 		fmt.Fprintf(log, "%s\n", line)
 	})
+	failpoint.Here("release-run")
 	if limited.Err() != nil && ctx.Err() == nil {
 		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.Builder.Timeout, s.Release, &last)
 	}

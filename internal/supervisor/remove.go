@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -74,6 +75,7 @@ func (s *Supervisor) list(ctx context.Context, labels docker.Labels) (inventory,
 func (s *Supervisor) removeStack(ctx context.Context, st *stack.Stack) error {
 	there, err := s.list(ctx, s.labels(st, ""))
 	err = errors.Join(err, s.removeObjects(ctx, there[st.ID]))
+	failpoint.Here("objects-removed")
 	if fileErr := os.RemoveAll(s.stackDir(st)); fileErr != nil {
 		err = errors.Join(err, fmt.Errorf("remove the stack's files: %w", fileErr))
 	}
@@ -86,6 +88,7 @@ func (s *Supervisor) removeObjects(ctx context.Context, o objects) error {
 	var errs []error
 	for _, c := range o.containers {
 		errs = append(errs, s.Engine.Remove(ctx, c.ID))
+		failpoint.Here("container-removed")
 	}
 	for _, image := range o.images {
 		errs = append(errs, s.removeImage(ctx, image))
@@ -128,46 +131,68 @@ func (s *Supervisor) removeContainers(ctx context.Context, st *stack.Stack) erro
 func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	ctx = context.WithoutCancel(ctx)
 	there, err := r.list(ctx, r.labels(st, ""))
-	err = errors.Join(err, r.removeGenerations(ctx, st, there[st.ID], func(number int) bool {
-		return number < st.Generation || !st.Built()
-	}))
+	earlier := func(number int) bool { return number < st.Generation || !st.Built() }
+	images := objects{images: ofGenerations(there[st.ID].images, earlier)}
+	err = errors.Join(err, r.removeObjects(ctx, images), r.removeSites(st, earlier))
 	if err != nil {
 		r.Log.Error("earlier generation not removed; the next start tries again", "stack", r.id, "error", err)
 	}
 }
 
-// removeOldGenerations removes what an earlier server left of a stack: every
-// generation but the one that the stack serves or would serve, what runs of a
-// stack that is not live, and what a build or a restore left. Data stays.
-func (s *Supervisor) removeOldGenerations(ctx context.Context, st *stack.Stack, there objects) error {
+// leftovers are what the engine has of a stack at rest and the stack does not
+// need: every generation but the one that it serves or would serve, what runs
+// although it is not live, and what a build or a restore left. Data is none.
+func leftovers(st *stack.Stack, there objects) objects {
 	kept := strconv.Itoa(st.Generation)
-	var errs []error
+	var left objects
 	for _, c := range there.containers {
 		if st.Status != stack.Live || c.Labels[build.LabelGeneration] != kept || strings.HasSuffix(c.Name, releaseSuffix) {
-			errs = append(errs, s.Engine.Remove(ctx, c.ID))
+			left.containers = append(left.containers, c)
 		}
 	}
-	errs = append(errs, s.removeGenerations(ctx, st, there, func(number int) bool {
-		return number != st.Generation || !st.Built()
-	}))
+	left.images = ofGenerations(there.images, superseded(st))
 	if st.Status == stack.Failed || st.Status == stack.Expired {
-		errs = append(errs, s.Engine.RemoveNetwork(ctx, build.NetworkName(st)))
+		left.networks = there.networks
 	}
-	return errors.Join(append(errs, os.RemoveAll(s.sourcesDir(st)))...)
+	return left
 }
 
-// removeGenerations removes images and sites of the generations that which
-// tells.
-func (s *Supervisor) removeGenerations(ctx context.Context, st *stack.Stack, there objects, which func(number int) bool) error {
-	var errs []error
-	for _, image := range there.images {
+// superseded tells which generations a stack at rest does not need.
+func superseded(st *stack.Stack) func(number int) bool {
+	return func(number int) bool { return number != st.Generation || !st.Built() }
+}
+
+// ofGenerations are the images, by those of their names that are of the
+// generations that which tells.
+func ofGenerations(images []docker.ImageInfo, which func(number int) bool) []docker.ImageInfo {
+	var found []docker.ImageInfo
+	for _, image := range images {
+		var tags []string
 		for _, tag := range image.Tags {
 			_, text, _ := strings.Cut(tag, ":g")
 			if number, err := strconv.Atoi(text); err == nil && which(number) {
-				errs = append(errs, s.Engine.RemoveImage(ctx, tag))
+				tags = append(tags, tag)
 			}
 		}
+		if image.Tags = tags; len(tags) > 0 {
+			found = append(found, image)
+		}
 	}
+	return found
+}
+
+// removeLeftovers removes the leftovers of a stack, and the sources and sites
+// that it does not need.
+func (s *Supervisor) removeLeftovers(ctx context.Context, st *stack.Stack, there objects) error {
+	return errors.Join(
+		s.removeObjects(ctx, leftovers(st, there)),
+		s.removeSites(st, superseded(st)),
+		os.RemoveAll(s.sourcesDir(st)))
+}
+
+// removeSites removes the sites of the generations that which tells.
+func (s *Supervisor) removeSites(st *stack.Stack, which func(number int) bool) error {
+	var errs []error
 	sites, err := filepath.Glob(filepath.Join(s.stackDir(st), "sites", "*", "g*"))
 	errs = append(errs, err)
 	for _, site := range sites {
@@ -178,8 +203,8 @@ func (s *Supervisor) removeGenerations(ctx context.Context, st *stack.Stack, the
 	return errors.Join(errs...)
 }
 
-// sweep removes what an earlier server left of stacks that are gone, and what
-// it had not finished: uploads and builds.
+// sweep removes what an earlier server left of stacks that are gone, and its
+// unfinished uploads. What cannot be removed now is left to watchLeftovers.
 func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inventory) error {
 	if err := os.RemoveAll(s.uploadsDir()); err != nil {
 		return fmt.Errorf("remove unfinished uploads: %w", err)
@@ -194,7 +219,7 @@ func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inv
 	}
 	for id := range orphans {
 		if err := s.removeOrphan(ctx, id, there[id]); err != nil {
-			return err
+			s.Log.Warn("leftovers not removed; trying again later", "error", err)
 		}
 	}
 	return nil
@@ -231,15 +256,20 @@ func (s *Supervisor) removeOrphan(ctx context.Context, id string, o objects) err
 	return nil
 }
 
-// orphanGrace is how long something must belong to no stack before it goes: a
-// stack that is being deleted removes its own.
-const orphanGrace = time.Minute
+// leftoverGrace is how long something must belong to no stack before it goes: a
+// stack that is being deleted removes its own. After a start it is shorter at
+// first: the engine may still carry out the last requests of a server that was
+// killed.
+const (
+	leftoverGrace      = time.Minute
+	leftoverGraceFirst = 5 * time.Second
+)
 
-// watchOrphans removes, now and then, what belongs to no stack and did not the
-// last time either.
-func (s *Supervisor) watchOrphans() {
+// watchLeftovers removes, now and then, what belongs to no stack and did not the
+// last time either, and what stacks at rest do not need.
+func (s *Supervisor) watchLeftovers() {
 	before := map[string]bool{}
-	for sleep(s.ctx, orphanGrace) {
+	for grace := leftoverGraceFirst; sleep(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
 		var err error
 		if before, err = s.removeLasting(s.ctx, before); err != nil && s.ctx.Err() == nil {
 			s.Log.Warn("leftovers not removed; trying again", "error", err)
@@ -247,8 +277,8 @@ func (s *Supervisor) watchOrphans() {
 	}
 }
 
-// removeLasting removes the orphans that were there before, and returns those
-// there are.
+// removeLasting removes the leftovers of known stacks and the orphans that were
+// there before, and returns the orphans there are.
 func (s *Supervisor) removeLasting(ctx context.Context, before map[string]bool) (map[string]bool, error) {
 	there, err := s.takeInventory(ctx)
 	if err != nil {
@@ -261,6 +291,7 @@ func (s *Supervisor) removeLasting(ctx context.Context, before map[string]bool) 
 	known := map[string]bool{}
 	for _, st := range stacks {
 		known[st.ID] = true
+		s.tidy(st, there[st.ID])
 	}
 	found, err := s.orphans(known, there)
 	if err != nil {
@@ -273,4 +304,27 @@ func (s *Supervisor) removeLasting(ctx context.Context, before map[string]bool) 
 		}
 	}
 	return found, errors.Join(errs...)
+}
+
+// tidy removes the leftovers of a stack that nothing is being done with, and
+// keeps the data of an expired one where that failed before.
+func (s *Supervisor) tidy(st *stack.Stack, there objects) {
+	left := leftovers(st, there)
+	if len(left.containers)+len(left.images)+len(left.networks) == 0 && (st.Status != stack.Expired || len(there.volumes) == 0) {
+		return
+	}
+	r := s.lookup(st.ID)
+	if r == nil {
+		return // it is deleted meanwhile
+	}
+	r.startIdle(func(ctx context.Context) {
+		st, err := r.get(ctx) // it may have changed before this job began
+		if err != nil || st.Deploying != 0 || st.Restoring() {
+			return
+		}
+		if err := s.removeLeftovers(ctx, st, there); err != nil && ctx.Err() == nil {
+			s.Log.Warn("leftovers not removed; trying again", "stack", st.ID, "error", err)
+		}
+		r.keepData(ctx)
+	})
 }

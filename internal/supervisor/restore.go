@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -87,6 +88,7 @@ func (g *generation) restored(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Here("restore-committed")
 	g.swap(g)
 	g.drainAll(g.route(st, g))
 	g.watch()
@@ -113,7 +115,7 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 // restore brings a claimed stack back from what was kept of it: data, images
 // and sites. Nothing is built.
 func (r *runner) restore(ctx context.Context) {
-	st, err := r.Store.Get(ctx, r.id)
+	st, err := r.get(ctx)
 	if err != nil {
 		r.Log.Error("restore not begun", "stack", r.id, "error", err)
 		return
@@ -135,6 +137,7 @@ func (g *generation) comeBack(ctx context.Context) error {
 		if err := g.bringUp(ctx, s, false); err != nil {
 			return err
 		}
+		failpoint.Here("service-restored")
 		return g.ready(ctx, s)
 	})
 	if err != nil {

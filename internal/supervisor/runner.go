@@ -2,9 +2,11 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/berth-host/berth/internal/logfile"
@@ -19,6 +21,8 @@ type runner struct {
 	ctx    context.Context // of all its work; ends with the stack or the server
 	cancel context.CancelFunc
 	work   sync.WaitGroup // what goes on beside the job: watching, draining
+
+	retiring atomic.Int32 // generations that finish their requests
 
 	starting sync.Mutex // one job is started at a time
 
@@ -48,6 +52,36 @@ func (r *runner) start(job func(context.Context)) <-chan struct{} {
 	r.starting.Lock()
 	defer r.starting.Unlock()
 	r.stop()
+	return r.begin(job)
+}
+
+// startIdle runs job in the background unless another one is under way.
+func (r *runner) startIdle(job func(context.Context)) {
+	r.starting.Lock()
+	defer r.starting.Unlock()
+	if !r.busy() {
+		r.begin(job)
+	}
+}
+
+// busy tells whether a job is under way, or a generation on its way out.
+func (r *runner) busy() bool {
+	if r.retiring.Load() > 0 {
+		return true
+	}
+	_, done := r.current()
+	if done == nil {
+		return false
+	}
+	select {
+	case <-done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (r *runner) begin(job func(context.Context)) <-chan struct{} {
 	ctx, cancel := context.WithCancel(r.ctx)
 	done := make(chan struct{})
 	r.mu.Lock()
@@ -145,7 +179,41 @@ func (r *runner) serving() *generation {
 	return r.served
 }
 
-// update changes the stack.
-func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
-	return r.Store.Update(ctx, r.id, fn)
+// get reads the stack, and goes on trying as insist does.
+func (r *runner) get(ctx context.Context) (st *stack.Stack, err error) {
+	err = r.insist(ctx, func() error {
+		st, err = r.Store.Get(ctx, r.id)
+		return err
+	})
+	return st, err
+}
+
+// update changes the stack, and goes on trying as insist does: fn may run more
+// than once.
+func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (st *stack.Stack, err error) {
+	err = r.insist(ctx, func() error {
+		st, err = r.Store.Update(ctx, r.id, fn)
+		return err
+	})
+	return st, err
+}
+
+// storePause is the longest wait before the store is tried again.
+const storePause = 5 * time.Second
+
+// insist repeats do until the store works again, or ctx ends: what a job has
+// done in the engine must not be lost for a full disk. What the stack's state
+// does not allow is returned at once.
+func (r *runner) insist(ctx context.Context, do func() error) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, storePause) {
+		err := do()
+		var own *stack.Error
+		if err == nil || ctx.Err() != nil || errors.As(err, &own) {
+			return err
+		}
+		r.Log.Warn("the database does not work; trying again", "stack", r.id, "error", err)
+		if !sleep(ctx, wait) {
+			return err
+		}
+	}
 }

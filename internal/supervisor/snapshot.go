@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -35,7 +36,7 @@ var helperCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER"}
 // keepData turns the data volumes of an expired stack into snapshot images. It
 // can be repeated: a volume goes only once its snapshot is there.
 func (r *runner) keepData(ctx context.Context) {
-	st, err := r.Store.Get(ctx, r.id)
+	st, err := r.get(ctx)
 	if err != nil || st.Status != stack.Expired {
 		return
 	}
@@ -69,6 +70,7 @@ func (r *runner) snapshot(ctx context.Context, st *stack.Stack, service string) 
 	} else if err != nil {
 		return err
 	}
+	failpoint.Here("snapshot-committed")
 	return r.Engine.RemoveVolume(ctx, dataVolume(st, service))
 }
 
@@ -95,6 +97,7 @@ func (r *runner) makeSnapshot(ctx context.Context, st *stack.Stack, service, ref
 	if err := r.runHelper(ctx, id, &said); err != nil {
 		return err
 	}
+	failpoint.Here("snapshot-copied")
 	_, err = r.Engine.Commit(context.WithoutCancel(ctx), id, ref, docker.CommitSpec{Labels: r.labels(st, service)})
 	return err
 }
@@ -157,9 +160,12 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Here("data-restored")
 	ctx = context.WithoutCancel(ctx)
 	if err := g.Engine.Remove(ctx, id); err != nil {
 		return err
 	}
-	return g.Engine.RemoveImage(ctx, ref)
+	err = g.Engine.RemoveImage(ctx, ref)
+	failpoint.Here("snapshot-removed")
+	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -84,16 +85,19 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Here("start-begun")
 	if err := s.sweep(ctx, stacks, there); err != nil {
 		return err
 	}
+	failpoint.Here("start-swept")
 	for _, st := range stacks {
 		if err := s.take(ctx, st, there); err != nil {
 			return fmt.Errorf("stack %s: %w", st.ID, err)
 		}
+		failpoint.Here("start-taken")
 	}
 	s.jobs.Go(s.watchEngine)
-	s.jobs.Go(s.watchOrphans)
+	s.jobs.Go(s.watchLeftovers)
 	return nil
 }
 
@@ -110,8 +114,8 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory)
 		}
 		st = failed
 	}
-	if err := s.removeOldGenerations(ctx, st, there[st.ID]); err != nil {
-		return err
+	if err := s.removeLeftovers(ctx, st, there[st.ID]); err != nil {
+		s.Log.Warn("leftovers not removed; trying again later", "stack", st.ID, "error", err)
 	}
 	switch {
 	case st.Due(stack.Now()):
@@ -140,11 +144,13 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string) er
 	if err := s.Store.Create(ctx, st, s.Limits.UnclaimedPerIP, st.Created()); err != nil {
 		return err
 	}
+	failpoint.Here("create-committed")
 	source, err := s.keepSource(st, dir)
 	if err != nil {
 		_, deleteErr := s.Store.Update(context.WithoutCancel(ctx), st.ID, func(st *stack.Stack) ([]stack.Event, error) { return st.Delete() })
 		return errors.Join(err, deleteErr)
 	}
+	failpoint.Here("source-kept")
 	r := s.runner(st.ID)
 	r.route(st, nil)
 	r.start(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
@@ -170,6 +176,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	if err != nil {
 		return nil, err
 	}
+	failpoint.Here("deploy-committed")
 	r := s.runner(id)
 	source, err := s.keepSource(st, dir)
 	if err != nil {
@@ -192,6 +199,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 	if err != nil {
 		return nil, err
 	}
+	failpoint.Here("claim-committed")
 	r := s.runner(id)
 	if st.Restoring() {
 		r.route(st, nil)
@@ -229,6 +237,7 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 	if err != nil {
 		return err
 	}
+	failpoint.Here("delete-committed")
 	r := s.runner(id)
 	r.close()
 	r.unroute(st)
@@ -277,6 +286,13 @@ func (s *Supervisor) runner(id string) *runner {
 		s.runners[id] = r
 	}
 	return r
+}
+
+// lookup is the runner of a stack; nil when it has none.
+func (s *Supervisor) lookup(id string) *runner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runners[id]
 }
 
 // everyRunner is all the runners there are.

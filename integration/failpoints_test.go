@@ -1,0 +1,426 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// ending is a server that dies while it does something.
+type ending struct {
+	h    *Host
+	key  string // of an account
+	st   *Stack // that all is about; nil before it is created
+	acks map[string]bool
+}
+
+// attempt sends a request about the stack, which the server may die under, and
+// notes whether it was acknowledged.
+func (e *ending) attempt(t *testing.T, what, token, method, path, body, contentType string) Reply {
+	t.Helper()
+	r := e.h.attempt(t, method, path, body, "Content-Type", contentType, "Authorization", "Bearer "+token)
+	e.acks[what] = r.status >= 200 && r.status < 300
+	return r
+}
+
+// pair is a stack with data, a site, and every command there is.
+const pair = `{name: pair, services: [
+  {name: web, runtime: node, install: echo installed, release: 'echo released >> $DATA_DIR/releases', start: node server.js, stop_timeout: 1s},
+  {name: site, runtime: static, root: site, depends_on: [web]},
+  {name: api, runtime: node, start: node server.js, depends_on: [web], stop_timeout: 1s}]}`
+
+func pairTree(t *testing.T) Tree { return program(t).plus(Tree{"site/index.html": "a site"}) }
+
+// create attempts a create.
+func (e *ending) create(t *testing.T, tree Tree, fields Fields) {
+	t.Helper()
+	body, contentType := form(t, archive(t, tree), fields)
+	r := e.h.attempt(t, http.MethodPost, "/v0/stacks", string(body), "Content-Type", contentType)
+	if r.status == http.StatusCreated {
+		e.st = r.stack(t)
+		e.h.adoptStack(e.st)
+	}
+}
+
+// redeploy attempts a redeploy.
+func (e *ending) redeploy(t *testing.T, tree Tree, fields Fields) {
+	t.Helper()
+	body, contentType := form(t, archive(t, tree), fields)
+	e.attempt(t, "deploy", e.st.ManageToken, http.MethodPost, "/v0/stacks/"+e.st.ID+"/deploy", string(body), contentType)
+}
+
+// extend attempts to set the TTL.
+func (e *ending) extend(t *testing.T, ttl string) {
+	t.Helper()
+	e.attempt(t, "extend", e.st.ManageToken, http.MethodPatch, "/v0/stacks/"+e.st.ID, `{"ttl": "`+ttl+`"}`, "application/json")
+}
+
+// claim attempts a claim.
+func (e *ending) claim(t *testing.T) {
+	t.Helper()
+	e.attempt(t, "claim", e.key, http.MethodPost, "/v0/claim", `{"claim_code": "`+e.st.ClaimCode+`"}`, "application/json")
+}
+
+// delete attempts a delete.
+func (e *ending) delete(t *testing.T) {
+	t.Helper()
+	e.attempt(t, "delete", e.st.ManageToken, http.MethodDelete, "/v0/stacks/"+e.st.ID, "", "")
+}
+
+// crash asks the service api to end.
+func (e *ending) crash(t *testing.T) {
+	t.Helper()
+	_ = e.h.killProcess(t, e.st, "api", "KILL")
+}
+
+// The states that an act begins from.
+
+func nothing(*testing.T, *ending) {}
+
+// serving is a stack that is live, with data.
+func serving(t *testing.T, e *ending) {
+	e.st = e.h.live(t, pairTree(t), manifest(pair))
+	e.h.put(t, e.st, "web", "kept", "data of web")
+	e.h.put(t, e.st, "api", "kept", "data of api")
+}
+
+// kept is a stack that is expired, its data in snapshots.
+func kept(t *testing.T, e *ending) {
+	serving(t, e)
+	e.h.expire(t, e.st)
+}
+
+// locked is a live stack whose service runs one process at a time.
+func locked(t *testing.T, e *ending) {
+	e.st = e.h.live(t, locking, manifest(recreates))
+}
+
+// crashedOnce is a live stack whose next crash is one too many.
+func crashedOnce(t *testing.T, e *ending) {
+	serving(t, e)
+	e.crash(t)
+	eventually(t, "it is restarted", func() error {
+		if events := e.h.events(t, e.st); count(events, "service.restarted") == 0 {
+			return fmt.Errorf("the events are %v", types(events))
+		}
+		return nil
+	})
+}
+
+// The acts, which the server dies in.
+
+func creates(t *testing.T, e *ending) { e.create(t, pairTree(t), manifest(pair)) }
+
+func createsBroken(t *testing.T, e *ending) {
+	e.create(t, pairTree(t), manifest(strings.ReplaceAll(pair, "echo installed", "exit 3")))
+}
+
+func redeploys(t *testing.T, e *ending) {
+	e.redeploy(t, pairTree(t).plus(Tree{"more": "x", "site/more": "x"}), manifest(pair))
+}
+
+func redeploysBroken(t *testing.T, e *ending) {
+	e.redeploy(t, pairTree(t), manifest(strings.ReplaceAll(pair, "echo installed", "exit 3")))
+}
+
+func replacesBroken(t *testing.T, e *ending) {
+	e.redeploy(t, Tree{"server.js": "process.exit(5)"}, manifest(recreates))
+}
+
+func extends(t *testing.T, e *ending) { e.extend(t, "2h") }
+func expires(t *testing.T, e *ending) { e.extend(t, "1s") }
+func claims(t *testing.T, e *ending)  { e.claim(t) }
+func deletes(t *testing.T, e *ending) { e.delete(t) }
+func crash(t *testing.T, e *ending)   { e.crash(t) }
+
+// The ends: what must hold once the server has recovered, beside what inOrder
+// asserts.
+
+// created holds after an attempted create: an acknowledged stack is there, live
+// or failed with a reason to act on.
+func created(t *testing.T, e *ending) {
+	rows, err := e.h.rows(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(rows), 1)
+	if e.st == nil {
+		for _, r := range rows {
+			e.h.forget(t, r.id)
+		}
+		return
+	}
+	require.Equal(t, e.st.ID, rows[0].id)
+	now := e.h.show(t, e.st, "")
+	if now.Status == "failed" {
+		require.Contains(t, now.reason(), "upload the source again")
+		return
+	}
+	require.Equal(t, "live", now.Status, now.reason())
+	require.Equal(t, "hello from web", e.h.get(t, e.st.url("web", "/")).body)
+}
+
+// forget deletes a stack that nobody has a token of; otherwise its TTL would.
+func (h *Host) forget(t *testing.T, id string) {
+	t.Helper()
+	h.stop(t)
+	db := h.openStore(t)
+	_, err := db.Update(t.Context(), id, func(st *stack.Stack) ([]stack.Event, error) { return st.Delete() })
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	h.run(t)
+}
+
+// createdBroken holds after a create that had to fail.
+func createdBroken(t *testing.T, e *ending) {
+	if e.st == nil {
+		created(t, e)
+		return
+	}
+	now := e.h.show(t, e.st, "")
+	require.Equal(t, "failed", now.Status)
+	require.NotEmpty(t, now.reason())
+}
+
+// servesOne holds after an attempted redeploy: one of the two generations serves,
+// with the data, and a redeploy that was lost is explained.
+func servesOne(t *testing.T, e *ending) {
+	now := e.h.show(t, e.st, "")
+	require.Equal(t, "live", now.Status, now.reason())
+	require.Equal(t, fmt.Sprint(now.Generation), e.h.served(t, e.st, "web"))
+	require.Equal(t, "a site", e.h.get(t, e.st.url("site", "/")).body)
+	e.data(t)
+	if now.Generation == 1 && e.acks["deploy"] {
+		require.NotEmpty(t, now.deployError(), "the redeploy is forgotten without a word")
+	}
+	e.h.begin(t, e.st, pairTree(t), manifest(pair))
+	require.Equal(t, now.Generation+1, e.h.deployed(t, e.st).Generation, "the next redeploy")
+	e.data(t)
+}
+
+// servesLocked holds after a redeploy that fails and is rolled back.
+func servesLocked(t *testing.T, e *ending) {
+	now := e.h.show(t, e.st, "")
+	require.Equal(t, "live", now.Status, now.reason())
+	require.Equal(t, "generation 1", e.h.get(t, e.st.url("web", "/")).body)
+	require.NotEmpty(t, now.deployError())
+}
+
+// restarted holds after a crash: the service is back, the crash counted at most
+// once.
+func restarted(t *testing.T, e *ending) {
+	require.Equal(t, "live", e.h.show(t, e.st, "").Status)
+	require.Equal(t, "hello from api", e.h.get(t, e.st.url("api", "/")).body)
+	require.LessOrEqual(t, count(e.h.events(t, e.st), "service.crashed"), 1)
+	e.data(t)
+}
+
+// loops holds after one crash too many.
+func loops(t *testing.T, e *ending) {
+	now := e.h.show(t, e.st, "")
+	require.Equal(t, "failed", now.Status)
+	require.Contains(t, now.reason(), "api crashed 2 times")
+	e.h.begin(t, e.st, pairTree(t), manifest(pair))
+	e.h.mustLive(t, e.st)
+	e.data(t)
+}
+
+// extended holds after an extension.
+func extended(t *testing.T, e *ending) {
+	now := e.h.show(t, e.st, "")
+	if e.acks["extend"] {
+		require.Equal(t, 1, count(e.h.events(t, e.st), "stack.extended"))
+	}
+	require.Equal(t, "live", now.Status)
+	e.data(t)
+}
+
+// expired holds after an expiry: a claim brings everything back.
+func expired(t *testing.T, e *ending) {
+	e.h.becomes(t, e.st, "expired")
+	require.Equal(t, 1, count(e.h.events(t, e.st), "stack.expired"))
+	require.LessOrEqual(t, count(e.h.events(t, e.st), "stack.expiring"), 1)
+	require.Equal(t, http.StatusOK, e.h.claim(t, e.key, e.st.ClaimCode, "?wait=true").status)
+	e.data(t)
+}
+
+// claimed holds after an attempted claim.
+func claimed(t *testing.T, e *ending) {
+	if !e.h.show(t, e.st, "").Claimed {
+		require.False(t, e.acks["claim"], "the claim is undone")
+		require.Equal(t, http.StatusOK, e.h.claim(t, e.key, e.st.ClaimCode, "").status)
+	}
+	e.h.claim(t, e.key, e.st.ClaimCode, "").refused(t, http.StatusNotFound)
+	e.h.mustLive(t, e.st)
+	require.Equal(t, 1, count(e.h.events(t, e.st), "stack.claimed"))
+	e.data(t)
+}
+
+// deleted holds after an attempted delete.
+func deleted(t *testing.T, e *ending) {
+	r := e.h.getAs(t, e.st.ManageToken, "/v0/stacks/"+e.st.ID)
+	require.Equal(t, http.StatusNotFound, r.status, "the delete is undone")
+	require.Equal(t, objects{}, e.h.objects(t))
+	e.h.forgetStack(e.st.ID)
+}
+
+// data asserts that the services have theirs.
+func (e *ending) data(t *testing.T) {
+	t.Helper()
+	for _, service := range []string{"web", "api"} {
+		require.Equal(t, "data of "+service, e.h.file(t, e.st, service, "kept"))
+	}
+}
+
+// answers waits until a stack, if it is live, serves: after a restart its
+// services may still be on their way.
+func (h *Host) answers(t *testing.T, st *Stack) {
+	t.Helper()
+	r := h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID)
+	if r.status != http.StatusOK || r.stack(t).Status != "live" {
+		return
+	}
+	for _, url := range r.stack(t).URLs {
+		eventually(t, url+" answers", func() error {
+			if r := h.get(t, url); r.status >= 500 {
+				return fmt.Errorf("%s", r)
+			}
+			return nil
+		})
+	}
+}
+
+// showsNoSecret asserts that what was shown once is not shown again.
+func (h *Host) showsNoSecret(t *testing.T, st *Stack) {
+	t.Helper()
+	for _, path := range []string{"", "/events", "/logs", "/logs?kind=build"} {
+		body := h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID+path).body
+		for _, secret := range []string{st.ManageToken, st.ClaimCode, "manage_token", "claim_code", "webhook_secret"} {
+			require.NotContains(t, body, secret)
+		}
+	}
+}
+
+// recoveries are the points at which the next server dies, in turn: before and
+// after each step of taking over.
+var recoveries = []string{"start-begun", "start-swept", "start-taken", "restore-committed", "process-started", "objects-removed"}
+
+var recovery atomic.Int64
+
+// brief makes lifetimes and waits short enough for a test.
+func brief(h *Host) {
+	short(h)
+	quickly(h)
+	with("BERTH_CRASH_LIMIT", "1")(h)
+	with("BERTH_DRAIN", "1s")(h)
+}
+
+// fault is something that the server does, and the points at which it dies
+// while it does it.
+type fault struct {
+	name   string
+	from   func(*testing.T, *ending)
+	act    func(*testing.T, *ending)
+	end    func(*testing.T, *ending)
+	points []string
+	opts   []Option
+}
+
+// faults are all of them.
+var faults = []fault{
+	{name: "a create", from: nothing, act: creates, end: created, points: []string{
+		"upload-stored", "entry-extracted@2", "create-committed", "source-kept", "network-made",
+		"build-container-made", "command-run", "image-committed", "release-run", "process-started", "process-healthy",
+		"site-linked", "process-started@2", "all-healthy", "live-committed", "store-commit", "store-commit@3",
+	}},
+	{name: "a create that fails", from: nothing, act: createsBroken, end: createdBroken, points: []string{"deploy-failed", "failure-committed"}},
+	{name: "a redeploy", from: serving, act: redeploys, end: servesOne, points: []string{
+		"deploy-committed", "build-container-made@2", "image-committed", "release-run", "process-started", "process-started@2",
+		"all-healthy", "live-committed", "old-drained", "old-ended",
+	}},
+	{name: "a redeploy that fails", from: serving, act: redeploysBroken, end: servesOne, points: []string{"deploy-failed", "failure-committed"}},
+	{name: "a rollback", from: locked, act: replacesBroken, end: servesLocked, points: []string{"old-halted", "half-rolled-back"}},
+	{name: "a crash", from: serving, act: crash, end: restarted, points: []string{"crash-seen", "crash-counted", "backoff-over", "restart-healthy"}},
+	{name: "a crash loop", from: crashedOnce, act: crash, end: loops, points: []string{"loop-committed", "half-taken-down"}},
+	{name: "an extension", from: serving, act: extends, end: extended, points: []string{"extend-committed"}},
+	{name: "an expiry", from: serving, act: expires, end: expired, points: []string{
+		"extend-committed", "notice-committed", "expiry-stopped", "expiry-committed", "snapshot-copied", "snapshot-committed", "snapshot-committed@2",
+	}},
+	{name: "a claim", from: serving, act: claims, end: claimed, points: []string{"claim-committed"}},
+	{name: "a restore", from: kept, act: claims, end: claimed, points: []string{
+		"claim-committed", "data-restored", "snapshot-removed", "process-started", "service-restored", "service-restored@2", "restore-committed",
+	}},
+	{name: "a delete", from: serving, act: deletes, end: deleted, points: []string{"delete-committed", "container-removed", "objects-removed"}},
+	{name: "a delete of an expired stack", from: kept, act: deletes, end: deleted, points: []string{"objects-removed"}},
+	{
+		name: "the end of the retention", from: serving, act: expires, end: deleted, opts: []Option{with("BERTH_RETENTION", "1s")},
+		points: []string{"delete-committed", "objects-removed"},
+	},
+}
+
+func TestFailpoints_KilledThereAndAgainInTheRecovery(t *testing.T) {
+	t.Parallel()
+	for _, c := range faults {
+		for _, point := range c.points {
+			t.Run(c.name+" "+point, func(t *testing.T) {
+				t.Parallel()
+				e := &ending{h: start(t, append([]Option{brief}, c.opts...)...), acks: map[string]bool{}}
+				e.key = e.h.accountCreate(t, "ana@example.com")
+				c.from(t, e)
+				e.dieAt(t, point, c.act)
+				before := e.h.history(t)
+				e.dieAgain(t)
+				e.h.run(t)
+				e.h.inOrder(t, before)
+				if e.st != nil {
+					e.h.answers(t, e.st)
+					e.h.showsNoSecret(t, e.st)
+				}
+				c.end(t, e)
+				e.h.inOrder(t, before)
+			})
+		}
+	}
+}
+
+// dieAt runs the server so that it is killed at a point, does what gets it
+// there, and waits for its death.
+func (e *ending) dieAt(t *testing.T, point string, act func(*testing.T, *ending)) {
+	t.Helper()
+	e.h.stop(t)
+	e.h.failAt(point)
+	e.h.run(t)
+	p := e.h.running()
+	act(t, e)
+	_ = p.wait(t)
+	name, _, _ := strings.Cut(point, "@")
+	require.Contains(t, e.h.log.String(), "killed at the failpoint "+name)
+}
+
+// dieAgain kills the next server while it recovers: at a failpoint, or as soon
+// as it answers when it does not get there.
+func (e *ending) dieAgain(t *testing.T) {
+	t.Helper()
+	e.h.failAt(recoveries[recovery.Add(1)%int64(len(recoveries))])
+	p := e.h.spawn(t)
+	e.h.failAt("")
+	eventually(t, "the server dies or answers", func() error {
+		select {
+		case <-p.exited:
+			return nil
+		default:
+		}
+		res, err := e.h.client.Get(e.h.base() + "/healthz")
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	})
+	if e.h.alive() {
+		e.h.kill(t)
+	}
+}
