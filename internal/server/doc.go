@@ -55,5 +55,10 @@
 // Names of engine objects are derived from the stack, and everything carries
 // the installation's label: a server that was killed is followed by one that
 // lists by label, adopts what runs, and removes what no row knows. Redis holds
-// only what may be lost: rate-limit windows.
+// only what may be lost: rate-limit windows. What the engine still makes for a
+// server that is dead, and what could not be removed, goes with the next look
+// for leftovers (supervisor/remove.go). A job that meets an error of the
+// database goes on trying (supervisor/runner.go): its work in the engine is done.
+// Package failpoint names the places where a crash would hurt; the integration
+// tests kill the server at each.
 package server
