@@ -224,8 +224,16 @@ func TestClaim_AnExpiredStackComesBackWithItsData(t *testing.T) {
 	require.ElementsMatch(t, []string{"service.ready web", "service.ready api", "service.ready site"}, after[1:4])
 	require.Equal(t, []string{"stack.restored"}, after[4:])
 	require.Equal(t, built, h.logs(t, st, "kind=build"), "something was built")
-	h.keeps(t, st, "container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network")
+	all := []string{"container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network"}
+	h.keeps(t, st, all...)
+	// A snapshot that a dead server had brought back and not removed.
+	docker, err := engine()
+	require.NoError(t, err)
+	defer docker.Close()
+	image := "berth/" + st.hex() + "-web:"
+	require.NoError(t, docker.ImageTag(t.Context(), image+"g1", image+"restored"))
 	h.restart(t)
+	h.keeps(t, st, all...)
 	require.JSONEq(t, files, h.get(t, st.url("web", "/")).body)
 }
 

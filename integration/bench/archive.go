@@ -21,9 +21,33 @@ services:
     build: "true"
     start: node server.js
 `
-	programSource = `require("http").createServer((_, answer) => answer.end("ok\n")).listen(process.env.PORT, "0.0.0.0")` + "\n"
-	siteManifest  = "name: bench\nservices:\n  - name: web\n    runtime: static\n    publish: .\n"
+	answerManifest = "name: answer\nservices:\n  - name: web\n    runtime: " + runtimeRef + "\n    install: \"\"\n    build: \"\"\n    start: ./answer\n"
+	siteManifest   = "name: bench\nservices:\n  - name: web\n    runtime: static\n    publish: .\n"
 )
+
+// programSource answers with its generation and when it first answered, in
+// milliseconds of Unix time. On request it writes 1 GB into its data folder,
+// tells how many bytes are there, or ends.
+const programSource = `const fs = require("fs"), path = require("path")
+const data = process.env.DATA_DIR
+let first
+
+function fill() {
+  const block = require("crypto").randomBytes(1e6)
+  for (let n = 0; n < 1000; n++) fs.writeFileSync(path.join(data, "file" + n), block)
+}
+
+function size() {
+  return fs.readdirSync(data).reduce((sum, name) => sum + fs.statSync(path.join(data, name)).size, 0)
+}
+
+require("http").createServer((request, answer) => {
+  first ??= Date.now()
+  if (request.url === "/exit") process.exit(1)
+  if (request.url === "/fill") fill()
+  answer.end(request.url === "/size" ? String(size()) : process.env.GENERATION + " " + first)
+}).listen(process.env.PORT, "0.0.0.0")
+`
 
 // programArchive is a program of 100 files.
 func programArchive() ([]byte, error) {
@@ -32,6 +56,15 @@ func programArchive() ([]byte, error) {
 		files[fmt.Sprintf("lib/module%02d.js", n)] = fmt.Sprintf("exports.value = %d\n", n) + strings.Repeat("// nothing to see\n", 100)
 	}
 	return archive(files)
+}
+
+// answerArchive is the smallest program there is, built already.
+func answerArchive(bin string) ([]byte, error) {
+	program, err := os.ReadFile(filepath.Join(bin, "answer"))
+	if err != nil {
+		return nil, err
+	}
+	return archive(map[string]string{"stack.yaml": answerManifest, "answer": string(program)})
 }
 
 // siteArchive is a site of 100 files of 10 KB.
@@ -48,7 +81,7 @@ func archive(files map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for name, text := range files {
-		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), ModTime: time.Now()}
+		h := &tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)), ModTime: time.Now()}
 		if err := w.WriteHeader(h); err != nil {
 			return nil, err
 		}

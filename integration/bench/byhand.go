@@ -14,15 +14,18 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-host/berth/internal/build"
 )
 
 // byHand deploys over the engine's API, one call after the other, as someone
-// would who has one program and no host.
+// would who has one program and no host. What makes something is not cut off in
+// the middle: clean finds it by its name.
 type byHand struct {
 	*client.Client
 	network container.NetworkMode // of the deploy being made
@@ -31,7 +34,9 @@ type byHand struct {
 const (
 	handBuild   = "berth-bench-build"
 	handRun     = "berth-bench-run"
+	handCopy    = "berth-bench-copy"
 	handNetwork = "berth-bench"
+	handVolume  = "berth-bench-copy"
 	handImage   = "berth/bench:hand"
 	handPort    = "3000"
 )
@@ -56,7 +61,7 @@ func (h *byHand) deploy(ctx context.Context, base string, archive []byte, ownNet
 	h.network = "bridge"
 	if ownNetwork {
 		h.network = handNetwork
-		if _, err := h.NetworkCreate(ctx, handNetwork, network.CreateOptions{Driver: "bridge"}); err != nil {
+		if _, err := h.NetworkCreate(context.WithoutCancel(ctx), handNetwork, network.CreateOptions{Driver: "bridge"}); err != nil {
 			return 0, fmt.Errorf("by hand: %w", err)
 		}
 	}
@@ -73,7 +78,7 @@ func (h *byHand) deploy(ctx context.Context, base string, archive []byte, ownNet
 // build makes an image of the program: copy, two commands, one commit.
 func (h *byHand) build(ctx context.Context, base string, archive []byte) error {
 	config := &container.Config{Image: base, WorkingDir: "/app", Cmd: []string{"sleep", "infinity"}}
-	if _, err := h.ContainerCreate(ctx, config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handBuild); err != nil {
+	if _, err := h.ContainerCreate(context.WithoutCancel(ctx), config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handBuild); err != nil {
 		return err
 	}
 	if err := h.CopyToContainer(ctx, handBuild, "/app", bytes.NewReader(archive), container.CopyToContainerOptions{}); err != nil {
@@ -120,7 +125,7 @@ func (h *byHand) run(ctx context.Context) (time.Time, error) {
 		Image: handImage, WorkingDir: "/app", Env: []string{"PORT=" + handPort},
 		Cmd: []string{"sh", "-c", "node server.js"},
 	}
-	if _, err := h.ContainerCreate(ctx, config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handRun); err != nil {
+	if _, err := h.ContainerCreate(context.WithoutCancel(ctx), config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handRun); err != nil {
 		return time.Time{}, err
 	}
 	if err := h.ContainerStart(ctx, handRun, container.StartOptions{}); err != nil {
@@ -136,41 +141,108 @@ func (h *byHand) run(ctx context.Context) (time.Time, error) {
 	return time.Time{}, errors.New("the container has no network")
 }
 
-// clean removes the containers and the image of a deploy by hand.
+// copyVolume copies the files of a volume to a new one with tar, and returns how
+// long tar ran. Nothing of it is left.
+func (h *byHand) copyVolume(ctx context.Context, base, from string) (time.Duration, error) {
+	defer h.clean()
+	config := &container.Config{Image: base, Cmd: []string{"sh", "-c", "tar -C /from -cf - . | tar -C /to -xpf -"}}
+	host := &container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{
+		{Type: mount.TypeVolume, Source: from, Target: "/from", ReadOnly: true},
+		{Type: mount.TypeVolume, Source: handVolume, Target: "/to"},
+	}}
+	if _, err := h.ContainerCreate(context.WithoutCancel(ctx), config, host, nil, nil, handCopy); err != nil {
+		return 0, fmt.Errorf("by hand: %w", err)
+	}
+	if err := h.ContainerStart(ctx, handCopy, container.StartOptions{}); err != nil {
+		return 0, fmt.Errorf("by hand: %w", err)
+	}
+	ended, failed := h.ContainerWait(ctx, handCopy, container.WaitConditionNotRunning)
+	select {
+	case err := <-failed:
+		return 0, fmt.Errorf("by hand: %w", err)
+	case end := <-ended:
+		if end.StatusCode != 0 {
+			return 0, fmt.Errorf("by hand: tar exited with code %d", end.StatusCode)
+		}
+	}
+	return h.ran(ctx, handCopy)
+}
+
+// ran is how long a container that ended ran.
+func (h *byHand) ran(ctx context.Context, name string) (time.Duration, error) {
+	c, err := h.ContainerInspect(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	started, err1 := time.Parse(time.RFC3339Nano, c.State.StartedAt)
+	finished, err2 := time.Parse(time.RFC3339Nano, c.State.FinishedAt)
+	return finished.Sub(started), errors.Join(err1, err2)
+}
+
+// hasVolume tells whether there is a volume of that name.
+func (h *byHand) hasVolume(ctx context.Context, name string) bool {
+	_, err := h.VolumeInspect(ctx, name)
+	return err == nil
+}
+
+// clean removes whatever something done by hand has made.
 func (h *byHand) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	for _, name := range []string{handBuild, handRun} {
+	for _, name := range []string{handBuild, handRun, handCopy} {
 		h.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}
 	h.ImageRemove(ctx, handImage, image.RemoveOptions{Force: true})
 	h.NetworkRemove(ctx, handNetwork)
+	h.VolumeRemove(ctx, handVolume, true)
 }
 
+const (
+	sweepTime   = 3 * time.Minute
+	sweepPasses = 3 // what the engine was still busy with appears in the next
+)
+
 // sweep removes what the server whose data directory this was has left in the
-// engine: nothing, unless a deploy failed half way.
+// engine.
 func (h *byHand) sweep(data string) {
 	instance, err := os.ReadFile(filepath.Join(data, "instance"))
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
 	defer cancel()
 	own := filters.NewArgs(filters.Arg("label", build.LabelInstance+"="+strings.TrimSpace(string(instance))))
+	for range sweepPasses {
+		if h.sweepOnce(ctx, own) == 0 {
+			return
+		}
+	}
+}
+
+// sweepOnce removes what the engine has with these labels, containers first for
+// they hold the rest, and tells how much that was.
+func (h *byHand) sweepOnce(ctx context.Context, own filters.Args) (count int) {
+	all := func(n int, remove func(int) error) {
+		count += n
+		var group errgroup.Group
+		group.SetLimit(atOnce)
+		for i := range n {
+			group.Go(func() error { return remove(i) })
+		}
+		group.Wait() //nolint:errcheck // what stays is there in the next pass
+	}
 	containers, _ := h.ContainerList(ctx, container.ListOptions{All: true, Filters: own})
-	for _, c := range containers {
-		h.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
-	}
-	tagged, _ := h.ImageList(ctx, image.ListOptions{Filters: own})
-	for _, i := range tagged {
-		h.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true})
-	}
+	all(len(containers), func(i int) error {
+		return h.ContainerRemove(ctx, containers[i].ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	})
+	images, _ := h.ImageList(ctx, image.ListOptions{Filters: own})
+	all(len(images), func(i int) error {
+		_, err := h.ImageRemove(ctx, images[i].ID, image.RemoveOptions{Force: true})
+		return err
+	})
 	networks, _ := h.NetworkList(ctx, network.ListOptions{Filters: own})
-	for _, n := range networks {
-		h.NetworkRemove(ctx, n.ID)
-	}
+	all(len(networks), func(i int) error { return h.NetworkRemove(ctx, networks[i].ID) })
 	volumes, _ := h.VolumeList(ctx, volume.ListOptions{Filters: own})
-	for _, v := range volumes.Volumes {
-		h.VolumeRemove(ctx, v.Name, true)
-	}
+	all(len(volumes.Volumes), func(i int) error { return h.VolumeRemove(ctx, volumes.Volumes[i].Name, true) })
+	return count
 }

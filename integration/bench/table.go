@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // table is what a run found.
@@ -23,6 +24,7 @@ const (
 	micros    unit = "%.1f µs"
 	millis    unit = "%.0f ms"
 	megabytes unit = "%.1f MB"
+	percent   unit = "%.2f %%"
 )
 
 // nothing is the figure below which a peer is no measure.
@@ -54,6 +56,19 @@ func (t *table) limit(what string, u unit, berth []float64, peer string, other [
 	r.goal, r.verdict = "≤ "+u.of(most), verdict(own <= most)
 	t.rows = append(t.rows, r)
 }
+
+// worst adds a row that has no peer: the highest of the figures has to be within
+// the goal.
+func (t *table) worst(what string, u unit, berth []float64, most float64) {
+	highest := slices.Max(berth)
+	if len(berth) > 1 {
+		what += fmt.Sprintf(", worst of %d", len(berth))
+	}
+	t.rows = append(t.rows, row{what, u.of(highest), "-", "-", "≤ " + u.of(most), verdict(highest <= most)})
+}
+
+// inMillis is a duration as the table's figures have it.
+func inMillis(d time.Duration) float64 { return d.Seconds() * 1000 }
 
 func verdict(good bool) string {
 	if good {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -31,5 +32,18 @@ func TestTable_PeerWithoutAFigureHasNoRatio(t *testing.T) {
 	}
 	if !strings.Contains(tb.markdown(), "| memory | 2.0 MB | nginx 0.0 MB | - | ≤ 8.0 MB | ok |") {
 		t.Errorf("the page lacks the row:\n%s", tb.markdown())
+	}
+}
+
+func TestTable_OneFigureAboveTheGoalMissesIt(t *testing.T) {
+	var tb table
+	tb.worst("switch", millis, []float64{20, 260, 30}, 250)
+	tb.worst("idle", percent, []float64{1.5}, 2)
+	want := []row{
+		{"switch, worst of 3", "260 ms", "-", "-", "≤ 250 ms", "missed"},
+		{"idle", "1.50 %", "-", "-", "≤ 2.00 %", "ok"},
+	}
+	if !slices.Equal(tb.rows, want) {
+		t.Errorf("rows are %q, want %q", tb.rows, want)
 	}
 }

@@ -167,10 +167,7 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 	if s.IsStatic() {
 		return g.openSite(s)
 	}
-	if err := g.network(ctx); err != nil {
-		return err
-	}
-	if err := g.restoreData(ctx, s); err != nil {
+	if err := g.prepare(ctx, s); err != nil {
 		return err
 	}
 	if isNew && s.Release != "" {
@@ -190,6 +187,14 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 	failpoint.Here("process-healthy")
 	g.setTarget(s.Name, p.newTarget())
 	return nil
+}
+
+// prepare makes what the service's containers need: the network and the data.
+func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
+	var group errgroup.Group
+	group.Go(func() error { return g.network(ctx) })
+	group.Go(func() error { return g.restoreData(ctx, s) })
+	return group.Wait()
 }
 
 // openSite makes a static service a target.

@@ -163,14 +163,15 @@ func superseded(st *stack.Stack) func(number int) bool {
 }
 
 // ofGenerations are the images, by those of their names that are of the
-// generations that which tells.
+// generations that which tells, or of snapshots that are back in their volumes.
 func ofGenerations(images []docker.ImageInfo, which func(number int) bool) []docker.ImageInfo {
 	var found []docker.ImageInfo
 	for _, image := range images {
 		var tags []string
 		for _, tag := range image.Tags {
 			_, text, _ := strings.Cut(tag, ":g")
-			if number, err := strconv.Atoi(text); err == nil && which(number) {
+			number, err := strconv.Atoi(text)
+			if strings.HasSuffix(tag, restoredTag) || err == nil && which(number) {
 				tags = append(tags, tag)
 			}
 		}

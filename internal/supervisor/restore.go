@@ -124,6 +124,7 @@ func (r *runner) restore(ctx context.Context) {
 	if err := g.comeBack(ctx); err != nil {
 		r.restoreFailed(ctx, g, err)
 	}
+	g.dropRestored(ctx) // after all else: the engine makes no container meanwhile
 }
 
 // errNotBuilt is why a stack without a finished build cannot be brought back.

@@ -22,6 +22,14 @@ func snapshotRef(st *stack.Stack, service string) string {
 	return "berth/" + st.Hex() + "-" + service + ":data"
 }
 
+// restoredRef is what a snapshot is called once its data is back in a volume: a
+// leftover.
+func restoredRef(st *stack.Stack, service string) string {
+	return "berth/" + st.Hex() + "-" + service + restoredTag
+}
+
+const restoredTag = ":restored"
+
 // copyData copies a volume's files with their owners, modes and times, and
 // compares what it made with what there was.
 const copyData = `set -e
@@ -134,8 +142,8 @@ func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, erro
 }
 
 // restoreData fills a new data volume from a service's snapshot, if it has one,
-// and removes the snapshot: as long as there is one, no process has had the
-// volume. The engine copies the files, owners and modes, when a container is
+// and makes the snapshot a leftover: as long as there is one, no process has had
+// the volume. The engine copies the files, owners and modes, when a container is
 // created that has the volume where the image has the files.
 func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	ref := snapshotRef(g.st, s.Name)
@@ -165,7 +173,25 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	if err := g.Engine.Remove(ctx, id); err != nil {
 		return err
 	}
+	// A second name makes removing the first one quick, however large the data is.
+	if err := g.Engine.TagImage(ctx, ref, restoredRef(g.st, s.Name)); err != nil {
+		return err
+	}
 	err = g.Engine.RemoveImage(ctx, ref)
 	failpoint.Here("snapshot-removed")
 	return err
+}
+
+// dropRestored removes the snapshots whose data is back, unless ctx has ended:
+// then a delete removes them, or the next server. What has begun is finished, as
+// whoever comes next must not meet an image that is half removed.
+func (g *generation) dropRestored(ctx context.Context) {
+	for i := range g.services {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := g.Engine.RemoveImage(context.WithoutCancel(ctx), restoredRef(g.st, g.services[i].Name)); err != nil {
+			g.Log.Error("restored snapshot not removed; trying again later", "stack", g.id, "error", err)
+		}
+	}
 }

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	runtimeRef = "node@22"
+	pollEvery  = 5 * time.Millisecond
+)
+
+// berth is a whole server under measurement.
+type berth struct {
+	*target
+	data string   // its data directory
+	env  []string // of its process
+}
+
+// withBerth starts a server with settings of the section's own, which win over
+// the usual ones, and has it measured. Nothing of it is left.
+func (b *bench) withBerth(ctx context.Context, settings []string, measure func(context.Context, *berth, *byHand) error) error {
+	hand, err := newByHand(ctx)
+	if err != nil {
+		return err
+	}
+	defer hand.Close()
+	progress("making the base image of %s, if it is missing", runtimeRef)
+	if err := quiet(ctx, nil, filepath.Join(b.bin, "berthd"), "images", "build", runtimeRef); err != nil {
+		return err
+	}
+	server, err := b.newBerth(settings)
+	if err != nil {
+		return err
+	}
+	if err := b.launch(ctx, server); err != nil {
+		return err
+	}
+	defer hand.sweep(server.data)
+	defer func() { server.stop() }() // of the process that is the last one then
+	if err := measure(ctx, server, hand); err != nil {
+		return server.fault(err.Error())
+	}
+	return nil
+}
+
+// newBerth is a server with a data directory and an address of its own, not
+// started yet.
+func (b *bench) newBerth(settings []string) (*berth, error) {
+	data, err := os.MkdirTemp(b.dir, "data-")
+	if err != nil {
+		return nil, err
+	}
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := strings.Cut(addr, ":")
+	env := []string{
+		"BERTH_LISTEN=" + addr, "BERTH_BASE_URL=http://localhost:" + port, "BERTH_DATA_DIR=" + data,
+		"BERTH_UNCLAIMED_PER_IP=1000", "BERTH_CREATES_PER_HOUR=100000",
+	}
+	return &berth{target: &target{addr: addr}, data: data, env: append(env, settings...)}, nil
+}
+
+// launch starts the server's process and waits until it listens.
+func (b *bench) launch(ctx context.Context, s *berth) error {
+	t, err := b.startServer(ctx, "berthd", s.addr, s.env, filepath.Join(b.bin, "berthd"))
+	if err == nil {
+		s.target = t
+	}
+	return err
+}
+
+// deployed is what the bench needs of a stack object.
+type deployed struct {
+	ID          string            `json:"id"`
+	Status      string            `json:"status"`
+	Generation  int               `json:"generation"`
+	Error       string            `json:"error"`
+	DeployError string            `json:"deploy_error"`
+	URLs        map[string]string `json:"urls"`
+	Token       string            `json:"manage_token"`
+	ClaimCode   string            `json:"claim_code"`
+}
+
+// hex is the part of the id that the names of the stack's objects carry.
+func (d deployed) hex() string { return strings.TrimPrefix(d.ID, "stk_") }
+
+// host is the name of the stack's only service.
+func (d deployed) host() string { return strings.TrimPrefix(d.URLs["web"], "http://") }
+
+// create uploads an archive as a new stack and waits until it is live. It tells
+// when the last byte was sent.
+func (s *berth) create(ctx context.Context, archive []byte) (made deployed, sent time.Time, err error) {
+	sent, err = s.upload(ctx, "/v0/stacks?wait=true", "", archive, &made)
+	if err == nil && made.Status != "live" {
+		err = fmt.Errorf("stack %s is %s: %s", made.ID, made.Status, made.Error)
+	}
+	return made, sent, err
+}
+
+// remove deletes a stack, also when ctx has ended.
+func (s *berth) remove(ctx context.Context, made deployed) error {
+	return s.call(context.WithoutCancel(ctx), http.MethodDelete, "/v0/stacks/"+made.ID, made.Token, "", nil, nil)
+}
+
+// firstAnswer asks the stack's public URL until it answers with 200. When it
+// does not, the error is what the server says of the stack.
+func (s *berth) firstAnswer(ctx context.Context, made deployed) (time.Time, error) {
+	at, err := poll(ctx, "http://"+s.addr+"/", made.host())
+	if err != nil {
+		var state json.RawMessage
+		if s.call(context.WithoutCancel(ctx), http.MethodGet, "/v0/stacks/"+made.ID, made.Token, "", nil, &state) == nil {
+			err = fmt.Errorf("%w; the stack: %s", err, state)
+		}
+	}
+	return at, err
+}
+
+// ask makes one request of the stack's program and returns its answer.
+func (s *berth) ask(ctx context.Context, made deployed, path string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+path, nil)
+	if err != nil {
+		return "", err
+	}
+	r.Host = made.host()
+	answer, err := direct.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: status %d: %s", path, answer.StatusCode, text)
+	}
+	return string(text), err
+}
+
+// poll asks for a URL until it answers with 200, and returns when that was.
+func poll(ctx context.Context, url, host string) (time.Time, error) {
+	for {
+		if status, _, err := get(ctx, url, host); err == nil && status == http.StatusOK {
+			return time.Now(), nil
+		}
+		if err := pause(ctx, pollEvery); err != nil {
+			return time.Time{}, fmt.Errorf("no 200 from %s: %w", host, err)
+		}
+	}
+}
+
+// pause waits, or returns the error of a context that ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// upload sends an archive, and tells when its last byte was sent.
+func (s *berth) upload(ctx context.Context, path, token string, archive []byte, into any) (sent time.Time, err error) {
+	body := &timedBody{}
+	contentType, err := body.fill(archive)
+	if err != nil {
+		return sent, err
+	}
+	err = s.call(ctx, http.MethodPost, path, token, contentType, body, into)
+	return body.sent, err
+}
+
+// send makes a request of the API with a JSON body.
+func (s *berth) send(ctx context.Context, method, path, token string, v, into any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.call(ctx, method, path, token, "application/json", bytes.NewReader(body), into)
+}
+
+// call makes one request of the API.
+func (s *berth) call(ctx context.Context, method, path, token, contentType string, body io.Reader, into any) error {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.addr+path, body)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	if sized, ok := body.(*timedBody); ok {
+		r.ContentLength = int64(sized.Len())
+	}
+	answer, err := direct.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode >= 300 {
+		err = fmt.Errorf("%s %s: status %d: %s", method, path, answer.StatusCode, text)
+	}
+	if err != nil || into == nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
+}
+
+// timedBody is an upload that knows when its last byte was taken.
+type timedBody struct {
+	bytes.Buffer
+	sent time.Time
+}
+
+// fill writes the form of a create and returns its content type.
+func (t *timedBody) fill(archive []byte) (contentType string, err error) {
+	form := multipart.NewWriter(&t.Buffer)
+	part, err := form.CreateFormFile("source", "source.tar")
+	if err != nil {
+		return "", err
+	}
+	_, err = part.Write(archive)
+	return form.FormDataContentType(), errors.Join(err, form.Close())
+}
+
+func (t *timedBody) Read(p []byte) (int, error) {
+	n, err := t.Buffer.Read(p)
+	if n > 0 && t.Len() == 0 {
+		t.sent = time.Now()
+	}
+	return n, err
+}
+
+// WriteTo hides the buffer's own, which would go past Read.
+func (t *timedBody) WriteTo(w io.Writer) (int64, error) {
+	return io.Copy(w, struct{ io.Reader }{t})
+}

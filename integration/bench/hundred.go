@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	hundred      = 100  // live stacks
+	adoptionGoal = 3000 // milliseconds from the start of the server to all answers
+	idleGoal     = 2    // percent of a core
+
+	adoptions = 3
+	idleAfter = 10 * time.Second // what the start has begun is over by then
+	idleFor   = time.Minute
+	atOnce    = 8 // stacks being made, URLs being asked
+)
+
+// measureHundred measures what a hundred live stacks cost: how soon all of them
+// answer after a restart of the server, and what the server does when nobody
+// wants anything.
+func (b *bench) measureHundred(ctx context.Context) error {
+	settings := []string{"BERTH_MAX_BUILDS=8"}
+	return b.withBerth(ctx, settings, func(ctx context.Context, server *berth, _ *byHand) error {
+		progress("making %d stacks", hundred)
+		stacks, err := server.createMany(ctx, b.bin)
+		if err != nil {
+			return err
+		}
+		var adopted []float64
+		for range adoptions {
+			took, err := b.adoption(ctx, server, stacks)
+			if err != nil {
+				return err
+			}
+			adopted = append(adopted, inMillis(took))
+		}
+		b.table.worst("100 live stacks: start of the server to 100 answers", millis, adopted, adoptionGoal)
+		idle, err := server.idle(ctx)
+		if err == nil {
+			b.table.worst("100 live stacks: CPU of the server while idle", percent, []float64{idle}, idleGoal)
+		}
+		return err
+	})
+}
+
+// createMany makes a hundred stacks of the smallest program.
+func (s *berth) createMany(ctx context.Context, bin string) ([]deployed, error) {
+	program, err := answerArchive(bin)
+	if err != nil {
+		return nil, err
+	}
+	stacks := make([]deployed, hundred)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i := range stacks {
+		group.Go(func() (err error) {
+			stacks[i], _, err = s.create(ctx, program)
+			return err
+		})
+	}
+	return stacks, group.Wait()
+}
+
+// adoption restarts the server and tells how long it takes, from the start of
+// its process, until every stack has answered.
+func (b *bench) adoption(ctx context.Context, server *berth, stacks []deployed) (time.Duration, error) {
+	server.stop()
+	ctx, cancel := context.WithTimeout(ctx, deployTime)
+	defer cancel()
+	start := time.Now()
+	if err := b.launch(ctx, server); err != nil {
+		return 0, err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, made := range stacks {
+		group.Go(func() error {
+			_, err := server.firstAnswer(ctx, made)
+			return err
+		})
+	}
+	err := group.Wait()
+	return time.Since(start), err
+}
+
+// idle is the processor time of the server in percent of a core, while nobody
+// asks for anything.
+func (s *berth) idle(ctx context.Context) (float64, error) {
+	if err := pause(ctx, idleAfter); err != nil {
+		return 0, err
+	}
+	before, err := s.cpu()
+	if err != nil {
+		return 0, err
+	}
+	if err := pause(ctx, idleFor); err != nil {
+		return 0, err
+	}
+	after, err := s.cpu()
+	return 100 * (after - before).Seconds() / idleFor.Seconds(), err
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/berth-host/berth/images"
+)
+
+const (
+	restoreGoal = 1.3 // ratio to a copy by tar
+	restores    = 3
+	restored    = 1_000_000_000 // bytes
+	restoreTime = 3 * time.Minute
+)
+
+// measureRestores compares the way of an expired stack back to its URL, its
+// data included, with a copy of the same files between two volumes.
+func (b *bench) measureRestores(ctx context.Context) error {
+	return b.withBerth(ctx, []string{"BERTH_TTL_MIN=1s"}, func(ctx context.Context, server *berth, hand *byHand) error {
+		key, err := b.account(ctx, server)
+		if err != nil {
+			return err
+		}
+		program, err := programArchive()
+		if err != nil {
+			return err
+		}
+		var own, other []float64
+		for n := range restores {
+			r := restoration{berth: server, hand: hand, key: key, copyFirst: n%2 == 0}
+			limited, cancel := context.WithTimeout(ctx, restoreTime)
+			err := r.run(limited, program)
+			cancel()
+			if err != nil {
+				return err
+			}
+			own, other = append(own, inMillis(r.took)), append(other, inMillis(r.copied))
+		}
+		b.table.compare("restore of 1 GB: claim to first answer", millis, own, "tar", other, restoreGoal)
+		return nil
+	})
+}
+
+// account makes an account and returns its API key.
+func (b *bench) account(ctx context.Context, server *berth) (key string, err error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "berthd"), "account", "create", "bench@example.com")
+	cmd.Env = append(os.Environ(), server.env...)
+	out, err := cmd.Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+// restoration is one stack on its way through expiry and back.
+type restoration struct {
+	*berth
+	hand      *byHand
+	key       string // of the account that claims
+	copyFirst bool   // the copy by hand comes before the restore
+
+	made         deployed
+	took, copied time.Duration
+}
+
+func (r *restoration) run(ctx context.Context, program []byte) (err error) {
+	if r.made, _, err = r.create(ctx, program); err != nil {
+		return err
+	}
+	if _, err := r.ask(ctx, r.made, "/fill"); err != nil {
+		return err
+	}
+	steps := []func(context.Context) error{r.copyByHand, r.expire, r.restore}
+	if !r.copyFirst {
+		steps = []func(context.Context) error{r.expire, r.restore, r.copyByHand}
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return r.remove(ctx, r.made)
+}
+
+// expire ends the stack's time and waits until its data is in a snapshot.
+func (r *restoration) expire(ctx context.Context) error {
+	err := r.send(ctx, http.MethodPatch, "/v0/stacks/"+r.made.ID, r.made.Token, map[string]string{"ttl": "1s"}, nil)
+	if err != nil {
+		return err
+	}
+	for r.hand.hasVolume(ctx, r.volume()) {
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("the data of the expired stack is still in its volume: %w", err)
+		}
+	}
+	return nil
+}
+
+// restore claims the expired stack and checks that all of its data is back.
+func (r *restoration) restore(ctx context.Context) error {
+	syscall.Sync() // both copies begin with nothing left to write
+	start := time.Now()
+	err := r.send(ctx, http.MethodPost, "/v0/claim?wait=true", r.key, map[string]string{"claim_code": r.made.ClaimCode}, nil)
+	if err != nil {
+		return err
+	}
+	live, err := r.firstAnswer(ctx, r.made)
+	if err != nil {
+		return err
+	}
+	r.took = live.Sub(start)
+	size, err := r.ask(ctx, r.made, "/size")
+	if err == nil && size != strconv.Itoa(restored) {
+		err = fmt.Errorf("%s bytes of data came back, not %d", size, restored)
+	}
+	return err
+}
+
+// copyByHand copies the stack's data to another volume.
+func (r *restoration) copyByHand(ctx context.Context) error {
+	image, err := images.Lookup("node", strings.TrimPrefix(runtimeRef, "node@"))
+	if err != nil {
+		return err
+	}
+	syscall.Sync()
+	r.copied, err = r.hand.copyVolume(ctx, image.Ref(), r.volume())
+	return err
+}
+
+// volume is the one behind the service's data folder.
+func (r *restoration) volume() string { return "berth-" + r.made.hex() + "-web-data" }
