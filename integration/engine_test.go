@@ -35,7 +35,7 @@ type objects struct{ containers, images, volumes, networks, files int }
 // objects counts what the installation has in the engine and on the disk.
 func (h *Host) objects(t *testing.T) objects {
 	t.Helper()
-	found, err := listObjects(context.Background(), h.instance)
+	found, err := listObjects(context.Background(), h.docker, h.instance)
 	require.NoError(t, err)
 	return objects{len(found.containers), len(found.images), len(found.volumes), len(found.networks), len(h.files(t))}
 }
@@ -43,8 +43,17 @@ func (h *Host) objects(t *testing.T) objects {
 // engineObjects are the ids, or names, of an installation's objects.
 type engineObjects struct{ containers, images, volumes, networks []string }
 
+// engine opens the engine of this machine.
 func engine() (*client.Client, error) {
 	return client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+}
+
+// docker opens the engine that the server uses.
+func (h *Host) docker() (*client.Client, error) {
+	if h.engine != nil {
+		return h.engine.open()
+	}
+	return engine()
 }
 
 // byLabel is a filter: an instance, or everything that has one when it is "".
@@ -55,9 +64,9 @@ func byLabel(instance string) filters.Args {
 	return filters.NewArgs(filters.Arg("label", labelInstance+"="+instance))
 }
 
-func listObjects(ctx context.Context, instance string) (engineObjects, error) {
+func listObjects(ctx context.Context, open func() (*client.Client, error), instance string) (engineObjects, error) {
 	var found engineObjects
-	docker, err := engine()
+	docker, err := open()
 	if err != nil {
 		return found, err
 	}
@@ -82,14 +91,14 @@ func listObjects(ctx context.Context, instance string) (engineObjects, error) {
 }
 
 // removeObjects removes what is left of an installation, as well as it can.
-func removeObjects(instance string) {
+func removeObjects(open func() (*client.Client, error), instance string) {
 	ctx := context.Background()
-	docker, err := engine()
+	docker, err := open()
 	if err != nil {
 		return
 	}
 	defer docker.Close()
-	found, _ := listObjects(ctx, instance)
+	found, _ := listObjects(ctx, open, instance)
 	for _, id := range found.containers {
 		_ = docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}
@@ -136,9 +145,9 @@ func sweep() error {
 		note(n.Labels)
 	}
 	for instance := range dead {
-		removeObjects(instance)
+		removeObjects(engine, instance)
 	}
-	return errors.Join(err1, err2, err3, err4)
+	return errors.Join(err1, err2, err3, err4, sweepEngines())
 }
 
 // isDead tells whether an instance is of a run of these tests that has ended.
@@ -148,6 +157,11 @@ func isDead(instance string) bool {
 		return false
 	}
 	run, _, _ := strings.Cut(rest, "-")
+	return hasEnded(run)
+}
+
+// hasEnded tells whether a run of these tests, named by its process id, is over.
+func hasEnded(run string) bool {
 	pid, err := strconv.Atoi(run)
 	return err == nil && pid != os.Getpid() && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
@@ -171,7 +185,7 @@ func needBase(t *testing.T) {
 // inspect looks at the container that runs a service.
 func (h *Host) inspect(t *testing.T, st *Stack, service string) container.InspectResponse {
 	t.Helper()
-	docker, err := engine()
+	docker, err := h.docker()
 	require.NoError(t, err)
 	defer docker.Close()
 	with := byLabel(h.instance)
@@ -189,7 +203,7 @@ func (h *Host) inspect(t *testing.T, st *Stack, service string) container.Inspec
 // stopContainer ends a container behind the server's back.
 func (h *Host) stopContainer(t *testing.T, id string) {
 	t.Helper()
-	docker, err := engine()
+	docker, err := h.docker()
 	require.NoError(t, err)
 	defer docker.Close()
 	require.NoError(t, docker.ContainerStop(t.Context(), id, container.StopOptions{}))

@@ -83,8 +83,8 @@ func (e *ending) crash(t *testing.T) {
 
 func nothing(*testing.T, *ending) {}
 
-// serving is a stack that is live, with data.
-func serving(t *testing.T, e *ending) {
+// withData is a stack that is live, with data.
+func withData(t *testing.T, e *ending) {
 	e.st = e.h.live(t, pairTree(t), manifest(pair))
 	e.h.put(t, e.st, "web", "kept", "data of web")
 	e.h.put(t, e.st, "api", "kept", "data of api")
@@ -92,7 +92,7 @@ func serving(t *testing.T, e *ending) {
 
 // kept is a stack that is expired, its data in snapshots.
 func kept(t *testing.T, e *ending) {
-	serving(t, e)
+	withData(t, e)
 	e.h.expire(t, e.st)
 }
 
@@ -103,7 +103,7 @@ func locked(t *testing.T, e *ending) {
 
 // crashedOnce is a live stack whose next crash is one too many.
 func crashedOnce(t *testing.T, e *ending) {
-	serving(t, e)
+	withData(t, e)
 	e.crash(t)
 	eventually(t, "it is restarted", func() error {
 		if events := e.h.events(t, e.st); count(events, "service.restarted") == 0 {
@@ -338,26 +338,26 @@ var faults = []fault{
 		"site-linked", "process-started@2", "all-healthy", "live-committed", "store-commit", "store-commit@3",
 	}},
 	{name: "a create that fails", from: nothing, act: createsBroken, end: createdBroken, points: []string{"deploy-failed", "failure-committed"}},
-	{name: "a redeploy", from: serving, act: redeploys, end: servesOne, points: []string{
+	{name: "a redeploy", from: withData, act: redeploys, end: servesOne, points: []string{
 		"deploy-committed", "build-container-made@2", "image-committed", "release-run", "process-started", "process-started@2",
 		"all-healthy", "live-committed", "old-drained", "old-ended",
 	}},
-	{name: "a redeploy that fails", from: serving, act: redeploysBroken, end: servesOne, points: []string{"deploy-failed", "failure-committed"}},
+	{name: "a redeploy that fails", from: withData, act: redeploysBroken, end: servesOne, points: []string{"deploy-failed", "failure-committed"}},
 	{name: "a rollback", from: locked, act: replacesBroken, end: servesLocked, points: []string{"old-halted", "half-rolled-back"}},
-	{name: "a crash", from: serving, act: crash, end: restarted, points: []string{"crash-seen", "crash-counted", "backoff-over", "restart-healthy"}},
+	{name: "a crash", from: withData, act: crash, end: restarted, points: []string{"crash-seen", "crash-counted", "backoff-over", "restart-healthy"}},
 	{name: "a crash loop", from: crashedOnce, act: crash, end: loops, points: []string{"loop-committed", "half-taken-down"}},
-	{name: "an extension", from: serving, act: extends, end: extended, points: []string{"extend-committed"}},
-	{name: "an expiry", from: serving, act: expires, end: expired, points: []string{
+	{name: "an extension", from: withData, act: extends, end: extended, points: []string{"extend-committed"}},
+	{name: "an expiry", from: withData, act: expires, end: expired, points: []string{
 		"extend-committed", "notice-committed", "expiry-stopped", "expiry-committed", "snapshot-copied", "snapshot-committed", "snapshot-committed@2",
 	}},
-	{name: "a claim", from: serving, act: claims, end: claimed, points: []string{"claim-committed"}},
+	{name: "a claim", from: withData, act: claims, end: claimed, points: []string{"claim-committed"}},
 	{name: "a restore", from: kept, act: claims, end: claimed, points: []string{
 		"claim-committed", "data-restored", "snapshot-removed", "process-started", "service-restored", "service-restored@2", "restore-committed",
 	}},
-	{name: "a delete", from: serving, act: deletes, end: deleted, points: []string{"delete-committed", "container-removed", "objects-removed"}},
+	{name: "a delete", from: withData, act: deletes, end: deleted, points: []string{"delete-committed", "container-removed", "objects-removed"}},
 	{name: "a delete of an expired stack", from: kept, act: deletes, end: deleted, points: []string{"objects-removed"}},
 	{
-		name: "the end of the retention", from: serving, act: expires, end: deleted, opts: []Option{with("BERTH_RETENTION", "1s")},
+		name: "the end of the retention", from: withData, act: expires, end: deleted, opts: []Option{with("BERTH_RETENTION", "1s")},
 		points: []string{"delete-committed", "objects-removed"},
 	},
 }

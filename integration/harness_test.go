@@ -39,6 +39,7 @@ type Host struct {
 	env      map[string]string
 	client   *http.Client
 	binary   func() (string, error)
+	engine   *dockerd // nil for the engine of this machine
 
 	mu      sync.Mutex
 	fails   string   // what BERTH_FAILPOINTS says to the next process
@@ -111,7 +112,7 @@ func (h *Host) newClient() *http.Client {
 		Timeout: patience,
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-				return dialer.DialContext(ctx, network, h.addr())
+				return h.reach(func() (net.Conn, error) { return dialer.DialContext(ctx, network, h.addr()) })
 			},
 			DisableCompression: true,
 		},
@@ -149,6 +150,9 @@ func (h *Host) spawn(t *testing.T) *process {
 	path, err := h.binary()
 	require.NoError(t, err)
 	cmd := exec.Command(path)
+	if h.engine != nil {
+		cmd = h.engine.beside(path)
+	}
 	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
 	for name, value := range h.env {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -244,7 +248,7 @@ func (h *Host) alive() bool {
 // server.
 func (h *Host) end(t *testing.T) {
 	t.Helper()
-	defer removeObjects(h.instance)
+	defer removeObjects(h.docker, h.instance)
 	defer func() {
 		if t.Failed() {
 			t.Logf("the server's log:\n%s", h.log)
@@ -315,7 +319,8 @@ func (h *Host) files(t *testing.T) []string {
 }
 
 // freePort finds a port below those that the kernel gives to outgoing
-// connections, so that nobody takes it while the server is down.
+// connections, so that nobody takes it while the server is down. Runs of these
+// tests beside each other begin in different places.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 1000 {

@@ -79,7 +79,7 @@ func (h *Host) served(t *testing.T, st *Stack, service string) string {
 // volumes and networks, without the stack's own part and package caches.
 func (h *Host) has(t *testing.T, st *Stack) []string {
 	t.Helper()
-	docker, err := engine()
+	docker, err := h.docker()
 	require.NoError(t, err)
 	defer docker.Close()
 	ctx, of := t.Context(), byLabel(h.instance)

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -41,6 +42,10 @@ func (a *API) answerError(c *fiber.Ctx, err error) error {
 		a.refuse(c.Context(), known)
 	case errors.As(err, &framework):
 		a.answerRouter(c, framework)
+	case errors.Is(err, syscall.ENOSPC):
+		a.Log.Error("request failed: the disk is full", "error", err, "method", c.Method(), "path", c.Path())
+		answer(c.Context(), fiber.StatusInsufficientStorage,
+			"the disk of this host is full, so nothing of the request was kept; try again later, or tell the operator")
 	default:
 		a.Log.Error("request failed", "error", err, "method", c.Method(), "path", c.Path(),
 			"request", requestID(c.Context()))

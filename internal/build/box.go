@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -88,12 +87,13 @@ func (x *box) prepare(ctx context.Context) error {
 	return x.Engine.Start(ctx, x.id)
 }
 
-// create makes the container, in place of one that an earlier server left.
+// create makes the container, in place of one that an earlier server, or a
+// request whose answer was lost, left.
 func (x *box) create(ctx context.Context, spec docker.ContainerSpec) (err error) {
 	ctx = context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
 	x.id, err = x.Engine.Create(ctx, spec)
 	failpoint.Here("build-container-made")
-	if !errors.Is(err, docker.ErrConflict) {
+	if !docker.MayExist(err) {
 		return err
 	}
 	if err := x.Engine.Remove(ctx, spec.Name); err != nil {

@@ -32,13 +32,6 @@ type Container struct {
 	Pid int    // of the main process, on the host; 0 while it does not run
 }
 
-// removal is how long Remove goes on asking while the engine is busy with the
-// container, and removalPause how long it waits before it asks again.
-const (
-	removal      = 30 * time.Second
-	removalPause = 50 * time.Millisecond
-)
-
 // CopyIn unpacks a tar into the directory dir, which must exist in the
 // container. Owner and mode are those of the tar's headers, and so become
 // those of a directory that exists already. Files below a volume's path go to
@@ -48,9 +41,20 @@ func (e *Engine) CopyIn(ctx context.Context, id, dir string, tar io.Reader) erro
 	return wrap(err, "copy into container %s at %s", id, dir)
 }
 
-// Start starts a container; one that runs already stays as it is.
+// Start starts a container; one that runs already stays as it is. When the
+// answer is lost, a command that has run is not run once more.
 func (e *Engine) Start(ctx context.Context, id string) error {
-	return wrap(e.api.ContainerStart(ctx, id, container.StartOptions{}), "start container %s", id)
+	asked := time.Now()
+	return again(ctx, func() error {
+		err := wrap(e.api.ContainerStart(ctx, id, container.StartOptions{}), "start container %s", id)
+		if !errors.Is(err, ErrUnreachable) {
+			return err
+		}
+		if c, lookErr := e.Inspect(ctx, id); lookErr == nil && c.StartedAt.After(asked) {
+			return nil
+		}
+		return err
+	})
 }
 
 // Stop asks the main process to end with SIGTERM, kills it once timeout,
@@ -58,14 +62,18 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 // that does not run, or is gone, is stopped.
 func (e *Engine) Stop(ctx context.Context, id string, timeout time.Duration) error {
 	seconds := wholeSeconds(timeout)
-	err := e.api.ContainerStop(ctx, id, container.StopOptions{Timeout: &seconds})
-	return unlessGone(wrap(err, "stop container %s", id))
+	return again(ctx, func() error {
+		err := e.api.ContainerStop(ctx, id, container.StopOptions{Timeout: &seconds})
+		return unlessGone(wrap(err, "stop container %s", id))
+	})
 }
 
 // Kill ends every process of a container at once. A container that does not
 // run, or is gone, is killed.
 func (e *Engine) Kill(ctx context.Context, id string) error {
-	err := wrap(e.api.ContainerKill(ctx, id, "SIGKILL"), "kill container %s", id)
+	err := again(ctx, func() error {
+		return wrap(e.api.ContainerKill(ctx, id, "SIGKILL"), "kill container %s", id)
+	})
 	if errors.Is(err, ErrConflict) {
 		return nil // the engine's answer for a container that is not running
 	}
@@ -75,34 +83,36 @@ func (e *Engine) Kill(ctx context.Context, id string) error {
 // Remove kills and removes a container with its anonymous volumes and returns
 // when it is gone, also when somebody else is removing it already.
 func (e *Engine) Remove(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, removal)
-	defer cancel()
 	opts := container.RemoveOptions{Force: true, RemoveVolumes: true}
-	for {
-		err := unlessGone(wrap(e.api.ContainerRemove(ctx, id, opts), "remove container %s", id))
-		if !errors.Is(err, ErrConflict) {
-			return err
-		}
-		if pause(ctx, removalPause) != nil {
-			return err
-		}
-	}
+	return insist(ctx, func(ctx context.Context) error {
+		return unlessGone(wrap(e.api.ContainerRemove(ctx, id, opts), "remove container %s", id))
+	}, ErrConflict)
 }
 
 // Inspect returns everything known of one container, by id or name.
 func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
-	found, err := e.api.ContainerInspect(ctx, id)
+	found, err := e.inspect(ctx, id)
 	if err != nil {
-		return Container{}, wrap(err, "inspect container %s", id)
+		return Container{}, err
 	}
 	return fromInspect(&found), nil
 }
 
+func (e *Engine) inspect(ctx context.Context, id string) (container.InspectResponse, error) {
+	return answered(ctx, func() (container.InspectResponse, error) {
+		found, err := e.api.ContainerInspect(ctx, id)
+		return found, wrap(err, "inspect container %s", id)
+	})
+}
+
 // List returns the containers that carry the labels, in every state.
 func (e *Engine) List(ctx context.Context, labels Labels) ([]Container, error) {
-	found, err := e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: byLabel(labels)})
+	found, err := answered(ctx, func() ([]container.Summary, error) {
+		found, err := e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: byLabel(labels)})
+		return found, wrap(err, "list containers")
+	})
 	if err != nil {
-		return nil, wrap(err, "list containers")
+		return nil, err
 	}
 	list := make([]Container, len(found))
 	for i := range found {

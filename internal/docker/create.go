@@ -54,14 +54,19 @@ type ContainerSpec struct {
 const defaultLogMax = 10_000_000
 
 // Create makes a container and returns its id; it does not start it. A name
-// that is taken is ErrConflict; a missing image or volume is ErrNotFound, as is
+// that is taken is ErrConflict; with ErrUnreachable there may be a container of
+// that name, not started. A missing image or volume is ErrNotFound, as is
 // a missing network when it starts. When the engine does not apply one of the container's limits,
 // the container is removed again and the error names the option.
 func (e *Engine) Create(ctx context.Context, spec ContainerSpec) (string, error) {
 	for path, name := range spec.Volumes {
 		// The engine would make a missing volume silently, with no label to find it by.
-		if _, err := e.api.VolumeInspect(ctx, name); err != nil {
-			return "", wrap(err, "create container %s: volume %s at %s", spec.Name, name, path)
+		err := again(ctx, func() error {
+			_, err := e.api.VolumeInspect(ctx, name)
+			return wrap(err, "create container %s: volume %s at %s", spec.Name, name, path)
+		})
+		if err != nil {
+			return "", err
 		}
 	}
 	host := hostConfig(&spec)
@@ -82,9 +87,9 @@ func (e *Engine) Create(ctx context.Context, spec ContainerSpec) (string, error)
 // verify compares what was asked with what the engine made of it: an option
 // that it does not support it drops with no more than a warning.
 func (e *Engine) verify(ctx context.Context, id string, want *container.HostConfig) error {
-	found, err := e.api.ContainerInspect(ctx, id)
+	found, err := e.inspect(ctx, id)
 	if err != nil {
-		return wrap(err, "inspect container %s", id)
+		return err
 	}
 	if options := dropped(want, found.HostConfig); len(options) > 0 {
 		return fmt.Errorf("the engine does not apply %s", strings.Join(options, ", "))

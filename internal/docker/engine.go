@@ -1,9 +1,11 @@
 package docker
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
@@ -62,6 +64,40 @@ func (e *Engine) Close() error { return e.api.Close() }
 func (e *Engine) Ping(ctx context.Context) error {
 	_, err := e.api.Ping(ctx)
 	return wrap(err, "ping engine at %s", e.api.DaemonHost())
+}
+
+// Accepts returns an error unless the engine takes a new connection and answers
+// on it before ctx ends. An engine that shuts down takes none any more, but
+// answers on those that it has while it ends the containers: so this tells
+// whether the end of a container was its own.
+func (e *Engine) Accepts(ctx context.Context) error {
+	return wrap(e.askAnew(ctx), "connect to engine at %s", e.api.DaemonHost())
+}
+
+func (e *Engine) askAnew(ctx context.Context) error {
+	conn, err := e.api.Dialer()(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/_ping", nil)
+	if err != nil {
+		return err
+	}
+	req.Close = true
+	if err := req.Write(conn); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() // only read
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answers %s", resp.Status)
+	}
+	return nil
 }
 
 // Info tells which engine this is.

@@ -3,8 +3,11 @@ package docker
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/client"
 )
 
 // The classes of failure that callers act on; test with errors.Is.
@@ -12,6 +15,8 @@ var (
 	ErrNotFound    = errors.New("not found")
 	ErrConflict    = errors.New("conflict")              // the name is taken, or the object is in use
 	ErrSubnetTaken = errors.New("subnet already in use") // another network overlaps it
+	ErrUnreachable = errors.New("no answer")             // the engine is away, or the answer was lost: it may have done what it was asked
+	ErrNoSpace     = errors.New("disk full")             // where the engine keeps its images and volumes
 )
 
 // errForeign is the cause when a name is taken by an object of somebody else.
@@ -48,8 +53,21 @@ func classOf(err error) error {
 		return ErrNotFound
 	case errdefs.IsConflict(err):
 		return ErrConflict
+	case client.IsErrConnectionFailed(err):
+		return ErrUnreachable
+	case strings.Contains(err.Error(), noSpace):
+		return ErrNoSpace
 	}
 	return nil
+}
+
+// noSpace is what the kernel calls a full disk: the engine has no code for it.
+var noSpace = syscall.ENOSPC.Error()
+
+// MayExist tells whether an error of Create leaves room for a container of that
+// name: an earlier one, or the new one when the engine's answer was lost.
+func MayExist(err error) bool {
+	return errors.Is(err, ErrConflict) || errors.Is(err, ErrUnreachable)
 }
 
 // unlessGone drops the error of removing what is not there.

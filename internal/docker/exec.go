@@ -77,9 +77,13 @@ type execution struct {
 
 // begin starts the command and the copying of its output.
 func (e *Engine) begin(ctx context.Context, id string, spec ExecSpec, stdout, stderr io.Writer) (*execution, error) {
-	made, err := e.api.ContainerExecCreate(ctx, id, container.ExecOptions{
-		Cmd: spec.Cmd, Env: spec.Env, User: spec.User, WorkingDir: spec.Dir,
-		AttachStdout: true, AttachStderr: true,
+	made, err := answered(ctx, func() (container.ExecCreateResponse, error) {
+		// One that is made and never started does nothing, and goes with the container.
+		made, err := e.api.ContainerExecCreate(ctx, id, container.ExecOptions{
+			Cmd: spec.Cmd, Env: spec.Env, User: spec.User, WorkingDir: spec.Dir,
+			AttachStdout: true, AttachStderr: true,
+		})
+		return made, wrap(err, "prepare the command")
 	})
 	if err != nil {
 		return nil, err
@@ -124,7 +128,7 @@ func (x *execution) wait(ctx context.Context) (int, error) {
 		case <-x.copied:
 			return x.codeAfterOutput(ctx)
 		case <-poll.C:
-			state, err := x.engine.api.ContainerExecInspect(ctx, x.id)
+			state, err := x.look(ctx)
 			if err != nil {
 				return -1, err
 			}
@@ -144,7 +148,7 @@ func (x *execution) codeAfterOutput(ctx context.Context) (int, error) {
 		return -1, fmt.Errorf("copy output: %w", x.copyErr)
 	}
 	for interval := firstPoll; ; interval = min(2*interval, execPoll) {
-		state, err := x.engine.api.ContainerExecInspect(ctx, x.id)
+		state, err := x.look(ctx)
 		switch {
 		case err != nil:
 			return -1, err
@@ -157,6 +161,14 @@ func (x *execution) codeAfterOutput(ctx context.Context) (int, error) {
 			return -1, err
 		}
 	}
+}
+
+// look asks the engine how the command is doing.
+func (x *execution) look(ctx context.Context) (container.ExecInspect, error) {
+	return answered(ctx, func() (container.ExecInspect, error) {
+		state, err := x.engine.api.ContainerExecInspect(ctx, x.id)
+		return state, wrap(err, "look at the command")
+	})
 }
 
 // drain lets the output that is still on its way arrive.

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"time"
@@ -35,9 +36,12 @@ const untagged = "<none>:<none>"
 
 // Image looks up one image by reference or id.
 func (e *Engine) Image(ctx context.Context, ref string) (ImageInfo, error) {
-	found, err := e.api.ImageInspect(ctx, ref)
+	found, err := answered(ctx, func() (image.InspectResponse, error) {
+		found, err := e.api.ImageInspect(ctx, ref)
+		return found, wrap(err, "inspect image %s", ref)
+	})
 	if err != nil {
-		return ImageInfo{}, wrap(err, "inspect image %s", ref)
+		return ImageInfo{}, err
 	}
 	info := ImageInfo{ID: found.ID, Tags: found.RepoTags, Size: found.Size, Created: moment(found.Created)}
 	if found.Config != nil {
@@ -49,9 +53,12 @@ func (e *Engine) Image(ctx context.Context, ref string) (ImageInfo, error) {
 // Images returns the images that carry the labels, nameless ones included,
 // and not the layers that only other images need.
 func (e *Engine) Images(ctx context.Context, labels Labels) ([]ImageInfo, error) {
-	found, err := e.api.ImageList(ctx, image.ListOptions{Filters: byLabel(labels)})
+	found, err := answered(ctx, func() ([]image.Summary, error) {
+		found, err := e.api.ImageList(ctx, image.ListOptions{Filters: byLabel(labels)})
+		return found, wrap(err, "list images")
+	})
 	if err != nil {
-		return nil, wrap(err, "list images")
+		return nil, err
 	}
 	list := make([]ImageInfo, len(found))
 	for i := range found {
@@ -67,18 +74,38 @@ func (e *Engine) Images(ctx context.Context, labels Labels) ([]ImageInfo, error)
 // RemoveImage removes a reference, and the image with the layers below it when
 // that was its last one; ErrConflict while a container, running or not, needs it.
 func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
-	_, err := e.api.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
-	return unlessGone(wrap(err, "remove image %s", ref))
+	return insist(ctx, func(ctx context.Context) error {
+		_, err := e.api.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
+		return unlessGone(wrap(err, "remove image %s", ref))
+	})
 }
 
 // TagImage gives an image one more reference.
 func (e *Engine) TagImage(ctx context.Context, source, ref string) error {
-	return wrap(e.api.ImageTag(ctx, source, ref), "tag image %s as %s", source, ref)
+	return again(ctx, func() error {
+		return wrap(e.api.ImageTag(ctx, source, ref), "tag image %s as %s", source, ref)
+	})
 }
 
 // Commit makes an image of a container's file system, without its volumes,
-// and returns the image's id. A running container is paused meanwhile.
+// and returns the image's id. A running container is paused meanwhile. When the
+// answer is lost, the image that has got the reference is the one.
 func (e *Engine) Commit(ctx context.Context, id, ref string, spec CommitSpec) (string, error) {
+	before, err := e.Image(ctx, ref)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return "", err
+	}
+	made, err := e.commit(ctx, id, ref, spec)
+	if !errors.Is(err, ErrUnreachable) {
+		return made, err
+	}
+	if now, lookErr := e.Image(ctx, ref); lookErr == nil && now.ID != before.ID {
+		return now.ID, nil
+	}
+	return "", err
+}
+
+func (e *Engine) commit(ctx context.Context, id, ref string, spec CommitSpec) (string, error) {
 	made, err := e.api.ContainerCommit(ctx, id, container.CommitOptions{
 		Reference: ref,
 		Pause:     true,

@@ -73,6 +73,10 @@ func (e *Engine) EnsureNetwork(ctx context.Context, spec NetworkSpec) (string, e
 // RemoveNetwork removes every network of that name, after disconnecting
 // the containers that are still on it.
 func (e *Engine) RemoveNetwork(ctx context.Context, name string) error {
+	return insist(ctx, func(ctx context.Context) error { return e.tryRemoveNetworks(ctx, name) })
+}
+
+func (e *Engine) tryRemoveNetworks(ctx context.Context, name string) error {
 	for try := 1; ; try++ {
 		err := e.removeNetworks(ctx, name)
 		if err == nil || try == networkTries || ctx.Err() != nil {
@@ -86,9 +90,9 @@ func (e *Engine) RemoveNetwork(ctx context.Context, name string) error {
 
 // Networks returns the networks that carry the labels.
 func (e *Engine) Networks(ctx context.Context, labels Labels) ([]Network, error) {
-	found, err := e.api.NetworkList(ctx, network.ListOptions{Filters: byLabel(labels)})
+	found, err := e.listNetworks(ctx, byLabel(labels))
 	if err != nil {
-		return nil, wrap(err, "list networks")
+		return nil, err
 	}
 	list := make([]Network, len(found))
 	for i := range found {
@@ -97,12 +101,19 @@ func (e *Engine) Networks(ctx context.Context, labels Labels) ([]Network, error)
 	return list, nil
 }
 
+func (e *Engine) listNetworks(ctx context.Context, filter filters.Args) ([]network.Summary, error) {
+	return answered(ctx, func() ([]network.Summary, error) {
+		found, err := e.api.NetworkList(ctx, network.ListOptions{Filters: filter})
+		return found, wrap(err, "list networks")
+	})
+}
+
 // networksNamed lists the networks of exactly that name, the oldest first.
 func (e *Engine) networksNamed(ctx context.Context, name string) ([]network.Summary, error) {
 	filter := filters.NewArgs(filters.Arg("name", name)) // matches parts of names, too
-	found, err := e.api.NetworkList(ctx, network.ListOptions{Filters: filter})
+	found, err := e.listNetworks(ctx, filter)
 	if err != nil {
-		return nil, wrap(err, "list networks named %s", name)
+		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(n network.Summary) bool { return n.Name != name })
 	slices.SortFunc(found, func(a, b network.Summary) int {
@@ -120,7 +131,7 @@ func (e *Engine) explain(ctx context.Context, spec NetworkSpec, failed error) (s
 	defer cancel()
 	refused := &failure{op: "create network " + spec.Name, class: ErrSubnetTaken, cause: failed}
 	for {
-		all, err := e.api.NetworkList(ctx, network.ListOptions{})
+		all, err := e.listNetworks(ctx, filters.NewArgs())
 		if err != nil {
 			return "", wrap(errors.Join(failed, err), "create network %s", spec.Name)
 		}

@@ -15,9 +15,12 @@ type Volume struct {
 // EnsureVolume makes a volume, or finds the one of that name. One that does
 // not carry the labels belongs to somebody else: ErrConflict.
 func (e *Engine) EnsureVolume(ctx context.Context, name string, labels Labels) error {
-	made, err := e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
+	made, err := answered(ctx, func() (volume.Volume, error) {
+		made, err := e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
+		return made, wrap(err, "create volume %s", name)
+	})
 	if err != nil {
-		return wrap(err, "create volume %s", name)
+		return err
 	}
 	if !carries(made.Labels, labels) {
 		return &failure{op: "create volume " + name, class: ErrConflict, cause: errForeign}
@@ -28,14 +31,19 @@ func (e *Engine) EnsureVolume(ctx context.Context, name string, labels Labels) e
 // RemoveVolume removes a volume and its files; ErrConflict while a container,
 // running or not, has it.
 func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
-	return unlessGone(wrap(e.api.VolumeRemove(ctx, name, false), "remove volume %s", name))
+	return insist(ctx, func(ctx context.Context) error {
+		return unlessGone(wrap(e.api.VolumeRemove(ctx, name, false), "remove volume %s", name))
+	})
 }
 
 // Volumes returns the volumes that carry the labels.
 func (e *Engine) Volumes(ctx context.Context, labels Labels) ([]Volume, error) {
-	found, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: byLabel(labels)})
+	found, err := answered(ctx, func() (volume.ListResponse, error) {
+		found, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: byLabel(labels)})
+		return found, wrap(err, "list volumes")
+	})
 	if err != nil {
-		return nil, wrap(err, "list volumes")
+		return nil, err
 	}
 	list := make([]Volume, len(found.Volumes))
 	for i, v := range found.Volumes {

@@ -36,7 +36,9 @@
 // again after every commit: notice, expiry, end of retention. At expiry every
 // $DATA_DIR becomes an image, and a claim fills a new volume from it
 // (supervisor/snapshot.go). An engine that went away and came back is a restore
-// for each stack, not a crash (supervisor/engine.go).
+// for each stack, not a crash (supervisor/engine.go): its absences are counted,
+// and whatever ended or failed since the last one that it had seen is the engine's
+// doing.
 //
 // # Who owns what
 //

@@ -3,10 +3,12 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/berth-host/berth/internal/auth"
@@ -53,6 +55,9 @@ func TestStore_NamesTheFileWhenTheDiskIsFull(t *testing.T) {
 		k, err := createBig(t, s)
 		if err != nil {
 			wantFault(t, s, err, "full")
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("error %v is not known for a full disk", err)
+			}
 			break
 		}
 		stored = append(stored, k)

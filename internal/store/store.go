@@ -18,8 +18,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 
-	_ "modernc.org/sqlite" // the driver named sqlite
+	"modernc.org/sqlite" // the driver named sqlite
+	sqlitelib "modernc.org/sqlite/lib"
 
 	"github.com/berth-host/berth/internal/failpoint"
 )
@@ -118,8 +120,13 @@ func (s *Store) transact(ctx context.Context, do func(*sql.Tx) error) error {
 	return nil
 }
 
-// fault wraps an error of the database with what was being done and the file.
+// fault wraps an error of the database with what was being done and the file. A
+// full disk is syscall.ENOSPC.
 func (s *Store) fault(doing string, err error) error {
+	var failure *sqlite.Error
+	if errors.As(err, &failure) && failure.Code()&0xff == sqlitelib.SQLITE_FULL {
+		err = fmt.Errorf("%w (%w)", err, syscall.ENOSPC)
+	}
 	return fmt.Errorf("database %s: %s: %w", s.path, doing, err)
 }
 

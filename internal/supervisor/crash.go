@@ -60,8 +60,8 @@ func (p *process) handleEnd(ctx context.Context) bool {
 		// Somebody removed the container: there is nothing to start again.
 		err, c = nil, docker.Container{}
 	}
-	if err != nil || c.Running || p.Engine.Ping(ctx) != nil {
-		return ctx.Err() == nil // an engine that is away says nothing about the process
+	if err != nil || c.Running || p.endedWithEngine(ctx) {
+		return ctx.Err() == nil
 	}
 	p.awaitLog(ctx)
 	how, code := exitOf(c)
@@ -78,6 +78,7 @@ func (p *process) handleEnd(ctx context.Context) bool {
 			return false
 		}
 		failpoint.Here("backoff-over")
+		absence := p.absences.Load()
 		if err = p.restart(ctx); err == nil {
 			failpoint.Here("restart-healthy")
 			return p.restarted(ctx)
@@ -85,7 +86,7 @@ func (p *process) handleEnd(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if p.Engine.Ping(ctx) != nil {
+		if p.left(ctx, absence) {
 			return true // brought back with the engine
 		}
 		p.Log.Info("restart failed", "stack", p.st.ID, "service", p.service.Name, "error", err)
@@ -95,6 +96,20 @@ func (p *process) handleEnd(ctx context.Context) bool {
 			p.Log.Warn("process that did not get healthy not stopped", "stack", p.st.ID, "service", p.service.Name, "error", err)
 		}
 	}
+}
+
+// endedWithEngine tells whether a process ended with its engine: then it has not
+// crashed. One that a restarted engine does not run, of a generation that was not
+// served yet when the engine came back, is brought back from here.
+func (p *process) endedWithEngine(ctx context.Context) bool {
+	absence := p.lastAbsence()
+	if !p.left(ctx, absence) {
+		return false
+	}
+	if p.absences.Load() != absence && p.serving() == p.generation && ctx.Err() == nil {
+		p.comeBackWithEngine()
+	}
+	return true
 }
 
 // exitOf says how a process ended, and with which code when that is known.

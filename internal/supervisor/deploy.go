@@ -5,9 +5,11 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -25,12 +27,37 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 	}
 	d := &deployment{generation: r.generation(st, number, services), old: r.serving()}
 	d.source = source
-	err = d.deploy(ctx)
-	if err == nil || ctx.Err() != nil || gone(err) {
+	if st.Deploying != number {
+		d.cleanUp() // it was ended before it began
 		return
 	}
-	r.Log.Info("deploy failed", "stack", r.id, "generation", number, "error", err)
-	d.undo(ctx, err)
+	err = d.deploy(ctx)
+	if err == nil || gone(err) {
+		return
+	}
+	if ctx.Err() == nil {
+		r.Log.Info("deploy failed", "stack", r.id, "generation", number, "error", err)
+		d.undo(ctx, err)
+	}
+	d.cutOff(ctx)
+}
+
+// cutOff records a deploy that was stopped for a cause of which its owner must
+// hear, unless its end has been recorded already.
+func (d *deployment) cutOff(ctx context.Context) {
+	var cause *stack.Error
+	if !errors.As(context.Cause(ctx), &cause) {
+		return
+	}
+	_, err := d.update(context.WithoutCancel(ctx), func(st *stack.Stack) ([]stack.Event, error) {
+		if st.Deploying != d.number {
+			return nil, nil
+		}
+		return st.DeployFailed(cause.Detail)
+	})
+	if err != nil && !gone(err) {
+		d.Log.Error("failed deploy not recorded", "stack", d.id, "error", errors.Join(err, cause))
+	}
 }
 
 // gone tells whether an error means that the stack was deleted.
@@ -78,9 +105,22 @@ func (d *deployment) deploy(ctx context.Context) error {
 		err = d.switchOver(ctx)
 	}
 	if err != nil {
+		err = d.blame(ctx, err)
 		d.abandon()
 	}
 	return err
+}
+
+// blame returns why a deploy failed: when the engine went away meanwhile, it is
+// that, whatever else it looks like. It waits until the engine is there again, so
+// that what is left of the deploy can be removed; one that was only slow to answer
+// is not to blame.
+func (d *deployment) blame(ctx context.Context, err error) error {
+	if ctx.Err() != nil || !d.left(ctx, d.absence) || !d.awaitEngine(ctx) || d.absences.Load() == d.absence {
+		return err
+	}
+	d.Log.Info("the engine went away during a deploy", "stack", d.id, "generation", d.number, "error", err)
+	return errEngineLeft(d.number)
 }
 
 // cleanUp removes what only the build needed, and waits for what goes on beside
@@ -174,11 +214,13 @@ func (g *generation) retire(targets []*proxy.Target) {
 	if g.runner.ctx.Err() != nil {
 		return // the stack ends, or the server: the next one removes it
 	}
-	ctx := context.WithoutCancel(g.runner.ctx)
 	failpoint.Here("old-drained")
-	err := g.end(ctx)
-	failpoint.Here("old-ended")
-	if err := errors.Join(err, g.discard(ctx)); err != nil {
+	err := g.outlast(g.runner.ctx, func(ctx context.Context) error {
+		err := g.end(ctx)
+		failpoint.Here("old-ended")
+		return errors.Join(err, g.discard(ctx))
+	})
+	if err != nil {
 		g.Log.Error("old generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
 	}
 }
@@ -254,9 +296,8 @@ func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
 	for _, t := range targets {
 		cut(t)
 	}
-	ctx = context.WithoutCancel(ctx)
 	if g := r.swap(nil); g != nil {
-		if err := g.end(ctx); err != nil {
+		if err := r.outlast(ctx, g.end); err != nil {
 			r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)
 		}
 	}
@@ -272,5 +313,8 @@ func (r *runner) explain(err error) string {
 		return own.Detail
 	}
 	r.Log.Error("work on a stack failed for a reason of the host", "stack", r.id, "error", err)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, docker.ErrNoSpace) {
+		return "the disk of the host is full; this is not the fault of your source: try again later, or tell the operator"
+	}
 	return "the host could not finish the work; this is not the fault of your source: try again in a minute"
 }

@@ -7,4 +7,7 @@
 // is gone already counts as removed. So a server that died in the middle of
 // anything is followed by one that reads the rows, lists what carries the
 // installation's label, and makes the second agree with the first.
+//
+// Two things are nobody's crash: what ends with the engine, whose absences are
+// counted for that (engine.go), and what the supervisor ends itself.
 package supervisor

@@ -9,31 +9,69 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// watchEngine learns of ended containers: at once from the engine's events, and
-// by looking at all of them now and then, since events may be missed. When the
+// watchEngine learns of ended containers from the engine's events. When the
 // engine itself went away, what it took along is brought back once it answers:
 // that is a restore, not a crash.
 func (s *Supervisor) watchEngine() {
-	for s.ctx.Err() == nil {
+	for {
 		exits, broken := s.Engine.Exits(s.ctx, s.Labels)
 		s.heed(exits, broken)
-		if s.ctx.Err() != nil || !s.awaitEngine() {
+		if s.ctx.Err() != nil {
+			return
+		}
+		if s.accepts(s.ctx, streamRestart) && sleep(s.ctx, streamRestart) {
+			continue // it was the stream alone that ended
+		}
+		s.absences.Add(1)
+		if !s.awaitEngine(s.ctx) {
 			return
 		}
 		s.recover()
 	}
 }
 
+const (
+	// streamRestart is how soon after the end of its events an engine answers that
+	// has not gone away; no engine starts in that time.
+	streamRestart = 100 * time.Millisecond
+	// engineAnswer is how long the engine may take to answer a simple question.
+	engineAnswer = 30 * time.Second
+	// acceptance is how long it may take to accept a connection before it counts as
+	// away: who asks is asked again.
+	acceptance = 5 * time.Second
+)
+
+// accepts tells whether the engine answers on a new connection in time.
+func (s *Supervisor) accepts(ctx context.Context, in time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, in)
+	defer cancel()
+	return s.Engine.Accepts(ctx) == nil
+}
+
+// left tells whether the engine is away, or was since its absence of that number:
+// then what failed or ended meanwhile is its doing.
+func (s *Supervisor) left(ctx context.Context, absence int64) bool {
+	return s.absences.Load() != absence || !s.accepts(ctx, acceptance) || s.absences.Load() != absence
+}
+
+// outlast does work on the engine that can be repeated, again whenever the engine
+// goes away meanwhile. The work is not cut off by the end of ctx, the waiting is.
+func (s *Supervisor) outlast(ctx context.Context, work func(context.Context) error) error {
+	for {
+		absence := s.absences.Load()
+		err := work(context.WithoutCancel(ctx))
+		if err == nil || ctx.Err() != nil || !s.left(ctx, absence) || !s.awaitEngine(ctx) {
+			return err
+		}
+	}
+}
+
 // heed pokes the processes that exits tell of, until the stream breaks.
 func (s *Supervisor) heed(exits <-chan docker.Exit, broken <-chan error) {
-	ticker := time.NewTicker(s.CheckEvery)
-	defer ticker.Stop()
 	for {
 		select {
 		case exit := <-exits:
 			s.pokeContainer(exit.Labels[build.LabelStack], exit.ContainerID)
-		case <-ticker.C:
-			s.checkAll()
 		case err := <-broken:
 			if s.ctx.Err() == nil {
 				s.Log.Warn("the engine's events broke off", "error", err)
@@ -42,6 +80,15 @@ func (s *Supervisor) heed(exits <-chan docker.Exit, broken <-chan error) {
 		case <-s.ctx.Done():
 			return
 		}
+	}
+}
+
+// watchProcesses looks at all processes now and then, since events may be
+// missed. It may wait for an engine that is silent, so it is apart from the
+// watching of the engine itself.
+func (s *Supervisor) watchProcesses() {
+	for sleep(s.ctx, s.CheckEvery) {
+		s.checkAll()
 	}
 }
 
@@ -69,9 +116,6 @@ func (s *Supervisor) checkAll() {
 	}
 }
 
-// engineAnswer is how long the engine may take to answer a simple question.
-const engineAnswer = 30 * time.Second
-
 func (s *Supervisor) pokeContainer(stackID, containerID string) {
 	r := s.lookup(stackID)
 	if r == nil {
@@ -88,43 +132,49 @@ func (s *Supervisor) pokeContainer(stackID, containerID string) {
 	}
 }
 
-// awaitEngine waits until the engine answers; false when the server stops
-// before.
-func (s *Supervisor) awaitEngine() bool {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		ctx, cancel := context.WithTimeout(s.ctx, engineAnswer)
-		err := s.Engine.Ping(ctx)
-		cancel()
-		if err == nil {
-			return true
-		}
-		if !sleep(s.ctx, wait) {
+// awaitEngine waits until the engine answers; false when ctx ends before.
+func (s *Supervisor) awaitEngine(ctx context.Context) bool {
+	for wait := 50 * time.Millisecond; !s.accepts(ctx, engineAnswer); wait = min(2*wait, time.Second) {
+		if !sleep(ctx, wait) {
 			return false
 		}
 	}
+	return true
 }
 
 // recover brings back every live stack that lost a process while the engine was
-// away.
+// away. A deploy that is under way ends: what it would replace must serve first.
 func (s *Supervisor) recover() {
+	absence := s.absences.Load()
 	for _, r := range s.everyRunner() {
 		s.jobs.Go(func() {
-			r.settle() // a deploy under way notices by itself
-			if g := r.serving(); g != nil && g.lost(s.ctx) {
-				r.start(r.recover)
+			if g := r.serving(); g != nil && g.lost(s.ctx, absence) {
+				g.comeBackWithEngine()
 			}
 		})
 	}
 }
 
-// lost tells whether a process of the generation does not run.
-func (g *generation) lost(ctx context.Context) bool {
+// comeBackWithEngine brings the generation back that lost a process with the
+// engine, once, however many notice.
+func (g *generation) comeBackWithEngine() {
+	g.lostOnce.Do(func() {
+		g.jobs.Go(func() { g.interrupt(errEngineLeft(g.number+1), g.recover) })
+	})
+}
+
+// lost tells whether a process of the generation does not run after an absence
+// of the engine.
+func (g *generation) lost(ctx context.Context, absence int64) bool {
+	lost := false
 	for _, p := range g.all() {
 		if c, err := g.Engine.Inspect(ctx, p.id); err != nil || !c.Running {
-			return true
+			lost = true
+			continue
 		}
+		p.outlived(absence)
 	}
-	return false
+	return lost
 }
 
 // recover starts what the engine's restart ended, and records one restore.
@@ -143,7 +193,7 @@ func (r *runner) recover(ctx context.Context) {
 		err = g.adoptAll(there[st.ID])
 	}
 	if err != nil {
-		r.restoreFailed(ctx, g, err)
+		r.attempted(ctx, g, err, r.recover)
 		return
 	}
 	r.drainAll(r.route(st, g))

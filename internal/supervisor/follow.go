@@ -50,9 +50,7 @@ func (p *process) copyLog(ctx context.Context, log *logfile.File, f *follower) {
 			return
 		}
 		p.Log.Warn("log not followed; trying again", "stack", p.st.ID, "service", p.service.Name, "error", err)
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
+		if !sleep(ctx, time.Second) || !p.awaitEngine(ctx) {
 			return
 		}
 	}

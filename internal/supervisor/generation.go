@@ -30,9 +30,12 @@ type generation struct {
 	st       *stack.Stack // as it was when the handle was made
 	number   int
 	services []stack.Service
+	absence  int64 // of the engine, the last one before the handle was made
 
 	source  string                      // folder of the unpacked archive while it is built
 	network func(context.Context) error // makes the stack's network when it is first needed
+
+	lostOnce sync.Once // see comeBackWithEngine
 
 	mu        sync.Mutex
 	processes map[string]*process
@@ -47,6 +50,7 @@ func (r *runner) generation(st *stack.Stack, number int, services []stack.Servic
 		st:        st,
 		number:    number,
 		services:  slices.Clone(services),
+		absence:   r.absences.Load(),
 		processes: map[string]*process{},
 		targets:   map[string]*proxy.Target{},
 	}
@@ -271,13 +275,14 @@ func (g *generation) end(ctx context.Context) error {
 
 // abandon takes down what a failed deploy had made.
 func (g *generation) abandon() {
-	ctx := context.WithoutCancel(g.ctx)
-	var errs []error
-	for _, p := range g.all() {
-		errs = append(errs, p.remove(ctx, 0))
-	}
-	errs = append(errs, g.discard(ctx))
-	if err := errors.Join(errs...); err != nil {
+	err := g.outlast(g.ctx, func(ctx context.Context) error {
+		var errs []error
+		for _, p := range g.all() {
+			errs = append(errs, p.remove(ctx, 0))
+		}
+		return errors.Join(append(errs, g.discard(ctx))...)
+	})
+	if err != nil {
 		g.Log.Error("failed generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
 	}
 }
@@ -323,6 +328,12 @@ func (g *generation) generationLabels(service string) docker.Labels {
 	labels := g.labels(g.st, service)
 	labels[build.LabelGeneration] = strconv.Itoa(g.number)
 	return labels
+}
+
+// errEngineLeft is why a build failed during which the engine was restarted.
+func errEngineLeft(generation int) error {
+	return stack.NewError(stack.Unavailable, fmt.Sprintf(
+		"the Docker engine of this host was restarted while generation %d was being built; upload the source again", generation))
 }
 
 // errInterrupted is why a build failed that a dead server left.

@@ -30,6 +30,7 @@ type process struct {
 	mu       sync.Mutex
 	ip       string
 	follower *follower
+	absence  int64 // of the engine, the last one before the process was known to run
 }
 
 // containerName is the name of a service's container in a generation.
@@ -88,7 +89,7 @@ func (g *generation) containerSpec(s *stack.Service) docker.ContainerSpec {
 const engineLog = 64 << 20
 
 // create makes a container with its data volume, in place of one of the same
-// name that an earlier attempt left.
+// name that an earlier attempt, or a request whose answer was lost, left.
 func (s *Supervisor) create(ctx context.Context, spec docker.ContainerSpec) (string, error) {
 	ctx = context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
 	for _, volume := range spec.Volumes {
@@ -99,7 +100,7 @@ func (s *Supervisor) create(ctx context.Context, spec docker.ContainerSpec) (str
 		}
 	}
 	id, err := s.Engine.Create(ctx, spec)
-	if !errors.Is(err, docker.ErrConflict) {
+	if !docker.MayExist(err) {
 		return id, err
 	}
 	if err := s.Engine.Remove(ctx, spec.Name); err != nil {
@@ -115,6 +116,7 @@ func (g *generation) newProcess(s *stack.Service, id string) *process {
 
 // start starts the container and follows its log from the line after since.
 func (p *process) start(ctx context.Context, since time.Time) error {
+	absence := p.absences.Load()
 	if err := p.Engine.Start(ctx, p.id); err != nil {
 		return err
 	}
@@ -122,7 +124,7 @@ func (p *process) start(ctx context.Context, since time.Time) error {
 	if err != nil {
 		return err
 	}
-	return p.attach(c, since)
+	return p.attach(c, since, absence)
 }
 
 // adopt takes over a container that runs already: its process stays untouched
@@ -132,19 +134,34 @@ func (p *process) adopt(c docker.Container) error {
 	if err != nil {
 		return err
 	}
-	return p.attach(c, last)
+	return p.attach(c, last, p.generation.absence)
 }
 
-// attach notes where the container is and follows its log.
-func (p *process) attach(c docker.Container, since time.Time) error {
+// attach notes where the container is, and since which absence of the engine, and
+// follows its log.
+func (p *process) attach(c docker.Container, since time.Time, absence int64) error {
 	f, err := p.follow(since)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ip, p.follower = c.IP, f
+	p.ip, p.follower, p.absence = c.IP, f, absence
 	return nil
+}
+
+// lastAbsence is the engine's last absence before the process was known to run.
+func (p *process) lastAbsence() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.absence
+}
+
+// outlived notes that the process runs after an absence of the engine.
+func (p *process) outlived(absence int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.absence = absence
 }
 
 // restart starts the container that has ended once more and waits until it is

@@ -129,11 +129,12 @@ func (s *Supervisor) removeContainers(ctx context.Context, st *stack.Stack) erro
 // nothing of the next one, which may be being built; of a stack that serves none
 // and could not, all there is.
 func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
-	ctx = context.WithoutCancel(ctx)
-	there, err := r.list(ctx, r.labels(st, ""))
 	earlier := func(number int) bool { return number < st.Generation || !st.Built() }
-	images := objects{images: ofGenerations(there[st.ID].images, earlier)}
-	err = errors.Join(err, r.removeObjects(ctx, images), r.removeSites(st, earlier))
+	err := r.outlast(ctx, func(ctx context.Context) error {
+		there, err := r.list(ctx, r.labels(st, ""))
+		images := objects{images: ofGenerations(there[st.ID].images, earlier)}
+		return errors.Join(err, r.removeObjects(ctx, images), r.removeSites(st, earlier))
+	})
 	if err != nil {
 		r.Log.Error("earlier generation not removed; the next start tries again", "stack", r.id, "error", err)
 	}
@@ -182,13 +183,12 @@ func ofGenerations(images []docker.ImageInfo, which func(number int) bool) []doc
 	return found
 }
 
-// removeLeftovers removes the leftovers of a stack, and the sources and sites
-// that it does not need.
+// removeLeftovers removes the leftovers of a stack, and the sites that it does
+// not need.
 func (s *Supervisor) removeLeftovers(ctx context.Context, st *stack.Stack, there objects) error {
 	return errors.Join(
 		s.removeObjects(ctx, leftovers(st, there)),
-		s.removeSites(st, superseded(st)),
-		os.RemoveAll(s.sourcesDir(st)))
+		s.removeSites(st, superseded(st)))
 }
 
 // removeSites removes the sites of the generations that which tells.

@@ -77,7 +77,20 @@ func (r *runner) bringBack(ctx context.Context, g *generation) {
 	if err == nil {
 		err = g.restored(ctx)
 	}
-	if err != nil {
+	r.attempted(ctx, g, err, r.recover)
+}
+
+// attempted sees to the end of an attempt to bring a stack back. One that failed
+// since the engine went away is made again once it answers.
+func (r *runner) attempted(ctx context.Context, g *generation, err error, again func(context.Context)) {
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && r.left(ctx, g.absence):
+		g.release()
+		if r.awaitEngine(ctx) {
+			again(ctx)
+		}
+	default:
 		r.restoreFailed(ctx, g, err)
 	}
 }
@@ -121,9 +134,7 @@ func (r *runner) restore(ctx context.Context) {
 		return
 	}
 	g := r.generation(st, st.Generation, st.Services)
-	if err := g.comeBack(ctx); err != nil {
-		r.restoreFailed(ctx, g, err)
-	}
+	r.attempted(ctx, g, g.comeBack(ctx), r.restore)
 	g.dropRestored(ctx) // after all else: the engine makes no container meanwhile
 }
 

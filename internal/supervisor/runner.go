@@ -27,10 +27,10 @@ type runner struct {
 	starting sync.Mutex // one job is started at a time
 
 	mu     sync.Mutex
-	job    context.CancelFunc // ends the job under way
-	done   chan struct{}      // closed when it has ended; nil when none ever ran
-	served *generation        // nil when nothing is
-	logs   map[string]runLog  // by service
+	job    context.CancelCauseFunc // ends the job under way
+	done   chan struct{}           // closed when it has ended; nil when none ever ran
+	served *generation             // nil when nothing is
+	logs   map[string]runLog       // by service
 }
 
 // runLog is the open log of a service's processes, one for all that write to
@@ -49,64 +49,60 @@ func newRunner(s *Supervisor, id string) *runner {
 // start runs job in the background after the one before it was stopped, and
 // returns a channel that is closed when it has ended.
 func (r *runner) start(job func(context.Context)) <-chan struct{} {
-	r.starting.Lock()
-	defer r.starting.Unlock()
-	r.stop()
-	return r.begin(job)
+	return r.interrupt(context.Canceled, job)
 }
 
-// startIdle runs job in the background unless another one is under way.
+// interrupt is start with a cause that the job before it finds in its context.
+func (r *runner) interrupt(cause error, job func(context.Context)) <-chan struct{} {
+	r.starting.Lock()
+	defer r.starting.Unlock()
+	r.stop(cause)
+	return r.run(job)
+}
+
+// startIdle runs job in the background unless another one is under way, or a
+// generation on its way out.
 func (r *runner) startIdle(job func(context.Context)) {
 	r.starting.Lock()
 	defer r.starting.Unlock()
-	if !r.busy() {
-		r.begin(job)
+	if !r.busy() && r.retiring.Load() == 0 {
+		r.run(job)
 	}
 }
 
-// busy tells whether a job is under way, or a generation on its way out.
-func (r *runner) busy() bool {
-	if r.retiring.Load() > 0 {
-		return true
-	}
-	_, done := r.current()
-	if done == nil {
-		return false
-	}
-	select {
-	case <-done:
-		return false
-	default:
-		return true
-	}
+// queue runs job in the background once the one before it has ended by itself.
+func (r *runner) queue(job func(context.Context)) {
+	r.jobs.Go(func() {
+		r.starting.Lock()
+		defer r.starting.Unlock()
+		for r.busy() {
+			r.starting.Unlock() // for whoever may not wait
+			r.settle()
+			r.starting.Lock()
+		}
+		r.run(job)
+	})
 }
 
-func (r *runner) begin(job func(context.Context)) <-chan struct{} {
-	ctx, cancel := context.WithCancel(r.ctx)
+// run runs job in the background; nothing else is under way.
+func (r *runner) run(job func(context.Context)) <-chan struct{} {
+	ctx, cancel := context.WithCancelCause(r.ctx)
 	done := make(chan struct{})
 	r.mu.Lock()
 	r.job, r.done = cancel, done
 	r.mu.Unlock()
 	r.jobs.Go(func() {
 		defer close(done)
-		defer cancel()
+		defer cancel(nil)
 		job(ctx)
 	})
 	return done
 }
 
-// queue runs job in the background once the one before it has ended by itself.
-func (r *runner) queue(job func(context.Context)) {
-	r.jobs.Go(func() {
-		r.settle()
-		r.start(job)
-	})
-}
-
-// stop cancels the job under way and waits until it has ended.
-func (r *runner) stop() {
+// stop cancels the job under way for a cause and waits until it has ended.
+func (r *runner) stop(cause error) {
 	if cancel, done := r.current(); done != nil {
-		cancel()
+		cancel(cause)
 		<-done
 	}
 }
@@ -118,7 +114,18 @@ func (r *runner) settle() {
 	}
 }
 
-func (r *runner) current() (context.CancelFunc, <-chan struct{}) {
+// busy tells whether a job is under way.
+func (r *runner) busy() bool {
+	_, done := r.current()
+	select {
+	case <-done:
+		return false
+	default:
+		return done != nil
+	}
+}
+
+func (r *runner) current() (context.CancelCauseFunc, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.job, r.done
@@ -128,7 +135,7 @@ func (r *runner) current() (context.CancelFunc, <-chan struct{}) {
 // is removed.
 func (r *runner) close() {
 	r.cancel()
-	r.stop()
+	r.stop(context.Canceled)
 	if g := r.swap(nil); g != nil {
 		g.release()
 	}

@@ -48,10 +48,17 @@ func (r *runner) keepData(ctx context.Context) {
 	if err != nil || st.Status != stack.Expired {
 		return
 	}
+	err = r.outlast(ctx, func(context.Context) error { return r.keepVolumes(ctx, st) })
+	if err != nil && ctx.Err() == nil {
+		r.Log.Error("data of an expired stack not kept as a snapshot; the volume stays", "stack", r.id, "error", err)
+	}
+}
+
+// keepVolumes makes a snapshot of every volume with data.
+func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 	volumes, err := r.Engine.Volumes(ctx, r.labels(st, ""))
 	if err != nil {
-		r.Log.Error("data of an expired stack not kept as a snapshot; the volume stays", "stack", r.id, "error", err)
-		return
+		return err
 	}
 	for _, v := range volumes {
 		service := v.Labels[build.LabelService]
@@ -63,9 +70,7 @@ func (r *runner) keepData(ctx context.Context) {
 		}
 		// The data of a service that a redeploy dropped stays as it is.
 	}
-	if err != nil && ctx.Err() == nil {
-		r.Log.Error("data of an expired stack not kept as a snapshot; the volume stays", "stack", r.id, "error", err)
-	}
+	return err
 }
 
 // snapshot commits a service's data as an image and removes the volume.

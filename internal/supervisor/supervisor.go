@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/berth-host/berth/internal/build"
@@ -61,6 +62,8 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	jobs   sync.WaitGroup
 
+	absences atomic.Int64 // of the engine, so far
+
 	mu      sync.Mutex
 	runners map[string]*runner // by stack id
 }
@@ -97,6 +100,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 		failpoint.Here("start-taken")
 	}
 	s.jobs.Go(s.watchEngine)
+	s.jobs.Go(s.watchProcesses)
 	s.jobs.Go(s.watchLeftovers)
 	return nil
 }
@@ -114,7 +118,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory)
 		}
 		st = failed
 	}
-	if err := s.removeLeftovers(ctx, st, there[st.ID]); err != nil {
+	if err := errors.Join(s.removeLeftovers(ctx, st, there[st.ID]), os.RemoveAll(s.sourcesDir(st))); err != nil {
 		s.Log.Warn("leftovers not removed; trying again later", "stack", st.ID, "error", err)
 	}
 	switch {
@@ -141,16 +145,16 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory)
 // network is a *stack.Error and leaves nothing behind.
 func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string) error {
 	st.MakeSecrets(st.Services)
-	if err := s.Store.Create(ctx, st, s.Limits.UnclaimedPerIP, st.Created()); err != nil {
-		return err
+	// Before the row: on a full disk it could not be taken back.
+	source, err := s.keepSource(st, dir)
+	failpoint.Here("source-kept")
+	if err == nil {
+		err = s.Store.Create(ctx, st, s.Limits.UnclaimedPerIP, st.Created())
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(s.stackDir(st)))
 	}
 	failpoint.Here("create-committed")
-	source, err := s.keepSource(st, dir)
-	if err != nil {
-		_, deleteErr := s.Store.Update(context.WithoutCancel(ctx), st.ID, func(st *stack.Stack) ([]stack.Event, error) { return st.Delete() })
-		return errors.Join(err, deleteErr)
-	}
-	failpoint.Here("source-kept")
 	r := s.runner(st.ID)
 	r.route(st, nil)
 	r.start(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
@@ -164,7 +168,15 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string) er
 // state that does not allow it is a *stack.Error.
 func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string) (*stack.Stack, error) {
 	services := stack.Services(m.Services)
-	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err := s.Store.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	source, err := s.keepSource(st, dir) // before the row, as in Create
+	if err != nil {
+		return nil, err
+	}
+	st, err = s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := st.Deploy(services)
 		if err != nil {
 			return nil, err
@@ -174,15 +186,10 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 		return events, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(source))
 	}
 	failpoint.Here("deploy-committed")
 	r := s.runner(id)
-	source, err := s.keepSource(st, dir)
-	if err != nil {
-		r.failed(ctx, err)
-		return nil, err
-	}
 	if st.Status == stack.Building {
 		r.route(st, nil)
 	}

@@ -1,0 +1,87 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+)
+
+func TestAgain_AsksUntilAnAnswerComes(t *testing.T) {
+	refusal := errors.New("refused")
+	lost := fmt.Errorf("lost: %w", ErrUnreachable)
+	for name, c := range map[string]struct {
+		answers []error
+		want    error
+		asked   int
+	}{
+		"at once":         {[]error{nil}, nil, 1},
+		"a refusal":       {[]error{refusal}, refusal, 1},
+		"the second time": {[]error{lost, nil}, nil, 2},
+		"never":           {[]error{lost, lost, lost, nil}, lost, askTries},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			err := again(t.Context(), func() error {
+				asked++
+				return c.answers[asked-1]
+			})
+			if !errors.Is(err, c.want) || asked != c.asked {
+				t.Errorf("%v after %d requests, want %v after %d", err, asked, c.want, c.asked)
+			}
+		})
+	}
+}
+
+func TestInsist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
+	asked := 0
+	err := insist(t.Context(), func(context.Context) error {
+		if asked++; asked <= 2*askTries {
+			return []error{ErrUnreachable, ErrConflict}[asked%2]
+		}
+		return nil
+	}, ErrConflict)
+	if err != nil || asked != 2*askTries+1 {
+		t.Errorf("%v after %d requests", err, asked)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err = insist(ctx, func(context.Context) error {
+		cancel()
+		return ErrUnreachable
+	})
+	if !errors.Is(err, ErrUnreachable) {
+		t.Errorf("%v, want the last error", err)
+	}
+}
+
+// An engine that shuts down answers on open connections and takes no new ones.
+func TestAccepts_AsksOnANewConnection(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "e.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Api-Version", "1.41") })}
+	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { server.Close() })
+	e, err := Open(t.Context(), Options{Host: "unix://" + socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	if err := e.Accepts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Ping(t.Context()); err != nil {
+		t.Errorf("the open connection does not answer: %v", err)
+	}
+	if err := e.Accepts(t.Context()); err == nil {
+		t.Error("a new connection was taken")
+	}
+}
