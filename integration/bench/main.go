@@ -52,6 +52,7 @@ var sections = []section{
 	{"crash", (*bench).measureCrashes},
 	{"restore", (*bench).measureRestores},
 	{"hundred", (*bench).measureHundred},
+	{"webhooks", (*bench).measureWebhooks},
 }
 
 // sectionNames lists the parts in their order.
@@ -119,7 +120,8 @@ func (b *bench) prepare(ctx context.Context) error {
 		return err
 	}
 	progress("building")
-	return goBuild(ctx, b.bin, "./cmd/berthd", "./integration/bench/front", "./integration/bench/reverseproxy", "./integration/bench/answer")
+	return goBuild(ctx, b.bin, "./cmd/berthd", "./integration/bench/front", "./integration/bench/reverseproxy",
+		"./integration/bench/answer", "./integration/bench/hooks")
 }
 
 // progress says on the terminal what takes time.

@@ -1,7 +1,7 @@
-// Package redis keeps in Redis what may be lost: the windows of the rate
-// limits. Every key and every script is here. Without a Redis of its own the
-// server runs one inside its process; when the one it was given does not
-// answer, the limits hold in memory until it does.
+// Package redis keeps in Redis what may be lost: the windows of the rate limits
+// and the queue of webhook retries. Every key and every script is here. Without
+// a Redis of its own the server runs one inside its process; when the one it was
+// given does not answer, limits and retries are kept in memory until it does.
 package redis
 
 import (
@@ -113,26 +113,33 @@ func (c *Client) probe(ctx context.Context) {
 	if was := c.away.Swap(err != nil); was && err == nil {
 		c.log.Info("redis is back")
 	} else if !was && err != nil {
-		c.log.Warn("redis does not answer; limits are kept in memory until it does", "error", err)
+		c.log.Warn("redis does not answer; limits and retries are kept in memory until it does", "error", err)
 	}
 }
 
 // run evaluates a script unless Redis is away; false means that it is.
-func (c *Client) run(ctx context.Context, script *goredis.Script, keys []string, args ...any) (int64, bool) {
+func (c *Client) run(ctx context.Context, script *goredis.Script, keys []string, args ...any) (n int64, ok bool) {
+	ok = c.try(ctx, func(ctx context.Context) (err error) {
+		n, err = script.Run(ctx, c.rdb, keys, args...).Int64()
+		return err
+	})
+	return n, ok
+}
+
+// try does something in Redis unless it is away; false means that it is, or
+// went away by this.
+func (c *Client) try(ctx context.Context, do func(context.Context) error) bool {
 	if c.away.Load() {
-		return 0, false
+		return false
 	}
 	// The caller's own end says nothing about Redis.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	n, err := script.Run(ctx, c.rdb, keys, args...).Int64()
-	if err == nil {
-		return n, true
+	err := do(ctx)
+	if err != nil && !c.away.Swap(true) {
+		c.log.Warn("redis failed; limits and retries are kept in memory until it answers", "error", err)
 	}
-	if !c.away.Swap(true) {
-		c.log.Warn("redis failed; limits are kept in memory until it answers", "error", err)
-	}
-	return 0, false
+	return err == nil
 }
 
 // Close ends the connection, and the embedded server.

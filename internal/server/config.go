@@ -59,6 +59,10 @@ type Config struct {
 	BackoffMax     time.Duration
 
 	NetworkPool netip.Prefix
+
+	WebhookTimeout time.Duration
+	WebhookRetries []time.Duration
+	WebhookAllow   []netip.Prefix
 }
 
 // Setting is one variable of the configuration.
@@ -85,7 +89,7 @@ func Settings() []Setting {
 		{"BERTH_DATA_DIR", "./data", "database, sources, static sites, logs, keys", text(func(c *Config) *string { return &c.DataDir })},
 		{"BERTH_DATABASE_URL", "", "sqlite:///path of the database; berth.db in the data directory when empty", text(func(c *Config) *string { return &c.DatabaseURL })},
 		{"BERTH_REDIS_URL", "embedded", "redis://…; embedded runs one in this process", text(func(c *Config) *string { return &c.RedisURL })},
-		{"BERTH_TRUSTED_PROXIES", "", "CIDRs whose X-Forwarded-For counts, separated by commas", setTrustedProxies},
+		{"BERTH_TRUSTED_PROXIES", "", "CIDRs whose X-Forwarded-For counts, separated by commas", prefixes(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })},
 		{"BERTH_TTL", "1h", "lifetime of an unclaimed stack that names none", duration(func(c *Config) *time.Duration { return &c.Limits.TTL })},
 		{"BERTH_TTL_MIN", "15m", "shortest lifetime accepted", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMin })},
 		{"BERTH_TTL_MAX", "24h", "longest lifetime, counted from creation", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMax })},
@@ -110,6 +114,9 @@ func Settings() []Setting {
 		{"BERTH_CRASH_LIMIT", "5", "crashes of one service in the window that a stack survives", number(func(c *Config) *int { return &c.Limits.Crashes })},
 		{"BERTH_CRASH_WINDOW", "10m", "window in which crashes are counted", duration(func(c *Config) *time.Duration { return &c.Limits.CrashWindow })},
 		{"BERTH_LOG_MAX", "5MB", "size of a service's log before it is rotated", size(func(c *Config) *int64 { return &c.LogMax })},
+		{"BERTH_WEBHOOK_TIMEOUT", "5s", "limit of each attempt of a webhook delivery", duration(func(c *Config) *time.Duration { return &c.WebhookTimeout })},
+		{"BERTH_WEBHOOK_RETRIES", "1s,5s,25s", "waits after failed attempts of a delivery; one more attempt than there are waits", durations(func(c *Config) *[]time.Duration { return &c.WebhookRetries })},
+		{"BERTH_WEBHOOK_ALLOW", "", "CIDRs that webhooks may reach although they are private or loopback, separated by commas", prefixes(func(c *Config) *[]netip.Prefix { return &c.WebhookAllow })},
 		{"BERTH_BUILD_ENV_FILE", "", "file of NAME=value lines given to builds: package mirrors", text(func(c *Config) *string { return &c.BuildEnvFile })},
 		{"BERTH_BUILD_CA_FILE", "", "PEM bundle that builds trust besides the public one", text(func(c *Config) *string { return &c.BuildCAFile })},
 		{"BERTH_CONTAINER_RUNTIME", "", "OCI runtime of containers, as in runsc; the engine's own when empty", text(func(c *Config) *string { return &c.ContainerRuntime })},

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,10 @@ func TestLoad_DefaultsAreTheSpecifications(t *testing.T) {
 	if c.Wait != 90*time.Second || c.BuildTimeout != 10*time.Minute || c.HealthTimeout != time.Minute || c.MaxBuilds != 4 {
 		t.Errorf("times = %v %v %v, builds %d", c.Wait, c.BuildTimeout, c.HealthTimeout, c.MaxBuilds)
 	}
+	if c.WebhookTimeout != 5*time.Second || len(c.WebhookAllow) != 0 ||
+		!slices.Equal(c.WebhookRetries, []time.Duration{time.Second, 5 * time.Second, 25 * time.Second}) {
+		t.Errorf("webhooks = %v %v %v", c.WebhookTimeout, c.WebhookRetries, c.WebhookAllow)
+	}
 }
 
 func TestLoad_FlagsGoBeforeTheEnvironment(t *testing.T) {
@@ -63,6 +68,8 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 		"BERTH_TTL_MAX":         "2d",
 		"BERTH_HEALTH_TIMEOUT":  "1500ms",
 		"BERTH_NETWORK_POOL":    "172.31.0.7/20",
+		"BERTH_WEBHOOK_ALLOW":   "127.0.0.1,fd00::/8",
+		"BERTH_WEBHOOK_RETRIES": "100ms, 2m",
 	})
 	if c.BaseURL.String() != "https://berth.example.com" || c.AppsDomain != "apps.example.net" {
 		t.Errorf("addresses = %v %v", c.BaseURL, c.AppsDomain)
@@ -75,6 +82,10 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 	}
 	if c.Limits.TTLMax != 48*time.Hour || c.HealthTimeout != 1500*time.Millisecond || c.NetworkPool.String() != "172.31.0.0/20" {
 		t.Errorf("others = %v %v %v", c.Limits.TTLMax, c.HealthTimeout, c.NetworkPool)
+	}
+	if len(c.WebhookAllow) != 2 || c.WebhookAllow[0].String() != "127.0.0.1/32" ||
+		!slices.Equal(c.WebhookRetries, []time.Duration{100 * time.Millisecond, 2 * time.Minute}) {
+		t.Errorf("webhooks = %v %v", c.WebhookAllow, c.WebhookRetries)
 	}
 }
 
@@ -92,6 +103,9 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 		"BERTH_SERVICE_PIDS":    "-1",
 		"BERTH_NETWORK_POOL":    "fd00::/64",
 		"BERTH_TTL_MIN":         "30h",
+		"BERTH_WEBHOOK_TIMEOUT": "0s",
+		"BERTH_WEBHOOK_RETRIES": "1s,,5s",
+		"BERTH_WEBHOOK_ALLOW":   "localhost",
 	} {
 		_, err := server.Load(from(nil), from(map[string]string{name: value}))
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {

@@ -16,7 +16,8 @@
 //	     -> source      unpack, manifest, detection                  422
 //	     -> supervisor  store.Create: the cap and the rows           429
 //	                    build each service, start, health, switch, commit
-//	store commit -> wake: wait=true readers read the row again
+//	store commit -> wake: wait=true readers read the row again, webhooks follow
+//	                      the events from the last one they saw
 //
 // # One redeploy
 //
@@ -40,6 +41,18 @@
 // and whatever ended or failed since the last one that it had seen is the engine's
 // doing.
 //
+// # One delivery
+//
+// Package webhook reads the ids of new events after each commit and puts those
+// of stacks with a webhook into a lane for each stack. An attempt reads the
+// event, the URL and the secret again, so a waiting delivery is an id, and a
+// redeploy's URL counts at once. Lanes are bounded one by one and together, with
+// room kept for lanes that have nothing under way: a receiver that hangs delays
+// its own stack. The guard is the dialer's Control, so it sees the address that
+// is really dialled, on a connection made for that attempt. Retries wait in Redis,
+// which this process can do without. A deleted stack's secret stays until its
+// last event is delivered or given up.
+//
 // # Who owns what
 //
 // Package stack is the domain and does no I/O; lifecycle.go is the one table of
@@ -57,10 +70,11 @@
 // Names of engine objects are derived from the stack, and everything carries
 // the installation's label: a server that was killed is followed by one that
 // lists by label, adopts what runs, and removes what no row knows. Redis holds
-// only what may be lost: rate-limit windows. What the engine still makes for a
-// server that is dead, and what could not be removed, goes with the next look
-// for leftovers (supervisor/remove.go). A job that meets an error of the
-// database goes on trying (supervisor/runner.go): its work in the engine is done.
-// Package failpoint names the places where a crash would hurt; the integration
-// tests kill the server at each.
+// only what may be lost: rate-limit windows and webhook retries. A restart drops
+// the deliveries that are pending; their events stay in the database. What the
+// engine still makes for a server that is dead, and what could not be removed,
+// goes with the next look for leftovers (supervisor/remove.go). A job that meets
+// an error of the database goes on trying (supervisor/runner.go): its work in the
+// engine is done. Package failpoint names the places where a crash would hurt;
+// the integration tests kill the server at each.
 package server

@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 	"internal/proxy":      {"internal/stack"},
 	"internal/edge":       {"internal/proxy"},
 	"internal/build":      {"internal/stack", "internal/source", "internal/docker", "runtimes", "images"},
+	"internal/webhook":    {"internal/stack", "internal/store"},
 	"internal/supervisor": {"internal/stack", "internal/source", "internal/store", "internal/build", "internal/docker", "internal/proxy", "internal/site", "internal/logfile"},
 	"internal/api":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/supervisor"},
 	"cmd/berthd":          {"internal/server"},
@@ -44,6 +45,7 @@ var only = map[string][]string{
 	"github.com/gofiber/fiber":   {"internal/api"},
 	"database/sql":               {"internal/store"},
 	"github.com/alicebob/minire": {"internal/redis"},
+	"code.dny.dev/ssrf":          {"internal/webhook"},
 }
 
 func TestImports_PointOneWay(t *testing.T) {

@@ -77,6 +77,9 @@ func (s *Server) close() error {
 	if s.supervisor != nil {
 		s.supervisor.Close()
 	}
+	if s.webhooks != nil {
+		s.webhooks.Close()
+	}
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
 	}

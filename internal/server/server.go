@@ -28,6 +28,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 	"github.com/berth-host/berth/internal/supervisor"
+	"github.com/berth-host/berth/internal/webhook"
 )
 
 // Server is one running installation.
@@ -38,6 +39,7 @@ type Server struct {
 	lock       *os.File
 	store      *store.Store
 	redis      *redis.Client
+	webhooks   *webhook.Dispatcher
 	engine     *docker.Engine
 	supervisor *supervisor.Supervisor
 	api        *api.API
@@ -71,6 +73,9 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	if s.redis, err = redis.Open(ctx, s.cfg.RedisURL, s.log); err != nil {
 		return fmt.Errorf("BERTH_REDIS_URL: %w", err)
+	}
+	if err := s.openWebhooks(ctx); err != nil {
+		return err
 	}
 	if s.engine, err = docker.Open(ctx, docker.Options{Log: s.log}); err != nil {
 		return fmt.Errorf("no Docker engine answers; start one, or set DOCKER_HOST to where it is: %w", err)
@@ -129,6 +134,20 @@ func (s *Server) openStore(ctx context.Context, key auth.Key) error {
 	}
 	s.store, err = store.Open(ctx, store.Options{Path: path, Sealer: auth.NewSealer(key), Log: s.log})
 	return err
+}
+
+// openWebhooks comes before anything records an event, so that none is missed.
+func (s *Server) openWebhooks(ctx context.Context) error {
+	s.webhooks = webhook.New(webhook.Config{
+		Store:   s.store,
+		Queue:   s.redis.Queue("webhooks"),
+		Timeout: s.cfg.WebhookTimeout,
+		Retries: s.cfg.WebhookRetries,
+		Allow:   s.cfg.WebhookAllow,
+		Pool:    s.cfg.NetworkPool,
+		Log:     s.log,
+	})
+	return s.webhooks.Start(ctx)
 }
 
 func (s *Server) openSupervisor(ctx context.Context) error {

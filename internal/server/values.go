@@ -31,6 +31,20 @@ func duration(field func(*Config) *time.Duration) func(*Config, string) error {
 	}
 }
 
+// durations reads durations separated by commas, at least one.
+func durations(field func(*Config) *[]time.Duration) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		for part := range strings.SplitSeq(value, ",") {
+			d, err := parseDuration(strings.TrimSpace(part))
+			if err != nil {
+				return fmt.Errorf("%q is %w, with commas between them", part, err)
+			}
+			*field(c) = append(*field(c), d)
+		}
+		return nil
+	}
+}
+
 // parseDuration takes what a manifest does, and milliseconds besides, so that a
 // test can run a lifetime in seconds.
 func parseDuration(value string) (time.Duration, error) {
@@ -125,18 +139,21 @@ func setAppsDomain(c *Config, value string) error {
 	return nil
 }
 
-func setTrustedProxies(c *Config, value string) error {
-	for part := range strings.SplitSeq(value, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
+// prefixes reads CIDRs separated by commas.
+func prefixes(field func(*Config) *[]netip.Prefix) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		for part := range strings.SplitSeq(value, ",") {
+			if part = strings.TrimSpace(part); part == "" {
+				continue
+			}
+			prefix, err := parsePrefix(part)
+			if err != nil {
+				return err
+			}
+			*field(c) = append(*field(c), prefix)
 		}
-		prefix, err := parsePrefix(part)
-		if err != nil {
-			return err
-		}
-		c.TrustedProxies = append(c.TrustedProxies, prefix)
+		return nil
 	}
-	return nil
 }
 
 // parsePrefix reads a CIDR, or one address as the range that holds just it.

@@ -139,12 +139,13 @@ func (s *Stack) Delete() ([]Event, error) {
 	return s.end(), nil
 }
 
-// end makes the stack's tokens stop working and forgets every secret. The row
-// stays for its events.
+// end makes the stack's tokens stop working and forgets every secret but one:
+// the webhook's signs this last event, and is forgotten once that is delivered
+// (package webhook). The row stays for its events.
 func (s *Stack) end() []Event {
 	s.Deploying = 0
 	s.ManageTokenHash, s.ClaimCodeHash = nil, nil
-	s.Secrets, s.WebhookSecret = nil, ""
+	s.Secrets = nil
 	s.stop()
 	for i := range s.Services {
 		s.Services[i].Env = nil

@@ -58,7 +58,7 @@ func TestDeployed_ServesTheNewGeneration(t *testing.T) {
 	}
 }
 
-func TestDelete_ForgetsEverySecret(t *testing.T) {
+func TestDelete_ForgetsEverySecretButTheOneThatSignsItsEvent(t *testing.T) {
 	s := twoServices()
 	s.ManageTokenHash, s.ClaimCodeHash, s.WebhookSecret = []byte("a"), []byte("b"), "c"
 	s.Services[0].Env = map[string]stack.Env{"KEY": {Generate: true}}
@@ -66,7 +66,10 @@ func TestDelete_ForgetsEverySecret(t *testing.T) {
 	if _, err := s.Delete(); err != nil {
 		t.Fatal(err)
 	}
-	if s.ManageTokenHash != nil || s.ClaimCodeHash != nil || s.WebhookSecret != "" || s.Secrets != nil || s.Services[0].Env != nil {
+	if s.WebhookSecret != "c" {
+		t.Error("stack.deleted cannot be signed")
+	}
+	if s.ManageTokenHash != nil || s.ClaimCodeHash != nil || s.Secrets != nil || s.Services[0].Env != nil {
 		t.Errorf("deleted stack still has a secret: %+v", s)
 	}
 }

@@ -8,10 +8,17 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
+// eventColumns are the columns of an event, in the order of scanEvent.
+const eventColumns = "id, stack_id, type, data, created_at"
+
+func scanEvent(row interface{ Scan(...any) error }, e *stack.Event) error {
+	return row.Scan(&e.ID, &e.StackID, (*string)(&e.Type), &plainJSON{&e.Data}, (*micros)(&e.CreatedAt))
+}
+
 // Events reads at most limit events of a stack with an id greater than after,
 // oldest first. Those of a deleted stack are still there.
 func (s *Store) Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT id, stack_id, type, data, created_at FROM events
+	rows, err := s.read.QueryContext(ctx, "SELECT "+eventColumns+` FROM events
 		WHERE stack_id = ? AND id > ? ORDER BY id LIMIT ?`, id, after, limit)
 	if err != nil {
 		return nil, s.fault("read events of "+id, err)
@@ -20,7 +27,7 @@ func (s *Store) Events(ctx context.Context, id string, after int64, limit int) (
 	events := []stack.Event{}
 	for rows.Next() {
 		var e stack.Event
-		if err := rows.Scan(&e.ID, &e.StackID, (*string)(&e.Type), &plainJSON{&e.Data}, (*micros)(&e.CreatedAt)); err != nil {
+		if err := scanEvent(rows, &e); err != nil {
 			return nil, s.fault("read events of "+id, err)
 		}
 		events = append(events, e)

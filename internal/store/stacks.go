@@ -68,6 +68,11 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 		if _, err := tx.ExecContext(ctx, updateStack, append(s.fields(k), seq)...); err != nil {
 			return s.fault("update stack "+id, err)
 		}
+		if k.Status == stack.Deleted {
+			if err := s.forgetDeliveries(ctx, tx, id); err != nil {
+				return err
+			}
+		}
 		return s.insertEvents(ctx, tx, id, events)
 	})
 	if err != nil {

@@ -228,6 +228,9 @@ func TestStore_ForgetsTheSecretsOfADeletedStack(t *testing.T) {
 	if _, err := s.Update(t.Context(), k.ID, (*stack.Stack).Delete); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.ForgetWebhook(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
 	var left int
 	err := raw(t, path).QueryRow(`SELECT count(*) FROM stacks WHERE coalesce(
 		manage_token_hash, claim_code_hash, webhook_secret_sealed, secrets_sealed, env_sealed) IS NOT NULL`).Scan(&left)
@@ -300,7 +303,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := raw(t, path).Exec("ALTER TABLE stacks DROP COLUMN noticed; DELETE FROM goose_db_version WHERE version_id > 1"); err != nil {
+	if _, err := raw(t, path).Exec("ALTER TABLE stacks DROP COLUMN noticed; DROP TABLE deliveries; DELETE FROM goose_db_version WHERE version_id > 1"); err != nil {
 		t.Fatal(err)
 	}
 	s = reopen(t, path)

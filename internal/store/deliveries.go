@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Delivery is one attempt to hand an event to a stack's webhook, as its owner
+// sees it.
+type Delivery struct {
+	ID       int64 // increasing over the whole server; set by AddDeliveries
+	StackID  string
+	EventID  int64 // below 0 for a test event
+	Type     stack.EventType
+	Attempt  int // 1 for the first; 0 for one that was sent by hand
+	At       time.Time
+	Duration time.Duration // until the whole answer was there; 0 when none came
+	Status   int           // of the answer; 0 when none came
+	Error    string        // why it failed; "" for a success
+	Words    string        // the beginning of the answer's body
+}
+
+// DeliveriesKept is how many deliveries of each stack are kept.
+const DeliveriesKept = 100
+
+// AddDeliveries stores deliveries in their order, all in one transaction, and
+// forgets those beyond DeliveriesKept. Those of stacks that are deleted are
+// left out.
+func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		for id, recent := range lastOfEach(deliveries) {
+			if err := s.insertDeliveries(ctx, tx, recent); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, `DELETE FROM deliveries WHERE stack_id = ?1 AND id <=
+				(SELECT id FROM deliveries WHERE stack_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)`, id, DeliveriesKept)
+			if err != nil {
+				return s.fault("remove old deliveries of "+id, err)
+			}
+		}
+		return nil
+	})
+}
+
+// lastOfEach groups deliveries by stack, without those that would not be kept.
+func lastOfEach(deliveries []Delivery) map[string][]*Delivery {
+	by := map[string][]*Delivery{}
+	for i := range deliveries {
+		id := deliveries[i].StackID
+		by[id] = append(by[id], &deliveries[i])
+	}
+	for id, of := range by {
+		by[id] = of[max(0, len(of)-DeliveriesKept):]
+	}
+	return by
+}
+
+func (s *Store) insertDeliveries(ctx context.Context, tx *sql.Tx, deliveries []*Delivery) error {
+	for _, d := range deliveries {
+		result, err := tx.ExecContext(ctx, `INSERT INTO deliveries
+			(stack_id, event_id, type, attempt, at, duration, status, error, words)
+			SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM stacks WHERE id = ? AND status <> 'deleted'`,
+			d.EventID, string(d.Type), d.Attempt, micros(d.At), d.Duration.Microseconds(), d.Status, d.Error, d.Words, d.StackID)
+		if err != nil {
+			return s.fault("insert a delivery of "+d.StackID, err)
+		}
+		if d.ID, err = result.LastInsertId(); err != nil {
+			return s.fault("insert a delivery of "+d.StackID, err)
+		}
+	}
+	return nil
+}
+
+// Deliveries reads the last limit deliveries of a stack, newest first.
+func (s *Store) Deliveries(ctx context.Context, stackID string, limit int) ([]Delivery, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT id, stack_id, event_id, type, attempt, at, duration, status, error, words
+		FROM deliveries WHERE stack_id = ? ORDER BY id DESC LIMIT ?`, stackID, limit)
+	if err != nil {
+		return nil, s.fault("read deliveries of "+stackID, err)
+	}
+	defer rows.Close()
+	deliveries := []Delivery{}
+	for rows.Next() {
+		var d Delivery
+		var micro int64
+		err := rows.Scan(&d.ID, &d.StackID, &d.EventID, (*string)(&d.Type), &d.Attempt, (*micros)(&d.At),
+			&micro, &d.Status, &d.Error, &d.Words)
+		if err != nil {
+			return nil, s.fault("read deliveries of "+stackID, err)
+		}
+		d.Duration = time.Duration(micro) * time.Microsecond
+		deliveries = append(deliveries, d)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, s.fault("read deliveries of "+stackID, err)
+	}
+	return deliveries, nil
+}
+
+// forgetDeliveries removes the deliveries of a stack that was deleted.
+func (s *Store) forgetDeliveries(ctx context.Context, tx *sql.Tx, stackID string) error {
+	if _, err := tx.ExecContext(ctx, "DELETE FROM deliveries WHERE stack_id = ?", stackID); err != nil {
+		return s.fault("remove deliveries of "+stackID, err)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Webhook is where the events of a stack are delivered, and the key that signs
+// them.
+type Webhook struct {
+	URL    string
+	Secret string
+}
+
+// EventRef names an event and its stack.
+type EventRef struct {
+	ID      int64
+	StackID string
+}
+
+// Webhook reads where a stack's events go; ok is false for a stack without a
+// webhook. That of a deleted stack is there until ForgetWebhook, so that its
+// last event can be signed.
+func (s *Store) Webhook(ctx context.Context, stackID string) (hook Webhook, ok bool, err error) {
+	secret := &sealedJSON{sealer: s.sealer, row: &stackID, column: "webhook_secret", value: &hook.Secret}
+	err = s.read.QueryRowContext(ctx, "SELECT webhook, webhook_secret_sealed FROM stacks WHERE id = ?", stackID).
+		Scan(&hook.URL, secret)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Webhook{}, false, nil
+	}
+	if err != nil {
+		return Webhook{}, false, s.fault("read the webhook of "+stackID, err)
+	}
+	return hook, hook.URL != "" && hook.Secret != "", nil
+}
+
+// ForgetWebhook forgets the webhook of a stack that is deleted. One that is not
+// keeps it.
+func (s *Store) ForgetWebhook(ctx context.Context, stackID string) error {
+	return s.forgetWebhooks(ctx, "id = ? AND status = 'deleted'", stackID)
+}
+
+// ForgetWebhooks forgets the webhooks of all stacks that are deleted.
+func (s *Store) ForgetWebhooks(ctx context.Context) error {
+	return s.forgetWebhooks(ctx, "status = 'deleted' AND webhook <> ''")
+}
+
+func (s *Store) forgetWebhooks(ctx context.Context, where string, args ...any) error {
+	_, err := s.write.ExecContext(ctx, "UPDATE stacks SET webhook = '', webhook_secret_sealed = NULL WHERE "+where, args...)
+	if err != nil {
+		return s.fault("forget webhooks of deleted stacks", err)
+	}
+	return nil
+}
+
+// LastEvent is the greatest id of an event so far, over all stacks.
+func (s *Store) LastEvent(ctx context.Context) (int64, error) {
+	var id int64
+	if err := s.read.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM events").Scan(&id); err != nil {
+		return 0, s.fault("read the last event", err)
+	}
+	return id, nil
+}
+
+// Event reads one event; ok is false when there is none with this id.
+func (s *Store) Event(ctx context.Context, id int64) (e stack.Event, ok bool, err error) {
+	row := s.read.QueryRowContext(ctx, "SELECT "+eventColumns+" FROM events WHERE id = ?", id)
+	err = scanEvent(row, &e)
+	if errors.Is(err, sql.ErrNoRows) {
+		return stack.Event{}, false, nil
+	}
+	if err != nil {
+		return stack.Event{}, false, s.fault("read an event", err)
+	}
+	return e, true, nil
+}
+
+// ToDeliver looks at up to limit events after an id, over all stacks, oldest
+// first, and returns those whose stack has a webhook. The id to go on from is
+// that of the last one it looked at; more tells whether there may be others.
+func (s *Store) ToDeliver(ctx context.Context, after int64, limit int) (refs []EventRef, last int64, more bool, err error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT e.id, e.stack_id, k.webhook <> ''
+		FROM events e JOIN stacks k ON k.id = e.stack_id WHERE e.id > ? ORDER BY e.id LIMIT ?`, after, limit)
+	if err != nil {
+		return nil, after, false, s.fault("read events to deliver", err)
+	}
+	defer rows.Close()
+	last = after
+	count := 0
+	for ; rows.Next(); count++ {
+		var ref EventRef
+		var hooked bool
+		if err := rows.Scan(&ref.ID, &ref.StackID, &hooked); err != nil {
+			return nil, after, false, s.fault("read events to deliver", err)
+		}
+		if hooked {
+			refs = append(refs, ref)
+		}
+		last = ref.ID
+	}
+	if err := rows.Err(); err != nil {
+		return nil, after, false, s.fault("read events to deliver", err)
+	}
+	return refs, last, count == limit, nil
+}

@@ -1,0 +1,66 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// EventTest is the type of the event that Test sends. It is never recorded.
+const EventTest stack.EventType = "webhook.test"
+
+// Resend sends an event of a stack to its webhook once more: one attempt, with
+// the delivery id that the event always has. It returns what came of it, which
+// is a Delivery with Attempt 0; that the receiver failed is no error. A
+// *stack.Error tells what the caller has to change.
+func (d *Dispatcher) Resend(ctx context.Context, stackID string, eventID int64) (store.Delivery, error) {
+	e, ok, err := d.Store.Event(ctx, eventID)
+	if err != nil {
+		return store.Delivery{}, err
+	}
+	if !ok || e.StackID != stackID {
+		return store.Delivery{}, stack.NewError(stack.NotFound, fmt.Sprintf("event %d is not one of this stack; take an id of its events", eventID))
+	}
+	return d.sendByHand(ctx, job{stack: stackID, event: eventID})
+}
+
+// Test sends an event of type EventTest to a stack's webhook: one attempt, as
+// Resend makes it. The event is not recorded; its id is below 0, so that no
+// receiver takes it for a recorded one or for a place to poll from.
+func (d *Dispatcher) Test(ctx context.Context, stackID string) (store.Delivery, error) {
+	now := stack.Now()
+	e := &stack.Event{
+		ID:        -now.UnixMicro(),
+		StackID:   stackID,
+		Type:      EventTest,
+		Data:      map[string]any{"message": "This is a test. Nothing happened to the stack."},
+		CreatedAt: now,
+	}
+	return d.sendByHand(ctx, job{stack: stackID, event: e.ID, test: e})
+}
+
+// sendByHand makes an attempt before all others of its stack.
+func (d *Dispatcher) sendByHand(ctx context.Context, j job) (store.Delivery, error) {
+	_, ok, err := d.Store.Webhook(ctx, j.stack)
+	if err != nil {
+		return store.Delivery{}, err
+	}
+	if !ok {
+		return store.Delivery{}, errNoWebhook
+	}
+	replies := make(chan replied, 1)
+	j.replies = replies
+	d.lanes.add(j, true)
+	select {
+	case r := <-replies:
+		return r.delivery, r.err
+	case <-d.ctx.Done():
+		return store.Delivery{}, stack.NewError(stack.Unavailable, "the server is stopping; try again in a minute")
+	case <-ctx.Done():
+		return store.Delivery{}, ctx.Err()
+	}
+}
+
+var errNoWebhook = stack.NewError(stack.Conflict, "this stack has no webhook; deploy it with notify: {webhook: https://…} in its manifest")

@@ -1,0 +1,75 @@
+package webhook
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/store"
+)
+
+// Deliveries are written down together, so that they are few transactions
+// beside those that change stacks.
+const (
+	gather     = 100 * time.Millisecond
+	together   = 500    // in one transaction, which is over in milliseconds
+	maxHistory = 10_000 // not written down yet; older ones are dropped
+)
+
+// history writes down what came of deliveries, for their stacks' owners.
+type history struct {
+	store Store
+	log   *slog.Logger
+	woken chan struct{}
+
+	mu  sync.Mutex
+	new []store.Delivery
+}
+
+func newHistory(s Store, log *slog.Logger) *history {
+	return &history{store: s, log: log, woken: make(chan struct{}, 1)}
+}
+
+func (h *history) add(delivery store.Delivery) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.new) >= maxHistory {
+		h.new = slices.Clone(h.new[maxHistory/2:])
+	}
+	h.new = append(h.new, delivery)
+	select {
+	case h.woken <- struct{}{}:
+	default: // not received yet: it stands for this one too
+	}
+}
+
+// keep writes down what is added, until ctx ends.
+func (h *history) keep(ctx context.Context) {
+	for {
+		select {
+		case <-h.woken:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(gather):
+		case <-ctx.Done():
+			return
+		}
+		h.flush(context.WithoutCancel(ctx))
+	}
+}
+
+func (h *history) flush(ctx context.Context) {
+	h.mu.Lock()
+	deliveries := h.new
+	h.new = nil
+	h.mu.Unlock()
+	for some := range slices.Chunk(deliveries, together) {
+		if err := h.store.AddDeliveries(ctx, some); err != nil {
+			h.log.Error("webhook deliveries are not written down", "count", len(some), "error", err)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package webhook
+
+import "sync"
+
+// ledger counts the deliveries that are pending: waiting for their turn, under
+// way or waiting for a retry.
+type ledger struct {
+	most, mostOfStack int
+
+	mu    sync.Mutex
+	by    map[string]*account // stacks with pending deliveries
+	total int
+}
+
+// account is what is pending of one stack.
+type account struct {
+	pending int
+	deleted bool // its last event is delivered, or given up
+}
+
+func newLedger(most, mostOfStack int) *ledger {
+	return &ledger{most: most, mostOfStack: mostOfStack, by: map[string]*account{}}
+}
+
+// begin counts one more delivery of a stack, unless there are too many.
+func (l *ledger) begin(stack string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.by[stack]
+	if l.total >= l.most || a != nil && a.pending >= l.mostOfStack {
+		return false
+	}
+	if a == nil {
+		a = &account{}
+		l.by[stack] = a
+	}
+	a.pending++
+	l.total++
+	return true
+}
+
+// end counts one less; last is whether it is of the stack's last event. It tells
+// whether nothing of a stack that is gone is pending any more.
+func (l *ledger) end(stack string, last bool) (gone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.by[stack]
+	a.pending--
+	l.total--
+	a.deleted = a.deleted || last
+	if a.pending > 0 {
+		return false
+	}
+	delete(l.by, stack)
+	return a.deleted
+}

@@ -1,0 +1,123 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// What is read of an answer, in bytes: 64 KiB in all.
+const (
+	maxHead = 16 << 10
+	maxBody = 48 << 10
+)
+
+// maxWords is how many characters of an answer's body the owner sees.
+const maxWords = 200
+
+// newTransport makes one connection for each request, so that every attempt is
+// checked by the guard. It follows no redirect, keeps no cookie and looks for no
+// proxy.
+func newTransport(g *guard, resolver *net.Resolver) *http.Transport {
+	dialer := &net.Dialer{Control: g.control, Resolver: resolver}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHead,
+	}
+}
+
+// outcome is what came of one attempt.
+type outcome struct {
+	status   int           // of the whole answer; 0 without one
+	duration time.Duration // until the whole answer was there; 0 without one
+	words    string
+	problem  string // in words for the stack's owner; "" for a success
+	retry    bool   // another attempt may succeed
+	cause    error  // for the operator's log; nil with an answer
+}
+
+// send makes one attempt. The event's own encoding is what the events endpoint
+// shows of it.
+func (d *Dispatcher) send(ctx context.Context, hook store.Webhook, e stack.Event) outcome {
+	body, err := e.MarshalJSON()
+	if err != nil {
+		return d.unanswered(ctx, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	at := time.Now()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL, bytes.NewReader(body))
+	if err != nil {
+		return d.unanswered(ctx, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "Berth-Webhook")
+	req.Header.Set("X-Service-Event", string(e.Type))
+	req.Header.Set("X-Service-Delivery", strconv.FormatInt(e.ID, 10))
+	req.Header.Set("X-Service-Signature", Sign(hook.Secret, at, body))
+	status, text, err := exchange(d.transport, req)
+	if err != nil {
+		return d.unanswered(ctx, err)
+	}
+	return answered(status, text, time.Since(at))
+}
+
+// exchange sends a request and reads the answer, or as much of it as counts.
+func exchange(transport http.RoundTripper, req *http.Request) (status int, body []byte, err error) {
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode < 200 || res.StatusCode > 599 {
+		return 0, nil, fmt.Errorf("status %d is no answer to a POST", res.StatusCode)
+	}
+	body, err = io.ReadAll(io.LimitReader(res.Body, maxBody))
+	return res.StatusCode, body, err
+}
+
+// answered is the outcome of a whole answer ("Webhook delivery", rules 2 to 4).
+func answered(status int, body []byte, took time.Duration) outcome {
+	o := outcome{status: status, duration: took, words: firstWords(body)}
+	switch {
+	case status >= 500:
+		o.problem, o.retry = fmt.Sprintf("the receiver answered %d", status), true
+	case status >= 400:
+		o.problem = fmt.Sprintf("the receiver answered %d, which is final; let it answer 2xx to what it accepts", status)
+	}
+	return o
+}
+
+// unanswered is the outcome of an attempt without a whole answer. The owner is
+// told whether time ran out and nothing else: refused, reset, denied and not
+// found read the same and take no time, so that nobody learns from it which
+// addresses and ports are there.
+func (d *Dispatcher) unanswered(ctx context.Context, cause error) outcome {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return outcome{problem: fmt.Sprintf("there was no whole answer within %s", d.Timeout), retry: true, cause: cause}
+	}
+	return outcome{problem: "there was no answer; the URL has to be one that the internet reaches, with a valid certificate if it is https", retry: true, cause: cause}
+}
+
+// firstWords is the beginning of a body as one line of text.
+func firstWords(body []byte) string {
+	text := []rune(strings.ToValidUTF8(string(body[:min(len(body), 8*maxWords)]), "�"))
+	line := strings.Join(strings.FieldsFunc(string(text), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if runes := []rune(line); len(runes) > maxWords {
+		return string(runes[:maxWords-1]) + "…"
+	}
+	return line
+}

@@ -1,0 +1,243 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// How many deliveries may be pending. More are dropped; their events can still
+// be polled.
+const (
+	maxPending        = 100_000
+	maxPendingOfStack = 10_000
+)
+
+// standard bounds let fifty stacks whose receivers hang take all they can
+// without anyone else waiting for a place.
+var standard = bounds{all: 1024, spare: 256, lane: 12}
+
+// Store is what deliveries need of the database.
+type Store interface {
+	Watch(id string) (woken <-chan struct{}, stop func())
+	LastEvent(ctx context.Context) (int64, error)
+	ToDeliver(ctx context.Context, after int64, limit int) (refs []store.EventRef, last int64, more bool, err error)
+	Event(ctx context.Context, id int64) (e stack.Event, ok bool, err error)
+	Webhook(ctx context.Context, stackID string) (hook store.Webhook, ok bool, err error)
+	ForgetWebhook(ctx context.Context, stackID string) error
+	ForgetWebhooks(ctx context.Context) error
+	AddDeliveries(ctx context.Context, deliveries []store.Delivery) error
+}
+
+// Queue holds what is to be retried until it is due. Take is called by one
+// goroutine; it gives what is due and when the next will be, the zero time for
+// nothing.
+type Queue interface {
+	Add(ctx context.Context, member string, due time.Time)
+	Take(ctx context.Context, now time.Time) (due []string, next time.Time)
+}
+
+// Config is what a Dispatcher needs. The times have to be above zero.
+type Config struct {
+	Store   Store
+	Queue   Queue
+	Timeout time.Duration   // of each attempt, until the whole answer is there
+	Retries []time.Duration // waits after a failed attempt; one more attempt than there are
+	Allow   []netip.Prefix  // addresses that webhooks may reach although they are not public
+	Pool    netip.Prefix    // of the stacks' networks, which webhooks may not reach
+	Log     *slog.Logger
+}
+
+// Dispatcher delivers the events of all stacks.
+type Dispatcher struct {
+	Config
+	transport http.RoundTripper
+	lanes     *lanes
+	ledger    *ledger
+	history   *history
+
+	ctx      context.Context
+	stop     context.CancelFunc
+	loops    sync.WaitGroup
+	requeued chan struct{} // a retry was added
+}
+
+// New returns a dispatcher that has not begun.
+func New(config Config) *Dispatcher {
+	d := &Dispatcher{Config: config, requeued: make(chan struct{}, 1)}
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	d.transport = newTransport(newGuard(config.Allow, config.Pool), net.DefaultResolver)
+	d.lanes = newLanes(standard, d.run)
+	d.ledger = newLedger(maxPending, maxPendingOfStack)
+	d.history = newHistory(config.Store, config.Log)
+	return d
+}
+
+// Start begins with the events that are recorded from now on.
+func (d *Dispatcher) Start(ctx context.Context) error {
+	after, err := d.Store.LastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.Store.ForgetWebhooks(ctx); err != nil {
+		return err
+	}
+	d.loops.Go(func() { d.follow(after) })
+	d.loops.Go(d.retry)
+	d.loops.Go(func() { d.history.keep(d.ctx) })
+	return nil
+}
+
+// Close drops what is pending and returns once the attempts under way have
+// ended, which takes the timeout at most. A dispatcher that was not started is
+// closed as well.
+func (d *Dispatcher) Close() {
+	d.stop()
+	d.lanes.close()
+	d.loops.Wait()
+	d.history.flush(context.WithoutCancel(d.ctx))
+}
+
+// follow puts the events after an id into their lanes as they are committed.
+func (d *Dispatcher) follow(after int64) {
+	woken, stop := d.Store.Watch("")
+	defer stop()
+	for d.ctx.Err() == nil {
+		refs, last, more, err := d.Store.ToDeliver(d.ctx, after, 1000)
+		after = last
+		for _, ref := range refs {
+			d.enqueue(job{stack: ref.StackID, event: ref.ID, attempt: 1})
+		}
+		var again <-chan time.Time
+		switch {
+		case d.ctx.Err() != nil || more:
+			continue
+		case err != nil:
+			d.Log.Error("events to deliver not known; trying again", "error", err)
+			again = time.After(time.Second)
+		}
+		select {
+		case <-woken:
+		case <-again:
+		case <-d.ctx.Done():
+		}
+	}
+}
+
+// enqueue drops a delivery for which there is no room.
+func (d *Dispatcher) enqueue(j job) {
+	if !d.ledger.begin(j.stack) {
+		d.Log.Warn("a webhook delivery is dropped: too many are pending", "stack", j.stack, "event", j.event)
+		return
+	}
+	d.lanes.add(j, false)
+}
+
+// retry puts deliveries back into their lanes when they are due.
+func (d *Dispatcher) retry() {
+	for d.ctx.Err() == nil {
+		due, next := d.Queue.Take(d.ctx, time.Now())
+		for _, member := range due {
+			if j, ok := parseJob(member); ok {
+				d.lanes.add(j, false)
+			}
+		}
+		timer := time.NewTimer(untilNext(next))
+		select {
+		case <-timer.C:
+		case <-d.requeued:
+		case <-d.ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// untilNext is how long to wait for a time; an hour when there is none.
+func untilNext(next time.Time) time.Duration {
+	if next.IsZero() {
+		return time.Hour
+	}
+	return time.Until(next)
+}
+
+// run is one attempt of a delivery. It goes on when the dispatcher closes.
+func (d *Dispatcher) run(j job) {
+	ctx := context.WithoutCancel(d.ctx)
+	hook, e, ok, err := d.read(ctx, j)
+	if !ok {
+		d.skip(j, err)
+		return
+	}
+	at := stack.Now()
+	o := d.send(ctx, hook, e)
+	delivery := store.Delivery{
+		StackID: j.stack, EventID: e.ID, Type: e.Type, Attempt: j.attempt,
+		At: at, Duration: o.duration, Status: o.status, Error: o.problem, Words: o.words,
+	}
+	d.Log.Debug("webhook attempt", "stack", j.stack, "event", e.ID, "attempt", j.attempt, "status", o.status, "error", o.cause)
+	if j.byHand() {
+		j.reply(delivery, d.Store.AddDeliveries(ctx, []store.Delivery{delivery}))
+		return
+	}
+	d.history.add(delivery)
+	if o.retry && j.attempt <= len(d.Retries) {
+		d.requeue(ctx, j)
+		return
+	}
+	d.end(ctx, j, e.Type == stack.EventDeleted)
+}
+
+// read finds out what an attempt has to send, and where; ok is false when there
+// is nothing to do, as for a stack whose webhook is forgotten.
+func (d *Dispatcher) read(ctx context.Context, j job) (hook store.Webhook, e stack.Event, ok bool, err error) {
+	if hook, ok, err = d.Store.Webhook(ctx, j.stack); err != nil || !ok {
+		return hook, e, false, err
+	}
+	if j.test != nil {
+		return hook, *j.test, true, nil
+	}
+	e, ok, err = d.Store.Event(ctx, j.event)
+	return hook, e, ok, err
+}
+
+// skip gives up a delivery that cannot be sent.
+func (d *Dispatcher) skip(j job, err error) {
+	if err != nil {
+		d.Log.Error("an event is not delivered", "stack", j.stack, "event", j.event, "error", err)
+	}
+	if j.byHand() {
+		j.reply(store.Delivery{}, cmp.Or(err, error(errNoWebhook)))
+		return
+	}
+	d.end(d.ctx, j, false)
+}
+
+// requeue has a delivery tried again after the wait that follows its attempt.
+func (d *Dispatcher) requeue(ctx context.Context, j job) {
+	due := time.Now().Add(d.Retries[j.attempt-1])
+	j.attempt++
+	d.Queue.Add(ctx, j.member(), due)
+	select {
+	case d.requeued <- struct{}{}:
+	default: // the loop has not looked since the last one
+	}
+}
+
+// end is the end of a delivery, whatever came of it. After all those of a stack
+// that is gone its webhook is forgotten.
+func (d *Dispatcher) end(ctx context.Context, j job, last bool) {
+	if !d.ledger.end(j.stack, last) {
+		return
+	}
+	if err := d.Store.ForgetWebhook(ctx, j.stack); err != nil {
+		d.Log.Error("the webhook of a deleted stack is not forgotten; the next start does it", "stack", j.stack, "error", err)
+	}
+}
