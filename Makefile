@@ -15,7 +15,7 @@ BASE_URL := $(or $(BERTH_BASE_URL),http://localhost:8080)
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench chaos fuzz build image bases fmt vet lint vuln clean engine debian settings
+.PHONY: help run test bench chaos fuzz build image bases pages fmt vet lint vuln clean engine debian settings chromium
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ run: engine settings build ## everything that is needed, then the server on :808
 	     "tar -C examples/guestbook -cz . | curl -sS -F source=@- '$(BASE_URL)/v0/stacks?wait=true'" ) & \
 	exec ./bin/berthd
 
-test: vet lint vuln engine settings bases image ## vet, lint, unit and integration tests
+test: vet lint vuln engine settings bases image chromium ## vet, lint, unit and integration tests
 	BERTH_TEST_IMAGES=1 go test -race -timeout 20m ./...
 
 bench: engine settings bases ## the table of docs/benchmarks.md, measured here
@@ -59,6 +59,9 @@ image: engine settings debian build ## the server's own image, berth/berthd
 bases: engine settings build ## every base image
 	./bin/berthd images build
 
+pages: ## Go of the pages' templates
+	go generate ./internal/web
+
 fmt: ## format the source
 	go run $(GOFUMPT) -w .
 
@@ -82,6 +85,9 @@ clean: ## remove what was built here; the data directory and images stay
 
 engine:
 	@./images/engine.sh
+
+chromium:
+	@./integration/chromium.sh
 
 debian: engine
 	@./images/debian.sh

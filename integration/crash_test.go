@@ -199,12 +199,12 @@ func TestCrash_ARestartThatDoesNotGetHealthyCounts(t *testing.T) {
 
 func TestCrash_TheWindowSlides(t *testing.T) {
 	t.Parallel()
-	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "1"), with("BERTH_CRASH_WINDOW", "5s"))
+	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "1"), with("BERTH_CRASH_WINDOW", "15s"))
 	st := h.live(t, crasher, manifest(crashes))
 	h.crash(t, st, "web", "/exit/3", 1)
 	at := last(t, h.events(t, st), "service.crashed").CreatedAt
 	eventually(t, "the window is over", func() error {
-		if left := time.Until(time.UnixMilli(int64(at*1000) + 5100)); left > 0 {
+		if left := time.Until(time.UnixMilli(int64(at*1000) + 15100)); left > 0 {
 			return fmt.Errorf("%s are left", left)
 		}
 		return nil
@@ -213,7 +213,7 @@ func TestCrash_TheWindowSlides(t *testing.T) {
 	require.EqualValues(t, 1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
 	h.get(t, st.url("web", "/exit/3"))
 	eventually(t, "the stack fails", func() error {
-		if now := h.show(t, st, ""); now.reason() != "web crashed 2 times in 5s (last exit code 3); check its logs and redeploy" {
+		if now := h.show(t, st, ""); now.reason() != "web crashed 2 times in 15s (last exit code 3); check its logs and redeploy" {
 			return fmt.Errorf("it is %s: %s", now.Status, now.reason())
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -114,6 +115,98 @@ func TestLimits_ARefusedCreateDoesNotCountTowardTheCap(t *testing.T) {
 	h.post(t, archive(t, page("x")), nil, "").refused(t, http.StatusTooManyRequests)
 }
 
+func TestLimits_ARefusedCreateDoesNotCountTowardTheHour(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_CREATES_PER_HOUR", "2"), with("BERTH_UNCLAIMED_PER_IP", "1"), with("BERTH_MAX_UPLOAD", "1MiB"))
+	source := archive(t, page("x"))
+	refuse := func() {
+		h.post(t, []byte("no archive at all"), nil, "").refused(t, 422)
+		h.post(t, source, Fields{"ttl": "1s"}, "").refused(t, 422)
+		h.post(t, nil, nil, "").refused(t, http.StatusBadRequest)
+		h.post(t, source, nil, "?wait=perhaps").refused(t, http.StatusBadRequest)
+		h.post(t, make([]byte, 2<<20), nil, "").refused(t, http.StatusRequestEntityTooLarge)
+	}
+	refuse()
+	st := h.live(t, page("x"), nil)
+	refuse()
+	for range 3 {
+		detail := h.post(t, source, nil, "").refused(t, http.StatusTooManyRequests)
+		require.Contains(t, detail, "1 unclaimed stacks are already running from your network (limit 1)")
+	}
+	require.Equal(t, http.StatusOK, h.delete(t, st).status)
+	h.forgetStack(st.ID)
+	second := h.live(t, page("x"), nil)
+	require.Equal(t, http.StatusOK, h.delete(t, second).status)
+	h.forgetStack(second.ID)
+	require.Equal(t, slowDown, h.post(t, source, nil, "").refused(t, http.StatusTooManyRequests), "those that made a stack count")
+}
+
+func TestLimits_FiftyCreatesAtOnceMakeThreeStacks(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_UNCLAIMED_PER_IP", "3"))
+	source := archive(t, page("x"))
+	require.Equal(t, map[int]int{201: 3, 429: 47}, atOnce(50, func() int { return h.post(t, source, nil, "").status }))
+}
+
+func TestLimits_PasswordFormsShareTenAMinute(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_TRUSTED_PROXIES", "127.0.0.1"))
+	st := h.live(t, page("x"), nil)
+	claim := "/claim/" + st.ClaimCode
+	p := h.visitor(t)
+	for i := range 10 {
+		switch i % 3 {
+		case 0:
+			require.Less(t, p.signIn(t, "ana@example.com", "wrong password").status, 429)
+		case 1:
+			require.Less(t, p.submit(t, "/signup", "/signup", Fields{"email": "ana@example.com", "password": "short"}).status, 429)
+		case 2:
+			fields := Fields{"way": "signin", "email": "ana@example.com", "password": "wrong password"}
+			require.Less(t, p.submit(t, claim, claim, fields).status, 429)
+		}
+	}
+	for page, action := range map[string]string{"/signin": "/signin", "/signup": "/signup", claim: claim} {
+		r := p.submit(t, page, action, Fields{"email": "ana@example.com", "password": "long enough"})
+		require.Equal(t, http.StatusTooManyRequests, r.status, page)
+		require.Equal(t, "60", r.header.Get("Retry-After"), page)
+		require.Contains(t, strings.ToLower(r.body), slowDown, page)
+	}
+	require.Less(t, h.visitor(t).signIn(t, "ana@example.com", "wrong password", "X-Forwarded-For", "203.0.113.7").status, 429)
+	key := h.accountCreate(t, "bob@example.com")
+	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status, "claims of the API have a limit of their own")
+}
+
+// Three servers share one Redis, and so one limit.
+func TestLimits_HoldOverThreeServersAtOnce(t *testing.T) {
+	t.Parallel()
+	first := start(t)
+	hosts := []*Host{first}
+	for range 2 {
+		hosts = append(hosts, start(t, with("BERTH_REDIS_URL", first.env["BERTH_REDIS_URL"])))
+	}
+	var keys []string
+	for _, h := range hosts {
+		keys = append(keys, h.accountCreate(t, "ana@example.com"))
+	}
+	// One after the other at each: a Redis that keeps a request waiting for longer
+	// than 300 ms counts as away, and this is not about that.
+	var next, passed, refused atomic.Int64
+	atOnce(3, func() int {
+		i := next.Add(1) - 1
+		for range 12 {
+			switch hosts[i].claim(t, keys[i], "CLM-0000-0000-0000", "").status {
+			case http.StatusNotFound:
+				passed.Add(1)
+			case http.StatusTooManyRequests:
+				refused.Add(1)
+			}
+		}
+		return 0
+	})
+	require.EqualValues(t, 10, passed.Load())
+	require.EqualValues(t, 26, refused.Load())
+}
+
 func TestLimits_OfAnUpload(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
@@ -160,10 +253,10 @@ func TestLimits_OfWhatAnArchiveHolds(t *testing.T) {
 
 func TestLimits_OfABuildCommand(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_BUILD_TIMEOUT", "1s"))
+	h := start(t, with("BERTH_BUILD_TIMEOUT", "5s"))
 	st := h.deploy(t, page("x"), manifest("services: [{name: web, runtime: node, install: echo quick, build: 'echo it builds; sleep 600', start: x}]"))
 	require.Equal(t, "failed", st.Status)
-	require.Contains(t, st.reason(), "service web: build ran longer than 1s")
+	require.Contains(t, st.reason(), "service web: build ran longer than 5s")
 	require.Contains(t, st.reason(), "it builds")
 }
 

@@ -43,6 +43,7 @@ func runTests(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	scratch = dir
 	defer stopRedis()
+	defer stopChromium()
 	return m.Run()
 }
 
@@ -112,17 +113,23 @@ func redisURL(t *testing.T, number int64) string {
 	return fmt.Sprintf("redis://%s/%d", redis.endpoint, number%redisDatabases)
 }
 
-// startRedis builds Redis from Debian's package, for registries may be out of
+// startRedis runs the Redis that the tests share.
+func startRedis() (err error) {
+	redis.container, redis.endpoint, err = runRedis()
+	return err
+}
+
+// runRedis builds Redis from Debian's package, for registries may be out of
 // reach, and runs it.
-func startRedis() error {
+func runRedis() (container *testcontainers.DockerContainer, endpoint string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	files, err := redisContext()
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	var log bytes.Buffer
-	redis.container, err = testcontainers.Run(ctx, "",
+	container, err = testcontainers.Run(ctx, "",
 		testcontainers.WithDockerfile(testcontainers.FromDockerfile{
 			ContextArchive: files,
 			Repo:           "berth-test-redis",
@@ -137,13 +144,12 @@ func startRedis() error {
 		testcontainers.WithWaitStrategy(wait.ForLog("Ready to accept connections").WithStartupTimeout(patience)),
 	)
 	if err != nil {
-		return fmt.Errorf("start Redis: %w\n%s", err, log.String())
+		return container, "", fmt.Errorf("start Redis: %w\n%s", err, log.String())
 	}
 	// Its own address: where the tests run in a container themselves, a published
 	// port would not be on localhost.
-	ip, err := redis.container.ContainerIP(ctx)
-	redis.endpoint = ip + ":6379"
-	return err
+	ip, err := container.ContainerIP(ctx)
+	return container, ip + ":6379", err
 }
 
 func stopRedis() {

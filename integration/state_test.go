@@ -45,7 +45,7 @@ func (h *Host) account(t *testing.T, email string) (key string) {
 	t.Helper()
 	key = auth.NewAPIKey()
 	db := h.openStore(t)
-	_, err := db.CreateAccount(t.Context(), email, auth.Hash(key))
+	_, err := db.CreateAccount(t.Context(), email, "", store.Key{Hash: auth.Hash(key)})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	return key

@@ -25,13 +25,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// berthd runs the command in a data directory.
+// berthd runs the command in a data directory, with nothing on standard input.
 func berthd(t *testing.T, dir string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	return berthdReading(t, dir, "", args...)
+}
+
+// berthdReading runs the command with a text on standard input.
+func berthdReading(t *testing.T, dir, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append(args, "--data-dir", dir)...)
 	cmd.Env = append(os.Environ(), "BERTHD_TEST_RUN=1")
 	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &talk
 	err = cmd.Run()
 	return out.String(), talk.String(), err
 }
@@ -114,5 +120,74 @@ func TestAccountCreate_SaysWhatIsWrong(t *testing.T) {
 		if err == nil || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: stdout %q, stderr %q, %v, want one line with %q", tt.name, stdout, stderr, err, tt.want)
 		}
+	}
+}
+
+// verify tells whether a password is that of an account.
+func verify(t *testing.T, s *store.Store, email, password string) bool {
+	t.Helper()
+	_, hash, ok, err := s.AccountByEmail(t.Context(), email)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	right, err := auth.NewPasswords(1).Verify(t.Context(), hash, password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return right
+}
+
+func TestAccountPassword_IsSetBesideARunningServer(t *testing.T) {
+	dir := t.TempDir()
+	s := serving(t, dir)
+	if _, stderr, err := berthd(t, dir, "account", "create", "ana@example.com"); err != nil || !strings.Contains(stderr, "berthd account password ana@example.com") {
+		t.Fatalf("stderr %q, %v", stderr, err)
+	}
+	for _, stdin := range []string{"correct horse\n", "another horse\r\n", "no line end", "  spaces count  \n"} {
+		stdout, stderr, err := berthdReading(t, dir, stdin, "account", "password", "ANA@example.com")
+		password := strings.TrimRight(stdin, "\r\n")
+		if err != nil || stdout != "" || strings.Contains(stderr, password) {
+			t.Fatalf("stdout %q, stderr %q, %v", stdout, stderr, err)
+		}
+		if !verify(t, s, "ana@example.com", password) {
+			t.Errorf("%q is not the password", password)
+		}
+	}
+}
+
+func TestAccountCreate_TakesAPasswordFromStandardInput(t *testing.T) {
+	dir := t.TempDir()
+	s := serving(t, dir)
+	stdout, stderr, err := berthdReading(t, dir, "correct horse\n", "account", "create", "ana@example.com", "--password-stdin")
+	if err != nil || !oneKey.MatchString(stdout) || strings.Contains(stderr, "no password") {
+		t.Fatalf("stdout %q, stderr %q, %v", stdout, stderr, err)
+	}
+	if !verify(t, s, "ana@example.com", "correct horse") {
+		t.Error("it is not the password")
+	}
+}
+
+func TestAccountPassword_SaysWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	if _, stderr, err := berthdReading(t, dir, "correct horse\n", "account", "create", "ana@example.com", "--password-stdin"); err != nil {
+		t.Fatal(stderr)
+	}
+	for _, tt := range []struct{ stdin, args, want string }{
+		{"", "account password ana@example.com", "no password on standard input"},
+		{"\nlate password\n", "account password ana@example.com", "no password on standard input"},
+		{"short\n", "account password ana@example.com", "8 characters"},
+		{strings.Repeat("x", 10_000), "account password ana@example.com", "too long"},
+		{"correct horse\n", "account password bo@example.com", "bo@example.com has no account"},
+		{"correct horse\n", "account password", "accepts 1 arg(s)"},
+		{"", "account create bo@example.com --password-stdin", "no password on standard input"},
+		{"short\n", "account create bo@example.com --password-stdin", "8 characters"},
+	} {
+		stdout, stderr, err := berthdReading(t, dir, tt.stdin, strings.Fields(tt.args)...)
+		if err == nil || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: stdout %q, stderr %q, %v, want one line with %q", tt.args, stdout, stderr, err, tt.want)
+		}
+	}
+	if !verify(t, serving(t, dir), "ana@example.com", "correct horse") {
+		t.Error("a refused command changed the password")
 	}
 }

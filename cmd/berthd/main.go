@@ -101,26 +101,3 @@ func imagesCommand() *cobra.Command {
 	})
 	return images
 }
-
-func accountCommand() *cobra.Command {
-	account := &cobra.Command{Use: "account", Short: "Accounts of humans"}
-	account.AddCommand(&cobra.Command{
-		Use:   "create EMAIL",
-		Short: "Make an account and print its API key, which is shown only this once",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			config, err := load(cmd)
-			if err != nil {
-				return err
-			}
-			key, err := server.CreateAccount(cmd.Context(), config, args[0], server.NewLogger(os.Stderr))
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "Made the account %s. This is its API key, shown only this once:\n", args[0])
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), key)
-			return err
-		},
-	})
-	return account
-}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -20,8 +19,8 @@ func (a *API) claim(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if !a.Claims.Allow(a.base, a.network(c)) {
-		return tooMany(claimRetry)
+	if !a.Codes.Allow(a.base, a.network(c)) {
+		return stack.NewTooMany(claimRetry)
 	}
 	wait, err := waits(c)
 	if err != nil {
@@ -31,7 +30,7 @@ func (a *API) claim(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.claimStack(text, account)
+	s, err := a.Claims.Claim(a.base, account, text)
 	if err != nil {
 		return err
 	}
@@ -41,28 +40,6 @@ func (a *API) claim(c *fiber.Ctx) error {
 		}
 	}
 	return c.JSON(a.view(s))
-}
-
-// claimStack moves the stack of a code, in any spelling, into the account.
-func (a *API) claimStack(text string, account store.Account) (*stack.Stack, error) {
-	code, ok := auth.NormalizeClaimCode(text)
-	if !ok {
-		return nil, stack.NewError(stack.NotFound, fmt.Sprintf(
-			"%q is no claim code; one looks like CLM-XXXX-XXXX-XXXX, and comes with the answer that creates a stack", shorten(text)))
-	}
-	id, ok, err := a.Store.FindClaimCode(a.base, a.Key.HashClaimCode(code))
-	if err != nil {
-		return nil, fmt.Errorf("look up the claim code: %w", err)
-	}
-	if !ok {
-		return nil, stack.NewError(stack.NotFound,
-			"no stack has this claim code: it was used already, its stack was deleted, or a character is wrong")
-	}
-	s, err := a.Host.Claim(a.base, id, account.ID, account.Email)
-	if err != nil {
-		return nil, fmt.Errorf("claim stack %s: %w", id, err)
-	}
-	return s, nil
 }
 
 // me answers GET /v0/me.

@@ -91,7 +91,7 @@ func TestClaim_RefusesWithWhatToDo(t *testing.T) {
 		{"a form", key, "claim_code=" + m.code, 400, "JSON object"},
 		{"no claim code", key, claimBody("hello"), 404, "CLM-XXXX-XXXX-XXXX"},
 		{"a number", key, `{"claim_code": 7}`, 404, "CLM-XXXX-XXXX-XXXX"},
-		{"unknown code", key, claimBody(auth.NewClaimCode()), 404, "used already"},
+		{"unknown code", key, claimBody(auth.NewClaimCode()), 404, "a character is wrong"},
 		{"code of a deleted stack", key, claimBody(gone.code), 404, "deleted"},
 		{"made for another", key, claimBody(forBo.code), 403, "email"},
 	} {

@@ -12,6 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
@@ -29,10 +30,6 @@ type Host interface {
 	// webhook. The stack that it returns is the caller's own. It fails with a
 	// *stack.Error when the stack's state does not allow it.
 	Deploy(ctx context.Context, id string, m *stack.Manifest, webhookSecret, dir string) (*stack.Stack, error)
-	// Claim moves a stack into an account, and brings an expired one back in
-	// the background. It fails with a *stack.Error when the stack cannot be
-	// claimed, or not by this email.
-	Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error)
 	// Delete ends the stack and returns once nothing of it is left.
 	Delete(ctx context.Context, id string) error
 	// Logs writes one section per service, or the one of the named service,
@@ -50,23 +47,17 @@ type Store interface {
 	Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error)
 	Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error)
 	FindManageToken(ctx context.Context, hash []byte) (id string, ok bool, err error)
-	FindClaimCode(ctx context.Context, hash []byte) (id string, ok bool, err error)
 	AccountByKey(ctx context.Context, hash []byte) (store.Account, bool, error)
 	Watch(id string) (wake <-chan struct{}, stop func())
-}
-
-// Limiter counts requests of one sort by client network. One that it turns away
-// is not counted.
-type Limiter interface {
-	Allow(ctx context.Context, network string) bool
 }
 
 // Config is what the API needs from the rest of the server.
 type Config struct {
 	Store   Store
 	Host    Host
-	Limiter Limiter // of anonymous creates
-	Claims  Limiter
+	Limiter account.Limiter // of anonymous creates
+	Codes   account.Limiter // of claims
+	Claims  account.Claims
 	URLs    stack.URLs
 	Limits  stack.Limits
 	Key     auth.Key // of the installation, for the hashes of claim codes

@@ -2,7 +2,6 @@ package api
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"time"
 
@@ -16,11 +15,24 @@ import (
 const createRetry = time.Hour
 
 // create answers POST /v0/stacks.
+//
+// A create that is refused does not count toward the limit, though it must be
+// asked for before the upload is read. It is counted while it runs and given
+// back when it made no stack, so that as many uploads as the limit has room for
+// are under way at once for one network, and never more. What a refused upload
+// costs, the spooling and unpacking of one archive, any holder of a manage
+// token can have from POST deploy, which has no limit.
 func (a *API) create(c *fiber.Ctx) error {
-	owner, err := a.admit(c)
+	owner, giveBack, err := a.admit(c)
 	if err != nil {
 		return err
 	}
+	made := false
+	defer func() {
+		if !made {
+			giveBack()
+		}
+	}()
 	wait, err := waits(c)
 	if err != nil {
 		return err
@@ -29,6 +41,7 @@ func (a *API) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	made = true
 	if wait {
 		if s, err = a.settled(c, s); err != nil {
 			return err
@@ -41,31 +54,22 @@ func (a *API) create(c *fiber.Ctx) error {
 }
 
 // admit tells which account a create is for, "" for an anonymous one, before
-// anything of the body is read.
-func (a *API) admit(c *fiber.Ctx) (owner string, err error) {
+// anything of the body is read. An anonymous one is counted; giveBack is for
+// one that made no stack.
+func (a *API) admit(c *fiber.Ctx) (owner string, giveBack func(), err error) {
 	if token, present := bearer(c); present {
 		account, err := a.account(token)
-		return account.ID, err
+		return account.ID, func() {}, err
 	}
-	if !a.Limiter.Allow(a.base, a.network(c)) {
-		return "", tooMany(createRetry)
+	giveBack, ok := a.Limiter.Take(a.base, a.network(c))
+	if !ok {
+		return "", nil, stack.NewTooMany(createRetry)
 	}
-	return "", nil
+	return "", giveBack, nil
 }
 
-// network is what the anonymous limits count by: the client's IPv4 address, or
-// its IPv6 /64. Clients whose address the edge did not tell share one.
-func (a *API) network(c *fiber.Ctx) string {
-	ip, err := netip.ParseAddr(c.Get(a.ClientHeader))
-	if err != nil {
-		return "unknown"
-	}
-	ip = ip.Unmap().WithZone("")
-	if ip.Is4() {
-		return ip.String()
-	}
-	return netip.PrefixFrom(ip, 64).Masked().String()
-}
+// network is what the anonymous limits count by.
+func (a *API) network(c *fiber.Ctx) string { return stack.NetworkOf(c.Get(a.ClientHeader)) }
 
 // createStack takes the upload and hands the stack to the host. It returns a
 // copy of the stack as it was then, since the host goes on with its own.

@@ -134,6 +134,19 @@ func TestCreate_RateLimit(t *testing.T) {
 	e.nothingLeft()
 }
 
+func TestCreate_ThatMakesNoStackIsGivenBack(t *testing.T) {
+	e := newEnv(t)
+	e.limiter.left = 2
+	for range 3 {
+		e.refusedUpload(422, sourcePart([]byte("no archive")))
+		e.refusedUpload(422, sourcePart(site(t)), textPart("ttl", "1s"))
+		e.refusedUpload(400)
+	}
+	require.Equal(t, 2, e.limiter.left)
+	e.create("")
+	require.Equal(t, 1, e.limiter.left, "one that made a stack counts")
+}
+
 func TestCreate_CountsByNetwork(t *testing.T) {
 	e := newEnv(t)
 	for address, network := range map[string]string{

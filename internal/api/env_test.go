@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp/fasthttputil"
 
+	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
@@ -75,7 +76,8 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 	base, err := url.Parse("http://localhost:8080")
 	require.NoError(t, err)
 	cfg := Config{
-		Store: db, Host: e.host, Limiter: e.limiter, Claims: e.claims, Key: key, Log: log,
+		Store: db, Host: e.host, Limiter: e.limiter, Codes: e.claims, Key: key, Log: log,
+		Claims:       account.Claims{Stacks: db, Host: e.host, Key: key},
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		Limits:       testLimits,
 		MaxUpload:    testMaxUpload,
@@ -184,7 +186,7 @@ func (e *env) nothingLeft() {
 func (e *env) account(email string) (id, key string) {
 	e.Helper()
 	key = auth.NewAPIKey()
-	account, err := e.store.CreateAccount(e.Context(), email, auth.Hash(key))
+	account, err := e.store.CreateAccount(e.Context(), email, "", store.Key{Hash: auth.Hash(key)})
 	require.NoError(e, err)
 	return account.ID, key
 }

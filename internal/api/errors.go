@@ -11,7 +11,6 @@ import (
 	"net"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -147,13 +146,4 @@ func invalid(format string, args ...any) error {
 
 func unprocessable(format string, args ...any) error {
 	return stack.NewError(stack.Unprocessable, fmt.Sprintf(format, args...))
-}
-
-// tooMany is the one text of every rate limit.
-func tooMany(retryAfter time.Duration) error {
-	return &stack.Error{
-		Kind:       stack.TooMany,
-		Detail:     "too many requests; slow down and retry in a minute",
-		RetryAfter: retryAfter,
-	}
 }

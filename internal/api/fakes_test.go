@@ -78,13 +78,24 @@ type fakeLimiter struct {
 	networks []string
 }
 
-func (l *fakeLimiter) Allow(_ context.Context, network string) bool {
+func (l *fakeLimiter) Allow(ctx context.Context, network string) bool {
+	_, ok := l.Take(ctx, network)
+	return ok
+}
+
+func (l *fakeLimiter) Take(_ context.Context, network string) (func(), bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.left == 0 {
-		return false
+		return nil, false
 	}
 	l.left--
 	l.networks = append(l.networks, network)
-	return true
+	return l.giveBack, true
+}
+
+func (l *fakeLimiter) giveBack() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left++
 }

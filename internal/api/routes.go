@@ -30,6 +30,18 @@ func (a *API) table() []route {
 	}
 }
 
+// Has tells whether a path belongs to the API: whether it begins as one of its
+// routes does.
+func (a *API) Has(path string) bool {
+	first := firstSegment(path)
+	return slices.ContainsFunc(a.routes, func(r route) bool { return firstSegment(r.path) == first })
+}
+
+func firstSegment(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return first
+}
+
 // String is the route as the documentation writes it: GET /v0/stacks/{id}.
 func (r route) String() string {
 	return r.method + " " + strings.ReplaceAll(r.path, ":id", "{id}")

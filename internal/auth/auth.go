@@ -17,6 +17,7 @@ const (
 	ManageTokenPrefix   = "ast_anon_"
 	APIKeyPrefix        = "as_live_"
 	webhookSecretPrefix = "whsec_"
+	sessionPrefix       = "ses_"
 )
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -35,9 +36,19 @@ func NewAPIKey() string { return APIKeyPrefix + random(base62, secretChars) }
 // and digits.
 func NewWebhookSecret() string { return webhookSecretPrefix + random(base62, secretChars) }
 
-// Hash is what is stored of a manage token or an API key. They are too long to
-// be guessed, so a plain SHA-256 gives nothing away; claim codes are not, see
-// Key.HashClaimCode.
+// NewSessionToken makes what a browser shows to be signed in: ses_ and 32
+// letters and digits.
+func NewSessionToken() string { return sessionPrefix + random(base62, secretChars) }
+
+// KeyHint is what may be stored of an API key in the clear, so that a person can
+// tell which one it is: its last four characters.
+func KeyHint(key string) string { return key[max(0, len(key)-keyHintChars):] }
+
+const keyHintChars = 4
+
+// Hash is what is stored of a manage token, an API key or a session token. They
+// are too long to be guessed, so a plain SHA-256 gives nothing away; claim codes
+// are not, see Key.HashClaimCode.
 func Hash(token string) []byte {
 	sum := sha256.Sum256([]byte(token))
 	return sum[:]

@@ -17,6 +17,7 @@ func TestNew_GivesSecretsOfTheSpecifiedShapeAndNoneTwice(t *testing.T) {
 		"manage token":   {auth.NewManageToken, `^ast_anon_[0-9A-Za-z]{32}$`},
 		"API key":        {auth.NewAPIKey, `^as_live_[0-9A-Za-z]{32}$`},
 		"webhook secret": {auth.NewWebhookSecret, `^whsec_[0-9A-Za-z]{32}$`},
+		"session token":  {auth.NewSessionToken, `^ses_[0-9A-Za-z]{32}$`},
 		"claim code":     {auth.NewClaimCode, `^CLM(-[0-9A-HJKMNP-TV-Z]{4}){3}$`},
 	} {
 		shape, seen := regexp.MustCompile(kind.shape), map[string]bool{}

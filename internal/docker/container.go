@@ -68,6 +68,11 @@ func (e *Engine) Stop(ctx context.Context, id string, timeout time.Duration) err
 	})
 }
 
+// Rename gives a container another name; one that is taken is a conflict.
+func (e *Engine) Rename(ctx context.Context, id, name string) error {
+	return wrap(e.api.ContainerRename(ctx, id, name), "rename container %s", id)
+}
+
 // Kill ends every process of a container at once. A container that does not
 // run, or is gone, is killed.
 func (e *Engine) Kill(ctx context.Context, id string) error {

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ type Config struct {
 	TrustedProxies []netip.Prefix // peers whose X-Forwarded-For and -Proto count
 	Routes         *proxy.Routes
 	API            http.Handler // the API and the pages; see Inner
+	TLS            *tls.Config  // certificates of the listener; nil: it speaks plain HTTP
 
 	IdleTimeout       time.Duration // of a keep-alive connection; 0: 2 min
 	ReadHeaderTimeout time.Duration // 0: 10 s
@@ -74,6 +76,10 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		delete(r.Header, HeaderClientIP)
 		e.Routes.Serve(w, r, label)
 	case toAPI:
+		if err := crossOrigin(r, who.proto); err != nil {
+			writeError(w, http.StatusForbidden, "this request came from a page of another site; open the page at "+e.BaseHost+" itself and send it from there")
+			return
+		}
 		r.Header[HeaderClientIP] = []string{who.text}
 		e.API.ServeHTTP(w, r)
 	default:

@@ -27,6 +27,7 @@ func NewServer(cfg Config) *Server {
 	}
 	s.http = &http.Server{
 		Handler:                      New(cfg),
+		TLSConfig:                    cfg.TLS,
 		ReadHeaderTimeout:            or(cfg.ReadHeaderTimeout, 10*time.Second),
 		IdleTimeout:                  or(cfg.IdleTimeout, 2*time.Minute),
 		MaxHeaderBytes:               or(cfg.MaxHeaderBytes, 64<<10),
@@ -59,7 +60,11 @@ func connState(nc net.Conn, state http.ConnState) {
 // Serve answers on a TCP listener until Shutdown or Close, and then returns
 // http.ErrServerClosed.
 func (s *Server) Serve(l net.Listener) error {
-	return s.http.Serve(listener{Listener: l, srv: s})
+	l = listener{Listener: l, srv: s}
+	if s.http.TLSConfig != nil {
+		return s.http.ServeTLS(l, "", "")
+	}
+	return s.http.Serve(l)
 }
 
 // Shutdown stops listening and waits for the open requests, or for ctx.

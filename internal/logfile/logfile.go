@@ -27,15 +27,18 @@ type File struct {
 	header []byte // written again at the head of each new file
 }
 
-// Create starts the log at path anew. Beyond max bytes the file moves to
-// path.1, replacing it, and a new one begins with header.
+// Create starts the log at path anew, as a file of its own: whoever still
+// reads the old one sees it end. Beyond max bytes the file moves to path.1,
+// replacing it, and a new one begins with header.
 func Create(path string, max int64, header string) (*File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	for _, old := range []string{path, path + rotated} {
+		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("remove the old log: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create log: %w", err)
-	}
-	if err := os.Remove(path + rotated); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.Join(fmt.Errorf("remove the rotated log: %w", err), f.Close())
 	}
 	return &File{f: f, path: path, max: max, header: []byte(header)}, nil
 }

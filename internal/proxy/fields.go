@@ -102,9 +102,10 @@ func trailerAllowed(key string) bool {
 	return !hopByHop(key) && !ownedByProxy(key)
 }
 
-// ownCookie tells whether a cookie is the dashboard's, which tenants never see.
+// ownCookie tells whether a cookie is the host's own, by how it begins: tenants
+// neither see nor set those.
 func ownCookie(pair string) bool {
-	return strings.HasPrefix(pair, "__Host-berth") || strings.HasPrefix(pair, "berth_session")
+	return strings.HasPrefix(pair, "__Host-berth_") || strings.HasPrefix(pair, "berth_")
 }
 
 // tenantCookies is a Cookie header as a tenant may see it: one line, without
@@ -123,8 +124,15 @@ func tenantCookies(values []string) string {
 	return strings.Join(kept, "; ")
 }
 
-// widensCookie tells whether a Set-Cookie header of a tenant at host reaches
-// beyond it, to other tenants or to the dashboard.
+// refusedCookie tells whether a Set-Cookie header of a tenant at host stays
+// here: it is named like the host's own, or reaches beyond the tenant, to others
+// or to the dashboard.
+func refusedCookie(value, host string) bool {
+	return ownCookie(strings.TrimLeft(value, " \t=")) || widensCookie(value, host)
+}
+
+// widensCookie tells whether the Domain of a Set-Cookie header reaches beyond
+// host. Of several the last one counts in browsers; here each has to be right.
 func widensCookie(value, host string) bool {
 	_, attributes, _ := strings.Cut(value, ";")
 	for attribute := range strings.SplitSeq(attributes, ";") {

@@ -111,7 +111,8 @@ func TestCookies_OfTheDashboardStayFromTenants(t *testing.T) {
 		{"a=1; b=2", "a=1; b=2"},
 		{"a=1; __Host-berth_session=s; b=2", "a=1; b=2"},
 		{"berth_session=s", ""},
-		{"berth_session_csrf=s;a=1", "a=1"},
+		{"berth_visitor=s;a=1", "a=1"},
+		{"__Host-berth_visitor=s; __Host-mine=1; berth_=x", "__Host-mine=1"},
 		{"berths=mine; x=berth", "berths=mine; x=berth"},
 	} {
 		if got := tenantCookies([]string{c.in}); got != c.want {
@@ -139,6 +140,23 @@ func TestCookies_OfATenantReachNobodyElse(t *testing.T) {
 	} {
 		if got := widensCookie(value, host); got != widens {
 			t.Errorf("%q: widens %t, want %t", value, got, widens)
+		}
+		if got := refusedCookie(value, host); got != widens {
+			t.Errorf("%q: refused %t, want %t", value, got, widens)
+		}
+	}
+	for value, refused := range map[string]bool{
+		"berth_session=x":                 true,
+		"berth_session=x; Domain=" + host: true,
+		" berth_visitor = x":              true,
+		"__Host-berth_session=x; Secure":  true,
+		"=berth_session=x":                true, // browsers send it back as berth_session=x
+		"berth=x":                         false,
+		"__Host-mine=x; Secure; Path=/":   false,
+		"session=berth_session":           false,
+	} {
+		if got := refusedCookie(value, host); got != refused {
+			t.Errorf("%q: refused %t, want %t", value, got, refused)
 		}
 	}
 }

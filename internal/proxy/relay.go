@@ -95,7 +95,7 @@ func (x *exchange) dropped(f field, hasID bool) bool {
 	case "Content-Length":
 		return h.status < 200 || h.status == http.StatusNoContent
 	case "Set-Cookie":
-		return !x.u.inner && widensCookie(f.value, x.host)
+		return !x.u.inner && refusedCookie(f.value, x.host)
 	case "X-Request-Id":
 		return hasID
 	}

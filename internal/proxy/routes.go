@@ -65,6 +65,12 @@ func (t *Routes) Drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Has tells whether a host label is that of a stack here.
+func (t *Routes) Has(label string) bool {
+	_, stackHex, ok := splitLabel(label)
+	return ok && t.entries()[stackHex] != nil
+}
+
 // Serve answers a request for the host label of a service.
 func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, label string) {
 	service, stackHex, ok := splitLabel(label)

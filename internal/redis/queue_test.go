@@ -44,11 +44,11 @@ func checkQueue(t *testing.T, q *redis.Queue, between func()) {
 func TestQueue_GivesMembersWhenTheyAreDue(t *testing.T) {
 	server := miniredis.RunT(t)
 	checkQueue(t, open(t, "redis://"+server.Addr()).Queue("q"), func() {
-		if keys := server.Keys(); len(keys) != 3 {
+		if keys := slots(server); len(keys) != 3 {
 			t.Errorf("redis holds %v, want three slots", keys)
 		}
 	})
-	if keys := server.Keys(); len(keys) != 0 {
+	if keys := slots(server); len(keys) != 0 {
 		t.Errorf("redis still holds %v", keys)
 	}
 }
@@ -57,7 +57,7 @@ func TestQueue_IsInRedis(t *testing.T) {
 	server := miniredis.RunT(t)
 	q := open(t, "redis://"+server.Addr()).Queue("q")
 	q.Add(t.Context(), "a", start.Add(time.Second))
-	if _, err := server.Lpush(server.Keys()[0], "put there"); err != nil {
+	if _, err := server.Lpush(slots(server)[0], "put there"); err != nil {
 		t.Fatal(err)
 	}
 	checkTake(t, q, start.Add(time.Second), []string{"a", "put there"}, time.Time{})
@@ -85,7 +85,7 @@ func TestQueue_AnotherProcessDoesNotTakeItsMembers(t *testing.T) {
 	url := "redis://" + server.Addr()
 	open(t, url).Queue("q").Add(t.Context(), "a", start)
 	checkTake(t, open(t, url).Queue("q"), start.Add(time.Hour), nil, time.Time{})
-	key := server.Keys()[0]
+	key := slots(server)[0]
 	if ttl := server.TTL(key); ttl <= 0 || ttl > 2*time.Minute || !strings.HasPrefix(key, "berth:queue:q:") {
 		t.Errorf("%s is kept for %s, want it gone soon", key, ttl)
 	}
@@ -118,4 +118,9 @@ func TestQueue_LosesNothingUnderParallelUse(t *testing.T) {
 	if len(seen) != each*adders {
 		t.Errorf("%d of %d members came", len(seen), each*adders)
 	}
+}
+
+// slots are the keys of queues.
+func slots(server *miniredis.Miniredis) []string {
+	return slices.DeleteFunc(server.Keys(), func(key string) bool { return !strings.HasPrefix(key, "berth:queue:") })
 }

@@ -28,6 +28,13 @@ const timeout = 300 * time.Millisecond
 // probeEvery is how often a Redis that was away is asked whether it is back.
 const probeEvery = time.Second
 
+// The keys. A window has one for each of its own keys.
+const (
+	probeKey     = "berth:probe"
+	birthKey     = "berth:birth" // another value than before means that the data was lost
+	windowPrefix = "berth:window:"
+)
+
 // Client is a connection to Redis, or to the embedded one.
 type Client struct {
 	rdb      *goredis.Client
@@ -106,10 +113,12 @@ func (c *Client) tick(ctx context.Context) {
 	}
 }
 
+// probe finds out whether Redis takes writes: one that is full, or a replica,
+// answers a ping and is of no use.
 func (c *Client) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := c.rdb.Ping(ctx).Err()
+	err := c.rdb.Set(ctx, probeKey, "", probeEvery).Err()
 	if was := c.away.Swap(err != nil); was && err == nil {
 		c.log.Info("redis is back")
 	} else if !was && err != nil {
@@ -118,12 +127,12 @@ func (c *Client) probe(ctx context.Context) {
 }
 
 // run evaluates a script unless Redis is away; false means that it is.
-func (c *Client) run(ctx context.Context, script *goredis.Script, keys []string, args ...any) (n int64, ok bool) {
+func (c *Client) run(ctx context.Context, script *goredis.Script, keys []string, args ...any) (answer []string, ok bool) {
 	ok = c.try(ctx, func(ctx context.Context) (err error) {
-		n, err = script.Run(ctx, c.rdb, keys, args...).Int64()
+		answer, err = script.Run(ctx, c.rdb, keys, args...).StringSlice()
 		return err
 	})
-	return n, ok
+	return answer, ok
 }
 
 // try does something in Redis unless it is away; false means that it is, or

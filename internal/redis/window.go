@@ -12,6 +12,11 @@ import (
 
 // Window is an exact sliding window: at most a limit of hits for each key in
 // any period ("Rate limits").
+//
+// Redis counts, for all processes that share it. Each process remembers what it
+// let through itself, and checks the limit against that too when Redis cannot
+// know of all of it: while Redis is away, and for a period after it came back or
+// lost its data.
 type Window struct {
 	client *Client
 	name   string
@@ -19,14 +24,15 @@ type Window struct {
 	period time.Duration
 
 	mu    sync.Mutex
-	hits  map[string][]hit // those that this process let through, for when Redis is away
+	hits  map[string][]hit // those that this process let through
 	swept time.Time
 }
 
-// hit is one that was let through; Redis knows of it unless it was away.
+// hit is one that was let through.
 type hit struct {
+	id    string
 	at    time.Time
-	alone bool
+	birth string // of the data in Redis that has it; "" when Redis was away
 }
 
 // Window returns the window of the given name; all processes on one Redis share
@@ -35,45 +41,86 @@ func (c *Client) Window(name string, limit int, period time.Duration) *Window {
 	return &Window{client: c, name: name, limit: limit, period: period, hits: map[string][]hit{}}
 }
 
-// allow is atomic and reads Redis' own clock, so that processes need not agree
-// on the time. Scores are microseconds, exact in a double.
-var allow = goredis.NewScript(`
+// count is atomic and reads Redis' own clock, so that processes need not agree
+// on the time. Scores are microseconds, exact in a double. It returns whether
+// the hit was counted, and the birth of the data.
+var count = goredis.NewScript(`
+local birth = redis.call('GET', KEYS[2])
+if not birth then
+	birth = ARGV[3]
+	redis.call('SET', KEYS[2], birth)
+end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local period = tonumber(ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - period))
 if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then
-	return 0
+	return {'full', birth}
 end
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[3])
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', period / 1000 + 1))
-return 1
+return {'counted', birth}
+`)
+
+// forget takes a hit out again.
+var forget = goredis.NewScript(`
+redis.call('ZREM', KEYS[1], ARGV[1])
+return {}
 `)
 
 // Allow counts a hit of key and tells whether it is within the limit. One that
 // is not does not count.
 func (w *Window) Allow(ctx context.Context, key string) bool {
-	n, ok := w.client.run(ctx, allow, []string{"berth:window:" + w.name + ":" + key}, w.limit, w.period.Microseconds(), rand.Text())
-	if ok && n == 0 {
-		return false
-	}
-	return w.count(key, time.Now(), !ok)
+	_, ok := w.Take(ctx, key)
+	return ok
 }
 
-// count keeps a hit in memory. One that Redis let through is kept in any case,
-// unless there are hits that Redis does not know of: with those, and without
-// Redis (alone), the limit is checked here.
-func (w *Window) count(key string, now time.Time, alone bool) bool {
+// Take is Allow for a hit that may turn out not to count: giveBack takes it out
+// again. It is not nil when the hit is within the limit.
+func (w *Window) Take(ctx context.Context, key string) (giveBack func(), ok bool) {
+	h := hit{id: rand.Text()}
+	answer, there := w.client.run(ctx, count, []string{w.key(key), birthKey}, w.limit, w.period.Microseconds(), h.id)
+	if there {
+		h.birth = answer[1]
+		if answer[0] == "full" {
+			return nil, false
+		}
+	}
+	giveBack = func() { w.giveBack(context.WithoutCancel(ctx), key, h) }
+	if !w.remember(key, h) {
+		giveBack()
+		return nil, false
+	}
+	return giveBack, true
+}
+
+func (w *Window) key(key string) string { return windowPrefix + w.name + ":" + key }
+
+// giveBack takes a hit out. Redis keeps one that it cannot be asked for, until
+// the hit is a period old.
+func (w *Window) giveBack(ctx context.Context, key string, h hit) {
+	if h.birth != "" {
+		w.client.run(ctx, forget, []string{w.key(key)}, h.id)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sweep(now)
-	hits := within(w.hits[key], now.Add(-w.period))
-	check := alone || slices.ContainsFunc(hits, func(h hit) bool { return h.alone })
-	if check && len(hits) >= w.limit {
-		w.hits[key] = hits
+	w.hits[key] = slices.DeleteFunc(w.hits[key], func(other hit) bool { return other.id == h.id })
+}
+
+// remember keeps a hit in memory. The limit is checked here when Redis did not
+// count it, or has not all of the hits before it.
+func (w *Window) remember(key string, h hit) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h.at = time.Now()
+	w.sweep(h.at)
+	hits := within(w.hits[key], h.at.Add(-w.period))
+	w.hits[key] = hits
+	known := h.birth != "" && !slices.ContainsFunc(hits, func(other hit) bool { return other.birth != h.birth })
+	if !known && len(hits) >= w.limit {
 		return false
 	}
-	w.hits[key] = append(hits, hit{now, alone})
+	w.hits[key] = append(hits, h)
 	return true
 }
 

@@ -26,9 +26,16 @@ type Config struct {
 	RedisURL       string
 	TrustedProxies []netip.Prefix
 
+	TLS           string // TLSOff, TLSFiles or TLSACME
+	TLSCert       string
+	TLSKey        string
+	ACMEDirectory string
+	ACMEEmail     string
+
 	Limits          stack.Limits
 	CreatesPerHour  int
 	ClaimsPerMinute int
+	FormsPerMinute  int
 
 	MaxUpload   int64
 	MaxUnpacked int64
@@ -90,6 +97,11 @@ func Settings() []Setting {
 		{"BERTH_DATABASE_URL", "", "sqlite:///path of the database; berth.db in the data directory when empty", text(func(c *Config) *string { return &c.DatabaseURL })},
 		{"BERTH_REDIS_URL", "embedded", "redis://…; embedded runs one in this process", text(func(c *Config) *string { return &c.RedisURL })},
 		{"BERTH_TRUSTED_PROXIES", "", "CIDRs whose X-Forwarded-For counts, separated by commas", prefixes(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })},
+		{"BERTH_TLS", TLSOff, "certificates of the listener: off speaks plain HTTP, for a proxy in front; files; acme gets one for each name", setTLS},
+		{"BERTH_TLS_CERT", "", "certificate chain in PEM, for the base URL's host and all names below the apps domain; read again when it changes", text(func(c *Config) *string { return &c.TLSCert })},
+		{"BERTH_TLS_KEY", "", "key of the certificate in PEM", text(func(c *Config) *string { return &c.TLSKey })},
+		{"BERTH_ACME_DIRECTORY", "https://acme-v02.api.letsencrypt.org/directory", "authority that acme asks; using it agrees to its terms", text(func(c *Config) *string { return &c.ACMEDirectory })},
+		{"BERTH_ACME_EMAIL", "", "where the authority writes about problems", text(func(c *Config) *string { return &c.ACMEEmail })},
 		{"BERTH_TTL", "1h", "lifetime of an unclaimed stack that names none", duration(func(c *Config) *time.Duration { return &c.Limits.TTL })},
 		{"BERTH_TTL_MIN", "15m", "shortest lifetime accepted", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMin })},
 		{"BERTH_TTL_MAX", "24h", "longest lifetime, counted from creation", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMax })},
@@ -98,6 +110,7 @@ func Settings() []Setting {
 		{"BERTH_UNCLAIMED_PER_IP", "3", "unclaimed stacks, building or live, that one client network may have", number(func(c *Config) *int { return &c.Limits.UnclaimedPerIP })},
 		{"BERTH_CREATES_PER_HOUR", "30", "anonymous creates that one client network may make in an hour", number(func(c *Config) *int { return &c.CreatesPerHour })},
 		{"BERTH_CLAIMS_PER_MINUTE", "10", "claims that one client network may try in a minute", number(func(c *Config) *int { return &c.ClaimsPerMinute })},
+		{"BERTH_FORMS_PER_MINUTE", "10", "sign-ups, sign-ins and claims with a password that one client network may try in a minute", number(func(c *Config) *int { return &c.FormsPerMinute })},
 		{"BERTH_MAX_UPLOAD", "50MB", "size of an uploaded archive", size(func(c *Config) *int64 { return &c.MaxUpload })},
 		{"BERTH_MAX_UNPACKED", "1GB", "size of an archive's files", size(func(c *Config) *int64 { return &c.MaxUnpacked })},
 		{"BERTH_MAX_ENTRIES", "100000", "files and folders in an archive", number(func(c *Config) *int { return &c.MaxEntries })},
@@ -162,7 +175,7 @@ func (c *Config) check() error {
 	case l.TTL < l.TTLMin || l.TTL > l.TTLMax:
 		return fmt.Errorf("BERTH_TTL (%s) must lie between BERTH_TTL_MIN (%s) and BERTH_TTL_MAX (%s)", l.TTL, l.TTLMin, l.TTLMax)
 	}
-	return nil
+	return c.checkTLS()
 }
 
 // Print writes every setting with its value, default and meaning.

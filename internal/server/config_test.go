@@ -38,6 +38,12 @@ func TestLoad_DefaultsAreTheSpecifications(t *testing.T) {
 	if c.Limits.TTL != time.Hour || c.Limits.TTLMin != 15*time.Minute || c.Limits.TTLMax != 24*time.Hour || c.Limits.UnclaimedPerIP != 3 {
 		t.Errorf("limits = %+v", c.Limits)
 	}
+	if c.CreatesPerHour != 30 || c.ClaimsPerMinute != 10 || c.FormsPerMinute != 10 {
+		t.Errorf("rates = %d %d %d", c.CreatesPerHour, c.ClaimsPerMinute, c.FormsPerMinute)
+	}
+	if c.TLS != server.TLSOff {
+		t.Errorf("TLS = %q, want it off", c.TLS)
+	}
 	if c.Wait != 90*time.Second || c.BuildTimeout != 10*time.Minute || c.HealthTimeout != time.Minute || c.MaxBuilds != 4 {
 		t.Errorf("times = %v %v %v, builds %d", c.Wait, c.BuildTimeout, c.HealthTimeout, c.MaxBuilds)
 	}
@@ -91,25 +97,51 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 
 func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 	for name, value := range map[string]string{
-		"BERTH_BASE_URL":        "localhost:8080",
-		"BERTH_APPS_DOMAIN":     "bad domain",
-		"BERTH_TRUSTED_PROXIES": "10.0.0.0/33",
-		"BERTH_TTL":             "2 days",
-		"BERTH_WAIT":            "-5s",
-		"BERTH_MAX_UPLOAD":      "50 megabytes",
-		"BERTH_MAX_UNPACKED":    "99999999999GB",
-		"BERTH_MAX_BUILDS":      "0",
-		"BERTH_SERVICE_CPUS":    "many",
-		"BERTH_SERVICE_PIDS":    "-1",
-		"BERTH_NETWORK_POOL":    "fd00::/64",
-		"BERTH_TTL_MIN":         "30h",
-		"BERTH_WEBHOOK_TIMEOUT": "0s",
-		"BERTH_WEBHOOK_RETRIES": "1s,,5s",
-		"BERTH_WEBHOOK_ALLOW":   "localhost",
+		"BERTH_BASE_URL":         "localhost:8080",
+		"BERTH_APPS_DOMAIN":      "bad domain",
+		"BERTH_TRUSTED_PROXIES":  "10.0.0.0/33",
+		"BERTH_TTL":              "2 days",
+		"BERTH_WAIT":             "-5s",
+		"BERTH_MAX_UPLOAD":       "50 megabytes",
+		"BERTH_MAX_UNPACKED":     "99999999999GB",
+		"BERTH_MAX_BUILDS":       "0",
+		"BERTH_SERVICE_CPUS":     "many",
+		"BERTH_SERVICE_PIDS":     "-1",
+		"BERTH_NETWORK_POOL":     "fd00::/64",
+		"BERTH_TTL_MIN":          "30h",
+		"BERTH_FORMS_PER_MINUTE": "0",
+		"BERTH_TLS":              "on",
+		"BERTH_TLS_CERT":         "cert.pem",
+		"BERTH_WEBHOOK_TIMEOUT":  "0s",
+		"BERTH_WEBHOOK_RETRIES":  "1s,,5s",
+		"BERTH_WEBHOOK_ALLOW":    "localhost",
 	} {
 		_, err := server.Load(from(nil), from(map[string]string{name: value}))
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s=%s: error %v, want one line that names it", name, value, err)
+		}
+	}
+}
+
+func TestLoad_RefusesTLSThatCannotWork(t *testing.T) {
+	for _, tt := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{map[string]string{"BERTH_TLS": "files", "BERTH_TLS_CERT": "c", "BERTH_TLS_KEY": "k"}, "BERTH_BASE_URL"},
+		{map[string]string{"BERTH_TLS": "acme"}, "BERTH_BASE_URL"},
+		{map[string]string{"BERTH_TLS": "acme", "BERTH_BASE_URL": "https://192.0.2.1"}, "not an IP address"},
+		{map[string]string{"BERTH_TLS": "files", "BERTH_BASE_URL": "https://a.test"}, "BERTH_TLS_CERT and BERTH_TLS_KEY"},
+		{map[string]string{"BERTH_TLS": "files", "BERTH_BASE_URL": "https://a.test", "BERTH_TLS_CERT": "c"}, "BERTH_TLS_KEY"},
+		{map[string]string{"BERTH_TLS": "acme", "BERTH_BASE_URL": "https://a.test", "BERTH_TLS_KEY": "k"}, "BERTH_TLS=files"},
+		{map[string]string{"BERTH_TLS": "off", "BERTH_BASE_URL": "https://a.test", "BERTH_TLS_KEY": "k"}, "BERTH_TLS=files"},
+		{map[string]string{"BERTH_TLS": "files", "BERTH_BASE_URL": "https://a.test", "BERTH_TLS_CERT": "c", "BERTH_TLS_KEY": "k"}, ""},
+		{map[string]string{"BERTH_TLS": "acme", "BERTH_BASE_URL": "https://a.test"}, ""},
+		{map[string]string{"BERTH_BASE_URL": "https://a.test"}, ""},
+	} {
+		_, err := server.Load(from(nil), from(tt.env))
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: %v, want %q", tt.env, err, tt.want)
 		}
 	}
 }

@@ -5,10 +5,11 @@
 //
 // One net/http listener is the front (package edge). It splits by Host: a name
 // below the apps domain goes to the proxy, which finds the service's target in
-// an atomically swapped table; the base URL's host goes to the JSON API, a Fiber
-// app that listens in memory and is one more target of the same streaming
-// proxy. Uploads stream into the API, a client that leaves is seen upstream, and
-// Fiber never touches tenants' traffic.
+// an atomically swapped table; the base URL's host goes by path to the JSON API
+// or to the pages, two Fiber apps that listen in memory and are targets of the
+// same streaming proxy. Uploads stream into the API, a client that leaves is
+// seen upstream, and Fiber never touches tenants' traffic. Certificates, where no
+// proxy in front has them, are package certs'.
 //
 // # One create
 //
@@ -19,6 +20,8 @@
 //	store commit -> wake: wait=true readers read the row again, webhooks follow
 //	                      the events from the last one they saw
 //
+// A create that makes no stack is taken out of the limit again.
+//
 // # One redeploy
 //
 // The new generation is built and started beside the old one, and takes the
@@ -28,6 +31,24 @@
 // again (package build, fingerprint.go) takes over what the old one has. With
 // strategy: recreate the old process stops first, and comes back if the new one
 // fails.
+//
+// # People
+//
+// Package account is every way in: sign-up, sign-in, claims. It asks the limits
+// first, and is what both the API's claim and the pages (package web) call, so
+// that neither has a way around them. A password is an argon2id hash, a few at a
+// time; a session is a hash of the cookie's token. The edge refuses forms that a
+// page of another origin sends, the pages those without their token, and the
+// proxy keeps the host's cookies from tenants in both directions.
+//
+// The pages are templates whose Go code is committed. Each works without
+// scripts; with them it follows its stack through one stream of server-sent
+// events (web/stream.go), which the wake after a commit and new lines of a log
+// (logfile/follow.go) set off.
+//
+// A restart from the dashboard (supervisor/owner.go) is the watcher's first act:
+// another process of the same generation starts beside the old one, takes the
+// traffic when it is healthy, and takes over its container's name.
 //
 // # What goes on by itself
 //
@@ -70,11 +91,13 @@
 // Names of engine objects are derived from the stack, and everything carries
 // the installation's label: a server that was killed is followed by one that
 // lists by label, adopts what runs, and removes what no row knows. Redis holds
-// only what may be lost: rate-limit windows and webhook retries. A restart drops
-// the deliveries that are pending; their events stay in the database. What the
-// engine still makes for a server that is dead, and what could not be removed,
-// goes with the next look for leftovers (supervisor/remove.go). A job that meets
-// an error of the database goes on trying (supervisor/runner.go): its work in the
-// engine is done. Package failpoint names the places where a crash would hurt;
-// the integration tests kill the server at each.
+// only what may be lost: rate-limit windows and webhook retries. While it is
+// away, or after it lost its data, each process holds the limits for what it let
+// through itself. A restart drops the deliveries that are pending; their events
+// stay in the database. What the engine still makes for a server that is dead,
+// and what could not be removed, goes with the next look for leftovers
+// (supervisor/remove.go). A job that meets an error of the database goes on trying
+// (supervisor/runner.go): its work in the engine is done. Package failpoint names
+// the places where a crash would hurt; the integration tests kill the server at
+// each.
 package server

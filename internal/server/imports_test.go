@@ -21,6 +21,7 @@ var mayImport = map[string][]string{
 	"internal/docker":     {},
 	"internal/redis":      {},
 	"internal/site":       {},
+	"internal/certs":      {},
 	"internal/logfile":    {},
 	"runtimes":            {},
 	"images":              {},
@@ -31,7 +32,9 @@ var mayImport = map[string][]string{
 	"internal/build":      {"internal/stack", "internal/source", "internal/docker", "runtimes", "images"},
 	"internal/webhook":    {"internal/stack", "internal/store"},
 	"internal/supervisor": {"internal/stack", "internal/source", "internal/store", "internal/build", "internal/docker", "internal/proxy", "internal/site", "internal/logfile"},
-	"internal/api":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/supervisor"},
+	"internal/account":    {"internal/stack", "internal/auth", "internal/store"},
+	"internal/api":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor"},
+	"internal/web":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor"},
 	"cmd/berthd":          {"internal/server"},
 }
 
@@ -42,8 +45,10 @@ const everyones = "internal/failpoint"
 var only = map[string][]string{
 	"github.com/docker/docker":   {"internal/docker"},
 	"github.com/redis/go-redis":  {"internal/redis"},
-	"github.com/gofiber/fiber":   {"internal/api"},
+	"github.com/gofiber/fiber":   {"internal/api", "internal/web"},
+	"github.com/a-h/templ":       {"internal/web"},
 	"database/sql":               {"internal/store"},
+	"github.com/caddyserver":     {"internal/certs"},
 	"github.com/alicebob/minire": {"internal/redis"},
 	"code.dny.dev/ssrf":          {"internal/webhook"},
 }

@@ -17,15 +17,19 @@ import (
 
 // openEdge binds the public address.
 func (s *Server) openEdge() error {
+	certificates, err := s.openTLS()
+	if err != nil {
+		return err
+	}
 	s.edge = edge.NewServer(edge.Config{
 		BaseHost:       s.cfg.BaseURL.Hostname(),
 		AppsDomain:     s.cfg.AppsDomain,
 		TrustedProxies: s.cfg.TrustedProxies,
 		Routes:         s.routes,
-		API:            edge.Inner(s.inner.Dial, s.log),
+		API:            s.baseHost(),
+		TLS:            certificates,
 		Log:            s.log,
 	})
-	var err error
 	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
 		return fmt.Errorf("BERTH_LISTEN: %w", err)
 	}
@@ -39,8 +43,9 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // requests, open ones get the drain time, containers stay up for the next
 // server to take over.
 func (s *Server) Run(ctx context.Context) error {
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	go func() { failed <- s.api.Serve(s.inner) }()
+	go func() { failed <- s.pages.Serve(s.innerPages) }()
 	go func() { failed <- s.edge.Serve(s.listener) }()
 	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.Addr().String())
 	var err error
@@ -61,8 +66,9 @@ func (s *Server) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	s.api.Release()
+	s.pages.Release()
 	err := s.edge.Shutdown(ctx)
-	err = errors.Join(err, s.routes.Drain(ctx), s.api.Shutdown(ctx))
+	err = errors.Join(err, s.routes.Drain(ctx), s.api.Shutdown(ctx), s.pages.Shutdown(ctx))
 	if err != nil {
 		s.log.Warn("requests cut at shutdown", "error", err)
 	}
@@ -73,6 +79,9 @@ func (s *Server) close() error {
 	var errs []error
 	if s.edge != nil {
 		errs = append(errs, s.edge.Close())
+	}
+	if s.acme != nil {
+		s.acme.Close()
 	}
 	if s.supervisor != nil {
 		s.supervisor.Close()

@@ -11,15 +11,18 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp/fasthttputil"
 
+	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/api"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/certs"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/edge"
 	"github.com/berth-host/berth/internal/proxy"
@@ -28,6 +31,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 	"github.com/berth-host/berth/internal/supervisor"
+	"github.com/berth-host/berth/internal/web"
 	"github.com/berth-host/berth/internal/webhook"
 )
 
@@ -42,10 +46,14 @@ type Server struct {
 	webhooks   *webhook.Dispatcher
 	engine     *docker.Engine
 	supervisor *supervisor.Supervisor
+	accounts   *account.Accounts
 	api        *api.API
+	pages      *web.Web
 	routes     *proxy.Routes
 	edge       *edge.Server
-	inner      *fasthttputil.InmemoryListener
+	acme       *certs.ACME                    // nil unless BERTH_TLS=acme
+	inner      *fasthttputil.InmemoryListener // of the API
+	innerPages *fasthttputil.InmemoryListener
 	listener   net.Listener
 }
 
@@ -84,7 +92,9 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openSupervisor(ctx); err != nil {
 		return err
 	}
+	s.openAccounts(key)
 	s.openAPI(key)
+	s.openPages(key)
 	return s.openEdge()
 }
 
@@ -211,13 +221,29 @@ func (s *Server) urls() stack.URLs {
 	return stack.URLs{Base: s.cfg.BaseURL, AppsDomain: s.cfg.AppsDomain}
 }
 
+// openAccounts makes what people can do, in the API and on the pages.
+func (s *Server) openAccounts(key auth.Key) {
+	s.accounts = account.New(account.Config{
+		Store:     s.store,
+		Passwords: auth.NewPasswords(hashesAtOnce()),
+		Claims:    account.Claims{Stacks: s.store, Host: s.supervisor, Key: key},
+		Forms:     s.redis.Window("forms", s.cfg.FormsPerMinute, time.Minute),
+		Codes:     s.redis.Window("claims", s.cfg.ClaimsPerMinute, time.Minute),
+	})
+}
+
+// hashesAtOnce is how many passwords are hashed at the same time: half of the
+// cores stays with the stacks, and 4 hashes take 76 MiB.
+func hashesAtOnce() int { return min(4, max(1, runtime.GOMAXPROCS(0)/2)) }
+
 func (s *Server) openAPI(key auth.Key) {
 	s.inner = fasthttputil.NewInmemoryListener()
 	s.api = api.New(api.Config{
 		Store:        s.store,
 		Host:         s.supervisor,
 		Limiter:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
-		Claims:       s.redis.Window("claims", s.cfg.ClaimsPerMinute, time.Minute),
+		Codes:        s.accounts.Codes,
+		Claims:       s.accounts.Claims,
 		URLs:         s.urls(),
 		Limits:       s.cfg.Limits,
 		Key:          key,

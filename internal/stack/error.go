@@ -29,5 +29,10 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Detail }
 
+// NewTooMany is the one error of every rate limit ("Errors").
+func NewTooMany(retryAfter time.Duration) *Error {
+	return &Error{Kind: TooMany, Detail: "too many requests; slow down and retry in a minute", RetryAfter: retryAfter}
+}
+
 // NewError returns an error for the client.
 func NewError(kind Kind, detail string) *Error { return &Error{Kind: kind, Detail: detail} }

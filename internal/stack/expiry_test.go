@@ -127,7 +127,7 @@ func TestClaim_MovesTheStackIntoTheAccount(t *testing.T) {
 	for name := range map[string]bool{"building": true, "live": true, "live, redeploying": true, "failed": true, "expired": true} {
 		s := states[name](t)
 		events := must(t)(s.Claim("acc_1", "ana@example.com", now.Add(2*time.Hour)))
-		if s.Owner != "acc_1" || s.ClaimCodeHash != nil || !s.ExpiresAt.IsZero() || !s.ExpiredAt.IsZero() || !s.RetainedUntil.IsZero() {
+		if s.Owner != "acc_1" || s.ClaimCodeHash == nil || !s.ExpiresAt.IsZero() || !s.ExpiredAt.IsZero() || !s.RetainedUntil.IsZero() {
 			t.Errorf("%s: stack %+v", name, s)
 		}
 		if events[0].Data["by"] != "ana@example.com" {
@@ -137,7 +137,7 @@ func TestClaim_MovesTheStackIntoTheAccount(t *testing.T) {
 			t.Errorf("%s: restoring %v", name, s.Restoring())
 		}
 		_, err := s.Claim("acc_2", "bo@example.com", now)
-		wantKind(t, err, stack.NotFound, "already used")
+		wantKind(t, err, stack.NotFound, "used already")
 	}
 }
 

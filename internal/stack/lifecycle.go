@@ -20,6 +20,7 @@ const (
 	TriggerRollbackFail Trigger = "rollback fails"
 	TriggerCrash        Trigger = "service crashes"
 	TriggerCrashLoop    Trigger = "service crashes too often"
+	TriggerRequest      Trigger = "owner restarts a service"
 	TriggerExtend       Trigger = "PATCH ttl"
 	TriggerNotice       Trigger = "expiry is near"
 	TriggerExpire       Trigger = "TTL runs out"
@@ -27,6 +28,7 @@ const (
 	TriggerRestored     Trigger = "restore finishes"
 	TriggerRestoreFails Trigger = "restore fails"
 	TriggerRestart      Trigger = "server restarts"
+	TriggerRevoke       Trigger = "owner revokes manage token"
 	TriggerRetained     Trigger = "retention ends"
 	TriggerDelete       Trigger = "DELETE"
 )
@@ -50,6 +52,7 @@ var transitions = []transition{
 	{Failed, TriggerDeploy, Building},
 	{Live, TriggerCrash, Live},
 	{Live, TriggerCrashLoop, Failed},
+	{Live, TriggerRequest, Live},
 	{Building, TriggerExtend, Building},
 	{Live, TriggerExtend, Live},
 	{Failed, TriggerExtend, Failed},
@@ -67,6 +70,9 @@ var transitions = []transition{
 	{Building, TriggerRestoreFails, Failed},
 	{Live, TriggerRestart, Live},
 	{Live, TriggerRestoreFails, Failed},
+	{Building, TriggerRevoke, Building},
+	{Live, TriggerRevoke, Live},
+	{Failed, TriggerRevoke, Failed},
 	{Expired, TriggerRetained, Deleted},
 	{Building, TriggerDelete, Deleted},
 	{Live, TriggerDelete, Deleted},

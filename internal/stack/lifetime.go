@@ -63,7 +63,7 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 // building until it is restored.
 func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	if s.Claimed() {
-		return nil, NewError(NotFound, "this claim code was already used")
+		return nil, NewError(NotFound, "this claim code was used already; its stack belongs to an account")
 	}
 	if s.ClaimEmail != "" && !strings.EqualFold(s.ClaimEmail, email) {
 		return nil, NewError(Forbidden, "this stack can only be claimed by the email address it was made for; sign in with that one")
@@ -80,7 +80,6 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 		s.pend()
 	}
 	s.Owner = owner
-	s.ClaimCodeHash = nil
 	s.ExpiresAt, s.ExpiredAt, s.RetainedUntil = time.Time{}, time.Time{}, time.Time{}
 	return []Event{{Type: EventClaimed, Data: map[string]any{"by": email}}}, nil
 }

@@ -46,7 +46,7 @@ type Stack struct {
 	Network    string // client network that created it, as the cap counts: an IPv4 address or an IPv6 /64
 
 	ManageTokenHash []byte // see package auth; empty once revoked or deleted
-	ClaimCodeHash   []byte // empty when there is no code, or it was used
+	ClaimCodeHash   []byte // empty when there never was a code; a used one is kept, to tell it from an unknown one
 
 	CreatedAt     time.Time
 	DeployedAt    time.Time // last time a generation went live

@@ -11,14 +11,14 @@ import (
 
 func TestAccountByKey_FindsTheAccountOfTheKey(t *testing.T) {
 	s, path := open(t)
-	ana, err := s.CreateAccount(t.Context(), "Ana@Example.com", []byte("ana's"))
+	ana, err := s.CreateAccount(t.Context(), "Ana@Example.com", "", store.Key{Hash: []byte("ana's")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !regexp.MustCompile(`^acc_[0-9a-f]{12}$`).MatchString(ana.ID) || ana.Email != "Ana@Example.com" {
 		t.Errorf("account %+v", ana)
 	}
-	if _, err := s.CreateAccount(t.Context(), "bo@example.com", []byte("bo's")); err != nil {
+	if _, err := s.CreateAccount(t.Context(), "bo@example.com", "", store.Key{Hash: []byte("bo's")}); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok, err := reopen(t, path).AccountByKey(t.Context(), []byte("ana's")); got != ana || !ok || err != nil {
@@ -36,7 +36,7 @@ func TestCreateAccount_TakesAnEmailOnceInAnyCase(t *testing.T) {
 	errs := make([]error, 2)
 	var both sync.WaitGroup
 	for i, email := range []string{"ana@example.com", "ANA@Example.com"} {
-		both.Go(func() { _, errs[i] = s.CreateAccount(t.Context(), email, []byte(email)) })
+		both.Go(func() { _, errs[i] = s.CreateAccount(t.Context(), email, "", store.Key{Hash: []byte(email)}) })
 	}
 	both.Wait()
 	if (errs[0] == nil) == (errs[1] == nil) {

@@ -18,8 +18,17 @@ func scanEvent(row interface{ Scan(...any) error }, e *stack.Event) error {
 // Events reads at most limit events of a stack with an id greater than after,
 // oldest first. Those of a deleted stack are still there.
 func (s *Store) Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error) {
-	rows, err := s.read.QueryContext(ctx, "SELECT "+eventColumns+` FROM events
-		WHERE stack_id = ? AND id > ? ORDER BY id LIMIT ?`, id, after, limit)
+	return s.events(ctx, id, "id > ? ORDER BY id LIMIT ?", after, limit)
+}
+
+// LatestEvents reads the last limit events of a stack, newest first.
+func (s *Store) LatestEvents(ctx context.Context, id string, limit int) ([]stack.Event, error) {
+	return s.events(ctx, id, "true ORDER BY id DESC LIMIT ?", limit)
+}
+
+func (s *Store) events(ctx context.Context, id, which string, args ...any) ([]stack.Event, error) {
+	rows, err := s.read.QueryContext(ctx, "SELECT "+eventColumns+" FROM events WHERE stack_id = ? AND "+which,
+		append([]any{id}, args...)...)
 	if err != nil {
 		return nil, s.fault("read events of "+id, err)
 	}

@@ -180,7 +180,7 @@ func TestStore_FailsWithItsContext(t *testing.T) {
 	_, events := s.Events(ctx, k.ID, 0, 1)
 	_, _, token := s.FindManageToken(ctx, []byte("x"))
 	_, _, account := s.AccountByKey(ctx, []byte("x"))
-	_, create := s.CreateAccount(ctx, "ana@example.com", []byte("x"))
+	_, create := s.CreateAccount(ctx, "ana@example.com", "", Key{Hash: []byte("x")})
 	for _, err := range []error{errs, list, events, token, account, create} {
 		wantFault(t, s, err, context.Canceled.Error())
 	}

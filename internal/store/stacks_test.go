@@ -67,7 +67,7 @@ func TestCreate_LetsExactlyTheLimitOfParallelStacksIn(t *testing.T) {
 
 func TestCreate_CountsOnlyUnclaimedRunningStacksOfTheNetwork(t *testing.T) {
 	s, _ := open(t)
-	account, err := s.CreateAccount(t.Context(), "ana@example.com", []byte("hash"))
+	account, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("hash")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestUpdate_IsDoneOrNotWhenItsContextEnds(t *testing.T) {
 
 func TestLists_LeaveDeletedStacksOut(t *testing.T) {
 	s, _ := open(t)
-	account, err := s.CreateAccount(t.Context(), "ana@example.com", []byte("hash"))
+	account, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("hash")})
 	if err != nil {
 		t.Fatal(err)
 	}

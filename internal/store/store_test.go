@@ -116,7 +116,7 @@ func fill(v reflect.Value, n *int) {
 
 func fullStack(t *testing.T, s *store.Store) *stack.Stack {
 	t.Helper()
-	account, err := s.CreateAccount(t.Context(), "ana@example.com", []byte("hash"))
+	account, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("hash")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,13 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := raw(t, path).Exec("ALTER TABLE stacks DROP COLUMN noticed; DROP TABLE deliveries; DELETE FROM goose_db_version WHERE version_id > 1"); err != nil {
+	if _, err := raw(t, path).Exec(`ALTER TABLE stacks DROP COLUMN noticed;
+		DROP TABLE deliveries;
+		DROP TABLE sessions;
+		ALTER TABLE accounts DROP COLUMN password_hash;
+		ALTER TABLE accounts DROP COLUMN key_hint;
+		ALTER TABLE accounts DROP COLUMN key_made_at;
+		DELETE FROM goose_db_version WHERE version_id > 1`); err != nil {
 		t.Fatal(err)
 	}
 	s = reopen(t, path)

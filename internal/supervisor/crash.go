@@ -15,19 +15,20 @@ import (
 )
 
 // watch restarts the process whenever it ends, from now on ("Crash handling").
-func (p *process) watch() {
+func (p *process) watch() { p.watchAfter(func(context.Context) bool { return true }) }
+
+// watchAfter is watch after something else was done first, which tells whether
+// there is anything left to watch.
+func (p *process) watchAfter(first func(context.Context) bool) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	p.watching, p.watched = cancel, make(chan struct{})
 	p.work.Go(func() {
 		defer close(p.watched)
 		defer cancel()
-		for {
+		for again := first(ctx); again; again = p.handleEnd(ctx) {
 			select {
 			case <-p.wake:
 			case <-ctx.Done():
-				return
-			}
-			if !p.handleEnd(ctx) {
 				return
 			}
 		}
@@ -67,6 +68,12 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	how, code := exitOf(c)
 	p.say(p.service.Name + " " + how)
 	failpoint.Here("crash-seen")
+	return p.revive(ctx, code)
+}
+
+// revive counts the crash of a process that does not run and starts it again,
+// until it is healthy. False means that it is no longer to be watched.
+func (p *process) revive(ctx context.Context, code *int) bool {
 	for {
 		again, ok := p.countCrash(ctx, code)
 		if !ok {
@@ -79,23 +86,31 @@ func (p *process) handleEnd(ctx context.Context) bool {
 		}
 		failpoint.Here("backoff-over")
 		absence := p.absences.Load()
-		if err = p.restart(ctx); err == nil {
+		err := p.restart(ctx)
+		if err == nil {
 			failpoint.Here("restart-healthy")
-			return p.restarted(ctx)
+			return p.restarted(ctx, (*stack.Stack).Restarted)
 		}
-		if ctx.Err() != nil {
-			return false
+		if !p.restartFailed(ctx, absence, err) {
+			return ctx.Err() == nil // brought back with the engine
 		}
-		if p.left(ctx, absence) {
-			return true // brought back with the engine
-		}
-		p.Log.Info("restart failed", "stack", p.st.ID, "service", p.service.Name, "error", err)
-		p.say("the restart failed: " + p.explain(err))
 		code = nil
-		if err := p.Engine.Kill(ctx, p.id); err != nil {
-			p.Log.Warn("process that did not get healthy not stopped", "stack", p.st.ID, "service", p.service.Name, "error", err)
-		}
 	}
+}
+
+// restartFailed ends what a restart that failed has started. False means that
+// the failure is not the process's: the engine was away since its absence of that
+// number.
+func (p *process) restartFailed(ctx context.Context, absence int64, err error) bool {
+	if ctx.Err() != nil || p.left(ctx, absence) {
+		return false
+	}
+	p.Log.Info("restart failed", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	p.say("the restart failed: " + p.explain(err))
+	if err := p.Engine.Kill(ctx, p.id); err != nil {
+		p.Log.Warn("process that did not get healthy not stopped", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	}
+	return true
 }
 
 // endedWithEngine tells whether a process ended with its engine: then it has not
@@ -180,16 +195,14 @@ func (s *Supervisor) backoff(crashes int) time.Duration {
 	return min(wait, s.BackoffMax)
 }
 
-// restarted sends the traffic to a process that is back.
-func (p *process) restarted(ctx context.Context) bool {
-	st, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.Restarted(p.service.Name) })
+// restarted sends the traffic to a process that is back, and records it.
+func (p *process) restarted(ctx context.Context, record func(*stack.Stack, string) ([]stack.Event, error)) bool {
+	st, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return record(st, p.service.Name) })
 	if err != nil {
 		return false
 	}
 	p.say(p.service.Name + " is healthy again")
-	if p.serving() == p.generation {
-		p.reroute(st)
-	}
+	p.drainAll(p.show(st))
 	return true
 }
 

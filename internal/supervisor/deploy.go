@@ -151,14 +151,13 @@ func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
 
 // halt ends the old process of a service, but keeps its container to bring back.
 func (d *deployment) halt(ctx context.Context, service string) error {
-	p := d.old.process(service)
+	p := d.old.unwatch(service)
 	if p == nil {
 		return nil
 	}
 	d.halting.Lock()
 	d.halted = append(d.halted, p)
 	d.halting.Unlock()
-	p.unwatch()
 	d.old.setTarget(service, nil)
 	d.drainAll(d.route(d.st, d.old))
 	if err := d.Engine.Stop(ctx, p.id, p.service.StopTimeout); err != nil {
@@ -176,24 +175,15 @@ func (d *deployment) switchOver(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here("all-healthy")
-	var drained []*proxy.Target
-	st, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		events, err := st.Deployed(d.services, d.URLs, stack.Now())
-		if err == nil {
-			drained = append(drained, d.route(st, d.generation)...)
-		}
-		return events, err
-	})
+	st, drained, err := d.turnTo(ctx)
 	if err != nil {
 		d.route(d.st, d.old)
 		return err
 	}
-	failpoint.Here("live-committed")
-	d.swap(d.generation)
 	d.watch()
-	d.retiring.Add(1)
+	d.passing.Add(1)
 	d.work.Go(func() {
-		defer d.retiring.Add(-1)
+		defer d.passing.Add(-1)
 		if d.old != nil {
 			d.old.retire(drained)
 		} else if st.Generation > 1 {
@@ -204,12 +194,29 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	return nil
 }
 
+// turnTo routes to the generation, records it and makes it the served one, and
+// returns the targets of the old one.
+func (d *deployment) turnTo(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
+	d.turning.Lock()
+	defer d.turning.Unlock()
+	st, err = d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		events, err := st.Deployed(d.services, d.URLs, stack.Now())
+		if err == nil {
+			drained = append(drained, d.route(st, d.generation)...)
+		}
+		return events, err
+	})
+	if err == nil {
+		failpoint.Here("live-committed")
+		d.swap(d.generation)
+	}
+	return st, drained, err
+}
+
 // retire lets the open requests of a generation finish, then ends it and
 // removes all that is its own.
 func (g *generation) retire(targets []*proxy.Target) {
-	for _, p := range g.all() {
-		p.unwatch()
-	}
+	g.unwatchAll()
 	g.drainAll(targets)
 	if g.runner.ctx.Err() != nil {
 		return // the stack ends, or the server: the next one removes it
@@ -292,11 +299,13 @@ func (d *deployment) rollbackFailed(ctx context.Context, cause error) {
 // takeDown ends the processes of a stack that failed. Its images, sites and
 // data stay: what was built can be brought back.
 func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
-	targets := r.route(st, nil)
+	r.turning.Lock()
+	targets, g := r.route(st, nil), r.swap(nil)
+	r.turning.Unlock()
 	for _, t := range targets {
 		cut(t)
 	}
-	if g := r.swap(nil); g != nil {
+	if g != nil {
 		if err := r.outlast(ctx, g.end); err != nil {
 			r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)
 		}

@@ -179,7 +179,7 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 			return err
 		}
 	}
-	p, err := g.startProcess(ctx, s)
+	p, err := g.startProcess(ctx, s, containerName(g.st, s.Name, g.number))
 	if err != nil {
 		return err
 	}
@@ -254,8 +254,7 @@ func (g *generation) watch() {
 // release lets go of the processes without ending them: nobody restarts them
 // or follows their logs any more.
 func (g *generation) release() {
-	for _, p := range g.all() {
-		p.unwatch()
+	for _, p := range g.unwatchAll() {
 		p.unfollow()
 	}
 }
@@ -264,11 +263,8 @@ func (g *generation) release() {
 // removes the containers.
 func (g *generation) end(ctx context.Context) error {
 	group := errgroup.Group{}
-	for _, p := range g.all() {
-		group.Go(func() error {
-			p.unwatch()
-			return p.remove(ctx, p.service.StopTimeout)
-		})
+	for _, p := range g.unwatchAll() {
+		group.Go(func() error { return p.remove(ctx, p.service.StopTimeout) })
 	}
 	return group.Wait()
 }

@@ -43,11 +43,11 @@ func dataVolume(st *stack.Stack, service string) string {
 	return "berth-" + st.Hex() + "-" + service + "-data"
 }
 
-// startProcess starts a service's process, in place of what an earlier attempt
-// left.
-func (g *generation) startProcess(ctx context.Context, s *stack.Service) (*process, error) {
+// startProcess starts a service's process in a container of the given name, in
+// place of what an earlier attempt left.
+func (g *generation) startProcess(ctx context.Context, s *stack.Service, name string) (*process, error) {
 	spec := g.containerSpec(s)
-	spec.Name = containerName(g.st, s.Name, g.number)
+	spec.Name = name
 	spec.Cmd = startCommand(s.Start)
 	spec.Aliases = []string{s.Name}
 	id, err := g.create(ctx, spec)

@@ -144,10 +144,9 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 // need: every generation but the one that it serves or would serve, what runs
 // although it is not live, and what a build or a restore left. Data is none.
 func leftovers(st *stack.Stack, there objects) objects {
-	kept := strconv.Itoa(st.Generation)
 	var left objects
 	for _, c := range there.containers {
-		if st.Status != stack.Live || c.Labels[build.LabelGeneration] != kept || strings.HasSuffix(c.Name, releaseSuffix) {
+		if st.Status != stack.Live || c.Name != containerName(st, c.Labels[build.LabelService], st.Generation) {
 			left.containers = append(left.containers, c)
 		}
 	}

@@ -22,9 +22,10 @@ type runner struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // what goes on beside the job: watching, draining
 
-	retiring atomic.Int32 // generations that finish their requests
+	passing atomic.Int32 // processes and generations that come or go beside the job
 
 	starting sync.Mutex // one job is started at a time
+	turning  sync.Mutex // held while the generation that is served and what is routed to change together
 
 	mu     sync.Mutex
 	job    context.CancelCauseFunc // ends the job under way
@@ -60,12 +61,12 @@ func (r *runner) interrupt(cause error, job func(context.Context)) <-chan struct
 	return r.run(job)
 }
 
-// startIdle runs job in the background unless another one is under way, or a
-// generation on its way out.
+// startIdle runs job in the background unless another one is under way, or
+// something comes or goes beside it.
 func (r *runner) startIdle(job func(context.Context)) {
 	r.starting.Lock()
 	defer r.starting.Unlock()
-	if !r.busy() && r.retiring.Load() == 0 {
+	if !r.busy() && r.passing.Load() == 0 {
 		r.run(job)
 	}
 }

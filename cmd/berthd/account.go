@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/berth-host/berth/internal/server"
+)
+
+func accountCommand() *cobra.Command {
+	account := &cobra.Command{Use: "account", Short: "Accounts of humans"}
+	create := &cobra.Command{
+		Use:   "create EMAIL",
+		Short: "Make an account and print its API key, which is shown only this once",
+		Args:  cobra.ExactArgs(1),
+		RunE:  createAccount,
+	}
+	create.Flags().Bool("password-stdin", false, "read a password from standard input, for signing in")
+	password := &cobra.Command{
+		Use:   "password EMAIL",
+		Short: "Set the password of an account, read from the terminal or standard input, and end its sessions",
+		Args:  cobra.ExactArgs(1),
+		RunE:  setPassword,
+	}
+	account.AddCommand(create, password)
+	return account
+}
+
+func createAccount(cmd *cobra.Command, args []string) error {
+	config, err := load(cmd)
+	if err != nil {
+		return err
+	}
+	password := ""
+	if fromStdin, err := cmd.Flags().GetBool("password-stdin"); err != nil {
+		return err
+	} else if fromStdin {
+		if password, err = readPassword(cmd); err != nil {
+			return err
+		}
+	}
+	key, err := server.CreateAccount(cmd.Context(), config, args[0], password, server.NewLogger(os.Stderr))
+	if err != nil {
+		return err
+	}
+	talk := cmd.ErrOrStderr()
+	if password == "" {
+		fmt.Fprintf(talk, "It has no password; give it one to sign in with: berthd account password %s\n", args[0])
+	}
+	fmt.Fprintf(talk, "Made the account %s. This is its API key, shown only this once:\n", args[0])
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), key)
+	return err
+}
+
+func setPassword(cmd *cobra.Command, args []string) error {
+	config, err := load(cmd)
+	if err != nil {
+		return err
+	}
+	password, err := readPassword(cmd)
+	if err != nil {
+		return err
+	}
+	if err := server.SetPassword(cmd.Context(), config, args[0], password, server.NewLogger(os.Stderr)); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Set the password of %s and ended its sessions.\n", args[0])
+	return nil
+}
+
+// readPassword asks for a password, twice, on a terminal; elsewhere it is the
+// first line of standard input.
+func readPassword(cmd *cobra.Command) (string, error) {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return readLine(cmd.InOrStdin())
+	}
+	first, err := ask(cmd.ErrOrStderr(), in, "Password: ")
+	if err != nil {
+		return "", err
+	}
+	again, err := ask(cmd.ErrOrStderr(), in, "Again: ")
+	if err != nil {
+		return "", err
+	}
+	if first != again {
+		return "", errors.New("the two passwords differ; run the command again")
+	}
+	return first, nil
+}
+
+func ask(talk io.Writer, in *os.File, prompt string) (string, error) {
+	fmt.Fprint(talk, prompt)
+	password, err := term.ReadPassword(int(in.Fd()))
+	fmt.Fprintln(talk)
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	return string(password), nil
+}
+
+// readLine is the first line of r without its end. None is an error, or an
+// account would lose its password by mistake.
+func readLine(r io.Reader) (string, error) {
+	line, err := bufio.NewReader(r).ReadString('\n')
+	line = strings.TrimRight(line, "\r\n")
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	if line == "" {
+		return "", errors.New("no password on standard input; pipe it in, as one line")
+	}
+	return line, nil
+}

@@ -1,0 +1,311 @@
+package integration
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	protocol "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// shots is where the tests of the pages leave screenshots of all they saw, for
+// people to look at.
+const shots = "screenshots"
+
+// plainHost is a name that browsers do not trust as they do localhost, and that
+// the browser of the tests finds on this machine.
+const plainHost = "berth.test"
+
+var chromium struct {
+	once sync.Once
+	ctx  context.Context // of the browser; its tabs are children
+	stop context.CancelFunc
+	err  error
+}
+
+// startChromium starts the one browser of all tests. It runs without a sandbox
+// of its own, since it is root here and shows nothing but Berth's pages.
+func startChromium() error {
+	path, err := findChromium()
+	if err != nil {
+		return err
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.Flag("lang", "en-GB"),
+		chromedp.Flag("host-resolver-rules", "MAP "+plainHost+" 127.0.0.1"))
+	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, stopBrowser := chromedp.NewContext(allocator)
+	chromium.ctx, chromium.stop = ctx, func() { stopBrowser(); stopAllocator() }
+	if err := chromedp.Do(ctx); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	return nil
+}
+
+func stopChromium() {
+	if chromium.stop != nil {
+		chromium.stop()
+	}
+}
+
+func findChromium() (string, error) {
+	for _, name := range []string{os.Getenv("BERTH_TEST_CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("there is no Chromium; run integration/chromium.sh, which installs it")
+}
+
+// Tab is one window of a browser, with cookies of its own.
+type Tab struct {
+	*testing.T
+	ctx    context.Context
+	base   string
+	page   *network.Response // that was loaded last
+	status int64             // of it
+	said   *record
+}
+
+// browser opens a window on a server's pages. When the test ends, no script may
+// have failed and nothing may have been against the page's policy.
+func (h *Host) browser(t *testing.T) *Tab {
+	t.Helper()
+	chromium.once.Do(func() { chromium.err = startChromium() })
+	require.NoError(t, chromium.err)
+	ctx, stop := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext())
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	b := &Tab{T: t, ctx: ctx, base: h.base(), said: &record{}}
+	b.do(chromedp.EmulateViewport(1280, 900))
+	console := chromedp.Console(ctx)
+	go func() {
+		for message, err := range console {
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(b.said, "%s: %s\n", message.Type, message.Text)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		stop()
+		for line := range strings.Lines(b.said.String()) {
+			if isFault(line) {
+				t.Errorf("the browser's console says: %s", line)
+			}
+		}
+	})
+	return b
+}
+
+// isFault tells whether a line of the console is about a script that failed or
+// something on a page that its policy forbids; to be kept out of a frame is none.
+func isFault(line string) bool {
+	broke := strings.HasPrefix(line, string(chromedp.ConsoleException)+":")
+	return broke || (strings.Contains(line, "Content Security Policy") && !strings.Contains(line, "Framing"))
+}
+
+// withoutScripts turns the pages' scripts off.
+func (b *Tab) withoutScripts() *Tab {
+	b.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	require.NoError(b, err)
+	return b
+}
+
+func (b *Tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	if err := chromedp.Do(b.ctx, actions...); err != nil {
+		b.Fatalf("the browser, at %s: %v\n%s", b.where(), err, b.text())
+	}
+}
+
+// where is the address of the page.
+func (b *Tab) where() string {
+	at, err := chromedp.Run(b.ctx, chromedp.Location())
+	if err != nil {
+		return err.Error()
+	}
+	return at
+}
+
+// path is the path of the page's address.
+func (b *Tab) path() string {
+	b.Helper()
+	u, err := url.Parse(b.where())
+	require.NoError(b, err)
+	return u.Path
+}
+
+// text is what a person reads on the page.
+func (b *Tab) text() string {
+	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText`))
+	if err != nil {
+		return err.Error()
+	}
+	return strings.ReplaceAll(text, "\u00a0", " ")
+}
+
+// open loads a page by its path, or an address.
+func (b *Tab) open(path string) *Tab {
+	b.Helper()
+	address := path
+	if strings.HasPrefix(path, "/") {
+		address = b.base + path
+	}
+	b.loads(chromedp.Navigate(address))
+	return b
+}
+
+// loads does something that loads a page.
+func (b *Tab) loads(action chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	response, err := chromedp.RunResponse(b.ctx, action)
+	if err != nil {
+		b.Fatalf("the browser, at %s: %v\n%s", b.where(), err, b.text())
+	}
+	b.page, b.status = response, response.Status
+}
+
+// header is one of those that the page came with.
+func (b *Tab) header(name string) string {
+	for key, value := range b.page.Headers {
+		if strings.EqualFold(key, name) {
+			return fmt.Sprint(value)
+		}
+	}
+	return ""
+}
+
+// named is the path of what can be pressed by a name: in the page's content, or
+// in the menu above it.
+func named(place, name string) string {
+	return fmt.Sprintf(`//%s//*[self::button or self::a or self::summary][normalize-space()=%q]`, place, name)
+}
+
+// press presses a button or a link of the page that leads to another.
+func (b *Tab) press(name string) {
+	b.Helper()
+	b.loads(chromedp.Click(named("main", name), chromedp.NodeVisible))
+}
+
+// menu presses what is above every page.
+func (b *Tab) menu(name string) {
+	b.Helper()
+	b.loads(chromedp.Click(named("header", name), chromedp.NodeVisible))
+}
+
+// unfold opens what is folded away below a line.
+func (b *Tab) unfold(name string) {
+	b.Helper()
+	b.do(chromedp.Click(named("main", name), chromedp.NodeVisible))
+}
+
+// fill types into fields, by their ids.
+func (b *Tab) fill(idsAndTexts ...string) {
+	b.Helper()
+	for i := 0; i < len(idsAndTexts); i += 2 {
+		field := chromedp.ID(idsAndTexts[i])
+		b.do(chromedp.Clear(field), chromedp.SendKeys(field, idsAndTexts[i+1]))
+	}
+}
+
+// keys types without looking where.
+func (b *Tab) keys(text string) {
+	b.Helper()
+	b.do(chromedp.KeyEvent(text))
+}
+
+// focused is the text of what has the focus.
+func (b *Tab) focused() string {
+	b.Helper()
+	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.activeElement.textContent`))
+	require.NoError(b, err)
+	return text
+}
+
+// focusShows tells whether what has the focus can be told by its outline.
+func (b *Tab) focusShows() bool {
+	b.Helper()
+	shows, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](
+		`(({ outlineStyle, outlineWidth }) => outlineStyle === 'solid' && parseFloat(outlineWidth) >= 2)(getComputedStyle(document.activeElement))`))
+	require.NoError(b, err)
+	return shows
+}
+
+// sees waits until the page says all of it.
+func (b *Tab) sees(texts ...string) {
+	b.Helper()
+	for _, text := range texts {
+		eventually(b.T, "the page says "+text, func() error {
+			if now := b.text(); !strings.Contains(now, text) {
+				return fmt.Errorf("%s says:\n%s", b.where(), now)
+			}
+			return nil
+		})
+	}
+}
+
+// seesNot asserts what the page does not say.
+func (b *Tab) seesNot(texts ...string) {
+	b.Helper()
+	for _, text := range texts {
+		require.NotContains(b, b.text(), text)
+	}
+}
+
+// is asserts where the browser is and with what status it came there.
+func (b *Tab) is(status int, path string) {
+	b.Helper()
+	require.Equal(b, path, b.path(), b.text())
+	require.EqualValues(b, status, b.status, b.text())
+}
+
+//go:embed testdata/web/audit.js
+var audit string
+
+// look takes the page's picture at phone and desktop width, light and dark, and
+// checks each for what makes a page hard to use.
+func (b *Tab) look(name string) {
+	b.Helper()
+	require.NoError(b, os.MkdirAll(shots, 0o755))
+	for width, height := range map[int64]int64{390: 844, 1280: 900} {
+		for _, scheme := range []string{"light", "dark"} {
+			b.do(chromedp.EmulateViewport(width, height))
+			_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+			})
+			require.NoError(b, err)
+			faults, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]string](audit))
+			require.NoError(b, err)
+			require.Empty(b, faults, "%s, %d wide, %s", name, width, scheme)
+			b.shoot(fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
+		}
+	}
+	b.do(chromedp.EmulateViewport(1280, 900))
+}
+
+// shoot writes a picture of the whole page.
+func (b *Tab) shoot(file string) {
+	b.Helper()
+	yes := true
+	shot, err := chromedp.Run(b.ctx, func(ctx context.Context, tab *chromedp.Target) (protocol.CaptureScreenshotResult, error) {
+		return chromedp.Call(ctx, protocol.CaptureScreenshot, protocol.CaptureScreenshotParams{
+			CaptureBeyondViewport: &yes, Format: protocol.CaptureScreenshotFormatPng,
+		})
+	})
+	require.NoError(b, err)
+	require.NoError(b, os.WriteFile(filepath.Join(shots, file), shot.Data, 0o644))
+}

@@ -1,0 +1,170 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func stackPath(st *Stack) string { return "/dashboard/stacks/" + st.ID }
+
+// deployAs deploys a tree for the account of a key.
+func (h *Host) deployAs(t *testing.T, key string, tree Tree, fields Fields) *Stack {
+	t.Helper()
+	r := h.post(t, archive(t, tree), fields, "", "Authorization", "Bearer "+key)
+	require.Equal(t, http.StatusCreated, r.status, r.body)
+	return h.settled(t, r.stack(t))
+}
+
+func TestWeb_TheDashboardListsStacksNewestFirst(t *testing.T) {
+	t.Parallel()
+	h := start(t, easy)
+	b := h.browser(t)
+	key := b.signUp(ana)
+	b.open("/dashboard")
+	b.sees("No stacks yet", "tar -cz . | curl")
+	b.look("dashboard-empty")
+
+	first := h.deployAs(t, key, guestbook(t), manifest(guestbookManifest))
+	broken := h.deployAs(t, key, Tree{"server.js": "throw new Error('the reason')"}, manifest(`{name: broken, services: [{name: web, runtime: node, start: node server.js}]}`))
+	require.Equal(t, "failed", broken.Status)
+	other := h.browser(t)
+	other.signUp(bob)
+	other.open(stackPath(first))
+	other.is(http.StatusNotFound, stackPath(first))
+	other.open(stackPath(first) + "/delete")
+	require.EqualValues(t, http.StatusNotFound, other.status)
+	other.look("not-found")
+
+	b.sees("broken", "guestbook") // without a reload
+	text := b.text()
+	require.Less(t, strings.Index(text, "broken"), strings.Index(text, "guestbook"))
+	b.sees("Generation 1", "deployed", first.URLs["web"], first.URLs["api"], "the reason", "This stack has failed")
+	require.Contains(t, text, strings.TrimSpace(broken.reason()), "the error is there in full")
+	b.look("dashboard")
+	b.press("guestbook")
+	b.is(http.StatusOK, stackPath(first))
+}
+
+func TestWeb_AStacksPageTellsEventsAndLogsAsTheyCome(t *testing.T) {
+	t.Parallel()
+	h := start(t, easy)
+	b := h.browser(t)
+	key := b.signUp(ana)
+	st := h.deployAs(t, key, guestbook(t), manifest(guestbookManifest))
+	b.open(stackPath(st) + "?service=api&kind=run")
+	b.sees("guestbook", "Created with an API key", "api is ready", "Generation 1 is live", "stack.live", st.ID)
+	require.Equal(t, http.StatusOK, h.get(t, st.url("api", "/log?from=0&to=300")).status)
+	b.sees("line 0\n", "line 299")
+	b.look("stack")
+
+	failed := h.redeploy(t, st, Tree{"server.js": "console.log('\x1b[31mred\x1b[0m'); process.exit(3)", "site/index.html": "x"}, manifest(guestbookManifest))
+	require.NotEmpty(t, failed.deployError())
+	b.sees("The last deploy failed. Generation 1 goes on serving.", "exited with code 3",
+		"Generation 2 failed; generation 1 goes on serving", "stack.deploy_failed")
+	b.look("stack-deploy-failed")
+
+	b.press("api build")
+	b.is(http.StatusOK, stackPath(st))
+	require.Contains(t, b.where(), "kind=build")
+	h.begin(t, st, guestbook(t), manifest(strings.Replace(guestbookManifest, "runtime: node,", "runtime: node, build: 'echo building now; sleep 1; echo still building',", 1)))
+	b.sees("== build api (node) gen 2", "building now", "still building")
+	h.deployed(t, st)
+	b.sees("Generation 2 is live")
+	b.seesNot("The last deploy failed.")
+}
+
+func TestWeb_RestartsAService(t *testing.T) {
+	t.Parallel()
+	for name, scripts := range map[string]bool{"with scripts": true, "without scripts": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := start(t, easy)
+			b := h.browser(t)
+			if !scripts {
+				b.withoutScripts()
+			}
+			key := b.signUp(ana)
+			st := h.deployAs(t, key, guestbook(t), manifest(guestbookManifest))
+			before := h.get(t, st.url("api", "/pid")).body
+			b.open(stackPath(st))
+			b.press("Restart api")
+			b.is(http.StatusOK, stackPath(st))
+			b.sees("The service api is being restarted.")
+			eventually(t, "it is restarted", func() error {
+				if n := count(h.events(t, st), "service.restarted"); n != 1 {
+					return fmt.Errorf("there are %d restarts", n)
+				}
+				return nil
+			})
+			require.Equal(t, true, last(t, h.events(t, st), "service.restarted").Data["requested"])
+			require.NotEqual(t, before, h.get(t, st.url("api", "/pid")).body)
+			if !scripts {
+				b.open(stackPath(st))
+			}
+			b.sees("api was restarted from the dashboard")
+			b.seesNot("Restart web")
+		})
+	}
+}
+
+func TestWeb_RevokesTheAgentsAccessAndDeletes(t *testing.T) {
+	t.Parallel()
+	h := start(t, easy)
+	b := h.browser(t)
+	key := b.signUp(ana)
+	kept := h.deployAs(t, key, page("x"), Fields{"name": "kept"})
+	st := h.deployAs(t, key, guestbook(t), manifest(guestbookManifest))
+	b.open(stackPath(st))
+	b.unfold("Revoke it…")
+	b.press("Revoke the agent's access")
+	b.is(http.StatusOK, stackPath(st))
+	b.sees("The agent's access was revoked.", "Only this account's API key manages the stack.", "stack.agent_revoked")
+	b.look("stack-revoked")
+	h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID).refused(t, http.StatusForbidden)
+	require.Equal(t, http.StatusOK, h.getAs(t, key, "/v0/stacks/"+st.ID).status)
+
+	watching := h.browser(t)
+	watching.signIn(ana, password)
+	watching.open(stackPath(st))
+	b.press("Delete guestbook…")
+	b.is(http.StatusOK, stackPath(st)+"/delete")
+	b.sees("Delete guestbook?", st.URLs["web"], "It cannot be undone.")
+	b.look("delete")
+	b.press("Keep it")
+	b.is(http.StatusOK, stackPath(st))
+	require.Equal(t, http.StatusOK, h.getAs(t, key, "/v0/stacks/"+st.ID).status)
+	b.press("Delete guestbook…")
+	b.press("Delete guestbook")
+	b.is(http.StatusOK, "/dashboard")
+	b.sees("The stack guestbook was deleted.", "kept")
+	b.seesNot(st.URLs["web"])
+	h.getAs(t, key, "/v0/stacks/"+st.ID).refused(t, http.StatusNotFound)
+	h.forgetStack(st.ID)
+	eventually(t, "the page that shows it leads to the list", func() error {
+		if at := watching.path(); at != "/dashboard" {
+			return fmt.Errorf("it is at %s", at)
+		}
+		return nil
+	})
+	watching.sees(kept.Name)
+}
+
+// The keyboard alone is enough, and shows where it is.
+func TestWeb_CanBeUsedWithTheKeyboard(t *testing.T) {
+	t.Parallel()
+	h := start(t, easy)
+	b := h.browser(t)
+	b.open("/signup")
+	b.keys("\t\r") // the link that skips the menu
+	require.Contains(t, b.where(), "#main")
+	b.keys("\t" + ana + "\t" + password + "\t")
+	require.Equal(t, "Make my account", b.focused())
+	require.True(t, b.focusShows())
+	b.keys("\r")
+	b.sees("Your API key")
+	b.is(http.StatusOK, "/dashboard")
+}

@@ -1,0 +1,272 @@
+// Package account is what people do: sign up, sign in, change a password, rotate
+// a key, and claim a stack. It checks the limits on passwords and codes before
+// anything else, so that no way in is without them. Every error that a person
+// can do something about is a *stack.Error, worded for the page.
+package account
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// SessionLife is how long a session lasts ("Accounts").
+const SessionLife = 30 * 24 * time.Hour
+
+// Limiter counts requests of one sort by client network. One that it turns away
+// is not counted.
+type Limiter interface {
+	// Allow counts a request and tells whether it is within the limit.
+	Allow(ctx context.Context, network string) bool
+	// Take is Allow for a request that may turn out not to count: giveBack
+	// takes it out again.
+	Take(ctx context.Context, network string) (giveBack func(), ok bool)
+}
+
+// Config is what Accounts work with.
+type Config struct {
+	Store     *store.Store
+	Passwords *auth.Passwords
+	Claims    Claims
+	Forms     Limiter // of everything that takes a password
+	Codes     Limiter // of claims, shared with POST /v0/claim
+}
+
+// Accounts are the accounts of one installation.
+type Accounts struct{ Config }
+
+// New returns the accounts of an installation.
+func New(cfg Config) *Accounts { return &Accounts{cfg} }
+
+// Visitor is who a form comes from.
+type Visitor struct {
+	IP        string // client address, as the edge found it
+	UserAgent string
+}
+
+// Entry is a browser that has just been signed in. The token is its proof, and
+// stored nowhere else.
+type Entry struct {
+	Account store.Account
+	Token   string
+	Expires time.Time
+	APIKey  string // only of a new account: it is shown once
+}
+
+// SignUp makes an account with an API key and signs its owner in. An email that
+// has an account is a Conflict; one that is none and a password that is too
+// short or too long are Unprocessable.
+func (a *Accounts) SignUp(ctx context.Context, v Visitor, email, password string) (Entry, error) {
+	if err := a.admit(ctx, v); err != nil {
+		return Entry{}, err
+	}
+	return a.signUp(ctx, v, email, password)
+}
+
+// SignIn signs a person in with a new session. An email that is not known and a
+// wrong password are the same Unauthenticated, after the same time.
+func (a *Accounts) SignIn(ctx context.Context, v Visitor, email, password string) (Entry, error) {
+	if err := a.admit(ctx, v); err != nil {
+		return Entry{}, err
+	}
+	account, err := a.authenticate(ctx, email, password)
+	if err != nil {
+		return Entry{}, err
+	}
+	return a.enter(ctx, v, account)
+}
+
+// Session finds the session of a browser's token; false when it is unknown,
+// expired or ended.
+func (a *Accounts) Session(ctx context.Context, token string) (store.Session, bool, error) {
+	if token == "" {
+		return store.Session{}, false, nil
+	}
+	return a.Store.FindSession(ctx, auth.Hash(token))
+}
+
+// SignOut ends the session of a token.
+func (a *Accounts) SignOut(ctx context.Context, token string) error {
+	return a.Store.EndSession(ctx, auth.Hash(token))
+}
+
+// Sessions lists the sessions of an account, newest first.
+func (a *Accounts) Sessions(ctx context.Context, accountID string) ([]store.Session, error) {
+	return a.Store.Sessions(ctx, accountID)
+}
+
+// EndSession ends one session of an account, if it has it.
+func (a *Accounts) EndSession(ctx context.Context, accountID string, id int64) error {
+	return a.Store.EndSessionOf(ctx, accountID, id)
+}
+
+// EndOtherSessions ends all sessions of the account but the given one.
+func (a *Accounts) EndOtherSessions(ctx context.Context, session store.Session) error {
+	return a.Store.EndSessions(ctx, session.Account.ID, session.ID)
+}
+
+// RotateKey gives an account another API key and returns it; the one before
+// stops working with the next request.
+func (a *Accounts) RotateKey(ctx context.Context, accountID string) (string, error) {
+	key := auth.NewAPIKey()
+	if err := a.Store.RotateKey(ctx, accountID, storedKey(key)); err != nil {
+		return "", err
+	}
+	return key, nil
+}
+
+// ChangePassword changes the password of the session's account, and ends all
+// its other sessions.
+func (a *Accounts) ChangePassword(ctx context.Context, v Visitor, session store.Session, current, next string) error {
+	if err := a.admit(ctx, v); err != nil {
+		return err
+	}
+	if err := auth.CheckPassword(next); err != nil {
+		return unprocessable(err)
+	}
+	_, err := a.authenticate(ctx, session.Account.Email, current)
+	var known *stack.Error
+	if errors.As(err, &known) && known.Kind == stack.Unauthenticated {
+		return stack.NewError(stack.Forbidden, "the current password is not right")
+	}
+	if err != nil {
+		return err
+	}
+	hash, err := a.hashNew(ctx, next)
+	if err != nil {
+		return err
+	}
+	return a.Store.SetPassword(ctx, session.Account.ID, hash, session.ID)
+}
+
+// Stacks lists the stacks of an account, newest first.
+func (a *Accounts) Stacks(ctx context.Context, accountID string) ([]*stack.Stack, error) {
+	return a.Store.Owned(ctx, accountID)
+}
+
+// Stack reads a stack of an account. One of somebody else is NotFound, as if it
+// did not exist.
+func (a *Accounts) Stack(ctx context.Context, accountID, stackID string) (*stack.Stack, error) {
+	s, err := a.Store.Get(ctx, stackID)
+	var known *stack.Error
+	switch {
+	case err == nil && s.Owner == accountID && accountID != "":
+		return s, nil
+	case err == nil, errors.As(err, &known) && known.Kind == stack.NotFound:
+		return nil, stack.NewError(stack.NotFound, "there is no such stack in your account; it was deleted, or the address is wrong")
+	}
+	return nil, err
+}
+
+// MaskedKey is an account's API key as it may be shown again.
+func MaskedKey(account store.Account) string {
+	return auth.APIKeyPrefix + "••••" + account.KeyHint
+}
+
+// admit counts a form with a password.
+func (a *Accounts) admit(ctx context.Context, v Visitor) error {
+	return allow(ctx, a.Forms, v)
+}
+
+// signUp makes the account and signs in.
+func (a *Accounts) signUp(ctx context.Context, v Visitor, email, password string) (Entry, error) {
+	key := auth.NewAPIKey()
+	account, err := a.create(ctx, email, password, key)
+	if err != nil {
+		return Entry{}, err
+	}
+	entry, err := a.enter(ctx, v, account)
+	entry.APIKey = key
+	return entry, err
+}
+
+// create checks what a person chose and makes the account.
+func (a *Accounts) create(ctx context.Context, email, password, key string) (store.Account, error) {
+	if err := checkEmail(email); err != nil {
+		return store.Account{}, err
+	}
+	hash, err := a.hashNew(ctx, password)
+	if err != nil {
+		return store.Account{}, err
+	}
+	return a.Store.CreateAccount(ctx, email, hash, storedKey(key))
+}
+
+// authenticate finds the account of an email and checks the password. It does
+// the same work whether there is one or not.
+func (a *Accounts) authenticate(ctx context.Context, email, password string) (store.Account, error) {
+	account, hash, _, err := a.Store.AccountByEmail(ctx, email)
+	if err != nil {
+		return store.Account{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, hashPatience)
+	defer cancel()
+	right, err := a.Passwords.Verify(ctx, hash, password)
+	if err != nil {
+		return store.Account{}, busy(err)
+	}
+	if !right {
+		return store.Account{}, stack.NewError(stack.Unauthenticated, "the email or the password is wrong")
+	}
+	return account, nil
+}
+
+// enter signs a browser in to an account.
+func (a *Accounts) enter(ctx context.Context, v Visitor, account store.Account) (Entry, error) {
+	token := auth.NewSessionToken()
+	session, err := a.Store.CreateSession(ctx, account, auth.Hash(token), stack.Now().Add(SessionLife), v.IP, cut(v.UserAgent, mostUserAgent))
+	if err != nil {
+		return Entry{}, err
+	}
+	return Entry{Account: account, Token: token, Expires: session.ExpiresAt}, nil
+}
+
+// hashPatience is how long a form waits for its turn to have a password hashed.
+const hashPatience = 10 * time.Second
+
+// hashNew checks a new password and hashes it.
+func (a *Accounts) hashNew(ctx context.Context, password string) (string, error) {
+	if err := auth.CheckPassword(password); err != nil {
+		return "", unprocessable(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, hashPatience)
+	defer cancel()
+	hash, err := a.Passwords.Hash(ctx, password)
+	return hash, busy(err)
+}
+
+// busy words the failure of a hash that did not get its turn.
+func busy(err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &stack.Error{Kind: stack.Unavailable, Detail: "too many people are signing in at this moment; try again in a minute", RetryAfter: time.Minute}
+}
+
+// allow asks a limiter.
+func allow(ctx context.Context, l Limiter, v Visitor) error {
+	if l.Allow(ctx, stack.NetworkOf(v.IP)) {
+		return nil
+	}
+	return tooMany()
+}
+
+// retryAfter is the Retry-After of the limits on forms and claims ("Errors").
+const retryAfter = time.Minute
+
+func tooMany() error { return stack.NewTooMany(retryAfter) }
+
+func storedKey(key string) store.Key {
+	return store.Key{Hash: auth.Hash(key), Hint: auth.KeyHint(key)}
+}
+
+// mostUserAgent bounds what is kept of a browser's name, in bytes.
+const mostUserAgent = 200
+
+func unprocessable(err error) error {
+	return stack.NewError(stack.Unprocessable, err.Error())
+}

@@ -1,0 +1,214 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// Stacks are where claim codes are looked up; package store implements it.
+type Stacks interface {
+	Get(ctx context.Context, id string) (*stack.Stack, error)
+	FindClaimCode(ctx context.Context, hash []byte) (stackID string, ok bool, err error)
+}
+
+// Host claims stacks; the supervisor implements it.
+type Host interface {
+	// Claim moves a stack into an account, and brings an expired one back in
+	// the background. It fails with a *stack.Error when the stack cannot be
+	// claimed, or not by this email.
+	Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error)
+}
+
+// Claims is the one way to claim a stack, from the API and from the browser.
+// It knows no limits.
+type Claims struct {
+	Stacks Stacks
+	Host   Host
+	Key    auth.Key // of the installation, for the hashes of claim codes
+}
+
+// Claim moves the stack of a code, in any spelling, into the account.
+func (c Claims) Claim(ctx context.Context, who store.Account, typed string) (*stack.Stack, error) {
+	id, err := c.find(ctx, typed)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Host.Claim(ctx, id, who.ID, who.Email)
+	if err != nil {
+		return nil, fmt.Errorf("claim stack %s: %w", id, err)
+	}
+	return s, nil
+}
+
+// find is the stack of a code.
+func (c Claims) find(ctx context.Context, typed string) (string, error) {
+	code, ok := auth.NormalizeClaimCode(typed)
+	if !ok {
+		return "", stack.NewError(stack.NotFound, fmt.Sprintf(
+			"%q is no claim code; one looks like CLM-XXXX-XXXX-XXXX, and comes with the answer that creates a stack", shorten(typed)))
+	}
+	id, ok, err := c.Stacks.FindClaimCode(ctx, c.Key.HashClaimCode(code))
+	if err != nil {
+		return "", fmt.Errorf("look up the claim code: %w", err)
+	}
+	if !ok {
+		return "", stack.NewError(stack.NotFound,
+			"no stack has this claim code: its stack was deleted, or a character is wrong")
+	}
+	return id, nil
+}
+
+// shorten bounds what an error repeats of the request.
+func shorten(s string) string {
+	const most = 120
+	if len(s) <= most {
+		return cut(s, most)
+	}
+	return cut(s, most) + "…"
+}
+
+// CodeState is what a claim code is worth to somebody.
+type CodeState int
+
+// The states of a claim code.
+const (
+	Malformed CodeState = iota // it cannot be a code
+	Unknown                    // no stack has it, or the stack was deleted
+	Used                       // its stack was claimed
+	Over                       // its stack expired and is about to be deleted
+	ForOther                   // its stack may be claimed by another email only
+	Claimable
+)
+
+// Code is a claim code that somebody asks about.
+type Code struct {
+	Typed string
+	Code  string // in the form CLM-XXXX-XXXX-XXXX; "" when it cannot be one
+	State CodeState
+	// Stack is the stack that it claims. Of a used code it is there for the
+	// owner only.
+	Stack *stack.Stack
+}
+
+// LookUp tells what a code is for somebody, the zero Account for a visitor, and
+// claims nothing. Only codes that no stack has count in the limit on claims:
+// guessing is slow, and a claim page that is opened again is not.
+func (a *Accounts) LookUp(ctx context.Context, v Visitor, who store.Account, typed string) (Code, error) {
+	giveBack, ok := a.Codes.Take(ctx, stack.NetworkOf(v.IP))
+	if !ok {
+		return Code{}, tooMany()
+	}
+	code, err := a.Claims.lookUp(ctx, who, typed)
+	if err != nil || code.State != Unknown {
+		giveBack()
+	}
+	return code, err
+}
+
+// Claim moves the stack of a code into the account of a person who is signed
+// in. It counts in the limit on claims, as POST /v0/claim does.
+func (a *Accounts) Claim(ctx context.Context, v Visitor, who store.Account, typed string) (*stack.Stack, error) {
+	if err := allow(ctx, a.Codes, v); err != nil {
+		return nil, err
+	}
+	return a.Claims.Claim(ctx, who, typed)
+}
+
+// SignUpAndClaim makes an account and claims a stack for it. A code that cannot
+// be claimed makes no account. With an error and an Entry that has a token, the
+// account was made and only the claim failed.
+func (a *Accounts) SignUpAndClaim(ctx context.Context, v Visitor, email, password, typed string) (Entry, *stack.Stack, error) {
+	return a.claimWith(ctx, v, email, typed, func() (Entry, error) { return a.signUp(ctx, v, email, password) })
+}
+
+// SignInAndClaim signs a person in and claims a stack. With an error and an
+// Entry that has a token, the person is signed in and only the claim failed.
+func (a *Accounts) SignInAndClaim(ctx context.Context, v Visitor, email, password, typed string) (Entry, *stack.Stack, error) {
+	return a.claimWith(ctx, v, email, typed, func() (Entry, error) {
+		account, err := a.authenticate(ctx, email, password)
+		if err != nil {
+			return Entry{}, err
+		}
+		return a.enter(ctx, v, account)
+	})
+}
+
+// claimWith counts one form, makes sure that the code can be claimed by the
+// email, lets the person in and claims.
+func (a *Accounts) claimWith(ctx context.Context, v Visitor, email, typed string, letIn func() (Entry, error)) (Entry, *stack.Stack, error) {
+	if err := a.admit(ctx, v); err != nil {
+		return Entry{}, nil, err
+	}
+	if err := a.Claims.check(ctx, email, typed); err != nil {
+		return Entry{}, nil, err
+	}
+	entry, err := letIn()
+	if err != nil {
+		return entry, nil, err
+	}
+	s, err := a.Claims.Claim(ctx, entry.Account, typed)
+	return entry, s, err
+}
+
+// check refuses what a claim by the email would refuse. It tries on a copy.
+func (c Claims) check(ctx context.Context, email, typed string) error {
+	id, err := c.find(ctx, typed)
+	if err != nil {
+		return err
+	}
+	s, err := c.Stacks.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	_, err = s.Claim("acc_", email, stack.Now())
+	return err
+}
+
+// lookUp finds what a code is.
+func (c Claims) lookUp(ctx context.Context, who store.Account, typed string) (Code, error) {
+	code := Code{Typed: shorten(typed), State: Malformed}
+	normal, ok := auth.NormalizeClaimCode(typed)
+	if !ok {
+		return code, nil
+	}
+	code.Code, code.State = normal, Unknown
+	id, ok, err := c.Stacks.FindClaimCode(ctx, c.Key.HashClaimCode(normal))
+	if err != nil {
+		return code, fmt.Errorf("look up the claim code: %w", err)
+	}
+	if !ok {
+		return code, nil
+	}
+	s, err := c.Stacks.Get(ctx, id)
+	var known *stack.Error
+	if errors.As(err, &known) && known.Kind == stack.NotFound {
+		return code, nil // deleted in between
+	}
+	if err != nil {
+		return code, err
+	}
+	code.State = stateFor(s, who)
+	if code.State != Used || s.Owner == who.ID {
+		code.Stack = s
+	}
+	return code, nil
+}
+
+// stateFor is what a stack's code is worth to somebody.
+func stateFor(s *stack.Stack, who store.Account) CodeState {
+	switch {
+	case s.Claimed():
+		return Used
+	case s.Status == stack.Expired && !stack.Now().Before(s.RetainedUntil):
+		return Over
+	case who.Email != "" && s.ClaimEmail != "" && !strings.EqualFold(s.ClaimEmail, who.Email):
+		return ForOther
+	}
+	return Claimable
+}

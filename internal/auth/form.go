@@ -1,0 +1,15 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+)
+
+// FormToken is what a form carries to show that it comes from a page which was
+// given to the browser that holds the cookie.
+func (k Key) FormToken(cookie string) string {
+	mac := hmac.New(sha256.New, k.derive("form"))
+	mac.Write([]byte(cookie))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}

@@ -1,0 +1,100 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+
+	"github.com/caddyserver/certmagic"
+	"go.uber.org/zap"
+)
+
+// ACMEOptions say where certificates come from, and for which names.
+type ACMEOptions struct {
+	Directory string // URL of the authority's directory
+	Email     string // where the authority writes about problems; "" for nowhere
+	Dir       string // folder that keeps the account, certificates and keys
+	Listen    string // address of the public listener, which answers the challenges
+	// Allowed tells whether a name is one of ours. Without it anybody could have
+	// certificates for any name ordered.
+	Allowed func(name string) bool
+	Roots   *x509.CertPool // trusted when speaking to the authority; nil for the system's
+	Log     *slog.Logger
+}
+
+// ACME gets a certificate for each name when it is first asked for, and renews
+// it in time. The authority reaches the public listener on port 443 to see that
+// a name is ours (TLS-ALPN-01): nothing else has to listen, and no DNS has to be
+// written.
+type ACME struct {
+	opts  ACMEOptions
+	cache *certmagic.Cache
+	magic *certmagic.Config
+}
+
+// NewACME returns an ACME that has asked for nothing yet.
+func NewACME(opts ACMEOptions) (*ACME, error) {
+	host, portText, err := net.SplitHostPort(opts.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("address of the public listener: %w", err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil {
+		return nil, fmt.Errorf("port of the public listener: %w", err)
+	}
+	a := &ACME{opts: opts}
+	a.cache = certmagic.NewCache(certmagic.CacheOptions{
+		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return a.magic, nil },
+		Logger:           zap.NewNop(),
+	})
+	a.magic = certmagic.New(a.cache, certmagic.Config{
+		Storage:  &certmagic.FileStorage{Path: opts.Dir},
+		OnDemand: &certmagic.OnDemandConfig{DecisionFunc: a.decide},
+		OnEvent:  a.note,
+		Logger:   zap.NewNop(), // what matters comes as an event
+	})
+	a.magic.Issuers = []certmagic.Issuer{certmagic.NewACMEIssuer(a.magic, certmagic.ACMEIssuer{
+		CA:                   opts.Directory,
+		Email:                opts.Email,
+		Agreed:               true,
+		DisableHTTPChallenge: true,
+		ListenHost:           host,
+		AltTLSALPNPort:       port,
+		TrustedRoots:         opts.Roots,
+		Logger:               zap.NewNop(),
+	})}
+	return a, nil
+}
+
+// TLS is the configuration of the public listener.
+func (a *ACME) TLS() *tls.Config {
+	cfg := a.magic.TLSConfig()
+	cfg.MinVersion = tls.VersionTLS12
+	cfg.NextProtos = append([]string{"h2", "http/1.1"}, cfg.NextProtos...)
+	return cfg
+}
+
+// Close ends the renewals.
+func (a *ACME) Close() { a.cache.Stop() }
+
+func (a *ACME) decide(_ context.Context, name string) error {
+	if !a.opts.Allowed(name) {
+		return fmt.Errorf("%q is not a name of this server", name)
+	}
+	return nil
+}
+
+// note logs what an operator wants to know.
+func (a *ACME) note(_ context.Context, event string, data map[string]any) error {
+	switch event {
+	case "cert_obtained":
+		a.opts.Log.Info("got a certificate", "name", data["identifier"], "renewal", data["renewal"])
+	case "cert_failed":
+		a.opts.Log.Error("no certificate; the next request for the name tries again", "name", data["identifier"], "error", data["error"])
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+// Package certs has the certificates that the public listener shows when it
+// speaks TLS itself: from files that somebody else renews, or from an ACME
+// authority that it asks by itself.
+package certs
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// checkEvery is how often the files are looked at for a new certificate.
+const checkEvery = 10 * time.Second
+
+// files is a certificate and its key on disk.
+type files struct {
+	cert, key string
+	log       *slog.Logger
+
+	mu      sync.Mutex
+	current *tls.Certificate
+	stamp   stamp
+	checked time.Time
+}
+
+// stamp tells one state of the two files from another.
+type stamp struct{ cert, key time.Time }
+
+// FromFiles is the TLS configuration of a certificate chain and a key in PEM. A
+// file that changed is read again within seconds; while the new pair is not
+// readable or does not fit together, the one from before is shown.
+func FromFiles(cert, key string, log *slog.Logger) (*tls.Config, error) {
+	f := &files{cert: cert, key: key, log: log}
+	if err := f.read(); err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: f.certificate}, nil
+}
+
+func (f *files) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.checked) < checkEvery {
+		return f.current, nil
+	}
+	f.checked = time.Now()
+	now, err := f.look()
+	if err == nil && now == f.stamp {
+		return f.current, nil
+	}
+	if err == nil {
+		err = f.read()
+	}
+	if err != nil {
+		f.log.Warn("new certificate not taken; the one from before is shown", "error", err)
+		return f.current, nil
+	}
+	f.log.Info("certificate read again", "file", f.cert, "until", f.current.Leaf.NotAfter)
+	return f.current, nil
+}
+
+// read reads both files.
+func (f *files) read() error {
+	now, err := f.look()
+	if err != nil {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return fmt.Errorf("certificate %s with key %s: %w", f.cert, f.key, err)
+	}
+	f.current, f.stamp, f.checked = &pair, now, time.Now()
+	return nil
+}
+
+func (f *files) look() (stamp, error) {
+	var now stamp
+	for path, at := range map[string]*time.Time{f.cert: &now.cert, f.key: &now.key} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return stamp{}, err
+		}
+		*at = info.ModTime()
+	}
+	return now, nil
+}

@@ -1,0 +1,145 @@
+package logfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Follower reads a log while it is being written. It must be closed.
+type Follower struct {
+	path string
+	tail int
+	f    *os.File // nil until the log exists
+	at   int64    // how far f was read
+}
+
+// readAtOnce bounds what one call of Next reads, in bytes.
+const readAtOnce = 256 << 10
+
+// Follow begins with the last tail lines of the log at path, which may not
+// exist yet.
+func Follow(path string, tail int) *Follower { return &Follower{path: path, tail: tail} }
+
+// Next returns the whole lines that came since the last call, without the times
+// of a process's lines; none when nothing came. It goes on over a rotation.
+// When the log was begun anew, as each build does, anew is true and the lines
+// are the new log's first.
+func (l *Follower) Next() (lines []string, anew bool, err error) {
+	if l.f == nil {
+		lines, err = l.begin()
+		return lines, false, err
+	}
+	if lines, err = l.more(); err != nil || len(lines) > 0 {
+		return lines, false, err
+	}
+	anew, replaced, err := l.replaced()
+	if err != nil || !replaced {
+		return nil, false, err
+	}
+	// What was written before it was replaced, but after it was read above.
+	if lines, err = l.more(); err != nil || len(lines) > 0 {
+		return lines, false, err
+	}
+	if err := l.reopen(); err != nil {
+		return nil, false, err
+	}
+	lines, err = l.more()
+	return lines, anew, err
+}
+
+// Close lets go of the file.
+func (l *Follower) Close() error {
+	if l.f == nil {
+		return nil
+	}
+	return l.f.Close()
+}
+
+// begin opens the log, once it exists, and reads its last lines.
+func (l *Follower) begin() ([]string, error) {
+	if err := l.reopen(); err != nil || l.f == nil {
+		return nil, err
+	}
+	info, err := l.f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("follow log: %w", err)
+	}
+	if l.at, err = lastNewline(l.f, info.Size()); err != nil {
+		return nil, fmt.Errorf("follow log: %w", err)
+	}
+	last, err := tail(l.f, l.at, l.tail)
+	if err != nil {
+		return nil, fmt.Errorf("follow log: %w", err)
+	}
+	return texts(last), nil
+}
+
+// more reads the whole lines after those that were read. A line longer than
+// readAtOnce comes in pieces.
+func (l *Follower) more() ([]string, error) {
+	if l.f == nil {
+		return nil, nil
+	}
+	b := make([]byte, readAtOnce)
+	n, err := l.f.ReadAt(b, l.at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("follow log: %w", err)
+	}
+	end := bytes.LastIndexByte(b[:n], '\n') + 1
+	if end == 0 && n == readAtOnce {
+		end = n
+	}
+	l.at += int64(end)
+	if end == 0 {
+		return nil, nil
+	}
+	return texts(bytes.Split(bytes.TrimSuffix(b[:end], []byte("\n")), []byte("\n"))), nil
+}
+
+// replaced tells whether another file has taken the log's place, and whether
+// that one is a new log rather than the rest of this one.
+func (l *Follower) replaced() (anew, replaced bool, err error) {
+	mine, err := l.f.Stat()
+	if err != nil {
+		return false, false, fmt.Errorf("follow log: %w", err)
+	}
+	now, err := os.Stat(l.path)
+	if errors.Is(err, fs.ErrNotExist) || (err == nil && os.SameFile(mine, now)) {
+		return false, false, nil
+	}
+	if err != nil {
+		return false, false, fmt.Errorf("follow log: %w", err)
+	}
+	older, err := os.Stat(l.path + rotated)
+	return err != nil || !os.SameFile(mine, older), true, nil
+}
+
+// reopen turns to the file that is at the log's path now, if there is one.
+func (l *Follower) reopen() error {
+	f, err := os.Open(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("follow log: %w", err)
+	}
+	if l.f != nil {
+		err = l.f.Close()
+	}
+	l.f, l.at = f, 0
+	return err
+}
+
+// texts are lines without their times.
+func texts(lines [][]byte) []string {
+	out := make([]string, len(lines))
+	for i, line := range lines {
+		_, text := cutTime(line)
+		out[i] = string(text)
+	}
+	return out
+}

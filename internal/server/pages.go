@@ -1,0 +1,46 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/valyala/fasthttp/fasthttputil"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/web"
+)
+
+// openPages makes the pages for people, which listen in memory as the API does.
+func (s *Server) openPages(key auth.Key) {
+	s.innerPages = fasthttputil.NewInmemoryListener()
+	s.pages = web.New(web.Config{
+		Accounts:     s.accounts,
+		Host:         s.supervisor,
+		Store:        s.store,
+		Webhooks:     s.webhooks,
+		URLs:         s.urls(),
+		Key:          key,
+		ClientHeader: edge.HeaderClientIP,
+		Log:          s.log,
+	})
+}
+
+// baseHost serves the base URL's host: the API, the pages, and for a path that
+// neither has an error in the form that the caller reads.
+func (s *Server) baseHost() http.Handler {
+	toAPI, toPages := edge.Inner(s.inner.Dial, s.log), edge.Inner(s.innerPages.Dial, s.log)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.Path
+		if web.Has(path) || (!s.api.Has(path) && readsHTML(r)) {
+			toPages.ServeHTTP(w, r)
+			return
+		}
+		toAPI.ServeHTTP(w, r)
+	})
+}
+
+// readsHTML tells a browser that opens a page from a program.
+func readsHTML(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "text/html")
+}

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"github.com/berth-host/berth/internal/certs"
+)
+
+// The values of BERTH_TLS.
+const (
+	TLSOff   = "off"
+	TLSFiles = "files"
+	TLSACME  = "acme"
+)
+
+func setTLS(c *Config, value string) error {
+	switch value {
+	case TLSOff, TLSFiles, TLSACME:
+		c.TLS = value
+		return nil
+	}
+	return fmt.Errorf("write %s, %s or %s", TLSOff, TLSFiles, TLSACME)
+}
+
+// checkTLS refuses settings of TLS that are right alone and wrong together.
+func (c *Config) checkTLS() error {
+	files := c.TLSCert != "" || c.TLSKey != ""
+	switch {
+	case c.TLS != TLSOff && c.BaseURL.Scheme != "https":
+		return fmt.Errorf("BERTH_TLS=%s needs an address with https in BERTH_BASE_URL", c.TLS)
+	case c.TLS == TLSFiles && (c.TLSCert == "" || c.TLSKey == ""):
+		return errors.New("BERTH_TLS=files needs BERTH_TLS_CERT and BERTH_TLS_KEY")
+	case c.TLS != TLSFiles && files:
+		return fmt.Errorf("BERTH_TLS_CERT and BERTH_TLS_KEY need BERTH_TLS=files; it is %s", c.TLS)
+	case c.TLS == TLSACME && net.ParseIP(c.BaseURL.Hostname()) != nil:
+		return errors.New("BERTH_TLS=acme needs a name in BERTH_BASE_URL, not an IP address")
+	}
+	return nil
+}
+
+// openTLS makes the listener's certificates; nil when it speaks plain HTTP.
+func (s *Server) openTLS() (*tls.Config, error) {
+	switch s.cfg.TLS {
+	case TLSFiles:
+		cfg, err := certs.FromFiles(s.cfg.TLSCert, s.cfg.TLSKey, s.log)
+		if err != nil {
+			return nil, fmt.Errorf("BERTH_TLS_CERT, BERTH_TLS_KEY: %w", err)
+		}
+		return cfg, nil
+	case TLSACME:
+		acme, err := certs.NewACME(certs.ACMEOptions{
+			Directory: s.cfg.ACMEDirectory,
+			Email:     s.cfg.ACMEEmail,
+			Dir:       filepath.Join(s.cfg.DataDir, "acme"),
+			Listen:    s.cfg.Listen,
+			Allowed:   s.hasName,
+			Log:       s.log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("BERTH_LISTEN: %w", err)
+		}
+		s.acme = acme
+		return acme.TLS(), nil
+	}
+	if s.cfg.BaseURL.Scheme == "https" && len(s.cfg.TrustedProxies) == 0 {
+		s.log.Warn("BERTH_TRUSTED_PROXIES is empty: every client behind the proxy that speaks https here counts as the proxy, and they share one limit")
+	}
+	return nil, nil
+}
+
+// hasName tells whether a name is the base URL's, or of a stack that is here.
+func (s *Server) hasName(name string) bool {
+	if name == s.cfg.BaseURL.Hostname() {
+		return true
+	}
+	label, ok := strings.CutSuffix(name, "."+s.cfg.AppsDomain)
+	return ok && s.routes.Has(label)
+}

@@ -1,0 +1,64 @@
+package stack
+
+import (
+	"fmt"
+	"strings"
+)
+
+// RestartService begins a restart that the owner asked for in the dashboard:
+// the service is restarting until it is healthy again, and its crashes are
+// forgotten ("Crash handling"). RestartedOnRequest or Crash ends it.
+func (s *Stack) RestartService(name string) ([]Event, error) {
+	svc := s.Service(name)
+	switch {
+	case svc == nil:
+		return nil, NewError(NotFound, fmt.Sprintf("the stack has no service %s; it has %s", name, strings.Join(s.ServiceNames(), ", ")))
+	case svc.IsStatic():
+		return nil, NewError(Conflict, name+" is a static site: no process serves it, so there is none to restart")
+	case s.Deploying != 0:
+		return nil, NewError(Conflict, "a build of this stack is running, and starts every service anew; wait for it")
+	}
+	if err := s.apply(TriggerRequest); err != nil {
+		return nil, err
+	}
+	svc.Crashes, svc.LastExit = nil, nil
+	svc.Status = Restarting
+	return nil, nil
+}
+
+// RestartedOnRequest records that a service is healthy again after the restart
+// that its owner asked for.
+func (s *Stack) RestartedOnRequest(service string) ([]Event, error) {
+	events, err := s.Restarted(service)
+	if err != nil {
+		return nil, err
+	}
+	events[0].Data["requested"] = true
+	return events, nil
+}
+
+// RestartGivenUp ends a requested restart that did not work while the process
+// from before goes on.
+func (s *Stack) RestartGivenUp(service string) error {
+	svc := s.Service(service)
+	if s.Status != Live || svc == nil {
+		return NewError(Conflict, "the stack does not serve "+service+" any more")
+	}
+	svc.Status = Running
+	return nil
+}
+
+// RevokeAgent ends the manage token of a stack at its owner's wish.
+func (s *Stack) RevokeAgent() ([]Event, error) {
+	switch {
+	case !s.Claimed():
+		return nil, NewError(Conflict, "nobody owns this stack, and without its manage token nobody could manage it; claim it first")
+	case len(s.ManageTokenHash) == 0:
+		return nil, NewError(Conflict, "the manage token of this stack was revoked already")
+	}
+	if err := s.apply(TriggerRevoke); err != nil {
+		return nil, err
+	}
+	s.ManageTokenHash = nil
+	return []Event{{Type: EventAgentRevoked}}, nil
+}

@@ -1,0 +1,86 @@
+package stack_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+func TestRestartService_ForgetsTheCrashesOfThatServiceOnly(t *testing.T) {
+	s := live(t)
+	code := 3
+	for _, name := range []string{"api", "web"} {
+		svc := s.Service(name)
+		svc.Runtime = stack.Runtime{Name: "node", Version: "22"}
+		svc.Crashes, svc.LastExit = []time.Time{now, now}, &code
+	}
+	if events := must(t)(s.RestartService("api")); events != nil {
+		t.Errorf("events %v before it is healthy", events)
+	}
+	api, web := s.Service("api"), s.Service("web")
+	if api.Status != stack.Restarting || api.Crashes != nil || api.LastExit != nil {
+		t.Errorf("api %+v", api)
+	}
+	if web.Status != stack.Running || len(web.Crashes) != 2 || web.LastExit == nil {
+		t.Errorf("web %+v", web)
+	}
+	if n, _ := crash(t, s, now); n != 1 {
+		t.Errorf("the next crash counts %d, want 1", n)
+	}
+}
+
+func TestRestartService_SaysWhyItCannotBe(t *testing.T) {
+	s := live(t)
+	_, err := s.RestartService("web")
+	wantKind(t, err, stack.Conflict, "static site")
+	_, err = s.RestartService("other")
+	wantKind(t, err, stack.NotFound, "it has api, web")
+	_, err = redeploying(t).RestartService("api")
+	wantKind(t, err, stack.Conflict, "wait for it")
+	_, err = failed(t).RestartService("api")
+	wantKind(t, err, stack.Conflict, "the stack is failed")
+}
+
+func TestRestartedOnRequest_SaysSo(t *testing.T) {
+	s := live(t)
+	must(t)(s.RestartService("api"))
+	events := must(t)(s.RestartedOnRequest("api"))
+	if data := events[0].Data; len(data) != 2 || data["service"] != "api" || data["requested"] != true || s.Service("api").Status != stack.Running {
+		t.Errorf("data %v, service %+v", data, s.Service("api"))
+	}
+	_, err := s.RestartedOnRequest("old")
+	wantKind(t, err, stack.Conflict, "old")
+}
+
+func TestRestartGivenUp_LeavesTheServiceRunning(t *testing.T) {
+	s := live(t)
+	must(t)(s.RestartService("api"))
+	if err := s.RestartGivenUp("api"); err != nil || s.Service("api").Status != stack.Running {
+		t.Errorf("%v, service %+v", err, s.Service("api"))
+	}
+	wantKind(t, failed(t).RestartGivenUp("api"), stack.Conflict, "api")
+}
+
+func TestRevokeAgent_EndsTheTokenOnce(t *testing.T) {
+	s := claimed(t)
+	events := must(t)(s.RevokeAgent())
+	if len(events) != 1 || events[0].Data != nil || s.ManageTokenHash != nil || s.Status != stack.Live {
+		t.Errorf("events %v, stack %+v", events, s)
+	}
+	_, err := s.RevokeAgent()
+	wantKind(t, err, stack.Conflict, "revoked already")
+	_, err = live(t).RevokeAgent()
+	wantKind(t, err, stack.Conflict, "claim it first")
+}
+
+func TestNetworkOf_CountsIPv6ByTheNetwork(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64",
+		"fe80::1%eth0": "fe80::/64", "": "unknown", "192.0.2.7:80": "unknown", "nonsense": "unknown",
+	} {
+		if got := stack.NetworkOf(address); got != want {
+			t.Errorf("NetworkOf(%q) = %q, want %q", address, got, want)
+		}
+	}
+}

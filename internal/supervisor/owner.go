@@ -1,0 +1,198 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Restart restarts the process of one service of a live stack at its owner's
+// wish, and returns once that is accepted. The new process starts beside the
+// old one and takes the traffic when it is healthy, so that no request fails;
+// with strategy: recreate, and in place of a process that does not run, it
+// starts alone. The event service.restarted, with requested, tells of success.
+// A state that does not allow it is a *stack.Error.
+func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.Stack, error) {
+	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartService(service) })
+	if err != nil {
+		return nil, err
+	}
+	r := s.runner(id)
+	r.queue(func(context.Context) { r.restartService(st, service) })
+	return st, nil
+}
+
+// RevokeAgent ends the manage token of a claimed stack at its owner's wish. It
+// stops working at once. One that was revoked already is a *stack.Error.
+func (s *Supervisor) RevokeAgent(ctx context.Context, id string) (*stack.Stack, error) {
+	return s.Store.Update(ctx, id, (*stack.Stack).RevokeAgent)
+}
+
+// restartService hands the process to a watcher that begins with the restart.
+// There is no process when the stack failed meanwhile.
+func (r *runner) restartService(st *stack.Stack, service string) {
+	g := r.serving()
+	if g == nil {
+		return
+	}
+	if p := g.unwatch(service); p != nil {
+		p.watchAfter(func(ctx context.Context) bool { return p.restartOnRequest(ctx, st) })
+	}
+}
+
+// restartOnRequest restarts the process. False means that it is no longer to
+// be watched.
+func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
+	p.say("restart requested by the owner")
+	if p.service.Strategy == stack.Recreate || !p.runs(ctx) {
+		return p.restartInPlace(ctx, st)
+	}
+	err := p.replace(ctx, st)
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	p.Log.Info("restart failed", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	p.say("the restart failed, the process from before goes on: " + p.explain(err))
+	_, err = p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartGivenUp(p.service.Name) })
+	return err == nil
+}
+
+func (p *process) runs(ctx context.Context) bool {
+	c, err := p.Engine.Inspect(ctx, p.id)
+	return err == nil && c.Running
+}
+
+// restartInPlace stops the process, after its open requests, and starts it
+// again. One that does not get healthy has crashed.
+func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
+	p.setTarget(p.service.Name, nil)
+	p.drainAll(p.show(st))
+	absence := p.absences.Load()
+	err := p.Engine.Stop(ctx, p.id, p.service.StopTimeout)
+	if err == nil {
+		p.awaitLog(ctx)
+		err = p.restart(ctx)
+	}
+	if err == nil {
+		return p.restarted(ctx, (*stack.Stack).RestartedOnRequest)
+	}
+	if !p.restartFailed(ctx, absence, err) {
+		return ctx.Err() == nil // brought back with the engine
+	}
+	return p.revive(ctx, nil)
+}
+
+// show routes to the targets of the generation, if it is the one that is
+// served, and returns those that nothing is routed to any more.
+func (g *generation) show(st *stack.Stack) []*proxy.Target {
+	g.turning.Lock()
+	defer g.turning.Unlock()
+	if g.serving() != g {
+		return nil
+	}
+	return g.route(st, g)
+}
+
+// The ends of the names of containers during a restart: of the process that is
+// to take over, and of the one that finishes its requests.
+const (
+	nextSuffix = "-next"
+	oldSuffix  = "-old"
+)
+
+// replace starts another process beside this one, sends the traffic to it once
+// it is healthy, and lets this one finish. An error means that nothing changed.
+func (p *process) replace(ctx context.Context, st *stack.Stack) error {
+	p.passing.Add(1)
+	defer p.passing.Add(-1)
+	name := containerName(p.st, p.service.Name, p.number)
+	next, err := p.startProcess(ctx, p.service, name+nextSuffix)
+	if err != nil {
+		return err
+	}
+	err = next.waitHealthy(ctx)
+	if err == nil {
+		err = p.exchangeNames(ctx, next, name)
+	}
+	if err != nil {
+		return errors.Join(err, next.remove(context.WithoutCancel(ctx), 0))
+	}
+	p.handOver(context.WithoutCancel(ctx), next, st)
+	return nil
+}
+
+// exchangeNames gives the next process the name under which the following
+// server looks for the one that serves.
+func (p *process) exchangeNames(ctx context.Context, next *process, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := p.Engine.Rename(ctx, p.id, name+oldSuffix); err != nil {
+		return err
+	}
+	if err := p.Engine.Rename(ctx, next.id, name); err != nil {
+		return errors.Join(err, p.Engine.Rename(ctx, p.id, name))
+	}
+	return nil
+}
+
+// handOver sends the traffic to the next process. That the generation knows it
+// is the last step: whoever ends the generation waits for this watcher, and
+// then looks again.
+func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) {
+	service := p.service.Name
+	p.setTarget(service, next.newTarget())
+	drained := p.show(st)
+	p.passing.Add(1)
+	p.work.Go(func() {
+		defer p.passing.Add(-1)
+		p.drainAll(drained)
+		p.removeReplaced()
+	})
+	_, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartedOnRequest(service) })
+	if err != nil {
+		p.Log.Info("restart not recorded", "stack", p.st.ID, "service", service, "error", err)
+	}
+	p.say(service + " was restarted and is healthy")
+	next.watch()
+	p.add(next)
+}
+
+// removeReplaced ends a process that another one has replaced.
+func (p *process) removeReplaced() {
+	if p.ctx.Err() != nil {
+		return // the stack ends, or the server: the next one removes it
+	}
+	if err := p.remove(context.WithoutCancel(p.ctx), p.service.StopTimeout); err != nil {
+		p.Log.Error("replaced process not removed; the next start tries again", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	}
+}
+
+// unwatch ends the restarts of a service's process and returns the process,
+// nil for none. While it waits, a restart may put another one in its place.
+func (g *generation) unwatch(service string) *process {
+	for {
+		p := g.process(service)
+		if p == nil {
+			return nil
+		}
+		p.unwatch()
+		if g.process(service) == p {
+			return p
+		}
+	}
+}
+
+// unwatchAll ends the restarts of all processes, and returns them.
+func (g *generation) unwatchAll() []*process {
+	var all []*process
+	for i := range g.services {
+		if p := g.unwatch(g.services[i].Name); p != nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}

@@ -1,0 +1,53 @@
+package supervisor
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
+	s := New(Config{})
+	r := s.runner("stk_000000000000")
+	var running, done atomic.Int32
+	var all sync.WaitGroup
+	for range 50 {
+		all.Add(1)
+		r.queue(func(ctx context.Context) {
+			defer all.Done()
+			if n := running.Add(1); n != 1 {
+				t.Errorf("%d jobs run at once", n)
+			}
+			for range 1000 { // gives the others their chance
+				if ctx.Err() != nil {
+					t.Error("a job was stopped by one that was to wait for it")
+					break
+				}
+			}
+			running.Add(-1)
+			done.Add(1)
+		})
+	}
+	all.Wait()
+	s.Close()
+	if done.Load() != 50 {
+		t.Errorf("%d jobs ran, want 50", done.Load())
+	}
+}
+
+func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
+	s := New(Config{})
+	r := s.runner("stk_000000000000")
+	begun := make(chan struct{})
+	r.start(func(ctx context.Context) {
+		close(begun)
+		<-ctx.Done()
+	})
+	<-begun
+	queued := make(chan struct{})
+	r.queue(func(context.Context) { close(queued) })
+	<-r.start(func(context.Context) {})
+	<-queued
+	s.Close()
+}

@@ -1,0 +1,82 @@
+// What the pages gain with scripts: times in the reader's own zone, changes as
+// they happen, and buttons that copy. Without it everything still works.
+'use strict';
+
+const localTime = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+
+// localise puts the times below an element into the reader's zone.
+function localise(root) {
+  for (const time of root.querySelectorAll('time[datetime]')) {
+    time.title = time.textContent;
+    time.textContent = localTime.format(new Date(time.dateTime));
+  }
+}
+
+// replace exchanges an element's content and leaves the focus where it was, and
+// open what was opened.
+function replace(element, html) {
+  const focused = element.contains(document.activeElement) ? document.activeElement.id : '';
+  element.innerHTML = html;
+  localise(element);
+  if (focused) document.getElementById(focused)?.focus();
+}
+
+const mostLogNodes = 2000;
+
+// addLines adds to the log, and stays at its end when it was there.
+function addLines(log, { lines, anew }) {
+  const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
+  if (anew) log.textContent = '';
+  if (lines?.length) log.append(lines.join('\n') + '\n');
+  while (log.childNodes.length > mostLogNodes) log.firstChild.remove();
+  if (atEnd || anew) log.scrollTop = log.scrollHeight;
+}
+
+// follow listens to the page's stream while the page can be seen: browsers have
+// few connections for all the tabs of one site.
+function follow(address) {
+  let source = null;
+  const open = () => {
+    source = new EventSource(address);
+    source.addEventListener('part', (event) => {
+      const { id, html } = JSON.parse(event.data);
+      const element = document.getElementById(id);
+      if (element) replace(element, html);
+    });
+    source.addEventListener('log', (event) => addLines(document.getElementById('log'), JSON.parse(event.data)));
+    source.addEventListener('go', (event) => location.assign(JSON.parse(event.data)));
+  };
+  const close = () => { source?.close(); source = null; };
+  const turn = () => {
+    if (document.hidden) close();
+    else if (!source || source.readyState === EventSource.CLOSED) open();
+  };
+  document.addEventListener('visibilitychange', turn);
+  addEventListener('pagehide', close);
+  addEventListener('pageshow', turn);
+  turn();
+}
+
+// addCopyButtons puts a button beside what is meant to be copied, where the
+// browser lets a page do that.
+function addCopyButtons() {
+  if (!navigator.clipboard) return;
+  for (const text of document.querySelectorAll('[data-copy]')) {
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.className = 'quiet slim';
+    button.textContent = 'Copy';
+    button.addEventListener('click', async () => {
+      await navigator.clipboard.writeText(text.textContent);
+      button.textContent = 'Copied';
+    });
+    text.after(button);
+  }
+}
+
+localise(document);
+addCopyButtons();
+const log = document.getElementById('log');
+if (log) log.scrollTop = log.scrollHeight;
+const stream = document.querySelector('[data-stream]');
+if (stream) follow(stream.dataset.stream);

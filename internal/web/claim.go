@@ -1,0 +1,186 @@
+package web
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// claimEntry answers GET /claim.
+func (w *Web) claimEntry(c *fiber.Ctx) error {
+	return w.askForCode(c, fiber.StatusOK, "", "")
+}
+
+// claimTyped answers POST /claim: it leads to the page of the code that was
+// typed, and claims nothing.
+func (w *Web) claimTyped(c *fiber.Ctx) error {
+	typed := c.FormValue("code")
+	code, ok := auth.NormalizeClaimCode(typed)
+	if !ok {
+		return w.askForCode(c, fiber.StatusUnprocessableEntity, typed, "This is no claim code. One looks like CLM-XXXX-XXXX-XXXX: twelve letters and digits after CLM.")
+	}
+	return c.Redirect("/claim/"+code, fiber.StatusSeeOther)
+}
+
+func (w *Web) askForCode(c *fiber.Ctx, status int, typed, problem string) error {
+	p, err := w.newPage(c, "Claim a stack", "narrow", "claim")
+	if err != nil {
+		return err
+	}
+	return w.render(c, status, claimEntryPage(p, typed, problem))
+}
+
+// claimPage answers GET /claim/{code}.
+func (w *Web) claimPage(c *fiber.Ctx) error {
+	return w.showClaim(c, fiber.StatusOK, claimForm{})
+}
+
+// showClaim shows what the code of the path is worth to whoever asks. The
+// status is for a code that can be claimed.
+func (w *Web) showClaim(c *fiber.Ctx, status int, f claimForm) error {
+	s, err := w.session(c)
+	if err != nil {
+		return err
+	}
+	code, err := w.Accounts.LookUp(w.base, w.visitor(c), s.Account, typedCode(c))
+	if err != nil {
+		return err
+	}
+	if code.State == account.Used && code.Stack != nil {
+		return w.done(c, string(stackURL(code.Stack.ID)), "This stack is yours already.")
+	}
+	title := "Claim a stack"
+	if code.State == account.Claimable {
+		title = "Claim " + code.Stack.Name
+	}
+	p, err := w.newPage(c, title, width(code.State), "claim")
+	if err != nil {
+		return err
+	}
+	switch code.State {
+	case account.Claimable:
+		return w.render(c, status, claimPage(p, code, w.showStack(code.Stack), f))
+	case account.ForOther:
+		return w.render(c, fiber.StatusForbidden, otherClaimPage(p))
+	}
+	why := worthless[code.State]
+	return w.render(c, fiber.StatusNotFound, noClaimPage(p, why.heading, why.text, code.Typed))
+}
+
+// width is that of the page of a code.
+func width(state account.CodeState) string {
+	if state == account.Claimable {
+		return ""
+	}
+	return "narrow"
+}
+
+// worthless says why a code claims nothing.
+var worthless = map[account.CodeState]failed{
+	account.Malformed: {"This is no claim code", "A claim code looks like CLM-XXXX-XXXX-XXXX: twelve letters and digits after CLM. A part of it may be missing."},
+	account.Unknown:   {"No stack has this claim code", "A character may be wrong, or the stack was deleted. Ask your agent for the link that came with the deploy."},
+	account.Used:      {"This claim code was used already", "Its stack belongs to an account. If it is yours, sign in and find it among your stacks."},
+	account.Over:      {"This stack is gone", "It expired, nobody claimed it in time, and what was kept of it is being deleted. Ask your agent to deploy it again."},
+}
+
+// typedCode is the code of the path, in whatever spelling.
+func typedCode(c *fiber.Ctx) string {
+	code := c.Params("code")
+	if plain, err := url.PathUnescape(code); err == nil {
+		return plain
+	}
+	return code
+}
+
+// claim answers POST /claim/{code}: it claims for who is signed in, or signs
+// somebody in or up and claims for them.
+func (w *Web) claim(c *fiber.Ctx) error {
+	s, err := w.session(c)
+	if err != nil {
+		return err
+	}
+	var e account.Entry
+	var st *stack.Stack
+	if signedIn(s) {
+		st, err = w.Accounts.Claim(w.base, w.visitor(c), s.Account, typedCode(c))
+	} else {
+		e, st, err = w.claimAsVisitor(c)
+	}
+	if e.Token != "" {
+		if err := w.enter(c, e); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return w.refuseClaim(c, s, e, err)
+	}
+	if e.APIKey != "" {
+		w.tell(c, notice{Text: "Welcome to Berth. Your account is ready.", Key: e.APIKey})
+	}
+	return c.Redirect(string(stackURL(st.ID, "claimed")), fiber.StatusSeeOther)
+}
+
+func (w *Web) claimAsVisitor(c *fiber.Ctx) (account.Entry, *stack.Stack, error) {
+	email, password := c.FormValue("email"), c.FormValue("password")
+	if c.FormValue("way") == "signin" {
+		return w.Accounts.SignInAndClaim(w.base, w.visitor(c), email, password, typedCode(c))
+	}
+	return w.Accounts.SignUpAndClaim(w.base, w.visitor(c), email, password, typedCode(c))
+}
+
+// refuseClaim shows the claim page again with why it was refused. When the
+// person was let in all the same, the page is asked for anew, as theirs.
+func (w *Web) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err error) error {
+	text, code, ok := refusal(c, err)
+	if !ok {
+		return fmt.Errorf("claim: %w", err)
+	}
+	if e.Token != "" {
+		w.tell(c, notice{Text: text, Fault: true, Key: e.APIKey})
+		return c.Redirect("/claim/"+url.PathEscape(typedCode(c)), fiber.StatusSeeOther)
+	}
+	f := claimForm{Way: c.FormValue("way"), Email: c.FormValue("email"), Fault: text}
+	if !signedIn(s) && f.Way != "signin" {
+		f.Way = "signup"
+	}
+	return w.showClaim(c, code, f)
+}
+
+// claimedPage answers GET /dashboard/stacks/{id}/claimed: the way from a claim
+// to the running stack.
+func (w *Web) claimedPage(c *fiber.Ctx, s store.Session) error {
+	st, err := w.owned(c, s)
+	if err != nil {
+		return err
+	}
+	p, err := w.newPage(c, st.Name+" is yours", "middle", "stacks")
+	if err != nil {
+		return err
+	}
+	if !st.Settled() {
+		p.Stream = c.Path() + "/stream"
+		p.Reload = p.Notice.Key == "" // a key is shown once, and stays until it is left
+	}
+	return w.render(c, fiber.StatusOK, claimedPage(p, w.showStack(st)))
+}
+
+// claimedStream answers GET /dashboard/stacks/{id}/claimed/stream.
+func (w *Web) claimedStream(c *fiber.Ctx, s store.Session) error {
+	st, err := w.owned(c, s)
+	if err != nil {
+		return err
+	}
+	return w.stream(c, feed{watch: st.ID, parts: func() ([]part, error) {
+		now, err := w.Accounts.Stack(w.base, s.Account.ID, st.ID)
+		if err != nil {
+			return nil, err
+		}
+		return []part{{"progress", progress(w.showStack(now))}}, nil
+	}})
+}

@@ -1,0 +1,226 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// How much of a stack its page shows.
+const (
+	latestEvents = 50
+	logLines     = 200
+)
+
+// dashboard answers GET /dashboard.
+func (w *Web) dashboard(c *fiber.Ctx, s store.Session) error {
+	stacks, err := w.Accounts.Stacks(w.base, s.Account.ID)
+	if err != nil {
+		return fmt.Errorf("read the stacks: %w", err)
+	}
+	p, err := w.newPage(c, "Stacks", "", "stacks")
+	if err != nil {
+		return err
+	}
+	p.Stream = "/dashboard/stream"
+	return w.render(c, fiber.StatusOK, dashboardPage(p, w.URLs.Base.String(), w.showStacks(stacks)))
+}
+
+// dashboardStream answers GET /dashboard/stream.
+func (w *Web) dashboardStream(c *fiber.Ctx, s store.Session) error {
+	return w.stream(c, feed{parts: func() ([]part, error) {
+		stacks, err := w.Accounts.Stacks(w.base, s.Account.ID)
+		if err != nil {
+			return nil, err
+		}
+		return []part{{"stacks", stackList(w.URLs.Base.String(), w.showStacks(stacks))}}, nil
+	}})
+}
+
+// stackPage answers GET /dashboard/stacks/{id}.
+func (w *Web) stackPage(c *fiber.Ctx, s store.Session) error {
+	st, err := w.owned(c, s)
+	if err != nil {
+		return err
+	}
+	l, err := w.chooseLog(c, st)
+	if err != nil {
+		return err
+	}
+	if l.Lines, err = w.lastLines(st, l); err != nil {
+		return err
+	}
+	events, err := w.Store.LatestEvents(w.base, st.ID, latestEvents)
+	if err != nil {
+		return fmt.Errorf("read the events of stack %s: %w", st.ID, err)
+	}
+	d, err := w.showDeliveries(st)
+	if err != nil {
+		return err
+	}
+	p, err := w.newPage(c, st.Name, "", "stacks")
+	if err != nil {
+		return err
+	}
+	p.Stream = fmt.Sprintf("%s?service=%s&kind=%s", stackURL(st.ID, "stream"), l.Service, l.Kind)
+	return w.render(c, fiber.StatusOK, stackPage(p, w.showStack(st), l, showEvents(events), d))
+}
+
+// stackStream answers GET /dashboard/stacks/{id}/stream.
+func (w *Web) stackStream(c *fiber.Ctx, s store.Session) error {
+	st, err := w.owned(c, s)
+	if err != nil {
+		return err
+	}
+	l, err := w.chooseLog(c, st)
+	if err != nil {
+		return err
+	}
+	p := page{Token: w.formToken(c)}
+	return w.stream(c, feed{
+		watch: st.ID,
+		log:   l,
+		stack: st,
+		parts: func() ([]part, error) { return w.stackParts(p, s.Account.ID, st.ID) },
+	})
+}
+
+// stackParts are the parts of a stack's page that change.
+func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
+	st, err := w.Accounts.Stack(w.base, accountID, id)
+	if err != nil {
+		return nil, err
+	}
+	events, err := w.Store.LatestEvents(w.base, id, latestEvents)
+	if err != nil {
+		return nil, err
+	}
+	d, err := w.showDeliveries(st)
+	if err != nil {
+		return nil, err
+	}
+	v := w.showStack(st)
+	return []part{
+		{"status", status(v.statusWord(), string(v.Status))},
+		{"head", stackHead(v)},
+		{"services", services(p, v)},
+		{"events", eventList(showEvents(events))},
+		{"deliveries", deliveries(p, d)},
+	}, nil
+}
+
+// chooseLog is the log that the request asks for. Unless it names one, that is
+// what the first process writes, or how the first service is built while nothing
+// was live yet.
+func (w *Web) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
+	l := logView{st.Services[0].Name, "build", nil}
+	process := slices.IndexFunc(st.Services, func(s stack.Service) bool { return !s.IsStatic() })
+	if process >= 0 && !st.DeployedAt.IsZero() {
+		l.Service, l.Kind = st.Services[process].Name, "run"
+	}
+	l.Service, l.Kind = c.Query("service", l.Service), c.Query("kind", l.Kind)
+	if st.Service(l.Service) == nil || (l.Kind != "run" && l.Kind != "build") {
+		return logView{}, fiber.ErrNotFound
+	}
+	return l, nil
+}
+
+// lastLines reads the end of a log, without its heading.
+func (w *Web) lastLines(st *stack.Stack, l logView) ([]string, error) {
+	var b bytes.Buffer
+	if err := w.Host.Logs(w.base, st, l.Service, l.Kind, logLines, &b); err != nil {
+		return nil, fmt.Errorf("read the logs of stack %s: %w", st.ID, err)
+	}
+	_, text, _ := strings.Cut(b.String(), "\n")
+	if text == "" {
+		return nil, nil
+	}
+	return readableAll(strings.Split(strings.TrimSuffix(text, "\n"), "\n")), nil
+}
+
+// title names a log for those who do not see its tab.
+func (l logView) title() string { return "Log of " + l.Service + ", " + l.Kind }
+
+// empty is what a log without lines says.
+func (l logView) empty() string {
+	if l.Kind == "build" {
+		return "Nothing was built yet, or this service needs no build."
+	}
+	return "Nothing was written yet."
+}
+
+// text is the log as one text, each line with its end.
+func (l logView) text() string {
+	if len(l.Lines) == 0 {
+		return ""
+	}
+	return strings.Join(l.Lines, "\n") + "\n"
+}
+
+// restart answers POST /dashboard/stacks/{id}/restart/{service}.
+func (w *Web) restart(c *fiber.Ctx, s store.Session) error {
+	st, err := w.owned(c, s)
+	if err != nil {
+		return err
+	}
+	service := c.Params("service")
+	_, err = w.Host.Restart(w.base, st.ID, service)
+	return w.answer(c, st, err, "The service "+service+" is being restarted.")
+}
+
+// revoke answers POST /dashboard/stacks/{id}/revoke.
+func (w *Web) revoke(c *fiber.Ctx, s store.Session) error {
+	st, err := w.owned(c, s)
+	if err != nil {
+		return err
+	}
+	_, err = w.Host.RevokeAgent(w.base, st.ID)
+	return w.answer(c, st, err, "The agent's access was revoked.")
+}
+
+// deletePage answers GET /dashboard/stacks/{id}/delete.
+func (w *Web) deletePage(c *fiber.Ctx, s store.Session) error {
+	st, err := w.owned(c, s)
+	if err != nil {
+		return err
+	}
+	p, err := w.newPage(c, "Delete "+st.Name, "middle", "stacks")
+	if err != nil {
+		return err
+	}
+	return w.render(c, fiber.StatusOK, deletePage(p, w.showStack(st)))
+}
+
+// delete answers POST /dashboard/stacks/{id}/delete.
+func (w *Web) delete(c *fiber.Ctx, s store.Session) error {
+	st, err := w.owned(c, s)
+	if err != nil {
+		return err
+	}
+	if err := w.Host.Delete(w.base, st.ID); err != nil {
+		return fmt.Errorf("delete stack %s: %w", st.ID, err)
+	}
+	return w.done(c, "/dashboard", "The stack "+st.Name+" was deleted.")
+}
+
+// answer goes back to the stack's page and tells what came of a form: that it
+// was done, or why not.
+func (w *Web) answer(c *fiber.Ctx, st *stack.Stack, err error, text string) error {
+	var known *stack.Error
+	switch {
+	case errors.As(err, &known):
+		w.tell(c, notice{Text: sentence(known.Detail), Fault: true})
+	case err != nil:
+		return fmt.Errorf("stack %s: %w", st.ID, err)
+	default:
+		w.tell(c, notice{Text: text})
+	}
+	return c.Redirect(string(stackURL(st.ID)), fiber.StatusSeeOther)
+}

@@ -1,0 +1,303 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp/fasthttputil"
+
+	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+const (
+	ana      = "ana@example.com"
+	bob      = "bob@example.com"
+	password = "correct horse"
+)
+
+// env is the pages over an in-memory listener, with real accounts and a real
+// store, and a host that does nothing but record.
+type env struct {
+	*testing.T
+	web    *Web
+	store  *store.Store
+	host   *fakeHost
+	hooks  *fakeWebhooks
+	client *http.Client
+	ln     *fasthttputil.InmemoryListener
+	served chan error
+	key    auth.Key
+	urls   stack.URLs
+	logged *logBook
+}
+
+func newEnv(t *testing.T, change ...func(*Config)) *env {
+	t.Helper()
+	e := &env{T: t, key: auth.Key{1}, hooks: &fakeWebhooks{}, ln: fasthttputil.NewInmemoryListener(), served: make(chan error, 1), logged: &logBook{}}
+	log := slog.New(slog.NewTextHandler(e.logged, nil))
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "db"), Sealer: auth.NewSealer(e.key), Log: log})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	e.store, e.host = db, &fakeHost{store: db, lines: make(chan []string, 10)}
+	base, err := url.Parse("http://localhost:8080")
+	require.NoError(t, err)
+	cfg := Config{
+		Accounts: account.New(account.Config{
+			Store: db, Passwords: auth.NewPasswords(2), Forms: unlimited{}, Codes: unlimited{},
+			Claims: account.Claims{Stacks: db, Host: e.host, Key: e.key},
+		}),
+		Host: e.host, Store: db, Webhooks: e.hooks, Key: e.key, Log: log,
+		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
+		ClientHeader: "X-Test-Client",
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	e.web, e.urls = New(cfg), cfg.URLs
+	e.client = &http.Client{
+		Transport: &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return e.ln.Dial() },
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	go func() { e.served <- e.web.Serve(e.ln) }()
+	t.Cleanup(e.end)
+	return e
+}
+
+// secure is an installation behind TLS.
+func secure(c *Config) { c.URLs.Base = &url.URL{Scheme: "https", Host: "berth.example.com"} }
+
+func (e *env) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	e.client.CloseIdleConnections()
+	require.NoError(e, e.web.Shutdown(ctx))
+	require.NoError(e, <-e.served)
+}
+
+// stack makes a live stack that nobody owns and returns its claim code.
+func (e *env) stack(name string) (id, code string) {
+	e.Helper()
+	code = auth.NewClaimCode()
+	s := stack.New(name, []stack.Spec{
+		{Name: "web", Label: "static", Runtime: stack.Runtime{Name: stack.Static}},
+		{Name: "api", Label: "node", Runtime: stack.Runtime{Name: "node", Version: "22"}},
+	}, stack.Now())
+	s.ClaimCodeHash, s.ManageTokenHash = e.key.HashClaimCode(code), auth.Hash(auth.NewManageToken())
+	s.ExpiresAt = stack.Now().Add(time.Hour)
+	require.NoError(e, e.store.Create(e.Context(), s, 0, s.Created()))
+	e.change(s.ID, func(s *stack.Stack) ([]stack.Event, error) {
+		return s.Deployed(s.Services, e.urls, stack.Now())
+	})
+	return s.ID, code
+}
+
+// owned makes a live stack of the account that b is signed in to.
+func (e *env) owned(b *visitor, name string) (id string) {
+	e.Helper()
+	id, code := e.stack(name)
+	r := b.post("/claim/"+code, nil)
+	require.Equal(e, http.StatusSeeOther, r.status, r.body)
+	return id
+}
+
+func (e *env) change(id string, fn func(*stack.Stack) ([]stack.Event, error)) {
+	e.Helper()
+	_, err := e.store.Update(e.Context(), id, fn)
+	require.NoError(e, err)
+}
+
+// visitor is a browser: it keeps cookies and sends back what forms carry.
+type visitor struct {
+	*env
+	cookies map[string]string
+	set     []*http.Cookie // with the last answer
+}
+
+func (e *env) visitor() *visitor { return &visitor{env: e, cookies: map[string]string{}} }
+
+// signedUp is a browser that is signed in to a new account.
+func (e *env) signedUp(email string) *visitor {
+	e.Helper()
+	b := e.visitor()
+	r := b.post("/signup", url.Values{"email": {email}, "password": {password}})
+	require.Equal(e, http.StatusSeeOther, r.status, r.body)
+	return b
+}
+
+// reply is a whole answer.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (b *visitor) send(req *http.Request) *http.Response {
+	b.Helper()
+	for name, value := range b.cookies {
+		req.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	res, err := b.client.Do(req)
+	require.NoError(b, err)
+	b.set = res.Cookies()
+	for _, c := range b.set {
+		b.cookies[c.Name] = c.Value
+		if c.MaxAge < 0 || (!c.Expires.IsZero() && c.Expires.Before(time.Now())) {
+			delete(b.cookies, c.Name)
+		}
+	}
+	return res
+}
+
+func (b *visitor) do(req *http.Request) reply {
+	b.Helper()
+	res := b.send(req)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(b, err)
+	return reply{res.StatusCode, res.Header, string(body)}
+}
+
+func (b *visitor) request(method, path string, body io.Reader) *http.Request {
+	b.Helper()
+	req, err := http.NewRequestWithContext(b.Context(), method, "http://localhost:8080"+path, body)
+	require.NoError(b, err)
+	return req
+}
+
+func (b *visitor) get(path string) reply {
+	b.Helper()
+	return b.do(b.request(http.MethodGet, path, nil))
+}
+
+// postAs sends a form with the given token.
+func (b *visitor) postAs(token, path string, form url.Values) reply {
+	b.Helper()
+	sent := url.Values{tokenField: {token}}
+	for name, values := range form {
+		sent[name] = values
+	}
+	req := b.request(http.MethodPost, path, strings.NewReader(sent.Encode()))
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return b.do(req)
+}
+
+// post sends a form with the token of a page that was read just before.
+func (b *visitor) post(path string, form url.Values) reply {
+	b.Helper()
+	return b.postAs(b.token(), path, form)
+}
+
+var tokenPattern = regexp.MustCompile(`name="token" value="([^"]+)"`)
+
+// token is what the forms of a page carry.
+func (b *visitor) token() string {
+	b.Helper()
+	found := tokenPattern.FindStringSubmatch(b.get("/claim").body)
+	require.NotNil(b, found)
+	return found[1]
+}
+
+// unlimited admits everything.
+type unlimited struct{}
+
+func (unlimited) Allow(context.Context, string) bool          { return true }
+func (unlimited) Take(context.Context, string) (func(), bool) { return func() {}, true }
+
+// fakeHost changes rows as the supervisor does, and runs nothing.
+type fakeHost struct {
+	store *store.Store
+	lines chan []string // that a followed log gets
+
+	mu       sync.Mutex
+	restarts []string
+}
+
+func (h *fakeHost) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
+	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.Claim(owner, email, stack.Now()) })
+}
+
+func (h *fakeHost) Restart(ctx context.Context, id, service string) (*stack.Stack, error) {
+	h.mu.Lock()
+	h.restarts = append(h.restarts, id+" "+service)
+	h.mu.Unlock()
+	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService(service) })
+}
+
+func (h *fakeHost) RevokeAgent(ctx context.Context, id string) (*stack.Stack, error) {
+	return h.store.Update(ctx, id, (*stack.Stack).RevokeAgent)
+}
+
+func (h *fakeHost) Delete(ctx context.Context, id string) error {
+	_, err := h.store.Update(ctx, id, (*stack.Stack).Delete)
+	return err
+}
+
+func (h *fakeHost) Logs(_ context.Context, _ *stack.Stack, service, kind string, _ int, out io.Writer) error {
+	_, err := fmt.Fprintf(out, "### %s (%s)\nfrom the %s log of %s\n", service, kind, kind, service)
+	return err
+}
+
+func (h *fakeHost) FollowLogs(ctx context.Context, _ *stack.Stack, _, _ string, _ int, emit func([]string, bool) error) error {
+	for {
+		select {
+		case lines := <-h.lines:
+			if err := emit(lines, false); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// fakeWebhooks answers every delivery alike and records what is asked of it.
+type fakeWebhooks struct {
+	answer store.Delivery
+	asked  []string
+	err    error
+}
+
+func (f *fakeWebhooks) Resend(_ context.Context, stackID string, id int64) (store.Delivery, error) {
+	f.asked = append(f.asked, fmt.Sprintf("resend %s %d", stackID, id))
+	return f.answer, f.err
+}
+
+func (f *fakeWebhooks) Test(_ context.Context, stackID string) (store.Delivery, error) {
+	f.asked = append(f.asked, "test "+stackID)
+	return f.answer, f.err
+}
+
+// logBook is a log that tests read.
+type logBook struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

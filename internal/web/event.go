@@ -1,0 +1,93 @@
+package web
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// eventView is one line of a stack's history, in words.
+type eventView struct {
+	At     time.Time
+	Type   stack.EventType
+	Text   string
+	Detail string // an error, in full
+	Tone   string // good, bad or ""
+}
+
+// showEvents puts events into words.
+func showEvents(events []stack.Event) []eventView {
+	views := make([]eventView, len(events))
+	for i, e := range events {
+		views[i] = eventView{At: e.CreatedAt, Type: e.Type, Text: say(e), Tone: tones[e.Type]}
+		views[i].Detail, _ = e.Data["error"].(string)
+	}
+	return views
+}
+
+var tones = map[stack.EventType]string{
+	stack.EventLive:         "good",
+	stack.EventRestored:     "good",
+	stack.EventFailed:       "bad",
+	stack.EventDeployFailed: "bad",
+	stack.EventCrashed:      "bad",
+}
+
+// say is what an event means to its stack's owner.
+func say(e stack.Event) string {
+	service, _ := e.Data["service"].(string)
+	switch e.Type {
+	case stack.EventCreated:
+		if e.Data["anonymous"] == true {
+			return "Created by an agent without an account"
+		}
+		return "Created with an API key"
+	case stack.EventRedeploying:
+		return fmt.Sprintf("Deploying generation %v", e.Data["generation"])
+	case stack.EventBuilding:
+		return fmt.Sprintf("Building %s for generation %v", service, e.Data["generation"])
+	case stack.EventReady:
+		return service + " is ready"
+	case stack.EventLive:
+		return fmt.Sprintf("Generation %v is live", e.Data["generation"])
+	case stack.EventDeployFailed:
+		return fmt.Sprintf("Generation %v failed; generation %v goes on serving", e.Data["generation"], e.Data["serving_generation"])
+	case stack.EventCrashed:
+		return sayCrash(service, e.Data)
+	case stack.EventRestarted:
+		if e.Data["requested"] == true {
+			return service + " was restarted from the dashboard"
+		}
+		return service + " was restarted after its crash"
+	case stack.EventClaimed:
+		return fmt.Sprintf("Claimed by %v", e.Data["by"])
+	}
+	if text := sayings[e.Type]; text != "" {
+		return text
+	}
+	return string(e.Type)
+}
+
+// sayings are the texts of events whose data adds nothing.
+var sayings = map[stack.EventType]string{
+	stack.EventFailed:       "Failed",
+	stack.EventExtended:     "Time extended",
+	stack.EventExpiring:     "About to expire",
+	stack.EventExpired:      "Expired; kept for a claim",
+	stack.EventRestored:     "Running again, from what was kept",
+	stack.EventAgentRevoked: "The agent's access was revoked",
+	stack.EventDeleted:      "Deleted",
+}
+
+// sayCrash tells how a process ended.
+func sayCrash(service string, data map[string]any) string {
+	crashes := ""
+	if n, ok := data["crashes"].(float64); ok && n > 1 {
+		crashes = fmt.Sprintf(", %d times in ten minutes", int(n))
+	}
+	if data["exit_code"] == nil {
+		return service + " could not be restarted" + crashes
+	}
+	return fmt.Sprintf("%s crashed with exit code %v%s", service, data["exit_code"], crashes)
+}

@@ -1,0 +1,272 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+func TestPages_AllHaveTheSameProtection(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	_, code := e.stack("other")
+	for path, status := range map[string]int{
+		"/claim": 200, "/claim/" + code: 200, "/claim/CLM-0000-0000-0000": 404, "/signin": 303, "/dashboard": 200,
+		"/dashboard/account": 200, "/dashboard/stacks/" + id: 200, "/dashboard/stacks/" + id + "/delete": 200,
+		"/dashboard/stacks/" + id + "/claimed": 200, "/dashboard/stacks/stk_000000000000": 404, "/nothing": 404, "/signout": 405, "/": 303,
+	} {
+		r := b.get(path)
+		require.Equal(t, status, r.status, path)
+		require.Equal(t, policy, r.header.Get("Content-Security-Policy"), path)
+		require.Equal(t, "no-referrer", r.header.Get("Referrer-Policy"), path)
+		require.Equal(t, "no-store", r.header.Get("Cache-Control"), path)
+		require.Equal(t, "nosniff", r.header.Get("X-Content-Type-Options"), path)
+		if status != 303 {
+			require.Equal(t, "text/html; charset=utf-8", r.header.Get("Content-Type"), path)
+		}
+	}
+	for _, path := range []string{"/", "/signin", "/signup", "/claim"} {
+		require.Equal(t, 200, e.visitor().get(path).status, path)
+	}
+	for _, forbidden := range []string{"unsafe", "*", "http:", "data:"} {
+		require.NotContains(t, policy, forbidden)
+	}
+}
+
+func TestAssets_MayBeKeptUntilTheyChange(t *testing.T) {
+	e := newEnv(t)
+	b := e.visitor()
+	for _, file := range []string{"style.css", "script.js", "favicon.svg"} {
+		r := b.get(assetURL(file))
+		require.Equal(t, 200, r.status)
+		require.Contains(t, r.header.Get("Cache-Control"), "immutable")
+		require.NotEmpty(t, r.body)
+	}
+	require.Equal(t, "text/css; charset=utf-8", b.get(assetURL("style.css")).header.Get("Content-Type"))
+	require.Equal(t, 404, b.get("/assets/style.css").status)
+	require.Equal(t, 200, b.get("/favicon.ico").status)
+}
+
+func TestForms_NeedTheTokenOfTheirBrowser(t *testing.T) {
+	e := newEnv(t)
+	b, other := e.signedUp(ana), e.visitor()
+	id := e.owned(b, "guestbook")
+	before := e.visitor()
+	unsigned := before.token()
+	for _, token := range []string{"", "x", other.token(), unsigned} {
+		r := b.postAs(token, "/dashboard/stacks/"+id+"/delete", nil)
+		require.Equal(t, 403, r.status)
+		require.Contains(t, r.body, "This form is out of date")
+	}
+	require.Equal(t, 403, e.visitor().postAs("", "/signin", url.Values{"email": {ana}, "password": {password}}).status, "without any cookie")
+	require.Equal(t, 200, b.get("/dashboard/stacks/"+id).status)
+
+	// A token from before signing in is worth nothing after it.
+	require.Equal(t, 303, before.postAs(unsigned, "/signin", url.Values{"email": {ana}, "password": {password}}).status)
+	require.Equal(t, 403, before.postAs(unsigned, "/dashboard/account/key", nil).status)
+	require.Equal(t, 303, before.post("/dashboard/account/key", nil).status)
+}
+
+func (b *visitor) cookie(name string) *http.Cookie {
+	b.Helper()
+	for _, c := range b.set {
+		if c.Name == name {
+			return c
+		}
+	}
+	b.Fatalf("no cookie %s among %v", name, b.set)
+	return nil
+}
+
+func TestSession_IsForThisHostAlone(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change []func(*Config)
+		cookie string
+		secure bool
+	}{
+		{"http", nil, "berth_session", false},
+		{"https", []func(*Config){secure}, "__Host-berth_session", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newEnv(t, tt.change...).signedUp(ana)
+			c := b.cookie(tt.cookie)
+			require.True(t, c.HttpOnly)
+			require.Equal(t, tt.secure, c.Secure)
+			require.Equal(t, http.SameSiteLaxMode, c.SameSite)
+			require.Equal(t, "/", c.Path)
+			require.Empty(t, c.Domain)
+			require.InDelta(t, (30 * 24 * time.Hour).Seconds(), c.MaxAge, 60)
+			require.Equal(t, 200, b.get("/dashboard").status)
+		})
+	}
+}
+
+func TestSession_IsANewOneAtEachSignIn(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	first := b.cookies[sessionCookie]
+	require.Equal(t, 303, b.post("/signin", url.Values{"email": {ana}, "password": {password}}).status)
+	second := b.cookies[sessionCookie]
+	require.NotEqual(t, first, second)
+	old := e.visitor()
+	old.cookies[sessionCookie] = first
+	require.Equal(t, "/signin?next=%2Fdashboard", old.get("/dashboard").header.Get("Location"), "the first one is over")
+	require.Equal(t, 303, b.post("/signout", nil).status)
+	require.NotContains(t, b.cookies, sessionCookie)
+	old.cookies[sessionCookie] = second
+	require.Equal(t, 303, old.get("/dashboard").status)
+}
+
+// A cookie of this name that somebody else managed to set does not choose the
+// account.
+func TestSession_ThatComesTwiceCountsAsNone(t *testing.T) {
+	e := newEnv(t)
+	b, other := e.signedUp(ana), e.signedUp(bob)
+	req := b.request(http.MethodGet, "/dashboard", nil)
+	req.AddCookie(&http.Cookie{Name: sessionCookie, Value: other.cookies[sessionCookie]})
+	require.Equal(t, 303, b.do(req).status)
+}
+
+func TestSignIn_GoesOnOnlyToPagesOfTheDashboard(t *testing.T) {
+	for next, want := range map[string]string{
+		"":                            "/dashboard",
+		"/dashboard":                  "/dashboard",
+		"/dashboard/account":          "/dashboard/account",
+		"/dashboardx":                 "/dashboard",
+		"//evil.example":              "/dashboard",
+		"https://evil.example":        "/dashboard",
+		"/\\evil.example":             "/dashboard",
+		"/dashboard/\\evil":           "/dashboard",
+		"/dashboard/\r\nSet-Cookie:x": "/dashboard",
+		"javascript:alert(1)":         "/dashboard",
+		"/signout":                    "/dashboard",
+	} {
+		require.Equal(t, want, safeNext(next), next)
+	}
+}
+
+func TestAPIKey_IsShownOnceAndByNobodyElse(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	notice := b.cookies[noticeCookie]
+	require.NotContains(t, notice, "as_live_")
+	require.Contains(t, b.get("/dashboard").body, "as_live_")
+	require.NotContains(t, b.get("/dashboard").body, "as_live_")
+	forged := e.signedUp(bob)
+	forged.cookies[noticeCookie] = "bm90IHNlYWxlZA"
+	require.NotContains(t, forged.get("/dashboard").body, "as_live_")
+}
+
+func TestPages_EscapeWhatComesFromOutside(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "<script>alert(1)</script>")
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		s.DeployError = "<img src=x onerror=alert(2)>"
+		return nil, nil
+	})
+	for _, path := range []string{"/dashboard", "/dashboard/stacks/" + id, "/dashboard/stacks/" + id + "/delete", "/claim/%3Cscript%3Ealert(3)%3C%2Fscript%3E"} {
+		body := b.get(path).body
+		require.Contains(t, body, "&lt;", path)
+		require.NotContains(t, body, "<script>alert", path)
+		require.NotContains(t, body, "<img src=x", path)
+	}
+}
+
+// broken are accounts whose every look for a session fails.
+type broken struct{ Accounts }
+
+func (broken) Session(context.Context, string) (store.Session, bool, error) {
+	panic("secret of the inside")
+}
+
+func TestPages_HideWhatBroke(t *testing.T) {
+	e := newEnv(t, func(c *Config) { c.Accounts = broken{c.Accounts} })
+	b := e.visitor()
+	b.cookies[sessionCookie] = "x"
+	req := b.request(http.MethodGet, "/claim/CLM-0000-0000-0000", nil)
+	req.Header.Set("X-Request-Id", "req-7")
+	r := b.do(req)
+	require.Equal(t, 500, r.status)
+	require.Contains(t, r.body, "req-7")
+	require.NotContains(t, r.body, "secret")
+	require.Contains(t, e.logged.String(), "secret of the inside")
+	require.NotContains(t, e.logged.String(), "CLM-0000", "a claim code is not for the log")
+}
+
+func TestPages_RefuseWhatNoFormSends(t *testing.T) {
+	e := newEnv(t)
+	r := e.visitor().do(e.visitor().request(http.MethodPost, "/signin", strings.NewReader(strings.Repeat("x", maxBody+1))))
+	require.Equal(t, 413, r.status)
+	require.Contains(t, r.body, "That is too much")
+}
+
+// The claim page is open to a code that is about to be over, too.
+func TestClaimPage_OfAnExpiredStack(t *testing.T) {
+	e := newEnv(t)
+	id, code := e.stack("guestbook")
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		s.ExpiresAt = stack.Now()
+		return s.Expire(e.urls, stack.Limits{Retention: 7 * 24 * time.Hour}, stack.Now())
+	})
+	b := e.visitor()
+	body := b.get("/claim/" + code).body
+	require.Contains(t, body, "kept with its data for 6 days")
+	r := b.post("/claim/"+code, url.Values{"email": {ana}, "password": {password}, "way": {"signup"}})
+	require.Equal(t, "/dashboard/stacks/"+id+"/claimed", r.header.Get("Location"))
+	first := b.get("/dashboard/stacks/" + id + "/claimed").body
+	require.Contains(t, first, "Bringing guestbook back")
+	require.Contains(t, first, "as_live_")
+	require.NotContains(t, first, "http-equiv", "the key is not reloaded away")
+	require.Contains(t, b.get("/dashboard/stacks/"+id+"/claimed").body, `<noscript><meta http-equiv="refresh"`)
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(e.urls) })
+	last := b.get("/dashboard/stacks/" + id + "/claimed").body
+	require.NotContains(t, last, "http-equiv")
+	require.Contains(t, last, e.urls.All(&stack.Stack{ID: id, Services: []stack.Service{{Spec: stack.Spec{Name: "web"}}}})["web"])
+}
+
+func TestClaimedPage_OfARestoreThatFailed(t *testing.T) {
+	e := newEnv(t)
+	id, code := e.stack("guestbook")
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		s.ExpiresAt = stack.Now()
+		return s.Expire(e.urls, stack.Limits{Retention: time.Hour}, stack.Now())
+	})
+	b := e.signedUp(ana)
+	require.Equal(t, 303, b.post("/claim/"+code, nil).status)
+	f := b.follow("/dashboard/stacks/" + id + "/claimed/stream")
+	f.part("progress", "Bringing guestbook back")
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		return s.RestoreFailed("service api: it exited with code 6")
+	})
+	f.part("progress", "service api: it exited with code 6")
+	body := b.get("/dashboard/stacks/" + id + "/claimed").body
+	require.Contains(t, body, "but it does not run")
+	require.Contains(t, body, "a new deploy starts it again")
+}
+
+func TestWorthless_CodesAllHaveTheirWords(t *testing.T) {
+	for _, state := range []account.CodeState{account.Malformed, account.Unknown, account.Used, account.Over} {
+		require.NotEmpty(t, worthless[state].heading)
+	}
+}
+
+func TestHas_KnowsThePagesPaths(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/": true, "/claim": true, "/claim/CLM-1": true, "/dashboard/stacks/x": true, "/assets/style.css": true, "/signout": true,
+		"/v0/stacks": false, "/healthz": false, "/v0/claim": false, "/claims": false, "": false,
+	} {
+		require.Equal(t, want, Has(path), path)
+	}
+}

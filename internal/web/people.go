@@ -1,0 +1,178 @@
+package web
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/a-h/templ"
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// home answers GET /.
+func (w *Web) home(c *fiber.Ctx) error {
+	s, err := w.session(c)
+	if err != nil {
+		return err
+	}
+	if signedIn(s) {
+		return c.Redirect("/dashboard", fiber.StatusSeeOther)
+	}
+	p, err := w.newPage(c, "A host for what agents build", "", "")
+	if err != nil {
+		return err
+	}
+	return w.render(c, fiber.StatusOK, homePage(p, deployCommand(w.URLs.Base.String(), "")))
+}
+
+// signInPage answers GET /signin.
+func (w *Web) signInPage(c *fiber.Ctx) error {
+	return w.openEntry(c, "Sign in", signInPage)
+}
+
+// signUpPage answers GET /signup.
+func (w *Web) signUpPage(c *fiber.Ctx) error {
+	return w.openEntry(c, "Make an account", signUpPage)
+}
+
+// signIn answers POST /signin.
+func (w *Web) signIn(c *fiber.Ctx) error {
+	e, err := w.Accounts.SignIn(w.base, w.visitor(c), c.FormValue("email"), c.FormValue("password"))
+	if err != nil {
+		return w.refuseEntry(c, err, "Sign in", signInPage)
+	}
+	return w.admit(c, e)
+}
+
+// signUp answers POST /signup.
+func (w *Web) signUp(c *fiber.Ctx) error {
+	e, err := w.Accounts.SignUp(w.base, w.visitor(c), c.FormValue("email"), c.FormValue("password"))
+	if err != nil {
+		return w.refuseEntry(c, err, "Make an account", signUpPage)
+	}
+	return w.admit(c, e)
+}
+
+// admit signs a browser in and goes on to where it wanted to.
+func (w *Web) admit(c *fiber.Ctx, e account.Entry) error {
+	if err := w.enter(c, e); err != nil {
+		return err
+	}
+	if e.APIKey != "" {
+		w.tell(c, notice{Text: "Welcome to Berth. Your account is ready.", Key: e.APIKey})
+	}
+	return c.Redirect(safeNext(c.FormValue("next")), fiber.StatusSeeOther)
+}
+
+// signOut answers POST /signout.
+func (w *Web) signOut(c *fiber.Ctx) error {
+	if token := w.cookie(c, sessionCookie); token != "" {
+		if err := w.Accounts.SignOut(w.base, token); err != nil {
+			return fmt.Errorf("sign out: %w", err)
+		}
+	}
+	w.setCookie(c, sessionCookie, "", -1)
+	return w.done(c, "/signin", "You are signed out.")
+}
+
+// accountPage answers GET /dashboard/account.
+func (w *Web) accountPage(c *fiber.Ctx, s store.Session) error {
+	return w.showAccount(c, s, fiber.StatusOK, passwordForm{})
+}
+
+// rotateKey answers POST /dashboard/account/key.
+func (w *Web) rotateKey(c *fiber.Ctx, s store.Session) error {
+	key, err := w.Accounts.RotateKey(w.base, s.Account.ID)
+	if err != nil {
+		return fmt.Errorf("rotate the API key: %w", err)
+	}
+	w.tell(c, notice{Text: "The API key was replaced. The old one no longer works.", Key: key})
+	return c.Redirect("/dashboard/account", fiber.StatusSeeOther)
+}
+
+// changePassword answers POST /dashboard/account/password.
+func (w *Web) changePassword(c *fiber.Ctx, s store.Session) error {
+	err := w.Accounts.ChangePassword(w.base, w.visitor(c), s, c.FormValue("current"), c.FormValue("next"))
+	if text, code, ok := refusal(c, err); ok {
+		return w.showAccount(c, s, code, passwordForm{Fault: text})
+	}
+	if err != nil {
+		return fmt.Errorf("change the password: %w", err)
+	}
+	return w.done(c, "/dashboard/account", "The password was changed, and every other browser signed out.")
+}
+
+// endSession answers POST /dashboard/account/sessions/{session}.
+func (w *Web) endSession(c *fiber.Ctx, s store.Session) error {
+	id, err := strconv.ParseInt(c.Params("session"), 10, 64)
+	if err != nil {
+		return fiber.ErrNotFound
+	}
+	if err := w.Accounts.EndSession(w.base, s.Account.ID, id); err != nil {
+		return fmt.Errorf("end a session: %w", err)
+	}
+	return w.done(c, "/dashboard/account", "That browser is signed out.")
+}
+
+// endOtherSessions answers POST /dashboard/account/sessions.
+func (w *Web) endOtherSessions(c *fiber.Ctx, s store.Session) error {
+	if err := w.Accounts.EndOtherSessions(w.base, s); err != nil {
+		return fmt.Errorf("end the other sessions: %w", err)
+	}
+	return w.done(c, "/dashboard/account", "All other browsers are signed out.")
+}
+
+// showAccount shows the account's settings.
+func (w *Web) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordForm) error {
+	sessions, err := w.Accounts.Sessions(w.base, s.Account.ID)
+	if err != nil {
+		return fmt.Errorf("read the sessions: %w", err)
+	}
+	p, err := w.newPage(c, "Account", "middle", "account")
+	if err != nil {
+		return err
+	}
+	return w.render(c, code, accountPage(p, account.MaskedKey(s.Account), showSessions(sessions, s.ID), f))
+}
+
+// entryPage is the page of sign-in or sign-up.
+type entryPage func(page, entryForm) templ.Component
+
+// openEntry shows an empty form. Who is signed in needs none.
+func (w *Web) openEntry(c *fiber.Ctx, title string, content entryPage) error {
+	s, err := w.session(c)
+	if err != nil {
+		return err
+	}
+	f := entryForm{Next: safeNext(c.Query("next"))}
+	if signedIn(s) {
+		return c.Redirect(f.Next, fiber.StatusSeeOther)
+	}
+	return w.showEntry(c, fiber.StatusOK, title, f, content)
+}
+
+// showEntry shows a form as it was filled in.
+func (w *Web) showEntry(c *fiber.Ctx, code int, title string, f entryForm, content entryPage) error {
+	p, err := w.newPage(c, title, "narrow", "signin")
+	if err != nil {
+		return err
+	}
+	return w.render(c, code, content(p, f))
+}
+
+// refuseEntry shows the form again with why it was not accepted.
+func (w *Web) refuseEntry(c *fiber.Ctx, err error, title string, content entryPage) error {
+	text, code, ok := refusal(c, err)
+	if !ok {
+		return err
+	}
+	f := entryForm{Email: c.FormValue("email"), Next: safeNext(c.FormValue("next")), Fault: text}
+	return w.showEntry(c, code, title, f, content)
+}
+
+// deployCommand deploys the folder in which it is run.
+func deployCommand(base, header string) string {
+	return fmt.Sprintf("tar -cz . | curl -sS %s-F source=@- '%s/v0/stacks?wait=true'", header, base)
+}

@@ -1,0 +1,170 @@
+package web
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// follower reads a stream event by event.
+type follower struct {
+	*visitor
+	in  *bufio.Reader
+	res *http.Response
+}
+
+func (b *visitor) follow(path string) *follower {
+	b.Helper()
+	res := b.send(b.request(http.MethodGet, path, nil))
+	b.Cleanup(func() { res.Body.Close() })
+	require.Equal(b, 200, res.StatusCode)
+	require.Equal(b, "text/event-stream", res.Header.Get("Content-Type"))
+	return &follower{b, bufio.NewReader(res.Body), res}
+}
+
+// next is the next event and its data.
+func (f *follower) next() (event, data string) {
+	f.Helper()
+	for {
+		line, err := f.in.ReadString('\n')
+		require.NoError(f, err)
+		switch name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": "); {
+		case name == "event":
+			event = value
+		case name == "data":
+			return event, value
+		}
+	}
+}
+
+// part waits for a part of the page that says something.
+func (f *follower) part(id, text string) {
+	f.Helper()
+	for {
+		event, data := f.next()
+		if event != "part" {
+			continue
+		}
+		var part struct{ ID, HTML string }
+		require.NoError(f, json.Unmarshal([]byte(data), &part))
+		if part.ID == id && strings.Contains(part.HTML, text) {
+			return
+		}
+	}
+}
+
+func TestStream_TellsThePartsThatChange(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	f := b.follow("/dashboard/stacks/" + id + "/stream?service=api&kind=run")
+	f.part("status", "live")
+	f.part("head", id)
+	f.part("services", "restart/api")
+	f.part("events", "stack.live")
+	r := b.post("/dashboard/stacks/"+id+"/restart/api", nil)
+	require.Equal(t, 303, r.status)
+	f.part("services", "restarting")
+	require.Equal(t, []string{id + " api"}, e.host.restarts)
+}
+
+func TestStream_TellsTheLinesOfALog(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	f := b.follow("/dashboard/stacks/" + id + "/stream?service=api&kind=run")
+	log := func() (got lines) {
+		for {
+			if event, data := f.next(); event == "log" {
+				require.NoError(t, json.Unmarshal([]byte(data), &got))
+				return got
+			}
+		}
+	}
+	e.host.lines <- []string{"one\x1b[0m", "two"}
+	require.Equal(t, lines{[]string{"one", "two"}, true}, log(), "the first lines replace what the page came with")
+	e.host.lines <- []string{"three"}
+	require.Equal(t, lines{[]string{"three"}, false}, log())
+}
+
+func TestStream_LeadsAwayFromAStackThatIsGone(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	list := b.follow("/dashboard/stream")
+	list.part("stacks", "guestbook")
+	f := b.follow("/dashboard/stacks/" + id + "/stream")
+	require.Equal(t, 303, b.post("/dashboard/stacks/"+id+"/delete", nil).status)
+	for {
+		event, data := f.next()
+		if event == "go" {
+			require.Equal(t, `"/dashboard"`, data)
+			break
+		}
+	}
+	_, err := io.ReadAll(f.in)
+	require.NoError(t, err, "it ends there")
+	list.part("stacks", "No stacks yet")
+}
+
+func TestStream_EndsWithTheServer(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	f := b.follow("/dashboard/stacks/" + id + "/claimed/stream")
+	f.part("progress", "guestbook is yours")
+	e.web.Release()
+	_, err := io.ReadAll(f.in)
+	require.NoError(t, err)
+}
+
+func TestStream_IsForTheOwner(t *testing.T) {
+	e := newEnv(t)
+	b, other := e.signedUp(ana), e.signedUp(bob)
+	id := e.owned(b, "guestbook")
+	for _, path := range []string{"/stream", "/claimed/stream"} {
+		require.Equal(t, 404, other.get("/dashboard/stacks/"+id+path).status)
+		require.Equal(t, "/signin", e.visitor().get("/dashboard/stacks/"+id+path).header.Get("Location"))
+	}
+	require.Equal(t, 404, b.get("/dashboard/stacks/"+id+"/stream?service=nothing").status)
+}
+
+func TestStream_HeadHasNoBody(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	for range 3 { // the connection stays in step
+		r := b.do(b.request(http.MethodHead, "/dashboard/stream", nil))
+		require.Equal(t, 200, r.status)
+		require.Equal(t, "text/event-stream", r.header.Get("Content-Type"))
+		require.Equal(t, 200, b.get("/dashboard").status)
+	}
+	require.NotContains(t, e.logged.String(), "error")
+}
+
+// A beat ends the stream of a session that was signed out elsewhere.
+func TestStream_EndsWithTheSession(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	s := &streamer{Web: e.web, token: b.cookies[sessionCookie], out: bufio.NewWriter(io.Discard), sent: map[string]string{}}
+	require.NoError(t, s.beat())
+	require.Equal(t, 303, b.post("/signout", nil).status)
+	require.ErrorIs(t, s.beat(), errLeft)
+}
+
+func TestStream_SendsOnlyWhatChanged(t *testing.T) {
+	var out strings.Builder
+	s := &streamer{Web: New(Config{URLs: stack.URLs{Base: &url.URL{}}}), out: bufio.NewWriter(&out), sent: map[string]string{}}
+	restoring := stackView{Stack: &stack.Stack{Status: stack.Building}}
+	for range 2 {
+		require.NoError(t, s.sendPart(part{"progress", progress(restoring)}))
+	}
+	require.Equal(t, 1, strings.Count(out.String(), "event: part"))
+}

@@ -1,0 +1,123 @@
+package web
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// page is what every page has around its content.
+type page struct {
+	Title   string
+	Width   string // class of the content: "", narrow or middle
+	Section string // of the navigation: stacks, claim, account, signin
+	Email   string // of who is signed in; "" for nobody
+	Token   string // of forms
+	Notice  notice
+	Stream  string // address of the page's stream of changes; "" for none
+	Reload  bool   // the page reloads itself where scripts are off
+}
+
+// newPage is the frame of a page for whoever asks.
+func (w *Web) newPage(c *fiber.Ctx, title, width, section string) (page, error) {
+	s, err := w.session(c)
+	if err != nil {
+		return page{}, err
+	}
+	return page{
+		Title:   title,
+		Width:   width,
+		Section: section,
+		Email:   s.Account.Email,
+		Token:   w.formToken(c),
+		Notice:  w.told(c),
+	}, nil
+}
+
+// stackView is a stack for reading.
+type stackView struct {
+	*stack.Stack
+	Services []serviceView
+	Age      string // how long the current status leaves; "" when nothing ends
+}
+
+type serviceView struct {
+	Name    string
+	Runtime string
+	Status  stack.ServiceStatus
+	URL     string
+	Serves  bool // requests reach it
+	Process bool // it has one, so it can be restarted
+}
+
+// showStack is the stack as pages show it.
+func (w *Web) showStack(s *stack.Stack) stackView {
+	v := stackView{Stack: s, Services: make([]serviceView, len(s.Services)), Age: left(s, time.Now())}
+	for i := range s.Services {
+		svc := &s.Services[i]
+		v.Services[i] = serviceView{
+			Name:    svc.Name,
+			Runtime: svc.Label,
+			Status:  svc.Status,
+			URL:     w.URLs.Service(s, svc.Name),
+			Serves:  s.Status == stack.Live,
+			Process: !svc.IsStatic(),
+		}
+	}
+	return v
+}
+
+func (w *Web) showStacks(stacks []*stack.Stack) []stackView {
+	views := make([]stackView, len(stacks))
+	for i, s := range stacks {
+		views[i] = w.showStack(s)
+	}
+	return views
+}
+
+// left is the time that an unclaimed stack has, or is kept for.
+func left(s *stack.Stack, now time.Time) string {
+	until := s.ExpiresAt
+	if s.Status == stack.Expired {
+		until = s.RetainedUntil
+	}
+	if until.IsZero() {
+		return ""
+	}
+	return inWords(max(0, until.Sub(now)))
+}
+
+// statusWord is a stack's status for its owner.
+func (v stackView) statusWord() string {
+	if v.Restoring() {
+		return "restoring"
+	}
+	return string(v.Status)
+}
+
+// canRestart tells whether a service may be restarted now.
+func (v stackView) canRestart(s serviceView) bool {
+	return s.Process && v.Status == stack.Live && v.Deploying == 0
+}
+
+// agentHasAccess tells whether the manage token of the stack works.
+func (v stackView) agentHasAccess() bool { return len(v.ManageTokenHash) > 0 }
+
+// sessionView is one signed-in browser.
+type sessionView struct {
+	store.Session
+	Browser string
+	Current bool
+}
+
+// showSessions are an account's sessions as its page lists them.
+func showSessions(sessions []store.Session, current int64) []sessionView {
+	views := make([]sessionView, len(sessions))
+	for i, s := range sessions {
+		views[i] = sessionView{Session: s, Browser: browser(s.UserAgent), Current: s.ID == current}
+	}
+	return views
+}

@@ -1,0 +1,168 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// Accounts are people, their sessions and their claims; package account
+// implements it. An error for the person is a *stack.Error.
+type Accounts interface {
+	SignUp(ctx context.Context, v account.Visitor, email, password string) (account.Entry, error)
+	SignIn(ctx context.Context, v account.Visitor, email, password string) (account.Entry, error)
+	SignUpAndClaim(ctx context.Context, v account.Visitor, email, password, code string) (account.Entry, *stack.Stack, error)
+	// SignInAndClaim fails with an entry when only the claim failed.
+	SignInAndClaim(ctx context.Context, v account.Visitor, email, password, code string) (account.Entry, *stack.Stack, error)
+	Claim(ctx context.Context, v account.Visitor, who store.Account, code string) (*stack.Stack, error)
+	// LookUp tells what a typed code stands for and claims nothing.
+	LookUp(ctx context.Context, v account.Visitor, who store.Account, code string) (account.Code, error)
+	// Session is false for a token that is unknown, expired or revoked.
+	Session(ctx context.Context, token string) (store.Session, bool, error)
+	SignOut(ctx context.Context, token string) error
+	Sessions(ctx context.Context, accountID string) ([]store.Session, error)
+	EndSession(ctx context.Context, accountID string, sessionID int64) error
+	EndOtherSessions(ctx context.Context, session store.Session) error
+	RotateKey(ctx context.Context, accountID string) (string, error)
+	ChangePassword(ctx context.Context, v account.Visitor, session store.Session, current, next string) error
+	Stacks(ctx context.Context, accountID string) ([]*stack.Stack, error)
+	// Stack is NotFound for a stack of somebody else, too.
+	Stack(ctx context.Context, accountID, stackID string) (*stack.Stack, error)
+}
+
+// Host does what an owner asks of a stack; the supervisor implements it.
+type Host interface {
+	// Restart returns once the restart is accepted.
+	Restart(ctx context.Context, stackID, service string) (*stack.Stack, error)
+	RevokeAgent(ctx context.Context, stackID string) (*stack.Stack, error)
+	// Delete returns once nothing of the stack is left.
+	Delete(ctx context.Context, stackID string) error
+	// FollowLogs gives emit the last tail lines of a log and then those that
+	// come, until ctx ends or emit fails; anew says that the log began anew.
+	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
+	// Logs writes the last tail lines of a service's log below a heading of one
+	// line; kind is run or build.
+	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, out io.Writer) error
+}
+
+// Store is the history of stacks; package store implements it.
+type Store interface {
+	// LatestEvents are the last events of a stack, newest first.
+	LatestEvents(ctx context.Context, stackID string, limit int) ([]stack.Event, error)
+	// Deliveries are the last attempts for a stack, newest first.
+	Deliveries(ctx context.Context, stackID string, limit int) ([]store.Delivery, error)
+	// Watch wakes after each commit that touched the stack; "" is all of them.
+	Watch(id string) (wake <-chan struct{}, stop func())
+}
+
+// Config is what the pages need from the rest of the server.
+type Config struct {
+	Accounts Accounts
+	Host     Host
+	Store    Store
+	Webhooks Webhooks
+	URLs     stack.URLs
+	Key      auth.Key // of the installation, for the tokens of forms
+
+	// ClientHeader names the request header in which the edge passes the
+	// client's address, whatever the client itself sent under that name.
+	ClientHeader string
+	Log          *slog.Logger
+}
+
+// Web serves the pages.
+type Web struct {
+	Config
+	app    *fiber.App
+	server *fasthttp.Server
+	sealer *auth.Sealer
+	https  bool
+
+	base     context.Context // ends when Shutdown gives up waiting
+	cancel   context.CancelFunc
+	released chan struct{} // closed by Release
+	release  sync.Once
+}
+
+// Bounds of a request. No form comes near them.
+const (
+	maxHead     = 16 << 10 // bytes of the request line and all headers
+	maxBody     = 64 << 10 // bytes
+	headTimeout = 30 * time.Second
+	idleTimeout = 10 * time.Minute // longer than the edge keeps an idle connection
+)
+
+// New returns pages that are ready to serve.
+func New(cfg Config) *Web {
+	w := &Web{
+		Config:   cfg,
+		sealer:   auth.NewSealer(cfg.Key),
+		https:    cfg.URLs.Base.Scheme == "https",
+		released: make(chan struct{}),
+	}
+	w.base, w.cancel = context.WithCancel(context.Background())
+	w.app = fiber.New(fiber.Config{
+		DisableStartupMessage: true,
+		CaseSensitive:         true,
+		Immutable:             true, // strings of a Ctx outlive the handler
+		BodyLimit:             maxBody,
+		ReadBufferSize:        maxHead,
+		ReadTimeout:           headTimeout,
+		IdleTimeout:           idleTimeout,
+		ErrorHandler:          w.answerError,
+	})
+	w.routes()
+	w.server = w.app.Server()
+	return w
+}
+
+// Serve answers the connections of ln until Shutdown.
+func (w *Web) Serve(ln net.Listener) error {
+	// Handler has to be asked for: it finishes the table of routes.
+	w.server.Handler = w.guard(w.app.Handler())
+	if err := w.server.Serve(ln); err != nil {
+		return fmt.Errorf("serve the pages: %w", err)
+	}
+	return nil
+}
+
+// Release ends every stream at once; browsers come back for a new one. It is
+// the first step of a shutdown.
+func (w *Web) Release() { w.release.Do(func() { close(w.released) }) }
+
+// Shutdown takes no new connection and waits for open requests. When ctx ends
+// first, it cancels what they wait for and returns the context's error.
+func (w *Web) Shutdown(ctx context.Context) error {
+	w.Release()
+	defer w.cancel()
+	if err := w.server.ShutdownWithContext(ctx); err != nil {
+		return fmt.Errorf("shut down the pages: %w", err)
+	}
+	return nil
+}
+
+// Has tells whether a path belongs to the pages, rather than to the API.
+func Has(path string) bool {
+	if path == "/" {
+		return true
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "claim", "signup", "signin", "signout", "dashboard", "assets", "favicon.ico":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,96 @@
+package web
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// inWords is a time span as people say it: 42 minutes.
+func inWords(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return "less than a minute"
+	case d < 2*time.Hour:
+		return count(int(d/time.Minute), "minute")
+	case d < 48*time.Hour:
+		return count(int(d/time.Hour), "hour")
+	}
+	return count(int(d/(24*time.Hour)), "day")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// clock is a moment for reading, in UTC; the script puts it into the reader's
+// own time zone.
+func clock(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") }
+
+// machine is a moment as the datetime attribute has it.
+func machine(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// sentence makes a detail of an error one of a page: with a capital letter and
+// a full stop.
+func sentence(detail string) string {
+	first, size := utf8.DecodeRuneInString(detail)
+	if size == 0 {
+		return ""
+	}
+	detail = string(unicode.ToUpper(first)) + detail[size:]
+	if strings.HasSuffix(detail, ".") || strings.HasSuffix(detail, "!") || strings.HasSuffix(detail, "?") {
+		return detail
+	}
+	return detail + "."
+}
+
+// terminal are the sequences by which programs colour their output, and the
+// control characters that a page cannot show.
+var terminal = regexp.MustCompile(`\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[@-Z\\^_]|[\x00-\x08\x0b-\x1f\x7f]`)
+
+// readable is a line of a log without what only a terminal understands.
+func readable(line string) string {
+	return strings.ToValidUTF8(terminal.ReplaceAllString(line, ""), "\uFFFD")
+}
+
+func readableAll(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, line := range lines {
+		out[i] = readable(line)
+	}
+	return out
+}
+
+// browsers and systems by what their User-Agent holds; the first that fits
+// counts, since most name others, too.
+var (
+	browsers = [][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}, {"curl/", "curl"}}
+	systems  = [][2]string{{"Android", "Android"}, {"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"}}
+)
+
+// browser is a User-Agent as people say it: Firefox on Linux.
+func browser(userAgent string) string {
+	name, system := pick(browsers, userAgent), pick(systems, userAgent)
+	switch {
+	case name == "":
+		return "Unknown browser"
+	case system == "":
+		return name
+	}
+	return name + " on " + system
+}
+
+func pick(known [][2]string, text string) string {
+	for _, k := range known {
+		if strings.Contains(text, k[0]) {
+			return k[1]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,98 @@
+package web
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+func TestInWords_IsWhatPeopleSay(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0:                               "less than a minute",
+		59 * time.Second:                "less than a minute",
+		time.Minute:                     "1 minute",
+		42*time.Minute + 59*time.Second: "42 minutes",
+		119 * time.Minute:               "119 minutes",
+		2 * time.Hour:                   "2 hours",
+		47 * time.Hour:                  "47 hours",
+		48 * time.Hour:                  "2 days",
+		7 * 24 * time.Hour:              "7 days",
+	} {
+		require.Equal(t, want, inWords(d), d)
+	}
+}
+
+func TestReadable_LeavesOutWhatTerminalsUnderstand(t *testing.T) {
+	for line, want := range map[string]string{
+		"plain\ttext":                           "plain\ttext",
+		"\x1b[31mred\x1b[0m":                    "red",
+		"\x1b[1;38;5;200mbold\x1b[K":            "bold",
+		"\x1b]8;;http://x\x1b\\link\x1b]8;;\a.": "link.",
+		"50%\r100%":                             "50%100%",
+		"bell\a":                                "bell",
+		"broken \xff":                           "broken \uFFFD",
+		"ümläut ✓":                              "ümläut ✓",
+	} {
+		require.Equal(t, want, readable(line), "%q", line)
+	}
+}
+
+func TestBrowser_IsNamedAsPeopleDo(t *testing.T) {
+	for agent, want := range map[string]string{
+		"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0":                                                               "Firefox on Linux",
+		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0.0.0 Safari/537.36 Edg/141.0":            "Edge on Windows",
+		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Mobile/15E Safari/604.1": "Safari on iPhone",
+		"Mozilla/5.0 (Linux; Android 15) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0 Mobile Safari/537.36":                             "Chrome on Android",
+		"curl/8.14.1": "curl",
+		"":            "Unknown browser",
+	} {
+		require.Equal(t, want, browser(agent))
+	}
+}
+
+func TestSentence_BeginsAndEndsLikeOne(t *testing.T) {
+	require.Equal(t, "The email is wrong.", sentence("the email is wrong"))
+	require.Equal(t, "Über 8.", sentence("über 8."))
+	require.Empty(t, sentence(""))
+}
+
+func TestEvents_AllHaveTheirWords(t *testing.T) {
+	for _, tt := range []struct {
+		kind stack.EventType
+		data map[string]any
+		want string
+	}{
+		{stack.EventCreated, map[string]any{"anonymous": true}, "Created by an agent without an account"},
+		{stack.EventCreated, map[string]any{"anonymous": false}, "Created with an API key"},
+		{stack.EventRedeploying, map[string]any{"generation": 2.0}, "Deploying generation 2"},
+		{stack.EventBuilding, map[string]any{"service": "web", "generation": 2.0}, "Building web for generation 2"},
+		{stack.EventReady, map[string]any{"service": "web"}, "web is ready"},
+		{stack.EventLive, map[string]any{"generation": 2.0}, "Generation 2 is live"},
+		{stack.EventDeployFailed, map[string]any{"generation": 2.0, "serving_generation": 1.0}, "Generation 2 failed; generation 1 goes on serving"},
+		{stack.EventFailed, nil, "Failed"},
+		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": 1.0, "crashes": 1.0}, "web crashed with exit code 1"},
+		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": 137.0, "crashes": 3.0}, "web crashed with exit code 137, 3 times in ten minutes"},
+		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": nil, "crashes": 2.0}, "web could not be restarted, 2 times in ten minutes"},
+		{stack.EventRestarted, map[string]any{"service": "web"}, "web was restarted after its crash"},
+		{stack.EventRestarted, map[string]any{"service": "web", "requested": true}, "web was restarted from the dashboard"},
+		{stack.EventExtended, nil, "Time extended"},
+		{stack.EventExpiring, nil, "About to expire"},
+		{stack.EventExpired, nil, "Expired; kept for a claim"},
+		{stack.EventClaimed, map[string]any{"by": ana}, "Claimed by " + ana},
+		{stack.EventRestored, nil, "Running again, from what was kept"},
+		{stack.EventAgentRevoked, nil, "The agent's access was revoked"},
+		{stack.EventDeleted, nil, "Deleted"},
+		{"stack.new_kind", nil, "stack.new_kind"},
+	} {
+		require.Equal(t, tt.want, say(stack.Event{Type: tt.kind, Data: tt.data}))
+	}
+}
+
+func TestEvents_TellErrorsInFull(t *testing.T) {
+	v := showEvents([]stack.Event{{Type: stack.EventFailed, Data: map[string]any{"error": "line 1\nline 2"}}})
+	require.Equal(t, "line 1\nline 2", v[0].Detail)
+	require.Equal(t, "bad", v[0].Tone)
+}
