@@ -46,7 +46,7 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 	  done; \
 	done
 
-build: ## bin/berthd, a static binary
+build: ## bin/berthd and bin/berth, static binaries
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
 
 image: engine settings debian build ## the server's own image, berth/berthd

@@ -85,6 +85,13 @@
 // published folders. Imports point one way; a test in this package keeps them
 // so.
 //
+// # The client
+//
+// Command berth is a program of its own that knows of the server only its HTTP
+// API (package client). Package pack decides what of a folder is uploaded,
+// package cli is the commands; of the server's packages it shares source and
+// stack, so that init and check see a folder as the server will.
+//
 // # What survives what
 //
 // Rows are in SQLite with synchronous=FULL, so what was answered is on disk.

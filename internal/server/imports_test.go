@@ -35,7 +35,12 @@ var mayImport = map[string][]string{
 	"internal/account":    {"internal/stack", "internal/auth", "internal/store"},
 	"internal/api":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor"},
 	"internal/web":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor"},
+	"internal/client":     {},
+	"internal/pack":       {},
+	"internal/pty":        {},
+	"internal/cli":        {"internal/client", "internal/pack", "internal/source", "internal/stack"},
 	"cmd/berthd":          {"internal/server"},
+	"cmd/berth":           {"internal/cli"},
 }
 
 // everyones is what any package may import.
@@ -51,6 +56,8 @@ var only = map[string][]string{
 	"github.com/caddyserver":     {"internal/certs"},
 	"github.com/alicebob/minire": {"internal/redis"},
 	"code.dny.dev/ssrf":          {"internal/webhook"},
+	"charm.land":                 {"internal/cli"},
+	"github.com/go-git/go-git":   {"internal/pack"},
 }
 
 func TestImports_PointOneWay(t *testing.T) {

@@ -1,0 +1,283 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+func (a *app) loginCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "login",
+		Short: "Keep your API key, so that stacks are yours from the start",
+		Long:  "Keep your API key for this server. It is asked for without being shown, or read from standard input where that is no terminal.",
+		Example: `berth login
+berth login < key.txt`,
+		GroupID: "account",
+		Args:    cobra.NoArgs,
+		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.login(ctx) }),
+	}
+}
+
+func (a *app) login(ctx context.Context) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	key, err := a.readKey(c.Server())
+	if err != nil {
+		return err
+	}
+	account, err := c.WithToken(key).Me(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.memory.update(c.Server(), func(s *onServer) { s.APIKey, s.Email = key, account.Email }); err != nil {
+		return err
+	}
+	if a.json {
+		return a.ui.printJSON(map[string]string{"server": c.Server(), "email": account.Email})
+	}
+	a.ui.sayf("logged in to %s as %s", c.Server(), account.Email)
+	return nil
+}
+
+func (a *app) readKey(server string) (key string, err error) {
+	if a.ui.asks {
+		key, err = a.ui.askSecret(fmt.Sprintf("API key for %s (the dashboard shows it once): ", server))
+	} else {
+		key, err = readLine(a.ui.in)
+	}
+	if err != nil {
+		return "", usagef("no API key: %v", err)
+	}
+	if !strings.HasPrefix(key, "as_live_") {
+		return "", usagef("that is not an API key; one begins with as_live_")
+	}
+	return key, nil
+}
+
+func (a *app) logoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "logout",
+		Short:   "Forget your API key; stacks stay",
+		GroupID: "account",
+		Args:    cobra.NoArgs,
+		RunE: a.run(func(context.Context, []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			if err := a.memory.update(c.Server(), func(s *onServer) { s.APIKey, s.Email = "", "" }); err != nil {
+				return err
+			}
+			if a.json {
+				return a.ui.printJSON(map[string]string{"server": c.Server()})
+			}
+			a.ui.sayf("logged out of %s", c.Server())
+			return nil
+		}),
+	}
+}
+
+func (a *app) claimCommand() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:     "claim [CODE]",
+		Short:   "Take a stack into your account, by its claim code or link",
+		Long:    "Take a stack into your account, by its claim code or link. Without CODE it is the stack of this folder.",
+		Example: "berth claim CLM-7K2M-Q9XD-4HTR",
+		GroupID: "account",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			return a.claim(ctx, argument(args, ""), timeout)
+		}),
+	}
+	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "the folder whose stack it is")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting for an expired stack to come back after this time")
+	return cmd
+}
+
+func (a *app) claim(ctx context.Context, code string, timeout time.Duration) error {
+	c, known, err := a.account()
+	if err != nil {
+		return err
+	}
+	if a.env("BERTH_TOKEN") == "" && known.APIKey == "" {
+		return errNoKey(c.Server())
+	}
+	if code, err = a.claimCode(known, code); err != nil {
+		return err
+	}
+	s, err := c.Claim(ctx, code)
+	if err != nil {
+		return err
+	}
+	err = a.memory.update(c.Server(), func(on *onServer) {
+		if k, mine := on.Stacks[s.ID]; mine {
+			k.ClaimCode, k.ClaimURL = "", "" // they are used up
+			on.Stacks[s.ID] = k
+		}
+	})
+	if err != nil {
+		return err
+	}
+	a.ui.sayf("%s (%s) is yours", s.Name, s.ID)
+	return a.restored(ctx, &target{Client: c, stack: s}, timeout)
+}
+
+// restored waits for a claimed stack that comes back, and shows it. A redeploy
+// that failed before is not the claim's failure.
+func (a *app) restored(ctx context.Context, t *target, timeout time.Duration) error {
+	if t.stack.Status == client.Building {
+		since, err := lastEvent(ctx, t)
+		if err != nil {
+			return err
+		}
+		if err := a.settle(ctx, t, since, timeout); err != nil {
+			return err
+		}
+	}
+	if err := a.show(t.stack); err != nil {
+		return err
+	}
+	if t.stack.Status == client.Failed {
+		return verdict(t.stack)
+	}
+	return nil
+}
+
+// claimCode takes a code out of a link; without either it is the remembered
+// one of the folder's stack.
+func (a *app) claimCode(known *onServer, given string) (string, error) {
+	if given == "" {
+		id, err := a.stackID(known)
+		if err != nil {
+			return "", err
+		}
+		if known.Stacks[id].ClaimCode == "" {
+			return "", usagef("no claim code of this folder's stack is remembered; give it, as in berth claim CLM-7K2M-Q9XD-4HTR")
+		}
+		return known.Stacks[id].ClaimCode, nil
+	}
+	if u, err := url.Parse(given); err == nil && u.Host != "" {
+		return path.Base(u.Path), nil
+	}
+	return given, nil
+}
+
+func (a *app) listCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List your stacks, and those deployed from this machine",
+		GroupID: "account",
+		Args:    cobra.NoArgs,
+		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.list(ctx) }),
+	}
+}
+
+func (a *app) list(ctx context.Context) error {
+	c, known, err := a.account()
+	if err != nil {
+		return err
+	}
+	var stacks []client.Stack
+	if token := a.env("BERTH_TOKEN"); known.APIKey != "" || strings.HasPrefix(token, "as_live_") {
+		me, err := c.Me(ctx)
+		if err != nil {
+			return err
+		}
+		stacks = me.Stacks
+	}
+	others, gone, err := a.rememberedStacks(ctx, c, known, stacks)
+	if err != nil {
+		return err
+	}
+	if err := a.forgetAll(c.Server(), gone); err != nil {
+		return err
+	}
+	stacks = append(stacks, others...)
+	slices.SortStableFunc(stacks, func(x, y client.Stack) int { return int(y.CreatedAt - x.CreatedAt) })
+	if a.json {
+		return a.ui.printJSON(map[string]any{"stacks": orEmpty(stacks)})
+	}
+	return a.printList(stacks, known)
+}
+
+func orEmpty(stacks []client.Stack) []client.Stack {
+	if stacks == nil {
+		return []client.Stack{}
+	}
+	return stacks
+}
+
+// rememberedStacks asks for the stacks whose tokens are kept here and that are
+// not among those of the account. Those that the server no longer has are gone.
+func (a *app) rememberedStacks(ctx context.Context, c *client.Client, known *onServer, listed []client.Stack) (there []client.Stack, gone []string, err error) {
+	for id, k := range known.Stacks {
+		if slices.ContainsFunc(listed, func(s client.Stack) bool { return s.ID == id }) {
+			continue
+		}
+		s, err := c.WithToken(k.ManageToken).Stack(ctx, id, false)
+		var refusal *client.Error
+		switch {
+		case err == nil:
+			a.recall(known, s)
+			there = append(there, *s)
+		case client.IsStatus(err, http.StatusNotFound):
+			gone = append(gone, id)
+		case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
+			a.ui.sayf("%s: %v", id, err)
+		default:
+			return nil, nil, err
+		}
+	}
+	return there, gone, nil
+}
+
+func (a *app) forgetAll(server string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return a.memory.update(server, func(s *onServer) {
+		for _, id := range ids {
+			s.forget(id)
+		}
+	})
+}
+
+func (a *app) printList(stacks []client.Stack, known *onServer) error {
+	if len(stacks) == 0 {
+		a.ui.sayf("no stacks; berth deploy makes one")
+		return nil
+	}
+	w := tabwriter.NewWriter(a.ui.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tNAME\tSTATUS\tLEFT\tFOLDER")
+	for _, s := range stacks {
+		remaining := "-"
+		if s.ExpiresAt != nil && s.Status != client.Expired {
+			remaining = inWords(time.Until(unixTime(*s.ExpiresAt)))
+		}
+		folder := known.folderOf(s.ID)
+		if folder == "" {
+			folder = "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, clean(s.Name), s.Status, remaining, folder)
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/docker/go-units"
+
+	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/pack"
+)
+
+// origin is where a deploy's source comes from.
+type origin struct {
+	path    string // a folder, an archive, or - for an archive on standard input
+	include []string
+}
+
+// spool is an archive in a temporary file, so that its size is known and it can
+// be sent twice.
+type spool struct {
+	file    *os.File
+	size    int64
+	leftOut []string
+}
+
+// folder is what a stack from here is remembered under: the folder or archive,
+// or the working directory for standard input.
+func (o origin) folder() (string, error) {
+	if o.path == "-" {
+		return folderKey(".")
+	}
+	return folderKey(o.path)
+}
+
+// archive packs the folder, or takes the archive as it is. The caller closes it.
+func (a *app) archive(ctx context.Context, o origin) (_ *spool, err error) {
+	info, statErr := os.Stat(o.path)
+	if o.path != "-" && statErr != nil {
+		return nil, usagef("there is no folder or archive %s", o.path)
+	}
+	f, err := os.CreateTemp("", "berth-*.tar.gz")
+	if err != nil {
+		return nil, fmt.Errorf("make room for the archive: %w", err)
+	}
+	s := &spool{file: f}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if o.path != "-" && info.IsDir() {
+		err = s.pack(ctx, a.ui, o)
+	} else {
+		err = s.take(ctx, a.ui, o)
+	}
+	if err == nil {
+		s.size, err = f.Seek(0, io.SeekCurrent)
+	}
+	return s, err
+}
+
+func (s *spool) pack(ctx context.Context, u *ui, o origin) error {
+	sum, err := pack.Write(ctx, o.path, pack.Options{Include: o.include}, s.file)
+	if err != nil {
+		return err
+	}
+	if sum.Files == 0 {
+		return usagef("there is nothing to pack in %s%s", o.path, s.aside(" (left out: ", ")", sum.LeftOut))
+	}
+	s.leftOut = sum.LeftOut
+	u.sayf("packed %s%s", filesOf(sum), s.aside(", left out ", "", sum.LeftOut))
+	return nil
+}
+
+func filesOf(sum pack.Summary) string {
+	if sum.Files == 1 {
+		return fmt.Sprintf("1 file (%s)", units.HumanSize(float64(sum.Bytes)))
+	}
+	return fmt.Sprintf("%d files (%s)", sum.Files, units.HumanSize(float64(sum.Bytes)))
+}
+
+// mostLeftOut is how many names a line lists.
+const mostLeftOut = 6
+
+// aside lists what was left out; "" when there is nothing to say.
+func (s *spool) aside(before, after string, names []string) string {
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return filepath.Base(name) == ".git" })
+	if len(names) == 0 {
+		return ""
+	}
+	if more := len(names) - mostLeftOut; more > 0 {
+		names = append(names[:mostLeftOut:mostLeftOut], fmt.Sprintf("%d more", more))
+	}
+	return before + strings.Join(names, ", ") + after
+}
+
+func (s *spool) take(ctx context.Context, u *ui, o origin) error {
+	if len(o.include) > 0 {
+		return usagef("--include is for folders; an archive is sent as it is")
+	}
+	from := u.in
+	if o.path != "-" {
+		file, err := os.Open(o.path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		from = file
+	}
+	n, err := io.Copy(s.file, &stoppable{ctx, from})
+	if err == nil && n == 0 {
+		return usagef("the archive is empty; send one as in: tar -cz . | berth deploy -")
+	}
+	return err
+}
+
+// stoppable is a reader that ends with its context.
+type stoppable struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (s *stoppable) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.from.Read(p)
+}
+
+// Close removes the file.
+func (s *spool) Close() error {
+	s.file.Close()
+	return os.Remove(s.file.Name())
+}
+
+// upload is the form of a request with this archive.
+func (s *spool) upload(manifest string) (client.Upload, error) {
+	u := client.Upload{Archive: s.file, Size: s.size}
+	if manifest == "" {
+		return u, nil
+	}
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		return u, usagef("--manifest: %v", err)
+	}
+	u.Manifest, u.ManifestName = text, filepath.Base(manifest)
+	return u, nil
+}

@@ -1,0 +1,143 @@
+// Package cli is the berth command: the client of a Berth server for people,
+// scripts and agents.
+//
+// Standard output is data, standard error is talk. With --json the data is the
+// API's JSON, one object a line where there are many. Colours, progress and QR
+// codes are for terminals only. The exit code tells scripts what happened; see
+// exit.go. What must be remembered between two runs, tokens above all, is kept
+// in one file that only its user can read; see memory.go.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+
+	"charm.land/fang/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+// DefaultServer is the server when nothing names one.
+const DefaultServer = "http://localhost:8080"
+
+// app is one run of the command.
+type app struct {
+	ui     *ui
+	memory *memory
+	env    func(string) string
+
+	server string // as --server has it
+	stack  string
+	dir    string
+	json   bool
+	quiet  bool
+
+	err error // of the command that ran
+}
+
+// Run runs the command line and returns its exit code.
+func Run(ctx context.Context, args []string) int {
+	a := &app{env: os.Getenv, ui: newUI(os.Stdin, os.Stdout, os.Stderr)}
+	a.memory = openMemory()
+	root := a.command()
+	root.SetArgs(args)
+	usage := fang.Execute(ctx, root,
+		fang.WithVersion(version()),
+		fang.WithoutManpage(),
+		fang.WithColorSchemeFunc(fang.AnsiColorScheme),
+		fang.WithErrorHandler(func(io.Writer, fang.Styles, error) {}),
+	)
+	if usage != nil {
+		a.err = usageError{usage}
+		a.json = a.json || slices.Contains(args, "--json") // the flags may not have been read
+	}
+	if a.err == nil {
+		return 0
+	}
+	a.ui.quiet = a.quiet
+	return a.fail(ctx, a.err)
+}
+
+// version is what the binary was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
+
+// command is the command line.
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "berth",
+		Short: "Deploy a folder to a URL",
+		Long:  "Deploy a folder to a URL. No account is needed: what you deploy runs for an hour, and whoever opens its claim link can keep it.",
+		Example: `# Deploy this folder
+berth deploy
+
+# See how it runs
+berth status
+berth logs -f`,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.server, "server", "", "address of the server (BERTH_SERVER, else "+DefaultServer+")")
+	flags.BoolVar(&a.json, "json", false, "print JSON on standard output")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing but errors on standard error")
+	root.AddGroup(
+		&cobra.Group{ID: "stack", Title: "a stack"},
+		&cobra.Group{ID: "folder", Title: "a folder"},
+		&cobra.Group{ID: "account", Title: "your account"},
+	)
+	root.AddCommand(
+		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
+		a.initCommand(), a.checkCommand(),
+		a.loginCommand(), a.logoutCommand(), a.claimCommand(), a.listCommand(),
+		exitCodesTopic(),
+	)
+	return root
+}
+
+// run makes a cobra function of one of ours. Its error is kept, so that only
+// what is wrong with the command line itself comes back from cobra.
+func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.ui.quiet = a.quiet
+		a.err = do(cmd.Context(), args)
+		return nil
+	}
+}
+
+// onStack adds the flags of commands that work on a stack that is there.
+func (a *app) onStack(cmd *cobra.Command) *cobra.Command {
+	cmd.GroupID = "stack"
+	cmd.Flags().StringVar(&a.stack, "stack", "", "id of the stack (BERTH_STACK, else the one remembered for the folder)")
+	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "the folder whose stack it is")
+	return cmd
+}
+
+// connect returns a client of the server without a token.
+func (a *app) connect() (*client.Client, error) {
+	server := a.server
+	if server == "" {
+		server = a.env("BERTH_SERVER")
+	}
+	if server == "" {
+		server = DefaultServer
+	}
+	c, err := client.New(server, "")
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return c, nil
+}
+
+// usagef is an error of the command line.
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}

@@ -1,0 +1,313 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+// deployment is what a deploy was asked for.
+type deployment struct {
+	origin
+	manifest string
+
+	fresh                 bool
+	name, ttl, claimEmail string
+
+	wait    bool
+	timeout time.Duration
+}
+
+func (a *app) deployCommand() *cobra.Command {
+	d := &deployment{}
+	cmd := &cobra.Command{
+		Use:     "deploy [DIR]",
+		Aliases: []string{"up"},
+		Short:   "Deploy a folder, and again what was deployed from it before",
+		Long: `Deploy a folder. The first time makes a stack; after that, the stack that is
+remembered for the folder gets the next generation, while the present one keeps
+serving until the new one is healthy.
+
+What .gitignore and .dockerignore leave is packed, never .git, node_modules or
+.env files, unless --include names them. DIR may be an archive (tar or tar.gz),
+or - for one on standard input.
+
+Without a terminal nothing is asked. BERTH_TOKEN is the API key or the stack's
+manage token, BERTH_STACK the stack, BERTH_SERVER the server.`,
+		Example: `berth deploy
+berth deploy web --name shop --ttl 2h
+git archive HEAD | berth deploy -`,
+		GroupID: "stack",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			d.path = argument(args, ".")
+			return a.deploy(ctx, d)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&d.fresh, "new", false, "make another stack, whatever is remembered for the folder")
+	flags.StringVar(&a.stack, "stack", "", "id of the stack to redeploy (BERTH_STACK)")
+	flags.StringVar(&d.name, "name", "", "name of a new stack")
+	flags.StringVar(&d.ttl, "ttl", "", "lifetime of a new stack, as in 90m or 2h")
+	flags.StringVar(&d.claimEmail, "claim-email", "", "the only email that may claim a new stack")
+	flags.StringVar(&d.manifest, "manifest", "", "a manifest to use in place of the folder's")
+	flags.StringArrayVar(&d.include, "include", nil, "pack what matches this pattern of .gitignore's syntax, whatever the rules say")
+	flags.BoolVar(&d.wait, "wait", true, "wait until the stack is live or failed")
+	flags.DurationVar(&d.timeout, "timeout", 0, "stop waiting after this time")
+	return cmd
+}
+
+// argument is the only argument, or what stands for none.
+func argument(args []string, none string) string {
+	if len(args) == 0 {
+		return none
+	}
+	return args[0]
+}
+
+func (a *app) deploy(ctx context.Context, d *deployment) error {
+	folder, err := d.folder()
+	if err != nil {
+		return err
+	}
+	t, err := a.present(ctx, d, folder)
+	if err != nil {
+		return err
+	}
+	archive, err := a.archive(ctx, d.origin)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	form, err := archive.upload(d.manifest)
+	if err != nil {
+		return err
+	}
+	var since int64
+	if t == nil {
+		t, err = a.createStack(ctx, d, folder, form)
+	} else {
+		since, err = a.redeploy(ctx, t, form)
+	}
+	if err != nil {
+		return withLeftOut(err, archive)
+	}
+	if !d.wait {
+		return a.show(t.stack)
+	}
+	return a.finish(ctx, t, since, d.timeout)
+}
+
+// withLeftOut adds to a refused source what was not sent, for that may be why.
+func withLeftOut(err error, archive *spool) error {
+	aside := archive.aside("not sent: ", "; --include PATTERN packs it", archive.leftOut)
+	if aside == "" || !client.IsStatus(err, http.StatusUnprocessableEntity) {
+		return err
+	}
+	return &failure{code: exitInvalid, detail: err.Error(), next: aside}
+}
+
+// present finds the stack that this is a redeploy of; nil when it is a create.
+func (a *app) present(ctx context.Context, d *deployment, folder string) (*target, error) {
+	c, err := a.connect()
+	if err != nil {
+		return nil, err
+	}
+	known, err := a.memory.load(c.Server())
+	if err != nil {
+		return nil, err
+	}
+	named := a.stack
+	if named == "" {
+		named = a.env("BERTH_STACK")
+	}
+	id := named
+	if id == "" {
+		id = known.Folders[folder]
+	}
+	if d.fresh || id == "" {
+		return nil, nil
+	}
+	t, err := a.reach(ctx, c, known, id)
+	switch {
+	case named == "" && client.IsStatus(err, http.StatusNotFound):
+		a.ui.sayf("%s is gone; this makes another stack", id)
+		return nil, a.memory.update(c.Server(), func(s *onServer) { s.forget(id) })
+	case named == "" && client.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
+		return nil, &failure{code: exitAccess, detail: fmt.Sprintf("%s, of this folder: %v", id, err), next: "berth login as its owner, or deploy with --new"}
+	case err != nil:
+		return nil, err
+	}
+	return t, a.checkRedeploy(d, t.stack)
+}
+
+// checkRedeploy refuses, before anything is packed, what cannot be.
+func (a *app) checkRedeploy(d *deployment, s *client.Stack) error {
+	if d.name != "" && d.name != s.Name {
+		return usagef("%s is called %s, and a stack keeps its name; leave --name out, or add --new for another stack", s.ID, s.Name)
+	}
+	if d.ttl != "" || d.claimEmail != "" {
+		a.ui.sayf("--ttl and --claim-email count for a new stack only and are left out; berth extend sets the time that is left")
+	}
+	if s.Status == client.Expired {
+		return &failure{
+			code: exitConflict, detail: fmt.Sprintf("%s, of this folder, has expired", s.ID),
+			next: "claim it to bring it back" + a.claimHint(s) + ", or deploy with --new",
+		}
+	}
+	return nil
+}
+
+func (a *app) claimHint(s *client.Stack) string {
+	if s.ClaimURL == "" {
+		return ""
+	}
+	return " at " + s.ClaimURL
+}
+
+// createStack uploads a new stack and remembers it before anything else happens.
+func (a *app) createStack(ctx context.Context, d *deployment, folder string, form client.Upload) (*target, error) {
+	c, _, err := a.account()
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(a.env("BERTH_TOKEN"), "ast_anon_") {
+		return nil, usagef("BERTH_TOKEN is the manage token of one stack, which cannot make another; name the stack with --stack to redeploy it, or unset BERTH_TOKEN")
+	}
+	form.Name, form.TTL, form.ClaimEmail = d.name, d.ttl, d.claimEmail
+	done := a.ui.progress(&form)
+	s, err := c.Create(ctx, form)
+	done()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.memory.update(c.Server(), func(known *onServer) { known.keep(folder, s) }); err != nil {
+		return nil, fmt.Errorf("%s is made, and its manage token is %s, but: %w", s.ID, s.ManageToken, err)
+	}
+	a.ui.sayf("%s is building", s.ID)
+	return &target{Client: c.WithToken(s.ManageToken), stack: s}, nil
+}
+
+// redeploy uploads the next generation. It returns the last event before it.
+func (a *app) redeploy(ctx context.Context, t *target, form client.Upload) (int64, error) {
+	since, err := lastEvent(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	done := a.ui.progress(&form)
+	s, err := t.Deploy(ctx, t.stack.ID, form)
+	done()
+	if err != nil {
+		return 0, err
+	}
+	s.ClaimCode, s.ClaimURL = t.stack.ClaimCode, t.stack.ClaimURL
+	t.stack = s
+	if s.Deploying != nil {
+		a.ui.sayf("%s is building generation %d", s.ID, *s.Deploying)
+	}
+	return since, nil
+}
+
+func lastEvent(ctx context.Context, t *target) (int64, error) {
+	var last int64
+	for {
+		page, err := t.Events(ctx, t.stack.ID, last, false)
+		if err != nil || len(page) == 0 {
+			return last, err
+		}
+		last = page[len(page)-1].ID
+		if len(page) < client.EventPage {
+			return last, nil
+		}
+	}
+}
+
+// progress shows how much of an upload has been sent: as a bar on a terminal,
+// as one line elsewhere. The function that it returns ends it.
+func (u *ui) progress(form *client.Upload) (done func()) {
+	if u.quiet {
+		return func() {}
+	}
+	if !u.terminal {
+		u.sayf("uploading %s", units.HumanSize(float64(form.Size)))
+		return func() {}
+	}
+	bar := progressbar.NewOptions64(form.Size,
+		progressbar.OptionSetWriter(u.err),
+		progressbar.OptionSetDescription("uploading"),
+		progressbar.OptionShowBytes(true),
+		progressbar.OptionSetWidth(min(30, u.width/3)),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionEnableColorCodes(false),
+		progressbar.OptionUseANSICodes(false),
+	)
+	form.Progress = func(sent int64) { _ = bar.Set64(sent) } // a bar that cannot be drawn hurts nobody
+	return func() { fmt.Fprintln(u.err) }
+}
+
+// finish waits for a deploy, shows the stack and turns its failure into an error.
+func (a *app) finish(ctx context.Context, t *target, since int64, timeout time.Duration) error {
+	if err := a.settle(ctx, t, since, timeout); err != nil {
+		return err
+	}
+	if err := a.show(t.stack); err != nil {
+		return err
+	}
+	return verdict(t.stack)
+}
+
+// settle waits until a stack is no longer building, and tells what happens.
+func (a *app) settle(ctx context.Context, t *target, since int64, timeout time.Duration) error {
+	waiting := ctx
+	if timeout > 0 {
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		waiting = limited
+	}
+	s, err := a.follow(waiting, t, since)
+	switch {
+	case err == nil:
+		s.KeepOneTime(t.stack)
+		t.stack = s
+		return nil
+	case ctx.Err() == nil && errors.Is(waiting.Err(), context.DeadlineExceeded):
+		return errTimeout
+	case ctx.Err() != nil:
+		a.ui.sayf("\nno longer waiting; the deploy goes on: berth status --wait")
+	}
+	return err
+}
+
+// verdict is the error of a stack that did not become what was asked for.
+func verdict(s *client.Stack) error {
+	const next = "berth logs --build and berth logs tell more; mend it and berth deploy again"
+	switch {
+	case s.Status == client.Failed:
+		return &failure{code: exitFailed, detail: orText(s.Error, "the stack failed"), next: next}
+	case s.Status == client.Expired:
+		return &failure{code: exitFailed, detail: "the stack has expired", next: "claim it to bring it back"}
+	case s.DeployError != nil:
+		return &failure{
+			code:   exitFailed,
+			detail: fmt.Sprintf("the redeploy failed and generation %d keeps serving: %s", s.Generation, *s.DeployError),
+			next:   next,
+		}
+	}
+	return nil
+}
+
+func orText(s *string, none string) string {
+	if s == nil || *s == "" {
+		return none
+	}
+	return *s
+}

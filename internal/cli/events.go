@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+func (a *app) eventsCommand() *cobra.Command {
+	var follow bool
+	var after int64
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Print what happened to a stack, the oldest first",
+		Args:  cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			t, err := a.target(ctx)
+			if err != nil {
+				return err
+			}
+			return a.events(ctx, t, after, follow)
+		}),
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more happens")
+	cmd.Flags().Int64Var(&after, "after", 0, "only events with a greater id")
+	return a.onStack(cmd)
+}
+
+func (a *app) events(ctx context.Context, t *target, after int64, follow bool) error {
+	answered := time.Now()
+	for {
+		began := time.Now()
+		page, err := t.Events(ctx, t.stack.ID, after, follow)
+		var away *client.Unreachable
+		switch {
+		case err == nil:
+			answered = time.Now()
+		case !follow || !errors.As(err, &away) || time.Since(answered) > logPatrol:
+			return err
+		}
+		for _, e := range page {
+			after = e.ID
+			if err := a.printEvent(e); err != nil {
+				return err
+			}
+		}
+		if len(page) == client.EventPage {
+			continue
+		}
+		if !follow {
+			return nil
+		}
+		if err := sleep(ctx, logsEvery-time.Since(began)); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *app) printEvent(e client.Event) error {
+	if a.json {
+		return a.ui.printJSON(e)
+	}
+	line := fmt.Sprintf("%s  %-20s %s", unixTime(e.CreatedAt).Local().Format(time.DateTime), e.Type, dataText(e.Data))
+	if _, err := fmt.Fprintln(a.ui.out, clean(strings.TrimRight(line, " "))); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// dataText is an event's data on one line.
+func dataText(data map[string]any) string {
+	var words []string
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		value, err := json.Marshal(data[key])
+		if text, ok := data[key].(string); ok && !strings.ContainsAny(text, " \n\"") {
+			value = []byte(text)
+		}
+		if seconds, ok := data[key].(float64); ok && (strings.HasSuffix(key, "_at") || strings.HasSuffix(key, "_until")) {
+			value = []byte(unixTime(seconds).Local().Format(time.TimeOnly))
+		}
+		if err == nil {
+			words = append(words, key+"="+string(value))
+		}
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+// The exit codes, which scripts rely on.
+const (
+	exitOther       = 1
+	exitUsage       = 2
+	exitFailed      = 3
+	exitInvalid     = 4
+	exitAccess      = 5
+	exitNotFound    = 6
+	exitConflict    = 7
+	exitTooMany     = 8
+	exitUnreachable = 9
+	exitTimeout     = 10
+	exitInterrupted = 130
+)
+
+const exitCodesText = `0    done
+1    another error
+2    the command line is wrong
+3    the deploy failed, or the stack did
+4    the input was refused: manifest, archive, duration (400, 413, 422)
+5    no access: log in, or use the right token (401, 403)
+6    there is no such stack, service or claim code (404)
+7    the stack's state does not allow it now (409)
+8    too many requests or stacks (429)
+9    the server does not answer, or has trouble of its own (5xx)
+10   --timeout ran out while waiting
+130  interrupted`
+
+// exitCodesTopic is help without a command.
+func exitCodesTopic() *cobra.Command {
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesText}
+}
+
+// usageError is what is wrong with the command line.
+type usageError struct{ error }
+
+// failure is an error that names its exit code and what to do.
+type failure struct {
+	code   int
+	detail string
+	next   string // what to do; "" when the detail says it
+}
+
+func (f *failure) Error() string { return f.detail }
+
+var errTimeout = &failure{code: exitTimeout, detail: "--timeout ran out", next: "the deploy goes on without you: berth status --wait"}
+
+// fail reports an error and returns the exit code.
+func (a *app) fail(ctx context.Context, err error) int {
+	code, detail, next := explain(ctx, err)
+	if a.json {
+		text, _ := json.Marshal(map[string]any{"detail": detail, "next": next, "exit_code": code})
+		fmt.Fprintln(a.ui.err, string(text))
+		return code
+	}
+	fmt.Fprintf(a.ui.err, "%s %s\n", a.ui.red("error:"), clean(strings.ReplaceAll(detail, "\n", "\n  ")))
+	if next != "" {
+		fmt.Fprintf(a.ui.err, "%s %s\n", a.ui.dim("  next:"), next)
+	}
+	return code
+}
+
+// explain finds an error's exit code, its sentence and what to do.
+func explain(ctx context.Context, err error) (code int, detail, next string) {
+	var usage usageError
+	var ours *failure
+	var refusal *client.Error
+	var away *client.Unreachable
+	switch {
+	case errors.As(err, &ours):
+		return ours.code, ours.detail, ours.next
+	case errors.As(err, &usage):
+		return exitUsage, err.Error(), "berth help shows how it is used"
+	case ctx.Err() != nil || errors.Is(err, context.Canceled):
+		return exitInterrupted, "interrupted", ""
+	case errors.As(err, &refusal):
+		code, next = refused(refusal)
+		return code, refusal.Detail, next
+	case errors.As(err, &away):
+		return exitUnreachable, err.Error(), "check that it runs, or name another with --server or BERTH_SERVER"
+	}
+	return exitOther, err.Error(), ""
+}
+
+// refused tells what a refusal of the server means here.
+func refused(e *client.Error) (code int, next string) {
+	switch {
+	case e.Status == http.StatusUnauthorized:
+		return exitAccess, "berth login, with an API key from the dashboard"
+	case e.Status == http.StatusForbidden:
+		return exitAccess, ""
+	case e.Status == http.StatusNotFound:
+		return exitNotFound, ""
+	case e.Status == http.StatusConflict:
+		return exitConflict, ""
+	case e.Status == http.StatusTooManyRequests:
+		if e.RetryAfter > 0 {
+			next = "try again in " + inWords(e.RetryAfter)
+		}
+		return exitTooMany, next
+	case e.Status >= http.StatusInternalServerError:
+		return exitUnreachable, ""
+	case e.Status >= http.StatusBadRequest:
+		return exitInvalid, ""
+	}
+	return exitOther, ""
+}

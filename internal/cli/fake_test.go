@@ -1,0 +1,375 @@
+package cli
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fake is a server that has the API and runs nothing. A source with a file
+// called broken fails to build; its build log is build.log, else one line.
+type fake struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	stacks   map[string]*fakeStack
+	requests []string // method and path
+	keys     map[string]int
+	drop     int  // uploads whose answer is lost
+	plans    bool // it has the route that validates
+}
+
+const (
+	fakeKey   = "as_live_fake"
+	fakeEmail = "ana@example.com"
+)
+
+type fakeStack struct {
+	id, name, token, status string
+	claimed                 bool
+	generation, deploying   int
+	failure, deployError    any
+	expires                 float64
+	files                   map[string]string
+	events                  []map[string]any
+	polls                   int // GETs until a build ends
+}
+
+func newFake(t testing.TB) *fake {
+	t.Helper()
+	f := &fake{stacks: map[string]*fakeStack{}, keys: map[string]int{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v0/stacks", f.create)
+	mux.HandleFunc("GET /v0/stacks/{id}", f.with(f.show))
+	mux.HandleFunc("PATCH /v0/stacks/{id}", f.with(f.extend))
+	mux.HandleFunc("DELETE /v0/stacks/{id}", f.with(f.remove))
+	mux.HandleFunc("POST /v0/stacks/{id}/deploy", f.with(f.deploy))
+	mux.HandleFunc("GET /v0/stacks/{id}/events", f.with(f.listEvents))
+	mux.HandleFunc("GET /v0/stacks/{id}/logs", f.with(f.logs))
+	mux.HandleFunc("POST /v0/claim", f.claim)
+	mux.HandleFunc("GET /v0/me", f.me)
+	mux.HandleFunc("POST /v0/validate", f.validate)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.Host, "web-") {
+			fmt.Fprint(w, "a page")
+			return
+		}
+		refuse(w, http.StatusNotFound, "there is no "+r.URL.Path)
+	})
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.requests = append(f.requests, r.Method+" "+r.URL.Path)
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(f.Close)
+	return f
+}
+
+// address is the server's, under the name localhost.
+func (f *fake) address() string { return strings.Replace(f.URL, "127.0.0.1", "localhost", 1) }
+
+func refuse(w http.ResponseWriter, status int, detail string) {
+	answer(w, status, map[string]string{"detail": detail})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func bearerOf(r *http.Request) string {
+	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+}
+
+func (f *fake) with(do func(http.ResponseWriter, *http.Request, *fakeStack)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s := f.stacks[r.PathValue("id")]
+		token := bearerOf(r)
+		switch {
+		case token == "":
+			refuse(w, http.StatusUnauthorized, "no Authorization header")
+		case s == nil:
+			refuse(w, http.StatusNotFound, "there is no stack "+r.PathValue("id"))
+		case token != s.token && (token != fakeKey || !s.claimed):
+			refuse(w, http.StatusForbidden, "this token does not grant access to this stack")
+		default:
+			do(w, r, s)
+		}
+	}
+}
+
+// receive reads the archive of a form, without its one folder.
+func receive(r *http.Request) (files map[string]string, folder string, err error) {
+	if err := r.ParseMultipartForm(1 << 20); err != nil {
+		return nil, "", err
+	}
+	part, _, err := r.FormFile("source")
+	if err != nil {
+		return nil, "", err
+	}
+	zip, err := gzip.NewReader(part)
+	if err != nil {
+		return nil, "", err
+	}
+	files = map[string]string{}
+	for entries := tar.NewReader(zip); ; {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return files, folder, nil
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		text, err := io.ReadAll(entries)
+		if err != nil {
+			return nil, "", err
+		}
+		var name string
+		folder, name, _ = strings.Cut(h.Name, "/")
+		files[name] = string(text)
+	}
+}
+
+func (f *fake) create(w http.ResponseWriter, r *http.Request) {
+	files, folder, err := receive(r)
+	if err != nil {
+		refuse(w, http.StatusUnprocessableEntity, err.Error())
+		return
+	}
+	if files["index.html"] == "" {
+		refuse(w, http.StatusUnprocessableEntity, "service web: publish dist: there is no such folder")
+		return
+	}
+	key := r.Header.Get("Idempotency-Key")
+	if f.keys[key]++; f.keys[key] > 1 {
+		answer(w, http.StatusCreated, f.created(f.stacks[f.newest()]))
+		return
+	}
+	s := &fakeStack{
+		id: fmt.Sprintf("stk_%012x", len(f.stacks)+1), name: folder, status: "building", generation: 1, deploying: 1,
+		token: fmt.Sprintf("ast_anon_%d", len(f.stacks)+1), files: files, polls: 2,
+		expires: float64(time.Now().Add(time.Hour).Unix()), claimed: bearerOf(r) == fakeKey,
+	}
+	if name := r.FormValue("name"); name != "" {
+		s.name = name
+	}
+	f.stacks[s.id] = s
+	f.event(s, "stack.created", map[string]any{"anonymous": !s.claimed})
+	f.event(s, "service.building", map[string]any{"service": "web", "generation": 1})
+	if f.drop > 0 {
+		f.drop--
+		panic(http.ErrAbortHandler)
+	}
+	answer(w, http.StatusCreated, f.created(s))
+}
+
+func (f *fake) newest() string {
+	return fmt.Sprintf("stk_%012x", len(f.stacks))
+}
+
+func (f *fake) created(s *fakeStack) map[string]any {
+	v := f.view(s)
+	v["manage_token"] = s.token
+	if !s.claimed {
+		v["claim_code"] = "CLM-7K2M-Q9XD-4HTR"
+		v["claim_url"] = f.address() + "/claim/CLM-7K2M-Q9XD-4HTR"
+	}
+	return v
+}
+
+func (f *fake) event(s *fakeStack, kind string, data map[string]any) {
+	s.events = append(s.events, map[string]any{
+		"id": len(s.events) + 1, "stack_id": s.id, "type": kind, "data": data, "created_at": 1.5,
+	})
+}
+
+func (f *fake) urlOf(s *fakeStack) string {
+	return strings.Replace(f.address(), "localhost", "web-"+strings.TrimPrefix(s.id, "stk_")+".localhost", 1)
+}
+
+func (f *fake) view(s *fakeStack) map[string]any {
+	v := map[string]any{
+		"id": s.id, "name": s.name, "status": s.status, "claimed": s.claimed, "generation": s.generation,
+		"urls":       map[string]string{"web": f.urlOf(s)},
+		"services":   []map[string]string{{"name": "web", "runtime": "static", "status": "running", "url": f.urlOf(s)}},
+		"created_at": 1.5, "expires_at": s.expires, "expired_at": nil, "retained_until": nil,
+		"deploying": nil, "error": s.failure, "deploy_error": s.deployError,
+	}
+	if s.claimed {
+		v["expires_at"] = nil
+	}
+	if s.deploying > 0 {
+		v["deploying"] = s.deploying
+	}
+	return v
+}
+
+func (f *fake) show(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	if s.deploying > 0 && r.FormValue("wait") == "true" {
+		if s.polls--; s.polls <= 0 {
+			f.settle(s)
+		}
+	}
+	answer(w, http.StatusOK, f.view(s))
+}
+
+func (f *fake) settle(s *fakeStack) {
+	_, broken := s.files["broken"]
+	switch {
+	case broken && s.status == "building":
+		s.status, s.failure = "failed", "web: the build command exited with 1"
+		f.event(s, "stack.failed", map[string]any{"error": s.failure})
+	case broken:
+		s.deployError = "web: the build command exited with 1"
+		f.event(s, "stack.deploy_failed", map[string]any{"error": s.deployError, "serving_generation": s.generation})
+	default:
+		s.status, s.generation, s.failure, s.deployError = "live", s.deploying, nil, nil
+		f.event(s, "service.ready", map[string]any{"service": "web", "url": f.urlOf(s)})
+		f.event(s, "stack.live", map[string]any{"generation": s.generation})
+	}
+	s.deploying = 0
+}
+
+func (f *fake) deploy(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	files, _, err := receive(r)
+	if err != nil {
+		refuse(w, http.StatusUnprocessableEntity, err.Error())
+		return
+	}
+	s.files, s.polls, s.deploying = files, 2, s.generation+1
+	if s.status == "failed" {
+		s.status, s.deploying = "building", s.generation
+	}
+	f.event(s, "stack.redeploying", map[string]any{"generation": s.deploying})
+	f.event(s, "service.building", map[string]any{"service": "web", "generation": s.deploying})
+	answer(w, http.StatusOK, f.view(s))
+}
+
+func (f *fake) extend(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	var body struct{ TTL string }
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	ttl, err := time.ParseDuration(body.TTL)
+	if err != nil {
+		refuse(w, http.StatusUnprocessableEntity, fmt.Sprintf("duration %q is not one; write it as in 90m", body.TTL))
+		return
+	}
+	s.expires = float64(time.Now().Add(ttl).Unix())
+	answer(w, http.StatusOK, f.view(s))
+}
+
+func (f *fake) remove(w http.ResponseWriter, _ *http.Request, s *fakeStack) {
+	delete(f.stacks, s.id)
+	answer(w, http.StatusOK, map[string]string{"id": s.id, "status": "deleted"})
+}
+
+func (f *fake) listEvents(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	after, _ := strconv.Atoi(r.FormValue("after"))
+	answer(w, http.StatusOK, map[string]any{"events": s.events[min(after, len(s.events)):]})
+}
+
+func (f *fake) logs(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	kind := r.FormValue("kind")
+	lines := []string{"one", "two \x1b]0;title\a", "three"}
+	if kind == "build" {
+		lines = strings.Fields(s.files["build.log"] + " built")
+	}
+	tail, _ := strconv.Atoi(r.FormValue("tail"))
+	w.Header().Set("Content-Type", "text/plain")
+	fmt.Fprintf(w, "### web (%s)\n", kind)
+	for _, line := range lines[max(0, len(lines)-tail):] {
+		fmt.Fprintln(w, line)
+	}
+}
+
+func (f *fake) claim(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		ClaimCode string `json:"claim_code"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	switch {
+	case bearerOf(r) != fakeKey:
+		refuse(w, http.StatusUnauthorized, "no valid API key")
+	case body.ClaimCode != "CLM-7K2M-Q9XD-4HTR":
+		refuse(w, http.StatusNotFound, "there is no claim code "+body.ClaimCode)
+	default:
+		s := f.stacks[f.newest()]
+		s.claimed = true
+		answer(w, http.StatusOK, f.view(s))
+	}
+}
+
+func (f *fake) me(w http.ResponseWriter, r *http.Request) {
+	if bearerOf(r) != fakeKey {
+		refuse(w, http.StatusUnauthorized, "no valid API key")
+		return
+	}
+	stacks := []map[string]any{}
+	for _, s := range f.stacks {
+		if s.claimed {
+			stacks = append(stacks, f.view(s))
+		}
+	}
+	answer(w, http.StatusOK, map[string]any{"email": fakeEmail, "stacks": stacks})
+}
+
+// validate answers with one plan, which is right when there is an index.html.
+func (f *fake) validate(w http.ResponseWriter, r *http.Request) {
+	if !f.plans {
+		refuse(w, http.StatusNotFound, "there is no /v0/validate")
+		return
+	}
+	files, folder, err := receive(r)
+	if err != nil {
+		refuse(w, http.StatusUnprocessableEntity, err.Error())
+		return
+	}
+	faults := []string{}
+	if files["index.html"] == "" {
+		faults = []string{"service web: first", "service web: second"}
+	}
+	answer(w, http.StatusOK, map[string]any{
+		"valid": len(faults) == 0, "faults": faults, "name": folder, "ttl": nil,
+		"services": []map[string]any{{
+			"name": "web", "runtime": "static", "built_with": "node@22", "root": ".", "build": "make it", "publish": "out", "env": []string{"KEY"},
+			"from": map[string]string{"runtime": "the server", "build": "Makefile"},
+		}},
+	})
+}
+
+// asked tells how often a request came.
+func (f *fake) asked(request string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, r := range f.requests {
+		if r == request {
+			n++
+		}
+	}
+	return n
+}
+
+// uploaded are the names of the files that the newest stack was made from.
+func (f *fake) uploaded() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for name := range f.stacks[f.newest()].files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+const (
+	followEvery = 500 * time.Millisecond
+	wholeLog    = 1_000_000 // lines; a build log of the default size holds fewer
+)
+
+// follow waits until a stack has settled and says what happens meanwhile: its
+// events after since, and the output of the builds that they announce.
+func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack, error) {
+	type outcome struct {
+		stack *client.Stack
+		err   error
+	}
+	settled := make(chan outcome, 1)
+	go func() {
+		s, err := t.Settled(ctx, t.stack.ID)
+		settled <- outcome{s, err}
+	}()
+	steps := &steps{ui: a.ui, target: t, after: since, printed: map[string]int{}}
+	ticker := time.NewTicker(followEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case end := <-settled:
+			if end.err == nil {
+				steps.look(ctx)
+			}
+			return end.stack, end.err
+		case <-ticker.C:
+			steps.look(ctx)
+		}
+	}
+}
+
+// steps tells what happens in a deploy.
+type steps struct {
+	*ui
+	*target
+	after   int64
+	order   []string       // services that were built, the first first
+	printed map[string]int // lines of each one's build log that were shown
+}
+
+// look shows what is new. What cannot be read is shown at the next look, or by
+// the verdict.
+func (s *steps) look(ctx context.Context) {
+	if s.quiet {
+		return
+	}
+	page, err := s.Events(ctx, s.target.stack.ID, s.after, false)
+	if err != nil {
+		return
+	}
+	for _, e := range page {
+		s.after = e.ID
+		if e.Type != "service.building" {
+			s.output(ctx) // what was built before this happened
+		}
+		s.event(e)
+	}
+	s.output(ctx)
+}
+
+func (s *steps) event(e client.Event) {
+	service, _ := e.Data["service"].(string)
+	if _, known := s.printed[service]; e.Type == "service.building" && !known {
+		s.order, s.printed[service] = append(s.order, service), 0
+	}
+	switch e.Type {
+	case "stack.created", "stack.redeploying":
+	case "service.building":
+		s.sayf("building %s", service)
+	case "service.ready":
+		s.sayf("%s %v is ready at %v", s.green("✓"), service, e.Data["url"])
+	case "stack.live":
+		s.sayf("%s generation %v is live", s.green("✓"), e.Data["generation"])
+	case "stack.failed", "stack.deploy_failed":
+		s.sayf("%s the deploy failed", s.red("✗"))
+	default:
+		s.sayf("%s", e.Type)
+	}
+}
+
+// output shows what the builds have written since the last look.
+func (s *steps) output(ctx context.Context) {
+	for _, service := range s.order {
+		lines, err := logLines(ctx, s.target, client.LogQuery{Service: service, Kind: "build", Tail: wholeLog})
+		if err != nil {
+			continue
+		}
+		for _, line := range lines[min(s.printed[service], len(lines)):] {
+			s.sayf("%s %s", s.dim(service+" |"), line)
+		}
+		s.printed[service] = max(s.printed[service], len(lines))
+	}
+}
+
+// logLines reads the whole lines of one service's log.
+func logLines(ctx context.Context, t *target, q client.LogQuery) ([]string, error) {
+	body, err := t.Logs(ctx, t.stack.ID, q)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, fmt.Errorf("read the log of %s: %w", q.Service, err)
+	}
+	whole, _, ended := cutLast(string(text), "\n")
+	if !ended {
+		return nil, nil
+	}
+	_, lines, more := strings.Cut(whole, "\n") // the first line names the section
+	if !more {
+		return nil, nil
+	}
+	return strings.Split(lines, "\n"), nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}

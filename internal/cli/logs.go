@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+// logView is what a logs command shows.
+type logView struct {
+	service string
+	kind    string
+	tail    int
+	follow  bool
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	v := &logView{kind: "run"}
+	var build bool
+	cmd := &cobra.Command{
+		Use:   "logs [SERVICE]",
+		Short: "Print what the services write, or what their builds did",
+		Example: `berth logs -f
+berth logs api -n 20
+berth logs --build`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			v.service = argument(args, "")
+			if build {
+				v.kind = "build"
+			}
+			if v.tail < 0 {
+				return usagef("-n must be a number of lines, 0 or more, not %d", v.tail)
+			}
+			return a.logs(ctx, v)
+		}),
+	}
+	cmd.Flags().BoolVarP(&v.follow, "follow", "f", false, "go on as more is written")
+	cmd.Flags().IntVarP(&v.tail, "lines", "n", 100, "the last lines of each service")
+	cmd.Flags().BoolVar(&build, "build", false, "the output of the latest build")
+	return a.onStack(cmd)
+}
+
+func (a *app) logs(ctx context.Context, v *logView) error {
+	t, err := a.target(ctx)
+	if err != nil {
+		return err
+	}
+	if v.follow || a.json {
+		return a.followLogs(ctx, t, v)
+	}
+	body, err := t.Logs(ctx, t.stack.ID, client.LogQuery{Service: v.service, Kind: v.kind, Tail: v.tail})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return a.copyText(body)
+}
+
+// copyText prints a text as it is, on a terminal without what could steer it.
+func (a *app) copyText(from io.Reader) error {
+	if !a.ui.shows {
+		if _, err := io.Copy(a.ui.out, from); err != nil {
+			return fmt.Errorf("read the logs: %w", err)
+		}
+		return nil
+	}
+	r := bufio.NewReader(from)
+	for {
+		line, err := r.ReadString('\n')
+		fmt.Fprint(a.ui.out, clean(line))
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the logs: %w", err)
+		}
+	}
+}
+
+const (
+	logsEvery = time.Second
+	logWindow = 2000 // lines that are read at each look; more between two looks are lost
+	logPatrol = time.Minute
+)
+
+// followLogs prints each service's lines one by one, and goes on when it is
+// asked to.
+func (a *app) followLogs(ctx context.Context, t *target, v *logView) error {
+	names, err := v.services(t.stack)
+	if err != nil {
+		return err
+	}
+	seen := map[string][]string{}
+	answered := time.Now()
+	for first := true; ; first = false {
+		err := a.lookAtLogs(ctx, t, v, names, seen, first)
+		var away *client.Unreachable
+		switch {
+		case err == nil:
+			answered = time.Now()
+		case first || !errors.As(err, &away) || time.Since(answered) > logPatrol:
+			return err
+		}
+		if !v.follow {
+			return nil
+		}
+		if err := sleep(ctx, logsEvery); err != nil {
+			return err
+		}
+	}
+}
+
+func (v *logView) services(s *client.Stack) ([]string, error) {
+	if v.service != "" {
+		service, err := pickService(s, v.service)
+		return []string{service.Name}, err
+	}
+	var names []string
+	for _, service := range s.Services {
+		names = append(names, service.Name)
+	}
+	return names, nil
+}
+
+func (a *app) lookAtLogs(ctx context.Context, t *target, v *logView, names []string, seen map[string][]string, first bool) error {
+	for _, name := range names {
+		window := max(v.tail, logWindow)
+		lines, err := logLines(ctx, t, client.LogQuery{Service: name, Kind: v.kind, Tail: window})
+		if err != nil {
+			return err
+		}
+		fresh := newLines(seen[name], lines)
+		if first {
+			fresh = lines[max(0, len(lines)-v.tail):]
+		}
+		seen[name] = lines
+		if err := a.printLines(name, v.kind, fresh, len(names) > 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newLines are those of now that are not in before, where both are the end of
+// the same growing log.
+func newLines(before, now []string) []string {
+	for i := range before {
+		if common := before[i:]; len(common) <= len(now) && slices.Equal(common, now[:len(common)]) {
+			return now[len(common):]
+		}
+	}
+	return now
+}
+
+func (a *app) printLines(service, kind string, lines []string, several bool) error {
+	for _, line := range lines {
+		var err error
+		switch {
+		case a.json:
+			err = a.ui.printJSON(map[string]string{"service": service, "kind": kind, "line": line})
+		case several:
+			_, err = fmt.Fprintf(a.ui.out, "%s %s\n", a.ui.paintOut("2", service+" |"), a.ui.cleanOut(line))
+		default:
+			_, err = fmt.Fprintln(a.ui.out, a.ui.cleanOut(line))
+		}
+		if err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
+}
+
+// cleanOut is clean where standard output is a terminal.
+func (u *ui) cleanOut(s string) string {
+	if u.shows {
+		return clean(s)
+	}
+	return s
+}
+
+// sleep waits, or returns the error of a context that ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

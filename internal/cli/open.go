@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+func (a *app) openCommand() *cobra.Command {
+	var onlyPrint bool
+	cmd := &cobra.Command{
+		Use:   "open [SERVICE]",
+		Short: "Check that a service answers, print its URL and open it in the browser",
+		Long:  "Check that a service answers, print its URL and, on a terminal with a browser, open it. Without SERVICE it is web, or else the first.",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			return a.open(ctx, argument(args, ""), onlyPrint)
+		}),
+	}
+	cmd.Flags().BoolVar(&onlyPrint, "print", false, "do not open it")
+	return a.onStack(cmd)
+}
+
+func (a *app) open(ctx context.Context, name string, onlyPrint bool) error {
+	t, err := a.target(ctx)
+	if err != nil {
+		return err
+	}
+	service, err := pickService(t.stack, name)
+	if err != nil {
+		return err
+	}
+	status, err := t.Reach(ctx, service.URL)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.ui.printJSON(map[string]any{"service": service.Name, "url": service.URL, "status": status})
+	}
+	a.ui.sayf("%s answers %d", service.Name, status)
+	if _, err := fmt.Fprintln(a.ui.out, service.URL); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if onlyPrint || !a.ui.shows {
+		return nil
+	}
+	return a.browse(service.URL)
+}
+
+// pickService finds a service by its name; with none, the one that people mean.
+func pickService(s *client.Stack, name string) (client.Service, error) {
+	var names []string
+	for _, service := range s.Services {
+		if service.Name == name || name == "" && service.Name == "web" {
+			return service, nil
+		}
+		names = append(names, service.Name)
+	}
+	if name == "" && len(s.Services) > 0 {
+		return s.Services[0], nil
+	}
+	return client.Service{}, &failure{
+		code:   exitNotFound,
+		detail: fmt.Sprintf("the stack has no service %q; its services are %s", name, strings.Join(names, ", ")),
+	}
+}
+
+// browse opens a URL in the browser, where there is one.
+func (a *app) browse(address string) error {
+	var cmd *exec.Cmd
+	switch {
+	case runtime.GOOS == "darwin":
+		cmd = exec.Command("open", address)
+	case runtime.GOOS == "windows":
+		cmd = exec.Command("rundll32", "url.dll,FileProtocolHandler", address)
+	case a.env("DISPLAY") == "" && a.env("WAYLAND_DISPLAY") == "":
+		return nil
+	default:
+		cmd = exec.Command("xdg-open", address)
+	}
+	if err := cmd.Start(); err != nil {
+		a.ui.sayf("no browser could be started: %v", err)
+		return nil
+	}
+	return cmd.Process.Release()
+}

@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// The most that is unpacked here to look at a source: what a server takes at
+// its defaults.
+var unpackLimits = source.Limits{MaxUnpacked: 1_000_000_000, MaxEntries: 100_000}
+
+// tree is an archive unpacked as the server would.
+type tree struct {
+	dir    string // temporary
+	root   string
+	single string // name of the archive's one folder
+}
+
+// unpack looks into an archive. The caller closes the tree.
+func (s *spool) unpack(ctx context.Context) (_ *tree, err error) {
+	dir, err := os.MkdirTemp("", "berth-source-")
+	if err != nil {
+		return nil, fmt.Errorf("make room for the source: %w", err)
+	}
+	t := &tree{dir: dir}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	if err := source.Unpack(ctx, io.NewSectionReader(s.file, 0, s.size), dir, unpackLimits); err != nil {
+		return nil, invalidSource(err)
+	}
+	t.root, t.single, err = source.Root(dir)
+	return t, err
+}
+
+// Close removes the tree.
+func (t *tree) Close() error { return os.RemoveAll(t.dir) }
+
+func (t *tree) fs() fs.FS { return os.DirFS(t.root) }
+
+// resolve makes the plan of a deploy as the server would.
+func (t *tree) resolve(req source.Request) (*stack.Manifest, error) {
+	m, err := source.Resolve(t.fs(), t.single, req)
+	return m, invalidSource(err)
+}
+
+// invalidSource words a refusal of the source as the server's.
+func invalidSource(err error) error {
+	var refusal *stack.Error
+	if errors.As(err, &refusal) {
+		return &failure{code: exitInvalid, detail: refusal.Detail}
+	}
+	return err
+}
+
+func (a *app) initCommand() *cobra.Command {
+	var force bool
+	o := origin{}
+	cmd := &cobra.Command{
+		Use:     "init [DIR]",
+		Short:   "Write a stack.yaml from what the folder shows",
+		GroupID: "folder",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			o.path = argument(args, ".")
+			return a.init(ctx, o, force)
+		}),
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "replace a manifest that is there")
+	cmd.Flags().StringArrayVar(&o.include, "include", nil, "look at what matches this pattern too, as deploy does")
+	return cmd
+}
+
+func (a *app) init(ctx context.Context, o origin, force bool) error {
+	if info, err := os.Stat(o.path); err != nil || !info.IsDir() {
+		return usagef("%s is not a folder", o.path)
+	}
+	for _, name := range source.ManifestFiles {
+		if _, err := os.Lstat(filepath.Join(o.path, name)); err == nil && !force {
+			return usagef("%s is there already; berth check tells whether it is right, --force replaces it", filepath.Join(o.path, name))
+		}
+	}
+	archive, err := a.archive(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	src, err := archive.unpack(ctx)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	m, err := src.detect()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(o.path, source.ManifestFiles[0])
+	if err := os.WriteFile(file, manifestText(m), 0o644); err != nil {
+		return fmt.Errorf("write the manifest: %w", err)
+	}
+	if a.json {
+		return a.ui.printJSON(map[string]any{"file": file, "services": m.Services})
+	}
+	_, err = fmt.Fprintln(a.ui.out, file)
+	return err
+}
+
+// detect finds the services of a source without its manifest: one in the root
+// or, when the root shows nothing, one in each folder that does.
+func (t *tree) detect() (*stack.Manifest, error) {
+	m, err := t.resolve(source.Request{Manifest: []byte("{}")})
+	if err == nil {
+		return m, nil
+	}
+	entries, dirErr := os.ReadDir(t.root)
+	if dirErr != nil {
+		return nil, dirErr
+	}
+	found := &stack.Manifest{}
+	for _, e := range entries {
+		name := serviceName(e.Name())
+		if !e.IsDir() || name == "" || len(found.Services) == mostServices {
+			continue
+		}
+		entry := fmt.Sprintf("services: [{name: %s, root: %q}]", name, e.Name())
+		if one, err := t.resolve(source.Request{Manifest: []byte(entry)}); err == nil {
+			found.Name, found.Services = one.Name, append(found.Services, one.Services...)
+		}
+	}
+	if len(found.Services) == 0 {
+		return nil, err
+	}
+	found.Name = cmp.Or(t.single, found.Name)
+	return found, nil
+}
+
+// mostServices is how many a stack may have ("Limits").
+const mostServices = 4
+
+var notInServiceName = regexp.MustCompile(`^[^a-z]+|[^a-z0-9]`)
+
+// serviceName makes a service's name of a folder's; "" when it cannot.
+func serviceName(folder string) string {
+	name := notInServiceName.ReplaceAllString(strings.ToLower(folder), "")
+	return name[:min(len(name), 20)]
+}
+
+// manifestText writes a manifest as people like to read it: what was found,
+// with where it was found beside it.
+func manifestText(m *stack.Manifest) []byte {
+	var b strings.Builder
+	b.WriteString("# What berth init found. A field that is left out is found again at each deploy.\n")
+	fmt.Fprintf(&b, "name: %s\nservices:\n", scalar(m.Name))
+	for i := range m.Services {
+		writeService(&b, &m.Services[i])
+	}
+	return []byte(b.String())
+}
+
+func writeService(b *strings.Builder, s *stack.Spec) {
+	fmt.Fprintf(b, "  - name: %s\n", s.Name)
+	field := func(name, value string) {
+		if value == "" {
+			return
+		}
+		line := fmt.Sprintf("    %s: %s", name, scalar(value))
+		if from := s.Origin[name]; from != "" && from != "manifest" {
+			line += "  # " + strings.Join(strings.Fields(from), " ")
+		}
+		b.WriteString(line + "\n")
+	}
+	field("runtime", s.Runtime.String())
+	if path.Clean(s.Root) != "." {
+		field("root", s.Root)
+	}
+	field("install", s.Install)
+	field("build", s.Build)
+	field("release", s.Release)
+	field("start", s.Start)
+	if s.Port > 0 {
+		fmt.Fprintf(b, "    port: %d\n", s.Port)
+	}
+	field("health", s.Health)
+	if s.IsStatic() {
+		field("publish", s.Publish)
+	}
+}
+
+// scalar writes a text as a YAML scalar on one line.
+func scalar(s string) string {
+	text, err := yaml.MarshalWithOptions(s, yaml.JSON())
+	if plain, plainErr := yaml.Marshal(s); plainErr == nil && !strings.Contains(strings.TrimSpace(string(plain)), "\n") && !strings.Contains(s, " #") {
+		text, err = plain, nil
+	}
+	if err != nil {
+		return strconv.Quote(s)
+	}
+	return strings.TrimSpace(string(text))
+}

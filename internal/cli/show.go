@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+// show prints a stack: as the API has it, or as a block of rows for people.
+func (a *app) show(s *client.Stack) error {
+	if a.json {
+		return a.ui.printJSON(s)
+	}
+	w := tabwriter.NewWriter(a.ui.out, 0, 0, 2, ' ', 0)
+	for _, row := range a.stackRows(s, time.Now()) {
+		fmt.Fprintln(w, clean(row))
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if s.ClaimURL != "" && !s.Claimed {
+		a.ui.showQR(s.ClaimURL)
+	}
+	return nil
+}
+
+// stackRows are the lines of a stack, with a tab between their columns.
+func (a *app) stackRows(s *client.Stack, now time.Time) []string {
+	rows := []string{
+		fmt.Sprintf("stack\t%s (%s)", s.Name, s.ID),
+		"status\t" + a.statusText(s),
+	}
+	for _, service := range s.Services {
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s, %s", service.Name, service.URL, service.Runtime, service.Status))
+	}
+	for _, text := range []*string{s.Error, s.DeployError} {
+		if text != nil {
+			rows = append(rows, "error\t"+strings.Join(strings.Fields(*text), " "))
+		}
+	}
+	rows = append(rows, lifetimeRows(s, now)...)
+	if s.ClaimURL != "" && !s.Claimed {
+		rows = append(rows, "claim\t"+s.ClaimURL)
+	}
+	return rows
+}
+
+func (a *app) statusText(s *client.Stack) string {
+	text := a.ui.paintOut(statusColor(s.Status), s.Status)
+	if s.Status == client.Live || s.Status == client.Failed {
+		text += fmt.Sprintf(", generation %d", s.Generation)
+	}
+	if s.Deploying != nil && s.Status == client.Live {
+		text += fmt.Sprintf(", building generation %d", *s.Deploying)
+	}
+	if s.Claimed {
+		text += ", claimed"
+	}
+	return text
+}
+
+func statusColor(status string) string {
+	switch status {
+	case client.Live:
+		return "32"
+	case client.Failed, client.Expired:
+		return "31"
+	}
+	return "33"
+}
+
+// lifetimeRows tell how long an unclaimed stack stays.
+func lifetimeRows(s *client.Stack, now time.Time) []string {
+	switch {
+	case s.Status == client.Expired && s.RetainedUntil != nil:
+		return []string{"kept\t" + left(*s.RetainedUntil, now)}
+	case s.ExpiresAt != nil && !s.Claimed:
+		return []string{"expires\t" + left(*s.ExpiresAt, now)}
+	}
+	return nil
+}
+
+func left(seconds float64, now time.Time) string {
+	at := unixTime(seconds)
+	layout := "15:04"
+	if at.Sub(now) > 20*time.Hour {
+		layout = "Mon 2 Jan 15:04"
+	}
+	return fmt.Sprintf("in %s, at %s", inWords(at.Sub(now)), at.Local().Format(layout))
+}

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var wait bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show a stack: its URLs, the time left, the claim link",
+		Args:  cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			t, err := a.target(ctx)
+			if err != nil {
+				return err
+			}
+			if !wait {
+				return a.show(t.stack)
+			}
+			since, err := lastEvent(ctx, t)
+			if err != nil {
+				return err
+			}
+			return a.finish(ctx, t, since, timeout)
+		}),
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until nothing of it is being built, and exit with 3 when it failed")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this time")
+	return a.onStack(cmd)
+}
+
+// usualExtension is how long extend gives when it is not told.
+const usualExtension = "1h"
+
+func (a *app) extendCommand() *cobra.Command {
+	return a.onStack(&cobra.Command{
+		Use:     "extend [DURATION]",
+		Short:   "Let an unclaimed stack live for this long from now (1h)",
+		Example: "berth extend 90m",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			t, err := a.target(ctx)
+			if err != nil {
+				return err
+			}
+			s, err := t.Extend(ctx, t.stack.ID, argument(args, usualExtension))
+			if err != nil {
+				return err
+			}
+			s.ClaimCode, s.ClaimURL = t.stack.ClaimCode, t.stack.ClaimURL
+			return a.show(s)
+		}),
+	})
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete",
+		Short: "Delete a stack with its data, for good",
+		Args:  cobra.NoArgs,
+		RunE:  a.run(func(ctx context.Context, _ []string) error { return a.delete(ctx, yes) }),
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return a.onStack(cmd)
+}
+
+func (a *app) delete(ctx context.Context, yes bool) error {
+	t, err := a.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.confirm(t.stack, yes); err != nil {
+		return err
+	}
+	err = t.Delete(ctx, t.stack.ID)
+	if err != nil && !client.IsStatus(err, http.StatusNotFound) {
+		return err
+	}
+	if err := a.memory.update(t.Server(), func(s *onServer) { s.forget(t.stack.ID) }); err != nil {
+		return err
+	}
+	if a.json {
+		return a.ui.printJSON(map[string]string{"id": t.stack.ID, "status": "deleted"})
+	}
+	a.ui.sayf("%s (%s) is deleted", t.stack.Name, t.stack.ID)
+	return nil
+}
+
+// confirm asks before what cannot be undone.
+func (a *app) confirm(s *client.Stack, yes bool) error {
+	if yes {
+		return nil
+	}
+	if !a.ui.asks {
+		return usagef("deleting %s cannot be undone and nobody can be asked here; add --yes", s.ID)
+	}
+	answer, err := a.ui.ask(fmt.Sprintf("Delete %s (%s) with its data, for good? [y/N] ", clean(s.Name), s.ID))
+	if err != nil {
+		return err
+	}
+	if answer != "y" && answer != "Y" && answer != "yes" {
+		return errors.New("nothing was deleted")
+	}
+	return nil
+}

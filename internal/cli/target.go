@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/berth-host/berth/internal/client"
+)
+
+// target is a stack that is there, with a client whose token manages it.
+type target struct {
+	*client.Client
+	stack *client.Stack
+}
+
+// target finds the stack that a command is for and asks the server for it.
+func (a *app) target(ctx context.Context) (*target, error) {
+	c, err := a.connect()
+	if err != nil {
+		return nil, err
+	}
+	known, err := a.memory.load(c.Server())
+	if err != nil {
+		return nil, err
+	}
+	id, err := a.stackID(known)
+	if err != nil {
+		return nil, err
+	}
+	if id == "" {
+		return nil, &failure{
+			code: exitNotFound, detail: "no stack of this folder is remembered for " + c.Server(),
+			next: "berth deploy makes one; --stack or BERTH_STACK names another",
+		}
+	}
+	t, err := a.reach(ctx, c, known, id)
+	if client.IsStatus(err, http.StatusNotFound) {
+		return nil, &failure{code: exitNotFound, detail: err.Error(), next: "berth list shows those that there are"}
+	}
+	return t, err
+}
+
+// stackID is the stack that was named, or else the folder's; "" for none.
+func (a *app) stackID(known *onServer) (string, error) {
+	if a.stack != "" {
+		return a.stack, nil
+	}
+	if id := a.env("BERTH_STACK"); id != "" {
+		return id, nil
+	}
+	folder, err := folderKey(a.dir)
+	if err != nil {
+		return "", err
+	}
+	return known.nearest(folder), nil
+}
+
+// reach asks for a stack with each token that may manage it, until one does.
+func (a *app) reach(ctx context.Context, c *client.Client, known *onServer, id string) (*target, error) {
+	tokens := a.tokens(known, id)
+	if len(tokens) == 0 {
+		return nil, &failure{
+			code: exitAccess, detail: fmt.Sprintf("there is no token for %s", id),
+			next: "set BERTH_TOKEN to its manage token or to your API key, or berth login",
+		}
+	}
+	var err error
+	for _, token := range tokens {
+		t := &target{Client: c.WithToken(token)}
+		if t.stack, err = t.Stack(ctx, id, false); err == nil {
+			a.recall(known, t.stack)
+			return t, nil
+		}
+		if !client.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden) {
+			break
+		}
+	}
+	return nil, err
+}
+
+// tokens are those that may manage a stack, the likeliest first.
+func (a *app) tokens(known *onServer, id string) []string {
+	if token := a.env("BERTH_TOKEN"); token != "" {
+		return []string{token}
+	}
+	var tokens []string
+	if token := known.Stacks[id].ManageToken; token != "" {
+		tokens = append(tokens, token)
+	}
+	if known.APIKey != "" {
+		tokens = append(tokens, known.APIKey)
+	}
+	return tokens
+}
+
+// recall adds what only the creation told and still holds.
+func (a *app) recall(known *onServer, s *client.Stack) {
+	if k := known.Stacks[s.ID]; !s.Claimed {
+		s.ClaimCode, s.ClaimURL = k.ClaimCode, k.ClaimURL
+	}
+}
+
+// account returns a client with the API key, and what is remembered.
+func (a *app) account() (*client.Client, *onServer, error) {
+	c, err := a.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	known, err := a.memory.load(c.Server())
+	if err != nil {
+		return nil, nil, err
+	}
+	token := a.env("BERTH_TOKEN")
+	if token == "" {
+		token = known.APIKey
+	}
+	return c.WithToken(token), known, nil
+}
+
+// errNoKey is for what only an account can do.
+func errNoKey(server string) error {
+	return &failure{
+		code: exitAccess, detail: "this needs your API key for " + server,
+		next: "berth login, or set BERTH_TOKEN to the key",
+	}
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// ui is where the command reads and writes.
+type ui struct {
+	in       *os.File
+	out, err io.Writer
+
+	asks     bool // standard input and error are terminals: questions can be asked
+	terminal bool // standard error is a terminal: progress can be shown
+	shows    bool // standard output is one too
+	color    bool
+	width    int // of the terminal in columns
+	quiet    bool
+}
+
+func newUI(in, out, err *os.File) *ui {
+	u := &ui{in: in, out: out, err: err, width: 80}
+	dumb := os.Getenv("TERM") == "dumb"
+	u.terminal = term.IsTerminal(int(err.Fd())) && !dumb
+	u.shows = term.IsTerminal(int(out.Fd())) && u.terminal
+	u.asks = term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(err.Fd()))
+	u.color = u.terminal && os.Getenv("NO_COLOR") == ""
+	if w, _, sizeErr := term.GetSize(int(err.Fd())); sizeErr == nil && w > 0 {
+		u.width = w
+	}
+	return u
+}
+
+// sayf tells people what happens; programs do not read it.
+func (u *ui) sayf(format string, args ...any) {
+	if !u.quiet {
+		fmt.Fprintln(u.err, clean(fmt.Sprintf(format, args...)))
+	}
+}
+
+func (u *ui) paint(code, s string) string {
+	if !u.color || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (u *ui) red(s string) string   { return u.paint("31", s) }
+func (u *ui) green(s string) string { return u.paint("32", s) }
+func (u *ui) dim(s string) string   { return u.paint("2", s) }
+
+// paintOut is paint for standard output, which may be no terminal.
+func (u *ui) paintOut(code, s string) string {
+	if !u.shows {
+		return s
+	}
+	return u.paint(code, s)
+}
+
+// printJSON writes one line of JSON as data.
+func (u *ui) printJSON(v any) error {
+	enc := json.NewEncoder(u.out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// ask reads one line that the terminal shows.
+func (u *ui) ask(question string) (string, error) {
+	fmt.Fprint(u.err, question)
+	return readLine(u.in)
+}
+
+// askSecret reads one line that the terminal does not show.
+func (u *ui) askSecret(question string) (string, error) {
+	fmt.Fprint(u.err, question)
+	secret, err := term.ReadPassword(int(u.in.Fd()))
+	fmt.Fprintln(u.err)
+	if err != nil {
+		return "", fmt.Errorf("read from the terminal: %w", err)
+	}
+	return strings.TrimSpace(string(secret)), nil
+}
+
+func readLine(r io.Reader) (string, error) {
+	line, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
+	if err != nil && line == "" {
+		return "", fmt.Errorf("read an answer: %w", err)
+	}
+	return strings.TrimSpace(line), nil
+}
+
+// clean takes out of a text what could steer the terminal: it may come from a
+// program of somebody else. Colours stay.
+func clean(s string) string {
+	if !strings.ContainsFunc(s, steers) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		if n := colorLength(s[i:]); n > 0 {
+			b.WriteString(s[i : i+n])
+			i += n
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if !steers(r) {
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+func steers(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
+
+// colorLength is how long the colour sequence is that s begins with, 0 for none.
+func colorLength(s string) int {
+	if !strings.HasPrefix(s, "\x1b[") {
+		return 0
+	}
+	for i := 2; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == 'm':
+			return i + 1
+		case c != ';' && (c < '0' || c > '9'):
+			return 0
+		}
+	}
+	return 0
+}
+
+// inWords is a time as people say it: the two largest units that count.
+func inWords(d time.Duration) string {
+	d = d.Round(time.Second)
+	switch {
+	case d <= 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return twoUnits(d, time.Minute, "m", time.Second, "s", 10*time.Minute)
+	case d < 24*time.Hour:
+		return twoUnits(d, time.Hour, "h", time.Minute, "m", 24*time.Hour)
+	default:
+		return twoUnits(d, 24*time.Hour, "d", time.Hour, "h", 365*24*time.Hour)
+	}
+}
+
+// twoUnits leaves the smaller unit out from coarse on.
+func twoUnits(d, large time.Duration, largeName string, small time.Duration, smallName string, coarse time.Duration) string {
+	text := fmt.Sprintf("%d%s", d/large, largeName)
+	if rest := d % large / small; rest > 0 && d < coarse {
+		text += fmt.Sprintf("%d%s", rest, smallName)
+	}
+	return text
+}
+
+// unixTime is the time of a field of the API.
+func unixTime(seconds float64) time.Time { return time.UnixMilli(int64(seconds * 1000)) }

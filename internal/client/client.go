@@ -1,0 +1,221 @@
+// Package client speaks the HTTP API of a Berth server, as the document api.md
+// has it.
+//
+// A Client is bound to one server and one token. What the server refuses comes
+// back as an *Error with the server's own words; a server that does not answer
+// is an *Unreachable. Names under localhost are resolved to loopback here, since
+// not every system's resolver knows them.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// mostBody bounds what is read of a JSON answer, in bytes.
+const mostBody = 16 << 20
+
+// Client sends requests to one server with one token.
+type Client struct {
+	base  *url.URL
+	token string
+	http  *http.Client
+}
+
+// New returns a client of the server at an address such as
+// https://berth.example.com. Without a scheme it is http for names of this
+// machine and https for others. An empty token sends no Authorization.
+func New(server, token string) (*Client, error) {
+	base, err := parseServer(server)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{base: base, token: token, http: NewHTTPClient()}, nil
+}
+
+func parseServer(server string) (*url.URL, error) {
+	text := strings.TrimSpace(server)
+	if !strings.Contains(text, "://") {
+		scheme := "https://"
+		if host, _, _ := strings.Cut(text, ":"); isLoopback(host) {
+			scheme = "http://"
+		}
+		text = scheme + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil || u.RawQuery != "" {
+		return nil, fmt.Errorf("%q is not a server's address; write it as in https://berth.example.com", server)
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	return u, nil
+}
+
+// WithToken returns a client of the same server with another token.
+func (c *Client) WithToken(token string) *Client {
+	other := *c
+	other.token = token
+	return &other
+}
+
+// Server is the server's address, without a slash at its end.
+func (c *Client) Server() string { return c.base.String() }
+
+// HTTP is what the client sends its requests with.
+func (c *Client) HTTP() *http.Client { return c.http }
+
+// request makes a request of the API; the path begins with a slash.
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Request, error) {
+	u := c.base.JoinPath(path)
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", err)
+	}
+	req.Header.Set("User-Agent", "berth")
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return req, nil
+}
+
+// send returns the response of a success; the caller closes its body.
+func (c *Client) send(req *http.Request) (*http.Response, error) {
+	res, err := c.http.Do(req)
+	if err != nil {
+		if ctxErr := req.Context().Err(); ctxErr != nil {
+			return nil, ctxErr
+		}
+		return nil, &Unreachable{Server: c.Server(), Err: err}
+	}
+	if res.StatusCode >= 200 && res.StatusCode <= 299 {
+		return res, nil
+	}
+	defer res.Body.Close()
+	return nil, readError(res)
+}
+
+// call sends a request with a JSON body, or none, and reads a JSON answer.
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := c.request(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := c.send(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	return c.decode(res, out)
+}
+
+// decode reads the JSON of a success.
+func (c *Client) decode(res *http.Response, out any) error {
+	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "application/json" {
+		return &Error{Status: http.StatusBadGateway, Detail: fmt.Sprintf(
+			"%s answered %s instead of JSON, so it is not a Berth server, or something stands before it", c.Server(), orNothing(kind))}
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, mostBody))
+	if err != nil {
+		if ctxErr := res.Request.Context().Err(); ctxErr != nil {
+			return ctxErr
+		}
+		return &Unreachable{Server: c.Server(), Err: err}
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return &Error{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s sent an answer that cannot be read: %v", c.Server(), err)}
+	}
+	return nil
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+// Error is a refusal of the server.
+type Error struct {
+	Status     int           // HTTP status
+	Detail     string        // the server's sentence
+	RetryAfter time.Duration // 0 when the server names no time
+	RequestID  string        // "" when the server gave none
+}
+
+// Error is the server's sentence.
+func (e *Error) Error() string { return e.Detail }
+
+// IsStatus tells whether err is a refusal with one of the statuses.
+func IsStatus(err error, statuses ...int) bool {
+	var refusal *Error
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	for _, s := range statuses {
+		if refusal.Status == s {
+			return true
+		}
+	}
+	return false
+}
+
+// Unreachable is a server that does not answer, or whose answer broke off.
+type Unreachable struct {
+	Server string
+	Err    error
+}
+
+// Error names the server and the cause.
+func (e *Unreachable) Error() string {
+	cause := e.Err
+	var u *url.Error
+	if errors.As(cause, &u) {
+		cause = u.Err // the address and the method say nothing that a user asked for
+	}
+	return fmt.Sprintf("the server at %s does not answer: %v", e.Server, cause)
+}
+
+// Unwrap returns the cause.
+func (e *Unreachable) Unwrap() error { return e.Err }
+
+// mostDetail bounds what is read of an error's body, in bytes.
+const mostDetail = 64 << 10
+
+func readError(res *http.Response) error {
+	e := &Error{Status: res.StatusCode, RequestID: res.Header.Get("X-Request-Id")}
+	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		e.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	text, _ := io.ReadAll(io.LimitReader(res.Body, mostDetail)) // what arrived is enough
+	var body struct {
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(text, &body) == nil {
+		e.Detail = body.Detail
+	}
+	if e.Detail == "" {
+		e.Detail = fmt.Sprintf("%s answered %s without a reason", res.Request.URL.Redacted(), res.Status)
+	}
+	return e
+}

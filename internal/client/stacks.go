@@ -1,0 +1,241 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Stack is the stack object ("Resources and their fields") with the one-time
+// fields of a create. Times are Unix seconds.
+type Stack struct {
+	ID            string            `json:"id"`
+	Name          string            `json:"name"`
+	Status        string            `json:"status"`
+	Claimed       bool              `json:"claimed"`
+	URLs          map[string]string `json:"urls"`
+	Services      []Service         `json:"services"`
+	CreatedAt     float64           `json:"created_at"`
+	ExpiresAt     *float64          `json:"expires_at"`
+	ExpiredAt     *float64          `json:"expired_at"`
+	RetainedUntil *float64          `json:"retained_until"`
+	Generation    int               `json:"generation"`
+	Deploying     *int              `json:"deploying"`
+	Error         *string           `json:"error"`
+	DeployError   *string           `json:"deploy_error"`
+	Role          string            `json:"role,omitempty"`
+
+	ManageToken   string `json:"manage_token,omitempty"`
+	ClaimCode     string `json:"claim_code,omitempty"`
+	ClaimURL      string `json:"claim_url,omitempty"`
+	Note          string `json:"note,omitempty"`
+	WebhookSecret string `json:"webhook_secret,omitempty"`
+}
+
+// The states of a stack.
+const (
+	Building = "building"
+	Live     = "live"
+	Failed   = "failed"
+	Expired  = "expired"
+)
+
+// Service is one entry of a stack's services.
+type Service struct {
+	Name    string `json:"name"`
+	Runtime string `json:"runtime"`
+	Status  string `json:"status"`
+	URL     string `json:"url"`
+}
+
+// Settled tells whether nothing of the stack is being built or restored.
+func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == nil }
+
+// KeepOneTime takes over the one-time fields of an earlier answer.
+func (s *Stack) KeepOneTime(from *Stack) {
+	s.ManageToken, s.ClaimCode, s.ClaimURL = from.ManageToken, from.ClaimCode, from.ClaimURL
+	s.Note, s.WebhookSecret = from.Note, from.WebhookSecret
+}
+
+// Event is one line of a stack's history ("Event").
+type Event struct {
+	ID        int64          `json:"id"`
+	StackID   string         `json:"stack_id"`
+	Type      string         `json:"type"`
+	Data      map[string]any `json:"data"`
+	CreatedAt float64        `json:"created_at"`
+}
+
+// Account is whose API key the client has.
+type Account struct {
+	Email  string  `json:"email"`
+	Stacks []Stack `json:"stacks"`
+}
+
+func stackPath(id string, more ...string) string {
+	path := "/v0/stacks/" + url.PathEscape(id)
+	for _, m := range more {
+		path += "/" + m
+	}
+	return path
+}
+
+// Stack returns a stack; with wait, once it has settled or the server's time to
+// wait is up.
+func (c *Client) Stack(ctx context.Context, id string, wait bool) (*Stack, error) {
+	query := url.Values{}
+	if wait {
+		query.Set("wait", "true")
+	}
+	s := &Stack{}
+	if err := c.call(ctx, http.MethodGet, stackPath(id), query, nil, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// absence is how long a server may be away, as while it restarts, before
+// waiting for a stack gives up.
+const absence = time.Minute
+
+// Settled waits until nothing of the stack is being built or restored.
+func (c *Client) Settled(ctx context.Context, id string) (*Stack, error) {
+	var lost time.Time
+	for {
+		began := time.Now()
+		s, err := c.Stack(ctx, id, true)
+		var away *Unreachable
+		switch {
+		case err == nil && s.Settled():
+			return s, nil
+		case err == nil:
+			lost = time.Time{}
+		case errors.As(err, &away) || IsStatus(err, http.StatusServiceUnavailable):
+			if lost.IsZero() {
+				lost = began
+			}
+			if time.Since(lost) > absence {
+				return nil, err
+			}
+		default:
+			return nil, err
+		}
+		if err := pause(ctx, time.Second-time.Since(began)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// pause waits, or returns the error of a ctx that ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Extend sets a stack's expiry to now plus a duration such as 90m.
+func (c *Client) Extend(ctx context.Context, id, ttl string) (*Stack, error) {
+	s := &Stack{}
+	if err := c.call(ctx, http.MethodPatch, stackPath(id), nil, map[string]string{"ttl": ttl}, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Delete deletes a stack with everything that it has.
+func (c *Client) Delete(ctx context.Context, id string) error {
+	var answer struct {
+		Status string `json:"status"`
+	}
+	return c.call(ctx, http.MethodDelete, stackPath(id), nil, nil, &answer)
+}
+
+// Claim moves the stack of a claim code into the account of the client's key.
+func (c *Client) Claim(ctx context.Context, code string) (*Stack, error) {
+	s := &Stack{}
+	if err := c.call(ctx, http.MethodPost, "/v0/claim", nil, map[string]string{"claim_code": code}, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Me returns the account of the client's key with its stacks, newest first.
+func (c *Client) Me(ctx context.Context) (*Account, error) {
+	a := &Account{}
+	if err := c.call(ctx, http.MethodGet, "/v0/me", nil, nil, a); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// EventPage is how many events one request returns at most.
+const EventPage = 200
+
+// Events returns at most EventPage events with an id greater than after, oldest
+// first; with wait, a server that can hold the answer until there is one does.
+func (c *Client) Events(ctx context.Context, id string, after int64, wait bool) ([]Event, error) {
+	query := url.Values{"after": {strconv.FormatInt(after, 10)}}
+	if wait {
+		query.Set("wait", "true")
+	}
+	var page struct {
+		Events []Event `json:"events"`
+	}
+	if err := c.call(ctx, http.MethodGet, stackPath(id, "events"), query, nil, &page); err != nil {
+		return nil, err
+	}
+	return page.Events, nil
+}
+
+// LogQuery is what to read of the logs.
+type LogQuery struct {
+	Service string // "" for all
+	Kind    string // run or build
+	Tail    int    // last lines per service
+}
+
+// Logs returns the logs as text, a section per service; the caller closes them.
+func (c *Client) Logs(ctx context.Context, id string, q LogQuery) (io.ReadCloser, error) {
+	query := url.Values{"kind": {q.Kind}, "tail": {strconv.Itoa(q.Tail)}}
+	if q.Service != "" {
+		query.Set("service", q.Service)
+	}
+	req, err := c.request(ctx, http.MethodGet, stackPath(id, "logs"), query, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.send(req)
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}
+
+// Reach asks a public URL once, without following redirects, and returns the
+// status of its answer.
+func (c *Client) Reach(ctx context.Context, address string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return 0, fmt.Errorf("make a request: %w", err)
+	}
+	direct := *c.http
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	res, err := direct.Do(req)
+	if err != nil {
+		return 0, &Unreachable{Server: address, Err: err}
+	}
+	return res.StatusCode, res.Body.Close()
+}

@@ -1,0 +1,170 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Upload is the form of a create, a deploy or a validation. An empty field is
+// left out.
+type Upload struct {
+	Archive io.ReaderAt // tar or tar.gz
+	Size    int64       // of the archive, in bytes
+
+	Manifest     []byte // goes before a manifest in the archive
+	ManifestName string // its file name
+
+	Name, TTL, ClaimEmail string // for a create only
+
+	// Progress is told how many bytes of the archive have been sent; it starts
+	// again at 0 when the upload does. May be nil.
+	Progress func(sent int64)
+}
+
+// Create makes a stack and returns it as it is then, building, with its
+// one-time fields.
+func (c *Client) Create(ctx context.Context, u Upload) (*Stack, error) {
+	s := &Stack{}
+	if err := c.upload(ctx, "/v0/stacks", u, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Deploy uploads the next generation of a stack.
+func (c *Client) Deploy(ctx context.Context, id string, u Upload) (*Stack, error) {
+	s := &Stack{}
+	if err := c.upload(ctx, stackPath(id, "deploy"), u, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+const (
+	uploadAttempts = 4
+	longestRetry   = 15 * time.Second
+)
+
+// upload posts a form. When the connection is lost, it posts the form again
+// under the same Idempotency-Key, so that the server does it once.
+func (c *Client) upload(ctx context.Context, path string, u Upload, out any) error {
+	body, err := newForm(u)
+	if err != nil {
+		return err
+	}
+	key := rand.Text()
+	for attempt := 1; ; attempt++ {
+		err := c.post(ctx, path, key, body, out)
+		wait := retryUpload(err, attempt)
+		if wait == 0 || attempt == uploadAttempts {
+			return err
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// retryUpload tells how long to wait before another attempt; 0 is not to try
+// again. A 409 to a later attempt may be the first one, still under way.
+func retryUpload(err error, attempt int) time.Duration {
+	var lost *Unreachable
+	var dialing *net.OpError
+	var refusal *Error
+	switch {
+	case errors.As(err, &dialing) && dialing.Op == "dial" && attempt == 1:
+		return 0
+	case errors.As(err, &lost):
+		return time.Second << (attempt - 1)
+	case errors.As(err, &refusal) && refusal.Status == http.StatusConflict && attempt > 1:
+		return min(refusal.RetryAfter, longestRetry)
+	}
+	return 0
+}
+
+func (c *Client) post(ctx context.Context, path, key string, body *form, out any) error {
+	req, err := c.request(ctx, http.MethodPost, path, nil, body.reader())
+	if err != nil {
+		return err
+	}
+	req.ContentLength = body.size()
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(body.reader()), nil }
+	req.Header.Set("Content-Type", body.contentType)
+	req.Header.Set("Idempotency-Key", key)
+	res, err := c.send(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	return c.decode(res, out)
+}
+
+// form is a multipart body that can be read any number of times. Only what is
+// around the archive is held in memory.
+type form struct {
+	head, tail  []byte
+	upload      Upload
+	contentType string
+}
+
+func newForm(u Upload) (*form, error) {
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	for _, field := range []struct{ name, value string }{
+		{"name", u.Name}, {"ttl", u.TTL}, {"claim_email", u.ClaimEmail},
+	} {
+		if field.value == "" {
+			continue
+		}
+		if err := w.WriteField(field.name, field.value); err != nil {
+			return nil, fmt.Errorf("write the form: %w", err)
+		}
+	}
+	if u.Manifest != nil {
+		part, err := w.CreateFormFile("manifest_file", u.ManifestName)
+		if err != nil {
+			return nil, fmt.Errorf("write the form: %w", err)
+		}
+		part.Write(u.Manifest) // to memory
+	}
+	if _, err := w.CreateFormFile("source", "source.tar.gz"); err != nil {
+		return nil, fmt.Errorf("write the form: %w", err)
+	}
+	head := bytes.Clone(b.Bytes())
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("write the form: %w", err)
+	}
+	return &form{head: head, tail: b.Bytes()[len(head):], upload: u, contentType: w.FormDataContentType()}, nil
+}
+
+func (f *form) size() int64 { return int64(len(f.head)) + f.upload.Size + int64(len(f.tail)) }
+
+func (f *form) reader() io.Reader {
+	archive := io.Reader(io.NewSectionReader(f.upload.Archive, 0, f.upload.Size))
+	if f.upload.Progress != nil {
+		archive = &counter{from: archive, tell: f.upload.Progress}
+	}
+	return io.MultiReader(bytes.NewReader(f.head), archive, bytes.NewReader(f.tail))
+}
+
+// counter tells how much has been read.
+type counter struct {
+	from io.Reader
+	sent int64
+	tell func(int64)
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	c.sent += int64(n)
+	c.tell(c.sent)
+	return n, err
+}

@@ -1,0 +1,218 @@
+package pack
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing/format/gitignore"
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+)
+
+// manifests are packed whatever .dockerignore says: the host reads them.
+var manifests = []string{"stack.yaml", "stack.yml", "stack.json", "Procfile"}
+
+// rules tell what is left out of one folder's archive.
+type rules struct {
+	root    string
+	base    []string            // of the folder below its git repository
+	ignore  []gitignore.Pattern // of .gitignore files, those that win last
+	docker  *patternmatcher.PatternMatcher
+	include []gitignore.Pattern
+	names   []gitignore.Pattern // those of include that match in every folder
+	asked   []string            // include, as it was written
+}
+
+func newRules(root string, include []string) (*rules, error) {
+	r := &rules{root: root, asked: include}
+	for _, pattern := range include {
+		pattern = strings.TrimPrefix(filepath.ToSlash(pattern), "./")
+		parsed := gitignore.ParsePattern(pattern, nil)
+		r.include = append(r.include, parsed)
+		if !strings.Contains(strings.TrimSuffix(pattern, "/"), "/") {
+			r.names = append(r.names, parsed)
+		}
+	}
+	if err := r.readRepository(); err != nil {
+		return nil, err
+	}
+	return r, r.readDockerignore()
+}
+
+// readRepository reads the rules of the git repository that the folder is in,
+// down to the folder's parent. They do not count when they leave out the folder
+// itself, since it is what was asked for.
+func (r *rules) readRepository() error {
+	top, below := repository(r.root)
+	if top == "" {
+		return nil
+	}
+	patterns, err := readPatterns(filepath.Join(top, ".git", "info", "exclude"), nil)
+	if err != nil {
+		return err
+	}
+	for i := range below {
+		folder := filepath.Join(append([]string{top}, below[:i]...)...)
+		more, err := readPatterns(filepath.Join(folder, ".gitignore"), below[:i])
+		if err != nil {
+			return err
+		}
+		patterns = append(patterns, more...)
+	}
+	for i := range below {
+		if gitignore.NewMatcher(patterns).Match(below[:i+1], true) {
+			return nil
+		}
+	}
+	r.base, r.ignore = below, patterns
+	return nil
+}
+
+// repository finds the git repository that a folder is in, and the folder's
+// place in it.
+func repository(dir string) (top string, below []string) {
+	for {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return dir, below
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", nil
+		}
+		below = append([]string{filepath.Base(dir)}, below...)
+		dir = parent
+	}
+}
+
+// readPatterns reads a file of .gitignore's syntax; none when there is no such
+// file.
+func readPatterns(file string, domain []string) ([]gitignore.Pattern, error) {
+	data, err := readOptional(file)
+	if err != nil {
+		return nil, err
+	}
+	var patterns []gitignore.Pattern
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		line := strings.TrimSuffix(lines.Text(), "\r")
+		if line != "" && !strings.HasPrefix(line, "#") && strings.TrimSpace(line) != "" {
+			patterns = append(patterns, gitignore.ParsePattern(line, domain))
+		}
+	}
+	return patterns, nil
+}
+
+func readOptional(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() {
+		if err == nil || errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "not a directory") {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("read the rules of what to pack: %w", err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the rules of what to pack: %w", err)
+	}
+	return data, nil
+}
+
+func (r *rules) readDockerignore() error {
+	data, err := readOptional(filepath.Join(r.root, ".dockerignore"))
+	if err != nil {
+		return err
+	}
+	patterns, err := ignorefile.ReadAll(bytes.NewReader(data))
+	if err == nil && len(patterns) > 0 {
+		r.docker, err = patternmatcher.New(patterns)
+	}
+	if err != nil {
+		return fmt.Errorf(".dockerignore: %w", err)
+	}
+	return nil
+}
+
+// enter adds the .gitignore of a folder before its entries are judged. One in a
+// folder that is left out does not count.
+func (r *rules) enter(name string, ignored bool) error {
+	if ignored {
+		return nil
+	}
+	domain := slices.Concat(r.base, parts(name))
+	more, err := readPatterns(filepath.Join(r.root, filepath.FromSlash(name), ".gitignore"), domain)
+	r.ignore = append(r.ignore, more...)
+	return err
+}
+
+// leavesOut tells whether an entry is left out of the archive. ignored tells
+// that its folder is.
+func (r *rules) leavesOut(name string, isDir, ignored bool) (bool, error) {
+	p := parts(name)
+	if never(path.Base(name)) {
+		return !r.askedForItself(p, isDir), nil
+	}
+	if r.asksFor(p, isDir) || slices.Contains(manifests, name) {
+		return false, nil
+	}
+	if ignored || gitignore.NewMatcher(r.ignore).Match(slices.Concat(r.base, p), isDir) {
+		return true, nil
+	}
+	return r.dockerLeavesOut(name, isDir)
+}
+
+// dockerLeavesOut spares folders of which a later line of .dockerignore may take
+// something in again.
+func (r *rules) dockerLeavesOut(name string, isDir bool) (bool, error) {
+	if r.docker == nil || isDir && r.docker.Exclusions() {
+		return false, nil
+	}
+	out, err := r.docker.MatchesOrParentMatches(name)
+	if err != nil {
+		return false, fmt.Errorf(".dockerignore: %w", err)
+	}
+	return out, nil
+}
+
+// never tells whether an entry of this name is packed only when it is asked for
+// by itself.
+func never(base string) bool {
+	return base == ".git" || base == "node_modules" || strings.HasPrefix(base, ".env")
+}
+
+// asksFor tells whether the caller asked for an entry or a folder above it.
+func (r *rules) asksFor(p []string, isDir bool) bool {
+	return len(p) > 0 && gitignore.NewMatcher(r.include).Match(p, isDir)
+}
+
+// askedForItself is asksFor for what is never packed by the way: asking for the
+// folder above does not ask for the secrets in it, though for its modules.
+func (r *rules) askedForItself(p []string, isDir bool) bool {
+	base, above := p[len(p)-1], p[:len(p)-1]
+	if gitignore.NewMatcher(r.names).Match([]string{base}, isDir) {
+		return true
+	}
+	return r.asksFor(p, isDir) && (base == "node_modules" || !r.asksFor(above, true))
+}
+
+// mayIncludeBelow tells whether a folder that is left out may hold something
+// that was asked for. A folder that is never packed must be named.
+func (r *rules) mayIncludeBelow(name string) bool {
+	base := path.Base(name)
+	return slices.ContainsFunc(r.asked, func(pattern string) bool {
+		return !never(base) || strings.Contains(pattern, base)
+	})
+}
+
+func parts(name string) []string {
+	if name == "" {
+		return nil
+	}
+	return strings.Split(name, "/")
+}
