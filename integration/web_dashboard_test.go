@@ -168,3 +168,33 @@ func TestWeb_CanBeUsedWithTheKeyboard(t *testing.T) {
 	b.sees("Your API key")
 	b.is(http.StatusOK, "/dashboard")
 }
+
+func TestWeb_TheOwnerSeesDeliveriesAndSendsThemAgain(t *testing.T) {
+	t.Parallel()
+	h, hook := start(t, easy, reachesLoopback), newHook(t)
+	hook.answers(func(d delivered) int {
+		if ofType("service.ready")(d) {
+			return http.StatusBadRequest
+		}
+		return http.StatusOK
+	})
+	b := h.browser(t)
+	st := h.deployAs(t, b.signUp(ana), page("x"), hook.manifest())
+	live := hook.awaitType(t, "stack.live")
+	b.open(stackPath(st))
+	b.sees("Events are sent to "+hook.url, "delivery "+live.id(), "200", "the receiver answered 400")
+	b.look("deliveries")
+
+	b.press("Send again stack.live " + live.id())
+	b.sees("Delivery " + live.id() + " was sent again; the receiver answered 200.")
+	again := hook.await(t, 2, ofType("stack.live"))
+	require.Equal(t, again[0].id(), again[1].id())
+	require.Equal(t, again[0].body, again[1].body)
+	requireSigned(t, st, again[1])
+
+	hook.answers(func(delivered) int { return http.StatusInternalServerError })
+	b.press("Send a test event")
+	b.sees("A test event was sent; the receiver answered 500.", "webhook.test")
+	requireSigned(t, st, hook.awaitType(t, "webhook.test"))
+	require.Zero(t, count(h.events(t, st), "webhook.test"))
+}

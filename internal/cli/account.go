@@ -35,7 +35,7 @@ func (a *app) login(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	key, err := a.readKey(c.Server())
+	key, err := a.readKey(ctx, c.Server())
 	if err != nil {
 		return err
 	}
@@ -53,11 +53,14 @@ func (a *app) login(ctx context.Context) error {
 	return nil
 }
 
-func (a *app) readKey(server string) (key string, err error) {
+func (a *app) readKey(ctx context.Context, server string) (key string, err error) {
 	if a.ui.asks {
-		key, err = a.ui.askSecret(fmt.Sprintf("API key for %s (the dashboard shows it once): ", server))
+		key, err = a.ui.askSecret(ctx, fmt.Sprintf("API key for %s (the dashboard shows it once): ", server))
 	} else {
-		key, err = readLine(a.ui.in)
+		key, err = interruptible(ctx, func() (string, error) { return readLine(a.ui.in) })
+	}
+	if ctx.Err() != nil {
+		return "", ctx.Err()
 	}
 	if err != nil {
 		return "", usagef("no API key: %v", err)
@@ -274,7 +277,7 @@ func (a *app) printList(stacks []client.Stack, known *onServer) error {
 		if folder == "" {
 			folder = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, clean(s.Name), s.Status, remaining, folder)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, a.ui.clean(s.Name), s.Status, remaining, folder)
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write: %w", err)

@@ -113,24 +113,11 @@ func (s *spool) take(ctx context.Context, u *ui, o origin) error {
 		defer file.Close()
 		from = file
 	}
-	n, err := io.Copy(s.file, &stoppable{ctx, from})
+	n, err := interruptible(ctx, func() (int64, error) { return io.Copy(s.file, from) })
 	if err == nil && n == 0 {
 		return usagef("the archive is empty; send one as in: tar -cz . | berth deploy -")
 	}
 	return err
-}
-
-// stoppable is a reader that ends with its context.
-type stoppable struct {
-	ctx  context.Context
-	from io.Reader
-}
-
-func (s *stoppable) Read(p []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return s.from.Read(p)
 }
 
 // Close removes the file.

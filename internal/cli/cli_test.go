@@ -51,9 +51,15 @@ func TestClean_TakesAwayWhatSteersATerminal(t *testing.T) {
 		"Grüße \x1b[":                "Grüße [",
 		"not utf-8 \xff\x1b[31\xffm": "not utf-8 \xff[31\xffm",
 	} {
-		if got := clean(text); got != want {
+		if got := clean(text, true); got != want {
 			t.Errorf("clean(%q) = %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestClean_TakesColoursAwayWhereThereAreNone(t *testing.T) {
+	if got := clean("\x1b[1;31mred\x1b[0m", false); got != "red" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -70,7 +70,7 @@ func (a *app) printEvent(e client.Event) error {
 		return a.ui.printJSON(e)
 	}
 	line := fmt.Sprintf("%s  %-20s %s", unixTime(e.CreatedAt).Local().Format(time.DateTime), e.Type, dataText(e.Data))
-	if _, err := fmt.Fprintln(a.ui.out, clean(strings.TrimRight(line, " "))); err != nil {
+	if _, err := fmt.Fprintln(a.ui.out, a.ui.clean(strings.TrimRight(line, " "))); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil

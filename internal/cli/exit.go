@@ -63,19 +63,23 @@ var errTimeout = &failure{code: exitTimeout, detail: "--timeout ran out", next: 
 // fail reports an error and returns the exit code.
 func (a *app) fail(ctx context.Context, err error) int {
 	code, detail, next := explain(ctx, err)
+	if code == exitInterrupted && detail == "" {
+		return code
+	}
 	if a.json {
 		text, _ := json.Marshal(map[string]any{"detail": detail, "next": next, "exit_code": code})
 		fmt.Fprintln(a.ui.err, string(text))
 		return code
 	}
-	fmt.Fprintf(a.ui.err, "%s %s\n", a.ui.red("error:"), clean(strings.ReplaceAll(detail, "\n", "\n  ")))
+	fmt.Fprintf(a.ui.err, "%s %s\n", a.ui.red("error:"), a.ui.clean(strings.ReplaceAll(detail, "\n", "\n  ")))
 	if next != "" {
 		fmt.Fprintf(a.ui.err, "%s %s\n", a.ui.dim("  next:"), next)
 	}
 	return code
 }
 
-// explain finds an error's exit code, its sentence and what to do.
+// explain finds an error's exit code, its sentence and what to do; the sentence
+// is "" where there is nothing to say.
 func explain(ctx context.Context, err error) (code int, detail, next string) {
 	var usage usageError
 	var ours *failure
@@ -87,7 +91,7 @@ func explain(ctx context.Context, err error) (code int, detail, next string) {
 	case errors.As(err, &usage):
 		return exitUsage, err.Error(), "berth help shows how it is used"
 	case ctx.Err() != nil || errors.Is(err, context.Canceled):
-		return exitInterrupted, "interrupted", ""
+		return exitInterrupted, "", "" // who interrupted it knows
 	case errors.As(err, &refusal):
 		code, next = refused(refusal)
 		return code, refusal.Detail, next

@@ -67,12 +67,13 @@ func newFake(t testing.TB) *fake {
 		}
 		refuse(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	})
-	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.requests = append(f.requests, r.Method+" "+r.URL.Path)
 		mux.ServeHTTP(w, r)
 	}))
+	f.Start()
 	t.Cleanup(f.Close)
 	return f
 }

@@ -76,7 +76,7 @@ func (a *app) copyText(from io.Reader) error {
 	r := bufio.NewReader(from)
 	for {
 		line, err := r.ReadString('\n')
-		fmt.Fprint(a.ui.out, clean(line))
+		fmt.Fprint(a.ui.out, a.ui.clean(line))
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -182,7 +182,7 @@ func (a *app) printLines(service, kind string, lines []string, several bool) err
 // cleanOut is clean where standard output is a terminal.
 func (u *ui) cleanOut(s string) string {
 	if u.shows {
-		return clean(s)
+		return u.clean(s)
 	}
 	return s
 }

@@ -56,11 +56,11 @@ func (m *memory) load(server string) (*onServer, error) {
 // update changes what is remembered of a server, one process at a time.
 func (m *memory) update(server string, change func(*onServer)) error {
 	if err := os.MkdirAll(filepath.Dir(m.path), 0o700); err != nil {
-		return fmt.Errorf("remember the stack: %w", err)
+		return fmt.Errorf("write %s: %w", m.path, err)
 	}
 	unlock, err := lockedfile.MutexAt(m.path + ".lock").Lock()
 	if err != nil {
-		return fmt.Errorf("remember the stack: %w", err)
+		return fmt.Errorf("write %s: %w", m.path, err)
 	}
 	defer unlock()
 	all, err := m.read()
@@ -78,7 +78,7 @@ func (m *memory) read() (*remembered, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return all, nil
 	case err != nil:
-		return nil, fmt.Errorf("read what is remembered: %w", err)
+		return nil, fmt.Errorf("read %s: %w", m.path, err)
 	}
 	if err := json.Unmarshal(data, all); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w; mend it, or move it away and log in again", m.path, err)
@@ -90,11 +90,11 @@ func (m *memory) read() (*remembered, error) {
 func (m *memory) write(all *remembered) error {
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
-		return fmt.Errorf("remember the stack: %w", err)
+		return fmt.Errorf("write %s: %w", m.path, err)
 	}
 	f, err := os.CreateTemp(filepath.Dir(m.path), ".stacks-*.json") // with mode 0600
 	if err != nil {
-		return fmt.Errorf("remember the stack: %w", err)
+		return fmt.Errorf("write %s: %w", m.path, err)
 	}
 	_, err = f.Write(append(data, '\n'))
 	err = errors.Join(err, f.Sync(), f.Close())
@@ -103,7 +103,7 @@ func (m *memory) write(all *remembered) error {
 	}
 	if err != nil {
 		os.Remove(f.Name())
-		return fmt.Errorf("remember the stack: %w", err)
+		return fmt.Errorf("write %s: %w", m.path, err)
 	}
 	return nil
 }

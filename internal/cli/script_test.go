@@ -91,6 +91,7 @@ var answers = map[string][]pty.Typing{
 	"none": nil,
 	"yes":  {{After: "[y/N] ", Text: "y\n"}},
 	"no":   {{After: "[y/N] ", Text: "n\n"}},
+	"stop": {{After: "once): ", Text: "\x03", Hidden: true}},
 	"key":  {{After: "once): ", Text: fakeKey + "\n", Hidden: true}},
 }
 

@@ -16,7 +16,7 @@ func (a *app) show(s *client.Stack) error {
 	}
 	w := tabwriter.NewWriter(a.ui.out, 0, 0, 2, ' ', 0)
 	for _, row := range a.stackRows(s, time.Now()) {
-		fmt.Fprintln(w, clean(row))
+		fmt.Fprintln(w, a.ui.clean(row))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write: %w", err)

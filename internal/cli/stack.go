@@ -80,7 +80,7 @@ func (a *app) delete(ctx context.Context, yes bool) error {
 	if err != nil {
 		return err
 	}
-	if err := a.confirm(t.stack, yes); err != nil {
+	if err := a.confirm(ctx, t.stack, yes); err != nil {
 		return err
 	}
 	err = t.Delete(ctx, t.stack.ID)
@@ -98,14 +98,14 @@ func (a *app) delete(ctx context.Context, yes bool) error {
 }
 
 // confirm asks before what cannot be undone.
-func (a *app) confirm(s *client.Stack, yes bool) error {
+func (a *app) confirm(ctx context.Context, s *client.Stack, yes bool) error {
 	if yes {
 		return nil
 	}
 	if !a.ui.asks {
 		return usagef("deleting %s cannot be undone and nobody can be asked here; add --yes", s.ID)
 	}
-	answer, err := a.ui.ask(fmt.Sprintf("Delete %s (%s) with its data, for good? [y/N] ", clean(s.Name), s.ID))
+	answer, err := a.ui.ask(ctx, fmt.Sprintf("Delete %s (%s) with its data, for good? [y/N] ", a.ui.clean(s.Name), s.ID))
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,7 +45,7 @@ func newUI(in, out, err *os.File) *ui {
 // sayf tells people what happens; programs do not read it.
 func (u *ui) sayf(format string, args ...any) {
 	if !u.quiet {
-		fmt.Fprintln(u.err, clean(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(u.err, u.clean(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -77,20 +79,46 @@ func (u *ui) printJSON(v any) error {
 }
 
 // ask reads one line that the terminal shows.
-func (u *ui) ask(question string) (string, error) {
+func (u *ui) ask(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(u.err, question)
-	return readLine(u.in)
+	return interruptible(ctx, func() (string, error) { return readLine(u.in) })
 }
 
 // askSecret reads one line that the terminal does not show.
-func (u *ui) askSecret(question string) (string, error) {
+func (u *ui) askSecret(ctx context.Context, question string) (string, error) {
+	fd := int(u.in.Fd())
+	shows, err := term.GetState(fd)
+	if err != nil {
+		return "", fmt.Errorf("look at the terminal: %w", err)
+	}
 	fmt.Fprint(u.err, question)
-	secret, err := term.ReadPassword(int(u.in.Fd()))
+	secret, err := interruptible(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
 	fmt.Fprintln(u.err)
 	if err != nil {
-		return "", fmt.Errorf("read from the terminal: %w", err)
+		return "", errors.Join(fmt.Errorf("read from the terminal: %w", err), term.Restore(fd, shows))
 	}
 	return strings.TrimSpace(string(secret)), nil
+}
+
+// interruptible reads what may never come, and leaves the reading behind when
+// the context ends before.
+func interruptible[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := read()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
 }
 
 func readLine(r io.Reader) (string, error) {
@@ -101,21 +129,22 @@ func readLine(r io.Reader) (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// clean takes out of a text what could steer the terminal: it may come from a
-// program of somebody else. Colours stay.
-func clean(s string) string {
+// clean takes out of a text what could steer a terminal, for it may come from a
+// program of somebody else. Colours stay where there are colours.
+func (u *ui) clean(s string) string { return clean(s, u.color) }
+
+func clean(s string, colors bool) string {
 	if !strings.ContainsFunc(s, steers) {
 		return s
 	}
 	var b strings.Builder
 	for i := 0; i < len(s); {
+		_, size := utf8.DecodeRuneInString(s[i:])
+		kept := !strings.ContainsFunc(s[i:i+size], steers)
 		if n := colorLength(s[i:]); n > 0 {
-			b.WriteString(s[i : i+n])
-			i += n
-			continue
+			size, kept = n, colors
 		}
-		r, size := utf8.DecodeRuneInString(s[i:])
-		if !steers(r) {
+		if kept {
 			b.WriteString(s[i : i+size])
 		}
 		i += size

@@ -28,10 +28,11 @@ const DeliveriesKept = 100
 
 // AddDeliveries stores deliveries in their order, all in one transaction, and
 // forgets those beyond DeliveriesKept. Those of stacks that are deleted are
-// left out.
+// left out. Whoever watches the stacks is woken.
 func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error {
-	return s.transact(ctx, func(tx *sql.Tx) error {
-		for id, recent := range lastOfEach(deliveries) {
+	by := lastOfEach(deliveries)
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		for id, recent := range by {
 			if err := s.insertDeliveries(ctx, tx, recent); err != nil {
 				return err
 			}
@@ -43,6 +44,13 @@ func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error 
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	for id := range by {
+		s.watch.wake(id)
+	}
+	return nil
 }
 
 // lastOfEach groups deliveries by stack, without those that would not be kept.

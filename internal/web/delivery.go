@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -39,13 +40,8 @@ func (d delivery) outcome() string {
 	return strconv.Itoa(d.Status)
 }
 
-// words are the first of the answer, or why there was none.
-func (d delivery) words() string {
-	if d.Status == 0 {
-		return d.Error
-	}
-	return d.Words
-}
+// words are the first of the answer, or else what is wrong with it.
+func (d delivery) words() string { return cmp.Or(d.Words, d.Error) }
 
 func (d delivery) took() string {
 	switch {
