@@ -17,7 +17,7 @@ import (
 func TestErrors_OfTheRouterSayWhatThereIs(t *testing.T) {
 	t.Parallel()
 	h := start(t)
-	for _, path := range []string{"/", "/v0", "/v0/stacks/stk_0123456789ab/nothing", "/v1/stacks", "/%2e%2e/etc/passwd", "/" + strings.Repeat("x", 3000)} {
+	for _, path := range []string{"/v0", "/v0/stacks/stk_0123456789ab/nothing", "/v1/stacks", "/%2e%2e/etc/passwd", "/" + strings.Repeat("x", 3000)} {
 		detail := h.get(t, path).refused(t, http.StatusNotFound)
 		require.Contains(t, detail, "there is no GET", path)
 		require.Less(t, len(detail), 1000)
@@ -28,7 +28,7 @@ func TestErrors_OfTheRouterSayWhatThereIs(t *testing.T) {
 		require.Contains(t, []int{http.StatusMethodNotAllowed, http.StatusNotImplemented}, r.status, "%v: %s", c, r.body)
 		require.NotEmpty(t, r.detail(t))
 	}
-	require.Equal(t, "POST", h.do(t, h.request(t, "PUT", "/v0/stacks", nil)).header.Get("Allow"))
+	require.Equal(t, "POST, OPTIONS", h.do(t, h.request(t, "PUT", "/v0/stacks", nil)).header.Get("Allow"))
 }
 
 func TestErrors_OfTheEdgeAreJSON(t *testing.T) {
@@ -57,7 +57,6 @@ func TestErrors_OfTheEdgeAreJSON(t *testing.T) {
 		"a service of no stack":     {"GET / HTTP/1.1\r\nHost: web-0123456789ab.localhost\r\n\r\n", 404},
 		"a label that is no one's":  {"GET / HTTP/1.1\r\nHost: a.b.localhost\r\n\r\n", 404},
 		"a chunk of no size":        {"POST /v0/stacks HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\nzz\r\n", 400},
-		"options for the server":    {"OPTIONS * HTTP/1.1\r\n" + host + "\r\n", 404},
 		"an old version, no route":  {"GET /nothing HTTP/1.0\r\n" + host + "\r\n", 404},
 		"an old version, no host":   {"GET /nothing HTTP/1.0\r\n\r\n", 404},
 		"an upgrade that is not on": {"GET /v0/stacks/stk_0123456789ab HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 401},

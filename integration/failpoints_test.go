@@ -335,11 +335,11 @@ var faults = []fault{
 	{name: "a create", from: nothing, act: creates, end: created, points: []string{
 		"upload-stored", "entry-extracted@2", "create-committed", "source-kept", "network-made",
 		"build-container-made", "command-run", "image-committed", "release-run", "process-started", "process-healthy",
-		"site-linked", "process-started@2", "all-healthy", "live-committed", "store-commit", "store-commit@3",
+		"site-linked", "process-started@2", "all-healthy", "live-committed", "store-commit", "store-commit@3", "create-unanswered",
 	}},
 	{name: "a create that fails", from: nothing, act: createsBroken, end: createdBroken, points: []string{"deploy-failed", "failure-committed"}},
 	{name: "a redeploy", from: withData, act: redeploys, end: servesOne, points: []string{
-		"deploy-committed", "build-container-made@2", "image-committed", "release-run", "process-started", "process-started@2",
+		"deploy-committed", "deploy-unanswered", "build-container-made@2", "image-committed", "release-run", "process-started", "process-started@2",
 		"all-healthy", "live-committed", "old-drained", "old-ended",
 	}},
 	{name: "a redeploy that fails", from: withData, act: redeploysBroken, end: servesOne, points: []string{"deploy-failed", "failure-committed"}},

@@ -46,6 +46,8 @@ type Host struct {
 	stacks  []*Stack // that were created and not deleted
 	process *process
 	log     *record // of every process so far
+
+	contradictions *record // between the API and its document
 }
 
 // process is one run of the server.
@@ -83,10 +85,11 @@ func install(t *testing.T, opts ...Option) *Host {
 	t.Helper()
 	needBase(t)
 	number := started.Add(1)
-	h := &Host{port: freePort(t), instance: instanceName(number), dir: t.TempDir(), binary: buildBerthd, log: &record{}}
+	h := &Host{port: freePort(t), instance: instanceName(number), dir: t.TempDir(), binary: buildBerthd, log: &record{}, contradictions: &record{}}
 	// The instance tells whose objects these are, should this run be cut off.
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "instance"), []byte(h.instance+"\n"), 0o600))
 	h.env = map[string]string{
+		"BERTH_ADMIN_LISTEN":     "",
 		"BERTH_DATA_DIR":         h.dir,
 		"BERTH_LISTEN":           "127.0.0.1:" + strconv.Itoa(h.port),
 		"BERTH_BASE_URL":         "http://localhost:" + strconv.Itoa(h.port),
@@ -110,12 +113,12 @@ func (h *Host) newClient() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{
 		Timeout: patience,
-		Transport: &http.Transport{
+		Transport: &witness{h: h, Transport: &http.Transport{
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return h.reach(func() (net.Conn, error) { return dialer.DialContext(ctx, network, h.addr()) })
 			},
 			DisableCompression: true,
-		},
+		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -268,6 +271,9 @@ func (h *Host) end(t *testing.T) {
 		t.Errorf("of stacks that were deleted, this is left: %+v\n%s", left, h.files(t))
 	}
 	h.client.CloseIdleConnections()
+	if text := h.contradictions.String(); text != "" {
+		t.Errorf("the document at /openapi.json does not say this:\n%s", text)
+	}
 	h.stop(t)
 	if text := h.log.String(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
 		t.Error("the server had a data race or a panic")

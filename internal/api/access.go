@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -39,11 +38,21 @@ func (who caller) role(s *stack.Stack) string {
 // open finds the stack of the path and the caller's role on it, checked in the
 // order of decisions.md, "Access": 401, 404, 403.
 func (a *API) open(c *fiber.Ctx) (*stack.Stack, string, error) {
-	who, err := a.caller(c)
+	token, present := bearer(c)
+	s, role, err := a.grant(token, present, c.Params("id"))
+	if err == nil {
+		noteStack(c, s.ID)
+	}
+	return s, role, err
+}
+
+// grant finds the stack of an id and the role on it of whoever holds the token.
+func (a *API) grant(token string, present bool, id string) (*stack.Stack, string, error) {
+	who, err := a.caller(token, present)
 	if err != nil {
 		return nil, "", err
 	}
-	s, err := a.find(c.Params("id"))
+	s, err := a.find(id)
 	if err != nil {
 		return nil, "", err
 	}
@@ -57,25 +66,18 @@ func (a *API) open(c *fiber.Ctx) (*stack.Stack, string, error) {
 
 // find reads a stack that is not deleted.
 func (a *API) find(id string) (*stack.Stack, error) {
-	missing := stack.NewError(stack.NotFound, fmt.Sprintf(
-		"there is no stack %s; it was deleted, or the id is wrong (stk_ and 12 hex characters)", shorten(id)))
 	if !stack.ValidID(id) {
-		return nil, missing
+		return nil, stack.NewNoStack(shorten(id))
 	}
 	s, err := a.Store.Get(a.base, id)
-	var known *stack.Error
-	if errors.As(err, &known) && known.Kind == stack.NotFound {
-		return nil, missing
-	}
 	if err != nil {
 		return nil, fmt.Errorf("read stack %s: %w", id, err)
 	}
 	return s, nil
 }
 
-// caller looks up the token of the request.
-func (a *API) caller(c *fiber.Ctx) (caller, error) {
-	token, present := bearer(c)
+// caller looks up the token of a request.
+func (a *API) caller(token string, present bool) (caller, error) {
 	if !present {
 		return caller{}, stack.NewError(stack.Unauthenticated,
 			"this needs the header Authorization: Bearer <token>, with the stack's manage_token or the API key of the account that owns it")

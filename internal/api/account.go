@@ -19,14 +19,16 @@ func (a *API) claim(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if !a.Codes.Allow(a.base, a.network(c)) {
+	allowed := a.Codes.Allow(a.base, a.network(c))
+	a.showQuota(c, a.Codes)
+	if !allowed {
 		return stack.NewTooMany(claimRetry)
 	}
 	wait, err := waits(c)
 	if err != nil {
 		return err
 	}
-	text, err := onlyField(bodyOf(c.Context()), "claim_code", `{"claim_code": "CLM-XXXX-XXXX-XXXX"}`)
+	text, err := onlyText(bodyOf(c.Context()), "claim_code", `{"claim_code": "CLM-XXXX-XXXX-XXXX"}`)
 	if err != nil {
 		return err
 	}
@@ -34,6 +36,7 @@ func (a *API) claim(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	noteStack(c, s.ID)
 	if wait {
 		if s, err = a.settled(c, s); err != nil {
 			return err

@@ -90,7 +90,7 @@ func TestClaim_RefusesWithWhatToDo(t *testing.T) {
 		{"no code", key, "{}", 400, "claim_code"},
 		{"a form", key, "claim_code=" + m.code, 400, "JSON object"},
 		{"no claim code", key, claimBody("hello"), 404, "CLM-XXXX-XXXX-XXXX"},
-		{"a number", key, `{"claim_code": 7}`, 404, "CLM-XXXX-XXXX-XXXX"},
+		{"a number", key, `{"claim_code": 7}`, 400, "must be a string"},
 		{"unknown code", key, claimBody(auth.NewClaimCode()), 404, "a character is wrong"},
 		{"code of a deleted stack", key, claimBody(gone.code), 404, "deleted"},
 		{"made for another", key, claimBody(forBo.code), 403, "email"},

@@ -24,17 +24,23 @@ type Host interface {
 	// Create records the stack and starts its first build from dir, an
 	// unpacked source tree, which it moves away when it succeeds. It fails
 	// with a *stack.Error when the cap of the stack's network is reached.
-	Create(ctx context.Context, s *stack.Stack, dir string) error
+	// The receipt, nil for none, is recorded with the stack or not at all.
+	Create(ctx context.Context, s *stack.Stack, dir string, receipt *store.Receipt) error
 	// Deploy accepts a new generation of a stack and starts its build from
 	// dir, as Create does. The secret is for a stack that gets its first
 	// webhook. The stack that it returns is the caller's own. It fails with a
-	// *stack.Error when the stack's state does not allow it.
-	Deploy(ctx context.Context, id string, m *stack.Manifest, webhookSecret, dir string) (*stack.Stack, error)
+	// *stack.Error when the stack's state does not allow it. The receipt, nil
+	// for none, is recorded with the change or not at all.
+	Deploy(ctx context.Context, id string, m *stack.Manifest, webhookSecret, dir string, receipt *store.Receipt) (*stack.Stack, error)
 	// Delete ends the stack and returns once nothing of it is left.
 	Delete(ctx context.Context, id string) error
 	// Logs writes one section per service, or the one of the named service,
 	// with at most tail lines each; kind is run or build.
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, w io.Writer) error
+	// FollowLogs gives emit the last tail lines of a service's log and then
+	// those that come, until ctx ends or emit fails; anew says that the log
+	// began anew.
+	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
 	// TempDir makes a folder for an upload, on the disk where sources are kept.
 	TempDir() (string, error)
 }
@@ -48,19 +54,33 @@ type Store interface {
 	Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error)
 	FindManageToken(ctx context.Context, hash []byte) (id string, ok bool, err error)
 	AccountByKey(ctx context.Context, hash []byte) (store.Account, bool, error)
+	// FindReceipt finds what is kept of a request with an Idempotency-Key.
+	FindReceipt(ctx context.Context, key string) (r store.Receipt, ok bool, err error)
+	AnswerReceipt(ctx context.Context, key, answer string) error
+	DropReceipt(ctx context.Context, key string) error
+	SweepReceipts(ctx context.Context) error
 	Watch(id string) (wake <-chan struct{}, stop func())
+}
+
+// Limiter counts requests of one sort by client network.
+type Limiter interface {
+	account.Limiter
+	// Quota tells the limit, how many requests are left of it, and after what
+	// time there are more.
+	Quota(ctx context.Context, network string) (limit, remaining int, reset time.Duration)
 }
 
 // Config is what the API needs from the rest of the server.
 type Config struct {
-	Store   Store
-	Host    Host
-	Limiter account.Limiter // of anonymous creates
-	Codes   account.Limiter // of claims
-	Claims  account.Claims
-	URLs    stack.URLs
-	Limits  stack.Limits
-	Key     auth.Key // of the installation, for the hashes of claim codes
+	Store       Store
+	Host        Host
+	Limiter     Limiter // of anonymous creates
+	Codes       Limiter // of claims
+	Validations Limiter
+	Claims      account.Claims
+	URLs        stack.URLs
+	Limits      stack.Limits
+	Key         auth.Key // of the installation, for the hashes of claim codes
 
 	MaxUpload int64         // bytes of the archive as uploaded
 	Unpacked  source.Limits // of the archive's content
@@ -70,6 +90,10 @@ type Config struct {
 	// client's address, whatever the client itself sent under that name.
 	ClientHeader string
 	Log          *slog.Logger
+
+	// Observe is told of each request that was answered: its route as the
+	// documentation writes it, "" where there is none. Nil is nobody.
+	Observe func(route, method string, status int, took time.Duration)
 }
 
 // API serves the routes of the specification.
@@ -79,6 +103,7 @@ type API struct {
 	server *fasthttp.Server
 	routes []route
 
+	running  keySet          // keys of receipts whose requests are under way
 	base     context.Context // ends when Shutdown gives up waiting
 	cancel   context.CancelFunc
 	released chan struct{} // closed by Release
@@ -97,6 +122,9 @@ const (
 // New returns an API that is ready to serve.
 func New(cfg Config) *API {
 	a := &API{Config: cfg, released: make(chan struct{})}
+	if a.Observe == nil {
+		a.Observe = func(string, string, int, time.Duration) {}
+	}
 	a.base, a.cancel = context.WithCancel(context.Background())
 	a.app = fiber.New(fiber.Config{
 		StreamRequestBody:            true,
@@ -112,7 +140,10 @@ func New(cfg Config) *API {
 	})
 	a.routes = a.table()
 	for _, r := range a.routes {
-		a.app.Add(r.method, r.path, r.handle)
+		a.app.Add(r.method, r.path, named(r))
+		if r.method == fiber.MethodGet {
+			a.app.Add(fiber.MethodHead, r.path, named(r))
+		}
 	}
 	a.server = a.app.Server()
 	a.server.Handler = a.border(a.app.Handler())
@@ -122,6 +153,10 @@ func New(cfg Config) *API {
 
 // Serve answers the connections of ln until Shutdown.
 func (a *API) Serve(ln net.Listener) error {
+	var sweeping sync.WaitGroup
+	sweeping.Go(a.sweepReceipts)
+	defer sweeping.Wait()
+	defer a.Release()
 	if err := a.server.Serve(listener{ln}); err != nil {
 		return fmt.Errorf("serve the API: %w", err)
 	}

@@ -49,17 +49,17 @@ func TestRouter_UnknownRouteSaysWhichThereAre(t *testing.T) {
 func TestRouter_WrongMethodNamesTheRightOnes(t *testing.T) {
 	e := newEnv(t)
 	for request, allow := range map[string]string{
-		"GET /v0/stacks":           "POST",
-		"PUT /v0/stacks/x":         "GET, DELETE, PATCH",
-		"POST /v0/stacks/x":        "GET, DELETE, PATCH",
-		"GET /v0/stacks/x/deploy":  "POST",
-		"GET /v0/claim":            "POST",
-		"POST /v0/me":              "GET",
-		"POST /healthz":            "GET",
-		"DELETE /v0/stacks/":       "POST",
-		"PROPFIND /v0/stacks":      "GET, POST, PATCH, DELETE",
-		"get /healthz":             "GET, POST, PATCH, DELETE",
-		"POST /v0/stacks/x/events": "GET",
+		"GET /v0/stacks":           "POST, OPTIONS",
+		"PUT /v0/stacks/x":         "GET, HEAD, PATCH, DELETE, OPTIONS",
+		"POST /v0/stacks/x":        "GET, HEAD, PATCH, DELETE, OPTIONS",
+		"GET /v0/stacks/x/deploy":  "POST, OPTIONS",
+		"GET /v0/claim":            "POST, OPTIONS",
+		"POST /v0/me":              "GET, HEAD, OPTIONS",
+		"POST /healthz":            "GET, HEAD, OPTIONS",
+		"DELETE /v0/stacks/":       "POST, OPTIONS",
+		"PROPFIND /v0/stacks":      "GET, HEAD, POST, PATCH, DELETE, OPTIONS",
+		"get /healthz":             "GET, HEAD, POST, PATCH, DELETE, OPTIONS",
+		"POST /v0/stacks/x/events": "GET, HEAD, OPTIONS",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		w := e.dial()

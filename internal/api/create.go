@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -22,8 +24,27 @@ const createRetry = time.Hour
 // are under way at once for one network, and never more. What a refused upload
 // costs, the spooling and unpacking of one archive, any holder of a manage
 // token can have from POST deploy, which has no limit.
+//
+// An attempt after the first with the same Idempotency-Key is not counted at
+// all: it gets the first one's answer even where no more creates are allowed.
 func (a *API) create(c *fiber.Ctx) error {
-	owner, giveBack, err := a.admit(c)
+	owner, err := a.creator(c)
+	if err != nil {
+		return err
+	}
+	t, err := a.attempt(c, "create", cmp.Or(owner, a.network(c)))
+	if err != nil {
+		return err
+	}
+	defer t.end()
+	if t.earlier != nil {
+		noteStack(c, t.earlier.StackID)
+		return a.repeat(c, t, createForm, fiber.StatusCreated)
+	}
+	giveBack, err := a.admit(c, owner)
+	if owner == "" {
+		defer a.showQuota(c, a.Limiter)
+	}
 	if err != nil {
 		return err
 	}
@@ -37,35 +58,49 @@ func (a *API) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	s, secrets, err := a.createStack(c, owner)
+	s, secrets, err := a.createStack(c, owner, t)
 	if err != nil {
 		return err
 	}
 	made = true
+	noteStack(c, s.ID)
 	if wait {
 		if s, err = a.settled(c, s); err != nil {
 			return err
 		}
 	}
 	v := a.view(s)
+	failpoint.Here("create-unanswered")
+	t.keep(v)
 	v.oneTime = &secrets
-	c.Location(a.URLs.Base.JoinPath("v0", "stacks", s.ID).String())
+	c.Location(a.address(s.ID))
 	return c.Status(fiber.StatusCreated).JSON(v)
 }
 
-// admit tells which account a create is for, "" for an anonymous one, before
-// anything of the body is read. An anonymous one is counted; giveBack is for
-// one that made no stack.
-func (a *API) admit(c *fiber.Ctx) (owner string, giveBack func(), err error) {
-	if token, present := bearer(c); present {
-		account, err := a.account(token)
-		return account.ID, func() {}, err
+// address is where the API shows a stack.
+func (a *API) address(id string) string { return a.URLs.Base.JoinPath("v0", "stacks", id).String() }
+
+// creator tells which account a create is for, "" for an anonymous one.
+func (a *API) creator(c *fiber.Ctx) (string, error) {
+	token, present := bearer(c)
+	if !present {
+		return "", nil
+	}
+	account, err := a.account(token)
+	return account.ID, err
+}
+
+// admit counts an anonymous create before anything of its body is read;
+// giveBack is for one that made no stack.
+func (a *API) admit(c *fiber.Ctx, owner string) (giveBack func(), err error) {
+	if owner != "" {
+		return func() {}, nil
 	}
 	giveBack, ok := a.Limiter.Take(a.base, a.network(c))
 	if !ok {
-		return "", nil, stack.NewTooMany(createRetry)
+		return nil, stack.NewTooMany(createRetry)
 	}
-	return "", giveBack, nil
+	return giveBack, nil
 }
 
 // network is what the anonymous limits count by.
@@ -73,36 +108,48 @@ func (a *API) network(c *fiber.Ctx) string { return stack.NetworkOf(c.Get(a.Clie
 
 // createStack takes the upload and hands the stack to the host. It returns a
 // copy of the stack as it was then, since the host goes on with its own.
-func (a *API) createStack(c *fiber.Ctx, owner string) (*stack.Stack, oneTime, error) {
+func (a *API) createStack(c *fiber.Ctx, owner string, t *attempt) (*stack.Stack, oneTime, error) {
 	dir, err := a.Host.TempDir()
 	if err != nil {
 		return nil, oneTime{}, fmt.Errorf("make a folder for the upload: %w", err)
 	}
 	defer a.removeAll(dir)
-	root, manifest, err := a.receive(c, createForm, dir)
+	u, err := a.receive(c, createForm, dir)
 	if err != nil {
 		return nil, oneTime{}, err
 	}
-	s, secrets, err := a.newStack(c, manifest, owner)
+	s, secrets, err := a.newStack(c, u.manifest, owner)
+	if err != nil {
+		return nil, oneTime{}, err
+	}
+	receipt, err := t.receipt(u.digest, secrets)
 	if err != nil {
 		return nil, oneTime{}, err
 	}
 	asMade := *s
 	asMade.Services = append([]stack.Service{}, s.Services...)
-	if err := a.Host.Create(a.base, s, root); err != nil {
+	if err := a.Host.Create(a.base, s, u.root, receipt); err != nil {
+		t.drop()
 		return nil, oneTime{}, fmt.Errorf("create stack %s: %w", s.ID, err)
 	}
 	return &asMade, secrets, nil
 }
 
-// receive reads a form into dir and unpacks its archive there. It returns the
-// project's folder and the manifest that the form asks for.
-func (a *API) receive(c *fiber.Ctx, fields []formField, dir string) (string, *stack.Manifest, error) {
+// received is an upload that can be built.
+type received struct {
+	root     string // folder of the project
+	manifest *stack.Manifest
+	digest   []byte // of the form; nil for a request without an Idempotency-Key
+}
+
+// receive reads a form into dir and unpacks its archive there.
+func (a *API) receive(c *fiber.Ctx, fields []formField, dir string) (received, error) {
 	f, err := a.upload(c, fields, dir)
 	if err != nil {
-		return "", nil, err
+		return received{}, err
 	}
-	return a.unpack(f, dir)
+	root, manifest, err := a.unpack(f, dir)
+	return received{root, manifest, f.digest()}, err
 }
 
 // newStack makes the stack that a manifest asks for. Only an anonymous one has

@@ -6,14 +6,23 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
 
 // deploy answers POST /v0/stacks/{id}/deploy.
 func (a *API) deploy(c *fiber.Ctx) error {
-	s, _, err := a.open(c)
+	s, role, err := a.open(c)
 	if err != nil {
 		return err
+	}
+	t, err := a.attempt(c, "deploy "+s.ID, role)
+	if err != nil {
+		return err
+	}
+	defer t.end()
+	if t.earlier != nil {
+		return a.repeat(c, t, deployForm, fiber.StatusOK)
 	}
 	wait, err := waits(c)
 	if err != nil {
@@ -22,7 +31,7 @@ func (a *API) deploy(c *fiber.Ctx) error {
 	if err := deployable(*s); err != nil {
 		return err
 	}
-	s, secrets, err := a.deployStack(c, s.ID)
+	s, secrets, err := a.deployStack(c, s.ID, t)
 	if err != nil {
 		return err
 	}
@@ -32,6 +41,8 @@ func (a *API) deploy(c *fiber.Ctx) error {
 		}
 	}
 	v := a.view(s)
+	failpoint.Here("deploy-unanswered")
+	t.keep(v)
 	v.oneTime = &secrets
 	return c.JSON(v)
 }
@@ -45,19 +56,24 @@ func deployable(s stack.Stack) error {
 
 // deployStack takes the upload and hands it to the host. The name, ttl and
 // claim_email of its manifest do not count: they were fixed at creation.
-func (a *API) deployStack(c *fiber.Ctx, id string) (*stack.Stack, oneTime, error) {
+func (a *API) deployStack(c *fiber.Ctx, id string, t *attempt) (*stack.Stack, oneTime, error) {
 	dir, err := a.Host.TempDir()
 	if err != nil {
 		return nil, oneTime{}, fmt.Errorf("make a folder for the upload: %w", err)
 	}
 	defer a.removeAll(dir)
-	root, manifest, err := a.receive(c, deployForm, dir)
+	u, err := a.receive(c, deployForm, dir)
 	if err != nil {
 		return nil, oneTime{}, err
 	}
 	secret := auth.NewWebhookSecret()
-	s, err := a.Host.Deploy(a.base, id, manifest, secret, root)
+	receipt, err := t.receipt(u.digest, oneTime{WebhookSecret: secret})
 	if err != nil {
+		return nil, oneTime{}, err
+	}
+	s, err := a.Host.Deploy(a.base, id, u.manifest, secret, u.root, receipt)
+	if err != nil {
+		t.drop()
 		return nil, oneTime{}, fmt.Errorf("deploy stack %s: %w", id, err)
 	}
 	if s.WebhookSecret != secret {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // made is a stack that a test created.
@@ -210,10 +211,10 @@ type gatedHost struct {
 	all *sync.WaitGroup
 }
 
-func (h gatedHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string) (*stack.Stack, error) {
+func (h gatedHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
 	h.all.Done()
 	h.all.Wait()
-	return h.Host.Deploy(ctx, id, m, secret, dir)
+	return h.Host.Deploy(ctx, id, m, secret, dir, receipt)
 }
 
 func TestDeploy_OneOfManyAtOnceWinsAndGetsTheStoredSecret(t *testing.T) {

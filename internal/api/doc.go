@@ -7,5 +7,6 @@
 // app, so that no handler has to think of them: a body that a handler did not
 // read to its end is drained or ends the connection (border.go, body.go), a
 // caller that hangs up while a handler waits is noticed (conn.go), and every
-// error, the framework's own included, is JSON (errors.go).
+// error, the framework's own included, is JSON (errors.go). The border also
+// answers OPTIONS, lets pages of any origin ask, and logs and counts each request.
 package api

@@ -50,6 +50,7 @@ type env struct {
 	host    *fakeHost
 	limiter *fakeLimiter
 	claims  *fakeLimiter
+	checks  *fakeLimiter
 	client  *http.Client
 	ln      *fasthttputil.InmemoryListener
 	logged  *logBook
@@ -70,13 +71,14 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 		host:    &fakeHost{store: db, dir: dir},
 		limiter: &fakeLimiter{left: 1000},
 		claims:  &fakeLimiter{left: 1000},
+		checks:  &fakeLimiter{left: 1000},
 		ln:      fasthttputil.NewInmemoryListener(),
 		logged:  logged,
 	}
 	base, err := url.Parse("http://localhost:8080")
 	require.NoError(t, err)
 	cfg := Config{
-		Store: db, Host: e.host, Limiter: e.limiter, Codes: e.claims, Key: key, Log: log,
+		Store: db, Host: e.host, Limiter: e.limiter, Codes: e.claims, Validations: e.checks, Key: key, Log: log,
 		Claims:       account.Claims{Stacks: db, Host: e.host, Key: key},
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		Limits:       testLimits,

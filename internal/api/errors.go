@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
-	"strconv"
 	"syscall"
 
 	"github.com/gofiber/fiber/v2"
@@ -59,21 +57,21 @@ func (a *API) refuse(ctx *fasthttp.RequestCtx, err *stack.Error) {
 		ctx.Response.Header.Set(fiber.HeaderWWWAuthenticate, "Bearer")
 	}
 	if err.RetryAfter > 0 {
-		seconds := int(math.Ceil(err.RetryAfter.Seconds()))
-		ctx.Response.Header.Set(fiber.HeaderRetryAfter, strconv.Itoa(seconds))
+		ctx.Response.Header.Set(fiber.HeaderRetryAfter, seconds(err.RetryAfter))
 	}
 	answer(ctx, statuses[err.Kind], err.Detail)
 }
 
-// answerRouter words what Fiber itself refuses. Fiber has set Allow for a 405.
+// answerRouter words what Fiber itself refuses.
 func (a *API) answerRouter(c *fiber.Ctx, err *fiber.Error) {
 	detail := err.Message
 	switch err.Code {
 	case fiber.StatusNotFound:
 		detail = a.noSuchRoute(c.Method(), c.Path())
 	case fiber.StatusMethodNotAllowed:
-		detail = fmt.Sprintf("%s is not allowed on %s; it takes %s",
-			c.Method(), shorten(c.Path()), c.GetRespHeader(fiber.HeaderAllow))
+		allow := a.allowed(c.Path())
+		c.Set(fiber.HeaderAllow, allow)
+		detail = fmt.Sprintf("%s is not allowed on %s; it takes %s", c.Method(), shorten(c.Path()), allow)
 	}
 	answer(c.Context(), err.Code, detail)
 }

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -16,11 +18,11 @@ func (a *API) extend(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	text, err := onlyField(bodyOf(c.Context()), "ttl", `{"ttl": "1h"}`)
+	value, err := onlyField(bodyOf(c.Context()), "ttl", `{"ttl": "1h"}`)
 	if err != nil {
 		return err
 	}
-	ttl, err := source.ParseDuration(text)
+	ttl, err := ttlOf(value)
 	if err != nil {
 		return err
 	}
@@ -32,4 +34,14 @@ func (a *API) extend(c *fiber.Ctx) error {
 	}
 	failpoint.Here("extend-committed")
 	return c.JSON(a.view(s))
+}
+
+// ttlOf reads the duration of a request; a value that is no string is an
+// invalid duration too.
+func ttlOf(value json.RawMessage) (time.Duration, error) {
+	var text string
+	if err := json.Unmarshal(value, &text); err != nil {
+		text = string(value)
+	}
+	return source.ParseDuration(text)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +22,8 @@ type fakeHost struct {
 	store *store.Store
 	dir   string
 	logs  func(ctx context.Context, service, kind string, tail int, w io.Writer) error
+
+	follow func(ctx context.Context, service, kind string, tail int, emit func([]string, bool) error) error
 }
 
 func (h *fakeHost) TempDir() (string, error) {
@@ -36,16 +39,16 @@ func (h *fakeHost) uploads(t *testing.T) []string {
 
 func (h *fakeHost) source(id string) string { return filepath.Join(h.dir, id) }
 
-func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string) error {
-	if err := h.store.Create(ctx, s, 3, s.Created()); err != nil {
+func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string, receipt *store.Receipt) error {
+	if err := h.store.CreateOnce(ctx, s, 3, receipt, s.Created()); err != nil {
 		return err
 	}
 	return os.Rename(dir, h.source(s.ID))
 }
 
-func (h *fakeHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string) (*stack.Stack, error) {
+func (h *fakeHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
 	services := stack.Services(m.Services)
-	s, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
+	s, err := h.store.UpdateOnce(ctx, id, receipt, func(s *stack.Stack) ([]stack.Event, error) {
 		events, err := s.Deploy(services)
 		s.Notify(m.Webhook, secret)
 		return events, err
@@ -65,6 +68,10 @@ func (h *fakeHost) Claim(ctx context.Context, id, owner, email string) (*stack.S
 func (h *fakeHost) Delete(ctx context.Context, id string) error {
 	_, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.Delete() })
 	return err
+}
+
+func (h *fakeHost) FollowLogs(ctx context.Context, _ *stack.Stack, service, kind string, tail int, emit func([]string, bool) error) error {
+	return h.follow(ctx, service, kind, tail, emit)
 }
 
 func (h *fakeHost) Logs(ctx context.Context, _ *stack.Stack, service, kind string, tail int, w io.Writer) error {
@@ -92,6 +99,12 @@ func (l *fakeLimiter) Take(_ context.Context, network string) (func(), bool) {
 	l.left--
 	l.networks = append(l.networks, network)
 	return l.giveBack, true
+}
+
+func (l *fakeLimiter) Quota(context.Context, string) (limit, remaining int, reset time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return 1000, l.left, 90 * time.Second
 }
 
 func (l *fakeLimiter) giveBack() {

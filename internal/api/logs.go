@@ -27,6 +27,7 @@ type logQuery struct {
 }
 
 // logs answers GET /v0/stacks/{id}/logs, as it is read: nothing of it is held.
+// Where server-sent events are accepted, it follows.
 func (a *API) logs(c *fiber.Ctx) error {
 	s, _, err := a.open(c)
 	if err != nil {
@@ -35,6 +36,9 @@ func (a *API) logs(c *fiber.Ctx) error {
 	q, err := parseLogQuery(c, s)
 	if err != nil {
 		return err
+	}
+	if follows(c) {
+		return a.followLogs(c, q)
 	}
 	stream := a.openLogs(s, q)
 	if err := stream.begin(); err != nil {

@@ -14,6 +14,8 @@ type route struct {
 	handle       fiber.Handler
 }
 
+const healthPath = "/healthz"
+
 // table lists every route in the order of "Endpoints".
 func (a *API) table() []route {
 	return []route{
@@ -26,7 +28,8 @@ func (a *API) table() []route {
 		{fiber.MethodGet, "/v0/stacks/:id/events", a.events},
 		{fiber.MethodPost, "/v0/claim", a.claim},
 		{fiber.MethodGet, "/v0/me", a.me},
-		{fiber.MethodGet, "/healthz", a.health},
+		{fiber.MethodPost, "/v0/validate", a.validate},
+		{fiber.MethodGet, healthPath, a.health},
 	}
 }
 

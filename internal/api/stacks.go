@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -47,7 +48,8 @@ func (a *API) remove(c *fiber.Ctx) error {
 	}{s.ID, stack.Deleted})
 }
 
-// events answers GET /v0/stacks/{id}/events.
+// events answers GET /v0/stacks/{id}/events. Where server-sent events are
+// accepted, it follows.
 func (a *API) events(c *fiber.Ctx) error {
 	s, _, err := a.open(c)
 	if err != nil {
@@ -57,23 +59,67 @@ func (a *API) events(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	events, err := a.Store.Events(a.base, s.ID, after, eventsPerRequest)
-	if err != nil {
-		return fmt.Errorf("read the events of stack %s: %w", s.ID, err)
+	if follows(c) {
+		return a.followEvents(c, after)
 	}
-	if events == nil {
-		events = []stack.Event{}
+	wait, err := waits(c)
+	if err != nil {
+		return err
+	}
+	events, err := a.eventsAfter(c, s.ID, after, wait)
+	if err != nil {
+		return err
 	}
 	return c.JSON(struct {
 		Events []stack.Event `json:"events"`
 	}{events})
 }
 
-func eventCursor(c *fiber.Ctx) (int64, error) {
-	text := c.Query("after", "0")
+// eventsAfter reads one page of events; with wait it holds until there is one,
+// the time is up, the client has gone or the server shuts down.
+func (a *API) eventsAfter(c *fiber.Ctx, id string, after int64, wait bool) ([]stack.Event, error) {
+	if !wait {
+		return a.readEvents(id, after)
+	}
+	wake, stop := a.Store.Watch(id)
+	defer stop()
+	timeout := time.NewTimer(a.Wait)
+	defer timeout.Stop()
+	gone := a.hangup(c.Context())
+	for {
+		if _, err := a.find(id); err != nil {
+			return nil, err
+		}
+		events, err := a.readEvents(id, after)
+		if err != nil || len(events) > 0 {
+			return events, err
+		}
+		select {
+		case <-wake:
+		case <-timeout.C:
+			return events, nil
+		case <-gone:
+			return events, nil
+		case <-a.released:
+			return events, nil
+		}
+	}
+}
+
+func (a *API) readEvents(id string, after int64) ([]stack.Event, error) {
+	events, err := a.Store.Events(a.base, id, after, eventsPerRequest)
+	if err != nil {
+		return nil, fmt.Errorf("read the events of stack %s: %w", id, err)
+	}
+	return events, nil
+}
+
+func eventCursor(c *fiber.Ctx) (int64, error) { return parseCursor("after", c.Query("after", "0")) }
+
+func parseCursor(name, text string) (int64, error) {
 	after, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || after < 0 {
-		return 0, invalid("after must be the id of the last event seen, or 0 for all of them, not %q", shorten(text))
+		return 0, invalid("%s must be the id of the last event seen, or 0 for all of them, not %q", name, shorten(text))
 	}
 	return after, nil
 }

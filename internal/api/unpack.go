@@ -14,13 +14,9 @@ import (
 // unpack turns an upload into a tree below dir and the manifest that it asks
 // for. It returns the project's folder in that tree.
 func (a *API) unpack(f form, dir string) (string, *stack.Manifest, error) {
-	tree := filepath.Join(dir, "source")
-	if err := a.extract(f.archive, tree); err != nil {
-		return "", nil, fmt.Errorf("unpack the upload: %w", err)
-	}
-	project, name, err := source.Root(tree)
+	project, name, err := a.tree(f, dir)
 	if err != nil {
-		return "", nil, fmt.Errorf("unpack the upload: %w", err)
+		return "", nil, err
 	}
 	root, err := os.OpenRoot(project)
 	if err != nil {
@@ -32,6 +28,19 @@ func (a *API) unpack(f form, dir string) (string, *stack.Manifest, error) {
 		return "", nil, fmt.Errorf("resolve the manifest: %w", err)
 	}
 	return project, manifest, nil
+}
+
+// tree unpacks an upload below dir. It returns the project's folder, and the
+// name of the one folder that the archive held, or "".
+func (a *API) tree(f form, dir string) (project, name string, err error) {
+	tree := filepath.Join(dir, "source")
+	if err := a.extract(f.archive, tree); err != nil {
+		return "", "", fmt.Errorf("unpack the upload: %w", err)
+	}
+	if project, name, err = source.Root(tree); err != nil {
+		return "", "", fmt.Errorf("unpack the upload: %w", err)
+	}
+	return project, name, nil
 }
 
 // extract unpacks the archive into a new folder and removes it, so that an

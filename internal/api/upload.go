@@ -2,10 +2,12 @@ package api
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"mime"
 	"mime/multipart"
 	"os"
@@ -60,6 +62,21 @@ type form struct {
 	size         int64
 	texts        map[string][]byte
 	manifestFile string // file name of the part manifest_file
+	sum          []byte // SHA-256 of the archive, where a digest is asked for
+}
+
+// digest stands for what the form says: the names and contents of its parts,
+// however they are ordered and delimited. It is nil where none is asked for.
+func (f form) digest() []byte {
+	if f.sum == nil {
+		return nil
+	}
+	h := sha256.New()
+	h.Write(f.sum)
+	for _, name := range slices.Sorted(maps.Keys(f.texts)) {
+		fmt.Fprintf(h, "%s %d\n%s", name, len(f.texts[name]), f.texts[name])
+	}
+	return h.Sum(nil)
 }
 
 // formReader reads the parts of one request as they arrive.
@@ -70,6 +87,7 @@ type formReader struct {
 	head      *headReader
 	parts     *multipart.Reader
 	maxSource int64
+	digested  bool
 	example   string // a curl line that works
 }
 
@@ -80,6 +98,7 @@ func (a *API) upload(c *fiber.Ctx, fields []formField, dir string) (form, error)
 		fields:    fields,
 		body:      bodyOf(c.Context()),
 		maxSource: a.MaxUpload,
+		digested:  c.Get(headerIdempotencyKey) != "",
 		example:   a.example(c),
 	}
 	boundary, err := r.boundary(c.Get(fiber.HeaderContentType))
@@ -167,7 +186,12 @@ func (r *formReader) spool(part *multipart.Part, path string) error {
 	}
 	defer f.Close()
 	r.archive = path
-	r.size, err = copyInBlocks(f, io.LimitReader(part, r.maxSource+1))
+	h := sha256.New()
+	source := io.LimitReader(part, r.maxSource+1)
+	if r.digested {
+		source = io.TeeReader(source, h)
+	}
+	r.size, err = copyInBlocks(f, source)
 	var disk *fs.PathError
 	switch {
 	case errors.As(err, &disk):
@@ -179,6 +203,9 @@ func (r *formReader) spool(part *multipart.Part, path string) error {
 	}
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("spool the upload: %w", err)
+	}
+	if r.digested {
+		r.sum = h.Sum(nil)
 	}
 	return r.checkText(part, path)
 }

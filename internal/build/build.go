@@ -29,6 +29,10 @@ type Config struct {
 	Runtime string            // of containers; "" for the engine's own
 	Sites   source.Limits     // of a published folder
 	Log     *slog.Logger
+
+	// Observe is told of each build that had a slot and ended; the result is ok,
+	// failed or stopped. Nil is nobody.
+	Observe func(runtime, result string, took time.Duration)
 }
 
 // Builder builds services, a fixed number at a time.
@@ -41,9 +45,15 @@ type Builder struct {
 // New returns a Builder.
 func New(cfg Config) *Builder {
 	b := &Builder{Config: cfg, queue: newQueue(cfg.Slots)}
+	if b.Observe == nil {
+		b.Observe = func(string, string, time.Duration) {}
+	}
 	b.bases.builder = b
 	return b
 }
+
+// Queue tells how many builds have a slot and how many wait for one.
+func (b *Builder) Queue() (running, waiting int) { return b.queue.state() }
 
 // Job is one service to build.
 type Job struct {
@@ -86,7 +96,9 @@ func (b *Builder) Build(ctx context.Context, job Job) (Result, error) {
 		return Result{}, err
 	}
 	fmt.Fprintf(job.Log, "== build %s (%s) gen %d\n", job.Spec.Name, job.Spec.Label, job.Generation)
+	begun := time.Now()
 	result, err := b.build(ctx, job)
+	b.Observe(job.Spec.Runtime.Name, outcome(ctx, err), time.Since(begun))
 	if err != nil {
 		fmt.Fprintf(job.Log, "== build failed: %s\n", firstLine(reason(ctx, err)))
 		return Result{}, err
@@ -194,6 +206,17 @@ func EnvList(env map[string]string) []string {
 // fault is a failure for the stack's owner.
 func fault(job Job, format string, args ...any) error {
 	return stack.NewError(stack.Unprocessable, "service "+job.Spec.Name+": "+fmt.Sprintf(format, args...))
+}
+
+// outcome is the result of a build for Observe.
+func outcome(ctx context.Context, err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case ctx.Err() != nil:
+		return "stopped"
+	}
+	return "failed"
 }
 
 // reason is what the build log says of an error.

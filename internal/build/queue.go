@@ -8,6 +8,7 @@ import (
 
 // queue hands out a fixed number of slots in the order of asking.
 type queue struct {
+	slots   int
 	mu      sync.Mutex
 	free    int
 	waiting []*ticket
@@ -20,7 +21,7 @@ type ticket struct {
 	place   chan int
 }
 
-func newQueue(slots int) *queue { return &queue{free: slots} }
+func newQueue(slots int) *queue { return &queue{slots: slots, free: slots} }
 
 // acquire waits for a slot and calls moved with the place in line, first when
 // it has to wait at all and then whenever it changes. The caller returns the
@@ -38,6 +39,13 @@ func (q *queue) acquire(ctx context.Context, moved func(place int)) (release fun
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// state is how many have a slot and how many wait for one.
+func (q *queue) state() (running, waiting int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.slots - q.free, len(q.waiting)
 }
 
 func (q *queue) join() *ticket {

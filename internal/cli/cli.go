@@ -98,6 +98,7 @@ berth logs -f`,
 		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
 		a.initCommand(), a.checkCommand(),
 		a.loginCommand(), a.logoutCommand(), a.claimCommand(), a.listCommand(),
+		a.mcpCommand(),
 		exitCodesTopic(),
 	)
 	return root

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
@@ -19,6 +20,11 @@ type Labels = map[string]string
 type Options struct {
 	Host string       // unix:///… or tcp://…; "" means DOCKER_HOST, else the local socket
 	Log  *slog.Logger // warnings of the engine; nil discards them
+
+	// Observe is told of each call of the engine's API that ended, such as "POST
+	// /containers/{id}/start"; one that streams ends with its stream. Nil is
+	// nobody.
+	Observe func(call string, ok bool, took time.Duration)
 }
 
 // Engine is a connection to one Docker engine. It may be used by many
@@ -41,6 +47,9 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	settings := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
 	if opts.Host != "" {
 		settings = append(settings, client.WithHost(opts.Host))
+	}
+	if opts.Observe != nil {
+		settings = append(settings, client.WithTraceProvider(observer{observe: opts.Observe}))
 	}
 	api, err := client.NewClientWithOpts(settings...)
 	if err != nil {

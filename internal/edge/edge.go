@@ -35,6 +35,10 @@ type Config struct {
 	// so that clients which write first and read later see the answer. 0: 64 MiB.
 	LingerBytes int64
 	Log         *slog.Logger // nil: slog.Default
+
+	// Arrived is told of each request where its host leads: service, base for
+	// the base URL's, or none. Nil is nobody.
+	Arrived func(where string)
 }
 
 // Inner returns the handler that passes requests on to a server inside this
@@ -71,7 +75,11 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Request-Id"] = []string{id}
 	ctx := proxy.WithClient(r.Context(), proxy.Client{IP: who.text, Proto: who.proto, RequestID: id})
 	r = trackBody(r, r.WithContext(ctx), c)
-	switch label, where := e.split(r.Host); where {
+	label, where := e.split(r.Host)
+	if e.Arrived != nil {
+		e.Arrived(names[where])
+	}
+	switch where {
 	case toService:
 		delete(r.Header, HeaderClientIP)
 		e.Routes.Serve(w, r, label)
@@ -96,6 +104,9 @@ const (
 	toAPI
 	toService
 )
+
+// names are the destinations as Arrived has them.
+var names = [...]string{nowhere: "none", toAPI: "base", toService: "service"}
 
 // split tells where a Host header leads, and the label of a service's host.
 func (e *edge) split(hostport string) (label string, where destination) {

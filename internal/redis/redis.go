@@ -141,14 +141,28 @@ func (c *Client) try(ctx context.Context, do func(context.Context) error) bool {
 	if c.away.Load() {
 		return false
 	}
-	// The caller's own end says nothing about Redis.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	defer cancel()
-	err := do(ctx)
+	err := inTime(ctx, do)
 	if err != nil && !c.away.Swap(true) {
 		c.log.Warn("redis failed; limits and retries are kept in memory until it answers", "error", err)
 	}
 	return err == nil
+}
+
+// ask evaluates a script; that it fails counts for nothing.
+func (c *Client) ask(ctx context.Context, script *goredis.Script, keys []string, args ...any) (answer []string, err error) {
+	err = inTime(ctx, func(ctx context.Context) (err error) {
+		answer, err = script.Run(ctx, c.rdb, keys, args...).StringSlice()
+		return err
+	})
+	return answer, err
+}
+
+// inTime gives a call to Redis the time that it may take. The caller's own end
+// says nothing about Redis.
+func inTime(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	return do(ctx)
 }
 
 // Close ends the connection, and the embedded server.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -67,6 +68,53 @@ var forget = goredis.NewScript(`
 redis.call('ZREM', KEYS[1], ARGV[1])
 return {}
 `)
+
+// look reads a window and changes nothing. It returns the number of hits in it,
+// the microseconds until the oldest leaves it, and the birth of the data.
+var look = goredis.NewScript(`
+local birth = redis.call('GET', KEYS[2]) or ''
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local after = '(' .. string.format('%.0f', now - tonumber(ARGV[1]))
+local oldest = redis.call('ZRANGEBYSCORE', KEYS[1], after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+if #oldest == 0 then
+	return {'0', '0', birth}
+end
+local left = tonumber(oldest[2]) + tonumber(ARGV[1]) - now
+return {tostring(redis.call('ZCOUNT', KEYS[1], after, '+inf')), string.format('%.0f', left), birth}
+`)
+
+// Quota tells the limit, how many hits of key are left of it, and after what
+// time there are more, 0 when none was used. It counts nothing.
+func (w *Window) Quota(ctx context.Context, key string) (limit, remaining int, reset time.Duration) {
+	answer := []string{"0", "0", ""}
+	if !w.client.away.Load() {
+		if told, err := w.client.ask(ctx, look, []string{w.key(key), birthKey}, w.period.Microseconds()); err == nil {
+			answer = told
+		}
+	}
+	used, _ := strconv.Atoi(answer[0]) // the script writes whole numbers
+	micros, _ := strconv.ParseInt(answer[1], 10, 64)
+	reset = time.Duration(micros) * time.Microsecond
+	if own, left := w.unknownTo(answer[2], key); own > used {
+		used, reset = own, left
+	}
+	return w.limit, max(0, w.limit-used), reset
+}
+
+// unknownTo is the number of hits that this process let through, and the time
+// until the oldest is a period old, when Redis with the data of that birth has
+// not all of them; else 0.
+func (w *Window) unknownTo(birth, key string) (int, time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	hits := within(w.hits[key], now.Add(-w.period))
+	if !slices.ContainsFunc(hits, func(h hit) bool { return h.birth == "" || h.birth != birth }) {
+		return 0, 0
+	}
+	return len(hits), hits[0].at.Add(w.period).Sub(now)
+}
 
 // Allow counts a hit of key and tells whether it is within the limit. One that
 // is not does not count.

@@ -36,6 +36,26 @@ func (m *model) allow(key string, now time.Time) bool {
 	return true
 }
 
+func (m *model) inside(key string, now time.Time) []time.Time {
+	var inside []time.Time
+	for _, at := range m.hits[key] {
+		if at.After(now.Add(-m.period)) {
+			inside = append(inside, at)
+		}
+	}
+	return inside
+}
+
+func (m *model) left(key string, now time.Time) int { return m.limit - len(m.inside(key, now)) }
+
+// reset is the time until the oldest hit is a period old.
+func (m *model) reset(key string, now time.Time) time.Duration {
+	if hits := m.inside(key, now); len(hits) > 0 {
+		return hits[0].Add(m.period).Sub(now)
+	}
+	return 0
+}
+
 // giveBack takes the hit of a time out again.
 func (m *model) giveBack(key string, at time.Time) {
 	for i, other := range m.hits[key] {
@@ -70,6 +90,9 @@ func TestWindow_IsTheReferenceModel(t *testing.T) {
 			giveBack, got := rapid.SampledFrom(windows).Draw(t, "process").Take(t.Context(), key)
 			if want := m.allow(key, now); got != want {
 				t.Fatalf("%s at %s: allowed %v, want %v after %v", key, now, got, want, m.hits[key])
+			}
+			if limit, left, reset := windows[0].Quota(t.Context(), key); limit != m.limit || left != m.left(key, now) || reset != m.reset(key, now) {
+				t.Fatalf("%s at %s: the quota is %d of %d for %s, want %d for %s", key, now, left, limit, reset, m.left(key, now), m.reset(key, now))
 			}
 			if got && rapid.IntRange(0, 3).Draw(t, "give back one of four") == 0 {
 				giveBack()
@@ -242,4 +265,22 @@ func (l *lineCounter) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.n
+}
+
+func TestWindow_TellsItsQuotaWithoutRedis(t *testing.T) {
+	server := miniredis.RunT(t)
+	w := open(t, "redis://"+server.Addr()).Window("w", 3, time.Hour)
+	server.Close()
+	for want := 2; want >= 0; want-- {
+		if !w.Allow(t.Context(), "a") {
+			t.Fatal("refused within the limit")
+		}
+		limit, left, reset := w.Quota(t.Context(), "a")
+		if limit != 3 || left != want || reset <= 0 || reset > time.Hour {
+			t.Errorf("the quota is %d of %d for %s, want %d", left, limit, reset, want)
+		}
+	}
+	if _, left, reset := w.Quota(t.Context(), "b"); left != 3 || reset != 0 {
+		t.Errorf("an unused quota is %d for %s", left, reset)
+	}
 }

@@ -37,6 +37,8 @@ type Config struct {
 	ClaimsPerMinute int
 	FormsPerMinute  int
 
+	ValidationsPerMinute int
+
 	MaxUpload   int64
 	MaxUnpacked int64
 	MaxEntries  int
@@ -70,6 +72,7 @@ type Config struct {
 	WebhookTimeout time.Duration
 	WebhookRetries []time.Duration
 	WebhookAllow   []netip.Prefix
+	AdminListen    string // "" for no admin listener
 }
 
 // Setting is one variable of the configuration.
@@ -79,6 +82,9 @@ type Setting struct {
 	Meaning string
 	set     func(*Config, string) error
 }
+
+// adminListen is the one setting whose empty variable is a value of its own.
+const adminListen = "BERTH_ADMIN_LISTEN"
 
 // Flag is the setting's name on the command line: --listen for BERTH_LISTEN.
 func (s Setting) Flag() string {
@@ -111,6 +117,7 @@ func Settings() []Setting {
 		{"BERTH_CREATES_PER_HOUR", "30", "anonymous creates that one client network may make in an hour", number(func(c *Config) *int { return &c.CreatesPerHour })},
 		{"BERTH_CLAIMS_PER_MINUTE", "10", "claims that one client network may try in a minute", number(func(c *Config) *int { return &c.ClaimsPerMinute })},
 		{"BERTH_FORMS_PER_MINUTE", "10", "sign-ups, sign-ins and claims with a password that one client network may try in a minute", number(func(c *Config) *int { return &c.FormsPerMinute })},
+		{"BERTH_VALIDATIONS_PER_MINUTE", "30", "POST /v0/validate that one client network may send in a minute", number(func(c *Config) *int { return &c.ValidationsPerMinute })},
 		{"BERTH_MAX_UPLOAD", "50MB", "size of an uploaded archive", size(func(c *Config) *int64 { return &c.MaxUpload })},
 		{"BERTH_MAX_UNPACKED", "1GB", "size of an archive's files", size(func(c *Config) *int64 { return &c.MaxUnpacked })},
 		{"BERTH_MAX_ENTRIES", "100000", "files and folders in an archive", number(func(c *Config) *int { return &c.MaxEntries })},
@@ -137,6 +144,7 @@ func Settings() []Setting {
 		{"BERTH_SERVICE_CPUS", "", "cores that a service may use, as in 1.5; no ceiling when empty", optional(setCPUs)},
 		{"BERTH_SERVICE_PIDS", "1024", "processes and threads that a service may have", setPids},
 		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range of which each stack's network takes a /28", setPool},
+		{adminListen, "127.0.0.1:9090", "address of /metrics and /debug/pprof, for operators only; none when empty", text(func(c *Config) *string { return &c.AdminListen })},
 	}
 }
 
@@ -161,7 +169,7 @@ func (s Setting) lookup(flag, env func(string) (string, bool)) (value, from stri
 	if value, ok := flag(s.Flag()); ok {
 		return value, "--" + s.Flag()
 	}
-	if value, ok := env(s.Name); ok && value != "" {
+	if value, ok := env(s.Name); ok && (value != "" || s.Name == adminListen) {
 		return value, s.Name
 	}
 	return s.Default, s.Name

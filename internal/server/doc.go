@@ -11,16 +11,25 @@
 // seen upstream, and Fiber never touches tenants' traffic. Certificates, where no
 // proxy in front has them, are package certs'.
 //
+// The same host has the pages for people (package web), the tools for agents at
+// /mcp (package mcp), which ask the API in the caller's name, and what the
+// server tells of itself (package docs): the API document, the manifest's
+// schema and llms.txt. The front page is a page for a browser and a text for
+// everybody else.
+//
 // # One create
 //
 //	POST -> api         access, limiter, body spooled to disk        401 413 429
 //	     -> source      unpack, manifest, detection                  422
 //	     -> supervisor  store.Create: the cap and the rows           429
 //	                    build each service, start, health, switch, commit
-//	store commit -> wake: wait=true readers read the row again, webhooks follow
+//	store commit -> wake: wait=true readers and streams read again, webhooks follow
 //	                      the events from the last one they saw
 //
-// A create that makes no stack is taken out of the limit again.
+// A create that makes no stack is taken out of the limit again. A request with an
+// Idempotency-Key leaves a receipt in the transaction of its stack or deploy
+// (store/receipts.go), so that a repetition gets its answer even when the server
+// died before it gave one (api/once.go).
 //
 // # One redeploy
 //
@@ -73,6 +82,15 @@
 // is really dialled, on a connection made for that attempt. Retries wait in Redis,
 // which this process can do without. A deleted stack's secret stays until its
 // last event is delivered or given up.
+//
+// # What operators see
+//
+// Every request has an id, the client's own when it is a sane one, which its
+// line in the log and the errors that hide their cause carry. Package metrics
+// counts for Prometheus; nobody imports it but this package, which hands its
+// functions to the store, the builder, the engine and the API. They are read at
+// BERTH_ADMIN_LISTEN with the profiles of the process, never at the public
+// address.
 //
 // # Who owns what
 //

@@ -21,22 +21,29 @@ func (s *Server) openPages(key auth.Key) {
 		Webhooks:     s.webhooks,
 		URLs:         s.urls(),
 		Key:          key,
+		Reference:    s.documents.Reference,
 		ClientHeader: edge.HeaderClientIP,
 		Log:          s.log,
 	})
 }
 
-// baseHost serves the base URL's host: the API, the pages, and for a path that
-// neither has an error in the form that the caller reads.
+// baseHost serves the base URL's host: the API, the tools, the documents, the
+// pages, and for a path that none of them has an error in the form that the
+// caller reads. The front page is a page for a browser and a text for others.
 func (s *Server) baseHost() http.Handler {
 	toAPI, toPages := edge.Inner(s.inner.Dial, s.log), edge.Inner(s.innerPages.Dial, s.log)
+	tools := s.toolsOverHTTP()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path := r.URL.Path
-		if web.Has(path) || (!s.api.Has(path) && readsHTML(r)) {
+		switch path := r.URL.Path; {
+		case path == pathMCP:
+			tools.ServeHTTP(w, r)
+		case s.documents.Has(path), path == "/" && !readsHTML(r):
+			s.documents.ServeHTTP(w, r)
+		case web.Has(path), !s.api.Has(path) && readsHTML(r):
 			toPages.ServeHTTP(w, r)
-			return
+		default:
+			toAPI.ServeHTTP(w, r)
 		}
-		toAPI.ServeHTTP(w, r)
 	})
 }
 

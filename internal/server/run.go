@@ -28,6 +28,7 @@ func (s *Server) openEdge() error {
 		Routes:         s.routes,
 		API:            s.baseHost(),
 		TLS:            certificates,
+		Arrived:        s.metrics.Arrival,
 		Log:            s.log,
 	})
 	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
@@ -43,7 +44,10 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // requests, open ones get the drain time, containers stay up for the next
 // server to take over.
 func (s *Server) Run(ctx context.Context) error {
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
+	if s.admin != nil {
+		go func() { failed <- s.admin.serve() }()
+	}
 	go func() { failed <- s.api.Serve(s.inner) }()
 	go func() { failed <- s.pages.Serve(s.innerPages) }()
 	go func() { failed <- s.edge.Serve(s.listener) }()
@@ -79,6 +83,9 @@ func (s *Server) close() error {
 	var errs []error
 	if s.edge != nil {
 		errs = append(errs, s.edge.Close())
+	}
+	if s.admin != nil {
+		errs = append(errs, s.admin.close())
 	}
 	if s.acme != nil {
 		s.acme.Close()

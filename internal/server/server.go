@@ -24,7 +24,9 @@ import (
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/certs"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/metrics"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/redis"
 	"github.com/berth-host/berth/internal/source"
@@ -37,8 +39,9 @@ import (
 
 // Server is one running installation.
 type Server struct {
-	cfg Config
-	log *slog.Logger
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics.Metrics
 
 	lock       *os.File
 	store      *store.Store
@@ -47,21 +50,24 @@ type Server struct {
 	engine     *docker.Engine
 	supervisor *supervisor.Supervisor
 	accounts   *account.Accounts
+	codes      *redis.Window // of claims, in the API and on the pages
 	api        *api.API
 	pages      *web.Web
+	documents  *docs.Documents
 	routes     *proxy.Routes
 	edge       *edge.Server
 	acme       *certs.ACME                    // nil unless BERTH_TLS=acme
 	inner      *fasthttputil.InmemoryListener // of the API
 	innerPages *fasthttputil.InmemoryListener
 	listener   net.Listener
+	admin      *admin // nil without an admin listener
 }
 
 // New opens everything that the server needs and takes over the stacks of the
 // one before it. When it returns without an error the address is bound; Run
 // serves it.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log}
+	s := &Server{cfg: cfg, log: log, metrics: metrics.New()}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -85,7 +91,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openWebhooks(ctx); err != nil {
 		return err
 	}
-	if s.engine, err = docker.Open(ctx, docker.Options{Log: s.log}); err != nil {
+	if s.engine, err = docker.Open(ctx, docker.Options{Log: s.log, Observe: s.metrics.EngineCall}); err != nil {
 		return fmt.Errorf("no Docker engine answers; start one, or set DOCKER_HOST to where it is: %w", err)
 	}
 	s.routes = &proxy.Routes{}
@@ -94,7 +100,13 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.openAccounts(key)
 	s.openAPI(key)
+	if err := s.openDocuments(); err != nil {
+		return err
+	}
 	s.openPages(key)
+	if err := s.openAdmin(); err != nil {
+		return err
+	}
 	return s.openEdge()
 }
 
@@ -142,7 +154,7 @@ func (s *Server) openStore(ctx context.Context, key auth.Key) error {
 	if err != nil {
 		return err
 	}
-	s.store, err = store.Open(ctx, store.Options{Path: path, Sealer: auth.NewSealer(key), Log: s.log})
+	s.store, err = store.Open(ctx, store.Options{Path: path, Sealer: auth.NewSealer(key), Log: s.log, Recorded: s.recorded()})
 	return err
 }
 
@@ -156,6 +168,7 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 		Allow:   s.cfg.WebhookAllow,
 		Pool:    s.cfg.NetworkPool,
 		Log:     s.log,
+		Observe: s.metrics.Delivery,
 	})
 	return s.webhooks.Start(ctx)
 }
@@ -170,6 +183,8 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	builder.Observe = s.metrics.Build
+	s.watch(builder)
 	s.supervisor = supervisor.New(supervisor.Config{
 		Store:          s.store,
 		Engine:         s.engine,
@@ -223,12 +238,13 @@ func (s *Server) urls() stack.URLs {
 
 // openAccounts makes what people can do, in the API and on the pages.
 func (s *Server) openAccounts(key auth.Key) {
+	s.codes = s.redis.Window("claims", s.cfg.ClaimsPerMinute, time.Minute)
 	s.accounts = account.New(account.Config{
 		Store:     s.store,
 		Passwords: auth.NewPasswords(hashesAtOnce()),
 		Claims:    account.Claims{Stacks: s.store, Host: s.supervisor, Key: key},
 		Forms:     s.redis.Window("forms", s.cfg.FormsPerMinute, time.Minute),
-		Codes:     s.redis.Window("claims", s.cfg.ClaimsPerMinute, time.Minute),
+		Codes:     s.codes,
 	})
 }
 
@@ -242,7 +258,8 @@ func (s *Server) openAPI(key auth.Key) {
 		Store:        s.store,
 		Host:         s.supervisor,
 		Limiter:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
-		Codes:        s.accounts.Codes,
+		Codes:        s.codes,
+		Validations:  s.redis.Window("validations", s.cfg.ValidationsPerMinute, time.Minute),
 		Claims:       s.accounts.Claims,
 		URLs:         s.urls(),
 		Limits:       s.cfg.Limits,
@@ -252,6 +269,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Wait:         s.cfg.Wait,
 		ClientHeader: edge.HeaderClientIP,
 		Log:          s.log,
+		Observe:      s.metrics.Request,
 	})
 }
 

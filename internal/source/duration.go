@@ -10,21 +10,26 @@ import (
 
 const day = 24 * time.Hour
 
-// ParseDuration reads a duration as manifests and requests write it: a whole
+// ParseDuration reads a lifetime as manifests and requests write it: a whole
 // number and a unit of s, m, h or d, one or more times, as in 90m, 1h30m or
 // 2d. Anything else is an Unprocessable *stack.Error that shows a right one.
 func ParseDuration(s string) (time.Duration, error) {
+	return parseDuration(s, "30m, 90m or 1h30m")
+}
+
+// parseDuration is ParseDuration with examples that fit the field.
+func parseDuration(s, examples string) (time.Duration, error) {
 	if s == "" {
-		return 0, badDuration(s, "is empty")
+		return 0, badDuration(s, "is empty", examples)
 	}
 	var total time.Duration
 	for rest := s; rest != ""; {
 		n, unit, tail, fault := durationPart(rest)
 		if fault != "" {
-			return 0, badDuration(s, fault)
+			return 0, badDuration(s, fault, examples)
 		}
 		if n > int64(math.MaxInt64-total)/int64(unit) {
-			return 0, badDuration(s, "is too long")
+			return 0, badDuration(s, "is too long", examples)
 		}
 		total += time.Duration(n) * unit
 		rest = tail
@@ -66,6 +71,6 @@ func durationPart(s string) (n int64, unit time.Duration, rest, fault string) {
 	return n, unit, s[i+1:], ""
 }
 
-func badDuration(s, fault string) error {
-	return stack.NewError(stack.Unprocessable, fmt.Sprintf("duration %s %s; write it as in 90m, 1h30m or 2d", quoteName(s), fault))
+func badDuration(s, fault, examples string) error {
+	return stack.NewError(stack.Unprocessable, fmt.Sprintf("duration %s %s; write it as in %s", quoteName(s), fault, examples))
 }

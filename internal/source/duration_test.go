@@ -67,3 +67,14 @@ func FuzzDuration(f *testing.F) {
 		}
 	})
 }
+
+func TestParseDuration_TheExamplesFitTheField(t *testing.T) {
+	_, err := ParseDuration("1 hour")
+	if err == nil || !strings.Contains(err.Error(), "as in 30m, 90m or 1h30m") {
+		t.Errorf("the error is %v", err)
+	}
+	_, err = parseDuration("90", "10s")
+	if err == nil || !strings.HasSuffix(err.Error(), "as in 10s") {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -30,6 +30,22 @@ type Request struct {
 // *stack.Error, a line each.
 func Resolve(root fs.FS, singleRoot string, req Request) (*stack.Manifest, error) {
 	f := &faults{}
+	m := resolve(root, singleRoot, req, f)
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Check is Resolve for somebody who only asks: what could be resolved, which may
+// be nothing, and the faults of the rest.
+func Check(root fs.FS, singleRoot string, req Request) (*stack.Manifest, []string) {
+	f := &faults{}
+	m := resolve(root, singleRoot, req, f)
+	return m, f.all()
+}
+
+func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manifest {
 	data, name := req.Manifest, req.ManifestName
 	if data == nil {
 		data, name = archiveManifest(root, f)
@@ -40,7 +56,7 @@ func Resolve(root fs.FS, singleRoot string, req Request) (*stack.Manifest, error
 	tree, err := parseManifest(data)
 	if err != nil {
 		f.addf("%s: %v", name, err)
-		return nil, f.err()
+		return &stack.Manifest{}
 	}
 	d := decodeManifest(tree, f)
 	d.override(req, f)
@@ -51,10 +67,7 @@ func Resolve(root fs.FS, singleRoot string, req Request) (*stack.Manifest, error
 		checkReferences(m.Services, f)
 	}
 	m.Name = firstName(d.name, singleRoot, det.name, "stack")
-	if err := f.err(); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return m
 }
 
 // ManifestFiles are the names that a manifest may have in the archive's root,
@@ -155,9 +168,13 @@ func (f *faults) err() error {
 	if len(f.lines) == 0 {
 		return nil
 	}
-	lines := f.lines
-	if f.more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", f.more))
+	return stack.NewError(stack.Unprocessable, strings.Join(f.all(), "\n"))
+}
+
+// all is every fault that was kept, and how many were not.
+func (f *faults) all() []string {
+	if f.more == 0 {
+		return f.lines
 	}
-	return stack.NewError(stack.Unprocessable, strings.Join(lines, "\n"))
+	return append(f.lines, fmt.Sprintf("and %d more", f.more))
 }

@@ -155,7 +155,7 @@ func (d *decoder) stopTimeout() time.Duration {
 	if s == nil {
 		return 0
 	}
-	t, err := ParseDuration(*s)
+	t, err := parseDuration(*s, "10s")
 	switch {
 	case err != nil:
 		d.faultf("stop_timeout: %v", err)

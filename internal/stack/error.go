@@ -1,6 +1,9 @@
 package stack
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Kind is the class of an error that a client may see; package api maps it to
 // a status ("Errors").
@@ -32,6 +35,12 @@ func (e *Error) Error() string { return e.Detail }
 // NewTooMany is the one error of every rate limit ("Errors").
 func NewTooMany(retryAfter time.Duration) *Error {
 	return &Error{Kind: TooMany, Detail: "too many requests; slow down and retry in a minute", RetryAfter: retryAfter}
+}
+
+// NewNoStack is the one answer for an id that no stack has, or had and lost.
+func NewNoStack(id string) *Error {
+	return NewError(NotFound, fmt.Sprintf(
+		"there is no stack %s; it was deleted, or the id is wrong (stk_ and 12 hex characters)", id))
 }
 
 // NewError returns an error for the client.

@@ -88,29 +88,35 @@ func (s *Stack) apply(t Trigger) error {
 			return nil
 		}
 	}
-	return NewError(Conflict, s.conflict(t))
+	return s.conflict(t)
 }
 
 // applyToBuild is apply for what ends a build; without one it is a Conflict.
 func (s *Stack) applyToBuild(t Trigger) error {
 	if s.Deploying == 0 {
-		return NewError(Conflict, s.conflict(t))
+		return s.conflict(t)
 	}
 	return s.apply(t)
 }
 
 // conflict says why a trigger is refused, and what to do instead.
-func (s *Stack) conflict(t Trigger) string {
+func (s *Stack) conflict(t Trigger) error {
 	switch {
 	case s.Status == Expired:
-		return "the stack has expired; claim it to restore it"
+		return NewError(Conflict, "the stack has expired; claim it to restore it")
 	case s.Status == Building && t == TriggerDeploy:
-		return busy
+		return newBusy()
 	}
-	return fmt.Sprintf("the stack is %s, so this cannot be done: %s", s.Status, t)
+	return NewError(Conflict, fmt.Sprintf("the stack is %s, so this cannot be done: %s", s.Status, t))
 }
 
 const busy = "a build of this stack is already running; wait for it with GET /v0/stacks/{id}?wait=true, then deploy again"
+
+// busyRetry is when to try again what a running build does not allow.
+const busyRetry = 5 * time.Second
+
+// newBusy is the Conflict of a build that is running.
+func newBusy() *Error { return &Error{Kind: Conflict, Detail: busy, RetryAfter: busyRetry} }
 
 // Created is the event of a new stack, before its first build.
 func (s *Stack) Created() Event {
@@ -136,7 +142,7 @@ func (s *Stack) Ready(service, url string) Event {
 // the new services at once.
 func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	if s.Deploying != 0 {
-		return nil, NewError(Conflict, busy)
+		return nil, newBusy()
 	}
 	if err := s.apply(TriggerDeploy); err != nil {
 		return nil, err

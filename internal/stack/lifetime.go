@@ -96,7 +96,7 @@ func (s *Stack) Restored(urls URLs) ([]Event, error) {
 		trigger = TriggerRestart
 	}
 	if trigger == TriggerRestored && s.Deploying != 0 {
-		return nil, NewError(Conflict, busy)
+		return nil, newBusy()
 	}
 	if err := s.apply(trigger); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (s *Stack) Restored(urls URLs) ([]Event, error) {
 // RestoreFailed ends a stack whose services could not be started again.
 func (s *Stack) RestoreFailed(reason string) ([]Event, error) {
 	if s.Status == Building && !s.Restoring() {
-		return nil, NewError(Conflict, busy)
+		return nil, newBusy()
 	}
 	if err := s.apply(TriggerRestoreFails); err != nil {
 		return nil, err

@@ -10,14 +10,17 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// errNoStack is the answer for an id that no stack has, or had and lost.
-var errNoStack = stack.NewError(stack.NotFound, "no such stack; check the id, or create a new one: a deleted stack does not come back")
-
 // Create stores a new stack with its first events and sets its Seq. With a
 // limit above zero and a stack that nobody owns, the unclaimed stacks of its
 // network that are building or live are counted in the same transaction: limit
 // of them are TooMany.
 func (s *Store) Create(ctx context.Context, k *stack.Stack, limit int, events ...stack.Event) error {
+	return s.CreateOnce(ctx, k, limit, nil, events...)
+}
+
+// CreateOnce is Create with the receipt of its request, nil for none, in the
+// same transaction.
+func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, receipt *Receipt, events ...stack.Event) error {
 	var seq int64
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		if limit > 0 && !k.Claimed() {
@@ -32,13 +35,16 @@ func (s *Store) Create(ctx context.Context, k *stack.Stack, limit int, events ..
 		if seq, err = result.LastInsertId(); err != nil {
 			return s.fault("insert stack "+k.ID, err)
 		}
+		if err := s.insertReceipt(ctx, tx, k.ID, receipt); err != nil {
+			return err
+		}
 		return s.insertEvents(ctx, tx, k.ID, events)
 	})
 	if err != nil {
 		return err
 	}
 	k.Seq = seq
-	s.watch.wake(k.ID)
+	s.announce(k.ID, events)
 	return nil
 }
 
@@ -54,14 +60,20 @@ func (s *Store) Get(ctx context.Context, id string) (*stack.Stack, error) {
 // stay whatever fn does. Since no other write runs meanwhile, fn has to be
 // quick and must not call the store.
 func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
+	return s.UpdateOnce(ctx, id, nil, fn)
+}
+
+// UpdateOnce is Update with the receipt of its request, nil for none, in the
+// same transaction.
+func (s *Store) UpdateOnce(ctx context.Context, id string, receipt *Receipt, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
 	var k *stack.Stack
+	var events []stack.Event
 	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
 		if k, err = s.load(ctx, tx, id); err != nil {
 			return err
 		}
 		seq := k.Seq
-		events, err := fn(k)
-		if err != nil {
+		if events, err = fn(k); err != nil {
 			return err
 		}
 		k.ID, k.Seq = id, seq
@@ -73,12 +85,15 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 				return err
 			}
 		}
+		if err := s.insertReceipt(ctx, tx, id, receipt); err != nil {
+			return err
+		}
 		return s.insertEvents(ctx, tx, id, events)
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.watch.wake(id)
+	s.announce(id, events)
 	return k, nil
 }
 
@@ -90,6 +105,29 @@ func (s *Store) All(ctx context.Context) ([]*stack.Stack, error) {
 // Owned reads the stacks of an account, newest first.
 func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, error) {
 	return s.list(ctx, "owner = ? AND status <> 'deleted' ORDER BY seq DESC", accountID)
+}
+
+// Counts tells how many stacks there are of each status. Deleted ones are not
+// counted.
+func (s *Store) Counts(ctx context.Context) (map[stack.Status]int, error) {
+	rows, err := s.read.QueryContext(ctx, "SELECT status, count(*) FROM stacks WHERE status <> 'deleted' GROUP BY status")
+	if err != nil {
+		return nil, s.fault("count stacks", err)
+	}
+	defer rows.Close()
+	counts := map[stack.Status]int{}
+	for rows.Next() {
+		var status stack.Status
+		var n int
+		if err := rows.Scan((*string)(&status), &n); err != nil {
+			return nil, s.fault("count stacks", err)
+		}
+		counts[status] = n
+	}
+	if err := rows.Err(); err != nil {
+		return nil, s.fault("count stacks", err)
+	}
+	return counts, nil
 }
 
 // FindManageToken finds the stack that the token with this hash manages.
@@ -117,6 +155,14 @@ func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit 
 		"%d unclaimed stacks are already running from your network (limit %d); destroy or claim one first", n, limit))
 }
 
+// announce tells whoever listens of a change that is committed.
+func (s *Store) announce(id string, events []stack.Event) {
+	s.watch.wake(id)
+	for _, e := range events {
+		s.recorded(e.Type)
+	}
+}
+
 // querier is a pool or a transaction.
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -128,7 +174,7 @@ func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, e
 	}
 	k, err := s.scan(q.QueryRowContext(ctx, selectStacks+"id = ? AND status <> 'deleted'", id))
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, errNoStack
+		return nil, stack.NewNoStack(id)
 	}
 	if err != nil {
 		return nil, s.fault("read stack "+id, err)

@@ -24,6 +24,7 @@ import (
 	sqlitelib "modernc.org/sqlite/lib"
 
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // Options say where the database is and what it needs.
@@ -31,6 +32,8 @@ type Options struct {
 	Path   string // of the SQLite file; made when it is missing, its folder is not
 	Sealer Sealer
 	Log    *slog.Logger
+
+	Recorded func(stack.EventType) // called after the commit of each event; nil for nobody
 }
 
 // Sealer keeps what is secret unreadable in the file. A value opens only with
@@ -48,6 +51,8 @@ type Store struct {
 	write  *sql.DB // one connection
 	read   *sql.DB
 	watch  watchers
+
+	recorded func(stack.EventType)
 }
 
 const readConnections = 4
@@ -59,7 +64,10 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database %s: %w", opts.Path, err)
 	}
-	s := &Store{path: path, sealer: opts.Sealer}
+	s := &Store{path: path, sealer: opts.Sealer, recorded: opts.Recorded}
+	if s.recorded == nil {
+		s.recorded = func(stack.EventType) {}
+	}
 	if err := s.open(ctx, opts.Log); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -306,6 +306,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	if _, err := raw(t, path).Exec(`ALTER TABLE stacks DROP COLUMN noticed;
 		DROP TABLE deliveries;
 		DROP TABLE sessions;
+		DROP TABLE receipts;
 		ALTER TABLE accounts DROP COLUMN password_hash;
 		ALTER TABLE accounts DROP COLUMN key_hint;
 		ALTER TABLE accounts DROP COLUMN key_made_at;

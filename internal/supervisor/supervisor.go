@@ -142,14 +142,15 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory)
 
 // Create records a new stack and starts its first build. The folder dir, an
 // unpacked source tree, belongs to the stack once Create succeeded. A full
-// network is a *stack.Error and leaves nothing behind.
-func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string) error {
+// network is a *stack.Error and leaves nothing behind. The receipt of the
+// request, nil for none, is recorded with the stack.
+func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, receipt *store.Receipt) error {
 	st.MakeSecrets(st.Services)
 	// Before the row: on a full disk it could not be taken back.
 	source, err := s.keepSource(st, dir)
 	failpoint.Here("source-kept")
 	if err == nil {
-		err = s.Store.Create(ctx, st, s.Limits.UnclaimedPerIP, st.Created())
+		err = s.Store.CreateOnce(ctx, st, s.Limits.UnclaimedPerIP, receipt, st.Created())
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(s.stackDir(st)))
@@ -165,8 +166,9 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string) er
 // Deploy accepts a new generation of a stack and starts its build
 // ("POST /v0/stacks/{id}/deploy"). The folder dir belongs to the stack once
 // Deploy succeeded. The secret is for a stack that gets its first webhook. A
-// state that does not allow it is a *stack.Error.
-func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string) (*stack.Stack, error) {
+// state that does not allow it is a *stack.Error. The receipt of the request,
+// nil for none, is recorded with the change.
+func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
 	services := stack.Services(m.Services)
 	st, err := s.Store.Get(ctx, id)
 	if err != nil {
@@ -176,7 +178,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	if err != nil {
 		return nil, err
 	}
-	st, err = s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err = s.Store.UpdateOnce(ctx, id, receipt, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := st.Deploy(services)
 		if err != nil {
 			return nil, err

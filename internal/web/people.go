@@ -3,11 +3,13 @@ package web
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/a-h/templ"
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/store"
 )
 
@@ -24,7 +26,12 @@ func (w *Web) home(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return w.render(c, fiber.StatusOK, homePage(p, deployCommand(w.URLs.Base.String(), "")))
+	for _, link := range docs.Links {
+		c.Append(fiber.HeaderLink, link)
+	}
+	c.Vary(fiber.HeaderAccept)
+	base := strings.TrimSuffix(w.URLs.Base.String(), "/")
+	return w.render(c, fiber.StatusOK, homePage(p, base, deployCommand(base, "")))
 }
 
 // signInPage answers GET /signin.

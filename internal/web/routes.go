@@ -3,6 +3,7 @@ package web
 // routes is the table of pages and forms.
 func (w *Web) routes() {
 	w.app.Get("/", w.home)
+	w.app.Get("/docs", w.docsPage)
 	w.app.Get("/assets/:name", serveAsset)
 	w.app.Get("/favicon.ico", serveIcon)
 

@@ -13,6 +13,7 @@ import (
 	"github.com/a-h/templ"
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -31,11 +32,8 @@ type part struct {
 	content templ.Component
 }
 
-// The pace of a stream.
-const (
-	beatEvery = 15 * time.Second       // so that a browser that left is noticed, and a session that ended
-	partsRest = 200 * time.Millisecond // between two looks at what changed
-)
+// partsRest is the time between two looks at what changed.
+const partsRest = 200 * time.Millisecond
 
 // lines are new lines of a log.
 type lines struct {
@@ -47,7 +45,7 @@ type lines struct {
 // ends or the server stops.
 func (w *Web) stream(c *fiber.Ctx, f feed) error {
 	token := w.cookie(c, sessionCookie)
-	c.Set(fiber.HeaderContentType, "text/event-stream")
+	c.Set(fiber.HeaderContentType, sse.ContentType)
 	c.Set("X-Accel-Buffering", "no") // asks a proxy in front to pass events on at once
 	if c.Method() == fiber.MethodHead {
 		return nil // fasthttp would end the answer with bytes that a HEAD must not have
@@ -60,7 +58,7 @@ func (w *Web) stream(c *fiber.Ctx, f feed) error {
 				w.Log.Error("stream panicked", "error", fmt.Sprint(v), "trace", string(debug.Stack()))
 			}
 		}()
-		s := &streamer{Web: w, feed: f, token: token, out: out, sent: map[string]string{}}
+		s := &streamer{Web: w, feed: f, token: token, out: sse.NewWriter(out), sent: map[string]string{}}
 		if err := s.run(ctx); err != nil {
 			w.Log.Error("stream broke", "error", err)
 		}
@@ -73,7 +71,7 @@ type streamer struct {
 	*Web
 	feed
 	token string // of the session
-	out   *bufio.Writer
+	out   sse.Writer
 	sent  map[string]string // parts as the browser has them, by id
 }
 
@@ -82,7 +80,7 @@ type streamer struct {
 func (s *streamer) run(ctx context.Context) error {
 	wake, stop := s.Store.Watch(s.watch)
 	defer stop()
-	beat := time.NewTicker(beatEvery)
+	beat := time.NewTicker(sse.BeatEvery)
 	defer beat.Stop()
 	news := s.followLog(ctx)
 	due, waiting := time.NewTimer(0), true
@@ -106,16 +104,13 @@ func (s *streamer) run(ctx context.Context) error {
 			return nil
 		}
 		switch {
-		case errors.Is(err, errLeft):
+		case errors.Is(err, sse.ErrLeft):
 			return nil
 		case err != nil:
 			return err
 		}
 	}
 }
-
-// errLeft ends a stream that nobody reads, or may read, any more.
-var errLeft = errors.New("the browser left")
 
 // followLog sends the lines of the feed's log; nil when there is none.
 func (s *streamer) followLog(ctx context.Context) <-chan lines {
@@ -150,7 +145,7 @@ func (s *streamer) sendParts() error {
 		if err := s.send("go", "/dashboard"); err != nil {
 			return err
 		}
-		return errLeft
+		return sse.ErrLeft
 	}
 	if err != nil {
 		return err
@@ -179,16 +174,16 @@ func (s *streamer) sendPart(p part) error {
 	}{p.id, html})
 }
 
-// beat keeps the connection busy, and ends it with the session.
+// beat keeps the connection busy, and ends the stream with the session.
 func (s *streamer) beat() error {
 	_, ok, err := s.Accounts.Session(s.base, s.token)
 	if err != nil {
 		return fmt.Errorf("look up the session: %w", err)
 	}
 	if !ok {
-		return errLeft
+		return sse.ErrLeft
 	}
-	return s.write(": still here\n\n")
+	return s.out.Beat()
 }
 
 // send writes one event; its data is JSON and so has no line ends.
@@ -197,13 +192,5 @@ func (s *streamer) send(event string, data any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", event, err)
 	}
-	return s.write("event: " + event + "\ndata: " + string(text) + "\n\n")
-}
-
-func (s *streamer) write(text string) error {
-	_, err := s.out.WriteString(text)
-	if err = errors.Join(err, s.out.Flush()); err != nil {
-		return errLeft
-	}
-	return nil
+	return s.out.Send(sse.Event{Name: event, Data: string(text)})
 }

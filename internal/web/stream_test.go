@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -153,15 +154,15 @@ func TestStream_HeadHasNoBody(t *testing.T) {
 func TestStream_EndsWithTheSession(t *testing.T) {
 	e := newEnv(t)
 	b := e.signedUp(ana)
-	s := &streamer{Web: e.web, token: b.cookies[sessionCookie], out: bufio.NewWriter(io.Discard), sent: map[string]string{}}
+	s := &streamer{Web: e.web, token: b.cookies[sessionCookie], out: sse.NewWriter(bufio.NewWriter(io.Discard)), sent: map[string]string{}}
 	require.NoError(t, s.beat())
 	require.Equal(t, 303, b.post("/signout", nil).status)
-	require.ErrorIs(t, s.beat(), errLeft)
+	require.ErrorIs(t, s.beat(), sse.ErrLeft)
 }
 
 func TestStream_SendsOnlyWhatChanged(t *testing.T) {
 	var out strings.Builder
-	s := &streamer{Web: New(Config{URLs: stack.URLs{Base: &url.URL{}}}), out: bufio.NewWriter(&out), sent: map[string]string{}}
+	s := &streamer{Web: New(Config{URLs: stack.URLs{Base: &url.URL{}}}), out: sse.NewWriter(bufio.NewWriter(&out)), sent: map[string]string{}}
 	restoring := stackView{Stack: &stack.Stack{Status: stack.Building}}
 	for range 2 {
 		require.NoError(t, s.sendPart(part{"progress", progress(restoring)}))

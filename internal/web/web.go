@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -76,6 +77,8 @@ type Config struct {
 	Webhooks Webhooks
 	URLs     stack.URLs
 	Key      auth.Key // of the installation, for the tokens of forms
+
+	Reference docs.Reference // of the API, shown at /docs
 
 	// ClientHeader names the request header in which the edge passes the
 	// client's address, whatever the client itself sent under that name.
@@ -161,7 +164,7 @@ func Has(path string) bool {
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
-	case "claim", "signup", "signin", "signout", "dashboard", "assets", "favicon.ico":
+	case "claim", "signup", "signin", "signout", "dashboard", "docs", "assets", "favicon.ico":
 		return true
 	}
 	return false

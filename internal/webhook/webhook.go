@@ -54,6 +54,10 @@ type Config struct {
 	Allow   []netip.Prefix  // addresses that webhooks may reach although they are not public
 	Pool    netip.Prefix    // of the stacks' networks, which webhooks may not reach
 	Log     *slog.Logger
+
+	// Observe is told of each attempt: ok, failed, or retried for one that is made
+	// again; and how long it took. Nil is nobody.
+	Observe func(result string, took time.Duration)
 }
 
 // Dispatcher delivers the events of all stacks.
@@ -176,8 +180,10 @@ func (d *Dispatcher) run(j job) {
 		d.skip(j, err)
 		return
 	}
-	at := stack.Now()
+	at, begun := stack.Now(), time.Now()
 	o := d.send(ctx, hook, e)
+	again := o.retry && !j.byHand() && j.attempt <= len(d.Retries)
+	d.observe(o, again, time.Since(begun))
 	delivery := store.Delivery{
 		StackID: j.stack, EventID: e.ID, Type: e.Type, Attempt: j.attempt,
 		At: at, Duration: o.duration, Status: o.status, Error: o.problem, Words: o.words,
@@ -188,11 +194,25 @@ func (d *Dispatcher) run(j job) {
 		return
 	}
 	d.history.add(delivery)
-	if o.retry && j.attempt <= len(d.Retries) {
+	if again {
 		d.requeue(ctx, j)
 		return
 	}
 	d.end(ctx, j, e.Type == stack.EventDeleted)
+}
+
+func (d *Dispatcher) observe(o outcome, again bool, took time.Duration) {
+	if d.Observe == nil {
+		return
+	}
+	result := "ok"
+	switch {
+	case again:
+		result = "retried"
+	case o.problem != "":
+		result = "failed"
+	}
+	d.Observe(result, took)
 }
 
 // read finds out what an attempt has to send, and where; ok is false when there

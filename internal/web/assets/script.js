@@ -1,5 +1,5 @@
 // What the pages gain with scripts: times in the reader's own zone, changes as
-// they happen, and buttons that copy. Without it everything still works.
+// they happen, what a link leads to unfolded, and buttons that copy. Without it everything still works.
 'use strict';
 
 const localTime = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
@@ -74,6 +74,14 @@ function addCopyButtons() {
   }
 }
 
+// unfold opens what the address leads to, where it is folded away.
+function unfold() {
+  const target = document.getElementById(location.hash.slice(1));
+  if (target instanceof HTMLDetailsElement) target.open = true;
+}
+
+addEventListener('hashchange', unfold);
+unfold();
 localise(document);
 addCopyButtons();
 const log = document.getElementById('log');

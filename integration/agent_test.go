@@ -1,0 +1,153 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Agent has a folder, a shell, and what it read at /llms.txt.
+type Agent struct {
+	*testing.T
+	dir    string
+	id     string
+	token  string
+	manual map[string][]string // commands by the heading above them
+}
+
+// agent is an agent that has read /llms.txt and nothing else.
+func (h *Host) agent(t *testing.T, project Tree) *Agent {
+	t.Helper()
+	a := &Agent{T: t, dir: t.TempDir(), manual: map[string][]string{}}
+	a.write(project)
+	r := h.get(t, "/llms.txt")
+	require.Equal(t, http.StatusOK, r.status)
+	heading, block, open := "", []string(nil), false
+	for line := range strings.SplitSeq(r.body, "\n") {
+		switch {
+		case line == "```sh":
+			open = true
+		case line == "```" && open:
+			a.manual[heading] = append(a.manual[heading], strings.Join(block, "\n"))
+			block, open = nil, false
+		case open:
+			block = append(block, line)
+		case strings.HasPrefix(line, "## "):
+			heading = strings.TrimPrefix(line, "## ")
+		}
+	}
+	return a
+}
+
+// write puts files into the agent's folder.
+func (a *Agent) write(files Tree) {
+	a.Helper()
+	for name, content := range files {
+		path := filepath.Join(a.dir, name)
+		require.NoError(a, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(a, os.WriteFile(path, []byte(content), 0o644))
+	}
+}
+
+// run runs a command in the agent's folder, with what it was told to remember.
+func (a *Agent) run(command string) string {
+	a.Helper()
+	cmd := exec.CommandContext(a.Context(), "sh", "-c", command)
+	cmd.Dir = a.dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "ID=" + a.id, "TOKEN=" + a.token}
+	out, err := cmd.CombinedOutput()
+	require.NoError(a, err, "%s\n%s", command, out)
+	return string(out)
+}
+
+// follow runs the n-th command below a heading.
+func (a *Agent) follow(heading string, n int) string {
+	a.Helper()
+	require.Greater(a, len(a.manual[heading]), n, "llms.txt has no such command below %s: %v", heading, a.manual)
+	return a.run(a.manual[heading][n])
+}
+
+// settled reads the stack of an answer, and asks again while it is building.
+func (a *Agent) settled(answer string) *Stack {
+	a.Helper()
+	for {
+		st := &Stack{}
+		require.NoError(a, json.Unmarshal([]byte(answer), st), answer)
+		if a.id == "" {
+			a.id, a.token = st.ID, st.ManageToken
+		}
+		if st.Status != "building" && st.Deploying == nil {
+			return st
+		}
+		answer = a.follow("Ask how it is", 0)
+	}
+}
+
+func TestAgent_GoesFromABrokenAppToAURLWithTheManualAlone(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	a := h.agent(t, Tree{
+		"package.json":        `{"name": "greeter", "scripts": {"start": "node server.js"}}`,
+		"server.js":           "throw new Error('nobody told me what to say');",
+		".env.local":          "SECRET=1",
+		"node_modules/x/x.js": "left at home",
+	})
+
+	st := a.settled(a.follow("Deploy a folder", 0))
+	require.NotEmpty(t, a.id)
+	require.NotEmpty(t, a.token)
+	h.adoptStack(&Stack{ID: a.id, ManageToken: a.token})
+	require.Equal(t, "failed", st.Status)
+	require.Contains(t, st.reason(), "nobody told me what to say")
+	require.Contains(t, a.follow("Read the logs", 0), "== build ok")
+	require.Contains(t, a.follow("Read the logs", 1), "nobody told me what to say")
+
+	a.write(Tree{"server.js": `require('http').createServer((req, res) => {
+  console.log('asked for', req.url);
+  res.end('ahoy ' + require('fs').readdirSync('.').join(' '));
+}).listen(process.env.PORT, '0.0.0.0');`})
+	st = a.settled(a.follow("Redeploy", 0))
+	require.Equal(t, "live", st.Status, st.reason())
+	require.Nil(t, st.DeployError)
+	said := a.run("curl -sS " + st.URLs["web"])
+	require.Contains(t, said, "ahoy")
+	require.NotContains(t, said, ".env.local")
+	require.NotContains(t, said, "node_modules")
+	eventually(t, "the request is in the log", func() error {
+		if log := a.follow("Read the logs", 1); !strings.Contains(log, "asked for /") {
+			return errors.New(log)
+		}
+		return nil
+	})
+
+	before := *a.settled(a.follow("Ask how it is", 0)).ExpiresAt
+	require.Greater(t, *a.settled(a.follow("Extend its life", 0)).ExpiresAt, before)
+	events := a.follow("See what happened", 0)
+	for _, kind := range []string{"stack.created", "stack.failed", "stack.redeploying", "stack.live", "stack.extended"} {
+		require.Contains(t, events, kind)
+	}
+	require.JSONEq(t, `{"id": "`+a.id+`", "status": "deleted"}`, a.follow("Delete it", 0))
+	require.Contains(t, a.follow("Ask how it is", 0), `"detail"`)
+}
+
+func TestAgent_IsToldWhatIsWrongWithAManifest(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	a := h.agent(t, Tree{"index.html": "hi", "stack.yaml": "services:\n  - {name: web, runtime: static, startCommand: serve}\n"})
+	for _, heading := range []string{"Check it first", "Deploy a folder"} {
+		require.Contains(t, a.follow(heading, 0), `here it is \"start\"`)
+	}
+	a.write(Tree{"stack.yaml": "services:\n  - {name: web, runtime: static}\n"})
+	require.Contains(t, a.follow("Check it first", 0), `"valid":true`)
+	st := a.settled(a.follow("Deploy a folder", 0))
+	h.adoptStack(&Stack{ID: a.id, ManageToken: a.token})
+	require.Equal(t, "live", st.Status, st.reason())
+	require.Equal(t, "hi", a.run("curl -sS "+st.URLs["web"]))
+}

@@ -1,0 +1,171 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+)
+
+// Tools is a client of the tools at /mcp.
+type Tools struct {
+	*testing.T
+	session *mcp.ClientSession
+}
+
+// authorized adds a token to every request.
+type authorized struct {
+	http.RoundTripper
+	token string
+}
+
+// RoundTrip is http.RoundTripper.
+func (a authorized) RoundTrip(req *http.Request) (*http.Response, error) {
+	if a.token != "" {
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	return a.RoundTripper.RoundTrip(req)
+}
+
+// tools connects to the tools; token may be "".
+func (h *Host) tools(t *testing.T, token string) *Tools {
+	t.Helper()
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{
+		Endpoint:   h.base() + "/mcp",
+		HTTPClient: &http.Client{Transport: authorized{h.client.Transport, token}, Timeout: patience},
+	}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = session.Close() })
+	return &Tools{t, session}
+}
+
+// call calls a tool and returns its text, and whether that is an error.
+func (c *Tools) call(tool string, args map[string]any) (string, bool) {
+	c.Helper()
+	res, err := c.session.CallTool(c.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	require.NoError(c, err)
+	require.Len(c, res.Content, 1)
+	text := res.Content[0].(*mcp.TextContent).Text
+	require.Less(c, len(text), 16_000, "a model has to read all of it")
+	return text, res.IsError
+}
+
+// does calls a tool that must succeed.
+func (c *Tools) does(tool string, args map[string]any) string {
+	c.Helper()
+	text, failed := c.call(tool, args)
+	require.False(c, failed, "%s: %s", tool, text)
+	return text
+}
+
+// refuses calls a tool that must not.
+func (c *Tools) refuses(tool string, args map[string]any) string {
+	c.Helper()
+	text, failed := c.call(tool, args)
+	require.True(c, failed, "%s: %s", tool, text)
+	return text
+}
+
+// fact is what a result says of something, a line each.
+func fact(t *testing.T, text, name string) string {
+	t.Helper()
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `: (\S+)`).FindStringSubmatch(text)
+	require.NotNil(t, found, "no %s in\n%s", name, text)
+	return found[1]
+}
+
+// adopted is the stack of a deploy, which is deleted when the test ends.
+func (h *Host) adopted(t *testing.T, text string) *Stack {
+	t.Helper()
+	st := &Stack{ID: fact(t, text, "stack"), ManageToken: fact(t, text, "manage_token")}
+	h.adoptStack(st)
+	return st
+}
+
+func TestMCP_DeploysMendsAndDeletes(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	c := h.tools(t, "")
+	list, err := c.session.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(list.Tools), 10)
+
+	files := map[string]any{"server.js": "throw new Error('not today');", "package.json": `{"scripts": {"start": "node server.js"}}`}
+	plan := c.does("validate", map[string]any{"files": files})
+	require.Contains(t, plan, "valid: true")
+	require.Contains(t, plan, "start: ")
+	text := c.does("deploy", map[string]any{"files": files, "name": "mended", "ttl": "30m"})
+	st := h.adopted(t, text)
+	of := func(args map[string]any) map[string]any {
+		all := map[string]any{"stack": st.ID, "token": st.ManageToken}
+		for name, value := range args {
+			all[name] = value
+		}
+		return all
+	}
+	for strings.Contains(text, "status: building") {
+		text = c.does("status", of(map[string]any{"wait": true}))
+	}
+	require.Contains(t, text, "status: failed")
+	require.Contains(t, text, "not today")
+	require.Contains(t, text, "call redeploy")
+	require.Contains(t, c.does("logs", of(map[string]any{"kind": "build"})), "== build ok")
+	require.Contains(t, c.does("logs", of(map[string]any{"service": "web", "tail": 20})), "not today")
+
+	files["server.js"] = `require('http').createServer((q, r) => r.end('mended')).listen(process.env.PORT);`
+	text = c.does("redeploy", of(map[string]any{"files": files}))
+	for strings.Contains(text, "is being built") {
+		text = c.does("status", of(map[string]any{"wait": true}))
+	}
+	require.Contains(t, text, "status: live")
+	require.Contains(t, text, "generation: 2")
+	require.Equal(t, "mended", h.get(t, h.show(t, st, "").url("web", "/")).body)
+	require.Contains(t, c.does("events", of(nil)), "stack.redeploying")
+	require.Contains(t, c.does("extend", of(map[string]any{"ttl": "2h"})), "expires_at: ")
+	require.Contains(t, c.refuses("extend", of(map[string]any{"ttl": "9d"})), "latest possible expiry")
+	require.Contains(t, c.does("delete", of(nil)), "is deleted")
+	require.Contains(t, c.refuses("status", of(nil)), "next: ")
+}
+
+func TestMCP_ActsForWhoeverCalls(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	key := h.accountCreate(t, "ana@example.com")
+	owner, nobody := h.tools(t, key), h.tools(t, "")
+	text := owner.does("deploy", map[string]any{"files": map[string]any{"index.html": "mine"}})
+	st := h.adopted(t, text)
+	require.NotContains(t, text, "claim_url", "it is the account's from the start")
+	require.Contains(t, owner.does("status", map[string]any{"stack": st.ID, "wait": true}), "status: live")
+	require.Contains(t, nobody.refuses("status", map[string]any{"stack": st.ID}), "as token")
+	require.Contains(t, nobody.does("status", map[string]any{"stack": st.ID, "token": st.ManageToken}), "status: live")
+	other := h.live(t, page("other"), nil)
+	require.Contains(t, nobody.refuses("delete", map[string]any{"stack": st.ID, "token": other.ManageToken}), "this very stack")
+	require.Contains(t, h.tools(t, "as_live_wrong").refuses("deploy", map[string]any{"files": map[string]any{"a": "b"}}), "API key")
+}
+
+func TestMCP_CountsAgainstTheCallersNetwork(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_UNCLAIMED_PER_IP", "1"))
+	h.live(t, page("one"), nil)
+	refused := h.tools(t, "").refuses("deploy", map[string]any{"files": map[string]any{"index.html": "two"}})
+	require.Contains(t, refused, "1 unclaimed stacks are already running from your network (limit 1)")
+}
+
+func TestMCP_SaysWhatIsWrongWithACall(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	c := h.tools(t, "")
+	require.Contains(t, c.refuses("deploy", map[string]any{}), "pass it as files")
+	require.Contains(t, c.refuses("deploy", map[string]any{
+		"files":    map[string]any{"index.html": "x"},
+		"manifest": "services: [{name: web, runtime: static, startCommand: serve}]",
+	}), `here it is "start"`)
+	require.Contains(t, h.get(t, "/mcp").refused(t, http.StatusMethodNotAllowed), "Model Context Protocol")
+	require.Contains(t, fmt.Sprint(c.session.InitializeResult().Instructions), "$PORT")
+}

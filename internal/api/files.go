@@ -1,0 +1,129 @@
+package api
+
+import (
+	"archive/tar"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// mostFiles bounds a JSON list of files in bytes.
+const mostFiles = 8 << 20
+
+const filesExample = `{"files": [{"path": "index.html", "content": "<h1>hello</h1>"}]}`
+
+// fileList is a project in JSON. The manifest is text in YAML or JSON, or an
+// object.
+type fileList struct {
+	Files      []fileEntry     `json:"files"`
+	Manifest   json.RawMessage `json:"manifest"`
+	Name       string          `json:"name"`
+	TTL        string          `json:"ttl"`
+	ClaimEmail string          `json:"claim_email"`
+}
+
+// fileEntry is one file. Its content is text, or base64 where encoding says so.
+type fileEntry struct {
+	Path     string `json:"path"`
+	Content  string `json:"content"`
+	Encoding string `json:"encoding"`
+}
+
+// files reads a list of files as a form whose archive has them, in dir.
+func (a *API) files(c *fiber.Ctx, dir string) (form, error) {
+	list, err := readFiles(bodyOf(c.Context()))
+	if err != nil {
+		return form{}, err
+	}
+	if len(list.Files) == 0 {
+		return form{}, invalid("no files: send the project's files, like this: %s", filesExample)
+	}
+	f := form{archive: filepath.Join(dir, "upload"), texts: map[string][]byte{
+		"name": []byte(list.Name), "ttl": []byte(list.TTL), "claim_email": []byte(list.ClaimEmail), "manifest": list.manifest(),
+	}}
+	return f, packFiles(f.archive, list.Files)
+}
+
+func readFiles(body io.Reader) (fileList, error) {
+	text, err := io.ReadAll(io.LimitReader(body, mostFiles+1))
+	if err != nil {
+		return fileList{}, invalid("the body broke off after %d bytes; send it again", len(text))
+	}
+	if len(text) > mostFiles {
+		return fileList{}, stack.NewError(stack.TooLarge, fmt.Sprintf(
+			"the list of files is longer than %s; send the project as an archive instead, as a form with source", byteSize(mostFiles)))
+	}
+	var list fileList
+	if err := json.Unmarshal(text, &list); err != nil {
+		return fileList{}, invalid("the body is not a list of files in JSON (%s); send it like this: %s", jsonFault(err), filesExample)
+	}
+	return list, nil
+}
+
+// jsonFault says what is wrong with JSON in words of the request.
+func jsonFault(err error) string {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Sprintf("%s must not be a %s", kind.Field, kind.Value)
+	}
+	return err.Error()
+}
+
+// manifest is its text; nil when there is none.
+func (l *fileList) manifest() []byte {
+	var text string
+	if err := json.Unmarshal(l.Manifest, &text); err == nil {
+		return []byte(text) // also null
+	}
+	return l.Manifest
+}
+
+// packFiles writes files as a tar, so that they are unpacked with all the
+// checks that an archive gets.
+func packFiles(path string, files []fileEntry) error {
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("pack the files: %w", err)
+	}
+	w := tar.NewWriter(out)
+	for i, file := range files {
+		if err := packFile(w, i, file); err != nil {
+			return errors.Join(err, out.Close())
+		}
+	}
+	if err := errors.Join(w.Close(), out.Close()); err != nil {
+		return fmt.Errorf("pack the files: %w", err)
+	}
+	return nil
+}
+
+func packFile(w *tar.Writer, i int, file fileEntry) error {
+	if file.Path == "" {
+		return invalid("files[%d] has no path; send it like this: %s", i, filesExample)
+	}
+	content := []byte(file.Content)
+	switch file.Encoding {
+	case "", "utf-8":
+	case "base64":
+		var err error
+		if content, err = base64.StdEncoding.DecodeString(file.Content); err != nil {
+			return invalid("the content of %q is not base64 (%v)", shorten(file.Path), err)
+		}
+	default:
+		return invalid("the encoding of %q must be utf-8 or base64, not %q", shorten(file.Path), shorten(file.Encoding))
+	}
+	header := &tar.Header{Name: file.Path, Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}
+	if err := w.WriteHeader(header); err != nil {
+		return unprocessable("the path %q cannot be in an archive: %v", shorten(file.Path), err)
+	}
+	_, err := w.Write(content)
+	return err
+}

@@ -1,0 +1,190 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// keyed sends a form with an Idempotency-Key from an address.
+func (e *env) keyed(path, token, key, address string, parts ...part) reply {
+	e.Helper()
+	if len(parts) == 0 {
+		parts = []part{sourcePart(site(e.T))}
+	}
+	body, contentType := makeForm(e.T, parts...)
+	return e.send("POST", path, token, body, "Content-Type", contentType,
+		headerIdempotencyKey, key, "X-Test-Client", address)
+}
+
+func TestIdempotency_TheSameCreateGivesTheFirstAnswerAgain(t *testing.T) {
+	e := newEnv(t)
+	first := e.keyed("/v0/stacks", "", "key-1", "192.0.2.1", sourcePart(site(t)), textPart("name", "one"))
+	require.Equal(t, 201, first.status, first.body)
+	require.Empty(t, first.header.Get(headerReplayed))
+	left := e.limiter.left
+	// The parts in another order, with another boundary.
+	second := e.keyed("/v0/stacks", "", "key-1", "192.0.2.1", textPart("name", "one"), sourcePart(site(t)))
+	require.Equal(t, 201, second.status, second.body)
+	require.Equal(t, first.body, second.body)
+	require.Equal(t, first.header.Get("Location"), second.header.Get("Location"))
+	require.Equal(t, "true", second.header.Get(headerReplayed))
+	require.Equal(t, left, e.limiter.left, "a repeated create was counted")
+	require.Len(t, e.stacks(), 1)
+	e.nothingLeft()
+}
+
+// stacks is every stack there is.
+func (e *env) stacks() []*stack.Stack {
+	e.Helper()
+	all, err := e.store.All(e.Context())
+	require.NoError(e, err)
+	return all
+}
+
+func TestIdempotency_AnotherBodyIsRefused(t *testing.T) {
+	e := newEnv(t)
+	require.Equal(t, 201, e.keyed("/v0/stacks", "", "key-1", "192.0.2.1").status)
+	for name, parts := range map[string][]part{
+		"another archive": {sourcePart(archive(t, "index.html", "other"))},
+		"another name":    {sourcePart(site(t)), textPart("name", "two")},
+	} {
+		r := e.keyed("/v0/stacks", "", "key-1", "192.0.2.1", parts...)
+		require.Equal(t, 422, r.status, name)
+		require.Contains(t, r.detail(), "another body", name)
+	}
+	require.Len(t, e.stacks(), 1)
+	e.nothingLeft()
+}
+
+func TestIdempotency_OneTimeFieldsAreForTheFirstAddressOnly(t *testing.T) {
+	e := newEnv(t)
+	first := e.keyed("/v0/stacks", "", "key-1", "2001:db8::1")
+	require.Equal(t, 201, first.status, first.body)
+	neighbour := e.keyed("/v0/stacks", "", "key-1", "2001:db8::2") // of the same network
+	require.Equal(t, 201, neighbour.status, neighbour.body)
+	require.Equal(t, first.json()["id"], neighbour.json()["id"])
+	require.ElementsMatch(t, stackFields, keys(neighbour.json()))
+}
+
+func TestIdempotency_AKeyIsItsCallersOwn(t *testing.T) {
+	e := newEnv(t)
+	_, ana := e.account("ana@example.com")
+	_, bo := e.account("bo@example.com")
+	ids := map[any]bool{}
+	for _, sender := range [][2]string{{"", "192.0.2.1"}, {"", "192.0.2.2"}, {ana, "192.0.2.1"}, {bo, "192.0.2.1"}} {
+		r := e.keyed("/v0/stacks", sender[0], "key-1", sender[1])
+		require.Equal(t, 201, r.status, r.body)
+		require.Empty(t, r.header.Get(headerReplayed))
+		ids[r.json()["id"]] = true
+	}
+	require.Len(t, ids, 4)
+}
+
+func TestIdempotency_ARefusedRequestFreesItsKey(t *testing.T) {
+	e := newEnv(t)
+	r := e.keyed("/v0/stacks", "", "key-1", "192.0.2.1", sourcePart(site(t)), textPart("ttl", "1s"))
+	require.Equal(t, 422, r.status, r.body)
+	require.Equal(t, 201, e.keyed("/v0/stacks", "", "key-1", "192.0.2.1").status)
+}
+
+func TestIdempotency_AKeyMustBeSane(t *testing.T) {
+	e := newEnv(t)
+	for _, key := range []string{"a b", strings.Repeat("k", 256), "k\u00e9y", ""} {
+		r := e.keyed("/v0/stacks", "", key, "192.0.2.1")
+		require.Equal(t, 400, r.status, key)
+		require.Contains(t, r.detail(), "UUID")
+	}
+	require.Empty(t, e.stacks())
+}
+
+func TestIdempotency_ARequestThatRunsIsAConflict(t *testing.T) {
+	e := newEnv(t)
+	large := sourcePart(archive(t, "index.html", strings.Repeat("hello ", 1<<14))) // more than is read ahead
+	body, contentType := makeForm(t, large)
+	text, err := io.ReadAll(body)
+	require.NoError(t, err)
+	w := e.dial()
+	w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\nX-Test-Client: 192.0.2.1\r\nIdempotency-Key: key-1\r\n\r\n%s",
+		contentType, len(text), text[:1<<15])
+	require.Eventually(t, func() bool { return len(e.host.uploads(t)) == 1 }, time.Minute, time.Millisecond)
+	r := e.keyed("/v0/stacks", "", "key-1", "192.0.2.1")
+	require.Equal(t, 409, r.status, r.body)
+	require.Equal(t, "5", r.header.Get("Retry-After"))
+	require.Contains(t, r.detail(), "still running")
+	w.printf("%s", text[1<<15:])
+	first := w.reply()
+	require.Equal(t, 201, first.status)
+	require.Equal(t, first.body, e.keyed("/v0/stacks", "", "key-1", "192.0.2.1", large).body)
+}
+
+func TestIdempotency_ADeployRunsOnce(t *testing.T) {
+	e := newEnv(t)
+	m := e.creates("")
+	path := "/v0/stacks/" + m.id + "/deploy"
+	parts := []part{sourcePart(site(t)), webhookPart("https://example.com/hook")}
+	first := e.keyed(path, m.token, "key-1", "192.0.2.1", parts...)
+	require.Equal(t, 200, first.status, first.body)
+	require.Contains(t, first.body, "whsec_")
+	again := e.keyed(path, m.token, "key-1", "192.0.2.1", parts...)
+	require.Equal(t, 200, again.status, again.body)
+	require.Equal(t, first.body, again.body)
+	e.live(m.id)
+	waited := e.keyed(path+"?wait=true", m.token, "key-1", "192.0.2.1", parts...)
+	require.Equal(t, 200, waited.status, waited.body)
+	require.EqualValues(t, 2, waited.json()["generation"])
+	require.Nil(t, waited.json()["deploying"])
+	require.Equal(t, 2, e.get(m.id).Generation)
+
+	second := e.keyed(path, m.token, "key-2", "192.0.2.1", parts...)
+	require.Equal(t, 200, second.status, second.body)
+	require.NotContains(t, second.body, "whsec_")
+	require.NotContains(t, e.keyed(path, m.token, "key-2", "192.0.2.1", parts...).body, "whsec_")
+	require.Equal(t, 403, e.keyed(path, "ast_anon_other", "key-1", "192.0.2.1", parts...).status)
+}
+
+func (e *env) get(id string) *stack.Stack {
+	e.Helper()
+	s, err := e.store.Get(e.Context(), id)
+	require.NoError(e, err)
+	return s
+}
+
+// cutHost commits, and then fails as if the server had died in between.
+type cutHost struct{ Host }
+
+func (h cutHost) Create(ctx context.Context, s *stack.Stack, dir string, receipt *store.Receipt) error {
+	if err := h.Host.Create(ctx, s, dir, receipt); err != nil {
+		return err
+	}
+	panic(errors.New("power cut"))
+}
+
+func TestIdempotency_ACreateThatWasNeverAnsweredIsNotMadeAgain(t *testing.T) {
+	e := newEnv(t, func(c *Config) { c.Host = cutHost{c.Host} })
+	require.Equal(t, 500, e.keyed("/v0/stacks", "", "key-1", "192.0.2.1").status)
+	r := e.keyed("/v0/stacks", "", "key-1", "192.0.2.1")
+	require.Equal(t, 201, r.status, r.body)
+	v := r.json()
+	require.Equal(t, "building", v["status"])
+	require.Len(t, e.stacks(), 1)
+	show := e.send("GET", "/v0/stacks/"+fmt.Sprint(v["id"]), v["manage_token"].(string), nil)
+	require.Equal(t, 200, show.status, "the token that was shown late does not work")
+}
+
+func TestIdempotency_ABrokenRepetitionIsAnErrorOfItsOwn(t *testing.T) {
+	e := newEnv(t)
+	require.Equal(t, 201, e.keyed("/v0/stacks", "", "key-1", "192.0.2.1").status)
+	r := e.send("POST", "/v0/stacks", "", bytes.NewReader(nil), headerIdempotencyKey, "key-1", "X-Test-Client", "192.0.2.1")
+	require.Equal(t, 400, r.status, r.body)
+}

@@ -1,0 +1,258 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/sse"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// headerLastEventID is what a reader that comes back has seen last.
+const headerLastEventID = "Last-Event-ID"
+
+// follows tells whether a request asks for server-sent events.
+func follows(c *fiber.Ctx) bool { return sse.Accepted(c.Get(fiber.HeaderAccept)) }
+
+// stream answers with the server-sent events that run writes, until run
+// returns or its context ends: when the reader has left or the server stops.
+func (a *API) stream(c *fiber.Ctx, run func(ctx context.Context, out sse.Writer) error) error {
+	c.Set(fiber.HeaderContentType, sse.ContentType)
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	c.Set("X-Accel-Buffering", "no") // nginx would keep events back
+	if c.Method() == fiber.MethodHead {
+		return nil
+	}
+	gone := a.hangup(c.Context())
+	id := requestID(c.Context())
+	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
+		ctx, cancel := context.WithCancel(a.base)
+		defer cancel()
+		defer func() {
+			if v := recover(); v != nil {
+				a.Log.Error("stream panicked", "request", id, "error", fmt.Sprint(v), "trace", string(debug.Stack()))
+			}
+		}()
+		go func() {
+			defer cancel()
+			select {
+			case <-gone:
+			case <-a.released:
+			case <-ctx.Done():
+			}
+		}()
+		out := sse.NewWriter(w)
+		err := out.Beat() // the headers go out at once
+		if err == nil {
+			err = run(ctx, out)
+		}
+		if err != nil && !errors.Is(err, sse.ErrLeft) && ctx.Err() == nil {
+			a.Log.Error("stream broke", "request", id, "error", err)
+		}
+	})
+	return nil
+}
+
+// access is what a stream was opened with. It is checked again while the stream
+// lasts: a token may be revoked, and a stack deleted.
+type access struct {
+	api     *API
+	token   string
+	present bool
+	id      string // of the stack
+}
+
+func (a *API) accessOf(c *fiber.Ctx) access {
+	token, present := bearer(c)
+	return access{a, token, present, c.Params("id")}
+}
+
+// check returns the stack while the access is granted. When it is no longer,
+// the reader is told why, and the error is sse.ErrLeft.
+func (x access) check(out sse.Writer) (*stack.Stack, error) {
+	s, _, err := x.api.grant(x.token, x.present, x.id)
+	var known *stack.Error
+	if !errors.As(err, &known) {
+		return s, err
+	}
+	if err := sendJSON(out, sse.Event{Name: "end"}, map[string]string{"detail": known.Detail}); err != nil {
+		return nil, err
+	}
+	return nil, sse.ErrLeft
+}
+
+func sendJSON(out sse.Writer, e sse.Event, data any) error {
+	text, err := encodeJSON(data)
+	if err != nil {
+		return err
+	}
+	e.Data = string(text)
+	return out.Send(e)
+}
+
+// followEvents answers GET /v0/stacks/{id}/events with a stream: the events
+// after the cursor, and then each as it is recorded.
+func (a *API) followEvents(c *fiber.Ctx, after int64) error {
+	if seen := c.Get(headerLastEventID); seen != "" {
+		var err error
+		if after, err = parseCursor(headerLastEventID, seen); err != nil {
+			return err
+		}
+	}
+	x := a.accessOf(c)
+	return a.stream(c, func(ctx context.Context, out sse.Writer) error {
+		wake, stop := a.Store.Watch(x.id)
+		defer stop()
+		beat := time.NewTicker(sse.BeatEvery)
+		defer beat.Stop()
+		for {
+			if _, err := x.check(out); err != nil {
+				return err
+			}
+			if err := a.sendEvents(ctx, out, x.id, &after); err != nil {
+				return err
+			}
+			select {
+			case <-wake:
+			case <-beat.C:
+				if err := out.Beat(); err != nil {
+					return err
+				}
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+}
+
+// sendEvents sends all events after the cursor, and moves it along.
+func (a *API) sendEvents(ctx context.Context, out sse.Writer, id string, after *int64) error {
+	for {
+		events, err := a.Store.Events(ctx, id, *after, eventsPerRequest)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if err := sendJSON(out, sse.Event{ID: strconv.FormatInt(e.ID, 10), Name: string(e.Type)}, e); err != nil {
+				return err
+			}
+			*after = e.ID
+		}
+		if len(events) < eventsPerRequest {
+			return nil
+		}
+	}
+}
+
+// logLine is one line of a service's log in a stream.
+type logLine struct {
+	Service string `json:"service"`
+	Line    string `json:"line"`
+}
+
+// news is what came to one service's log.
+type news struct {
+	service string
+	lines   []string
+	anew    bool // what came before is over: a build begins its log anew
+}
+
+// logFeed is one stream of logs. Services that a redeploy adds are followed
+// from their first line.
+type logFeed struct {
+	access
+	logQuery
+	news      chan news
+	followed  map[string]bool
+	following sync.WaitGroup
+}
+
+// followLogs answers GET /v0/stacks/{id}/logs with a stream: the last lines,
+// and then each as it is written.
+func (a *API) followLogs(c *fiber.Ctx, q logQuery) error {
+	f := &logFeed{access: a.accessOf(c), logQuery: q, news: make(chan news), followed: map[string]bool{}}
+	return a.stream(c, f.run)
+}
+
+func (f *logFeed) run(ctx context.Context, out sse.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer f.following.Wait()
+	defer cancel()
+	wake, stop := f.api.Store.Watch(f.id)
+	defer stop()
+	beat := time.NewTicker(sse.BeatEvery)
+	defer beat.Stop()
+	for {
+		s, err := f.check(out)
+		if err != nil {
+			return err
+		}
+		f.follow(ctx, s)
+		if err := f.until(ctx, out, wake, beat.C); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// until sends lines until it is time to look at the stack again.
+func (f *logFeed) until(ctx context.Context, out sse.Writer, wake <-chan struct{}, beat <-chan time.Time) error {
+	for {
+		select {
+		case n := <-f.news:
+			if err := n.send(out); err != nil {
+				return err
+			}
+		case <-wake:
+			return nil
+		case <-beat:
+			return out.Beat()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// follow begins with those services that are not followed yet.
+func (f *logFeed) follow(ctx context.Context, s *stack.Stack) {
+	for _, name := range s.ServiceNames() {
+		if f.followed[name] || (f.service != "" && f.service != name) {
+			continue
+		}
+		f.followed[name] = true
+		f.following.Go(func() {
+			err := f.api.Host.FollowLogs(ctx, s, name, f.kind, f.tail, func(lines []string, anew bool) error {
+				select {
+				case f.news <- news{name, lines, anew}:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+			if err != nil && ctx.Err() == nil {
+				f.api.Log.Error("log not followed", "stack", s.ID, "service", name, "error", err)
+			}
+		})
+	}
+}
+
+func (n news) send(out sse.Writer) error {
+	if n.anew {
+		if err := sendJSON(out, sse.Event{Name: "reset"}, map[string]string{"service": n.service}); err != nil {
+			return err
+		}
+	}
+	for _, line := range n.lines {
+		if err := sendJSON(out, sse.Event{}, logLine{n.service, line}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package api
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// validates sends a form to POST /v0/validate.
+func (e *env) validates(token string, parts ...part) reply {
+	e.Helper()
+	body, contentType := makeForm(e.T, parts...)
+	return e.send("POST", "/v0/validate", token, body, "Content-Type", contentType)
+}
+
+// validatesJSON sends a list of files.
+func (e *env) validatesJSON(body string) reply {
+	e.Helper()
+	return e.send("POST", "/v0/validate", "", strings.NewReader(body), "Content-Type", "application/json; charset=utf-8")
+}
+
+const nodePackage = `{"name": "shop", "engines": {"node": "22"}, "scripts": {"start": "node server.js", "build": "node build.js"}}`
+
+func TestValidate_TellsThePlanAndKeepsNothing(t *testing.T) {
+	e := newEnv(t)
+	r := e.validates("", sourcePart(archive(t, "web/index.html", "hello", "api/package.json", nodePackage)),
+		textPart("manifest", "ttl: 2h\nservices: [{name: web, root: web, runtime: static}, {name: api, root: api, env: {SECRET: hidden}, depends_on: [web]}]"))
+	require.Equal(t, 200, r.status, r.body)
+	v := r.json()
+	require.Equal(t, true, v["valid"])
+	require.Equal(t, []any{}, v["faults"])
+	require.EqualValues(t, 7200, v["ttl"])
+	services := v["services"].([]any)
+	require.Len(t, services, 2)
+	require.Equal(t, map[string]any{
+		"name": "web", "runtime": "static", "root": "web", "publish": ".", "spa": "auto",
+		"from": map[string]any{"runtime": "manifest", "root": "manifest", "publish": "index.html"},
+	}, services[0])
+	api := services[1].(map[string]any)
+	require.Equal(t, "node", api["runtime"])
+	require.Equal(t, "22", api["version"])
+	require.Equal(t, "node server.js", api["start"])
+	require.Equal(t, []any{"SECRET"}, api["env"])
+	require.Equal(t, []any{"web"}, api["depends_on"])
+	require.Contains(t, api["from"].(map[string]any)["version"], "engines")
+	require.NotContains(t, r.body, "hidden")
+	require.Empty(t, e.stacks())
+	e.nothingLeft()
+}
+
+func TestValidate_TellsEveryFaultAndWhatIsKnownAllTheSame(t *testing.T) {
+	e := newEnv(t)
+	r := e.validates("", sourcePart(archive(t, "package.json", nodePackage)),
+		textPart("manifest", "ttl: 3d\nservices: [{name: web, buildCommand: x}, {name: api, root: nowhere}]"))
+	require.Equal(t, 200, r.status, r.body)
+	v := r.json()
+	require.Equal(t, false, v["valid"])
+	faults := v["faults"].([]any)
+	require.Len(t, faults, 3)
+	require.Contains(t, faults[0], `here it is "build"`)
+	require.Contains(t, faults[1], "nowhere")
+	require.Contains(t, faults[2], "72h is too long")
+	services := v["services"].([]any)
+	require.Len(t, services, 1)
+	require.Equal(t, "node", services[0].(map[string]any)["runtime"])
+
+	_, key := e.account("ana@example.com")
+	r = e.validates(key, sourcePart(site(t)), textPart("ttl", "3d"))
+	require.Equal(t, true, r.json()["valid"], "the stack of an account has no lifetime")
+	r = e.validates("", sourcePart(site(t)), textPart("manifest", "{"))
+	require.Equal(t, false, r.json()["valid"])
+	require.Len(t, r.json()["faults"], 1)
+	e.nothingLeft()
+}
+
+func TestValidate_TakesAListOfFiles(t *testing.T) {
+	e := newEnv(t)
+	r := e.validatesJSON(`{"files": [{"path": "public/index.html", "content": "PGgxPg==", "encoding": "base64"}, {"path": "README"}], "name": "shop"}`)
+	require.Equal(t, 200, r.status, r.body)
+	require.Equal(t, true, r.json()["valid"], r.body)
+	require.Equal(t, "shop", r.json()["name"])
+	require.Equal(t, "public", r.json()["services"].([]any)[0].(map[string]any)["publish"])
+	for _, manifest := range []string{`"services: [{name: site, runtime: static}]"`, `{"services": [{"name": "site", "runtime": "static"}]}`} {
+		r = e.validatesJSON(`{"files": [{"path": "index.html"}], "manifest": ` + manifest + `}`)
+		require.Equal(t, 200, r.status, r.body)
+		require.Equal(t, "site", r.json()["services"].([]any)[0].(map[string]any)["name"])
+	}
+	e.nothingLeft()
+}
+
+func TestValidate_RefusesWhatCannotBeRead(t *testing.T) {
+	e := newEnv(t)
+	for body, want := range map[string]struct {
+		status int
+		detail string
+	}{
+		``:                                 {400, "not a list of files"},
+		`[]`:                               {400, "not a list of files"},
+		`{}`:                               {400, "no files"},
+		`{"files": [{}]}`:                  {400, "files[0] has no path"},
+		`{"files": [{"path": 7}]}`:         {400, "files.path must not be a number"},
+		`{"files": [{"path": "../x"}]}`:    {422, "../x"},
+		`{"files": [{"path": "a\u0000"}]}`: {422, "a"},
+		`{"files": [{"path": "a", "encoding": "gzip"}]}`:                                  {400, "base64"},
+		`{"files": [{"path": "a", "encoding": "base64", "content": "%"}]}`:                {400, "not base64"},
+		`{"files": [{"path": "a", "content": "` + strings.Repeat("x", mostFiles) + `"}]}`: {413, "archive"},
+	} {
+		r := e.validatesJSON(body)
+		require.Equal(t, want.status, r.status, "%.60s: %s", body, r.body)
+		require.Contains(t, r.detail(), want.detail)
+	}
+	require.Equal(t, 422, e.validates("", sourcePart([]byte("no archive at all, and not text\x00"))).status)
+	require.Equal(t, 400, e.validates("", textPart("name", "x")).status)
+	e.nothingLeft()
+}
+
+func TestValidate_IsLimited(t *testing.T) {
+	e := newEnv(t)
+	e.checks.left = 1
+	require.Equal(t, 200, e.validates("", sourcePart(site(t))).status)
+	r := e.validates("", sourcePart(site(t)))
+	require.Equal(t, 429, r.status)
+	require.Equal(t, "60", r.header.Get("Retry-After"))
+	require.Equal(t, "0", r.header.Get("RateLimit-Remaining"))
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/mcp"
+	"github.com/berth-host/berth/internal/pack"
+)
+
+func (a *app) mcpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "mcp",
+		Short: "Give an agent's program these commands as tools (Model Context Protocol on standard input and output)",
+		Long: "Serves the Model Context Protocol on standard input and output, for programs that run agents: " +
+			"tools to deploy a folder of this machine, redeploy it, and see how it runs. " +
+			"Tokens of the stacks that it makes are remembered as after berth deploy.",
+		Example: `# In the configuration of the agent's program
+{"mcpServers": {"berth": {"command": "berth", "args": ["mcp"]}}}`,
+		Args: cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error { return a.serveTools(ctx) }),
+	}
+}
+
+// serveTools answers the tools' calls until standard input ends.
+func (a *app) serveTools(ctx context.Context) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	return mcp.Serve(ctx, mcp.Config{
+		BaseURL: c.Server(),
+		Client:  c.HTTP(),
+		Version: version(),
+		Token:   func(_ context.Context, stackID string) string { return a.likelyToken(c.Server(), stackID) },
+		Created: func(_ context.Context, s mcp.Stack) error {
+			return a.memory.update(c.Server(), func(known *onServer) {
+				known.keep("", &client.Stack{ID: s.ID, Name: s.Name, ManageToken: s.ManageToken, ClaimCode: s.ClaimCode, ClaimURL: s.ClaimURL})
+			})
+		},
+		Pack: func(ctx context.Context, folder string, out io.Writer) error {
+			_, err := pack.Write(ctx, folder, pack.Options{}, out)
+			return err
+		},
+	})
+}
+
+// likelyToken is the token to try for a stack, or for a new one when stackID is
+// ""; "" for none.
+func (a *app) likelyToken(server, stackID string) string {
+	known, err := a.memory.load(server)
+	if err != nil {
+		return a.env("BERTH_TOKEN")
+	}
+	if tokens := a.tokens(known, stackID); len(tokens) > 0 {
+		return tokens[0]
+	}
+	return ""
+}

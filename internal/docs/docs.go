@@ -1,0 +1,166 @@
+// Package docs is what Berth tells of itself: the API document, the manifest's
+// JSON Schema, and the texts for agents and for people at a terminal.
+//
+// openapi.yaml and stack.schema.yaml are written by hand and are the source;
+// everything else about endpoints and fields is made of them, so that the page
+// at /docs and /llms-full.txt cannot say something else. Tests keep the two
+// true: of package api for its routes and JSON shapes, of package source for
+// the manifest, and the integration tests for every answer that they see.
+package docs
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"net/url"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/runtimes"
+)
+
+//go:embed openapi.yaml stack.schema.yaml *.tmpl
+var files embed.FS
+
+// Values are the settings of the server that the documents name.
+type Values struct {
+	Base            *url.URL // {base_url}
+	Limits          stack.Limits
+	MaxUpload       int64         // bytes of the archive as uploaded
+	Wait            time.Duration // how long wait=true holds an answer at most
+	CreatesPerHour  int
+	ClaimsPerMinute int
+}
+
+// Documents are the documents of one server.
+type Documents struct {
+	Reference Reference
+	pages     map[string]page
+}
+
+// page is a document under its path.
+type page struct {
+	contentType string
+	content     []byte
+}
+
+// Content types of the documents.
+const (
+	typeOpenAPI = "application/json"
+	typeSchema  = "application/schema+json"
+	typeText    = "text/plain; charset=utf-8"
+)
+
+// New makes the documents.
+func New(v Values) (*Documents, error) {
+	w := newWriter(v)
+	api, err := w.tree("openapi.yaml")
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := w.tree("stack.schema.yaml")
+	if err != nil {
+		return nil, err
+	}
+	d := &Documents{Reference: newReference(api, manifest), pages: map[string]page{
+		"/openapi.json":      {typeOpenAPI, api.json()},
+		"/schema/stack.json": {typeSchema, manifest.json()},
+	}}
+	w.words.Reference = d.Reference
+	for path, name := range map[string]string{"/": "front.tmpl", "/llms.txt": "llms.tmpl", "/llms-full.txt": "llms-full.tmpl"} {
+		text, err := w.text(name)
+		if err != nil {
+			return nil, err
+		}
+		d.pages[path] = page{typeText, text}
+	}
+	return d, nil
+}
+
+// Text is a document by its path; "" for one that there is not.
+func (d *Documents) Text(path string) string { return string(d.pages[path].content) }
+
+// words are the values as the templates write them.
+type words struct {
+	Base, Host             string
+	Local                  bool // services' names are below localhost, which not every program resolves
+	TTL, TTLMin, TTLMax    string
+	Retention, Wait        string
+	MaxUpload              string
+	MaxServices, Unclaimed int
+	Creates, Claims        int
+	Runtimes               string
+	Reference              Reference
+}
+
+// writer fills in the templates.
+type writer struct {
+	templates *template.Template
+	words     words
+}
+
+func newWriter(v Values) *writer {
+	all := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"join": strings.Join, "indent": indent})
+	return &writer{
+		templates: template.Must(all.ParseFS(files, "*.yaml", "*.tmpl")),
+		words: words{
+			Base:        strings.TrimSuffix(v.Base.String(), "/"),
+			Host:        v.Base.Host,
+			Local:       v.Base.Hostname() == "localhost",
+			TTL:         stack.FormatDuration(v.Limits.TTL),
+			TTLMin:      stack.FormatDuration(v.Limits.TTLMin),
+			TTLMax:      stack.FormatDuration(v.Limits.TTLMax),
+			Retention:   inDays(v.Limits.Retention),
+			Wait:        fmt.Sprintf("%.0f s", v.Wait.Seconds()),
+			MaxUpload:   megabytes(v.MaxUpload),
+			MaxServices: stack.MaxServices,
+			Unclaimed:   v.Limits.UnclaimedPerIP,
+			Creates:     v.CreatesPerHour,
+			Claims:      v.ClaimsPerMinute,
+			Runtimes:    strings.Join(runtimes.Names(), ", "),
+		},
+	}
+}
+
+// text is a template filled in.
+func (w *writer) text(name string) ([]byte, error) {
+	var b bytes.Buffer
+	if err := w.templates.ExecuteTemplate(&b, name, w.words); err != nil {
+		return nil, fmt.Errorf("write %s: %w", name, err)
+	}
+	return b.Bytes(), nil
+}
+
+// tree is a template of YAML, filled in and read.
+func (w *writer) tree(name string) (object, error) {
+	text, err := w.text(name)
+	if err != nil {
+		return nil, err
+	}
+	var m yaml.MapSlice
+	if err := yaml.UnmarshalWithOptions(text, &m, yaml.UseOrderedMap()); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return newObject(m), nil
+}
+
+// inDays writes a time of whole days as people do, any other as requests do.
+func inDays(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < 2*day || d%day != 0 {
+		return stack.FormatDuration(d)
+	}
+	return fmt.Sprintf("%d days", d/day)
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%g MB", float64(n)/1e6) }
+
+// indent puts spaces before each line of a text.
+func indent(spaces int, text string) string {
+	margin := strings.Repeat(" ", spaces)
+	return margin + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+margin)
+}

@@ -1,0 +1,125 @@
+package docs
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+func newDocuments(t *testing.T, base string) *Documents {
+	t.Helper()
+	u, err := url.Parse(base)
+	require.NoError(t, err)
+	d, err := New(Values{
+		Base:            u,
+		Limits:          stack.Limits{TTL: time.Hour, TTLMin: 15 * time.Minute, TTLMax: 24 * time.Hour, Retention: 7 * 24 * time.Hour, UnclaimedPerIP: 3},
+		MaxUpload:       50e6,
+		Wait:            90 * time.Second,
+		CreatesPerHour:  30,
+		ClaimsPerMinute: 10,
+	})
+	require.NoError(t, err)
+	return d
+}
+
+func TestOpenAPI_IsValid(t *testing.T) {
+	t.Parallel()
+	d := newDocuments(t, "https://berth.example")
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(d.Text("/openapi.json")))
+	require.NoError(t, err)
+	require.NoError(t, doc.Validate(t.Context()))
+	require.Equal(t, "https://berth.example", doc.Servers[0].URL)
+}
+
+func TestReference_HasEveryOperation(t *testing.T) {
+	t.Parallel()
+	d := newDocuments(t, "https://berth.example")
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(d.Text("/openapi.json")))
+	require.NoError(t, err)
+	shown := map[string]Operation{}
+	for _, g := range d.Reference.Groups {
+		for _, o := range g.Operations {
+			shown[o.Method+" "+o.Path] = o
+		}
+	}
+	count := 0
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			count++
+			o := shown[method+" "+path]
+			require.NotEmpty(t, o.Summary, "%s %s", method, path)
+			require.NotEmpty(t, o.Auth, "%s %s", method, path)
+			require.Len(t, o.Responses, op.Responses.Len(), "%s %s", method, path)
+			require.Len(t, o.Parameters, len(item.Parameters)+len(op.Parameters), "%s %s", method, path)
+		}
+	}
+	require.Len(t, shown, count)
+	for _, e := range d.Reference.Errors {
+		require.NotEmpty(t, e.Status, e.Description)
+	}
+	full := d.Text("/llms-full.txt")
+	for route := range shown {
+		require.Contains(t, full, "### "+route)
+	}
+}
+
+func TestReference_NamesTypesInWords(t *testing.T) {
+	t.Parallel()
+	for _, s := range newDocuments(t, "https://berth.example").Reference.Schemas {
+		for _, f := range s.Fields {
+			require.NotEmpty(t, f.Type, "%s.%s", s.Name, f.Name)
+			require.NotContains(t, f.Type, "#/")
+			if s.Name == "Stack" && f.Name == "services" {
+				require.Equal(t, "list of Service", f.Type)
+			}
+		}
+	}
+}
+
+func TestTexts_SpeakOfThisServer(t *testing.T) {
+	t.Parallel()
+	local, public := newDocuments(t, "http://localhost:8080"), newDocuments(t, "https://berth.example")
+	for _, path := range []string{"/", "/llms.txt", "/llms-full.txt", "/openapi.json", "/schema/stack.json"} {
+		text := public.Text(path)
+		require.Contains(t, text, "https://berth.example/", path)
+		require.NotContains(t, text, "localhost", path)
+		require.NotContains(t, text, "{{", path)
+		require.NotContains(t, text, "<no value>", path)
+	}
+	require.Contains(t, local.Text("/llms.txt"), "sends the name in the `Host` header")
+	require.Contains(t, public.Text("/llms-full.txt"), "kept for 7 days")
+}
+
+func TestHandler_ServesDocuments(t *testing.T) {
+	t.Parallel()
+	d := newDocuments(t, "https://berth.example")
+	ask := func(method, path string) *http.Response {
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		return w.Result()
+	}
+	for _, path := range []string{"/openapi.json", "/schema/stack.json"} {
+		require.True(t, d.Has(path))
+		require.Contains(t, ask(http.MethodGet, path).Header.Get("Content-Type"), "json")
+		require.True(t, json.Valid([]byte(d.Text(path))), path)
+		require.Equal(t, "*", ask(http.MethodGet, path).Header.Get("Access-Control-Allow-Origin"))
+	}
+	require.False(t, d.Has("/"))
+	require.False(t, d.Has("/docs"))
+	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodPost, "/llms.txt").StatusCode)
+	front := ask(http.MethodGet, "/")
+	require.Equal(t, "text/plain; charset=utf-8", front.Header.Get("Content-Type"))
+	for _, link := range front.Header.Values("Link") {
+		path, _, _ := strings.Cut(strings.TrimPrefix(link, "<"), ">")
+		require.True(t, d.Has(path) || path == "/docs", path)
+	}
+}

@@ -1,0 +1,114 @@
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/goccy/go-yaml"
+)
+
+// object is a mapping that keeps the order in which it was written. Its values
+// are objects, lists of values, and scalars.
+type object []member
+
+type member struct {
+	key   string
+	value any
+}
+
+func newObject(m yaml.MapSlice) object {
+	o := make(object, len(m))
+	for i, item := range m {
+		o[i] = member{fmt.Sprint(item.Key), newValue(item.Value)}
+	}
+	return o
+}
+
+func newValue(v any) any {
+	switch v := v.(type) {
+	case yaml.MapSlice:
+		return newObject(v)
+	case []any:
+		list := make([]any, len(v))
+		for i, item := range v {
+			list[i] = newValue(item)
+		}
+		return list
+	}
+	return v
+}
+
+// at follows keys; nil where there is none.
+func (o object) at(keys ...string) any {
+	var v any = o
+	for _, key := range keys {
+		inner, _ := v.(object)
+		v = nil
+		for _, m := range inner {
+			if m.key == key {
+				v = m.value
+			}
+		}
+	}
+	return v
+}
+
+// object is the mapping that keys lead to, empty where there is none.
+func (o object) object(keys ...string) object {
+	inner, _ := o.at(keys...).(object)
+	return inner
+}
+
+// list is the list that keys lead to.
+func (o object) list(keys ...string) []any {
+	inner, _ := o.at(keys...).([]any)
+	return inner
+}
+
+// text is the text that keys lead to, "" where there is none.
+func (o object) text(keys ...string) string {
+	s, _ := o.at(keys...).(string)
+	return s
+}
+
+// MarshalJSON writes the members in their order.
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, m := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		key, err := json.Marshal(m.key)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(key)
+		b.WriteByte(':')
+		if err := encode(&b, m.value); err != nil {
+			return nil, err
+		}
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// encode writes a value without the escapes that only HTML needs.
+func encode(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// json is the whole tree, indented for those who read it as it is.
+func (o object) json() []byte {
+	var b, indented bytes.Buffer
+	if err := encode(&b, o); err != nil {
+		panic(err) // scalars of YAML always encode
+	}
+	if err := json.Indent(&indented, b.Bytes(), "", "  "); err != nil {
+		panic(err) // it was just encoded
+	}
+	return indented.Bytes()
+}

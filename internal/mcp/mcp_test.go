@@ -1,0 +1,221 @@
+package mcp
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+)
+
+// fakeAPI answers as Berth does and keeps what it was asked.
+type fakeAPI struct {
+	asked   []string // method, path and Authorization
+	source  map[string]string
+	answers map[string]string // by method and path; one that begins with a status is an error
+}
+
+func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	route := r.Method + " " + r.URL.RequestURI()
+	f.asked = append(f.asked, strings.TrimSpace(route+" "+r.Header.Get("Authorization")))
+	if file, _, err := r.FormFile("source"); err == nil {
+		f.source = unpack(file)
+	}
+	answer := f.answers[route]
+	var status int
+	if _, err := fmt.Sscanf(answer, "%d", &status); err == nil {
+		w.WriteHeader(status)
+		_, answer, _ = strings.Cut(answer, " ")
+	}
+	_, _ = io.WriteString(w, answer)
+}
+
+func unpack(r io.Reader) map[string]string {
+	files := map[string]string{}
+	zipped, err := gzip.NewReader(r)
+	if err != nil {
+		return nil
+	}
+	for archive := tar.NewReader(zipped); ; {
+		header, err := archive.Next()
+		if err != nil {
+			return files
+		}
+		content, _ := io.ReadAll(archive)
+		files[header.Name] = string(content)
+	}
+}
+
+// connect is a client of tools that run over a fake API.
+func connect(t *testing.T, api *fakeAPI, change func(*Config)) *sdk.ClientSession {
+	t.Helper()
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	cfg := Config{BaseURL: server.URL}
+	if change != nil {
+		change(&cfg)
+	}
+	here, there := sdk.NewInMemoryTransports()
+	_, err := New(cfg).Connect(t.Context(), there, nil)
+	require.NoError(t, err)
+	session, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), here, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = session.Close() })
+	return session
+}
+
+// call calls a tool and returns its text, and whether that is an error.
+func call(t *testing.T, session *sdk.ClientSession, tool string, args map[string]any) (string, bool) {
+	t.Helper()
+	res, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: args})
+	require.NoError(t, err)
+	require.Len(t, res.Content, 1)
+	return res.Content[0].(*sdk.TextContent).Text, res.IsError
+}
+
+const (
+	building = `{"id":"stk_0123456789ab","name":"app","status":"building","deploying":1,"generation":1,"manage_token":"ast_anon_x","claim_url":"http://b/claim/CLM"}`
+	live     = `{"id":"stk_0123456789ab","name":"app","status":"live","generation":1,"urls":{"web":"http://web.b"},"services":[{"name":"web","status":"running"}],"expires_at":1}`
+)
+
+func TestTools_AreFewAndSayWhatTheyTake(t *testing.T) {
+	t.Parallel()
+	for _, folders := range []bool{false, true} {
+		session := connect(t, &fakeAPI{}, func(c *Config) {
+			if folders {
+				c.Pack = func(context.Context, string, io.Writer) error { return nil }
+			}
+		})
+		list, err := session.ListTools(t.Context(), nil)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(list.Tools), 10)
+		for _, tool := range list.Tools {
+			schema, err := json.Marshal(tool.InputSchema)
+			require.NoError(t, err)
+			takesSource := strings.Contains(string(schema), `"files"`)
+			require.Equal(t, folders && takesSource, strings.Contains(string(schema), `"folder"`), tool.Name)
+			require.NotEmpty(t, tool.Description)
+		}
+	}
+}
+
+func TestDeploy_SendsFilesAndWaits(t *testing.T) {
+	t.Parallel()
+	api := &fakeAPI{answers: map[string]string{
+		"POST /v0/stacks": "201 " + building,
+		"GET /v0/stacks/stk_0123456789ab?wait=true": live,
+	}}
+	var kept Stack
+	session := connect(t, api, func(c *Config) {
+		c.Created = func(_ context.Context, s Stack) error { kept = s; return nil }
+	})
+	text, failed := call(t, session, "deploy", map[string]any{
+		"files":        map[string]any{"index.html": "hi"},
+		"binary_files": map[string]any{"a.bin": "AAE="},
+	})
+	require.False(t, failed, text)
+	for _, part := range []string{"stk_0123456789ab", "ast_anon_x", "http://b/claim/CLM", "http://web.b", "next: open the URLs"} {
+		require.Contains(t, text, part)
+	}
+	require.Equal(t, "ast_anon_x", kept.ManageToken)
+	require.Equal(t, map[string]string{"index.html": "hi", "a.bin": "\x00\x01"}, api.source)
+	require.Equal(t, []string{"POST /v0/stacks", "GET /v0/stacks/stk_0123456789ab?wait=true Bearer ast_anon_x"}, api.asked)
+}
+
+func TestDeploy_SaysWhatIsWrongBeforeSending(t *testing.T) {
+	t.Parallel()
+	api := &fakeAPI{}
+	hosted := connect(t, api, nil)
+	text, failed := call(t, hosted, "deploy", map[string]any{})
+	require.True(t, failed)
+	require.Contains(t, text, "pass it as files")
+	local := connect(t, api, func(c *Config) {
+		c.Pack = func(context.Context, string, io.Writer) error { return errors.New("there is no folder x") }
+	})
+	text, failed = call(t, local, "deploy", map[string]any{"folder": "x", "files": map[string]any{"a": "b"}})
+	require.True(t, failed)
+	require.Contains(t, text, "not both")
+	text, failed = call(t, local, "deploy", map[string]any{"folder": "x"})
+	require.True(t, failed)
+	require.Equal(t, "there is no folder x", text)
+	text, failed = call(t, hosted, "deploy", map[string]any{"binary_files": map[string]any{"a": "?"}})
+	require.True(t, failed)
+	require.Equal(t, "binary_files: a is not base64", text)
+}
+
+func TestToken_OfTheCallGoesBeforeTheProgramsOwn(t *testing.T) {
+	t.Parallel()
+	api := &fakeAPI{answers: map[string]string{"GET /v0/stacks/stk_0123456789ab": live}}
+	session := connect(t, api, func(c *Config) {
+		c.Token = func(_ context.Context, id string) string { return "kept-for-" + id }
+	})
+	for _, args := range []map[string]any{{"stack": "stk_0123456789ab"}, {"stack": "stk_0123456789ab", "token": "mine"}} {
+		_, failed := call(t, session, "status", args)
+		require.False(t, failed)
+	}
+	require.Equal(t, []string{
+		"GET /v0/stacks/stk_0123456789ab Bearer kept-for-stk_0123456789ab",
+		"GET /v0/stacks/stk_0123456789ab Bearer mine",
+	}, api.asked)
+}
+
+func TestErrors_TellTheNextStep(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{
+		401: "as token", 403: "this very stack", 404: "call deploy", 409: "status with wait", 422: "call again",
+	} {
+		api := &fakeAPI{answers: map[string]string{"GET /v0/stacks/x": fmt.Sprintf(`%d {"detail":"why"}`, status)}}
+		text, failed := call(t, connect(t, api, nil), "status", map[string]any{"stack": "x"})
+		require.True(t, failed)
+		require.Contains(t, text, "why\n")
+		require.Contains(t, text, want)
+	}
+}
+
+func TestReport_IsShort(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a line of an error\n", 1000)
+	text := report(Stack{ID: "stk_0123456789ab", Status: "failed", Error: &long})
+	require.Less(t, len(text), maxError+500)
+	require.Contains(t, text, "read logs")
+	require.Less(t, len(lastOf(strings.Repeat("é", maxLog), maxLog)), maxLog+100)
+}
+
+func TestEvents_SayWhereToGoOn(t *testing.T) {
+	t.Parallel()
+	var events []string
+	for id := range 60 {
+		events = append(events, fmt.Sprintf(`{"id":%d,"type":"stack.extended","data":{"expires_at":1},"created_at":0.5}`, id+1))
+	}
+	api := &fakeAPI{answers: map[string]string{"GET /v0/stacks/x/events?after=0": `{"events":[` + strings.Join(events, ",") + `]}`}}
+	text, failed := call(t, connect(t, api, nil), "events", map[string]any{"stack": "x"})
+	require.False(t, failed)
+	require.Contains(t, text, "[10 earlier events are left out]")
+	require.Contains(t, text, "60 1970-01-01 00:00:00 stack.extended {\"expires_at\":1}")
+	require.Contains(t, text, "after 60.")
+}
+
+func TestValidate_TellsThePlanAndItsFaults(t *testing.T) {
+	t.Parallel()
+	api := &fakeAPI{answers: map[string]string{"POST /v0/validate": `{"valid":false,"faults":["service web: it has no start"],"name":"app",
+		"services":[{"name":"web","runtime":"node","version":"22","root":".","from":{"version":".nvmrc"}}]}`}}
+	text, failed := call(t, connect(t, api, nil), "validate", map[string]any{"files": map[string]any{"a": "b"}})
+	require.False(t, failed)
+	require.Equal(t, `valid: false
+name: app
+fault: service web: it has no start
+service web:
+  runtime: node
+  version: 22 (from .nvmrc)
+  root: .
+next: mend the faults and call validate again.`, text)
+}

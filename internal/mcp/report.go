@@ -1,0 +1,204 @@
+package mcp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of what a model has to read, in bytes.
+const (
+	maxLog   = 12_000
+	maxError = 2_000
+)
+
+// maxEvents is how many events one call tells.
+const maxEvents = 50
+
+// report tells of a stack in lines, and what to do next.
+func report(s Stack) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "stack: %s (%s)\nstatus: %s\n", s.ID, s.Name, s.Status)
+	for _, service := range s.Services {
+		fmt.Fprintf(&b, "%s: %s, %s\n", service.Name, service.Status, s.URLs[service.Name])
+	}
+	if s.Deploying != nil {
+		fmt.Fprintf(&b, "generation %d is being built", *s.Deploying)
+		if s.Status == "live" {
+			fmt.Fprintf(&b, "; %d serves", s.Generation)
+		}
+		b.WriteByte('\n')
+	} else {
+		fmt.Fprintf(&b, "generation: %d\n", s.Generation)
+	}
+	for _, fact := range []struct{ name, value string }{
+		{"manage_token", s.ManageToken},
+		{"claim_url", s.ClaimURL},
+		{"webhook_secret", s.WebhookSecret},
+		{"expires_at", moment(s.ExpiresAt)},
+		{"kept until", moment(s.RetainedUntil)},
+		{"error", ending(s.Error)},
+		{"deploy_error", ending(s.DeployError)},
+	} {
+		if fact.value != "" {
+			fmt.Fprintf(&b, "%s: %s\n", fact.name, fact.value)
+		}
+	}
+	return b.String() + "next: " + next(s)
+}
+
+// next is what to do about a stack.
+func next(s Stack) string {
+	switch {
+	case !s.settled():
+		return "call status with wait to see how the build ends."
+	case s.Status == "failed":
+		return "read logs with kind build, and with kind run if the build went well; mend the source and call redeploy for this stack. Do not deploy it again."
+	case s.Status == "expired":
+		return "only a claim brings it back: ask your human to open the claim URL."
+	case s.DeployError != nil:
+		return "the redeploy failed and the generation before it serves. Mend what deploy_error says, with the help of logs, and call redeploy."
+	case s.ManageToken != "" && s.ClaimURL != "":
+		return "open the URLs to see that it works. Keep stack and manage_token for later calls, and give claim_url to your human, who can keep the stack with it."
+	case s.ManageToken != "":
+		return "open the URLs to see that it works. Keep stack and manage_token for later calls."
+	case !s.Claimed:
+		return "nothing has to be done. Unclaimed, it stops at expires_at; extend gives it more time."
+	}
+	return "nothing has to be done."
+}
+
+// moment is a time and how long it is from now.
+func moment(seconds *float64) string {
+	if seconds == nil {
+		return ""
+	}
+	at := time.UnixMilli(int64(*seconds * 1000)).UTC()
+	left := time.Until(at).Round(time.Minute)
+	if left <= 0 {
+		return at.Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%s (in %s)", at.Format(time.RFC3339), strings.TrimSuffix(left.String(), "0s"))
+}
+
+// ending is the end of an error, which says most.
+func ending(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return lastOf(*text, maxError)
+}
+
+// lastOf is the end of a text, from the beginning of a line on where it can be.
+func lastOf(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	text = text[len(text)-most:]
+	if _, rest, ok := strings.Cut(text, "\n"); ok && rest != "" {
+		text = rest
+	}
+	for len(text) > 0 && !utf8.RuneStart(text[0]) {
+		text = text[1:]
+	}
+	return "[what came before is left out]\n" + text
+}
+
+// reportEvents tells events, a line each, and where to go on.
+func reportEvents(text []byte, after int64) (string, error) {
+	var page struct{ Events []event }
+	if err := json.Unmarshal(text, &page); err != nil {
+		return "", fmt.Errorf("the answer holds no events: %w", err)
+	}
+	if len(page.Events) == 0 {
+		return fmt.Sprintf("no events after %d.", after), nil
+	}
+	var b strings.Builder
+	if left := len(page.Events) - maxEvents; left > 0 {
+		fmt.Fprintf(&b, "[%d earlier events are left out]\n", left)
+		page.Events = page.Events[left:]
+	}
+	for _, e := range page.Events {
+		sec, frac := math.Modf(e.CreatedAt)
+		at := time.Unix(int64(sec), int64(frac*1e9)).UTC()
+		fmt.Fprintf(&b, "%d %s %s", e.ID, at.Format("2006-01-02 15:04:05"), e.Type)
+		if string(e.Data) != "{}" {
+			fmt.Fprintf(&b, " %s", e.Data)
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "next: for later ones call events with after %d.", page.Events[len(page.Events)-1].ID)
+	return b.String(), nil
+}
+
+// planFields are those of a planned service that are told, in their order.
+var planFields = []string{
+	"runtime", "version", "built_with", "root", "install", "build", "release", "start", "port", "health",
+	"depends_on", "strategy", "publish", "spa",
+}
+
+// reportPlan tells what would be built and run, and what is wrong with it.
+func reportPlan(text []byte) (string, error) {
+	var plan struct {
+		Valid    bool
+		Faults   []string
+		Name     string
+		Services []map[string]any
+	}
+	if err := json.Unmarshal(text, &plan); err != nil {
+		return "", fmt.Errorf("the answer holds no plan: %w", err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "valid: %t\nname: %s\n", plan.Valid, plan.Name)
+	for _, fault := range plan.Faults {
+		fmt.Fprintf(&b, "fault: %s\n", fault)
+	}
+	for _, fields := range plan.Services {
+		from, _ := fields["from"].(map[string]any)
+		fmt.Fprintf(&b, "service %v:\n", fields["name"])
+		for _, name := range planFields {
+			if fields[name] == nil {
+				continue
+			}
+			fmt.Fprintf(&b, "  %s: %v", name, fields[name])
+			if from[name] != nil {
+				fmt.Fprintf(&b, " (from %v)", from[name])
+			}
+			b.WriteByte('\n')
+		}
+	}
+	if plan.Valid {
+		return b.String() + "next: call deploy, or redeploy for a stack that there is.", nil
+	}
+	return b.String() + "next: mend the faults and call validate again.", nil
+}
+
+// advise adds to an error of the API what to do in terms of the tools.
+func advise(err error) error {
+	var refused *apiError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	advice := ""
+	switch refused.status {
+	case http.StatusUnauthorized:
+		advice = "next: pass the stack's manage_token, or an API key, as token."
+	case http.StatusForbidden:
+		advice = "next: pass the manage_token that deploy returned for this very stack as token."
+	case http.StatusNotFound:
+		advice = "next: check the id and the names; if the stack is gone, call deploy."
+	case http.StatusConflict:
+		advice = "next: call status with wait, and go on when its status allows it."
+	case http.StatusUnprocessableEntity, http.StatusBadRequest:
+		advice = "next: correct that and call again."
+	}
+	if refused.retryAfter > 0 {
+		advice = fmt.Sprintf("next: wait %d s and call again.", refused.retryAfter)
+	}
+	return errors.New(strings.TrimSpace(refused.detail + "\n" + advice))
+}

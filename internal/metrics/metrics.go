@@ -1,0 +1,171 @@
+// Package metrics counts what the server does, for Prometheus. The packages
+// that do the work do not know it: they call functions that they were given,
+// or are asked when somebody reads. No label has a stack's id, a name that a
+// stranger chose, or anything else without a bound.
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metrics are those of one server.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	builds   *prometheus.HistogramVec
+	engine   *prometheus.HistogramVec
+	events   *prometheus.CounterVec
+
+	deliveries *prometheus.HistogramVec
+	arrivals   *prometheus.CounterVec
+}
+
+// Bounds of the histograms' buckets, in seconds.
+var (
+	requestBuckets = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 120}
+	buildBuckets   = []float64{.1, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200}
+	engineBuckets  = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60}
+)
+
+// New returns metrics that have counted nothing.
+func New() *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_http_requests_total",
+			Help: "Requests of the API that were answered, by route, method and status.",
+		}, []string{"route", "method", "status"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "berth_http_request_duration_seconds", Buckets: requestBuckets,
+			Help: "Time to the answer of an API request, with what wait=true waits.",
+		}, []string{"route"}),
+		builds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "berth_build_duration_seconds", Buckets: buildBuckets,
+			Help: "Builds of services that ended, from their slot on, by runtime and result (ok, failed, stopped).",
+		}, []string{"runtime", "result"}),
+		engine: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "berth_engine_call_duration_seconds", Buckets: engineBuckets,
+			Help: "Calls of the Docker engine, by call and result (ok, error); of one that streams, until its end.",
+		}, []string{"call", "result"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_events_total",
+			Help: "Events of stacks that were recorded, by type: deploys, failures, crashes, claims and expiries.",
+		}, []string{"type"}),
+	}
+	m.deliveries = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "berth_delivery_duration_seconds", Buckets: engineBuckets,
+		Help: "Attempts to deliver an event to a webhook, by result (ok, failed, retried).",
+	}, []string{"result"})
+	m.arrivals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "berth_arrivals_total",
+		Help: "Requests at the public address, by where their host leads: service, base (the API and the pages) or none.",
+	}, []string{"host"})
+	m.registry.MustRegister(m.arrivals, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler serves the metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+}
+
+// usual are the methods that get a label of their own.
+var usual = []string{"GET", "HEAD", "POST", "PATCH", "DELETE", "OPTIONS"}
+
+// Arrival counts a request at the public address.
+func (m *Metrics) Arrival(host string) { m.arrivals.WithLabelValues(host).Inc() }
+
+// Request counts a request of the API that was answered. The route is "" for a
+// path that none has.
+func (m *Metrics) Request(route, method string, status int, took time.Duration) {
+	if route == "" {
+		route = "none"
+	}
+	if !slices.Contains(usual, method) {
+		method = "other"
+	}
+	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
+	m.duration.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// Build counts a build that ended; the result is ok, failed or stopped.
+func (m *Metrics) Build(runtime, result string, took time.Duration) {
+	m.builds.WithLabelValues(runtime, result).Observe(took.Seconds())
+}
+
+// EngineCall counts a call of the Docker engine that ended, such as "POST
+// /containers/create".
+func (m *Metrics) EngineCall(call string, ok bool, took time.Duration) {
+	result := "ok"
+	if !ok {
+		result = "error"
+	}
+	m.engine.WithLabelValues(call, result).Observe(took.Seconds())
+}
+
+// Delivery counts an attempt to deliver an event to a webhook; the result is
+// ok, failed or, for one that is tried again, retried.
+func (m *Metrics) Delivery(result string, took time.Duration) {
+	m.deliveries.WithLabelValues(result).Observe(took.Seconds())
+}
+
+// Event counts an event of the given type.
+func (m *Metrics) Event(kind string) { m.events.WithLabelValues(kind).Inc() }
+
+// WatchQueue shows the builds that run and those that wait for a slot, as ask
+// tells them.
+func (m *Metrics) WatchQueue(ask func() (running, waiting int)) {
+	gauge := func(name, help string, value func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return float64(value()) })
+	}
+	m.registry.MustRegister(
+		gauge("berth_builds_running", "Builds that have a slot.", func() int { running, _ := ask(); return running }),
+		gauge("berth_builds_waiting", "Builds in line for a slot.", func() int { _, waiting := ask(); return waiting }),
+	)
+}
+
+// WatchStacks shows the stacks of each status, as ask counts them. The statuses
+// are shown also when no stack has them.
+func (m *Metrics) WatchStacks(statuses []string, ask func(context.Context) (map[string]int, error)) {
+	m.registry.MustRegister(&stacks{statuses: statuses, ask: ask})
+}
+
+// stacks collects the stacks of each status.
+type stacks struct {
+	statuses []string
+	ask      func(context.Context) (map[string]int, error)
+}
+
+var stacksDesc = prometheus.NewDesc("berth_stacks", "Stacks of each status; deleted ones are not counted.", []string{"status"}, nil)
+
+// askTimeout bounds how long reading the metrics waits for the database.
+const askTimeout = 5 * time.Second
+
+// Describe implements prometheus.Collector.
+func (s *stacks) Describe(out chan<- *prometheus.Desc) { out <- stacksDesc }
+
+// Collect implements prometheus.Collector.
+func (s *stacks) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	counts, err := s.ask(ctx)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(stacksDesc, err)
+		return
+	}
+	for _, status := range s.statuses {
+		out <- prometheus.MustNewConstMetric(stacksDesc, prometheus.GaugeValue, float64(counts[status]), status)
+	}
+}

@@ -1,0 +1,45 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/berth-host/berth/internal/docs"
+	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/mcp"
+)
+
+// openDocuments makes what the server tells of itself.
+func (s *Server) openDocuments() (err error) {
+	s.documents, err = docs.New(docs.Values{
+		Base:            s.cfg.BaseURL,
+		Limits:          s.cfg.Limits,
+		MaxUpload:       s.cfg.MaxUpload,
+		Wait:            s.cfg.Wait,
+		CreatesPerHour:  s.cfg.CreatesPerHour,
+		ClaimsPerMinute: s.cfg.ClaimsPerMinute,
+	})
+	if err != nil {
+		return fmt.Errorf("make the documents: %w", err)
+	}
+	return nil
+}
+
+// pathMCP is where agents find the tools.
+const pathMCP = "/mcp"
+
+// toolsOverHTTP are the tools at /mcp. They ask the API as anybody does, within
+// this process, in the name of whoever calls them.
+func (s *Server) toolsOverHTTP() http.Handler {
+	inner := &http.Transport{
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return s.inner.Dial() },
+		DisableKeepAlives: true, // a shutdown need not wait for idle connections
+	}
+	return mcp.Handler(mcp.Config{
+		BaseURL: "http://" + s.cfg.BaseURL.Host,
+		Client:  &http.Client{Transport: inner},
+		Forward: []string{edge.HeaderClientIP, "X-Request-Id"},
+	})
+}

@@ -1,0 +1,74 @@
+// Package sse writes server-sent events: what the dashboard and the API's
+// streams have in common. A writer is used by one goroutine; every call is
+// flushed, so that a reader that left is noticed by the next one.
+package sse
+
+import (
+	"bufio"
+	"errors"
+	"strings"
+	"time"
+)
+
+// ContentType is the media type of a stream.
+const ContentType = "text/event-stream"
+
+// BeatEvery is how often a silent stream should Beat, so that proxies keep the
+// connection and a reader that left is noticed.
+const BeatEvery = 15 * time.Second
+
+// ErrLeft means that the reader is gone; a stream then ends quietly.
+var ErrLeft = errors.New("the reader of the stream left")
+
+// Writer writes the events of one stream.
+type Writer struct{ out *bufio.Writer }
+
+// NewWriter returns a Writer on the body of an answer.
+func NewWriter(out *bufio.Writer) Writer { return Writer{out} }
+
+// Event is one event. ID and Name are one line each, or "" for none.
+type Event struct {
+	ID   string // what the reader says as Last-Event-ID when it comes back
+	Name string // "" makes it a message
+	Data string // of any number of lines
+}
+
+// Send writes an event; the error is ErrLeft.
+func (w Writer) Send(e Event) error {
+	var b strings.Builder
+	if e.ID != "" {
+		b.WriteString("id: " + e.ID + "\n")
+	}
+	if e.Name != "" {
+		b.WriteString("event: " + e.Name + "\n")
+	}
+	for line := range strings.SplitSeq(e.Data, "\n") {
+		b.WriteString("data: " + line + "\n")
+	}
+	b.WriteString("\n")
+	return w.write(b.String())
+}
+
+// Beat writes a comment, which readers skip; the error is ErrLeft.
+func (w Writer) Beat() error { return w.write(": still here\n\n") }
+
+func (w Writer) write(text string) error {
+	if _, err := w.out.WriteString(text); err != nil {
+		return ErrLeft
+	}
+	if err := w.out.Flush(); err != nil {
+		return ErrLeft
+	}
+	return nil
+}
+
+// Accepted tells whether an Accept header asks for a stream by name.
+func Accepted(accept string) bool {
+	for item := range strings.SplitSeq(accept, ",") {
+		media, _, _ := strings.Cut(item, ";")
+		if strings.EqualFold(strings.TrimSpace(media), ContentType) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// How long a receipt is kept, and how long of that with its one-time fields.
+const (
+	ReceiptLife = 24 * time.Hour
+	OneTimeLife = 10 * time.Minute
+)
+
+// Receipt is what is kept of a request that may be sent again: whoever repeats
+// it gets its answer instead of a second stack or deploy.
+type Receipt struct {
+	Key       string // a hash of the client's key, the caller and the route
+	Digest    []byte // of the body
+	Address   string // that sent the request; only it is shown OneTime again
+	OneTime   []byte // JSON, sealed at rest; nil once OneTimeLife is over
+	StackID   string
+	CreatedAt time.Time
+	Answer    string // "" while the request has not been answered
+}
+
+// FindReceipt finds the receipt of a request, unless its time is over.
+func (s *Store) FindReceipt(ctx context.Context, key string) (r Receipt, ok bool, err error) {
+	now := stack.Now()
+	r.Key = key
+	var answer sql.NullString
+	var sealed []byte
+	row := s.read.QueryRowContext(ctx, `SELECT digest, address, stack_id, created_at, answer, one_time_sealed
+		FROM receipts WHERE key = ? AND created_at > ?`, key, micros(now.Add(-ReceiptLife)))
+	err = s.found("find receipt", row, &ok, &r.Digest, &r.Address, &r.StackID, (*micros)(&r.CreatedAt), &answer, &sealed)
+	if err != nil || !ok {
+		return Receipt{}, false, err
+	}
+	r.Answer = answer.String
+	if sealed == nil || now.Sub(r.CreatedAt) >= OneTimeLife {
+		return r, true, nil
+	}
+	if r.OneTime, err = s.sealer.Open(sealed, key, "one_time"); err != nil {
+		return Receipt{}, false, s.fault("open receipt", err)
+	}
+	return r, true, nil
+}
+
+// AnswerReceipt keeps what a request was answered.
+func (s *Store) AnswerReceipt(ctx context.Context, key, answer string) error {
+	if _, err := s.write.ExecContext(ctx, "UPDATE receipts SET answer = ? WHERE key = ?", answer, key); err != nil {
+		return s.fault("answer receipt", err)
+	}
+	return nil
+}
+
+// DropReceipt forgets a request that came to nothing after all.
+func (s *Store) DropReceipt(ctx context.Context, key string) error {
+	if _, err := s.write.ExecContext(ctx, "DELETE FROM receipts WHERE key = ?", key); err != nil {
+		return s.fault("drop receipt", err)
+	}
+	return nil
+}
+
+// SweepReceipts removes receipts whose time is over, and the one-time fields of
+// those for which only that time is.
+func (s *Store) SweepReceipts(ctx context.Context) error {
+	now := stack.Now()
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM receipts WHERE created_at <= ?", micros(now.Add(-ReceiptLife)))
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "UPDATE receipts SET one_time_sealed = NULL WHERE created_at <= ? AND one_time_sealed IS NOT NULL",
+				micros(now.Add(-OneTimeLife)))
+		}
+		if err != nil {
+			return s.fault("sweep receipts", err)
+		}
+		return nil
+	})
+}
+
+// insertReceipt stores the receipt of a change, nil for none, with the change.
+func (s *Store) insertReceipt(ctx context.Context, tx *sql.Tx, stackID string, r *Receipt) error {
+	if r == nil {
+		return nil
+	}
+	var sealed []byte
+	if r.OneTime != nil {
+		sealed = s.sealer.Seal(r.OneTime, r.Key, "one_time")
+	}
+	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO receipts (key, digest, stack_id, address, created_at, one_time_sealed)
+		VALUES (?, ?, ?, ?, ?, ?)`, r.Key, r.Digest, stackID, r.Address, micros(r.CreatedAt), nullBlob(sealed))
+	if err != nil {
+		return s.fault("insert receipt", err)
+	}
+	return nil
+}

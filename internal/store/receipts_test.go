@@ -1,0 +1,113 @@
+package store_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// keep stores a stack with a receipt of the given age.
+func keep(t *testing.T, s *store.Store, key string, age time.Duration) *stack.Stack {
+	t.Helper()
+	k := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
+	r := &store.Receipt{Key: key, Digest: []byte{1}, Address: "192.0.2.1", OneTime: []byte(`{"manage_token":"hidden"}`), CreatedAt: stack.Now().Add(-age)}
+	if err := s.CreateOnce(t.Context(), k, 0, r); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func receipt(t *testing.T, s *store.Store, key string) (store.Receipt, bool) {
+	t.Helper()
+	r, ok, err := s.FindReceipt(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, ok
+}
+
+func TestReceipt_IsFoundAfterARestart(t *testing.T) {
+	s, path := open(t)
+	k := keep(t, s, "a", 0)
+	if err := s.AnswerReceipt(t.Context(), "a", "{}"); err != nil {
+		t.Fatal(err)
+	}
+	r, ok := receipt(t, reopen(t, path), "a")
+	if !ok || r.StackID != k.ID || r.Answer != "{}" || r.Address != "192.0.2.1" || string(r.OneTime) != `{"manage_token":"hidden"}` {
+		t.Errorf("the receipt is %+v, %v", r, ok)
+	}
+	if strings.Contains(read(t, path[:strings.LastIndex(path, "/")]), "hidden") {
+		t.Error("a one-time field is readable in the file")
+	}
+}
+
+func TestReceipt_LosesItsSecretsAndThenEnds(t *testing.T) {
+	s, path := open(t)
+	keep(t, s, "young", 9*time.Minute)
+	keep(t, s, "old", 11*time.Minute)
+	keep(t, s, "over", 25*time.Hour)
+	check := func() {
+		t.Helper()
+		if r, ok := receipt(t, s, "young"); !ok || r.OneTime == nil {
+			t.Errorf("the young receipt is %+v, %v", r, ok)
+		}
+		if r, ok := receipt(t, s, "old"); !ok || r.OneTime != nil {
+			t.Errorf("the old receipt is %+v, %v", r, ok)
+		}
+		if r, ok := receipt(t, s, "over"); ok {
+			t.Errorf("the receipt that is over is %+v", r)
+		}
+	}
+	check()
+	if err := s.SweepReceipts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	var rows, sealed int
+	err := raw(t, path).QueryRow("SELECT count(*), count(one_time_sealed) FROM receipts").Scan(&rows, &sealed)
+	if err != nil || rows != 2 || sealed != 1 {
+		t.Errorf("after the sweep there are %d receipts, %d with secrets: %v", rows, sealed, err)
+	}
+}
+
+func TestReceipt_IsNotKeptOfAChangeThatFailed(t *testing.T) {
+	s, _ := open(t)
+	k := create(t, s)
+	r := &store.Receipt{Key: "a", CreatedAt: stack.Now()}
+	refused := stack.NewError(stack.Conflict, "no")
+	_, err := s.UpdateOnce(t.Context(), k.ID, r, func(*stack.Stack) ([]stack.Event, error) { return nil, refused })
+	if err != error(refused) {
+		t.Errorf("the error is %v", err)
+	}
+	if _, ok := receipt(t, s, "a"); ok {
+		t.Error("a refused change left its receipt")
+	}
+}
+
+func TestReceipt_DroppedIsForgotten(t *testing.T) {
+	s, _ := open(t)
+	keep(t, s, "a", 0)
+	if err := s.DropReceipt(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := receipt(t, s, "a"); ok {
+		t.Error("it is still there")
+	}
+}
+
+func TestCounts_LeaveDeletedStacksOut(t *testing.T) {
+	s, _ := open(t)
+	create(t, s)
+	create(t, s)
+	gone := create(t, s)
+	if _, err := s.Update(t.Context(), gone.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete() }); err != nil {
+		t.Fatal(err)
+	}
+	counts, err := s.Counts(t.Context())
+	if err != nil || len(counts) != 1 || counts[stack.Building] != 2 {
+		t.Errorf("the counts are %v, %v", counts, err)
+	}
+}

@@ -1,0 +1,106 @@
+package web
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/a-h/templ"
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/docs"
+)
+
+// docsPage answers GET /docs.
+func (w *Web) docsPage(c *fiber.Ctx) error {
+	p, err := w.newPage(c, "API", "", "docs")
+	if err != nil {
+		return err
+	}
+	return w.render(c, fiber.StatusOK, referencePage(p, w.Reference))
+}
+
+// word is a part of a text that may lead somewhere, or be code.
+type word struct {
+	Text string
+	Link string // address; "" for none
+	Code bool
+}
+
+// typeWords are the words of a field's type; the names of shapes lead to them.
+func typeWords(ref docs.Reference, kind string) []word {
+	var words []word
+	for i, name := range strings.Split(kind, " ") {
+		if i > 0 {
+			words = append(words, word{Text: " "})
+		}
+		link := ""
+		if slices.ContainsFunc(ref.Schemas, func(s docs.Schema) bool { return s.Name == name }) {
+			link = "#" + anchor("shape", name)
+		}
+		words = append(words, word{Text: name, Link: link})
+	}
+	return words
+}
+
+// inline writes words one after the other, with no space of its own.
+func inline(words []word) templ.Component {
+	return templ.ComponentFunc(func(_ context.Context, out io.Writer) error {
+		for _, w := range words {
+			text := templ.EscapeString(w.Text)
+			switch {
+			case w.Link != "":
+				text = `<a href="` + templ.EscapeString(w.Link) + `">` + text + `</a>`
+			case w.Code:
+				text = `<code>` + text + `</code>`
+			}
+			if _, err := io.WriteString(out, text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// paragraphs are the parts of a description that an empty line divides.
+func paragraphs(text string) []string {
+	if text = strings.TrimSpace(text); text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n\n")
+}
+
+// codeWords are a text's parts: what is between backquotes is code, and an
+// address is a link.
+func codeWords(text string) []word {
+	var words []word
+	for i, part := range strings.Split(text, "`") {
+		if i%2 == 1 {
+			words = append(words, word{Text: part, Code: true})
+			continue
+		}
+		words = append(words, linkWords(part)...)
+	}
+	return words
+}
+
+// linkWords makes links of the addresses in a text.
+func linkWords(text string) []word {
+	at := strings.Index(text, "http")
+	if at < 0 {
+		return []word{{Text: text}}
+	}
+	address := strings.TrimRight(strings.Fields(text[at:])[0], ".,")
+	if u, err := url.Parse(address); err != nil || u.Host == "" {
+		return []word{{Text: text}}
+	}
+	return append([]word{{Text: text[:at]}, {Text: address, Link: address}}, linkWords(text[at+len(address):])...)
+}
+
+// anchor is the place of a name on the page; names of different kinds may be
+// the same.
+func anchor(kind, name string) string {
+	return kind + "-" + strings.ToLower(strings.ReplaceAll(name, " ", "-"))
+}
