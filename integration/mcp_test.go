@@ -169,3 +169,26 @@ func TestMCP_SaysWhatIsWrongWithACall(t *testing.T) {
 	require.Contains(t, h.get(t, "/mcp").refused(t, http.StatusMethodNotAllowed), "Model Context Protocol")
 	require.Contains(t, fmt.Sprint(c.session.InitializeResult().Instructions), "$PORT")
 }
+
+func TestMCP_TheClientServesTheToolsToAProgramOfThisMachine(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	c := newClientFor(t, h)
+	dir := c.folder(t, "shop", program(t).plus(Tree{"stack.yaml": programManifest, ".env": "SECRET=x"}))
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: c.command(t, dir, "mcp")}, nil)
+	require.NoError(t, err)
+	tools := &Tools{t, session}
+	require.Contains(t, tools.refuses("deploy", map[string]any{"folder": dir + "/missing"}), "missing")
+
+	text := tools.does("deploy", map[string]any{"folder": dir})
+	id := fact(t, text, "stack")
+	st := h.show(t, &Stack{ID: id, ManageToken: fact(t, text, "manage_token")}, "")
+	require.Equal(t, "live", st.Status)
+	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
+	// The token is remembered: by the tools, and by the command line.
+	require.Contains(t, tools.does("status", map[string]any{"stack": id}), "live")
+	require.Contains(t, tools.does("redeploy", map[string]any{"stack": id, "folder": dir}), "live")
+	require.NoError(t, session.Close())
+	require.Contains(t, c.ok(t, dir, "status", "--stack", id).stdout, "generation 2")
+}
