@@ -1,12 +1,14 @@
 # The server. `make image` builds it in .build/image, where it puts berthd, a
 # static binary, and ca.crt, the certificates that only the build trusts.
 #
-# It drives the engine whose socket it is given, and must reach its containers:
-#   docker run --network host -v /var/run/docker.sock:/var/run/docker.sock -v berth:/data berth/berthd
+# It drives the engine whose socket it is given, must reach its containers, and
+# sets the firewall rules that wall them off:
+#   docker run --network host --cap-add NET_ADMIN \
+#     -v /var/run/docker.sock:/var/run/docker.sock -v berth:/data berth/berthd
 FROM debian:trixie-slim
 ARG DEBIAN_MIRROR
 COPY ca.crt install.sh /berth/
-RUN sh /berth/install.sh ca-certificates && rm -rf /berth
+RUN sh /berth/install.sh ca-certificates iptables && rm -rf /berth
 COPY berthd /usr/local/bin/berthd
 ENV BERTH_DATA_DIR=/data
 VOLUME /data

@@ -37,7 +37,7 @@ func fill(t *testing.T, dir string) string {
 
 func TestDiskFull_OfTheServerRefusesUploads(t *testing.T) {
 	t.Parallel()
-	h := start(t, smallDisk(t, "24m"))
+	h := start(t, smallDisk(t, "24m"), with("BERTH_DISK_FLOOR", "0"))
 	site := h.live(t, page("the site"), nil)
 	st := h.live(t, program(t), manifest(programManifest))
 	h.keeps(t, site)
@@ -77,7 +77,7 @@ func TestDiskFull_OfTheServerRefusesUploads(t *testing.T) {
 func TestDiskFull_OfTheEngineFailsTheBuild(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, "280m")
-	h := start(t, on(e))
+	h := start(t, on(e), with("BERTH_DISK_FLOOR", "0"))
 	st := h.live(t, perl, manifest(perlManifest))
 	writes := func(megabytes string) Fields {
 		return manifest(`{services: [{name: web, runtime: node, build: 'head -c ` + megabytes + `M /dev/zero >zeros', start: exec perl server.pl}]}`)

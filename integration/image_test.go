@@ -60,6 +60,7 @@ func (h *Host) runImage(t *testing.T) *testcontainers.DockerContainer {
 		testcontainers.WithLabels(map[string]string{labelInstance: instanceName(0)}),
 		testcontainers.WithHostConfigModifier(func(c *container.HostConfig) {
 			c.NetworkMode = "host"
+			c.CapAdd = []string{"NET_ADMIN"}
 			c.Binds = []string{h.dir + ":/data", "/var/run/docker.sock:/var/run/docker.sock"}
 		}),
 		testcontainers.WithWaitStrategy(wait.ForLog(`"msg":"serving"`).WithStartupTimeout(patience)),

@@ -90,9 +90,12 @@ func (a *API) creator(c *fiber.Ctx) (string, error) {
 	return account.ID, err
 }
 
-// admit counts an anonymous create before anything of its body is read;
-// giveBack is for one that made no stack.
+// admit asks the host, and counts an anonymous create, before anything of its
+// body is read; giveBack is for one that made no stack.
 func (a *API) admit(c *fiber.Ctx, owner string) (giveBack func(), err error) {
+	if err := a.Host.Admit(owner == ""); err != nil {
+		return nil, err
+	}
 	if owner != "" {
 		return func() {}, nil
 	}

@@ -215,6 +215,34 @@ func TestCreate_AFaultOfOursIsHidden(t *testing.T) {
 	require.Contains(t, e.logged.String(), "request=req-1")
 }
 
+func TestAdmit_RefusesBeforeAnythingIsReadOrCounted(t *testing.T) {
+	e := newEnv(t)
+	_, key := e.account("ana@example.com")
+	token := e.create("", sourcePart(site(t)))
+	e.live(token["id"].(string))
+	send := func(path, bearer string) reply {
+		body, contentType := makeForm(t, sourcePart(site(t)))
+		return e.send("POST", path, bearer, body, "Content-Type", contentType)
+	}
+	deploy := "/v0/stacks/" + token["id"].(string) + "/deploy"
+	counted := e.limiter.left
+
+	e.host.noneAnonymous = stack.NewError(stack.Unavailable, "no strangers")
+	require.Equal(t, "no strangers", send("/v0/stacks", "").detail())
+	require.Equal(t, 201, send("/v0/stacks", key).status, "an account's stack is no stranger's")
+
+	e.host.full = &stack.Error{Kind: stack.Unavailable, Detail: "no room", RetryAfter: time.Minute}
+	for path, bearer := range map[string]string{"/v0/stacks": key, deploy: token["manage_token"].(string)} {
+		r := send(path, bearer)
+		require.Equal(t, 503, r.status)
+		require.Equal(t, "no room", r.detail())
+		require.Equal(t, "60", r.header.Get("Retry-After"))
+	}
+	require.Equal(t, 401, send("/v0/stacks", "as_live_wrong").status, "who asks comes first")
+	require.Equal(t, counted, e.limiter.left, "a refused create does not count")
+	e.nothingLeft()
+}
+
 func TestShutdown_FinishesOpenRequests(t *testing.T) {
 	e := newEnv(t)
 	body, contentType := makeForm(t, sourcePart(site(t)))

@@ -31,6 +31,9 @@ func (a *API) deploy(c *fiber.Ctx) error {
 	if err := deployable(*s); err != nil {
 		return err
 	}
+	if err := a.Host.Admit(false); err != nil {
+		return err
+	}
 	s, secrets, err := a.deployStack(c, s.ID, t)
 	if err != nil {
 		return err

@@ -24,6 +24,15 @@ type fakeHost struct {
 	logs  func(ctx context.Context, service, kind string, tail int, w io.Writer) error
 
 	follow func(ctx context.Context, service, kind string, tail int, emit func([]string, bool) error) error
+
+	noneAnonymous, full error // what Admit says
+}
+
+func (h *fakeHost) Admit(anonymous bool) error {
+	if anonymous && h.noneAnonymous != nil {
+		return h.noneAnonymous
+	}
+	return h.full
 }
 
 func (h *fakeHost) TempDir() (string, error) {

@@ -62,6 +62,7 @@ func (x *box) prepare(ctx context.Context) error {
 		Dir:     x.dir(),
 		Cmd:     []string{"sleep", "infinity"},
 		Labels:  x.job.Labels,
+		Memory:  x.Memory,
 		Pids:    x.Pids,
 		Runtime: x.Runtime,
 		LogMax:  1 << 20,

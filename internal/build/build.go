@@ -25,6 +25,7 @@ type Config struct {
 	Timeout time.Duration     // of each command, separately
 	Env     map[string]string // package hosts, given to every command and base image
 	CA      []byte            // PEM bundle that commands and base images trust besides their own; nil for none
+	Memory  int64             // bytes a build may use; 0 for no ceiling
 	Pids    int64             // processes a build may have at once
 	Runtime string            // of containers; "" for the engine's own
 	Sites   source.Limits     // of a published folder

@@ -106,36 +106,18 @@ func TestCreate_HoldsTheProcessToItsLimits(t *testing.T) {
 	assert.EqualValues(t, "none", found.HostConfig.NetworkMode)
 }
 
-func TestCreate_AppliesASeccompProfile(t *testing.T) {
+func TestCreate_FiltersSystemCalls(t *testing.T) {
 	b := testBench(t)
-	spec := b.spec("mkdir", "/tmp/new")
-	spec.Seccomp = `{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[` +
-		`{"names":["mkdir","mkdirat"],"action":"SCMP_ACT_ERRNO","errnoRet":1}]}`
-	id := b.run(t, spec)
-	assert.Contains(t, b.log(t, id), "operation not permitted")
-	c, err := b.Inspect(t.Context(), id)
-	require.NoError(t, err)
-	assert.Equal(t, 1, c.ExitCode)
-}
-
-func TestCreate_NamesARefusedSeccompProfile(t *testing.T) {
-	b := testBench(t)
-	spec := b.spec("serve")
-	spec.Seccomp = `{"defaultAction":`
-	id, err := b.Create(t.Context(), spec)
-	if err == nil { // this engine reads the profile at the start only
-		t.Cleanup(func() { require.NoError(t, b.Remove(context.Background(), id)) })
-		err = b.Start(t.Context(), id)
-	}
-	require.Error(t, err)
-	assert.Contains(t, err.Error(), "seccomp")
+	log := b.log(t, b.run(t, b.spec("syscalls")))
+	assert.Equal(t, "unshare operation not permitted\nclone3 function not implemented\nvsock operation not permitted\n"+
+		"algorithms operation not permitted\nunix ok\n", log)
 }
 
 func TestCreate_NamesOptionsThatTheEngineDropped(t *testing.T) {
-	want := hostConfig(&ContainerSpec{Memory: 1 << 20, Pids: 10, Seccomp: "{}"})
-	assert.Empty(t, dropped(want, hostConfig(&ContainerSpec{Memory: 1 << 20, Pids: 10, Seccomp: "{}"})))
+	want := hostConfig(&ContainerSpec{Memory: 1 << 20, Pids: 10})
+	assert.Empty(t, dropped(want, hostConfig(&ContainerSpec{Memory: 1 << 20, Pids: 10})))
 	got := hostConfig(&ContainerSpec{})
-	got.CapDrop, got.Init = nil, nil
+	got.CapDrop, got.SecurityOpt, got.Init = nil, nil, nil
 	got.IpcMode = container.IPCModeShareable
 	assert.Equal(t, []string{
 		"dropping of all capabilities", "security options (no-new-privileges, seccomp)", "init",

@@ -16,9 +16,10 @@ import (
 )
 
 // ContainerSpec describes a container to create. Whatever it says, the
-// container has no capabilities but Caps and cannot gain privileges, has an init, its
-// own IPC namespace and no published ports, dumps no core, is never restarted
-// by the engine, and its log is bounded.
+// container has no capabilities but Caps and cannot gain privileges, runs under
+// the system call filter of seccomp.go, sees no file of the kernel that tells of
+// the machine or of others, has an init, its own IPC namespace and no published
+// ports, dumps no core, is never restarted by the engine, and its log is bounded.
 type ContainerSpec struct {
 	Name     string
 	Image    string
@@ -45,7 +46,6 @@ type ContainerSpec struct {
 
 	Caps        []string      // capabilities that the host's own helpers keep; none for a tenant's code
 	Runtime     string        // OCI runtime, as in runsc; "" is the engine's
-	Seccomp     string        // profile as JSON; "" is the engine's
 	LogMax      int64         // bytes of log that the engine keeps, in two files; 0 is 10 MB
 	StopTimeout time.Duration // for whoever stops it without saying; 0 is the engine's, 10 s
 }
@@ -106,12 +106,15 @@ func dropped(want, got *container.HostConfig) []string {
 	}{
 		{"dropping of all capabilities", slices.Equal(want.CapDrop, got.CapDrop) && len(want.CapAdd) == len(got.CapAdd)},
 		{"security options (no-new-privileges, seccomp)", slices.Equal(want.SecurityOpt, got.SecurityOpt)},
+		{"masked paths", slices.Equal(want.MaskedPaths, got.MaskedPaths)},
+		{"read-only paths", slices.Equal(want.ReadonlyPaths, got.ReadonlyPaths)},
 		{"init", same(want.Init, got.Init)},
 		{"private IPC namespace", want.IpcMode == got.IpcMode},
 		{"process limit", want.PidsLimit == nil || same(want.PidsLimit, got.PidsLimit)},
 		{"memory limit", want.Memory == got.Memory},
 		{"CPU limit", want.NanoCPUs == got.NanoCPUs},
 		{"CPU shares", want.CPUShares == got.CPUShares},
+		{"readiness to be killed when memory runs out", want.OomScoreAdj == got.OomScoreAdj},
 		{"core ulimit", slices.EqualFunc(want.Ulimits, got.Ulimits, same[container.Ulimit])},
 		{"bounded log", maps.Equal(want.LogConfig.Config, got.LogConfig.Config)},
 		{"network", want.NetworkMode == got.NetworkMode},
@@ -151,7 +154,9 @@ func hostConfig(spec *ContainerSpec) *container.HostConfig {
 	h := &container.HostConfig{
 		CapDrop:       []string{"ALL"},
 		CapAdd:        spec.Caps,
-		SecurityOpt:   []string{"no-new-privileges"},
+		SecurityOpt:   []string{"no-new-privileges", "seccomp=" + seccompProfile()},
+		MaskedPaths:   maskedPaths,
+		ReadonlyPaths: readonlyPaths,
 		Init:          &yes,
 		IpcMode:       container.IPCModePrivate,
 		NetworkMode:   network.NetworkNone,
@@ -160,16 +165,33 @@ func hostConfig(spec *ContainerSpec) *container.HostConfig {
 		Runtime:       spec.Runtime,
 		Mounts:        mounts(spec.Volumes),
 		Tmpfs:         spec.Tmpfs,
+		OomScoreAdj:   firstToGo,
 		Resources:     resources(spec),
-	}
-	if spec.Seccomp != "" {
-		h.SecurityOpt = append(h.SecurityOpt, "seccomp="+spec.Seccomp)
 	}
 	if spec.Network != "" {
 		h.NetworkMode = container.NetworkMode(spec.Network)
 	}
 	return h
 }
+
+// firstToGo makes the kernel, when the machine's memory runs out, end a
+// container's processes before the engine, the server or anything else of the
+// host's own.
+const firstToGo = 500
+
+// maskedPaths are files and folders of the kernel that a container finds empty:
+// memory, keys, timers and interrupts of the whole machine, its firmware and its
+// power meters, from which others' secrets can be read. An engine of any age
+// masks these; one that is not there is skipped.
+var maskedPaths = []string{
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg",
+	"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/bpf", "/sys/kernel/debug", "/sys/kernel/security",
+	"/sys/kernel/tracing",
+}
+
+// readonlyPaths are folders of the kernel that nobody in a container changes.
+var readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
 func resources(spec *ContainerSpec) container.Resources {
 	r := container.Resources{

@@ -108,6 +108,20 @@ func (e *Engine) listNetworks(ctx context.Context, filter filters.Args) ([]netwo
 	})
 }
 
+// Bridges names the interfaces on the engine's machine of all its bridge
+// networks.
+func (e *Engine) Bridges(ctx context.Context) ([]string, error) {
+	found, err := e.listNetworks(ctx, filters.NewArgs(filters.Arg("driver", network.NetworkBridge)))
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(found))
+	for i, n := range found {
+		names[i] = cmp.Or(n.Options[bridgeName], "br-"+n.ID[:min(len(n.ID), 12)])
+	}
+	return names, nil
+}
+
 // networksNamed lists the networks of exactly that name, the oldest first.
 func (e *Engine) networksNamed(ctx context.Context, name string) ([]network.Summary, error) {
 	filter := filters.NewArgs(filters.Arg("name", name)) // matches parts of names, too

@@ -62,12 +62,16 @@ type Config struct {
 	ServiceMemory    int64
 	ServiceCPUs      float64
 	ServicePids      int64
+	BuildMemory      int64
+	DiskFloor        int64
 
 	SuperviseEvery time.Duration
 	Backoff        time.Duration
 	BackoffMax     time.Duration
 
-	NetworkPool netip.Prefix
+	NetworkPool    netip.Prefix
+	NetworkAllow   []string // host:port
+	AllowUnguarded bool
 
 	WebhookTimeout time.Duration
 	WebhookRetries []time.Duration
@@ -143,7 +147,11 @@ func Settings() []Setting {
 		{"BERTH_SERVICE_MEMORY", "", "memory that a service may use; no ceiling when empty", optional(size(func(c *Config) *int64 { return &c.ServiceMemory }))},
 		{"BERTH_SERVICE_CPUS", "", "cores that a service may use, as in 1.5; no ceiling when empty", optional(setCPUs)},
 		{"BERTH_SERVICE_PIDS", "1024", "processes and threads that a service may have", setPids},
+		{"BERTH_BUILD_MEMORY", "", "memory that a build may use; no ceiling when empty", optional(size(func(c *Config) *int64 { return &c.BuildMemory }))},
+		{"BERTH_DISK_FLOOR", "1GB", "free disk space below which uploads and builds are refused, 0 for none; what runs goes on", setDiskFloor},
 		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range of which each stack's network takes a /28", setPool},
+		{"BERTH_NETWORK_ALLOW", "", "hosts, as host:port, that stacks may reach although they are private or on this machine, besides those in BERTH_BUILD_ENV_FILE", setNetworkAllow},
+		{"BERTH_ALLOW_UNGUARDED", "false", "take anonymous stacks although the firewall rules that wall them off cannot be set", flag(func(c *Config) *bool { return &c.AllowUnguarded })},
 		{adminListen, "127.0.0.1:9090", "address of /metrics and /debug/pprof, for operators only; none when empty", text(func(c *Config) *string { return &c.AdminListen })},
 	}
 }

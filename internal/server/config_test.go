@@ -76,7 +76,13 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 		"BERTH_NETWORK_POOL":    "172.31.0.7/20",
 		"BERTH_WEBHOOK_ALLOW":   "127.0.0.1,fd00::/8",
 		"BERTH_WEBHOOK_RETRIES": "100ms, 2m",
+		"BERTH_NETWORK_ALLOW":   "dns.internal:53, 10.0.0.9:5000",
+		"BERTH_ALLOW_UNGUARDED": "true",
+		"BERTH_DISK_FLOOR":      "5GB",
 	})
+	if len(c.NetworkAllow) != 2 || c.NetworkAllow[1] != "10.0.0.9:5000" || !c.AllowUnguarded || c.DiskFloor != 5_000_000_000 {
+		t.Errorf("guards = %v %v %d", c.NetworkAllow, c.AllowUnguarded, c.DiskFloor)
+	}
 	if c.BaseURL.String() != "https://berth.example.com" || c.AppsDomain != "apps.example.net" {
 		t.Errorf("addresses = %v %v", c.BaseURL, c.AppsDomain)
 	}
@@ -115,6 +121,9 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 		"BERTH_WEBHOOK_TIMEOUT":  "0s",
 		"BERTH_WEBHOOK_RETRIES":  "1s,,5s",
 		"BERTH_WEBHOOK_ALLOW":    "localhost",
+		"BERTH_NETWORK_ALLOW":    "10.0.0.9",
+		"BERTH_ALLOW_UNGUARDED":  "perhaps",
+		"BERTH_DISK_FLOOR":       "none",
 	} {
 		_, err := server.Load(from(nil), from(map[string]string{name: value}))
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {

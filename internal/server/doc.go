@@ -92,6 +92,17 @@
 // BERTH_ADMIN_LISTEN with the profiles of the process, never at the public
 // address.
 //
+// # What a stack cannot reach
+//
+// Every container, building or running, has a user of its stack's own, no
+// capability, and the system call filter of package docker (seccomp.go). Each
+// stack has a bridge and a /28; package firewall keeps one fixed set of rules for
+// all of them in the table mangle, which the supervisor has checked at start,
+// every 15 s and when a stack is claimed (supervisor/admit.go). While the rules
+// are not in place anonymous creates are refused; while a disk is nearly full,
+// every upload and build. The probe under integration tries all of it from
+// within.
+//
 // # Who owns what
 //
 // Package stack is the domain and does no I/O; lifecycle.go is the one table of
@@ -99,7 +110,8 @@
 // its events are one transaction, announced after the commit. Package supervisor
 // has one runner per stack that owns its long jobs. Package build makes images
 // and sites, package docker speaks to the engine and knows nothing of stacks.
-// Package logfile keeps the logs as bounded files, package site serves
+// Package firewall knows the rules of one machine and shares them with other
+// installations on it. Package logfile keeps the logs as bounded files, package site serves
 // published folders. Imports point one way; a test in this package keeps them
 // so.
 //

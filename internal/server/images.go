@@ -78,6 +78,7 @@ func newBuilder(cfg Config, engine *docker.Engine, log *slog.Logger) (*build.Bui
 		Timeout: cfg.BuildTimeout,
 		Env:     env,
 		CA:      ca,
+		Memory:  cfg.BuildMemory,
 		Pids:    cfg.ServicePids,
 		Runtime: cfg.ContainerRuntime,
 		Sites:   cfg.unpackLimits(),

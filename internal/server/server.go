@@ -26,6 +26,7 @@ import (
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/metrics"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/redis"
@@ -185,6 +186,10 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 	}
 	builder.Observe = s.metrics.Build
 	s.watch(builder)
+	open, err := s.cfg.openHosts()
+	if err != nil {
+		return err
+	}
 	s.supervisor = supervisor.New(supervisor.Config{
 		Store:          s.store,
 		Engine:         s.engine,
@@ -194,6 +199,9 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 		Dir:            s.cfg.DataDir,
 		Labels:         labels,
 		Pool:           s.cfg.NetworkPool,
+		Firewall:       firewall.New(firewall.Options{Open: open, Bridges: s.engine.Bridges, Log: s.log}),
+		AllowUnguarded: s.cfg.AllowUnguarded,
+		DiskFloor:      s.cfg.DiskFloor,
 		Limits:         s.cfg.Limits,
 		CheckEvery:     s.cfg.SuperviseEvery,
 		Backoff:        s.cfg.Backoff,

@@ -57,6 +57,17 @@ func parseDuration(value string) (time.Duration, error) {
 	return 0, errors.New("not a duration; write one like 90s, 15m, 1h30m or 7d")
 }
 
+func flag(field func(*Config) *bool) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			return errors.New("write true or false")
+		}
+		*field(c) = on
+		return nil
+	}
+}
+
 func number(field func(*Config) *int) func(*Config, string) error {
 	return func(c *Config, value string) error {
 		n, err := strconv.Atoi(value)
@@ -104,6 +115,13 @@ func parseSize(value string) (int64, error) {
 		return n * unit.bytes, nil
 	}
 	return 0, errors.New("not a size; write one like 50MB or 512MiB")
+}
+
+func setDiskFloor(c *Config, value string) error {
+	if value == "0" {
+		return nil
+	}
+	return size(func(c *Config) *int64 { return &c.DiskFloor })(c, value)
 }
 
 // optional leaves a field at zero when there is no value.

@@ -106,7 +106,12 @@ func (g *generation) build(ctx context.Context, after func(func())) error {
 		}
 		job := g.job(s, log)
 		job.After = after
-		job.Started = func() error { return g.record(ctx, stack.ServiceBuilding(s.Name, g.number)) }
+		job.Started = func() error {
+			if err := g.checkRoom(); err != nil {
+				return err
+			}
+			return g.record(ctx, stack.ServiceBuilding(s.Name, g.number))
+		}
 		result, err := g.Builder.Build(ctx, job)
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -16,10 +17,8 @@ import (
 // gateway, for four services in two generations with their builds.
 const subnetBits = 28
 
-// bridgePrefix begins the name of every stack's interface on the host, so that
-// firewall rules can name them all. With 12 hex it fills the 15 characters
-// that Linux allows.
-const bridgePrefix = "bth"
+// bridge is the name of the stack's interface on the host.
+func bridge(st *stack.Stack) string { return firewall.BridgePrefix + st.Hex() }
 
 // ensureNetwork makes the stack's own network on the first free /28 of the
 // pool, counted from where its number points.
@@ -44,9 +43,12 @@ func (s *Supervisor) ensureNetwork(ctx context.Context, st *stack.Stack) error {
 			Name:   build.NetworkName(st),
 			Subnet: subnet,
 			Labels: s.labels(st, ""),
-			Bridge: bridgePrefix + st.Hex(),
+			Bridge: bridge(st),
 		})
 		failpoint.Here("network-made")
+		if st.Claimed() {
+			s.pokeFirewall()
+		}
 		if !errors.Is(err, docker.ErrSubnetTaken) {
 			return err
 		}

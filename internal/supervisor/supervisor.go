@@ -18,6 +18,7 @@ import (
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -36,6 +37,10 @@ type Config struct {
 	Dir     string        // data directory
 	Labels  docker.Labels // of the installation: everything made carries them
 	Pool    netip.Prefix  // stacks' networks are /28s of it
+
+	Firewall       *firewall.Firewall
+	AllowUnguarded bool  // take anonymous stacks although the firewall's rules are not in place
+	DiskFloor      int64 // free bytes below which no upload and no build begins
 
 	HealthTimeout  time.Duration
 	Drain          time.Duration // that open requests get when their target goes
@@ -64,13 +69,18 @@ type Supervisor struct {
 
 	absences atomic.Int64 // of the engine, so far
 
-	mu      sync.Mutex
-	runners map[string]*runner // by stack id
+	engineDir    string        // where the engine keeps what it stores
+	firewallWake chan struct{} // gets a value when the rules are to be looked at
+	short        atomic.Bool   // of disk space, when it was last asked for
+
+	mu        sync.Mutex
+	runners   map[string]*runner // by stack id
+	unguarded error              // why stacks are not walled off; nil when they are
 }
 
 // New returns a Supervisor that has done nothing yet; see Start.
 func New(cfg Config) *Supervisor {
-	s := &Supervisor{Config: cfg, runners: map[string]*runner{}}
+	s := &Supervisor{Config: cfg, runners: map[string]*runner{}, firewallWake: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -78,7 +88,7 @@ func New(cfg Config) *Supervisor {
 // Start makes the engine agree with the store: running containers of live
 // stacks are adopted as they are, the others started in the background, builds
 // that a dead server left are failed, deadlines that passed are met, and
-// leftovers removed. From then on the supervisor watches over all of it.
+// leftovers removed. The networks of stacks are walled off first. From then on the supervisor watches over all of it.
 func (s *Supervisor) Start(ctx context.Context) error {
 	stacks, err := s.Store.All(ctx)
 	if err != nil {
@@ -88,6 +98,12 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	engine, err := s.Engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	s.engineDir = engine.RootDir
+	s.guard(ctx)
 	failpoint.Here("start-begun")
 	if err := s.sweep(ctx, stacks, there); err != nil {
 		return err
@@ -99,6 +115,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 		}
 		failpoint.Here("start-taken")
 	}
+	s.jobs.Go(s.watchFirewall)
 	s.jobs.Go(s.watchEngine)
 	s.jobs.Go(s.watchProcesses)
 	s.jobs.Go(s.watchLeftovers)
@@ -209,6 +226,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 		return nil, err
 	}
 	failpoint.Here("claim-committed")
+	s.pokeFirewall()
 	r := s.runner(id)
 	if st.Restoring() {
 		r.route(st, nil)

@@ -120,6 +120,26 @@ var actions = map[string]func(args []string){
 		}
 	},
 
+	// syscalls prints what becomes of some system calls.
+	"syscalls": func([]string) {
+		for _, c := range []struct {
+			name            string
+			number, a, b, c uintptr
+		}{
+			{"unshare", syscall.SYS_UNSHARE, syscall.CLONE_NEWUSER, 0, 0},
+			{"clone3", 435, 0, 0, 0},
+			{"vsock", syscall.SYS_SOCKET, 40, syscall.SOCK_STREAM, 0},
+			{"algorithms", syscall.SYS_SOCKET, syscall.AF_ALG, syscall.SOCK_SEQPACKET, 0},
+			{"unix", syscall.SYS_SOCKET, syscall.AF_UNIX, syscall.SOCK_STREAM, 0},
+		} {
+			if _, _, errno := syscall.Syscall(c.number, c.a, c.b, c.c); errno != 0 {
+				fmt.Println(c.name, errno)
+				continue
+			}
+			fmt.Println(c.name, "ok")
+		}
+	},
+
 	// listen greets whoever connects; dial prints the greeting.
 	"listen": func(args []string) {
 		listener, err := net.Listen("tcp", args[0])

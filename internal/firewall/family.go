@@ -1,0 +1,152 @@
+package firewall
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// family is the rules of IPv4, or of IPv6.
+type family struct {
+	save, restore string // programs
+	fixed         rules
+	shared        []string // chains that all installations fill
+	// taken are the fixed rules as the program prints them: releases of iptables
+	// may word the same rule in different ways.
+	taken rules
+}
+
+// families are those that this machine speaks.
+func families() []*family {
+	all := []*family{{
+		save: "iptables-save", restore: "iptables-restore",
+		fixed: rules4(), taken: rules4(), shared: []string{chainOpen, chainMail},
+	}}
+	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
+		all = append(all, &family{save: "ip6tables-save", restore: "ip6tables-restore", fixed: rules6(), taken: rules6()})
+	}
+	return all
+}
+
+// ensure sets what differs from what is wanted, all of it in one step, and tells
+// whether anything of the fixed rules did.
+func (f *family) ensure(ctx context.Context, want wanted) (changed bool, err error) {
+	found, err := f.read(ctx)
+	if err != nil {
+		return false, err
+	}
+	changed = !f.inPlace(found)
+	lines := f.sharedChanges(found, want)
+	if changed {
+		lines = append(f.set(found), lines...)
+	}
+	if len(lines) == 0 {
+		return false, nil
+	}
+	script := "*mangle\n" + strings.Join(lines, "\n") + "\nCOMMIT\n"
+	if _, err := run(ctx, script, f.restore, "--noflush", "--wait", "10"); err != nil {
+		return false, err
+	}
+	if !changed {
+		return false, nil
+	}
+	if found, err = f.read(ctx); err != nil {
+		return false, err
+	}
+	f.taken = rules{chainInput: found[chainInput], chainForward: found[chainForward]}
+	if !f.inPlace(found) {
+		return false, fmt.Errorf("firewall: %s took the rules, but %s does not show them", f.restore, f.save)
+	}
+	return true, nil
+}
+
+func (f *family) read(ctx context.Context) (rules, error) {
+	text, err := run(ctx, "", f.save, "-t", "mangle")
+	return parse(text), err
+}
+
+// inPlace tells whether the fixed rules are there, all of them and no others, and
+// the kernel's own chains lead to them.
+func (f *family) inPlace(found rules) bool {
+	for chain, want := range f.fixed {
+		switch {
+		case !ours(chain) && len(f.missing(found, chain)) > 0:
+			return false
+		case ours(chain) && (len(found[chain]) != len(want) || !slices.Equal(found[chain], f.taken[chain])):
+			return false
+		}
+	}
+	return !slices.ContainsFunc(f.shared, func(chain string) bool { _, there := found[chain]; return !there })
+}
+
+// missing are the rules that one of the kernel's own chains lacks.
+func (f *family) missing(found rules, chain string) []string {
+	return slices.DeleteFunc(slices.Clone(f.fixed[chain]), func(rule string) bool { return slices.Contains(found[chain], rule) })
+}
+
+// set are the lines that set the fixed rules: declaring a chain empties it.
+func (f *family) set(found rules) []string {
+	var lines []string
+	for _, chain := range f.shared {
+		if _, there := found[chain]; !there {
+			lines = append(lines, ":"+chain+" - [0:0]")
+		}
+	}
+	chains := slices.Sorted(maps.Keys(f.fixed))
+	for _, chain := range chains {
+		if ours(chain) {
+			lines = append(lines, ":"+chain+" - [0:0]")
+		}
+	}
+	for _, chain := range chains {
+		if !ours(chain) {
+			for _, rule := range f.missing(found, chain) {
+				lines = append(lines, "-I "+chain+" "+rule)
+			}
+			continue
+		}
+		for _, rule := range f.fixed[chain] {
+			lines = append(lines, "-A "+chain+" "+rule)
+		}
+	}
+	return lines
+}
+
+// sharedChanges are the lines for the chains that all installations fill.
+func (f *family) sharedChanges(found rules, want wanted) []string {
+	if len(f.shared) == 0 {
+		return nil
+	}
+	return append(want.openChanges(found[chainOpen]), want.mailChanges(found[chainMail])...)
+}
+
+func ours(chain string) bool { return strings.HasPrefix(chain, "BERTH-") }
+
+// programTime is how long a program may take; another one may hold the kernel's
+// lock on the rules.
+const programTime = 30 * time.Second
+
+// run runs one of the programs of iptables with input and returns what it prints.
+func run(ctx context.Context, input, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, programTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin = strings.NewReader(input)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", fmt.Errorf("firewall: %s is not installed; on Debian: apt-get install iptables", program)
+	}
+	if err != nil {
+		return "", fmt.Errorf("firewall: %s: %w: %s", program, err, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,178 @@
+package firewall
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// routes is who reaches what; every row holds both before and after a repair.
+var routes = []struct {
+	what, from, to string
+	without, with  bool // rules
+}{
+	{"a container of the same stack", "a1", "10.213.0.3:80", true, true},
+	{"another stack by address", "a1", "10.213.0.18:80", true, false},
+	{"another stack's gateway", "a1", "10.213.0.17:80", true, false},
+	{"its own gateway", "a1", "10.213.0.1:80", true, false},
+	{"the host by its outer address", "a1", "192.0.2.1:80", true, false},
+	{"the host by IPv6, which stacks do not have", "a1", "[fd00:a::1]:80", true, false},
+	{"a public address", "a1", public + ":80", true, true},
+	{"a metadata service", "a1", metadata + ":80", true, false},
+	{"a private address", "a1", private + ":80", true, false},
+	{"a mirror's other port", "a1", mirror + ":80", true, false},
+	{"a public mail server", "a1", public + ":25", true, false},
+	{"a public submission port", "a1", public + ":587", true, false},
+	{"the host, to a stack", "host", "10.213.0.2:80", true, true},
+	{"the host, to a private address", "host", private + ":80", true, true},
+	{"the outside, to a stack", "out", "10.213.0.2:80", true, false},
+	{"the outside, to the host", "out", "192.0.2.1:80", true, true},
+}
+
+func TestApply_WallsOffTheStacks(t *testing.T) {
+	m := newMachine(t)
+	for _, name := range []string{"host", "a1", "a2", "b1"} {
+		m.listen(name, "80")
+	}
+	m.listen("out", "80", "443", "25", "587")
+	for _, r := range routes {
+		assert.Equal(t, r.without, m.reaches(r.from, r.to), "%s, without rules", r.what)
+	}
+	require.NoError(t, m.apply(Options{}))
+	for _, r := range routes {
+		assert.Equal(t, r.with, m.reaches(r.from, r.to), "%s", r.what)
+	}
+	assert.False(t, m.reaches("a1", mirror+":443"))
+	require.NoError(t, m.apply(Options{Open: []string{mirror + ":443", "192.0.2.1:80"}}, bridgeA, "bthgone"))
+	assert.True(t, m.reaches("a1", mirror+":443"), "a mirror is open")
+	assert.False(t, m.reaches("a1", mirror+":80"), "and no more than its port")
+	assert.True(t, m.reaches("a1", "192.0.2.1:80"), "on the host itself too")
+	assert.True(t, m.reaches("a1", public+":25"), "a claimed stack sends mail")
+	assert.False(t, m.reaches("b1", public+":25"), "and no other")
+	assert.NotContains(t, m.rules("iptables-save"), "bthgone")
+	// The metadata service stays closed to a stack that may send mail.
+	assert.False(t, m.reaches("a1", metadata+":80"))
+}
+
+func TestApply_RepairsWhateverIsChanged(t *testing.T) {
+	m := newMachine(t)
+	require.NoError(t, m.apply(Options{}))
+	whole, whole6 := m.rules("iptables-save"), m.rules("ip6tables-save")
+	for _, change := range []string{
+		"iptables -t mangle -D BERTH-FORWARD 1",
+		"iptables -t mangle -I BERTH-INPUT -j RETURN",
+		"iptables -t mangle -D INPUT -i bth+ -j BERTH-INPUT",
+		"iptables -t mangle -F",
+		"iptables -t mangle -F && iptables -t mangle -X",
+		"iptables -t mangle -A BERTH-OPEN -d 10.9.9.9/32 -j ACCEPT",
+		"iptables -t mangle -A BERTH-MAIL -i bthgone -j ACCEPT",
+		"ip6tables -t mangle -F",
+	} {
+		m.sh("host", change)
+		require.NoError(t, m.apply(Options{}), change)
+		assert.ElementsMatch(t, strings.Split(whole, "\n"), strings.Split(m.rules("iptables-save"), "\n"), change)
+		assert.ElementsMatch(t, strings.Split(whole6, "\n"), strings.Split(m.rules("ip6tables-save"), "\n"), change)
+	}
+}
+
+func TestApply_LeavesOthersRulesAlone(t *testing.T) {
+	m := newMachine(t)
+	m.sh("host", "iptables -t mangle -A FORWARD -j MARK --set-mark 7 && iptables -t mangle -N MINE && iptables -A FORWARD -j ACCEPT")
+	require.NoError(t, m.apply(Options{}))
+	rules := m.rules("iptables-save")
+	assert.Contains(t, rules, "-A FORWARD -j MARK --set-xmark 0x7/0xffffffff\n")
+	assert.Contains(t, rules, ":MINE - ")
+	m.listen("b1", "80")
+	assert.False(t, m.reaches("a1", "10.213.0.18:80"), "another's ACCEPT in filter undoes nothing")
+}
+
+func TestApply_OfManyInstallationsAtOnceSetsTheRulesOnce(t *testing.T) {
+	m := newMachine(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { assert.NoError(t, m.apply(Options{Open: []string{mirror + ":443"}}, bridgeA, bridgeB)) })
+	}
+	all.Wait()
+	rules := m.rules("iptables-save")
+	for _, rule := range []string{"-A INPUT ", "-A BERTH-MAIL -i " + bridgeA, "-A BERTH-OPEN -d " + mirror + "/32 -p tcp", "-A BERTH-INPUT -j DROP"} {
+		assert.Equal(t, 1, strings.Count(rules, rule), "%s in\n%s", rule, rules)
+	}
+}
+
+func TestApply_RefusesAnEngineThatIsElsewhere(t *testing.T) {
+	m := newMachine(t)
+	elsewhere := func(context.Context) ([]string, error) { return []string{"docker0"}, nil }
+	require.ErrorContains(t, m.apply(Options{Bridges: elsewhere}), "not on this machine")
+	assert.NotContains(t, m.rules("iptables-save"), "BERTH")
+}
+
+func TestApply_SaysWhatIsMissing(t *testing.T) {
+	m := newMachine(t)
+	t.Setenv("PATH", t.TempDir())
+	require.ErrorContains(t, m.apply(Options{}), "apt-get install iptables")
+	t.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin") // for the cleaning
+}
+
+func TestOpenChanges_RenewsHalfwayAndRemovesWhatIsOver(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	want := wanted{open: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:443")}, now: now}
+	rule := func(addr, protocol string, left time.Duration) string {
+		w := wanted{open: []netip.AddrPort{netip.MustParseAddrPort(addr)}, now: now.Add(left - lease)}
+		for _, line := range w.openChanges(nil) {
+			if strings.Contains(line, "-p "+protocol) {
+				return strings.TrimPrefix(line, "-A BERTH-OPEN ")
+			}
+		}
+		t.Fatal("no rule")
+		return ""
+	}
+	fresh, stale := rule("10.0.0.1:443", "tcp", lease*3/4), rule("10.0.0.1:443", "udp", lease/4)
+	others, over := rule("10.0.0.2:443", "tcp", time.Second), rule("10.0.0.3:443", "tcp", -time.Second)
+	assert.Equal(t, []string{
+		"-A BERTH-OPEN " + rule("10.0.0.1:443", "udp", lease),
+		"-D BERTH-OPEN " + stale,
+		"-D BERTH-OPEN " + over,
+		"-D BERTH-OPEN -j ACCEPT",
+	}, sortedByKind(want.openChanges([]string{fresh, stale, others, over, "-j ACCEPT"})))
+}
+
+// sortedByKind puts the line of the rule that is nobody's last.
+func sortedByKind(lines []string) []string {
+	var last []string
+	kept := lines[:0:0]
+	for _, line := range lines {
+		if strings.HasSuffix(line, "OPEN -j ACCEPT") {
+			last = append(last, line)
+			continue
+		}
+		kept = append(kept, line)
+	}
+	return append(kept, last...)
+}
+
+func TestResolvers_AreThoseOfEveryFile(t *testing.T) {
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	require.NoError(t, os.WriteFile(one, []byte("# nameserver 10.0.0.9\nnameserver 127.0.0.53\noptions edns0\n"), 0o600))
+	require.NoError(t, os.WriteFile(two, []byte("nameserver 10.0.0.53\nnameserver fd00::53\nnameserver\n"), 0o600))
+	found := resolvers([]string{one, filepath.Join(dir, "none"), two})
+	assert.Equal(t, []netip.Addr{netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("10.0.0.53")}, found)
+}
+
+func TestClosed_IsWhatIsNotPublic(t *testing.T) {
+	for addr, want := range map[string]bool{
+		"10.1.2.3": true, "172.31.0.1": true, "192.168.1.1": true, "169.254.169.254": true, "100.100.100.200": true,
+		"168.63.129.16": true, "127.0.0.1": true, "224.0.0.1": true, "255.255.255.255": true, "0.0.0.0": true,
+		"172.32.0.1": false, "8.8.8.8": false, "198.51.100.7": false,
+	} {
+		assert.Equal(t, want, closed(netip.MustParseAddr(addr)), addr)
+	}
+}

@@ -1,0 +1,174 @@
+package firewall
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The chains, in the table mangle. INPUT and FORWARD lead to the first two, which
+// are fixed; all installations fill the other two.
+const (
+	chainInput   = "BERTH-INPUT"   // from stacks to this machine
+	chainForward = "BERTH-FORWARD" // through this machine from stacks, or to them
+	chainOpen    = "BERTH-OPEN"    // what the operator lets stacks reach
+	chainMail    = "BERTH-MAIL"    // stacks that may send mail
+)
+
+// closedRanges are the addresses that are not public: of this network, private,
+// of providers' own networks, loopback, link-local with the metadata services,
+// protocol assignments, benchmarks, multicast and reserved; and a metadata
+// service outside of them.
+var closedRanges = []string{
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
+	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
+}
+
+// The rules that more than one chain has, as the programs print them.
+const (
+	answers    = "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN"
+	sameBridge = "-m physdev --physdev-is-bridged -j RETURN"
+	mailPorts  = "-p tcp -m multiport --dports 25,465,587"
+)
+
+// rules of a family, by chain. The order matters.
+type rules map[string][]string
+
+// rules4 are the fixed rules for IPv4.
+func rules4() rules {
+	forward := []string{
+		sameBridge, // what stays in one network
+		answers,
+		"-o " + BridgePrefix + "+ -j DROP", // other stacks; and whoever is not this machine, to stacks
+		"-j " + chainOpen,
+		"-m conntrack --ctstate DNAT -j DROP", // published ports of this machine's other containers
+	}
+	for _, r := range closedRanges {
+		forward = append(forward, "-d "+r+" -j DROP")
+	}
+	forward = append(forward, mailPorts+" -j "+chainMail, mailPorts+" -j DROP")
+	return rules{
+		chainInput:   {answers, "-j " + chainOpen, "-j DROP"},
+		chainForward: forward,
+		"INPUT":      {hook("-i", chainInput)},
+		"FORWARD":    {hook("-i", chainForward), hook("-o", chainForward)},
+	}
+}
+
+// rules6 are the fixed rules for IPv6, which stacks' networks do not have.
+func rules6() rules {
+	return rules{
+		chainInput:   {"-j DROP"},
+		chainForward: {sameBridge, "-j DROP"},
+		"INPUT":      {hook("-i", chainInput)},
+		"FORWARD":    {hook("-i", chainForward), hook("-o", chainForward)},
+	}
+}
+
+func hook(direction, chain string) string {
+	return direction + " " + BridgePrefix + "+ -j " + chain
+}
+
+// wanted is what the chains that all installations fill should have.
+type wanted struct {
+	open    []netip.AddrPort
+	mail    []string // interfaces of stacks that may send mail
+	present []string // all interfaces there are
+	now     time.Time
+}
+
+// lease is how long a rule of chainOpen stands unless it is renewed: nobody else
+// knows when an installation is gone or its mirror has moved. It is renewed when
+// half of it has passed.
+const lease = time.Hour
+
+var leased = regexp.MustCompile(`^(.*) -m comment --comment "berth until (\d+)" -j ACCEPT$`)
+
+// openChanges are the lines that make chainOpen what is wanted.
+func (w wanted) openChanges(found []string) []string {
+	keep := map[string]bool{}
+	for _, e := range w.open {
+		for _, protocol := range []string{"tcp", "udp"} {
+			keep[fmt.Sprintf("-d %s/32 -p %[2]s -m %[2]s --dport %d", e.Addr(), protocol, e.Port())] = true
+		}
+	}
+	var lines []string
+	for _, rule := range found {
+		match, until := leaseOf(rule)
+		if keep[match] && until.After(w.now.Add(lease/2)) {
+			delete(keep, match)
+		} else if keep[match] || until.Before(w.now) {
+			lines = append(lines, "-D "+chainOpen+" "+rule)
+		}
+	}
+	for match := range keep {
+		lines = append(lines, fmt.Sprintf(`-A %s %s -m comment --comment "berth until %d" -j ACCEPT`, chainOpen, match, w.now.Add(lease).Unix()))
+	}
+	slices.Sort(lines) // what is added comes before what it replaces goes
+	return lines
+}
+
+// leaseOf takes a rule of chainOpen apart. The end of one that is not ours has
+// long passed.
+func leaseOf(rule string) (match string, until time.Time) {
+	parts := leased.FindStringSubmatch(rule)
+	if parts == nil {
+		return rule, time.Time{}
+	}
+	seconds, err := strconv.ParseInt(parts[2], 10, 64)
+	if err != nil {
+		return parts[1], time.Time{}
+	}
+	return parts[1], time.Unix(seconds, 0)
+}
+
+var mailRule = regexp.MustCompile(`^-i (\S+) -j ACCEPT$`)
+
+// mailChanges are the lines that add the wanted stacks to chainMail and remove
+// those whose interface is gone, whoever added them.
+func (w wanted) mailChanges(found []string) []string {
+	missing := map[string]bool{}
+	for _, name := range w.mail {
+		missing[name] = true
+	}
+	var lines []string
+	for _, rule := range found {
+		parts := mailRule.FindStringSubmatch(rule)
+		switch {
+		case parts == nil || !slices.Contains(w.present, parts[1]):
+			lines = append(lines, "-D "+chainMail+" "+rule)
+		default:
+			delete(missing, parts[1])
+		}
+	}
+	for name := range missing {
+		lines = append(lines, "-A "+chainMail+" -i "+name+" -j ACCEPT")
+	}
+	return lines
+}
+
+// closed tells whether stacks cannot reach an address unless it is opened.
+func closed(addr netip.Addr) bool {
+	return slices.ContainsFunc(closedRanges, func(r string) bool { return netip.MustParsePrefix(r).Contains(addr) })
+}
+
+// parse reads the chains and their rules from what iptables-save prints.
+func parse(text string) rules {
+	found := rules{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, ":"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			found[name] = nil
+		}
+		if rule, ok := strings.CutPrefix(line, "-A "); ok {
+			chain, rule, _ := strings.Cut(rule, " ")
+			found[chain] = append(found[chain], rule)
+		}
+	}
+	return found
+}

@@ -1,0 +1,54 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// openHosts are the hosts, as host:port, that stacks may reach wherever they are:
+// those of BERTH_NETWORK_ALLOW, and those that builds are told of.
+func (c *Config) openHosts() ([]string, error) {
+	env, err := c.buildEnv()
+	if err != nil {
+		return nil, err
+	}
+	return append(slices.Clone(c.NetworkAllow), urlHosts(env)...), nil
+}
+
+var (
+	hostURL      = regexp.MustCompile(`\b(https?)://(?:[^/@\s]*@)?([A-Za-z0-9._-]+)(?::(\d+))?`)
+	defaultPorts = map[string]string{"http": "80", "https": "443"}
+)
+
+// urlHosts are the hosts of all http and https addresses in an environment. A
+// value may hold several, as GOPROXY does.
+func urlHosts(env map[string]string) []string {
+	found := map[string]bool{}
+	for _, value := range env {
+		for _, m := range hostURL.FindAllStringSubmatch(value, -1) {
+			found[net.JoinHostPort(strings.ToLower(m[2]), cmp.Or(m[3], defaultPorts[m[1]]))] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+func setNetworkAllow(c *Config, value string) error {
+	for part := range strings.SplitSeq(value, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		host, port, err := net.SplitHostPort(part)
+		n, portErr := strconv.ParseUint(port, 10, 16)
+		if err != nil || portErr != nil || host == "" || n == 0 {
+			return errors.New("not a host and a port; write them like mirror.internal:443, separated by commas")
+		}
+		c.NetworkAllow = append(c.NetworkAllow, part)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Admit tells whether an upload may begin: there is room on the disk and, for an
+// anonymous create, strangers' stacks are walled off. Otherwise it fails with a
+// *stack.Error of kind Unavailable.
+func (s *Supervisor) Admit(anonymous bool) error {
+	if anonymous && !s.AllowUnguarded && s.guarded() != nil {
+		return stack.NewError(stack.Unavailable, "this host takes no anonymous stacks, since its firewall rules are not in place; "+
+			"create the stack with an API key, or try again later. Its operator finds the reason in the server's log")
+	}
+	return s.checkRoom()
+}
+
+// roomRetry is when to try again while the disk is full.
+const roomRetry = time.Minute
+
+// checkRoom refuses new work while a disk has less room than the floor: what
+// runs goes on with what is left.
+func (s *Supervisor) checkRoom() error {
+	for _, dir := range []string{s.Dir, s.engineDir} {
+		free, err := freeSpace(dir)
+		if err != nil {
+			return err
+		}
+		if free < s.DiskFloor {
+			if !s.short.Swap(true) {
+				s.Log.Warn("short of disk space: uploads and builds are refused", "dir", dir, "free", free, "floor", s.DiskFloor)
+			}
+			return &stack.Error{
+				Kind:       stack.Unavailable,
+				Detail:     "this host is short of disk space and takes no uploads or builds for now; what runs goes on. Try again later",
+				RetryAfter: roomRetry,
+			}
+		}
+	}
+	if s.short.Swap(false) {
+		s.Log.Info("there is disk space again: uploads and builds are taken")
+	}
+	return nil
+}
+
+// freeSpace is how many bytes there are for everybody on the disk of a folder.
+// One that is not on this machine has room.
+func freeSpace(dir string) (int64, error) {
+	var disk syscall.Statfs_t
+	err := syscall.Statfs(dir, &disk)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 1<<63 - 1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	return int64(disk.Bavail) * disk.Bsize, nil
+}
+
+// guardEvery is the time between two looks at the firewall's rules.
+const guardEvery = 15 * time.Second
+
+// watchFirewall keeps the rules in place.
+func (s *Supervisor) watchFirewall() {
+	ticker := time.NewTicker(guardEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.firewallWake:
+		case <-s.ctx.Done():
+			return
+		}
+		s.guard(s.ctx)
+	}
+}
+
+// pokeFirewall has the rules looked at soon.
+func (s *Supervisor) pokeFirewall() {
+	select {
+	case s.firewallWake <- struct{}{}:
+	default: // somebody has asked already
+	}
+}
+
+// guard puts the firewall's rules in place; claimed stacks may send mail. What
+// it came to decides about anonymous creates.
+func (s *Supervisor) guard(ctx context.Context) {
+	err := s.Firewall.Apply(ctx, s.mailBridges(ctx))
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	before := s.unguarded
+	s.unguarded = err
+	s.mu.Unlock()
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		s.Log.Error("stacks are not walled off from this host and its networks", "anonymous creates allowed", s.AllowUnguarded, "error", err)
+	case err == nil && before != nil:
+		s.Log.Info("stacks are walled off again")
+	}
+}
+
+// mailBridges are the interfaces of claimed stacks. Without the database there
+// are none to add; those that were added before stay.
+func (s *Supervisor) mailBridges(ctx context.Context) []string {
+	stacks, err := s.Store.All(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.Log.Warn("claimed stacks not looked up; their mail ports open later", "error", err)
+	}
+	var bridges []string
+	for _, st := range stacks {
+		if st.Claimed() {
+			bridges = append(bridges, bridge(st))
+		}
+	}
+	return bridges
+}
+
+// guarded is why stacks are not walled off; nil when they are.
+func (s *Supervisor) guarded() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unguarded
+}
