@@ -12,7 +12,9 @@ BERTH_BUILD_CA_FILE ?= $(CURDIR)/$(SCRATCH)/ca.crt
 export BERTH_BUILD_ENV_FILE BERTH_BUILD_CA_FILE
 
 BASE_URL := $(or $(BERTH_BASE_URL),http://localhost:8080)
-FUZZTIME ?= 30s
+# Of each target; to make a new input smaller may otherwise take a minute each.
+FUZZTIME ?= 60s
+FUZZMINIMIZE ?= 5s
 
 .DEFAULT_GOAL := help
 .PHONY: help run test bench chaos fuzz build image bases pages fmt vet lint vuln clean engine debian settings chromium
@@ -38,11 +40,11 @@ bench: engine settings bases ## the table of docs/benchmarks.md, measured here
 chaos: engine settings bases ## an hour of kills and faults under load, BERTH_CHAOS_FOR for another time
 	BERTH_CHAOS_FOR=$${BERTH_CHAOS_FOR:-1h} go test -race -timeout 0 -count 1 -v -run TestChaos ./integration
 
-fuzz: ## every fuzz target for FUZZTIME (30s)
-	@set -e; for package in $$(go list ./...); do \
-	  for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
-	    echo "== $$package $$target"; \
-	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+fuzz: ## every fuzz target for FUZZTIME (60s); make test runs their seeds
+	@set -e; for file in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do \
+	  for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file"); do \
+	    echo "== $${file#./} $$target"; \
+	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime $(FUZZMINIMIZE) "$$(dirname "$$file")"; \
 	  done; \
 	done
 

@@ -23,9 +23,15 @@ type body struct {
 	conn     net.Conn
 	declared int64 // Content-Length, or -1 for a chunked body
 	read     int64
-	err      error     // what ended the body; io.EOF when it came whole
-	patience time.Time // the read deadline that was set last
+	err      error         // what ended the body; io.EOF when it came whole
+	waited   time.Duration // for the client, in all
+	patience time.Time     // the read deadline that was set last
 }
+
+// bodyPace is how many bytes a second a body must bring on average once it has
+// been waited for as long as bodyStall: one that trickles would hold its
+// connection for years. Any mobile connection manages it.
+const bodyPace = 4 << 10
 
 func newBody(ctx *fasthttp.RequestCtx) *body {
 	b := &body{conn: ctx.Conn(), declared: int64(ctx.Request.Header.ContentLength())}
@@ -37,25 +43,33 @@ func newBody(ctx *fasthttp.RequestCtx) *body {
 }
 
 // Read moves the connection's read deadline along with the bytes, so that a
-// slow upload is fine and one that stalls is not.
+// slow upload is fine and one that stalls or trickles is not.
 func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	if now := time.Now(); now.Add(bodyStall).Sub(b.patience) > time.Second {
-		b.patience = now.Add(bodyStall)
+	began := time.Now()
+	if deadline := began.Add(b.mayWait()); deadline.Sub(b.patience).Abs() > time.Second {
+		b.patience = deadline
 		b.err = b.conn.SetReadDeadline(b.patience)
 		if b.err != nil {
 			return 0, b.err
 		}
 	}
 	n, err := b.stream.Read(p)
+	b.waited += time.Since(began)
 	b.read += int64(n)
 	if errors.Is(err, io.EOF) && b.read < b.declared {
 		err = io.ErrUnexpectedEOF
 	}
 	b.err = err
 	return n, err
+}
+
+// mayWait is how long the next byte may take.
+func (b *body) mayWait() time.Duration {
+	earned := time.Duration(b.read) * time.Second / bodyPace
+	return min(bodyStall, bodyStall+earned-b.waited)
 }
 
 // broken is why the body did not come whole; nil while more may come, and
@@ -67,7 +81,8 @@ func (b *body) broken() error {
 	return b.err
 }
 
-// stalled tells whether the body broke because nothing came for too long.
+// stalled tells whether the body broke because nothing, or too little, came for
+// too long.
 func (b *body) stalled() bool {
 	var network net.Error
 	return errors.As(b.err, &network) && network.Timeout()

@@ -2,9 +2,11 @@ package api
 
 import (
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +18,55 @@ import (
 type discardConn struct{ net.Conn }
 
 func (discardConn) SetReadDeadline(time.Time) error { return nil }
+
+// trickle is a body of which a few bytes come at a time.
+func trickle(t *testing.T, size int, every time.Duration, pieces int) *body {
+	client, server := net.Pipe()
+	ended := make(chan struct{})
+	t.Cleanup(func() { server.Close(); <-ended })
+	go func() {
+		defer close(ended)
+		defer client.Close()
+		for range pieces {
+			time.Sleep(every)
+			if _, err := client.Write(make([]byte, size)); err != nil {
+				return
+			}
+		}
+	}()
+	return &body{stream: server, conn: server, declared: int64(size * pieces)}
+}
+
+func TestBody_MayBeSlowButMustMove(t *testing.T) {
+	for name, c := range map[string]struct {
+		size   int
+		every  time.Duration
+		pieces int
+		comes  bool
+	}{
+		"slow and steady":     {50 << 10, 10 * time.Second, 1000, true},
+		"slow at first":       {1 << 20, 50 * time.Second, 20, true},
+		"silent":              {1, 2 * time.Minute, 1, false},
+		"silent after a part": {10 << 20, 2 * time.Minute, 2, false},
+		"a trickle":           {1, 30 * time.Second, 10_000, false},
+		"a steady trickle":    {1 << 10, time.Second, 10_000, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := trickle(t, c.size, c.every, c.pieces)
+				began := time.Now()
+				_, err := io.Copy(io.Discard, b)
+				if c.comes {
+					require.NoError(t, err)
+					require.Equal(t, b.declared, b.read)
+					return
+				}
+				require.True(t, b.stalled(), "%v", err)
+				require.Less(t, time.Since(began), 2*bodyStall, "it was held too long")
+			})
+		})
+	}
+}
 
 func requireClientFault(t *testing.T, err error) {
 	t.Helper()

@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"github.com/berth-host/berth/internal/plain"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -103,11 +104,12 @@ func answerInternal(ctx *fasthttp.RequestCtx) {
 		"an internal error; try again, and if it stays tell the operator the request id %s", requestID(ctx)))
 }
 
-// answer writes the one shape that every error has.
+// answer writes the one shape that every error has. The detail may quote what
+// the client sent, and is read on terminals.
 func answer(ctx *fasthttp.RequestCtx, status int, detail string) {
 	body, err := encodeJSON(struct {
 		Detail string `json:"detail"`
-	}{detail})
+	}{plain.String(detail)})
 	if err != nil {
 		status = fiber.StatusInternalServerError
 	}

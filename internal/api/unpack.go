@@ -11,52 +11,61 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
+// unpacked is an upload on disk.
+type unpacked struct {
+	project string // the project's folder
+	name    string // of the one folder that the archive held, or ""
+	lost    []stack.Lost
+}
+
 // unpack turns an upload into a tree below dir and the manifest that it asks
 // for. It returns the project's folder in that tree.
 func (a *API) unpack(f form, dir string) (string, *stack.Manifest, error) {
-	project, name, err := a.tree(f, dir)
+	u, err := a.tree(f, dir)
 	if err != nil {
 		return "", nil, err
 	}
-	root, err := os.OpenRoot(project)
+	root, err := os.OpenRoot(u.project)
 	if err != nil {
 		return "", nil, fmt.Errorf("read the upload: %w", err)
 	}
 	defer root.Close()
-	manifest, err := source.Resolve(root.FS(), name, f.request())
+	manifest, err := source.Resolve(root.FS(), u.name, f.request())
 	if err != nil {
 		return "", nil, fmt.Errorf("resolve the manifest: %w", err)
 	}
-	return project, manifest, nil
+	for i := range manifest.Services {
+		manifest.Services[i].Lost = u.lost
+	}
+	return u.project, manifest, nil
 }
 
-// tree unpacks an upload below dir. It returns the project's folder, and the
-// name of the one folder that the archive held, or "".
-func (a *API) tree(f form, dir string) (project, name string, err error) {
+// tree unpacks an upload below dir.
+func (a *API) tree(f form, dir string) (u unpacked, err error) {
 	tree := filepath.Join(dir, "source")
-	if err := a.extract(f.archive, tree); err != nil {
-		return "", "", fmt.Errorf("unpack the upload: %w", err)
+	if u.lost, err = a.extract(f.archive, tree); err == nil {
+		u.project, u.name, err = source.Root(tree)
 	}
-	if project, name, err = source.Root(tree); err != nil {
-		return "", "", fmt.Errorf("unpack the upload: %w", err)
+	if err != nil {
+		return unpacked{}, fmt.Errorf("unpack the upload: %w", err)
 	}
-	return project, name, nil
+	return u, nil
 }
 
 // extract unpacks the archive into a new folder and removes it, so that an
-// upload takes its place on the disk only once.
-func (a *API) extract(archive, tree string) error {
+// upload takes its place on the disk only once. It tells what was left out.
+func (a *API) extract(archive, tree string) ([]stack.Lost, error) {
 	in, err := os.Open(archive)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer in.Close()
 	if err := os.Mkdir(tree, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	failpoint.Here("upload-stored")
-	err = source.Unpack(a.base, in, tree, a.Unpacked)
-	return errors.Join(err, os.Remove(archive))
+	lost, err := source.Unpack(a.base, in, tree, a.Unpacked)
+	return lost, errors.Join(err, os.Remove(archive))
 }
 
 // request is what the form says besides its archive. A text that is empty

@@ -272,7 +272,7 @@ func (r *formReader) checkSource() error {
 func (r *formReader) malformed(err error) error {
 	switch {
 	case r.body.stalled():
-		return invalid("the upload stalled: nothing arrived for %s; send it again", bodyStall)
+		return invalid("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", r.body.read, bodyStall, byteSize(bodyPace))
 	case r.body.broken() != nil || errors.Is(err, io.ErrUnexpectedEOF):
 		return invalid("the upload broke off after %d bytes, before the form's last boundary; send it again", r.body.read)
 	case errors.Is(err, errPartHead):

@@ -96,19 +96,27 @@ func TestUpload_TheLimitHoldsForChunkedBodies(t *testing.T) {
 func TestUpload_MalformedBodies(t *testing.T) {
 	e := newEnv(t)
 	whole := "--b\r\nContent-Disposition: form-data; name=name\r\n\r\nx\r\n--b--\r\n"
+	const notAnArchive = "not a tar archive"
 	tests := map[string]struct{ contentType, body, want string }{
-		"json":              {"application/json", "{}", "multipart/form-data with the archive as source"},
-		"nothing":           {"", "", "multipart/form-data with the archive as source"},
-		"urlencoded":        {"application/x-www-form-urlencoded", "source=x", "multipart/form-data"},
-		"no boundary":       {"multipart/form-data", whole, "no usable boundary"},
-		"long boundary":     {"multipart/form-data; boundary=" + strings.Repeat("b", 300), whole, "no usable boundary"},
-		"other boundary":    {"multipart/form-data; boundary=c", whole, "not the multipart form"},
-		"empty":             {"multipart/form-data; boundary=b", "", "no source"},
-		"no last boundary":  {"multipart/form-data; boundary=b", whole[:len(whole)-6], "broke off"},
-		"ends in a header":  {"multipart/form-data; boundary=b", whole[:20], "not the multipart form"},
-		"no colon":          {"multipart/form-data; boundary=b", "--b\r\nnonsense\r\n\r\nx\r\n--b--\r\n", "not the multipart form"},
-		"no disposition":    {"multipart/form-data; boundary=b", "--b\r\n\r\nx\r\n--b--\r\n", `unknown form field ""`},
-		"only the boundary": {"multipart/form-data; boundary=b", "--b--\r\n", "no source"},
+		"json":                     {"application/json", "{}", "multipart/form-data with the archive as source"},
+		"nothing":                  {"", "", "multipart/form-data with the archive as source"},
+		"urlencoded":               {"application/x-www-form-urlencoded", "source=x", "multipart/form-data"},
+		"no boundary":              {"multipart/form-data", whole, "no usable boundary"},
+		"long boundary":            {"multipart/form-data; boundary=" + strings.Repeat("b", 300), whole, "no usable boundary"},
+		"other boundary":           {"multipart/form-data; boundary=c", whole, "not the multipart form"},
+		"empty":                    {"multipart/form-data; boundary=b", "", "no source"},
+		"no last boundary":         {"multipart/form-data; boundary=b", whole[:len(whole)-6], "broke off"},
+		"ends in a header":         {"multipart/form-data; boundary=b", whole[:20], "not the multipart form"},
+		"no colon":                 {"multipart/form-data; boundary=b", "--b\r\nnonsense\r\n\r\nx\r\n--b--\r\n", "not the multipart form"},
+		"no disposition":           {"multipart/form-data; boundary=b", "--b\r\n\r\nx\r\n--b--\r\n", `unknown form field ""`},
+		"thousands of parts":       {"multipart/form-data; boundary=b", strings.Repeat("--b\r\nContent-Disposition: form-data; name=source\r\n\r\n\r\n", 5000) + "--b--\r\n", "more than 20 parts"},
+		"headers for ever":         {"multipart/form-data; boundary=b", "--b\r\n" + strings.Repeat("X-A: b\r\n", 20_000), "not the multipart form"},
+		"a folded header for ever": {"multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data\r\n" + strings.Repeat(" x\r\n", 40_000), "not the multipart form"},
+		"a preamble for ever":      {"multipart/form-data; boundary=b", strings.Repeat("preamble\r\n", 20_000), "headers of a part are longer"},
+		"a form in the form":       {"multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=source\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n\r\nx\r\n--c--\r\n--b--\r\n", notAnArchive},
+		"an escape as a name":      {"multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"\x1b[2J\"\r\n\r\nx\r\n--b--\r\n", "not the multipart form"},
+		"an encoded file name":     {"multipart/form-data; boundary=b", "--b\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: form-data; name=source; filename*=UTF-8''..%2f..%2fetc\r\n\r\n" + strings.Repeat("x", 300) + "\r\n--b--\r\n", notAnArchive},
+		"only the boundary":        {"multipart/form-data; boundary=b", "--b--\r\n", "no source"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +125,11 @@ func TestUpload_MalformedBodies(t *testing.T) {
 				header = []string{"Content-Type", tt.contentType}
 			}
 			r := e.send("POST", "/v0/stacks", "", strings.NewReader(tt.body), header...)
-			require.Equal(t, 400, r.status, r.body)
+			want := 400
+			if tt.want == notAnArchive {
+				want = 422 // the form is right
+			}
+			require.Equal(t, want, r.status, r.body)
 			require.Contains(t, r.detail(), tt.want)
 			e.nothingLeft()
 		})

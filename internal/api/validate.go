@@ -78,16 +78,16 @@ func (a *API) plan(c *fiber.Ctx, dir string) (planView, error) {
 	if err != nil {
 		return planView{}, err
 	}
-	project, name, err := a.tree(f, dir)
+	u, err := a.tree(f, dir)
 	if err != nil {
 		return planView{}, err
 	}
-	root, err := os.OpenRoot(project)
+	root, err := os.OpenRoot(u.project)
 	if err != nil {
 		return planView{}, fmt.Errorf("read the upload: %w", err)
 	}
 	defer root.Close()
-	m, faults := source.Check(root.FS(), name, f.request())
+	m, faults := source.Check(root.FS(), u.name, f.request())
 	if _, present := bearer(c); !present && m.TTL != 0 {
 		now := stack.Now()
 		if err := a.Limits.CheckTTL(m.TTL, now, now); err != nil {

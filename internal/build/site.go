@@ -126,7 +126,7 @@ func (x *box) publish(ctx context.Context) error {
 		}
 		w.CloseWithError(err)
 	}()
-	err = source.Unpack(ctx, r, x.job.Site, x.Sites)
+	lost, err := source.Unpack(ctx, r, x.job.Site, x.Sites)
 	r.CloseWithError(err)
 	var unfit *stack.Error
 	if errors.As(err, &unfit) {
@@ -134,6 +134,9 @@ func (x *box) publish(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	for _, l := range lost {
+		fmt.Fprintf(x.job.Log, "left out: %s\n", l)
 	}
 	return x.job.published(folder)
 }

@@ -30,6 +30,7 @@ type tree struct {
 	dir    string // temporary
 	root   string
 	single string // name of the archive's one folder
+	lost   []stack.Lost
 }
 
 // unpack looks into an archive. The caller closes the tree.
@@ -44,7 +45,7 @@ func (s *spool) unpack(ctx context.Context) (_ *tree, err error) {
 			t.Close()
 		}
 	}()
-	if err := source.Unpack(ctx, io.NewSectionReader(s.file, 0, s.size), dir, unpackLimits); err != nil {
+	if t.lost, err = source.Unpack(ctx, io.NewSectionReader(s.file, 0, s.size), dir, unpackLimits); err != nil {
 		return nil, invalidSource(err)
 	}
 	t.root, t.single, err = source.Root(dir)
@@ -59,7 +60,13 @@ func (t *tree) fs() fs.FS { return os.DirFS(t.root) }
 // resolve makes the plan of a deploy as the server would.
 func (t *tree) resolve(req source.Request) (*stack.Manifest, error) {
 	m, err := source.Resolve(t.fs(), t.single, req)
-	return m, invalidSource(err)
+	if err != nil {
+		return nil, invalidSource(err)
+	}
+	for i := range m.Services {
+		m.Services[i].Lost = t.lost
+	}
+	return m, nil
 }
 
 // invalidSource words a refusal of the source as the server's.

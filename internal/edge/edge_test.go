@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -250,6 +251,50 @@ func FuzzForwardedFor(f *testing.F) {
 		if ok && (!ip.IsValid() || e.trusts(ip) || ip.Zone() != "" || ip.Is4In6()) {
 			t.Fatalf("%q gives %v", s, ip)
 		}
-		_ = canonicalHost(s)
 	})
+}
+
+// FuzzHost checks that every host goes to one of the three places, that its
+// spelling does not matter, and that no host but a name right below the apps
+// domain is taken for a service's.
+func FuzzHost(f *testing.F) {
+	for _, s := range []string{
+		"", "berth.test", "web-0123456789ab.apps.test:8080", "WEB-0123456789AB.Apps.Test.", "[::1]:80", "[::1", "127.0.0.1", "localhost:",
+		"a:b:c", ".apps.test", "..apps.test", "x.apps.test@berth.test", "berth.test:80:80", "apps.test", "xn--bcher-kva.apps.test", "berth.test\x00.apps.test",
+		"web-0123456789ab.apps.test/berth.test", "[fe80::1%25eth0]", "0x7f000001", "2130706433", "BERTH.TEST..", "\u212aelvin.apps.test",
+	} {
+		f.Add(s)
+	}
+	e := New(Config{BaseHost: "berth.test", AppsDomain: "apps.test"}).(*edge)
+	f.Fuzz(func(t *testing.T, host string) {
+		label, where := e.split(host)
+		name := canonicalHost(host)
+		if len(name) > len(host)*utf8.UTFMax {
+			t.Fatalf("%q became %d bytes", host, len(name))
+		}
+		if (where == toService) != strings.HasSuffix(name, ".apps.test") || where != toService && label != "" {
+			t.Fatalf("%q (%q) goes to %d, label %q", host, name, where, label)
+		}
+		if where == toService && label+".apps.test" != name {
+			t.Fatalf("%q: label %q", host, label)
+		}
+		if again, whereElse := e.split(name); !strings.ContainsAny(name, ":[") && !strings.HasSuffix(name, ".") && (again != label || whereElse != where) {
+			t.Fatalf("%q goes to %d, its own canonical form %q to %d", host, where, name, whereElse)
+		}
+		serveHost(t, host, label, where)
+	})
+}
+
+// serveHost asks the whole edge, which must lead to the same place.
+func serveHost(t *testing.T, host, label string, where destination) {
+	t.Helper()
+	front := New(testConfig(who("api"))).(*edge)
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Host = host
+	w := httptest.NewRecorder()
+	front.ServeHTTP(w, r)
+	service, _, _ := strings.Cut(w.Body.String(), " ")
+	if (service == "api") != (where == toAPI) || (service == "web") != (where == toService && label == "web-"+testHex) {
+		t.Fatalf("%q goes to %d, label %q; answered %d %s", host, where, label, w.Code, w.Body)
+	}
 }

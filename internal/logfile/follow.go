@@ -68,14 +68,14 @@ func (l *Follower) begin() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("follow log: %w", err)
 	}
-	if l.at, err = lastNewline(l.f, info.Size()); err != nil {
-		return nil, fmt.Errorf("follow log: %w", err)
+	whole, err := behindNewline(l.f, info.Size(), 1)
+	if err == nil {
+		l.at, err = lastLines(l.f, whole, l.tail)
 	}
-	last, err := tail(l.f, l.at, l.tail)
 	if err != nil {
 		return nil, fmt.Errorf("follow log: %w", err)
 	}
-	return texts(last), nil
+	return l.more()
 }
 
 // more reads the whole lines after those that were read. A line longer than

@@ -6,6 +6,7 @@
 package logfile
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ func mend(f *os.File) (int64, time.Time, error) {
 	if err != nil {
 		return 0, time.Time{}, err
 	}
-	end, err := lastNewline(f, info.Size())
+	end, err := behindNewline(f, info.Size(), 1)
 	if err != nil {
 		return 0, time.Time{}, err
 	}
@@ -79,12 +80,8 @@ func mend(f *os.File) (int64, time.Time, error) {
 			return 0, time.Time{}, err
 		}
 	}
-	lines, err := tail(f, end, 1)
-	if err != nil || len(lines) == 0 {
-		return end, time.Time{}, err
-	}
-	at, _ := cutTime(lines[0])
-	return end, at, nil
+	at, err := timeOfLast(f, end)
+	return end, at, err
 }
 
 // lastTime is the time of the last line of the file at path, zero when it
@@ -99,11 +96,10 @@ func lastTime(path string) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	lines, err := tail(f, info.Size(), 1)
-	if err != nil || len(lines) == 0 {
+	at, err := timeOfLast(f, info.Size())
+	if err != nil {
 		return time.Time{}
 	}
-	at, _ := cutTime(lines[0])
 	return at
 }
 
@@ -160,7 +156,8 @@ func (l *File) Close() error {
 }
 
 // Tail writes the last n lines of the log at path to w, without the times of a
-// process's lines. A log that does not exist is empty.
+// process's lines, however long they are and whatever they hold. A log that
+// does not exist is empty.
 func Tail(w io.Writer, path string, n int) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,17 +171,39 @@ func Tail(w io.Writer, path string, n int) error {
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
-	lines, err := tail(f, info.Size(), n)
+	start, err := lastLines(f, info.Size(), n)
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
-	for _, line := range lines {
-		_, text := cutTime(line)
-		if _, err := w.Write(append(text, '\n')); err != nil {
+	if start == info.Size() {
+		return nil
+	}
+	return copyLines(w, io.NewSectionReader(f, start, info.Size()-start))
+}
+
+// copyLines copies lines without their times. The last one gets an end.
+func copyLines(w io.Writer, r io.Reader) error {
+	in := bufio.NewReaderSize(r, chunk)
+	for begins := true; ; {
+		piece, err := in.ReadSlice('\n')
+		if err == io.EOF && begins && len(piece) == 0 {
+			return nil
+		}
+		if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+			return fmt.Errorf("read log: %w", err)
+		}
+		if begins {
+			_, piece = cutTime(piece)
+		}
+		if _, err := w.Write(piece); err != nil {
 			return err
 		}
+		if err == io.EOF {
+			_, err := w.Write([]byte{'\n'})
+			return err
+		}
+		begins = err == nil
 	}
-	return nil
 }
 
 // cutTime splits a process's line into its time and its text; a line without a
@@ -200,42 +219,47 @@ func cutTime(line []byte) (time.Time, []byte) {
 	return at, line[len(timeLayout)+1:]
 }
 
-// tail returns the last n lines of the first size bytes of f, oldest first,
-// without their ends.
-func tail(f io.ReaderAt, size int64, n int) ([][]byte, error) {
-	var text []byte
-	for start := size; start > 0 && bytes.Count(text, []byte("\n")) <= n; {
-		chunk := min(start, 64<<10)
-		start -= chunk
-		b := make([]byte, chunk, int(chunk)+len(text))
-		if _, err := f.ReadAt(b, start); err != nil {
-			return nil, err
-		}
-		text = append(b, text...)
+// timeOfLast is the time of the last line among f's first size bytes, zero when
+// there is none.
+func timeOfLast(f io.ReaderAt, size int64) (time.Time, error) {
+	start, err := lastLines(f, size, 1)
+	if err != nil {
+		return time.Time{}, err
 	}
-	text = bytes.TrimSuffix(text, []byte("\n"))
-	if len(text) == 0 || n <= 0 {
-		return nil, nil
+	line := make([]byte, min(size-start, int64(len(timeLayout)+1)))
+	if _, err := f.ReadAt(line, start); err != nil {
+		return time.Time{}, err
 	}
-	lines := bytes.Split(text, []byte("\n"))
-	if len(lines) > n {
-		lines = lines[len(lines)-n:]
-	}
-	return lines, nil
+	at, _ := cutTime(line)
+	return at, nil
 }
 
-// lastNewline is the length of f's whole lines among its first size bytes.
-func lastNewline(f io.ReaderAt, size int64) (int64, error) {
+// lastLines is where the last n lines among f's first size bytes begin.
+func lastLines(f io.ReaderAt, size int64, n int) (int64, error) {
+	if n <= 0 || size == 0 {
+		return size, nil
+	}
+	return behindNewline(f, size-1, n) // the last line's own end is not counted
+}
+
+// chunk is how many bytes of a log are in memory at once.
+const chunk = 64 << 10
+
+// behindNewline is the place behind the nth newline from the end among f's first
+// size bytes, 0 when there are not so many.
+func behindNewline(f io.ReaderAt, size int64, n int) (int64, error) {
+	buf := make([]byte, min(size, chunk))
 	for end := size; end > 0; {
-		chunk := min(end, 64<<10)
-		b := make([]byte, chunk)
-		if _, err := f.ReadAt(b, end-chunk); err != nil {
+		b := buf[:min(end, chunk)]
+		end -= int64(len(b))
+		if _, err := f.ReadAt(b, end); err != nil {
 			return 0, err
 		}
-		if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
-			return end - chunk + int64(i) + 1, nil
+		for i := bytes.LastIndexByte(b, '\n'); i >= 0; i = bytes.LastIndexByte(b[:i], '\n') {
+			if n--; n == 0 {
+				return end + int64(i) + 1, nil
+			}
 		}
-		end -= chunk
 	}
 	return 0, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,57 @@ func TestTail_ReadsLinesLongerThanAChunk(t *testing.T) {
 	}
 	if got := tail(t, path, 2); got != long+"\nlast\n" {
 		t.Errorf("Tail gave %d bytes, want %d", len(got), len(long)+6)
+	}
+}
+
+// What the reading of a log takes of memory does not depend on its lines: not
+// on how many there are, nor on how long they are.
+func TestTail_HoldsLittleInMemory(t *testing.T) {
+	for name, content := range map[string]string{
+		"one line of 5 MB":    strings.Repeat("x", 5_000_000),
+		"5 million lines":     strings.Repeat("\n", 5_000_000),
+		"an empty line":       "\n",
+		"a line without end":  "first\nsecond",
+		"times and no text":   strings.Repeat(at.Format("2006-01-02T15:04:05.000000000Z")+" \n", 100_000),
+		"times in all places": strings.Repeat(at.Format("2006-01-02T15:04:05.000000000Z"), 100_000),
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		counted := &counter{}
+		for _, n := range []int{1, 1000, 1_000_000} {
+			if err := logfile.Tail(counted, path, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		if held := after.TotalAlloc - before.TotalAlloc; held > 4<<20 || counted.n == 0 {
+			t.Errorf("%s: %d bytes read, %d allocated", name, counted.n, held)
+		}
+	}
+}
+
+type counter struct{ n int }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.n += len(p)
+	return len(p), nil
+}
+
+func TestTail_KeepsEmptyAndUnfinishedLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	for content, want := range map[string]string{
+		"\n": "\n", "a\n\n": "a\n\n", "a": "a\n", "a\nb": "a\nb\n", "\n\na\r\n": "\n\na\r\n", "": "",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := tail(t, path, 10); got != want {
+			t.Errorf("Tail of %q = %q, want %q", content, got, want)
+		}
 	}
 }
 

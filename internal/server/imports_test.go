@@ -16,7 +16,8 @@ const module = "github.com/berth-host/berth/"
 // that are not listed may import all of them.
 var mayImport = map[string][]string{
 	"internal/failpoint":  {},
-	"internal/stack":      {},
+	"internal/plain":      {},
+	"internal/stack":      {"internal/plain"},
 	"internal/sse":        {},
 	"internal/metrics":    {},
 	"internal/auth":       {},
@@ -36,9 +37,9 @@ var mayImport = map[string][]string{
 	"internal/edge":       {"internal/proxy"},
 	"internal/build":      {"internal/stack", "internal/source", "internal/docker", "runtimes", "images"},
 	"internal/webhook":    {"internal/stack", "internal/store"},
-	"internal/supervisor": {"internal/stack", "internal/source", "internal/store", "internal/build", "internal/docker", "internal/proxy", "internal/site", "internal/logfile", "internal/firewall"},
+	"internal/supervisor": {"internal/stack", "internal/source", "internal/store", "internal/build", "internal/docker", "internal/proxy", "internal/site", "internal/logfile", "internal/firewall", "internal/plain"},
 	"internal/account":    {"internal/stack", "internal/auth", "internal/store"},
-	"internal/api":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/sse"},
+	"internal/api":        {"internal/stack", "internal/plain", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/sse"},
 	"internal/web":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/docs", "internal/sse"},
 	"internal/client":     {},
 	"internal/pack":       {},

@@ -28,13 +28,14 @@ type Limits struct {
 // Files and folders keep their executable bits and lose set-id, sticky and
 // foreign write bits; files keep their time unless it lies in the future.
 // Symlinks that lead out of the project (see Root), or in a circle, and
-// devices, FIFOs and sockets are dropped. Everything else that is not right is
-// an Unprocessable *stack.Error naming the entry. After any error dir is empty
-// again. A cancelled ctx ends it within one block.
-func Unpack(ctx context.Context, r io.Reader, dir string, lim Limits) error {
+// devices, FIFOs and sockets are dropped; the first of them are returned, for
+// the build log. Everything else that is not right is an Unprocessable
+// *stack.Error naming the entry. After any error dir is empty again. A
+// cancelled ctx ends it within one block.
+func Unpack(ctx context.Context, r io.Reader, dir string, lim Limits) ([]stack.Lost, error) {
 	root, err := openEmpty(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer root.Close()
 	u := &unpacker{
@@ -47,12 +48,12 @@ func Unpack(ctx context.Context, r io.Reader, dir string, lim Limits) error {
 	err = u.run(ctx, r)
 	u.leave()
 	if err == nil {
-		return nil
+		return u.lost.list(), nil
 	}
 	if left := removeContent(root); left != nil {
-		return errors.Join(err, left)
+		return nil, errors.Join(err, left)
 	}
-	return err
+	return nil, err
 }
 
 // blockSize is how much is read and written at once.
@@ -112,6 +113,7 @@ type unpacker struct {
 	entries  int
 	unpacked int64
 	targets  int // bytes of symlink targets, which wait in memory
+	lost     losses
 
 	here *fileNode // folder that dir holds open, so that its files cost one step each
 	dir  *os.Root

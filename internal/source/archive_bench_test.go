@@ -40,7 +40,7 @@ func BenchmarkUnpack(b *testing.B) {
 				if err := os.Mkdir(dir, 0o755); err != nil {
 					b.Fatal(err)
 				}
-				if err := Unpack(b.Context(), bytes.NewReader(archive), dir, wide); err != nil {
+				if _, err := Unpack(b.Context(), bytes.NewReader(archive), dir, wide); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -50,7 +50,7 @@ func BenchmarkUnpack(b *testing.B) {
 
 func BenchmarkWriteTar(b *testing.B) {
 	dir := b.TempDir()
-	if err := Unpack(b.Context(), bytes.NewReader(projectOf(b, 8000)), dir, wide); err != nil {
+	if _, err := Unpack(b.Context(), bytes.NewReader(projectOf(b, 8000)), dir, wide); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {

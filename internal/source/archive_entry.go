@@ -41,7 +41,11 @@ func (u *unpacker) entry(h *tar.Header) error {
 		return u.symlink(parts, h)
 	case tar.TypeLink:
 		return u.hardLink(parts, h)
-	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+	case tar.TypeChar, tar.TypeBlock:
+		u.lost.add(quoteName(u.at), "a device")
+		return nil
+	case tar.TypeFifo:
+		u.lost.add(quoteName(u.at), "a FIFO")
 		return nil
 	default:
 		return badArchive("the entry %s is of the unknown type %q", quoteName(u.at), h.Typeflag)
@@ -256,7 +260,11 @@ func (u *unpacker) makeFolder(parent *fileNode, base string, mode fs.FileMode) e
 // makeLinks puts the symlinks on disk, the last thing of all, so that no entry
 // was ever written through one; those that lead out are not made.
 func (u *unpacker) makeLinks() error {
-	for _, n := range u.tree.innerLinks() {
+	inner, outer := u.tree.sortLinks()
+	for _, n := range outer {
+		u.lost.add(quoteName(n.path())+" -> "+quoteName(n.target), "a symlink that leads out of the project, or nowhere")
+	}
+	for _, n := range inner {
 		dir, err := u.enter(n.parent)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -61,6 +63,9 @@ func (y *yard) outside(tb testing.TB) []string {
 			return err
 		}
 		line := fmt.Sprint(path, info.Mode(), info.ModTime())
+		if sys, ok := info.Sys().(*syscall.Stat_t); ok { // a link made to it, or a change of its mode and back
+			line += fmt.Sprint(sys.Ino, sys.Nlink, sys.Uid, sys.Gid, sys.Ctim)
+		}
 		if info.Mode().IsRegular() {
 			content, err := os.ReadFile(path)
 			if err != nil {
@@ -86,7 +91,8 @@ func (y *yard) checkOutside(tb testing.TB) {
 
 func (y *yard) unpack(tb testing.TB, archive []byte) error {
 	tb.Helper()
-	return Unpack(tb.Context(), bytes.NewReader(archive), y.root, wide)
+	_, err := Unpack(tb.Context(), bytes.NewReader(archive), y.root, wide)
+	return err
 }
 
 // listTree names what is in dir, in order: "f=content", "d/" and "l->target".
@@ -141,13 +147,16 @@ func wantRefusal(tb testing.TB, err error, fault string) {
 
 func TestUnpack_HoldsAgainstHostileArchives(t *testing.T) {
 	cases := slices.Concat(namesOutside(t), linksOutside(t), wrongKinds(t), brokenStreams(t), bombs(t))
+	if len(cases) < 60 {
+		t.Errorf("only %d cases", len(cases))
+	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			if c.lim == (Limits{}) {
 				c.lim = wide
 			}
 			y := newYard(t)
-			err := Unpack(t.Context(), bytes.NewReader(c.bytes), y.root, c.lim)
+			_, err := Unpack(t.Context(), bytes.NewReader(c.bytes), y.root, c.lim)
 			y.checkOutside(t)
 			if c.fault != "" {
 				wantRefusal(t, err, c.fault)
@@ -158,6 +167,41 @@ func TestUnpack_HoldsAgainstHostileArchives(t *testing.T) {
 				t.Errorf("left on disk:\n%s\nwant:\n%s", got, c.tree)
 			}
 		})
+	}
+}
+
+func TestUnpack_TellsWhatItLeavesOut(t *testing.T) {
+	y := newYard(t)
+	lost, err := Unpack(t.Context(), bytes.NewReader(tarOf(t, smallFile,
+		specialItem(tar.TypeChar, "dev/null"), symlinkItem("in", "a.txt"), symlinkItem("out", "../\x1b[2J"),
+		specialItem(tar.TypeFifo, "pipe"), symlinkItem("x", "y"), symlinkItem("y", "x"))), y.root, wide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const away = "a symlink that leads out of the project, or nowhere"
+	if diff := cmp.Diff([]stack.Lost{
+		{Entry: `"dev/null"`, Reason: "a device"},
+		{Entry: `"pipe"`, Reason: "a FIFO"},
+		{Entry: `"out" -> "../\x1b[2J"`, Reason: away},
+		{Entry: `"x" -> "y"`, Reason: away},
+		{Entry: `"y" -> "x"`, Reason: away},
+	}, lost); diff != "" {
+		t.Errorf("left out (-want +got):\n%s", diff)
+	}
+}
+
+func TestUnpack_BoundsWhatItTells(t *testing.T) {
+	y := newYard(t)
+	long := strings.Repeat("x", 4000)
+	lost, err := Unpack(t.Context(), bytes.NewReader(tarOf(t, smallFile, symlinkItem("l", "/"+long[1:]),
+		specialItem(tar.TypeChar, "a"), specialItem(tar.TypeChar, "b"))), y.root, wide)
+	if err != nil || len(lost) != 3 || len(lost[2].Entry) > 200 {
+		t.Errorf("%v, %v", lost, err)
+	}
+	y = newYard(t)
+	lost, err = Unpack(t.Context(), bytes.NewReader(tarOf(t, append([]item{smallFile}, repeated(specialItem(tar.TypeChar, "null"), 300)...)...)), y.root, wide)
+	if err != nil || len(lost) != mostLost+1 || lost[mostLost].String() != "and 290 more" {
+		t.Errorf("%v, %v", lost, err)
 	}
 }
 
@@ -247,7 +291,7 @@ func TestUnpack_PassesOnWhatItsReaderReports(t *testing.T) {
 	for _, archive := range [][]byte{tarOf(t, fileItem("a", strings.Repeat("a", 1<<20))), gzipped(tarOf(t, smallFile))} {
 		for _, n := range []int{0, 5, len(archive) / 2, len(archive)} {
 			r := io.MultiReader(bytes.NewReader(archive[:n]), iotest.ErrReader(broken))
-			err := Unpack(t.Context(), r, y.root, wide)
+			_, err := Unpack(t.Context(), r, y.root, wide)
 			var refusal *stack.Error
 			if !errors.Is(err, broken) || errors.As(err, &refusal) {
 				t.Errorf("after %d bytes: got %v", n, err)
@@ -277,7 +321,7 @@ func TestUnpack_StopsWhenCancelled(t *testing.T) {
 			reason := errors.New("the client left")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			r := io.MultiReader(bytes.NewReader(start), endless{func() { cancel(reason) }})
-			if err := Unpack(ctx, r, y.root, wide); !errors.Is(err, reason) {
+			if _, err := Unpack(ctx, r, y.root, wide); !errors.Is(err, reason) {
 				t.Errorf("got %v", err)
 			}
 			if got := listTree(t, y.root); got != "" {
@@ -305,7 +349,7 @@ func TestUnpack_StopsInTheHolesOfASparseFile(t *testing.T) {
 	archive := tarOf(t,
 		rawItem(paxHeader('x', "GNU.sparse.major", "1", "GNU.sparse.minor", "0", "GNU.sparse.name", "holes", "GNU.sparse.realsize", "1000000000")),
 		rawItem(rawHeader('0', "n", 512)), rawItem(padded("1\n0\n0\n")))
-	err := Unpack(&tired{t.Context(), 20}, bytes.NewReader(archive), y.root, wide)
+	_, err := Unpack(&tired{t.Context(), 20}, bytes.NewReader(archive), y.root, wide)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -317,7 +361,7 @@ func TestUnpack_StopsInTheHolesOfASparseFile(t *testing.T) {
 func TestUnpack_NeedsAnEmptyFolder(t *testing.T) {
 	y := newYard(t)
 	occupied := filepath.Join(y.base, "victim")
-	if err := Unpack(t.Context(), bytes.NewReader(tarOf(t, smallFile)), occupied, wide); err == nil {
+	if _, err := Unpack(t.Context(), bytes.NewReader(tarOf(t, smallFile)), occupied, wide); err == nil {
 		t.Error("unpacked into a folder with something in it")
 	}
 	y.checkOutside(t)

@@ -124,21 +124,21 @@ func (t *fileTree) project() *fileNode {
 	return found
 }
 
-// innerLinks takes out of the tree the symlinks that lead out of the project,
-// directly or through others, and those that lead in a circle, and returns the
-// rest in the archive's order. First those that leave the archive go, as they
-// must not decide whether its one folder stands alone.
-func (t *fileTree) innerLinks() []*fileNode {
-	links := t.dropOuter(t.links, t.root)
+// sortLinks takes out of the tree the symlinks that lead out of the project,
+// directly or through others, and those that lead in a circle: the outer ones.
+// Each sort keeps the archive's order. First those that leave the archive go,
+// as they must not decide whether its one folder stands alone.
+func (t *fileTree) sortLinks() (inner, outer []*fileNode) {
+	inner, outer = t.dropOuter(t.links, t.root)
 	if p := t.project(); p != t.root {
-		links = t.dropOuter(links, p)
+		kept, more := t.dropOuter(inner, p)
+		return kept, append(outer, more...)
 	}
-	return links
+	return inner, outer
 }
 
-func (t *fileTree) dropOuter(links []*fileNode, bound *fileNode) []*fileNode {
+func (t *fileTree) dropOuter(links []*fileNode, bound *fileNode) (inner, outer []*fileNode) {
 	r := linkResolver{bound: bound, known: make(map[*fileNode]spot, len(links))}
-	var inner, outer []*fileNode
 	for _, n := range links {
 		if n.parent.children[n.name] != n {
 			continue // a later entry took its place
@@ -152,7 +152,7 @@ func (t *fileTree) dropOuter(links []*fileNode, bound *fileNode) []*fileNode {
 	for _, n := range outer {
 		t.remove(n)
 	}
-	return inner
+	return inner, outer
 }
 
 // spot is where a path leads: a node, or so many levels below it that the

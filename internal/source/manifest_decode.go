@@ -25,12 +25,22 @@ func newDecoder(n *node, label string, known []string, a aliases, f *faults) *de
 		case d.fields[field.key] != nil:
 			d.faultf("%s is given twice", quoteName(field.key))
 		case !slices.Contains(known, field.key):
-			d.faultf("%s", unknown(field.key, known, a))
+			d.faultUnknown(field.key, known, a)
 		default:
 			d.fields[field.key] = field.value
 		}
 	}
 	return d
+}
+
+// faultUnknown faults a field that there is not. What was meant is only looked
+// for as long as there is room to say it.
+func (d *decoder) faultUnknown(key string, known []string, a aliases) {
+	if len(d.faults.lines) == maxFaults {
+		d.faults.more++
+		return
+	}
+	d.faultf("%s", unknown(key, known, a))
 }
 
 func (d *decoder) faultf(format string, args ...any) {

@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/scanner"
 	"github.com/goccy/go-yaml/token"
 )
 
@@ -145,9 +146,9 @@ func parseYAML(text string) (tree *node, err error) {
 			tree, err = nil, errors.New("it cannot be read as YAML; check its indentation and quotes")
 		}
 	}()
-	tokens := lexer.Tokenize(text)
-	if len(tokens) > maxTokens {
-		return nil, fmt.Errorf("it holds more than %d words and signs of YAML; a manifest needs far fewer", maxTokens)
+	tokens, err := tokenize(text)
+	if err != nil {
+		return nil, err
 	}
 	if err := checkTokens(tokens); err != nil {
 		return nil, err
@@ -163,6 +164,23 @@ func parseYAML(text string) (tree *node, err error) {
 		return convert(file.Docs[0].Body)
 	default:
 		return nil, errors.New("it holds more than one YAML document; write one")
+	}
+}
+
+// tokenize reads the words and signs of a text, and no more than a manifest may
+// have: each takes a few hundred bytes.
+func tokenize(text string) (token.Tokens, error) {
+	var s scanner.Scanner
+	s.Init(text)
+	var tokens token.Tokens
+	for {
+		more, err := s.Scan()
+		if err == io.EOF {
+			return tokens, nil
+		}
+		if tokens.Add(more...); len(tokens) > maxTokens {
+			return nil, fmt.Errorf("it holds more than %d words and signs of YAML; a manifest needs far fewer", maxTokens)
+		}
 	}
 }
 

@@ -340,6 +340,9 @@ func FuzzManifest(f *testing.F) {
 			f.Add(data)
 		}
 	}
+	for _, c := range hostileManifests {
+		f.Add([]byte(c[0]))
+	}
 	f.Add([]byte("services: [{name: web, runtime: node, start: x, env: {A: '${services.web.url}', B: {generate: true}}}]"))
 	f.Add([]byte("{\"services\":\n\t[{\"name\": \"web\"}]}"))
 	f.Add([]byte("a: |\n  b\n? c\n: >-\n  d\n"))

@@ -84,6 +84,9 @@ func planRows(s *stack.Spec) []planRow {
 	}
 	add("depends_on", strings.Join(s.DependsOn, ", "))
 	add("env", strings.Join(envNames(s.Env), ", "))
+	for _, lost := range s.Lost {
+		rows = append(rows, planRow{"left out", lost.Entry, lost.Reason})
+	}
 	return rows
 }
 

@@ -98,6 +98,16 @@ func TestWritePlan_ShowsNoValues(t *testing.T) {
 	}
 }
 
+func TestWritePlan_TellsWhatIsNotInTheSource(t *testing.T) {
+	var b bytes.Buffer
+	if err := WritePlan(&b, stack.Spec{Name: "web", Lost: []stack.Lost{{Entry: `"out" -> "/"`, Reason: "a reason"}, {Entry: "and 3 more"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); !strings.Contains(got, "  left out      \"out\" -> \"/\"  # a reason\n  left out      and 3 more\n") {
+		t.Errorf("plan:\n%s", got)
+	}
+}
+
 func TestWritePlan_ReportsAFailingWriter(t *testing.T) {
 	failed := errors.New("disk full")
 	if err := WritePlan(failing{failed}, stack.Spec{Name: "web"}); !errors.Is(err, failed) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 	"unicode/utf8"
+
+	"github.com/berth-host/berth/internal/plain"
 )
 
 // Trigger is what may move a stack from one status to another.
@@ -315,8 +317,10 @@ const (
 	EventErrorChars = 1000
 )
 
-// lastChars is the end of text, at most n characters of it.
+// lastChars is the end of text, at most n characters of it. Errors hold what
+// tenants' programs print, and are read on terminals.
 func lastChars(text string, n int) string {
+	text = plain.String(text)
 	for count := utf8.RuneCountInString(text); count > n; count-- {
 		_, size := utf8.DecodeRuneInString(text)
 		text = text[size:]

@@ -62,6 +62,22 @@ type Spec struct {
 	// Origin says where each resolved field came from ("runtime": ".nvmrc",
 	// "start": "package.json scripts.start"), for the plan in the build log.
 	Origin map[string]string `json:"origin,omitempty"`
+	// Lost is what the archive holds and the source does not, for the same plan.
+	Lost []Lost `json:"lost,omitempty"`
+}
+
+// Lost is an entry of an archive that was left out when it was unpacked.
+type Lost struct {
+	Entry  string `json:"entry"` // its name, quoted, and of a link its target; or how many more there are
+	Reason string `json:"reason,omitempty"`
+}
+
+// String is the line of a log that tells of it.
+func (l Lost) String() string {
+	if l.Reason == "" {
+		return l.Entry
+	}
+	return l.Entry + "  # " + l.Reason
 }
 
 // Env is the value of one variable of a manifest's env: a literal, or

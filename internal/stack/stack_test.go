@@ -100,6 +100,15 @@ func TestFail_KeepsTheEndOfALongReason(t *testing.T) {
 	}
 }
 
+func TestFail_WritesControlCharactersOut(t *testing.T) {
+	s := twoServices()
+	events, err := s.DeployFailed("its end:\n\x1b[2J\u009b\tred\r\n")
+	const want = "its end:\n\\x1b[2J\\u009b\tred\n"
+	if err != nil || s.Error != want || events[0].Data["error"] != want {
+		t.Errorf("error %q, events %v, %v", s.Error, events, err)
+	}
+}
+
 func TestEvent_IsTheEnvelopeOfTheSpecification(t *testing.T) {
 	got, err := json.Marshal(stack.Event{ID: 7, StackID: "stk_3f2a9c1b7d4e", Type: stack.EventDeleted, CreatedAt: now})
 	if err != nil {

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/logfile"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // follower copies the log of a container into its service's log.
@@ -114,9 +116,13 @@ func (p *process) say(text string) {
 // recent keeps the last lines of a log for an error.
 type recent struct{ lines []string }
 
-const recentLines = 40
+const (
+	recentLines = 40
+	recentBytes = utf8.UTFMax * stack.ErrorChars // of a line; an error keeps no more of all of them
+)
 
 func (r *recent) add(line []byte) {
+	line = line[max(0, len(line)-recentBytes):]
 	r.lines = append(r.lines, strings.ToValidUTF8(string(line), "\uFFFD"))
 	if len(r.lines) > 2*recentLines {
 		r.lines = append(r.lines[:0], r.lines[len(r.lines)-recentLines:]...)
