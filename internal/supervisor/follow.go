@@ -42,20 +42,57 @@ func (p *process) follow(since time.Time) (*follower, error) {
 
 func (p *process) copyLog(ctx context.Context, log *logfile.File, f *follower) {
 	for {
-		err := p.Engine.Follow(ctx, p.id, f.position(), func(at time.Time, line []byte, _ bool) {
-			f.note(at, line)
-			if err := log.Line(at, line); err != nil {
-				p.Log.Error("log line not written", "stack", p.st.ID, "service", p.service.Name, "error", err)
-			}
-		})
+		err := p.copyOnce(ctx, log, f)
 		if err == nil || ctx.Err() != nil || errors.Is(err, docker.ErrNotFound) {
 			return
+		}
+		if errors.Is(err, errSilent) {
+			continue
 		}
 		p.Log.Warn("log not followed; trying again", "stack", p.st.ID, "service", p.service.Name, "error", err)
 		if !sleep(ctx, time.Second) || !p.awaitEngine(ctx) {
 			return
 		}
 	}
+}
+
+// An engine that rotates a log faster than it is read may stop sending what is
+// written from then on. So a follower that is silent for so long, after so many
+// bytes that its log was rotated, is taken for lost.
+const (
+	silence = 5 * time.Second
+	burst   = 8 << 20
+)
+
+// errSilent ends a follower that is taken for lost; another one goes on where it
+// was.
+var errSilent = errors.New("the engine sends no more of the log")
+
+// copyOnce copies the log until it ends, or the engine seems to have lost it.
+func (p *process) copyOnce(ctx context.Context, log *logfile.File, f *follower) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var read int
+	var lost *time.Timer
+	err := p.Engine.Follow(ctx, p.id, f.position(), func(at time.Time, line []byte, _ bool) {
+		if read += len(line); read > burst {
+			if lost == nil {
+				lost = time.AfterFunc(silence, func() { cancel(errSilent) })
+			}
+			lost.Reset(silence)
+		}
+		f.note(at, line)
+		if err := log.Line(at, line); err != nil {
+			p.Log.Error("log line not written", "stack", p.st.ID, "service", p.service.Name, "error", err)
+		}
+	})
+	if lost != nil {
+		lost.Stop()
+	}
+	if errors.Is(context.Cause(ctx), errSilent) {
+		return errSilent
+	}
+	return err
 }
 
 func (f *follower) note(at time.Time, line []byte) {
@@ -90,15 +127,26 @@ func (p *process) unfollow() time.Time {
 	return f.position()
 }
 
-// awaitLog waits until the log of a process that ended has been read.
+// awaitLog waits until the log of a process that ended has been read, as long as
+// more of it comes.
 func (p *process) awaitLog(ctx context.Context) {
 	f := p.following()
 	if f == nil {
 		return
 	}
-	select {
-	case <-f.ended:
-	case <-ctx.Done():
+	for {
+		before := f.position()
+		select {
+		case <-f.ended:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(2 * silence):
+		}
+		if f.position().Equal(before) {
+			p.Log.Warn("the end of a log is not read", "stack", p.st.ID, "service", p.service.Name)
+			return
+		}
 	}
 }
 
