@@ -220,20 +220,26 @@ func TestCrash_TheWindowSlides(t *testing.T) {
 	})
 }
 
-// A container that somebody removed cannot be started again; the stack says so
-// in the end instead of trying for ever.
-func TestCrash_AContainerThatIsRemovedIsNoticed(t *testing.T) {
+// A container that somebody removed is made anew, with the service's data.
+func TestCrash_AContainerThatIsRemovedComesBack(t *testing.T) {
 	t.Parallel()
 	h := start(t, quickly)
-	st := h.live(t, crasher, manifest(crashes))
+	st := h.live(t, program(t), manifest(programManifest))
+	h.put(t, st, "web", "kept", "the data")
 	docker, err := engine()
 	require.NoError(t, err)
 	defer docker.Close()
-	require.NoError(t, docker.ContainerRemove(t.Context(), h.inspect(t, st, "web").ID, container.RemoveOptions{Force: true}))
-	eventually(t, "the crash is noticed", func() error {
-		if events := h.events(t, st); count(events, "service.crashed") == 0 {
-			return fmt.Errorf("the events are %v", types(events))
-		}
-		return nil
-	})
+	for n := range 2 {
+		require.NoError(t, docker.ContainerRemove(t.Context(), h.inspect(t, st, "web").ID, container.RemoveOptions{Force: true}))
+		eventually(t, "the service is back", func() error {
+			if events := h.events(t, st); count(events, "service.restarted") != n+1 {
+				return fmt.Errorf("the events are %v", types(events))
+			}
+			return nil
+		})
+		require.Equal(t, "the data", h.file(t, st, "web", "kept"))
+		require.EqualValues(t, n+1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
+	}
+	require.Equal(t, 2, h.redeploy(t, st, program(t).plus(Tree{"more": ""}), manifest(programManifest)).Generation)
+	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network")
 }

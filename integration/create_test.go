@@ -212,6 +212,7 @@ func TestCreate_RefusesLifetimesOutsideTheBounds(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	for ttl, want := range map[string]string{
+		"0s":     "ttl 0s is too short; an unclaimed stack lives at least 15m",
 		"14m59s": "15m", "1s": "15m", "24h1s": "24h", "100d": "24h",
 		"90": "90m", "-1h": "1h30m", "1.5h": "1h30m", "1h!": "1h30m", "soon": "1h30m",
 	} {

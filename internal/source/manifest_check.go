@@ -61,12 +61,15 @@ func hasControl(s string) bool {
 	})
 }
 
+// checkTTL reads a lifetime. One of 0 becomes the shortest that is not, which the
+// limits refuse just so: 0 is a manifest that names none.
 func checkTTL(s string, f *faults) time.Duration {
 	ttl, err := ParseDuration(s)
 	if err != nil {
 		f.addf("ttl: %v", err)
+		return 0
 	}
-	return ttl
+	return max(ttl, 1)
 }
 
 func checkEmail(s string, f *faults) string {

@@ -25,7 +25,7 @@ func (l Limits) CheckTTL(ttl time.Duration, created, now time.Time) error {
 	switch {
 	case ttl < l.TTLMin:
 		return NewError(Unprocessable, fmt.Sprintf(
-			"ttl %s is too short; an unclaimed stack lives at least %s", FormatDuration(ttl), FormatDuration(l.TTLMin)))
+			"ttl %s is too short; an unclaimed stack lives at least %s", FormatDuration(ttl.Truncate(time.Second)), FormatDuration(l.TTLMin)))
 	case now.Add(ttl).After(latest):
 		return NewError(Unprocessable, fmt.Sprintf(
 			"ttl %s is too long; an unclaimed stack expires at most %s after its creation, so the latest possible expiry is %s; claim it to keep it",

@@ -87,6 +87,11 @@ func (p *process) revive(ctx context.Context, code *int) bool {
 		failpoint.Here("backoff-over")
 		absence := p.absences.Load()
 		err := p.restart(ctx)
+		if errors.Is(err, docker.ErrNotFound) {
+			if err = p.remake(ctx); err == nil {
+				return false // another process is watched in its place
+			}
+		}
 		if err == nil {
 			failpoint.Here("restart-healthy")
 			return p.restarted(ctx, (*stack.Stack).Restarted)
@@ -96,6 +101,23 @@ func (p *process) revive(ctx context.Context, code *int) bool {
 		}
 		code = nil
 	}
+}
+
+// remake starts another process in place of one whose container somebody
+// removed, and hands the service over to it.
+func (p *process) remake(ctx context.Context) error {
+	next, err := p.startProcess(ctx, p.service, containerName(p.st, p.service.Name, p.number))
+	if err != nil {
+		return err
+	}
+	if err := next.waitHealthy(ctx); err != nil {
+		return errors.Join(err, next.remove(context.WithoutCancel(ctx), 0))
+	}
+	p.setTarget(p.service.Name, next.newTarget())
+	next.restarted(ctx, (*stack.Stack).Restarted)
+	next.watch()
+	p.add(next)
+	return nil
 }
 
 // restartFailed ends what a restart that failed has started. False means that
