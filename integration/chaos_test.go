@@ -20,8 +20,8 @@ import (
 const chaosRound = 15 * time.Second
 
 // TestChaos_TheInvariantsHold has agents create, change and delete stacks while
-// the server is killed at random moments and points and its database gives
-// errors. BERTH_CHAOS_FOR says for how long, as in 1h (make chaos).
+// the server is killed at random moments and points, its database gives errors,
+// and its engine loses answers or is slow. BERTH_CHAOS_FOR says for how long, as in 1h (make chaos).
 // BERTH_CHAOS_SEED repeats the choices of an earlier run.
 func TestChaos_TheInvariantsHold(t *testing.T) {
 	t.Parallel()
@@ -33,8 +33,9 @@ func TestChaos_TheInvariantsHold(t *testing.T) {
 	}
 	seed := uint64(wanted(t, "BERTH_CHAOS_SEED", int(time.Now().UnixNano()&0xffffff)))
 	t.Logf("BERTH_CHAOS_SEED=%d", seed)
-	h := start(t, brief, with("BERTH_CRASH_LIMIT", "5"), with("BERTH_RETENTION", "20s"))
-	c := &chaos{h: h, key: h.accountCreate(t, "ana@example.com")}
+	p := startProxy(t)
+	h := start(t, brief, with("BERTH_CRASH_LIMIT", "5"), with("BERTH_RETENTION", "20s"), through(p))
+	c := &chaos{h: h, engine: p, key: h.accountCreate(t, "ana@example.com")}
 	for i := range 3 {
 		c.agents = append(c.agents, &agent{chaos: c, rand: rand.New(rand.NewPCG(seed, uint64(i)))})
 	}
@@ -55,6 +56,7 @@ func TestChaos_TheInvariantsHold(t *testing.T) {
 // chaos is one server and those who use it.
 type chaos struct {
 	h      *Host
+	engine *engineProxy // between the server and its engine
 	key    string
 	agents []*agent
 	deaths int
@@ -93,10 +95,12 @@ func (c *chaos) round(t *testing.T, dice *rand.Rand) {
 		nap(ctx, time.Duration(500+dice.IntN(4000))*time.Millisecond)
 		c.die(t, dice)
 		c.h.failAt(misfortune(dice))
+		c.disturb(dice)
 		c.h.spawn(t)
 	}
 	agents.Wait()
 	c.die(t, dice)
+	c.engine.clear()
 	c.h.failAt("")
 	c.h.run(t)
 }
@@ -114,20 +118,39 @@ func (c *chaos) die(t *testing.T, dice *rand.Rand) {
 	_ = p.wait(t)
 }
 
+// disturb has the engine lose some answers to the next server, keep it waiting
+// for others, or work well.
+func (c *chaos) disturb(dice *rand.Rand) {
+	c.engine.clear()
+	requests := [][2]string{
+		containerCreate, containerStart, containerStop, containerRemove, containerLook, containerCopy, commit, execCreate, execStart,
+		execLook, networkCreate, networkRemove, volumeCreate, volumeRemove, imageLook, imageRemove,
+	}
+	request := requests[dice.IntN(len(requests))]
+	switch dice.IntN(3) {
+	case 0:
+		c.engine.add(request[0], request[1], 1+dice.IntN(3), dropReply)
+	case 1:
+		c.engine.add(request[0], request[1], 3, func(p *engineProxy, w http.ResponseWriter, req *http.Request) {
+			nap(req.Context(), 2*time.Second)
+			p.forward.ServeHTTP(w, req)
+		})
+	}
+}
+
 // misfortune is what happens to the next server beside being killed: nothing,
 // errors of the database, or its death at some point.
 func misfortune(dice *rand.Rand) string {
-	switch dice.IntN(4) {
+	switch dice.IntN(5) {
 	case 0:
 		return "store-begin%5,store-commit%10,store-read%3"
 	case 1:
+		return "store-commit@" + strconv.Itoa(1+dice.IntN(30))
+	case 2:
 		return ""
 	}
 	f := faults[dice.IntN(len(faults))]
 	point, _, _ := strings.Cut(f.points[dice.IntN(len(f.points))], "@")
-	if point == "store-commit" {
-		return point + "@" + strconv.Itoa(1+dice.IntN(30))
-	}
 	return point + "@" + strconv.Itoa(1+dice.IntN(3))
 }
 

@@ -115,7 +115,7 @@ func TestEngineRestart_InTheMiddleOfTheRecovery(t *testing.T) {
 		var stacks []*Stack
 		for range 2 {
 			// Its start takes so long that the recovery is caught in it.
-			st := h.live(t, perl, manifest(`{services: [{name: web, runtime: node, start: 'echo it wakes; sleep 1; exec perl server.pl'}]}`))
+			st := h.live(t, perl, manifest(`{services: [{name: web, runtime: node, start: 'echo it wakes; sleep 4; exec perl server.pl'}]}`))
 			h.says(t, st, "web", "/keep/it", "hello from web, generation 1")
 			stacks = append(stacks, st)
 		}
@@ -150,7 +150,7 @@ func TestEngineRestart_InTheMiddleOfARestore(t *testing.T) {
 		e := startEngine(t, "")
 		h := start(t, on(e), short)
 		key := h.accountCreate(t, "ana@example.com")
-		st := h.live(t, perl, manifest(`{services: [{name: web, runtime: node, start: 'echo it wakes; sleep 1; exec perl server.pl'}]}`))
+		st := h.live(t, perl, manifest(`{services: [{name: web, runtime: node, start: 'echo it wakes; sleep 4; exec perl server.pl'}]}`))
 		h.says(t, st, "web", "/keep/it", "hello from web, generation 1")
 		h.expire(t, st)
 		h.keeps(t, st, "image web:g1", "image web:data")

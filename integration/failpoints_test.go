@@ -335,7 +335,7 @@ var faults = []fault{
 	{name: "a create", from: nothing, act: creates, end: created, points: []string{
 		"upload-stored", "entry-extracted@2", "create-committed", "source-kept", "network-made",
 		"build-container-made", "command-run", "image-committed", "release-run", "process-started", "process-healthy",
-		"site-linked", "process-started@2", "all-healthy", "live-committed", "store-commit", "store-commit@3", "create-unanswered",
+		"site-linked", "process-started@2", "all-healthy", "live-committed", "create-uncommitted", "create-unanswered",
 	}},
 	{name: "a create that fails", from: nothing, act: createsBroken, end: createdBroken, points: []string{"deploy-failed", "failure-committed"}},
 	{name: "a redeploy", from: withData, act: redeploys, end: servesOne, points: []string{

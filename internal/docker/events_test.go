@@ -85,9 +85,10 @@ func TestExits_ReportsMemoryThatRanOut(t *testing.T) {
 			assert.Equal(t, 137, exit.ExitCode)
 		}
 	}
-	c, err := b.Inspect(t.Context(), id)
-	require.NoError(t, err)
-	assert.True(t, c.OOMKilled)
+	require.Eventually(t, func() bool { // the event may come before the engine has written it down
+		c, err := b.Inspect(t.Context(), id)
+		return err == nil && c.OOMKilled
+	}, 10*time.Second, 10*time.Millisecond)
 }
 
 func TestExits_TellsThatTheStreamBroke(t *testing.T) {

@@ -89,7 +89,7 @@ type Token struct{ Name, Description string }
 // errorStatus are the statuses of the document's named error responses.
 var errorStatus = map[string]string{
 	"Invalid": "400", "Unauthenticated": "401", "Forbidden": "403", "NotFound": "404", "Conflict": "409",
-	"TooLarge": "413", "Unprocessable": "422", "TooMany": "429", "Other": other,
+	"TooLarge": "413", "Unprocessable": "422", "TooMany": "429", "Unavailable": "503", "NoRoom": "507", "Other": other,
 }
 
 // tokens are the security schemes in words.

@@ -38,6 +38,7 @@ func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, recei
 		if err := s.insertReceipt(ctx, tx, k.ID, receipt); err != nil {
 			return err
 		}
+		failpoint.Here("create-uncommitted")
 		return s.insertEvents(ctx, tx, k.ID, events)
 	})
 	if err != nil {

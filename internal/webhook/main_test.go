@@ -88,7 +88,7 @@ func openStore(t testing.TB) *store.Store {
 func config(s *store.Store) Config {
 	return Config{
 		Store: s, Queue: &due{}, Allow: loopback, Pool: pool, Log: slog.New(slog.DiscardHandler),
-		Timeout: 400 * time.Millisecond,
+		Timeout: 2 * time.Second,
 		Retries: []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond},
 	}
 }
