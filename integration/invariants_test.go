@@ -300,7 +300,7 @@ func (r *row) implies() (required, allowed []string) {
 // inventory lists what the engine and the disk have, by stack id: names without
 // the stack's own part.
 func (h *Host) inventory(ctx context.Context) (map[string][]string, error) {
-	docker, err := engine()
+	docker, err := h.docker()
 	if err != nil {
 		return nil, err
 	}

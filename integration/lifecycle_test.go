@@ -9,10 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/api/types/volume"
 	"github.com/stretchr/testify/require"
 )
 
@@ -75,43 +71,22 @@ func (h *Host) served(t *testing.T, st *Stack, service string) string {
 	return h.environ(t, st, service)["GENERATION"]
 }
 
-// has lists what the engine has of a stack: names of containers, images,
-// volumes and networks, without the stack's own part and package caches.
+// has lists what the engine has of a stack: names of containers, in whatever
+// state, images, data volumes and networks, as inventory gives them.
 func (h *Host) has(t *testing.T, st *Stack) []string {
 	t.Helper()
-	docker, err := h.docker()
+	all, err := h.inventory(t.Context())
 	require.NoError(t, err)
-	defer docker.Close()
-	ctx, of := t.Context(), byLabel(h.instance)
-	of.Add("label", "berth.stack="+st.ID)
 	found := []string{}
-	note := func(kind, name string) {
-		name = strings.NewReplacer("berth-"+st.hex(), "", "berth/"+st.hex()+"-", "", "/", "").Replace(name)
-		if kind != "volume" || strings.HasSuffix(name, "-data") {
-			found = append(found, strings.TrimSpace(kind+" "+strings.TrimPrefix(name, "-")))
+	for _, object := range all[st.ID] {
+		kind, name, _ := strings.Cut(object, " ")
+		switch {
+		case kind == "file" || kind == "volume" && !strings.HasSuffix(name, "-data"):
+		case strings.HasPrefix(name, "container "):
+			found = append(found, name) // without its state
+		default:
+			found = append(found, object)
 		}
-	}
-	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: of})
-	require.NoError(t, err)
-	for _, c := range containers {
-		note("container", c.Names[0])
-	}
-	images, err := docker.ImageList(ctx, image.ListOptions{Filters: of})
-	require.NoError(t, err)
-	for _, i := range images {
-		for _, tag := range i.RepoTags {
-			note("image", tag)
-		}
-	}
-	volumes, err := docker.VolumeList(ctx, volume.ListOptions{Filters: of})
-	require.NoError(t, err)
-	for _, v := range volumes.Volumes {
-		note("volume", v.Name)
-	}
-	networks, err := docker.NetworkList(ctx, network.ListOptions{Filters: of})
-	require.NoError(t, err)
-	for _, n := range networks {
-		note("network", n.Name)
 	}
 	return found
 }
