@@ -15,9 +15,11 @@ BASE_URL := $(or $(BERTH_BASE_URL),http://localhost:8080)
 # Of each target; to make a new input smaller may otherwise take a minute each.
 FUZZTIME ?= 60s
 FUZZMINIMIZE ?= 5s
+# Where they make files, of which archives bring many: in memory.
+FUZZTMP ?= $(firstword $(wildcard /dev/shm) /tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench chaos fuzz build image bases pages fmt vet lint vuln clean engine debian settings chromium
+.PHONY: help run test bench chaos fuzz build image bases pages fmt vet lint vuln clean engine debian settings chromium runsc
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +33,7 @@ run: engine settings build ## everything that is needed, then the server on :808
 	     "tar -C examples/guestbook -cz . | curl -sS -F source=@- '$(BASE_URL)/v0/stacks?wait=true'" ) & \
 	exec ./bin/berthd
 
-test: vet lint vuln engine settings bases image chromium ## vet, lint, unit and integration tests
+test: vet lint vuln engine settings bases image chromium runsc ## vet, lint, unit and integration tests
 	BERTH_TEST_IMAGES=1 go test -race -timeout 60m -parallel 4 ./...
 
 bench: engine settings bases ## the table of docs/benchmarks.md, measured here
@@ -44,7 +46,8 @@ fuzz: ## every fuzz target for FUZZTIME (60s); make test runs their seeds
 	@set -e; for file in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do \
 	  for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file"); do \
 	    echo "== $${file#./} $$target"; \
-	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime $(FUZZMINIMIZE) "$$(dirname "$$file")"; \
+	    TMPDIR=$(FUZZTMP) GOTMPDIR=$${GOTMPDIR:-/tmp} \
+	      go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime $(FUZZMINIMIZE) "$$(dirname "$$file")"; \
 	  done; \
 	done
 
@@ -90,6 +93,9 @@ engine:
 
 chromium:
 	@./integration/chromium.sh
+
+runsc:
+	@./integration/runsc.sh
 
 debian: engine
 	@./images/debian.sh

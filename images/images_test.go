@@ -18,7 +18,7 @@ import (
 )
 
 func TestLookup_FindsEveryVersionThatHasAnArgsFile(t *testing.T) {
-	for _, want := range []Image{{"node", "22"}, {"node", "24"}, {"python", "3.13"}, {"go", "1.26"}} {
+	for _, want := range All() {
 		got, err := Lookup(want.Name, want.Version)
 		if err != nil || got != want {
 			t.Errorf("Lookup(%q, %q) = %v, %v", want.Name, want.Version, got, err)
@@ -27,10 +27,15 @@ func TestLookup_FindsEveryVersionThatHasAnArgsFile(t *testing.T) {
 }
 
 func TestLookup_NamesWhatThereIs(t *testing.T) {
+	var names []string
+	for _, image := range All() {
+		names = append(names, image.Name)
+	}
+	all := strings.Join(slices.Compact(names), ", ")
 	for _, c := range []struct{ runtime, version, want string }{
 		{"node", "8", "no base image for node@8: the versions of node are 22, 24"},
-		{"cobol", "85", "no base image for cobol: there is one for go, node, python"},
-		{"common", "", "no base image for common: there is one for go, node, python"},
+		{"cobol", "85", "no base image for cobol: there is one for " + all},
+		{"common", "", "no base image for common: there is one for " + all},
 	} {
 		if _, err := Lookup(c.runtime, c.version); err == nil || err.Error() != c.want {
 			t.Errorf("Lookup(%q, %q): %v, want %q", c.runtime, c.version, err, c.want)
@@ -226,6 +231,86 @@ PyMODINIT_FUNC PyInit_native(void) { return PyModule_Create(&module); }
 C
 gcc -shared -fPIC $(python3-config --includes) -o native.so native.c
 python -c 'import native'`,
+	"bun": `set -e
+cd /app
+[ "$(bun --version)" = "$BUN_VERSION" ]
+echo 'export const answer: number = 42' >answer.ts
+echo 'import { answer } from "./answer"; console.log(answer)' >main.ts
+[ "$(bun run main.ts)" = 42 ]
+printf '#!/usr/bin/env node\nconsole.log(process.versions.bun)' >tool
+chmod +x tool && [ "$(./tool)" = "$BUN_VERSION" ]`,
+	"deno": `set -e
+cd /app
+[ "$(deno eval 'console.log(Deno.version.deno)')" = "$DENO_VERSION" ]
+echo '{"tasks": {"answer": "deno run main.ts"}}' >deno.json
+echo 'const answer: number = 42; console.log(answer)' >main.ts
+[ "$(deno task --quiet answer)" = 42 ]`,
+	"ruby": `set -e
+cd /app
+[ "$(ruby -e 'puts RUBY_VERSION[/\d+\.\d+/]')" = "$RUBY_VERSION" ]
+ruby -r openssl -r psych -r fiddle -e ''
+mkdir -p gem/ext
+echo 'require "mkmf"; create_makefile("native")' >gem/ext/extconf.rb
+cat >gem/ext/native.c <<C
+#include <ruby.h>
+static VALUE answer(VALUE self) { return INT2FIX(42); }
+void Init_native(void) { rb_define_global_function("answer", answer, 0); }
+C
+cat >gem/native.gemspec <<RUBY
+Gem::Specification.new do |s|
+  s.name, s.version, s.summary, s.authors = "native", "1.0", "-", ["-"]
+  s.files, s.extensions = ["ext/extconf.rb", "ext/native.c"], ["ext/extconf.rb"]
+end
+RUBY
+(cd gem && gem build --quiet native.gemspec) && mkdir -p vendor/cache && mv gem/*.gem vendor/cache
+printf 'source "https://gems.invalid"\ngem "native"\n' >Gemfile
+export BUNDLE_PATH=vendor/bundle
+bundle install --local
+[ "$(bundle exec ruby -r native -e 'puts answer')" = 42 ]`,
+	"php": `set -e
+cd /app
+[ "$(php -r 'echo PHP_MAJOR_VERSION, ".", PHP_MINOR_VERSION;')" = "$PHP_VERSION" ]
+for extension in apcu bcmath curl dom exif gd intl mbstring mysqli opcache openssl pcntl pdo_mysql pdo_pgsql pdo_sqlite redis simplexml sodium xmlwriter zip; do
+	php -r 'exit(extension_loaded($argv[1]) || $argv[1] == "opcache" && extension_loaded("Zend OPcache") ? 0 : 1);' $extension
+done
+composer --version
+mkdir -p public/.well-known public/vendor
+echo '<?php echo $_SERVER["REQUEST_URI"], " ", $_SERVER["HTTPS"] ?? "plain", " ", $_SERVER["REMOTE_ADDR"], " ", $_ENV["GREETING"];' >public/index.php
+echo text >public/.well-known/text
+echo text >public/style.css
+echo secret | tee public/.env public/composer.json public/vendor/x.php >/dev/null
+GREETING=hello PORT=8080 PUBLIC_URL=https://web.example php-server public &
+get() { curl -s -H 'X-Forwarded-Proto: https' -H 'X-Forwarded-For: 203.0.113.7' "http://127.0.0.1:8080$1"; }
+until get / >/dev/null; do kill -0 $! && sleep 0.1; done
+[ "$(get /any/path?x=1)" = "/any/path?x=1 on 203.0.113.7 hello" ]
+[ "$(get /style.css)$(get /.well-known/text)" = texttext ]
+[ "$(curl -s -o /dev/null -w '%{redirect_url}' -H 'Host: web.example' http://127.0.0.1:8080/vendor)" = https://web.example/vendor/ ]
+for hidden in .env composer.json vendor/x.php; do get /$hidden | grep -q Forbidden; done
+kill $! && wait $! || [ $? = 0 ]`,
+	"rust": `set -e
+cd /app
+rustc --version | grep -F " $RUST_VERSION."
+cargo init --vcs none --name answer .
+cat >native.c <<C
+int answer(void) { return 42; }
+C
+gcc -c native.c && ar rcs libnative.a native.o
+cat >build.rs <<'RUST'
+fn main() { println!("cargo:rustc-link-search=/app\ncargo:rustc-link-lib=static=native"); }
+RUST
+cat >src/main.rs <<'RUST'
+unsafe extern "C" { fn answer() -> i32; }
+fn main() { println!("{}", unsafe { answer() }) }
+RUST
+cargo build --release --offline
+[ "$(target/release/answer)" = 42 ]`,
+	"java": `set -e
+cd /app
+java --version | grep -F " $JAVA_VERSION."
+mvn --version | grep -F "Java version: $JAVA_VERSION."
+echo 'public class Main { public static void main(String[] a) { System.out.println(40 + a.length); } }' >Main.java
+javac -d classes Main.java && jar --create --file answer.jar --main-class Main -C classes .
+[ "$(java -jar answer.jar x y)" = 42 ]`,
 }
 
 func build(t *testing.T, image Image) {

@@ -284,7 +284,7 @@ func TestClaim_OfAnExpiredStackThatWasNeverBuilt(t *testing.T) {
 	h.expire(t, st)
 	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
 	now := h.mustFail(t, st)
-	require.Contains(t, now.reason(), "upload the source again")
+	require.Regexp(t, `(?s)exited with code 1.*upload the source again`, now.reason())
 	h.begin(t, st, program(t), manifest(programManifest))
 	h.mustLive(t, st)
 	require.Equal(t, "data", h.file(t, st, "web", "kept"))

@@ -182,7 +182,7 @@ func TestCrash_ARestartThatDoesNotGetHealthyCounts(t *testing.T) {
 		}
 		return nil
 	})
-	require.Equal(t, "web crashed 6 times in 10 min (last exit code 3); check its logs and redeploy", now.reason())
+	require.Equal(t, "web crashed 6 times in 10 min (last exit code 4); check its logs and redeploy", now.reason())
 	events := h.events(t, st)[before:]
 	require.Len(t, events, 7, "%v", types(events))
 	for i, e := range events[:6] {

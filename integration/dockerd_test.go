@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -73,11 +74,21 @@ func sweepEngines() error {
 // the given bytes of space, all there is when size is "".
 func startEngine(t *testing.T, size string) *dockerd {
 	t.Helper()
+	return configureEngine(t, size, map[string]any{})
+}
+
+// configureEngine is startEngine with a daemon.json. Nothing of the one of this
+// machine's engine holds for it.
+func configureEngine(t *testing.T, size string, settings map[string]any) *dockerd {
+	t.Helper()
 	needBase(t)
 	dir, err := os.MkdirTemp("", enginePrefix+strconv.Itoa(os.Getpid())+"-") // short: the socket's path is bounded
 	require.NoError(t, err)
 	e := &dockerd{dir: dir}
 	t.Cleanup(func() { e.end(t) })
+	config, err := json.Marshal(settings)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(e.path("daemon.json"), config, 0o600))
 	require.NoError(t, os.Mkdir(e.path("data"), 0o700))
 	e.holder = exec.Command("sh", "-c", enclosed, "sh", e.path("data"), size)
 	e.holder.SysProcAttr = &syscall.SysProcAttr{
@@ -111,8 +122,8 @@ func (e *dockerd) cgroups() string { return filepath.Base(e.dir) }
 func (e *dockerd) run(t *testing.T) {
 	t.Helper()
 	e.cmd = exec.Command("nsenter", "--target", strconv.Itoa(e.holder.Process.Pid), "--mount", "--pid", "--net", "--ipc", "--uts",
-		"dockerd", "--host", e.host(), "--data-root", e.path("data"), "--exec-root", "/run/docker", "--pidfile", "/run/docker.pid",
-		"--cgroup-parent", "/"+e.cgroups(), "--shutdown-timeout", "5")
+		"dockerd", "--config-file", e.path("daemon.json"), "--host", e.host(), "--data-root", e.path("data"),
+		"--exec-root", "/run/docker", "--pidfile", "/run/docker.pid", "--cgroup-parent", "/"+e.cgroups(), "--shutdown-timeout", "5")
 	e.cmd.Env = append(os.Environ(), "DOCKER_HOST=")
 	e.cmd.Stdout, e.cmd.Stderr = &e.log, &e.log
 	e.cmd.WaitDelay = 5 * time.Second // for who still holds the engine's output
@@ -196,6 +207,11 @@ func unlessMissing(err error) error {
 	return err
 }
 
+// process is a file of a process, by the id that the engine knows it by.
+func (e *dockerd) process(pid int, file string) string {
+	return fmt.Sprintf("/proc/%d/root/proc/%d/%s", e.holder.Process.Pid, pid, file)
+}
+
 func lastOf(text string, n int) string { return text[max(0, len(text)-n):] }
 
 // savedBase is the image that all others are built from, as docker save writes it.
@@ -240,44 +256,58 @@ func on(e *dockerd) Option {
 }
 
 // beside is a command on the engine's network.
-func (e *dockerd) beside(path string) *exec.Cmd {
-	return exec.Command("nsenter", fmt.Sprintf("--net=%s", e.network()), path)
+func (e *dockerd) beside(path string, args ...string) *exec.Cmd {
+	if e == nil {
+		return exec.Command(path, args...)
+	}
+	return exec.Command("nsenter", append([]string{"--net=" + e.network(), path}, args...)...)
 }
 
 // network is the file of the engine's network namespace.
 func (e *dockerd) network() string { return fmt.Sprintf("/proc/%d/ns/net", e.holder.Process.Pid) }
 
-// reach opens a connection to the server from the network that it is on.
-func (h *Host) reach(dial func() (net.Conn, error)) (net.Conn, error) {
-	if h.engine == nil {
-		return dial()
-	}
-	return h.engine.inside(dial)
+// reach opens a connection from the network that the server is on.
+func (h *Host) reach(dial func() (net.Conn, error)) (conn net.Conn, err error) {
+	err = h.engine.inside(func() error {
+		conn, err = dial()
+		return err
+	})
+	return conn, err
 }
 
-// inside dials from within the engine's network: a socket belongs to the
-// network of the thread that opened it.
-func (e *dockerd) inside(dial func() (net.Conn, error)) (net.Conn, error) {
-	theirs, err := os.Open(e.network())
+// inside does something within the engine's network. A nil engine is this
+// machine's.
+func (e *dockerd) inside(do func() error) error {
+	if e == nil {
+		return do()
+	}
+	return within(e.network(), do)
+}
+
+// within does something in the network namespace of a file: a socket belongs to
+// the network of the thread that opened it. The thread comes back, for with it
+// would end the processes that it has started.
+func within(namespace string, do func() error) error {
+	theirs, err := os.Open(namespace)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer theirs.Close()
 	runtime.LockOSThread()
 	ours, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		runtime.UnlockOSThread()
-		return nil, err
+		return err
 	}
 	defer ours.Close()
 	if err := sys.Setns(int(theirs.Fd()), sys.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
-		return nil, err
+		return err
 	}
-	conn, err := dial()
+	err = do()
 	if backErr := sys.Setns(int(ours.Fd()), sys.CLONE_NEWNET); backErr != nil {
-		return nil, errors.Join(err, backErr) // the thread stays locked and ends with its goroutine
+		return errors.Join(err, backErr) // the thread stays locked and ends with its goroutine
 	}
 	runtime.UnlockOSThread()
-	return conn, err
+	return err
 }

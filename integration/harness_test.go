@@ -152,10 +152,7 @@ func (h *Host) spawn(t *testing.T) *process {
 	t.Helper()
 	path, err := h.binary()
 	require.NoError(t, err)
-	cmd := exec.Command(path)
-	if h.engine != nil {
-		cmd = h.engine.beside(path)
-	}
+	cmd := h.engine.beside(path)
 	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
 	for name, value := range h.env {
 		cmd.Env = append(cmd.Env, name+"="+value)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,13 +92,31 @@ func (h *Host) history(t *testing.T) []occurrence {
 	return all
 }
 
+// atOnce reads every stack and every event as they were at one moment: between
+// two reads a stack's time may run out.
+func (h *Host) atOnce(t *testing.T) (stacks []row, events []occurrence) {
+	t.Helper()
+	eventually(t, "the stacks stay as they are while their events are read", func() (err error) {
+		if stacks, err = h.rows(t.Context()); err != nil {
+			return err
+		}
+		events = h.history(t)
+		after, err := h.rows(t.Context())
+		if err == nil && !reflect.DeepEqual(stacks, after) {
+			err = errors.New("one has changed")
+		}
+		return err
+	})
+	return stacks, events
+}
+
 // inOrder asserts that the installation is as its rows say: no build or restore
 // is under way, what the engine and the disk have is exactly what each stack
 // implies, and the history since before is one that the specification allows.
 func (h *Host) inOrder(t *testing.T, before []occurrence) {
 	t.Helper()
 	eventually(t, "everything is as the rows say", func() error { return h.asTheRowsSay(t.Context()) })
-	now := h.history(t)
+	rows, now := h.atOnce(t)
 	require.GreaterOrEqual(t, len(now), len(before), "events are lost")
 	require.Equal(t, before, now[:len(before)], "recorded events have changed")
 	stacks := map[string]*chronicle{}
@@ -107,8 +126,6 @@ func (h *Host) inOrder(t *testing.T, before []occurrence) {
 		}
 		require.NoError(t, stacks[o.stackID].add(o), "%v", kinds(now, o.stackID))
 	}
-	rows, err := h.rows(t.Context())
-	require.NoError(t, err)
 	for _, r := range rows {
 		require.NotNil(t, stacks[r.id], "stack %s has no history", r.id)
 		require.Equal(t, r.status, stacks[r.id].status, "%v", kinds(now, r.id))

@@ -113,13 +113,21 @@ var ofServices = map[string]string{"tcp own service": "ok", "name own service": 
 
 func TestIsolation_OfAServiceAndABuild(t *testing.T) {
 	t.Parallel()
-	out := newOutside(t)
-	h := start(t, with("BERTH_NETWORK_ALLOW", outsideMirror+":443"))
-	neighbour := h.live(t, program(t), manifest(programManifest))
+	isolates(t, nil, nil)
+}
+
+// isolates asserts what becomes of the probe's attempts from a build and from a
+// service of an engine; nil is this machine's. For those in differs, that holds.
+// It returns the server and the stack of the probe.
+func isolates(t *testing.T, e *dockerd, differs map[string]string, opts ...Option) (*Host, *Stack) {
+	t.Helper()
+	newOutside(t, e)
+	h := start(t, append(opts, with("BERTH_NETWORK_ALLOW", outsideMirror+":443"))...)
+	neighbour := h.live(t, perl, manifest(perlManifest))
 	targets := h.targets(t, neighbour)
 	for name, address := range targets {
 		if kind, _, _ := strings.Cut(name, " "); kind == "tcp" && !inside[name] {
-			require.NoError(t, knock(address), "%s must be there to be reached: %s", name, address)
+			require.NoError(t, h.knock(address), "%s must be there to be reached: %s", name, address)
 		}
 	}
 	var args []string
@@ -130,7 +138,7 @@ func TestIsolation_OfAServiceAndABuild(t *testing.T) {
 	st := h.live(t, probe(t), manifest(source))
 
 	building := findReport(t, h.logs(t, st, "kind=build&service=web&tail=50"))
-	check(t, "build", building, denied, allowed, places)
+	check(t, "build", building, denied, allowed, places, differs)
 
 	c := h.inspect(t, st, "web")
 	for _, n := range c.NetworkSettings.Networks {
@@ -143,7 +151,7 @@ func TestIsolation_OfAServiceAndABuild(t *testing.T) {
 		query.Set(name, address)
 	}
 	running := findReport(t, h.get(t, st.url("web", "/try?"+query.Encode())).body)
-	check(t, "service", running, denied, allowed, places, ofServices)
+	check(t, "service", running, denied, allowed, places, ofServices, differs)
 	t.Logf("%d attempts in a build, %d in a service", len(building), len(running))
 
 	// A claim opens the mail ports, and nothing else.
@@ -157,7 +165,7 @@ func TestIsolation_OfAServiceAndABuild(t *testing.T) {
 		return nil
 	})
 	require.Equal(t, "silence", dial(outsidePrivate+":25"))
-	require.NotNil(t, out)
+	return h, st
 }
 
 // inside are targets that are not there when they are seen from the host.
@@ -168,16 +176,27 @@ var inside = map[string]bool{"tcp own service": true, "tcp link-local IPv6": tru
 func (h *Host) targets(t *testing.T, neighbour *Stack) map[string]string {
 	t.Helper()
 	c := h.inspect(t, neighbour, "web")
-	tcp, err := net.Listen("tcp4", "0.0.0.0:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { tcp.Close() })
+	var tcp net.Listener
+	var udp net.PacketConn
+	var addresses []net.Addr
+	require.NoError(t, h.engine.inside(func() (err error) {
+		if tcp, err = net.Listen("tcp4", "0.0.0.0:0"); err != nil {
+			return err
+		}
+		t.Cleanup(func() { tcp.Close() })
+		if udp, err = net.ListenPacket("udp4", "0.0.0.0:0"); err != nil {
+			return err
+		}
+		t.Cleanup(func() { udp.Close() })
+		addresses, err = net.InterfaceAddrs()
+		return err
+	}))
 	accept(tcp)
-	udp := echo(t)
+	answer(udp, func([]byte) {})
 	targets := map[string]string{
 		"process":                       fmt.Sprint(c.State.Pid),
 		"name another stack":            strings.TrimPrefix(c.Name, "/"),
 		"name another stack's service":  "db",
-		"tcp Redis of the host":         redis.endpoint,
 		"tcp the server on loopback":    h.addr(),
 		"tcp metadata":                  outsideMetadata + ":80",
 		"tcp private 10":                outsidePrivate + ":80",
@@ -191,8 +210,9 @@ func (h *Host) targets(t *testing.T, neighbour *Stack) map[string]string {
 		targets["tcp another stack"] = n.IPAddress + ":8080"
 		targets["tcp another stack's gateway"] = net.JoinHostPort(n.Gateway, portOf(tcp.Addr().String()))
 	}
-	addresses, err := net.InterfaceAddrs()
-	require.NoError(t, err)
+	if h.engine == nil {
+		targets["tcp Redis of the host"] = redis.endpoint
+	}
 	for _, a := range addresses {
 		ip, _, err := net.ParseCIDR(a.String())
 		require.NoError(t, err)
@@ -205,29 +225,10 @@ func (h *Host) targets(t *testing.T, neighbour *Stack) map[string]string {
 			// The bridges of other runs come and go.
 			targets["tcp host "+ip.String()] = net.JoinHostPort(ip.String(), portOf(tcp.Addr().String()))
 			targets["tcp host"] = net.JoinHostPort(ip.String(), portOf(tcp.Addr().String()))
-			targets["udp host"] = net.JoinHostPort(ip.String(), portOf(udp))
+			targets["udp host"] = net.JoinHostPort(ip.String(), portOf(udp.LocalAddr().String()))
 		}
 	}
 	return targets
-}
-
-// echo answers datagrams until the test ends, and returns its address.
-func echo(t *testing.T) string {
-	t.Helper()
-	conn, err := net.ListenPacket("udp4", "0.0.0.0:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { conn.Close() })
-	go func() {
-		b := make([]byte, 64)
-		for {
-			n, from, err := conn.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			_, _ = conn.WriteTo(b[:n], from) // whoever asked may be gone
-		}
-	}()
-	return conn.LocalAddr().String()
 }
 
 func portOf(address string) string {
@@ -235,9 +236,9 @@ func portOf(address string) string {
 	return port
 }
 
-// knock opens a connection.
-func knock(address string) error {
-	conn, err := net.DialTimeout("tcp", address, patience)
+// knock opens a connection from where the server is.
+func (h *Host) knock(address string) error {
+	conn, err := h.reach(func() (net.Conn, error) { return net.DialTimeout("tcp", address, patience) })
 	if err != nil {
 		return err
 	}
@@ -284,7 +285,7 @@ func check(t *testing.T, where string, report map[string]string, tables ...map[s
 }
 
 // optional tells whether an attempt cannot be made everywhere: a build knows its
-// own gateway only once it runs.
+// own gateway only once it runs, and an engine of a test's own has no Redis.
 func optional(where, name string) bool {
-	return where == "build" && strings.HasSuffix(name, "own gateway") || name == "tcp link-local IPv6"
+	return where == "build" && strings.HasSuffix(name, "own gateway") || name == "tcp link-local IPv6" || name == "tcp Redis of the host"
 }

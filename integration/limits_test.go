@@ -115,6 +115,21 @@ func TestLimits_ARefusedCreateDoesNotCountTowardTheCap(t *testing.T) {
 	h.post(t, archive(t, page("x")), nil, "").refused(t, http.StatusTooManyRequests)
 }
 
+func TestLimits_AFailedStackCountsTowardTheCapOnceItIsBuiltAgain(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_UNCLAIMED_PER_IP", "1"))
+	failed := h.deploy(t, page("x"), manifest(`services: [{name: web, runtime: static, build: exit 1}]`))
+	require.Equal(t, "failed", failed.Status)
+	running := h.live(t, page("x"), nil)
+	const full = "1 unclaimed stacks are already running from your network (limit 1); destroy or claim one first"
+	require.Equal(t, full, h.postDeploy(t, failed, page("x"), nil).refused(t, http.StatusTooManyRequests))
+	require.Equal(t, "failed", h.show(t, failed, "").Status)
+	require.Equal(t, http.StatusOK, h.postDeploy(t, running, page("x"), nil).status, "a live one counts already")
+	h.remove(t, running)
+	require.Equal(t, http.StatusOK, h.postDeploy(t, failed, page("x"), nil).status)
+	require.Equal(t, "live", h.show(t, failed, "?wait=true").Status)
+}
+
 func TestLimits_ARefusedCreateDoesNotCountTowardTheHour(t *testing.T) {
 	t.Parallel()
 	h := start(t, with("BERTH_CREATES_PER_HOUR", "2"), with("BERTH_UNCLAIMED_PER_IP", "1"), with("BERTH_MAX_UPLOAD", "1MiB"))

@@ -3,22 +3,23 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	kernel "golang.org/x/sys/unix"
 )
 
 // The addresses of an outside. None leaves this machine: they are on an interface
-// in a network namespace of the test's own, to which routes of the host lead.
+// in a network namespace of the test's own, to which routes of the engine's
+// network lead.
 const (
 	outsidePublic   = "198.51.100.77" // of a range for documentation: nobody's
 	outsideMetadata = "169.254.169.254"
@@ -28,12 +29,14 @@ const (
 )
 
 // outside is a network namespace that stands for the rest of the world. It
-// answers on the ports 25, 80 and 443 of its addresses.
+// answers on the ports 25, 80 and 443 of its addresses, and knows no name.
 type outside struct{ namespace string }
 
+var outsides atomic.Int64
+
 // newOutside makes one for the duration of a test, or skips where that is not
-// allowed.
-func newOutside(t *testing.T) *outside {
+// allowed. It is outside of an engine's network; nil is this machine's engine.
+func newOutside(t *testing.T, e *dockerd) *outside {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root makes network namespaces")
@@ -42,29 +45,37 @@ func newOutside(t *testing.T) *outside {
 		t.Skip(err)
 	}
 	sweepOutsides(t)
-	o := &outside{namespace: fmt.Sprintf("berth-test-%d", os.Getpid())}
+	o := &outside{namespace: fmt.Sprintf("berth-test-%d-%d", os.Getpid(), outsides.Add(1))}
+	ip := func(args ...string) { mustRun(t, e.beside("ip", args...)) }
 	link := fmt.Sprintf("btx%d", os.Getpid())
 	near, far := fmt.Sprintf("100.64.%d.1", os.Getpid()%250), fmt.Sprintf("100.64.%d.2", os.Getpid()%250)
-	mustRun(t, "ip", "netns", "add", o.namespace)
-	t.Cleanup(func() { mustRun(t, "ip", "netns", "del", o.namespace) }) // with its interfaces and routes
-	mustRun(t, "ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", o.namespace)
-	mustRun(t, "ip", "addr", "add", near+"/30", "dev", link)
-	mustRun(t, "ip", "link", "set", link, "up")
+	ip("netns", "add", o.namespace)
+	t.Cleanup(func() { mustRun(t, exec.Command("ip", "netns", "del", o.namespace)) }) // with its interfaces and routes
+	ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", o.namespace)
+	ip("addr", "add", near+"/30", "dev", link)
+	ip("link", "set", link, "up")
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"},
 		{"addr", "add", far + "/30", "dev", "eth0"},
 		{"link", "set", "eth0", "up"},
 	} {
-		mustRun(t, "ip", append([]string{"-n", o.namespace}, args...)...)
+		ip(append([]string{"-n", o.namespace}, args...)...)
 	}
 	for _, addr := range []string{outsidePublic, outsideMetadata, outsidePrivate, outsideHome, outsideMirror} {
-		mustRun(t, "ip", "-n", o.namespace, "addr", "add", addr+"/32", "dev", "lo")
+		ip("-n", o.namespace, "addr", "add", addr+"/32", "dev", "lo")
 		// The metric tells the routes of two runs at the same time apart.
-		mustRun(t, "ip", "route", "add", addr+"/32", "via", far, "dev", link, "metric", fmt.Sprint(os.Getpid()))
+		ip("route", "add", addr+"/32", "via", far, "dev", link, "metric", fmt.Sprint(os.Getpid()))
 	}
 	for _, port := range []string{"25", "80", "443"} {
-		o.answer(t, ":"+port)
+		o.open(t, func() (io.Closer, error) {
+			ln, err := net.Listen("tcp4", ":"+port)
+			if err == nil {
+				accept(ln)
+			}
+			return ln, err
+		})
 	}
+	o.open(t, knowNothing)
 	return o
 }
 
@@ -81,25 +92,47 @@ func sweepOutsides(t *testing.T) {
 	}
 }
 
-// answer accepts connections in the namespace until the test ends.
-func (o *outside) answer(t *testing.T, addr string) {
+// open opens something in the namespace until the test ends.
+func (o *outside) open(t *testing.T, open func() (io.Closer, error)) {
 	t.Helper()
-	var ln net.Listener
-	done := make(chan error)
+	require.NoError(t, within("/run/netns/"+o.namespace, func() error {
+		opened, err := open()
+		if err == nil {
+			t.Cleanup(func() { opened.Close() })
+		}
+		return err
+	}))
+}
+
+// knowNothing answers every question for a name with: there is none.
+func knowNothing() (io.Closer, error) {
+	conn, err := net.ListenPacket("udp4", outsidePublic+":53")
+	if err != nil {
+		return nil, err
+	}
+	answer(conn, func(question []byte) {
+		const response, noSuchName = 0x80, 3
+		if len(question) >= 12 {
+			question[2] |= response
+			question[3] = noSuchName
+		}
+	})
+	return conn, nil
+}
+
+// answer sends datagrams back, changed, until the connection is closed.
+func answer(conn net.PacketConn, change func([]byte)) {
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends in the namespace
-		file, err := os.Open("/run/netns/" + o.namespace)
-		if err == nil {
-			err = errors.Join(kernel.Setns(int(file.Fd()), kernel.CLONE_NEWNET), file.Close())
+		b := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			change(b[:n])
+			_, _ = conn.WriteTo(b[:n], from) // whoever asked may be gone
 		}
-		if err == nil {
-			ln, err = net.Listen("tcp4", addr)
-		}
-		done <- err
 	}()
-	require.NoError(t, <-done)
-	t.Cleanup(func() { ln.Close() })
-	accept(ln)
 }
 
 // accept takes connections and closes them, until the listener is closed.
@@ -115,8 +148,8 @@ func accept(ln net.Listener) {
 	}()
 }
 
-func mustRun(t *testing.T, name string, args ...string) {
+func mustRun(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
-	require.NoError(t, err, "%s %v: %s", name, args, out)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s: %s", cmd, out)
 }

@@ -235,7 +235,7 @@ func TestRedeploy_RollbackThatFailsFailsTheStack(t *testing.T) {
 	h.begin(t, st, poisons, manifest(recreates))
 	now := h.deployed(t, st)
 	require.Equal(t, "failed", now.Status)
-	require.Contains(t, now.reason(), "exited with code")
+	require.Regexp(t, `(?s)exited with code 5 .*\nGeneration 1, which served before, could not be brought back: .*exited with code`, now.reason())
 	require.Nil(t, now.Deploying)
 	require.Equal(t, "stopped", now.Services[0].Status)
 	require.Equal(t, []string{"stack.redeploying", "service.building web", "stack.failed"}, h.after(t, st, before))

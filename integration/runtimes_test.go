@@ -46,7 +46,9 @@ func TestRuntimes_DeployWhatIsInTheArchive(t *testing.T) {
 
 func allRuntimes() map[string]aRuntime {
 	all := map[string]aRuntime{}
-	for _, group := range []map[string]aRuntime{nodeRuntimes(), nodeSites(), goRuntimes(), pythonRuntimes(), staticRuntimes()} {
+	for _, group := range []map[string]aRuntime{
+		nodeRuntimes(), nodeSites(), bunRuntimes(), denoRuntimes(), goRuntimes(), pythonRuntimes(), rubyRuntimes(), phpRuntimes(), rustRuntimes(), javaRuntimes(), staticRuntimes(),
+	} {
 		for name, c := range group {
 			all[name] = c
 		}
@@ -115,6 +117,31 @@ func nodeSites() map[string]aRuntime {
 				script := regexp.MustCompile(`/static/js/main\.[0-9a-f]+\.js`).FindString(h.get(t, st.url("web", "/")).body)
 				require.Contains(t, h.get(t, st.url("web", script)).body, "Hello from React")
 			},
+		},
+	}
+}
+
+func bunRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"bun": {
+			express("bun"), nil,
+			[]string{"runtime bun@1", "install bun install --frozen-lockfile", "start node server.js"},
+			"68 packages installed", answers("", `{"express":"5\.`),
+		},
+		"bun alone": {
+			source(Tree{"index.ts": `const text: string = "hello from " + Bun.version; Bun.serve({ fetch: () => new Response(text) })`}), nil,
+			[]string{"runtime bun@1", "install none", "start bun run index.ts"},
+			"", answers("", `^hello from 1\.`),
+		},
+	}
+}
+
+func denoRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"deno": {
+			folderOf("testdata/deno"), nil,
+			[]string{"runtime deno@2", "install deno install --frozen", "start env DENO_SERVE_ADDRESS=tcp:0.0.0.0:$PORT deno run -A main.ts"},
+			"npm:ms 2.1.3", answers("", `^two days are 172800000 ms in deno 2\.`),
 		},
 	}
 }
@@ -223,6 +250,53 @@ func wheel(t *testing.T, name, text string) string {
 	}
 	require.NoError(t, w.Close())
 	return b.String()
+}
+
+func rubyRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"ruby": {
+			folderOf("testdata/ruby"), nil,
+			[]string{"runtime ruby@3.3", "install BUNDLE_FROZEN=true bundle install", "start bundle exec ruby app.rb"},
+			"Bundle complete!", answers("", `^hello from a gem in ruby 3\.3`),
+		},
+	}
+}
+
+func phpRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"php": {
+			folderOf("testdata/php"), nil,
+			[]string{"runtime php@8.4", "start php-server public"},
+			"Installing example/greeting",
+			func(t *testing.T, h *Host, st *Stack) {
+				for _, visit := range []string{"1", "2"} {
+					require.Equal(t, "hello from a package at /a/path, visit "+visit, h.get(t, st.url("web", "/a/path")).body)
+				}
+				require.Equal(t, "body {}\n", h.get(t, st.url("web", "/style.css")).body)
+				require.Equal(t, http.StatusForbidden, h.get(t, st.url("web", "/.env")).status)
+			},
+		},
+	}
+}
+
+func rustRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"rust": {
+			folderOf("testdata/rust"), nil,
+			[]string{"runtime rust@1.85", "install none", "start ./target/release/hello"},
+			"Finished `release` profile", answers("", "^hello from a crate$"),
+		},
+	}
+}
+
+func javaRuntimes() map[string]aRuntime {
+	return map[string]aRuntime{
+		"java": {
+			folderOf("testdata/java"), nil,
+			[]string{"runtime java@21", "install none", "start java -cp 'target/classes:lib/*' hello.Main"},
+			"xargs -0 javac", answers("", `^hello from a class in java 21$`),
+		},
+	}
 }
 
 func staticRuntimes() map[string]aRuntime {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -43,6 +44,25 @@ func readHead(src fs.FS, name string) string {
 	}
 	return string(data)
 }
+
+// plainJSON takes the comments and the commas before a closing bracket out of
+// JSON as people write it for tools.
+func plainJSON(data []byte) []byte {
+	return jsonExtras.ReplaceAllFunc(data, func(m []byte) []byte {
+		switch m[0] {
+		case '"':
+			return m
+		case ',':
+			return m[len(m)-1:]
+		default:
+			return nil
+		}
+	})
+}
+
+// jsonExtras matches strings too, so that what looks like a comment inside of
+// one is left alone.
+var jsonExtras = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|//[^\n]*|/\*(?s:.*?)\*/|,(?:\s|//[^\n]*\n|/\*(?s:.*?)\*/)*[}\]]`)
 
 // isFile tells whether name is a regular file, or a link to one inside src.
 func isFile(src fs.FS, name string) bool {
@@ -108,6 +128,20 @@ func subfolders(src fs.FS, dir string) []string {
 
 // notSource are folders of dependencies, results and tools.
 var notSource = regexp.MustCompile(`^([._].*|node_modules|vendor|testdata|venv|__pycache__)$`)
+
+// pickProgram returns the place of the program to run: the only one, else the
+// one named like the project or like a server; -1 when that does not tell.
+func pickProgram(names []string, own ...string) int {
+	if len(names) == 1 {
+		return 0
+	}
+	for _, name := range append(own, "server", "web", "api", "app") {
+		if i := slices.Index(names, name); i >= 0 {
+			return i
+		}
+	}
+	return -1
+}
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:,-]+$`)
 

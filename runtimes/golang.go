@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -19,6 +18,7 @@ func init() {
 
 var golang = Definition{
 	Name:     "go",
+	Shows:    "`go.mod`",
 	Versions: []string{"1.26"},
 	Default:  "1.26",
 	Rank:     10,
@@ -109,13 +109,12 @@ func goStart(mains []string, module string) (Command, string) {
 			binaries[i] = moduleName(module)
 		}
 	}
-	if mains[0] == "." || len(mains) == 1 {
-		return Command{"./bin/" + word(binaries[0]), "package main in " + mains[0]}, ""
+	i := pickProgram(binaries, moduleName(module))
+	if mains[0] == "." {
+		i = 0
 	}
-	for _, name := range []string{moduleName(module), "server", "web", "api", "app"} {
-		if i := slices.Index(binaries, name); i >= 0 {
-			return Command{"./bin/" + word(name), "package main in " + mains[i]}, ""
-		}
+	if i >= 0 {
+		return Command{"./bin/" + word(binaries[i]), "package main in " + mains[i]}, ""
 	}
 	return Command{}, fmt.Sprintf("it builds several programs: %s", strings.Join(binaries[:min(len(binaries), 8)], ", "))
 }

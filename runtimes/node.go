@@ -14,6 +14,7 @@ func init() {
 
 var node = Definition{
 	Name:     "node",
+	Shows:    "`package.json`, or a file such as `server.js`; with a `build` script of Vite and the like, and nothing to start, a static site",
 	Versions: []string{"22", "24"},
 	Default:  "22",
 	Rank:     30,
@@ -54,12 +55,19 @@ func detectNode(src fs.FS) (Plan, bool) {
 	if !ok {
 		return detectNodeFile(src)
 	}
-	p := Plan{From: "package.json"}
+	p := planPackage(src, pkg, findManager(src, pkg))
 	p.Version, p.VersionFrom = nodeVersion(src, pkg)
+	// A page beside a package.json that neither builds nor starts is a site
+	// with development tools.
+	return p, p.runs() || !isFile(src, indexPage)
+}
+
+// planPackage makes the plan of a folder with a package.json.
+func planPackage(src fs.FS, pkg packageJSON, m manager) Plan {
+	p := Plan{From: "package.json"}
 	if name := path.Base(pkg.Name); pkg.Name != "" {
 		p.Name = Command{name, "package.json name"}
 	}
-	m := findManager(src, pkg)
 	if pkg.installs() {
 		p.Install = m.install
 	}
@@ -71,15 +79,13 @@ func detectNode(src fs.FS) (Plan, bool) {
 		p.Publish = site
 		p.From = site.From
 		p.Hint = "its package.json makes a site, which a static service serves"
-		return p, true
+		return p
 	}
-	p.Start = findNodeStart(src, pkg, m)
+	p.Start = findStart(src, pkg, m)
 	if p.Start.Line == "" {
 		p.Hint = startHint(pkg)
 	}
-	// A page beside a package.json that neither builds nor starts is a site
-	// with development tools.
-	return p, p.Start.Line != "" || p.Build.Line != "" || !isFile(src, indexPage)
+	return p
 }
 
 // detectNodeFile takes a folder with a program and no package.json.
@@ -123,22 +129,29 @@ var nodeEntries = []string{
 	"server.ts", "app.ts", "index.ts", "main.ts", "src/server.ts", "src/index.ts", "src/main.ts",
 }
 
-// findNodeStart finds what runs a server: package.json's start, what its
+// runs tells whether there is something to build or to start.
+func (p Plan) runs() bool { return p.Static || p.Start.Line != "" || p.Build.Line != "" }
+
+// findStart finds what runs a server: package.json's start, what its
 // framework's build leaves, its main file, or a file of the usual name.
-func findNodeStart(src fs.FS, pkg packageJSON, m manager) Command {
+func findStart(src fs.FS, pkg packageJSON, m manager) Command {
 	if start := pkg.Scripts["start"]; start != "" {
 		return Command{startLine(pkg, m), "package.json scripts.start"}
 	}
 	for _, f := range servers {
 		if pkg.has(f.dependency) {
-			return Command{f.start, "package.json dependency " + f.dependency}
+			start := f.start
+			if file, ok := strings.CutPrefix(start, "node "); ok {
+				start = m.program + " " + file
+			}
+			return Command{start, "package.json dependency " + f.dependency}
 		}
 	}
 	if main := path.Clean(pkg.Main); pkg.Main != "" && isFile(src, main) && isScript(main) {
-		return Command{"node " + word(main), "package.json main"}
+		return Command{m.program + " " + word(main), "package.json main"}
 	}
-	if entry := firstFile(src, nodeEntries...); entry != "" {
-		return Command{"node " + entry, entry}
+	if entry := firstFile(src, m.entries...); entry != "" {
+		return Command{m.program + " " + entry, entry}
 	}
 	return Command{}
 }
@@ -154,19 +167,21 @@ var servers = []struct{ dependency, start string }{
 	{"@react-router/serve", "react-router-serve build/server/index.js"},
 }
 
-// startLine runs the start script: by itself where it is one plain node
-// command, so that signals reach the program, else through the package manager.
+// startLine runs the start script: by itself where it is one plain command of
+// node or bun, so that signals reach the program, else through the package manager.
 func startLine(pkg packageJSON, m manager) string {
 	start := strings.TrimSpace(pkg.Scripts["start"])
 	wrapped := pkg.Scripts["prestart"] != "" || pkg.Scripts["poststart"] != ""
-	if !wrapped && !m.plugnplay && strings.HasPrefix(start, "node ") && !strings.ContainsAny(start, "&|;<>$`\n") {
+	program, _, _ := strings.Cut(start, " ")
+	direct := program == "node" || strings.HasPrefix(m.program, program+" ")
+	if direct && !wrapped && !m.plugnplay && !strings.ContainsAny(start, "&|;<>$`\n") {
 		return start
 	}
 	return m.start
 }
 
 func isScript(name string) bool {
-	return slices.Contains([]string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts"}, path.Ext(name))
+	return slices.Contains([]string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx"}, path.Ext(name))
 }
 
 func startHint(pkg packageJSON) string {

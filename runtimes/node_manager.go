@@ -8,8 +8,10 @@ import (
 	"strings"
 )
 
-// manager is the package manager of a Node project.
+// manager is the package manager of a project, and what runs its files.
 type manager struct {
+	program   string   // runs a file
+	entries   []string // files that programs begin in, most telling first
 	install   Command
 	start     string // runs scripts.start
 	prefix    string // runs any other script
@@ -21,15 +23,18 @@ func (m manager) run(script string) string { return m.prefix + script }
 // findManager picks the manager whose lock file the project has, else the one
 // that package.json names, else npm. Bun's lock file is npm's to ignore.
 func findManager(src fs.FS, pkg packageJSON) manager {
+	var m manager
 	named, _, _ := strings.Cut(pkg.PackageManager, "@")
 	switch {
 	case isFile(src, "pnpm-lock.yaml"), named == "pnpm" && firstFile(src, npmLocks...) == "" && !isFile(src, "yarn.lock"):
-		return pnpm(src)
+		m = pnpm(src)
 	case isFile(src, "yarn.lock"), named == "yarn" && firstFile(src, npmLocks...) == "":
-		return yarn(src, pkg)
+		m = yarn(src, pkg)
 	default:
-		return npm(src, pkg)
+		m = npm(src, pkg)
 	}
+	m.program, m.entries = "node", nodeEntries
+	return m
 }
 
 var npmLocks = []string{"npm-shrinkwrap.json", "package-lock.json"}
@@ -42,8 +47,8 @@ func npm(src fs.FS, pkg packageJSON) manager {
 		m.install = Command{"npm ci", lock}
 	case lock != "":
 		m.install = Command{"npm install", lock + ", which does not match package.json"}
-	case firstFile(src, "bun.lock", "bun.lockb") != "":
-		m.install = Command{"npm install", "package.json; npm does not read " + firstFile(src, "bun.lock", "bun.lockb")}
+	case firstFile(src, bunLocks...) != "":
+		m.install = Command{"npm install", "package.json; npm does not read " + firstFile(src, bunLocks...)}
 	default:
 		m.install = Command{"npm install", "package.json"}
 	}

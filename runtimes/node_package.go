@@ -12,7 +12,8 @@ type packageJSON struct {
 	Name           string
 	Main           string
 	PackageManager string
-	Engines        struct{ Node string }
+	Module         string
+	Engines        struct{ Node, Bun string }
 	Scripts        map[string]string
 	dependencies   dependencies
 	workspaces     bool
@@ -37,7 +38,7 @@ func readPackage(src fs.FS) (packageJSON, bool) {
 		return p, false
 	}
 	for name, to := range map[string]any{
-		"name": &p.Name, "main": &p.Main, "packageManager": &p.PackageManager,
+		"name": &p.Name, "main": &p.Main, "module": &p.Module, "packageManager": &p.PackageManager,
 		"engines": &p.Engines, "scripts": &p.Scripts,
 		"dependencies":         &p.dependencies.Dependencies,
 		"devDependencies":      &p.dependencies.DevDependencies,
@@ -83,4 +84,11 @@ func (p packageJSON) installs() bool {
 		}
 	}
 	return false
+}
+
+// startsNode tells whether a package.json starts what is in the folder: the
+// files of another language beside it are helpers then, unless a Procfile decides.
+func startsNode(src fs.FS) bool {
+	pkg, _ := readPackage(src)
+	return pkg.Scripts["start"] != "" && readProcfile(src)["web"] == ""
 }

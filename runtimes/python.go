@@ -16,6 +16,7 @@ func init() {
 
 var python = Definition{
 	Name:     "python",
+	Shows:    "`requirements.txt`, `pyproject.toml`, `uv.lock`, `poetry.lock`, `Pipfile`, or a file such as `main.py`",
 	Versions: []string{"3.13"},
 	Default:  "3.13",
 	Rank:     20,
@@ -64,10 +65,7 @@ func detectPython(src fs.FS) (Plan, bool) {
 	if p.Install.Line == "" && p.Start.Line == "" && firstFile(src, "setup.py") == "" {
 		return p, false
 	}
-	// Beside a package.json that starts something the Python is a helper,
-	// unless a Procfile decides.
-	pkg, _ := readPackage(src)
-	return p, pkg.Scripts["start"] == "" || readProcfile(src)["web"] != ""
+	return p, !startsNode(src)
 }
 
 // pythonSource is what matters of a Python project's files.

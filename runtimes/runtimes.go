@@ -12,13 +12,13 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"sort"
 	"strings"
 )
 
 // Definition is one runtime.
 type Definition struct {
 	Name     string
+	Shows    string   // what shows it in a folder, for documents
 	Versions []string // the ones on offer, oldest first; empty for a runtime without versions
 	Default  string   // the version of a service that asks for none
 	Rank     int      // detection asks the lowest first
@@ -69,13 +69,19 @@ func Lookup(name string) (*Definition, bool) {
 	return registered[i], true
 }
 
-// Names lists every runtime in alphabetical order.
+// All lists every runtime in alphabetical order.
+func All() []*Definition {
+	all := slices.Clone(registered)
+	slices.SortFunc(all, func(a, b *Definition) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Names lists the names of All.
 func Names() []string {
-	names := make([]string, len(registered))
-	for i, d := range registered {
-		names[i] = d.Name
+	var names []string
+	for _, d := range All() {
+		names = append(names, d.Name)
 	}
-	sort.Strings(names)
 	return names
 }
 
@@ -104,25 +110,25 @@ func Detect(src fs.FS) (*Definition, Plan, bool) {
 // build makes sites, else the folder's own with its packages, so that a build
 // command of the manifest can use them. There is always one.
 func DetectSite(src fs.FS) (*Definition, Plan) {
-	var first *Definition
+	var last *Definition
 	var plan Plan
 	for _, d := range registered {
 		if !d.Sites {
 			continue
 		}
-		p, _ := d.Detect(src)
-		if p.Build.Line != "" {
+		p, ok := d.Detect(src)
+		if ok && p.Build.Line != "" {
 			return d, p
 		}
-		if first == nil {
-			first, plan = d, p
-		}
+		last, plan = d, p
 	}
 	if d, p, ok := Detect(src); ok && d.Image != nil {
-		p.Build, p.Static = Command{}, false
+		if !p.Static {
+			p.Build = Command{}
+		}
 		return d, p
 	}
-	return first, plan
+	return last, plan
 }
 
 // Environ is what the runtime adds to the environment of a command (building)
@@ -144,7 +150,7 @@ func (d *Definition) Environ(dir string, building bool) []string {
 		folders = append(folders, p)
 	}
 	env = append(env, "PATH="+strings.Join(append(folders, systemPath), ":"))
-	sort.Strings(env)
+	slices.Sort(env)
 	return env
 }
 

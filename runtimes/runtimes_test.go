@@ -1,7 +1,9 @@
 package runtimes
 
 import (
+	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,12 +20,13 @@ func files(list ...string) fstest.MapFS {
 }
 
 func TestRegistry_HoldsTheRuntimesOnOffer(t *testing.T) {
-	if got := strings.Join(Names(), " "); got != "go node python static" {
-		t.Errorf("names: %s", got)
+	names := Names()
+	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(registered) {
+		t.Errorf("names: %s", names)
 	}
-	for _, name := range Names() {
+	for _, name := range names {
 		d, ok := Lookup(name)
-		if !ok || d.Name != name || d.Detect == nil {
+		if !ok || d.Name != name || d.Detect == nil || d.Shows == "" {
 			t.Fatalf("%s: %+v", name, d)
 		}
 		if (d.Image == nil) != (len(d.Versions) == 0) || len(d.Versions) > 0 && !slices.Contains(d.Versions, d.Default) {
@@ -35,6 +38,19 @@ func TestRegistry_HoldsTheRuntimesOnOffer(t *testing.T) {
 	}
 	if _, ok := Lookup("cobol"); ok {
 		t.Error("cobol is a runtime")
+	}
+}
+
+func TestDocuments_HaveEveryRuntime(t *testing.T) {
+	page, err := os.ReadFile("../docs/runtimes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range All() {
+		row := strings.ReplaceAll(fmt.Sprintf("| %s | %s |", d.Name, strings.Join(d.Versions, ", ")), "|  |", "| |")
+		if !strings.Contains(string(page), "\n"+row) {
+			t.Errorf("docs/runtimes.md has no row %s", row)
+		}
 	}
 }
 
@@ -54,7 +70,8 @@ func TestDetect(t *testing.T) {
 		{files("app.js: ", "index.html: "), "static"},
 		{files("app.js: "), "node"},
 		{files("public/index.html: "), "static"},
-		{files("public/index.html: ", "Gemfile: "), ""},
+		{files("public/index.html: ", "Gemfile: "), "ruby"},
+		{files("public/index.html: ", "Dockerfile: "), ""},
 		{files("index.html: ", "Procfile: web: ./serve"), ""},
 		{files("main.py: print()"), "python"},
 		{files("setup.py: "), "python"},

@@ -8,6 +8,7 @@ import (
 func init() {
 	register(Definition{
 		Name:    "static",
+		Shows:   "an `index.html` in `dist`, `build`, `out`, `public`, `_site` or the folder itself, and no program",
 		Rank:    90,
 		Aliases: []string{"html", "site", "web", "nginx", "spa"},
 		Detect:  detectStatic,

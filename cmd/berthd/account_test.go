@@ -110,7 +110,7 @@ func TestAccountCreate_SaysWhatIsWrong(t *testing.T) {
 		{"not an email", dir, []string{"hello"}, `"hello" is not an email address; write it as in ana@example.com`},
 		{"a name beside it", dir, []string{"Ana <ana@example.com>"}, "is not an email address"},
 		{"empty", dir, []string{""}, "is not an email address"},
-		{"exists", dir, []string{"ANA@example.com"}, "ANA@example.com already has an account"},
+		{"exists", dir, []string{"ANA@example.com"}, "the email ANA@example.com already has an account"},
 		{"no email", dir, nil, "accepts 1 arg(s)"},
 		{"two", dir, []string{"a@example.com", "b@example.com"}, "accepts 1 arg(s)"},
 		{"key lost", lost, []string{"ana@example.com"}, "put the key back"},

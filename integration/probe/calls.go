@@ -146,7 +146,7 @@ func privileges() map[string]func() string {
 			return outcome(unix.Capset(&head, &data[0]))
 		},
 		"capabilities":       func() string { return status("CapEff", "CapPrm", "CapBnd", "CapAmb") },
-		"no new privileges":  func() string { return status("NoNewPrivs") },
+		"no new privileges":  noNewPrivileges,
 		"system call filter": func() string { return status("Seccomp") },
 		"root user":          func() string { return strconv.FormatBool(os.Getuid() == 0 || os.Getgid() == 0) },
 		"setuid program":     setuidProgram,
@@ -193,6 +193,14 @@ func status(keys ...string) string {
 		}
 	}
 	return strings.Join(values, " ")
+}
+
+func noNewPrivileges() string {
+	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
+		return outcome(err)
+	}
+	return strconv.Itoa(set)
 }
 
 // setuidProgram mounts with the help of a program that root owns and that has

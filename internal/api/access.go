@@ -105,7 +105,8 @@ func (a *API) account(key string) (store.Account, error) {
 		}
 	}
 	return store.Account{}, stack.NewError(stack.Unauthenticated,
-		"the Authorization header holds no valid API key; send Authorization: Bearer as_live_…, with the account's current key from its dashboard")
+		"the Authorization header holds no valid API key; send Authorization: Bearer as_live_…, with the account's current key from its dashboard; "+
+			"a stack is also managed with its own ast_anon_… token, and an anonymous stack is created with no such header")
 }
 
 // bearer reads the Authorization header: whether there is one, and the token

@@ -117,14 +117,15 @@ func (a *API) createStack(c *fiber.Ctx, owner string, t *attempt) (*stack.Stack,
 		return nil, oneTime{}, fmt.Errorf("make a folder for the upload: %w", err)
 	}
 	defer a.removeAll(dir)
-	u, err := a.receive(c, createForm, dir)
+	var checkTTL func(time.Duration) error
+	if owner == "" {
+		checkTTL = a.checkTTL
+	}
+	u, err := a.receive(c, createForm, dir, checkTTL)
 	if err != nil {
 		return nil, oneTime{}, err
 	}
-	s, secrets, err := a.newStack(c, u.manifest, owner)
-	if err != nil {
-		return nil, oneTime{}, err
-	}
+	s, secrets := a.newStack(c, u.manifest, owner)
 	receipt, err := t.receipt(u.digest, secrets)
 	if err != nil {
 		return nil, oneTime{}, err
@@ -145,19 +146,20 @@ type received struct {
 	digest   []byte // of the form; nil for a request without an Idempotency-Key
 }
 
-// receive reads a form into dir and unpacks its archive there.
-func (a *API) receive(c *fiber.Ctx, fields []formField, dir string) (received, error) {
+// receive reads a form into dir and unpacks its archive there. A lifetime that is
+// given is checked; nil takes any.
+func (a *API) receive(c *fiber.Ctx, fields []formField, dir string, checkTTL func(time.Duration) error) (received, error) {
 	f, err := a.upload(c, fields, dir)
 	if err != nil {
 		return received{}, err
 	}
-	root, manifest, err := a.unpack(f, dir)
+	root, manifest, err := a.unpack(f, dir, checkTTL)
 	return received{root, manifest, f.digest()}, err
 }
 
 // newStack makes the stack that a manifest asks for. Only an anonymous one has
 // a lifetime and a claim code.
-func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.Stack, oneTime, error) {
+func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.Stack, oneTime) {
 	s := stack.New(m.Name, m.Services, stack.Now())
 	secrets := oneTime{ManageToken: auth.NewManageToken()}
 	s.ManageTokenHash = auth.Hash(secrets.ManageToken)
@@ -168,13 +170,9 @@ func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.St
 	}
 	if owner != "" {
 		s.Owner = owner
-		return s, secrets, nil
+		return s, secrets
 	}
-	ttl, err := a.lifetime(m.TTL, s.CreatedAt)
-	if err != nil {
-		return nil, oneTime{}, err
-	}
-	s.ExpiresAt = s.CreatedAt.Add(ttl)
+	s.ExpiresAt = s.CreatedAt.Add(cmp.Or(m.TTL, a.Limits.TTL))
 	s.ClaimEmail = m.ClaimEmail
 	s.Network = a.network(c)
 	secrets.ClaimCode = auth.NewClaimCode()
@@ -182,15 +180,13 @@ func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.St
 	secrets.ClaimURL = a.URLs.Claim(secrets.ClaimCode)
 	secrets.Note = fmt.Sprintf("Give claim_url to your human now: it is shown only this once, and whoever opens it can keep this stack. Unclaimed, it stops at %s.",
 		s.ExpiresAt.Format(time.RFC3339))
-	return s, secrets, nil
+	return s, secrets
 }
 
-// lifetime checks the TTL of a new unclaimed stack; 0 is the default one.
-func (a *API) lifetime(ttl time.Duration, now time.Time) (time.Duration, error) {
-	if ttl == 0 {
-		return a.Limits.TTL, nil
-	}
-	return ttl, a.Limits.CheckTTL(ttl, now, now)
+// checkTTL tells whether a new unclaimed stack may live that long.
+func (a *API) checkTTL(ttl time.Duration) error {
+	now := stack.Now()
+	return a.Limits.CheckTTL(ttl, now, now)
 }
 
 // removeAll removes what is left of an upload; the host has moved away what it

@@ -65,7 +65,7 @@ func (a *API) deployStack(c *fiber.Ctx, id string, t *attempt) (*stack.Stack, on
 		return nil, oneTime{}, fmt.Errorf("make a folder for the upload: %w", err)
 	}
 	defer a.removeAll(dir)
-	u, err := a.receive(c, deployForm, dir)
+	u, err := a.receive(c, deployForm, dir, nil)
 	if err != nil {
 		return nil, oneTime{}, err
 	}

@@ -57,7 +57,7 @@ func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string, recei
 
 func (h *fakeHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
 	services := stack.Services(m.Services)
-	s, err := h.store.UpdateOnce(ctx, id, receipt, func(s *stack.Stack) ([]stack.Event, error) {
+	s, err := h.store.UpdateOnce(ctx, id, 3, receipt, func(s *stack.Stack) ([]stack.Event, error) {
 		events, err := s.Deploy(services)
 		s.Notify(m.Webhook, secret)
 		return events, err

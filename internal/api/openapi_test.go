@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/docs"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -69,8 +70,8 @@ func TestOpenAPI_HasEveryField(t *testing.T) {
 		"Service":       fields(serviceView{}),
 		"Event":         fields(stack.Event{}),
 
-		"Plan":           fields(planView{}),
-		"PlannedService": fields(plannedView{}),
+		"Plan":           fields(source.Plan{}),
+		"PlannedService": fields(source.PlannedService{}),
 		"FileList":       fields(fileList{}),
 		"File":           fields(fileEntry{}),
 		"LogLine":        fields(logLine{}),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/source"
@@ -19,8 +20,9 @@ type unpacked struct {
 }
 
 // unpack turns an upload into a tree below dir and the manifest that it asks
-// for. It returns the project's folder in that tree.
-func (a *API) unpack(f form, dir string) (string, *stack.Manifest, error) {
+// for, with a lifetime that checkTTL takes. It returns the project's folder in that
+// tree.
+func (a *API) unpack(f form, dir string, checkTTL func(time.Duration) error) (string, *stack.Manifest, error) {
 	u, err := a.tree(f, dir)
 	if err != nil {
 		return "", nil, err
@@ -30,7 +32,9 @@ func (a *API) unpack(f form, dir string) (string, *stack.Manifest, error) {
 		return "", nil, fmt.Errorf("read the upload: %w", err)
 	}
 	defer root.Close()
-	manifest, err := source.Resolve(root.FS(), u.name, f.request())
+	req := f.request()
+	req.CheckTTL = checkTTL
+	manifest, err := source.Resolve(root.FS(), u.name, req)
 	if err != nil {
 		return "", nil, fmt.Errorf("resolve the manifest: %w", err)
 	}

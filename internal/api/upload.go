@@ -52,7 +52,7 @@ var deployForm = createForm[:3]
 // fixed says, of each part of a create that a deploy does not take, why.
 var fixed = map[string]string{
 	"name":        "name is fixed when the stack is created; leave it out of a deploy",
-	"ttl":         "ttl is fixed when the stack is created; leave it out of a deploy, and extend the stack's life with PATCH /v0/stacks/{id}",
+	"ttl":         "ttl is fixed when the stack is created; leave it out of a deploy, and extend the stack's life with a PATCH of the stack",
 	"claim_email": "claim_email is fixed when the stack is created; leave it out of a deploy",
 }
 

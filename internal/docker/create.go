@@ -60,7 +60,7 @@ const defaultLogMax = 10_000_000
 // the container is removed again and the error names the option.
 func (e *Engine) Create(ctx context.Context, spec ContainerSpec) (string, error) {
 	for path, name := range spec.Volumes {
-		// The engine would make a missing volume silently, with no label to find it by.
+		// The engine would make a missing volume silently.
 		err := again(ctx, func() error {
 			_, err := e.api.VolumeInspect(ctx, name)
 			return wrap(err, "create container %s: volume %s at %s", spec.Name, name, path)
@@ -163,7 +163,7 @@ func hostConfig(spec *ContainerSpec) *container.HostConfig {
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		LogConfig:     logConfig(spec.LogMax),
 		Runtime:       spec.Runtime,
-		Mounts:        mounts(spec.Volumes),
+		Mounts:        mounts(spec),
 		Tmpfs:         spec.Tmpfs,
 		OomScoreAdj:   firstToGo,
 		Resources:     resources(spec),
@@ -217,10 +217,15 @@ func logConfig(keep int64) container.LogConfig {
 	}}
 }
 
-func mounts(volumes map[string]string) []mount.Mount {
-	list := make([]mount.Mount, 0, len(volumes))
-	for path, name := range volumes {
-		list = append(list, mount.Mount{Type: mount.TypeVolume, Source: name, Target: path})
+// mounts are the container's volumes. The labels are for one that is removed while
+// the engine makes the container, and so is made again: it can be found by them.
+func mounts(spec *ContainerSpec) []mount.Mount {
+	list := make([]mount.Mount, 0, len(spec.Volumes))
+	for path, name := range spec.Volumes {
+		list = append(list, mount.Mount{
+			Type: mount.TypeVolume, Source: name, Target: path,
+			VolumeOptions: &mount.VolumeOptions{Labels: spec.Labels},
+		})
 	}
 	return list
 }

@@ -39,6 +39,15 @@ type Info struct {
 	ID      string
 	Version string
 	RootDir string // where the engine keeps its images and volumes
+
+	Runtimes       map[string]Runtime // OCI runtimes by name
+	DefaultRuntime string             // of containers that name none
+}
+
+// Runtime is a program that runs containers.
+type Runtime struct {
+	Path string // "" for a shim of containerd's
+	Args []string
 }
 
 // Open connects to an engine, agrees with it on a version of the API, and
@@ -115,7 +124,11 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, wrap(err, "describe engine")
 	}
-	return Info{ID: info.ID, Version: info.ServerVersion, RootDir: info.DockerRootDir}, nil
+	described := Info{ID: info.ID, Version: info.ServerVersion, RootDir: info.DockerRootDir, DefaultRuntime: info.DefaultRuntime, Runtimes: map[string]Runtime{}}
+	for name, r := range info.Runtimes {
+		described.Runtimes[name] = Runtime{Path: r.Path, Args: r.Args}
+	}
+	return described, nil
 }
 
 // byLabel is the engine's filter for objects that carry all of labels.

@@ -28,6 +28,7 @@ func TestInfo_DescribesTheEngine(t *testing.T) {
 	assert.NotEmpty(t, info.ID)
 	assert.NotEmpty(t, info.Version)
 	assert.True(t, filepath.IsAbs(info.RootDir))
+	assert.Contains(t, info.Runtimes, info.DefaultRuntime)
 }
 
 func TestWrap_ClassifiesAndKeepsTheCause(t *testing.T) {

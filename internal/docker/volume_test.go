@@ -29,6 +29,22 @@ func TestRemoveVolume_RefusesOneInUseAndForgivesOneThatIsGone(t *testing.T) {
 	require.NoError(t, b.RemoveVolume(t.Context(), name))
 }
 
+func TestCreate_AVolumeThatTheEngineMakesCanBeFound(t *testing.T) {
+	b := testBench(t)
+	name := b.volume(t)
+	require.NoError(t, b.RemoveVolume(t.Context(), name))
+	spec := b.spec("serve")
+	spec.Volumes = map[string]string{"/data": name}
+	// As when the volume is removed after Create has looked for it.
+	made, err := b.api.ContainerCreate(t.Context(), config(&spec), hostConfig(&spec), nil, nil, spec.Name)
+	require.NoError(t, err)
+	require.NoError(t, b.Remove(t.Context(), made.ID))
+	list, err := b.Volumes(t.Context(), b.labels)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, name, list[0].Name)
+}
+
 func TestRemove_TakesAnonymousVolumesAlong(t *testing.T) {
 	b := testBench(t)
 	named := b.volume(t)

@@ -94,6 +94,7 @@ type words struct {
 	MaxServices, Unclaimed int
 	Creates, Claims        int
 	Runtimes               string
+	All                    []*runtimes.Definition
 	Reference              Reference
 }
 
@@ -122,6 +123,7 @@ func newWriter(v Values) *writer {
 			Creates:     v.CreatesPerHour,
 			Claims:      v.ClaimsPerMinute,
 			Runtimes:    strings.Join(runtimes.Names(), ", "),
+			All:         runtimes.All(),
 		},
 	}
 }

@@ -112,6 +112,8 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 		"BERTH_MAX_UNPACKED":     "99999999999GB",
 		"BERTH_MAX_BUILDS":       "0",
 		"BERTH_SERVICE_CPUS":     "many",
+		"BERTH_SERVICE_MEMORY":   "64KB",
+		"BERTH_BUILD_MEMORY":     "5MiB",
 		"BERTH_SERVICE_PIDS":     "-1",
 		"BERTH_NETWORK_POOL":     "fd00::/64",
 		"BERTH_TTL_MIN":          "30h",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/berth-host/berth/images"
@@ -47,7 +48,7 @@ func parseRuntimes(names []string) ([]stack.Runtime, error) {
 		name, version, _ := strings.Cut(name, "@")
 		def, ok := runtimes.Lookup(name)
 		if !ok || def.Image == nil {
-			return nil, fmt.Errorf("there is no base image %q; name one of %s", name, strings.Join(runtimes.Names(), ", "))
+			return nil, fmt.Errorf("there is no base image %q; name one of %s", name, strings.Join(imageNames(), ", "))
 		}
 		if version == "" {
 			version = def.Default
@@ -60,6 +61,16 @@ func parseRuntimes(names []string) ([]stack.Runtime, error) {
 		}
 	}
 	return wanted, nil
+}
+
+// imageNames are the runtimes that have a base image.
+func imageNames() []string {
+	var names []string
+	for _, image := range images.All() {
+		names = append(names, image.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // newBuilder is the builder of an installation's configuration.

@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"internal/account":    {"internal/stack", "internal/auth", "internal/store"},
 	"internal/api":        {"internal/stack", "internal/plain", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/sse"},
 	"internal/web":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/docs", "internal/sse"},
-	"internal/client":     {},
+	"internal/client":     {"internal/source"},
 	"internal/pack":       {},
 	"internal/pty":        {},
 	"internal/cli":        {"internal/client", "internal/mcp", "internal/pack", "internal/source", "internal/stack"},

@@ -95,6 +95,9 @@ func (s *Server) open(ctx context.Context) error {
 	if s.engine, err = docker.Open(ctx, docker.Options{Log: s.log, Observe: s.metrics.EngineCall}); err != nil {
 		return fmt.Errorf("no Docker engine answers; start one, or set DOCKER_HOST to where it is: %w", err)
 	}
+	if err := s.checkRuntime(ctx); err != nil {
+		return err
+	}
 	s.routes = &proxy.Routes{}
 	if err := s.openSupervisor(ctx); err != nil {
 		return err

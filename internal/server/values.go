@@ -87,6 +87,20 @@ func size(field func(*Config) *int64) func(*Config, string) error {
 	}
 }
 
+// leastMemory is the lowest ceiling that an engine takes, in bytes.
+const leastMemory = 6 << 20
+
+// memory is size for a container's ceiling.
+func memory(field func(*Config) *int64) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		err := size(field)(c, value)
+		if err == nil && *field(c) < leastMemory {
+			return errors.New("a container needs at least 6MiB")
+		}
+		return err
+	}
+}
+
 var units = []struct {
 	suffix string
 	bytes  int64

@@ -52,6 +52,7 @@ func (t *detector) service(d *draftService) stack.Spec {
 	}
 	src, ok := t.folder(d, &s)
 	if !ok {
+		t.checkKind(d)
 		return s
 	}
 	c, ok := t.choose(d, src)
@@ -64,6 +65,7 @@ func (t *detector) service(d *draftService) stack.Spec {
 	s.Label = c.label
 	s.Runtime = stack.Runtime{Name: c.runtime.Name}
 	s.Origin["runtime"] = c.from
+	t.checkFields(d, c.runtime)
 	if c.runtime.Name == stack.Static {
 		t.fillStatic(d, &s, c, src)
 	} else {
@@ -71,6 +73,34 @@ func (t *detector) service(d *draftService) stack.Spec {
 	}
 	t.fillVersion(&s, c)
 	return s
+}
+
+// checkKind finds what can be told of a service without its folder: that there is
+// no such runtime, and fields that are for the other kind of service.
+func (t *detector) checkKind(d *draftService) {
+	if !d.has("runtime") {
+		return
+	}
+	if def, _, ok := t.lookup(d); ok {
+		t.checkFields(d, def)
+	}
+}
+
+// checkFields finds fields that are for the other kind of service.
+func (t *detector) checkFields(d *draftService, def *runtimes.Definition) {
+	if def.Name == stack.Static {
+		for _, field := range processFields {
+			if d.has(field.name) {
+				t.faultf(d, "a static service must not have %s", field.words)
+			}
+		}
+		return
+	}
+	for _, name := range []string{"publish", "spa"} {
+		if d.has(name) {
+			t.faultf(d, "%s is for a static service, and this one runs %s", name, def.Name)
+		}
+	}
 }
 
 // folder finds the service's own folder in the archive.
@@ -146,7 +176,7 @@ func (t *detector) choose(d *draftService, src fs.FS) (choice, bool) {
 	}
 	def, plan, ok := runtimes.Detect(src)
 	if !ok {
-		t.faultf(d, "nothing in its folder shows what it is written in; say so in a stack.yaml, as in services: [{name: %s, runtime: node}] (there are %s)", d.name, strings.Join(runtimes.Names(), ", "))
+		t.faultf(d, "nothing in its folder shows what it is written in; say so in a stack.yaml, as in services: [{name: %s, runtime: node}] (there are %s)", clipName(d.name), strings.Join(runtimes.Names(), ", "))
 		return choice{}, false
 	}
 	c := choice{runtime: def, builder: def, plan: plan, label: def.Name, from: "detected from " + plan.From}
@@ -160,19 +190,28 @@ func (t *detector) choose(d *draftService, src fs.FS) (choice, bool) {
 	return c, true
 }
 
-// named takes the manifest's runtime, with or without a version.
-func (t *detector) named(d *draftService, src fs.FS) (choice, bool) {
+// lookup finds the manifest's runtime, with its version if it has one.
+func (t *detector) lookup(d *draftService) (def *runtimes.Definition, version string, ok bool) {
 	if d.runtime == nil {
-		return choice{}, false
+		return nil, "", false
 	}
 	name, version, versioned := strings.Cut(*d.runtime, "@")
-	def, ok := runtimes.Lookup(name)
+	def, ok = runtimes.Lookup(name)
 	if !ok {
 		t.faultf(d, "%s", unknownRuntime(name))
-		return choice{}, false
+		return nil, "", false
 	}
 	if versioned && !slices.Contains(def.Versions, version) {
 		t.faultf(d, "%s", unknownVersion(def, version))
+		return nil, "", false
+	}
+	return def, version, true
+}
+
+// named takes the manifest's runtime.
+func (t *detector) named(d *draftService, src fs.FS) (choice, bool) {
+	def, version, ok := t.lookup(d)
+	if !ok {
 		return choice{}, false
 	}
 	c := choice{runtime: def, builder: def, version: version, label: *d.runtime, from: t.manifest}

@@ -13,11 +13,6 @@ import (
 
 // fillProcess completes a service that runs.
 func (t *detector) fillProcess(d *draftService, s *stack.Spec, c choice) {
-	for _, name := range []string{"publish", "spa"} {
-		if d.has(name) {
-			t.faultf(d, "%s is for a static service, and this one runs %s", name, c.runtime.Name)
-		}
-	}
 	s.Install = t.pick(s, "install", d.install, c.plan.Install)
 	s.Build = t.pick(s, "build", d.build, c.plan.Build)
 	s.Release = t.pick(s, "release", d.release, c.plan.Release)
@@ -58,11 +53,6 @@ var processFields = []struct{ name, words string }{
 
 // fillStatic completes a service whose files the host serves.
 func (t *detector) fillStatic(d *draftService, s *stack.Spec, c choice, src fs.FS) {
-	for _, field := range processFields {
-		if d.has(field.name) {
-			t.faultf(d, "a static service must not have %s", field.words)
-		}
-	}
 	s.Build = t.pick(s, "build", d.build, c.plan.Build)
 	install := c.plan.Install
 	if s.Build == "" {

@@ -21,6 +21,8 @@ type Request struct {
 	Name         string
 	TTL          string
 	ClaimEmail   string
+
+	CheckTTL func(time.Duration) error // of a lifetime that is given; nil takes any
 }
 
 // Resolve makes the complete manifest of a deploy: what the request says, then
@@ -62,9 +64,18 @@ func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manif
 	d.override(req, f)
 	m := &stack.Manifest{TTL: d.ttl, ClaimEmail: d.claimEmail, Webhook: d.webhook}
 	det := &detector{root: root, manifest: name, single: singleRoot, faults: f}
-	if !d.broken {
+	if d.broken {
+		for i := range d.services {
+			det.checkKind(&d.services[i])
+		}
+	} else {
 		m.Services = det.services(d.services)
 		checkReferences(m.Services, f)
+	}
+	if req.CheckTTL != nil && m.TTL != 0 {
+		if err := req.CheckTTL(m.TTL); err != nil {
+			f.addf("%v", err)
+		}
 	}
 	m.Name = firstName(d.name, singleRoot, det.name, "stack")
 	return m
@@ -113,12 +124,12 @@ type draft struct {
 	claimEmail string
 	webhook    string
 	services   []draftService
-	broken     bool // what services says is not a list of them
+	broken     bool // what services says is not a list of as many as there may be
 }
 
 // draftService is one entry of services. A nil pointer is a field left out.
 type draftService struct {
-	name   string // "" when it has none that is right
+	name   string // right or wrong; "" when it has none
 	label  string // how messages call it: "service web"
 	broken bool   // it is not a mapping at all
 

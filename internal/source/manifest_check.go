@@ -115,7 +115,7 @@ func redact(s string) string {
 	return s
 }
 
-// serviceName returns the service's name; "" when it is left out or wrong.
+// serviceName returns the service's name, right or wrong; "" when it is left out.
 func (d *decoder) serviceName() string {
 	if n := d.fields["name"]; n == nil || n.kind == kindNull {
 		d.faultf("it has no name; write one, as in name: web")
@@ -127,9 +127,8 @@ func (d *decoder) serviceName() string {
 	}
 	if !serviceName.MatchString(*s) {
 		d.faultf("name %s is not right; it is 1 to 20 characters of a-z and 0-9 and begins with a letter, as in name: web", quoteName(*s))
-		return ""
 	}
-	return *s
+	return *s // a wrong one too: the others may name it
 }
 
 // health returns the path that must answer; nil when it is left out or wrong.
@@ -174,7 +173,7 @@ func checkNames(services []draftService, f *faults) {
 	seen := map[string]bool{}
 	for _, s := range services {
 		if s.name != "" && seen[s.name] {
-			f.addf("service %s is named twice; each service has a name of its own", s.name)
+			f.addf("service %s is named twice; each service has a name of its own", clipName(s.name))
 		}
 		seen[s.name] = true
 	}
@@ -194,14 +193,14 @@ func checkDependencies(services []draftService, f *faults) {
 	for _, s := range services {
 		for _, on := range s.dependsOn {
 			if !slices.Contains(names, on) {
-				f.addf("%s: depends_on names %s, and there is no such service; there are %s", s.label, quoteName(on), strings.Join(names, ", "))
+				f.addf("%s: depends_on names %s, and there is no such service; there are %s", s.label, quoteName(on), strings.Join(clipNames(names), ", "))
 			}
 		}
 	}
 	told := map[string]bool{}
 	for _, name := range names {
 		if circle := findCircle(depends, []string{name}); circle != nil && !told[circle[0]] {
-			f.addf("depends_on goes round in a circle: %s", strings.Join(circle, " -> "))
+			f.addf("depends_on goes round in a circle: %s", strings.Join(clipNames(circle), " -> "))
 			for _, c := range circle {
 				told[c] = true
 			}

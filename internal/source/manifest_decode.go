@@ -112,14 +112,16 @@ func decodeServices(top *decoder) (services []draftService, broken bool) {
 		return nil, true
 	case len(n.items) > stack.MaxServices:
 		top.faultf("services has %d entries; a stack has at most %d", len(n.items), stack.MaxServices)
-		return nil, true
+		broken = true
 	}
 	for i, item := range n.items {
 		services = append(services, decodeService(item, i, top.faults))
 	}
 	checkNames(services, top.faults)
-	checkDependencies(services, top.faults)
-	return services, false
+	if !broken {
+		checkDependencies(services, top.faults)
+	}
+	return services, broken
 }
 
 func decodeService(n *node, i int, f *faults) draftService {

@@ -74,7 +74,7 @@ func checkReferences(services []stack.Spec, f *faults) {
 		for _, key := range slices.Sorted(maps.Keys(s.Env)) {
 			Expand(s.Env[key].Value, func(ref string) (string, bool) {
 				if fault := referenceFault(ref, services); fault != "" {
-					f.addf("service %s: env %s: ${%s} %s", s.Name, clipName(key), clipName(ref), fault)
+					f.addf("service %s: env %s: ${%s} %s", clipName(s.Name), clipName(key), clipName(ref), fault)
 				}
 				return "", true
 			})
@@ -92,7 +92,7 @@ func referenceFault(ref string, services []stack.Spec) string {
 	}
 	i := slices.IndexFunc(services, func(s stack.Spec) bool { return s.Name == parts[1] })
 	if i < 0 {
-		return fmt.Sprintf("names a service that there is not; there are %s", strings.Join(specNames(services), ", "))
+		return fmt.Sprintf("names a service that there is not; there are %s", strings.Join(clipNames(specNames(services)), ", "))
 	}
 	if len(parts) != 3 || !slices.Contains(serviceProperties, parts[2]) {
 		return fmt.Sprintf("names nothing; a service has %s", strings.Join(serviceProperties, ", "))
@@ -117,6 +117,15 @@ func clipName(s string) string {
 		return s
 	}
 	return quoteName(s)
+}
+
+// clipNames is clipName for a list.
+func clipNames(names []string) []string {
+	clipped := make([]string, len(names))
+	for i, name := range names {
+		clipped[i] = clipName(name)
+	}
+	return clipped
 }
 
 func plainName(s string) bool {

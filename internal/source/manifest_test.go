@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/runtimes"
 )
 
 // page is the smallest source there is.
@@ -184,8 +185,8 @@ func TestResolve_RefusesInASentence(t *testing.T) {
 		"services: [{runtime: static}]":                                     "service 1: it has no name",
 		"services: [{name: 1a}]":                                            `service 1a: name "1a" is not right`,
 		"services: [{name: a12345678901234567890}]":                         "1 to 20 characters",
-		"services: [{name: web, runtime: Node}]":                            "unknown runtime \"Node\" (did you mean node?); there are go, node, python, static",
-		"services: [{name: web, runtime: rails}]":                           "unknown runtime \"rails\"; there are",
+		"services: [{name: web, runtime: Node}]":                            "unknown runtime \"Node\" (did you mean node?); there are " + strings.Join(runtimes.Names(), ", "),
+		"services: [{name: web, runtime: cobol}]":                           "unknown runtime \"cobol\"; there are",
 		"services: [{name: web, runtime: node@20, start: x}]":               `node has no version "20" here; it has 22, 24`,
 		"services: [{name: web, runtime: node@, start: x}]":                 `node has no version ""`,
 		"services: [{name: web, runtime: static@1}]":                        "static has no versions",
@@ -234,6 +235,31 @@ func TestResolve_RefusesInASentence(t *testing.T) {
 		}
 		if len(lines) > 1 {
 			t.Errorf("%.80q: %d faults: %s", manifest, len(lines), strings.Join(lines, "\n"))
+		}
+	}
+}
+
+func TestResolve_NoFaultHidesAnother(t *testing.T) {
+	for manifest, want := range map[string][]string{
+		"services: [{name: web, root: nope, runtime: cobol}, {name: api, root: ../up, runtime: static, start: x}]": {
+			`root "nope"`, `unknown runtime "cobol"`, `root "../up"`, "a static service must not have a start command",
+		},
+		"services: [{name: Web, runtime: static, depends_on: [db], env: {A: '${services.db.url}'}}, {name: b, runtime: static, depends_on: [Web]}]": {
+			`name "Web" is not right`, `depends_on names "db", and there is no such service; there are Web, b`, "${services.db.url} names a service that there is not",
+		},
+		"services: [{name: a, runtime: cobol}, {name: b, runtime: node, spa: true}, {name: b}, {name: d, port: 0}, {name: E}]": {
+			"services has 5 entries", "port 0", `name "E"`, "service b is named twice", `unknown runtime "cobol"`, "service b: spa is for a static service",
+		},
+	} {
+		lines := faultsOf(t, manifest)
+		if len(lines) != len(want) {
+			t.Errorf("%.80q: %d faults: %s", manifest, len(lines), strings.Join(lines, "\n"))
+			continue
+		}
+		for i := range want {
+			if !strings.Contains(lines[i], want[i]) {
+				t.Errorf("%.80q: fault %d is %q, want %s", manifest, i+1, lines[i], want[i])
+			}
 		}
 	}
 }

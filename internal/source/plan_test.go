@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/runtimes"
 )
 
 var update = flag.Bool("update", false, "write the plans of testdata anew")
@@ -75,7 +76,7 @@ func resolvedText(src fstest.MapFS, req Request) string {
 		if !errors.As(err, &fault) || fault.Kind != stack.Unprocessable {
 			return "not an Unprocessable: " + err.Error() + "\n"
 		}
-		return fault.Detail + "\n"
+		return strings.ReplaceAll(fault.Detail, strings.Join(runtimes.Names(), ", "), "{runtimes}") + "\n"
 	}
 	var b bytes.Buffer
 	b.WriteString("stack " + m.Name + "\n")

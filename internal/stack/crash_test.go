@@ -15,7 +15,7 @@ import (
 func crash(t *testing.T, s *stack.Stack, at time.Time) (crashes int, looping bool) {
 	t.Helper()
 	code := 3
-	events, looping, err := s.Crash("api", &code, limits, at)
+	events, looping, err := s.Crash("api", &code, false, limits, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestCrash_TheSixthInTheWindowFailsTheStack(t *testing.T) {
 		}
 	}
 	code := 3
-	events, looping, err := s.Crash("api", &code, limits, now.Add(5*time.Minute))
+	events, looping, err := s.Crash("api", &code, false, limits, now.Add(5*time.Minute))
 	const want = "api crashed 6 times in 10 min (last exit code 3); check its logs and redeploy"
 	if err != nil || !looping || s.Status != stack.Failed || s.Error != want || events[1].Data["error"] != want {
 		t.Errorf("looping %v, %v, status %s, error %q, want failed with %q", looping, err, s.Status, s.Error, want)
@@ -74,7 +74,7 @@ func TestCrash_CountsEachServiceByItself(t *testing.T) {
 	for range 5 {
 		crash(t, s, now)
 	}
-	events, looping, err := s.Crash("web", nil, limits, now)
+	events, looping, err := s.Crash("web", nil, true, limits, now)
 	if err != nil || looping || events[0].Data["crashes"] != 1 {
 		t.Errorf("events %v, looping %v, %v", events, looping, err)
 	}
@@ -82,17 +82,32 @@ func TestCrash_CountsEachServiceByItself(t *testing.T) {
 
 func TestCrash_AFailedRestartHasNoExitCodeAndKeepsTheLastOne(t *testing.T) {
 	s := live(t)
-	events, _, err := s.Crash("api", nil, limits, now)
+	events, _, err := s.Crash("api", nil, true, limits, now)
 	if code, there := events[0].Data["exit_code"]; err != nil || code != nil || !there {
 		t.Errorf("data %v, %v, want an exit code that is null", events[0].Data, err)
 	}
 	for range 4 {
 		crash(t, s, now)
 	}
-	if _, _, err := s.Crash("api", nil, limits, now); err != nil {
+	if _, _, err := s.Crash("api", nil, true, limits, now); err != nil {
 		t.Fatal(err)
 	}
 	if want := "api crashed 6 times in 10 min (last exit code 3); check its logs and redeploy"; s.Error != want {
+		t.Errorf("error %q, want %q", s.Error, want)
+	}
+}
+
+func TestCrash_TheErrorTellsTheExitCodeOfTheLastRestart(t *testing.T) {
+	s := live(t)
+	for range 5 {
+		crash(t, s, now)
+	}
+	code := 9
+	events, _, err := s.Crash("api", &code, true, limits, now)
+	if err != nil || events[0].Data["exit_code"] != nil {
+		t.Errorf("data %v, %v", events[0].Data, err)
+	}
+	if want := "api crashed 6 times in 10 min (last exit code 9); check its logs and redeploy"; s.Error != want {
 		t.Errorf("error %q, want %q", s.Error, want)
 	}
 }
@@ -101,7 +116,7 @@ func TestCrash_WithoutAnyExitCodeSaysSo(t *testing.T) {
 	s := live(t)
 	l := limits
 	l.Crashes, l.CrashWindow = 0, 90*time.Second
-	if _, looping, err := s.Crash("api", nil, l, now); err != nil || !looping {
+	if _, looping, err := s.Crash("api", nil, true, l, now); err != nil || !looping {
 		t.Fatal(looping, err)
 	}
 	if want := "api crashed 1 times in 1m30s (last exit code unknown); check its logs and redeploy"; s.Error != want {
@@ -111,7 +126,7 @@ func TestCrash_WithoutAnyExitCodeSaysSo(t *testing.T) {
 
 func TestCrash_OfAServiceThatIsGoneIsRefused(t *testing.T) {
 	s := live(t)
-	_, _, err := s.Crash("old", nil, limits, now)
+	_, _, err := s.Crash("old", nil, false, limits, now)
 	wantKind(t, err, stack.Conflict, "old")
 	_, err = s.Restarted("old")
 	wantKind(t, err, stack.Conflict, "old")

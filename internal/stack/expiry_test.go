@@ -96,7 +96,11 @@ func TestNext_IsTheNoticeThenTheExpiryThenTheDeletion(t *testing.T) {
 func TestExpire_StopsAndRetains(t *testing.T) {
 	s := redeploying(t)
 	at := now.Add(time.Hour)
-	text, err := json.Marshal(must(t)(s.Expire(urls, limits, at))[0])
+	events := must(t)(s.Expire(urls, limits, at))
+	if events[0].Type != stack.EventDeployFailed || events[0].Data["generation"] != 2 || !strings.Contains(s.DeployError, "before generation 2 was live") {
+		t.Errorf("events %v, deploy error %q", events, s.DeployError)
+	}
+	text, err := json.Marshal(events[1])
 	want := `"data":{"claim_url":"http://localhost:8080/claim","retained_until":1767931445.0006}`
 	if err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("event %s, %v, want %s", text, err, want)
@@ -141,8 +145,20 @@ func TestClaim_MovesTheStackIntoTheAccount(t *testing.T) {
 	}
 }
 
+func TestClaim_OfAnExpiredStackThatWasNeverBuiltKeepsTheReason(t *testing.T) {
+	s := failed(t)
+	must(t)(s.Expire(urls, limits, now.Add(time.Hour)))
+	must(t)(s.Claim("acc_1", "ana@example.com", now.Add(time.Hour)))
+	if s.Error != "it broke" {
+		t.Errorf("error %q", s.Error)
+	}
+}
+
 func TestClaim_OfAnExpiredFailedStackWaitsForTheRestore(t *testing.T) {
 	s := failed(t)
+	for i := range s.Services {
+		s.Services[i].Image = "berth/x:g1"
+	}
 	must(t)(s.Expire(urls, limits, now.Add(time.Hour)))
 	if s.Error == "" {
 		t.Error("an expired stack no longer says why it failed")

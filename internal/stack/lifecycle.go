@@ -107,18 +107,22 @@ func (s *Stack) conflict(t Trigger) error {
 	case s.Status == Expired:
 		return NewError(Conflict, "the stack has expired; claim it to restore it")
 	case s.Status == Building && t == TriggerDeploy:
-		return newBusy()
+		return s.busy()
 	}
 	return NewError(Conflict, fmt.Sprintf("the stack is %s, so this cannot be done: %s", s.Status, t))
 }
 
-const busy = "a build of this stack is already running; wait for it with GET /v0/stacks/{id}?wait=true, then deploy again"
-
 // busyRetry is when to try again what a running build does not allow.
 const busyRetry = 5 * time.Second
 
-// newBusy is the Conflict of a build that is running.
-func newBusy() *Error { return &Error{Kind: Conflict, Detail: busy, RetryAfter: busyRetry} }
+// busy is the Conflict of a build that is running.
+func (s *Stack) busy() *Error {
+	return &Error{
+		Kind:       Conflict,
+		Detail:     "a build of this stack is already running; wait for it with GET /v0/stacks/" + s.ID + "?wait=true, then deploy again",
+		RetryAfter: busyRetry,
+	}
+}
 
 // Created is the event of a new stack, before its first build.
 func (s *Stack) Created() Event {
@@ -144,7 +148,7 @@ func (s *Stack) Ready(service, url string) Event {
 // the new services at once.
 func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	if s.Deploying != 0 {
-		return nil, newBusy()
+		return nil, s.busy()
 	}
 	if err := s.apply(TriggerDeploy); err != nil {
 		return nil, err
@@ -196,6 +200,11 @@ func (s *Stack) rolledBack(reason string) ([]Event, error) {
 	if err := s.applyToBuild(TriggerRolledBack); err != nil {
 		return nil, err
 	}
+	return s.giveUp(reason), nil
+}
+
+// giveUp ends the build of a next generation.
+func (s *Stack) giveUp(reason string) []Event {
 	event := Event{Type: EventDeployFailed, Data: map[string]any{
 		"generation":         s.Deploying,
 		"error":              lastChars(reason, EventErrorChars),
@@ -203,7 +212,7 @@ func (s *Stack) rolledBack(reason string) ([]Event, error) {
 	}}
 	s.DeployError = lastChars(reason, ErrorChars)
 	s.Deploying = 0
-	return []Event{event}, nil
+	return []Event{event}
 }
 
 // RollbackFailed ends a live stack whose previous generation could not be
@@ -215,10 +224,11 @@ func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
 	return s.fail(reason), nil
 }
 
-// Crash counts a crash of a service ("Crash handling"); code is nil when a
-// restart failed before the process could exit. One crash more than the limit
-// in the window fails the stack; looping tells so.
-func (s *Stack) Crash(service string, code *int, limits Limits, now time.Time) (events []Event, looping bool, err error) {
+// Crash counts a crash of a service ("Crash handling"), whose process exited with
+// code, nil when it did not or that is not known. A restart that failed counts too;
+// its event has no code. One crash more than the limit in the window fails the
+// stack; looping tells so.
+func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, now time.Time) (events []Event, looping bool, err error) {
 	svc := s.Service(service)
 	if svc == nil {
 		return nil, false, NewError(Conflict, "the stack has no service "+service+" any more")
@@ -237,7 +247,7 @@ func (s *Stack) Crash(service string, code *int, limits Limits, now time.Time) (
 	}
 	svc.Status = Restarting
 	data := map[string]any{"service": service, "exit_code": nil, "crashes": crashes}
-	if code != nil {
+	if code != nil && !restart {
 		data["exit_code"] = *code
 	}
 	events = []Event{{Type: EventCrashed, Data: data}}

@@ -86,7 +86,7 @@ var triggers = []trigger{
 
 func crashOnce(s *stack.Stack) ([]stack.Event, error) {
 	code := 3
-	events, _, err := s.Crash("api", &code, limits, now)
+	events, _, err := s.Crash("api", &code, false, limits, now)
 	return events, err
 }
 
@@ -212,7 +212,7 @@ var grid = map[string]map[string]string{
 		"restarted for owner": "live service.restarted",
 		"extend":              "live stack.extended",
 		"notice":              "live stack.expiring",
-		"expire":              "expired stack.expired",
+		"expire":              "expired stack.deploy_failed stack.expired",
 		"claim":               "live stack.claimed",
 		"restored":            "live stack.restored",
 		"restore failed":      "failed stack.failed",

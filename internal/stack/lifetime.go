@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,10 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	if s.Claimed() || !s.Due(now) {
 		return nil, NewError(Conflict, "the stack's time has not run out")
 	}
+	var events []Event
+	if s.Status == Live && s.Deploying != 0 {
+		events = s.giveUp(fmt.Sprintf("the stack's time ran out before generation %d was live; deploy it again once the stack is claimed", s.Deploying))
+	}
 	if err := s.apply(TriggerExpire); err != nil {
 		return nil, err
 	}
@@ -53,14 +58,15 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	s.ExpiredAt = now
 	s.RetainedUntil = now.Add(limits.Retention)
 	s.stop()
-	return []Event{{Type: EventExpired, Data: map[string]any{
+	return append(events, Event{Type: EventExpired, Data: map[string]any{
 		"retained_until": Timestamp(s.RetainedUntil),
 		"claim_url":      urls.Claim(""),
-	}}}, nil
+	}}), nil
 }
 
 // Claim moves the stack into an account ("POST /v0/claim"). An expired one is
-// building until it is restored.
+// building until it is restored; one that was never built keeps the reason, as
+// nothing of it can be.
 func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	if s.Claimed() {
 		return nil, NewError(NotFound, "this claim code was used already; its stack belongs to an account")
@@ -76,12 +82,20 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 		return nil, err
 	}
 	if expired {
-		s.Error = ""
+		if s.Built() {
+			s.Error = ""
+		}
 		s.pend()
 	}
 	s.Owner = owner
 	s.ExpiresAt, s.ExpiredAt, s.RetainedUntil = time.Time{}, time.Time{}, time.Time{}
 	return []Event{{Type: EventClaimed, Data: map[string]any{"by": email}}}, nil
+}
+
+// Counted tells whether the stack counts toward the limit of its network
+// ("Anonymous stacks").
+func (s *Stack) Counted() bool {
+	return !s.Claimed() && (s.Status == Building || s.Status == Live)
 }
 
 // Restoring tells whether a claimed stack is coming back from its snapshot.
@@ -96,7 +110,7 @@ func (s *Stack) Restored(urls URLs) ([]Event, error) {
 		trigger = TriggerRestart
 	}
 	if trigger == TriggerRestored && s.Deploying != 0 {
-		return nil, newBusy()
+		return nil, s.busy()
 	}
 	if err := s.apply(trigger); err != nil {
 		return nil, err
@@ -111,7 +125,7 @@ func (s *Stack) Restored(urls URLs) ([]Event, error) {
 // RestoreFailed ends a stack whose services could not be started again.
 func (s *Stack) RestoreFailed(reason string) ([]Event, error) {
 	if s.Status == Building && !s.Restoring() {
-		return nil, newBusy()
+		return nil, s.busy()
 	}
 	if err := s.apply(TriggerRestoreFails); err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func (s *Store) CreateAccount(ctx context.Context, email, passwordHash string, k
 			return s.fault("look for the account", err)
 		}
 		if taken {
-			return stack.NewError(stack.Conflict, fmt.Sprintf("%s already has an account; sign in, or use another email", email))
+			return stack.NewError(stack.Conflict, fmt.Sprintf("the email %s already has an account; sign in, or use another", email))
 		}
 		_, err = tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, key_hash, key_hint, key_made_at, created_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?)`, account.ID, email, nullText(passwordHash), key.Hash, key.Hint, micros(now), micros(now))

@@ -78,7 +78,7 @@ func TestReceipt_IsNotKeptOfAChangeThatFailed(t *testing.T) {
 	k := create(t, s)
 	r := &store.Receipt{Key: "a", CreatedAt: stack.Now()}
 	refused := stack.NewError(stack.Conflict, "no")
-	_, err := s.UpdateOnce(t.Context(), k.ID, r, func(*stack.Stack) ([]stack.Event, error) { return nil, refused })
+	_, err := s.UpdateOnce(t.Context(), k.ID, 0, r, func(*stack.Stack) ([]stack.Event, error) { return nil, refused })
 	if err != error(refused) {
 		t.Errorf("the error is %v", err)
 	}

@@ -23,7 +23,7 @@ func (s *Store) Create(ctx context.Context, k *stack.Stack, limit int, events ..
 func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, receipt *Receipt, events ...stack.Event) error {
 	var seq int64
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		if limit > 0 && !k.Claimed() {
+		if limit > 0 && k.Counted() {
 			if err := s.checkCap(ctx, tx, k.Network, limit); err != nil {
 				return err
 			}
@@ -61,21 +61,27 @@ func (s *Store) Get(ctx context.Context, id string) (*stack.Stack, error) {
 // stay whatever fn does. Since no other write runs meanwhile, fn has to be
 // quick and must not call the store.
 func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
-	return s.UpdateOnce(ctx, id, nil, fn)
+	return s.UpdateOnce(ctx, id, 0, nil, fn)
 }
 
 // UpdateOnce is Update with the receipt of its request, nil for none, in the
-// same transaction.
-func (s *Store) UpdateOnce(ctx context.Context, id string, receipt *Receipt, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
+// same transaction. A stack that begins to count toward its network's limit is
+// refused as a create is; 0 is no limit.
+func (s *Store) UpdateOnce(ctx context.Context, id string, limit int, receipt *Receipt, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
 	var k *stack.Stack
 	var events []stack.Event
 	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
 		if k, err = s.load(ctx, tx, id); err != nil {
 			return err
 		}
-		seq := k.Seq
+		seq, counted := k.Seq, k.Counted()
 		if events, err = fn(k); err != nil {
 			return err
+		}
+		if limit > 0 && !counted && k.Counted() {
+			if err := s.checkCap(ctx, tx, k.Network, limit); err != nil {
+				return err
+			}
 		}
 		k.ID, k.Seq = id, seq
 		if _, err := tx.ExecContext(ctx, updateStack, append(s.fields(k), seq)...); err != nil {

@@ -74,8 +74,8 @@ func (p *process) handleEnd(ctx context.Context) bool {
 // revive counts the crash of a process that does not run and starts it again,
 // until it is healthy. False means that it is no longer to be watched.
 func (p *process) revive(ctx context.Context, code *int) bool {
-	for {
-		again, ok := p.countCrash(ctx, code)
+	for restart := false; ; restart = true {
+		again, ok := p.countCrash(ctx, code, restart)
 		if !ok {
 			return false
 		}
@@ -99,7 +99,7 @@ func (p *process) revive(ctx context.Context, code *int) bool {
 		if !p.restartFailed(ctx, absence, err) {
 			return ctx.Err() == nil // brought back with the engine
 		}
-		code = nil
+		code = p.lastExit(ctx)
 	}
 }
 
@@ -135,6 +135,17 @@ func (p *process) restartFailed(ctx context.Context, absence int64, err error) b
 	return true
 }
 
+// lastExit is the code with which the process exited by itself; nil when it did
+// not, or that is not known.
+func (p *process) lastExit(ctx context.Context) *int {
+	c, err := p.Engine.Inspect(ctx, p.id)
+	if err != nil || c.Running {
+		return nil
+	}
+	_, code := exitOf(c)
+	return code
+}
+
 // endedWithEngine tells whether a process ended with its engine: then it has not
 // crashed. One that a restarted engine does not run, of a generation that was not
 // served yet when the engine came back, is brought back from here.
@@ -168,10 +179,10 @@ func exitOf(c docker.Container) (how string, code *int) {
 
 // countCrash records a crash and tells how long to wait before the restart.
 // False means that there will be none.
-func (p *process) countCrash(ctx context.Context, code *int) (time.Duration, bool) {
+func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time.Duration, bool) {
 	var looping bool
 	st, err := p.update(ctx, func(st *stack.Stack) (events []stack.Event, err error) {
-		events, looping, err = st.Crash(p.service.Name, code, p.Limits, stack.Now())
+		events, looping, err = st.Crash(p.service.Name, code, restart, p.Limits, stack.Now())
 		return events, err
 	})
 	switch {

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"syscall"
@@ -241,7 +242,7 @@ func (d *deployment) undo(ctx context.Context, cause error) {
 	}
 	if err := d.rollBack(ctx); err != nil {
 		if ctx.Err() == nil {
-			d.rollbackFailed(ctx, errors.Join(cause, err))
+			d.rollbackFailed(ctx, cause, err)
 		}
 		return
 	}
@@ -285,12 +286,13 @@ func (r *runner) failed(ctx context.Context, cause error) {
 	}
 }
 
-// rollbackFailed ends a stack whose old generation did not come back.
-func (d *deployment) rollbackFailed(ctx context.Context, cause error) {
-	reason := d.explain(cause)
+// rollbackFailed ends a stack whose old generation did not come back after a
+// deploy that failed for the given cause.
+func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) {
+	reason := fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", d.explain(cause), d.old.number, d.explain(backErr))
 	st, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.RollbackFailed(reason) })
 	if err != nil {
-		d.Log.Error("failed rollback not recorded", "stack", d.id, "error", errors.Join(err, cause))
+		d.Log.Error("failed rollback not recorded", "stack", d.id, "error", errors.Join(err, cause, backErr))
 		return
 	}
 	d.takeDown(ctx, st)

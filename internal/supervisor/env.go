@@ -61,12 +61,11 @@ func (g *generation) env(s *stack.Service) map[string]string {
 	return env
 }
 
-// addNeighbour tells a service where another one of its stack is. Programs
-// take DATABASE_URL and its like for a database's address, so a service of such
-// a name gets only the internal form.
+// addNeighbour tells a service where another one of its stack is, in both forms
+// unless the public one's name is taken.
 func (g *generation) addNeighbour(env map[string]string, other *stack.Service) {
 	name := strings.ToUpper(other.Name)
-	if !slices.Contains(databaseNames, other.Name) {
+	if !slices.Contains(takenNames, other.Name) {
 		env[name+"_URL"] = g.URLs.Service(g.st, other.Name)
 	}
 	if !other.IsStatic() {
@@ -74,7 +73,10 @@ func (g *generation) addNeighbour(env map[string]string, other *stack.Service) {
 	}
 }
 
-var databaseNames = []string{"database", "redis", "mongo", "postgres", "mysql"}
+// takenNames are names of services whose <NAME>_URL says something else: programs
+// take DATABASE_URL and its like for a database's address, and PUBLIC_URL is the
+// service's own.
+var takenNames = []string{"database", "redis", "mongo", "postgres", "mysql", "public"}
 
 // internalURL is where a process is reached by the others of its stack.
 func internalURL(s *stack.Service) string {

@@ -19,6 +19,7 @@ func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 		}},
 		{Name: "api", Port: 3000},
 		{Name: "postgres", Port: 5432},
+		{Name: "public", Port: 4000},
 		{Name: "site", Runtime: stack.Runtime{Name: stack.Static}},
 	}, time.Now())
 	st.MakeSecrets(st.Services)
@@ -31,6 +32,7 @@ func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 		"SERVICE_NAME": "web", "GENERATION": "4", "PUBLIC_URL": "https://web-" + hex + ".apps.example",
 		"API_URL": "https://api-" + hex + ".apps.example", "API_INTERNAL_URL": "http://api:3000",
 		"POSTGRES_INTERNAL_URL": "http://postgres:5432",
+		"PUBLIC_INTERNAL_URL":   "http://public:4000",
 		"SITE_URL":              "https://site-" + hex + ".apps.example",
 		"SELF":                  "shop at https://web-" + hex + ".apps.example",
 		"API":                   "http://api:3000/v1 api:3000",

@@ -55,7 +55,7 @@ func (p *process) waitHealthy(ctx context.Context) error {
 	if !c.Running {
 		return p.exited(ctx, c)
 	}
-	return p.unhealthy(ctx, check)
+	return p.unhealthy(ctx, c, check)
 }
 
 // onEnd calls cancel when the process has ended, which the end of its log
@@ -86,10 +86,10 @@ func (p *process) exited(ctx context.Context, c docker.Container) error {
 }
 
 // unhealthy is the error of a process that runs but did not pass in time.
-func (p *process) unhealthy(ctx context.Context, check *check) error {
+func (p *process) unhealthy(ctx context.Context, c docker.Container, check *check) error {
 	limit := p.HealthTimeout
 	if !check.opened {
-		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx), p.lastLines(), p.hint())
+		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx, c), p.lastLines(), p.hint())
 	}
 	return serviceError(p.service, "not healthy within %s: %s%s%s", limit, check.last, p.lastLines(), p.hint())
 }
@@ -232,17 +232,17 @@ func brief(err error) string {
 }
 
 // listening says what the process listens on instead of its port.
-func (p *process) listening(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, healthAnswer)
-	defer cancel()
+func (p *process) listening(ctx context.Context, c docker.Container) string {
 	name, want := p.service.Name, port(&p.service.Spec)
 	wanted := fmt.Sprintf("it must listen on 0.0.0.0:$PORT (%d)", want)
-	var table strings.Builder
-	_, err := p.Engine.Output(ctx, p.id, docker.ExecSpec{Cmd: []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}}, &table, io.Discard)
-	if err != nil {
-		return name + " does not accept connections; " + wanted
+	table, ok := socketTables(c)
+	if !ok {
+		var err error
+		if table, err = p.ownSocketTables(ctx); err != nil {
+			return name + " does not accept connections; " + wanted
+		}
 	}
-	sockets := listeners(table.String())
+	sockets := listeners(table)
 	if len(sockets) == 0 {
 		return name + " listens on no port; " + wanted
 	}

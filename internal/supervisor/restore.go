@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
@@ -138,12 +139,12 @@ func (r *runner) restore(ctx context.Context) {
 	g.dropRestored(ctx) // after all else: the engine makes no container meanwhile
 }
 
-// errNotBuilt is why a stack without a finished build cannot be brought back.
-var errNotBuilt = stack.NewError(stack.Conflict, "the stack expired before a build of it was finished, so there is nothing to bring back; upload the source again")
+// notBuilt is why a stack without a build that succeeded cannot be brought back.
+const notBuilt = "no build of the stack had succeeded when it expired, so there is nothing to bring back; upload the source again"
 
 func (g *generation) comeBack(ctx context.Context) error {
 	if !g.st.Built() {
-		return errNotBuilt
+		return stack.NewError(stack.Conflict, strings.TrimPrefix(g.st.Error+"\n"+notBuilt, "\n"))
 	}
 	err := g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
 		if err := g.bringUp(ctx, s, false); err != nil {

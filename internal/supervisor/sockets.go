@@ -1,17 +1,49 @@
 package supervisor
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/berth-host/berth/internal/docker"
 )
 
 // engineDNS is the address of the engine's own resolver inside every container
 // on a network of its own.
 var engineDNS = netip.MustParseAddr("127.0.0.11")
+
+// socketTables are the host's tables of the TCP sockets in a container's network.
+// There are none where the processes of the engine are not to be seen: from
+// within a container, say, where the number is another process or nobody.
+func socketTables(c docker.Container) (string, bool) {
+	folder := filepath.Join("/proc", strconv.Itoa(c.Pid), "net")
+	addresses, err := os.ReadFile(filepath.Join(folder, "fib_trie"))
+	if err != nil || c.IP == "" || !strings.Contains(string(addresses), "-- "+c.IP+"\n") {
+		return "", false
+	}
+	v4, err4 := os.ReadFile(filepath.Join(folder, "tcp"))
+	v6, err6 := os.ReadFile(filepath.Join(folder, "tcp6"))
+	return string(v4) + string(v6), err4 == nil && (err6 == nil || errors.Is(err6, fs.ErrNotExist))
+}
+
+// ownSocketTables are the tables that the container's kernel shows inside it:
+// gVisor's has none of IPv6.
+func (p *process) ownSocketTables(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, healthAnswer)
+	defer cancel()
+	var table strings.Builder
+	_, err := p.Engine.Output(ctx, p.id, docker.ExecSpec{Cmd: []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}}, &table, io.Discard)
+	return table.String(), err
+}
 
 // listeners are the addresses in the text of /proc/net/tcp and tcp6 that a
 // process listens on, in the order of their ports.

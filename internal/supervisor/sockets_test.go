@@ -1,9 +1,13 @@
 package supervisor
 
 import (
+	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
+
+	"github.com/berth-host/berth/internal/docker"
 )
 
 // table is /proc/net/tcp and tcp6 of a container on a little-endian machine.
@@ -27,6 +31,23 @@ func TestListeners_OfNonsenseAreNone(t *testing.T) {
 	for _, text := range []string{"", "garbage", "0: zz:zz x 0A", "0: 01:1F90 x 0A", "0: 0100007F x 0A"} {
 		if got := listeners(text); len(got) != 0 {
 			t.Errorf("listeners(%q) = %v", text, got)
+		}
+	}
+}
+
+func TestSocketTables_AreThoseOfTheContainersNetworkAndOfNoOther(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	table, ok := socketTables(docker.Container{Pid: os.Getpid(), IP: "127.0.0.1"})
+	if !ok || !slices.Contains(listeners(table), ln.Addr().String()) {
+		t.Errorf("%s is not among %v", ln.Addr(), listeners(table))
+	}
+	for _, elsewhere := range []docker.Container{{Pid: os.Getpid(), IP: "192.0.2.1"}, {Pid: os.Getpid()}, {IP: "127.0.0.1"}} {
+		if table, ok := socketTables(elsewhere); ok {
+			t.Errorf("the tables of %+v are %q", elsewhere, table)
 		}
 	}
 }

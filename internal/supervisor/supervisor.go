@@ -196,7 +196,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	if err != nil {
 		return nil, err
 	}
-	st, err = s.Store.UpdateOnce(ctx, id, receipt, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err = s.Store.UpdateOnce(ctx, id, s.Limits.UnclaimedPerIP, receipt, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := st.Deploy(services)
 		if err != nil {
 			return nil, err
@@ -259,7 +259,8 @@ func (s *Supervisor) Delete(ctx context.Context, id string) error {
 	return s.end(context.WithoutCancel(ctx), id, (*stack.Stack).Delete)
 }
 
-// end moves a stack to its end by the given trigger and removes all of it.
+// end moves a stack to its end by the given trigger and removes all of it. What
+// the engine cannot remove now is left to watchLeftovers: the stack is deleted.
 func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
 	st, err := s.Store.Update(ctx, id, trigger)
 	if err != nil {
@@ -269,11 +270,13 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 	r := s.runner(id)
 	r.close()
 	r.unroute(st)
-	err = s.removeStack(ctx, st)
+	if err := s.removeStack(ctx, st); err != nil {
+		s.Log.Warn("a deleted stack is not all removed; trying again later", "stack", id, "error", err)
+	}
 	s.mu.Lock()
 	delete(s.runners, id)
 	s.mu.Unlock()
-	return err
+	return nil
 }
 
 // Logs writes the last lines of each service's log, or of one service's, a

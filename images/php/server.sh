@@ -1,0 +1,13 @@
+#!/bin/sh
+# php-server [FOLDER]: serves the folder, by default this one, on 0.0.0.0:$PORT.
+# A path that is no file goes to its index.php. Apache's own redirects have the
+# scheme of $PUBLIC_URL and the host of the request.
+set -eu
+: "${PORT:?php-server listens on PORT, which is not set}"
+DOCUMENT_ROOT=$(cd "${1:-.}" && pwd)
+case ${PUBLIC_URL:-} in
+https:*) SCHEME=https ;;
+*) SCHEME=http ;;
+esac
+export DOCUMENT_ROOT PORT SCHEME
+exec apache2 -f /etc/apache2/berth.conf -D FOREGROUND

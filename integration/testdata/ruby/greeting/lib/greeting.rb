@@ -1,0 +1,1 @@
+Greeting = "hello from a gem"

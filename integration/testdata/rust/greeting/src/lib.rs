@@ -1,0 +1,1 @@
+pub const TEXT: &str = "hello from a crate";

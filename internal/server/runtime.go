@@ -1,0 +1,73 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/berth-host/berth/internal/docker"
+)
+
+// gvisorNeeds are arguments without which stacks do not work under gVisor. By
+// itself it keeps to itself what a container writes to its layer, so a build's
+// results would be lost; and its own network does not reach the engine's names.
+var gvisorNeeds = []string{"--overlay2=none", "--network=host"}
+
+// checkRuntime refuses a runtime under which no stack would start.
+func (s *Server) checkRuntime(ctx context.Context) error {
+	info, err := s.engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return runtimeFault(s.cfg.ContainerRuntime, info)
+}
+
+// runtimeFault says in one line what is wrong with a runtime of an engine, and
+// what to do about it. The empty name is the engine's own.
+func runtimeFault(name string, info docker.Info) error {
+	chosen := cmp.Or(name, info.DefaultRuntime)
+	runtime, known := info.Runtimes[chosen]
+	switch {
+	case !known && (name == "" || strings.Contains(name, ".")):
+		return nil // the name of a shim, which an engine need not be told of
+	case !known:
+		return fmt.Errorf("BERTH_CONTAINER_RUNTIME=%q: the engine has no such runtime, only %s; add it under \"runtimes\" in the engine's daemon.json (/etc/docker/daemon.json) and reload the engine",
+			name, strings.Join(slices.Sorted(maps.Keys(info.Runtimes)), ", "))
+	case filepath.Base(runtime.Path) != "runsc":
+		return nil
+	}
+	lacks := lacking(runtime.Args)
+	if len(lacks) == 0 {
+		return nil
+	}
+	right, err := json.Marshal(map[string]any{chosen: map[string]any{"path": runtime.Path, "runtimeArgs": append(slices.Clone(runtime.Args), lacks...)}})
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("the runtime %s is gVisor without %s, and stacks do not work so; write \"runtimes\": %s in the engine's daemon.json (/etc/docker/daemon.json) and reload the engine",
+		chosen, strings.Join(lacks, " "), right)
+}
+
+// lacking are those of gvisorNeeds that the arguments do not give. A flag may
+// have one dash or two, and its value in the same argument or in the next; the
+// last one counts.
+func lacking(args []string) []string {
+	given := map[string]string{}
+	for i := 0; i < len(args); i++ {
+		flag, value, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		if !joined && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+			i++
+			value = args[i]
+		}
+		given[flag] = value
+	}
+	return slices.DeleteFunc(slices.Clone(gvisorNeeds), func(need string) bool {
+		flag, value, _ := strings.Cut(strings.TrimLeft(need, "-"), "=")
+		return given[flag] == value
+	})
+}

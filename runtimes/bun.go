@@ -1,0 +1,97 @@
+package runtimes
+
+import (
+	"cmp"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+func init() {
+	bun.Detect = detectBun
+	register(bun)
+}
+
+var bun = Definition{
+	Name:     "bun",
+	Shows:    "`bun.lock`, `bun.lockb` or `bunfig.toml` where no other lock file is, `packageManager: bun`, a `start` script that runs bun, or a file that calls `Bun.serve`",
+	Versions: []string{"1"},
+	Default:  "1",
+	Rank:     28,
+	Aliases:  []string{"bunjs", "oven"},
+	Example:  "bun run index.ts",
+	Sites:    true,
+	Programs: []string{"bun", "bunx"},
+	Image:    func(string) string { return "bun" },
+	Path:     []string{"node_modules/.bin"},
+	Env: map[string]string{
+		"NODE_ENV":                "production",
+		"DO_NOT_TRACK":            "1",
+		"NEXT_TELEMETRY_DISABLED": "1",
+	},
+	BuildEnv: map[string]string{
+		"BUN_INSTALL_CACHE_DIR":    "/cache/bun",
+		"DO_NOT_TRACK":             "1",
+		"NEXT_TELEMETRY_DISABLED":  "1",
+		"ASTRO_TELEMETRY_DISABLED": "1",
+		"NG_CLI_ANALYTICS":         "false",
+	},
+}
+
+var (
+	bunLocks = []string{"bun.lock", "bun.lockb"}
+	// bunMarks are files that only Bun reads.
+	bunMarks = []string{"bun.lock", "bun.lockb", "bunfig.toml", ".bun-version"}
+)
+
+func detectBun(src fs.FS) (Plan, bool) {
+	pkg, ok := readPackage(src)
+	if fault := brokenPackage(src); fault != "" {
+		return Plan{Hint: fault}, false // which node says as well
+	}
+	m := manager{program: "bun run", entries: bunEntries, start: "bun run start", prefix: "bun run "}
+	lock := firstFile(src, bunLocks...)
+	switch {
+	case lock != "":
+		m.install = Command{"bun install --frozen-lockfile", lock}
+	default:
+		m.install = Command{"bun install", "package.json"}
+	}
+	if pkg.Main == "" {
+		pkg.Main = pkg.Module // as bun init writes it
+	}
+	p := planPackage(src, pkg, m)
+	p.Version, p.VersionFrom = bun.firstVersion(
+		source{firstLine(src, ".bun-version"), ".bun-version"},
+		source{toolVersion(src, "bun"), ".tool-versions"},
+		source{pkg.Engines.Bun, "package.json engines.bun"},
+		source{strings.TrimPrefix(pkg.PackageManager, "bun@"), "package.json packageManager"},
+	)
+	if !ok {
+		entry := firstFile(src, bunEntries...)
+		p.From = cmp.Or(firstFile(src, bunMarks...), entry)
+		p.Hint = "it has no package.json and no file of a usual name"
+		return p, entry != "" && (p.From != entry || strings.Contains(readHead(src, entry), "Bun.serve("))
+	}
+	if !p.Static {
+		p.From = cmp.Or(lock, p.From)
+	}
+	return p, isBun(src, pkg) && (p.runs() || !isFile(src, indexPage))
+}
+
+// isBun tells whether a project with a package.json is Bun's: by what it says
+// itself, or by a file of Bun's where no other manager has a lock file.
+func isBun(src fs.FS, pkg packageJSON) bool {
+	start := strings.Fields(pkg.Scripts["start"])
+	if strings.HasPrefix(pkg.PackageManager, "bun@") || len(start) > 0 && path.Base(start[0]) == "bun" {
+		return true
+	}
+	others := append([]string{"pnpm-lock.yaml", "yarn.lock"}, npmLocks...)
+	return firstFile(src, bunMarks...) != "" && firstFile(src, others...) == "" && pkg.PackageManager == ""
+}
+
+// bunEntries are the files that programs begin in, those of Bun's own first.
+var bunEntries = append([]string{
+	"index.ts", "index.tsx", "server.ts", "server.tsx", "main.ts", "app.ts",
+	"src/index.ts", "src/index.tsx", "src/server.ts", "src/main.ts", "src/app.ts",
+}, nodeEntries...)

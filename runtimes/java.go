@@ -1,0 +1,198 @@
+package runtimes
+
+import (
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+)
+
+func init() {
+	java.Detect = detectJava
+	register(java)
+}
+
+var java = Definition{
+	Name:     "java",
+	Shows:    "`pom.xml`, `build.gradle`, `build.gradle.kts`, a jar, or a file such as `Main.java`",
+	Versions: []string{"21"},
+	Default:  "21",
+	Rank:     18,
+	Aliases:  []string{"jvm", "jdk", "openjdk", "kotlin", "spring", "maven", "gradle"},
+	Example:  "java -jar target/*.jar",
+	Programs: []string{"java", "mvn", "mvnw", "gradlew"},
+	Image:    func(string) string { return "java" },
+	// By itself Java leaves three quarters of a bounded memory unused. A program
+	// that is out of memory ends, to be started anew.
+	Env: map[string]string{
+		"JAVA_TOOL_OPTIONS": "-XX:MaxRAMPercentage=50 -XX:+ExitOnOutOfMemoryError",
+	},
+	BuildEnv: map[string]string{
+		"GRADLE_USER_HOME": "/cache/gradle",
+		"MAVEN_USER_HOME":  "/cache/maven",
+		"MAVEN_OPTS":       "-Dmaven.repo.local=/cache/maven/repository",
+	},
+}
+
+func detectJava(src fs.FS) (Plan, bool) {
+	p := Plan{}
+	switch gradle := firstFile(src, "build.gradle.kts", "build.gradle"); {
+	case isFile(src, "pom.xml"):
+		p = planMaven(src)
+	case gradle != "":
+		p = planGradle(src, gradle)
+	default:
+		p = planJava(src)
+	}
+	sources := append(javaVersions(src), source{p.Version, p.VersionFrom})
+	p.Version, p.VersionFrom = java.firstVersion(sources...)
+	return p, p.From != ""
+}
+
+// javaVersions are where a version is written for tools. Distributions put
+// their name before it, and SDKMAN behind.
+func javaVersions(src fs.FS) []source {
+	asked := func(text string) string { return javaNumber.FindString(text) }
+	sources := []source{
+		{asked(firstLine(src, ".java-version")), ".java-version"},
+		{asked(toolVersion(src, "java")), ".tool-versions"},
+	}
+	for _, property := range []struct{ file, name string }{{".sdkmanrc", "java="}, {"system.properties", "java.runtime.version="}} {
+		for line := range strings.Lines(readHead(src, property.file)) {
+			if value, ok := strings.CutPrefix(strings.TrimSpace(line), property.name); ok {
+				sources = append(sources, source{asked(value), property.file})
+			}
+		}
+	}
+	return sources
+}
+
+var javaNumber = regexp.MustCompile(`\d+(\.\d+)*`)
+
+// atLeast is the range of a version that a project compiles for, which newer
+// ones run: 17, or 1.8 as it was once written.
+func atLeast(text string, pattern *regexp.Regexp) string {
+	m := pattern.FindStringSubmatch(text)
+	if m == nil {
+		return ""
+	}
+	return ">=" + strings.TrimPrefix(m[1], "1.")
+}
+
+var (
+	pomJava     = regexp.MustCompile(`<(?:java\.version|maven\.compiler\.(?:release|source|target)|release)>\s*(\d+(?:\.\d+)?)\s*<`)
+	pomParent   = regexp.MustCompile(`(?s)<(parent|dependencies|dependencyManagement|build|profiles|properties)>.*?</(?:parent|dependencies|dependencyManagement|build|profiles|properties)>`)
+	pomName     = regexp.MustCompile(`<artifactId>\s*([A-Za-z0-9._-]+)\s*</artifactId>`)
+	pomFinal    = regexp.MustCompile(`<finalName>\s*([A-Za-z0-9._-]+)\s*</finalName>`)
+	pomWar      = regexp.MustCompile(`<packaging>\s*war\s*</packaging>`)
+	pomModules  = regexp.MustCompile(`<modules>`)
+	gradleJava  = regexp.MustCompile(`(?:JavaLanguageVersion\.of\(|jvmToolchain\(|VERSION_|sourceCompatibility\s*=\s*['"]?)(\d+(?:\.\d+)?)`)
+	gradleName  = regexp.MustCompile(`(?m)^\s*rootProject\.name\s*=\s*["']([A-Za-z0-9._-]+)["']`)
+	gradleStart = regexp.MustCompile(`(?m)(?:^\s*application\s*$|["'` + "`" + `]application["'` + "`" + `]|^\s*application\s*\{)`)
+)
+
+// planMaven builds with the project's wrapper where it has one, and runs the
+// jar that is named like the project: Spring Boot's holds all it needs.
+func planMaven(src fs.FS) Plan {
+	pom := readHead(src, "pom.xml")
+	p := Plan{From: "pom.xml", Version: atLeast(pom, pomJava), VersionFrom: "pom.xml"}
+	program := "mvn"
+	if isFile(src, "mvnw") {
+		program = "sh mvnw"
+	}
+	p.Build = Command{program + " --batch-mode --no-transfer-progress -DskipTests package", "pom.xml"}
+	jar := "*"
+	if m := pomName.FindStringSubmatch(pomParent.ReplaceAllString(pom, "")); m != nil {
+		p.Name = Command{m[1], "pom.xml artifactId"}
+		jar = m[1] + "*"
+	}
+	if m := pomFinal.FindStringSubmatch(pom); m != nil {
+		jar = m[1]
+	}
+	suffix := ".jar"
+	if pomWar.MatchString(pom) {
+		suffix = ".war"
+	}
+	switch {
+	case strings.Contains(pom, "io.quarkus"):
+		p.Start = Command{"java -Dquarkus.http.host=0.0.0.0 -Dquarkus.http.port=$PORT -jar target/quarkus-app/quarkus-run.jar", "pom.xml with Quarkus"}
+	case pomModules.MatchString(pom):
+		p.Hint = "its pom.xml has modules, and one of them is the program"
+	default:
+		p.Start = javaJar(pom, "target/"+jar+suffix, "pom.xml")
+	}
+	return p
+}
+
+// planGradle builds with the project's wrapper, which names the Gradle that the
+// project was written for.
+func planGradle(src fs.FS, file string) Plan {
+	text := readHead(src, file)
+	p := Plan{From: file, Version: atLeast(text, gradleJava), VersionFrom: file}
+	if m := gradleName.FindStringSubmatch(readHead(src, "settings.gradle.kts") + readHead(src, "settings.gradle")); m != nil {
+		p.Name = Command{m[1], "settings.gradle rootProject.name"}
+	}
+	if !isFile(src, "gradlew") {
+		p.Hint = "its Gradle build has no wrapper: run gradle wrapper, and add gradlew and the folder gradle"
+		return p
+	}
+	const gradle = "sh gradlew --no-daemon "
+	switch {
+	case strings.Contains(text, "org.springframework.boot"):
+		p.Build = Command{gradle + "bootJar", file}
+		p.Start = javaJar(text, "build/libs/*.jar", file)
+	case strings.Contains(text, "io.quarkus"):
+		p.Build = Command{gradle + "quarkusBuild", file}
+		p.Start = Command{"java -Dquarkus.http.host=0.0.0.0 -Dquarkus.http.port=$PORT -jar build/quarkus-app/quarkus-run.jar", file + " with Quarkus"}
+	case gradleStart.MatchString(text) && p.Name.Line != "":
+		p.Build = Command{gradle + "installDist", file}
+		p.Start = Command{"sh build/install/" + p.Name.Line + "/bin/" + p.Name.Line, file + " application"}
+	default:
+		p.Build = Command{gradle + "build -x test", file}
+		p.Start = javaJar(text, "build/libs/*.jar", file)
+	}
+	return p
+}
+
+// javaJar runs a jar; the frameworks that do not read PORT are told it.
+func javaJar(project, jar, from string) Command {
+	options := ""
+	switch {
+	case strings.Contains(project, "org.springframework.boot"):
+		options, from = "-Dserver.port=$PORT ", from+" with Spring Boot"
+	case strings.Contains(project, "io.micronaut"):
+		options, from = "-Dmicronaut.server.port=$PORT ", from+" with Micronaut"
+	}
+	return Command{"java " + options + "-jar " + jar, from}
+}
+
+// javaEntries are the files that programs begin in, in the folder or in src.
+var javaEntries = []string{"Main.java", "App.java", "Server.java", "Application.java"}
+
+// planJava runs a jar that is there, or compiles files that no tool builds, with
+// the jars of lib.
+func planJava(src fs.FS) Plan {
+	if jars, _ := fs.Glob(src, "*.jar"); len(jars) == 1 {
+		return Plan{From: jars[0], Start: Command{"java -jar " + word(jars[0]), jars[0]}}
+	}
+	for _, folder := range []string{".", "src", "src/main/java"} {
+		for _, name := range javaEntries {
+			file := path.Join(folder, name)
+			if !isFile(src, file) {
+				continue
+			}
+			class := strings.TrimSuffix(name, ".java")
+			if m := javaPackage.FindStringSubmatch(readHead(src, file)); m != nil {
+				class = m[1] + "." + class
+			}
+			return Plan{
+				From:  file,
+				Build: Command{"find " + folder + " -name '*.java' ! -path './target/*' -print0 | xargs -0 javac -cp 'lib/*' -d target/classes", file},
+				Start: Command{"java -cp 'target/classes:lib/*' " + class, file},
+			}
+		}
+	}
+	return Plan{Hint: "it has no pom.xml, no build.gradle, no single jar and none of " + strings.Join(javaEntries, ", ")}
+}
+
+var javaPackage = regexp.MustCompile(`(?m)^\s*package\s+([A-Za-z0-9_.]+)\s*;`)

@@ -1,0 +1,105 @@
+package runtimes
+
+import (
+	"cmp"
+	"encoding/json"
+	"io/fs"
+	"regexp"
+	"strings"
+)
+
+func init() {
+	php.Detect = detectPHP
+	register(php)
+}
+
+var php = Definition{
+	Name:     "php",
+	Shows:    "`composer.json`, or an `index.php` in `public`, `web`, `webroot` or the folder itself",
+	Versions: []string{"8.4"},
+	Default:  "8.4",
+	Rank:     14,
+	Aliases:  []string{"php8", "laravel", "symfony", "wordpress", "composer", "apache"},
+	Example:  "php-server public",
+	Programs: []string{"php", "php-server", "composer"},
+	Image:    func(string) string { return "php" },
+	Path:     []string{"vendor/bin"},
+	BuildEnv: map[string]string{
+		"COMPOSER_CACHE_DIR":      "/cache/composer",
+		"COMPOSER_NO_INTERACTION": "1",
+		"COMPOSER_NO_AUDIT":       "1",
+	},
+}
+
+// phpFolders are where a front controller is looked for. What lies beside a
+// public folder must not be served, so the folder itself comes last.
+var phpFolders = []string{"public", "web", "webroot", "."}
+
+func detectPHP(src fs.FS) (Plan, bool) {
+	composer := readComposer(src)
+	var p Plan
+	p.Version, p.VersionFrom = phpVersion(src, composer)
+	if _, name, ok := strings.Cut(composer.Name, "/"); ok {
+		p.Name = Command{name, "composer.json name"}
+	}
+	const install = "composer install --no-dev --optimize-autoloader --no-progress"
+	switch {
+	case isFile(src, "composer.lock"):
+		p.Install = Command{install, "composer.lock"}
+	case isFile(src, "composer.json"):
+		p.Install = Command{install, "composer.json"}
+	}
+	p.Start = startPHP(src)
+	if p.Start.Line == "" {
+		p.Hint = "no index.php in public, web, webroot or the folder itself"
+	}
+	p.From = cmp.Or(firstFile(src, "composer.json"), p.Start.From)
+	return p, p.From != "" && !startsNode(src)
+}
+
+// startPHP serves the front controller's folder. Laravel's database may be a
+// file of the project's folder, which no other container sees, so that it is
+// brought up to date where the program starts.
+func startPHP(src fs.FS) Command {
+	for _, folder := range phpFolders {
+		index := strings.TrimPrefix(folder+"/index.php", "./")
+		if !isFile(src, index) {
+			continue
+		}
+		c := Command{"php-server " + folder, index}
+		if isFile(src, "artisan") && isDir(src, "database/migrations") {
+			c = Command{"php artisan migrate --force && " + c.Line, "artisan and " + index}
+		}
+		return c
+	}
+	return Command{}
+}
+
+func phpVersion(src fs.FS, composer composerJSON) (string, string) {
+	return php.firstVersion(
+		source{firstLine(src, ".php-version"), ".php-version"},
+		source{toolVersion(src, "php"), ".tool-versions"},
+		source{composer.Config.Platform.PHP, "composer.json config.platform.php"},
+		// Composer's own or is one bar or two.
+		source{phpOr.ReplaceAllString(composer.Require.PHP, "||"), "composer.json require.php"},
+	)
+}
+
+var phpOr = regexp.MustCompile(`\|+`)
+
+// composerJSON is what matters of a composer.json.
+type composerJSON struct {
+	Name    string
+	Require struct{ PHP string }
+	Config  struct {
+		Platform struct{ PHP string }
+	}
+}
+
+// readComposer reads composer.json; a field of an unexpected type counts as absent.
+func readComposer(src fs.FS) composerJSON {
+	var c composerJSON
+	data, _ := read(src, "composer.json")
+	_ = json.Unmarshal(data, &c) // Composer itself says what is wrong with it
+	return c
+}

@@ -1,0 +1,148 @@
+package runtimes
+
+import (
+	"cmp"
+	"io/fs"
+	"regexp"
+	"strings"
+)
+
+func init() {
+	ruby.Detect = detectRuby
+	register(ruby)
+}
+
+var ruby = Definition{
+	Name:     "ruby",
+	Shows:    "`Gemfile`, `config.ru`, or a file such as `app.rb`; with Jekyll, a static site",
+	Versions: []string{"3.3"},
+	Default:  "3.3",
+	Rank:     16,
+	Aliases:  []string{"rb", "rails", "rack", "sinatra", "jekyll"},
+	Example:  "bundle exec puma",
+	Programs: []string{"ruby", "bundle", "rails", "rackup", "puma", "rake", "unicorn", "thin", "falcon"},
+	Image:    func(string) string { return "ruby" },
+	// Gems lie in the service's folder, so that they are part of its image.
+	Env: map[string]string{
+		"BUNDLE_PATH":              "vendor/bundle",
+		"BUNDLE_WITHOUT":           "development:test",
+		"BUNDLE_VERSION":           "system",
+		"RACK_ENV":                 "production",
+		"RAILS_ENV":                "production",
+		"RAILS_LOG_TO_STDOUT":      "1",
+		"RAILS_SERVE_STATIC_FILES": "1",
+	},
+	BuildEnv: map[string]string{
+		"BUNDLE_PATH":             "vendor/bundle",
+		"BUNDLE_WITHOUT":          "development:test",
+		"BUNDLE_VERSION":          "system",
+		"BUNDLE_USER_CACHE":       "/cache/bundle",
+		"BUNDLE_GLOBAL_GEM_CACHE": "true",
+		"JEKYLL_ENV":              "production",
+		"RACK_ENV":                "production",
+		"RAILS_ENV":               "production",
+	},
+}
+
+// rubySource is what matters of a Ruby project's files.
+type rubySource struct {
+	src     fs.FS
+	gemfile string
+	lock    string // Gemfile.lock
+}
+
+func detectRuby(src fs.FS) (Plan, bool) {
+	gemfile, bundled := read(src, "Gemfile")
+	s := rubySource{src, string(gemfile), readHead(src, "Gemfile.lock")}
+	var p Plan
+	p.Version, p.VersionFrom = s.version()
+	switch {
+	case s.lock != "":
+		p.Install = Command{"BUNDLE_FROZEN=true bundle install", "Gemfile.lock"}
+	case bundled:
+		p.Install = Command{"bundle install", "Gemfile"}
+	}
+	p.Start = s.start()
+	if s.rails() && (s.requires("sprockets-rails") || s.requires("propshaft")) {
+		p.Build = Command{"SECRET_KEY_BASE_DUMMY=1 bundle exec rails assets:precompile", "config/application.rb"}
+	}
+	if p.Start.Line == "" && s.requires("jekyll") {
+		p.Static = true
+		p.Build = Command{"bundle exec jekyll build", "Gemfile with jekyll"}
+		p.Publish = Command{"_site", "Gemfile with jekyll"}
+		p.Hint = "Jekyll makes a site, which a static service serves"
+	} else if p.Start.Line == "" {
+		p.Hint = "it has no config.ru and none of " + strings.Join(rubyEntries, ", ")
+	}
+	p.From = cmp.Or(p.Install.From, p.Start.From)
+	return p, p.From != "" && !startsNode(src)
+}
+
+var (
+	gemRuby     = regexp.MustCompile(`(?m)^\s*ruby\s*\(?\s*["']([^"']+)["'](?:\s*,\s*["']([^"']+)["'])?`)
+	lockedRuby  = regexp.MustCompile(`(?m)^RUBY VERSION\n\s+ruby (\d+\.\d+\.\d+)`)
+	rubyEntries = []string{"app.rb", "main.rb", "server.rb", "web.rb", "index.rb"}
+)
+
+func (s rubySource) version() (string, string) {
+	sources := []source{
+		{strings.TrimPrefix(firstLine(s.src, ".ruby-version"), "ruby-"), ".ruby-version"},
+		{toolVersion(s.src, "ruby"), ".tool-versions"},
+	}
+	if m := gemRuby.FindStringSubmatch(s.gemfile); m != nil {
+		// ~> is what other languages write as ~=.
+		sources = append(sources, source{strings.TrimSpace(strings.ReplaceAll(m[1]+" "+m[2], "~>", "~=")), "Gemfile"})
+	}
+	if m := lockedRuby.FindStringSubmatch(s.lock); m != nil {
+		sources = append(sources, source{m[1], "Gemfile.lock"})
+	}
+	return ruby.firstVersion(sources...)
+}
+
+// requires tells whether the Gemfile asks for a gem, or the lock file holds it.
+func (s rubySource) requires(name string) bool {
+	name = regexp.QuoteMeta(name)
+	return regexp.MustCompile(`(?m)^\s*gem\s*\(?\s*["']`+name+`["']`).MatchString(s.gemfile) ||
+		regexp.MustCompile(`(?m)^    `+name+` \(`).MatchString(s.lock)
+}
+
+func (s rubySource) rails() bool {
+	return isFile(s.src, "config/application.rb") && (s.requires("rails") || s.requires("railties"))
+}
+
+// start finds a server for Rails or Rack, else runs the first of the usual files.
+func (s rubySource) start() Command {
+	switch {
+	case s.rails():
+		c := s.startRack("config/application.rb", "bundle exec rails server -b 0.0.0.0 -p $PORT")
+		// The database may be a file of this folder, which no other container
+		// sees: it is made where the program starts, as Rails' own images do.
+		if isDir(s.src, "db/migrate") {
+			c.Line = "bundle exec rails db:prepare && " + c.Line
+		}
+		return c
+	case isFile(s.src, "config.ru"):
+		return s.startRack("config.ru", "bundle exec rackup -o 0.0.0.0 -p $PORT")
+	}
+	entry := firstFile(s.src, rubyEntries...)
+	switch {
+	case entry == "":
+		return Command{}
+	case s.gemfile != "":
+		return Command{"bundle exec ruby " + entry, entry}
+	default:
+		return Command{"ruby " + entry, entry}
+	}
+}
+
+// startRack serves with puma where the project asks for it, else in another way.
+func (s rubySource) startRack(from, otherwise string) Command {
+	switch {
+	case !s.requires("puma"):
+		return Command{otherwise, from}
+	case strings.Contains(readHead(s.src, "config/puma.rb"), "PORT"):
+		return Command{"bundle exec puma -C config/puma.rb", "config/puma.rb"}
+	default:
+		return Command{"bundle exec puma -b tcp://0.0.0.0:$PORT", from + " with puma"}
+	}
+}

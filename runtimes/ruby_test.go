@@ -1,0 +1,68 @@
+package runtimes
+
+import (
+	"testing"
+	"testing/fstest"
+)
+
+func TestRuby_InstallsBuildsAndStarts(t *testing.T) {
+	const rails = "config/application.rb: "
+	const precompile = "SECRET_KEY_BASE_DUMMY=1 bundle exec rails assets:precompile"
+	for i, c := range []struct {
+		src                   fstest.MapFS
+		install, build, start string
+	}{
+		{files("Gemfile: gem 'sinatra'", "Gemfile.lock: GEM\n", "app.rb: "), "BUNDLE_FROZEN=true bundle install", "", "bundle exec ruby app.rb"},
+		{files("Gemfile: gem 'sinatra'", "app.rb: "), "bundle install", "", "bundle exec ruby app.rb"},
+		{files("server.rb: "), "", "", "ruby server.rb"},
+		{files("Gemfile: gem 'rack'\ngem 'rackup'", "config.ru: ", "app.rb: "), "bundle install", "", "bundle exec rackup -o 0.0.0.0 -p $PORT"},
+		{files("Gemfile: gem \"puma\", '~> 6'", "config.ru: "), "bundle install", "", "bundle exec puma -b tcp://0.0.0.0:$PORT"},
+		{files("Gemfile: gem('puma')", "config.ru: ", "config/puma.rb: threads 5"), "bundle install", "", "bundle exec puma -b tcp://0.0.0.0:$PORT"},
+		{files("Gemfile: gem 'puma'", "config.ru: ", "config/puma.rb: port ENV.fetch('PORT', 3000)"), "bundle install", "", "bundle exec puma -C config/puma.rb"},
+		{files("Gemfile: gem 'rails'\ngem 'puma'\ngem 'propshaft'", rails, "config.ru: ", "db/migrate/1.rb: "), "bundle install", precompile, "bundle exec rails db:prepare && bundle exec puma -b tcp://0.0.0.0:$PORT"},
+		{files("Gemfile: gemspec", "Gemfile.lock: GEM\n  specs:\n    railties (8.0.1)\n    sprockets-rails (3)\n", rails), "BUNDLE_FROZEN=true bundle install", precompile, "bundle exec rails server -b 0.0.0.0 -p $PORT"},
+		{files("Gemfile: # gem 'puma'\ngem 'pumas'", "config.ru: "), "bundle install", "", "bundle exec rackup -o 0.0.0.0 -p $PORT"},
+		{files("Gemfile: gem 'rake'"), "bundle install", "", ""},
+	} {
+		plan, ok := detectRuby(c.src)
+		if !ok || plan.Install.Line != c.install || plan.Build.Line != c.build || plan.Start.Line != c.start || c.start == "" && plan.Hint == "" {
+			t.Errorf("%d: %+v", i, plan)
+		}
+	}
+}
+
+func TestRuby_BuildsASiteWithJekyll(t *testing.T) {
+	src := files("Gemfile: gem 'jekyll'", "index.html: ")
+	if d, plan, _ := Detect(src); d.Name != "ruby" || !plan.Static || plan.Publish.Line != "_site" {
+		t.Errorf("%s: %+v", d.Name, plan)
+	}
+	if d, plan := DetectSite(src); d.Name != "ruby" || plan.Build.Line != "bundle exec jekyll build" {
+		t.Errorf("%s: %+v", d.Name, plan)
+	}
+}
+
+func TestRuby_IsAHelperBesideNode(t *testing.T) {
+	src := files("Gemfile: gem 'cocoapods'", `package.json: {"scripts": {"start": "node a.js"}}`)
+	if d, _, _ := Detect(src); d.Name != "node" {
+		t.Error(d.Name)
+	}
+}
+
+func TestRuby_ReadsItsVersion(t *testing.T) {
+	for file, want := range map[string]string{
+		".ruby-version: ruby-3.3.5":                       "3.3 .ruby-version",
+		".ruby-version: 3.3.5":                            "3.3 .ruby-version",
+		".tool-versions: ruby 3.3":                        "3.3 .tool-versions",
+		"Gemfile: ruby '~> 3.2'":                          "3.3 Gemfile",
+		`Gemfile: ruby ">= 3.1", "< 4"`:                   "3.3 Gemfile",
+		`Gemfile: ruby "3.4.1"`:                           "3.3 Gemfile asks for 3.4.1, which is not offered; 3.3 is the nearest",
+		"Gemfile: ruby file: '.ruby-version'":             " ",
+		"Gemfile.lock: RUBY VERSION\n   ruby 3.3.5p100\n": "3.3 Gemfile.lock",
+		".ruby-version: jruby-9":                          " ",
+	} {
+		plan, _ := detectRuby(files(file))
+		if got := plan.Version + " " + plan.VersionFrom; got != want {
+			t.Errorf("%s: %s, want %s", file, got, want)
+		}
+	}
+}

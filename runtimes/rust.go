@@ -1,0 +1,227 @@
+package runtimes
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+func init() {
+	rust.Detect = detectRust
+	register(rust)
+}
+
+var rust = Definition{
+	Name:     "rust",
+	Shows:    "`Cargo.toml`",
+	Versions: []string{"1.85"},
+	Default:  "1.85",
+	Rank:     12,
+	Aliases:  []string{"cargo", "rs"},
+	Example:  "./target/release/server",
+	Programs: []string{"cargo"},
+	Image:    func(string) string { return "rust" },
+	Path:     []string{"target/release"},
+	Env: map[string]string{
+		"ROCKET_ADDRESS": "0.0.0.0",
+	},
+	BuildEnv: map[string]string{
+		"CARGO_HOME":                   "/cache/cargo",
+		"CARGO_NET_GIT_FETCH_WITH_CLI": "true",
+		"CARGO_TERM_PROGRESS_WHEN":     "never",
+	},
+}
+
+func detectRust(src fs.FS) (Plan, bool) {
+	text, ok := read(src, "Cargo.toml")
+	if !ok {
+		return Plan{Hint: "it has no Cargo.toml"}, false
+	}
+	c := cargo{src, "", string(text)}
+	p := Plan{From: "Cargo.toml"}
+	p.Version, p.VersionFrom = rustVersion(c)
+	if name := c.value("package", "name"); name != "" {
+		p.Name = Command{name, "Cargo.toml name"}
+	}
+	p.Install = c.install()
+	programs := c.programs()
+	build := "cargo build --release"
+	if len(programs) == 0 {
+		for _, member := range c.members() {
+			programs = append(programs, member.programs()...)
+		}
+		build += " --workspace"
+	}
+	if len(programs) == 0 {
+		p.Hint = "none of its packages has a program: a src/main.rs, or a [[bin]] in its Cargo.toml"
+		// A library beside a project of another language is a part of that.
+		return p, firstFile(src, "package.json", "pyproject.toml") == ""
+	}
+	p.Build = c.build(build, programs)
+	p.Start, p.Hint = c.start(programs)
+	return p, true
+}
+
+// rustVersion takes what the project says as the least version: newer ones
+// compile the same. A channel's name says nothing.
+func rustVersion(c cargo) (string, string) {
+	var sources []source
+	for _, name := range []string{"rust-toolchain.toml", "rust-toolchain"} {
+		text := readHead(c.src, name)
+		channel := cmp.Or(cargo{text: text}.value("toolchain", "channel"), strings.TrimSpace(text))
+		sources = append(sources, source{">=" + channel, name})
+	}
+	return rust.firstVersion(append(sources,
+		source{">=" + toolVersion(c.src, "rust"), ".tool-versions"},
+		source{">=" + c.value("package", "rust-version"), "Cargo.toml rust-version"},
+		source{">=" + c.value("workspace.package", "rust-version"), "Cargo.toml rust-version"},
+	)...)
+}
+
+// cargo is a package, or a workspace of packages, and its Cargo.toml.
+type cargo struct {
+	src  fs.FS
+	dir  string // "" for the service's folder
+	text string
+}
+
+var (
+	tomlHeader = regexp.MustCompile(`(?m)^\s*\[\[?\s*([^\]\s]+)\s*\]\]?`)
+	tomlText   = regexp.MustCompile(`["']([^"']*)["']`)
+	tomlList   = regexp.MustCompile(`(?m)^\s*members\s*=\s*\[([^\]]*)\]`)
+)
+
+// sections returns the text below each header of a name.
+func (c cargo) sections(name string) []string {
+	var found []string
+	headers := tomlHeader.FindAllStringSubmatchIndex(c.text, -1)
+	for i, h := range headers {
+		end := len(c.text)
+		if i+1 < len(headers) {
+			end = headers[i+1][0]
+		}
+		if c.text[h[2]:h[3]] == name {
+			found = append(found, c.text[h[1]:end])
+		}
+	}
+	return found
+}
+
+// value returns a text of a section; "" when there is none.
+func (c cargo) value(section, key string) string {
+	for _, text := range c.sections(section) {
+		if v := tomlKey(text, key); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+func tomlKey(text, key string) string {
+	m := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(key) + `\s*=\s*["']([^"']*)["']`).FindStringSubmatch(text)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
+
+// members are the packages of a workspace, at most a hundred.
+func (c cargo) members() []cargo {
+	var found []cargo
+	for _, text := range c.sections("workspace") {
+		list := tomlList.FindStringSubmatch(text)
+		if list == nil {
+			continue
+		}
+		for _, m := range tomlText.FindAllStringSubmatch(list[1], -1) {
+			names, _ := fs.Glob(c.src, path.Join(path.Clean(m[1]), "Cargo.toml"))
+			for _, name := range names {
+				if data, ok := read(c.src, name); ok && len(found) < 100 {
+					found = append(found, cargo{c.src, path.Dir(name), string(data)})
+				}
+			}
+		}
+	}
+	return found
+}
+
+// programs are the names of what a package's build makes, in the way of Cargo:
+// src/main.rs, src/bin and each [[bin]].
+func (c cargo) programs() []string {
+	name := c.value("package", "name")
+	if name == "" {
+		return nil
+	}
+	var found []string
+	named := map[string]bool{} // the files that a [[bin]] names
+	for _, bin := range c.sections("bin") {
+		named[path.Clean(tomlKey(bin, "path"))] = true
+		if !strings.Contains(bin, "required-features") {
+			found = append(found, tomlKey(bin, "name"))
+		} else {
+			named["src/bin/"+tomlKey(bin, "name")+".rs"] = true
+		}
+	}
+	if isFile(c.src, path.Join(c.dir, "src/main.rs")) && !named["src/main.rs"] {
+		found = append(found, name)
+	}
+	entries, _ := fs.ReadDir(c.src, path.Join(c.dir, "src/bin"))
+	for _, e := range entries {
+		file := "src/bin/" + e.Name()
+		if e.IsDir() {
+			file += "/main.rs"
+		}
+		if path.Ext(file) == ".rs" && !named[file] && isFile(c.src, path.Join(c.dir, file)) {
+			found = append(found, strings.TrimSuffix(e.Name(), ".rs"))
+		}
+	}
+	slices.Sort(found)
+	return slices.DeleteFunc(slices.Compact(found), func(name string) bool { return name == "" })
+}
+
+// locked is the flag that keeps Cargo to the lock file.
+func (c cargo) locked() (flag, from string) {
+	if isFile(c.src, "Cargo.lock") {
+		return " --locked", "Cargo.lock"
+	}
+	return "", "Cargo.toml"
+}
+
+var cargoDependencies = regexp.MustCompile(`(?m)^\s*\[.*\bdependencies\b`)
+
+func (c cargo) install() Command {
+	flag, from := c.locked()
+	lock := readHead(c.src, "Cargo.lock")
+	if isDir(c.src, "vendor") || flag != "" && !strings.Contains(lock, "\nsource = ") || flag == "" && !cargoDependencies.MatchString(c.text) {
+		return Command{}
+	}
+	return Command{"cargo fetch" + flag, from}
+}
+
+// build compiles in the cache volume, where the next build finds what has not
+// changed, and keeps the programs alone: all that Cargo leaves would be a part
+// of the service's image.
+func (c cargo) build(line string, programs []string) Command {
+	flag, from := c.locked()
+	line += flag + " --target-dir /cache/target && install -Dt target/release"
+	for _, name := range programs {
+		line += " /cache/target/release/" + word(name)
+	}
+	return Command{line, from}
+}
+
+func (c cargo) start(programs []string) (Command, string) {
+	i := pickProgram(programs, c.value("package", "default-run"), c.value("package", "name"))
+	if i < 0 {
+		return Command{}, fmt.Sprintf("it builds several programs: %s", strings.Join(programs[:min(len(programs), 8)], ", "))
+	}
+	line := "./target/release/" + word(programs[i])
+	if strings.Contains(readHead(c.src, "Cargo.lock")+c.text, "rocket") {
+		line = "env ROCKET_PORT=$PORT " + line // which does not read PORT
+	}
+	return Command{line, "Cargo.toml"}, ""
+}
