@@ -244,6 +244,20 @@ func TestLifetime_DeadlinesThatPassedWhileTheServerWasDownAreMetOnce(t *testing.
 	require.Equal(t, []string{"stack.expired", "stack.deleted"}, all[len(all)-2:])
 }
 
+// What a process writes as it ends is in the snapshot.
+func TestLifetime_AProcessWhoseTimePassedWhileTheServerWasDownMayEnd(t *testing.T) {
+	t.Parallel()
+	h := start(t, short)
+	st := h.live(t, locking, manifest(recreates))
+	now := h.extend(t, st, "2s")
+	h.kill(t)
+	passes(t, *now.ExpiresAt)
+	h.run(t)
+	h.becomes(t, st, "expired")
+	require.Equal(t, http.StatusOK, h.claim(t, h.accountCreate(t, "ana@example.com"), st.ClaimCode, "?wait=true").status)
+	require.Equal(t, "generation 1", h.get(t, st.url("web", "/")).body)
+}
+
 func TestLifetime_AnExtensionOutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	h := start(t, short)

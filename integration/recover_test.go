@@ -108,8 +108,8 @@ func TestRecover_InTheMiddleOfARecreate(t *testing.T) {
 	bySignal(t, func(t *testing.T, down func(*Host)) {
 		h := start(t)
 		st := h.live(t, locking, manifest(recreates))
-		h.begin(t, st, Tree{"server.js": "setInterval(() => {}, 1000)"}, manifest(recreates))
-		h.waitFor(t, st, "container web-g2")
+		h.begin(t, st, holding, manifest(recreates))
+		h.logged(t, st, "", "it holds the lock")
 		down(h)
 		h.run(t)
 		h.onceRestored(t, st, 1)
@@ -158,7 +158,7 @@ require('http').createServer((req, res) => {
 func TestRecover_InTheMiddleOfAnExpiry(t *testing.T) {
 	bySignal(t, func(t *testing.T, down func(*Host)) {
 		h := start(t, short)
-		stops := h.live(t, stubborn, manifest(`services: [{name: web, runtime: node, start: node index.js, stop_timeout: 60s}]`))
+		stops := h.live(t, stubborn, manifest(`services: [{name: web, runtime: node, start: node index.js, stop_timeout: 20s}]`))
 		copies := h.live(t, stubborn, manifest(`services: [{name: web, runtime: node, start: node index.js, stop_timeout: 1s}]`))
 		for _, st := range []*Stack{stops, copies} {
 			require.Equal(t, "large", h.get(t, st.url("web", "/seed")).body)

@@ -189,13 +189,21 @@ func TestRedeploy_OfAFailedStack(t *testing.T) {
 	}
 }
 
-// locking holds a lock in its $DATA_DIR, and does not start where "poison" is.
-var locking = Tree{"server.js": `
+// lock takes a lock in $DATA_DIR and gives it back when it is asked to end. It
+// ends at once where "poison" is.
+const lock = `
 const fs = require('fs'), dir = process.env.DATA_DIR;
 if (fs.existsSync(dir + '/poison')) process.exit(8);
 fs.mkdirSync(dir + '/lock');
 process.on('SIGTERM', () => { fs.rmdirSync(dir + '/lock'); process.exit(0); });
-require('http').createServer((req, res) => res.end('generation ' + process.env.GENERATION)).listen(process.env.PORT);`}
+`
+
+var (
+	// locking serves while it holds the lock.
+	locking = Tree{"server.js": lock + `require('http').createServer((req, res) => res.end('generation ' + process.env.GENERATION)).listen(process.env.PORT);`}
+	// holding holds the lock and listens on no port.
+	holding = Tree{"server.js": lock + `console.log('it holds the lock'); setInterval(() => {}, 1000);`}
+)
 
 const recreates = `{services: [{name: web, runtime: node, start: node server.js, strategy: recreate}]}`
 
@@ -224,6 +232,18 @@ func TestRedeploy_RecreateStopsTheOldOneFirstAndBringsItBack(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A new process that does not get healthy gives back what it holds before the
+// old one is started again.
+func TestRedeploy_RecreateGivesTheNewProcessItsTimeToStop(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_HEALTH_TIMEOUT", "6s"))
+	st := h.live(t, locking, manifest(recreates))
+	now := h.redeploy(t, st, holding, manifest(recreates))
+	require.Equal(t, "live", now.Status, now.reason())
+	require.Contains(t, now.deployError(), "web listens on no port")
+	require.Equal(t, "generation 1", h.get(t, st.url("web", "/")).body)
 }
 
 func TestRedeploy_RollbackThatFailsFailsTheStack(t *testing.T) {

@@ -224,10 +224,10 @@ func outcome(ctx context.Context, err error) string {
 func reason(ctx context.Context, err error) string {
 	var fault *stack.Error
 	switch {
+	case ctx.Err() != nil: // a request that was cut off may carry the cause, another service's fault
+		return "stopped"
 	case errors.As(err, &fault):
 		return fault.Detail
-	case ctx.Err() != nil:
-		return "stopped"
 	}
 	return "an error of the host"
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"strings"
 	"time"
 
@@ -57,13 +56,12 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	})
 }
 
-// Stop asks the main process to end with SIGTERM, kills it once timeout,
-// rounded up to seconds, is over, and returns when it has ended. A container
-// that does not run, or is gone, is stopped.
-func (e *Engine) Stop(ctx context.Context, id string, timeout time.Duration) error {
-	seconds := wholeSeconds(timeout)
+// Stop asks the main process to end with SIGTERM, kills it once the time that
+// the container was made with (ContainerSpec.StopTimeout) is over, and returns
+// when it has ended. A container that does not run, or is gone, is stopped.
+func (e *Engine) Stop(ctx context.Context, id string) error {
 	return again(ctx, func() error {
-		err := e.api.ContainerStop(ctx, id, container.StopOptions{Timeout: &seconds})
+		err := e.api.ContainerStop(ctx, id, container.StopOptions{})
 		return unlessGone(wrap(err, "stop container %s", id))
 	})
 }
@@ -71,18 +69,6 @@ func (e *Engine) Stop(ctx context.Context, id string, timeout time.Duration) err
 // Rename gives a container another name; one that is taken is a conflict.
 func (e *Engine) Rename(ctx context.Context, id, name string) error {
 	return wrap(e.api.ContainerRename(ctx, id, name), "rename container %s", id)
-}
-
-// Kill ends every process of a container at once. A container that does not
-// run, or is gone, is killed.
-func (e *Engine) Kill(ctx context.Context, id string) error {
-	err := again(ctx, func() error {
-		return wrap(e.api.ContainerKill(ctx, id, "SIGKILL"), "kill container %s", id)
-	})
-	if errors.Is(err, ErrConflict) {
-		return nil // the engine's answer for a container that is not running
-	}
-	return unlessGone(err)
 }
 
 // Remove kills and removes a container with its anonymous volumes and returns
@@ -177,9 +163,6 @@ func moment(s string) time.Time {
 	}
 	return t
 }
-
-// wholeSeconds rounds up, as the engine counts in seconds.
-func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
 // pause waits for d, or until ctx ends, which is its error.
 func pause(ctx context.Context, d time.Duration) error {

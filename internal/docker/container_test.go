@@ -38,7 +38,7 @@ func TestContainer_LivesFromCreateToRemove(t *testing.T) {
 	assert.WithinDuration(t, time.Now(), c.StartedAt, time.Minute)
 	b.awaitLine(t, id, "serving")
 
-	require.NoError(t, b.Stop(t.Context(), id, 10*time.Second))
+	require.NoError(t, b.Stop(t.Context(), id))
 	c, err = b.Inspect(t.Context(), id)
 	require.NoError(t, err)
 	assert.False(t, c.Running)
@@ -127,30 +127,20 @@ func TestCreate_NamesOptionsThatTheEngineDropped(t *testing.T) {
 
 func TestStop_KillsAProcessThatIgnoresSIGTERM(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("stubborn"))
+	spec := b.spec("stubborn")
+	spec.StopTimeout = 100 * time.Millisecond
+	id := b.run(t, spec)
 	b.awaitLine(t, id, "serving")
-	require.NoError(t, b.Stop(t.Context(), id, 100*time.Millisecond))
+	require.NoError(t, b.Stop(t.Context(), id))
 	c, err := b.Inspect(t.Context(), id)
 	require.NoError(t, err)
 	assert.Equal(t, 137, c.ExitCode)
 }
 
-func TestKill_EndsAContainerAtOnce(t *testing.T) {
-	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
-	require.NoError(t, b.Kill(t.Context(), id))
-	c, err := b.awaitEnd(t, id)
-	require.NoError(t, err)
-	assert.Equal(t, 137, c.ExitCode)
-	assert.False(t, c.OOMKilled)
-	require.NoError(t, b.Kill(t.Context(), id), "not running")
-}
-
-func TestContainer_StopKillAndRemoveOfNothingSucceed(t *testing.T) {
+func TestContainer_StopAndRemoveOfNothingSucceed(t *testing.T) {
 	b := testBench(t)
 	name := b.name()
-	require.NoError(t, b.Stop(t.Context(), name, time.Second))
-	require.NoError(t, b.Kill(t.Context(), name))
+	require.NoError(t, b.Stop(t.Context(), name))
 	require.NoError(t, b.Remove(t.Context(), name))
 	require.ErrorIs(t, b.Start(t.Context(), name), ErrNotFound)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,7 +48,7 @@ type ContainerSpec struct {
 	Caps        []string      // capabilities that the host's own helpers keep; none for a tenant's code
 	Runtime     string        // OCI runtime, as in runsc; "" is the engine's
 	LogMax      int64         // bytes of log that the engine keeps, in two files; 0 is 10 MB
-	StopTimeout time.Duration // for whoever stops it without saying; 0 is the engine's, 10 s
+	StopTimeout time.Duration // between SIGTERM and SIGKILL, rounded up to seconds; 0 is the engine's, 10 s
 }
 
 // defaultLogMax is the log kept when ContainerSpec.LogMax is 0, in bytes.
@@ -143,7 +144,7 @@ func config(spec *ContainerSpec) *container.Config {
 		c.Entrypoint = []string{} // set but empty: nothing of the image's is put before Cmd
 	}
 	if spec.StopTimeout > 0 {
-		seconds := wholeSeconds(spec.StopTimeout)
+		seconds := int(math.Ceil(spec.StopTimeout.Seconds()))
 		c.StopTimeout = &seconds
 	}
 	return c

@@ -57,7 +57,7 @@ func TestExits_MissesNothingFromTheCallOn(t *testing.T) {
 		id := b.run(t, spec)
 		ctx, cancel := context.WithCancel(t.Context())
 		exits, failed := b.Exits(ctx, mine)
-		require.NoError(t, b.Kill(ctx, id))
+		require.NoError(t, b.Remove(ctx, id))
 		assert.Equal(t, 137, next(t, exits, failed).ExitCode)
 		cancel()
 	}

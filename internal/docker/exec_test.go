@@ -141,7 +141,7 @@ func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
 		ended <- result{code, err}
 	}()
 	<-began
-	require.NoError(t, b.Kill(t.Context(), id))
+	require.NoError(t, b.Remove(t.Context(), id))
 	select {
 	case r := <-ended:
 		t.Logf("code %d, error %v", r.code, r.err)

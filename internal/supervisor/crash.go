@@ -111,7 +111,7 @@ func (p *process) remake(ctx context.Context) error {
 		return err
 	}
 	if err := next.waitHealthy(ctx); err != nil {
-		return errors.Join(err, next.remove(context.WithoutCancel(ctx), 0))
+		return errors.Join(err, next.remove(context.WithoutCancel(ctx)))
 	}
 	p.setTarget(p.service.Name, next.newTarget())
 	next.restarted(ctx, (*stack.Stack).Restarted)
@@ -129,7 +129,7 @@ func (p *process) restartFailed(ctx context.Context, absence int64, err error) b
 	}
 	p.Log.Info("restart failed", "stack", p.st.ID, "service", p.service.Name, "error", err)
 	p.say("the restart failed: " + p.explain(err))
-	if err := p.Engine.Kill(ctx, p.id); err != nil {
+	if err := p.Engine.Stop(ctx, p.id); err != nil {
 		p.Log.Warn("process that did not get healthy not stopped", "stack", p.st.ID, "service", p.service.Name, "error", err)
 	}
 	return true

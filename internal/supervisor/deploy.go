@@ -161,7 +161,7 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	d.halting.Unlock()
 	d.old.setTarget(service, nil)
 	d.drainAll(d.route(d.st, d.old))
-	if err := d.Engine.Stop(ctx, p.id, p.service.StopTimeout); err != nil {
+	if err := d.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}
 	p.awaitLog(ctx)

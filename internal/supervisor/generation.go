@@ -264,24 +264,15 @@ func (g *generation) release() {
 	}
 }
 
-// end stops every process, with the time that its manifest gives it, and
-// removes the containers.
+// end stops every process and removes the containers.
 func (g *generation) end(ctx context.Context) error {
-	group := errgroup.Group{}
-	for _, p := range g.unwatchAll() {
-		group.Go(func() error { return p.remove(ctx, p.service.StopTimeout) })
-	}
-	return group.Wait()
+	return removeAll(ctx, g.unwatchAll())
 }
 
 // abandon takes down what a failed deploy had made.
 func (g *generation) abandon() {
 	err := g.outlast(g.ctx, func(ctx context.Context) error {
-		var errs []error
-		for _, p := range g.all() {
-			errs = append(errs, p.remove(ctx, 0))
-		}
-		return errors.Join(append(errs, g.discard(ctx))...)
+		return errors.Join(removeAll(ctx, g.all()), g.discard(ctx))
 	})
 	if err != nil {
 		g.Log.Error("failed generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)

@@ -88,7 +88,7 @@ func (r *runner) expire(ctx context.Context) error {
 	if old == nil {
 		old = r.generation(st, st.Generation, st.Services)
 	}
-	if err := errors.Join(old.end(ctx), r.removeContainers(ctx, st)); err != nil {
+	if err := errors.Join(old.end(ctx), r.stopStack(ctx, st)); err != nil {
 		return err
 	}
 	failpoint.Here("expiry-stopped")

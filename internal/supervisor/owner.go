@@ -70,7 +70,7 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	p.setTarget(p.service.Name, nil)
 	p.drainAll(p.show(st))
 	absence := p.absences.Load()
-	err := p.Engine.Stop(ctx, p.id, p.service.StopTimeout)
+	err := p.Engine.Stop(ctx, p.id)
 	if err == nil {
 		p.awaitLog(ctx)
 		err = p.restart(ctx)
@@ -117,7 +117,7 @@ func (p *process) replace(ctx context.Context, st *stack.Stack) error {
 		err = p.exchangeNames(ctx, next, name)
 	}
 	if err != nil {
-		return errors.Join(err, next.remove(context.WithoutCancel(ctx), 0))
+		return errors.Join(err, next.remove(context.WithoutCancel(ctx)))
 	}
 	p.handOver(context.WithoutCancel(ctx), next, st)
 	return nil
@@ -166,7 +166,7 @@ func (p *process) removeReplaced() {
 	if p.ctx.Err() != nil {
 		return // the stack ends, or the server: the next one removes it
 	}
-	if err := p.remove(context.WithoutCancel(p.ctx), p.service.StopTimeout); err != nil {
+	if err := p.remove(context.WithoutCancel(p.ctx)); err != nil {
 		p.Log.Error("replaced process not removed; the next start tries again", "stack", p.st.ID, "service", p.service.Name, "error", err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/proxy"
@@ -56,7 +58,7 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, name st
 	}
 	p := g.newProcess(s, id)
 	if err := p.start(ctx, time.Time{}); err != nil {
-		return nil, errors.Join(err, p.remove(context.WithoutCancel(ctx), 0))
+		return nil, errors.Join(err, p.remove(context.WithoutCancel(ctx)))
 	}
 	return p, nil
 }
@@ -103,7 +105,7 @@ func (s *Supervisor) create(ctx context.Context, spec docker.ContainerSpec) (str
 	if !docker.MayExist(err) {
 		return id, err
 	}
-	if err := s.Engine.Remove(ctx, spec.Name); err != nil {
+	if err := s.stopAndRemove(ctx, spec.Name); err != nil {
 		return "", err
 	}
 	return s.Engine.Create(ctx, spec)
@@ -191,18 +193,23 @@ func (p *process) addr() string {
 	return net.JoinHostPort(p.ip, strconv.Itoa(port(&p.service.Spec)))
 }
 
-// remove takes the container away after its log has been read. The process has
-// grace to end by itself; without any it is killed.
-func (p *process) remove(ctx context.Context, grace time.Duration) error {
-	end := func() error { return p.Engine.Stop(ctx, p.id, grace) }
-	if grace == 0 {
-		end = func() error { return p.Engine.Kill(ctx, p.id) }
-	}
-	if err := end(); err != nil {
+// remove ends the process, in the time that its manifest gives it, and takes the
+// container away after its log has been read.
+func (p *process) remove(ctx context.Context) error {
+	if err := p.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}
 	p.awaitLog(ctx)
 	return p.Engine.Remove(ctx, p.id)
+}
+
+// removeAll removes processes side by side.
+func removeAll(ctx context.Context, processes []*process) error {
+	var group errgroup.Group
+	for _, p := range processes {
+		group.Go(func() error { return p.remove(ctx) })
+	}
+	return group.Wait()
 }
 
 // serviceError is a failure that the stack's owner can do something about.

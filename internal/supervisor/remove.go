@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
@@ -115,14 +117,28 @@ func (s *Supervisor) removeImage(ctx context.Context, image docker.ImageInfo) er
 	return errors.Join(errs...)
 }
 
-// removeContainers removes every container of a stack.
-func (s *Supervisor) removeContainers(ctx context.Context, st *stack.Stack) error {
-	containers, err := s.Engine.List(ctx, s.labels(st, ""))
-	errs := []error{err}
-	for _, c := range containers {
-		errs = append(errs, s.Engine.Remove(ctx, c.ID))
+// stopAndRemove ends what runs in a container whose data stays, in the time that
+// it was made with, and removes the container.
+func (s *Supervisor) stopAndRemove(ctx context.Context, id string) error {
+	if err := s.Engine.Stop(ctx, id); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	return s.Engine.Remove(ctx, id)
+}
+
+// stopAll stops and removes containers side by side.
+func (s *Supervisor) stopAll(ctx context.Context, containers []docker.Container) error {
+	var group errgroup.Group
+	for _, c := range containers {
+		group.Go(func() error { return s.stopAndRemove(ctx, c.ID) })
+	}
+	return group.Wait()
+}
+
+// stopStack stops and removes every container of a stack.
+func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
+	containers, err := s.Engine.List(ctx, s.labels(st, ""))
+	return errors.Join(err, s.stopAll(ctx, containers))
 }
 
 // removeEarlier removes what is left of generations before the served one, and
@@ -183,11 +199,15 @@ func ofGenerations(images []docker.ImageInfo, which func(number int) bool) []doc
 }
 
 // removeLeftovers removes the leftovers of a stack, and the sites that it does
-// not need.
-func (s *Supervisor) removeLeftovers(ctx context.Context, st *stack.Stack, there objects) error {
-	return errors.Join(
-		s.removeObjects(ctx, leftovers(st, there)),
-		s.removeSites(st, superseded(st)))
+// not need. What stays is tried again by watchLeftovers.
+func (s *Supervisor) removeLeftovers(ctx context.Context, st *stack.Stack, there objects) {
+	left := leftovers(st, there)
+	err := s.stopAll(ctx, left.containers)
+	left.containers = nil
+	err = errors.Join(err, s.removeObjects(ctx, left), s.removeSites(st, superseded(st)))
+	if err != nil && ctx.Err() == nil {
+		s.Log.Warn("leftovers not removed; trying again later", "stack", st.ID, "error", err)
+	}
 }
 
 // removeSites removes the sites of the generations that which tells.
@@ -322,9 +342,7 @@ func (s *Supervisor) tidy(st *stack.Stack, there objects) {
 		if err != nil || st.Deploying != 0 || st.Restoring() {
 			return
 		}
-		if err := s.removeLeftovers(ctx, st, there); err != nil && ctx.Err() == nil {
-			s.Log.Warn("leftovers not removed; trying again", "stack", st.ID, "error", err)
-		}
+		s.removeLeftovers(ctx, st, there)
 		r.keepData(ctx)
 	})
 }

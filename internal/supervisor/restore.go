@@ -13,17 +13,25 @@ import (
 // adopt serves a live stack again after the server was restarted. Services
 // whose containers still run are routed at once, their processes untouched; a
 // stack of which every service is there is restored before adopt returns,
-// another one in the background.
+// another one in the background, once what would be in its way is gone.
 func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) error {
 	g := r.generation(st, st.Generation, st.Services)
 	if err := g.adoptAll(there); err != nil {
 		return err
 	}
 	r.route(st, g)
-	if g.complete() {
-		return g.restored(ctx)
+	served := g.complete()
+	if served {
+		if err := g.restored(ctx); err != nil {
+			return err
+		}
 	}
-	r.start(func(ctx context.Context) { r.bringBack(ctx, g) })
+	r.start(func(ctx context.Context) {
+		r.removeLeftovers(ctx, st, there)
+		if !served {
+			r.bringBack(ctx, g)
+		}
+	})
 	return nil
 }
 
@@ -116,6 +124,7 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 		g.release()
 		return
 	}
+	r.Log.Info("stack not brought back", "stack", r.id, "generation", g.number, "error", cause)
 	reason := r.explain(cause)
 	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.RestoreFailed(reason) })
 	if err != nil {

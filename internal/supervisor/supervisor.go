@@ -136,25 +136,27 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory)
 		}
 		st = failed
 	}
-	if err := errors.Join(s.removeLeftovers(ctx, st, there[st.ID]), os.RemoveAll(s.sourcesDir(st))); err != nil {
-		s.Log.Warn("leftovers not removed; trying again later", "stack", st.ID, "error", err)
+	if err := os.RemoveAll(s.sourcesDir(st)); err != nil {
+		s.Log.Warn("source of a lost build not removed; the next start tries again", "stack", st.ID, "error", err)
 	}
-	switch {
-	case st.Due(stack.Now()):
-		r.route(st, nil) // keepTime lets it expire
-		return nil
-	case st.Restoring():
-		r.route(st, nil)
-		r.start(r.restore)
-		return nil
-	case st.Status == stack.Live:
+	due := st.Due(stack.Now())
+	if st.Status == stack.Live && !due {
 		return r.adopt(ctx, st, there[st.ID])
-	case st.Status == stack.Expired:
-		r.route(st, nil)
-		r.start(r.keepData)
-		return nil
 	}
 	r.route(st, nil)
+	if due {
+		return nil // keepTime lets it expire
+	}
+	// Not before the server serves: a process may take its time to stop.
+	r.start(func(ctx context.Context) {
+		s.removeLeftovers(ctx, st, there[st.ID])
+		switch {
+		case st.Restoring():
+			r.restore(ctx)
+		case st.Status == stack.Expired:
+			r.keepData(ctx)
+		}
+	})
 	return nil
 }
 
