@@ -129,7 +129,7 @@ func (p *process) restartFailed(ctx context.Context, absence int64, err error) b
 	}
 	p.Log.Info("restart failed", "stack", p.st.ID, "service", p.service.Name, "error", err)
 	p.say("the restart failed: " + p.explain(err))
-	if err := p.Engine.Stop(ctx, p.id); err != nil {
+	if err := p.Engine.Stop(ctx, p.id); err != nil && ctx.Err() == nil {
 		p.Log.Warn("process that did not get healthy not stopped", "stack", p.st.ID, "service", p.service.Name, "error", err)
 	}
 	return true

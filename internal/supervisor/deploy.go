@@ -219,16 +219,18 @@ func (d *deployment) turnTo(ctx context.Context) (st *stack.Stack, drained []*pr
 func (g *generation) retire(targets []*proxy.Target) {
 	g.unwatchAll()
 	g.drainAll(targets)
-	if g.runner.ctx.Err() != nil {
+	if g.ctx.Err() != nil {
 		return // the stack ends, or the server: the next one removes it
 	}
 	failpoint.Here("old-drained")
-	err := g.outlast(g.runner.ctx, func(ctx context.Context) error {
-		err := g.end(ctx)
+	err := g.outlast(g.ctx, func(ctx context.Context) error {
+		if err := g.end(ctx); err != nil {
+			return err
+		}
 		failpoint.Here("old-ended")
-		return errors.Join(err, g.discard(ctx))
+		return g.discard(ctx)
 	})
-	if err != nil {
+	if err != nil && g.ctx.Err() == nil {
 		g.Log.Error("old generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
 	}
 }
@@ -308,7 +310,7 @@ func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
 		cut(t)
 	}
 	if g != nil {
-		if err := r.outlast(ctx, g.end); err != nil {
+		if err := r.outlast(ctx, g.end); err != nil && ctx.Err() == nil {
 			r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)
 		}
 	}

@@ -272,9 +272,12 @@ func (g *generation) end(ctx context.Context) error {
 // abandon takes down what a failed deploy had made.
 func (g *generation) abandon() {
 	err := g.outlast(g.ctx, func(ctx context.Context) error {
-		return errors.Join(removeAll(ctx, g.all()), g.discard(ctx))
+		if err := removeAll(ctx, g.all()); err != nil {
+			return err
+		}
+		return g.discard(ctx)
 	})
-	if err != nil {
+	if err != nil && g.ctx.Err() == nil {
 		g.Log.Error("failed generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
 	}
 }

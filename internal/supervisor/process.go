@@ -194,9 +194,11 @@ func (p *process) addr() string {
 }
 
 // remove ends the process, in the time that its manifest gives it, and takes the
-// container away after its log has been read.
+// container away after its log has been read. It does not wait longer than the
+// stack and the server last: who deletes the stack kills what runs, and the next
+// server finds it.
 func (p *process) remove(ctx context.Context) error {
-	if err := p.Engine.Stop(ctx, p.id); err != nil {
+	if err := p.Engine.Stop(p.ctx, p.id); err != nil {
 		return err
 	}
 	p.awaitLog(ctx)
