@@ -240,12 +240,36 @@ func TestRecover_InTheMiddleOfADelete(t *testing.T) {
 	})
 }
 
+// A claim while a service is still on its way leaves alone what serves already.
+func TestRecover_AClaimMeanwhileTouchesNoService(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, program(t).plus(Tree{"site/index.html": "a site"}), manifest(`services:
+  - {name: site, runtime: static, root: site}
+  - {name: web, runtime: node, start: node server.js}
+  - {name: late, runtime: node, start: 'sleep 5; exec node server.js'}`))
+	key := h.accountCreate(t, "ana@example.com")
+	h.kill(t)
+	require.NoError(t, h.killProcess(t, st, "late", "KILL"))
+	h.run(t)
+	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
+	serve := func() {
+		require.Equal(t, "a site", h.get(t, st.url("site", "/")).body)
+		require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
+	}
+	serve()
+	h.onceRestored(t, st, 1)
+	serve()
+	require.Empty(t, h.get(t, st.url("web", "/")).header.Get("X-Robots-Tag"))
+	require.Equal(t, "hello from late", h.get(t, st.url("late", "/")).body)
+}
+
 // A server that is killed as a stack fails for its crashes ends the rest of it.
 func TestRecover_AFailedStackRunsNothing(t *testing.T) {
 	t.Parallel()
 	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "1"))
 	fields := manifest(`services:
-  - {name: web, runtime: node, start: node index.js, stop_timeout: 60s}
+  - {name: web, runtime: node, start: node index.js, stop_timeout: 20s}
   - {name: bad, runtime: node, start: node bad.js}`)
 	st := h.live(t, stubborn.plus(Tree{"bad.js": crasher["index.js"]}), fields)
 	h.crash(t, st, "bad", "/exit/3", 1)

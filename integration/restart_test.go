@@ -211,9 +211,12 @@ func (h *Host) interrupted(t *testing.T, st *Stack) {
 	events := h.events(t, st)
 	require.Equal(t, "stack.failed", events[len(events)-1].Type)
 	require.Zero(t, count(events, "stack.restored"))
-	left := h.objects(t)
-	require.Zero(t, left.containers)
-	require.Zero(t, left.images)
+	eventually(t, "nothing of the build is left", func() error {
+		if left := h.objects(t); left.containers+left.images > 0 {
+			return fmt.Errorf("there is %+v", left)
+		}
+		return nil
+	})
 	require.False(t, slices.ContainsFunc(h.files(t), func(path string) bool { return strings.Contains(path, "/source") }), "the source is left")
 }
 

@@ -173,6 +173,11 @@ func (b *Tab) open(path string) *Tab {
 func (b *Tab) loads(action chromedp.Action[chromedp.Void]) {
 	b.Helper()
 	response, err := chromedp.RunResponse(b.ctx, action)
+	for err != nil && strings.Contains(err.Error(), "Could not find node") {
+		// The page drew it anew, as something happened, between the looking for it
+		// and the press.
+		response, err = chromedp.RunResponse(b.ctx, action)
+	}
 	if err != nil {
 		b.Fatalf("the browser, at %s: %v\n%s", b.where(), err, b.text())
 	}

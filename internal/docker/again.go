@@ -26,6 +26,24 @@ func again(ctx context.Context, ask func() error) error {
 	}
 }
 
+// persist is again for as long as a removal is insisted on, from the first
+// request without an answer.
+func persist(ctx context.Context, ask func() error) error {
+	var giveUp time.Time
+	for {
+		err := ask()
+		if !errors.Is(err, ErrUnreachable) {
+			return err
+		}
+		if giveUp.IsZero() {
+			giveUp = time.Now().Add(removal)
+		}
+		if time.Now().After(giveUp) || pause(ctx, removalPause) != nil {
+			return err
+		}
+	}
+}
+
 // answered is again for a request with a result.
 func answered[T any](ctx context.Context, ask func() (T, error)) (found T, err error) {
 	err = again(ctx, func() (err error) {

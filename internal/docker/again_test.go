@@ -57,6 +57,27 @@ func TestInsist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	}
 }
 
+func TestPersist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
+	asked := 0
+	err := persist(t.Context(), func() error {
+		if asked++; asked <= 2*askTries {
+			return ErrUnreachable
+		}
+		return ErrConflict
+	})
+	if !errors.Is(err, ErrConflict) || asked != 2*askTries+1 {
+		t.Errorf("%v after %d requests", err, asked)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err = persist(ctx, func() error {
+		cancel()
+		return ErrUnreachable
+	})
+	if !errors.Is(err, ErrUnreachable) {
+		t.Errorf("%v, want the last error", err)
+	}
+}
+
 // An engine that shuts down answers on open connections and takes no new ones.
 func TestAccepts_AsksOnANewConnection(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "e.sock")

@@ -60,7 +60,7 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 // the container was made with (ContainerSpec.StopTimeout) is over, and returns
 // when it has ended. A container that does not run, or is gone, is stopped.
 func (e *Engine) Stop(ctx context.Context, id string) error {
-	return again(ctx, func() error {
+	return persist(ctx, func() error {
 		err := e.api.ContainerStop(ctx, id, container.StopOptions{})
 		return unlessGone(wrap(err, "stop container %s", id))
 	})

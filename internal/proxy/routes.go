@@ -43,6 +43,19 @@ func (t *Routes) Set(stackHex string, e Entry) []*Target {
 	return t.replace(stackHex, &e)
 }
 
+// Claimed notes that somebody owns a stack; what its URLs lead to stays.
+func (t *Routes) Claimed(stackHex string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.entries()[stackHex]
+	if old == nil {
+		return
+	}
+	e := *old
+	e.Unclaimed = false
+	t.put(stackHex, &e)
+}
+
 // Remove makes the URLs of a stack unknown (404) and returns its targets.
 func (t *Routes) Remove(stackHex string) []*Target { return t.replace(stackHex, nil) }
 
@@ -150,6 +163,12 @@ func (t *Routes) entries() map[string]*Entry {
 func (t *Routes) replace(stackHex string, e *Entry) []*Target {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return dropped(t.put(stackHex, e), e)
+}
+
+// put stores an entry, nil for none, and returns the one before. The caller
+// holds mu.
+func (t *Routes) put(stackHex string, e *Entry) *Entry {
 	next := maps.Clone(t.entries())
 	if next == nil {
 		next = map[string]*Entry{}
@@ -161,7 +180,7 @@ func (t *Routes) replace(stackHex string, e *Entry) []*Target {
 		next[stackHex] = e
 	}
 	t.table.Store(&next)
-	return dropped(old, e)
+	return old
 }
 
 // dropped lists the targets of old that e does not have under any name.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -288,6 +289,27 @@ func TestDrain_CutsWhatDoesNotEnd(t *testing.T) {
 		t.Error("the client took a cut answer for a whole one")
 	}
 	within(t, "the service sees the end", gone)
+}
+
+func TestRoutes_AClaimLeavesTheTargets(t *testing.T) {
+	var routes proxy.Routes
+	routes.Claimed(testHex)
+	if routes.Has("web-" + testHex) {
+		t.Error("a claim made a stack known")
+	}
+	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	routes.Set(testHex, proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{"web": web}, Unclaimed: true})
+	for _, want := range []string{"noindex", ""} {
+		w := httptest.NewRecorder()
+		routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "web-"+testHex)
+		if got := w.Header().Get("X-Robots-Tag"); w.Code != http.StatusNoContent || got != want {
+			t.Errorf("%d with X-Robots-Tag %q, want %q of the target's answer", w.Code, got, want)
+		}
+		routes.Claimed(testHex)
+	}
+	if old := routes.Remove(testHex); len(old) != 1 || old[0] != web {
+		t.Errorf("%v, want web", old)
+	}
 }
 
 func TestRoutes_ReturnsWhatIsNoLongerUsed(t *testing.T) {

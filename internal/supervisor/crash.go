@@ -96,10 +96,10 @@ func (p *process) revive(ctx context.Context, code *int) bool {
 			failpoint.Here("restart-healthy")
 			return p.restarted(ctx, (*stack.Stack).Restarted)
 		}
+		code = p.lastExit(ctx)
 		if !p.restartFailed(ctx, absence, err) {
 			return ctx.Err() == nil // brought back with the engine
 		}
-		code = p.lastExit(ctx)
 	}
 }
 

@@ -107,7 +107,7 @@ func (d *deployment) deploy(ctx context.Context) error {
 	}
 	if err != nil {
 		err = d.blame(ctx, err)
-		d.abandon()
+		d.abandon(ctx)
 	}
 	return err
 }
@@ -223,12 +223,10 @@ func (g *generation) retire(targets []*proxy.Target) {
 		return // the stack ends, or the server: the next one removes it
 	}
 	failpoint.Here("old-drained")
-	err := g.outlast(g.ctx, func(ctx context.Context) error {
-		if err := g.end(ctx); err != nil {
-			return err
-		}
+	err := g.outlast(g.ctx, func() error {
+		err := g.end(g.ctx)
 		failpoint.Here("old-ended")
-		return g.discard(ctx)
+		return errors.Join(err, g.discard(context.WithoutCancel(g.ctx)))
 	})
 	if err != nil && g.ctx.Err() == nil {
 		g.Log.Error("old generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
@@ -309,10 +307,15 @@ func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
 	for _, t := range targets {
 		cut(t)
 	}
-	if g != nil {
-		if err := r.outlast(ctx, g.end); err != nil && ctx.Err() == nil {
-			r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)
+	err := r.outlast(ctx, func() error {
+		var err error
+		if g != nil {
+			err = g.end(ctx)
 		}
+		return errors.Join(err, r.stopLabelled(ctx, r.labels(st, "")))
+	})
+	if err != nil && ctx.Err() == nil {
+		r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)
 	}
 	failpoint.Here("half-taken-down")
 	r.removeNetwork(ctx, st)

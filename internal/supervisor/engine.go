@@ -55,11 +55,11 @@ func (s *Supervisor) left(ctx context.Context, absence int64) bool {
 }
 
 // outlast does work on the engine that can be repeated, again whenever the engine
-// goes away meanwhile. The work is not cut off by the end of ctx, the waiting is.
-func (s *Supervisor) outlast(ctx context.Context, work func(context.Context) error) error {
+// goes away meanwhile, until ctx ends.
+func (s *Supervisor) outlast(ctx context.Context, work func() error) error {
 	for {
 		absence := s.absences.Load()
-		err := work(context.WithoutCancel(ctx))
+		err := work()
 		if err == nil || ctx.Err() != nil || !s.left(ctx, absence) || !s.awaitEngine(ctx) {
 			return err
 		}
@@ -197,5 +197,8 @@ func (r *runner) recover(ctx context.Context) {
 		return
 	}
 	r.drainAll(r.route(st, g))
+	if r.passing.Load() == 0 {
+		r.removeLeftovers(ctx, st)
+	}
 	r.bringBack(ctx, g)
 }

@@ -269,15 +269,13 @@ func (g *generation) end(ctx context.Context) error {
 	return removeAll(ctx, g.unwatchAll())
 }
 
-// abandon takes down what a failed deploy had made.
-func (g *generation) abandon() {
-	err := g.outlast(g.ctx, func(ctx context.Context) error {
-		if err := removeAll(ctx, g.all()); err != nil {
-			return err
-		}
-		return g.discard(ctx)
+// abandon takes down what a failed deploy had made, release commands included.
+// When ctx ends before, whoever ended it takes down the rest.
+func (g *generation) abandon(ctx context.Context) {
+	err := g.outlast(ctx, func() error {
+		return errors.Join(removeAll(ctx, g.all()), g.stopLabelled(ctx, g.generationLabels("")), g.discard(context.WithoutCancel(ctx)))
 	})
-	if err != nil && g.ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		g.Log.Error("failed generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
 	}
 }

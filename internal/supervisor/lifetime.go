@@ -82,13 +82,16 @@ func (r *runner) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !st.Due(stack.Now()) && st.Deploying == 0 && r.serving() != nil {
+		return nil // it was claimed, or got more time, while the job before this one ended
+	}
 	old := r.swap(nil)
 	paused := r.route(st, nil)
 	r.jobs.Go(func() { r.drainAll(paused) })
 	if old == nil {
 		old = r.generation(st, st.Generation, st.Services)
 	}
-	if err := errors.Join(old.end(ctx), r.stopStack(ctx, st)); err != nil {
+	if err := errors.Join(old.end(ctx), r.stopLabelled(ctx, r.labels(st, ""))); err != nil {
 		return err
 	}
 	failpoint.Here("expiry-stopped")

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/proxy"
@@ -93,22 +91,22 @@ const engineLog = 64 << 20
 // create makes a container with its data volume, in place of one of the same
 // name that an earlier attempt, or a request whose answer was lost, left.
 func (s *Supervisor) create(ctx context.Context, spec docker.ContainerSpec) (string, error) {
-	ctx = context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
+	asked := context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
 	for _, volume := range spec.Volumes {
 		labels := maps.Clone(spec.Labels)
 		delete(labels, build.LabelGeneration)
-		if err := s.Engine.EnsureVolume(ctx, volume, labels); err != nil {
+		if err := s.Engine.EnsureVolume(asked, volume, labels); err != nil {
 			return "", err
 		}
 	}
-	id, err := s.Engine.Create(ctx, spec)
+	id, err := s.Engine.Create(asked, spec)
 	if !docker.MayExist(err) {
 		return id, err
 	}
 	if err := s.stopAndRemove(ctx, spec.Name); err != nil {
 		return "", err
 	}
-	return s.Engine.Create(ctx, spec)
+	return s.Engine.Create(asked, spec)
 }
 
 // newProcess is the handle of a service's container.
@@ -193,25 +191,31 @@ func (p *process) addr() string {
 	return net.JoinHostPort(p.ip, strconv.Itoa(port(&p.service.Spec)))
 }
 
-// remove ends the process, in the time that its manifest gives it, and takes the
-// container away after its log has been read. It does not wait longer than the
-// stack and the server last: who deletes the stack kills what runs, and the next
-// server finds it.
+// remove ends the process, in the time that its manifest gives it unless ctx ends
+// before, and takes the container away after its log has been read.
 func (p *process) remove(ctx context.Context) error {
-	if err := p.Engine.Stop(p.ctx, p.id); err != nil {
+	if err := p.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}
+	ctx = context.WithoutCancel(ctx)
 	p.awaitLog(ctx)
 	return p.Engine.Remove(ctx, p.id)
 }
 
 // removeAll removes processes side by side.
 func removeAll(ctx context.Context, processes []*process) error {
-	var group errgroup.Group
-	for _, p := range processes {
-		group.Go(func() error { return p.remove(ctx) })
+	return sideBySide(processes, func(p *process) error { return p.remove(ctx) })
+}
+
+// sideBySide does something with all items at once and returns what went wrong.
+func sideBySide[T any](items []T, do func(T) error) error {
+	errs := make([]error, len(items))
+	var all sync.WaitGroup
+	for i, item := range items {
+		all.Go(func() { errs[i] = do(item) })
 	}
-	return group.Wait()
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // serviceError is a failure that the stack's owner can do something about.

@@ -29,7 +29,7 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	if err != nil {
 		return err
 	}
-	defer g.Engine.Remove(context.WithoutCancel(ctx), id) //nolint:errcheck // the sweep takes what stays
+	defer g.stopAndRemove(ctx, id) //nolint:errcheck // abandon takes what stays
 	if err := g.Engine.Start(ctx, id); err != nil {
 		return err
 	}

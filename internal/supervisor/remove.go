@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
@@ -25,6 +23,11 @@ type objects struct {
 	images     []docker.ImageInfo
 	volumes    []docker.Volume
 	networks   []docker.Network
+}
+
+// none tells whether there is nothing.
+func (o objects) none() bool {
+	return len(o.containers)+len(o.images)+len(o.volumes)+len(o.networks) == 0
 }
 
 // container finds one by name; the zero Container when there is none.
@@ -118,26 +121,22 @@ func (s *Supervisor) removeImage(ctx context.Context, image docker.ImageInfo) er
 }
 
 // stopAndRemove ends what runs in a container whose data stays, in the time that
-// it was made with, and removes the container.
+// it was made with unless ctx ends before, and removes the container.
 func (s *Supervisor) stopAndRemove(ctx context.Context, id string) error {
 	if err := s.Engine.Stop(ctx, id); err != nil {
 		return err
 	}
-	return s.Engine.Remove(ctx, id)
+	return s.Engine.Remove(context.WithoutCancel(ctx), id)
 }
 
 // stopAll stops and removes containers side by side.
 func (s *Supervisor) stopAll(ctx context.Context, containers []docker.Container) error {
-	var group errgroup.Group
-	for _, c := range containers {
-		group.Go(func() error { return s.stopAndRemove(ctx, c.ID) })
-	}
-	return group.Wait()
+	return sideBySide(containers, func(c docker.Container) error { return s.stopAndRemove(ctx, c.ID) })
 }
 
-// stopStack stops and removes every container of a stack.
-func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
-	containers, err := s.Engine.List(ctx, s.labels(st, ""))
+// stopLabelled stops and removes every container that carries the labels.
+func (s *Supervisor) stopLabelled(ctx context.Context, labels docker.Labels) error {
+	containers, err := s.Engine.List(ctx, labels)
 	return errors.Join(err, s.stopAll(ctx, containers))
 }
 
@@ -146,7 +145,8 @@ func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
 // and could not, all there is.
 func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	earlier := func(number int) bool { return number < st.Generation || !st.Built() }
-	err := r.outlast(ctx, func(ctx context.Context) error {
+	err := r.outlast(ctx, func() error {
+		ctx := context.WithoutCancel(ctx)
 		there, err := r.list(ctx, r.labels(st, ""))
 		images := objects{images: ofGenerations(there[st.ID].images, earlier)}
 		return errors.Join(err, r.removeObjects(ctx, images), r.removeSites(st, earlier))
@@ -199,14 +199,19 @@ func ofGenerations(images []docker.ImageInfo, which func(number int) bool) []doc
 }
 
 // removeLeftovers removes the leftovers of a stack, and the sites that it does
-// not need. What stays is tried again by watchLeftovers.
-func (s *Supervisor) removeLeftovers(ctx context.Context, st *stack.Stack, there objects) {
-	left := leftovers(st, there)
-	err := s.stopAll(ctx, left.containers)
+// not need. Nothing else may be done with the stack meanwhile. What stays is
+// tried again by watchLeftovers.
+func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack) {
+	there, err := r.list(ctx, r.labels(st, ""))
+	left := leftovers(st, there[st.ID])
+	err = errors.Join(err, r.stopAll(ctx, left.containers))
+	if ctx.Err() != nil {
+		return // whoever ended it needs the rest as it is
+	}
 	left.containers = nil
-	err = errors.Join(err, s.removeObjects(ctx, left), s.removeSites(st, superseded(st)))
-	if err != nil && ctx.Err() == nil {
-		s.Log.Warn("leftovers not removed; trying again later", "stack", st.ID, "error", err)
+	err = errors.Join(err, r.removeObjects(context.WithoutCancel(ctx), left), r.removeSites(st, superseded(st)))
+	if err != nil {
+		r.Log.Warn("leftovers not removed; trying again later", "stack", r.id, "error", err)
 	}
 }
 
@@ -329,8 +334,7 @@ func (s *Supervisor) removeLasting(ctx context.Context, before map[string]bool) 
 // tidy removes the leftovers of a stack that nothing is being done with, and
 // keeps the data of an expired one where that failed before.
 func (s *Supervisor) tidy(st *stack.Stack, there objects) {
-	left := leftovers(st, there)
-	if len(left.containers)+len(left.images)+len(left.networks) == 0 && (st.Status != stack.Expired || len(there.volumes) == 0) {
+	if leftovers(st, there).none() && (st.Status != stack.Expired || len(there.volumes) == 0) {
 		return
 	}
 	r := s.lookup(st.ID)
@@ -342,7 +346,7 @@ func (s *Supervisor) tidy(st *stack.Stack, there objects) {
 		if err != nil || st.Deploying != 0 || st.Restoring() {
 			return
 		}
-		s.removeLeftovers(ctx, st, there)
+		r.removeLeftovers(ctx, st)
 		r.keepData(ctx)
 	})
 }

@@ -26,8 +26,11 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) erro
 			return err
 		}
 	}
+	if served && leftovers(st, there).none() {
+		return nil
+	}
 	r.start(func(ctx context.Context) {
-		r.removeLeftovers(ctx, st, there)
+		r.removeLeftovers(ctx, st)
 		if !served {
 			r.bringBack(ctx, g)
 		}
@@ -139,6 +142,9 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 // and sites. Nothing is built.
 func (r *runner) restore(ctx context.Context) {
 	st, err := r.get(ctx)
+	if ctx.Err() != nil {
+		return
+	}
 	if err != nil {
 		r.Log.Error("restore not begun", "stack", r.id, "error", err)
 		return

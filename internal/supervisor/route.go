@@ -29,9 +29,6 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	return r.Routes.Set(st.Hex(), entry)
 }
 
-// reroute shows a change of the stack that leaves its targets as they are.
-func (r *runner) reroute(st *stack.Stack) { r.drainAll(r.route(st, r.serving())) }
-
 // unroute makes the public URLs of a deleted stack unknown and cuts what is
 // still open on them.
 func (r *runner) unroute(st *stack.Stack) {

@@ -64,7 +64,9 @@ func (r *runner) interrupt(cause error, job func(context.Context)) <-chan struct
 // startIdle runs job in the background unless another one is under way, or
 // something comes or goes beside it.
 func (r *runner) startIdle(job func(context.Context)) {
-	r.starting.Lock()
+	if !r.starting.TryLock() {
+		return
+	}
 	defer r.starting.Unlock()
 	if !r.busy() && r.passing.Load() == 0 {
 		r.run(job)

@@ -48,7 +48,7 @@ func (r *runner) keepData(ctx context.Context) {
 	if err != nil || st.Status != stack.Expired {
 		return
 	}
-	err = r.outlast(ctx, func(context.Context) error { return r.keepVolumes(ctx, st) })
+	err = r.outlast(ctx, func() error { return r.keepVolumes(ctx, st) })
 	if err != nil && ctx.Err() == nil {
 		r.Log.Error("data of an expired stack not kept as a snapshot; the volume stays", "stack", r.id, "error", err)
 	}

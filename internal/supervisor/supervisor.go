@@ -136,8 +136,8 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory)
 		}
 		st = failed
 	}
-	if err := os.RemoveAll(s.sourcesDir(st)); err != nil {
-		s.Log.Warn("source of a lost build not removed; the next start tries again", "stack", st.ID, "error", err)
+	if err := errors.Join(os.RemoveAll(s.sourcesDir(st)), s.removeSites(st, superseded(st))); err != nil {
+		s.Log.Warn("files of a lost build not removed; the next start tries again", "stack", st.ID, "error", err)
 	}
 	due := st.Due(stack.Now())
 	if st.Status == stack.Live && !due {
@@ -149,7 +149,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory)
 	}
 	// Not before the server serves: a process may take its time to stop.
 	r.start(func(ctx context.Context) {
-		s.removeLeftovers(ctx, st, there[st.ID])
+		r.removeLeftovers(ctx, st)
 		switch {
 		case st.Restoring():
 			r.restore(ctx)
@@ -236,7 +236,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 		r.start(r.restore)
 		return st, nil
 	}
-	r.reroute(st)
+	s.Routes.Claimed(st.Hex())
 	return st, nil
 }
 
