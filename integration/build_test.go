@@ -212,6 +212,40 @@ func TestBuild_EndsWithItsCommand(t *testing.T) {
 	require.Contains(t, h.logs(t, st, "kind=build"), "\nmine\n== build ok\n")
 }
 
+// seize gets hold of a command that the host runs in its container, by its name.
+const seize = `
+const fs = require('fs');
+const [, , name, how] = process.argv;
+for (;;) for (const pid of fs.readdirSync('/proc')) try {
+  if (!fs.readFileSync('/proc/' + pid + '/cmdline', 'latin1').startsWith(name + '\0')) continue;
+  if (how == 'stop') process.kill(+pid, 'SIGSTOP');
+  else for (const out = fs.openSync('/proc/' + pid + '/fd/1', 'w');;) fs.writeSync(out, 'x'.repeat(4096));
+} catch {}`
+
+// A process that the commands leave is the same user as what publishes the
+// site. It can spoil that, but neither keep a place among the builds for ever
+// nor have the server take in whatever it writes.
+func TestBuild_LeftoverDoesNotHoldUpThePublishing(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_BUILD_TIMEOUT", "10s"))
+	// So many folders that the commands take a while.
+	const fill = `
+const fs = require('fs');
+for (let i = 0; i < 5000; i++) fs.mkdirSync('dist/' + i, {recursive: true});
+fs.writeFileSync('dist/index.html', 'x');`
+	const tooLong = "service web: publishing took longer than 10s and was stopped; publish less, or end what the commands leave running"
+	for command, reason := range map[string]string{
+		"find stop":  tooLong,
+		"tar stop":   tooLong,
+		"find flood": "service web: the folder to publish was not found: something else wrote into the answer; end what the commands leave running",
+	} {
+		st := h.broken(t, Tree{"seize.js": seize, "fill.js": fill}, manifest(fmt.Sprintf(
+			`services: [{name: web, runtime: static, install: "", publish: dist, build: "node fill.js; setsid node seize.js %s >/dev/null 2>&1 </dev/null &"}]`, command)))
+		require.Contains(t, st.reason(), reason, command)
+	}
+	h.leavesNothingRunning(t)
+}
+
 // The log of a build that floods it keeps its beginning or end, and a bound.
 func TestBuild_LogIsBounded(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -107,6 +108,7 @@ type API struct {
 	routes []route
 
 	running  keySet          // keys of receipts whose requests are under way
+	streams  sse.Places      // by stack
 	base     context.Context // ends when Shutdown gives up waiting
 	cancel   context.CancelFunc
 	released chan struct{} // closed by Release

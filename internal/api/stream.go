@@ -22,18 +22,29 @@ const headerLastEventID = "Last-Event-ID"
 // follows tells whether a request asks for server-sent events.
 func follows(c *fiber.Ctx) bool { return sse.Accepted(c.Get(fiber.HeaderAccept)) }
 
+// errStreams refuses a stream of a stack that has as many as it may have.
+var errStreams = &stack.Error{
+	Kind: stack.TooMany, RetryAfter: time.Minute,
+	Detail: fmt.Sprintf("%d streams of this stack's logs and events are open already; close one, or try again in a minute", sse.MostOpen),
+}
+
 // stream answers with the server-sent events that run writes, until run
 // returns or its context ends: when the reader has left or the server stops.
+// Each looks at logs and holds memory, so a stack has only so many at a time.
 func (a *API) stream(c *fiber.Ctx, run func(ctx context.Context, out sse.Writer) error) error {
-	c.Set(fiber.HeaderContentType, sse.ContentType)
-	c.Set(fiber.HeaderCacheControl, "no-store")
-	c.Set("X-Accel-Buffering", "no") // nginx would keep events back
 	if c.Method() == fiber.MethodHead {
+		streamHead(c)
 		return nil
 	}
+	leave, ok := a.streams.Take(c.Params("id"))
+	if !ok {
+		return errStreams
+	}
+	streamHead(c)
 	gone := a.hangup(c.Context())
 	id := requestID(c.Context())
-	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
+	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) { // runs in any case, and at once
+		defer leave()
 		ctx, cancel := context.WithCancel(a.base)
 		defer cancel()
 		defer func() {
@@ -59,6 +70,12 @@ func (a *API) stream(c *fiber.Ctx, run func(ctx context.Context, out sse.Writer)
 		}
 	})
 	return nil
+}
+
+func streamHead(c *fiber.Ctx) {
+	c.Set(fiber.HeaderContentType, sse.ContentType)
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	c.Set("X-Accel-Buffering", "no") // nginx would keep events back
 }
 
 // access is what a stream was opened with. It is checked again while the stream

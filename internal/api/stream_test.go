@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -123,6 +125,45 @@ func TestEvents_AStreamHasAllOfAMoreThanAPageLongHistory(t *testing.T) {
 		require.Greater(t, id, last)
 		last = id
 	}
+}
+
+func TestStreams_AStackHasSoManyAndThenMoreOnceTheyEnd(t *testing.T) {
+	e := newEnv(t)
+	e.host.follow = func(ctx context.Context, _, _ string, _ int, _ func([]string, bool) error) error {
+		<-ctx.Done()
+		return nil
+	}
+	e.host.logs = func(context.Context, string, string, int, io.Writer) error { return nil }
+	m, other := e.creates(""), e.creates("")
+	path := "/v0/stacks/" + m.id
+	var r *reader
+	for i := range sse.MostOpen {
+		r = e.reads(path+[]string{"/events", "/logs"}[i%2], m.token)
+	}
+	for _, one := range []string{"/events", "/logs"} {
+		refused := e.send("GET", path+one, m.token, nil, "Accept", "text/event-stream")
+		require.Equal(t, 429, refused.status)
+		require.Equal(t, "60", refused.header.Get("Retry-After"))
+		require.Equal(t, "application/json", refused.header.Get("Content-Type"))
+		require.JSONEq(t, `{"detail": "64 streams of this stack's logs and events are open already; close one, or try again in a minute"}`, refused.body)
+		require.Equal(t, 200, e.send("GET", path+one, m.token, nil).status, "without a stream")
+		require.Equal(t, 200, e.send("HEAD", path+one, m.token, nil, "Accept", "text/event-stream").status)
+	}
+	e.reads("/v0/stacks/"+other.id+"/events", other.token)
+	r.close()
+	require.Eventually(t, func() bool {
+		e.change(m.id, func(s *stack.Stack) ([]stack.Event, error) { return s.Extend(time.Hour, testLimits, stack.Now()) })
+		return e.opens(path+"/events", m.token)
+	}, time.Minute, time.Millisecond)
+}
+
+// opens tells whether a stream could be opened; it is closed again.
+func (e *env) opens(path, token string) bool {
+	e.Helper()
+	res, err := e.client.Do(newRequest(e.T, http.MethodGet, path, token, nil, "Accept", "text/event-stream"))
+	require.NoError(e, err)
+	require.NoError(e, res.Body.Close())
+	return res.StatusCode == 200
 }
 
 func TestStreams_EndWithTheAccess(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Engine  *docker.Engine
 	Slots   int               // builds at the same time, server-wide
-	Timeout time.Duration     // of each command, separately
+	Timeout time.Duration     // of each command and of taking a site out, separately
 	Env     map[string]string // package hosts, given to every command and base image
 	CA      []byte            // PEM bundle that commands and base images trust besides their own; nil for none
 	Memory  int64             // bytes a build may use; 0 for no ceiling

@@ -86,12 +86,15 @@ func (j *Job) published(folder string) error {
 			}
 		}
 	}
-	files, err := countFiles(j.Site)
-	if err != nil {
+	files, paths, err := measure(j.Site)
+	switch {
+	case err != nil:
 		return err
-	}
-	if files == 0 {
+	case files == 0:
 		return noFiles(*j, folder)
+	case paths > maxPaths:
+		return fault(*j, "the paths of all files and folders in the folder to publish, %q, are %d MiB together, and at most %d MiB can be served; publish fewer files, or give them shorter names and fewer folders",
+			folder, (paths+1<<20-1)>>20, maxPaths>>20)
 	}
 	fmt.Fprintf(j.Log, "published from %s; number of files: %d\n", folder, files)
 	return nil
@@ -104,9 +107,29 @@ func noFiles(job Job, folder string) error {
 var publishFolders = strings.Join(runtimes.PublishFolders, ", ")
 
 // publish takes the published folder out of the container after its commands
-// ran: as a tar that the tenant's own user writes, unpacked as carefully as an
-// upload.
+// ran. A process that they left is the same user as what looks for the folder
+// there: it may stop that and write into its output. A command that ended it
+// first could be stopped just so.
 func (x *box) publish(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, x.Timeout)
+	defer cancel()
+	err := x.takeOut(limited)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil:
+		return fault(x.job, "publishing took longer than %s and was stopped; publish less, or end what the commands leave running", x.Timeout)
+	case errors.Is(err, docker.ErrTooMuch):
+		return fault(x.job, "the folder to publish was not found: something else wrote into the answer; end what the commands leave running")
+	}
+	return err
+}
+
+// takeOut fetches the folder as a tar that the tenant's own user writes, and
+// unpacks it as carefully as an upload.
+func (x *box) takeOut(ctx context.Context) error {
 	folder, err := x.folder(ctx)
 	if err != nil {
 		return err
@@ -151,12 +174,11 @@ func (x *box) folder(ctx context.Context) (string, error) {
 		f=$(find "$d" -maxdepth 3 -name node_modules -prune -o -name index.html -print 2>/dev/null | awk '{ print length, $0 }' | sort -n | head -n 1 | cut -d " " -f 2-)
 		if [ -n "$f" ]; then dirname "$f"; exit; fi
 	done`
-	var out strings.Builder
-	code, err := x.Engine.Output(ctx, x.id, docker.ExecSpec{Cmd: []string{"sh", "-c", script}, User: x.user(), Dir: x.dir()}, &out, io.Discard)
+	out, code, err := x.Engine.Answer(ctx, x.id, docker.ExecSpec{Cmd: []string{"sh", "-c", script}, User: x.user(), Dir: x.dir()})
 	if err != nil {
 		return "", err
 	}
-	folder := strings.TrimSpace(out.String())
+	folder := strings.TrimSpace(out)
 	if code != 0 || folder == "" {
 		return "", fault(x.job, "the build left no index.html in any of %s; set publish to the folder that it writes", publishFolders)
 	}
@@ -165,29 +187,34 @@ func (x *box) folder(ctx context.Context) (string, error) {
 
 func (x *box) checkFolder(ctx context.Context, folder string) (string, error) {
 	// find ends with an error when there is no such folder.
-	var first strings.Builder
-	code, err := x.Engine.Output(ctx, x.id, docker.ExecSpec{
+	first, code, err := x.Engine.Answer(ctx, x.id, docker.ExecSpec{
 		Cmd:  []string{"find", folder + "/", "-not", "-type", "d", "-print", "-quit"},
 		User: x.user(), Dir: x.dir(),
-	}, &first, io.Discard)
+	})
 	if err != nil {
 		return "", err
 	}
 	if code != 0 {
 		return "", fault(x.job, "the build left no folder %q; set publish to the folder that it writes", folder)
 	}
-	if first.Len() == 0 {
+	if first == "" {
 		return "", noFiles(x.job, folder)
 	}
 	return folder, nil
 }
 
-func countFiles(dir string) (files int, err error) {
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+// maxPaths bounds the paths of a site, in bytes of all of them: they are in
+// memory while it is served.
+const maxPaths = 16 << 20
+
+// measure counts the files of a folder, and the bytes of all paths below it.
+func measure(dir string) (files, paths int, err error) {
+	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			files++
 		}
+		paths += len(name) - len(dir)
 		return err
 	})
-	return files, err
+	return files, paths, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,32 @@ var errNeverRan = errors.New("the command did not start: the container is not ru
 // to out after it has returned.
 func (e *Engine) Exec(ctx context.Context, id string, spec ExecSpec, out io.Writer) (int, error) {
 	return e.exec(ctx, id, spec, out, out, (*execution).wait)
+}
+
+// answerMax is how much a command may print for Answer, in bytes.
+const answerMax = 64 << 10
+
+// ErrTooMuch means that Answer was given more than 64 KiB.
+var ErrTooMuch = errors.New("it printed more than 64 KiB")
+
+// Answer runs a command that prints little and returns its standard output
+// and its exit code. Whatever else runs in the container as the same user may
+// write into that output, and stop the command: beyond 64 KiB the error is
+// ErrTooMuch, and ctx should have a limit.
+func (e *Engine) Answer(ctx context.Context, id string, spec ExecSpec) (string, int, error) {
+	var out answer
+	code, err := e.Output(ctx, id, spec, &out, io.Discard)
+	return out.text.String(), code, err
+}
+
+// answer collects at most answerMax bytes.
+type answer struct{ text strings.Builder }
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.text.Len()+len(p) > answerMax {
+		return 0, ErrTooMuch
+	}
+	return a.text.Write(p)
 }
 
 // Output is Exec with standard output and standard error apart, and both whole:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,23 @@ func TestOutput_KeepsTheStreamsApart(t *testing.T) {
 	assert.Zero(t, code)
 	assert.Equal(t, "0\n2\n4\n", stdout.String())
 	assert.Equal(t, "1\n3\n5\n", stderr.String())
+}
+
+func TestAnswer_IsWholeOrAnError(t *testing.T) {
+	b := testBench(t)
+	id := b.run(t, b.spec("serve"))
+	for size, want := range map[string]error{"100": nil, "60000": nil, "66000": ErrTooMuch, "20000000": ErrTooMuch} {
+		text, code, err := b.Answer(t.Context(), id, helper("flood", size))
+		require.ErrorIs(t, err, want)
+		if want == nil {
+			assert.Zero(t, code)
+			assert.Equal(t, size, strconv.Itoa(len(text)))
+		}
+	}
+	text, code, err := b.Answer(t.Context(), id, helper("both", "6", "0s"))
+	require.NoError(t, err)
+	assert.Zero(t, code)
+	assert.Equal(t, "0\n2\n4\n", text)
 }
 
 func TestExec_DeliversEverythingThatWasPrinted(t *testing.T) {

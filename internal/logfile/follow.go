@@ -15,6 +15,7 @@ type Follower struct {
 	tail int
 	f    *os.File // nil until the log exists
 	at   int64    // how far f was read
+	seen int64    // f's size when it was last read; the bytes from at on are no whole line
 }
 
 // readAtOnce bounds what one call of Next reads, in bytes.
@@ -84,11 +85,19 @@ func (l *Follower) more() ([]string, error) {
 	if l.f == nil {
 		return nil, nil
 	}
-	b := make([]byte, readAtOnce)
+	info, err := l.f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("follow log: %w", err)
+	}
+	if size := info.Size(); size == l.seen || size <= l.at {
+		return nil, nil
+	}
+	b := make([]byte, min(info.Size()-l.at, readAtOnce))
 	n, err := l.f.ReadAt(b, l.at)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("follow log: %w", err)
 	}
+	l.seen = l.at + int64(n)
 	end := bytes.LastIndexByte(b[:n], '\n') + 1
 	if end == 0 && n == readAtOnce {
 		end = n
@@ -130,7 +139,7 @@ func (l *Follower) reopen() error {
 	if l.f != nil {
 		err = l.f.Close()
 	}
-	l.f, l.at = f, 0
+	l.f, l.at, l.seen = f, 0, 0
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,30 @@ func TestFollow_KeepsALineUntilItIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	next(t, l, false, "half and half", "")
+}
+
+// A stream looks at its log several times a second, mostly in vain.
+func TestFollow_ALookInVainReadsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.run.log")
+	for name, text := range map[string]string{"whole lines": "one\ntwo\n", "the beginning of a line": "one\ntwo" + strings.Repeat("o", 100_000)} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l := follow(t, path, 1)
+		if _, _, err := l.Next(); err != nil {
+			t.Fatal(err)
+		}
+		const looks = 100
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range looks {
+			next(t, l, false)
+		}
+		runtime.ReadMemStats(&after)
+		if bytes := (after.TotalAlloc - before.TotalAlloc) / looks; bytes > 20_000 {
+			t.Errorf("after %s, a look takes %d bytes of memory", name, bytes)
+		}
+	}
 }
 
 func TestFollow_GoesOnOverARotation(t *testing.T) {

@@ -126,7 +126,7 @@ func Settings() []Setting {
 		{"BERTH_MAX_UNPACKED", "1GB", "size of an archive's files", size(func(c *Config) *int64 { return &c.MaxUnpacked })},
 		{"BERTH_MAX_ENTRIES", "100000", "files and folders in an archive", number(func(c *Config) *int { return &c.MaxEntries })},
 		{"BERTH_MAX_BUILDS", "4", "builds at the same time", number(func(c *Config) *int { return &c.MaxBuilds })},
-		{"BERTH_BUILD_TIMEOUT", "600s", "limit of each install, build and release command", duration(func(c *Config) *time.Duration { return &c.BuildTimeout })},
+		{"BERTH_BUILD_TIMEOUT", "600s", "limit of each install, build and release command, and of taking a site out of its build", duration(func(c *Config) *time.Duration { return &c.BuildTimeout })},
 		{"BERTH_WAIT", "90s", "longest that wait=true holds an answer", duration(func(c *Config) *time.Duration { return &c.Wait })},
 		{"BERTH_HEALTH_TIMEOUT", "60s", "time that a started service has to become healthy", duration(func(c *Config) *time.Duration { return &c.HealthTimeout })},
 		{"BERTH_DRAIN", "30s", "time that open requests get to finish when their target goes", duration(func(c *Config) *time.Duration { return &c.Drain })},

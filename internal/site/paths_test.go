@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 )
 
 // docs is a site with one of every kind of path.
@@ -93,6 +94,25 @@ func TestPaths_FindFilesFoldersAndPages(t *testing.T) {
 		"/.well-known/acme-challenge/token": "=token",
 		"http://elsewhere.example/about":    "=about",
 	})
+}
+
+// Paths are the largest part of a site's index. Each is in memory once.
+func TestPaths_AreKeptOnce(t *testing.T) {
+	s := serve(t, Options{}, docs)
+	own := map[*byte]bool{}
+	for _, r := range s.routes {
+		own[unsafe.StringData(r.file.plain.path)] = true
+	}
+	for key := range s.routes {
+		if !own[unsafe.StringData(key)] && key != "" {
+			t.Errorf("%q is no piece of a file's path", key)
+		}
+	}
+	for _, key := range []string{"about", "about/", "guide", "blog/", "plain/", "a/path/that/is/not/there/and/not/short/at/all/"} {
+		if n := testing.AllocsPerRun(100, func() { s.at(key) }); n != 0 {
+			t.Errorf("looking %q up takes %v pieces of memory", key, n)
+		}
+	}
 }
 
 func TestPaths_NeverLeaveTheIndex(t *testing.T) {

@@ -12,11 +12,13 @@ import (
 type route struct {
 	file  *file // nil: nothing
 	moved bool  // the page is at the same path with the last slash added or taken away
+	page  bool  // there is a page of this path and .html: with a slash at its end it has moved here
 }
 
-// routesOf lays out every URL path of a site, the more literal reading first:
-// a file, a folder's index.html, a page without its .html, and the paths that
-// differ from these by a slash at the end.
+// routesOf lays out the URL paths of a site, the more literal reading first: a
+// file, a folder's index.html, a page without its .html, and a folder without
+// its slash. Each is a piece of a file's own path and so takes no memory; what
+// would not be one, a page with a slash, is told by its route and found by at.
 func routesOf(files map[string]*file) map[string]route {
 	routes := make(map[string]route, len(files))
 	for name, f := range files {
@@ -27,24 +29,37 @@ func routesOf(files map[string]*file) map[string]route {
 			routes[dir] = route{file: f}
 		}
 	}
-	add := func(key string, r route) {
-		if _, taken := routes[key]; !taken && key != "" {
-			routes[key] = r
-		}
-	}
 	for name, f := range files {
 		if page, ok := strings.CutSuffix(name, ".html"); ok && path.Base(name) != "index.html" && path.Base(name) != ".html" {
-			add(page, route{file: f})
+			r, taken := routes[page]
+			if !taken {
+				r.file = f
+			}
+			r.page = true
+			routes[page] = r
 		}
 	}
 	for name, f := range files {
-		if dir, base := path.Split(name); base == "index.html" {
-			add(strings.TrimSuffix(dir, "/"), route{file: f, moved: true})
-		} else if page, ok := strings.CutSuffix(name, ".html"); ok && base != ".html" {
-			add(page+"/", route{file: f, moved: true})
+		dir, base := path.Split(name)
+		key := strings.TrimSuffix(dir, "/")
+		if _, taken := routes[key]; !taken && base == "index.html" {
+			routes[key] = route{file: f, moved: true}
 		}
 	}
 	return routes
+}
+
+// at is the route of a key, nothing when there is none.
+func (s *Site) at(key string) route {
+	if r, ok := s.routes[key]; ok {
+		return r
+	}
+	if page, ok := strings.CutSuffix(key, "/"); ok {
+		if r := s.routes[page]; r.page {
+			return route{file: r.file, moved: true}
+		}
+	}
+	return route{}
 }
 
 // find looks a decoded URL path up, and returns it as a key too: without the
@@ -52,14 +67,14 @@ func routesOf(files map[string]*file) map[string]route {
 // to never starts with a slash, which would name another host.
 func (s *Site) find(urlPath string) (route, string) {
 	key := strings.TrimPrefix(urlPath, "/")
-	if r, ok := s.routes[key]; ok {
+	if r := s.at(key); r.file != nil {
 		return r, destination(r, key)
 	}
 	if len(key) > maxPath {
 		return route{}, key
 	}
 	single := squeeze(key)
-	r := s.routes[s.follow(single)]
+	r := s.at(s.follow(single))
 	to := destination(r, single)
 	if single != key {
 		r.moved = true

@@ -30,9 +30,23 @@ func socketTables(c docker.Container) (string, bool) {
 	if err != nil || c.IP == "" || !strings.Contains(string(addresses), "-- "+c.IP+"\n") {
 		return "", false
 	}
-	v4, err4 := os.ReadFile(filepath.Join(folder, "tcp"))
-	v6, err6 := os.ReadFile(filepath.Join(folder, "tcp6"))
-	return string(v4) + string(v6), err4 == nil && (err6 == nil || errors.Is(err6, fs.ErrNotExist))
+	v4, err4 := readTable(filepath.Join(folder, "tcp"))
+	v6, err6 := readTable(filepath.Join(folder, "tcp6"))
+	return v4 + v6, err4 == nil && (err6 == nil || errors.Is(err6, fs.ErrNotExist))
+}
+
+// tableMax is how much of a table is read, in bytes. The sockets that listen
+// come first in it, and there may be a million others.
+const tableMax = 256 << 10
+
+func readTable(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, tableMax))
+	return string(text), err
 }
 
 // ownSocketTables are the tables that the container's kernel shows inside it:
@@ -40,9 +54,8 @@ func socketTables(c docker.Container) (string, bool) {
 func (p *process) ownSocketTables(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, healthAnswer)
 	defer cancel()
-	var table strings.Builder
-	_, err := p.Engine.Output(ctx, p.id, docker.ExecSpec{Cmd: []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}}, &table, io.Discard)
-	return table.String(), err
+	table, _, err := p.Engine.Answer(ctx, p.id, docker.ExecSpec{Cmd: []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}})
+	return table, err
 }
 
 // listeners are the addresses in the text of /proc/net/tcp and tcp6 that a

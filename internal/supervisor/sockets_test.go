@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -58,5 +59,16 @@ func TestNthSubnet_CutsThePoolIntoPiecesThatDoNotOverlap(t *testing.T) {
 		if got := nthSubnet(pool, n); got.String() != want {
 			t.Errorf("subnet %d = %s, want %s", n, got, want)
 		}
+	}
+}
+
+// A process may open as many sockets as it likes.
+func TestSocketTables_AreReadWithABound(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "tcp")
+	if err := os.WriteFile(name, make([]byte, 4*tableMax), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := readTable(name); err != nil || len(text) != tableMax {
+		t.Errorf("of a large table %d bytes are read, %v; want %d", len(text), err, tableMax)
 	}
 }

@@ -176,7 +176,7 @@ func (w *Web) claimedStream(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return err
 	}
-	return w.stream(c, feed{watch: st.ID, parts: func() ([]part, error) {
+	return w.stream(c, s, feed{watch: st.ID, parts: func() ([]part, error) {
 		now, err := w.Accounts.Stack(w.base, s.Account.ID, st.ID)
 		if err != nil {
 			return nil, err

@@ -35,7 +35,7 @@ func (w *Web) dashboard(c *fiber.Ctx, s store.Session) error {
 
 // dashboardStream answers GET /dashboard/stream.
 func (w *Web) dashboardStream(c *fiber.Ctx, s store.Session) error {
-	return w.stream(c, feed{parts: func() ([]part, error) {
+	return w.stream(c, s, feed{parts: func() ([]part, error) {
 		stacks, err := w.Accounts.Stacks(w.base, s.Account.ID)
 		if err != nil {
 			return nil, err
@@ -84,7 +84,7 @@ func (w *Web) stackStream(c *fiber.Ctx, s store.Session) error {
 		return err
 	}
 	p := page{Token: w.formToken(c)}
-	return w.stream(c, feed{
+	return w.stream(c, s, feed{
 		watch: st.ID,
 		log:   l,
 		stack: st,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // feed is what one stream of server-sent events tells: the parts of a page
@@ -41,16 +42,27 @@ type lines struct {
 	Anew  bool     `json:"anew"` // what is there goes first
 }
 
+// errStreams refuses a stream of an account that has as many as it may have.
+var errStreams = &stack.Error{
+	Kind: stack.TooMany, RetryAfter: time.Minute,
+	Detail: fmt.Sprintf("%d pages of this account are open already; close some, or try again in a minute", sse.MostOpen),
+}
+
 // stream answers with server-sent events until the browser leaves, the session
-// ends or the server stops.
-func (w *Web) stream(c *fiber.Ctx, f feed) error {
-	token := w.cookie(c, sessionCookie)
-	c.Set(fiber.HeaderContentType, sse.ContentType)
-	c.Set("X-Accel-Buffering", "no") // asks a proxy in front to pass events on at once
+// ends or the server stops. An account has only so many at a time.
+func (w *Web) stream(c *fiber.Ctx, owner store.Session, f feed) error {
 	if c.Method() == fiber.MethodHead {
+		streamHead(c)
 		return nil // fasthttp would end the answer with bytes that a HEAD must not have
 	}
-	c.Context().SetBodyStreamWriter(func(out *bufio.Writer) {
+	leave, ok := w.streams.Take(owner.Account.ID)
+	if !ok {
+		return errStreams
+	}
+	streamHead(c)
+	token := w.cookie(c, sessionCookie)
+	c.Context().SetBodyStreamWriter(func(out *bufio.Writer) { // runs in any case, and at once
+		defer leave()
 		ctx, cancel := context.WithCancel(w.base)
 		defer cancel()
 		defer func() {
@@ -64,6 +76,11 @@ func (w *Web) stream(c *fiber.Ctx, f feed) error {
 		}
 	})
 	return nil
+}
+
+func streamHead(c *fiber.Ctx) {
+	c.Set(fiber.HeaderContentType, sse.ContentType)
+	c.Set("X-Accel-Buffering", "no") // asks a proxy in front to pass events on at once
 }
 
 // streamer is one stream under way.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -136,6 +137,23 @@ func TestStream_IsForTheOwner(t *testing.T) {
 		require.Equal(t, "/signin", e.visitor().get("/dashboard/stacks/"+id+path).header.Get("Location"))
 	}
 	require.Equal(t, 404, b.get("/dashboard/stacks/"+id+"/stream?service=nothing").status)
+}
+
+func TestStream_AnAccountHasSoManyAndThenMoreOnceTheyEnd(t *testing.T) {
+	e := newEnv(t)
+	b, other := e.signedUp(ana), e.signedUp(bob)
+	id := e.owned(b, "guestbook")
+	const list = "/dashboard/stream"
+	for i := range sse.MostOpen {
+		b.follow([]string{list, "/dashboard/stacks/" + id + "/stream"}[i%2])
+	}
+	r := b.get(list)
+	require.Equal(t, 429, r.status)
+	require.Equal(t, "60", r.header.Get("Retry-After"))
+	require.Contains(t, r.body, "64 pages of this account are open already")
+	other.follow(list).part("stacks", "")
+	e.web.Release()
+	require.Eventually(t, func() bool { return b.get(list).status == 200 }, time.Minute, time.Millisecond)
 }
 
 func TestStream_HeadHasNoBody(t *testing.T) {

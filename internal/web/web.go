@@ -16,6 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/docs"
+	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -94,6 +95,7 @@ type Web struct {
 	sealer *auth.Sealer
 	https  bool
 
+	streams  sse.Places      // by account
 	base     context.Context // ends when Shutdown gives up waiting
 	cancel   context.CancelFunc
 	released chan struct{} // closed by Release
