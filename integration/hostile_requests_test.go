@@ -248,6 +248,17 @@ func TestHostile_HeadersOfTheHostStayInside(t *testing.T) {
 	require.Equal(t, "noindex", r.header.Get("X-Robots-Tag"))
 }
 
+// The limits count the client's network whatever its Connection header says.
+func TestHostile_NoHeaderTakesTheClientsAddressAway(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_UNCLAIMED_PER_IP", "1"))
+	h.live(t, page("one"), nil)
+	for _, connection := range []string{"Berth-Client-Ip", "close, berth-client-ip, x-request-id"} {
+		r := h.post(t, archive(t, page("two")), nil, "", "Connection", connection, "X-Request-Id", "mine")
+		require.Contains(t, r.refused(t, http.StatusTooManyRequests), "limit 1")
+	}
+}
+
 // show200 is the reply that shows a stack.
 func (h *Host) show200(t *testing.T, st *Stack) Reply {
 	t.Helper()

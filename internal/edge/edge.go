@@ -17,7 +17,7 @@ import (
 
 // HeaderClientIP carries the client's address to the API (see ClientIP). What
 // a client sends under this name is overwritten.
-const HeaderClientIP = "Berth-Client-Ip"
+const HeaderClientIP = proxy.HeaderClientIP
 
 // Config is what the edge is made of.
 type Config struct {

@@ -39,6 +39,9 @@ func startWithFiber(t *testing.T) string {
 		}
 		return c.JSON(fiber.Map{"n": n, "expect": c.Get("Expect"), "ip": c.Get(HeaderClientIP)})
 	})
+	app.Get("/edge", func(c *fiber.Ctx) error {
+		return c.SendString(c.Get(HeaderClientIP) + " " + c.Get("X-Request-Id") + " " + c.Get("X-Own"))
+	})
 	app.Get("/cookie", func(c *fiber.Ctx) error { return c.SendString(c.Get("Cookie")) })
 	l := fasthttputil.NewInmemoryListener()
 	go app.Listener(l)
@@ -85,6 +88,31 @@ func TestInner_KeepsItsCookies(t *testing.T) {
 	defer res.Body.Close()
 	if body, _ := io.ReadAll(res.Body); string(body) != "__Host-berth_session=mine" {
 		t.Errorf("%q", body)
+	}
+}
+
+// A client may say that its own headers are for one connection only, and not
+// that the edge's are.
+func TestInner_KeepsTheHeadersOfTheEdge(t *testing.T) {
+	addr := startWithFiber(t)
+	for _, connection := range []string{"", "X-Own", "Berth-Client-Ip, X-Request-Id, X-Own", "x-own, BERTH-CLIENT-IP, x-request-id, close"} {
+		r, _ := http.NewRequest("GET", "http://"+addr+"/edge", nil)
+		r.Header.Set("X-Request-Id", "mine")
+		r.Header.Set("X-Own", "own")
+		want := "127.0.0.1 mine own"
+		if connection != "" {
+			r.Header.Set("Connection", connection)
+			want = "127.0.0.1 mine "
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if string(body) != want {
+			t.Errorf("Connection: %s: %q", connection, body)
+		}
 	}
 }
 

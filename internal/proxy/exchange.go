@@ -62,7 +62,7 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request, t tenant) {
 	if r.ProtoMajor == 1 && r.ProtoMinor >= 1 {
 		x.expect = x.hasBody && !u.inner && hasToken(r.Header["Expect"], "100-continue")
 		if !x.hasBody && hasToken(r.Header["Connection"], "upgrade") {
-			x.upgrade = strings.Join(r.Header["Upgrade"], ", ")
+			x.upgrade = strings.Join(passedUpgrades(r.Header["Upgrade"]), ", ")
 		}
 	}
 	err := x.attempt(false)

@@ -48,6 +48,21 @@ func hasToken(values []string, token string) bool {
 	return false
 }
 
+// passedUpgrades are the protocols of Upgrade fields that a service may switch
+// to. HTTP/2 is none: the requests of a client that speaks it to the service
+// through a tunnel would have whatever headers it likes.
+func passedUpgrades(values []string) []string {
+	var passed []string
+	for _, v := range values {
+		for token := range strings.SplitSeq(v, ",") {
+			if token = strings.TrimSpace(token); token != "" && !strings.EqualFold(token, "h2c") {
+				passed = append(passed, token)
+			}
+		}
+	}
+	return passed
+}
+
 // listed are the names that Connection fields list beside the usual ones; nil
 // for nearly every request.
 func listed(values []string) []string {
@@ -69,7 +84,7 @@ func listed(values []string) []string {
 func ownedByProxy(key string) bool {
 	switch key {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Host", "Expect",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings", "Content-Length", "Host", "Expect",
 		"Forwarded", "X-Real-Ip", "Cookie":
 		return true
 	}
@@ -81,6 +96,13 @@ func ownedByProxy(key string) bool {
 	return strings.IndexByte(key, '_') >= 0 &&
 		ownedByProxy(textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(key, "_", "-")))
 }
+
+// HeaderClientIP carries the client's address to the server inside this process.
+const HeaderClientIP = "Berth-Client-Ip"
+
+// setByEdge tells whether a request's header is the edge's own word, which no
+// field of the client takes away or adds to.
+func setByEdge(key string) bool { return key == HeaderClientIP || key == "X-Request-Id" }
 
 // hopByHop tells whether an answer's header speaks of one connection only.
 func hopByHop(key string) bool {
@@ -96,10 +118,10 @@ func hopByHop(key string) bool {
 func trailerAllowed(key string) bool {
 	switch key {
 	case "Authorization", "Content-Encoding", "Content-Range", "Content-Type", "Cookie", "Set-Cookie", "Max-Forwards",
-		"Content-Length", "Host", "Expect", "Forwarded", "X-Real-Ip", "X-Request-Id":
+		"Content-Length", "Host", "Expect", "Forwarded", "X-Real-Ip":
 		return false
 	}
-	return !hopByHop(key) && !ownedByProxy(key)
+	return !hopByHop(key) && !ownedByProxy(key) && !setByEdge(key)
 }
 
 // ownCookie tells whether a cookie is the host's own, by how it begins: tenants

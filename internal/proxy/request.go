@@ -38,7 +38,7 @@ func (x *exchange) writePassed() {
 		hop = listed(c)
 	}
 	for key, values := range x.r.Header {
-		if ownedByProxy(key) || hop != nil && slices.Contains(hop, key) {
+		if ownedByProxy(key) || slices.Contains(hop, key) && !setByEdge(key) {
 			continue
 		}
 		for _, v := range values {

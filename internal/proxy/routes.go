@@ -78,10 +78,14 @@ func (t *Routes) Drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Has tells whether a host label is that of a stack here.
+// Has tells whether a host label is that of a service of a stack here.
 func (t *Routes) Has(label string) bool {
-	_, stackHex, ok := splitLabel(label)
-	return ok && t.entries()[stackHex] != nil
+	service, stackHex, ok := splitLabel(label)
+	if e := t.entries()[stackHex]; ok && e != nil {
+		_, known := e.Targets[service]
+		return known
+	}
+	return false
 }
 
 // Serve answers a request for the host label of a service.

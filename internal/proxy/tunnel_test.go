@@ -177,6 +177,35 @@ func TestTunnel_RefusedUpgradeIsAnOrdinaryAnswer(t *testing.T) {
 	}
 }
 
+// TestTunnel_IsNeverHTTP2 has a service that would switch to HTTP/2: over such a
+// tunnel a client could send requests that nobody has looked at.
+func TestTunnel_IsNeverHTTP2(t *testing.T) {
+	heads := make(chan string, 1)
+	backend := script(t, func(c net.Conn, _ *bufio.Reader, head string) {
+		heads <- head
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	})
+	f := newFront(t, backend, proxy.Options{})
+	for asked, passed := range map[string]string{
+		"h2c":                     "",
+		"H2C":                     "",
+		"h2c, h2c":                "",
+		"h2c\r\nUpgrade: h2c":     "",
+		"websocket, h2c":          "websocket",
+		"h2c , a/1,, b":           "a/1, b",
+		"h2c\r\nUpgrade: private": "private",
+	} {
+		raw(t, f.addr, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: "+asked+"\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
+		head, err := http.ReadRequest(bufio.NewReader(strings.NewReader(within(t, "the request", heads))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := head.Header.Get("Upgrade"); got != passed || (got == "") != (head.Header.Get("Connection") == "") || head.Header["Http2-Settings"] != nil {
+			t.Errorf("%q passed as %v", asked, head.Header)
+		}
+	}
+}
+
 // TestRoutes_SwitchesWithoutAFailedRequest exchanges the target again and again
 // under load, drains the old one and closes its server.
 func TestRoutes_SwitchesWithoutAFailedRequest(t *testing.T) {
@@ -326,5 +355,22 @@ func TestRoutes_ReturnsWhatIsNoLongerUsed(t *testing.T) {
 	}
 	if old := routes.Remove(testHex); old != nil {
 		t.Errorf("%v from nothing", old)
+	}
+}
+
+func TestRoutes_HasServicesAndNoOtherNames(t *testing.T) {
+	var routes proxy.Routes
+	routes.Set(testHex, proxy.Entry{Status: stack.Building, Targets: map[string]*proxy.Target{"web": nil}})
+	for label, has := range map[string]bool{
+		"web-" + testHex: true, "other-" + testHex: false, "-" + testHex: false, testHex: false,
+		"web-ba9876543210": false, "x-web-" + testHex: false, "a.web-" + testHex: false, "": false,
+	} {
+		if got := routes.Has(label); got != has {
+			t.Errorf("%q: %t", label, got)
+		}
+	}
+	routes.Remove(testHex)
+	if routes.Has("web-" + testHex) {
+		t.Error("it has a stack that is gone")
 	}
 }

@@ -73,7 +73,8 @@ func (s *Server) openTLS() (*tls.Config, error) {
 	return nil, nil
 }
 
-// hasName tells whether a name is the base URL's, or of a stack that is here.
+// hasName tells whether a name is the base URL's, or of a service of a
+// stack that is here: every other name would cost an order at the authority.
 func (s *Server) hasName(name string) bool {
 	if name == s.cfg.BaseURL.Hostname() {
 		return true
