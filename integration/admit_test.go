@@ -2,7 +2,10 @@ package integration
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,7 +26,18 @@ func TestAdmit_AnonymousCreatesNeedTheFirewall(t *testing.T) {
 	h.stop(t)
 	with("BERTH_ALLOW_UNGUARDED", "true")(h)
 	h.run(t)
-	require.Equal(t, http.StatusCreated, h.post(t, source, nil, "?wait=true").status, "a refused create does not count")
+	r := h.post(t, source, nil, "?wait=true")
+	require.Equal(t, http.StatusCreated, r.status, "a refused create does not count")
+	st := h.settled(t, r.stack(t))
+
+	h.stop(t)
+	with("BERTH_ALLOW_UNGUARDED", "false")(h)
+	h.run(t)
+	require.Contains(t, h.postDeploy(t, st, page("y"), nil).refused(t, http.StatusServiceUnavailable), "claim it")
+	st.ManageToken, key = "ast_anon_wrong", st.ManageToken
+	h.postDeploy(t, st, page("y"), nil).refused(t, http.StatusForbidden)
+	st.ManageToken = key
+	require.Equal(t, "x", h.get(t, st.url("web", "/")).body, "what runs goes on")
 }
 
 func TestAdmit_NoUploadsBelowTheDiskFloor(t *testing.T) {
@@ -49,4 +63,41 @@ func TestAdmit_NoUploadsBelowTheDiskFloor(t *testing.T) {
 	with("BERTH_DISK_FLOOR", "1MB")(h)
 	h.run(t)
 	require.Equal(t, http.StatusCreated, h.post(t, archive(t, page("x")), nil, "").status)
+}
+
+// Each of these uploads finds room when it begins, and none once it is unpacked.
+func TestAdmit_NoUploadsUnderWayPassTheDiskFloor(t *testing.T) {
+	t.Parallel()
+	h := start(t, smallDisk(t, "64m,nr_inodes=4000"), with("BERTH_DISK_FLOOR", "40MiB"), with("BERTH_UNCLAIMED_PER_IP", "100"))
+	st := h.live(t, page("the site"), nil)
+	before := len(h.files(t))
+	many := Tree{"index.html": "x"} // 40 MiB stand for 2,560 inodes
+	for i := range 2000 {
+		many[fmt.Sprintf("file%d", i)] = ""
+	}
+	for name, tree := range map[string]Tree{
+		"bytes":  {"index.html": "x", "zeros": strings.Repeat("\x00", 30<<20)},
+		"inodes": many,
+	} {
+		body, contentType := form(t, archive(t, tree), nil)
+		replies := make([]Reply, 12)
+		var all sync.WaitGroup
+		for i := range replies {
+			path := []string{"/v0/stacks", "/v0/stacks/" + st.ID + "/deploy", "/v0/validate"}[i%3]
+			headers := []string{"Content-Type", contentType}
+			if i%3 == 1 {
+				headers = append(headers, "Authorization", "Bearer "+st.ManageToken)
+			}
+			all.Go(func() { replies[i] = h.attempt(t, http.MethodPost, path, string(body), headers...) })
+		}
+		all.Wait()
+		for i, r := range replies {
+			require.Contains(t, r.refused(t, http.StatusServiceUnavailable), "disk space", "%s %d", name, i)
+			require.Equal(t, "60", r.header.Get("Retry-After"))
+		}
+		require.Len(t, h.files(t), before, "left of what was refused")
+	}
+	require.Equal(t, "the site", h.get(t, st.url("web", "/")).body)
+	require.Nil(t, h.show(t, st, "").Deploying)
+	require.Equal(t, 2, h.redeploy(t, st, page("another"), nil).Generation, "there is room again")
 }

@@ -22,9 +22,10 @@ import (
 
 // Host runs stacks; the supervisor implements it.
 type Host interface {
-	// Admit tells whether an upload may begin. It fails with a *stack.Error when
-	// this host cannot take one now, or none that is anonymous.
-	Admit(anonymous bool) error
+	// Admit tells whether an upload may begin, and whether one that is on its way
+	// to disk may go on. It fails with a *stack.Error when this host cannot take
+	// one now, or none for an unclaimed stack.
+	Admit(unclaimed bool) error
 	// Create records the stack and starts its first build from dir, an
 	// unpacked source tree, which it moves away when it succeeds. It fails
 	// with a *stack.Error when the cap of the stack's network is reached.

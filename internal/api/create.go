@@ -26,7 +26,8 @@ const createRetry = time.Hour
 // token can have from POST deploy, which has no limit.
 //
 // An attempt after the first with the same Idempotency-Key is not counted at
-// all: it gets the first one's answer even where no more creates are allowed.
+// all: it gets the first one's answer even where no more creates are allowed,
+// once there is room on the disk for its upload, which has to be compared.
 func (a *API) create(c *fiber.Ctx) error {
 	owner, err := a.creator(c)
 	if err != nil {
@@ -121,40 +122,26 @@ func (a *API) createStack(c *fiber.Ctx, owner string, t *attempt) (*stack.Stack,
 	if owner == "" {
 		checkTTL = a.checkTTL
 	}
-	u, err := a.receive(c, createForm, dir, checkTTL)
+	f, err := a.upload(c, createForm, dir)
 	if err != nil {
 		return nil, oneTime{}, err
 	}
-	s, secrets := a.newStack(c, u.manifest, owner)
-	receipt, err := t.receipt(u.digest, secrets)
+	root, manifest, err := a.unpack(f, dir, checkTTL)
+	if err != nil {
+		return nil, oneTime{}, err
+	}
+	s, secrets := a.newStack(c, manifest, owner)
+	receipt, err := t.receipt(f.digest(), secrets)
 	if err != nil {
 		return nil, oneTime{}, err
 	}
 	asMade := *s
 	asMade.Services = append([]stack.Service{}, s.Services...)
-	if err := a.Host.Create(a.base, s, u.root, receipt); err != nil {
+	if err := a.Host.Create(a.base, s, root, receipt); err != nil {
 		t.drop()
 		return nil, oneTime{}, fmt.Errorf("create stack %s: %w", s.ID, err)
 	}
 	return &asMade, secrets, nil
-}
-
-// received is an upload that can be built.
-type received struct {
-	root     string // folder of the project
-	manifest *stack.Manifest
-	digest   []byte // of the form; nil for a request without an Idempotency-Key
-}
-
-// receive reads a form into dir and unpacks its archive there. A lifetime that is
-// given is checked; nil takes any.
-func (a *API) receive(c *fiber.Ctx, fields []formField, dir string, checkTTL func(time.Duration) error) (received, error) {
-	f, err := a.upload(c, fields, dir)
-	if err != nil {
-		return received{}, err
-	}
-	root, manifest, err := a.unpack(f, dir, checkTTL)
-	return received{root, manifest, f.digest()}, err
 }
 
 // newStack makes the stack that a manifest asks for. Only an anonymous one has

@@ -230,15 +230,21 @@ func TestAdmit_RefusesBeforeAnythingIsReadOrCounted(t *testing.T) {
 	e.host.noneAnonymous = stack.NewError(stack.Unavailable, "no strangers")
 	require.Equal(t, "no strangers", send("/v0/stacks", "").detail())
 	require.Equal(t, 201, send("/v0/stacks", key).status, "an account's stack is no stranger's")
+	require.Equal(t, "no strangers", send(deploy, token["manage_token"].(string)).detail())
+	require.Equal(t, 403, send(deploy, "ast_anon_wrong").status, "who asks comes first")
+	claimed := e.creates(key)
+	require.Equal(t, 200, e.redeploy(claimed.id, claimed.token).status, "it is an account's")
 
 	e.host.full = &stack.Error{Kind: stack.Unavailable, Detail: "no room", RetryAfter: time.Minute}
-	for path, bearer := range map[string]string{"/v0/stacks": key, deploy: token["manage_token"].(string)} {
+	e.host.noneAnonymous = nil
+	for path, bearer := range map[string]string{"/v0/stacks": key, deploy: token["manage_token"].(string), "/v0/validate": ""} {
 		r := send(path, bearer)
-		require.Equal(t, 503, r.status)
+		require.Equal(t, 503, r.status, path)
 		require.Equal(t, "no room", r.detail())
 		require.Equal(t, "60", r.header.Get("Retry-After"))
 	}
 	require.Equal(t, 401, send("/v0/stacks", "as_live_wrong").status, "who asks comes first")
+	require.Equal(t, 1000, e.checks.left, "a refused validation does not count")
 	require.Equal(t, counted, e.limiter.left, "a refused create does not count")
 	e.nothingLeft()
 }

@@ -31,7 +31,7 @@ func (a *API) deploy(c *fiber.Ctx) error {
 	if err := deployable(*s); err != nil {
 		return err
 	}
-	if err := a.Host.Admit(false); err != nil {
+	if err := a.Host.Admit(!s.Claimed()); err != nil {
 		return err
 	}
 	s, secrets, err := a.deployStack(c, s.ID, t)
@@ -57,6 +57,16 @@ func deployable(s stack.Stack) error {
 	return err
 }
 
+// stillDeployable refuses an upload that another one came before, while it is
+// an archive and not yet a tree.
+func (a *API) stillDeployable(id string) error {
+	s, err := a.find(id)
+	if err != nil {
+		return err
+	}
+	return deployable(*s)
+}
+
 // deployStack takes the upload and hands it to the host. The name, ttl and
 // claim_email of its manifest do not count: they were fixed at creation.
 func (a *API) deployStack(c *fiber.Ctx, id string, t *attempt) (*stack.Stack, oneTime, error) {
@@ -65,16 +75,23 @@ func (a *API) deployStack(c *fiber.Ctx, id string, t *attempt) (*stack.Stack, on
 		return nil, oneTime{}, fmt.Errorf("make a folder for the upload: %w", err)
 	}
 	defer a.removeAll(dir)
-	u, err := a.receive(c, deployForm, dir, nil)
+	f, err := a.upload(c, deployForm, dir)
+	if err != nil {
+		return nil, oneTime{}, err
+	}
+	if err := a.stillDeployable(id); err != nil {
+		return nil, oneTime{}, err
+	}
+	root, manifest, err := a.unpack(f, dir, nil)
 	if err != nil {
 		return nil, oneTime{}, err
 	}
 	secret := auth.NewWebhookSecret()
-	receipt, err := t.receipt(u.digest, oneTime{WebhookSecret: secret})
+	receipt, err := t.receipt(f.digest(), oneTime{WebhookSecret: secret})
 	if err != nil {
 		return nil, oneTime{}, err
 	}
-	s, err := a.Host.Deploy(a.base, id, u.manifest, secret, u.root, receipt)
+	s, err := a.Host.Deploy(a.base, id, manifest, secret, root, receipt)
 	if err != nil {
 		t.drop()
 		return nil, oneTime{}, fmt.Errorf("deploy stack %s: %w", id, err)

@@ -268,3 +268,27 @@ func TestDeploy_CutOffChangesNothing(t *testing.T) {
 	require.True(t, s.Settled())
 	e.nothingLeft()
 }
+
+// TestDeploy_UnpacksOnlyTheFirstOfSeveralUploads has two under way together. The
+// one that comes second is no archive, which it would be refused for if it were
+// looked at.
+func TestDeploy_UnpacksOnlyTheFirstOfSeveralUploads(t *testing.T) {
+	e := newEnv(t)
+	m := e.creates("")
+	body, contentType := makeForm(t, sourcePart([]byte("no archive at all, and not text\x00")))
+	text, err := readAll(body)
+	require.NoError(t, err)
+	w := e.dial()
+	w.printf("POST /v0/stacks/%s/deploy HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+		m.id, m.token, contentType, len(text))
+	line, err := w.in.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "100 Continue")
+	_, err = w.in.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, 200, e.redeploy(m.id, m.token).status)
+	w.printf("%s", text)
+	r := w.reply()
+	require.Equal(t, 409, r.status, r.body)
+	require.Contains(t, r.detail(), "already running")
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,12 +26,16 @@ type fakeHost struct {
 
 	follow func(ctx context.Context, service, kind string, tail int, emit func([]string, bool) error) error
 
-	noneAnonymous, full error // what Admit says
+	noneAnonymous, full error        // what Admit says
+	room                atomic.Int64 // how often Admit does not yet say that it is full
 }
 
-func (h *fakeHost) Admit(anonymous bool) error {
-	if anonymous && h.noneAnonymous != nil {
+func (h *fakeHost) Admit(unclaimed bool) error {
+	if unclaimed && h.noneAnonymous != nil {
 		return h.noneAnonymous
+	}
+	if h.room.Add(-1) >= 0 {
+		return nil
 	}
 	return h.full
 }

@@ -49,7 +49,7 @@ func (a *API) files(c *fiber.Ctx, dir string) (form, error) {
 	f := form{archive: filepath.Join(dir, "upload"), texts: map[string][]byte{
 		"name": []byte(list.Name), "ttl": []byte(list.TTL), "claim_email": []byte(list.ClaimEmail), "manifest": list.manifest(),
 	}}
-	return f, packFiles(f.archive, list.Files)
+	return f, packFiles(f.archive, a.room, list.Files)
 }
 
 func readFiles(body io.Reader) (fileList, error) {
@@ -88,12 +88,12 @@ func (l *fileList) manifest() []byte {
 
 // packFiles writes files as a tar, so that they are unpacked with all the
 // checks that an archive gets.
-func packFiles(path string, files []fileEntry) error {
+func packFiles(path string, room func() error, files []fileEntry) error {
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("pack the files: %w", err)
 	}
-	w := tar.NewWriter(out)
+	w := tar.NewWriter(roomWriter{out, room})
 	for i, file := range files {
 		if err := packFile(w, i, file); err != nil {
 			return errors.Join(err, out.Close())
@@ -121,7 +121,9 @@ func packFile(w *tar.Writer, i int, file fileEntry) error {
 		return invalid("the encoding of %q must be utf-8 or base64, not %q", shorten(file.Path), shorten(file.Encoding))
 	}
 	header := &tar.Header{Name: file.Path, Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}
-	if err := w.WriteHeader(header); err != nil {
+	if err := w.WriteHeader(header); notWritten(err) {
+		return fmt.Errorf("pack the files: %w", err)
+	} else if err != nil {
 		return unprocessable("the path %q cannot be in an archive: %v", shorten(file.Path), err)
 	}
 	_, err := w.Write(content)

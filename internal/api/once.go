@@ -159,6 +159,9 @@ func (a *API) repeat(c *fiber.Ctx, t *attempt, fields []formField, status int) e
 
 // sameUpload refuses an upload other than that of the first attempt.
 func (a *API) sameUpload(c *fiber.Ctx, t *attempt, fields []formField) error {
+	if err := a.room(); err != nil {
+		return err
+	}
 	dir, err := a.Host.TempDir()
 	if err != nil {
 		return fmt.Errorf("make a folder for the upload: %w", err)

@@ -68,7 +68,9 @@ func (a *API) extract(archive, tree string) ([]stack.Lost, error) {
 		return nil, err
 	}
 	failpoint.Here("upload-stored")
-	lost, err := source.Unpack(a.base, in, tree, a.Unpacked)
+	limits := a.Unpacked
+	limits.Room = a.room
+	lost, err := source.Unpack(a.base, in, tree, limits)
 	return lost, errors.Join(err, os.Remove(archive))
 }
 

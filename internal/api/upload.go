@@ -87,6 +87,7 @@ type formReader struct {
 	head      *headReader
 	parts     *multipart.Reader
 	maxSource int64
+	room      func() error // tells whether more may be written to disk
 	digested  bool
 	example   string // a curl line that works
 }
@@ -98,6 +99,7 @@ func (a *API) upload(c *fiber.Ctx, fields []formField, dir string) (form, error)
 		fields:    fields,
 		body:      bodyOf(c.Context()),
 		maxSource: a.MaxUpload,
+		room:      a.room,
 		digested:  c.Get(headerIdempotencyKey) != "",
 		example:   a.example(c),
 	}
@@ -191,10 +193,9 @@ func (r *formReader) spool(part *multipart.Part, path string) error {
 	if r.digested {
 		source = io.TeeReader(source, h)
 	}
-	r.size, err = copyInBlocks(f, source)
-	var disk *fs.PathError
+	r.size, err = copyInBlocks(roomWriter{f, r.room}, source)
 	switch {
-	case errors.As(err, &disk):
+	case notWritten(err):
 		return fmt.Errorf("spool the upload: %w", err)
 	case err != nil:
 		return r.malformed(err)
@@ -212,14 +213,39 @@ func (r *formReader) spool(part *multipart.Part, path string) error {
 
 // copyInBlocks writes whole blocks, however little a read returns: mime/multipart
 // stops wherever the content looks like the beginning of a boundary.
-func copyInBlocks(f *os.File, r io.Reader) (int64, error) {
-	w := bufio.NewWriterSize(struct{ io.Writer }{f}, spoolBlock) // without the ReadFrom of the file
+func copyInBlocks(to io.Writer, r io.Reader) (int64, error) {
+	w := bufio.NewWriterSize(to, spoolBlock)
 	n, err := w.ReadFrom(r)
 	if err == nil {
 		err = w.Flush()
 	}
 	return n, err
 }
+
+// roomWriter writes to a file while there is room for uploads: what was asked
+// before the upload may have changed since, by other uploads for one.
+type roomWriter struct {
+	file *os.File
+	room func() error
+}
+
+// Write is io.Writer.
+func (w roomWriter) Write(p []byte) (int, error) {
+	if err := w.room(); err != nil {
+		return 0, err
+	}
+	return w.file.Write(p)
+}
+
+// notWritten tells whether an error is that of a roomWriter, not the upload's.
+func notWritten(err error) bool {
+	var disk *fs.PathError
+	var refused *stack.Error
+	return errors.As(err, &disk) || errors.As(err, &refused)
+}
+
+// room tells whether an upload may go on to be written.
+func (a *API) room() error { return a.Host.Admit(false) }
 
 // checkText catches an archive that is only its own name: curl -F source=app.tar.gz
 // without the @.

@@ -9,8 +9,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
 )
 
 func readAll(r io.Reader) (string, error) {
@@ -254,7 +257,7 @@ func FuzzMultipart(f *testing.F) {
 	f.Add("", "")
 	f.Fuzz(func(t *testing.T, boundary, text string) {
 		b := &body{stream: strings.NewReader(text), conn: discardConn{}, declared: int64(len(text))}
-		r := formReader{form: form{texts: map[string][]byte{}}, fields: createForm, body: b, maxSource: 1000}
+		r := formReader{form: form{texts: map[string][]byte{}}, fields: createForm, body: b, maxSource: 1000, room: func() error { return nil }}
 		path := t.TempDir() + "/upload"
 		err := r.read(boundary, path)
 		if err == nil {
@@ -268,4 +271,52 @@ func FuzzMultipart(f *testing.F) {
 		}
 		requireClientFault(t, err)
 	})
+}
+
+// TestUpload_EndsWhereTheRoomEnds takes the room away at every step of an upload
+// on its way to disk, as other uploads may.
+func TestUpload_EndsWhereTheRoomEnds(t *testing.T) {
+	e := newEnv(t)
+	m := e.creates("")
+	large := archive(t, "index.html", "x", "a/b/large", strings.Repeat("x", 1<<19))
+	counted := e.limiter.left
+	send := map[string]func() reply{
+		"create": func() reply {
+			body, contentType := makeForm(t, sourcePart(large))
+			return e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType)
+		},
+		"redeploy":   func() reply { return e.redeploy(m.id, m.token, sourcePart(large)) },
+		"validation": func() reply { return e.validates("", sourcePart(large)) },
+		"list of files": func() reply {
+			return e.validatesJSON(`{"files": [{"path": "index.html", "content": "` + strings.Repeat("x", 1<<20) + `"}]}`)
+		},
+	}
+	e.host.full = &stack.Error{Kind: stack.Unavailable, Detail: "no room", RetryAfter: time.Minute}
+	for name, send := range send {
+		for step := range int64(9) {
+			e.host.room.Store(step)
+			r := send()
+			require.Equal(t, 503, r.status, "%s, step %d: %s", name, step, r.body)
+			require.Equal(t, "no room", r.detail())
+			require.Equal(t, "60", r.header.Get("Retry-After"))
+		}
+	}
+	require.Equal(t, counted, e.limiter.left, "a refused create does not count")
+	e.nothingLeft()
+	e.host.room.Store(100)
+	require.Equal(t, 200, send["redeploy"]().status)
+}
+
+func TestUpload_IsNotStoredToCompareItWhereThereIsNoRoom(t *testing.T) {
+	e := newEnv(t)
+	first := e.keyed("/v0/stacks", "", "key-1", "192.0.2.1")
+	require.Equal(t, 201, first.status, first.body)
+	e.host.full = &stack.Error{Kind: stack.Unavailable, Detail: "no room", RetryAfter: time.Minute}
+	for step := range int64(2) {
+		e.host.room.Store(step)
+		require.Equal(t, "no room", e.keyed("/v0/stacks", "", "key-1", "192.0.2.1").detail())
+	}
+	e.nothingLeft()
+	e.host.room.Store(2)
+	require.Equal(t, first.body, e.keyed("/v0/stacks", "", "key-1", "192.0.2.1").body)
 }

@@ -20,6 +20,9 @@ const validateRetry = time.Minute
 // source is in the answer; an upload that cannot be read is an error, as it is
 // for a create.
 func (a *API) validate(c *fiber.Ctx) error {
+	if err := a.room(); err != nil {
+		return err
+	}
 	allowed := a.Validations.Allow(a.base, a.network(c))
 	a.showQuota(c, a.Validations)
 	if !allowed {

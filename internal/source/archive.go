@@ -21,6 +21,10 @@ import (
 type Limits struct {
 	MaxUnpacked int64 // bytes of all files; a sparse file and a hard link count in full
 	MaxEntries  int   // entries of every kind, dropped ones and folders that only stand in other names included
+
+	// Room is asked before each entry and each block that is written; its error
+	// ends the unpacking. nil: there is always room.
+	Room func() error
 }
 
 // Unpack reads a tar or tar.gz from r into dir, which must exist and be empty.
@@ -188,13 +192,22 @@ func (u *unpacker) charge(size int64) error {
 	return nil
 }
 
-// count charges one entry, or one folder that no entry announced.
+// room tells whether more may be written.
+func (u *unpacker) room() error {
+	if u.lim.Room == nil {
+		return nil
+	}
+	return wrapDisk(u.lim.Room())
+}
+
+// count charges one entry, or one folder that no entry announced, for which
+// there must be room.
 func (u *unpacker) count() error {
 	if u.entries++; u.entries > u.lim.MaxEntries {
 		return badArchive("with the entry %s the archive has more than the %d files and folders allowed; leave out what the build installs, such as node_modules",
 			quoteName(u.at), u.lim.MaxEntries)
 	}
-	return nil
+	return u.room()
 }
 
 // howTo ends every refusal of something that is no archive of ours.

@@ -141,6 +141,9 @@ func (u *unpacker) copyTo(f *os.File) error {
 		}
 		n, err := u.tr.Read(u.buf)
 		if n > 0 {
+			if err := u.room(); err != nil {
+				return err
+			}
 			if _, err := f.Write(u.buf[:n]); err != nil {
 				return wrapDisk(err)
 			}
@@ -265,6 +268,9 @@ func (u *unpacker) makeLinks() error {
 		u.lost.add(quoteName(n.path())+" -> "+quoteName(n.target), "a symlink that leads out of the project, or nowhere")
 	}
 	for _, n := range inner {
+		if err := u.room(); err != nil {
+			return err
+		}
 		dir, err := u.enter(n.parent)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -152,7 +153,7 @@ func TestUnpack_HoldsAgainstHostileArchives(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if c.lim == (Limits{}) {
+			if c.lim.MaxEntries == 0 {
 				c.lim = wide
 			}
 			y := newYard(t)
@@ -391,5 +392,47 @@ func TestRoot_IsNoSymlink(t *testing.T) {
 	}
 	if root, name, err := Root(y.root); err != nil || name != "" || root != y.root {
 		t.Errorf("got %q, %q, %v", root, name, err)
+	}
+}
+
+// TestUnpack_WritesOnlyWhileThereIsRoom takes the room away at every step: before
+// an entry, within a file, in the holes of one that is sparse, before a link.
+func TestUnpack_WritesOnlyWhileThereIsRoom(t *testing.T) {
+	full := stack.NewError(stack.Unavailable, "no room")
+	for name, c := range map[string]struct {
+		archive []byte
+		atLeast int // times that it asks
+	}{
+		"folders":     {tarOf(t, smallFile, fileItem("a/b/c/d", "")), 1 + 1 + 4},
+		"a file":      {tarOf(t, fileItem("large", strings.Repeat("x", 3*blockSize))), 1 + 3},
+		"sparse file": {tarOf(t, rawItem(paxHeader('x', "GNU.sparse.major", "1", "GNU.sparse.minor", "0", "GNU.sparse.name", "holes", "GNU.sparse.realsize", fmt.Sprint(9*blockSize))), rawItem(rawHeader('0', "n", 512)), rawItem(padded("1\n0\n0\n"))), 1 + 9},
+		"links":       {tarOf(t, smallFile, symlinkItem("a", "b"), symlinkItem("c", "d")), 2 + 2 + 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			unpack := func(room int) (asked int, err error) {
+				y := newYard(t)
+				lim := wide
+				lim.Room = func() error {
+					if asked++; asked > room {
+						return full
+					}
+					return nil
+				}
+				_, err = Unpack(t.Context(), bytes.NewReader(c.archive), y.root, lim)
+				if got := listTree(t, y.root); err != nil && got != "" {
+					t.Errorf("left on disk: %s", got)
+				}
+				return asked, err
+			}
+			steps, err := unpack(math.MaxInt)
+			if err != nil || steps < c.atLeast {
+				t.Fatalf("asked %d times, want at least %d; %v", steps, c.atLeast, err)
+			}
+			for room := range steps {
+				if asked, err := unpack(room); !errors.Is(err, full) || asked != room+1 {
+					t.Errorf("room for %d of %d steps: asked %d times, got %v", room, steps, asked, err)
+				}
+			}
+		})
 	}
 }

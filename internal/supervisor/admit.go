@@ -5,19 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"syscall"
 	"time"
 
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Admit tells whether an upload may begin: there is room on the disk and, for an
-// anonymous create, strangers' stacks are walled off. Otherwise it fails with a
-// *stack.Error of kind Unavailable.
-func (s *Supervisor) Admit(anonymous bool) error {
-	if anonymous && !s.AllowUnguarded && s.guarded() != nil {
-		return stack.NewError(stack.Unavailable, "this host takes no anonymous stacks, since its firewall rules are not in place; "+
-			"create the stack with an API key, or try again later. Its operator finds the reason in the server's log")
+// Admit tells whether an upload may begin or go on: there is room on the disk
+// and, for a stack that nobody has claimed, strangers' stacks are walled off.
+// Otherwise it fails with a *stack.Error of kind Unavailable.
+func (s *Supervisor) Admit(unclaimed bool) error {
+	if unclaimed && !s.AllowUnguarded && s.guarded() != nil {
+		return stack.NewError(stack.Unavailable, "this host builds no anonymous stacks, since its firewall rules are not in place; "+
+			"create the stack with an API key, claim it if it is there, or try again later. Its operator finds the reason in the server's log")
 	}
 	return s.checkRoom()
 }
@@ -25,17 +26,22 @@ func (s *Supervisor) Admit(anonymous bool) error {
 // roomRetry is when to try again while the disk is full.
 const roomRetry = time.Minute
 
-// checkRoom refuses new work while a disk has less room than the floor: what
-// runs goes on with what is left.
+// bytesPerInode makes inodes of the floor, which is given in bytes: one for as
+// many bytes as ext4 makes one for.
+const bytesPerInode = 16 << 10
+
+// checkRoom refuses new work while a disk has less room than the floor, in bytes
+// or in inodes: what runs goes on with what is left.
 func (s *Supervisor) checkRoom() error {
 	for _, dir := range []string{s.Dir, s.engineDir} {
 		free, err := freeSpace(dir)
 		if err != nil {
 			return err
 		}
-		if free < s.DiskFloor {
+		if free.bytes < s.DiskFloor || free.inodes < s.DiskFloor/bytesPerInode {
 			if !s.short.Swap(true) {
-				s.Log.Warn("short of disk space: uploads and builds are refused", "dir", dir, "free", free, "floor", s.DiskFloor)
+				s.Log.Warn("short of disk space: uploads and builds are refused",
+					"dir", dir, "free", free.bytes, "floor", s.DiskFloor, "free inodes", free.inodes, "floor of inodes", s.DiskFloor/bytesPerInode)
 			}
 			return &stack.Error{
 				Kind:       stack.Unavailable,
@@ -50,18 +56,28 @@ func (s *Supervisor) checkRoom() error {
 	return nil
 }
 
-// freeSpace is how many bytes there are for everybody on the disk of a folder.
-// One that is not on this machine has room.
-func freeSpace(dir string) (int64, error) {
+// space is what is free on a disk for everybody.
+type space struct{ bytes, inodes int64 }
+
+// endless is the space of a disk that is not on this machine.
+var endless = space{math.MaxInt64, math.MaxInt64}
+
+// freeSpace is what is free on the disk of a folder. Some file systems do not
+// count inodes.
+func freeSpace(dir string) (space, error) {
 	var disk syscall.Statfs_t
 	err := syscall.Statfs(dir, &disk)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 1<<63 - 1, nil
+		return endless, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+		return space{}, fmt.Errorf("free space of %s: %w", dir, err)
 	}
-	return int64(disk.Bavail) * disk.Bsize, nil
+	free := space{int64(disk.Bavail) * disk.Bsize, int64(disk.Ffree)}
+	if disk.Files == 0 {
+		free.inodes = endless.inodes
+	}
+	return free, nil
 }
 
 // guardEvery is the time between two looks at the firewall's rules.
