@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -168,6 +170,23 @@ func TestMCP_SaysWhatIsWrongWithACall(t *testing.T) {
 	}), `here it is "start"`)
 	require.Contains(t, h.get(t, "/mcp").refused(t, http.StatusMethodNotAllowed), "Model Context Protocol")
 	require.Contains(t, fmt.Sprint(c.session.InitializeResult().Instructions), "$PORT")
+}
+
+// A sender that stops one byte short is let go of after a minute.
+func TestMCP_DoesNotHoldCallsThatStall(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	conn := h.dial(t)
+	const size = 1 << 20
+	_, err := fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: %d\r\n\r\n%s",
+		size, strings.Repeat(" ", size-1))
+	require.NoError(t, err)
+	in := bufio.NewReader(conn)
+	res, err := http.ReadResponse(in, nil)
+	require.NoError(t, err)
+	require.Contains(t, read(t, res).refused(t, http.StatusBadRequest), "the call stalled after 1048575 bytes")
+	_, err = in.ReadByte()
+	require.ErrorIs(t, err, io.EOF, "the connection is closed")
 }
 
 func TestMCP_TheClientServesTheToolsToAProgramOfThisMachine(t *testing.T) {

@@ -122,7 +122,6 @@ const (
 	maxHead     = 16 << 10 // bytes of the request line and all headers
 	headTimeout = 30 * time.Second
 	idleTimeout = 10 * time.Minute // longer than the edge keeps an idle connection
-	bodyStall   = time.Minute      // without a byte of the body
 )
 
 // New returns an API that is ready to serve.

@@ -11,13 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/pace"
 	"github.com/berth-host/berth/internal/stack"
 )
-
-// discardConn is the connection of a body that comes from elsewhere.
-type discardConn struct{ net.Conn }
-
-func (discardConn) SetReadDeadline(time.Time) error { return nil }
 
 // trickle is a body of which a few bytes come at a time.
 func trickle(t *testing.T, size int, every time.Duration, pieces int) *body {
@@ -34,7 +30,7 @@ func trickle(t *testing.T, size int, every time.Duration, pieces int) *body {
 			}
 		}
 	}()
-	return &body{stream: server, conn: server, declared: int64(size * pieces)}
+	return &body{stream: pace.NewReader(server, server.SetReadDeadline), declared: int64(size * pieces)}
 }
 
 func TestBody_MayBeSlowButMustMove(t *testing.T) {
@@ -61,8 +57,8 @@ func TestBody_MayBeSlowButMustMove(t *testing.T) {
 					require.Equal(t, b.declared, b.read)
 					return
 				}
-				require.True(t, b.stalled(), "%v", err)
-				require.Less(t, time.Since(began), 2*bodyStall, "it was held too long")
+				require.True(t, pace.Stalled(b.err), "%v", err)
+				require.Less(t, time.Since(began), 2*pace.Stall, "it was held too long")
 			})
 		})
 	}

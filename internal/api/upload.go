@@ -17,6 +17,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/pace"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -297,8 +298,8 @@ func (r *formReader) checkSource() error {
 // something about it.
 func (r *formReader) malformed(err error) error {
 	switch {
-	case r.body.stalled():
-		return invalid("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", r.body.read, bodyStall, byteSize(bodyPace))
+	case pace.Stalled(r.body.err):
+		return invalid("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", r.body.read, pace.Stall, byteSize(pace.Least))
 	case r.body.broken() != nil || errors.Is(err, io.ErrUnexpectedEOF):
 		return invalid("the upload broke off after %d bytes, before the form's last boundary; send it again", r.body.read)
 	case errors.Is(err, errPartHead):

@@ -256,7 +256,7 @@ func FuzzMultipart(f *testing.F) {
 	f.Add("\x00", "--\x00--")
 	f.Add("", "")
 	f.Fuzz(func(t *testing.T, boundary, text string) {
-		b := &body{stream: strings.NewReader(text), conn: discardConn{}, declared: int64(len(text))}
+		b := &body{stream: strings.NewReader(text), declared: int64(len(text))}
 		r := formReader{form: form{texts: map[string][]byte{}}, fields: createForm, body: b, maxSource: 1000, room: func() error { return nil }}
 		path := t.TempDir() + "/upload"
 		err := r.read(boundary, path)

@@ -67,32 +67,6 @@ func Serve(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// maxCall bounds one call in bytes; inline files are part of it.
-const maxCall = 4 << 20
-
-// Handler offers the tools over streamable HTTP, without sessions: each request
-// stands for itself and brings the caller's Authorization.
-func Handler(cfg Config) http.Handler {
-	server := New(cfg)
-	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
-		Stateless:                    true,
-		MaxRequestBodyBytes:          maxCall,
-		PropagateRequestCancellation: true,
-		// Which hosts are served is settled before a request comes here.
-		DisableLocalhostProtection: true,
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			w.Header().Set("Allow", http.MethodPost)
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusMethodNotAllowed)
-			_, _ = io.WriteString(w, `{"detail":"this is for clients of the Model Context Protocol, which POST to it; add it to yours as a server with the transport streamable HTTP"}`)
-			return
-		}
-		tools.ServeHTTP(w, r)
-	})
-}
-
 // caller is who a call comes from, as far as the API is to know.
 type caller struct {
 	header http.Header // of the API request

@@ -1,0 +1,107 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/berth-host/berth/internal/pace"
+)
+
+// Bounds of what calls hold in memory while they arrive.
+const (
+	maxCall    = 4 << 20  // bytes of one call; inline files are part of it
+	smallCall  = 16 << 10 // bytes of a call that needs no place
+	largeCalls = 32       // places: calls that are larger and read at the same time
+	busyRetry  = "5"      // Retry-After in seconds where all places are taken
+)
+
+// handler reads whole calls and hands them to the tools.
+type handler struct {
+	tools  http.Handler
+	places chan struct{} // taken while a large call is read
+}
+
+// Handler offers the tools over streamable HTTP, without sessions: each request
+// stands for itself and brings the caller's Authorization.
+func Handler(cfg Config) http.Handler {
+	server := New(cfg)
+	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
+		Stateless:                    true,
+		MaxRequestBodyBytes:          maxCall,
+		PropagateRequestCancellation: true,
+		// Which hosts are served is settled before a request comes here.
+		DisableLocalhostProtection: true,
+	})
+	return &handler{tools: tools, places: make(chan struct{}, largeCalls)}
+}
+
+// ServeHTTP is http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		refuse(w, http.StatusMethodNotAllowed, "this is for clients of the Model Context Protocol, which POST to it; add it to yours as a server with the transport streamable HTTP")
+		return
+	}
+	call, err := h.read(w, r)
+	if err != nil {
+		refuseCall(w, len(call), err)
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(call))
+	h.tools.ServeHTTP(w, r)
+}
+
+var errBusy = errors.New("all places are taken")
+
+// read reads a call; with an error it returns what came of it.
+func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	conn := http.NewResponseController(w)
+	body := pace.NewReader(http.MaxBytesReader(w, r.Body, maxCall), conn.SetReadDeadline)
+	call, err := io.ReadAll(io.LimitReader(body, smallCall+1))
+	if err == nil && len(call) > smallCall {
+		select {
+		case h.places <- struct{}{}:
+			defer func() { <-h.places }()
+		default:
+			return call, errBusy
+		}
+		var rest []byte
+		rest, err = io.ReadAll(body)
+		call = append(call, rest...)
+	}
+	if err != nil {
+		return call, err
+	}
+	return call, conn.SetReadDeadline(time.Time{}) // it would end the wait for the tool, too
+}
+
+// refuseCall answers a call of which so many bytes could be read.
+func refuseCall(w http.ResponseWriter, read int, err error) {
+	var large *http.MaxBytesError
+	switch {
+	case errors.Is(err, errBusy):
+		w.Header().Set("Retry-After", busyRetry)
+		refuse(w, http.StatusServiceUnavailable, "too many large calls are being sent to this server at once; send this one again in a few seconds")
+	case errors.As(err, &large):
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the call is larger than %d MiB; leave out what is not source, or send the project as an archive to the HTTP API", maxCall>>20))
+	case pace.Stalled(err):
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the call stalled after %d bytes: nothing arrived for %s, or less than %d KiB a second in all; send it again", read, pace.Stall, pace.Least>>10))
+	default:
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the call broke off after %d bytes; send it again", read))
+	}
+}
+
+// refuse answers with an error as the API has it.
+func refuse(w http.ResponseWriter, status int, detail string) {
+	body, _ := json.Marshal(map[string]string{"detail": detail}) // strings always encode
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,132 @@
+package mcp
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/pace"
+)
+
+// sender is a client's end of a request, and the answer to it.
+type sender struct {
+	net.Conn
+	answer answer
+}
+
+// answer is written to a connection whose deadline can be set.
+type answer struct {
+	*httptest.ResponseRecorder
+	conn net.Conn
+}
+
+func (a answer) SetReadDeadline(t time.Time) error { return a.conn.SetReadDeadline(t) }
+
+// send begins a request with a body of some length, -1 for one that is not known.
+func send(h http.Handler, running *sync.WaitGroup, length int64) *sender {
+	client, server := net.Pipe()
+	s := &sender{client, answer{httptest.NewRecorder(), server}}
+	var body io.Reader = server
+	if length >= 0 {
+		body = io.LimitReader(server, length)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/mcp", body)
+	r.ContentLength = length
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	running.Go(func() {
+		h.ServeHTTP(s.answer, r)
+		_ = server.Close() // as net/http does when a body was not read to its end
+	})
+	return s
+}
+
+// call sends a whole call of the tools' list, made longer by some bytes.
+func sendCall(h http.Handler, padding int) *httptest.ResponseRecorder {
+	text := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}` + strings.Repeat(" ", padding)
+	var running sync.WaitGroup
+	s := send(h, &running, int64(len(text)))
+	_, _ = io.WriteString(s, text)
+	running.Wait()
+	return s.answer.ResponseRecorder
+}
+
+func TestHandler_EndsCallsThatComeTooSlowly(t *testing.T) {
+	for name, c := range map[string]struct {
+		first  int // bytes at once
+		then   int // bytes at a time
+		every  time.Duration
+		length int64
+	}{
+		"nothing":            {0, 0, time.Hour, 100},
+		"one byte short":     {maxCall - 1, 0, time.Hour, maxCall},
+		"in chunks":          {maxCall / 2, 0, time.Hour, -1},
+		"a trickle":          {0, 1, 10 * time.Second, maxCall},
+		"a trickle of lines": {smallCall, 100, time.Second, maxCall},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := Handler(Config{})
+				begun := time.Now()
+				var running sync.WaitGroup
+				s := send(h, &running, c.length)
+				_, err := s.Write(make([]byte, c.first))
+				for err == nil {
+					time.Sleep(c.every)
+					_, err = s.Write(make([]byte, c.then))
+				}
+				running.Wait()
+				require.Equal(t, http.StatusBadRequest, s.answer.Code)
+				require.Contains(t, s.answer.Body.String(), `{"detail":"the call stalled after`)
+				require.Less(t, time.Since(begun), c.every+2*pace.Stall+time.Duration(c.first)*time.Second/pace.Least)
+				require.Equal(t, http.StatusOK, sendCall(h, 0).Code)
+			})
+		})
+	}
+}
+
+func TestHandler_ReadsFewLargeCallsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := Handler(Config{})
+		var running sync.WaitGroup
+		var senders []*sender
+		for i := range largeCalls {
+			s := send(h, &running, []int64{maxCall, -1}[i%2])
+			_, err := s.Write(make([]byte, 2*smallCall))
+			require.NoError(t, err)
+			senders = append(senders, s)
+		}
+		synctest.Wait()
+		refused := sendCall(h, 2*smallCall)
+		require.Equal(t, http.StatusServiceUnavailable, refused.Code)
+		require.Equal(t, busyRetry, refused.Header().Get("Retry-After"))
+		require.Contains(t, refused.Body.String(), "send this one again in a few seconds")
+		small := sendCall(h, 100)
+		require.Equal(t, http.StatusOK, small.Code, "small calls need no place: %s", small.Body)
+
+		for _, s := range senders {
+			require.NoError(t, s.Close())
+		}
+		running.Wait()
+		require.Contains(t, senders[0].answer.Body.String(), "the call broke off after")
+		for range 2 * largeCalls {
+			require.Equal(t, http.StatusOK, sendCall(h, 2*smallCall).Code)
+		}
+	})
+}
+
+func TestHandler_TellsHowLargeACallMayBe(t *testing.T) {
+	h := Handler(Config{})
+	require.Equal(t, http.StatusOK, sendCall(h, maxCall-1000).Code)
+	refused := sendCall(h, maxCall)
+	require.Equal(t, http.StatusRequestEntityTooLarge, refused.Code)
+	require.Contains(t, refused.Body.String(), "larger than 4 MiB")
+}
