@@ -60,3 +60,26 @@ func TestQueue_AsManyBuildAtOnceAsThereAreSlots(t *testing.T) {
 	}
 	h.logged(t, h.create(t, page("x"), fields), "kind=build", "place 1 in line\n")
 }
+
+func TestQueue_AnotherClientsBuildDoesNotWaitForAllThatCameBefore(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_MAX_BUILDS", "2"), with("BERTH_TRUSTED_PROXIES", "127.0.0.1"))
+	fields := manifest("services: [{name: web, runtime: node, build: 'echo it builds; sleep 600', start: x}]")
+	create := func(client string) *Stack {
+		r := h.post(t, archive(t, page("x")), fields, "", "X-Forwarded-For", client)
+		require.Equal(t, 201, r.status, r.body)
+		return r.stack(t)
+	}
+	first, second := create("192.0.2.1"), create("192.0.2.1")
+	for _, st := range []*Stack{first, second} {
+		h.logged(t, st, "kind=build", "\nit builds\n")
+	}
+	third := create("192.0.2.1")
+	h.logged(t, third, "kind=build", "place 1 in line\n")
+	other := create("192.0.2.2")
+	h.logged(t, other, "kind=build", "place 1 in line\n")
+	h.logged(t, third, "kind=build", "place 2 in line\n")
+	require.Equal(t, 200, h.delete(t, first).status)
+	h.logged(t, other, "kind=build", "\nit builds\n")
+	h.logged(t, third, "kind=build", "place 2 in line\nwaiting for a build slot: place 1 in line\n")
+}

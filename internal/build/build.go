@@ -76,6 +76,15 @@ type Job struct {
 	After   func(func()) // takes clean-up that can wait until the service serves
 }
 
+// client is whose slot the build takes: the account's that has the stack, or the
+// network's that it came from.
+func (j *Job) client() string {
+	if j.Stack.Claimed() {
+		return j.Stack.Owner
+	}
+	return j.Stack.Network
+}
+
 // Result is what a build left: an image, or a folder for a static service.
 type Result struct {
 	Image       string // reference; "" for a static service
@@ -86,7 +95,7 @@ type Result struct {
 // something about is a *stack.Error; the context's error comes back as it is.
 // Nothing is left behind by a failed build.
 func (b *Builder) Build(ctx context.Context, job Job) (Result, error) {
-	release, err := b.queue.acquire(ctx, func(place int) {
+	release, err := b.queue.acquire(ctx, job.client(), func(place int) {
 		fmt.Fprintf(job.Log, "waiting for a build slot: place %d in line\n", place)
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 )
@@ -10,7 +11,7 @@ import (
 func TestQueue_HandsOutSlotsInOrderAndTellsPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1)
-		release, err := q.acquire(t.Context(), func(int) { t.Error("the first had to wait") })
+		release, err := q.acquire(t.Context(), "ana", func(int) { t.Error("the first had to wait") })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -18,7 +19,7 @@ func TestQueue_HandsOutSlotsInOrderAndTellsPlaces(t *testing.T) {
 		places := make([][]int, 3)
 		for i := range 3 {
 			go func() {
-				free, err := q.acquire(t.Context(), func(place int) { places[i] = append(places[i], place) })
+				free, err := q.acquire(t.Context(), "ana", func(place int) { places[i] = append(places[i], place) })
 				if err != nil {
 					t.Error(err)
 					return
@@ -47,21 +48,21 @@ func TestQueue_HandsOutSlotsInOrderAndTellsPlaces(t *testing.T) {
 func TestQueue_WaiterThatLeavesFreesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1)
-		release, err := q.acquire(t.Context(), nil)
+		release, err := q.acquire(t.Context(), "ana", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() {
-			_, err := q.acquire(ctx, func(int) {})
+			_, err := q.acquire(ctx, "ana", func(int) {})
 			left <- err
 		}()
 		synctest.Wait()
 		next := make(chan []int, 1)
 		go func() {
 			var places []int
-			free, err := q.acquire(t.Context(), func(p int) { places = append(places, p) })
+			free, err := q.acquire(t.Context(), "ana", func(p int) { places = append(places, p) })
 			if err != nil {
 				t.Error(err)
 				return
@@ -81,6 +82,51 @@ func TestQueue_WaiterThatLeavesFreesItsPlace(t *testing.T) {
 		}
 		if q.free != 1 {
 			t.Errorf("%d slots free at the end, want 1", q.free)
+		}
+	})
+}
+
+func TestQueue_AFreeSlotGoesToTheClientThatHasTheFewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(2)
+		var got []string
+		places := map[string][]int{}
+		end := map[string]chan struct{}{}
+		ask := func(client, name string) {
+			done := make(chan struct{})
+			end[name] = done
+			go func() {
+				release, err := q.acquire(t.Context(), client, func(place int) { places[name] = append(places[name], place) })
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got = append(got, name)
+				<-done
+				release()
+			}()
+			synctest.Wait()
+		}
+		for _, name := range []string{"ana 1", "ana 2", "ana 3", "ana 4", "ana 5"} {
+			ask("ana", name) // takes all there are while nobody else asks
+		}
+		ask("bob", "bob 1")
+		ask("bob", "bob 2")
+		for _, name := range []string{"ana 1", "ana 2", "bob 1", "ana 3", "bob 2", "ana 4", "ana 5"} {
+			close(end[name])
+			synctest.Wait()
+		}
+		want := []string{"ana 1", "ana 2", "bob 1", "ana 3", "bob 2", "ana 4", "ana 5"}
+		if !slices.Equal(got, want) {
+			t.Errorf("slots went to %q, want %q", got, want)
+		}
+		for name, want := range map[string][]int{"ana 3": {1, 2, 3, 1}, "bob 1": {1}, "bob 2": {2}} {
+			if !slices.Equal(places[name], want) {
+				t.Errorf("%s was told places %v, want %v", name, places[name], want)
+			}
+		}
+		if q.free != 2 || len(q.held) != 0 {
+			t.Errorf("at the end %d slots are free and %v held, want 2 and none", q.free, q.held)
 		}
 	})
 }
