@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -96,4 +99,70 @@ func TestDiskFull_OfTheEngineFailsTheBuild(t *testing.T) {
 	}
 	h.live(t, perl, writes("1"))
 	require.Zero(t, count(h.events(t, st), "service.crashed"))
+}
+
+// A file with a hole takes no room in a volume, and all of its size in an image.
+func TestDiskFull_DataThatAnImageHasNoRoomForStaysInItsVolume(t *testing.T) {
+	t.Parallel()
+	e := startEngine(t, "280m")
+	h := start(t, on(e), short, with("BERTH_DISK_FLOOR", "0"))
+	st := h.live(t, perl, manifest(`{services: [{name: web, runtime: node, start: 'truncate -s 10G $DATA_DIR/hole; exec perl server.pl'}]}`))
+	h.says(t, st, "web", "/keep/it", "hello from web, generation 1")
+	h.extend(t, st, "1s")
+	h.becomes(t, st, "expired")
+	h.keeps(t, st, "image web:g1", "volume web-data")
+	h.putsOff(t, st)
+
+	// It is measured again once an hour has passed, and told of no more.
+	h.restart(t)
+	long := time.Now().Add(-2 * time.Hour)
+	require.NoError(t, os.Chtimes(h.putOff(st), long, long))
+	h.restart(t)
+	eventually(t, "the volume is measured again", func() error {
+		info, err := os.Stat(h.putOff(st))
+		if err == nil && !info.ModTime().After(long) {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	h.putsOff(t, st)
+	h.keeps(t, st, "image web:g1", "volume web-data")
+
+	key := h.accountCreate(t, "ana@example.com")
+	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "?wait=true").status)
+	h.mustLive(t, st)
+	h.says(t, st, "web", "/kept", "it")
+}
+
+func TestDiskFull_DataBecomesAnImageOnceThereIsRoom(t *testing.T) {
+	t.Parallel()
+	h := start(t, short)
+	st := h.live(t, program(t), manifest(programManifest))
+	h.put(t, st, "web", "kept", "data")
+	h.stop(t)
+	h.env["BERTH_DISK_FLOOR"] = "1000000GB"
+	h.run(t)
+	h.extend(t, st, "1s")
+	h.becomes(t, st, "expired")
+	h.putsOff(t, st)
+	h.keeps(t, st, "image web:g1", "volume web-data")
+	h.stop(t)
+	delete(h.env, "BERTH_DISK_FLOOR")
+	require.NoError(t, os.Remove(h.putOff(st)))
+	h.run(t)
+	h.keeps(t, st, "image web:g1", "image web:data")
+}
+
+// putOff is the file that tells why a snapshot waits.
+func (h *Host) putOff(st *Stack) string { return filepath.Join(h.dir, "stacks", st.hex(), "web.no-room") }
+
+// putsOff waits until a snapshot does, and asserts that the log tells of it once.
+func (h *Host) putsOff(t *testing.T, st *Stack) {
+	t.Helper()
+	eventually(t, "the snapshot waits for room", func() error {
+		_, err := os.Stat(h.putOff(st))
+		return err
+	})
+	require.Equal(t, 1, strings.Count(h.log.String(), "stays in its volume"), h.log)
+	require.NotContains(t, h.log.String(), "not kept as a snapshot")
 }

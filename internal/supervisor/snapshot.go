@@ -5,6 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/berth-host/berth/internal/build"
@@ -31,12 +36,27 @@ func restoredRef(st *stack.Stack, service string) string {
 const restoredTag = ":restored"
 
 // copyData copies a volume's files with their owners, modes and times, and
-// compares what it made with what there was.
+// compares what it made with what there was. First it asks whether there is room
+// for the copy, which keeps the holes of files, and for the image, in which the
+// engine fills them; its argument is the floor in MiB.
 const copyData = `set -e
 list() { cd "$1"; find . \( -type d -printf '%p d %m %U %G\n' \) -o -printf '%p %y %m %U %G %s %T@ %l\n' | LC_ALL=C sort | sha256sum; }
+size() { du -sm "$@" ` + build.DataDir + ` | cut -f 1; }
+need=$(($(size) + $(size --apparent-size)))
+room=$(($(df -m --output=avail / | tail -n 1) - $1))
+if [ "$need" -gt "$room" ]; then echo "it takes $need MiB, and $room MiB are free above the floor"; exit ` + noRoom + `; fi
 mkdir ` + snapshotDir + `
 cp -a ` + build.DataDir + `/. ` + snapshotDir + `/
 [ "$(list ` + build.DataDir + `)" = "$(list ` + snapshotDir + `)" ]`
+
+// noRoom is how copyData ends that does not begin.
+const noRoom = "28"
+
+// errNoRoom is why a volume stays as it is.
+var errNoRoom = errors.New("no room for a snapshot")
+
+// roomAgain is when a volume whose snapshot had no room is measured again.
+const roomAgain = time.Hour
 
 // helperCaps are what reading and writing files of any owner takes.
 var helperCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER"}
@@ -73,18 +93,49 @@ func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 	return err
 }
 
-// snapshot commits a service's data as an image and removes the volume.
+// snapshot commits a service's data as an image and removes the volume. Where
+// there is no room for it the volume stays: the service can be brought back from
+// that as well.
 func (r *runner) snapshot(ctx context.Context, st *stack.Stack, service string) error {
 	ref := snapshotRef(st, service)
-	if _, err := r.Engine.Image(ctx, ref); errors.Is(err, docker.ErrNotFound) {
-		if err := r.makeSnapshot(ctx, st, service, ref); err != nil {
-			return fmt.Errorf("snapshot of %s: %w", service, err)
+	_, err := r.Engine.Image(ctx, ref)
+	if errors.Is(err, docker.ErrNotFound) {
+		if r.isPutOff(st, service) {
+			return nil
 		}
-	} else if err != nil {
-		return err
+		err = r.makeSnapshot(ctx, st, service, ref)
+	}
+	switch {
+	case errors.Is(err, errNoRoom):
+		return r.putOff(st, service, err)
+	case err != nil:
+		return fmt.Errorf("snapshot of %s: %w", service, err)
 	}
 	failpoint.Here("snapshot-committed")
 	return r.Engine.RemoveVolume(ctx, dataVolume(st, service))
+}
+
+// putOffPath is a file that tells since when and why a service's snapshot waits
+// for room.
+func (r *runner) putOffPath(st *stack.Stack, service string) string {
+	return filepath.Join(r.stackDir(st), service+".no-room")
+}
+
+func (r *runner) isPutOff(st *stack.Stack, service string) bool {
+	info, err := os.Stat(r.putOffPath(st, service))
+	return err == nil && time.Since(info.ModTime()) < roomAgain
+}
+
+// putOff has a snapshot wait, and says so the first time.
+func (r *runner) putOff(st *stack.Stack, service string, cause error) error {
+	path := r.putOffPath(st, service)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		r.Log.Warn("data of an expired stack stays in its volume; it is measured again every hour", "stack", r.id, "service", service, "error", cause)
+	}
+	if err := os.WriteFile(path, []byte(cause.Error()+"\n"), 0o600); err != nil {
+		return fmt.Errorf("put a snapshot off: %w", err)
+	}
+	return nil
 }
 
 func (r *runner) makeSnapshot(ctx context.Context, st *stack.Stack, service, ref string) error {
@@ -96,7 +147,7 @@ func (r *runner) makeSnapshot(ctx context.Context, st *stack.Stack, service, ref
 		Name:    "berth-" + st.Hex() + "-" + service + "-snapshot",
 		Image:   base,
 		User:    "0:0",
-		Cmd:     []string{"sh", "-c", copyData},
+		Cmd:     []string{"sh", "-c", copyData, "sh", strconv.FormatInt(r.DiskFloor>>20, 10)},
 		Labels:  r.labels(st, service),
 		Volumes: map[string]string{build.DataDir: dataVolume(st, service)},
 		Caps:    helperCaps,
@@ -124,10 +175,15 @@ func (r *runner) runHelper(ctx context.Context, id string, said *recent) error {
 		return err
 	}
 	c, err := r.Engine.Inspect(ctx, id)
-	if err == nil && (c.Running || c.ExitCode != 0) {
-		err = fmt.Errorf("the copy ended with code %d%s", c.ExitCode, said)
+	switch {
+	case err != nil:
+		return err
+	case strconv.Itoa(c.ExitCode) == noRoom:
+		return fmt.Errorf("%w: %s", errNoRoom, strings.Join(said.lines, " "))
+	case c.Running || c.ExitCode != 0:
+		return fmt.Errorf("the copy ended with code %d%s", c.ExitCode, said)
 	}
-	return err
+	return nil
 }
 
 func (r *runner) removeHelper(id string) {
