@@ -154,7 +154,9 @@ func TestDiskFull_DataBecomesAnImageOnceThereIsRoom(t *testing.T) {
 }
 
 // putOff is the file that tells why a snapshot waits.
-func (h *Host) putOff(st *Stack) string { return filepath.Join(h.dir, "stacks", st.hex(), "web.no-room") }
+func (h *Host) putOff(st *Stack) string {
+	return filepath.Join(h.dir, "stacks", st.hex(), "web.no-room")
+}
 
 // putsOff waits until a snapshot does, and asserts that the log tells of it once.
 func (h *Host) putsOff(t *testing.T, st *Stack) {

@@ -70,7 +70,8 @@ var denied = map[string]string{
 	"read /proc/latency_stats": "empty|ENOENT", "read /proc/acpi": "empty|ENOENT", "read /proc/scsi": "empty|ENOENT",
 	"read /sys/firmware": "empty", "read /sys/kernel/debug": "empty|EACCES|ENOENT", "read /sys/kernel/tracing": "empty|EACCES|ENOENT",
 	"read /sys/kernel/security": "empty|ENOENT", "read /sys/fs/bpf": "empty|ENOENT", "read /sys/devices/virtual/powercap": "empty|ENOENT",
-	"read /var/run/docker.sock": "ENOENT", "read /run/docker.sock": "ENOENT", "read /run/containerd/containerd.sock": "ENOENT",
+	"read /sys/devices/system/cpu/cpu0/thermal_throttle": "empty|ENOENT",
+	"read /var/run/docker.sock":                          "ENOENT", "read /run/docker.sock": "ENOENT", "read /run/containerd/containerd.sock": "ENOENT",
 	"read /var/lib/docker": "ENOENT", "read /dev/mem": "ENOENT", "read /dev/kmsg": "ENOENT", "read /dev/kvm": "ENOENT",
 	"read /dev/vsock": "ENOENT", "read /dev/fuse": "ENOENT", "read /dev/net/tun": "ENOENT", "read /dev/vda": "ENOENT",
 	"read /dev/sda": "ENOENT", "read /etc/shadow": "EACCES", "read /root": "EACCES",
@@ -90,7 +91,7 @@ var denied = map[string]string{
 	"name another stack": "unknown", "name another stack's service": "unknown", "tcp Redis of the host": "silence",
 	"udp host": "silence", "udp own gateway": "silence", "tcp metadata": "silence", "tcp private 10": "silence",
 	"tcp private 192.168": "silence", "tcp provider 100.64": "silence", "tcp allowed host's other port": "silence",
-	"tcp mail": "silence", "tcp link-local IPv6": "ENETUNREACH|EADDRNOTAVAIL|EINVAL|EACCES|silence", "addresses": "IPv4",
+	"tcp mail": "silence", "tcp mail over TLS": "silence", "tcp mail submission": "silence", "tcp link-local IPv6": "ENETUNREACH|EADDRNOTAVAIL|EINVAL|EACCES|silence", "addresses": "IPv4",
 	"tcp the server on loopback": "ECONNREFUSED",
 }
 
@@ -203,6 +204,8 @@ func (h *Host) targets(t *testing.T, neighbour *Stack) map[string]string {
 		"tcp private 192.168":           outsideHome + ":80",
 		"tcp public":                    outsidePublic + ":80",
 		"tcp mail":                      outsidePublic + ":25",
+		"tcp mail over TLS":             outsidePublic + ":465",
+		"tcp mail submission":           outsidePublic + ":587",
 		"tcp allowed host":              outsideMirror + ":443",
 		"tcp allowed host's other port": outsideMirror + ":80",
 	}

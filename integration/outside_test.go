@@ -29,7 +29,7 @@ const (
 )
 
 // outside is a network namespace that stands for the rest of the world. It
-// answers on the ports 25, 80 and 443 of its addresses, and knows no name.
+// answers on the web and mail ports of its addresses, and knows no name.
 type outside struct{ namespace string }
 
 var outsides atomic.Int64
@@ -66,7 +66,7 @@ func newOutside(t *testing.T, e *dockerd) *outside {
 		// The metric tells the routes of two runs at the same time apart.
 		ip("route", "add", addr+"/32", "via", far, "dev", link, "metric", fmt.Sprint(os.Getpid()))
 	}
-	for _, port := range []string{"25", "80", "443"} {
+	for _, port := range []string{"25", "80", "443", "465", "587"} {
 		o.open(t, func() (io.Closer, error) {
 			ln, err := net.Listen("tcp4", ":"+port)
 			if err == nil {

@@ -26,6 +26,7 @@ func files() map[string]func() string {
 		"/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sched_debug", "/proc/interrupts",
 		"/proc/kmsg", "/proc/latency_stats", "/proc/acpi", "/proc/scsi", "/sys/firmware", "/sys/kernel/debug",
 		"/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/sys/devices/virtual/powercap",
+		"/sys/devices/system/cpu/cpu0/thermal_throttle",
 		"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock", "/dev/mem", "/dev/kmsg",
 		"/dev/kvm", "/dev/vsock", "/dev/fuse", "/dev/net/tun", "/dev/vda", "/dev/sda", "/etc/shadow", "/root",
 		"/var/lib/docker",

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -156,7 +158,7 @@ func hostConfig(spec *ContainerSpec) *container.HostConfig {
 		CapDrop:       []string{"ALL"},
 		CapAdd:        spec.Caps,
 		SecurityOpt:   []string{"no-new-privileges", "seccomp=" + seccompProfile()},
-		MaskedPaths:   maskedPaths,
+		MaskedPaths:   maskedPaths(),
 		ReadonlyPaths: readonlyPaths,
 		Init:          &yes,
 		IpcMode:       container.IPCModePrivate,
@@ -181,14 +183,26 @@ func hostConfig(spec *ContainerSpec) *container.HostConfig {
 const firstToGo = 500
 
 // maskedPaths are files and folders of the kernel that a container finds empty:
-// memory, keys, timers and interrupts of the whole machine, its firmware and its
-// power meters, from which others' secrets can be read. An engine of any age
-// masks these; one that is not there is skipped.
-var maskedPaths = []string{
-	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg",
-	"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
-	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/bpf", "/sys/kernel/debug", "/sys/kernel/security",
-	"/sys/kernel/tracing",
+// memory, keys, timers and interrupts of the whole machine, its firmware, its
+// power meters and how hot it gets, from which others' secrets can be read. An
+// engine of any age masks these; one that is not there is skipped.
+var maskedPaths = sync.OnceValue(func() []string {
+	return append([]string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg",
+		"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+		"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/bpf", "/sys/kernel/debug", "/sys/kernel/security",
+		"/sys/kernel/tracing",
+	}, throttles("/sys/devices/system/cpu")...)
+})
+
+// throttles are the folders of a machine's processors that count how often each
+// was slowed down for its heat.
+func throttles(cpus string) []string {
+	found, err := filepath.Glob(cpus + "/cpu[0-9]*/thermal_throttle")
+	if err != nil {
+		panic("docker: " + err.Error()) // the pattern is a constant
+	}
+	return found
 }
 
 // readonlyPaths are folders of the kernel that nobody in a container changes.

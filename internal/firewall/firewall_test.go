@@ -30,6 +30,7 @@ var routes = []struct {
 	{"a private address", "a1", private + ":80", true, false},
 	{"a mirror's other port", "a1", mirror + ":80", true, false},
 	{"a public mail server", "a1", public + ":25", true, false},
+	{"a public submission port over TLS", "a1", public + ":465", true, false},
 	{"a public submission port", "a1", public + ":587", true, false},
 	{"the host, to a stack", "host", "10.213.0.2:80", true, true},
 	{"the host, to a private address", "host", private + ":80", true, true},
@@ -42,7 +43,7 @@ func TestApply_WallsOffTheStacks(t *testing.T) {
 	for _, name := range []string{"host", "a1", "a2", "b1"} {
 		m.listen(name, "80")
 	}
-	m.listen("out", "80", "443", "25", "587")
+	m.listen("out", "80", "443", "25", "465", "587")
 	for _, r := range routes {
 		assert.Equal(t, r.without, m.reaches(r.from, r.to), "%s, without rules", r.what)
 	}
