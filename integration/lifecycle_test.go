@@ -15,7 +15,13 @@ import (
 // postDeploy sends a redeploy as it is.
 func (h *Host) postDeploy(t *testing.T, st *Stack, tree Tree, fields Fields) Reply {
 	t.Helper()
-	body, contentType := form(t, archive(t, tree), fields)
+	return h.postArchive(t, st, archive(t, tree), fields)
+}
+
+// postArchive is postDeploy of an archive as it is.
+func (h *Host) postArchive(t *testing.T, st *Stack, source []byte, fields Fields) Reply {
+	t.Helper()
+	body, contentType := form(t, source, fields)
 	return h.do(t, h.request(t, http.MethodPost, "/v0/stacks/"+st.ID+"/deploy", bytes.NewReader(body),
 		"Content-Type", contentType, "Authorization", "Bearer "+st.ManageToken))
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -42,6 +43,20 @@ func TestRuntimes_DeployWhatIsInTheArchive(t *testing.T) {
 			c.check(t, h, st)
 		})
 	}
+}
+
+// Cargo takes a source that is older than its last build for unchanged.
+func TestRuntimes_RustCompilesChangesThatAnArchiveSaysAreOld(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	tree := folder(t, "testdata/rust")
+	st := h.live(t, tree, nil)
+	const crate = "greeting/src/lib.rs"
+	tree[crate] = strings.Replace(tree[crate], "hello from", "goodbye from", 1)
+	r := h.postArchive(t, st, archiveAt(t, tree, time.Unix(0, 0)), nil)
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	require.Equal(t, 2, h.deployed(t, st).Generation)
+	answers("", "^goodbye from a crate$")(t, h, st)
 }
 
 func allRuntimes() map[string]aRuntime {

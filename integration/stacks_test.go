@@ -142,11 +142,17 @@ func folder(t *testing.T, dir string) Tree {
 // symbolic link to the rest of it.
 func archive(t *testing.T, tree Tree) []byte {
 	t.Helper()
+	return archiveAt(t, tree, time.Now())
+}
+
+// archiveAt is archive with the time that every file was last changed.
+func archiveAt(t *testing.T, tree Tree, changed time.Time) []byte {
+	t.Helper()
 	var b bytes.Buffer
 	zip := gzip.NewWriter(&b)
 	w := tar.NewWriter(zip)
 	for _, name := range slices.Sorted(maps.Keys(tree)) {
-		header := &tar.Header{Name: name, Mode: 0o644, ModTime: time.Now()}
+		header := &tar.Header{Name: name, Mode: 0o644, ModTime: changed}
 		content := tree[name]
 		if target, ok := strings.CutPrefix(content, "-> "); ok {
 			header.Typeflag, header.Linkname, content = tar.TypeSymlink, target, ""

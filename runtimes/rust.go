@@ -202,12 +202,14 @@ func (c cargo) install() Command {
 	return Command{"cargo fetch" + flag, from}
 }
 
-// build compiles in the cache volume, where the next build finds what has not
-// changed, and keeps the programs alone: all that Cargo leaves would be a part
-// of the service's image.
+// build compiles in the cache volume, where the next build finds the crates of
+// others, and keeps the programs alone: all that Cargo leaves would be a part of
+// the service's image. Cargo goes by the times of files, and those of an archive
+// may be older than its last build although the files are new, so every file of
+// the archive, of which the service may be a part, is touched first.
 func (c cargo) build(line string, programs []string) Command {
 	flag, from := c.locked()
-	line += flag + " --target-dir /cache/target && install -Dt target/release"
+	line = "find /app -type f -exec touch {} + && " + line + flag + " --target-dir /cache/target && install -Dt target/release"
 	for _, name := range programs {
 		line += " /cache/target/release/" + word(name)
 	}
