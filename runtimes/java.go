@@ -14,7 +14,7 @@ func init() {
 
 var java = Definition{
 	Name:     "java",
-	Shows:    "`pom.xml`, `build.gradle`, `build.gradle.kts`, a jar, or a file such as `Main.java`",
+	Shows:    "`pom.xml`, `build.gradle` or `settings.gradle` (also `.kts`); a single jar or a file such as `Main.java` where no other language has its own",
 	Versions: []string{"21"},
 	Default:  "21",
 	Rank:     18,
@@ -36,11 +36,11 @@ var java = Definition{
 
 func detectJava(src fs.FS) (Plan, bool) {
 	p := Plan{}
-	switch gradle := firstFile(src, "build.gradle.kts", "build.gradle"); {
+	switch {
 	case isFile(src, "pom.xml"):
 		p = planMaven(src)
-	case gradle != "":
-		p = planGradle(src, gradle)
+	case firstFile(src, gradleFiles...) != "":
+		p = planGradle(src)
 	default:
 		p = planJava(src)
 	}
@@ -80,15 +80,12 @@ func atLeast(text string, pattern *regexp.Regexp) string {
 }
 
 var (
-	pomJava     = regexp.MustCompile(`<(?:java\.version|maven\.compiler\.(?:release|source|target)|release)>\s*(\d+(?:\.\d+)?)\s*<`)
-	pomParent   = regexp.MustCompile(`(?s)<(parent|dependencies|dependencyManagement|build|profiles|properties)>.*?</(?:parent|dependencies|dependencyManagement|build|profiles|properties)>`)
-	pomName     = regexp.MustCompile(`<artifactId>\s*([A-Za-z0-9._-]+)\s*</artifactId>`)
-	pomFinal    = regexp.MustCompile(`<finalName>\s*([A-Za-z0-9._-]+)\s*</finalName>`)
-	pomWar      = regexp.MustCompile(`<packaging>\s*war\s*</packaging>`)
-	pomModules  = regexp.MustCompile(`<modules>`)
-	gradleJava  = regexp.MustCompile(`(?:JavaLanguageVersion\.of\(|jvmToolchain\(|VERSION_|sourceCompatibility\s*=\s*['"]?)(\d+(?:\.\d+)?)`)
-	gradleName  = regexp.MustCompile(`(?m)^\s*rootProject\.name\s*=\s*["']([A-Za-z0-9._-]+)["']`)
-	gradleStart = regexp.MustCompile(`(?m)(?:^\s*application\s*$|["'` + "`" + `]application["'` + "`" + `]|^\s*application\s*\{)`)
+	pomJava    = regexp.MustCompile(`<(?:java\.version|maven\.compiler\.(?:release|source|target)|release)>\s*(\d+(?:\.\d+)?)\s*<`)
+	pomParent  = regexp.MustCompile(`(?s)<(parent|dependencies|dependencyManagement|build|profiles|properties)>.*?</(?:parent|dependencies|dependencyManagement|build|profiles|properties)>`)
+	pomName    = regexp.MustCompile(`<artifactId>\s*([A-Za-z0-9._-]+)\s*</artifactId>`)
+	pomFinal   = regexp.MustCompile(`<finalName>\s*([A-Za-z0-9._-]+)\s*</finalName>`)
+	pomWar     = regexp.MustCompile(`<packaging>\s*war\s*</packaging>`)
+	pomModules = regexp.MustCompile(`<modules>`)
 )
 
 // planMaven builds with the project's wrapper where it has one, and runs the
@@ -101,17 +98,17 @@ func planMaven(src fs.FS) Plan {
 		program = "sh mvnw"
 	}
 	p.Build = Command{program + " --batch-mode --no-transfer-progress -DskipTests package", "pom.xml"}
-	jar := "*"
-	if m := pomName.FindStringSubmatch(pomParent.ReplaceAllString(pom, "")); m != nil {
-		p.Name = Command{m[1], "pom.xml artifactId"}
-		jar = m[1] + "*"
-	}
-	if m := pomFinal.FindStringSubmatch(pom); m != nil {
-		jar = m[1]
-	}
-	suffix := ".jar"
+	jar, suffix := "", ".jar"
 	if pomWar.MatchString(pom) {
 		suffix = ".war"
+	}
+	if m := pomName.FindStringSubmatch(pomParent.ReplaceAllString(pom, "")); m != nil {
+		p.Name = Command{m[1], "pom.xml artifactId"}
+		jar = m[1]
+	}
+	jar = oneJar("target/" + jar + "*" + suffix)
+	if m := pomFinal.FindStringSubmatch(pom); m != nil {
+		jar = "target/" + m[1] + suffix
 	}
 	switch {
 	case strings.Contains(pom, "io.quarkus"):
@@ -119,37 +116,7 @@ func planMaven(src fs.FS) Plan {
 	case pomModules.MatchString(pom):
 		p.Hint = "its pom.xml has modules, and one of them is the program"
 	default:
-		p.Start = javaJar(pom, "target/"+jar+suffix, "pom.xml")
-	}
-	return p
-}
-
-// planGradle builds with the project's wrapper, which names the Gradle that the
-// project was written for.
-func planGradle(src fs.FS, file string) Plan {
-	text := readHead(src, file)
-	p := Plan{From: file, Version: atLeast(text, gradleJava), VersionFrom: file}
-	if m := gradleName.FindStringSubmatch(readHead(src, "settings.gradle.kts") + readHead(src, "settings.gradle")); m != nil {
-		p.Name = Command{m[1], "settings.gradle rootProject.name"}
-	}
-	if !isFile(src, "gradlew") {
-		p.Hint = "its Gradle build has no wrapper: run gradle wrapper, and add gradlew and the folder gradle"
-		return p
-	}
-	const gradle = "sh gradlew --no-daemon "
-	switch {
-	case strings.Contains(text, "org.springframework.boot"):
-		p.Build = Command{gradle + "bootJar", file}
-		p.Start = javaJar(text, "build/libs/*.jar", file)
-	case strings.Contains(text, "io.quarkus"):
-		p.Build = Command{gradle + "quarkusBuild", file}
-		p.Start = Command{"java -Dquarkus.http.host=0.0.0.0 -Dquarkus.http.port=$PORT -jar build/quarkus-app/quarkus-run.jar", file + " with Quarkus"}
-	case gradleStart.MatchString(text) && p.Name.Line != "":
-		p.Build = Command{gradle + "installDist", file}
-		p.Start = Command{"sh build/install/" + p.Name.Line + "/bin/" + p.Name.Line, file + " application"}
-	default:
-		p.Build = Command{gradle + "build -x test", file}
-		p.Start = javaJar(text, "build/libs/*.jar", file)
+		p.Start = javaJar(pom, jar, "pom.xml")
 	}
 	return p
 }
@@ -157,21 +124,43 @@ func planGradle(src fs.FS, file string) Plan {
 // javaJar runs a jar; the frameworks that do not read PORT are told it.
 func javaJar(project, jar, from string) Command {
 	options := ""
-	switch {
-	case strings.Contains(project, "org.springframework.boot"):
+	if strings.Contains(project, "org.springframework.boot") {
 		options, from = "-Dserver.port=$PORT ", from+" with Spring Boot"
-	case strings.Contains(project, "io.micronaut"):
-		options, from = "-Dmicronaut.server.port=$PORT ", from+" with Micronaut"
 	}
-	return Command{"java " + options + "-jar " + jar, from}
+	return Command{micronautPort(project) + "java " + options + "-jar " + jar, from}
+}
+
+// micronautPort is what a start command of Micronaut begins with: it does not
+// read PORT.
+func micronautPort(project string) string {
+	if strings.Contains(project, "io.micronaut") {
+		return "env MICRONAUT_SERVER_PORT=$PORT "
+	}
+	return ""
+}
+
+// oneJar is the jar of a pattern that holds the program: the largest is the one
+// with all that it needs, and some never are programs.
+func oneJar(pattern string) string {
+	return `"$(ls -S ` + pattern + ` | grep -vE -e '-(plain|sources|javadoc|tests)[.]jar$' | head -n 1)"`
 }
 
 // javaEntries are the files that programs begin in, in the folder or in src.
 var javaEntries = []string{"Main.java", "App.java", "Server.java", "Application.java"}
 
+// notJava are files of projects in other languages, of which a jar or a class is
+// a part.
+var notJava = []string{
+	"package.json", "deno.json", "deno.jsonc", "requirements.txt", "pyproject.toml", "Pipfile", "setup.py",
+	"go.mod", "Gemfile", "composer.json", "Cargo.toml",
+}
+
 // planJava runs a jar that is there, or compiles files that no tool builds, with
 // the jars of lib.
 func planJava(src fs.FS) Plan {
+	if other := firstFile(src, notJava...); other != "" && !strings.HasPrefix(readProcfile(src)["web"], "java ") {
+		return Plan{Hint: "it has no pom.xml and no build.gradle, and a " + other + " of another language"}
+	}
 	if jars, _ := fs.Glob(src, "*.jar"); len(jars) == 1 {
 		return Plan{From: jars[0], Start: Command{"java -jar " + word(jars[0]), jars[0]}}
 	}

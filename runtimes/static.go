@@ -30,7 +30,7 @@ func detectStatic(src fs.FS) (Plan, bool) {
 
 // projects are files of programs whose public folder is not the whole of them.
 var projects = []string{
-	"Gemfile", "composer.json", "index.php", "pom.xml", "build.gradle", "build.gradle.kts",
+	"Gemfile", "composer.json", "index.php", "pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts",
 	"Cargo.toml", "mix.exs", "deno.json", "Dockerfile",
 }
 
