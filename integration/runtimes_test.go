@@ -59,6 +59,31 @@ func TestRuntimes_RustCompilesChangesThatAnArchiveSaysAreOld(t *testing.T) {
 	answers("", "^goodbye from a crate$")(t, h, st)
 }
 
+// symfony is a program that says what it was installed and runs with. Its
+// framework is a package of its own, so that no registry is asked.
+var symfony = Tree{
+	"composer.json": `{
+		"repositories": [{"type": "path", "url": "framework"}, {"packagist.org": false}],
+		"require": {"symfony/framework-bundle": "*"},
+		"scripts": {"post-update-cmd": ["test -e .env", "printenv APP_ENV > installed"]}
+	}`,
+	"framework/composer.json": `{"name": "symfony/framework-bundle", "version": "7.4.0"}`,
+	"importmap.php":           "",
+	"bin/console":             `<?php echo implode(" ", array_slice($argv, 1)), " in ", getenv("APP_ENV"), "\n";`,
+	"public/index.php":        `<?php echo file_get_contents(__DIR__ . "/../installed"), $_ENV["APP_ENV"], " ", $_ENV["APP_SECRET"];`,
+}
+
+func TestRuntimes_SymfonyIsInProductionWithASecretThatStays(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, symfony, nil)
+	require.Contains(t, h.logs(t, st, "kind=build&tail=1000"), "asset-map:compile in prod\n")
+	first := h.get(t, st.url("web", "/")).body
+	require.Regexp(t, "^prod\nprod [A-Z2-7]{32}$", first)
+	require.Equal(t, 2, h.redeploy(t, st, symfony.plus(Tree{"more": ""}), nil).Generation)
+	require.Equal(t, first, h.get(t, st.url("web", "/")).body)
+}
+
 func allRuntimes() map[string]aRuntime {
 	all := map[string]aRuntime{}
 	for _, group := range []map[string]aRuntime{
@@ -271,7 +296,7 @@ func rubyRuntimes() map[string]aRuntime {
 	return map[string]aRuntime{
 		"ruby": {
 			folderOf("testdata/ruby"), nil,
-			[]string{"runtime ruby@3.3", "install BUNDLE_FROZEN=true bundle install", "start bundle exec ruby app.rb"},
+			[]string{"runtime ruby@3.3", "install sed -i '/^ *ruby[ (]/d; /^RUBY VERSION/,+2d' Gemfile Gemfile.lock && BUNDLE_FROZEN=true bundle install", "start bundle exec ruby app.rb"},
 			"Bundle complete!", answers("", `^hello from a gem in ruby 3\.3`),
 		},
 	}

@@ -14,7 +14,7 @@ func init() {
 
 var bun = Definition{
 	Name:     "bun",
-	Shows:    "`bun.lock`, `bun.lockb` or `bunfig.toml` where no other lock file is, `packageManager: bun`, a `start` script that runs bun, or a file that calls `Bun.serve`",
+	Shows:    "`bun.lock`, `bun.lockb` or `bunfig.toml` where no other lock file is, `packageManager: bun`, a `start` script that runs bun, or, with no `start`, a `dev` script that does or Bun's types; a file that calls `Bun.serve`",
 	Versions: []string{"1"},
 	Default:  "1",
 	Rank:     28,
@@ -80,14 +80,25 @@ func detectBun(src fs.FS) (Plan, bool) {
 }
 
 // isBun tells whether a project with a package.json is Bun's: by what it says
-// itself, or by a file of Bun's where no other manager has a lock file.
+// itself, or, where no other manager has a lock file, by a file of Bun's or by
+// what it is developed with.
 func isBun(src fs.FS, pkg packageJSON) bool {
-	start := strings.Fields(pkg.Scripts["start"])
-	if strings.HasPrefix(pkg.PackageManager, "bun@") || len(start) > 0 && path.Base(start[0]) == "bun" {
+	if strings.HasPrefix(pkg.PackageManager, "bun@") || runsBun(pkg.Scripts["start"]) {
 		return true
 	}
 	others := append([]string{"pnpm-lock.yaml", "yarn.lock"}, npmLocks...)
-	return firstFile(src, bunMarks...) != "" && firstFile(src, others...) == "" && pkg.PackageManager == ""
+	if pkg.PackageManager != "" || firstFile(src, others...) != "" {
+		return false
+	}
+	typed := pkg.has("@types/bun") || pkg.has("bun-types")
+	developed := typed || runsBun(pkg.Scripts["dev"])
+	return firstFile(src, bunMarks...) != "" || developed && pkg.Scripts["start"] == ""
+}
+
+// runsBun tells whether a script is a command of Bun's.
+func runsBun(script string) bool {
+	program, _, _ := strings.Cut(strings.TrimSpace(script), " ")
+	return path.Base(program) == "bun" || path.Base(program) == "bunx"
 }
 
 // bunEntries are the files that programs begin in, those of Bun's own first.

@@ -16,7 +16,7 @@ func init() {
 
 var deno = Definition{
 	Name:     "deno",
-	Shows:    "`deno.json`, `deno.jsonc` or `deno.lock`, or a file such as `main.ts` that calls `Deno.serve`",
+	Shows:    "`deno.json`, `deno.jsonc` or `deno.lock`, or a file such as `main.ts` that calls `Deno.serve` or imports from `jsr:`, `npm:` or `https://`",
 	Versions: []string{"2"},
 	Default:  "2",
 	Rank:     26,
@@ -67,7 +67,7 @@ func detectDeno(src fs.FS) (Plan, bool) {
 	p.From = cmp.Or(s.file, firstFile(src, "deno.lock"))
 	if p.From == "" {
 		p.From = s.entry
-		return p, strings.Contains(s.text, "Deno.serve(") || strings.Contains(s.text, "Deno.listen(")
+		return p, strings.Contains(s.text, "Deno.serve(") || strings.Contains(s.text, "Deno.listen(") || s.importsByAddress()
 	}
 	// Beside a package.json that starts something, a deno.json without a start
 	// holds the settings of a tool.
@@ -145,6 +145,15 @@ func (s denoSource) install() Command {
 	return c
 }
 
+// addressed matches an import that Node.js does not take.
+var addressed = regexp.MustCompile(`(?m)^\s*(?:import|(?:import|export)\b[^"';=]*\bfrom)\s*["'](?:jsr:|npm:|https?://)`)
+
+// importsByAddress tells whether a program without a package.json imports as
+// Deno does. Browsers do so too, in the script of a page.
+func (s denoSource) importsByAddress() bool {
+	return addressed.MatchString(s.text) && firstFile(s.src, "package.json", indexPage) == ""
+}
+
 // start runs the task start, else the usual file. The container bounds what the
 // program may do, so it has all of Deno's permissions.
 func (s denoSource) start() Command {
@@ -177,7 +186,7 @@ func (s denoSource) direct(line string) bool {
 // listen gives Deno's server the address to listen on, for programs that do not
 // read PORT themselves, nor do in what line runs.
 func (s denoSource) listen(line string, runs ...string) string {
-	if strings.Contains(s.text+line+strings.Join(runs, " "), "PORT") {
+	if readsPort.MatchString(s.text + " " + line + " " + strings.Join(runs, " ")) {
 		return line
 	}
 	return "env DENO_SERVE_ADDRESS=tcp:0.0.0.0:$PORT " + line

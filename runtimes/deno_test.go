@@ -16,6 +16,12 @@ func TestDeno_TakesWhatIsMeantForIt(t *testing.T) {
 		{files("deno.lock: {}", "main.ts: "), "deno"},
 		{files("main.ts: Deno.serve(() => new Response())"), "deno"},
 		{files("main.ts: console.log(1)"), "node"},
+		{files("main.ts: import { Hono } from 'jsr:@hono/hono'"), "deno"},
+		{files("server.ts: import {\n  serve,\n} from \"https://deno.land/std/http/mod.ts\""), "deno"},
+		{files("main.js: import 'npm:express'"), "deno"},
+		{files("main.ts: import x from 'jsr:@x/y'", `package.json: {"scripts": {"start": "node a.js"}}`), "node"},
+		{files("main.js: import x from 'https://esm.sh/x'", "index.html: "), "static"},
+		{files("main.js: import x from 'node:fs'\nexport const from = 'https://example.com'"), "node"},
 		{files("deno.json: {}", pkg), "node"},
 		{files(`deno.jsonc: {"tasks": {"start": "deno run x.ts"}}`, pkg), "deno"},
 		{files("deno.json: {}", pkg, "Procfile: web: deno run -A x.ts"), "deno"},
@@ -33,6 +39,7 @@ func TestDeno_InstallsBuildsAndStarts(t *testing.T) {
 		install, build, start string
 	}{
 		{files("deno.json: {}", "main.ts: "), "", "", listen + "deno run -A main.ts"},
+		{files("deno.json: {}", "main.ts: const SUPPORTED = 1, DB_PORT = 2"), "", "", listen + "deno run -A main.ts"},
 		{files("deno.json: {}", "main.ts: Deno.serve({port: Number(Deno.env.get('PORT'))})"), "", "", "deno run -A main.ts"},
 		{files("main.ts: import x from \"npm:x\"\nDeno.serve()"), "deno install --entrypoint main.ts", "", listen + "deno run -A main.ts"},
 		{files(`deno.json: {"imports": {"x": "jsr:@x/y"}}`, "deno.lock: {}", "src/main.ts: "), "deno install --frozen", "", listen + "deno run -A src/main.ts"},

@@ -143,6 +143,9 @@ func pickProgram(names []string, own ...string) int {
 	return -1
 }
 
+// readsPort matches programs and their settings that name the variable PORT.
+var readsPort = regexp.MustCompile(`\bPORT\b`)
+
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:,-]+$`)
 
 // word writes s as one word of a shell line.

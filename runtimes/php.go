@@ -42,19 +42,47 @@ func detectPHP(src fs.FS) (Plan, bool) {
 	if _, name, ok := strings.Cut(composer.Name, "/"); ok {
 		p.Name = Command{name, "composer.json name"}
 	}
-	const install = "composer install --no-dev --optimize-autoloader --no-progress"
-	switch {
-	case isFile(src, "composer.lock"):
-		p.Install = Command{install, "composer.lock"}
-	case isFile(src, "composer.json"):
-		p.Install = Command{install, "composer.json"}
+	if from := firstFile(src, "composer.lock", "composer.json"); from != "" {
+		p.Install = Command{"composer install --no-dev --optimize-autoloader --no-progress", from}
 	}
 	p.Start = startPHP(src)
 	if p.Start.Line == "" {
 		p.Hint = "no index.php in public, web, webroot or the folder itself"
 	}
+	switch {
+	case composer.Require["symfony/framework-bundle"] != "":
+		p.forSymfony(src)
+	case isFile(src, "artisan") && !hasDotenv(src, "APP_KEY"):
+		p.Env = []Variable{{Name: "APP_KEY", From: "Laravel"}}
+	}
 	p.From = cmp.Or(firstFile(src, "composer.json"), p.Start.From)
 	return p, p.From != "" && !startsNode(src)
+}
+
+// forSymfony has everything run for production: the install warms the cache
+// already, and without the packages for development nothing else works. Symfony
+// does not start without a .env, which archives often leave out.
+func (p *Plan) forSymfony(src fs.FS) {
+	p.Env = []Variable{{Name: "APP_ENV", Value: "prod", From: "Symfony"}}
+	if !hasDotenv(src, "APP_SECRET") {
+		p.Env = append(p.Env, Variable{Name: "APP_SECRET", From: "Symfony"})
+	}
+	p.Install.Line = "{ test -e .env || : > .env; } && " + p.Install.Line
+	if isFile(src, "importmap.php") {
+		p.Build = Command{"php bin/console asset-map:compile", "importmap.php"}
+	}
+}
+
+// hasDotenv tells whether the files that a framework reads variables from in
+// production give one a value. The environment would win over it.
+func hasDotenv(src fs.FS, name string) bool {
+	given := regexp.MustCompile(`(?m)^(?:export )?` + name + `=["']?[^\s"'#]`)
+	for _, file := range []string{".env", ".env.local", ".env.prod", ".env.production"} {
+		if given.MatchString(readHead(src, file)) {
+			return true
+		}
+	}
+	return false
 }
 
 // startPHP serves the front controller's folder. Laravel's database may be a
@@ -81,7 +109,7 @@ func phpVersion(src fs.FS, composer composerJSON) (string, string) {
 		source{toolVersion(src, "php"), ".tool-versions"},
 		source{composer.Config.Platform.PHP, "composer.json config.platform.php"},
 		// Composer's own or is one bar or two.
-		source{phpOr.ReplaceAllString(composer.Require.PHP, "||"), "composer.json require.php"},
+		source{phpOr.ReplaceAllString(composer.Require["php"], "||"), "composer.json require.php"},
 	)
 }
 
@@ -90,7 +118,7 @@ var phpOr = regexp.MustCompile(`\|+`)
 // composerJSON is what matters of a composer.json.
 type composerJSON struct {
 	Name    string
-	Require struct{ PHP string }
+	Require map[string]string
 	Config  struct {
 		Platform struct{ PHP string }
 	}

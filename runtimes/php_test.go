@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"slices"
 	"testing"
 	"testing/fstest"
 )
@@ -23,6 +24,35 @@ func TestPHP_InstallsAndServes(t *testing.T) {
 		if !ok || plan.Install.Line != c.install || plan.Start.Line != c.start || c.start == "" && plan.Hint == "" {
 			t.Errorf("%d: %+v", i, plan)
 		}
+	}
+}
+
+func TestPHP_RunsSymfonyForProduction(t *testing.T) {
+	const symfony = `composer.json: {"require": {"php": ">=8.2", "symfony/framework-bundle": "7.4.*"}}`
+	src := files(symfony, "public/index.php: ", "importmap.php: ", ".env: APP_ENV=dev\nAPP_SECRET=\n")
+	plan, _ := detectPHP(src)
+	if plan.Install.Line != "{ test -e .env || : > .env; } && composer install --no-dev --optimize-autoloader --no-progress" ||
+		plan.Build.Line != "php bin/console asset-map:compile" || plan.Start.Line != "php-server public" {
+		t.Errorf("%+v", plan)
+	}
+	want := []Variable{{Name: "APP_ENV", Value: "prod", From: "Symfony"}, {Name: "APP_SECRET", From: "Symfony"}}
+	if !slices.Equal(plan.Env, want) {
+		t.Errorf("%+v", plan.Env)
+	}
+	src[".env"].Data = []byte("APP_SECRET=3f2a")
+	if plan, _ := detectPHP(src); !slices.Equal(plan.Env, want[:1]) {
+		t.Errorf("%+v", plan.Env)
+	}
+}
+
+func TestPHP_HasAKeyMadeForLaravel(t *testing.T) {
+	src := files("composer.json: {}", "artisan: ", "public/index.php: ", ".env: APP_KEY=\nAPP_DEBUG=true\n")
+	if plan, _ := detectPHP(src); !slices.Equal(plan.Env, []Variable{{Name: "APP_KEY", From: "Laravel"}}) {
+		t.Errorf("%+v", plan.Env)
+	}
+	src[".env"].Data = []byte("APP_KEY=base64:aaaa\n")
+	if plan, _ := detectPHP(src); plan.Env != nil {
+		t.Errorf("%+v", plan.Env)
 	}
 }
 

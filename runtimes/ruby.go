@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -22,9 +23,10 @@ var ruby = Definition{
 	Example:  "bundle exec puma",
 	Programs: []string{"ruby", "bundle", "rails", "rackup", "puma", "rake", "unicorn", "thin", "falcon"},
 	Image:    func(string) string { return "ruby" },
-	// Gems lie in the service's folder, so that they are part of its image.
+	// Gems lie in the home folder, which is part of the service's image; in the
+	// service's own, Jekyll would take them for pages.
 	Env: map[string]string{
-		"BUNDLE_PATH":              "vendor/bundle",
+		"BUNDLE_PATH":              "/home/app/bundle",
 		"BUNDLE_WITHOUT":           "development:test",
 		"BUNDLE_VERSION":           "system",
 		"RACK_ENV":                 "production",
@@ -33,7 +35,7 @@ var ruby = Definition{
 		"RAILS_SERVE_STATIC_FILES": "1",
 	},
 	BuildEnv: map[string]string{
-		"BUNDLE_PATH":             "vendor/bundle",
+		"BUNDLE_PATH":             "/home/app/bundle",
 		"BUNDLE_WITHOUT":          "development:test",
 		"BUNDLE_VERSION":          "system",
 		"BUNDLE_USER_CACHE":       "/cache/bundle",
@@ -56,17 +58,17 @@ func detectRuby(src fs.FS) (Plan, bool) {
 	s := rubySource{src, string(gemfile), readHead(src, "Gemfile.lock")}
 	var p Plan
 	p.Version, p.VersionFrom = s.version()
-	switch {
-	case s.lock != "":
-		p.Install = Command{"BUNDLE_FROZEN=true bundle install", "Gemfile.lock"}
-	case bundled:
-		p.Install = Command{"bundle install", "Gemfile"}
+	if bundled || s.lock != "" {
+		p.Install = s.install(cmp.Or(p.Version, ruby.Default))
 	}
 	p.Start = s.start()
+	if s.rails() && firstFile(src, "config/master.key", "config/credentials/production.key") == "" {
+		p.Env = []Variable{{Name: "SECRET_KEY_BASE", Unless: "RAILS_MASTER_KEY", From: "Rails"}}
+	}
 	if s.rails() && (s.requires("sprockets-rails") || s.requires("propshaft")) {
 		p.Build = Command{"SECRET_KEY_BASE_DUMMY=1 bundle exec rails assets:precompile", "config/application.rb"}
 	}
-	if p.Start.Line == "" && s.requires("jekyll") {
+	if p.Start.Line == "" && (s.requires("jekyll") || s.requires("github-pages")) {
 		p.Static = true
 		p.Build = Command{"bundle exec jekyll build", "Gemfile with jekyll"}
 		p.Publish = Command{"_site", "Gemfile with jekyll"}
@@ -74,7 +76,7 @@ func detectRuby(src fs.FS) (Plan, bool) {
 	} else if p.Start.Line == "" {
 		p.Hint = "it has no config.ru and none of " + strings.Join(rubyEntries, ", ")
 	}
-	p.From = cmp.Or(p.Install.From, p.Start.From)
+	p.From = cmp.Or(firstFile(src, "Gemfile.lock", "Gemfile"), p.Start.From)
 	return p, p.From != "" && !startsNode(src)
 }
 
@@ -90,13 +92,63 @@ func (s rubySource) version() (string, string) {
 		{toolVersion(s.src, "ruby"), ".tool-versions"},
 	}
 	if m := gemRuby.FindStringSubmatch(s.gemfile); m != nil {
-		// ~> is what other languages write as ~=.
-		sources = append(sources, source{strings.TrimSpace(strings.ReplaceAll(m[1]+" "+m[2], "~>", "~=")), "Gemfile"})
+		sources = append(sources, source{rubyRange(m), "Gemfile"})
 	}
 	if m := lockedRuby.FindStringSubmatch(s.lock); m != nil {
 		sources = append(sources, source{m[1], "Gemfile.lock"})
 	}
 	return ruby.firstVersion(sources...)
+}
+
+// install keeps to the lock file where that has gems for Linux. Bundler refuses
+// every Ruby but the one that the Gemfile names, so a line that names another
+// than the one that runs gives way to it, and with it what the lock file says.
+func (s rubySource) install(version string) Command {
+	c := Command{"bundle install", "Gemfile"}
+	files := []string{"Gemfile"}
+	if s.lock != "" {
+		files = append(files, "Gemfile.lock")
+	}
+	switch {
+	case s.lock != "" && s.lockedForLinux():
+		c = Command{"BUNDLE_FROZEN=true bundle install", "Gemfile.lock"}
+	case s.lock != "":
+		c.From = "Gemfile.lock, which has no gems for Linux: not frozen"
+	}
+	if line := rubyLine.FindString(s.gemfile); line != "" && !s.allowsRuby(version) {
+		c.Line = "sed -i '/^ *ruby[ (]/d; /^RUBY VERSION/,+2d' " + strings.Join(files, " ") + " && " + c.Line
+		c.From += "; " + clip(strings.TrimSpace(line)) + " gives way to " + version
+	}
+	return c
+}
+
+var (
+	rubyLine      = regexp.MustCompile(`(?m)^ *ruby[ (].*`)
+	gemPlatforms  = regexp.MustCompile(`(?m)^PLATFORMS\n((?:  .+\n?)+)`)
+	linuxPlatform = regexp.MustCompile(`(?m)^  (?:ruby|(?:x86_64|aarch64)-linux(?:-gnu)?)$`)
+)
+
+// allowsRuby tells whether the Gemfile takes every patch of a version.
+func (s rubySource) allowsRuby(version string) bool {
+	m := gemRuby.FindStringSubmatch(s.gemfile)
+	if m == nil || !strings.ContainsAny(m[1], "~<>") { // 3.3 is no other than 3.3.0
+		return false
+	}
+	wanted, _ := parseRange(rubyRange(m))
+	offer := offered(version)
+	return slices.ContainsFunc(wanted, func(w span) bool {
+		return w.lo.compare(offer.lo) <= 0 && offer.hi.compare(w.hi) <= 0
+	})
+}
+
+// rubyRange is what gemRuby found; ~> is what other languages write as ~=.
+func rubyRange(m []string) string {
+	return strings.TrimSpace(strings.ReplaceAll(m[1]+" "+m[2], "~>", "~="))
+}
+
+func (s rubySource) lockedForLinux() bool {
+	m := gemPlatforms.FindStringSubmatch(s.lock)
+	return m == nil || linuxPlatform.MatchString(m[1])
 }
 
 // requires tells whether the Gemfile asks for a gem, or the lock file holds it.
@@ -117,7 +169,7 @@ func (s rubySource) start() Command {
 		c := s.startRack("config/application.rb", "bundle exec rails server -b 0.0.0.0 -p $PORT")
 		// The database may be a file of this folder, which no other container
 		// sees: it is made where the program starts, as Rails' own images do.
-		if isDir(s.src, "db/migrate") {
+		if isFile(s.src, "config/database.yml") || isDir(s.src, "db/migrate") {
 			c.Line = "bundle exec rails db:prepare && " + c.Line
 		}
 		return c
@@ -140,7 +192,7 @@ func (s rubySource) startRack(from, otherwise string) Command {
 	switch {
 	case !s.requires("puma"):
 		return Command{otherwise, from}
-	case strings.Contains(readHead(s.src, "config/puma.rb"), "PORT"):
+	case readsPort.MatchString(readHead(s.src, "config/puma.rb")):
 		return Command{"bundle exec puma -C config/puma.rb", "config/puma.rb"}
 	default:
 		return Command{"bundle exec puma -b tcp://0.0.0.0:$PORT", from + " with puma"}

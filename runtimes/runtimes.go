@@ -53,12 +53,22 @@ type Plan struct {
 	Static      bool    // the build leaves a site: nothing needs to run
 	Publish     Command // its folder; Line is "" when it must be looked for after the build
 	Name        Command // what the project calls itself
-	Hint        string  // why there is nothing to start, and what to do about it
+	Env         []Variable
+	Hint        string // why there is nothing to start, and what to do about it
 }
 
 // Command is a shell line, a folder or a name, and the part of the source
 // that it was read from ("package.json scripts.start").
 type Command struct{ Line, From string }
+
+// Variable is what a framework needs in its environment. A service that has it
+// in its own env, or what takes its place, keeps that.
+type Variable struct {
+	Name   string
+	Value  string // "" for a secret that the host makes once, as {generate: true} does
+	Unless string // another variable that takes its place; "" for none
+	From   string // the framework
+}
 
 // Lookup finds a runtime by name.
 func Lookup(name string) (*Definition, bool) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"strings"
 
@@ -20,6 +21,7 @@ func (t *detector) fillProcess(d *draftService, s *stack.Spec, c choice) {
 	if s.Start == "" && (d.start != nil || !d.has("start")) {
 		t.faultf(d, "%s", missingStart(d, c))
 	}
+	fillEnv(s, c.plan.Env)
 	s.Port = d.port
 	if d.health != nil {
 		s.Health = *d.health
@@ -27,6 +29,26 @@ func (t *detector) fillProcess(d *draftService, s *stack.Spec, c choice) {
 	s.Strategy = cmp.Or(d.strategy, stack.Overlap)
 	s.StopTimeout = cmp.Or(d.stopTimeout, stopTimeout)
 	t.noteGiven(d, s, "port", "health", "strategy", "stop_timeout")
+}
+
+// fillEnv gives a service what its framework needs and the manifest does not give.
+func fillEnv(s *stack.Spec, needed []runtimes.Variable) {
+	if len(needed) == 0 {
+		return
+	}
+	env := map[string]stack.Env{}
+	maps.Copy(env, s.Env)
+	var names []string
+	for _, v := range needed {
+		_, given := s.Env[v.Name]
+		_, replaced := s.Env[v.Unless]
+		if !given && !replaced {
+			env[v.Name] = stack.Env{Value: v.Value, Generate: v.Value == ""}
+			names = append(names, v.Name)
+			s.Origin["env"] = strings.Join(names, ", ") + " for " + v.From
+		}
+	}
+	s.Env = env
 }
 
 func missingStart(d *draftService, c choice) string {

@@ -175,11 +175,15 @@ func (s *Stack) MakeSecrets(services []Service) {
 		for key, value := range svc.Env {
 			name := SecretName(svc.Name, key)
 			if value.Generate && s.Secrets[name] == "" {
-				s.Secrets[name] = rand.Text() + rand.Text()
+				s.Secrets[name] = makeSecret()
 			}
 		}
 	}
 }
+
+// makeSecret returns 32 characters of base32, 160 random bits. It is as long as a
+// key of AES-256, since frameworks such as Laravel take no other length.
+func makeSecret() string { return (rand.Text() + rand.Text())[:32] }
 
 // SecretName is the key in Stack.Secrets of a service's generated variable.
 func SecretName(service, key string) string { return service + "/" + key }

@@ -80,7 +80,7 @@ func TestMakeSecrets_KeepsWhatItMadeBefore(t *testing.T) {
 	s.MakeSecrets(s.Services)
 	first := s.Secrets[stack.SecretName("api", "KEY")]
 	s.MakeSecrets(s.Services)
-	if len(s.Secrets) != 1 || len(first) < 32 || s.Secrets[stack.SecretName("api", "KEY")] != first {
+	if len(s.Secrets) != 1 || len(first) != 32 || s.Secrets[stack.SecretName("api", "KEY")] != first {
 		t.Errorf("secrets = %v, first was %q", s.Secrets, first)
 	}
 }
