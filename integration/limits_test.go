@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,28 @@ func TestLimits_AnonymousCreatesPerHour(t *testing.T) {
 	}
 	h.post(t, source, nil, "", "X-Forwarded-For", "2001:db8:1:2:ffff::9").refused(t, http.StatusTooManyRequests)
 	require.Equal(t, http.StatusCreated, h.post(t, source, nil, "", "X-Forwarded-For", "2001:db8:1:3::1").status)
+}
+
+func TestLimits_ExtensionsOfAStack(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st, other := h.live(t, page("x"), nil), h.live(t, page("y"), nil)
+	begun := time.Now()
+	for time.Since(begun) < patience {
+		r := h.patch(t, st, `{"ttl": "1h"}`)
+		if r.status == http.StatusTooManyRequests {
+			require.Equal(t, slowDown, r.refused(t, http.StatusTooManyRequests))
+			require.Equal(t, "60", r.header.Get("Retry-After"))
+			require.Equal(t, "60", r.header.Get("RateLimit-Limit"))
+			require.Equal(t, "0", r.header.Get("RateLimit-Remaining"))
+			break
+		}
+		require.Equal(t, http.StatusOK, r.status, r.body)
+	}
+	extended := count(h.events(t, st), "stack.extended")
+	require.GreaterOrEqual(t, extended, 60)
+	require.LessOrEqual(t, extended, 60*(1+int(time.Since(begun)/time.Minute)))
+	require.Equal(t, http.StatusOK, h.patch(t, other, `{"ttl": "1h"}`).status, "another stack has a limit of its own")
 }
 
 func TestLimits_CreatesAreCountedInRedisAndOutliveTheServer(t *testing.T) {

@@ -20,7 +20,7 @@ func (a *API) claim(c *fiber.Ctx) error {
 		return err
 	}
 	allowed := a.Codes.Allow(a.base, a.network(c))
-	a.showQuota(c, a.Codes)
+	a.showQuota(c, a.Codes, a.network(c))
 	if !allowed {
 		return stack.NewTooMany(claimRetry)
 	}

@@ -67,7 +67,7 @@ type Store interface {
 	Watch(id string) (wake <-chan struct{}, stop func())
 }
 
-// Limiter counts requests of one sort by client network.
+// Limiter counts requests of one sort by client network, or by stack.
 type Limiter interface {
 	account.Limiter
 	// Quota tells the limit, how many requests are left of it, and after what
@@ -82,6 +82,7 @@ type Config struct {
 	Limiter     Limiter // of anonymous creates
 	Codes       Limiter // of claims
 	Validations Limiter
+	Extensions  Limiter // of changes of the TTL, by stack
 	Claims      account.Claims
 	URLs        stack.URLs
 	Limits      stack.Limits

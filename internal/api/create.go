@@ -44,7 +44,7 @@ func (a *API) create(c *fiber.Ctx) error {
 	}
 	giveBack, err := a.admit(c, owner)
 	if owner == "" {
-		defer a.showQuota(c, a.Limiter)
+		defer a.showQuota(c, a.Limiter, a.network(c))
 	}
 	if err != nil {
 		return err

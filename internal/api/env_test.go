@@ -51,6 +51,7 @@ type env struct {
 	limiter *fakeLimiter
 	claims  *fakeLimiter
 	checks  *fakeLimiter
+	longer  *fakeLimiter // of extensions
 	client  *http.Client
 	ln      *fasthttputil.InmemoryListener
 	logged  *logBook
@@ -72,13 +73,14 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 		limiter: &fakeLimiter{left: 1000},
 		claims:  &fakeLimiter{left: 1000},
 		checks:  &fakeLimiter{left: 1000},
+		longer:  &fakeLimiter{left: 1000},
 		ln:      fasthttputil.NewInmemoryListener(),
 		logged:  logged,
 	}
 	base, err := url.Parse("http://localhost:8080")
 	require.NoError(t, err)
 	cfg := Config{
-		Store: db, Host: e.host, Limiter: e.limiter, Codes: e.claims, Validations: e.checks, Key: key, Log: log,
+		Store: db, Host: e.host, Limiter: e.limiter, Codes: e.claims, Validations: e.checks, Extensions: e.longer, Key: key, Log: log,
 		Claims:       account.Claims{Stacks: db, Host: e.host, Key: key},
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		Limits:       testLimits,

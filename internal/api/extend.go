@@ -12,7 +12,12 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// extend answers PATCH /v0/stacks/{id}.
+// extendRetry is the Retry-After of the limit on extensions.
+const extendRetry = time.Minute
+
+// extend answers PATCH /v0/stacks/{id}. Every extension leaves an event for good
+// and goes to the webhook, so there is a limit for each stack; one that is
+// refused does not count.
 func (a *API) extend(c *fiber.Ctx) error {
 	s, _, err := a.open(c)
 	if err != nil {
@@ -26,10 +31,16 @@ func (a *API) extend(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	giveBack, ok := a.Extensions.Take(a.base, s.ID)
+	defer a.showQuota(c, a.Extensions, s.ID)
+	if !ok {
+		return stack.NewTooMany(extendRetry)
+	}
 	s, err = a.Store.Update(a.base, s.ID, func(s *stack.Stack) ([]stack.Event, error) {
 		return s.Extend(ttl, a.Limits, stack.Now())
 	})
 	if err != nil {
+		giveBack()
 		return fmt.Errorf("extend the stack: %w", err)
 	}
 	failpoint.Here("extend-committed")

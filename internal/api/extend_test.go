@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -115,4 +116,28 @@ func FuzzOnlyField(f *testing.F) {
 			requireClientFault(t, err)
 		}
 	})
+}
+
+func TestExtend_IsLimitedForEachStack(t *testing.T) {
+	e := newEnv(t)
+	_, key := e.account("ana@example.com")
+	m, claimed := e.creates(""), e.creates(key)
+	e.longer.left = 2
+	require.Equal(t, 422, e.patch(m.id, m.token, `{"ttl":"x"}`).status)
+	require.Equal(t, 422, e.patch(m.id, m.token, `{"ttl":"30d"}`).status)
+	require.Equal(t, 409, e.patch(claimed.id, claimed.token, `{"ttl":"1h"}`).status)
+	for left := range 2 {
+		r := e.patch(m.id, m.token, `{"ttl":"1h"}`)
+		require.Equal(t, 200, r.status, "a refused extension was counted: %s", r.body)
+		require.Equal(t, strconv.Itoa(1-left), r.header.Get("RateLimit-Remaining"))
+	}
+	r := e.patch(m.id, m.token, `{"ttl":"1h"}`)
+	require.Equal(t, 429, r.status)
+	require.Equal(t, "too many requests; slow down and retry in a minute", r.detail())
+	require.Equal(t, "60", r.header.Get("Retry-After"))
+	require.Equal(t, "0", r.header.Get("RateLimit-Remaining"))
+	require.Equal(t, 403, e.patch(m.id, claimed.token, `{"ttl":"1h"}`).status, "who asks comes first")
+	require.Equal(t, []string{m.id, claimed.id, m.id, m.id}, e.longer.networks, "it counts by stack")
+	events := e.send("GET", "/v0/stacks/"+m.id+"/events", m.token, nil).body
+	require.Equal(t, 2, strings.Count(events, "stack.extended"))
 }

@@ -80,10 +80,10 @@ const (
 	headerRateReset     = "RateLimit-Reset" // seconds until more is left
 )
 
-// showQuota tells what a client network has left of a limit, whatever the
-// answer is.
-func (a *API) showQuota(c *fiber.Ctx, l Limiter) {
-	limit, remaining, reset := l.Quota(a.base, a.network(c))
+// showQuota tells what a client network, or what else the limit counts by, has
+// left of it, whatever the answer is.
+func (a *API) showQuota(c *fiber.Ctx, l Limiter, key string) {
+	limit, remaining, reset := l.Quota(a.base, key)
 	c.Set(headerRateLimit, strconv.Itoa(limit))
 	c.Set(headerRateRemaining, strconv.Itoa(remaining))
 	c.Set(headerRateReset, seconds(reset))

@@ -24,7 +24,7 @@ func (a *API) validate(c *fiber.Ctx) error {
 		return err
 	}
 	allowed := a.Validations.Allow(a.base, a.network(c))
-	a.showQuota(c, a.Validations)
+	a.showQuota(c, a.Validations, a.network(c))
 	if !allowed {
 		return stack.NewTooMany(validateRetry)
 	}

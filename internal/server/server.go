@@ -263,6 +263,10 @@ func (s *Server) openAccounts(key auth.Key) {
 // cores stays with the stacks, and 4 hashes take 76 MiB.
 func hashesAtOnce() int { return min(4, max(1, runtime.GOMAXPROCS(0)/2)) }
 
+// extensionsPerMinute is how often the TTL of one stack may be changed in a
+// minute: far more often than anybody needs to.
+const extensionsPerMinute = 60
+
 func (s *Server) openAPI(key auth.Key) {
 	s.inner = fasthttputil.NewInmemoryListener()
 	s.api = api.New(api.Config{
@@ -270,6 +274,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Host:         s.supervisor,
 		Limiter:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
 		Codes:        s.codes,
+		Extensions:   s.redis.Window("extensions", extensionsPerMinute, time.Minute),
 		Validations:  s.redis.Window("validations", s.cfg.ValidationsPerMinute, time.Minute),
 		Claims:       s.accounts.Claims,
 		URLs:         s.urls(),
