@@ -39,7 +39,11 @@ type fileEntry struct {
 
 // files reads a list of files as a form whose archive has them, in dir.
 func (a *API) files(c *fiber.Ctx, dir string) (form, error) {
-	list, err := readFiles(bodyOf(c.Context()))
+	body := filepath.Join(dir, "list")
+	if err := a.spoolFiles(bodyOf(c.Context()), body); err != nil {
+		return form{}, err
+	}
+	list, err := readFiles(body)
 	if err != nil {
 		return form{}, err
 	}
@@ -52,14 +56,31 @@ func (a *API) files(c *fiber.Ctx, dir string) (form, error) {
 	return f, packFiles(f.archive, a.room, list.Files)
 }
 
-func readFiles(body io.Reader) (fileList, error) {
-	text, err := io.ReadAll(io.LimitReader(body, mostFiles+1))
+// spoolFiles writes the body to disk: one that comes slowly is not in memory for
+// as long.
+func (a *API) spoolFiles(body io.Reader, path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fileList{}, invalid("the body broke off after %d bytes; send it again", len(text))
+		return fmt.Errorf("spool the list of files: %w", err)
 	}
-	if len(text) > mostFiles {
-		return fileList{}, stack.NewError(stack.TooLarge, fmt.Sprintf(
+	defer f.Close()
+	size, err := copyInBlocks(roomWriter{f, a.room}, io.LimitReader(body, mostFiles+1))
+	switch {
+	case notWritten(err):
+		return fmt.Errorf("spool the list of files: %w", err)
+	case err != nil:
+		return invalid("the body broke off after %d bytes; send it again", size)
+	case size > mostFiles:
+		return stack.NewError(stack.TooLarge, fmt.Sprintf(
 			"the list of files is longer than %s; send the project as an archive instead, as a form with source", byteSize(mostFiles)))
+	}
+	return f.Close()
+}
+
+func readFiles(path string) (fileList, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fileList{}, fmt.Errorf("read the list of files: %w", err)
 	}
 	var list fileList
 	if err := json.Unmarshal(text, &list); err != nil {

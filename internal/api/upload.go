@@ -26,7 +26,7 @@ const (
 	formOverhead = 4 << 20  // what all but the archive may add to Content-Length
 	partHead     = 64 << 10 // headers of one part, and whatever stands before it
 	mostParts    = 20
-	mostManifest = 1 << 20
+	mostManifest = 64 << 10 // as the manifest in an archive
 	mostText     = 4 << 10
 	spoolBlock   = 128 << 10 // written to disk at once
 )
@@ -278,7 +278,7 @@ func (r *formReader) readText(part *multipart.Part, field formField) error {
 		return r.malformed(err)
 	}
 	if int64(len(text)) > field.most {
-		return unprocessable("%s is longer than %s", field.name, byteSize(field.most))
+		return unprocessable("%s is larger than %s", field.name, byteSize(field.most))
 	}
 	r.texts[field.name] = text
 	if field.name == "manifest_file" {

@@ -46,8 +46,8 @@ func TestUpload_NamesTheFieldThatIsWrong(t *testing.T) {
 		require.Contains(t, e.refusedUpload(400, parts...), want)
 	}
 	long := strings.Repeat("x", mostManifest+1)
-	require.Contains(t, e.refusedUpload(422, textPart("manifest", long)), "manifest is longer than 1 MiB")
-	require.Contains(t, e.refusedUpload(422, textPart("ttl", long)), "ttl is longer than 4 KiB")
+	require.Contains(t, e.refusedUpload(422, textPart("manifest", long)), "manifest is larger than 64 KiB")
+	require.Contains(t, e.refusedUpload(422, textPart("ttl", long)), "ttl is larger than 4 KiB")
 }
 
 // parts are n source fields that were left empty.

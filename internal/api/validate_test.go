@@ -1,8 +1,11 @@
 package api
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -112,6 +115,25 @@ func TestValidate_RefusesWhatCannotBeRead(t *testing.T) {
 	}
 	require.Equal(t, 422, e.validates("", sourcePart([]byte("no archive at all, and not text\x00"))).status)
 	require.Equal(t, 400, e.validates("", textPart("name", "x")).status)
+	e.nothingLeft()
+}
+
+// A list of files that has not come whole waits on the disk, not in memory.
+func TestValidate_KeepsAListThatComesSlowlyOnDisk(t *testing.T) {
+	e := newEnv(t)
+	text := `{"files": [{"path": "index.html", "content": "` + strings.Repeat("x", 4*spoolBlock) + `"}]}`
+	w := e.dial()
+	w.printf("POST /v0/validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(text), text[:len(text)-1])
+	require.Eventually(t, func() bool {
+		lists, err := filepath.Glob(filepath.Join(e.host.dir, "upload-*", "list"))
+		if err != nil || len(lists) != 1 {
+			return false
+		}
+		info, err := os.Stat(lists[0])
+		return err == nil && info.Size() >= 4*spoolBlock
+	}, time.Minute, time.Millisecond)
+	w.printf("%s", text[len(text)-1:])
+	require.Equal(t, 200, w.reply().status)
 	e.nothingLeft()
 }
 
