@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,33 @@ func TestBuild_SharesNoCache(t *testing.T) {
 		require.NotContains(t, log, "\n/cache/mine\n")
 	}
 	require.Equal(t, http.StatusNotFound, h.get(t, st.url("web", "/cache/mine")).status, "the service sees the cache of its build")
+}
+
+// trusted lists whom Java trusts.
+const trusted = `
+import java.security.KeyStore;
+import javax.net.ssl.*;
+
+class Trusted {
+    public static void main(String[] args) throws Exception {
+        var factory = TrustManagerFactory.getInstance("PKIX");
+        factory.init((KeyStore) null);
+        for (var issuer : ((X509TrustManager) factory.getTrustManagers()[0]).getAcceptedIssuers())
+            System.out.println("trusts " + issuer.getSubjectX500Principal());
+    }
+}
+`
+
+// Java takes no bundle of certificates in PEM.
+func TestBuild_JavaTrustsTheOperatorsCertificates(t *testing.T) {
+	t.Parallel()
+	bundle := filepath.Join(t.TempDir(), "ca.pem")
+	cert := newCertificate(t, "packages.example").cert
+	require.NoError(t, os.WriteFile(bundle, slices.Concat([]byte("# ours\n"), cert, newCertificate(t).cert), 0o600))
+	h := start(t, with("BERTH_BUILD_CA_FILE", bundle))
+	st := h.live(t, folder(t, "testdata/java").plus(Tree{"Trusted.java": trusted}),
+		manifest("services: [{name: web, runtime: java, build: 'javac -d target/classes src/*.java src/*/*.java && java Trusted.java'}]"))
+	require.Equal(t, 2, strings.Count(h.logs(t, st, "kind=build&tail=1000"), "trusts CN=berth test\n"))
 }
 
 func TestBuild_LogOpensWithThePlan(t *testing.T) {

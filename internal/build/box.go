@@ -24,6 +24,7 @@ const (
 	cacheDir = "/cache"
 	DataDir  = "/data" // $DATA_DIR
 	caFile   = "/.berth-ca.pem"
+	caStore  = "/.berth-ca.jks" // the same for Java
 )
 
 // box is the container of one build.
@@ -127,7 +128,7 @@ func (x *box) writeTree(ctx context.Context, w io.Writer, withCache bool) error 
 	if withCache {
 		entries = append(entries, entry{name: "cache/", uid: uid})
 		if len(x.CA) > 0 {
-			entries = append(entries, entry{name: "cache" + caFile, data: x.CA})
+			entries = append(entries, entry{name: "cache" + caFile, data: x.CA}, entry{name: "cache" + caStore, data: truststore(x.CA)})
 		}
 	}
 	for _, e := range entries {

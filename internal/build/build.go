@@ -178,6 +178,7 @@ func (b *Builder) commandEnv(job Job) []string {
 		for _, name := range caVariables {
 			env[name] = cacheDir + caFile
 		}
+		env["JAVA_TOOL_OPTIONS"] = strings.TrimSpace(env["JAVA_TOOL_OPTIONS"] + " -Djavax.net.ssl.trustStore=" + cacheDir + caStore)
 	}
 	maps.Copy(env, job.Env)
 	return EnvList(env)
