@@ -35,7 +35,7 @@ var java = Definition{
 }
 
 func detectJava(src fs.FS) (Plan, bool) {
-	p := Plan{}
+	p, ofJava := Plan{}, true
 	switch {
 	case isFile(src, "pom.xml"):
 		p = planMaven(src)
@@ -43,10 +43,11 @@ func detectJava(src fs.FS) (Plan, bool) {
 		p = planGradle(src)
 	default:
 		p = planJava(src)
+		ofJava = firstFile(src, notJava...) == "" || strings.HasPrefix(readProcfile(src)["web"], "java ")
 	}
 	sources := append(javaVersions(src), source{p.Version, p.VersionFrom})
 	p.Version, p.VersionFrom = java.firstVersion(sources...)
-	return p, p.From != ""
+	return p, ofJava && p.From != ""
 }
 
 // javaVersions are where a version is written for tools. Distributions put
@@ -158,9 +159,6 @@ var notJava = []string{
 // planJava runs a jar that is there, or compiles files that no tool builds, with
 // the jars of lib.
 func planJava(src fs.FS) Plan {
-	if other := firstFile(src, notJava...); other != "" && !strings.HasPrefix(readProcfile(src)["web"], "java ") {
-		return Plan{Hint: "it has no pom.xml and no build.gradle, and a " + other + " of another language"}
-	}
 	if jars, _ := fs.Glob(src, "*.jar"); len(jars) == 1 {
 		return Plan{From: jars[0], Start: Command{"java -jar " + word(jars[0]), jars[0]}}
 	}

@@ -88,13 +88,10 @@ func gradleProgram(src fs.FS, root gradleProject, settings string) (gradleProjec
 	}
 	var found []gradleProject
 	var names []string
-	for _, include := range gradleInclude.FindAllStringSubmatch(settings, -1) {
-		for _, m := range tomlText.FindAllStringSubmatch(include[1], -1) {
-			project := ":" + strings.TrimPrefix(m[1], ":")
-			g := readGradle(src, project[strings.LastIndex(project, ":")+1:], project)
-			if g.runs() && len(found) < 100 {
-				found, names = append(found, g), append(names, g.name)
-			}
+	for _, project := range gradleIncluded(settings) {
+		g := readGradle(src, project[strings.LastIndex(project, ":")+1:], project)
+		if g.runs() {
+			found, names = append(found, g), append(names, g.name)
 		}
 	}
 	i := pickProgram(names, root.name)
@@ -107,6 +104,17 @@ func gradleProgram(src fs.FS, root gradleProject, settings string) (gradleProjec
 		return root, "none of the projects that its settings.gradle includes has the plugin application, Spring Boot or Quarkus"
 	}
 	return root, ""
+}
+
+// gradleIncluded are the paths of the subprojects, at most a hundred.
+func gradleIncluded(settings string) []string {
+	var paths []string
+	for _, include := range gradleInclude.FindAllStringSubmatch(settings, 100) {
+		for _, m := range tomlText.FindAllStringSubmatch(include[1], 100) {
+			paths = append(paths, ":"+strings.TrimPrefix(m[1], ":"))
+		}
+	}
+	return paths[:min(len(paths), 100)]
 }
 
 // commands builds the project and runs what the build makes.

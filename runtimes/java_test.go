@@ -70,6 +70,12 @@ func TestJava_IsAPartOfAProjectInAnotherLanguage(t *testing.T) {
 	}
 }
 
+func TestJava_RunsTheJarOfAServiceThatSaysItIsJava(t *testing.T) {
+	if plan, _ := detectJava(files("tika.jar: ", "requirements.txt: flask")); plan.Start.Line != "java -jar tika.jar" {
+		t.Errorf("%+v", plan)
+	}
+}
+
 // Gradle takes no other version than that of the toolchain.
 func TestJava_RefusesAToolchainThatIsNotThere(t *testing.T) {
 	for i, c := range []struct {
