@@ -128,7 +128,11 @@ func (x *box) writeTree(ctx context.Context, w io.Writer, withCache bool) error 
 	if withCache {
 		entries = append(entries, entry{name: "cache/", uid: uid})
 		if len(x.CA) > 0 {
-			entries = append(entries, entry{name: "cache" + caFile, data: x.CA}, entry{name: "cache" + caStore, data: truststore(x.CA)})
+			store, err := truststore(x.CA)
+			if err != nil {
+				return err
+			}
+			entries = append(entries, entry{name: "cache" + caFile, data: x.CA}, entry{name: "cache" + caStore, data: store})
 		}
 	}
 	for _, e := range entries {

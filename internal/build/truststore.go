@@ -2,56 +2,37 @@ package build
 
 import (
 	"bytes"
-	"crypto/sha1"
-	"encoding/binary"
 	"encoding/pem"
+	"fmt"
 	"strconv"
-	"unicode/utf16"
+	"time"
+
+	"github.com/pavlo-v-chernykh/keystore-go/v4"
 )
 
+// truststorePassword is that of the truststore that Java comes with, which is
+// what it takes where nobody names one. It guards nothing: certificates are public.
+const truststorePassword = "changeit"
+
 // truststore writes the certificates of a PEM bundle in the form that Java takes
-// them in, its own JKS: a number that marks it, its version, each certificate
-// under a name, and a checksum. Java knows no other bundle.
-func truststore(bundle []byte) []byte {
-	var certificates [][]byte
+// them in, a JKS: it knows no other bundle.
+func truststore(bundle []byte) ([]byte, error) {
+	store := keystore.New(keystore.WithOrderedAliases())
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == "CERTIFICATE" {
-			certificates = append(certificates, block.Bytes)
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		entry := keystore.TrustedCertificateEntry{
+			CreationTime: time.Unix(0, 0), // the same bytes each time
+			Certificate:  keystore.Certificate{Type: "X.509", Content: block.Bytes},
+		}
+		if err := store.SetTrustedCertificateEntry(strconv.Itoa(len(store.Aliases())), entry); err != nil {
+			return nil, fmt.Errorf("make Java's truststore: %w", err)
 		}
 	}
-	w := keystore{}
-	w.number(0xFEEDFEED)
-	w.number(2)
-	w.number(len(certificates))
-	for i, der := range certificates {
-		w.number(2) // a trusted certificate
-		w.text(strconv.Itoa(i))
-		w.Write(make([]byte, 8)) // when it was added
-		w.text("X.509")
-		w.number(len(der))
-		w.Write(der)
+	var b bytes.Buffer
+	if err := store.Store(&b, []byte(truststorePassword)); err != nil {
+		return nil, fmt.Errorf("make Java's truststore: %w", err)
 	}
-	w.Write(w.checksum())
-	return w.Bytes()
-}
-
-type keystore struct{ bytes.Buffer }
-
-func (w *keystore) number(n int) { w.Write(binary.BigEndian.AppendUint32(nil, uint32(n))) }
-
-func (w *keystore) text(s string) {
-	w.Write(binary.BigEndian.AppendUint16(nil, uint16(len(s))))
-	w.WriteString(s)
-}
-
-// checksum is over the password that Java's own truststore has, words that the
-// form fixes, and all that was written.
-func (w *keystore) checksum() []byte {
-	h := sha1.New()
-	for _, unit := range utf16.Encode([]rune("changeit")) {
-		h.Write(binary.BigEndian.AppendUint16(nil, unit))
-	}
-	h.Write([]byte("Mighty Aphrodite"))
-	h.Write(w.Bytes())
-	return h.Sum(nil)
+	return b.Bytes(), nil
 }
