@@ -1,18 +1,21 @@
 package main
 
 import (
-	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// exhaustions use something up until a time comes, and tell how far they got.
-var exhaustions = map[string]func(until time.Time) string{
+// exhaustions use something up from begin until the time that it returns. They
+// tell how much of it they got, and what kept them from more: time, the name of an
+// error, or killed.
+var exhaustions = map[string]func(begin func() time.Time) (got int, end string){
 	"processes":   forks,
 	"memory":      memory,
 	"descriptors": descriptors,
@@ -21,115 +24,150 @@ var exhaustions = map[string]func(until time.Time) string{
 	"log":         flood,
 }
 
-// forks starts processes that do nothing but run, as many as there may be.
-func forks(until time.Time) string {
+// forks starts processes that do nothing but run, nearly as many as there may be.
+func forks(begin func() time.Time) (got int, end string) {
+	wait, run, err := os.Pipe()
+	if err != nil {
+		return 0, outcome(err)
+	}
 	var all []*exec.Cmd
-	end := "time"
-	for time.Now().Before(until) {
-		cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
-		if err := cmd.Start(); err != nil {
-			end = outcome(err)
-			time.Sleep(10 * time.Millisecond)
-			continue
+	start := func() error {
+		cmd := exec.Command("/bin/sh", "-c", "read x; while :; do :; done")
+		cmd.Stdin = wait
+		err := cmd.Start()
+		if err == nil {
+			all = append(all, cmd)
 		}
-		all = append(all, cmd)
+		return err
 	}
-	for _, cmd := range all {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
+	stop := func(some []*exec.Cmd) {
+		for _, cmd := range some {
+			_ = cmd.Process.Kill() // it may have ended
+		}
+		for _, cmd := range some {
+			_ = cmd.Wait() // once none runs any more: each takes a turn to end
+		}
 	}
-	return fmt.Sprintf("%d processes, %s", len(all), end)
+	for err == nil {
+		err = start()
+	}
+	got, end = len(all), outcome(err)
+	own := max(len(all)-8, 0) // the probe itself must not want for threads
+	stop(all[own:])
+	all = all[:own]
+	wait.Close()
+	run.Close() // they all run
+	time.Sleep(time.Until(begin()))
+	stop(all)
+	return got, end
 }
 
 // memory fills memory in a child, again and again: the kernel ends it at the
 // ceiling, and would end this process otherwise.
-func memory(until time.Time) string {
-	ended := 0
+func memory(begin func() time.Time) (got int, end string) {
+	until := begin()
+	end = "time"
 	for time.Now().Before(until) {
-		cmd := exec.Command("/bin/sh", "-c", `x=xxxxxxxxxxxxxxxx; while :; do x="$x$x"; done`)
+		cmd := exec.Command("/proc/self/exe", "fill")
 		if err := cmd.Start(); err != nil {
-			return outcome(err)
+			return got, outcome(err)
 		}
 		timer := time.AfterFunc(time.Until(until), func() { _ = cmd.Process.Kill() })
-		if err := cmd.Wait(); err != nil {
-			ended++
+		_ = cmd.Wait() // its state says how it ended
+		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if timer.Stop() && ok && status.Signal() == syscall.SIGKILL {
+			got++
+			end = "killed"
 		}
-		timer.Stop()
 	}
-	return fmt.Sprintf("%d ended", ended)
+	return got, end
+}
+
+// fill takes memory until the kernel ends the process.
+func fill() {
+	for {
+		if _, err := unix.Mmap(-1, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE); err != nil {
+			log.Fatal(err)
+		}
+	}
 }
 
 // descriptors opens files until it may not, and again.
-func descriptors(until time.Time) string {
-	most := 0
+func descriptors(begin func() time.Time) (got int, end string) {
+	until := begin()
+	end = "time"
 	for time.Now().Before(until) {
 		var open []int
 		for time.Now().Before(until) {
 			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
+				end = outcome(err)
 				break
 			}
 			open = append(open, fd)
 		}
-		most = max(most, len(open))
+		got = max(got, len(open))
 		for _, fd := range open {
 			_ = unix.Close(fd) // opened for nothing but its number
 		}
 	}
-	return fmt.Sprintf("%d descriptors", most)
+	return got, end
 }
 
 // watches makes inotify instances until the user may have no more, and keeps
 // them.
-func watches(until time.Time) string {
-	made := 0
+func watches(begin func() time.Time) (got int, end string) {
+	until := begin()
+	end = "time"
 	for time.Now().Before(until) {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 		if err != nil {
+			end = outcome(err)
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		made++
+		got++
 		defer unix.Close(fd)
 	}
-	return fmt.Sprintf("%d instances", made)
+	return got, end
 }
 
 // disk writes 64 MB to the disk, and again.
-func disk(until time.Time) string {
+func disk(begin func() time.Time) (got int, end string) {
+	until := begin()
 	path := filepath.Join(os.Getenv("DATA_DIR"), "fill")
 	defer os.Remove(path)
 	block := make([]byte, 1<<20)
-	written := 0
 	for time.Now().Before(until) {
 		file, err := os.Create(path)
 		if err != nil {
-			return outcome(err)
+			return got, outcome(err)
 		}
 		for i := 0; i < 64 && time.Now().Before(until); i++ {
 			if _, err := file.Write(block); err != nil {
 				file.Close()
-				return outcome(err)
+				return got, outcome(err)
 			}
-			written++
+			got++
 		}
 		if err := file.Close(); err != nil {
-			return outcome(err)
+			return got, outcome(err)
 		}
 	}
-	return fmt.Sprintf("%d MB", written)
+	return got, "time"
 }
 
-// flood writes log lines as fast as they are taken.
-func flood(until time.Time) string {
+// flood writes log lines as fast as they are taken, and counts megabytes.
+func flood(begin func() time.Time) (got int, end string) {
+	until := begin()
 	lines := strings.Repeat("a line of a log that nobody asked for and nobody reads\n", 100)
 	written := 0
 	for time.Now().Before(until) {
 		n, err := os.Stdout.WriteString(lines)
 		if err != nil {
-			return outcome(err)
+			return written >> 20, outcome(err)
 		}
 		written += n
 	}
-	return fmt.Sprintf("%d MB", written>>20)
+	return written >> 20, "time"
 }

@@ -4,6 +4,7 @@
 //
 //	probe try [NAME=ADDRESS…]   prints one line of JSON: attempts and outcomes
 //	probe serve                 does so at /try?NAME=ADDRESS&…, and uses things up at /exhaust?what=…&for=…
+//	probe fill                  takes memory; the probe's own child does
 //
 // An outcome is ok, the name of the error, or what was found.
 package main
@@ -32,6 +33,8 @@ func main() {
 		report(os.Stdout, targets)
 	case "serve":
 		serve()
+	case "fill":
+		fill()
 	default:
 		log.Fatalf("probe: there is no command %q", os.Args[1])
 	}
@@ -74,9 +77,12 @@ func serve() {
 			http.Error(w, "say what=… and for=…", http.StatusBadRequest)
 			return
 		}
-		w.WriteHeader(http.StatusOK)
-		w.(http.Flusher).Flush() // it has begun
-		fmt.Fprint(w, use(time.Now().Add(limit)))
+		got, end := use(func() time.Time {
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			return time.Now().Add(limit)
+		})
+		fmt.Fprintln(w, got, end)
 	})
 	log.Fatal(http.ListenAndServe(":"+os.Getenv("PORT"), nil))
 }
