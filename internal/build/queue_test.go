@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 )
@@ -89,6 +90,7 @@ func TestQueue_WaiterThatLeavesFreesItsPlace(t *testing.T) {
 func TestQueue_AFreeSlotGoesToTheClientThatHasTheFewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(2)
+		var mu sync.Mutex
 		var got []string
 		places := map[string][]int{}
 		end := map[string]chan struct{}{}
@@ -96,12 +98,18 @@ func TestQueue_AFreeSlotGoesToTheClientThatHasTheFewest(t *testing.T) {
 			done := make(chan struct{})
 			end[name] = done
 			go func() {
-				release, err := q.acquire(t.Context(), client, func(place int) { places[name] = append(places[name], place) })
+				release, err := q.acquire(t.Context(), client, func(place int) {
+					mu.Lock()
+					defer mu.Unlock()
+					places[name] = append(places[name], place)
+				})
 				if err != nil {
 					t.Error(err)
 					return
 				}
+				mu.Lock()
 				got = append(got, name)
+				mu.Unlock()
 				<-done
 				release()
 			}()
