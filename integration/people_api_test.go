@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -247,11 +248,12 @@ const server = require('http').createServer((req, res) => {
 });
 if (fs.existsSync(file)) setInterval(() => {}, 1000); else server.listen(process.env.PORT);`}
 
-// restarting begins a restart that comes to no end.
-func (p *Person) restarting(t *testing.T) *Stack {
+// restarting begins a restart of mute, or of what is made of it, that comes to no
+// end.
+func (p *Person) restarting(t *testing.T, tree Tree) *Stack {
 	t.Helper()
 	h := p.h
-	st := h.owned(t, p.key, mute)
+	st := h.owned(t, p.key, tree)
 	h.get(t, st.url("web", "/mute"))
 	p.act(t, st, "restart/web")
 	h.keeps(t, st, "container web-g1", "container web-g1-next", "image web:g1", "volume web-data", "network")
@@ -264,7 +266,7 @@ func TestOwner_RestartThatTheServerDiesInLeavesTheProcessFromBefore(t *testing.T
 	t.Parallel()
 	h := start(t)
 	ana := h.person(t, "ana@example.com")
-	st := ana.restarting(t)
+	st := ana.restarting(t, mute)
 	before := h.inspect(t, st, "web").ID
 	h.kill(t)
 	h.run(t)
@@ -278,18 +280,34 @@ func TestOwner_RestartEndsWithADeployAndWithTheStack(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	ana := h.person(t, "ana@example.com")
-	st := ana.restarting(t)
+	st := ana.restarting(t, mute)
 	now := h.redeploy(t, st, program(t), manifest(programManifest))
 	require.Equal(t, 2, now.Generation)
 	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network")
 
-	other := ana.restarting(t)
+	other := ana.restarting(t, mute)
 	page := "/dashboard/stacks/" + other.ID + "/delete"
 	require.Equal(t, http.StatusSeeOther, ana.submit(t, page, page, nil).status)
 	h.keeps(t, other)
 	h.getAs(t, ana.key, "/v0/stacks/"+other.ID).refused(t, http.StatusNotFound)
 	require.Equal(t, http.StatusNotFound, h.get(t, other.url("web", "/")).status)
 	h.forgetStack(other.ID)
+}
+
+// A process that takes its time to end does not keep its stack from being deleted.
+func TestOwner_RestartOfAStubbornProcessEndsWithTheStack(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	ana := h.person(t, "ana@example.com")
+	st := ana.restarting(t, Tree{
+		"index.js":   "process.on('SIGTERM', () => {});" + mute["index.js"],
+		"stack.yaml": "services: [{name: web, runtime: node, start: node index.js, stop_timeout: 60s}]",
+	})
+	page, asked := "/dashboard/stacks/"+st.ID+"/delete", time.Now()
+	require.Equal(t, http.StatusSeeOther, ana.submit(t, page, page, nil).status)
+	require.Less(t, time.Since(asked), 20*time.Second)
+	require.Equal(t, objects{}, h.objects(t))
+	h.forgetStack(st.ID)
 }
 
 func TestOwner_RestartIsRefusedWhereThereIsNothingToRestart(t *testing.T) {

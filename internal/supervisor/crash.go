@@ -111,7 +111,7 @@ func (p *process) remake(ctx context.Context) error {
 		return err
 	}
 	if err := next.waitHealthy(ctx); err != nil {
-		return errors.Join(err, next.remove(context.WithoutCancel(ctx)))
+		return errors.Join(err, next.remove(p.ctx))
 	}
 	p.setTarget(p.service.Name, next.newTarget())
 	next.restarted(ctx, (*stack.Stack).Restarted)

@@ -117,7 +117,7 @@ func (p *process) replace(ctx context.Context, st *stack.Stack) error {
 		err = p.exchangeNames(ctx, next, name)
 	}
 	if err != nil {
-		return errors.Join(err, next.remove(context.WithoutCancel(ctx)))
+		return errors.Join(err, next.remove(p.ctx))
 	}
 	p.handOver(context.WithoutCancel(ctx), next, st)
 	return nil
@@ -166,7 +166,7 @@ func (p *process) removeReplaced() {
 	if p.ctx.Err() != nil {
 		return // the stack ends, or the server: the next one removes it
 	}
-	if err := p.remove(context.WithoutCancel(p.ctx)); err != nil && p.ctx.Err() == nil {
+	if err := p.remove(p.ctx); err != nil && p.ctx.Err() == nil {
 		p.Log.Error("replaced process not removed; the next start tries again", "stack", p.st.ID, "service", p.service.Name, "error", err)
 	}
 }

@@ -56,7 +56,7 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, name st
 	}
 	p := g.newProcess(s, id)
 	if err := p.start(ctx, time.Time{}); err != nil {
-		return nil, errors.Join(err, p.remove(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, p.remove(g.ctx))
 	}
 	return p, nil
 }
