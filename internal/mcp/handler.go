@@ -58,7 +58,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.tools.ServeHTTP(w, r)
 }
 
-var errBusy = errors.New("all places are taken")
+var (
+	errBusy    = errors.New("all places are taken")
+	errNotJSON = errors.New("the call is not JSON")
+)
 
 // read reads a call; with an error it returns what came of it.
 func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -76,10 +79,13 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		rest, err = io.ReadAll(body)
 		call = append(call, rest...)
 	}
-	if err != nil {
-		return call, err
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{}) // it would end the wait for the tool, too
 	}
-	return call, conn.SetReadDeadline(time.Time{}) // it would end the wait for the tool, too
+	if err == nil && !json.Valid(call) {
+		err = errNotJSON
+	}
+	return call, err
 }
 
 // refuseCall answers a call of which so many bytes could be read.
@@ -91,6 +97,8 @@ func refuseCall(w http.ResponseWriter, read int, err error) {
 		refuse(w, http.StatusServiceUnavailable, "too many large calls are being sent to this server at once; send this one again in a few seconds")
 	case errors.As(err, &large):
 		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the call is larger than %d MiB; leave out what is not source, or send the project as an archive to the HTTP API", maxCall>>20))
+	case errors.Is(err, errNotJSON):
+		refuse(w, http.StatusBadRequest, `the call is not JSON; a call of the Model Context Protocol looks like this: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`)
 	case pace.Stalled(err):
 		refuse(w, http.StatusBadRequest, fmt.Sprintf("the call stalled after %d bytes: nothing arrived for %s, or less than %d KiB a second in all; send it again", read, pace.Stall, pace.Least>>10))
 	default:

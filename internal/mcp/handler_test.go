@@ -130,3 +130,18 @@ func TestHandler_TellsHowLargeACallMayBe(t *testing.T) {
 	require.Equal(t, http.StatusRequestEntityTooLarge, refused.Code)
 	require.Contains(t, refused.Body.String(), "larger than 4 MiB")
 }
+
+func TestHandler_TellsWhatACallLooksLike(t *testing.T) {
+	for _, body := range []string{"", "[", "{", "tools/list", `{"jsonrpc":"2.0"} x`} {
+		r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(body))
+		w := answer{httptest.NewRecorder(), nopConn{}}
+		Handler(Config{}).ServeHTTP(w, r)
+		require.Equal(t, http.StatusBadRequest, w.Code, body)
+		require.Contains(t, w.Body.String(), `{"detail":"the call is not JSON`, body)
+	}
+}
+
+// nopConn has a deadline that never comes.
+type nopConn struct{ net.Conn }
+
+func (nopConn) SetReadDeadline(time.Time) error { return nil }
