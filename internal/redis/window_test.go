@@ -1,10 +1,12 @@
 package redis_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,7 +70,6 @@ func (m *model) giveBack(key string, at time.Time) {
 
 func TestWindow_IsTheReferenceModel(t *testing.T) {
 	server := miniredis.RunT(t)
-	clients := []*redis.Client{open(t, "redis://"+server.Addr()), open(t, "redis://"+server.Addr())}
 	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	run := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -79,9 +80,21 @@ func TestWindow_IsTheReferenceModel(t *testing.T) {
 			period: time.Duration(rapid.IntRange(1, 100).Draw(t, "period in ms")) * time.Millisecond * 1000,
 			hits:   map[string][]time.Time{},
 		}
+		late := faults{Handler: slog.DiscardHandler} // a machine that is too busy for Redis to answer in time
 		var windows []*redis.Window
-		for _, c := range clients {
+		for range 2 {
+			c, err := redis.Open(context.Background(), "redis://"+server.Addr(), slog.New(&late))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
 			windows = append(windows, c.Window(fmt.Sprint("w", run), m.limit, m.period))
+		}
+		differs := func(format string, args ...any) {
+			if late.seen.Load() {
+				t.Skip("Redis was away for a moment: then each process counts by itself")
+			}
+			t.Fatalf(format, args...)
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "hits") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, m.period.Microseconds()/2).Draw(t, "pause in µs")) * time.Microsecond)
@@ -89,10 +102,10 @@ func TestWindow_IsTheReferenceModel(t *testing.T) {
 			key := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.2", "2001:db8::/64"}).Draw(t, "key")
 			giveBack, got := rapid.SampledFrom(windows).Draw(t, "process").Take(t.Context(), key)
 			if want := m.allow(key, now); got != want {
-				t.Fatalf("%s at %s: allowed %v, want %v after %v", key, now, got, want, m.hits[key])
+				differs("%s at %s: allowed %v, want %v after %v", key, now, got, want, m.hits[key])
 			}
 			if limit, left, reset := windows[0].Quota(t.Context(), key); limit != m.limit || left != m.left(key, now) || reset != m.reset(key, now) {
-				t.Fatalf("%s at %s: the quota is %d of %d for %s, want %d for %s", key, now, left, limit, reset, m.left(key, now), m.reset(key, now))
+				differs("%s at %s: the quota is %d of %d for %s, want %d for %s", key, now, left, limit, reset, m.left(key, now), m.reset(key, now))
 			}
 			if got && rapid.IntRange(0, 3).Draw(t, "give back one of four") == 0 {
 				giveBack()
@@ -100,6 +113,19 @@ func TestWindow_IsTheReferenceModel(t *testing.T) {
 			}
 		}
 	})
+}
+
+// faults is a log that notes whether anything went wrong.
+type faults struct {
+	slog.Handler
+	seen atomic.Bool
+}
+
+func (f *faults) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (f *faults) Handle(context.Context, slog.Record) error {
+	f.seen.Store(true)
+	return nil
 }
 
 func TestWindow_GivesBackWhileRedisIsAwayToo(t *testing.T) {
