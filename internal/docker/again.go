@@ -27,12 +27,12 @@ func again(ctx context.Context, ask func() error) error {
 }
 
 // persist is again for as long as a removal is insisted on, from the first
-// request without an answer.
-func persist(ctx context.Context, ask func() error) error {
+// request without an answer; an error that is one of others counts as none.
+func persist(ctx context.Context, ask func() error, others ...error) error {
 	var giveUp time.Time
 	for {
 		err := ask()
-		if !errors.Is(err, ErrUnreachable) {
+		if !isAny(err, append(others, ErrUnreachable)) {
 			return err
 		}
 		if giveUp.IsZero() {
@@ -57,12 +57,7 @@ func answered[T any](ctx context.Context, ask func() (T, error)) (found T, err e
 func insist(ctx context.Context, remove func(context.Context) error, others ...error) error {
 	ctx, cancel := context.WithTimeout(ctx, removal)
 	defer cancel()
-	for {
-		err := remove(ctx)
-		if !isAny(err, append(others, ErrUnreachable)) || pause(ctx, removalPause) != nil {
-			return err
-		}
-	}
+	return persist(ctx, func() error { return remove(ctx) }, others...)
 }
 
 func isAny(err error, targets []error) bool {

@@ -198,7 +198,7 @@ func (r *runner) recover(ctx context.Context) {
 	}
 	r.drainAll(r.route(st, g))
 	if r.passing.Load() == 0 {
-		r.removeLeftovers(ctx, st)
+		r.removeLeftovers(ctx, st, there[st.ID])
 	}
 	r.bringBack(ctx, g)
 }

@@ -199,9 +199,12 @@ func ofGenerations(images []docker.ImageInfo, which func(number int) bool) []doc
 }
 
 // removeLeftovers removes the leftovers of a stack, and the sites that it does
-// not need. Nothing else may be done with the stack meanwhile. What stays is
-// tried again by watchLeftovers.
-func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack) {
+// not need, if an inventory had any; by now there may be others. Nothing else may
+// be done with the stack meanwhile. What stays is tried again by watchLeftovers.
+func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack, seen objects) {
+	if leftovers(st, seen).none() {
+		return
+	}
 	there, err := r.list(ctx, r.labels(st, ""))
 	left := leftovers(st, there[st.ID])
 	err = errors.Join(err, r.stopAll(ctx, left.containers))
@@ -346,7 +349,7 @@ func (s *Supervisor) tidy(st *stack.Stack, there objects) {
 		if err != nil || st.Deploying != 0 || st.Restoring() {
 			return
 		}
-		r.removeLeftovers(ctx, st)
+		r.removeLeftovers(ctx, st, there)
 		r.keepData(ctx)
 	})
 }

@@ -30,7 +30,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) erro
 		return nil
 	}
 	r.start(func(ctx context.Context) {
-		r.removeLeftovers(ctx, st)
+		r.removeLeftovers(ctx, st, there)
 		if !served {
 			r.bringBack(ctx, g)
 		}

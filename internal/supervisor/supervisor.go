@@ -149,7 +149,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory)
 	}
 	// Not before the server serves: a process may take its time to stop.
 	r.start(func(ctx context.Context) {
-		r.removeLeftovers(ctx, st)
+		r.removeLeftovers(ctx, st, there[st.ID])
 		switch {
 		case st.Restoring():
 			r.restore(ctx)
