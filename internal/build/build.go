@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
@@ -39,13 +40,13 @@ type Config struct {
 // Builder builds services, a fixed number at a time.
 type Builder struct {
 	Config
-	queue *queue
+	queue *fair.Queue
 	bases bases
 }
 
 // New returns a Builder.
 func New(cfg Config) *Builder {
-	b := &Builder{Config: cfg, queue: newQueue(cfg.Slots)}
+	b := &Builder{Config: cfg, queue: fair.NewQueue(cfg.Slots)}
 	if b.Observe == nil {
 		b.Observe = func(string, string, time.Duration) {}
 	}
@@ -54,7 +55,7 @@ func New(cfg Config) *Builder {
 }
 
 // Queue tells how many builds have a slot and how many wait for one.
-func (b *Builder) Queue() (running, waiting int) { return b.queue.state() }
+func (b *Builder) Queue() (running, waiting int) { return b.queue.State() }
 
 // Job is one service to build.
 type Job struct {
@@ -95,7 +96,7 @@ type Result struct {
 // something about is a *stack.Error; the context's error comes back as it is.
 // Nothing is left behind by a failed build.
 func (b *Builder) Build(ctx context.Context, job Job) (Result, error) {
-	release, err := b.queue.acquire(ctx, job.client(), func(place int) {
+	release, err := b.queue.Acquire(ctx, job.client(), func(place int) {
 		fmt.Fprintf(job.Log, "waiting for a build slot: place %d in line\n", place)
 	})
 	if err != nil {

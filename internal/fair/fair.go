@@ -1,4 +1,6 @@
-package build
+// Package fair hands out a fixed number of places, such that nobody who wants
+// many of them holds up somebody who wants one.
+package fair
 
 import (
 	"cmp"
@@ -8,11 +10,11 @@ import (
 	"sync"
 )
 
-// queue hands out a fixed number of slots. One that comes free goes to the
+// Queue hands out a fixed number of slots. One that comes free goes to the
 // client that has the fewest, and among such to who asked first: however many
-// builds a client has, they hold up another's for no longer than those under way
-// take.
-type queue struct {
+// slots a client asks for, it holds up another for no longer than what is under
+// way takes. Its methods may be called from several goroutines.
+type Queue struct {
 	slots   int
 	mu      sync.Mutex
 	free    int
@@ -29,12 +31,14 @@ type ticket struct {
 	told    int
 }
 
-func newQueue(slots int) *queue { return &queue{slots: slots, free: slots, held: map[string]int{}} }
+// NewQueue returns a queue of so many slots, all of them free.
+func NewQueue(slots int) *Queue { return &Queue{slots: slots, free: slots, held: map[string]int{}} }
 
-// acquire waits for a client's slot and calls moved with the place in line,
-// first when it has to wait at all and then whenever it changes, back included.
-// The caller returns the slot by calling release once.
-func (q *queue) acquire(ctx context.Context, client string, moved func(place int)) (release func(), err error) {
+// Acquire waits for a client's slot and calls moved with the place in line,
+// counted from 1, first when it has to wait at all and then whenever the place
+// changes, back included. The caller returns the slot by calling release once.
+// The error is that of ctx, which ended first.
+func (q *Queue) Acquire(ctx context.Context, client string, moved func(place int)) (release func(), err error) {
 	t := q.join(client)
 	for {
 		select {
@@ -49,14 +53,14 @@ func (q *queue) acquire(ctx context.Context, client string, moved func(place int
 	}
 }
 
-// state is how many have a slot and how many wait for one.
-func (q *queue) state() (running, waiting int) {
+// State returns how many slots are taken and how many callers wait for one.
+func (q *Queue) State() (running, waiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.slots - q.free, len(q.waiting)
 }
 
-func (q *queue) join(client string) *ticket {
+func (q *Queue) join(client string) *ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := &ticket{client: client, granted: make(chan struct{}), place: make(chan int, 1)}
@@ -66,7 +70,7 @@ func (q *queue) join(client string) *ticket {
 }
 
 // leave gives up a place in line, or the slot if it was granted meanwhile.
-func (q *queue) leave(t *ticket) {
+func (q *Queue) leave(t *ticket) {
 	q.mu.Lock()
 	i := slices.Index(q.waiting, t)
 	if i >= 0 {
@@ -79,7 +83,7 @@ func (q *queue) leave(t *ticket) {
 	}
 }
 
-func (q *queue) release(client string) {
+func (q *Queue) release(client string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.free++
@@ -91,7 +95,7 @@ func (q *queue) release(client string) {
 
 // advance gives the slots that are free to the first in line, and tells the
 // others their places.
-func (q *queue) advance() {
+func (q *Queue) advance() {
 	line := q.line()
 	first := min(q.free, len(line))
 	for _, t := range line[:first] {
@@ -107,7 +111,7 @@ func (q *queue) advance() {
 
 // line is who waits in the order of their turns: after as many slots as their
 // client has and has asked for before.
-func (q *queue) line() []*ticket {
+func (q *Queue) line() []*ticket {
 	next := maps.Clone(q.held)
 	turns := make(map[*ticket]int, len(q.waiting))
 	for _, t := range q.waiting {

@@ -1,4 +1,4 @@
-package build
+package fair
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 
 func TestQueue_HandsOutSlotsInOrderAndTellsPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1)
-		release, err := q.acquire(t.Context(), "ana", func(int) { t.Error("the first had to wait") })
+		q := NewQueue(1)
+		release, err := q.Acquire(t.Context(), "ana", func(int) { t.Error("the first had to wait") })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -20,7 +20,7 @@ func TestQueue_HandsOutSlotsInOrderAndTellsPlaces(t *testing.T) {
 		places := make([][]int, 3)
 		for i := range 3 {
 			go func() {
-				free, err := q.acquire(t.Context(), "ana", func(place int) { places[i] = append(places[i], place) })
+				free, err := q.Acquire(t.Context(), "ana", func(place int) { places[i] = append(places[i], place) })
 				if err != nil {
 					t.Error(err)
 					return
@@ -48,22 +48,22 @@ func TestQueue_HandsOutSlotsInOrderAndTellsPlaces(t *testing.T) {
 
 func TestQueue_WaiterThatLeavesFreesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1)
-		release, err := q.acquire(t.Context(), "ana", nil)
+		q := NewQueue(1)
+		release, err := q.Acquire(t.Context(), "ana", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() {
-			_, err := q.acquire(ctx, "ana", func(int) {})
+			_, err := q.Acquire(ctx, "ana", func(int) {})
 			left <- err
 		}()
 		synctest.Wait()
 		next := make(chan []int, 1)
 		go func() {
 			var places []int
-			free, err := q.acquire(t.Context(), "ana", func(p int) { places = append(places, p) })
+			free, err := q.Acquire(t.Context(), "ana", func(p int) { places = append(places, p) })
 			if err != nil {
 				t.Error(err)
 				return
@@ -74,7 +74,7 @@ func TestQueue_WaiterThatLeavesFreesItsPlace(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if err := <-left; !errors.Is(err, context.Canceled) {
-			t.Errorf("acquire = %v, want canceled", err)
+			t.Errorf("Acquire = %v, want canceled", err)
 		}
 		synctest.Wait()
 		release()
@@ -89,7 +89,7 @@ func TestQueue_WaiterThatLeavesFreesItsPlace(t *testing.T) {
 
 func TestQueue_AFreeSlotGoesToTheClientThatHasTheFewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(2)
+		q := NewQueue(2)
 		var mu sync.Mutex
 		var got []string
 		places := map[string][]int{}
@@ -98,7 +98,7 @@ func TestQueue_AFreeSlotGoesToTheClientThatHasTheFewest(t *testing.T) {
 			done := make(chan struct{})
 			end[name] = done
 			go func() {
-				release, err := q.acquire(t.Context(), client, func(place int) {
+				release, err := q.Acquire(t.Context(), client, func(place int) {
 					mu.Lock()
 					defer mu.Unlock()
 					places[name] = append(places[name], place)
