@@ -116,7 +116,7 @@ type unpacker struct {
 	at       string // name of the latest entry; "" before the first
 	entries  int
 	unpacked int64
-	targets  int // bytes of symlink targets, which wait in memory
+	names    int // bytes of names and of symlinks' targets
 	lost     losses
 
 	here *fileNode // folder that dir holds open, so that its files cost one step each
@@ -208,6 +208,16 @@ func (u *unpacker) count() error {
 			quoteName(u.at), u.lim.MaxEntries)
 	}
 	return u.room()
+}
+
+// chargeName counts a name, or the target of a symlink, against what all of them
+// may take in memory.
+func (u *unpacker) chargeName(name string) error {
+	if u.names += len(name); u.names > maxNames {
+		return badArchive("with the entry %s the names in the archive take more than %d MiB together, the targets of symlinks included; shorten them, or leave out what the build installs, such as node_modules",
+			quoteName(u.at), maxNames>>20)
+	}
+	return nil
 }
 
 // howTo ends every refusal of something that is no archive of ours.

@@ -10,13 +10,17 @@ import (
 	"time"
 )
 
-// maxTargets bounds the memory that the targets of all symlinks take together.
-const maxTargets = 16 << 20
+// maxNames bounds the names of all entries and the targets of all symlinks
+// together, in bytes: they are in memory until the archive is unpacked.
+const maxNames = 32 << 20
 
 // entry puts one entry of the archive on disk, or drops it, or refuses it.
 func (u *unpacker) entry(h *tar.Header) error {
 	u.at = h.Name
 	if err := u.count(); err != nil {
+		return err
+	}
+	if err := u.chargeName(h.Name); err != nil {
 		return err
 	}
 	if h.Typeflag == tar.TypeXGlobalHeader || h.Typeflag == typeVolume {
@@ -163,8 +167,8 @@ func (u *unpacker) symlink(parts []string, h *tar.Header) error {
 	if target == "" || len(target) > maxTarget {
 		return badArchive("the entry %s is a symlink with a target of %d bytes; 1 to %d are allowed", quoteName(u.at), len(target), maxTarget)
 	}
-	if u.targets += len(target); u.targets > maxTargets {
-		return badArchive("with the entry %s the symlinks of the archive have over %d MiB of targets", quoteName(u.at), maxTargets>>20)
+	if err := u.chargeName(target); err != nil {
+		return err
 	}
 	parent, base, err := u.replace(parts)
 	if err != nil {

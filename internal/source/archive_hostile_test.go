@@ -212,7 +212,8 @@ func bombs(tb testing.TB) []hostile {
 		{name: "too many dropped devices", bytes: tarOf(tb, append([]item{smallFile}, repeated(specialItem(tar.TypeChar, "null"), 30)...)...), lim: deep, fault: "more than the 20 files"},
 		{name: "too many global headers", bytes: tarOf(tb, append([]item{smallFile}, repeated(rawItem(paxHeader('g', "comment", "x")), 30)...)...), lim: deep, fault: "more than the 20 files"},
 		{name: "too many gzip streams", bytes: joined(gzipped(tarOf(tb, smallFile)), members), fault: "more gzip streams than any tool makes"},
-		{name: "too many symlink targets", bytes: gzipped(tarOf(tb, append([]item{smallFile}, repeated(symlinkItem("l", strings.Repeat("x/", 2000)), 4200)...)...)), fault: `"l" the symlinks of the archive have over 16 MiB`},
+		{name: "too many long names", bytes: gzipped(tarOf(tb, append([]item{smallFile}, repeated(folderItem(strings.Repeat(strings.Repeat("d", 249)+"/", 16)), 8400)...)...)), fault: `the names in the archive take more than 32 MiB`},
+		{name: "too many symlink targets", bytes: gzipped(tarOf(tb, append([]item{smallFile}, repeated(symlinkItem("l", strings.Repeat("x/", 2000)), 8400)...)...)), fault: `"l" the names in the archive take more than 32 MiB`},
 	}
 }
 
