@@ -2,11 +2,13 @@ package source
 
 import (
 	"archive/tar"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -193,7 +195,10 @@ func (u *unpacker) hardLink(parts []string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	if err := u.root.Link(to.path(), parent.join(base)); err != nil {
+	switch err := u.root.Link(to.path(), parent.join(base)); {
+	case errors.Is(err, syscall.EMLINK):
+		return badArchive("the entry %s is one hard link too many: this host's disk takes no more to %s; send copies or symlinks instead", quoteName(u.at), quoteName(h.Linkname))
+	case err != nil:
 		return wrapDisk(err)
 	}
 	u.tree.add(parent, base, fileNode{kind: plainNode, size: to.size})

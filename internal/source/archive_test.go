@@ -436,3 +436,35 @@ func TestUnpack_WritesOnlyWhileThereIsRoom(t *testing.T) {
 		})
 	}
 }
+
+// How many names a file may have is the file system's own: it is asked first.
+func TestUnpack_RefusesMoreHardLinksThanTheDiskTakes(t *testing.T) {
+	const names = 70_000
+	probe := t.TempDir()
+	if err := os.WriteFile(filepath.Join(probe, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	items, fault := []item{fileItem("f", "")}, ""
+	for i := range names {
+		name := fmt.Sprint("l", i)
+		items = append(items, hardLinkItem(name, "f"))
+		if fault == "" && errors.Is(os.Link(filepath.Join(probe, "f"), filepath.Join(probe, name)), syscall.EMLINK) {
+			fault = name
+		}
+	}
+	dir := t.TempDir()
+	_, err := Unpack(t.Context(), bytes.NewReader(tarOf(t, items...)), dir, wide)
+	if fault == "" {
+		if err != nil {
+			t.Fatalf("the disk takes %d names of a file, and the archive is refused: %v", names, err)
+		}
+		return
+	}
+	var refused *stack.Error
+	if !errors.As(err, &refused) || refused.Kind != stack.Unprocessable || !strings.Contains(refused.Detail, `"`+fault+`"`) || !strings.Contains(refused.Detail, "hard link") {
+		t.Errorf("got %v, want a refusal that names %s", err, fault)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%d entries are left, %v", len(left), err)
+	}
+}
