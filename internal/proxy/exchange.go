@@ -31,6 +31,7 @@ type exchange struct {
 	c      *conn
 	stop   func() bool // ends the watch over the client
 	heard  bool        // the upstream has sent a byte
+	doubt  bool        // what it sent does not add up: its connection is not used again
 	gone   bool        // the client left before it was answered
 	clean  bool        // the connection may be used again
 	upload *upload     // nil until the body is on its way
@@ -78,12 +79,12 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request, t tenant) {
 // client has seen nothing yet.
 func (x *exchange) attempt(fresh bool) error {
 	ctx := x.r.Context()
-	c, err := x.u.get(ctx, fresh, !x.repeatable())
+	c, err := x.u.get(ctx, fresh)
 	if err != nil {
 		x.gone = ctx.Err() != nil
 		return unreachable{err}
 	}
-	x.c, x.heard, x.clean = c, false, false
+	x.c, x.heard, x.doubt, x.clean = c, false, false, false
 	x.stop = context.AfterFunc(ctx, c.abort)
 	defer x.finish()
 	if err := x.send(); err != nil {
@@ -154,6 +155,7 @@ func (x *exchange) receive() error {
 		if err := h.read(x.c.br); err != nil {
 			return err
 		}
+		x.doubt = x.doubt || h.overpromises()
 		switch {
 		case h.status == http.StatusContinue:
 			x.startUpload()
@@ -213,9 +215,13 @@ func (x *exchange) finish() {
 		x.clean = false
 		x.upload.cut(x.c, x.w)
 	}
-	if x.clean && watching && x.c.br.Buffered() == 0 {
+	beyond := x.c.br.Buffered() > 0
+	if x.clean && watching && !beyond {
 		x.u.put(x.c)
 		return
+	}
+	if x.clean && beyond {
+		x.u.distrust()
 	}
 	x.u.discard(x.c)
 }

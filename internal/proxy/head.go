@@ -194,6 +194,12 @@ func (h *head) hasBody(method string) bool {
 		h.status != http.StatusNotModified && h.status >= 200 && h.length != 0
 }
 
+// overpromises reports whether the head announces a body although its status
+// has none: the service may well send it.
+func (h *head) overpromises() bool {
+	return (h.status < 200 || h.status == http.StatusNoContent) && (h.chunked || h.length > 0)
+}
+
 func (h *head) get(key string) string {
 	for i := range h.fields {
 		if h.fields[i].key == key {

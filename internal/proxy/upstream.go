@@ -21,7 +21,7 @@ type upstream struct {
 	header time.Duration // HeaderTimeout, 0 for none
 
 	mu       sync.Mutex
-	draining bool    // idle connections are not kept
+	unpooled bool    // idle connections are not kept
 	closed   bool    // nor are any others
 	idle     []*conn // the last one was used last
 	open     map[*conn]struct{}
@@ -67,7 +67,7 @@ type conn struct {
 		n   int
 		err error
 	}
-	peek func(fd uintptr) bool
+	peekAt func(fd uintptr)
 }
 
 func newConn(nc net.Conn) *conn {
@@ -76,39 +76,52 @@ func newConn(nc net.Conn) *conn {
 	if sc, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
 	}
-	c.peek = func(fd uintptr) bool {
+	c.peekAt = func(fd uintptr) {
 		var b [1]byte
 		c.peeked.n, _, c.peeked.err = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		return true
 	}
 	return c
 }
 
+// peek asks the socket for its next byte, without waiting and without taking
+// it: n is 1 when there is one, 0 without an error at the end of the stream.
+// Deadlines do not count.
+func (c *conn) peek() (n int, err error) {
+	if c.raw == nil {
+		return 0, errNoSocket
+	}
+	if err := c.raw.Control(c.peekAt); err != nil {
+		return 0, err
+	}
+	return c.peeked.n, c.peeked.err
+}
+
+var errNoSocket = errors.New("the connection is not a socket")
+
 // readable tells whether a read would return at once.
 func (c *conn) readable() bool {
-	return c.br.Buffered() > 0 || c.raw != nil && c.raw.Read(c.peek) == nil && c.peeked.err == nil
-}
-
-// alive tells whether the peer of an idle connection is still there and silent.
-func (c *conn) alive() bool {
-	if c.raw == nil {
+	if c.br.Buffered() > 0 {
 		return true
 	}
-	c.SetReadDeadline(time.Time{}) // of the exchange before; it would hide the answer
-	return c.raw.Read(c.peek) == nil && errors.Is(c.peeked.err, syscall.EAGAIN)
+	_, err := c.peek()
+	return err == nil
 }
 
-// get returns an idle connection or, when there is none or fresh is asked for,
-// a new one. With checked set the idle one is known to have been alive just
-// now: for requests that must not be sent twice.
-func (u *upstream) get(ctx context.Context, fresh, checked bool) (*conn, error) {
+// get returns an idle connection that is open and silent or, when there is none
+// or fresh is asked for, a new one.
+func (u *upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 	for !fresh {
 		c := u.pop()
 		if c == nil {
 			break
 		}
-		if time.Now().Before(c.until) && (!checked || c.alive()) {
-			return c, nil
+		if time.Now().Before(c.until) {
+			switch c.look() {
+			case silent:
+				return c, nil
+			case speaking:
+				u.distrust()
+			}
 		}
 		u.discard(c)
 	}
@@ -153,7 +166,7 @@ func (u *upstream) put(c *conn) {
 	clear(c.head.fields) // they hold on to the whole head
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.draining || u.inner || len(u.idle) >= maxIdle {
+	if u.unpooled || u.inner || len(u.idle) >= maxIdle {
 		delete(u.open, c)
 		c.Close()
 		return
@@ -194,11 +207,21 @@ func (u *upstream) discard(c *conn) {
 	delete(u.open, c)
 }
 
-// closeIdle closes what no exchange uses, now and from now on.
-func (u *upstream) closeIdle() {
+// distrust ends the pooling for a process that sent bytes which no request had
+// asked for: the next ones may arrive just after a look.
+func (u *upstream) distrust() {
+	if u.closeIdle() {
+		u.log.Info("a service sent bytes that no request asked for; its connections are not used again")
+	}
+}
+
+// closeIdle closes what no exchange uses, now and from now on, and reports
+// whether such connections were kept until now.
+func (u *upstream) closeIdle() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.draining = true
+	kept := !u.unpooled
+	u.unpooled = true
 	for _, c := range u.idle {
 		delete(u.open, c)
 		c.Close()
@@ -208,6 +231,7 @@ func (u *upstream) closeIdle() {
 		u.reaper.Stop()
 		u.reaper = nil
 	}
+	return kept
 }
 
 // closeAll ends every exchange: upgraded connections with a word to both
