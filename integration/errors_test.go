@@ -47,6 +47,7 @@ func TestErrors_OfTheEdgeAreJSON(t *testing.T) {
 		"a version to come":         {"GET / HTTP/3.7\r\n" + host + "\r\n", 505},
 		"large headers":             {"GET / HTTP/1.1\r\n" + host + "X: " + strings.Repeat("x", 100_000) + "\r\n\r\n", 431},
 		"headers larger for Fiber":  {"GET /healthz HTTP/1.1\r\n" + host + "X: " + strings.Repeat("x", 30_000) + "\r\n\r\n", 431},
+		"headers too many":          {"GET /healthz HTTP/1.1\r\n" + host + strings.Repeat("a: b\r\n", 5000) + "\r\n", 431},
 		"a bad header":              {"GET / HTTP/1.1\r\n" + host + "a b: c\r\n\r\n", 400},
 		"two lengths":               {"POST /v0/stacks HTTP/1.1\r\n" + host + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx", 400},
 		"a bad length":              {"POST /v0/stacks HTTP/1.1\r\n" + host + "Content-Length: -1\r\n\r\n", 400},

@@ -254,6 +254,18 @@ func TestEarlyAnswers_OfServicesAreRead(t *testing.T) {
 	}
 }
 
+// The API refuses a head that is larger than its buffer without reading the
+// rest of it, so the last writes of such a head fail.
+func TestEarlyAnswers_ToLargeHeadsAreRead(t *testing.T) {
+	addr := startWithFiber(t)
+	for range 20 {
+		got := raw(t, addr, "GET /edge HTTP/1.1\r\nHost: berth.test\r\nConnection: close\r\n"+strings.Repeat("A: b\r\n", 5000)+"\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 431 ") {
+			t.Fatalf("%.200q", got)
+		}
+	}
+}
+
 func TestServer_DoesNotReadAnUploadForEver(t *testing.T) {
 	cfg := testConfig(Inner(func() (net.Conn, error) { return nil, errors.New("down") }, quiet))
 	cfg.LingerBytes = 1 << 20

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ type exchange struct {
 	c      *conn
 	stop   func() bool // ends the watch over the client
 	heard  bool        // the upstream has sent a byte
-	doubt  bool        // what it sent does not add up: its connection is not used again
+	doubt  bool        // what it sent, or got, does not add up: its connection is not used again
 	gone   bool        // the client left before it was answered
 	clean  bool        // the connection may be used again
 	upload *upload     // nil until the body is on its way
@@ -87,11 +88,14 @@ func (x *exchange) attempt(fresh bool) error {
 	x.c, x.heard, x.doubt, x.clean = c, false, false, false
 	x.stop = context.AfterFunc(ctx, c.abort)
 	defer x.finish()
-	if err := x.send(); err != nil {
-		return x.classify(err)
+	unsent := x.send()
+	if isTimeout(unsent) {
+		return x.classify(unsent)
 	}
+	// A server may refuse a head that it has not read to its end, and close.
+	x.doubt = unsent != nil
 	if err := x.receive(); err != nil {
-		return x.classify(err)
+		return x.classify(cmp.Or(unsent, err))
 	}
 	if c.head.status == http.StatusSwitchingProtocols {
 		return x.tunnel()
