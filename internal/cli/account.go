@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,8 @@ import (
 func (a *app) loginCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "login",
-		Short: "Keep your API key, so that stacks are yours from the start",
-		Long:  "Keep your API key for this server. It is asked for without being shown, or read from standard input where that is no terminal.",
+		Short: "Log in with your API key, so that stacks are yours from the start",
+		Long:  "Log in to this server: its API key is kept on this machine. It is asked for without being shown, or read from standard input where that is no terminal.",
 		Example: `berth login
 berth login < key.txt`,
 		GroupID: "account",
@@ -74,7 +75,7 @@ func (a *app) readKey(ctx context.Context, server string) (key string, err error
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "logout",
-		Short:   "Forget your API key; stacks stay",
+		Short:   "Log out: forget your API key; stacks stay",
 		GroupID: "account",
 		Args:    cobra.NoArgs,
 		RunE: a.run(func(context.Context, []string) error {
@@ -94,22 +95,55 @@ func (a *app) logoutCommand() *cobra.Command {
 	}
 }
 
+func (a *app) whoamiCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "whoami",
+		Short:   "Show which account you are logged in to",
+		GroupID: "account",
+		Args:    cobra.NoArgs,
+		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.whoami(ctx) }),
+	}
+}
+
+func (a *app) whoami(ctx context.Context) error {
+	c, known, err := a.account()
+	if err != nil {
+		return err
+	}
+	if a.env("BERTH_TOKEN") == "" && known.APIKey == "" {
+		return errNoKey(c.Server())
+	}
+	account, err := c.Me(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.ui.printJSON(map[string]string{"server": c.Server(), "email": account.Email})
+	}
+	if _, err := fmt.Fprintln(a.ui.out, a.ui.clean(account.Email)); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
 func (a *app) claimCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:     "claim [CODE]",
-		Short:   "Take a stack into your account, by its claim code or link",
-		Long:    "Take a stack into your account, by its claim code or link. Without CODE it is the stack of this folder.",
-		Example: "berth claim CLM-7K2M-Q9XD-4HTR",
+		Use:   "claim [CODE | STACK]",
+		Short: "Claim a stack: take it into your account",
+		Long:  "Claim a stack by its claim code or link: take it into your account. Without CODE it is the stack of this folder, or STACK, whose code is remembered from its deploy.",
+		Example: `berth claim CLM-7K2M-Q9XD-4HTR
+berth claim stk_3f2a9c1b7d4e`,
 		GroupID: "account",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: a.run(func(ctx context.Context, args []string) error {
-			return a.claim(ctx, argument(args, ""), timeout)
-		}),
 	}
-	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "the folder whose stack it is")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting for an expired stack to come back after this time")
-	return cmd
+	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
+		code := argument(args, "")
+		if code != "" && a.stack != "" {
+			return usagef("a claim code says which stack it is for; leave %s out, or the code", a.stack)
+		}
+		return a.claim(ctx, code, timeout)
+	})
 }
 
 func (a *app) claim(ctx context.Context, code string, timeout time.Duration) error {
@@ -170,7 +204,7 @@ func (a *app) claimCode(known *onServer, given string) (string, error) {
 			return "", err
 		}
 		if known.Stacks[id].ClaimCode == "" {
-			return "", usagef("no claim code of this folder's stack is remembered; give it, as in berth claim CLM-7K2M-Q9XD-4HTR")
+			return "", usagef("no claim code of %s is remembered; give it, as in berth claim CLM-7K2M-Q9XD-4HTR", cmp.Or(id, "this folder's stack"))
 		}
 		return known.Stacks[id].ClaimCode, nil
 	}

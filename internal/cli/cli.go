@@ -83,7 +83,10 @@ berth deploy
 
 # See how it runs
 berth status
-berth logs -f`,
+berth logs -f
+
+# See how another one runs, by its id
+berth status stk_3f2a9c1b7d4e`,
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "address of the server (BERTH_SERVER, else "+DefaultServer+")")
@@ -97,7 +100,7 @@ berth logs -f`,
 	root.AddCommand(
 		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
 		a.initCommand(), a.checkCommand(),
-		a.loginCommand(), a.logoutCommand(), a.claimCommand(), a.listCommand(),
+		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.claimCommand(), a.listCommand(),
 		a.mcpCommand(),
 		exitCodesTopic(),
 	)
@@ -114,11 +117,37 @@ func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra
 	}
 }
 
-// onStack adds the flags of commands that work on a stack that is there.
-func (a *app) onStack(cmd *cobra.Command) *cobra.Command {
-	cmd.GroupID = "stack"
-	cmd.Flags().StringVar(&a.stack, "stack", "", "id of the stack (BERTH_STACK, else the one remembered for the folder)")
+// onStack makes cmd a command that works on a stack that is there. The stack's id
+// may stand among its arguments; do gets the others, at most the given number.
+func (a *app) onStack(cmd *cobra.Command, others int, do func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "the folder whose stack it is")
+	return a.takingStack(cmd, others, cobra.ShellCompDirectiveNoFileComp, do)
+}
+
+// takingStack lets cmd take a stack's id as an argument and as --stack. Beside
+// ids, the shell completes arguments as the directive says.
+func (a *app) takingStack(cmd *cobra.Command, others int, beside cobra.ShellCompDirective, do func(ctx context.Context, args []string) error) *cobra.Command {
+	if cmd.GroupID == "" {
+		cmd.GroupID = "stack"
+	}
+	cmd.Flags().StringVar(&a.stack, "stack", "", "id of the stack, which may also be an argument (BERTH_STACK, else the one remembered for the folder)")
+	cmd.Args = cobra.ArbitraryArgs // counted without the id
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		args, err := a.takeStack(args)
+		if err != nil {
+			return err
+		}
+		if len(args) > others {
+			return usagef("%s takes at most %d arguments beside a stack's id, not %d", cmd.CommandPath(), others, len(args))
+		}
+		return do(ctx, args)
+	})
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.knownStacks(), beside
+	}
+	_ = cmd.RegisterFlagCompletionFunc("stack", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.knownStacks(), cobra.ShellCompDirectiveNoFileComp
+	}) // the flag exists
 	return cmd
 }
 

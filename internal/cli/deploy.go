@@ -30,12 +30,12 @@ type deployment struct {
 func (a *app) deployCommand() *cobra.Command {
 	d := &deployment{}
 	cmd := &cobra.Command{
-		Use:     "deploy [DIR]",
+		Use:     "deploy [STACK] [DIR]",
 		Aliases: []string{"up"},
 		Short:   "Deploy a folder, and again what was deployed from it before",
 		Long: `Deploy a folder. The first time makes a stack; after that, the stack that is
-remembered for the folder gets the next generation, while the present one keeps
-serving until the new one is healthy.
+remembered for the folder, or that STACK names by its id, gets the next generation,
+while the present one keeps serving until the new one is healthy.
 
 What .gitignore and .dockerignore leave is packed, never .git, node_modules or
 .env files, unless --include names them. DIR may be an archive (tar or tar.gz),
@@ -45,17 +45,11 @@ Without a terminal nothing is asked. BERTH_TOKEN is the API key or the stack's
 manage token, BERTH_STACK the stack, BERTH_SERVER the server.`,
 		Example: `berth deploy
 berth deploy web --name shop --ttl 2h
+berth deploy stk_3f2a9c1b7d4e
 git archive HEAD | berth deploy -`,
-		GroupID: "stack",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: a.run(func(ctx context.Context, args []string) error {
-			d.path = argument(args, ".")
-			return a.deploy(ctx, d)
-		}),
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&d.fresh, "new", false, "make another stack, whatever is remembered for the folder")
-	flags.StringVar(&a.stack, "stack", "", "id of the stack to redeploy (BERTH_STACK)")
 	flags.StringVar(&d.name, "name", "", "name of a new stack")
 	flags.StringVar(&d.ttl, "ttl", "", "lifetime of a new stack, as in 90m or 2h")
 	flags.StringVar(&d.claimEmail, "claim-email", "", "the only email that may claim a new stack")
@@ -63,7 +57,13 @@ git archive HEAD | berth deploy -`,
 	flags.StringArrayVar(&d.include, "include", nil, "pack what matches this pattern of .gitignore's syntax, whatever the rules say")
 	flags.BoolVar(&d.wait, "wait", true, "wait until the stack is live or failed")
 	flags.DurationVar(&d.timeout, "timeout", 0, "stop waiting after this time")
-	return cmd
+	return a.takingStack(cmd, 1, cobra.ShellCompDirectiveDefault, func(ctx context.Context, args []string) error {
+		if d.fresh && a.stack != "" {
+			return usagef("--new makes another stack, so it cannot be %s; leave one of the two out", a.stack)
+		}
+		d.path = argument(args, ".")
+		return a.deploy(ctx, d)
+	})
 }
 
 // argument is the only argument, or what stands for none.
@@ -289,7 +289,7 @@ func (a *app) settle(ctx context.Context, t *target, since int64, timeout time.D
 
 // verdict is the error of a stack that did not become what was asked for.
 func verdict(s *client.Stack) error {
-	const next = "berth logs --build and berth logs tell more; mend it and berth deploy again"
+	const next = "berth logs --build and berth logs tell more; fix it and berth deploy again"
 	switch {
 	case s.Status == client.Failed:
 		return &failure{code: exitFailed, detail: orText(s.Error, "the stack failed"), next: next}

@@ -19,20 +19,18 @@ func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
 	var after int64
 	cmd := &cobra.Command{
-		Use:   "events",
+		Use:   "events [STACK]",
 		Short: "Print what happened to a stack, the oldest first",
-		Args:  cobra.NoArgs,
-		RunE: a.run(func(ctx context.Context, _ []string) error {
-			t, err := a.target(ctx)
-			if err != nil {
-				return err
-			}
-			return a.events(ctx, t, after, follow)
-		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more happens")
 	cmd.Flags().Int64Var(&after, "after", 0, "only events with a greater id")
-	return a.onStack(cmd)
+	return a.onStack(cmd, 0, func(ctx context.Context, _ []string) error {
+		t, err := a.target(ctx)
+		if err != nil {
+			return err
+		}
+		return a.events(ctx, t, after, follow)
+	})
 }
 
 func (a *app) events(ctx context.Context, t *target, after int64, follow bool) error {

@@ -26,27 +26,25 @@ func (a *app) logsCommand() *cobra.Command {
 	v := &logView{kind: "run"}
 	var build bool
 	cmd := &cobra.Command{
-		Use:   "logs [SERVICE]",
+		Use:   "logs [STACK] [SERVICE]",
 		Short: "Print what the services write, or what their builds did",
 		Example: `berth logs -f
 berth logs api -n 20
-berth logs --build`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: a.run(func(ctx context.Context, args []string) error {
-			v.service = argument(args, "")
-			if build {
-				v.kind = "build"
-			}
-			if v.tail < 0 {
-				return usagef("-n must be a number of lines, 0 or more, not %d", v.tail)
-			}
-			return a.logs(ctx, v)
-		}),
+berth logs stk_3f2a9c1b7d4e --build`,
 	}
 	cmd.Flags().BoolVarP(&v.follow, "follow", "f", false, "go on as more is written")
 	cmd.Flags().IntVarP(&v.tail, "lines", "n", 100, "the last lines of each service")
 	cmd.Flags().BoolVar(&build, "build", false, "the output of the latest build")
-	return a.onStack(cmd)
+	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
+		v.service = argument(args, "")
+		if build {
+			v.kind = "build"
+		}
+		if v.tail < 0 {
+			return usagef("-n must be a number of lines, 0 or more, not %d", v.tail)
+		}
+		return a.logs(ctx, v)
+	})
 }
 
 func (a *app) logs(ctx context.Context, v *logView) error {

@@ -81,7 +81,7 @@ func (m *memory) read() (*remembered, error) {
 		return nil, fmt.Errorf("read %s: %w", m.path, err)
 	}
 	if err := json.Unmarshal(data, all); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w; mend it, or move it away and log in again", m.path, err)
+		return nil, fmt.Errorf("%s is damaged: %w; fix it, or move it away and log in again", m.path, err)
 	}
 	return all, nil
 }

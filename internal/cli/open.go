@@ -15,16 +15,14 @@ import (
 func (a *app) openCommand() *cobra.Command {
 	var onlyPrint bool
 	cmd := &cobra.Command{
-		Use:   "open [SERVICE]",
+		Use:   "open [STACK] [SERVICE]",
 		Short: "Check that a service answers, print its URL and open it in the browser",
 		Long:  "Check that a service answers, print its URL and, on a terminal with a browser, open it. Without SERVICE it is web, or else the first.",
-		Args:  cobra.MaximumNArgs(1),
-		RunE: a.run(func(ctx context.Context, args []string) error {
-			return a.open(ctx, argument(args, ""), onlyPrint)
-		}),
 	}
 	cmd.Flags().BoolVar(&onlyPrint, "print", false, "do not open it")
-	return a.onStack(cmd)
+	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
+		return a.open(ctx, argument(args, ""), onlyPrint)
+	})
 }
 
 func (a *app) open(ctx context.Context, name string, onlyPrint bool) error {

@@ -16,63 +16,65 @@ func (a *app) statusCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:   "status",
+		Use:   "status [STACK]",
 		Short: "Show a stack: its URLs, the time left, the claim link",
-		Args:  cobra.NoArgs,
-		RunE: a.run(func(ctx context.Context, _ []string) error {
-			t, err := a.target(ctx)
-			if err != nil {
-				return err
-			}
-			if !wait {
-				return a.show(t.stack)
-			}
-			since, err := lastEvent(ctx, t)
-			if err != nil {
-				return err
-			}
-			return a.finish(ctx, t, since, timeout)
-		}),
+		Example: `berth status
+berth status stk_3f2a9c1b7d4e --wait`,
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until nothing of it is being built, and exit with 3 when it failed")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this time")
-	return a.onStack(cmd)
+	return a.onStack(cmd, 0, func(ctx context.Context, _ []string) error {
+		t, err := a.target(ctx)
+		if err != nil {
+			return err
+		}
+		if !wait {
+			return a.show(t.stack)
+		}
+		since, err := lastEvent(ctx, t)
+		if err != nil {
+			return err
+		}
+		return a.finish(ctx, t, since, timeout)
+	})
 }
 
 // usualExtension is how long extend gives when it is not told.
 const usualExtension = "1h"
 
 func (a *app) extendCommand() *cobra.Command {
-	return a.onStack(&cobra.Command{
-		Use:     "extend [DURATION]",
-		Short:   "Let an unclaimed stack live for this long from now (1h)",
-		Example: "berth extend 90m",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: a.run(func(ctx context.Context, args []string) error {
-			t, err := a.target(ctx)
-			if err != nil {
-				return err
-			}
-			s, err := t.Extend(ctx, t.stack.ID, argument(args, usualExtension))
-			if err != nil {
-				return err
-			}
-			s.ClaimCode, s.ClaimURL = t.stack.ClaimCode, t.stack.ClaimURL
-			return a.show(s)
-		}),
+	cmd := &cobra.Command{
+		Use:   "extend [STACK] [DURATION]",
+		Short: "Extend an unclaimed stack: it lives for this long from now (1h)",
+		Example: `berth extend 90m
+berth extend stk_3f2a9c1b7d4e 2h`,
+	}
+	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
+		t, err := a.target(ctx)
+		if err != nil {
+			return err
+		}
+		s, err := t.Extend(ctx, t.stack.ID, argument(args, usualExtension))
+		if err != nil {
+			return err
+		}
+		s.ClaimCode, s.ClaimURL = t.stack.ClaimCode, t.stack.ClaimURL
+		return a.show(s)
 	})
 }
 
 func (a *app) deleteCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "delete",
-		Short: "Delete a stack with its data, for good",
-		Args:  cobra.NoArgs,
-		RunE:  a.run(func(ctx context.Context, _ []string) error { return a.delete(ctx, yes) }),
+		Use:     "delete [STACK]",
+		Aliases: []string{"destroy"},
+		Short:   "Delete a stack with its data, for good",
+		Long:    "Delete a stack with its data, for good. berth destroy is the same command.",
+		Example: `berth delete
+berth delete stk_3f2a9c1b7d4e --yes`,
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	return a.onStack(cmd)
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	return a.onStack(cmd, 0, func(ctx context.Context, _ []string) error { return a.delete(ctx, yes) })
 }
 
 func (a *app) delete(ctx context.Context, yes bool) error {

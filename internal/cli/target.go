@@ -3,10 +3,53 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/berth-host/berth/internal/client"
 )
+
+// isStackID matches the ids of stacks. A service's name has no underscore.
+var isStackID = regexp.MustCompile(`^stk_[0-9a-fA-F]{12}$`)
+
+// takeStack takes a stack's id out of a command's arguments, as if --stack had
+// named it, and returns the others.
+func (a *app) takeStack(args []string) (others []string, err error) {
+	for _, arg := range args {
+		switch {
+		case !isStackID.MatchString(arg):
+			others = append(others, arg)
+		case a.stack != "" && a.stack != arg:
+			return nil, usagef("%s and %s are two stacks, and a command works on one; name one of them", a.stack, arg)
+		default:
+			a.stack = arg
+		}
+	}
+	return others, nil
+}
+
+// knownStacks lists the ids of the stacks that are remembered for the server, for
+// the shell to complete. What cannot be read completes nothing.
+func (a *app) knownStacks() []cobra.Completion {
+	c, err := a.connect()
+	if err != nil {
+		return nil
+	}
+	known, err := a.memory.load(c.Server())
+	if err != nil {
+		return nil
+	}
+	var ids []cobra.Completion
+	for _, id := range slices.Sorted(maps.Keys(known.Stacks)) {
+		ids = append(ids, cobra.CompletionWithDesc(id, strings.Join(strings.Fields(clean(known.Stacks[id].Name, false)), " ")))
+	}
+	return ids
+}
 
 // target is a stack that is there, with a client whose token manages it.
 type target struct {
@@ -31,7 +74,7 @@ func (a *app) target(ctx context.Context) (*target, error) {
 	if id == "" {
 		return nil, &failure{
 			code: exitNotFound, detail: "no stack of this folder is remembered for " + c.Server(),
-			next: "berth deploy makes one; --stack or BERTH_STACK names another",
+			next: "berth deploy makes one; another is named by its id, as an argument or in BERTH_STACK",
 		}
 	}
 	t, err := a.reach(ctx, c, known, id)
