@@ -273,7 +273,7 @@ func (a *app) rememberedStacks(ctx context.Context, c *client.Client, known *onS
 		case err == nil:
 			a.recall(known, s)
 			there = append(there, *s)
-		case client.IsStatus(err, http.StatusNotFound):
+		case client.IsNoStack(err, id):
 			gone = append(gone, id)
 		case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
 			a.ui.sayf("%s: %v", id, err)

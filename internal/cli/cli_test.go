@@ -108,6 +108,17 @@ func TestExplain_GivesEachErrorItsCode(t *testing.T) {
 	}
 }
 
+func TestIsNoStack_KnowsTheServersAnswer(t *testing.T) {
+	const id = "stk_3f2a9c1b7d4e"
+	err := &client.Error{Status: http.StatusNotFound, Detail: stack.NewNoStack(id).Detail}
+	if !client.IsNoStack(fmt.Errorf("list: %w", err), id) {
+		t.Errorf("%q is not taken for the API's answer", err.Detail)
+	}
+	if client.IsNoStack(err, "stk_3f2a9c1b7d4f") {
+		t.Error("it is taken for an answer about another stack")
+	}
+}
+
 func TestMemory_ManyProcessesWriteOne(t *testing.T) {
 	m := &memory{filepath.Join(t.TempDir(), "berth", "stacks.json")}
 	var all sync.WaitGroup

@@ -139,7 +139,7 @@ func (a *app) present(ctx context.Context, d *deployment, folder string) (*targe
 	}
 	t, err := a.reach(ctx, c, known, id)
 	switch {
-	case named == "" && client.IsStatus(err, http.StatusNotFound):
+	case named == "" && client.IsNoStack(err, id):
 		a.ui.sayf("%s is gone; this makes another stack", id)
 		return nil, a.memory.update(c.Server(), func(s *onServer) { s.forget(id) })
 	case named == "" && client.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):

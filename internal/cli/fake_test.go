@@ -26,8 +26,9 @@ type fake struct {
 	stacks   map[string]*fakeStack
 	requests []string // method and path
 	keys     map[string]int
-	drop     int  // uploads whose answer is lost
-	plans    bool // it has the route that validates
+	drop     int    // uploads whose answer is lost
+	instead  string // body of the 404 that answers everything in its place; "" for none
+	plans    bool   // it has the route that validates
 }
 
 const (
@@ -71,6 +72,10 @@ func newFake(t testing.TB) *fake {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.requests = append(f.requests, r.Method+" "+r.URL.Path)
+		if f.instead != "" {
+			http.Error(w, f.instead, http.StatusNotFound)
+			return
+		}
 		mux.ServeHTTP(w, r)
 	}))
 	f.Start()

@@ -131,6 +131,8 @@ func (f *fake) set(ts *testscript.TestScript, field, value string) {
 		f.stacks[f.newest()].token = value
 	case "plans":
 		f.plans = value == "true"
+	case "instead":
+		f.instead = value
 	case "drop":
 		n, err := strconv.Atoi(value)
 		ts.Check(err)

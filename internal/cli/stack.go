@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,7 +85,7 @@ func (a *app) delete(ctx context.Context, yes bool) error {
 		return err
 	}
 	err = t.Delete(ctx, t.stack.ID)
-	if err != nil && !client.IsStatus(err, http.StatusNotFound) {
+	if err != nil && !client.IsNoStack(err, t.stack.ID) {
 		return err
 	}
 	if err := a.memory.update(t.Server(), func(s *onServer) { s.forget(t.stack.ID) }); err != nil {

@@ -180,6 +180,17 @@ func IsStatus(err error, statuses ...int) bool {
 	return false
 }
 
+// IsNoStack reports whether err is the API's own answer that no stack has this
+// id. Another 404 says nothing of the stack: a proxy's page, another server.
+func IsNoStack(err error, id string) bool {
+	var refusal *Error
+	if !errors.As(err, &refusal) || refusal.Status != http.StatusNotFound {
+		return false
+	}
+	sentence, _, _ := strings.Cut(refusal.Detail, ";")
+	return sentence == "there is no stack "+id
+}
+
 // Unreachable is a server that does not answer, or whose answer broke off.
 type Unreachable struct {
 	Server string
