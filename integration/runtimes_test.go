@@ -154,8 +154,10 @@ func nodeSites() map[string]aRuntime {
 			[]string{"runtime static", "publish build"},
 			"Compiled with warnings",
 			func(t *testing.T, h *Host, st *Stack) {
-				script := regexp.MustCompile(`/static/js/main\.[0-9a-f]+\.js`).FindString(h.get(t, st.url("web", "/")).body)
-				require.Contains(t, h.get(t, st.url("web", script)).body, "Hello from React")
+				page := h.get(t, st.url("web", "/")).body
+				script := regexp.MustCompile(`src="(/static/js/main\.[0-9a-f]+\.js)"`).FindStringSubmatch(page)
+				require.Len(t, script, 2, "the page's addresses are of any host: %s", page)
+				require.Contains(t, h.get(t, st.url("web", script[1])).body, "Hello from React")
 			},
 		},
 	}

@@ -71,6 +71,7 @@ func planPackage(src fs.FS, pkg packageJSON, m manager) Plan {
 	if pkg.installs() {
 		p.Install = m.install
 	}
+	p.BuildEnv = siteEnv(pkg)
 	if pkg.Scripts["build"] != "" {
 		p.Build = Command{m.run("build"), "package.json scripts.build"}
 	}

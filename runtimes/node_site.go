@@ -64,6 +64,16 @@ func findSite(src fs.FS, pkg packageJSON) (Command, bool) {
 	return Command{}, false
 }
 
+// siteEnv returns what a generator's build needs in place of the host's
+// variables: nil for most. react-scripts puts PUBLIC_URL before the address of
+// every asset, where browsers then load fonts from no other host than that one.
+func siteEnv(pkg packageJSON) map[string]string {
+	if pkg.has("react-scripts") {
+		return map[string]string{"PUBLIC_URL": ""}
+	}
+	return nil
+}
+
 // listens tells whether the package holds a server of its own: something to
 // listen with, and a file that does.
 func listens(src fs.FS, pkg packageJSON) bool {

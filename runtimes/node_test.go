@@ -114,6 +114,20 @@ func TestNode_BuildsSites(t *testing.T) {
 	}
 }
 
+func TestNode_BuildsReactScriptsWithoutAPublicURL(t *testing.T) {
+	for dependencies, want := range map[string]string{
+		`"dependencies": {"react-scripts": "5"}`:                                              "map[PUBLIC_URL:]",
+		`"devDependencies": {"react-scripts": "5"}, "scripts": {"start": "serve -s build"}`:   "map[PUBLIC_URL:]",
+		`"dependencies": {"react": "19", "vite": "7"}`:                                        "map[]",
+		`"dependencies": {"@docusaurus/core": "3"}, "scripts": {"build": "docusaurus build"}`: "map[]",
+	} {
+		plan, _ := detectNode(files("package.json: {" + dependencies + "}"))
+		if got := fmt.Sprint(plan.BuildEnv); got != want {
+			t.Errorf("%s: %s, want %s", dependencies, got, want)
+		}
+	}
+}
+
 func TestNode_SaysThatItsPackageIsBroken(t *testing.T) {
 	for _, broken := range []string{`{"scripts": {"start": "node s.js",}}`, `{"name": "x",`, `[]`} {
 		plan, ok := detectNode(files("package.json: "+broken, "server.js: x"))

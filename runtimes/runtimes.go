@@ -54,7 +54,8 @@ type Plan struct {
 	Publish     Command // its folder; Line is "" when it must be looked for after the build
 	Name        Command // what the project calls itself
 	Env         []Variable
-	Hint        string // why there is nothing to start, and what to do about it
+	BuildEnv    map[string]string // of install and build, in place of the host's variables
+	Hint        string            // why there is nothing to start, and what to do about it
 }
 
 // Command is a shell line, a folder or a name, and the part of the source

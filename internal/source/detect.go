@@ -63,6 +63,7 @@ func (t *detector) service(d *draftService) stack.Spec {
 		t.name = c.plan.Name.Line
 	}
 	s.Label = c.label
+	s.BuildEnv = c.plan.BuildEnv
 	s.Runtime = stack.Runtime{Name: c.runtime.Name}
 	s.Origin["runtime"] = c.from
 	t.checkFields(d, c.runtime)

@@ -56,6 +56,10 @@ type Spec struct {
 	Strategy    Strategy       `json:"strategy,omitempty"`
 	StopTimeout time.Duration  `json:"stop_timeout,omitempty"`
 
+	// BuildEnv replaces variables of the host's for install and build; a key of Env
+	// wins.
+	BuildEnv map[string]string `json:"build_env,omitempty"`
+
 	Publish string `json:"publish,omitempty"` // static: folder to serve below Root; "" means find it after the build
 	SPA     SPA    `json:"spa,omitempty"`
 

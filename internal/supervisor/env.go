@@ -26,6 +26,18 @@ func port(s *stack.Spec) int {
 	return defaultPort
 }
 
+// buildEnv is what the commands install and build of a service get: env, with
+// what the source's framework needs in place of the host's variables.
+func (g *generation) buildEnv(s *stack.Service) map[string]string {
+	env := g.env(s)
+	for key, value := range s.BuildEnv {
+		if _, given := s.Env[key]; !given {
+			env[key] = value
+		}
+	}
+	return env
+}
+
 // processEnv is the environment of a service's process.
 func (g *generation) processEnv(s *stack.Service) map[string]string {
 	env := build.BaseEnv(s.Runtime, s.Root, false)

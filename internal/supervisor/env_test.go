@@ -50,6 +50,25 @@ func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 	}
 }
 
+func TestBuildEnv_HasWhatTheFrameworkNeedsUnlessTheManifestSaysOtherwise(t *testing.T) {
+	st := stack.New("shop", []stack.Spec{
+		{Name: "web", BuildEnv: map[string]string{"PUBLIC_URL": ""}},
+		{Name: "cdn", BuildEnv: map[string]string{"PUBLIC_URL": ""}, Env: map[string]stack.Env{"PUBLIC_URL": {Value: "https://cdn.example"}}},
+	}, time.Now())
+	r := &runner{Supervisor: New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}})}
+	g := r.generation(st, 1, st.Services)
+	web, cdn := &g.services[0], &g.services[1]
+	if got, there := g.buildEnv(web)["PUBLIC_URL"]; got != "" || !there {
+		t.Errorf("PUBLIC_URL of a build = %q, %v, want an empty one", got, there)
+	}
+	if got, want := g.env(web)["PUBLIC_URL"], "https://web-"+st.Hex()+".apps.example"; got != want {
+		t.Errorf("PUBLIC_URL of its process = %q, want %q", got, want)
+	}
+	if got := g.buildEnv(cdn)["PUBLIC_URL"]; got != "https://cdn.example" {
+		t.Errorf("PUBLIC_URL that the manifest sets = %q", got)
+	}
+}
+
 func TestPort_IsTheManifestsOrTheOneThatItsEnvSets(t *testing.T) {
 	for _, c := range []struct {
 		spec stack.Spec

@@ -133,7 +133,7 @@ func (g *generation) job(s *stack.Service, log io.Writer) build.Job {
 		Others:     g.otherRoots(s),
 		Site:       g.siteDir(g.st, s.Name, g.number),
 		Network:    g.network,
-		Env:        g.env(s),
+		Env:        g.buildEnv(s),
 		Labels:     g.labels(g.st, s.Name),
 		Log:        log,
 	}
