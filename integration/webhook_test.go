@@ -218,7 +218,7 @@ func TestWebhook_ReachesNothingOfThisHostButWhatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestWebhook_ARestartDropsWhatIsPending(t *testing.T) {
+func TestWebhook_ARestartDropsPendingRetries(t *testing.T) {
 	t.Parallel()
 	h := start(t, reachesLoopback, with("BERTH_WEBHOOK_RETRIES", "2s"))
 	r := newHook(t)
@@ -237,6 +237,35 @@ func TestWebhook_ARestartDropsWhatIsPending(t *testing.T) {
 		require.Contains(t, []string{"stack.restored", "stack.extended"}, d.header.Get("X-Service-Event"))
 	}
 	require.Len(t, after, 2)
+}
+
+func TestWebhook_AKilledServersEventsAreSentAfterTheStart(t *testing.T) {
+	t.Parallel()
+	h := start(t, reachesLoopback)
+	r := newHook(t)
+	st := h.live(t, page("x"), r.manifest())
+	r.awaitType(t, "stack.live")
+	release := make(chan struct{})
+	r.answers(func(delivered) int { <-release; return http.StatusOK })
+	for range 30 { // more than are sent at the same time
+		h.extend(t, st, "2h")
+	}
+	r.await(t, 1, ofType("stack.extended"))
+	raw := h.rawEvents(t, st)
+	require.Equal(t, http.StatusOK, h.delete(t, st).status)
+	h.kill(t)
+	r.answers(func(delivered) int { return http.StatusOK })
+	close(release)
+	before := len(r.attempts())
+	h.run(t)
+	gone := r.awaitType(t, "stack.deleted")
+	requireSigned(t, st, gone)
+	for id, body := range raw {
+		for _, d := range r.await(t, 1, func(d delivered) bool { return d.id() == id }) {
+			require.Equal(t, body, d.body)
+		}
+	}
+	require.GreaterOrEqual(t, len(r.attempts())-before, 30-12+1, "what the killed server did not begin to send")
 }
 
 func TestWebhook_GoesOnWithoutRedis(t *testing.T) {

@@ -80,8 +80,9 @@
 // room kept for lanes that have nothing under way: a receiver that hangs delays
 // its own stack. The guard is the dialer's Control, so it sees the address that
 // is really dialled, on a connection made for that attempt. Retries wait in Redis,
-// which this process can do without. A deleted stack's secret stays until its
-// last event is delivered or given up.
+// which this process can do without. The database keeps the id up to which every
+// event's first attempt has begun, and the next server goes on from there. A
+// deleted stack's secret stays until its last event is delivered or given up.
 //
 // # What operators see
 //
@@ -132,7 +133,7 @@
 // lists by label, adopts what runs, and removes what no row knows. Redis holds
 // only what may be lost: rate-limit windows and webhook retries. While it is
 // away, or after it lost its data, each process holds the limits for what it let
-// through itself. A restart drops the deliveries that are pending; their events
+// through itself. A restart drops the retries that are pending; their events
 // stay in the database. What the engine still makes for a server that is dead,
 // and what could not be removed, goes with the next look for leftovers
 // (supervisor/remove.go). A job that meets an error of the database goes on trying

@@ -299,7 +299,7 @@ func migrationFiles(t *testing.T) int {
 
 func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	s, path := open(t)
-	k := create(t, s)
+	k := create(t, s, stack.Event{Type: stack.EventCreated}, stack.Event{Type: stack.EventBuilding})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -307,6 +307,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP TABLE deliveries;
 		DROP TABLE sessions;
 		DROP TABLE receipts;
+		DROP TABLE webhook_mark;
 		ALTER TABLE accounts DROP COLUMN password_hash;
 		ALTER TABLE accounts DROP COLUMN key_hint;
 		ALTER TABLE accounts DROP COLUMN key_made_at;
@@ -322,6 +323,9 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		return nil, nil
 	}); err != nil || !get(t, s, k.ID).Noticed {
 		t.Errorf("noticed is not kept, %v", err)
+	}
+	if mark, err := s.WebhookMark(t.Context()); err != nil || mark != 2 {
+		t.Errorf("the mark of the webhooks is %d, %v, want the newest event, 2", mark, err)
 	}
 }
 

@@ -43,9 +43,11 @@ func (s *Store) ForgetWebhook(ctx context.Context, stackID string) error {
 	return s.forgetWebhooks(ctx, "id = ? AND status = 'deleted'", stackID)
 }
 
-// ForgetWebhooks forgets the webhooks of all stacks that are deleted.
+// ForgetWebhooks forgets the webhooks of deleted stacks that have no event above
+// the mark.
 func (s *Store) ForgetWebhooks(ctx context.Context) error {
-	return s.forgetWebhooks(ctx, "status = 'deleted' AND webhook <> ''")
+	return s.forgetWebhooks(ctx, `status = 'deleted' AND webhook <> '' AND NOT EXISTS
+		(SELECT 1 FROM events WHERE stack_id = stacks.id AND id > (SELECT event_id FROM webhook_mark))`)
 }
 
 func (s *Store) forgetWebhooks(ctx context.Context, where string, args ...any) error {
@@ -56,13 +58,22 @@ func (s *Store) forgetWebhooks(ctx context.Context, where string, args ...any) e
 	return nil
 }
 
-// LastEvent is the greatest id of an event so far, over all stacks.
-func (s *Store) LastEvent(ctx context.Context) (int64, error) {
+// WebhookMark reads the id up to which the first attempt to deliver every event
+// has begun, over all stacks.
+func (s *Store) WebhookMark(ctx context.Context) (int64, error) {
 	var id int64
-	if err := s.read.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM events").Scan(&id); err != nil {
-		return 0, s.fault("read the last event", err)
+	if err := s.read.QueryRowContext(ctx, "SELECT event_id FROM webhook_mark").Scan(&id); err != nil {
+		return 0, s.fault("read the mark of the webhooks", err)
 	}
 	return id, nil
+}
+
+// SetWebhookMark writes what WebhookMark reads.
+func (s *Store) SetWebhookMark(ctx context.Context, id int64) error {
+	if _, err := s.write.ExecContext(ctx, "UPDATE webhook_mark SET event_id = ?", id); err != nil {
+		return s.fault("write the mark of the webhooks", err)
+	}
+	return nil
 }
 
 // Event reads one event; ok is false when there is none with this id.

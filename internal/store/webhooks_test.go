@@ -62,24 +62,49 @@ func TestWebhook_IsTheLastOneAndOutlivesItsStackUntilItIsForgotten(t *testing.T)
 	checkWebhook(t, s, k.ID, store.Webhook{}, false)
 }
 
-func TestForgetWebhooks_ForgetsThoseOfAllDeletedStacks(t *testing.T) {
+func TestForgetWebhooks_ForgetsDeletedStacksWhoseEventsWereAttempted(t *testing.T) {
 	s, _ := open(t)
-	kept, gone := hooked(t, s), hooked(t, s)
-	if _, err := s.Update(t.Context(), gone.ID, (*stack.Stack).Delete); err != nil {
+	kept, gone, pending := hooked(t, s), hooked(t, s), hooked(t, s)
+	remove := func(id string) int64 {
+		if _, err := s.Update(t.Context(), id, (*stack.Stack).Delete); err != nil {
+			t.Fatal(err)
+		}
+		events, err := s.Events(t.Context(), id, 0, 10)
+		if err != nil || len(events) != 1 {
+			t.Fatal(events, err)
+		}
+		return events[0].ID
+	}
+	if err := s.SetWebhookMark(t.Context(), remove(gone.ID)); err != nil {
 		t.Fatal(err)
 	}
+	remove(pending.ID)
 	if err := s.ForgetWebhooks(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	checkWebhook(t, s, kept.ID, store.Webhook{URL: kept.Webhook, Secret: kept.WebhookSecret}, true)
+	want := store.Webhook{URL: kept.Webhook, Secret: kept.WebhookSecret}
+	checkWebhook(t, s, kept.ID, want, true)
+	checkWebhook(t, s, pending.ID, want, true)
 	checkWebhook(t, s, gone.ID, store.Webhook{}, false)
+}
+
+func TestWebhookMark_IsKept(t *testing.T) {
+	s, path := open(t)
+	if got, err := s.WebhookMark(t.Context()); err != nil || got != 0 {
+		t.Errorf("the mark of a new database is %d, %v, want 0", got, err)
+	}
+	for _, want := range []int64{7, 9} {
+		if err := s.SetWebhookMark(t.Context(), want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := reopen(t, path).WebhookMark(t.Context()); err != nil || got != want {
+			t.Errorf("WebhookMark = %d, %v, want %d", got, err, want)
+		}
+	}
 }
 
 func TestToDeliver_ReadsTheEventsOfStacksWithAWebhook(t *testing.T) {
 	s, _ := open(t)
-	if last, err := s.LastEvent(t.Context()); err != nil || last != 0 {
-		t.Fatalf("LastEvent of an empty database = %d, %v", last, err)
-	}
 	one := hooked(t, s, stack.Event{Type: stack.EventCreated}) // 1
 	without := stack.New("without", nil, stack.Now())          // 2
 	err := s.Create(t.Context(), without, 0, stack.Event{Type: stack.EventCreated})
@@ -105,9 +130,6 @@ func TestToDeliver_ReadsTheEventsOfStacksWithAWebhook(t *testing.T) {
 		if diff := cmp.Diff(step.want, refs); err != nil || diff != "" || last != step.wantLast || more != step.wantMore {
 			t.Errorf("ToDeliver(%d, %d): last %d, more %v, %v\n%s", step.after, step.limit, last, more, err, diff)
 		}
-	}
-	if last, err := s.LastEvent(t.Context()); err != nil || last != 4 {
-		t.Errorf("LastEvent = %d, %v, want 4", last, err)
 	}
 }
 
@@ -198,7 +220,8 @@ func TestWebhooks_FaultsNameTheFile(t *testing.T) {
 		"Webhook":        func() error { _, _, err := s.Webhook(ctx, k.ID); return err },
 		"ForgetWebhook":  func() error { return s.ForgetWebhook(ctx, k.ID) },
 		"ForgetWebhooks": func() error { return s.ForgetWebhooks(ctx) },
-		"LastEvent":      func() error { _, err := s.LastEvent(ctx); return err },
+		"WebhookMark":    func() error { _, err := s.WebhookMark(ctx); return err },
+		"SetWebhookMark": func() error { return s.SetWebhookMark(ctx, 1) },
 		"Event":          func() error { _, _, err := s.Event(ctx, 1); return err },
 		"ToDeliver":      func() error { _, _, _, err := s.ToDeliver(ctx, 0, 1); return err },
 		"AddDeliveries":  func() error { return s.AddDeliveries(ctx, nil) },

@@ -12,5 +12,6 @@
 // still work goes to the retry queue, which is Redis' business.
 //
 // Pending deliveries live in memory only. A server that starts goes on with the
-// events after the last one that was there.
+// events whose first attempt had not begun (mark.go); the retries that were
+// pending are gone.
 package webhook

@@ -13,9 +13,9 @@ import (
 // Deliveries are written down together, so that they are few transactions
 // beside those that change stacks.
 const (
-	gather     = 100 * time.Millisecond
-	together   = 500    // in one transaction, which is over in milliseconds
-	maxHistory = 10_000 // not written down yet; older ones are dropped
+	gatherHistory = 100 * time.Millisecond
+	together      = 500    // in one transaction, which is over in milliseconds
+	maxHistory    = 10_000 // not written down yet; older ones are dropped
 )
 
 // history writes down what came of deliveries, for their stacks' owners.
@@ -45,20 +45,21 @@ func (h *history) add(delivery store.Delivery) {
 	}
 }
 
-// keep writes down what is added, until ctx ends.
-func (h *history) keep(ctx context.Context) {
+// gather calls flush some time after it is woken, for all that comes until then,
+// until ctx ends.
+func gather(ctx context.Context, woken <-chan struct{}, wait time.Duration, flush func(context.Context)) {
 	for {
 		select {
-		case <-h.woken:
+		case <-woken:
 		case <-ctx.Done():
 			return
 		}
 		select {
-		case <-time.After(gather):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
-		h.flush(context.WithoutCancel(ctx))
+		flush(context.WithoutCancel(ctx))
 	}
 }
 

@@ -28,7 +28,8 @@ var standard = bounds{all: 1024, spare: 256, lane: 12}
 // Store is what deliveries need of the database.
 type Store interface {
 	Watch(id string) (woken <-chan struct{}, stop func())
-	LastEvent(ctx context.Context) (int64, error)
+	WebhookMark(ctx context.Context) (int64, error)
+	SetWebhookMark(ctx context.Context, id int64) error
 	ToDeliver(ctx context.Context, after int64, limit int) (refs []store.EventRef, last int64, more bool, err error)
 	Event(ctx context.Context, id int64) (e stack.Event, ok bool, err error)
 	Webhook(ctx context.Context, stackID string) (hook store.Webhook, ok bool, err error)
@@ -67,6 +68,7 @@ type Dispatcher struct {
 	lanes     *lanes
 	ledger    *ledger
 	history   *history
+	mark      *mark
 
 	ctx      context.Context
 	stop     context.CancelFunc
@@ -82,12 +84,14 @@ func New(config Config) *Dispatcher {
 	d.lanes = newLanes(standard, d.run)
 	d.ledger = newLedger(maxPending, maxPendingOfStack)
 	d.history = newHistory(config.Store, config.Log)
+	d.mark = newMark(config.Store, config.Log)
 	return d
 }
 
-// Start begins with the events that are recorded from now on.
+// Start begins with the events that no dispatcher before it has begun to
+// deliver.
 func (d *Dispatcher) Start(ctx context.Context) error {
-	after, err := d.Store.LastEvent(ctx)
+	after, err := d.mark.load(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,18 +100,22 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	}
 	d.loops.Go(func() { d.follow(after) })
 	d.loops.Go(d.retry)
-	d.loops.Go(func() { d.history.keep(d.ctx) })
+	d.loops.Go(func() { gather(d.ctx, d.history.woken, gatherHistory, d.history.flush) })
+	d.loops.Go(func() { gather(d.ctx, d.mark.woken, gatherMark, d.mark.flush) })
 	return nil
 }
 
-// Close drops what is pending and returns once the attempts under way have
-// ended, which takes the timeout at most. A dispatcher that was not started is
-// closed as well.
+// Close drops the pending retries, leaves the deliveries that were not attempted
+// yet to the next dispatcher, and returns once the attempts under way have ended,
+// which takes the timeout at most. A dispatcher that was not started is closed
+// as well.
 func (d *Dispatcher) Close() {
 	d.stop()
 	d.lanes.close()
 	d.loops.Wait()
-	d.history.flush(context.WithoutCancel(d.ctx))
+	ctx := context.WithoutCancel(d.ctx)
+	d.history.flush(ctx)
+	d.mark.flush(ctx)
 }
 
 // follow puts the events after an id into their lanes as they are committed.
@@ -117,6 +125,7 @@ func (d *Dispatcher) follow(after int64) {
 	for d.ctx.Err() == nil {
 		refs, last, more, err := d.Store.ToDeliver(d.ctx, after, 1000)
 		after = last
+		d.mark.await(refs, last)
 		for _, ref := range refs {
 			d.enqueue(job{stack: ref.StackID, event: ref.ID, attempt: 1})
 		}
@@ -140,6 +149,7 @@ func (d *Dispatcher) follow(after int64) {
 func (d *Dispatcher) enqueue(j job) {
 	if !d.ledger.begin(j.stack) {
 		d.Log.Warn("a webhook delivery is dropped: too many are pending", "stack", j.stack, "event", j.event)
+		d.mark.begun(j.event)
 		return
 	}
 	d.lanes.add(j, false)
@@ -175,7 +185,13 @@ func untilNext(next time.Time) time.Duration {
 // run is one attempt of a delivery. It goes on when the dispatcher closes.
 func (d *Dispatcher) run(j job) {
 	ctx := context.WithoutCancel(d.ctx)
-	hook, e, ok, err := d.read(ctx, j)
+	hook, e, ok, err := d.find(ctx, j)
+	if err != nil && !j.byHand() {
+		return // the dispatcher closes, and the mark stays below the event
+	}
+	if j.attempt == 1 {
+		d.mark.begun(j.event)
+	}
 	if !ok {
 		d.skip(j, err)
 		return
@@ -215,6 +231,23 @@ func (d *Dispatcher) observe(o outcome, again bool, took time.Duration) {
 	d.Observe(result, took)
 }
 
+// find is read, again each second while the database fails, so that a delivery
+// is not dropped for that. It returns the error once the dispatcher closes, and
+// at once to whoever sends by hand.
+func (d *Dispatcher) find(ctx context.Context, j job) (hook store.Webhook, e stack.Event, ok bool, err error) {
+	for {
+		if hook, e, ok, err = d.read(ctx, j); err == nil || j.byHand() {
+			return hook, e, ok, err
+		}
+		d.Log.Error("an event to deliver is not read; trying again", "stack", j.stack, "event", j.event, "error", err)
+		select {
+		case <-time.After(time.Second):
+		case <-d.ctx.Done():
+			return hook, e, false, err
+		}
+	}
+}
+
 // read finds out what an attempt has to send, and where; ok is false when there
 // is nothing to do, as for a stack whose webhook is forgotten.
 func (d *Dispatcher) read(ctx context.Context, j job) (hook store.Webhook, e stack.Event, ok bool, err error) {
@@ -230,9 +263,6 @@ func (d *Dispatcher) read(ctx context.Context, j job) (hook store.Webhook, e sta
 
 // skip gives up a delivery that cannot be sent.
 func (d *Dispatcher) skip(j job, err error) {
-	if err != nil {
-		d.Log.Error("an event is not delivered", "stack", j.stack, "event", j.event, "error", err)
-	}
 	if j.byHand() {
 		j.reply(store.Delivery{}, cmp.Or(err, error(errNoWebhook)))
 		return

@@ -1,0 +1,89 @@
+package webhook
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/store"
+)
+
+// gatherMark is how long the mark in the database may lag behind. What a server
+// that is killed began to deliver in this time is delivered again.
+const gatherMark = time.Second
+
+// mark is the id up to which the first attempt of every event has begun. The
+// database keeps it, so that the next dispatcher goes on from there. It never
+// lies above an event whose first attempt has not begun.
+type mark struct {
+	store Store
+	log   *slog.Logger
+	woken chan struct{}
+
+	mu      sync.Mutex
+	read    int64              // the last event that was looked at
+	waiting map[int64]struct{} // events up to it whose first attempt has not begun
+	written int64
+}
+
+func newMark(s Store, log *slog.Logger) *mark {
+	return &mark{store: s, log: log, woken: make(chan struct{}, 1), waiting: map[int64]struct{}{}}
+}
+
+// load reads the mark that the dispatcher before this one has left.
+func (m *mark) load(ctx context.Context) (int64, error) {
+	id, err := m.store.WebhookMark(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.read, m.written = id, id
+	return id, err
+}
+
+// await notes that the events up to last were looked at, and which of them are
+// to be delivered.
+func (m *mark) await(refs []store.EventRef, last int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, ref := range refs {
+		m.waiting[ref.ID] = struct{}{}
+	}
+	m.read = last
+	m.wake()
+}
+
+// begun notes that the first attempt of an event begins, or will never be made.
+func (m *mark) begun(event int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.waiting, event)
+	m.wake()
+}
+
+func (m *mark) wake() {
+	select {
+	case m.woken <- struct{}{}:
+	default: // not received yet: it stands for this one too
+	}
+}
+
+// flush writes the mark to the database if it has risen.
+func (m *mark) flush(ctx context.Context) {
+	m.mu.Lock()
+	id := m.read
+	for event := range m.waiting {
+		id = min(id, event-1)
+	}
+	risen := id > m.written
+	m.mu.Unlock()
+	if !risen {
+		return
+	}
+	if err := m.store.SetWebhookMark(ctx, id); err != nil {
+		m.log.Error("the mark of the webhooks is not written; a restart delivers events again", "error", err)
+		return
+	}
+	m.mu.Lock()
+	m.written = id
+	m.mu.Unlock()
+}
