@@ -28,7 +28,7 @@ install() {
 	say "no Docker engine here: installing docker.io with apt-get"
 	export DEBIAN_FRONTEND=noninteractive
 	apt-get -qq update
-	packages="docker.io iptables mmdebstrap ca-certificates"
+	packages="docker.io iptables mmdebstrap ca-certificates iproute2"
 	# Newer releases have the client in a package of its own.
 	if apt-cache show docker-cli >/dev/null 2>&1; then
 		packages="$packages docker-cli"

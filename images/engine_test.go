@@ -81,7 +81,7 @@ func TestEngine_InstallsAndStartsOnDebianAsRoot(t *testing.T) {
 	for x in docker dockerd iptables; do /bin/chmod +x "$MACHINE/$x"; done
 esac`)
 	said, ok, calls := m.run()
-	if !ok || !strings.Contains(calls, "docker.io iptables mmdebstrap ca-certificates") {
+	if !ok || !strings.Contains(calls, "docker.io iptables mmdebstrap ca-certificates iproute2") {
 		t.Errorf("said %q, %v, called %q", said, ok, calls)
 	}
 	for _, line := range []string{"installing docker.io", "starting dockerd", "Docker Engine 28.0 answers"} {

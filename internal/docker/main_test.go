@@ -50,7 +50,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// testBench returns the shared bench, or skips when no engine answers.
+func TestMake_TestsDoNotSkipTheEngine(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^\tBERTH_REQUIRE_ENGINE=1 .*go test .*\./\.\.\.$`, string(makefile))
+}
+
+// testBench returns the shared bench, or skips when no engine answers and
+// BERTH_REQUIRE_ENGINE, which make test sets, does not ask for one.
 func testBench(t *testing.T) *bench {
 	t.Helper()
 	b, err := shared()
