@@ -3,7 +3,6 @@ package edge
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -25,12 +24,19 @@ type peer struct {
 // it on an upload that nobody read, and what net/http says without a handler.
 type conn struct {
 	*net.TCPConn
-	srv    *Server
-	peer   peer
-	busy   atomic.Bool // a handler has the request
-	unread atomic.Bool // the last request's body was not read to its end
-	bye    sync.Once
+	srv     *Server
+	peer    peer
+	framing *framing    // of an HTTP/1 connection; nil for HTTP/2
+	busy    atomic.Bool // a handler has the request
+	unread  atomic.Bool // the last request's body was not read to its end
+	bye     sync.Once
 }
+
+// plain is a connection whose bytes are HTTP/1 as they come.
+type plain struct{ *conn }
+
+// Read reads up to the end of a request's head or body; see framing.
+func (p plain) Read(b []byte) (int, error) { return p.framing.read(p.TCPConn, b) }
 
 const (
 	lingerTotal = 30 * time.Second // for the rest of an upload
@@ -59,13 +65,17 @@ func withConn(ctx context.Context, nc net.Conn) context.Context {
 	return ctx
 }
 
-// unwrap finds the connection behind TLS; nil when it is none of ours.
+// unwrap finds the connection behind what the server holds; nil when it is none
+// of ours.
 func unwrap(nc net.Conn) *conn {
-	if t, ok := nc.(*tls.Conn); ok {
-		nc = t.NetConn()
+	switch nc := nc.(type) {
+	case plain:
+		return nc.conn
+	case interface{ NetConn() net.Conn }: // behind TLS
+		c, _ := nc.NetConn().(*conn)
+		return c
 	}
-	c, _ := nc.(*conn)
-	return c
+	return nil
 }
 
 // connOf is the connection of r; nil when a Server of this package does not serve it.
@@ -81,11 +91,22 @@ func (c *conn) peerOf(r *http.Request) peer {
 	return c.peer
 }
 
-func (c *conn) beginRequest() {
-	if c != nil {
-		c.busy.Store(true)
-		c.unread.Store(false)
+// beginRequest is called when a handler gets r. Its results are framing's.
+func (c *conn) beginRequest(r *http.Request) (trusted, last bool) {
+	if c == nil {
+		return true, false
 	}
+	c.busy.Store(true)
+	c.unread.Store(false)
+	if c.framing == nil {
+		return true, false
+	}
+	trusted, last = c.framing.begin(r)
+	if !trusted {
+		c.unread.Store(true)               // nobody knows where its body ends
+		c.SetReadDeadline(time.Unix(1, 0)) // so net/http does not wait for that before it closes
+	}
+	return trusted, last
 }
 
 // CloseWrite ends the answers; what the client still uploads is read from here on.

@@ -68,7 +68,10 @@ func New(cfg Config) http.Handler {
 
 func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := connOf(r)
-	c.beginRequest()
+	trusted, last := c.beginRequest(r)
+	if last {
+		w.Header()["Connection"] = []string{"close"}
+	}
 	who := e.identify(r, c)
 	id := requestID(r)
 	r.Header["X-Request-Id"] = []string{id}
@@ -76,10 +79,15 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := proxy.WithClient(r.Context(), proxy.Client{IP: who.text, Proto: who.proto, RequestID: id})
 	r = trackBody(r, r.WithContext(ctx), c)
 	label, where := e.split(r.Host)
+	if !trusted {
+		where = refused
+	}
 	if e.Arrived != nil {
 		e.Arrived(names[where])
 	}
 	switch where {
+	case refused:
+		writeError(w, http.StatusBadRequest, "the length of this request is in doubt: HTTP/1.0 knows no Transfer-Encoding; send it with HTTP/1.1, or with a Content-Length alone")
 	case toService:
 		delete(r.Header, HeaderClientIP)
 		e.Routes.Serve(w, r, label)
@@ -101,12 +109,13 @@ type destination int
 
 const (
 	nowhere destination = iota
+	refused
 	toAPI
 	toService
 )
 
 // names are the destinations as Arrived has them.
-var names = [...]string{nowhere: "none", toAPI: "base", toService: "service"}
+var names = [...]string{nowhere: "none", refused: "none", toAPI: "base", toService: "service"}
 
 // split tells where a Host header leads, and the label of a service's host.
 func (e *edge) split(hostport string) (label string, where destination) {

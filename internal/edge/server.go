@@ -27,7 +27,7 @@ func NewServer(cfg Config) *Server {
 	}
 	s.http = &http.Server{
 		Handler:                      New(cfg),
-		TLSConfig:                    cfg.TLS,
+		TLSConfig:                    withProtocols(cfg.TLS),
 		ReadHeaderTimeout:            or(cfg.ReadHeaderTimeout, 10*time.Second),
 		IdleTimeout:                  or(cfg.IdleTimeout, 2*time.Minute),
 		MaxHeaderBytes:               or(cfg.MaxHeaderBytes, 64<<10),
@@ -47,22 +47,27 @@ func or[T comparable](value, fallback T) T {
 	return value
 }
 
-// connState lets the next request of a connection begin from scratch.
+// connState lets the next request of a connection begin from scratch, and an
+// upgraded connection pass as it is.
 func connState(nc net.Conn, state http.ConnState) {
-	if state == http.StateIdle {
-		if c := unwrap(nc); c != nil {
-			c.busy.Store(false)
-			c.unread.Store(false)
-		}
+	c := unwrap(nc)
+	switch {
+	case c == nil:
+	case state == http.StateIdle:
+		c.busy.Store(false)
+		c.unread.Store(false)
+	case state == http.StateHijacked:
+		c.framing.release()
 	}
 }
 
 // Serve answers on a TCP listener until Shutdown or Close, and then returns
 // http.ErrServerClosed.
 func (s *Server) Serve(l net.Listener) error {
-	l = listener{Listener: l, srv: s}
 	if s.http.TLSConfig != nil {
-		return s.http.ServeTLS(l, "", "")
+		l = newTLSListener(l, s)
+	} else {
+		l = listener{Listener: l, srv: s}
 	}
 	return s.http.Serve(l)
 }
@@ -98,7 +103,9 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if tcp, ok := nc.(*net.TCPConn); ok {
-		return newConn(tcp, l.srv), nil
+		c := newConn(tcp, l.srv)
+		c.framing = &framing{}
+		return plain{c}, nil
 	}
 	return nc, nil
 }

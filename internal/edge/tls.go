@@ -1,0 +1,111 @@
+package edge
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"slices"
+	"time"
+)
+
+// secure is a connection whose bytes are HTTP/1 once they are decrypted.
+type secure struct {
+	*tls.Conn
+	framing *framing
+}
+
+// Read reads up to the end of a request's head or body; see framing.
+func (s secure) Read(b []byte) (int, error) { return s.framing.read(s.Conn, b) }
+
+// tlsListener accepts connections after their handshake, for only then is it
+// known whether they speak HTTP/1, whose framing is followed. All others go to
+// net/http as *tls.Conn: it serves HTTP/2 on no other type, and answers those
+// whose handshake failed.
+type tlsListener struct {
+	net.Listener
+	srv      *Server
+	accepted chan accepted
+	open     context.Context // ends with Close
+	end      context.CancelFunc
+}
+
+// accepted is a result of Accept.
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+func newTLSListener(l net.Listener, srv *Server) *tlsListener {
+	t := &tlsListener{Listener: l, srv: srv, accepted: make(chan accepted)}
+	t.open, t.end = context.WithCancel(context.Background())
+	go t.run()
+	return t
+}
+
+// Accept waits for the next connection that has finished its handshake.
+func (l *tlsListener) Accept() (net.Conn, error) {
+	select {
+	case a := <-l.accepted:
+		return a.conn, a.err
+	case <-l.open.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close closes the listener, and every connection that Accept has not returned.
+func (l *tlsListener) Close() error {
+	l.end()
+	return l.Listener.Close()
+}
+
+// run accepts until Close. The handshakes are not waited for.
+func (l *tlsListener) run() {
+	for l.open.Err() == nil {
+		nc, err := l.Listener.Accept()
+		if err != nil {
+			l.hand(accepted{err: err})
+			continue
+		}
+		go l.shake(newConn(nc.(*net.TCPConn), l.srv))
+	}
+}
+
+// hand gives a to Accept, and reports whether Accept was still there to take it.
+func (l *tlsListener) hand(a accepted) bool {
+	select {
+	case l.accepted <- a:
+		return true
+	case <-l.open.Done():
+		return false
+	}
+}
+
+func (l *tlsListener) shake(c *conn) {
+	t := tls.Server(c, l.srv.http.TLSConfig)
+	c.SetDeadline(time.Now().Add(l.srv.http.ReadHeaderTimeout))
+	err := t.HandshakeContext(l.open)
+	c.SetDeadline(time.Time{})
+	a := accepted{conn: t}
+	if p := t.ConnectionState().NegotiatedProtocol; err == nil && (p == "" || p == "http/1.1") {
+		c.framing = &framing{}
+		a.conn = secure{t, c.framing}
+	}
+	if !l.hand(a) {
+		c.Close()
+	}
+}
+
+// withProtocols returns cfg with the protocols that the server speaks; nil
+// stays nil.
+func withProtocols(cfg *tls.Config) *tls.Config {
+	if cfg == nil {
+		return nil
+	}
+	cfg = cfg.Clone()
+	for _, p := range []string{"h2", "http/1.1"} {
+		if !slices.Contains(cfg.NextProtos, p) {
+			cfg.NextProtos = append(slices.Clip(cfg.NextProtos), p)
+		}
+	}
+	return cfg
+}
