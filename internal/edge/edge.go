@@ -78,16 +78,13 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Request-Id"] = []string{id}
 	ctx := proxy.WithClient(r.Context(), proxy.Client{IP: who.text, Proto: who.proto, RequestID: id})
 	r = trackBody(r, r.WithContext(ctx), c)
-	label, where := e.split(r.Host)
-	if !trusted {
-		where = refused
-	}
+	label, where, fault := e.route(r, trusted)
 	if e.Arrived != nil {
 		e.Arrived(names[where])
 	}
 	switch where {
 	case refused:
-		writeError(w, http.StatusBadRequest, "the length of this request is in doubt: HTTP/1.0 knows no Transfer-Encoding; send it with HTTP/1.1, or with a Content-Length alone")
+		writeError(w, http.StatusBadRequest, fault)
 	case toService:
 		delete(r.Header, HeaderClientIP)
 		e.Routes.Serve(w, r, label)
@@ -117,7 +114,24 @@ const (
 // names are the destinations as Arrived has them.
 var names = [...]string{nowhere: "none", refused: "none", toAPI: "base", toService: "service"}
 
-// split tells where a Host header leads, and the label of a service's host.
+// route finds where r leads, and why if that is refused.
+func (e *edge) route(r *http.Request, trusted bool) (label string, where destination, fault string) {
+	switch {
+	case !trusted:
+		return "", refused, untrusted
+	case !validTarget(r):
+		return "", refused, badTarget
+	case !validHost(r.Host):
+		return "", refused, badHost
+	}
+	label, where = e.split(r.Host)
+	if where == nowhere && !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*" {
+		return "", refused, badTarget
+	}
+	return label, where, ""
+}
+
+// split tells where a valid Host leads, and the label of a service's host.
 func (e *edge) split(hostport string) (label string, where destination) {
 	host := canonicalHost(hostport)
 	if host == "" || host == e.BaseHost || host == "localhost" {
@@ -132,16 +146,12 @@ func (e *edge) split(hostport string) (label string, where destination) {
 	return "", nowhere
 }
 
-// canonicalHost is a Host header in lower case, without its port, the brackets
-// of an IPv6 address and the dot that ends a full name.
-func canonicalHost(host string) string {
-	if strings.HasPrefix(host, "[") {
-		if i := strings.IndexByte(host, ']'); i > 0 {
-			return strings.ToLower(host[1:i])
-		}
-	}
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host, ':') == i {
-		host = host[:i]
+// canonicalHost is a valid Host in lower case, without its port, the brackets of
+// an IPv6 address and the dot that ends a full name.
+func canonicalHost(hostport string) string {
+	host, _, literal := strings.Cut(strings.TrimPrefix(hostport, "["), "]")
+	if !literal {
+		host, _, _ = strings.Cut(hostport, ":")
 	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }

@@ -254,7 +254,7 @@ func FuzzForwardedFor(f *testing.F) {
 	})
 }
 
-// FuzzHost checks that every host goes to one of the three places, that its
+// FuzzHost checks that every valid host goes to one of the three places, that its
 // spelling does not matter, and that no host but a name right below the apps
 // domain is taken for a service's.
 func FuzzHost(f *testing.F) {
@@ -267,6 +267,10 @@ func FuzzHost(f *testing.F) {
 	}
 	e := New(Config{BaseHost: "berth.test", AppsDomain: "apps.test"}).(*edge)
 	f.Fuzz(func(t *testing.T, host string) {
+		if !validHost(host) {
+			serveHost(t, host, "", refused)
+			return
+		}
 		label, where := e.split(host)
 		name := canonicalHost(host)
 		if len(name) > len(host)*utf8.UTFMax {
@@ -294,7 +298,7 @@ func serveHost(t *testing.T, host, label string, where destination) {
 	w := httptest.NewRecorder()
 	front.ServeHTTP(w, r)
 	service, _, _ := strings.Cut(w.Body.String(), " ")
-	if (service == "api") != (where == toAPI) || (service == "web") != (where == toService && label == "web-"+testHex) {
+	if (w.Code == http.StatusBadRequest) != (where == refused) || (service == "api") != (where == toAPI) || (service == "web") != (where == toService && label == "web-"+testHex) {
 		t.Fatalf("%q goes to %d, label %q; answered %d %s", host, where, label, w.Code, w.Body)
 	}
 }

@@ -1,0 +1,56 @@
+package edge
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Details of the 400 that answers a request whose end or whose host is in doubt.
+const (
+	untrusted = "the length of this request is in doubt: HTTP/1.0 knows no Transfer-Encoding; send it with HTTP/1.1, or with a Content-Length alone"
+	badTarget = "the request's target is not one that is served; send a path that begins with / or a whole http:// or https:// URL of this host, or * with OPTIONS"
+	badHost   = "the Host is not a name or an address with an optional port; send the host of the URL that you ask for"
+)
+
+// validTarget reports whether r asks for a path, for the whole URL of a host, or
+// for the server itself. net/http also takes what url.ParseRequestURI can read,
+// and gives it to handlers as a URL without a path.
+func validTarget(r *http.Request) bool {
+	switch u := r.URL; {
+	case strings.HasPrefix(r.RequestURI, "/"):
+		return true
+	case r.RequestURI == "*":
+		return r.Method == http.MethodOptions
+	default: // HTTP/2 has the host beside the target, HTTP/1 in it
+		return (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Host == r.Host && u.User == nil
+	}
+}
+
+// validHost reports whether a Host is a name, an IPv4 address or an IPv6 address
+// in brackets, with an optional port. The empty one of HTTP/1.0 is valid too.
+func validHost(hostport string) bool {
+	if literal, ok := strings.CutPrefix(hostport, "["); ok {
+		literal, port, closed := strings.Cut(literal, "]")
+		ip, err := netip.ParseAddr(literal)
+		return closed && err == nil && ip.Is6() && ip.Zone() == "" && validPort(port)
+	}
+	name, _, _ := strings.Cut(hostport, ":")
+	return strings.IndexFunc(name, notInName) < 0 && validPort(hostport[len(name):]) && (name != "" || hostport == "")
+}
+
+// notInName reports whether r stands in no name of a host.
+func notInName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_'
+}
+
+// validPort reports whether s is empty, or a colon and at most one port.
+func validPort(s string) bool {
+	digits, colon := strings.CutPrefix(s, ":")
+	if digits == "" {
+		return true
+	}
+	_, err := strconv.ParseUint(digits, 10, 16)
+	return colon && err == nil
+}
