@@ -264,8 +264,8 @@ func (s *Server) openAccounts(key auth.Key) {
 func hashesAtOnce() int { return min(4, max(1, runtime.GOMAXPROCS(0)/2)) }
 
 // extensionsPerMinute is how often the TTL of one stack may be changed in a
-// minute: far more often than anybody needs to.
-const extensionsPerMinute = 60
+// minute: far more often than anybody needs to, and than a client gets around to.
+const extensionsPerMinute = 1000
 
 func (s *Server) openAPI(key auth.Key) {
 	s.inner = fasthttputil.NewInmemoryListener()
