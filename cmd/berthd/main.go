@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -68,9 +67,7 @@ func serve(cmd *cobra.Command, _ []string) error {
 	log := server.NewLogger(os.Stderr)
 	slog.SetDefault(log) // libraries that write to the standard logger
 	if os.Getenv("GOGC") == "" {
-		// The heap is small beside the rate at which requests fill it: collecting
-		// less often saves a tenth of the proxy's processor time.
-		debug.SetGCPercent(400)
+		boundHeap()
 	}
 	s, err := server.New(cmd.Context(), config, log)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
@@ -91,6 +92,9 @@ type Config struct {
 	MaxUpload int64         // bytes of the archive as uploaded
 	Unpacked  source.Limits // of the archive's content
 	Wait      time.Duration // how long wait=true holds a response at most
+
+	Unpacks    *fair.Queue   // slots of uploads that are unpacked at once, by client network
+	UnpackWait time.Duration // how long an upload waits for one at most
 
 	// ClientHeader names the request header in which the edge passes the
 	// client's address, whatever the client itself sent under that name.

@@ -126,7 +126,7 @@ func (a *API) createStack(c *fiber.Ctx, owner string, t *attempt) (*stack.Stack,
 	if err != nil {
 		return nil, oneTime{}, err
 	}
-	root, manifest, err := a.unpack(f, dir, checkTTL)
+	root, manifest, err := a.unpack(c, f, dir, checkTTL)
 	if err != nil {
 		return nil, oneTime{}, err
 	}

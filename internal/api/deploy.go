@@ -82,7 +82,7 @@ func (a *API) deployStack(c *fiber.Ctx, id string, t *attempt) (*stack.Stack, on
 	if err := a.stillDeployable(id); err != nil {
 		return nil, oneTime{}, err
 	}
-	root, manifest, err := a.unpack(f, dir, nil)
+	root, manifest, err := a.unpack(c, f, dir, nil)
 	if err != nil {
 		return nil, oneTime{}, err
 	}

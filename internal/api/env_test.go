@@ -24,6 +24,7 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -87,6 +88,8 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 		MaxUpload:    testMaxUpload,
 		Unpacked:     source.Limits{MaxUnpacked: 10 << 20, MaxEntries: 1000},
 		Wait:         time.Minute,
+		Unpacks:      fair.NewQueue(8),
+		UnpackWait:   time.Minute,
 		ClientHeader: "X-Test-Client",
 	}
 	for _, c := range change {

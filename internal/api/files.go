@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gofiber/fiber/v2"
-
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -37,13 +35,10 @@ type fileEntry struct {
 	Encoding string `json:"encoding"`
 }
 
-// files reads a list of files as a form whose archive has them, in dir.
-func (a *API) files(c *fiber.Ctx, dir string) (form, error) {
-	body := filepath.Join(dir, "list")
-	if err := a.spoolFiles(bodyOf(c.Context()), body); err != nil {
-		return form{}, err
-	}
-	list, err := readFiles(body)
+// files reads a list of files as a form whose archive has them, in dir. It
+// takes a few times the list in memory.
+func (a *API) files(path, dir string) (form, error) {
+	list, err := readFiles(path)
 	if err != nil {
 		return form{}, err
 	}

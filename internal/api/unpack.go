@@ -1,16 +1,22 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
+
+// unpackRetry is the Retry-After of an upload whose turn did not come.
+const unpackRetry = time.Minute
 
 // unpacked is an upload on disk.
 type unpacked struct {
@@ -19,10 +25,42 @@ type unpacked struct {
 	lost    []stack.Lost
 }
 
+// turn waits until the upload of a request, which is on disk, may be unpacked: as
+// many at once as BERTH_MAX_UNPACKS, and one of each client network before a
+// second of any, since each takes memory for the names in it. The caller calls
+// done once. A wait of UnpackWait is Unavailable; a client that goes away leaves
+// the line.
+func (a *API) turn(c *fiber.Ctx) (done func(), err error) {
+	gone := a.hangup(c.Context())
+	ctx, cancel := context.WithTimeout(a.base, a.UnpackWait)
+	defer cancel()
+	go func() {
+		select {
+		case <-gone:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	done, err = a.Unpacks.Acquire(ctx, a.network(c), func(int) {})
+	if err != nil {
+		return nil, &stack.Error{
+			Kind:       stack.Unavailable,
+			Detail:     fmt.Sprintf("too many uploads are being unpacked here, and this one waited %s for its turn; send it again in a minute", stack.FormatDuration(a.UnpackWait)),
+			RetryAfter: unpackRetry,
+		}
+	}
+	return done, nil
+}
+
 // unpack turns an upload into a tree below dir and the manifest that it asks
 // for, with a lifetime that checkTTL takes. It returns the project's folder in that
 // tree.
-func (a *API) unpack(f form, dir string, checkTTL func(time.Duration) error) (string, *stack.Manifest, error) {
+func (a *API) unpack(c *fiber.Ctx, f form, dir string, checkTTL func(time.Duration) error) (string, *stack.Manifest, error) {
+	done, err := a.turn(c)
+	if err != nil {
+		return "", nil, err
+	}
+	defer done()
 	u, err := a.tree(f, dir)
 	if err != nil {
 		return "", nil, err

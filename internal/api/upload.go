@@ -60,6 +60,7 @@ var fixed = map[string]string{
 // form is a multipart body, read: its archive on disk, its texts in memory.
 type form struct {
 	archive      string // path of the spooled archive
+	list         string // path of the spooled list of files that stands for all the rest; "" for a form
 	size         int64
 	texts        map[string][]byte
 	manifestFile string // file name of the part manifest_file

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"mime"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -46,6 +47,16 @@ func (a *API) plan(c *fiber.Ctx, dir string) (*source.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	done, err := a.turn(c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if f.list != "" {
+		if f, err = a.files(f.list, dir); err != nil {
+			return nil, err
+		}
+	}
 	u, err := a.tree(f, dir)
 	if err != nil {
 		return nil, err
@@ -62,11 +73,12 @@ func (a *API) plan(c *fiber.Ctx, dir string) (*source.Plan, error) {
 	return source.NewPlan(source.Check(root.FS(), u.name, req)), nil
 }
 
-// sourceOf reads a form, as a create has it, or a list of files in JSON.
+// sourceOf puts on disk a form, as a create has it, or a list of files in JSON.
 func (a *API) sourceOf(c *fiber.Ctx, dir string) (form, error) {
 	media, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 	if err == nil && media == fiber.MIMEApplicationJSON {
-		return a.files(c, dir)
+		list := filepath.Join(dir, "list")
+		return form{list: list}, a.spoolFiles(bodyOf(c.Context()), list)
 	}
 	return a.upload(c, createForm, dir)
 }

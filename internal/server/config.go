@@ -42,6 +42,7 @@ type Config struct {
 	MaxUpload   int64
 	MaxUnpacked int64
 	MaxEntries  int
+	MaxUnpacks  int
 
 	MaxBuilds    int
 	BuildTimeout time.Duration
@@ -125,6 +126,7 @@ func Settings() []Setting {
 		{"BERTH_MAX_UPLOAD", "50MB", "size of an uploaded archive", size(func(c *Config) *int64 { return &c.MaxUpload })},
 		{"BERTH_MAX_UNPACKED", "1GB", "size of an archive's files", size(func(c *Config) *int64 { return &c.MaxUnpacked })},
 		{"BERTH_MAX_ENTRIES", "100000", "files and folders in an archive", number(func(c *Config) *int { return &c.MaxEntries })},
+		{"BERTH_MAX_UNPACKS", "8", "uploads that are unpacked at the same time; the others wait in line, for a minute at most", number(func(c *Config) *int { return &c.MaxUnpacks })},
 		{"BERTH_MAX_BUILDS", "4", "builds at the same time", number(func(c *Config) *int { return &c.MaxBuilds })},
 		{"BERTH_BUILD_TIMEOUT", "600s", "limit of each install, build and release command, and of taking a site out of its build", duration(func(c *Config) *time.Duration { return &c.BuildTimeout })},
 		{"BERTH_WAIT", "90s", "longest that wait=true holds an answer", duration(func(c *Config) *time.Duration { return &c.Wait })},

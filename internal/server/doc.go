@@ -19,8 +19,9 @@
 //
 // # One create
 //
-//	POST -> api         access, limiter, body spooled to disk        401 413 429
-//	     -> source      unpack, manifest, detection                  422
+//	POST -> api         access, limiters, body spooled to disk       401 413 429
+//	     -> source      its turn to be unpacked (package fair)       503
+//	                    unpack, manifest, detection                  422
 //	     -> supervisor  store.Create: the cap and the rows           429
 //	                    build each service, start, health, switch, commit
 //	store commit -> wake: wait=true readers and streams read again, webhooks follow

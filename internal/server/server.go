@@ -26,6 +26,7 @@ import (
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/metrics"
 	"github.com/berth-host/berth/internal/proxy"
@@ -283,6 +284,8 @@ func (s *Server) openAPI(key auth.Key) {
 		MaxUpload:    s.cfg.MaxUpload,
 		Unpacked:     s.cfg.unpackLimits(),
 		Wait:         s.cfg.Wait,
+		Unpacks:      fair.NewQueue(s.cfg.MaxUnpacks),
+		UnpackWait:   time.Minute,
 		ClientHeader: edge.HeaderClientIP,
 		Log:          s.log,
 		Observe:      s.metrics.Request,

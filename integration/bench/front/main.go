@@ -46,7 +46,7 @@ func main() {
 		return nil
 	})
 	flag.Parse()
-	debug.SetGCPercent(400) // as berthd does
+	debug.SetGCPercent(400) // as berthd does while its heap is small
 	if *profile != "" {
 		go func() { log.Error("pprof ended", "error", http.ListenAndServe(*profile, nil)) }()
 	}

@@ -34,7 +34,7 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:8082", "address to take orders at")
 	dir := flag.String("dir", ".", "folder of the database")
 	flag.Parse()
-	debug.SetGCPercent(400) // as berthd does
+	debug.SetGCPercent(400) // as berthd does while its heap is small
 	if err := run(context.Background(), *listen, *dir); err != nil {
 		fmt.Fprintln(os.Stderr, "hooks:", err)
 		os.Exit(1)

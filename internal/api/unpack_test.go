@@ -1,0 +1,99 @@
+package api
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/fair"
+)
+
+func TestUnpack_AnUploadWhoseTurnDoesNotComeIsAskedToComeAgain(t *testing.T) {
+	e := newEnv(t)
+	_, key := e.account("ana@example.com")
+	st := e.creates(key)
+	e.api.UnpackWait = time.Millisecond
+	e.api.Unpacks = fair.NewQueue(1)
+	done, err := e.api.Unpacks.Acquire(t.Context(), "somebody", nil)
+	require.NoError(t, err)
+	left := e.limiter.left
+	body := func() reply {
+		b, contentType := makeForm(t, sourcePart(site(t)))
+		return e.send("POST", "/v0/stacks", "", b, "Content-Type", contentType)
+	}
+	for name, r := range map[string]reply{
+		"create": body(), "deploy": e.redeploy(st.id, st.token), "validate": e.validates("", sourcePart(site(t))),
+		"list of files": e.validatesJSON(`{"files": [{"path": "index.html"}]}`),
+	} {
+		require.Equal(t, 503, r.status, "%s: %s", name, r.body)
+		require.Equal(t, "60", r.header.Get("Retry-After"), name)
+		require.Contains(t, r.detail(), "waited 1ms for its turn", name)
+	}
+	require.Equal(t, left, e.limiter.left, "a create that was not unpacked counts")
+	e.nothingLeft()
+	done()
+	e.api.UnpackWait = time.Minute
+	require.Equal(t, 201, body().status)
+}
+
+// gate is a host that holds up whoever asks it for room while it is shut.
+type gate struct {
+	Host
+	shut atomic.Pointer[chan struct{}]
+}
+
+func (g *gate) Admit(unclaimed bool) error {
+	if opened := g.shut.Load(); opened != nil {
+		<-*opened
+	}
+	return g.Host.Admit(unclaimed)
+}
+
+func TestUnpack_TheNetworkWithTheFewestGoesFirstAndWhoLeavesIsOutOfTheLine(t *testing.T) {
+	g := &gate{}
+	e := newEnv(t, func(c *Config) { g.Host, c.Host, c.Unpacks = c.Host, g, fair.NewQueue(2) })
+	queue := func(running, waiting int) {
+		t.Helper()
+		require.Eventually(t, func() bool { r, w := e.api.Unpacks.State(); return r == running && w == waiting }, time.Minute, time.Millisecond)
+	}
+	endFirst, err := e.api.Unpacks.Acquire(t.Context(), "192.0.2.1", nil)
+	require.NoError(t, err)
+	endOther, err := e.api.Unpacks.Acquire(t.Context(), "somebody", nil)
+	require.NoError(t, err)
+
+	create := func(ctx context.Context, address string) chan int {
+		body, contentType := makeForm(t, sourcePart(site(t)))
+		req := newRequest(t, "POST", "/v0/stacks", "", body, "Content-Type", contentType, "X-Test-Client", address).WithContext(ctx)
+		status := make(chan int, 1)
+		go func() {
+			res, err := e.client.Do(req)
+			if err != nil {
+				status <- 0
+				return
+			}
+			status <- readReply(t, res).status
+		}()
+		return status
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	second := create(ctx, "192.0.2.1")
+	queue(2, 1)
+	later := create(t.Context(), "192.0.2.2")
+	queue(2, 2)
+	opened := make(chan struct{})
+	g.shut.Store(&opened)
+	endOther()
+	queue(2, 1) // the free slot is taken: by the network that has none, or leaving changes nothing
+	leave()
+	require.Equal(t, 0, <-second)
+	queue(2, 0)
+	g.shut.Store(nil)
+	close(opened)
+	require.Equal(t, 201, <-later)
+	endFirst()
+	queue(0, 0)
+	e.nothingLeft()
+}
