@@ -134,6 +134,32 @@ func TestCreate_RateLimit(t *testing.T) {
 	e.nothingLeft()
 }
 
+// The archive here could not be unpacked, so a fault of the manifest is one that
+// was found before.
+func TestCreate_AManifestInTheRequestIsCheckedBeforeTheArchiveIsUnpacked(t *testing.T) {
+	e := newEnv(t)
+	st := e.creates("")
+	damaged := sourcePart([]byte("no archive"))
+	for manifest, want := range map[string]string{
+		"services: [{name: web, buildCommand: x}]":           `unknown field "buildCommand"; here it is "build"`,
+		"services: [{name: web, runtime: static, start: x}]": "a static service must not have a start command",
+		"services: [{name: web, runtime: cobol}]":            "unknown runtime",
+		"ttl: 1s":                                            "1s is too short",
+		"{":                                                  "it is not YAML",
+	} {
+		require.Contains(t, e.refusedUpload(422, damaged, textPart("manifest", manifest)), want)
+		require.Contains(t, e.refusedUpload(422, damaged, part{"manifest_file", "stack.yaml", []byte(manifest)}), want)
+		if manifest == "ttl: 1s" {
+			continue // does not count in a deploy
+		}
+		r := e.redeploy(st.id, st.token, damaged, textPart("manifest", manifest))
+		require.Equal(t, 422, r.status)
+		require.Contains(t, r.detail(), want)
+	}
+	require.Contains(t, e.refusedUpload(422, damaged, textPart("ttl", "1s")), "1s is too short")
+	require.Contains(t, e.refusedUpload(422, damaged), "not a tar")
+}
+
 func TestCreate_ThatMakesNoStackIsGivenBack(t *testing.T) {
 	e := newEnv(t)
 	e.limiter.left = 2

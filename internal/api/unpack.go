@@ -53,14 +53,20 @@ func (a *API) turn(c *fiber.Ctx) (done func(), err error) {
 }
 
 // unpack turns an upload into a tree below dir and the manifest that it asks
-// for, with a lifetime that checkTTL takes. It returns the project's folder in that
-// tree.
+// for, with a lifetime that checkTTL takes. What is wrong with the request by
+// itself is told before anything is unpacked. It returns the project's folder in
+// that tree.
 func (a *API) unpack(c *fiber.Ctx, f form, dir string, checkTTL func(time.Duration) error) (string, *stack.Manifest, error) {
 	done, err := a.turn(c)
 	if err != nil {
 		return "", nil, err
 	}
 	defer done()
+	req := f.request()
+	req.CheckTTL = checkTTL
+	if err := source.CheckRequest(req); err != nil {
+		return "", nil, fmt.Errorf("check the request: %w", err)
+	}
 	u, err := a.tree(f, dir)
 	if err != nil {
 		return "", nil, err
@@ -70,8 +76,6 @@ func (a *API) unpack(c *fiber.Ctx, f form, dir string, checkTTL func(time.Durati
 		return "", nil, fmt.Errorf("read the upload: %w", err)
 	}
 	defer root.Close()
-	req := f.request()
-	req.CheckTTL = checkTTL
 	manifest, err := source.Resolve(root.FS(), u.name, req)
 	if err != nil {
 		return "", nil, fmt.Errorf("resolve the manifest: %w", err)

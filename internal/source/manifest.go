@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -47,21 +48,30 @@ func Check(root fs.FS, singleRoot string, req Request) (*stack.Manifest, []strin
 	return m, f.all()
 }
 
+// CheckRequest finds what is wrong with a request by itself, before there is a
+// source to resolve it with. The error is as that of Resolve.
+func CheckRequest(req Request) error {
+	f := &faults{}
+	if d := readDraft(req.Manifest, cmp.Or(req.ManifestName, "manifest"), req, f); d != nil {
+		det := &detector{faults: f}
+		for i := range d.services {
+			det.checkKind(&d.services[i])
+		}
+		req.checkTTL(d.ttl, f)
+	}
+	return f.err()
+}
+
 func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manifest {
 	data, name := req.Manifest, req.ManifestName
 	if data == nil {
 		data, name = archiveManifest(root, f)
 	}
-	if name == "" {
-		name = "manifest"
-	}
-	tree, err := parseManifest(data)
-	if err != nil {
-		f.addf("%s: %v", name, err)
+	name = cmp.Or(name, "manifest")
+	d := readDraft(data, name, req, f)
+	if d == nil {
 		return &stack.Manifest{}
 	}
-	d := decodeManifest(tree, f)
-	d.override(req, f)
 	m := &stack.Manifest{TTL: d.ttl, ClaimEmail: d.claimEmail, Webhook: d.webhook}
 	det := &detector{root: root, manifest: name, single: singleRoot, faults: f}
 	if d.broken {
@@ -72,13 +82,19 @@ func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manif
 		m.Services = det.services(d.services)
 		checkReferences(m.Services, f)
 	}
-	if req.CheckTTL != nil && m.TTL != 0 {
-		if err := req.CheckTTL(m.TTL); err != nil {
-			f.addf("%v", err)
-		}
-	}
+	req.checkTTL(m.TTL, f)
 	m.Name = firstName(d.name, singleRoot, det.name, "stack")
 	return m
+}
+
+// checkTTL faults a lifetime that is given, 0 for none, and not taken.
+func (req *Request) checkTTL(ttl time.Duration, f *faults) {
+	if req.CheckTTL == nil || ttl == 0 {
+		return
+	}
+	if err := req.CheckTTL(ttl); err != nil {
+		f.addf("%v", err)
+	}
 }
 
 // ManifestFiles are the names that a manifest may have in the archive's root,
@@ -143,6 +159,19 @@ type draftService struct {
 	spa         stack.SPA
 
 	given map[string]*node // every known field that was written, valid or not
+}
+
+// readDraft reads a manifest, with the request's own fields in place of its; nil
+// when it cannot be read.
+func readDraft(data []byte, name string, req Request, f *faults) *draft {
+	tree, err := parseManifest(data)
+	if err != nil {
+		f.addf("%s: %v", name, err)
+		return nil
+	}
+	d := decodeManifest(tree, f)
+	d.override(req, f)
+	return d
 }
 
 // override puts the request's own fields in place of the manifest's.
