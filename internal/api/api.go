@@ -80,7 +80,8 @@ type Limiter interface {
 type Config struct {
 	Store       Store
 	Host        Host
-	Limiter     Limiter // of anonymous creates
+	Limiter     Limiter // of anonymous creates that make a stack
+	Refusals    Limiter // of anonymous creates that are refused with 413 or 422
 	Codes       Limiter // of claims
 	Validations Limiter
 	Extensions  Limiter // of changes of the TTL, by stack

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -18,18 +19,20 @@ const createRetry = time.Hour
 
 // create answers POST /v0/stacks.
 //
-// A create that is refused does not count toward the limit, though it must be
-// asked for before the upload is read. It is counted while it runs and given
-// back when it made no stack, so that as many uploads as the limit has room for
-// are under way at once for one network, and never more. What a refused upload
-// costs, the spooling and unpacking of one archive, any holder of a manage
-// token can have from POST deploy, which has no limit.
+// An anonymous create is counted before its upload is read, in the limit on
+// creates and in the one on refusals, and given back to those that it turns out
+// not to count in: no more uploads of one network are under way at once than
+// either has room for.
 //
-// An attempt after the first with the same Idempotency-Key is not counted at
-// all: it gets the first one's answer even where no more creates are allowed,
-// once there is room on the disk for its upload, which has to be compared.
+// An attempt after the first with the same Idempotency-Key makes no stack: it
+// gets the first one's answer even where no more creates are allowed, once there
+// is room on the disk for its upload, which has to be compared.
 func (a *API) create(c *fiber.Ctx) error {
 	owner, err := a.creator(c)
+	if err != nil {
+		return err
+	}
+	wait, err := waits(c)
 	if err != nil {
 		return err
 	}
@@ -40,30 +43,17 @@ func (a *API) create(c *fiber.Ctx) error {
 	defer t.end()
 	if t.earlier != nil {
 		noteStack(c, t.earlier.StackID)
-		return a.repeat(c, t, createForm, fiber.StatusCreated)
+		return a.repeatCreate(c, owner, t)
 	}
-	giveBack, err := a.admit(c, owner)
-	if owner == "" {
-		defer a.showQuota(c, a.Limiter, a.network(c))
-	}
-	if err != nil {
-		return err
-	}
-	made := false
-	defer func() {
-		if !made {
-			giveBack()
-		}
-	}()
-	wait, err := waits(c)
+	settle, err := a.admit(c, owner)
 	if err != nil {
 		return err
 	}
 	s, secrets, err := a.createStack(c, owner, t)
+	settle(err)
 	if err != nil {
 		return err
 	}
-	made = true
 	noteStack(c, s.ID)
 	if wait {
 		if s, err = a.settled(c, s); err != nil {
@@ -92,19 +82,67 @@ func (a *API) creator(c *fiber.Ctx) (string, error) {
 }
 
 // admit asks the host, and counts an anonymous create, before anything of its
-// body is read; giveBack is for one that made no stack.
-func (a *API) admit(c *fiber.Ctx, owner string) (giveBack func(), err error) {
+// body is read. The caller calls settle once with what came of the create.
+func (a *API) admit(c *fiber.Ctx, owner string) (settle func(error), err error) {
 	if err := a.Host.Admit(owner == ""); err != nil {
 		return nil, err
 	}
-	if owner != "" {
-		return func() {}, nil
+	settleRefusal, err := a.admitRefusal(c, owner)
+	if err != nil || owner != "" {
+		return settleRefusal, err
 	}
 	giveBack, ok := a.Limiter.Take(a.base, a.network(c))
 	if !ok {
-		return nil, stack.NewTooMany(createRetry)
+		a.showQuota(c, a.Limiter, a.network(c))
+		err := stack.NewTooMany(createRetry)
+		settleRefusal(err)
+		return nil, err
 	}
-	return giveBack, nil
+	return func(err error) {
+		settleRefusal(err)
+		if err != nil {
+			giveBack()
+		}
+		a.showQuota(c, a.Limiter, a.network(c))
+	}, nil
+}
+
+// admitRefusal counts an anonymous create as one that is refused, unless settle
+// is told that it was not.
+func (a *API) admitRefusal(c *fiber.Ctx, owner string) (settle func(error), err error) {
+	if owner != "" {
+		return func(error) {}, nil
+	}
+	giveBack, ok := a.Refusals.Take(a.base, a.network(c))
+	if !ok {
+		a.showQuota(c, a.Refusals, a.network(c))
+		err := stack.NewTooMany(createRetry)
+		err.Detail += "; too many creates from your network were refused with 413 or 422 in the last hour: try a project with POST /v0/validate before you create it"
+		return nil, err
+	}
+	return func(err error) {
+		if !refused(err) {
+			giveBack()
+		}
+	}, nil
+}
+
+// refused reports whether a create was refused for what it brought.
+func refused(err error) bool {
+	var known *stack.Error
+	return errors.As(err, &known) && (known.Kind == stack.TooLarge || known.Kind == stack.Unprocessable)
+}
+
+// repeatCreate answers an attempt after the first. One that brings another
+// upload is refused, and counts as any other that is.
+func (a *API) repeatCreate(c *fiber.Ctx, owner string, t *attempt) error {
+	settle, err := a.admitRefusal(c, owner)
+	if err != nil {
+		return err
+	}
+	err = a.repeat(c, t, createForm, fiber.StatusCreated)
+	settle(err)
+	return err
 }
 
 // network is what the anonymous limits count by.

@@ -144,8 +144,8 @@ func TestCreate_AManifestInTheRequestIsCheckedBeforeTheArchiveIsUnpacked(t *test
 		"services: [{name: web, buildCommand: x}]":           `unknown field "buildCommand"; here it is "build"`,
 		"services: [{name: web, runtime: static, start: x}]": "a static service must not have a start command",
 		"services: [{name: web, runtime: cobol}]":            "unknown runtime",
-		"ttl: 1s":                                            "1s is too short",
-		"{":                                                  "it is not YAML",
+		"ttl: 1s": "1s is too short",
+		"{":       "it is not YAML",
 	} {
 		require.Contains(t, e.refusedUpload(422, damaged, textPart("manifest", manifest)), want)
 		require.Contains(t, e.refusedUpload(422, damaged, part{"manifest_file", "stack.yaml", []byte(manifest)}), want)
@@ -160,17 +160,46 @@ func TestCreate_AManifestInTheRequestIsCheckedBeforeTheArchiveIsUnpacked(t *test
 	require.Contains(t, e.refusedUpload(422, damaged), "not a tar")
 }
 
-func TestCreate_ThatMakesNoStackIsGivenBack(t *testing.T) {
+func TestCreate_RefusedCountsInAWindowOfItsOwn(t *testing.T) {
 	e := newEnv(t)
-	e.limiter.left = 2
-	for range 3 {
-		e.refusedUpload(422, sourcePart([]byte("no archive")))
-		e.refusedUpload(422, sourcePart(site(t)), textPart("ttl", "1s"))
-		e.refusedUpload(400)
-	}
-	require.Equal(t, 2, e.limiter.left)
+	_, key := e.account("ana@example.com")
+	large := make([]byte, testMaxUpload+1)
+	e.limiter.left, e.refused.left = 2, 3
+	e.refusedUpload(422, sourcePart([]byte("no archive")))
+	e.refusedUpload(422, sourcePart(site(t)), textPart("ttl", "1s"))
+	e.refusedUpload(400)
+	require.Equal(t, 2, e.limiter.left, "a create that made no stack counts as one")
+	require.Equal(t, 1, e.refused.left, "422 counts as refused, and 400 does not")
 	e.create("")
 	require.Equal(t, 1, e.limiter.left, "one that made a stack counts")
+	require.Equal(t, 1, e.refused.left, "one that made a stack counts as refused")
+	e.refusedUpload(413, sourcePart(large))
+	require.Equal(t, 0, e.refused.left, "413 counts as refused")
+
+	body, contentType := makeForm(t, sourcePart(site(t)))
+	r := e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType)
+	require.Equal(t, 429, r.status, "a create that is in order")
+	require.Equal(t, "3600", r.header.Get("Retry-After"))
+	require.Equal(t, "0", r.header.Get("RateLimit-Remaining"))
+	require.Contains(t, r.detail(), "too many requests; slow down and retry in a minute")
+	require.Contains(t, r.detail(), "were refused with 413 or 422")
+	require.Equal(t, 1, e.limiter.left, "what a limit refuses counts")
+	e.create(key)
+	require.Equal(t, 200, e.validates("", sourcePart(site(t))).status, "a validation has a limit of its own")
+}
+
+func TestCreate_WhatALimitRefusesCountsNowhere(t *testing.T) {
+	e := newEnv(t)
+	for range 3 {
+		e.create("")
+	}
+	e.limiter.left, e.refused.left = 1, 1
+	e.refusedUpload(429, sourcePart(site(t)))
+	require.Equal(t, 1, e.limiter.left, "a create that the cap refused counts")
+	require.Equal(t, 1, e.refused.left, "a create that the cap refused counts as refused")
+	e.limiter.left = 0
+	e.refusedUpload(429, sourcePart(site(t)))
+	require.Equal(t, 1, e.refused.left, "a create that the limit refused counts as refused")
 }
 
 func TestCreate_CountsByNetwork(t *testing.T) {

@@ -50,6 +50,7 @@ type env struct {
 	store   *store.Store
 	host    *fakeHost
 	limiter *fakeLimiter
+	refused *fakeLimiter
 	claims  *fakeLimiter
 	checks  *fakeLimiter
 	longer  *fakeLimiter // of extensions
@@ -72,6 +73,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 		store:   db,
 		host:    &fakeHost{store: db, dir: dir},
 		limiter: &fakeLimiter{left: 1000},
+		refused: &fakeLimiter{left: 1000},
 		claims:  &fakeLimiter{left: 1000},
 		checks:  &fakeLimiter{left: 1000},
 		longer:  &fakeLimiter{left: 1000},
@@ -81,7 +83,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 	base, err := url.Parse("http://localhost:8080")
 	require.NoError(t, err)
 	cfg := Config{
-		Store: db, Host: e.host, Limiter: e.limiter, Codes: e.claims, Validations: e.checks, Extensions: e.longer, Key: key, Log: log,
+		Store: db, Host: e.host, Limiter: e.limiter, Refusals: e.refused, Codes: e.claims, Validations: e.checks, Extensions: e.longer, Key: key, Log: log,
 		Claims:       account.Claims{Stacks: db, Host: e.host, Key: key},
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		Limits:       testLimits,

@@ -63,6 +63,7 @@ func TestIdempotency_AnotherBodyIsRefused(t *testing.T) {
 		require.Equal(t, 422, r.status, name)
 		require.Contains(t, r.detail(), "another body", name)
 	}
+	require.Equal(t, 998, e.refused.left, "each of them counts as a refused create")
 	require.Len(t, e.stacks(), 1)
 	e.nothingLeft()
 }

@@ -34,6 +34,7 @@ type Config struct {
 
 	Limits          stack.Limits
 	CreatesPerHour  int
+	RefusedPerHour  int
 	ClaimsPerMinute int
 	FormsPerMinute  int
 
@@ -120,6 +121,7 @@ func Settings() []Setting {
 		{"BERTH_RETENTION", "7d", "how long an expired stack is kept for a claim", duration(func(c *Config) *time.Duration { return &c.Limits.Retention })},
 		{"BERTH_UNCLAIMED_PER_IP", "3", "unclaimed stacks, building or live, that one client network may have", number(func(c *Config) *int { return &c.Limits.UnclaimedPerIP })},
 		{"BERTH_CREATES_PER_HOUR", "30", "anonymous creates that one client network may make in an hour", number(func(c *Config) *int { return &c.CreatesPerHour })},
+		{"BERTH_REFUSED_PER_HOUR", "120", "anonymous creates of one client network that may be refused with 413 or 422 in an hour", number(func(c *Config) *int { return &c.RefusedPerHour })},
 		{"BERTH_CLAIMS_PER_MINUTE", "10", "claims that one client network may try in a minute", number(func(c *Config) *int { return &c.ClaimsPerMinute })},
 		{"BERTH_FORMS_PER_MINUTE", "10", "sign-ups, sign-ins and claims with a password that one client network may try in a minute", number(func(c *Config) *int { return &c.FormsPerMinute })},
 		{"BERTH_VALIDATIONS_PER_MINUTE", "30", "POST /v0/validate that one client network may send in a minute", number(func(c *Config) *int { return &c.ValidationsPerMinute })},

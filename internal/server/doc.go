@@ -27,7 +27,8 @@
 //	store commit -> wake: wait=true readers and streams read again, webhooks follow
 //	                      the events from the last one they saw
 //
-// A create that makes no stack is taken out of the limit again. A request with an
+// An anonymous create that makes no stack is taken out of the limit again; one that
+// is refused for what it brought counts in another. A request with an
 // Idempotency-Key leaves a receipt in the transaction of its stack or deploy
 // (store/receipts.go), so that a repetition gets its answer even when the server
 // died before it gave one (api/once.go).

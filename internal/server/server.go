@@ -274,6 +274,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Store:        s.store,
 		Host:         s.supervisor,
 		Limiter:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
+		Refusals:     s.redis.Window("refusals", s.cfg.RefusedPerHour, time.Hour),
 		Codes:        s.codes,
 		Extensions:   s.redis.Window("extensions", extensionsPerMinute, time.Minute),
 		Validations:  s.redis.Window("validations", s.cfg.ValidationsPerMinute, time.Minute),
