@@ -208,6 +208,22 @@ fs.symlinkSync('/etc/passwd', 'dist/out.txt');
 	})
 }
 
+func TestStatic_ReactScriptsBuildsWithoutAPublicURL(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	tree := Tree{"make.js": `
+const fs = require('fs');
+fs.mkdirSync('build');
+fs.writeFileSync('build/index.html', JSON.stringify(process.env.PUBLIC_URL));
+`, "package.json": `{"name": "front", "dependencies": {"react-scripts": "5.0.1"}}`}
+	st := h.live(t, tree, manifest(`services:
+  - {name: web, runtime: static, install: "", build: node make.js, publish: build}
+  - {name: cdn, runtime: static, install: "", build: node make.js, publish: build, env: {PUBLIC_URL: "https://cdn.example"}}
+`))
+	require.Equal(t, `""`, h.get(t, st.url("web", "/")).body)
+	require.Equal(t, `"https://cdn.example"`, h.get(t, st.url("cdn", "/")).body, "a key of env wins")
+}
+
 func TestStatic_LongPathsAndManyFilesAreServed(t *testing.T) {
 	t.Parallel()
 	h := start(t)

@@ -36,7 +36,8 @@ var chromium struct {
 }
 
 // startChromium starts the one browser of all tests. It runs without a sandbox
-// of its own, since it is root here and shows nothing but Berth's pages.
+// of its own, since it is root here and shows nothing but Berth's pages, and asks
+// nothing of the outside.
 func startChromium() error {
 	path, err := findChromium()
 	if err != nil {
@@ -44,6 +45,9 @@ func startChromium() error {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
 		chromedp.Flag("lang", "en-GB"),
+		chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("host-resolver-rules", "MAP "+plainHost+" 127.0.0.1"))
 	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, stopBrowser := chromedp.NewContext(allocator)

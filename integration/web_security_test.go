@@ -83,7 +83,7 @@ func TestWeb_ErrorsArePagesForPeopleAndJSONForPrograms(t *testing.T) {
 	b := h.browser(t)
 	b.open("/no/such/page")
 	b.is(http.StatusNotFound, "/no/such/page")
-	b.sees("Nothing is moored here")
+	b.sees("Not found")
 	require.NotEmpty(t, h.get(t, "/no/such/page").refused(t, http.StatusNotFound))
 	require.NotEmpty(t, h.get(t, "/v0/nothing", "Accept", "text/html").refused(t, http.StatusNotFound))
 

@@ -15,10 +15,10 @@ import (
 )
 
 func accountCommand() *cobra.Command {
-	account := &cobra.Command{Use: "account", Short: "Accounts of humans"}
+	account := &cobra.Command{Use: "account", Short: "Manage accounts"}
 	create := &cobra.Command{
 		Use:   "create EMAIL",
-		Short: "Make an account and print its API key, which is shown only this once",
+		Short: "Create an account and print its API key, which is shown only once",
 		Args:  cobra.ExactArgs(1),
 		RunE:  createAccount,
 	}
@@ -54,7 +54,7 @@ func createAccount(cmd *cobra.Command, args []string) error {
 	if password == "" {
 		fmt.Fprintf(talk, "It has no password; give it one to sign in with: berthd account password %s\n", args[0])
 	}
-	fmt.Fprintf(talk, "Made the account %s. This is its API key, shown only this once:\n", args[0])
+	fmt.Fprintf(talk, "Created the account %s. This is its API key, shown only once:\n", args[0])
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), key)
 	return err
 }

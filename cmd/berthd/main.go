@@ -87,7 +87,7 @@ func imagesCommand() *cobra.Command {
 	images := &cobra.Command{Use: "images", Short: "Base images of the runtimes"}
 	images.AddCommand(&cobra.Command{
 		Use:   "build [RUNTIME[@VERSION]…]",
-		Short: "Make base images ahead of time, all of them when none is named",
+		Short: "Build base images ahead of time, all of them when none is named",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			config, err := load(cmd)
 			if err != nil {

@@ -26,7 +26,7 @@ type page struct {
 
 var (
 	unknownPage = page{
-		status: http.StatusNotFound, title: "Nothing is moored here",
+		status: http.StatusNotFound, title: "Not found",
 		detail: "no stack has this address; check the link, or deploy again if the stack was deleted",
 	}
 	unreachablePage = page{
@@ -46,7 +46,7 @@ var (
 		detail: "CONNECT is not served here; send the request to the service's own URL",
 	}
 	stoppingPage = page{
-		status: http.StatusServiceUnavailable, title: "One moment",
+		status: http.StatusServiceUnavailable, title: "Temporarily unavailable",
 		detail: "the service is being stopped; try again in a moment", retryAfter: defaultRetryAfter,
 	}
 )
@@ -68,7 +68,7 @@ func buildingPage(e *Entry) page {
 
 func pausedPage(e *Entry, service string) page {
 	return page{
-		status: http.StatusServiceUnavailable, title: "One moment",
+		status: http.StatusServiceUnavailable, title: "Temporarily unavailable",
 		detail:     fmt.Sprintf("service %s of stack %s is being restarted; try again in a moment", service, e.Name),
 		retryAfter: e.retryAfter(),
 	}

@@ -23,7 +23,7 @@ func (w *Web) claimTyped(c *fiber.Ctx) error {
 	typed := c.FormValue("code")
 	code, ok := auth.NormalizeClaimCode(typed)
 	if !ok {
-		return w.askForCode(c, fiber.StatusUnprocessableEntity, typed, "This is no claim code. One looks like CLM-XXXX-XXXX-XXXX: twelve letters and digits after CLM.")
+		return w.askForCode(c, fiber.StatusUnprocessableEntity, typed, "This is not a claim code. One looks like CLM-XXXX-XXXX-XXXX: twelve letters and digits after CLM.")
 	}
 	return c.Redirect("/claim/"+code, fiber.StatusSeeOther)
 }
@@ -83,7 +83,7 @@ func width(state account.CodeState) string {
 
 // worthless says why a code claims nothing.
 var worthless = map[account.CodeState]failed{
-	account.Malformed: {"This is no claim code", "A claim code looks like CLM-XXXX-XXXX-XXXX: twelve letters and digits after CLM. A part of it may be missing."},
+	account.Malformed: {"This is not a claim code", "A claim code looks like CLM-XXXX-XXXX-XXXX: twelve letters and digits after CLM. A part of it may be missing."},
 	account.Unknown:   {"No stack has this claim code", "A character may be wrong, or the stack was deleted. Ask your agent for the link that came with the deploy."},
 	account.Used:      {"This claim code was used already", "Its stack belongs to an account. If it is yours, sign in and find it among your stacks."},
 	account.Over:      {"This stack is gone", "It expired, nobody claimed it in time, and what was kept of it is being deleted. Ask your agent to deploy it again."},

@@ -33,7 +33,7 @@ func TestDeliveries_TellHowTheyWent(t *testing.T) {
 	body := b.get("/dashboard/stacks/" + id).body
 	for _, text := range []string{
 		"https://example.com/hooks", "stack.live", "no answer", "no whole answer within 5s", "deliveries/8",
-		"service.ready", "302", "&lt;b&gt;moved", "120 ms", "delivery 7", "Send a test event",
+		"service.ready", "302", "&lt;b&gt;moved", "120 ms", "delivery 7", "Send test event",
 		"webhook.test", "500", "1.5 s", "by hand",
 	} {
 		require.Contains(t, body, text)
@@ -72,5 +72,5 @@ func TestDeliveries_OfAStackWithoutAWebhook(t *testing.T) {
 	b := e.signedUp(ana)
 	body := b.get("/dashboard/stacks/" + e.owned(b, "guestbook")).body
 	require.Contains(t, body, "notify.webhook")
-	require.NotContains(t, body, "Send a test event")
+	require.NotContains(t, body, "Send test event")
 }

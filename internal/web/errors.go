@@ -72,14 +72,14 @@ func requestID(ctx *fasthttp.RequestCtx) string {
 
 // headings are the titles of pages that say why something was refused.
 var headings = map[int]string{
-	fiber.StatusBadRequest:          "That cannot be done",
+	fiber.StatusBadRequest:          "Bad request",
 	fiber.StatusUnauthorized:        "Sign in first",
 	fiber.StatusForbidden:           "That is not allowed",
-	fiber.StatusNotFound:            "Nothing is moored here",
+	fiber.StatusNotFound:            "Not found",
 	fiber.StatusConflict:            "Not possible right now",
 	fiber.StatusUnprocessableEntity: "That was not understood",
 	fiber.StatusTooManyRequests:     "Too many requests",
-	fiber.StatusServiceUnavailable:  "One moment",
+	fiber.StatusServiceUnavailable:  "Temporarily unavailable",
 }
 
 // routerFailure words what Fiber or a form's check refused.

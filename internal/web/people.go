@@ -41,7 +41,7 @@ func (w *Web) signInPage(c *fiber.Ctx) error {
 
 // signUpPage answers GET /signup.
 func (w *Web) signUpPage(c *fiber.Ctx) error {
-	return w.openEntry(c, "Make an account", signUpPage)
+	return w.openEntry(c, "Create account", signUpPage)
 }
 
 // signIn answers POST /signin.
@@ -57,7 +57,7 @@ func (w *Web) signIn(c *fiber.Ctx) error {
 func (w *Web) signUp(c *fiber.Ctx) error {
 	e, err := w.Accounts.SignUp(w.base, w.visitor(c), c.FormValue("email"), c.FormValue("password"))
 	if err != nil {
-		return w.refuseEntry(c, err, "Make an account", signUpPage)
+		return w.refuseEntry(c, err, "Create account", signUpPage)
 	}
 	return w.admit(c, e)
 }
@@ -95,7 +95,7 @@ func (w *Web) rotateKey(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return fmt.Errorf("rotate the API key: %w", err)
 	}
-	w.tell(c, notice{Text: "The API key was replaced. The old one no longer works.", Key: key})
+	w.tell(c, notice{Text: "The API key was rotated. The old one no longer works.", Key: key})
 	return c.Redirect("/dashboard/account", fiber.StatusSeeOther)
 }
 
@@ -108,7 +108,7 @@ func (w *Web) changePassword(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return fmt.Errorf("change the password: %w", err)
 	}
-	return w.done(c, "/dashboard/account", "The password was changed, and every other browser signed out.")
+	return w.done(c, "/dashboard/account", "The password was changed, and all other sessions were signed out.")
 }
 
 // endSession answers POST /dashboard/account/sessions/{session}.
@@ -120,7 +120,7 @@ func (w *Web) endSession(c *fiber.Ctx, s store.Session) error {
 	if err := w.Accounts.EndSession(w.base, s.Account.ID, id); err != nil {
 		return fmt.Errorf("end a session: %w", err)
 	}
-	return w.done(c, "/dashboard/account", "That browser is signed out.")
+	return w.done(c, "/dashboard/account", "The session was signed out.")
 }
 
 // endOtherSessions answers POST /dashboard/account/sessions.
@@ -128,7 +128,7 @@ func (w *Web) endOtherSessions(c *fiber.Ctx, s store.Session) error {
 	if err := w.Accounts.EndOtherSessions(w.base, s); err != nil {
 		return fmt.Errorf("end the other sessions: %w", err)
 	}
-	return w.done(c, "/dashboard/account", "All other browsers are signed out.")
+	return w.done(c, "/dashboard/account", "All other sessions were signed out.")
 }
 
 // showAccount shows the account's settings.

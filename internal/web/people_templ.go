@@ -55,7 +55,7 @@ func homePage(p page, base, deploy string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "</code></pre></div></div><ol class=\"columns three\"><li class=\"stack\"><h2>It is deployed</h2><p class=\"soft\">A program, a front end that is built, or plain files: Berth finds out what the folder is written in, builds it and serves it.</p></li><li class=\"stack\"><h2>You look</h2><p class=\"soft\">Every service has a public address. The agent mends what you do not like, at the same address. What nobody claims stops by itself.</p></li><li class=\"stack\"><h2>You claim</h2><p class=\"soft\">The agent hands you a claim link. Open it and press one button: the stack stays, with its data, and is yours.</p></li></ol><div class=\"columns two\"><section class=\"card\" aria-labelledby=\"have-code\"><h2 id=\"have-code\">You have a claim code</h2>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "</code></pre></div></div><ol class=\"columns three\"><li class=\"stack\"><h2>It is deployed</h2><p class=\"soft\">A program, a front end that is built, or plain files: Berth finds out what the folder is written in, builds it and serves it.</p></li><li class=\"stack\"><h2>You look</h2><p class=\"soft\">Every service has a public address. The agent fixes what you do not like, at the same address. What nobody claims stops by itself.</p></li><li class=\"stack\"><h2>You claim</h2><p class=\"soft\">The agent hands you a claim link. Open it and press one button: the stack stays, with its data, and is yours.</p></li></ol><div class=\"columns two\"><section class=\"card\" aria-labelledby=\"have-code\"><h2 id=\"have-code\">You have a claim code</h2>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -63,7 +63,7 @@ func homePage(p page, base, deploy string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</section><div class=\"columns\"><section class=\"card\" aria-labelledby=\"have-account\"><h2 id=\"have-account\">You have an account</h2><p>Your stacks, with their addresses, logs and history, are in the dashboard.</p><p class=\"row\"><a class=\"button\" href=\"/signin\">Sign in</a><a href=\"/signup\">Make an account</a></p></section><section class=\"card\" aria-labelledby=\"agents\"><h2 id=\"agents\">You are an agent, or write for one</h2><p>Read <a href=\"/llms.txt\">llms.txt</a>: it is enough to deploy. There is <a href=\"/openapi.json\">OpenAPI</a>, <a href=\"/docs\">a page of the same</a>, and tools over MCP at <code>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</section><div class=\"columns\"><section class=\"card\" aria-labelledby=\"have-account\"><h2 id=\"have-account\">You have an account</h2><p>Your stacks, with their addresses, logs and history, are in the dashboard.</p><p class=\"row\"><a class=\"button\" href=\"/signin\">Sign in</a><a href=\"/signup\">Sign up</a></p></section><section class=\"card\" aria-labelledby=\"agents\"><h2 id=\"agents\">You are an agent, or write for one</h2><p>Read <a href=\"/llms.txt\">llms.txt</a>: it is enough to deploy. There is <a href=\"/openapi.json\">OpenAPI</a>, <a href=\"/docs\">a page of the same</a>, and tools over MCP at <code>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -168,7 +168,7 @@ func signInPage(p page, f entryForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<button class=\"wide\" type=\"submit\">Sign in</button></form></div><p>No account yet? <a href=\"/signup\">Make one</a>. A claim code makes one, too: <a href=\"/claim\">claim a stack</a>.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<button class=\"wide\" type=\"submit\">Sign in</button></form></div><p>No account yet? <a href=\"/signup\">Sign up</a>, or <a href=\"/claim\">claim a stack</a> and sign up on the way.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -215,7 +215,7 @@ func signUpPage(p page, f entryForm) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<div class=\"stack\"><h1>Make an account</h1><p class=\"lead\">It holds the stacks that you claim, and an API key to deploy with.</p></div><div class=\"card\"><form method=\"post\" action=\"/signup\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<div class=\"stack\"><h1>Create account</h1><p class=\"lead\">It holds the stacks that you claim, and an API key to deploy with.</p></div><div class=\"card\"><form method=\"post\" action=\"/signup\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -252,7 +252,7 @@ func signUpPage(p page, f entryForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "<button class=\"wide\" type=\"submit\">Make my account</button></form></div><p>You have one? <a href=\"/signin\">Sign in</a>.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "<button class=\"wide\" type=\"submit\">Create account</button></form></div><p>Already have an account? <a href=\"/signin\">Sign in</a>.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -316,7 +316,7 @@ func accountPage(p page, key string, sessions []sessionView, f passwordForm) tem
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "</p></div><section class=\"card\" aria-labelledby=\"key\"><h2 id=\"key\">API key</h2><p>With it a program deploys to this account and manages its stacks. There is one key; a new one replaces it at once.</p><p class=\"secret\"><code>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "</p></div><section class=\"card\" aria-labelledby=\"key\"><h2 id=\"key\">API key</h2><p>With it a program deploys to this account and manages its stacks. There is one key; rotating it replaces it at once.</p><p class=\"secret\"><code>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -329,7 +329,7 @@ func accountPage(p page, key string, sessions []sessionView, f passwordForm) tem
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 15, "</code></p><details><summary>Replace the key…</summary><form method=\"post\" action=\"/dashboard/account/key\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 15, "</code></p><details><summary>Rotate key…</summary><form method=\"post\" action=\"/dashboard/account/key\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -337,7 +337,7 @@ func accountPage(p page, key string, sessions []sessionView, f passwordForm) tem
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "<p>Whatever uses the old key stops working with its next request. The new key is shown once.</p><p><button class=\"danger\" type=\"submit\">Replace the API key</button></p></form></details></section><section class=\"card\" aria-labelledby=\"password-title\"><h2 id=\"password-title\">Password</h2><form method=\"post\" action=\"/dashboard/account/password\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "<p>Whatever uses the old key stops working with its next request. The new key is shown once.</p><p><button class=\"danger\" type=\"submit\">Rotate key</button></p></form></details></section><section class=\"card\" aria-labelledby=\"password-title\"><h2 id=\"password-title\">Password</h2><form method=\"post\" action=\"/dashboard/account/password\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -374,7 +374,7 @@ func accountPage(p page, key string, sessions []sessionView, f passwordForm) tem
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "<p class=\"hint\">Every other browser is signed out.</p><p><button type=\"submit\">Change the password</button></p></form></section><section class=\"card\" aria-labelledby=\"sessions\"><div class=\"row apart\"><h2 id=\"sessions\">Signed-in browsers</h2>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "<p class=\"hint\">All other sessions are signed out.</p><p><button type=\"submit\">Change password</button></p></form></section><section class=\"card\" aria-labelledby=\"sessions\"><div class=\"row apart\"><h2 id=\"sessions\">Sessions</h2>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -387,7 +387,7 @@ func accountPage(p page, key string, sessions []sessionView, f passwordForm) tem
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 21, "<button class=\"quiet slim\" type=\"submit\">Sign out all others</button></form>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 21, "<button class=\"quiet slim\" type=\"submit\">Sign out all other sessions</button></form>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -455,7 +455,7 @@ func sessionItem(p page, s sessionView) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if s.Current {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<span class=\"status live\">this one</span>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<span class=\"status live\">current</span>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
