@@ -132,8 +132,10 @@ func (l *File) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// rotate moves the file away and begins a new one. After a failure it can be
+// called again: the file may have moved already.
 func (l *File) rotate() error {
-	if err := os.Rename(l.path, l.path+rotated); err != nil {
+	if err := os.Rename(l.path, l.path+rotated); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("rotate log: %w", err)
 	}
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_EXCL|os.O_APPEND, 0o600)
@@ -141,10 +143,14 @@ func (l *File) rotate() error {
 		return fmt.Errorf("rotate log: %w", err)
 	}
 	n, err := f.Write(l.header)
-	if err := errors.Join(err, l.f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("rotate log: %w", err), f.Close())
+	if err != nil {
+		return errors.Join(fmt.Errorf("rotate log: %w", err), f.Close(), os.Remove(l.path))
 	}
+	old := l.f
 	l.f, l.size = f, int64(n)
+	if err := old.Close(); err != nil {
+		return fmt.Errorf("rotate log: %w", err)
+	}
 	return nil
 }
 

@@ -2,11 +2,13 @@ package logfile_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -176,6 +178,52 @@ func TestWrite_RotatesToOneOlderCopy(t *testing.T) {
 	if err != nil || len(entries) != 2 {
 		t.Errorf("%d files, want the log and one rotated copy (%v)", len(entries), err)
 	}
+}
+
+func TestWrite_GoesOnOnceItCanRotateAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.log")
+	l, err := logfile.Create(path, 20, "a new file\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := l.Write([]byte("what was before\n")); err != nil {
+		t.Fatal(err)
+	}
+	withoutDescriptors(t, func() {
+		for range 2 {
+			if _, err := l.Write([]byte("lost\n")); !errors.Is(err, syscall.EMFILE) {
+				t.Errorf("Write without a descriptor for the new file: %v", err)
+			}
+		}
+	})
+	if _, err := l.Write([]byte("what came after\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got := tail(t, path, 10); got != "a new file\nwhat came after\n" {
+		t.Errorf("the log is %q", got)
+	}
+	if got := tail(t, path+".1", 10); got != "what was before\n" {
+		t.Errorf("the rotated copy is %q", got)
+	}
+}
+
+// withoutDescriptors calls do while this process can open no file.
+func withoutDescriptors(t *testing.T, do func()) {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	do()
 }
 
 func TestOpen_TakesTheTimeFromTheRotatedCopyWhenTheFileIsNew(t *testing.T) {
