@@ -64,7 +64,8 @@ func TestWeb_AStacksPageTellsEventsAndLogsAsTheyCome(t *testing.T) {
 	failed := h.redeploy(t, st, Tree{"server.js": "console.log('\x1b[31mred\x1b[0m'); process.exit(3)", "site/index.html": "x"}, manifest(guestbookManifest))
 	require.NotEmpty(t, failed.deployError())
 	b.sees("The last deploy failed. Generation 1 goes on serving.", "exited with code 3",
-		"Generation 2 failed; generation 1 goes on serving", "stack.deploy_failed")
+		"Generation 2 failed; generation 1 goes on serving", "stack.deploy_failed", "\nred\n")
+	b.seesNot(`\x1b`, "[31m", "[0m")
 	b.look("stack-deploy-failed")
 
 	b.press("api build")

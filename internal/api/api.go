@@ -41,11 +41,12 @@ type Host interface {
 	// Delete ends the stack and returns once nothing of it is left.
 	Delete(ctx context.Context, id string) error
 	// Logs writes one section per service, or the one of the named service,
-	// with at most tail lines each; kind is run or build.
+	// with at most tail lines each, which hold the bytes that programs wrote; kind
+	// is run or build.
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, w io.Writer) error
 	// FollowLogs gives emit the last tail lines of a service's log and then
-	// those that come, until ctx ends or emit fails; anew says that the log
-	// began anew.
+	// those that come, as programs wrote them, until ctx ends or emit fails; anew
+	// says that the log began anew.
 	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
 	// TempDir makes a folder for an upload, on the disk where sources are kept.
 	TempDir() (string, error)

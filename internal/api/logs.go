@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/plain"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -85,8 +86,9 @@ func (a *API) openLogs(s *stack.Stack, q logQuery) *logStream {
 			}
 		}()
 		buffered := bufio.NewWriterSize(w, logBuffer)
-		err := a.Host.Logs(ctx, s, q.service, q.kind, q.tail, buffered)
-		w.CloseWithError(errors.Join(err, buffered.Flush()))
+		text := plain.NewWriter(buffered)
+		err := a.Host.Logs(ctx, s, q.service, q.kind, q.tail, text)
+		w.CloseWithError(errors.Join(err, text.Close(), buffered.Flush()))
 	}()
 	return &logStream{bufio.NewReaderSize(r, logBuffer), r, cancel}
 }

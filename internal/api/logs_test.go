@@ -33,6 +33,17 @@ func TestLogs_PassesTheQueryOn(t *testing.T) {
 	}
 }
 
+func TestLogs_ArePlainText(t *testing.T) {
+	e := newEnv(t)
+	e.host.logs = func(_ context.Context, _, _ string, _ int, w io.Writer) error {
+		_, err := io.WriteString(w, "### web (run)\n\x1b[31mred\x1b[0m\r\n50%\r100%\nlast\r")
+		return err
+	}
+	made := e.create("")
+	r := e.send("GET", "/v0/stacks/"+made["id"].(string)+"/logs", made["manage_token"].(string), nil)
+	require.Equal(t, "### web (run)\n\\x1b[31mred\\x1b[0m\n50%\\r100%\nlast\\r", r.body)
+}
+
 func TestLogs_RefusesWithWhatToDo(t *testing.T) {
 	e := newEnv(t)
 	made := e.create("", sourcePart(site(t)), textPart("manifest",

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/plain"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -267,7 +269,7 @@ func (n news) send(out sse.Writer) error {
 		}
 	}
 	for _, line := range n.lines {
-		if err := sendJSON(out, sse.Event{}, logLine{n.service, line}); err != nil {
+		if err := sendJSON(out, sse.Event{}, logLine{n.service, plain.String(strings.TrimSuffix(line, "\r"))}); err != nil {
 			return err
 		}
 	}

@@ -233,7 +233,7 @@ func TestLogs_AreFollowedByService(t *testing.T) {
 	m := e.creates("", sourcePart(archive(t, "a/index.html", "a", "b/index.html", "b")),
 		textPart("manifest", "services: [{name: a, runtime: static, root: a}, {name: b, runtime: static, root: b}]"))
 	e.host.follow = func(ctx context.Context, service, kind string, tail int, emit func([]string, bool) error) error {
-		if err := emit([]string{fmt.Sprint(service, kind, tail), "\xff\r\n<"}, false); err != nil {
+		if err := emit([]string{fmt.Sprint(service, kind, tail), "\xff\x1b[31m\r<\r"}, false); err != nil {
 			return err
 		}
 		if err := emit([]string{"again"}, true); err != nil {
@@ -252,7 +252,7 @@ func TestLogs_AreFollowedByService(t *testing.T) {
 		got[line.Service] = append(got[line.Service], next.name+line.Line)
 	}
 	for _, service := range []string{"a", "b"} {
-		require.Equal(t, []string{service + "build7", "\ufffd\r\n<", "reset", "again"}, got[service])
+		require.Equal(t, []string{service + "build7", "\ufffd\\x1b[31m\\r<", "reset", "again"}, got[service])
 	}
 	r.close()
 	r = e.reads("/v0/stacks/"+m.id+"/logs?service=b", m.token)

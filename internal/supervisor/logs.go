@@ -2,11 +2,9 @@ package supervisor
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/berth-host/berth/internal/logfile"
-	"github.com/berth-host/berth/internal/plain"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -14,8 +12,9 @@ import (
 const followEvery = 250 * time.Millisecond
 
 // FollowLogs gives emit the last tail lines of a service's log and then those
-// that come, as plain text, until ctx ends or emit fails. Kind is run or build.
-// When a build begins its log anew, anew is true and what came before is over.
+// that come, until ctx ends or emit fails. They hold the bytes that programs
+// wrote. Kind is run or build. When a build begins its log anew, anew is true and
+// what came before is over.
 func (s *Supervisor) FollowLogs(ctx context.Context, st *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error {
 	log := logfile.Follow(s.logPath(st, service, kind), tail)
 	defer log.Close()
@@ -27,9 +26,6 @@ func (s *Supervisor) FollowLogs(ctx context.Context, st *stack.Stack, service, k
 			return err
 		}
 		if len(lines) > 0 || anew {
-			for i, line := range lines {
-				lines[i] = plain.String(strings.TrimSuffix(line, "\r"))
-			}
 			if err := emit(lines, anew); err != nil {
 				return err
 			}

@@ -20,7 +20,6 @@ import (
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/logfile"
-	"github.com/berth-host/berth/internal/plain"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -282,9 +281,8 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 }
 
 // Logs writes the last lines of each service's log, or of one service's, a
-// section each ("GET /v0/stacks/{id}/logs"). Kind is run or build. The files
-// hold the bytes that programs wrote; what is read here is plain text, with
-// control characters written out.
+// section each ("GET /v0/stacks/{id}/logs"). Kind is run or build. The lines
+// hold the bytes that programs wrote.
 func (s *Supervisor) Logs(_ context.Context, st *stack.Stack, service, kind string, tail int, w io.Writer) error {
 	for _, name := range st.ServiceNames() {
 		if service != "" && service != name {
@@ -293,11 +291,7 @@ func (s *Supervisor) Logs(_ context.Context, st *stack.Stack, service, kind stri
 		if _, err := fmt.Fprintf(w, "### %s (%s)\n", name, kind); err != nil {
 			return err
 		}
-		text := plain.NewWriter(w)
-		if err := logfile.Tail(text, s.logPath(st, name, kind), tail); err != nil {
-			return err
-		}
-		if err := text.Close(); err != nil {
+		if err := logfile.Tail(w, s.logPath(st, name, kind), tail); err != nil {
 			return err
 		}
 	}

@@ -250,7 +250,7 @@ func (h *fakeHost) Delete(ctx context.Context, id string) error {
 }
 
 func (h *fakeHost) Logs(_ context.Context, _ *stack.Stack, service, kind string, _ int, out io.Writer) error {
-	_, err := fmt.Fprintf(out, "### %s (%s)\nfrom the %s log of %s\n", service, kind, kind, service)
+	_, err := fmt.Fprintf(out, "### %s (%s)\n\x1b[32mfrom\x1b[0m the %s log of %s\n", service, kind, kind, service)
 	return err
 }
 

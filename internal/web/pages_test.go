@@ -184,6 +184,23 @@ func TestPages_EscapeWhatComesFromOutside(t *testing.T) {
 	}
 }
 
+func TestPages_ShowLogsAndErrorsWithoutTheirColours(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		return s.Deploy(s.Services)
+	})
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		return s.DeployFailed("\x1b[1;31mError:\x1b[m no key")
+	})
+	body := b.get("/dashboard/stacks/" + id + "?service=api&kind=run").body
+	require.Contains(t, body, ">from the run log of api\n<")
+	require.Equal(t, 2, strings.Count(body, ">Error: no key<"), "of the stack and of its event")
+	require.NotContains(t, body, "x1b")
+	require.NotContains(t, body, "[3")
+}
+
 // broken are accounts whose every look for a session fails.
 type broken struct{ Accounts }
 

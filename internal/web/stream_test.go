@@ -91,8 +91,8 @@ func TestStream_TellsTheLinesOfALog(t *testing.T) {
 			}
 		}
 	}
-	e.host.lines <- []string{"one\x1b[0m", "two"}
-	require.Equal(t, lines{[]string{"one", "two"}, true}, log(), "the first lines replace what the page came with")
+	e.host.lines <- []string{"\x1b[31mone\x1b[0m", `C:\two`}
+	require.Equal(t, lines{[]string{"one", `C:\two`}, true}, log(), "the first lines replace what the page came with")
 	e.host.lines <- []string{"three"}
 	require.Equal(t, lines{[]string{"three"}, false}, log())
 }

@@ -53,10 +53,11 @@ type Host interface {
 	// Delete returns once nothing of the stack is left.
 	Delete(ctx context.Context, stackID string) error
 	// FollowLogs gives emit the last tail lines of a log and then those that
-	// come, until ctx ends or emit fails; anew says that the log began anew.
+	// come, as programs wrote them, until ctx ends or emit fails; anew says that
+	// the log began anew.
 	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
-	// Logs writes the last tail lines of a service's log below a heading of one
-	// line; kind is run or build.
+	// Logs writes the last tail lines of a service's log, as programs wrote them,
+	// below a heading of one line; kind is run or build.
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, out io.Writer) error
 }
 

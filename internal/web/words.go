@@ -50,14 +50,24 @@ func sentence(detail string) string {
 	return detail + "."
 }
 
-// terminal are the sequences by which programs colour their output, and the
-// control characters that a page cannot show.
-var terminal = regexp.MustCompile(`\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[@-Z\\^_]|[\x00-\x08\x0b-\x1f\x7f]`)
+// terminal are the sequences that move, colour or name a terminal (ECMA-48), and
+// the control characters that a page cannot show.
+var terminal = regexp.MustCompile(`(\x1b\[|\x{9b})[0-?]*[ -/]*[@-~]|` + // colours and movements
+	`(\x1b[\]PX^_]|[\x{90}\x{98}\x{9d}-\x{9f}])[^\x07\x1b\x{9c}]*(\x07|\x1b\\|\x{9c})|` + // titles, links and other texts
+	`\x1b[ -/]*[0-~]|` + // character sets, modes
+	`[\x00-\x08\x0b-\x1f\x7f-\x{9f}]`)
 
 // readable is a line of a log without what only a terminal understands.
 func readable(line string) string {
-	return strings.ToValidUTF8(terminal.ReplaceAllString(line, ""), "\uFFFD")
+	return terminal.ReplaceAllString(strings.ToValidUTF8(line, "\uFFFD"), "")
 }
+
+// colours are the sequences that colour a terminal's text, as package plain has
+// written them out.
+var colours = regexp.MustCompile(`\\x1b\[[0-9;:]*m`)
+
+// uncoloured is an error without the colours of the output that it quotes.
+func uncoloured(text string) string { return colours.ReplaceAllString(text, "") }
 
 func readableAll(lines []string) []string {
 	out := make([]string, len(lines))

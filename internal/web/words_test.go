@@ -27,17 +27,31 @@ func TestInWords_IsWhatPeopleSay(t *testing.T) {
 
 func TestReadable_LeavesOutWhatTerminalsUnderstand(t *testing.T) {
 	for line, want := range map[string]string{
-		"plain\ttext":                           "plain\ttext",
-		"\x1b[31mred\x1b[0m":                    "red",
-		"\x1b[1;38;5;200mbold\x1b[K":            "bold",
-		"\x1b]8;;http://x\x1b\\link\x1b]8;;\a.": "link.",
-		"50%\r100%":                             "50%100%",
-		"bell\a":                                "bell",
-		"broken \xff":                           "broken \uFFFD",
-		"ümläut ✓":                              "ümläut ✓",
+		"plain\ttext":                                "plain\ttext",
+		"\x1b[31mred\x1b[0m":                         "red",
+		"\x1b[1;38:5:200mbold\x1b[K\x1b[?25h":        "bold",
+		"\u009b31mred\u009bm":                        "red",
+		"\x1b]8;;http://x\x1b\\link\x1b]8;;\a.":      "link.",
+		"\x1b]0;title\atext \x1bP1$r\x1b\\\x1b(Bend": "text end",
+		"\x1b7saved\x1b8 \x1bcreset":                 "saved reset",
+		"50%\r100%\r":                                "50%100%",
+		"bell\a":                                     "bell",
+		"cut \x1b[":                                  "cut ",
+		"broken \xff":                                "broken \uFFFD",
+		"ümläut ✓":                                   "ümläut ✓",
+		`console.log('\x1b[31mred')`:                 `console.log('\x1b[31mred')`,
 	} {
 		require.Equal(t, want, readable(line), "%q", line)
 	}
+}
+
+// Errors are recorded with the escapes of what they quote written out.
+func TestUncoloured_LeavesOutTheColoursOfErrors(t *testing.T) {
+	s := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
+	_, err := s.DeployFailed("web exited with code 3:\n\x1b[31mError:\x1b[0m \x1b[1;38;5;200mC:\\repo\x1b[m is missing\n")
+	require.NoError(t, err)
+	require.Contains(t, s.Error, `\x1b[31m`)
+	require.Equal(t, "web exited with code 3:\nError: C:\\repo is missing\n", uncoloured(s.Error))
 }
 
 func TestBrowser_IsNamedAsPeopleDo(t *testing.T) {
