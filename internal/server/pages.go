@@ -21,6 +21,7 @@ func (s *Server) openPages(key auth.Key) {
 		Webhooks:     s.webhooks,
 		URLs:         s.urls(),
 		Key:          key,
+		CrashWindow:  s.cfg.Limits.CrashWindow,
 		Reference:    s.documents.Reference,
 		ClientHeader: edge.HeaderClientIP,
 		Log:          s.log,

@@ -274,11 +274,11 @@ func (s *Service) loopError(crashes int, window time.Duration) string {
 	if s.LastExit != nil {
 		code = fmt.Sprint(*s.LastExit)
 	}
-	return fmt.Sprintf("%s crashed %d times in %s (last exit code %s); check its logs and redeploy", s.Name, crashes, minutes(window), code)
+	return fmt.Sprintf("%s crashed %d times in %s (last exit code %s); check its logs and redeploy", s.Name, crashes, FormatWindow(window), code)
 }
 
-// minutes writes a window as the specification does: 10 min.
-func minutes(d time.Duration) string {
+// FormatWindow writes the time over which crashes are counted: 10 min.
+func FormatWindow(d time.Duration) string {
 	if d >= time.Minute && d%time.Minute == 0 {
 		return fmt.Sprintf("%d min", d/time.Minute)
 	}

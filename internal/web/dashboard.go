@@ -70,7 +70,7 @@ func (w *Web) stackPage(c *fiber.Ctx, s store.Session) error {
 		return err
 	}
 	p.Stream = fmt.Sprintf("%s?service=%s&kind=%s", stackURL(st.ID, "stream"), l.Service, l.Kind)
-	return w.render(c, fiber.StatusOK, stackPage(p, w.showStack(st), l, showEvents(events), d))
+	return w.render(c, fiber.StatusOK, stackPage(p, w.showStack(st), l, w.showEvents(events), d))
 }
 
 // stackStream answers GET /dashboard/stacks/{id}/stream.
@@ -111,7 +111,7 @@ func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
 		{"status", status(v.statusWord(), string(v.Status))},
 		{"head", stackHead(v)},
 		{"services", services(p, v)},
-		{"events", eventList(showEvents(events))},
+		{"events", eventList(w.showEvents(events))},
 		{"deliveries", deliveries(p, d)},
 	}, nil
 }

@@ -17,10 +17,10 @@ type eventView struct {
 }
 
 // showEvents puts events into words.
-func showEvents(events []stack.Event) []eventView {
+func (w *Web) showEvents(events []stack.Event) []eventView {
 	views := make([]eventView, len(events))
 	for i, e := range events {
-		views[i] = eventView{At: e.CreatedAt, Type: e.Type, Text: say(e), Tone: tones[e.Type]}
+		views[i] = eventView{At: e.CreatedAt, Type: e.Type, Text: say(e, w.CrashWindow), Tone: tones[e.Type]}
 		views[i].Detail, _ = e.Data["error"].(string)
 	}
 	return views
@@ -34,8 +34,9 @@ var tones = map[stack.EventType]string{
 	stack.EventCrashed:      "bad",
 }
 
-// say is what an event means to its stack's owner.
-func say(e stack.Event) string {
+// say is what an event means to its stack's owner. Crashes are counted over a
+// window of time.
+func say(e stack.Event, window time.Duration) string {
 	service, _ := e.Data["service"].(string)
 	switch e.Type {
 	case stack.EventCreated:
@@ -54,7 +55,7 @@ func say(e stack.Event) string {
 	case stack.EventDeployFailed:
 		return fmt.Sprintf("Generation %v failed; generation %v goes on serving", e.Data["generation"], e.Data["serving_generation"])
 	case stack.EventCrashed:
-		return sayCrash(service, e.Data)
+		return sayCrash(service, e.Data, window)
 	case stack.EventRestarted:
 		if e.Data["requested"] == true {
 			return service + " was restarted from the dashboard"
@@ -81,10 +82,10 @@ var sayings = map[stack.EventType]string{
 }
 
 // sayCrash tells how a process ended.
-func sayCrash(service string, data map[string]any) string {
+func sayCrash(service string, data map[string]any, window time.Duration) string {
 	crashes := ""
 	if n, ok := data["crashes"].(float64); ok && n > 1 {
-		crashes = fmt.Sprintf(", %d times in ten minutes", int(n))
+		crashes = fmt.Sprintf(", %d times in %s", int(n), stack.FormatWindow(window))
 	}
 	if data["exit_code"] == nil {
 		return service + " could not be restarted" + crashes

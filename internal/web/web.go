@@ -80,6 +80,8 @@ type Config struct {
 	URLs     stack.URLs
 	Key      auth.Key // of the installation, for the tokens of forms
 
+	CrashWindow time.Duration // over which crashes are counted
+
 	Reference docs.Reference // of the API, shown at /docs
 
 	// ClientHeader names the request header in which the edge passes the

@@ -88,8 +88,8 @@ func TestEvents_AllHaveTheirWords(t *testing.T) {
 		{stack.EventDeployFailed, map[string]any{"generation": 2.0, "serving_generation": 1.0}, "Generation 2 failed; generation 1 goes on serving"},
 		{stack.EventFailed, nil, "Failed"},
 		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": 1.0, "crashes": 1.0}, "web crashed with exit code 1"},
-		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": 137.0, "crashes": 3.0}, "web crashed with exit code 137, 3 times in ten minutes"},
-		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": nil, "crashes": 2.0}, "web could not be restarted, 2 times in ten minutes"},
+		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": 137.0, "crashes": 3.0}, "web crashed with exit code 137, 3 times in 1m30s"},
+		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": nil, "crashes": 2.0}, "web could not be restarted, 2 times in 1m30s"},
 		{stack.EventRestarted, map[string]any{"service": "web"}, "web was restarted after its crash"},
 		{stack.EventRestarted, map[string]any{"service": "web", "requested": true}, "web was restarted from the dashboard"},
 		{stack.EventExtended, nil, "Time extended"},
@@ -101,12 +101,12 @@ func TestEvents_AllHaveTheirWords(t *testing.T) {
 		{stack.EventDeleted, nil, "Deleted"},
 		{"stack.new_kind", nil, "stack.new_kind"},
 	} {
-		require.Equal(t, tt.want, say(stack.Event{Type: tt.kind, Data: tt.data}))
+		require.Equal(t, tt.want, say(stack.Event{Type: tt.kind, Data: tt.data}, 90*time.Second))
 	}
 }
 
 func TestEvents_TellErrorsInFull(t *testing.T) {
-	v := showEvents([]stack.Event{{Type: stack.EventFailed, Data: map[string]any{"error": "line 1\nline 2"}}})
+	v := new(Web).showEvents([]stack.Event{{Type: stack.EventFailed, Data: map[string]any{"error": "line 1\nline 2"}}})
 	require.Equal(t, "line 1\nline 2", v[0].Detail)
 	require.Equal(t, "bad", v[0].Tone)
 }
