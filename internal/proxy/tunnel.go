@@ -17,13 +17,16 @@ type tunnel struct {
 	conn      *conn
 	down, up  *direction // to the client, to the upstream
 	websocket bool
-	leaving   atomic.Bool // both sides have been told to go
+	leaving   atomic.Bool  // both sides have been told to go
+	moved     atomic.Int64 // when bytes last came, in Unix nanoseconds
+	silence   atomic.Pointer[time.Timer]
 }
 
 // direction is one way through a tunnel.
 type direction struct {
 	from   io.Reader
 	source net.Conn // whose deadline bounds a read of from
+	moved  *atomic.Int64
 
 	mu     sync.Mutex // held while writing to
 	to     net.Conn
@@ -36,6 +39,8 @@ const (
 	halfOpen = 5 * time.Minute
 	// farewell is how long both sides have to answer a close frame.
 	farewell = 2 * time.Second
+	// maxSilence ends a tunnel through which no byte comes either way.
+	maxSilence = time.Hour
 )
 
 // tunnel switches protocols: it hands the 101 to the client and copies both
@@ -58,10 +63,11 @@ func (x *exchange) tunnel() error {
 	defer x.u.discard(c)
 	x.c = nil
 	c.SetDeadline(time.Time{})
-	client.SetDeadline(time.Time{})
+	client.SetDeadline(time.Now().Add(halfOpen))
 	if err := writeSwitch(client, header, token); err != nil {
 		return nil
 	}
+	client.SetDeadline(time.Time{})
 	t := newTunnel(c, client, buffered.Reader, strings.EqualFold(token, "websocket"))
 	if !x.u.enter(t) {
 		t.goAway()
@@ -84,8 +90,9 @@ func writeSwitch(client net.Conn, header http.Header, token string) error {
 
 func newTunnel(c *conn, client net.Conn, fromClient io.Reader, websocket bool) *tunnel {
 	t := &tunnel{conn: c, websocket: websocket}
-	t.down = &direction{from: c.br, source: c, to: client}
-	t.up = &direction{from: fromClient, source: client, to: c.Conn}
+	t.moved.Store(time.Now().UnixNano())
+	t.down = &direction{from: c.br, source: c, to: client, moved: &t.moved}
+	t.up = &direction{from: fromClient, source: client, to: c.Conn, moved: &t.moved}
 	if websocket {
 		t.down.frames, t.up.frames = &frames{}, &frames{}
 	}
@@ -109,8 +116,10 @@ func (u *upstream) leave(t *tunnel) {
 	delete(u.tunnels, t)
 }
 
-// run copies until both directions have ended.
+// run copies until both directions have ended, or nothing has come for too long.
 func (t *tunnel) run() {
+	t.silence.Store(time.AfterFunc(maxSilence, t.endSilence))
+	defer func() { t.silence.Load().Stop() }()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -118,6 +127,16 @@ func (t *tunnel) run() {
 	}()
 	t.copy(t.down, t.up)
 	<-done
+}
+
+// endSilence ends the tunnel if nothing has come for too long, and looks again
+// when that may be the case otherwise.
+func (t *tunnel) endSilence() {
+	if rest := maxSilence - time.Since(time.Unix(0, t.moved.Load())); rest > 0 {
+		t.silence.Load().Reset(rest)
+		return
+	}
+	t.goAway()
 }
 
 // copy runs one direction. Its end is passed on as the end of writing; the
@@ -141,6 +160,7 @@ func (d *direction) run() error {
 	for {
 		n, err := d.from.Read(*buf)
 		if n > 0 {
+			d.moved.Store(time.Now().UnixNano())
 			if werr := d.write((*buf)[:n]); werr != nil {
 				return werr
 			}
@@ -173,7 +193,7 @@ func (d *direction) closeWrite() {
 	d.to.Close()
 }
 
-// goAway ends a tunnel whose upstream is about to stop. WebSocket peers get a
+// goAway ends a tunnel that is silent or whose upstream is about to stop. WebSocket peers get a
 // close frame with code 1001 and a moment to answer it; where a frame is half
 // written there is no room for one, and the connection just ends.
 func (t *tunnel) goAway() {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/berth-host/berth/internal/proxy"
@@ -373,4 +374,58 @@ func TestRoutes_HasServicesAndNoOtherNames(t *testing.T) {
 	if routes.Has("web-" + testHex) {
 		t.Error("it has a stack that is gone")
 	}
+}
+
+// hijackable answers a request whose client's connection is taken over.
+type hijackable struct {
+	*httptest.ResponseRecorder
+	client net.Conn
+}
+
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return h.client, bufio.NewReadWriter(bufio.NewReader(h.client), bufio.NewWriter(h.client)), nil
+}
+
+func TestTunnel_EndsAfterAnHourOfSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, service := net.Pipe()
+		client, front := net.Pipe()
+		target := proxy.NewInner(func(context.Context) (net.Conn, error) { return near, nil }, proxy.Options{Log: quiet})
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "lines")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			target.ServeHTTP(hijackable{httptest.NewRecorder(), front}, r)
+		}()
+		fromProxy, fromFront := bufio.NewReader(service), bufio.NewReader(client)
+		if _, err := readHead(fromProxy); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(service, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
+		if _, err := readHead(fromFront); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // a byte now and then, either way, is enough
+			time.Sleep(59 * time.Minute)
+			io.WriteString(client, "up\n")
+			if line, err := fromProxy.ReadString('\n'); line != "up\n" {
+				t.Fatal(line, err)
+			}
+			time.Sleep(59 * time.Minute)
+			io.WriteString(service, "down\n")
+			if line, err := fromFront.ReadString('\n'); line != "down\n" {
+				t.Fatal(line, err)
+			}
+		}
+		spoken := time.Now()
+		if rest, err := io.ReadAll(fromFront); len(rest) > 0 || err != nil {
+			t.Errorf("the client read %q, %v", rest, err)
+		}
+		<-ended
+		if silent := time.Since(spoken); silent != time.Hour {
+			t.Errorf("the tunnel ended after %v", silent)
+		}
+	})
 }
