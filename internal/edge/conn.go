@@ -30,6 +30,7 @@ type conn struct {
 	busy    atomic.Bool // a handler has the request
 	unread  atomic.Bool // the last request's body was not read to its end
 	bye     sync.Once
+	watch   *watch // over its exchanges with services; nil before the first
 }
 
 // plain is a connection whose bytes are HTTP/1 as they come.

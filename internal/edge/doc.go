@@ -8,6 +8,10 @@
 // upload stays readable: the connection is closed for writing, and a bounded
 // rest of the upload is read and thrown away before it goes.
 //
+// An exchange with a service on which no byte moves is cut off: what moves is
+// read from the sockets now and then, since a blocked write does not show whether
+// a slow client still takes something. The API is left alone.
+//
 // Every error of its own is a JSON object with the one field detail, also
 // those which net/http writes by itself for requests that it cannot parse. Not
 // reached are those on TLS connections, where the bytes pass encrypted, and

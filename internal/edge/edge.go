@@ -31,6 +31,9 @@ type Config struct {
 	IdleTimeout       time.Duration // of a keep-alive connection; 0: 2 min
 	ReadHeaderTimeout time.Duration // 0: 10 s
 	MaxHeaderBytes    int           // 0: 64 KiB
+	// StallTimeout ends an exchange with a service on which no byte moves for so
+	// long, in either direction. 0: 1 min
+	StallTimeout time.Duration
 	// LingerBytes is how much of an unwanted upload is read after its answer,
 	// so that clients which write first and read later see the answer. 0: 64 MiB.
 	LingerBytes int64
@@ -76,9 +79,14 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
 	r.Header["X-Request-Id"] = []string{id}
 	w.Header()["X-Request-Id"] = []string{id}
-	ctx := proxy.WithClient(r.Context(), proxy.Client{IP: who.text, Proto: who.proto, RequestID: id})
-	r = trackBody(r, r.WithContext(ctx), c)
 	label, where, fault := e.route(r, trusted)
+	sender := proxy.Client{IP: who.text, Proto: who.proto, RequestID: id}
+	if where == toService && c != nil {
+		var end func()
+		w, sender.Watch, end = c.srv.stalls.over(w, r, c)
+		defer end()
+	}
+	r = trackBody(r, r.WithContext(proxy.WithClient(r.Context(), sender)), c)
 	if e.Arrived != nil {
 		e.Arrived(names[where])
 	}

@@ -14,6 +14,7 @@ import (
 // a body or an answer takes, for streams live as long as bytes move.
 type Server struct {
 	http        *http.Server
+	stalls      *stalls
 	lingerBytes int64
 	lingering   sync.WaitGroup // connections that read the rest of an upload
 }
@@ -25,6 +26,7 @@ func NewServer(cfg Config) *Server {
 	if log == nil {
 		log = slog.Default()
 	}
+	s.stalls = &stalls{limit: or(cfg.StallTimeout, time.Minute), log: log, watches: map[*watch]struct{}{}}
 	s.http = &http.Server{
 		Handler:                      New(cfg),
 		TLSConfig:                    withProtocols(cfg.TLS),
@@ -47,17 +49,22 @@ func or[T comparable](value, fallback T) T {
 	return value
 }
 
-// connState lets the next request of a connection begin from scratch, and an
-// upgraded connection pass as it is.
+// connState lets the next request of a connection begin from scratch and an
+// upgraded connection pass as it is, and ends the watch over exchanges.
 func connState(nc net.Conn, state http.ConnState) {
 	c := unwrap(nc)
-	switch {
-	case c == nil:
-	case state == http.StateIdle:
+	if c == nil {
+		return
+	}
+	switch state {
+	case http.StateIdle:
 		c.busy.Store(false)
 		c.unread.Store(false)
-	case state == http.StateHijacked:
+	case http.StateHijacked:
 		c.framing.release()
+	}
+	if c.watch != nil {
+		c.watch.follow(state)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"syscall"
 )
 
 // Client is what the edge knows about the sender of a request. It travels in
@@ -12,6 +13,14 @@ type Client struct {
 	IP        string // address without port, as X-Forwarded-For gets it
 	Proto     string // http or https, as the client spoke it
 	RequestID string // "" when the edge gave none
+	Watch     Watch  // over the request; nil: nobody watches
+}
+
+// Watch follows a request on its way.
+type Watch interface {
+	// Service is told the socket that carries the request to a process, and nil
+	// when it does so no longer.
+	Service(socket syscall.RawConn)
 }
 
 // clientContext carries a Client without a second allocation.

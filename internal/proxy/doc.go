@@ -13,6 +13,9 @@
 // client at once. Bytes are handed on as they come: nothing is flushed while
 // more can be read at once, and nothing is kept back while waiting for more.
 //
+// The Watch of a request's Client is told which socket carries the request, so
+// that the edge can see whether bytes still move there.
+//
 // What cannot be answered by a target gets a page: HTML for a browser, a JSON
 // object with the one field detail for everything else.
 package proxy

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -39,8 +40,9 @@ type exchange struct {
 }
 
 var (
-	errStale    = errors.New("the pooled connection was closed")
-	errInterims = badAnswer("too many interim answers")
+	errStale        = errors.New("the pooled connection was closed")
+	errInterims     = badAnswer("too many interim answers")
+	errSilentClient = errors.New("no byte of the request's body came in time")
 )
 
 // unreachable is a failure to get a connection.
@@ -51,6 +53,8 @@ const (
 	// expectWait is how long a body waits for 100 Continue before it goes
 	// anyway: not every server answers Expect.
 	expectWait = time.Second
+	// uploadLooks is how often within the limit an upload is looked at.
+	uploadLooks = 20
 )
 
 // serve answers r from the upstream.
@@ -87,6 +91,7 @@ func (x *exchange) attempt(fresh bool) error {
 	}
 	x.c, x.heard, x.doubt, x.clean = c, false, false, false
 	x.stop = context.AfterFunc(ctx, c.abort)
+	x.carriedBy(c.raw)
 	defer x.finish()
 	unsent := x.send()
 	if isTimeout(unsent) {
@@ -163,7 +168,6 @@ func (x *exchange) receive() error {
 		switch {
 		case h.status == http.StatusContinue:
 			x.startUpload()
-			x.setReadDeadline(time.Now())
 		case h.status == http.StatusSwitchingProtocols, h.status >= 200:
 			return nil
 		default:
@@ -174,15 +178,13 @@ func (x *exchange) receive() error {
 }
 
 // await waits for the answer's first byte. The limit runs from the last byte
-// of the request, so a long upload extends it.
+// of the request, so a body that moves extends it.
 func (x *exchange) await() error {
-	if x.expect && x.upload == nil {
-		x.c.SetReadDeadline(time.Now().Add(expectWait))
-	}
 	for {
+		x.limitAwait()
 		_, err := x.c.br.Peek(1)
-		if err == nil && x.expect && x.upload == nil {
-			x.setReadDeadline(time.Now())
+		if err == nil {
+			x.limitHead()
 		}
 		if err == nil || !isTimeout(err) {
 			return err
@@ -190,28 +192,58 @@ func (x *exchange) await() error {
 		switch {
 		case x.expect && x.upload == nil:
 			x.startUpload()
-			x.setReadDeadline(time.Now())
-		case x.upload != nil && x.upload.extends(x.u.header):
-			x.setReadDeadline(x.upload.lastMove())
+		case x.upload == nil:
+			return err
+		case x.upload.moves(x.c, x.u.header):
+		case x.upload.silent():
+			return errSilentClient
 		default:
 			return err
 		}
 	}
 }
 
-// setReadDeadline gives the upstream its time for the head, counted from start.
-func (x *exchange) setReadDeadline(start time.Time) {
-	if x.u.header <= 0 {
-		x.c.SetReadDeadline(time.Time{})
-		return
+// limitAwait sets when await looks up: once the time for 100 Continue or for the
+// answer is over, and now and then while a body is on its way. Without a body
+// send has set it.
+func (x *exchange) limitAwait() {
+	switch {
+	case x.upload == nil && x.expect:
+		x.c.SetReadDeadline(time.Now().Add(expectWait))
+	case x.upload == nil || x.u.header <= 0:
+	case x.upload.over():
+		x.c.SetReadDeadline(x.upload.lastMove().Add(x.u.header))
+	default:
+		x.c.SetReadDeadline(time.Now().Add(x.u.header / uploadLooks))
 	}
-	x.c.SetReadDeadline(start.Add(x.u.header))
+}
+
+// limitHead gives an upstream that has begun its answer the rest of the time for
+// the head.
+func (x *exchange) limitHead() {
+	switch {
+	case !x.hasBody, x.u.header <= 0 && !x.expect:
+	case x.u.header <= 0:
+		x.c.SetReadDeadline(time.Time{})
+	case x.upload == nil:
+		x.c.SetReadDeadline(time.Now().Add(x.u.header))
+	default:
+		x.c.SetReadDeadline(x.upload.lastMove().Add(x.u.header))
+	}
+}
+
+// carriedBy tells the watch over the request which socket to look at.
+func (x *exchange) carriedBy(socket syscall.RawConn) {
+	if w := ClientOf(x.r).Watch; w != nil {
+		w.Service(socket)
+	}
 }
 
 // finish gives the connection back or closes it. Nothing of the exchange runs
 // on after it.
 func (x *exchange) finish() {
 	watching := x.stop()
+	x.carriedBy(nil)
 	if x.c == nil { // a tunnel took it
 		return
 	}
@@ -240,6 +272,8 @@ func (x *exchange) fail(err error) {
 	switch {
 	case errors.As(err, &cut):
 		pg = brokenBodyPage
+	case errors.Is(err, errSilentClient):
+		pg = silentPage
 	case errors.As(err, new(unreachable)): // and a late connection is not a late answer
 	case isTimeout(err):
 		pg = latePage
@@ -266,8 +300,11 @@ func (x *exchange) startUpload() {
 	}
 	// Without it net/http reads the whole body before it sends the answer's head.
 	_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/2 is duplex by itself
+	if x.u.header > 0 {
+		x.c.SetWriteDeadline(time.Time{}) // of the head; from here on it is about whether bytes move
+	}
 	x.upload = newUpload(x.r)
-	go x.upload.run(x.c, x.u.header)
+	go x.upload.run(x.c)
 }
 
 func isTimeout(err error) bool {

@@ -41,6 +41,10 @@ var (
 		status: http.StatusBadRequest, title: "The request broke off",
 		detail: "the request's body ended early or is not framed as HTTP asks; send it again",
 	}
+	silentPage = page{
+		status: http.StatusRequestTimeout, title: "The request came to a halt",
+		detail: "the request's body stopped before its end and did not go on in time; send it again",
+	}
 	connectPage = page{
 		status: http.StatusBadRequest, title: "Not a forward proxy",
 		detail: "CONNECT is not served here; send the request to the service's own URL",

@@ -16,7 +16,9 @@ type upload struct {
 	r        *http.Request
 	chunked  bool
 	consumed atomic.Bool  // the client's body has been read to its end
+	asking   atomic.Bool  // it waits for the client, not for the upstream
 	moved    atomic.Int64 // when bytes last moved, in Unix nanoseconds
+	traffic  uint64       // of the upstream's socket when it was last looked at
 	done     chan struct{}
 	err      error // why it ended early; read it after done
 }
@@ -37,14 +39,17 @@ const (
 
 func newUpload(r *http.Request) *upload {
 	u := &upload{r: r, chunked: r.ContentLength < 0, done: make(chan struct{})}
-	u.moved.Store(time.Now().UnixNano())
+	u.touch()
 	return u
 }
 
-// run copies the body. An upstream that does not take bytes within limit fails it.
-func (u *upload) run(c *conn, limit time.Duration) {
+// touch notes that bytes have just moved.
+func (u *upload) touch() { u.moved.Store(time.Now().UnixNano()) }
+
+// run copies the body.
+func (u *upload) run(c *conn) {
 	buf := large.get()
-	if u.err = u.copy(c, *buf, limit); u.err == nil && u.chunked {
+	if u.err = u.copy(c, *buf); u.err == nil && u.chunked {
 		u.err = u.writeTrailer(c.bw)
 	}
 	large.put(buf)
@@ -54,22 +59,22 @@ func (u *upload) run(c *conn, limit time.Duration) {
 	}
 }
 
-func (u *upload) copy(c *conn, buf []byte, limit time.Duration) error {
+func (u *upload) copy(c *conn, buf []byte) error {
 	left := u.r.ContentLength
 	for {
+		u.asking.Store(true)
 		n, err := u.r.Body.Read(buf)
+		u.asking.Store(false)
 		left -= int64(n)
 		if err == io.EOF || !u.chunked && left == 0 && err == nil {
 			u.consumed.Store(u.chunked || left == 0)
 		}
 		if n > 0 {
-			if limit > 0 {
-				c.SetWriteDeadline(time.Now().Add(limit))
-			}
+			u.touch()
 			if err := u.write(c.bw, buf[:n]); err != nil {
 				return err
 			}
-			u.moved.Store(time.Now().UnixNano())
+			u.touch()
 		}
 		if err == io.EOF {
 			if !u.chunked && left != 0 {
@@ -128,15 +133,22 @@ func (u *upload) clientError() error {
 	return nil
 }
 
-// extends tells whether the upload gives the upstream more time to answer: it
-// is not over, or its last byte went out less than limit ago.
-func (u *upload) extends(limit time.Duration) bool {
-	if !u.over() {
-		u.moved.Store(time.Now().UnixNano()) // the time starts anew while the body waits for the client
-		return true
+// moves reports whether the upload gives the upstream more time to answer: some
+// byte of it has moved less than limit ago. What the upstream takes of a write
+// under way shows at its socket.
+func (u *upload) moves(c *conn, limit time.Duration) bool {
+	if u.over() {
+		return u.err == nil && time.Since(u.lastMove()) < limit
 	}
-	return u.err == nil && time.Since(u.lastMove()) < limit
+	if bytes, _ := Traffic(c.raw); bytes != u.traffic {
+		u.traffic = bytes
+		u.touch()
+	}
+	return time.Since(u.lastMove()) < limit
 }
+
+// silent reports whether the upload waits for the client.
+func (u *upload) silent() bool { return !u.over() && u.asking.Load() }
 
 func (u *upload) lastMove() time.Time { return time.Unix(0, u.moved.Load()) }
 

@@ -134,7 +134,7 @@ func Settings() []Setting {
 		{"BERTH_WAIT", "90s", "longest that wait=true holds an answer", duration(func(c *Config) *time.Duration { return &c.Wait })},
 		{"BERTH_HEALTH_TIMEOUT", "60s", "time that a started service has to become healthy", duration(func(c *Config) *time.Duration { return &c.HealthTimeout })},
 		{"BERTH_DRAIN", "30s", "time that open requests get to finish when their target goes", duration(func(c *Config) *time.Duration { return &c.Drain })},
-		{"BERTH_PROXY_TIMEOUT", "60s", "until a service's response headers", duration(func(c *Config) *time.Duration { return &c.ProxyTimeout })},
+		{"BERTH_PROXY_TIMEOUT", "60s", "until a service's response headers, and for an exchange with a service on which no byte moves", duration(func(c *Config) *time.Duration { return &c.ProxyTimeout })},
 		{"BERTH_PROXY_CONNECT_TIMEOUT", "5s", "to connect to a service", duration(func(c *Config) *time.Duration { return &c.ProxyConnectTimeout })},
 		{"BERTH_SUPERVISE_EVERY", "2s", "between two looks at all processes", duration(func(c *Config) *time.Duration { return &c.SuperviseEvery })},
 		{"BERTH_BACKOFF", "1s", "wait before the first restart of a crashed service; it doubles with each crash", duration(func(c *Config) *time.Duration { return &c.Backoff })},

@@ -28,6 +28,7 @@ func (s *Server) openEdge() error {
 		Routes:         s.routes,
 		API:            s.baseHost(),
 		TLS:            certificates,
+		StallTimeout:   s.cfg.ProxyTimeout,
 		Arrived:        s.metrics.Arrival,
 		Log:            s.log,
 	})

@@ -24,6 +24,7 @@ const routes = {
   '/bytes': (req, res, q) => {
     const chunk = Buffer.alloc(64 << 10, 'x');
     let left = Number(q.get('n'));
+    res.on('close', () => { if (left > 0) gone++; });
     const more = () => {
       while (left > 0) {
         const piece = chunk.subarray(0, Math.min(left, chunk.length));

@@ -1,0 +1,235 @@
+package edge
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/berth-host/berth/internal/proxy"
+)
+
+// looks is how often within the limit the stalls look at each exchange.
+const looks = 20
+
+// stalls ends the exchanges with services on which no byte moves for limit.
+// They look at the sockets now and then, which costs a request nothing.
+type stalls struct {
+	limit time.Duration
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	watches map[*watch]struct{}
+	timer   *time.Timer // runs while there are watches
+}
+
+// watch looks at the exchanges of an HTTP/1 connection, one after the other, or
+// at a single one of HTTP/2.
+type watch struct {
+	stalls *stalls
+	client func() (bytes uint64, waiting bool) // as proxy.Traffic
+	cut    func(waiting bool)                  // ends the exchange; waiting: with bytes that the client does not take
+
+	mu      sync.Mutex
+	open    bool // there is an exchange
+	service syscall.RawConn
+	bytes   uint64 // that had moved at the last look
+	quiet   int    // looks since then
+}
+
+// Service is told the socket that carries the request to a process, and nil
+// when it does so no longer.
+func (w *watch) Service(socket syscall.RawConn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.service = socket
+}
+
+// begin starts watching an exchange.
+func (w *watch) begin() {
+	w.mu.Lock()
+	w.open, w.quiet = true, 0
+	w.mu.Unlock()
+}
+
+// end stops watching; the exchange is not cut off after it.
+func (w *watch) end() {
+	w.mu.Lock()
+	w.open, w.service = false, nil
+	w.mu.Unlock()
+}
+
+// follow ends the watch when net/http is done with a request or a connection.
+func (w *watch) follow(state http.ConnState) {
+	switch state {
+	case http.StateIdle:
+		w.end()
+	case http.StateHijacked, http.StateClosed:
+		w.end()
+		w.stalls.remove(w)
+	}
+}
+
+// look cuts the exchange off if nothing has moved for too long. While bytes wait
+// for the client it does not count that the service sends more.
+func (w *watch) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open {
+		return
+	}
+	bytes, waiting := w.client()
+	if !waiting {
+		n, _ := proxy.Traffic(w.service)
+		bytes += n
+	}
+	w.quiet++
+	if bytes != w.bytes {
+		w.bytes, w.quiet = bytes, 0
+	}
+	// Some looks more leave the proxy the time to say what the matter is.
+	if w.quiet > looks+2 {
+		w.open = false
+		w.stalls.log.Info("no byte moved between a client and a service in time; cut off", "client_takes_nothing", waiting)
+		w.cut(waiting)
+	}
+}
+
+func (s *stalls) add(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches[w] = struct{}{}
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.limit/looks, s.look)
+	}
+}
+
+func (s *stalls) remove(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watches, w)
+}
+
+// look looks at every exchange, as long as there are any.
+func (s *stalls) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		w.look()
+	}
+	if len(s.watches) == 0 {
+		s.timer = nil
+		return
+	}
+	s.timer.Reset(s.limit / looks)
+}
+
+// over watches over a request for a service. Its handler has to use the returned
+// writer, and to call end when it returns.
+func (s *stalls) over(w http.ResponseWriter, r *http.Request, c *conn) (watched http.ResponseWriter, _ proxy.Watch, end func()) {
+	if r.ProtoMajor == 1 {
+		return w, s.watchConn(c), func() {}
+	}
+	return s.watchStream(w, r)
+}
+
+// watchConn watches over the request that c carries, until the last byte of its
+// answer is written: net/http tells of that in connState.
+func (s *stalls) watchConn(c *conn) *watch {
+	if c.watch == nil {
+		raw, _ := c.TCPConn.SyscallConn() // a closed one has no traffic
+		c.watch = &watch{stalls: s, client: func() (uint64, bool) { return proxy.Traffic(raw) }, cut: c.cutOff}
+		s.add(c.watch)
+	}
+	c.watch.begin()
+	return c.watch
+}
+
+// cutOff closes the connection. What the client does not take is dropped.
+func (c *conn) cutOff(waiting bool) {
+	if waiting {
+		c.TCPConn.SetLinger(0)
+	}
+	c.TCPConn.Close()
+}
+
+// stream is what moves on a stream of HTTP/2, which shares its socket.
+type stream struct {
+	http.ResponseWriter
+	bytes   atomic.Uint64
+	waiting atomic.Bool // for the client to take a write
+}
+
+// watchStream watches over one stream; see over.
+func (s *stalls) watchStream(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *watch, func()) {
+	st := &stream{ResponseWriter: w}
+	rc := http.NewResponseController(w)
+	watched := &watch{
+		stalls: s,
+		client: func() (uint64, bool) { return st.bytes.Load(), st.waiting.Load() },
+		cut: func(bool) {
+			past := time.Unix(1, 0)
+			_ = rc.SetReadDeadline(past) // a stream has both deadlines
+			_ = rc.SetWriteDeadline(past)
+		},
+	}
+	if r.Body != http.NoBody {
+		r.Body = &streamBody{r.Body, st}
+	}
+	watched.begin()
+	s.add(watched)
+	return st, watched, func() {
+		watched.end() // rc is not to be used after the handler
+		s.remove(watched)
+		_ = rc.SetWriteDeadline(time.Now().Add(s.limit)) // for what is still to be written
+	}
+}
+
+// writePiece is what a write hands on at a time, so that a slow client's progress
+// shows.
+const writePiece = 16 << 10
+
+// Write hands p on in pieces.
+func (s *stream) Write(p []byte) (int, error) {
+	defer s.wait()()
+	written := 0
+	for {
+		piece := p[written:min(len(p), written+writePiece)]
+		n, err := s.ResponseWriter.Write(piece)
+		s.bytes.Add(uint64(n))
+		if written += n; err != nil || written == len(p) {
+			return written, err
+		}
+	}
+}
+
+// Flush hands on what is buffered.
+func (s *stream) Flush() {
+	defer s.wait()()
+	s.ResponseWriter.(http.Flusher).Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// wait notes that the client has to take something until the result is called.
+func (s *stream) wait() (done func()) {
+	s.waiting.Store(true)
+	return func() { s.waiting.Store(false) }
+}
+
+// streamBody counts what the client sends.
+type streamBody struct {
+	io.ReadCloser
+	stream *stream
+}
+
+// Read reads on.
+func (b *streamBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.stream.bytes.Add(uint64(n))
+	return n, err
+}
