@@ -224,7 +224,7 @@ func TestClaim_AnExpiredStackComesBackWithItsData(t *testing.T) {
 	require.ElementsMatch(t, []string{"service.ready web", "service.ready api", "service.ready site"}, after[1:4])
 	require.Equal(t, []string{"stack.restored"}, after[4:])
 	require.Equal(t, built, h.logs(t, st, "kind=build"), "something was built")
-	all := []string{"container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network"}
+	all := []string{"container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network g1"}
 	h.keeps(t, st, all...)
 	// A snapshot that a dead server had brought back and not removed.
 	docker, err := engine()
@@ -273,7 +273,7 @@ func TestClaim_ARestoreThatFailsKeepsTheDataForARedeploy(t *testing.T) {
 	h.mustLive(t, st)
 	require.Equal(t, "data of api", h.file(t, st, "api", "kept"))
 	require.Empty(t, h.file(t, st, "web", "broken"))
-	h.keeps(t, st, "container web-g2", "container api-g2", "image web:g2", "image api:g2", "volume web-data", "volume api-data", "network")
+	h.keeps(t, st, "container web-g2", "container api-g2", "image web:g2", "image api:g2", "volume web-data", "volume api-data", "network g2")
 }
 
 func TestClaim_OfAnExpiredStackThatWasNeverBuilt(t *testing.T) {

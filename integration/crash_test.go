@@ -241,5 +241,5 @@ func TestCrash_AContainerThatIsRemovedComesBack(t *testing.T) {
 		require.EqualValues(t, n+1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
 	}
 	require.Equal(t, 2, h.redeploy(t, st, program(t).plus(Tree{"more": ""}), manifest(programManifest)).Generation)
-	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network")
+	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network g2")
 }

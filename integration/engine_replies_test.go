@@ -99,7 +99,8 @@ func TestEngineReply_IsLost(t *testing.T) {
 // serving is what the engine has of a live stack with the one service web.
 func serving(st *Stack) []string {
 	return []string{
-		fmt.Sprintf("container web-g%d", st.Generation), fmt.Sprintf("image web:g%d", st.Generation), "volume web-data", "network",
+		fmt.Sprintf("container web-g%d", st.Generation), fmt.Sprintf("image web:g%d", st.Generation), "volume web-data",
+		fmt.Sprintf("network g%d", st.Generation),
 	}
 }
 

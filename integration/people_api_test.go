@@ -155,7 +155,7 @@ func TestOwner_RestartsAServiceAndNoRequestFails(t *testing.T) {
 	require.Equal(t, map[string]any{"service": "web", "requested": true}, events[len(events)-1].Data)
 	require.Equal(t, map[string]string{"web": "running"}, h.show(t, st, "").statuses())
 	require.Equal(t, 1, h.show(t, st, "").Generation)
-	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network")
+	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 	after := h.inspect(t, st, "web")
 	require.NotEqual(t, before, after.ID)
 	h.restart(t)
@@ -215,7 +215,7 @@ func TestOwner_RestartThatFailsLeavesTheProcessFromBefore(t *testing.T) {
 	})
 	require.Equal(t, "web", h.get(t, st.url("web", "/")).body)
 	require.NotContains(t, types(h.events(t, st)), "service.restarted web")
-	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network")
+	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 }
 
 func TestOwner_RestartWithRecreateNeverRunsTwoProcesses(t *testing.T) {
@@ -256,7 +256,7 @@ func (p *Person) restarting(t *testing.T, tree Tree) *Stack {
 	st := h.owned(t, p.key, tree)
 	h.get(t, st.url("web", "/mute"))
 	p.act(t, st, "restart/web")
-	h.keeps(t, st, "container web-g1", "container web-g1-next", "image web:g1", "volume web-data", "network")
+	h.keeps(t, st, "container web-g1", "container web-g1-next", "image web:g1", "volume web-data", "network g1")
 	require.Equal(t, map[string]string{"web": "restarting"}, h.show(t, st, "").statuses())
 	require.Equal(t, "web", h.get(t, st.url("web", "/")).body)
 	return st
@@ -270,7 +270,7 @@ func TestOwner_RestartThatTheServerDiesInLeavesTheProcessFromBefore(t *testing.T
 	before := h.inspect(t, st, "web").ID
 	h.kill(t)
 	h.run(t)
-	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network")
+	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 	require.Equal(t, before, h.inspect(t, st, "web").ID)
 	require.Equal(t, map[string]string{"web": "running"}, h.show(t, st, "").statuses())
 	require.Equal(t, "web", h.get(t, st.url("web", "/")).body)
@@ -283,7 +283,7 @@ func TestOwner_RestartEndsWithADeployAndWithTheStack(t *testing.T) {
 	st := ana.restarting(t, mute)
 	now := h.redeploy(t, st, program(t), manifest(programManifest))
 	require.Equal(t, 2, now.Generation)
-	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network")
+	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network g2")
 
 	other := ana.restarting(t, mute)
 	page := "/dashboard/stacks/" + other.ID + "/delete"

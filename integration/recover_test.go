@@ -93,7 +93,7 @@ func TestRecover_InTheMiddleOfARedeploy(t *testing.T) {
 			require.Equal(t, 1, now.Generation, name)
 			require.Contains(t, now.deployError(), "restarted while generation 2 was being built")
 			require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
-			h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network")
+			h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 			require.Equal(t, pid, h.inspect(t, st, "web").State.Pid, "%s: the old generation was not left alone", name)
 			events := h.events(t, st)
 			rising(t, events)
@@ -115,7 +115,7 @@ func TestRecover_InTheMiddleOfARecreate(t *testing.T) {
 		h.onceRestored(t, st, 1)
 		require.Equal(t, "generation 1", h.get(t, st.url("web", "/")).body)
 		require.Contains(t, h.show(t, st, "").deployError(), "restarted")
-		h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network")
+		h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 	})
 }
 
@@ -143,7 +143,7 @@ func TestRecover_InABackoff(t *testing.T) {
 		down(h)
 		h.run(t)
 		h.onceRestored(t, st, 2)
-		h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network")
+		h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 	})
 }
 
@@ -205,7 +205,7 @@ func TestRecover_InTheMiddleOfARestore(t *testing.T) {
 		require.Equal(t, "data of web", h.file(t, st, "web", "kept"))
 		require.Equal(t, "data of api", h.file(t, st, "api", "kept"))
 		h.onceRestored(t, st, 1)
-		h.keeps(t, st, "container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network")
+		h.keeps(t, st, "container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network g1")
 		events := h.events(t, st)
 		rising(t, events)
 		require.Equal(t, 1, count(events, "stack.claimed"))
@@ -340,5 +340,5 @@ func TestRecover_OrphansGoAfterAWhileAndOthersStay(t *testing.T) {
 		require.Equal(t, 3, there(), "objects of others, %d", i)
 	}
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
-	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network")
+	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 }

@@ -71,7 +71,7 @@ func (x *box) prepare(ctx context.Context) error {
 		CPUShares: 512,
 	}
 	if steps {
-		spec.Network = NetworkName(x.job.Stack)
+		spec.Network = NetworkName(x.job.Stack, x.job.Generation)
 		spec.Volumes = map[string]string{cacheDir: CacheVolume(x.job.Stack, x.job.Spec.Name)}
 		if err := x.Engine.EnsureVolume(context.WithoutCancel(ctx), spec.Volumes[cacheDir], x.job.Labels); err != nil {
 			return err

@@ -65,7 +65,7 @@ type Job struct {
 	Source     string                      // folder of the unpacked archive
 	Others     []string                    // folders of the other services in it
 	Site       string                      // folder to publish a static site into; it does not exist yet
-	Network    func(context.Context) error // makes the stack's network when it is first needed
+	Network    func(context.Context) error // makes the generation's network when it is first needed
 	Env        map[string]string           // of every command
 	Labels     docker.Labels               // of everything made for this service
 	Log        io.Writer                   // the build log

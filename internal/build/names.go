@@ -16,8 +16,10 @@ func CacheVolume(s *stack.Stack, service string) string {
 	return "berth-" + s.Hex() + "-" + service + "-cache"
 }
 
-// NetworkName is the name of a stack's own network.
-func NetworkName(s *stack.Stack) string { return "berth-" + s.Hex() }
+// NetworkName is the name of the network of a stack's generation.
+func NetworkName(s *stack.Stack, generation int) string {
+	return "berth-" + s.Hex() + "-g" + strconv.Itoa(generation)
+}
 
 // The labels of Berth's objects in the engine (decisions.md, "Names").
 const (

@@ -25,8 +25,8 @@ import (
 	"time"
 )
 
-// BridgePrefix begins the name of every stack's interface on the host. With 12
-// hex digits it fills the 15 characters that Linux allows.
+// BridgePrefix begins the name of every interface of a stack's on the host. Linux
+// allows 12 characters more.
 const BridgePrefix = "bth"
 
 // Options are what a Firewall works with.

@@ -125,8 +125,8 @@ func (s *Supervisor) guard(ctx context.Context) {
 	}
 }
 
-// mailBridges are the interfaces of claimed stacks. Without the database there
-// are none to add; those that were added before stay.
+// mailBridges are the interfaces that the generations of claimed stacks may have.
+// Without the database there are none to add; those that were added before stay.
 func (s *Supervisor) mailBridges(ctx context.Context) []string {
 	stacks, err := s.Store.All(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -135,7 +135,7 @@ func (s *Supervisor) mailBridges(ctx context.Context) []string {
 	var bridges []string
 	for _, st := range stacks {
 		if st.Claimed() {
-			bridges = append(bridges, bridge(st))
+			bridges = append(bridges, s.bridge(st, st.Generation), s.bridge(st, st.Deploying), formerBridge(st))
 		}
 	}
 	return bridges

@@ -93,12 +93,7 @@ func (c *cleanUps) add(do func()) {
 // deploy is the whole way: build all, start all, switch, clean up.
 func (d *deployment) deploy(ctx context.Context) error {
 	defer d.cleanUp()
-	if d.needsNetwork() {
-		// Made beside the copying of the source, not before it. Whoever needs the
-		// network asks again and gets the error.
-		d.after.Go(func() { _ = d.network(ctx) })
-	}
-	err := d.build(ctx, d.later.add)
+	err := d.build(ctx, func() { d.beginNetwork(ctx) }, d.later.add)
 	if err == nil {
 		err = d.inOrder(ctx, d.bringUpNew)
 	}
@@ -107,9 +102,18 @@ func (d *deployment) deploy(ctx context.Context) error {
 	}
 	if err != nil {
 		err = d.blame(ctx, err)
+		d.after.Wait() // for the network, so that it is there to be removed
 		d.abandon(ctx)
 	}
 	return err
+}
+
+// beginNetwork makes the network beside the copying of the source, not before it.
+// Whoever needs the network asks again and gets the error.
+func (d *deployment) beginNetwork(ctx context.Context) {
+	if d.needsNetwork() {
+		d.after.Go(func() { _ = d.makeNetwork(ctx) })
+	}
 }
 
 // blame returns why a deploy failed: when the engine went away meanwhile, it is
@@ -281,7 +285,7 @@ func (r *runner) failed(ctx context.Context, cause error) {
 	failpoint.Here("failure-committed")
 	if st.Status == stack.Failed {
 		r.route(st, nil)
-		r.removeNetwork(ctx, st)
+		r.removeNetworks(ctx, st)
 		r.removeEarlier(ctx, st)
 	}
 }
@@ -318,7 +322,7 @@ func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
 		r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)
 	}
 	failpoint.Here("half-taken-down")
-	r.removeNetwork(ctx, st)
+	r.removeNetworks(ctx, st)
 }
 
 // explain is what the owner reads of an error: its own words when it is theirs

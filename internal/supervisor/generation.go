@@ -32,8 +32,9 @@ type generation struct {
 	services []stack.Service
 	absence  int64 // of the engine, the last one before the handle was made
 
-	source  string                      // folder of the unpacked archive while it is built
-	network func(context.Context) error // makes the stack's network when it is first needed
+	source      string                      // folder of the unpacked archive while it is built
+	network     string                      // the name of its network
+	makeNetwork func(context.Context) error // when it is first needed
 
 	lostOnce sync.Once // see comeBackWithEngine
 
@@ -51,10 +52,11 @@ func (r *runner) generation(st *stack.Stack, number int, services []stack.Servic
 		number:    number,
 		services:  slices.Clone(services),
 		absence:   r.absences.Load(),
+		network:   build.NetworkName(st, number),
 		processes: map[string]*process{},
 		targets:   map[string]*proxy.Target{},
 	}
-	g.network = once(func(ctx context.Context) error { return g.ensureNetwork(ctx, st) })
+	g.makeNetwork = once(g.ensureNetwork)
 	return g
 }
 
@@ -93,8 +95,9 @@ func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stac
 }
 
 // build makes every service's image or folder. A service that would be built
-// the same way again takes over what the served generation has.
-func (g *generation) build(ctx context.Context, after func(func())) error {
+// the same way again takes over what the served generation has. Started is called
+// when a build has its slot; after takes clean-up that can wait.
+func (g *generation) build(ctx context.Context, started func(), after func(func())) error {
 	return g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
 		log, err := logfile.Create(g.logPath(g.st, s.Name, "build"), g.LogMax, "== earlier output is left out: the log is full\n")
 		if err != nil {
@@ -110,6 +113,7 @@ func (g *generation) build(ctx context.Context, after func(func())) error {
 			if err := g.checkRoom(); err != nil {
 				return err
 			}
+			started()
 			return g.record(ctx, stack.ServiceBuilding(s.Name, g.number))
 		}
 		result, err := g.Builder.Build(ctx, job)
@@ -132,7 +136,7 @@ func (g *generation) job(s *stack.Service, log io.Writer) build.Job {
 		Source:     g.source,
 		Others:     g.otherRoots(s),
 		Site:       g.siteDir(g.st, s.Name, g.number),
-		Network:    g.network,
+		Network:    g.makeNetwork,
 		Env:        g.buildEnv(s),
 		Labels:     g.labels(g.st, s.Name),
 		Log:        log,
@@ -201,7 +205,7 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 // prepare makes what the service's containers need: the network and the data.
 func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
 	var group errgroup.Group
-	group.Go(func() error { return g.network(ctx) })
+	group.Go(func() error { return g.makeNetwork(ctx) })
 	group.Go(func() error { return g.restoreData(ctx, s) })
 	return group.Wait()
 }
@@ -280,9 +284,9 @@ func (g *generation) abandon(ctx context.Context) {
 	}
 }
 
-// discard removes the images and sites of the generation.
+// discard removes the network, the images and the sites of the generation.
 func (g *generation) discard(ctx context.Context) error {
-	var errs []error
+	errs := []error{g.Engine.RemoveNetwork(ctx, g.network)}
 	for i := range g.services {
 		name := g.services[i].Name
 		errs = append(errs,

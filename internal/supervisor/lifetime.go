@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -107,7 +106,7 @@ func (r *runner) expire(ctx context.Context) error {
 	}
 	failpoint.Here("expiry-committed")
 	r.route(st, nil)
-	r.removeNetwork(ctx, st)
+	r.removeNetworks(ctx, st)
 	r.keepData(ctx)
 	return nil
 }
@@ -145,12 +144,5 @@ func (r *runner) retained() error {
 		return err
 	case <-r.ctx.Done():
 		return nil
-	}
-}
-
-// removeNetwork gives the stack's subnet back while nothing of it runs.
-func (r *runner) removeNetwork(ctx context.Context, st *stack.Stack) {
-	if err := r.Engine.RemoveNetwork(context.WithoutCancel(ctx), build.NetworkName(st)); err != nil {
-		r.Log.Warn("network of a stopped stack not removed", "stack", r.id, "error", err)
 	}
 }

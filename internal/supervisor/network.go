@@ -2,9 +2,13 @@ package supervisor
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"net/netip"
+	"slices"
+	"strconv"
 
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
@@ -13,47 +17,95 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// subnetBits is the size of a stack's network: 13 containers beside the
-// gateway, for four services in two generations with their builds.
+// subnetBits is the size of a generation's network: 13 containers beside the
+// gateway, for four services with their builds, and with another process of each
+// during a restart.
 const subnetBits = 28
 
-// bridge is the name of the stack's interface on the host.
-func bridge(st *stack.Stack) string { return firewall.BridgePrefix + st.Hex() }
+// bridgeChars is how much of an interface's name is left beside BridgePrefix.
+const bridgeChars = 12
 
-// ensureNetwork makes the stack's own network on the first free /28 of the
-// pool, counted from where its number points.
-func (s *Supervisor) ensureNetwork(ctx context.Context, st *stack.Stack) error {
-	ctx = context.WithoutCancel(ctx) // it must not appear after a delete has looked for it
-	networks, err := s.Engine.Networks(ctx, nil)
+// bridge is the name of a generation's interface on the host: the stack's number
+// and the generation's, both to base 36. Another installation on the machine has
+// the same numbers, so a digest of the installation's id fills the name.
+func (s *Supervisor) bridge(st *stack.Stack, generation int) string {
+	digest := sha256.Sum256([]byte(s.Labels[build.LabelInstance]))
+	name := strconv.FormatInt(st.Seq, 36) + "-" + strconv.FormatInt(int64(generation), 36) + "-" + hex.EncodeToString(digest[:])
+	return firewall.BridgePrefix + name[:bridgeChars]
+}
+
+// formerNetwork and formerBridge name the network that all generations of a stack
+// shared before each had one of its own. What runs on it stays there until the
+// next redeploy.
+func formerNetwork(st *stack.Stack) string { return "berth-" + st.Hex() }
+
+func formerBridge(st *stack.Stack) string { return firewall.BridgePrefix + st.Hex() }
+
+// networkOf is the name of the network of a stack's served generation.
+func networkOf(st *stack.Stack, there objects) string {
+	has := func(name string) bool {
+		return slices.ContainsFunc(there.networks, func(n docker.Network) bool { return n.Name == name })
+	}
+	own, former := build.NetworkName(st, st.Generation), formerNetwork(st)
+	if has(former) && !has(own) {
+		return former
+	}
+	return own
+}
+
+// ensureNetwork makes the generation's own network on the first free /28 of the
+// pool, counted from where the stack's number points.
+func (g *generation) ensureNetwork(ctx context.Context) error {
+	asked := context.WithoutCancel(ctx) // it must not appear after a delete has looked for it
+	networks, err := g.Engine.Networks(asked, nil)
 	if err != nil {
 		return err
 	}
 	for _, n := range networks {
-		if n.Name == build.NetworkName(st) {
+		if n.Name == g.network {
 			return nil
 		}
 	}
-	count := 1 << (subnetBits - s.Pool.Bits())
+	count := 1 << (subnetBits - g.Pool.Bits())
 	for i := range count {
-		subnet := nthSubnet(s.Pool, (int(st.Seq)+i)%count)
+		subnet := nthSubnet(g.Pool, (int(g.st.Seq)+i)%count)
 		if overlapsAny(subnet, networks) {
 			continue
 		}
-		_, err := s.Engine.EnsureNetwork(ctx, docker.NetworkSpec{
-			Name:   build.NetworkName(st),
+		_, err := g.Engine.EnsureNetwork(asked, docker.NetworkSpec{
+			Name:   g.network,
 			Subnet: subnet,
-			Labels: s.labels(st, ""),
-			Bridge: bridge(st),
+			Labels: g.generationLabels(""),
+			Bridge: g.bridge(g.st, g.number),
 		})
 		failpoint.Here("network-made")
-		if st.Claimed() {
-			s.pokeFirewall()
-		}
-		if !errors.Is(err, docker.ErrSubnetTaken) {
+		switch {
+		case err == nil:
+			return g.admitMail(ctx)
+		case !errors.Is(err, docker.ErrSubnetTaken):
 			return err
 		}
 	}
 	return stack.NewError(stack.Unavailable, "no network is free on this host; delete a stack or try again later")
+}
+
+// admitMail has the firewall know the network of a claimed stack before anything
+// runs in it.
+func (g *generation) admitMail(ctx context.Context) error {
+	st, err := g.get(ctx) // it may have been claimed since the handle was made
+	if err == nil && st.Claimed() {
+		g.guard(ctx)
+	}
+	return err
+}
+
+// removeNetworks gives the subnets of a stack back of which nothing runs.
+func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
+	ctx = context.WithoutCancel(ctx)
+	networks, err := r.Engine.Networks(ctx, r.labels(st, ""))
+	if err = errors.Join(err, r.removeObjects(ctx, objects{networks: networks})); err != nil {
+		r.Log.Warn("networks of a stopped stack not removed", "stack", r.id, "error", err)
+	}
 }
 
 // nthSubnet is the n-th /28 of the pool.

@@ -69,10 +69,10 @@ func (g *generation) containerSpec(s *stack.Service) docker.ContainerSpec {
 		Image:       s.Image,
 		User:        uid + ":" + uid,
 		Dir:         path.Join(build.AppDir, s.Root),
-		Hostname:    s.Name,
+		Hostname:    s.Name + "-g" + strconv.Itoa(g.number), // the engine resolves it too, so it is not the service's name
 		Env:         build.EnvList(g.processEnv(s)),
 		Labels:      g.generationLabels(s.Name),
-		Network:     build.NetworkName(g.st),
+		Network:     g.network,
 		Volumes:     map[string]string{build.DataDir: dataVolume(g.st, s.Name)},
 		Memory:      g.Memory,
 		NanoCPUs:    g.NanoCPUs,

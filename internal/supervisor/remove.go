@@ -158,7 +158,8 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 
 // leftovers are what the engine has of a stack at rest and the stack does not
 // need: every generation but the one that it serves or would serve, what runs
-// although it is not live, and what a build or a restore left. Data is none.
+// although it is not live with the networks of that, and what a build or a restore
+// left. Data is none.
 func leftovers(st *stack.Stack, there objects) objects {
 	var left objects
 	for _, c := range there.containers {
@@ -167,8 +168,10 @@ func leftovers(st *stack.Stack, there objects) objects {
 		}
 	}
 	left.images = ofGenerations(there.images, superseded(st))
-	if st.Status == stack.Failed || st.Status == stack.Expired {
-		left.networks = there.networks
+	for _, n := range there.networks {
+		if st.Status != stack.Live || n.Name != networkOf(st, there) {
+			left.networks = append(left.networks, n)
+		}
 	}
 	return left
 }

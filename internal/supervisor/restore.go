@@ -38,8 +38,10 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) erro
 	return nil
 }
 
-// adoptAll makes targets of all services that are there.
+// adoptAll makes targets of all services that are there, on the network that is
+// there.
 func (g *generation) adoptAll(there objects) error {
+	g.network = networkOf(g.st, there)
 	for i := range g.services {
 		s := &g.services[i]
 		if err := g.adoptService(s, there.container(containerName(g.st, s.Name, g.number))); err != nil {

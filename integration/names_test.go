@@ -1,0 +1,114 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// callers is a stack whose service web asks its service api with each request, on
+// a new connection. An api that is "broken" answers 500, a "slow" one does so for
+// the first two seconds.
+func callers(mode string) Tree {
+	return Tree{"mode": mode, "index.js": `
+const http = require('http'), { SERVICE_NAME, GENERATION, API_INTERNAL_URL, PORT } = process.env;
+const mode = require('fs').readFileSync('mode', 'utf8'), boot = Date.now();
+const api = (req, res) => {
+  res.statusCode = mode === 'good' || mode === 'slow' && Date.now() - boot > 2000 ? 200 : 500;
+  res.end(GENERATION + ' booted ' + boot);
+};
+const web = (req, res) => http.get(API_INTERNAL_URL, { agent: false }, (answer) => {
+  let body = '';
+  answer.on('data', (data) => { body += data; });
+  answer.on('end', () => { res.statusCode = answer.statusCode; res.end(GENERATION + ' asked ' + body); });
+}).on('error', (err) => { res.statusCode = 502; res.end(GENERATION + ' got ' + err); });
+http.createServer(SERVICE_NAME === 'api' ? api : web).listen(PORT);`}
+}
+
+const callersManifest = `{name: callers, services: [
+  {name: web, runtime: node, start: node index.js, depends_on: [api]},
+  {name: api, runtime: node, start: node index.js, health: /}]}`
+
+// called asks web, which must have asked the api of its own generation, and returns
+// when that api was started.
+func (l *load) called(client *http.Client) (boot string, err error) {
+	res, err := client.Get(l.st.url("web", "/"))
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		return "", err
+	}
+	var web, api int
+	if _, err := fmt.Sscanf(string(body), "%d asked %d booted %s", &web, &api, &boot); err != nil || res.StatusCode != http.StatusOK || web != api {
+		return "", fmt.Errorf("%s: %s", res.Status, body)
+	}
+	l.requests.Add(1)
+	return boot, nil
+}
+
+// underCalls does something while the service web is asked without a pause, and
+// asserts that every answer was right.
+func (h *Host) underCalls(t *testing.T, st *Stack, do func()) {
+	t.Helper()
+	l := &load{h: h, st: st}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	for range 4 {
+		l.constantly(ctx, &all, func(_ context.Context, client *http.Client) error {
+			_, err := l.called(client)
+			return err
+		})
+	}
+	do()
+	enough := l.requests.Load() + 50
+	eventually(t, "calls afterwards", func() error {
+		if l.requests.Load() < enough {
+			return errors.New("too few")
+		}
+		return nil
+	})
+	cancel()
+	all.Wait()
+	if first := l.first.Load(); first != nil {
+		t.Errorf("%d of %d calls went wrong, the first: %v", l.failed.Load(), l.requests.Load(), *first)
+	}
+}
+
+func TestNames_ReachTheirOwnGenerationOverEveryRedeploy(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_HEALTH_TIMEOUT", "5s"), with("BERTH_DRAIN", "2s"))
+	st := h.live(t, callers("good"), manifest(callersManifest))
+	h.underCalls(t, st, func() {
+		require.Contains(t, h.redeploy(t, st, callers("broken"), manifest(callersManifest)).deployError(), "service api: not healthy")
+		require.Equal(t, 2, h.redeploy(t, st, callers("slow"), manifest(callersManifest)).Generation)
+		require.Equal(t, 3, h.redeploy(t, st, callers("good"), manifest(callersManifest)).Generation)
+	})
+	h.keeps(t, st, "container web-g3", "container api-g3", "image web:g3", "image api:g3", "volume web-data", "volume api-data", "network g3")
+}
+
+func TestNames_ReachAHealthyProcessOverARestart(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	ana := h.person(t, "ana@example.com")
+	st := h.owned(t, ana.key, callers("slow").plus(Tree{"stack.yaml": callersManifest}))
+	before := h.inspect(t, st, "api").ID
+	h.underCalls(t, st, func() {
+		for n := range 2 {
+			require.Equal(t, http.StatusSeeOther, ana.act(t, st, "restart/api").status)
+			h.awaitRestart(t, st, n+1)
+		}
+		h.keeps(t, st, "container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network g1")
+	})
+	require.NotEqual(t, before, h.inspect(t, st, "api").ID)
+	require.True(t, strings.HasPrefix(h.get(t, st.url("web", "/")).body, "1 asked 1 booted "))
+}
