@@ -2,10 +2,13 @@ package docker
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/docker/docker/api/types/filters"
@@ -48,6 +51,15 @@ type Info struct {
 type Runtime struct {
 	Path string // "" for a shim of containerd's
 	Args []string
+}
+
+// Attaches reports whether a container of a runtime, "" for the engine's own, can
+// be put on a network while it runs. That takes a runtime whose containers have the
+// host's kernel: gVisor sets its network up when it starts.
+func (i Info) Attaches(runtime string) bool {
+	name := cmp.Or(runtime, i.DefaultRuntime)
+	program := filepath.Base(cmp.Or(i.Runtimes[name].Path, name))
+	return slices.Contains([]string{"runc", "crun", "io.containerd.runc.v2"}, program)
 }
 
 // Open connects to an engine, agrees with it on a version of the API, and

@@ -92,3 +92,17 @@ func (b *bench) through(t *testing.T) (remote *Engine, cut func()) {
 	t.Cleanup(func() { require.NoError(t, remote.Close()) })
 	return remote, cut
 }
+
+func TestInfo_AttachesWhereContainersHaveTheHostsKernel(t *testing.T) {
+	info := Info{DefaultRuntime: "runc", Runtimes: map[string]Runtime{
+		"runc": {Path: "runc"}, "small": {Path: "/usr/bin/crun"}, "gvisor": {Path: "/usr/local/bin/runsc"}, "kata": {},
+	}}
+	for name, want := range map[string]bool{
+		"": true, "runc": true, "small": true, "io.containerd.runc.v2": true,
+		"gvisor": false, "kata": false, "io.containerd.runsc.v1": false,
+	} {
+		assert.Equal(t, want, info.Attaches(name), name)
+	}
+	info.DefaultRuntime = "gvisor"
+	assert.False(t, info.Attaches(""))
+}

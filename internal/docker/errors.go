@@ -12,11 +12,12 @@ import (
 
 // The classes of failure that callers act on; test with errors.Is.
 var (
-	ErrNotFound    = errors.New("not found")
-	ErrConflict    = errors.New("conflict")              // the name is taken, or the object is in use
-	ErrSubnetTaken = errors.New("subnet already in use") // another network overlaps it
-	ErrUnreachable = errors.New("no answer")             // the engine is away, or the answer was lost: it may have done what it was asked
-	ErrNoSpace     = errors.New("disk full")             // where the engine keeps its images and volumes
+	ErrNotFound     = errors.New("not found")
+	ErrConflict     = errors.New("conflict")               // the name is taken, or the object is in use
+	ErrSubnetTaken  = errors.New("subnet already in use")  // another network overlaps it
+	ErrAddressTaken = errors.New("address already in use") // another container has the one that this one asks for
+	ErrUnreachable  = errors.New("no answer")              // the engine is away, or the answer was lost: it may have done what it was asked
+	ErrNoSpace      = errors.New("disk full")              // where the engine keeps its images and volumes
 )
 
 // errForeign is the cause when a name is taken by an object of somebody else.
@@ -57,12 +58,18 @@ func classOf(err error) error {
 		return ErrUnreachable
 	case strings.Contains(err.Error(), noSpace):
 		return ErrNoSpace
+	case strings.Contains(err.Error(), addressTaken):
+		return ErrAddressTaken
 	}
 	return nil
 }
 
 // noSpace is what the kernel calls a full disk: the engine has no code for it.
 var noSpace = syscall.ENOSPC.Error()
+
+// addressTaken is what the engine says when another container has an address; the
+// code that comes with it stands for much else.
+const addressTaken = "Address already in use"
 
 // MayExist tells whether an error of Create leaves room for a container of that
 // name: an earlier one, or the new one when the engine's answer was lost.

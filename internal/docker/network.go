@@ -88,6 +88,28 @@ func (e *Engine) tryRemoveNetworks(ctx context.Context, name string) error {
 	}
 }
 
+// Realias gives a container other names on a network that it is on. The engine can
+// only take it off the network for that and put it back, so for a moment nothing
+// reaches a container that runs; it keeps its address, and with it its connections.
+// From then on it asks for that address whenever it starts, which fails with
+// ErrAddressTaken when another one got it meanwhile; Realias makes one that does not
+// run take any address again.
+func (e *Engine) Realias(ctx context.Context, id, name string, aliases ...string) error {
+	found, err := e.inspect(ctx, id)
+	if err != nil {
+		return err
+	}
+	settings := &network.EndpointSettings{Aliases: aliases}
+	if now := found.NetworkSettings.Networks[name]; now != nil && now.IPAddress != "" {
+		settings.IPAMConfig = &network.EndpointIPAMConfig{IPv4Address: now.IPAddress}
+		settings.MacAddress = now.MacAddress // engines of the API before 1.44 derive it from the address
+	}
+	if err := e.api.NetworkDisconnect(ctx, name, id, false); err != nil {
+		return wrap(err, "disconnect container %s from network %s", id, name)
+	}
+	return wrap(e.api.NetworkConnect(ctx, name, id, settings), "connect container %s to network %s", id, name)
+}
+
 // Networks returns the networks that carry the labels.
 func (e *Engine) Networks(ctx context.Context, labels Labels) ([]Network, error) {
 	found, err := e.listNetworks(ctx, byLabel(labels))

@@ -119,6 +119,49 @@ func TestEnsureNetwork_ManyAtOnceMakeOne(t *testing.T) {
 	}
 }
 
+func TestRealias_KeepsTheAddress(t *testing.T) {
+	b := testBench(t)
+	spec := b.network(t)
+	server := b.spec("listen", ":8080")
+	server.Network, server.Aliases = spec.Name, []string{"before"}
+	id := b.run(t, server)
+	b.awaitLine(t, id, "listening")
+	before, err := b.Inspect(t.Context(), id)
+	require.NoError(t, err)
+	require.NoError(t, b.Realias(t.Context(), id, spec.Name, "after"))
+	found, err := b.inspect(t.Context(), id)
+	require.NoError(t, err)
+	now := found.NetworkSettings.Networks[spec.Name]
+	assert.Equal(t, before.IP, now.IPAddress)
+	assert.Contains(t, now.Aliases, "after")
+	assert.NotContains(t, now.Aliases, "before")
+	client := b.spec("dial", "after:8080")
+	client.Network = spec.Name
+	assert.Equal(t, "hello\n", b.log(t, b.run(t, client)))
+}
+
+func TestRealias_FreesAContainerOfAnAddressThatAnotherGot(t *testing.T) {
+	b := testBench(t)
+	spec := b.network(t)
+	first, second := b.spec("serve"), b.spec("serve")
+	first.Network, second.Network = spec.Name, spec.Name
+	id := b.run(t, first)
+	require.NoError(t, b.Realias(t.Context(), id, spec.Name, "name"))
+	had, err := b.Inspect(t.Context(), id)
+	require.NoError(t, err)
+	require.NoError(t, b.Stop(t.Context(), id))
+
+	other := b.create(t, second)
+	require.NoError(t, b.api.NetworkDisconnect(t.Context(), spec.Name, other, false))
+	require.NoError(t, b.api.NetworkConnect(t.Context(), spec.Name, other, &network.EndpointSettings{
+		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
+	}))
+	require.NoError(t, b.Start(t.Context(), other))
+	require.ErrorIs(t, b.Start(t.Context(), id), ErrAddressTaken)
+	require.NoError(t, b.Realias(t.Context(), id, spec.Name, "name"))
+	require.NoError(t, b.Start(t.Context(), id))
+}
+
 func TestRemoveNetwork_DisconnectsWhatIsLeft(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)

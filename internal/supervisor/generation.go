@@ -188,7 +188,7 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 			return err
 		}
 	}
-	p, err := g.startProcess(ctx, s, containerName(g.st, s.Name, g.number))
+	p, err := g.startProcess(ctx, s, containerName(g.st, s.Name, g.number), s.Name)
 	if err != nil {
 		return err
 	}

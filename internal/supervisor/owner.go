@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -10,9 +11,10 @@ import (
 
 // Restart restarts the process of one service of a live stack at its owner's
 // wish, and returns once that is accepted. The new process starts beside the
-// old one and takes the traffic when it is healthy, so that no request fails;
-// with strategy: recreate, and in place of a process that does not run, it
-// starts alone. The event service.restarted, with requested, tells of success.
+// old one and takes the traffic when it is healthy, so that no request fails, from
+// the other services either; with strategy: recreate, in place of a process that
+// does not run, and under a runtime whose containers cannot be given a name while
+// they run, it starts alone. The event service.restarted, with requested, tells of success.
 // A state that does not allow it is a *stack.Error.
 func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.Stack, error) {
 	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartService(service) })
@@ -46,7 +48,7 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 // be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	p.say("restart requested by the owner")
-	if p.service.Strategy == stack.Recreate || !p.runs(ctx) {
+	if p.service.Strategy == stack.Recreate || !p.attaches || !p.runs(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
 	err := p.replace(ctx, st)
@@ -96,14 +98,19 @@ func (g *generation) show(st *stack.Stack) []*proxy.Target {
 }
 
 // The ends of the names of containers during a restart: of the process that is
-// to take over, and of the one that finishes its requests.
+// to take over, and of the one that finishes its requests, before its own id.
 const (
 	nextSuffix = "-next"
-	oldSuffix  = "-old"
+	oldSuffix  = "-old-"
 )
 
-// replace starts another process beside this one, sends the traffic to it once
-// it is healthy, and lets this one finish. An error means that nothing changed.
+// callTime is how long a replaced process still answers calls of other services
+// that had looked its name up before: they are not counted as requests are.
+const callTime = 3 * time.Second
+
+// replace starts another process beside this one, which the other services do not
+// find, sends the traffic to it once it is healthy, and lets this one finish. An
+// error means that nothing changed.
 func (p *process) replace(ctx context.Context, st *stack.Stack) error {
 	p.passing.Add(1)
 	defer p.passing.Add(-1)
@@ -123,14 +130,18 @@ func (p *process) replace(ctx context.Context, st *stack.Stack) error {
 	return nil
 }
 
-// exchangeNames gives the next process the name under which the following
-// server looks for the one that serves.
+// exchangeNames gives the next process the service's name inside the stack, which
+// both have then, and after it the container's name under which the following server
+// looks for the one that serves.
 func (p *process) exchangeNames(ctx context.Context, next *process, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
-	if err := p.Engine.Rename(ctx, p.id, name+oldSuffix); err != nil {
+	if err := p.Engine.Realias(ctx, next.id, p.network, p.service.Name); err != nil {
+		return err
+	}
+	if err := p.Engine.Rename(ctx, p.id, name+oldSuffix+p.id); err != nil {
 		return err
 	}
 	if err := p.Engine.Rename(ctx, next.id, name); err != nil {
@@ -149,8 +160,7 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 	p.passing.Add(1)
 	p.work.Go(func() {
 		defer p.passing.Add(-1)
-		p.drainAll(drained)
-		p.removeReplaced()
+		p.leave(drained)
 	})
 	_, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartedOnRequest(service) })
 	if err != nil {
@@ -161,9 +171,14 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 	p.add(next)
 }
 
-// removeReplaced ends a process that another one has replaced.
-func (p *process) removeReplaced() {
-	if p.ctx.Err() != nil {
+// leave ends a process that another one has replaced, after the requests and calls
+// that it has.
+func (p *process) leave(targets []*proxy.Target) {
+	if err := p.Engine.Realias(context.WithoutCancel(p.ctx), p.id, p.network); err != nil {
+		p.Log.Warn("replaced process keeps its name until it ends", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	}
+	p.drainAll(targets)
+	if !sleep(p.ctx, callTime) {
 		return // the stack ends, or the server: the next one removes it
 	}
 	if err := p.remove(p.ctx); err != nil && p.ctx.Err() == nil {

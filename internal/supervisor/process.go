@@ -44,12 +44,13 @@ func dataVolume(st *stack.Stack, service string) string {
 }
 
 // startProcess starts a service's process in a container of the given name, in
-// place of what an earlier attempt left.
-func (g *generation) startProcess(ctx context.Context, s *stack.Service, name string) (*process, error) {
+// place of what an earlier attempt left. The aliases are the names under which the
+// other services find it.
+func (g *generation) startProcess(ctx context.Context, s *stack.Service, name string, aliases ...string) (*process, error) {
 	spec := g.containerSpec(s)
 	spec.Name = name
 	spec.Cmd = startCommand(s.Start)
-	spec.Aliases = []string{s.Name}
+	spec.Aliases = aliases
 	id, err := g.create(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,14 @@ func (g *generation) newProcess(s *stack.Service, id string) *process {
 // start starts the container and follows its log from the line after since.
 func (p *process) start(ctx context.Context, since time.Time) error {
 	absence := p.absences.Load()
-	if err := p.Engine.Start(ctx, p.id); err != nil {
+	err := p.Engine.Start(ctx, p.id)
+	if errors.Is(err, docker.ErrAddressTaken) { // that it had when it replaced another process
+		err = p.Engine.Realias(context.WithoutCancel(ctx), p.id, p.network, p.service.Name)
+		if err == nil {
+			err = p.Engine.Start(ctx, p.id)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	c, err := p.Engine.Inspect(ctx, p.id)

@@ -70,6 +70,7 @@ type Supervisor struct {
 	absences atomic.Int64 // of the engine, so far
 
 	engineDir    string        // where the engine keeps what it stores
+	attaches     bool          // containers can be put on a network while they run
 	firewallWake chan struct{} // gets a value when the rules are to be looked at
 	short        atomic.Bool   // of disk space, when it was last asked for
 
@@ -102,7 +103,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.engineDir = engine.RootDir
+	s.engineDir, s.attaches = engine.RootDir, engine.Attaches(s.Runtime)
 	s.guard(ctx)
 	failpoint.Here("start-begun")
 	if err := s.sweep(ctx, stacks, there); err != nil {

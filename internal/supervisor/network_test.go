@@ -1,0 +1,59 @@
+package supervisor
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/firewall"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+func TestBridge_IsAnInterfaceOfOneGenerationAlone(t *testing.T) {
+	const longest = 15 // characters of an interface's name on Linux
+	seen := map[string]bool{formerBridge(&stack.Stack{ID: "stk_3f2a9c1b7d4e"}): true}
+	for _, instance := range []string{"0123456789abcdef", "fedcba9876543210"} {
+		s := &Supervisor{Config: Config{Labels: docker.Labels{build.LabelInstance: instance}}}
+		for _, number := range []int64{1, 11, 4096, 1_000_000} {
+			for _, generation := range []int{1, 2, 11, 1000} {
+				name := s.bridge(&stack.Stack{Seq: number}, generation)
+				assert.True(t, strings.HasPrefix(name, firewall.BridgePrefix), name)
+				assert.LessOrEqual(t, len(name), longest, name)
+				assert.False(t, seen[name], "%s of stack %d, generation %d", name, number, generation)
+				seen[name] = true
+			}
+		}
+		assert.Len(t, s.bridge(&stack.Stack{Seq: math.MaxInt32}, math.MaxInt32), longest)
+	}
+}
+
+func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
+	const former, served, next = "berth-3f2a9c1b7d4e", "berth-3f2a9c1b7d4e-g2", "berth-3f2a9c1b7d4e-g3"
+	for _, c := range []struct {
+		status stack.Status
+		there  []string
+		left   []string
+	}{
+		{stack.Live, []string{served}, nil},
+		{stack.Live, []string{served, next}, []string{next}},
+		{stack.Live, []string{former}, nil},
+		{stack.Live, []string{former, next}, []string{next}},
+		{stack.Live, []string{former, served}, []string{former}},
+		{stack.Failed, []string{former, served}, []string{former, served}},
+		{stack.Expired, []string{served}, []string{served}},
+	} {
+		var there objects
+		for _, name := range c.there {
+			there.networks = append(there.networks, docker.Network{Name: name})
+		}
+		var left []string
+		for _, n := range leftovers(&stack.Stack{ID: "stk_3f2a9c1b7d4e", Generation: 2, Status: c.status}, there).networks {
+			left = append(left, n.Name)
+		}
+		assert.Equal(t, c.left, left, "of a %s stack with %v", c.status, c.there)
+	}
+}
