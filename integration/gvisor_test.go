@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +48,14 @@ func TestIsolation_UnderGVisor(t *testing.T) {
 	score, err := os.ReadFile(e.process(h.inspect(t, st, "web").State.Pid, "oom_score_adj"))
 	require.NoError(t, err)
 	require.Equal(t, "500\n", string(score), "what the host thinks of the sandbox")
+
+	// It takes no network while it runs, so a restart stops the process first.
+	bob := h.person(t, "bob@example.com")
+	own := h.owned(t, bob.key, probe(t).plus(Tree{"stack.yaml": fmt.Sprintf(probeManifest, "")}))
+	before := h.inspect(t, own, "api").ID
+	bob.act(t, own, "restart/api")
+	h.awaitRestart(t, own, 1)
+	require.Equal(t, before, h.inspect(t, own, "api").ID)
 }
 
 // startGVisor is an engine that has gVisor as the runtime runsc, set up as

@@ -166,6 +166,11 @@ func isolates(t *testing.T, e *dockerd, differs map[string]string, opts ...Optio
 		return nil
 	})
 	require.Equal(t, "silence", dial(outsidePrivate+":25"))
+
+	// The next generation can from the start of its build on.
+	now := h.redeploy(t, st, probe(t), manifest(fmt.Sprintf(probeManifest, "'tcp mail="+outsidePublic+":25'")))
+	require.Equal(t, 2, now.Generation, now.deployError())
+	require.Equal(t, "ok", findReport(t, h.logs(t, st, "kind=build&service=web&tail=50"))["tcp mail"])
 	return h, st
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/docker/docker/api/types/network"
 	"github.com/stretchr/testify/require"
 )
 
@@ -111,4 +112,54 @@ func TestNames_ReachAHealthyProcessOverARestart(t *testing.T) {
 	})
 	require.NotEqual(t, before, h.inspect(t, st, "api").ID)
 	require.True(t, strings.HasPrefix(h.get(t, st.url("web", "/")).body, "1 asked 1 booted "))
+}
+
+// shareOneNetwork puts a live stack on the one network of all its generations that
+// a release had before each got one of its own, and ends that release's server.
+func (h *Host) shareOneNetwork(t *testing.T, st *Stack, services ...string) {
+	t.Helper()
+	docker, err := h.docker()
+	require.NoError(t, err)
+	defer docker.Close()
+	own, shared := "berth-"+st.hex()+"-g1", "berth-"+st.hex()
+	found, err := docker.NetworkInspect(t.Context(), own, network.InspectOptions{})
+	require.NoError(t, err)
+	h.stop(t)
+	delete(found.Labels, "berth.generation")
+	for _, service := range services {
+		require.NoError(t, docker.NetworkDisconnect(t.Context(), own, h.inspect(t, st, service).ID, false))
+	}
+	require.NoError(t, docker.NetworkRemove(t.Context(), own))
+	_, err = docker.NetworkCreate(t.Context(), shared, network.CreateOptions{
+		IPAM: &found.IPAM, Labels: found.Labels, Options: map[string]string{"com.docker.network.bridge.name": "bth" + st.hex()},
+	})
+	require.NoError(t, err)
+	for _, service := range services {
+		settings := &network.EndpointSettings{Aliases: []string{service}}
+		require.NoError(t, docker.NetworkConnect(t.Context(), shared, h.inspect(t, st, service).ID, settings))
+	}
+	h.run(t)
+}
+
+func TestNetworks_OfAnEarlierReleaseAreKeptUntilTheNextRedeploy(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	ana := h.person(t, "ana@example.com")
+	st := h.owned(t, ana.key, callers("good").plus(Tree{"stack.yaml": callersManifest}))
+	h.shareOneNetwork(t, st, "web", "api")
+	before := h.inspect(t, st, "web")
+	all := []string{"container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data"}
+	h.keeps(t, st, append(all, "network")...)
+	h.underCalls(t, st, func() {
+		ana.act(t, st, "restart/api")
+		h.awaitRestart(t, st, 1)
+		h.keeps(t, st, append(all, "network")...)
+	})
+	h.restart(t)
+	after := h.inspect(t, st, "web")
+	require.Equal(t, before.ID+before.State.StartedAt, after.ID+after.State.StartedAt)
+	h.underCalls(t, st, func() {
+		require.Equal(t, 2, h.redeploy(t, st, callers("slow"), manifest(callersManifest)).Generation)
+	})
+	h.keeps(t, st, "container web-g2", "container api-g2", "image web:g2", "image api:g2", "volume web-data", "volume api-data", "network g2")
 }

@@ -153,7 +153,7 @@ func Settings() []Setting {
 		{"BERTH_SERVICE_PIDS", "1024", "processes and threads that a service may have", setPids},
 		{"BERTH_BUILD_MEMORY", "", "memory that a build may use; no ceiling when empty", optional(memory(func(c *Config) *int64 { return &c.BuildMemory }))},
 		{"BERTH_DISK_FLOOR", "1GB", "free disk space below which uploads and builds are refused, 0 for none; what runs goes on", setDiskFloor},
-		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range of which each stack's network takes a /28", setPool},
+		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range of which each stack takes a /28, and another one during a redeploy", setPool},
 		{"BERTH_NETWORK_ALLOW", "", "hosts, as host:port, that stacks may reach although they are private or on this machine, besides those in BERTH_BUILD_ENV_FILE", setNetworkAllow},
 		{"BERTH_ALLOW_UNGUARDED", "false", "take anonymous stacks although the firewall rules that wall them off cannot be set", flag(func(c *Config) *bool { return &c.AllowUnguarded })},
 		{adminListen, "127.0.0.1:9090", "address of /metrics and /debug/pprof, for operators only; none when empty", text(func(c *Config) *string { return &c.AdminListen })},

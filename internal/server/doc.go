@@ -35,10 +35,11 @@
 //
 // # One redeploy
 //
-// The new generation is built and started beside the old one, and takes the
-// traffic by one swap of the route table once every service is healthy; only
-// then is it committed. The old one finishes what it has begun, then its
-// containers, images and sites go. A service that would be built the same way
+// The new generation is built and started beside the old one, on a network of its
+// own (supervisor/network.go), so that a service's name leads to the generation of
+// whoever asks. It takes the traffic by one swap of the route table once every
+// service is healthy; only then is it committed. The old one finishes what it has
+// begun, then its containers, network, images and sites go. A service that would be built the same way
 // again (package build, fingerprint.go) takes over what the old one has. With
 // strategy: recreate the old process stops first, and comes back if the new one
 // fails.
@@ -58,8 +59,9 @@
 // (logfile/follow.go) set off.
 //
 // A restart from the dashboard (supervisor/owner.go) is the watcher's first act:
-// another process of the same generation starts beside the old one, takes the
-// traffic when it is healthy, and takes over its container's name.
+// another process of the same generation starts beside the old one, under no name
+// that the other services call; when it is healthy it gets the service's name,
+// the traffic and the container's name.
 //
 // # What goes on by itself
 //
@@ -99,9 +101,11 @@
 //
 // Every container, building or running, has a user of its stack's own, no
 // capability, and the system call filter of package docker (seccomp.go). Each
-// stack has a bridge and a /28; package firewall keeps one fixed set of rules for
-// all of them in the table mangle, which the supervisor has checked at start,
-// every 15 s and when a stack is claimed (supervisor/admit.go). While the rules
+// generation has a bridge and a /28; package firewall keeps one fixed set of rules
+// for all of them in the table mangle, by the prefix of the bridges' names, which
+// the supervisor has checked at start, every 15 s, when a stack is claimed, and
+// before anything runs in a new network of a claimed stack, which may send mail
+// (supervisor/admit.go). While the rules
 // are not in place anonymous creates are refused; while a disk is nearly full,
 // every upload and build. The probe under integration tries all of it from
 // within.
