@@ -339,7 +339,7 @@ var faults = []fault{
 	}},
 	{name: "a create that fails", from: nothing, act: createsBroken, end: createdBroken, points: []string{"deploy-failed", "failure-committed"}},
 	{name: "a redeploy", from: withData, act: redeploys, end: servesOne, points: []string{
-		"deploy-committed", "deploy-unanswered", "build-container-made@2", "image-committed", "release-run", "process-started", "process-started@2",
+		"deploy-committed", "deploy-unanswered", "network-made", "build-container-made@2", "image-committed", "release-run", "process-started", "process-started@2",
 		"all-healthy", "live-committed", "old-drained", "old-ended",
 	}},
 	{name: "a redeploy that fails", from: withData, act: redeploysBroken, end: servesOne, points: []string{"deploy-failed", "failure-committed"}},
