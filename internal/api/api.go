@@ -15,6 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/fair"
+	"github.com/berth-host/berth/internal/pace"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
@@ -141,6 +142,7 @@ func New(cfg Config) *API {
 	a.app = fiber.New(fiber.Config{
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
+		BodyLimit:                    1, // read before the handler, which knows how slow a body may be
 		DisableStartupMessage:        true,
 		CaseSensitive:                true,
 		Immutable:                    true, // strings of a Ctx outlive the handler
@@ -160,6 +162,9 @@ func New(cfg Config) *API {
 	a.server = a.app.Server()
 	a.server.Handler = a.border(a.app.Handler())
 	a.server.ErrorHandler = a.answerMalformed
+	a.server.HeaderReceived = func(*fasthttp.RequestHeader) fasthttp.RequestConfig {
+		return fasthttp.RequestConfig{ReadTimeout: pace.Stall} // of the body's first byte
+	}
 	return a
 }
 

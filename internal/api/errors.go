@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"syscall"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"github.com/berth-host/berth/internal/pace"
 	"github.com/berth-host/berth/internal/plain"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -81,12 +81,13 @@ func (a *API) answerRouter(c *fiber.Ctx, err *fiber.Error) {
 // connection is closed afterwards.
 func (a *API) answerMalformed(ctx *fasthttp.RequestCtx, err error) {
 	var small *fasthttp.ErrSmallBuffer
-	var network net.Error
 	switch {
 	case errors.As(err, &small):
 		answer(ctx, fiber.StatusRequestHeaderFieldsTooLarge,
 			fmt.Sprintf("the request line and headers are longer than %d bytes; send less in them", maxHead))
-	case errors.As(err, &network) && network.Timeout():
+	case pace.Stalled(err) && errors.Unwrap(err) == nil: // an error of the headers comes wrapped
+		answer(ctx, fiber.StatusBadRequest, stalledDetail(0))
+	case pace.Stalled(err):
 		answer(ctx, fiber.StatusRequestTimeout,
 			fmt.Sprintf("the request's headers did not arrive within %s", headTimeout))
 	case errors.Is(err, io.ErrUnexpectedEOF):

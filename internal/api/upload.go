@@ -300,7 +300,7 @@ func (r *formReader) checkSource() error {
 func (r *formReader) malformed(err error) error {
 	switch {
 	case pace.Stalled(r.body.err):
-		return invalid("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", r.body.read, pace.Stall, byteSize(pace.Least))
+		return invalid("%s", stalledDetail(r.body.read))
 	case r.body.broken() != nil || errors.Is(err, io.ErrUnexpectedEOF):
 		return invalid("the upload broke off after %d bytes, before the form's last boundary; send it again", r.body.read)
 	case errors.Is(err, errPartHead):
@@ -309,6 +309,11 @@ func (r *formReader) malformed(err error) error {
 		return r.checkSource()
 	}
 	return invalid("the body is not the multipart form that its Content-Type announces; let the client make both, like this: %s", r.example)
+}
+
+// stalledDetail says why a body was cut off of which so many bytes had come.
+func stalledDetail(read int64) string {
+	return fmt.Sprintf("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", read, pace.Stall, byteSize(pace.Least))
 }
 
 func (r *formReader) tooLarge() error {

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -319,4 +320,44 @@ func TestUpload_IsNotStoredToCompareItWhereThereIsNoRoom(t *testing.T) {
 	e.nothingLeft()
 	e.host.room.Store(2)
 	require.Equal(t, first.body, e.keyed("/v0/stacks", "", "key-1", "192.0.2.1").body)
+}
+
+// The first bytes of a body may take as long as any others.
+func TestUpload_MayBeSlowFromTheFirstByte(t *testing.T) {
+	newEnv(t).send("GET", "/healthz", "", nil) // fasthttp's clock, which never ends, begins outside of the bubble
+	for name, c := range map[string]struct {
+		first, second time.Duration // before each half of the form
+		status        int
+		detail        string
+	}{
+		"slow":                {50 * time.Second, 50 * time.Second, 201, ""},
+		"silent":              {2 * time.Minute, 0, 400, "the upload stalled after 0 bytes: nothing arrived for 1m0s"},
+		"silent after a part": {time.Second, 2 * time.Minute, 400, "the upload stalled after "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				t.Cleanup(func() { time.Sleep(time.Minute) }) // fasthttp looks now and then whether it has ended
+				e := newEnv(t)
+				form, contentType := makeForm(t, sourcePart(site(t)))
+				whole, err := io.ReadAll(form)
+				require.NoError(t, err)
+				body, in := io.Pipe()
+				go func() {
+					time.Sleep(c.first)
+					in.Write(whole[:len(whole)/2])
+					time.Sleep(c.second)
+					in.Write(whole[len(whole)/2:])
+					in.Close()
+				}()
+				req := newRequest(t, "POST", "/v0/stacks", "", body, "Content-Type", contentType)
+				req.ContentLength = int64(len(whole))
+				r := e.do(req)
+				body.Close()
+				require.Equal(t, c.status, r.status, r.body)
+				if c.detail != "" {
+					require.Contains(t, r.detail(), c.detail)
+				}
+			})
+		})
+	}
 }

@@ -5,7 +5,6 @@ package pace
 import (
 	"errors"
 	"io"
-	"net"
 	"time"
 )
 
@@ -59,6 +58,6 @@ func (r *Reader) mayWait() time.Duration {
 // Stalled tells whether a read failed because nothing, or too little, came for
 // too long.
 func Stalled(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) && network.Timeout()
+	var late interface{ Timeout() bool } // not net.Error: connections in memory know less
+	return errors.As(err, &late) && late.Timeout()
 }
