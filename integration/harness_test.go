@@ -96,6 +96,7 @@ func install(t *testing.T, opts ...Option) *Host {
 		"BERTH_REDIS_URL":        redisURL(t, number),
 		"BERTH_UNCLAIMED_PER_IP": "1000",
 		"BERTH_CREATES_PER_HOUR": "100000",
+		"BERTH_REFUSED_PER_HOUR": "100000",
 		"BERTH_BUILD_ENV_FILE":   buildSetting("BERTH_BUILD_ENV_FILE", "env"),
 		"BERTH_BUILD_CA_FILE":    buildSetting("BERTH_BUILD_CA_FILE", "ca.crt"),
 	}

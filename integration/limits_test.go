@@ -39,6 +39,26 @@ func TestLimits_AnonymousCreatesPerHour(t *testing.T) {
 	require.Equal(t, http.StatusCreated, h.post(t, source, nil, "", "X-Forwarded-For", "2001:db8:1:3::1").status)
 }
 
+func TestLimits_RefusedCreatesPerHour(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_REFUSED_PER_HOUR", "2"), with("BERTH_CREATES_PER_HOUR", "1"), with("BERTH_TRUSTED_PROXIES", "127.0.0.1"))
+	h.stop(t)
+	key := "Bearer " + h.account(t, "ana@example.com")
+	h.run(t)
+	source := archive(t, page("x"))
+	h.post(t, source, Fields{"ttl": "1s"}, "").refused(t, http.StatusUnprocessableEntity)
+	require.Equal(t, http.StatusCreated, h.post(t, source, nil, "").status, "a refused create counts as one")
+	require.Equal(t, slowDown, h.post(t, source, nil, "").refused(t, http.StatusTooManyRequests))
+	h.post(t, nil, nil, "", "X-Forwarded-For", "203.0.113.7").refused(t, http.StatusUnprocessableEntity)
+	h.post(t, nil, nil, "", "X-Forwarded-For", "203.0.113.7").refused(t, http.StatusUnprocessableEntity)
+	r := h.post(t, source, nil, "", "X-Forwarded-For", "203.0.113.7")
+	require.Contains(t, r.refused(t, http.StatusTooManyRequests), slowDown+"; too many creates from your network were refused")
+	require.Equal(t, "3600", r.header.Get("Retry-After"))
+	require.Equal(t, http.StatusCreated, h.post(t, source, nil, "", "X-Forwarded-For", "203.0.113.7", "Authorization", key).status)
+	valid := h.validate(t, page("x"), nil)
+	require.Equal(t, http.StatusOK, valid.status, valid.body)
+}
+
 func TestLimits_ExtensionsOfAStack(t *testing.T) {
 	t.Parallel()
 	h := start(t)
