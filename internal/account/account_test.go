@@ -148,6 +148,7 @@ func TestSignUp_RefusesWhatCannotBeAnAccount(t *testing.T) {
 		{"a@example.com\r\nBcc: b@example.com", password, stack.Unprocessable, "is not an email address"},
 		{strings.Repeat("a", 250) + "@example.com", password, stack.Unprocessable, "is not an email address"},
 		{"", password, stack.Unprocessable, "is not an email address"},
+		{"\u212aim@example.com", password, stack.Unprocessable, "before the @ must be ASCII"},
 		{"bo@example.com", "1234567", stack.Unprocessable, "8 characters"},
 		{"bo@example.com", strings.Repeat("x", 1<<20), stack.Unprocessable, "too long"},
 		{"ANA@example.com", password, stack.Conflict, "already has an account"},

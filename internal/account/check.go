@@ -2,19 +2,15 @@ package account
 
 import (
 	"fmt"
-	"net/mail"
 	"strings"
-	"unicode"
+
+	"github.com/berth-host/berth/internal/stack"
 )
 
-// mostEmail is the length of the longest address that mail can be sent to.
-const mostEmail = 254
-
-// checkEmail refuses what is not one bare address.
+// checkEmail refuses what cannot be the address of an account.
 func checkEmail(email string) error {
-	address, err := mail.ParseAddress(email)
-	if err != nil || address.Address != email || len(email) > mostEmail || strings.ContainsFunc(email, unicode.IsSpace) {
-		return unprocessable(fmt.Errorf("%q is not an email address; write it as in ana@example.com", cut(email, mostEmail)))
+	if err := stack.CheckEmail(email); err != nil {
+		return unprocessable(fmt.Errorf("%q %w", shorten(email), err))
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
@@ -207,7 +206,7 @@ func stateFor(s *stack.Stack, who store.Account) CodeState {
 		return Used
 	case s.Status == stack.Expired && !stack.Now().Before(s.RetainedUntil):
 		return Over
-	case who.Email != "" && s.ClaimEmail != "" && !strings.EqualFold(s.ClaimEmail, who.Email):
+	case who.Email != "" && s.ClaimEmail != "" && !stack.SameEmail(s.ClaimEmail, who.Email):
 		return ForOther
 	}
 	return Claimable

@@ -73,6 +73,7 @@ func TestLookUp_TellsWhatACodeIsForSomebody(t *testing.T) {
 	if _, err := e.Claim(t.Context(), visitor, ana, used.code); err != nil {
 		t.Fatal(err)
 	}
+	boundK := e.stackWith(t, "ana@example.kom")
 	e.change(t, expired.id, func(s *stack.Stack) { s.Status, s.RetainedUntil = stack.Expired, stack.Now().Add(time.Hour) })
 	e.change(t, over.id, func(s *stack.Stack) { s.Status, s.RetainedUntil = stack.Expired, stack.Now().Add(-time.Hour) })
 	e.change(t, gone.id, func(s *stack.Stack) {
@@ -92,6 +93,7 @@ func TestLookUp_TellsWhatACodeIsForSomebody(t *testing.T) {
 		{"bound, for a visitor", visitor0, bound.code, account.Claimable, bound.id},
 		{"bound, for the one", ana, bound.code, account.Claimable, bound.id},
 		{"bound, for another", bo, bound.code, account.ForOther, bound.id},
+		{"bound, for one that Unicode folds to it", store.Account{ID: "acc_1", Email: "ana@example.\u212aom"}, boundK.code, account.ForOther, boundK.id},
 		{"used, for its owner", ana, used.code, account.Used, used.id},
 		{"used, for another", bo, used.code, account.Used, ""},
 		{"used, for a visitor", visitor0, used.code, account.Used, ""},

@@ -103,6 +103,24 @@ func TestClaim_RefusesWithWhatToDo(t *testing.T) {
 	require.Equal(t, 200, e.claim(bo, claimBody(forBo.code)).status)
 }
 
+func TestClaim_AnAddressThatOnlyUnicodeTakesForAnotherIsAnother(t *testing.T) {
+	e := newEnv(t)
+	forKim := e.creates("", sourcePart(site(t)), textPart("claim_email", "kim@example.com"))
+	_, key := e.account("\u212aim@example.com") // the Kelvin sign, in a database from before
+	require.Equal(t, 403, e.claim(key, claimBody(forKim.code)).status)
+	_, key = e.account("KIM@example.com")
+	require.Equal(t, 200, e.claim(key, claimBody(forKim.code)).status)
+
+	for _, parts := range [][]part{
+		{textPart("claim_email", "\u212aim@example.com")},
+		{textPart("manifest", "claim_email: \u212aim@example.com")},
+	} {
+		detail := e.refusedUpload(422, append(parts, sourcePart(site(t)))...)
+		require.Contains(t, detail, "claim_email")
+		require.Contains(t, detail, "before the @ must be ASCII")
+	}
+}
+
 func TestClaim_RateLimitByNetwork(t *testing.T) {
 	e := newEnv(t)
 	_, key := e.account("ana@example.com")

@@ -2,7 +2,6 @@ package source
 
 import (
 	"errors"
-	"net/mail"
 	"net/url"
 	"path"
 	"regexp"
@@ -12,6 +11,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/berth-host/berth/internal/stack"
 )
 
 var (
@@ -73,9 +74,8 @@ func checkTTL(s string, f *faults) time.Duration {
 }
 
 func checkEmail(s string, f *faults) string {
-	a, err := mail.ParseAddress(s)
-	if err != nil || a.Address != s || a.Name != "" || len(s) > 254 || strings.ContainsFunc(s, unicode.IsSpace) {
-		f.addf("claim_email %s is not an email address; write it as in ana@example.com", quoteName(s))
+	if err := stack.CheckEmail(s); err != nil {
+		f.addf("claim_email %s %v", quoteName(s), err)
 		return ""
 	}
 	return s

@@ -3,7 +3,6 @@ package stack
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -71,7 +70,7 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	if s.Claimed() {
 		return nil, NewError(NotFound, "this claim code was used already; its stack belongs to an account")
 	}
-	if s.ClaimEmail != "" && !strings.EqualFold(s.ClaimEmail, email) {
+	if s.ClaimEmail != "" && !SameEmail(s.ClaimEmail, email) {
 		return nil, NewError(Forbidden, "this stack can only be claimed by the email address it was made for; sign in with that one")
 	}
 	if s.Status == Expired && !now.Before(s.RetainedUntil) {

@@ -1,0 +1,42 @@
+package stack
+
+import (
+	"errors"
+	"net/mail"
+	"strings"
+	"unicode"
+)
+
+// mostEmail is the length of the longest address that mail can be sent to, in
+// bytes.
+const mostEmail = 254
+
+// CheckEmail refuses what is not one bare address, and an address that others can
+// be mistaken for: what stands before the @ is ASCII. The error is the rest of a
+// sentence that begins with the address.
+func CheckEmail(email string) error {
+	address, err := mail.ParseAddress(email)
+	if err != nil || address.Address != email || len(email) > mostEmail || strings.ContainsFunc(email, unicode.IsSpace) {
+		return errors.New("is not an email address; write it as in ana@example.com")
+	}
+	local := email[:strings.LastIndexByte(email, '@')]
+	if strings.ContainsFunc(local, func(r rune) bool { return r > unicode.MaxASCII }) {
+		return errors.New("is not taken as an email address: what stands before the @ must be ASCII, as in ana@example.com")
+	}
+	return nil
+}
+
+// SameEmail reports whether two addresses are the same but for the case of ASCII
+// letters, as the database compares them. Unicode would take the Kelvin sign for
+// a k.
+func SameEmail(a, b string) bool { return lowerASCII(a) == lowerASCII(b) }
+
+func lowerASCII(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
