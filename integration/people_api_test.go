@@ -337,7 +337,8 @@ func TestOwner_RevokesTheManageToken(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.claim(t, ana.key, st.ClaimCode, "").status)
 	require.Equal(t, http.StatusSeeOther, ana.act(t, st, "revoke").status)
 	for _, path := range []string{"", "/logs", "/events"} {
-		h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID+path).refused(t, http.StatusForbidden)
+		detail := h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID+path).refused(t, http.StatusForbidden)
+		require.Contains(t, detail, "the owner of the stack revoked its manage_token")
 	}
 	h.postDeploy(t, st, page("y"), nil).refused(t, http.StatusForbidden)
 	require.Equal(t, http.StatusForbidden, h.delete(t, st).status)

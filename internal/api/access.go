@@ -56,12 +56,14 @@ func (a *API) grant(token string, present bool, id string) (*stack.Stack, string
 	if err != nil {
 		return nil, "", err
 	}
-	role := who.role(s)
-	if role == "" {
-		return nil, "", stack.NewError(stack.Forbidden, fmt.Sprintf(
-			"this token does not grant access to %s; use the manage_token that its creation returned, or the API key of the account that owns it", s.ID))
+	if role := who.role(s); role != "" {
+		return s, role, nil
 	}
-	return s, role, nil
+	instead := "; use the manage_token that its creation returned, or the API key of the account that owns it"
+	if s.Revoked() {
+		instead = ": the owner of the stack revoked its manage_token; ask them to deploy, or for the API key of their account"
+	}
+	return nil, "", stack.NewError(stack.Forbidden, fmt.Sprintf("this token does not grant access to %s%s", s.ID, instead))
 }
 
 // find reads a stack that is not deleted.
