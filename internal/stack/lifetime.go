@@ -67,7 +67,11 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 // building until it is restored; one that was never built keeps the reason, as
 // nothing of it can be.
 func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
-	if s.Claimed() {
+	switch s.Owner {
+	case "":
+	case owner:
+		return nil, NewError(NotFound, fmt.Sprintf("this claim code was used already: its stack, %s (%s), is in your account", s.ID, s.Name))
+	default:
 		return nil, NewError(NotFound, "this claim code was used already; its stack belongs to an account")
 	}
 	if s.ClaimEmail != "" && !SameEmail(s.ClaimEmail, email) {
