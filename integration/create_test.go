@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -301,7 +302,11 @@ func TestCreate_IsCountedPerNetworkUntilTheCap(t *testing.T) {
 		stacks = append(stacks, h.live(t, tree, nil))
 	}
 	r := h.post(t, archive(t, tree), nil, "")
-	require.Equal(t, "3 unclaimed stacks are already running from your network (limit 3); destroy or claim one first", r.refused(t, 429))
+	require.Regexp(t, `^3 unclaimed stacks are already running from your network \(limit 3\); destroy or claim one first\. `+
+		`Stacks of others behind the same address count too; the first of all expires in (59m[0-9]+s|1h), at 20`, r.refused(t, 429))
+	wait, err := strconv.Atoi(r.header.Get("Retry-After"))
+	require.NoError(t, err)
+	require.InDelta(t, time.Until(time.Unix(int64(*stacks[0].ExpiresAt), 0)).Seconds(), wait, patience.Seconds())
 	require.Equal(t, 200, h.delete(t, stacks[0]).status)
 	failed := h.deploy(t, tree, manifest("services: [{name: web, runtime: node, build: exit 1, start: x}]"))
 	require.Equal(t, "failed", failed.Status)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -222,11 +223,18 @@ func TestCreate_CountsByNetwork(t *testing.T) {
 
 func TestCreate_TheCapsRefusalIsPassedOn(t *testing.T) {
 	e := newEnv(t)
-	for range 3 {
-		e.create("")
+	for _, ttl := range []string{"2h", "45m", "1h"} {
+		e.create("", sourcePart(site(t)), textPart("ttl", ttl))
 	}
-	detail := e.refusedUpload(429, sourcePart(site(t)))
-	require.Equal(t, "3 unclaimed stacks are already running from your network (limit 3); destroy or claim one first", detail)
+	body, contentType := makeForm(t, sourcePart(site(t)))
+	r := e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType)
+	require.Equal(t, 429, r.status)
+	require.Regexp(t, `^3 unclaimed stacks are already running from your network \(limit 3\); destroy or claim one first\. `+
+		`Stacks of others behind the same address count too; the first of all expires in 4[0-9]m([0-9]+s)?, at 20[-0-9]+T[0-9:]+Z$`, r.detail())
+	wait, err := strconv.Atoi(r.header.Get("Retry-After"))
+	require.NoError(t, err)
+	require.InDelta(t, 45*60, wait, 5*60)
+	e.nothingLeft()
 }
 
 func TestCreate_WaitHoldsUntilTheStackSettles(t *testing.T) {

@@ -37,6 +37,16 @@ func NewTooMany(retryAfter time.Duration) *Error {
 	return &Error{Kind: TooMany, Detail: "too many requests; slow down and retry in a minute", RetryAfter: retryAfter}
 }
 
+// NewCapReached is the refusal of a network that has n unclaimed stacks, of
+// which the first expires at the given time ("Per-network cap").
+func NewCapReached(n, limit int, first, now time.Time) *Error {
+	wait := max(first.Sub(now)+time.Second-1, time.Second).Truncate(time.Second)
+	return &Error{Kind: TooMany, RetryAfter: wait, Detail: fmt.Sprintf(
+		"%d unclaimed stacks are already running from your network (limit %d); destroy or claim one first. "+
+			"Stacks of others behind the same address count too; the first of all expires in %s, at %s",
+		n, limit, FormatDuration(wait), first.UTC().Format(time.RFC3339))}
+}
+
 // NewNoStack is the one answer for an id that no stack has, or had and lost.
 func NewNoStack(id string) *Error {
 	return NewError(NotFound, fmt.Sprintf(

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
+	"time"
 
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
@@ -150,16 +150,16 @@ func (s *Store) FindClaimCode(ctx context.Context, hash []byte) (stackID string,
 // checkCap refuses when the network has limit unclaimed stacks or more.
 func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit int) error {
 	var n int
-	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM stacks
-		WHERE network = ? AND owner IS NULL AND status IN ('building', 'live')`, network).Scan(&n)
+	var first time.Time
+	err := tx.QueryRowContext(ctx, `SELECT count(*), min(expires_at) FROM stacks
+		WHERE network = ? AND owner IS NULL AND status IN ('building', 'live')`, network).Scan(&n, (*micros)(&first))
 	if err != nil {
 		return s.fault("count unclaimed stacks", err)
 	}
 	if n < limit {
 		return nil
 	}
-	return stack.NewError(stack.TooMany, fmt.Sprintf(
-		"%d unclaimed stacks are already running from your network (limit %d); destroy or claim one first", n, limit))
+	return stack.NewCapReached(n, limit, first, stack.Now())
 }
 
 // announce tells whoever listens of a change that is committed.
