@@ -181,7 +181,7 @@ func (f *framing) begin(r *http.Request) (trusted, last bool) {
 	switch {
 	case r.ContentLength > 0:
 		f.part, f.left = sized, uint64(r.ContentLength)
-	case r.ContentLength < 0:
+	case len(r.TransferEncoding) > 0:
 		f.part = chunkSize
 	}
 	return true, f.coding && f.declared
