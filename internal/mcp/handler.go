@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -19,18 +20,56 @@ const (
 	maxCall    = 4 << 20  // bytes of one call; inline files are part of it
 	smallCall  = 16 << 10 // bytes of a call that needs no place
 	largeCalls = 32       // places: calls that are larger and read at the same time
-	busyRetry  = "5"      // Retry-After in seconds where all places are taken
+	ownPlaces  = 4        // places for one client network
+	busyRetry  = "5"      // Retry-After in seconds where no place is free
 )
 
 // handler reads whole calls and hands them to the tools.
 type handler struct {
-	tools  http.Handler
-	places chan struct{} // taken while a large call is read
+	tools   http.Handler
+	network func(*http.Request) string
+	places  places // taken while a large call is read
+}
+
+// places are the places for large calls. All are free in the zero value, which
+// is safe for concurrent use.
+type places struct {
+	mu    sync.Mutex
+	taken int
+	own   map[string]int // by client network
+}
+
+// take takes a place for a client network until leave is called, once. It
+// fails with errBusy or errOwn when none is free.
+func (p *places) take(network string) (leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.own[network] == ownPlaces:
+		return nil, errOwn
+	case p.taken == largeCalls:
+		return nil, errBusy
+	case p.own == nil:
+		p.own = map[string]int{}
+	}
+	p.taken++
+	p.own[network]++
+	return func() { p.leave(network) }, nil
+}
+
+func (p *places) leave(network string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	if p.own[network]--; p.own[network] == 0 {
+		delete(p.own, network)
+	}
 }
 
 // Handler offers the tools over streamable HTTP, without sessions: each request
-// stands for itself and brings the caller's Authorization.
-func Handler(cfg Config) http.Handler {
+// stands for itself and brings the caller's Authorization. network names the
+// client network that a request comes from.
+func Handler(cfg Config, network func(*http.Request) string) http.Handler {
 	server := New(cfg)
 	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
 		Stateless:                    true,
@@ -39,7 +78,7 @@ func Handler(cfg Config) http.Handler {
 		// Which hosts are served is settled before a request comes here.
 		DisableLocalhostProtection: true,
 	})
-	return &handler{tools: tools, places: make(chan struct{}, largeCalls)}
+	return &handler{tools: tools, network: network}
 }
 
 // ServeHTTP is http.Handler.
@@ -60,6 +99,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var (
 	errBusy    = errors.New("all places are taken")
+	errOwn     = errors.New("all places of the client's network are taken")
 	errNotJSON = errors.New("the call is not JSON")
 )
 
@@ -69,12 +109,11 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body := pace.NewReader(http.MaxBytesReader(w, r.Body, maxCall), conn.SetReadDeadline)
 	call, err := io.ReadAll(io.LimitReader(body, smallCall+1))
 	if err == nil && len(call) > smallCall {
-		select {
-		case h.places <- struct{}{}:
-			defer func() { <-h.places }()
-		default:
-			return call, errBusy
+		leave, full := h.places.take(h.network(r))
+		if full != nil {
+			return call, full
 		}
+		defer leave()
 		var rest []byte
 		rest, err = io.ReadAll(body)
 		call = append(call, rest...)
@@ -95,6 +134,9 @@ func refuseCall(w http.ResponseWriter, read int, err error) {
 	case errors.Is(err, errBusy):
 		w.Header().Set("Retry-After", busyRetry)
 		refuse(w, http.StatusServiceUnavailable, "too many large calls are being sent to this server at once; send this one again in a few seconds")
+	case errors.Is(err, errOwn):
+		w.Header().Set("Retry-After", busyRetry)
+		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d large calls from your network are being sent to this server already; wait for one of them, or send this one again in a few seconds", ownPlaces))
 	case errors.As(err, &large):
 		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the call is larger than %d MiB; leave out what is not source, or send the project as an archive to the HTTP API", maxCall>>20))
 	case errors.Is(err, errNotJSON):

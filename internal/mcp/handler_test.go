@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,8 +31,12 @@ type answer struct {
 
 func (a answer) SetReadDeadline(t time.Time) error { return a.conn.SetReadDeadline(t) }
 
-// send begins a request with a body of some length, -1 for one that is not known.
-func send(h http.Handler, running *sync.WaitGroup, length int64) *sender {
+// networkOf is the client network that send wrote down.
+func networkOf(r *http.Request) string { return r.RemoteAddr }
+
+// send begins a request from a client network with a body of some length, -1
+// for one that is not known.
+func send(h http.Handler, running *sync.WaitGroup, network string, length int64) *sender {
 	client, server := net.Pipe()
 	s := &sender{client, answer{httptest.NewRecorder(), server}}
 	var body io.Reader = server
@@ -39,7 +44,7 @@ func send(h http.Handler, running *sync.WaitGroup, length int64) *sender {
 		body = io.LimitReader(server, length)
 	}
 	r := httptest.NewRequest(http.MethodPost, "/mcp", body)
-	r.ContentLength = length
+	r.ContentLength, r.RemoteAddr = length, network
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	running.Go(func() {
@@ -49,11 +54,11 @@ func send(h http.Handler, running *sync.WaitGroup, length int64) *sender {
 	return s
 }
 
-// call sends a whole call of the tools' list, made longer by some bytes.
-func sendCall(h http.Handler, padding int) *httptest.ResponseRecorder {
+// sendCall sends a whole call of the tools' list, made longer by some bytes.
+func sendCall(h http.Handler, network string, padding int) *httptest.ResponseRecorder {
 	text := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}` + strings.Repeat(" ", padding)
 	var running sync.WaitGroup
-	s := send(h, &running, int64(len(text)))
+	s := send(h, &running, network, int64(len(text)))
 	_, _ = io.WriteString(s, text)
 	running.Wait()
 	return s.answer.ResponseRecorder
@@ -74,10 +79,10 @@ func TestHandler_EndsCallsThatComeTooSlowly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := Handler(Config{})
+				h := Handler(Config{}, networkOf)
 				begun := time.Now()
 				var running sync.WaitGroup
-				s := send(h, &running, c.length)
+				s := send(h, &running, "a", c.length)
 				_, err := s.Write(make([]byte, c.first))
 				for err == nil {
 					time.Sleep(c.every)
@@ -87,7 +92,7 @@ func TestHandler_EndsCallsThatComeTooSlowly(t *testing.T) {
 				require.Equal(t, http.StatusBadRequest, s.answer.Code)
 				require.Contains(t, s.answer.Body.String(), `{"detail":"the call stalled after`)
 				require.Less(t, time.Since(begun), c.every+2*pace.Stall+time.Duration(c.first)*time.Second/pace.Least)
-				require.Equal(t, http.StatusOK, sendCall(h, 0).Code)
+				require.Equal(t, http.StatusOK, sendCall(h, "a", 0).Code)
 			})
 		})
 	}
@@ -95,22 +100,34 @@ func TestHandler_EndsCallsThatComeTooSlowly(t *testing.T) {
 
 func TestHandler_ReadsFewLargeCallsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := Handler(Config{})
+		h := Handler(Config{}, networkOf)
 		var running sync.WaitGroup
 		var senders []*sender
-		for i := range largeCalls {
-			s := send(h, &running, []int64{maxCall, -1}[i%2])
+		begin := func(network string) {
+			s := send(h, &running, network, []int64{maxCall, -1}[len(senders)%2])
 			_, err := s.Write(make([]byte, 2*smallCall))
 			require.NoError(t, err)
 			senders = append(senders, s)
 		}
-		synctest.Wait()
-		refused := sendCall(h, 2*smallCall)
-		require.Equal(t, http.StatusServiceUnavailable, refused.Code)
-		require.Equal(t, busyRetry, refused.Header().Get("Retry-After"))
-		require.Contains(t, refused.Body.String(), "send this one again in a few seconds")
-		small := sendCall(h, 100)
-		require.Equal(t, http.StatusOK, small.Code, "small calls need no place: %s", small.Body)
+		requireRefused := func(network, detail string) {
+			t.Helper()
+			synctest.Wait()
+			refused := sendCall(h, network, 2*smallCall)
+			require.Equal(t, http.StatusServiceUnavailable, refused.Code)
+			require.Equal(t, busyRetry, refused.Header().Get("Retry-After"))
+			require.Contains(t, refused.Body.String(), detail)
+			small := sendCall(h, network, 100)
+			require.Equal(t, http.StatusOK, small.Code, "small calls need no place: %s", small.Body)
+		}
+		for range ownPlaces {
+			begin("a")
+		}
+		requireRefused("a", "4 large calls from your network")
+		require.Equal(t, http.StatusOK, sendCall(h, "b", 2*smallCall).Code, "one network takes the places of another")
+		for i := range largeCalls - ownPlaces {
+			begin(strconv.Itoa(i / ownPlaces))
+		}
+		requireRefused("b", "too many large calls are being sent to this server at once; send this one again in a few seconds")
 
 		for _, s := range senders {
 			require.NoError(t, s.Close())
@@ -118,15 +135,15 @@ func TestHandler_ReadsFewLargeCallsAtOnce(t *testing.T) {
 		running.Wait()
 		require.Contains(t, senders[0].answer.Body.String(), "the call broke off after")
 		for range 2 * largeCalls {
-			require.Equal(t, http.StatusOK, sendCall(h, 2*smallCall).Code)
+			require.Equal(t, http.StatusOK, sendCall(h, "a", 2*smallCall).Code)
 		}
 	})
 }
 
 func TestHandler_TellsHowLargeACallMayBe(t *testing.T) {
-	h := Handler(Config{})
-	require.Equal(t, http.StatusOK, sendCall(h, maxCall-1000).Code)
-	refused := sendCall(h, maxCall)
+	h := Handler(Config{}, networkOf)
+	require.Equal(t, http.StatusOK, sendCall(h, "a", maxCall-1000).Code)
+	refused := sendCall(h, "a", maxCall)
 	require.Equal(t, http.StatusRequestEntityTooLarge, refused.Code)
 	require.Contains(t, refused.Body.String(), "larger than 4 MiB")
 }
@@ -135,7 +152,7 @@ func TestHandler_TellsWhatACallLooksLike(t *testing.T) {
 	for _, body := range []string{"", "[", "{", "tools/list", `{"jsonrpc":"2.0"} x`} {
 		r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(body))
 		w := answer{httptest.NewRecorder(), nopConn{}}
-		Handler(Config{}).ServeHTTP(w, r)
+		Handler(Config{}, networkOf).ServeHTTP(w, r)
 		require.Equal(t, http.StatusBadRequest, w.Code, body)
 		require.Contains(t, w.Body.String(), `{"detail":"the call is not JSON`, body)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/edge"
 	"github.com/berth-host/berth/internal/mcp"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // openDocuments makes what the server tells of itself.
@@ -41,5 +42,5 @@ func (s *Server) toolsOverHTTP() http.Handler {
 		BaseURL: "http://" + s.cfg.BaseURL.Host,
 		Client:  &http.Client{Transport: inner},
 		Forward: []string{edge.HeaderClientIP, "X-Request-Id"},
-	})
+	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(edge.HeaderClientIP)) })
 }
