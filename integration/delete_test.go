@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -122,4 +123,30 @@ func (h *Host) logged(t *testing.T, st *Stack, query, text string) string {
 		return nil
 	})
 	return log
+}
+
+// One stack makes a base image, which can take minutes; others that wait for it
+// still end at once when they are to.
+func TestDelete_DoesNotWaitForTheBaseImageThatAnotherStackMakes(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	h := start(t, through(p), short)
+	fields := manifest("services: [{name: web, runtime: node, start: node server.js}]")
+	making := p.add(http.MethodGet, "/images/berth/base-node:.+/json", 1, hang)
+	first := h.create(t, program(t), fields)
+	eventually(t, "the first stack makes the image", func() error {
+		if p.count(making) == 0 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	deleted, expired := h.create(t, program(t), fields), h.create(t, program(t), fields)
+	for _, st := range []*Stack{deleted, expired} {
+		h.logged(t, st, "kind=build", "== build web")
+	}
+	require.Equal(t, http.StatusOK, h.delete(t, deleted).status)
+	h.forgetStack(deleted.ID)
+	h.extend(t, expired, "1s")
+	h.becomes(t, expired, "expired")
+	require.Equal(t, "building", h.show(t, first, "").Status)
 }

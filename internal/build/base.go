@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/berth-host/berth/images"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/stack"
@@ -20,7 +22,7 @@ import (
 type bases struct {
 	builder *Builder
 	mu      sync.Mutex
-	making  map[string]*sync.Mutex // by reference
+	making  map[string]*semaphore.Weighted // of one, by reference
 }
 
 // EnsureBase makes the base image of a runtime unless the engine has it, and
@@ -35,8 +37,10 @@ func (s *bases) ensure(ctx context.Context, r stack.Runtime, log io.Writer) (str
 		return "", err
 	}
 	lock := s.lock(image.Ref())
-	lock.Lock()
-	defer lock.Unlock()
+	if err := lock.Acquire(ctx, 1); err != nil {
+		return "", err
+	}
+	defer lock.Release(1)
 	if _, err := s.builder.Engine.Image(ctx, image.Ref()); !errors.Is(err, docker.ErrNotFound) {
 		return image.Ref(), err
 	}
@@ -47,15 +51,16 @@ func (s *bases) ensure(ctx context.Context, r stack.Runtime, log io.Writer) (str
 	return image.Ref(), s.make(ctx, image, log)
 }
 
-// lock keeps two builds from making the same image side by side.
-func (s *bases) lock(ref string) *sync.Mutex {
+// lock keeps two builds from making the same image side by side. Whoever waits
+// for it stops with its context: another stack's image takes minutes.
+func (s *bases) lock(ref string) *semaphore.Weighted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.making == nil {
-		s.making = map[string]*sync.Mutex{}
+		s.making = map[string]*semaphore.Weighted{}
 	}
 	if s.making[ref] == nil {
-		s.making[ref] = &sync.Mutex{}
+		s.making[ref] = semaphore.NewWeighted(1)
 	}
 	return s.making[ref]
 }
@@ -74,8 +79,10 @@ func (s *bases) make(ctx context.Context, image images.Image, log io.Writer) err
 // registry answers, otherwise made from Debian's packages.
 func (s *bases) debian(ctx context.Context, log io.Writer) error {
 	lock := s.lock(images.Debian)
-	lock.Lock()
-	defer lock.Unlock()
+	if err := lock.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer lock.Release(1)
 	if _, err := s.builder.Engine.Image(ctx, images.Debian); !errors.Is(err, docker.ErrNotFound) {
 		return err
 	}
@@ -96,6 +103,7 @@ func (s *bases) importDebian(ctx context.Context, log io.Writer) error {
 	script := exec.CommandContext(ctx, "sh", "-s", "rootfs")
 	script.Stdin = bytes.NewReader(images.DebianScript())
 	script.Stderr = log
+	script.WaitDelay = time.Second // for what the script started, once it is stopped
 	files, err := script.StdoutPipe()
 	if err != nil {
 		return fmt.Errorf("make %s: %w", images.Debian, err)
