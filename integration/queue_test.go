@@ -37,6 +37,16 @@ func TestQueue_BuildsTakeTurnsAndTheirLogsTellThePlace(t *testing.T) {
 	}
 }
 
+func TestQueue_ASiteWithoutCommandsNeedsNoSlot(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_MAX_BUILDS", "1"))
+	held := h.create(t, page("x"), manifest("services: [{name: web, runtime: node, build: 'echo it builds; sleep 600', start: x}]"))
+	h.logged(t, held, "kind=build", "\nit builds\n")
+	st := h.live(t, page("the site"), nil)
+	require.Equal(t, "the site", h.get(t, st.url("web", "/")).body)
+	require.Equal(t, "building", h.show(t, held, "").Status)
+}
+
 func TestQueue_ServicesOfOneStackTakeTurnsToo(t *testing.T) {
 	t.Parallel()
 	h := start(t, with("BERTH_MAX_BUILDS", "1"))

@@ -32,7 +32,7 @@ type Config struct {
 	Sites   source.Limits     // of a published folder
 	Log     *slog.Logger
 
-	// Observe is told of each build that had a slot and ended; the result is ok,
+	// Observe is told of each build that began and ended; the result is ok,
 	// failed or stopped. Nil is nobody.
 	Observe func(runtime, result string, took time.Duration)
 }
@@ -73,7 +73,7 @@ type Job struct {
 	Previous     Result // what the served generation has of this service; zero for nothing
 	PreviousSite string // its published folder
 
-	Started func() error // called when the build has its slot
+	Started func() error // called when the build begins, with its slot where it needs one
 	After   func(func()) // takes clean-up that can wait until the service serves
 }
 
@@ -96,9 +96,7 @@ type Result struct {
 // something about is a *stack.Error; the context's error comes back as it is.
 // Nothing is left behind by a failed build.
 func (b *Builder) Build(ctx context.Context, job Job) (Result, error) {
-	release, err := b.queue.Acquire(ctx, job.client(), func(place int) {
-		fmt.Fprintf(job.Log, "waiting for a build slot: place %d in line\n", place)
-	})
+	release, err := b.slot(ctx, job)
 	if err != nil {
 		return Result{}, err
 	}
@@ -117,6 +115,20 @@ func (b *Builder) Build(ctx context.Context, job Job) (Result, error) {
 	fmt.Fprintln(job.Log, "== build ok")
 	return result, nil
 }
+
+// slot waits for a slot, which the caller returns by calling release once. A job
+// that runs nothing needs none.
+func (b *Builder) slot(ctx context.Context, job Job) (release func(), err error) {
+	if job.runsNothing() {
+		return func() {}, nil
+	}
+	return b.queue.Acquire(ctx, job.client(), func(place int) {
+		fmt.Fprintf(job.Log, "waiting for a build slot: place %d in line\n", place)
+	})
+}
+
+// runsNothing reports whether the job only publishes a folder of the source.
+func (j *Job) runsNothing() bool { return j.Spec.IsStatic() && !j.Spec.Builds() }
 
 func (b *Builder) build(ctx context.Context, job Job) (Result, error) {
 	base, err := b.base(ctx, job)
@@ -141,7 +153,7 @@ func (b *Builder) build(ctx context.Context, job Job) (Result, error) {
 
 // base is the image that a service is built on; "" for one that needs none.
 func (b *Builder) base(ctx context.Context, job Job) (string, error) {
-	if job.Spec.IsStatic() && !job.Spec.Builds() {
+	if job.runsNothing() {
 		return "", nil
 	}
 	return b.bases.ensure(ctx, job.Spec.Base(), job.Log)
