@@ -1,14 +1,14 @@
 // Package site serves one published folder: the output of a static service of
-// one generation. The folder never changes while it is served, so Open reads
-// its tree once into an index, and a request is answered from the index alone:
-// a path that is not in it does not exist, whatever it says. That is why
-// nothing outside the folder, no device, no FIFO and no hidden file can be
-// asked for. Every file is reached through os.Root, also when it is opened
-// again later.
+// one generation. The folder never changes while it is served, so Open, or the
+// first request after Reopen, reads its tree once into an index, and a request is
+// answered from the index alone: a path that is not in it does not exist, whatever
+// it says. That is why nothing outside the folder, no device, no FIFO and no hidden
+// file can be asked for. Every file is reached through os.Root, also when it is
+// opened again later.
 //
 // The parts, in the order a request meets them:
 //
-//	site.go       Open, Close, methods
+//	site.go       Open, Reopen, Close, methods
 //	scan.go       the folder's tree becomes files and links
 //	routes.go     files become URL paths: clean URLs, folders, redirects, spa
 //	send.go       one file as a response: conditions, ranges, body

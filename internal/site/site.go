@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,8 +24,13 @@ type Options struct {
 
 // Site is an open folder. It is safe for concurrent use.
 type Site struct {
-	root   *os.Root
-	log    *slog.Logger
+	root *os.Root
+	log  *slog.Logger
+	spa  string
+
+	indexing sync.Mutex
+	ready    atomic.Bool // what follows is set and does not change any more
+
 	routes map[string]route  // by URL path without the leading slash
 	links  map[string]string // symlinked folder -> the folder it stands for
 	memory *share
@@ -38,8 +45,27 @@ func Open(dir string, opts Options) (*Site, error) {
 	return open(dir, opts, bodies)
 }
 
+// Reopen is Open for a folder that was served before. It returns at once, however
+// large the tree is: that is read before the first answer.
+func Reopen(dir string, opts Options) (*Site, error) {
+	return reopen(dir, opts, bodies)
+}
+
 // open is Open with a memory of the caller's.
 func open(dir string, opts Options, m *memory) (*Site, error) {
+	s, err := reopen(dir, opts, m)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.index(); err != nil {
+		s.root.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// reopen is Reopen with a memory of the caller's.
+func reopen(dir string, opts Options, m *memory) (*Site, error) {
 	if err := checkFolder(dir); err != nil {
 		return nil, err
 	}
@@ -47,13 +73,9 @@ func open(dir string, opts Options, m *memory) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("site: %w", err)
 	}
-	s := &Site{root: root, log: opts.Log, memory: m.share(perSite)}
+	s := &Site{root: root, log: opts.Log, spa: opts.SPA, memory: m.share(perSite)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
-	}
-	if err := s.index(opts.SPA); err != nil {
-		root.Close()
-		return nil, fmt.Errorf("site: reading %s: %w", dir, err)
 	}
 	return s, nil
 }
@@ -70,20 +92,30 @@ func checkFolder(dir string) error {
 	return nil
 }
 
-// index fills the site's tables from its folder.
-func (s *Site) index(spa string) error {
+// index fills the site's tables from its folder, once; after an error the next
+// call tries again.
+func (s *Site) index() error {
+	s.indexing.Lock()
+	defer s.indexing.Unlock()
+	if s.ready.Load() {
+		return nil
+	}
 	tree, err := scan(s.root)
 	if err != nil {
-		return err
+		return fmt.Errorf("site: reading %s: %w", s.root.Name(), err)
+	}
+	on, err := isSPA(s.spa, tree.files)
+	if err != nil {
+		return fmt.Errorf("site: %w", err)
 	}
 	s.links = tree.links
 	s.routes = routesOf(tree.files)
 	s.missing = tree.files["404.html"]
-	on, err := isSPA(spa, tree.files)
 	if on {
 		s.fallback = tree.files["index.html"]
 	}
-	return err
+	s.ready.Store(true)
+	return nil
 }
 
 // Close forgets the folder. Responses under way end as they should; later
@@ -100,6 +132,13 @@ func (s *Site) Close() error {
 // any other method with 405.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Content-Type-Options"] = nosniff
+	if !s.ready.Load() {
+		if err := s.index(); err != nil {
+			s.log.Error("site could not be read; the next request tries again", "error", err)
+			sendPage(w, r, http.StatusInternalServerError, "This site could not be read.")
+			return
+		}
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		s.get(w, r)

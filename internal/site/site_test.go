@@ -2,8 +2,10 @@ package site
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -225,4 +228,51 @@ func TestClose_LetsWhatIsOpenEnd(t *testing.T) {
 	wantStatus(t, do(s, get("/a.txt")), http.StatusOK)
 	must(t, s.Close())
 	wantStatus(t, do(s, get("/a.txt")), http.StatusInternalServerError)
+}
+
+func TestReopen_ReadsTheTreeBeforeTheFirstAnswerAndNotBefore(t *testing.T) {
+	dir := folder(t, map[string]string{"index.html": "the page", "404.html": "none"})
+	s, err := reopen(dir, Options{}, newMemory(allSites))
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	// What is written now was not there when it was opened.
+	must(t, os.WriteFile(filepath.Join(dir, "late.html"), []byte("late"), 0o644))
+	var all sync.WaitGroup
+	for range 8 {
+		for target, want := range map[string]string{"/": "the page", "/late": "late", "/no": "none"} {
+			all.Go(func() {
+				w := httptest.NewRecorder()
+				s.ServeHTTP(w, get(target))
+				if w.Body.String() != want {
+					t.Errorf("%s: %d %q, want %q", target, w.Code, w.Body, want)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+func TestReopen_TriesAgainWhatCouldNotBeRead(t *testing.T) {
+	dir := folder(t, map[string]string{"index.html": "the page", "sub/page.html": "x"})
+	s, err := reopen(dir, Options{}, newMemory(allSites))
+	must(t, err)
+	whole := s.root
+	broken, err := os.OpenRoot(dir)
+	must(t, err)
+	must(t, broken.Close())
+	t.Cleanup(func() { s.Close() })
+	for _, root := range []*os.Root{broken, whole} {
+		s.root = root
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, get("/"))
+		if got := w.Body.String() == "the page"; got != (root == whole) {
+			t.Errorf("%d %q", w.Code, w.Body)
+		}
+	}
+}
+
+func TestReopen_RefusesAFolderThatIsMissingAtOnce(t *testing.T) {
+	if _, err := Reopen(filepath.Join(t.TempDir(), "none"), Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Reopen = %v, want that it does not exist", err)
+	}
 }

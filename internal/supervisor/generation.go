@@ -178,7 +178,7 @@ func (g *generation) ready(ctx context.Context, s *stack.Service) error {
 // comes before its process when the generation is new.
 func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) error {
 	if s.IsStatic() {
-		return g.openSite(s)
+		return g.openSite(s, site.Open)
 	}
 	if err := g.prepare(ctx, s); err != nil {
 		return err
@@ -210,9 +210,9 @@ func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
 	return group.Wait()
 }
 
-// openSite makes a static service a target.
-func (g *generation) openSite(s *stack.Service) error {
-	opened, err := site.Open(g.siteDir(g.st, s.Name, s.Site), site.Options{SPA: string(s.SPA), Log: g.Log})
+// openSite makes a static service a target, opening its folder as open does.
+func (g *generation) openSite(s *stack.Service, open func(string, site.Options) (*site.Site, error)) error {
+	opened, err := open(g.siteDir(g.st, s.Name, s.Site), site.Options{SPA: string(s.SPA), Log: g.Log})
 	if err != nil {
 		return err
 	}

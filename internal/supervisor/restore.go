@@ -7,6 +7,7 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/site"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -55,7 +56,7 @@ func (g *generation) adoptAll(there objects) error {
 // container that runs.
 func (g *generation) adoptService(s *stack.Service, c docker.Container) error {
 	if s.IsStatic() {
-		return g.openSite(s)
+		return g.openSite(s, site.Reopen)
 	}
 	if !c.Running {
 		return nil
