@@ -133,7 +133,12 @@ func (h *Host) base() string { return h.env["BERTH_BASE_URL"] }
 // run starts the server and waits until it answers.
 func (h *Host) run(t *testing.T) {
 	t.Helper()
-	p := h.spawn(t)
+	h.awaitAnswer(t, h.spawn(t))
+}
+
+// awaitAnswer waits until the server that runs as a process answers.
+func (h *Host) awaitAnswer(t *testing.T, p *process) {
+	t.Helper()
 	eventually(t, "the server answers", func() error {
 		select {
 		case <-p.exited:

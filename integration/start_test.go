@@ -1,12 +1,98 @@
 package integration
 
 import (
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// refusesToStart runs a server that is to end by itself, and returns what it
+// wrote, which is one line.
+func (h *Host) refusesToStart(t *testing.T) string {
+	t.Helper()
+	before := len(h.log.String())
+	require.Error(t, h.spawn(t).wait(t))
+	said := h.log.String()[before:]
+	require.Equal(t, 1, strings.Count(said, "\n"), said)
+	return said
+}
+
+func TestStart_ABadValueIsOneLineAndTouchesNothing(t *testing.T) {
+	t.Parallel()
+	h := install(t, asShipped)
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte("neither a certificate nor a setting\n"), 0o600))
+	for variable, c := range map[string]struct{ value, with string }{
+		"BERTH_WAIT":              {value: "soon"},
+		"BERTH_DATABASE_URL":      {value: "postgres://db"},
+		"BERTH_REDIS_URL":         {value: "not an address"},
+		"BERTH_BUILD_ENV_FILE":    {value: file},
+		"BERTH_BUILD_CA_FILE":     {value: file},
+		"BERTH_CONTAINER_RUNTIME": {value: "none-such"},
+		"BERTH_TLS_CERT":          {value: file, with: "BERTH_TLS=files BERTH_TLS_KEY=" + file + " BERTH_BASE_URL=https://a.test"},
+	} {
+		saved := h.env
+		h.env = map[string]string{}
+		for name, value := range saved {
+			h.env[name] = value
+		}
+		for _, setting := range strings.Fields(c.with) {
+			name, value, _ := strings.Cut(setting, "=")
+			h.env[name] = value
+		}
+		h.env[variable] = c.value
+		require.Contains(t, h.refusesToStart(t), variable)
+		h.env = saved
+		entries, err := os.ReadDir(h.dir)
+		require.NoError(t, err)
+		require.Len(t, entries, 1, "%s: there is more than what tells the installation: %v", variable, entries)
+	}
+	h.run(t)
+}
+
+func TestStart_OnATakenAddressRecordsNothing(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, program(t), manifest(programManifest))
+	h.stop(t)
+	for _, name := range []string{"BERTH_LISTEN", "BERTH_ADMIN_LISTEN"} {
+		free := h.env[name]
+		taken, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		h.env[name] = taken.Addr().String()
+		require.Contains(t, h.refusesToStart(t), name)
+		require.NoError(t, taken.Close())
+		h.env[name] = free
+	}
+	h.run(t)
+	require.Equal(t, 1, count(h.events(t, st), "stack.restored"))
+}
+
+func TestStart_WaitsForTheEngine(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	h := start(t, through(p))
+	st := h.live(t, program(t), manifest(programManifest))
+	h.stop(t)
+	away := p.socket() + ".away"
+	require.NoError(t, os.Rename(p.socket(), away))
+	running := h.spawn(t)
+	eventually(t, "it says that it waits", func() error {
+		if !strings.Contains(h.log.String(), "no Docker engine answers") {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	require.NoError(t, os.Rename(away, p.socket()))
+	h.awaitAnswer(t, running)
+	h.onceRestored(t, st, 1)
+	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
+}
 
 // A site is read before its first answer, and a start does not wait for that.
 func TestStart_ReadsASiteBeforeItsFirstAnswer(t *testing.T) {

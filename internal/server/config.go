@@ -225,6 +225,19 @@ func hidePassword(value string) string {
 	return u.Redacted()
 }
 
+// checkFiles reads the files that the configuration names for builds, and the
+// database's address.
+func (c *Config) checkFiles() error {
+	if _, err := c.databasePath(); err != nil {
+		return err
+	}
+	if _, err := c.buildEnv(); err != nil {
+		return err
+	}
+	_, err := c.buildCA()
+	return err
+}
+
 // databasePath is the file of the database.
 func (c *Config) databasePath() (string, error) {
 	if c.DatabaseURL == "" {

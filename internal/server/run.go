@@ -15,11 +15,19 @@ import (
 	"github.com/berth-host/berth/internal/edge"
 )
 
-// openEdge binds the public address.
-func (s *Server) openEdge() error {
-	certificates, err := s.openTLS()
-	if err != nil {
-		return err
+// bind takes the addresses of the listeners. Whoever connects is answered once
+// Run serves them.
+func (s *Server) bind() (err error) {
+	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+		return fmt.Errorf("BERTH_LISTEN: %w", err)
+	}
+	return s.openAdmin()
+}
+
+// openEdge makes the public front.
+func (s *Server) openEdge() {
+	if s.cfg.TLS == TLSOff && s.cfg.BaseURL.Scheme == "https" && len(s.cfg.TrustedProxies) == 0 {
+		s.log.Warn("BERTH_TRUSTED_PROXIES is empty: every client behind the proxy that speaks https here counts as the proxy, and they share one limit")
 	}
 	s.edge = edge.NewServer(edge.Config{
 		BaseHost:       s.cfg.BaseURL.Hostname(),
@@ -27,15 +35,11 @@ func (s *Server) openEdge() error {
 		TrustedProxies: s.cfg.TrustedProxies,
 		Routes:         s.routes,
 		API:            s.baseHost(),
-		TLS:            certificates,
+		TLS:            s.certificates,
 		StallTimeout:   s.cfg.ProxyTimeout,
 		Arrived:        s.metrics.Arrival,
 		Log:            s.log,
 	})
-	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
-		return fmt.Errorf("BERTH_LISTEN: %w", err)
-	}
-	return nil
 }
 
 // Addr is the address that the server listens on.
@@ -84,6 +88,9 @@ func (s *Server) close() error {
 	var errs []error
 	if s.edge != nil {
 		errs = append(errs, s.edge.Close())
+	}
+	if s.listener != nil {
+		_ = s.listener.Close() // again where it was served
 	}
 	if s.admin != nil {
 		errs = append(errs, s.admin.close())

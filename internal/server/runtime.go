@@ -19,8 +19,8 @@ import (
 var gvisorNeeds = []string{"--overlay2=none", "--network=host"}
 
 // checkRuntime refuses a runtime under which no stack would start.
-func (s *Server) checkRuntime(ctx context.Context) error {
-	info, err := s.engine.Info(ctx)
+func (s *Server) checkRuntime(ctx context.Context, engine *docker.Engine) error {
+	info, err := engine.Info(ctx)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -63,21 +64,31 @@ type Server struct {
 	innerPages *fasthttputil.InmemoryListener
 	listener   net.Listener
 	admin      *admin // nil without an admin listener
+
+	certificates *tls.Config // of the listener; nil for plain HTTP
 }
 
 // New opens everything that the server needs and takes over the stacks of the
 // one before it. When it returns without an error the address is bound; Run
 // serves it.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, metrics: metrics.New()}
+	s := &Server{cfg: cfg, log: log, metrics: metrics.New(), routes: &proxy.Routes{}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
 
+// open does nothing that lasts before the configuration is known to be right and
+// the addresses are bound.
 func (s *Server) open(ctx context.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
 	if err := s.lockData(); err != nil {
+		return err
+	}
+	if err := s.bind(); err != nil {
 		return err
 	}
 	key, err := s.loadKey()
@@ -87,20 +98,13 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openStore(ctx, key); err != nil {
 		return err
 	}
-	if s.redis, err = redis.Open(ctx, s.cfg.RedisURL, s.log); err != nil {
-		return fmt.Errorf("BERTH_REDIS_URL: %w", err)
+	if err := s.openSupervisor(); err != nil {
+		return err
 	}
 	if err := s.openWebhooks(ctx); err != nil {
 		return err
 	}
-	if s.engine, err = docker.Open(ctx, docker.Options{Log: s.log, Observe: s.metrics.EngineCall}); err != nil {
-		return fmt.Errorf("no Docker engine answers; start one, or set DOCKER_HOST to where it is: %w", err)
-	}
-	if err := s.checkRuntime(ctx); err != nil {
-		return err
-	}
-	s.routes = &proxy.Routes{}
-	if err := s.openSupervisor(ctx); err != nil {
+	if err := s.supervisor.Start(ctx); err != nil {
 		return err
 	}
 	s.openAccounts(key)
@@ -109,10 +113,59 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.openPages(key)
-	if err := s.openAdmin(); err != nil {
+	s.openEdge()
+	return nil
+}
+
+// check finds out whether the configuration is right, down to the files and the
+// engine that it names, and opens what leaves no trace.
+func (s *Server) check(ctx context.Context) (err error) {
+	if err := s.cfg.checkFiles(); err != nil {
 		return err
 	}
-	return s.openEdge()
+	if s.certificates, err = s.openTLS(); err != nil {
+		return err
+	}
+	if err := s.openEngine(ctx); err != nil {
+		return err
+	}
+	if s.redis, err = redis.Open(ctx, s.cfg.RedisURL, s.log); err != nil {
+		return fmt.Errorf("BERTH_REDIS_URL: %w", err)
+	}
+	return nil
+}
+
+// engineRetry is when an engine that did not answer is asked again.
+const engineRetry = time.Second
+
+// openEngine waits until the engine answers, since it may start after the server.
+func (s *Server) openEngine(ctx context.Context) error {
+	for told := false; ; told = true {
+		err := s.tryEngine(ctx)
+		if !errors.Is(err, docker.ErrUnreachable) {
+			return err
+		}
+		if !told {
+			s.log.Warn("no Docker engine answers, and the server waits for one; start it, or set DOCKER_HOST to where it is", "error", err)
+		}
+		select {
+		case <-time.After(engineRetry):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *Server) tryEngine(ctx context.Context) error {
+	engine, err := docker.Open(ctx, docker.Options{Log: s.log, Observe: s.metrics.EngineCall})
+	if err != nil {
+		return fmt.Errorf("DOCKER_HOST must be where a Docker engine is: %w", err)
+	}
+	if err := s.checkRuntime(ctx, engine); err != nil {
+		return errors.Join(err, engine.Close())
+	}
+	s.engine = engine
+	return nil
 }
 
 // lockData makes the data directory this server's own for as long as it runs.
@@ -178,7 +231,8 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 	return s.webhooks.Start(ctx)
 }
 
-func (s *Server) openSupervisor(ctx context.Context) error {
+// openSupervisor makes the supervisor, which has done nothing yet.
+func (s *Server) openSupervisor() error {
 	instance, err := s.instance()
 	if err != nil {
 		return err
@@ -221,7 +275,7 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 		LogMax:         s.cfg.LogMax,
 		Log:            s.log,
 	})
-	return s.supervisor.Start(ctx)
+	return nil
 }
 
 // instance is the id of this installation, made the first time: it is on every

@@ -67,9 +67,6 @@ func (s *Server) openTLS() (*tls.Config, error) {
 		s.acme = acme
 		return acme.TLS(), nil
 	}
-	if s.cfg.BaseURL.Scheme == "https" && len(s.cfg.TrustedProxies) == 0 {
-		s.log.Warn("BERTH_TRUSTED_PROXIES is empty: every client behind the proxy that speaks https here counts as the proxy, and they share one limit")
-	}
 	return nil, nil
 }
 

@@ -36,6 +36,9 @@ func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if current == 0 {
+		return nil // a new database has no history
+	}
 	for _, r := range results {
 		log.Info("migrated the database", "version", r.Source.Version, "duration", r.Duration)
 	}
