@@ -317,6 +317,7 @@ func brief(h *Host) {
 	quickly(h)
 	with("BERTH_CRASH_LIMIT", "1")(h)
 	with("BERTH_DRAIN", "1s")(h)
+	with("BERTH_ORPHAN_GRACE", "1s")(h)
 }
 
 // fault is something that the server does, and the points at which it dies

@@ -319,7 +319,7 @@ func foreign(t *testing.T, name string, labels map[string]string) (there func() 
 
 func TestRecover_OrphansGoAfterAWhileAndOthersStay(t *testing.T) {
 	t.Parallel()
-	h := start(t)
+	h := start(t, with("BERTH_ORPHAN_GRACE", "1s"))
 	st := h.live(t, program(t), manifest(programManifest))
 	name := "berth-test-" + h.instance
 	stray := foreign(t, name+"-stray", map[string]string{labelInstance: h.instance, "berth.stack": "stk_0123456789ab"})
@@ -329,12 +329,14 @@ func TestRecover_OrphansGoAfterAWhileAndOthersStay(t *testing.T) {
 		foreign(t, name+"-named", nil),
 	}
 	begun := time.Now()
-	eventually(t, "the orphans are removed", func() error {
-		if n := stray(); n > 0 {
+	eventually(t, "the container and the network are removed", func() error {
+		if n := stray(); n > 1 {
 			return fmt.Errorf("%d are there", n)
 		}
 		return nil
 	})
+	require.Contains(t, h.log.String(), name+"-stray", "the volume is not named")
+	require.Equal(t, 1, stray(), "the volume is gone")
 	require.Greater(t, time.Since(begun), 4*time.Second, "there is no grace period")
 	for i, there := range others {
 		require.Equal(t, 3, there(), "objects of others, %d", i)

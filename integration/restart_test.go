@@ -280,19 +280,6 @@ func TestRestart_TwoServersOnOneDirectoryAreRefused(t *testing.T) {
 	require.Zero(t, count(h.events(t, st), "stack.restored"))
 }
 
-func TestRestart_LeftoversOfStrangersAreSweptAndOthersAreNot(t *testing.T) {
-	t.Parallel()
-	h, neighbour := start(t), start(t)
-	gone := h.live(t, program(t), manifest(programManifest))
-	stays := neighbour.live(t, program(t), manifest(programManifest))
-	h.stop(t)
-	h.forgetDatabase(t)
-	h.run(t)
-	require.Equal(t, objects{}, h.objects(t), "objects of a stack that no database knows")
-	h.forgetStack(gone.ID)
-	require.Equal(t, "hello from web", neighbour.get(t, stays.url("web", "/")).body)
-}
-
 // The next server ends what this one does not wait for.
 func TestRestart_AServerThatStopsDoesNotWaitForAProcessThatIgnoresItsEnd(t *testing.T) {
 	t.Parallel()

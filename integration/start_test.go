@@ -29,6 +29,7 @@ func TestStart_ABadValueIsOneLineAndTouchesNothing(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("neither a certificate nor a setting\n"), 0o600))
 	for variable, c := range map[string]struct{ value, with string }{
 		"BERTH_WAIT":              {value: "soon"},
+		"BERTH_ORPHAN_GRACE":      {value: "-1h"},
 		"BERTH_DATABASE_URL":      {value: "postgres://db"},
 		"BERTH_REDIS_URL":         {value: "not an address"},
 		"BERTH_BUILD_ENV_FILE":    {value: file},

@@ -51,13 +51,35 @@ func (h *Host) account(t *testing.T, email string) (key string) {
 	return key
 }
 
-// forgetDatabase removes the database of a server that is stopped.
-func (h *Host) forgetDatabase(t *testing.T) {
+// takeDatabase takes the database of a server that is stopped away, and returns
+// what puts it back in place of the one that is there by then.
+func (h *Host) takeDatabase(t *testing.T) (putBack func()) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(h.dir, "berth.db*"))
+	require.False(t, h.alive(), "the database belongs to the server while it runs")
+	aside := t.TempDir()
+	move := func(from, to string) {
+		files, err := filepath.Glob(filepath.Join(from, "berth.db*"))
+		require.NoError(t, err)
+		for _, file := range files {
+			require.NoError(t, os.Rename(file, filepath.Join(to, filepath.Base(file))))
+		}
+	}
+	move(h.dir, aside)
+	return func() {
+		move(h.dir, t.TempDir())
+		move(aside, h.dir)
+	}
+}
+
+// copyDatabase copies the database of a server that is stopped, and returns what
+// puts the copy in its place.
+func (h *Host) copyDatabase(t *testing.T) (putBack func()) {
+	t.Helper()
+	path := filepath.Join(h.dir, "berth.db")
+	content, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		require.NoError(t, os.Remove(file))
+	return func() {
+		h.takeDatabase(t)
+		require.NoError(t, os.WriteFile(path, content, 0o600))
 	}
 }

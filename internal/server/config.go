@@ -67,6 +67,9 @@ type Config struct {
 	BuildMemory      int64
 	DiskFloor        int64
 
+	OrphanGrace      time.Duration
+	AllowUnknownData bool
+
 	SuperviseEvery time.Duration
 	Backoff        time.Duration
 	BackoffMax     time.Duration
@@ -153,6 +156,8 @@ func Settings() []Setting {
 		{"BERTH_SERVICE_PIDS", "1024", "processes and threads that a service may have", setPids},
 		{"BERTH_BUILD_MEMORY", "", "memory that a build may use; no ceiling when empty", optional(memory(func(c *Config) *int64 { return &c.BuildMemory }))},
 		{"BERTH_DISK_FLOOR", "1GB", "free disk space below which uploads and builds are refused, 0 for none; what runs goes on", setDiskFloor},
+		{"BERTH_ORPHAN_GRACE", "1h", "how long containers, images and files of stacks that the database does not know are kept, counted from each start; their volumes and snapshots are kept for good", duration(func(c *Config) *time.Duration { return &c.OrphanGrace })},
+		{"BERTH_ALLOW_UNKNOWN_DATA", "false", "start although the engine has volumes or snapshots of this installation and the database knows none of their stacks", flag(func(c *Config) *bool { return &c.AllowUnknownData })},
 		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range of which each stack takes a /28, and another one during a redeploy", setPool},
 		{"BERTH_NETWORK_ALLOW", "", "hosts, as host:port, that stacks may reach although they are private or on this machine, besides those in BERTH_BUILD_ENV_FILE", setNetworkAllow},
 		{"BERTH_ALLOW_UNGUARDED", "false", "take anonymous stacks although the firewall rules that wall them off cannot be set", flag(func(c *Config) *bool { return &c.AllowUnguarded })},

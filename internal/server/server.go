@@ -80,7 +80,8 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 }
 
 // open does nothing that lasts before the configuration is known to be right and
-// the addresses are bound.
+// the addresses are bound, and takes over no stack before the database is known
+// to be theirs.
 func (s *Server) open(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openStore(ctx, key); err != nil {
 		return err
 	}
-	if err := s.openSupervisor(); err != nil {
+	if err := s.openSupervisor(ctx); err != nil {
 		return err
 	}
 	if err := s.openWebhooks(ctx); err != nil {
@@ -232,7 +233,7 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 }
 
 // openSupervisor makes the supervisor, which has done nothing yet.
-func (s *Server) openSupervisor() error {
+func (s *Server) openSupervisor(ctx context.Context) error {
 	instance, err := s.instance()
 	if err != nil {
 		return err
@@ -273,9 +274,25 @@ func (s *Server) openSupervisor() error {
 		Pids:           s.cfg.ServicePids,
 		Runtime:        s.cfg.ContainerRuntime,
 		LogMax:         s.cfg.LogMax,
+		OrphanGrace:    s.cfg.OrphanGrace,
 		Log:            s.log,
 	})
-	return nil
+	return s.checkData(ctx)
+}
+
+// checkData refuses to go on with a database that knows nothing of the data that
+// the engine keeps for this installation: it is empty, old or another server's.
+func (s *Server) checkData(ctx context.Context) error {
+	ids, err := s.supervisor.ForeignData(ctx)
+	if err != nil || len(ids) == 0 || s.cfg.AllowUnknownData {
+		return err
+	}
+	path, err := s.cfg.databasePath()
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("the database %s knows none of the stacks whose volumes or snapshots the Docker engine has for this installation (%d found); "+
+		"put the right database back, or start with --allow-unknown-data=true (BERTH_ALLOW_UNKNOWN_DATA), which leaves them as they are", path, len(ids))
 }
 
 // instance is the id of this installation, made the first time: it is on every

@@ -109,6 +109,16 @@ func (s *Store) All(ctx context.Context) ([]*stack.Stack, error) {
 	return s.list(ctx, "status <> 'deleted' ORDER BY seq")
 }
 
+// Deleted reports whether the stack of an id is one that was deleted.
+func (s *Store) Deleted(ctx context.Context, id string) (bool, error) {
+	var deleted bool
+	err := s.read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM stacks WHERE id = ? AND status = 'deleted')", id).Scan(&deleted)
+	if err != nil {
+		return false, s.fault("read stack "+id, err)
+	}
+	return deleted, nil
+}
+
 // Owned reads the stacks of an account, newest first.
 func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, error) {
 	return s.list(ctx, "owner = ? AND status <> 'deleted' ORDER BY seq DESC", accountID)

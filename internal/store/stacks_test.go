@@ -357,3 +357,16 @@ func TestCreate_RefusesAHashThatAnotherStackHas(t *testing.T) {
 		}
 	}
 }
+
+func TestDeleted_KnowsDeletedStacksFromLiveAndUnknownOnes(t *testing.T) {
+	s, _ := open(t)
+	kept, gone := create(t, s), create(t, s)
+	if _, err := s.Update(t.Context(), gone.ID, (*stack.Stack).Delete); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]bool{kept.ID: false, gone.ID: true, "stk_0123456789ab": false} {
+		if deleted, err := s.Deleted(t.Context(), id); deleted != want || err != nil {
+			t.Errorf("Deleted(%s) = %v, %v, want %v", id, deleted, err, want)
+		}
+	}
+}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
@@ -46,6 +44,25 @@ type inventory map[string]objects
 // takeInventory asks the engine for all that carries the installation's label.
 func (s *Supervisor) takeInventory(ctx context.Context) (inventory, error) {
 	return s.list(ctx, s.Labels)
+}
+
+// awaitInventory is takeInventory, again until the engine answers or ctx ends. It
+// finds out as well where the engine keeps its files and what it can do.
+func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
+	for {
+		there, err := s.takeInventory(ctx)
+		engine, infoErr := s.Engine.Info(ctx)
+		if err = errors.Join(err, infoErr); err == nil {
+			s.engineDir, s.attaches = engine.RootDir, engine.Attaches(s.Runtime)
+			return there, nil
+		}
+		if ctx.Err() == nil {
+			s.Log.Warn("the engine does not say what it has; asking again", "error", err)
+		}
+		if !sleep(ctx, hostRetry) {
+			return nil, ctx.Err()
+		}
+	}
 }
 
 func (s *Supervisor) list(ctx context.Context, labels docker.Labels) (inventory, error) {
@@ -232,109 +249,6 @@ func (s *Supervisor) removeSites(st *stack.Stack, which func(number int) bool) e
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// sweep removes what an earlier server left of stacks that are gone, and its
-// unfinished uploads. What cannot be removed now is left to watchLeftovers.
-func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inventory) error {
-	if err := os.RemoveAll(s.uploadsDir()); err != nil {
-		return fmt.Errorf("remove unfinished uploads: %w", err)
-	}
-	known := map[string]bool{}
-	for _, st := range stacks {
-		known[st.ID] = true
-	}
-	orphans, err := s.orphans(known, there)
-	if err != nil {
-		return err
-	}
-	for id := range orphans {
-		if err := s.removeOrphan(ctx, id, there[id]); err != nil {
-			s.Log.Warn("leftovers not removed; trying again later", "error", err)
-		}
-	}
-	return nil
-}
-
-// orphans are the ids of stacks that the engine or the disk has something of and
-// the store does not know.
-func (s *Supervisor) orphans(known map[string]bool, there inventory) (map[string]bool, error) {
-	found := map[string]bool{}
-	for id := range there {
-		found[id] = !known[id]
-	}
-	entries, err := os.ReadDir(s.stacksDir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list the stacks' files: %w", err)
-	}
-	for _, e := range entries {
-		found["stk_"+e.Name()] = !known["stk_"+e.Name()]
-	}
-	for id, orphan := range found {
-		if !orphan {
-			delete(found, id)
-		}
-	}
-	return found, nil
-}
-
-func (s *Supervisor) removeOrphan(ctx context.Context, id string, o objects) error {
-	files := os.RemoveAll(filepath.Join(s.stacksDir(), strings.TrimPrefix(id, "stk_")))
-	if err := errors.Join(s.removeObjects(ctx, o), files); err != nil {
-		return fmt.Errorf("remove what is left of stack %s: %w", id, err)
-	}
-	s.Log.Info("leftovers of a deleted stack removed", "stack", id)
-	return nil
-}
-
-// leftoverGrace is how long something must belong to no stack before it goes: a
-// stack that is being deleted removes its own. After a start it is shorter at
-// first: the engine may still carry out the last requests of a server that was
-// killed.
-const (
-	leftoverGrace      = time.Minute
-	leftoverGraceFirst = 5 * time.Second
-)
-
-// watchLeftovers removes, now and then, what belongs to no stack and did not the
-// last time either, and what stacks at rest do not need.
-func (s *Supervisor) watchLeftovers() {
-	before := map[string]bool{}
-	for grace := leftoverGraceFirst; sleep(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
-		var err error
-		if before, err = s.removeLasting(s.ctx, before); err != nil && s.ctx.Err() == nil {
-			s.Log.Warn("leftovers not removed; trying again", "error", err)
-		}
-	}
-}
-
-// removeLasting removes the leftovers of known stacks and the orphans that were
-// there before, and returns the orphans there are.
-func (s *Supervisor) removeLasting(ctx context.Context, before map[string]bool) (map[string]bool, error) {
-	there, err := s.takeInventory(ctx)
-	if err != nil {
-		return before, err
-	}
-	stacks, err := s.Store.All(ctx) // after the inventory: what was made meanwhile is known
-	if err != nil {
-		return before, err
-	}
-	known := map[string]bool{}
-	for _, st := range stacks {
-		known[st.ID] = true
-		s.tidy(st, there[st.ID])
-	}
-	found, err := s.orphans(known, there)
-	if err != nil {
-		return before, err
-	}
-	var errs []error
-	for id := range found {
-		if before[id] {
-			errs = append(errs, s.removeOrphan(ctx, id, there[id]))
-		}
-	}
-	return found, errors.Join(errs...)
 }
 
 // tidy removes the leftovers of a stack that nothing is being done with, and

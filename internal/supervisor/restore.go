@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
@@ -109,6 +110,9 @@ func (r *runner) attempted(ctx context.Context, g *generation, err error, again 
 		r.restoreFailed(ctx, g, err)
 	}
 }
+
+// hostRetry is when what a fault of the host kept from being done is tried again.
+const hostRetry = 5 * time.Second
 
 // restored records that the generation serves again, and routes to it.
 func (g *generation) restored(ctx context.Context) error {

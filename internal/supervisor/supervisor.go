@@ -57,6 +57,8 @@ type Config struct {
 	Runtime  string // of containers; "" for the engine's own
 	LogMax   int64  // bytes of a log before it is rotated
 
+	OrphanGrace time.Duration // that containers, images and files of stacks unknown to the store stay
+
 	Log *slog.Logger
 }
 
@@ -89,26 +91,22 @@ func New(cfg Config) *Supervisor {
 // Start makes the engine agree with the store: running containers of live
 // stacks are adopted as they are, the others started in the background, builds
 // that a dead server left are failed, deadlines that passed are met, and
-// leftovers removed. The networks of stacks are walled off first. From then on the supervisor watches over all of it.
+// leftovers removed. The networks of stacks are walled off first. From then on the
+// supervisor watches over all of it. Start fails when the stacks cannot be read
+// from the store; what a fault of the host keeps from being done is tried again
+// until it passes, or ctx ends.
 func (s *Supervisor) Start(ctx context.Context) error {
 	stacks, err := s.Store.All(ctx)
 	if err != nil {
 		return err
 	}
-	there, err := s.takeInventory(ctx)
+	there, err := s.awaitInventory(ctx)
 	if err != nil {
 		return err
 	}
-	engine, err := s.Engine.Info(ctx)
-	if err != nil {
-		return err
-	}
-	s.engineDir, s.attaches = engine.RootDir, engine.Attaches(s.Runtime)
 	s.guard(ctx)
 	failpoint.Here("start-begun")
-	if err := s.sweep(ctx, stacks, there); err != nil {
-		return err
-	}
+	orphans := s.sweep(ctx, stacks, there)
 	failpoint.Here("start-swept")
 	for _, st := range stacks {
 		if err := s.take(ctx, st, there); err != nil {
@@ -119,7 +117,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	s.jobs.Go(s.watchFirewall)
 	s.jobs.Go(s.watchEngine)
 	s.jobs.Go(s.watchProcesses)
-	s.jobs.Go(s.watchLeftovers)
+	s.jobs.Go(func() { s.watchLeftovers(orphans) })
 	return nil
 }
 

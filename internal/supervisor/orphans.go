@@ -1,0 +1,226 @@
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// An orphan is a stack of which the engine or the disk has something and the
+// store no row. One that the store knows as deleted goes wholly. One that it has
+// never known may be of another database, which somebody will put back: its
+// volumes and snapshots stay for good, and the rest for Config.OrphanGrace.
+
+// orphans are by the id of the stack.
+type orphans map[string]*orphan
+
+// orphan is what this server knows of one from one look to the next.
+type orphan struct {
+	seen time.Time // at the first look; a restart of the server counts anew
+	told time.Time // when the log last named it; zero for never
+}
+
+// lasting returns the orphans that were there at the look before as well.
+func (o orphans) lasting(before orphans) orphans {
+	both := maps.Clone(o)
+	maps.DeleteFunc(both, func(id string, _ *orphan) bool { return before[id] == nil })
+	return both
+}
+
+// ForeignData returns the ids of the stacks of which the engine has volumes or
+// snapshots when the store knows none of them, not even as deleted: then its
+// database is an empty one, an old one or another server's. Otherwise it returns
+// none.
+func (s *Supervisor) ForeignData(ctx context.Context) ([]string, error) {
+	stacks, err := s.Store.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there, err := s.awaitInventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := idsOf(stacks)
+	var ids []string
+	for id, o := range there {
+		if data, _ := o.split(); data.none() {
+			continue
+		}
+		deleted, err := s.Store.Deleted(ctx, id)
+		if known[id] || deleted || err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+func idsOf(stacks []*stack.Stack) map[string]bool {
+	ids := map[string]bool{}
+	for _, st := range stacks {
+		ids[st.ID] = true
+	}
+	return ids
+}
+
+// split takes apart what holds data, volumes and snapshots, and the rest. A
+// snapshot is an image that no build made.
+func (o objects) split() (data, rest objects) {
+	data.volumes = o.volumes
+	rest = objects{containers: o.containers, networks: o.networks}
+	for _, image := range o.images {
+		if image.Labels[build.LabelGeneration] == "" {
+			data.images = append(data.images, image)
+		} else {
+			rest.images = append(rest.images, image)
+		}
+	}
+	return data, rest
+}
+
+// names are those by which an operator finds the objects.
+func (o objects) names() []string {
+	var names []string
+	for _, v := range o.volumes {
+		names = append(names, v.Name)
+	}
+	for _, image := range o.images {
+		if len(image.Tags) == 0 {
+			names = append(names, image.ID)
+		}
+		names = append(names, image.Tags...)
+	}
+	return names
+}
+
+// sweep removes what an earlier server left of deleted stacks, and its
+// unfinished uploads, and returns the orphans there are. What cannot be removed
+// now is left to watchLeftovers.
+func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inventory) orphans {
+	if err := os.RemoveAll(s.uploadsDir()); err != nil {
+		s.Log.Warn("unfinished uploads not removed; the next start tries again", "error", err)
+	}
+	found, err := s.findOrphans(stacks, there, nil)
+	if err = errors.Join(err, s.removeOrphans(ctx, found, there)); err != nil {
+		s.Log.Warn("leftovers not removed; trying again later", "error", err)
+	}
+	return found
+}
+
+// findOrphans looks for orphans in an inventory of the engine and on the disk.
+// What was there before is what it was.
+func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before orphans) (orphans, error) {
+	entries, err := os.ReadDir(s.stacksDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return before, fmt.Errorf("list the stacks' files: %w", err)
+	}
+	ids := slices.Collect(maps.Keys(there))
+	for _, e := range entries {
+		ids = append(ids, "stk_"+e.Name())
+	}
+	known, found, now := idsOf(stacks), orphans{}, time.Now()
+	for _, id := range ids {
+		if !known[id] {
+			found[id] = cmp.Or(before[id], &orphan{seen: now})
+		}
+	}
+	return found, nil
+}
+
+// removeOrphans removes what is to go of orphans, and names in the log what is
+// the operator's to remove.
+func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inventory) error {
+	var errs []error
+	for id, o := range found {
+		deleted, err := s.Store.Deleted(ctx, id)
+		data, rest := there[id].split()
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case deleted:
+			errs = append(errs, s.removeOrphan(ctx, id, there[id]))
+		default:
+			s.tellOf(id, o, data)
+			if time.Since(o.seen) >= s.OrphanGrace {
+				errs = append(errs, s.removeOrphan(ctx, id, rest))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tellAgain is how often the log names data that nobody removes.
+const tellAgain = time.Hour
+
+// tellOf names a stack that the database does not know in the log, and names it
+// again as long as there is data of it.
+func (s *Supervisor) tellOf(id string, o *orphan, data objects) {
+	if !o.told.IsZero() && (data.none() || time.Since(o.told) < tellAgain) {
+		return
+	}
+	o.told = time.Now()
+	s.Log.Warn("the database does not know this stack; its containers, images and files go after the grace, its volumes and snapshots stay until you remove them",
+		"stack", id, "grace", s.OrphanGrace, "volumes and snapshots", data.names())
+}
+
+// removeOrphan removes objects of a stack, and its files.
+func (s *Supervisor) removeOrphan(ctx context.Context, id string, o objects) error {
+	dir := filepath.Join(s.stacksDir(), strings.TrimPrefix(id, "stk_"))
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) && o.none() {
+		return nil
+	}
+	if err := errors.Join(s.removeObjects(ctx, o), os.RemoveAll(dir)); err != nil {
+		return fmt.Errorf("remove what is left of stack %s: %w", id, err)
+	}
+	s.Log.Info("leftovers of a stack that is gone removed", "stack", id)
+	return nil
+}
+
+// leftoverGrace is how long something of a deleted stack must be there before it
+// goes: a stack that is being deleted removes its own. After a start it is shorter
+// at first: the engine may still carry out the last requests of a server that was
+// killed.
+const (
+	leftoverGrace      = time.Minute
+	leftoverGraceFirst = 5 * time.Second
+)
+
+// watchLeftovers removes, now and then, the orphans that are to go and were there
+// the last time as well, and what stacks at rest do not need.
+func (s *Supervisor) watchLeftovers(seen orphans) {
+	for grace := leftoverGraceFirst; sleep(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
+		var err error
+		if seen, err = s.removeLasting(s.ctx, seen); err != nil && s.ctx.Err() == nil {
+			s.Log.Warn("leftovers not removed; trying again", "error", err)
+		}
+	}
+}
+
+// removeLasting removes the leftovers of stacks, and what is to go of the orphans
+// that were there before, and returns the orphans there are.
+func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans, error) {
+	there, err := s.takeInventory(ctx)
+	if err != nil {
+		return before, err
+	}
+	stacks, err := s.Store.All(ctx) // after the inventory: what was made meanwhile is known
+	if err != nil {
+		return before, err
+	}
+	for _, st := range stacks {
+		s.tidy(st, there[st.ID])
+	}
+	found, err := s.findOrphans(stacks, there, before)
+	return found, errors.Join(err, s.removeOrphans(ctx, found.lasting(before), there))
+}
