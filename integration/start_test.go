@@ -3,6 +3,7 @@ package integration
 import (
 	"errors"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,6 +94,89 @@ func TestStart_WaitsForTheEngine(t *testing.T) {
 	h.awaitAnswer(t, running)
 	h.onceRestored(t, st, 1)
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
+}
+
+// Of many stacks the one whose files are missing is failed; the others serve.
+func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	site, other := h.live(t, page("a site"), nil), h.live(t, page("another"), nil)
+	link := h.live(t, page("a link"), nil)
+	noImage, noLog := h.live(t, program(t), manifest(programManifest)), h.live(t, program(t), manifest(programManifest))
+	container := h.inspect(t, noImage, "web").ID
+	h.stop(t)
+	folder := func(st *Stack) string { return filepath.Join(h.dir, "stacks", st.hex()) }
+	for _, st := range []*Stack{site, noLog} {
+		require.NoError(t, os.RemoveAll(folder(st)))
+	}
+	published := filepath.Join(folder(link), "sites", "web", "g1")
+	require.NoError(t, os.RemoveAll(published))
+	require.NoError(t, os.Symlink(h.dir, published))
+	h.byHand(t, "rm", "--force", container)
+	h.byHand(t, "image", "rm", "berth/"+noImage.hex()+"-web:g1")
+	h.run(t)
+	for st, reason := range map[*Stack]string{
+		site:    "service web: the files that it publishes are missing from this host; upload the source again",
+		link:    "service web: the files that it publishes are missing from this host; upload the source again",
+		noImage: "service web: its image is no longer on this host; upload the source again",
+	} {
+		h.becomes(t, st, "failed")
+		require.Equal(t, reason, h.show(t, st, "").reason())
+		h.get(t, st.url("web", "/")).refused(t, http.StatusServiceUnavailable)
+		require.Equal(t, 1, count(h.events(t, st), "stack.failed"))
+	}
+	require.Equal(t, "another", h.get(t, other.url("web", "/")).body)
+	require.Equal(t, "hello from web", h.get(t, noLog.url("web", "/")).body)
+	h.onceRestored(t, other, 1)
+	h.onceRestored(t, noLog, 1)
+	require.Equal(t, 200, h.get(t, noLog.url("web", "/log?from=0&to=5")).status)
+	h.logged(t, noLog, "", "line 4\n")
+	require.Equal(t, "mended", h.get(t, h.redeploy(t, site, page("mended"), nil).url("web", "/")).body)
+}
+
+// An error of the engine's own while a stack is brought back passes.
+func TestStart_AFaultOfTheHostFailsNobody(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	h := start(t, through(p))
+	st := h.live(t, program(t), manifest(programManifest))
+	container := h.inspect(t, st, "web").ID
+	h.stop(t)
+	h.stopContainer(t, container)
+	refused := p.add(containerCreate[0], containerCreate[1], 2, refuse)
+	lists := p.add(http.MethodGet, "/volumes", 1, refuse)
+	h.run(t)
+	require.Equal(t, "live", h.show(t, st, "").Status)
+	h.onceRestored(t, st, 1)
+	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
+	require.Equal(t, []int{2, 1}, []int{p.count(refused), p.count(lists)})
+	events := h.events(t, st)
+	require.Zero(t, count(events, "stack.failed")+count(events, "service.crashed"), types(events))
+}
+
+// A database that takes no writes for now does not keep from serving what runs.
+func TestStart_ServesBeforeItCanRecord(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	site := h.live(t, page("the site"), nil)
+	st := h.live(t, program(t), manifest(programManifest))
+	interrupted := h.live(t, program(t), manifest(programManifest))
+	h.begin(t, interrupted, program(t).plus(Tree{"more": ""}), manifest(`services: [{name: web, runtime: node, build: 'echo it builds; sleep 600', start: node server.js}]`))
+	h.logged(t, interrupted, "kind=build", "\nit builds\n")
+	h.kill(t)
+	h.failAt("store-commit%100")
+	h.run(t)
+	require.Equal(t, "the site", h.get(t, site.url("web", "/")).body)
+	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
+	h.kill(t)
+	h.failAt("")
+	h.run(t)
+	for _, s := range []*Stack{site, st, interrupted} {
+		h.onceRestored(t, s, 1)
+		require.Zero(t, count(h.events(t, s), "stack.failed"))
+	}
+	require.Contains(t, h.show(t, interrupted, "").deployError(), "restarted")
+	require.Equal(t, "hello from web", h.get(t, interrupted.url("web", "/")).body)
 }
 
 // A site is read before its first answer, and a start does not wait for that.

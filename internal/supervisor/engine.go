@@ -177,13 +177,13 @@ func (g *generation) lost(ctx context.Context, absence int64) bool {
 	return lost
 }
 
-// recover starts what the engine's restart ended, and records one restore.
+// recover starts what does not run of a live stack, and records one restore.
 func (r *runner) recover(ctx context.Context) {
 	st, err := r.get(ctx)
 	if err != nil || st.Status != stack.Live {
 		return
 	}
-	r.Log.Info("the engine was restarted; bringing the stack back", "stack", r.id)
+	r.Log.Info("bringing the stack back", "stack", r.id)
 	if old := r.swap(nil); old != nil {
 		old.release()
 	}

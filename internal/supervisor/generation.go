@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -213,11 +215,26 @@ func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
 // openSite makes a static service a target, opening its folder as open does.
 func (g *generation) openSite(s *stack.Service, open func(string, site.Options) (*site.Site, error)) error {
 	opened, err := open(g.siteDir(g.st, s.Name, s.Site), site.Options{SPA: string(s.SPA), Log: g.Log})
+	if isBroken(err) {
+		g.Log.Error("published files of a stack are missing or broken", "stack", g.id, "service", s.Name, "error", err)
+		return serviceError(s, "the files that it publishes are missing from this host; upload the source again")
+	}
 	if err != nil {
 		return err
 	}
 	g.setTarget(s.Name, proxy.NewHandler(opened))
 	return nil
+}
+
+// isBroken reports whether an error is that of files that are not there, or not
+// what they were, rather than a fault of the host.
+func isBroken(err error) bool {
+	for _, sign := range []error{fs.ErrNotExist, fs.ErrInvalid, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP} {
+		if errors.Is(err, sign) {
+			return true
+		}
+	}
+	return false
 }
 
 func (g *generation) add(p *process) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/berth-host/berth/internal/docker"
@@ -88,6 +89,9 @@ func (p *process) exited(ctx context.Context, c docker.Container) error {
 // unhealthy is the error of a process that runs but did not pass in time.
 func (p *process) unhealthy(ctx context.Context, c docker.Container, check *check) error {
 	limit := p.HealthTimeout
+	if check.host != nil {
+		return fmt.Errorf("check the health of %s: %w", p.service.Name, check.host)
+	}
 	if !check.opened {
 		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx, c), p.lastLines(), p.hint())
 	}
@@ -114,6 +118,7 @@ type check struct {
 	strict bool   // only 2xx and 3xx pass
 	opened bool   // the port has accepted a connection
 	last   string // what went wrong last
+	host   error  // why this host could not connect; nil when it could
 }
 
 func (p *process) newCheck() *check {
@@ -186,6 +191,10 @@ func (c *check) dial(ctx context.Context) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: healthAnswer}
 	conn, err := dialer.DialContext(ctx, "tcp", c.addr)
 	c.opened = c.opened || err == nil
+	c.host = nil
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		c.host = err
+	}
 	return conn, err
 }
 

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"time"
 
@@ -12,32 +13,90 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// adopt serves a live stack again after the server was restarted. Services
-// whose containers still run are routed at once, their processes untouched; a
-// stack of which every service is there is restored before adopt returns,
-// another one in the background, once what would be in its way is gone.
-func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) error {
-	g := r.generation(st, st.Generation, st.Services)
-	if err := g.adoptAll(there); err != nil {
-		return err
+// take puts one stack of an earlier server under supervision. A build that was
+// lost is failed first, in the background where the database takes no write now.
+func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there objects) {
+	r := s.runner(st.ID)
+	defer s.jobs.Go(r.keepTime)
+	if err := errors.Join(os.RemoveAll(s.sourcesDir(st)), s.removeSites(st, superseded(st))); err != nil {
+		s.Log.Warn("files of a lost build not removed; the next start tries again", "stack", st.ID, "error", err)
 	}
-	r.route(st, g)
-	served := g.complete()
-	if served {
-		if err := g.restored(ctx); err != nil {
-			return err
+	if st.Deploying != 0 {
+		failed, err := r.updateOnce(ctx, lostBuild)
+		if err != nil {
+			r.route(st, nil)
+			r.start(func(ctx context.Context) { r.resumeLate(ctx, there) })
+			return
+		}
+		st = failed
+	}
+	if rest := r.resume(ctx, st, there); rest != nil {
+		r.start(rest)
+	}
+}
+
+// lostBuild fails a build that a dead server left.
+func lostBuild(st *stack.Stack) ([]stack.Event, error) {
+	return st.DeployFailed(errInterrupted(st.Deploying))
+}
+
+// resumeLate is resume for a stack whose lost build is not yet failed.
+func (r *runner) resumeLate(ctx context.Context, there objects) {
+	st, err := r.update(ctx, lostBuild)
+	if err != nil {
+		return // the stack is deleted, or the job ended
+	}
+	if st.Status == stack.Live {
+		r.recover(ctx) // by now other containers may run
+	} else if rest := r.resume(ctx, st, there); rest != nil {
+		rest(ctx)
+	}
+}
+
+// resume puts a stack without a build under supervision, and returns what remains
+// to be done, nil for nothing.
+func (r *runner) resume(ctx context.Context, st *stack.Stack, there objects) (rest func(context.Context)) {
+	due := st.Due(stack.Now())
+	if st.Status == stack.Live && !due {
+		return r.adopt(ctx, st, there)
+	}
+	r.route(st, nil)
+	if due {
+		return nil // keepTime lets it expire
+	}
+	// Not before the server serves: a process may take its time to stop.
+	return func(ctx context.Context) {
+		r.removeLeftovers(ctx, st, there)
+		switch {
+		case st.Restoring():
+			r.restore(ctx)
+		case st.Status == stack.Expired:
+			r.keepData(ctx)
 		}
 	}
+}
+
+// adopt serves a live stack again after the server was restarted. Services
+// whose containers still run are routed at once, their processes untouched; a
+// stack of which every service is there is restored before adopt returns. It
+// returns what remains to be done, nil for nothing.
+func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) (rest func(context.Context)) {
+	g := r.generation(st, st.Generation, st.Services)
+	if err := g.adoptAll(there); err != nil {
+		r.route(st, nil)
+		return func(ctx context.Context) { r.attempted(ctx, g, err, r.recover) }
+	}
+	r.route(st, g)
+	served := g.complete() && g.restored(ctx, r.updateOnce) == nil
 	if served && leftovers(st, there).none() {
 		return nil
 	}
-	r.start(func(ctx context.Context) {
+	return func(ctx context.Context) {
 		r.removeLeftovers(ctx, st, there)
 		if !served {
 			r.bringBack(ctx, g)
 		}
-	})
-	return nil
+	}
 }
 
 // adoptAll makes targets of all services that are there, on the network that is
@@ -88,16 +147,29 @@ func (r *runner) bringBack(ctx context.Context, g *generation) {
 		if g.target(s.Name) != nil {
 			return nil
 		}
-		return g.bringUp(ctx, s, false)
+		return g.bringUpBuilt(ctx, s)
 	})
 	if err == nil {
-		err = g.restored(ctx)
+		err = g.restored(ctx, r.update)
 	}
 	r.attempted(ctx, g, err, r.recover)
 }
 
+// bringUpBuilt is bringUp for a service of a generation that was served before.
+func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
+	err := g.bringUp(ctx, s, false)
+	if !errors.Is(err, docker.ErrNotFound) {
+		return err
+	}
+	if _, lookErr := g.Engine.Image(ctx, s.Image); errors.Is(lookErr, docker.ErrNotFound) {
+		return serviceError(s, "its image is no longer on this host; upload the source again")
+	}
+	return err
+}
+
 // attempted sees to the end of an attempt to bring a stack back. One that failed
-// since the engine went away is made again once it answers.
+// since the engine went away is made again once it answers, and one that failed
+// for another fault of the host after a pause.
 func (r *runner) attempted(ctx context.Context, g *generation, err error, again func(context.Context)) {
 	switch {
 	case err == nil:
@@ -106,17 +178,45 @@ func (r *runner) attempted(ctx context.Context, g *generation, err error, again 
 		if r.awaitEngine(ctx) {
 			again(ctx)
 		}
+	case ctx.Err() == nil && isOfHost(err):
+		g.release()
+		r.Log.Warn("stack not brought back for a fault of the host; trying again", "stack", r.id, "generation", g.number, "error", err)
+		r.later(again)
 	default:
 		r.restoreFailed(ctx, g, err)
 	}
 }
 
+// isOfHost reports whether an error is a fault of this host, which passes, and
+// not one of the stack.
+func isOfHost(err error) bool {
+	var own *stack.Error
+	return !errors.As(err, &own) || own.Kind == stack.Unavailable
+}
+
 // hostRetry is when what a fault of the host kept from being done is tried again.
 const hostRetry = 5 * time.Second
 
+// later runs again after a pause, once nothing else is being done with the stack,
+// unless the stack is served by then.
+func (r *runner) later(again func(context.Context)) {
+	job := func(ctx context.Context) {
+		if r.serving() == nil {
+			again(ctx)
+		}
+	}
+	r.jobs.Go(func() {
+		for sleep(r.ctx, hostRetry) && !r.startIdle(job) {
+		}
+	})
+}
+
+// updater changes a stack, as Store.Update does.
+type updater func(context.Context, func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error)
+
 // restored records that the generation serves again, and routes to it.
-func (g *generation) restored(ctx context.Context) error {
-	st, err := g.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.Restored(g.URLs) })
+func (g *generation) restored(ctx context.Context, update updater) error {
+	st, err := update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.Restored(g.URLs) })
 	if err != nil {
 		return err
 	}
@@ -169,7 +269,7 @@ func (g *generation) comeBack(ctx context.Context) error {
 		return stack.NewError(stack.Conflict, strings.TrimPrefix(g.st.Error+"\n"+notBuilt, "\n"))
 	}
 	err := g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
-		if err := g.bringUp(ctx, s, false); err != nil {
+		if err := g.bringUpBuilt(ctx, s); err != nil {
 			return err
 		}
 		failpoint.Here("service-restored")
@@ -178,5 +278,5 @@ func (g *generation) comeBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.restored(ctx)
+	return g.restored(ctx, g.update)
 }

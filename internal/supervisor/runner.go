@@ -3,6 +3,8 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -62,15 +64,17 @@ func (r *runner) interrupt(cause error, job func(context.Context)) <-chan struct
 }
 
 // startIdle runs job in the background unless another one is under way, or
-// something comes or goes beside it.
-func (r *runner) startIdle(job func(context.Context)) {
+// something comes or goes beside it, and reports whether it does.
+func (r *runner) startIdle(job func(context.Context)) bool {
 	if !r.starting.TryLock() {
-		return
+		return false
 	}
 	defer r.starting.Unlock()
-	if !r.busy() && r.passing.Load() == 0 {
+	idle := !r.busy() && r.passing.Load() == 0
+	if idle {
 		r.run(job)
 	}
+	return idle
 }
 
 // queue runs job in the background once the one before it has ended by itself.
@@ -155,6 +159,9 @@ func (r *runner) runLog(service string) (*logfile.File, time.Time, error) {
 		return log.file, log.last, nil
 	}
 	path := filepath.Join(r.stacksDir(), strings.TrimPrefix(r.id, "stk_"), "logs", service+".run.log")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, time.Time{}, fmt.Errorf("make the folder of a log: %w", err)
+	}
 	file, last, err := logfile.Open(path, r.LogMax)
 	if err == nil {
 		r.logs[service] = runLog{file, last}
@@ -206,6 +213,11 @@ func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Even
 		return err
 	})
 	return st, err
+}
+
+// updateOnce is update without trying again.
+func (r *runner) updateOnce(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
+	return r.Store.Update(ctx, r.id, fn)
 }
 
 // storePause is the longest wait before the store is tried again.

@@ -109,52 +109,13 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	orphans := s.sweep(ctx, stacks, there)
 	failpoint.Here("start-swept")
 	for _, st := range stacks {
-		if err := s.take(ctx, st, there); err != nil {
-			return fmt.Errorf("stack %s: %w", st.ID, err)
-		}
+		s.take(ctx, st, there[st.ID])
 		failpoint.Here("start-taken")
 	}
 	s.jobs.Go(s.watchFirewall)
 	s.jobs.Go(s.watchEngine)
 	s.jobs.Go(s.watchProcesses)
 	s.jobs.Go(func() { s.watchLeftovers(orphans) })
-	return nil
-}
-
-// take puts one stack of an earlier server under supervision.
-func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there inventory) error {
-	r := s.runner(st.ID)
-	defer s.jobs.Go(r.keepTime)
-	if st.Deploying != 0 {
-		failed, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-			return st.DeployFailed(errInterrupted(st.Deploying))
-		})
-		if err != nil {
-			return err
-		}
-		st = failed
-	}
-	if err := errors.Join(os.RemoveAll(s.sourcesDir(st)), s.removeSites(st, superseded(st))); err != nil {
-		s.Log.Warn("files of a lost build not removed; the next start tries again", "stack", st.ID, "error", err)
-	}
-	due := st.Due(stack.Now())
-	if st.Status == stack.Live && !due {
-		return r.adopt(ctx, st, there[st.ID])
-	}
-	r.route(st, nil)
-	if due {
-		return nil // keepTime lets it expire
-	}
-	// Not before the server serves: a process may take its time to stop.
-	r.start(func(ctx context.Context) {
-		r.removeLeftovers(ctx, st, there[st.ID])
-		switch {
-		case st.Restoring():
-			r.restore(ctx)
-		case st.Status == stack.Expired:
-			r.keepData(ctx)
-		}
-	})
 	return nil
 }
 
