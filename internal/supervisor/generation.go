@@ -125,6 +125,7 @@ func (g *generation) build(ctx context.Context, started func(), after func(func(
 		s.Image, s.Fingerprint = result.Image, result.Fingerprint
 		if s.IsStatic() {
 			s.Site = g.number
+			return g.syncKept(g.siteDir(g.st, s.Name, s.Site))
 		}
 		return nil
 	})
