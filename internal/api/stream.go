@@ -94,18 +94,23 @@ func (a *API) accessOf(c *fiber.Ctx) access {
 	return access{a, token, present, c.Params("id")}
 }
 
-// check returns the stack while the access is granted. When it is no longer,
-// the reader is told why, and the error is sse.ErrLeft.
-func (x access) check(out sse.Writer) (*stack.Stack, error) {
+// check returns the stack while the access is granted.
+func (x access) check() (*stack.Stack, error) {
 	s, _, err := x.api.grant(x.token, x.present, x.id)
+	return s, err
+}
+
+// end tells the reader why check failed, and returns sse.ErrLeft. An error that
+// is not for the reader it returns as it is.
+func (x access) end(out sse.Writer, err error) error {
 	var known *stack.Error
 	if !errors.As(err, &known) {
-		return s, err
+		return err
 	}
 	if err := sendJSON(out, sse.Event{Name: "end"}, map[string]string{"detail": known.Detail}); err != nil {
-		return nil, err
+		return err
 	}
-	return nil, sse.ErrLeft
+	return sse.ErrLeft
 }
 
 func sendJSON(out sse.Writer, e sse.Event, data any) error {
@@ -133,11 +138,14 @@ func (a *API) followEvents(c *fiber.Ctx, after int64) error {
 		beat := time.NewTicker(sse.BeatEvery)
 		defer beat.Stop()
 		for {
-			if _, err := x.check(out); err != nil {
-				return err
+			_, lost := x.check()
+			if lost == nil || deleted(lost) {
+				if err := a.sendEvents(ctx, out, x.id, &after); err != nil {
+					return err
+				}
 			}
-			if err := a.sendEvents(ctx, out, x.id, &after); err != nil {
-				return err
+			if lost != nil {
+				return x.end(out, lost)
 			}
 			select {
 			case <-wake:
@@ -150,6 +158,13 @@ func (a *API) followEvents(c *fiber.Ctx, after int64) error {
 			}
 		}
 	})
+}
+
+// deleted reports whether check failed because the stack is gone: its last
+// events are for whoever followed it until then.
+func deleted(err error) bool {
+	var known *stack.Error
+	return errors.As(err, &known) && known.Kind == stack.NotFound
 }
 
 // sendEvents sends all events after the cursor, and moves it along.
@@ -210,9 +225,9 @@ func (f *logFeed) run(ctx context.Context, out sse.Writer) error {
 	beat := time.NewTicker(sse.BeatEvery)
 	defer beat.Stop()
 	for {
-		s, err := f.check(out)
+		s, err := f.check()
 		if err != nil {
-			return err
+			return f.end(out, err)
 		}
 		f.follow(ctx, s)
 		if err := f.until(ctx, out, wake, beat.C); err != nil || ctx.Err() != nil {

@@ -181,6 +181,7 @@ func TestStreams_EndWithTheAccess(t *testing.T) {
 		r := e.reads("/v0/stacks/"+m.id+"/events", m.token)
 		r.named("stack.created", "stack.live")
 		end(m)
+		var last string // event before the end
 		for {
 			got, ok := r.next()
 			require.True(t, ok, "%s: the stream ended without a word", name)
@@ -188,7 +189,9 @@ func TestStreams_EndWithTheAccess(t *testing.T) {
 				require.Contains(t, got.data, says[name])
 				break
 			}
+			last = got.name
 		}
+		require.Equal(t, name == "deleted", last == "stack.deleted", "%s: the last event is %q", name, last)
 		r.ended()
 	}
 	m := e.creates(key)
