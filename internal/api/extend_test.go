@@ -32,6 +32,9 @@ func TestExtend_ReplacesTheExpiry(t *testing.T) {
 	last := events[len(events)-1].(map[string]any)
 	require.Equal(t, "stack.extended", last["type"])
 	require.Equal(t, map[string]any{"expires_at": v["expires_at"]}, last["data"])
+	kept, err := e.store.LatestEvents(t.Context(), m.id, 1)
+	require.NoError(t, err)
+	require.Equal(t, s.ExpiresAt.Add(-150*time.Minute), kept[0].CreatedAt, "the event has another now than the stack")
 }
 
 func TestExtend_WhileBuildingAndAfterAFailure(t *testing.T) {

@@ -126,7 +126,7 @@ func (s *Stack) busy() *Error {
 
 // Created is the event of a new stack, before its first build.
 func (s *Stack) Created() Event {
-	return Event{Type: EventCreated, Data: map[string]any{"anonymous": !s.Claimed()}}
+	return Event{Type: EventCreated, CreatedAt: s.CreatedAt, Data: map[string]any{"anonymous": !s.Claimed()}}
 }
 
 // ServiceBuilding is the event of a service whose install and build start.
@@ -177,7 +177,7 @@ func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event,
 	s.Generation, s.Deploying = s.Deploying, 0
 	s.DeployedAt = now
 	s.Error, s.DeployError = "", ""
-	return []Event{{Type: EventLive, Data: map[string]any{
+	return []Event{{Type: EventLive, CreatedAt: now, Data: map[string]any{
 		"generation": s.Generation,
 		"urls":       urls.All(s),
 		"expires_at": Timestamp(s.ExpiresAt),
@@ -250,7 +250,7 @@ func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, no
 	if code != nil && !restart {
 		data["exit_code"] = *code
 	}
-	events = []Event{{Type: EventCrashed, Data: data}}
+	events = []Event{{Type: EventCrashed, CreatedAt: now, Data: data}}
 	if looping {
 		events = append(events, s.fail(svc.loopError(crashes, limits.CrashWindow))...)
 	}

@@ -22,7 +22,7 @@ func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event
 	}
 	s.ExpiresAt = now.Add(ttl)
 	s.Noticed = false
-	return []Event{{Type: EventExtended, Data: map[string]any{"expires_at": Timestamp(s.ExpiresAt)}}}, nil
+	return []Event{{Type: EventExtended, CreatedAt: now, Data: map[string]any{"expires_at": Timestamp(s.ExpiresAt)}}}, nil
 }
 
 // Notice records, once until the next extension, that the expiry is near.
@@ -57,7 +57,7 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	s.ExpiredAt = now
 	s.RetainedUntil = now.Add(limits.Retention)
 	s.stop()
-	return append(events, Event{Type: EventExpired, Data: map[string]any{
+	return append(events, Event{Type: EventExpired, CreatedAt: now, Data: map[string]any{
 		"retained_until": Timestamp(s.RetainedUntil),
 		"claim_url":      urls.Claim(""),
 	}}), nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -48,9 +49,10 @@ func (s *Store) events(ctx context.Context, id, which string, args ...any) ([]st
 }
 
 // insertEvents stores events of one stack in their order and writes their ids
-// into them. Those without a time get the same one.
+// into them. Those without a time get that of the others, which is what was
+// written into the stack with them.
 func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events []stack.Event) error {
-	now := stack.Now()
+	now := timeOf(events)
 	for i := range events {
 		e := &events[i]
 		e.StackID = id
@@ -71,4 +73,14 @@ func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events 
 		}
 	}
 	return nil
+}
+
+// timeOf is the time of the first event that has one; else it is now.
+func timeOf(events []stack.Event) time.Time {
+	for _, e := range events {
+		if !e.CreatedAt.IsZero() {
+			return e.CreatedAt
+		}
+	}
+	return stack.Now()
 }
