@@ -155,17 +155,16 @@ func (s *Stack) Delete() ([]Event, error) {
 	return s.end(), nil
 }
 
-// end makes the stack's tokens stop working and forgets every secret but one:
-// the webhook's signs this last event, and is forgotten once that is delivered
-// (package webhook). The row stays for its events.
+// end makes the stack's tokens stop working and forgets what its services were
+// and whom it was for: the row stays for its events only. One secret is kept: the
+// webhook's signs this last event, and is forgotten once that is delivered
+// (package webhook).
 func (s *Stack) end() []Event {
 	s.Deploying = 0
 	s.ManageTokenHash, s.ClaimCodeHash = nil, nil
-	s.Secrets = nil
-	s.stop()
-	for i := range s.Services {
-		s.Services[i].Env = nil
-	}
+	s.Services, s.Secrets = nil, nil
+	s.ClaimEmail, s.Network = "", ""
+	s.Error, s.DeployError = "", ""
 	return []Event{{Type: EventDeleted}}
 }
 

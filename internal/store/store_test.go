@@ -325,6 +325,65 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	}
 }
 
+func TestMigrations_AreNumberedWithoutAHole(t *testing.T) {
+	files, err := filepath.Glob("migrations/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d migrations, %v", len(files), err)
+	}
+	for i, file := range files {
+		if want := fmt.Sprintf("%05d_", i+1); !strings.HasPrefix(filepath.Base(file), want) {
+			t.Errorf("%s stands where one that begins with %s belongs", file, want)
+		}
+	}
+}
+
+// The fifth migration is younger than the seventh: databases have the others and
+// lack it.
+func TestOpen_ClearsWhatStacksLeftThatWereDeletedBefore(t *testing.T) {
+	s, path := open(t)
+	kept, deleted := create(t, s), fullStack(t, s)
+	deleted.Status = stack.Live
+	if err := s.Create(t.Context(), deleted, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := raw(t, path).Exec(`UPDATE stacks SET status = 'deleted' WHERE id = ?; DELETE FROM goose_db_version WHERE version_id = 5`, deleted.ID); err != nil {
+		t.Fatal(err)
+	}
+	s = reopen(t, path)
+	checkCleared(t, path, deleted)
+	if diff := cmp.Diff(kept, get(t, s, kept.ID)); diff != "" {
+		t.Errorf("a stack that is not deleted differs:\n%s", diff)
+	}
+}
+
+func TestUpdate_ADeletionClearsWhatIsNotNeededAfterIt(t *testing.T) {
+	s, path := open(t)
+	k := fullStack(t, s)
+	k.Status = stack.Live
+	if err := s.Create(t.Context(), k, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), k.ID, (*stack.Stack).Delete); err != nil {
+		t.Fatal(err)
+	}
+	checkCleared(t, path, k)
+}
+
+// checkCleared looks into the row of a deleted stack, which had something in
+// every field.
+func checkCleared(t *testing.T, path string, was *stack.Stack) {
+	t.Helper()
+	var services, row string
+	err := raw(t, path).QueryRow(`SELECT services, claim_email || network || error || deploy_error ||
+		coalesce(secrets_sealed, '') || coalesce(env_sealed, '') FROM stacks WHERE id = ? AND status = 'deleted'`, was.ID).Scan(&services, &row)
+	if err != nil || strings.Contains(services, "start") || len(services) > len("null") || row != "" {
+		t.Errorf("services %s and %q are kept, %v", services, row, err)
+	}
+}
+
 func TestOpen_RefusesADatabaseOfANewerProgram(t *testing.T) {
 	s, path := open(t)
 	create(t, s)
