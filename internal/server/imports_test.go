@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"internal/edge":       {"internal/proxy"},
 	"internal/build":      {"internal/stack", "internal/source", "internal/docker", "internal/fair", "runtimes", "images"},
 	"internal/webhook":    {"internal/stack", "internal/store"},
-	"internal/supervisor": {"internal/stack", "internal/source", "internal/store", "internal/build", "internal/docker", "internal/proxy", "internal/site", "internal/logfile", "internal/firewall", "internal/plain"},
+	"internal/supervisor": {"internal/stack", "internal/source", "internal/store", "internal/build", "internal/docker", "internal/proxy", "internal/site", "internal/logfile", "internal/firewall"},
 	"internal/account":    {"internal/stack", "internal/auth", "internal/store"},
 	"internal/api":        {"internal/stack", "internal/plain", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/sse", "internal/pace", "internal/fair"},
 	"internal/web":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/docs", "internal/sse"},

@@ -1,6 +1,10 @@
 package source
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+)
 
 func TestExpand(t *testing.T) {
 	vars := func(ref string) (string, bool) {
@@ -28,6 +32,25 @@ func TestExpand(t *testing.T) {
 	} {
 		if got := Expand(value, vars); got != want {
 			t.Errorf("Expand(%q) = %q, want %q", value, got, want)
+		}
+	}
+}
+
+func TestReferences_AreAllInTheReference(t *testing.T) {
+	text, err := os.ReadFile("../../docs/manifest.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, property := range serviceProperties {
+		all = append(all, "`${services.<name>."+property+"}`")
+	}
+	for _, property := range stackProperties {
+		all = append(all, "`${stack."+property+"}`")
+	}
+	for _, reference := range all {
+		if !strings.Contains(string(text), "| "+reference+" |") {
+			t.Errorf("docs/manifest.md does not list %s", reference)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,5 +48,50 @@ func TestReadme_ShowsTheLifecycleTable(t *testing.T) {
 	}
 	if err := os.WriteFile(readme, []byte(want), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+var (
+	inCode   = regexp.MustCompile("`([a-z]+)`")
+	statuses = []Status{Building, Live, Failed, Expired}
+)
+
+// TestReference_HasTheLifecycleTable reads the table of docs/api.md, "States and
+// transitions", whose rows may stand for several.
+func TestReference_HasTheLifecycleTable(t *testing.T) {
+	text, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## States and transitions\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	var got []transition
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 4 || !strings.Contains(cells[0], "`") && cells[0] != "| any" {
+			continue
+		}
+		from := statuses
+		if cells[0] != "| any" {
+			from = nil
+			for _, m := range inCode.FindAllStringSubmatch(cells[0], -1) {
+				from = append(from, Status(m[1]))
+			}
+		}
+		for _, status := range from {
+			to := Status(strings.Trim(cells[2], "`"))
+			if to == "unchanged" {
+				to = status
+			}
+			got = append(got, transition{status, Trigger(cells[1]), to})
+		}
+	}
+	for _, row := range transitions {
+		if !slices.Contains(got, row) {
+			t.Errorf("docs/api.md has no row for %s, %s, %s", row.from, row.trigger, row.to)
+		}
+	}
+	if len(got) != len(transitions) {
+		t.Errorf("docs/api.md has %d transitions, want %d", len(got), len(transitions))
 	}
 }

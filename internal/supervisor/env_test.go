@@ -1,7 +1,12 @@
 package supervisor
 
 import (
+	"maps"
 	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +52,28 @@ func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 	}
 	if len(got) != 0 {
 		t.Errorf("variables nobody asked for: %v", got)
+	}
+}
+
+// TestEnv_IsWhatTheReferenceLists holds docs/manifest.md, "Environment", against
+// the variables of a service that has a neighbour.
+func TestEnv_IsWhatTheReferenceLists(t *testing.T) {
+	text, err := os.ReadFile("../../docs/manifest.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Environment\n")
+	section, _, _ = strings.Cut(section, "\nPublic URLs ")
+	var listed []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z<>_]+)`").FindAllStringSubmatch(section, -1) {
+		listed = append(listed, strings.ReplaceAll(m[1], "<NAME>", "API"))
+	}
+	st := stack.New("shop", []stack.Spec{{Name: "web"}, {Name: "api"}}, time.Now())
+	r := &runner{Supervisor: New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}})}
+	g := r.generation(st, 1, st.Services)
+	got := slices.Sorted(maps.Keys(g.env(&g.services[0])))
+	if slices.Sort(listed); !slices.Equal(got, listed) {
+		t.Errorf("a service gets %v, and docs/manifest.md lists %v", got, listed)
 	}
 }
 
