@@ -1,6 +1,6 @@
 // Package integration drives the whole server over HTTP: berthd as a process
 // of its own, on the Docker engine of this machine, with Redis in a container.
-// Each file follows one section of the API document.
+// Each file follows a section of docs/api.md.
 //
 // A test calls start, deploys with live or deploy, and leaves the cleaning to
 // the harness: when the test ends, every stack is deleted and nothing of the
@@ -127,7 +127,7 @@ func (h *Host) newClient() *http.Client {
 // addr is the address that the server listens on.
 func (h *Host) addr() string { return "127.0.0.1:" + strconv.Itoa(h.port) }
 
-// base is the {base_url} of the API document.
+// base is the {base_url} of docs/api.md.
 func (h *Host) base() string { return h.env["BERTH_BASE_URL"] }
 
 // run starts the server and waits until it answers.

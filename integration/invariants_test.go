@@ -112,7 +112,7 @@ func (h *Host) atOnce(t *testing.T) (stacks []row, events []occurrence) {
 
 // inOrder asserts that the installation is as its rows say: no build or restore
 // is under way, what the engine and the disk have is exactly what each stack
-// implies, and the history since before is one that the specification allows.
+// implies, and the history since before is one that docs/api.md allows.
 func (h *Host) inOrder(t *testing.T, before []occurrence) {
 	t.Helper()
 	eventually(t, "everything is as the rows say", func() error { return h.asTheRowsSay(t.Context()) })
@@ -188,7 +188,8 @@ func (c *chronicle) add(o occurrence) error {
 	return nil
 }
 
-// allows tells whether an event may come next ("States and transitions").
+// allows tells whether an event may come next (docs/api.md, "States and
+// transitions").
 func (c *chronicle) allows(kind stack.EventType) bool {
 	live, building := c.status == stack.Live, c.status == stack.Building
 	if c.status == stack.Deleted || (c.status == "") != (kind == stack.EventCreated) {

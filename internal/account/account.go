@@ -14,7 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// SessionLife is how long a session lasts ("Accounts").
+// SessionLife is how long a session lasts (docs/api.md, "Accounts").
 const SessionLife = 30 * 24 * time.Hour
 
 // Limiter counts requests of one sort by client network. One that it turns away
@@ -255,7 +255,8 @@ func allow(ctx context.Context, l Limiter, v Visitor) error {
 	return tooMany()
 }
 
-// retryAfter is the Retry-After of the limits on forms and claims ("Errors").
+// retryAfter is the Retry-After of the limits on forms and claims (docs/api.md,
+// "Errors").
 const retryAfter = time.Minute
 
 func tooMany() error { return stack.NewTooMany(retryAfter) }

@@ -36,7 +36,7 @@ func (who caller) role(s *stack.Stack) string {
 }
 
 // open finds the stack of the path and the caller's role on it, checked in the
-// order of decisions.md, "Access": 401, 404, 403.
+// order of docs/api.md, "Order of checks": 401, 404, 403.
 func (a *API) open(c *fiber.Ctx) (*stack.Stack, string, error) {
 	token, present := bearer(c)
 	s, role, err := a.grant(token, present, c.Params("id"))

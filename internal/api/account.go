@@ -10,7 +10,7 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// claimRetry is the Retry-After of the limit on claims ("Errors").
+// claimRetry is the Retry-After of the limit on claims (docs/api.md, "Errors").
 const claimRetry = time.Minute
 
 // claim answers POST /v0/claim.

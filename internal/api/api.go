@@ -109,7 +109,7 @@ type Config struct {
 	Observe func(route, method string, status int, took time.Duration)
 }
 
-// API serves the routes of the specification.
+// API serves the routes of docs/api.md, "Endpoints".
 type API struct {
 	Config
 	app    *fiber.App

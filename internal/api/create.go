@@ -14,7 +14,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// createRetry is the Retry-After of the limit on anonymous creates ("Errors").
+// createRetry is the Retry-After of the limit on anonymous creates (docs/api.md,
+// "Errors").
 const createRetry = time.Hour
 
 // create answers POST /v0/stacks.

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// statuses maps the kinds of a *stack.Error ("Errors").
+// statuses maps the kinds of a *stack.Error (docs/api.md, "Errors").
 var statuses = map[stack.Kind]int{
 	stack.Invalid:         fiber.StatusBadRequest,
 	stack.Unauthenticated: fiber.StatusUnauthorized,

@@ -16,7 +16,7 @@ type route struct {
 
 const healthPath = "/healthz"
 
-// table lists every route in the order of "Endpoints".
+// table lists every route in the order of docs/api.md, "Endpoints".
 func (a *API) table() []route {
 	return []route{
 		{fiber.MethodPost, "/v0/stacks", a.create},

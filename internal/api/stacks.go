@@ -10,7 +10,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// eventsPerRequest bounds one answer of the events endpoint ("Logs and events").
+// eventsPerRequest bounds one answer of the events endpoint (docs/api.md, "Logs
+// and events").
 const eventsPerRequest = 200
 
 // show answers GET /v0/stacks/{id}.

@@ -22,7 +22,7 @@ func TestHealth_NeedsNoToken(t *testing.T) {
 	require.Equal(t, "application/json", r.header.Get("Content-Type"))
 }
 
-// stackFields is the stack object of the specification.
+// stackFields is the stack object of docs/api.md, "The stack".
 var stackFields = []string{
 	"id", "name", "status", "claimed", "urls", "services", "created_at", "expires_at", "expired_at",
 	"retained_until", "generation", "deploying", "error", "deploy_error",

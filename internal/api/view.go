@@ -4,8 +4,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// stackView is the stack object of "Resources and their fields", with what
-// some responses add to it.
+// stackView is the stack object of docs/api.md, "The stack", with what some
+// responses add to it.
 type stackView struct {
 	ID            string            `json:"id"`
 	Name          string            `json:"name"`

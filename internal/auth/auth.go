@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// The prefixes tell the kinds of secrets apart ("Authentication", "One-time
-// fields").
+// The prefixes tell the kinds of secrets apart (docs/api.md, "Authentication"
+// and docs/api.md, "One-time fields").
 const (
 	ManageTokenPrefix   = "ast_anon_"
 	APIKeyPrefix        = "as_live_"

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// Bounds of a password ("Accounts"). The upper one keeps a request from making
-// the host hash megabytes.
+// Bounds of a password (docs/api.md, "Accounts"). The upper one keeps a request
+// from making the host hash megabytes.
 const (
 	MinPassword = 8   // characters
 	MaxPassword = 256 // bytes

@@ -21,7 +21,7 @@ func NetworkName(s *stack.Stack, generation int) string {
 	return "berth-" + s.Hex() + "-g" + strconv.Itoa(generation)
 }
 
-// The labels of Berth's objects in the engine (decisions.md, "Names").
+// The labels of Berth's objects in the engine.
 const (
 	LabelInstance   = "berth.instance"
 	LabelStack      = "berth.stack"

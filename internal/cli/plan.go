@@ -159,7 +159,7 @@ func (t *tree) detect() (*stack.Manifest, error) {
 	return found, nil
 }
 
-// mostServices is how many a stack may have ("Limits").
+// mostServices is how many a stack may have (docs/api.md, "Stack size").
 const mostServices = 4
 
 var notInServiceName = regexp.MustCompile(`^[^a-z]+|[^a-z0-9]`)

@@ -1,5 +1,5 @@
-// Package client speaks the HTTP API of a Berth server, as the document api.md
-// has it.
+// Package client speaks the HTTP API of a Berth server, which docs/api.md
+// describes.
 //
 // A Client is bound to one server and one token. What the server refuses comes
 // back as an *Error with the server's own words; a server that does not answer

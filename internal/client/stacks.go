@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Stack is the stack object ("Resources and their fields") with the one-time
-// fields of a create. Times are Unix seconds.
+// Stack is the stack object (docs/api.md, "The stack") with the one-time fields
+// of a create. Times are Unix seconds.
 type Stack struct {
 	ID            string            `json:"id"`
 	Name          string            `json:"name"`
@@ -62,7 +62,7 @@ func (s *Stack) KeepOneTime(from *Stack) {
 	s.Note, s.WebhookSecret = from.Note, from.WebhookSecret
 }
 
-// Event is one line of a stack's history ("Event").
+// Event is one line of a stack's history (docs/api.md, "The event").
 type Event struct {
 	ID        int64          `json:"id"`
 	StackID   string         `json:"stack_id"`

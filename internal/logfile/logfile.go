@@ -1,6 +1,6 @@
 // Package logfile keeps the logs of services as plain files with a bound:
-// appending, rotating to one older copy, and reading the last lines ("Logs and
-// events" of shared/spec/api.md). A line of a process starts with the time at
+// appending, rotating to one older copy, and reading the last lines (docs/api.md,
+// "Logs and events"). A line of a process starts with the time at
 // which the engine saw it, so that a server that was killed goes on exactly
 // where it stopped; readers do not see it.
 package logfile

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Options are the limits of an upstream. The zero value is the specification's.
+// Options are the limits of an upstream. The zero value has the defaults of
+// docs/api.md, "Timeouts".
 type Options struct {
 	ConnectTimeout time.Duration // 0: 5 s
 	HeaderTimeout  time.Duration // from the request's last byte to the answer's headers; 0: 60 s, negative: none

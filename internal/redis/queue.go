@@ -17,8 +17,8 @@ const slot = 50 * time.Millisecond
 // leftover is how long Redis keeps what a process that died did not take.
 const leftover = time.Minute
 
-// Queue holds members until they are due ("Webhook delivery", pending retries).
-// They are in Redis under a name that this process alone knows, so a restart
+// Queue holds members until they are due: webhook deliveries that wait for a
+// retry (docs/api.md, "Webhook delivery"). They are in Redis under a name that this process alone knows, so a restart
 // drops them. The process remembers what it put there, and goes on with that
 // when Redis goes away or comes back empty. Take is for one goroutine.
 type Queue struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // Window is an exact sliding window: at most a limit of hits for each key in
-// any period ("Rate limits").
+// any period (docs/api.md, "Rate limits").
 //
 // Redis counts, for all processes that share it. Each process remembers what it
 // let through itself, and checks the limit against that too when Redis cannot

@@ -101,8 +101,7 @@ func (s Setting) Flag() string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 
-// Settings lists every setting in the order of decisions.md, "Configuration of
-// the server".
+// Settings lists every setting in the order in which berthd config prints them.
 func Settings() []Setting {
 	return []Setting{
 		{"BERTH_LISTEN", ":8080", "address of the API, the pages and the public URLs", text(func(c *Config) *string { return &c.Listen })},

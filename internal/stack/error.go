@@ -6,7 +6,7 @@ import (
 )
 
 // Kind is the class of an error that a client may see; package api maps it to
-// a status ("Errors").
+// a status (docs/api.md, "Errors").
 type Kind int
 
 // The kinds, in the order of their status codes.
@@ -32,13 +32,13 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Detail }
 
-// NewTooMany is the one error of every rate limit ("Errors").
+// NewTooMany is the one error of every rate limit (docs/api.md, "Errors").
 func NewTooMany(retryAfter time.Duration) *Error {
 	return &Error{Kind: TooMany, Detail: "too many requests; slow down and retry in a minute", RetryAfter: retryAfter}
 }
 
 // NewCapReached is the refusal of a network that has n unclaimed stacks, of
-// which the first expires at the given time ("Per-network cap").
+// which the first expires at the given time (docs/api.md, "Errors").
 func NewCapReached(n, limit int, first, now time.Time) *Error {
 	wait := max(first.Sub(now)+time.Second-1, time.Second).Truncate(time.Second)
 	return &Error{Kind: TooMany, RetryAfter: wait, Detail: fmt.Sprintf(

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// EventType is one of the types under "Events".
+// EventType is one of those of docs/api.md, "Event types".
 type EventType string
 
-// Every event type of the specification.
+// Every event type.
 const (
 	EventCreated      EventType = "stack.created"
 	EventRedeploying  EventType = "stack.redeploying"
@@ -40,7 +40,7 @@ type Event struct {
 	CreatedAt time.Time
 }
 
-// MarshalJSON gives the envelope of the specification, the same bytes at the
+// MarshalJSON gives the form of docs/api.md, "The event", the same bytes at the
 // events endpoint and in a webhook's body.
 func (e Event) MarshalJSON() ([]byte, error) {
 	data := e.Data

@@ -12,7 +12,7 @@ import (
 // Trigger is what may move a stack from one status to another.
 type Trigger string
 
-// The triggers, in the order of "States and transitions".
+// The triggers, in the order of docs/api.md, "States and transitions".
 const (
 	TriggerDeployed     Trigger = "build finishes"
 	TriggerDeployFailed Trigger = "deploy fails"
@@ -42,8 +42,8 @@ type transition struct {
 	to      Status
 }
 
-// transitions is the whole lifecycle, its rows in the order of "States and
-// transitions". A status and a trigger without a row are a Conflict.
+// transitions is the whole lifecycle, its rows in the order of docs/api.md,
+// "States and transitions". A status and a trigger without a row are a Conflict.
 var transitions = []transition{
 	{Building, TriggerDeployed, Live},
 	{Building, TriggerDeployFailed, Failed},
@@ -143,8 +143,8 @@ func (s *Stack) Ready(service, url string) Event {
 	return Event{Type: EventReady, Data: map[string]any{"service": service, "url": url}}
 }
 
-// Deploy accepts a new generation ("POST /v0/stacks/{id}/deploy"). A live stack
-// goes on serving the old one; a failed one has nothing to serve and takes over
+// Deploy accepts a new generation (docs/api.md, "POST /v0/stacks/{id}/deploy"). A
+// live stack goes on serving the old one; a failed one has nothing to serve and takes over
 // the new services at once.
 func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	if s.Deploying != 0 {
@@ -224,8 +224,8 @@ func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
 	return s.fail(reason), nil
 }
 
-// Crash counts a crash of a service ("Crash handling"), whose process exited with
-// code, nil when it did not or that is not known. A restart that failed counts too;
+// Crash counts a crash of a service (docs/api.md, "Crashes"), whose process exited
+// with code, nil when it did not or that is not known. A restart that failed counts too;
 // its event has no code. One crash more than the limit in the window fails the
 // stack; looping tells so.
 func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, now time.Time) (events []Event, looping bool, err error) {
@@ -321,7 +321,7 @@ func (s *Stack) setServices(status ServiceStatus) {
 }
 
 // ErrorChars and EventErrorChars are how many characters of an error a stack
-// and an event keep ("Logs and events").
+// and an event keep (docs/api.md, "Logs and events").
 const (
 	ErrorChars      = 4000
 	EventErrorChars = 1000

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Extend sets the expiry to ttl from now ("PATCH /v0/stacks/{id}").
+// Extend sets the expiry to ttl from now (docs/api.md, "PATCH /v0/stacks/{id}").
 func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event, error) {
 	if s.Claimed() {
 		return nil, NewError(Conflict, "the stack is claimed, so it has no TTL: it lives until its owner deletes it")
@@ -63,9 +63,9 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	}}), nil
 }
 
-// Claim moves the stack into an account ("POST /v0/claim"). An expired one is
-// building until it is restored; one that was never built keeps the reason, as
-// nothing of it can be.
+// Claim moves the stack into an account (docs/api.md, "POST /v0/claim"). An
+// expired one is building until it is restored; one that was never built keeps
+// the reason, as nothing of it can be.
 func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	switch s.Owner {
 	case "":
@@ -96,7 +96,7 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 }
 
 // Counted tells whether the stack counts toward the limit of its network
-// ("Anonymous stacks").
+// (docs/api.md, "Unclaimed stacks").
 func (s *Stack) Counted() bool {
 	return !s.Claimed() && (s.Status == Building || s.Status == Live)
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Limits are the figures of "Limits" that an operator may change.
+// Limits are the figures of docs/api.md, "Unclaimed stacks" and docs/api.md,
+// "Crash loop".
 type Limits struct {
 	TTL            time.Duration // lifetime of an unclaimed stack that names none
 	TTLMin         time.Duration // shortest accepted

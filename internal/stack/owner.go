@@ -7,7 +7,7 @@ import (
 
 // RestartService begins a restart that the owner asked for in the dashboard:
 // the service is restarting until it is healthy again, and its crashes are
-// forgotten ("Crash handling"). RestartedOnRequest or Crash ends it.
+// forgotten (docs/api.md, "Crashes"). RestartedOnRequest or Crash ends it.
 func (s *Stack) RestartService(name string) ([]Event, error) {
 	svc := s.Service(name)
 	switch {

@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// MaxServices is the number of services that a stack may have ("Stack size").
+// MaxServices is the number of services that a stack may have (docs/api.md,
+// "Stack size").
 const MaxServices = 4
 
 // Static is the name of the runtime that has no process: the host serves its files.
 const Static = "static"
 
 // Manifest is what a deploy asks for, with every default resolved from the
-// source ("Manifest"; decisions.md, "The manifest").
+// source (docs/manifest.md, "Fields of the stack").
 type Manifest struct {
 	Name       string
 	TTL        time.Duration // 0 when the manifest has none

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Status is where a stack stands in its life ("States and transitions").
+// Status is where a stack stands in its life (docs/api.md, "States and
+// transitions").
 type Status string
 
 // The statuses of a stack. A deleted stack is never returned by the API; the
@@ -157,7 +158,7 @@ func (s *Stack) ServiceNames() []string {
 func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // Notify sets where events are delivered. The first webhook of a stack brings
-// its secret; a later one keeps it, and none keeps the last ("Webhook delivery").
+// its secret; a later one keeps it, and none keeps the last (docs/api.md, "Webhook delivery").
 func (s *Stack) Notify(webhook, secret string) {
 	if webhook == "" {
 		return

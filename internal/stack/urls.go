@@ -5,7 +5,7 @@ import (
 	"net/url"
 )
 
-// URLs makes the public addresses of stacks' services (decisions.md, "Public
+// URLs makes the public addresses of stacks' services (docs/api.md, "Public
 // URLs").
 type URLs struct {
 	Base       *url.URL // {base_url}

@@ -14,7 +14,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// watch restarts the process whenever it ends, from now on ("Crash handling").
+// watch restarts the process whenever it ends, from now on (docs/api.md,
+// "Crashes").
 func (p *process) watch() { p.watchAfter(func(context.Context) bool { return true }) }
 
 // watchAfter is watch after something else was done first, which tells whether

@@ -46,7 +46,7 @@ func (g *generation) processEnv(s *stack.Service) map[string]string {
 }
 
 // env is what every command and process of a service gets: the host's
-// variables, then those of the manifest (decisions.md, "The manifest").
+// variables, then those of the manifest (docs/manifest.md, "Environment").
 func (g *generation) env(s *stack.Service) map[string]string {
 	env := map[string]string{
 		"PORT":         strconv.Itoa(port(&s.Spec)),

@@ -30,7 +30,7 @@ const (
 const headMax = 1 << 20
 
 // waitHealthy returns once the process answers its health check. When it does
-// not in time, or exits, the error says why ("Health check after start").
+// not in time, or exits, the error says why (docs/manifest.md, "Health checks").
 func (p *process) waitHealthy(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.HealthTimeout)
 	defer cancel()

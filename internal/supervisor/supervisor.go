@@ -25,8 +25,8 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Config is what a Supervisor works with. Durations and bounds are those of
-// decisions.md, "Configuration of the server".
+// Config is what a Supervisor works with. Durations and bounds are settings of
+// the server.
 type Config struct {
 	Store   *store.Store
 	Engine  *docker.Engine
@@ -143,8 +143,8 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 }
 
 // Deploy accepts a new generation of a stack and starts its build
-// ("POST /v0/stacks/{id}/deploy"). The folder dir belongs to the stack once
-// Deploy succeeded. The secret is for a stack that gets its first webhook. A
+// (docs/api.md, "POST /v0/stacks/{id}/deploy"). The folder dir belongs to the
+// stack once Deploy succeeded. The secret is for a stack that gets its first webhook. A
 // state that does not allow it is a *stack.Error. The receipt of the request,
 // nil for none, is recorded with the change.
 func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
@@ -178,7 +178,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	return st, nil
 }
 
-// Claim moves a stack into an account ("POST /v0/claim"); an expired one comes
+// Claim moves a stack into an account (docs/api.md, "POST /v0/claim"); an expired one comes
 // back in the background.
 func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
 	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
@@ -244,8 +244,8 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 }
 
 // Logs writes the last lines of each service's log, or of one service's, a
-// section each ("GET /v0/stacks/{id}/logs"). Kind is run or build. The lines
-// hold the bytes that programs wrote.
+// section each (docs/api.md, "GET /v0/stacks/{id}/logs"). Kind is run or build.
+// The lines hold the bytes that programs wrote.
 func (s *Supervisor) Logs(_ context.Context, st *stack.Stack, service, kind string, tail int, w io.Writer) error {
 	for _, name := range st.ServiceNames() {
 		if service != "" && service != name {

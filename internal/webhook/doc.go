@@ -1,7 +1,7 @@
-// Package webhook hands every event of a stack to the stack's webhook ("Webhook
-// delivery", "Signature"). It follows the events in the database by their ids,
-// so it learns of an event once it is committed and never holds up a change of
-// state.
+// Package webhook hands every event of a stack to the stack's webhook
+// (docs/api.md, "Webhook delivery"). It follows the events in the database by
+// their ids, so it learns of an event once it is committed and never holds up a
+// change of state.
 //
 // A delivery is known by the id of its event and nothing else: each attempt
 // reads the event, the URL and the secret again, which makes a waiting delivery

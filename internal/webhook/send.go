@@ -89,7 +89,8 @@ func exchange(transport http.RoundTripper, req *http.Request) (status int, body 
 	return res.StatusCode, body, err
 }
 
-// answered is the outcome of a whole answer ("Webhook delivery", rules 2 to 4).
+// answered is the outcome of a whole answer (docs/api.md, "Webhook delivery",
+// 2 to 4).
 func answered(status int, body []byte, took time.Duration) outcome {
 	o := outcome{status: status, duration: took, words: firstWords(body)}
 	switch {

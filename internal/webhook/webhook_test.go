@@ -49,7 +49,7 @@ func (r *trips) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: r.status, Body: io.NopCloser(strings.NewReader("no"))}, nil
 }
 
-// standardConfig has the specification's times.
+// standardConfig has the default times.
 func standardConfig(s *store.Store) Config {
 	c := config(s)
 	c.Timeout, c.Retries = 5*time.Second, []time.Duration{time.Second, 5 * time.Second, 25 * time.Second}
