@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,7 @@ type Labels = map[string]string
 
 // Options say which engine to open.
 type Options struct {
-	Host string       // unix:///… or tcp://…; "" means DOCKER_HOST, else the local socket
+	Host string       // unix:///…, or tcp://… of this machine; "" means DOCKER_HOST, else the local socket
 	Log  *slog.Logger // warnings of the engine; nil discards them
 
 	// Observe is told of each call of the engine's API that ended, such as "POST
@@ -33,8 +34,9 @@ type Options struct {
 // Engine is a connection to one Docker engine. It may be used by many
 // goroutines at once.
 type Engine struct {
-	api *client.Client
-	log *slog.Logger
+	api  *client.Client
+	dial func(context.Context) (net.Conn, error) // opens a connection beside those of api
+	log  *slog.Logger
 }
 
 // Info describes an engine.
@@ -62,21 +64,19 @@ func (i Info) Attaches(runtime string) bool {
 	return slices.Contains([]string{"runc", "crun", "io.containerd.runc.v2"}, program)
 }
 
-// Open connects to an engine, agrees with it on a version of the API, and
-// fails when none answers.
+// Open connects to an engine of this machine, agrees with it on a version of the
+// API, and fails when none answers. At tcp:// it speaks TLS where the environment
+// has DOCKER_CERT_PATH.
 func Open(ctx context.Context, opts Options) (*Engine, error) {
-	settings := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
-	if opts.Host != "" {
-		settings = append(settings, client.WithHost(opts.Host))
-	}
+	var settings []client.Opt
 	if opts.Observe != nil {
 		settings = append(settings, client.WithTraceProvider(observer{observe: opts.Observe}))
 	}
-	api, err := client.NewClientWithOpts(settings...)
+	api, dial, err := connect(ctx, opts.Host, settings...)
 	if err != nil {
-		return nil, fmt.Errorf("docker: open engine %q: %w", opts.Host, err)
+		return nil, fmt.Errorf("docker: open engine: %w", err)
 	}
-	e := &Engine{api: api, log: opts.Log}
+	e := &Engine{api: api, dial: dial, log: opts.Log}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -105,7 +105,7 @@ func (e *Engine) Accepts(ctx context.Context) error {
 }
 
 func (e *Engine) askAnew(ctx context.Context) error {
-	conn, err := e.api.Dialer()(ctx)
+	conn, err := e.dial(ctx)
 	if err != nil {
 		return err
 	}

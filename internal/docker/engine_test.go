@@ -52,12 +52,21 @@ func TestWrap_ClassifiesAndKeepsTheCause(t *testing.T) {
 // the engine is gone for it.
 func (b *bench) through(t *testing.T) (remote *Engine, cut func()) {
 	t.Helper()
-	network, real, _ := strings.Cut(b.api.DaemonHost(), "://")
 	path := filepath.Join(t.TempDir(), "engine.sock")
 	listener, err := net.Listen("unix", path)
 	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
+	cut = b.relay(t, listener)
+	remote, err = Open(t.Context(), Options{Host: "unix://" + path})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, remote.Close()) })
+	return remote, cut
+}
 
+// relay connects whoever comes to a listener with the engine, until cut or the
+// test's end.
+func (b *bench) relay(t *testing.T, listener net.Listener) (cut func()) {
+	t.Helper()
+	network, real, _ := strings.Cut(b.api.DaemonHost(), "://")
 	var mu sync.Mutex
 	var open []net.Conn
 	go func() {
@@ -87,10 +96,7 @@ func (b *bench) through(t *testing.T) (remote *Engine, cut func()) {
 		}
 	}
 	t.Cleanup(cut)
-	remote, err = Open(t.Context(), Options{Host: "unix://" + path})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, remote.Close()) })
-	return remote, cut
+	return cut
 }
 
 func TestInfo_AttachesWhereContainersHaveTheHostsKernel(t *testing.T) {

@@ -48,6 +48,7 @@ const everyones = "internal/failpoint"
 // only is which packages may import a library, by the beginning of its path.
 var only = map[string][]string{
 	"github.com/docker/docker":   {"internal/docker", "integration/bench"},
+	"github.com/docker/go-conn":  {"internal/docker"},
 	"github.com/redis/go-redis":  {"internal/redis"},
 	"github.com/gofiber/fiber":   {"internal/api", "internal/web"},
 	"github.com/a-h/templ":       {"internal/web"},

@@ -1,0 +1,109 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/docker/docker/client"
+	"github.com/docker/go-connections/tlsconfig"
+)
+
+// connect returns a client of the engine at host, "" for the one that
+// DOCKER_HOST names, and a function that opens another connection to it. It
+// sends nothing.
+func connect(ctx context.Context, host string, opts ...client.Opt) (*client.Client, func(context.Context) (net.Conn, error), error) {
+	host = cmp.Or(host, os.Getenv(client.EnvOverrideHost), client.DefaultDockerHost)
+	at, err := client.ParseHostURL(host)
+	if err != nil {
+		return nil, nil, err
+	}
+	var secure *tls.Config
+	if at.Scheme != "unix" {
+		if err := near(ctx, at); err != nil {
+			return nil, nil, fmt.Errorf("%w; name an engine of this machine, as unix:///path or tcp://127.0.0.1:port", err)
+		}
+		if secure, err = tlsFromEnv(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if secure != nil { // before the host, which settles how this transport dials
+		opts = append(opts, client.WithHTTPClient(&http.Client{
+			Transport: &http.Transport{TLSClientConfig: secure}, CheckRedirect: client.CheckRedirect,
+		}))
+	}
+	api, err := client.NewClientWithOpts(append(opts, client.WithHost(host), client.WithVersionFromEnv(), client.WithAPIVersionNegotiation())...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if secure == nil {
+		return api, api.Dialer(), nil
+	}
+	dialer := &tls.Dialer{Config: secure} // the client's own does not heed its context
+	return api, func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", at.Host) }, nil
+}
+
+// near returns an error unless a host is this machine: the addresses of another
+// one's containers lead nowhere here.
+func near(ctx context.Context, at *url.URL) error {
+	if at.Scheme != "tcp" {
+		return fmt.Errorf("an engine cannot be reached with %s://", at.Scheme)
+	}
+	name, _, err := net.SplitHostPort(at.Host)
+	if err != nil {
+		return err
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		return err
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return err
+	}
+	for _, ip := range found {
+		if ip = ip.Unmap(); !ip.IsLoopback() && !ip.IsUnspecified() && !slices.ContainsFunc(own, has(ip)) {
+			return fmt.Errorf("the engine at %s is on another machine, to whose containers Berth cannot route", at.Host)
+		}
+	}
+	return nil
+}
+
+// has returns a function that reports whether an address of an interface is ip.
+func has(ip netip.Addr) func(net.Addr) bool {
+	return func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		return err == nil && prefix.Addr().Unmap() == ip
+	}
+}
+
+// tlsFromEnv returns the settings that DOCKER_CERT_PATH and DOCKER_TLS_VERIFY
+// ask for; nil when both are empty.
+func tlsFromEnv() (*tls.Config, error) {
+	dir, verify := os.Getenv(client.EnvOverrideCertPath), os.Getenv(client.EnvTLSVerify) != ""
+	if dir == "" && verify {
+		return nil, errors.New("DOCKER_TLS_VERIFY needs DOCKER_CERT_PATH, a folder with ca.pem, cert.pem and key.pem")
+	}
+	if dir == "" {
+		return nil, nil
+	}
+	files := tlsconfig.Options{CAFile: filepath.Join(dir, "ca.pem"), ExclusiveRootPools: true, InsecureSkipVerify: !verify}
+	if _, err := tlsconfig.Client(files); err != nil { // which names the file
+		return nil, fmt.Errorf("DOCKER_CERT_PATH: %w", err)
+	}
+	files.CertFile, files.KeyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	cfg, err := tlsconfig.Client(files)
+	if err != nil {
+		return nil, fmt.Errorf("DOCKER_CERT_PATH: %s and %s: %w", files.CertFile, files.KeyFile, err)
+	}
+	return cfg, nil
+}
