@@ -21,9 +21,9 @@ import (
 // Embedded is the address that stands for a server in this process.
 const Embedded = "embedded"
 
-// timeout is how long Redis may keep a request waiting, once: after that it
+// patience is how long Redis may keep a request waiting, once: after that it
 // counts as away until probe hears from it.
-const timeout = 300 * time.Millisecond
+const patience = 300 * time.Millisecond
 
 // probeEvery is how often a Redis that was away is asked whether it is back.
 const probeEvery = time.Second
@@ -31,7 +31,6 @@ const probeEvery = time.Second
 // The keys. A window has one for each of its own keys.
 const (
 	probeKey     = "berth:probe"
-	birthKey     = "berth:birth" // another value than before means that the data was lost
 	windowPrefix = "berth:window:"
 )
 
@@ -40,6 +39,8 @@ type Client struct {
 	rdb      *goredis.Client
 	embedded *miniredis.Miniredis
 	log      *slog.Logger
+	patience time.Duration
+	now      func() time.Time
 	away     atomic.Bool
 	stop     context.CancelFunc
 	done     sync.WaitGroup
@@ -48,7 +49,11 @@ type Client struct {
 // Open connects to the Redis at url (redis://…), or runs one in this process
 // for Embedded. A server that does not answer is no error: it may come later.
 func Open(ctx context.Context, url string, log *slog.Logger) (*Client, error) {
-	c := &Client{log: log}
+	return open(ctx, url, log, patience, time.Now)
+}
+
+func open(ctx context.Context, url string, log *slog.Logger, patience time.Duration, now func() time.Time) (*Client, error) {
+	c := &Client{log: log, patience: patience, now: now}
 	options, err := c.options(url)
 	if err != nil {
 		return nil, err
@@ -57,7 +62,7 @@ func Open(ctx context.Context, url string, log *slog.Logger) (*Client, error) {
 	options.ContextTimeoutEnabled = true
 	options.MaxRetries, options.DialerRetries = -1, 1
 	options.PoolSize = 64
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = timeout, timeout, timeout
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = patience, patience, patience
 	c.rdb = goredis.NewClient(options)
 	background, stop := context.WithCancel(context.Background())
 	c.stop = stop
@@ -116,7 +121,7 @@ func (c *Client) tick(ctx context.Context) {
 // probe finds out whether Redis takes writes: one that is full, or a replica,
 // answers a ping and is of no use.
 func (c *Client) probe(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
 	err := c.rdb.Set(ctx, probeKey, "", probeEvery).Err()
 	if was := c.away.Swap(err != nil); was && err == nil {
@@ -141,7 +146,7 @@ func (c *Client) try(ctx context.Context, do func(context.Context) error) bool {
 	if c.away.Load() {
 		return false
 	}
-	err := inTime(ctx, do)
+	err := c.inTime(ctx, do)
 	if err != nil && !c.away.Swap(true) {
 		c.log.Warn("redis failed; limits and retries are kept in memory until it answers", "error", err)
 	}
@@ -150,7 +155,7 @@ func (c *Client) try(ctx context.Context, do func(context.Context) error) bool {
 
 // ask evaluates a script; that it fails counts for nothing.
 func (c *Client) ask(ctx context.Context, script *goredis.Script, keys []string, args ...any) (answer []string, err error) {
-	err = inTime(ctx, func(ctx context.Context) (err error) {
+	err = c.inTime(ctx, func(ctx context.Context) (err error) {
 		answer, err = script.Run(ctx, c.rdb, keys, args...).StringSlice()
 		return err
 	})
@@ -159,8 +164,8 @@ func (c *Client) ask(ctx context.Context, script *goredis.Script, keys []string,
 
 // inTime gives a call to Redis the time that it may take. The caller's own end
 // says nothing about Redis.
-func inTime(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+func (c *Client) inTime(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.patience)
 	defer cancel()
 	return do(ctx)
 }

@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"pgregory.net/rapid"
 
 	"github.com/berth-host/berth/internal/redis"
 )
@@ -48,17 +50,42 @@ func TestWindow_LetsTheLimitThroughForEachKey(t *testing.T) {
 	}
 }
 
+// clocks sets the clock of a Redis, and that of the processes, which are a year
+// behind.
+type clocks struct {
+	server *miniredis.Miniredis
+	now    time.Time
+}
+
+func (c *clocks) set(now time.Time) {
+	c.now = now
+	c.server.SetTime(now)
+}
+
+// open connects to the Redis, which may take as long as a busy machine makes it.
+func (c *clocks) open(t rapid.TB) *redis.Client {
+	t.Helper()
+	client, err := redis.OpenWith(context.Background(), "redis://"+c.server.Addr(), slog.New(slog.DiscardHandler), time.Hour,
+		func() time.Time { return c.now.AddDate(-1, 0, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 func TestWindow_SlidesByRedisOwnClock(t *testing.T) {
-	server := miniredis.RunT(t)
+	c := &clocks{server: miniredis.RunT(t)}
 	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
-	server.SetTime(start)
-	w := open(t, "redis://"+server.Addr()).Window("claims", 2, time.Minute)
+	c.set(start)
+	client := c.open(t)
+	defer client.Close()
+	w := client.Window("claims", 2, time.Minute)
 	steps := []struct {
 		after time.Duration
 		want  bool
 	}{{0, true}, {30 * time.Second, true}, {59 * time.Second, false}, {60 * time.Second, true}, {89 * time.Second, false}, {90 * time.Second, true}}
 	for _, s := range steps {
-		server.SetTime(start.Add(s.after))
+		c.set(start.Add(s.after))
 		if got := w.Allow(t.Context(), "k"); got != s.want {
 			t.Errorf("after %s: %v, want %v", s.after, got, s.want)
 		}
@@ -67,11 +94,16 @@ func TestWindow_SlidesByRedisOwnClock(t *testing.T) {
 
 func TestWindow_IsExactUnderParallelHitsOfTwoClients(t *testing.T) {
 	server := miniredis.RunT(t)
-	url := "redis://" + server.Addr()
-	windows := []*redis.Window{open(t, url).Window("w", 30, time.Hour), open(t, url).Window("w", 30, time.Hour)}
+	c := &clocks{server: server, now: time.Now()}
+	var windows []*redis.Window
+	for range 2 {
+		client := c.open(t)
+		defer client.Close()
+		windows = append(windows, client.Window("w", 30, time.Hour))
+	}
 	var passed atomic.Int64
 	var group sync.WaitGroup
-	for i := range 6 { // a busy machine answers so many in time
+	for i := range 6 {
 		group.Go(func() { passed.Add(int64(allowed(t, windows[i%2], "k", 50))) })
 	}
 	group.Wait()

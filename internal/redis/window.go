@@ -15,9 +15,9 @@ import (
 // any period (docs/api.md, "Rate limits").
 //
 // Redis counts, for all processes that share it. Each process remembers what it
-// let through itself, and checks the limit against that too when Redis cannot
-// know of all of it: while Redis is away, and for a period after it came back or
-// lost its data.
+// let through itself and checks the limit against that too: it holds while Redis
+// is away, and when Redis has lost its data, or was brought back from an older
+// copy.
 type Window struct {
 	client *Client
 	name   string
@@ -25,15 +25,17 @@ type Window struct {
 	period time.Duration
 
 	mu    sync.Mutex
-	hits  map[string][]hit // those that this process let through
+	hits  map[string][]hit // those that this process let through, the oldest first
 	swept time.Time
 }
 
 // hit is one that was let through.
 type hit struct {
-	id    string
-	at    time.Time
-	birth string // of the data in Redis that has it; "" when Redis was away
+	id string
+	// at is the time before Redis was asked, so that this process never
+	// remembers a hit for longer than a Redis that has it.
+	at      time.Time
+	counted bool // by Redis
 }
 
 // Window returns the window of the given name; all processes on one Redis share
@@ -43,24 +45,18 @@ func (c *Client) Window(name string, limit int, period time.Duration) *Window {
 }
 
 // count is atomic and reads Redis' own clock, so that processes need not agree
-// on the time. Scores are microseconds, exact in a double. It returns whether
-// the hit was counted, and the birth of the data.
+// on the time. Scores are microseconds, exact in a double.
 var count = goredis.NewScript(`
-local birth = redis.call('GET', KEYS[2])
-if not birth then
-	birth = ARGV[3]
-	redis.call('SET', KEYS[2], birth)
-end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local period = tonumber(ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - period))
 if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then
-	return {'full', birth}
+	return {'full'}
 end
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[3])
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', period / 1000 + 1))
-return {'counted', birth}
+return {'counted'}
 `)
 
 // forget takes a hit out again.
@@ -69,48 +65,46 @@ redis.call('ZREM', KEYS[1], ARGV[1])
 return {}
 `)
 
-// look reads a window and changes nothing. It returns the number of hits in it,
-// the microseconds until the oldest leaves it, and the birth of the data.
+// look reads a window and changes nothing. It returns the number of hits in it
+// and the microseconds until the oldest leaves it.
 var look = goredis.NewScript(`
-local birth = redis.call('GET', KEYS[2]) or ''
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local after = '(' .. string.format('%.0f', now - tonumber(ARGV[1]))
 local oldest = redis.call('ZRANGEBYSCORE', KEYS[1], after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
 if #oldest == 0 then
-	return {'0', '0', birth}
+	return {'0', '0'}
 end
 local left = tonumber(oldest[2]) + tonumber(ARGV[1]) - now
-return {tostring(redis.call('ZCOUNT', KEYS[1], after, '+inf')), string.format('%.0f', left), birth}
+return {tostring(redis.call('ZCOUNT', KEYS[1], after, '+inf')), string.format('%.0f', left)}
 `)
 
 // Quota tells the limit, how many hits of key are left of it, and after what
 // time there are more, 0 when none was used. It counts nothing.
 func (w *Window) Quota(ctx context.Context, key string) (limit, remaining int, reset time.Duration) {
-	answer := []string{"0", "0", ""}
+	answer := []string{"0", "0"}
 	if !w.client.away.Load() {
-		if told, err := w.client.ask(ctx, look, []string{w.key(key), birthKey}, w.period.Microseconds()); err == nil {
+		if told, err := w.client.ask(ctx, look, []string{w.key(key)}, w.period.Microseconds()); err == nil {
 			answer = told
 		}
 	}
 	used, _ := strconv.Atoi(answer[0]) // the script writes whole numbers
 	micros, _ := strconv.ParseInt(answer[1], 10, 64)
 	reset = time.Duration(micros) * time.Microsecond
-	if own, left := w.unknownTo(answer[2], key); own > used {
+	if own, left := w.own(key); own > used {
 		used, reset = own, left
 	}
 	return w.limit, max(0, w.limit-used), reset
 }
 
-// unknownTo is the number of hits that this process let through, and the time
-// until the oldest is a period old, when Redis with the data of that birth has
-// not all of them; else 0.
-func (w *Window) unknownTo(birth, key string) (int, time.Duration) {
+// own returns the number of hits that this process let through, and the time
+// until the oldest is a period old, 0 for none.
+func (w *Window) own(key string) (int, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
+	now := w.client.now()
 	hits := within(w.hits[key], now.Add(-w.period))
-	if !slices.ContainsFunc(hits, func(h hit) bool { return h.birth == "" || h.birth != birth }) {
+	if len(hits) == 0 {
 		return 0, 0
 	}
 	return len(hits), hits[0].at.Add(w.period).Sub(now)
@@ -126,14 +120,12 @@ func (w *Window) Allow(ctx context.Context, key string) bool {
 // Take is Allow for a hit that may turn out not to count: giveBack takes it out
 // again. It is not nil when the hit is within the limit.
 func (w *Window) Take(ctx context.Context, key string) (giveBack func(), ok bool) {
-	h := hit{id: rand.Text()}
-	answer, there := w.client.run(ctx, count, []string{w.key(key), birthKey}, w.limit, w.period.Microseconds(), h.id)
-	if there {
-		h.birth = answer[1]
-		if answer[0] == "full" {
-			return nil, false
-		}
+	h := hit{id: rand.Text(), at: w.client.now()}
+	answer, there := w.client.run(ctx, count, []string{w.key(key)}, w.limit, w.period.Microseconds(), h.id)
+	if there && answer[0] == "full" {
+		return nil, false
 	}
+	h.counted = there
 	giveBack = func() { w.giveBack(context.WithoutCancel(ctx), key, h) }
 	if !w.remember(key, h) {
 		giveBack()
@@ -147,7 +139,7 @@ func (w *Window) key(key string) string { return windowPrefix + w.name + ":" + k
 // giveBack takes a hit out. Redis keeps one that it cannot be asked for, until
 // the hit is a period old.
 func (w *Window) giveBack(ctx context.Context, key string, h hit) {
-	if h.birth != "" {
+	if h.counted {
 		w.client.run(ctx, forget, []string{w.key(key)}, h.id)
 	}
 	w.mu.Lock()
@@ -155,20 +147,20 @@ func (w *Window) giveBack(ctx context.Context, key string, h hit) {
 	w.hits[key] = slices.DeleteFunc(w.hits[key], func(other hit) bool { return other.id == h.id })
 }
 
-// remember keeps a hit in memory. The limit is checked here when Redis did not
-// count it, or has not all of the hits before it.
+// remember keeps a hit in memory, unless those of this process alone are as many
+// as the limit allows.
 func (w *Window) remember(key string, h hit) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h.at = time.Now()
-	w.sweep(h.at)
-	hits := within(w.hits[key], h.at.Add(-w.period))
+	now := w.client.now()
+	w.sweep(now)
+	hits := within(w.hits[key], now.Add(-w.period))
 	w.hits[key] = hits
-	known := h.birth != "" && !slices.ContainsFunc(hits, func(other hit) bool { return other.birth != h.birth })
-	if !known && len(hits) >= w.limit {
+	if len(hits) >= w.limit {
 		return false
 	}
-	w.hits[key] = append(hits, h)
+	place, _ := slices.BinarySearchFunc(hits, h.at, func(other hit, at time.Time) int { return other.at.Compare(at) })
+	w.hits[key] = slices.Insert(hits, place, h)
 	return true
 }
 

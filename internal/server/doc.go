@@ -139,7 +139,7 @@
 // by label, adopts what runs, and removes what the rows know as deleted. What no
 // row knows may be another database's: it goes after a while, and its data never
 // (supervisor/orphans.go). Redis holds only what may be lost: rate-limit windows
-// and webhook retries. While it is away, or after it lost its data, each process
+// and webhook retries. While it is away, or after it lost data, each process
 // holds the limits for what it let through itself. A restart drops the retries
 // that are pending; their events stay in the database. What the engine still
 // makes for a server that is dead, and what could not be removed, goes with the

@@ -1,0 +1,4 @@
+package redis
+
+// OpenWith is Open with another patience and clock.
+var OpenWith = open
