@@ -52,6 +52,8 @@ type Store struct {
 	read   *sql.DB
 	watch  watchers
 
+	version int64 // of the data, as the write connection had it when it was opened
+
 	recorded func(stack.EventType)
 }
 
@@ -98,6 +100,9 @@ func (s *Store) open(ctx context.Context, log *slog.Logger) error {
 	}
 	if err := migrate(ctx, s.write, log); err != nil {
 		return s.fault("migrate", cmp.Or(damage(ctx, s.write), err))
+	}
+	if s.version, err = dataVersion(ctx, s.write); err != nil {
+		return s.fault("open", err)
 	}
 	if s.read, err = connect(s.path, "_query_only=1", readConnections); err != nil {
 		return s.fault("open for reading", err)

@@ -1,6 +1,11 @@
 package store
 
-import "sync"
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"time"
+)
 
 // watchers wakes whoever waits for a stack to change.
 type watchers struct {
@@ -9,12 +14,42 @@ type watchers struct {
 }
 
 // Watch returns a channel that gets a value after each commit that touched the
-// stack; "" watches all stacks. A wake that was not received yet stands for all
+// stack; "" watches all stacks. A commit of another process may touch any of them. A wake that was not received yet stands for all
 // that follow, so a reader that reads the stack again after each misses
 // nothing. The caller calls stop when it no longer listens; the channel is
 // never closed.
 func (s *Store) Watch(id string) (woken <-chan struct{}, stop func()) {
 	return s.watch.add(id)
+}
+
+// otherEvery is how often FollowOthers looks.
+const otherEvery = time.Second
+
+// FollowOthers wakes all watchers after each commit of another process, such as a
+// command of an operator's, until ctx ends. What was committed since Open counts.
+func (s *Store) FollowOthers(ctx context.Context) {
+	tick := time.NewTicker(otherEvery)
+	defer tick.Stop()
+	for version := s.version; ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now, err := dataVersion(ctx, s.write)
+		if err != nil || now == version {
+			continue // what cannot be read now is read at the next look
+		}
+		version = now
+		s.watch.wakeAll()
+	}
+}
+
+// dataVersion is a number that changes when another connection than that of db,
+// which has one, commits.
+func dataVersion(ctx context.Context, db *sql.DB) (version int64, err error) {
+	err = db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version)
+	return version, err
 }
 
 func (w *watchers) add(id string) (<-chan struct{}, func()) {
@@ -44,11 +79,23 @@ func (w *watchers) wake(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, key := range []string{id, ""} {
-		for ch := range w.by[key] {
-			select {
-			case ch <- struct{}{}:
-			default: // not received yet: it stands for this one too
-			}
+		w.send(key)
+	}
+}
+
+func (w *watchers) wakeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key := range w.by {
+		w.send(key)
+	}
+}
+
+func (w *watchers) send(key string) {
+	for ch := range w.by[key] {
+		select {
+		case ch <- struct{}{}:
+		default: // not received yet: it stands for this one too
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -45,6 +46,26 @@ func TestWatch_WakesForItsStackOnly(t *testing.T) {
 	if len(woken) != 1 {
 		t.Error("not woken by the deletion")
 	}
+}
+
+func TestFollowOthers_WakesForTheCommitsOfOtherProcesses(t *testing.T) {
+	s, path := open(t)
+	k := create(t, s)
+	woken, stop := s.Watch(k.ID)
+	defer stop()
+	other := reopen(t, path)
+	setStatus(t, other, k.ID, stack.Live) // before it follows: since Open it counts
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() { s.FollowOthers(ctx) })
+	<-woken
+	setStatus(t, other, k.ID, stack.Failed)
+	<-woken
+	if got := get(t, s, k.ID); got.Status != stack.Failed {
+		t.Errorf("a woken reader reads %s", got.Status)
+	}
+	cancel()
+	following.Wait()
 }
 
 func TestWatch_OfAllWakesForANewStack(t *testing.T) {

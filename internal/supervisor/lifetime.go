@@ -11,12 +11,18 @@ import (
 
 // keepTime does what time alone makes happen to a stack: the notice before its
 // expiry, the expiry, the end of the retention. Deadlines that passed while the
-// server was down are met at once.
+// server was down are met at once. It also discards the stack once its row says
+// that it is deleted.
 func (r *runner) keepTime() {
 	woken, stop := r.Store.Watch(r.id)
 	defer stop()
 	for r.ctx.Err() == nil {
 		st, err := r.get(r.ctx)
+		var own *stack.Error
+		if errors.As(err, &own) && own.Kind == stack.NotFound {
+			// Deleted with its account, or by another process: nobody else removes it.
+			r.discard(context.WithoutCancel(r.ctx), &stack.Stack{ID: r.id})
+		}
 		if err != nil {
 			return // the stack is deleted, or the server stops
 		}

@@ -26,6 +26,8 @@ type runner struct {
 
 	passing atomic.Int32 // processes and generations that come or go beside the job
 
+	discarding sync.Once
+
 	starting sync.Mutex // one job is started at a time
 	turning  sync.Mutex // held while the generation that is served and what is routed to change together
 
@@ -148,6 +150,22 @@ func (r *runner) close() {
 	}
 	r.work.Wait()
 	r.closeLogs()
+}
+
+// discard ends the runner of a stack that is deleted, and returns when nothing of
+// the stack is left, or the rest is left to watchLeftovers. It may be called more
+// than once.
+func (r *runner) discard(ctx context.Context, st *stack.Stack) {
+	r.discarding.Do(func() {
+		r.close()
+		r.unroute(st)
+		if err := r.removeStack(ctx, st); err != nil {
+			r.Log.Warn("a deleted stack is not all removed; trying again later", "stack", r.id, "error", err)
+		}
+		r.Supervisor.mu.Lock()
+		delete(r.runners, r.id)
+		r.Supervisor.mu.Unlock()
+	})
 }
 
 // runLog opens the log of a service's processes the first time. The time is that

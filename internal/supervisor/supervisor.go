@@ -116,6 +116,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	s.jobs.Go(s.watchEngine)
 	s.jobs.Go(s.watchProcesses)
 	s.jobs.Go(func() { s.watchLeftovers(orphans) })
+	s.jobs.Go(func() { s.Store.FollowOthers(s.ctx) })
 	return nil
 }
 
@@ -231,15 +232,7 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 		return err
 	}
 	failpoint.Here("delete-committed")
-	r := s.runner(id)
-	r.close()
-	r.unroute(st)
-	if err := s.removeStack(ctx, st); err != nil {
-		s.Log.Warn("a deleted stack is not all removed; trying again later", "stack", id, "error", err)
-	}
-	s.mu.Lock()
-	delete(s.runners, id)
-	s.mu.Unlock()
+	s.runner(id).discard(ctx, st)
 	return nil
 }
 
