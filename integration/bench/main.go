@@ -52,6 +52,7 @@ var sections = []section{
 	{"crash", (*bench).measureCrashes},
 	{"restore", (*bench).measureRestores},
 	{"hundred", (*bench).measureHundred},
+	{"neighbour", (*bench).measureNeighbour},
 	{"webhooks", (*bench).measureWebhooks},
 }
 
@@ -121,7 +122,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	}
 	progress("building")
 	return goBuild(ctx, b.bin, "./cmd/berthd", "./integration/bench/front", "./integration/bench/reverseproxy",
-		"./integration/bench/answer", "./integration/bench/hooks")
+		"./integration/bench/answer", "./integration/bench/hooks", "./integration/probe")
 }
 
 // progress says on the terminal what takes time.

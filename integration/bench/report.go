@@ -21,6 +21,7 @@ How to read it. Each row compares two things that one run measured in turns; the
 - **crash**: the program ends itself when it is asked to at its public URL; from that request until the API shows the event, looked for every 5 ms.
 - **restore of 1 GB**: 1,000 files of 1 MB in a stack's data folder. From the claim of the expired stack to the first 200 at the public URL; beside it, how long ` + "`tar -cf - | tar -xpf -`" + ` runs in a container that copies the same files from their volume to a new one.
 - **100 live stacks**: each of one small program in a container on a network of its own. From the start of the server's process, while the containers run, until all public URLs have answered with 200; and its processor time over a minute in which nothing is asked of it, of one core.
+- **neighbour**: the 99th percentile of a Node program's latencies over a second, asked every millisecond, while another stack uses something up at its ceilings of 256 processes, 512 MiB and half a core, beside the same while that stack does nothing.
 - **webhooks**: the deliveries without the rest of the server (database, embedded Redis, dispatcher) to a receiver on the loopback that this program runs: all of 6,000 events that are recorded at once, beside bare POSTs of the same body on kept connections; from the recording of a single event to its arrival; and how far the memory rises with 100,000 deliveries to receivers that hang.
 `
 

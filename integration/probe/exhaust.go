@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exhaustions use something up from begin until the time that it returns. They
-// tell how much of it they got, and what kept them from more: time, the name of an
-// error, or killed.
-var exhaustions = map[string]func(begin func() time.Time) (got int, end string){
+// exhaustions use something up from begin on, at least until the time that it
+// returns and until they got as much as is asked for. They return how much of it
+// they got, and what kept them from more: time, the name of an error, killed, or
+// nothing where a ceiling of the host's is missing.
+var exhaustions = map[string]func(least int, begin func() time.Time) (got int, end string){
 	"processes":   forks,
 	"memory":      memory,
 	"descriptors": descriptors,
@@ -24,8 +25,16 @@ var exhaustions = map[string]func(begin func() time.Time) (got int, end string){
 	"log":         flood,
 }
 
+// The most that is taken of what a ceiling ought to bound.
+const (
+	mostProcesses   = 10_000
+	mostMemory      = 2 << 30 // bytes
+	mostDescriptors = 2_000_000
+	mostWatches     = 100_000
+)
+
 // forks starts processes that do nothing but run, nearly as many as there may be.
-func forks(begin func() time.Time) (got int, end string) {
+func forks(_ int, begin func() time.Time) (got int, end string) {
 	wait, run, err := os.Pipe()
 	if err != nil {
 		return 0, outcome(err)
@@ -48,7 +57,7 @@ func forks(begin func() time.Time) (got int, end string) {
 			_ = cmd.Wait() // once none runs any more: each takes a turn to end
 		}
 	}
-	for err == nil {
+	for err == nil && len(all) < mostProcesses {
 		err = start()
 	}
 	got, end = len(all), outcome(err)
@@ -64,41 +73,37 @@ func forks(begin func() time.Time) (got int, end string) {
 
 // memory fills memory in a child, again and again: the kernel ends it at the
 // ceiling, and would end this process otherwise.
-func memory(begin func() time.Time) (got int, end string) {
-	until := begin()
-	end = "time"
-	for time.Now().Before(until) {
+func memory(least int, begin func() time.Time) (got int, end string) {
+	for until := begin(); got < least || time.Now().Before(until); {
 		cmd := exec.Command("/proc/self/exe", "fill")
 		if err := cmd.Start(); err != nil {
 			return got, outcome(err)
 		}
-		timer := time.AfterFunc(time.Until(until), func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait() // its state says how it ended
 		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
-		if timer.Stop() && ok && status.Signal() == syscall.SIGKILL {
-			got++
-			end = "killed"
+		if !ok || status.Signal() != syscall.SIGKILL {
+			return got, "nothing"
 		}
+		got++
 	}
-	return got, end
+	return got, "killed"
 }
 
 // fill takes memory until the kernel ends the process.
 func fill() {
-	for {
-		if _, err := unix.Mmap(-1, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE); err != nil {
+	const block = 16 << 20
+	for range mostMemory / block {
+		if _, err := unix.Mmap(-1, 0, block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE); err != nil {
 			log.Fatal(err)
 		}
 	}
 }
 
 // descriptors opens files until it may not, and again.
-func descriptors(begin func() time.Time) (got int, end string) {
-	until := begin()
-	end = "time"
-	for time.Now().Before(until) {
+func descriptors(_ int, begin func() time.Time) (got int, end string) {
+	for until := begin(); end == "" || time.Now().Before(until); {
 		var open []int
-		for time.Now().Before(until) {
+		for end = "nothing"; len(open) < mostDescriptors; {
 			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				end = outcome(err)
@@ -116,34 +121,31 @@ func descriptors(begin func() time.Time) (got int, end string) {
 
 // watches makes inotify instances until the user may have no more, and keeps
 // them.
-func watches(begin func() time.Time) (got int, end string) {
+func watches(_ int, begin func() time.Time) (got int, end string) {
 	until := begin()
-	end = "time"
-	for time.Now().Before(until) {
+	for ; got < mostWatches; got++ {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 		if err != nil {
-			end = outcome(err)
-			time.Sleep(10 * time.Millisecond)
-			continue
+			time.Sleep(time.Until(until))
+			return got, outcome(err)
 		}
-		got++
 		defer unix.Close(fd)
 	}
-	return got, end
+	return got, "nothing"
 }
 
 // disk writes 64 MB to the disk, and again.
-func disk(begin func() time.Time) (got int, end string) {
+func disk(least int, begin func() time.Time) (got int, end string) {
 	until := begin()
 	path := filepath.Join(os.Getenv("DATA_DIR"), "fill")
 	defer os.Remove(path)
 	block := make([]byte, 1<<20)
-	for time.Now().Before(until) {
+	for got < least || time.Now().Before(until) {
 		file, err := os.Create(path)
 		if err != nil {
 			return got, outcome(err)
 		}
-		for i := 0; i < 64 && time.Now().Before(until); i++ {
+		for range 64 {
 			if _, err := file.Write(block); err != nil {
 				file.Close()
 				return got, outcome(err)
@@ -158,11 +160,11 @@ func disk(begin func() time.Time) (got int, end string) {
 }
 
 // flood writes log lines as fast as they are taken, and counts megabytes.
-func flood(begin func() time.Time) (got int, end string) {
+func flood(least int, begin func() time.Time) (got int, end string) {
 	until := begin()
 	lines := strings.Repeat("a line of a log that nobody asked for and nobody reads\n", 100)
 	written := 0
-	for time.Now().Before(until) {
+	for written>>20 < least || time.Now().Before(until) {
 		n, err := os.Stdout.WriteString(lines)
 		if err != nil {
 			return written >> 20, outcome(err)

@@ -3,7 +3,7 @@
 // able to do, and reports what became of each attempt.
 //
 //	probe try [NAME=ADDRESS…]   prints one line of JSON: attempts and outcomes
-//	probe serve                 does so at /try?NAME=ADDRESS&…, and uses things up at /exhaust?what=…&for=…
+//	probe serve                 does so at /try?NAME=ADDRESS&…, and uses things up at /exhaust?what=…&for=…&least=…
 //	probe fill                  takes memory; the probe's own child does
 //
 // An outcome is ok, the name of the error, or what was found.
@@ -15,6 +15,7 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -72,12 +73,13 @@ func serve() {
 	})
 	http.HandleFunc("/exhaust", func(w http.ResponseWriter, r *http.Request) {
 		limit, err := time.ParseDuration(r.URL.Query().Get("for"))
+		least, notNumber := strconv.Atoi(r.URL.Query().Get("least"))
 		use, known := exhaustions[r.URL.Query().Get("what")]
-		if err != nil || !known {
-			http.Error(w, "say what=… and for=…", http.StatusBadRequest)
+		if err != nil || notNumber != nil || !known {
+			http.Error(w, "say what=…, for=… and least=…", http.StatusBadRequest)
 			return
 		}
-		got, end := use(func() time.Time {
+		got, end := use(least, func() time.Time {
 			w.WriteHeader(http.StatusOK)
 			w.(http.Flusher).Flush()
 			return time.Now().Add(limit)
