@@ -99,7 +99,7 @@ func TestWeb_ClaimsSigningIn(t *testing.T) {
 
 	b := h.browser(t)
 	b.open(claimPath(st))
-	b.unfold("Already have an account? Sign in")
+	b.unfold("Have an account? Sign in")
 	b.fill("email", ana, "password", "not the password")
 	b.press("Sign in and claim")
 	b.is(http.StatusUnauthorized, claimPath(st))
