@@ -29,7 +29,14 @@ func accountCommand() *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE:  setPassword,
 	}
-	account.AddCommand(create, password)
+	remove := &cobra.Command{
+		Use:   "delete EMAIL",
+		Short: "Delete an account with all its stacks and their data, for good",
+		Args:  cobra.ExactArgs(1),
+		RunE:  deleteAccount,
+	}
+	remove.Flags().BoolP("yes", "y", false, "do not ask for the address to be typed")
+	account.AddCommand(create, password, remove)
 	return account
 }
 
@@ -72,6 +79,66 @@ func setPassword(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Set the password of %s and ended its sessions.\n", args[0])
+	return nil
+}
+
+func deleteAccount(cmd *cobra.Command, args []string) error {
+	config, err := load(cmd)
+	if err != nil {
+		return err
+	}
+	yes, err := cmd.Flags().GetBool("yes")
+	if err != nil {
+		return err
+	}
+	confirm := func(address string, stacks []string) error {
+		if yes {
+			return nil
+		}
+		return confirmDelete(cmd, address, stacks)
+	}
+	stacks, err := server.DeleteAccount(cmd.Context(), config, args[0], confirm, server.NewLogger(os.Stderr))
+	if err != nil {
+		return err
+	}
+	talk := cmd.ErrOrStderr()
+	if stacks == 0 {
+		fmt.Fprintf(talk, "Deleted the account %s. It owned no stacks.\n", args[0])
+		return nil
+	}
+	fmt.Fprintf(talk, "Deleted the account %s and %s.\n", args[0], countStacks(stacks))
+	fmt.Fprintln(talk, "The server removes containers and data now if it is running, or else when it next starts.")
+	return nil
+}
+
+func countStacks(n int) string {
+	if n == 1 {
+		return "1 stack"
+	}
+	return fmt.Sprintf("%d stacks", n)
+}
+
+// confirmDelete says what is deleted with an account, and wants its address
+// typed.
+func confirmDelete(cmd *cobra.Command, address string, stacks []string) error {
+	talk := cmd.ErrOrStderr()
+	if len(stacks) > 0 {
+		fmt.Fprintf(talk, "%s owns %s, to be deleted with all data:\n", address, countStacks(len(stacks)))
+	}
+	for _, line := range stacks {
+		fmt.Fprintln(talk, "  "+line)
+	}
+	fmt.Fprintf(talk, "This cannot be undone. Type %s to delete the account: ", address)
+	typed, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if in, ok := cmd.InOrStdin().(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
+		fmt.Fprintln(talk) // nobody saw a line end
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the address: %w", err)
+	}
+	if strings.TrimSpace(typed) != address {
+		return fmt.Errorf("nothing was deleted: type %s when asked, or pass --yes", address)
+	}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
 
@@ -120,6 +121,69 @@ func TestAccountCreate_SaysWhatIsWrong(t *testing.T) {
 		if err == nil || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: stdout %q, stderr %q, %v, want one line with %q", tt.name, stdout, stderr, err, tt.want)
 		}
+	}
+}
+
+// owned stores a stack of an account, as a server does.
+func owned(t *testing.T, s *store.Store, email string) *stack.Stack {
+	t.Helper()
+	account, _, ok, err := s.AccountByEmail(t.Context(), email)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	k := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
+	k.Owner = account.ID
+	if err := s.Create(t.Context(), k, 0); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestAccountDelete_TakesItsStacksBesideARunningServer(t *testing.T) {
+	dir := t.TempDir()
+	s := serving(t, dir)
+	key, stderr, err := berthd(t, dir, "account", "create", "Ana@example.com")
+	if err != nil {
+		t.Fatal(stderr)
+	}
+	k := owned(t, s, "Ana@example.com")
+	for _, typed := range []string{"", "y\n", "ana@example.com\n"} {
+		stdout, stderr, err := berthdReading(t, dir, typed, "account", "delete", "ana@example.com")
+		if err == nil || stdout != "" || !strings.Contains(stderr, "shop ("+k.ID+")") || !strings.HasSuffix(stderr, "\nberthd: nothing was deleted: type Ana@example.com when asked, or pass --yes\n") {
+			t.Errorf("typed %q: stdout %q, stderr %q, %v", typed, stdout, stderr, err)
+		}
+	}
+	if _, err := s.Get(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, err = berthdReading(t, dir, "Ana@example.com\n", "account", "delete", "ana@example.com")
+	if err != nil || !strings.Contains(stderr, "Ana@example.com owns 1 stack") || !strings.Contains(stderr, "Deleted the account ana@example.com and 1 stack.") {
+		t.Fatalf("stderr %q, %v", stderr, err)
+	}
+	if _, ok, err := s.AccountByKey(t.Context(), auth.Hash(strings.TrimSpace(key))); ok || err != nil {
+		t.Errorf("the key works, %v", err)
+	}
+	if _, err := s.Get(t.Context(), k.ID); err == nil {
+		t.Error("the stack is there")
+	}
+	events, err := s.Events(t.Context(), k.ID, 0, 10)
+	if err != nil || len(events) != 1 || events[0].Type != stack.EventDeleted {
+		t.Errorf("events %v, %v, want stack.deleted", events, err)
+	}
+}
+
+func TestAccountDelete_WithYesAsksNothing(t *testing.T) {
+	dir := t.TempDir()
+	if _, stderr, err := berthd(t, dir, "account", "create", "ana@example.com"); err != nil {
+		t.Fatal(stderr)
+	}
+	stdout, stderr, err := berthd(t, dir, "account", "delete", "ana@example.com", "--yes")
+	if err != nil || stdout != "" || stderr != "Deleted the account ana@example.com. It owned no stacks.\n" {
+		t.Errorf("stdout %q, stderr %q, %v", stdout, stderr, err)
+	}
+	_, stderr, err = berthd(t, dir, "account", "delete", "ana@example.com", "--yes")
+	if err == nil || !strings.Contains(stderr, "ana@example.com has no account") {
+		t.Errorf("stderr %q, %v", stderr, err)
 	}
 }
 

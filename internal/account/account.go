@@ -7,6 +7,7 @@ package account
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/berth-host/berth/internal/auth"
@@ -128,12 +129,7 @@ func (a *Accounts) ChangePassword(ctx context.Context, v Visitor, session store.
 	if err := auth.CheckPassword(next); err != nil {
 		return unprocessable(err)
 	}
-	_, err := a.authenticate(ctx, session.Account.Email, current)
-	var known *stack.Error
-	if errors.As(err, &known) && known.Kind == stack.Unauthenticated {
-		return stack.NewError(stack.Forbidden, "the current password is not right")
-	}
-	if err != nil {
+	if err := a.checkCurrent(ctx, session, current); err != nil {
 		return err
 	}
 	hash, err := a.hashNew(ctx, next)
@@ -141,6 +137,23 @@ func (a *Accounts) ChangePassword(ctx context.Context, v Visitor, session store.
 		return err
 	}
 	return a.Store.SetPassword(ctx, session.Account.ID, hash, session.ID)
+}
+
+// Delete deletes the session's account with all its stacks, and returns how many
+// they were. The person has typed the account's email address, to be sure that it
+// is meant, and the password. A server discards what runs of the stacks.
+func (a *Accounts) Delete(ctx context.Context, v Visitor, session store.Session, typed, current string) (stacks int, err error) {
+	if err := a.admit(ctx, v); err != nil {
+		return 0, err
+	}
+	if strings.TrimSpace(typed) != session.Account.Email {
+		return 0, stack.NewError(stack.Unprocessable, "nothing was deleted: type "+session.Account.Email+" to delete this account")
+	}
+	if err := a.checkCurrent(ctx, session, current); err != nil {
+		return 0, err
+	}
+	deleted, err := a.Store.DeleteAccount(ctx, session.Account.ID)
+	return len(deleted), err
 }
 
 // Stacks lists the stacks of an account, newest first.
@@ -213,6 +226,16 @@ func (a *Accounts) authenticate(ctx context.Context, email, password string) (st
 		return store.Account{}, stack.NewError(stack.Unauthenticated, "the email or the password is wrong")
 	}
 	return account, nil
+}
+
+// checkCurrent refuses a password that is not the one of the session's account.
+func (a *Accounts) checkCurrent(ctx context.Context, session store.Session, password string) error {
+	_, err := a.authenticate(ctx, session.Account.Email, password)
+	var known *stack.Error
+	if errors.As(err, &known) && known.Kind == stack.Unauthenticated {
+		return stack.NewError(stack.Forbidden, "the current password is not right")
+	}
+	return err
 }
 
 // enter signs a browser in to an account.

@@ -107,6 +107,53 @@ func wantKind(t *testing.T, err error, kind stack.Kind, text string) {
 	}
 }
 
+func TestDelete_WantsTheAddressAndThePassword(t *testing.T) {
+	e := newEnv(t)
+	entry := e.signUp(t, "Ana@example.com")
+	session, _, err := e.Session(t.Context(), entry.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		typed, password string
+		kind            stack.Kind
+		text            string
+	}{
+		{"", password, stack.Unprocessable, "type Ana@example.com to delete"},
+		{"bob@example.com", password, stack.Unprocessable, "nothing was deleted"},
+		{"Ana@example.com", "", stack.Forbidden, "the current password is not right"},
+		{"Ana@example.com", "another", stack.Forbidden, "the current password is not right"},
+	} {
+		_, err := e.Delete(t.Context(), visitor, session, tt.typed, tt.password)
+		wantKind(t, err, tt.kind, tt.text)
+	}
+	if !e.signedIn(t, entry.Token) {
+		t.Fatal("the account is gone")
+	}
+	stacks, err := e.Delete(t.Context(), visitor, session, " Ana@example.com ", password)
+	if err != nil || stacks != 0 {
+		t.Fatal(stacks, err)
+	}
+	if e.signedIn(t, entry.Token) {
+		t.Error("the session outlives its account")
+	}
+	_, err = e.SignIn(t.Context(), visitor, "Ana@example.com", password)
+	wantKind(t, err, stack.Unauthenticated, "")
+}
+
+func TestDelete_CountsAsAFormWithAPassword(t *testing.T) {
+	e := newEnv(t)
+	session, _, err := e.Session(t.Context(), e.signUp(t, "ana@example.com").Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.forms.left = 1
+	_, err = e.Delete(t.Context(), visitor, session, "ana@example.com", "a guess")
+	wantKind(t, err, stack.Forbidden, "")
+	_, err = e.Delete(t.Context(), visitor, session, "ana@example.com", password)
+	wantTooMany(t, err)
+}
+
 func wantTooMany(t *testing.T, err error) {
 	t.Helper()
 	wantKind(t, err, stack.TooMany, "too many requests; slow down and retry in a minute")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // Add makes an account at an operator's wish and returns its API key. Without a
@@ -29,16 +30,41 @@ func (a *Accounts) Add(ctx context.Context, email, password string) (apiKey stri
 // SetPassword gives an account another password at an operator's wish, and ends
 // all its sessions. An unknown email is NotFound.
 func (a *Accounts) SetPassword(ctx context.Context, email, password string) error {
-	account, _, ok, err := a.Store.AccountByEmail(ctx, email)
+	account, err := a.find(ctx, email)
 	if err != nil {
 		return err
-	}
-	if !ok {
-		return stack.NewError(stack.NotFound, email+" has no account; berthd account create makes one")
 	}
 	hash, err := a.hashNew(ctx, password)
 	if err != nil {
 		return err
 	}
 	return a.Store.SetPassword(ctx, account.ID, hash, 0)
+}
+
+// Remove deletes an account with all its stacks at an operator's wish, and returns
+// how many they were. Confirm is given the account's address and its stacks before;
+// its error deletes nothing. An unknown email is NotFound.
+func (a *Accounts) Remove(ctx context.Context, email string, confirm func(address string, stacks []*stack.Stack) error) (stacks int, err error) {
+	account, err := a.find(ctx, email)
+	if err != nil {
+		return 0, err
+	}
+	owned, err := a.Store.Owned(ctx, account.ID)
+	if err != nil {
+		return 0, err
+	}
+	if err := confirm(account.Email, owned); err != nil {
+		return 0, err
+	}
+	deleted, err := a.Store.DeleteAccount(ctx, account.ID)
+	return len(deleted), err
+}
+
+// find finds an account by its email.
+func (a *Accounts) find(ctx context.Context, email string) (store.Account, error) {
+	account, _, ok, err := a.Store.AccountByEmail(ctx, email)
+	if err == nil && !ok {
+		err = stack.NewError(stack.NotFound, email+" has no account; berthd account create makes one")
+	}
+	return account, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // CreateAccount makes an account for an email and returns its API key, which is
@@ -30,6 +31,25 @@ func SetPassword(ctx context.Context, cfg Config, email, password string, log *s
 	return withAccounts(ctx, cfg, log, func(accounts *account.Accounts) error {
 		return accounts.SetPassword(ctx, email, password)
 	})
+}
+
+// DeleteAccount deletes an account with all its stacks, and returns how many they
+// were. Confirm is given the account's address and a line for each stack before;
+// its error deletes nothing. It works beside a running server, as CreateAccount
+// does: the server that runs, or the next one, removes the stacks' containers,
+// data and files.
+func DeleteAccount(ctx context.Context, cfg Config, email string, confirm func(address string, stacks []string) error, log *slog.Logger) (stacks int, err error) {
+	err = withAccounts(ctx, cfg, log, func(accounts *account.Accounts) error {
+		stacks, err = accounts.Remove(ctx, email, func(address string, owned []*stack.Stack) error {
+			var lines []string
+			for _, s := range owned {
+				lines = append(lines, fmt.Sprintf("%s (%s)", s.Name, s.ID))
+			}
+			return confirm(address, lines)
+		})
+		return err
+	})
+	return stacks, err
 }
 
 // withAccounts opens the accounts of an installation for do.

@@ -53,6 +53,11 @@
 // page of another origin sends, the pages those without their token, and the
 // proxy keeps the host's cookies from tenants in both directions.
 //
+// An account is deleted in one transaction with all its stacks, from its page or
+// from the shell, where another process does it: the store wakes its watchers for
+// such commits too, and each stack's runner discards what is left of a stack whose
+// row says that it is deleted. Without a server the next start does so.
+//
 // The pages are templates whose Go code is committed. Each works without
 // scripts; with them it follows its stack through one stream of server-sent
 // events (web/stream.go), which the wake after a commit and new lines of a log

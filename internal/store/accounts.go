@@ -98,6 +98,64 @@ func (s *Store) SetPassword(ctx context.Context, accountID, passwordHash string,
 	})
 }
 
+// DeleteAccount deletes an account with all its stacks and sessions, in one
+// transaction, and returns those stacks. Whoever supervises a stack finds that it
+// is gone; its row stays for its events, as that of any deleted stack. An unknown
+// account is NotFound.
+func (s *Store) DeleteAccount(ctx context.Context, accountID string) ([]*stack.Stack, error) {
+	var stacks []*stack.Stack
+	events := map[string][]stack.Event{}
+	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+		if stacks, err = s.list(ctx, tx, "owner = ? AND status <> 'deleted' ORDER BY seq", accountID); err != nil {
+			return err
+		}
+		for _, k := range stacks {
+			if events[k.ID], err = k.Delete(); err != nil {
+				return err
+			}
+			if err := s.save(ctx, tx, k, events[k.ID]); err != nil {
+				return err
+			}
+		}
+		return s.removeAccount(ctx, tx, accountID)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range stacks {
+		s.announce(k.ID, events[k.ID])
+	}
+	return stacks, nil
+}
+
+// removeAccount removes an account that has no stacks but deleted ones.
+func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string) error {
+	if err := s.endSessions(ctx, tx, accountID, 0); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE stacks SET owner = NULL WHERE owner = ?", accountID); err != nil {
+		return s.fault("disown the account's stacks", err)
+	}
+	result, err := tx.ExecContext(ctx, "DELETE FROM accounts WHERE id = ?", accountID)
+	return s.changedAccount("delete the account", result, err)
+}
+
+// checkOwner refuses an account that is gone as the owner of a stack: it was
+// deleted after its key or session had been looked up. "" is nobody.
+func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) error {
+	if accountID == "" {
+		return nil
+	}
+	var there bool
+	if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM accounts WHERE id = ?)", accountID).Scan(&there); err != nil {
+		return s.fault("look for the account", err)
+	}
+	if !there {
+		return stack.NewError(stack.Unauthenticated, "the account of this API key or session was deleted")
+	}
+	return nil
+}
+
 // changedAccount tells what came of the update of one account.
 func (s *Store) changedAccount(doing string, result sql.Result, err error) error {
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -53,7 +54,74 @@ func TestCreate_NeedsAnOwnerThatExists(t *testing.T) {
 	s, _ := open(t)
 	k := newStack("192.0.2.1")
 	k.Owner = "acc_none"
-	if err := s.Create(t.Context(), k, 0); err == nil {
-		t.Error("a stack belongs to an account that does not exist")
+	wantKind(t, s.Create(t.Context(), k, 0), stack.Unauthenticated)
+	unclaimed := create(t, s)
+	_, err := s.Update(t.Context(), unclaimed.ID, func(k *stack.Stack) ([]stack.Event, error) {
+		return k.Claim("acc_none", "ana@example.com", stack.Now())
+	})
+	wantKind(t, err, stack.Unauthenticated)
+	if got := get(t, s, unclaimed.ID); got.Claimed() {
+		t.Errorf("the stack belongs to %s", got.Owner)
+	}
+}
+
+// ownedBy stores a stack of an account.
+func ownedBy(t *testing.T, s *store.Store, account store.Account) *stack.Stack {
+	t.Helper()
+	k := newStack("192.0.2.1")
+	k.Owner = account.ID
+	if err := s.Create(t.Context(), k, 0, k.Created()); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) {
+	s, _ := open(t)
+	account := func(email string) store.Account {
+		a, err := s.CreateAccount(t.Context(), email, "", store.Key{Hash: []byte(email)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CreateSession(t.Context(), a, []byte(email), stack.Now().Add(time.Hour), "", ""); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	ana, bob := account("ana@example.com"), account("bob@example.com")
+	first, second, gone, bobs := ownedBy(t, s, ana), ownedBy(t, s, ana), ownedBy(t, s, ana), ownedBy(t, s, bob)
+	setStatus(t, s, gone.ID, stack.Deleted)
+	woken, stop := s.Watch(second.ID)
+	defer stop()
+
+	deleted, err := s.DeleteAccount(t.Context(), ana.ID)
+	if err != nil || len(deleted) != 2 || deleted[0].ID != first.ID || deleted[1].ID != second.ID {
+		t.Fatalf("deleted %v, %v, want the two stacks", deleted, err)
+	}
+	if len(woken) != 1 {
+		t.Error("who watches a stack of the account is not woken")
+	}
+	for _, k := range []*stack.Stack{first, second} {
+		_, err := s.Get(t.Context(), k.ID)
+		wantKind(t, err, stack.NotFound)
+		events, err := s.Events(t.Context(), k.ID, 0, 10)
+		if err != nil || len(events) != 2 || events[1].Type != stack.EventDeleted {
+			t.Errorf("events %v, %v, want the last to be stack.deleted", events, err)
+		}
+	}
+	if _, ok, err := s.AccountByKey(t.Context(), []byte("ana@example.com")); ok || err != nil {
+		t.Errorf("the key works, %v", err)
+	}
+	if _, ok, err := s.FindSession(t.Context(), []byte("ana@example.com")); ok || err != nil {
+		t.Errorf("the session works, %v", err)
+	}
+	if _, ok, err := s.FindSession(t.Context(), []byte("bob@example.com")); !ok || err != nil {
+		t.Errorf("another account's session is gone, %v", err)
+	}
+	get(t, s, bobs.ID)
+	_, err = s.DeleteAccount(t.Context(), ana.ID)
+	wantKind(t, err, stack.NotFound)
+	if _, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("another")}); err != nil {
+		t.Errorf("the address is taken: %v", err)
 	}
 }

@@ -28,6 +28,9 @@ func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, recei
 				return err
 			}
 		}
+		if err := s.checkOwner(ctx, tx, k.Owner); err != nil {
+			return err
+		}
 		result, err := tx.ExecContext(ctx, insertStack, s.fields(k)...)
 		if err != nil {
 			return s.fault("insert stack "+k.ID, err)
@@ -74,7 +77,7 @@ func (s *Store) UpdateOnce(ctx context.Context, id string, limit int, receipt *R
 		if k, err = s.load(ctx, tx, id); err != nil {
 			return err
 		}
-		seq, counted := k.Seq, k.Counted()
+		seq, counted, owner := k.Seq, k.Counted(), k.Owner
 		if events, err = fn(k); err != nil {
 			return err
 		}
@@ -83,19 +86,16 @@ func (s *Store) UpdateOnce(ctx context.Context, id string, limit int, receipt *R
 				return err
 			}
 		}
-		k.ID, k.Seq = id, seq
-		if _, err := tx.ExecContext(ctx, updateStack, append(s.fields(k), seq)...); err != nil {
-			return s.fault("update stack "+id, err)
-		}
-		if k.Status == stack.Deleted {
-			if err := s.forgetDeliveries(ctx, tx, id); err != nil {
+		if k.Owner != owner {
+			if err := s.checkOwner(ctx, tx, k.Owner); err != nil {
 				return err
 			}
 		}
+		k.ID, k.Seq = id, seq
 		if err := s.insertReceipt(ctx, tx, id, receipt); err != nil {
 			return err
 		}
-		return s.insertEvents(ctx, tx, id, events)
+		return s.save(ctx, tx, k, events)
 	})
 	if err != nil {
 		return nil, err
@@ -104,9 +104,22 @@ func (s *Store) UpdateOnce(ctx context.Context, id string, limit int, receipt *R
 	return k, nil
 }
 
+// save writes a stack that is there, with the events that tell of the change.
+func (s *Store) save(ctx context.Context, tx *sql.Tx, k *stack.Stack, events []stack.Event) error {
+	if _, err := tx.ExecContext(ctx, updateStack, append(s.fields(k), k.Seq)...); err != nil {
+		return s.fault("update stack "+k.ID, err)
+	}
+	if k.Status == stack.Deleted {
+		if err := s.forgetDeliveries(ctx, tx, k.ID); err != nil {
+			return err
+		}
+	}
+	return s.insertEvents(ctx, tx, k.ID, events)
+}
+
 // All reads every stack that is not deleted, in order of creation.
 func (s *Store) All(ctx context.Context) ([]*stack.Stack, error) {
-	return s.list(ctx, "status <> 'deleted' ORDER BY seq")
+	return s.list(ctx, s.read, "status <> 'deleted' ORDER BY seq")
 }
 
 // Deleted reports whether the stack of an id is one that was deleted.
@@ -121,7 +134,7 @@ func (s *Store) Deleted(ctx context.Context, id string) (bool, error) {
 
 // Owned reads the stacks of an account, newest first.
 func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, error) {
-	return s.list(ctx, "owner = ? AND status <> 'deleted' ORDER BY seq DESC", accountID)
+	return s.list(ctx, s.read, "owner = ? AND status <> 'deleted' ORDER BY seq DESC", accountID)
 }
 
 // Counts tells how many stacks there are of each status. Deleted ones are not
@@ -183,6 +196,7 @@ func (s *Store) announce(id string, events []stack.Event) {
 // querier is a pool or a transaction.
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, error) {
@@ -199,8 +213,8 @@ func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, e
 	return k, nil
 }
 
-func (s *Store) list(ctx context.Context, where string, args ...any) ([]*stack.Stack, error) {
-	rows, err := s.read.QueryContext(ctx, selectStacks+where, args...)
+func (s *Store) list(ctx context.Context, q querier, where string, args ...any) ([]*stack.Stack, error) {
+	rows, err := q.QueryContext(ctx, selectStacks+where, args...)
 	if err != nil {
 		return nil, s.fault("read stacks", err)
 	}

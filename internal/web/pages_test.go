@@ -22,7 +22,7 @@ func TestPages_AllHaveTheSameProtection(t *testing.T) {
 	_, code := e.stack("other")
 	for path, status := range map[string]int{
 		"/claim": 200, "/claim/" + code: 200, "/claim/CLM-0000-0000-0000": 404, "/signin": 303, "/dashboard": 200,
-		"/dashboard/account": 200, "/dashboard/stacks/" + id: 200, "/dashboard/stacks/" + id + "/delete": 200,
+		"/dashboard/account": 200, "/dashboard/account/delete": 200, "/dashboard/stacks/" + id: 200, "/dashboard/stacks/" + id + "/delete": 200,
 		"/dashboard/stacks/" + id + "/claimed": 200, "/dashboard/stacks/stk_000000000000": 404, "/nothing": 404, "/signout": 405, "/": 303,
 	} {
 		r := b.get(path)
@@ -166,6 +166,37 @@ func TestAPIKey_IsShownOnceAndByNobodyElse(t *testing.T) {
 	forged := e.signedUp(bob)
 	forged.cookies[noticeCookie] = "bm90IHNlYWxlZA"
 	require.NotContains(t, forged.get("/dashboard").body, "as_live_")
+}
+
+func TestAccount_IsDeletedWithItsStacks(t *testing.T) {
+	e := newEnv(t)
+	b, elsewhere, other := e.signedUp(ana), e.visitor(), e.signedUp(bob)
+	id, kept := e.owned(b, "guestbook"), e.owned(other, "shop")
+	require.Equal(t, 303, elsewhere.post("/signin", url.Values{"email": {ana}, "password": {password}}).status)
+	page := b.get("/dashboard/account/delete").body
+	require.Contains(t, page, "guestbook")
+	require.NotContains(t, page, "shop")
+
+	const path = "/dashboard/account/delete"
+	right := url.Values{"email": {ana}, "current": {password}}
+	require.Equal(t, 403, b.postAs(other.token(), path, right).status, "a form of another browser's")
+	require.Equal(t, 303, e.visitor().post(path, right).status, "nobody is signed in")
+	r := b.post(path, url.Values{"email": {bob}, "current": {password}})
+	require.Equal(t, 422, r.status)
+	require.Contains(t, r.body, "Nothing was deleted: type "+ana)
+	r = b.post(path, url.Values{"email": {ana}, "current": {"not the password"}})
+	require.Equal(t, 403, r.status)
+	require.Contains(t, r.body, "The current password is not right.")
+	require.Equal(t, 200, b.get("/dashboard/stacks/"+id).status)
+
+	r = b.post(path, right)
+	require.Equal(t, 303, r.status, r.body)
+	require.Equal(t, "/", r.header.Get("Location"))
+	require.Empty(t, b.cookies[sessionCookie])
+	require.Contains(t, b.get("/").body, "Your account was deleted, and 1 stack with it.")
+	require.Equal(t, 303, elsewhere.get("/dashboard").status)
+	require.Equal(t, 401, b.post("/signin", url.Values{"email": {ana}, "password": {password}}).status)
+	require.Equal(t, 200, other.get("/dashboard/stacks/"+kept).status)
 }
 
 func TestPages_EscapeWhatComesFromOutside(t *testing.T) {

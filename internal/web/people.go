@@ -111,6 +111,42 @@ func (w *Web) changePassword(c *fiber.Ctx, s store.Session) error {
 	return w.done(c, "/dashboard/account", "The password was changed, and all other sessions were signed out.")
 }
 
+// deleteAccountPage answers GET /dashboard/account/delete.
+func (w *Web) deleteAccountPage(c *fiber.Ctx, s store.Session) error {
+	return w.showDeleteAccount(c, s, fiber.StatusOK, "")
+}
+
+// deleteAccount answers POST /dashboard/account/delete.
+func (w *Web) deleteAccount(c *fiber.Ctx, s store.Session) error {
+	stacks, err := w.Accounts.Delete(w.base, w.visitor(c), s, c.FormValue("email"), c.FormValue("current"))
+	if text, code, ok := refusal(c, err); ok {
+		return w.showDeleteAccount(c, s, code, text)
+	}
+	if err != nil {
+		return fmt.Errorf("delete the account: %w", err)
+	}
+	w.setCookie(c, sessionCookie, "", -1)
+	text := "Your account was deleted."
+	if stacks > 0 {
+		text = "Your account was deleted, and " + count(stacks, "stack") + " with it."
+	}
+	return w.done(c, "/", text)
+}
+
+// showDeleteAccount shows what goes with the account, and why it was not deleted
+// if that was asked.
+func (w *Web) showDeleteAccount(c *fiber.Ctx, s store.Session, code int, fault string) error {
+	stacks, err := w.Accounts.Stacks(w.base, s.Account.ID)
+	if err != nil {
+		return fmt.Errorf("read the stacks: %w", err)
+	}
+	p, err := w.newPage(c, "Delete account", "middle", "account")
+	if err != nil {
+		return err
+	}
+	return w.render(c, code, deleteAccountPage(p, w.showStacks(stacks), fault))
+}
+
 // endSession answers POST /dashboard/account/sessions/{session}.
 func (w *Web) endSession(c *fiber.Ctx, s store.Session) error {
 	id, err := strconv.ParseInt(c.Params("session"), 10, 64)

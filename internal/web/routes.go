@@ -23,6 +23,8 @@ func (w *Web) routes() {
 	w.app.Get("/dashboard/account", w.owner(w.accountPage))
 	w.app.Post("/dashboard/account/key", w.form(w.owner(w.rotateKey)))
 	w.app.Post("/dashboard/account/password", w.form(w.owner(w.changePassword)))
+	w.app.Get("/dashboard/account/delete", w.owner(w.deleteAccountPage))
+	w.app.Post("/dashboard/account/delete", w.form(w.owner(w.deleteAccount)))
 	w.app.Post("/dashboard/account/sessions", w.form(w.owner(w.endOtherSessions)))
 	w.app.Post("/dashboard/account/sessions/:session", w.form(w.owner(w.endSession)))
 
