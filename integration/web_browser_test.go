@@ -227,7 +227,8 @@ func (b *Tab) fill(idsAndTexts ...string) {
 	b.Helper()
 	for i := 0; i < len(idsAndTexts); i += 2 {
 		field := chromedp.ID(idsAndTexts[i])
-		b.do(chromedp.Clear(field), chromedp.SendKeys(field, idsAndTexts[i+1]))
+		// SendKeys would read the field's attributes while Clear still changes them.
+		b.do(chromedp.Clear(field), chromedp.Focus(field), chromedp.KeyEvent(idsAndTexts[i+1]))
 	}
 }
 
