@@ -283,6 +283,7 @@ func TestStalls_CutOffOneStreamOfHTTP2(t *testing.T) {
 	go func() { say <- "0\n" }()
 	lines := bufio.NewReader(get("/lines"))
 	get("/large") // and reads nothing of it
+	late := time.After(20 * time.Second)
 	for i := 0; ; i++ {
 		if line, err := lines.ReadString('\n'); line != fmt.Sprintln(i) {
 			t.Fatal(line, err)
@@ -296,6 +297,8 @@ func TestStalls_CutOffOneStreamOfHTTP2(t *testing.T) {
 				t.Errorf("%q, %v", rest, err)
 			}
 			return
+		case <-late:
+			t.Fatal("not in time: the end of the stream that is not read")
 		default:
 		}
 	}
