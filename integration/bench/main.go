@@ -45,6 +45,7 @@ type section struct {
 
 var sections = []section{
 	{"proxy", (*bench).measureProxy},
+	{"look", (*bench).measureLook},
 	{"static", (*bench).measureStatic},
 	{"memory", (*bench).measureMemory},
 	{"deploy", (*bench).measureDeploys},

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+)
+
+// mostForLook is the highest share of a request's processor time that the look
+// at its kept connection may cost.
+const mostForLook = 0.02
+
+// measureLook compares what the proxy's look at a kept connection costs with the
+// whole of the requests that begin with one, in turns.
+func (b *bench) measureLook(ctx context.Context) error {
+	folder, err := b.writeFolder()
+	if err != nil {
+		return err
+	}
+	program := filepath.Join(b.bin, "proxy.test")
+	if err := quiet(ctx, nil, "go", "test", "-c", "-o", program, "./internal/proxy"); err != nil {
+		return err
+	}
+	backend, err := b.startNginx(ctx, "backend", "1", folder)
+	if err != nil {
+		return err
+	}
+	defer backend.stop()
+	front, err := b.startFront(ctx, folder, upstream{Name: "web", Host: proxiedHost, Addr: backend.addr})
+	if err != nil {
+		return err
+	}
+	defer front.stop()
+	return b.compareLook(ctx, program, front)
+}
+
+func (b *bench) compareLook(ctx context.Context, program string, front *target) error {
+	const conns = 64 // with more at once a request costs less
+	small := sizes[0]
+	if err := front.expect(ctx, proxiedHost, small.path, small.bytes); err != nil {
+		return err
+	}
+	var looks, requests []float64
+	for range b.rounds {
+		request, err := front.load(ctx, proxiedHost, small.path, conns, b.round)
+		if err != nil {
+			return err
+		}
+		look, err := costOfLook(ctx, program)
+		if err != nil {
+			return err
+		}
+		looks, requests = append(looks, look), append(requests, request.micros)
+	}
+	b.table.compare("look at a kept connection, 1 KB, 64 conn: CPU", micros, looks, "whole request", requests, mostForLook)
+	return nil
+}
+
+var benchmarkLook = regexp.MustCompile(`BenchmarkLook.* ([\d.]+) cpu-ns/op`)
+
+// costOfLook returns the microseconds of processor time that one look takes,
+// which the proxy's own benchmark measures.
+func costOfLook(ctx context.Context, program string) (float64, error) {
+	out, err := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", "^BenchmarkLook$", "-test.benchtime", "300000x").CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("benchmark of the look: %w\n%s", err, out)
+	}
+	m := benchmarkLook.FindSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("the benchmark of the look says nothing of its cost:\n%s", out)
+	}
+	nanos, err := strconv.ParseFloat(string(m[1]), 64)
+	return nanos / 1000, err
+}
