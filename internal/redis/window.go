@@ -136,15 +136,16 @@ func (w *Window) Take(ctx context.Context, key string) (giveBack func(), ok bool
 
 func (w *Window) key(key string) string { return windowPrefix + w.name + ":" + key }
 
-// giveBack takes a hit out. Redis keeps one that it cannot be asked for, until
+// giveBack takes a hit out: here first, so that nobody is refused for one that
+// Redis has forgotten already. Redis keeps one that it cannot be asked for, until
 // the hit is a period old.
 func (w *Window) giveBack(ctx context.Context, key string, h hit) {
+	w.mu.Lock()
+	w.hits[key] = slices.DeleteFunc(w.hits[key], func(other hit) bool { return other.id == h.id })
+	w.mu.Unlock()
 	if h.counted {
 		w.client.run(ctx, forget, []string{w.key(key)}, h.id)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.hits[key] = slices.DeleteFunc(w.hits[key], func(other hit) bool { return other.id == h.id })
 }
 
 // remember keeps a hit in memory, unless those of this process alone are as many
