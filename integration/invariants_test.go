@@ -172,7 +172,9 @@ func (c *chronicle) add(o occurrence) error {
 	case stack.EventDeployFailed:
 		c.deploying = false
 	case stack.EventFailed:
-		c.status, c.deploying, c.restoring = stack.Failed, false, false
+		// A redeploy may go on that was under way when the served generation failed.
+		c.deploying = c.deploying && c.status == stack.Live
+		c.status, c.restoring = stack.Failed, false
 	case stack.EventExpiring, stack.EventExtended:
 		c.noticed = o.kind == stack.EventExpiring
 	case stack.EventExpired:
@@ -201,7 +203,7 @@ func (c *chronicle) allows(kind stack.EventType) bool {
 	case stack.EventDeleted:
 		return true
 	case stack.EventRedeploying:
-		return !c.deploying && (live || c.status == stack.Failed)
+		return live && !c.deploying || c.status == stack.Failed
 	case stack.EventBuilding, stack.EventLive:
 		return c.deploying
 	case stack.EventReady:
@@ -209,7 +211,7 @@ func (c *chronicle) allows(kind stack.EventType) bool {
 	case stack.EventDeployFailed:
 		return c.deploying && live
 	case stack.EventFailed:
-		return live || building
+		return live || building || c.deploying
 	case stack.EventCrashed, stack.EventRestarted:
 		return live
 	case stack.EventRestored:

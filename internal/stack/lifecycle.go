@@ -22,6 +22,7 @@ const (
 	TriggerRollbackFail Trigger = "rollback fails"
 	TriggerCrash        Trigger = "service crashes"
 	TriggerCrashLoop    Trigger = "service crashes too often"
+	TriggerServedFails  Trigger = "served generation fails during a deploy"
 	TriggerRequest      Trigger = "owner restarts a service"
 	TriggerExtend       Trigger = "PATCH ttl"
 	TriggerNotice       Trigger = "expiry is near"
@@ -54,6 +55,7 @@ var transitions = []transition{
 	{Failed, TriggerDeploy, Building},
 	{Live, TriggerCrash, Live},
 	{Live, TriggerCrashLoop, Failed},
+	{Live, TriggerServedFails, Building},
 	{Live, TriggerRequest, Live},
 	{Building, TriggerExtend, Building},
 	{Live, TriggerExtend, Live},
@@ -226,8 +228,8 @@ func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
 
 // Crash counts a crash of a service (docs/api.md, "Crashes"), whose process exited
 // with code, nil when it did not or that is not known. A restart that failed counts too;
-// its event has no code. One crash more than the limit in the window fails the
-// stack; looping tells so.
+// its event has no code. One crash more than the limit in the window ends the
+// served generation, as servedFails does; looping reports whether this was it.
 func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, now time.Time) (events []Event, looping bool, err error) {
 	svc := s.Service(service)
 	if svc == nil {
@@ -235,11 +237,7 @@ func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, no
 	}
 	crashes := svc.crash(now.Add(-limits.CrashWindow), now)
 	looping = crashes > limits.Crashes
-	trigger := TriggerCrash
-	if looping {
-		trigger = TriggerCrashLoop
-	}
-	if err := s.apply(trigger); err != nil {
+	if err := s.apply(TriggerCrash); err != nil {
 		return nil, false, err
 	}
 	if code != nil {
@@ -251,10 +249,28 @@ func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, no
 		data["exit_code"] = *code
 	}
 	events = []Event{{Type: EventCrashed, CreatedAt: now, Data: data}}
-	if looping {
-		events = append(events, s.fail(svc.loopError(crashes, limits.CrashWindow))...)
+	if !looping {
+		return events, false, nil
 	}
-	return events, looping, nil
+	failed, err := s.servedFails(TriggerCrashLoop, svc.loopError(crashes, limits.CrashWindow))
+	return append(events, failed...), true, err
+}
+
+// servedFails ends the served generation of a live stack for the given reason.
+// The stack is failed; while a deploy is under way or queued it is building, as
+// a failed stack is that is deployed again, and the deploy goes on.
+func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
+	if s.Deploying == 0 {
+		if err := s.apply(trigger); err != nil {
+			return nil, err
+		}
+		return s.fail(reason), nil
+	}
+	if err := s.apply(TriggerServedFails); err != nil {
+		return nil, err
+	}
+	s.stop()
+	return []Event{failedEvent(reason)}, nil
 }
 
 // crash adds one to the crashes after a time and counts them.
@@ -300,7 +316,11 @@ func (s *Stack) fail(reason string) []Event {
 	s.Error = lastChars(reason, ErrorChars)
 	s.Deploying = 0
 	s.stop()
-	return []Event{{Type: EventFailed, Data: map[string]any{"error": lastChars(reason, EventErrorChars)}}}
+	return []Event{failedEvent(reason)}
+}
+
+func failedEvent(reason string) Event {
+	return Event{Type: EventFailed, Data: map[string]any{"error": lastChars(reason, EventErrorChars)}}
 }
 
 // forgetCrashes starts every service's crash window anew.

@@ -66,12 +66,7 @@ var triggers = []trigger{
 	{"deploy failed", func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("no") }},
 	{"rollback failed", func(s *stack.Stack) ([]stack.Event, error) { return s.RollbackFailed("no") }},
 	{"crash", crashOnce},
-	{"sixth crash", func(s *stack.Stack) ([]stack.Event, error) {
-		if len(s.Services) > 0 { // a deleted stack has none
-			s.Services[0].Crashes = []time.Time{now, now, now, now, now}
-		}
-		return crashOnce(s)
-	}},
+	{"sixth crash", sixthCrash},
 	{"restarted", func(s *stack.Stack) ([]stack.Event, error) { return s.Restarted("api") }},
 	{"owner restarts", func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService("api") }},
 	{"restarted for owner", func(s *stack.Stack) ([]stack.Event, error) { return s.RestartedOnRequest("api") }},
@@ -92,6 +87,13 @@ func crashOnce(s *stack.Stack) ([]stack.Event, error) {
 	return events, err
 }
 
+func sixthCrash(s *stack.Stack) ([]stack.Event, error) {
+	if len(s.Services) > 0 { // a deleted stack has none
+		s.Services[0].Crashes = []time.Time{now, now, now, now, now}
+	}
+	return crashOnce(s)
+}
+
 // states are the rows of the grid: every status, and what of a status makes a
 // difference.
 var states = map[string]func(*testing.T) *stack.Stack{
@@ -101,6 +103,7 @@ var states = map[string]func(*testing.T) *stack.Stack{
 	"live":                 live,
 	"live, redeploying":    redeploying,
 	"live, claimed":        claimed,
+	"building, was live":   fallen,
 	"failed":               failed,
 	"expired":              expired,
 	"deleted":              deleted,
@@ -123,6 +126,13 @@ func live(t *testing.T) *stack.Stack {
 func redeploying(t *testing.T) *stack.Stack {
 	s := live(t)
 	must(t)(s.Deploy(s.Services))
+	return s
+}
+
+// fallen is a stack whose served generation failed while the next one is built.
+func fallen(t *testing.T) *stack.Stack {
+	s := redeploying(t)
+	must(t)(s.RestoreFailed("it does not start"))
 	return s
 }
 
@@ -183,6 +193,15 @@ var grid = map[string]map[string]string{
 		"claim":         "building stack.claimed",
 		"delete":        "deleted stack.deleted",
 	},
+	"building, was live": {
+		"deployed":      "live stack.live",
+		"deploy failed": "failed stack.failed",
+		"extend":        "building stack.extended",
+		"notice":        "building stack.expiring",
+		"expire":        "expired stack.expired",
+		"claim":         "building stack.claimed",
+		"delete":        "deleted stack.deleted",
+	},
 	"restoring": {
 		"owner revokes":  "building stack.agent_revoked",
 		"restored":       "live stack.restored",
@@ -209,7 +228,7 @@ var grid = map[string]map[string]string{
 		"deploy failed":       "live stack.deploy_failed",
 		"rollback failed":     "failed stack.failed",
 		"crash":               "live service.crashed",
-		"sixth crash":         "failed service.crashed stack.failed",
+		"sixth crash":         "building service.crashed stack.failed",
 		"restarted":           "live service.restarted",
 		"restarted for owner": "live service.restarted",
 		"extend":              "live stack.extended",
@@ -217,7 +236,7 @@ var grid = map[string]map[string]string{
 		"expire":              "expired stack.deploy_failed stack.expired",
 		"claim":               "live stack.claimed",
 		"restored":            "live stack.restored",
-		"restore failed":      "failed stack.failed",
+		"restore failed":      "building stack.failed",
 		"delete":              "deleted stack.deleted",
 	},
 	"live, claimed": {
@@ -376,5 +395,42 @@ func TestRollbackFailed_StopsEveryService(t *testing.T) {
 	must(t)(s.RollbackFailed("the old one did not come back"))
 	if s.Deploying != 0 || s.Error != "the old one did not come back" || s.Services[0].Status != stack.Stopped {
 		t.Errorf("stack %+v", s)
+	}
+}
+
+func TestServedGenerationThatFailsDuringADeploy_LeavesTheDeployUnderWay(t *testing.T) {
+	for name, fail := range map[string]func(*stack.Stack) ([]stack.Event, error){
+		"a crash loop": sixthCrash,
+		"a restore":    func(s *stack.Stack) ([]stack.Event, error) { return s.RestoreFailed("it does not start") },
+	} {
+		s := redeploying(t)
+		events := must(t)(fail(s))
+		if s.Status != stack.Building || s.Generation != 1 || s.Deploying != 2 || s.Settled() || s.Error != "" || s.DeployError != "" {
+			t.Errorf("%s: stack %+v", name, s)
+		}
+		for _, svc := range s.Services {
+			if svc.Status != stack.Stopped {
+				t.Errorf("%s: %s is %s", name, svc.Name, svc.Status)
+			}
+		}
+		if text, _ := events[len(events)-1].Data["error"].(string); text == "" {
+			t.Errorf("%s: %v has no reason", name, events[len(events)-1])
+		}
+		must(t)(s.Deployed(s.Services, urls, now))
+		if s.Generation != 2 || s.Deploying != 0 || s.Error != "" {
+			t.Errorf("%s, and the deploy: stack %+v", name, s)
+		}
+	}
+}
+
+func TestServedGenerationThatFailsDuringADeploy_FailsAgainWithTheDeploy(t *testing.T) {
+	s := fallen(t)
+	must(t)(s.DeployFailed("the build broke"))
+	if s.Status != stack.Failed || s.Generation != 1 || s.Deploying != 0 || s.Error != "the build broke" || s.DeployError != "" {
+		t.Errorf("stack %+v", s)
+	}
+	must(t)(s.Deploy(s.Services))
+	if s.Deploying != 2 {
+		t.Errorf("generation %d is built next, want 2 again", s.Deploying)
 	}
 }

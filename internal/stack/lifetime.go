@@ -125,15 +125,13 @@ func (s *Stack) Restored(urls URLs) ([]Event, error) {
 	return []Event{{Type: EventRestored, Data: map[string]any{"urls": urls.All(s)}}}, nil
 }
 
-// RestoreFailed ends a stack whose services could not be started again.
+// RestoreFailed ends a stack whose services could not be started again. A live
+// one is building while a deploy waits, as servedFails says.
 func (s *Stack) RestoreFailed(reason string) ([]Event, error) {
 	if s.Status == Building && !s.Restoring() {
 		return nil, s.busy()
 	}
-	if err := s.apply(TriggerRestoreFails); err != nil {
-		return nil, err
-	}
-	return s.fail(reason), nil
+	return s.servedFails(TriggerRestoreFails, reason)
 }
 
 // Retained ends an unclaimed stack whose retention is over.

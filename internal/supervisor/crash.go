@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -178,46 +179,71 @@ func exitOf(c docker.Container) (how string, code *int) {
 	return fmt.Sprintf("exited with code %d", exit), &exit
 }
 
-// countCrash records a crash and tells how long to wait before the restart.
+// countCrash records a crash and returns how long to wait before the restart.
 // False means that there will be none.
 func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time.Duration, bool) {
-	var looping bool
-	st, err := p.update(ctx, func(st *stack.Stack) (events []stack.Event, err error) {
-		events, looping, err = st.Crash(p.service.Name, code, restart, p.Limits, stack.Now())
-		return events, err
-	})
+	st, reason, err := p.recordCrash(code, restart)
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
 			p.Log.Warn("crash not recorded", "stack", p.st.ID, "service", p.service.Name, "error", err)
 		}
 		return 0, false
-	case looping:
-		p.say(st.Error)
-		failpoint.Here("loop-committed")
-		// Not from here: it waits until this watcher has ended.
-		p.jobs.Go(func() { p.runner.start(p.runner.endLoop) })
+	case reason != "":
+		p.say(reason)
 		return 0, false
 	}
 	return p.backoff(len(st.Service(p.service.Name).Crashes)), true
 }
 
-// endLoop ends a stack whose service crashed too often. A redeploy that was
-// accepted in the moment between is lost, and says so.
-func (r *runner) endLoop(ctx context.Context) {
-	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		if st.Deploying == 0 {
-			return nil, nil
-		}
-		return st.DeployFailed("the deploy was stopped as a service of the previous generation crashed too often; upload the source again")
-	})
-	if err != nil {
-		if ctx.Err() == nil && !gone(err) {
-			r.Log.Error("stack in a crash loop not stopped; the next start tries again", "stack", r.id, "error", err)
-		}
-		return
+// recordCrash counts a crash of the served generation. When it is one too many,
+// the generation falls for the reason that is returned, with its routes.
+func (p *process) recordCrash(code *int, restart bool) (st *stack.Stack, reason string, err error) {
+	p.turning.Lock()
+	defer p.turning.Unlock()
+	if p.serving() != p.generation {
+		return nil, "", stack.NewError(stack.Conflict, "the generation is not served any more")
 	}
-	r.takeDown(ctx, st)
+	var looping bool
+	var targets []*proxy.Target
+	// The runner's context: what is routed has to be what is recorded.
+	st, err = p.update(p.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
+		events, looping, err = st.Crash(p.service.Name, code, restart, p.Limits, stack.Now())
+		if err == nil && looping {
+			reason, _ = events[len(events)-1].Data["error"].(string)
+			targets = append(targets, p.route(st, nil)...)
+		}
+		return events, err
+	})
+	if err == nil && looping {
+		failpoint.Here("loop-committed")
+		p.endFallen(p.fall(), targets)
+	}
+	return st, reason, err
+}
+
+// endFallen ends the processes of a generation that crashed too often, beside a
+// deploy that goes on, and gives back its network. Its images, sites and data stay:
+// what was built can be brought back.
+func (g *generation) endFallen(ended chan<- struct{}, targets []*proxy.Target) {
+	g.passing.Add(1)
+	g.work.Go(func() {
+		for _, t := range targets {
+			cut(t)
+		}
+		err := g.outlast(g.ctx, func() error {
+			if err := errors.Join(g.end(g.ctx), g.stopLabelled(g.ctx, g.generationLabels(""))); err != nil {
+				return err
+			}
+			return g.Engine.RemoveNetwork(context.WithoutCancel(g.ctx), g.network)
+		})
+		if err != nil && g.ctx.Err() == nil {
+			g.Log.Error("generation in a crash loop not stopped; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
+		}
+		failpoint.Here("half-taken-down")
+		close(ended)
+		g.passing.Add(-1)
+	})
 }
 
 // backoff is the wait before the restart after so many crashes.

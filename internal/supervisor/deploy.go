@@ -143,8 +143,8 @@ func (d *deployment) cleanUp() {
 // bringUpNew starts one service beside its old process, or in place of it when
 // the two cannot share their data.
 func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
-	if s.Strategy == stack.Recreate && d.old != nil {
-		if err := d.halt(ctx, s.Name); err != nil {
+	if s.Strategy == stack.Recreate {
+		if err := d.makeWay(ctx, s.Name); err != nil {
 			return err
 		}
 	}
@@ -153,6 +153,17 @@ func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
 	}
 	return d.ready(ctx, s)
 }
+
+// makeWay ends the process that a service cannot share its data with.
+func (d *deployment) makeWay(ctx context.Context, service string) error {
+	if d.oldServes() {
+		return d.halt(ctx, service)
+	}
+	return d.awaitFallen(ctx)
+}
+
+// oldServes reports whether there is an old generation that has not fallen since.
+func (d *deployment) oldServes() bool { return d.old != nil && d.serving() == d.old }
 
 // halt ends the old process of a service, but keeps its container to bring back.
 func (d *deployment) halt(ctx context.Context, service string) error {
@@ -164,7 +175,7 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	d.halted = append(d.halted, p)
 	d.halting.Unlock()
 	d.old.setTarget(service, nil)
-	d.drainAll(d.route(d.st, d.old))
+	d.drainAll(d.old.show(d.st))
 	if err := d.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}
@@ -182,7 +193,6 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	failpoint.Here("all-healthy")
 	st, drained, err := d.turnTo(ctx)
 	if err != nil {
-		d.route(d.st, d.old)
 		return err
 	}
 	d.watch()
@@ -211,11 +221,13 @@ func (d *deployment) turnTo(ctx context.Context) (st *stack.Stack, drained []*pr
 		}
 		return events, err
 	})
-	if err == nil {
-		failpoint.Here("live-committed")
-		d.swap(d.generation)
+	if err != nil {
+		d.route(d.st, d.serving())
+		return nil, nil, err
 	}
-	return st, drained, err
+	failpoint.Here("live-committed")
+	d.swap(d.generation)
+	return st, drained, nil
 }
 
 // retire lets the open requests of a generation finish, then ends it and
@@ -240,7 +252,7 @@ func (g *generation) retire(targets []*proxy.Target) {
 // undo ends a deploy that did not work: the stack serves its old generation
 // again, or is failed.
 func (d *deployment) undo(ctx context.Context, cause error) {
-	if d.old == nil {
+	if !d.oldServes() {
 		d.failed(ctx, cause)
 		return
 	}
@@ -269,7 +281,7 @@ func (d *deployment) rollBack(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	d.route(d.st, d.old)
+	d.old.show(d.st)
 	return nil
 }
 
@@ -285,6 +297,7 @@ func (r *runner) failed(ctx context.Context, cause error) {
 	failpoint.Here("failure-committed")
 	if st.Status == stack.Failed {
 		r.route(st, nil)
+		_ = r.awaitFallen(ctx) // in its network; whoever ended ctx removes that
 		r.removeNetworks(ctx, st)
 		r.removeEarlier(ctx, st)
 	}
@@ -294,7 +307,12 @@ func (r *runner) failed(ctx context.Context, cause error) {
 // deploy that failed for the given cause.
 func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) {
 	reason := fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", d.explain(cause), d.old.number, d.explain(backErr))
-	st, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.RollbackFailed(reason) })
+	st, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		if st.Status == stack.Building { // the old generation fell meanwhile
+			return st.DeployFailed(reason)
+		}
+		return st.RollbackFailed(reason)
+	})
 	if err != nil {
 		d.Log.Error("failed rollback not recorded", "stack", d.id, "error", errors.Join(err, cause, backErr))
 		return

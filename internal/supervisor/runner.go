@@ -35,6 +35,7 @@ type runner struct {
 	job    context.CancelCauseFunc // ends the job under way
 	done   chan struct{}           // closed when it has ended; nil when none ever ran
 	served *generation             // nil when nothing is
+	fallen chan struct{}           // closed when the generation that fell last has ended; nil when none did
 	logs   map[string]runLog       // by service
 }
 
@@ -212,6 +213,31 @@ func (r *runner) serving() *generation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.served
+}
+
+// fall ends the service of the served generation and returns the channel to close
+// once its processes have ended.
+func (r *runner) fall() chan<- struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.served, r.fallen = nil, make(chan struct{})
+	return r.fallen
+}
+
+// awaitFallen waits until a generation that fell has ended.
+func (r *runner) awaitFallen(ctx context.Context) error {
+	r.mu.Lock()
+	fallen := r.fallen
+	r.mu.Unlock()
+	if fallen == nil {
+		return nil
+	}
+	select {
+	case <-fallen:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // get reads the stack, and goes on trying as insist does.
