@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -117,6 +118,48 @@ func TestRecover_InTheMiddleOfARecreate(t *testing.T) {
 		require.Contains(t, h.show(t, st, "").deployError(), "restarted")
 		h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 	})
+}
+
+// The end of a redeploy is told once the generation before serves again.
+func TestRecover_ARecreateIsRolledBackBeforeItsEndIsTold(t *testing.T) {
+	bySignal(t, func(t *testing.T, down func(*Host)) {
+		h := start(t)
+		slow := manifest(strings.Replace(recreates, "node server.js", "sleep 3; exec node server.js", 1))
+		st := h.live(t, locking, slow)
+		h.begin(t, st, holding, slow)
+		h.logged(t, st, "", "it holds the lock")
+		down(h)
+		h.run(t)
+		eventually(t, "the end of the redeploy is told", func() error {
+			if events := h.events(t, st); count(events, "stack.deploy_failed") != 1 {
+				return fmt.Errorf("the events are %v", types(events))
+			}
+			return nil
+		})
+		require.Equal(t, "generation 1", h.get(t, st.url("web", "/")).body)
+		events := types(h.events(t, st))
+		require.Equal(t, []string{"stack.deploy_failed", "stack.restored"}, events[len(events)-2:])
+		now := h.show(t, st, "")
+		require.Nil(t, now.Deploying)
+		require.Contains(t, now.deployError(), "restarted while generation 2 was being built")
+	})
+}
+
+func TestRecover_ARecreateThatCannotBeRolledBackFails(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, locking, manifest(recreates))
+	poisons := Tree{"server.js": lock + `fs.writeFileSync(dir + '/poison', ''); console.log('it holds the lock'); setInterval(() => {}, 1000);`}
+	h.begin(t, st, poisons, manifest(recreates))
+	h.logged(t, st, "", "it holds the lock")
+	h.kill(t)
+	h.run(t)
+	now := h.becomes(t, st, "failed")
+	require.Regexp(t, `(?s)restarted while generation 2 was being built.*\nGeneration 1, which served before, could not be brought back: .*exited with code 8`, now.reason())
+	require.Nil(t, now.Deploying)
+	require.Zero(t, count(h.events(t, st), "stack.deploy_failed"))
+	require.Equal(t, 1, count(h.events(t, st), "stack.failed"))
+	h.keeps(t, st, "image web:g1", "volume web-data")
 }
 
 func TestRecover_InABackoff(t *testing.T) {

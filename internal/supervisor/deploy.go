@@ -38,27 +38,20 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 	}
 	if ctx.Err() == nil {
 		r.Log.Info("deploy failed", "stack", r.id, "generation", number, "error", err)
-		d.undo(ctx, err)
+		if d.undo(ctx, err) {
+			return
+		}
 	}
-	d.cutOff(ctx)
+	// Whoever stopped it for a reason of which the owner must hear records that.
+	errors.As(context.Cause(ctx), &r.stopped)
 }
 
-// cutOff records a deploy that was stopped for a cause of which its owner must
-// hear, unless its end has been recorded already.
-func (d *deployment) cutOff(ctx context.Context) {
-	var cause *stack.Error
-	if !errors.As(context.Cause(ctx), &cause) {
-		return
+// endStopped ends, in the row, a deploy that was stopped.
+func (r *runner) endStopped(st *stack.Stack) ([]stack.Event, error) {
+	if r.stopped == nil || st.Deploying == 0 {
+		return nil, nil
 	}
-	_, err := d.update(context.WithoutCancel(ctx), func(st *stack.Stack) ([]stack.Event, error) {
-		if st.Deploying != d.number {
-			return nil, nil
-		}
-		return st.DeployFailed(cause.Detail)
-	})
-	if err != nil && !gone(err) {
-		d.Log.Error("failed deploy not recorded", "stack", d.id, "error", errors.Join(err, cause))
-	}
+	return st.DeployFailed(r.stopped.Detail)
 }
 
 // gone tells whether an error means that the stack was deleted.
@@ -249,20 +242,23 @@ func (g *generation) retire(targets []*proxy.Target) {
 	}
 }
 
+// failStopped fails a stack whose build was stopped and that nothing can serve.
+func (r *runner) failStopped(ctx context.Context) {
+	if r.stopped != nil && r.failed(ctx, r.stopped) {
+		r.stopped = nil
+	}
+}
+
 // undo ends a deploy that did not work: the stack serves its old generation
-// again, or is failed.
-func (d *deployment) undo(ctx context.Context, cause error) {
+// again, or is failed. False means that the end is not recorded.
+func (d *deployment) undo(ctx context.Context, cause error) bool {
 	if !d.oldServes() {
-		d.failed(ctx, cause)
-		return
+		return d.failed(ctx, cause)
 	}
 	if err := d.rollBack(ctx); err != nil {
-		if ctx.Err() == nil {
-			d.rollbackFailed(ctx, cause, err)
-		}
-		return
+		return ctx.Err() == nil && d.rollbackFailed(ctx, cause, err)
 	}
-	d.failed(ctx, cause)
+	return d.failed(ctx, cause)
 }
 
 // rollBack brings back the old processes that were stopped.
@@ -285,14 +281,15 @@ func (d *deployment) rollBack(ctx context.Context) error {
 	return nil
 }
 
-// failed records a deploy that did not work; a live stack stays live.
-func (r *runner) failed(ctx context.Context, cause error) {
+// failed records a deploy that did not work; a live stack stays live. False means
+// that it could not.
+func (r *runner) failed(ctx context.Context, cause error) bool {
 	failpoint.Here("deploy-failed")
 	reason := r.explain(cause)
 	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed(reason) })
 	if err != nil {
 		r.Log.Error("failed deploy not recorded", "stack", r.id, "error", errors.Join(err, cause))
-		return
+		return false
 	}
 	failpoint.Here("failure-committed")
 	if st.Status == stack.Failed {
@@ -301,12 +298,13 @@ func (r *runner) failed(ctx context.Context, cause error) {
 		r.removeNetworks(ctx, st)
 		r.removeEarlier(ctx, st)
 	}
+	return true
 }
 
 // rollbackFailed ends a stack whose old generation did not come back after a
-// deploy that failed for the given cause.
-func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) {
-	reason := fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", d.explain(cause), d.old.number, d.explain(backErr))
+// deploy that failed for the given cause. False means that it is not recorded.
+func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) bool {
+	reason := d.old.notBroughtBack(cause, backErr)
 	st, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		if st.Status == stack.Building { // the old generation fell meanwhile
 			return st.DeployFailed(reason)
@@ -315,9 +313,16 @@ func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) {
 	})
 	if err != nil {
 		d.Log.Error("failed rollback not recorded", "stack", d.id, "error", errors.Join(err, cause, backErr))
-		return
+		return false
 	}
 	d.takeDown(ctx, st)
+	return true
+}
+
+// notBroughtBack says why a deploy failed and why the generation that served
+// before did not come back.
+func (g *generation) notBroughtBack(cause, backErr error) string {
+	return fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", g.explain(cause), g.number, g.explain(backErr))
 }
 
 // takeDown ends the processes of a stack that failed. Its images, sites and

@@ -180,7 +180,11 @@ func (g *generation) lost(ctx context.Context, absence int64) bool {
 // recover starts what does not run of a live stack, and records one restore.
 func (r *runner) recover(ctx context.Context) {
 	st, err := r.get(ctx)
-	if err != nil || st.Status != stack.Live {
+	if err != nil {
+		return
+	}
+	if st.Status != stack.Live {
+		r.failStopped(ctx)
 		return
 	}
 	r.Log.Info("bringing the stack back", "stack", r.id)

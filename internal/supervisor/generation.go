@@ -352,6 +352,7 @@ func errEngineLeft(generation int) error {
 }
 
 // errInterrupted is why a build failed that a dead server left.
-func errInterrupted(generation int) string {
-	return fmt.Sprintf("the server was restarted while generation %d was being built; upload the source again", generation)
+func errInterrupted(generation int) *stack.Error {
+	return stack.NewError(stack.Unavailable, fmt.Sprintf(
+		"the server was restarted while generation %d was being built; upload the source again", generation))
 }

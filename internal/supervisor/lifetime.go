@@ -57,7 +57,7 @@ func (r *runner) meet(what stack.Trigger) {
 	case stack.TriggerNotice:
 		err = r.notice()
 	case stack.TriggerExpire:
-		<-r.start(func(ctx context.Context) { err = r.expire(ctx) })
+		<-r.interrupt(errTimeRanOut, func(ctx context.Context) { err = r.expire(ctx) })
 	case stack.TriggerRetained:
 		err = r.retained()
 	}
@@ -87,7 +87,7 @@ func (r *runner) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !st.Due(stack.Now()) && st.Deploying == 0 && r.serving() != nil {
+	if !st.Due(stack.Now()) && r.stopped == nil && r.serving() != nil {
 		return nil // it was claimed, or got more time, while the job before this one ended
 	}
 	old := r.swap(nil)
@@ -111,28 +111,29 @@ func (r *runner) expire(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here("expiry-committed")
+	r.stopped = nil
 	r.route(st, nil)
 	r.removeNetworks(ctx, st)
 	r.keepData(ctx)
 	return nil
 }
 
+// errTimeRanOut is why a build was stopped for an expiry that did not come.
+var errTimeRanOut = stack.NewError(stack.Conflict, "the build was stopped as the stack's time ran out, just before it was claimed; upload the source again")
+
 // claimedMeanwhile brings a stack back that was claimed while its processes
 // were being stopped. A build that was under way is lost, and says so.
 func (r *runner) claimedMeanwhile(ctx context.Context) error {
-	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		if st.Deploying == 0 {
-			return nil, nil
-		}
-		return st.DeployFailed("the build was stopped as the stack's time ran out, just before it was claimed; upload the source again")
-	})
+	st, err := r.get(ctx)
 	if err != nil {
 		return err
 	}
 	r.route(st, nil)
 	if st.Status == stack.Live {
 		r.bringBack(ctx, r.generation(st, st.Generation, st.Services))
+		return nil
 	}
+	r.failStopped(ctx)
 	return nil
 }
 

@@ -9,12 +9,14 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/site"
 	"github.com/berth-host/berth/internal/stack"
 )
 
 // take puts one stack of an earlier server under supervision. A build that was
-// lost is failed first, in the background where the database takes no write now.
+// lost is failed first, in the background where the database takes no write now;
+// that of a live stack once the generation before serves again.
 func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there objects) {
 	r := s.runner(st.ID)
 	defer s.jobs.Go(r.keepTime)
@@ -22,38 +24,35 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there objects) {
 		s.Log.Warn("files of a lost build not removed; the next start tries again", "stack", st.ID, "error", err)
 	}
 	if st.Deploying != 0 {
-		failed, err := r.updateOnce(ctx, lostBuild)
+		r.stopped = errInterrupted(st.Deploying)
+	}
+	if st.Deploying != 0 && st.Status != stack.Live {
+		failed, err := r.updateOnce(ctx, r.endStopped)
 		if err != nil {
 			r.route(st, nil)
 			r.start(func(ctx context.Context) { r.resumeLate(ctx, there) })
 			return
 		}
-		st = failed
+		st, r.stopped = failed, nil
 	}
 	if rest := r.resume(ctx, st, there); rest != nil {
 		r.start(rest)
 	}
 }
 
-// lostBuild fails a build that a dead server left.
-func lostBuild(st *stack.Stack) ([]stack.Event, error) {
-	return st.DeployFailed(errInterrupted(st.Deploying))
-}
-
 // resumeLate is resume for a stack whose lost build is not yet failed.
 func (r *runner) resumeLate(ctx context.Context, there objects) {
-	st, err := r.update(ctx, lostBuild)
+	st, err := r.update(ctx, r.endStopped)
 	if err != nil {
 		return // the stack is deleted, or the job ended
 	}
-	if st.Status == stack.Live {
-		r.recover(ctx) // by now other containers may run
-	} else if rest := r.resume(ctx, st, there); rest != nil {
+	r.stopped = nil
+	if rest := r.resume(ctx, st, there); rest != nil {
 		rest(ctx)
 	}
 }
 
-// resume puts a stack without a build under supervision, and returns what remains
+// resume puts a stack that builds nothing under supervision, and returns what remains
 // to be done, nil for nothing.
 func (r *runner) resume(ctx context.Context, st *stack.Stack, there objects) (rest func(context.Context)) {
 	due := st.Due(stack.Now())
@@ -214,17 +213,38 @@ func (r *runner) later(again func(context.Context)) {
 // updater changes a stack, as Store.Update does.
 type updater func(context.Context, func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error)
 
-// restored records that the generation serves again, and routes to it.
+// restored routes to the generation and records that it serves again, and with
+// that the end of a deploy that was stopped.
 func (g *generation) restored(ctx context.Context, update updater) error {
-	st, err := update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.Restored(g.URLs) })
+	drained, err := g.turnBack(ctx, update)
 	if err != nil {
 		return err
 	}
-	failpoint.Here("restore-committed")
-	g.swap(g)
-	g.drainAll(g.route(st, g))
+	g.stopped = nil
+	g.drainAll(drained)
 	g.watch()
 	return nil
+}
+
+func (g *generation) turnBack(ctx context.Context, update updater) (drained []*proxy.Target, err error) {
+	g.turning.Lock()
+	defer g.turning.Unlock()
+	_, err = update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		stopped, err := g.endStopped(st)
+		if err != nil {
+			return nil, err
+		}
+		events, err := st.Restored(g.URLs)
+		if err == nil {
+			drained = append(drained, g.route(st, g)...)
+		}
+		return append(stopped, events...), err
+	})
+	if err == nil {
+		failpoint.Here("restore-committed")
+		g.swap(g)
+	}
+	return drained, err
 }
 
 // restoreFailed ends a stack that could not be brought back, unless the context
@@ -235,12 +255,17 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 		return
 	}
 	r.Log.Info("stack not brought back", "stack", r.id, "generation", g.number, "error", cause)
-	reason := r.explain(cause)
-	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.RestoreFailed(reason) })
+	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		if r.stopped != nil && st.Deploying != 0 {
+			return st.RollbackFailed(g.notBroughtBack(r.stopped, cause))
+		}
+		return st.RestoreFailed(r.explain(cause))
+	})
 	if err != nil {
 		r.Log.Error("failed restore not recorded", "stack", r.id, "error", errors.Join(err, cause))
 		return
 	}
+	r.stopped = nil
 	r.swap(g)
 	r.takeDown(ctx, st)
 }

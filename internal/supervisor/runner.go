@@ -24,6 +24,10 @@ type runner struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // what goes on beside the job: watching, draining
 
+	// Why the deploy under way was stopped, nil when none was: its end is recorded
+	// once the generation before serves again. Jobs use it, one at a time.
+	stopped *stack.Error
+
 	passing atomic.Int32 // processes and generations that come or go beside the job
 
 	discarding sync.Once
