@@ -128,6 +128,7 @@ func TestRecover_ARecreateIsRolledBackBeforeItsEndIsTold(t *testing.T) {
 		st := h.live(t, locking, slow)
 		h.begin(t, st, holding, slow)
 		h.logged(t, st, "", "it holds the lock")
+		require.Equal(t, map[string]string{"web": "stopped"}, h.show(t, st, "").statuses())
 		down(h)
 		h.run(t)
 		eventually(t, "the end of the redeploy is told", func() error {
@@ -160,6 +161,24 @@ func TestRecover_ARecreateThatCannotBeRolledBackFails(t *testing.T) {
 	require.Zero(t, count(h.events(t, st), "stack.deploy_failed"))
 	require.Equal(t, 1, count(h.events(t, st), "stack.failed"))
 	h.keeps(t, st, "image web:g1", "volume web-data")
+}
+
+// A process that an earlier server asked to end has not crashed when it does.
+func TestRecover_AProcessThatIsAskedToEndDoesNotCrash(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	fields := manifest(`services: [{name: web, runtime: node, start: node index.js, strategy: recreate, stop_timeout: 20s}]`)
+	st := h.live(t, stubborn, fields)
+	h.begin(t, st, stubborn, fields)
+	h.logged(t, st, "", "it is asked to end")
+	before := h.inspect(t, st, "web").State.Pid
+	h.kill(t)
+	h.run(t)
+	h.onceRestored(t, st, 1)
+	require.NotEqual(t, before, h.inspect(t, st, "web").State.Pid)
+	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/")).status)
+	require.Zero(t, count(h.events(t, st), "service.crashed"))
+	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network")
 }
 
 func TestRecover_InABackoff(t *testing.T) {

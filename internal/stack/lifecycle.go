@@ -164,6 +164,14 @@ func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	return []Event{{Type: EventRedeploying, Data: map[string]any{"generation": s.Deploying}}}, nil
 }
 
+// Halt notes that a service's process is stopped to make way for the one of the
+// next generation. Ready says that it serves again, whichever of the two came up.
+func (s *Stack) Halt(service string) {
+	if svc := s.Service(service); svc != nil && s.Status == Live {
+		svc.Status = Stopped
+	}
+}
+
 // Deployed makes the generation that was being built the served one.
 func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event, error) {
 	trigger := TriggerDeployed

@@ -434,3 +434,34 @@ func TestServedGenerationThatFailsDuringADeploy_FailsAgainWithTheDeploy(t *testi
 		t.Errorf("generation %d is built next, want 2 again", s.Deploying)
 	}
 }
+
+func TestHalt_StopsTheServiceUntilOneOfBothGenerationsServes(t *testing.T) {
+	s := redeploying(t)
+	s.Halt("api")
+	s.Halt("other")
+	if s.Services[0].Status != stack.Stopped || s.Services[1].Status != stack.Running {
+		t.Errorf("services %+v", s.Services)
+	}
+	s.Ready("api", "http://api")
+	if s.Services[0].Status != stack.Running {
+		t.Errorf("service %+v", s.Services[0])
+	}
+}
+
+func TestEnding_IsWhatTheHostMayHaveStopped(t *testing.T) {
+	for _, c := range []struct {
+		service stack.Service
+		want    bool
+	}{
+		{stack.Service{Status: stack.Running}, false},
+		{stack.Service{Status: stack.Running, Crashes: []time.Time{now}}, false},
+		{stack.Service{Status: stack.Stopped}, true},
+		{stack.Service{Status: stack.Restarting}, false}, // the owner restarts it, and the process from before serves
+		{stack.Service{Spec: stack.Spec{Strategy: stack.Recreate}, Status: stack.Restarting}, true},
+		{stack.Service{Status: stack.Restarting, Crashes: []time.Time{now}}, true},
+	} {
+		if got := c.service.Ending(); got != c.want {
+			t.Errorf("%+v is ending: %v, want %v", c.service, got, c.want)
+		}
+	}
+}

@@ -82,6 +82,12 @@ type Service struct {
 	LastExit    *int        // exit code of the last crash; nil when none is known
 }
 
+// Ending reports whether the host may have asked the service's process to end: it
+// makes way for the next generation's, or is restarted in its place.
+func (s *Service) Ending() bool {
+	return s.Status == Stopped || s.Status == Restarting && (s.Strategy == Recreate || len(s.Crashes) > 0)
+}
+
 // New returns a stack that is about to build generation 1.
 func New(name string, specs []Spec, now time.Time) *Stack {
 	s := &Stack{

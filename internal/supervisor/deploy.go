@@ -169,6 +169,14 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	d.halting.Unlock()
 	d.old.setTarget(service, nil)
 	d.drainAll(d.old.show(d.st))
+	// Before the engine is asked: a server that follows this one must know.
+	_, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		st.Halt(service)
+		return nil, nil
+	})
+	if err != nil {
+		return err
+	}
 	if err := d.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}

@@ -112,12 +112,13 @@ func (g *generation) adoptAll(there objects) error {
 }
 
 // adoptService makes a target of a service that is there: a site, or a
-// container that runs.
+// container that runs. One that an earlier server may have asked to end is not:
+// it is awaited, and started again.
 func (g *generation) adoptService(s *stack.Service, c docker.Container) error {
 	if s.IsStatic() {
 		return g.openSite(s, site.Reopen)
 	}
-	if !c.Running {
+	if !c.Running || s.Ending() {
 		return nil
 	}
 	p := g.newProcess(s, c.ID)
