@@ -197,6 +197,20 @@ func TestCrash_ARestartThatDoesNotGetHealthyCounts(t *testing.T) {
 	require.Equal(t, 5, strings.Count(h.logs(t, st, ""), "== the restart failed: service web: \"node index.js\" exited with code 4"))
 }
 
+// A service that takes so long to fail that no window holds its crashes is not
+// restarted for ever.
+func TestCrash_RestartsInARowThatDoNotGetHealthyFailTheStack(t *testing.T) {
+	t.Parallel()
+	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "2"), with("BERTH_CRASH_WINDOW", "1ms"))
+	st := h.live(t, crasher, manifest(crashes))
+	before := len(h.events(t, st))
+	h.get(t, st.url("web", "/break/3"))
+	now := h.becomes(t, st, "failed")
+	require.Equal(t, "web did not get healthy in 3 restarts in a row (last exit code 4); check its logs and redeploy", now.reason())
+	require.Equal(t, []string{"service.crashed web", "service.crashed web", "service.crashed web", "service.crashed web", "stack.failed"}, h.after(t, st, before))
+	require.EqualValues(t, 1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
+}
+
 func TestCrash_TheWindowSlides(t *testing.T) {
 	t.Parallel()
 	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "1"), with("BERTH_CRASH_WINDOW", "15s"))

@@ -141,7 +141,7 @@ func Settings() []Setting {
 		{"BERTH_SUPERVISE_EVERY", "2s", "between two looks at all processes", duration(func(c *Config) *time.Duration { return &c.SuperviseEvery })},
 		{"BERTH_BACKOFF", "1s", "wait before the first restart of a crashed service; it doubles with each crash", duration(func(c *Config) *time.Duration { return &c.Backoff })},
 		{"BERTH_BACKOFF_MAX", "30s", "longest wait before a restart", duration(func(c *Config) *time.Duration { return &c.BackoffMax })},
-		{"BERTH_CRASH_LIMIT", "5", "crashes of one service in the window that a stack survives", number(func(c *Config) *int { return &c.Limits.Crashes })},
+		{"BERTH_CRASH_LIMIT", "5", "crashes of one service in the window, and restarts in a row that never get healthy, that a stack survives", number(func(c *Config) *int { return &c.Limits.Crashes })},
 		{"BERTH_CRASH_WINDOW", "10m", "window in which crashes are counted", duration(func(c *Config) *time.Duration { return &c.Limits.CrashWindow })},
 		{"BERTH_LOG_MAX", "5MB", "size of a service's log before it is rotated", size(func(c *Config) *int64 { return &c.LogMax })},
 		{"BERTH_WEBHOOK_TIMEOUT", "5s", "limit of each attempt of a webhook delivery", duration(func(c *Config) *time.Duration { return &c.WebhookTimeout })},

@@ -124,6 +124,50 @@ func TestCrash_WithoutAnyExitCodeSaysSo(t *testing.T) {
 	}
 }
 
+// unhealthy lets n restarts of the service api fail, each so long after the one
+// before that no window holds two.
+func unhealthy(t *testing.T, s *stack.Stack, n int) (looping bool) {
+	t.Helper()
+	for i := range n {
+		var err error
+		if _, looping, err = s.Crash("api", nil, true, limits, now.Add(time.Duration(i)*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return looping
+}
+
+func TestCrash_TheSixthRestartInARowThatFailsDoesToo(t *testing.T) {
+	s := live(t)
+	crash(t, s, now)
+	if unhealthy(t, s, 5) || s.Status != stack.Live {
+		t.Fatalf("after 5 failed restarts the stack is %s: %s", s.Status, s.Error)
+	}
+	const want = "api did not get healthy in 6 restarts in a row (last exit code 3); check its logs and redeploy"
+	if !unhealthy(t, s, 1) || s.Status != stack.Failed || s.Error != want {
+		t.Errorf("after 6 the stack is %s: %q, want %q", s.Status, s.Error, want)
+	}
+}
+
+func TestCrash_ARestartThatIsHealthyEndsTheRow(t *testing.T) {
+	for name, healthy := range map[string]func(*stack.Stack) ([]stack.Event, error){
+		"restarted":           func(s *stack.Stack) ([]stack.Event, error) { return s.Restarted("api") },
+		"restarted for owner": func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService("api") },
+		"restored":            func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(urls) },
+		"redeployed": func(s *stack.Stack) ([]stack.Event, error) {
+			must(t)(s.Deploy(s.Services))
+			return s.Deployed(s.Services, urls, now)
+		},
+	} {
+		s := live(t)
+		unhealthy(t, s, 5)
+		must(t)(healthy(s))
+		if unhealthy(t, s, 5) {
+			t.Errorf("%s: the restarts before it count", name)
+		}
+	}
+}
+
 func TestCrash_OfAServiceThatIsGoneIsRefused(t *testing.T) {
 	s := live(t)
 	_, _, err := s.Crash("old", nil, false, limits, now)

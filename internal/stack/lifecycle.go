@@ -237,14 +237,18 @@ func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
 // Crash counts a crash of a service (docs/api.md, "Crashes"), whose process exited
 // with code, nil when it did not or that is not known. A restart that failed counts too;
 // its event has no code. One crash more than the limit in the window ends the
-// served generation, as servedFails does; looping reports whether this was it.
+// served generation, as servedFails does, and so do as many restarts in a row that
+// failed, however long they took; looping reports whether this was it.
 func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, now time.Time) (events []Event, looping bool, err error) {
 	svc := s.Service(service)
 	if svc == nil {
 		return nil, false, NewError(Conflict, "the stack has no service "+service+" any more")
 	}
 	crashes := svc.crash(now.Add(-limits.CrashWindow), now)
-	looping = crashes > limits.Crashes
+	if restart {
+		svc.Unhealthy++
+	}
+	looping = crashes > limits.Crashes || svc.Unhealthy > limits.Crashes
 	if err := s.apply(TriggerCrash); err != nil {
 		return nil, false, err
 	}
@@ -260,7 +264,7 @@ func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, no
 	if !looping {
 		return events, false, nil
 	}
-	failed, err := s.servedFails(TriggerCrashLoop, svc.loopError(crashes, limits.CrashWindow))
+	failed, err := s.servedFails(TriggerCrashLoop, svc.loopError(crashes, limits))
 	return append(events, failed...), true, err
 }
 
@@ -293,12 +297,16 @@ func (s *Service) crash(after, now time.Time) int {
 	return len(s.Crashes)
 }
 
-func (s *Service) loopError(crashes int, window time.Duration) string {
+func (s *Service) loopError(crashes int, limits Limits) string {
 	code := "unknown"
 	if s.LastExit != nil {
 		code = fmt.Sprint(*s.LastExit)
 	}
-	return fmt.Sprintf("%s crashed %d times in %s (last exit code %s); check its logs and redeploy", s.Name, crashes, FormatWindow(window), code)
+	how := fmt.Sprintf("crashed %d times in %s", crashes, FormatWindow(limits.CrashWindow))
+	if crashes <= limits.Crashes {
+		how = fmt.Sprintf("did not get healthy in %d restarts in a row", s.Unhealthy)
+	}
+	return fmt.Sprintf("%s %s (last exit code %s); check its logs and redeploy", s.Name, how, code)
 }
 
 // FormatWindow writes the time over which crashes are counted: 10 min.
@@ -315,7 +323,7 @@ func (s *Stack) Restarted(service string) ([]Event, error) {
 	if s.Status != Live || svc == nil {
 		return nil, NewError(Conflict, "the stack does not serve "+service+" any more")
 	}
-	svc.Status = Running
+	svc.Status, svc.Unhealthy = Running, 0
 	return []Event{{Type: EventRestarted, Data: map[string]any{"service": service}}}, nil
 }
 
@@ -334,11 +342,20 @@ func failedEvent(reason string) Event {
 // forgetCrashes starts every service's crash window anew.
 func (s *Stack) forgetCrashes() {
 	for i := range s.Services {
-		s.Services[i].Crashes, s.Services[i].LastExit = nil, nil
+		s.Services[i].forgetCrashes()
 	}
 }
 
-func (s *Stack) run()  { s.setServices(Running) }
+func (s *Service) forgetCrashes() { s.Crashes, s.Unhealthy, s.LastExit = nil, 0, nil }
+
+// run notes that every service is healthy.
+func (s *Stack) run() {
+	s.setServices(Running)
+	for i := range s.Services {
+		s.Services[i].Unhealthy = 0
+	}
+}
+
 func (s *Stack) pend() { s.setServices(Pending) }
 func (s *Stack) stop() { s.setServices(Stopped) }
 

@@ -21,7 +21,7 @@ func (s *Stack) RestartService(name string) ([]Event, error) {
 	if err := s.apply(TriggerRequest); err != nil {
 		return nil, err
 	}
-	svc.Crashes, svc.LastExit = nil, nil
+	svc.forgetCrashes()
 	svc.Status = Restarting
 	return nil, nil
 }

@@ -79,6 +79,7 @@ type Service struct {
 	// package supervisor.
 	Fingerprint string
 	Crashes     []time.Time // within the window, oldest first
+	Unhealthy   int         // restarts in a row that did not get healthy, however long ago
 	LastExit    *int        // exit code of the last crash; nil when none is known
 }
 
