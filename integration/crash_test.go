@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
 	"github.com/stretchr/testify/require"
 )
 
@@ -82,6 +84,78 @@ func TestCrash_IsRestartedAndTheLogTellsHowItEnded(t *testing.T) {
 		require.Equal(t, "live", now.Status)
 		require.Equal(t, "running", now.Services[0].Status)
 	}
+}
+
+// The address of a process that ended may be given to another container, which
+// must not answer in its name.
+func TestCrash_NobodyElseAnswersForAServiceWithoutAProcess(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_BACKOFF", "1h"), with("BERTH_BACKOFF_MAX", "1h"))
+	st := h.live(t, crasher, manifest(crashes))
+	before := h.inspect(t, st, "web")
+	h.get(t, st.url("web", "/exit/3"))
+	h.logged(t, st, "", "restarting in 1h0m0s")
+	stranger := h.takesPlaceOf(t, before)
+	eventually(t, "the stranger answers", func() error {
+		res, err := http.Get("http://" + stranger + ":8080/")
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	})
+	text := h.get(t, st.url("web", "/"), "Accept", "application/json").refused(t, http.StatusBadGateway)
+	require.Contains(t, text, "has no process")
+}
+
+// takesPlaceOf runs a container that answers at the address of one that ended.
+func (h *Host) takesPlaceOf(t *testing.T, ended container.InspectResponse) (ip string) {
+	t.Helper()
+	docker, err := h.docker()
+	require.NoError(t, err)
+	defer docker.Close()
+	endpoints := map[string]*network.EndpointSettings{}
+	for name, n := range ended.NetworkSettings.Networks {
+		ip = n.IPAddress
+		endpoints[name] = &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: ip}}
+	}
+	answer := `require('http').createServer((req, res) => res.end('a stranger')).listen(8080)`
+	c, err := docker.ContainerCreate(t.Context(), &container.Config{Image: ended.Config.Image, Cmd: []string{"node", "-e", answer}},
+		nil, &network.NetworkingConfig{EndpointsConfig: endpoints}, nil, "")
+	require.NoError(t, err)
+	t.Cleanup(func() { h.removeContainer(t, c.ID) })
+	require.NoError(t, docker.ContainerStart(t.Context(), c.ID, container.StartOptions{}))
+	return ip
+}
+
+func (h *Host) removeContainer(t *testing.T, id string) {
+	t.Helper()
+	docker, err := h.docker()
+	require.NoError(t, err)
+	defer docker.Close()
+	require.NoError(t, docker.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true}))
+}
+
+// A client that does not read what a process had sent before it ended holds up
+// nobody who watches the next one.
+func TestCrash_TheNextIsSeenWhileRequestsOfTheLastAreOpen(t *testing.T) {
+	t.Parallel()
+	h := start(t, quickly, with("BERTH_DRAIN", "1h"))
+	st := h.live(t, program(t), manifest(programManifest))
+	conn := h.dial(t)
+	_, err := fmt.Fprintf(conn, "GET /bytes?n=1000000000 HTTP/1.1\r\nHost: %s\r\n\r\n", st.host("web"))
+	require.NoError(t, err)
+	_, err = conn.Read(make([]byte, 1))
+	require.NoError(t, err)
+	for n := range 2 {
+		require.NoError(t, h.killProcess(t, st, "web", "KILL"))
+		eventually(t, "the service is back", func() error {
+			if events := h.events(t, st); count(events, "service.restarted") != n+1 {
+				return fmt.Errorf("the events are %v", types(events))
+			}
+			return nil
+		})
+	}
+	require.NoError(t, conn.Close())
 }
 
 func TestCrash_TheWaitGrowsAndTheServiceIsRestarting(t *testing.T) {

@@ -217,7 +217,7 @@ func TestProxy_HasPagesForEveryState(t *testing.T) {
 		detail string
 	}{
 		{"web-aaaaaaaaaaaa", 200, "", ""},
-		{"api-aaaaaaaaaaaa", 503, "5", "service api of stack shop is being restarted"},
+		{"api-aaaaaaaaaaaa", 502, "5", "service api of stack shop has no process"},
 		{"old-aaaaaaaaaaaa", 404, "", "no service old"},
 		{"web-bbbbbbbbbbbb", 503, "2", "being built"},
 		{"web-cccccccccccc", 503, "", "failed"},

@@ -70,10 +70,10 @@ func buildingPage(e *Entry) page {
 	}
 }
 
-func pausedPage(e *Entry, service string) page {
+func downPage(e *Entry, service string) page {
 	return page{
-		status: http.StatusServiceUnavailable, title: "Temporarily unavailable",
-		detail:     fmt.Sprintf("service %s of stack %s is being restarted; try again in a moment", service, e.Name),
+		status: http.StatusBadGateway, title: "The service does not run",
+		detail:     fmt.Sprintf("service %s of stack %s has no process just now; try again in a moment, or see the stack's logs", service, e.Name),
 		retryAfter: e.retryAfter(),
 	}
 }

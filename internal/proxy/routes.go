@@ -19,7 +19,7 @@ type Entry struct {
 	Status stack.Status
 	Name   string // the stack's name, shown on error pages
 	// Targets are the stack's services by name. A service with a nil target
-	// exists but serves nothing just now (503); one that is missing was
+	// exists but has no process just now (502); one that is missing was
 	// dropped or never existed (404).
 	Targets    map[string]*Target
 	RetryAfter time.Duration // told to clients with every 503 that waiting helps; 0 means 5 s
@@ -108,7 +108,7 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, label string) {
 			return
 		}
 		if target == last {
-			writePage(w, r, pausedPage(e, service))
+			writePage(w, r, stoppingPage)
 			return
 		}
 		last = target // it was drained after the read of the table: read again
@@ -150,7 +150,7 @@ func choose(e *Entry, service string) (*Target, page) {
 			return nil, droppedPage(e, service)
 		}
 		if target == nil {
-			return nil, pausedPage(e, service)
+			return nil, downPage(e, service)
 		}
 		return target, page{}
 	}

@@ -278,7 +278,7 @@ func TestDrain_WaitsForOpenRequests(t *testing.T) {
 	drained := make(chan error, 1)
 	old := f.routes.Set(testHex, proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{"web": nil}})
 	go func() { drained <- old[0].Drain(context.Background()) }()
-	if res, _ := send(t, request(t, "GET", f.addr, "/", nil)); res.StatusCode != 503 {
+	if res, _ := send(t, request(t, "GET", f.addr, "/", nil)); res.StatusCode != 502 {
 		t.Errorf("between two targets: %d", res.StatusCode)
 	}
 	select {

@@ -63,7 +63,11 @@ func (p *process) handleEnd(ctx context.Context) bool {
 		// Somebody removed the container: there is nothing to start again.
 		err, c = nil, docker.Container{}
 	}
-	if err != nil || c.Running || p.endedWithEngine(ctx) {
+	if err != nil || c.Running {
+		return ctx.Err() == nil
+	}
+	p.withdraw(ctx)
+	if p.endedWithEngine(ctx) {
 		return ctx.Err() == nil
 	}
 	p.awaitLog(ctx)
@@ -71,6 +75,23 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	p.say(p.service.Name + " " + how)
 	failpoint.Here("crash-seen")
 	return p.revive(ctx, code)
+}
+
+// withdraw takes the address of a process that ended out of the routes: the engine
+// may give it to the next container.
+func (p *process) withdraw(ctx context.Context) {
+	st, err := p.get(ctx)
+	if err != nil {
+		return // ctx ended, or the stack is deleted
+	}
+	p.setTarget(p.service.Name, nil)
+	p.drainBeside(p.show(st))
+}
+
+// drainBeside drains targets while the watcher goes on: their requests may take as
+// long as their clients read.
+func (p *process) drainBeside(targets []*proxy.Target) {
+	p.work.Go(func() { p.drainAll(targets) })
 }
 
 // revive counts the crash of a process that does not run and starts it again,
@@ -262,7 +283,7 @@ func (p *process) restarted(ctx context.Context, record func(*stack.Stack, strin
 		return false
 	}
 	p.say(p.service.Name + " is healthy again")
-	p.drainAll(p.show(st))
+	p.drainBeside(p.show(st))
 	return true
 }
 
