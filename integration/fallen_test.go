@@ -19,13 +19,25 @@ require('http').createServer((req, res) => {
 
 const opened = `{services: [{name: web, runtime: node, start: node server.js, health: /}]}`
 
-// ask sends a request to the one running process of a service, past the host.
-func (h *Host) ask(t *testing.T, st *Stack, service, path string) {
+// container is the name of a container, as in "web-g2".
+func (st *Stack) container(name string) string { return "berth-" + st.hex() + "-" + name }
+
+// ask sends a request to the process in a container, past the host.
+func (h *Host) ask(t *testing.T, st *Stack, name, path string) {
 	t.Helper()
-	for _, network := range h.inspect(t, st, service).NetworkSettings.Networks {
-		res, err := http.Get("http://" + network.IPAddress + ":8080" + path)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
+	docker, err := engine()
+	require.NoError(t, err)
+	defer docker.Close()
+	c, err := docker.ContainerInspect(t.Context(), st.container(name))
+	require.NoError(t, err)
+	for _, network := range c.NetworkSettings.Networks {
+		eventually(t, name+" answers", func() error {
+			res, err := http.Get("http://" + network.IPAddress + ":8080" + path)
+			if err != nil {
+				return err
+			}
+			return res.Body.Close()
+		})
 	}
 }
 
@@ -67,7 +79,7 @@ func TestFallen_TheDeployThatIsUnderWayGoesOn(t *testing.T) {
 	st := h.fallen(t)
 	before := len(h.events(t, st))
 	require.Contains(t, h.postDeploy(t, st, door, manifest(opened)).refused(t, http.StatusConflict), "already running")
-	h.ask(t, st, "web", "/open")
+	h.ask(t, st, "web-g2", "/open")
 	now := h.mustLive(t, st)
 	require.Equal(t, 2, now.Generation)
 	require.Nil(t, now.Deploying)
@@ -83,7 +95,7 @@ func TestFallen_FailsAgainWithTheDeploy(t *testing.T) {
 	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "1"))
 	st := h.fallen(t)
 	before := len(h.events(t, st))
-	h.ask(t, st, "web", "/fail")
+	h.ask(t, st, "web-g2", "/fail")
 	now := h.becomes(t, st, "failed")
 	require.Contains(t, now.reason(), "exited with code 7")
 	require.Equal(t, 1, now.Generation)
@@ -102,7 +114,7 @@ func TestFallen_MeetsWhatElseHappens(t *testing.T) {
 
 	claimed := h.fallen(t)
 	require.Equal(t, "building", h.claim(t, key, claimed.ClaimCode, "").stack(t).Status)
-	h.ask(t, claimed, "web", "/open")
+	h.ask(t, claimed, "web-g2", "/open")
 	require.Equal(t, 2, h.mustLive(t, claimed).Generation)
 	require.Empty(t, h.get(t, claimed.url("web", "/")).header.Get("X-Robots-Tag"))
 

@@ -192,6 +192,10 @@ func (d *deployment) switchOver(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here("all-healthy")
+	// One may have ended while those that depend on it were brought up.
+	if err := sideBySide(d.all(), func(p *process) error { return p.stillRuns(ctx) }); err != nil {
+		return err
+	}
 	st, drained, err := d.turnTo(ctx)
 	if err != nil {
 		return err

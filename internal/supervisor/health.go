@@ -71,6 +71,20 @@ func (p *process) onEnd(ctx context.Context, cancel func()) {
 
 // exited is the error of a process that ended before it was healthy.
 func (p *process) exited(ctx context.Context, c docker.Container) error {
+	return p.endedError(ctx, c, fmt.Sprintf("before it answered on port %d", port(&p.service.Spec)))
+}
+
+// stillRuns returns the error of a process that was healthy and has ended since.
+func (p *process) stillRuns(ctx context.Context) error {
+	c, err := p.Engine.Inspect(ctx, p.id)
+	if err != nil || c.Running {
+		return err
+	}
+	return p.endedError(ctx, c, "after it was healthy, before the generation went live")
+}
+
+// endedError says how a process ended, when, and with what in its log.
+func (p *process) endedError(ctx context.Context, c docker.Container, when string) error {
 	select {
 	case <-p.following().ended: // the log is complete
 	case <-ctx.Done():
@@ -83,7 +97,7 @@ func (p *process) exited(ctx context.Context, c docker.Container) error {
 	case c.Error != "":
 		how = "could not be started (" + c.Error + ")"
 	}
-	return serviceError(p.service, "%q %s before it answered on port %d%s%s", p.service.Start, how, port(&p.service.Spec), p.lastLines(), p.hint())
+	return serviceError(p.service, "%q %s %s%s%s", p.service.Start, how, when, p.lastLines(), p.hint())
 }
 
 // unhealthy is the error of a process that runs but did not pass in time.
