@@ -246,6 +246,25 @@ func TestRedeploy_RecreateGivesTheNewProcessItsTimeToStop(t *testing.T) {
 	require.Equal(t, "generation 1", h.get(t, st.url("web", "/")).body)
 }
 
+// What is routed again after a rollback is what the stack is by then.
+func TestRedeploy_AClaimMeanwhileOutlivesTheRollback(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, locking, manifest(recreates))
+	key := h.accountCreate(t, "ana@example.com")
+	h.begin(t, st, holding, manifest(recreates))
+	h.logged(t, st, "", "it holds the lock")
+	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
+	docker, err := engine()
+	require.NoError(t, err)
+	defer docker.Close()
+	require.NoError(t, docker.ContainerKill(t.Context(), st.container("web-g2"), "TERM"))
+	require.Contains(t, h.deployed(t, st).deployError(), "exited with code 0")
+	r := h.get(t, st.url("web", "/"))
+	require.Equal(t, "generation 1", r.body)
+	require.Empty(t, r.header.Get("X-Robots-Tag"))
+}
+
 func TestRedeploy_RollbackThatFailsFailsTheStack(t *testing.T) {
 	t.Parallel()
 	h := start(t)

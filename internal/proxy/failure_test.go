@@ -257,6 +257,7 @@ func TestProxy_KeepsTenantsInTheirPlace(t *testing.T) {
 			"Keep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nContent-Length: 0\r\n\r\n")
 	})
 	f := newFront(t, backend, proxy.Options{})
+	f.routes.Remove(testHex)
 	f.routes.Set(testHex, proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{"web": f.target}, Unclaimed: true})
 	r := request(t, "GET", f.addr, "/", nil)
 	for k, v := range map[string]string{

@@ -24,7 +24,7 @@ type Entry struct {
 	Targets    map[string]*Target
 	RetryAfter time.Duration // told to clients with every 503 that waiting helps; 0 means 5 s
 	ClaimURL   string        // page where an expired stack is claimed
-	Unclaimed  bool          // answers ask search engines not to list them
+	Unclaimed  bool          // answers ask search engines not to list them; a stack that is claimed stays so
 }
 
 const defaultRetryAfter = 5 * time.Second
@@ -181,6 +181,8 @@ func (t *Routes) put(stackHex string, e *Entry) *Entry {
 	if e == nil {
 		delete(next, stackHex)
 	} else {
+		// The writer may not have heard of the claim yet.
+		e.Unclaimed = e.Unclaimed && (old == nil || old.Unclaimed)
 		next[stackHex] = e
 	}
 	t.table.Store(&next)

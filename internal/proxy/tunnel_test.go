@@ -342,6 +342,21 @@ func TestRoutes_AClaimLeavesTheTargets(t *testing.T) {
 	}
 }
 
+// Whoever routes may have read the stack before it was claimed.
+func TestRoutes_AStackThatIsClaimedStaysSo(t *testing.T) {
+	var routes proxy.Routes
+	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	entry := proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{"web": web}, Unclaimed: true}
+	routes.Set(testHex, entry)
+	routes.Claimed(testHex)
+	routes.Set(testHex, entry)
+	w := httptest.NewRecorder()
+	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "web-"+testHex)
+	if got := w.Header().Get("X-Robots-Tag"); w.Code != http.StatusNoContent || got != "" {
+		t.Errorf("%d with X-Robots-Tag %q, want none", w.Code, got)
+	}
+}
+
 func TestRoutes_ReturnsWhatIsNoLongerUsed(t *testing.T) {
 	var routes proxy.Routes
 	web, api := proxy.NewHandler(nil), proxy.NewHandler(nil)
