@@ -32,7 +32,7 @@ func (r *runner) keepTime() {
 		case what == "":
 			r.awaitChange(woken, nil)
 		case now.Before(at):
-			timer := time.NewTimer(at.Sub(now))
+			timer := time.NewTimer(nap(at.Sub(now)))
 			r.awaitChange(woken, timer.C)
 			timer.Stop()
 		default:
@@ -40,6 +40,10 @@ func (r *runner) keepTime() {
 		}
 	}
 }
+
+// nap is how long to wait for a deadline before the clock is read again: a timer
+// does not count the time that the machine sleeps, nor what an operator changes.
+func nap(left time.Duration) time.Duration { return min(left, time.Minute) }
 
 func (r *runner) awaitChange(woken <-chan struct{}, due <-chan time.Time) {
 	select {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
@@ -50,4 +51,12 @@ func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
 	<-r.start(func(context.Context) {})
 	<-queued
 	s.Close()
+}
+
+func TestNap_ReadsTheClockAgainAtLeastEveryMinute(t *testing.T) {
+	for left, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: time.Minute, 7 * 24 * time.Hour: time.Minute} {
+		if got := nap(left); got != want {
+			t.Errorf("with %s left it naps %s, want %s", left, got, want)
+		}
+	}
 }
