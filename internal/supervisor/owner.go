@@ -21,7 +21,10 @@ func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.St
 	if err != nil {
 		return nil, err
 	}
-	r := s.runner(id)
+	r := s.lookup(id)
+	if r == nil {
+		return nil, stack.NewNoStack(id) // it was deleted since
+	}
 	r.queue(func(context.Context) { r.restartService(st, service) })
 	return st, nil
 }

@@ -11,7 +11,8 @@ import (
 
 // route points the stack's public URLs at a generation, nil for none, and
 // returns the targets that are no longer pointed at, for the caller to drain. A
-// service without a target answers that it is not up yet.
+// service without a target answers that it is not up. Nothing is routed any more
+// once the runner has ended: the stack may be deleted.
 func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	entry := proxy.Entry{
 		Status:    st.Status,
@@ -26,13 +27,21 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 			entry.Targets[name] = g.target(name)
 		}
 	}
+	r.routing.Lock()
+	defer r.routing.Unlock()
+	if r.ctx.Err() != nil {
+		return nil
+	}
 	return r.Routes.Set(st.Hex(), entry)
 }
 
 // unroute makes the public URLs of a deleted stack unknown and cuts what is
 // still open on them.
 func (r *runner) unroute(st *stack.Stack) {
-	for _, t := range r.Routes.Remove(st.Hex()) {
+	r.routing.Lock()
+	targets := r.Routes.Remove(st.Hex())
+	r.routing.Unlock()
+	for _, t := range targets {
 		cut(t)
 	}
 }

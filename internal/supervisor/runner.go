@@ -34,6 +34,7 @@ type runner struct {
 
 	starting sync.Mutex // one job is started at a time
 	turning  sync.Mutex // held while the generation that is served and what is routed to change together
+	routing  sync.Mutex // held while routes change
 
 	mu     sync.Mutex
 	job    context.CancelCauseFunc // ends the job under way

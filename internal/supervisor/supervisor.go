@@ -171,7 +171,10 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 		return nil, errors.Join(err, os.RemoveAll(source))
 	}
 	failpoint.Here("deploy-committed")
-	r := s.runner(id)
+	r := s.lookup(id)
+	if r == nil {
+		return nil, stack.NewNoStack(id) // it was deleted since, with the source
+	}
 	if st.Status == stack.Building {
 		r.route(st, nil)
 	}
@@ -190,7 +193,10 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 	}
 	failpoint.Here("claim-committed")
 	s.pokeFirewall()
-	r := s.runner(id)
+	r := s.lookup(id)
+	if r == nil {
+		return nil, stack.NewNoStack(id) // it was deleted since
+	}
 	if st.Restoring() {
 		r.route(st, nil)
 		r.start(r.restore)
@@ -265,7 +271,9 @@ func (s *Supervisor) Close() {
 	}
 }
 
-// runner is the one of a stack, made when it is first asked for.
+// runner is the one of a stack, made when it is first asked for. That is when the
+// stack is created or taken over; whoever comes later looks it up, as the stack
+// may be deleted by then.
 func (s *Supervisor) runner(id string) *runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
