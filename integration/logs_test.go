@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"html"
 	"net/http"
 	"strings"
 	"testing"
@@ -123,4 +124,30 @@ func TestLogs_OfABuildCanBeReadWhileItRuns(t *testing.T) {
 	text := h.logged(t, st, "kind=build", "\nhalf way\n")
 	require.NotContains(t, text, "== build ok")
 	require.Equal(t, "building", h.show(t, st, "").Status)
+}
+
+// A redeploy that fails leaves its build logs, also of services that it adds.
+func TestLogs_OfServicesThatAFailedRedeployAdds(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	ana := h.person(t, "ana@example.com")
+	st := h.owned(t, ana.key, page("x"))
+	path := "/v0/stacks/" + st.ID + "/logs?kind=build"
+	follows := h.stream(t, st.ManageToken, path)
+	now := h.redeploy(t, st, page("x"), manifest("services: [{name: web, runtime: static}, {name: extra, runtime: node, build: 'echo why; exit 9', start: x}]"))
+	require.Contains(t, now.deployError(), "why")
+	require.Contains(t, h.logs(t, st, "kind=build&service=extra"), "\n$ echo why; exit 9\nwhy\n")
+	require.Contains(t, h.logs(t, st, "kind=build"), "### extra (build)\n")
+	require.NotContains(t, h.logs(t, st, ""), "extra")
+	said := follows.until(t, saying(`"why"`))
+	require.JSONEq(t, `{"service": "extra", "line": "why"}`, said[len(said)-1].data)
+	h.stream(t, st.ManageToken, path+"&service=extra").until(t, saying(`"why"`))
+	link := "/dashboard/stacks/" + st.ID + "?service=extra&amp;kind=build"
+	require.Contains(t, ana.open(t, "/dashboard/stacks/"+st.ID).body, link)
+	require.Contains(t, ana.open(t, html.UnescapeString(link)).body, "\nwhy\n")
+	require.Contains(t, h.getAs(t, st.ManageToken, path+"&service=other").refused(t, http.StatusNotFound), "web, extra")
+
+	// The latest build has none.
+	require.Nil(t, h.redeploy(t, st, page("y"), nil).DeployError)
+	h.getAs(t, st.ManageToken, path+"&service=extra").refused(t, http.StatusNotFound)
 }

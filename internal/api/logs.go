@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,9 +63,9 @@ func parseLogQuery(c *fiber.Ctx, s *stack.Stack) (logQuery, error) {
 		}
 		q.tail = min(tail, mostTail)
 	}
-	if q.service != "" && s.Service(q.service) == nil {
+	if names := s.LogNames(q.kind); q.service != "" && !slices.Contains(names, q.service) {
 		return q, stack.NewError(stack.NotFound, fmt.Sprintf("the stack has no service %q; its services are %s",
-			shorten(q.service), strings.Join(s.ServiceNames(), ", ")))
+			shorten(q.service), strings.Join(names, ", ")))
 	}
 	return q, nil
 }

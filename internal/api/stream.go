@@ -256,7 +256,7 @@ func (f *logFeed) until(ctx context.Context, out sse.Writer, wake <-chan struct{
 
 // follow begins with those services that are not followed yet.
 func (f *logFeed) follow(ctx context.Context, s *stack.Stack) {
-	for _, name := range s.ServiceNames() {
+	for _, name := range s.LogNames(f.kind) {
 		if f.followed[name] || (f.service != "" && f.service != name) {
 			continue
 		}

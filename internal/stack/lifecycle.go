@@ -157,6 +157,10 @@ func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	}
 	s.Deploying = s.Generation + 1
 	s.DeployError = ""
+	s.Attempted = nil
+	for _, service := range services {
+		s.Attempted = append(s.Attempted, service.Name)
+	}
 	if s.Status == Building {
 		s.Error = ""
 		s.Services = slices.Clone(services) // the build goes on with its own
@@ -184,7 +188,7 @@ func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event,
 	s.Services = services
 	s.run()
 	s.forgetCrashes()
-	s.Generation, s.Deploying = s.Deploying, 0
+	s.Generation, s.Deploying, s.Attempted = s.Deploying, 0, nil
 	s.DeployedAt = now
 	s.Error, s.DeployError = "", ""
 	return []Event{{Type: EventLive, CreatedAt: now, Data: map[string]any{

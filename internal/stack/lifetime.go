@@ -160,7 +160,7 @@ func (s *Stack) Delete() ([]Event, error) {
 func (s *Stack) end() []Event {
 	s.Deploying = 0
 	s.ManageTokenHash, s.ClaimCodeHash = nil, nil
-	s.Services, s.Secrets = nil, nil
+	s.Services, s.Attempted, s.Secrets = nil, nil, nil
 	s.ClaimEmail, s.Network = "", ""
 	s.Error, s.DeployError = "", ""
 	return []Event{{Type: EventDeleted}}

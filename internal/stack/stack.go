@@ -66,6 +66,8 @@ type Stack struct {
 
 	Secrets  map[string]string // values made for {generate: true}, by "<service>/<KEY>"; sealed at rest
 	Services []Service         // of the generation served, or of the first one being built; in the manifest's order
+
+	Attempted []string // names of the services of the last redeploy, in the manifest's order, unless it went live
 }
 
 // Service is one service of the generation that a stack serves.
@@ -150,6 +152,21 @@ func (s *Stack) Service(name string) *Service {
 		}
 	}
 	return nil
+}
+
+// LogNames lists the services that have logs of a kind, run or build. A redeploy
+// that is under way, or failed, has logs of builds although it is not served.
+func (s *Stack) LogNames(kind string) []string {
+	names := s.ServiceNames()
+	if kind != "build" {
+		return names
+	}
+	for _, name := range s.Attempted {
+		if s.Service(name) == nil {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // ServiceNames lists the names in the manifest's order.

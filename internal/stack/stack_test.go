@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -149,4 +151,25 @@ func TestURLs_LeaveOutThePortThatTheBaseURLDoesNotHave(t *testing.T) {
 	if got := u.Claim(""); got != "https://berth.example.com/claim" {
 		t.Errorf("claim page = %s", got)
 	}
+}
+
+func TestLogNames_HoldTheServicesThatARedeployAdds(t *testing.T) {
+	want := func(s *stack.Stack, kind string, names ...string) {
+		t.Helper()
+		if diff := cmp.Diff(names, s.LogNames(kind)); diff != "" {
+			t.Errorf("%s logs:\n%s", kind, diff)
+		}
+	}
+	s := live(t)
+	want(s, "build", "api", "web")
+	next := stack.Services([]stack.Spec{{Name: "extra"}, {Name: "web"}})
+	must(t)(s.Deploy(next))
+	want(s, "build", "api", "web", "extra")
+	want(s, "run", "api", "web")
+	must(t)(s.DeployFailed("it broke"))
+	want(s, "build", "api", "web", "extra")
+	must(t)(s.Deploy(stack.Services([]stack.Spec{{Name: "other"}})))
+	want(s, "build", "api", "web", "other")
+	must(t)(s.Deployed(next, urls, now))
+	want(s, "build", "extra", "web")
 }

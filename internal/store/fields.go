@@ -16,7 +16,7 @@ var stackColumns = []string{
 	"id", "name", "status", "owner", "claim_email", "network", "manage_token_hash", "claim_code_hash",
 	"created_at", "deployed_at", "expires_at", "expired_at", "retained_until", "noticed",
 	"generation", "deploying", "error", "deploy_error", "webhook",
-	"services", "webhook_secret_sealed", "secrets_sealed", "env_sealed",
+	"services", "attempted", "webhook_secret_sealed", "secrets_sealed", "env_sealed",
 }
 
 var (
@@ -41,7 +41,7 @@ func (s *Store) fields(k *stack.Stack) []any {
 		(*micros)(&k.CreatedAt), (*micros)(&k.DeployedAt), (*micros)(&k.ExpiresAt),
 		(*micros)(&k.ExpiredAt), (*micros)(&k.RetainedUntil), &k.Noticed,
 		&k.Generation, &k.Deploying, &k.Error, &k.DeployError, &k.Webhook,
-		&plainJSON{&k.Services},
+		&plainJSON{&k.Services}, &plainJSON{&k.Attempted},
 		sealed("webhook_secret", &k.WebhookSecret),
 		sealed("secrets", &k.Secrets),
 		sealed("env", &environments{&k.Services}),

@@ -297,6 +297,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := raw(t, path).Exec(`ALTER TABLE stacks DROP COLUMN noticed;
+		ALTER TABLE stacks DROP COLUMN attempted;
 		DROP TABLE deliveries;
 		DROP TABLE sessions;
 		DROP TABLE receipts;

@@ -246,7 +246,7 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 // section each (docs/api.md, "GET /v0/stacks/{id}/logs"). Kind is run or build.
 // The lines hold the bytes that programs wrote.
 func (s *Supervisor) Logs(_ context.Context, st *stack.Stack, service, kind string, tail int, w io.Writer) error {
-	for _, name := range st.ServiceNames() {
+	for _, name := range st.LogNames(kind) {
 		if service != "" && service != name {
 			continue
 		}

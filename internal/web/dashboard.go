@@ -126,7 +126,7 @@ func (w *Web) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
 		l.Service, l.Kind = st.Services[process].Name, "run"
 	}
 	l.Service, l.Kind = c.Query("service", l.Service), c.Query("kind", l.Kind)
-	if st.Service(l.Service) == nil || (l.Kind != "run" && l.Kind != "build") {
+	if (l.Kind != "run" && l.Kind != "build") || !slices.Contains(st.LogNames(l.Kind), l.Service) {
 		return logView{}, fiber.ErrNotFound
 	}
 	return l, nil
