@@ -282,15 +282,12 @@ func (d *deployment) rollBack(ctx context.Context) error {
 				return err
 			}
 			failpoint.Here("half-rolled-back")
+			d.old.show(d.st)
 			p.watch()
 			return d.old.ready(ctx, p.service)
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	d.old.show(d.st)
-	return nil
+	return group.Wait()
 }
 
 // failed records a deploy that did not work; a live stack stays live. False means
