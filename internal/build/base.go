@@ -72,7 +72,12 @@ func (s *bases) make(ctx context.Context, image images.Image, log io.Writer) err
 	}
 	args := image.Args()
 	maps.Copy(args, s.builder.Env)
-	return s.builder.Engine.BuildImage(ctx, docker.BuildSpec{Context: files, Ref: image.Ref(), Args: args}, log)
+	return s.builder.Engine.BuildImage(ctx, docker.BuildSpec{
+		Context: files,
+		Ref:     image.Ref(),
+		Args:    args,
+		Labels:  docker.Labels{LabelInstance: sharedInstance},
+	}, log)
 }
 
 // debian sees to the image that every base image starts from: pulled where a

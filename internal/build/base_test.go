@@ -1,11 +1,18 @@
 package build
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/berth-host/berth/images"
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
 )
 
@@ -21,5 +28,36 @@ func TestBases_EveryVersionOnOfferHasAnImageAndEveryImageIsOnOffer(t *testing.T)
 	}
 	if !slices.Equal(offered, there) {
 		t.Errorf("on offer: %s; images: %s", offered, there)
+	}
+}
+
+// A base image carries the label by which an operator who prunes spares it.
+func TestBases_CarryTheLabelThatPruningSpares(t *testing.T) {
+	labels := map[string]string{}
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/build"):
+			if err := json.Unmarshal([]byte(r.URL.Query().Get("labels")), &labels); err != nil {
+				t.Error(err)
+			}
+		case strings.Contains(r.URL.Path, "/images/berth/base-"):
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, "{}")
+		}
+	}))
+	defer engine.Close()
+	opened, err := docker.Open(t.Context(), docker.Options{Host: "tcp://" + engine.Listener.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	b := New(Config{Engine: opened, Slots: 1})
+	if _, err := b.EnsureBase(t.Context(), stack.Runtime{Name: "node", Version: "22"}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if labels[LabelInstance] == "" {
+		t.Errorf("the labels are %v", labels)
 	}
 }

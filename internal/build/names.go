@@ -28,3 +28,8 @@ const (
 	LabelService    = "berth.service"
 	LabelGeneration = "berth.generation"
 )
+
+// sharedInstance is the LabelInstance of base images, which belong to no one
+// installation: an operator who prunes the engine of what lacks the label keeps
+// them.
+const sharedInstance = "shared"

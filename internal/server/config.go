@@ -107,7 +107,7 @@ func Settings() []Setting {
 		{"BERTH_LISTEN", ":8080", "address of the API, the pages and the public URLs", text(func(c *Config) *string { return &c.Listen })},
 		{"BERTH_BASE_URL", "http://localhost:8080", "where the outside reaches this server", setBaseURL},
 		{"BERTH_APPS_DOMAIN", "", "domain under which services get their names; the host of the base URL when empty", setAppsDomain},
-		{"BERTH_DATA_DIR", "./data", "database, sources, static sites, logs, keys", text(func(c *Config) *string { return &c.DataDir })},
+		{"BERTH_DATA_DIR", "./data", "database, sources, static sites, logs, keys; services' data and builds are volumes and images of the engine", text(func(c *Config) *string { return &c.DataDir })},
 		{"BERTH_DATABASE_URL", "", "sqlite:///path of the database; berth.db in the data directory when empty", text(func(c *Config) *string { return &c.DatabaseURL })},
 		{"BERTH_REDIS_URL", "embedded", "redis://…; embedded runs one in this process", text(func(c *Config) *string { return &c.RedisURL })},
 		{"BERTH_TRUSTED_PROXIES", "", "CIDRs whose X-Forwarded-For counts, separated by commas", prefixes(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })},
