@@ -43,9 +43,9 @@ func inMemoryOnly(name string) (bool, error) {
 	return ask.mapped > 0 && ask.extent&unallocated != 0, nil
 }
 
-// What a committed row names is on the disk: a power cut takes neither the source
-// of an accepted build nor the site of a live generation.
-func TestSync_SourcesAndSitesAreOnDiskBeforeTheirCommit(t *testing.T) {
+// Once a generation is built its source and its sites are on the disk: a power cut
+// after the commit takes neither.
+func TestSync_SourcesAndSitesAreOnDiskBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	h := install(t)
 	written := filepath.Join(h.dir, "written")
@@ -70,9 +70,10 @@ func TestSync_SourcesAndSitesAreOnDiskBeforeTheirCommit(t *testing.T) {
 		}))
 		require.GreaterOrEqual(t, files, least)
 	}
-	building := h.create(t, tree, manifest("services: [{name: web, runtime: node, build: sleep 600, start: x}]"))
-	onDisk(building, "sources", 2)
+	built := h.create(t, tree, manifest("services: [{name: web, runtime: node, release: 'echo it is built; sleep 600', start: x}]"))
+	h.logged(t, built, "kind=build", "\nit is built\n")
+	onDisk(built, "sources", 2)
 	onDisk(h.live(t, tree, nil), "sites", 2)
-	built := h.live(t, tree, manifest("services: [{name: web, runtime: static, build: 'mkdir dist && cp -r index.html a dist', publish: dist}]"))
-	onDisk(built, "sites", 2)
+	packed := h.live(t, tree, manifest("services: [{name: web, runtime: static, build: 'mkdir dist && cp -r index.html a dist', publish: dist}]"))
+	onDisk(packed, "sites", 2)
 }

@@ -98,37 +98,46 @@ func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stac
 
 // build makes every service's image or folder. A service that would be built
 // the same way again takes over what the served generation has. Started is called
-// when a build has its slot; after takes clean-up that can wait.
+// when a build has its slot; after takes clean-up that can wait. What it read and
+// published is on the disk when it returns.
 func (g *generation) build(ctx context.Context, started func(), after func(func())) error {
-	return g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
-		log, err := logfile.Create(g.logPath(g.st, s.Name, "build"), g.LogMax, "== earlier output is left out: the log is full\n")
-		if err != nil {
-			return err
-		}
-		defer log.Close()
-		if err := source.WritePlan(log, s.Spec); err != nil {
-			return err
-		}
-		job := g.job(s, log)
-		job.After = after
-		job.Started = func() error {
-			if err := g.checkRoom(); err != nil {
-				return err
-			}
-			started()
-			return g.record(ctx, stack.ServiceBuilding(s.Name, g.number))
-		}
-		result, err := g.Builder.Build(ctx, job)
-		if err != nil {
-			return err
-		}
-		s.Image, s.Fingerprint = result.Image, result.Fingerprint
-		if s.IsStatic() {
-			s.Site = g.number
-			return g.syncKept(g.siteDir(g.st, s.Name, s.Site))
-		}
-		return nil
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.syncKept(ctx, g.source, true) })
+	group.Go(func() error {
+		return g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error { return g.buildService(ctx, s, started, after) })
 	})
+	return group.Wait()
+}
+
+func (g *generation) buildService(ctx context.Context, s *stack.Service, started func(), after func(func())) error {
+	log, err := logfile.Create(g.logPath(g.st, s.Name, "build"), g.LogMax, "== earlier output is left out: the log is full\n")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if err := source.WritePlan(log, s.Spec); err != nil {
+		return err
+	}
+	job := g.job(s, log)
+	job.After = after
+	job.Started = func() error {
+		if err := g.checkRoom(); err != nil {
+			return err
+		}
+		started()
+		return g.record(ctx, stack.ServiceBuilding(s.Name, g.number))
+	}
+	result, err := g.Builder.Build(ctx, job)
+	if err != nil {
+		return err
+	}
+	s.Image, s.Fingerprint = result.Image, result.Fingerprint
+	if s.IsStatic() {
+		s.Site = g.number
+		// Without commands its files are the source's, under more names.
+		return g.syncKept(ctx, g.siteDir(g.st, s.Name, s.Site), s.Builds())
+	}
+	return nil
 }
 
 func (g *generation) job(s *stack.Service, log io.Writer) build.Job {

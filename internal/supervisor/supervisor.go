@@ -218,9 +218,6 @@ func (s *Supervisor) keepSource(st *stack.Stack, dir string) (string, error) {
 	if err := os.Rename(dir, kept); err != nil {
 		return "", fmt.Errorf("keep the source: %w", err)
 	}
-	if err := s.syncKept(kept); err != nil {
-		return "", errors.Join(fmt.Errorf("keep the source: %w", err), os.RemoveAll(kept))
-	}
 	return kept, nil
 }
 

@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,37 +17,43 @@ import (
 // one write of its journal for many that wait.
 const syncsAtOnce = 64
 
-// syncKept returns once a folder of a stack is on the disk with everything below
-// it, so that a row may name it: a power cut takes neither.
-func (s *Supervisor) syncKept(dir string) error {
-	var group errgroup.Group
+// syncKept returns once a folder of a stack is on the disk, so that a row may name
+// it: the names of everything below it, and with files the contents too.
+func (s *Supervisor) syncKept(ctx context.Context, dir string, files bool) error {
+	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(syncsAtOnce)
 	for up := filepath.Dir(dir); up != s.Dir; up = filepath.Dir(up) {
 		group.Go(func() error { return syncFile(up) })
 	}
-	names := map[uint64]bool{} // inodes of files with several names: those are synced once
+	seen := map[uint64]bool{} // inodes of files with several names
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() && !d.Type().IsRegular() {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
-		info, err := d.Info()
-		if err != nil {
-			return err
+		if d.IsDir() || files && d.Type().IsRegular() && isNew(d, seen) {
+			group.Go(func() error { return syncFile(name) })
 		}
-		file := info.Sys().(*syscall.Stat_t)
-		if !d.IsDir() && file.Nlink > 1 {
-			if names[file.Ino] {
-				return nil
-			}
-			names[file.Ino] = true
-		}
-		group.Go(func() error { return syncFile(name) })
 		return nil
 	})
-	if err := errors.Join(err, group.Wait()); err != nil {
+	if err := cmp.Or(group.Wait(), err); err != nil {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
+}
+
+// isNew reports whether a file is none of those seen under another name, and
+// notes it.
+func isNew(d fs.DirEntry, seen map[uint64]bool) bool {
+	info, err := d.Info()
+	if err != nil {
+		return true // whoever opens it gets the error
+	}
+	file := info.Sys().(*syscall.Stat_t)
+	known := seen[file.Ino]
+	if file.Nlink > 1 {
+		seen[file.Ino] = true
+	}
+	return !known
 }
 
 // syncFile returns once a file, or the names in a folder, are on the disk.
