@@ -41,6 +41,9 @@ func TestLoad_DefaultsAreTheSpecifications(t *testing.T) {
 	if c.CreatesPerHour != 30 || c.ClaimsPerMinute != 10 || c.FormsPerMinute != 10 {
 		t.Errorf("rates = %d %d %d", c.CreatesPerHour, c.ClaimsPerMinute, c.FormsPerMinute)
 	}
+	if c.OrphanGrace != time.Hour || c.AllowUnknownData {
+		t.Errorf("grace of orphans = %v, unknown data %v", c.OrphanGrace, c.AllowUnknownData)
+	}
 	if c.TLS != server.TLSOff {
 		t.Errorf("TLS = %q, want it off", c.TLS)
 	}
@@ -103,29 +106,31 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 
 func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 	for name, value := range map[string]string{
-		"BERTH_BASE_URL":         "localhost:8080",
-		"BERTH_APPS_DOMAIN":      "bad domain",
-		"BERTH_TRUSTED_PROXIES":  "10.0.0.0/33",
-		"BERTH_TTL":              "2 days",
-		"BERTH_WAIT":             "-5s",
-		"BERTH_MAX_UPLOAD":       "50 megabytes",
-		"BERTH_MAX_UNPACKED":     "99999999999GB",
-		"BERTH_MAX_BUILDS":       "0",
-		"BERTH_SERVICE_CPUS":     "many",
-		"BERTH_SERVICE_MEMORY":   "64KB",
-		"BERTH_BUILD_MEMORY":     "5MiB",
-		"BERTH_SERVICE_PIDS":     "-1",
-		"BERTH_NETWORK_POOL":     "fd00::/64",
-		"BERTH_TTL_MIN":          "30h",
-		"BERTH_FORMS_PER_MINUTE": "0",
-		"BERTH_TLS":              "on",
-		"BERTH_TLS_CERT":         "cert.pem",
-		"BERTH_WEBHOOK_TIMEOUT":  "0s",
-		"BERTH_WEBHOOK_RETRIES":  "1s,,5s",
-		"BERTH_WEBHOOK_ALLOW":    "localhost",
-		"BERTH_NETWORK_ALLOW":    "10.0.0.9",
-		"BERTH_ALLOW_UNGUARDED":  "perhaps",
-		"BERTH_DISK_FLOOR":       "none",
+		"BERTH_BASE_URL":           "localhost:8080",
+		"BERTH_APPS_DOMAIN":        "bad domain",
+		"BERTH_TRUSTED_PROXIES":    "10.0.0.0/33",
+		"BERTH_TTL":                "2 days",
+		"BERTH_WAIT":               "-5s",
+		"BERTH_MAX_UPLOAD":         "50 megabytes",
+		"BERTH_MAX_UNPACKED":       "99999999999GB",
+		"BERTH_MAX_BUILDS":         "0",
+		"BERTH_SERVICE_CPUS":       "many",
+		"BERTH_SERVICE_MEMORY":     "64KB",
+		"BERTH_BUILD_MEMORY":       "5MiB",
+		"BERTH_SERVICE_PIDS":       "-1",
+		"BERTH_NETWORK_POOL":       "fd00::/64",
+		"BERTH_TTL_MIN":            "30h",
+		"BERTH_FORMS_PER_MINUTE":   "0",
+		"BERTH_TLS":                "on",
+		"BERTH_TLS_CERT":           "cert.pem",
+		"BERTH_WEBHOOK_TIMEOUT":    "0s",
+		"BERTH_WEBHOOK_RETRIES":    "1s,,5s",
+		"BERTH_WEBHOOK_ALLOW":      "localhost",
+		"BERTH_NETWORK_ALLOW":      "10.0.0.9",
+		"BERTH_ALLOW_UNGUARDED":    "perhaps",
+		"BERTH_ORPHAN_GRACE":       "0",
+		"BERTH_ALLOW_UNKNOWN_DATA": "perhaps",
+		"BERTH_DISK_FLOOR":         "none",
 	} {
 		_, err := server.Load(from(nil), from(map[string]string{name: value}))
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
