@@ -1,5 +1,5 @@
 // Package account is what people do: sign up, sign in, change a password, rotate
-// a key, and claim a stack. It checks the limits on passwords and codes before
+// a key, claim a stack, and delete the account. It checks the limits on passwords and codes before
 // anything else, so that no way in is without them. Every error that a person
 // can do something about is a *stack.Error, worded for the page.
 package account
