@@ -148,7 +148,7 @@ func (r *formReader) read(boundary, path string) error {
 		r.head.begin()
 		part, err := r.parts.NextRawPart()
 		if err == io.EOF { // the last boundary; an end anywhere else comes wrapped
-			return r.checkSource()
+			return r.finish()
 		}
 		if err != nil {
 			return r.malformed(err)
@@ -161,6 +161,15 @@ func (r *formReader) read(boundary, path string) error {
 			return err
 		}
 	}
+}
+
+// finish reads what follows the last boundary: a body that is shorter than it
+// was said to be is no whole request.
+func (r *formReader) finish() error {
+	if !r.body.drain(formOverhead) && r.body.broken() != nil {
+		return r.malformed(r.body.err)
+	}
+	return r.checkSource()
 }
 
 func (r *formReader) readPart(part *multipart.Part, path string) error {
@@ -302,7 +311,7 @@ func (r *formReader) malformed(err error) error {
 	case pace.Stalled(r.body.err):
 		return invalid("%s", stalledDetail(r.body.read))
 	case r.body.broken() != nil || errors.Is(err, io.ErrUnexpectedEOF):
-		return invalid("the upload broke off after %d bytes, before the form's last boundary; send it again", r.body.read)
+		return invalid("the upload broke off after %d bytes, before its end; send it again", r.body.read)
 	case errors.Is(err, errPartHead):
 		return invalid("the headers of a part are longer than %s; send %s and nothing else", byteSize(partHead), r.known())
 	case r.body.read == 0:

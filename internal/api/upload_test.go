@@ -161,6 +161,22 @@ func TestUpload_CutOffLeavesNothing(t *testing.T) {
 	require.Empty(t, stacks)
 }
 
+// A form that is whole in a body that is not makes no stack.
+func TestUpload_EndsWithTheBody(t *testing.T) {
+	e := newEnv(t)
+	body, contentType := makeForm(t, sourcePart(site(t)))
+	text, err := readAll(body)
+	require.NoError(t, err)
+	w := e.dial()
+	w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", contentType, len(text)+100, text)
+	require.NoError(t, w.Close())
+	require.NoError(t, e.api.Shutdown(t.Context()))
+	e.nothingLeft()
+	stacks, err := e.store.All(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, stacks)
+}
+
 func TestConnection_StaysInStepOverRejectedUploads(t *testing.T) {
 	e := newEnv(t)
 	w := e.dial()
