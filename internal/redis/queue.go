@@ -18,9 +18,10 @@ const slot = 50 * time.Millisecond
 const leftover = time.Minute
 
 // Queue holds members until they are due: webhook deliveries that wait for a
-// retry (docs/api.md, "Webhook delivery"). They are in Redis under a name that this process alone knows, so a restart
-// drops them. The process remembers what it put there, and goes on with that
-// when Redis goes away or comes back empty. Take is for one goroutine.
+// retry (docs/api.md, "Webhook delivery"). They are in Redis under a name that
+// this process alone knows, so a restart drops them. The process remembers what
+// it put there, and goes on with that when Redis goes away or comes back empty.
+// Take is for one goroutine.
 type Queue struct {
 	client *Client
 	prefix string // of the keys

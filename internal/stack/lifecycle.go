@@ -146,8 +146,8 @@ func (s *Stack) Ready(service, url string) Event {
 }
 
 // Deploy accepts a new generation (docs/api.md, "POST /v0/stacks/{id}/deploy"). A
-// live stack goes on serving the old one; a failed one has nothing to serve and takes over
-// the new services at once.
+// live stack goes on serving the old one; a failed one has nothing to serve and
+// takes over the new services at once.
 func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	if s.Deploying != 0 {
 		return nil, s.busy()
@@ -238,11 +238,12 @@ func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
 	return s.fail(reason), nil
 }
 
-// Crash counts a crash of a service (docs/api.md, "Crashes"), whose process exited
-// with code, nil when it did not or that is not known. A restart that failed counts too;
-// its event has no code. One crash more than the limit in the window ends the
-// served generation, as servedFails does, and so do as many restarts in a row that
-// failed, however long they took; looping reports whether this was it.
+// Crash counts a crash of a service (docs/api.md, "Crashes"), whose process
+// exited with code, nil when it did not or that is not known. A restart that
+// failed counts too; its event has no code. One crash more than the limit in the
+// window ends the served generation, as servedFails does, and so do as many
+// restarts in a row that failed, however long they took; looping reports whether
+// this was it.
 func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, now time.Time) (events []Event, looping bool, err error) {
 	svc := s.Service(service)
 	if svc == nil {

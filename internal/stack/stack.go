@@ -182,7 +182,8 @@ func (s *Stack) ServiceNames() []string {
 func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // Notify sets where events are delivered. The first webhook of a stack brings
-// its secret; a later one keeps it, and none keeps the last (docs/api.md, "Webhook delivery").
+// its secret; a later one keeps it, and none keeps the last (docs/api.md,
+// "Webhook delivery").
 func (s *Stack) Notify(webhook, secret string) {
 	if webhook == "" {
 		return

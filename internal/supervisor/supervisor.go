@@ -145,9 +145,9 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 
 // Deploy accepts a new generation of a stack and starts its build
 // (docs/api.md, "POST /v0/stacks/{id}/deploy"). The folder dir belongs to the
-// stack once Deploy succeeded. The secret is for a stack that gets its first webhook. A
-// state that does not allow it is a *stack.Error. The receipt of the request,
-// nil for none, is recorded with the change.
+// stack once Deploy succeeded. The secret is for a stack that gets its first
+// webhook. A state that does not allow it is a *stack.Error. The receipt of the
+// request, nil for none, is recorded with the change.
 func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
 	services := stack.Services(m.Services)
 	st, err := s.Store.Get(ctx, id)
@@ -182,8 +182,8 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	return st, nil
 }
 
-// Claim moves a stack into an account (docs/api.md, "POST /v0/claim"); an expired one comes
-// back in the background.
+// Claim moves a stack into an account (docs/api.md, "POST /v0/claim"); an expired
+// one comes back in the background.
 func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
 	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Claim(owner, email, stack.Now())
