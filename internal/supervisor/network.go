@@ -99,7 +99,7 @@ func (g *generation) admitMail(ctx context.Context) error {
 	return err
 }
 
-// removeNetworks gives the subnets of a stack back of which nothing runs.
+// removeNetworks gives back the subnets of a stack that runs nothing.
 func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 	ctx = context.WithoutCancel(ctx)
 	networks, err := r.Engine.Networks(ctx, r.labels(st, ""))

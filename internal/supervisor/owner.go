@@ -108,7 +108,7 @@ const (
 )
 
 // callTime is how long a replaced process still answers calls of other services
-// that had looked its name up before: they are not counted as requests are.
+// that looked its name up before: nobody counts those as the proxy counts requests.
 const callTime = 3 * time.Second
 
 // replace starts another process beside this one, which the other services do not

@@ -174,9 +174,9 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 }
 
 // leftovers are what the engine has of a stack at rest and the stack does not
-// need: every generation but the one that it serves or would serve, what runs
-// although it is not live with the networks of that, and what a build or a restore
-// left. Data is none.
+// need: every generation but the one that it serves or would serve, what runs and
+// the networks although it is not live, and what a build or a restore left. Data is
+// none.
 func leftovers(st *stack.Stack, there objects) objects {
 	var left objects
 	for _, c := range there.containers {
