@@ -65,7 +65,10 @@ func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
 	}
 }
 
+// list asks the engine for all that carries labels, for listWait at most.
 func (s *Supervisor) list(ctx context.Context, labels docker.Labels) (inventory, error) {
+	ctx, cancel := context.WithTimeout(ctx, listWait)
+	defer cancel()
 	there := inventory{}
 	note := func(labels docker.Labels, add func(*objects)) {
 		if id := labels[build.LabelStack]; id != "" {

@@ -163,8 +163,9 @@ func (r *runner) close() {
 // than once.
 func (r *runner) discard(ctx context.Context, st *stack.Stack) {
 	r.discarding.Do(func() {
+		r.cancel()
+		r.unroute(st) // before what may wait for the engine
 		r.close()
-		r.unroute(st)
 		if err := r.removeStack(ctx, st); err != nil {
 			r.Log.Warn("a deleted stack is not all removed; trying again later", "stack", r.id, "error", err)
 		}

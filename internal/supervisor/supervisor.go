@@ -221,8 +221,17 @@ func (s *Supervisor) keepSource(st *stack.Stack, dir string) (string, error) {
 	return kept, nil
 }
 
+// How long an engine that accepts requests and does not answer them is waited for.
+const (
+	listWait   = 30 * time.Second // for what it has
+	deleteWait = time.Minute      // by a delete, for a stack to be gone
+	closeWait  = 30 * time.Second // by Close, for what is under way
+)
+
 // Delete ends a stack and returns when nothing of it is left: no container,
-// image, volume, network or file. It goes on when ctx ends.
+// image, volume, network or file. Of an engine that does not answer it waits for
+// deleteWait only; the stack is deleted by then, and its objects go when the
+// engine works again. Delete goes on when ctx ends.
 func (s *Supervisor) Delete(ctx context.Context, id string) error {
 	return s.end(context.WithoutCancel(ctx), id, (*stack.Stack).Delete)
 }
@@ -235,8 +244,27 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 		return err
 	}
 	failpoint.Here("delete-committed")
-	s.runner(id).discard(ctx, st)
+	gone := make(chan struct{})
+	s.jobs.Go(func() {
+		defer close(gone)
+		s.runner(id).discard(ctx, st)
+	})
+	if !within(deleteWait, gone) {
+		s.Log.Warn("the engine does not answer; what it has of a deleted stack goes later", "stack", id)
+	}
 	return nil
+}
+
+// within waits for done, and reports whether it was closed in time.
+func within(limit time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // Logs writes the last lines of each service's log, or of one service's, a
@@ -257,14 +285,22 @@ func (s *Supervisor) Logs(_ context.Context, st *stack.Stack, service, kind stri
 	return nil
 }
 
-// Close stops all jobs and waits for them. Containers go on running for the
-// next server to adopt.
+// Close stops all jobs and waits for them, for closeWait at most: what is under
+// way by then waits for the engine, and is the next start's. Containers go on
+// running for the next server to adopt.
 func (s *Supervisor) Close() {
 	s.cancel()
-	s.jobs.Wait()
-	for _, r := range s.everyRunner() {
-		r.work.Wait()
-		r.closeLogs()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.jobs.Wait()
+		for _, r := range s.everyRunner() {
+			r.work.Wait()
+			r.closeLogs()
+		}
+	}()
+	if !within(closeWait, ended) {
+		s.Log.Warn("the engine does not answer; what is under way is left to the next start")
 	}
 }
 
