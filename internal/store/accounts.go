@@ -140,8 +140,9 @@ func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string)
 	return s.changedAccount("delete the account", result, err)
 }
 
-// checkOwner refuses an account that is gone as the owner of a stack: it was
-// deleted after its key or session had been looked up. "" is nobody.
+// checkOwner refuses an account that is gone as the owner of a stack or session:
+// it was deleted after its key, session or password had been looked up. "" is
+// nobody.
 func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) error {
 	if accountID == "" {
 		return nil
@@ -151,7 +152,7 @@ func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) er
 		return s.fault("look for the account", err)
 	}
 	if !there {
-		return stack.NewError(stack.Unauthenticated, "the account of this API key or session was deleted")
+		return stack.NewError(stack.Unauthenticated, "this account was deleted a moment ago")
 	}
 	return nil
 }

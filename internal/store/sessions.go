@@ -34,13 +34,17 @@ func (session *Session) places() []any {
 const selectSessions = "SELECT " + sessionColumns + " FROM sessions JOIN accounts ON accounts.id = sessions.account WHERE "
 
 // CreateSession signs a browser in: the token with the given hash opens the
-// account until the expiry. Sessions of any account that have expired go.
+// account until the expiry. Sessions of any account that have expired go. An
+// account that was deleted meanwhile is Unauthenticated.
 func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []byte, expires time.Time, ip, userAgent string) (Session, error) {
 	now := stack.Now()
 	session := Session{Account: account, CreatedAt: now, LastUsedAt: now, ExpiresAt: expires, IP: ip, UserAgent: userAgent}
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE expires_at <= ?", micros(now)); err != nil {
 			return s.fault("remove expired sessions", err)
+		}
+		if err := s.checkOwner(ctx, tx, account.ID); err != nil {
+			return err
 		}
 		result, err := tx.ExecContext(ctx, `INSERT INTO sessions (token_hash, account, created_at, last_used_at, expires_at, ip, user_agent)
 			VALUES (?, ?, ?, ?, ?, ?, ?)`, tokenHash, account.ID, micros(now), micros(now), micros(expires), ip, userAgent)

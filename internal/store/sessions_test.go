@@ -40,6 +40,19 @@ func isSignedIn(t *testing.T, s *store.Store, token string) bool {
 	return ok
 }
 
+func TestCreateSession_RefusesAnAccountThatWasDeletedMeanwhile(t *testing.T) {
+	s, _ := open(t)
+	ana := newAccount(t, s, "ana@example.com")
+	if _, err := s.DeleteAccount(t.Context(), ana.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.CreateSession(t.Context(), ana, []byte("a"), stack.Now().Add(time.Hour), "192.0.2.1", "a browser")
+	wantKind(t, err, stack.Unauthenticated)
+	if isSignedIn(t, s, "a") {
+		t.Error("the account that is gone is signed in")
+	}
+}
+
 func TestSession_IsFoundByItsHashWithItsAccount(t *testing.T) {
 	s, path := open(t)
 	ana := newAccount(t, s, "ana@example.com")
