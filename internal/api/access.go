@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -60,7 +61,7 @@ func (a *API) grant(token string, present bool, id string) (*stack.Stack, string
 		return s, role, nil
 	}
 	instead := "; use the manage_token that its creation returned, or the API key of the account that owns it"
-	if s.Revoked() {
+	if bytes.Equal(auth.Hash(token), s.RevokedTokenHash) {
 		instead = ": the owner of the stack revoked its manage_token; ask them to deploy, or for the API key of their account"
 	}
 	return nil, "", stack.NewError(stack.Forbidden, fmt.Sprintf("this token does not grant access to %s%s", s.ID, instead))

@@ -134,6 +134,29 @@ func TestAccess_ChecksInOrder(t *testing.T) {
 	}
 }
 
+func TestAccess_TellsOnlyTheRevokedTokenOfItsRevocation(t *testing.T) {
+	e := newEnv(t)
+	_, key := e.account("ana@example.com")
+	_, otherKey := e.account("bo@example.com")
+	m, other := e.creates(key), e.creates("")
+	e.change(m.id, func(s *stack.Stack) ([]stack.Event, error) { return s.RevokeAgent() })
+	for name, tt := range map[string]struct {
+		token string
+		told  bool
+	}{
+		"the revoked token":               {m.token, true},
+		"another account's key":           {otherKey, false},
+		"the token of another stack":      {other.token, false},
+		"a token that no stack has":       {auth.NewManageToken(), false},
+		"a token that is only its prefix": {auth.ManageTokenPrefix, false},
+	} {
+		r := e.send("GET", "/v0/stacks/"+m.id, tt.token, nil)
+		require.Equal(t, 403, r.status, name)
+		require.Equal(t, tt.told, strings.Contains(r.detail(), "revoked"), "%s: %s", name, r.detail())
+		require.NotEqual(t, tt.told, strings.Contains(r.detail(), "use the manage_token"), "%s: %s", name, r.detail())
+	}
+}
+
 func TestAccess_SeveralHeadersAre401(t *testing.T) {
 	e := newEnv(t)
 	made := e.create("")

@@ -159,7 +159,7 @@ func (s *Stack) Delete() ([]Event, error) {
 // (package webhook).
 func (s *Stack) end() []Event {
 	s.Deploying = 0
-	s.ManageTokenHash, s.ClaimCodeHash = nil, nil
+	s.ManageTokenHash, s.RevokedTokenHash, s.ClaimCodeHash = nil, nil, nil
 	s.Services, s.Attempted, s.Secrets = nil, nil, nil
 	s.ClaimEmail, s.Network = "", ""
 	s.Error, s.DeployError = "", ""

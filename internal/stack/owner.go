@@ -62,6 +62,6 @@ func (s *Stack) RevokeAgent() ([]Event, error) {
 	if err := s.apply(TriggerRevoke); err != nil {
 		return nil, err
 	}
-	s.ManageTokenHash = nil
+	s.ManageTokenHash, s.RevokedTokenHash = nil, s.ManageTokenHash
 	return []Event{{Type: EventAgentRevoked}}, nil
 }

@@ -65,7 +65,7 @@ func TestRestartGivenUp_LeavesTheServiceRunning(t *testing.T) {
 func TestRevokeAgent_EndsTheTokenOnce(t *testing.T) {
 	s := claimed(t)
 	events := must(t)(s.RevokeAgent())
-	if len(events) != 1 || events[0].Data != nil || s.ManageTokenHash != nil || s.Status != stack.Live {
+	if len(events) != 1 || events[0].Data != nil || s.ManageTokenHash != nil || string(s.RevokedTokenHash) != "token" || s.Status != stack.Live {
 		t.Errorf("events %v, stack %+v", events, s)
 	}
 	_, err := s.RevokeAgent()

@@ -46,8 +46,9 @@ type Stack struct {
 	ClaimEmail string // only this email may claim; "" for anyone with the code
 	Network    string // client network that created it, as the cap counts: an IPv4 address or an IPv6 /64
 
-	ManageTokenHash []byte // see package auth; empty once revoked or deleted
-	ClaimCodeHash   []byte // empty when there never was a code; a used one is kept, to tell it from an unknown one
+	ManageTokenHash  []byte // see package auth; empty once revoked or deleted
+	RevokedTokenHash []byte // what ManageTokenHash was until the owner revoked it; empty once deleted
+	ClaimCodeHash    []byte // empty when there never was a code; a used one is kept, to tell it from an unknown one
 
 	CreatedAt     time.Time
 	DeployedAt    time.Time // last time a generation went live

@@ -62,7 +62,7 @@ func TestDeployed_ServesTheNewGeneration(t *testing.T) {
 
 func TestDelete_ForgetsAllButWhatItsLastEventNeeds(t *testing.T) {
 	s := twoServices()
-	s.ManageTokenHash, s.ClaimCodeHash, s.WebhookSecret = []byte("a"), []byte("b"), "c"
+	s.ManageTokenHash, s.ClaimCodeHash, s.WebhookSecret, s.RevokedTokenHash = []byte("a"), []byte("b"), "c", []byte("d")
 	s.Services[0].Env = map[string]stack.Env{"KEY": {Generate: true}}
 	s.MakeSecrets(s.Services)
 	s.ClaimEmail, s.Network, s.Error, s.DeployError = "ana@example.com", "192.0.2.1", "no", "no"
@@ -72,7 +72,7 @@ func TestDelete_ForgetsAllButWhatItsLastEventNeeds(t *testing.T) {
 	if s.WebhookSecret != "c" {
 		t.Error("stack.deleted cannot be signed")
 	}
-	if s.ManageTokenHash != nil || s.ClaimCodeHash != nil || s.Secrets != nil || s.Services != nil || s.ClaimEmail+s.Network+s.Error+s.DeployError != "" {
+	if s.ManageTokenHash != nil || s.RevokedTokenHash != nil || s.ClaimCodeHash != nil || s.Secrets != nil || s.Services != nil || s.ClaimEmail+s.Network+s.Error+s.DeployError != "" {
 		t.Errorf("the deleted stack still has what it does not need: %+v", s)
 	}
 }

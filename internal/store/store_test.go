@@ -298,6 +298,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	}
 	if _, err := raw(t, path).Exec(`ALTER TABLE stacks DROP COLUMN noticed;
 		ALTER TABLE stacks DROP COLUMN attempted;
+		ALTER TABLE stacks DROP COLUMN revoked_token_hash;
 		DROP TABLE deliveries;
 		DROP TABLE sessions;
 		DROP TABLE receipts;
