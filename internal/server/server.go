@@ -92,6 +92,9 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.bind(); err != nil {
 		return err
 	}
+	if err := s.awaitEngine(ctx); err != nil {
+		return err
+	}
 	key, err := s.loadKey()
 	if err != nil {
 		return err
@@ -119,7 +122,8 @@ func (s *Server) open(ctx context.Context) error {
 }
 
 // check finds out whether the configuration is right, down to the files and the
-// engine that it names, and opens what leaves no trace.
+// engine that it names, and opens what leaves no trace. An engine that does not
+// answer yet is not open then.
 func (s *Server) check(ctx context.Context) (err error) {
 	if err := s.cfg.checkFiles(); err != nil {
 		return err
@@ -127,7 +131,7 @@ func (s *Server) check(ctx context.Context) (err error) {
 	if s.certificates, err = s.openTLS(); err != nil {
 		return err
 	}
-	if err := s.openEngine(ctx); err != nil {
+	if err := s.tryEngine(ctx); err != nil && !errors.Is(err, docker.ErrUnreachable) {
 		return err
 	}
 	if s.redis, err = redis.Open(ctx, s.cfg.RedisURL, s.log); err != nil {
@@ -139,9 +143,9 @@ func (s *Server) check(ctx context.Context) (err error) {
 // engineRetry is when an engine that did not answer is asked again.
 const engineRetry = time.Second
 
-// openEngine waits until the engine answers, since it may start after the server.
-func (s *Server) openEngine(ctx context.Context) error {
-	for told := false; ; told = true {
+// awaitEngine waits until the engine is open, since it may start after the server.
+func (s *Server) awaitEngine(ctx context.Context) error {
+	for told := false; s.engine == nil; told = true {
 		err := s.tryEngine(ctx)
 		if !errors.Is(err, docker.ErrUnreachable) {
 			return err
@@ -155,6 +159,7 @@ func (s *Server) openEngine(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 func (s *Server) tryEngine(ctx context.Context) error {
