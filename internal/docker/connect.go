@@ -53,7 +53,8 @@ func connect(ctx context.Context, host string, opts ...client.Opt) (*client.Clie
 }
 
 // near returns an error unless a host is this machine: the addresses of another
-// one's containers lead nowhere here.
+// one's containers lead nowhere here. A name that cannot be looked up now, as
+// while the machine starts, is ErrUnreachable.
 func near(ctx context.Context, at *url.URL) error {
 	if at.Scheme != "tcp" {
 		return fmt.Errorf("an engine cannot be reached with %s://", at.Scheme)
@@ -63,6 +64,10 @@ func near(ctx context.Context, at *url.URL) error {
 		return err
 	}
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	var fault *net.DNSError
+	if errors.As(err, &fault) && !fault.IsNotFound {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
 	if err != nil {
 		return err
 	}

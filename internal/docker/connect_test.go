@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -171,4 +173,51 @@ func ownHosts(t *testing.T) (hosts []string) {
 		}
 	}
 	return hosts
+}
+
+// While a machine starts, its resolver may not answer yet.
+func TestOpen_WaitsForAResolverButNotForAnUnknownName(t *testing.T) {
+	usual := net.DefaultResolver
+	defer func() { net.DefaultResolver = usual }()
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, syscall.ENETUNREACH
+	}}
+	_, err := Open(t.Context(), Options{Host: "tcp://engine.test:2376"})
+	require.ErrorIs(t, err, ErrUnreachable)
+
+	net.DefaultResolver = resolver(t, func(question []byte) {
+		const response, noSuchName = 0x80, 3
+		question[2] |= response
+		question[3] = noSuchName
+	})
+	_, err = Open(t.Context(), Options{Host: "tcp://engine.test:2376"})
+	require.ErrorContains(t, err, "no such host")
+	require.NotErrorIs(t, err, ErrUnreachable)
+}
+
+// resolver sends every question back as answer changes it.
+func resolver(t *testing.T, answer func([]byte)) *net.Resolver {
+	t.Helper()
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		server.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		b := make([]byte, 1500)
+		for {
+			n, from, err := server.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			answer(b[:n])
+			_, _ = server.WriteTo(b[:n], from) // who asked asks again
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", server.LocalAddr().String())
+	}}
 }
