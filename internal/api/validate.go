@@ -21,6 +21,10 @@ const validateRetry = time.Minute
 // source is in the answer; an upload that cannot be read is an error, as it is
 // for a create.
 func (a *API) validate(c *fiber.Ctx) error {
+	owner, err := a.creator(c)
+	if err != nil {
+		return err
+	}
 	if err := a.room(); err != nil {
 		return err
 	}
@@ -34,15 +38,16 @@ func (a *API) validate(c *fiber.Ctx) error {
 		return fmt.Errorf("make a folder for the upload: %w", err)
 	}
 	defer a.removeAll(dir)
-	v, err := a.plan(c, dir)
+	v, err := a.plan(c, owner, dir)
 	if err != nil {
 		return err
 	}
 	return c.JSON(v)
 }
 
-// plan reads the upload into dir and resolves it.
-func (a *API) plan(c *fiber.Ctx, dir string) (*source.Plan, error) {
+// plan reads the upload into dir and resolves it, for a stack of the owner or,
+// where that is "", an anonymous one.
+func (a *API) plan(c *fiber.Ctx, owner, dir string) (*source.Plan, error) {
 	f, err := a.sourceOf(c, dir)
 	if err != nil {
 		return nil, err
@@ -67,7 +72,7 @@ func (a *API) plan(c *fiber.Ctx, dir string) (*source.Plan, error) {
 	}
 	defer root.Close()
 	req := f.request()
-	if _, present := bearer(c); !present {
+	if owner == "" {
 		req.CheckTTL = a.checkTTL
 	}
 	return source.NewPlan(source.Check(root.FS(), u.name, req)), nil

@@ -77,6 +77,16 @@ func TestValidate_TellsEveryFaultAndWhatIsKnownAllTheSame(t *testing.T) {
 	e.nothingLeft()
 }
 
+func TestValidate_RefusesATokenThatIsNoAPIKey(t *testing.T) {
+	e := newEnv(t)
+	for _, token := range []string{"as_live_unknown", "nonsense", e.create("")["manage_token"].(string)} {
+		r := e.validates(token, sourcePart(site(t)), textPart("ttl", "3d"))
+		require.Equal(t, 401, r.status, r.body)
+		require.Contains(t, r.body, "no valid API key")
+		require.Empty(t, r.header.Get("RateLimit-Remaining"), "it counted")
+	}
+}
+
 func TestValidate_TakesAListOfFiles(t *testing.T) {
 	e := newEnv(t)
 	r := e.validatesJSON(`{"files": [{"path": "public/index.html", "content": "PGgxPg==", "encoding": "base64"}, {"path": "README"}], "name": "shop"}`)

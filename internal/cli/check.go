@@ -66,6 +66,9 @@ func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*so
 	if err != nil {
 		return nil, err
 	}
+	if a.hasManageToken() {
+		c = c.WithToken("") // the server takes no token of a stack here
+	}
 	plan, err := c.Validate(ctx, form)
 	var away *client.Unreachable
 	switch {

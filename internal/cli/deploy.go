@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/docker/go-units"
@@ -180,7 +179,7 @@ func (a *app) createStack(ctx context.Context, d *deployment, folder string, for
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(a.env("BERTH_TOKEN"), "ast_anon_") {
+	if a.hasManageToken() {
 		return nil, usagef("BERTH_TOKEN is the manage token of one stack, which cannot make another; name the stack with --stack to redeploy it, or unset BERTH_TOKEN")
 	}
 	form.Name, form.TTL, form.ClaimEmail = d.name, d.ttl, d.claimEmail

@@ -337,6 +337,10 @@ func (f *fake) validate(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, "there is no /v0/validate")
 		return
 	}
+	if strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ast_anon_") {
+		refuse(w, http.StatusUnauthorized, "this is no API key")
+		return
+	}
 	files, folder, err := receive(r)
 	if err != nil {
 		refuse(w, http.StatusUnprocessableEntity, err.Error())

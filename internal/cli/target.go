@@ -137,6 +137,9 @@ func (a *app) tokens(known *onServer, id string) []string {
 	return tokens
 }
 
+// hasManageToken reports whether BERTH_TOKEN is the token of one stack.
+func (a *app) hasManageToken() bool { return strings.HasPrefix(a.env("BERTH_TOKEN"), "ast_anon_") }
+
 // recall adds what only the creation told and still holds.
 func (a *app) recall(known *onServer, s *client.Stack) {
 	if k := known.Stacks[s.ID]; !s.Claimed {
