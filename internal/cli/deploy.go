@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,14 +126,8 @@ func (a *app) present(ctx context.Context, d *deployment, folder string) (*targe
 	if err != nil {
 		return nil, err
 	}
-	named := a.stack
-	if named == "" {
-		named = a.env("BERTH_STACK")
-	}
-	id := named
-	if id == "" {
-		id = known.Folders[folder]
-	}
+	named := a.namedStack()
+	id := cmp.Or(named, known.Folders[folder])
 	if d.fresh || id == "" {
 		return nil, nil
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,7 +25,7 @@ func (a *app) takeStack(args []string) (others []string, err error) {
 		switch {
 		case !isStackID.MatchString(arg):
 			others = append(others, arg)
-		case a.stack != "" && a.stack != arg:
+		case a.stack != "" && !strings.EqualFold(a.stack, arg):
 			return nil, usagef("%s and %s are two stacks, and a command works on one; name one of them", a.stack, arg)
 		default:
 			a.stack = arg
@@ -84,12 +85,13 @@ func (a *app) target(ctx context.Context) (*target, error) {
 	return t, err
 }
 
+// namedStack is the id that an argument, --stack or BERTH_STACK gives, "" for
+// none, in the lower case of the server's ids.
+func (a *app) namedStack() string { return strings.ToLower(cmp.Or(a.stack, a.env("BERTH_STACK"))) }
+
 // stackID is the stack that was named, or else the folder's; "" for none.
 func (a *app) stackID(known *onServer) (string, error) {
-	if a.stack != "" {
-		return a.stack, nil
-	}
-	if id := a.env("BERTH_STACK"); id != "" {
+	if id := a.namedStack(); id != "" {
 		return id, nil
 	}
 	folder, err := folderKey(a.dir)
