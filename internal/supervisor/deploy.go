@@ -23,7 +23,8 @@ import (
 func (r *runner) deploy(ctx context.Context, number int, services []stack.Service, source string) {
 	st, err := r.get(ctx)
 	if err != nil {
-		r.Log.Error("deploy not begun", "stack", r.id, "error", err)
+		r.Log.Error("deploy not begun", "stack", r.id, "error", errors.Join(err, os.RemoveAll(source)))
+		r.noteStop(ctx)
 		return
 	}
 	d := &deployment{generation: r.generation(st, number, services), old: r.serving()}
@@ -42,9 +43,12 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 			return
 		}
 	}
-	// Whoever stopped it for a reason of which the owner must hear records that.
-	errors.As(context.Cause(ctx), &r.stopped)
+	r.noteStop(ctx)
 }
+
+// noteStop keeps why a deploy was stopped, if that is a reason of which the owner
+// must hear: whoever stopped it records that.
+func (r *runner) noteStop(ctx context.Context) { errors.As(context.Cause(ctx), &r.stopped) }
 
 // endStopped ends, in the row, a deploy that was stopped.
 func (r *runner) endStopped(st *stack.Stack) ([]stack.Event, error) {
