@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,11 +197,7 @@ func (d *deployment) switchOver(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here("all-healthy")
-	// One may have ended while those that depend on it were brought up.
-	if err := sideBySide(d.all(), func(p *process) error { return p.stillRuns(ctx) }); err != nil {
-		return err
-	}
-	st, drained, err := d.turnTo(ctx)
+	st, drained, err := d.turn(ctx)
 	if err != nil {
 		return err
 	}
@@ -218,12 +215,27 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	return nil
 }
 
+// turn is turnTo for a generation whose processes all run, again until the database
+// works. It looks before each try: one may have ended while those that depend on it
+// were brought up, or while the database did not work.
+func (d *deployment) turn(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
+	var ended error
+	err = d.insist(ctx, func() error {
+		if ended = sideBySide(d.all(), func(p *process) error { return p.stillRuns(ctx) }); ended != nil {
+			return nil
+		}
+		st, drained, err = d.turnTo(ctx)
+		return err
+	})
+	return st, drained, cmp.Or(ended, err)
+}
+
 // turnTo routes to the generation, records it and makes it the served one, and
-// returns the targets of the old one.
+// returns the targets of the old one. It tries once.
 func (d *deployment) turnTo(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
 	d.turning.Lock()
 	defer d.turning.Unlock()
-	st, err = d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err = d.updateOnce(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := st.Deployed(d.services, d.URLs, stack.Now())
 		if err == nil {
 			drained = append(drained, d.route(st, d.generation)...)

@@ -2,8 +2,12 @@ package supervisor
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,4 +33,29 @@ func TestDeploy_ThatIsStoppedAsItBeginsEndsInTheRow(t *testing.T) {
 	require.Zero(t, ended.Deploying)
 	require.Equal(t, stack.Failed, ended.Status)
 	require.Contains(t, ended.Error, "the Docker engine of this host was restarted")
+}
+
+func TestDeploy_LooksAgainWhetherItsProcessesRunWhenTheDatabaseWorksAgain(t *testing.T) {
+	s, st := withStack(t)
+	var running atomic.Bool
+	running.Store(true)
+	s.Engine = fakeEngine(t, &running)
+	r := s.runner(st.ID)
+	d := &deployment{generation: r.generation(st, st.Deploying, st.Services)}
+	newTestProcess(d.generation)
+	mend := sync.OnceFunc(breakDatabase(t, s))
+	s.Log = slog.New(onLog(func(message string) {
+		if strings.Contains(message, "the database does not work") {
+			running.Store(false)
+			mend()
+		}
+	}))
+
+	err := d.switchOver(t.Context())
+
+	require.ErrorContains(t, err, "exited with code 3 after it was healthy")
+	require.Nil(t, r.serving())
+	st, err = s.Store.Get(t.Context(), st.ID)
+	require.NoError(t, err)
+	require.Equal(t, stack.Building, st.Status)
 }

@@ -1,14 +1,22 @@
 package supervisor
 
 import (
+	"context"
+	"database/sql"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -32,6 +40,58 @@ func withStack(t *testing.T) (*Supervisor, *stack.Stack) {
 	s := New(Config{Store: db, Dir: dir, Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(s.Close)
 	return s, st
+}
+
+// onLog is a log that calls a function with each message.
+type onLog func(message string)
+
+func (onLog) Enabled(context.Context, slog.Level) bool             { return true }
+func (f onLog) Handle(_ context.Context, record slog.Record) error { f(record.Message); return nil }
+func (f onLog) WithAttrs([]slog.Attr) slog.Handler                 { return f }
+func (f onLog) WithGroup(string) slog.Handler                      { return f }
+
+// breakDatabase makes every change of a stack's row fail until mend is called.
+func breakDatabase(t *testing.T, s *Supervisor) (mend func()) {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(s.Dir, "berth.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	_, err = db.ExecContext(t.Context(), `CREATE TRIGGER broken BEFORE UPDATE ON stacks BEGIN SELECT RAISE(FAIL, 'the disk is full'); END`)
+	require.NoError(t, err)
+	return func() {
+		_, err := db.ExecContext(t.Context(), `DROP TRIGGER broken`)
+		require.NoError(t, err)
+	}
+}
+
+// fakeEngine is an engine that knows one container, c, and whether it runs.
+func fakeEngine(t *testing.T, running *atomic.Bool) *docker.Engine {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/containers/c/json") {
+			fmt.Fprintf(w, `{"Id": "c", "State": {"Running": %t, "ExitCode": 3}, "Config": {}, "NetworkSettings": {}}`, running.Load())
+			return
+		}
+		fmt.Fprint(w, "{}")
+	}))
+	t.Cleanup(server.Close)
+	engine, err := docker.Open(t.Context(), docker.Options{Host: "tcp://" + server.Listener.Addr().String()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, engine.Close()) })
+	return engine
+}
+
+// newTestProcess is the process in the container c of a generation's first
+// service, whose log has been read.
+func newTestProcess(g *generation) *process {
+	p := g.newProcess(&g.services[0], "c")
+	ended := make(chan struct{})
+	close(ended)
+	p.ip, p.follower = "127.0.0.1", &follower{cancel: func() {}, ended: ended}
+	g.add(p)
+	g.setTarget(p.service.Name, p.newTarget())
+	return p
 }
 
 // Between the change of a row and the look for its runner a stack can be deleted.
