@@ -56,6 +56,26 @@ func (t *Routes) Claimed(stackHex string) {
 	t.put(stackHex, &e)
 }
 
+// Withdraw ends what leads to a target, whose service has no process any more
+// (502), and reports whether anything did.
+func (t *Routes) Withdraw(stackHex string, target *Target) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.entries()[stackHex]
+	if old == nil || target == nil {
+		return false
+	}
+	e := *old
+	e.Targets = maps.Clone(old.Targets)
+	for service, other := range e.Targets {
+		if other == target {
+			e.Targets[service] = nil
+		}
+	}
+	t.put(stackHex, &e)
+	return len(dropped(old, &e)) > 0
+}
+
 // Remove makes the URLs of a stack unknown (404) and returns its targets.
 func (t *Routes) Remove(stackHex string) []*Target { return t.replace(stackHex, nil) }
 

@@ -58,15 +58,11 @@ func (p *process) poke() {
 // handleEnd brings a process back that has ended. False means that it is no
 // longer to be watched.
 func (p *process) handleEnd(ctx context.Context) bool {
-	c, err := p.Engine.Inspect(ctx, p.id)
-	if errors.Is(err, docker.ErrNotFound) {
-		// Somebody removed the container: there is nothing to start again.
-		err, c = nil, docker.Container{}
-	}
+	c, err := p.look(ctx)
 	if err != nil || c.Running {
 		return ctx.Err() == nil
 	}
-	p.withdraw(ctx)
+	p.drainBeside(p.withdraw())
 	if p.endedWithEngine(ctx) {
 		return ctx.Err() == nil
 	}
@@ -77,15 +73,28 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	return p.revive(ctx, code)
 }
 
-// withdraw takes the address of a process that ended out of the routes: the engine
-// may give it to the next container.
-func (p *process) withdraw(ctx context.Context) {
-	st, err := p.get(ctx)
-	if err != nil {
-		return // ctx ended, or the stack is deleted
+// look is the container of the process; the zero one, which does not run, when
+// somebody removed it.
+func (p *process) look(ctx context.Context) (docker.Container, error) {
+	c, err := p.Engine.Inspect(ctx, p.id)
+	if errors.Is(err, docker.ErrNotFound) {
+		return docker.Container{}, nil
 	}
+	return c, err
+}
+
+// withdraw takes the address of a process that ended out of the routes, and returns
+// what led there, for the caller to drain. The engine may give the address to the
+// next container, so this waits for nothing, not for the database either.
+func (p *process) withdraw() []*proxy.Target {
+	target := p.target(p.service.Name)
 	p.setTarget(p.service.Name, nil)
-	p.drainBeside(p.show(st))
+	p.routing.Lock() // whoever routes had its look at the targets before, or has it after
+	defer p.routing.Unlock()
+	if !p.Routes.Withdraw(p.st.Hex(), target) {
+		return nil
+	}
+	return []*proxy.Target{target}
 }
 
 // drainBeside drains targets while the watcher goes on: their requests may take as

@@ -1,12 +1,57 @@
 package supervisor
 
 import (
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/stack"
 )
+
+// served is a generation that is served and has the process p, which has ended.
+func served(t *testing.T, s *Supervisor, st *stack.Stack) (g *generation, p *process) {
+	t.Helper()
+	s.Engine = fakeEngine(t, &atomic.Bool{})
+	r := s.runner(st.ID)
+	g = r.generation(st, st.Generation, st.Services)
+	p = newTestProcess(g)
+	r.swap(g)
+	r.route(st, g)
+	return g, p
+}
+
+func TestHandleEnd_WithdrawsTheAddressWhateverTheDatabaseDoes(t *testing.T) {
+	s, st := withStack(t)
+	_, p := served(t, s, st)
+	target := p.target("web")
+	breakDatabase(t, s)
+	s.Log = slog.New(onLog(func(message string) {
+		if strings.Contains(message, "the database does not work") {
+			if s.Routes.Withdraw(st.Hex(), target) {
+				t.Error("requests go to the address of the dead process while the database does not work")
+			}
+			p.cancel()
+		}
+	}))
+	if p.handleEnd(p.ctx) {
+		t.Error("the process is watched although its stack ended")
+	}
+}
+
+func TestLost_WithdrawsTheAddressesOfWhatEndedWithTheEngine(t *testing.T) {
+	s, st := withStack(t)
+	g, p := served(t, s, st)
+	target := p.target("web")
+	if !g.lost(t.Context(), 1) {
+		t.Error("the generation did not lose the process that ended")
+	}
+	if s.Routes.Withdraw(st.Hex(), target) {
+		t.Error("requests go to the address of the dead process")
+	}
+}
 
 func TestExitOf_TellsCodesSignalsAndMemoryApart(t *testing.T) {
 	for _, c := range []struct {

@@ -163,16 +163,21 @@ func (g *generation) comeBackWithEngine() {
 	})
 }
 
-// lost tells whether a process of the generation does not run after an absence
-// of the engine.
+// lost reports whether a process of the generation does not run after an absence
+// of the engine. Nothing leads to one that does not from then on.
 func (g *generation) lost(ctx context.Context, absence int64) bool {
 	lost := false
 	for _, p := range g.all() {
-		if c, err := g.Engine.Inspect(ctx, p.id); err != nil || !c.Running {
-			lost = true
+		c, err := p.look(ctx)
+		if err == nil && c.Running {
+			p.outlived(absence)
 			continue
 		}
-		p.outlived(absence)
+		lost = true
+		if err == nil {
+			ended := p.withdraw()
+			g.jobs.Go(func() { g.drainAll(ended) })
+		}
 	}
 	return lost
 }

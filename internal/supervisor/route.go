@@ -21,14 +21,14 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 		ClaimURL:  r.URLs.Claim(""),
 		Unclaimed: !st.Claimed(),
 	}
+	r.routing.Lock()
+	defer r.routing.Unlock()
 	for _, name := range st.ServiceNames() {
 		entry.Targets[name] = nil
 		if g != nil {
 			entry.Targets[name] = g.target(name)
 		}
 	}
-	r.routing.Lock()
-	defer r.routing.Unlock()
 	if r.ctx.Err() != nil {
 		return nil
 	}

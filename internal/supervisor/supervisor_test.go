@@ -50,16 +50,17 @@ func (f onLog) Handle(_ context.Context, record slog.Record) error { f(record.Me
 func (f onLog) WithAttrs([]slog.Attr) slog.Handler                 { return f }
 func (f onLog) WithGroup(string) slog.Handler                      { return f }
 
-// breakDatabase makes every change of a stack's row fail until mend is called.
+// breakDatabase makes everything fail that reads or changes a stack's row, until
+// mend is called.
 func breakDatabase(t *testing.T, s *Supervisor) (mend func()) {
 	t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(s.Dir, "berth.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
-	_, err = db.ExecContext(t.Context(), `CREATE TRIGGER broken BEFORE UPDATE ON stacks BEGIN SELECT RAISE(FAIL, 'the disk is full'); END`)
+	_, err = db.ExecContext(t.Context(), `ALTER TABLE stacks RENAME TO lost`)
 	require.NoError(t, err)
 	return func() {
-		_, err := db.ExecContext(t.Context(), `DROP TRIGGER broken`)
+		_, err := db.ExecContext(t.Context(), `ALTER TABLE lost RENAME TO stacks`)
 		require.NoError(t, err)
 	}
 }
