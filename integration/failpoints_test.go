@@ -169,7 +169,7 @@ func (h *Host) forget(t *testing.T, id string) {
 	t.Helper()
 	h.stop(t)
 	db := h.openStore(t)
-	_, err := db.Update(t.Context(), id, func(st *stack.Stack) ([]stack.Event, error) { return st.Delete() })
+	_, err := db.Update(t.Context(), id, func(st *stack.Stack) ([]stack.Event, error) { return st.Delete(stack.Now()) })
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	h.run(t)

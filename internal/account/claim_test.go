@@ -77,7 +77,7 @@ func TestLookUp_TellsWhatACodeIsForSomebody(t *testing.T) {
 	e.change(t, expired.id, func(s *stack.Stack) { s.Status, s.RetainedUntil = stack.Expired, stack.Now().Add(time.Hour) })
 	e.change(t, over.id, func(s *stack.Stack) { s.Status, s.RetainedUntil = stack.Expired, stack.Now().Add(-time.Hour) })
 	e.change(t, gone.id, func(s *stack.Stack) {
-		if _, err := s.Delete(); err != nil {
+		if _, err := s.Delete(stack.Now()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -80,7 +80,7 @@ func (h *fakeHost) Claim(ctx context.Context, id, owner, email string) (*stack.S
 }
 
 func (h *fakeHost) Delete(ctx context.Context, id string) error {
-	_, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.Delete() })
+	_, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.Delete(stack.Now()) })
 	return err
 }
 

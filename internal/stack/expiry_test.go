@@ -59,6 +59,23 @@ func TestExtend_TellsTheStateBeforeTheBounds(t *testing.T) {
 	}
 }
 
+func TestEvents_HaveTheTimeThatTheirChangeWasGiven(t *testing.T) {
+	at := now.Add(30 * time.Minute)
+	over := expired(t)
+	for _, events := range [][]stack.Event{
+		must(t)(live(t).Extend(time.Hour, limits, at)),
+		must(t)(live(t).Claim("acc_1", "ana@example.com", at)),
+		must(t)(live(t).Delete(at)),
+	} {
+		if !events[0].CreatedAt.Equal(at) {
+			t.Errorf("%s is of %v, want %v", events[0].Type, events[0].CreatedAt, at)
+		}
+	}
+	if events := must(t)(over.Retained(over.RetainedUntil)); !events[0].CreatedAt.Equal(over.RetainedUntil) {
+		t.Errorf("%s is of %v, want the end of the retention, %v", events[0].Type, events[0].CreatedAt, over.RetainedUntil)
+	}
+}
+
 func TestNotice_IsGivenOnceAndAgainAfterAnExtension(t *testing.T) {
 	s := live(t)
 	text, err := json.Marshal(must(t)(s.Notice())[0])

@@ -78,7 +78,7 @@ var triggers = []trigger{
 	{"restored", func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(urls) }},
 	{"restore failed", func(s *stack.Stack) ([]stack.Event, error) { return s.RestoreFailed("no") }},
 	{"retained", func(s *stack.Stack) ([]stack.Event, error) { return s.Retained(now.Add(9 * 24 * time.Hour)) }},
-	{"delete", func(s *stack.Stack) ([]stack.Event, error) { return s.Delete() }},
+	{"delete", func(s *stack.Stack) ([]stack.Event, error) { return s.Delete(now) }},
 }
 
 func crashOnce(s *stack.Stack) ([]stack.Event, error) {
@@ -168,7 +168,7 @@ func restoring(t *testing.T) *stack.Stack {
 
 func deleted(t *testing.T) *stack.Stack {
 	s := live(t)
-	must(t)(s.Delete())
+	must(t)(s.Delete(now))
 	return s
 }
 

@@ -92,7 +92,7 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	}
 	s.Owner = owner
 	s.ExpiresAt, s.ExpiredAt, s.RetainedUntil = time.Time{}, time.Time{}, time.Time{}
-	return []Event{{Type: EventClaimed, Data: map[string]any{"by": email}}}, nil
+	return []Event{{Type: EventClaimed, CreatedAt: now, Data: map[string]any{"by": email}}}, nil
 }
 
 // Counted tells whether the stack counts toward the limit of its network
@@ -142,28 +142,28 @@ func (s *Stack) Retained(now time.Time) ([]Event, error) {
 	if err := s.apply(TriggerRetained); err != nil {
 		return nil, err
 	}
-	return s.end(), nil
+	return s.end(now), nil
 }
 
 // Delete ends the stack at its manager's wish.
-func (s *Stack) Delete() ([]Event, error) {
+func (s *Stack) Delete(now time.Time) ([]Event, error) {
 	if err := s.apply(TriggerDelete); err != nil {
 		return nil, err
 	}
-	return s.end(), nil
+	return s.end(now), nil
 }
 
 // end makes the stack's tokens stop working and forgets what its services were
 // and whom it was for: the row stays for its events only. One secret is kept: the
 // webhook's signs this last event, and is forgotten once that is delivered
 // (package webhook).
-func (s *Stack) end() []Event {
+func (s *Stack) end(now time.Time) []Event {
 	s.Deploying = 0
 	s.ManageTokenHash, s.RevokedTokenHash, s.ClaimCodeHash = nil, nil, nil
 	s.Services, s.Attempted, s.Secrets = nil, nil, nil
 	s.ClaimEmail, s.Network = "", ""
 	s.Error, s.DeployError = "", ""
-	return []Event{{Type: EventDeleted}}
+	return []Event{{Type: EventDeleted, CreatedAt: now}}
 }
 
 // Due tells whether the time of an unclaimed stack has run out, and it has not

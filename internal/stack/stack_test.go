@@ -66,7 +66,7 @@ func TestDelete_ForgetsAllButWhatItsLastEventNeeds(t *testing.T) {
 	s.Services[0].Env = map[string]stack.Env{"KEY": {Generate: true}}
 	s.MakeSecrets(s.Services)
 	s.ClaimEmail, s.Network, s.Error, s.DeployError = "ana@example.com", "192.0.2.1", "no", "no"
-	if _, err := s.Delete(); err != nil {
+	if _, err := s.Delete(now); err != nil {
 		t.Fatal(err)
 	}
 	if s.WebhookSecret != "c" {

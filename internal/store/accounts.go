@@ -106,11 +106,12 @@ func (s *Store) DeleteAccount(ctx context.Context, accountID string) ([]*stack.S
 	var stacks []*stack.Stack
 	events := map[string][]stack.Event{}
 	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+		now := stack.Now()
 		if stacks, err = s.list(ctx, tx, "owner = ? AND status <> 'deleted' ORDER BY seq", accountID); err != nil {
 			return err
 		}
 		for _, k := range stacks {
-			if events[k.ID], err = k.Delete(); err != nil {
+			if events[k.ID], err = k.Delete(now); err != nil {
 				return err
 			}
 			if err := s.save(ctx, tx, k, events[k.ID]); err != nil {

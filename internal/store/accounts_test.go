@@ -101,13 +101,18 @@ func TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) {
 	if len(woken) != 1 {
 		t.Error("who watches a stack of the account is not woken")
 	}
+	var at []time.Time
 	for _, k := range []*stack.Stack{first, second} {
 		_, err := s.Get(t.Context(), k.ID)
 		wantKind(t, err, stack.NotFound)
 		events, err := s.Events(t.Context(), k.ID, 0, 10)
 		if err != nil || len(events) != 2 || events[1].Type != stack.EventDeleted {
-			t.Errorf("events %v, %v, want the last to be stack.deleted", events, err)
+			t.Fatalf("events %v, %v, want the last to be stack.deleted", events, err)
 		}
+		at = append(at, events[1].CreatedAt)
+	}
+	if !at[0].Equal(at[1]) {
+		t.Errorf("the stacks were deleted at %v and %v, want one time", at[0], at[1])
 	}
 	if _, ok, err := s.AccountByKey(t.Context(), []byte("ana@example.com")); ok || err != nil {
 		t.Errorf("the key works, %v", err)

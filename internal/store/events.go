@@ -48,17 +48,12 @@ func (s *Store) events(ctx context.Context, id, which string, args ...any) ([]st
 	return events, nil
 }
 
-// insertEvents stores events of one stack in their order and writes their ids
-// into them. Those without a time get that of the others, which is what was
-// written into the stack with them.
+// insertEvents stores events of one stack, which have their times, in their order
+// and writes their ids into them.
 func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events []stack.Event) error {
-	now := timeOf(events)
 	for i := range events {
 		e := &events[i]
 		e.StackID = id
-		if e.CreatedAt.IsZero() {
-			e.CreatedAt = now
-		}
 		data := e.Data
 		if data == nil {
 			data = map[string]any{}
@@ -73,6 +68,19 @@ func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events 
 		}
 	}
 	return nil
+}
+
+// stamp returns the time of a change, after giving it to those of its events that
+// have none: the time of the others, which is what was written into the stack with
+// them, or else now.
+func stamp(events []stack.Event) time.Time {
+	now := timeOf(events)
+	for i := range events {
+		if events[i].CreatedAt.IsZero() {
+			events[i].CreatedAt = now
+		}
+	}
+	return now
 }
 
 // timeOf is the time of the first event that has one; else it is now.

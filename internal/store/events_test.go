@@ -99,7 +99,7 @@ func TestEvents_GoOnAfterACursor(t *testing.T) {
 func TestEvents_OfADeletedStackStay(t *testing.T) {
 	s, _ := open(t)
 	k := create(t, s, stack.Event{Type: stack.EventCreated})
-	if _, err := s.Update(t.Context(), k.ID, (*stack.Stack).Delete); err != nil {
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	if events := eventsOf(t, s, k.ID); len(events) != 2 || events[1].Type != stack.EventDeleted {

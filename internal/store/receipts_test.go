@@ -103,7 +103,7 @@ func TestCounts_LeaveDeletedStacksOut(t *testing.T) {
 	create(t, s)
 	create(t, s)
 	gone := create(t, s)
-	if _, err := s.Update(t.Context(), gone.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete() }); err != nil {
+	if _, err := s.Update(t.Context(), gone.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	counts, err := s.Counts(t.Context())

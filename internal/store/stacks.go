@@ -23,8 +23,9 @@ func (s *Store) Create(ctx context.Context, k *stack.Stack, limit int, events ..
 func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, receipt *Receipt, events ...stack.Event) error {
 	var seq int64
 	err := s.transact(ctx, func(tx *sql.Tx) error {
+		now := stamp(events)
 		if limit > 0 && k.Counted() {
-			if err := s.checkCap(ctx, tx, k.Network, limit); err != nil {
+			if err := s.checkCap(ctx, tx, k.Network, limit, now); err != nil {
 				return err
 			}
 		}
@@ -81,8 +82,9 @@ func (s *Store) UpdateOnce(ctx context.Context, id string, limit int, receipt *R
 		if events, err = fn(k); err != nil {
 			return err
 		}
+		now := stamp(events)
 		if limit > 0 && !counted && k.Counted() {
-			if err := s.checkCap(ctx, tx, k.Network, limit); err != nil {
+			if err := s.checkCap(ctx, tx, k.Network, limit, now); err != nil {
 				return err
 			}
 		}
@@ -171,7 +173,7 @@ func (s *Store) FindClaimCode(ctx context.Context, hash []byte) (stackID string,
 }
 
 // checkCap refuses when the network has limit unclaimed stacks or more.
-func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit int) error {
+func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit int, now time.Time) error {
 	var n int
 	var first time.Time
 	err := tx.QueryRowContext(ctx, `SELECT count(*), min(expires_at) FROM stacks
@@ -182,7 +184,7 @@ func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit 
 	if n < limit {
 		return nil
 	}
-	return stack.NewCapReached(n, limit, first, stack.Now())
+	return stack.NewCapReached(n, limit, first, now)
 }
 
 // announce tells whoever listens of a change that is committed.

@@ -361,7 +361,7 @@ func TestCreate_RefusesAHashThatAnotherStackHas(t *testing.T) {
 func TestDeleted_KnowsDeletedStacksFromLiveAndUnknownOnes(t *testing.T) {
 	s, _ := open(t)
 	kept, gone := create(t, s), create(t, s)
-	if _, err := s.Update(t.Context(), gone.ID, (*stack.Stack).Delete); err != nil {
+	if _, err := s.Update(t.Context(), gone.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]bool{kept.ID: false, gone.ID: true, "stk_0123456789ab": false} {

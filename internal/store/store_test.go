@@ -225,7 +225,7 @@ func TestStore_ForgetsTheSecretsOfADeletedStack(t *testing.T) {
 	if err := s.Create(t.Context(), k, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Update(t.Context(), k.ID, (*stack.Stack).Delete); err != nil {
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.ForgetWebhook(t.Context(), k.ID); err != nil {
@@ -368,7 +368,7 @@ func TestUpdate_ADeletionClearsWhatIsNotNeededAfterIt(t *testing.T) {
 	if err := s.Create(t.Context(), k, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Update(t.Context(), k.ID, (*stack.Stack).Delete); err != nil {
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	checkCleared(t, path, k)

@@ -52,7 +52,7 @@ func TestWebhook_IsTheLastOneAndOutlivesItsStackUntilItIsForgotten(t *testing.T)
 		t.Fatal(err)
 	}
 	checkWebhook(t, s, k.ID, want, true) // it is not deleted
-	if _, err := s.Update(t.Context(), k.ID, (*stack.Stack).Delete); err != nil {
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	checkWebhook(t, s, k.ID, want, true)
@@ -66,7 +66,7 @@ func TestForgetWebhooks_ForgetsDeletedStacksWhoseEventsWereAttempted(t *testing.
 	s, _ := open(t)
 	kept, gone, pending := hooked(t, s), hooked(t, s), hooked(t, s)
 	remove := func(id string) int64 {
-		if _, err := s.Update(t.Context(), id, (*stack.Stack).Delete); err != nil {
+		if _, err := s.Update(t.Context(), id, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 			t.Fatal(err)
 		}
 		events, err := s.Events(t.Context(), id, 0, 10)
@@ -202,7 +202,7 @@ func TestDeliveries_GoWithTheirStack(t *testing.T) {
 		}
 	}
 	add()
-	if _, err := s.Update(t.Context(), k.ID, (*stack.Stack).Delete); err != nil {
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	add() // that of stack.deleted

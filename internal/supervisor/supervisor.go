@@ -233,7 +233,9 @@ const (
 // deleteWait only; the stack is deleted by then, and its objects go when the
 // engine works again. Delete goes on when ctx ends.
 func (s *Supervisor) Delete(ctx context.Context, id string) error {
-	return s.end(context.WithoutCancel(ctx), id, (*stack.Stack).Delete)
+	return s.end(context.WithoutCancel(ctx), id, func(st *stack.Stack) ([]stack.Event, error) {
+		return st.Delete(stack.Now())
+	})
 }
 
 // end moves a stack to its end by the given trigger and removes all of it. What

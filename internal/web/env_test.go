@@ -245,7 +245,7 @@ func (h *fakeHost) RevokeAgent(ctx context.Context, id string) (*stack.Stack, er
 }
 
 func (h *fakeHost) Delete(ctx context.Context, id string) error {
-	_, err := h.store.Update(ctx, id, (*stack.Stack).Delete)
+	_, err := h.store.Update(ctx, id, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
 	return err
 }
 

@@ -249,7 +249,7 @@ func TestDispatcher_DeliversTheLastEventsOfADeletedStackAndThenForgetsItsWebhook
 	})
 	k := hook(t, s, r.url)
 	first := record(t, s, k, extended())[0]
-	if _, err := s.Update(t.Context(), k.ID, (*stack.Stack).Delete); err != nil {
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	got := r.await(t, 3) // both, and stack.deleted again
@@ -289,7 +289,7 @@ func TestDispatcher_AStartDropsRetriesAndSendsWhatWasNotAttempted(t *testing.T) 
 	for range 3 { // by nobody's watch
 		want = append(want, strconv.FormatInt(record(t, s, k, extended())[0].ID, 10))
 	}
-	if _, err := s.Update(t.Context(), gone.ID, (*stack.Stack).Delete); err != nil {
+	if _, err := s.Update(t.Context(), gone.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	events, err := s.Events(t.Context(), gone.ID, 0, 1)
@@ -479,7 +479,7 @@ func TestByHand_RefusesWhatItCannotSend(t *testing.T) {
 	r := receive(t, nil)
 	with, without, gone := hook(t, s, r.url), hook(t, s, ""), hook(t, s, r.url)
 	e := record(t, s, without, extended())[0]
-	if _, err := s.Update(t.Context(), gone.ID, (*stack.Stack).Delete); err != nil {
+	if _, err := s.Update(t.Context(), gone.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the webhook is forgotten", func() bool { _, ok, _ := s.Webhook(t.Context(), gone.ID); return !ok })
