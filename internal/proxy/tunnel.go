@@ -17,7 +17,6 @@ type tunnel struct {
 	conn      *conn
 	down, up  *direction // to the client, to the upstream
 	websocket bool
-	leaving   atomic.Bool  // both sides have been told to go
 	moved     atomic.Int64 // when bytes last came, in Unix nanoseconds
 	silence   atomic.Pointer[time.Timer]
 }
@@ -25,7 +24,7 @@ type tunnel struct {
 // direction is one way through a tunnel.
 type direction struct {
 	from   io.Reader
-	source net.Conn // whose deadline bounds a read of from
+	source net.Conn // what from reads
 	moved  *atomic.Int64
 
 	mu     sync.Mutex // held while writing to
@@ -35,8 +34,8 @@ type direction struct {
 }
 
 const (
-	// halfOpen is how long one side may be silent after the other has finished.
-	halfOpen = 5 * time.Minute
+	// maxSwitch is how long a client may take to read that it has its tunnel.
+	maxSwitch = 5 * time.Minute
 	// farewell is how long both sides have to answer a close frame.
 	farewell = 2 * time.Second
 	// maxSilence ends a tunnel through which no byte comes either way.
@@ -63,7 +62,7 @@ func (x *exchange) tunnel() error {
 	defer x.u.discard(c)
 	x.c = nil
 	c.SetDeadline(time.Time{})
-	client.SetDeadline(time.Now().Add(halfOpen))
+	client.SetDeadline(time.Now().Add(maxSwitch))
 	if err := writeSwitch(client, header, token); err != nil {
 		return nil
 	}
@@ -123,9 +122,9 @@ func (t *tunnel) run() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		t.copy(t.up, t.down)
+		t.up.copy()
 	}()
-	t.copy(t.down, t.up)
+	t.down.copy()
 	<-done
 }
 
@@ -140,8 +139,8 @@ func (t *tunnel) endSilence() {
 }
 
 // copy runs one direction. Its end is passed on as the end of writing; the
-// other direction may go on for as long as it is not silent.
-func (t *tunnel) copy(d, other *direction) {
+// other direction may go on.
+func (d *direction) copy() {
 	err := d.run()
 	if err != nil && !errors.Is(err, io.EOF) {
 		d.to.Close()
@@ -149,9 +148,6 @@ func (t *tunnel) copy(d, other *direction) {
 		return
 	}
 	d.closeWrite()
-	if !t.leaving.Load() {
-		other.source.SetReadDeadline(time.Now().Add(halfOpen))
-	}
 }
 
 func (d *direction) run() error {
@@ -197,7 +193,6 @@ func (d *direction) closeWrite() {
 // close frame with code 1001 and a moment to answer it; where a frame is half
 // written there is no room for one, and the connection just ends.
 func (t *tunnel) goAway() {
-	t.leaving.Store(true)
 	end := time.Now().Add(farewell)
 	for _, d := range []*direction{t.down, t.up} {
 		d.to.SetWriteDeadline(end) // frees a write to a peer that does not read

@@ -401,41 +401,101 @@ func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return h.client, bufio.NewReadWriter(bufio.NewReader(h.client), bufio.NewWriter(h.client)), nil
 }
 
+// oneWay is a connection of two pipes, so that either way can end by itself.
+type oneWay struct {
+	net.Conn // what it reads
+	out      net.Conn
+}
+
+func (c oneWay) Write(p []byte) (int, error) { return c.out.Write(p) }
+
+func (c oneWay) CloseWrite() error { return c.out.Close() }
+
+func (c oneWay) Close() error { return errors.Join(c.out.Close(), c.Conn.Close()) }
+
+func pipes() (a, b oneWay) {
+	fromA, toB := net.Pipe()
+	fromB, toA := net.Pipe()
+	return oneWay{toA, fromA}, oneWay{toB, fromB}
+}
+
+// end is one end of a tunnel.
+type end struct {
+	oneWay
+	br *bufio.Reader
+}
+
+// says writes a line to the other end.
+func (e end) says(t *testing.T, line string, other end) {
+	t.Helper()
+	if _, err := io.WriteString(e, line+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := other.br.ReadString('\n'); got != line+"\n" {
+		t.Fatal(got, err)
+	}
+}
+
+// openLines opens a tunnel between a client and a service; ended closes when it
+// is over.
+func openLines(t *testing.T) (client, service end, ended chan struct{}) {
+	t.Helper()
+	near, far := pipes()
+	front, visitor := pipes()
+	target := proxy.NewInner(func(context.Context) (net.Conn, error) { return near, nil }, proxy.Options{Log: quiet})
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "lines")
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		target.ServeHTTP(hijackable{httptest.NewRecorder(), front}, r)
+	}()
+	client, service = end{visitor, bufio.NewReader(visitor)}, end{far, bufio.NewReader(far)}
+	if _, err := readHead(service.br); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(service, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
+	if _, err := readHead(client.br); err != nil {
+		t.Fatal(err)
+	}
+	return client, service, ended
+}
+
 func TestTunnel_EndsAfterAnHourOfSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		near, service := net.Pipe()
-		client, front := net.Pipe()
-		target := proxy.NewInner(func(context.Context) (net.Conn, error) { return near, nil }, proxy.Options{Log: quiet})
-		r := httptest.NewRequest("GET", "/", nil)
-		r.Header.Set("Connection", "Upgrade")
-		r.Header.Set("Upgrade", "lines")
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			target.ServeHTTP(hijackable{httptest.NewRecorder(), front}, r)
-		}()
-		fromProxy, fromFront := bufio.NewReader(service), bufio.NewReader(client)
-		if _, err := readHead(fromProxy); err != nil {
-			t.Fatal(err)
-		}
-		io.WriteString(service, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
-		if _, err := readHead(fromFront); err != nil {
-			t.Fatal(err)
-		}
+		client, service, ended := openLines(t)
 		for range 3 { // a byte now and then, either way, is enough
 			time.Sleep(59 * time.Minute)
-			io.WriteString(client, "up\n")
-			if line, err := fromProxy.ReadString('\n'); line != "up\n" {
-				t.Fatal(line, err)
-			}
+			client.says(t, "up", service)
 			time.Sleep(59 * time.Minute)
-			io.WriteString(service, "down\n")
-			if line, err := fromFront.ReadString('\n'); line != "down\n" {
-				t.Fatal(line, err)
-			}
+			service.says(t, "down", client)
 		}
 		spoken := time.Now()
-		if rest, err := io.ReadAll(fromFront); len(rest) > 0 || err != nil {
+		if rest, err := io.ReadAll(client.br); len(rest) > 0 || err != nil {
+			t.Errorf("the client read %q, %v", rest, err)
+		}
+		<-ended
+		if silent := time.Since(spoken); silent != time.Hour {
+			t.Errorf("the tunnel ended after %v", silent)
+		}
+	})
+}
+
+// A side that has finished may listen for as long as the other one speaks.
+func TestTunnel_GoesOnWhileOneSideSpeaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, service, ended := openLines(t)
+		client.CloseWrite()
+		if _, err := service.br.ReadByte(); err != io.EOF {
+			t.Fatal(err)
+		}
+		for range 3 {
+			time.Sleep(59 * time.Minute)
+			service.says(t, "down", client)
+		}
+		spoken := time.Now()
+		if rest, err := io.ReadAll(client.br); len(rest) > 0 || err != nil {
 			t.Errorf("the client read %q, %v", rest, err)
 		}
 		<-ended
