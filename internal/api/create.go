@@ -20,10 +20,10 @@ const createRetry = time.Hour
 
 // create answers POST /v0/stacks.
 //
-// An anonymous create is counted before its upload is read, in the limit on
-// creates and in the one on refusals, and given back to those that it turns out
-// not to count in: no more uploads of one network are under way at once than
-// either has room for.
+// An anonymous create is counted before its upload is read, and given back if it
+// makes no stack: no more uploads of one network are under way at once than the
+// limit on creates has room for. One that is refused counts in the limit on
+// refusals once it is.
 //
 // An attempt after the first with the same Idempotency-Key makes no stack: it
 // gets the first one's answer even where no more creates are allowed, once there
@@ -46,12 +46,7 @@ func (a *API) create(c *fiber.Ctx) error {
 		noteStack(c, t.earlier.StackID)
 		return a.repeatCreate(c, owner, t)
 	}
-	settle, err := a.admit(c, owner)
-	if err != nil {
-		return err
-	}
-	s, secrets, err := a.createStack(c, owner, t)
-	settle(err)
+	s, secrets, err := a.admitted(c, owner, t)
 	if err != nil {
 		return err
 	}
@@ -82,25 +77,41 @@ func (a *API) creator(c *fiber.Ctx) (string, error) {
 	return account.ID, err
 }
 
-// admit asks the host, and counts an anonymous create, before anything of its
-// body is read. The caller calls settle once with what came of the create.
-func (a *API) admit(c *fiber.Ctx, owner string) (settle func(error), err error) {
+// errUnfinished is what came of a create that ended in a panic.
+var errUnfinished = errors.New("the create did not come to its end")
+
+// admitted is createStack for a create that the host and the limits admit. They
+// are asked, and an anonymous create is counted, before anything of its body is
+// read.
+func (a *API) admitted(c *fiber.Ctx, owner string, t *attempt) (s *stack.Stack, secrets oneTime, err error) {
 	if err := a.Host.Admit(owner == ""); err != nil {
-		return nil, err
+		return nil, oneTime{}, err
 	}
-	settleRefusal, err := a.admitRefusal(c, owner)
-	if err != nil || owner != "" {
-		return settleRefusal, err
+	settle, err := a.count(c, owner)
+	if err != nil {
+		return nil, oneTime{}, err
+	}
+	err = errUnfinished
+	defer func() { settle(err) }()
+	return a.createStack(c, owner, t)
+}
+
+// count counts an anonymous create. The caller calls settle once with what came
+// of it.
+func (a *API) count(c *fiber.Ctx, owner string) (settle func(error), err error) {
+	if owner != "" {
+		return func(error) {}, nil
+	}
+	if err := a.checkRefusals(c, owner); err != nil {
+		return nil, err
 	}
 	giveBack, ok := a.Limiter.Take(a.base, a.network(c))
 	if !ok {
 		a.showQuota(c, a.Limiter, a.network(c))
-		err := stack.NewTooMany(createRetry)
-		settleRefusal(err)
-		return nil, err
+		return nil, stack.NewTooMany(createRetry)
 	}
 	return func(err error) {
-		settleRefusal(err)
+		a.countRefusal(c, owner, err)
 		if err != nil {
 			giveBack()
 		}
@@ -108,24 +119,27 @@ func (a *API) admit(c *fiber.Ctx, owner string) (settle func(error), err error) 
 	}, nil
 }
 
-// admitRefusal counts an anonymous create as one that is refused, unless settle
-// is told that it was not.
-func (a *API) admitRefusal(c *fiber.Ctx, owner string) (settle func(error), err error) {
+// checkRefusals fails for an anonymous create whose network has had too many
+// refused. One that is under way is not among them: it may be in order.
+func (a *API) checkRefusals(c *fiber.Ctx, owner string) error {
 	if owner != "" {
-		return func(error) {}, nil
+		return nil
 	}
-	giveBack, ok := a.Refusals.Take(a.base, a.network(c))
-	if !ok {
-		a.showQuota(c, a.Refusals, a.network(c))
-		err := stack.NewTooMany(createRetry)
-		err.Detail += "; too many creates from your network were refused with 413 or 422 in the last hour: try a project with POST /v0/validate before you create it"
-		return nil, err
+	if _, remaining, _ := a.Refusals.Quota(a.base, a.network(c)); remaining > 0 {
+		return nil
 	}
-	return func(err error) {
-		if !refused(err) {
-			giveBack()
-		}
-	}, nil
+	a.showQuota(c, a.Refusals, a.network(c))
+	err := stack.NewTooMany(createRetry)
+	err.Detail += "; too many creates from your network were refused with 413 or 422 in the last hour: try a project with POST /v0/validate before you create it"
+	return err
+}
+
+// countRefusal counts an anonymous create that ended in err, if that is a
+// refusal.
+func (a *API) countRefusal(c *fiber.Ctx, owner string, err error) {
+	if owner == "" && refused(err) {
+		a.Refusals.Allow(a.base, a.network(c))
+	}
 }
 
 // refused reports whether a create was refused for what it brought.
@@ -137,12 +151,11 @@ func refused(err error) bool {
 // repeatCreate answers an attempt after the first. One that brings another
 // upload is refused, and counts as any other that is.
 func (a *API) repeatCreate(c *fiber.Ctx, owner string, t *attempt) error {
-	settle, err := a.admitRefusal(c, owner)
-	if err != nil {
+	if err := a.checkRefusals(c, owner); err != nil {
 		return err
 	}
-	err = a.repeat(c, t, createForm, fiber.StatusCreated)
-	settle(err)
+	err := a.repeat(c, t, createForm, fiber.StatusCreated)
+	a.countRefusal(c, owner, err)
 	return err
 }
 

@@ -189,6 +189,36 @@ func TestCreate_RefusedCountsInAWindowOfItsOwn(t *testing.T) {
 	require.Equal(t, 200, e.validates("", sourcePart(site(t))).status, "a validation has a limit of its own")
 }
 
+// A create under way may be in order, and so fills no window of refusals.
+func TestCreate_OneUnderWayIsNotYetRefused(t *testing.T) {
+	e := newEnv(t)
+	e.refused.left = 1
+	body, contentType := makeForm(t, sourcePart(site(t)))
+	text, err := readAll(body)
+	require.NoError(t, err)
+	w := e.dial()
+	w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+		contentType, len(text), text[:len(text)-1])
+	require.Eventually(t, func() bool { _, left, _ := e.limiter.Quota(t.Context(), ""); return left == 999 }, time.Minute, time.Millisecond)
+	e.create("")
+	w.printf("%s", text[len(text)-1:])
+	require.Equal(t, http.StatusCreated, w.reply().status)
+	e.refusedUpload(422, sourcePart([]byte("no archive")))
+	e.refusedUpload(429, sourcePart(site(t)))
+}
+
+// panickingHost has a fault.
+type panickingHost struct{ Host }
+
+func (panickingHost) TempDir() (string, error) { panic("no folder") }
+
+func TestCreate_OneThatPanicsCountsNowhere(t *testing.T) {
+	e := newEnv(t, func(c *Config) { c.Host = panickingHost{c.Host} })
+	e.refusedUpload(500)
+	require.Equal(t, 1000, e.limiter.left)
+	require.Equal(t, 1000, e.refused.left)
+}
+
 func TestCreate_WhatALimitRefusesCountsNowhere(t *testing.T) {
 	e := newEnv(t)
 	for range 3 {
