@@ -116,6 +116,7 @@ type API struct {
 	server *fasthttp.Server
 	routes []route
 
+	checks   *fair.Queue     // slots of requests that are checked at once, by client network
 	running  keySet          // keys of receipts whose requests are under way
 	streams  sse.Places      // by stack
 	base     context.Context // ends when Shutdown gives up waiting
@@ -134,7 +135,7 @@ const (
 
 // New returns an API that is ready to serve.
 func New(cfg Config) *API {
-	a := &API{Config: cfg, released: make(chan struct{})}
+	a := &API{Config: cfg, checks: fair.NewQueue(maxChecks), released: make(chan struct{})}
 	if a.Observe == nil {
 		a.Observe = func(string, string, int, time.Duration) {}
 	}

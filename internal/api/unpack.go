@@ -11,12 +11,17 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
 // unpackRetry is the Retry-After of an upload whose turn did not come.
 const unpackRetry = time.Minute
+
+// maxChecks is how many requests are checked at once: a hostile manifest takes up
+// to 20 MB while it is read.
+const maxChecks = 4
 
 // unpacked is an upload on disk.
 type unpacked struct {
@@ -25,12 +30,11 @@ type unpacked struct {
 	lost    []stack.Lost
 }
 
-// turn waits until the upload of a request, which is on disk, may be unpacked: as
-// many at once as BERTH_MAX_UNPACKS, and one of each client network before a
-// second of any, since each takes memory for the names in it. The caller calls
-// done once. A wait of UnpackWait is Unavailable; a client that goes away leaves
-// the line.
-func (a *API) turn(c *fiber.Ctx) (done func(), err error) {
+// turn waits for a place in a line, such as the one of Unpacks for an upload that
+// is on disk: so many at once, and one of each client network before a second of
+// any, since each takes memory. The caller calls done once. A wait of UnpackWait
+// is Unavailable; a client that goes away leaves the line.
+func (a *API) turn(c *fiber.Ctx, line *fair.Queue) (done func(), err error) {
 	gone := a.hangup(c.Context())
 	ctx, cancel := context.WithTimeout(a.base, a.UnpackWait)
 	defer cancel()
@@ -41,7 +45,7 @@ func (a *API) turn(c *fiber.Ctx) (done func(), err error) {
 		case <-ctx.Done():
 		}
 	}()
-	done, err = a.Unpacks.Acquire(ctx, a.network(c), func(int) {})
+	done, err = line.Acquire(ctx, a.network(c), func(int) {})
 	if err != nil {
 		return nil, &stack.Error{
 			Kind:       stack.Unavailable,
@@ -57,16 +61,16 @@ func (a *API) turn(c *fiber.Ctx) (done func(), err error) {
 // itself is told before anything is unpacked. It returns the project's folder in
 // that tree.
 func (a *API) unpack(c *fiber.Ctx, f form, dir string, checkTTL func(time.Duration) error) (string, *stack.Manifest, error) {
-	done, err := a.turn(c)
+	req := f.request()
+	req.CheckTTL = checkTTL
+	if err := a.check(c, req); err != nil {
+		return "", nil, err
+	}
+	done, err := a.turn(c, a.Unpacks)
 	if err != nil {
 		return "", nil, err
 	}
 	defer done()
-	req := f.request()
-	req.CheckTTL = checkTTL
-	if err := source.CheckRequest(req); err != nil {
-		return "", nil, fmt.Errorf("check the request: %w", err)
-	}
 	u, err := a.tree(f, dir)
 	if err != nil {
 		return "", nil, err
@@ -84,6 +88,19 @@ func (a *API) unpack(c *fiber.Ctx, f form, dir string, checkTTL func(time.Durati
 		manifest.Services[i].Lost = u.lost
 	}
 	return u.project, manifest, nil
+}
+
+// check finds what is wrong with a request by itself.
+func (a *API) check(c *fiber.Ctx, req source.Request) error {
+	done, err := a.turn(c, a.checks)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := source.CheckRequest(req); err != nil {
+		return fmt.Errorf("check the request: %w", err)
+	}
+	return nil
 }
 
 // tree unpacks an upload below dir.

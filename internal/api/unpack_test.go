@@ -39,6 +39,20 @@ func TestUnpack_AnUploadWhoseTurnDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	require.Equal(t, 201, body().status)
 }
 
+func TestUnpack_ARequestIsCheckedWhileNothingCanBeUnpacked(t *testing.T) {
+	e := newEnv(t)
+	st := e.creates("")
+	e.api.Unpacks = fair.NewQueue(1)
+	done, err := e.api.Unpacks.Acquire(t.Context(), "somebody", nil)
+	require.NoError(t, err)
+	defer done()
+	wrong := textPart("manifest", "services: [{name: web, runtime: cobol}]")
+	require.Contains(t, e.refusedUpload(422, sourcePart(site(t)), wrong), "unknown runtime")
+	require.Equal(t, 422, e.redeploy(st.id, st.token, sourcePart(site(t)), wrong).status)
+	_, waiting := e.api.Unpacks.State()
+	require.Zero(t, waiting)
+}
+
 // gate is a host that holds up whoever asks it for room while it is shut.
 type gate struct {
 	Host
