@@ -57,6 +57,9 @@ func CheckRequest(req Request) error {
 		for i := range d.services {
 			det.checkKind(&d.services[i])
 		}
+		if !d.broken {
+			checkReferences(d.specs(), f)
+		}
 		req.checkTTL(d.ttl, f)
 	}
 	return f.err()
@@ -141,6 +144,18 @@ type draft struct {
 	webhook    string
 	services   []draftService
 	broken     bool // what services says is not a list of as many as there may be
+}
+
+// specs is as much of the services as references can be checked with.
+func (d *draft) specs() []stack.Spec {
+	specs := make([]stack.Spec, len(d.services))
+	for i, s := range d.services {
+		specs[i] = stack.Spec{Name: s.name, Env: s.env}
+		if s.runtime != nil {
+			specs[i].Runtime.Name = *s.runtime
+		}
+	}
+	return specs
 }
 
 // draftService is one entry of services. A nil pointer is a field left out.
