@@ -2,6 +2,7 @@ package stack
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -377,13 +378,23 @@ const (
 	EventErrorChars = 1000
 )
 
-// lastChars is the end of text, at most n characters of it. Errors hold what
-// tenants' programs print, and are read on terminals.
+// escapes are what moves and colours a terminal, as package plain writes it out.
+var escapes = regexp.MustCompile(`\\x1b(\[[0-?]*[ -/]*[@-~])?`)
+
+// lastChars is the end of text, at most n characters of it; it begins with no
+// part of an escape. Errors hold what tenants' programs print, and are read on
+// terminals.
 func lastChars(text string, n int) string {
 	text = plain.String(text)
+	begin := 0
 	for count := utf8.RuneCountInString(text); count > n; count-- {
-		_, size := utf8.DecodeRuneInString(text)
-		text = text[size:]
+		_, size := utf8.DecodeRuneInString(text[begin:])
+		begin += size
 	}
-	return text
+	for _, e := range escapes.FindAllStringIndex(text, -1) {
+		if e[0] < begin && begin < e[1] {
+			begin = e[1]
+		}
+	}
+	return text[begin:]
 }

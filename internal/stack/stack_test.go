@@ -103,6 +103,26 @@ func TestFail_KeepsTheEndOfALongReason(t *testing.T) {
 	}
 }
 
+func TestFail_KeepsNoPartOfAnEscape(t *testing.T) {
+	for _, escape := range []string{"\x1b[31m", "\x1b[2K", "\x1b[?25l", "\x1b"} {
+		written := strings.Replace(escape, "\x1b", `\x1b`, 1)
+		for kept := range len(written) + 1 {
+			s := twoServices()
+			end := strings.Repeat("o", stack.ErrorChars-kept)
+			if _, err := s.DeployFailed("start " + escape + end); err != nil {
+				t.Fatal(err)
+			}
+			want := end
+			if kept == len(written) {
+				want = written + end
+			}
+			if s.Error != want {
+				t.Errorf("with %d characters of %s the error begins with %.20q", kept, written, s.Error)
+			}
+		}
+	}
+}
+
 func TestFail_WritesControlCharactersOut(t *testing.T) {
 	s := twoServices()
 	events, err := s.DeployFailed("its end:\n\x1b[2J\u009b\tred\r\n")
