@@ -597,7 +597,7 @@ func claimed(v stackView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var22 string
-			templ_7745c5c3_Var22, templ_7745c5c3_Err = templ.JoinStringErrs(uncoloured(v.Error))
+			templ_7745c5c3_Var22, templ_7745c5c3_Err = templ.JoinStringErrs(plainError(v.Error))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `claim.templ`, Line: 156, Col: 76}
 			}
@@ -1091,7 +1091,7 @@ func progress(v stackView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var39 string
-			templ_7745c5c3_Var39, templ_7745c5c3_Err = templ.JoinStringErrs(uncoloured(v.Error))
+			templ_7745c5c3_Var39, templ_7745c5c3_Err = templ.JoinStringErrs(plainError(v.Error))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `claim.templ`, Line: 266, Col: 75}
 			}

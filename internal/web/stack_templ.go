@@ -446,7 +446,7 @@ func troubles(v stackView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var21 string
-			templ_7745c5c3_Var21, templ_7745c5c3_Err = templ.JoinStringErrs(uncoloured(v.Error))
+			templ_7745c5c3_Var21, templ_7745c5c3_Err = templ.JoinStringErrs(plainError(v.Error))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `stack.templ`, Line: 83, Col: 75}
 			}
@@ -478,7 +478,7 @@ func troubles(v stackView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var23 string
-			templ_7745c5c3_Var23, templ_7745c5c3_Err = templ.JoinStringErrs(uncoloured(v.DeployError))
+			templ_7745c5c3_Var23, templ_7745c5c3_Err = templ.JoinStringErrs(plainError(v.DeployError))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `stack.templ`, Line: 89, Col: 100}
 			}
@@ -1086,7 +1086,7 @@ func eventList(events []eventView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var48 string
-				templ_7745c5c3_Var48, templ_7745c5c3_Err = templ.JoinStringErrs(uncoloured(e.Detail))
+				templ_7745c5c3_Var48, templ_7745c5c3_Err = templ.JoinStringErrs(plainError(e.Detail))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `stack.templ`, Line: 221, Col: 79}
 				}

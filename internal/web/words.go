@@ -62,12 +62,15 @@ func readable(line string) string {
 	return terminal.ReplaceAllString(strings.ToValidUTF8(line, "\uFFFD"), "")
 }
 
-// colours are the sequences that colour a terminal's text, as package plain has
-// written them out.
-var colours = regexp.MustCompile(`\\x1b\[[0-9;:]*m`)
+// written are the sequences of terminal that begin with an escape or its like, as
+// package plain has written them out.
+var written = regexp.MustCompile(`(\\x1b\[|\\u009b)[0-?]*[ -/]*[@-~]|` +
+	`(\\x1b[\]PX^_]|\\u009[08d-f])([^\\\n]|\\[^x\n])*?(\\x07|\\x1b\\|\\u009c)|` +
+	`\\x1b([ -/]*[0-~])?`)
 
-// uncoloured is an error without the colours of the output that it quotes.
-func uncoloured(text string) string { return colours.ReplaceAllString(text, "") }
+// plainError is an error without what only a terminal understands in the output
+// that it quotes.
+func plainError(text string) string { return written.ReplaceAllString(text, "") }
 
 func readableAll(lines []string) []string {
 	out := make([]string, len(lines))

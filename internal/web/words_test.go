@@ -46,12 +46,21 @@ func TestReadable_LeavesOutWhatTerminalsUnderstand(t *testing.T) {
 }
 
 // Errors are recorded with the escapes of what they quote written out.
-func TestUncoloured_LeavesOutTheColoursOfErrors(t *testing.T) {
-	s := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
-	_, err := s.DeployFailed("web exited with code 3:\n\x1b[31mError:\x1b[0m \x1b[1;38;5;200mC:\\repo\x1b[m is missing\n")
-	require.NoError(t, err)
-	require.Contains(t, s.Error, `\x1b[31m`)
-	require.Equal(t, "web exited with code 3:\nError: C:\\repo is missing\n", uncoloured(s.Error))
+func TestPlainError_LeavesOutWhatTerminalsUnderstand(t *testing.T) {
+	for reason, want := range map[string]string{
+		"code 3:\n\x1b[31mError:\x1b[0m \x1b[1;38;5;200mC:\\repo\x1b[m is missing\n": "code 3:\nError: C:\\repo is missing\n",
+		"\x1b[2K\x1b[1Gdone\x1b[?25l \x1b[1;1Hhome \u009b31mred\u009bm":              "done home red",
+		"see \x1b]8;;http://x/y?z\x1b\\the docs\x1b]8;;\x1b\\.":                      "see the docs.",
+		"\x1b]8;;http://x\alink\x1b]8;;\a and \x1b]0;C:\\work\atitle":                "link and title",
+		"\x1b]0;not ended\nnext":      "0;not ended\nnext",
+		"\x1b(Bend \x1b7saved\x1b8":   "end saved",
+		`[1] C:\x\user "\u00e9" [31m`: `[1] C:\x\user "\u00e9" [31m`,
+	} {
+		s := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
+		_, err := s.DeployFailed(reason)
+		require.NoError(t, err)
+		require.Equal(t, want, plainError(s.Error), "%q", s.Error)
+	}
 }
 
 func TestBrowser_IsNamedAsPeopleDo(t *testing.T) {
