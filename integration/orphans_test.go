@@ -131,6 +131,30 @@ func TestOrphans_OfAnOlderDatabaseKeepTheirData(t *testing.T) {
 	h.forgetStack(st.ID)
 }
 
+// An older database counts on from its own last stack, so the next one gets the
+// number of one that it does not know and whose network is still there.
+func TestOrphans_OfAnOlderDatabaseLeaveRoomForNewStacks(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_ALLOW_UNKNOWN_DATA", "true"))
+	h.stop(t)
+	putOld := h.copyDatabase(t)
+	h.run(t)
+	unknown := h.live(t, program(t), manifest(programManifest))
+	h.stop(t)
+	putBack := h.takeDatabase(t)
+	putOld()
+	h.run(t)
+	st := h.live(t, program(t), manifest(programManifest))
+	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
+	h.keeps(t, unknown, serving(unknown)...)
+	require.Equal(t, http.StatusOK, h.delete(t, st).status)
+	h.forgetStack(st.ID)
+	h.stop(t)
+	putBack()
+	h.run(t)
+	require.Equal(t, "hello from web", h.get(t, unknown.url("web", "/")).body)
+}
+
 // A stack that the database knows as deleted goes at once, its data included.
 func TestOrphans_OfADeletedStackGoAtOnce(t *testing.T) {
 	t.Parallel()

@@ -27,9 +27,11 @@ const bridgeChars = 12
 
 // bridge is the name of a generation's interface on the host: the stack's number
 // and the generation's, both to base 36. Another installation on the machine has
-// the same numbers, so a digest of the installation's id fills the name.
+// the same numbers, and so has an earlier database of this one, whose networks may
+// still be there. So a digest of the installation's id and the stack's fills the
+// name.
 func (s *Supervisor) bridge(st *stack.Stack, generation int) string {
-	digest := sha256.Sum256([]byte(s.Labels[build.LabelInstance]))
+	digest := sha256.Sum256([]byte(s.Labels[build.LabelInstance] + st.ID))
 	name := strconv.FormatInt(st.Seq, 36) + "-" + strconv.FormatInt(int64(generation), 36) + "-" + hex.EncodeToString(digest[:])
 	return firewall.BridgePrefix + name[:bridgeChars]
 }

@@ -18,13 +18,16 @@ func TestBridge_IsAnInterfaceOfOneGenerationAlone(t *testing.T) {
 	seen := map[string]bool{formerBridge(&stack.Stack{ID: "stk_3f2a9c1b7d4e"}): true}
 	for _, instance := range []string{"0123456789abcdef", "fedcba9876543210"} {
 		s := &Supervisor{Config: Config{Labels: docker.Labels{build.LabelInstance: instance}}}
-		for _, number := range []int64{1, 11, 4096, 1_000_000} {
+		for _, number := range []int64{1, 11, 4096, 46_655} {
 			for _, generation := range []int{1, 2, 11, 1000} {
-				name := s.bridge(&stack.Stack{Seq: number}, generation)
-				assert.True(t, strings.HasPrefix(name, firewall.BridgePrefix), name)
-				assert.LessOrEqual(t, len(name), longest, name)
-				assert.False(t, seen[name], "%s of stack %d, generation %d", name, number, generation)
-				seen[name] = true
+				// Another database of the installation counts from 1 as well.
+				for _, id := range []string{"stk_3f2a9c1b7d4e", "stk_4e7d1b9c2a3f"} {
+					name := s.bridge(&stack.Stack{ID: id, Seq: number}, generation)
+					assert.True(t, strings.HasPrefix(name, firewall.BridgePrefix), name)
+					assert.LessOrEqual(t, len(name), longest, name)
+					assert.False(t, seen[name], "%s of %s, generation %d", name, id, generation)
+					seen[name] = true
+				}
 			}
 		}
 		assert.Len(t, s.bridge(&stack.Stack{Seq: math.MaxInt32}, math.MaxInt32), longest)
