@@ -64,8 +64,8 @@ func (g *generation) ensureNetwork(ctx context.Context) error {
 		return err
 	}
 	for _, n := range networks {
-		if n.Name == g.network {
-			return nil
+		if n.Name == g.network { // of a server that ended before the firewall knew of it, perhaps
+			return g.admitMail(ctx)
 		}
 	}
 	count := 1 << (subnetBits - g.Pool.Bits())

@@ -1,16 +1,25 @@
 package supervisor
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 func TestBridge_IsAnInterfaceOfOneGenerationAlone(t *testing.T) {
@@ -32,6 +41,49 @@ func TestBridge_IsAnInterfaceOfOneGenerationAlone(t *testing.T) {
 		}
 		assert.Len(t, s.bridge(&stack.Stack{Seq: math.MaxInt32}, math.MaxInt32), longest)
 	}
+}
+
+// fakeEngine answers requests to the engine as a test likes.
+func fakeEngine(t *testing.T, answer http.HandlerFunc) *docker.Engine {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "e.sock")
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(answer)
+	server.Listener.Close()
+	server.Listener = listener
+	server.Start()
+	t.Cleanup(server.Close)
+	engine, err := docker.Open(t.Context(), docker.Options{Host: "unix://" + socket})
+	require.NoError(t, err)
+	t.Cleanup(func() { engine.Close() })
+	return engine
+}
+
+func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
+	s, st := withStack(t)
+	ana, err := s.Store.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
+	require.NoError(t, err)
+	g := s.runner(st.ID).generation(st, 1, st.Services)
+	s.Engine = fakeEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/networks") {
+			fmt.Fprintf(w, `[{"Id": "1", "Name": %q}]`, g.network)
+		}
+	})
+	looks := 0
+	s.Firewall = firewall.New(firewall.Options{Bridges: func(context.Context) ([]string, error) {
+		looks++
+		return nil, errors.New("that is enough")
+	}})
+	require.NoError(t, g.ensureNetwork(t.Context()))
+	require.Zero(t, looks, "of a stack that nobody has claimed")
+	_, err = s.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
+		st.Owner = ana.ID
+		return nil, nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, g.ensureNetwork(t.Context()))
+	require.Equal(t, 1, looks)
 }
 
 func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
