@@ -93,7 +93,8 @@ func (e *Engine) tryRemoveNetworks(ctx context.Context, name string) error {
 // reaches a container that runs; it keeps its address, and with it its connections.
 // From then on it asks for that address whenever it starts, which fails with
 // ErrAddressTaken when another one got it meanwhile; Realias makes one that does not
-// run take any address again.
+// run take any address again. Another container that gets the address within that
+// moment leaves this one with any other address: that is ErrAddressTaken as well.
 func (e *Engine) Realias(ctx context.Context, id, name string, aliases ...string) error {
 	found, err := e.inspect(ctx, id)
 	if err != nil {
@@ -107,7 +108,12 @@ func (e *Engine) Realias(ctx context.Context, id, name string, aliases ...string
 	if err := e.api.NetworkDisconnect(ctx, name, id, false); err != nil {
 		return wrap(err, "disconnect container %s from network %s", id, name)
 	}
-	return wrap(e.api.NetworkConnect(ctx, name, id, settings), "connect container %s to network %s", id, name)
+	err = wrap(e.api.NetworkConnect(ctx, name, id, settings), "connect container %s to network %s", id, name)
+	if !errors.Is(err, ErrAddressTaken) {
+		return err
+	}
+	anywhere := &network.EndpointSettings{Aliases: aliases}
+	return errors.Join(err, wrap(e.api.NetworkConnect(ctx, name, id, anywhere), "connect container %s to network %s", id, name))
 }
 
 // Networks returns the networks that carry the labels.

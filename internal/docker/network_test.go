@@ -2,7 +2,12 @@ package docker
 
 import (
 	"context"
+	"net"
+	"net/http"
+	"net/http/httputil"
 	"net/netip"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -160,6 +165,57 @@ func TestRealias_FreesAContainerOfAnAddressThatAnotherGot(t *testing.T) {
 	require.ErrorIs(t, b.Start(t.Context(), id), ErrAddressTaken)
 	require.NoError(t, b.Realias(t.Context(), id, spec.Name, "name"))
 	require.NoError(t, b.Start(t.Context(), id))
+}
+
+func TestRealias_LeavesAContainerOnTheNetworkWhoseAddressAnotherGot(t *testing.T) {
+	b := testBench(t)
+	spec := b.network(t)
+	first, second := b.spec("serve"), b.spec("serve")
+	first.Network, second.Network = spec.Name, spec.Name
+	id, other := b.run(t, first), b.run(t, second)
+	had, err := b.Inspect(t.Context(), id)
+	require.NoError(t, err)
+	require.NoError(t, b.api.NetworkDisconnect(t.Context(), spec.Name, other, false))
+	remote := b.after(t, "/disconnect", func() {
+		assert.NoError(t, b.api.NetworkConnect(t.Context(), spec.Name, other, &network.EndpointSettings{
+			IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
+		}))
+	})
+	require.ErrorIs(t, remote.Realias(t.Context(), id, spec.Name, "name"), ErrAddressTaken)
+	found, err := b.inspect(t.Context(), id)
+	require.NoError(t, err)
+	now := found.NetworkSettings.Networks[spec.Name]
+	require.NotNil(t, now)
+	assert.NotEmpty(t, now.IPAddress)
+	assert.NotEqual(t, had.IP, now.IPAddress)
+	assert.Contains(t, now.Aliases, "name")
+}
+
+// after is the engine by a way on which something is done after each request to a
+// path, before its answer goes on.
+func (b *bench) after(t *testing.T, path string, do func()) *Engine {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.dial(ctx) }}
+	t.Cleanup(transport.CloseIdleConnections)
+	socket := filepath.Join(t.TempDir(), "e.sock")
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	server := &http.Server{Handler: &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" },
+		Transport: transport,
+		ModifyResponse: func(answer *http.Response) error {
+			if strings.HasSuffix(answer.Request.URL.Path, path) {
+				do()
+			}
+			return nil
+		},
+	}}
+	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { server.Close() })
+	remote, err := Open(t.Context(), Options{Host: "unix://" + socket})
+	require.NoError(t, err)
+	t.Cleanup(func() { remote.Close() })
+	return remote
 }
 
 func TestRemoveNetwork_DisconnectsWhatIsLeft(t *testing.T) {
