@@ -3,6 +3,7 @@ package edge
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -29,7 +30,8 @@ func validTarget(r *http.Request) bool {
 }
 
 // validHost reports whether a Host is a name, an IPv4 address or an IPv6 address
-// in brackets, with an optional port. The empty one of HTTP/1.0 is valid too.
+// in brackets, with an optional port. A name may end in a dot, and has no empty
+// label before. The empty Host of HTTP/1.0 is valid too.
 func validHost(hostport string) bool {
 	if literal, ok := strings.CutPrefix(hostport, "["); ok {
 		literal, port, closed := strings.Cut(literal, "]")
@@ -37,7 +39,8 @@ func validHost(hostport string) bool {
 		return closed && err == nil && ip.Is6() && ip.Zone() == "" && validPort(port)
 	}
 	name, _, _ := strings.Cut(hostport, ":")
-	return strings.IndexFunc(name, notInName) < 0 && validPort(hostport[len(name):]) && (name != "" || hostport == "")
+	labels := strings.Split(strings.TrimSuffix(name, "."), ".")
+	return hostport == "" || !slices.Contains(labels, "") && strings.IndexFunc(name, notInName) < 0 && validPort(hostport[len(name):])
 }
 
 // notInName reports whether r stands in no name of a host.

@@ -72,6 +72,11 @@ var asks = []struct {
 	{"GET", "/a", "*.apps.test", "400", ""},
 	{"GET", "/a", "%77eb-" + testHex + ".apps.test", "400", ""},
 	{"GET", "/a", ":8080", "400", ""},
+	{"GET", "/a", ".", "400", ""},
+	{"GET", "/a", ".:80", "400", ""},
+	{"GET", "/a", "." + service, "400", ""},
+	{"GET", "/a", service + "..", "400", ""},
+	{"GET", "/a", strings.Replace(service, ".", "..", 1), "400", ""},
 	{"GET", "/a", "::1", "400", ""},
 	{"GET", "/a", "[::1", "400", ""},
 	{"GET", "/a", "[::1]80", "400", ""},
@@ -159,8 +164,9 @@ func TestEdge_PassesOnOnlyTheHostThatItFoundInHTTP2(t *testing.T) {
 
 func TestEdge_TakesAddressesInBracketsForHosts(t *testing.T) {
 	for host, valid := range map[string]bool{
-		"": true, "localhost": true, "127.0.0.1:80": true, "[::1]": true, "[::1]:8080": true, "[2001:DB8::1]:": true, "[::ffff:1.2.3.4]": true, "a_b.test": true,
+		"": true, "localhost": true, "127.0.0.1:80": true, "[::1]": true, "[::1]:8080": true, "[2001:DB8::1]:": true, "[::ffff:1.2.3.4]": true, "a_b.test": true, "a.": true, "a.:80": true,
 		"[]": false, "[::1]:x": false, "[::1]x": false, "[v1.a]": false, "a b": false, "a/b": false, "a?b": false, "é": false, "a:": true, ":": false,
+		".": false, ".:80": false, "..": false, ".a": false, "a..": false, "a..b": false, "a.b..:80": false,
 	} {
 		if got := validHost(host); got != valid {
 			t.Errorf("%q: %v", host, got)
