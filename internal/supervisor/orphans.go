@@ -127,7 +127,9 @@ func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before 
 	}
 	ids := slices.Collect(maps.Keys(there))
 	for _, e := range entries {
-		ids = append(ids, "stk_"+e.Name())
+		if id := "stk_" + e.Name(); stack.ValidID(id) { // the rest is not the server's
+			ids = append(ids, id)
+		}
 	}
 	known, found, now := idsOf(stacks), orphans{}, time.Now()
 	for _, id := range ids {
