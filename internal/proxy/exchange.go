@@ -35,6 +35,7 @@ type exchange struct {
 	heard  bool        // the upstream has sent a byte
 	doubt  bool        // what it sent, or got, does not add up: its connection is not used again
 	gone   bool        // the client left before it was answered
+	ended  bool        // the answer was read to its end
 	clean  bool        // the connection may be used again
 	upload *upload     // nil until the body is on its way
 }
@@ -256,7 +257,7 @@ func (x *exchange) finish() {
 		x.u.put(x.c)
 		return
 	}
-	if x.clean && beyond {
+	if x.ended && beyond {
 		x.u.distrust()
 	}
 	x.u.discard(x.c)

@@ -93,14 +93,15 @@ func awaitArrival(t *testing.T, c net.Conn) {
 // bytes arrive before the next of 100 clients asks.
 func TestProxy_GivesEachClientItsOwnAnswer(t *testing.T) {
 	for name, c := range map[string]struct{ method, answer, stray string }{
-		"late body after HEAD":    {"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n", strayAnswer},
-		"late body after 204":     {"GET", "HTTP/1.1 204 No Content\r\n\r\n", strayAnswer},
-		"announced body of a 204": {"GET", "HTTP/1.1 204 No Content\r\nContent-Length: 60\r\n\r\n", strayAnswer},
-		"late body after 304":     {"GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 60\r\n\r\n", strayAnswer},
-		"bytes beyond the length": {"GET", "", strayAnswer},
-		"bytes beyond the chunks": {"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n/\r\n0\r\n\r\n", strayAnswer},
-		"a single byte":           {"GET", "", "\n"},
-		"408 on idle":             {"GET", "", "HTTP/1.1 408 Request Timeout\r\nContent-Length: 5\r\nConnection: close\r\n\r\nstray"},
+		"late body after HEAD":       {"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n", strayAnswer},
+		"late body after 204":        {"GET", "HTTP/1.1 204 No Content\r\n\r\n", strayAnswer},
+		"announced body of a 204":    {"GET", "HTTP/1.1 204 No Content\r\nContent-Length: 60\r\n\r\n", strayAnswer},
+		"body that comes with a 204": {"GET", "HTTP/1.1 204 No Content\r\nContent-Length: 60\r\n\r\n" + strayAnswer, ""},
+		"late body after 304":        {"GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 60\r\n\r\n", strayAnswer},
+		"bytes beyond the length":    {"GET", "", strayAnswer},
+		"bytes beyond the chunks":    {"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n/\r\n0\r\n\r\n", strayAnswer},
+		"a single byte":              {"GET", "", "\n"},
+		"408 on idle":                {"GET", "", "HTTP/1.1 408 Request Timeout\r\nContent-Length: 5\r\nConnection: close\r\n\r\nstray"},
 	} {
 		for _, next := range []string{"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "POST", "PATCH"} {
 			t.Run(name+", then "+next, func(t *testing.T) {

@@ -1,7 +1,12 @@
 package proxy
 
 import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
 	"net"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -10,21 +15,7 @@ import (
 // BenchmarkLook measures the processor time of a look at a silent connection,
 // which integration/bench compares with a request's.
 func BenchmarkLook(b *testing.B) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	near, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer near.Close()
-	far, err := l.Accept()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer far.Close()
+	near, _ := ends(b)
 	c := newConn(near)
 	b.ReportAllocs()
 	begun := processorTime(b)
@@ -42,4 +33,60 @@ func processorTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// ends are both ends of a connection.
+func ends(t testing.TB) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	near, err = net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { near.Close() })
+	far, err = l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	return near, far
+}
+
+// What a service sent on a connection is seen even when the connection has been
+// kept for too long to be used.
+func TestUpstream_CatchesAServiceOnAConnectionThatIsTooOld(t *testing.T) {
+	for name, close := range map[string]func(*upstream){
+		"before the next request": func(u *upstream) {
+			if c, err := u.get(t.Context(), false); err == nil {
+				t.Errorf("got %v", c)
+			}
+		},
+		"by the reaper": (*upstream).reap,
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, far := ends(t)
+			u := newUpstream(func(context.Context) (net.Conn, error) { return nil, errors.New("no other") }, Options{Log: slog.New(slog.DiscardHandler)})
+			defer u.closeIdle()
+			c := newConn(near)
+			u.put(c)
+			c.until = time.Now()
+			if _, err := io.WriteString(far, "stray"); err != nil {
+				t.Fatal(err)
+			}
+			for c.look() != speaking {
+				runtime.Gosched()
+			}
+			close(u)
+			if !u.unpooled {
+				t.Error("connections are kept on")
+			}
+			if c.look() != gone {
+				t.Error("the connection is open")
+			}
+		})
+	}
 }

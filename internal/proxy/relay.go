@@ -31,6 +31,7 @@ func (x *exchange) relay() {
 		x.flush() // the client gets what came before the break
 		panic(http.ErrAbortHandler)
 	}
+	x.ended = true
 	x.clean = !h.close && !x.doubt && !x.u.inner && (!body || h.chunked || h.length >= 0)
 	x.settleUpload()
 }

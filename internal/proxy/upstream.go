@@ -115,13 +115,11 @@ func (u *upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 		if c == nil {
 			break
 		}
-		if time.Now().Before(c.until) {
-			switch c.look() {
-			case silent:
-				return c, nil
-			case speaking:
-				u.distrust()
-			}
+		switch sight := c.look(); {
+		case sight == speaking:
+			u.distrust()
+		case sight == silent && time.Now().Before(c.until):
+			return c, nil
 		}
 		u.discard(c)
 	}
@@ -179,6 +177,13 @@ func (u *upstream) put(c *conn) {
 
 // reap closes connections that nobody used for long, as long as there are any.
 func (u *upstream) reap() {
+	if u.closeExpired() {
+		u.distrust()
+	}
+}
+
+// closeExpired closes what reap does, and reports whether bytes lay on any of it.
+func (u *upstream) closeExpired() (spoken bool) {
 	now := time.Now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -188,6 +193,7 @@ func (u *upstream) reap() {
 			kept = append(kept, c)
 			continue
 		}
+		spoken = spoken || c.look() == speaking
 		delete(u.open, c)
 		c.Close()
 	}
@@ -195,9 +201,10 @@ func (u *upstream) reap() {
 	u.idle = kept
 	if len(kept) == 0 {
 		u.reaper = nil
-		return
+		return spoken
 	}
 	u.reaper.Reset(idleTimeout)
+	return spoken
 }
 
 func (u *upstream) discard(c *conn) {
