@@ -457,11 +457,33 @@ func TestEnding_IsWhatTheHostMayHaveStopped(t *testing.T) {
 		{stack.Service{Status: stack.Running, Crashes: []time.Time{now}}, false},
 		{stack.Service{Status: stack.Stopped}, true},
 		{stack.Service{Status: stack.Restarting}, false}, // the owner restarts it, and the process from before serves
-		{stack.Service{Spec: stack.Spec{Strategy: stack.Recreate}, Status: stack.Restarting}, true},
+		{stack.Service{Status: stack.Restarting, InPlace: true}, true},
+		{stack.Service{Status: stack.Running, InPlace: true}, false},
 		{stack.Service{Status: stack.Restarting, Crashes: []time.Time{now}}, true},
 	} {
 		if got := c.service.Ending(); got != c.want {
 			t.Errorf("%+v is ending: %v, want %v", c.service, got, c.want)
 		}
 	}
+}
+
+func TestEnding_OfARequestedRestartBeginsOnceItIsInPlace(t *testing.T) {
+	s := live(t)
+	ending := func(want bool) {
+		t.Helper()
+		if got := s.Services[0].Ending(); got != want {
+			t.Errorf("ending: %v, want %v", got, want)
+		}
+	}
+	must(t)(s.RestartService("api"))
+	ending(false)
+	if err := s.RestartInPlace("api"); err != nil {
+		t.Fatal(err)
+	}
+	ending(true)
+	must(t)(s.RestartedOnRequest("api"))
+	ending(false)
+	must(t)(s.RestartService("api")) // this one may start another process beside it
+	ending(false)
+	wantKind(t, s.RestartInPlace("old"), stack.Conflict, "old")
 }

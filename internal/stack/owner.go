@@ -22,8 +22,19 @@ func (s *Stack) RestartService(name string) ([]Event, error) {
 		return nil, err
 	}
 	svc.forgetCrashes()
-	svc.Status = Restarting
+	svc.Status, svc.InPlace = Restarting, false
 	return nil, nil
+}
+
+// RestartInPlace notes that a requested restart ends the service's process before
+// it starts it again, rather than starting another one beside it.
+func (s *Stack) RestartInPlace(service string) error {
+	svc := s.Service(service)
+	if s.Status != Live || svc == nil {
+		return NewError(Conflict, "the stack does not serve "+service+" any more")
+	}
+	svc.InPlace = true
+	return nil
 }
 
 // RestartedOnRequest records that a service is healthy again after the restart

@@ -84,12 +84,13 @@ type Service struct {
 	Crashes     []time.Time // within the window, oldest first
 	Unhealthy   int         // restarts in a row that did not get healthy, however long ago
 	LastExit    *int        // exit code of the last crash; nil when none is known
+	InPlace     bool        // the last restart that its owner asked for ends the process before it starts it again
 }
 
 // Ending reports whether the host may have asked the service's process to end: it
 // makes way for the next generation's, or is restarted in its place.
 func (s *Service) Ending() bool {
-	return s.Status == Stopped || s.Status == Restarting && (s.Strategy == Recreate || len(s.Crashes) > 0)
+	return s.Status == Stopped || s.Status == Restarting && (s.InPlace || len(s.Crashes) > 0)
 }
 
 // New returns a stack that is about to build generation 1.
