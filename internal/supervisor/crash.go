@@ -70,7 +70,7 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	how, code := exitOf(c)
 	p.say(p.service.Name + " " + how)
 	failpoint.Here("crash-seen")
-	return p.revive(ctx, code)
+	return p.revive(ctx, code, false)
 }
 
 // look is the container of the process; the zero one, which does not run, when
@@ -104,9 +104,10 @@ func (p *process) drainBeside(targets []*proxy.Target) {
 }
 
 // revive counts the crash of a process that does not run and starts it again,
-// until it is healthy. False means that it is no longer to be watched.
-func (p *process) revive(ctx context.Context, code *int) bool {
-	for restart := false; ; restart = true {
+// until it is healthy. Restart says that the crash is a restart that failed. False
+// means that it is no longer to be watched.
+func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
+	for ; ; restart = true {
 		again, ok := p.countCrash(ctx, code, restart)
 		if !ok {
 			return false

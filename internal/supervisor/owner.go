@@ -91,7 +91,7 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	if !p.restartFailed(ctx, absence, err) {
 		return ctx.Err() == nil // brought back with the engine
 	}
-	return p.revive(ctx, nil)
+	return p.revive(ctx, nil, true)
 }
 
 // show routes to the targets of the generation, if it is the one that is

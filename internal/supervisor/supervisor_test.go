@@ -37,7 +37,7 @@ func withStack(t *testing.T) (*Supervisor, *stack.Stack) {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	st := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
 	require.NoError(t, db.Create(t.Context(), st, 0))
-	s := New(Config{Store: db, Dir: dir, Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Store: db, Labels: docker.Labels{}, Dir: dir, Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(s.Close)
 	return s, st
 }
@@ -65,7 +65,8 @@ func breakDatabase(t *testing.T, s *Supervisor) (mend func()) {
 	}
 }
 
-// fakeEngine is an engine that knows one container, c, and whether it runs.
+// fakeEngine is an engine that knows one container, c, and whether it runs, and
+// starts none.
 func fakeEngine(t *testing.T, running *atomic.Bool) *docker.Engine {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -73,6 +74,9 @@ func fakeEngine(t *testing.T, running *atomic.Bool) *docker.Engine {
 		if strings.HasSuffix(r.URL.Path, "/containers/c/json") {
 			fmt.Fprintf(w, `{"Id": "c", "State": {"Running": %t, "ExitCode": 3}, "Config": {}, "NetworkSettings": {}}`, running.Load())
 			return
+		}
+		if strings.HasSuffix(r.URL.Path, "/start") {
+			w.WriteHeader(http.StatusInternalServerError)
 		}
 		fmt.Fprint(w, "{}")
 	}))
