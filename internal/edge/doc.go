@@ -12,6 +12,10 @@
 // read from the sockets now and then, since a blocked write does not show whether
 // a slow client still takes something. The API is left alone.
 //
+// Its connections follow the framing of HTTP/1, in TLS after the decryption, to see
+// each request's head as the client sent it: what net/http hides from handlers is
+// what smuggles requests (see framing).
+//
 // Every error of its own is a JSON object with the one field detail, also
 // those which net/http writes by itself for requests that it cannot parse. Not
 // reached are those on TLS connections, where the bytes pass encrypted, and
