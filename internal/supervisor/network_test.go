@@ -43,8 +43,8 @@ func TestBridge_IsAnInterfaceOfOneGenerationAlone(t *testing.T) {
 	}
 }
 
-// fakeEngine answers requests to the engine as a test likes.
-func fakeEngine(t *testing.T, answer http.HandlerFunc) *docker.Engine {
+// answeringEngine answers requests to the engine as a test likes.
+func answeringEngine(t *testing.T, answer http.HandlerFunc) *docker.Engine {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "e.sock")
 	listener, err := net.Listen("unix", socket)
@@ -65,7 +65,7 @@ func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
 	ana, err := s.Store.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
 	require.NoError(t, err)
 	g := s.runner(st.ID).generation(st, 1, st.Services)
-	s.Engine = fakeEngine(t, func(w http.ResponseWriter, r *http.Request) {
+	s.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/networks") {
 			fmt.Fprintf(w, `[{"Id": "1", "Name": %q}]`, g.network)
 		}
