@@ -50,7 +50,7 @@ func (c Claims) find(ctx context.Context, typed string) (string, error) {
 	code, ok := auth.NormalizeClaimCode(typed)
 	if !ok {
 		return "", stack.NewError(stack.NotFound, fmt.Sprintf(
-			"%q is no claim code; one looks like CLM-XXXX-XXXX-XXXX, and comes with the answer that creates a stack", shorten(typed)))
+			"%q is not a claim code; one looks like CLM-XXXX-XXXX-XXXX, and comes with the answer that creates a stack", shorten(typed)))
 	}
 	id, ok, err := c.Stacks.FindClaimCode(ctx, c.Key.HashClaimCode(code))
 	if err != nil {
@@ -123,13 +123,18 @@ func (a *Accounts) Claim(ctx context.Context, v Visitor, who store.Account, type
 // be claimed makes no account. With an error and an Entry that has a token, the
 // account was made and only the claim failed.
 func (a *Accounts) SignUpAndClaim(ctx context.Context, v Visitor, email, password, typed string) (Entry, *stack.Stack, error) {
-	return a.claimWith(ctx, v, email, typed, func() (Entry, error) { return a.signUp(ctx, v, email, password) })
+	return a.claimWith(ctx, v, typed, func() (Entry, error) {
+		if err := a.Claims.check(ctx, email, typed); err != nil {
+			return Entry{}, err
+		}
+		return a.signUp(ctx, v, email, password)
+	})
 }
 
 // SignInAndClaim signs a person in and claims a stack. With an error and an
 // Entry that has a token, the person is signed in and only the claim failed.
 func (a *Accounts) SignInAndClaim(ctx context.Context, v Visitor, email, password, typed string) (Entry, *stack.Stack, error) {
-	return a.claimWith(ctx, v, email, typed, func() (Entry, error) {
+	return a.claimWith(ctx, v, typed, func() (Entry, error) {
 		account, err := a.authenticate(ctx, email, password)
 		if err != nil {
 			return Entry{}, err
@@ -138,13 +143,9 @@ func (a *Accounts) SignInAndClaim(ctx context.Context, v Visitor, email, passwor
 	})
 }
 
-// claimWith counts one form, makes sure that the code can be claimed by the
-// email, lets the person in and claims.
-func (a *Accounts) claimWith(ctx context.Context, v Visitor, email, typed string, letIn func() (Entry, error)) (Entry, *stack.Stack, error) {
+// claimWith counts one form, lets the person in and claims.
+func (a *Accounts) claimWith(ctx context.Context, v Visitor, typed string, letIn func() (Entry, error)) (Entry, *stack.Stack, error) {
 	if err := a.admit(ctx, v); err != nil {
-		return Entry{}, nil, err
-	}
-	if err := a.Claims.check(ctx, email, typed); err != nil {
 		return Entry{}, nil, err
 	}
 	entry, err := letIn()
@@ -155,7 +156,8 @@ func (a *Accounts) claimWith(ctx context.Context, v Visitor, email, typed string
 	return entry, s, err
 }
 
-// check refuses what a claim by the email would refuse. It tries on a copy.
+// check refuses what a claim by a new account of the email would refuse. It tries
+// on a copy.
 func (c Claims) check(ctx context.Context, email, typed string) error {
 	id, err := c.find(ctx, typed)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestClaim_MovesTheStackAndTheCodeIsUsed(t *testing.T) {
 	_, err = e.Claim(t.Context(), visitor, ana, auth.NewClaimCode())
 	wantKind(t, err, stack.NotFound, "a character is wrong")
 	_, err = e.Claim(t.Context(), visitor, ana, "nonsense")
-	wantKind(t, err, stack.NotFound, "CLM-XXXX-XXXX-XXXX")
+	wantKind(t, err, stack.NotFound, `"nonsense" is not a claim code; one looks like CLM-XXXX-XXXX-XXXX`)
 	e.codes.left = 0
 	_, err = e.Claim(t.Context(), visitor, ana, m.code)
 	wantTooMany(t, err)
@@ -168,6 +168,26 @@ func TestSignUpAndClaim_MakesNoAccountForACodeThatCannotBeClaimed(t *testing.T) 
 	}
 	if e.owner(t, bound.id) != "" {
 		t.Error("a stack was claimed")
+	}
+}
+
+func TestSignInAndClaim_NamesTheStackToTheOwnerWhoUsedTheCode(t *testing.T) {
+	e := newEnv(t)
+	ana := e.signUp(t, "ana@example.com").Account
+	e.signUp(t, "bo@example.com")
+	m := e.stackWith(t, "")
+	if _, err := e.Claim(t.Context(), visitor, ana, m.code); err != nil {
+		t.Fatal(err)
+	}
+	for email, text := range map[string]string{
+		"ana@example.com": m.id + " (guestbook), is in your account",
+		"bo@example.com":  "its stack belongs to an account",
+	} {
+		entry, s, err := e.SignInAndClaim(t.Context(), visitor, email, password, m.code)
+		wantKind(t, err, stack.NotFound, text)
+		if s != nil || !e.signedIn(t, entry.Token) {
+			t.Errorf("%s: %+v, %+v, want the person signed in and no stack", email, entry, s)
+		}
 	}
 }
 
