@@ -182,7 +182,7 @@ func TestAccountDelete_WithYesAsksNothing(t *testing.T) {
 		t.Errorf("stdout %q, stderr %q, %v", stdout, stderr, err)
 	}
 	_, stderr, err = berthd(t, dir, "account", "delete", "ana@example.com", "--yes")
-	if err == nil || !strings.Contains(stderr, "ana@example.com has no account") {
+	if err == nil || !strings.Contains(stderr, "ana@example.com has no account; nothing was deleted\n") {
 		t.Errorf("stderr %q, %v", stderr, err)
 	}
 }
@@ -241,7 +241,7 @@ func TestAccountPassword_SaysWhatIsWrong(t *testing.T) {
 		{"\nlate password\n", "account password ana@example.com", "no password on standard input"},
 		{"short\n", "account password ana@example.com", "8 characters"},
 		{strings.Repeat("x", 10_000), "account password ana@example.com", "too long"},
-		{"correct horse\n", "account password bo@example.com", "bo@example.com has no account"},
+		{"correct horse\n", "account password bo@example.com", "bo@example.com has no account; berthd account create makes one"},
 		{"correct horse\n", "account password", "accepts 1 arg(s)"},
 		{"", "account create bo@example.com --password-stdin", "no password on standard input"},
 		{"short\n", "account create bo@example.com --password-stdin", "8 characters"},

@@ -152,7 +152,7 @@ func (a *Accounts) Delete(ctx context.Context, v Visitor, session store.Session,
 	if err := a.checkCurrent(ctx, session, current); err != nil {
 		return 0, err
 	}
-	deleted, err := a.Store.DeleteAccount(ctx, session.Account.ID)
+	deleted, err := a.Store.DeleteAccount(ctx, session.Account.ID, nil)
 	return len(deleted), err
 }
 

@@ -2,6 +2,7 @@ package account
 
 import (
 	"context"
+	"slices"
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
@@ -30,7 +31,7 @@ func (a *Accounts) Add(ctx context.Context, email, password string) (apiKey stri
 // SetPassword gives an account another password at an operator's wish, and ends
 // all its sessions. An unknown email is NotFound.
 func (a *Accounts) SetPassword(ctx context.Context, email, password string) error {
-	account, err := a.find(ctx, email)
+	account, err := a.find(ctx, email, "berthd account create makes one")
 	if err != nil {
 		return err
 	}
@@ -43,9 +44,10 @@ func (a *Accounts) SetPassword(ctx context.Context, email, password string) erro
 
 // Remove deletes an account with all its stacks at an operator's wish, and returns
 // how many they were. Confirm is given the account's address and its stacks before;
-// its error deletes nothing. An unknown email is NotFound.
+// its error deletes nothing, and neither does a stack that came or went meanwhile,
+// which is a Conflict. An unknown email is NotFound.
 func (a *Accounts) Remove(ctx context.Context, email string, confirm func(address string, stacks []*stack.Stack) error) (stacks int, err error) {
-	account, err := a.find(ctx, email)
+	account, err := a.find(ctx, email, "nothing was deleted")
 	if err != nil {
 		return 0, err
 	}
@@ -56,15 +58,30 @@ func (a *Accounts) Remove(ctx context.Context, email string, confirm func(addres
 	if err := confirm(account.Email, owned); err != nil {
 		return 0, err
 	}
-	deleted, err := a.Store.DeleteAccount(ctx, account.ID)
+	deleted, err := a.Store.DeleteAccount(ctx, account.ID, func(now []*stack.Stack) error {
+		if !slices.Equal(idsOf(now), idsOf(owned)) {
+			return stack.NewError(stack.Conflict, "nothing was deleted: the account's stacks changed meanwhile; run the command again to see them")
+		}
+		return nil
+	})
 	return len(deleted), err
 }
 
-// find finds an account by its email.
-func (a *Accounts) find(ctx context.Context, email string) (store.Account, error) {
+// idsOf returns the ids of stacks, sorted.
+func idsOf(stacks []*stack.Stack) []string {
+	var ids []string
+	for _, s := range stacks {
+		ids = append(ids, s.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// find finds an account by its email; hint says what follows from there being none.
+func (a *Accounts) find(ctx context.Context, email, hint string) (store.Account, error) {
 	account, _, ok, err := a.Store.AccountByEmail(ctx, email)
 	if err == nil && !ok {
-		err = stack.NewError(stack.NotFound, email+" has no account; berthd account create makes one")
+		err = stack.NewError(stack.NotFound, email+" has no account; "+hint)
 	}
 	return account, err
 }
