@@ -135,10 +135,15 @@ func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func(
 	return stacks, nil
 }
 
-// removeAccount removes an account that has no stacks but deleted ones.
+// removeAccount removes an account that has no stacks but deleted ones, and the
+// receipts of those.
 func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string) error {
 	if err := s.endSessions(ctx, tx, accountID, 0); err != nil {
 		return err
+	}
+	_, err := tx.ExecContext(ctx, "DELETE FROM receipts WHERE stack_id IN (SELECT id FROM stacks WHERE owner = ?)", accountID)
+	if err != nil {
+		return s.fault("remove the receipts of the account's stacks", err)
 	}
 	if _, err := tx.ExecContext(ctx, "UPDATE stacks SET owner = NULL WHERE owner = ?", accountID); err != nil {
 		return s.fault("disown the account's stacks", err)

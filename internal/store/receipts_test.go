@@ -87,6 +87,31 @@ func TestReceipt_IsNotKeptOfAChangeThatFailed(t *testing.T) {
 	}
 }
 
+func TestReceipt_GoesWithTheAccountOfItsStack(t *testing.T) {
+	s, _ := open(t)
+	ana, bo := newAccount(t, s, "ana@example.com"), newAccount(t, s, "bo@example.com")
+	for key, owner := range map[string]store.Account{"ana's": ana, "ana's, deleted": ana, "bo's": bo} {
+		k := keep(t, s, key, 0)
+		if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+			k.Owner = owner.ID
+			if key == "ana's, deleted" {
+				return k.Delete(stack.Now())
+			}
+			return nil, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.DeleteAccount(t.Context(), ana.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]bool{"ana's": false, "ana's, deleted": false, "bo's": true} {
+		if _, ok := receipt(t, s, key); ok != want {
+			t.Errorf("the receipt of %s stack is there: %v, want %v", key, ok, want)
+		}
+	}
+}
+
 func TestReceipt_DroppedIsForgotten(t *testing.T) {
 	s, _ := open(t)
 	keep(t, s, "a", 0)
