@@ -32,18 +32,21 @@ func (r *runner) keepTime() {
 		case what == "":
 			r.awaitChange(woken, nil)
 		case now.Before(at):
-			timer := time.NewTimer(nap(at.Sub(now)))
-			r.awaitChange(woken, timer.C)
-			timer.Stop()
+			r.awaitDeadline(woken, at.Sub(now))
 		default:
 			r.meet(what)
 		}
 	}
 }
 
-// nap is how long to wait for a deadline before the clock is read again: a timer
-// does not count the time that the machine sleeps, nor what an operator changes.
-func nap(left time.Duration) time.Duration { return min(left, time.Minute) }
+// awaitDeadline waits for a change or a deadline, a minute at most: a timer does not
+// count the time that the machine sleeps, nor what an operator changes, so the
+// clock has to be read again.
+func (r *runner) awaitDeadline(woken <-chan struct{}, left time.Duration) {
+	timer := time.NewTimer(min(left, time.Minute))
+	defer timer.Stop()
+	r.awaitChange(woken, timer.C)
+}
 
 func (r *runner) awaitChange(woken <-chan struct{}, due <-chan time.Time) {
 	select {

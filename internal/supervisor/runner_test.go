@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -53,10 +54,17 @@ func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
 	s.Close()
 }
 
-func TestNap_ReadsTheClockAgainAtLeastEveryMinute(t *testing.T) {
-	for left, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: time.Minute, 7 * 24 * time.Hour: time.Minute} {
-		if got := nap(left); got != want {
-			t.Errorf("with %s left it naps %s, want %s", left, got, want)
+func TestRunner_ReadsTheClockAgainAtLeastEveryMinuteBeforeADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{})
+		defer s.Close()
+		r := s.runner("stk_000000000000")
+		for left, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: time.Minute, 7 * 24 * time.Hour: time.Minute} {
+			began := time.Now()
+			r.awaitDeadline(nil, left)
+			if got := time.Since(began); got != want {
+				t.Errorf("with %s left it waits %s, want %s", left, got, want)
+			}
 		}
-	}
+	})
 }
