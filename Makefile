@@ -34,6 +34,7 @@ run: engine settings build ## everything that is needed, then the server on :808
 	exec ./bin/berthd
 
 test: vet lint vuln engine settings bases image chromium runsc ## vet, lint, unit and integration tests
+	@[ "$$(id -u)" = 0 ] || echo "you are not root: the tests that make network namespaces are skipped"
 	BERTH_REQUIRE_ENGINE=1 BERTH_TEST_IMAGES=1 go test -race -timeout 60m -parallel 4 ./...
 
 bench: engine settings bases ## the table of docs/benchmarks.md, measured here

@@ -166,6 +166,16 @@ func hasEnded(run string) bool {
 	return err == nil && pid != os.Getpid() && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
+// lacks skips a test for what this machine does not have. Under
+// BERTH_REQUIRE_ENGINE=1, which make test sets, the test fails.
+func lacks(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("BERTH_REQUIRE_ENGINE") == "1" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
 // needBase ends the test where the image is missing that all others are built
 // from.
 func needBase(t *testing.T) {

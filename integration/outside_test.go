@@ -34,17 +34,15 @@ type outside struct{ namespace string }
 
 var outsides atomic.Int64
 
-// newOutside makes one for the duration of a test, or skips for who is not root. It is outside of an engine's network; nil is this machine's engine.
+// newOutside makes one for the duration of a test, or skips for who is not root.
+// It is outside of an engine's network; nil is this machine's engine.
 func newOutside(t *testing.T, e *dockerd) *outside {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root makes network namespaces")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		if os.Getenv("BERTH_REQUIRE_ENGINE") != "1" {
-			t.Skip(err)
-		}
-		t.Fatalf("%v; install iproute2", err)
+		lacks(t, "%v; install iproute2", err)
 	}
 	sweepOutsides(t)
 	o := &outside{namespace: fmt.Sprintf("berth-test-%d-%d", os.Getpid(), outsides.Add(1))}

@@ -51,7 +51,7 @@ func TestSync_SourcesAndSitesAreOnDiskBeforeTheCommit(t *testing.T) {
 	written := filepath.Join(h.dir, "written")
 	require.NoError(t, os.WriteFile(written, make([]byte, 10_000), 0o600))
 	if lazy, err := inMemoryOnly(written); err != nil || !lazy {
-		t.Skipf("the file system of %s does not tell what it has not written yet: %v", h.dir, err)
+		lacks(t, "the file system of %s does not tell what it has not written yet (%v); set TMPDIR to a folder on ext4 or XFS", h.dir, err)
 	}
 	h.run(t)
 	tree := page(randomText(10_000)).plus(Tree{"a/b/more.html": randomText(10_000)})

@@ -28,7 +28,7 @@ func command(line ...string) uploader {
 	return func(t *testing.T, h *Host, path, framing string, _ ...string) string {
 		t.Helper()
 		if _, err := exec.LookPath(line[0]); err != nil {
-			t.Skipf("%s is not installed here", line[0])
+			lacks(t, "%v; install it", err)
 		}
 		args := make([]string, 0, len(line))
 		for _, arg := range line {
