@@ -125,7 +125,7 @@ func Settings() []Setting {
 		{"BERTH_CREATES_PER_HOUR", "30", "anonymous creates that one client network may make in an hour", number(func(c *Config) *int { return &c.CreatesPerHour })},
 		{"BERTH_REFUSED_PER_HOUR", "120", "anonymous creates of one client network that may be refused with 413 or 422 in an hour", number(func(c *Config) *int { return &c.RefusedPerHour })},
 		{"BERTH_CLAIMS_PER_MINUTE", "10", "claims that one client network may try in a minute", number(func(c *Config) *int { return &c.ClaimsPerMinute })},
-		{"BERTH_FORMS_PER_MINUTE", "10", "sign-ups, sign-ins and claims with a password that one client network may try in a minute", number(func(c *Config) *int { return &c.FormsPerMinute })},
+		{"BERTH_FORMS_PER_MINUTE", "10", "forms with a password (sign-up, sign-in, claim, change of the password, deletion of the account) that one client network may send in a minute", number(func(c *Config) *int { return &c.FormsPerMinute })},
 		{"BERTH_VALIDATIONS_PER_MINUTE", "30", "POST /v0/validate that one client network may send in a minute", number(func(c *Config) *int { return &c.ValidationsPerMinute })},
 		{"BERTH_MAX_UPLOAD", "50MB", "size of an uploaded archive", size(func(c *Config) *int64 { return &c.MaxUpload })},
 		{"BERTH_MAX_UNPACKED", "1GB", "size of an archive's files", size(func(c *Config) *int64 { return &c.MaxUnpacked })},
