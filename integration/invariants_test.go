@@ -190,7 +190,7 @@ func (c *chronicle) add(o occurrence) error {
 	return nil
 }
 
-// allows tells whether an event may come next (docs/api.md, "States and
+// allows reports whether an event may come next (docs/api.md, "States and
 // transitions").
 func (c *chronicle) allows(kind stack.EventType) bool {
 	live, building := c.status == stack.Live, c.status == stack.Building

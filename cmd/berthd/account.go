@@ -118,8 +118,8 @@ func countStacks(n int) string {
 	return fmt.Sprintf("%d stacks", n)
 }
 
-// confirmDelete says what is deleted with an account, and wants its address
-// typed.
+// confirmDelete says what is deleted with an account, and asks the user to type
+// its address.
 func confirmDelete(cmd *cobra.Command, address string, stacks []string) error {
 	talk := cmd.ErrOrStderr()
 	if len(stacks) > 0 {

@@ -163,8 +163,8 @@ func (r *formReader) read(boundary, path string) error {
 	}
 }
 
-// finish reads what follows the last boundary: a body that is shorter than it
-// was said to be is no whole request.
+// finish reads what follows the last boundary, since a body may still end before
+// the length that its headers gave.
 func (r *formReader) finish() error {
 	if !r.body.drain(formOverhead) && r.body.broken() != nil {
 		return r.malformed(r.body.err)

@@ -98,7 +98,7 @@ func (c *conn) peek() (n int, err error) {
 
 var errNoSocket = errors.New("the connection is not a socket")
 
-// readable tells whether a read would return at once.
+// readable reports whether a read would return at once.
 func (c *conn) readable() bool {
 	if c.br.Buffered() > 0 {
 		return true

@@ -27,7 +27,7 @@ func load(t *testing.T, env map[string]string) server.Config {
 	return c
 }
 
-func TestLoad_DefaultsAreTheSpecifications(t *testing.T) {
+func TestLoad_Defaults(t *testing.T) {
 	c := load(t, nil)
 	if c.BaseURL.String() != "http://localhost:8080" || c.AppsDomain != "localhost" || c.Listen != ":8080" {
 		t.Errorf("addresses = %v %v %v", c.BaseURL, c.AppsDomain, c.Listen)

@@ -132,7 +132,7 @@ func TestFail_WritesControlCharactersOut(t *testing.T) {
 	}
 }
 
-func TestEvent_IsTheEnvelopeOfTheSpecification(t *testing.T) {
+func TestEvent_HasTheEnvelopeThatClientsAreGiven(t *testing.T) {
 	got, err := json.Marshal(stack.Event{ID: 7, StackID: "stk_3f2a9c1b7d4e", Type: stack.EventDeleted, CreatedAt: now})
 	if err != nil {
 		t.Fatal(err)

@@ -14,10 +14,10 @@ type watchers struct {
 }
 
 // Watch returns a channel that gets a value after each commit that touched the
-// stack; "" watches all stacks. A commit of another process may touch any of them. A wake that was not received yet stands for all
-// that follow, so a reader that reads the stack again after each misses
-// nothing. The caller calls stop when it no longer listens; the channel is
-// never closed.
+// stack; "" watches all stacks. A commit of another process may touch any of
+// them. A wake that was not received yet stands for all that follow, so a reader
+// that reads the stack again after each misses nothing. The caller calls stop
+// when it no longer listens; the channel is never closed.
 func (s *Store) Watch(id string) (woken <-chan struct{}, stop func()) {
 	return s.watch.add(id)
 }

@@ -47,8 +47,8 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 	r.noteStop(ctx)
 }
 
-// noteStop keeps why a deploy was stopped, if that is a reason of which the owner
-// must hear: whoever stopped it records that.
+// noteStop keeps why a deploy was stopped, if the owner has to learn that: whoever
+// stopped it records the reason.
 func (r *runner) noteStop(ctx context.Context) { errors.As(context.Cause(ctx), &r.stopped) }
 
 // endStopped ends, in the row, a deploy that was stopped.

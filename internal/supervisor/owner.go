@@ -14,8 +14,8 @@ import (
 // old one and takes the traffic when it is healthy, so that no request fails, from
 // the other services either; with strategy: recreate, in place of a process that
 // does not run, and under a runtime whose containers cannot be given a name while
-// they run, it starts alone. The event service.restarted, with requested, tells of success.
-// A state that does not allow it is a *stack.Error.
+// they run, it starts alone. The event service.restarted, with requested, tells
+// of success. A state that does not allow it is a *stack.Error.
 func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.Stack, error) {
 	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartService(service) })
 	if err != nil {
