@@ -87,7 +87,7 @@ func TestFallen_TheDeployThatIsUnderWayGoesOn(t *testing.T) {
 	require.Equal(t, map[string]string{"web": "running"}, now.statuses())
 	require.Equal(t, "generation 2", h.get(t, st.url("web", "/")).body)
 	require.Equal(t, []string{"service.ready web", "stack.live"}, h.after(t, st, before))
-	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "volume api-data", "network")
+	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "volume api-data", "network g2")
 }
 
 func TestFallen_FailsAgainWithTheDeploy(t *testing.T) {
@@ -157,5 +157,5 @@ func TestFallen_AQueuedDeployFollowsARestoreThatFails(t *testing.T) {
 	require.Equal(t, "2", h.served(t, st, "web"))
 	require.Equal(t, []string{"stack.redeploying", "stack.failed", "service.building web", "service.ready web", "stack.live"}, h.after(t, st, before))
 	require.Contains(t, last(t, h.events(t, st), "stack.failed").Data["error"], "before it answered")
-	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network")
+	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network g2")
 }

@@ -178,7 +178,7 @@ func TestRecover_AProcessThatIsAskedToEndDoesNotCrash(t *testing.T) {
 	require.NotEqual(t, before, h.inspect(t, st, "web").State.Pid)
 	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/")).status)
 	require.Zero(t, count(h.events(t, st), "service.crashed"))
-	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network")
+	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 }
 
 func TestRecover_InABackoff(t *testing.T) {

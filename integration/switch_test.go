@@ -215,5 +215,5 @@ func TestSwitch_LooksWhetherEveryProcessStillRuns(t *testing.T) {
 		require.Equal(t, "1", h.served(t, st, service))
 	}
 	require.Zero(t, count(h.events(t, st), "service.crashed"))
-	h.keeps(t, st, "container api-g1", "container web-g1", "image api:g1", "image web:g1", "volume api-data", "volume web-data", "network")
+	h.keeps(t, st, "container api-g1", "container web-g1", "image api:g1", "image web:g1", "volume api-data", "volume web-data", "network g1")
 }

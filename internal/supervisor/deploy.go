@@ -91,7 +91,11 @@ func (c *cleanUps) add(do func()) {
 // deploy is the whole way: build all, start all, switch, clean up.
 func (d *deployment) deploy(ctx context.Context) error {
 	defer d.cleanUp()
-	err := d.build(ctx, func() { d.beginNetwork(ctx) }, d.later.add)
+	started := func() {}
+	if d.needsNetwork() { // asked before the builds write to the services
+		started = func() { d.beginNetwork(ctx) }
+	}
+	err := d.build(ctx, started, d.later.add)
 	if err == nil {
 		err = d.inOrder(ctx, d.bringUpNew)
 	}
@@ -109,9 +113,7 @@ func (d *deployment) deploy(ctx context.Context) error {
 // beginNetwork makes the network beside the copying of the source, not before it.
 // Whoever needs the network asks again and gets the error.
 func (d *deployment) beginNetwork(ctx context.Context) {
-	if d.needsNetwork() {
-		d.after.Go(func() { _ = d.makeNetwork(ctx) })
-	}
+	d.after.Go(func() { _ = d.makeNetwork(ctx) })
 }
 
 // blame returns why a deploy failed: when the engine went away meanwhile, it is
