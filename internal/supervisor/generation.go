@@ -38,6 +38,10 @@ type generation struct {
 	network     string                      // the name of its network
 	makeNetwork func(context.Context) error // when it is first needed
 
+	// Containers that start on the network share joining. One that leaves it to
+	// come back with other names holds it alone, so that nobody gets its address.
+	joining sync.RWMutex
+
 	lostOnce sync.Once // see comeBackWithEngine
 
 	mu        sync.Mutex

@@ -146,7 +146,7 @@ func (p *process) exchangeNames(ctx context.Context, next *process, name string)
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
-	if err := p.Engine.Realias(ctx, next.id, p.network, p.service.Name); err != nil {
+	if err := next.realias(ctx, p.service.Name); err != nil {
 		return err
 	}
 	if err := p.Engine.Rename(ctx, p.id, name+oldSuffix+p.id); err != nil {
@@ -182,7 +182,7 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 // leave ends a process that another one has replaced, after the requests and calls
 // that it has.
 func (p *process) leave(targets []*proxy.Target) {
-	if err := p.Engine.Realias(context.WithoutCancel(p.ctx), p.id, p.network); err != nil {
+	if err := p.realias(p.ctx); err != nil {
 		p.Log.Warn("replaced process keeps its name until it ends", "stack", p.st.ID, "service", p.service.Name, "error", err)
 	}
 	p.drainAll(targets)

@@ -118,11 +118,11 @@ func (g *generation) newProcess(s *stack.Service, id string) *process {
 // start starts the container and follows its log from the line after since.
 func (p *process) start(ctx context.Context, since time.Time) error {
 	absence := p.absences.Load()
-	err := p.Engine.Start(ctx, p.id)
+	err := p.join(ctx)
 	if errors.Is(err, docker.ErrAddressTaken) { // that it had when it replaced another process
-		err = p.Engine.Realias(context.WithoutCancel(ctx), p.id, p.network, p.service.Name)
+		err = p.realias(ctx, p.service.Name)
 		if err == nil {
-			err = p.Engine.Start(ctx, p.id)
+			err = p.join(ctx)
 		}
 	}
 	if err != nil {
@@ -133,6 +133,21 @@ func (p *process) start(ctx context.Context, since time.Time) error {
 		return err
 	}
 	return p.attach(c, since, absence)
+}
+
+// join starts the container, which gets an address on the generation's network.
+func (p *process) join(ctx context.Context) error {
+	p.joining.RLock()
+	defer p.joining.RUnlock()
+	return p.Engine.Start(ctx, p.id)
+}
+
+// realias gives the process other names inside the stack. No container of its
+// generation starts meanwhile.
+func (p *process) realias(ctx context.Context, aliases ...string) error {
+	p.joining.Lock()
+	defer p.joining.Unlock()
+	return p.Engine.Realias(context.WithoutCancel(ctx), p.id, p.network, aliases...)
 }
 
 // adopt takes over a container that runs already: its process stays untouched
