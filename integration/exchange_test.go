@@ -57,7 +57,7 @@ func TestURLs_GiveEachClientItsOwnAnswer(t *testing.T) {
 				method = http.MethodHead
 			}
 			h.do(t, h.request(t, method, st.url(name, "/lie"), nil))
-			h.logged(t, st, "?service="+name, "lied")
+			h.logged(t, st, "service="+name, "lied")
 			for i := range 100 {
 				own := fmt.Sprintf("/%d", i)
 				r := h.get(t, st.url(name, own))
