@@ -155,6 +155,82 @@ func TestOrphans_OfAnOlderDatabaseLeaveRoomForNewStacks(t *testing.T) {
 	require.Equal(t, "hello from web", h.get(t, unknown.url("web", "/")).body)
 }
 
+// An older row does not explain the generations that were deployed after it. Its
+// stack fails, since what it served is gone, and loses nothing of them.
+func TestOrphans_OfAnOlderRowStayForTheGrace(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st, site := h.live(t, program(t), manifest(programManifest)), h.live(t, page("one"), nil)
+	late := h.broken(t, program(t), manifest(`services: [{name: web, runtime: node, build: exit 1, start: x}]`))
+	h.stop(t)
+	putOld := h.copyDatabase(t)
+	h.run(t)
+	for _, text := range []string{"two", "three"} {
+		h.redeploy(t, site, page(text), nil)
+		for _, s := range []*Stack{st, late} {
+			s.Generation = h.redeploy(t, s, program(t).plus(Tree{"more": text}), manifest(programManifest)).Generation
+		}
+	}
+	h.put(t, st, "web", "kept", "data of web")
+	h.keeps(t, st, serving(st)...)
+	h.keeps(t, late, serving(late)...)
+	pid := h.inspect(t, st, "web").State.Pid
+	h.stop(t)
+	putNew := h.takeDatabase(t)
+	putOld()
+	h.run(t)
+	published := filepath.Join(h.dir, "stacks", site.hex(), "sites", "web", "g3")
+	h.names(t, "berth-"+st.hex()+"-web-g3", "berth/"+st.hex()+"-web:g3", "berth/"+late.hex()+"-web:g3", published)
+	for _, s := range []*Stack{st, site, late} {
+		h.becomes(t, s, "failed")
+	}
+	h.keeps(t, st, serving(st)...)
+	h.keeps(t, late, serving(late)...)
+	require.FileExists(t, filepath.Join(published, "index.html"))
+
+	h.stop(t)
+	putNew()
+	h.run(t)
+	require.Equal(t, pid, h.inspect(t, st, "web").State.Pid)
+	require.Equal(t, "data of web", h.file(t, st, "web", "kept"))
+	require.Equal(t, "three", h.get(t, site.url("web", "/")).body)
+	require.Equal(t, "hello from web", h.get(t, late.url("web", "/")).body)
+}
+
+// Once the grace is over they go, and before that where a deploy takes their number.
+func TestOrphans_OfAnOlderRowMakeRoom(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st, site := h.live(t, program(t), manifest(programManifest)), h.live(t, page("one"), nil)
+	h.put(t, st, "web", "kept", "data of web")
+	h.stop(t)
+	putOld := h.copyDatabase(t)
+	h.run(t)
+	for _, text := range []string{"two", "three"} {
+		h.redeploy(t, st, program(t).plus(Tree{"more": text}), manifest(programManifest))
+		h.redeploy(t, site, page(text).plus(Tree{"late.html": "late"}), nil)
+	}
+	newest := []string{"container web-g3", "image web:g3", "volume web-data", "network g3"}
+	h.keeps(t, st, newest...)
+	h.stop(t)
+	putOld()
+	h.run(t)
+	h.becomes(t, site, "failed")
+	for _, text := range []string{"zwei", "drei"} {
+		h.redeploy(t, site, page(text), nil)
+		require.Equal(t, text, h.get(t, site.url("web", "/")).body)
+		require.Equal(t, text, h.get(t, site.url("web", "/late")).body, "of what is deployed now")
+	}
+	h.becomes(t, st, "failed")
+	h.keeps(t, st, newest...)
+	h.stop(t)
+	h.env["BERTH_ORPHAN_GRACE"] = "1ms"
+	h.run(t)
+	h.keeps(t, st, "volume web-data")
+	h.redeploy(t, st, program(t), manifest(programManifest))
+	require.Equal(t, "data of web", h.file(t, st, "web", "kept"))
+}
+
 // A stack that the database knows as deleted goes at once, its data included.
 func TestOrphans_OfADeletedStackGoAtOnce(t *testing.T) {
 	t.Parallel()

@@ -155,7 +155,7 @@ func Settings() []Setting {
 		{"BERTH_SERVICE_PIDS", "1024", "processes and threads that a service may have", setPids},
 		{"BERTH_BUILD_MEMORY", "", "memory that a build may use; no ceiling when empty", optional(memory(func(c *Config) *int64 { return &c.BuildMemory }))},
 		{"BERTH_DISK_FLOOR", "1GB", "free disk space below which uploads and builds are refused, 0 for none; what runs goes on", setDiskFloor},
-		{"BERTH_ORPHAN_GRACE", "1h", "how long containers, images and files of stacks that the database does not know are kept, counted from each start; their volumes and snapshots are kept for good", duration(func(c *Config) *time.Duration { return &c.OrphanGrace })},
+		{"BERTH_ORPHAN_GRACE", "1h", "how long containers, images and files of stacks, and of generations, that the database does not know are kept, counted from each start; their volumes and snapshots are kept for good", duration(func(c *Config) *time.Duration { return &c.OrphanGrace })},
 		{"BERTH_ALLOW_UNKNOWN_DATA", "false", "start although the engine has volumes or snapshots of this installation and the database knows none of their stacks", flag(func(c *Config) *bool { return &c.AllowUnknownData })},
 		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range of which each stack takes a /28, and another one during a redeploy", setPool},
 		{"BERTH_NETWORK_ALLOW", "", "hosts, as host:port, that stacks may reach although they are private or on this machine, besides those in BERTH_BUILD_ENV_FILE", setNetworkAllow},

@@ -142,13 +142,14 @@
 // Names of engine objects are derived from the stack, and everything carries the
 // installation's label: a server that was killed is followed by one that lists
 // by label, adopts what runs, and removes what the rows know as deleted. What no
-// row knows may be another database's: it goes after a while, and its data never
-// (supervisor/orphans.go). Redis holds only what may be lost: rate-limit windows
-// and webhook retries. While it is away, or after it lost data, each process
-// holds the limits for what it let through itself. A restart drops the retries
-// that are pending; their events stay in the database. What the engine still
-// makes for a server that is dead, and what could not be removed, goes with the
-// next look for leftovers (supervisor/remove.go). A job that meets an error of
+// row knows, a stack or a generation that is newer than its row, may be another
+// database's: it goes after a while, and its data never (supervisor/orphans.go).
+// Redis holds only what may be lost: rate-limit windows and webhook retries. While
+// it is away, or after it lost data, each process holds the limits for what it let
+// through itself. A restart drops the retries that are pending; their events stay
+// in the database. What the engine still makes for a server that is dead, and what
+// could not be removed, goes with the next look for leftovers
+// (supervisor/remove.go). A job that meets an error of
 // the database goes on trying (supervisor/runner.go): its work in the engine is
 // done. Package failpoint names the places where a crash would hurt; the
 // integration tests kill the server at each.

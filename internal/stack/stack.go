@@ -143,6 +143,17 @@ func (s *Stack) UID() int { return firstUID + int(s.Seq) }
 
 const firstUID = 200_000
 
+// Explains reports whether the row accounts for a generation of the stack: it was
+// served or is, or its build has begun and it has not gone live. What there is of
+// any other was made under a later copy of the row.
+func (s *Stack) Explains(generation int) bool {
+	last := s.Generation
+	if len(s.Attempted) > 0 {
+		last++
+	}
+	return generation <= last
+}
+
 // Settled tells whether nothing is being built or restored ("wait=true").
 func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == 0 }
 

@@ -173,6 +173,28 @@ func TestURLs_LeaveOutThePortThatTheBaseURLDoesNotHave(t *testing.T) {
 	}
 }
 
+func TestExplains_EveryGenerationThatTheRowTellsOf(t *testing.T) {
+	s := twoServices()
+	explains := func(last int) {
+		t.Helper()
+		for generation := range 4 { // 0 is what belongs to none
+			if got := s.Explains(generation); got != (generation <= last) {
+				t.Errorf("Explains(%d) = %t, want all to %d", generation, got, last)
+			}
+		}
+	}
+	explains(1)
+	must(t)(s.DeployFailed("it broke"))
+	explains(1)
+	must(t)(s.Deploy(s.Services))
+	explains(2)
+	must(t)(s.DeployFailed("it broke again")) // something of it may be left
+	explains(2)
+	must(t)(s.Deploy(s.Services))
+	must(t)(s.Deployed(s.Services, urls, now))
+	explains(2)
+}
+
 func TestLogNames_HoldTheServicesThatARedeployAdds(t *testing.T) {
 	want := func(s *stack.Stack, kind string, names ...string) {
 		t.Helper()

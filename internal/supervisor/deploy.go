@@ -34,6 +34,9 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 		d.cleanUp() // it was ended before it began
 		return
 	}
+	if r.newer { // perhaps of this number, and not of this build
+		d.abandon(ctx)
+	}
 	err = d.deploy(ctx)
 	if err == nil || gone(err) {
 		return
@@ -366,7 +369,7 @@ func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
 		if g != nil {
 			err = g.end(ctx)
 		}
-		return errors.Join(err, r.stopLabelled(ctx, r.labels(st, "")))
+		return errors.Join(err, r.stopStack(ctx, st))
 	})
 	if err != nil && ctx.Err() == nil {
 		r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)

@@ -101,10 +101,12 @@ func (g *generation) admitMail(ctx context.Context) error {
 	return err
 }
 
-// removeNetworks gives back the subnets of a stack that runs nothing.
+// removeNetworks gives back the subnets of a stack that runs nothing but what is
+// spared.
 func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 	ctx = context.WithoutCancel(ctx)
 	networks, err := r.Engine.Networks(ctx, r.labels(st, ""))
+	networks = slices.DeleteFunc(networks, func(n docker.Network) bool { return r.sparesRunning(st, n.Labels) })
 	if err = errors.Join(err, r.removeObjects(ctx, objects{networks: networks})); err != nil {
 		r.Log.Warn("networks of a stopped stack not removed", "stack", r.id, "error", err)
 	}

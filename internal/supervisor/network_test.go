@@ -88,6 +88,7 @@ func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
 
 func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
 	const former, served, next = "berth-3f2a9c1b7d4e", "berth-3f2a9c1b7d4e-g2", "berth-3f2a9c1b7d4e-g3"
+	s := New(Config{})
 	for _, c := range []struct {
 		status stack.Status
 		there  []string
@@ -106,7 +107,7 @@ func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
 			there.networks = append(there.networks, docker.Network{Name: name})
 		}
 		var left []string
-		for _, n := range leftovers(&stack.Stack{ID: "stk_3f2a9c1b7d4e", Generation: 2, Status: c.status}, there).networks {
+		for _, n := range s.leftovers(&stack.Stack{ID: "stk_3f2a9c1b7d4e", Generation: 2, Status: c.status}, there).networks {
 			left = append(left, n.Name)
 		}
 		assert.Equal(t, c.left, left, "of a %s stack with %v", c.status, c.there)

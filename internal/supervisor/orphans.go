@@ -10,17 +10,20 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/stack"
 )
 
 // An orphan is a stack of which the engine or the disk has something and the
 // store no row. One that the store knows as deleted goes wholly. One that it has
 // never known may be of another database, which somebody will put back: its
-// volumes and snapshots stay for good, and the rest for Config.OrphanGrace.
+// volumes and snapshots stay for good, and the rest for Config.OrphanGrace. So do
+// the generations of a known stack that are newer than its row explains.
 
 // orphans are by the id of the stack.
 type orphans map[string]*orphan
@@ -87,21 +90,6 @@ func (o objects) split() (data, rest objects) {
 		}
 	}
 	return data, rest
-}
-
-// names are those by which an operator finds the objects.
-func (o objects) names() []string {
-	var names []string
-	for _, v := range o.volumes {
-		names = append(names, v.Name)
-	}
-	for _, image := range o.images {
-		if len(image.Tags) == 0 {
-			names = append(names, image.ID)
-		}
-		names = append(names, image.Tags...)
-	}
-	return names
 }
 
 // sweep removes what an earlier server left of deleted stacks, and its
@@ -187,6 +175,47 @@ func (s *Supervisor) removeOrphan(ctx context.Context, id string, o objects) err
 	}
 	s.Log.Info("leftovers of a stack that is gone removed", "stack", id)
 	return nil
+}
+
+// spares reports whether a generation stays for now although its stack's row does not
+// explain it: the database may be an older copy, and the newer one be put back.
+func (s *Supervisor) spares(st *stack.Stack, number int) bool {
+	return !st.Explains(number) && time.Since(s.began) < s.OrphanGrace
+}
+
+// sparesRunning is spares for a container or a network with these labels. Those of
+// an expired stack go, since its data is to be at rest.
+func (s *Supervisor) sparesRunning(st *stack.Stack, labels docker.Labels) bool {
+	return st.Status != stack.Expired && s.spares(st, generationOf(labels))
+}
+
+// generationOf is the generation that labels tell; 0 for none.
+func generationOf(labels docker.Labels) int {
+	number, _ := strconv.Atoi(labels[build.LabelGeneration]) // whatever has none has no such label
+	return number
+}
+
+// newer is what there is of generations that the stack's row does not explain.
+func (s *Supervisor) newer(st *stack.Stack, there objects) objects {
+	unexplained := func(number int) bool { return !st.Explains(number) }
+	newer := objects{images: tagged(there.images, ofGeneration(unexplained)), sites: s.sites(st, unexplained)}
+	for _, c := range there.containers {
+		if unexplained(generationOf(c.Labels)) {
+			newer.containers = append(newer.containers, c)
+		}
+	}
+	for _, n := range there.networks {
+		if unexplained(generationOf(n.Labels)) {
+			newer.networks = append(newer.networks, n)
+		}
+	}
+	return newer
+}
+
+// tellOfNewer names in the log what of a stack its row does not explain.
+func (s *Supervisor) tellOfNewer(st *stack.Stack, newer objects) {
+	s.Log.Warn("there are generations of this stack that the database does not know; is it an older copy? They go after the grace",
+		"stack", st.ID, "generation", st.Generation, "grace", s.OrphanGrace, "newer", newer.names())
 }
 
 // leftoverGrace is how long something of a deleted stack must be there before it

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,17 +18,39 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// objects are what the engine has of one stack.
+// objects are what there is of one stack.
 type objects struct {
 	containers []docker.Container
 	images     []docker.ImageInfo
 	volumes    []docker.Volume
 	networks   []docker.Network
+	sites      []string // folders of published sites; inventories leave them out
 }
 
 // none tells whether there is nothing.
 func (o objects) none() bool {
-	return len(o.containers)+len(o.images)+len(o.volumes)+len(o.networks) == 0
+	return len(o.containers)+len(o.images)+len(o.volumes)+len(o.networks)+len(o.sites) == 0
+}
+
+// names are those by which an operator finds the objects.
+func (o objects) names() []string {
+	var names []string
+	for _, c := range o.containers {
+		names = append(names, c.Name)
+	}
+	for _, v := range o.volumes {
+		names = append(names, v.Name)
+	}
+	for _, image := range o.images {
+		if len(image.Tags) == 0 {
+			names = append(names, image.ID)
+		}
+		names = append(names, image.Tags...)
+	}
+	for _, n := range o.networks {
+		names = append(names, n.Name)
+	}
+	return append(names, o.sites...)
 }
 
 // container finds one by name; the zero Container when there is none.
@@ -124,6 +149,9 @@ func (s *Supervisor) removeObjects(ctx context.Context, o objects) error {
 	for _, n := range o.networks {
 		errs = append(errs, s.Engine.RemoveNetwork(ctx, n.Name))
 	}
+	for _, site := range o.sites {
+		errs = append(errs, os.RemoveAll(site))
+	}
 	return errors.Join(errs...)
 }
 
@@ -160,104 +188,123 @@ func (s *Supervisor) stopLabelled(ctx context.Context, labels docker.Labels) err
 	return errors.Join(err, s.stopAll(ctx, containers))
 }
 
+// stopStack stops and removes the containers of a stack that are not spared.
+func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
+	containers, err := s.Engine.List(ctx, s.labels(st, ""))
+	containers = slices.DeleteFunc(containers, func(c docker.Container) bool { return s.sparesRunning(st, c.Labels) })
+	return errors.Join(err, s.stopAll(ctx, containers))
+}
+
 // removeEarlier removes what is left of generations before the served one, and
 // nothing of the next one, which may be being built; of a stack that serves none
-// and could not, all there is.
+// and could not, all there is that is not spared.
 func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
-	earlier := func(number int) bool { return number < st.Generation || !st.Built() }
+	earlier := func(number int) bool {
+		return number < st.Generation || !st.Built() && !r.spares(st, number)
+	}
 	err := r.outlast(ctx, func() error {
 		ctx := context.WithoutCancel(ctx)
 		there, err := r.list(ctx, r.labels(st, ""))
-		images := objects{images: ofGenerations(there[st.ID].images, earlier)}
-		return errors.Join(err, r.removeObjects(ctx, images), r.removeSites(st, earlier))
+		left := objects{images: tagged(there[st.ID].images, isLeftover(earlier)), sites: r.sites(st, earlier)}
+		return errors.Join(err, r.removeObjects(ctx, left))
 	})
 	if err != nil {
 		r.Log.Error("earlier generation not removed; the next start tries again", "stack", r.id, "error", err)
 	}
 }
 
-// leftovers are what the engine has of a stack at rest and the stack does not
-// need: every generation but the one that it serves or would serve, what runs and
-// the networks although it is not live, and what a build or a restore left. Data is
-// none.
-func leftovers(st *stack.Stack, there objects) objects {
+// leftovers are what there is of a stack at rest and the stack does not need: every
+// generation but the one that it serves or would serve, what runs and the networks
+// although it is not live, and what a build or a restore left. Data is none, nor is
+// what is spared.
+func (s *Supervisor) leftovers(st *stack.Stack, there objects) objects {
 	var left objects
 	for _, c := range there.containers {
-		if st.Status != stack.Live || c.Name != containerName(st, c.Labels[build.LabelService], st.Generation) {
+		current := st.Status == stack.Live && c.Name == containerName(st, c.Labels[build.LabelService], st.Generation)
+		if !current && !s.sparesRunning(st, c.Labels) {
 			left.containers = append(left.containers, c)
 		}
 	}
-	left.images = ofGenerations(there.images, superseded(st))
+	left.images = tagged(there.images, isLeftover(s.superseded(st)))
 	for _, n := range there.networks {
-		if st.Status != stack.Live || n.Name != networkOf(st, there) {
+		current := st.Status == stack.Live && n.Name == networkOf(st, there)
+		if !current && !s.sparesRunning(st, n.Labels) {
 			left.networks = append(left.networks, n)
 		}
 	}
+	left.sites = s.sites(st, s.superseded(st))
 	return left
 }
 
-// superseded tells which generations a stack at rest does not need.
-func superseded(st *stack.Stack) func(number int) bool {
-	return func(number int) bool { return number != st.Generation || !st.Built() }
+// superseded returns what reports which generations a stack at rest does not need.
+func (s *Supervisor) superseded(st *stack.Stack) func(number int) bool {
+	return func(number int) bool {
+		return (number != st.Generation || !st.Built()) && !s.spares(st, number)
+	}
 }
 
-// ofGenerations are the images, by those of their names that are of the
-// generations that which tells, or of snapshots that are back in their volumes.
-func ofGenerations(images []docker.ImageInfo, which func(number int) bool) []docker.ImageInfo {
+// tagged are the images by those of their names that match.
+func tagged(images []docker.ImageInfo, match func(tag string) bool) []docker.ImageInfo {
 	var found []docker.ImageInfo
 	for _, image := range images {
-		var tags []string
-		for _, tag := range image.Tags {
-			_, text, _ := strings.Cut(tag, ":g")
-			number, err := strconv.Atoi(text)
-			if strings.HasSuffix(tag, restoredTag) || err == nil && which(number) {
-				tags = append(tags, tag)
-			}
-		}
-		if image.Tags = tags; len(tags) > 0 {
+		image.Tags = slices.DeleteFunc(slices.Clone(image.Tags), func(tag string) bool { return !match(tag) })
+		if len(image.Tags) > 0 {
 			found = append(found, image)
 		}
 	}
 	return found
 }
 
-// removeLeftovers removes the leftovers of a stack, and the sites that it does
-// not need, if an inventory had any; by now there may be others. Nothing else may
-// be done with the stack meanwhile. What stays is tried again by watchLeftovers.
+// ofGeneration matches the names of builds of the generations that which reports.
+func ofGeneration(which func(number int) bool) func(tag string) bool {
+	return func(tag string) bool {
+		_, text, _ := strings.Cut(tag, ":g")
+		number, err := strconv.Atoi(text)
+		return err == nil && which(number)
+	}
+}
+
+// isLeftover is ofGeneration, and matches snapshots that are back in their volumes.
+func isLeftover(which func(number int) bool) func(tag string) bool {
+	return func(tag string) bool { return strings.HasSuffix(tag, restoredTag) || ofGeneration(which)(tag) }
+}
+
+// sites are the folders that the generations published which which reports.
+func (s *Supervisor) sites(st *stack.Stack, which func(number int) bool) []string {
+	all, _ := fs.Glob(os.DirFS(s.stackDir(st)), "sites/*/g*") // the pattern is well formed
+	var found []string
+	for _, site := range all {
+		if number, err := strconv.Atoi(path.Base(site)[1:]); err == nil && which(number) {
+			found = append(found, filepath.Join(s.stackDir(st), site))
+		}
+	}
+	return found
+}
+
+// removeLeftovers removes the leftovers of a stack if an inventory had any; by now
+// there may be others. Nothing else may be done with the stack meanwhile. What stays
+// is tried again by watchLeftovers.
 func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack, seen objects) {
-	if leftovers(st, seen).none() {
+	if r.leftovers(st, seen).none() {
 		return
 	}
 	there, err := r.list(ctx, r.labels(st, ""))
-	left := leftovers(st, there[st.ID])
+	left := r.leftovers(st, there[st.ID])
 	err = errors.Join(err, r.stopAll(ctx, left.containers))
 	if ctx.Err() != nil {
 		return // whoever ended it needs the rest as it is
 	}
 	left.containers = nil
-	err = errors.Join(err, r.removeObjects(context.WithoutCancel(ctx), left), r.removeSites(st, superseded(st)))
+	err = errors.Join(err, r.removeObjects(context.WithoutCancel(ctx), left))
 	if err != nil {
 		r.Log.Warn("leftovers not removed; trying again later", "stack", r.id, "error", err)
 	}
 }
 
-// removeSites removes the sites of the generations that which tells.
-func (s *Supervisor) removeSites(st *stack.Stack, which func(number int) bool) error {
-	var errs []error
-	sites, err := filepath.Glob(filepath.Join(s.stackDir(st), "sites", "*", "g*"))
-	errs = append(errs, err)
-	for _, site := range sites {
-		if number, err := strconv.Atoi(filepath.Base(site)[1:]); err == nil && which(number) {
-			errs = append(errs, os.RemoveAll(site))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // tidy removes the leftovers of a stack that nothing is being done with, and
 // keeps the data of an expired one where that failed before.
 func (s *Supervisor) tidy(st *stack.Stack, there objects) {
-	if leftovers(st, there).none() && (st.Status != stack.Expired || len(there.volumes) == 0) {
+	if s.leftovers(st, there).none() && (st.Status != stack.Expired || len(there.volumes) == 0) {
 		return
 	}
 	r := s.lookup(st.ID)

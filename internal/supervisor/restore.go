@@ -20,7 +20,12 @@ import (
 func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there objects) {
 	r := s.runner(st.ID)
 	defer s.jobs.Go(r.keepTime)
-	if err := errors.Join(os.RemoveAll(s.sourcesDir(st)), s.removeSites(st, superseded(st))); err != nil {
+	if newer := s.newer(st, there); !newer.none() {
+		s.tellOfNewer(st, newer)
+		r.newer = true
+	}
+	lost := objects{sites: s.sites(st, s.superseded(st))}
+	if err := errors.Join(os.RemoveAll(s.sourcesDir(st)), s.removeObjects(ctx, lost)); err != nil {
 		s.Log.Warn("files of a lost build not removed; the next start tries again", "stack", st.ID, "error", err)
 	}
 	if st.Deploying != 0 {
@@ -87,7 +92,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) (res
 	}
 	r.route(st, g)
 	served := g.complete() && g.restored(ctx, r.updateOnce) == nil
-	if served && leftovers(st, there).none() {
+	if served && r.leftovers(st, there).none() {
 		return nil
 	}
 	return func(ctx context.Context) {

@@ -24,6 +24,8 @@ type runner struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // what goes on beside the job: watching, draining
 
+	newer bool // there were generations that the row does not explain when the server started
+
 	// Why the deploy under way was stopped, nil when none was: its end is recorded
 	// once the generation before serves again. Jobs use it, one at a time.
 	stopped *stack.Error

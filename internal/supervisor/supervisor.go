@@ -57,7 +57,9 @@ type Config struct {
 	Runtime  string // of containers; "" for the engine's own
 	LogMax   int64  // bytes of a log before it is rotated
 
-	OrphanGrace time.Duration // that containers, images and files of stacks unknown to the store stay
+	// That containers, images and files stay which the store does not explain, of
+	// stacks unknown to it and of generations newer than their rows.
+	OrphanGrace time.Duration
 
 	Log *slog.Logger
 }
@@ -69,6 +71,7 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	jobs   sync.WaitGroup
 
+	began    time.Time    // when it was made: what is there by then may be of another database
 	absences atomic.Int64 // of the engine, so far
 
 	engineDir    string        // where the engine keeps what it stores
@@ -83,7 +86,7 @@ type Supervisor struct {
 
 // New returns a Supervisor that has done nothing yet; see Start.
 func New(cfg Config) *Supervisor {
-	s := &Supervisor{Config: cfg, runners: map[string]*runner{}, firewallWake: make(chan struct{}, 1)}
+	s := &Supervisor{Config: cfg, began: time.Now(), runners: map[string]*runner{}, firewallWake: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
