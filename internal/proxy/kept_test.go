@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -144,6 +145,80 @@ func TestProxy_GivesEachClientItsOwnAnswer(t *testing.T) {
 				if caught := name != "announced body of a 204"; caught && int(l.conns.Load()) != clients+1 {
 					t.Errorf("%d connections for %d requests: those of a service that was caught are used again", l.conns.Load(), clients+1)
 				}
+			})
+		}
+	}
+}
+
+// crowd is a service that answers every request with its path. It gives its first
+// answers once pool requests have come, each on a connection of its own; on some of
+// these it then sends what nobody asked for.
+type crowd struct {
+	pool, liars int32
+
+	come atomic.Int32
+	full chan struct{} // closed when the pool is full
+	lie  chan struct{} // closed when the answers have been read
+	lied sync.WaitGroup
+}
+
+func (s *crowd) talk(t *testing.T, c net.Conn, br *bufio.Reader, head string) {
+	for place := s.come.Add(1); ; place = 0 {
+		if place == s.pool {
+			close(s.full)
+		}
+		<-s.full
+		_, path, _ := strings.Cut(head, " ")
+		path, _, _ = strings.Cut(path, " ")
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(path), path)
+		if 0 < place && place <= s.liars {
+			<-s.lie
+			io.WriteString(c, strayAnswer)
+			awaitArrival(t, c)
+			s.lied.Done()
+		}
+		var err error
+		if head, err = readHead(br); err != nil {
+			return
+		}
+	}
+}
+
+// TestProxy_GivesClientsAtOnceTheirOwnAnswers fills the pool before the service lies
+// on some of its connections, and has 100 clients ask at the same time.
+func TestProxy_GivesClientsAtOnceTheirOwnAnswers(t *testing.T) {
+	const pool, clients = 10, 100
+	for _, liars := range []int32{1, pool / 2, pool} {
+		for _, method := range []string{"GET", "PUT", "DELETE", "POST"} {
+			t.Run(fmt.Sprintf("%d of %d lie, then %s", liars, pool, method), func(t *testing.T) {
+				t.Parallel()
+				s := &crowd{pool: pool, liars: liars, full: make(chan struct{}), lie: make(chan struct{})}
+				s.lied.Add(int(liars))
+				f := newFront(t, script(t, func(c net.Conn, br *bufio.Reader, head string) { s.talk(t, c, br, head) }), proxy.Options{})
+				atOnce := func(n int, method string) {
+					var all sync.WaitGroup
+					for i := range n {
+						r := request(t, method, f.addr, fmt.Sprintf("/%s/%d", method, i), nil)
+						client := newClient(t)
+						all.Go(func() {
+							res, err := client.Do(r)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							defer res.Body.Close()
+							body, err := io.ReadAll(res.Body)
+							if err != nil || res.StatusCode != http.StatusBadGateway && string(body) != r.URL.Path {
+								t.Errorf("%s: status %d, body %q, %v", r.URL.Path, res.StatusCode, body, err)
+							}
+						})
+					}
+					all.Wait()
+				}
+				atOnce(pool, "GET")
+				close(s.lie)
+				s.lied.Wait()
+				atOnce(clients, method)
 			})
 		}
 	}
