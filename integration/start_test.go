@@ -2,6 +2,7 @@ package integration
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -118,8 +119,8 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	h.byHand(t, "image", "rm", "berth/"+noImage.hex()+"-web:g1")
 	h.run(t)
 	for st, reason := range map[*Stack]string{
-		site:    "service web: the files that it publishes are missing from this host; upload the source again",
-		link:    "service web: the files that it publishes are missing from this host; upload the source again",
+		site:    "service web: the files that it publishes are missing or broken on this host; upload the source again",
+		link:    "service web: the files that it publishes are missing or broken on this host; upload the source again",
 		noImage: "service web: its image is no longer on this host; upload the source again",
 	} {
 		h.becomes(t, st, "failed")
@@ -134,6 +135,65 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	require.Equal(t, 200, h.get(t, noLog.url("web", "/log?from=0&to=5")).status)
 	h.logged(t, noLog, "", "line 4\n")
 	require.Equal(t, "mended", h.get(t, h.redeploy(t, site, page("mended"), nil).url("web", "/")).body)
+}
+
+// Files that are there and not what they were count like those that are missing.
+func TestStart_FailsOnlyTheStackWhoseFilesAreBroken(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	two := page("a site").plus(Tree{"sub/more.html": "more"})
+	emptied, cut, whole := h.live(t, two, nil), h.live(t, two, nil), h.live(t, two, nil)
+	noData := h.live(t, program(t), manifest(programManifest))
+	container := h.inspect(t, noData, "web")
+	h.stop(t)
+	folder := func(st *Stack) string { return filepath.Join(h.dir, "stacks", st.hex(), "sites", "web", "g1") }
+	require.NoError(t, os.RemoveAll(filepath.Join(folder(emptied), "index.html")))
+	require.NoError(t, os.RemoveAll(filepath.Join(folder(emptied), "sub")))
+	require.NoError(t, os.Truncate(filepath.Join(folder(cut), "sub", "more.html"), 0))
+	h.stopContainer(t, container.ID)
+	require.NoError(t, os.RemoveAll(container.Mounts[0].Source))
+	h.run(t)
+	const site = "service web: the files that it publishes are missing or broken on this host; upload the source again"
+	for st, reason := range map[*Stack]string{
+		emptied: site,
+		cut:     site,
+		noData:  "service web: its image or its data on this host is broken: it could not be started in 5 attempts; upload the source again",
+	} {
+		h.becomes(t, st, "failed")
+		require.Equal(t, reason, h.show(t, st, "").reason())
+		h.get(t, st.url("web", "/")).refused(t, http.StatusServiceUnavailable)
+		events := h.events(t, st)
+		require.Equal(t, 1, count(events, "stack.failed"))
+		require.Zero(t, count(events, "service.crashed"))
+	}
+	h.onceRestored(t, whole, 1)
+	require.Equal(t, "more", h.get(t, whole.url("web", "/sub/more")).body)
+	require.Equal(t, "mended", h.get(t, h.redeploy(t, emptied, page("mended"), nil).url("web", "/")).body)
+}
+
+// An engine that refuses everything is at fault itself, however often it does.
+func TestStart_AnEngineThatDoesNothingFailsNobody(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t)
+	h := start(t, through(p))
+	st := h.live(t, program(t), manifest(programManifest))
+	container := h.inspect(t, st, "web").ID
+	h.stop(t)
+	h.stopContainer(t, container)
+	refused := p.add(containerCreate[0], containerCreate[1], -1, refuse)
+	h.run(t) // the engine says what it has until here
+	lists := p.add(http.MethodGet, "/volumes", -1, refuse)
+	eventually(t, "it was tried more often than a stack survives", func() error {
+		if tries := p.count(lists); tries < 7 {
+			return fmt.Errorf("%d times", tries)
+		}
+		return nil
+	})
+	require.Equal(t, "live", h.show(t, st, "").Status)
+	require.NotZero(t, p.count(refused))
+	p.clear()
+	h.onceRestored(t, st, 1)
+	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
 }
 
 // An error of the engine's own while a stack is brought back passes.
@@ -179,19 +239,4 @@ func TestStart_ServesBeforeItCanRecord(t *testing.T) {
 	}
 	require.Contains(t, h.show(t, interrupted, "").deployError(), "restarted")
 	require.Equal(t, "hello from web", h.get(t, interrupted.url("web", "/")).body)
-}
-
-// A site is read before its first answer, and a start does not wait for that.
-func TestStart_ReadsASiteBeforeItsFirstAnswer(t *testing.T) {
-	t.Parallel()
-	h := start(t)
-	st := h.live(t, page("the site"), nil)
-	h.stop(t)
-	h.run(t)
-	// The index of a site that has not been asked for is not there yet.
-	late := filepath.Join(h.dir, "stacks", st.hex(), "sites", "web", "g1", "late.html")
-	require.NoError(t, os.WriteFile(late, []byte("late"), 0o600))
-	require.Equal(t, "late", h.get(t, st.url("web", "/late")).body)
-	require.Equal(t, "the site", h.get(t, st.url("web", "/")).body)
-	h.onceRestored(t, st, 1)
 }

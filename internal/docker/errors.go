@@ -3,6 +3,7 @@ package docker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -18,6 +19,7 @@ var (
 	ErrAddressTaken = errors.New("address already in use") // another container has the one that this one asks for
 	ErrUnreachable  = errors.New("no answer")              // the engine is away, or the answer was lost: it may have done what it was asked
 	ErrNoSpace      = errors.New("disk full")              // where the engine keeps its images and volumes
+	ErrHost         = errors.New("fault of the host")      // the engine's machine lacks what every container takes, or its disk fails
 )
 
 // errForeign is the cause when a name is taken by an object of somebody else.
@@ -60,6 +62,8 @@ func classOf(err error) error {
 		return ErrNoSpace
 	case strings.Contains(err.Error(), addressTaken):
 		return ErrAddressTaken
+	case slices.ContainsFunc(hostFaults, func(fault string) bool { return strings.Contains(err.Error(), fault) }):
+		return ErrHost
 	}
 	return nil
 }
@@ -70,6 +74,13 @@ var noSpace = syscall.ENOSPC.Error()
 // addressTaken is what the engine says when another container has an address; the
 // code that comes with it stands for much else.
 const addressTaken = "Address already in use"
+
+// hostFaults is what else the engine says of its machine, and has no code for.
+var hostFaults = []string{
+	syscall.EMFILE.Error(), syscall.ENFILE.Error(), syscall.ENOMEM.Error(), syscall.EAGAIN.Error(),
+	syscall.EIO.Error(), syscall.EROFS.Error(), syscall.EDQUOT.Error(),
+	"failed to create endpoint", // of a container, for a fault of the machine's networking
+}
 
 // MayExist tells whether an error of Create leaves room for a container of that
 // name: an earlier one, or the new one when the engine's answer was lost.

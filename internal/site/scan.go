@@ -1,6 +1,7 @@
 package site
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -22,12 +23,22 @@ type tree struct {
 	links map[string]string // path of a symlinked folder -> path of the folder
 }
 
+// extent is how much the tree holds.
+func (t tree) extent() Extent {
+	e := Extent{Files: len(t.files) + len(t.links)}
+	for _, f := range t.files {
+		e.Bytes += f.plain.size
+	}
+	return e
+}
+
 // inode tells two names of one file apart from two files.
 type inode struct{ dev, ino uint64 }
 
 // scanner walks a folder. It follows no link on the way: links are looked at
 // last, when everything that they may lead to is known.
 type scanner struct {
+	ctx     context.Context
 	root    *os.Root
 	found   tree
 	regular map[inode]*file
@@ -37,8 +48,9 @@ type scanner struct {
 
 // scan reads the tree below root: regular files, and links that lead to one of
 // them or to a folder of the tree. All else is left out.
-func scan(root *os.Root) (tree, error) {
+func scan(ctx context.Context, root *os.Root) (tree, error) {
 	s := scanner{
+		ctx:     ctx,
 		root:    root,
 		found:   tree{files: map[string]*file{}, links: map[string]string{}},
 		regular: map[inode]*file{},
@@ -72,6 +84,9 @@ func (s *scanner) folder(dir *os.Root, prefix string, depth int) error {
 		return fmt.Errorf("read folder %q: %w", prefix, err)
 	}
 	for _, entry := range entries {
+		if err := s.ctx.Err(); err != nil {
+			return err
+		}
 		if err := s.entry(dir, prefix, entry, depth); err != nil {
 			return err
 		}

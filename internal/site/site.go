@@ -1,6 +1,7 @@
 package site
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -18,8 +19,18 @@ type Options struct {
 	// only page and there is no 404.html.
 	SPA string
 
+	// Published is what the folder held when it was published, if that is known:
+	// a folder that holds something else is not served.
+	Published Extent
+
 	// Log gets the files that could not be read; nil for none.
 	Log *slog.Logger
+}
+
+// Extent is how much a folder has to serve. It tells a folder that lost files.
+type Extent struct {
+	Files int   // names of files and of links
+	Bytes int64 // of the files, by name
 }
 
 // Site is an open folder. It is safe for concurrent use.
@@ -31,6 +42,7 @@ type Site struct {
 	indexing sync.Mutex
 	ready    atomic.Bool // what follows is set and does not change any more
 
+	extent Extent            // before that, the one to be found; zero for any
 	routes map[string]route  // by URL path without the leading slash
 	links  map[string]string // symlinked folder -> the folder it stands for
 	memory *share
@@ -46,7 +58,7 @@ func Open(dir string, opts Options) (*Site, error) {
 }
 
 // Reopen is Open for a folder that was served before. It returns at once, however
-// large the tree is: that is read before the first answer.
+// large the tree is: Read reads that, or else the first request.
 func Reopen(dir string, opts Options) (*Site, error) {
 	return reopen(dir, opts, bodies)
 }
@@ -57,7 +69,7 @@ func open(dir string, opts Options, m *memory) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.index(); err != nil {
+	if err := s.Read(context.Background()); err != nil {
 		s.root.Close()
 		return nil, err
 	}
@@ -73,7 +85,7 @@ func reopen(dir string, opts Options, m *memory) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("site: %w", err)
 	}
-	s := &Site{root: root, log: opts.Log, spa: opts.SPA, memory: m.share(perSite)}
+	s := &Site{root: root, log: opts.Log, spa: opts.SPA, extent: opts.Published, memory: m.share(perSite)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -92,22 +104,29 @@ func checkFolder(dir string) error {
 	return nil
 }
 
-// index fills the site's tables from its folder, once; after an error the next
-// call tries again.
-func (s *Site) index() error {
+// Read reads the tree of a site that was reopened, once: after an error the next
+// call tries again, and so does each request. A tree that is not as it was published
+// is an error. Read gives up when ctx ends.
+func (s *Site) Read(ctx context.Context) error {
 	s.indexing.Lock()
 	defer s.indexing.Unlock()
 	if s.ready.Load() {
 		return nil
 	}
-	tree, err := scan(s.root)
+	tree, err := scan(ctx, s.root)
 	if err != nil {
 		return fmt.Errorf("site: reading %s: %w", s.root.Name(), err)
+	}
+	found := tree.extent()
+	if s.extent != (Extent{}) && s.extent != found {
+		return fmt.Errorf("site: %s holds %d files of %d bytes, not the %d of %d bytes that were published",
+			s.root.Name(), found.Files, found.Bytes, s.extent.Files, s.extent.Bytes)
 	}
 	on, err := isSPA(s.spa, tree.files)
 	if err != nil {
 		return fmt.Errorf("site: %w", err)
 	}
+	s.extent = found
 	s.links = tree.links
 	s.routes = routesOf(tree.files)
 	s.missing = tree.files["404.html"]
@@ -117,6 +136,9 @@ func (s *Site) index() error {
 	s.ready.Store(true)
 	return nil
 }
+
+// Extent is what the site has to serve, once its tree is read.
+func (s *Site) Extent() Extent { return s.extent }
 
 // Close forgets the folder. Responses under way end as they should; later
 // requests for what is not in memory are answered 500.
@@ -133,7 +155,7 @@ func (s *Site) Close() error {
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Content-Type-Options"] = nosniff
 	if !s.ready.Load() {
-		if err := s.index(); err != nil {
+		if err := s.Read(context.WithoutCancel(r.Context())); err != nil {
 			s.log.Error("site could not be read; the next request tries again", "error", err)
 			sendPage(w, r, http.StatusInternalServerError, "This site could not be read.")
 			return

@@ -2,6 +2,7 @@ package site
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -275,4 +276,44 @@ func TestReopen_RefusesAFolderThatIsMissingAtOnce(t *testing.T) {
 	if _, err := Reopen(filepath.Join(t.TempDir(), "none"), Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Reopen = %v, want that it does not exist", err)
 	}
+}
+
+func TestReopen_ServesOnlyWhatWasPublished(t *testing.T) {
+	files := map[string]string{"index.html": "the page", "sub/page.html": "x"}
+	dir := folder(t, files)
+	must(t, os.Symlink("sub", filepath.Join(dir, "link")))
+	published := openDir(t, dir, Options{}).Extent()
+	if want := (Extent{Files: 3, Bytes: 9}); published != want {
+		t.Fatalf("Extent = %v, want %v", published, want)
+	}
+	for what, change := range map[string]func(dir string) error{
+		"nothing":           func(string) error { return nil },
+		"a file is missing": func(dir string) error { return os.Remove(filepath.Join(dir, "sub/page.html")) },
+		"a link is missing": func(dir string) error { return os.Remove(filepath.Join(dir, "link")) },
+		"a file is cut":     func(dir string) error { return os.Truncate(filepath.Join(dir, "index.html"), 3) },
+		"a file came":       func(dir string) error { return os.WriteFile(filepath.Join(dir, "new"), nil, 0o600) },
+	} {
+		dir := folder(t, files)
+		must(t, os.Symlink("sub", filepath.Join(dir, "link")))
+		must(t, change(dir))
+		s, err := reopen(dir, Options{Published: published}, newMemory(allSites))
+		must(t, err)
+		t.Cleanup(func() { s.Close() })
+		status := do(s, get("/")).StatusCode
+		if err := s.Read(t.Context()); (err == nil) != (what == "nothing") || (status == http.StatusOK) != (err == nil) {
+			t.Errorf("%s: Read = %v, then status %d", what, err, status)
+		}
+	}
+}
+
+func TestRead_GivesUpWhenItsContextEnds(t *testing.T) {
+	s, err := reopen(folder(t, map[string]string{"index.html": "the page"}), Options{}, newMemory(allSites))
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Read(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Read = %v, want that it was canceled", err)
+	}
+	wantStatus(t, do(s, get("/").WithContext(ctx)), http.StatusOK)
 }

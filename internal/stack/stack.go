@@ -78,6 +78,9 @@ type Service struct {
 	Image  string // image of its generation; "" for a static service
 	Site   int    // generation whose published folder is served; 0 for a process
 
+	SiteFiles int   // that the published folder held; 0 where that is not known
+	SiteBytes int64 // of those files
+
 	// Fingerprint tells a service that would be built the same way again; see
 	// package supervisor.
 	Fingerprint string

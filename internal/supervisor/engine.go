@@ -210,4 +210,5 @@ func (r *runner) recover(ctx context.Context) {
 		r.removeLeftovers(ctx, st, there[st.ID])
 	}
 	r.bringBack(ctx, g)
+	r.readSites(ctx, g)
 }

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -44,6 +42,8 @@ type generation struct {
 
 	lostOnce sync.Once // see comeBackWithEngine
 
+	reopened map[*stack.Service]*site.Site // whose trees are still to be read
+
 	mu        sync.Mutex
 	processes map[string]*process
 	targets   map[string]*proxy.Target
@@ -61,6 +61,7 @@ func (r *runner) generation(st *stack.Stack, number int, services []stack.Servic
 		network:   build.NetworkName(st, number),
 		processes: map[string]*process{},
 		targets:   map[string]*proxy.Target{},
+		reopened:  map[*stack.Service]*site.Site{},
 	}
 	g.makeNetwork = once(g.ensureNetwork)
 	return g
@@ -194,7 +195,11 @@ func (g *generation) ready(ctx context.Context, s *stack.Service) error {
 // comes before its process when the generation is new.
 func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) error {
 	if s.IsStatic() {
-		return g.openSite(s, site.Open)
+		opened, err := g.openSite(s, site.Open)
+		if err == nil {
+			s.SiteFiles, s.SiteBytes = opened.Extent().Files, opened.Extent().Bytes
+		}
+		return err
 	}
 	if err := g.prepare(ctx, s); err != nil {
 		return err
@@ -221,34 +226,33 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 // prepare makes what the service's containers need: the network and the data.
 func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
 	var group errgroup.Group
-	group.Go(func() error { return g.makeNetwork(ctx) })
+	group.Go(func() error { return ofHost(g.makeNetwork(ctx)) })
 	group.Go(func() error { return g.restoreData(ctx, s) })
 	return group.Wait()
 }
 
 // openSite makes a static service a target, opening its folder as open does.
-func (g *generation) openSite(s *stack.Service, open func(string, site.Options) (*site.Site, error)) error {
-	opened, err := open(g.siteDir(g.st, s.Name, s.Site), site.Options{SPA: string(s.SPA), Log: g.Log})
-	if isBroken(err) {
-		g.Log.Error("published files of a stack are missing or broken", "stack", g.id, "service", s.Name, "error", err)
-		return serviceError(s, "the files that it publishes are missing from this host; upload the source again")
-	}
+func (g *generation) openSite(s *stack.Service, open func(string, site.Options) (*site.Site, error)) (*site.Site, error) {
+	opened, err := open(g.siteDir(g.st, s.Name, s.Site), site.Options{
+		SPA:       string(s.SPA),
+		Published: site.Extent{Files: s.SiteFiles, Bytes: s.SiteBytes},
+		Log:       g.Log,
+	})
 	if err != nil {
-		return err
+		return nil, g.blameSite(s, err)
 	}
 	g.setTarget(s.Name, proxy.NewHandler(opened))
-	return nil
+	return opened, nil
 }
 
-// isBroken reports whether an error is that of files that are not there, or not
-// what they were, rather than a fault of the host.
-func isBroken(err error) bool {
-	for _, sign := range []error{fs.ErrNotExist, fs.ErrInvalid, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP} {
-		if errors.Is(err, sign) {
-			return true
-		}
+// blameSite returns why a site cannot be served: unless the host is at fault, its
+// files are.
+func (g *generation) blameSite(s *stack.Service, err error) error {
+	if isOfHost(err) {
+		return err
 	}
-	return false
+	g.Log.Error("published files of a stack are missing or broken", "stack", g.id, "service", s.Name, "error", err)
+	return serviceError(s, "the files that it publishes are missing or broken on this host; upload the source again")
 }
 
 func (g *generation) add(p *process) {

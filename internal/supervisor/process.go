@@ -154,7 +154,7 @@ func (p *process) realias(ctx context.Context, aliases ...string) error {
 // and its log goes on after the last line that was written down.
 func (p *process) adopt(c docker.Container) error {
 	_, last, err := p.runLog(p.service.Name)
-	if isBroken(err) {
+	if err != nil && !isOfHost(err) {
 		p.Log.Error("log of a stack is broken", "stack", p.st.ID, "service", p.service.Name, "error", err)
 		return serviceError(p.service, "its log on this host is broken; upload the source again")
 	}

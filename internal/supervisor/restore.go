@@ -92,7 +92,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) (res
 	}
 	r.route(st, g)
 	served := g.complete() && g.restored(ctx, r.updateOnce) == nil
-	if served && r.leftovers(st, there).none() {
+	if served && r.leftovers(st, there).none() && len(g.reopened) == 0 {
 		return nil
 	}
 	return func(ctx context.Context) {
@@ -100,6 +100,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) (res
 		if !served {
 			r.bringBack(ctx, g)
 		}
+		r.readSites(ctx, g)
 	}
 }
 
@@ -121,7 +122,11 @@ func (g *generation) adoptAll(there objects) error {
 // it is awaited, and started again.
 func (g *generation) adoptService(s *stack.Service, c docker.Container) error {
 	if s.IsStatic() {
-		return g.openSite(s, site.Reopen)
+		opened, err := g.openSite(s, site.Reopen)
+		if err == nil {
+			g.reopened[s] = opened
+		}
+		return err
 	}
 	if !c.Running || s.Ending() {
 		return nil
@@ -163,11 +168,14 @@ func (r *runner) bringBack(ctx context.Context, g *generation) {
 // bringUpBuilt is bringUp for a service of a generation that was served before.
 func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 	err := g.bringUp(ctx, s, false)
-	if !errors.Is(err, docker.ErrNotFound) {
-		return err
+	if errors.Is(err, docker.ErrNotFound) {
+		if _, lookErr := g.Engine.Image(ctx, s.Image); errors.Is(lookErr, docker.ErrNotFound) {
+			return serviceError(s, "its image is no longer on this host; upload the source again")
+		}
 	}
-	if _, lookErr := g.Engine.Image(ctx, s.Image); errors.Is(lookErr, docker.ErrNotFound) {
-		return serviceError(s, "its image is no longer on this host; upload the source again")
+	if g.refused(ctx, s, err) {
+		g.Log.Error("image or data of a stack is broken", "stack", g.id, "service", s.Name, "error", err)
+		return serviceError(s, "its image or its data on this host is broken: it could not be started in %d attempts; upload the source again", maxRefusals)
 	}
 	return err
 }
@@ -183,33 +191,57 @@ func (r *runner) attempted(ctx context.Context, g *generation, err error, again 
 		if r.awaitEngine(ctx) {
 			again(ctx)
 		}
-	case ctx.Err() == nil && isOfHost(err):
+	case ctx.Err() == nil && mayPass(err):
 		g.release()
 		r.Log.Warn("stack not brought back for a fault of the host; trying again", "stack", r.id, "generation", g.number, "error", err)
-		r.later(again)
+		r.later(func(ctx context.Context) {
+			if r.serving() == nil {
+				again(ctx)
+			}
+		})
 	default:
 		r.restoreFailed(ctx, g, err)
 	}
 }
 
-// isOfHost reports whether an error is a fault of this host, which passes, and
-// not one of the stack.
-func isOfHost(err error) bool {
-	var own *stack.Error
-	return !errors.As(err, &own) || own.Kind == stack.Unavailable
+// readSites reads the trees of the sites that an adopted generation serves. A stack
+// of which one is not what was published is failed.
+func (r *runner) readSites(ctx context.Context, g *generation) {
+	if r.serving() != g {
+		return
+	}
+	for s, opened := range g.reopened {
+		err := r.readSite(ctx, opened)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			continue
+		}
+		if isOfHost(err) {
+			r.Log.Warn("site not read for a fault of the host; trying again", "stack", r.id, "service", s.Name, "error", err)
+			r.later(func(ctx context.Context) { r.readSites(ctx, g) })
+			return
+		}
+		r.restoreFailed(ctx, g, g.blameSite(s, err))
+		return
+	}
+}
+
+// readSite reads the tree of a site, when it is its turn.
+func (r *runner) readSite(ctx context.Context, opened *site.Site) error {
+	if err := r.reading.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer r.reading.Release(1)
+	return opened.Read(ctx)
 }
 
 // hostRetry is when what a fault of the host kept from being done is tried again.
 const hostRetry = 5 * time.Second
 
-// later runs again after a pause, once nothing else is being done with the stack,
-// unless the stack is served by then.
-func (r *runner) later(again func(context.Context)) {
-	job := func(ctx context.Context) {
-		if r.serving() == nil {
-			again(ctx)
-		}
-	}
+// later runs a job after a pause, once nothing else is being done with the stack.
+func (r *runner) later(job func(context.Context)) {
 	r.jobs.Go(func() {
 		for sleep(r.ctx, hostRetry) && !r.startIdle(job) {
 		}

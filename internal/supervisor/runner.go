@@ -44,6 +44,8 @@ type runner struct {
 	served *generation             // nil when nothing is
 	fallen chan struct{}           // closed when the generation that fell last has ended; nil when none did
 	logs   map[string]runLog       // by service
+
+	refusals map[string]int // by image: how often in a row the engine did not start it again
 }
 
 // runLog is the open log of a service's processes, one for all that write to
@@ -54,7 +56,7 @@ type runLog struct {
 }
 
 func newRunner(s *Supervisor, id string) *runner {
-	r := &runner{Supervisor: s, id: id, logs: map[string]runLog{}}
+	r := &runner{Supervisor: s, id: id, logs: map[string]runLog{}, refusals: map[string]int{}}
 	r.ctx, r.cancel = context.WithCancel(s.ctx)
 	return r
 }

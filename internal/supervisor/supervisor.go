@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
@@ -71,8 +73,9 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	jobs   sync.WaitGroup
 
-	began    time.Time    // when it was made: what is there by then may be of another database
-	absences atomic.Int64 // of the engine, so far
+	began    time.Time           // when it was made: what is there by then may be of another database
+	absences atomic.Int64        // of the engine, so far
+	reading  *semaphore.Weighted // held while the tree of an adopted site is read
 
 	engineDir    string        // where the engine keeps what it stores
 	attaches     bool          // containers can be put on a network while they run
@@ -84,9 +87,14 @@ type Supervisor struct {
 	unguarded error              // why stacks are not walled off; nil when they are
 }
 
+// turns is how many trees of adopted sites are read at once: each takes
+// descriptors and a core.
+const turns = 2
+
 // New returns a Supervisor that has done nothing yet; see Start.
 func New(cfg Config) *Supervisor {
 	s := &Supervisor{Config: cfg, began: time.Now(), runners: map[string]*runner{}, firewallWake: make(chan struct{}, 1)}
+	s.reading = semaphore.NewWeighted(turns)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -65,8 +66,8 @@ func breakDatabase(t *testing.T, s *Supervisor) (mend func()) {
 	}
 }
 
-// fakeEngine is an engine that knows one container, c, and whether it runs, and
-// starts none.
+// fakeEngine is an engine that knows one container, c, and whether it runs. It
+// starts none and lists nothing.
 func fakeEngine(t *testing.T, running *atomic.Bool) *docker.Engine {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,6 +78,10 @@ func fakeEngine(t *testing.T, running *atomic.Bool) *docker.Engine {
 		}
 		if strings.HasSuffix(r.URL.Path, "/start") {
 			w.WriteHeader(http.StatusInternalServerError)
+		}
+		if list := path.Base(r.URL.Path); r.Method == http.MethodGet && (list == "json" || list == "networks") {
+			fmt.Fprint(w, "[]")
+			return
 		}
 		fmt.Fprint(w, "{}")
 	}))

@@ -1,0 +1,76 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// errHost marks an error as a fault of the host.
+var errHost = errors.New("fault of the host")
+
+// ofHost marks an error of work that needs nothing of the stack's own; nil stays
+// nil.
+func ofHost(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errHost, err)
+}
+
+// hostFaults are the errors of this machine and of its engine, which pass. Those of
+// the database never get this far: see insist.
+var hostFaults = []error{
+	errHost, docker.ErrUnreachable, docker.ErrNoSpace, docker.ErrHost, context.DeadlineExceeded,
+	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN,
+	syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS,
+}
+
+// isOfHost reports whether an error is a fault of this host, which passes, and
+// not one of the stack's own files.
+func isOfHost(err error) bool {
+	var own *stack.Error
+	if errors.As(err, &own) {
+		return own.Kind == stack.Unavailable
+	}
+	return slices.ContainsFunc(hostFaults, func(fault error) bool { return errors.Is(err, fault) })
+}
+
+// mayPass reports whether what failed is to be tried again: nobody knows it for a
+// fault of the stack's own.
+func mayPass(err error) bool {
+	var own *stack.Error
+	return !errors.As(err, &own) || own.Kind == stack.Unavailable
+}
+
+// maxRefusals is how often in a row the engine may refuse to start a service again:
+// it has no code for an image or a volume that is broken.
+const maxRefusals = 5
+
+// refused notes how an attempt to start a service again ended, and reports whether
+// the engine refused that too often while it did what else it was asked.
+func (g *generation) refused(ctx context.Context, s *stack.Service, err error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	isRefusal := err != nil && mayPass(err) && !isOfHost(err)
+	if isRefusal {
+		_, listErr := g.list(ctx, g.labels(g.st, ""))
+		isRefusal = listErr == nil
+	}
+	g.runner.mu.Lock()
+	defer g.runner.mu.Unlock()
+	if isRefusal {
+		g.refusals[s.Image]++
+	}
+	if isRefusal && g.refusals[s.Image] < maxRefusals {
+		return false
+	}
+	delete(g.refusals, s.Image)
+	return isRefusal
+}

@@ -1,0 +1,112 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/site"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// withSite is a supervisor whose database has a live stack with a site of one
+// page, the stack, and the site's folder.
+func withSite(t *testing.T) (*Supervisor, *stack.Stack, string) {
+	t.Helper()
+	s, st := withStack(t)
+	dir := s.siteDir(st, "web", 1)
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "index.html"), []byte("the page"), 0o600))
+	opened, err := site.Open(dir, site.Options{})
+	require.NoError(t, err)
+	require.NoError(t, opened.Close())
+	st, err = s.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
+		services := stack.Services([]stack.Spec{{Name: "web", Runtime: stack.Runtime{Name: stack.Static}}})
+		services[0].Site, services[0].SiteFiles, services[0].SiteBytes = 1, opened.Extent().Files, opened.Extent().Bytes
+		return st.Deployed(services, s.URLs, stack.Now())
+	})
+	require.NoError(t, err)
+	s.Engine = fakeEngine(t, &atomic.Bool{})
+	return s, st, dir
+}
+
+func ask(s *Supervisor, st *stack.Stack) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	s.Routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "web-"+st.Hex())
+	return w
+}
+
+// A start does not wait for the trees of sites, and neither does who asks for one.
+func TestTake_ServesASiteWhoseTurnToBeReadHasNotCome(t *testing.T) {
+	s, st, _ := withSite(t)
+	require.True(t, s.reading.TryAcquire(turns))
+	s.take(t.Context(), st, objects{})
+	w := ask(s, st)
+	require.Equal(t, "the page", w.Body.String(), w.Code)
+	s.reading.Release(turns)
+	s.lookup(st.ID).settle()
+	require.Equal(t, "the page", ask(s, st).Body.String())
+}
+
+func TestTake_FailsAStackWhoseSiteIsNotWhatWasPublished(t *testing.T) {
+	s, st, dir := withSite(t)
+	require.NoError(t, os.Remove(filepath.Join(dir, "index.html")))
+	require.True(t, s.reading.TryAcquire(turns))
+	s.take(t.Context(), st, objects{})
+	require.Equal(t, http.StatusInternalServerError, ask(s, st).Code, "404 would say that there was no such page")
+	s.reading.Release(turns)
+	s.lookup(st.ID).settle()
+	st, err := s.Store.Get(t.Context(), st.ID)
+	require.NoError(t, err)
+	require.Equal(t, stack.Failed, st.Status)
+	require.Equal(t, "service web: the files that it publishes are missing or broken on this host; upload the source again", st.Error)
+	require.Equal(t, http.StatusServiceUnavailable, ask(s, st).Code)
+}
+
+func TestIsOfHost_KnowsTheFaultsThatPass(t *testing.T) {
+	for _, err := range []error{
+		&os.PathError{Op: "open", Path: "p", Err: syscall.EMFILE}, &os.PathError{Op: "read", Path: "p", Err: syscall.EIO},
+		fmt.Errorf("start: %w", docker.ErrUnreachable), ofHost(errors.New("no bridge")), context.DeadlineExceeded,
+		stack.NewError(stack.Unavailable, "no network is free"),
+	} {
+		require.True(t, isOfHost(err), "%v", err)
+	}
+	for _, err := range []error{
+		&os.PathError{Op: "open", Path: "p", Err: syscall.EACCES}, &os.PathError{Op: "open", Path: "p", Err: syscall.ENOENT},
+		errors.New("no such layer"), stack.NewError(stack.Unprocessable, "it does not start"),
+	} {
+		require.False(t, isOfHost(err), "%v", err)
+	}
+	require.NoError(t, ofHost(nil))
+}
+
+func TestRefused_CountsWhatTheEngineRefusesInARow(t *testing.T) {
+	s, st := withStack(t)
+	s.Engine = fakeEngine(t, &atomic.Bool{})
+	r := s.runner(st.ID)
+	g := r.generation(st, 1, st.Services)
+	web, refusal := &g.services[0], errors.New("no such layer")
+	for _, between := range []error{nil, syscall.EMFILE, stack.NewError(stack.Unprocessable, "not healthy")} {
+		for range maxRefusals - 1 {
+			require.False(t, g.refused(t.Context(), web, refusal))
+		}
+		require.False(t, g.refused(t.Context(), web, between))
+	}
+	for range maxRefusals - 1 {
+		require.False(t, g.refused(t.Context(), web, refusal))
+	}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.False(t, g.refused(stopped, web, refusal))
+	require.True(t, g.refused(t.Context(), web, refusal))
+}
