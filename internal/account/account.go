@@ -140,9 +140,11 @@ func (a *Accounts) ChangePassword(ctx context.Context, v Visitor, session store.
 }
 
 // Delete deletes the session's account with all its stacks, and returns how many
-// they were. The person has typed the account's email address, to be sure that it
-// is meant, and the password. A server discards what runs of the stacks.
-func (a *Accounts) Delete(ctx context.Context, v Visitor, session store.Session, typed, current string) (stacks int, err error) {
+// there were. The person has typed the account's email address, to be sure that it
+// is meant, and the password, and has seen the stacks whose Digest is shown: if the
+// account has others by now, that is a Conflict. A server discards what runs of the
+// stacks.
+func (a *Accounts) Delete(ctx context.Context, v Visitor, session store.Session, typed, current, shown string) (stacks int, err error) {
 	if err := a.admit(ctx, v); err != nil {
 		return 0, err
 	}
@@ -152,8 +154,7 @@ func (a *Accounts) Delete(ctx context.Context, v Visitor, session store.Session,
 	if err := a.checkCurrent(ctx, session, current); err != nil {
 		return 0, err
 	}
-	deleted, err := a.Store.DeleteAccount(ctx, session.Account.ID, nil)
-	return len(deleted), err
+	return a.remove(ctx, session.Account.ID, shown, "they are listed again here; confirm once more")
 }
 
 // Stacks lists the stacks of an account, newest first.

@@ -107,6 +107,9 @@ func wantKind(t *testing.T, err error, kind stack.Kind, text string) {
 	}
 }
 
+// none is the digest of the stacks of an account that owns none.
+var none = account.Digest(nil)
+
 func TestDelete_WantsTheAddressAndThePassword(t *testing.T) {
 	e := newEnv(t)
 	entry := e.signUp(t, "Ana@example.com")
@@ -115,22 +118,23 @@ func TestDelete_WantsTheAddressAndThePassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		typed, password string
-		kind            stack.Kind
-		text            string
+		typed, password, shown string
+		kind                   stack.Kind
+		text                   string
 	}{
-		{"", password, stack.Unprocessable, "type Ana@example.com to delete"},
-		{"bob@example.com", password, stack.Unprocessable, "nothing was deleted"},
-		{"Ana@example.com", "", stack.Forbidden, "the current password is not right"},
-		{"Ana@example.com", "another", stack.Forbidden, "the current password is not right"},
+		{"", password, none, stack.Unprocessable, "type Ana@example.com to delete"},
+		{"bob@example.com", password, none, stack.Unprocessable, "nothing was deleted"},
+		{"Ana@example.com", "", none, stack.Forbidden, "the current password is not right"},
+		{"Ana@example.com", "another", none, stack.Forbidden, "the current password is not right"},
+		{"Ana@example.com", password, "", stack.Conflict, "nothing was deleted: the account's stacks changed"},
 	} {
-		_, err := e.Delete(t.Context(), visitor, session, tt.typed, tt.password)
+		_, err := e.Delete(t.Context(), visitor, session, tt.typed, tt.password, tt.shown)
 		wantKind(t, err, tt.kind, tt.text)
 	}
 	if !e.signedIn(t, entry.Token) {
 		t.Fatal("the account is gone")
 	}
-	stacks, err := e.Delete(t.Context(), visitor, session, " Ana@example.com ", password)
+	stacks, err := e.Delete(t.Context(), visitor, session, " Ana@example.com ", password, none)
 	if err != nil || stacks != 0 {
 		t.Fatal(stacks, err)
 	}
@@ -148,9 +152,9 @@ func TestDelete_CountsAsAFormWithAPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.forms.left = 1
-	_, err = e.Delete(t.Context(), visitor, session, "ana@example.com", "a guess")
+	_, err = e.Delete(t.Context(), visitor, session, "ana@example.com", "a guess", none)
 	wantKind(t, err, stack.Forbidden, "")
-	_, err = e.Delete(t.Context(), visitor, session, "ana@example.com", password)
+	_, err = e.Delete(t.Context(), visitor, session, "ana@example.com", password, none)
 	wantTooMany(t, err)
 }
 

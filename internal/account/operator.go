@@ -2,7 +2,10 @@ package account
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
+	"strings"
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
@@ -43,7 +46,7 @@ func (a *Accounts) SetPassword(ctx context.Context, email, password string) erro
 }
 
 // Remove deletes an account with all its stacks at an operator's wish, and returns
-// how many they were. Confirm is given the account's address and its stacks before;
+// how many there were. Confirm is given the account's address and its stacks before;
 // its error deletes nothing, and neither does a stack that came or went meanwhile,
 // which is a Conflict. An unknown email is NotFound.
 func (a *Accounts) Remove(ctx context.Context, email string, confirm func(address string, stacks []*stack.Stack) error) (stacks int, err error) {
@@ -58,23 +61,31 @@ func (a *Accounts) Remove(ctx context.Context, email string, confirm func(addres
 	if err := confirm(account.Email, owned); err != nil {
 		return 0, err
 	}
-	deleted, err := a.Store.DeleteAccount(ctx, account.ID, func(now []*stack.Stack) error {
-		if !slices.Equal(idsOf(now), idsOf(owned)) {
-			return stack.NewError(stack.Conflict, "nothing was deleted: the account's stacks changed meanwhile; run the command again to see them")
+	return a.remove(ctx, account.ID, Digest(owned), "run the command again to see them")
+}
+
+// remove deletes an account with the stacks whose digest was confirmed, and no
+// others; hint says what to do when it has others.
+func (a *Accounts) remove(ctx context.Context, accountID, confirmed, hint string) (stacks int, err error) {
+	deleted, err := a.Store.DeleteAccount(ctx, accountID, func(now []*stack.Stack) error {
+		if Digest(now) != confirmed {
+			return stack.NewError(stack.Conflict, "nothing was deleted: the account's stacks changed meanwhile; "+hint)
 		}
 		return nil
 	})
 	return len(deleted), err
 }
 
-// idsOf returns the ids of stacks, sorted.
-func idsOf(stacks []*stack.Stack) []string {
+// Digest returns a text of 64 characters that tells one set of stacks from another,
+// whatever their order.
+func Digest(stacks []*stack.Stack) string {
 	var ids []string
 	for _, s := range stacks {
 		ids = append(ids, s.ID)
 	}
 	slices.Sort(ids)
-	return ids
+	sum := sha256.Sum256([]byte(strings.Join(ids, " ")))
+	return hex.EncodeToString(sum[:])
 }
 
 // find finds an account by its email; hint says what follows from there being none.

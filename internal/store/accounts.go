@@ -100,9 +100,8 @@ func (s *Store) SetPassword(ctx context.Context, accountID, passwordHash string,
 
 // DeleteAccount deletes an account with all its stacks and sessions, in one
 // transaction, and returns those stacks. Whoever supervises a stack finds that it
-// is gone; its row stays for its events, as that of any deleted stack. Check, unless
-// it is nil, is given the stacks first, and its error deletes nothing. An unknown
-// account is NotFound.
+// is gone; its row stays for its events, as that of any deleted stack. Check is given
+// the stacks first, and its error deletes nothing. An unknown account is NotFound.
 func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func([]*stack.Stack) error) ([]*stack.Stack, error) {
 	var stacks []*stack.Stack
 	events := map[string][]stack.Event{}
@@ -111,10 +110,8 @@ func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func(
 		if stacks, err = s.list(ctx, tx, "owner = ? AND status <> 'deleted' ORDER BY seq", accountID); err != nil {
 			return err
 		}
-		if check != nil {
-			if err := check(stacks); err != nil {
-				return err
-			}
+		if err := check(stacks); err != nil {
+			return err
 		}
 		for _, k := range stacks {
 			if events[k.ID], err = k.Delete(now); err != nil {

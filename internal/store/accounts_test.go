@@ -76,6 +76,9 @@ func ownedBy(t *testing.T, s *store.Store, account store.Account) *stack.Stack {
 	return k
 }
 
+// whatever agrees to the deletion of any stacks.
+func whatever([]*stack.Stack) error { return nil }
+
 func TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) {
 	s, _ := open(t)
 	account := func(email string) store.Account {
@@ -94,7 +97,7 @@ func TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) {
 	woken, stop := s.Watch(second.ID)
 	defer stop()
 
-	deleted, err := s.DeleteAccount(t.Context(), ana.ID, nil)
+	deleted, err := s.DeleteAccount(t.Context(), ana.ID, whatever)
 	if err != nil || len(deleted) != 2 || deleted[0].ID != first.ID || deleted[1].ID != second.ID {
 		t.Fatalf("deleted %v, %v, want the two stacks", deleted, err)
 	}
@@ -124,7 +127,7 @@ func TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) {
 		t.Errorf("another account's session is gone, %v", err)
 	}
 	get(t, s, bobs.ID)
-	_, err = s.DeleteAccount(t.Context(), ana.ID, nil)
+	_, err = s.DeleteAccount(t.Context(), ana.ID, whatever)
 	wantKind(t, err, stack.NotFound)
 	if _, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("another")}); err != nil {
 		t.Errorf("the address is taken: %v", err)

@@ -102,7 +102,7 @@ func TestReceipt_GoesWithTheAccountOfItsStack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.DeleteAccount(t.Context(), ana.ID, nil); err != nil {
+	if _, err := s.DeleteAccount(t.Context(), ana.ID, whatever); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]bool{"ana's": false, "ana's, deleted": false, "bo's": true} {

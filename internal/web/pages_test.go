@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -178,7 +179,7 @@ func TestAccount_IsDeletedWithItsStacks(t *testing.T) {
 	require.NotContains(t, page, "shop")
 
 	const path = "/dashboard/account/delete"
-	right := url.Values{"email": {ana}, "current": {password}}
+	right := url.Values{"email": {ana}, "current": {password}, "stacks": {stacksIn(t, page)}}
 	require.Equal(t, 403, b.postAs(other.token(), path, right).status, "a form of another browser's")
 	require.Equal(t, 303, e.visitor().post(path, right).status, "nobody is signed in")
 	r := b.post(path, url.Values{"email": {bob}, "current": {password}})
@@ -197,6 +198,33 @@ func TestAccount_IsDeletedWithItsStacks(t *testing.T) {
 	require.Equal(t, 303, elsewhere.get("/dashboard").status)
 	require.Equal(t, 401, b.post("/signin", url.Values{"email": {ana}, "password": {password}}).status)
 	require.Equal(t, 200, other.get("/dashboard/stacks/"+kept).status)
+}
+
+// stacksIn is what the form of a page that deletes an account says of its stacks.
+func stacksIn(t *testing.T, page string) string {
+	t.Helper()
+	found := regexp.MustCompile(`name="stacks" value="([^"]+)"`).FindStringSubmatch(page)
+	require.NotNil(t, found, page)
+	return found[1]
+}
+
+func TestAccount_IsNotDeletedWithAStackThatThePageDidNotShow(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	e.owned(b, "guestbook")
+	const path = "/dashboard/account/delete"
+	form := url.Values{"email": {ana}, "current": {password}, "stacks": {stacksIn(t, b.get(path).body)}}
+	later := e.owned(b, "shop")
+
+	r := b.post(path, form)
+	require.Equal(t, 409, r.status, r.body)
+	require.Contains(t, r.body, "Nothing was deleted: the account&#39;s stacks changed meanwhile")
+	require.Contains(t, r.body, later)
+	require.Equal(t, 200, b.get("/dashboard/stacks/"+later).status)
+
+	form.Set("stacks", stacksIn(t, r.body))
+	require.Equal(t, 303, b.post(path, form).status)
+	require.Contains(t, b.get("/").body, "Your account was deleted, and 2 stacks with it.")
 }
 
 func TestPages_EscapeWhatComesFromOutside(t *testing.T) {

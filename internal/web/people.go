@@ -118,7 +118,7 @@ func (w *Web) deleteAccountPage(c *fiber.Ctx, s store.Session) error {
 
 // deleteAccount answers POST /dashboard/account/delete.
 func (w *Web) deleteAccount(c *fiber.Ctx, s store.Session) error {
-	stacks, err := w.Accounts.Delete(w.base, w.visitor(c), s, c.FormValue("email"), c.FormValue("current"))
+	stacks, err := w.Accounts.Delete(w.base, w.visitor(c), s, c.FormValue("email"), c.FormValue("current"), c.FormValue("stacks"))
 	if text, code, ok := refusal(c, err); ok {
 		return w.showDeleteAccount(c, s, code, text)
 	}
@@ -144,7 +144,7 @@ func (w *Web) showDeleteAccount(c *fiber.Ctx, s store.Session, code int, fault s
 	if err != nil {
 		return err
 	}
-	return w.render(c, code, deleteAccountPage(p, w.showStacks(stacks), fault))
+	return w.render(c, code, deleteAccountPage(p, w.showStacks(stacks), account.Digest(stacks), fault))
 }
 
 // endSession answers POST /dashboard/account/sessions/{session}.

@@ -40,9 +40,10 @@ type Accounts interface {
 	EndOtherSessions(ctx context.Context, session store.Session) error
 	RotateKey(ctx context.Context, accountID string) (string, error)
 	ChangePassword(ctx context.Context, v account.Visitor, session store.Session, current, next string) error
-	// Delete needs the account's email as the person typed it, and the password. It
-	// returns how many stacks were deleted with the account.
-	Delete(ctx context.Context, v account.Visitor, session store.Session, typed, current string) (stacks int, err error)
+	// Delete needs the account's email as the person typed it, the password, and the
+	// account.Digest of the stacks that the person has seen. It returns how many
+	// stacks were deleted with the account.
+	Delete(ctx context.Context, v account.Visitor, session store.Session, typed, current, shown string) (stacks int, err error)
 	Stacks(ctx context.Context, accountID string) ([]*stack.Stack, error)
 	// Stack is NotFound for a stack of somebody else, too.
 	Stack(ctx context.Context, accountID, stackID string) (*stack.Stack, error)
