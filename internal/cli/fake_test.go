@@ -2,6 +2,7 @@ package cli
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -287,14 +288,18 @@ func (f *fake) listEvents(w http.ResponseWriter, r *http.Request, s *fakeStack) 
 }
 
 func (f *fake) logs(w http.ResponseWriter, r *http.Request, s *fakeStack) {
-	kind := r.FormValue("kind")
+	kind, service := r.FormValue("kind"), cmp.Or(r.FormValue("service"), "web")
+	if service != "web" && (kind != "build" || service != strings.TrimSpace(s.files["adds"])) {
+		refuse(w, http.StatusNotFound, fmt.Sprintf("the stack has no service %q; its services are web", service))
+		return
+	}
 	lines := []string{"one", "two \x1b]0;title\a", "three"}
 	if kind == "build" {
 		lines = strings.Fields(s.files["build.log"] + " built")
 	}
 	tail, _ := strconv.Atoi(r.FormValue("tail"))
 	w.Header().Set("Content-Type", "text/plain")
-	fmt.Fprintf(w, "### web (%s)\n", kind)
+	fmt.Fprintf(w, "### %s (%s)\n", service, kind)
 	for _, line := range lines[max(0, len(lines)-tail):] {
 		fmt.Fprintln(w, line)
 	}

@@ -93,10 +93,7 @@ const (
 // followLogs prints each service's lines one by one, and goes on when it is
 // asked to.
 func (a *app) followLogs(ctx context.Context, t *target, v *logView) error {
-	names, err := v.services(t.stack)
-	if err != nil {
-		return err
-	}
+	names := v.services(t.stack)
 	seen := map[string][]string{}
 	answered := time.Now()
 	for first := true; ; first = false {
@@ -117,16 +114,18 @@ func (a *app) followLogs(ctx context.Context, t *target, v *logView) error {
 	}
 }
 
-func (v *logView) services(s *client.Stack) ([]string, error) {
+// services returns the names of the services to read. Whether the one that was
+// asked for has a log is for the server to say: a failed redeploy may have built
+// services that the stack does not list.
+func (v *logView) services(s *client.Stack) []string {
 	if v.service != "" {
-		service, err := pickService(s, v.service)
-		return []string{service.Name}, err
+		return []string{v.service}
 	}
 	var names []string
 	for _, service := range s.Services {
 		names = append(names, service.Name)
 	}
-	return names, nil
+	return names
 }
 
 func (a *app) lookAtLogs(ctx context.Context, t *target, v *logView, names []string, seen map[string][]string, first bool) error {
