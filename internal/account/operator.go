@@ -88,7 +88,7 @@ func Digest(stacks []*stack.Stack) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// find finds an account by its email; hint says what follows from there being none.
+// find looks up an account by its email; hint ends the error if there is none.
 func (a *Accounts) find(ctx context.Context, email, hint string) (store.Account, error) {
 	account, _, ok, err := a.Store.AccountByEmail(ctx, email)
 	if err == nil && !ok {

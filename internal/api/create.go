@@ -77,7 +77,7 @@ func (a *API) creator(c *fiber.Ctx) (string, error) {
 	return account.ID, err
 }
 
-// errUnfinished is what came of a create that ended in a panic.
+// errUnfinished is the error of a create that ended in a panic.
 var errUnfinished = errors.New("the create did not come to its end")
 
 // admitted is createStack for a create that the host and the limits admit. They

@@ -320,7 +320,7 @@ func (r *formReader) malformed(err error) error {
 	return invalid("the body is not the multipart form that its Content-Type announces; let the client make both, like this: %s", r.example)
 }
 
-// stalledDetail says why a body was cut off of which so many bytes had come.
+// stalledDetail says why a body was cut off after so many bytes.
 func stalledDetail(read int64) string {
 	return fmt.Sprintf("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", read, pace.Stall, byteSize(pace.Least))
 }

@@ -51,8 +51,8 @@ func (s *bases) ensure(ctx context.Context, r stack.Runtime, log io.Writer) (str
 	return image.Ref(), s.make(ctx, image, log)
 }
 
-// lock keeps two builds from making the same image side by side. Whoever waits
-// for it stops with its context: another stack's image takes minutes.
+// lock keeps two builds from making the same image at once. A caller stops waiting
+// when its context ends, since an image may take minutes.
 func (s *bases) lock(ref string) *semaphore.Weighted {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ func (a *app) loginCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "login",
 		Short: "Log in with your API key, so that stacks are yours from the start",
-		Long:  "Log in to this server: its API key is kept on this machine. It is asked for without being shown, or read from standard input where that is no terminal.",
+		Long:  "Log in to this server: its API key is kept on this machine. It is asked for without being shown, or read from standard input if that is not a terminal.",
 		Example: `berth login
 berth login < key.txt`,
 		GroupID: "account",

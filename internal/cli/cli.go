@@ -117,8 +117,8 @@ func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra
 	}
 }
 
-// onStack makes cmd a command that works on a stack that is there. The stack's id
-// may stand among its arguments; do gets the others, at most the given number.
+// onStack makes cmd a command that works on an existing stack. The stack's id may be
+// among its arguments; do gets the others, at most the given number.
 func (a *app) onStack(cmd *cobra.Command, others int, do func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "the folder whose stack it is")
 	return a.takingStack(cmd, others, cobra.ShellCompDirectiveNoFileComp, do)

@@ -77,7 +77,7 @@ func near(ctx context.Context, at *url.URL) error {
 	}
 	for _, ip := range found {
 		if ip = ip.Unmap(); !ip.IsLoopback() && !ip.IsUnspecified() && !slices.ContainsFunc(own, has(ip)) {
-			return fmt.Errorf("the engine at %s is on another machine, to whose containers Berth cannot route", at.Host)
+			return fmt.Errorf("the engine at %s is on another machine, whose containers Berth cannot reach", at.Host)
 		}
 	}
 	return nil

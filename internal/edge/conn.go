@@ -66,8 +66,8 @@ func withConn(ctx context.Context, nc net.Conn) context.Context {
 	return ctx
 }
 
-// unwrap finds the connection behind what the server holds; nil when it is none
-// of ours.
+// unwrap returns our connection inside the one that net/http holds; nil if there is
+// none.
 func unwrap(nc net.Conn) *conn {
 	switch nc := nc.(type) {
 	case plain:

@@ -342,7 +342,7 @@ func TestRoutes_AClaimLeavesTheTargets(t *testing.T) {
 	}
 }
 
-// Whoever routes may have read the stack before it was claimed.
+// A caller may have read the stack before it was claimed.
 func TestRoutes_AStackThatIsClaimedStaysSo(t *testing.T) {
 	var routes proxy.Routes
 	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))

@@ -21,7 +21,7 @@ func CheckEmail(email string) error {
 	}
 	local := email[:strings.LastIndexByte(email, '@')]
 	if strings.ContainsFunc(local, func(r rune) bool { return r > unicode.MaxASCII }) {
-		return errors.New("is not taken as an email address: what stands before the @ must be ASCII, as in ana@example.com")
+		return errors.New("cannot be used as an email address: the part before the @ must be ASCII, as in ana@example.com")
 	}
 	return nil
 }

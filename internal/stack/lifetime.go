@@ -155,7 +155,7 @@ func (s *Stack) Delete(now time.Time) ([]Event, error) {
 
 // end makes the stack's tokens stop working and forgets what its services were
 // and whom it was for: the row stays for its events only. One secret is kept: the
-// webhook's signs this last event, and is forgotten once that is delivered
+// webhook's, which signs this last event and is forgotten once it is delivered
 // (package webhook).
 func (s *Stack) end(now time.Time) []Event {
 	s.Deploying = 0

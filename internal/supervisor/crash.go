@@ -73,8 +73,8 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	return p.revive(ctx, code, false)
 }
 
-// look is the container of the process; the zero one, which does not run, when
-// somebody removed it.
+// look returns the process's container, or the zero Container, which does not run,
+// if somebody removed it.
 func (p *process) look(ctx context.Context) (docker.Container, error) {
 	c, err := p.Engine.Inspect(ctx, p.id)
 	if errors.Is(err, docker.ErrNotFound) {
@@ -89,7 +89,7 @@ func (p *process) look(ctx context.Context) (docker.Container, error) {
 func (p *process) withdraw() []*proxy.Target {
 	target := p.target(p.service.Name)
 	p.setTarget(p.service.Name, nil)
-	p.routing.Lock() // whoever routes had its look at the targets before, or has it after
+	p.routing.Lock() // routes that are being written come before this, or see the target gone
 	defer p.routing.Unlock()
 	if !p.Routes.Withdraw(p.st.Hex(), target) {
 		return nil

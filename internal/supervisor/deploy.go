@@ -114,7 +114,7 @@ func (d *deployment) deploy(ctx context.Context) error {
 }
 
 // beginNetwork makes the network beside the copying of the source, not before it.
-// Whoever needs the network asks again and gets the error.
+// A later caller that needs the network tries again and gets the error.
 func (d *deployment) beginNetwork(ctx context.Context) {
 	d.after.Go(func() { _ = d.makeNetwork(ctx) })
 }
@@ -179,7 +179,7 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	d.halting.Unlock()
 	d.old.setTarget(service, nil)
 	d.drainAll(d.old.show(d.st))
-	// Before the engine is asked: a server that follows this one must know.
+	// Recorded before the engine is asked, so that the next server knows.
 	_, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		st.Halt(service)
 		return nil, nil
@@ -220,9 +220,9 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	return nil
 }
 
-// turn is turnTo for a generation whose processes all run, again until the database
-// works. It looks before each try: one may have ended while those that depend on it
-// were brought up, or while the database did not work.
+// turn calls turnTo until the database works. Before each try it checks that every
+// process still runs: one may have ended while others were brought up, or while the
+// database did not work.
 func (d *deployment) turn(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
 	var ended error
 	err = d.insist(ctx, func() error {

@@ -163,8 +163,8 @@ func (g *generation) comeBackWithEngine() {
 	})
 }
 
-// lost reports whether a process of the generation does not run after an absence
-// of the engine. Nothing leads to one that does not from then on.
+// lost reports whether a process of the generation no longer runs after an absence
+// of the engine, and takes such processes out of the routes.
 func (g *generation) lost(ctx context.Context, absence int64) bool {
 	lost := false
 	for _, p := range g.all() {

@@ -107,7 +107,7 @@ func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inv
 }
 
 // findOrphans looks for orphans in an inventory of the engine and on the disk.
-// What was there before is what it was.
+// Those that it found before keep their times.
 func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before orphans) (orphans, error) {
 	entries, err := os.ReadDir(s.stacksDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -153,7 +153,7 @@ func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inv
 // tellAgain is how often the log names data that nobody removes.
 const tellAgain = time.Hour
 
-// tellOf names a stack that the database does not know in the log, and names it
+// tellOf names in the log a stack that the database does not know, and names it
 // again as long as there is data of it.
 func (s *Supervisor) tellOf(id string, o *orphan, data objects) {
 	if !o.told.IsZero() && (data.none() || time.Since(o.told) < tellAgain) {

@@ -74,7 +74,7 @@ func (p *process) runs(ctx context.Context) bool {
 func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	p.setTarget(p.service.Name, nil)
 	p.drainAll(p.show(st))
-	// Before the engine is asked: a server that follows this one must know.
+	// Recorded before the engine is asked, so that the next server knows.
 	_, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartInPlace(p.service.Name) })
 	if err != nil {
 		return false

@@ -232,7 +232,7 @@ func (s *Supervisor) keepSource(st *stack.Stack, dir string) (string, error) {
 	return kept, nil
 }
 
-// How long an engine that accepts requests and does not answer them is waited for.
+// How long to wait for an engine that accepts requests and does not answer them.
 const (
 	listWait   = 30 * time.Second // for what it has
 	deleteWait = time.Minute      // by a delete, for a stack to be gone
@@ -240,9 +240,9 @@ const (
 )
 
 // Delete ends a stack and returns when nothing of it is left: no container,
-// image, volume, network or file. Of an engine that does not answer it waits for
-// deleteWait only; the stack is deleted by then, and its objects go when the
-// engine works again. Delete goes on when ctx ends.
+// image, volume, network or file. It waits at most deleteWait for an engine that does
+// not answer; the stack is deleted by then, and its objects go when the engine works
+// again. Delete goes on when ctx ends.
 func (s *Supervisor) Delete(ctx context.Context, id string) error {
 	return s.end(context.WithoutCancel(ctx), id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Delete(stack.Now())

@@ -41,8 +41,7 @@ func (s *Supervisor) syncKept(ctx context.Context, dir string, files bool) error
 	return nil
 }
 
-// isNew reports whether a file is none of those seen under another name, and
-// notes it.
+// isNew reports whether a file has not been seen under another name, and notes it.
 func isNew(d fs.DirEntry, seen map[uint64]bool) bool {
 	info, err := d.Info()
 	if err != nil {

@@ -416,7 +416,7 @@ func accountPage(p page, key string, sessions []sessionView, f passwordForm) tem
 	})
 }
 
-// deleteAccountPage asks once more, by typing. The form carries the digest of the
+// deleteAccountPage asks the person to confirm by typing. The form carries the digest of the
 // stacks that it shows.
 func deleteAccountPage(p page, stacks []stackView, digest, problem string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
