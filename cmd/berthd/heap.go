@@ -13,7 +13,7 @@ import (
 const (
 	heapRoom    = 96 << 20 // bytes
 	mostGrowth  = 400      // percent of what is in use, where that is less than heapRoom
-	leastGrowth = 25       // percent, where that is more
+	leastGrowth = 20       // percent, where that is more
 )
 
 // boundHeap keeps the growth of the heap within the bounds above from now on. It
