@@ -85,7 +85,7 @@ func (u *unpacker) folder(parts []string, h *tar.Header) error {
 		return err
 	}
 	mode := folderMode(h.Mode)
-	n := parent.children[base]
+	n := u.tree.child(parent, base)
 	if n == nil {
 		return u.makeFolder(parent, base, mode)
 	}
@@ -212,7 +212,7 @@ func (u *unpacker) replace(parts []string) (parent *fileNode, base string, err e
 	if err != nil {
 		return nil, "", err
 	}
-	old := parent.children[base]
+	old := u.tree.child(parent, base)
 	if old == nil {
 		return parent, base, nil
 	}
@@ -236,7 +236,7 @@ func (u *unpacker) replace(parts []string) (parent *fileNode, base string, err e
 func (u *unpacker) parentOf(parts []string) (parent *fileNode, base string, err error) {
 	at := u.tree.root
 	for _, part := range parts[:len(parts)-1] {
-		next := at.children[part]
+		next := u.tree.child(at, part)
 		if next == nil {
 			if err := u.count(); err != nil {
 				return nil, "", err
@@ -244,7 +244,7 @@ func (u *unpacker) parentOf(parts []string) (parent *fileNode, base string, err 
 			if err := u.makeFolder(at, part, 0o755); err != nil {
 				return nil, "", err
 			}
-			next = at.children[part]
+			next = u.tree.child(at, part)
 		}
 		if next.kind != folderNode {
 			return nil, "", badArchive("the entry %s lies below %s, which is no folder", quoteName(u.at), quoteName(next.path()))

@@ -13,14 +13,19 @@ const (
 	linkNode            // a symlink, which is on disk only at the end
 )
 
-// fileNode is one name of the unpacked tree.
+// fileNode is one name of the unpacked tree. Several trees may have a hundred
+// thousand each, so every word of it takes megabytes.
 type fileNode struct {
-	kind     nodeKind
-	parent   *fileNode // nil for the root
-	name     string
-	children map[string]*fileNode // of a folder; nil while it is empty
-	size     int64                // of a file
-	target   string               // of a symlink
+	place
+	kind   nodeKind
+	size   int64  // of a file
+	target string // of a symlink
+}
+
+// place is where a node is.
+type place struct {
+	parent *fileNode // nil for the root
+	name   string
 }
 
 // path is the node's name from the root, slash-separated; "." for the root.
@@ -47,20 +52,25 @@ func (n *fileNode) join(name string) string {
 // that no decision needs to ask the disk, and no link can mislead one.
 type fileTree struct {
 	root  *fileNode
-	files int // regular files
+	nodes map[place]*fileNode // all but the root; a map in each folder would take more memory than the names
+	files int                 // regular files
 	links []*fileNode
 }
 
-func newFileTree() *fileTree { return &fileTree{root: &fileNode{}} }
+func newFileTree() *fileTree {
+	return &fileTree{root: &fileNode{}, nodes: map[place]*fileNode{}}
+}
+
+// child returns the node of that name in a folder, nil when there is none.
+func (t *fileTree) child(parent *fileNode, name string) *fileNode {
+	return t.nodes[place{parent, name}]
+}
 
 // add puts n into the tree. Names are cloned: they share memory with headers
 // that may be far larger.
 func (t *fileTree) add(parent *fileNode, name string, n fileNode) {
-	n.parent, n.name = parent, strings.Clone(name)
-	if parent.children == nil {
-		parent.children = map[string]*fileNode{}
-	}
-	parent.children[n.name] = &n
+	n.place = place{parent, strings.Clone(name)}
+	t.nodes[n.place] = &n
 	switch n.kind {
 	case plainNode:
 		t.files++
@@ -70,7 +80,7 @@ func (t *fileTree) add(parent *fileNode, name string, n fileNode) {
 }
 
 func (t *fileTree) remove(n *fileNode) {
-	delete(n.parent.children, n.name)
+	delete(t.nodes, n.place)
 	if n.kind == plainNode {
 		t.files--
 	}
@@ -80,7 +90,7 @@ func (t *fileTree) remove(n *fileNode) {
 func (t *fileTree) find(parts []string) *fileNode {
 	n := t.root
 	for _, part := range parts {
-		if n = n.children[part]; n == nil {
+		if n = t.child(n, part); n == nil {
 			return nil
 		}
 	}
@@ -109,9 +119,9 @@ func (t *fileTree) linked(name string) (*fileNode, error) {
 // project is the node that Root will find on disk once the links are made.
 func (t *fileTree) project() *fileNode {
 	var found *fileNode
-	for name, n := range t.root.children {
+	for at, n := range t.nodes {
 		switch {
-		case isNoise(name):
+		case at.parent != t.root || isNoise(at.name):
 		case found == nil && n.kind == folderNode:
 			found = n
 		default:
@@ -138,9 +148,9 @@ func (t *fileTree) sortLinks() (inner, outer []*fileNode) {
 }
 
 func (t *fileTree) dropOuter(links []*fileNode, bound *fileNode) (inner, outer []*fileNode) {
-	r := linkResolver{bound: bound, known: make(map[*fileNode]spot, len(links))}
+	r := linkResolver{tree: t, bound: bound, known: make(map[*fileNode]spot, len(links))}
 	for _, n := range links {
-		if n.parent.children[n.name] != n {
+		if t.nodes[n.place] != n {
 			continue // a later entry took its place
 		}
 		if _, ok := r.follow(n); ok {
@@ -164,6 +174,7 @@ type spot struct {
 
 // linkResolver follows symlinks through the tree as a kernel would, each link once.
 type linkResolver struct {
+	tree  *fileTree
 	bound *fileNode
 	known map[*fileNode]spot
 }
@@ -214,7 +225,7 @@ func (r *linkResolver) down(at spot, name string) (spot, bool) {
 	if at.missing > 0 {
 		return spot{at.node, at.missing + 1}, true
 	}
-	switch next := at.node.children[name]; {
+	switch next := r.tree.child(at.node, name); {
 	case next == nil:
 		return spot{at.node, 1}, true
 	case next.kind == linkNode:
