@@ -1,7 +1,7 @@
 // Package account is what people do: sign up, sign in, change a password, rotate
-// a key, claim a stack, and delete the account. It checks the limits on passwords and codes before
-// anything else, so that no way in is without them. Every error that a person
-// can do something about is a *stack.Error, worded for the page.
+// a key, claim a stack, and delete the account. It checks the limits on passwords
+// and codes before anything else, so that no way in is without them. Every error
+// that a person can do something about is a *stack.Error, worded for the page.
 package account
 
 import (

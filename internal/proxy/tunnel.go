@@ -189,9 +189,9 @@ func (d *direction) closeWrite() {
 	d.to.Close()
 }
 
-// goAway ends a tunnel that is silent or whose upstream is about to stop. WebSocket peers get a
-// close frame with code 1001 and a moment to answer it; where a frame is half
-// written there is no room for one, and the connection just ends.
+// goAway ends a tunnel that is silent or whose upstream is about to stop. WebSocket
+// peers get a close frame with code 1001 and a moment to answer it; where a frame is
+// half written there is no room for one, and the connection just ends.
 func (t *tunnel) goAway() {
 	end := time.Now().Add(farewell)
 	for _, d := range []*direction{t.down, t.up} {

@@ -110,10 +110,9 @@
 // for all of them in the table mangle, by the prefix of the bridges' names, which
 // the supervisor has checked at start, every 15 s, when a stack is claimed, and
 // before anything runs in a new network of a claimed stack, which may send mail
-// (supervisor/admit.go). While the rules
-// are not in place anonymous creates are refused; while a disk is nearly full,
-// every upload and build. The probe under integration tries all of it from
-// within.
+// (supervisor/admit.go). While the rules are not in place anonymous creates are
+// refused; while a disk is nearly full, every upload and build. The probe under
+// integration tries all of it from within.
 //
 // # Who owns what
 //
