@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-host/berth/integration/hog"
 )
 
 const (
-	hogManifest = "name: hog\nservices:\n  - name: web\n    runtime: " + runtimeRef + "\n    install: \"\"\n    build: chmod +x probe\n    start: ./probe serve\n"
-
 	// neighbourGoal is in milliseconds: twice a latency of 10 ms, below which the
 	// slices of the kernel's scheduler are measured and nothing else.
 	neighbourGoal = 20
@@ -22,24 +22,16 @@ const (
 	neighbourWindow = time.Second
 )
 
-// hogged is what the hog uses up, and how much of it at least; see the program
-// integration/probe.
-var hogged = []struct {
-	what  string
-	least int
-}{{"processes", 200}, {"memory", 1}, {"descriptors", 1000}, {"inotify", 100}, {"disk", 64}, {"log", 1}}
-
 // measureNeighbour compares the latency of a stack while it is calm and while
 // another one uses something up, under the ceilings that a public installation is
 // told to set.
 func (b *bench) measureNeighbour(ctx context.Context) error {
-	settings := []string{"BERTH_SERVICE_PIDS=256", "BERTH_SERVICE_MEMORY=512MiB", "BERTH_SERVICE_CPUS=0.5"}
-	return b.withBerth(ctx, settings, func(ctx context.Context, server *berth, _ *byHand) error {
-		neighbour, hog, err := b.neighbours(ctx, server)
+	return b.withBerth(ctx, hog.Ceilings, func(ctx context.Context, server *berth, _ *byHand) error {
+		neighbour, busyOne, err := b.neighbours(ctx, server)
 		if err != nil {
 			return err
 		}
-		for _, h := range hogged {
+		for _, e := range hog.Exhaustions {
 			var calm, busy []float64
 			for range b.rounds {
 				p99, err := server.p99(ctx, neighbour)
@@ -47,60 +39,52 @@ func (b *bench) measureNeighbour(ctx context.Context) error {
 					return err
 				}
 				calm = append(calm, p99)
-				path := fmt.Sprintf("/exhaust?what=%s&for=%s&least=%d", h.what, neighbourWindow, h.least)
-				if p99, err = server.beside(ctx, neighbour, hog, path); err != nil {
+				if p99, err = server.beside(ctx, neighbour, busyOne, e); err != nil {
 					return err
 				}
 				busy = append(busy, p99)
 			}
-			b.table.limit("neighbour of a stack that uses up "+h.what+": p99", tenths, busy, "calm", calm, neighbourGoal)
+			b.table.limit("neighbour of a stack that uses up "+e.What+": p99", tenths, busy, "calm", calm, neighbourGoal)
 		}
 		return nil
 	})
 }
 
 // neighbours makes the stack that is measured and the one beside it.
-func (b *bench) neighbours(ctx context.Context, server *berth) (neighbour, hog deployed, err error) {
+func (b *bench) neighbours(ctx context.Context, server *berth) (neighbour, busyOne deployed, err error) {
 	program, err := programArchive()
 	if err != nil {
-		return neighbour, hog, err
+		return neighbour, busyOne, err
 	}
 	probe, err := os.ReadFile(filepath.Join(b.bin, "probe"))
 	if err != nil {
-		return neighbour, hog, err
+		return neighbour, busyOne, err
 	}
-	probing, err := archive(map[string]string{"stack.yaml": hogManifest, "probe": string(probe)})
+	probing, err := archive(map[string]string{"stack.yaml": hog.Manifest, "probe": string(probe)})
 	if err != nil {
-		return neighbour, hog, err
+		return neighbour, busyOne, err
 	}
 	if neighbour, _, err = server.create(ctx, program); err != nil {
-		return neighbour, hog, err
+		return neighbour, busyOne, err
 	}
-	hog, _, err = server.create(ctx, probing)
-	return neighbour, hog, err
+	busyOne, _, err = server.create(ctx, probing)
+	return neighbour, busyOne, err
 }
 
-// beside is p99 while the hog is busy with what the path says.
-func (s *berth) beside(ctx context.Context, neighbour, hog deployed, path string) (p99 float64, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+path, nil)
+// beside is p99 while the other stack uses something up.
+func (s *berth) beside(ctx context.Context, neighbour, busyOne deployed, e hog.Exhaustion) (p99 float64, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+e.Path(), nil)
 	if err != nil {
 		return 0, err
 	}
-	r.Host = hog.host()
-	answer, err := direct.Do(r) // it answers once it has begun, and ends its answer when it is over
+	r.Host = busyOne.host()
+	answer, err := direct.Do(r)
 	if err != nil {
 		return 0, err
 	}
 	defer answer.Body.Close()
 	var both errgroup.Group
-	both.Go(func() error {
-		var got int
-		var end string
-		if _, err := fmt.Fscan(answer.Body, &got, &end); err != nil || end == "nothing" {
-			return fmt.Errorf("%s: status %d, the hog got %d until %q: %v", path, answer.StatusCode, got, end, err)
-		}
-		return nil
-	})
+	both.Go(func() error { return e.Check(answer.Body) })
 	both.Go(func() (err error) {
 		p99, err = s.p99(ctx, neighbour)
 		return err

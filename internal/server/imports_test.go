@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"cmd/berthd":          {"internal/server"},
 	"cmd/berth":           {"internal/cli"},
 
-	"integration/bench":       {"images", "internal/build"},
+	"integration/bench":       {"images", "internal/build", "integration/hog"},
 	"integration/bench/front": {"internal/edge", "internal/proxy", "internal/site", "internal/stack"},
 	"integration/bench/hooks": {"internal/auth", "internal/redis", "internal/stack", "internal/store", "internal/webhook"},
 }
