@@ -30,9 +30,9 @@ type unpacked struct {
 	lost    []stack.Lost
 }
 
-// turn waits for a place in a line, such as the one of Unpacks for an upload that
-// is on disk: so many at once, and one of each client network before a second of
-// any, since each takes memory. The caller calls done once. A wait of UnpackWait
+// turn waits for a place in a line, as an upload that is on disk does in Unpacks. A
+// line takes one of each client network before a second of any, since each takes
+// memory. The caller calls done once. A wait of UnpackWait
 // is Unavailable; a client that goes away leaves the line.
 func (a *API) turn(c *fiber.Ctx, line *fair.Queue) (done func(), err error) {
 	gone := a.hangup(c.Context())

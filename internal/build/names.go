@@ -29,7 +29,6 @@ const (
 	LabelGeneration = "berth.generation"
 )
 
-// sharedInstance is the LabelInstance of base images, which belong to no one
-// installation: an operator who prunes the engine of what lacks the label keeps
-// them.
+// sharedInstance is the LabelInstance of base images, which belong to no single
+// installation: an operator who prunes what lacks the label keeps them.
 const sharedInstance = "shared"

@@ -90,7 +90,7 @@ func (w *watch) look() {
 	if bytes != w.bytes {
 		w.bytes, w.quiet = bytes, 0
 	}
-	// Some looks more leave the proxy the time to say what the matter is.
+	// A few more looks give the proxy time to say what is wrong.
 	if w.quiet > looks+2 {
 		w.open = false
 		w.stalls.log.Info("no byte moved between a client and a service in time; cut off", "client_takes_nothing", waiting)

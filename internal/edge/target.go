@@ -43,7 +43,7 @@ func validHost(hostport string) bool {
 	return hostport == "" || !slices.Contains(labels, "") && strings.IndexFunc(name, notInName) < 0 && validPort(hostport[len(name):])
 }
 
-// notInName reports whether r stands in no name of a host.
+// notInName reports whether r cannot be part of a host's name.
 func notInName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_'
 }

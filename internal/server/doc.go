@@ -36,12 +36,12 @@
 // # One redeploy
 //
 // The new generation is built and started beside the old one, on a network of its
-// own (supervisor/network.go), so that a service's name leads to the generation of
-// whoever asks. It takes the traffic by one swap of the route table once every
-// service is healthy; only then is it committed. The old one finishes what it has
-// begun, then its containers, network, images and sites go. A service that would
-// be built the same way again (package build, fingerprint.go) takes over what the
-// old one has. With strategy: recreate the old process stops first, and comes back
+// own (supervisor/network.go), so that a service's name leads each caller to its own
+// generation. It takes the traffic by one swap of the route table once every service
+// is healthy; only then is it committed. The old one finishes what it has begun, then
+// its containers, network, images and sites go. A service that would be built the same
+// way again (package build, fingerprint.go) takes over what the old one has. With
+// strategy: recreate the old process stops first, and comes back
 // if the new one fails.
 //
 // # People

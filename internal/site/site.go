@@ -63,7 +63,7 @@ func Reopen(dir string, opts Options) (*Site, error) {
 	return reopen(dir, opts, bodies)
 }
 
-// open is Open with a memory of the caller's.
+// open is Open with the caller's memory.
 func open(dir string, opts Options, m *memory) (*Site, error) {
 	s, err := reopen(dir, opts, m)
 	if err != nil {
@@ -76,7 +76,7 @@ func open(dir string, opts Options, m *memory) (*Site, error) {
 	return s, nil
 }
 
-// reopen is Reopen with a memory of the caller's.
+// reopen is Reopen with the caller's memory.
 func reopen(dir string, opts Options, m *memory) (*Site, error) {
 	if err := checkFolder(dir); err != nil {
 		return nil, err

@@ -124,7 +124,7 @@ func (s *Store) All(ctx context.Context) ([]*stack.Stack, error) {
 	return s.list(ctx, s.read, "status <> 'deleted' ORDER BY seq")
 }
 
-// Deleted reports whether the stack of an id is one that was deleted.
+// Deleted reports whether an id is that of a deleted stack.
 func (s *Store) Deleted(ctx context.Context, id string) (bool, error) {
 	var deleted bool
 	err := s.read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM stacks WHERE id = ? AND status = 'deleted')", id).Scan(&deleted)

@@ -139,8 +139,8 @@ func (p *process) replace(ctx context.Context, st *stack.Stack) error {
 }
 
 // exchangeNames gives the next process the service's name inside the stack, which
-// both have then, and after it the container's name under which the following server
-// looks for the one that serves.
+// both then have, and after that the container's name, by which the next server
+// finds the process that serves.
 func (p *process) exchangeNames(ctx context.Context, next *process, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -213,10 +213,9 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	}
 }
 
-// leftovers are what there is of a stack at rest and the stack does not need: every
-// generation but the one that it serves or would serve, what runs and the networks
-// although it is not live, and what a build or a restore left. Data is none, nor is
-// what is spared.
+// leftovers returns what a stack at rest does not need: every generation but the one
+// that it serves or would serve, containers and networks unless it is live, and what
+// a build or a restore left behind. Its data never counts, nor does what is spared.
 func (s *Supervisor) leftovers(st *stack.Stack, there objects) objects {
 	var left objects
 	for _, c := range there.containers {
@@ -236,7 +235,8 @@ func (s *Supervisor) leftovers(st *stack.Stack, there objects) objects {
 	return left
 }
 
-// superseded returns what reports which generations a stack at rest does not need.
+// superseded returns a function that reports whether a stack at rest can do without
+// a generation.
 func (s *Supervisor) superseded(st *stack.Stack) func(number int) bool {
 	return func(number int) bool {
 		return (number != st.Generation || !st.Built()) && !s.spares(st, number)
@@ -255,7 +255,7 @@ func tagged(images []docker.ImageInfo, match func(tag string) bool) []docker.Ima
 	return found
 }
 
-// ofGeneration matches the names of builds of the generations that which reports.
+// ofGeneration matches the names of builds of the generations that which accepts.
 func ofGeneration(which func(number int) bool) func(tag string) bool {
 	return func(tag string) bool {
 		_, text, _ := strings.Cut(tag, ":g")
@@ -269,7 +269,7 @@ func isLeftover(which func(number int) bool) func(tag string) bool {
 	return func(tag string) bool { return strings.HasSuffix(tag, restoredTag) || ofGeneration(which)(tag) }
 }
 
-// sites are the folders that the generations published which which reports.
+// sites returns the folders that were published by the generations that which accepts.
 func (s *Supervisor) sites(st *stack.Stack, which func(number int) bool) []string {
 	all, _ := fs.Glob(os.DirFS(s.stackDir(st)), "sites/*/g*") // the pattern is well formed
 	var found []string

@@ -59,8 +59,8 @@ type Config struct {
 	Runtime  string // of containers; "" for the engine's own
 	LogMax   int64  // bytes of a log before it is rotated
 
-	// That containers, images and files stay which the store does not explain, of
-	// stacks unknown to it and of generations newer than their rows.
+	// For how long containers, images and files stay that the store does not explain:
+	// those of unknown stacks, and of generations newer than their rows.
 	OrphanGrace time.Duration
 
 	Log *slog.Logger
