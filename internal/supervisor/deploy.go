@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -162,7 +163,40 @@ func (d *deployment) makeWay(ctx context.Context, service string) error {
 	if d.oldServes() {
 		return d.halt(ctx, service)
 	}
-	return d.awaitFallen(ctx)
+	if err := d.awaitFallen(ctx); err != nil {
+		return err
+	}
+	return d.stopOthers(ctx, service)
+}
+
+// stopOthers ends what other generations run of a service although none is served: a
+// fault of the host may have kept the server from taking it over.
+func (d *deployment) stopOthers(ctx context.Context, service string) error {
+	containers, err := d.Engine.List(ctx, d.labels(d.st, service))
+	if err != nil {
+		return err
+	}
+	containers = slices.DeleteFunc(containers, func(c docker.Container) bool {
+		number := generationOf(c.Labels)
+		return number == 0 || number == d.number // 0 is what a build or a restore left
+	})
+	if len(containers) == 0 {
+		return nil
+	}
+	if err := d.noteHalt(ctx, service); err != nil {
+		return err
+	}
+	return d.stopAll(ctx, containers)
+}
+
+// noteHalt records that the process of a service is stopped, before the engine is
+// asked, so that the next server knows.
+func (d *deployment) noteHalt(ctx context.Context, service string) error {
+	_, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		st.Halt(service)
+		return nil, nil
+	})
+	return err
 }
 
 // oldServes reports whether there is an old generation that has not fallen since.
@@ -179,12 +213,7 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	d.halting.Unlock()
 	d.old.setTarget(service, nil)
 	d.drainAll(d.old.show(d.st))
-	// Recorded before the engine is asked, so that the next server knows.
-	_, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		st.Halt(service)
-		return nil, nil
-	})
-	if err != nil {
+	if err := d.noteHalt(ctx, service); err != nil {
 		return err
 	}
 	if err := d.Engine.Stop(ctx, p.id); err != nil {

@@ -2,7 +2,9 @@ package supervisor
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,8 +12,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -58,4 +62,38 @@ func TestDeploy_LooksAgainWhetherItsProcessesRunWhenTheDatabaseWorksAgain(t *tes
 	st, err = s.Store.Get(t.Context(), st.ID)
 	require.NoError(t, err)
 	require.Equal(t, stack.Building, st.Status)
+}
+
+// A fault of the host may keep the server from taking over a process that runs.
+func TestDeploy_MakesWayWhereNothingIsServed(t *testing.T) {
+	s, st := withStack(t)
+	st, err := s.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
+		events, err := st.Deployed(st.Services, s.URLs, stack.Now())
+		if err != nil {
+			return nil, err
+		}
+		redeploying, err := st.Deploy(st.Services)
+		return append(events, redeploying...), err
+	})
+	require.NoError(t, err)
+	var ended []string
+	s.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/containers/json"):
+			assert.Contains(t, r.URL.Query().Get("filters"), build.LabelService+"=web")
+			fmt.Fprintf(w, `[{"Id": "old", "Labels": {%[1]q: "1"}}, {"Id": "next", "Labels": {%[1]q: "2"}}, {"Id": "box"}]`, build.LabelGeneration)
+		case strings.HasSuffix(r.URL.Path, "/stop"), r.Method == http.MethodDelete:
+			now, err := s.Store.Get(t.Context(), st.ID)
+			assert.NoError(t, err)
+			assert.Equal(t, stack.Stopped, now.Services[0].Status, "as a server would find it that follows this one")
+			_, asked, _ := strings.Cut(r.URL.Path, "/containers/")
+			ended = append(ended, r.Method+" "+asked)
+			w.WriteHeader(http.StatusNoContent)
+		}
+	})
+	d := &deployment{generation: s.runner(st.ID).generation(st, st.Deploying, st.Services)}
+
+	require.NoError(t, d.makeWay(t.Context(), "web"))
+
+	require.Equal(t, []string{"POST old/stop", "DELETE old"}, ended)
 }
