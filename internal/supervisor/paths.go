@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,6 +35,15 @@ func (s *Supervisor) logDir(st *stack.Stack) string {
 
 func (s *Supervisor) logPath(st *stack.Stack, service, kind string) string {
 	return filepath.Join(s.logDir(st), service+"."+kind+".log")
+}
+
+// files are the paths below a stack's folder that match a pattern, a constant one.
+func (s *Supervisor) files(st *stack.Stack, pattern string) []string {
+	found, _ := fs.Glob(os.DirFS(s.stackDir(st)), pattern) // it fails for a malformed pattern alone
+	for i, name := range found {
+		found[i] = filepath.Join(s.stackDir(st), name)
+	}
+	return found
 }
 
 // TempDir makes a folder for one upload, on the disk of the stacks. Whoever

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -271,14 +269,10 @@ func isLeftover(which func(number int) bool) func(tag string) bool {
 
 // sites returns the folders that were published by the generations that which accepts.
 func (s *Supervisor) sites(st *stack.Stack, which func(number int) bool) []string {
-	all, _ := fs.Glob(os.DirFS(s.stackDir(st)), "sites/*/g*") // the pattern is well formed
-	var found []string
-	for _, site := range all {
-		if number, err := strconv.Atoi(path.Base(site)[1:]); err == nil && which(number) {
-			found = append(found, filepath.Join(s.stackDir(st), site))
-		}
-	}
-	return found
+	return slices.DeleteFunc(s.files(st, "sites/*/g*"), func(site string) bool {
+		number, err := strconv.Atoi(filepath.Base(site)[1:])
+		return err != nil || !which(number)
+	})
 }
 
 // removeLeftovers removes the leftovers of a stack if an inventory had any; by now

@@ -24,10 +24,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there objects) {
 		s.tellOfNewer(st, newer)
 		r.newer = true
 	}
-	lost := objects{sites: s.sites(st, s.superseded(st))}
-	if err := errors.Join(os.RemoveAll(s.sourcesDir(st)), s.removeObjects(ctx, lost)); err != nil {
-		s.Log.Warn("files of a lost build not removed; the next start tries again", "stack", st.ID, "error", err)
-	}
+	lost := s.lostFiles(st)
 	if st.Deploying != 0 {
 		r.stopped = errInterrupted(st.Deploying)
 	}
@@ -35,13 +32,36 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there objects) {
 		failed, err := r.updateOnce(ctx, r.endStopped)
 		if err != nil {
 			r.route(st, nil)
-			r.start(func(ctx context.Context) { r.resumeLate(ctx, there) })
+			r.start(func(ctx context.Context) {
+				r.resumeLate(ctx, there)
+				r.removeFiles(lost)
+			})
 			return
 		}
 		st, r.stopped = failed, nil
 	}
-	if rest := r.resume(ctx, st, there); rest != nil {
-		r.start(rest)
+	rest := r.resume(ctx, st, there)
+	// After the rest, which may bring the stack back, and before any deploy, which may
+	// publish under the number of the lost one.
+	r.start(func(ctx context.Context) {
+		if rest != nil {
+			rest(ctx)
+		}
+		r.removeFiles(lost)
+	})
+}
+
+// lostFiles are the sources and sites that a lost build left of a stack.
+func (s *Supervisor) lostFiles(st *stack.Stack) []string {
+	return append(s.files(st, "sources/*"), s.sites(st, s.superseded(st))...)
+}
+
+// removeFiles removes files and folders of a lost build.
+func (r *runner) removeFiles(paths []string) {
+	for _, path := range paths {
+		if err := os.RemoveAll(path); err != nil {
+			r.Log.Warn("files of a lost build not removed; the next start tries again", "stack", r.id, "error", err)
+		}
 	}
 }
 
