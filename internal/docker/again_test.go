@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -104,5 +105,20 @@ func TestAccepts_AsksOnANewConnection(t *testing.T) {
 	}
 	if err := e.Accepts(t.Context()); err == nil {
 		t.Error("a new connection was taken")
+	}
+}
+
+func TestMayPass_WhatAnEngineThatStartsMayMeet(t *testing.T) {
+	for cause, want := range map[error]bool{
+		ErrUnreachable:   true,
+		syscall.EMFILE:   true,
+		syscall.ENFILE:   true,
+		syscall.ENOTDIR:  false,
+		ErrNotFound:      false,
+		errors.New("no"): false,
+	} {
+		if got := MayPass(fmt.Errorf("open engine: %w", cause)); got != want {
+			t.Errorf("MayPass(%v) = %t", cause, got)
+		}
 	}
 }

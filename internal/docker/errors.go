@@ -3,11 +3,13 @@ package docker
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errhttp"
 	"github.com/docker/docker/client"
 )
 
@@ -86,6 +88,17 @@ var hostFaults = []string{
 // name: an earlier one, or the new one when the engine's answer was lost.
 func MayExist(err error) bool {
 	return errors.Is(err, ErrConflict) || errors.Is(err, ErrUnreachable)
+}
+
+// MayPass reports whether an error of an engine that starts is gone when it is asked
+// again: it does not answer, it or a proxy in front of it answers that it cannot
+// (5xx), or no descriptor is free.
+func MayPass(err error) bool {
+	passing := []error{ErrUnreachable, syscall.EMFILE, syscall.ENFILE}
+	for _, status := range []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
+		passing = append(passing, errhttp.ToNative(status))
+	}
+	return isAny(err, passing)
 }
 
 // unlessGone drops the error of removing what is not there.

@@ -123,7 +123,7 @@ func (s *Server) open(ctx context.Context) error {
 
 // check finds out whether the configuration is right, down to the files and the
 // engine that it names, and opens what leaves no trace. An engine that does not
-// answer yet is not open then.
+// answer yet, or cannot, is not open then.
 func (s *Server) check(ctx context.Context) (err error) {
 	if err := s.cfg.checkFiles(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *Server) check(ctx context.Context) (err error) {
 	if s.certificates, err = s.openTLS(); err != nil {
 		return err
 	}
-	if err := s.tryEngine(ctx); err != nil && !errors.Is(err, docker.ErrUnreachable) {
+	if err := s.tryEngine(ctx); err != nil && !docker.MayPass(err) {
 		return err
 	}
 	if s.redis, err = redis.Open(ctx, s.cfg.RedisURL, s.log); err != nil {
@@ -140,18 +140,18 @@ func (s *Server) check(ctx context.Context) (err error) {
 	return nil
 }
 
-// engineRetry is when an engine that did not answer is asked again.
+// engineRetry is when an engine that did not answer, or could not yet, is asked again.
 const engineRetry = time.Second
 
 // awaitEngine waits until the engine is open, since it may start after the server.
 func (s *Server) awaitEngine(ctx context.Context) error {
 	for told := false; s.engine == nil; told = true {
 		err := s.tryEngine(ctx)
-		if !errors.Is(err, docker.ErrUnreachable) {
+		if !docker.MayPass(err) {
 			return err
 		}
 		if !told {
-			s.log.Warn("no Docker engine answers, and the server waits for one; start it, or set DOCKER_HOST to where it is", "error", err)
+			s.log.Warn("no Docker engine answers, or it cannot yet, and the server waits for one; start it, or set DOCKER_HOST to where it is", "error", err)
 		}
 		select {
 		case <-time.After(engineRetry):
