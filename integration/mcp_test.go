@@ -159,6 +159,37 @@ func TestMCP_CountsAgainstTheCallersNetwork(t *testing.T) {
 	require.Contains(t, refused, "1 unclaimed stacks are already running from your network (limit 1)")
 }
 
+// A call over 16 KiB takes a place while it is read, and a network has four.
+func TestMCP_CountsLargeCallsByTheCallersNetwork(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_TRUSTED_PROXIES", "127.0.0.1"))
+	const size = 1 << 20 // so much more than is sent that net/http answers without waiting for the rest
+	answers := make(chan *http.Response, 6)
+	call := func(network, body string) {
+		conn := h.dial(t)
+		_, err := fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: %s\r\nContent-Type: application/json\r\n"+
+			"Accept: application/json, text/event-stream\r\nContent-Length: %d\r\n\r\n%s", network, size, body)
+		require.NoError(t, err)
+		go func() {
+			res, _ := http.ReadResponse(bufio.NewReader(conn), nil)
+			answers <- res
+		}()
+	}
+	for range 5 {
+		call("203.0.113.7", strings.Repeat(" ", 20_000))
+	}
+	answer := func() Reply {
+		res := <-answers
+		require.NotNil(t, res, "the connection broke")
+		return read(t, res)
+	}
+	require.Contains(t, answer().refused(t, http.StatusServiceUnavailable), "4 large calls from your network")
+	const list = `{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`
+	call("203.0.113.8", list+strings.Repeat(" ", size-len(list)))
+	other := answer()
+	require.Equal(t, http.StatusOK, other.status, other.body)
+}
+
 func TestMCP_SaysWhatIsWrongWithACall(t *testing.T) {
 	t.Parallel()
 	h := start(t)
