@@ -239,17 +239,22 @@ func (h *Host) mustLive(t *testing.T, st *Stack) *Stack {
 	return st
 }
 
-// settled waits until a stack is no longer building. The one-time fields of st
-// are kept.
+// settled waits until a stack is no longer building, for as long as its build log
+// goes on: one that waits in line for a slot is told its place. The one-time fields
+// of st are kept.
 func (h *Host) settled(t *testing.T, st *Stack) *Stack {
 	t.Helper()
-	deadline := time.Now().Add(2 * patience)
+	var log string
+	var deadline time.Time
 	for {
 		now := h.show(t, st, "?wait=true")
 		if now.Status != "building" {
 			return now
 		}
-		require.True(t, time.Now().Before(deadline), "the stack never settles\n%s", h.logs(t, st, "kind=build"))
+		if longer := h.logs(t, st, "kind=build&tail=1000"); longer != log || deadline.IsZero() {
+			log, deadline = longer, time.Now().Add(2*patience)
+		}
+		require.True(t, time.Now().Before(deadline), "the build has stopped: nothing in its log for %s\n%s", 2*patience, log)
 	}
 }
 
