@@ -3,9 +3,11 @@ package integration
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,9 +17,11 @@ import (
 // ending is a server that dies while it does something.
 type ending struct {
 	h    *Host
-	key  string // of an account
-	st   *Stack // that all is about; nil before it is created
+	key  string  // of an account
+	ana  *Person // whose account owns the stack; nil where nobody needs to
+	st   *Stack  // that all is about; nil before it is created
 	acks map[string]bool
+	died time.Time // at the failpoint
 }
 
 // attempt sends a request about the stack, which the server may die under, and
@@ -90,6 +94,13 @@ func withData(t *testing.T, e *ending) {
 	e.h.put(t, e.st, "api", "kept", "data of api")
 }
 
+// ofAna is a stack that is live, with data, and has an owner.
+func ofAna(t *testing.T, e *ending) {
+	withData(t, e)
+	e.ana = e.h.person(t, "ana@example.org")
+	require.Equal(t, http.StatusOK, e.h.claim(t, e.ana.key, e.st.ClaimCode, "").status)
+}
+
 // kept is a stack that is expired, its data in snapshots.
 func kept(t *testing.T, e *ending) {
 	withData(t, e)
@@ -138,6 +149,10 @@ func expires(t *testing.T, e *ending) { e.extend(t, "1s") }
 func claims(t *testing.T, e *ending)  { e.claim(t) }
 func deletes(t *testing.T, e *ending) { e.delete(t) }
 func crash(t *testing.T, e *ending)   { e.crash(t) }
+
+func restarts(t *testing.T, e *ending) {
+	require.Equal(t, http.StatusSeeOther, e.ana.act(t, e.st, "restart/api").status)
+}
 
 // The ends: what must hold once the server has recovered, beside what inOrder
 // asserts.
@@ -216,6 +231,24 @@ func restarted(t *testing.T, e *ending) {
 	require.Equal(t, "live", e.h.show(t, e.st, "").Status)
 	require.Equal(t, "hello from api", e.h.get(t, e.st.url("api", "/")).body)
 	require.LessOrEqual(t, count(e.h.events(t, e.st), "service.crashed"), 1)
+	e.data(t)
+}
+
+// replaced holds after a restart beside the old process: one of the two that ran
+// when the server died serves, alone.
+func replaced(t *testing.T, e *ending) {
+	eventually(t, "one process is left", func() error {
+		has := e.h.has(t, e.st)
+		if n := len(slices.DeleteFunc(has, func(name string) bool { return !strings.HasPrefix(name, "container api-") })); n != 1 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+	started, err := time.Parse(time.RFC3339Nano, e.h.inspect(t, e.st, "api").State.StartedAt)
+	require.NoError(t, err)
+	require.True(t, started.Before(e.died), "another process was started")
+	require.Equal(t, "hello from api", e.h.get(t, e.st.url("api", "/")).body)
+	require.Equal(t, map[string]string{"web": "running", "site": "running", "api": "running"}, e.h.show(t, e.st, "").statuses())
 	e.data(t)
 }
 
@@ -347,6 +380,7 @@ var faults = []fault{
 	{name: "a rollback", from: locked, act: replacesBroken, end: servesLocked, points: []string{"old-halted", "half-rolled-back"}},
 	{name: "a crash", from: withData, act: crash, end: restarted, points: []string{"crash-seen", "crash-counted", "backoff-over", "restart-healthy"}},
 	{name: "a crash loop", from: crashedOnce, act: crash, end: loops, points: []string{"loop-committed", "half-taken-down"}},
+	{name: "a restart", from: ofAna, act: restarts, end: replaced, points: []string{"next-named", "next-committed", "old-unnamed"}},
 	{name: "an extension", from: withData, act: extends, end: extended, points: []string{"extend-committed"}},
 	{name: "an expiry", from: withData, act: expires, end: expired, points: []string{
 		"extend-committed", "notice-committed", "expiry-stopped", "expiry-committed", "snapshot-copied", "snapshot-committed", "snapshot-committed@2",
@@ -398,6 +432,7 @@ func (e *ending) dieAt(t *testing.T, point string, act func(*testing.T, *ending)
 	p := e.h.running()
 	act(t, e)
 	_ = p.wait(t)
+	e.died = time.Now()
 	name, _, _ := strings.Cut(point, "@")
 	require.Contains(t, e.h.log.String(), "killed at the failpoint "+name)
 }

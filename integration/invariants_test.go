@@ -305,7 +305,11 @@ func (r *row) implies() (required, allowed []string) {
 			required = append(required, "image "+s.Name+":"+generation)
 		}
 		if s.Site == 0 && r.status == stack.Live {
-			required = append(required, "running container "+s.Name+"-"+generation, "volume "+s.Name+"-data", "network "+generation)
+			container := s.Name + "-" + generation
+			if s.Replaced > 0 {
+				container += "-r" + strconv.Itoa(s.Replaced)
+			}
+			required = append(required, "running container "+container, "volume "+s.Name+"-data", "network "+generation)
 		}
 		if r.status == stack.Expired {
 			allowed = append(allowed, "image "+s.Name+":data")

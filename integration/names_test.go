@@ -108,7 +108,7 @@ func TestNames_ReachAHealthyProcessOverARestart(t *testing.T) {
 			require.Equal(t, http.StatusSeeOther, ana.act(t, st, "restart/api").status)
 			h.awaitRestart(t, st, n+1)
 		}
-		h.keeps(t, st, "container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network g1")
+		h.keeps(t, st, "container web-g1", "container api-g1-r2", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network g1")
 	})
 	require.NotEqual(t, before, h.inspect(t, st, "api").ID)
 	require.True(t, strings.HasPrefix(h.get(t, st.url("web", "/")).body, "1 asked 1 booted "))
@@ -148,12 +148,12 @@ func TestNetworks_OfAnEarlierReleaseAreKeptUntilTheNextRedeploy(t *testing.T) {
 	st := h.owned(t, ana.key, callers("good").plus(Tree{"stack.yaml": callersManifest}))
 	h.shareOneNetwork(t, st, "web", "api")
 	before := h.inspect(t, st, "web")
-	all := []string{"container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data"}
-	h.keeps(t, st, append(all, "network")...)
+	all := []string{"container web-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network"}
+	h.keeps(t, st, append(all, "container api-g1")...)
 	h.underCalls(t, st, func() {
 		ana.act(t, st, "restart/api")
 		h.awaitRestart(t, st, 1)
-		h.keeps(t, st, append(all, "network")...)
+		h.keeps(t, st, append(all, "container api-g1-r1")...)
 	})
 	h.restart(t)
 	after := h.inspect(t, st, "web")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"html"
+	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/events"
 	"github.com/stretchr/testify/require"
 )
 
@@ -128,6 +130,7 @@ func TestOwner_RestartsAServiceAndNoRequestFails(t *testing.T) {
 	ana := h.person(t, "ana@example.com")
 	st := h.owned(t, ana.key, program(t))
 	before := h.inspect(t, st, "web").ID
+	began := time.Now()
 	users := &load{h: h, st: st}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -155,13 +158,41 @@ func TestOwner_RestartsAServiceAndNoRequestFails(t *testing.T) {
 	require.Equal(t, map[string]any{"service": "web", "requested": true}, events[len(events)-1].Data)
 	require.Equal(t, map[string]string{"web": "running"}, h.show(t, st, "").statuses())
 	require.Equal(t, 1, h.show(t, st, "").Generation)
-	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
+	h.keeps(t, st, "container web-g1-r2", "image web:g1", "volume web-data", "network g1")
+	// An engine that renames one while another joins or leaves its network may keep
+	// the network for ever.
+	require.Empty(t, h.renamed(t, began), "containers were renamed")
 	after := h.inspect(t, st, "web")
 	require.NotEqual(t, before, after.ID)
 	h.restart(t)
 	now := h.inspect(t, st, "web")
 	require.Equal(t, after.ID+after.State.StartedAt, now.ID+now.State.StartedAt, "the next server adopts the process that took over")
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
+}
+
+// renamed returns the names that containers of the installation were given after a
+// time, beside those that they were made with.
+func (h *Host) renamed(t *testing.T, since time.Time) []string {
+	t.Helper()
+	docker, err := h.docker()
+	require.NoError(t, err)
+	defer docker.Close()
+	with := byLabel(h.instance)
+	with.Add("type", "container")
+	with.Add("event", "rename")
+	found, ended := docker.Events(t.Context(), events.ListOptions{
+		Since: since.Format(time.RFC3339Nano), Until: time.Now().Format(time.RFC3339Nano), Filters: with,
+	})
+	var names []string
+	for {
+		select {
+		case event := <-found:
+			names = append(names, event.Actor.Attributes["name"])
+		case err := <-ended:
+			require.ErrorIs(t, err, io.EOF)
+			return names
+		}
+	}
 }
 
 func TestOwner_RestartForgetsTheCrashes(t *testing.T) {
@@ -256,7 +287,7 @@ func (p *Person) restarting(t *testing.T, tree Tree) *Stack {
 	st := h.owned(t, p.key, tree)
 	h.get(t, st.url("web", "/mute"))
 	p.act(t, st, "restart/web")
-	h.keeps(t, st, "container web-g1", "container web-g1-next", "image web:g1", "volume web-data", "network g1")
+	h.keeps(t, st, "container web-g1", "container web-g1-r1", "image web:g1", "volume web-data", "network g1")
 	require.Equal(t, map[string]string{"web": "restarting"}, h.show(t, st, "").statuses())
 	require.Equal(t, "web", h.get(t, st.url("web", "/")).body)
 	return st

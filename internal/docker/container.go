@@ -66,11 +66,6 @@ func (e *Engine) Stop(ctx context.Context, id string) error {
 	})
 }
 
-// Rename gives a container another name; one that is taken is a conflict.
-func (e *Engine) Rename(ctx context.Context, id, name string) error {
-	return wrap(e.api.ContainerRename(ctx, id, name), "rename container %s", id)
-}
-
 // Remove kills and removes a container with its anonymous volumes and returns
 // when it is gone, also when somebody else is removing it already.
 func (e *Engine) Remove(ctx context.Context, id string) error {

@@ -48,6 +48,16 @@ func (s *Stack) RestartedOnRequest(service string) ([]Event, error) {
 	return events, nil
 }
 
+// ReplacedOnRequest is RestartedOnRequest for a service of which another process,
+// in a container of its own, serves from now on.
+func (s *Stack) ReplacedOnRequest(service string) ([]Event, error) {
+	events, err := s.RestartedOnRequest(service)
+	if err == nil {
+		s.Service(service).Replaced++
+	}
+	return events, err
+}
+
 // RestartGivenUp ends a requested restart that did not work while the process
 // from before goes on.
 func (s *Stack) RestartGivenUp(service string) error {

@@ -53,6 +53,19 @@ func TestRestartedOnRequest_SaysSo(t *testing.T) {
 	wantKind(t, err, stack.Conflict, "old")
 }
 
+func TestReplacedOnRequest_CountsTheProcessesOfTheGeneration(t *testing.T) {
+	s := live(t)
+	for n := range 2 {
+		must(t)(s.RestartService("api"))
+		events := must(t)(s.ReplacedOnRequest("api"))
+		if events[0].Data["requested"] != true || s.Service("api").Replaced != n+1 || s.Service("api").Status != stack.Running {
+			t.Errorf("data %v, service %+v", events[0].Data, s.Service("api"))
+		}
+	}
+	_, err := s.ReplacedOnRequest("old")
+	wantKind(t, err, stack.Conflict, "old")
+}
+
 func TestRestartGivenUp_LeavesTheServiceRunning(t *testing.T) {
 	s := live(t)
 	must(t)(s.RestartService("api"))

@@ -88,6 +88,7 @@ type Service struct {
 	Unhealthy   int         // restarts in a row that did not get healthy, however long ago
 	LastExit    *int        // exit code of the last crash; nil when none is known
 	InPlace     bool        // the last restart that its owner asked for ends the process before it starts it again
+	Replaced    int         // how often such a restart put another process in place of the one before
 }
 
 // Ending reports whether the host may have asked the service's process to end: it

@@ -139,7 +139,7 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 // remake starts another process in place of one whose container somebody
 // removed, and hands the service over to it.
 func (p *process) remake(ctx context.Context) error {
-	next, err := p.startProcess(ctx, p.service, containerName(p.st, p.service.Name, p.number), p.service.Name)
+	next, err := p.startProcess(ctx, p.service, p.service.Name)
 	if err != nil {
 		return err
 	}

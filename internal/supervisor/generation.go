@@ -209,7 +209,7 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 			return err
 		}
 	}
-	p, err := g.startProcess(ctx, s, containerName(g.st, s.Name, g.number), s.Name)
+	p, err := g.startProcess(ctx, s, s.Name)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -105,13 +107,6 @@ func (g *generation) show(st *stack.Stack) []*proxy.Target {
 	return g.route(st, g)
 }
 
-// The ends of the names of containers during a restart: of the process that is
-// to take over, and of the one that finishes its requests, before its own id.
-const (
-	nextSuffix = "-next"
-	oldSuffix  = "-old-"
-)
-
 // callTime is how long a replaced process still answers calls of other services
 // that looked its name up before: nobody counts those as the proxy counts requests.
 const callTime = 3 * time.Second
@@ -122,47 +117,41 @@ const callTime = 3 * time.Second
 func (p *process) replace(ctx context.Context, st *stack.Stack) error {
 	p.passing.Add(1)
 	defer p.passing.Add(-1)
-	name := containerName(p.st, p.service.Name, p.number)
-	next, err := p.startProcess(ctx, p.service, name+nextSuffix)
+	service := *p.service
+	service.Replaced++
+	next, err := p.startProcess(ctx, &service)
 	if err != nil {
 		return err
 	}
 	err = next.waitHealthy(ctx)
 	if err == nil {
-		err = p.exchangeNames(ctx, next, name)
+		err = p.handOver(ctx, next, st)
 	}
 	if err != nil {
 		return errors.Join(err, next.remove(p.ctx))
 	}
-	p.handOver(context.WithoutCancel(ctx), next, st)
 	return nil
 }
 
-// exchangeNames gives the next process the service's name inside the stack, which
-// both then have, and after that the container's name, by which the next server
-// finds the process that serves.
-func (p *process) exchangeNames(ctx context.Context, next *process, name string) error {
+// handOver gives the next process the service's name inside the stack, which both
+// have then, and sends the traffic to it. The row says first that it takes over, so
+// that the following server knows which of the two serves. That the generation
+// knows it is the last step: whoever ends the generation waits for this watcher,
+// and then looks again.
+func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ctx = context.WithoutCancel(ctx)
-	if err := next.realias(ctx, p.service.Name); err != nil {
-		return err
-	}
-	if err := p.Engine.Rename(ctx, p.id, name+oldSuffix+p.id); err != nil {
-		return err
-	}
-	if err := p.Engine.Rename(ctx, next.id, name); err != nil {
-		return errors.Join(err, p.Engine.Rename(ctx, p.id, name))
-	}
-	return nil
-}
-
-// handOver sends the traffic to the next process. That the generation knows it
-// is the last step: whoever ends the generation waits for this watcher, and
-// then looks again.
-func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) {
 	service := p.service.Name
+	if err := next.realias(ctx, service); err != nil {
+		return err
+	}
+	failpoint.Here("next-named")
+	_, err := p.update(p.ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.ReplacedOnRequest(service) })
+	if err != nil {
+		return err
+	}
+	failpoint.Here("next-committed")
 	p.setTarget(service, next.newTarget())
 	drained := p.show(st)
 	p.passing.Add(1)
@@ -170,21 +159,23 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 		defer p.passing.Add(-1)
 		p.leave(drained)
 	})
-	_, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartedOnRequest(service) })
-	if err != nil {
-		p.Log.Info("restart not recorded", "stack", p.st.ID, "service", service, "error", err)
-	}
 	p.say(service + " was restarted and is healthy")
 	next.watch()
 	p.add(next)
+	return nil
 }
 
 // leave ends a process that another one has replaced, after the requests and calls
 // that it has.
 func (p *process) leave(targets []*proxy.Target) {
-	if err := p.realias(p.ctx); err != nil {
-		p.Log.Warn("replaced process keeps its name until it ends", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	err := p.realias(p.ctx)
+	switch {
+	case errors.Is(err, docker.ErrAddressTaken):
+		p.Log.Warn("another container took the address of a replaced process; the requests that it had are cut", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	case err != nil:
+		p.Log.Warn("replaced process keeps its name, or has no network, until it ends", "stack", p.st.ID, "service", p.service.Name, "error", err)
 	}
+	failpoint.Here("old-unnamed")
 	p.drainAll(targets)
 	if !sleep(p.ctx, callTime) {
 		return // the stack ends, or the server: the next one removes it

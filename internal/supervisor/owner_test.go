@@ -1,8 +1,13 @@
 package supervisor
 
 import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/stack"
@@ -22,4 +27,28 @@ func TestRestartInPlace_ThatFailsCountsAsARestartThatDoesNotGetHealthy(t *testin
 	require.NoError(t, err)
 	require.Equal(t, 1, st.Services[0].Unhealthy)
 	require.True(t, st.Services[0].InPlace)
+}
+
+func TestLeave_SaysWhatBecameOfTheReplacedProcess(t *testing.T) {
+	for _, c := range []struct{ path, refusal, says string }{
+		{"/disconnect", "not now", "replaced process keeps its name"},
+		{"/connect", "Address already in use", "another container took the address of a replaced process"},
+	} {
+		s, st := withStack(t)
+		_, p := served(t, s, st)
+		s.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, c.path) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusForbidden)
+				fmt.Fprintf(w, `{"message": %q}`, c.refusal)
+				return
+			}
+			fmt.Fprint(w, `{"NetworkSettings": {}}`)
+		})
+		told := ""
+		s.Log = slog.New(onLog(func(message string) { told = message }))
+		p.cancel() // so that nothing is waited for
+		p.leave(nil)
+		assert.Contains(t, told, c.says)
+	}
 }

@@ -33,9 +33,16 @@ type process struct {
 	absence  int64 // of the engine, the last one before the process was known to run
 }
 
-// containerName is the name of a service's container in a generation.
-func containerName(st *stack.Stack, service string, generation int) string {
-	return "berth-" + st.Hex() + "-" + service + "-g" + strconv.Itoa(generation)
+// containerName is the name of the container of a service's process in a
+// generation. The one that replaces it gets a name of its own, so that none is
+// ever renamed: an engine that renames a container while another one of its network
+// comes or goes may lose count of them, and never removes that network again.
+func containerName(st *stack.Stack, s *stack.Service, generation int) string {
+	name := "berth-" + st.Hex() + "-" + s.Name + "-g" + strconv.Itoa(generation)
+	if s.Replaced > 0 {
+		name += "-r" + strconv.Itoa(s.Replaced)
+	}
+	return name
 }
 
 // dataVolume is the name of the volume behind a service's $DATA_DIR.
@@ -43,12 +50,12 @@ func dataVolume(st *stack.Stack, service string) string {
 	return "berth-" + st.Hex() + "-" + service + "-data"
 }
 
-// startProcess starts a service's process in a container of the given name, in
-// place of what an earlier attempt left. The aliases are the names under which the
-// other services find it.
-func (g *generation) startProcess(ctx context.Context, s *stack.Service, name string, aliases ...string) (*process, error) {
+// startProcess starts a service's process in a container, in place of what an
+// earlier attempt left. The aliases are the names under which the other services
+// find it.
+func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases ...string) (*process, error) {
 	spec := g.containerSpec(s)
-	spec.Name = name
+	spec.Name = containerName(g.st, s, g.number)
 	spec.Cmd = startCommand(s.Start)
 	spec.Aliases = aliases
 	id, err := g.create(ctx, spec)

@@ -17,7 +17,7 @@ const releaseSuffix = "-release"
 // with the service's data; its output goes to the build log.
 func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	spec := g.containerSpec(s)
-	spec.Name = containerName(g.st, s.Name, g.number) + releaseSuffix
+	spec.Name = containerName(g.st, s, g.number) + releaseSuffix
 	spec.Cmd = []string{"sh", "-c", s.Release}
 	log, _, err := logfile.Open(g.logPath(g.st, s.Name, "build"), g.LogMax)
 	if err != nil {

@@ -217,7 +217,8 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 func (s *Supervisor) leftovers(st *stack.Stack, there objects) objects {
 	var left objects
 	for _, c := range there.containers {
-		current := st.Status == stack.Live && c.Name == containerName(st, c.Labels[build.LabelService], st.Generation)
+		service := st.Service(c.Labels[build.LabelService])
+		current := st.Status == stack.Live && service != nil && c.Name == containerName(st, service, st.Generation)
 		if !current && !s.sparesRunning(st, c.Labels) {
 			left.containers = append(left.containers, c)
 		}

@@ -214,7 +214,7 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	// What an earlier attempt left may be half of it.
-	name := containerName(g.st, s.Name, g.number)
+	name := containerName(g.st, s, g.number)
 	if err := errors.Join(g.Engine.Remove(ctx, name), g.Engine.RemoveVolume(ctx, dataVolume(g.st, s.Name))); err != nil {
 		return err
 	}
