@@ -136,6 +136,65 @@ func TestFallen_MeetsWhatElseHappens(t *testing.T) {
 	h.keeps(t, interrupted, "image web:g1", "image api:g1", "volume web-data", "volume api-data")
 }
 
+func TestFallen_ADeployThatWaitsForABuildSlotGoesOn(t *testing.T) {
+	t.Parallel()
+	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "1"), with("BERTH_MAX_BUILDS", "1"))
+	st := h.live(t, crasher, manifest(crashes))
+	h.crash(t, st, "web", "/exit/3", 1)
+	other := h.create(t, page("x"), manifest("services: [{name: web, runtime: node, build: 'echo it builds; sleep 600', start: x}]"))
+	h.logged(t, other, "kind=build", "\nit builds\n")
+	h.begin(t, st, program(t), manifest(programManifest))
+	before := len(h.events(t, st))
+	h.get(t, st.url("web", "/exit/9"))
+	now := h.becomes(t, st, "building")
+	require.Equal(t, []string{"service.crashed web", "stack.failed"}, h.after(t, st, before))
+	require.Equal(t, 2, *now.Deploying)
+	require.Nil(t, now.Error)
+	require.Nil(t, now.DeployError)
+	require.Zero(t, count(h.events(t, st)[before:], "service.building"))
+	require.Equal(t, http.StatusOK, h.delete(t, other).status)
+	h.forgetStack(other.ID)
+	require.Equal(t, 2, h.mustLive(t, st).Generation)
+	require.Equal(t, "2", h.served(t, st, "web"))
+	require.Equal(t, []string{"service.crashed web", "stack.failed", "service.building web", "service.ready web", "stack.live"}, h.after(t, st, before))
+	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network g2")
+}
+
+// A service whose process was stopped to make way does not come back for a
+// generation in which another one loops.
+func TestFallen_WithAServiceThatMadeWay(t *testing.T) {
+	t.Parallel()
+	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "1"))
+	const both = `{services: [{name: web, runtime: node, start: node %s, strategy: recreate, health: /}, {name: api, runtime: node, start: node index.js, depends_on: [web]}]}`
+	fallen := func() *Stack {
+		st := h.live(t, crasher, manifest(fmt.Sprintf(both, "index.js")))
+		h.crash(t, st, "api", "/exit/3", 1)
+		h.begin(t, st, crasher.plus(door), manifest(fmt.Sprintf(both, "server.js")))
+		h.waitFor(t, st, "container web-g2")
+		require.Equal(t, map[string]string{"web": "stopped", "api": "running"}, h.show(t, st, "").statuses())
+		before := len(h.events(t, st))
+		h.get(t, st.url("api", "/exit/9"))
+		now := h.becomes(t, st, "building")
+		require.Equal(t, []string{"service.crashed api", "stack.failed"}, h.after(t, st, before))
+		require.Equal(t, 2, *now.Deploying)
+		require.Equal(t, map[string]string{"web": "stopped", "api": "stopped"}, now.statuses())
+		return st
+	}
+
+	live := fallen()
+	h.ask(t, live, "web-g2", "/open")
+	require.Equal(t, 2, h.mustLive(t, live).Generation)
+	require.Equal(t, "generation 2", h.get(t, live.url("web", "/")).body)
+	h.keeps(t, live, "container web-g2", "container api-g2", "image web:g2", "image api:g2", "volume web-data", "volume api-data", "network g2")
+
+	failed := fallen()
+	h.ask(t, failed, "web-g2", "/fail")
+	now := h.becomes(t, failed, "failed")
+	require.Contains(t, now.reason(), "exited with code 7")
+	require.Equal(t, map[string]string{"web": "stopped", "api": "stopped"}, now.statuses())
+	h.keeps(t, failed, "image web:g1", "image api:g1", "volume web-data", "volume api-data")
+}
+
 // A deploy that waits while a stack is brought back, and fails to come back, is
 // not lost either.
 func TestFallen_AQueuedDeployFollowsARestoreThatFails(t *testing.T) {
