@@ -307,6 +307,27 @@ func TestOwner_RestartThatTheServerDiesInLeavesTheProcessFromBefore(t *testing.T
 	require.Equal(t, "web", h.get(t, st.url("web", "/")).body)
 }
 
+// Another container may get the address of the process from before, and must not
+// answer in its name while the restart goes on.
+func TestOwner_RestartWithdrawsAProcessFromBeforeThatEnds(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	ana := h.person(t, "ana@example.com")
+	st := ana.restarting(t, mute)
+	docker, err := h.docker()
+	require.NoError(t, err)
+	defer docker.Close()
+	require.NoError(t, docker.ContainerKill(t.Context(), st.container("web-g1"), "KILL"))
+	eventually(t, "nothing leads to the process that ended", func() error {
+		if r := h.get(t, st.url("web", "/"), "Accept", "application/json"); !strings.Contains(r.body, "has no process") {
+			return fmt.Errorf("the answer is %s", r)
+		}
+		return nil
+	})
+	require.NotContains(t, h.logs(t, st, ""), "the restart failed", "the restart was over by then")
+	require.Equal(t, map[string]string{"web": "restarting"}, h.show(t, st, "").statuses())
+}
+
 func TestOwner_RestartEndsWithADeployAndWithTheStack(t *testing.T) {
 	t.Parallel()
 	h := start(t)

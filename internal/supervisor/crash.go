@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 	"time"
 
@@ -62,7 +63,7 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	if err != nil || c.Running {
 		return ctx.Err() == nil
 	}
-	p.drainBeside(p.withdraw())
+	p.drainBeside(p.withdraw(p.target(p.service.Name)))
 	if p.endedWithEngine(ctx) {
 		return ctx.Err() == nil
 	}
@@ -83,18 +84,36 @@ func (p *process) look(ctx context.Context) (docker.Container, error) {
 	return c, err
 }
 
-// withdraw takes the address of a process that ended out of the routes, and returns
-// what led there, for the caller to drain. The engine may give the address to the
-// next container, so this waits for nothing, not for the database either.
-func (p *process) withdraw() []*proxy.Target {
-	target := p.target(p.service.Name)
-	p.setTarget(p.service.Name, nil)
+// withdraw takes the target of a process that ended out of the routes, and returns
+// it if anything led there, for the caller to drain. The engine may give its address
+// to the next container, so this waits for nothing, not for the database either.
+func (p *process) withdraw(target *proxy.Target) []*proxy.Target {
+	p.dropTarget(p.service.Name, target)
 	p.routing.Lock() // routes that are being written come before this, or see the target gone
 	defer p.routing.Unlock()
 	if !p.Routes.Withdraw(p.st.Hex(), target) {
 		return nil
 	}
 	return []*proxy.Target{target}
+}
+
+// withdrawAtEnd withdraws the address when the process ends before the function
+// that it returns is called: while the watcher is busy, nobody else would.
+func (p *process) withdrawAtEnd(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	target := p.target(p.service.Name)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		p.onEnd(ctx, func() {
+			if c, err := p.look(ctx); err == nil && !c.Running {
+				p.drainBeside(p.withdraw(target))
+			}
+		})
+	})
+	return func() {
+		cancel()
+		watching.Wait()
+	}
 }
 
 // drainBeside drains targets while the watcher goes on: their requests may take as

@@ -175,7 +175,7 @@ func (g *generation) lost(ctx context.Context, absence int64) bool {
 		}
 		lost = true
 		if err == nil {
-			ended := p.withdraw()
+			ended := p.withdraw(p.target(p.service.Name))
 			g.jobs.Go(func() { g.drainAll(ended) })
 		}
 	}

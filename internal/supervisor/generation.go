@@ -267,6 +267,15 @@ func (g *generation) setTarget(service string, target *proxy.Target) {
 	g.targets[service] = target
 }
 
+// dropTarget makes a service that has the target have none.
+func (g *generation) dropTarget(service string, target *proxy.Target) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.targets[service] == target {
+		g.targets[service] = nil
+	}
+}
+
 // target is where a service's requests go; nil while it serves none.
 func (g *generation) target(service string) *proxy.Target {
 	g.mu.Lock()

@@ -117,6 +117,7 @@ const callTime = 3 * time.Second
 func (p *process) replace(ctx context.Context, st *stack.Stack) error {
 	p.passing.Add(1)
 	defer p.passing.Add(-1)
+	defer p.withdrawAtEnd(ctx)()
 	service := *p.service
 	service.Replaced++
 	next, err := p.startProcess(ctx, &service)
