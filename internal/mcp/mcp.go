@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -54,7 +55,7 @@ func New(cfg Config) *sdk.Server {
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{}, // no log messages
 	})
-	(&tools{cfg}).add(s)
+	(&tools{cfg, map[string]*jsonschema.Schema{}}).add(s)
 	return s
 }
 

@@ -181,6 +181,29 @@ func TestErrors_TellTheNextStep(t *testing.T) {
 	}
 }
 
+func TestArguments_OfTheWrongShapeAreExplainedInShort(t *testing.T) {
+	t.Parallel()
+	session := connect(t, &fakeAPI{}, nil)
+	long := strings.Repeat("hello ", 100_000)
+	for _, c := range []struct {
+		tool string
+		args map[string]any
+		want string
+	}{
+		{"validate", map[string]any{"files": []any{map[string]any{"path": "a", "content": long}}}, "files must be of type object, not array (files: the source, as a map from path to text"},
+		{"deploy", map[string]any{"files": map[string]any{"a": []any{long}}}, "each value of files must be of type string, not array (files: the source, as a map"},
+		{"deploy", map[string]any{"name": map[string]any{"a": long}}, "name must be of type string, not object (name: name of the stack)"},
+		{"validate", map[string]any{"files": map[string]any{"a": ""}, "stack_id": "x"}, `unexpected additional properties ["stack_id"]`},
+		{"validate", map[string]any{long: ""}, `unexpected additional properties ["hello`},
+		{"status", map[string]any{}, `missing properties: ["stack"]`},
+	} {
+		text, failed := call(t, session, c.tool, c.args)
+		require.True(t, failed)
+		require.LessOrEqual(t, len(text), maxError)
+		require.Contains(t, text, c.want)
+	}
+}
+
 func TestReport_IsShort(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a line of an error\n", 1000)

@@ -13,7 +13,10 @@ import (
 )
 
 // tools are the tools and what they work with.
-type tools struct{ Config }
+type tools struct {
+	Config
+	schemas map[string]*jsonschema.Schema // of the arguments, by tool
+}
 
 // patience is how long one call waits for a build: clients give up on a call
 // after a minute.
@@ -60,6 +63,7 @@ type extendArgs struct {
 
 // add registers the tools.
 func (t *tools) add(s *sdk.Server) {
+	s.AddReceivingMiddleware(t.explain)
 	yes, no := true, false
 	reads := &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no}
 	adds := &sdk.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no}
@@ -84,6 +88,7 @@ func add[In any](t *tools, s *sdk.Server, name, description string, hints *sdk.T
 	if t.Pack == nil {
 		delete(schema.Properties, "folder")
 	}
+	t.schemas[name] = schema
 	tool := &sdk.Tool{Name: name, Description: description, Annotations: hints, InputSchema: schema}
 	sdk.AddTool(s, tool, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
 		text, err := run(ctx, req, in)
