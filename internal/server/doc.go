@@ -65,8 +65,9 @@
 //
 // A restart from the dashboard (supervisor/owner.go) is the watcher's first act:
 // another process of the same generation starts beside the old one, under no name
-// that the other services call; when it is healthy it gets the service's name,
-// the traffic and the container's name.
+// that the other services call; when it is healthy it gets the service's name, the
+// row counts it, and it gets the traffic. The count is in the name of its container,
+// so a server that starts in between knows which of the two serves.
 //
 // # What goes on by itself
 //
