@@ -131,8 +131,8 @@ func TestOrphans_OfAnOlderDatabaseKeepTheirData(t *testing.T) {
 	h.forgetStack(st.ID)
 }
 
-// An older database counts on from its own last stack, so the next one gets the
-// number of one that it does not know and whose network is still there.
+// An older database counts on from its own last stack, and the next one must get
+// neither the network nor the user of one that it does not know and that still runs.
 func TestOrphans_OfAnOlderDatabaseLeaveRoomForNewStacks(t *testing.T) {
 	t.Parallel()
 	h := start(t, with("BERTH_ALLOW_UNKNOWN_DATA", "true"))
@@ -147,6 +147,7 @@ func TestOrphans_OfAnOlderDatabaseLeaveRoomForNewStacks(t *testing.T) {
 	st := h.live(t, program(t), manifest(programManifest))
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
 	h.keeps(t, unknown, serving(unknown)...)
+	require.NotEqual(t, h.inspect(t, unknown, "web").Config.User, h.inspect(t, st, "web").Config.User)
 	require.Equal(t, http.StatusOK, h.delete(t, st).status)
 	h.forgetStack(st.ID)
 	h.stop(t)

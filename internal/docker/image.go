@@ -18,6 +18,7 @@ type ImageInfo struct {
 	Labels  Labels
 	Size    int64 // bytes, shared layers included
 	Created time.Time
+	User    string // that its containers run as unless they say otherwise; only Image reads it
 }
 
 // CommitSpec overrides the configuration that a committed image takes over
@@ -45,7 +46,7 @@ func (e *Engine) Image(ctx context.Context, ref string) (ImageInfo, error) {
 	}
 	info := ImageInfo{ID: found.ID, Tags: found.RepoTags, Size: found.Size, Created: moment(found.Created)}
 	if found.Config != nil {
-		info.Labels = found.Config.Labels
+		info.Labels, info.User = found.Config.Labels, found.Config.User
 	}
 	return info, nil
 }

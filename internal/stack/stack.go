@@ -147,6 +147,10 @@ func (s *Stack) UID() int { return firstUID + int(s.Seq) }
 
 const firstUID = 200_000
 
+// SeqOf returns the Seq of the stack whose UID is uid; below 1 when no stack can
+// have it.
+func SeqOf(uid int) int64 { return int64(uid - firstUID) }
+
 // Explains reports whether the row accounts for a generation of the stack: it was
 // served or is, or its build has begun and it has not gone live. What there is of
 // any other was made under a later copy of the row.

@@ -53,6 +53,21 @@ func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, recei
 	return nil
 }
 
+// Reserve has stacks that are created from now on get a Seq above last.
+func (s *Store) Reserve(ctx context.Context, last int64) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		for _, query := range []string{
+			"INSERT INTO sqlite_sequence (name, seq) SELECT 'stacks', ?1 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'stacks')",
+			"UPDATE sqlite_sequence SET seq = max(seq, ?1) WHERE name = 'stacks'",
+		} {
+			if _, err := tx.ExecContext(ctx, query, last); err != nil {
+				return s.fault("reserve numbers of stacks", err)
+			}
+		}
+		return nil
+	})
+}
+
 // Get reads one stack; NotFound for one that is unknown or deleted.
 func (s *Store) Get(ctx context.Context, id string) (*stack.Stack, error) {
 	return s.load(ctx, s.read, id)

@@ -41,6 +41,19 @@ func setStatus(t *testing.T, s *store.Store, id string, status stack.Status) {
 	}
 }
 
+func TestReserve_CountsOnFromTheLastNumberThatIsTaken(t *testing.T) {
+	s, _ := open(t)
+	for _, c := range []struct{ last, want int64 }{{7, 8}, {3, 9}, {9, 10}, {20, 21}} {
+		if err := s.Reserve(t.Context(), c.last); err != nil {
+			t.Fatal(err)
+		}
+		k := newStack("192.0.2.1")
+		if err := s.Create(t.Context(), k, 0); err != nil || k.Seq != c.want {
+			t.Errorf("after Reserve(%d) a stack gets %d (%v), want %d", c.last, k.Seq, err, c.want)
+		}
+	}
+}
+
 func TestCreate_LetsExactlyTheLimitOfParallelStacksIn(t *testing.T) {
 	s, _ := open(t)
 	const limit = 3

@@ -106,6 +106,32 @@ func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inv
 	return found
 }
 
+// reserveUsers keeps new stacks from running as a user of an orphan's: a database that
+// does not know it may give its number out again. The images of builds tell which
+// users there are, of stacks that run and of those that have volumes or snapshots.
+func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, there inventory) {
+	known, last := idsOf(stacks), int64(0)
+	var errs []error
+	for id, o := range there {
+		if known[id] {
+			continue
+		}
+		for _, listed := range o.images {
+			image, err := s.Engine.Image(ctx, listed.ID)
+			errs = append(errs, err)
+			user, _, _ := strings.Cut(image.User, ":")
+			uid, _ := strconv.Atoi(user) // snapshots are root's
+			last = max(last, stack.SeqOf(uid))
+		}
+	}
+	if last > 0 {
+		errs = append(errs, s.Store.Reserve(ctx, last))
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.Log.Warn("a new stack may get the user of one that the database does not know; the next start tries again", "error", err)
+	}
+}
+
 // findOrphans looks for orphans in an inventory of the engine and on the disk.
 // Those that it found before keep their times.
 func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before orphans) (orphans, error) {

@@ -117,6 +117,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	}
 	s.guard(ctx)
 	failpoint.Here("start-begun")
+	s.reserveUsers(ctx, stacks, there)
 	orphans := s.sweep(ctx, stacks, there)
 	failpoint.Here("start-swept")
 	for _, st := range stacks {
