@@ -78,6 +78,21 @@ func TestStart_OnATakenAddressRecordsNothing(t *testing.T) {
 	require.Equal(t, 1, count(h.events(t, st), "stack.restored"))
 }
 
+// Without the installation's id nothing of its stacks would be found.
+func TestStart_NamesAMissingInstanceFile(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	site := h.live(t, page("the site"), nil)
+	h.stop(t)
+	file := filepath.Join(h.dir, "instance")
+	require.NoError(t, os.Rename(file, file+".away"))
+	require.Contains(t, h.refusesToStart(t), file+" is missing")
+	require.NoFileExists(t, file)
+	require.NoError(t, os.Rename(file+".away", file))
+	h.run(t)
+	require.Equal(t, "the site", h.get(t, site.url("web", "/")).body)
+}
+
 func TestStart_WaitsForTheEngine(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

@@ -239,7 +239,7 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 
 // openSupervisor makes the supervisor, which has done nothing yet.
 func (s *Server) openSupervisor(ctx context.Context) error {
-	instance, err := s.instance()
+	instance, err := s.instance(ctx)
 	if err != nil {
 		return err
 	}
@@ -301,8 +301,10 @@ func (s *Server) checkData(ctx context.Context) error {
 }
 
 // instance is the id of this installation, made the first time: it is on every
-// object in the engine, so that two installations never touch each other's.
-func (s *Server) instance() (string, error) {
+// object in the engine, so that two installations never touch each other's. One
+// that is missing beside a database with stacks is not made anew: nothing of
+// theirs would be found.
+func (s *Server) instance(ctx context.Context) (string, error) {
 	path := filepath.Join(s.cfg.DataDir, "instance")
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -310,6 +312,13 @@ func (s *Server) instance() (string, error) {
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read the installation's id: %w", err)
+	}
+	counts, err := s.store.Counts(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(counts) > 0 {
+		return "", fmt.Errorf("%s is missing, and the containers, images and volumes of the stacks in the database carry the id in it; put the file back from a backup", path)
 	}
 	var b [8]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
