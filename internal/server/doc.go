@@ -67,7 +67,8 @@
 // another process of the same generation starts beside the old one, under no name
 // that the other services call; when it is healthy it gets the service's name, the
 // row counts it, and it gets the traffic. The count is in the name of its container,
-// so a server that starts in between knows which of the two serves.
+// so a server that starts in between knows which of the two serves. One that
+// restarts in place loses the name until it is healthy.
 //
 // # What goes on by itself
 //

@@ -72,17 +72,21 @@ func (p *process) runs(ctx context.Context) bool {
 }
 
 // restartInPlace stops the process, after its open requests, and starts it
-// again. One that does not get healthy has crashed.
+// again; the other services do not find it before it is healthy, unless the runtime
+// cannot give it a name then. One that does not get healthy has crashed.
 func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
-	p.setTarget(p.service.Name, nil)
-	p.drainAll(p.show(st))
 	// Recorded before the engine is asked, so that the next server knows.
 	_, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartInPlace(p.service.Name) })
 	if err != nil {
 		return false
 	}
 	absence := p.absences.Load()
-	err = p.Engine.Stop(ctx, p.id)
+	err = p.hide(ctx)
+	p.setTarget(p.service.Name, nil)
+	p.drainAll(p.show(st))
+	if err == nil {
+		err = p.Engine.Stop(ctx, p.id)
+	}
 	if err == nil {
 		p.awaitLog(ctx)
 		err = p.restart(ctx)
@@ -96,6 +100,21 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	return p.revive(ctx, nil, true)
 }
 
+// hide has the other services not find the process any more. Those that looked its
+// name up before get the time to call it: a connection that is still being made when
+// the process ends would reach the next one at the same address.
+func (p *process) hide(ctx context.Context) error {
+	if !p.attaches {
+		return nil
+	}
+	defer p.withdrawAtEnd(ctx)()
+	if err := p.realias(ctx); err != nil {
+		return err
+	}
+	sleep(ctx, callTime)
+	return ctx.Err()
+}
+
 // show routes to the targets of the generation, if it is the one that is
 // served, and returns those that nothing is routed to any more.
 func (g *generation) show(st *stack.Stack) []*proxy.Target {
@@ -107,8 +126,8 @@ func (g *generation) show(st *stack.Stack) []*proxy.Target {
 	return g.route(st, g)
 }
 
-// callTime is how long a replaced process still answers calls of other services
-// that looked its name up before: nobody counts those as the proxy counts requests.
+// callTime is how long a process that lost its name still answers calls of other
+// services that looked it up before: nobody counts those as the proxy counts requests.
 const callTime = 3 * time.Second
 
 // replace starts another process beside this one, which the other services do not

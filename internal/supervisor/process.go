@@ -22,6 +22,7 @@ type process struct {
 	*generation
 	service *stack.Service
 	id      string
+	aliases []string // under which the other services find it
 
 	wake     chan struct{} // gets a value when the container may have ended
 	watching context.CancelFunc
@@ -62,7 +63,7 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases
 	if err != nil {
 		return nil, err
 	}
-	p := g.newProcess(s, id)
+	p := g.newProcess(s, id, aliases...)
 	if err := p.start(ctx, time.Time{}); err != nil {
 		return nil, errors.Join(err, p.remove(g.ctx))
 	}
@@ -117,9 +118,9 @@ func (s *Supervisor) create(ctx context.Context, spec docker.ContainerSpec) (str
 	return s.Engine.Create(asked, spec)
 }
 
-// newProcess is the handle of a service's container.
-func (g *generation) newProcess(s *stack.Service, id string) *process {
-	return &process{generation: g, service: s, id: id, wake: make(chan struct{}, 1)}
+// newProcess is the handle of a service's container, which has the aliases.
+func (g *generation) newProcess(s *stack.Service, id string, aliases ...string) *process {
+	return &process{generation: g, service: s, id: id, aliases: aliases, wake: make(chan struct{}, 1)}
 }
 
 // start starts the container and follows its log from the line after since.
@@ -127,7 +128,7 @@ func (p *process) start(ctx context.Context, since time.Time) error {
 	absence := p.absences.Load()
 	err := p.join(ctx)
 	if errors.Is(err, docker.ErrAddressTaken) { // that it had when it replaced another process
-		err = p.realias(ctx, p.service.Name)
+		err = p.realias(ctx, p.aliases...)
 		if err == nil {
 			err = p.join(ctx)
 		}
@@ -154,7 +155,11 @@ func (p *process) join(ctx context.Context) error {
 func (p *process) realias(ctx context.Context, aliases ...string) error {
 	p.joining.Lock()
 	defer p.joining.Unlock()
-	return p.Engine.Realias(context.WithoutCancel(ctx), p.id, p.network, aliases...)
+	err := p.Engine.Realias(context.WithoutCancel(ctx), p.id, p.network, aliases...)
+	if err == nil {
+		p.aliases = aliases
+	}
+	return err
 }
 
 // adopt takes over a container that runs already: its process stays untouched
@@ -199,7 +204,7 @@ func (p *process) outlived(absence int64) {
 }
 
 // restart starts the container that has ended once more and waits until it is
-// healthy; its log goes on.
+// healthy, with a name from then on; its log goes on.
 func (p *process) restart(ctx context.Context) error {
 	since := p.unfollow()
 	if err := p.start(ctx, since); err != nil {
@@ -207,6 +212,11 @@ func (p *process) restart(ctx context.Context) error {
 	}
 	if err := p.waitHealthy(ctx); err != nil {
 		return err
+	}
+	if len(p.aliases) == 0 {
+		if err := p.realias(ctx, p.service.Name); err != nil {
+			return err
+		}
 	}
 	p.setTarget(p.service.Name, p.newTarget())
 	return nil

@@ -151,7 +151,7 @@ func (g *generation) adoptService(s *stack.Service, c docker.Container) error {
 	if !c.Running || s.Ending() {
 		return nil
 	}
-	p := g.newProcess(s, c.ID)
+	p := g.newProcess(s, c.ID, s.Name)
 	if err := p.adopt(c); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func fakeEngine(t *testing.T, running *atomic.Bool) *docker.Engine {
 // newTestProcess is the process in the container c of a generation's first
 // service, whose log has been read.
 func newTestProcess(g *generation) *process {
-	p := g.newProcess(&g.services[0], "c")
+	p := g.newProcess(&g.services[0], "c", "web")
 	ended := make(chan struct{})
 	close(ended)
 	p.ip, p.follower = "127.0.0.1", &follower{cancel: func() {}, ended: ended}
