@@ -21,7 +21,8 @@ func TestRestartInPlace_ThatFailsCountsAsARestartThatDoesNotGetHealthy(t *testin
 	require.NoError(t, err)
 	_, p := served(t, s, st)
 
-	require.False(t, p.restartInPlace(p.ctx, st)) // no crash is allowed: the first is one too many
+	require.False(t, p.restartInPlace(p.ctx, st))  // no crash is allowed: the first is one too many
+	require.NoError(t, p.awaitFallen(t.Context())) // while the engine answers
 
 	st, err = s.Store.Get(t.Context(), st.ID)
 	require.NoError(t, err)
