@@ -139,6 +139,15 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 	}
 }
 
+func TestLoad_SaysThatADurationMustBeAboveZero(t *testing.T) {
+	for name, value := range map[string]string{"BERTH_SUPERVISE_EVERY": "0s", "BERTH_WAIT": "0", "BERTH_DRAIN": "-5s", "BERTH_WEBHOOK_RETRIES": "1s,0s"} {
+		_, err := server.Load(from(nil), from(map[string]string{name: value}))
+		if err == nil || !strings.Contains(err.Error(), "not above 0") {
+			t.Errorf("%s=%s: error %v, want that it must be above 0", name, value, err)
+		}
+	}
+}
+
 func TestLoad_RefusesTLSThatCannotWork(t *testing.T) {
 	for _, tt := range []struct {
 		env  map[string]string

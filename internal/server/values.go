@@ -48,13 +48,17 @@ func durations(field func(*Config) *[]time.Duration) func(*Config, string) error
 // parseDuration takes what a manifest does, and milliseconds besides, so that a
 // test can run a lifetime in seconds.
 func parseDuration(value string) (time.Duration, error) {
-	if d, err := source.ParseDuration(value); err == nil && d > 0 {
-		return d, nil
+	d, err := source.ParseDuration(value)
+	if err != nil {
+		d, err = time.ParseDuration(value)
 	}
-	if d, err := time.ParseDuration(value); err == nil && d > 0 {
-		return d, nil
+	switch {
+	case err != nil:
+		return 0, errors.New("not a duration; write one like 90s, 15m, 1h30m or 7d")
+	case d <= 0:
+		return 0, errors.New("not above 0; write a duration like 90s, 15m, 1h30m or 7d")
 	}
-	return 0, errors.New("not a duration; write one like 90s, 15m, 1h30m or 7d")
+	return d, nil
 }
 
 func flag(field func(*Config) *bool) func(*Config, string) error {
