@@ -18,13 +18,29 @@ import (
 // results would be lost; and its own network does not reach the engine's names.
 var gvisorNeeds = []string{"--overlay2=none", "--network=host"}
 
-// checkRuntime refuses a runtime under which no stack would start.
-func (s *Server) checkRuntime(ctx context.Context, engine *docker.Engine) error {
+// checkEngine refuses settings with which an engine would start no stack.
+func (s *Server) checkEngine(ctx context.Context, engine *docker.Engine) error {
 	info, err := engine.Info(ctx)
 	if err != nil {
 		return err
 	}
-	return runtimeFault(s.cfg.ContainerRuntime, info)
+	if err := runtimeFault(s.cfg.ContainerRuntime, info); err != nil {
+		return err
+	}
+	return ceilingFault(s.cfg, info)
+}
+
+// ceilingFault names a ceiling of services or builds above what an engine has.
+func ceilingFault(cfg Config, info docker.Info) error {
+	if cfg.ServiceCPUs > float64(info.CPUs) {
+		return fmt.Errorf("BERTH_SERVICE_CPUS=%v: the engine has %d cores; write at most that", cfg.ServiceCPUs, info.CPUs)
+	}
+	for name, bytes := range map[string]int64{"BERTH_SERVICE_MEMORY": cfg.ServiceMemory, "BERTH_BUILD_MEMORY": cfg.BuildMemory} {
+		if bytes > info.Memory {
+			return fmt.Errorf("%s: the engine's machine has %d MiB of memory; write at most that", name, info.Memory>>20)
+		}
+	}
+	return nil
 }
 
 // runtimeFault says in one line what is wrong with a runtime of an engine, and

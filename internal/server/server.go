@@ -167,7 +167,7 @@ func (s *Server) tryEngine(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("DOCKER_HOST must be where a Docker engine is: %w", err)
 	}
-	if err := s.checkRuntime(ctx, engine); err != nil {
+	if err := s.checkEngine(ctx, engine); err != nil {
 		return errors.Join(err, engine.Close())
 	}
 	s.engine = engine
