@@ -86,11 +86,26 @@ func TestAccountCreate_PrintsJustTheKeyBesideARunningServer(t *testing.T) {
 func TestAccountCreate_WorksBeforeTheFirstStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	stdout, stderr, err := berthd(t, dir, "account", "create", "ana@example.com")
-	if err != nil || !oneKey.MatchString(stdout) {
-		t.Fatalf("stdout %q, stderr %q, %v", stdout, stderr, err)
+	database := filepath.Join(dir, "berth.db")
+	if err != nil || !oneKey.MatchString(stdout) || !strings.Contains(stderr, "there is no database yet") || !strings.Contains(stderr, database) {
+		t.Fatalf("stdout %q, stderr %q, %v, want the key and that %s was made", stdout, stderr, err, database)
 	}
 	if _, ok, err := serving(t, dir).AccountByKey(t.Context(), auth.Hash(strings.TrimSpace(stdout))); !ok || err != nil {
 		t.Errorf("the server does not know the key: %v", err)
+	}
+}
+
+func TestAccount_MakesNoDatabaseToLookForAnAccount(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "wrong")
+	want := "berthd: there is no database " + filepath.Join(dir, "berth.db") + "; set BERTH_DATA_DIR to the data directory of the server\n"
+	for _, args := range [][]string{{"account", "password", "ana@example.com"}, {"account", "delete", "ana@example.com", "--yes"}} {
+		stdout, stderr, err := berthdReading(t, dir, "correct horse\n", args...)
+		if err == nil || stdout != "" || stderr != want {
+			t.Errorf("%q: stdout %q, stderr %q, %v", args, stdout, stderr, err)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%q made %s", args, dir)
+		}
 	}
 }
 

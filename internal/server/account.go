@@ -16,9 +16,16 @@ import (
 // CreateAccount makes an account for an email and returns its API key, which is
 // stored as a hash only. The password is "" for an account that cannot sign in.
 // It works beside a server that runs on the same data directory, and before the
-// first one did.
+// first one did: then it makes the database, and logs which one.
 func CreateAccount(ctx context.Context, cfg Config, email, password string, log *slog.Logger) (key string, err error) {
-	err = withAccounts(ctx, cfg, log, func(accounts *account.Accounts) error {
+	missing := func(dir, database string) error {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("BERTH_DATA_DIR: %w", err)
+		}
+		log.Warn("there is no database yet, so this makes one, for a server that starts with the same BERTH_DATA_DIR", "database", database)
+		return nil
+	}
+	err = withAccounts(ctx, cfg, log, missing, func(accounts *account.Accounts) error {
 		key, err = accounts.Add(ctx, email, password)
 		return err
 	})
@@ -26,20 +33,20 @@ func CreateAccount(ctx context.Context, cfg Config, email, password string, log 
 }
 
 // SetPassword gives an account another password, and ends all its sessions. It
-// works beside a running server, as CreateAccount does.
+// works beside a running server, and only where there is a database.
 func SetPassword(ctx context.Context, cfg Config, email, password string, log *slog.Logger) error {
-	return withAccounts(ctx, cfg, log, func(accounts *account.Accounts) error {
+	return withAccounts(ctx, cfg, log, noDatabase, func(accounts *account.Accounts) error {
 		return accounts.SetPassword(ctx, email, password)
 	})
 }
 
 // DeleteAccount deletes an account with all its stacks, and returns how many they
 // were. Confirm is given the account's address and a line for each stack before;
-// its error deletes nothing. It works beside a running server, as CreateAccount
+// its error deletes nothing. It works beside a running server, as SetPassword
 // does: the server that runs, or the next one, removes the stacks' containers,
 // data and files.
 func DeleteAccount(ctx context.Context, cfg Config, email string, confirm func(address string, stacks []string) error, log *slog.Logger) (stacks int, err error) {
-	err = withAccounts(ctx, cfg, log, func(accounts *account.Accounts) error {
+	err = withAccounts(ctx, cfg, log, noDatabase, func(accounts *account.Accounts) error {
 		stacks, err = accounts.Remove(ctx, email, func(address string, owned []*stack.Stack) error {
 			var lines []string
 			for _, s := range owned {
@@ -52,14 +59,27 @@ func DeleteAccount(ctx context.Context, cfg Config, email string, confirm func(a
 	return stacks, err
 }
 
-// withAccounts opens the accounts of an installation for do.
-func withAccounts(ctx context.Context, cfg Config, log *slog.Logger, do func(*account.Accounts) error) (err error) {
+// noDatabase refuses to look for an account where no server has been.
+func noDatabase(_, database string) error {
+	return fmt.Errorf("there is no database %s; set BERTH_DATA_DIR to the data directory of the server", database)
+}
+
+// withAccounts opens the accounts of an installation for do. Where the database
+// is missing, missing is called first with the data directory and its path; it
+// will be made unless missing returns an error.
+func withAccounts(ctx context.Context, cfg Config, log *slog.Logger, missing func(dir, database string) error, do func(*account.Accounts) error) (err error) {
 	s := &Server{cfg: cfg, log: log}
 	if s.cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}
-	if err := os.MkdirAll(s.cfg.DataDir, 0o700); err != nil {
-		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
+	database, err := s.cfg.databasePath()
+	if err != nil {
+		return err
+	}
+	if !exists(database) {
+		if err := missing(s.cfg.DataDir, database); err != nil {
+			return err
+		}
 	}
 	key, err := s.loadKey()
 	if err != nil {
