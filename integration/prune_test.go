@@ -39,7 +39,7 @@ func TestPrune_SparesWhatCarriesTheLabel(t *testing.T) {
 	h.byHand(t, "system", "prune", "--all", "--force")
 	h.keeps(t, lost)
 	require.Equal(t, http.StatusOK, h.claim(t, key, lost.ClaimCode, "?wait=true").status)
-	require.Contains(t, h.show(t, lost, "").reason(), "its image is no longer on this host")
+	require.Contains(t, h.show(t, lost, "").reason(), "its data is no longer on this host")
 	h.says(t, st, "web", "/kept", "it")
 	h.says(t, spared, "web", "/kept", "it")
 }

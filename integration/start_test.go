@@ -123,7 +123,8 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	site, other := h.live(t, page("a site"), nil), h.live(t, page("another"), nil)
 	link := h.live(t, page("a link"), nil)
 	noImage, noLog := h.live(t, program(t), manifest(programManifest)), h.live(t, program(t), manifest(programManifest))
-	container := h.inspect(t, noImage, "web").ID
+	noData := h.live(t, program(t), manifest(programManifest))
+	container, withData := h.inspect(t, noImage, "web").ID, h.inspect(t, noData, "web")
 	h.stop(t)
 	folder := func(st *Stack) string { return filepath.Join(h.dir, "stacks", st.hex()) }
 	for _, st := range []*Stack{site, noLog} {
@@ -134,11 +135,14 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	require.NoError(t, os.Symlink(h.dir, published))
 	h.byHand(t, "rm", "--force", container)
 	h.byHand(t, "image", "rm", "berth/"+noImage.hex()+"-web:g1")
+	h.byHand(t, "rm", "--force", withData.ID)
+	h.byHand(t, "volume", "rm", withData.Mounts[0].Name)
 	h.run(t)
 	for st, reason := range map[*Stack]string{
 		site:    "service web: the files that it publishes are missing or broken on this host; upload the source again",
 		link:    "service web: the files that it publishes are missing or broken on this host; upload the source again",
 		noImage: "service web: its image is no longer on this host; upload the source again",
+		noData:  "service web: its data is no longer on this host; ask the operator, or upload the source again to begin without data",
 	} {
 		h.becomes(t, st, "failed")
 		require.Equal(t, reason, h.show(t, st, "").reason())
@@ -152,6 +156,7 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	require.Equal(t, 200, h.get(t, noLog.url("web", "/log?from=0&to=5")).status)
 	h.logged(t, noLog, "", "line 4\n")
 	require.Equal(t, "mended", h.get(t, h.redeploy(t, site, page("mended"), nil).url("web", "/")).body)
+	require.Equal(t, "live", h.redeploy(t, noData, program(t), manifest(programManifest)).Status)
 }
 
 // Files that are there and not what they were count like those that are missing.

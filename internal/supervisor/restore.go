@@ -187,6 +187,9 @@ func (r *runner) bringBack(ctx context.Context, g *generation) {
 
 // bringUpBuilt is bringUp for a service of a generation that was served before.
 func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
+	if err := g.checkData(ctx, s); err != nil {
+		return err
+	}
 	err := g.bringUp(ctx, s, false)
 	if errors.Is(err, docker.ErrNotFound) {
 		if _, lookErr := g.Engine.Image(ctx, s.Image); errors.Is(lookErr, docker.ErrNotFound) {

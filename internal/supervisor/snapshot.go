@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -240,6 +241,24 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	}
 	err = g.Engine.RemoveImage(ctx, ref)
 	failpoint.Here("snapshot-removed")
+	return err
+}
+
+// checkData returns the failure of a service that was served before and whose data
+// is gone: there is neither its volume nor a snapshot. Its process must not begin
+// again with an empty folder.
+func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
+	if s.IsStatic() {
+		return nil
+	}
+	volumes, err := g.Engine.Volumes(ctx, g.labels(g.st, s.Name))
+	if err != nil || slices.ContainsFunc(volumes, func(v docker.Volume) bool { return v.Name == dataVolume(g.st, s.Name) }) {
+		return err
+	}
+	_, err = g.Engine.Image(ctx, snapshotRef(g.st, s.Name))
+	if errors.Is(err, docker.ErrNotFound) {
+		return serviceError(s, "its data is no longer on this host; ask the operator, or upload the source again to begin without data")
+	}
 	return err
 }
 
