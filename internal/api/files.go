@@ -2,6 +2,7 @@ package api
 
 import (
 	"archive/tar"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -79,18 +81,28 @@ func readFiles(path string) (fileList, error) {
 	}
 	var list fileList
 	if err := json.Unmarshal(text, &list); err != nil {
-		return fileList{}, invalid("the body is not a list of files in JSON (%s); send it like this: %s", jsonFault(err), filesExample)
+		return fileList{}, invalid("the body is not a list of files in JSON (%s); send one with Content-Type: application/json, like this: %s, or a form (multipart/form-data) with the archive as source",
+			jsonFault(err), filesExample)
 	}
 	return list, nil
 }
 
-// jsonFault says what is wrong with JSON in words of the request.
+// jsonFault says what is wrong with a list of files in words of the request.
 func jsonFault(err error) string {
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
-		return fmt.Sprintf("%s must not be a %s", kind.Field, kind.Value)
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return err.Error()
 	}
-	return err.Error()
+	subject, want := cmp.Or(wrong.Field, "the body"), "a string"
+	switch {
+	case wrong.Type == reflect.TypeFor[fileEntry]():
+		subject, want = "each item of "+subject, "an object"
+	case wrong.Type.Kind() == reflect.Struct:
+		want = "an object"
+	case wrong.Type.Kind() == reflect.Slice:
+		want = "a list"
+	}
+	return fmt.Sprintf("%s must be %s, not of type %s", subject, want, wrong.Value)
 }
 
 // manifest is its text; nil when there is none.

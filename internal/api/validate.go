@@ -78,12 +78,13 @@ func (a *API) plan(c *fiber.Ctx, owner, dir string) (*source.Plan, error) {
 	return source.NewPlan(source.Check(root.FS(), u.name, req)), nil
 }
 
-// sourceOf puts on disk a form, as a create has it, or a list of files in JSON.
+// sourceOf puts on disk a form, as a create has it, or else a list of files in
+// JSON, whatever its Content-Type.
 func (a *API) sourceOf(c *fiber.Ctx, dir string) (form, error) {
 	media, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
-	if err == nil && media == fiber.MIMEApplicationJSON {
-		list := filepath.Join(dir, "list")
-		return form{list: list}, a.spoolFiles(bodyOf(c.Context()), list)
+	if err == nil && media == fiber.MIMEMultipartForm {
+		return a.upload(c, createForm, dir)
 	}
-	return a.upload(c, createForm, dir)
+	list := filepath.Join(dir, "list")
+	return form{list: list}, a.spoolFiles(bodyOf(c.Context()), list)
 }

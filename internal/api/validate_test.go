@@ -102,6 +102,16 @@ func TestValidate_TakesAListOfFiles(t *testing.T) {
 	e.nothingLeft()
 }
 
+func TestValidate_TakesAListOfFilesWhateverItsContentType(t *testing.T) {
+	e := newEnv(t)
+	for _, contentType := range []string{"application/x-www-form-urlencoded", "text/plain", "", "nonsense/"} {
+		r := e.send("POST", "/v0/validate", "", strings.NewReader(`{"files": [{"path": "index.html"}]}`), "Content-Type", contentType)
+		require.Equal(t, 200, r.status, r.body)
+		require.Equal(t, true, r.json()["valid"], contentType)
+	}
+	e.nothingLeft()
+}
+
 func TestValidate_RefusesWhatCannotBeRead(t *testing.T) {
 	e := newEnv(t)
 	for body, want := range map[string]struct {
@@ -109,10 +119,13 @@ func TestValidate_RefusesWhatCannotBeRead(t *testing.T) {
 		detail string
 	}{
 		``:                                 {400, "not a list of files"},
-		`[]`:                               {400, "not a list of files"},
+		`[]`:                               {400, "the body must be an object, not of type array"},
+		`x`:                                {400, "send one with Content-Type: application/json"},
+		`{"files": {"index.html": "x"}}`:   {400, "files must be a list, not of type object"},
+		`{"files": ["x"]}`:                 {400, "each item of files must be an object, not of type string"},
 		`{}`:                               {400, "no files"},
 		`{"files": [{}]}`:                  {400, "files[0] has no path"},
-		`{"files": [{"path": 7}]}`:         {400, "files.path must not be a number"},
+		`{"files": [{"path": 7}]}`:         {400, "files.path must be a string, not of type number"},
 		`{"files": [{"path": "../x"}]}`:    {422, "../x"},
 		`{"files": [{"path": "a\u0000"}]}`: {422, "a"},
 		`{"files": [{"path": "a", "encoding": "gzip"}]}`:                                  {400, "base64"},
