@@ -94,9 +94,15 @@ func (a *API) accessOf(c *fiber.Ctx) access {
 	return access{a, token, present, c.Params("id")}
 }
 
-// check returns the stack while the access is granted.
+// check returns the stack while the access is granted. An error says that the
+// stack is deleted even if its account was deleted with it.
 func (x access) check() (*stack.Stack, error) {
 	s, _, err := x.api.grant(x.token, x.present, x.id)
+	if err != nil {
+		if _, gone := x.api.find(x.id); deleted(gone) {
+			return nil, gone
+		}
+	}
 	return s, err
 }
 

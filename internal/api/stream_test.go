@@ -203,6 +203,21 @@ func TestStreams_EndWithTheAccess(t *testing.T) {
 	require.Equal(t, "end", r.named("end").name)
 }
 
+func TestStreams_ShowTheDeletionWithTheAccount(t *testing.T) {
+	e := newEnv(t)
+	account, key := e.account("ana@example.com")
+	m := e.creates(key)
+	r := e.reads("/v0/stacks/"+m.id+"/events", key)
+	r.named("stack.created", "stack.live")
+	_, err := e.store.DeleteAccount(t.Context(), account, func([]*stack.Stack) error { return nil })
+	require.NoError(t, err)
+	r.named("stack.deleted")
+	end, ok := r.next()
+	require.True(t, ok)
+	require.Equal(t, "end", end.name)
+	require.Contains(t, end.data, "it was deleted")
+}
+
 func TestStreams_EndAtShutdown(t *testing.T) {
 	e := newEnv(t)
 	m := e.creates("")
