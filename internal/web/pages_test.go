@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -345,4 +346,13 @@ func TestHas_KnowsThePagesPaths(t *testing.T) {
 	} {
 		require.Equal(t, want, Has(path), path)
 	}
+}
+
+func TestReference_SeparatesTheStatusesOfErrors(t *testing.T) {
+	e := newEnv(t, func(c *Config) {
+		c.Reference.Groups = []docs.Group{{Operations: []docs.Operation{{
+			ID: "validate", Responses: []docs.Response{{Status: "200"}, {Status: "400", Schema: "Error"}, {Status: "413", Schema: "Error"}},
+		}}}}
+	})
+	require.Contains(t, e.visitor().get("/docs").body, "Errors: 400, 413<")
 }
