@@ -15,29 +15,52 @@ import (
 )
 
 func accountCommand() *cobra.Command {
-	account := &cobra.Command{Use: "account", Short: "Manage accounts"}
+	account := &cobra.Command{Use: "account", Short: "Manage accounts", RunE: listCommands}
 	create := &cobra.Command{
 		Use:   "create EMAIL",
 		Short: "Create an account and print its API key, which is shown only once",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneEmail,
 		RunE:  createAccount,
 	}
 	create.Flags().Bool("password-stdin", false, "read a password from standard input, for signing in")
 	password := &cobra.Command{
 		Use:   "password EMAIL",
 		Short: "Set the password of an account, read from the terminal or standard input, and end its sessions",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneEmail,
 		RunE:  setPassword,
 	}
 	remove := &cobra.Command{
 		Use:   "delete EMAIL",
 		Short: "Delete an account with all its stacks and their data, for good",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneEmail,
 		RunE:  deleteAccount,
 	}
 	remove.Flags().BoolP("yes", "y", false, "do not ask for the address to be typed")
 	account.AddCommand(create, password, remove)
 	return account
+}
+
+// listCommands prints the commands of cmd, without the server's flags that each
+// of them takes.
+func listCommands(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s has no command %q; %s lists those it has", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s\n\n", cmd.Short)
+	for _, c := range cmd.Commands() {
+		fmt.Fprintf(out, "  berthd %s %-16s %s\n", cmd.Name(), c.Use, c.Short)
+	}
+	_, err := fmt.Fprintf(out, "\n%s COMMAND --help lists the flags; berthd config explains the settings.\n", cmd.CommandPath())
+	return err
+}
+
+// oneEmail checks that a command's only argument is there.
+func oneEmail(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s takes one email address, as in: %s ana@example.com", cmd.CommandPath(), cmd.CommandPath())
+	}
+	return nil
 }
 
 func createAccount(cmd *cobra.Command, args []string) error {
@@ -136,7 +159,7 @@ func confirmDelete(cmd *cobra.Command, address string, stacks []string) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the address: %w", err)
 	}
-	if strings.TrimSpace(typed) != address {
+	if !strings.EqualFold(strings.TrimSpace(typed), address) {
 		return fmt.Errorf("nothing was deleted: type %s when asked, or pass --yes", address)
 	}
 	return nil

@@ -127,8 +127,8 @@ func TestAccountCreate_SaysWhatIsWrong(t *testing.T) {
 		{"a name beside it", dir, []string{"Ana <ana@example.com>"}, "is not an email address"},
 		{"empty", dir, []string{""}, "is not an email address"},
 		{"exists", dir, []string{"ANA@example.com"}, "the email ANA@example.com already has an account"},
-		{"no email", dir, nil, "accepts 1 arg(s)"},
-		{"two", dir, []string{"a@example.com", "b@example.com"}, "accepts 1 arg(s)"},
+		{"no email", dir, nil, "berthd account create takes one email address, as in: berthd account create ana@example.com"},
+		{"two", dir, []string{"a@example.com", "b@example.com"}, "takes one email address"},
 		{"key lost", lost, []string{"ana@example.com"}, "put the key back"},
 		{"no directory", "/dev/null/x", []string{"ana@example.com"}, "BERTH_DATA_DIR"},
 	} {
@@ -136,6 +136,17 @@ func TestAccountCreate_SaysWhatIsWrong(t *testing.T) {
 		if err == nil || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: stdout %q, stderr %q, %v, want one line with %q", tt.name, stdout, stderr, err, tt.want)
 		}
+	}
+}
+
+func TestAccount_ListsItsCommandsWithoutTheServersFlags(t *testing.T) {
+	stdout, stderr, err := berthd(t, t.TempDir(), "account")
+	if err != nil || stderr != "" || !strings.Contains(stdout, "berthd account create EMAIL") || strings.Contains(stdout, "--max-upload") || strings.Count(stdout, "\n") > 10 {
+		t.Errorf("stdout %q, stderr %q, %v", stdout, stderr, err)
+	}
+	_, stderr, err = berthd(t, t.TempDir(), "account", "add")
+	if err == nil || !strings.Contains(stderr, `berthd account has no command "add"`) {
+		t.Errorf("stderr %q, %v", stderr, err)
 	}
 }
 
@@ -162,7 +173,7 @@ func TestAccountDelete_TakesItsStacksBesideARunningServer(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	k := owned(t, s, "Ana@example.com")
-	for _, typed := range []string{"", "y\n", "ana@example.com\n"} {
+	for _, typed := range []string{"", "y\n", "bo@example.com\n"} {
 		stdout, stderr, err := berthdReading(t, dir, typed, "account", "delete", "ana@example.com")
 		if err == nil || stdout != "" || !strings.Contains(stderr, "shop ("+k.ID+")") || !strings.HasSuffix(stderr, "\nberthd: nothing was deleted: type Ana@example.com when asked, or pass --yes\n") {
 			t.Errorf("typed %q: stdout %q, stderr %q, %v", typed, stdout, stderr, err)
@@ -171,7 +182,7 @@ func TestAccountDelete_TakesItsStacksBesideARunningServer(t *testing.T) {
 	if _, err := s.Get(t.Context(), k.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr, err = berthdReading(t, dir, "Ana@example.com\n", "account", "delete", "ana@example.com")
+	_, stderr, err = berthdReading(t, dir, "ana@Example.com\n", "account", "delete", "ana@example.com")
 	if err != nil || !strings.Contains(stderr, "Ana@example.com owns 1 stack") || !strings.Contains(stderr, "Deleted the account ana@example.com and 1 stack.") {
 		t.Fatalf("stderr %q, %v", stderr, err)
 	}
@@ -257,7 +268,7 @@ func TestAccountPassword_SaysWhatIsWrong(t *testing.T) {
 		{"short\n", "account password ana@example.com", "8 characters"},
 		{strings.Repeat("x", 10_000), "account password ana@example.com", "too long"},
 		{"correct horse\n", "account password bo@example.com", "bo@example.com has no account; berthd account create makes one"},
-		{"correct horse\n", "account password", "accepts 1 arg(s)"},
+		{"correct horse\n", "account password", "berthd account password takes one email address"},
 		{"", "account create bo@example.com --password-stdin", "no password on standard input"},
 		{"short\n", "account create bo@example.com --password-stdin", "8 characters"},
 	} {
