@@ -100,6 +100,17 @@ func (s *spool) aside(before, after string, names []string) string {
 	return before + strings.Join(names, ", ") + after
 }
 
+// missed returns what was left out that may be why the source is refused: with
+// a manifest, only what the refusal names.
+func (s *spool) missed(refusal string, manifest bool) []string {
+	if !manifest {
+		return s.leftOut
+	}
+	return slices.DeleteFunc(slices.Clone(s.leftOut), func(name string) bool {
+		return !strings.Contains(refusal, filepath.Base(name))
+	})
+}
+
 func (s *spool) take(ctx context.Context, u *ui, o origin) error {
 	if len(o.include) > 0 {
 		return usagef("--include is for folders; an archive is sent as it is")

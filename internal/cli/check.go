@@ -53,9 +53,11 @@ func (a *app) check(ctx context.Context, o origin, manifest string) error {
 	if err != nil || plan.Valid {
 		return err
 	}
+	faults := strings.Join(plan.Faults, "\n")
+	missed := archive.missed(faults, form.Manifest != nil || manifestIn(o.path) != "")
 	return &failure{
-		code: exitInvalid, detail: strings.Join(plan.Faults, "\n"),
-		next: archive.aside("not looked at: ", "; --include PATTERN adds it", archive.leftOut),
+		code: exitInvalid, detail: faults,
+		next: archive.aside("not looked at: ", "; --include PATTERN adds it", missed),
 	}
 }
 

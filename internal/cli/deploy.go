@@ -99,7 +99,7 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 		since, err = a.redeploy(ctx, t, form)
 	}
 	if err != nil {
-		return withLeftOut(err, archive)
+		return withLeftOut(err, archive, form.Manifest != nil || manifestIn(d.path) != "")
 	}
 	if !d.wait {
 		return a.show(t.stack)
@@ -107,10 +107,13 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 	return a.finish(ctx, t, since, d.timeout)
 }
 
-// withLeftOut adds to a refused source what was not sent, for that may be why.
-func withLeftOut(err error, archive *spool) error {
-	aside := archive.aside("not sent: ", "; --include PATTERN packs it", archive.leftOut)
-	if aside == "" || !client.IsStatus(err, http.StatusUnprocessableEntity) {
+// withLeftOut adds to a refused source what was not sent, where that may be why.
+func withLeftOut(err error, archive *spool, manifest bool) error {
+	if !client.IsStatus(err, http.StatusUnprocessableEntity) {
+		return err
+	}
+	aside := archive.aside("not sent: ", "; --include PATTERN packs it", archive.missed(err.Error(), manifest))
+	if aside == "" {
 		return err
 	}
 	return &failure{code: exitInvalid, detail: err.Error(), next: aside}

@@ -96,14 +96,22 @@ func (a *app) initCommand() *cobra.Command {
 	return cmd
 }
 
+// manifestIn returns the path of a folder's manifest, "" when it has none.
+func manifestIn(folder string) string {
+	for _, name := range source.ManifestFiles {
+		if path := filepath.Join(folder, name); exists(path) {
+			return path
+		}
+	}
+	return ""
+}
+
 func (a *app) init(ctx context.Context, o origin, force bool) error {
 	if info, err := os.Stat(o.path); err != nil || !info.IsDir() {
 		return usagef("%s is not a folder", o.path)
 	}
-	for _, name := range source.ManifestFiles {
-		if _, err := os.Lstat(filepath.Join(o.path, name)); err == nil && !force {
-			return usagef("%s is there already; berth check tells whether it is right, --force replaces it", filepath.Join(o.path, name))
-		}
+	if found := manifestIn(o.path); found != "" && !force {
+		return usagef("%s is there already; berth check tells whether it is right, --force replaces it", found)
 	}
 	archive, err := a.archive(ctx, o)
 	if err != nil {

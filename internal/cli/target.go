@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ var isStackID = regexp.MustCompile(`^stk_[0-9a-fA-F]{12}$`)
 func (a *app) takeStack(args []string) (others []string, err error) {
 	for _, arg := range args {
 		switch {
+		case strings.HasPrefix(arg, "stk_") && !isStackID.MatchString(arg) && !exists(arg):
+			return nil, usagef("%s is not the id of a stack, which is stk_ and 12 hexadecimal digits; berth list shows yours", arg)
 		case !isStackID.MatchString(arg):
 			others = append(others, arg)
 		case a.stack != "" && !strings.EqualFold(a.stack, arg):
@@ -32,6 +35,12 @@ func (a *app) takeStack(args []string) (others []string, err error) {
 		}
 	}
 	return others, nil
+}
+
+// exists reports whether an argument is the path of a file or folder.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // knownStacks lists the ids of the stacks that are remembered for the server, for
