@@ -34,7 +34,7 @@ func TestDeliveries_TellHowTheyWent(t *testing.T) {
 	for _, text := range []string{
 		"https://example.com/hooks", "stack.live", "no answer", "no whole answer within 5s", "deliveries/8",
 		"service.ready", "302", "&lt;b&gt;moved", "120 ms", "delivery 7", "Send test event",
-		"webhook.test", "500", "1.5 s", "by hand",
+		"webhook.test", "500", `data-name="Duration">1.5 s`, `data-name="Attempt">by hand`,
 	} {
 		require.Contains(t, body, text)
 	}

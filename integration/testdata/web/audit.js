@@ -1,6 +1,6 @@
 // What makes the page hard to use, as a list of sentences: text without
 // contrast, fields without a label, controls without a name or too small to
-// hit, a page that has to be scrolled sideways.
+// hit, a page or a table that has to be scrolled sideways.
 (() => {
   const faults = [];
   const show = (element) => element.outerHTML.replace(/\s+/g, ' ').slice(0, 120);
@@ -67,5 +67,8 @@
   if (!document.title || document.documentElement.lang !== 'en') faults.push('no title or language');
   const sideways = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   if (sideways > 0) faults.push(`scrolls sideways by ${sideways}`);
+  for (const box of document.querySelectorAll('.scroll')) {
+    if (box.scrollWidth > box.clientWidth) faults.push(`${box.scrollWidth} wide in ${box.clientWidth}: ${show(box)}`);
+  }
   return faults;
 })()
