@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -136,7 +137,7 @@ func (h *Host) run(t *testing.T) {
 	h.awaitAnswer(t, h.spawn(t))
 }
 
-// awaitAnswer waits until the server that runs as a process answers.
+// awaitAnswer waits until the server that runs as a process serves.
 func (h *Host) awaitAnswer(t *testing.T, p *process) {
 	t.Helper()
 	eventually(t, "the server answers", func() error {
@@ -148,6 +149,9 @@ func (h *Host) awaitAnswer(t *testing.T, p *process) {
 		res, err := h.client.Get(h.base() + "/healthz")
 		if err != nil {
 			return err
+		}
+		if res.StatusCode != http.StatusOK {
+			return errors.Join(fmt.Errorf("it answers %s", res.Status), res.Body.Close())
 		}
 		return res.Body.Close()
 	})

@@ -110,6 +110,12 @@ func TestStart_WaitsForTheEngine(t *testing.T) {
 		}
 		return nil
 	})
+	for _, target := range []string{"/healthz", st.url("web", "/")} {
+		r := h.get(t, target)
+		require.Equal(t, http.StatusServiceUnavailable, r.status)
+		require.NotEmpty(t, r.header.Get("Retry-After"))
+		require.Contains(t, r.body, "waits for its Docker engine")
+	}
 	require.NoError(t, os.Rename(away, p.socket()))
 	h.awaitAnswer(t, running)
 	h.onceRestored(t, st, 1)

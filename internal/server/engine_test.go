@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -21,7 +22,10 @@ func engineAt(t *testing.T, answer http.HandlerFunc) *Server {
 	engine := httptest.NewServer(answer)
 	t.Cleanup(engine.Close)
 	t.Setenv("DOCKER_HOST", "tcp://"+engine.Listener.Addr().String())
-	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New()}
+	public, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, public.Close()) })
+	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), listener: public}
 	t.Cleanup(func() {
 		if s.engine != nil {
 			assert.NoError(t, s.engine.Close())
@@ -44,6 +48,12 @@ func TestAwaitEngine_AsksAgainWhileTheEngineStarts(t *testing.T) {
 	})
 	require.NoError(t, s.awaitEngine(t.Context()))
 	require.NotNil(t, s.engine)
+	client, err := net.Dial("tcp", s.listener.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	conn, err := s.listener.Accept()
+	require.NoError(t, err, "the address is the server's again")
+	require.NoError(t, conn.Close())
 }
 
 func TestAwaitEngine_EndsAtARefusal(t *testing.T) {

@@ -144,6 +144,7 @@ func (s *Server) check(ctx context.Context) (err error) {
 const engineRetry = time.Second
 
 // awaitEngine waits until the engine is open, since it may start after the server.
+// Requests are answered with 503 meanwhile.
 func (s *Server) awaitEngine(ctx context.Context) error {
 	for told := false; s.engine == nil; told = true {
 		err := s.tryEngine(ctx)
@@ -152,6 +153,7 @@ func (s *Server) awaitEngine(ctx context.Context) error {
 		}
 		if !told {
 			s.log.Warn("no Docker engine answers, or it cannot yet, and the server waits for one; start it, or set DOCKER_HOST to where it is", "error", err)
+			defer s.answerStarting()()
 		}
 		select {
 		case <-time.After(engineRetry):

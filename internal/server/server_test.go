@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -38,4 +39,35 @@ func TestNew_NamesATakenAddressWithoutAnEngine(t *testing.T) {
 		_, err = server.New(ctx, load(t, env), slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, name)
 	}
+}
+
+func TestNew_AnswersWhileItWaitsForTheEngine(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	dir := t.TempDir()
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(dir, "docker.sock"))
+	cfg := load(t, map[string]string{"BERTH_DATA_DIR": filepath.Join(dir, "data"), "BERTH_LISTEN": free.Addr().String(), "BERTH_ADMIN_LISTEN": ""})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := server.New(ctx, cfg, slog.New(slog.DiscardHandler))
+		ended <- err
+	}()
+	client := http.Client{Timeout: 10 * time.Second}
+	for _, path := range []string{"/healthz", "/v0/stacks"} {
+		var res *http.Response
+		require.Eventually(t, func() bool {
+			res, err = client.Get("http://" + cfg.Listen + path)
+			return err == nil
+		}, time.Minute, 10*time.Millisecond)
+		body, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+		require.NotEmpty(t, res.Header.Get("Retry-After"))
+		require.JSONEq(t, `{"detail": "the server is starting and waits for its Docker engine; try again in a few seconds"}`, string(body))
+	}
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
 }

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// answerStarting answers every request at the public address with 503, so that
+// nobody hangs while the server waits for its engine. After stop the address is
+// as bound as before, and nobody answers at it.
+func (s *Server) answerStarting() (stop func()) {
+	srv := &http.Server{
+		Handler:           http.HandlerFunc(starting),
+		TLSConfig:         s.certificates.Clone(),
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	srv.SetKeepAlivesEnabled(false) // the next request may be for the server itself
+	address := lent{s.listener.(*net.TCPListener)}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if srv.TLSConfig == nil {
+			_ = srv.Serve(address) // until stop
+			return
+		}
+		_ = srv.ServeTLS(address, "", "")
+	})
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if srv.Shutdown(ctx) != nil {
+			_ = srv.Close() // what is left are connections without a request
+		}
+		serving.Wait()
+		_ = address.SetDeadline(time.Time{}) // fails on a closed listener only
+	}
+}
+
+func starting(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", "5")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	fmt.Fprintln(w, `{"detail": "the server is starting and waits for its Docker engine; try again in a few seconds"}`)
+}
+
+// lent is a listener that stays open when the server that uses it closes it.
+type lent struct{ *net.TCPListener }
+
+// Close ends a call of Accept.
+func (l lent) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
