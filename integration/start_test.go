@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/auth"
 )
 
 // refusesToStart runs a server that is to end by itself, and returns what it
@@ -93,6 +95,22 @@ func TestStart_NamesAMissingInstanceFile(t *testing.T) {
 	require.NoError(t, os.Rename(file+".away", file))
 	h.run(t)
 	require.Equal(t, "the site", h.get(t, site.url("web", "/")).body)
+}
+
+func TestStart_NamesAKeyOfAnotherInstallation(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, program(t), manifest(`services: [{name: web, runtime: node, start: node server.js, env: {SECRET: {generate: true}}}]`))
+	h.stop(t)
+	file := filepath.Join(h.dir, "key")
+	require.NoError(t, os.Rename(file, file+".away"))
+	require.NoError(t, os.WriteFile(file, make([]byte, auth.KeySize), 0o600))
+	said := h.refusesToStart(t)
+	require.Contains(t, said, "the key "+file+" does not open what is sealed in the database")
+	require.NotContains(t, said, "sql:")
+	require.NoError(t, os.Rename(file+".away", file))
+	h.run(t)
+	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
 }
 
 func TestStart_WaitsForTheEngine(t *testing.T) {

@@ -4,8 +4,12 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
+	"errors"
 	"fmt"
 )
+
+// ErrSealed is the error of a sealed value that does not open.
+var ErrSealed = errors.New("it was changed, moved or sealed with another key")
 
 // Sealer encrypts values for the database with AES-256-GCM and a random nonce.
 // A sealed value opens only in the row and column that it was sealed for, so
@@ -34,7 +38,7 @@ func (s *Sealer) Seal(plain []byte, row, column string) []byte {
 func (s *Sealer) Open(sealed []byte, row, column string) ([]byte, error) {
 	plain, err := s.aead.Open(nil, nil, sealed, place(row, column))
 	if err != nil {
-		return nil, fmt.Errorf("open the sealed %s of %s: it was changed, moved or sealed with another key: %w", column, row, err)
+		return nil, fmt.Errorf("open the sealed %s of %s: %w: %w", column, row, ErrSealed, err)
 	}
 	return plain, nil
 }

@@ -289,13 +289,17 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 
 // checkData refuses to go on with a database that knows nothing of the data that
 // the engine keeps for this installation: it is empty, old or another server's.
+// It refuses a key that the database was not written with, too.
 func (s *Server) checkData(ctx context.Context) error {
-	ids, err := s.supervisor.ForeignData(ctx)
-	if err != nil || len(ids) == 0 || s.cfg.AllowUnknownData {
-		return err
-	}
 	path, err := s.cfg.databasePath()
 	if err != nil {
+		return err
+	}
+	ids, err := s.supervisor.ForeignData(ctx)
+	if errors.Is(err, auth.ErrSealed) {
+		return fmt.Errorf("the key %s does not open what is sealed in the database %s; put back the key that belongs to it from a backup", filepath.Join(s.cfg.DataDir, "key"), path)
+	}
+	if err != nil || len(ids) == 0 || s.cfg.AllowUnknownData {
 		return err
 	}
 	return fmt.Errorf("the database %s knows none of the stacks whose volumes or snapshots the Docker engine has for this installation (%d found); "+
