@@ -40,7 +40,6 @@ func TestStart_ABadValueIsOneLineAndTouchesNothing(t *testing.T) {
 		"BERTH_BUILD_CA_FILE":     {value: file},
 		"BERTH_CONTAINER_RUNTIME": {value: "none-such"},
 		"BERTH_SERVICE_CPUS":      {value: "900"},
-		"BERTH_SERVICE_MEMORY":    {value: "900000GB"},
 		"DOCKER_HOST":             {value: "tcp://192.0.2.1:2376"},
 		"DOCKER_CERT_PATH":        {value: file, with: "DOCKER_HOST=tcp://127.0.0.1:2376 DOCKER_TLS_VERIFY=1"},
 		"BERTH_TLS_CERT":          {value: file, with: "BERTH_TLS=files BERTH_TLS_KEY=" + file + " BERTH_BASE_URL=https://a.test"},

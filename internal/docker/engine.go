@@ -45,7 +45,6 @@ type Info struct {
 	Version string
 	RootDir string // where the engine keeps its images and volumes
 	CPUs    int    // cores that containers may use
-	Memory  int64  // of the machine, in bytes
 
 	Runtimes       map[string]Runtime // OCI runtimes by name
 	DefaultRuntime string             // of containers that name none
@@ -138,7 +137,7 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, wrap(err, "describe engine")
 	}
-	described := Info{ID: info.ID, Version: info.ServerVersion, RootDir: info.DockerRootDir, CPUs: info.NCPU, Memory: info.MemTotal, DefaultRuntime: info.DefaultRuntime, Runtimes: map[string]Runtime{}}
+	described := Info{ID: info.ID, Version: info.ServerVersion, RootDir: info.DockerRootDir, CPUs: info.NCPU, DefaultRuntime: info.DefaultRuntime, Runtimes: map[string]Runtime{}}
 	for name, r := range info.Runtimes {
 		described.Runtimes[name] = Runtime{Path: r.Path, Args: r.Args}
 	}

@@ -30,15 +30,11 @@ func (s *Server) checkEngine(ctx context.Context, engine *docker.Engine) error {
 	return ceilingFault(s.cfg, info)
 }
 
-// ceilingFault names a ceiling of services or builds above what an engine has.
+// ceilingFault refuses more cores for a service than an engine has: the engine would
+// refuse each container. It takes any ceiling of memory.
 func ceilingFault(cfg Config, info docker.Info) error {
 	if cfg.ServiceCPUs > float64(info.CPUs) {
 		return fmt.Errorf("BERTH_SERVICE_CPUS=%v: the engine has %d cores; write at most that", cfg.ServiceCPUs, info.CPUs)
-	}
-	for name, bytes := range map[string]int64{"BERTH_SERVICE_MEMORY": cfg.ServiceMemory, "BERTH_BUILD_MEMORY": cfg.BuildMemory} {
-		if bytes > info.Memory {
-			return fmt.Errorf("%s: the engine's machine has %d MiB of memory; write at most that", name, info.Memory>>20)
-		}
 	}
 	return nil
 }
