@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 )
 
@@ -26,7 +29,19 @@ How to read it. Each row compares two things that one run measured in turns; the
 - **webhooks**: the deliveries without the rest of the server (database, embedded Redis, dispatcher) to a receiver on the loopback that this program runs: all of 6,000 events that are recorded at once, beside bare POSTs of the same body on kept connections; from the recording of a single event to its arrival; and how far the memory rises with 100,000 deliveries to receivers that hang.
 `
 
-// writeReport writes the table as a page.
+// handwritten begins the part of the page that is written by hand.
+const handwritten = "\n## Chaos\n"
+
+// writeReport writes the table as a page. What is written by hand on the page that
+// is there stays.
 func writeReport(path string, t *table, machine string) error {
-	return os.WriteFile(path, fmt.Appendf(nil, page, machine, t.markdown()), 0o644)
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text := fmt.Appendf(nil, page, machine, t.markdown())
+	if i := bytes.Index(old, []byte(handwritten)); i >= 0 {
+		text = append(text, old[i:]...)
+	}
+	return os.WriteFile(path, text, 0o644)
 }
