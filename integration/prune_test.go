@@ -25,10 +25,14 @@ func TestPrune_SparesWhatCarriesTheLabel(t *testing.T) {
 	}
 	h.byHand(t, "image", "inspect", baseImage)
 
+	h.stop(t)
+	h.byHand(t, "stop", h.inspect(t, st, "web").ID) // a stopped container does not protect its image
 	h.byHand(t, "system", "prune", "--all", "--force", "--filter", "label!=berth.instance")
 	h.byHand(t, "volume", "prune", "--force", "--filter", "label!=berth.instance")
 	h.lacksImage(t, baseImage)
 	h.keeps(t, st, serving(st)...)
+	h.run(t)
+	h.says(t, st, "web", "/kept", "it")
 	for _, expired := range []*Stack{spared, lost} {
 		h.keeps(t, expired, "image web:g1", "image web:data")
 	}

@@ -30,13 +30,13 @@ type unpacked struct {
 	lost    []stack.Lost
 }
 
-// turn waits for a place in a line, as an upload that is on disk does in Unpacks. A
-// line takes one of each client network before a second of any, since each takes
-// memory. The caller calls done once. A wait of UnpackWait
-// is Unavailable; a client that goes away leaves the line.
-func (a *API) turn(c *fiber.Ctx, line *fair.Queue) (done func(), err error) {
+// turn waits for a place in a line of uploads that are on disk, until the deadline:
+// after it the error is Unavailable. A line takes one of each client network before
+// a second of any, since each takes memory. The caller calls done once. A client
+// that goes away leaves the line.
+func (a *API) turn(c *fiber.Ctx, line *fair.Queue, deadline time.Time) (done func(), err error) {
 	gone := a.hangup(c.Context())
-	ctx, cancel := context.WithTimeout(a.base, a.UnpackWait)
+	ctx, cancel := context.WithDeadline(a.base, deadline)
 	defer cancel()
 	go func() {
 		select {
@@ -49,7 +49,7 @@ func (a *API) turn(c *fiber.Ctx, line *fair.Queue) (done func(), err error) {
 	if err != nil {
 		return nil, &stack.Error{
 			Kind:       stack.Unavailable,
-			Detail:     fmt.Sprintf("too many uploads are being unpacked here, and this one waited %s for its turn; send it again in a minute", stack.FormatDuration(a.UnpackWait)),
+			Detail:     fmt.Sprintf("too many uploads are under way here, and this one waited %s for its turn; send it again in a minute", stack.FormatDuration(a.UnpackWait)),
 			RetryAfter: unpackRetry,
 		}
 	}
@@ -63,10 +63,11 @@ func (a *API) turn(c *fiber.Ctx, line *fair.Queue) (done func(), err error) {
 func (a *API) unpack(c *fiber.Ctx, f form, dir string, checkTTL func(time.Duration) error) (string, *stack.Manifest, error) {
 	req := f.request()
 	req.CheckTTL = checkTTL
-	if err := a.check(c, req); err != nil {
+	deadline := time.Now().Add(a.UnpackWait)
+	if err := a.check(c, req, deadline); err != nil {
 		return "", nil, err
 	}
-	done, err := a.turn(c, a.Unpacks)
+	done, err := a.turn(c, a.Unpacks, deadline)
 	if err != nil {
 		return "", nil, err
 	}
@@ -91,8 +92,8 @@ func (a *API) unpack(c *fiber.Ctx, f form, dir string, checkTTL func(time.Durati
 }
 
 // check finds what is wrong with a request by itself.
-func (a *API) check(c *fiber.Ctx, req source.Request) error {
-	done, err := a.turn(c, a.checks)
+func (a *API) check(c *fiber.Ctx, req source.Request, deadline time.Time) error {
+	done, err := a.turn(c, a.checks, deadline)
 	if err != nil {
 		return err
 	}

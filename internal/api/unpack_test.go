@@ -53,6 +53,16 @@ func TestUnpack_ARequestIsCheckedWhileNothingCanBeUnpacked(t *testing.T) {
 	require.Zero(t, waiting)
 }
 
+func TestUnpack_ARequestWhoseCheckDoesNotComeIsAskedToComeAgain(t *testing.T) {
+	e := newEnv(t)
+	e.api.UnpackWait = time.Millisecond
+	e.api.checks = fair.NewQueue(1)
+	done, err := e.api.checks.Acquire(t.Context(), "somebody", nil)
+	require.NoError(t, err)
+	defer done()
+	require.Contains(t, e.refusedUpload(503, sourcePart(site(t))), "too many uploads are under way here, and this one waited 1ms")
+}
+
 // gate is a host that holds up whoever asks it for room while it is shut.
 type gate struct {
 	Host

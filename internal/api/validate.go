@@ -52,7 +52,7 @@ func (a *API) plan(c *fiber.Ctx, owner, dir string) (*source.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, err := a.turn(c, a.Unpacks)
+	done, err := a.turn(c, a.Unpacks, time.Now().Add(a.UnpackWait))
 	if err != nil {
 		return nil, err
 	}

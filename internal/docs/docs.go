@@ -33,7 +33,9 @@ type Values struct {
 	MaxUpload       int64         // bytes of the archive as uploaded
 	Wait            time.Duration // how long wait=true holds an answer at most
 	CreatesPerHour  int
+	RefusedPerHour  int // creates that are refused with 413 or 422
 	ClaimsPerMinute int
+	Extensions      int // of one stack in a minute
 }
 
 // Documents are the documents of one server.
@@ -92,7 +94,10 @@ type words struct {
 	Retention, Wait        string
 	MaxUpload              string
 	MaxServices, Unclaimed int
-	Creates, Claims        int
+	Creates, Refused       int
+	Claims, Extensions     int
+	Crashes                int
+	CrashWindow            string
 	Runtimes               string
 	All                    []*runtimes.Definition
 	Reference              Reference
@@ -121,7 +126,11 @@ func newWriter(v Values) *writer {
 			MaxServices: stack.MaxServices,
 			Unclaimed:   v.Limits.UnclaimedPerIP,
 			Creates:     v.CreatesPerHour,
+			Refused:     v.RefusedPerHour,
 			Claims:      v.ClaimsPerMinute,
+			Extensions:  v.Extensions,
+			Crashes:     v.Limits.Crashes,
+			CrashWindow: stack.FormatDuration(v.Limits.CrashWindow),
 			Runtimes:    strings.Join(runtimes.Names(), ", "),
 			All:         runtimes.All(),
 		},

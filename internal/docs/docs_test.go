@@ -21,11 +21,13 @@ func newDocuments(t *testing.T, base string) *Documents {
 	require.NoError(t, err)
 	d, err := New(Values{
 		Base:            u,
-		Limits:          stack.Limits{TTL: time.Hour, TTLMin: 15 * time.Minute, TTLMax: 24 * time.Hour, Retention: 7 * 24 * time.Hour, UnclaimedPerIP: 3},
+		Limits:          stack.Limits{TTL: time.Hour, TTLMin: 15 * time.Minute, TTLMax: 24 * time.Hour, Retention: 7 * 24 * time.Hour, UnclaimedPerIP: 3, Crashes: 5, CrashWindow: 10 * time.Minute},
 		MaxUpload:       50e6,
 		Wait:            90 * time.Second,
 		CreatesPerHour:  30,
+		RefusedPerHour:  120,
 		ClaimsPerMinute: 10,
+		Extensions:      1000,
 	})
 	require.NoError(t, err)
 	return d
@@ -96,7 +98,11 @@ func TestTexts_SpeakOfThisServer(t *testing.T) {
 		require.NotContains(t, text, "<no value>", path)
 	}
 	require.Contains(t, local.Text("/llms.txt"), "sends the name in the `Host` header")
-	require.Contains(t, public.Text("/llms-full.txt"), "kept for 7 days")
+	for _, figure := range []string{
+		"kept for 7 days", "30 an hour, and 120 more", "Extensions of one stack: 1000 a minute", "more than 5 times in 10m",
+	} {
+		require.Contains(t, public.Text("/llms-full.txt"), figure)
+	}
 }
 
 func TestHandler_ServesDocuments(t *testing.T) {

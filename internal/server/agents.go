@@ -20,7 +20,9 @@ func (s *Server) openDocuments() (err error) {
 		MaxUpload:       s.cfg.MaxUpload,
 		Wait:            s.cfg.Wait,
 		CreatesPerHour:  s.cfg.CreatesPerHour,
+		RefusedPerHour:  s.cfg.RefusedPerHour,
 		ClaimsPerMinute: s.cfg.ClaimsPerMinute,
+		Extensions:      extensionsPerMinute,
 	})
 	if err != nil {
 		return fmt.Errorf("make the documents: %w", err)

@@ -22,7 +22,7 @@ func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 		return err
 	}
 	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true),
-		goose.WithAllowOutofOrder(true)) // 5 came after 7
+		goose.WithAllowOutofOrder(true)) // 5 was written after 7; no other is to be
 	if err != nil {
 		return err
 	}

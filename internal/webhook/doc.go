@@ -9,9 +9,8 @@
 // stack, and are sent in parallel as far as the lanes' bounds allow (lanes.go).
 // An attempt is one request on a connection of its own, through a dialer that
 // checks the address really dialled (guard.go, send.go). What fails and may
-// still work goes to the retry queue, which is Redis' business.
+// still work goes to the retry queue, which is in Redis.
 //
-// Pending deliveries live in memory only. A server that starts goes on with the
-// events whose first attempt had not begun (mark.go); the retries that were
-// pending are gone.
+// A server that starts goes on with the events whose first attempt had not begun
+// (mark.go), and drops the retries that were pending.
 package webhook
