@@ -48,12 +48,16 @@ func (s *Stack) RestartedOnRequest(service string) ([]Event, error) {
 	return events, nil
 }
 
-// ReplacedOnRequest is RestartedOnRequest for a service of which another process,
-// in a container of its own, serves from now on.
-func (s *Stack) ReplacedOnRequest(service string) ([]Event, error) {
+// ReplacedOnRequest is RestartedOnRequest for a service of which another process
+// serves from now on, in a container of its own: the one that is replaced-th in its
+// place. A generation that is not served any more is a Conflict.
+func (s *Stack) ReplacedOnRequest(service string, generation, replaced int) ([]Event, error) {
+	if s.Generation != generation {
+		return nil, NewError(Conflict, fmt.Sprintf("the stack does not serve generation %d any more", generation))
+	}
 	events, err := s.RestartedOnRequest(service)
 	if err == nil {
-		s.Service(service).Replaced++
+		s.Service(service).Replaced = replaced
 	}
 	return events, err
 }

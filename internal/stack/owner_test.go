@@ -57,13 +57,18 @@ func TestReplacedOnRequest_CountsTheProcessesOfTheGeneration(t *testing.T) {
 	s := live(t)
 	for n := range 2 {
 		must(t)(s.RestartService("api"))
-		events := must(t)(s.ReplacedOnRequest("api"))
+		events := must(t)(s.ReplacedOnRequest("api", s.Generation, n+1))
 		if events[0].Data["requested"] != true || s.Service("api").Replaced != n+1 || s.Service("api").Status != stack.Running {
 			t.Errorf("data %v, service %+v", events[0].Data, s.Service("api"))
 		}
 	}
-	_, err := s.ReplacedOnRequest("old")
+	_, err := s.ReplacedOnRequest("old", s.Generation, 1)
 	wantKind(t, err, stack.Conflict, "old")
+	_, err = s.ReplacedOnRequest("api", s.Generation-1, 3)
+	wantKind(t, err, stack.Conflict, "generation 0")
+	if s.Service("api").Replaced != 2 {
+		t.Errorf("%d processes were replaced, want 2", s.Service("api").Replaced)
+	}
 }
 
 func TestRestartGivenUp_LeavesTheServiceRunning(t *testing.T) {

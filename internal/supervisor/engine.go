@@ -195,6 +195,9 @@ func (r *runner) recover(ctx context.Context) {
 	r.Log.Info("bringing the stack back", "stack", r.id)
 	if old := r.swap(nil); old != nil {
 		old.release()
+		if st, err = r.get(ctx); err != nil { // a restart may have replaced a process until then
+			return
+		}
 	}
 	g := r.generation(st, st.Generation, st.Services)
 	there, err := r.list(ctx, r.labels(st, ""))

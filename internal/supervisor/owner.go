@@ -167,7 +167,9 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 		return err
 	}
 	failpoint.Here("next-named")
-	_, err := p.update(p.ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.ReplacedOnRequest(service) })
+	_, err := p.update(p.ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		return st.ReplacedOnRequest(service, p.number, next.service.Replaced)
+	})
 	if err != nil {
 		return err
 	}
