@@ -155,9 +155,9 @@ func SeqOf(uid int) int64 { return int64(uid - firstUID) }
 // served or is, or its build has begun and it has not gone live. What there is of
 // any other was made under a later copy of the row.
 func (s *Stack) Explains(generation int) bool {
-	last := s.Generation
+	last := max(s.Generation, s.Deploying)
 	if len(s.Attempted) > 0 {
-		last++
+		last = max(last, s.Generation+1)
 	}
 	return generation <= last
 }

@@ -188,6 +188,11 @@ func TestExplains_EveryGenerationThatTheRowTellsOf(t *testing.T) {
 	explains(1)
 	must(t)(s.Deploy(s.Services))
 	explains(2)
+	old := *s
+	old.Attempted = nil // as in a row from before it was kept
+	if !old.Explains(2) {
+		t.Error("the generation that is being built is not explained")
+	}
 	must(t)(s.DeployFailed("it broke again")) // something of it may be left
 	explains(2)
 	must(t)(s.Deploy(s.Services))
