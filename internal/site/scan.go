@@ -2,16 +2,20 @@ package site
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
 // A folder may be this deep and a path this long; what lies beyond is not
-// served. Both bound what a hostile tree can cost.
+// served. Both bound what a hostile tree can cost. The Extent of a published site
+// depends on them and on servable, and is kept: sites that were published before a
+// change here would count as broken.
 const (
 	maxDepth = 64
 	maxPath  = 2048
@@ -60,7 +64,9 @@ func scan(ctx context.Context, root *os.Root) (tree, error) {
 		return tree{}, err
 	}
 	for _, name := range s.linked {
-		s.link(name)
+		if err := s.link(name); err != nil {
+			return tree{}, err
+		}
 	}
 	attachCoded(s.found.files)
 	return s.found, nil
@@ -126,19 +132,26 @@ func (s *scanner) entry(dir *os.Root, prefix string, entry fs.DirEntry, depth in
 }
 
 // link adds a symbolic link if it leads to something already found, and so
-// never to a hidden file or out of the folder. A broken or circular one is no
-// error: it is just not there.
-func (s *scanner) link(path string) {
+// never to a hidden file or out of the folder. A broken or circular one is left
+// out; a fault of the host is an error.
+func (s *scanner) link(path string) error {
 	info, err := s.root.Stat(path)
+	if slices.ContainsFunc(hostFaults, func(fault error) bool { return errors.Is(err, fault) }) {
+		return fmt.Errorf("follow link %q: %w", path, err)
+	}
 	if err != nil {
-		return
+		return nil
 	}
 	if target, ok := s.regular[inodeOf(info)]; ok {
 		s.found.files[path] = newFile(path, target.plain.path, info)
 	} else if target, ok := s.folders[inodeOf(info)]; ok {
 		s.found.links[path] = target
 	}
+	return nil
 }
+
+// hostFaults are the errors of following a link that say nothing about the link.
+var hostFaults = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.ESTALE, syscall.ETIMEDOUT}
 
 // servable tells whether a name may appear in a URL: no hidden name but
 // /.well-known, and nothing that a browser or a log could read as another path.
