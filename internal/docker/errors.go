@@ -64,6 +64,8 @@ func classOf(err error) error {
 		return ErrNoSpace
 	case strings.Contains(err.Error(), addressTaken):
 		return ErrAddressTaken
+	case errdefs.IsUnavailable(err), errdefs.IsDeadlineExceeded(err):
+		return ErrHost
 	case slices.ContainsFunc(hostFaults, func(fault string) bool { return strings.Contains(err.Error(), fault) }):
 		return ErrHost
 	}
@@ -82,6 +84,8 @@ var hostFaults = []string{
 	syscall.EMFILE.Error(), syscall.ENFILE.Error(), syscall.ENOMEM.Error(), syscall.EAGAIN.Error(),
 	syscall.EIO.Error(), syscall.EROFS.Error(), syscall.EDQUOT.Error(),
 	"failed to create endpoint", // of a container, for a fault of the machine's networking
+	"connection refused",        // by containerd
+	"deadline exceeded",
 }
 
 // MayExist tells whether an error of Create leaves room for a container of that

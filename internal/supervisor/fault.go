@@ -29,6 +29,8 @@ var hostFaults = []error{
 	errHost, docker.ErrUnreachable, docker.ErrNoSpace, docker.ErrHost, context.DeadlineExceeded,
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN,
 	syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS,
+	syscall.EACCES, syscall.EPERM, // the data directory has another owner
+	syscall.ESTALE, syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.ENODEV, syscall.ENXIO, syscall.EINTR, // its disk is away
 }
 
 // isOfHost reports whether an error is a fault of this host, which passes, and
@@ -53,24 +55,56 @@ func mayPass(err error) bool {
 const maxRefusals = 5
 
 // refused notes how an attempt to start a service again ended, and reports whether
-// the engine refused that too often while it did what else it was asked.
-func (g *generation) refused(ctx context.Context, s *stack.Service, err error) bool {
+// the engine refused that too often although tryEngine, which asks it to run
+// something else, succeeds.
+func (g *generation) refused(ctx context.Context, s *stack.Service, err error, tryEngine func(context.Context) error) bool {
 	if ctx.Err() != nil {
 		return false
 	}
 	isRefusal := err != nil && mayPass(err) && !isOfHost(err)
-	if isRefusal {
-		_, listErr := g.list(ctx, g.labels(g.st, ""))
-		isRefusal = listErr == nil
+	if g.countRefusal(s, isRefusal) < maxRefusals {
+		return false
 	}
+	if err := tryEngine(ctx); err != nil {
+		g.Log.Warn("the engine runs no container of its base image either", "stack", g.id, "service", s.Name, "error", err)
+		return false
+	}
+	g.countRefusal(s, false)
+	return true
+}
+
+// countRefusal returns how often in a row the engine has refused to start a service.
+func (g *generation) countRefusal(s *stack.Service, isRefusal bool) int {
 	g.runner.mu.Lock()
 	defer g.runner.mu.Unlock()
 	if isRefusal {
 		g.refusals[s.Image]++
+	} else {
+		delete(g.refusals, s.Image)
 	}
-	if isRefusal && g.refusals[s.Image] < maxRefusals {
-		return false
+	return g.refusals[s.Image]
+}
+
+// tryEngine runs a container that needs nothing of the stack's own, to tell a fault
+// of the engine or its machine from one of the stack's image or data.
+func (g *generation) tryEngine(ctx context.Context) error {
+	base, err := g.helperImage(ctx, g.st)
+	if err != nil {
+		return err
 	}
-	delete(g.refusals, s.Image)
-	return isRefusal
+	id, err := g.create(ctx, docker.ContainerSpec{
+		Name:    "berth-" + g.st.Hex() + "-try",
+		Image:   base,
+		User:    "0:0",
+		Cmd:     []string{"true"},
+		Labels:  g.labels(g.st, ""),
+		Memory:  g.Memory,
+		Pids:    g.Pids,
+		Runtime: g.Runtime,
+	})
+	if err != nil {
+		return err
+	}
+	defer g.removeHelper(id)
+	return g.runHelper(ctx, id, &recent{})
 }

@@ -76,13 +76,14 @@ func TestTake_FailsAStackWhoseSiteIsNotWhatWasPublished(t *testing.T) {
 func TestIsOfHost_KnowsTheFaultsThatPass(t *testing.T) {
 	for _, err := range []error{
 		&os.PathError{Op: "open", Path: "p", Err: syscall.EMFILE}, &os.PathError{Op: "read", Path: "p", Err: syscall.EIO},
+		&os.PathError{Op: "open", Path: "p", Err: syscall.EACCES}, &os.PathError{Op: "stat", Path: "p", Err: syscall.ESTALE},
 		fmt.Errorf("start: %w", docker.ErrUnreachable), ofHost(errors.New("no bridge")), context.DeadlineExceeded,
 		stack.NewError(stack.Unavailable, "no network is free"),
 	} {
 		require.True(t, isOfHost(err), "%v", err)
 	}
 	for _, err := range []error{
-		&os.PathError{Op: "open", Path: "p", Err: syscall.EACCES}, &os.PathError{Op: "open", Path: "p", Err: syscall.ENOENT},
+		&os.PathError{Op: "open", Path: "p", Err: syscall.ENOTDIR}, &os.PathError{Op: "open", Path: "p", Err: syscall.ENOENT},
 		errors.New("no such layer"), stack.NewError(stack.Unprocessable, "it does not start"),
 	} {
 		require.False(t, isOfHost(err), "%v", err)
@@ -92,21 +93,26 @@ func TestIsOfHost_KnowsTheFaultsThatPass(t *testing.T) {
 
 func TestRefused_CountsWhatTheEngineRefusesInARow(t *testing.T) {
 	s, st := withStack(t)
-	s.Engine = fakeEngine(t, &atomic.Bool{})
 	r := s.runner(st.ID)
 	g := r.generation(st, 1, st.Services)
 	web, refusal := &g.services[0], errors.New("no such layer")
+	works := func(context.Context) error { return nil }
 	for _, between := range []error{nil, syscall.EMFILE, stack.NewError(stack.Unprocessable, "not healthy")} {
 		for range maxRefusals - 1 {
-			require.False(t, g.refused(t.Context(), web, refusal))
+			require.False(t, g.refused(t.Context(), web, refusal, works))
 		}
-		require.False(t, g.refused(t.Context(), web, between))
+		require.False(t, g.refused(t.Context(), web, between, works))
 	}
 	for range maxRefusals - 1 {
-		require.False(t, g.refused(t.Context(), web, refusal))
+		require.False(t, g.refused(t.Context(), web, refusal, works))
 	}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.False(t, g.refused(stopped, web, refusal))
-	require.True(t, g.refused(t.Context(), web, refusal))
+	require.False(t, g.refused(stopped, web, refusal, works))
+	broken := func(context.Context) error { return errors.New("no runtime") }
+	for range maxRefusals {
+		require.False(t, g.refused(t.Context(), web, refusal, broken))
+	}
+	require.True(t, g.refused(t.Context(), web, refusal, works))
+	require.False(t, g.refused(t.Context(), web, refusal, works), "the count begins again")
 }

@@ -196,7 +196,7 @@ func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 			return serviceError(s, "its image is no longer on this host; upload the source again")
 		}
 	}
-	if g.refused(ctx, s, err) {
+	if g.refused(ctx, s, err, g.tryEngine) {
 		g.Log.Error("image or data of a stack is broken", "stack", g.id, "service", s.Name, "error", err)
 		return serviceError(s, "its image or its data on this host is broken: it could not be started in %d attempts; upload the source again", maxRefusals)
 	}
