@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -9,10 +10,12 @@ import (
 	"path"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/metrics"
 )
 
@@ -59,4 +62,35 @@ func TestAwaitEngine_AsksAgainWhileTheEngineStarts(t *testing.T) {
 func TestAwaitEngine_EndsAtARefusal(t *testing.T) {
 	s := engineAt(t, http.NotFound)
 	require.ErrorContains(t, s.awaitEngine(t.Context()), "DOCKER_HOST must be where a Docker engine is")
+}
+
+// systemd takes connections for an engine before it runs.
+func TestTryEngine_AsksAnEngineThatNeverAnswersAgain(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes its connections
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, silent.Close()) })
+	t.Setenv("DOCKER_HOST", "tcp://"+silent.Addr().String())
+	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New()}
+	err = s.tryEngine(t.Context(), 50*time.Millisecond)
+	require.True(t, docker.MayPass(err), "%v", err)
+	require.Nil(t, s.engine)
+
+	over, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err = s.tryEngine(over, time.Hour)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.False(t, docker.MayPass(err), "the start is over: %v", err)
+}
+
+func TestTryEngine_AsksAnEngineAgainThatFallsSilentAfterItsFirstAnswer(t *testing.T) {
+	s := engineAt(t, func(w http.ResponseWriter, r *http.Request) {
+		if path.Base(r.URL.Path) == "_ping" {
+			fmt.Fprint(w, "{}")
+			return
+		}
+		<-r.Context().Done()
+	})
+	err := s.tryEngine(t.Context(), 200*time.Millisecond)
+	require.True(t, docker.MayPass(err), "%v", err)
+	require.Nil(t, s.engine)
 }

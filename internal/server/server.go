@@ -131,7 +131,7 @@ func (s *Server) check(ctx context.Context) (err error) {
 	if s.certificates, err = s.openTLS(); err != nil {
 		return err
 	}
-	if err := s.tryEngine(ctx); err != nil && !docker.MayPass(err) {
+	if err := s.tryEngine(ctx, engineAnswer); err != nil && !docker.MayPass(err) {
 		return err
 	}
 	if s.redis, err = redis.Open(ctx, s.cfg.RedisURL, s.log); err != nil {
@@ -140,14 +140,18 @@ func (s *Server) check(ctx context.Context) (err error) {
 	return nil
 }
 
-// engineRetry is when an engine that did not answer, or could not yet, is asked again.
-const engineRetry = time.Second
+const (
+	// engineAnswer is how long an engine may take to answer what a start asks it.
+	engineAnswer = 10 * time.Second
+	// engineRetry is when an engine that did not answer, or could not yet, is asked again.
+	engineRetry = time.Second
+)
 
 // awaitEngine waits until the engine is open, since it may start after the server.
 // Requests are answered with 503 meanwhile.
 func (s *Server) awaitEngine(ctx context.Context) error {
 	for told := false; s.engine == nil; told = true {
-		err := s.tryEngine(ctx)
+		err := s.tryEngine(ctx, engineAnswer)
 		if !docker.MayPass(err) {
 			return err
 		}
@@ -164,7 +168,19 @@ func (s *Server) awaitEngine(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) tryEngine(ctx context.Context) error {
+// tryEngine opens the engine if it answers within the limit. One that takes a
+// connection and never answers is docker.ErrUnreachable, so that it is asked again.
+func (s *Server) tryEngine(ctx context.Context, limit time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := s.openEngine(limited)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w within %s: %w", docker.ErrUnreachable, limit, err)
+	}
+	return err
+}
+
+func (s *Server) openEngine(ctx context.Context) error {
 	engine, err := docker.Open(ctx, docker.Options{Log: s.log, Observe: s.metrics.EngineCall})
 	if err != nil {
 		return fmt.Errorf("DOCKER_HOST must be where a Docker engine is: %w", err)
