@@ -213,5 +213,5 @@ func (r *runner) recover(ctx context.Context) {
 		r.removeLeftovers(ctx, st, there[st.ID])
 	}
 	r.bringBack(ctx, g)
-	r.readSites(ctx, g)
+	g.readSites()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -54,8 +55,59 @@ func TestTake_ServesASiteWhoseTurnToBeReadHasNotCome(t *testing.T) {
 	w := ask(s, st)
 	require.Equal(t, "the page", w.Body.String(), w.Code)
 	s.reading.Release(turns)
-	s.lookup(st.ID).settle()
+	awaitReading(s, st)
 	require.Equal(t, "the page", ask(s, st).Body.String())
+}
+
+// awaitReading waits until the sites of a stack that was taken over are read, and what
+// follows from that is done.
+func awaitReading(s *Supervisor, st *stack.Stack) {
+	r := s.lookup(st.ID)
+	r.settle()
+	r.work.Wait()
+	r.settle()
+}
+
+func TestTake_HoldsUpNoJobWhileASiteAwaitsItsTurn(t *testing.T) {
+	s, st, _ := withSite(t)
+	require.True(t, s.reading.TryAcquire(turns))
+	s.take(t.Context(), st, objects{})
+	asked := make(chan struct{})
+	s.lookup(st.ID).queue(func(context.Context) { close(asked) })
+	<-asked
+	s.reading.Release(turns)
+}
+
+func TestTake_BlamesNoSiteThatIsClosedBeforeItsTurn(t *testing.T) {
+	s, st, dir := withSite(t)
+	require.NoError(t, os.Remove(filepath.Join(dir, "index.html")))
+	require.True(t, s.reading.TryAcquire(turns))
+	var told []string
+	s.Log = slog.New(onLog(func(message string) { told = append(told, message) }))
+	s.take(t.Context(), st, objects{})
+	r := s.lookup(st.ID)
+	r.settle()
+	r.takeDown(t.Context(), st)
+	s.reading.Release(turns)
+	awaitReading(s, st)
+	require.Empty(t, told)
+}
+
+// A deploy replaces it, or it falls, while the job before the one that fails it ends.
+func TestFailSite_FailsNoStackThatServesAnotherGeneration(t *testing.T) {
+	s, st, _ := withSite(t)
+	s.take(t.Context(), st, objects{})
+	awaitReading(s, st)
+	r := s.lookup(st.ID)
+	g := r.serving()
+	next := r.generation(st, 2, st.Services)
+	r.swap(next)
+	g.failSite(&g.services[0], errors.New("not what was published"))
+	r.settle()
+	require.Same(t, next, r.serving())
+	st, err := s.Store.Get(t.Context(), st.ID)
+	require.NoError(t, err)
+	require.Equal(t, stack.Live, st.Status)
 }
 
 func TestTake_FailsAStackWhoseSiteIsNotWhatWasPublished(t *testing.T) {
@@ -65,7 +117,7 @@ func TestTake_FailsAStackWhoseSiteIsNotWhatWasPublished(t *testing.T) {
 	s.take(t.Context(), st, objects{})
 	require.Equal(t, http.StatusInternalServerError, ask(s, st).Code, "404 would say that there was no such page")
 	s.reading.Release(turns)
-	s.lookup(st.ID).settle()
+	awaitReading(s, st)
 	st, err := s.Store.Get(t.Context(), st.ID)
 	require.NoError(t, err)
 	require.Equal(t, stack.Failed, st.Status)

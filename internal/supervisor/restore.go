@@ -120,7 +120,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) (res
 		if !served {
 			r.bringBack(ctx, g)
 		}
-		r.readSites(ctx, g)
+		g.readSites()
 	}
 }
 
@@ -227,37 +227,58 @@ func (r *runner) attempted(ctx context.Context, g *generation, err error, again 
 	}
 }
 
-// readSites reads the trees of the sites that an adopted generation serves. A stack
-// of which one is not what was published is failed.
-func (r *runner) readSites(ctx context.Context, g *generation) {
-	if r.serving() != g {
+// readSites reads the trees of the sites that an adopted generation serves, beside the
+// job, since their turn may be long in coming. A stack of which one is not what was
+// published is failed.
+func (g *generation) readSites() {
+	if g.serving() != g {
 		return
 	}
-	for s, opened := range g.reopened {
-		err := r.readSite(ctx, opened)
-		if ctx.Err() != nil {
-			return
+	g.work.Go(func() {
+		for s, opened := range g.reopened {
+			if err := g.readSite(s, opened); err != nil {
+				g.failSite(s, err)
+				return
+			}
 		}
-		if err == nil {
-			continue
+	})
+}
+
+// readSite reads the tree of a site, when it is its turn, and again after a fault of
+// the host. It returns why the tree cannot be read for as long as the generation is
+// served: the sites of any other are closed.
+func (g *generation) readSite(s *stack.Service, opened *site.Site) error {
+	for {
+		err := g.readInTurn(opened)
+		if err == nil || g.ctx.Err() != nil || g.serving() != g {
+			return nil
 		}
-		if isOfHost(err) {
-			r.Log.Warn("site not read for a fault of the host; trying again", "stack", r.id, "service", s.Name, "error", err)
-			r.later(func(ctx context.Context) { r.readSites(ctx, g) })
-			return
+		if !isOfHost(err) {
+			return err
 		}
-		r.restoreFailed(ctx, g, g.blameSite(s, err))
-		return
+		g.Log.Warn("site not read for a fault of the host; trying again", "stack", g.id, "service", s.Name, "error", err)
+		sleep(g.ctx, hostRetry)
 	}
 }
 
-// readSite reads the tree of a site, when it is its turn.
-func (r *runner) readSite(ctx context.Context, opened *site.Site) error {
-	if err := r.reading.Acquire(ctx, 1); err != nil {
+func (g *generation) readInTurn(opened *site.Site) error {
+	if err := g.reading.Acquire(g.ctx, 1); err != nil {
 		return err
 	}
-	defer r.reading.Release(1)
-	return opened.Read(ctx)
+	defer g.reading.Release(1)
+	return opened.Read(g.ctx)
+}
+
+// failSite fails the stack for a site that cannot be read, once nothing else is being
+// done with it, if the generation is served by then.
+func (g *generation) failSite(s *stack.Service, err error) {
+	fail := func(ctx context.Context) {
+		if g.serving() == g {
+			g.restoreFailed(ctx, g, g.blameSite(s, err))
+		}
+	}
+	for !g.startIdle(fail) && sleep(g.ctx, hostRetry) {
+	}
 }
 
 // hostRetry is when what a fault of the host kept from being done is tried again.
