@@ -88,8 +88,8 @@ func (e *Engine) tryRemoveNetworks(ctx context.Context, name string) error {
 	}
 }
 
-// Realias gives a container other names on a network that it is on. The engine can
-// only take it off the network for that and put it back, so for a moment nothing
+// Realias gives a container other names on its network, and puts one on it that an
+// earlier call, which failed, left off it. The engine can only take it off the network for that and put it back, so for a moment nothing
 // reaches a container that runs; it keeps its address, and with it its connections.
 // From then on it asks for that address whenever it starts, which fails with
 // ErrAddressTaken when another one got it meanwhile; Realias makes one that does not
@@ -101,12 +101,15 @@ func (e *Engine) Realias(ctx context.Context, id, name string, aliases ...string
 		return err
 	}
 	settings := &network.EndpointSettings{Aliases: aliases}
-	if now := found.NetworkSettings.Networks[name]; now != nil && now.IPAddress != "" {
+	now := found.NetworkSettings.Networks[name]
+	if now != nil && now.IPAddress != "" {
 		settings.IPAMConfig = &network.EndpointIPAMConfig{IPv4Address: now.IPAddress}
 		settings.MacAddress = now.MacAddress // engines of the API before 1.44 derive it from the address
 	}
-	if err := e.api.NetworkDisconnect(ctx, name, id, false); err != nil {
-		return wrap(err, "disconnect container %s from network %s", id, name)
+	if now != nil {
+		if err := e.api.NetworkDisconnect(ctx, name, id, false); err != nil {
+			return wrap(err, "disconnect container %s from network %s", id, name)
+		}
 	}
 	err = wrap(e.api.NetworkConnect(ctx, name, id, settings), "connect container %s to network %s", id, name)
 	if !errors.Is(err, ErrAddressTaken) {

@@ -191,6 +191,27 @@ func TestRealias_LeavesAContainerOnTheNetworkWhoseAddressAnotherGot(t *testing.T
 	assert.Contains(t, now.Aliases, "name")
 }
 
+func TestRealias_PutsAContainerBackOnTheNetwork(t *testing.T) {
+	b := testBench(t)
+	spec := b.network(t)
+	c := b.spec("serve")
+	c.Network = spec.Name
+	id := b.run(t, c)
+	require.NoError(t, b.api.NetworkDisconnect(t.Context(), spec.Name, id, false))
+	require.NoError(t, b.Stop(t.Context(), id))
+	require.NoError(t, b.Start(t.Context(), id))
+	had, err := b.Inspect(t.Context(), id)
+	require.NoError(t, err)
+	require.Empty(t, had.IP, "the engine puts it back by itself")
+	require.NoError(t, b.Realias(t.Context(), id, spec.Name, "name"))
+	found, err := b.inspect(t.Context(), id)
+	require.NoError(t, err)
+	now := found.NetworkSettings.Networks[spec.Name]
+	require.NotNil(t, now)
+	assert.NotEmpty(t, now.IPAddress)
+	assert.Contains(t, now.Aliases, "name")
+}
+
 // after is the engine by a way on which something is done after each request to a
 // path, before its answer goes on.
 func (b *bench) after(t *testing.T, path string, do func()) *Engine {

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,7 +46,7 @@ func TestLeave_SaysWhatBecameOfTheReplacedProcess(t *testing.T) {
 				fmt.Fprintf(w, `{"message": %q}`, c.refusal)
 				return
 			}
-			fmt.Fprint(w, `{"NetworkSettings": {}}`)
+			fmt.Fprintf(w, `{"NetworkSettings": {"Networks": {%q: {}}}}`, p.network)
 		})
 		told := ""
 		s.Log = slog.New(onLog(func(message string) { told = message }))
@@ -52,4 +54,27 @@ func TestLeave_SaysWhatBecameOfTheReplacedProcess(t *testing.T) {
 		p.leave(nil)
 		assert.Contains(t, told, c.says)
 	}
+}
+
+// A realias disconnects, then connects, and a fault may come between.
+func TestStart_PutsAProcessBackThatIsOffTheNetwork(t *testing.T) {
+	s, st := withStack(t)
+	_, p := served(t, s, st)
+	var connected atomic.Bool
+	s.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/connect"):
+			connected.Store(true)
+		case strings.HasSuffix(r.URL.Path, "/disconnect"):
+			http.Error(w, "container c is not connected to the network", http.StatusForbidden)
+		case strings.HasSuffix(r.URL.Path, "/containers/c/json"):
+			networks := ""
+			if connected.Load() {
+				networks = fmt.Sprintf(`%q: {"IPAddress": "10.0.0.9"}`, p.network)
+			}
+			fmt.Fprintf(w, `{"State": {"Running": true}, "Config": {}, "NetworkSettings": {"Networks": {%s}}}`, networks)
+		}
+	})
+	require.NoError(t, p.start(t.Context(), time.Time{}))
+	require.Equal(t, "10.0.0.9:8080", p.addr())
 }

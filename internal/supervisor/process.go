@@ -137,6 +137,11 @@ func (p *process) start(ctx context.Context, since time.Time) error {
 		return err
 	}
 	c, err := p.Engine.Inspect(ctx, p.id)
+	if err == nil && c.Running && c.IP == "" { // a realias that failed left it off the network
+		if err = p.realias(ctx, p.aliases...); err == nil {
+			c, err = p.Engine.Inspect(ctx, p.id)
+		}
+	}
 	if err != nil {
 		return err
 	}
