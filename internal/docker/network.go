@@ -45,6 +45,10 @@ const (
 // and so is a bridge that another network has; a subnet that overlaps another
 // network's is ErrSubnetTaken.
 func (e *Engine) EnsureNetwork(ctx context.Context, spec NetworkSpec) (string, error) {
+	return answered(ctx, func() (string, error) { return e.ensureNetwork(ctx, spec) })
+}
+
+func (e *Engine) ensureNetwork(ctx context.Context, spec NetworkSpec) (string, error) {
 	named, err := e.networksNamed(ctx, spec.Name)
 	if err != nil {
 		return "", err
@@ -89,8 +93,9 @@ func (e *Engine) tryRemoveNetworks(ctx context.Context, name string) error {
 }
 
 // Realias gives a container other names on its network, and puts one on it that an
-// earlier call, which failed, left off it. The engine can only take it off the network for that and put it back, so for a moment nothing
-// reaches a container that runs; it keeps its address, and with it its connections.
+// earlier call, which failed, left off it. The engine can only take it off the
+// network for that and put it back, so for a moment nothing reaches a container that
+// runs; it keeps its address, and with it its connections.
 // From then on it asks for that address whenever it starts, which fails with
 // ErrAddressTaken when another one got it meanwhile; Realias makes one that does not
 // run take any address again. Another container that gets the address within that

@@ -2,13 +2,16 @@ package docker
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/docker/docker/api/types/network"
@@ -264,4 +267,30 @@ func TestRemoveNetwork_RemovesEveryOneOfThatName(t *testing.T) {
 	named, err := b.networksNamed(t.Context(), spec.Name+"x")
 	require.NoError(t, err)
 	assert.Len(t, named, 1, "a name that only begins alike stays")
+}
+
+// A lost answer may have been a refusal, so that there is no network.
+func TestEnsureNetwork_AsksAgainWhereALostAnswerLeftNone(t *testing.T) {
+	var creates atomic.Int32
+	engine := http.NewServeMux()
+	engine.HandleFunc("GET /v1.41/networks", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") }) //nolint:errcheck // the test sees it
+	engine.HandleFunc("POST /v1.41/networks/create", func(w http.ResponseWriter, _ *http.Request) {
+		if creates.Add(1) == 1 {
+			panic(http.ErrAbortHandler) // ends the connection
+		}
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, `{"Id":"made"}`) //nolint:errcheck // the test sees it
+	})
+	engine.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Api-Version", "1.41") })
+	server := httptest.NewServer(engine)
+	t.Cleanup(server.Close)
+	e, err := Open(t.Context(), Options{Host: "tcp://" + server.Listener.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	id, err := e.EnsureNetwork(t.Context(), NetworkSpec{Name: "n", Subnet: netip.MustParsePrefix("10.9.9.0/28")})
+	if err != nil || id != "made" || creates.Load() != 2 {
+		t.Errorf("network %q after %d requests: %v", id, creates.Load(), err)
+	}
 }
