@@ -242,7 +242,7 @@ func (c *check) waitUntil(ctx context.Context, next time.Time) bool {
 // mean nothing outside.
 func brief(err error) string {
 	var timeout interface{ Timeout() bool }
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, net.ErrClosed) { // at its deadline
 		return "none in time"
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
