@@ -244,6 +244,7 @@ func TestBuild_EndsWithItsCommand(t *testing.T) {
 const seize = `
 const fs = require('fs');
 const [, , name, how] = process.argv;
+fs.writeFileSync('seizes', '');
 for (;;) for (const pid of fs.readdirSync('/proc')) try {
   if (!fs.readFileSync('/proc/' + pid + '/cmdline', 'latin1').startsWith(name + '\0')) continue;
   if (how == 'stop') process.kill(+pid, 'SIGSTOP');
@@ -267,8 +268,17 @@ fs.writeFileSync('dist/index.html', 'x');`
 		"tar stop":   tooLong,
 		"find flood": "service web: the folder to publish was not found: something else wrote into the answer; end what the commands leave running",
 	} {
-		st := h.broken(t, Tree{"seize.js": seize, "fill.js": fill}, manifest(fmt.Sprintf(
-			`services: [{name: web, runtime: static, install: "", publish: dist, build: "node fill.js; setsid node seize.js %s >/dev/null 2>&1 </dev/null &"}]`, command)))
+		fields := manifest(fmt.Sprintf(`services: [{name: web, runtime: static, install: "", publish: dist, build: "node fill.js; `+
+			`setsid node seize.js %s >/dev/null 2>&1 </dev/null & until [ -e seizes ]; do sleep 0.05; done"}]`, command))
+		st := h.deploy(t, Tree{"seize.js": seize, "fill.js": fill}, fields)
+		for range 4 { // a command may be over before it is seized
+			if st.Status == "failed" {
+				break
+			}
+			require.Equal(t, http.StatusOK, h.delete(t, st).status)
+			st = h.deploy(t, Tree{"seize.js": seize, "fill.js": fill}, fields)
+		}
+		require.Equal(t, "failed", st.Status, command)
 		require.Contains(t, st.reason(), reason, command)
 	}
 	h.leavesNothingRunning(t)
