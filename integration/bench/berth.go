@@ -73,13 +73,38 @@ func (b *bench) newBerth(settings []string) (*berth, error) {
 	return &berth{target: &target{addr: addr}, data: data, env: append(env, settings...)}, nil
 }
 
-// launch starts the server's process and waits until it listens.
+// launch starts the server's process and waits until it serves: it listens before.
 func (b *bench) launch(ctx context.Context, s *berth) error {
 	t, err := b.startServer(ctx, "berthd", s.addr, s.env, filepath.Join(b.bin, "berthd"))
-	if err == nil {
-		s.target = t
+	if err != nil {
+		return err
 	}
-	return err
+	s.target = t
+	return s.serves(ctx)
+}
+
+// serves waits until the server has answered that it is well.
+func (s *berth) serves(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/healthz", nil)
+		if err != nil {
+			return err
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err == nil {
+			res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return s.process.fault("it does not serve")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // deployed is what the bench needs of a stack object.
