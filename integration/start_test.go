@@ -82,16 +82,27 @@ func TestStart_OnATakenAddressRecordsNothing(t *testing.T) {
 }
 
 // Without the installation's id nothing of its stacks would be found.
+// setAside renames a file until putBack is called.
+func setAside(t *testing.T, file string) (putBack func()) {
+	t.Helper()
+	away := file + ".away"
+	require.NoError(t, os.Rename(file, away))
+	return func() {
+		t.Helper()
+		require.NoError(t, os.Rename(away, file))
+	}
+}
+
 func TestStart_NamesAMissingInstanceFile(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	site := h.live(t, page("the site"), nil)
 	h.stop(t)
 	file := filepath.Join(h.dir, "instance")
-	require.NoError(t, os.Rename(file, file+".away"))
+	putBack := setAside(t, file)
 	require.Contains(t, h.refusesToStart(t), file+" is missing")
 	require.NoFileExists(t, file)
-	require.NoError(t, os.Rename(file+".away", file))
+	putBack()
 	h.run(t)
 	require.Equal(t, "the site", h.get(t, site.url("web", "/")).body)
 }
@@ -102,12 +113,12 @@ func TestStart_NamesAKeyOfAnotherInstallation(t *testing.T) {
 	st := h.live(t, program(t), manifest(`services: [{name: web, runtime: node, start: node server.js, env: {SECRET: {generate: true}}}]`))
 	h.stop(t)
 	file := filepath.Join(h.dir, "key")
-	require.NoError(t, os.Rename(file, file+".away"))
+	putBack := setAside(t, file)
 	require.NoError(t, os.WriteFile(file, make([]byte, auth.KeySize), 0o600))
 	said := h.refusesToStart(t)
 	require.Contains(t, said, "the key "+file+" does not open what is sealed in the database")
 	require.NotContains(t, said, "sql:")
-	require.NoError(t, os.Rename(file+".away", file))
+	putBack()
 	h.run(t)
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
 }
@@ -118,8 +129,7 @@ func TestStart_WaitsForTheEngine(t *testing.T) {
 	h := start(t, through(p))
 	st := h.live(t, program(t), manifest(programManifest))
 	h.stop(t)
-	away := p.socket() + ".away"
-	require.NoError(t, os.Rename(p.socket(), away))
+	putBack := setAside(t, p.socket())
 	running := h.spawn(t)
 	eventually(t, "it says that it waits", func() error {
 		if !strings.Contains(h.log.String(), "no Docker engine answers") {
@@ -133,7 +143,7 @@ func TestStart_WaitsForTheEngine(t *testing.T) {
 		require.NotEmpty(t, r.header.Get("Retry-After"))
 		require.Contains(t, r.body, "waits for its Docker engine")
 	}
-	require.NoError(t, os.Rename(away, p.socket()))
+	putBack()
 	h.awaitAnswer(t, running)
 	h.onceRestored(t, st, 1)
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)

@@ -462,6 +462,19 @@ func openLines(t *testing.T) (client, service end, ended chan struct{}) {
 	return client, service, ended
 }
 
+// endsInSilence asserts that the tunnel ends an hour after the last byte.
+func endsInSilence(t *testing.T, client end, ended <-chan struct{}) {
+	t.Helper()
+	spoken := time.Now()
+	if rest, err := io.ReadAll(client.br); len(rest) > 0 || err != nil {
+		t.Errorf("the client read %q, %v", rest, err)
+	}
+	<-ended
+	if silent := time.Since(spoken); silent != time.Hour {
+		t.Errorf("the tunnel ended after %v", silent)
+	}
+}
+
 func TestTunnel_EndsAfterAnHourOfSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, service, ended := openLines(t)
@@ -471,14 +484,7 @@ func TestTunnel_EndsAfterAnHourOfSilence(t *testing.T) {
 			time.Sleep(59 * time.Minute)
 			service.says(t, "down", client)
 		}
-		spoken := time.Now()
-		if rest, err := io.ReadAll(client.br); len(rest) > 0 || err != nil {
-			t.Errorf("the client read %q, %v", rest, err)
-		}
-		<-ended
-		if silent := time.Since(spoken); silent != time.Hour {
-			t.Errorf("the tunnel ended after %v", silent)
-		}
+		endsInSilence(t, client, ended)
 	})
 }
 
@@ -494,13 +500,6 @@ func TestTunnel_GoesOnWhileOneSideSpeaks(t *testing.T) {
 			time.Sleep(59 * time.Minute)
 			service.says(t, "down", client)
 		}
-		spoken := time.Now()
-		if rest, err := io.ReadAll(client.br); len(rest) > 0 || err != nil {
-			t.Errorf("the client read %q, %v", rest, err)
-		}
-		<-ended
-		if silent := time.Since(spoken); silent != time.Hour {
-			t.Errorf("the tunnel ended after %v", silent)
-		}
+		endsInSilence(t, client, ended)
 	})
 }
