@@ -48,9 +48,9 @@ func (s *Stack) RestartedOnRequest(service string) ([]Event, error) {
 	return events, nil
 }
 
-// ReplacedOnRequest is RestartedOnRequest for a service of which another process
-// serves from now on, in a container of its own: the one that is replaced-th in its
-// place. A generation that is not served any more is a Conflict.
+// ReplacedOnRequest is RestartedOnRequest for a service that another process serves
+// from now on; replaced counts the processes that were replaced in the generation. A
+// generation that is no longer served is a Conflict.
 func (s *Stack) ReplacedOnRequest(service string, generation, replaced int) ([]Event, error) {
 	if s.Generation != generation {
 		return nil, NewError(Conflict, fmt.Sprintf("the stack does not serve generation %d any more", generation))

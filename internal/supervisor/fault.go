@@ -14,7 +14,7 @@ import (
 // errHost marks an error as a fault of the host.
 var errHost = errors.New("fault of the host")
 
-// ofHost marks an error of work that needs nothing of the stack's own; nil stays
+// ofHost marks an error of work that does not depend on the stack's files; nil stays
 // nil.
 func ofHost(err error) error {
 	if err == nil {
@@ -43,8 +43,8 @@ func isOfHost(err error) bool {
 	return slices.ContainsFunc(hostFaults, func(fault error) bool { return errors.Is(err, fault) })
 }
 
-// mayPass reports whether what failed is to be tried again: nobody knows it for a
-// fault of the stack's own.
+// mayPass reports whether to try again what failed: it does unless the error is known
+// to be the stack's own fault.
 func mayPass(err error) bool {
 	var own *stack.Error
 	return !errors.As(err, &own) || own.Kind == stack.Unavailable
