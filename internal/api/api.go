@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/fair"
-	"github.com/berth-host/berth/internal/pace"
+	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
@@ -164,7 +164,7 @@ func New(cfg Config) *API {
 	a.server.Handler = a.border(a.app.Handler())
 	a.server.ErrorHandler = a.answerMalformed
 	a.server.HeaderReceived = func(*fasthttp.RequestHeader) fasthttp.RequestConfig {
-		return fasthttp.RequestConfig{ReadTimeout: pace.Stall} // of the body's first byte
+		return fasthttp.RequestConfig{ReadTimeout: slowbody.Stall} // of the body's first byte
 	}
 	return a
 }

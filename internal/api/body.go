@@ -6,7 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/berth-host/berth/internal/pace"
+	"github.com/berth-host/berth/internal/slowbody"
 )
 
 type bodyKey struct{}
@@ -31,7 +31,7 @@ func newBody(ctx *fasthttp.RequestCtx) *body {
 		return &body{err: io.EOF}
 	}
 	return &body{
-		stream:   pace.NewReader(stream, ctx.Conn().SetReadDeadline),
+		stream:   slowbody.NewReader(stream, ctx.Conn().SetReadDeadline),
 		declared: int64(ctx.Request.Header.ContentLength()),
 	}
 }

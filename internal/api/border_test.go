@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/berth-host/berth/internal/pace"
+	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -30,7 +30,7 @@ func trickle(t *testing.T, size int, every time.Duration, pieces int) *body {
 			}
 		}
 	}()
-	return &body{stream: pace.NewReader(server, server.SetReadDeadline), declared: int64(size * pieces)}
+	return &body{stream: slowbody.NewReader(server, server.SetReadDeadline), declared: int64(size * pieces)}
 }
 
 func TestBody_MayBeSlowButMustMove(t *testing.T) {
@@ -57,8 +57,8 @@ func TestBody_MayBeSlowButMustMove(t *testing.T) {
 					require.Equal(t, b.declared, b.read)
 					return
 				}
-				require.True(t, pace.Stalled(b.err), "%v", err)
-				require.Less(t, time.Since(began), 2*pace.Stall, "it was held too long")
+				require.True(t, slowbody.Stalled(b.err), "%v", err)
+				require.Less(t, time.Since(began), 2*slowbody.Stall, "it was held too long")
 			})
 		})
 	}

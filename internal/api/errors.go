@@ -12,8 +12,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
-	"github.com/berth-host/berth/internal/pace"
-	"github.com/berth-host/berth/internal/plain"
+	"github.com/berth-host/berth/internal/safetext"
+	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -85,9 +85,9 @@ func (a *API) answerMalformed(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &small):
 		answer(ctx, fiber.StatusRequestHeaderFieldsTooLarge,
 			fmt.Sprintf("the request line and headers are longer than %d bytes; send less in them", maxHead))
-	case pace.Stalled(err) && errors.Unwrap(err) == nil: // an error of the headers comes wrapped
+	case slowbody.Stalled(err) && errors.Unwrap(err) == nil: // an error of the headers comes wrapped
 		answer(ctx, fiber.StatusBadRequest, stalledDetail(0))
-	case pace.Stalled(err):
+	case slowbody.Stalled(err):
 		answer(ctx, fiber.StatusRequestTimeout,
 			fmt.Sprintf("the request's headers did not arrive within %s", headTimeout))
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -110,7 +110,7 @@ func answerInternal(ctx *fasthttp.RequestCtx) {
 func answer(ctx *fasthttp.RequestCtx, status int, detail string) {
 	body, err := encodeJSON(struct {
 		Detail string `json:"detail"`
-	}{plain.String(detail)})
+	}{safetext.String(detail)})
 	if err != nil {
 		status = fiber.StatusInternalServerError
 	}

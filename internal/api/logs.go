@@ -12,7 +12,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/berth-host/berth/internal/plain"
+	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -87,7 +87,7 @@ func (a *API) openLogs(s *stack.Stack, q logQuery) *logStream {
 			}
 		}()
 		buffered := bufio.NewWriterSize(w, logBuffer)
-		text := plain.NewWriter(buffered)
+		text := safetext.NewWriter(buffered)
 		err := a.Host.Logs(ctx, s, q.service, q.kind, q.tail, text)
 		w.CloseWithError(errors.Join(err, text.Close(), buffered.Flush()))
 	}()

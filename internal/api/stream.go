@@ -13,7 +13,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/berth-host/berth/internal/plain"
+	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -290,7 +290,7 @@ func (n news) send(out sse.Writer) error {
 		}
 	}
 	for _, line := range n.lines {
-		if err := sendJSON(out, sse.Event{}, logLine{n.service, plain.String(strings.TrimSuffix(line, "\r"))}); err != nil {
+		if err := sendJSON(out, sse.Event{}, logLine{n.service, safetext.String(strings.TrimSuffix(line, "\r"))}); err != nil {
 			return err
 		}
 	}

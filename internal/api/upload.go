@@ -17,7 +17,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/berth-host/berth/internal/pace"
+	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -308,7 +308,7 @@ func (r *formReader) checkSource() error {
 // something about it.
 func (r *formReader) malformed(err error) error {
 	switch {
-	case pace.Stalled(r.body.err):
+	case slowbody.Stalled(r.body.err):
 		return invalid("%s", stalledDetail(r.body.read))
 	case r.body.broken() != nil || errors.Is(err, io.ErrUnexpectedEOF):
 		return invalid("the upload broke off after %d bytes, before its end; send it again", r.body.read)
@@ -322,7 +322,7 @@ func (r *formReader) malformed(err error) error {
 
 // stalledDetail says why a body was cut off after so many bytes.
 func stalledDetail(read int64) string {
-	return fmt.Sprintf("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", read, pace.Stall, byteSize(pace.Least))
+	return fmt.Sprintf("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", read, slowbody.Stall, byteSize(slowbody.Least))
 }
 
 func (r *formReader) tooLarge() error {

@@ -12,7 +12,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/berth-host/berth/internal/pace"
+	"github.com/berth-host/berth/internal/slowbody"
 )
 
 // Bounds of what calls hold in memory while they arrive.
@@ -106,7 +106,7 @@ var (
 // read reads a call; with an error it returns what came of it.
 func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	conn := http.NewResponseController(w)
-	body := pace.NewReader(http.MaxBytesReader(w, r.Body, maxCall), conn.SetReadDeadline)
+	body := slowbody.NewReader(http.MaxBytesReader(w, r.Body, maxCall), conn.SetReadDeadline)
 	call, err := io.ReadAll(io.LimitReader(body, smallCall+1))
 	if err == nil && len(call) > smallCall {
 		leave, full := h.places.take(h.network(r))
@@ -141,8 +141,8 @@ func refuseCall(w http.ResponseWriter, read int, err error) {
 		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the call is larger than %d MiB; leave out what is not source, or send the project as an archive to the HTTP API", maxCall>>20))
 	case errors.Is(err, errNotJSON):
 		refuse(w, http.StatusBadRequest, `the call is not JSON; a call of the Model Context Protocol looks like this: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`)
-	case pace.Stalled(err):
-		refuse(w, http.StatusBadRequest, fmt.Sprintf("the call stalled after %d bytes: nothing arrived for %s, or less than %d KiB a second in all; send it again", read, pace.Stall, pace.Least>>10))
+	case slowbody.Stalled(err):
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the call stalled after %d bytes: nothing arrived for %s, or less than %d KiB a second in all; send it again", read, slowbody.Stall, slowbody.Least>>10))
 	default:
 		refuse(w, http.StatusBadRequest, fmt.Sprintf("the call broke off after %d bytes; send it again", read))
 	}

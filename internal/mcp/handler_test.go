@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/berth-host/berth/internal/pace"
+	"github.com/berth-host/berth/internal/slowbody"
 )
 
 // sender is a client's end of a request, and the answer to it.
@@ -91,7 +91,7 @@ func TestHandler_EndsCallsThatComeTooSlowly(t *testing.T) {
 				running.Wait()
 				require.Equal(t, http.StatusBadRequest, s.answer.Code)
 				require.Contains(t, s.answer.Body.String(), `{"detail":"the call stalled after`)
-				require.Less(t, time.Since(begun), c.every+2*pace.Stall+time.Duration(c.first)*time.Second/pace.Least)
+				require.Less(t, time.Since(begun), c.every+2*slowbody.Stall+time.Duration(c.first)*time.Second/slowbody.Least)
 				require.Equal(t, http.StatusOK, sendCall(h, "a", 0).Code)
 			})
 		})

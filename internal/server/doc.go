@@ -125,7 +125,7 @@
 // and sites, package docker speaks to the engine and knows nothing of stacks.
 // Package firewall knows the rules of one machine and shares them with other
 // installations on it. Package logfile keeps the logs as bounded files, with the
-// bytes that programs wrote; package plain makes text for terminals of what is
+// bytes that programs wrote; package safetext makes text for terminals of what is
 // read of them, and of errors. Package site serves published folders. Imports
 // point one way; a test in this package keeps them
 // so.

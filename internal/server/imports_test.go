@@ -16,8 +16,8 @@ const module = "github.com/berth-host/berth/"
 // mayImport lists which of our packages each package may import. A package that
 // is not listed may import none.
 var mayImport = map[string][]string{
-	"internal/stack":      {"internal/plain"},
-	"internal/mcp":        {"internal/pace"},
+	"internal/stack":      {"internal/safetext"},
+	"internal/mcp":        {"internal/slowbody"},
 	"internal/source":     {"internal/stack", "runtimes"},
 	"internal/docs":       {"internal/stack", "runtimes"},
 	"internal/store":      {"internal/stack"},
@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"internal/webhook":    {"internal/stack", "internal/store"},
 	"internal/supervisor": {"internal/stack", "internal/source", "internal/store", "internal/build", "internal/docker", "internal/proxy", "internal/site", "internal/logfile", "internal/firewall"},
 	"internal/account":    {"internal/stack", "internal/auth", "internal/store"},
-	"internal/api":        {"internal/stack", "internal/plain", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/sse", "internal/pace", "internal/fair"},
+	"internal/api":        {"internal/stack", "internal/safetext", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/sse", "internal/slowbody", "internal/fair"},
 	"internal/web":        {"internal/stack", "internal/source", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/docs", "internal/sse"},
 	"internal/client":     {"internal/source"},
 	"internal/cli":        {"internal/client", "internal/mcp", "internal/pack", "internal/source", "internal/stack"},

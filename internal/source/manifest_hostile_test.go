@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf16"
 
-	"github.com/berth-host/berth/internal/plain"
+	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -165,7 +165,7 @@ func TestResolve_HoldsAgainstHostileManifests(t *testing.T) {
 			if !strings.Contains(refusal.Detail, want) {
 				t.Errorf("refused with %.300q, want %q in it", refusal.Detail, want)
 			}
-			if len(refusal.Detail) > 12_000 || plain.String(refusal.Detail) != refusal.Detail {
+			if len(refusal.Detail) > 12_000 || safetext.String(refusal.Detail) != refusal.Detail {
 				t.Errorf("refused with %d bytes: %.300q", len(refusal.Detail), refusal.Detail)
 			}
 			if allocated := after.TotalAlloc - before.TotalAlloc; spent > mostTime || allocated > mostMemory {

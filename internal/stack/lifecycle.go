@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/berth-host/berth/internal/plain"
+	"github.com/berth-host/berth/internal/safetext"
 )
 
 // Trigger is what may move a stack from one status to another.
@@ -378,14 +378,14 @@ const (
 	EventErrorChars = 1000
 )
 
-// escapes are what moves and colours a terminal, as package plain writes it out.
+// escapes are what moves and colours a terminal, as package safetext writes it out.
 var escapes = regexp.MustCompile(`\\x1b(\[[0-?]*[ -/]*[@-~])?`)
 
 // lastChars is the end of text, at most n characters of it; it begins with no
 // part of an escape. Errors hold what tenants' programs print, and are read on
 // terminals.
 func lastChars(text string, n int) string {
-	text = plain.String(text)
+	text = safetext.String(text)
 	begin := 0
 	for count := utf8.RuneCountInString(text); count > n; count-- {
 		_, size := utf8.DecodeRuneInString(text[begin:])

@@ -63,7 +63,7 @@ func readable(line string) string {
 }
 
 // written are the sequences of terminal that begin with an escape or its like, as
-// package plain has written them out.
+// package safetext has written them out.
 var written = regexp.MustCompile(`(\\x1b\[|\\u009b)[0-?]*[ -/]*[@-~]|` +
 	`(\\x1b[\]PX^_]|\\u009[08d-f])([^\\\n]|\\[^x\n])*?(\\x07|\\x1b\\|\\u009c)|` +
 	`\\x1b([ -/]*[0-~])?`)

@@ -1,9 +1,9 @@
-// Package plain makes what strangers wrote safe to show on a terminal. Control
-// characters are what a terminal takes for orders: to move, to change its title,
-// to answer as if someone typed. They are written out (\x1b, \r, \u009b); every
-// other byte stays as it is, and so do newlines and tabs. A carriage return
-// before a newline is part of the line's end and is left out.
-package plain
+// Package safetext makes text from strangers safe to show on a terminal. A
+// terminal takes control characters for orders: to move, to change its title, to
+// answer as if someone typed. They are written out (\x1b, \r, \u009b); every other
+// byte stays as it is, and so do newlines and tabs. A carriage return before a
+// newline is part of the line's end and is left out.
+package safetext
 
 import (
 	"fmt"
@@ -11,24 +11,25 @@ import (
 	"unicode/utf8"
 )
 
-// String is s without control characters but newlines and tabs.
+// String returns s with control characters other than newlines and tabs written
+// out.
 func String(s string) string {
 	text, _ := escape(nil, []byte(s), true)
 	return string(text)
 }
 
-// Writer passes on what is written to it without control characters but
-// newlines and tabs.
+// Writer passes on what is written to it, with control characters other than
+// newlines and tabs written out.
 type Writer struct {
 	w    io.Writer
 	held []byte // the beginning of a character, or a carriage return that may end a line
 	out  []byte
 }
 
-// NewWriter returns a Writer that writes to w. Close it for the last bytes.
+// NewWriter returns a Writer that writes to w. Close writes the last bytes.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write passes p on. Up to three of its last bytes wait for what follows them.
+// Write passes p on. Up to three of its last bytes wait for the ones after them.
 func (w *Writer) Write(p []byte) (int, error) {
 	text := append(w.held, p...)
 	var rest []byte
@@ -40,7 +41,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close passes on what waits. It does not close what the Writer writes to.
+// Close passes on the bytes that wait. It does not close the underlying writer.
 func (w *Writer) Close() error {
 	text, _ := escape(nil, w.held, true)
 	w.held = nil
@@ -48,8 +49,8 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// escape appends text to dst. Unless it is the last of a text, an end that
-// cannot be judged yet comes back as rest.
+// escape appends text to dst. Unless it is the last of a text, an end that cannot
+// be judged yet is returned as rest.
 func escape(dst, text []byte, last bool) (escaped, rest []byte) {
 	for len(text) > 0 {
 		c := text[0]

@@ -1,4 +1,4 @@
-package plain_test
+package safetext_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/berth-host/berth/internal/plain"
+	"github.com/berth-host/berth/internal/safetext"
 )
 
 func TestString_WritesControlCharactersOut(t *testing.T) {
@@ -26,7 +26,7 @@ func TestString_WritesControlCharactersOut(t *testing.T) {
 		"cut \xe2\x82":                "cut \xe2\\x82",
 		"\xf0\x9f\x9a\xa2":            "🚢",
 	} {
-		if got := plain.String(in); got != want {
+		if got := safetext.String(in); got != want {
 			t.Errorf("String(%q) = %q, want %q", in, got, want)
 		}
 	}
@@ -34,7 +34,7 @@ func TestString_WritesControlCharactersOut(t *testing.T) {
 
 func TestWriter_ReportsWhatItsWriterDoes(t *testing.T) {
 	failed := errors.New("gone")
-	w := plain.NewWriter(failing{failed})
+	w := safetext.NewWriter(failing{failed})
 	if _, err := w.Write([]byte("x")); !errors.Is(err, failed) {
 		t.Errorf("Write: %v", err)
 	}
@@ -55,9 +55,9 @@ func FuzzPlain(f *testing.F) {
 		f.Add(s, uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, text string, size uint8) {
-		whole := plain.String(text)
+		whole := safetext.String(text)
 		var b strings.Builder
-		w := plain.NewWriter(&b)
+		w := safetext.NewWriter(&b)
 		for rest := text; rest != ""; {
 			n := min(len(rest), int(size)+1)
 			if wrote, err := w.Write([]byte(rest[:n])); wrote != n || err != nil {

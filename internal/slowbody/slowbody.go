@@ -1,0 +1,66 @@
+// Package slowbody limits how long the body of a request may take to arrive, so
+// that nobody can hold a connection, and what waits behind it, by sending next to
+// nothing. It knows nothing of HTTP and may touch only the reader that it is given
+// and its connection's read deadline.
+package slowbody
+
+import (
+	"errors"
+	"io"
+	"time"
+)
+
+// The least that a body must bring. Any mobile connection manages it.
+const (
+	// Stall is how long nothing may arrive.
+	Stall = time.Minute
+	// Least is the number of bytes a second that must arrive on average, once the
+	// body has been waited for as long as Stall: a trickle would take years.
+	Least = 4 << 10
+)
+
+// Reader reads a body. It moves the connection's read deadline along with the
+// bytes, so that a slow body is fine and one that stalls or trickles is not.
+type Reader struct {
+	body        io.Reader
+	setDeadline func(time.Time) error
+
+	read     int64
+	waited   time.Duration // for bytes, in all
+	deadline time.Time     // the one set last
+}
+
+// NewReader returns a Reader of body; setDeadline sets the read deadline of the
+// connection that the body comes from. The last deadline is left set.
+func NewReader(body io.Reader, setDeadline func(time.Time) error) *Reader {
+	return &Reader{body: body, setDeadline: setDeadline}
+}
+
+// Read implements io.Reader. When too little arrives, its error is that of the
+// deadline; see Stalled.
+func (r *Reader) Read(p []byte) (int, error) {
+	began := time.Now()
+	if deadline := began.Add(r.mayWait()); deadline.Sub(r.deadline).Abs() > time.Second {
+		if err := r.setDeadline(deadline); err != nil {
+			return 0, err
+		}
+		r.deadline = deadline
+	}
+	n, err := r.body.Read(p)
+	r.waited += time.Since(began)
+	r.read += int64(n)
+	return n, err
+}
+
+// mayWait returns how long the next byte may take.
+func (r *Reader) mayWait() time.Duration {
+	earned := time.Duration(r.read) * time.Second / Least
+	return min(Stall, Stall+earned-r.waited)
+}
+
+// Stalled reports whether a read failed because nothing, or too little, arrived
+// for too long.
+func Stalled(err error) bool {
+	var late interface{ Timeout() bool } // not net.Error: connections in memory know less
+	return errors.As(err, &late) && late.Timeout()
+}
