@@ -7,17 +7,11 @@ import (
 	"strings"
 )
 
-func init() {
-	bun.Detect = detectBun
-	register(bun)
-}
-
 var bun = Definition{
 	Name:     "bun",
 	Shows:    "`bun.lock`, `bun.lockb` or `bunfig.toml` where no other lock file is, `packageManager: bun`, a `start` script that runs bun, or, with no `start`, a `dev` script that does or Bun's types; a file that calls `Bun.serve`",
 	Versions: []string{"1"},
 	Default:  "1",
-	Rank:     28,
 	Aliases:  []string{"bunjs", "oven"},
 	Example:  "bun run index.ts",
 	Sites:    true,

@@ -9,17 +9,11 @@ import (
 	"strings"
 )
 
-func init() {
-	deno.Detect = detectDeno
-	register(deno)
-}
-
 var deno = Definition{
 	Name:     "deno",
 	Shows:    "`deno.json`, `deno.jsonc` or `deno.lock`, or a file such as `main.ts` that calls `Deno.serve` or imports from `jsr:`, `npm:` or `https://`",
 	Versions: []string{"2"},
 	Default:  "2",
-	Rank:     26,
 	Aliases:  []string{"denoland", "fresh"},
 	Example:  "deno run -A main.ts",
 	Programs: []string{"deno"},

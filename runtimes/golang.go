@@ -11,17 +11,11 @@ import (
 	"strings"
 )
 
-func init() {
-	golang.Detect = detectGo
-	register(golang)
-}
-
 var golang = Definition{
 	Name:     "go",
 	Shows:    "`go.mod`",
 	Versions: []string{"1.26"},
 	Default:  "1.26",
-	Rank:     10,
 	Aliases:  []string{"golang"},
 	Example:  "./bin/server",
 	Programs: []string{"go"},

@@ -7,17 +7,11 @@ import (
 	"strings"
 )
 
-func init() {
-	java.Detect = detectJava
-	register(java)
-}
-
 var java = Definition{
 	Name:     "java",
 	Shows:    "`pom.xml`, `build.gradle` or `settings.gradle` (also `.kts`); a single jar or a file such as `Main.java` where no other language has its own",
 	Versions: []string{"21"},
 	Default:  "21",
-	Rank:     18,
 	Aliases:  []string{"jvm", "jdk", "openjdk", "kotlin", "spring", "maven", "gradle"},
 	Example:  "java -jar target/*.jar",
 	Programs: []string{"java", "mvn", "mvnw", "gradlew"},

@@ -7,17 +7,11 @@ import (
 	"strings"
 )
 
-func init() {
-	node.Detect = detectNode
-	register(node)
-}
-
 var node = Definition{
 	Name:     "node",
 	Shows:    "`package.json`, or a file such as `server.js`; with a `build` script of Vite and the like, and nothing to start, a static site",
 	Versions: []string{"22", "24"},
 	Default:  "22",
-	Rank:     30,
 	Aliases:  []string{"nodejs", "javascript", "js", "typescript", "ts"},
 	Example:  "node server.js",
 	Sites:    true,

@@ -8,17 +8,11 @@ import (
 	"strings"
 )
 
-func init() {
-	php.Detect = detectPHP
-	register(php)
-}
-
 var php = Definition{
 	Name:     "php",
 	Shows:    "`composer.json`, or an `index.php` in `public`, `web`, `webroot` or the folder itself",
 	Versions: []string{"8.4"},
 	Default:  "8.4",
-	Rank:     14,
 	Aliases:  []string{"php8", "laravel", "symfony", "wordpress", "composer", "apache"},
 	Example:  "php-server public",
 	Programs: []string{"php", "php-server", "composer"},

@@ -9,17 +9,11 @@ import (
 	"strings"
 )
 
-func init() {
-	python.Detect = detectPython
-	register(python)
-}
-
 var python = Definition{
 	Name:     "python",
 	Shows:    "`requirements.txt`, `pyproject.toml`, `uv.lock`, `poetry.lock`, `Pipfile`, or a file such as `main.py`",
 	Versions: []string{"3.13"},
 	Default:  "3.13",
-	Rank:     20,
 	Aliases:  []string{"python3", "py", "django", "flask", "fastapi"},
 	Example:  "python3 main.py",
 	Programs: []string{"python", "python3", "gunicorn", "uvicorn", "hypercorn", "daphne", "waitress-serve", "flask", "fastapi", "streamlit"},

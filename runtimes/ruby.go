@@ -8,17 +8,11 @@ import (
 	"strings"
 )
 
-func init() {
-	ruby.Detect = detectRuby
-	register(ruby)
-}
-
 var ruby = Definition{
 	Name:     "ruby",
 	Shows:    "`Gemfile`, `config.ru`, or a file such as `app.rb`; with Jekyll, a static site",
 	Versions: []string{"3.3"},
 	Default:  "3.3",
-	Rank:     16,
 	Aliases:  []string{"rb", "rails", "rack", "sinatra", "jekyll"},
 	Example:  "bundle exec puma",
 	Programs: []string{"ruby", "bundle", "rails", "rackup", "puma", "rake", "unicorn", "thin", "falcon"},

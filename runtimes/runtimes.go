@@ -1,8 +1,8 @@
 // Package runtimes knows the languages that a service may be written in: how a
 // source folder is recognised, which commands install, build and start it,
-// and which environment those commands need. One file defines one runtime and
-// registers it; nothing else names it, so adding one is a file here and a
-// folder under images/.
+// and which environment those commands need. One file defines one runtime, and
+// registered gives it its place in the order of detection; nothing else names
+// it, so adding one is a file and a line here and a folder under images/.
 //
 // A definition reads its folder through fs.FS alone, in bounded pieces, and
 // runs nothing. Its commands are lines for sh -c in the service's own folder.
@@ -21,7 +21,6 @@ type Definition struct {
 	Shows    string   // what shows it in a folder, for documents
 	Versions []string // the ones on offer, oldest first; empty for a runtime without versions
 	Default  string   // the version of a service that asks for none
-	Rank     int      // detection asks the lowest first
 	Aliases  []string // names that people write for it, to be told the right one
 	Example  string   // a start command, for messages
 	Sites    bool     // its build scripts may make a static site
@@ -31,9 +30,9 @@ type Definition struct {
 	// Image gives the folder under images/ that a version's commands and
 	// processes run in; nil when the host itself serves the service.
 	Image func(version string) string
-	// Detect makes the whole plan of a service from its folder. The plan is
-	// useful even when the folder is not recognised as this runtime's, which
-	// is what the second result tells.
+	// Detect makes the whole plan of a service from its folder. The second
+	// result reports whether the folder is recognised as this runtime's; the
+	// plan is useful even when it is not.
 	Detect func(src fs.FS) (Plan, bool)
 
 	Path     []string          // folders searched for programs first; a relative one lies in the service's folder
@@ -97,7 +96,7 @@ func Names() []string {
 }
 
 // Detect finds the runtime of a folder. Of several that would take it, the one
-// whose program a Procfile's web line runs comes first, then the lowest rank.
+// whose program a Procfile's web line runs comes first, then the first registered.
 func Detect(src fs.FS) (*Definition, Plan, bool) {
 	program, _, _ := strings.Cut(readProcfile(src)["web"], " ")
 	var found *Definition
@@ -168,19 +167,29 @@ func (d *Definition) Environ(dir string, building bool) []string {
 // systemPath is where every base image keeps its programs.
 const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// registered holds the runtimes by rank.
-var registered []*Definition
+// registered lists the runtimes in the order in which detection asks them.
+var registered = []*Definition{
+	define(golang, detectGo),
+	define(rust, detectRust),
+	define(php, detectPHP),
+	define(ruby, detectRuby),
+	define(java, detectJava),
+	define(python, detectPython),
+	define(deno, detectDeno),
+	define(bun, detectBun),
+	define(node, detectNode),
+	define(static, detectStatic),
+}
 
-// register adds a runtime; each file calls it once from init.
-func register(d Definition) {
-	detect := d.Detect
+// define completes a definition with its Detect, which reads the Procfile of
+// any runtime.
+func define(d Definition, detect func(fs.FS) (Plan, bool)) *Definition {
 	d.Detect = func(src fs.FS) (Plan, bool) {
 		plan, ok := detect(src)
 		plan.apply(readProcfile(src))
 		return plan, ok
 	}
-	registered = append(registered, &d)
-	slices.SortStableFunc(registered, func(a, b *Definition) int { return a.Rank - b.Rank })
+	return &d
 }
 
 // apply puts a Procfile's lines in place of what was found by looking.

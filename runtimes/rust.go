@@ -10,17 +10,11 @@ import (
 	"strings"
 )
 
-func init() {
-	rust.Detect = detectRust
-	register(rust)
-}
-
 var rust = Definition{
 	Name:     "rust",
 	Shows:    "`Cargo.toml`",
 	Versions: []string{"1.85"},
 	Default:  "1.85",
-	Rank:     12,
 	Aliases:  []string{"cargo", "rs"},
 	Example:  "./target/release/server",
 	Programs: []string{"cargo"},

@@ -5,14 +5,10 @@ import (
 	"path"
 )
 
-func init() {
-	register(Definition{
-		Name:    "static",
-		Shows:   "an `index.html` in `dist`, `build`, `out`, `public`, `_site` or the folder itself, and no program",
-		Rank:    90,
-		Aliases: []string{"html", "site", "web", "nginx", "spa"},
-		Detect:  detectStatic,
-	})
+var static = Definition{
+	Name:    "static",
+	Shows:   "an `index.html` in `dist`, `build`, `out`, `public`, `_site` or the folder itself, and no program",
+	Aliases: []string{"html", "site", "web", "nginx", "spa"},
 }
 
 // detectStatic takes a folder that holds a page and no program.
