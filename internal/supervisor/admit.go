@@ -16,7 +16,7 @@ import (
 // and, for a stack that nobody has claimed, strangers' stacks are walled off.
 // Otherwise it fails with a *stack.Error of kind Unavailable.
 func (s *Supervisor) Admit(unclaimed bool) error {
-	if unclaimed && !s.AllowUnguarded && s.guarded() != nil {
+	if unclaimed && !s.cfg.AllowUnguarded && s.guarded() != nil {
 		return stack.NewError(stack.Unavailable, "this host builds no anonymous stacks, since its firewall rules are not in place; "+
 			"create the stack with an API key, claim it if it is there, or try again later. Its operator finds the reason in the server's log")
 	}
@@ -33,15 +33,15 @@ const bytesPerInode = 16 << 10
 // checkRoom refuses new work while a disk has less room than the floor, in bytes
 // or in inodes: what runs goes on with what is left.
 func (s *Supervisor) checkRoom() error {
-	for _, dir := range []string{s.Dir, s.engineDir} {
+	for _, dir := range []string{s.cfg.Dir, s.engineDir} {
 		free, err := freeSpace(dir)
 		if err != nil {
 			return err
 		}
-		if free.bytes < s.DiskFloor || free.inodes < s.DiskFloor/bytesPerInode {
+		if free.bytes < s.cfg.DiskFloor || free.inodes < s.cfg.DiskFloor/bytesPerInode {
 			if !s.short.Swap(true) {
-				s.Log.Warn("short of disk space: uploads and builds are refused",
-					"dir", dir, "free", free.bytes, "floor", s.DiskFloor, "free inodes", free.inodes, "floor of inodes", s.DiskFloor/bytesPerInode)
+				s.cfg.Log.Warn("short of disk space: uploads and builds are refused",
+					"dir", dir, "free", free.bytes, "floor", s.cfg.DiskFloor, "free inodes", free.inodes, "floor of inodes", s.cfg.DiskFloor/bytesPerInode)
 			}
 			return &stack.Error{
 				Kind:       stack.Unavailable,
@@ -51,7 +51,7 @@ func (s *Supervisor) checkRoom() error {
 		}
 	}
 	if s.short.Swap(false) {
-		s.Log.Info("there is disk space again: uploads and builds are taken")
+		s.cfg.Log.Info("there is disk space again: uploads and builds are taken")
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (s *Supervisor) pokeFirewall() {
 // guard puts the firewall's rules in place; claimed stacks may send mail. What
 // it came to decides about anonymous creates.
 func (s *Supervisor) guard(ctx context.Context) {
-	err := s.Firewall.Apply(ctx, s.mailBridges(ctx))
+	err := s.cfg.Firewall.Apply(ctx, s.mailBridges(ctx))
 	if ctx.Err() != nil {
 		return
 	}
@@ -119,18 +119,18 @@ func (s *Supervisor) guard(ctx context.Context) {
 	s.mu.Unlock()
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		s.Log.Error("stacks are not walled off from this host and its networks", "anonymous creates allowed", s.AllowUnguarded, "error", err)
+		s.cfg.Log.Error("stacks are not walled off from this host and its networks", "anonymous creates allowed", s.cfg.AllowUnguarded, "error", err)
 	case err == nil && before != nil:
-		s.Log.Info("stacks are walled off again")
+		s.cfg.Log.Info("stacks are walled off again")
 	}
 }
 
 // mailBridges are the interfaces that the generations of claimed stacks may have.
 // Without the database there are none to add; those that were added before stay.
 func (s *Supervisor) mailBridges(ctx context.Context) []string {
-	stacks, err := s.Store.All(ctx)
+	stacks, err := s.cfg.Store.All(ctx)
 	if err != nil && ctx.Err() == nil {
-		s.Log.Warn("claimed stacks not looked up; their mail ports open later", "error", err)
+		s.cfg.Log.Warn("claimed stacks not looked up; their mail ports open later", "error", err)
 	}
 	var bridges []string
 	for _, st := range stacks {

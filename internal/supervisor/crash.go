@@ -23,9 +23,9 @@ func (p *process) watch() { p.watchAfter(func(context.Context) bool { return tru
 // watchAfter is watch after something else was done first, which tells whether
 // there is anything left to watch.
 func (p *process) watchAfter(first func(context.Context) bool) {
-	ctx, cancel := context.WithCancel(p.ctx)
+	ctx, cancel := context.WithCancel(p.gen.runner.ctx)
 	p.watching, p.watched = cancel, make(chan struct{})
-	p.work.Go(func() {
+	p.gen.runner.work.Go(func() {
 		defer close(p.watched)
 		defer cancel()
 		for again := first(ctx); again; again = p.handleEnd(ctx) {
@@ -63,7 +63,7 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	if err != nil || c.Running {
 		return ctx.Err() == nil
 	}
-	p.drainBeside(p.withdraw(p.target(p.service.Name)))
+	p.drainBeside(p.withdraw(p.gen.target(p.service.Name)))
 	if p.endedWithEngine(ctx) {
 		return ctx.Err() == nil
 	}
@@ -77,7 +77,7 @@ func (p *process) handleEnd(ctx context.Context) bool {
 // look returns the process's container, or the zero Container, which does not run,
 // if somebody removed it.
 func (p *process) look(ctx context.Context) (docker.Container, error) {
-	c, err := p.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Inspect(ctx, p.id)
 	if errors.Is(err, docker.ErrNotFound) {
 		return docker.Container{}, nil
 	}
@@ -88,10 +88,10 @@ func (p *process) look(ctx context.Context) (docker.Container, error) {
 // it if anything led there, for the caller to drain. The engine may give its address
 // to the next container, so this waits for nothing, not for the database either.
 func (p *process) withdraw(target *proxy.Target) []*proxy.Target {
-	p.dropTarget(p.service.Name, target)
-	p.routing.Lock() // routes that are being written come before this, or see the target gone
-	defer p.routing.Unlock()
-	if !p.Routes.Withdraw(p.st.Hex(), target) {
+	p.gen.dropTarget(p.service.Name, target)
+	p.gen.runner.routing.Lock() // routes that are being written come before this, or see the target gone
+	defer p.gen.runner.routing.Unlock()
+	if !p.cfg.Routes.Withdraw(p.gen.st.Hex(), target) {
 		return nil
 	}
 	return []*proxy.Target{target}
@@ -101,7 +101,7 @@ func (p *process) withdraw(target *proxy.Target) []*proxy.Target {
 // that it returns is called: while the watcher is busy, nobody else would.
 func (p *process) withdrawAtEnd(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	target := p.target(p.service.Name)
+	target := p.gen.target(p.service.Name)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		p.onEnd(ctx, func() {
@@ -119,7 +119,7 @@ func (p *process) withdrawAtEnd(ctx context.Context) (stop func()) {
 // drainBeside drains targets while the watcher goes on: their requests may take as
 // long as their clients read.
 func (p *process) drainBeside(targets []*proxy.Target) {
-	p.work.Go(func() { p.drainAll(targets) })
+	p.gen.runner.work.Go(func() { p.gen.runner.drainAll(targets) })
 }
 
 // revive counts the crash of a process that does not run and starts it again,
@@ -137,7 +137,7 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 			return false
 		}
 		failpoint.Here("backoff-over")
-		absence := p.absences.Load()
+		absence := p.gen.runner.sup.absences.Load()
 		err := p.restart(ctx)
 		if errors.Is(err, docker.ErrNotFound) {
 			if err = p.remake(ctx); err == nil {
@@ -158,17 +158,17 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 // remake starts another process in place of one whose container somebody
 // removed, and hands the service over to it.
 func (p *process) remake(ctx context.Context) error {
-	next, err := p.startProcess(ctx, p.service, p.service.Name)
+	next, err := p.gen.startProcess(ctx, p.service, p.service.Name)
 	if err != nil {
 		return err
 	}
 	if err := next.waitHealthy(ctx); err != nil {
-		return errors.Join(err, next.remove(p.ctx))
+		return errors.Join(err, next.remove(p.gen.runner.ctx))
 	}
-	p.setTarget(p.service.Name, next.newTarget())
+	p.gen.setTarget(p.service.Name, next.newTarget())
 	next.restarted(ctx, (*stack.Stack).Restarted)
 	next.watch()
-	p.add(next)
+	p.gen.add(next)
 	return nil
 }
 
@@ -176,13 +176,13 @@ func (p *process) remake(ctx context.Context) error {
 // the failure is not the process's: the engine was away since its absence of that
 // number.
 func (p *process) restartFailed(ctx context.Context, absence int64, err error) bool {
-	if ctx.Err() != nil || p.left(ctx, absence) {
+	if ctx.Err() != nil || p.gen.runner.sup.left(ctx, absence) {
 		return false
 	}
-	p.Log.Info("restart failed", "stack", p.st.ID, "service", p.service.Name, "error", err)
-	p.say("the restart failed: " + p.explain(err))
-	if err := p.Engine.Stop(ctx, p.id); err != nil && ctx.Err() == nil {
-		p.Log.Warn("process that did not get healthy not stopped", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	p.log.Info("restart failed", "error", err)
+	p.say("the restart failed: " + p.gen.runner.explain(err))
+	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil && ctx.Err() == nil {
+		p.log.Warn("process that did not get healthy not stopped", "error", err)
 	}
 	return true
 }
@@ -190,7 +190,7 @@ func (p *process) restartFailed(ctx context.Context, absence int64, err error) b
 // lastExit is the code with which the process exited by itself; nil when it did
 // not, or that is not known.
 func (p *process) lastExit(ctx context.Context) *int {
-	c, err := p.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Inspect(ctx, p.id)
 	if err != nil || c.Running {
 		return nil
 	}
@@ -203,11 +203,11 @@ func (p *process) lastExit(ctx context.Context) *int {
 // served yet when the engine came back, is brought back from here.
 func (p *process) endedWithEngine(ctx context.Context) bool {
 	absence := p.lastAbsence()
-	if !p.left(ctx, absence) {
+	if !p.gen.runner.sup.left(ctx, absence) {
 		return false
 	}
-	if p.absences.Load() != absence && p.serving() == p.generation && ctx.Err() == nil {
-		p.comeBackWithEngine()
+	if p.gen.runner.sup.absences.Load() != absence && p.gen.runner.serving() == p.gen && ctx.Err() == nil {
+		p.gen.comeBackWithEngine()
 	}
 	return true
 }
@@ -236,38 +236,38 @@ func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
-			p.Log.Warn("crash not recorded", "stack", p.st.ID, "service", p.service.Name, "error", err)
+			p.log.Warn("crash not recorded", "error", err)
 		}
 		return 0, false
 	case reason != "":
 		p.say(reason)
 		return 0, false
 	}
-	return p.backoff(len(st.Service(p.service.Name).Crashes)), true
+	return p.gen.runner.sup.backoff(len(st.Service(p.service.Name).Crashes)), true
 }
 
 // recordCrash counts a crash of the served generation. When it is one too many,
 // the generation falls for the reason that is returned, with its routes.
 func (p *process) recordCrash(code *int, restart bool) (st *stack.Stack, reason string, err error) {
-	p.turning.Lock()
-	defer p.turning.Unlock()
-	if p.serving() != p.generation {
+	p.gen.runner.turning.Lock()
+	defer p.gen.runner.turning.Unlock()
+	if p.gen.runner.serving() != p.gen {
 		return nil, "", stack.NewError(stack.Conflict, "the generation is not served any more")
 	}
 	var looping bool
 	var targets []*proxy.Target
 	// The runner's context: what is routed has to be what is recorded.
-	st, err = p.update(p.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
-		events, looping, err = st.Crash(p.service.Name, code, restart, p.Limits, stack.Now())
+	st, err = p.gen.runner.update(p.gen.runner.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
+		events, looping, err = st.Crash(p.service.Name, code, restart, p.cfg.Limits, stack.Now())
 		if err == nil && looping {
 			reason, _ = events[len(events)-1].Data["error"].(string)
-			targets = append(targets, p.route(st, nil)...)
+			targets = append(targets, p.gen.runner.route(st, nil)...)
 		}
 		return events, err
 	})
 	if err == nil && looping {
 		failpoint.Here("loop-committed")
-		p.endFallen(p.fall(), targets)
+		p.gen.endFallen(p.gen.runner.fall(), targets)
 	}
 	return st, reason, err
 }
@@ -276,43 +276,43 @@ func (p *process) recordCrash(code *int, restart bool) (st *stack.Stack, reason 
 // deploy that goes on, and gives back its network. Its images, sites and data stay:
 // what was built can be brought back.
 func (g *generation) endFallen(ended chan<- struct{}, targets []*proxy.Target) {
-	g.passing.Add(1)
-	g.work.Go(func() {
+	g.runner.passing.Add(1)
+	g.runner.work.Go(func() {
 		for _, t := range targets {
 			cut(t)
 		}
-		err := g.outlast(g.ctx, func() error {
-			if err := errors.Join(g.end(g.ctx), g.stopLabelled(g.ctx, g.generationLabels(""))); err != nil {
+		err := g.runner.sup.outlast(g.runner.ctx, func() error {
+			if err := errors.Join(g.end(g.runner.ctx), g.runner.sup.stopLabelled(g.runner.ctx, g.generationLabels(""))); err != nil {
 				return err
 			}
-			return g.Engine.RemoveNetwork(context.WithoutCancel(g.ctx), g.network)
+			return g.cfg.Engine.RemoveNetwork(context.WithoutCancel(g.runner.ctx), g.network)
 		})
-		if err != nil && g.ctx.Err() == nil {
-			g.Log.Error("generation in a crash loop not stopped; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
+		if err != nil && g.runner.ctx.Err() == nil {
+			g.log.Error("generation in a crash loop not stopped; the next start tries again", "generation", g.number, "error", err)
 		}
 		failpoint.Here("half-taken-down")
 		close(ended)
-		g.passing.Add(-1)
+		g.runner.passing.Add(-1)
 	})
 }
 
 // backoff is the wait before the restart after so many crashes.
 func (s *Supervisor) backoff(crashes int) time.Duration {
-	wait := s.Backoff
+	wait := s.cfg.Backoff
 	for range crashes - 1 {
-		wait = min(2*wait, s.BackoffMax)
+		wait = min(2*wait, s.cfg.BackoffMax)
 	}
-	return min(wait, s.BackoffMax)
+	return min(wait, s.cfg.BackoffMax)
 }
 
 // restarted sends the traffic to a process that is back, and records it.
 func (p *process) restarted(ctx context.Context, record func(*stack.Stack, string) ([]stack.Event, error)) bool {
-	st, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return record(st, p.service.Name) })
+	st, err := p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return record(st, p.service.Name) })
 	if err != nil {
 		return false
 	}
 	p.say(p.service.Name + " is healthy again")
-	p.drainBeside(p.show(st))
+	p.drainBeside(p.gen.show(st))
 	return true
 }
 

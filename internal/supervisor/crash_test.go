@@ -14,7 +14,7 @@ import (
 // served is a generation that is served and has the process p, which has ended.
 func served(t *testing.T, s *Supervisor, st *stack.Stack) (g *generation, p *process) {
 	t.Helper()
-	s.Engine = fakeEngine(t, &atomic.Bool{})
+	s.cfg.Engine = fakeEngine(t, &atomic.Bool{})
 	r := s.runner(st.ID)
 	g = r.generation(st, st.Generation, st.Services)
 	p = newTestProcess(g)
@@ -26,17 +26,17 @@ func served(t *testing.T, s *Supervisor, st *stack.Stack) (g *generation, p *pro
 func TestHandleEnd_WithdrawsTheAddressWhateverTheDatabaseDoes(t *testing.T) {
 	s, st := withStack(t)
 	_, p := served(t, s, st)
-	target := p.target("web")
+	target := p.gen.target("web")
 	breakDatabase(t, s)
-	s.Log = slog.New(onLog(func(message string) {
+	p.gen.runner.log = slog.New(onLog(func(message string) {
 		if strings.Contains(message, "the database does not work") {
-			if s.Routes.Withdraw(st.Hex(), target) {
+			if s.cfg.Routes.Withdraw(st.Hex(), target) {
 				t.Error("requests go to the address of the dead process while the database does not work")
 			}
-			p.cancel()
+			p.gen.runner.cancel()
 		}
 	}))
-	if p.handleEnd(p.ctx) {
+	if p.handleEnd(p.gen.runner.ctx) {
 		t.Error("the process is watched although its stack ended")
 	}
 }
@@ -44,11 +44,11 @@ func TestHandleEnd_WithdrawsTheAddressWhateverTheDatabaseDoes(t *testing.T) {
 func TestLost_WithdrawsTheAddressesOfWhatEndedWithTheEngine(t *testing.T) {
 	s, st := withStack(t)
 	g, p := served(t, s, st)
-	target := p.target("web")
+	target := p.gen.target("web")
 	if !g.lost(t.Context(), 1) {
 		t.Error("the generation did not lose the process that ended")
 	}
-	if s.Routes.Withdraw(st.Hex(), target) {
+	if s.cfg.Routes.Withdraw(st.Hex(), target) {
 		t.Error("requests go to the address of the dead process")
 	}
 }
@@ -76,7 +76,7 @@ func TestExitOf_TellsCodesSignalsAndMemoryApart(t *testing.T) {
 }
 
 func TestBackoff_DoublesUpToItsBound(t *testing.T) {
-	s := &Supervisor{Config: Config{Backoff: time.Second, BackoffMax: 30 * time.Second}}
+	s := &Supervisor{cfg: Config{Backoff: time.Second, BackoffMax: 30 * time.Second}}
 	for i, want := range []int{1, 2, 4, 8, 16, 30, 30} {
 		if got := s.backoff(i + 1); got != time.Duration(want)*time.Second {
 			t.Errorf("after crash %d: %s, want %d s", i+1, got, want)

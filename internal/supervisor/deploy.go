@@ -25,25 +25,25 @@ import (
 func (r *runner) deploy(ctx context.Context, number int, services []stack.Service, source string) {
 	st, err := r.get(ctx)
 	if err != nil {
-		r.Log.Error("deploy not begun", "stack", r.id, "error", errors.Join(err, os.RemoveAll(source)))
+		r.log.Error("deploy not begun", "error", errors.Join(err, os.RemoveAll(source)))
 		r.noteStop(ctx)
 		return
 	}
-	d := &deployment{generation: r.generation(st, number, services), old: r.serving()}
-	d.source = source
+	d := &deployment{gen: r.generation(st, number, services), old: r.serving()}
+	d.gen.source = source
 	if st.Deploying != number {
 		d.cleanUp() // it was ended before it began
 		return
 	}
 	if r.newer { // perhaps of this number, and not of this build
-		d.abandon(ctx)
+		d.gen.abandon(ctx)
 	}
 	err = d.deploy(ctx)
 	if err == nil || gone(err) {
 		return
 	}
 	if ctx.Err() == nil {
-		r.Log.Info("deploy failed", "stack", r.id, "generation", number, "error", err)
+		r.log.Info("deploy failed", "generation", number, "error", err)
 		if d.undo(ctx, err) {
 			return
 		}
@@ -71,7 +71,7 @@ func gone(err error) bool {
 
 // deployment is a generation on its way to taking over from an old one.
 type deployment struct {
-	*generation
+	gen *generation
 	old *generation // nil on a first deploy
 
 	halted  []*process // of the old one, stopped for strategy: recreate
@@ -96,12 +96,12 @@ func (c *cleanUps) add(do func()) {
 func (d *deployment) deploy(ctx context.Context) error {
 	defer d.cleanUp()
 	started := func() {}
-	if d.needsNetwork() { // asked before the builds write to the services
+	if d.gen.needsNetwork() { // asked before the builds write to the services
 		started = func() { d.beginNetwork(ctx) }
 	}
-	err := d.build(ctx, started, d.later.add)
+	err := d.gen.build(ctx, started, d.later.add)
 	if err == nil {
-		err = d.inOrder(ctx, d.bringUpNew)
+		err = d.gen.inOrder(ctx, d.bringUpNew)
 	}
 	if err == nil {
 		err = d.switchOver(ctx)
@@ -109,7 +109,7 @@ func (d *deployment) deploy(ctx context.Context) error {
 	if err != nil {
 		err = d.blame(ctx, err)
 		d.after.Wait() // for the network, so that it is there to be removed
-		d.abandon(ctx)
+		d.gen.abandon(ctx)
 	}
 	return err
 }
@@ -117,7 +117,7 @@ func (d *deployment) deploy(ctx context.Context) error {
 // beginNetwork makes the network beside the copying of the source, not before it.
 // A later caller that needs the network tries again and gets the error.
 func (d *deployment) beginNetwork(ctx context.Context) {
-	d.after.Go(func() { _ = d.makeNetwork(ctx) })
+	d.after.Go(func() { _ = d.gen.makeNetwork(ctx) })
 }
 
 // blame returns why a deploy failed: when the engine went away meanwhile, it is
@@ -125,11 +125,11 @@ func (d *deployment) beginNetwork(ctx context.Context) {
 // that what is left of the deploy can be removed; one that was only slow to answer
 // is not to blame.
 func (d *deployment) blame(ctx context.Context, err error) error {
-	if ctx.Err() != nil || !d.left(ctx, d.absence) || !d.awaitEngine(ctx) || d.absences.Load() == d.absence {
+	if ctx.Err() != nil || !d.gen.runner.sup.left(ctx, d.gen.absence) || !d.gen.runner.sup.awaitEngine(ctx) || d.gen.runner.sup.absences.Load() == d.gen.absence {
 		return err
 	}
-	d.Log.Info("the engine went away during a deploy", "stack", d.id, "generation", d.number, "error", err)
-	return errEngineLeft(d.number)
+	d.gen.log.Info("the engine went away during a deploy", "generation", d.gen.number, "error", err)
+	return errEngineLeft(d.gen.number)
 }
 
 // cleanUp removes what only the build needed, and waits for what goes on beside
@@ -139,8 +139,8 @@ func (d *deployment) cleanUp() {
 		d.after.Go(do)
 	}
 	d.after.Wait()
-	if err := os.RemoveAll(d.source); err != nil {
-		d.Log.Error("source of a finished build not removed", "stack", d.id, "error", err)
+	if err := os.RemoveAll(d.gen.source); err != nil {
+		d.gen.log.Error("source of a finished build not removed", "error", err)
 	}
 }
 
@@ -152,10 +152,10 @@ func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
 			return err
 		}
 	}
-	if err := d.bringUp(ctx, s, true); err != nil {
+	if err := d.gen.bringUp(ctx, s, true); err != nil {
 		return err
 	}
-	return d.ready(ctx, s)
+	return d.gen.ready(ctx, s)
 }
 
 // makeWay ends the process that a service cannot share its data with.
@@ -163,7 +163,7 @@ func (d *deployment) makeWay(ctx context.Context, service string) error {
 	if d.oldServes() {
 		return d.halt(ctx, service)
 	}
-	if err := d.awaitFallen(ctx); err != nil {
+	if err := d.gen.runner.awaitFallen(ctx); err != nil {
 		return err
 	}
 	return d.stopOthers(ctx, service)
@@ -172,13 +172,13 @@ func (d *deployment) makeWay(ctx context.Context, service string) error {
 // stopOthers ends what other generations run of a service although none is served: a
 // fault of the host may have kept the server from taking it over.
 func (d *deployment) stopOthers(ctx context.Context, service string) error {
-	containers, err := d.Engine.List(ctx, d.labels(d.st, service))
+	containers, err := d.gen.cfg.Engine.List(ctx, d.gen.runner.sup.labels(d.gen.st, service))
 	if err != nil {
 		return err
 	}
 	containers = slices.DeleteFunc(containers, func(c docker.Container) bool {
 		number := generationOf(c.Labels)
-		return number == 0 || number == d.number // 0 is what a build or a restore left
+		return number == 0 || number == d.gen.number // 0 is what a build or a restore left
 	})
 	if len(containers) == 0 {
 		return nil
@@ -186,13 +186,13 @@ func (d *deployment) stopOthers(ctx context.Context, service string) error {
 	if err := d.noteHalt(ctx, service); err != nil {
 		return err
 	}
-	return d.stopAll(ctx, containers)
+	return d.gen.runner.sup.stopAll(ctx, containers)
 }
 
 // noteHalt records that the process of a service is stopped, before the engine is
 // asked, so that the next server knows.
 func (d *deployment) noteHalt(ctx context.Context, service string) error {
-	_, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+	_, err := d.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		st.Halt(service)
 		return nil, nil
 	})
@@ -200,7 +200,7 @@ func (d *deployment) noteHalt(ctx context.Context, service string) error {
 }
 
 // oldServes reports whether there is an old generation that has not fallen since.
-func (d *deployment) oldServes() bool { return d.old != nil && d.serving() == d.old }
+func (d *deployment) oldServes() bool { return d.old != nil && d.gen.runner.serving() == d.old }
 
 // halt ends the old process of a service, but keeps its container to bring back.
 func (d *deployment) halt(ctx context.Context, service string) error {
@@ -212,11 +212,11 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	d.halted = append(d.halted, p)
 	d.halting.Unlock()
 	d.old.setTarget(service, nil)
-	d.drainAll(d.old.show(d.st))
+	d.gen.runner.drainAll(d.old.show(d.gen.st))
 	if err := d.noteHalt(ctx, service); err != nil {
 		return err
 	}
-	if err := d.Engine.Stop(ctx, p.id); err != nil {
+	if err := d.gen.cfg.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}
 	p.awaitLog(ctx)
@@ -235,17 +235,17 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.watch()
-	d.passing.Add(1)
-	d.work.Go(func() {
-		defer d.passing.Add(-1)
+	d.gen.watch()
+	d.gen.runner.passing.Add(1)
+	d.gen.runner.work.Go(func() {
+		defer d.gen.runner.passing.Add(-1)
 		if d.old != nil {
 			d.old.retire(drained)
 		} else if st.Generation > 1 {
-			d.removeEarlier(d.runner.ctx, st)
+			d.gen.runner.removeEarlier(d.gen.runner.ctx, st)
 		}
 	})
-	d.Log.Info("stack is live", "stack", d.id, "generation", st.Generation)
+	d.gen.log.Info("stack is live", "generation", st.Generation)
 	return nil
 }
 
@@ -254,8 +254,8 @@ func (d *deployment) switchOver(ctx context.Context) error {
 // database did not work.
 func (d *deployment) turn(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
 	var ended error
-	err = d.insist(ctx, func() error {
-		if ended = sideBySide(d.all(), func(p *process) error { return p.stillRuns(ctx) }); ended != nil {
+	err = d.gen.runner.insist(ctx, func() error {
+		if ended = sideBySide(d.gen.all(), func(p *process) error { return p.stillRuns(ctx) }); ended != nil {
 			return nil
 		}
 		st, drained, err = d.turnTo(ctx)
@@ -267,21 +267,21 @@ func (d *deployment) turn(ctx context.Context) (st *stack.Stack, drained []*prox
 // turnTo routes to the generation, records it and makes it the served one, and
 // returns the targets of the old one. It tries once.
 func (d *deployment) turnTo(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
-	d.turning.Lock()
-	defer d.turning.Unlock()
-	st, err = d.updateOnce(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		events, err := st.Deployed(d.services, d.URLs, stack.Now())
+	d.gen.runner.turning.Lock()
+	defer d.gen.runner.turning.Unlock()
+	st, err = d.gen.runner.updateOnce(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		events, err := st.Deployed(d.gen.services, d.gen.cfg.URLs, stack.Now())
 		if err == nil {
-			drained = append(drained, d.route(st, d.generation)...)
+			drained = append(drained, d.gen.runner.route(st, d.gen)...)
 		}
 		return events, err
 	})
 	if err != nil {
-		d.route(d.st, d.serving())
+		d.gen.runner.route(d.gen.st, d.gen.runner.serving())
 		return nil, nil, err
 	}
 	failpoint.Here("live-committed")
-	d.swap(d.generation)
+	d.gen.runner.swap(d.gen)
 	return st, drained, nil
 }
 
@@ -289,18 +289,18 @@ func (d *deployment) turnTo(ctx context.Context) (st *stack.Stack, drained []*pr
 // removes all that is its own.
 func (g *generation) retire(targets []*proxy.Target) {
 	g.unwatchAll()
-	g.drainAll(targets)
-	if g.ctx.Err() != nil {
+	g.runner.drainAll(targets)
+	if g.runner.ctx.Err() != nil {
 		return // the stack ends, or the server: the next one removes it
 	}
 	failpoint.Here("old-drained")
-	err := g.outlast(g.ctx, func() error {
-		err := g.end(g.ctx)
+	err := g.runner.sup.outlast(g.runner.ctx, func() error {
+		err := g.end(g.runner.ctx)
 		failpoint.Here("old-ended")
-		return errors.Join(err, g.discard(context.WithoutCancel(g.ctx)))
+		return errors.Join(err, g.discard(context.WithoutCancel(g.runner.ctx)))
 	})
-	if err != nil && g.ctx.Err() == nil {
-		g.Log.Error("old generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
+	if err != nil && g.runner.ctx.Err() == nil {
+		g.log.Error("old generation not removed; the next start tries again", "generation", g.number, "error", err)
 	}
 }
 
@@ -315,12 +315,12 @@ func (r *runner) failStopped(ctx context.Context) {
 // again, or is failed. False means that the end is not recorded.
 func (d *deployment) undo(ctx context.Context, cause error) bool {
 	if !d.oldServes() {
-		return d.failed(ctx, cause)
+		return d.gen.runner.failed(ctx, cause)
 	}
 	if err := d.rollBack(ctx); err != nil {
 		return ctx.Err() == nil && d.rollbackFailed(ctx, cause, err)
 	}
-	return d.failed(ctx, cause)
+	return d.gen.runner.failed(ctx, cause)
 }
 
 // rollBack brings back the old processes that were stopped.
@@ -332,7 +332,7 @@ func (d *deployment) rollBack(ctx context.Context) error {
 				return err
 			}
 			failpoint.Here("half-rolled-back")
-			d.old.show(d.st)
+			d.old.show(d.gen.st)
 			p.watch()
 			return d.old.ready(ctx, p.service)
 		})
@@ -347,7 +347,7 @@ func (r *runner) failed(ctx context.Context, cause error) bool {
 	reason := r.explain(cause)
 	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed(reason) })
 	if err != nil {
-		r.Log.Error("failed deploy not recorded", "stack", r.id, "error", errors.Join(err, cause))
+		r.log.Error("failed deploy not recorded", "error", errors.Join(err, cause))
 		return false
 	}
 	failpoint.Here("failure-committed")
@@ -364,24 +364,24 @@ func (r *runner) failed(ctx context.Context, cause error) bool {
 // deploy that failed for the given cause. False means that it is not recorded.
 func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) bool {
 	reason := d.old.notBroughtBack(cause, backErr)
-	st, err := d.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err := d.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		if st.Status == stack.Building { // the old generation fell meanwhile
 			return st.DeployFailed(reason)
 		}
 		return st.RollbackFailed(reason)
 	})
 	if err != nil {
-		d.Log.Error("failed rollback not recorded", "stack", d.id, "error", errors.Join(err, cause, backErr))
+		d.gen.log.Error("failed rollback not recorded", "error", errors.Join(err, cause, backErr))
 		return false
 	}
-	d.takeDown(ctx, st)
+	d.gen.runner.takeDown(ctx, st)
 	return true
 }
 
 // notBroughtBack says why a deploy failed and why the generation that served
 // before did not come back.
 func (g *generation) notBroughtBack(cause, backErr error) string {
-	return fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", g.explain(cause), g.number, g.explain(backErr))
+	return fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", g.runner.explain(cause), g.number, g.runner.explain(backErr))
 }
 
 // takeDown ends the processes of a stack that failed. Its images, sites and
@@ -393,15 +393,15 @@ func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
 	for _, t := range targets {
 		cut(t)
 	}
-	err := r.outlast(ctx, func() error {
+	err := r.sup.outlast(ctx, func() error {
 		var err error
 		if g != nil {
 			err = g.end(ctx)
 		}
-		return errors.Join(err, r.stopStack(ctx, st))
+		return errors.Join(err, r.sup.stopStack(ctx, st))
 	})
 	if err != nil && ctx.Err() == nil {
-		r.Log.Error("failed stack not stopped; the next start tries again", "stack", r.id, "error", err)
+		r.log.Error("failed stack not stopped; the next start tries again", "error", err)
 	}
 	failpoint.Here("half-taken-down")
 	r.removeNetworks(ctx, st)
@@ -414,7 +414,7 @@ func (r *runner) explain(err error) string {
 	if errors.As(err, &own) {
 		return own.Detail
 	}
-	r.Log.Error("work on a stack failed for a reason of the host", "stack", r.id, "error", err)
+	r.log.Error("work on a stack failed for a reason of the host", "error", err)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, docker.ErrNoSpace) {
 		return "the disk of the host is full; this is not the fault of your source: try again later, or tell the operator"
 	}

@@ -24,7 +24,7 @@ import (
 func TestDeploy_ThatIsStoppedAsItBeginsEndsInTheRow(t *testing.T) {
 	s, st := withStack(t)
 	r := s.runner(st.ID)
-	source := filepath.Join(s.Dir, "source")
+	source := filepath.Join(s.cfg.Dir, "source")
 	require.NoError(t, os.Mkdir(source, 0o700))
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(errEngineLeft(st.Deploying))
@@ -43,12 +43,12 @@ func TestDeploy_LooksAgainWhetherItsProcessesRunWhenTheDatabaseWorksAgain(t *tes
 	s, st := withStack(t)
 	var running atomic.Bool
 	running.Store(true)
-	s.Engine = fakeEngine(t, &running)
+	s.cfg.Engine = fakeEngine(t, &running)
 	r := s.runner(st.ID)
-	d := &deployment{generation: r.generation(st, st.Deploying, st.Services)}
-	newTestProcess(d.generation)
+	d := &deployment{gen: r.generation(st, st.Deploying, st.Services)}
+	newTestProcess(d.gen)
 	mend := sync.OnceFunc(breakDatabase(t, s))
-	s.Log = slog.New(onLog(func(message string) {
+	r.log = slog.New(onLog(func(message string) {
 		if strings.Contains(message, "the database does not work") {
 			running.Store(false)
 			mend()
@@ -59,7 +59,7 @@ func TestDeploy_LooksAgainWhetherItsProcessesRunWhenTheDatabaseWorksAgain(t *tes
 
 	require.ErrorContains(t, err, "exited with code 3 after it was healthy")
 	require.Nil(t, r.serving())
-	st, err = s.Store.Get(t.Context(), st.ID)
+	st, err = s.cfg.Store.Get(t.Context(), st.ID)
 	require.NoError(t, err)
 	require.Equal(t, stack.Building, st.Status)
 }
@@ -67,8 +67,8 @@ func TestDeploy_LooksAgainWhetherItsProcessesRunWhenTheDatabaseWorksAgain(t *tes
 // A fault of the host may keep the server from taking over a process that runs.
 func TestDeploy_MakesWayWhereNothingIsServed(t *testing.T) {
 	s, st := withStack(t)
-	st, err := s.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
-		events, err := st.Deployed(st.Services, s.URLs, stack.Now())
+	st, err := s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
+		events, err := st.Deployed(st.Services, s.cfg.URLs, stack.Now())
 		if err != nil {
 			return nil, err
 		}
@@ -77,13 +77,13 @@ func TestDeploy_MakesWayWhereNothingIsServed(t *testing.T) {
 	})
 	require.NoError(t, err)
 	var ended []string
-	s.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
+	s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/containers/json"):
 			assert.Contains(t, r.URL.Query().Get("filters"), build.LabelService+"=web")
 			fmt.Fprintf(w, `[{"Id": "old", "Labels": {%[1]q: "1"}}, {"Id": "next", "Labels": {%[1]q: "2"}}, {"Id": "box"}]`, build.LabelGeneration)
 		case strings.HasSuffix(r.URL.Path, "/stop"), r.Method == http.MethodDelete:
-			now, err := s.Store.Get(t.Context(), st.ID)
+			now, err := s.cfg.Store.Get(t.Context(), st.ID)
 			assert.NoError(t, err)
 			assert.Equal(t, stack.Stopped, now.Services[0].Status, "as a server would find it that follows this one")
 			_, asked, _ := strings.Cut(r.URL.Path, "/containers/")
@@ -91,7 +91,7 @@ func TestDeploy_MakesWayWhereNothingIsServed(t *testing.T) {
 			w.WriteHeader(http.StatusNoContent)
 		}
 	})
-	d := &deployment{generation: s.runner(st.ID).generation(st, st.Deploying, st.Services)}
+	d := &deployment{gen: s.runner(st.ID).generation(st, st.Deploying, st.Services)}
 
 	require.NoError(t, d.makeWay(t.Context(), "web"))
 

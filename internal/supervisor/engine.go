@@ -14,7 +14,7 @@ import (
 // that is a restore, not a crash.
 func (s *Supervisor) watchEngine() {
 	for {
-		exits, broken := s.Engine.Exits(s.ctx, s.Labels)
+		exits, broken := s.cfg.Engine.Exits(s.ctx, s.cfg.Labels)
 		s.heed(exits, broken)
 		if s.ctx.Err() != nil {
 			return
@@ -45,7 +45,7 @@ const (
 func (s *Supervisor) accepts(ctx context.Context, in time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, in)
 	defer cancel()
-	return s.Engine.Accepts(ctx) == nil
+	return s.cfg.Engine.Accepts(ctx) == nil
 }
 
 // left tells whether the engine is away, or was since its absence of that number:
@@ -74,7 +74,7 @@ func (s *Supervisor) heed(exits <-chan docker.Exit, broken <-chan error) {
 			s.pokeContainer(exit.Labels[build.LabelStack], exit.ContainerID)
 		case err := <-broken:
 			if s.ctx.Err() == nil {
-				s.Log.Warn("the engine's events broke off", "error", err)
+				s.cfg.Log.Warn("the engine's events broke off", "error", err)
 			}
 			return
 		case <-s.ctx.Done():
@@ -87,7 +87,7 @@ func (s *Supervisor) heed(exits <-chan docker.Exit, broken <-chan error) {
 // missed. It may wait for an engine that is silent, so it is apart from the
 // watching of the engine itself.
 func (s *Supervisor) watchProcesses() {
-	for sleep(s.ctx, s.CheckEvery) {
+	for sleep(s.ctx, s.cfg.CheckEvery) {
 		s.checkAll()
 	}
 }
@@ -97,7 +97,7 @@ func (s *Supervisor) watchProcesses() {
 func (s *Supervisor) checkAll() {
 	ctx, cancel := context.WithTimeout(s.ctx, engineAnswer)
 	defer cancel()
-	containers, err := s.Engine.List(ctx, s.Labels)
+	containers, err := s.cfg.Engine.List(ctx, s.cfg.Labels)
 	if err != nil {
 		return
 	}
@@ -159,7 +159,7 @@ func (s *Supervisor) recover() {
 // engine, once, however many notice.
 func (g *generation) comeBackWithEngine() {
 	g.lostOnce.Do(func() {
-		g.jobs.Go(func() { g.interrupt(errEngineLeft(g.number+1), g.recover) })
+		g.runner.sup.jobs.Go(func() { g.runner.interrupt(errEngineLeft(g.number+1), g.runner.recover) })
 	})
 }
 
@@ -175,8 +175,8 @@ func (g *generation) lost(ctx context.Context, absence int64) bool {
 		}
 		lost = true
 		if err == nil {
-			ended := p.withdraw(p.target(p.service.Name))
-			g.jobs.Go(func() { g.drainAll(ended) })
+			ended := p.withdraw(p.gen.target(p.service.Name))
+			g.runner.sup.jobs.Go(func() { g.runner.drainAll(ended) })
 		}
 	}
 	return lost
@@ -192,7 +192,7 @@ func (r *runner) recover(ctx context.Context) {
 		r.failStopped(ctx)
 		return
 	}
-	r.Log.Info("bringing the stack back", "stack", r.id)
+	r.log.Info("bringing the stack back")
 	if old := r.swap(nil); old != nil {
 		old.release()
 		if st, err = r.get(ctx); err != nil { // a restart may have replaced a process until then
@@ -200,7 +200,7 @@ func (r *runner) recover(ctx context.Context) {
 		}
 	}
 	g := r.generation(st, st.Generation, st.Services)
-	there, err := r.list(ctx, r.labels(st, ""))
+	there, err := r.sup.list(ctx, r.sup.labels(st, ""))
 	if err == nil {
 		err = g.adoptAll(there[st.ID])
 	}

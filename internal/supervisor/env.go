@@ -56,7 +56,7 @@ func (g *generation) env(s *stack.Service) map[string]string {
 		"STACK_NAME":   g.st.Name,
 		"SERVICE_NAME": s.Name,
 		"GENERATION":   strconv.Itoa(g.number),
-		"PUBLIC_URL":   g.URLs.Service(g.st, s.Name),
+		"PUBLIC_URL":   g.cfg.URLs.Service(g.st, s.Name),
 	}
 	for i := range g.services {
 		if other := &g.services[i]; other.Name != s.Name {
@@ -78,7 +78,7 @@ func (g *generation) env(s *stack.Service) map[string]string {
 func (g *generation) addNeighbour(env map[string]string, other *stack.Service) {
 	name := strings.ToUpper(other.Name)
 	if !slices.Contains(takenNames, other.Name) {
-		env[name+"_URL"] = g.URLs.Service(g.st, other.Name)
+		env[name+"_URL"] = g.cfg.URLs.Service(g.st, other.Name)
 	}
 	if !other.IsStatic() {
 		env[name+"_INTERNAL_URL"] = internalURL(other)
@@ -118,7 +118,7 @@ func (g *generation) reference(ref string) (string, bool) {
 func (g *generation) property(s *stack.Service, property string) (string, bool) {
 	switch property {
 	case "url":
-		return g.URLs.Service(g.st, s.Name), true
+		return g.cfg.URLs.Service(g.st, s.Name), true
 	case "internal_url":
 		return internalURL(s), true
 	case "host":

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"log/slog"
 	"maps"
 	"net/url"
 	"os"
@@ -28,7 +29,7 @@ func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 		{Name: "site", Runtime: stack.Runtime{Name: stack.Static}},
 	}, time.Now())
 	st.MakeSecrets(st.Services)
-	r := &runner{Supervisor: New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}})}
+	r := New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}, Log: slog.New(slog.DiscardHandler)}).runner(st.ID)
 	g := r.generation(st, 4, st.Services)
 	got := g.env(&g.services[0])
 	hex := st.Hex()
@@ -69,7 +70,7 @@ func TestEnv_IsWhatTheReferenceLists(t *testing.T) {
 		listed = append(listed, strings.ReplaceAll(m[1], "<NAME>", "API"))
 	}
 	st := stack.New("shop", []stack.Spec{{Name: "web"}, {Name: "api"}}, time.Now())
-	r := &runner{Supervisor: New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}})}
+	r := New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}, Log: slog.New(slog.DiscardHandler)}).runner(st.ID)
 	g := r.generation(st, 1, st.Services)
 	got := slices.Sorted(maps.Keys(g.env(&g.services[0])))
 	if slices.Sort(listed); !slices.Equal(got, listed) {
@@ -82,7 +83,7 @@ func TestBuildEnv_HasWhatTheFrameworkNeedsUnlessTheManifestSaysOtherwise(t *test
 		{Name: "web", BuildEnv: map[string]string{"PUBLIC_URL": ""}},
 		{Name: "cdn", BuildEnv: map[string]string{"PUBLIC_URL": ""}, Env: map[string]stack.Env{"PUBLIC_URL": {Value: "https://cdn.example"}}},
 	}, time.Now())
-	r := &runner{Supervisor: New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}})}
+	r := New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}, Log: slog.New(slog.DiscardHandler)}).runner(st.ID)
 	g := r.generation(st, 1, st.Services)
 	web, cdn := &g.services[0], &g.services[1]
 	if got, there := g.buildEnv(web)["PUBLIC_URL"]; got != "" || !there {

@@ -66,7 +66,7 @@ func (g *generation) refused(ctx context.Context, s *stack.Service, err error, t
 		return false
 	}
 	if err := tryEngine(ctx); err != nil {
-		g.Log.Warn("the engine runs no container of its base image either", "stack", g.id, "service", s.Name, "error", err)
+		g.log.Warn("the engine runs no container of its base image either", "service", s.Name, "error", err)
 		return false
 	}
 	g.countRefusal(s, false)
@@ -78,33 +78,33 @@ func (g *generation) countRefusal(s *stack.Service, isRefusal bool) int {
 	g.runner.mu.Lock()
 	defer g.runner.mu.Unlock()
 	if isRefusal {
-		g.refusals[s.Image]++
+		g.runner.refusals[s.Image]++
 	} else {
-		delete(g.refusals, s.Image)
+		delete(g.runner.refusals, s.Image)
 	}
-	return g.refusals[s.Image]
+	return g.runner.refusals[s.Image]
 }
 
 // tryEngine runs a container that needs nothing of the stack's own, to tell a fault
 // of the engine or its machine from one of the stack's image or data.
 func (g *generation) tryEngine(ctx context.Context) error {
-	base, err := g.helperImage(ctx, g.st)
+	base, err := g.runner.helperImage(ctx, g.st)
 	if err != nil {
 		return err
 	}
-	id, err := g.create(ctx, docker.ContainerSpec{
+	id, err := g.runner.sup.create(ctx, docker.ContainerSpec{
 		Name:    "berth-" + g.st.Hex() + "-try",
 		Image:   base,
 		User:    "0:0",
 		Cmd:     []string{"true"},
-		Labels:  g.labels(g.st, ""),
-		Memory:  g.Memory,
-		Pids:    g.Pids,
-		Runtime: g.Runtime,
+		Labels:  g.runner.sup.labels(g.st, ""),
+		Memory:  g.cfg.Memory,
+		Pids:    g.cfg.Pids,
+		Runtime: g.cfg.Runtime,
 	})
 	if err != nil {
 		return err
 	}
-	defer g.removeHelper(id)
-	return g.runHelper(ctx, id, &recent{})
+	defer g.runner.removeHelper(id)
+	return g.runner.runHelper(ctx, id, &recent{})
 }

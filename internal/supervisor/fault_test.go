@@ -31,19 +31,19 @@ func withSite(t *testing.T) (*Supervisor, *stack.Stack, string) {
 	opened, err := site.Open(dir, site.Options{})
 	require.NoError(t, err)
 	require.NoError(t, opened.Close())
-	st, err = s.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err = s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
 		services := stack.Services([]stack.Spec{{Name: "web", Runtime: stack.Runtime{Name: stack.Static}}})
 		services[0].Site, services[0].SiteFiles, services[0].SiteBytes = 1, opened.Extent().Files, opened.Extent().Bytes
-		return st.Deployed(services, s.URLs, stack.Now())
+		return st.Deployed(services, s.cfg.URLs, stack.Now())
 	})
 	require.NoError(t, err)
-	s.Engine = fakeEngine(t, &atomic.Bool{})
+	s.cfg.Engine = fakeEngine(t, &atomic.Bool{})
 	return s, st, dir
 }
 
 func ask(s *Supervisor, st *stack.Stack) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	s.Routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "web-"+st.Hex())
+	s.cfg.Routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "web-"+st.Hex())
 	return w
 }
 
@@ -83,7 +83,7 @@ func TestTake_BlamesNoSiteThatIsClosedBeforeItsTurn(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "index.html")))
 	require.True(t, s.reading.TryAcquire(turns))
 	var told []string
-	s.Log = slog.New(onLog(func(message string) { told = append(told, message) }))
+	s.cfg.Log = slog.New(onLog(func(message string) { told = append(told, message) }))
 	s.take(t.Context(), st, objects{})
 	r := s.lookup(st.ID)
 	r.settle()
@@ -105,7 +105,7 @@ func TestFailSite_FailsNoStackThatServesAnotherGeneration(t *testing.T) {
 	g.failSite(&g.services[0], errors.New("not what was published"))
 	r.settle()
 	require.Same(t, next, r.serving())
-	st, err := s.Store.Get(t.Context(), st.ID)
+	st, err := s.cfg.Store.Get(t.Context(), st.ID)
 	require.NoError(t, err)
 	require.Equal(t, stack.Live, st.Status)
 }
@@ -118,7 +118,7 @@ func TestTake_FailsAStackWhoseSiteIsNotWhatWasPublished(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, ask(s, st).Code, "404 would say that there was no such page")
 	s.reading.Release(turns)
 	awaitReading(s, st)
-	st, err := s.Store.Get(t.Context(), st.ID)
+	st, err := s.cfg.Store.Get(t.Context(), st.ID)
 	require.NoError(t, err)
 	require.Equal(t, stack.Failed, st.Status)
 	require.Equal(t, "service web: the files that it publishes are missing or broken on this host; upload the source again", st.Error)

@@ -26,13 +26,13 @@ type follower struct {
 // follow copies the container's log, from the line after since, until the
 // process ends or unfollow.
 func (p *process) follow(since time.Time) (*follower, error) {
-	log, _, err := p.runLog(p.service.Name)
+	log, _, err := p.gen.runner.runLog(p.service.Name)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(p.ctx)
+	ctx, cancel := context.WithCancel(p.gen.runner.ctx)
 	f := &follower{cancel: cancel, ended: make(chan struct{}), since: since}
-	p.work.Go(func() {
+	p.gen.runner.work.Go(func() {
 		defer close(f.ended)
 		defer cancel()
 		p.copyLog(ctx, log, f)
@@ -49,8 +49,8 @@ func (p *process) copyLog(ctx context.Context, log *logfile.File, f *follower) {
 		if errors.Is(err, errSilent) {
 			continue
 		}
-		p.Log.Warn("log not followed; trying again", "stack", p.st.ID, "service", p.service.Name, "error", err)
-		if !sleep(ctx, time.Second) || !p.awaitEngine(ctx) {
+		p.log.Warn("log not followed; trying again", "error", err)
+		if !sleep(ctx, time.Second) || !p.gen.runner.sup.awaitEngine(ctx) {
 			return
 		}
 	}
@@ -74,7 +74,7 @@ func (p *process) copyOnce(ctx context.Context, log *logfile.File, f *follower) 
 	defer cancel(nil)
 	var read int
 	var lost *time.Timer
-	err := p.Engine.Follow(ctx, p.id, f.position(), func(at time.Time, line []byte, _ bool) {
+	err := p.cfg.Engine.Follow(ctx, p.id, f.position(), func(at time.Time, line []byte, _ bool) {
 		if read += len(line); read > burst {
 			if lost == nil {
 				lost = time.AfterFunc(silence, func() { cancel(errSilent) })
@@ -83,7 +83,7 @@ func (p *process) copyOnce(ctx context.Context, log *logfile.File, f *follower) 
 		}
 		f.note(at, line)
 		if err := log.Line(at, line); err != nil {
-			p.Log.Error("log line not written", "stack", p.st.ID, "service", p.service.Name, "error", err)
+			p.log.Error("log line not written", "error", err)
 		}
 	})
 	if lost != nil {
@@ -144,7 +144,7 @@ func (p *process) awaitLog(ctx context.Context) {
 		case <-time.After(2 * silence):
 		}
 		if f.position().Equal(before) {
-			p.Log.Warn("the end of a log is not read", "stack", p.st.ID, "service", p.service.Name)
+			p.log.Warn("the end of a log is not read")
 			return
 		}
 	}
@@ -152,12 +152,12 @@ func (p *process) awaitLog(ctx context.Context) {
 
 // say writes a line of the host's own into the service's run log.
 func (p *process) say(text string) {
-	log, _, err := p.runLog(p.service.Name)
+	log, _, err := p.gen.runner.runLog(p.service.Name)
 	if err == nil {
 		err = log.Line(time.Now(), []byte("== "+text))
 	}
 	if err != nil {
-		p.Log.Error("log line not written", "stack", p.st.ID, "service", p.service.Name, "error", err)
+		p.log.Error("log line not written", "error", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -26,7 +27,9 @@ import (
 // generation is one generation of a stack: on its way to being served, served,
 // or on its way out.
 type generation struct {
-	*runner
+	runner   *runner
+	cfg      *Config
+	log      *slog.Logger
 	st       *stack.Stack // as it was when the handle was made
 	number   int
 	services []stack.Service
@@ -54,10 +57,12 @@ type generation struct {
 func (r *runner) generation(st *stack.Stack, number int, services []stack.Service) *generation {
 	g := &generation{
 		runner:    r,
+		cfg:       r.cfg,
+		log:       r.log,
 		st:        st,
 		number:    number,
 		services:  slices.Clone(services),
-		absence:   r.absences.Load(),
+		absence:   r.sup.absences.Load(),
 		network:   build.NetworkName(st, number),
 		processes: map[string]*process{},
 		targets:   map[string]*proxy.Target{},
@@ -107,7 +112,7 @@ func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stac
 // published is on the disk when it returns.
 func (g *generation) build(ctx context.Context, started func(), after func(func())) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.syncKept(ctx, g.source, true) })
+	group.Go(func() error { return g.runner.sup.syncKept(ctx, g.source, true) })
 	group.Go(func() error {
 		return g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error { return g.buildService(ctx, s, started, after) })
 	})
@@ -115,7 +120,7 @@ func (g *generation) build(ctx context.Context, started func(), after func(func(
 }
 
 func (g *generation) buildService(ctx context.Context, s *stack.Service, started func(), after func(func())) error {
-	log, err := logfile.Create(g.logPath(g.st, s.Name, "build"), g.LogMax, "== earlier output is left out: the log is full\n")
+	log, err := logfile.Create(g.runner.sup.logPath(g.st, s.Name, "build"), g.cfg.LogMax, "== earlier output is left out: the log is full\n")
 	if err != nil {
 		return err
 	}
@@ -126,13 +131,13 @@ func (g *generation) buildService(ctx context.Context, s *stack.Service, started
 	job := g.job(s, log)
 	job.After = after
 	job.Started = func() error {
-		if err := g.checkRoom(); err != nil {
+		if err := g.runner.sup.checkRoom(); err != nil {
 			return err
 		}
 		started()
 		return g.record(ctx, stack.ServiceBuilding(s.Name, g.number))
 	}
-	result, err := g.Builder.Build(ctx, job)
+	result, err := g.cfg.Builder.Build(ctx, job)
 	if err != nil {
 		return err
 	}
@@ -140,7 +145,7 @@ func (g *generation) buildService(ctx context.Context, s *stack.Service, started
 	if s.IsStatic() {
 		s.Site = g.number
 		// Without commands its files are the source's, under more names.
-		return g.syncKept(ctx, g.siteDir(g.st, s.Name, s.Site), s.Builds())
+		return g.runner.sup.syncKept(ctx, g.runner.sup.siteDir(g.st, s.Name, s.Site), s.Builds())
 	}
 	return nil
 }
@@ -152,15 +157,15 @@ func (g *generation) job(s *stack.Service, log io.Writer) build.Job {
 		Generation: g.number,
 		Source:     g.source,
 		Others:     g.otherRoots(s),
-		Site:       g.siteDir(g.st, s.Name, g.number),
+		Site:       g.runner.sup.siteDir(g.st, s.Name, g.number),
 		Network:    g.makeNetwork,
 		Env:        g.buildEnv(s),
-		Labels:     g.labels(g.st, s.Name),
+		Labels:     g.runner.sup.labels(g.st, s.Name),
 		Log:        log,
 	}
 	if old := g.st.Service(s.Name); old != nil && g.st.Status == stack.Live {
 		job.Previous = build.Result{Image: old.Image, Fingerprint: old.Fingerprint}
-		job.PreviousSite = g.siteDir(g.st, s.Name, old.Site)
+		job.PreviousSite = g.runner.sup.siteDir(g.st, s.Name, old.Site)
 	}
 	return job
 }
@@ -179,14 +184,14 @@ func (g *generation) otherRoots(s *stack.Service) []string {
 
 // record writes one event of the deploy.
 func (g *generation) record(ctx context.Context, event stack.Event) error {
-	_, err := g.update(ctx, func(*stack.Stack) ([]stack.Event, error) { return []stack.Event{event}, nil })
+	_, err := g.runner.update(ctx, func(*stack.Stack) ([]stack.Event, error) { return []stack.Event{event}, nil })
 	return err
 }
 
 // ready records that a service serves.
 func (g *generation) ready(ctx context.Context, s *stack.Service) error {
-	_, err := g.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		return []stack.Event{st.Ready(s.Name, g.URLs.Service(st, s.Name))}, nil
+	_, err := g.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		return []stack.Event{st.Ready(s.Name, g.cfg.URLs.Service(st, s.Name))}, nil
 	})
 	return err
 }
@@ -233,10 +238,10 @@ func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
 
 // openSite makes a static service a target, opening its folder as open does.
 func (g *generation) openSite(s *stack.Service, open func(string, site.Options) (*site.Site, error)) (*site.Site, error) {
-	opened, err := open(g.siteDir(g.st, s.Name, s.Site), site.Options{
+	opened, err := open(g.runner.sup.siteDir(g.st, s.Name, s.Site), site.Options{
 		SPA:       string(s.SPA),
 		Published: site.Extent{Files: s.SiteFiles, Bytes: s.SiteBytes},
-		Log:       g.Log,
+		Log:       g.cfg.Log,
 	})
 	if err != nil {
 		return nil, g.blameSite(s, err)
@@ -251,7 +256,7 @@ func (g *generation) blameSite(s *stack.Service, err error) error {
 	if isOfHost(err) {
 		return err
 	}
-	g.Log.Error("published files of a stack are missing or broken", "stack", g.id, "service", s.Name, "error", err)
+	g.log.Error("published files of a stack are missing or broken", "service", s.Name, "error", err)
 	return serviceError(s, "the files that it publishes are missing or broken on this host; upload the source again")
 }
 
@@ -320,22 +325,22 @@ func (g *generation) end(ctx context.Context) error {
 // abandon takes down what a failed deploy had made, release commands included.
 // When ctx ends before, whoever ended it takes down the rest.
 func (g *generation) abandon(ctx context.Context) {
-	err := g.outlast(ctx, func() error {
-		return errors.Join(removeAll(ctx, g.all()), g.stopLabelled(ctx, g.generationLabels("")), g.discard(context.WithoutCancel(ctx)))
+	err := g.runner.sup.outlast(ctx, func() error {
+		return errors.Join(removeAll(ctx, g.all()), g.runner.sup.stopLabelled(ctx, g.generationLabels("")), g.discard(context.WithoutCancel(ctx)))
 	})
 	if err != nil && ctx.Err() == nil {
-		g.Log.Error("failed generation not removed; the next start tries again", "stack", g.id, "generation", g.number, "error", err)
+		g.log.Error("failed generation not removed; the next start tries again", "generation", g.number, "error", err)
 	}
 }
 
 // discard removes the network, the images and the sites of the generation.
 func (g *generation) discard(ctx context.Context) error {
-	errs := []error{g.Engine.RemoveNetwork(ctx, g.network)}
+	errs := []error{g.cfg.Engine.RemoveNetwork(ctx, g.network)}
 	for i := range g.services {
 		name := g.services[i].Name
 		errs = append(errs,
-			g.Engine.RemoveImage(ctx, build.ImageRef(g.st, name, g.number)),
-			os.RemoveAll(g.siteDir(g.st, name, g.number)))
+			g.cfg.Engine.RemoveImage(ctx, build.ImageRef(g.st, name, g.number)),
+			os.RemoveAll(g.runner.sup.siteDir(g.st, name, g.number)))
 	}
 	return errors.Join(errs...)
 }
@@ -356,7 +361,7 @@ func once(fn func(context.Context) error) func(context.Context) error {
 // labels are those of everything made for a service; of the whole stack when
 // service is empty.
 func (s *Supervisor) labels(st *stack.Stack, service string) docker.Labels {
-	labels := maps.Clone(s.Labels)
+	labels := maps.Clone(s.cfg.Labels)
 	labels[build.LabelStack] = st.ID
 	if service != "" {
 		labels[build.LabelService] = service
@@ -366,7 +371,7 @@ func (s *Supervisor) labels(st *stack.Stack, service string) docker.Labels {
 
 // generationLabels are those of a container of a generation.
 func (g *generation) generationLabels(service string) docker.Labels {
-	labels := g.labels(g.st, service)
+	labels := g.runner.sup.labels(g.st, service)
 	labels[build.LabelGeneration] = strconv.Itoa(g.number)
 	return labels
 }

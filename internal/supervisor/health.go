@@ -32,7 +32,7 @@ const headMax = 1 << 20
 // waitHealthy returns once the process answers its health check. When it does
 // not in time, or exits, the error says why (docs/manifest.md, "Health checks").
 func (p *process) waitHealthy(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, p.HealthTimeout)
+	limited, cancel := context.WithTimeout(ctx, p.cfg.HealthTimeout)
 	defer cancel()
 	// A process that ends takes its address along, and a dial would hang.
 	go p.onEnd(limited, cancel)
@@ -49,7 +49,7 @@ func (p *process) waitHealthy(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c, err := p.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Inspect(ctx, p.id)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (p *process) exited(ctx context.Context, c docker.Container) error {
 
 // stillRuns returns the error of a process that was healthy and has ended since.
 func (p *process) stillRuns(ctx context.Context) error {
-	c, err := p.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Inspect(ctx, p.id)
 	if err != nil || c.Running {
 		return err
 	}
@@ -102,7 +102,7 @@ func (p *process) endedError(ctx context.Context, c docker.Container, when strin
 
 // unhealthy is the error of a process that runs but did not pass in time.
 func (p *process) unhealthy(ctx context.Context, c docker.Container, check *check) error {
-	limit := p.HealthTimeout
+	limit := p.cfg.HealthTimeout
 	if check.host != nil {
 		return fmt.Errorf("check the health of %s: %w", p.service.Name, check.host)
 	}
@@ -136,7 +136,7 @@ type check struct {
 }
 
 func (p *process) newCheck() *check {
-	host, path := p.URLs.Host(p.st, p.service.Name), p.service.Health
+	host, path := p.cfg.URLs.Host(p.gen.st, p.service.Name), p.service.Health
 	if path == "" {
 		path = "/"
 	}
@@ -151,7 +151,7 @@ func (p *process) newCheck() *check {
 			Header: http.Header{
 				"User-Agent":        {"berth-health-check"},
 				"X-Forwarded-Host":  {host},
-				"X-Forwarded-Proto": {p.URLs.Base.Scheme},
+				"X-Forwarded-Proto": {p.cfg.URLs.Base.Scheme},
 			},
 		},
 	}

@@ -14,7 +14,7 @@ import (
 // server was down are met at once. It also discards the stack once its row says
 // that it is deleted.
 func (r *runner) keepTime() {
-	woken, stop := r.Store.Watch(r.id)
+	woken, stop := r.cfg.Store.Watch(r.id)
 	defer stop()
 	for r.ctx.Err() == nil {
 		st, err := r.get(r.ctx)
@@ -27,7 +27,7 @@ func (r *runner) keepTime() {
 			return // the stack is deleted, or the server stops
 		}
 		now := stack.Now()
-		what, at := st.Next(r.Limits, now)
+		what, at := st.Next(r.cfg.Limits, now)
 		switch {
 		case what == "":
 			r.awaitChange(woken, nil)
@@ -69,7 +69,7 @@ func (r *runner) meet(what stack.Trigger) {
 		err = r.retained()
 	}
 	if err != nil && r.ctx.Err() == nil {
-		r.Log.Error("deadline not met; trying again", "stack", r.id, "deadline", what, "error", err)
+		r.log.Error("deadline not met; trying again", "deadline", what, "error", err)
 		sleep(r.ctx, time.Second)
 	}
 }
@@ -78,7 +78,7 @@ func (r *runner) meet(what stack.Trigger) {
 func (r *runner) notice() error {
 	_, err := r.update(r.ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		now := stack.Now()
-		if what, at := st.Next(r.Limits, now); what != stack.TriggerNotice || now.Before(at) {
+		if what, at := st.Next(r.cfg.Limits, now); what != stack.TriggerNotice || now.Before(at) {
 			return nil, nil
 		}
 		return st.Notice()
@@ -99,16 +99,16 @@ func (r *runner) expire(ctx context.Context) error {
 	}
 	old := r.swap(nil)
 	paused := r.route(st, nil)
-	r.jobs.Go(func() { r.drainAll(paused) })
+	r.sup.jobs.Go(func() { r.drainAll(paused) })
 	if old == nil {
 		old = r.generation(st, st.Generation, st.Services)
 	}
-	if err := errors.Join(old.end(ctx), r.stopLabelled(ctx, r.labels(st, ""))); err != nil {
+	if err := errors.Join(old.end(ctx), r.sup.stopLabelled(ctx, r.sup.labels(st, ""))); err != nil {
 		return err
 	}
 	failpoint.Here("expiry-stopped")
 	st, err = r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		return st.Expire(r.URLs, r.Limits, stack.Now())
+		return st.Expire(r.cfg.URLs, r.cfg.Limits, stack.Now())
 	})
 	var own *stack.Error
 	if errors.As(err, &own) && own.Kind == stack.Conflict {
@@ -148,8 +148,8 @@ func (r *runner) claimedMeanwhile(ctx context.Context) error {
 // the runner, so it goes on in a goroutine of its own.
 func (r *runner) retained() error {
 	failed := make(chan error, 1)
-	r.jobs.Go(func() {
-		failed <- r.end(context.WithoutCancel(r.ctx), r.id, func(st *stack.Stack) ([]stack.Event, error) {
+	r.sup.jobs.Go(func() {
+		failed <- r.sup.end(context.WithoutCancel(r.ctx), r.id, func(st *stack.Stack) ([]stack.Event, error) {
 			return st.Retained(stack.Now())
 		})
 	})

@@ -31,7 +31,7 @@ const bridgeChars = 12
 // still be there. So a digest of the installation's id and the stack's fills the
 // name.
 func (s *Supervisor) bridge(st *stack.Stack, generation int) string {
-	digest := sha256.Sum256([]byte(s.Labels[build.LabelInstance] + st.ID))
+	digest := sha256.Sum256([]byte(s.cfg.Labels[build.LabelInstance] + st.ID))
 	name := strconv.FormatInt(st.Seq, 36) + "-" + strconv.FormatInt(int64(generation), 36) + "-" + hex.EncodeToString(digest[:])
 	return firewall.BridgePrefix + name[:bridgeChars]
 }
@@ -59,7 +59,7 @@ func networkOf(st *stack.Stack, there objects) string {
 // pool, counted from where the stack's number points.
 func (g *generation) ensureNetwork(ctx context.Context) error {
 	asked := context.WithoutCancel(ctx) // it must not appear after a delete has looked for it
-	networks, err := g.Engine.Networks(asked, nil)
+	networks, err := g.cfg.Engine.Networks(asked, nil)
 	if err != nil {
 		return err
 	}
@@ -68,17 +68,17 @@ func (g *generation) ensureNetwork(ctx context.Context) error {
 			return g.admitMail(ctx)
 		}
 	}
-	count := 1 << (subnetBits - g.Pool.Bits())
+	count := 1 << (subnetBits - g.cfg.Pool.Bits())
 	for i := range count {
-		subnet := nthSubnet(g.Pool, (int(g.st.Seq)+i)%count)
+		subnet := nthSubnet(g.cfg.Pool, (int(g.st.Seq)+i)%count)
 		if overlapsAny(subnet, networks) {
 			continue
 		}
-		_, err := g.Engine.EnsureNetwork(asked, docker.NetworkSpec{
+		_, err := g.cfg.Engine.EnsureNetwork(asked, docker.NetworkSpec{
 			Name:   g.network,
 			Subnet: subnet,
 			Labels: g.generationLabels(""),
-			Bridge: g.bridge(g.st, g.number),
+			Bridge: g.runner.sup.bridge(g.st, g.number),
 		})
 		failpoint.Here("network-made")
 		switch {
@@ -94,9 +94,9 @@ func (g *generation) ensureNetwork(ctx context.Context) error {
 // admitMail has the firewall know the network of a claimed stack before anything
 // runs in it.
 func (g *generation) admitMail(ctx context.Context) error {
-	st, err := g.get(ctx) // it may have been claimed since the handle was made
+	st, err := g.runner.get(ctx) // it may have been claimed since the handle was made
 	if err == nil && st.Claimed() {
-		g.guard(ctx)
+		g.runner.sup.guard(ctx)
 	}
 	return err
 }
@@ -105,10 +105,10 @@ func (g *generation) admitMail(ctx context.Context) error {
 // spared.
 func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 	ctx = context.WithoutCancel(ctx)
-	networks, err := r.Engine.Networks(ctx, r.labels(st, ""))
-	networks = slices.DeleteFunc(networks, func(n docker.Network) bool { return r.sparesRunning(st, n.Labels) })
-	if err = errors.Join(err, r.removeObjects(ctx, objects{networks: networks})); err != nil {
-		r.Log.Warn("networks of a stopped stack not removed", "stack", r.id, "error", err)
+	networks, err := r.cfg.Engine.Networks(ctx, r.sup.labels(st, ""))
+	networks = slices.DeleteFunc(networks, func(n docker.Network) bool { return r.sup.sparesRunning(st, n.Labels) })
+	if err = errors.Join(err, r.sup.removeObjects(ctx, objects{networks: networks})); err != nil {
+		r.log.Warn("networks of a stopped stack not removed", "error", err)
 	}
 }
 

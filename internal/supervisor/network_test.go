@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -26,7 +27,7 @@ func TestBridge_IsAnInterfaceOfOneGenerationAlone(t *testing.T) {
 	const longest = 15 // characters of an interface's name on Linux
 	seen := map[string]bool{formerBridge(&stack.Stack{ID: "stk_3f2a9c1b7d4e"}): true}
 	for _, instance := range []string{"0123456789abcdef", "fedcba9876543210"} {
-		s := &Supervisor{Config: Config{Labels: docker.Labels{build.LabelInstance: instance}}}
+		s := &Supervisor{cfg: Config{Labels: docker.Labels{build.LabelInstance: instance}}}
 		for _, number := range []int64{1, 11, 4096, 46_655} {
 			for _, generation := range []int{1, 2, 11, 1000} {
 				// Another database of the installation counts from 1 as well.
@@ -62,22 +63,22 @@ func answeringEngine(t *testing.T, answer http.HandlerFunc) *docker.Engine {
 
 func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
 	s, st := withStack(t)
-	ana, err := s.Store.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
+	ana, err := s.cfg.Store.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
 	require.NoError(t, err)
 	g := s.runner(st.ID).generation(st, 1, st.Services)
-	s.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
+	s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/networks") {
 			fmt.Fprintf(w, `[{"Id": "1", "Name": %q}]`, g.network)
 		}
 	})
 	looks := 0
-	s.Firewall = firewall.New(firewall.Options{Bridges: func(context.Context) ([]string, error) {
+	s.cfg.Firewall = firewall.New(firewall.Options{Bridges: func(context.Context) ([]string, error) {
 		looks++
 		return nil, errors.New("that is enough")
 	}})
 	require.NoError(t, g.ensureNetwork(t.Context()))
 	require.Zero(t, looks, "of a stack that nobody has claimed")
-	_, err = s.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
+	_, err = s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
 		st.Owner = ana.ID
 		return nil, nil
 	})
@@ -88,7 +89,7 @@ func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
 
 func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
 	const former, served, next = "berth-3f2a9c1b7d4e", "berth-3f2a9c1b7d4e-g2", "berth-3f2a9c1b7d4e-g3"
-	s := New(Config{})
+	s := New(Config{Log: slog.New(slog.DiscardHandler)})
 	for _, c := range []struct {
 		status stack.Status
 		there  []string

@@ -46,7 +46,7 @@ func (o orphans) lasting(before orphans) orphans {
 // database is an empty one, an old one or another server's. Otherwise it returns
 // none.
 func (s *Supervisor) ForeignData(ctx context.Context) ([]string, error) {
-	stacks, err := s.Store.All(ctx)
+	stacks, err := s.cfg.Store.All(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *Supervisor) ForeignData(ctx context.Context) ([]string, error) {
 		if data, _ := o.split(); data.none() {
 			continue
 		}
-		deleted, err := s.Store.Deleted(ctx, id)
+		deleted, err := s.cfg.Store.Deleted(ctx, id)
 		if known[id] || deleted || err != nil {
 			return nil, err
 		}
@@ -97,11 +97,11 @@ func (o objects) split() (data, rest objects) {
 // now is left to watchLeftovers.
 func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inventory) orphans {
 	if err := os.RemoveAll(s.uploadsDir()); err != nil {
-		s.Log.Warn("unfinished uploads not removed; the next start tries again", "error", err)
+		s.cfg.Log.Warn("unfinished uploads not removed; the next start tries again", "error", err)
 	}
 	found, err := s.findOrphans(stacks, there, nil)
 	if err = errors.Join(err, s.removeOrphans(ctx, found, there)); err != nil {
-		s.Log.Warn("leftovers not removed; trying again later", "error", err)
+		s.cfg.Log.Warn("leftovers not removed; trying again later", "error", err)
 	}
 	return found
 }
@@ -117,7 +117,7 @@ func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, th
 			continue
 		}
 		for _, listed := range o.images {
-			image, err := s.Engine.Image(ctx, listed.ID)
+			image, err := s.cfg.Engine.Image(ctx, listed.ID)
 			errs = append(errs, err)
 			user, _, _ := strings.Cut(image.User, ":")
 			uid, _ := strconv.Atoi(user) // snapshots are root's
@@ -125,10 +125,10 @@ func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, th
 		}
 	}
 	if last > 0 {
-		errs = append(errs, s.Store.Reserve(ctx, last))
+		errs = append(errs, s.cfg.Store.Reserve(ctx, last))
 	}
 	if err := errors.Join(errs...); err != nil {
-		s.Log.Warn("a new stack may get the user of one that the database does not know; the next start tries again", "error", err)
+		s.cfg.Log.Warn("a new stack may get the user of one that the database does not know; the next start tries again", "error", err)
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before 
 func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inventory) error {
 	var errs []error
 	for id, o := range found {
-		deleted, err := s.Store.Deleted(ctx, id)
+		deleted, err := s.cfg.Store.Deleted(ctx, id)
 		data, rest := there[id].split()
 		switch {
 		case err != nil:
@@ -168,7 +168,7 @@ func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inv
 			errs = append(errs, s.removeOrphan(ctx, id, there[id]))
 		default:
 			s.tellOf(id, o, data)
-			if time.Since(o.seen) >= s.OrphanGrace {
+			if time.Since(o.seen) >= s.cfg.OrphanGrace {
 				errs = append(errs, s.removeOrphan(ctx, id, rest))
 			}
 		}
@@ -186,8 +186,8 @@ func (s *Supervisor) tellOf(id string, o *orphan, data objects) {
 		return
 	}
 	o.told = time.Now()
-	s.Log.Warn("the database does not know this stack; its containers, images and files go after the grace, its volumes and snapshots stay until you remove them",
-		"stack", id, "grace", s.OrphanGrace, "volumes and snapshots", data.names())
+	s.cfg.Log.Warn("the database does not know this stack; its containers, images and files go after the grace, its volumes and snapshots stay until you remove them",
+		"stack", id, "grace", s.cfg.OrphanGrace, "volumes and snapshots", data.names())
 }
 
 // removeOrphan removes objects of a stack, and its files.
@@ -199,14 +199,14 @@ func (s *Supervisor) removeOrphan(ctx context.Context, id string, o objects) err
 	if err := errors.Join(s.removeObjects(ctx, o), os.RemoveAll(dir)); err != nil {
 		return fmt.Errorf("remove what is left of stack %s: %w", id, err)
 	}
-	s.Log.Info("leftovers of a stack that is gone removed", "stack", id)
+	s.cfg.Log.Info("leftovers of a stack that is gone removed", "stack", id)
 	return nil
 }
 
 // spares reports whether a generation stays for now although its stack's row does not
 // explain it: the database may be an older copy, and the newer one be put back.
 func (s *Supervisor) spares(st *stack.Stack, number int) bool {
-	return !st.Explains(number) && time.Since(s.began) < s.OrphanGrace
+	return !st.Explains(number) && time.Since(s.began) < s.cfg.OrphanGrace
 }
 
 // sparesRunning is spares for a container or a network with these labels. Those of
@@ -240,8 +240,8 @@ func (s *Supervisor) newer(st *stack.Stack, there objects) objects {
 
 // tellOfNewer names in the log what of a stack its row does not explain.
 func (s *Supervisor) tellOfNewer(st *stack.Stack, newer objects) {
-	s.Log.Warn("there are generations of this stack that the database does not know; is it an older copy? They go after the grace",
-		"stack", st.ID, "generation", st.Generation, "grace", s.OrphanGrace, "newer", newer.names())
+	s.cfg.Log.Warn("there are generations of this stack that the database does not know; is it an older copy? They go after the grace",
+		"stack", st.ID, "generation", st.Generation, "grace", s.cfg.OrphanGrace, "newer", newer.names())
 }
 
 // leftoverGrace is how long something of a deleted stack must be there before it
@@ -259,7 +259,7 @@ func (s *Supervisor) watchLeftovers(seen orphans) {
 	for grace := leftoverGraceFirst; sleep(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
 		var err error
 		if seen, err = s.removeLasting(s.ctx, seen); err != nil && s.ctx.Err() == nil {
-			s.Log.Warn("leftovers not removed; trying again", "error", err)
+			s.cfg.Log.Warn("leftovers not removed; trying again", "error", err)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans
 	if err != nil {
 		return before, err
 	}
-	stacks, err := s.Store.All(ctx) // after the inventory: what was made meanwhile is known
+	stacks, err := s.cfg.Store.All(ctx) // after the inventory: what was made meanwhile is known
 	if err != nil {
 		return before, err
 	}

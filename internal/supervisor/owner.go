@@ -19,7 +19,7 @@ import (
 // they run, it starts alone. The event service.restarted, with requested, tells
 // of success. A state that does not allow it is a *stack.Error.
 func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.Stack, error) {
-	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartService(service) })
+	st, err := s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartService(service) })
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.St
 // RevokeAgent ends the manage token of a claimed stack at its owner's wish. It
 // stops working at once. One that was revoked already is a *stack.Error.
 func (s *Supervisor) RevokeAgent(ctx context.Context, id string) (*stack.Stack, error) {
-	return s.Store.Update(ctx, id, (*stack.Stack).RevokeAgent)
+	return s.cfg.Store.Update(ctx, id, (*stack.Stack).RevokeAgent)
 }
 
 // restartService hands the process to a watcher that begins with the restart.
@@ -53,21 +53,21 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 // be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	p.say("restart requested by the owner")
-	if p.service.Strategy == stack.Recreate || !p.attaches || !p.runs(ctx) {
+	if p.service.Strategy == stack.Recreate || !p.gen.runner.sup.attaches || !p.runs(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
 	err := p.replace(ctx, st)
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
-	p.Log.Info("restart failed", "stack", p.st.ID, "service", p.service.Name, "error", err)
-	p.say("the restart failed, the process from before goes on: " + p.explain(err))
-	_, err = p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartGivenUp(p.service.Name) })
+	p.log.Info("restart failed", "error", err)
+	p.say("the restart failed, the process from before goes on: " + p.gen.runner.explain(err))
+	_, err = p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartGivenUp(p.service.Name) })
 	return err == nil
 }
 
 func (p *process) runs(ctx context.Context) bool {
-	c, err := p.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Inspect(ctx, p.id)
 	return err == nil && c.Running
 }
 
@@ -76,16 +76,16 @@ func (p *process) runs(ctx context.Context) bool {
 // cannot give it a name then. One that does not get healthy has crashed.
 func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	// Recorded before the engine is asked, so that the next server knows.
-	_, err := p.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartInPlace(p.service.Name) })
+	_, err := p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartInPlace(p.service.Name) })
 	if err != nil {
 		return false
 	}
-	absence := p.absences.Load()
+	absence := p.gen.runner.sup.absences.Load()
 	err = p.hide(ctx)
-	p.setTarget(p.service.Name, nil)
-	p.drainAll(p.show(st))
+	p.gen.setTarget(p.service.Name, nil)
+	p.gen.runner.drainAll(p.gen.show(st))
 	if err == nil {
-		err = p.Engine.Stop(ctx, p.id)
+		err = p.cfg.Engine.Stop(ctx, p.id)
 	}
 	if err == nil {
 		p.awaitLog(ctx)
@@ -104,7 +104,7 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 // name up before get the time to call it: a connection that is still being made when
 // the process ends would reach the next one at the same address.
 func (p *process) hide(ctx context.Context) error {
-	if !p.attaches {
+	if !p.gen.runner.sup.attaches {
 		return nil
 	}
 	defer p.withdrawAtEnd(ctx)()
@@ -118,12 +118,12 @@ func (p *process) hide(ctx context.Context) error {
 // show routes to the targets of the generation, if it is the one that is
 // served, and returns those that nothing is routed to any more.
 func (g *generation) show(st *stack.Stack) []*proxy.Target {
-	g.turning.Lock()
-	defer g.turning.Unlock()
-	if g.serving() != g {
+	g.runner.turning.Lock()
+	defer g.runner.turning.Unlock()
+	if g.runner.serving() != g {
 		return nil
 	}
-	return g.route(st, g)
+	return g.runner.route(st, g)
 }
 
 // callTime is how long a process that lost its name still answers calls of other
@@ -134,12 +134,12 @@ const callTime = 3 * time.Second
 // find, sends the traffic to it once it is healthy, and lets this one finish. An
 // error means that nothing changed.
 func (p *process) replace(ctx context.Context, st *stack.Stack) error {
-	p.passing.Add(1)
-	defer p.passing.Add(-1)
+	p.gen.runner.passing.Add(1)
+	defer p.gen.runner.passing.Add(-1)
 	defer p.withdrawAtEnd(ctx)()
 	service := *p.service
 	service.Replaced++
-	next, err := p.startProcess(ctx, &service)
+	next, err := p.gen.startProcess(ctx, &service)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (p *process) replace(ctx context.Context, st *stack.Stack) error {
 		err = p.handOver(ctx, next, st)
 	}
 	if err != nil {
-		return errors.Join(err, next.remove(p.ctx))
+		return errors.Join(err, next.remove(p.gen.runner.ctx))
 	}
 	return nil
 }
@@ -167,43 +167,43 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 		return err
 	}
 	failpoint.Here("next-named")
-	_, err := p.update(p.ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		return st.ReplacedOnRequest(service, p.number, next.service.Replaced)
+	_, err := p.gen.runner.update(p.gen.runner.ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		return st.ReplacedOnRequest(service, p.gen.number, next.service.Replaced)
 	})
 	if err != nil {
 		return err
 	}
 	failpoint.Here("next-committed")
-	p.setTarget(service, next.newTarget())
-	drained := p.show(st)
-	p.passing.Add(1)
-	p.work.Go(func() {
-		defer p.passing.Add(-1)
+	p.gen.setTarget(service, next.newTarget())
+	drained := p.gen.show(st)
+	p.gen.runner.passing.Add(1)
+	p.gen.runner.work.Go(func() {
+		defer p.gen.runner.passing.Add(-1)
 		p.leave(drained)
 	})
 	p.say(service + " was restarted and is healthy")
 	next.watch()
-	p.add(next)
+	p.gen.add(next)
 	return nil
 }
 
 // leave ends a process that another one has replaced, after the requests and calls
 // that it has.
 func (p *process) leave(targets []*proxy.Target) {
-	err := p.realias(p.ctx)
+	err := p.realias(p.gen.runner.ctx)
 	switch {
 	case errors.Is(err, docker.ErrAddressTaken):
-		p.Log.Warn("another container took the address of a replaced process; the requests that it had are cut", "stack", p.st.ID, "service", p.service.Name, "error", err)
+		p.log.Warn("another container took the address of a replaced process; the requests that it had are cut", "error", err)
 	case err != nil:
-		p.Log.Warn("replaced process keeps its name, or has no network, until it ends", "stack", p.st.ID, "service", p.service.Name, "error", err)
+		p.log.Warn("replaced process keeps its name, or has no network, until it ends", "error", err)
 	}
 	failpoint.Here("old-unnamed")
-	p.drainAll(targets)
-	if !sleep(p.ctx, callTime) {
+	p.gen.runner.drainAll(targets)
+	if !sleep(p.gen.runner.ctx, callTime) {
 		return // the stack ends, or the server: the next one removes it
 	}
-	if err := p.remove(p.ctx); err != nil && p.ctx.Err() == nil {
-		p.Log.Error("replaced process not removed; the next start tries again", "stack", p.st.ID, "service", p.service.Name, "error", err)
+	if err := p.remove(p.gen.runner.ctx); err != nil && p.gen.runner.ctx.Err() == nil {
+		p.log.Error("replaced process not removed; the next start tries again", "error", err)
 	}
 }
 

@@ -17,16 +17,16 @@ import (
 
 func TestRestartInPlace_ThatFailsCountsAsARestartThatDoesNotGetHealthy(t *testing.T) {
 	s, st := withStack(t)
-	st, err := s.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
-		return st.Deployed(st.Services, s.URLs, stack.Now())
+	st, err := s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
+		return st.Deployed(st.Services, s.cfg.URLs, stack.Now())
 	})
 	require.NoError(t, err)
 	_, p := served(t, s, st)
 
-	require.False(t, p.restartInPlace(p.ctx, st))  // no crash is allowed: the first is one too many
-	require.NoError(t, p.awaitFallen(t.Context())) // while the engine answers
+	require.False(t, p.restartInPlace(p.gen.runner.ctx, st))  // no crash is allowed: the first is one too many
+	require.NoError(t, p.gen.runner.awaitFallen(t.Context())) // while the engine answers
 
-	st, err = s.Store.Get(t.Context(), st.ID)
+	st, err = s.cfg.Store.Get(t.Context(), st.ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, st.Services[0].Unhealthy)
 	require.True(t, st.Services[0].InPlace)
@@ -39,18 +39,18 @@ func TestLeave_SaysWhatBecameOfTheReplacedProcess(t *testing.T) {
 	} {
 		s, st := withStack(t)
 		_, p := served(t, s, st)
-		s.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, c.path) {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(http.StatusForbidden)
 				fmt.Fprintf(w, `{"message": %q}`, c.refusal)
 				return
 			}
-			fmt.Fprintf(w, `{"NetworkSettings": {"Networks": {%q: {}}}}`, p.network)
+			fmt.Fprintf(w, `{"NetworkSettings": {"Networks": {%q: {}}}}`, p.gen.network)
 		})
 		told := ""
-		s.Log = slog.New(onLog(func(message string) { told = message }))
-		p.cancel() // so that nothing is waited for
+		p.log = slog.New(onLog(func(message string) { told = message }))
+		p.gen.runner.cancel() // so that nothing is waited for
 		p.leave(nil)
 		assert.Contains(t, told, c.says)
 	}
@@ -61,7 +61,7 @@ func TestStart_PutsAProcessBackThatIsOffTheNetwork(t *testing.T) {
 	s, st := withStack(t)
 	_, p := served(t, s, st)
 	var connected atomic.Bool
-	s.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
+	s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/connect"):
 			connected.Store(true)
@@ -70,7 +70,7 @@ func TestStart_PutsAProcessBackThatIsOffTheNetwork(t *testing.T) {
 		case strings.HasSuffix(r.URL.Path, "/containers/c/json"):
 			networks := ""
 			if connected.Load() {
-				networks = fmt.Sprintf(`%q: {"IPAddress": "10.0.0.9"}`, p.network)
+				networks = fmt.Sprintf(`%q: {"IPAddress": "10.0.0.9"}`, p.gen.network)
 			}
 			fmt.Fprintf(w, `{"State": {"Running": true}, "Config": {}, "NetworkSettings": {"Networks": {%s}}}`, networks)
 		}

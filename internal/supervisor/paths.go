@@ -14,8 +14,8 @@ import (
 // and logs/<service>.<kind>.log. Uploads are unpacked in <data>/uploads, on the
 // same disk, so that taking one over is a rename.
 
-func (s *Supervisor) stacksDir() string  { return filepath.Join(s.Dir, "stacks") }
-func (s *Supervisor) uploadsDir() string { return filepath.Join(s.Dir, "uploads") }
+func (s *Supervisor) stacksDir() string  { return filepath.Join(s.cfg.Dir, "stacks") }
+func (s *Supervisor) uploadsDir() string { return filepath.Join(s.cfg.Dir, "uploads") }
 
 func (s *Supervisor) stackDir(st *stack.Stack) string {
 	return filepath.Join(s.stacksDir(), st.Hex())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"path"
@@ -19,7 +20,9 @@ import (
 
 // process is the container of one service of one generation.
 type process struct {
-	*generation
+	gen     *generation
+	cfg     *Config
+	log     *slog.Logger
 	service *stack.Service
 	id      string
 	aliases []string // under which the other services find it
@@ -59,13 +62,13 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases
 	spec.Name = containerName(g.st, s, g.number)
 	spec.Cmd = startCommand(s.Start)
 	spec.Aliases = aliases
-	id, err := g.create(ctx, spec)
+	id, err := g.runner.sup.create(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	p := g.newProcess(s, id, aliases...)
 	if err := p.start(ctx, time.Time{}); err != nil {
-		return nil, errors.Join(err, p.remove(g.ctx))
+		return nil, errors.Join(err, p.remove(g.runner.ctx))
 	}
 	return p, nil
 }
@@ -83,11 +86,11 @@ func (g *generation) containerSpec(s *stack.Service) docker.ContainerSpec {
 		Labels:      g.generationLabels(s.Name),
 		Network:     g.network,
 		Volumes:     map[string]string{build.DataDir: dataVolume(g.st, s.Name)},
-		Memory:      g.Memory,
-		NanoCPUs:    g.NanoCPUs,
-		Pids:        g.Pids,
-		Runtime:     g.Runtime,
-		LogMax:      max(engineLog, 4*g.LogMax),
+		Memory:      g.cfg.Memory,
+		NanoCPUs:    g.cfg.NanoCPUs,
+		Pids:        g.cfg.Pids,
+		Runtime:     g.cfg.Runtime,
+		LogMax:      max(engineLog, 4*g.cfg.LogMax),
 		StopTimeout: s.StopTimeout,
 	}
 }
@@ -104,28 +107,28 @@ func (s *Supervisor) create(ctx context.Context, spec docker.ContainerSpec) (str
 	for _, volume := range spec.Volumes {
 		labels := maps.Clone(spec.Labels)
 		delete(labels, build.LabelGeneration)
-		if err := s.Engine.EnsureVolume(asked, volume, labels); err != nil {
+		if err := s.cfg.Engine.EnsureVolume(asked, volume, labels); err != nil {
 			return "", err
 		}
 	}
-	id, err := s.Engine.Create(asked, spec)
+	id, err := s.cfg.Engine.Create(asked, spec)
 	if !docker.MayExist(err) {
 		return id, err
 	}
 	if err := s.stopAndRemove(ctx, spec.Name); err != nil {
 		return "", err
 	}
-	return s.Engine.Create(asked, spec)
+	return s.cfg.Engine.Create(asked, spec)
 }
 
 // newProcess is the handle of a service's container, which has the aliases.
 func (g *generation) newProcess(s *stack.Service, id string, aliases ...string) *process {
-	return &process{generation: g, service: s, id: id, aliases: aliases, wake: make(chan struct{}, 1)}
+	return &process{gen: g, cfg: g.cfg, log: g.log.With("service", s.Name), service: s, id: id, aliases: aliases, wake: make(chan struct{}, 1)}
 }
 
 // start starts the container and follows its log from the line after since.
 func (p *process) start(ctx context.Context, since time.Time) error {
-	absence := p.absences.Load()
+	absence := p.gen.runner.sup.absences.Load()
 	err := p.join(ctx)
 	if errors.Is(err, docker.ErrAddressTaken) { // that it had when it replaced another process
 		err = p.realias(ctx, p.aliases...)
@@ -136,10 +139,10 @@ func (p *process) start(ctx context.Context, since time.Time) error {
 	if err != nil {
 		return err
 	}
-	c, err := p.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Inspect(ctx, p.id)
 	if err == nil && c.Running && c.IP == "" { // a realias that failed left it off the network
 		if err = p.realias(ctx, p.aliases...); err == nil {
-			c, err = p.Engine.Inspect(ctx, p.id)
+			c, err = p.cfg.Engine.Inspect(ctx, p.id)
 		}
 	}
 	if err != nil {
@@ -150,17 +153,17 @@ func (p *process) start(ctx context.Context, since time.Time) error {
 
 // join starts the container, which gets an address on the generation's network.
 func (p *process) join(ctx context.Context) error {
-	p.joining.RLock()
-	defer p.joining.RUnlock()
-	return p.Engine.Start(ctx, p.id)
+	p.gen.joining.RLock()
+	defer p.gen.joining.RUnlock()
+	return p.cfg.Engine.Start(ctx, p.id)
 }
 
 // realias gives the process other names inside the stack. No container of its
 // generation starts meanwhile.
 func (p *process) realias(ctx context.Context, aliases ...string) error {
-	p.joining.Lock()
-	defer p.joining.Unlock()
-	err := p.Engine.Realias(context.WithoutCancel(ctx), p.id, p.network, aliases...)
+	p.gen.joining.Lock()
+	defer p.gen.joining.Unlock()
+	err := p.cfg.Engine.Realias(context.WithoutCancel(ctx), p.id, p.gen.network, aliases...)
 	if err == nil {
 		p.aliases = aliases
 	}
@@ -170,15 +173,15 @@ func (p *process) realias(ctx context.Context, aliases ...string) error {
 // adopt takes over a container that runs already: its process stays untouched
 // and its log goes on after the last line that was written down.
 func (p *process) adopt(c docker.Container) error {
-	_, last, err := p.runLog(p.service.Name)
+	_, last, err := p.gen.runner.runLog(p.service.Name)
 	if err != nil && !isOfHost(err) {
-		p.Log.Error("log of a stack is broken", "stack", p.st.ID, "service", p.service.Name, "error", err)
+		p.log.Error("log of a stack is broken", "error", err)
 		return serviceError(p.service, "its log on this host is broken; upload the source again")
 	}
 	if err != nil {
 		return err
 	}
-	return p.attach(c, last, p.generation.absence)
+	return p.attach(c, last, p.gen.absence)
 }
 
 // attach notes where the container is, and since which absence of the engine, and
@@ -223,13 +226,13 @@ func (p *process) restart(ctx context.Context) error {
 			return err
 		}
 	}
-	p.setTarget(p.service.Name, p.newTarget())
+	p.gen.setTarget(p.service.Name, p.newTarget())
 	return nil
 }
 
 // newTarget is where the proxy sends this service's requests.
 func (p *process) newTarget() *proxy.Target {
-	return proxy.NewUpstream(p.addr(), proxy.Options{ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, Log: p.Log})
+	return proxy.NewUpstream(p.addr(), proxy.Options{ConnectTimeout: p.cfg.ConnectTimeout, HeaderTimeout: p.cfg.HeaderTimeout, Log: p.cfg.Log})
 }
 
 // addr is the process's address and port; the address is empty when the
@@ -243,12 +246,12 @@ func (p *process) addr() string {
 // remove ends the process, in the time that its manifest gives it unless ctx ends
 // before, and takes the container away after its log has been read.
 func (p *process) remove(ctx context.Context) error {
-	if err := p.Engine.Stop(ctx, p.id); err != nil {
+	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
 	p.awaitLog(ctx)
-	return p.Engine.Remove(ctx, p.id)
+	return p.cfg.Engine.Remove(ctx, p.id)
 }
 
 // removeAll removes processes side by side.

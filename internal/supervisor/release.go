@@ -19,35 +19,35 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	spec := g.containerSpec(s)
 	spec.Name = containerName(g.st, s, g.number) + releaseSuffix
 	spec.Cmd = []string{"sh", "-c", s.Release}
-	log, _, err := logfile.Open(g.logPath(g.st, s.Name, "build"), g.LogMax)
+	log, _, err := logfile.Open(g.runner.sup.logPath(g.st, s.Name, "build"), g.cfg.LogMax)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "== release %s gen %d\n$ %s\n", s.Name, g.number, s.Release)
-	id, err := g.create(ctx, spec)
+	id, err := g.runner.sup.create(ctx, spec)
 	if err != nil {
 		return err
 	}
-	defer g.stopAndRemove(ctx, id) //nolint:errcheck // abandon takes what stays
-	if err := g.Engine.Start(ctx, id); err != nil {
+	defer g.runner.sup.stopAndRemove(ctx, id) //nolint:errcheck // abandon takes what stays
+	if err := g.cfg.Engine.Start(ctx, id); err != nil {
 		return err
 	}
 	var last recent
-	limited, cancel := context.WithTimeout(ctx, g.Builder.Timeout)
+	limited, cancel := context.WithTimeout(ctx, g.cfg.Builder.Timeout)
 	defer cancel()
-	err = g.Engine.Follow(limited, id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
+	err = g.cfg.Engine.Follow(limited, id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
 		last.add(line)
 		fmt.Fprintf(log, "%s\n", line)
 	})
 	failpoint.Here("release-run")
 	if limited.Err() != nil && ctx.Err() == nil {
-		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.Builder.Timeout, s.Release, &last)
+		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.Builder.Timeout, s.Release, &last)
 	}
 	if err != nil {
 		return err
 	}
-	c, err := g.Engine.Inspect(ctx, id)
+	c, err := g.cfg.Engine.Inspect(ctx, id)
 	if err == nil && c.ExitCode != 0 {
 		return serviceError(s, "release failed: %q exited with code %d%s", s.Release, c.ExitCode, &last)
 	}

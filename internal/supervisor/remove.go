@@ -66,7 +66,7 @@ type inventory map[string]objects
 
 // takeInventory asks the engine for all that carries the installation's label.
 func (s *Supervisor) takeInventory(ctx context.Context) (inventory, error) {
-	return s.list(ctx, s.Labels)
+	return s.list(ctx, s.cfg.Labels)
 }
 
 // awaitInventory is takeInventory, again until the engine answers or ctx ends. It
@@ -74,13 +74,13 @@ func (s *Supervisor) takeInventory(ctx context.Context) (inventory, error) {
 func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
 	for {
 		there, err := s.takeInventory(ctx)
-		engine, infoErr := s.Engine.Info(ctx)
+		engine, infoErr := s.cfg.Engine.Info(ctx)
 		if err = errors.Join(err, infoErr); err == nil {
-			s.engineDir, s.attaches = engine.RootDir, engine.Attaches(s.Runtime)
+			s.engineDir, s.attaches = engine.RootDir, engine.Attaches(s.cfg.Runtime)
 			return there, nil
 		}
 		if ctx.Err() == nil {
-			s.Log.Warn("the engine does not say what it has; asking again", "error", err)
+			s.cfg.Log.Warn("the engine does not say what it has; asking again", "error", err)
 		}
 		if !sleep(ctx, hostRetry) {
 			return nil, ctx.Err()
@@ -100,19 +100,19 @@ func (s *Supervisor) list(ctx context.Context, labels docker.Labels) (inventory,
 			there[id] = o
 		}
 	}
-	containers, err1 := s.Engine.List(ctx, labels)
+	containers, err1 := s.cfg.Engine.List(ctx, labels)
 	for _, c := range containers {
 		note(c.Labels, func(o *objects) { o.containers = append(o.containers, c) })
 	}
-	images, err2 := s.Engine.Images(ctx, labels)
+	images, err2 := s.cfg.Engine.Images(ctx, labels)
 	for _, i := range images {
 		note(i.Labels, func(o *objects) { o.images = append(o.images, i) })
 	}
-	volumes, err3 := s.Engine.Volumes(ctx, labels)
+	volumes, err3 := s.cfg.Engine.Volumes(ctx, labels)
 	for _, v := range volumes {
 		note(v.Labels, func(o *objects) { o.volumes = append(o.volumes, v) })
 	}
-	networks, err4 := s.Engine.Networks(ctx, labels)
+	networks, err4 := s.cfg.Engine.Networks(ctx, labels)
 	for _, n := range networks {
 		note(n.Labels, func(o *objects) { o.networks = append(o.networks, n) })
 	}
@@ -135,17 +135,17 @@ func (s *Supervisor) removeStack(ctx context.Context, st *stack.Stack) error {
 func (s *Supervisor) removeObjects(ctx context.Context, o objects) error {
 	var errs []error
 	for _, c := range o.containers {
-		errs = append(errs, s.Engine.Remove(ctx, c.ID))
+		errs = append(errs, s.cfg.Engine.Remove(ctx, c.ID))
 		failpoint.Here("container-removed")
 	}
 	for _, image := range o.images {
 		errs = append(errs, s.removeImage(ctx, image))
 	}
 	for _, v := range o.volumes {
-		errs = append(errs, s.Engine.RemoveVolume(ctx, v.Name))
+		errs = append(errs, s.cfg.Engine.RemoveVolume(ctx, v.Name))
 	}
 	for _, n := range o.networks {
-		errs = append(errs, s.Engine.RemoveNetwork(ctx, n.Name))
+		errs = append(errs, s.cfg.Engine.RemoveNetwork(ctx, n.Name))
 	}
 	for _, site := range o.sites {
 		errs = append(errs, os.RemoveAll(site))
@@ -157,11 +157,11 @@ func (s *Supervisor) removeObjects(ctx context.Context, o objects) error {
 // none.
 func (s *Supervisor) removeImage(ctx context.Context, image docker.ImageInfo) error {
 	if len(image.Tags) == 0 {
-		return s.Engine.RemoveImage(ctx, image.ID)
+		return s.cfg.Engine.RemoveImage(ctx, image.ID)
 	}
 	var errs []error
 	for _, tag := range image.Tags {
-		errs = append(errs, s.Engine.RemoveImage(ctx, tag))
+		errs = append(errs, s.cfg.Engine.RemoveImage(ctx, tag))
 	}
 	return errors.Join(errs...)
 }
@@ -169,10 +169,10 @@ func (s *Supervisor) removeImage(ctx context.Context, image docker.ImageInfo) er
 // stopAndRemove ends what runs in a container whose data stays, in the time that
 // it was made with unless ctx ends before, and removes the container.
 func (s *Supervisor) stopAndRemove(ctx context.Context, id string) error {
-	if err := s.Engine.Stop(ctx, id); err != nil {
+	if err := s.cfg.Engine.Stop(ctx, id); err != nil {
 		return err
 	}
-	return s.Engine.Remove(context.WithoutCancel(ctx), id)
+	return s.cfg.Engine.Remove(context.WithoutCancel(ctx), id)
 }
 
 // stopAll stops and removes containers side by side.
@@ -182,13 +182,13 @@ func (s *Supervisor) stopAll(ctx context.Context, containers []docker.Container)
 
 // stopLabelled stops and removes every container that carries the labels.
 func (s *Supervisor) stopLabelled(ctx context.Context, labels docker.Labels) error {
-	containers, err := s.Engine.List(ctx, labels)
+	containers, err := s.cfg.Engine.List(ctx, labels)
 	return errors.Join(err, s.stopAll(ctx, containers))
 }
 
 // stopStack stops and removes the containers of a stack that are not spared.
 func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
-	containers, err := s.Engine.List(ctx, s.labels(st, ""))
+	containers, err := s.cfg.Engine.List(ctx, s.labels(st, ""))
 	containers = slices.DeleteFunc(containers, func(c docker.Container) bool { return s.sparesRunning(st, c.Labels) })
 	return errors.Join(err, s.stopAll(ctx, containers))
 }
@@ -198,16 +198,16 @@ func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
 // and could not, all there is that is not spared.
 func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	earlier := func(number int) bool {
-		return number < st.Generation || !st.Built() && !r.spares(st, number)
+		return number < st.Generation || !st.Built() && !r.sup.spares(st, number)
 	}
-	err := r.outlast(ctx, func() error {
+	err := r.sup.outlast(ctx, func() error {
 		ctx := context.WithoutCancel(ctx)
-		there, err := r.list(ctx, r.labels(st, ""))
-		left := objects{images: tagged(there[st.ID].images, isLeftover(earlier)), sites: r.sites(st, earlier)}
-		return errors.Join(err, r.removeObjects(ctx, left))
+		there, err := r.sup.list(ctx, r.sup.labels(st, ""))
+		left := objects{images: tagged(there[st.ID].images, isLeftover(earlier)), sites: r.sup.sites(st, earlier)}
+		return errors.Join(err, r.sup.removeObjects(ctx, left))
 	})
 	if err != nil {
-		r.Log.Error("earlier generation not removed; the next start tries again", "stack", r.id, "error", err)
+		r.log.Error("earlier generation not removed; the next start tries again", "error", err)
 	}
 }
 
@@ -280,19 +280,19 @@ func (s *Supervisor) sites(st *stack.Stack, which func(number int) bool) []strin
 // there may be others. Nothing else may be done with the stack meanwhile. What stays
 // is tried again by watchLeftovers.
 func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack, seen objects) {
-	if r.leftovers(st, seen).none() {
+	if r.sup.leftovers(st, seen).none() {
 		return
 	}
-	there, err := r.list(ctx, r.labels(st, ""))
-	left := r.leftovers(st, there[st.ID])
-	err = errors.Join(err, r.stopAll(ctx, left.containers))
+	there, err := r.sup.list(ctx, r.sup.labels(st, ""))
+	left := r.sup.leftovers(st, there[st.ID])
+	err = errors.Join(err, r.sup.stopAll(ctx, left.containers))
 	if ctx.Err() != nil {
 		return // whoever ended it needs the rest as it is
 	}
 	left.containers = nil
-	err = errors.Join(err, r.removeObjects(context.WithoutCancel(ctx), left))
+	err = errors.Join(err, r.sup.removeObjects(context.WithoutCancel(ctx), left))
 	if err != nil {
-		r.Log.Warn("leftovers not removed; trying again later", "stack", r.id, "error", err)
+		r.log.Warn("leftovers not removed; trying again later", "error", err)
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *Supervisor) lostFiles(st *stack.Stack) []string {
 func (r *runner) removeFiles(paths []string) {
 	for _, path := range paths {
 		if err := os.RemoveAll(path); err != nil {
-			r.Log.Warn("files of a lost build not removed; the next start tries again", "stack", r.id, "error", err)
+			r.log.Warn("files of a lost build not removed; the next start tries again", "error", err)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) (res
 	}
 	r.route(st, g)
 	served := g.complete() && g.restored(ctx, r.updateOnce) == nil
-	if served && r.leftovers(st, there).none() && len(g.reopened) == 0 {
+	if served && r.sup.leftovers(st, there).none() && len(g.reopened) == 0 {
 		return nil
 	}
 	return func(ctx context.Context) {
@@ -192,12 +192,12 @@ func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 	}
 	err := g.bringUp(ctx, s, false)
 	if errors.Is(err, docker.ErrNotFound) {
-		if _, lookErr := g.Engine.Image(ctx, s.Image); errors.Is(lookErr, docker.ErrNotFound) {
+		if _, lookErr := g.cfg.Engine.Image(ctx, s.Image); errors.Is(lookErr, docker.ErrNotFound) {
 			return serviceError(s, "its image is no longer on this host; upload the source again")
 		}
 	}
 	if g.refused(ctx, s, err, g.tryEngine) {
-		g.Log.Error("image or data of a stack is broken", "stack", g.id, "service", s.Name, "error", err)
+		g.log.Error("image or data of a stack is broken", "service", s.Name, "error", err)
 		return serviceError(s, "its image or its data on this host is broken: it could not be started in %d attempts; upload the source again", maxRefusals)
 	}
 	return err
@@ -209,14 +209,14 @@ func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 func (r *runner) attempted(ctx context.Context, g *generation, err error, again func(context.Context)) {
 	switch {
 	case err == nil:
-	case ctx.Err() == nil && r.left(ctx, g.absence):
+	case ctx.Err() == nil && r.sup.left(ctx, g.absence):
 		g.release()
-		if r.awaitEngine(ctx) {
+		if r.sup.awaitEngine(ctx) {
 			again(ctx)
 		}
 	case ctx.Err() == nil && mayPass(err):
 		g.release()
-		r.Log.Warn("stack not brought back for a fault of the host; trying again", "stack", r.id, "generation", g.number, "error", err)
+		r.log.Warn("stack not brought back for a fault of the host; trying again", "generation", g.number, "error", err)
 		r.later(func(ctx context.Context) {
 			if r.serving() == nil {
 				again(ctx)
@@ -231,10 +231,10 @@ func (r *runner) attempted(ctx context.Context, g *generation, err error, again 
 // job, since their turn may be long in coming. A stack of which one is not what was
 // published is failed.
 func (g *generation) readSites() {
-	if g.serving() != g {
+	if g.runner.serving() != g {
 		return
 	}
-	g.work.Go(func() {
+	g.runner.work.Go(func() {
 		for s, opened := range g.reopened {
 			if err := g.readSite(s, opened); err != nil {
 				g.failSite(s, err)
@@ -250,34 +250,34 @@ func (g *generation) readSites() {
 func (g *generation) readSite(s *stack.Service, opened *site.Site) error {
 	for {
 		err := g.readInTurn(opened)
-		if err == nil || g.ctx.Err() != nil || g.serving() != g {
+		if err == nil || g.runner.ctx.Err() != nil || g.runner.serving() != g {
 			return nil
 		}
 		if !isOfHost(err) {
 			return err
 		}
-		g.Log.Warn("site not read for a fault of the host; trying again", "stack", g.id, "service", s.Name, "error", err)
-		sleep(g.ctx, hostRetry)
+		g.log.Warn("site not read for a fault of the host; trying again", "service", s.Name, "error", err)
+		sleep(g.runner.ctx, hostRetry)
 	}
 }
 
 func (g *generation) readInTurn(opened *site.Site) error {
-	if err := g.reading.Acquire(g.ctx, 1); err != nil {
+	if err := g.runner.sup.reading.Acquire(g.runner.ctx, 1); err != nil {
 		return err
 	}
-	defer g.reading.Release(1)
-	return opened.Read(g.ctx)
+	defer g.runner.sup.reading.Release(1)
+	return opened.Read(g.runner.ctx)
 }
 
 // failSite fails the stack for a site that cannot be read, once nothing else is being
 // done with it, if the generation is served by then.
 func (g *generation) failSite(s *stack.Service, err error) {
 	fail := func(ctx context.Context) {
-		if g.serving() == g {
-			g.restoreFailed(ctx, g, g.blameSite(s, err))
+		if g.runner.serving() == g {
+			g.runner.restoreFailed(ctx, g, g.blameSite(s, err))
 		}
 	}
-	for !g.startIdle(fail) && sleep(g.ctx, hostRetry) {
+	for !g.runner.startIdle(fail) && sleep(g.runner.ctx, hostRetry) {
 	}
 }
 
@@ -286,7 +286,7 @@ const hostRetry = 5 * time.Second
 
 // later runs a job after a pause, once nothing else is being done with the stack.
 func (r *runner) later(job func(context.Context)) {
-	r.jobs.Go(func() {
+	r.sup.jobs.Go(func() {
 		for sleep(r.ctx, hostRetry) && !r.startIdle(job) {
 		}
 	})
@@ -302,29 +302,29 @@ func (g *generation) restored(ctx context.Context, update updater) error {
 	if err != nil {
 		return err
 	}
-	g.stopped = nil
-	g.drainAll(drained)
+	g.runner.stopped = nil
+	g.runner.drainAll(drained)
 	g.watch()
 	return nil
 }
 
 func (g *generation) turnBack(ctx context.Context, update updater) (drained []*proxy.Target, err error) {
-	g.turning.Lock()
-	defer g.turning.Unlock()
+	g.runner.turning.Lock()
+	defer g.runner.turning.Unlock()
 	_, err = update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		stopped, err := g.endStopped(st)
+		stopped, err := g.runner.endStopped(st)
 		if err != nil {
 			return nil, err
 		}
-		events, err := st.Restored(g.URLs)
+		events, err := st.Restored(g.cfg.URLs)
 		if err == nil {
-			drained = append(drained, g.route(st, g)...)
+			drained = append(drained, g.runner.route(st, g)...)
 		}
 		return append(stopped, events...), err
 	})
 	if err == nil {
 		failpoint.Here("restore-committed")
-		g.swap(g)
+		g.runner.swap(g)
 	}
 	return drained, err
 }
@@ -336,7 +336,7 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 		g.release()
 		return
 	}
-	r.Log.Info("stack not brought back", "stack", r.id, "generation", g.number, "error", cause)
+	r.log.Info("stack not brought back", "generation", g.number, "error", cause)
 	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		if r.stopped != nil && st.Deploying != 0 {
 			return st.RollbackFailed(g.notBroughtBack(r.stopped, cause))
@@ -344,7 +344,7 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 		return st.RestoreFailed(r.explain(cause))
 	})
 	if err != nil {
-		r.Log.Error("failed restore not recorded", "stack", r.id, "error", errors.Join(err, cause))
+		r.log.Error("failed restore not recorded", "error", errors.Join(err, cause))
 		return
 	}
 	r.stopped = nil
@@ -360,7 +360,7 @@ func (r *runner) restore(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		r.Log.Error("restore not begun", "stack", r.id, "error", err)
+		r.log.Error("restore not begun", "error", err)
 		return
 	}
 	g := r.generation(st, st.Generation, st.Services)
@@ -385,5 +385,5 @@ func (g *generation) comeBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.restored(ctx, g.update)
+	return g.restored(ctx, g.runner.update)
 }

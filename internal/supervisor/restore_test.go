@@ -18,7 +18,7 @@ func TestTake_LeavesTheFilesOfALostBuildForLater(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	tell, release := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(answer) })
 	defer release()
-	s.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
+	s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		if filepath.Base(r.URL.Path) == "json" {
 			tell()
 			<-answer

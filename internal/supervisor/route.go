@@ -18,7 +18,7 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 		Status:    st.Status,
 		Name:      st.Name,
 		Targets:   map[string]*proxy.Target{},
-		ClaimURL:  r.URLs.Claim(""),
+		ClaimURL:  r.cfg.URLs.Claim(""),
 		Unclaimed: !st.Claimed(),
 	}
 	r.routing.Lock()
@@ -32,14 +32,14 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	if r.ctx.Err() != nil {
 		return nil
 	}
-	return r.Routes.Set(st.Hex(), entry)
+	return r.cfg.Routes.Set(st.Hex(), entry)
 }
 
 // unroute makes the public URLs of a deleted stack unknown and cuts what is
 // still open on them.
 func (r *runner) unroute(st *stack.Stack) {
 	r.routing.Lock()
-	targets := r.Routes.Remove(st.Hex())
+	targets := r.cfg.Routes.Remove(st.Hex())
 	r.routing.Unlock()
 	for _, t := range targets {
 		cut(t)
@@ -55,13 +55,13 @@ func cut(t *proxy.Target) {
 
 // drainAll gives the open requests of targets their time to finish.
 func (r *runner) drainAll(targets []*proxy.Target) {
-	ctx, cancel := context.WithTimeout(r.ctx, r.Drain)
+	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Drain)
 	defer cancel()
 	var group errgroup.Group
 	for _, t := range targets {
 		group.Go(func() error { return t.Drain(ctx) })
 	}
 	if err := group.Wait(); err != nil {
-		r.Log.Info("requests cut", "stack", r.id, "error", err)
+		r.log.Info("requests cut", "error", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,9 @@ import (
 // runner owns one stack: its long jobs, one at a time, and the generation that
 // it serves.
 type runner struct {
-	*Supervisor
+	sup    *Supervisor
+	cfg    *Config
+	log    *slog.Logger
 	id     string
 	ctx    context.Context // of all its work; ends with the stack or the server
 	cancel context.CancelFunc
@@ -56,7 +59,10 @@ type runLog struct {
 }
 
 func newRunner(s *Supervisor, id string) *runner {
-	r := &runner{Supervisor: s, id: id, logs: map[string]runLog{}, refusals: map[string]int{}}
+	r := &runner{
+		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id,
+		logs: map[string]runLog{}, refusals: map[string]int{},
+	}
 	r.ctx, r.cancel = context.WithCancel(s.ctx)
 	return r
 }
@@ -91,7 +97,7 @@ func (r *runner) startIdle(job func(context.Context)) bool {
 
 // queue runs job in the background once the one before it has ended by itself.
 func (r *runner) queue(job func(context.Context)) {
-	r.jobs.Go(func() {
+	r.sup.jobs.Go(func() {
 		r.starting.Lock()
 		defer r.starting.Unlock()
 		for r.busy() {
@@ -110,7 +116,7 @@ func (r *runner) run(job func(context.Context)) <-chan struct{} {
 	r.mu.Lock()
 	r.job, r.done = cancel, done
 	r.mu.Unlock()
-	r.jobs.Go(func() {
+	r.sup.jobs.Go(func() {
 		defer close(done)
 		defer cancel(nil)
 		job(ctx)
@@ -170,12 +176,12 @@ func (r *runner) discard(ctx context.Context, st *stack.Stack) {
 		r.cancel()
 		r.unroute(st) // before what may wait for the engine
 		r.close()
-		if err := r.removeStack(ctx, st); err != nil {
-			r.Log.Warn("a deleted stack is not all removed; trying again later", "stack", r.id, "error", err)
+		if err := r.sup.removeStack(ctx, st); err != nil {
+			r.log.Warn("a deleted stack is not all removed; trying again later", "error", err)
 		}
-		r.Supervisor.mu.Lock()
-		delete(r.runners, r.id)
-		r.Supervisor.mu.Unlock()
+		r.sup.mu.Lock()
+		delete(r.sup.runners, r.id)
+		r.sup.mu.Unlock()
 	})
 }
 
@@ -187,11 +193,11 @@ func (r *runner) runLog(service string) (*logfile.File, time.Time, error) {
 	if log, ok := r.logs[service]; ok {
 		return log.file, log.last, nil
 	}
-	path := filepath.Join(r.stacksDir(), strings.TrimPrefix(r.id, "stk_"), "logs", service+".run.log")
+	path := filepath.Join(r.sup.stacksDir(), strings.TrimPrefix(r.id, "stk_"), "logs", service+".run.log")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, time.Time{}, fmt.Errorf("make the folder of a log: %w", err)
 	}
-	file, last, err := logfile.Open(path, r.LogMax)
+	file, last, err := logfile.Open(path, r.cfg.LogMax)
 	if err == nil {
 		r.logs[service] = runLog{file, last}
 	}
@@ -203,7 +209,7 @@ func (r *runner) closeLogs() {
 	defer r.mu.Unlock()
 	for service, log := range r.logs {
 		if err := log.file.Close(); err != nil {
-			r.Log.Error("log not closed", "stack", r.id, "service", service, "error", err)
+			r.log.Error("log not closed", "service", service, "error", err)
 		}
 	}
 	clear(r.logs)
@@ -253,7 +259,7 @@ func (r *runner) awaitFallen(ctx context.Context) error {
 // get reads the stack, and goes on trying as insist does.
 func (r *runner) get(ctx context.Context) (st *stack.Stack, err error) {
 	err = r.insist(ctx, func() error {
-		st, err = r.Store.Get(ctx, r.id)
+		st, err = r.cfg.Store.Get(ctx, r.id)
 		return err
 	})
 	return st, err
@@ -263,7 +269,7 @@ func (r *runner) get(ctx context.Context) (st *stack.Stack, err error) {
 // than once.
 func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (st *stack.Stack, err error) {
 	err = r.insist(ctx, func() error {
-		st, err = r.Store.Update(ctx, r.id, fn)
+		st, err = r.cfg.Store.Update(ctx, r.id, fn)
 		return err
 	})
 	return st, err
@@ -271,7 +277,7 @@ func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Even
 
 // updateOnce is update without trying again.
 func (r *runner) updateOnce(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
-	return r.Store.Update(ctx, r.id, fn)
+	return r.cfg.Store.Update(ctx, r.id, fn)
 }
 
 // storePause is the longest wait before the store is tried again.
@@ -287,7 +293,7 @@ func (r *runner) insist(ctx context.Context, do func() error) error {
 		if err == nil || ctx.Err() != nil || errors.As(err, &own) {
 			return err
 		}
-		r.Log.Warn("the database does not work; trying again", "stack", r.id, "error", err)
+		r.log.Warn("the database does not work; trying again", "error", err)
 		if !sleep(ctx, wait) {
 			return err
 		}

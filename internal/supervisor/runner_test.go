@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,7 +11,7 @@ import (
 )
 
 func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
-	s := New(Config{})
+	s := New(Config{Log: slog.New(slog.DiscardHandler)})
 	r := s.runner("stk_000000000000")
 	var running, done atomic.Int32
 	var all sync.WaitGroup
@@ -39,7 +40,7 @@ func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
 }
 
 func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
-	s := New(Config{})
+	s := New(Config{Log: slog.New(slog.DiscardHandler)})
 	r := s.runner("stk_000000000000")
 	begun := make(chan struct{})
 	r.start(func(ctx context.Context) {
@@ -56,7 +57,7 @@ func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
 
 func TestRunner_ReadsTheClockAgainAtLeastEveryMinuteBeforeADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{})
+		s := New(Config{Log: slog.New(slog.DiscardHandler)})
 		defer s.Close()
 		r := s.runner("stk_000000000000")
 		for left, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: time.Minute, 7 * 24 * time.Hour: time.Minute} {

@@ -69,15 +69,15 @@ func (r *runner) keepData(ctx context.Context) {
 	if err != nil || st.Status != stack.Expired {
 		return
 	}
-	err = r.outlast(ctx, func() error { return r.keepVolumes(ctx, st) })
+	err = r.sup.outlast(ctx, func() error { return r.keepVolumes(ctx, st) })
 	if err != nil && ctx.Err() == nil {
-		r.Log.Error("data of an expired stack not kept as a snapshot; the volume stays", "stack", r.id, "error", err)
+		r.log.Error("data of an expired stack not kept as a snapshot; the volume stays", "error", err)
 	}
 }
 
 // keepVolumes makes a snapshot of every volume with data.
 func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
-	volumes, err := r.Engine.Volumes(ctx, r.labels(st, ""))
+	volumes, err := r.cfg.Engine.Volumes(ctx, r.sup.labels(st, ""))
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 		service := v.Labels[build.LabelService]
 		switch {
 		case v.Name != dataVolume(st, service):
-			err = errors.Join(err, r.Engine.RemoveVolume(ctx, v.Name)) // a package cache
+			err = errors.Join(err, r.cfg.Engine.RemoveVolume(ctx, v.Name)) // a package cache
 		case st.Service(service) != nil:
 			err = errors.Join(err, r.snapshot(ctx, st, service))
 		}
@@ -99,7 +99,7 @@ func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 // that as well.
 func (r *runner) snapshot(ctx context.Context, st *stack.Stack, service string) error {
 	ref := snapshotRef(st, service)
-	_, err := r.Engine.Image(ctx, ref)
+	_, err := r.cfg.Engine.Image(ctx, ref)
 	if errors.Is(err, docker.ErrNotFound) {
 		if r.isPutOff(st, service) {
 			return nil
@@ -113,13 +113,13 @@ func (r *runner) snapshot(ctx context.Context, st *stack.Stack, service string) 
 		return fmt.Errorf("snapshot of %s: %w", service, err)
 	}
 	failpoint.Here("snapshot-committed")
-	return r.Engine.RemoveVolume(ctx, dataVolume(st, service))
+	return r.cfg.Engine.RemoveVolume(ctx, dataVolume(st, service))
 }
 
 // putOffPath is a file that tells since when and why a service's snapshot waits
 // for room.
 func (r *runner) putOffPath(st *stack.Stack, service string) string {
-	return filepath.Join(r.stackDir(st), service+".no-room")
+	return filepath.Join(r.sup.stackDir(st), service+".no-room")
 }
 
 func (r *runner) isPutOff(st *stack.Stack, service string) bool {
@@ -131,7 +131,7 @@ func (r *runner) isPutOff(st *stack.Stack, service string) bool {
 func (r *runner) putOff(st *stack.Stack, service string, cause error) error {
 	path := r.putOffPath(st, service)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		r.Log.Warn("data of an expired stack stays in its volume; it is measured again every hour", "stack", r.id, "service", service, "error", cause)
+		r.log.Warn("data of an expired stack stays in its volume; it is measured again every hour", "service", service, "error", cause)
 	}
 	if err := os.WriteFile(path, []byte(cause.Error()+"\n"), 0o600); err != nil {
 		return fmt.Errorf("put a snapshot off: %w", err)
@@ -144,15 +144,15 @@ func (r *runner) makeSnapshot(ctx context.Context, st *stack.Stack, service, ref
 	if err != nil {
 		return err
 	}
-	id, err := r.create(ctx, docker.ContainerSpec{
+	id, err := r.sup.create(ctx, docker.ContainerSpec{
 		Name:    "berth-" + st.Hex() + "-" + service + "-snapshot",
 		Image:   base,
 		User:    "0:0",
-		Cmd:     []string{"sh", "-c", copyData, "sh", strconv.FormatInt(r.DiskFloor>>20, 10)},
-		Labels:  r.labels(st, service),
+		Cmd:     []string{"sh", "-c", copyData, "sh", strconv.FormatInt(r.cfg.DiskFloor>>20, 10)},
+		Labels:  r.sup.labels(st, service),
 		Volumes: map[string]string{build.DataDir: dataVolume(st, service)},
 		Caps:    helperCaps,
-		Pids:    r.Pids,
+		Pids:    r.cfg.Pids,
 	})
 	if err != nil {
 		return err
@@ -163,19 +163,19 @@ func (r *runner) makeSnapshot(ctx context.Context, st *stack.Stack, service, ref
 		return err
 	}
 	failpoint.Here("snapshot-copied")
-	_, err = r.Engine.Commit(context.WithoutCancel(ctx), id, ref, docker.CommitSpec{Labels: r.labels(st, service)})
+	_, err = r.cfg.Engine.Commit(context.WithoutCancel(ctx), id, ref, docker.CommitSpec{Labels: r.sup.labels(st, service)})
 	return err
 }
 
 // runHelper runs a container of the host's own to its end.
 func (r *runner) runHelper(ctx context.Context, id string, said *recent) error {
-	if err := r.Engine.Start(ctx, id); err != nil {
+	if err := r.cfg.Engine.Start(ctx, id); err != nil {
 		return err
 	}
-	if err := r.Engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte, _ bool) { said.add(line) }); err != nil {
+	if err := r.cfg.Engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte, _ bool) { said.add(line) }); err != nil {
 		return err
 	}
-	c, err := r.Engine.Inspect(ctx, id)
+	c, err := r.cfg.Engine.Inspect(ctx, id)
 	switch {
 	case err != nil:
 		return err
@@ -188,8 +188,8 @@ func (r *runner) runHelper(ctx context.Context, id string, said *recent) error {
 }
 
 func (r *runner) removeHelper(id string) {
-	if err := r.Engine.Remove(context.WithoutCancel(r.ctx), id); err != nil {
-		r.Log.Error("helper container not removed; the next start tries again", "stack", r.id, "error", err)
+	if err := r.cfg.Engine.Remove(context.WithoutCancel(r.ctx), id); err != nil {
+		r.log.Error("helper container not removed; the next start tries again", "error", err)
 	}
 }
 
@@ -197,7 +197,7 @@ func (r *runner) removeHelper(id string) {
 func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, error) {
 	for i := range st.Services {
 		if !st.Services[i].IsStatic() {
-			return r.Builder.EnsureBase(ctx, st.Services[i].Runtime, io.Discard)
+			return r.cfg.Builder.EnsureBase(ctx, st.Services[i].Runtime, io.Discard)
 		}
 	}
 	return "", errors.New("no service of the stack has data")
@@ -209,22 +209,22 @@ func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, erro
 // created that has the volume where the image has the files.
 func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	ref := snapshotRef(g.st, s.Name)
-	if _, err := g.Engine.Image(ctx, ref); errors.Is(err, docker.ErrNotFound) {
+	if _, err := g.cfg.Engine.Image(ctx, ref); errors.Is(err, docker.ErrNotFound) {
 		return nil
 	} else if err != nil {
 		return err
 	}
 	// What an earlier attempt left may be half of it.
 	name := containerName(g.st, s, g.number)
-	if err := errors.Join(g.Engine.Remove(ctx, name), g.Engine.RemoveVolume(ctx, dataVolume(g.st, s.Name))); err != nil {
+	if err := errors.Join(g.cfg.Engine.Remove(ctx, name), g.cfg.Engine.RemoveVolume(ctx, dataVolume(g.st, s.Name))); err != nil {
 		return err
 	}
-	id, err := g.create(ctx, docker.ContainerSpec{
+	id, err := g.runner.sup.create(ctx, docker.ContainerSpec{
 		Name:    "berth-" + g.st.Hex() + "-" + s.Name + "-restore",
 		Image:   ref,
 		User:    "0:0",
 		Cmd:     []string{"true"},
-		Labels:  g.labels(g.st, s.Name),
+		Labels:  g.runner.sup.labels(g.st, s.Name),
 		Volumes: map[string]string{snapshotDir: dataVolume(g.st, s.Name)},
 	})
 	if err != nil {
@@ -232,14 +232,14 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	}
 	failpoint.Here("data-restored")
 	ctx = context.WithoutCancel(ctx)
-	if err := g.Engine.Remove(ctx, id); err != nil {
+	if err := g.cfg.Engine.Remove(ctx, id); err != nil {
 		return err
 	}
 	// A second name makes removing the first one quick, however large the data is.
-	if err := g.Engine.TagImage(ctx, ref, restoredRef(g.st, s.Name)); err != nil {
+	if err := g.cfg.Engine.TagImage(ctx, ref, restoredRef(g.st, s.Name)); err != nil {
 		return err
 	}
-	err = g.Engine.RemoveImage(ctx, ref)
+	err = g.cfg.Engine.RemoveImage(ctx, ref)
 	failpoint.Here("snapshot-removed")
 	return err
 }
@@ -251,11 +251,11 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 	if s.IsStatic() {
 		return nil
 	}
-	volumes, err := g.Engine.Volumes(ctx, g.labels(g.st, s.Name))
+	volumes, err := g.cfg.Engine.Volumes(ctx, g.runner.sup.labels(g.st, s.Name))
 	if err != nil || slices.ContainsFunc(volumes, func(v docker.Volume) bool { return v.Name == dataVolume(g.st, s.Name) }) {
 		return err
 	}
-	_, err = g.Engine.Image(ctx, snapshotRef(g.st, s.Name))
+	_, err = g.cfg.Engine.Image(ctx, snapshotRef(g.st, s.Name))
 	if errors.Is(err, docker.ErrNotFound) {
 		return serviceError(s, "its data is no longer on this host; ask the operator, or upload the source again to begin without data")
 	}
@@ -270,8 +270,8 @@ func (g *generation) dropRestored(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := g.Engine.RemoveImage(context.WithoutCancel(ctx), restoredRef(g.st, g.services[i].Name)); err != nil {
-			g.Log.Error("restored snapshot not removed; trying again later", "stack", g.id, "error", err)
+		if err := g.cfg.Engine.RemoveImage(context.WithoutCancel(ctx), restoredRef(g.st, g.services[i].Name)); err != nil {
+			g.log.Error("restored snapshot not removed; trying again later", "error", err)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func readTable(name string) (string, error) {
 func (p *process) ownSocketTables(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, healthAnswer)
 	defer cancel()
-	table, _, err := p.Engine.Answer(ctx, p.id, docker.ExecSpec{Cmd: []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}})
+	table, _, err := p.cfg.Engine.Answer(ctx, p.id, docker.ExecSpec{Cmd: []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}})
 	return table, err
 }
 

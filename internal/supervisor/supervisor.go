@@ -68,7 +68,7 @@ type Config struct {
 
 // Supervisor owns the stacks of one installation.
 type Supervisor struct {
-	Config
+	cfg    Config
 	ctx    context.Context // of everything; ends with Close
 	cancel context.CancelFunc
 	jobs   sync.WaitGroup
@@ -93,7 +93,7 @@ const turns = 2
 
 // New returns a Supervisor that has done nothing yet; see Start.
 func New(cfg Config) *Supervisor {
-	s := &Supervisor{Config: cfg, began: time.Now(), runners: map[string]*runner{}, firewallWake: make(chan struct{}, 1)}
+	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, firewallWake: make(chan struct{}, 1)}
 	s.reading = semaphore.NewWeighted(turns)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -107,7 +107,7 @@ func New(cfg Config) *Supervisor {
 // from the store; what a fault of the host keeps from being done is tried again
 // until it passes, or ctx ends.
 func (s *Supervisor) Start(ctx context.Context) error {
-	stacks, err := s.Store.All(ctx)
+	stacks, err := s.cfg.Store.All(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	s.jobs.Go(s.watchEngine)
 	s.jobs.Go(s.watchProcesses)
 	s.jobs.Go(func() { s.watchLeftovers(orphans) })
-	s.jobs.Go(func() { s.Store.FollowOthers(s.ctx) })
+	s.jobs.Go(func() { s.cfg.Store.FollowOthers(s.ctx) })
 	return nil
 }
 
@@ -142,7 +142,7 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 	source, err := s.keepSource(st, dir)
 	failpoint.Here("source-kept")
 	if err == nil {
-		err = s.Store.CreateOnce(ctx, st, s.Limits.UnclaimedPerIP, receipt, st.Created())
+		err = s.cfg.Store.CreateOnce(ctx, st, s.cfg.Limits.UnclaimedPerIP, receipt, st.Created())
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(s.stackDir(st)))
@@ -162,7 +162,7 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 // request, nil for none, is recorded with the change.
 func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
 	services := stack.Services(m.Services)
-	st, err := s.Store.Get(ctx, id)
+	st, err := s.cfg.Store.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	if err != nil {
 		return nil, err
 	}
-	st, err = s.Store.UpdateOnce(ctx, id, s.Limits.UnclaimedPerIP, receipt, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err = s.cfg.Store.UpdateOnce(ctx, id, s.cfg.Limits.UnclaimedPerIP, receipt, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := st.Deploy(services)
 		if err != nil {
 			return nil, err
@@ -197,7 +197,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 // Claim moves a stack into an account (docs/api.md, "POST /v0/claim"); an expired
 // one comes back in the background.
 func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
-	st, err := s.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err := s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Claim(owner, email, stack.Now())
 	})
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 		r.start(r.restore)
 		return st, nil
 	}
-	s.Routes.Claimed(st.Hex())
+	s.cfg.Routes.Claimed(st.Hex())
 	return st, nil
 }
 
@@ -253,7 +253,7 @@ func (s *Supervisor) Delete(ctx context.Context, id string) error {
 // end moves a stack to its end by the given trigger and removes all of it. What
 // the engine cannot remove now is left to watchLeftovers: the stack is deleted.
 func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
-	st, err := s.Store.Update(ctx, id, trigger)
+	st, err := s.cfg.Store.Update(ctx, id, trigger)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 		s.runner(id).discard(ctx, st)
 	})
 	if !within(deleteWait, gone) {
-		s.Log.Warn("the engine does not answer; what it has of a deleted stack goes later", "stack", id)
+		s.cfg.Log.Warn("the engine does not answer; what it has of a deleted stack goes later", "stack", id)
 	}
 	return nil
 }
@@ -314,7 +314,7 @@ func (s *Supervisor) Close() {
 		}
 	}()
 	if !within(closeWait, ended) {
-		s.Log.Warn("the engine does not answer; what is under way is left to the next start")
+		s.cfg.Log.Warn("the engine does not answer; what is under way is left to the next start")
 	}
 }
 

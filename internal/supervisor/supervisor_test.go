@@ -55,7 +55,7 @@ func (f onLog) WithGroup(string) slog.Handler                      { return f }
 // mend is called.
 func breakDatabase(t *testing.T, s *Supervisor) (mend func()) {
 	t.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(s.Dir, "berth.db"))
+	db, err := sql.Open("sqlite", filepath.Join(s.cfg.Dir, "berth.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
 	_, err = db.ExecContext(t.Context(), `ALTER TABLE stacks RENAME TO lost`)
@@ -107,27 +107,27 @@ func newTestProcess(g *generation) *process {
 // Between the change of a row and the look for its runner a stack can be deleted.
 func TestSupervisor_MakesNoRunnerForAStackThatWasDeletedMeanwhile(t *testing.T) {
 	s, st := withStack(t)
-	_, err := s.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed("it broke") })
+	_, err := s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed("it broke") })
 	require.NoError(t, err)
-	dir := filepath.Join(s.Dir, "upload")
+	dir := filepath.Join(s.cfg.Dir, "upload")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	_, err = s.Deploy(t.Context(), st.ID, &stack.Manifest{Services: []stack.Spec{{Name: "web"}}}, "", dir, nil)
 	require.Equal(t, stack.NewNoStack(st.ID), err)
-	ana, err := s.Store.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
+	ana, err := s.cfg.Store.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
 	require.NoError(t, err)
 	_, err = s.Claim(t.Context(), st.ID, ana.ID, ana.Email)
 	require.Equal(t, stack.NewNoStack(st.ID), err)
 	require.Nil(t, s.lookup(st.ID))
-	require.False(t, s.Routes.Has("web-"+st.Hex()))
+	require.False(t, s.cfg.Routes.Has("web-"+st.Hex()))
 }
 
 func TestRunner_RoutesNothingOnceItHasEnded(t *testing.T) {
 	s, st := withStack(t)
 	r := s.runner(st.ID)
 	r.route(st, nil)
-	require.True(t, s.Routes.Has("web-"+st.Hex()))
+	require.True(t, s.cfg.Routes.Has("web-"+st.Hex()))
 	r.close()
 	r.unroute(st)
 	r.route(st, nil)
-	require.False(t, s.Routes.Has("web-"+st.Hex()))
+	require.False(t, s.cfg.Routes.Has("web-"+st.Hex()))
 }

@@ -22,7 +22,7 @@ const syncsAtOnce = 64
 func (s *Supervisor) syncKept(ctx context.Context, dir string, files bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(syncsAtOnce)
-	for up := filepath.Dir(dir); up != s.Dir; up = filepath.Dir(up) {
+	for up := filepath.Dir(dir); up != s.cfg.Dir; up = filepath.Dir(up) {
 		group.Go(func() error { return syncFile(up) })
 	}
 	seen := map[uint64]bool{} // inodes of files with several names
