@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/berth-host/berth/internal/pty"
+	"github.com/berth-host/berth/integration/terminal"
 )
 
 // buildClient builds the client once, as it is shipped.
@@ -188,25 +188,25 @@ func TestClient_ShowsAPersonWhatHappensAndWhatToClaim(t *testing.T) {
 	dir := c.folder(t, "site", page("hello"))
 	key := h.accountCreate(t, "ana@example.com")
 
-	shown, err := pty.Run(c.command(t, dir, "deploy"))
+	shown, err := terminal.Run(c.command(t, dir, "deploy"))
 	require.NoError(t, err, shown)
 	require.Regexp(t, `uploading +100% \|█+\|`, shown)
 	require.Contains(t, shown, "\x1b[32m✓\x1b[0m generation 1 is live")
 	require.Contains(t, shown, h.base()+"/claim/CLM-")
 	require.Contains(t, shown, "▀▀▀▀▀▀▀", "no QR code")
 
-	shown, err = pty.Run(c.command(t, dir, "login"), pty.Typing{After: "once): ", Text: key + "\n", Hidden: true})
+	shown, err = terminal.Run(c.command(t, dir, "login"), terminal.Typing{After: "once): ", Text: key + "\n", Hidden: true})
 	require.NoError(t, err, shown)
 	require.Contains(t, shown, "as ana@example.com")
 	require.NotContains(t, shown, key)
 
-	shown, err = pty.Run(c.command(t, dir, "claim"))
+	shown, err = terminal.Run(c.command(t, dir, "claim"))
 	require.NoError(t, err, shown)
 	require.Contains(t, shown, "generation 1, claimed")
 	require.NotContains(t, shown, "/claim/CLM-")
 	require.Regexp(t, `stk_\w+  site  live    -     `+dir, c.ok(t, dir, "list").stdout)
 
-	shown, err = pty.Run(c.command(t, dir, "delete"), pty.Typing{After: "[y/N] ", Text: "y\n"})
+	shown, err = terminal.Run(c.command(t, dir, "delete"), terminal.Typing{After: "[y/N] ", Text: "y\n"})
 	require.NoError(t, err, shown)
 	require.Contains(t, shown, "is deleted")
 }

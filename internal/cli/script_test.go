@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/berth-host/berth/internal/pty"
+	"github.com/berth-host/berth/integration/terminal"
 )
 
 func TestMain(m *testing.M) {
@@ -87,7 +87,7 @@ func exits(ts *testscript.TestScript, args []string) {
 const screen = "screen"
 
 // answers are what is typed on a terminal, by the name that scripts give it.
-var answers = map[string][]pty.Typing{
+var answers = map[string][]terminal.Typing{
 	"none": nil,
 	"yes":  {{After: "[y/N] ", Text: "y\n"}},
 	"no":   {{After: "[y/N] ", Text: "n\n"}},
@@ -103,7 +103,7 @@ func onTerminal(ts *testscript.TestScript, args []string) {
 	for _, name := range []string{"BERTH_SERVER", "XDG_CONFIG_HOME", "TERM", "NO_COLOR", "TMPDIR"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
-	text, err := pty.Run(cmd, answers[args[1]]...)
+	text, err := terminal.Run(cmd, answers[args[1]]...)
 	code := "0"
 	if err != nil {
 		code = strings.TrimPrefix(err.Error(), "exit status ")

@@ -60,6 +60,7 @@ var only = map[string][]string{
 	"charm.land":                 {"internal/cli"},
 	"github.com/go-git/go-git":   {"internal/pack"},
 	"github.com/modelcontextpro": {"internal/mcp"},
+	"github.com/creack/pty":      {"integration/terminal"},
 }
 
 func TestImports_PointOneWay(t *testing.T) {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package pty lets tests run a program on a pseudo-terminal, as a person would.
-package pty
+// Package terminal lets tests run a program on a pseudo-terminal, as a person would.
+package terminal
 
 import (
 	"bytes"
@@ -10,18 +10,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
 
-// Columns and Rows are the size of the terminal.
-const (
-	Columns = 120
-	Rows    = 60
-)
+// size is large enough for a QR code.
+var size = pty.Winsize{Rows: 60, Cols: 120}
 
 // Typing is what a person types once something is shown.
 type Typing struct {
@@ -31,20 +28,13 @@ type Typing struct {
 }
 
 // Run runs a command with its input, output and errors on a terminal of its
-// own. It returns all that the terminal showed, and the error of the command.
+// own. It returns everything that the terminal showed, and the command's error.
 func Run(cmd *exec.Cmd, typed ...Typing) (shown string, err error) {
-	master, slave, err := open()
-	if err != nil {
-		return "", err
-	}
-	defer master.Close()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	err = cmd.Start()
-	slave.Close()
+	master, err := pty.StartWithSize(cmd, &size)
 	if err != nil {
 		return "", fmt.Errorf("start on a pseudo-terminal: %w", err)
 	}
+	defer master.Close()
 	shown, err = converse(master, typed)
 	return shown, errors.Join(cmd.Wait(), err)
 }
@@ -89,30 +79,4 @@ func (t Typing) on(master *os.File) error {
 		return fmt.Errorf("type on the pseudo-terminal: %w", err)
 	}
 	return nil
-}
-
-// open makes a pseudo-terminal.
-func open() (master, slave *os.File, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("open a pseudo-terminal: %w", err)
-	}
-	master = os.NewFile(uintptr(fd), "/dev/ptmx")
-	defer func() {
-		if err != nil {
-			master.Close()
-		}
-	}()
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		return nil, nil, fmt.Errorf("unlock a pseudo-terminal: %w", err)
-	}
-	number, err := unix.IoctlGetUint32(fd, unix.TIOCGPTN)
-	if err != nil {
-		return nil, nil, fmt.Errorf("name a pseudo-terminal: %w", err)
-	}
-	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: Rows, Col: Columns}); err != nil {
-		return nil, nil, fmt.Errorf("size a pseudo-terminal: %w", err)
-	}
-	slave, err = os.OpenFile("/dev/pts/"+strconv.FormatUint(uint64(number), 10), os.O_RDWR|unix.O_NOCTTY, 0)
-	return master, slave, err
 }
