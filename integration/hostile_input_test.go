@@ -75,7 +75,7 @@ func victim(t *testing.T, h *Host) (dir string, look func() string) {
 	}
 }
 
-// What package source holds against, a whole server holds against too.
+// What packages archive and manifest hold against, a whole server holds against too.
 func TestHostile_ArchivesLeaveTheHostAlone(t *testing.T) {
 	t.Parallel()
 	h := start(t, with("BERTH_MAX_UNPACKED", "1MB"), with("BERTH_MAX_ENTRIES", "50"))

@@ -13,10 +13,10 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/slowbody"
-	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -92,9 +92,9 @@ type Config struct {
 	Limits      stack.Limits
 	Key         auth.Key // of the installation, for the hashes of claim codes
 
-	MaxUpload int64         // bytes of the archive as uploaded
-	Unpacked  source.Limits // of the archive's content
-	Wait      time.Duration // how long wait=true holds a response at most
+	MaxUpload int64          // bytes of the archive as uploaded
+	Unpacked  archive.Limits // of the archive's content
+	Wait      time.Duration  // how long wait=true holds a response at most
 
 	Unpacks    *fair.Queue   // slots of uploads that are unpacked at once, by client network
 	UnpackWait time.Duration // how long an upload waits for one at most

@@ -90,7 +90,7 @@ func TestCreate_FieldsGoBeforeTheManifest(t *testing.T) {
 
 func TestCreate_TakesTheOnlyFolderAsTheProject(t *testing.T) {
 	e := newEnv(t)
-	v := e.create("", sourcePart(archive(t, "guestbook/index.html", "hello")))
+	v := e.create("", sourcePart(tarOf(t, "guestbook/index.html", "hello")))
 	require.Equal(t, "guestbook", v["name"])
 	require.FileExists(t, filepath.Join(e.host.source(v["id"].(string)), "index.html"))
 	e.nothingLeft()

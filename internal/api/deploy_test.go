@@ -47,7 +47,7 @@ func webhookPart(url string) part {
 func TestDeploy_BuildsTheNextGenerationBesideTheServedOne(t *testing.T) {
 	e := newEnv(t)
 	m := e.creates("")
-	r := e.redeploy(m.id, m.token, sourcePart(archive(t, "index.html", "second")))
+	r := e.redeploy(m.id, m.token, sourcePart(tarOf(t, "index.html", "second")))
 	require.Equal(t, 200, r.status, r.body)
 	v := r.json()
 	require.ElementsMatch(t, stackFields, keys(v), "no role and no secret")

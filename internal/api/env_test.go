@@ -23,9 +23,9 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 
 	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/fair"
-	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -88,7 +88,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		Limits:       testLimits,
 		MaxUpload:    testMaxUpload,
-		Unpacked:     source.Limits{MaxUnpacked: 10 << 20, MaxEntries: 1000},
+		Unpacked:     archive.Limits{MaxUnpacked: 10 << 20, MaxEntries: 1000},
 		Wait:         time.Minute,
 		Unpacks:      fair.NewQueue(8),
 		UnpackWait:   time.Minute,
@@ -247,10 +247,10 @@ func makeForm(t *testing.T, parts ...part) (io.Reader, string) {
 // site is an archive of one page.
 func site(t *testing.T) []byte {
 	t.Helper()
-	return archive(t, "index.html", "<h1>hello</h1>")
+	return tarOf(t, "index.html", "<h1>hello</h1>")
 }
 
-func archive(t *testing.T, nameAndContent ...string) []byte {
+func tarOf(t *testing.T, nameAndContent ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

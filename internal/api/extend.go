@@ -8,7 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/failpoint"
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -54,5 +54,5 @@ func ttlOf(value json.RawMessage) (time.Duration, error) {
 	if err := json.Unmarshal(value, &text); err != nil {
 		text = string(value)
 	}
-	return source.ParseDuration(text)
+	return manifest.ParseDuration(text)
 }

@@ -56,7 +56,7 @@ func TestIdempotency_AnotherBodyIsRefused(t *testing.T) {
 	e := newEnv(t)
 	require.Equal(t, 201, e.keyed("/v0/stacks", "", "key-1", "192.0.2.1").status)
 	for name, parts := range map[string][]part{
-		"another archive": {sourcePart(archive(t, "index.html", "other"))},
+		"another archive": {sourcePart(tarOf(t, "index.html", "other"))},
 		"another name":    {sourcePart(site(t)), textPart("name", "two")},
 	} {
 		r := e.keyed("/v0/stacks", "", "key-1", "192.0.2.1", parts...)
@@ -111,7 +111,7 @@ func TestIdempotency_AKeyMustBeSane(t *testing.T) {
 
 func TestIdempotency_ARequestThatRunsIsAConflict(t *testing.T) {
 	e := newEnv(t)
-	large := sourcePart(archive(t, "index.html", strings.Repeat("hello ", 1<<14))) // more than is read ahead
+	large := sourcePart(tarOf(t, "index.html", strings.Repeat("hello ", 1<<14))) // more than is read ahead
 	body, contentType := makeForm(t, large)
 	text, err := io.ReadAll(body)
 	require.NoError(t, err)

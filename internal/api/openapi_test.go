@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/docs"
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -70,8 +70,8 @@ func TestOpenAPI_HasEveryField(t *testing.T) {
 		"Service":       fields(serviceView{}),
 		"Event":         fields(stack.Event{}),
 
-		"Plan":           fields(source.Plan{}),
-		"PlannedService": fields(source.PlannedService{}),
+		"Plan":           fields(manifest.Plan{}),
+		"PlannedService": fields(manifest.PlannedService{}),
 		"FileList":       fields(fileList{}),
 		"File":           fields(fileEntry{}),
 		"LogLine":        fields(logLine{}),

@@ -249,7 +249,7 @@ func TestStreams_NoticeAtOnceThatTheReaderLeft(t *testing.T) {
 
 func TestLogs_AreFollowedByService(t *testing.T) {
 	e := newEnv(t)
-	m := e.creates("", sourcePart(archive(t, "a/index.html", "a", "b/index.html", "b")),
+	m := e.creates("", sourcePart(tarOf(t, "a/index.html", "a", "b/index.html", "b")),
 		textPart("manifest", "services: [{name: a, runtime: static, root: a}, {name: b, runtime: static, root: b}]"))
 	e.host.follow = func(ctx context.Context, service, kind string, tail int, emit func([]string, bool) error) error {
 		if err := emit([]string{fmt.Sprint(service, kind, tail), "\xff\x1b[31m\r<\r"}, false); err != nil {

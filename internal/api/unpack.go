@@ -10,9 +10,10 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/fair"
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -81,24 +82,24 @@ func (a *API) unpack(c *fiber.Ctx, f form, dir string, checkTTL func(time.Durati
 		return "", nil, fmt.Errorf("read the upload: %w", err)
 	}
 	defer root.Close()
-	manifest, err := source.Resolve(root.FS(), u.name, req)
+	m, err := manifest.Resolve(root.FS(), u.name, req)
 	if err != nil {
 		return "", nil, fmt.Errorf("resolve the manifest: %w", err)
 	}
-	for i := range manifest.Services {
-		manifest.Services[i].Lost = u.lost
+	for i := range m.Services {
+		m.Services[i].Lost = u.lost
 	}
-	return u.project, manifest, nil
+	return u.project, m, nil
 }
 
 // check finds what is wrong with a request by itself.
-func (a *API) check(c *fiber.Ctx, req source.Request, deadline time.Time) error {
+func (a *API) check(c *fiber.Ctx, req manifest.Request, deadline time.Time) error {
 	done, err := a.turn(c, a.checks, deadline)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := source.CheckRequest(req); err != nil {
+	if err := manifest.CheckRequest(req); err != nil {
 		return fmt.Errorf("check the request: %w", err)
 	}
 	return nil
@@ -108,7 +109,7 @@ func (a *API) check(c *fiber.Ctx, req source.Request, deadline time.Time) error 
 func (a *API) tree(f form, dir string) (u unpacked, err error) {
 	tree := filepath.Join(dir, "source")
 	if u.lost, err = a.extract(f.archive, tree); err == nil {
-		u.project, u.name, err = source.Root(tree)
+		u.project, u.name, err = archive.Root(tree)
 	}
 	if err != nil {
 		return unpacked{}, fmt.Errorf("unpack the upload: %w", err)
@@ -116,10 +117,10 @@ func (a *API) tree(f form, dir string) (u unpacked, err error) {
 	return u, nil
 }
 
-// extract unpacks the archive into a new folder and removes it, so that an
-// upload takes its place on the disk only once. It tells what was left out.
-func (a *API) extract(archive, tree string) ([]stack.Lost, error) {
-	in, err := os.Open(archive)
+// extract unpacks an archive into a new folder and removes its file, so that an
+// upload takes its place on the disk only once. It returns what was left out.
+func (a *API) extract(file, tree string) ([]stack.Lost, error) {
+	in, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -130,14 +131,14 @@ func (a *API) extract(archive, tree string) ([]stack.Lost, error) {
 	failpoint.Here("upload-stored")
 	limits := a.Unpacked
 	limits.Room = a.room
-	lost, err := source.Unpack(a.base, in, tree, limits)
-	return lost, errors.Join(err, os.Remove(archive))
+	lost, err := archive.Unpack(a.base, in, tree, limits)
+	return lost, errors.Join(err, os.Remove(file))
 }
 
 // request is what the form says besides its archive. A text that is empty
 // counts as left out; manifest_file goes before manifest.
-func (f form) request() source.Request {
-	r := source.Request{
+func (f form) request() manifest.Request {
+	r := manifest.Request{
 		Name:       string(f.texts["name"]),
 		TTL:        string(f.texts["ttl"]),
 		ClaimEmail: string(f.texts["claim_email"]),

@@ -71,7 +71,7 @@ func TestUpload_AnEmptyOrForeignArchiveIs422(t *testing.T) {
 	e := newEnv(t)
 	require.NotEmpty(t, e.refusedUpload(422, sourcePart(nil)))
 	require.NotEmpty(t, e.refusedUpload(422, sourcePart([]byte("PK\x03\x04 a zip file"))))
-	require.NotEmpty(t, e.refusedUpload(422, sourcePart(archive(t, "../evil", "x"))))
+	require.NotEmpty(t, e.refusedUpload(422, sourcePart(tarOf(t, "../evil", "x"))))
 }
 
 func TestUpload_TheLimitIsTheFiles(t *testing.T) {
@@ -295,7 +295,7 @@ func FuzzMultipart(f *testing.F) {
 func TestUpload_EndsWhereTheRoomEnds(t *testing.T) {
 	e := newEnv(t)
 	m := e.creates("")
-	large := archive(t, "index.html", "x", "a/b/large", strings.Repeat("x", 1<<19))
+	large := tarOf(t, "index.html", "x", "a/b/large", strings.Repeat("x", 1<<19))
 	counted := e.limiter.left
 	send := map[string]func() reply{
 		"create": func() reply {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -47,7 +47,7 @@ func (a *API) validate(c *fiber.Ctx) error {
 
 // plan reads the upload into dir and resolves it, for a stack of the owner or,
 // where that is "", an anonymous one.
-func (a *API) plan(c *fiber.Ctx, owner, dir string) (*source.Plan, error) {
+func (a *API) plan(c *fiber.Ctx, owner, dir string) (*manifest.Plan, error) {
 	f, err := a.sourceOf(c, dir)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (a *API) plan(c *fiber.Ctx, owner, dir string) (*source.Plan, error) {
 	if owner == "" {
 		req.CheckTTL = a.checkTTL
 	}
-	return source.NewPlan(source.Check(root.FS(), u.name, req)), nil
+	return manifest.NewPlan(manifest.Check(root.FS(), u.name, req)), nil
 }
 
 // sourceOf puts on disk a form, as a create has it, or else a list of files in

@@ -27,7 +27,7 @@ const nodePackage = `{"name": "shop", "engines": {"node": "22"}, "scripts": {"st
 
 func TestValidate_TellsThePlanAndKeepsNothing(t *testing.T) {
 	e := newEnv(t)
-	r := e.validates("", sourcePart(archive(t, "web/index.html", "hello", "api/package.json", nodePackage)),
+	r := e.validates("", sourcePart(tarOf(t, "web/index.html", "hello", "api/package.json", nodePackage)),
 		textPart("manifest", "ttl: 2h\nservices: [{name: web, root: web, runtime: static}, {name: api, root: api, env: {SECRET: hidden}, depends_on: [web]}]"))
 	require.Equal(t, 200, r.status, r.body)
 	v := r.json()
@@ -54,7 +54,7 @@ func TestValidate_TellsThePlanAndKeepsNothing(t *testing.T) {
 
 func TestValidate_TellsEveryFaultAndWhatIsKnownAllTheSame(t *testing.T) {
 	e := newEnv(t)
-	r := e.validates("", sourcePart(archive(t, "package.json", nodePackage)),
+	r := e.validates("", sourcePart(tarOf(t, "package.json", nodePackage)),
 		textPart("manifest", "ttl: 3d\nservices: [{name: web, buildCommand: x}, {name: api, root: nowhere}]"))
 	require.Equal(t, 200, r.status, r.body)
 	v := r.json()

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
-	"github.com/berth-host/berth/internal/source"
 )
 
 // The layout inside build and run containers.
@@ -140,7 +140,7 @@ func (x *box) writeTree(ctx context.Context, w io.Writer, withCache bool) error 
 			return err
 		}
 	}
-	if err := source.WriteTar(ctx, tw, x.job.Source, "app", uid, uid); err != nil {
+	if err := archive.WriteTar(ctx, tw, x.job.Source, "app", uid, uid); err != nil {
 		return err
 	}
 	return tw.Close()

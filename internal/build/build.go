@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/fair"
-	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
 )
@@ -29,7 +29,7 @@ type Config struct {
 	Memory  int64             // bytes a build may use; 0 for no ceiling
 	Pids    int64             // processes a build may have at once
 	Runtime string            // of containers; "" for the engine's own
-	Sites   source.Limits     // of a published folder
+	Sites   archive.Limits    // of a published folder
 	Log     *slog.Logger
 
 	// Observe is told of each build that began and ended; the result is ok,

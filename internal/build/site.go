@@ -11,9 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
 )
@@ -80,7 +81,7 @@ func linkTree(from, to string) error {
 // other services too.
 func (j *Job) published(folder string) error {
 	if path.Join(j.Spec.Root, folder) == "." {
-		for _, name := range source.ManifestFiles {
+		for _, name := range manifest.Files {
 			if err := os.Remove(filepath.Join(j.Site, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("publish: %w", err)
 			}
@@ -149,7 +150,7 @@ func (x *box) takeOut(ctx context.Context) error {
 		}
 		w.CloseWithError(err)
 	}()
-	lost, err := source.Unpack(ctx, r, x.job.Site, x.Sites)
+	lost, err := archive.Unpack(ctx, r, x.job.Site, x.Sites)
 	r.CloseWithError(err)
 	var unfit *stack.Error
 	if errors.As(err, &unfit) {

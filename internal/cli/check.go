@@ -9,12 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-host/berth/internal/client"
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/manifest"
 )
 
 func (a *app) checkCommand() *cobra.Command {
 	o := origin{}
-	var manifest string
+	var file string
 	cmd := &cobra.Command{
 		Use:     "check [DIR]",
 		Short:   "Show how a folder would be built and run, and what is wrong with it",
@@ -23,21 +23,21 @@ func (a *app) checkCommand() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			o.path = argument(args, ".")
-			return a.check(ctx, o, manifest)
+			return a.check(ctx, o, file)
 		}),
 	}
-	cmd.Flags().StringVar(&manifest, "manifest", "", "a manifest to use in place of the folder's")
+	cmd.Flags().StringVar(&file, "manifest", "", "a manifest to use in place of the folder's")
 	cmd.Flags().StringArrayVar(&o.include, "include", nil, "look at what matches this pattern too, as deploy does")
 	return cmd
 }
 
-func (a *app) check(ctx context.Context, o origin, manifest string) error {
+func (a *app) check(ctx context.Context, o origin, manifestFile string) error {
 	archive, err := a.archive(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer archive.Close()
-	form, err := archive.upload(manifest)
+	form, err := archive.upload(manifestFile)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (a *app) check(ctx context.Context, o origin, manifest string) error {
 	if a.json {
 		err = a.ui.printJSON(plan)
 	} else {
-		err = source.WritePlan(a.ui.out, plan.Specs()...)
+		err = manifest.WritePlan(a.ui.out, plan.Specs()...)
 	}
 	if err != nil || plan.Valid {
 		return err
@@ -63,7 +63,7 @@ func (a *app) check(ctx context.Context, o origin, manifest string) error {
 
 // plan asks the server, or resolves the source here when there is none that can
 // be asked.
-func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*source.Plan, error) {
+func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*manifest.Plan, error) {
 	c, _, err := a.account()
 	if err != nil {
 		return nil, err
@@ -86,10 +86,10 @@ func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*so
 		return nil, err
 	}
 	defer src.Close()
-	return src.plan(source.Request{Manifest: form.Manifest, ManifestName: form.ManifestName}), nil
+	return src.plan(manifest.Request{Manifest: form.Manifest, ManifestName: form.ManifestName}), nil
 }
 
 // plan is what the server would answer.
-func (t *tree) plan(req source.Request) *source.Plan {
-	return source.NewPlan(source.Check(t.fs(), t.single, req))
+func (t *tree) plan(req manifest.Request) *manifest.Plan {
+	return manifest.NewPlan(manifest.Check(t.fs(), t.single, req))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/boombuler/barcode/qr"
 
 	"github.com/berth-host/berth/internal/client"
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -179,7 +179,7 @@ func TestManifestText_ReadsBack(t *testing.T) {
 			Origin: map[string]string{"start": "Procfile's\nweb"},
 		}}}
 		written := manifestText(m)
-		got, err := source.Resolve(fstest.MapFS{}, "", source.Request{Manifest: written})
+		got, err := manifest.Resolve(fstest.MapFS{}, "", manifest.Request{Manifest: written})
 		if err != nil {
 			t.Errorf("%q is written as\n%s\nand refused: %v", text, written, err)
 			continue

@@ -17,13 +17,14 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/archive"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
 // The most that is unpacked here to look at a source: what a server takes at
 // its defaults.
-var unpackLimits = source.Limits{MaxUnpacked: 1_000_000_000, MaxEntries: 100_000}
+var unpackLimits = archive.Limits{MaxUnpacked: 1_000_000_000, MaxEntries: 100_000}
 
 // tree is an archive unpacked as the server would.
 type tree struct {
@@ -45,10 +46,10 @@ func (s *spool) unpack(ctx context.Context) (_ *tree, err error) {
 			t.Close()
 		}
 	}()
-	if t.lost, err = source.Unpack(ctx, io.NewSectionReader(s.file, 0, s.size), dir, unpackLimits); err != nil {
+	if t.lost, err = archive.Unpack(ctx, io.NewSectionReader(s.file, 0, s.size), dir, unpackLimits); err != nil {
 		return nil, invalidSource(err)
 	}
-	t.root, t.single, err = source.Root(dir)
+	t.root, t.single, err = archive.Root(dir)
 	return t, err
 }
 
@@ -58,8 +59,8 @@ func (t *tree) Close() error { return os.RemoveAll(t.dir) }
 func (t *tree) fs() fs.FS { return os.DirFS(t.root) }
 
 // resolve makes the plan of a deploy as the server would.
-func (t *tree) resolve(req source.Request) (*stack.Manifest, error) {
-	m, err := source.Resolve(t.fs(), t.single, req)
+func (t *tree) resolve(req manifest.Request) (*stack.Manifest, error) {
+	m, err := manifest.Resolve(t.fs(), t.single, req)
 	if err != nil {
 		return nil, invalidSource(err)
 	}
@@ -98,7 +99,7 @@ func (a *app) initCommand() *cobra.Command {
 
 // manifestIn returns the path of a folder's manifest, "" when it has none.
 func manifestIn(folder string) string {
-	for _, name := range source.ManifestFiles {
+	for _, name := range manifest.Files {
 		if path := filepath.Join(folder, name); exists(path) {
 			return path
 		}
@@ -113,12 +114,12 @@ func (a *app) init(ctx context.Context, o origin, force bool) error {
 	if found := manifestIn(o.path); found != "" && !force {
 		return usagef("%s is there already; berth check tells whether it is right, --force replaces it", found)
 	}
-	archive, err := a.archive(ctx, o)
+	packed, err := a.archive(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer archive.Close()
-	src, err := archive.unpack(ctx)
+	defer packed.Close()
+	src, err := packed.unpack(ctx)
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (a *app) init(ctx context.Context, o origin, force bool) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(o.path, source.ManifestFiles[0])
+	file := filepath.Join(o.path, manifest.Files[0])
 	if err := os.WriteFile(file, manifestText(m), 0o644); err != nil {
 		return fmt.Errorf("write the manifest: %w", err)
 	}
@@ -141,7 +142,7 @@ func (a *app) init(ctx context.Context, o origin, force bool) error {
 // detect finds the services of a source without its manifest: one in the root
 // or, when the root shows nothing, one in each folder that does.
 func (t *tree) detect() (*stack.Manifest, error) {
-	m, err := t.resolve(source.Request{Manifest: []byte("{}")})
+	m, err := t.resolve(manifest.Request{Manifest: []byte("{}")})
 	if err == nil {
 		return m, nil
 	}
@@ -156,7 +157,7 @@ func (t *tree) detect() (*stack.Manifest, error) {
 			continue
 		}
 		entry := fmt.Sprintf("services: [{name: %s, root: %q}]", name, e.Name())
-		if one, err := t.resolve(source.Request{Manifest: []byte(entry)}); err == nil {
+		if one, err := t.resolve(manifest.Request{Manifest: []byte(entry)}); err == nil {
 			found.Name, found.Services = one.Name, append(found.Services, one.Services...)
 		}
 	}

@@ -4,7 +4,7 @@
 // openapi.yaml and stack.schema.yaml are written by hand and are the source;
 // everything else about endpoints and fields is made of them, so that the page
 // at /docs and /llms-full.txt cannot say something else. Tests keep the two
-// true: of package api for its routes and JSON shapes, of package source for
+// true: of package api for its routes and JSON shapes, of package manifest for
 // the manifest, and the integration tests for every answer that they see.
 package docs
 

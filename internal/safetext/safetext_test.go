@@ -88,3 +88,16 @@ func FuzzPlain(f *testing.F) {
 func isControl(r rune) bool {
 	return r != '\n' && r != '\t' && (r < ' ' || r >= 0x7f && r < 0xa0)
 }
+
+func TestQuote_CutsTheMiddleOfALongName(t *testing.T) {
+	for in, want := range map[string]string{
+		"a\x1b[2J\"b":                 `"a\x1b[2J\"b"`,
+		strings.Repeat("a", 120):      `"` + strings.Repeat("a", 120) + `"`,
+		strings.Repeat("ä", 70):       `"` + strings.Repeat("ä", 40) + `"…"` + strings.Repeat("ä", 20) + `"`,
+		"x" + strings.Repeat("ä", 70): `"x` + strings.Repeat("ä", 39) + `"…"` + strings.Repeat("ä", 20) + `"`,
+	} {
+		if got := safetext.Quote(in); got != want {
+			t.Errorf("Quote(%q) = %s, want %s", in, got, want)
+		}
+	}
+}

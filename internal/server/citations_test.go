@@ -127,7 +127,7 @@ var message = regexp.MustCompile("(?m)^ *> `(.*)`$")
 var said = regexp.MustCompile(`[a-z][a-z ,'-]{9,}`)
 
 func TestReference_MessagesAreTheCodes(t *testing.T) {
-	source := strings.Join(literals(t, "../../internal/stack", "../../internal/store", "../../internal/source", "../../internal/supervisor"), "\n")
+	source := strings.Join(literals(t, "../../internal/stack", "../../internal/store", "../../internal/manifest", "../../internal/supervisor"), "\n")
 	for _, name := range []string{"api.md", "manifest.md"} {
 		found := message.FindAllStringSubmatch(string(readReference(t, name)), -1)
 		require.NotEmpty(t, found, name)

@@ -20,8 +20,8 @@
 // # One create
 //
 //	POST -> api         access, limiters, body spooled to disk       401 413 429
-//	     -> source      its turn to be unpacked (package fair)       503
-//	                    unpack, manifest, detection                  422
+//	     -> archive     its turn to be unpacked (package fair)       503
+//	     -> manifest    checks, detection                            422
 //	     -> supervisor  store.Create: the cap and the rows           429
 //	                    build each service, start, health, switch, commit
 //	store commit -> wake: wait=true readers and streams read again, webhooks follow
@@ -134,8 +134,8 @@
 //
 // Command berth is a program of its own that knows of the server only its HTTP
 // API (package client). Package pack decides what of a folder is uploaded,
-// package cli is the commands; of the server's packages it shares source and
-// stack, so that init and check see a folder as the server will.
+// package cli is the commands; of the server's packages it shares archive,
+// manifest and stack, so that init and check see a folder as the server will.
 //
 // # What survives what
 //

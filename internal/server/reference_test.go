@@ -22,7 +22,7 @@ import (
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/docs"
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
@@ -340,12 +340,12 @@ func TestManifestReference_ExamplesAreAccepted(t *testing.T) {
 	require.NotEmpty(t, found)
 	for _, block := range found {
 		require.Equal(t, "yaml", block[1])
-		_, faults := source.Check(root, "", source.Request{Manifest: []byte(block[2])})
+		_, faults := manifest.Check(root, "", manifest.Request{Manifest: []byte(block[2])})
 		require.Empty(t, faults, block[2])
 	}
 	for _, reference := range named(page.section(t, "env").rows()) {
-		manifest := fmt.Sprintf("services: [{name: api, runtime: node, root: api, start: x, env: {A: %q}}]", strings.ReplaceAll(reference, "<name>", "api"))
-		_, faults := source.Check(root, "", source.Request{Manifest: []byte(manifest)})
+		text := fmt.Sprintf("services: [{name: api, runtime: node, root: api, start: x, env: {A: %q}}]", strings.ReplaceAll(reference, "<name>", "api"))
+		_, faults := manifest.Check(root, "", manifest.Request{Manifest: []byte(text)})
 		require.Empty(t, faults, reference)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/api"
+	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/certs"
@@ -32,7 +33,6 @@ import (
 	"github.com/berth-host/berth/internal/metrics"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/redis"
-	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 	"github.com/berth-host/berth/internal/supervisor"
@@ -400,6 +400,6 @@ func (s *Server) openAPI(key auth.Key) {
 	})
 }
 
-func (c *Config) unpackLimits() source.Limits {
-	return source.Limits{MaxUnpacked: c.MaxUnpacked, MaxEntries: c.MaxEntries}
+func (c *Config) unpackLimits() archive.Limits {
+	return archive.Limits{MaxUnpacked: c.MaxUnpacked, MaxEntries: c.MaxEntries}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/berth-host/berth/internal/build"
-	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -68,7 +68,7 @@ func (g *generation) env(s *stack.Service) map[string]string {
 			env[key] = g.st.Secrets[stack.SecretName(s.Name, key)]
 			continue
 		}
-		env[key] = source.Expand(value.Value, g.reference)
+		env[key] = manifest.Expand(value.Value, g.reference)
 	}
 	return env
 }

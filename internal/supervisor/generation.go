@@ -18,9 +18,9 @@ import (
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/logfile"
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/site"
-	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -125,7 +125,7 @@ func (g *generation) buildService(ctx context.Context, s *stack.Service, started
 		return err
 	}
 	defer log.Close()
-	if err := source.WritePlan(log, s.Spec); err != nil {
+	if err := manifest.WritePlan(log, s.Spec); err != nil {
 		return err
 	}
 	job := g.job(s, log)

@@ -1,0 +1,157 @@
+package archive
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+)
+
+// WriteTar streams the tree below dir into w, each name under prefix and owned
+// by uid and gid, in the order of the names. A prefix other than "" gets an
+// entry of its own. Modes, times and symlinks stay as they are; nothing is read
+// through a symlink, and what is neither folder, file nor symlink is left out.
+// It does not close w.
+func WriteTar(ctx context.Context, w *tar.Writer, dir, prefix string, uid, gid int) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("write source to tar: %w", err)
+	}
+	defer root.Close()
+	t := &tarWriter{ctx: ctx, w: w, uid: uid, gid: gid, buf: make([]byte, blockSize)}
+	if prefix != "" {
+		err = t.folder(root, prefix)
+	}
+	if err == nil {
+		err = t.content(root, prefix)
+	}
+	if err != nil {
+		return fmt.Errorf("write source to tar: %w", err)
+	}
+	return nil
+}
+
+type tarWriter struct {
+	ctx      context.Context
+	w        *tar.Writer
+	uid, gid int
+	buf      []byte
+}
+
+// content writes what is in the folder that dir has open.
+func (t *tarWriter) content(dir *os.Root, as string) error {
+	entries, err := readFolder(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if t.ctx.Err() != nil {
+			return context.Cause(t.ctx)
+		}
+		name := path.Join(as, e.Name())
+		switch e.Type() {
+		case fs.ModeDir:
+			err = t.tree(dir, e.Name(), name)
+		case fs.ModeSymlink:
+			err = t.symlink(dir, e.Name(), name)
+		case 0:
+			err = t.file(dir, e.Name(), name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readFolder(dir *os.Root) ([]fs.DirEntry, error) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
+	return entries, err
+}
+
+func (t *tarWriter) tree(parent *os.Root, name, as string) error {
+	dir, err := parent.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := t.folder(dir, as); err != nil {
+		return err
+	}
+	return t.content(dir, as)
+}
+
+func (t *tarWriter) folder(dir *os.Root, as string) error {
+	info, err := dir.Lstat(".")
+	if err != nil {
+		return err
+	}
+	return t.header(info, tar.Header{Typeflag: tar.TypeDir, Name: as + "/"})
+}
+
+func (t *tarWriter) symlink(dir *os.Root, name, as string) error {
+	info, err := dir.Lstat(name)
+	if err != nil {
+		return err
+	}
+	target, err := dir.Readlink(name)
+	if err != nil {
+		return err
+	}
+	return t.header(info, tar.Header{Typeflag: tar.TypeSymlink, Name: as, Linkname: target})
+}
+
+func (t *tarWriter) file(dir *os.Root, name, as string) error {
+	f, err := dir.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := t.header(info, tar.Header{Typeflag: tar.TypeReg, Name: as, Size: info.Size()}); err != nil {
+		return err
+	}
+	return t.copyFrom(f, info.Size())
+}
+
+// copyFrom writes size bytes of f; a file that has fewer is an error.
+func (t *tarWriter) copyFrom(f *os.File, size int64) error {
+	for size > 0 {
+		if t.ctx.Err() != nil {
+			return context.Cause(t.ctx)
+		}
+		n, err := f.Read(t.buf[:min(size, blockSize)])
+		if err == io.EOF {
+			return fmt.Errorf("%s: %w", f.Name(), io.ErrUnexpectedEOF)
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := t.w.Write(t.buf[:n]); err != nil {
+			return err
+		}
+		size -= int64(n)
+	}
+	return nil
+}
+
+func (t *tarWriter) header(info fs.FileInfo, h tar.Header) error {
+	h.Mode = int64(info.Mode().Perm())
+	h.ModTime = info.ModTime()
+	h.Uid, h.Gid = t.uid, t.gid
+	return t.w.WriteHeader(&h)
+}

@@ -1,0 +1,236 @@
+package archive
+
+import (
+	"errors"
+	"strings"
+)
+
+type nodeKind uint8
+
+const (
+	folderNode nodeKind = iota
+	plainNode           // a regular file
+	linkNode            // a symlink, which is on disk only at the end
+)
+
+// fileNode is one name of the unpacked tree. Several trees may have a hundred
+// thousand each, so every word of it takes megabytes.
+type fileNode struct {
+	at     place
+	kind   nodeKind
+	size   int64  // of a file
+	target string // of a symlink
+}
+
+// place is where a node is.
+type place struct {
+	parent *fileNode // nil for the root
+	name   string
+}
+
+// path is the node's name from the root, slash-separated; "." for the root.
+func (n *fileNode) path() string {
+	if n.at.parent == nil {
+		return "."
+	}
+	return n.at.parent.join(n.at.name)
+}
+
+// join is the path of a name in the folder n.
+func (n *fileNode) join(name string) string {
+	parts := []string{name}
+	for ; n.at.parent != nil; n = n.at.parent {
+		parts = append(parts, n.at.name)
+	}
+	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
+		parts[i], parts[j] = parts[j], parts[i]
+	}
+	return strings.Join(parts, "/")
+}
+
+// fileTree is what an archive has made so far. It is kept beside the disk so
+// that no decision needs to ask the disk, and no link can mislead one.
+type fileTree struct {
+	root  *fileNode
+	nodes map[place]*fileNode // all but the root; a map in each folder would take more memory than the names
+	files int                 // regular files
+	links []*fileNode
+}
+
+func newFileTree() *fileTree {
+	return &fileTree{root: &fileNode{}, nodes: map[place]*fileNode{}}
+}
+
+// child returns the node of that name in a folder, nil when there is none.
+func (t *fileTree) child(parent *fileNode, name string) *fileNode {
+	return t.nodes[place{parent, name}]
+}
+
+// add puts n into the tree. Names are cloned: they share memory with headers
+// that may be far larger.
+func (t *fileTree) add(parent *fileNode, name string, n fileNode) {
+	n.at = place{parent, strings.Clone(name)}
+	t.nodes[n.at] = &n
+	switch n.kind {
+	case plainNode:
+		t.files++
+	case linkNode:
+		t.links = append(t.links, &n)
+	}
+}
+
+func (t *fileTree) remove(n *fileNode) {
+	delete(t.nodes, n.at)
+	if n.kind == plainNode {
+		t.files--
+	}
+}
+
+// find returns the node at parts, nil when there is none. It follows no link.
+func (t *fileTree) find(parts []string) *fileNode {
+	n := t.root
+	for _, part := range parts {
+		if n = t.child(n, part); n == nil {
+			return nil
+		}
+	}
+	return n
+}
+
+// linked returns the file that a hard link may share. The error is the rest of
+// a sentence.
+func (t *fileTree) linked(name string) (*fileNode, error) {
+	parts, err := splitName(name)
+	if err != nil {
+		return nil, errors.New("which is no name of a file in the archive")
+	}
+	switch n := t.find(parts); {
+	case n == nil:
+		return nil, errors.New("which does not come before it in the archive")
+	case n.kind == linkNode:
+		return nil, errors.New("which is a symlink")
+	case n.kind == folderNode:
+		return nil, errors.New("which is a folder")
+	default:
+		return n, nil
+	}
+}
+
+// project is the node that Root will find on disk once the links are made.
+func (t *fileTree) project() *fileNode {
+	var found *fileNode
+	for at, n := range t.nodes {
+		switch {
+		case at.parent != t.root || isNoise(at.name):
+		case found == nil && n.kind == folderNode:
+			found = n
+		default:
+			return t.root
+		}
+	}
+	if found == nil {
+		return t.root
+	}
+	return found
+}
+
+// sortLinks takes out of the tree the symlinks that lead out of the project,
+// directly or through others, and those that lead in a circle: the outer ones.
+// Each sort keeps the archive's order. First those that leave the archive go,
+// as they must not decide whether its one folder stands alone.
+func (t *fileTree) sortLinks() (inner, outer []*fileNode) {
+	inner, outer = t.dropOuter(t.links, t.root)
+	if p := t.project(); p != t.root {
+		kept, more := t.dropOuter(inner, p)
+		return kept, append(outer, more...)
+	}
+	return inner, outer
+}
+
+func (t *fileTree) dropOuter(links []*fileNode, bound *fileNode) (inner, outer []*fileNode) {
+	r := linkResolver{tree: t, bound: bound, known: make(map[*fileNode]spot, len(links))}
+	for _, n := range links {
+		if t.nodes[n.at] != n {
+			continue // a later entry took its place
+		}
+		if _, ok := r.follow(n); ok {
+			inner = append(inner, n)
+		} else {
+			outer = append(outer, n)
+		}
+	}
+	for _, n := range outer {
+		t.remove(n)
+	}
+	return inner, outer
+}
+
+// spot is where a path leads: a node, or so many levels below it that the
+// archive does not have. A build may make those, so they count as folders.
+type spot struct {
+	node    *fileNode // nil: out of the bound, or in a circle
+	missing int
+}
+
+// linkResolver follows symlinks through the tree as a kernel would, each link once.
+type linkResolver struct {
+	tree  *fileTree
+	bound *fileNode
+	known map[*fileNode]spot
+}
+
+// follow returns where the symlink n leads; false when that is out of bounds
+// or nowhere.
+func (r *linkResolver) follow(n *fileNode) (spot, bool) {
+	if s, seen := r.known[n]; seen {
+		return s, s.node != nil
+	}
+	r.known[n] = spot{} // so that meeting it again on its own way is a circle
+	if n.target[0] == '/' {
+		return spot{}, false
+	}
+	s, ok := r.walk(spot{node: n.at.parent}, n.target)
+	r.known[n] = s
+	return s, ok
+}
+
+func (r *linkResolver) walk(at spot, path string) (spot, bool) {
+	ok := true
+	for part := range strings.SplitSeq(path, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			at, ok = r.up(at)
+		default:
+			at, ok = r.down(at, part)
+		}
+		if !ok {
+			return spot{}, false
+		}
+	}
+	return at, true
+}
+
+func (r *linkResolver) up(at spot) (spot, bool) {
+	if at.missing > 0 {
+		return spot{at.node, at.missing - 1}, true
+	}
+	if at.node == r.bound || at.node.at.parent == nil {
+		return spot{}, false
+	}
+	return spot{node: at.node.at.parent}, true
+}
+
+func (r *linkResolver) down(at spot, name string) (spot, bool) {
+	if at.missing > 0 {
+		return spot{at.node, at.missing + 1}, true
+	}
+	switch next := r.tree.child(at.node, name); {
+	case next == nil:
+		return spot{at.node, 1}, true
+	case next.kind == linkNode:
+		return r.follow(next)
+	default:
+		return spot{node: next}, true
+	}
+}

@@ -1,0 +1,254 @@
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+
+	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/safetext"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Limits bound what one archive may become on disk.
+type Limits struct {
+	MaxUnpacked int64 // bytes of all files; a sparse file and a hard link count in full
+	MaxEntries  int   // entries of every kind, dropped ones and folders that only stand in other names included
+
+	// Room is asked before each entry and each block that is written; its error
+	// ends the unpacking. nil: there is always room.
+	Room func() error
+}
+
+// Unpack reads a tar or tar.gz from r into dir, which must exist and be empty.
+//
+// Files and folders keep their executable bits and lose set-id, sticky and
+// foreign write bits; files keep their time unless it lies in the future.
+// Symlinks that lead out of the project (see Root), or in a circle, and
+// devices, FIFOs and sockets are dropped; the first of them are returned, for
+// the build log. Everything else that is not right is an Unprocessable
+// *stack.Error naming the entry. After any error dir is empty again. A
+// cancelled ctx ends it within one block.
+func Unpack(ctx context.Context, r io.Reader, dir string, lim Limits) ([]stack.Lost, error) {
+	root, err := openEmpty(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	u := &unpacker{
+		lim:  lim,
+		root: root,
+		tree: newFileTree(),
+		now:  time.Now(),
+		buf:  make([]byte, blockSize),
+	}
+	err = u.run(ctx, r)
+	u.leave()
+	if err == nil {
+		return u.lost.list(), nil
+	}
+	if left := removeContent(root); left != nil {
+		return nil, errors.Join(err, left)
+	}
+	return nil, err
+}
+
+// blockSize is how much is read and written at once.
+const blockSize = 128 << 10
+
+// openEmpty opens dir and checks that nothing is in it, for on failure its
+// whole content goes.
+func openEmpty(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	names, err := contentOf(root)
+	if err == nil && len(names) > 0 {
+		err = fmt.Errorf("folder %s is not empty", dir)
+	}
+	if err != nil {
+		root.Close()
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	return root, nil
+}
+
+func removeContent(root *os.Root) error {
+	names, err := contentOf(root)
+	if err != nil {
+		return fmt.Errorf("clear a refused upload: %w", err)
+	}
+	for _, name := range names {
+		if err := root.RemoveAll(name); err != nil {
+			return fmt.Errorf("clear a refused upload: %w", err)
+		}
+	}
+	return nil
+}
+
+func contentOf(root *os.Root) ([]string, error) {
+	f, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+// unpacker is one archive on its way to disk.
+type unpacker struct {
+	lim  Limits
+	root *os.Root
+	tree *fileTree // what the archive has made so far; links are on disk only at the end
+	in   *meter
+	tr   *tar.Reader
+	now  time.Time
+	buf  []byte
+
+	at       string // name of the latest entry; "" before the first
+	entries  int
+	unpacked int64
+	names    int // bytes of names and of symlinks' targets
+	lost     losses
+
+	here *fileNode // folder that dir holds open, so that its files cost one step each
+	dir  *os.Root
+}
+
+func (u *unpacker) run(ctx context.Context, r io.Reader) error {
+	in, err := openStream(ctx, r, int64(u.lim.MaxEntries)*headerBudget+baseBudget)
+	if err != nil {
+		return u.explain(err)
+	}
+	u.in, u.tr = in, tar.NewReader(in)
+	for {
+		h, err := u.tr.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return u.explain(err)
+		}
+		if err := u.entry(h); err != nil {
+			return err
+		}
+		failpoint.Here("entry-extracted")
+	}
+	if err := u.in.finish(); err != nil {
+		return u.explain(err)
+	}
+	if u.tree.files == 0 {
+		return badArchive("the archive holds no file; %s", howTo)
+	}
+	return u.makeLinks()
+}
+
+// explain words an error of the stream. What the reader or ctx reported is not
+// the archive's fault and is passed on; the rest is.
+func (u *unpacker) explain(err error) error {
+	var upload *uploadError
+	var fault *streamFault
+	var refusal *stack.Error
+	switch {
+	case errors.As(err, &upload):
+		return fmt.Errorf("unpack: %w", upload.err)
+	case errors.As(err, &refusal):
+		return refusal
+	case errors.As(err, &fault):
+		return badArchive("the archive %s%s", fault.what, u.position())
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return badArchive("the archive is cut short%s; send it again, whole", u.position())
+	case errors.Is(err, tar.ErrHeader) && u.at == "":
+		return badArchive("this is not a tar archive; %s", howTo)
+	case errors.Is(err, tar.ErrFieldTooLong):
+		return badArchive("the archive has a header of over 1 MiB%s", u.position())
+	default:
+		return badArchive("the archive is damaged%s: what should be a tar header is none", u.position())
+	}
+}
+
+func (u *unpacker) position() string {
+	if u.at == "" {
+		return " before its first entry"
+	}
+	return " after the entry " + safetext.Quote(u.at)
+}
+
+// charge counts size bytes against the limit before any of them is read.
+func (u *unpacker) charge(size int64) error {
+	if size > u.lim.MaxUnpacked-u.unpacked {
+		return badArchive("the entry %s (%s) takes the archive over the limit of %s unpacked",
+			safetext.Quote(u.at), units.HumanSize(float64(size)), units.HumanSize(float64(u.lim.MaxUnpacked)))
+	}
+	u.unpacked += size
+	return nil
+}
+
+// room tells whether more may be written.
+func (u *unpacker) room() error {
+	if u.lim.Room == nil {
+		return nil
+	}
+	return wrapDisk(u.lim.Room())
+}
+
+// count charges one entry, or one folder that no entry announced, for which
+// there must be room.
+func (u *unpacker) count() error {
+	if u.entries++; u.entries > u.lim.MaxEntries {
+		return badArchive("with the entry %s the archive has more than the %d files and folders allowed; leave out what the build installs, such as node_modules",
+			safetext.Quote(u.at), u.lim.MaxEntries)
+	}
+	return u.room()
+}
+
+// chargeName counts a name, or the target of a symlink, against what all of them
+// may take in memory.
+func (u *unpacker) chargeName(name string) error {
+	if u.names += len(name); u.names > maxNames {
+		return badArchive("with the entry %s the names in the archive take more than %d MiB together, the targets of symlinks included; shorten them, or leave out what the build installs, such as node_modules",
+			safetext.Quote(u.at), maxNames>>20)
+	}
+	return nil
+}
+
+// howTo ends every refusal of something that is no archive of ours.
+const howTo = "make one in the project's folder with: tar -czf - . > /tmp/source.tar.gz"
+
+func badArchive(format string, args ...any) error {
+	return stack.NewError(stack.Unprocessable, fmt.Sprintf(format, args...))
+}
+
+// Root finds the project in an unpacked archive: dir itself, or, when the
+// archive holds one folder and nothing else, that folder. Its name is returned
+// with it, "" for dir itself. What macOS adds beside files does not count.
+func Root(dir string) (root, name string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", "", fmt.Errorf("find the project's folder: %w", err)
+	}
+	for _, e := range entries {
+		switch {
+		case isNoise(e.Name()):
+		case name == "" && e.IsDir():
+			name = e.Name()
+		default:
+			return dir, "", nil
+		}
+	}
+	return filepath.Join(dir, name), name, nil
+}
+
+// isNoise tells whether macOS, not the user, put name into a folder.
+func isNoise(name string) bool {
+	return strings.HasPrefix(name, "._") || name == ".DS_Store" || name == "__MACOSX"
+}

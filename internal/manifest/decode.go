@@ -1,0 +1,264 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berth-host/berth/internal/safetext"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// decoder reads one mapping of the manifest into a draft and collects faults.
+type decoder struct {
+	label  string // how a message begins: "", "notify: " or "service web: "
+	fields map[string]*node
+	faults *faults
+}
+
+// newDecoder checks the keys of a mapping: those that do not exist and those
+// that stand twice.
+func newDecoder(n *node, label string, known []string, a aliases, f *faults) *decoder {
+	d := &decoder{label: label, fields: map[string]*node{}, faults: f}
+	for _, field := range n.fields {
+		switch {
+		case d.fields[field.key] != nil:
+			d.faultf("%s is given twice", safetext.Quote(field.key))
+		case !slices.Contains(known, field.key):
+			d.faultUnknown(field.key, known, a)
+		default:
+			d.fields[field.key] = field.value
+		}
+	}
+	return d
+}
+
+// faultUnknown faults a field that there is not. What was meant is only looked
+// for as long as there is room to say it.
+func (d *decoder) faultUnknown(key string, known []string, a aliases) {
+	if len(d.faults.lines) == maxFaults {
+		d.faults.more++
+		return
+	}
+	d.faultf("%s", unknown(key, known, a))
+}
+
+func (d *decoder) faultf(format string, args ...any) {
+	d.faults.addf("%s%s", d.label, fmt.Sprintf(format, args...))
+}
+
+// value returns a field that has a value of the kind, or faults it; nil when
+// it is left out or wrong.
+func (d *decoder) value(name string, want kind, example string) *node {
+	n := d.fields[name]
+	if n == nil || n.kind == kindNull {
+		return nil
+	}
+	if n.kind != want {
+		d.faultf("%s is %s, and must be %s, as in %s", name, n.kind, want, example)
+		return nil
+	}
+	return n
+}
+
+// text returns a text field; nil when it is left out or wrong.
+func (d *decoder) text(name, example string) *string {
+	n := d.value(name, kindText, example)
+	if n == nil {
+		return nil
+	}
+	if hasControl(n.text) {
+		d.faultf("%s holds a control character", name)
+		return nil
+	}
+	return &n.text
+}
+
+// decodeManifest reads the whole tree.
+func decodeManifest(tree *node, f *faults) *draft {
+	top := newDecoder(tree, "", manifestFields, manifestAliases, f)
+	m := &draft{}
+	if s := top.text("name", "name: guestbook"); s != nil {
+		m.name = checkName(*s, f)
+	}
+	if s := top.text("ttl", "ttl: 2h"); s != nil {
+		m.ttl = checkTTL(*s, f)
+	}
+	if s := top.text("claim_email", "claim_email: ana@example.com"); s != nil {
+		m.claimEmail = checkEmail(*s, f)
+	}
+	if n := top.value("notify", kindMapping, "notify: {webhook: https://example.com/hooks}"); n != nil {
+		notify := newDecoder(n, "notify: ", notifyFields, notifyAliases, f)
+		if s := notify.text("webhook", "webhook: https://example.com/hooks"); s != nil {
+			m.webhook = checkWebhook(*s, f)
+		}
+	}
+	m.services, m.broken = decodeServices(top)
+	return m
+}
+
+// decodeServices reads every entry of services; broken tells that it cannot be
+// known which services are meant.
+func decodeServices(top *decoder) (services []draftService, broken bool) {
+	n := top.fields["services"]
+	switch {
+	case n == nil || n.kind == kindNull:
+		return nil, false
+	case n.kind == kindMapping && len(n.fields) > 0:
+		top.faultf("services is a mapping; write a list with the name in each entry, as in services: [{name: %s, runtime: node}]", clipName(n.fields[0].key))
+		return nil, true
+	case n.kind != kindList:
+		top.faultf("services is %s, and must be a list of 1 to %d, as in services: [{name: web, runtime: node}]", n.kind, stack.MaxServices)
+		return nil, true
+	case len(n.items) > stack.MaxServices:
+		top.faultf("services has %d entries; a stack has at most %d", len(n.items), stack.MaxServices)
+		broken = true
+	}
+	for i, item := range n.items {
+		services = append(services, decodeService(item, i, top.faults))
+	}
+	checkNames(services, top.faults)
+	if !broken {
+		checkDependencies(services, top.faults)
+	}
+	return services, broken
+}
+
+func decodeService(n *node, i int, f *faults) draftService {
+	s := draftService{label: fmt.Sprintf("service %d", i+1)}
+	if n.kind != kindMapping {
+		f.addf("%s is %s, and must be a mapping, as in {name: web, runtime: node}", s.label, n.kind)
+		s.broken = true
+		return s
+	}
+	for _, field := range n.fields {
+		if field.key == "name" && field.value.kind == kindText && field.value.text != "" {
+			s.label = "service " + clipName(field.value.text)
+			break
+		}
+	}
+	d := newDecoder(n, s.label+": ", serviceFields, serviceAliases, f)
+	s.given = d.fields
+	s.name = d.serviceName()
+	s.runtime = d.text("runtime", "runtime: node")
+	s.root = d.text("root", "root: web")
+	s.install = d.text("install", `install: npm ci (or "" for none)`)
+	s.build = d.text("build", `build: npm run build (or "" for none)`)
+	s.release = d.text("release", "release: ./migrate")
+	s.start = d.text("start", "start: node server.js")
+	s.publish = d.text("publish", "publish: dist")
+	s.port = d.port()
+	s.health = d.health()
+	s.env = d.env()
+	s.dependsOn = d.names("depends_on")
+	s.strategy = d.strategy()
+	s.stopTimeout = d.stopTimeout()
+	s.spa = d.spa()
+	return s
+}
+
+// port returns the port; 0 when it is left out or wrong.
+func (d *decoder) port() int {
+	n := d.value("port", kindNumber, "port: 3000")
+	if n == nil {
+		return 0
+	}
+	port, err := strconv.Atoi(n.text)
+	if err != nil || port < 1 || port > 65535 {
+		d.faultf("port %s is not a whole number from 1 to 65535", clipName(n.text))
+		return 0
+	}
+	return port
+}
+
+// names returns a list of texts.
+func (d *decoder) names(name string) []string {
+	n := d.value(name, kindList, name+": [api]")
+	if n == nil {
+		return nil
+	}
+	var names []string
+	for _, item := range n.items {
+		if item.kind != kindText {
+			d.faultf("%s holds %s, and must hold names of services, as in %s: [api]", name, item.kind, name)
+			continue
+		}
+		if !slices.Contains(names, item.text) {
+			names = append(names, item.text)
+		}
+	}
+	return names
+}
+
+// env returns the variables: text, numbers and true or false as they are
+// written, and {generate: true}.
+func (d *decoder) env() map[string]stack.Env {
+	n := d.value("env", kindMapping, "env: {LOG_LEVEL: info}")
+	if n == nil {
+		return nil
+	}
+	env := map[string]stack.Env{}
+	for _, field := range n.fields {
+		if !envName.MatchString(field.key) {
+			d.faultf("env %s is not a variable's name; it begins with a letter or _ and goes on with letters, digits and _", safetext.Quote(field.key))
+			continue
+		}
+		if _, twice := env[field.key]; twice {
+			d.faultf("env %s is given twice", clipName(field.key))
+			continue
+		}
+		env[field.key] = d.envValue(clipName(field.key), field.value)
+	}
+	return env
+}
+
+func (d *decoder) envValue(name string, n *node) stack.Env {
+	switch n.kind {
+	case kindText, kindNumber, kindBool:
+		if strings.ContainsRune(n.text, 0) {
+			d.faultf("env %s holds a NUL character, which no variable can", name)
+		}
+		return stack.Env{Value: n.text}
+	case kindNull:
+		d.faultf(`env %s has no value; write %s: "" for an empty one`, name, name)
+	case kindMapping:
+		inner := newDecoder(n, fmt.Sprintf("%senv %s: ", d.label, name), envFields, envAliases, d.faults)
+		if g := inner.fields["generate"]; g != nil && (g.kind != kindBool || g.text != "true") {
+			inner.faultf("generate can only be true, for a secret that is made once and kept")
+		} else if len(n.fields) == 0 {
+			inner.faultf("it is an empty mapping; write text, or {generate: true}")
+		}
+	default:
+		d.faultf("env %s is %s, and must be text, a number, true, false or {generate: true}", name, n.kind)
+	}
+	return stack.Env{Generate: true}
+}
+
+func (d *decoder) strategy() stack.Strategy {
+	s := d.text("strategy", "strategy: recreate")
+	if s == nil {
+		return ""
+	}
+	if v := stack.Strategy(*s); v == stack.Overlap || v == stack.Recreate {
+		return v
+	}
+	d.faultf("strategy %s is neither overlap (the new process starts beside the old) nor recreate (the old one stops first)", safetext.Quote(*s))
+	return ""
+}
+
+// spa returns whether index.html answers for other paths, written as a text or
+// as a YAML boolean.
+func (d *decoder) spa() stack.SPA {
+	n := d.fields["spa"]
+	if n == nil || n.kind == kindNull {
+		return ""
+	}
+	if n.kind == kindText || n.kind == kindBool {
+		if v := stack.SPA(n.text); v == stack.SPAAuto || v == stack.SPAOn || v == stack.SPAOff {
+			return v
+		}
+	}
+	d.faultf("spa must be true, false or auto, as in spa: auto")
+	return ""
+}

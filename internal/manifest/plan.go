@@ -1,0 +1,119 @@
+package manifest
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// WritePlan writes how each service will be built and run, and where each
+// answer came from: a block of aligned lines a service, with the names of its
+// variables and never their values. It opens a build log.
+func WritePlan(w io.Writer, services ...stack.Spec) error {
+	for i := range services {
+		if i > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return fmt.Errorf("write the plan: %w", err)
+			}
+		}
+		if _, err := io.WriteString(w, planBlock(&services[i])); err != nil {
+			return fmt.Errorf("write the plan: %w", err)
+		}
+	}
+	return nil
+}
+
+// planRow is one line of a plan: what, the answer, and its origin.
+type planRow struct{ name, value, from string }
+
+func planBlock(s *stack.Spec) string {
+	rows := planRows(s)
+	width := 0
+	for _, r := range rows {
+		if n := utf8.RuneCountInString(r.value); r.from != "" && n <= maxPlanColumn {
+			width = max(width, n)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "plan %s\n", s.Name)
+	for _, r := range rows {
+		line := fmt.Sprintf("  %-12s  %s", r.name, r.value)
+		if r.from != "" {
+			line = fmt.Sprintf("  %-12s  %-*s  # %s", r.name, width, r.value, r.from)
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
+// maxPlanColumn is how far long commands push the origins to the right.
+const maxPlanColumn = 44
+
+func planRows(s *stack.Spec) []planRow {
+	rows := []planRow{{"runtime", s.Runtime.String(), runtimeOrigin(s, !s.IsStatic())}}
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, planRow{name, oneLine(value), s.Origin[name]})
+		}
+	}
+	if s.IsStatic() && s.Builds() {
+		rows = append(rows, planRow{"built with", s.Builder.String(), s.Origin["version"]})
+	}
+	add("root", s.Root)
+	add("install", orNone(s.Install))
+	add("build", orNone(s.Build))
+	if s.IsStatic() {
+		publish := s.Publish
+		if publish == "" {
+			publish = "found after the build"
+		}
+		add("publish", publish)
+		add("spa", string(s.SPA))
+	} else {
+		add("release", s.Release)
+		add("start", s.Start)
+		rows = append(rows, portRow(s))
+		add("health", s.Health)
+		add("strategy", string(s.Strategy))
+		add("stop_timeout", fmt.Sprintf("%ds", s.StopTimeout/time.Second))
+	}
+	add("depends_on", strings.Join(s.DependsOn, ", "))
+	add("env", strings.Join(envNames(s.Env), ", "))
+	for _, lost := range s.Lost {
+		rows = append(rows, planRow{"left out", lost.Entry, lost.Reason})
+	}
+	return rows
+}
+
+// runtimeOrigin joins where the runtime and its version came from.
+func runtimeOrigin(s *stack.Spec, versioned bool) string {
+	from := s.Origin["runtime"]
+	if version := s.Origin["version"]; versioned && version != "" {
+		from += "; version: " + version
+	}
+	return from
+}
+
+func portRow(s *stack.Spec) planRow {
+	if s.Port == 0 {
+		return planRow{"port", "$PORT", "chosen by the host"}
+	}
+	return planRow{"port", strconv.Itoa(s.Port), s.Origin["port"]}
+}
+
+func orNone(command string) string {
+	if command == "" {
+		return "none"
+	}
+	return command
+}
+
+// oneLine shows a command of several lines on one.
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(strings.TrimSpace(s), "\n", " ⏎ ")), " ")
+}

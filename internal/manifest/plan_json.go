@@ -1,0 +1,103 @@
+package manifest
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Plan is what a create of a source would build and run, as POST /v0/validate
+// answers it.
+type Plan struct {
+	Valid    bool             `json:"valid"`
+	Faults   []string         `json:"faults"` // each says what to change; none when valid
+	Name     string           `json:"name"`
+	TTL      *float64         `json:"ttl"` // seconds; null when neither the request nor the manifest says
+	Services []PlannedService `json:"services"`
+}
+
+// PlannedService is the plan of one service. A field that does not apply to it is
+// left out.
+type PlannedService struct {
+	Name        string   `json:"name"`
+	Runtime     string   `json:"runtime"`
+	Version     string   `json:"version,omitempty"`
+	BuiltWith   string   `json:"built_with,omitempty"` // of a static service that is built
+	Root        string   `json:"root"`
+	Install     string   `json:"install,omitempty"`
+	Build       string   `json:"build,omitempty"`
+	Release     string   `json:"release,omitempty"`
+	Start       string   `json:"start,omitempty"`
+	Port        int      `json:"port,omitempty"` // left out where the host chooses
+	Health      string   `json:"health,omitempty"`
+	Env         []string `json:"env,omitempty"` // names only
+	DependsOn   []string `json:"depends_on,omitempty"`
+	Strategy    string   `json:"strategy,omitempty"`
+	StopTimeout float64  `json:"stop_timeout,omitempty"` // seconds
+	Publish     string   `json:"publish,omitempty"`      // left out where it is found after the build
+	SPA         string   `json:"spa,omitempty"`
+
+	From map[string]string `json:"from"` // field to where its value came from
+}
+
+// NewPlan is the plan of what Check found. Services of which not even the runtime
+// is known are left out.
+func NewPlan(m *stack.Manifest, faults []string) *Plan {
+	p := &Plan{Valid: len(faults) == 0, Faults: faults, Name: m.Name, Services: []PlannedService{}}
+	if p.Valid {
+		p.Faults = []string{}
+	}
+	if m.TTL != 0 {
+		seconds := m.TTL.Seconds()
+		p.TTL = &seconds
+	}
+	for i := range m.Services {
+		if m.Services[i].Runtime.Name != "" {
+			p.Services = append(p.Services, planService(&m.Services[i]))
+		}
+	}
+	return p
+}
+
+func planService(s *stack.Spec) PlannedService {
+	p := PlannedService{
+		Name: s.Name, Runtime: s.Runtime.Name, Version: s.Runtime.Version, Root: s.Root,
+		Install: s.Install, Build: s.Build, Release: s.Release, Start: s.Start,
+		Port: s.Port, Health: s.Health, Env: slices.Sorted(maps.Keys(s.Env)), DependsOn: s.DependsOn,
+		Strategy: string(s.Strategy), StopTimeout: s.StopTimeout.Seconds(),
+		Publish: s.Publish, SPA: string(s.SPA), From: s.Origin,
+	}
+	if s.IsStatic() && s.Builds() {
+		p.BuiltWith = s.Builder.String()
+	}
+	return p
+}
+
+// Specs are the services as WritePlan takes them; the values of variables are not
+// in a plan.
+func (p *Plan) Specs() []stack.Spec {
+	specs := make([]stack.Spec, len(p.Services))
+	for i := range p.Services {
+		specs[i] = p.Services[i].spec()
+	}
+	return specs
+}
+
+func (p *PlannedService) spec() stack.Spec {
+	env := map[string]stack.Env{}
+	for _, name := range p.Env {
+		env[name] = stack.Env{}
+	}
+	builder, version, _ := strings.Cut(p.BuiltWith, "@")
+	return stack.Spec{
+		Name: p.Name, Runtime: stack.Runtime{Name: p.Runtime, Version: p.Version},
+		Builder: stack.Runtime{Name: builder, Version: version}, Root: p.Root,
+		Install: p.Install, Build: p.Build, Release: p.Release, Start: p.Start,
+		Port: p.Port, Health: p.Health, Env: env, DependsOn: p.DependsOn,
+		Strategy: stack.Strategy(p.Strategy), StopTimeout: time.Duration(p.StopTimeout * float64(time.Second)),
+		Publish: p.Publish, SPA: stack.SPA(p.SPA), Origin: p.From,
+	}
+}
