@@ -204,7 +204,7 @@ func TestProxy_HasPagesForEveryState(t *testing.T) {
 	web := map[string]*proxy.Target{"web": proxy.NewHandler(http.HandlerFunc(plain)), "api": nil}
 	for hex, e := range map[string]proxy.Entry{
 		"aaaaaaaaaaaa": {Status: stack.Live, Name: "shop", Targets: web},
-		"bbbbbbbbbbbb": {Status: stack.Building, Name: "<b>shop", RetryAfter: 1500 * time.Millisecond},
+		"bbbbbbbbbbbb": {Status: stack.Building, Name: "<b>shop"},
 		"cccccccccccc": {Status: stack.Failed, Name: "shop"},
 		"dddddddddddd": {Status: stack.Expired, Name: "shop", ClaimURL: "https://berth.test/claim"},
 	} {
@@ -219,7 +219,7 @@ func TestProxy_HasPagesForEveryState(t *testing.T) {
 		{"web-aaaaaaaaaaaa", 200, "", ""},
 		{"api-aaaaaaaaaaaa", 502, "5", "service api of stack shop has no process"},
 		{"old-aaaaaaaaaaaa", 404, "", "no service old"},
-		{"web-bbbbbbbbbbbb", 503, "2", "being built"},
+		{"web-bbbbbbbbbbbb", 503, "5", "being built"},
 		{"web-cccccccccccc", 503, "", "failed"},
 		{"web-dddddddddddd", 410, "", "https://berth.test/claim"},
 		{"web-eeeeeeeeeeee", 404, "", "no stack"},

@@ -11,18 +11,20 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // page is an answer that the proxy gives by itself.
 type page struct {
-	status     int
-	title      string // for people
-	detail     string // one or two sentences, for both
-	link       string // where to go from here; "" for nowhere
-	linkText   string
-	retryAfter time.Duration
+	status   int
+	title    string // for people
+	detail   string // one or two sentences, for both
+	link     string // where to go from here; "" for nowhere
+	linkText string
+	retry    bool // waiting a moment helps
 }
+
+// retryAfter is how long a client is told to wait where waiting helps, in seconds.
+const retryAfter = "5"
 
 var (
 	unknownPage = page{
@@ -51,7 +53,7 @@ var (
 	}
 	stoppingPage = page{
 		status: http.StatusServiceUnavailable, title: "Temporarily unavailable",
-		detail: "the service is being stopped; try again in a moment", retryAfter: defaultRetryAfter,
+		detail: "the service is being stopped; try again in a moment", retry: true,
 	}
 )
 
@@ -65,16 +67,16 @@ func invalidPage(err error) page {
 func buildingPage(e *Entry) page {
 	return page{
 		status: http.StatusServiceUnavailable, title: "Still building",
-		detail:     fmt.Sprintf("stack %s is being built and goes live when it is ready; try again in a moment", e.Name),
-		retryAfter: e.retryAfter(),
+		detail: fmt.Sprintf("stack %s is being built and goes live when it is ready; try again in a moment", e.Name),
+		retry:  true,
 	}
 }
 
 func downPage(e *Entry, service string) page {
 	return page{
 		status: http.StatusBadGateway, title: "The service does not run",
-		detail:     fmt.Sprintf("service %s of stack %s has no process just now; try again in a moment, or see the stack's logs", service, e.Name),
-		retryAfter: e.retryAfter(),
+		detail: fmt.Sprintf("service %s of stack %s has no process just now; try again in a moment, or see the stack's logs", service, e.Name),
+		retry:  true,
 	}
 }
 
@@ -104,13 +106,6 @@ func droppedPage(e *Entry, service string) page {
 	}
 }
 
-func (e *Entry) retryAfter() time.Duration {
-	if e.RetryAfter <= 0 {
-		return defaultRetryAfter
-	}
-	return e.RetryAfter
-}
-
 // writePage answers with HTML for a browser and with JSON for everyone else.
 func writePage(w http.ResponseWriter, r *http.Request, pg page) {
 	h := w.Header()
@@ -118,8 +113,8 @@ func writePage(w http.ResponseWriter, r *http.Request, pg page) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Robots-Tag", "noindex")
 	h.Add("Vary", "Accept")
-	if pg.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int((pg.retryAfter+time.Second-1)/time.Second)))
+	if pg.retry {
+		h.Set("Retry-After", retryAfter)
 	}
 	var body []byte
 	if hasToken(mediaTypes(r.Header["Accept"]), "text/html") {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -21,13 +20,10 @@ type Entry struct {
 	// Targets are the stack's services by name. A service with a nil target
 	// exists but has no process just now (502); one that is missing was
 	// dropped or never existed (404).
-	Targets    map[string]*Target
-	RetryAfter time.Duration // told to clients with every 503 that waiting helps; 0 means 5 s
-	ClaimURL   string        // page where an expired stack is claimed
-	Unclaimed  bool          // answers ask search engines not to list them; a stack that is claimed stays so
+	Targets   map[string]*Target
+	ClaimURL  string // page where an expired stack is claimed
+	Unclaimed bool   // answers ask search engines not to list them; a stack that is claimed stays so
 }
-
-const defaultRetryAfter = 5 * time.Second
 
 // Routes is the table of public URLs. Its zero value is empty and ready.
 type Routes struct {

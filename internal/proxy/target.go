@@ -74,8 +74,8 @@ func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serveFrom(t, w, r, &Entry{})
 }
 
-// InFlight is the number of requests and upgraded connections being served.
-func (t *Target) InFlight() int { return int(t.state.Load() &^ drainBit) }
+// inFlight is the number of requests and upgraded connections being served.
+func (t *Target) inFlight() int { return int(t.state.Load() &^ drainBit) }
 
 // Drain refuses new requests, closes idle connections and waits for the
 // requests in flight. When ctx ends first it closes what is left (WebSocket
@@ -93,7 +93,7 @@ func (t *Target) Drain(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	left := t.InFlight()
+	left := t.inFlight()
 	if t.up == nil || left == 0 {
 		return cutError(ctx, left)
 	}
