@@ -55,7 +55,7 @@ func benchLoad() {
 	conns, _ := strconv.Atoi(os.Getenv("LOAD_CONNS"))
 	count, _ := strconv.Atoi(os.Getenv("LOAD_COUNT"))
 	size, _ := strconv.Atoi(os.Getenv("LOAD_SIZE"))
-	request := []byte("GET /" + strconv.Itoa(size) + " HTTP/1.1\r\nHost: " + benchHost +
+	request := []byte("GET /" + strconv.Itoa(size) + " HTTP/1.1\r\nHost: " + testService +
 		"\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n")
 	var wg sync.WaitGroup
 	for i := range conns {
@@ -91,8 +91,6 @@ func loadOne(addr string, request []byte, size, count int) {
 		}
 	}
 }
-
-const benchHost = "web-0123456789ab.apps.test"
 
 func role(b *testing.B, name string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
@@ -152,9 +150,9 @@ func BenchmarkProxy(b *testing.B) {
 		Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true},
 	}
 	routes := &proxy.Routes{}
-	routes.Set("0123456789ab", proxy.Entry{
-		Status:  stack.Live,
-		Targets: map[string]*proxy.Target{"web": proxy.NewUpstream(backend, proxy.Options{})},
+	routes.Set(testHex, proxy.Entry{
+		Status: stack.Live,
+		Hosts:  hosts(proxy.NewUpstream(backend, proxy.Options{})),
 	})
 	srv := NewServer(Config{BaseHost: "berth.test", AppsDomain: "apps.test", Routes: routes, Log: quiet})
 	addrs := [2]string{serveBench(b, srv.Serve, srv.Close), servePlain(b, plain)}

@@ -79,7 +79,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
 	r.Header["X-Request-Id"] = []string{id}
 	w.Header()["X-Request-Id"] = []string{id}
-	label, where, fault := e.route(r, trusted)
+	host, where, fault := e.route(r, trusted)
 	sender := proxy.Client{IP: who.text, Proto: who.proto, RequestID: id}
 	if where == toService && c != nil {
 		var end func()
@@ -95,7 +95,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, fault)
 	case toService:
 		delete(r.Header, HeaderClientIP)
-		e.Routes.Serve(w, r, label)
+		e.Routes.Serve(w, r, host)
 	case toAPI:
 		if err := crossOrigin(r, who.proto); err != nil {
 			writeError(w, http.StatusForbidden, "this request came from a page of another site; open the page at "+e.BaseHost+" itself and send it from there")
@@ -122,8 +122,9 @@ const (
 // names are the destinations as Arrived has them.
 var names = [...]string{nowhere: "none", refused: "none", toAPI: "base", toService: "service"}
 
-// route finds where r leads, and why if that is refused.
-func (e *edge) route(r *http.Request, trusted bool) (label string, where destination, fault string) {
+// route returns the canonical host of r and where it leads, and why if that is
+// refused.
+func (e *edge) route(r *http.Request, trusted bool) (host string, where destination, fault string) {
 	switch {
 	case !trusted:
 		return "", refused, untrusted
@@ -132,29 +133,29 @@ func (e *edge) route(r *http.Request, trusted bool) (label string, where destina
 	case !validHost(r.Host):
 		return "", refused, badHost
 	}
-	label, where = e.split(r.Host)
+	host = canonicalHost(r.Host)
+	where = e.split(host)
 	if where == nowhere && !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*" {
 		return "", refused, badTarget
 	}
-	return label, where, ""
+	return host, where, ""
 }
 
-// split tells where a valid Host leads, and the label of a service's host.
-func (e *edge) split(hostport string) (label string, where destination) {
-	host := canonicalHost(hostport)
+// split returns where a canonical host leads.
+func (e *edge) split(host string) destination {
 	if host == "" || host == e.BaseHost || host == "localhost" {
-		return "", toAPI
+		return toAPI
 	}
-	if label, ok := strings.CutSuffix(host, e.suffix); ok {
-		return label, toService
+	if strings.HasSuffix(host, e.suffix) {
+		return toService
 	}
 	if _, err := netip.ParseAddr(host); err == nil {
-		return "", toAPI
+		return toAPI
 	}
-	return "", nowhere
+	return nowhere
 }
 
-// canonicalHost is a valid Host in lower case, without its port, the brackets of
+// canonicalHost returns a valid Host in lower case, without its port, the brackets of
 // an IPv6 address and the dot that ends a full name.
 func canonicalHost(hostport string) string {
 	host, _, literal := strings.Cut(strings.TrimPrefix(hostport, "["), "]")

@@ -9,7 +9,7 @@ import (
 )
 
 func TestEdge_RefusesWhatPagesOfOtherOriginsSendToThePages(t *testing.T) {
-	const own, tenant = "http://berth.test", "http://web-" + testHex + ".apps.test"
+	const own, tenant = "http://berth.test", "http://" + testService
 	for _, c := range []struct {
 		name, method, path string
 		headers            map[string]string
@@ -59,7 +59,7 @@ func TestEdge_RefusesWhatPagesOfOtherOriginsSendToThePages(t *testing.T) {
 
 func TestEdge_LeavesTheOriginsOfServicesToThem(t *testing.T) {
 	r := httptest.NewRequest("POST", "/signin", nil)
-	r.Host = "web-" + testHex + ".apps.test"
+	r.Host = testService
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	w := httptest.NewRecorder()
 	New(testConfig(who("api"))).ServeHTTP(w, r)

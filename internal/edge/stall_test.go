@@ -17,15 +17,13 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-const testService = "web-" + testHex + ".apps.test"
-
 // startService serves a service at testService, with looks made by the test: the
 // limit of the stalls is longer than any test.
 func startService(t *testing.T, target *proxy.Target) (addr string, srv *Server) {
 	t.Helper()
 	cfg := testConfig(who("api"))
 	cfg.StallTimeout = time.Hour
-	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Targets: map[string]*proxy.Target{"web": target}})
+	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Hosts: hosts(target)})
 	return start(t, cfg)
 }
 
@@ -231,7 +229,7 @@ func TestStalls_EndAnUpload(t *testing.T) {
 			cfg := testConfig(who("api"))
 			cfg.StallTimeout = limit
 			target := proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet, HeaderTimeout: limit})
-			cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Targets: map[string]*proxy.Target{"web": target}})
+			cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Hosts: hosts(target)})
 			addr, _ := start(t, cfg)
 			conn := open(t, addr, fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", testService, 128<<20))
 			go io.Copy(conn, io.LimitReader(zeros{}, int64(c.sent)))
@@ -251,7 +249,7 @@ func TestStalls_CutOffOneStreamOfHTTP2(t *testing.T) {
 	defer borrowed.Close()
 	cfg := testConfig(who("api"))
 	cfg.StallTimeout, cfg.TLS = time.Hour, &tls.Config{Certificates: borrowed.TLS.Certificates}
-	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Targets: map[string]*proxy.Target{"web": process(t, func(w http.ResponseWriter, r *http.Request) {
+	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Hosts: hosts(process(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/large" {
 			large(w, r)
 			return
@@ -260,7 +258,7 @@ func TestStalls_CutOffOneStreamOfHTTP2(t *testing.T) {
 			io.WriteString(w, line)
 			w.(http.Flusher).Flush()
 		}
-	})}})
+	}))})
 	addr, srv := start(t, cfg)
 	client := &http.Client{Transport: &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("tcp", addr) },

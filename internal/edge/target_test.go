@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	service = "web-" + testHex + ".apps.test"
+	service = testService
 	evil    = "evil.example"
 )
 
@@ -95,9 +95,9 @@ func witnessed(t *testing.T) Config {
 	backend.Start()
 	t.Cleanup(backend.Close)
 	cfg := testConfig(who("api"))
-	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{
-		"web": proxy.NewUpstream(strings.TrimPrefix(backend.URL, "http://"), proxy.Options{Log: quiet}),
-	}})
+	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(
+		proxy.NewUpstream(strings.TrimPrefix(backend.URL, "http://"), proxy.Options{Log: quiet}),
+	)})
 	return cfg
 }
 

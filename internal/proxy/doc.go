@@ -1,10 +1,9 @@
 // Package proxy carries requests for public URLs to the processes and sites of
 // stacks.
 //
-// Routes maps a host label (<service>-<12 hex of the stack>) to a Target with
-// one lock-free read; Set exchanges everything that a stack has in one step and
-// returns the targets that nobody points to any more, which the caller drains
-// before it stops their processes.
+// Routes maps a host name to a Target with one lock-free read; Set exchanges
+// everything that a stack has in one step and returns the targets that nobody
+// points to any more, which the caller drains before it stops their processes.
 //
 // A request to a process is one exchange: it takes a connection from the
 // target's pool, writes the request and reads the answer on the goroutine that

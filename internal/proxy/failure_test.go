@@ -201,50 +201,60 @@ func TestProxy_ShowsTheServiceThatItsClientLeft(t *testing.T) {
 
 func TestProxy_HasPagesForEveryState(t *testing.T) {
 	routes := &proxy.Routes{}
-	web := map[string]*proxy.Target{"web": proxy.NewHandler(http.HandlerFunc(plain)), "api": nil}
+	web := proxy.Service{Name: "web", Target: proxy.NewHandler(http.HandlerFunc(plain))}
 	for hex, e := range map[string]proxy.Entry{
-		"aaaaaaaaaaaa": {Status: stack.Live, Name: "shop", Targets: web},
+		"aaaaaaaaaaaa": {Status: stack.Live, Name: "shop", Hosts: map[string]proxy.Service{
+			"web-aaaaaaaaaaaa.apps.test": web, "api-aaaaaaaaaaaa.apps.test": {Name: "api"}, "shop.example": web,
+		}},
 		"bbbbbbbbbbbb": {Status: stack.Building, Name: "<b>shop"},
 		"cccccccccccc": {Status: stack.Failed, Name: "shop"},
 		"dddddddddddd": {Status: stack.Expired, Name: "shop", ClaimURL: "https://berth.test/claim"},
 	} {
+		e.Wildcard = "*-" + hex + ".apps.test"
 		routes.Set(hex, e)
 	}
 	for _, c := range []struct {
-		label  string
+		host   string
 		status int
 		retry  string
 		detail string
 	}{
-		{"web-aaaaaaaaaaaa", 200, "", ""},
-		{"api-aaaaaaaaaaaa", 502, "5", "service api of stack shop has no process"},
-		{"old-aaaaaaaaaaaa", 404, "", "no service old"},
-		{"web-bbbbbbbbbbbb", 503, "5", "being built"},
-		{"web-cccccccccccc", 503, "", "failed"},
-		{"web-dddddddddddd", 410, "", "https://berth.test/claim"},
-		{"web-eeeeeeeeeeee", 404, "", "no stack"},
-		{"web", 404, "", "no stack"},
+		{"web-aaaaaaaaaaaa.apps.test", 200, "", ""},
+		{"api-aaaaaaaaaaaa.apps.test", 502, "5", "service api of stack shop has no process"},
+		{"old-aaaaaaaaaaaa.apps.test", 404, "", "no service old"},
+		{"web-bbbbbbbbbbbb.apps.test", 503, "5", "being built"},
+		{"web-cccccccccccc.apps.test", 503, "", "failed"},
+		{"web-dddddddddddd.apps.test", 410, "", "https://berth.test/claim"},
+		{"web-eeeeeeeeeeee.apps.test", 404, "", "no stack"},
+		{"web.apps.test", 404, "", "no stack"},
+		{"shop.example", 200, "", ""},
+		{"old.example", 404, "", "no stack"},
+		{"web-aaaaaaaaaaaa.other.test", 404, "", "no stack"},
+		{"a-aaaaaaaaaaaa", 404, "", "no stack"},
 		{"", 404, "", "no stack"},
-		{"x.web-cccccccccccc", 404, "", "no stack"},
-		{"-aaaaaaaaaaaa", 404, "", "no stack"},
+		{"x.web-cccccccccccc.apps.test", 404, "", "no stack"},
+		{"-aaaaaaaaaaaa.apps.test", 404, "", "no stack"},
+		{"a-b-aaaaaaaaaaaa.apps.test", 404, "", "no service a-b"},
+		{"old-bbbbbbbbbbbb.apps.test", 503, "5", "being built"},
+		{"old-dddddddddddd.apps.test", 410, "", "https://berth.test/claim"},
 	} {
-		addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes.Serve(w, r, c.label) }))
+		addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes.Serve(w, r, c.host) }))
 		res, body := send(t, request(t, "GET", addr, "/", nil))
 		if res.StatusCode != c.status || res.Header.Get("Retry-After") != c.retry {
-			t.Errorf("%s: %d Retry-After %q: %s", c.label, res.StatusCode, res.Header.Get("Retry-After"), body)
+			t.Errorf("%s: %d Retry-After %q: %s", c.host, res.StatusCode, res.Header.Get("Retry-After"), body)
 		}
 		if c.status == 200 {
 			continue
 		}
 		if d := detailOf(t, res, body); !strings.Contains(d, c.detail) {
-			t.Errorf("%s: detail %q does not say %q", c.label, d, c.detail)
+			t.Errorf("%s: detail %q does not say %q", c.host, d, c.detail)
 		}
 		r := request(t, "GET", addr, "/", nil)
 		r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 		res, body = send(t, r)
 		if res.StatusCode != c.status || !strings.HasPrefix(body, "<!doctype html>") || strings.Contains(body, "<b>shop") ||
 			!strings.Contains(res.Header.Get("Content-Security-Policy"), "default-src 'none'") {
-			t.Errorf("%s: for a browser: %d %v\n%s", c.label, res.StatusCode, res.Header, body)
+			t.Errorf("%s: for a browser: %d %v\n%s", c.host, res.StatusCode, res.Header, body)
 		}
 	}
 }
@@ -258,7 +268,7 @@ func TestProxy_KeepsTenantsInTheirPlace(t *testing.T) {
 	})
 	f := newFront(t, backend, proxy.Options{})
 	f.routes.Remove(testHex)
-	f.routes.Set(testHex, proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{"web": f.target}, Unclaimed: true})
+	f.routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": f.target}), Unclaimed: true})
 	r := request(t, "GET", f.addr, "/", nil)
 	for k, v := range map[string]string{
 		"X-Forwarded-For": "6.6.6.6", "X-Forwarded-Proto": "gopher", "X-Forwarded-Host": "evil", "X-Forwarded-Port": "1", "X_forwarded_for": "6.6.6.6",

@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	testHex   = "0123456789ab"
-	testLabel = "web-" + testHex
-	testHost  = testLabel + ".apps.test"
+	testHex  = "0123456789ab"
+	testHost = "web-" + testHex + ".apps.test"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -38,7 +37,7 @@ func newFront(t testing.TB, backend string, o proxy.Options) *front {
 	}
 	f := &front{routes: &proxy.Routes{}, target: proxy.NewUpstream(backend, o)}
 	f.routes.Set(testHex, proxy.Entry{
-		Status: stack.Live, Name: "shop", Targets: map[string]*proxy.Target{"web": f.target},
+		Status: stack.Live, Name: "shop", Hosts: hosts(map[string]*proxy.Target{"web": f.target}),
 	})
 	t.Cleanup(func() { // after the front has closed
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -46,9 +45,18 @@ func newFront(t testing.TB, backend string, o proxy.Options) *front {
 		f.routes.Drain(ctx)
 	})
 	f.addr = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.routes.Serve(w, r, testLabel)
+		f.routes.Serve(w, r, testHost)
 	}))
 	return f
+}
+
+// hosts are the services of the test's stack, by host.
+func hosts(targets map[string]*proxy.Target) map[string]proxy.Service {
+	services := map[string]proxy.Service{}
+	for name, target := range targets {
+		services[name+"-"+testHex+".apps.test"] = proxy.Service{Name: name, Target: target}
+	}
+	return services
 }
 
 // serve runs a handler on loopback and returns its address.

@@ -12,77 +12,92 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Entry is what the public URLs of one stack lead to. It is not changed after
-// Set; a new state is a new Entry.
+// Service is what one host leads to.
+type Service struct {
+	Name   string  // shown on pages
+	Target *Target // nil: it has no process just now (502)
+}
+
+// Entry is what the hosts of one stack lead to. It is not changed after Set; a
+// new state is a new Entry.
 type Entry struct {
 	Status stack.Status
-	Name   string // the stack's name, shown on error pages
-	// Targets are the stack's services by name. A service with a nil target
-	// exists but has no process just now (502); one that is missing was
-	// dropped or never existed (404).
-	Targets   map[string]*Target
+	Name   string // the stack's name, shown on pages
+	// Hosts are the stack's services by host: a full name in lower case, without
+	// a port or a final dot. No host belongs to two stacks.
+	Hosts map[string]Service
+	// Wildcard is a host whose first label begins with "*-". The hosts that have
+	// a service's name in place of the "*" and are not in Hosts are known as the
+	// stack's, which has no such service, or none any more (404). "" is none.
+	Wildcard  string
 	ClaimURL  string // page where an expired stack is claimed
 	Unclaimed bool   // answers ask search engines not to list them; a stack that is claimed stays so
 }
 
-// Routes is the table of public URLs. Its zero value is empty and ready.
+// place is what the table has for a host.
+type place struct {
+	entry   *Entry
+	service Service
+	known   bool // a service has the host; otherwise only the wildcard covers it
+}
+
+// Routes is the table of public hosts. Its zero value is empty and ready.
 type Routes struct {
-	mu    sync.Mutex // held by writers
-	table atomic.Pointer[map[string]*Entry]
+	mu     sync.Mutex        // held by writers
+	stacks map[string]*Entry // by the ids that writers give
+	table  atomic.Pointer[map[string]place]
 }
 
-// Set replaces all that the URLs of a stack lead to, in one step. stackHex is
-// the id's 12 hex characters. It returns the targets that the previous entry
-// had and the new one has not: drain them, then stop what they lead to.
-func (t *Routes) Set(stackHex string, e Entry) []*Target {
-	e.Targets = maps.Clone(e.Targets)
-	return t.replace(stackHex, &e)
+// Set replaces all that the hosts of a stack lead to, in one step. It returns
+// the targets that the previous entry had and the new one lacks: drain them,
+// then stop what they lead to.
+func (t *Routes) Set(id string, e Entry) []*Target {
+	e.Hosts = maps.Clone(e.Hosts)
+	return t.replace(id, &e)
 }
 
-// Claimed notes that somebody owns a stack; what its URLs lead to stays.
-func (t *Routes) Claimed(stackHex string) {
+// MarkClaimed notes that somebody owns a stack; what its hosts lead to stays.
+func (t *Routes) MarkClaimed(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.entries()[stackHex]
+	old := t.stacks[id]
 	if old == nil {
 		return
 	}
 	e := *old
 	e.Unclaimed = false
-	t.put(stackHex, &e)
+	t.put(id, &e)
 }
 
-// Withdraw ends what leads to a target, whose service has no process any more
-// (502), and reports whether anything did.
-func (t *Routes) Withdraw(stackHex string, target *Target) bool {
+// Withdraw takes a target away from the hosts that lead to it, whose service has
+// no process any more (502), and reports whether there were any.
+func (t *Routes) Withdraw(id string, target *Target) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.entries()[stackHex]
+	old := t.stacks[id]
 	if old == nil || target == nil {
 		return false
 	}
 	e := *old
-	e.Targets = maps.Clone(old.Targets)
-	for service, other := range e.Targets {
-		if other == target {
-			e.Targets[service] = nil
+	e.Hosts = maps.Clone(old.Hosts)
+	for host, service := range e.Hosts {
+		if service.Target == target {
+			e.Hosts[host] = Service{Name: service.Name}
 		}
 	}
-	t.put(stackHex, &e)
+	t.put(id, &e)
 	return len(dropped(old, &e)) > 0
 }
 
-// Remove makes the URLs of a stack unknown (404) and returns its targets.
-func (t *Routes) Remove(stackHex string) []*Target { return t.replace(stackHex, nil) }
+// Remove makes the hosts of a stack unknown (404) and returns its targets.
+func (t *Routes) Remove(id string) []*Target { return t.replace(id, nil) }
 
 // Drain waits for the requests of every target, or for ctx, as Target.Drain does.
 func (t *Routes) Drain(ctx context.Context) error {
 	var targets []*Target
-	for _, e := range t.entries() {
-		for _, target := range e.Targets {
-			if target != nil {
-				targets = append(targets, target)
-			}
+	for _, p := range t.places() {
+		if p.service.Target != nil {
+			targets = append(targets, p.service.Target)
 		}
 	}
 	errs := make([]error, len(targets))
@@ -94,33 +109,21 @@ func (t *Routes) Drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Has tells whether a host label is that of a service of a stack here.
-func (t *Routes) Has(label string) bool {
-	service, stackHex, ok := splitLabel(label)
-	if e := t.entries()[stackHex]; ok && e != nil {
-		_, known := e.Targets[service]
-		return known
-	}
-	return false
-}
+// Has reports whether a service has the host, which is written as in Entry.Hosts.
+func (t *Routes) Has(host string) bool { return t.places()[host].known }
 
-// Serve answers a request for the host label of a service.
-func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, label string) {
-	service, stackHex, ok := splitLabel(label)
-	if !ok {
-		writePage(w, r, unknownPage)
-		return
-	}
+// Serve answers a request for a host, which is written as in Entry.Hosts.
+func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 	var last *Target
 	for {
-		e := t.entries()[stackHex]
-		target, pg := choose(e, service)
+		p := t.find(host)
+		target, pg := choose(p)
 		if target == nil {
 			writePage(w, r, pg)
 			return
 		}
 		if target.acquire() {
-			serveFrom(target, w, r, e)
+			serveFrom(target, w, r, tenant{host: host, noindex: p.entry.Unclaimed})
 			return
 		}
 		if target == last {
@@ -132,13 +135,13 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, label string) {
 }
 
 // serveFrom hands the request to a target that has been acquired.
-func serveFrom(target *Target, w http.ResponseWriter, r *http.Request, e *Entry) {
+func serveFrom(target *Target, w http.ResponseWriter, r *http.Request, of tenant) {
 	defer target.release()
 	if target.handler == nil {
-		target.up.serve(w, r, tenant{host: hostName(r.Host), noindex: e.Unclaimed})
+		target.up.serve(w, r, of)
 		return
 	}
-	if e.Unclaimed {
+	if of.noindex {
 		w.Header()["X-Robots-Tag"] = noindex
 	}
 	target.handler.ServeHTTP(w, r)
@@ -148,98 +151,107 @@ func serveFrom(target *Target, w http.ResponseWriter, r *http.Request, e *Entry)
 // values are replaced, never written into.
 var noindex = []string{"noindex"}
 
-// choose finds the target of a service, or the page that tells why there is none.
-func choose(e *Entry, service string) (*Target, page) {
-	if e == nil {
+// find returns what a host leads to; its entry is nil when no stack has the host.
+func (t *Routes) find(host string) place {
+	table := t.places()
+	if p := table[host]; p.known {
+		return p
+	}
+	label, _, _ := strings.Cut(host, ".")
+	dash := strings.LastIndexByte(label, '-')
+	if dash < 1 {
+		return place{}
+	}
+	p := table["*"+host[dash:]]
+	p.service.Name = label[:dash]
+	return p
+}
+
+// choose returns the target of a place, or the page that says why there is none.
+func choose(p place) (*Target, page) {
+	if p.entry == nil {
 		return nil, unknownPage
 	}
-	switch e.Status {
+	switch p.entry.Status {
 	case stack.Building:
-		return nil, buildingPage(e)
+		return nil, buildingPage(p.entry)
 	case stack.Failed:
-		return nil, failedPage(e)
+		return nil, failedPage(p.entry)
 	case stack.Expired:
-		return nil, expiredPage(e)
+		return nil, expiredPage(p.entry)
 	case stack.Live:
-		target, known := e.Targets[service]
-		if !known {
-			return nil, droppedPage(e, service)
+		if !p.known {
+			return nil, droppedPage(p.entry, p.service.Name)
 		}
-		if target == nil {
-			return nil, downPage(e, service)
+		if p.service.Target == nil {
+			return nil, downPage(p.entry, p.service.Name)
 		}
-		return target, page{}
+		return p.service.Target, page{}
 	}
 	return nil, unknownPage
 }
 
-func (t *Routes) entries() map[string]*Entry {
+func (t *Routes) places() map[string]place {
 	if m := t.table.Load(); m != nil {
 		return *m
 	}
 	return nil
 }
 
-func (t *Routes) replace(stackHex string, e *Entry) []*Target {
+func (t *Routes) replace(id string, e *Entry) []*Target {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return dropped(t.put(stackHex, e), e)
+	return dropped(t.put(id, e), e)
 }
 
 // put stores an entry, nil for none, and returns the one before. The caller
 // holds mu.
-func (t *Routes) put(stackHex string, e *Entry) *Entry {
-	next := maps.Clone(t.entries())
-	if next == nil {
-		next = map[string]*Entry{}
+func (t *Routes) put(id string, e *Entry) *Entry {
+	if t.stacks == nil {
+		t.stacks = map[string]*Entry{}
 	}
-	old := next[stackHex]
-	if e == nil {
-		delete(next, stackHex)
-	} else {
+	old := t.stacks[id]
+	table := maps.Clone(t.places())
+	if table == nil {
+		table = map[string]place{}
+	}
+	if old != nil {
+		delete(table, old.Wildcard)
+		for host := range old.Hosts {
+			delete(table, host)
+		}
+	}
+	delete(t.stacks, id)
+	if e != nil {
 		// The writer may not have heard of the claim yet.
 		e.Unclaimed = e.Unclaimed && (old == nil || old.Unclaimed)
-		next[stackHex] = e
+		t.stacks[id] = e
+		table[e.Wildcard] = place{entry: e}
+		for host, service := range e.Hosts {
+			table[host] = place{entry: e, service: service, known: true}
+		}
 	}
-	t.table.Store(&next)
+	t.table.Store(&table)
 	return old
 }
 
-// dropped lists the targets of old that e does not have under any name.
+// dropped lists the targets of old to which no host of e leads.
 func dropped(old, e *Entry) []*Target {
 	if old == nil {
 		return nil
 	}
 	kept := map[*Target]bool{nil: true}
 	if e != nil {
-		for _, target := range e.Targets {
-			kept[target] = true
+		for _, service := range e.Hosts {
+			kept[service.Target] = true
 		}
 	}
 	var gone []*Target
-	for _, target := range old.Targets {
-		if !kept[target] {
-			kept[target] = true
-			gone = append(gone, target)
+	for _, service := range old.Hosts {
+		if !kept[service.Target] {
+			kept[service.Target] = true
+			gone = append(gone, service.Target)
 		}
 	}
 	return gone
-}
-
-// splitLabel cuts a lower-case host label into a service and a stack.
-func splitLabel(label string) (service, stackHex string, ok bool) {
-	const hexLen = 12
-	at := len(label) - hexLen - 1
-	if at < 1 || label[at] != '-' || strings.IndexByte(label, '.') >= 0 {
-		return "", "", false
-	}
-	return label[:at], label[at+1:], true
-}
-
-// hostName is a Host header in lower case without its port.
-func hostName(host string) string {
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
-		host = host[:i]
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
 }

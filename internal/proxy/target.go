@@ -71,7 +71,7 @@ func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writePage(w, r, stoppingPage)
 		return
 	}
-	serveFrom(t, w, r, &Entry{})
+	serveFrom(t, w, r, tenant{})
 }
 
 // inFlight is the number of requests and upgraded connections being served.

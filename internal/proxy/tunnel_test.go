@@ -240,9 +240,9 @@ func TestRoutes_SwitchesWithoutAFailedRequest(t *testing.T) {
 		}
 		srv := &http.Server{Handler: http.HandlerFunc(plain)}
 		go srv.Serve(l)
-		old := f.routes.Set(testHex, proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{
+		old := f.routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{
 			"web": proxy.NewUpstream(l.Addr().String(), proxy.Options{Log: quiet}),
-		}})
+		})})
 		if len(old) != 1 {
 			t.Fatalf("%d targets to drain", len(old))
 		}
@@ -273,7 +273,7 @@ func TestDrain_WaitsForOpenRequests(t *testing.T) {
 	}()
 	within(t, "the request", reached)
 	drained := make(chan error, 1)
-	old := f.routes.Set(testHex, proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{"web": nil}})
+	old := f.routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": nil})})
 	go func() { drained <- old[0].Drain(context.Background()) }()
 	if res, _ := send(t, request(t, "GET", f.addr, "/", nil)); res.StatusCode != 502 {
 		t.Errorf("between two targets: %d", res.StatusCode)
@@ -316,76 +316,6 @@ func TestDrain_CutsWhatDoesNotEnd(t *testing.T) {
 		t.Error("the client took a cut answer for a whole one")
 	}
 	within(t, "the service sees the end", gone)
-}
-
-func TestRoutes_AClaimLeavesTheTargets(t *testing.T) {
-	var routes proxy.Routes
-	routes.Claimed(testHex)
-	if routes.Has("web-" + testHex) {
-		t.Error("a claim made a stack known")
-	}
-	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	routes.Set(testHex, proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{"web": web}, Unclaimed: true})
-	for _, want := range []string{"noindex", ""} {
-		w := httptest.NewRecorder()
-		routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "web-"+testHex)
-		if got := w.Header().Get("X-Robots-Tag"); w.Code != http.StatusNoContent || got != want {
-			t.Errorf("%d with X-Robots-Tag %q, want %q of the target's answer", w.Code, got, want)
-		}
-		routes.Claimed(testHex)
-	}
-	if old := routes.Remove(testHex); len(old) != 1 || old[0] != web {
-		t.Errorf("%v, want web", old)
-	}
-}
-
-// A caller may have read the stack before it was claimed.
-func TestRoutes_AStackThatIsClaimedStaysSo(t *testing.T) {
-	var routes proxy.Routes
-	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	entry := proxy.Entry{Status: stack.Live, Targets: map[string]*proxy.Target{"web": web}, Unclaimed: true}
-	routes.Set(testHex, entry)
-	routes.Claimed(testHex)
-	routes.Set(testHex, entry)
-	w := httptest.NewRecorder()
-	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "web-"+testHex)
-	if got := w.Header().Get("X-Robots-Tag"); w.Code != http.StatusNoContent || got != "" {
-		t.Errorf("%d with X-Robots-Tag %q, want none", w.Code, got)
-	}
-}
-
-func TestRoutes_ReturnsWhatIsNoLongerUsed(t *testing.T) {
-	var routes proxy.Routes
-	web, api := proxy.NewHandler(nil), proxy.NewHandler(nil)
-	if old := routes.Set(testHex, proxy.Entry{Targets: map[string]*proxy.Target{"web": web, "api": api, "db": nil}}); old != nil {
-		t.Errorf("%v from nothing", old)
-	}
-	if old := routes.Set(testHex, proxy.Entry{Targets: map[string]*proxy.Target{"site": web}}); len(old) != 1 || old[0] != api {
-		t.Errorf("%v, want api alone", old)
-	}
-	if old := routes.Remove(testHex); len(old) != 1 || old[0] != web {
-		t.Errorf("%v, want web alone", old)
-	}
-	if old := routes.Remove(testHex); old != nil {
-		t.Errorf("%v from nothing", old)
-	}
-}
-
-func TestRoutes_HasServicesAndNoOtherNames(t *testing.T) {
-	var routes proxy.Routes
-	routes.Set(testHex, proxy.Entry{Status: stack.Building, Targets: map[string]*proxy.Target{"web": nil}})
-	for label, has := range map[string]bool{
-		"web-" + testHex: true, "other-" + testHex: false, "-" + testHex: false, testHex: false,
-		"web-ba9876543210": false, "x-web-" + testHex: false, "a.web-" + testHex: false, "": false,
-	} {
-		if got := routes.Has(label); got != has {
-			t.Errorf("%q: %t", label, got)
-		}
-	}
-	routes.Remove(testHex)
-	if routes.Has("web-" + testHex) {
-		t.Error("it has a stack that is gone")
-	}
 }
 
 // hijackable answers a request whose client's connection is taken over.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"strings"
 
 	"github.com/berth-host/berth/internal/certs"
 )
@@ -70,12 +69,8 @@ func (s *Server) openTLS() (*tls.Config, error) {
 	return nil, nil
 }
 
-// hasName tells whether a name is the base URL's, or of a service of a
+// hasName reports whether a name is the base URL's, or of a service of a
 // stack that is here: every other name would cost an order at the authority.
 func (s *Server) hasName(name string) bool {
-	if name == s.cfg.BaseURL.Hostname() {
-		return true
-	}
-	label, ok := strings.CutSuffix(name, "."+s.cfg.AppsDomain)
-	return ok && s.routes.Has(label)
+	return name == s.cfg.BaseURL.Hostname() || s.routes.Has(name)
 }

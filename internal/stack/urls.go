@@ -12,13 +12,15 @@ type URLs struct {
 	AppsDomain string   // domain under which services get their names
 }
 
-// Label is the host label of a service: <service>-<12 hex of the stack's id>.
-func Label(s *Stack, service string) string { return service + "-" + s.Hex() }
+// Hostname is the host name that a service is reached at, without a port. Its
+// first label is <service>-<12 hex of the stack's id>.
+func (u URLs) Hostname(s *Stack, service string) string {
+	return service + "-" + s.Hex() + "." + u.AppsDomain
+}
 
-// Host is the host, with the port where the base URL has one, that a service
-// is reached at.
+// Host is Hostname with the port, where the base URL has one.
 func (u URLs) Host(s *Stack, service string) string {
-	host := Label(s, service) + "." + u.AppsDomain
+	host := u.Hostname(s, service)
 	if port := u.Base.Port(); port != "" {
 		return net.JoinHostPort(host, port)
 	}

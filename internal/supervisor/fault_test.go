@@ -43,7 +43,7 @@ func withSite(t *testing.T) (*Supervisor, *stack.Stack, string) {
 
 func ask(s *Supervisor, st *stack.Stack) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	s.cfg.Routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "web-"+st.Hex())
+	s.cfg.Routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), s.cfg.URLs.Hostname(st, "web"))
 	return w
 }
 

@@ -17,17 +17,19 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	entry := proxy.Entry{
 		Status:    st.Status,
 		Name:      st.Name,
-		Targets:   map[string]*proxy.Target{},
+		Hosts:     map[string]proxy.Service{},
+		Wildcard:  r.cfg.URLs.Hostname(st, "*"),
 		ClaimURL:  r.cfg.URLs.Claim(""),
 		Unclaimed: !st.Claimed(),
 	}
 	r.routing.Lock()
 	defer r.routing.Unlock()
 	for _, name := range st.ServiceNames() {
-		entry.Targets[name] = nil
+		service := proxy.Service{Name: name}
 		if g != nil {
-			entry.Targets[name] = g.target(name)
+			service.Target = g.target(name)
 		}
+		entry.Hosts[r.cfg.URLs.Hostname(st, name)] = service
 	}
 	if r.ctx.Err() != nil {
 		return nil

@@ -214,7 +214,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 		r.start(r.restore)
 		return st, nil
 	}
-	s.cfg.Routes.Claimed(st.Hex())
+	s.cfg.Routes.MarkClaimed(st.Hex())
 	return st, nil
 }
 

@@ -118,16 +118,16 @@ func TestSupervisor_MakesNoRunnerForAStackThatWasDeletedMeanwhile(t *testing.T) 
 	_, err = s.Claim(t.Context(), st.ID, ana.ID, ana.Email)
 	require.Equal(t, stack.NewNoStack(st.ID), err)
 	require.Nil(t, s.lookup(st.ID))
-	require.False(t, s.cfg.Routes.Has("web-"+st.Hex()))
+	require.False(t, s.cfg.Routes.Has(s.cfg.URLs.Hostname(st, "web")))
 }
 
 func TestRunner_RoutesNothingOnceItHasEnded(t *testing.T) {
 	s, st := withStack(t)
 	r := s.runner(st.ID)
 	r.route(st, nil)
-	require.True(t, s.cfg.Routes.Has("web-"+st.Hex()))
+	require.True(t, s.cfg.Routes.Has(s.cfg.URLs.Hostname(st, "web")))
 	r.close()
 	r.unroute(st)
 	r.route(st, nil)
-	require.False(t, s.cfg.Routes.Has("web-"+st.Hex()))
+	require.False(t, s.cfg.Routes.Has(s.cfg.URLs.Hostname(st, "web")))
 }

@@ -20,20 +20,26 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// stackHex names the one stack: its services are at <service>-<stackHex>.localhost.
-const stackHex = "000000000001"
+// The services of the one stack are at <service>-000000000001.localhost.
+const (
+	stackID    = "one"
+	hostSuffix = "-000000000001.localhost"
+)
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:8081", "address to serve")
 	profile := flag.String("pprof", "", "address of net/http/pprof; none when empty")
-	targets := map[string]*proxy.Target{}
+	services := map[string]proxy.Service{}
+	add := func(name string, target *proxy.Target) {
+		services[name+hostSuffix] = proxy.Service{Name: name, Target: target}
+	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	flag.Func("upstream", "service=host:port, a service with a process", func(value string) error {
 		name, addr, ok := strings.Cut(value, "=")
 		if !ok {
 			return fmt.Errorf("want service=host:port")
 		}
-		targets[name] = proxy.NewUpstream(addr, proxy.Options{Log: log})
+		add(name, proxy.NewUpstream(addr, proxy.Options{Log: log}))
 		return nil
 	})
 	flag.Func("site", "service=folder, a static service", func(value string) error {
@@ -42,7 +48,7 @@ func main() {
 		if err != nil {
 			return err
 		}
-		targets[name] = proxy.NewHandler(folder)
+		add(name, proxy.NewHandler(folder))
 		return nil
 	})
 	flag.Parse()
@@ -50,16 +56,16 @@ func main() {
 	if *profile != "" {
 		go func() { log.Error("pprof ended", "error", http.ListenAndServe(*profile, nil)) }()
 	}
-	if err := serve(*listen, targets, log); err != nil {
+	if err := serve(*listen, services, log); err != nil {
 		fmt.Fprintln(os.Stderr, "front:", err)
 		os.Exit(1)
 	}
 }
 
 // serve answers for the services until the process is stopped.
-func serve(address string, targets map[string]*proxy.Target, log *slog.Logger) error {
+func serve(address string, services map[string]proxy.Service, log *slog.Logger) error {
 	routes := &proxy.Routes{}
-	routes.Set(stackHex, proxy.Entry{Status: stack.Live, Name: "bench", Targets: targets, Unclaimed: true})
+	routes.Set(stackID, proxy.Entry{Status: stack.Live, Name: "bench", Hosts: services, Unclaimed: true})
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
