@@ -263,7 +263,7 @@ func (r *row) explains(found []string) error {
 	}
 	for _, s := range r.services {
 		if r.status == stack.Live && s.Status != stack.Running {
-			return fmt.Errorf("service %s is %s", s.Name, s.Status)
+			return fmt.Errorf("service %s is %s", s.Spec.Name, s.Status)
 		}
 	}
 	required, allowed := r.implies()
@@ -300,22 +300,22 @@ func (r *row) implies() (required, allowed []string) {
 		switch {
 		case !built:
 		case s.Site != 0:
-			required = append(required, "file sites/"+s.Name+"/g"+strconv.Itoa(s.Site))
+			required = append(required, "file sites/"+s.Spec.Name+"/g"+strconv.Itoa(s.Site))
 		default:
-			required = append(required, "image "+s.Name+":"+generation)
+			required = append(required, "image "+s.Spec.Name+":"+generation)
 		}
 		if s.Site == 0 && r.status == stack.Live {
-			container := s.Name + "-" + generation
+			container := s.Spec.Name + "-" + generation
 			if s.Replaced > 0 {
 				container += "-r" + strconv.Itoa(s.Replaced)
 			}
-			required = append(required, "running container "+container, "volume "+s.Name+"-data", "network "+generation)
+			required = append(required, "running container "+container, "volume "+s.Spec.Name+"-data", "network "+generation)
 		}
 		if r.status == stack.Expired {
-			allowed = append(allowed, "image "+s.Name+":data")
+			allowed = append(allowed, "image "+s.Spec.Name+":data")
 		}
 		if r.status == stack.Failed {
-			allowed = append(allowed, "image "+s.Name+":data") // of a restore that failed
+			allowed = append(allowed, "image "+s.Spec.Name+":data") // of a restore that failed
 		}
 	}
 	return required, allowed

@@ -61,7 +61,7 @@ func (a *API) view(s *stack.Stack) stackView {
 		DeployError:   orNull(s.DeployError),
 	}
 	for i, svc := range s.Services {
-		v.Services[i] = serviceView{Name: svc.Name, Runtime: svc.Label, Status: svc.Status, URL: v.URLs[svc.Name]}
+		v.Services[i] = serviceView{Name: svc.Spec.Name, Runtime: svc.Spec.Label, Status: svc.Status, URL: v.URLs[svc.Spec.Name]}
 	}
 	return v
 }

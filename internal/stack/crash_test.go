@@ -48,7 +48,7 @@ func TestCrash_TheSixthInTheWindowFailsTheStack(t *testing.T) {
 	}
 	for _, svc := range s.Services {
 		if svc.Status != stack.Stopped {
-			t.Errorf("%s is %s, want the whole stack stopped", svc.Name, svc.Status)
+			t.Errorf("%s is %s, want the whole stack stopped", svc.Spec.Name, svc.Status)
 		}
 	}
 }

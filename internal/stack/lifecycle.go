@@ -160,7 +160,7 @@ func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	s.DeployError = ""
 	s.Attempted = nil
 	for _, service := range services {
-		s.Attempted = append(s.Attempted, service.Name)
+		s.Attempted = append(s.Attempted, service.Spec.Name)
 	}
 	if s.Status == Building {
 		s.Error = ""
@@ -312,7 +312,7 @@ func (s *Service) loopError(crashes int, limits Limits) string {
 	if crashes <= limits.Crashes {
 		how = fmt.Sprintf("did not get healthy in %d restarts in a row", s.Unhealthy)
 	}
-	return fmt.Sprintf("%s %s (last exit code %s); check its logs and redeploy", s.Name, how, code)
+	return fmt.Sprintf("%s %s (last exit code %s); check its logs and redeploy", s.Spec.Name, how, code)
 }
 
 // FormatWindow writes the time over which crashes are counted: 10 min.

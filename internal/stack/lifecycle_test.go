@@ -331,7 +331,7 @@ func TestDeploy_OfAFailedStackTakesTheNewServicesAtOnce(t *testing.T) {
 	s := failed(t)
 	given := stack.Services([]stack.Spec{{Name: "other"}})
 	must(t)(s.Deploy(given))
-	if s.Generation != 1 || s.Deploying != 2 || s.Error != "" || s.Services[0].Name != "other" || s.Services[0].Status != stack.Pending {
+	if s.Generation != 1 || s.Deploying != 2 || s.Error != "" || s.Services[0].Spec.Name != "other" || s.Services[0].Status != stack.Pending {
 		t.Errorf("stack %+v", s)
 	}
 	given[0].Status = stack.Stopped
@@ -410,7 +410,7 @@ func TestServedGenerationThatFailsDuringADeploy_LeavesTheDeployUnderWay(t *testi
 		}
 		for _, svc := range s.Services {
 			if svc.Status != stack.Stopped {
-				t.Errorf("%s: %s is %s", name, svc.Name, svc.Status)
+				t.Errorf("%s: %s is %s", name, svc.Spec.Name, svc.Status)
 			}
 		}
 		if text, _ := events[len(events)-1].Data["error"].(string); text == "" {

@@ -13,7 +13,7 @@ func (s *Stack) RestartService(name string) ([]Event, error) {
 	switch {
 	case svc == nil:
 		return nil, NewError(NotFound, fmt.Sprintf("the stack has no service %s; it has %s", name, strings.Join(s.ServiceNames(), ", ")))
-	case svc.IsStatic():
+	case svc.Spec.IsStatic():
 		return nil, NewError(Conflict, name+" is a static site: no process serves it, so there is none to restart")
 	case s.Deploying != 0:
 		return nil, NewError(Conflict, "a build of this stack is running, and starts every service anew; wait for it")

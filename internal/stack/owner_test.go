@@ -12,7 +12,7 @@ func TestRestartService_ForgetsTheCrashesOfThatServiceOnly(t *testing.T) {
 	code := 3
 	for _, name := range []string{"api", "web"} {
 		svc := s.Service(name)
-		svc.Runtime = stack.Runtime{Name: "node", Version: "22"}
+		svc.Spec.Runtime = stack.Runtime{Name: "node", Version: "22"}
 		svc.Crashes, svc.LastExit = []time.Time{now, now}, &code
 	}
 	if events := must(t)(s.RestartService("api")); events != nil {

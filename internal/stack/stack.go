@@ -3,6 +3,8 @@ package stack
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"regexp"
 	"strings"
 	"time"
@@ -73,7 +75,7 @@ type Stack struct {
 
 // Service is one service of the generation that a stack serves.
 type Service struct {
-	Spec
+	Spec   Spec `json:"-"` // its fields are the first of the service's own in JSON
 	Status ServiceStatus
 	Image  string // image of its generation; "" for a static service
 	Site   int    // generation whose published folder is served; 0 for a process
@@ -89,6 +91,27 @@ type Service struct {
 	LastExit    *int        // exit code of the last crash; nil when none is known
 	InPlace     bool        // the last restart that its owner asked for ends the process before it starts it again
 	Replaced    int         // how often such a restart put another process in place of the one before
+}
+
+// MarshalJSON returns one object with the fields of the spec and of the service.
+func (s Service) MarshalJSON() ([]byte, error) {
+	type own Service // has no such method
+	spec, err := json.Marshal(&s.Spec)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := json.Marshal((*own)(&s))
+	if err != nil {
+		return nil, err
+	}
+	spec[len(spec)-1] = ','
+	return append(spec, rest[1:]...), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON returns.
+func (s *Service) UnmarshalJSON(text []byte) error {
+	type own Service
+	return errors.Join(json.Unmarshal(text, &s.Spec), json.Unmarshal(text, (*own)(s)))
 }
 
 // Ending reports whether the host may have asked the service's process to end: it
@@ -168,7 +191,7 @@ func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == 0
 // Service finds a service by name; nil when the stack has none of that name.
 func (s *Stack) Service(name string) *Service {
 	for i := range s.Services {
-		if s.Services[i].Name == name {
+		if s.Services[i].Spec.Name == name {
 			return &s.Services[i]
 		}
 	}
@@ -194,7 +217,7 @@ func (s *Stack) LogNames(kind string) []string {
 func (s *Stack) ServiceNames() []string {
 	names := make([]string, len(s.Services))
 	for i := range s.Services {
-		names[i] = s.Services[i].Name
+		names[i] = s.Services[i].Spec.Name
 	}
 	return names
 }
@@ -219,8 +242,8 @@ func (s *Stack) Notify(webhook, secret string) {
 // yet. Values stay over redeploys, for the life of the stack.
 func (s *Stack) MakeSecrets(services []Service) {
 	for _, svc := range services {
-		for key, value := range svc.Env {
-			name := SecretName(svc.Name, key)
+		for key, value := range svc.Spec.Env {
+			name := SecretName(svc.Spec.Name, key)
 			if value.Generate && s.Secrets[name] == "" {
 				s.Secrets[name] = makeSecret()
 			}

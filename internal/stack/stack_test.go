@@ -34,7 +34,7 @@ func TestNew_StartsAtGenerationOneBuilding(t *testing.T) {
 	}
 	for _, svc := range s.Services {
 		if svc.Status != stack.Pending {
-			t.Errorf("service %s is %s, want pending", svc.Name, svc.Status)
+			t.Errorf("service %s is %s, want pending", svc.Spec.Name, svc.Status)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestDeployed_ServesTheNewGeneration(t *testing.T) {
 func TestDelete_ForgetsAllButWhatItsLastEventNeeds(t *testing.T) {
 	s := twoServices()
 	s.ManageTokenHash, s.ClaimCodeHash, s.WebhookSecret, s.RevokedTokenHash = []byte("a"), []byte("b"), "c", []byte("d")
-	s.Services[0].Env = map[string]stack.Env{"KEY": {Generate: true}}
+	s.Services[0].Spec.Env = map[string]stack.Env{"KEY": {Generate: true}}
 	s.MakeSecrets(s.Services)
 	s.ClaimEmail, s.Network, s.Error, s.DeployError = "ana@example.com", "192.0.2.1", "no", "no"
 	if _, err := s.Delete(now); err != nil {
@@ -79,7 +79,7 @@ func TestDelete_ForgetsAllButWhatItsLastEventNeeds(t *testing.T) {
 
 func TestMakeSecrets_KeepsWhatItMadeBefore(t *testing.T) {
 	s := twoServices()
-	s.Services[0].Env = map[string]stack.Env{"KEY": {Generate: true}, "PLAIN": {Value: "x"}}
+	s.Services[0].Spec.Env = map[string]stack.Env{"KEY": {Generate: true}, "PLAIN": {Value: "x"}}
 	s.MakeSecrets(s.Services)
 	first := s.Secrets[stack.SecretName("api", "KEY")]
 	s.MakeSecrets(s.Services)

@@ -173,11 +173,11 @@ type environments struct{ services *[]stack.Service }
 func (e *environments) MarshalJSON() ([]byte, error) {
 	var envs []map[string]stack.Env
 	for i, service := range *e.services {
-		if service.Env != nil {
+		if service.Spec.Env != nil {
 			if envs == nil {
 				envs = make([]map[string]stack.Env, len(*e.services))
 			}
-			envs[i] = service.Env
+			envs[i] = service.Spec.Env
 		}
 	}
 	return json.Marshal(envs)
@@ -193,7 +193,7 @@ func (e *environments) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("environments of %d services for %d", len(envs), len(*e.services))
 	}
 	for i := range envs {
-		(*e.services)[i].Env = envs[i]
+		(*e.services)[i].Spec.Env = envs[i]
 	}
 	return nil
 }

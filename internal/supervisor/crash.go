@@ -63,13 +63,13 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	if err != nil || c.Running {
 		return ctx.Err() == nil
 	}
-	p.drainBeside(p.withdraw(p.gen.target(p.service.Name)))
+	p.drainBeside(p.withdraw(p.gen.target(p.service.Spec.Name)))
 	if p.endedWithEngine(ctx) {
 		return ctx.Err() == nil
 	}
 	p.awaitLog(ctx)
 	how, code := exitOf(c)
-	p.say(p.service.Name + " " + how)
+	p.say(p.service.Spec.Name + " " + how)
 	failpoint.Here("crash-seen")
 	return p.revive(ctx, code, false)
 }
@@ -88,7 +88,7 @@ func (p *process) look(ctx context.Context) (docker.Container, error) {
 // it if anything led there, for the caller to drain. The engine may give its address
 // to the next container, so this waits for nothing, not for the database either.
 func (p *process) withdraw(target *proxy.Target) []*proxy.Target {
-	p.gen.dropTarget(p.service.Name, target)
+	p.gen.dropTarget(p.service.Spec.Name, target)
 	p.gen.runner.routing.Lock() // routes that are being written come before this, or see the target gone
 	defer p.gen.runner.routing.Unlock()
 	if !p.cfg.Routes.Withdraw(p.gen.st.Hex(), target) {
@@ -101,7 +101,7 @@ func (p *process) withdraw(target *proxy.Target) []*proxy.Target {
 // that it returns is called: while the watcher is busy, nobody else would.
 func (p *process) withdrawAtEnd(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	target := p.gen.target(p.service.Name)
+	target := p.gen.target(p.service.Spec.Name)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		p.onEnd(ctx, func() {
@@ -158,14 +158,14 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 // remake starts another process in place of one whose container somebody
 // removed, and hands the service over to it.
 func (p *process) remake(ctx context.Context) error {
-	next, err := p.gen.startProcess(ctx, p.service, p.service.Name)
+	next, err := p.gen.startProcess(ctx, p.service, p.service.Spec.Name)
 	if err != nil {
 		return err
 	}
 	if err := next.waitHealthy(ctx); err != nil {
 		return errors.Join(err, next.remove(p.gen.runner.ctx))
 	}
-	p.gen.setTarget(p.service.Name, next.newTarget())
+	p.gen.setTarget(p.service.Spec.Name, next.newTarget())
 	next.restarted(ctx, (*stack.Stack).Restarted)
 	next.watch()
 	p.gen.add(next)
@@ -243,7 +243,7 @@ func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time
 		p.say(reason)
 		return 0, false
 	}
-	return p.gen.runner.sup.backoff(len(st.Service(p.service.Name).Crashes)), true
+	return p.gen.runner.sup.backoff(len(st.Service(p.service.Spec.Name).Crashes)), true
 }
 
 // recordCrash counts a crash of the served generation. When it is one too many,
@@ -258,7 +258,7 @@ func (p *process) recordCrash(code *int, restart bool) (st *stack.Stack, reason 
 	var targets []*proxy.Target
 	// The runner's context: what is routed has to be what is recorded.
 	st, err = p.gen.runner.update(p.gen.runner.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
-		events, looping, err = st.Crash(p.service.Name, code, restart, p.cfg.Limits, stack.Now())
+		events, looping, err = st.Crash(p.service.Spec.Name, code, restart, p.cfg.Limits, stack.Now())
 		if err == nil && looping {
 			reason, _ = events[len(events)-1].Data["error"].(string)
 			targets = append(targets, p.gen.runner.route(st, nil)...)
@@ -307,11 +307,11 @@ func (s *Supervisor) backoff(crashes int) time.Duration {
 
 // restarted sends the traffic to a process that is back, and records it.
 func (p *process) restarted(ctx context.Context, record func(*stack.Stack, string) ([]stack.Event, error)) bool {
-	st, err := p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return record(st, p.service.Name) })
+	st, err := p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return record(st, p.service.Spec.Name) })
 	if err != nil {
 		return false
 	}
-	p.say(p.service.Name + " is healthy again")
+	p.say(p.service.Spec.Name + " is healthy again")
 	p.drainBeside(p.gen.show(st))
 	return true
 }

@@ -147,8 +147,8 @@ func (d *deployment) cleanUp() {
 // bringUpNew starts one service beside its old process, or in place of it when
 // the two cannot share their data.
 func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
-	if s.Strategy == stack.Recreate {
-		if err := d.makeWay(ctx, s.Name); err != nil {
+	if s.Spec.Strategy == stack.Recreate {
+		if err := d.makeWay(ctx, s.Spec.Name); err != nil {
 			return err
 		}
 	}

@@ -175,7 +175,7 @@ func (g *generation) lost(ctx context.Context, absence int64) bool {
 		}
 		lost = true
 		if err == nil {
-			ended := p.withdraw(p.gen.target(p.service.Name))
+			ended := p.withdraw(p.gen.target(p.service.Spec.Name))
 			g.runner.sup.jobs.Go(func() { g.runner.drainAll(ended) })
 		}
 	}

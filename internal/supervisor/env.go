@@ -30,8 +30,8 @@ func port(s *stack.Spec) int {
 // what the source's framework needs in place of the host's variables.
 func (g *generation) buildEnv(s *stack.Service) map[string]string {
 	env := g.env(s)
-	for key, value := range s.BuildEnv {
-		if _, given := s.Env[key]; !given {
+	for key, value := range s.Spec.BuildEnv {
+		if _, given := s.Spec.Env[key]; !given {
 			env[key] = value
 		}
 	}
@@ -40,7 +40,7 @@ func (g *generation) buildEnv(s *stack.Service) map[string]string {
 
 // processEnv is the environment of a service's process.
 func (g *generation) processEnv(s *stack.Service) map[string]string {
-	env := build.BaseEnv(s.Runtime, s.Root, false)
+	env := build.BaseEnv(s.Spec.Runtime, s.Spec.Root, false)
 	maps.Copy(env, g.env(s))
 	return env
 }
@@ -54,18 +54,18 @@ func (g *generation) env(s *stack.Service) map[string]string {
 		"DATA_DIR":     build.DataDir,
 		"STACK_ID":     g.st.ID,
 		"STACK_NAME":   g.st.Name,
-		"SERVICE_NAME": s.Name,
+		"SERVICE_NAME": s.Spec.Name,
 		"GENERATION":   strconv.Itoa(g.number),
-		"PUBLIC_URL":   g.cfg.URLs.Service(g.st, s.Name),
+		"PUBLIC_URL":   g.cfg.URLs.Service(g.st, s.Spec.Name),
 	}
 	for i := range g.services {
-		if other := &g.services[i]; other.Name != s.Name {
+		if other := &g.services[i]; other.Spec.Name != s.Spec.Name {
 			g.addNeighbour(env, other)
 		}
 	}
-	for key, value := range s.Env {
+	for key, value := range s.Spec.Env {
 		if value.Generate {
-			env[key] = g.st.Secrets[stack.SecretName(s.Name, key)]
+			env[key] = g.st.Secrets[stack.SecretName(s.Spec.Name, key)]
 			continue
 		}
 		env[key] = manifest.Expand(value.Value, g.reference)
@@ -76,11 +76,11 @@ func (g *generation) env(s *stack.Service) map[string]string {
 // addNeighbour tells a service where another one of its stack is, in both forms
 // unless the public one's name is taken.
 func (g *generation) addNeighbour(env map[string]string, other *stack.Service) {
-	name := strings.ToUpper(other.Name)
-	if !slices.Contains(takenNames, other.Name) {
-		env[name+"_URL"] = g.cfg.URLs.Service(g.st, other.Name)
+	name := strings.ToUpper(other.Spec.Name)
+	if !slices.Contains(takenNames, other.Spec.Name) {
+		env[name+"_URL"] = g.cfg.URLs.Service(g.st, other.Spec.Name)
 	}
-	if !other.IsStatic() {
+	if !other.Spec.IsStatic() {
 		env[name+"_INTERNAL_URL"] = internalURL(other)
 	}
 }
@@ -92,7 +92,7 @@ var takenNames = []string{"database", "redis", "mongo", "postgres", "mysql", "pu
 
 // internalURL is where a process is reached by the others of its stack.
 func internalURL(s *stack.Service) string {
-	return "http://" + s.Name + ":" + strconv.Itoa(port(&s.Spec))
+	return "http://" + s.Spec.Name + ":" + strconv.Itoa(port(&s.Spec))
 }
 
 // reference gives the value of ${services.<name>.<property>} and
@@ -108,7 +108,7 @@ func (g *generation) reference(ref string) (string, bool) {
 		return "", false
 	}
 	for i := range g.services {
-		if g.services[i].Name == parts[1] {
+		if g.services[i].Spec.Name == parts[1] {
 			return g.property(&g.services[i], parts[2])
 		}
 	}
@@ -118,11 +118,11 @@ func (g *generation) reference(ref string) (string, bool) {
 func (g *generation) property(s *stack.Service, property string) (string, bool) {
 	switch property {
 	case "url":
-		return g.cfg.URLs.Service(g.st, s.Name), true
+		return g.cfg.URLs.Service(g.st, s.Spec.Name), true
 	case "internal_url":
 		return internalURL(s), true
 	case "host":
-		return s.Name, true
+		return s.Spec.Name, true
 	case "port":
 		return strconv.Itoa(port(&s.Spec)), true
 	}

@@ -66,7 +66,7 @@ func (g *generation) refused(ctx context.Context, s *stack.Service, err error, t
 		return false
 	}
 	if err := tryEngine(ctx); err != nil {
-		g.log.Warn("the engine runs no container of its base image either", "service", s.Name, "error", err)
+		g.log.Warn("the engine runs no container of its base image either", "service", s.Spec.Name, "error", err)
 		return false
 	}
 	g.countRefusal(s, false)

@@ -26,7 +26,7 @@ type follower struct {
 // follow copies the container's log, from the line after since, until the
 // process ends or unfollow.
 func (p *process) follow(since time.Time) (*follower, error) {
-	log, _, err := p.gen.runner.runLog(p.service.Name)
+	log, _, err := p.gen.runner.runLog(p.service.Spec.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (p *process) awaitLog(ctx context.Context) {
 
 // say writes a line of the host's own into the service's run log.
 func (p *process) say(text string) {
-	log, _, err := p.gen.runner.runLog(p.service.Name)
+	log, _, err := p.gen.runner.runLog(p.service.Spec.Name)
 	if err == nil {
 		err = log.Line(time.Now(), []byte("== "+text))
 	}

@@ -73,7 +73,7 @@ func (r *runner) generation(st *stack.Stack, number int, services []stack.Servic
 }
 
 func (g *generation) needsNetwork() bool {
-	return slices.ContainsFunc(g.services, func(s stack.Service) bool { return !s.IsStatic() || s.Builds() })
+	return slices.ContainsFunc(g.services, func(s stack.Service) bool { return !s.Spec.IsStatic() || s.Spec.Builds() })
 }
 
 // inOrder runs do for every service side by side, each once those that it
@@ -83,13 +83,13 @@ func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stac
 	specs := make([]stack.Spec, len(g.services))
 	for i, s := range g.services {
 		specs[i] = s.Spec
-		done[s.Name] = make(chan struct{})
+		done[s.Spec.Name] = make(chan struct{})
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, i := range stack.InOrder(specs) {
 		s := &g.services[i]
 		group.Go(func() error {
-			for _, dependency := range s.DependsOn {
+			for _, dependency := range s.Spec.DependsOn {
 				select {
 				case <-done[dependency]:
 				case <-ctx.Done():
@@ -99,7 +99,7 @@ func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stac
 			if err := do(ctx, s); err != nil {
 				return err
 			}
-			close(done[s.Name])
+			close(done[s.Spec.Name])
 			return nil
 		})
 	}
@@ -120,7 +120,7 @@ func (g *generation) build(ctx context.Context, started func(), after func(func(
 }
 
 func (g *generation) buildService(ctx context.Context, s *stack.Service, started func(), after func(func())) error {
-	log, err := logfile.Create(g.runner.sup.logPath(g.st, s.Name, "build"), g.cfg.LogMax, "== earlier output is left out: the log is full\n")
+	log, err := logfile.Create(g.runner.sup.logPath(g.st, s.Spec.Name, "build"), g.cfg.LogMax, "== earlier output is left out: the log is full\n")
 	if err != nil {
 		return err
 	}
@@ -135,17 +135,17 @@ func (g *generation) buildService(ctx context.Context, s *stack.Service, started
 			return err
 		}
 		started()
-		return g.record(ctx, stack.ServiceBuilding(s.Name, g.number))
+		return g.record(ctx, stack.ServiceBuilding(s.Spec.Name, g.number))
 	}
 	result, err := g.cfg.Builder.Build(ctx, job)
 	if err != nil {
 		return err
 	}
 	s.Image, s.Fingerprint = result.Image, result.Fingerprint
-	if s.IsStatic() {
+	if s.Spec.IsStatic() {
 		s.Site = g.number
 		// Without commands its files are the source's, under more names.
-		return g.runner.sup.syncKept(ctx, g.runner.sup.siteDir(g.st, s.Name, s.Site), s.Builds())
+		return g.runner.sup.syncKept(ctx, g.runner.sup.siteDir(g.st, s.Spec.Name, s.Site), s.Spec.Builds())
 	}
 	return nil
 }
@@ -157,15 +157,15 @@ func (g *generation) job(s *stack.Service, log io.Writer) build.Job {
 		Generation: g.number,
 		Source:     g.source,
 		Others:     g.otherRoots(s),
-		Site:       g.runner.sup.siteDir(g.st, s.Name, g.number),
+		Site:       g.runner.sup.siteDir(g.st, s.Spec.Name, g.number),
 		Network:    g.makeNetwork,
 		Env:        g.buildEnv(s),
-		Labels:     g.runner.sup.labels(g.st, s.Name),
+		Labels:     g.runner.sup.labels(g.st, s.Spec.Name),
 		Log:        log,
 	}
-	if old := g.st.Service(s.Name); old != nil && g.st.Status == stack.Live {
+	if old := g.st.Service(s.Spec.Name); old != nil && g.st.Status == stack.Live {
 		job.Previous = build.Result{Image: old.Image, Fingerprint: old.Fingerprint}
-		job.PreviousSite = g.runner.sup.siteDir(g.st, s.Name, old.Site)
+		job.PreviousSite = g.runner.sup.siteDir(g.st, s.Spec.Name, old.Site)
 	}
 	return job
 }
@@ -175,8 +175,8 @@ func (g *generation) job(s *stack.Service, log io.Writer) build.Job {
 func (g *generation) otherRoots(s *stack.Service) []string {
 	var roots []string
 	for i := range g.services {
-		if other := &g.services[i]; other.Name != s.Name {
-			roots = append(roots, other.Root)
+		if other := &g.services[i]; other.Spec.Name != s.Spec.Name {
+			roots = append(roots, other.Spec.Root)
 		}
 	}
 	return roots
@@ -191,7 +191,7 @@ func (g *generation) record(ctx context.Context, event stack.Event) error {
 // ready records that a service serves.
 func (g *generation) ready(ctx context.Context, s *stack.Service) error {
 	_, err := g.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		return []stack.Event{st.Ready(s.Name, g.cfg.URLs.Service(st, s.Name))}, nil
+		return []stack.Event{st.Ready(s.Spec.Name, g.cfg.URLs.Service(st, s.Spec.Name))}, nil
 	})
 	return err
 }
@@ -199,7 +199,7 @@ func (g *generation) ready(ctx context.Context, s *stack.Service) error {
 // bringUp starts a service and waits until it can serve. The release command
 // comes before its process when the generation is new.
 func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) error {
-	if s.IsStatic() {
+	if s.Spec.IsStatic() {
 		opened, err := g.openSite(s, site.Open)
 		if err == nil {
 			s.SiteFiles, s.SiteBytes = opened.Extent().Files, opened.Extent().Bytes
@@ -209,12 +209,12 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 	if err := g.prepare(ctx, s); err != nil {
 		return err
 	}
-	if isNew && s.Release != "" {
+	if isNew && s.Spec.Release != "" {
 		if err := g.runRelease(ctx, s); err != nil {
 			return err
 		}
 	}
-	p, err := g.startProcess(ctx, s, s.Name)
+	p, err := g.startProcess(ctx, s, s.Spec.Name)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 		return err
 	}
 	failpoint.Here("process-healthy")
-	g.setTarget(s.Name, p.newTarget())
+	g.setTarget(s.Spec.Name, p.newTarget())
 	return nil
 }
 
@@ -238,15 +238,15 @@ func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
 
 // openSite makes a static service a target, opening its folder as open does.
 func (g *generation) openSite(s *stack.Service, open func(string, site.Options) (*site.Site, error)) (*site.Site, error) {
-	opened, err := open(g.runner.sup.siteDir(g.st, s.Name, s.Site), site.Options{
-		SPA:       string(s.SPA),
+	opened, err := open(g.runner.sup.siteDir(g.st, s.Spec.Name, s.Site), site.Options{
+		SPA:       string(s.Spec.SPA),
 		Published: site.Extent{Files: s.SiteFiles, Bytes: s.SiteBytes},
 		Log:       g.cfg.Log,
 	})
 	if err != nil {
 		return nil, g.blameSite(s, err)
 	}
-	g.setTarget(s.Name, proxy.NewHandler(opened))
+	g.setTarget(s.Spec.Name, proxy.NewHandler(opened))
 	return opened, nil
 }
 
@@ -256,14 +256,14 @@ func (g *generation) blameSite(s *stack.Service, err error) error {
 	if isOfHost(err) {
 		return err
 	}
-	g.log.Error("published files of a stack are missing or broken", "service", s.Name, "error", err)
+	g.log.Error("published files of a stack are missing or broken", "service", s.Spec.Name, "error", err)
 	return serviceError(s, "the files that it publishes are missing or broken on this host; upload the source again")
 }
 
 func (g *generation) add(p *process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.processes[p.service.Name] = p
+	g.processes[p.service.Spec.Name] = p
 }
 
 func (g *generation) setTarget(service string, target *proxy.Target) {
@@ -337,7 +337,7 @@ func (g *generation) abandon(ctx context.Context) {
 func (g *generation) discard(ctx context.Context) error {
 	errs := []error{g.cfg.Engine.RemoveNetwork(ctx, g.network)}
 	for i := range g.services {
-		name := g.services[i].Name
+		name := g.services[i].Spec.Name
 		errs = append(errs,
 			g.cfg.Engine.RemoveImage(ctx, build.ImageRef(g.st, name, g.number)),
 			os.RemoveAll(g.runner.sup.siteDir(g.st, name, g.number)))

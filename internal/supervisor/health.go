@@ -97,14 +97,14 @@ func (p *process) endedError(ctx context.Context, c docker.Container, when strin
 	case c.Error != "":
 		how = "could not be started (" + c.Error + ")"
 	}
-	return serviceError(p.service, "%q %s %s%s%s", p.service.Start, how, when, p.lastLines(), p.hint())
+	return serviceError(p.service, "%q %s %s%s%s", p.service.Spec.Start, how, when, p.lastLines(), p.hint())
 }
 
 // unhealthy is the error of a process that runs but did not pass in time.
 func (p *process) unhealthy(ctx context.Context, c docker.Container, check *check) error {
 	limit := p.cfg.HealthTimeout
 	if check.host != nil {
-		return fmt.Errorf("check the health of %s: %w", p.service.Name, check.host)
+		return fmt.Errorf("check the health of %s: %w", p.service.Spec.Name, check.host)
 	}
 	if !check.opened {
 		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx, c), p.lastLines(), p.hint())
@@ -136,13 +136,13 @@ type check struct {
 }
 
 func (p *process) newCheck() *check {
-	host, path := p.cfg.URLs.Host(p.gen.st, p.service.Name), p.service.Health
+	host, path := p.cfg.URLs.Host(p.gen.st, p.service.Spec.Name), p.service.Spec.Health
 	if path == "" {
 		path = "/"
 	}
 	return &check{
 		addr:   p.addr(),
-		strict: p.service.Health != "",
+		strict: p.service.Spec.Health != "",
 		req: &http.Request{
 			Method: http.MethodGet,
 			URL:    &url.URL{Opaque: path}, // as it stands in the manifest
@@ -256,7 +256,7 @@ func brief(err error) string {
 
 // listening says what the process listens on instead of its port.
 func (p *process) listening(ctx context.Context, c docker.Container) string {
-	name, want := p.service.Name, port(&p.service.Spec)
+	name, want := p.service.Spec.Name, port(&p.service.Spec)
 	wanted := fmt.Sprintf("it must listen on 0.0.0.0:$PORT (%d)", want)
 	table, ok := socketTables(c)
 	if !ok {

@@ -53,7 +53,7 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 // be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	p.say("restart requested by the owner")
-	if p.service.Strategy == stack.Recreate || !p.gen.runner.sup.attaches || !p.runs(ctx) {
+	if p.service.Spec.Strategy == stack.Recreate || !p.gen.runner.sup.attaches || !p.runs(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
 	err := p.replace(ctx, st)
@@ -62,7 +62,7 @@ func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	}
 	p.log.Info("restart failed", "error", err)
 	p.say("the restart failed, the process from before goes on: " + p.gen.runner.explain(err))
-	_, err = p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartGivenUp(p.service.Name) })
+	_, err = p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartGivenUp(p.service.Spec.Name) })
 	return err == nil
 }
 
@@ -76,13 +76,13 @@ func (p *process) runs(ctx context.Context) bool {
 // cannot give it a name then. One that does not get healthy has crashed.
 func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	// Recorded before the engine is asked, so that the next server knows.
-	_, err := p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartInPlace(p.service.Name) })
+	_, err := p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartInPlace(p.service.Spec.Name) })
 	if err != nil {
 		return false
 	}
 	absence := p.gen.runner.sup.absences.Load()
 	err = p.hide(ctx)
-	p.gen.setTarget(p.service.Name, nil)
+	p.gen.setTarget(p.service.Spec.Name, nil)
 	p.gen.runner.drainAll(p.gen.show(st))
 	if err == nil {
 		err = p.cfg.Engine.Stop(ctx, p.id)
@@ -162,7 +162,7 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	service := p.service.Name
+	service := p.service.Spec.Name
 	if err := next.realias(ctx, service); err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (g *generation) unwatch(service string) *process {
 func (g *generation) unwatchAll() []*process {
 	var all []*process
 	for i := range g.services {
-		if p := g.unwatch(g.services[i].Name); p != nil {
+		if p := g.unwatch(g.services[i].Spec.Name); p != nil {
 			all = append(all, p)
 		}
 	}

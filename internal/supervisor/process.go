@@ -42,7 +42,7 @@ type process struct {
 // ever renamed: an engine that renames a container while another one of its network
 // comes or goes may lose count of them, and never removes that network again.
 func containerName(st *stack.Stack, s *stack.Service, generation int) string {
-	name := "berth-" + st.Hex() + "-" + s.Name + "-g" + strconv.Itoa(generation)
+	name := "berth-" + st.Hex() + "-" + s.Spec.Name + "-g" + strconv.Itoa(generation)
 	if s.Replaced > 0 {
 		name += "-r" + strconv.Itoa(s.Replaced)
 	}
@@ -60,7 +60,7 @@ func dataVolume(st *stack.Stack, service string) string {
 func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases ...string) (*process, error) {
 	spec := g.containerSpec(s)
 	spec.Name = containerName(g.st, s, g.number)
-	spec.Cmd = startCommand(s.Start)
+	spec.Cmd = startCommand(s.Spec.Start)
 	spec.Aliases = aliases
 	id, err := g.runner.sup.create(ctx, spec)
 	if err != nil {
@@ -80,18 +80,18 @@ func (g *generation) containerSpec(s *stack.Service) docker.ContainerSpec {
 	return docker.ContainerSpec{
 		Image:       s.Image,
 		User:        uid + ":" + uid,
-		Dir:         path.Join(build.AppDir, s.Root),
-		Hostname:    s.Name + "-g" + strconv.Itoa(g.number), // the engine resolves it too, so it is not the service's name
+		Dir:         path.Join(build.AppDir, s.Spec.Root),
+		Hostname:    s.Spec.Name + "-g" + strconv.Itoa(g.number), // the engine resolves it too, so it is not the service's name
 		Env:         build.EnvList(g.processEnv(s)),
-		Labels:      g.generationLabels(s.Name),
+		Labels:      g.generationLabels(s.Spec.Name),
 		Network:     g.network,
-		Volumes:     map[string]string{build.DataDir: dataVolume(g.st, s.Name)},
+		Volumes:     map[string]string{build.DataDir: dataVolume(g.st, s.Spec.Name)},
 		Memory:      g.cfg.Memory,
 		NanoCPUs:    g.cfg.NanoCPUs,
 		Pids:        g.cfg.Pids,
 		Runtime:     g.cfg.Runtime,
 		LogMax:      max(engineLog, 4*g.cfg.LogMax),
-		StopTimeout: s.StopTimeout,
+		StopTimeout: s.Spec.StopTimeout,
 	}
 }
 
@@ -123,7 +123,7 @@ func (s *Supervisor) create(ctx context.Context, spec docker.ContainerSpec) (str
 
 // newProcess is the handle of a service's container, which has the aliases.
 func (g *generation) newProcess(s *stack.Service, id string, aliases ...string) *process {
-	return &process{gen: g, cfg: g.cfg, log: g.log.With("service", s.Name), service: s, id: id, aliases: aliases, wake: make(chan struct{}, 1)}
+	return &process{gen: g, cfg: g.cfg, log: g.log.With("service", s.Spec.Name), service: s, id: id, aliases: aliases, wake: make(chan struct{}, 1)}
 }
 
 // start starts the container and follows its log from the line after since.
@@ -173,7 +173,7 @@ func (p *process) realias(ctx context.Context, aliases ...string) error {
 // adopt takes over a container that runs already: its process stays untouched
 // and its log goes on after the last line that was written down.
 func (p *process) adopt(c docker.Container) error {
-	_, last, err := p.gen.runner.runLog(p.service.Name)
+	_, last, err := p.gen.runner.runLog(p.service.Spec.Name)
 	if err != nil && !isOfHost(err) {
 		p.log.Error("log of a stack is broken", "error", err)
 		return serviceError(p.service, "its log on this host is broken; upload the source again")
@@ -222,11 +222,11 @@ func (p *process) restart(ctx context.Context) error {
 		return err
 	}
 	if len(p.aliases) == 0 {
-		if err := p.realias(ctx, p.service.Name); err != nil {
+		if err := p.realias(ctx, p.service.Spec.Name); err != nil {
 			return err
 		}
 	}
-	p.gen.setTarget(p.service.Name, p.newTarget())
+	p.gen.setTarget(p.service.Spec.Name, p.newTarget())
 	return nil
 }
 
@@ -272,5 +272,5 @@ func sideBySide[T any](items []T, do func(T) error) error {
 
 // serviceError is a failure that the stack's owner can do something about.
 func serviceError(s *stack.Service, format string, args ...any) error {
-	return stack.NewError(stack.Unprocessable, "service "+s.Name+": "+fmt.Sprintf(format, args...))
+	return stack.NewError(stack.Unprocessable, "service "+s.Spec.Name+": "+fmt.Sprintf(format, args...))
 }

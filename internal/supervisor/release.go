@@ -18,13 +18,13 @@ const releaseSuffix = "-release"
 func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	spec := g.containerSpec(s)
 	spec.Name = containerName(g.st, s, g.number) + releaseSuffix
-	spec.Cmd = []string{"sh", "-c", s.Release}
-	log, _, err := logfile.Open(g.runner.sup.logPath(g.st, s.Name, "build"), g.cfg.LogMax)
+	spec.Cmd = []string{"sh", "-c", s.Spec.Release}
+	log, _, err := logfile.Open(g.runner.sup.logPath(g.st, s.Spec.Name, "build"), g.cfg.LogMax)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	fmt.Fprintf(log, "== release %s gen %d\n$ %s\n", s.Name, g.number, s.Release)
+	fmt.Fprintf(log, "== release %s gen %d\n$ %s\n", s.Spec.Name, g.number, s.Spec.Release)
 	id, err := g.runner.sup.create(ctx, spec)
 	if err != nil {
 		return err
@@ -42,14 +42,14 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	})
 	failpoint.Here("release-run")
 	if limited.Err() != nil && ctx.Err() == nil {
-		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.Builder.Timeout, s.Release, &last)
+		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.Builder.Timeout, s.Spec.Release, &last)
 	}
 	if err != nil {
 		return err
 	}
 	c, err := g.cfg.Engine.Inspect(ctx, id)
 	if err == nil && c.ExitCode != 0 {
-		return serviceError(s, "release failed: %q exited with code %d%s", s.Release, c.ExitCode, &last)
+		return serviceError(s, "release failed: %q exited with code %d%s", s.Spec.Release, c.ExitCode, &last)
 	}
 	return err
 }

@@ -141,7 +141,7 @@ func (g *generation) adoptAll(there objects) error {
 // container that runs. One that an earlier server may have asked to end is not:
 // it is awaited, and started again.
 func (g *generation) adoptService(s *stack.Service, c docker.Container) error {
-	if s.IsStatic() {
+	if s.Spec.IsStatic() {
 		opened, err := g.openSite(s, site.Reopen)
 		if err == nil {
 			g.reopened[s] = opened
@@ -151,19 +151,19 @@ func (g *generation) adoptService(s *stack.Service, c docker.Container) error {
 	if !c.Running || s.Ending() {
 		return nil
 	}
-	p := g.newProcess(s, c.ID, s.Name)
+	p := g.newProcess(s, c.ID, s.Spec.Name)
 	if err := p.adopt(c); err != nil {
 		return err
 	}
 	g.add(p)
-	g.setTarget(s.Name, p.newTarget())
+	g.setTarget(s.Spec.Name, p.newTarget())
 	return nil
 }
 
 // complete tells whether every service has a target.
 func (g *generation) complete() bool {
 	for i := range g.services {
-		if g.target(g.services[i].Name) == nil {
+		if g.target(g.services[i].Spec.Name) == nil {
 			return false
 		}
 	}
@@ -174,7 +174,7 @@ func (g *generation) complete() bool {
 // images, and records that the stack serves again.
 func (r *runner) bringBack(ctx context.Context, g *generation) {
 	err := g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
-		if g.target(s.Name) != nil {
+		if g.target(s.Spec.Name) != nil {
 			return nil
 		}
 		return g.bringUpBuilt(ctx, s)
@@ -197,7 +197,7 @@ func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 		}
 	}
 	if g.refused(ctx, s, err, g.tryEngine) {
-		g.log.Error("image or data of a stack is broken", "service", s.Name, "error", err)
+		g.log.Error("image or data of a stack is broken", "service", s.Spec.Name, "error", err)
 		return serviceError(s, "its image or its data on this host is broken: it could not be started in %d attempts; upload the source again", maxRefusals)
 	}
 	return err
@@ -256,7 +256,7 @@ func (g *generation) readSite(s *stack.Service, opened *site.Site) error {
 		if !isOfHost(err) {
 			return err
 		}
-		g.log.Warn("site not read for a fault of the host; trying again", "service", s.Name, "error", err)
+		g.log.Warn("site not read for a fault of the host; trying again", "service", s.Spec.Name, "error", err)
 		sleep(g.runner.ctx, hostRetry)
 	}
 }

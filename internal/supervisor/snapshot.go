@@ -196,8 +196,8 @@ func (r *runner) removeHelper(id string) {
 // helperImage is a base image, whose programs no tenant could change.
 func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, error) {
 	for i := range st.Services {
-		if !st.Services[i].IsStatic() {
-			return r.cfg.Builder.EnsureBase(ctx, st.Services[i].Runtime, io.Discard)
+		if !st.Services[i].Spec.IsStatic() {
+			return r.cfg.Builder.EnsureBase(ctx, st.Services[i].Spec.Runtime, io.Discard)
 		}
 	}
 	return "", errors.New("no service of the stack has data")
@@ -208,7 +208,7 @@ func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, erro
 // the volume. The engine copies the files, owners and modes, when a container is
 // created that has the volume where the image has the files.
 func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
-	ref := snapshotRef(g.st, s.Name)
+	ref := snapshotRef(g.st, s.Spec.Name)
 	if _, err := g.cfg.Engine.Image(ctx, ref); errors.Is(err, docker.ErrNotFound) {
 		return nil
 	} else if err != nil {
@@ -216,16 +216,16 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	}
 	// What an earlier attempt left may be half of it.
 	name := containerName(g.st, s, g.number)
-	if err := errors.Join(g.cfg.Engine.Remove(ctx, name), g.cfg.Engine.RemoveVolume(ctx, dataVolume(g.st, s.Name))); err != nil {
+	if err := errors.Join(g.cfg.Engine.Remove(ctx, name), g.cfg.Engine.RemoveVolume(ctx, dataVolume(g.st, s.Spec.Name))); err != nil {
 		return err
 	}
 	id, err := g.runner.sup.create(ctx, docker.ContainerSpec{
-		Name:    "berth-" + g.st.Hex() + "-" + s.Name + "-restore",
+		Name:    "berth-" + g.st.Hex() + "-" + s.Spec.Name + "-restore",
 		Image:   ref,
 		User:    "0:0",
 		Cmd:     []string{"true"},
-		Labels:  g.runner.sup.labels(g.st, s.Name),
-		Volumes: map[string]string{snapshotDir: dataVolume(g.st, s.Name)},
+		Labels:  g.runner.sup.labels(g.st, s.Spec.Name),
+		Volumes: map[string]string{snapshotDir: dataVolume(g.st, s.Spec.Name)},
 	})
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	// A second name makes removing the first one quick, however large the data is.
-	if err := g.cfg.Engine.TagImage(ctx, ref, restoredRef(g.st, s.Name)); err != nil {
+	if err := g.cfg.Engine.TagImage(ctx, ref, restoredRef(g.st, s.Spec.Name)); err != nil {
 		return err
 	}
 	err = g.cfg.Engine.RemoveImage(ctx, ref)
@@ -248,14 +248,14 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 // is gone: there is neither its volume nor a snapshot. Its process must not begin
 // again with an empty folder.
 func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
-	if s.IsStatic() {
+	if s.Spec.IsStatic() {
 		return nil
 	}
-	volumes, err := g.cfg.Engine.Volumes(ctx, g.runner.sup.labels(g.st, s.Name))
-	if err != nil || slices.ContainsFunc(volumes, func(v docker.Volume) bool { return v.Name == dataVolume(g.st, s.Name) }) {
+	volumes, err := g.cfg.Engine.Volumes(ctx, g.runner.sup.labels(g.st, s.Spec.Name))
+	if err != nil || slices.ContainsFunc(volumes, func(v docker.Volume) bool { return v.Name == dataVolume(g.st, s.Spec.Name) }) {
 		return err
 	}
-	_, err = g.cfg.Engine.Image(ctx, snapshotRef(g.st, s.Name))
+	_, err = g.cfg.Engine.Image(ctx, snapshotRef(g.st, s.Spec.Name))
 	if errors.Is(err, docker.ErrNotFound) {
 		return serviceError(s, "its data is no longer on this host; ask the operator, or upload the source again to begin without data")
 	}
@@ -270,7 +270,7 @@ func (g *generation) dropRestored(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := g.cfg.Engine.RemoveImage(context.WithoutCancel(ctx), restoredRef(g.st, g.services[i].Name)); err != nil {
+		if err := g.cfg.Engine.RemoveImage(context.WithoutCancel(ctx), restoredRef(g.st, g.services[i].Spec.Name)); err != nil {
 			g.log.Error("restored snapshot not removed; trying again later", "error", err)
 		}
 	}

@@ -100,7 +100,7 @@ func newTestProcess(g *generation) *process {
 	close(ended)
 	p.ip, p.follower = "127.0.0.1", &follower{cancel: func() {}, ended: ended}
 	g.add(p)
-	g.setTarget(p.service.Name, p.newTarget())
+	g.setTarget(p.service.Spec.Name, p.newTarget())
 	return p
 }
 

@@ -120,10 +120,10 @@ func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
 // what the first process writes, or how the first service is built while nothing
 // was live yet.
 func (w *Web) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
-	l := logView{st.Services[0].Name, "build", nil}
-	process := slices.IndexFunc(st.Services, func(s stack.Service) bool { return !s.IsStatic() })
+	l := logView{st.Services[0].Spec.Name, "build", nil}
+	process := slices.IndexFunc(st.Services, func(s stack.Service) bool { return !s.Spec.IsStatic() })
 	if process >= 0 && !st.DeployedAt.IsZero() {
-		l.Service, l.Kind = st.Services[process].Name, "run"
+		l.Service, l.Kind = st.Services[process].Spec.Name, "run"
 	}
 	l.Service, l.Kind = c.Query("service", l.Service), c.Query("kind", l.Kind)
 	if (l.Kind != "run" && l.Kind != "build") || !slices.Contains(st.LogNames(l.Kind), l.Service) {

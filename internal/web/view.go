@@ -59,12 +59,12 @@ func (w *Web) showStack(s *stack.Stack) stackView {
 	for i := range s.Services {
 		svc := &s.Services[i]
 		v.Services[i] = serviceView{
-			Name:    svc.Name,
-			Runtime: svc.Label,
+			Name:    svc.Spec.Name,
+			Runtime: svc.Spec.Label,
 			Status:  svc.Status,
-			URL:     w.URLs.Service(s, svc.Name),
+			URL:     w.URLs.Service(s, svc.Spec.Name),
 			Serves:  s.Status == stack.Live,
-			Process: !svc.IsStatic(),
+			Process: !svc.Spec.IsStatic(),
 		}
 	}
 	return v
