@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"cmp"
 	"fmt"
 	"go/build/constraint"
 	"go/parser"
@@ -9,6 +10,9 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
 )
 
 var golang = Definition{
@@ -35,13 +39,13 @@ func detectGo(src fs.FS) (Plan, bool) {
 		return Plan{Hint: "it has no go.mod"}, false
 	}
 	p := Plan{From: "go.mod"}
-	p.Version, p.VersionFrom = goVersion(src, string(mod))
-	module := ""
-	if m := goModule.FindSubmatch(mod); m != nil {
-		module = string(m[1])
-		p.Name = Command{moduleName(module), "go.mod module"}
+	file := parseGoMod(mod)
+	p.Version, p.VersionFrom = goVersion(src, file.Go)
+	modulePath := modfile.ModulePath(mod)
+	if modulePath != "" {
+		p.Name = Command{moduleName(modulePath), "go.mod module"}
 	}
-	p.Install = goInstall(src, mod)
+	p.Install = goInstall(src, file.Require)
 	mains := mainPackages(src, ".", 0)
 	if len(mains) == 0 {
 		p.Hint = "no folder of its module holds a package main"
@@ -51,32 +55,49 @@ func detectGo(src fs.FS) (Plan, bool) {
 	for _, dir := range mains {
 		p.Build.Line += " " + word(packagePath(dir))
 	}
-	p.Start, p.Hint = goStart(mains, module)
+	p.Start, p.Hint = goStart(mains, modulePath)
 	return p, true
 }
 
-var (
-	goModule    = regexp.MustCompile(`(?m)^module\s+"?([^\s"]+)"?`)
-	goDirective = regexp.MustCompile(`(?m)^go\s+(\d+(?:\.\d+)*)`)
-	goRequire   = regexp.MustCompile(`(?m)^require\b`)
-	majorSuffix = regexp.MustCompile(`^v[0-9]+$`)
-)
+// maxGoMod bounds what is parsed of a go.mod in bytes: it takes a hundred times
+// as much memory.
+const maxGoMod = 128 << 10
+
+// parseGoMod returns an empty file for a go.mod that Go refuses: it says itself
+// what is wrong with it.
+func parseGoMod(mod []byte) *modfile.File {
+	if len(mod) > maxGoMod {
+		return new(modfile.File)
+	}
+	file, err := modfile.ParseLax("go.mod", mod, anyVersion)
+	if err != nil {
+		return new(modfile.File)
+	}
+	return file
+}
+
+// anyVersion lets a requirement name a branch or a commit, which Go replaces
+// with a version: it returns the first version that the path may have.
+func anyVersion(path, _ string) (string, error) {
+	_, major, _ := module.SplitPathVersion(path)
+	return cmp.Or(module.PathMajorPrefix(major), "v0") + ".0.0", nil
+}
 
 // goVersion takes what go.mod says as the least version, as Go itself does.
-func goVersion(src fs.FS, mod string) (string, string) {
+func goVersion(src fs.FS, directive *modfile.Go) (string, string) {
 	var sources []source
 	if v := toolVersion(src, "golang", "go"); v != "" {
 		sources = append(sources, source{">=" + v, ".tool-versions"})
 	}
-	if m := goDirective.FindStringSubmatch(mod); m != nil {
-		sources = append(sources, source{">=" + m[1], "go.mod"})
+	if directive != nil {
+		sources = append(sources, source{">=" + directive.Version, "go.mod"})
 	}
 	return golang.firstVersion(sources...)
 }
 
-func goInstall(src fs.FS, mod []byte) Command {
+func goInstall(src fs.FS, requirements []*modfile.Require) Command {
 	switch {
-	case isDir(src, "vendor") || !goRequire.Match(mod):
+	case len(requirements) == 0 || isDir(src, "vendor"):
 		return Command{}
 	case isFile(src, "go.sum"):
 		return Command{"go mod download", "go.sum"}
@@ -85,25 +106,27 @@ func goInstall(src fs.FS, mod []byte) Command {
 	}
 }
 
+var majorSuffix = regexp.MustCompile(`^v[0-9]+$`)
+
 // moduleName is the last element of a module's path that is not a version.
-func moduleName(module string) string {
-	if base := path.Base(module); !majorSuffix.MatchString(base) {
+func moduleName(modulePath string) string {
+	if base := path.Base(modulePath); !majorSuffix.MatchString(base) {
 		return base
 	}
-	return path.Base(path.Dir(module))
+	return path.Base(path.Dir(modulePath))
 }
 
 // goStart picks the program to run: the one in the module's own folder, the
 // only one, or the one named like the module or like a server.
-func goStart(mains []string, module string) (Command, string) {
+func goStart(mains []string, modulePath string) (Command, string) {
 	binaries := make([]string, len(mains))
 	for i, dir := range mains {
 		binaries[i] = path.Base(dir)
 		if dir == "." {
-			binaries[i] = moduleName(module)
+			binaries[i] = moduleName(modulePath)
 		}
 	}
-	i := pickProgram(binaries, moduleName(module))
+	i := pickProgram(binaries, moduleName(modulePath))
 	if mains[0] == "." {
 		i = 0
 	}
@@ -160,7 +183,7 @@ func isMainPackage(src fs.FS, dir string) bool {
 	return false
 }
 
-// ignored tells whether a file's build constraint leaves it out on Linux.
+// ignored reports whether a file's build constraint leaves it out on Linux.
 func ignored(data []byte) bool {
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)

@@ -17,6 +17,8 @@ func TestGo_BuildsTheProgramsThatThereAre(t *testing.T) {
 		{files(mod+"require x.y/z v1.0.0", "go.sum: ", "main.go: package main"), "go mod download", "go build -o bin/ .", "./bin/shop"},
 		{files(mod+"require (\n\tx.y/z v1.0.0\n)", "main.go: package main"), "go mod tidy", "go build -o bin/ .", "./bin/shop"},
 		{files(mod+"require x.y/z v1.0.0", "vendor/modules.txt: ", "main.go: package main"), "", "go build -o bin/ .", "./bin/shop"},
+		{files(mod+"require x.y/z/v2 master // indirect", "main.go: package main"), "go mod tidy", "go build -o bin/ .", "./bin/shop"},
+		{files(mod+"require (", "main.go: package main"), "", "go build -o bin/ .", "./bin/shop"},
 		{files(mod, "shop.go: package shop", "cmd/shopd/main.go: package main"), "", "go build -o bin/ ./cmd/shopd", "./bin/shopd"},
 		{files(mod, "cmd/shop/main.go: package main", "cmd/other/main.go: package main"), "", "go build -o bin/ ./cmd/other ./cmd/shop", "./bin/shop"},
 		{files(mod, "main.go: package main", "cmd/tool/main.go: package main"), "", "go build -o bin/ . ./cmd/tool", "./bin/shop"},
@@ -39,7 +41,8 @@ func TestGo_BuildsTheProgramsThatThereAre(t *testing.T) {
 
 func TestGo_TakesItsVersionAsTheLeast(t *testing.T) {
 	for text, want := range map[string]string{
-		"go 1.21": "1.26 go.mod", "go 1.26.3": "1.26 go.mod", "": " ",
+		"go 1.21": "1.26 go.mod", "go 1.26.3": "1.26 go.mod", "\tgo 1.21 // or later": "1.26 go.mod", "": " ",
+		"go 1.21\nrequire x.y/z main": "1.26 go.mod", "go 1.21\nrequire gopkg.in/yaml.v3 main": "1.26 go.mod",
 		"go 1.30": "1.26 go.mod asks for >=1.30, which is not offered; 1.26 is the nearest",
 	} {
 		plan, _ := detectGo(files("go.mod: module x\n" + text + "\n"))
