@@ -19,8 +19,6 @@ import (
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/berth-host/berth/internal/build"
 )
 
 // byHand deploys over the engine's API, one call after the other, as someone
@@ -211,7 +209,7 @@ func (h *byHand) sweep(data string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
 	defer cancel()
-	own := filters.NewArgs(filters.Arg("label", build.LabelInstance+"="+strings.TrimSpace(string(instance))))
+	own := filters.NewArgs(filters.Arg("label", "berth.instance="+strings.TrimSpace(string(instance))))
 	for range sweepPasses {
 		if h.sweepOnce(ctx, own) == 0 {
 			return

@@ -20,7 +20,7 @@ func TestContainer_LivesFromCreateToRemove(t *testing.T) {
 	spec := b.spec("serve")
 	id := b.create(t, spec)
 
-	c, err := b.Inspect(t.Context(), id)
+	c, err := b.engine.Inspect(t.Context(), id)
 	require.NoError(t, err)
 	assert.Equal(t, spec.Name, c.Name)
 	assert.Equal(t, spec.Image, c.Image)
@@ -29,25 +29,25 @@ func TestContainer_LivesFromCreateToRemove(t *testing.T) {
 	assert.Zero(t, c.FinishedAt)
 	assert.True(t, carries(c.Labels, b.labels))
 
-	require.NoError(t, b.Start(t.Context(), id))
-	require.NoError(t, b.Start(t.Context(), id), "started already")
-	c, err = b.Inspect(t.Context(), spec.Name)
+	require.NoError(t, b.engine.Start(t.Context(), id))
+	require.NoError(t, b.engine.Start(t.Context(), id), "started already")
+	c, err = b.engine.Inspect(t.Context(), spec.Name)
 	require.NoError(t, err)
 	assert.True(t, c.Running)
 	assert.NotZero(t, c.Pid)
 	assert.WithinDuration(t, time.Now(), c.StartedAt, time.Minute)
 	b.awaitLine(t, id, "serving")
 
-	require.NoError(t, b.Stop(t.Context(), id))
-	c, err = b.Inspect(t.Context(), id)
+	require.NoError(t, b.engine.Stop(t.Context(), id))
+	c, err = b.engine.Inspect(t.Context(), id)
 	require.NoError(t, err)
 	assert.False(t, c.Running)
 	assert.Zero(t, c.ExitCode, "the program handled SIGTERM")
 	assert.WithinDuration(t, time.Now(), c.FinishedAt, time.Minute)
 	assert.Equal(t, "serving\nstopping\n", b.log(t, id))
 
-	require.NoError(t, b.Remove(t.Context(), id))
-	_, err = b.Inspect(t.Context(), id)
+	require.NoError(t, b.engine.Remove(t.Context(), id))
+	_, err = b.engine.Inspect(t.Context(), id)
 	require.ErrorIs(t, err, ErrNotFound)
 	assert.Contains(t, err.Error(), "inspect container "+id)
 }
@@ -56,7 +56,7 @@ func TestCreate_RefusesATakenName(t *testing.T) {
 	b := testBench(t)
 	spec := b.spec("serve")
 	b.create(t, spec)
-	_, err := b.Create(t.Context(), spec)
+	_, err := b.engine.Create(t.Context(), spec)
 	require.ErrorIs(t, err, ErrConflict)
 	assert.NotErrorIs(t, err, ErrNotFound)
 }
@@ -65,13 +65,13 @@ func TestCreate_ReportsWhatIsMissing(t *testing.T) {
 	b := testBench(t)
 	spec := b.spec("serve")
 	spec.Image = "berth-test-no-such-image:1"
-	_, err := b.Create(t.Context(), spec)
+	_, err := b.engine.Create(t.Context(), spec)
 	require.ErrorIs(t, err, ErrNotFound)
 	assert.Contains(t, err.Error(), spec.Image)
 
 	spec = b.spec("serve")
 	spec.Volumes = map[string]string{"/data": "berth-test-no-such-volume"}
-	_, err = b.Create(t.Context(), spec)
+	_, err = b.engine.Create(t.Context(), spec)
 	require.ErrorIs(t, err, ErrNotFound)
 	assert.Contains(t, err.Error(), "berth-test-no-such-volume")
 }
@@ -80,7 +80,7 @@ func TestStart_ReportsANetworkThatIsMissing(t *testing.T) {
 	b := testBench(t)
 	spec := b.spec("serve")
 	spec.Network = "berth-test-no-such-network"
-	err := b.Start(t.Context(), b.create(t, spec))
+	err := b.engine.Start(t.Context(), b.create(t, spec))
 	require.ErrorIs(t, err, ErrNotFound)
 	assert.Contains(t, err.Error(), spec.Network)
 }
@@ -97,7 +97,7 @@ func TestCreate_HoldsTheProcessToItsLimits(t *testing.T) {
 	} {
 		assert.Contains(t, log, want)
 	}
-	found, err := b.api.ContainerInspect(t.Context(), id)
+	found, err := b.engine.api.ContainerInspect(t.Context(), id)
 	require.NoError(t, err)
 	assert.EqualValues(t, 100, *found.HostConfig.PidsLimit)
 	assert.EqualValues(t, 64<<20, found.HostConfig.Memory)
@@ -131,8 +131,8 @@ func TestStop_KillsAProcessThatIgnoresSIGTERM(t *testing.T) {
 	spec.StopTimeout = 100 * time.Millisecond
 	id := b.run(t, spec)
 	b.awaitLine(t, id, "serving")
-	require.NoError(t, b.Stop(t.Context(), id))
-	c, err := b.Inspect(t.Context(), id)
+	require.NoError(t, b.engine.Stop(t.Context(), id))
+	c, err := b.engine.Inspect(t.Context(), id)
 	require.NoError(t, err)
 	assert.Equal(t, 137, c.ExitCode)
 }
@@ -140,9 +140,9 @@ func TestStop_KillsAProcessThatIgnoresSIGTERM(t *testing.T) {
 func TestContainer_StopAndRemoveOfNothingSucceed(t *testing.T) {
 	b := testBench(t)
 	name := b.name()
-	require.NoError(t, b.Stop(t.Context(), name))
-	require.NoError(t, b.Remove(t.Context(), name))
-	require.ErrorIs(t, b.Start(t.Context(), name), ErrNotFound)
+	require.NoError(t, b.engine.Stop(t.Context(), name))
+	require.NoError(t, b.engine.Remove(t.Context(), name))
+	require.ErrorIs(t, b.engine.Start(t.Context(), name), ErrNotFound)
 }
 
 func TestRemove_ManyAtOnceAllWaitUntilItIsGone(t *testing.T) {
@@ -151,8 +151,8 @@ func TestRemove_ManyAtOnceAllWaitUntilItIsGone(t *testing.T) {
 	var removers sync.WaitGroup
 	for range 8 {
 		removers.Go(func() {
-			assert.NoError(t, b.Remove(t.Context(), id))
-			_, err := b.Inspect(t.Context(), id)
+			assert.NoError(t, b.engine.Remove(t.Context(), id))
+			_, err := b.engine.Inspect(t.Context(), id)
 			assert.ErrorIs(t, err, ErrNotFound)
 		})
 	}
@@ -179,7 +179,7 @@ func TestList_FindsEveryStateByLabel(t *testing.T) {
 	b.run(t, running)
 	b.create(t, created)
 
-	list, err := b.List(t.Context(), mine)
+	list, err := b.engine.List(t.Context(), mine)
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	for _, c := range list {
@@ -205,8 +205,8 @@ func TestCopyIn_KeepsOwnerAndModeOfTheTar(t *testing.T) {
 		tar.Header{Name: "tmp/", Mode: 0o1777}, "",
 	)
 	require.NoError(t, err)
-	require.NoError(t, b.CopyIn(t.Context(), id, "/", files))
-	require.NoError(t, b.Start(t.Context(), id))
+	require.NoError(t, b.engine.CopyIn(t.Context(), id, "/", files))
+	require.NoError(t, b.engine.Start(t.Context(), id))
 	assert.Equal(t, `/cache 200001:200001 drwx------
 /cache/file 200002:200003 -rw-------
 /app/new 200004:200004 drwx--x--x
@@ -220,7 +220,7 @@ func TestCopyIn_NeedsItsDirectory(t *testing.T) {
 	id := b.create(t, b.spec("serve"))
 	files, err := pack(tar.Header{Name: "a", Mode: 0o600}, "a")
 	require.NoError(t, err)
-	require.ErrorIs(t, b.CopyIn(t.Context(), id, "/no/such", files), ErrNotFound)
+	require.ErrorIs(t, b.engine.CopyIn(t.Context(), id, "/no/such", files), ErrNotFound)
 }
 
 func TestContainer_IsReachedByTheHostAndByItsAlias(t *testing.T) {
@@ -230,7 +230,7 @@ func TestContainer_IsReachedByTheHostAndByItsAlias(t *testing.T) {
 	server.Network, server.Aliases = network.Name, []string{"web"}
 	id := b.run(t, server)
 	b.awaitLine(t, id, "listening")
-	c, err := b.Inspect(t.Context(), id)
+	c, err := b.engine.Inspect(t.Context(), id)
 	require.NoError(t, err)
 
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(c.IP, "8080"), 5*time.Second)
@@ -250,7 +250,7 @@ func (b *bench) awaitLine(t *testing.T, id, want string) {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	err := b.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
+	err := b.engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
 		if strings.Contains(string(line), want) {
 			stop(errSeen)
 		}
@@ -261,11 +261,11 @@ func (b *bench) awaitLine(t *testing.T, id, want string) {
 // awaitEnd returns the container once its main process has ended.
 func (b *bench) awaitEnd(t *testing.T, id string) (Container, error) {
 	t.Helper()
-	ended, failed := b.api.ContainerWait(t.Context(), id, container.WaitConditionNotRunning)
+	ended, failed := b.engine.api.ContainerWait(t.Context(), id, container.WaitConditionNotRunning)
 	select {
 	case <-ended:
 	case err := <-failed:
 		require.NoError(t, err)
 	}
-	return b.Inspect(t.Context(), id)
+	return b.engine.Inspect(t.Context(), id)
 }

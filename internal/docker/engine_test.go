@@ -23,7 +23,7 @@ func TestOpen_NamesAnEngineThatDoesNotAnswer(t *testing.T) {
 
 func TestInfo_DescribesTheEngine(t *testing.T) {
 	b := testBench(t)
-	info, err := b.Info(t.Context())
+	info, err := b.engine.Info(t.Context())
 	require.NoError(t, err)
 	assert.NotEmpty(t, info.ID)
 	assert.NotEmpty(t, info.Version)
@@ -66,7 +66,7 @@ func (b *bench) through(t *testing.T) (remote *Engine, cut func()) {
 // test's end.
 func (b *bench) relay(t *testing.T, listener net.Listener) (cut func()) {
 	t.Helper()
-	network, real, _ := strings.Cut(b.api.DaemonHost(), "://")
+	network, real, _ := strings.Cut(b.engine.api.DaemonHost(), "://")
 	var mu sync.Mutex
 	var open []net.Conn
 	go func() {

@@ -28,7 +28,7 @@ func TestExits_ReportsTheEndsOfLabelledContainers(t *testing.T) {
 	mine := Labels{"berth-test": b.labels["berth-test"], "berth-test-exit": b.name()}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	exits, failed := b.Exits(ctx, mine)
+	exits, failed := b.engine.Exits(ctx, mine)
 
 	b.run(t, b.spec("exit", "9")) // without the label
 	spec := b.spec("exit", "4")
@@ -56,8 +56,8 @@ func TestExits_MissesNothingFromTheCallOn(t *testing.T) {
 		spec.Labels = mine
 		id := b.run(t, spec)
 		ctx, cancel := context.WithCancel(t.Context())
-		exits, failed := b.Exits(ctx, mine)
-		require.NoError(t, b.Remove(ctx, id))
+		exits, failed := b.engine.Exits(ctx, mine)
+		require.NoError(t, b.engine.Remove(ctx, id))
 		assert.Equal(t, 137, next(t, exits, failed).ExitCode)
 		cancel()
 	}
@@ -68,7 +68,7 @@ func TestExits_ReportsMemoryThatRanOut(t *testing.T) {
 	mine := Labels{"berth-test": b.labels["berth-test"], "berth-test-exit": b.name()}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	exits, failed := b.Exits(ctx, mine)
+	exits, failed := b.engine.Exits(ctx, mine)
 	spec := b.spec("eat")
 	spec.Labels, spec.Memory = mine, 32<<20
 	id := b.run(t, spec)
@@ -86,7 +86,7 @@ func TestExits_ReportsMemoryThatRanOut(t *testing.T) {
 		}
 	}
 	require.Eventually(t, func() bool { // the event may come before the engine has written it down
-		c, err := b.Inspect(t.Context(), id)
+		c, err := b.engine.Inspect(t.Context(), id)
 		return err == nil && c.OOMKilled
 	}, 10*time.Second, 10*time.Millisecond)
 }

@@ -22,7 +22,7 @@ func TestExec_ReturnsTheExitCode(t *testing.T) {
 		255: helper("exit", "255"),
 		1:   helper("cat", "/no/such/file"),
 	} {
-		code, err := b.Exec(t.Context(), id, command, &bytes.Buffer{})
+		code, err := b.engine.Exec(t.Context(), id, command, &bytes.Buffer{})
 		require.NoError(t, err)
 		assert.Equal(t, want, code)
 	}
@@ -32,7 +32,7 @@ func TestExec_ReportsAProgramThatIsNotThere(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
-	code, err := b.Exec(t.Context(), id, ExecSpec{Cmd: []string{"/no/such/program"}}, &out)
+	code, err := b.engine.Exec(t.Context(), id, ExecSpec{Cmd: []string{"/no/such/program"}}, &out)
 	require.NoError(t, err)
 	assert.Contains(t, []int{126, 127}, code)
 	assert.Contains(t, out.String(), "/no/such/program")
@@ -44,17 +44,17 @@ func TestExec_RunsAsToldWhereToldWithWhatItIsGiven(t *testing.T) {
 	command := helper("whoami")
 	command.User, command.Dir = "200001:200001", "/app"
 	var out strings.Builder
-	_, err := b.Exec(t.Context(), id, command, &out)
+	_, err := b.engine.Exec(t.Context(), id, command, &out)
 	require.NoError(t, err)
 	assert.Equal(t, "200001 200001 /app\n", out.String())
 
 	out.Reset()
 	command = helper("env", "SECRET")
 	command.Env = []string{"SECRET=shh"}
-	_, err = b.Exec(t.Context(), id, command, &out)
+	_, err = b.engine.Exec(t.Context(), id, command, &out)
 	require.NoError(t, err)
 	assert.Equal(t, "shh\n", out.String())
-	found, err := b.api.ContainerInspect(t.Context(), id)
+	found, err := b.engine.api.ContainerInspect(t.Context(), id)
 	require.NoError(t, err)
 	assert.NotContains(t, strings.Join(found.Config.Env, "\n"), "SECRET")
 }
@@ -69,7 +69,7 @@ func TestOutput_KeepsTheStreamsApart(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	var stdout, stderr strings.Builder
-	code, err := b.Output(t.Context(), id, helper("both", "6", "0s"), &stdout, &stderr)
+	code, err := b.engine.Output(t.Context(), id, helper("both", "6", "0s"), &stdout, &stderr)
 	require.NoError(t, err)
 	assert.Zero(t, code)
 	assert.Equal(t, "0\n2\n4\n", stdout.String())
@@ -80,14 +80,14 @@ func TestAnswer_IsWholeOrAnError(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	for size, want := range map[string]error{"100": nil, "60000": nil, "66000": ErrTooMuch, "20000000": ErrTooMuch} {
-		text, code, err := b.Answer(t.Context(), id, helper("flood", size))
+		text, code, err := b.engine.Answer(t.Context(), id, helper("flood", size))
 		require.ErrorIs(t, err, want)
 		if want == nil {
 			assert.Zero(t, code)
 			assert.Equal(t, size, strconv.Itoa(len(text)))
 		}
 	}
-	text, code, err := b.Answer(t.Context(), id, helper("both", "6", "0s"))
+	text, code, err := b.engine.Answer(t.Context(), id, helper("both", "6", "0s"))
 	require.NoError(t, err)
 	assert.Zero(t, code)
 	assert.Equal(t, "0\n2\n4\n", text)
@@ -105,7 +105,7 @@ func TestExec_DoesNotWaitForABackgroundChild(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
 	began := time.Now()
-	code, err := b.Exec(t.Context(), id, helper("background", "1m", "5"), &out)
+	code, err := b.engine.Exec(t.Context(), id, helper("background", "1m", "5"), &out)
 	took := time.Since(began)
 	require.NoError(t, err)
 	assert.Equal(t, 5, code)
@@ -119,7 +119,7 @@ func TestExec_WaitsForACommandThatClosedItsOutput(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
 	began := time.Now()
-	code, err := b.Exec(t.Context(), id, helper("mute", "600ms", "7"), &out)
+	code, err := b.engine.Exec(t.Context(), id, helper("mute", "600ms", "7"), &out)
 	require.NoError(t, err)
 	assert.Equal(t, 7, code)
 	assert.Equal(t, "last words\n", out.String())
@@ -139,7 +139,7 @@ func TestExec_ReturnsAtOnceWhenCancelled(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	_, err := b.Exec(ctx, id, helper("both", "10000", "10ms"), out)
+	_, err := b.engine.Exec(ctx, id, helper("both", "10000", "10ms"), out)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Less(t, time.Since(cancelled), 10*time.Second)
 }
@@ -155,11 +155,11 @@ func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		code, err := b.Exec(t.Context(), id, helper("both", "1", "1h"), out)
+		code, err := b.engine.Exec(t.Context(), id, helper("both", "1", "1h"), out)
 		ended <- result{code, err}
 	}()
 	<-began
-	require.NoError(t, b.Remove(t.Context(), id))
+	require.NoError(t, b.engine.Remove(t.Context(), id))
 	select {
 	case r := <-ended:
 		t.Logf("code %d, error %v", r.code, r.err)
@@ -181,9 +181,9 @@ func TestExec_ABrokenStreamIsNotTheEndOfTheCommand(t *testing.T) {
 func TestExec_FailsInAContainerThatDoesNotRun(t *testing.T) {
 	b := testBench(t)
 	id := b.create(t, b.spec("serve"))
-	_, err := b.Exec(t.Context(), id, helper("print"), &bytes.Buffer{})
+	_, err := b.engine.Exec(t.Context(), id, helper("print"), &bytes.Buffer{})
 	require.ErrorIs(t, err, ErrConflict)
-	_, err = b.Exec(t.Context(), b.name(), helper("print"), &bytes.Buffer{})
+	_, err = b.engine.Exec(t.Context(), b.name(), helper("print"), &bytes.Buffer{})
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
@@ -191,7 +191,7 @@ func TestExec_ReportsAWriterThatFails(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	full := errors.New("disk full")
-	_, err := b.Exec(t.Context(), id, helper("both", "3", "1h"),
+	_, err := b.engine.Exec(t.Context(), id, helper("both", "3", "1h"),
 		writerFunc(func([]byte) (int, error) { return 0, full }))
 	require.ErrorIs(t, err, full)
 }

@@ -24,7 +24,7 @@ type logLine struct {
 func (b *bench) follow(t *testing.T, id string, since time.Time) []logLine {
 	t.Helper()
 	var lines []logLine
-	require.NoError(t, b.Follow(t.Context(), id, since, func(at time.Time, line []byte, stderr bool) {
+	require.NoError(t, b.engine.Follow(t.Context(), id, since, func(at time.Time, line []byte, stderr bool) {
 		lines = append(lines, logLine{at, string(line), stderr})
 	}))
 	return lines
@@ -85,7 +85,7 @@ func TestFollow_EndsWithItsContext(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	ctx, cancel := context.WithCancel(t.Context())
-	err := b.Follow(ctx, id, time.Time{}, func(time.Time, []byte, bool) { cancel() })
+	err := b.engine.Follow(ctx, id, time.Time{}, func(time.Time, []byte, bool) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -99,7 +99,7 @@ func TestFollow_ABrokenStreamIsNotTheEndOfTheLog(t *testing.T) {
 
 func TestFollow_OfNothingIsNotFound(t *testing.T) {
 	b := testBench(t)
-	err := b.Follow(t.Context(), b.name(), time.Time{}, func(time.Time, []byte, bool) {})
+	err := b.engine.Follow(t.Context(), b.name(), time.Time{}, func(time.Time, []byte, bool) {})
 	require.ErrorIs(t, err, ErrNotFound)
 }
 

@@ -28,7 +28,7 @@ const owner = 200001
 // bench is what the tests of one run share: an engine, an image made of the
 // helper alone, and a label by which everything of this run is found again.
 type bench struct {
-	*Engine
+	engine *Engine
 	labels Labels
 	image  string
 }
@@ -78,12 +78,12 @@ func setUp() (*bench, error) {
 		return nil, fmt.Errorf("%w: %w", errNoEngine, err)
 	}
 	run := strings.ToLower(rand.Text())
-	b := &bench{Engine: engine, labels: Labels{"berth-test": run}, image: "berth-test-" + run + ":helper"}
+	b := &bench{engine: engine, labels: Labels{"berth-test": run}, image: "berth-test-" + run + ":helper"}
 	root, err := rootFS()
 	if err != nil {
 		return nil, err
 	}
-	return b, b.Import(ctx, b.image, root, []string{"LABEL berth-test=" + run, "ENV FROM_IMAGE=yes"})
+	return b, b.engine.Import(ctx, b.image, root, []string{"LABEL berth-test=" + run, "ENV FROM_IMAGE=yes"})
 }
 
 // rootFS builds the helper and packs it with the directories that tests need.
@@ -132,17 +132,17 @@ func pack(entries ...any) (*bytes.Buffer, error) {
 func (b *bench) tearDown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := b.RemoveImage(ctx, b.image)
-	containers, err1 := b.List(ctx, b.labels)
-	images, err2 := b.Images(ctx, b.labels)
-	networks, err3 := b.Networks(ctx, b.labels)
-	volumes, err4 := b.Volumes(ctx, b.labels)
+	err := b.engine.RemoveImage(ctx, b.image)
+	containers, err1 := b.engine.List(ctx, b.labels)
+	images, err2 := b.engine.Images(ctx, b.labels)
+	networks, err3 := b.engine.Networks(ctx, b.labels)
+	volumes, err4 := b.engine.Volumes(ctx, b.labels)
 	err = errors.Join(err, err1, err2, err3, err4)
 	if len(containers)+len(images)+len(networks)+len(volumes) > 0 {
 		err = errors.Join(err, fmt.Errorf("left behind: containers %v, images %v, networks %v, volumes %v",
 			containers, images, networks, volumes))
 	}
-	return errors.Join(err, b.Close())
+	return errors.Join(err, b.engine.Close())
 }
 
 // name is a name in the engine that no other test uses.
@@ -162,9 +162,9 @@ func (b *bench) spec(args ...string) ContainerSpec {
 // create makes a container and has it removed after the test.
 func (b *bench) create(t *testing.T, spec ContainerSpec) string {
 	t.Helper()
-	id, err := b.Create(t.Context(), spec)
+	id, err := b.engine.Create(t.Context(), spec)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Remove(context.Background(), id)) })
+	t.Cleanup(func() { require.NoError(t, b.engine.Remove(context.Background(), id)) })
 	return id
 }
 
@@ -172,7 +172,7 @@ func (b *bench) create(t *testing.T, spec ContainerSpec) string {
 func (b *bench) run(t *testing.T, spec ContainerSpec) string {
 	t.Helper()
 	id := b.create(t, spec)
-	require.NoError(t, b.Start(t.Context(), id))
+	require.NoError(t, b.engine.Start(t.Context(), id))
 	return id
 }
 
@@ -180,7 +180,7 @@ func (b *bench) run(t *testing.T, spec ContainerSpec) string {
 func (b *bench) log(t *testing.T, id string) string {
 	t.Helper()
 	var text strings.Builder
-	require.NoError(t, b.Follow(t.Context(), id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
+	require.NoError(t, b.engine.Follow(t.Context(), id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
 		text.Write(line)
 		text.WriteByte('\n')
 	}))
@@ -191,7 +191,7 @@ func (b *bench) log(t *testing.T, id string) string {
 func (b *bench) output(t *testing.T, id string, args ...string) string {
 	t.Helper()
 	var out strings.Builder
-	code, err := b.Exec(t.Context(), id, helper(args...), &out)
+	code, err := b.engine.Exec(t.Context(), id, helper(args...), &out)
 	require.NoError(t, err)
 	require.Zero(t, code, out.String())
 	return out.String()
@@ -202,8 +202,8 @@ func (b *bench) output(t *testing.T, id string, args ...string) string {
 func (b *bench) volume(t *testing.T) string {
 	t.Helper()
 	name := b.name()
-	require.NoError(t, b.EnsureVolume(t.Context(), name, b.labels))
-	t.Cleanup(func() { require.NoError(t, b.RemoveVolume(context.Background(), name)) })
+	require.NoError(t, b.engine.EnsureVolume(t.Context(), name, b.labels))
+	t.Cleanup(func() { require.NoError(t, b.engine.RemoveVolume(context.Background(), name)) })
 	return name
 }
 
@@ -215,30 +215,30 @@ func (b *bench) network(t *testing.T) NetworkSpec {
 		var n [2]byte
 		rand.Read(n[:])
 		spec.Subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, n[0], n[1] &^ 15}), 28)
-		_, err := b.EnsureNetwork(t.Context(), spec)
+		_, err := b.engine.EnsureNetwork(t.Context(), spec)
 		if errors.Is(err, ErrSubnetTaken) {
 			continue
 		}
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, b.RemoveNetwork(context.Background(), spec.Name)) })
+		t.Cleanup(func() { require.NoError(t, b.engine.RemoveNetwork(context.Background(), spec.Name)) })
 		return spec
 	}
 }
 
 // keepNot has an image removed after the test.
 func (b *bench) keepNot(t *testing.T, ref string) {
-	t.Cleanup(func() { require.NoError(t, b.RemoveImage(context.Background(), ref)) })
+	t.Cleanup(func() { require.NoError(t, b.engine.RemoveImage(context.Background(), ref)) })
 }
 
 // forgetSteps removes the nameless images of a build that failed.
 func (b *bench) forgetSteps(t *testing.T) {
 	t.Helper()
 	ctx := context.Background() // also called after the test
-	images, err := b.Images(ctx, b.labels)
+	images, err := b.engine.Images(ctx, b.labels)
 	require.NoError(t, err)
 	for _, i := range images {
 		if len(i.Tags) == 0 {
-			_, err := b.api.ImageRemove(ctx, i.ID, image.RemoveOptions{PruneChildren: true})
+			_, err := b.engine.api.ImageRemove(ctx, i.ID, image.RemoveOptions{PruneChildren: true})
 			require.NoError(t, err)
 		}
 	}

@@ -22,29 +22,29 @@ import (
 func TestEnsureNetwork_MakesItOnceAndFindsItAgain(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
-	first, err := b.EnsureNetwork(t.Context(), spec)
+	first, err := b.engine.EnsureNetwork(t.Context(), spec)
 	require.NoError(t, err)
-	again, err := b.EnsureNetwork(t.Context(), spec)
+	again, err := b.engine.EnsureNetwork(t.Context(), spec)
 	require.NoError(t, err)
 	assert.Equal(t, first, again)
 
-	list, err := b.Networks(t.Context(), b.labels)
+	list, err := b.engine.Networks(t.Context(), b.labels)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, Network{ID: first, Name: spec.Name, Subnet: spec.Subnet, Labels: b.labels}, list[0])
 
-	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name))
-	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name), "gone already")
+	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name))
+	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name), "gone already")
 }
 
 func TestEnsureNetwork_NamesItsBridge(t *testing.T) {
 	b := testBench(t)
 	free := b.network(t) // finds a subnet
-	require.NoError(t, b.RemoveNetwork(t.Context(), free.Name))
+	require.NoError(t, b.engine.RemoveNetwork(t.Context(), free.Name))
 	free.Bridge = "bt" + b.name()[11:22]
-	id, err := b.EnsureNetwork(t.Context(), free)
+	id, err := b.engine.EnsureNetwork(t.Context(), free)
 	require.NoError(t, err)
-	found, err := b.api.NetworkInspect(t.Context(), id, network.InspectOptions{})
+	found, err := b.engine.api.NetworkInspect(t.Context(), id, network.InspectOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "bridge", found.Driver)
 	assert.Equal(t, free.Bridge, found.Options[bridgeName])
@@ -55,7 +55,7 @@ func TestEnsureNetwork_RecognisesASubnetInUse(t *testing.T) {
 	taken := b.network(t)
 	for _, bits := range []int{24, 28, 30} {
 		spec := NetworkSpec{Name: b.name(), Labels: b.labels, Subnet: netip.PrefixFrom(taken.Subnet.Addr(), bits)}
-		_, err := b.EnsureNetwork(t.Context(), spec)
+		_, err := b.engine.EnsureNetwork(t.Context(), spec)
 		require.ErrorIs(t, err, ErrSubnetTaken)
 		assert.NotErrorIs(t, err, ErrConflict)
 		assert.Contains(t, err.Error(), "create network "+spec.Name)
@@ -65,13 +65,13 @@ func TestEnsureNetwork_RecognisesASubnetInUse(t *testing.T) {
 func TestEnsureNetwork_RecognisesASubnetThatIsBeingTaken(t *testing.T) {
 	b := testBench(t)
 	free := b.network(t)
-	require.NoError(t, b.RemoveNetwork(t.Context(), free.Name))
+	require.NoError(t, b.engine.RemoveNetwork(t.Context(), free.Name))
 	results := make(chan error, 2)
 	for range 2 {
 		spec := NetworkSpec{Name: b.name(), Labels: b.labels, Subnet: free.Subnet}
-		t.Cleanup(func() { require.NoError(t, b.RemoveNetwork(context.Background(), spec.Name)) })
+		t.Cleanup(func() { require.NoError(t, b.engine.RemoveNetwork(context.Background(), spec.Name)) })
 		go func() {
-			_, err := b.EnsureNetwork(t.Context(), spec)
+			_, err := b.engine.EnsureNetwork(t.Context(), spec)
 			results <- err
 		}()
 	}
@@ -87,13 +87,13 @@ func TestEnsureNetwork_RefusesABridgeInUse(t *testing.T) {
 	b := testBench(t)
 	taken, free := b.network(t), b.network(t)
 	for _, name := range []string{taken.Name, free.Name} {
-		require.NoError(t, b.RemoveNetwork(t.Context(), name))
+		require.NoError(t, b.engine.RemoveNetwork(t.Context(), name))
 	}
 	taken.Bridge = "bt" + b.name()[11:22]
 	free.Bridge = taken.Bridge
-	_, err := b.EnsureNetwork(t.Context(), taken)
+	_, err := b.engine.EnsureNetwork(t.Context(), taken)
 	require.NoError(t, err)
-	_, err = b.EnsureNetwork(t.Context(), free)
+	_, err = b.engine.EnsureNetwork(t.Context(), free)
 	require.ErrorIs(t, err, ErrConflict)
 }
 
@@ -101,25 +101,25 @@ func TestEnsureNetwork_RefusesANameOfSomebodyElse(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
 	spec.Labels = Labels{"berth-test": "somebody-else"}
-	_, err := b.EnsureNetwork(t.Context(), spec)
+	_, err := b.engine.EnsureNetwork(t.Context(), spec)
 	require.ErrorIs(t, err, ErrConflict)
 }
 
 func TestEnsureNetwork_ManyAtOnceMakeOne(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
-	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name))
+	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name))
 	ids := make([]string, 6)
 	var makers sync.WaitGroup
 	for i := range ids {
 		makers.Go(func() {
-			id, err := b.EnsureNetwork(t.Context(), spec)
+			id, err := b.engine.EnsureNetwork(t.Context(), spec)
 			assert.NoError(t, err)
 			ids[i] = id
 		})
 	}
 	makers.Wait()
-	named, err := b.networksNamed(t.Context(), spec.Name)
+	named, err := b.engine.networksNamed(t.Context(), spec.Name)
 	require.NoError(t, err)
 	require.Len(t, named, 1)
 	for _, id := range ids {
@@ -134,10 +134,10 @@ func TestRealias_KeepsTheAddress(t *testing.T) {
 	server.Network, server.Aliases = spec.Name, []string{"before"}
 	id := b.run(t, server)
 	b.awaitLine(t, id, "listening")
-	before, err := b.Inspect(t.Context(), id)
+	before, err := b.engine.Inspect(t.Context(), id)
 	require.NoError(t, err)
-	require.NoError(t, b.Realias(t.Context(), id, spec.Name, "after"))
-	found, err := b.inspect(t.Context(), id)
+	require.NoError(t, b.engine.Realias(t.Context(), id, spec.Name, "after"))
+	found, err := b.engine.inspect(t.Context(), id)
 	require.NoError(t, err)
 	now := found.NetworkSettings.Networks[spec.Name]
 	assert.Equal(t, before.IP, now.IPAddress)
@@ -154,20 +154,20 @@ func TestRealias_FreesAContainerOfAnAddressThatAnotherGot(t *testing.T) {
 	first, second := b.spec("serve"), b.spec("serve")
 	first.Network, second.Network = spec.Name, spec.Name
 	id := b.run(t, first)
-	require.NoError(t, b.Realias(t.Context(), id, spec.Name, "name"))
-	had, err := b.Inspect(t.Context(), id)
+	require.NoError(t, b.engine.Realias(t.Context(), id, spec.Name, "name"))
+	had, err := b.engine.Inspect(t.Context(), id)
 	require.NoError(t, err)
-	require.NoError(t, b.Stop(t.Context(), id))
+	require.NoError(t, b.engine.Stop(t.Context(), id))
 
 	other := b.create(t, second)
-	require.NoError(t, b.api.NetworkDisconnect(t.Context(), spec.Name, other, false))
-	require.NoError(t, b.api.NetworkConnect(t.Context(), spec.Name, other, &network.EndpointSettings{
+	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), spec.Name, other, false))
+	require.NoError(t, b.engine.api.NetworkConnect(t.Context(), spec.Name, other, &network.EndpointSettings{
 		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
 	}))
-	require.NoError(t, b.Start(t.Context(), other))
-	require.ErrorIs(t, b.Start(t.Context(), id), ErrAddressTaken)
-	require.NoError(t, b.Realias(t.Context(), id, spec.Name, "name"))
-	require.NoError(t, b.Start(t.Context(), id))
+	require.NoError(t, b.engine.Start(t.Context(), other))
+	require.ErrorIs(t, b.engine.Start(t.Context(), id), ErrAddressTaken)
+	require.NoError(t, b.engine.Realias(t.Context(), id, spec.Name, "name"))
+	require.NoError(t, b.engine.Start(t.Context(), id))
 }
 
 func TestRealias_LeavesAContainerOnTheNetworkWhoseAddressAnotherGot(t *testing.T) {
@@ -176,16 +176,16 @@ func TestRealias_LeavesAContainerOnTheNetworkWhoseAddressAnotherGot(t *testing.T
 	first, second := b.spec("serve"), b.spec("serve")
 	first.Network, second.Network = spec.Name, spec.Name
 	id, other := b.run(t, first), b.run(t, second)
-	had, err := b.Inspect(t.Context(), id)
+	had, err := b.engine.Inspect(t.Context(), id)
 	require.NoError(t, err)
-	require.NoError(t, b.api.NetworkDisconnect(t.Context(), spec.Name, other, false))
+	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), spec.Name, other, false))
 	remote := b.after(t, "/disconnect", func() {
-		assert.NoError(t, b.api.NetworkConnect(t.Context(), spec.Name, other, &network.EndpointSettings{
+		assert.NoError(t, b.engine.api.NetworkConnect(t.Context(), spec.Name, other, &network.EndpointSettings{
 			IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
 		}))
 	})
 	require.ErrorIs(t, remote.Realias(t.Context(), id, spec.Name, "name"), ErrAddressTaken)
-	found, err := b.inspect(t.Context(), id)
+	found, err := b.engine.inspect(t.Context(), id)
 	require.NoError(t, err)
 	now := found.NetworkSettings.Networks[spec.Name]
 	require.NotNil(t, now)
@@ -200,14 +200,14 @@ func TestRealias_PutsAContainerBackOnTheNetwork(t *testing.T) {
 	c := b.spec("serve")
 	c.Network = spec.Name
 	id := b.run(t, c)
-	require.NoError(t, b.api.NetworkDisconnect(t.Context(), spec.Name, id, false))
-	require.NoError(t, b.Stop(t.Context(), id))
-	require.NoError(t, b.Start(t.Context(), id))
-	had, err := b.Inspect(t.Context(), id)
+	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), spec.Name, id, false))
+	require.NoError(t, b.engine.Stop(t.Context(), id))
+	require.NoError(t, b.engine.Start(t.Context(), id))
+	had, err := b.engine.Inspect(t.Context(), id)
 	require.NoError(t, err)
 	require.Empty(t, had.IP, "the engine puts it back by itself")
-	require.NoError(t, b.Realias(t.Context(), id, spec.Name, "name"))
-	found, err := b.inspect(t.Context(), id)
+	require.NoError(t, b.engine.Realias(t.Context(), id, spec.Name, "name"))
+	found, err := b.engine.inspect(t.Context(), id)
 	require.NoError(t, err)
 	now := found.NetworkSettings.Networks[spec.Name]
 	require.NotNil(t, now)
@@ -219,7 +219,7 @@ func TestRealias_PutsAContainerBackOnTheNetwork(t *testing.T) {
 // path, before its answer goes on.
 func (b *bench) after(t *testing.T, path string, do func()) *Engine {
 	t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.dial(ctx) }}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.engine.dial(ctx) }}
 	t.Cleanup(transport.CloseIdleConnections)
 	socket := filepath.Join(t.TempDir(), "e.sock")
 	listener, err := net.Listen("unix", socket)
@@ -250,8 +250,8 @@ func TestRemoveNetwork_DisconnectsWhatIsLeft(t *testing.T) {
 		c.Network = spec.Name
 		b.run(t, c)
 	}
-	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name))
-	named, err := b.networksNamed(t.Context(), spec.Name)
+	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name))
+	named, err := b.engine.networksNamed(t.Context(), spec.Name)
 	require.NoError(t, err)
 	assert.Empty(t, named)
 }
@@ -260,11 +260,11 @@ func TestRemoveNetwork_RemovesEveryOneOfThatName(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
 	// The engine checks names on request only; two makers at once can do this.
-	_, err := b.api.NetworkCreate(t.Context(), spec.Name+"x", network.CreateOptions{Labels: b.labels})
+	_, err := b.engine.api.NetworkCreate(t.Context(), spec.Name+"x", network.CreateOptions{Labels: b.labels})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.RemoveNetwork(context.Background(), spec.Name+"x")) })
-	require.NoError(t, b.RemoveNetwork(t.Context(), spec.Name))
-	named, err := b.networksNamed(t.Context(), spec.Name+"x")
+	t.Cleanup(func() { require.NoError(t, b.engine.RemoveNetwork(context.Background(), spec.Name+"x")) })
+	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name))
+	named, err := b.engine.networksNamed(t.Context(), spec.Name+"x")
 	require.NoError(t, err)
 	assert.Len(t, named, 1, "a name that only begins alike stays")
 }

@@ -3,7 +3,7 @@
 // not this machine on any of its addresses, not private, link-local, metadata or
 // multicast ranges, and no mail port unless somebody has claimed the stack.
 //
-// All stacks' interfaces share the prefix BridgePrefix, so the rules are the same
+// All stacks' interfaces share the prefix engine.BridgePrefix, so the rules are the same
 // few for thousands of stacks and for every installation on one engine. They are
 // chains of their own in the table mangle, whose verdict to drop nothing in the
 // table filter takes back: neither the engine, which puts its own rules there
@@ -24,10 +24,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// BridgePrefix begins the name of every interface of a stack's on the host. Linux
-// allows 12 characters more.
-const BridgePrefix = "bth"
 
 // Options are what a Firewall works with.
 type Options struct {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // machine is a host with the networks of two stacks and an outside, all of it in
@@ -30,8 +32,8 @@ type machine struct {
 }
 
 const (
-	bridgeA = BridgePrefix + "aaaaaaaaaaaa"
-	bridgeB = BridgePrefix + "bbbbbbbbbbbb"
+	bridgeA = engine.BridgePrefix + "aaaaaaaaaaaa"
+	bridgeB = engine.BridgePrefix + "bbbbbbbbbbbb"
 
 	public   = "198.51.100.7" // of a range for documentation: nobody's, and not closed
 	metadata = "169.254.169.254"

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // The chains, in the table mangle. INPUT and FORWARD lead to the first two, which
@@ -43,7 +45,7 @@ func rules4() rules {
 	forward := []string{
 		sameBridge, // what stays in one network
 		answers,
-		"-o " + BridgePrefix + "+ -j DROP", // other stacks; and whoever is not this machine, to stacks
+		"-o " + engine.BridgePrefix + "+ -j DROP", // other stacks; and whoever is not this machine, to stacks
 		"-j " + chainOpen,
 		"-m conntrack --ctstate DNAT -j DROP", // published ports of this machine's other containers
 	}
@@ -70,7 +72,7 @@ func rules6() rules {
 }
 
 func hook(direction, chain string) string {
-	return direction + " " + BridgePrefix + "+ -j " + chain
+	return direction + " " + engine.BridgePrefix + "+ -j " + chain
 }
 
 // wanted is what the chains that all installations fill should have.

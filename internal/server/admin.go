@@ -9,7 +9,7 @@ import (
 	"net/http/pprof"
 	"time"
 
-	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -66,7 +66,7 @@ func (s *Server) recorded() func(stack.EventType) {
 }
 
 // watch has the metrics ask for what they do not count.
-func (s *Server) watch(builder *build.Builder) {
+func (s *Server) watch(builder *builder.Builder) {
 	s.metrics.WatchQueue(builder.Queue)
 	statuses := []string{string(stack.Building), string(stack.Live), string(stack.Failed), string(stack.Expired)}
 	s.metrics.WatchStacks(statuses, func(ctx context.Context) (map[string]int, error) {

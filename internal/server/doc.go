@@ -40,7 +40,7 @@
 // generation. It takes the traffic by one swap of the route table once every service
 // is healthy; only then is it committed. The old one finishes what it has begun, then
 // its containers, network, images and sites go. A service that would be built the same
-// way again (package build, fingerprint.go) takes over what the old one has. With
+// way again (builder/fingerprint.go) takes over what the old one has. With
 // strategy: recreate the old process stops first, and comes back
 // if the new one fails.
 //

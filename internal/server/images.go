@@ -7,9 +7,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-host/berth/images"
-	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
@@ -27,7 +28,7 @@ func BuildImages(ctx context.Context, cfg Config, names []string, out io.Writer)
 		return err
 	}
 	defer engine.Close()
-	builder, err := newBuilder(cfg, engine, slog.New(slog.DiscardHandler))
+	builder, err := newBuilder(cfg, engine, "", nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -73,8 +74,9 @@ func imageNames() []string {
 	return slices.Compact(names)
 }
 
-// newBuilder is the builder of an installation's configuration.
-func newBuilder(cfg Config, engine *docker.Engine, log *slog.Logger) (*build.Builder, error) {
+// newBuilder returns the builder of the installation with the id instance. Base images
+// belong to none. Observe is that of builder.Config.
+func newBuilder(cfg Config, engine *docker.Engine, instance string, observe func(runtime, result string, took time.Duration), log *slog.Logger) (*builder.Builder, error) {
 	env, err := cfg.buildEnv()
 	if err != nil {
 		return nil, err
@@ -83,16 +85,18 @@ func newBuilder(cfg Config, engine *docker.Engine, log *slog.Logger) (*build.Bui
 	if err != nil {
 		return nil, err
 	}
-	return build.New(build.Config{
-		Engine:  engine,
-		Slots:   cfg.MaxBuilds,
-		Timeout: cfg.BuildTimeout,
-		Env:     env,
-		CA:      ca,
-		Memory:  cfg.BuildMemory,
-		Pids:    cfg.ServicePids,
-		Runtime: cfg.ContainerRuntime,
-		Sites:   cfg.unpackLimits(),
-		Log:     log,
+	return builder.New(builder.Config{
+		Engine:   engine,
+		Instance: instance,
+		Slots:    cfg.MaxBuilds,
+		Timeout:  cfg.BuildTimeout,
+		Observe:  observe,
+		Env:      env,
+		CA:       ca,
+		Memory:   cfg.BuildMemory,
+		Pids:     cfg.ServicePids,
+		Runtime:  cfg.ContainerRuntime,
+		Sites:    cfg.unpackLimits(),
+		Log:      log,
 	}), nil
 }

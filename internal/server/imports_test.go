@@ -24,9 +24,10 @@ var mayImport = map[string][]string{
 	"internal/store":      {"internal/stack"},
 	"internal/proxy":      {"internal/stack"},
 	"internal/edge":       {"internal/proxy"},
-	"internal/build":      {"internal/stack", "internal/archive", "internal/manifest", "internal/docker", "internal/fair", "runtimes", "images"},
+	"internal/builder":    {"internal/stack", "internal/archive", "internal/manifest", "internal/engine", "internal/docker", "internal/fair", "runtimes", "images"},
+	"internal/firewall":   {"internal/engine"},
 	"internal/webhook":    {"internal/stack", "internal/store"},
-	"internal/supervisor": {"internal/stack", "internal/manifest", "internal/store", "internal/build", "internal/docker", "internal/proxy", "internal/site", "internal/logfile", "internal/firewall"},
+	"internal/supervisor": {"internal/stack", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/docker", "internal/proxy", "internal/site", "internal/logfile", "internal/firewall"},
 	"internal/account":    {"internal/stack", "internal/auth", "internal/store"},
 	"internal/api":        {"internal/stack", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/sse", "internal/slowbody", "internal/fair"},
 	"internal/web":        {"internal/stack", "internal/auth", "internal/store", "internal/account", "internal/supervisor", "internal/docs", "internal/sse"},
@@ -35,7 +36,7 @@ var mayImport = map[string][]string{
 	"cmd/berthd":          {"internal/server"},
 	"cmd/berth":           {"internal/cli"},
 
-	"integration/bench":       {"images", "internal/build", "integration/hog"},
+	"integration/bench":       {"images", "internal/builder", "integration/hog"},
 	"integration/bench/front": {"internal/edge", "internal/proxy", "internal/site", "internal/stack"},
 	"integration/bench/hooks": {"internal/auth", "internal/redis", "internal/stack", "internal/store", "internal/webhook"},
 }

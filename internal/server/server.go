@@ -23,7 +23,6 @@ import (
 	"github.com/berth-host/berth/internal/api"
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
-	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/certs"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/docs"
@@ -261,12 +260,10 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	labels := docker.Labels{build.LabelInstance: instance}
-	builder, err := newBuilder(s.cfg, s.engine, s.log)
+	builder, err := newBuilder(s.cfg, s.engine, instance, s.metrics.Build, s.log)
 	if err != nil {
 		return err
 	}
-	builder.Observe = s.metrics.Build
 	s.watch(builder)
 	open, err := s.cfg.openHosts()
 	if err != nil {
@@ -279,7 +276,7 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 		Routes:         s.routes,
 		URLs:           s.urls(),
 		Dir:            s.cfg.DataDir,
-		Labels:         labels,
+		Instance:       instance,
 		Pool:           s.cfg.NetworkPool,
 		Firewall:       firewall.New(firewall.Options{Open: open, Bridges: s.engine.Bridges, Log: s.log}),
 		AllowUnguarded: s.cfg.AllowUnguarded,
@@ -288,6 +285,7 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 		CheckEvery:     s.cfg.SuperviseEvery,
 		Backoff:        s.cfg.Backoff,
 		BackoffMax:     s.cfg.BackoffMax,
+		BuildTimeout:   s.cfg.BuildTimeout,
 		HealthTimeout:  s.cfg.HealthTimeout,
 		Drain:          s.cfg.Drain,
 		ConnectTimeout: s.cfg.ProxyConnectTimeout,

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -134,8 +135,11 @@ func (s *Supervisor) mailBridges(ctx context.Context) []string {
 	}
 	var bridges []string
 	for _, st := range stacks {
+		bridge := func(generation int) string {
+			return engine.Key{Stack: st.ID, Generation: generation}.Bridge(s.cfg.Instance, st.Seq)
+		}
 		if st.Claimed() {
-			bridges = append(bridges, s.bridge(st, st.Generation), s.bridge(st, st.Deploying), formerBridge(st))
+			bridges = append(bridges, bridge(st.Generation), bridge(st.Deploying), engine.Key{Stack: st.ID}.FormerBridge())
 		}
 	}
 	return bridges

@@ -282,7 +282,7 @@ func (g *generation) endFallen(ended chan<- struct{}, targets []*proxy.Target) {
 			cut(t)
 		}
 		err := g.runner.sup.outlast(g.runner.ctx, func() error {
-			if err := errors.Join(g.end(g.runner.ctx), g.runner.sup.stopLabelled(g.runner.ctx, g.generationLabels(""))); err != nil {
+			if err := errors.Join(g.end(g.runner.ctx), g.runner.sup.stopLabelled(g.runner.ctx, g.labels(""))); err != nil {
 				return err
 			}
 			return g.cfg.Engine.RemoveNetwork(context.WithoutCancel(g.runner.ctx), g.network)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -74,6 +75,8 @@ type deployment struct {
 	gen *generation
 	old *generation // nil on a first deploy
 
+	networked bool // as asked before the builds write to the services
+
 	halted  []*process // of the old one, stopped for strategy: recreate
 	halting sync.Mutex
 	after   sync.WaitGroup // work that the deploy does not wait for, only its end
@@ -95,11 +98,8 @@ func (c *cleanUps) add(do func()) {
 // deploy is the whole way: build all, start all, switch, clean up.
 func (d *deployment) deploy(ctx context.Context) error {
 	defer d.cleanUp()
-	started := func() {}
-	if d.gen.needsNetwork() { // asked before the builds write to the services
-		started = func() { d.beginNetwork(ctx) }
-	}
-	err := d.gen.build(ctx, started, d.later.add)
+	d.networked = d.gen.needsNetwork()
+	err := d.build(ctx)
 	if err == nil {
 		err = d.gen.inOrder(ctx, d.bringUpNew)
 	}
@@ -114,10 +114,12 @@ func (d *deployment) deploy(ctx context.Context) error {
 	return err
 }
 
-// beginNetwork makes the network beside the copying of the source, not before it.
+// beginNetwork makes the network, if one is needed, beside the copying of the source.
 // A later caller that needs the network tries again and gets the error.
 func (d *deployment) beginNetwork(ctx context.Context) {
-	d.after.Go(func() { _ = d.gen.makeNetwork(ctx) })
+	if d.networked {
+		d.after.Go(func() { _ = d.gen.makeNetwork(ctx) })
+	}
 }
 
 // blame returns why a deploy failed: when the engine went away meanwhile, it is
@@ -172,12 +174,12 @@ func (d *deployment) makeWay(ctx context.Context, service string) error {
 // stopOthers ends what other generations run of a service although none is served: a
 // fault of the host may have kept the server from taking it over.
 func (d *deployment) stopOthers(ctx context.Context, service string) error {
-	containers, err := d.gen.cfg.Engine.List(ctx, d.gen.runner.sup.labels(d.gen.st, service))
+	containers, err := d.gen.cfg.Engine.List(ctx, d.gen.runner.labels(service))
 	if err != nil {
 		return err
 	}
 	containers = slices.DeleteFunc(containers, func(c docker.Container) bool {
-		number := generationOf(c.Labels)
+		number := engine.KeyOf(c.Labels).Generation
 		return number == 0 || number == d.gen.number // 0 is what a build or a restore left
 	})
 	if len(containers) == 0 {

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -80,8 +79,8 @@ func TestDeploy_MakesWayWhereNothingIsServed(t *testing.T) {
 	s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/containers/json"):
-			assert.Contains(t, r.URL.Query().Get("filters"), build.LabelService+"=web")
-			fmt.Fprintf(w, `[{"Id": "old", "Labels": {%[1]q: "1"}}, {"Id": "next", "Labels": {%[1]q: "2"}}, {"Id": "box"}]`, build.LabelGeneration)
+			assert.Contains(t, r.URL.Query().Get("filters"), "berth.service=web")
+			fmt.Fprintf(w, `[{"Id": "old", "Labels": {%[1]q: "1"}}, {"Id": "next", "Labels": {%[1]q: "2"}}, {"Id": "box"}]`, "berth.generation")
 		case strings.HasSuffix(r.URL.Path, "/stop"), r.Method == http.MethodDelete:
 			now, err := s.cfg.Store.Get(t.Context(), st.ID)
 			assert.NoError(t, err)

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -14,7 +14,7 @@ import (
 // that is a restore, not a crash.
 func (s *Supervisor) watchEngine() {
 	for {
-		exits, broken := s.cfg.Engine.Exits(s.ctx, s.cfg.Labels)
+		exits, broken := s.cfg.Engine.Exits(s.ctx, engine.Key{}.Labels(s.cfg.Instance))
 		s.heed(exits, broken)
 		if s.ctx.Err() != nil {
 			return
@@ -71,7 +71,7 @@ func (s *Supervisor) heed(exits <-chan docker.Exit, broken <-chan error) {
 	for {
 		select {
 		case exit := <-exits:
-			s.pokeContainer(exit.Labels[build.LabelStack], exit.ContainerID)
+			s.pokeContainer(engine.KeyOf(exit.Labels).Stack, exit.ContainerID)
 		case err := <-broken:
 			if s.ctx.Err() == nil {
 				s.cfg.Log.Warn("the engine's events broke off", "error", err)
@@ -97,7 +97,7 @@ func (s *Supervisor) watchProcesses() {
 func (s *Supervisor) checkAll() {
 	ctx, cancel := context.WithTimeout(s.ctx, engineAnswer)
 	defer cancel()
-	containers, err := s.cfg.Engine.List(ctx, s.cfg.Labels)
+	containers, err := s.cfg.Engine.List(ctx, engine.Key{}.Labels(s.cfg.Instance))
 	if err != nil {
 		return
 	}
@@ -200,7 +200,7 @@ func (r *runner) recover(ctx context.Context) {
 		}
 	}
 	g := r.generation(st, st.Generation, st.Services)
-	there, err := r.sup.list(ctx, r.sup.labels(st, ""))
+	there, err := r.sup.list(ctx, r.labels(""))
 	if err == nil {
 		err = g.adoptAll(there[st.ID])
 	}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -40,7 +40,7 @@ func (g *generation) buildEnv(s *stack.Service) map[string]string {
 
 // processEnv is the environment of a service's process.
 func (g *generation) processEnv(s *stack.Service) map[string]string {
-	env := build.BaseEnv(s.Spec.Runtime, s.Spec.Root, false)
+	env := builder.BaseEnv(s.Spec.Runtime, s.Spec.Root, false)
 	maps.Copy(env, g.env(s))
 	return env
 }
@@ -51,7 +51,7 @@ func (g *generation) env(s *stack.Service) map[string]string {
 	env := map[string]string{
 		"PORT":         strconv.Itoa(port(&s.Spec)),
 		"HOST":         "0.0.0.0",
-		"DATA_DIR":     build.DataDir,
+		"DATA_DIR":     builder.DataDir,
 		"STACK_ID":     g.st.ID,
 		"STACK_NAME":   g.st.Name,
 		"SERVICE_NAME": s.Spec.Name,

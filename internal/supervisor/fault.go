@@ -93,11 +93,11 @@ func (g *generation) tryEngine(ctx context.Context) error {
 		return err
 	}
 	id, err := g.runner.sup.create(ctx, docker.ContainerSpec{
-		Name:    "berth-" + g.st.Hex() + "-try",
+		Name:    g.key("").Probe(),
 		Image:   base,
 		User:    "0:0",
 		Cmd:     []string{"true"},
-		Labels:  g.runner.sup.labels(g.st, ""),
+		Labels:  g.runner.labels(""),
 		Memory:  g.cfg.Memory,
 		Pids:    g.cfg.Pids,
 		Runtime: g.cfg.Runtime,

@@ -4,21 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/berth-host/berth/internal/build"
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
-	"github.com/berth-host/berth/internal/logfile"
-	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/site"
 	"github.com/berth-host/berth/internal/stack"
@@ -63,7 +58,7 @@ func (r *runner) generation(st *stack.Stack, number int, services []stack.Servic
 		number:    number,
 		services:  slices.Clone(services),
 		absence:   r.sup.absences.Load(),
-		network:   build.NetworkName(st, number),
+		network:   engine.Key{Stack: st.ID, Generation: number}.Network(),
 		processes: map[string]*process{},
 		targets:   map[string]*proxy.Target{},
 		reopened:  map[*stack.Service]*site.Site{},
@@ -104,82 +99,6 @@ func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stac
 		})
 	}
 	return group.Wait()
-}
-
-// build makes every service's image or folder. A service that would be built
-// the same way again takes over what the served generation has. Started is called
-// when a build has its slot; after takes clean-up that can wait. What it read and
-// published is on the disk when it returns.
-func (g *generation) build(ctx context.Context, started func(), after func(func())) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.runner.sup.syncKept(ctx, g.source, true) })
-	group.Go(func() error {
-		return g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error { return g.buildService(ctx, s, started, after) })
-	})
-	return group.Wait()
-}
-
-func (g *generation) buildService(ctx context.Context, s *stack.Service, started func(), after func(func())) error {
-	log, err := logfile.Create(g.runner.sup.logPath(g.st, s.Spec.Name, "build"), g.cfg.LogMax, "== earlier output is left out: the log is full\n")
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	if err := manifest.WritePlan(log, s.Spec); err != nil {
-		return err
-	}
-	job := g.job(s, log)
-	job.After = after
-	job.Started = func() error {
-		if err := g.runner.sup.checkRoom(); err != nil {
-			return err
-		}
-		started()
-		return g.record(ctx, stack.ServiceBuilding(s.Spec.Name, g.number))
-	}
-	result, err := g.cfg.Builder.Build(ctx, job)
-	if err != nil {
-		return err
-	}
-	s.Image, s.Fingerprint = result.Image, result.Fingerprint
-	if s.Spec.IsStatic() {
-		s.Site = g.number
-		// Without commands its files are the source's, under more names.
-		return g.runner.sup.syncKept(ctx, g.runner.sup.siteDir(g.st, s.Spec.Name, s.Site), s.Spec.Builds())
-	}
-	return nil
-}
-
-func (g *generation) job(s *stack.Service, log io.Writer) build.Job {
-	job := build.Job{
-		Stack:      g.st,
-		Spec:       &s.Spec,
-		Generation: g.number,
-		Source:     g.source,
-		Others:     g.otherRoots(s),
-		Site:       g.runner.sup.siteDir(g.st, s.Spec.Name, g.number),
-		Network:    g.makeNetwork,
-		Env:        g.buildEnv(s),
-		Labels:     g.runner.sup.labels(g.st, s.Spec.Name),
-		Log:        log,
-	}
-	if old := g.st.Service(s.Spec.Name); old != nil && g.st.Status == stack.Live {
-		job.Previous = build.Result{Image: old.Image, Fingerprint: old.Fingerprint}
-		job.PreviousSite = g.runner.sup.siteDir(g.st, s.Spec.Name, old.Site)
-	}
-	return job
-}
-
-// otherRoots are the folders of the other services: what is in them is not this
-// one's source.
-func (g *generation) otherRoots(s *stack.Service) []string {
-	var roots []string
-	for i := range g.services {
-		if other := &g.services[i]; other.Spec.Name != s.Spec.Name {
-			roots = append(roots, other.Spec.Root)
-		}
-	}
-	return roots
 }
 
 // record writes one event of the deploy.
@@ -326,7 +245,7 @@ func (g *generation) end(ctx context.Context) error {
 // When ctx ends before, whoever ended it takes down the rest.
 func (g *generation) abandon(ctx context.Context) {
 	err := g.runner.sup.outlast(ctx, func() error {
-		return errors.Join(removeAll(ctx, g.all()), g.runner.sup.stopLabelled(ctx, g.generationLabels("")), g.discard(context.WithoutCancel(ctx)))
+		return errors.Join(removeAll(ctx, g.all()), g.runner.sup.stopLabelled(ctx, g.labels("")), g.discard(context.WithoutCancel(ctx)))
 	})
 	if err != nil && ctx.Err() == nil {
 		g.log.Error("failed generation not removed; the next start tries again", "generation", g.number, "error", err)
@@ -339,7 +258,7 @@ func (g *generation) discard(ctx context.Context) error {
 	for i := range g.services {
 		name := g.services[i].Spec.Name
 		errs = append(errs,
-			g.cfg.Engine.RemoveImage(ctx, build.ImageRef(g.st, name, g.number)),
+			g.cfg.Engine.RemoveImage(ctx, g.key(name).Image()),
 			os.RemoveAll(g.runner.sup.siteDir(g.st, name, g.number)))
 	}
 	return errors.Join(errs...)
@@ -358,22 +277,21 @@ func once(fn func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// labels are those of everything made for a service; of the whole stack when
-// service is empty.
-func (s *Supervisor) labels(st *stack.Stack, service string) docker.Labels {
-	labels := maps.Clone(s.cfg.Labels)
-	labels[build.LabelStack] = st.ID
-	if service != "" {
-		labels[build.LabelService] = service
-	}
-	return labels
+// key says whose the objects of a service of the generation are; with service "",
+// those that its services share.
+func (g *generation) key(service string) engine.Key {
+	return engine.Key{Stack: g.runner.id, Service: service, Generation: g.number}
 }
 
-// generationLabels are those of a container of a generation.
-func (g *generation) generationLabels(service string) docker.Labels {
-	labels := g.runner.sup.labels(g.st, service)
-	labels[build.LabelGeneration] = strconv.Itoa(g.number)
-	return labels
+// labels select the objects of the generation, of all its services with service "".
+func (g *generation) labels(service string) engine.Labels {
+	return g.key(service).Labels(g.cfg.Instance)
+}
+
+// labels select everything of a service of the stack, of the whole stack with
+// service "".
+func (r *runner) labels(service string) engine.Labels {
+	return engine.Key{Stack: r.id, Service: service}.Labels(r.cfg.Instance)
 }
 
 // errEngineLeft is why a build failed during which the engine was restarted.

@@ -103,7 +103,7 @@ func (r *runner) expire(ctx context.Context) error {
 	if old == nil {
 		old = r.generation(st, st.Generation, st.Services)
 	}
-	if err := errors.Join(old.end(ctx), r.sup.stopLabelled(ctx, r.sup.labels(st, ""))); err != nil {
+	if err := errors.Join(old.end(ctx), r.sup.stopLabelled(ctx, r.labels(""))); err != nil {
 		return err
 	}
 	failpoint.Here("expiry-stopped")

@@ -2,18 +2,14 @@ package supervisor
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"net/netip"
 	"slices"
-	"strconv"
 
-	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
-	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -22,33 +18,13 @@ import (
 // during a restart.
 const subnetBits = 28
 
-// bridgeChars is how much of an interface's name is left beside BridgePrefix.
-const bridgeChars = 12
-
-// bridge is the name of a generation's interface on the host: the stack's number
-// and the generation's, both to base 36. Another installation on the machine has
-// the same numbers, and so has an earlier database of this one, whose networks may
-// still be there. So a digest of the installation's id and the stack's fills the
-// name.
-func (s *Supervisor) bridge(st *stack.Stack, generation int) string {
-	digest := sha256.Sum256([]byte(s.cfg.Labels[build.LabelInstance] + st.ID))
-	name := strconv.FormatInt(st.Seq, 36) + "-" + strconv.FormatInt(int64(generation), 36) + "-" + hex.EncodeToString(digest[:])
-	return firewall.BridgePrefix + name[:bridgeChars]
-}
-
-// formerNetwork and formerBridge name the network that all generations of a stack
-// shared before each had one of its own. What runs on it stays there until the
-// next redeploy.
-func formerNetwork(st *stack.Stack) string { return "berth-" + st.Hex() }
-
-func formerBridge(st *stack.Stack) string { return firewall.BridgePrefix + st.Hex() }
-
 // networkOf is the name of the network of a stack's served generation.
 func networkOf(st *stack.Stack, there objects) string {
 	has := func(name string) bool {
 		return slices.ContainsFunc(there.networks, func(n docker.Network) bool { return n.Name == name })
 	}
-	own, former := build.NetworkName(st, st.Generation), formerNetwork(st)
+	key := engine.Key{Stack: st.ID, Generation: st.Generation}
+	own, former := key.Network(), key.FormerNetwork()
 	if has(former) && !has(own) {
 		return former
 	}
@@ -77,8 +53,8 @@ func (g *generation) ensureNetwork(ctx context.Context) error {
 		_, err := g.cfg.Engine.EnsureNetwork(asked, docker.NetworkSpec{
 			Name:   g.network,
 			Subnet: subnet,
-			Labels: g.generationLabels(""),
-			Bridge: g.runner.sup.bridge(g.st, g.number),
+			Labels: g.labels(""),
+			Bridge: g.key("").Bridge(g.cfg.Instance, g.st.Seq),
 		})
 		failpoint.Here("network-made")
 		switch {
@@ -105,7 +81,7 @@ func (g *generation) admitMail(ctx context.Context) error {
 // spared.
 func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 	ctx = context.WithoutCancel(ctx)
-	networks, err := r.cfg.Engine.Networks(ctx, r.sup.labels(st, ""))
+	networks, err := r.cfg.Engine.Networks(ctx, r.labels(""))
 	networks = slices.DeleteFunc(networks, func(n docker.Network) bool { return r.sup.sparesRunning(st, n.Labels) })
 	if err = errors.Join(err, r.sup.removeObjects(ctx, objects{networks: networks})); err != nil {
 		r.log.Warn("networks of a stopped stack not removed", "error", err)

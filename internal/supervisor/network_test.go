@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,33 +15,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
-
-func TestBridge_IsAnInterfaceOfOneGenerationAlone(t *testing.T) {
-	const longest = 15 // characters of an interface's name on Linux
-	seen := map[string]bool{formerBridge(&stack.Stack{ID: "stk_3f2a9c1b7d4e"}): true}
-	for _, instance := range []string{"0123456789abcdef", "fedcba9876543210"} {
-		s := &Supervisor{cfg: Config{Labels: docker.Labels{build.LabelInstance: instance}}}
-		for _, number := range []int64{1, 11, 4096, 46_655} {
-			for _, generation := range []int{1, 2, 11, 1000} {
-				// Another database of the installation counts from 1 as well.
-				for _, id := range []string{"stk_3f2a9c1b7d4e", "stk_4e7d1b9c2a3f"} {
-					name := s.bridge(&stack.Stack{ID: id, Seq: number}, generation)
-					assert.True(t, strings.HasPrefix(name, firewall.BridgePrefix), name)
-					assert.LessOrEqual(t, len(name), longest, name)
-					assert.False(t, seen[name], "%s of %s, generation %d", name, id, generation)
-					seen[name] = true
-				}
-			}
-		}
-		assert.Len(t, s.bridge(&stack.Stack{Seq: math.MaxInt32}, math.MaxInt32), longest)
-	}
-}
 
 // answeringEngine answers requests to the engine as a test likes.
 func answeringEngine(t *testing.T, answer http.HandlerFunc) *docker.Engine {

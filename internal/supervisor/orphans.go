@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -83,7 +83,7 @@ func (o objects) split() (data, rest objects) {
 	data.volumes = o.volumes
 	rest = objects{containers: o.containers, networks: o.networks}
 	for _, image := range o.images {
-		if image.Labels[build.LabelGeneration] == "" {
+		if engine.KeyOf(image.Labels).Generation == 0 {
 			data.images = append(data.images, image)
 		} else {
 			rest.images = append(rest.images, image)
@@ -212,13 +212,7 @@ func (s *Supervisor) spares(st *stack.Stack, number int) bool {
 // sparesRunning is spares for a container or a network with these labels. Those of
 // an expired stack go, since its data is to be at rest.
 func (s *Supervisor) sparesRunning(st *stack.Stack, labels docker.Labels) bool {
-	return st.Status != stack.Expired && s.spares(st, generationOf(labels))
-}
-
-// generationOf is the generation that labels tell; 0 for none.
-func generationOf(labels docker.Labels) int {
-	number, _ := strconv.Atoi(labels[build.LabelGeneration]) // whatever has none has no such label
-	return number
+	return st.Status != stack.Expired && s.spares(st, engine.KeyOf(labels).Generation)
 }
 
 // newer is what there is of generations that the stack's row does not explain.
@@ -226,12 +220,12 @@ func (s *Supervisor) newer(st *stack.Stack, there objects) objects {
 	unexplained := func(number int) bool { return !st.Explains(number) }
 	newer := objects{images: tagged(there.images, ofGeneration(unexplained)), sites: s.sites(st, unexplained)}
 	for _, c := range there.containers {
-		if unexplained(generationOf(c.Labels)) {
+		if unexplained(engine.KeyOf(c.Labels).Generation) {
 			newer.containers = append(newer.containers, c)
 		}
 	}
 	for _, n := range there.networks {
-		if unexplained(generationOf(n.Labels)) {
+		if unexplained(engine.KeyOf(n.Labels).Generation) {
 			newer.networks = append(newer.networks, n)
 		}
 	}

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"path"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -37,29 +37,12 @@ type process struct {
 	absence  int64 // of the engine, the last one before the process was known to run
 }
 
-// containerName is the name of the container of a service's process in a
-// generation. The one that replaces it gets a name of its own, so that none is
-// ever renamed: an engine that renames a container while another one of its network
-// comes or goes may lose count of them, and never removes that network again.
-func containerName(st *stack.Stack, s *stack.Service, generation int) string {
-	name := "berth-" + st.Hex() + "-" + s.Spec.Name + "-g" + strconv.Itoa(generation)
-	if s.Replaced > 0 {
-		name += "-r" + strconv.Itoa(s.Replaced)
-	}
-	return name
-}
-
-// dataVolume is the name of the volume behind a service's $DATA_DIR.
-func dataVolume(st *stack.Stack, service string) string {
-	return "berth-" + st.Hex() + "-" + service + "-data"
-}
-
 // startProcess starts a service's process in a container, in place of what an
 // earlier attempt left. The aliases are the names under which the other services
 // find it.
 func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases ...string) (*process, error) {
 	spec := g.containerSpec(s)
-	spec.Name = containerName(g.st, s, g.number)
+	spec.Name = g.key(s.Spec.Name).Process(s.Replaced)
 	spec.Cmd = startCommand(s.Spec.Start)
 	spec.Aliases = aliases
 	id, err := g.runner.sup.create(ctx, spec)
@@ -80,12 +63,12 @@ func (g *generation) containerSpec(s *stack.Service) docker.ContainerSpec {
 	return docker.ContainerSpec{
 		Image:       s.Image,
 		User:        uid + ":" + uid,
-		Dir:         path.Join(build.AppDir, s.Spec.Root),
-		Hostname:    s.Spec.Name + "-g" + strconv.Itoa(g.number), // the engine resolves it too, so it is not the service's name
-		Env:         build.EnvList(g.processEnv(s)),
-		Labels:      g.generationLabels(s.Spec.Name),
+		Dir:         path.Join(builder.AppDir, s.Spec.Root),
+		Hostname:    g.key(s.Spec.Name).Hostname(),
+		Env:         builder.EnvList(g.processEnv(s)),
+		Labels:      g.labels(s.Spec.Name),
 		Network:     g.network,
-		Volumes:     map[string]string{build.DataDir: dataVolume(g.st, s.Spec.Name)},
+		Volumes:     map[string]string{builder.DataDir: g.key(s.Spec.Name).Data()},
 		Memory:      g.cfg.Memory,
 		NanoCPUs:    g.cfg.NanoCPUs,
 		Pids:        g.cfg.Pids,
@@ -105,8 +88,7 @@ const engineLog = 64 << 20
 func (s *Supervisor) create(ctx context.Context, spec docker.ContainerSpec) (string, error) {
 	asked := context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
 	for _, volume := range spec.Volumes {
-		labels := maps.Clone(spec.Labels)
-		delete(labels, build.LabelGeneration)
+		labels := engine.KeyOf(spec.Labels).WithoutGeneration().Labels(s.cfg.Instance)
 		if err := s.cfg.Engine.EnsureVolume(asked, volume, labels); err != nil {
 			return "", err
 		}

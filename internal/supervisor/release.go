@@ -10,14 +10,11 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// releaseSuffix ends the name of a release command's container.
-const releaseSuffix = "-release"
-
 // runRelease runs the service's release command once, in a container of its own
 // with the service's data; its output goes to the build log.
 func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	spec := g.containerSpec(s)
-	spec.Name = containerName(g.st, s, g.number) + releaseSuffix
+	spec.Name = g.key(s.Spec.Name).Release()
 	spec.Cmd = []string{"sh", "-c", s.Spec.Release}
 	log, _, err := logfile.Open(g.runner.sup.logPath(g.st, s.Spec.Name, "build"), g.cfg.LogMax)
 	if err != nil {
@@ -34,7 +31,7 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	var last recent
-	limited, cancel := context.WithTimeout(ctx, g.cfg.Builder.Timeout)
+	limited, cancel := context.WithTimeout(ctx, g.cfg.BuildTimeout)
 	defer cancel()
 	err = g.cfg.Engine.Follow(limited, id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
 		last.add(line)
@@ -42,7 +39,7 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	})
 	failpoint.Here("release-run")
 	if limited.Err() != nil && ctx.Err() == nil {
-		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.Builder.Timeout, s.Spec.Release, &last)
+		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.BuildTimeout, s.Spec.Release, &last)
 	}
 	if err != nil {
 		return err

@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/berth-host/berth/internal/build"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -66,7 +65,7 @@ type inventory map[string]objects
 
 // takeInventory asks the engine for all that carries the installation's label.
 func (s *Supervisor) takeInventory(ctx context.Context) (inventory, error) {
-	return s.list(ctx, s.cfg.Labels)
+	return s.list(ctx, engine.Key{}.Labels(s.cfg.Instance))
 }
 
 // awaitInventory is takeInventory, again until the engine answers or ctx ends. It
@@ -94,7 +93,7 @@ func (s *Supervisor) list(ctx context.Context, labels docker.Labels) (inventory,
 	defer cancel()
 	there := inventory{}
 	note := func(labels docker.Labels, add func(*objects)) {
-		if id := labels[build.LabelStack]; id != "" {
+		if id := engine.KeyOf(labels).Stack; id != "" {
 			o := there[id]
 			add(&o)
 			there[id] = o
@@ -119,9 +118,14 @@ func (s *Supervisor) list(ctx context.Context, labels docker.Labels) (inventory,
 	return there, errors.Join(err1, err2, err3, err4)
 }
 
+// stackLabels select everything of a stack.
+func (s *Supervisor) stackLabels(st *stack.Stack) engine.Labels {
+	return engine.Key{Stack: st.ID}.Labels(s.cfg.Instance)
+}
+
 // removeStack removes everything of a stack.
 func (s *Supervisor) removeStack(ctx context.Context, st *stack.Stack) error {
-	there, err := s.list(ctx, s.labels(st, ""))
+	there, err := s.list(ctx, s.stackLabels(st))
 	err = errors.Join(err, s.removeObjects(ctx, there[st.ID]))
 	failpoint.Here("objects-removed")
 	if fileErr := os.RemoveAll(s.stackDir(st)); fileErr != nil {
@@ -188,7 +192,7 @@ func (s *Supervisor) stopLabelled(ctx context.Context, labels docker.Labels) err
 
 // stopStack stops and removes the containers of a stack that are not spared.
 func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
-	containers, err := s.cfg.Engine.List(ctx, s.labels(st, ""))
+	containers, err := s.cfg.Engine.List(ctx, s.stackLabels(st))
 	containers = slices.DeleteFunc(containers, func(c docker.Container) bool { return s.sparesRunning(st, c.Labels) })
 	return errors.Join(err, s.stopAll(ctx, containers))
 }
@@ -202,7 +206,7 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	}
 	err := r.sup.outlast(ctx, func() error {
 		ctx := context.WithoutCancel(ctx)
-		there, err := r.sup.list(ctx, r.sup.labels(st, ""))
+		there, err := r.sup.list(ctx, r.labels(""))
 		left := objects{images: tagged(there[st.ID].images, isLeftover(earlier)), sites: r.sup.sites(st, earlier)}
 		return errors.Join(err, r.sup.removeObjects(ctx, left))
 	})
@@ -217,8 +221,9 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 func (s *Supervisor) leftovers(st *stack.Stack, there objects) objects {
 	var left objects
 	for _, c := range there.containers {
-		service := st.Service(c.Labels[build.LabelService])
-		current := st.Status == stack.Live && service != nil && c.Name == containerName(st, service, st.Generation)
+		key := engine.Key{Stack: st.ID, Service: engine.KeyOf(c.Labels).Service, Generation: st.Generation}
+		service := st.Service(key.Service)
+		current := st.Status == stack.Live && service != nil && c.Name == key.Process(service.Replaced)
 		if !current && !s.sparesRunning(st, c.Labels) {
 			left.containers = append(left.containers, c)
 		}
@@ -257,15 +262,14 @@ func tagged(images []docker.ImageInfo, match func(tag string) bool) []docker.Ima
 // ofGeneration matches the names of builds of the generations that which accepts.
 func ofGeneration(which func(number int) bool) func(tag string) bool {
 	return func(tag string) bool {
-		_, text, _ := strings.Cut(tag, ":g")
-		number, err := strconv.Atoi(text)
-		return err == nil && which(number)
+		number, ok := engine.GenerationOf(tag)
+		return ok && which(number)
 	}
 }
 
 // isLeftover is ofGeneration, and matches snapshots that are back in their volumes.
 func isLeftover(which func(number int) bool) func(tag string) bool {
-	return func(tag string) bool { return strings.HasSuffix(tag, restoredTag) || ofGeneration(which)(tag) }
+	return func(tag string) bool { return engine.IsRestored(tag) || ofGeneration(which)(tag) }
 }
 
 // sites returns the folders that were published by the generations that which accepts.
@@ -283,7 +287,7 @@ func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack, seen obje
 	if r.sup.leftovers(st, seen).none() {
 		return
 	}
-	there, err := r.sup.list(ctx, r.sup.labels(st, ""))
+	there, err := r.sup.list(ctx, r.labels(""))
 	left := r.sup.leftovers(st, there[st.ID])
 	err = errors.Join(err, r.sup.stopAll(ctx, left.containers))
 	if ctx.Err() != nil {

@@ -130,7 +130,7 @@ func (g *generation) adoptAll(there objects) error {
 	g.network = networkOf(g.st, there)
 	for i := range g.services {
 		s := &g.services[i]
-		if err := g.adoptService(s, there.container(containerName(g.st, s, g.number))); err != nil {
+		if err := g.adoptService(s, there.container(g.key(s.Spec.Name).Process(s.Replaced))); err != nil {
 			return err
 		}
 	}

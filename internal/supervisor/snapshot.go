@@ -13,8 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -22,33 +23,19 @@ import (
 // snapshotDir is where a snapshot image holds the files of a $DATA_DIR.
 const snapshotDir = "/snapshot"
 
-// snapshotRef is the image that keeps a service's data while its stack is
-// expired.
-func snapshotRef(st *stack.Stack, service string) string {
-	return "berth/" + st.Hex() + "-" + service + ":data"
-}
-
-// restoredRef is what a snapshot is called once its data is back in a volume: a
-// leftover.
-func restoredRef(st *stack.Stack, service string) string {
-	return "berth/" + st.Hex() + "-" + service + restoredTag
-}
-
-const restoredTag = ":restored"
-
 // copyData copies a volume's files with their owners, modes and times, and
 // compares what it made with what there was. First it asks whether there is room
 // for the copy, which keeps the holes of files, and for the image, in which the
 // engine fills them; its argument is the floor in MiB.
 const copyData = `set -e
 list() { cd "$1"; find . \( -type d -printf '%p d %m %U %G\n' \) -o -printf '%p %y %m %U %G %s %T@ %l\n' | LC_ALL=C sort | sha256sum; }
-size() { du -sm "$@" ` + build.DataDir + ` | cut -f 1; }
+size() { du -sm "$@" ` + builder.DataDir + ` | cut -f 1; }
 need=$(($(size) + $(size --apparent-size)))
 room=$(($(df -m --output=avail / | tail -n 1) - $1))
 if [ "$need" -gt "$room" ]; then echo "it takes $need MiB, and $room MiB are free above the floor"; exit ` + noRoom + `; fi
 mkdir ` + snapshotDir + `
-cp -a ` + build.DataDir + `/. ` + snapshotDir + `/
-[ "$(list ` + build.DataDir + `)" = "$(list ` + snapshotDir + `)" ]`
+cp -a ` + builder.DataDir + `/. ` + snapshotDir + `/
+[ "$(list ` + builder.DataDir + `)" = "$(list ` + snapshotDir + `)" ]`
 
 // noRoom is how copyData ends that does not begin.
 const noRoom = "28"
@@ -77,17 +64,17 @@ func (r *runner) keepData(ctx context.Context) {
 
 // keepVolumes makes a snapshot of every volume with data.
 func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
-	volumes, err := r.cfg.Engine.Volumes(ctx, r.sup.labels(st, ""))
+	volumes, err := r.cfg.Engine.Volumes(ctx, r.labels(""))
 	if err != nil {
 		return err
 	}
 	for _, v := range volumes {
-		service := v.Labels[build.LabelService]
+		key := engine.KeyOf(v.Labels)
 		switch {
-		case v.Name != dataVolume(st, service):
+		case v.Name != key.Data():
 			err = errors.Join(err, r.cfg.Engine.RemoveVolume(ctx, v.Name)) // a package cache
-		case st.Service(service) != nil:
-			err = errors.Join(err, r.snapshot(ctx, st, service))
+		case st.Service(key.Service) != nil:
+			err = errors.Join(err, r.snapshot(ctx, st, key))
 		}
 		// The data of a service that a redeploy dropped stays as it is.
 	}
@@ -97,23 +84,22 @@ func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 // snapshot commits a service's data as an image and removes the volume. Where
 // there is no room for it the volume stays: the service can be brought back from
 // that as well.
-func (r *runner) snapshot(ctx context.Context, st *stack.Stack, service string) error {
-	ref := snapshotRef(st, service)
-	_, err := r.cfg.Engine.Image(ctx, ref)
+func (r *runner) snapshot(ctx context.Context, st *stack.Stack, key engine.Key) error {
+	_, err := r.cfg.Engine.Image(ctx, key.Snapshot())
 	if errors.Is(err, docker.ErrNotFound) {
-		if r.isPutOff(st, service) {
+		if r.isPutOff(st, key.Service) {
 			return nil
 		}
-		err = r.makeSnapshot(ctx, st, service, ref)
+		err = r.makeSnapshot(ctx, st, key)
 	}
 	switch {
 	case errors.Is(err, errNoRoom):
-		return r.putOff(st, service, err)
+		return r.putOff(st, key.Service, err)
 	case err != nil:
-		return fmt.Errorf("snapshot of %s: %w", service, err)
+		return fmt.Errorf("snapshot of %s: %w", key.Service, err)
 	}
 	failpoint.Here("snapshot-committed")
-	return r.cfg.Engine.RemoveVolume(ctx, dataVolume(st, service))
+	return r.cfg.Engine.RemoveVolume(ctx, key.Data())
 }
 
 // putOffPath is a file that tells since when and why a service's snapshot waits
@@ -139,18 +125,18 @@ func (r *runner) putOff(st *stack.Stack, service string, cause error) error {
 	return nil
 }
 
-func (r *runner) makeSnapshot(ctx context.Context, st *stack.Stack, service, ref string) error {
+func (r *runner) makeSnapshot(ctx context.Context, st *stack.Stack, key engine.Key) error {
 	base, err := r.helperImage(ctx, st)
 	if err != nil {
 		return err
 	}
 	id, err := r.sup.create(ctx, docker.ContainerSpec{
-		Name:    "berth-" + st.Hex() + "-" + service + "-snapshot",
+		Name:    key.SnapshotCopy(),
 		Image:   base,
 		User:    "0:0",
 		Cmd:     []string{"sh", "-c", copyData, "sh", strconv.FormatInt(r.cfg.DiskFloor>>20, 10)},
-		Labels:  r.sup.labels(st, service),
-		Volumes: map[string]string{build.DataDir: dataVolume(st, service)},
+		Labels:  r.labels(key.Service),
+		Volumes: map[string]string{builder.DataDir: key.Data()},
 		Caps:    helperCaps,
 		Pids:    r.cfg.Pids,
 	})
@@ -163,7 +149,7 @@ func (r *runner) makeSnapshot(ctx context.Context, st *stack.Stack, service, ref
 		return err
 	}
 	failpoint.Here("snapshot-copied")
-	_, err = r.cfg.Engine.Commit(context.WithoutCancel(ctx), id, ref, docker.CommitSpec{Labels: r.sup.labels(st, service)})
+	_, err = r.cfg.Engine.Commit(context.WithoutCancel(ctx), id, key.Snapshot(), docker.CommitSpec{Labels: r.labels(key.Service)})
 	return err
 }
 
@@ -208,24 +194,23 @@ func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, erro
 // the volume. The engine copies the files, owners and modes, when a container is
 // created that has the volume where the image has the files.
 func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
-	ref := snapshotRef(g.st, s.Spec.Name)
-	if _, err := g.cfg.Engine.Image(ctx, ref); errors.Is(err, docker.ErrNotFound) {
+	key := g.key(s.Spec.Name)
+	if _, err := g.cfg.Engine.Image(ctx, key.Snapshot()); errors.Is(err, docker.ErrNotFound) {
 		return nil
 	} else if err != nil {
 		return err
 	}
 	// What an earlier attempt left may be half of it.
-	name := containerName(g.st, s, g.number)
-	if err := errors.Join(g.cfg.Engine.Remove(ctx, name), g.cfg.Engine.RemoveVolume(ctx, dataVolume(g.st, s.Spec.Name))); err != nil {
+	if err := errors.Join(g.cfg.Engine.Remove(ctx, key.Process(s.Replaced)), g.cfg.Engine.RemoveVolume(ctx, key.Data())); err != nil {
 		return err
 	}
 	id, err := g.runner.sup.create(ctx, docker.ContainerSpec{
-		Name:    "berth-" + g.st.Hex() + "-" + s.Spec.Name + "-restore",
-		Image:   ref,
+		Name:    key.RestoreCopy(),
+		Image:   key.Snapshot(),
 		User:    "0:0",
 		Cmd:     []string{"true"},
-		Labels:  g.runner.sup.labels(g.st, s.Spec.Name),
-		Volumes: map[string]string{snapshotDir: dataVolume(g.st, s.Spec.Name)},
+		Labels:  g.runner.labels(s.Spec.Name),
+		Volumes: map[string]string{snapshotDir: key.Data()},
 	})
 	if err != nil {
 		return err
@@ -236,10 +221,10 @@ func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	// A second name makes removing the first one quick, however large the data is.
-	if err := g.cfg.Engine.TagImage(ctx, ref, restoredRef(g.st, s.Spec.Name)); err != nil {
+	if err := g.cfg.Engine.TagImage(ctx, key.Snapshot(), key.Restored()); err != nil {
 		return err
 	}
-	err = g.cfg.Engine.RemoveImage(ctx, ref)
+	err = g.cfg.Engine.RemoveImage(ctx, key.Snapshot())
 	failpoint.Here("snapshot-removed")
 	return err
 }
@@ -251,11 +236,12 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 	if s.Spec.IsStatic() {
 		return nil
 	}
-	volumes, err := g.cfg.Engine.Volumes(ctx, g.runner.sup.labels(g.st, s.Spec.Name))
-	if err != nil || slices.ContainsFunc(volumes, func(v docker.Volume) bool { return v.Name == dataVolume(g.st, s.Spec.Name) }) {
+	key := g.key(s.Spec.Name)
+	volumes, err := g.cfg.Engine.Volumes(ctx, g.runner.labels(s.Spec.Name))
+	if err != nil || slices.ContainsFunc(volumes, func(v docker.Volume) bool { return v.Name == key.Data() }) {
 		return err
 	}
-	_, err = g.cfg.Engine.Image(ctx, snapshotRef(g.st, s.Spec.Name))
+	_, err = g.cfg.Engine.Image(ctx, key.Snapshot())
 	if errors.Is(err, docker.ErrNotFound) {
 		return serviceError(s, "its data is no longer on this host; ask the operator, or upload the source again to begin without data")
 	}
@@ -270,7 +256,7 @@ func (g *generation) dropRestored(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := g.cfg.Engine.RemoveImage(context.WithoutCancel(ctx), restoredRef(g.st, g.services[i].Spec.Name)); err != nil {
+		if err := g.cfg.Engine.RemoveImage(context.WithoutCancel(ctx), g.key(g.services[i].Spec.Name).Restored()); err != nil {
 			g.log.Error("restored snapshot not removed; trying again later", "error", err)
 		}
 	}

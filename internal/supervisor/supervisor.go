@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/berth-host/berth/internal/build"
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/firewall"
@@ -30,20 +30,21 @@ import (
 // Config is what a Supervisor works with. Durations and bounds are settings of
 // the server.
 type Config struct {
-	Store   *store.Store
-	Engine  *docker.Engine
-	Builder *build.Builder
-	Routes  *proxy.Routes
-	URLs    stack.URLs
-	Limits  stack.Limits
-	Dir     string        // data directory
-	Labels  docker.Labels // of the installation: everything made carries them
-	Pool    netip.Prefix  // stacks' networks are /28s of it
+	Store    *store.Store
+	Engine   *docker.Engine
+	Builder  *builder.Builder
+	Routes   *proxy.Routes
+	URLs     stack.URLs
+	Limits   stack.Limits
+	Dir      string       // data directory
+	Instance string       // id of the installation: everything made carries it
+	Pool     netip.Prefix // stacks' networks are /28s of it
 
 	Firewall       *firewall.Firewall
 	AllowUnguarded bool  // take anonymous stacks although the firewall's rules are not in place
 	DiskFloor      int64 // free bytes below which no upload and no build begins
 
+	BuildTimeout   time.Duration // of a release command
 	HealthTimeout  time.Duration
 	Drain          time.Duration // that open requests get when their target goes
 	ConnectTimeout time.Duration // of the proxy to a service

@@ -38,7 +38,7 @@ func withStack(t *testing.T) (*Supervisor, *stack.Stack) {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	st := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
 	require.NoError(t, db.Create(t.Context(), st, 0))
-	s := New(Config{Store: db, Labels: docker.Labels{}, Dir: dir, Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Store: db, Instance: "test", Dir: dir, Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(s.Close)
 	return s, st
 }

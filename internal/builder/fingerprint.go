@@ -1,4 +1,4 @@
-package build
+package builder
 
 import (
 	"context"
@@ -100,7 +100,7 @@ func (b *Builder) reuse(ctx context.Context, job Job) (bool, error) {
 		}
 		return true, linkTree(job.PreviousSite, job.Site)
 	}
-	err := b.Engine.TagImage(ctx, job.Previous.Image, ImageRef(job.Stack, job.Spec.Name, job.Generation))
+	err := b.cfg.Engine.TagImage(ctx, job.Previous.Image, job.key().Image())
 	if errors.Is(err, docker.ErrNotFound) {
 		return false, nil
 	}

@@ -1,4 +1,4 @@
-// Package build turns one service of an unpacked source tree into what can be
+// Package builder turns one service of an unpacked source tree into what can be
 // served: an image of its generation, or the folder of a static site.
 //
 // A build is one container of the runtime's base image. The source is copied
@@ -6,4 +6,4 @@
 // own limit, and one commit makes the image. A service without commands never
 // starts a container, a static one without commands never meets the engine, and
 // one in which nothing changed since the served generation is not built again.
-package build
+package builder

@@ -1,4 +1,4 @@
-package build
+package builder
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-host/berth/images"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -41,7 +42,7 @@ func (s *bases) ensure(ctx context.Context, r stack.Runtime, log io.Writer) (str
 		return "", err
 	}
 	defer lock.Release(1)
-	if _, err := s.builder.Engine.Image(ctx, image.Ref()); !errors.Is(err, docker.ErrNotFound) {
+	if _, err := s.builder.cfg.Engine.Image(ctx, image.Ref()); !errors.Is(err, docker.ErrNotFound) {
 		return image.Ref(), err
 	}
 	fmt.Fprintf(log, "making the base image of %s: this server needs it for the first time, it takes a minute or more\n", r)
@@ -66,17 +67,17 @@ func (s *bases) lock(ref string) *semaphore.Weighted {
 }
 
 func (s *bases) make(ctx context.Context, image images.Image, log io.Writer) error {
-	files, err := image.Context(s.builder.CA)
+	files, err := image.Context(s.builder.cfg.CA)
 	if err != nil {
 		return err
 	}
 	args := image.Args()
-	maps.Copy(args, s.builder.Env)
-	return s.builder.Engine.BuildImage(ctx, docker.BuildSpec{
+	maps.Copy(args, s.builder.cfg.Env)
+	return s.builder.cfg.Engine.BuildImage(ctx, docker.BuildSpec{
 		Context: files,
 		Ref:     image.Ref(),
 		Args:    args,
-		Labels:  docker.Labels{LabelInstance: sharedInstance},
+		Labels:  engine.SharedLabels(),
 	}, log)
 }
 
@@ -88,12 +89,12 @@ func (s *bases) debian(ctx context.Context, log io.Writer) error {
 		return err
 	}
 	defer lock.Release(1)
-	if _, err := s.builder.Engine.Image(ctx, images.Debian); !errors.Is(err, docker.ErrNotFound) {
+	if _, err := s.builder.cfg.Engine.Image(ctx, images.Debian); !errors.Is(err, docker.ErrNotFound) {
 		return err
 	}
 	pull, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	if err := s.builder.Engine.Pull(pull, images.Debian, log); err == nil || ctx.Err() != nil {
+	if err := s.builder.cfg.Engine.Pull(pull, images.Debian, log); err == nil || ctx.Err() != nil {
 		return err
 	}
 	fmt.Fprintf(log, "no registry answers; making %s from Debian's packages\n", images.Debian)
@@ -116,7 +117,7 @@ func (s *bases) importDebian(ctx context.Context, log io.Writer) error {
 	if err := script.Start(); err != nil {
 		return fmt.Errorf("make %s: %w", images.Debian, err)
 	}
-	err = s.builder.Engine.Import(ctx, images.Debian, files, []string{`CMD ["bash"]`})
+	err = s.builder.cfg.Engine.Import(ctx, images.Debian, files, []string{`CMD ["bash"]`})
 	if err := errors.Join(err, script.Wait()); err != nil {
 		return fmt.Errorf("make %s: %w", images.Debian, err)
 	}

@@ -1,4 +1,4 @@
-package build
+package builder
 
 import (
 	"encoding/json"
@@ -57,7 +57,7 @@ func TestBases_CarryTheLabelThatPruningSpares(t *testing.T) {
 	if _, err := b.EnsureBase(t.Context(), stack.Runtime{Name: "node", Version: "22"}, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if labels[LabelInstance] == "" {
+	if labels["berth.instance"] != "shared" {
 		t.Errorf("the labels are %v", labels)
 	}
 }

@@ -1,4 +1,4 @@
-package build
+package builder
 
 import (
 	"context"
@@ -112,7 +112,7 @@ var publishFolders = strings.Join(runtimes.PublishFolders, ", ")
 // there: it may stop that and write into its output. A command that ended it
 // first could be stopped just so.
 func (x *box) publish(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, x.Timeout)
+	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
 	err := x.takeOut(limited)
 	switch {
@@ -121,7 +121,7 @@ func (x *box) publish(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:
-		return fault(x.job, "publishing took longer than %s and was stopped; publish less, or end what the commands leave running", x.Timeout)
+		return fault(x.job, "publishing took longer than %s and was stopped; publish less, or end what the commands leave running", x.cfg.Timeout)
 	case errors.Is(err, docker.ErrTooMuch):
 		return fault(x.job, "the folder to publish was not found: something else wrote into the answer; end what the commands leave running")
 	}
@@ -141,7 +141,7 @@ func (x *box) takeOut(ctx context.Context) error {
 	r, w := io.Pipe()
 	var said lastLines
 	go func() {
-		code, err := x.Engine.Output(ctx, x.id, docker.ExecSpec{
+		code, err := x.cfg.Engine.Output(ctx, x.id, docker.ExecSpec{
 			Cmd:  []string{"tar", "-C", path.Join(x.dir(), folder), "-cf", "-", "."},
 			User: x.user(),
 		}, w, &said)
@@ -150,7 +150,7 @@ func (x *box) takeOut(ctx context.Context) error {
 		}
 		w.CloseWithError(err)
 	}()
-	lost, err := archive.Unpack(ctx, r, x.job.Site, x.Sites)
+	lost, err := archive.Unpack(ctx, r, x.job.Site, x.cfg.Sites)
 	r.CloseWithError(err)
 	var unfit *stack.Error
 	if errors.As(err, &unfit) {
@@ -175,7 +175,7 @@ func (x *box) folder(ctx context.Context) (string, error) {
 		f=$(find "$d" -maxdepth 3 -name node_modules -prune -o -name index.html -print 2>/dev/null | awk '{ print length, $0 }' | sort -n | head -n 1 | cut -d " " -f 2-)
 		if [ -n "$f" ]; then dirname "$f"; exit; fi
 	done`
-	out, code, err := x.Engine.Answer(ctx, x.id, docker.ExecSpec{Cmd: []string{"sh", "-c", script}, User: x.user(), Dir: x.dir()})
+	out, code, err := x.cfg.Engine.Answer(ctx, x.id, docker.ExecSpec{Cmd: []string{"sh", "-c", script}, User: x.user(), Dir: x.dir()})
 	if err != nil {
 		return "", err
 	}
@@ -188,7 +188,7 @@ func (x *box) folder(ctx context.Context) (string, error) {
 
 func (x *box) checkFolder(ctx context.Context, folder string) (string, error) {
 	// find ends with an error when there is no such folder.
-	first, code, err := x.Engine.Answer(ctx, x.id, docker.ExecSpec{
+	first, code, err := x.cfg.Engine.Answer(ctx, x.id, docker.ExecSpec{
 		Cmd:  []string{"find", folder + "/", "-not", "-type", "d", "-print", "-quit"},
 		User: x.user(), Dir: x.dir(),
 	})

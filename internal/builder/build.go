@@ -1,4 +1,4 @@
-package build
+package builder
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
@@ -21,16 +22,17 @@ import (
 
 // Config is what a Builder works with.
 type Config struct {
-	Engine  *docker.Engine
-	Slots   int               // builds at the same time, server-wide
-	Timeout time.Duration     // of each command and of taking a site out, separately
-	Env     map[string]string // package hosts, given to every command and base image
-	CA      []byte            // PEM bundle that commands and base images trust besides their own; nil for none
-	Memory  int64             // bytes a build may use; 0 for no ceiling
-	Pids    int64             // processes a build may have at once
-	Runtime string            // of containers; "" for the engine's own
-	Sites   archive.Limits    // of a published folder
-	Log     *slog.Logger
+	Engine   *docker.Engine
+	Instance string            // id of the installation, which everything made carries
+	Slots    int               // builds at the same time, server-wide
+	Timeout  time.Duration     // of each command and of taking a site out, separately
+	Env      map[string]string // package hosts, given to every command and base image
+	CA       []byte            // PEM bundle that commands and base images trust besides their own; nil for none
+	Memory   int64             // bytes a build may use; 0 for no ceiling
+	Pids     int64             // processes a build may have at once
+	Runtime  string            // of containers; "" for the engine's own
+	Sites    archive.Limits    // of a published folder
+	Log      *slog.Logger
 
 	// Observe is told of each build that began and ended; the result is ok,
 	// failed or stopped. Nil is nobody.
@@ -39,16 +41,16 @@ type Config struct {
 
 // Builder builds services, a fixed number at a time.
 type Builder struct {
-	Config
+	cfg   Config
 	queue *fair.Queue
 	bases bases
 }
 
 // New returns a Builder.
 func New(cfg Config) *Builder {
-	b := &Builder{Config: cfg, queue: fair.NewQueue(cfg.Slots)}
-	if b.Observe == nil {
-		b.Observe = func(string, string, time.Duration) {}
+	b := &Builder{cfg: cfg, queue: fair.NewQueue(cfg.Slots)}
+	if b.cfg.Observe == nil {
+		b.cfg.Observe = func(string, string, time.Duration) {}
 	}
 	b.bases.builder = b
 	return b
@@ -67,14 +69,15 @@ type Job struct {
 	Site       string                      // folder to publish a static site into; it does not exist yet
 	Network    func(context.Context) error // makes the generation's network when it is first needed
 	Env        map[string]string           // of every command
-	Labels     docker.Labels               // of everything made for this service
 	Log        io.Writer                   // the build log
 
 	Previous     Result // what the served generation has of this service; zero for nothing
 	PreviousSite string // its published folder
+}
 
-	Started func() error // called when the build begins, with its slot where it needs one
-	After   func(func()) // takes clean-up that can wait until the service serves
+// key says whose the objects of the build are.
+func (j *Job) key() engine.Key {
+	return engine.Key{Stack: j.Stack.ID, Service: j.Spec.Name, Generation: j.Generation}
 }
 
 // client is whose slot the build takes: the account's that has the stack, or the
@@ -92,33 +95,26 @@ type Result struct {
 	Fingerprint string // the same when the service would be built the same way again
 }
 
-// Build runs a job to its end. A failure that the stack's owner can do
-// something about is a *stack.Error; the context's error comes back as it is.
-// Nothing is left behind by a failed build.
-func (b *Builder) Build(ctx context.Context, job Job) (Result, error) {
-	release, err := b.slot(ctx, job)
-	if err != nil {
-		return Result{}, err
-	}
-	defer release()
-	if err := job.Started(); err != nil {
-		return Result{}, err
-	}
+// Build runs a job, which has its slot, to its end. A failure that the stack's owner
+// can do something about is a *stack.Error; the context's error comes back as it is.
+// A failed build leaves nothing behind; one that succeeded leaves what cleanUp
+// removes, which can wait until the service is live.
+func (b *Builder) Build(ctx context.Context, job Job) (result Result, cleanUp func(), err error) {
 	fmt.Fprintf(job.Log, "== build %s (%s) gen %d\n", job.Spec.Name, job.Spec.Label, job.Generation)
 	begun := time.Now()
-	result, err := b.build(ctx, job)
-	b.Observe(job.Spec.Runtime.Name, outcome(ctx, err), time.Since(begun))
+	result, cleanUp, err = b.build(ctx, job)
+	b.cfg.Observe(job.Spec.Runtime.Name, outcome(ctx, err), time.Since(begun))
 	if err != nil {
 		fmt.Fprintf(job.Log, "== build failed: %s\n", firstLine(reason(ctx, err)))
-		return Result{}, err
+		return Result{}, nil, err
 	}
 	fmt.Fprintln(job.Log, "== build ok")
-	return result, nil
+	return result, cleanUp, nil
 }
 
-// slot waits for a slot, which the caller returns by calling release once. A job
-// that runs nothing needs none.
-func (b *Builder) slot(ctx context.Context, job Job) (release func(), err error) {
+// Acquire waits until a job may be built, and says in its log how long the line is.
+// The caller calls release once, after Build. A job that runs nothing needs no slot.
+func (b *Builder) Acquire(ctx context.Context, job Job) (release func(), err error) {
 	if job.runsNothing() {
 		return func() {}, nil
 	}
@@ -130,25 +126,25 @@ func (b *Builder) slot(ctx context.Context, job Job) (release func(), err error)
 // runsNothing reports whether the job only publishes a folder of the source.
 func (j *Job) runsNothing() bool { return j.Spec.IsStatic() && !j.Spec.Builds() }
 
-func (b *Builder) build(ctx context.Context, job Job) (Result, error) {
+func (b *Builder) build(ctx context.Context, job Job) (result Result, cleanUp func(), err error) {
 	base, err := b.base(ctx, job)
 	if err != nil {
-		return Result{}, err
+		return Result{}, nil, err
 	}
-	result := Result{}
 	if result.Fingerprint, err = b.fingerprint(job, base); err != nil {
-		return Result{}, err
+		return Result{}, nil, err
 	}
 	if !job.Spec.IsStatic() {
-		result.Image = ImageRef(job.Stack, job.Spec.Name, job.Generation)
+		result.Image = job.key().Image()
 	}
 	if job.Previous.Fingerprint == result.Fingerprint {
 		if done, err := b.reuse(ctx, job); err != nil || done {
 			fmt.Fprintln(job.Log, "nothing changed since the generation that is served; it is not built again")
-			return result, err
+			return result, func() {}, err
 		}
 	}
-	return result, b.make(ctx, job, base)
+	cleanUp, err = b.make(ctx, job, base)
+	return result, cleanUp, err
 }
 
 // base is the image that a service is built on; "" for one that needs none.
@@ -160,17 +156,16 @@ func (b *Builder) base(ctx context.Context, job Job) (string, error) {
 }
 
 // make builds what cannot be taken over.
-func (b *Builder) make(ctx context.Context, job Job, base string) error {
+func (b *Builder) make(ctx context.Context, job Job, base string) (cleanUp func(), err error) {
 	if base == "" {
-		return publishSource(job)
+		return func() {}, publishSource(job)
 	}
-	box := &box{Builder: b, job: job, base: base}
+	box := &box{builder: b, cfg: &b.cfg, job: job, base: base}
 	if err := box.build(ctx); err != nil {
 		box.remove() // with the command that may still run in it
-		return err
+		return nil, err
 	}
-	job.After(box.remove)
-	return nil
+	return box.remove, nil
 }
 
 // step is one command of a build.
@@ -186,8 +181,8 @@ func (j *Job) steps() []step {
 // operator's package hosts, then the job's own, later ones winning.
 func (b *Builder) commandEnv(job Job) []string {
 	env := BaseEnv(job.Spec.Base(), job.Spec.Root, true)
-	maps.Copy(env, b.Env)
-	if len(b.CA) > 0 {
+	maps.Copy(env, b.cfg.Env)
+	if len(b.cfg.CA) > 0 {
 		for _, name := range caVariables {
 			env[name] = cacheDir + caFile
 		}

@@ -1,4 +1,4 @@
-package build
+package builder
 
 import (
 	"archive/tar"
@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"path"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 )
 
@@ -29,10 +29,11 @@ const (
 
 // box is the container of one build.
 type box struct {
-	*Builder
-	job  Job
-	base string // image that it starts from
-	id   string
+	builder *Builder
+	cfg     *Config
+	job     Job
+	base    string // image that it starts from
+	id      string
 }
 
 // build runs the commands and keeps what they made.
@@ -57,23 +58,23 @@ func (x *box) build(ctx context.Context) error {
 func (x *box) prepare(ctx context.Context) error {
 	steps := len(x.job.steps()) > 0
 	spec := docker.ContainerSpec{
-		Name:    "berth-build-" + x.job.Stack.Hex() + "-" + x.job.Spec.Name,
+		Name:    x.job.key().Build(),
 		Image:   x.base,
 		User:    x.user(),
 		Dir:     x.dir(),
 		Cmd:     []string{"sleep", "infinity"},
-		Labels:  x.job.Labels,
-		Memory:  x.Memory,
-		Pids:    x.Pids,
-		Runtime: x.Runtime,
+		Labels:  x.labels(),
+		Memory:  x.cfg.Memory,
+		Pids:    x.cfg.Pids,
+		Runtime: x.cfg.Runtime,
 		LogMax:  1 << 20,
 		// Half of what a running service gets when both want the processor.
 		CPUShares: 512,
 	}
 	if steps {
-		spec.Network = NetworkName(x.job.Stack, x.job.Generation)
-		spec.Volumes = map[string]string{cacheDir: CacheVolume(x.job.Stack, x.job.Spec.Name)}
-		if err := x.Engine.EnsureVolume(context.WithoutCancel(ctx), spec.Volumes[cacheDir], x.job.Labels); err != nil {
+		spec.Network = x.job.key().Network()
+		spec.Volumes = map[string]string{cacheDir: x.job.key().Cache()}
+		if err := x.cfg.Engine.EnsureVolume(context.WithoutCancel(ctx), spec.Volumes[cacheDir], x.labels()); err != nil {
 			return err
 		}
 	}
@@ -86,22 +87,22 @@ func (x *box) prepare(ctx context.Context) error {
 	if err := x.job.Network(ctx); err != nil {
 		return err
 	}
-	return x.Engine.Start(ctx, x.id)
+	return x.cfg.Engine.Start(ctx, x.id)
 }
 
 // create makes the container, in place of one that an earlier server, or a
 // request whose answer was lost, left.
 func (x *box) create(ctx context.Context, spec docker.ContainerSpec) (err error) {
 	ctx = context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
-	x.id, err = x.Engine.Create(ctx, spec)
+	x.id, err = x.cfg.Engine.Create(ctx, spec)
 	failpoint.Here("build-container-made")
 	if !docker.MayExist(err) {
 		return err
 	}
-	if err := x.Engine.Remove(ctx, spec.Name); err != nil {
+	if err := x.cfg.Engine.Remove(ctx, spec.Name); err != nil {
 		return err
 	}
-	x.id, err = x.Engine.Create(ctx, spec)
+	x.id, err = x.cfg.Engine.Create(ctx, spec)
 	return err
 }
 
@@ -109,7 +110,7 @@ func (x *box) create(ctx context.Context, spec docker.ContainerSpec) (err error)
 func (x *box) copySource(ctx context.Context, withCache bool) error {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(x.writeTree(ctx, w, withCache)) }()
-	err := x.Engine.CopyIn(ctx, x.id, "/", r)
+	err := x.cfg.Engine.CopyIn(ctx, x.id, "/", r)
 	r.CloseWithError(err) // ends the writer when the engine stopped reading
 	return err
 }
@@ -127,12 +128,12 @@ func (x *box) writeTree(ctx context.Context, w io.Writer, withCache bool) error 
 	}
 	if withCache {
 		entries = append(entries, entry{name: "cache/", uid: uid})
-		if len(x.CA) > 0 {
-			store, err := truststore(x.CA)
+		if len(x.cfg.CA) > 0 {
+			store, err := truststore(x.cfg.CA)
 			if err != nil {
 				return err
 			}
-			entries = append(entries, entry{name: "cache" + caFile, data: x.CA}, entry{name: "cache" + caStore, data: store})
+			entries = append(entries, entry{name: "cache" + caFile, data: x.cfg.CA}, entry{name: "cache" + caStore, data: store})
 		}
 	}
 	for _, e := range entries {
@@ -169,13 +170,13 @@ func (e entry) write(tw *tar.Writer) error {
 // run executes one command, its output going to the build log.
 func (x *box) run(ctx context.Context, s step) error {
 	fmt.Fprintf(x.job.Log, "$ %s\n", s.command)
-	limited, cancel := context.WithTimeout(ctx, x.Timeout)
+	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
 	last := &lastLines{}
-	code, err := x.Engine.Exec(limited, x.id, docker.ExecSpec{
+	code, err := x.cfg.Engine.Exec(limited, x.id, docker.ExecSpec{
 		// One pipe for both outputs keeps their lines in order.
 		Cmd:  []string{"sh", "-c", "exec 2>&1\n" + s.command},
-		Env:  x.commandEnv(x.job),
+		Env:  x.builder.commandEnv(x.job),
 		User: x.user(),
 		Dir:  x.dir(),
 	}, io.MultiWriter(x.job.Log, last))
@@ -183,7 +184,7 @@ func (x *box) run(ctx context.Context, s step) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:
-		return fault(x.job, "%s ran longer than %s and was killed: %s%s", s.name, x.Timeout, s.command, last)
+		return fault(x.job, "%s ran longer than %s and was killed: %s%s", s.name, x.cfg.Timeout, s.command, last)
 	case err != nil:
 		return err
 	case code != 0:
@@ -194,11 +195,8 @@ func (x *box) run(ctx context.Context, s step) error {
 
 // commit makes the image of the generation.
 func (x *box) commit(ctx context.Context) error {
-	ref := ImageRef(x.job.Stack, x.job.Spec.Name, x.job.Generation)
-	labels := maps.Clone(x.job.Labels)
-	labels[LabelGeneration] = strconv.Itoa(x.job.Generation)
-	_, err := x.Engine.Commit(context.WithoutCancel(ctx), x.id, ref, docker.CommitSpec{
-		Labels: labels,
+	_, err := x.cfg.Engine.Commit(context.WithoutCancel(ctx), x.id, x.job.key().Image(), docker.CommitSpec{
+		Labels: x.job.key().Labels(x.cfg.Instance),
 		User:   x.user(),
 		Dir:    x.dir(),
 		Env:    []string{"HOME=" + Home},
@@ -214,10 +212,13 @@ func (x *box) remove() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := x.Engine.Remove(ctx, x.id); err != nil {
-		x.Log.Error("build container not removed; the next sweep tries again", "stack", x.job.Stack.ID, "service", x.job.Spec.Name, "error", err)
+	if err := x.cfg.Engine.Remove(ctx, x.id); err != nil {
+		x.cfg.Log.Error("build container not removed; the next sweep tries again", "stack", x.job.Stack.ID, "service", x.job.Spec.Name, "error", err)
 	}
 }
+
+// labels are those of what outlives the build.
+func (x *box) labels() engine.Labels { return x.job.key().WithoutGeneration().Labels(x.cfg.Instance) }
 
 func (x *box) dir() string { return path.Join(AppDir, x.job.Spec.Root) }
 

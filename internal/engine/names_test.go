@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// Objects that an earlier version made are found by these names and labels.
+func TestKey_NamesStay(t *testing.T) {
+	web := Key{Stack: "stk_3f2a9c1b7d4e", Service: "web", Generation: 2}
+	for got, want := range map[string]string{
+		web.Process(0):      "berth-3f2a9c1b7d4e-web-g2",
+		web.Process(1):      "berth-3f2a9c1b7d4e-web-g2-r1",
+		web.Release():       "berth-3f2a9c1b7d4e-web-g2-release",
+		web.Build():         "berth-build-3f2a9c1b7d4e-web",
+		web.SnapshotCopy():  "berth-3f2a9c1b7d4e-web-snapshot",
+		web.RestoreCopy():   "berth-3f2a9c1b7d4e-web-restore",
+		web.Probe():         "berth-3f2a9c1b7d4e-try",
+		web.Hostname():      "web-g2",
+		web.Image():         "berth/3f2a9c1b7d4e-web:g2",
+		web.Snapshot():      "berth/3f2a9c1b7d4e-web:data",
+		web.Restored():      "berth/3f2a9c1b7d4e-web:restored",
+		web.Data():          "berth-3f2a9c1b7d4e-web-data",
+		web.Cache():         "berth-3f2a9c1b7d4e-web-cache",
+		web.Network():       "berth-3f2a9c1b7d4e-g2",
+		web.FormerNetwork(): "berth-3f2a9c1b7d4e",
+		web.FormerBridge():  "bth3f2a9c1b7d4e",
+	} {
+		assert.Equal(t, want, got)
+	}
+	assert.Equal(t, Labels{
+		"berth.instance": "i", "berth.stack": "stk_3f2a9c1b7d4e", "berth.service": "web", "berth.generation": "2",
+	}, web.Labels("i"))
+	assert.Equal(t, Labels{"berth.instance": "i"}, Key{}.Labels("i"))
+	assert.Equal(t, Labels{"berth.instance": "shared"}, SharedLabels())
+}
+
+func TestKeyOf_IsTheWayBack(t *testing.T) {
+	for _, key := range []Key{
+		{},
+		{Stack: "stk_3f2a9c1b7d4e"},
+		{Stack: "stk_3f2a9c1b7d4e", Service: "web"},
+		{Stack: "stk_3f2a9c1b7d4e", Service: "web", Generation: 12},
+	} {
+		assert.Equal(t, key, KeyOf(key.Labels("i")))
+	}
+}
+
+func TestGenerationOf_ReadsTheReferencesOfBuildsAlone(t *testing.T) {
+	key := Key{Stack: "stk_3f2a9c1b7d4e", Service: "web", Generation: 12}
+	number, ok := GenerationOf(key.Image())
+	assert.True(t, ok)
+	assert.Equal(t, 12, number)
+	for _, ref := range []string{key.Snapshot(), key.Restored(), "berth/base-go:1.24-abc", "sha256:1234"} {
+		_, ok := GenerationOf(ref)
+		assert.False(t, ok, ref)
+		assert.Equal(t, ref == key.Restored(), IsRestored(ref), ref)
+	}
+}
+
+func TestBridge_IsAnInterfaceOfOneGenerationAlone(t *testing.T) {
+	const longest = 15 // characters of an interface's name on Linux
+	seen := map[string]bool{Key{Stack: "stk_3f2a9c1b7d4e"}.FormerBridge(): true}
+	for _, instance := range []string{"0123456789abcdef", "fedcba9876543210"} {
+		for _, number := range []int64{1, 11, 4096, 46_655} {
+			for _, generation := range []int{1, 2, 11, 1000} {
+				// Another database of the installation counts from 1 as well.
+				for _, id := range []string{"stk_3f2a9c1b7d4e", "stk_4e7d1b9c2a3f"} {
+					name := Key{Stack: id, Generation: generation}.Bridge(instance, number)
+					assert.True(t, strings.HasPrefix(name, BridgePrefix), name)
+					assert.LessOrEqual(t, len(name), longest, name)
+					assert.False(t, seen[name], "%s of %s, generation %d", name, id, generation)
+					seen[name] = true
+				}
+			}
+		}
+		assert.Len(t, Key{Generation: math.MaxInt32}.Bridge(instance, math.MaxInt32), longest)
+	}
+}

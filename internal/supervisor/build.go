@@ -1,0 +1,92 @@
+package supervisor
+
+import (
+	"context"
+	"io"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-host/berth/internal/builder"
+	"github.com/berth-host/berth/internal/logfile"
+	"github.com/berth-host/berth/internal/manifest"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// build makes every service's image or folder. A service that would be built
+// the same way again takes over what the served generation has. What it read and
+// published is on the disk when it returns.
+func (d *deployment) build(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return d.gen.runner.sup.syncKept(ctx, d.gen.source, true) })
+	group.Go(func() error { return d.gen.inOrder(ctx, d.buildService) })
+	return group.Wait()
+}
+
+func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
+	g := d.gen
+	log, err := logfile.Create(g.runner.sup.logPath(g.st, s.Spec.Name, "build"), g.cfg.LogMax, "== earlier output is left out: the log is full\n")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if err := manifest.WritePlan(log, s.Spec); err != nil {
+		return err
+	}
+	job := d.job(s, log)
+	release, err := g.cfg.Builder.Acquire(ctx, job)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := g.runner.sup.checkRoom(); err != nil {
+		return err
+	}
+	d.beginNetwork(ctx)
+	if err := g.record(ctx, stack.ServiceBuilding(s.Spec.Name, g.number)); err != nil {
+		return err
+	}
+	result, cleanUp, err := g.cfg.Builder.Build(ctx, job)
+	if err != nil {
+		return err
+	}
+	d.later.add(cleanUp)
+	s.Image, s.Fingerprint = result.Image, result.Fingerprint
+	if s.Spec.IsStatic() {
+		s.Site = g.number
+		// Without commands its files are the source's, under more names.
+		return g.runner.sup.syncKept(ctx, g.runner.sup.siteDir(g.st, s.Spec.Name, s.Site), s.Spec.Builds())
+	}
+	return nil
+}
+
+func (d *deployment) job(s *stack.Service, log io.Writer) builder.Job {
+	g := d.gen
+	job := builder.Job{
+		Stack:      g.st,
+		Spec:       &s.Spec,
+		Generation: g.number,
+		Source:     g.source,
+		Others:     d.otherRoots(s),
+		Site:       g.runner.sup.siteDir(g.st, s.Spec.Name, g.number),
+		Network:    g.makeNetwork,
+		Env:        g.buildEnv(s),
+		Log:        log,
+	}
+	if old := g.st.Service(s.Spec.Name); old != nil && g.st.Status == stack.Live {
+		job.Previous = builder.Result{Image: old.Image, Fingerprint: old.Fingerprint}
+		job.PreviousSite = g.runner.sup.siteDir(g.st, s.Spec.Name, old.Site)
+	}
+	return job
+}
+
+// otherRoots are the folders of the other services: what is in them is not this
+// one's source.
+func (d *deployment) otherRoots(s *stack.Service) []string {
+	var roots []string
+	for i := range d.gen.services {
+		if other := &d.gen.services[i]; other.Spec.Name != s.Spec.Name {
+			roots = append(roots, other.Spec.Root)
+		}
+	}
+	return roots
+}
