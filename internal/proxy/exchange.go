@@ -21,10 +21,10 @@ type tenant struct {
 
 // exchange is one request and its answer.
 type exchange struct {
-	u *upstream
-	w http.ResponseWriter
-	r *http.Request
-	tenant
+	u  *upstream
+	w  http.ResponseWriter
+	r  *http.Request
+	of tenant
 
 	hasBody bool
 	upgrade string // token asked for, "" for none
@@ -59,12 +59,12 @@ const (
 )
 
 // serve answers r from the upstream.
-func (u *upstream) serve(w http.ResponseWriter, r *http.Request, t tenant) {
+func (u *upstream) serve(w http.ResponseWriter, r *http.Request, of tenant) {
 	if r.Method == http.MethodConnect {
 		writePage(w, r, connectPage)
 		return
 	}
-	x := &exchange{u: u, w: w, r: r, tenant: t}
+	x := &exchange{u: u, w: w, r: r, of: of}
 	x.hasBody = r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 	if r.ProtoMajor == 1 && r.ProtoMinor >= 1 {
 		x.expect = x.hasBody && !u.inner && hasToken(r.Header["Expect"], "100-continue")

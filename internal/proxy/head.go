@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -83,7 +84,7 @@ func readBlock(br *bufio.Reader) (string, error) {
 // 0 when that has not come yet.
 func blockEnd(b []byte) int {
 	for i := 0; i < len(b); {
-		n := indexByte(b[i:], '\n')
+		n := bytes.IndexByte(b[i:], '\n')
 		if n < 0 {
 			return 0
 		}
@@ -157,23 +158,12 @@ func (h *head) note(f *field) error {
 		}
 		h.chunked = true
 	case "Connection":
-		h.noteConnection(f.value)
+		names, closes := connectionOptions(h.hop, []string{f.value})
+		h.hop, h.close = names, h.close || closes
 	case "Keep-Alive":
 		h.keepAlive = keepAliveHint(f.value)
 	}
 	return nil
-}
-
-func (h *head) noteConnection(value string) {
-	for token := range strings.SplitSeq(value, ",") {
-		switch token = strings.TrimSpace(token); {
-		case strings.EqualFold(token, "close"):
-			h.close = true
-		case token == "", strings.EqualFold(token, "keep-alive"), strings.EqualFold(token, "upgrade"):
-		default:
-			h.hop = append(h.hop, http.CanonicalHeaderKey(token))
-		}
-	}
 }
 
 // keepAliveHint is the timeout of a Keep-Alive field, less a second for the way.

@@ -117,7 +117,7 @@ func writePage(w http.ResponseWriter, r *http.Request, pg page) {
 		h.Set("Retry-After", retryAfter)
 	}
 	var body []byte
-	if hasToken(mediaTypes(r.Header["Accept"]), "text/html") {
+	if acceptsHTML(r.Header["Accept"]) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", pagePolicy)
 		body = pg.html()
@@ -130,16 +130,15 @@ func writePage(w http.ResponseWriter, r *http.Request, pg page) {
 	w.Write(body)
 }
 
-// mediaTypes are the values of Accept without their parameters.
-func mediaTypes(accept []string) []string {
-	var types []string
-	for _, v := range accept {
-		for part := range strings.SplitSeq(v, ",") {
-			kind, _, _ := strings.Cut(part, ";")
-			types = append(types, kind)
+// acceptsHTML reports whether the values of Accept name HTML, with whatever
+// parameters.
+func acceptsHTML(accept []string) bool {
+	for t := range tokens(accept) {
+		if kind, _, _ := strings.Cut(t, ";"); strings.EqualFold(strings.TrimSpace(kind), "text/html") {
+			return true
 		}
 	}
-	return types
+	return false
 }
 
 func (pg page) json() []byte {

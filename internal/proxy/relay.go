@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -84,7 +83,7 @@ func (x *exchange) copyFields(to http.Header) {
 	if h.chunked {
 		announceTrailers(to, h)
 	}
-	if x.noindex {
+	if x.of.noindex {
 		to["X-Robots-Tag"] = noindex
 	}
 }
@@ -96,7 +95,7 @@ func (x *exchange) dropped(f field, hasID bool) bool {
 	case "Content-Length":
 		return h.status < 200 || h.status == http.StatusNoContent
 	case "Set-Cookie":
-		return !x.u.inner && refusedCookie(f.value, x.host)
+		return !x.u.inner && refusedCookie(f.value, x.of.host)
 	case "X-Request-Id":
 		return hasID
 	}
@@ -109,9 +108,8 @@ func announceTrailers(to http.Header, h *head) {
 		if f.key != "Trailer" {
 			continue
 		}
-		for name := range strings.SplitSeq(f.value, ",") {
-			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-			if isToken(name) && trailerAllowed(name) {
+		for name := range tokens([]string{f.value}) {
+			if name = http.CanonicalHeaderKey(name); isToken(name) && trailerAllowed(name) {
 				to["Trailer"] = append(to["Trailer"], name)
 			}
 		}

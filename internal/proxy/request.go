@@ -33,10 +33,7 @@ func requestTarget(r *http.Request) string {
 
 // writePassed writes the headers that pass as they came.
 func (x *exchange) writePassed() {
-	var hop []string
-	if c := x.r.Header["Connection"]; c != nil {
-		hop = listed(c)
-	}
+	hop, _ := connectionOptions(nil, x.r.Header["Connection"])
 	for key, values := range x.r.Header {
 		if ownedByProxy(key) || slices.Contains(hop, key) && !setByEdge(key) {
 			continue

@@ -1,0 +1,129 @@
+package proxy
+
+import (
+	"iter"
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// HeaderClientIP carries the caller's address to the server inside this process.
+const HeaderClientIP = "Berth-Client-Ip"
+
+// setByEdge reports whether a request's header is the edge's own word, which no
+// field of the caller takes away or adds to.
+func setByEdge(key string) bool { return key == HeaderClientIP || key == "X-Request-Id" }
+
+// hopByHop reports whether a header speaks of one connection only.
+func hopByHop(key string) bool {
+	switch key {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
+}
+
+// ownedByProxy reports whether a request's header never passes as the caller
+// sent it: it speaks of one connection only, or the proxy writes it itself.
+func ownedByProxy(key string) bool {
+	switch key {
+	case "Proxy-Authorization", "Http2-Settings", "Content-Length", "Host", "Expect", "Forwarded", "X-Real-Ip", "Cookie":
+		return true
+	}
+	if hopByHop(key) || strings.HasPrefix(key, "X-Forwarded-") {
+		return true
+	}
+	// Servers that turn names into variables cannot tell X_Forwarded_For from
+	// X-Forwarded-For.
+	return strings.IndexByte(key, '_') >= 0 &&
+		ownedByProxy(textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(key, "_", "-")))
+}
+
+// trailerAllowed reports whether a field may stand behind a body: nothing that
+// frames, routes or authenticates may.
+func trailerAllowed(key string) bool {
+	switch key {
+	case "Authorization", "Content-Encoding", "Content-Range", "Content-Type", "Set-Cookie", "Max-Forwards":
+		return false
+	}
+	return !ownedByProxy(key) && !setByEdge(key)
+}
+
+// tokens yields the parts of comma-separated values that are not empty.
+func tokens(values []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, v := range values {
+			for part := range strings.SplitSeq(v, ",") {
+				if part = strings.TrimSpace(part); part != "" && !yield(part) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// hasToken reports whether one of the comma-separated values holds token.
+func hasToken(values []string, token string) bool {
+	for t := range tokens(values) {
+		if strings.EqualFold(t, token) {
+			return true
+		}
+	}
+	return false
+}
+
+// connectionOptions reads the values of Connection fields: it appends the
+// canonical names of the headers that they keep from passing to names, and
+// reports whether the connection is to close.
+func connectionOptions(names, values []string) (_ []string, closes bool) {
+	for t := range tokens(values) {
+		switch {
+		case strings.EqualFold(t, "close"):
+			closes = true
+		case strings.EqualFold(t, "keep-alive"), strings.EqualFold(t, "upgrade"):
+		default:
+			names = append(names, http.CanonicalHeaderKey(t))
+		}
+	}
+	return names, closes
+}
+
+// passedUpgrades are the protocols of Upgrade fields that a service may switch
+// to. HTTP/2 is not among them: the requests of a caller that speaks it to the
+// service through a tunnel would have whatever headers it likes.
+func passedUpgrades(values []string) []string {
+	var passed []string
+	for t := range tokens(values) {
+		if !strings.EqualFold(t, "h2c") {
+			passed = append(passed, t)
+		}
+	}
+	return passed
+}
+
+// tokenBytes are the bytes that a header's name may hold (RFC 9110, 5.6.2).
+var tokenBytes = func() (set [256]bool) {
+	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
+		set[c] = true
+	}
+	return set
+}()
+
+func isToken(s string) bool {
+	for i := range len(s) {
+		if !tokenBytes[s[i]] {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isFieldValue reports whether s holds no control character but the tab.
+func isFieldValue(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
