@@ -6,20 +6,10 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-
-	"github.com/berth-host/berth/internal/proxy"
 )
 
 // client is who sent a request.
 type client struct{ text, proto string }
-
-// ClientIP is the address of the client that sent r: the peer of the
-// connection or, behind trusted proxies, the one they name. The zero Addr
-// means that it is not known.
-func ClientIP(r *http.Request) netip.Addr {
-	ip, _ := parseIP(proxy.ClientOf(r).IP)
-	return ip
-}
 
 // identify finds the client of r.
 func (e *edge) identify(r *http.Request, c *conn) client {

@@ -26,18 +26,13 @@ type conn struct {
 	*net.TCPConn
 	srv     *Server
 	peer    peer
-	framing *framing    // of an HTTP/1 connection; nil for HTTP/2
+	framing *framing    // of an HTTP/1 connection; nil for HTTP/2, and until it is known which of the two it is
+	tls     bool        // framing follows what comes out of the decryption, not the bytes of this connection
 	busy    atomic.Bool // a handler has the request
 	unread  atomic.Bool // the last request's body was not read to its end
 	bye     sync.Once
 	watch   *watch // over its exchanges with services; nil before the first
 }
-
-// plain is a connection whose bytes are HTTP/1 as they come.
-type plain struct{ *conn }
-
-// Read reads up to the end of a request's head or body; see framing.
-func (p plain) Read(b []byte) (int, error) { return p.framing.read(p.TCPConn, b) }
 
 const (
 	lingerTotal = 30 * time.Second // for the rest of an upload
@@ -70,8 +65,8 @@ func withConn(ctx context.Context, nc net.Conn) context.Context {
 // none.
 func unwrap(nc net.Conn) *conn {
 	switch nc := nc.(type) {
-	case plain:
-		return nc.conn
+	case *conn:
+		return nc
 	case interface{ NetConn() net.Conn }: // behind TLS
 		c, _ := nc.NetConn().(*conn)
 		return c
@@ -108,6 +103,15 @@ func (c *conn) beginRequest(r *http.Request) (trusted, last bool) {
 		c.SetReadDeadline(time.Unix(1, 0)) // so net/http does not wait for that before it closes
 	}
 	return trusted, last
+}
+
+// Read reads up to the end of a request's head or body, where the bytes are
+// HTTP/1 as they come; see framing.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.framing == nil || c.tls {
+		return c.TCPConn.Read(b)
+	}
+	return c.framing.read(c.TCPConn, b)
 }
 
 // CloseWrite ends the answers; what the client still uploads is read from here on.

@@ -15,10 +15,6 @@ import (
 	"github.com/berth-host/berth/internal/proxy"
 )
 
-// HeaderClientIP carries the client's address to the API (see ClientIP). What
-// a client sends under this name is overwritten.
-const HeaderClientIP = proxy.HeaderClientIP
-
 // Config is what the edge is made of.
 type Config struct {
 	BaseHost       string         // host of the base URL, without port
@@ -39,7 +35,7 @@ type Config struct {
 	LingerBytes int64
 	Log         *slog.Logger // nil: slog.Default
 
-	// Arrived is told of each request where its host leads: service, base for
+	// Arrived is told where the host of each request leads: service, base for
 	// the base URL's, or none. Nil is nobody.
 	Arrived func(where string)
 }
@@ -53,16 +49,24 @@ func Inner(dial func() (net.Conn, error), log *slog.Logger) http.Handler {
 
 // edge is the handler.
 type edge struct {
-	Config
-	suffix  string // "." and the apps domain
-	trusted []netip.Prefix
+	baseHost string
+	suffix   string // "." and the apps domain
+	trusted  []netip.Prefix
+	routes   *proxy.Routes
+	api      http.Handler
+	arrived  func(where string)
 }
 
 // New returns the handler of the public listener. Serve it with a Server, or
 // answers to uploads that were not read to their end may be lost.
 func New(cfg Config) http.Handler {
-	cfg.BaseHost = strings.ToLower(cfg.BaseHost)
-	e := &edge{Config: cfg, suffix: "." + strings.ToLower(cfg.AppsDomain)}
+	e := &edge{
+		baseHost: strings.ToLower(cfg.BaseHost),
+		suffix:   "." + strings.ToLower(cfg.AppsDomain),
+		routes:   cfg.Routes,
+		api:      cfg.API,
+		arrived:  cfg.Arrived,
+	}
 	for _, p := range cfg.TrustedProxies {
 		e.trusted = append(e.trusted, p.Masked())
 	}
@@ -87,25 +91,25 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer end()
 	}
 	r = trackBody(r, r.WithContext(proxy.WithClient(r.Context(), sender)), c)
-	if e.Arrived != nil {
-		e.Arrived(names[where])
+	if e.arrived != nil {
+		e.arrived(names[where])
 	}
 	switch where {
 	case refused:
 		writeError(w, http.StatusBadRequest, fault)
 	case toService:
-		delete(r.Header, HeaderClientIP)
-		e.Routes.Serve(w, r, host)
+		delete(r.Header, proxy.HeaderClientIP)
+		e.routes.Serve(w, r, host)
 	case toAPI:
 		if err := crossOrigin(r, who.proto); err != nil {
-			writeError(w, http.StatusForbidden, "this request came from a page of another site; open the page at "+e.BaseHost+" itself and send it from there")
+			writeError(w, http.StatusForbidden, "this request came from a page of another site; open the page at "+e.baseHost+" itself and send it from there")
 			return
 		}
-		r.Header[HeaderClientIP] = []string{who.text}
-		e.API.ServeHTTP(w, r)
+		r.Header[proxy.HeaderClientIP] = []string{who.text}
+		e.api.ServeHTTP(w, r)
 	default:
 		writeError(w, http.StatusNotFound, fmt.Sprintf(
-			"no such host here; the API is at host %s, services are at <service>-<stack>%s", e.BaseHost, e.suffix))
+			"no such host here; the API is at host %s, services are at <service>-<stack>%s", e.baseHost, e.suffix))
 	}
 }
 
@@ -143,7 +147,7 @@ func (e *edge) route(r *http.Request, trusted bool) (host string, where destinat
 
 // split returns where a canonical host leads.
 func (e *edge) split(host string) destination {
-	if host == "" || host == e.BaseHost || host == "localhost" {
+	if host == "" || host == e.baseHost || host == "localhost" {
 		return toAPI
 	}
 	if strings.HasSuffix(host, e.suffix) {

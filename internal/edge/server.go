@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -21,32 +22,22 @@ type Server struct {
 
 // NewServer returns a server for New(cfg).
 func NewServer(cfg Config) *Server {
-	s := &Server{lingerBytes: or(cfg.LingerBytes, 64<<20)}
-	log := cfg.Log
-	if log == nil {
-		log = slog.Default()
+	log := cmp.Or(cfg.Log, slog.Default())
+	return &Server{
+		lingerBytes: cmp.Or(cfg.LingerBytes, 64<<20),
+		stalls:      &stalls{limit: cmp.Or(cfg.StallTimeout, time.Minute), log: log, watches: map[*watch]struct{}{}},
+		http: &http.Server{
+			Handler:                      New(cfg),
+			TLSConfig:                    withProtocols(cfg.TLS),
+			ReadHeaderTimeout:            cmp.Or(cfg.ReadHeaderTimeout, 10*time.Second),
+			IdleTimeout:                  cmp.Or(cfg.IdleTimeout, 2*time.Minute),
+			MaxHeaderBytes:               cmp.Or(cfg.MaxHeaderBytes, 64<<10),
+			DisableGeneralOptionsHandler: true, // OPTIONS * is for the API or the service
+			ConnContext:                  withConn,
+			ConnState:                    connState,
+			ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		},
 	}
-	s.stalls = &stalls{limit: or(cfg.StallTimeout, time.Minute), log: log, watches: map[*watch]struct{}{}}
-	s.http = &http.Server{
-		Handler:                      New(cfg),
-		TLSConfig:                    withProtocols(cfg.TLS),
-		ReadHeaderTimeout:            or(cfg.ReadHeaderTimeout, 10*time.Second),
-		IdleTimeout:                  or(cfg.IdleTimeout, 2*time.Minute),
-		MaxHeaderBytes:               or(cfg.MaxHeaderBytes, 64<<10),
-		DisableGeneralOptionsHandler: true, // OPTIONS * is for the API or the service
-		ConnContext:                  withConn,
-		ConnState:                    connState,
-		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	return s
-}
-
-func or[T comparable](value, fallback T) T {
-	var zero T
-	if value == zero {
-		return fallback
-	}
-	return value
 }
 
 // connState lets the next request of a connection begin from scratch and an
@@ -112,7 +103,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		c := newConn(tcp, l.srv)
 		c.framing = &framing{}
-		return plain{c}, nil
+		return c, nil
 	}
 	return nc, nil
 }

@@ -87,7 +87,7 @@ func (l *tlsListener) shake(c *conn) {
 	c.SetDeadline(time.Time{})
 	a := accepted{conn: t}
 	if p := t.ConnectionState().NegotiatedProtocol; err == nil && (p == "" || p == "http/1.1") {
-		c.framing = &framing{}
+		c.framing, c.tls = &framing{}, true
 		a.conn = secure{t, c.framing}
 	}
 	if !l.hand(a) {

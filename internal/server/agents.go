@@ -7,8 +7,8 @@ import (
 	"net/http"
 
 	"github.com/berth-host/berth/internal/docs"
-	"github.com/berth-host/berth/internal/edge"
 	"github.com/berth-host/berth/internal/mcp"
+	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -43,6 +43,6 @@ func (s *Server) toolsOverHTTP() http.Handler {
 	return mcp.Handler(mcp.Config{
 		BaseURL: "http://" + s.cfg.BaseURL.Host,
 		Client:  &http.Client{Transport: inner},
-		Forward: []string{edge.HeaderClientIP, "X-Request-Id"},
-	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(edge.HeaderClientIP)) })
+		Forward: []string{proxy.HeaderClientIP, "X-Request-Id"},
+	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(proxy.HeaderClientIP)) })
 }

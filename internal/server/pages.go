@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/web"
 )
 
@@ -23,7 +24,7 @@ func (s *Server) openPages(key auth.Key) {
 		Key:          key,
 		CrashWindow:  s.cfg.Limits.CrashWindow,
 		Reference:    s.documents.Reference,
-		ClientHeader: edge.HeaderClientIP,
+		ClientHeader: proxy.HeaderClientIP,
 		Log:          s.log,
 	})
 }

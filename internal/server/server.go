@@ -392,7 +392,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Wait:         s.cfg.Wait,
 		Unpacks:      fair.NewQueue(s.cfg.MaxUnpacks),
 		UnpackWait:   time.Minute,
-		ClientHeader: edge.HeaderClientIP,
+		ClientHeader: proxy.HeaderClientIP,
 		Log:          s.log,
 		Observe:      s.metrics.Request,
 	})
