@@ -1,16 +1,14 @@
 package auth
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/crypto/argon2"
+	"github.com/alexedwards/argon2id"
 )
 
 // Bounds of a password (docs/api.md, "Accounts"). The upper one keeps a request
@@ -20,20 +18,21 @@ const (
 	MaxPassword = 256 // bytes
 )
 
-// The parameters of argon2id. They are fixed; a hash names them, so that later
-// ones could be told apart.
-const (
-	argonMemory = 19 << 10 // KiB
-	argonTime   = 2
-	argonLanes  = 1
-	saltSize    = 16
-	sumSize     = 32
-)
+// params are those of every hash. A hash names them, so that later ones could
+// be told apart.
+var params = argon2id.Params{
+	Memory:      19 << 10, // KiB
+	Iterations:  2,
+	Parallelism: 1,
+	SaltLength:  16,
+	KeyLength:   32,
+}
 
-// hashPrefix begins every hash that this package makes.
-var hashPrefix = fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, argonMemory, argonTime, argonLanes)
+// nobodys has the form of a hash, and no password has it.
+var nobodys = fmt.Sprintf("$argon2id$v=19$m=%d,t=%d,p=%d$%s$%s",
+	params.Memory, params.Iterations, params.Parallelism, strings.Repeat("A", 22), strings.Repeat("A", 43))
 
-// CheckPassword tells what is wrong with a new password; the text is for the
+// CheckPassword returns what is wrong with a new password; the text is for the
 // person who chose it.
 func CheckPassword(password string) error {
 	switch {
@@ -60,62 +59,45 @@ func NewPasswords(parallel int) *Passwords {
 	return &Passwords{slots: make(chan struct{}, parallel)}
 }
 
-// Hash is what is stored of a password: argon2id with a salt of its own, in
-// the PHC string format. It fails only when ctx ends before its turn.
+// Hash returns what is stored of a password: argon2id with a salt of its own,
+// in the PHC string format. It fails only when ctx ends before its turn.
 func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
-	salt := make([]byte, saltSize)
-	rand.Read(salt) // never fails, see crypto/rand
-	sum, err := p.derive(ctx, password, salt)
+	done, err := p.turn(ctx)
 	if err != nil {
 		return "", err
 	}
-	return hashPrefix + encode(salt) + "$" + encode(sum), nil
+	defer done()
+	return argon2id.CreateHash(password, &params)
 }
 
-// Verify tells whether password is the one that was hashed. An empty hash, of
+// Verify reports whether password is the one that was hashed. An empty hash, of
 // an account that does not exist or has no password, takes the same time and is
 // false, and so is a password that is longer than any can be. It fails when ctx
-// ends before its turn, and for a hash that is none.
+// ends before its turn, and for text that is not a hash.
 func (p *Passwords) Verify(ctx context.Context, hash, password string) (bool, error) {
-	salt, want := make([]byte, saltSize), make([]byte, sumSize)
-	if hash != "" {
-		var err error
-		if salt, want, err = parseHash(hash); err != nil {
-			return false, err
-		}
+	stored := cmp.Or(hash, nobodys)
+	if made, _, _, err := argon2id.DecodeHash(stored); err != nil || *made != params {
+		return false, errors.New("a stored password hash is not one that this version makes")
 	}
 	tooLong := len(password) > MaxPassword
 	if tooLong {
 		password = ""
 	}
-	sum, err := p.derive(ctx, password, salt)
+	done, err := p.turn(ctx)
 	if err != nil {
 		return false, err
 	}
-	return subtle.ConstantTimeCompare(sum, want) == 1 && hash != "" && !tooLong, nil
+	defer done()
+	same, err := argon2id.ComparePasswordAndHash(password, stored)
+	return same && hash != "" && !tooLong, err
 }
 
-// derive computes the hash once it is its turn.
-func (p *Passwords) derive(ctx context.Context, password string, salt []byte) ([]byte, error) {
+// turn waits until another hash may be computed. The caller calls done once.
+func (p *Passwords) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case p.slots <- struct{}{}:
+		return func() { <-p.slots }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the hashing of a password: %w", ctx.Err())
 	}
-	defer func() { <-p.slots }()
-	return argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonLanes, sumSize), nil
 }
-
-// parseHash takes a hash apart.
-func parseHash(hash string) (salt, sum []byte, err error) {
-	rest, ok := strings.CutPrefix(hash, hashPrefix)
-	first, second, split := strings.Cut(rest, "$")
-	salt, saltErr := base64.RawStdEncoding.DecodeString(first)
-	sum, sumErr := base64.RawStdEncoding.DecodeString(second)
-	if !ok || !split || saltErr != nil || sumErr != nil || len(salt) != saltSize || len(sum) != sumSize {
-		return nil, nil, errors.New("a stored password hash is not one that this version makes")
-	}
-	return salt, sum, nil
-}
-
-func encode(b []byte) string { return base64.RawStdEncoding.EncodeToString(b) }
