@@ -38,7 +38,7 @@ type Config struct {
 }
 
 // Accounts are the accounts of one installation.
-type Accounts struct{ Config }
+type Accounts struct{ cfg Config }
 
 // New returns the accounts of an installation.
 func New(cfg Config) *Accounts { return &Accounts{cfg} }
@@ -87,34 +87,34 @@ func (a *Accounts) Session(ctx context.Context, token string) (store.Session, bo
 	if token == "" {
 		return store.Session{}, false, nil
 	}
-	return a.Store.FindSession(ctx, auth.Hash(token))
+	return a.cfg.Store.FindSession(ctx, auth.Hash(token))
 }
 
 // SignOut ends the session of a token.
 func (a *Accounts) SignOut(ctx context.Context, token string) error {
-	return a.Store.EndSession(ctx, auth.Hash(token))
+	return a.cfg.Store.EndSession(ctx, auth.Hash(token))
 }
 
 // Sessions lists the sessions of an account, newest first.
 func (a *Accounts) Sessions(ctx context.Context, accountID string) ([]store.Session, error) {
-	return a.Store.Sessions(ctx, accountID)
+	return a.cfg.Store.Sessions(ctx, accountID)
 }
 
 // EndSession ends one session of an account, if it has it.
 func (a *Accounts) EndSession(ctx context.Context, accountID string, id int64) error {
-	return a.Store.EndSessionOf(ctx, accountID, id)
+	return a.cfg.Store.EndSessionOf(ctx, accountID, id)
 }
 
 // EndOtherSessions ends all sessions of the account but the given one.
 func (a *Accounts) EndOtherSessions(ctx context.Context, session store.Session) error {
-	return a.Store.EndSessions(ctx, session.Account.ID, session.ID)
+	return a.cfg.Store.EndSessions(ctx, session.Account.ID, session.ID)
 }
 
 // RotateKey gives an account another API key and returns it; the one before
 // stops working with the next request.
 func (a *Accounts) RotateKey(ctx context.Context, accountID string) (string, error) {
 	key := auth.NewAPIKey()
-	if err := a.Store.RotateKey(ctx, accountID, storedKey(key)); err != nil {
+	if err := a.cfg.Store.RotateKey(ctx, accountID, storedKey(key)); err != nil {
 		return "", err
 	}
 	return key, nil
@@ -136,7 +136,7 @@ func (a *Accounts) ChangePassword(ctx context.Context, v Visitor, session store.
 	if err != nil {
 		return err
 	}
-	return a.Store.SetPassword(ctx, session.Account.ID, hash, session.ID)
+	return a.cfg.Store.SetPassword(ctx, session.Account.ID, hash, session.ID)
 }
 
 // Delete deletes the session's account with all its stacks, and returns how many
@@ -159,13 +159,13 @@ func (a *Accounts) Delete(ctx context.Context, v Visitor, session store.Session,
 
 // Stacks lists the stacks of an account, newest first.
 func (a *Accounts) Stacks(ctx context.Context, accountID string) ([]*stack.Stack, error) {
-	return a.Store.Owned(ctx, accountID)
+	return a.cfg.Store.Owned(ctx, accountID)
 }
 
 // Stack reads a stack of an account. One of somebody else is NotFound, as if it
 // did not exist.
 func (a *Accounts) Stack(ctx context.Context, accountID, stackID string) (*stack.Stack, error) {
-	s, err := a.Store.Get(ctx, stackID)
+	s, err := a.cfg.Store.Get(ctx, stackID)
 	var known *stack.Error
 	switch {
 	case err == nil && s.Owner == accountID && accountID != "":
@@ -183,7 +183,7 @@ func MaskedKey(account store.Account) string {
 
 // admit counts a form with a password.
 func (a *Accounts) admit(ctx context.Context, v Visitor) error {
-	return allow(ctx, a.Forms, v)
+	return allow(ctx, a.cfg.Forms, v)
 }
 
 // signUp makes the account and signs in.
@@ -207,19 +207,19 @@ func (a *Accounts) create(ctx context.Context, email, password, key string) (sto
 	if err != nil {
 		return store.Account{}, err
 	}
-	return a.Store.CreateAccount(ctx, email, hash, storedKey(key))
+	return a.cfg.Store.CreateAccount(ctx, email, hash, storedKey(key))
 }
 
 // authenticate finds the account of an email and checks the password. It does
 // the same work whether there is one or not.
 func (a *Accounts) authenticate(ctx context.Context, email, password string) (store.Account, error) {
-	account, hash, _, err := a.Store.AccountByEmail(ctx, email)
+	account, hash, _, err := a.cfg.Store.AccountByEmail(ctx, email)
 	if err != nil {
 		return store.Account{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, hashPatience)
 	defer cancel()
-	right, err := a.Passwords.Verify(ctx, hash, password)
+	right, err := a.cfg.Passwords.Verify(ctx, hash, password)
 	if err != nil {
 		return store.Account{}, busy(err)
 	}
@@ -242,7 +242,7 @@ func (a *Accounts) checkCurrent(ctx context.Context, session store.Session, pass
 // enter signs a browser in to an account.
 func (a *Accounts) enter(ctx context.Context, v Visitor, account store.Account) (Entry, error) {
 	token := auth.NewSessionToken()
-	session, err := a.Store.CreateSession(ctx, account, auth.Hash(token), stack.Now().Add(SessionLife), v.IP, cut(v.UserAgent, mostUserAgent))
+	session, err := a.cfg.Store.CreateSession(ctx, account, auth.Hash(token), stack.Now().Add(SessionLife), v.IP, cut(v.UserAgent, mostUserAgent))
 	if err != nil {
 		return Entry{}, err
 	}
@@ -259,7 +259,7 @@ func (a *Accounts) hashNew(ctx context.Context, password string) (string, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, hashPatience)
 	defer cancel()
-	hash, err := a.Passwords.Hash(ctx, password)
+	hash, err := a.cfg.Passwords.Hash(ctx, password)
 	return hash, busy(err)
 }
 

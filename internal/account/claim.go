@@ -99,11 +99,11 @@ type Code struct {
 // claims nothing. Only codes that no stack has count in the limit on claims:
 // guessing is slow, and a claim page that is opened again is not.
 func (a *Accounts) LookUp(ctx context.Context, v Visitor, who store.Account, typed string) (Code, error) {
-	giveBack, ok := a.Codes.Take(ctx, stack.NetworkOf(v.IP))
+	giveBack, ok := a.cfg.Codes.Take(ctx, stack.NetworkOf(v.IP))
 	if !ok {
 		return Code{}, tooMany()
 	}
-	code, err := a.Claims.lookUp(ctx, who, typed)
+	code, err := a.cfg.Claims.lookUp(ctx, who, typed)
 	if err != nil || code.State != Unknown {
 		giveBack()
 	}
@@ -113,10 +113,10 @@ func (a *Accounts) LookUp(ctx context.Context, v Visitor, who store.Account, typ
 // Claim moves the stack of a code into the account of a person who is signed
 // in. It counts in the limit on claims, as POST /v0/claim does.
 func (a *Accounts) Claim(ctx context.Context, v Visitor, who store.Account, typed string) (*stack.Stack, error) {
-	if err := allow(ctx, a.Codes, v); err != nil {
+	if err := allow(ctx, a.cfg.Codes, v); err != nil {
 		return nil, err
 	}
-	return a.Claims.Claim(ctx, who, typed)
+	return a.cfg.Claims.Claim(ctx, who, typed)
 }
 
 // SignUpAndClaim makes an account and claims a stack for it. A code that cannot
@@ -124,7 +124,7 @@ func (a *Accounts) Claim(ctx context.Context, v Visitor, who store.Account, type
 // account was made and only the claim failed.
 func (a *Accounts) SignUpAndClaim(ctx context.Context, v Visitor, email, password, typed string) (Entry, *stack.Stack, error) {
 	return a.claimWith(ctx, v, typed, func() (Entry, error) {
-		if err := a.Claims.check(ctx, email, typed); err != nil {
+		if err := a.cfg.Claims.check(ctx, email, typed); err != nil {
 			return Entry{}, err
 		}
 		return a.signUp(ctx, v, email, password)
@@ -152,7 +152,7 @@ func (a *Accounts) claimWith(ctx context.Context, v Visitor, typed string, letIn
 	if err != nil {
 		return entry, nil, err
 	}
-	s, err := a.Claims.Claim(ctx, entry.Account, typed)
+	s, err := a.cfg.Claims.Claim(ctx, entry.Account, typed)
 	return entry, s, err
 }
 

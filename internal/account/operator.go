@@ -25,7 +25,7 @@ func (a *Accounts) Add(ctx context.Context, email, password string) (apiKey stri
 		}
 	}
 	key := auth.NewAPIKey()
-	if _, err := a.Store.CreateAccount(ctx, email, hash, storedKey(key)); err != nil {
+	if _, err := a.cfg.Store.CreateAccount(ctx, email, hash, storedKey(key)); err != nil {
 		return "", err
 	}
 	return key, nil
@@ -42,7 +42,7 @@ func (a *Accounts) SetPassword(ctx context.Context, email, password string) erro
 	if err != nil {
 		return err
 	}
-	return a.Store.SetPassword(ctx, account.ID, hash, 0)
+	return a.cfg.Store.SetPassword(ctx, account.ID, hash, 0)
 }
 
 // Remove deletes an account with all its stacks at an operator's wish, and returns
@@ -54,7 +54,7 @@ func (a *Accounts) Remove(ctx context.Context, email string, confirm func(addres
 	if err != nil {
 		return 0, err
 	}
-	owned, err := a.Store.Owned(ctx, account.ID)
+	owned, err := a.cfg.Store.Owned(ctx, account.ID)
 	if err != nil {
 		return 0, err
 	}
@@ -67,7 +67,7 @@ func (a *Accounts) Remove(ctx context.Context, email string, confirm func(addres
 // remove deletes an account with the stacks whose digest was confirmed, and no
 // others; hint says what to do when it has others.
 func (a *Accounts) remove(ctx context.Context, accountID, confirmed, hint string) (stacks int, err error) {
-	deleted, err := a.Store.DeleteAccount(ctx, accountID, func(now []*stack.Stack) error {
+	deleted, err := a.cfg.Store.DeleteAccount(ctx, accountID, func(now []*stack.Stack) error {
 		if Digest(now) != confirmed {
 			return stack.NewError(stack.Conflict, "nothing was deleted: the account's stacks changed meanwhile; "+hint)
 		}
@@ -90,7 +90,7 @@ func Digest(stacks []*stack.Stack) string {
 
 // find looks up an account by its email; hint ends the error if there is none.
 func (a *Accounts) find(ctx context.Context, email, hint string) (store.Account, error) {
-	account, _, ok, err := a.Store.AccountByEmail(ctx, email)
+	account, _, ok, err := a.cfg.Store.AccountByEmail(ctx, email)
 	if err == nil && !ok {
 		err = stack.NewError(stack.NotFound, email+" has no account; "+hint)
 	}

@@ -38,7 +38,8 @@ type Options struct {
 
 // Firewall keeps the rules of this machine in place.
 type Firewall struct {
-	Options
+	opts Options
+
 	mu       sync.Mutex
 	here     bool // the engine's networks were seen on this machine
 	families []*family
@@ -47,7 +48,7 @@ type Firewall struct {
 
 // New returns a Firewall that has done nothing yet; see Apply.
 func New(opts Options) *Firewall {
-	return &Firewall{Options: opts, families: families(), resolved: map[string][]netip.Addr{}}
+	return &Firewall{opts: opts, families: families(), resolved: map[string][]netip.Addr{}}
 }
 
 // Apply checks the rules and puts right, in one step, what is missing or changed.
@@ -76,7 +77,7 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 			return err
 		}
 		if changed {
-			f.Log.Info("firewall rules of stacks' networks put in place", "with", fam.restore)
+			f.opts.Log.Info("firewall rules of stacks' networks put in place", "with", fam.restore)
 		}
 	}
 	return nil
@@ -89,7 +90,7 @@ func (f *Firewall) checkHere(ctx context.Context) error {
 	if f.here {
 		return nil // and an engine does not move, though it may not answer for a while
 	}
-	bridges, err := f.Bridges(ctx)
+	bridges, err := f.opts.Bridges(ctx)
 	if err != nil {
 		return fmt.Errorf("firewall: %w", err)
 	}

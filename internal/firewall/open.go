@@ -25,7 +25,7 @@ func (f *Firewall) endpoints(ctx context.Context) []netip.AddrPort {
 	for _, addr := range resolvers(resolverFiles) {
 		all = append(all, netip.AddrPortFrom(addr, portDNS))
 	}
-	for _, hostPort := range f.Open {
+	for _, hostPort := range f.opts.Open {
 		host, text, err := net.SplitHostPort(hostPort)
 		port, portErr := strconv.ParseUint(text, 10, 16)
 		if err != nil || portErr != nil {
@@ -53,7 +53,7 @@ func (f *Firewall) resolve(ctx context.Context, host string) []netip.Addr {
 	defer cancel()
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
 	if err != nil {
-		f.Log.Warn("a host that builds are told of does not resolve", "host", host, "error", err)
+		f.opts.Log.Warn("a host that builds are told of does not resolve", "host", host, "error", err)
 		return f.resolved[host]
 	}
 	for i := range addrs {

@@ -359,10 +359,15 @@ func (s *Server) openAccounts(key auth.Key) {
 	s.accounts = account.New(account.Config{
 		Store:     s.store,
 		Passwords: auth.NewPasswords(hashesAtOnce()),
-		Claims:    account.Claims{Stacks: s.store, Host: s.supervisor, Key: key},
+		Claims:    s.claims(key),
 		Forms:     s.redis.Window("forms", s.cfg.FormsPerMinute, time.Minute),
 		Codes:     s.codes,
 	})
+}
+
+// claims is how stacks are claimed, from the API and from the pages.
+func (s *Server) claims(key auth.Key) account.Claims {
+	return account.Claims{Stacks: s.store, Host: s.supervisor, Key: key}
 }
 
 // hashesAtOnce is how many passwords are hashed at the same time: half of the
@@ -383,7 +388,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Codes:        s.codes,
 		Extensions:   s.redis.Window("extensions", extensionsPerMinute, time.Minute),
 		Validations:  s.redis.Window("validations", s.cfg.ValidationsPerMinute, time.Minute),
-		Claims:       s.accounts.Claims,
+		Claims:       s.claims(key),
 		URLs:         s.urls(),
 		Limits:       s.cfg.Limits,
 		Key:          key,

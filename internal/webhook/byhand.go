@@ -16,7 +16,7 @@ const EventTest stack.EventType = "webhook.test"
 // is a Delivery with Attempt 0; that the receiver failed is no error. A
 // *stack.Error tells what the caller has to change.
 func (d *Dispatcher) Resend(ctx context.Context, stackID string, eventID int64) (store.Delivery, error) {
-	e, ok, err := d.Store.Event(ctx, eventID)
+	e, ok, err := d.cfg.Store.Event(ctx, eventID)
 	if err != nil {
 		return store.Delivery{}, err
 	}
@@ -43,7 +43,7 @@ func (d *Dispatcher) Test(ctx context.Context, stackID string) (store.Delivery, 
 
 // sendByHand makes an attempt before all others of its stack.
 func (d *Dispatcher) sendByHand(ctx context.Context, j job) (store.Delivery, error) {
-	_, ok, err := d.Store.Webhook(ctx, j.stack)
+	_, ok, err := d.cfg.Store.Webhook(ctx, j.stack)
 	if err != nil {
 		return store.Delivery{}, err
 	}

@@ -19,8 +19,8 @@ type bounds struct {
 // be under way. The last of those places are for lanes that have none, so that
 // a few dozen lanes full of hanging receivers leave room for the rest.
 type lanes struct {
-	bounds
-	run func(job)
+	bounds bounds
+	run    func(job)
 
 	mu      sync.Mutex
 	by      map[string]*lane // those with a job, by stack id
@@ -81,7 +81,7 @@ func (l *lanes) close() {
 func (l *lanes) line(at *lane) {
 	var want *list.List
 	switch {
-	case len(at.waiting) == 0 || at.running >= l.lane:
+	case len(at.waiting) == 0 || at.running >= l.bounds.lane:
 	case at.running == 0:
 		want = &l.first
 	default:
@@ -123,10 +123,10 @@ func (l *lanes) start() {
 // next is the lane whose turn it is; nil when none may run.
 func (l *lanes) next() *lane {
 	var front *list.Element
-	if l.running < l.all {
+	if l.running < l.bounds.all {
 		front = l.first.Front()
 	}
-	if front == nil && l.running < l.all-l.spare {
+	if front == nil && l.running < l.bounds.all-l.bounds.spare {
 		front = l.further.Front()
 	}
 	if front == nil {

@@ -195,7 +195,7 @@ func TestOutcomes(t *testing.T) {
 	for i, row := range outcomes {
 		t.Run(row.name, func(t *testing.T) {
 			found := attempts(t, s, stacks[i], row.attempts)
-			checkGaps(t, d.Config, row, found)
+			checkGaps(t, d.cfg, row, found)
 			for _, a := range found {
 				checkAttempt(t, row, a)
 			}

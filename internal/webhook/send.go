@@ -56,7 +56,7 @@ func (d *Dispatcher) send(ctx context.Context, hook store.Webhook, e stack.Event
 	if err != nil {
 		return d.unanswered(ctx, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	at := time.Now()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL, bytes.NewReader(body))
@@ -108,7 +108,7 @@ func answered(status int, body []byte, took time.Duration) outcome {
 // addresses and ports are there.
 func (d *Dispatcher) unanswered(ctx context.Context, cause error) outcome {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return outcome{problem: fmt.Sprintf("there was no whole answer within %s", d.Timeout), retry: true, cause: cause}
+		return outcome{problem: fmt.Sprintf("there was no whole answer within %s", d.cfg.Timeout), retry: true, cause: cause}
 	}
 	return outcome{problem: "there was no answer; the URL has to be one that the internet reaches, with a valid certificate if it is https", retry: true, cause: cause}
 }

@@ -63,7 +63,7 @@ type Config struct {
 
 // Dispatcher delivers the events of all stacks.
 type Dispatcher struct {
-	Config
+	cfg       Config
 	transport http.RoundTripper
 	lanes     *lanes
 	ledger    *ledger
@@ -78,7 +78,7 @@ type Dispatcher struct {
 
 // New returns a dispatcher that has not begun.
 func New(config Config) *Dispatcher {
-	d := &Dispatcher{Config: config, requeued: make(chan struct{}, 1)}
+	d := &Dispatcher{cfg: config, requeued: make(chan struct{}, 1)}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.transport = newTransport(newGuard(config.Allow, config.Pool), net.DefaultResolver)
 	d.lanes = newLanes(standard, d.run)
@@ -95,7 +95,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Store.ForgetWebhooks(ctx); err != nil {
+	if err := d.cfg.Store.ForgetWebhooks(ctx); err != nil {
 		return err
 	}
 	d.loops.Go(func() { d.follow(after) })
@@ -120,10 +120,10 @@ func (d *Dispatcher) Close() {
 
 // follow puts the events after an id into their lanes as they are committed.
 func (d *Dispatcher) follow(after int64) {
-	woken, stop := d.Store.Watch("")
+	woken, stop := d.cfg.Store.Watch("")
 	defer stop()
 	for d.ctx.Err() == nil {
-		refs, last, more, err := d.Store.ToDeliver(d.ctx, after, 1000)
+		refs, last, more, err := d.cfg.Store.ToDeliver(d.ctx, after, 1000)
 		after = last
 		d.mark.await(refs, last)
 		for _, ref := range refs {
@@ -134,7 +134,7 @@ func (d *Dispatcher) follow(after int64) {
 		case d.ctx.Err() != nil || more:
 			continue
 		case err != nil:
-			d.Log.Error("events to deliver not known; trying again", "error", err)
+			d.cfg.Log.Error("events to deliver not known; trying again", "error", err)
 			again = time.After(time.Second)
 		}
 		select {
@@ -148,7 +148,7 @@ func (d *Dispatcher) follow(after int64) {
 // enqueue drops a delivery for which there is no room.
 func (d *Dispatcher) enqueue(j job) {
 	if !d.ledger.begin(j.stack) {
-		d.Log.Warn("a webhook delivery is dropped: too many are pending", "stack", j.stack, "event", j.event)
+		d.cfg.Log.Warn("a webhook delivery is dropped: too many are pending", "stack", j.stack, "event", j.event)
 		d.mark.begun(j.event)
 		return
 	}
@@ -158,7 +158,7 @@ func (d *Dispatcher) enqueue(j job) {
 // retry puts deliveries back into their lanes when they are due.
 func (d *Dispatcher) retry() {
 	for d.ctx.Err() == nil {
-		due, next := d.Queue.Take(d.ctx, time.Now())
+		due, next := d.cfg.Queue.Take(d.ctx, time.Now())
 		for _, member := range due {
 			if j, ok := parseJob(member); ok {
 				d.lanes.add(j, false)
@@ -198,15 +198,15 @@ func (d *Dispatcher) run(j job) {
 	}
 	at, begun := stack.Now(), time.Now()
 	o := d.send(ctx, hook, e)
-	again := o.retry && !j.byHand() && j.attempt <= len(d.Retries)
+	again := o.retry && !j.byHand() && j.attempt <= len(d.cfg.Retries)
 	d.observe(o, again, time.Since(begun))
 	delivery := store.Delivery{
 		StackID: j.stack, EventID: e.ID, Type: e.Type, Attempt: j.attempt,
 		At: at, Duration: o.duration, Status: o.status, Error: o.problem, Words: o.words,
 	}
-	d.Log.Debug("webhook attempt", "stack", j.stack, "event", e.ID, "attempt", j.attempt, "status", o.status, "error", o.cause)
+	d.cfg.Log.Debug("webhook attempt", "stack", j.stack, "event", e.ID, "attempt", j.attempt, "status", o.status, "error", o.cause)
 	if j.byHand() {
-		j.reply(delivery, d.Store.AddDeliveries(ctx, []store.Delivery{delivery}))
+		j.reply(delivery, d.cfg.Store.AddDeliveries(ctx, []store.Delivery{delivery}))
 		return
 	}
 	d.history.add(delivery)
@@ -218,7 +218,7 @@ func (d *Dispatcher) run(j job) {
 }
 
 func (d *Dispatcher) observe(o outcome, again bool, took time.Duration) {
-	if d.Observe == nil {
+	if d.cfg.Observe == nil {
 		return
 	}
 	result := "ok"
@@ -228,7 +228,7 @@ func (d *Dispatcher) observe(o outcome, again bool, took time.Duration) {
 	case o.problem != "":
 		result = "failed"
 	}
-	d.Observe(result, took)
+	d.cfg.Observe(result, took)
 }
 
 // find is read, again each second while the database fails, so that a delivery
@@ -239,7 +239,7 @@ func (d *Dispatcher) find(ctx context.Context, j job) (hook store.Webhook, e sta
 		if hook, e, ok, err = d.read(ctx, j); err == nil || j.byHand() {
 			return hook, e, ok, err
 		}
-		d.Log.Error("an event to deliver is not read; trying again", "stack", j.stack, "event", j.event, "error", err)
+		d.cfg.Log.Error("an event to deliver is not read; trying again", "stack", j.stack, "event", j.event, "error", err)
 		select {
 		case <-time.After(time.Second):
 		case <-d.ctx.Done():
@@ -251,13 +251,13 @@ func (d *Dispatcher) find(ctx context.Context, j job) (hook store.Webhook, e sta
 // read finds out what an attempt has to send, and where; ok is false when there
 // is nothing to do, as for a stack whose webhook is forgotten.
 func (d *Dispatcher) read(ctx context.Context, j job) (hook store.Webhook, e stack.Event, ok bool, err error) {
-	if hook, ok, err = d.Store.Webhook(ctx, j.stack); err != nil || !ok {
+	if hook, ok, err = d.cfg.Store.Webhook(ctx, j.stack); err != nil || !ok {
 		return hook, e, false, err
 	}
 	if j.test != nil {
 		return hook, *j.test, true, nil
 	}
-	e, ok, err = d.Store.Event(ctx, j.event)
+	e, ok, err = d.cfg.Store.Event(ctx, j.event)
 	return hook, e, ok, err
 }
 
@@ -272,9 +272,9 @@ func (d *Dispatcher) skip(j job, err error) {
 
 // requeue has a delivery tried again after the wait that follows its attempt.
 func (d *Dispatcher) requeue(ctx context.Context, j job) {
-	due := time.Now().Add(d.Retries[j.attempt-1])
+	due := time.Now().Add(d.cfg.Retries[j.attempt-1])
 	j.attempt++
-	d.Queue.Add(ctx, j.member(), due)
+	d.cfg.Queue.Add(ctx, j.member(), due)
 	select {
 	case d.requeued <- struct{}{}:
 	default: // the loop has not looked since the last one
@@ -287,7 +287,7 @@ func (d *Dispatcher) end(ctx context.Context, j job, last bool) {
 	if !d.ledger.end(j.stack, last) {
 		return
 	}
-	if err := d.Store.ForgetWebhook(ctx, j.stack); err != nil {
-		d.Log.Error("the webhook of a deleted stack is not forgotten; the next start does it", "stack", j.stack, "error", err)
+	if err := d.cfg.Store.ForgetWebhook(ctx, j.stack); err != nil {
+		d.cfg.Log.Error("the webhook of a deleted stack is not forgotten; the next start does it", "stack", j.stack, "error", err)
 	}
 }

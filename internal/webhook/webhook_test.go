@@ -70,7 +70,7 @@ func TestRetries_ComeAfter1And5And25Seconds(t *testing.T) {
 				time.Sleep(time.Hour)
 				var took time.Duration
 				if r.hang {
-					took = d.Timeout
+					took = d.cfg.Timeout
 				}
 				want := []time.Duration{0, took + time.Second, 2*took + 6*time.Second, 3*took + 31*time.Second}
 				var got []time.Duration
@@ -403,7 +403,7 @@ func TestResend_MakesOneAttemptWithTheSameDelivery(t *testing.T) {
 	if diff := cmp.Diff(want, last); diff != "" {
 		t.Errorf("written down:\n%s", diff)
 	}
-	if time.Sleep(2 * d.Retries[0]); len(r.got()) != 5 {
+	if time.Sleep(2 * d.cfg.Retries[0]); len(r.got()) != 5 {
 		t.Errorf("the receiver got %d attempts, want 5", len(r.got()))
 	}
 }
