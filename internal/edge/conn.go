@@ -20,7 +20,7 @@ type peer struct {
 	text string
 }
 
-// conn is a client's connection. It knows whether net/http is about to close
+// conn is a caller's connection. It knows whether net/http is about to close
 // it on an upload that nobody read, and what net/http says without a handler.
 type conn struct {
 	*net.TCPConn
@@ -30,8 +30,8 @@ type conn struct {
 	tls     bool        // framing follows what comes out of the decryption, not the bytes of this connection
 	busy    atomic.Bool // a handler has the request
 	unread  atomic.Bool // the last request's body was not read to its end
-	bye     sync.Once
-	watch   *watch // over its exchanges with services; nil before the first
+	linger  sync.Once   // starts readRest
+	watch   *watch      // over its exchanges with services; nil before the first
 }
 
 const (
@@ -74,7 +74,7 @@ func unwrap(nc net.Conn) *conn {
 	return nil
 }
 
-// connOf is the connection of r; nil when a Server of this package does not serve it.
+// connOf returns the connection of r; nil when a Server of this package does not serve it.
 func connOf(r *http.Request) *conn {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	return c
@@ -114,30 +114,30 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.framing.read(c.TCPConn, b)
 }
 
-// CloseWrite ends the answers; what the client still uploads is read from here on.
+// CloseWrite ends the answers; what the caller still uploads is read from here on.
 func (c *conn) CloseWrite() error {
 	err := c.TCPConn.CloseWrite()
 	if c.unread.Load() {
-		c.linger()
+		c.startLinger()
 	}
 	return err
 }
 
 // Close closes the connection, after the rest of an upload that nobody read:
-// closing before would reset it, and the client might never see its answer.
+// closing before would reset it, and the caller might never see its answer.
 func (c *conn) Close() error {
 	if !c.unread.Load() {
 		return c.TCPConn.Close()
 	}
-	c.linger()
+	c.startLinger()
 	return nil
 }
 
-func (c *conn) linger() {
-	c.bye.Do(func() { c.srv.lingering.Go(c.readRest) })
+func (c *conn) startLinger() {
+	c.linger.Do(func() { c.srv.lingering.Go(c.readRest) })
 }
 
-// readRest reads what the client still sends, within bounds, and closes.
+// readRest reads what the caller still sends, within bounds, and closes.
 func (c *conn) readRest() {
 	defer c.TCPConn.Close()
 	if err := c.TCPConn.CloseWrite(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -175,7 +175,8 @@ var (
 	expecting = []byte("HTTP/1.1 417 ")
 )
 
-// rewritten is net/http's own error p with a JSON body; nil when p is none.
+// rewritten returns net/http's own error p with a JSON body; nil when p is
+// something else.
 func rewritten(p []byte) []byte {
 	line, _, ok := bytes.Cut(p, []byte("\r\n"))
 	if !ok || !bytes.HasPrefix(line, statusOne) {
@@ -197,7 +198,7 @@ func rewritten(p []byte) []byte {
 	return b.Bytes()
 }
 
-// parseFault words what net/http says, in text, about a request with status.
+// parseFault puts what net/http says about a request, in text, into our words.
 func parseFault(status, text []byte) string {
 	switch {
 	case bytes.HasPrefix(status, []byte("431")):

@@ -1,5 +1,5 @@
 // Package edge is the one public listener: a net/http server whose handler
-// finds out who the client is, gives every request an id, and splits requests
+// finds out who the caller is, gives every request an id, and splits requests
 // by Host between the public URLs of services (package proxy) and the API and
 // pages.
 //
@@ -10,14 +10,14 @@
 //
 // An exchange with a service on which no byte moves is cut off: what moves is
 // read from the sockets now and then, since a blocked write does not show whether
-// a slow client still takes something. The API is left alone.
+// a slow caller still takes something. The API is left alone.
 //
 // Its connections follow the framing of HTTP/1, in TLS after the decryption, to see
-// each request's head as the client sent it: what net/http hides from handlers is
+// each request's head as the caller sent it: what net/http hides from handlers is
 // what smuggles requests (see framing).
 //
 // Every error of its own is a JSON object with the one field detail, also
 // those which net/http writes by itself for requests that it cannot parse. Not
 // reached are those on TLS connections, where the bytes pass encrypted, and
-// the silence towards a client that does not send its headers in time.
+// the silence towards a caller that does not send its headers in time.
 package edge

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/proxy"
 )
 
-// Config is what the edge is made of.
+// Config has what the edge needs.
 type Config struct {
 	BaseHost       string         // host of the base URL, without port
 	AppsDomain     string         // domain of the services' names, without port
@@ -31,12 +31,12 @@ type Config struct {
 	// long, in either direction. 0: 1 min
 	StallTimeout time.Duration
 	// LingerBytes is how much of an unwanted upload is read after its answer,
-	// so that clients which write first and read later see the answer. 0: 64 MiB.
+	// so that callers which write first and read later see the answer. 0: 64 MiB.
 	LingerBytes int64
 	Log         *slog.Logger // nil: slog.Default
 
 	// Arrived is told where the host of each request leads: service, base for
-	// the base URL's, or none. Nil is nobody.
+	// the base URL's, or none. Nil: nobody is told.
 	Arrived func(where string)
 }
 
@@ -47,7 +47,7 @@ func Inner(dial func() (net.Conn, error), log *slog.Logger) http.Handler {
 	return proxy.NewInner(dialContext, proxy.Options{HeaderTimeout: -1, Log: log})
 }
 
-// edge is the handler.
+// edge is the handler of New.
 type edge struct {
 	baseHost string
 	suffix   string // "." and the apps domain
@@ -80,17 +80,16 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Connection"] = []string{"close"}
 	}
 	who := e.identify(r, c)
-	id := requestID(r)
-	r.Header["X-Request-Id"] = []string{id}
-	w.Header()["X-Request-Id"] = []string{id}
+	who.RequestID = requestID(r)
+	r.Header["X-Request-Id"] = []string{who.RequestID}
+	w.Header()["X-Request-Id"] = []string{who.RequestID}
 	host, where, fault := e.route(r, trusted)
-	sender := proxy.Client{IP: who.text, Proto: who.proto, RequestID: id}
 	if where == toService && c != nil {
 		var end func()
-		w, sender.Watch, end = c.srv.stalls.over(w, r, c)
+		w, who.Watch, end = c.srv.stalls.watch(w, r, c)
 		defer end()
 	}
-	r = trackBody(r, r.WithContext(proxy.WithClient(r.Context(), sender)), c)
+	r = trackBody(r, r.WithContext(proxy.WithCaller(r.Context(), who)), c)
 	if e.arrived != nil {
 		e.arrived(names[where])
 	}
@@ -98,14 +97,14 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case refused:
 		writeError(w, http.StatusBadRequest, fault)
 	case toService:
-		delete(r.Header, proxy.HeaderClientIP)
+		delete(r.Header, proxy.HeaderCallerIP)
 		e.routes.Serve(w, r, host)
 	case toAPI:
-		if err := crossOrigin(r, who.proto); err != nil {
+		if err := crossOrigin(r, who.Proto); err != nil {
 			writeError(w, http.StatusForbidden, "this request came from a page of another site; open the page at "+e.baseHost+" itself and send it from there")
 			return
 		}
-		r.Header[proxy.HeaderClientIP] = []string{who.text}
+		r.Header[proxy.HeaderCallerIP] = []string{who.IP}
 		e.api.ServeHTTP(w, r)
 	default:
 		writeError(w, http.StatusNotFound, fmt.Sprintf(
@@ -157,16 +156,6 @@ func (e *edge) split(host string) destination {
 		return toAPI
 	}
 	return nowhere
-}
-
-// canonicalHost returns a valid Host in lower case, without its port, the brackets of
-// an IPv6 address and the dot that ends a full name.
-func canonicalHost(hostport string) string {
-	host, _, literal := strings.Cut(strings.TrimPrefix(hostport, "["), "]")
-	if !literal {
-		host, _, _ = strings.Cut(hostport, ":")
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
 // writeError answers with a JSON object of the one field detail.

@@ -28,7 +28,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // who answers with the name of the part and the headers that reached it.
 func who(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, strings.Join([]string{name, r.Header.Get(proxy.HeaderClientIP), proxy.ClientOf(r).IP, r.Header.Get("X-Request-Id")}, " "))
+		io.WriteString(w, strings.Join([]string{name, r.Header.Get(proxy.HeaderCallerIP), proxy.CallerOf(r).IP, r.Header.Get("X-Request-Id")}, " "))
 	})
 }
 
@@ -167,7 +167,7 @@ func TestEdge_FindsTheClient(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host, r.RemoteAddr = "berth.test", c.peer
 		r.Header["X-Forwarded-For"] = c.xff
-		r.Header.Set(proxy.HeaderClientIP, "6.6.6.6")
+		r.Header.Set(proxy.HeaderCallerIP, "6.6.6.6")
 		w := httptest.NewRecorder()
 		New(cfg).ServeHTTP(w, r)
 		fields := strings.Fields(w.Body.String())
@@ -180,7 +180,7 @@ func TestEdge_FindsTheClient(t *testing.T) {
 func TestEdge_HidesTheInnerHeaderFromServices(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Host = testService
-	r.Header.Set(proxy.HeaderClientIP, "6.6.6.6")
+	r.Header.Set(proxy.HeaderCallerIP, "6.6.6.6")
 	w := httptest.NewRecorder()
 	New(testConfig(who("api"))).ServeHTTP(w, r)
 	if !strings.HasPrefix(w.Body.String(), "web  192.0.2.1 ") {

@@ -9,7 +9,7 @@ import (
 )
 
 // framing follows the bytes of one HTTP/1 connection to see each request's
-// head as the client sent it. net/http hides from handlers that a head had a
+// head as the caller sent it. net/http hides from handlers that a head had a
 // Transfer-Encoding beside HTTP/1.0 or beside a Content-Length, and both are
 // ways to smuggle requests (RFC 9112, 6.1).
 //
@@ -21,7 +21,7 @@ import (
 // and is refused.
 //
 // net/http never reads twice at once, and while a handler runs it reads at most
-// one byte behind the end of the body, to see the client leave. begin touches
+// one byte behind the end of the body, to see the caller leave. begin touches
 // nothing that such a read does.
 type framing struct {
 	rest []byte // was read behind the end of a part, and comes first next time

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// crossOrigin tells why a request for the base URL's host is refused, nil when
+// crossOrigin returns why a request for the base URL's host is refused, nil when
 // it is not: it was sent by a page of another origin to a page of ours. A
 // tenant's page is same-site with the dashboard, so SameSite cookies alone
 // would come along.
@@ -27,7 +27,7 @@ func crossOrigin(r *http.Request, proto string) error {
 
 var protection http.CrossOriginProtection
 
-// byToken tells whether a path is one that no cookie opens: whoever asks for it
+// byToken reports whether a path is one that no cookie opens: whoever asks for it
 // shows a token, or may be anybody. The server behind the edge decodes and
 // cleans paths, so one that this would change is not.
 func byToken(p, raw string) bool {

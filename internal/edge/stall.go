@@ -30,8 +30,8 @@ type stalls struct {
 // at a single one of HTTP/2.
 type watch struct {
 	stalls *stalls
-	client func() (bytes uint64, waiting bool) // as proxy.Traffic
-	cut    func(waiting bool)                  // ends the exchange; waiting: with bytes that the client does not take
+	caller func() (bytes uint64, waiting bool) // as proxy.Traffic
+	cut    func(waiting bool)                  // ends the exchange; waiting: with bytes that the caller does not take
 
 	mu      sync.Mutex
 	open    bool // there is an exchange
@@ -74,14 +74,14 @@ func (w *watch) follow(state http.ConnState) {
 }
 
 // look cuts the exchange off if nothing has moved for too long. While bytes wait
-// for the client it does not count that the service sends more.
+// for the caller it does not count that the service sends more.
 func (w *watch) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.open {
 		return
 	}
-	bytes, waiting := w.client()
+	bytes, waiting := w.caller()
 	if !waiting {
 		n, _ := proxy.Traffic(w.service)
 		bytes += n
@@ -127,9 +127,9 @@ func (s *stalls) look() {
 	s.timer.Reset(s.limit / looks)
 }
 
-// over watches over a request for a service. Its handler has to use the returned
-// writer, and to call end when it returns.
-func (s *stalls) over(w http.ResponseWriter, r *http.Request, c *conn) (watched http.ResponseWriter, _ proxy.Watch, end func()) {
+// watch watches over a request for a service. The handler must use the returned
+// writer, and call end when it returns.
+func (s *stalls) watch(w http.ResponseWriter, r *http.Request, c *conn) (watched http.ResponseWriter, _ proxy.Watch, end func()) {
 	if r.ProtoMajor == 1 {
 		return w, s.watchConn(c), func() {}
 	}
@@ -137,18 +137,18 @@ func (s *stalls) over(w http.ResponseWriter, r *http.Request, c *conn) (watched 
 }
 
 // watchConn watches over the request that c carries, until the last byte of its
-// answer is written: net/http tells of that in connState.
+// answer is written, which connState hears of.
 func (s *stalls) watchConn(c *conn) *watch {
 	if c.watch == nil {
 		raw, _ := c.TCPConn.SyscallConn() // a closed one has no traffic
-		c.watch = &watch{stalls: s, client: func() (uint64, bool) { return proxy.Traffic(raw) }, cut: c.cutOff}
+		c.watch = &watch{stalls: s, caller: func() (uint64, bool) { return proxy.Traffic(raw) }, cut: c.cutOff}
 		s.add(c.watch)
 	}
 	c.watch.begin()
 	return c.watch
 }
 
-// cutOff closes the connection. What the client does not take is dropped.
+// cutOff closes the connection. What the caller does not take is dropped.
 func (c *conn) cutOff(waiting bool) {
 	if waiting {
 		c.TCPConn.SetLinger(0)
@@ -156,20 +156,21 @@ func (c *conn) cutOff(waiting bool) {
 	c.TCPConn.Close()
 }
 
-// stream is what moves on a stream of HTTP/2, which shares its socket.
+// stream counts what moves on a stream of HTTP/2, which shares its socket with
+// others.
 type stream struct {
 	http.ResponseWriter
 	bytes   atomic.Uint64
-	waiting atomic.Bool // for the client to take a write
+	waiting atomic.Bool // for the caller to take a write
 }
 
-// watchStream watches over one stream; see over.
+// watchStream watches over one stream; see watch.
 func (s *stalls) watchStream(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *watch, func()) {
 	st := &stream{ResponseWriter: w}
 	rc := http.NewResponseController(w)
 	watched := &watch{
 		stalls: s,
-		client: func() (uint64, bool) { return st.bytes.Load(), st.waiting.Load() },
+		caller: func() (uint64, bool) { return st.bytes.Load(), st.waiting.Load() },
 		cut: func(bool) {
 			past := time.Unix(1, 0)
 			_ = rc.SetReadDeadline(past) // a stream has both deadlines
@@ -188,7 +189,7 @@ func (s *stalls) watchStream(w http.ResponseWriter, r *http.Request) (http.Respo
 	}
 }
 
-// writePiece is what a write hands on at a time, so that a slow client's progress
+// writePiece is what a write hands on at a time, so that a slow caller's progress
 // shows.
 const writePiece = 16 << 10
 
@@ -212,16 +213,16 @@ func (s *stream) Flush() {
 	s.ResponseWriter.(http.Flusher).Flush()
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the writer inside, for http.ResponseController.
 func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// wait notes that the client has to take something until the result is called.
+// wait notes that the caller has to take something until the result is called.
 func (s *stream) wait() (done func()) {
 	s.waiting.Store(true)
 	return func() { s.waiting.Store(false) }
 }
 
-// streamBody counts what the client sends.
+// streamBody counts what the caller sends.
 type streamBody struct {
 	io.ReadCloser
 	stream *stream

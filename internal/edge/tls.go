@@ -63,15 +63,15 @@ func (l *tlsListener) run() {
 	for l.open.Err() == nil {
 		nc, err := l.Listener.Accept()
 		if err != nil {
-			l.hand(accepted{err: err})
+			l.deliver(accepted{err: err})
 			continue
 		}
-		go l.shake(newConn(nc.(*net.TCPConn), l.srv))
+		go l.handshake(newConn(nc.(*net.TCPConn), l.srv))
 	}
 }
 
-// hand gives a to Accept, and reports whether Accept was still there to take it.
-func (l *tlsListener) hand(a accepted) bool {
+// deliver gives a to Accept, and reports whether Accept was still there to take it.
+func (l *tlsListener) deliver(a accepted) bool {
 	select {
 	case l.accepted <- a:
 		return true
@@ -80,7 +80,8 @@ func (l *tlsListener) hand(a accepted) bool {
 	}
 }
 
-func (l *tlsListener) shake(c *conn) {
+// handshake has c agree on a protocol, and hands it to Accept.
+func (l *tlsListener) handshake(c *conn) {
 	t := tls.Server(c, l.srv.http.TLSConfig)
 	c.SetDeadline(time.Now().Add(l.srv.http.ReadHeaderTimeout))
 	err := t.HandshakeContext(l.open)
@@ -90,7 +91,7 @@ func (l *tlsListener) shake(c *conn) {
 		c.framing, c.tls = &framing{}, true
 		a.conn = secure{t, c.framing}
 	}
-	if !l.hand(a) {
+	if !l.deliver(a) {
 		c.Close()
 	}
 }

@@ -37,10 +37,10 @@ func startWithFiber(t *testing.T) string {
 				return err
 			}
 		}
-		return c.JSON(fiber.Map{"n": n, "expect": c.Get("Expect"), "ip": c.Get(proxy.HeaderClientIP)})
+		return c.JSON(fiber.Map{"n": n, "expect": c.Get("Expect"), "ip": c.Get(proxy.HeaderCallerIP)})
 	})
 	app.Get("/edge", func(c *fiber.Ctx) error {
-		return c.SendString(c.Get(proxy.HeaderClientIP) + " " + c.Get("X-Request-Id") + " " + c.Get("X-Own"))
+		return c.SendString(c.Get(proxy.HeaderCallerIP) + " " + c.Get("X-Request-Id") + " " + c.Get("X-Own"))
 	})
 	app.Get("/cookie", func(c *fiber.Ctx) error { return c.SendString(c.Get("Cookie")) })
 	l := fasthttputil.NewInmemoryListener()

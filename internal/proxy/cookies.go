@@ -2,7 +2,7 @@ package proxy
 
 import "strings"
 
-// ownCookie tells whether a cookie is the host's own, by how it begins: tenants
+// ownCookie reports whether a cookie is the host's own, by how it begins: tenants
 // neither see nor set those.
 func ownCookie(pair string) bool {
 	return strings.HasPrefix(pair, "__Host-berth_") || strings.HasPrefix(pair, "berth_")
@@ -24,14 +24,14 @@ func tenantCookies(values []string) string {
 	return strings.Join(kept, "; ")
 }
 
-// refusedCookie tells whether a Set-Cookie header of a tenant at host stays
+// refusedCookie reports whether a Set-Cookie header of a tenant at host stays
 // here: it is named like the host's own, or reaches beyond the tenant, to others
 // or to the dashboard.
 func refusedCookie(value, host string) bool {
 	return ownCookie(strings.TrimLeft(value, " \t=")) || widensCookie(value, host)
 }
 
-// widensCookie tells whether the Domain of a Set-Cookie header reaches beyond
+// widensCookie reports whether the Domain of a Set-Cookie header reaches beyond
 // host. Of several the last one counts in browsers; here each has to be right.
 func widensCookie(value, host string) bool {
 	_, attributes, _ := strings.Cut(value, ";")

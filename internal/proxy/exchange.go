@@ -27,14 +27,14 @@ type exchange struct {
 	of tenant
 
 	hasBody bool
-	upgrade string // token asked for, "" for none
+	upgrade string // protocols asked for, "" for none
 	expect  bool   // the body waits for the upstream's 100 Continue
 
 	c      *conn
-	stop   func() bool // ends the watch over the client
+	stop   func() bool // ends the watch over the caller
 	heard  bool        // the upstream has sent a byte
 	doubt  bool        // what it sent, or got, does not add up: its connection is not used again
-	gone   bool        // the client left before it was answered
+	gone   bool        // the caller left before it was answered
 	ended  bool        // the answer was read to its end
 	clean  bool        // the connection may be used again
 	upload *upload     // nil until the body is on its way
@@ -43,7 +43,7 @@ type exchange struct {
 var (
 	errStale        = errors.New("the pooled connection was closed")
 	errInterims     = badAnswer("too many interim answers")
-	errSilentClient = errors.New("no byte of the request's body came in time")
+	errSilentCaller = errors.New("no byte of the request's body came in time")
 )
 
 // unreachable is a failure to get a connection.
@@ -82,7 +82,7 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request, of tenant) {
 }
 
 // attempt runs the exchange over one connection. An error means that the
-// client has seen nothing yet.
+// caller has seen nothing yet.
 func (x *exchange) attempt(fresh bool) error {
 	ctx := x.r.Context()
 	c, err := x.u.get(ctx, fresh)
@@ -92,7 +92,7 @@ func (x *exchange) attempt(fresh bool) error {
 	}
 	x.c, x.heard, x.doubt, x.clean = c, false, false, false
 	x.stop = context.AfterFunc(ctx, c.abort)
-	x.carriedBy(c.raw)
+	x.announceSocket(c.raw)
 	defer x.finish()
 	unsent := x.send()
 	if isTimeout(unsent) {
@@ -110,7 +110,7 @@ func (x *exchange) attempt(fresh bool) error {
 	return nil
 }
 
-// repeatable tells whether the request may be sent a second time when a pooled
+// repeatable reports whether the request may be sent a second time when a pooled
 // connection turns out to have been closed.
 func (x *exchange) repeatable() bool {
 	if x.hasBody || x.upgrade != "" {
@@ -131,7 +131,7 @@ func (x *exchange) classify(err error) error {
 		return errStale
 	}
 	if x.upload != nil {
-		if e := x.upload.clientError(); e != nil {
+		if e := x.upload.callerError(); e != nil {
 			return e
 		}
 	}
@@ -197,7 +197,7 @@ func (x *exchange) await() error {
 			return err
 		case x.upload.moves(x.c, x.u.header):
 		case x.upload.silent():
-			return errSilentClient
+			return errSilentCaller
 		default:
 			return err
 		}
@@ -233,9 +233,9 @@ func (x *exchange) limitHead() {
 	}
 }
 
-// carriedBy tells the watch over the request which socket to look at.
-func (x *exchange) carriedBy(socket syscall.RawConn) {
-	if w := ClientOf(x.r).Watch; w != nil {
+// announceSocket tells the watch over the request which socket to look at.
+func (x *exchange) announceSocket(socket syscall.RawConn) {
+	if w := CallerOf(x.r).Watch; w != nil {
 		w.Service(socket)
 	}
 }
@@ -244,7 +244,7 @@ func (x *exchange) carriedBy(socket syscall.RawConn) {
 // on after it.
 func (x *exchange) finish() {
 	watching := x.stop()
-	x.carriedBy(nil)
+	x.announceSocket(nil)
 	if x.c == nil { // a tunnel took it
 		return
 	}
@@ -263,17 +263,17 @@ func (x *exchange) finish() {
 	x.u.discard(x.c)
 }
 
-// fail answers with an error page, or not at all when the client has left.
+// fail answers with an error page, or not at all when the caller has left.
 func (x *exchange) fail(err error) {
 	if x.gone {
 		panic(http.ErrAbortHandler)
 	}
-	var cut *clientError
+	var cut *callerError
 	pg := unreachablePage
 	switch {
 	case errors.As(err, &cut):
 		pg = brokenBodyPage
-	case errors.Is(err, errSilentClient):
+	case errors.Is(err, errSilentCaller):
 		pg = silentPage
 	case errors.As(err, new(unreachable)): // and a late connection is not a late answer
 	case isTimeout(err):
@@ -286,7 +286,7 @@ func (x *exchange) fail(err error) {
 	writePage(x.w, x.r, pg)
 }
 
-// closeIfUnread ends the client's connection with this answer when its body
+// closeIfUnread ends the caller's connection with this answer when its body
 // has not been read, for the rest of it would be taken for the next request.
 func (x *exchange) closeIfUnread() {
 	if x.hasBody && x.r.ProtoMajor == 1 && (x.upload == nil || !x.upload.consumed.Load()) {
@@ -316,7 +316,7 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
-// readError says in words why an answer did not come or broke off.
+// readError puts into words why an answer did not come or broke off.
 func readError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("the service closed the connection: %w", err)

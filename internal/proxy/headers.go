@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// HeaderClientIP carries the caller's address to the server inside this process.
-const HeaderClientIP = "Berth-Client-Ip"
+// HeaderCallerIP carries the caller's address to the server inside this process.
+const HeaderCallerIP = "Berth-Client-Ip"
 
 // setByEdge reports whether a request's header is the edge's own word, which no
 // field of the caller takes away or adds to.
-func setByEdge(key string) bool { return key == HeaderClientIP || key == "X-Request-Id" }
+func setByEdge(key string) bool { return key == HeaderCallerIP || key == "X-Request-Id" }
 
 // hopByHop reports whether a header speaks of one connection only.
 func hopByHop(key string) bool {

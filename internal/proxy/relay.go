@@ -14,7 +14,7 @@ import (
 const spliceFrom = 16 << 10
 
 // relay hands the answer on. Once its head is out the only way to tell of a
-// failure is to break the client's connection off.
+// failure is to break the caller's connection off.
 func (x *exchange) relay() {
 	h := &x.c.head
 	x.copyFields(x.w.Header())
@@ -27,7 +27,7 @@ func (x *exchange) relay() {
 	}
 	if err != nil {
 		x.u.log.DebugContext(x.r.Context(), "answer broken off", "host", x.r.Host, "error", readError(err))
-		x.flush() // the client gets what came before the break
+		x.flush() // the caller gets what came before the break
 		panic(http.ErrAbortHandler)
 	}
 	x.ended = true
@@ -55,7 +55,7 @@ func (x *exchange) settleUpload() {
 	}
 }
 
-// copyFields adds the answer's headers to the client's.
+// copyFields adds the answer's headers to the caller's.
 func (x *exchange) copyFields(to http.Header) {
 	h := &x.c.head
 	values := make([]string, len(h.fields))
@@ -88,7 +88,7 @@ func (x *exchange) copyFields(to http.Header) {
 	}
 }
 
-// dropped tells whether a header of the answer stays here.
+// dropped reports whether a header of the answer stays here.
 func (x *exchange) dropped(f field, hasID bool) bool {
 	h := &x.c.head
 	switch f.key {

@@ -46,7 +46,7 @@ const closeGrace = 5 * time.Second
 func NewUpstream(addr string, o Options) *Target {
 	dialer := &net.Dialer{}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
-	return &Target{up: newUpstream(dial, o), drained: make(chan struct{})}
+	return &Target{up: newUpstream(dial, false, o), drained: make(chan struct{})}
 }
 
 // NewInner returns a target for a server inside this process, such as one that
@@ -54,9 +54,7 @@ func NewUpstream(addr string, o Options) *Target {
 // one request is ever read as part of the next, Expect is answered here, and
 // cookies pass untouched.
 func NewInner(dial func(context.Context) (net.Conn, error), o Options) *Target {
-	up := newUpstream(dial, o)
-	up.inner = true
-	return &Target{up: up, drained: make(chan struct{})}
+	return &Target{up: newUpstream(dial, true, o), drained: make(chan struct{})}
 }
 
 // NewHandler returns a target that is answered by h, such as a static site. An
@@ -100,7 +98,7 @@ func (t *Target) Drain(ctx context.Context) error {
 	t.up.closeAll()
 	select {
 	case <-t.drained:
-	case <-time.After(closeGrace): // held up by a client that does not read
+	case <-time.After(closeGrace): // held up by a caller that does not read
 	}
 	return cutError(ctx, left)
 }

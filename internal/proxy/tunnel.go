@@ -15,7 +15,7 @@ import (
 // tunnel is an upgraded connection: bytes both ways until both sides are done.
 type tunnel struct {
 	conn      *conn
-	down, up  *direction // to the client, to the upstream
+	down, up  *direction // to the caller, to the upstream
 	websocket bool
 	moved     atomic.Int64 // when bytes last came, in Unix nanoseconds
 	silence   atomic.Pointer[time.Timer]
@@ -34,7 +34,7 @@ type direction struct {
 }
 
 const (
-	// maxSwitch is how long a client may take to read that it has its tunnel.
+	// maxSwitch is how long a caller may take to read that it has its tunnel.
 	maxSwitch = 5 * time.Minute
 	// farewell is how long both sides have to answer a close frame.
 	farewell = 2 * time.Second
@@ -42,8 +42,8 @@ const (
 	maxSilence = time.Hour
 )
 
-// tunnel switches protocols: it hands the 101 to the client and copies both
-// ways. An error means that the client has seen nothing yet.
+// tunnel switches protocols: it hands the 101 to the caller and copies both
+// ways. An error means that the caller has seen nothing yet.
 func (x *exchange) tunnel() error {
 	h := &x.c.head
 	token := h.get("Upgrade")
@@ -52,22 +52,22 @@ func (x *exchange) tunnel() error {
 	}
 	header := x.w.Header()
 	x.copyFields(header)
-	client, buffered, err := http.NewResponseController(x.w).Hijack()
+	caller, buffered, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer caller.Close()
 	x.stop()
 	c := x.c
 	defer x.u.discard(c)
 	x.c = nil
 	c.SetDeadline(time.Time{})
-	client.SetDeadline(time.Now().Add(maxSwitch))
-	if err := writeSwitch(client, header, token); err != nil {
+	caller.SetDeadline(time.Now().Add(maxSwitch))
+	if err := writeSwitch(caller, header, token); err != nil {
 		return nil
 	}
-	client.SetDeadline(time.Time{})
-	t := newTunnel(c, client, buffered.Reader, strings.EqualFold(token, "websocket"))
+	caller.SetDeadline(time.Time{})
+	t := newTunnel(c, caller, buffered.Reader, strings.EqualFold(token, "websocket"))
 	if !x.u.enter(t) {
 		t.goAway()
 		return nil
@@ -77,8 +77,8 @@ func (x *exchange) tunnel() error {
 	return nil
 }
 
-func writeSwitch(client net.Conn, header http.Header, token string) error {
-	bw := bufio.NewWriter(client)
+func writeSwitch(caller net.Conn, header http.Header, token string) error {
+	bw := bufio.NewWriter(caller)
 	bw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + token + "\r\n")
 	if err := header.Write(bw); err != nil {
 		return err
@@ -87,18 +87,18 @@ func writeSwitch(client net.Conn, header http.Header, token string) error {
 	return bw.Flush()
 }
 
-func newTunnel(c *conn, client net.Conn, fromClient io.Reader, websocket bool) *tunnel {
+func newTunnel(c *conn, caller net.Conn, fromCaller io.Reader, websocket bool) *tunnel {
 	t := &tunnel{conn: c, websocket: websocket}
 	t.moved.Store(time.Now().UnixNano())
-	t.down = &direction{from: c.br, source: c, to: client, moved: &t.moved}
-	t.up = &direction{from: fromClient, source: client, to: c.Conn, moved: &t.moved}
+	t.down = &direction{from: c.br, source: c, to: caller, moved: &t.moved}
+	t.up = &direction{from: fromCaller, source: caller, to: c.Conn, moved: &t.moved}
 	if websocket {
 		t.down.frames, t.up.frames = &frames{}, &frames{}
 	}
 	return t
 }
 
-// enter counts t among those that a drain has to tell; false once it is over.
+// enter counts t among those that a drain tells; false once the drain is over.
 func (u *upstream) enter(t *tunnel) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -128,8 +128,8 @@ func (t *tunnel) run() {
 	<-done
 }
 
-// endSilence ends the tunnel if nothing has come for too long, and looks again
-// when that may be the case otherwise.
+// endSilence ends the tunnel if nothing has come for too long, and otherwise looks
+// again when that may be the case.
 func (t *tunnel) endSilence() {
 	if rest := maxSilence - time.Since(time.Unix(0, t.moved.Load())); rest > 0 {
 		t.silence.Load().Reset(rest)
@@ -204,8 +204,8 @@ func (t *tunnel) goAway() {
 	}
 }
 
-// sendClose writes a close frame if none is half written. Frames of a client,
-// which is what the proxy is to an upstream, are masked.
+// sendClose writes a close frame unless another frame is half written, and
+// reports whether it did. WebSocket masks the frames that go to the upstream.
 func (d *direction) sendClose(masked bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -220,59 +220,4 @@ func (d *direction) sendClose(masked bool) bool {
 	}
 	_, err := d.to.Write(frame)
 	return err == nil
-}
-
-// frames follows a stream of WebSocket frames (RFC 6455, 5.2) far enough to
-// know where each one ends.
-type frames struct {
-	head []byte // of a frame whose header has not come whole
-	left uint64 // payload bytes still to come
-}
-
-// between tells whether no frame is half written.
-func (f *frames) between() bool { return f.left == 0 && len(f.head) == 0 }
-
-// advance takes note of the stream's next bytes.
-func (f *frames) advance(p []byte) {
-	for len(p) > 0 {
-		if f.left > 0 {
-			n := min(f.left, uint64(len(p)))
-			f.left -= n
-			p = p[n:]
-			continue
-		}
-		f.head = append(f.head, p[0])
-		p = p[1:]
-		if size, payload, ok := frameHeader(f.head); ok && len(f.head) == size {
-			f.head, f.left = f.head[:0], payload
-		}
-	}
-}
-
-// frameHeader tells how long a frame's header is and what payload follows;
-// false while too little of it is there to say.
-func frameHeader(h []byte) (size int, payload uint64, ok bool) {
-	if len(h) < 2 {
-		return 0, 0, false
-	}
-	size, extra := 2, 0
-	switch payload = uint64(h[1] & 0x7f); payload {
-	case 126:
-		extra = 2
-	case 127:
-		extra = 8
-	}
-	if len(h) < size+extra {
-		return 0, 0, false
-	}
-	if extra > 0 {
-		payload = 0
-		for _, b := range h[2 : 2+extra] {
-			payload = payload<<8 | uint64(b)
-		}
-	}
-	if size += extra; h[1]&0x80 != 0 {
-		size += 4
-	}
-	return size, payload, true
 }

@@ -15,25 +15,25 @@ import (
 type upload struct {
 	r        *http.Request
 	chunked  bool
-	consumed atomic.Bool  // the client's body has been read to its end
-	asking   atomic.Bool  // it waits for the client, not for the upstream
+	consumed atomic.Bool  // the caller's body has been read to its end
+	asking   atomic.Bool  // it waits for the caller, not for the upstream
 	moved    atomic.Int64 // when bytes last moved, in Unix nanoseconds
 	traffic  uint64       // of the upstream's socket when it was last looked at
 	done     chan struct{}
 	err      error // why it ended early; read it after done
 }
 
-// clientError is a body that the client broke off or that is not framed right.
-type clientError struct{ err error }
+// callerError is a body that the caller broke off or that is not framed right.
+type callerError struct{ err error }
 
-func (e *clientError) Error() string { return "read request body: " + e.err.Error() }
-func (e *clientError) Unwrap() error { return e.err }
+func (e *callerError) Error() string { return "read request body: " + e.err.Error() }
+func (e *callerError) Unwrap() error { return e.err }
 
 const (
 	// stallLimit ends a body that still runs after its answer is complete and
 	// has not moved for this long.
 	stallLimit = 5 * time.Second
-	// restLimit is what a client has to send the rest of a body nobody wants.
+	// restLimit is the time that a caller has to send the rest of a body nobody wants.
 	restLimit = 5 * time.Second
 )
 
@@ -54,7 +54,7 @@ func (u *upload) run(c *conn) {
 	}
 	large.put(buf)
 	close(u.done) // before abort wakes the exchange, which asks for the reason
-	if errors.As(u.err, new(*clientError)) {
+	if errors.As(u.err, new(*callerError)) {
 		c.abort() // the upstream must not take the part for the whole
 	}
 }
@@ -78,12 +78,12 @@ func (u *upload) copy(c *conn, buf []byte) error {
 		}
 		if err == io.EOF {
 			if !u.chunked && left != 0 {
-				return &clientError{io.ErrUnexpectedEOF}
+				return &callerError{io.ErrUnexpectedEOF}
 			}
 			return nil
 		}
 		if err != nil {
-			return &clientError{err}
+			return &callerError{err}
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (u *upload) writeTrailer(bw *bufio.Writer) error {
 	return bw.Flush()
 }
 
-// over tells whether the body was sent whole or has failed.
+// over reports whether the body was sent whole or has failed.
 func (u *upload) over() bool {
 	select {
 	case <-u.done:
@@ -124,9 +124,9 @@ func (u *upload) over() bool {
 	}
 }
 
-// clientError is the client's own fault, if that is why the upload ended.
-func (u *upload) clientError() error {
-	var e *clientError
+// callerError is the caller's own fault, if that is why the upload ended.
+func (u *upload) callerError() error {
+	var e *callerError
 	if u.over() && errors.As(u.err, &e) {
 		return fmt.Errorf("upload: %w", e)
 	}
@@ -147,13 +147,13 @@ func (u *upload) moves(c *conn, limit time.Duration) bool {
 	return time.Since(u.lastMove()) < limit
 }
 
-// silent reports whether the upload waits for the client.
+// silent reports whether the upload waits for the caller.
 func (u *upload) silent() bool { return !u.over() && u.asking.Load() }
 
 func (u *upload) lastMove() time.Time { return time.Unix(0, u.moved.Load()) }
 
 // settle waits for a body whose answer is complete already, as long as it
-// moves, and tells whether it went out whole.
+// moves, and reports whether it went out whole.
 func (u *upload) settle() bool {
 	timer := time.NewTimer(stallLimit)
 	defer timer.Stop()
@@ -171,12 +171,12 @@ func (u *upload) settle() bool {
 	}
 }
 
-// cut ends the upload now and waits for its end. What the client still sends
-// is nobody's any more.
+// cut ends the upload now and waits for its end. What the caller still sends
+// is lost.
 func (u *upload) cut(c *conn, w http.ResponseWriter) {
 	c.abort()
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Unix(1, 0)) // wakes a read of the body; where it cannot, the client's next byte does
+	_ = rc.SetReadDeadline(time.Unix(1, 0)) // wakes a read of the body; where it cannot, the caller's next byte does
 	<-u.done
 	_ = rc.SetReadDeadline(time.Now().Add(restLimit))
 }

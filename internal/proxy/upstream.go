@@ -1,24 +1,22 @@
 package proxy
 
 import (
-	"bufio"
+	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 )
 
 // upstream is a process that answers HTTP/1.1, and the connections to it.
 type upstream struct {
-	dial   func(context.Context) (net.Conn, error)
-	inner  bool // a server of our own: one request a connection
-	log    *slog.Logger
-	opts   Options
-	header time.Duration // HeaderTimeout, 0 for none
+	dial    func(context.Context) (net.Conn, error)
+	inner   bool // a server of our own: one request a connection
+	log     *slog.Logger
+	connect time.Duration // limit of a dial
+	header  time.Duration // Options.HeaderTimeout, 0 for none
 
 	mu       sync.Mutex
 	unpooled bool    // idle connections are not kept
@@ -32,79 +30,18 @@ type upstream struct {
 const (
 	maxIdle     = 256              // connections kept for one target
 	idleTimeout = 60 * time.Second // after which an unused one is closed
-	connBuffer  = 4 << 10
 )
 
-func newUpstream(dial func(context.Context) (net.Conn, error), o Options) *upstream {
-	u := &upstream{dial: dial, opts: o, log: o.Log, open: map[*conn]struct{}{}, tunnels: map[*tunnel]struct{}{}}
-	if u.log == nil {
-		u.log = slog.Default()
+func newUpstream(dial func(context.Context) (net.Conn, error), inner bool, o Options) *upstream {
+	return &upstream{
+		dial:    dial,
+		inner:   inner,
+		log:     cmp.Or(o.Log, slog.Default()),
+		connect: cmp.Or(o.ConnectTimeout, defaultConnectTimeout),
+		header:  max(cmp.Or(o.HeaderTimeout, defaultHeaderTimeout), 0),
+		open:    map[*conn]struct{}{},
+		tunnels: map[*tunnel]struct{}{},
 	}
-	if u.opts.ConnectTimeout <= 0 {
-		u.opts.ConnectTimeout = defaultConnectTimeout
-	}
-	switch {
-	case o.HeaderTimeout == 0:
-		u.header = defaultHeaderTimeout
-	case o.HeaderTimeout > 0:
-		u.header = o.HeaderTimeout
-	}
-	return u
-}
-
-// conn is one connection to an upstream. One exchange uses it at a time.
-type conn struct {
-	net.Conn
-	br    *bufio.Reader
-	bw    *bufio.Writer
-	head  head
-	raw   syscall.RawConn // nil when it is not a socket
-	abort func()          // closes the connection; kept to spare a closure a request
-	until time.Time       // when it has been idle for too long
-	used  bool            // it has carried an exchange before
-
-	peeked struct { // result of the last peek
-		n   int
-		err error
-	}
-	peekAt func(fd uintptr)
-}
-
-func newConn(nc net.Conn) *conn {
-	c := &conn{Conn: nc, br: bufio.NewReaderSize(nc, connBuffer), bw: bufio.NewWriterSize(nc, connBuffer)}
-	c.abort = func() { nc.Close() }
-	if sc, ok := nc.(syscall.Conn); ok {
-		c.raw, _ = sc.SyscallConn()
-	}
-	c.peekAt = func(fd uintptr) {
-		var b [1]byte
-		c.peeked.n, _, c.peeked.err = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	}
-	return c
-}
-
-// peek asks the socket for its next byte, without waiting and without taking
-// it: n is 1 when there is one, 0 without an error at the end of the stream.
-// Deadlines do not count.
-func (c *conn) peek() (n int, err error) {
-	if c.raw == nil {
-		return 0, errNoSocket
-	}
-	if err := c.raw.Control(c.peekAt); err != nil {
-		return 0, err
-	}
-	return c.peeked.n, c.peeked.err
-}
-
-var errNoSocket = errors.New("the connection is not a socket")
-
-// readable reports whether a read would return at once.
-func (c *conn) readable() bool {
-	if c.br.Buffered() > 0 {
-		return true
-	}
-	_, err := c.peek()
-	return err == nil
 }
 
 // get returns an idle connection that is open and silent or, when there is none
@@ -123,7 +60,7 @@ func (u *upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 		}
 		u.discard(c)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, u.opts.ConnectTimeout, os.ErrDeadlineExceeded)
+	ctx, cancel := context.WithTimeoutCause(ctx, u.connect, os.ErrDeadlineExceeded)
 	defer cancel()
 	nc, err := u.dial(ctx)
 	if err != nil {

@@ -43,6 +43,6 @@ func (s *Server) toolsOverHTTP() http.Handler {
 	return mcp.Handler(mcp.Config{
 		BaseURL: "http://" + s.cfg.BaseURL.Host,
 		Client:  &http.Client{Transport: inner},
-		Forward: []string{proxy.HeaderClientIP, "X-Request-Id"},
-	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(proxy.HeaderClientIP)) })
+		Forward: []string{proxy.HeaderCallerIP, "X-Request-Id"},
+	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(proxy.HeaderCallerIP)) })
 }

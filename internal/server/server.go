@@ -397,7 +397,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Wait:         s.cfg.Wait,
 		Unpacks:      fair.NewQueue(s.cfg.MaxUnpacks),
 		UnpackWait:   time.Minute,
-		ClientHeader: proxy.HeaderClientIP,
+		ClientHeader: proxy.HeaderCallerIP,
 		Log:          s.log,
 		Observe:      s.metrics.Request,
 	})

@@ -23,7 +23,7 @@ func (x *exchange) writeHead() {
 }
 
 // requestTarget is the request's target in origin form, byte for byte as the
-// client sent it where it had that form.
+// caller sent it where it had that form.
 func requestTarget(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") || r.RequestURI == "*" {
 		return r.RequestURI
@@ -53,10 +53,10 @@ func (x *exchange) writePassed() {
 
 // writeOwn writes the headers that the proxy answers for.
 func (x *exchange) writeOwn() {
-	bw, client := x.c.bw, ClientOf(x.r)
-	writeField(bw, "X-Forwarded-For", client.IP)
-	writeField(bw, "X-Real-Ip", client.IP)
-	writeField(bw, "X-Forwarded-Proto", client.Proto)
+	bw, caller := x.c.bw, CallerOf(x.r)
+	writeField(bw, "X-Forwarded-For", caller.IP)
+	writeField(bw, "X-Real-Ip", caller.IP)
+	writeField(bw, "X-Forwarded-Proto", caller.Proto)
 	writeField(bw, "X-Forwarded-Host", x.r.Host)
 	if te := x.r.Header["Te"]; te != nil && hasToken(te, "trailers") {
 		writeField(bw, "Te", "trailers")

@@ -32,12 +32,12 @@ type head struct {
 // field is one header line: its canonical name, and its value as sent.
 type field struct{ key, value string }
 
-// badAnswer is what an upstream sent that is not HTTP, and in which way.
+// badAnswer says in which way what an upstream sent is not HTTP.
 type badAnswer string
 
 func (b badAnswer) Error() string { return "invalid answer: " + string(b) }
 
-// readHead reads one head, to and with its empty line.
+// read reads one head, to and with its empty line.
 func (h *head) read(br *bufio.Reader) error {
 	text, err := readBlock(br)
 	if err != nil {
@@ -80,7 +80,7 @@ func readBlock(br *bufio.Reader) (string, error) {
 	}
 }
 
-// blockEnd is the length of the lines in b up to and with the first empty one,
+// blockEnd returns the length of the lines in b up to and with the first empty one,
 // 0 when that has not come yet.
 func blockEnd(b []byte) int {
 	for i := 0; i < len(b); {
@@ -166,7 +166,7 @@ func (h *head) note(f *field) error {
 	return nil
 }
 
-// keepAliveHint is the timeout of a Keep-Alive field, less a second for the way.
+// keepAliveHint returns the timeout of a Keep-Alive field, less a second for the way.
 func keepAliveHint(value string) time.Duration {
 	for part := range strings.SplitSeq(value, ",") {
 		if s, ok := strings.CutPrefix(strings.TrimSpace(part), "timeout="); ok {
@@ -178,7 +178,7 @@ func keepAliveHint(value string) time.Duration {
 	return 0
 }
 
-// hasBody tells whether bytes follow the head in answer to method.
+// hasBody reports whether bytes follow the head in answer to method.
 func (h *head) hasBody(method string) bool {
 	return method != http.MethodHead && h.status != http.StatusNoContent &&
 		h.status != http.StatusNotModified && h.status >= 200 && h.length != 0

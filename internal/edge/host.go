@@ -43,6 +43,16 @@ func validHost(hostport string) bool {
 	return hostport == "" || !slices.Contains(labels, "") && strings.IndexFunc(name, notInName) < 0 && validPort(hostport[len(name):])
 }
 
+// canonicalHost returns a valid Host in lower case, without its port, the brackets of
+// an IPv6 address and the dot that ends a full name.
+func canonicalHost(hostport string) string {
+	host, _, literal := strings.Cut(strings.TrimPrefix(hostport, "["), "]")
+	if !literal {
+		host, _, _ = strings.Cut(hostport, ":")
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
 // notInName reports whether r cannot be part of a host's name.
 func notInName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_'

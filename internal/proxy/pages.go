@@ -23,7 +23,7 @@ type page struct {
 	retry    bool // waiting a moment helps
 }
 
-// retryAfter is how long a client is told to wait where waiting helps, in seconds.
+// retryAfter is how long a caller is told to wait where waiting helps, in seconds.
 const retryAfter = "5"
 
 var (

@@ -1,37 +1,34 @@
 package edge
 
 import (
-	"encoding/hex"
-	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/berth-host/berth/internal/proxy"
 )
 
-// client is who sent a request.
-type client struct{ text, proto string }
-
-// identify finds the client of r.
-func (e *edge) identify(r *http.Request, c *conn) client {
+// identify returns who sent r.
+func (e *edge) identify(r *http.Request, c *conn) proxy.Caller {
 	peer := c.peerOf(r)
-	who := client{text: peer.text, proto: "http"}
+	who := proxy.Caller{IP: peer.text, Proto: "http"}
 	if r.TLS != nil {
-		who.proto = "https"
+		who.Proto = "https"
 	}
 	if len(e.trusted) == 0 || !e.trusts(peer.ip) {
 		return who
 	}
 	if ip, ok := e.forwardedFor(r.Header["X-Forwarded-For"]); ok {
-		who.text = ip.String()
+		who.IP = ip.String()
 	}
 	if proto := r.Header["X-Forwarded-Proto"]; len(proto) == 1 && (proto[0] == "http" || proto[0] == "https") {
-		who.proto = proto[0]
+		who.Proto = proto[0]
 	}
 	return who
 }
 
-// forwardedFor is the rightmost address that is not a trusted proxy's. It
-// fails when there is none, or when something that is no address comes first.
+// forwardedFor returns the rightmost address that is not a trusted proxy's. It
+// fails when there is none, or when something other than an address comes first.
 func (e *edge) forwardedFor(lines []string) (netip.Addr, bool) {
 	for i := len(lines) - 1; i >= 0; i-- {
 		for rest, more := lines[i], true; more; {
@@ -66,7 +63,7 @@ func (e *edge) trusts(ip netip.Addr) bool {
 	return false
 }
 
-// parseIP reads an address, with or without a port.
+// parseIP parses an address, with or without a port.
 func parseIP(s string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
 	if err != nil {
@@ -77,33 +74,4 @@ func parseIP(s string) (netip.Addr, bool) {
 		ip = withPort.Addr()
 	}
 	return ip.Unmap().WithZone(""), true
-}
-
-// requestID is the client's own id for the request when it is a sane one, else
-// a new one. It is for finding lines in logs, no secret.
-func requestID(r *http.Request) string {
-	if ids := r.Header["X-Request-Id"]; len(ids) == 1 && saneID(ids[0]) {
-		return ids[0]
-	}
-	var b [16]byte
-	for i := 0; i < len(b); i += 8 {
-		n := rand.Uint64()
-		for j := range 8 {
-			b[i+j] = byte(n >> (8 * j))
-		}
-	}
-	return hex.EncodeToString(b[:])
-}
-
-func saneID(id string) bool {
-	if len(id) < 1 || len(id) > 128 {
-		return false
-	}
-	for i := range len(id) {
-		c := id[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-_.:", c) >= 0) {
-			return false
-		}
-	}
-	return true
 }

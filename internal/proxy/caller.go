@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"syscall"
+)
+
+// Caller says what the edge knows about the sender of a request. It travels in
+// the request's context.
+type Caller struct {
+	IP        string // address without port, as X-Forwarded-For gets it
+	Proto     string // http or https, as the caller spoke it
+	RequestID string // "" when the edge gave none
+	Watch     Watch  // over the request; nil: nobody watches
+}
+
+// Watch follows a request on its way.
+type Watch interface {
+	// Service is told the socket that carries the request to a process, and nil
+	// when it does so no longer.
+	Service(socket syscall.RawConn)
+}
+
+// callerContext carries a Caller without a second allocation.
+type callerContext struct {
+	context.Context
+	caller Caller
+}
+
+type callerKey struct{}
+
+func (c *callerContext) Value(key any) any {
+	if key == (callerKey{}) {
+		return &c.caller
+	}
+	return c.Context.Value(key)
+}
+
+// WithCaller returns a context from which CallerOf gets c.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return &callerContext{Context: ctx, caller: c}
+}
+
+// CallerOf returns the sender of r as the edge found it, or as the connection shows
+// when the request did not come through the edge.
+func CallerOf(r *http.Request) Caller {
+	if c, ok := r.Context().Value(callerKey{}).(*Caller); ok {
+		return *c
+	}
+	c := Caller{IP: r.RemoteAddr, Proto: "http"}
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		c.IP = host
+	}
+	if r.TLS != nil {
+		c.Proto = "https"
+	}
+	return c
+}

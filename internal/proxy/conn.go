@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+)
+
+// connBuffer is the size of a connection's buffers, in bytes each.
+const connBuffer = 4 << 10
+
+// conn is one connection to an upstream. One exchange uses it at a time.
+type conn struct {
+	net.Conn
+	br    *bufio.Reader
+	bw    *bufio.Writer
+	head  head
+	raw   syscall.RawConn // nil when it is not a socket
+	abort func()          // closes the connection; kept to spare a closure a request
+	until time.Time       // when it has been idle for too long
+	used  bool            // it has carried an exchange before
+
+	peeked struct { // result of the last peek
+		n   int
+		err error
+	}
+	peekAt func(fd uintptr)
+}
+
+func newConn(nc net.Conn) *conn {
+	c := &conn{Conn: nc, br: bufio.NewReaderSize(nc, connBuffer), bw: bufio.NewWriterSize(nc, connBuffer)}
+	c.abort = func() { nc.Close() }
+	if sc, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = sc.SyscallConn()
+	}
+	c.peekAt = func(fd uintptr) {
+		var b [1]byte
+		c.peeked.n, _, c.peeked.err = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	}
+	return c
+}
+
+// peek asks the socket for its next byte, without waiting and without taking
+// it: n is 1 when there is one, 0 without an error at the end of the stream.
+// Deadlines do not count.
+func (c *conn) peek() (n int, err error) {
+	if c.raw == nil {
+		return 0, errNoSocket
+	}
+	if err := c.raw.Control(c.peekAt); err != nil {
+		return 0, err
+	}
+	return c.peeked.n, c.peeked.err
+}
+
+var errNoSocket = errors.New("the connection is not a socket")
+
+// readable reports whether a read would return at once.
+func (c *conn) readable() bool {
+	if c.br.Buffered() > 0 {
+		return true
+	}
+	_, err := c.peek()
+	return err == nil
+}
+
+// sight says what a look at a kept connection shows.
+type sight int
+
+const (
+	silent   sight = iota // nothing to read: it may carry another exchange
+	gone                  // its peer has closed it, or it is broken
+	speaking              // bytes lie on it that no request asked for
+)
+
+// look reports what lies on a connection that no exchange uses. It neither
+// waits nor reads.
+func (c *conn) look() sight {
+	n, err := c.peek()
+	switch {
+	case n > 0:
+		return speaking
+	case errors.Is(err, syscall.EAGAIN):
+		return silent
+	}
+	return gone
+}
