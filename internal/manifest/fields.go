@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hbollon/go-edlib"
+
 	"github.com/berth-host/berth/internal/safetext"
 )
 
@@ -109,45 +111,19 @@ func plainKey(name string) string {
 	return strings.NewReplacer("_", "", "-", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// nearest returns the known name that the fewest slips of typing lead to; ""
-// when none is near.
+// nearest returns the known name that the fewest slips of typing lead to, swaps
+// of neighbours among them; "" when none is near.
 func nearest(name string, known []string) string {
 	if len(name) > 40 {
 		return ""
 	}
 	best, found := max(1, len(name)/3)+1, ""
 	for _, k := range known {
-		if d := distance(name, k); d < best {
+		if d := edlib.OSADamerauLevenshteinDistance(name, k); d < best {
 			best, found = d, k
 		}
 	}
 	return found
-}
-
-// distance counts insertions, deletions, replacements and swaps of neighbours.
-func distance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			d := min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d = min(d, rows[i-2][j-2]+1)
-			}
-			rows[i][j] = d
-		}
-	}
-	return rows[len(a)][len(b)]
 }
 
 // invert turns field -> "names of it" into name -> field.

@@ -271,7 +271,7 @@ func TestResolve_KnowsOtherHostsNames(t *testing.T) {
 		"preDeployCommand": `"release"`, "healthcheck": `"health"`, "outputDirectory": `"publish"`, "installCommand": `"install"`,
 		"command": `"start"`, "entrypoint": `"start"`, "working_dir": `"root"`, "dependsOn": `"depends_on"`, "stop-grace-period": `"stop_timeout"`,
 		"kill_timeout": `"stop_timeout"`, "Runtime": `"runtime"`, "dockerfilePath": "images are not run", "volumes": "$DATA_DIR",
-		"strat": `did you mean "start"?`, "relase": `did you mean "release"?`, "frobnicate": "the fields are name, runtime",
+		"strat": `did you mean "start"?`, "tsart": `did you mean "start"?`, "relase": `did you mean "release"?`, "frobnicate": "the fields are name, runtime",
 	} {
 		lines := faultsOf(t, fmt.Sprintf("services: [{name: web, runtime: static, %s: x}]", name))
 		if prefix := fmt.Sprintf("service web: unknown field %q; ", name); len(lines) != 1 || !strings.HasPrefix(lines[0], prefix) || !strings.Contains(lines[0], want) {
