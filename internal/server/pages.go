@@ -24,7 +24,7 @@ func (s *Server) openPages(key auth.Key) {
 		Key:          key,
 		CrashWindow:  s.cfg.Limits.CrashWindow,
 		Reference:    s.documents.Reference,
-		ClientHeader: proxy.HeaderCallerIP,
+		CallerHeader: proxy.HeaderCallerIP,
 		Log:          s.log,
 	})
 }

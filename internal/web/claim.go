@@ -48,12 +48,12 @@ func (w *Web) showClaim(c *fiber.Ctx, status int, f claimForm) error {
 	if err != nil {
 		return err
 	}
-	code, err := w.Accounts.LookUp(w.base, w.visitor(c), s.Account, typedCode(c))
+	code, err := w.cfg.Accounts.LookUp(w.server.Context(), w.visitor(c), s.Account, typedCode(c))
 	if err != nil {
 		return err
 	}
 	if code.State == account.Used && code.Stack != nil {
-		return w.done(c, string(stackURL(code.Stack.ID)), "This stack is yours already.")
+		return w.redirectWithNotice(c, string(stackURL(code.Stack.ID)), "This stack is yours already.")
 	}
 	title := "Claim a stack"
 	if code.State == account.Claimable {
@@ -108,12 +108,12 @@ func (w *Web) claim(c *fiber.Ctx) error {
 	var e account.Entry
 	var st *stack.Stack
 	if signedIn(s) {
-		st, err = w.Accounts.Claim(w.base, w.visitor(c), s.Account, typedCode(c))
+		st, err = w.cfg.Accounts.Claim(w.server.Context(), w.visitor(c), s.Account, typedCode(c))
 	} else {
 		e, st, err = w.claimAsVisitor(c)
 	}
 	if e.Token != "" {
-		if err := w.enter(c, e); err != nil {
+		if err := w.startSession(c, e); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (w *Web) claim(c *fiber.Ctx) error {
 		return w.refuseClaim(c, s, e, err)
 	}
 	if e.APIKey != "" {
-		w.tell(c, notice{Text: "Welcome to Berth. Your account is ready.", Key: e.APIKey})
+		w.leaveNotice(c, notice{Text: "Welcome to Berth. Your account is ready.", Key: e.APIKey})
 	}
 	return c.Redirect(string(stackURL(st.ID, "claimed")), fiber.StatusSeeOther)
 }
@@ -129,9 +129,9 @@ func (w *Web) claim(c *fiber.Ctx) error {
 func (w *Web) claimAsVisitor(c *fiber.Ctx) (account.Entry, *stack.Stack, error) {
 	email, password := c.FormValue("email"), c.FormValue("password")
 	if c.FormValue("way") == "signin" {
-		return w.Accounts.SignInAndClaim(w.base, w.visitor(c), email, password, typedCode(c))
+		return w.cfg.Accounts.SignInAndClaim(w.server.Context(), w.visitor(c), email, password, typedCode(c))
 	}
-	return w.Accounts.SignUpAndClaim(w.base, w.visitor(c), email, password, typedCode(c))
+	return w.cfg.Accounts.SignUpAndClaim(w.server.Context(), w.visitor(c), email, password, typedCode(c))
 }
 
 // refuseClaim shows the claim page again with why it was refused. When the
@@ -142,7 +142,7 @@ func (w *Web) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err er
 		return fmt.Errorf("claim: %w", err)
 	}
 	if e.Token != "" {
-		w.tell(c, notice{Text: text, Fault: true, Key: e.APIKey})
+		w.leaveNotice(c, notice{Text: text, Fault: true, Key: e.APIKey})
 		return c.Redirect("/claim/"+url.PathEscape(typedCode(c)), fiber.StatusSeeOther)
 	}
 	f := claimForm{Way: c.FormValue("way"), Email: c.FormValue("email"), Fault: text}
@@ -177,7 +177,7 @@ func (w *Web) claimedStream(c *fiber.Ctx, s store.Session) error {
 		return err
 	}
 	return w.stream(c, s, feed{watch: st.ID, parts: func() ([]part, error) {
-		now, err := w.Accounts.Stack(w.base, s.Account.ID, st.ID)
+		now, err := w.cfg.Accounts.Stack(w.server.Context(), s.Account.ID, st.ID)
 		if err != nil {
 			return nil, err
 		}

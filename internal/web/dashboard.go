@@ -21,7 +21,7 @@ const (
 
 // dashboard answers GET /dashboard.
 func (w *Web) dashboard(c *fiber.Ctx, s store.Session) error {
-	stacks, err := w.Accounts.Stacks(w.base, s.Account.ID)
+	stacks, err := w.cfg.Accounts.Stacks(w.server.Context(), s.Account.ID)
 	if err != nil {
 		return fmt.Errorf("read the stacks: %w", err)
 	}
@@ -30,17 +30,17 @@ func (w *Web) dashboard(c *fiber.Ctx, s store.Session) error {
 		return err
 	}
 	p.Stream = "/dashboard/stream"
-	return w.render(c, fiber.StatusOK, dashboardPage(p, w.URLs.Base.String(), w.showStacks(stacks)))
+	return w.render(c, fiber.StatusOK, dashboardPage(p, w.cfg.URLs.Base.String(), w.showStacks(stacks)))
 }
 
 // dashboardStream answers GET /dashboard/stream.
 func (w *Web) dashboardStream(c *fiber.Ctx, s store.Session) error {
 	return w.stream(c, s, feed{parts: func() ([]part, error) {
-		stacks, err := w.Accounts.Stacks(w.base, s.Account.ID)
+		stacks, err := w.cfg.Accounts.Stacks(w.server.Context(), s.Account.ID)
 		if err != nil {
 			return nil, err
 		}
-		return []part{{"stacks", stackList(w.URLs.Base.String(), w.showStacks(stacks))}}, nil
+		return []part{{"stacks", stackList(w.cfg.URLs.Base.String(), w.showStacks(stacks))}}, nil
 	}})
 }
 
@@ -57,7 +57,7 @@ func (w *Web) stackPage(c *fiber.Ctx, s store.Session) error {
 	if l.Lines, err = w.lastLines(st, l); err != nil {
 		return err
 	}
-	events, err := w.Store.LatestEvents(w.base, st.ID, latestEvents)
+	events, err := w.cfg.Store.LatestEvents(w.server.Context(), st.ID, latestEvents)
 	if err != nil {
 		return fmt.Errorf("read the events of stack %s: %w", st.ID, err)
 	}
@@ -94,11 +94,11 @@ func (w *Web) stackStream(c *fiber.Ctx, s store.Session) error {
 
 // stackParts are the parts of a stack's page that change.
 func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
-	st, err := w.Accounts.Stack(w.base, accountID, id)
+	st, err := w.cfg.Accounts.Stack(w.server.Context(), accountID, id)
 	if err != nil {
 		return nil, err
 	}
-	events, err := w.Store.LatestEvents(w.base, id, latestEvents)
+	events, err := w.cfg.Store.LatestEvents(w.server.Context(), id, latestEvents)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
 	}
 	v := w.showStack(st)
 	return []part{
-		{"status", status(v.statusWord(), string(v.Status))},
+		{"status", status(v.statusWord(), string(v.Stack.Status))},
 		{"head", stackHead(v)},
 		{"services", services(p, v)},
 		{"events", eventList(w.showEvents(events))},
@@ -135,7 +135,7 @@ func (w *Web) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
 // lastLines reads the end of a log, without its heading.
 func (w *Web) lastLines(st *stack.Stack, l logView) ([]string, error) {
 	var b bytes.Buffer
-	if err := w.Host.Logs(w.base, st, l.Service, l.Kind, logLines, &b); err != nil {
+	if err := w.cfg.Host.Logs(w.server.Context(), st, l.Service, l.Kind, logLines, &b); err != nil {
 		return nil, fmt.Errorf("read the logs of stack %s: %w", st.ID, err)
 	}
 	_, text, _ := strings.Cut(b.String(), "\n")
@@ -171,8 +171,8 @@ func (w *Web) restart(c *fiber.Ctx, s store.Session) error {
 		return err
 	}
 	service := c.Params("service")
-	_, err = w.Host.Restart(w.base, st.ID, service)
-	return w.answer(c, st, err, "The service "+service+" is being restarted.")
+	_, err = w.cfg.Host.Restart(w.server.Context(), st.ID, service)
+	return w.backToStack(c, st, err, "The service "+service+" is being restarted.")
 }
 
 // revoke answers POST /dashboard/stacks/{id}/revoke.
@@ -181,8 +181,8 @@ func (w *Web) revoke(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Host.RevokeAgent(w.base, st.ID)
-	return w.answer(c, st, err, "The agent's access was revoked.")
+	_, err = w.cfg.Host.RevokeAgent(w.server.Context(), st.ID)
+	return w.backToStack(c, st, err, "The agent's access was revoked.")
 }
 
 // deletePage answers GET /dashboard/stacks/{id}/delete.
@@ -204,23 +204,23 @@ func (w *Web) delete(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return err
 	}
-	if err := w.Host.Delete(w.base, st.ID); err != nil {
+	if err := w.cfg.Host.Delete(w.server.Context(), st.ID); err != nil {
 		return fmt.Errorf("delete stack %s: %w", st.ID, err)
 	}
-	return w.done(c, "/dashboard", "The stack "+st.Name+" was deleted.")
+	return w.redirectWithNotice(c, "/dashboard", "The stack "+st.Name+" was deleted.")
 }
 
-// answer goes back to the stack's page and tells what came of a form: that it
+// backToStack goes back to the stack's page and tells what came of a form: that it
 // was done, or why not.
-func (w *Web) answer(c *fiber.Ctx, st *stack.Stack, err error, text string) error {
+func (w *Web) backToStack(c *fiber.Ctx, st *stack.Stack, err error, text string) error {
 	var known *stack.Error
 	switch {
 	case errors.As(err, &known):
-		w.tell(c, notice{Text: sentence(known.Detail), Fault: true})
+		w.leaveNotice(c, notice{Text: sentence(known.Detail), Fault: true})
 	case err != nil:
 		return fmt.Errorf("stack %s: %w", st.ID, err)
 	default:
-		w.tell(c, notice{Text: text})
+		w.leaveNotice(c, notice{Text: text})
 	}
 	return c.Redirect(string(stackURL(st.ID)), fiber.StatusSeeOther)
 }

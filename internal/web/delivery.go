@@ -13,73 +13,73 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Webhooks send deliveries at an owner's wish; package webhook implements it.
+// Webhooks sends deliveries that an owner asks for; package webhook implements it.
 type Webhooks interface {
-	// Resend delivers an event once more, under the same delivery id, and tells
-	// what came of it. An event that the stack does not have is a *stack.Error
-	// of kind NotFound.
+	// Resend delivers an event once more, under the same delivery id, and returns
+	// what came of it. It fails with a *stack.Error of kind NotFound for an event
+	// that the stack does not have.
 	Resend(ctx context.Context, stackID string, eventID int64) (store.Delivery, error)
 	// Test sends an event that stands for no change of the stack.
 	Test(ctx context.Context, stackID string) (store.Delivery, error)
 }
 
-// latestDeliveries is how many a stack's page shows.
+// latestDeliveries is the number of deliveries that a stack's page shows.
 const latestDeliveries = 20
 
-// delivery is a store.Delivery as the page words it.
-type delivery struct{ store.Delivery }
+// delivery puts a store.Delivery into the words of the page.
+type delivery struct{ sent store.Delivery }
 
-// ok tells whether the receiver took the delivery.
-func (d delivery) ok() bool { return d.Error == "" }
+// ok reports whether the receiver took the delivery.
+func (d delivery) ok() bool { return d.sent.Error == "" }
 
-// outcome is the answer in a word.
+// outcome returns the answer in a word.
 func (d delivery) outcome() string {
-	if d.Status == 0 {
+	if d.sent.Status == 0 {
 		return "no answer"
 	}
-	return strconv.Itoa(d.Status)
+	return strconv.Itoa(d.sent.Status)
 }
 
-// words are the first of the answer, or else what is wrong with it.
-func (d delivery) words() string { return cmp.Or(d.Words, d.Error) }
+// words returns the beginning of the answer, or else what is wrong with it.
+func (d delivery) words() string { return cmp.Or(d.sent.Words, d.sent.Error) }
 
 func (d delivery) took() string {
 	switch {
-	case d.Status == 0:
+	case d.sent.Status == 0:
 		return "–"
-	case d.Duration < time.Second:
-		return fmt.Sprintf("%d ms", d.Duration.Milliseconds())
+	case d.sent.Duration < time.Second:
+		return fmt.Sprintf("%d ms", d.sent.Duration.Milliseconds())
 	}
-	return fmt.Sprintf("%.1f s", d.Duration.Seconds())
+	return fmt.Sprintf("%.1f s", d.sent.Duration.Seconds())
 }
 
-// attempt is the number of the attempt, from 1.
+// attempt returns the number of the attempt, from 1.
 func (d delivery) attempt() string {
-	if d.Attempt == 0 {
+	if d.sent.Attempt == 0 {
 		return "by hand"
 	}
-	return strconv.Itoa(d.Attempt)
+	return strconv.Itoa(d.sent.Attempt)
 }
 
-// recorded tells whether the event is one of the stack's history: a test is
-// not, and cannot be sent again.
-func (d delivery) recorded() bool { return d.EventID > 0 }
+// recorded reports whether the event is in the stack's history: a test is not, and
+// cannot be sent again.
+func (d delivery) recorded() bool { return d.sent.EventID > 0 }
 
-// told says what came of a delivery that was sent by hand.
-func (d delivery) told(what string) string {
-	if d.Status == 0 {
-		return what + ", and " + d.Error + "."
+// summary says what came of a delivery that was sent by hand.
+func (d delivery) summary(what string) string {
+	if d.sent.Status == 0 {
+		return what + ", and " + d.sent.Error + "."
 	}
-	return fmt.Sprintf("%s; the receiver answered %d.", what, d.Status)
+	return fmt.Sprintf("%s; the receiver answered %d.", what, d.sent.Status)
 }
 
-// showDeliveries are a stack's last deliveries.
+// showDeliveries returns a stack's last deliveries.
 func (w *Web) showDeliveries(s *stack.Stack) (deliveriesView, error) {
 	v := deliveriesView{Stack: s.ID, To: s.Webhook}
 	if s.Webhook == "" {
 		return v, nil
 	}
-	list, err := w.Store.Deliveries(w.base, s.ID, latestDeliveries)
+	list, err := w.cfg.Store.Deliveries(w.server.Context(), s.ID, latestDeliveries)
 	if err != nil {
 		return v, fmt.Errorf("read the deliveries of stack %s: %w", s.ID, err)
 	}
@@ -99,8 +99,8 @@ func (w *Web) resendDelivery(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return fiber.ErrNotFound
 	}
-	d, err := w.Webhooks.Resend(w.base, st.ID, id)
-	return w.answer(c, st, err, delivery{d}.told(fmt.Sprintf("Delivery %d was sent again", id)))
+	d, err := w.cfg.Webhooks.Resend(w.server.Context(), st.ID, id)
+	return w.backToStack(c, st, err, delivery{d}.summary(fmt.Sprintf("Delivery %d was sent again", id)))
 }
 
 // testDelivery answers POST /dashboard/stacks/{id}/deliveries/test.
@@ -109,6 +109,6 @@ func (w *Web) testDelivery(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return err
 	}
-	d, err := w.Webhooks.Test(w.base, st.ID)
-	return w.answer(c, st, err, delivery{d}.told("A test event was sent"))
+	d, err := w.cfg.Webhooks.Test(w.server.Context(), st.ID)
+	return w.backToStack(c, st, err, delivery{d}.summary("A test event was sent"))
 }

@@ -19,7 +19,7 @@ func (w *Web) docsPage(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return w.render(c, fiber.StatusOK, referencePage(p, w.Reference))
+	return w.render(c, fiber.StatusOK, referencePage(p, w.cfg.Reference))
 }
 
 // word is a part of a text that may lead somewhere, or be code.

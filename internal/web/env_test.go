@@ -63,7 +63,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 		}),
 		Host: e.host, Store: db, Webhooks: e.hooks, Key: e.key, Log: log,
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
-		ClientHeader: "X-Test-Client",
+		CallerHeader: "X-Test-Client",
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -125,12 +125,15 @@ func (e *env) change(id string, fn func(*stack.Stack) ([]stack.Event, error)) {
 
 // visitor is a browser: it keeps cookies and sends back what forms carry.
 type visitor struct {
-	*env
+	*testing.T
+	client  *http.Client
 	cookies map[string]string
 	set     []*http.Cookie // with the last answer
 }
 
-func (e *env) visitor() *visitor { return &visitor{env: e, cookies: map[string]string{}} }
+func (e *env) visitor() *visitor {
+	return &visitor{T: e.T, client: e.client, cookies: map[string]string{}}
+}
 
 // signedUp is a browser that is signed in to a new account.
 func (e *env) signedUp(email string) *visitor {

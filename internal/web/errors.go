@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+
+	"github.com/berth-host/berth/internal/appserver"
 )
 
 // failed is an error in words.
@@ -16,7 +17,7 @@ type failed struct{ heading, text string }
 // answerError is Fiber's error handler: every error of a handler and of the
 // router becomes a page here.
 func (w *Web) answerError(c *fiber.Ctx, err error) error {
-	protect(&c.Response().Header) // fasthttp's own errors come without the guard
+	protect(&c.Response().Header) // fasthttp's own errors do not come through around
 	var framework *fiber.Error
 	text, code, known := refusal(c, err)
 	switch {
@@ -29,35 +30,32 @@ func (w *Web) answerError(c *fiber.Ctx, err error) error {
 		return nil
 	}
 	// The route instead of the path, which may hold a claim code.
-	w.Log.Error("page failed", "error", err, "method", c.Method(), "route", c.Route().Path, "request", requestID(c.Context()))
+	w.cfg.Log.Error("page failed", "error", err, "method", c.Method(), "route", c.Route().Path, "request", appserver.RequestID(c.Context()))
 	w.answerBroken(c.Context())
 	return nil
 }
 
-// guard sets the headers of every answer, and survives panics.
-func (w *Web) guard(next fasthttp.RequestHandler) fasthttp.RequestHandler {
+// around sets the headers of every answer, and survives panics.
+func (w *Web) around(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
-		defer func() {
-			if v := recover(); v != nil {
-				w.Log.Error("page panicked", "error", fmt.Sprint(v), "request", requestID(ctx), "trace", string(debug.Stack()))
-				ctx.Response.Reset()
-				w.answerBroken(ctx)
-				ctx.SetConnectionClose()
-			}
-		}()
-		protect(&ctx.Response.Header)
-		next(ctx)
+		appserver.Recover(ctx, func(ctx *fasthttp.RequestCtx) {
+			protect(&ctx.Response.Header)
+			next(ctx)
+		}, func(reason, trace string) {
+			w.cfg.Log.Error("page panicked", "error", reason, "request", appserver.RequestID(ctx), "trace", trace)
+			w.answerBroken(ctx)
+		})
 	}
 }
 
-// answerBroken hides what went wrong and names the request, under which the log
-// has it. It asks nothing of the rest of the server.
+// answerBroken hides what went wrong and names the request, by which the log has
+// it. It asks nothing of the rest of the server.
 func (w *Web) answerBroken(ctx *fasthttp.RequestCtx) {
 	const heading = "Something broke on our side"
-	text := "Try again. If it stays, tell the operator the request id " + requestID(ctx) + "."
+	text := "Try again. If it stays, tell the operator the request id " + appserver.RequestID(ctx) + "."
 	var b bytes.Buffer
-	if err := failure(page{Title: heading, Width: "narrow"}, heading, text).Render(w.base, &b); err != nil {
-		w.Log.Error("error page failed", "error", err)
+	if err := failure(page{Title: heading, Width: "narrow"}, heading, text).Render(w.server.Context(), &b); err != nil {
+		w.cfg.Log.Error("error page failed", "error", err)
 	}
 	protect(&ctx.Response.Header)
 	ctx.SetStatusCode(fiber.StatusInternalServerError)
@@ -65,24 +63,20 @@ func (w *Web) answerBroken(ctx *fasthttp.RequestCtx) {
 	ctx.SetBody(b.Bytes())
 }
 
-// requestID is the id that the edge gave the request.
-func requestID(ctx *fasthttp.RequestCtx) string {
-	return string(ctx.Request.Header.Peek(fiber.HeaderXRequestID))
-}
-
 // headings are the titles of pages that say why something was refused.
 var headings = map[int]string{
-	fiber.StatusBadRequest:          "Bad request",
-	fiber.StatusUnauthorized:        "Sign in first",
-	fiber.StatusForbidden:           "That is not allowed",
-	fiber.StatusNotFound:            "Not found",
-	fiber.StatusConflict:            "Not possible right now",
-	fiber.StatusUnprocessableEntity: "That was not understood",
-	fiber.StatusTooManyRequests:     "Too many requests",
-	fiber.StatusServiceUnavailable:  "Temporarily unavailable",
+	fiber.StatusBadRequest:            "Bad request",
+	fiber.StatusUnauthorized:          "Sign in first",
+	fiber.StatusForbidden:             "That is not allowed",
+	fiber.StatusNotFound:              "Not found",
+	fiber.StatusConflict:              "Not possible right now",
+	fiber.StatusRequestEntityTooLarge: "That is too much",
+	fiber.StatusUnprocessableEntity:   "That was not understood",
+	fiber.StatusTooManyRequests:       "Too many requests",
+	fiber.StatusServiceUnavailable:    "Temporarily unavailable",
 }
 
-// routerFailure words what Fiber or a form's check refused.
+// routerFailure returns the words for what Fiber or a form's check refused.
 func routerFailure(c *fiber.Ctx, err *fiber.Error) failed {
 	switch {
 	case errors.Is(err, errForged):
@@ -92,7 +86,7 @@ func routerFailure(c *fiber.Ctx, err *fiber.Error) failed {
 	case err.Code == fiber.StatusMethodNotAllowed:
 		return failed{"That cannot be done here", fmt.Sprintf("This address takes %s.", c.GetRespHeader(fiber.HeaderAllow))}
 	case err.Code == fiber.StatusRequestEntityTooLarge:
-		return failed{"That is too much", "No form here takes that much text."}
+		return failed{headings[err.Code], "No form here takes that much text."}
 	}
 	return failed{"The request was not understood", sentence(err.Message)}
 }

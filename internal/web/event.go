@@ -20,7 +20,7 @@ type eventView struct {
 func (w *Web) showEvents(events []stack.Event) []eventView {
 	views := make([]eventView, len(events))
 	for i, e := range events {
-		views[i] = eventView{At: e.CreatedAt, Type: e.Type, Text: say(e, w.CrashWindow), Tone: tones[e.Type]}
+		views[i] = eventView{At: e.CreatedAt, Type: e.Type, Text: describe(e, w.cfg.CrashWindow), Tone: tones[e.Type]}
 		views[i].Detail, _ = e.Data["error"].(string)
 	}
 	return views
@@ -34,9 +34,9 @@ var tones = map[stack.EventType]string{
 	stack.EventCrashed:      "bad",
 }
 
-// say is what an event means to its stack's owner. Crashes are counted over a
+// describe returns what an event means to its stack's owner. Crashes are counted over a
 // window of time.
-func say(e stack.Event, window time.Duration) string {
+func describe(e stack.Event, window time.Duration) string {
 	service, _ := e.Data["service"].(string)
 	switch e.Type {
 	case stack.EventCreated:
@@ -55,7 +55,7 @@ func say(e stack.Event, window time.Duration) string {
 	case stack.EventDeployFailed:
 		return fmt.Sprintf("Generation %v failed; generation %v goes on serving", e.Data["generation"], e.Data["serving_generation"])
 	case stack.EventCrashed:
-		return sayCrash(service, e.Data, window)
+		return describeCrash(service, e.Data, window)
 	case stack.EventRestarted:
 		if e.Data["requested"] == true {
 			return service + " was restarted from the dashboard"
@@ -81,8 +81,8 @@ var sayings = map[stack.EventType]string{
 	stack.EventDeleted:      "Deleted",
 }
 
-// sayCrash tells how a process ended.
-func sayCrash(service string, data map[string]any, window time.Duration) string {
+// describeCrash says how a process ended.
+func describeCrash(service string, data map[string]any, window time.Duration) string {
 	crashes := ""
 	if n, ok := data["crashes"].(float64); ok && n > 1 {
 		crashes = fmt.Sprintf(", %d times in %s", int(n), stack.FormatWindow(window))

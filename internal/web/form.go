@@ -13,7 +13,7 @@ import (
 // tokenField is the hidden field of every form.
 const tokenField = "token"
 
-// formToken is the token of the forms on a page. It is tied to the session, or
+// formToken returns the token of the forms on a page. It is tied to the session, or
 // for a visitor to a cookie that is set with the page.
 func (w *Web) formToken(c *fiber.Ctx) string {
 	tie := w.tie(c)
@@ -22,10 +22,10 @@ func (w *Web) formToken(c *fiber.Ctx) string {
 		w.setCookie(c, visitorCookie, tie, 0)
 		c.Context().SetUserValue(visitorCookie, tie)
 	}
-	return w.Key.FormToken(tie)
+	return w.cfg.Key.FormToken(tie)
 }
 
-// tie is the cookie that the browser's forms are tied to.
+// tie returns the cookie that the browser's forms are tied to.
 func (w *Web) tie(c *fiber.Ctx) string {
 	if session := w.cookie(c, sessionCookie); session != "" {
 		return session
@@ -39,11 +39,11 @@ func (w *Web) tie(c *fiber.Ctx) string {
 // errForged is the answer to a form that was not on a page of this browser's.
 var errForged = fiber.NewError(fiber.StatusForbidden, "forged")
 
-// form lets a form through that was on a page which this browser was given.
-func (w *Web) form(next fiber.Handler) fiber.Handler {
+// checkForm lets a form through if it was on a page that this browser got.
+func (w *Web) checkForm(next fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		tie := w.tie(c)
-		want := w.Key.FormToken(tie)
+		want := w.cfg.Key.FormToken(tie)
 		if tie == "" || subtle.ConstantTimeCompare([]byte(c.FormValue(tokenField)), []byte(want)) != 1 {
 			return errForged
 		}
@@ -51,14 +51,14 @@ func (w *Web) form(next fiber.Handler) fiber.Handler {
 	}
 }
 
-// notice is what the page after a form tells, once.
+// notice is what the page after a form shows, once.
 type notice struct {
 	Text  string `json:"text,omitempty"`
-	Fault bool   `json:"fault,omitempty"` // it tells of something that did not work
+	Fault bool   `json:"fault,omitempty"` // something did not work
 	Key   string `json:"key,omitempty"`   // a new API key
 }
 
-// role tells a screen reader how urgent the notice is.
+// role says to a screen reader how urgent the notice is.
 func (n notice) role() string {
 	if n.Fault {
 		return "alert"
@@ -66,12 +66,12 @@ func (n notice) role() string {
 	return "status"
 }
 
-// noticeAge is how long a notice waits for the page that tells it.
+// noticeAge is how long a notice waits for the page that shows it.
 const noticeAge = 5 * time.Minute
 
-// tell leaves a notice for the next page. It travels in a cookie that only this
+// leaveNotice leaves a notice for the next page. It travels in a cookie that only this
 // server can read.
-func (w *Web) tell(c *fiber.Ctx, n notice) {
+func (w *Web) leaveNotice(c *fiber.Ctx, n notice) {
 	text, err := json.Marshal(n)
 	if err != nil {
 		panic(err) // strings always encode
@@ -79,8 +79,8 @@ func (w *Web) tell(c *fiber.Ctx, n notice) {
 	w.setCookie(c, noticeCookie, base64.RawURLEncoding.EncodeToString(w.sealer.Seal(text, "notice", "")), noticeAge)
 }
 
-// told takes the notice that waits for this page.
-func (w *Web) told(c *fiber.Ctx) notice {
+// takeNotice returns the notice that waits for this page.
+func (w *Web) takeNotice(c *fiber.Ctx) notice {
 	value := w.cookie(c, noticeCookie)
 	if value == "" {
 		return notice{}
@@ -97,8 +97,8 @@ func (w *Web) told(c *fiber.Ctx) notice {
 	return n
 }
 
-// done leaves a notice and goes on to a page.
-func (w *Web) done(c *fiber.Ctx, to, text string) error {
-	w.tell(c, notice{Text: text})
+// redirectWithNotice leaves a notice and goes on to a page.
+func (w *Web) redirectWithNotice(c *fiber.Ctx, to, text string) error {
+	w.leaveNotice(c, notice{Text: text})
 	return c.Redirect(to, fiber.StatusSeeOther)
 }

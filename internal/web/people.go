@@ -30,7 +30,7 @@ func (w *Web) home(c *fiber.Ctx) error {
 		c.Append(fiber.HeaderLink, link)
 	}
 	c.Vary(fiber.HeaderAccept)
-	base := strings.TrimSuffix(w.URLs.Base.String(), "/")
+	base := strings.TrimSuffix(w.cfg.URLs.Base.String(), "/")
 	return w.render(c, fiber.StatusOK, homePage(p, base, deployCommand(base, "")))
 }
 
@@ -46,29 +46,29 @@ func (w *Web) signUpPage(c *fiber.Ctx) error {
 
 // signIn answers POST /signin.
 func (w *Web) signIn(c *fiber.Ctx) error {
-	e, err := w.Accounts.SignIn(w.base, w.visitor(c), c.FormValue("email"), c.FormValue("password"))
+	e, err := w.cfg.Accounts.SignIn(w.server.Context(), w.visitor(c), c.FormValue("email"), c.FormValue("password"))
 	if err != nil {
 		return w.refuseEntry(c, err, "Sign in", signInPage)
 	}
-	return w.admit(c, e)
+	return w.enterDashboard(c, e)
 }
 
 // signUp answers POST /signup.
 func (w *Web) signUp(c *fiber.Ctx) error {
-	e, err := w.Accounts.SignUp(w.base, w.visitor(c), c.FormValue("email"), c.FormValue("password"))
+	e, err := w.cfg.Accounts.SignUp(w.server.Context(), w.visitor(c), c.FormValue("email"), c.FormValue("password"))
 	if err != nil {
 		return w.refuseEntry(c, err, "Create account", signUpPage)
 	}
-	return w.admit(c, e)
+	return w.enterDashboard(c, e)
 }
 
-// admit signs a browser in and goes on to where it wanted to.
-func (w *Web) admit(c *fiber.Ctx, e account.Entry) error {
-	if err := w.enter(c, e); err != nil {
+// enterDashboard signs a browser in and goes on to the page that it asked for.
+func (w *Web) enterDashboard(c *fiber.Ctx, e account.Entry) error {
+	if err := w.startSession(c, e); err != nil {
 		return err
 	}
 	if e.APIKey != "" {
-		w.tell(c, notice{Text: "Welcome to Berth. Your account is ready.", Key: e.APIKey})
+		w.leaveNotice(c, notice{Text: "Welcome to Berth. Your account is ready.", Key: e.APIKey})
 	}
 	return c.Redirect(safeNext(c.FormValue("next")), fiber.StatusSeeOther)
 }
@@ -76,12 +76,12 @@ func (w *Web) admit(c *fiber.Ctx, e account.Entry) error {
 // signOut answers POST /signout.
 func (w *Web) signOut(c *fiber.Ctx) error {
 	if token := w.cookie(c, sessionCookie); token != "" {
-		if err := w.Accounts.SignOut(w.base, token); err != nil {
+		if err := w.cfg.Accounts.SignOut(w.server.Context(), token); err != nil {
 			return fmt.Errorf("sign out: %w", err)
 		}
 	}
 	w.setCookie(c, sessionCookie, "", -1)
-	return w.done(c, "/signin", "You are signed out.")
+	return w.redirectWithNotice(c, "/signin", "You are signed out.")
 }
 
 // accountPage answers GET /dashboard/account.
@@ -91,24 +91,24 @@ func (w *Web) accountPage(c *fiber.Ctx, s store.Session) error {
 
 // rotateKey answers POST /dashboard/account/key.
 func (w *Web) rotateKey(c *fiber.Ctx, s store.Session) error {
-	key, err := w.Accounts.RotateKey(w.base, s.Account.ID)
+	key, err := w.cfg.Accounts.RotateKey(w.server.Context(), s.Account.ID)
 	if err != nil {
 		return fmt.Errorf("rotate the API key: %w", err)
 	}
-	w.tell(c, notice{Text: "The API key was rotated. The old one no longer works.", Key: key})
+	w.leaveNotice(c, notice{Text: "The API key was rotated. The old one no longer works.", Key: key})
 	return c.Redirect("/dashboard/account", fiber.StatusSeeOther)
 }
 
 // changePassword answers POST /dashboard/account/password.
 func (w *Web) changePassword(c *fiber.Ctx, s store.Session) error {
-	err := w.Accounts.ChangePassword(w.base, w.visitor(c), s, c.FormValue("current"), c.FormValue("next"))
+	err := w.cfg.Accounts.ChangePassword(w.server.Context(), w.visitor(c), s, c.FormValue("current"), c.FormValue("next"))
 	if text, code, ok := refusal(c, err); ok {
 		return w.showAccount(c, s, code, passwordForm{Fault: text})
 	}
 	if err != nil {
 		return fmt.Errorf("change the password: %w", err)
 	}
-	return w.done(c, "/dashboard/account", "The password was changed, and all other sessions were signed out.")
+	return w.redirectWithNotice(c, "/dashboard/account", "The password was changed, and all other sessions were signed out.")
 }
 
 // deleteAccountPage answers GET /dashboard/account/delete.
@@ -118,7 +118,7 @@ func (w *Web) deleteAccountPage(c *fiber.Ctx, s store.Session) error {
 
 // deleteAccount answers POST /dashboard/account/delete.
 func (w *Web) deleteAccount(c *fiber.Ctx, s store.Session) error {
-	stacks, err := w.Accounts.Delete(w.base, w.visitor(c), s, c.FormValue("email"), c.FormValue("current"), c.FormValue("stacks"))
+	stacks, err := w.cfg.Accounts.Delete(w.server.Context(), w.visitor(c), s, c.FormValue("email"), c.FormValue("current"), c.FormValue("stacks"))
 	if text, code, ok := refusal(c, err); ok {
 		return w.showDeleteAccount(c, s, code, text)
 	}
@@ -130,13 +130,13 @@ func (w *Web) deleteAccount(c *fiber.Ctx, s store.Session) error {
 	if stacks > 0 {
 		text = "Your account was deleted, and " + count(stacks, "stack") + " with it."
 	}
-	return w.done(c, "/", text)
+	return w.redirectWithNotice(c, "/", text)
 }
 
 // showDeleteAccount shows what goes with the account, and why it was not deleted
 // if that was asked.
 func (w *Web) showDeleteAccount(c *fiber.Ctx, s store.Session, code int, fault string) error {
-	stacks, err := w.Accounts.Stacks(w.base, s.Account.ID)
+	stacks, err := w.cfg.Accounts.Stacks(w.server.Context(), s.Account.ID)
 	if err != nil {
 		return fmt.Errorf("read the stacks: %w", err)
 	}
@@ -153,23 +153,23 @@ func (w *Web) endSession(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return fiber.ErrNotFound
 	}
-	if err := w.Accounts.EndSession(w.base, s.Account.ID, id); err != nil {
+	if err := w.cfg.Accounts.EndSession(w.server.Context(), s.Account.ID, id); err != nil {
 		return fmt.Errorf("end a session: %w", err)
 	}
-	return w.done(c, "/dashboard/account", "The session was signed out.")
+	return w.redirectWithNotice(c, "/dashboard/account", "The session was signed out.")
 }
 
 // endOtherSessions answers POST /dashboard/account/sessions.
 func (w *Web) endOtherSessions(c *fiber.Ctx, s store.Session) error {
-	if err := w.Accounts.EndOtherSessions(w.base, s); err != nil {
+	if err := w.cfg.Accounts.EndOtherSessions(w.server.Context(), s); err != nil {
 		return fmt.Errorf("end the other sessions: %w", err)
 	}
-	return w.done(c, "/dashboard/account", "All other sessions were signed out.")
+	return w.redirectWithNotice(c, "/dashboard/account", "All other sessions were signed out.")
 }
 
 // showAccount shows the account's settings.
 func (w *Web) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordForm) error {
-	sessions, err := w.Accounts.Sessions(w.base, s.Account.ID)
+	sessions, err := w.cfg.Accounts.Sessions(w.server.Context(), s.Account.ID)
 	if err != nil {
 		return fmt.Errorf("read the sessions: %w", err)
 	}

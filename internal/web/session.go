@@ -21,7 +21,7 @@ const (
 	noticeCookie  = "berth_notice"
 )
 
-// cookieName is the name that a cookie has here. With the prefix a browser takes
+// cookieName returns the name of a cookie here. With the prefix a browser takes
 // the cookie only from this very host, over https and for all its paths.
 func (w *Web) cookieName(name string) string {
 	if w.https {
@@ -30,8 +30,8 @@ func (w *Web) cookieName(name string) string {
 	return name
 }
 
-// cookie reads a cookie. One that comes twice is not ours alone to set, and
-// counts as none.
+// cookie reads a cookie. One that comes twice is not set by us alone, and counts as
+// none.
 func (w *Web) cookie(c *fiber.Ctx, name string) string {
 	name = w.cookieName(name)
 	value, found := "", 0
@@ -71,14 +71,14 @@ func (w *Web) setCookie(c *fiber.Ctx, name, value string, age time.Duration) {
 
 type sessionKey struct{}
 
-// session is who is signed in; the zero Session for nobody.
+// session returns the session of who is signed in, the zero Session for nobody.
 func (w *Web) session(c *fiber.Ctx) (store.Session, error) {
 	if known, ok := c.Context().UserValue(sessionKey{}).(store.Session); ok {
 		return known, nil
 	}
 	var s store.Session
 	if token := w.cookie(c, sessionCookie); token != "" {
-		found, ok, err := w.Accounts.Session(w.base, token)
+		found, ok, err := w.cfg.Accounts.Session(w.server.Context(), token)
 		if err != nil {
 			return store.Session{}, fmt.Errorf("look up the session: %w", err)
 		}
@@ -90,14 +90,14 @@ func (w *Web) session(c *fiber.Ctx) (store.Session, error) {
 	return s, nil
 }
 
-// signedIn tells whether anyone is.
+// signedIn reports whether anyone is signed in.
 func signedIn(s store.Session) bool { return s.Account.ID != "" }
 
-// enter signs a browser in with a session of its own; the one that it had is
+// startSession signs a browser in with a session of its own; the one that it had is
 // over.
-func (w *Web) enter(c *fiber.Ctx, e account.Entry) error {
+func (w *Web) startSession(c *fiber.Ctx, e account.Entry) error {
 	if old := w.cookie(c, sessionCookie); old != "" {
-		if err := w.Accounts.SignOut(w.base, old); err != nil {
+		if err := w.cfg.Accounts.SignOut(w.server.Context(), old); err != nil {
 			return fmt.Errorf("end the session before: %w", err)
 		}
 	}
@@ -106,8 +106,8 @@ func (w *Web) enter(c *fiber.Ctx, e account.Entry) error {
 	return nil
 }
 
-// owner lets a signed-in person through, and sends everyone else to sign in.
-func (w *Web) owner(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
+// signedInOnly lets a signed-in person through, and sends everyone else to sign in.
+func (w *Web) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		s, err := w.session(c)
 		if err != nil {
@@ -124,10 +124,10 @@ func (w *Web) owner(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 	}
 }
 
-// owned is the stack of the path, if the person owns it.
+// owned returns the stack of the path, if the person owns it.
 func (w *Web) owned(c *fiber.Ctx, s store.Session) (*stack.Stack, error) {
 	id := c.Params("id")
-	st, err := w.Accounts.Stack(w.base, s.Account.ID, id)
+	st, err := w.cfg.Accounts.Stack(w.server.Context(), s.Account.ID, id)
 	var known *stack.Error
 	if errors.As(err, &known) && known.Kind == stack.NotFound {
 		return nil, fiber.ErrNotFound
@@ -138,7 +138,7 @@ func (w *Web) owned(c *fiber.Ctx, s store.Session) (*stack.Stack, error) {
 	return st, nil
 }
 
-// safeNext is where to go after signing in: a page of the dashboard, whatever
+// safeNext returns where to go after signing in: a page of the dashboard, whatever
 // else was asked for.
 func safeNext(next string) string {
 	const home = "/dashboard"
@@ -152,7 +152,7 @@ func safeNext(next string) string {
 	return home
 }
 
-// visitor is who sends the request, for limits and the list of sessions.
+// visitor returns who sends the request, for limits and the list of sessions.
 func (w *Web) visitor(c *fiber.Ctx) account.Visitor {
-	return account.Visitor{IP: c.Get(w.ClientHeader), UserAgent: c.Get(fiber.HeaderUserAgent)}
+	return account.Visitor{IP: c.Get(w.cfg.CallerHeader), UserAgent: c.Get(fiber.HeaderUserAgent)}
 }

@@ -1,13 +1,11 @@
 package web
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/a-h/templ"
@@ -18,8 +16,8 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// feed is what one stream of server-sent events tells: the parts of a page
-// whenever they have changed, and the lines of a log.
+// feed is what one stream of server-sent events sends: the parts of a page whenever
+// they have changed, and the lines of a log.
 type feed struct {
 	watch string // stack whose changes matter; "" for all
 	parts func() ([]part, error)
@@ -48,54 +46,29 @@ var errStreams = &stack.Error{
 	Detail: fmt.Sprintf("%d pages of this account are open already; close some, or try again in a minute", sse.MostOpen),
 }
 
-// stream answers with server-sent events until the browser leaves, the session
-// ends or the server stops. An account has only so many at a time.
+// stream answers with server-sent events until the browser leaves, the session ends
+// or the server stops. An account has only so many at a time.
 func (w *Web) stream(c *fiber.Ctx, owner store.Session, f feed) error {
-	if c.Method() == fiber.MethodHead {
-		streamHead(c)
-		return nil // fasthttp would end the answer with bytes that a HEAD must not have
-	}
-	leave, ok := w.streams.Take(owner.Account.ID)
-	if !ok {
-		return errStreams
-	}
-	streamHead(c)
 	token := w.cookie(c, sessionCookie)
-	c.Context().SetBodyStreamWriter(func(out *bufio.Writer) { // runs in any case, and at once
-		defer leave()
-		ctx, cancel := context.WithCancel(w.base)
-		defer cancel()
-		defer func() {
-			if v := recover(); v != nil {
-				w.Log.Error("stream panicked", "error", fmt.Sprint(v), "trace", string(debug.Stack()))
-			}
-		}()
-		s := &streamer{Web: w, feed: f, token: token, out: sse.NewWriter(out), sent: map[string]string{}}
-		if err := s.run(ctx); err != nil {
-			w.Log.Error("stream broke", "error", err)
-		}
+	return w.server.Stream(c, owner.Account.ID, errStreams, nil, func(ctx context.Context, out sse.Writer) error {
+		s := &streamer{web: w, feed: f, token: token, out: out, sent: map[string]string{}}
+		return s.run(ctx)
 	})
-	return nil
-}
-
-func streamHead(c *fiber.Ctx) {
-	c.Set(fiber.HeaderContentType, sse.ContentType)
-	c.Set("X-Accel-Buffering", "no") // asks a proxy in front to pass events on at once
 }
 
 // streamer is one stream under way.
 type streamer struct {
-	*Web
-	feed
+	web   *Web
+	feed  feed
 	token string // of the session
 	out   sse.Writer
 	sent  map[string]string // parts as the browser has them, by id
 }
 
-// run tells everything once, and then what changes. A browser that left is no
-// error.
+// run sends everything once, and then what changes. Its error is sse.ErrLeft when
+// the browser has left.
 func (s *streamer) run(ctx context.Context) error {
-	wake, stop := s.Store.Watch(s.watch)
+	wake, stop := s.web.cfg.Store.Watch(s.feed.watch)
 	defer stop()
 	beat := time.NewTicker(sse.BeatEvery)
 	defer beat.Stop()
@@ -117,13 +90,10 @@ func (s *streamer) run(ctx context.Context) error {
 			err = s.send("log", l)
 		case <-beat.C:
 			err = s.beat()
-		case <-s.released:
+		case <-ctx.Done():
 			return nil
 		}
-		switch {
-		case errors.Is(err, sse.ErrLeft):
-			return nil
-		case err != nil:
+		if err != nil {
 			return err
 		}
 	}
@@ -131,13 +101,13 @@ func (s *streamer) run(ctx context.Context) error {
 
 // followLog sends the lines of the feed's log; nil when there is none.
 func (s *streamer) followLog(ctx context.Context) <-chan lines {
-	if s.stack == nil {
+	if s.feed.stack == nil {
 		return nil
 	}
 	news := make(chan lines)
 	go func() {
 		anew := true // the first lines replace those that the page came with
-		err := s.Host.FollowLogs(ctx, s.stack, s.log.Service, s.log.Kind, logLines, func(text []string, begun bool) error {
+		err := s.web.cfg.Host.FollowLogs(ctx, s.feed.stack, s.feed.log.Service, s.feed.log.Kind, logLines, func(text []string, begun bool) error {
 			select {
 			case news <- lines{readableAll(text), anew || begun}:
 				anew = false
@@ -147,7 +117,7 @@ func (s *streamer) followLog(ctx context.Context) <-chan lines {
 			}
 		})
 		if err != nil && ctx.Err() == nil {
-			s.Log.Error("log not followed", "stack", s.stack.ID, "service", s.log.Service, "error", err)
+			s.web.cfg.Log.Error("log not followed", "stack", s.feed.stack.ID, "service", s.feed.log.Service, "error", err)
 		}
 	}()
 	return news
@@ -156,7 +126,7 @@ func (s *streamer) followLog(ctx context.Context) <-chan lines {
 // sendParts sends those parts that are not as the browser has them. When the
 // stack is gone, it sends the browser to the list.
 func (s *streamer) sendParts() error {
-	parts, err := s.parts()
+	parts, err := s.feed.parts()
 	var known *stack.Error
 	if errors.As(err, &known) && known.Kind == stack.NotFound {
 		if err := s.send("go", "/dashboard"); err != nil {
@@ -177,7 +147,7 @@ func (s *streamer) sendParts() error {
 
 func (s *streamer) sendPart(p part) error {
 	var b bytes.Buffer
-	if err := p.content.Render(s.base, &b); err != nil {
+	if err := p.content.Render(s.web.server.Context(), &b); err != nil {
 		return fmt.Errorf("render %s: %w", p.id, err)
 	}
 	html := b.String()
@@ -193,7 +163,7 @@ func (s *streamer) sendPart(p part) error {
 
 // beat keeps the connection busy, and ends the stream with the session.
 func (s *streamer) beat() error {
-	_, ok, err := s.Accounts.Session(s.base, s.token)
+	_, ok, err := s.web.cfg.Accounts.Session(s.web.server.Context(), s.token)
 	if err != nil {
 		return fmt.Errorf("look up the session: %w", err)
 	}

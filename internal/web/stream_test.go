@@ -18,7 +18,7 @@ import (
 
 // follower reads a stream event by event.
 type follower struct {
-	*visitor
+	*testing.T
 	in  *bufio.Reader
 	res *http.Response
 }
@@ -29,7 +29,7 @@ func (b *visitor) follow(path string) *follower {
 	b.Cleanup(func() { res.Body.Close() })
 	require.Equal(b, 200, res.StatusCode)
 	require.Equal(b, "text/event-stream", res.Header.Get("Content-Type"))
-	return &follower{b, bufio.NewReader(res.Body), res}
+	return &follower{b.T, bufio.NewReader(res.Body), res}
 }
 
 // next is the next event and its data.
@@ -172,7 +172,7 @@ func TestStream_HeadHasNoBody(t *testing.T) {
 func TestStream_EndsWithTheSession(t *testing.T) {
 	e := newEnv(t)
 	b := e.signedUp(ana)
-	s := &streamer{Web: e.web, token: b.cookies[sessionCookie], out: sse.NewWriter(bufio.NewWriter(io.Discard)), sent: map[string]string{}}
+	s := &streamer{web: e.web, token: b.cookies[sessionCookie], out: sse.NewWriter(bufio.NewWriter(io.Discard)), sent: map[string]string{}}
 	require.NoError(t, s.beat())
 	require.Equal(t, 303, b.post("/signout", nil).status)
 	require.ErrorIs(t, s.beat(), sse.ErrLeft)
@@ -180,7 +180,7 @@ func TestStream_EndsWithTheSession(t *testing.T) {
 
 func TestStream_SendsOnlyWhatChanged(t *testing.T) {
 	var out strings.Builder
-	s := &streamer{Web: New(Config{URLs: stack.URLs{Base: &url.URL{}}}), out: sse.NewWriter(bufio.NewWriter(&out)), sent: map[string]string{}}
+	s := &streamer{web: New(Config{URLs: stack.URLs{Base: &url.URL{}}}), out: sse.NewWriter(bufio.NewWriter(&out)), sent: map[string]string{}}
 	restoring := stackView{Stack: &stack.Stack{Status: stack.Building}}
 	for range 2 {
 		require.NoError(t, s.sendPart(part{"progress", progress(restoring)}))

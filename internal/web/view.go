@@ -21,7 +21,7 @@ type page struct {
 	Reload  bool   // the page reloads itself where scripts are off
 }
 
-// newPage is the frame of a page for whoever asks.
+// newPage returns the frame of a page for whoever asks.
 func (w *Web) newPage(c *fiber.Ctx, title, width, section string) (page, error) {
 	s, err := w.session(c)
 	if err != nil {
@@ -33,13 +33,13 @@ func (w *Web) newPage(c *fiber.Ctx, title, width, section string) (page, error) 
 		Section: section,
 		Email:   s.Account.Email,
 		Token:   w.formToken(c),
-		Notice:  w.told(c),
+		Notice:  w.takeNotice(c),
 	}, nil
 }
 
 // stackView is a stack for reading.
 type stackView struct {
-	*stack.Stack
+	Stack    *stack.Stack
 	Services []serviceView
 	Age      string // how long the current status leaves; "" when nothing ends
 }
@@ -53,7 +53,7 @@ type serviceView struct {
 	Process bool // it has one, so it can be restarted
 }
 
-// showStack is the stack as pages show it.
+// showStack returns the stack as pages show it.
 func (w *Web) showStack(s *stack.Stack) stackView {
 	v := stackView{Stack: s, Services: make([]serviceView, len(s.Services)), Age: left(s, time.Now())}
 	for i := range s.Services {
@@ -62,7 +62,7 @@ func (w *Web) showStack(s *stack.Stack) stackView {
 			Name:    svc.Spec.Name,
 			Runtime: svc.Spec.Label,
 			Status:  svc.Status,
-			URL:     w.URLs.Service(s, svc.Spec.Name),
+			URL:     w.cfg.URLs.Service(s, svc.Spec.Name),
 			Serves:  s.Status == stack.Live,
 			Process: !svc.Spec.IsStatic(),
 		}
@@ -78,7 +78,7 @@ func (w *Web) showStacks(stacks []*stack.Stack) []stackView {
 	return views
 }
 
-// left is the time that an unclaimed stack has, or is kept for.
+// left returns the time that an unclaimed stack has left, or is kept for.
 func left(s *stack.Stack, now time.Time) string {
 	until := s.ExpiresAt
 	if s.Status == stack.Expired {
@@ -90,30 +90,30 @@ func left(s *stack.Stack, now time.Time) string {
 	return inWords(max(0, until.Sub(now)))
 }
 
-// statusWord is a stack's status for its owner.
+// statusWord returns a stack's status in the owner's words.
 func (v stackView) statusWord() string {
-	if v.Restoring() {
+	if v.Stack.Restoring() {
 		return "restoring"
 	}
-	return string(v.Status)
+	return string(v.Stack.Status)
 }
 
-// canRestart tells whether a service may be restarted now.
+// canRestart reports whether a service may be restarted now.
 func (v stackView) canRestart(s serviceView) bool {
-	return s.Process && v.Status == stack.Live && v.Deploying == 0
+	return s.Process && v.Stack.Status == stack.Live && v.Stack.Deploying == 0
 }
 
-// agentHasAccess tells whether the manage token of the stack works.
-func (v stackView) agentHasAccess() bool { return len(v.ManageTokenHash) > 0 }
+// agentHasAccess reports whether the manage token of the stack works.
+func (v stackView) agentHasAccess() bool { return len(v.Stack.ManageTokenHash) > 0 }
 
 // sessionView is one signed-in browser.
 type sessionView struct {
-	store.Session
+	Session store.Session
 	Browser string
 	Current bool
 }
 
-// showSessions are an account's sessions as its page lists them.
+// showSessions returns an account's sessions as its page lists them.
 func showSessions(sessions []store.Session, current int64) []sessionView {
 	views := make([]sessionView, len(sessions))
 	for i, s := range sessions {

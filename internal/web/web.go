@@ -2,26 +2,23 @@ package web
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/valyala/fasthttp"
 
 	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/appserver"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/docs"
-	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Accounts are people, their sessions and their claims; package account
+// Accounts holds people, their sessions and their claims; package account
 // implements it. An error for the person is a *stack.Error.
 type Accounts interface {
 	SignUp(ctx context.Context, v account.Visitor, email, password string) (account.Entry, error)
@@ -30,9 +27,9 @@ type Accounts interface {
 	// SignInAndClaim fails with an entry when only the claim failed.
 	SignInAndClaim(ctx context.Context, v account.Visitor, email, password, code string) (account.Entry, *stack.Stack, error)
 	Claim(ctx context.Context, v account.Visitor, who store.Account, code string) (*stack.Stack, error)
-	// LookUp tells what a typed code stands for and claims nothing.
+	// LookUp returns what a typed code stands for and claims nothing.
 	LookUp(ctx context.Context, v account.Visitor, who store.Account, code string) (account.Code, error)
-	// Session is false for a token that is unknown, expired or revoked.
+	// Session returns false for a token that is unknown, expired or revoked.
 	Session(ctx context.Context, token string) (store.Session, bool, error)
 	SignOut(ctx context.Context, token string) error
 	Sessions(ctx context.Context, accountID string) ([]store.Session, error)
@@ -45,7 +42,7 @@ type Accounts interface {
 	// stacks were deleted with the account.
 	Delete(ctx context.Context, v account.Visitor, session store.Session, typed, current, shown string) (stacks int, err error)
 	Stacks(ctx context.Context, accountID string) ([]*stack.Stack, error)
-	// Stack is NotFound for a stack of somebody else, too.
+	// Stack fails with NotFound for a stack of somebody else, too.
 	Stack(ctx context.Context, accountID, stackID string) (*stack.Stack, error)
 }
 
@@ -56,22 +53,22 @@ type Host interface {
 	RevokeAgent(ctx context.Context, stackID string) (*stack.Stack, error)
 	// Delete returns once nothing of the stack is left.
 	Delete(ctx context.Context, stackID string) error
-	// FollowLogs gives emit the last tail lines of a log and then those that
-	// come, as programs wrote them, until ctx ends or emit fails; anew says that
-	// the log began anew.
+	// FollowLogs gives emit the last tail lines of a log and then the new ones, as
+	// programs wrote them, until ctx ends or emit fails; anew means that the log
+	// began anew.
 	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
 	// Logs writes the last tail lines of a service's log, as programs wrote them,
 	// below a heading of one line; kind is run or build.
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, out io.Writer) error
 }
 
-// Store is the history of stacks; package store implements it.
+// Store holds the history of stacks; package store implements it.
 type Store interface {
-	// LatestEvents are the last events of a stack, newest first.
+	// LatestEvents returns the last events of a stack, newest first.
 	LatestEvents(ctx context.Context, stackID string, limit int) ([]stack.Event, error)
-	// Deliveries are the last attempts for a stack, newest first.
+	// Deliveries returns the last attempts for a stack, newest first.
 	Deliveries(ctx context.Context, stackID string, limit int) ([]store.Delivery, error)
-	// Watch wakes after each commit that touched the stack; "" is all of them.
+	// Watch wakes after each commit that touches the stack, "" for any stack.
 	Watch(id string) (wake <-chan struct{}, stop func())
 }
 
@@ -88,85 +85,48 @@ type Config struct {
 
 	Reference docs.Reference // of the API, shown at /docs
 
-	// ClientHeader names the request header in which the edge passes the
-	// client's address, whatever the client itself sent under that name.
-	ClientHeader string
+	// CallerHeader names the request header in which the edge passes the visitor's
+	// address, whatever the visitor itself sent under that name.
+	CallerHeader string
 	Log          *slog.Logger
 }
 
 // Web serves the pages.
 type Web struct {
-	Config
-	app    *fiber.App
-	server *fasthttp.Server
+	cfg    Config
+	server *appserver.Server
 	sealer *auth.Sealer
 	https  bool
-
-	streams  sse.Places      // by account
-	base     context.Context // ends when Shutdown gives up waiting
-	cancel   context.CancelFunc
-	released chan struct{} // closed by Release
-	release  sync.Once
 }
 
-// Bounds of a request. No form comes near them.
-const (
-	maxHead     = 16 << 10 // bytes of the request line and all headers
-	maxBody     = 64 << 10 // bytes
-	headTimeout = 30 * time.Second
-	idleTimeout = 10 * time.Minute // longer than the edge keeps an idle connection
-)
+// maxBody limits the body of a request, in bytes. No form comes near it.
+const maxBody = 64 << 10
 
 // New returns pages that are ready to serve.
 func New(cfg Config) *Web {
-	w := &Web{
-		Config:   cfg,
-		sealer:   auth.NewSealer(cfg.Key),
-		https:    cfg.URLs.Base.Scheme == "https",
-		released: make(chan struct{}),
-	}
-	w.base, w.cancel = context.WithCancel(context.Background())
-	w.app = fiber.New(fiber.Config{
-		DisableStartupMessage: true,
-		CaseSensitive:         true,
-		Immutable:             true, // strings of a Ctx outlive the handler
-		BodyLimit:             maxBody,
-		ReadBufferSize:        maxHead,
-		ReadTimeout:           headTimeout,
-		IdleTimeout:           idleTimeout,
-		ErrorHandler:          w.answerError,
+	w := &Web{cfg: cfg, sealer: auth.NewSealer(cfg.Key), https: cfg.URLs.Base.Scheme == "https"}
+	w.server = appserver.New(appserver.Options{
+		Name:   "the pages",
+		App:    fiber.Config{BodyLimit: maxBody, ErrorHandler: w.answerError},
+		Routes: w.addRoutes,
+		Around: w.around,
+		Log:    cfg.Log,
 	})
-	w.routes()
-	w.server = w.app.Server()
 	return w
 }
 
 // Serve answers the connections of ln until Shutdown.
-func (w *Web) Serve(ln net.Listener) error {
-	// Handler has to be asked for: it finishes the table of routes.
-	w.server.Handler = w.guard(w.app.Handler())
-	if err := w.server.Serve(ln); err != nil {
-		return fmt.Errorf("serve the pages: %w", err)
-	}
-	return nil
-}
+func (w *Web) Serve(ln net.Listener) error { return w.server.Serve(ln) }
 
 // Release ends every stream at once; browsers come back for a new one. It is
 // the first step of a shutdown.
-func (w *Web) Release() { w.release.Do(func() { close(w.released) }) }
+func (w *Web) Release() { w.server.Release() }
 
 // Shutdown takes no new connection and waits for open requests. When ctx ends
 // first, it cancels what they wait for and returns the context's error.
-func (w *Web) Shutdown(ctx context.Context) error {
-	w.Release()
-	defer w.cancel()
-	if err := w.server.ShutdownWithContext(ctx); err != nil {
-		return fmt.Errorf("shut down the pages: %w", err)
-	}
-	return nil
-}
+func (w *Web) Shutdown(ctx context.Context) error { return w.server.Shutdown(ctx) }
 
-// Has tells whether a path belongs to the pages, rather than to the API.
+// Has reports whether a path belongs to the pages, rather than to the API.
 func Has(path string) bool {
 	if path == "/" {
 		return true

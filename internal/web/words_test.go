@@ -110,7 +110,7 @@ func TestEvents_AllHaveTheirWords(t *testing.T) {
 		{stack.EventDeleted, nil, "Deleted"},
 		{"stack.new_kind", nil, "stack.new_kind"},
 	} {
-		require.Equal(t, tt.want, say(stack.Event{Type: tt.kind, Data: tt.data}, 90*time.Second))
+		require.Equal(t, tt.want, describe(stack.Event{Type: tt.kind, Data: tt.data}, 90*time.Second))
 	}
 }
 

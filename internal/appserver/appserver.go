@@ -1,0 +1,141 @@
+// Package appserver is what the API and the pages have in common as servers
+// behind the edge: a Fiber app over an in-memory listener that starts, recovers
+// from panics and shuts down, streams of server-sent events, and the HTTP statuses
+// of errors. Code in here may touch connections and answers; it knows no route, no
+// stack and no text that a caller reads.
+package appserver
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/berth-host/berth/internal/sse"
+)
+
+// Limits of a request's head. The edge has limits of its own for what comes from
+// outside; these hold whoever connects.
+const (
+	MaxHead     = 16 << 10 // bytes of the request line and all headers
+	HeadTimeout = 30 * time.Second
+	idleTimeout = 10 * time.Minute // longer than the edge keeps an idle connection
+)
+
+// Options are what a Server is made of.
+type Options struct {
+	Name   string       // the server's name in errors: "the API"
+	App    fiber.Config // to which New adds what every app has
+	Routes func(*fiber.App)
+
+	// Around wraps the app's handler.
+	Around func(next fasthttp.RequestHandler) fasthttp.RequestHandler
+	// Malformed answers what is not a request; the connection is closed afterwards.
+	// Nil leaves it to the app's error handler.
+	Malformed func(*fasthttp.RequestCtx, error)
+	// BodyTimeout is how long the first byte of a body may take to arrive; 0 leaves
+	// it at HeadTimeout.
+	BodyTimeout time.Duration
+
+	Log *slog.Logger
+}
+
+// Server serves one Fiber app.
+type Server struct {
+	name    string
+	log     *slog.Logger
+	http    *fasthttp.Server
+	streams sse.Places
+
+	base     context.Context // ends when Shutdown gives up waiting
+	cancel   context.CancelFunc
+	released chan struct{} // closed by Release
+	release  sync.Once
+}
+
+// New returns a Server that is ready to serve.
+func New(o Options) *Server {
+	s := &Server{name: o.Name, log: o.Log, released: make(chan struct{})}
+	s.base, s.cancel = context.WithCancel(context.Background())
+	o.App.DisableStartupMessage = true
+	o.App.CaseSensitive = true
+	o.App.Immutable = true // strings of a Ctx outlive the handler
+	o.App.ReadBufferSize = MaxHead
+	o.App.ReadTimeout = HeadTimeout
+	o.App.IdleTimeout = idleTimeout
+	app := fiber.New(o.App)
+	o.Routes(app)
+	s.http = app.Server()
+	s.http.Handler = o.Around(app.Handler()) // Handler finishes the table of routes
+	if o.Malformed != nil {
+		s.http.ErrorHandler = o.Malformed
+	}
+	if o.BodyTimeout > 0 {
+		s.http.HeaderReceived = func(*fasthttp.RequestHeader) fasthttp.RequestConfig {
+			return fasthttp.RequestConfig{ReadTimeout: o.BodyTimeout}
+		}
+	}
+	return s
+}
+
+// Serve answers the connections of ln until Shutdown.
+func (s *Server) Serve(ln net.Listener) error {
+	if err := s.http.Serve(ln); err != nil {
+		return fmt.Errorf("serve %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// Context returns the context of all requests. It ends when Shutdown gives up
+// waiting for them.
+func (s *Server) Context() context.Context { return s.base }
+
+// Released returns a channel that Release closes.
+func (s *Server) Released() <-chan struct{} { return s.released }
+
+// Release ends every stream at once and tells, through Released, whatever else
+// waits. It is the first step of a shutdown, and may be called again.
+func (s *Server) Release() { s.release.Do(func() { close(s.released) }) }
+
+// Shutdown takes no new connection and waits for open requests. When ctx ends
+// first, it cancels what they wait for and returns the context's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.Release()
+	defer s.cancel()
+	if err := s.http.ShutdownWithContext(ctx); err != nil {
+		return fmt.Errorf("shut down %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// Recover runs next. After a panic it resets the answer, has broken write another
+// one, and ends the connection.
+func Recover(ctx *fasthttp.RequestCtx, next fasthttp.RequestHandler, broken func(reason, trace string)) {
+	defer func() {
+		if v := recover(); v != nil {
+			trace := string(debug.Stack())
+			ctx.Response.Reset()
+			broken(fmt.Sprint(v), trace)
+			ctx.SetConnectionClose()
+		}
+	}()
+	next(ctx)
+}
+
+// RequestID returns the id that the edge gave the request, or a new one for a
+// request without.
+func RequestID(ctx *fasthttp.RequestCtx) string {
+	if id := ctx.Request.Header.Peek(fiber.HeaderXRequestID); len(id) > 0 {
+		return string(id)
+	}
+	id := rand.Text()
+	ctx.Request.Header.Set(fiber.HeaderXRequestID, id)
+	return id
+}

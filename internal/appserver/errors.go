@@ -1,0 +1,42 @@
+package appserver
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// statuses maps the kinds of a *stack.Error (docs/api.md, "Errors").
+var statuses = map[stack.Kind]int{
+	stack.Invalid:         fiber.StatusBadRequest,
+	stack.Unauthenticated: fiber.StatusUnauthorized,
+	stack.Forbidden:       fiber.StatusForbidden,
+	stack.NotFound:        fiber.StatusNotFound,
+	stack.Conflict:        fiber.StatusConflict,
+	stack.TooLarge:        fiber.StatusRequestEntityTooLarge,
+	stack.Unprocessable:   fiber.StatusUnprocessableEntity,
+	stack.TooMany:         fiber.StatusTooManyRequests,
+	stack.Unavailable:     fiber.StatusServiceUnavailable,
+}
+
+// Refuse finds the error in err that is worded for the caller and its HTTP status,
+// and sets the answer's Retry-After where the error has one. A status of 0 means
+// that err is not for the caller.
+func Refuse(h *fasthttp.ResponseHeader, err error) (refusal *stack.Error, status int) {
+	if !errors.As(err, &refusal) || statuses[refusal.Kind] == 0 {
+		return nil, 0
+	}
+	if refusal.RetryAfter > 0 {
+		h.Set(fiber.HeaderRetryAfter, Seconds(refusal.RetryAfter))
+	}
+	return refusal, statuses[refusal.Kind]
+}
+
+// Seconds returns d as a header has it: in whole seconds, rounded up.
+func Seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
