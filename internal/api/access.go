@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 
@@ -18,14 +19,20 @@ const (
 	roleOwner = "owner" // the owner's API key
 )
 
-// caller is who a request comes from: an account, or whoever holds the manage
-// token of a stack.
+// gate finds out who calls, and what they may do.
+type gate struct {
+	store Store
+	base  context.Context // of every look into the store
+}
+
+// caller is who sends a request: an account, or whoever holds the manage token of
+// a stack.
 type caller struct {
 	account string // "" for a manage token
 	stack   string // "" for an account, and for a manage token that no stack has
 }
 
-// role is the caller's role on the stack; "" when it has none.
+// role returns the caller's role on the stack, or "" for none.
 func (who caller) role(s *stack.Stack) string {
 	switch {
 	case who.account != "" && who.account == s.Owner:
@@ -36,24 +43,24 @@ func (who caller) role(s *stack.Stack) string {
 	return ""
 }
 
-// open finds the stack of the path and the caller's role on it, checked in the
+// open returns the stack of the path and the caller's role on it, checked in the
 // order of docs/api.md, "Order of checks": 401, 404, 403.
-func (a *API) open(c *fiber.Ctx) (*stack.Stack, string, error) {
+func (g gate) open(c *fiber.Ctx) (*stack.Stack, string, error) {
 	token, present := bearer(c)
-	s, role, err := a.grant(token, present, c.Params("id"))
+	s, role, err := g.grant(token, present, c.Params("id"))
 	if err == nil {
 		noteStack(c, s.ID)
 	}
 	return s, role, err
 }
 
-// grant finds the stack of an id and the role on it of whoever holds the token.
-func (a *API) grant(token string, present bool, id string) (*stack.Stack, string, error) {
-	who, err := a.caller(token, present)
+// grant returns the stack of an id and the role on it of whoever holds the token.
+func (g gate) grant(token string, present bool, id string) (*stack.Stack, string, error) {
+	who, err := g.caller(token, present)
 	if err != nil {
 		return nil, "", err
 	}
-	s, err := a.find(id)
+	s, err := g.find(id)
 	if err != nil {
 		return nil, "", err
 	}
@@ -67,12 +74,12 @@ func (a *API) grant(token string, present bool, id string) (*stack.Stack, string
 	return nil, "", stack.NewError(stack.Forbidden, fmt.Sprintf("this token does not grant access to %s%s", s.ID, instead))
 }
 
-// find reads a stack that is not deleted.
-func (a *API) find(id string) (*stack.Stack, error) {
+// find returns a stack that is not deleted.
+func (g gate) find(id string) (*stack.Stack, error) {
 	if !stack.ValidID(id) {
 		return nil, stack.NewNoStack(shorten(id))
 	}
-	s, err := a.Store.Get(a.base, id)
+	s, err := g.store.Get(g.base, id)
 	if err != nil {
 		return nil, fmt.Errorf("read stack %s: %w", id, err)
 	}
@@ -80,26 +87,47 @@ func (a *API) find(id string) (*stack.Stack, error) {
 }
 
 // caller looks up the token of a request.
-func (a *API) caller(token string, present bool) (caller, error) {
+func (g gate) caller(token string, present bool) (caller, error) {
 	if !present {
 		return caller{}, stack.NewError(stack.Unauthenticated,
 			"this needs the header Authorization: Bearer <token>, with the stack's manage_token or the API key of the account that owns it")
 	}
 	if !strings.HasPrefix(token, auth.ManageTokenPrefix) {
-		account, err := a.account(token)
+		account, err := g.account(token)
 		return caller{account: account.ID}, err
 	}
-	id, _, err := a.Store.FindManageToken(a.base, auth.Hash(token))
+	id, _, err := g.store.FindManageToken(g.base, auth.Hash(token))
 	if err != nil {
 		return caller{}, fmt.Errorf("look up the manage token: %w", err)
 	}
 	return caller{stack: id}, nil
 }
 
-// account finds the account of an API key.
-func (a *API) account(key string) (store.Account, error) {
+// creator returns the id of the account that a create is for, or "" for an
+// anonymous create.
+func (g gate) creator(c *fiber.Ctx) (string, error) {
+	token, present := bearer(c)
+	if !present {
+		return "", nil
+	}
+	account, err := g.account(token)
+	return account.ID, err
+}
+
+// owner returns the account whose API key the request brings.
+func (g gate) owner(c *fiber.Ctx) (store.Account, error) {
+	token, present := bearer(c)
+	if !present {
+		return store.Account{}, stack.NewError(stack.Unauthenticated,
+			"this needs the header Authorization: Bearer as_live_…, with the API key of an account")
+	}
+	return g.account(token)
+}
+
+// account returns the account of an API key.
+func (g gate) account(key string) (store.Account, error) {
 	if key != "" {
-		account, ok, err := a.Store.AccountByKey(a.base, auth.Hash(key))
+		account, ok, err := g.store.AccountByKey(g.base, auth.Hash(key))
 		if err != nil {
 			return store.Account{}, fmt.Errorf("look up the API key: %w", err)
 		}
@@ -112,8 +140,8 @@ func (a *API) account(key string) (store.Account, error) {
 			"a stack is also managed with its own ast_anon_… token, and an anonymous stack is created with no such header")
 }
 
-// bearer reads the Authorization header: whether there is one, and the token
-// in it, "" when it is of another form or there are several.
+// bearer reads the Authorization header: whether there is one, and the token in
+// it, which is "" for a header of another form and for several.
 func bearer(c *fiber.Ctx) (token string, present bool) {
 	values := c.Request().Header.PeekAll(fiber.HeaderAuthorization)
 	if len(values) != 1 {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -10,23 +9,22 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/valyala/fasthttp"
 
 	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/appserver"
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/slowbody"
-	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
 
 // Host runs stacks; the supervisor implements it.
 type Host interface {
-	// Admit tells whether an upload may begin, and whether one that is on its way
+	// Admit reports whether an upload may begin, and whether one that is on its way
 	// to disk may go on. It fails with a *stack.Error when this host cannot take
-	// one now, or none for an unclaimed stack.
+	// one now, or cannot take one for an unclaimed stack.
 	Admit(unclaimed bool) error
 	// Create records the stack and starts its first build from dir, an
 	// unpacked source tree, which it moves away when it succeeds. It fails
@@ -41,20 +39,19 @@ type Host interface {
 	Deploy(ctx context.Context, id string, m *stack.Manifest, webhookSecret, dir string, receipt *store.Receipt) (*stack.Stack, error)
 	// Delete ends the stack and returns once nothing of it is left.
 	Delete(ctx context.Context, id string) error
-	// Logs writes one section per service, or the one of the named service,
-	// with at most tail lines each, which hold the bytes that programs wrote; kind
-	// is run or build.
+	// Logs writes one section for each service, or only that of the named service,
+	// with at most tail lines each, as programs wrote them; kind is run or build.
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, w io.Writer) error
-	// FollowLogs gives emit the last tail lines of a service's log and then
-	// those that come, as programs wrote them, until ctx ends or emit fails; anew
-	// says that the log began anew.
+	// FollowLogs gives emit the last tail lines of a service's log and then the
+	// new ones, as programs wrote them, until ctx ends or emit fails; anew means
+	// that the log began anew.
 	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
-	// TempDir makes a folder for an upload, on the disk where sources are kept.
+	// TempDir makes a folder for an upload on the disk that holds the sources.
 	TempDir() (string, error)
 }
 
-// Store is what is recorded; package store implements it. An unknown or deleted
-// stack is a *stack.Error of kind NotFound.
+// Store holds what is recorded; package store implements it. For an unknown or
+// deleted stack its methods fail with a *stack.Error of kind NotFound.
 type Store interface {
 	Get(ctx context.Context, id string) (*stack.Stack, error)
 	Owned(ctx context.Context, accountID string) ([]*stack.Stack, error)
@@ -62,7 +59,7 @@ type Store interface {
 	Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error)
 	FindManageToken(ctx context.Context, hash []byte) (id string, ok bool, err error)
 	AccountByKey(ctx context.Context, hash []byte) (store.Account, bool, error)
-	// FindReceipt finds what is kept of a request with an Idempotency-Key.
+	// FindReceipt returns what is kept of a request with an Idempotency-Key.
 	FindReceipt(ctx context.Context, key string) (r store.Receipt, ok bool, err error)
 	AnswerReceipt(ctx context.Context, key, answer string) error
 	DropReceipt(ctx context.Context, key string) error
@@ -70,11 +67,11 @@ type Store interface {
 	Watch(id string) (wake <-chan struct{}, stop func())
 }
 
-// Limiter counts requests of one sort by client network, or by stack.
+// Limiter counts requests of one sort, by the caller's network or by stack.
 type Limiter interface {
 	account.Limiter
-	// Quota tells the limit, how many requests are left of it, and after what
-	// time there are more.
+	// Quota returns the limit, how many requests are left of it, and after what
+	// time more are.
 	Quota(ctx context.Context, network string) (limit, remaining int, reset time.Duration)
 }
 
@@ -82,7 +79,7 @@ type Limiter interface {
 type Config struct {
 	Store       Store
 	Host        Host
-	Limiter     Limiter // of anonymous creates that make a stack
+	Creates     Limiter // of anonymous creates that make a stack
 	Refusals    Limiter // of anonymous creates that are refused with 413 or 422
 	Codes       Limiter // of claims
 	Validations Limiter
@@ -96,102 +93,73 @@ type Config struct {
 	Unpacked  archive.Limits // of the archive's content
 	Wait      time.Duration  // how long wait=true holds a response at most
 
-	Unpacks    *fair.Queue   // slots of uploads that are unpacked at once, by client network
+	Unpacks    *fair.Queue   // slots of uploads that are unpacked at once, by the caller's network
 	UnpackWait time.Duration // how long an upload waits for one at most
 
-	// ClientHeader names the request header in which the edge passes the
-	// client's address, whatever the client itself sent under that name.
-	ClientHeader string
+	// CallerHeader names the request header in which the edge passes the caller's
+	// address, whatever the caller itself sent under that name.
+	CallerHeader string
 	Log          *slog.Logger
 
-	// Observe is told of each request that was answered: its route as the
-	// documentation writes it, "" where there is none. Nil is nobody.
+	// Observe is called for each request that was answered, with its route as the
+	// documentation writes it, or "" where there is none. It may be nil.
 	Observe func(route, method string, status int, took time.Duration)
 }
 
 // API serves the routes of docs/api.md, "Endpoints".
 type API struct {
-	Config
-	app    *fiber.App
-	server *fasthttp.Server
-	routes []route
-
-	checks   *fair.Queue     // slots of requests that are checked at once, by client network
-	running  keySet          // keys of receipts whose requests are under way
-	streams  sse.Places      // by stack
-	base     context.Context // ends when Shutdown gives up waiting
-	cancel   context.CancelFunc
-	released chan struct{} // closed by Release
-	release  sync.Once
+	cfg      Config
+	server   *appserver.Server
+	routes   []route
+	gate     gate
+	quotas   quotas
+	uploads  uploads
+	receipts receipts
 }
-
-// Header limits and patience. The edge has limits of its own for what comes
-// from outside; these hold whoever connects.
-const (
-	maxHead     = 16 << 10 // bytes of the request line and all headers
-	headTimeout = 30 * time.Second
-	idleTimeout = 10 * time.Minute // longer than the edge keeps an idle connection
-)
 
 // New returns an API that is ready to serve.
 func New(cfg Config) *API {
-	a := &API{Config: cfg, checks: fair.NewQueue(maxChecks), released: make(chan struct{})}
-	if a.Observe == nil {
-		a.Observe = func(string, string, int, time.Duration) {}
+	if cfg.Observe == nil {
+		cfg.Observe = func(string, string, int, time.Duration) {}
 	}
-	a.base, a.cancel = context.WithCancel(context.Background())
-	a.app = fiber.New(fiber.Config{
-		StreamRequestBody:            true,
-		DisablePreParseMultipartForm: true,
-		BodyLimit:                    1, // read before the handler, which knows how slow a body may be
-		DisableStartupMessage:        true,
-		CaseSensitive:                true,
-		Immutable:                    true, // strings of a Ctx outlive the handler
-		ReadBufferSize:               maxHead,
-		ReadTimeout:                  headTimeout,
-		IdleTimeout:                  idleTimeout,
-		ErrorHandler:                 a.answerError,
-		JSONEncoder:                  encodeJSON,
-	})
+	a := &API{cfg: cfg}
 	a.routes = a.table()
-	for _, r := range a.routes {
-		a.app.Add(r.method, r.path, named(r))
-		if r.method == fiber.MethodGet {
-			a.app.Add(fiber.MethodHead, r.path, named(r))
-		}
-	}
-	a.server = a.app.Server()
-	a.server.Handler = a.border(a.app.Handler())
-	a.server.ErrorHandler = a.answerMalformed
-	a.server.HeaderReceived = func(*fasthttp.RequestHeader) fasthttp.RequestConfig {
-		return fasthttp.RequestConfig{ReadTimeout: slowbody.Stall} // of the body's first byte
-	}
+	a.server = appserver.New(appserver.Options{
+		Name: "the API",
+		App: fiber.Config{
+			StreamRequestBody:            true,
+			DisablePreParseMultipartForm: true,
+			BodyLimit:                    1, // read before the handler, which knows how slow a body may be
+			ErrorHandler:                 a.answerError,
+			JSONEncoder:                  encodeJSON,
+		},
+		Routes:      a.addRoutes,
+		Around:      a.around,
+		Malformed:   a.answerMalformed,
+		BodyTimeout: slowbody.Stall,
+		Log:         cfg.Log,
+	})
+	base := a.server.Context()
+	a.gate = gate{store: cfg.Store, base: base}
+	a.quotas = quotas{creates: cfg.Creates, refusals: cfg.Refusals, callerHeader: cfg.CallerHeader, base: base}
+	a.uploads = newUploads(cfg, a.quotas.network, base)
+	a.receipts = receipts{store: cfg.Store, callerHeader: cfg.CallerHeader, log: cfg.Log, base: base}
 	return a
 }
 
 // Serve answers the connections of ln until Shutdown.
 func (a *API) Serve(ln net.Listener) error {
 	var sweeping sync.WaitGroup
-	sweeping.Go(a.sweepReceipts)
+	sweeping.Go(func() { a.receipts.sweep(a.server.Released()) })
 	defer sweeping.Wait()
 	defer a.Release()
-	if err := a.server.Serve(listener{ln}); err != nil {
-		return fmt.Errorf("serve the API: %w", err)
-	}
-	return nil
+	return a.server.Serve(listener{ln})
 }
 
-// Release ends every wait=true at once, with the stack as it is, and makes
-// later ones return immediately. It is the first step of a shutdown.
-func (a *API) Release() { a.release.Do(func() { close(a.released) }) }
+// Release ends every stream and every wait=true at once, with the stack as it is,
+// and makes later ones return immediately. It is the first step of a shutdown.
+func (a *API) Release() { a.server.Release() }
 
 // Shutdown takes no new connection and waits for open requests. When ctx ends
 // first, it cancels what they wait for and returns the context's error.
-func (a *API) Shutdown(ctx context.Context) error {
-	a.Release()
-	defer a.cancel()
-	if err := a.server.ShutdownWithContext(ctx); err != nil {
-		return fmt.Errorf("shut down the API: %w", err)
-	}
-	return nil
-}
+func (a *API) Shutdown(ctx context.Context) error { return a.server.Shutdown(ctx) }

@@ -11,7 +11,7 @@ import (
 
 type bodyKey struct{}
 
-// bodyOf is the body of the request, which only it may read.
+// bodyOf returns the body of the request, which only it may read.
 func bodyOf(ctx *fasthttp.RequestCtx) *body { return ctx.UserValue(bodyKey{}).(*body) }
 
 // body reads a request's body from the connection as it arrives. fasthttp's
@@ -22,21 +22,25 @@ type body struct {
 	stream   io.Reader
 	declared int64 // Content-Length, or -1 for a chunked body
 	read     int64
+	most     int64 // bytes that discard reads at most
 	err      error // what ended the body; io.EOF when it came whole
 }
 
-func newBody(ctx *fasthttp.RequestCtx) *body {
+// newBody returns the body of a request, of which discard reads so many bytes at
+// most.
+func newBody(ctx *fasthttp.RequestCtx, most int64) *body {
 	stream := ctx.RequestBodyStream()
 	if stream == nil {
 		return &body{err: io.EOF}
 	}
 	return &body{
+		most:     most,
 		stream:   slowbody.NewReader(stream, ctx.Conn().SetReadDeadline),
 		declared: int64(ctx.Request.Header.ContentLength()),
 	}
 }
 
-// Read is io.Reader.
+// Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
@@ -50,7 +54,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// broken is why the body did not come whole; nil while more may come, and
+// broken returns why the body did not come whole; nil while more may come, and
 // after its end.
 func (b *body) broken() error {
 	if errors.Is(b.err, io.EOF) {
@@ -59,8 +63,11 @@ func (b *body) broken() error {
 	return b.err
 }
 
-// drain reads the rest of the body, if it is at most limit bytes, and tells
-// whether the connection now stands at the start of the next request.
+// discard reads the rest of the body, unless that is too much, and reports whether
+// the connection now stands at the start of the next request.
+func (b *body) discard() bool { return b.drain(b.most) }
+
+// drain is discard with another limit.
 func (b *body) drain(limit int64) bool {
 	if b.declared-b.read > limit {
 		return false

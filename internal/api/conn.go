@@ -70,11 +70,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hangup is a channel that is closed when the caller of the request goes away;
+// hangup returns a channel that is closed when the caller of the request goes away;
 // nil when that cannot be seen because some of the body is still unread.
-func (a *API) hangup(ctx *fasthttp.RequestCtx) <-chan struct{} {
+func hangup(ctx *fasthttp.RequestCtx) <-chan struct{} {
 	c, ok := ctx.Conn().(*conn)
-	if !ok || !bodyOf(ctx).drain(a.drainLimit()) {
+	if !ok || !bodyOf(ctx).discard() {
 		return nil
 	}
 	return c.watch()

@@ -36,7 +36,7 @@ func TestCreate_AnonymousGetsTheOneTimeFields(t *testing.T) {
 	s, err := e.store.Get(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, auth.Hash(v["manage_token"].(string)), s.ManageTokenHash)
-	require.Equal(t, e.api.Key.HashClaimCode(v["claim_code"].(string)), s.ClaimCodeHash)
+	require.Equal(t, e.api.cfg.Key.HashClaimCode(v["claim_code"].(string)), s.ClaimCodeHash)
 	require.Equal(t, s.CreatedAt.Add(time.Hour), s.ExpiresAt)
 	page, err := os.ReadFile(filepath.Join(e.host.source(id), "index.html"))
 	require.NoError(t, err)

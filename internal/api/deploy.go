@@ -6,48 +6,39 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/auth"
-	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // deploy answers POST /v0/stacks/{id}/deploy.
 func (a *API) deploy(c *fiber.Ctx) error {
-	s, role, err := a.open(c)
+	s, role, err := a.gate.open(c)
 	if err != nil {
 		return err
 	}
-	t, err := a.attempt(c, "deploy "+s.ID, role)
+	t, err := a.receipts.begin(c, deploying, s.ID, role)
 	if err != nil {
 		return err
 	}
 	defer t.end()
 	if t.earlier != nil {
-		return a.repeat(c, t, deployForm, fiber.StatusOK)
+		return a.repeat(c, t)
 	}
-	wait, err := waits(c)
+	wait, err := wantsWait(c)
 	if err != nil {
 		return err
 	}
 	if err := deployable(*s); err != nil {
 		return err
 	}
-	if err := a.Host.Admit(!s.Claimed()); err != nil {
+	if err := a.cfg.Host.Admit(!s.Claimed()); err != nil {
 		return err
 	}
 	s, secrets, err := a.deployStack(c, s.ID, t)
 	if err != nil {
 		return err
 	}
-	if wait {
-		if s, err = a.settled(c, s); err != nil {
-			return err
-		}
-	}
-	v := a.view(s)
-	failpoint.Here("deploy-unanswered")
-	t.keep(v)
-	v.oneTime = &secrets
-	return c.JSON(v)
+	return a.answerFirst(c, t, s, secrets, wait)
 }
 
 // deployable refuses, before anything of the body is read, what the host would
@@ -60,7 +51,7 @@ func deployable(s stack.Stack) error {
 // stillDeployable refuses an upload that another one came before, while it is
 // an archive and not yet a tree.
 func (a *API) stillDeployable(id string) error {
-	s, err := a.find(id)
+	s, err := a.gate.find(id)
 	if err != nil {
 		return err
 	}
@@ -69,35 +60,25 @@ func (a *API) stillDeployable(id string) error {
 
 // deployStack takes the upload and hands it to the host. The name, ttl and
 // claim_email of its manifest do not count: they were fixed at creation.
-func (a *API) deployStack(c *fiber.Ctx, id string, t *attempt) (*stack.Stack, oneTime, error) {
-	dir, err := a.Host.TempDir()
-	if err != nil {
-		return nil, oneTime{}, fmt.Errorf("make a folder for the upload: %w", err)
-	}
-	defer a.removeAll(dir)
-	f, err := a.upload(c, deployForm, dir)
-	if err != nil {
-		return nil, oneTime{}, err
-	}
-	if err := a.stillDeployable(id); err != nil {
-		return nil, oneTime{}, err
-	}
-	root, manifest, err := a.unpack(c, f, dir, nil)
-	if err != nil {
-		return nil, oneTime{}, err
-	}
+func (a *API) deployStack(c *fiber.Ctx, id string, t *attempt) (s *stack.Stack, secrets oneTime, err error) {
 	secret := auth.NewWebhookSecret()
-	receipt, err := t.receipt(f.digest(), oneTime{WebhookSecret: secret})
-	if err != nil {
-		return nil, oneTime{}, err
-	}
-	s, err := a.Host.Deploy(a.base, id, manifest, secret, root, receipt)
-	if err != nil {
-		t.drop()
-		return nil, oneTime{}, fmt.Errorf("deploy stack %s: %w", id, err)
-	}
-	if s.WebhookSecret != secret {
-		return s, oneTime{}, nil // no webhook, or it keeps the secret that it has
+	err = a.uploads.receive(c, t.op.form, func(u *upload) error {
+		if err := a.stillDeployable(id); err != nil {
+			return err
+		}
+		root, manifest, err := u.unpack(c, nil)
+		if err != nil {
+			return err
+		}
+		return t.record(u.form.digest(), oneTime{WebhookSecret: secret}, func(r *store.Receipt) (err error) {
+			if s, err = a.cfg.Host.Deploy(a.server.Context(), id, manifest, secret, root, r); err != nil {
+				return fmt.Errorf("deploy stack %s: %w", id, err)
+			}
+			return nil
+		})
+	})
+	if err != nil || s.WebhookSecret != secret {
+		return s, oneTime{}, err // no webhook, or it keeps the secret that it has
 	}
 	return s, oneTime{WebhookSecret: secret}, nil
 }

@@ -83,7 +83,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 	base, err := url.Parse("http://localhost:8080")
 	require.NoError(t, err)
 	cfg := Config{
-		Store: db, Host: e.host, Limiter: e.limiter, Refusals: e.refused, Codes: e.claims, Validations: e.checks, Extensions: e.longer, Key: key, Log: log,
+		Store: db, Host: e.host, Creates: e.limiter, Refusals: e.refused, Codes: e.claims, Validations: e.checks, Extensions: e.longer, Key: key, Log: log,
 		Claims:       account.Claims{Stacks: db, Host: e.host, Key: key},
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		Limits:       testLimits,
@@ -92,7 +92,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 		Wait:         time.Minute,
 		Unpacks:      fair.NewQueue(8),
 		UnpackWait:   time.Minute,
-		ClientHeader: "X-Test-Client",
+		CallerHeader: "X-Test-Client",
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -275,7 +275,7 @@ func (e *env) change(id string, fn func(*stack.Stack) ([]stack.Event, error)) {
 func (e *env) live(id string) {
 	e.Helper()
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
-		return s.Deployed(s.Services, e.api.URLs, stack.Now())
+		return s.Deployed(s.Services, e.api.cfg.URLs, stack.Now())
 	})
 }
 
@@ -288,7 +288,7 @@ func (e *env) fail(id string) {
 // restored ends the restore of a stack.
 func (e *env) restored(id string) {
 	e.Helper()
-	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(e.api.URLs) })
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(e.api.cfg.URLs) })
 }
 
 // expire ends the time of a stack.
@@ -296,7 +296,7 @@ func (e *env) expire(id string) {
 	e.Helper()
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
 		s.ExpiresAt = stack.Now()
-		return s.Expire(e.api.URLs, e.api.Limits, stack.Now())
+		return s.Expire(e.api.cfg.URLs, e.api.cfg.Limits, stack.Now())
 	})
 }
 

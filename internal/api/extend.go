@@ -19,7 +19,7 @@ const extendRetry = time.Minute
 // and goes to the webhook, so there is a limit for each stack; one that is
 // refused does not count.
 func (a *API) extend(c *fiber.Ctx) error {
-	s, _, err := a.open(c)
+	s, _, err := a.gate.open(c)
 	if err != nil {
 		return err
 	}
@@ -31,13 +31,13 @@ func (a *API) extend(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	giveBack, ok := a.Extensions.Take(a.base, s.ID)
-	defer a.showQuota(c, a.Extensions, s.ID)
+	giveBack, ok := a.cfg.Extensions.Take(a.server.Context(), s.ID)
+	defer a.quotas.show(c, a.cfg.Extensions, s.ID)
 	if !ok {
 		return stack.NewTooMany(extendRetry)
 	}
-	s, err = a.Store.Update(a.base, s.ID, func(s *stack.Stack) ([]stack.Event, error) {
-		return s.Extend(ttl, a.Limits, stack.Now())
+	s, err = a.cfg.Store.Update(a.server.Context(), s.ID, func(s *stack.Stack) ([]stack.Event, error) {
+		return s.Extend(ttl, a.cfg.Limits, stack.Now())
 	})
 	if err != nil {
 		giveBack()
@@ -47,7 +47,7 @@ func (a *API) extend(c *fiber.Ctx) error {
 	return c.JSON(a.view(s))
 }
 
-// ttlOf reads the duration of a request; a value that is no string is an
+// ttlOf reads the duration of a request; a value other than a string is an
 // invalid duration too.
 func ttlOf(value json.RawMessage) (time.Duration, error) {
 	var text string

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// mostFiles bounds a JSON list of files in bytes.
+// mostFiles limits a JSON list of files, in bytes.
 const mostFiles = 8 << 20
 
 const filesExample = `{"files": [{"path": "index.html", "content": "<h1>hello</h1>"}]}`
@@ -37,9 +37,9 @@ type fileEntry struct {
 	Encoding string `json:"encoding"`
 }
 
-// files reads a list of files as a form whose archive has them, in dir. It
-// takes a few times the list in memory.
-func (a *API) files(path, dir string) (form, error) {
+// pack makes of a list of files a form whose archive has them, in dir. It takes a
+// few times the list in memory.
+func (u *uploads) pack(path, dir string) (form, error) {
 	list, err := readFiles(path)
 	if err != nil {
 		return form{}, err
@@ -50,18 +50,18 @@ func (a *API) files(path, dir string) (form, error) {
 	f := form{archive: filepath.Join(dir, "upload"), texts: map[string][]byte{
 		"name": []byte(list.Name), "ttl": []byte(list.TTL), "claim_email": []byte(list.ClaimEmail), "manifest": list.manifest(),
 	}}
-	return f, packFiles(f.archive, a.room, list.Files)
+	return f, packFiles(f.archive, u.room, list.Files)
 }
 
-// spoolFiles writes the body to disk: one that comes slowly is not in memory for
-// as long.
-func (a *API) spoolFiles(body io.Reader, path string) error {
+// spoolFiles writes the body to disk, so that one that comes slowly is not in
+// memory for as long.
+func (u *uploads) spoolFiles(body io.Reader, path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("spool the list of files: %w", err)
 	}
 	defer f.Close()
-	size, err := copyInBlocks(roomWriter{f, a.room}, io.LimitReader(body, mostFiles+1))
+	size, err := copyInBlocks(roomWriter{f, u.room}, io.LimitReader(body, mostFiles+1))
 	switch {
 	case notWritten(err):
 		return fmt.Errorf("spool the list of files: %w", err)
@@ -87,7 +87,7 @@ func readFiles(path string) (fileList, error) {
 	return list, nil
 }
 
-// jsonFault says what is wrong with a list of files in words of the request.
+// jsonFault says what is wrong with a list of files, in words of the request.
 func jsonFault(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {
@@ -105,7 +105,7 @@ func jsonFault(err error) string {
 	return fmt.Sprintf("%s must be %s, not of type %s", subject, want, wrong.Value)
 }
 
-// manifest is its text; nil when there is none.
+// manifest returns the manifest's text, or nil for none.
 func (l *fileList) manifest() []byte {
 	var text string
 	if err := json.Unmarshal(l.Manifest, &text); err == nil {

@@ -28,10 +28,10 @@ type logQuery struct {
 	tail          int
 }
 
-// logs answers GET /v0/stacks/{id}/logs, as it is read: nothing of it is held.
-// Where server-sent events are accepted, it follows.
+// logs answers GET /v0/stacks/{id}/logs as the log is read: nothing of it is held.
+// Where server-sent events are accepted, it follows the log.
 func (a *API) logs(c *fiber.Ctx) error {
-	s, _, err := a.open(c)
+	s, _, err := a.gate.open(c)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (a *API) logs(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if follows(c) {
+	if wantsStream(c) {
 		return a.followLogs(c, q)
 	}
 	stream := a.openLogs(s, q)
@@ -78,7 +78,7 @@ type logStream struct {
 }
 
 func (a *API) openLogs(s *stack.Stack, q logQuery) *logStream {
-	ctx, cancel := context.WithCancel(a.base)
+	ctx, cancel := context.WithCancel(a.server.Context())
 	r, w := io.Pipe()
 	go func() {
 		defer func() {
@@ -88,7 +88,7 @@ func (a *API) openLogs(s *stack.Stack, q logQuery) *logStream {
 		}()
 		buffered := bufio.NewWriterSize(w, logBuffer)
 		text := safetext.NewWriter(buffered)
-		err := a.Host.Logs(ctx, s, q.service, q.kind, q.tail, text)
+		err := a.cfg.Host.Logs(ctx, s, q.service, q.kind, q.tail, text)
 		w.CloseWithError(errors.Join(err, text.Close(), buffered.Flush()))
 	}()
 	return &logStream{bufio.NewReaderSize(r, logBuffer), r, cancel}

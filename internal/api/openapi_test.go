@@ -65,7 +65,7 @@ func TestOpenAPI_HasEveryField(t *testing.T) {
 	for name, want := range map[string][]string{
 		"Stack":         slices.DeleteFunc(fields(stackView{}), isExtra),
 		"StackWithRole": append(slices.DeleteFunc(fields(stackView{}), isExtra), "role"),
-		"CreatedStack":  slices.DeleteFunc(fields(stackView{oneTime: &oneTime{}}), func(f string) bool { return f == "role" }),
+		"CreatedStack":  slices.DeleteFunc(fields(stackView{}), func(f string) bool { return f == "role" }),
 		"DeployedStack": append(slices.DeleteFunc(fields(stackView{}), isExtra), "webhook_secret"),
 		"Service":       fields(serviceView{}),
 		"Event":         fields(stack.Event{}),

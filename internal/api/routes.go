@@ -33,8 +33,18 @@ func (a *API) table() []route {
 	}
 }
 
-// Has tells whether a path belongs to the API: whether it begins as one of its
-// routes does.
+// addRoutes adds the routes to the app, each GET as a HEAD too.
+func (a *API) addRoutes(app *fiber.App) {
+	for _, r := range a.routes {
+		app.Add(r.method, r.path, noted(r))
+		if r.method == fiber.MethodGet {
+			app.Add(fiber.MethodHead, r.path, noted(r))
+		}
+	}
+}
+
+// Has reports whether a path belongs to the API, which it does when it begins as
+// one of the routes does.
 func (a *API) Has(path string) bool {
 	first := firstSegment(path)
 	return slices.ContainsFunc(a.routes, func(r route) bool { return firstSegment(r.path) == first })
@@ -45,19 +55,20 @@ func firstSegment(path string) string {
 	return first
 }
 
-// String is the route as the documentation writes it: GET /v0/stacks/{id}.
+// String returns the route as the documentation writes it: GET /v0/stacks/{id}.
 func (r route) String() string {
 	return r.method + " " + strings.ReplaceAll(r.path, ":id", "{id}")
 }
 
-// health tells that the server answers.
+// health answers GET /healthz.
 func (a *API) health(c *fiber.Ctx) error {
 	return c.JSON(struct {
 		OK bool `json:"ok"`
 	}{true})
 }
 
-// noSuchRoute says which routes there are, or which one was probably meant.
+// noSuchRoute returns the text of an error that names the routes, or the one that
+// was probably meant.
 func (a *API) noSuchRoute(method, path string) string {
 	if near := a.nearest(path); len(near) > 0 {
 		return fmt.Sprintf("there is no %s %s; did you mean %s?", method, shorten(path), join(near, " or "))
@@ -65,8 +76,8 @@ func (a *API) noSuchRoute(method, path string) string {
 	return fmt.Sprintf("there is no %s %s; the API has %s", method, shorten(path), join(a.routes, ", "))
 }
 
-// nearest finds the routes that the path is, once the segments before it that
-// other services have there (/api, /v1) are left out.
+// nearest returns the routes of a path without the first segments, which other
+// services have before theirs (/api, /v1).
 func (a *API) nearest(path string) []route {
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	for skip := range min(3, len(segments)) {
@@ -91,7 +102,7 @@ func join(routes []route, sep string) string {
 	return strings.Join(names, sep)
 }
 
-// shorten bounds what an error repeats of the request.
+// shorten limits what an error repeats of the request.
 func shorten(s string) string {
 	const most = 120
 	if len(s) <= most {

@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -16,18 +15,16 @@ const eventsPerRequest = 200
 
 // show answers GET /v0/stacks/{id}.
 func (a *API) show(c *fiber.Ctx) error {
-	s, role, err := a.open(c)
+	s, role, err := a.gate.open(c)
 	if err != nil {
 		return err
 	}
-	wait, err := waits(c)
+	wait, err := wantsWait(c)
 	if err != nil {
 		return err
 	}
-	if wait {
-		if s, err = a.settled(c, s); err != nil {
-			return err
-		}
+	if s, err = a.settled(c, s, wait); err != nil {
+		return err
 	}
 	v := a.view(s)
 	v.Role = role
@@ -36,11 +33,11 @@ func (a *API) show(c *fiber.Ctx) error {
 
 // remove answers DELETE /v0/stacks/{id}.
 func (a *API) remove(c *fiber.Ctx) error {
-	s, _, err := a.open(c)
+	s, _, err := a.gate.open(c)
 	if err != nil {
 		return err
 	}
-	if err := a.Host.Delete(a.base, s.ID); err != nil {
+	if err := a.cfg.Host.Delete(a.server.Context(), s.ID); err != nil {
 		return fmt.Errorf("delete stack %s: %w", s.ID, err)
 	}
 	return c.JSON(struct {
@@ -50,9 +47,9 @@ func (a *API) remove(c *fiber.Ctx) error {
 }
 
 // events answers GET /v0/stacks/{id}/events. Where server-sent events are
-// accepted, it follows.
+// accepted, it follows the stack.
 func (a *API) events(c *fiber.Ctx) error {
-	s, _, err := a.open(c)
+	s, _, err := a.gate.open(c)
 	if err != nil {
 		return err
 	}
@@ -60,10 +57,10 @@ func (a *API) events(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if follows(c) {
+	if wantsStream(c) {
 		return a.followEvents(c, after)
 	}
-	wait, err := waits(c)
+	wait, err := wantsWait(c)
 	if err != nil {
 		return err
 	}
@@ -76,39 +73,24 @@ func (a *API) events(c *fiber.Ctx) error {
 	}{events})
 }
 
-// eventsAfter reads one page of events; with wait it holds until there is one,
-// the time is up, the client has gone or the server shuts down.
-func (a *API) eventsAfter(c *fiber.Ctx, id string, after int64, wait bool) ([]stack.Event, error) {
+// eventsAfter reads one page of events; with wait it holds the response until
+// there is one, as long as hold does.
+func (a *API) eventsAfter(c *fiber.Ctx, id string, after int64, wait bool) (events []stack.Event, err error) {
 	if !wait {
 		return a.readEvents(id, after)
 	}
-	wake, stop := a.Store.Watch(id)
-	defer stop()
-	timeout := time.NewTimer(a.Wait)
-	defer timeout.Stop()
-	gone := a.hangup(c.Context())
-	for {
-		if _, err := a.find(id); err != nil {
-			return nil, err
+	err = a.hold(c, id, func() (bool, error) {
+		if _, err := a.gate.find(id); err != nil {
+			return false, err
 		}
-		events, err := a.readEvents(id, after)
-		if err != nil || len(events) > 0 {
-			return events, err
-		}
-		select {
-		case <-wake:
-		case <-timeout.C:
-			return events, nil
-		case <-gone:
-			return events, nil
-		case <-a.released:
-			return events, nil
-		}
-	}
+		events, err = a.readEvents(id, after)
+		return len(events) > 0, err
+	})
+	return events, err
 }
 
 func (a *API) readEvents(id string, after int64) ([]stack.Event, error) {
-	events, err := a.Store.Events(a.base, id, after, eventsPerRequest)
+	events, err := a.cfg.Store.Events(a.server.Context(), id, after, eventsPerRequest)
 	if err != nil {
 		return nil, fmt.Errorf("read the events of stack %s: %w", id, err)
 	}

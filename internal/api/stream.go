@@ -1,11 +1,10 @@
 package api
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,8 +20,8 @@ import (
 // headerLastEventID is what a reader that comes back has seen last.
 const headerLastEventID = "Last-Event-ID"
 
-// follows tells whether a request asks for server-sent events.
-func follows(c *fiber.Ctx) bool { return sse.Accepted(c.Get(fiber.HeaderAccept)) }
+// wantsStream reports whether a request asks for server-sent events.
+func wantsStream(c *fiber.Ctx) bool { return sse.Accepted(c.Get(fiber.HeaderAccept)) }
 
 // errStreams refuses a stream of a stack that has as many as it may have.
 var errStreams = &stack.Error{
@@ -30,84 +29,46 @@ var errStreams = &stack.Error{
 	Detail: fmt.Sprintf("%d streams of this stack's logs and events are open already; close one, or try again in a minute", sse.MostOpen),
 }
 
-// stream answers with the server-sent events that run writes, until run
-// returns or its context ends: when the reader has left or the server stops.
-// Each looks at logs and holds memory, so a stack has only so many at a time.
+// stream answers with the server-sent events that run writes, until run returns or
+// its context ends: when the reader has left or the server stops. Each looks at
+// logs and holds memory, so a stack has only so many at a time.
 func (a *API) stream(c *fiber.Ctx, run func(ctx context.Context, out sse.Writer) error) error {
-	if c.Method() == fiber.MethodHead {
-		streamHead(c)
-		return nil
-	}
-	leave, ok := a.streams.Take(c.Params("id"))
-	if !ok {
-		return errStreams
-	}
-	streamHead(c)
-	gone := a.hangup(c.Context())
-	id := requestID(c.Context())
-	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) { // runs in any case, and at once
-		defer leave()
-		ctx, cancel := context.WithCancel(a.base)
-		defer cancel()
-		defer func() {
-			if v := recover(); v != nil {
-				a.Log.Error("stream panicked", "request", id, "error", fmt.Sprint(v), "trace", string(debug.Stack()))
-			}
-		}()
-		go func() {
-			defer cancel()
-			select {
-			case <-gone:
-			case <-a.released:
-			case <-ctx.Done():
-			}
-		}()
-		out := sse.NewWriter(w)
-		err := out.Beat() // the headers go out at once
-		if err == nil {
-			err = run(ctx, out)
+	return a.server.Stream(c, c.Params("id"), errStreams, hangup(c.Context()), func(ctx context.Context, out sse.Writer) error {
+		if err := out.Beat(); err != nil { // the headers go out at once
+			return err
 		}
-		if err != nil && !errors.Is(err, sse.ErrLeft) && ctx.Err() == nil {
-			a.Log.Error("stream broke", "request", id, "error", err)
-		}
+		return run(ctx, out)
 	})
-	return nil
-}
-
-func streamHead(c *fiber.Ctx) {
-	c.Set(fiber.HeaderContentType, sse.ContentType)
-	c.Set(fiber.HeaderCacheControl, "no-store")
-	c.Set("X-Accel-Buffering", "no") // nginx would keep events back
 }
 
 // access is what a stream was opened with. It is checked again while the stream
 // lasts: a token may be revoked, and a stack deleted.
 type access struct {
-	api     *API
+	gate    gate
 	token   string
 	present bool
 	id      string // of the stack
 }
 
-func (a *API) accessOf(c *fiber.Ctx) access {
+func (g gate) accessOf(c *fiber.Ctx) access {
 	token, present := bearer(c)
-	return access{a, token, present, c.Params("id")}
+	return access{g, token, present, c.Params("id")}
 }
 
 // check returns the stack while the access is granted. An error says that the
 // stack is deleted even if its account was deleted with it.
 func (x access) check() (*stack.Stack, error) {
-	s, _, err := x.api.grant(x.token, x.present, x.id)
+	s, _, err := x.gate.grant(x.token, x.present, x.id)
 	if err != nil {
-		if _, gone := x.api.find(x.id); deleted(gone) {
+		if _, gone := x.gate.find(x.id); deleted(gone) {
 			return nil, gone
 		}
 	}
 	return s, err
 }
 
-// end tells the reader why check failed, and returns sse.ErrLeft. An error that
-// is not for the reader it returns as it is.
+// end tells the reader why check failed, and returns sse.ErrLeft. An error that is
+// not for the reader is returned as it is.
 func (x access) end(out sse.Writer, err error) error {
 	var known *stack.Error
 	if !errors.As(err, &known) {
@@ -137,9 +98,9 @@ func (a *API) followEvents(c *fiber.Ctx, after int64) error {
 			return err
 		}
 	}
-	x := a.accessOf(c)
+	x := a.gate.accessOf(c)
 	return a.stream(c, func(ctx context.Context, out sse.Writer) error {
-		wake, stop := a.Store.Watch(x.id)
+		wake, stop := a.cfg.Store.Watch(x.id)
 		defer stop()
 		beat := time.NewTicker(sse.BeatEvery)
 		defer beat.Stop()
@@ -176,7 +137,7 @@ func deleted(err error) bool {
 // sendEvents sends all events after the cursor, and moves it along.
 func (a *API) sendEvents(ctx context.Context, out sse.Writer, id string, after *int64) error {
 	for {
-		events, err := a.Store.Events(ctx, id, *after, eventsPerRequest)
+		events, err := a.cfg.Store.Events(ctx, id, *after, eventsPerRequest)
 		if err != nil {
 			return err
 		}
@@ -208,8 +169,11 @@ type news struct {
 // logFeed is one stream of logs. Services that a redeploy adds are followed
 // from their first line.
 type logFeed struct {
-	access
-	logQuery
+	access    access
+	query     logQuery
+	store     Store
+	host      Host
+	log       *slog.Logger
 	news      chan news
 	followed  map[string]bool
 	following sync.WaitGroup
@@ -218,7 +182,11 @@ type logFeed struct {
 // followLogs answers GET /v0/stacks/{id}/logs with a stream: the last lines,
 // and then each as it is written.
 func (a *API) followLogs(c *fiber.Ctx, q logQuery) error {
-	f := &logFeed{access: a.accessOf(c), logQuery: q, news: make(chan news), followed: map[string]bool{}}
+	f := &logFeed{
+		access: a.gate.accessOf(c), query: q,
+		store: a.cfg.Store, host: a.cfg.Host, log: a.cfg.Log,
+		news: make(chan news), followed: map[string]bool{},
+	}
 	return a.stream(c, f.run)
 }
 
@@ -226,24 +194,24 @@ func (f *logFeed) run(ctx context.Context, out sse.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer f.following.Wait()
 	defer cancel()
-	wake, stop := f.api.Store.Watch(f.id)
+	wake, stop := f.store.Watch(f.access.id)
 	defer stop()
 	beat := time.NewTicker(sse.BeatEvery)
 	defer beat.Stop()
 	for {
-		s, err := f.check()
+		s, err := f.access.check()
 		if err != nil {
-			return f.end(out, err)
+			return f.access.end(out, err)
 		}
-		f.follow(ctx, s)
-		if err := f.until(ctx, out, wake, beat.C); err != nil || ctx.Err() != nil {
+		f.followNew(ctx, s)
+		if err := f.sendUntil(ctx, out, wake, beat.C); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// until sends lines until it is time to look at the stack again.
-func (f *logFeed) until(ctx context.Context, out sse.Writer, wake <-chan struct{}, beat <-chan time.Time) error {
+// sendUntil sends lines until it is time to look at the stack again.
+func (f *logFeed) sendUntil(ctx context.Context, out sse.Writer, wake <-chan struct{}, beat <-chan time.Time) error {
 	for {
 		select {
 		case n := <-f.news:
@@ -260,15 +228,15 @@ func (f *logFeed) until(ctx context.Context, out sse.Writer, wake <-chan struct{
 	}
 }
 
-// follow begins with those services that are not followed yet.
-func (f *logFeed) follow(ctx context.Context, s *stack.Stack) {
-	for _, name := range s.LogNames(f.kind) {
-		if f.followed[name] || (f.service != "" && f.service != name) {
+// followNew begins to follow the services that are not followed yet.
+func (f *logFeed) followNew(ctx context.Context, s *stack.Stack) {
+	for _, name := range s.LogNames(f.query.kind) {
+		if f.followed[name] || (f.query.service != "" && f.query.service != name) {
 			continue
 		}
 		f.followed[name] = true
 		f.following.Go(func() {
-			err := f.api.Host.FollowLogs(ctx, s, name, f.kind, f.tail, func(lines []string, anew bool) error {
+			err := f.host.FollowLogs(ctx, s, name, f.query.kind, f.query.tail, func(lines []string, anew bool) error {
 				select {
 				case f.news <- news{name, lines, anew}:
 					return nil
@@ -277,7 +245,7 @@ func (f *logFeed) follow(ctx context.Context, s *stack.Stack) {
 				}
 			})
 			if err != nil && ctx.Err() == nil {
-				f.api.Log.Error("log not followed", "stack", s.ID, "service", name, "error", err)
+				f.log.Error("log not followed", "stack", s.ID, "service", name, "error", err)
 			}
 		})
 	}

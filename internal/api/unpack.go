@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -24,20 +25,20 @@ const unpackRetry = time.Minute
 // to 20 MB while it is read.
 const maxChecks = 4
 
-// unpacked is an upload on disk.
+// unpacked is an upload's tree on disk.
 type unpacked struct {
 	project string // the project's folder
 	name    string // of the one folder that the archive held, or ""
 	lost    []stack.Lost
 }
 
-// turn waits for a place in a line of uploads that are on disk, until the deadline:
-// after it the error is Unavailable. A line takes one of each client network before
-// a second of any, since each takes memory. The caller calls done once. A client
-// that goes away leaves the line.
-func (a *API) turn(c *fiber.Ctx, line *fair.Queue, deadline time.Time) (done func(), err error) {
-	gone := a.hangup(c.Context())
-	ctx, cancel := context.WithDeadline(a.base, deadline)
+// waitTurn waits for a place in a line of uploads that are on disk, until the
+// deadline, after which the error is Unavailable. A line takes one of each network
+// before a second of any, since each takes memory. A caller that goes away leaves
+// the line. The caller of waitTurn calls done once.
+func (u *uploads) waitTurn(c *fiber.Ctx, line *fair.Queue, deadline time.Time) (done func(), err error) {
+	gone := hangup(c.Context())
+	ctx, cancel := context.WithDeadline(u.base, deadline)
 	defer cancel()
 	go func() {
 		select {
@@ -46,55 +47,46 @@ func (a *API) turn(c *fiber.Ctx, line *fair.Queue, deadline time.Time) (done fun
 		case <-ctx.Done():
 		}
 	}()
-	done, err = line.Acquire(ctx, a.network(c), func(int) {})
+	done, err = line.Acquire(ctx, u.network(c), func(int) {})
 	if err != nil {
 		return nil, &stack.Error{
 			Kind:       stack.Unavailable,
-			Detail:     fmt.Sprintf("too many uploads are under way here, and this one waited %s for its turn; send it again in a minute", stack.FormatDuration(a.UnpackWait)),
+			Detail:     fmt.Sprintf("too many uploads are under way here, and this one waited %s for its turn; send it again in a minute", stack.FormatDuration(u.patience)),
 			RetryAfter: unpackRetry,
 		}
 	}
 	return done, nil
 }
 
-// unpack turns an upload into a tree below dir and the manifest that it asks
-// for, with a lifetime that checkTTL takes. What is wrong with the request by
-// itself is told before anything is unpacked. It returns the project's folder in
-// that tree.
-func (a *API) unpack(c *fiber.Ctx, f form, dir string, checkTTL func(time.Duration) error) (string, *stack.Manifest, error) {
-	req := f.request()
+// turnBy returns the time by which an upload that is on disk now gets its turn.
+func (u *upload) turnBy() time.Time { return time.Now().Add(u.from.patience) }
+
+// unpack makes a tree of the upload, and the manifest that it asks for, with a
+// lifetime that checkTTL takes. What is wrong with the request by itself fails
+// before anything is unpacked. It returns the project's folder.
+func (u *upload) unpack(c *fiber.Ctx, checkTTL func(time.Duration) error) (project string, m *stack.Manifest, err error) {
+	req := u.form.request()
 	req.CheckTTL = checkTTL
-	deadline := time.Now().Add(a.UnpackWait)
-	if err := a.check(c, req, deadline); err != nil {
+	deadline := u.turnBy()
+	if err := u.from.check(c, req, deadline); err != nil {
 		return "", nil, err
 	}
-	done, err := a.turn(c, a.Unpacks, deadline)
-	if err != nil {
-		return "", nil, err
-	}
-	defer done()
-	u, err := a.tree(f, dir)
-	if err != nil {
-		return "", nil, err
-	}
-	root, err := os.OpenRoot(u.project)
-	if err != nil {
-		return "", nil, fmt.Errorf("read the upload: %w", err)
-	}
-	defer root.Close()
-	m, err := manifest.Resolve(root.FS(), u.name, req)
-	if err != nil {
-		return "", nil, fmt.Errorf("resolve the manifest: %w", err)
-	}
-	for i := range m.Services {
-		m.Services[i].Lost = u.lost
-	}
-	return u.project, m, nil
+	err = u.withTree(c, deadline, func(tree fs.FS, unpacked unpacked) error {
+		if m, err = manifest.Resolve(tree, unpacked.name, req); err != nil {
+			return fmt.Errorf("resolve the manifest: %w", err)
+		}
+		for i := range m.Services {
+			m.Services[i].Lost = unpacked.lost
+		}
+		project = unpacked.project
+		return nil
+	})
+	return project, m, err
 }
 
 // check finds what is wrong with a request by itself.
-func (a *API) check(c *fiber.Ctx, req manifest.Request, deadline time.Time) error {
-	done, err := a.turn(c, a.checks, deadline)
+func (u *uploads) check(c *fiber.Ctx, req manifest.Request, deadline time.Time) error {
+	done, err := u.waitTurn(c, u.checks, deadline)
 	if err != nil {
 		return err
 	}
@@ -105,21 +97,45 @@ func (a *API) check(c *fiber.Ctx, req manifest.Request, deadline time.Time) erro
 	return nil
 }
 
+// withTree waits for the upload's turn, unpacks it, and gives use its tree.
+func (u *upload) withTree(c *fiber.Ctx, deadline time.Time, use func(tree fs.FS, unpacked unpacked) error) error {
+	done, err := u.from.waitTurn(c, u.from.unpacks, deadline)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if u.form.list != "" {
+		if u.form, err = u.from.pack(u.form.list, u.dir); err != nil {
+			return err
+		}
+	}
+	unpacked, err := u.from.tree(u.form, u.dir)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(unpacked.project)
+	if err != nil {
+		return fmt.Errorf("read the upload: %w", err)
+	}
+	defer root.Close()
+	return use(root.FS(), unpacked)
+}
+
 // tree unpacks an upload below dir.
-func (a *API) tree(f form, dir string) (u unpacked, err error) {
+func (u *uploads) tree(f form, dir string) (t unpacked, err error) {
 	tree := filepath.Join(dir, "source")
-	if u.lost, err = a.extract(f.archive, tree); err == nil {
-		u.project, u.name, err = archive.Root(tree)
+	if t.lost, err = u.extract(f.archive, tree); err == nil {
+		t.project, t.name, err = archive.Root(tree)
 	}
 	if err != nil {
 		return unpacked{}, fmt.Errorf("unpack the upload: %w", err)
 	}
-	return u, nil
+	return t, nil
 }
 
 // extract unpacks an archive into a new folder and removes its file, so that an
 // upload takes its place on the disk only once. It returns what was left out.
-func (a *API) extract(file, tree string) ([]stack.Lost, error) {
+func (u *uploads) extract(file, tree string) ([]stack.Lost, error) {
 	in, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -129,14 +145,14 @@ func (a *API) extract(file, tree string) ([]stack.Lost, error) {
 		return nil, err
 	}
 	failpoint.Here("upload-stored")
-	limits := a.Unpacked
-	limits.Room = a.room
-	lost, err := archive.Unpack(a.base, in, tree, limits)
+	limits := u.unpacked
+	limits.Room = u.room
+	lost, err := archive.Unpack(u.base, in, tree, limits)
 	return lost, errors.Join(err, os.Remove(file))
 }
 
-// request is what the form says besides its archive. A text that is empty
-// counts as left out; manifest_file goes before manifest.
+// request returns what the form says besides its archive. An empty text counts as
+// left out; manifest_file goes before manifest.
 func (f form) request() manifest.Request {
 	r := manifest.Request{
 		Name:       string(f.texts["name"]),

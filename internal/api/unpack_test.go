@@ -15,9 +15,9 @@ func TestUnpack_AnUploadWhoseTurnDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	e := newEnv(t)
 	_, key := e.account("ana@example.com")
 	st := e.creates(key)
-	e.api.UnpackWait = time.Millisecond
-	e.api.Unpacks = fair.NewQueue(1)
-	done, err := e.api.Unpacks.Acquire(t.Context(), "somebody", nil)
+	e.api.uploads.patience = time.Millisecond
+	e.api.uploads.unpacks = fair.NewQueue(1)
+	done, err := e.api.uploads.unpacks.Acquire(t.Context(), "somebody", nil)
 	require.NoError(t, err)
 	left := e.limiter.left
 	body := func() reply {
@@ -35,57 +35,57 @@ func TestUnpack_AnUploadWhoseTurnDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	require.Equal(t, left, e.limiter.left, "a create that was not unpacked counts")
 	e.nothingLeft()
 	done()
-	e.api.UnpackWait = time.Minute
+	e.api.uploads.patience = time.Minute
 	require.Equal(t, 201, body().status)
 }
 
 func TestUnpack_ARequestIsCheckedWhileNothingCanBeUnpacked(t *testing.T) {
 	e := newEnv(t)
 	st := e.creates("")
-	e.api.Unpacks = fair.NewQueue(1)
-	done, err := e.api.Unpacks.Acquire(t.Context(), "somebody", nil)
+	e.api.uploads.unpacks = fair.NewQueue(1)
+	done, err := e.api.uploads.unpacks.Acquire(t.Context(), "somebody", nil)
 	require.NoError(t, err)
 	defer done()
 	wrong := textPart("manifest", "services: [{name: web, runtime: cobol}]")
 	require.Contains(t, e.refusedUpload(422, sourcePart(site(t)), wrong), "unknown runtime")
 	require.Equal(t, 422, e.redeploy(st.id, st.token, sourcePart(site(t)), wrong).status)
-	_, waiting := e.api.Unpacks.State()
+	_, waiting := e.api.uploads.unpacks.State()
 	require.Zero(t, waiting)
 }
 
 func TestUnpack_ARequestWhoseCheckDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	e := newEnv(t)
-	e.api.UnpackWait = time.Millisecond
-	e.api.checks = fair.NewQueue(1)
-	done, err := e.api.checks.Acquire(t.Context(), "somebody", nil)
+	e.api.uploads.patience = time.Millisecond
+	e.api.uploads.checks = fair.NewQueue(1)
+	done, err := e.api.uploads.checks.Acquire(t.Context(), "somebody", nil)
 	require.NoError(t, err)
 	defer done()
 	require.Contains(t, e.refusedUpload(503, sourcePart(site(t))), "too many uploads are under way here, and this one waited 1ms")
 }
 
-// gate is a host that holds up whoever asks it for room while it is shut.
-type gate struct {
+// barrier is a host that holds up whoever asks it for room while it is shut.
+type barrier struct {
 	Host
 	shut atomic.Pointer[chan struct{}]
 }
 
-func (g *gate) Admit(unclaimed bool) error {
-	if opened := g.shut.Load(); opened != nil {
+func (b *barrier) Admit(unclaimed bool) error {
+	if opened := b.shut.Load(); opened != nil {
 		<-*opened
 	}
-	return g.Host.Admit(unclaimed)
+	return b.Host.Admit(unclaimed)
 }
 
 func TestUnpack_TheNetworkWithTheFewestGoesFirstAndWhoLeavesIsOutOfTheLine(t *testing.T) {
-	g := &gate{}
-	e := newEnv(t, func(c *Config) { g.Host, c.Host, c.Unpacks = c.Host, g, fair.NewQueue(2) })
+	b := &barrier{}
+	e := newEnv(t, func(c *Config) { b.Host, c.Host, c.Unpacks = c.Host, b, fair.NewQueue(2) })
 	queue := func(running, waiting int) {
 		t.Helper()
-		require.Eventually(t, func() bool { r, w := e.api.Unpacks.State(); return r == running && w == waiting }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { r, w := e.api.uploads.unpacks.State(); return r == running && w == waiting }, time.Minute, time.Millisecond)
 	}
-	endFirst, err := e.api.Unpacks.Acquire(t.Context(), "192.0.2.1", nil)
+	endFirst, err := e.api.uploads.unpacks.Acquire(t.Context(), "192.0.2.1", nil)
 	require.NoError(t, err)
-	endOther, err := e.api.Unpacks.Acquire(t.Context(), "somebody", nil)
+	endOther, err := e.api.uploads.unpacks.Acquire(t.Context(), "somebody", nil)
 	require.NoError(t, err)
 
 	create := func(ctx context.Context, address string) chan int {
@@ -108,13 +108,13 @@ func TestUnpack_TheNetworkWithTheFewestGoesFirstAndWhoLeavesIsOutOfTheLine(t *te
 	later := create(t.Context(), "192.0.2.2")
 	queue(2, 2)
 	opened := make(chan struct{})
-	g.shut.Store(&opened)
+	b.shut.Store(&opened)
 	endOther()
 	queue(2, 1) // the free slot is taken: by the network that has none, or leaving changes nothing
 	leave()
 	require.Equal(t, 0, <-second)
 	queue(2, 0)
-	g.shut.Store(nil)
+	b.shut.Store(nil)
 	close(opened)
 	require.Equal(t, 201, <-later)
 	endFirst()

@@ -2,26 +2,32 @@ package api
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"mime"
 	"mime/multipart"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/archive"
+	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Bounds of a multipart body, besides the one of the archive.
+// Limits of a multipart body, besides that of the archive.
 const (
 	formOverhead = 4 << 20  // what all but the archive may add to Content-Length
 	partHead     = 64 << 10 // headers of one part, and whatever stands before it
@@ -37,7 +43,7 @@ type formField struct {
 	most int64 // bytes; 0 for the archive, which goes to disk
 }
 
-// createForm are the parts of POST /v0/stacks.
+// createForm lists the parts of POST /v0/stacks.
 var createForm = []formField{
 	{"source", 0},
 	{"manifest", mostManifest},
@@ -47,10 +53,10 @@ var createForm = []formField{
 	{"claim_email", mostText},
 }
 
-// deployForm are the parts of POST /v0/stacks/{id}/deploy.
+// deployForm lists the parts of POST /v0/stacks/{id}/deploy.
 var deployForm = createForm[:3]
 
-// fixed says, of each part of a create that a deploy does not take, why.
+// fixed says why a deploy does not take a part of a create.
 var fixed = map[string]string{
 	"name":        "name is fixed when the stack is created; leave it out of a deploy",
 	"ttl":         "ttl is fixed when the stack is created; leave it out of a deploy, and extend the stack's life with a PATCH of the stack",
@@ -67,8 +73,8 @@ type form struct {
 	sum          []byte // SHA-256 of the archive, where a digest is asked for
 }
 
-// digest stands for what the form says: the names and contents of its parts,
-// however they are ordered and delimited. It is nil where none is asked for.
+// digest returns a hash of what the form says: the names and contents of its
+// parts, however they are ordered and delimited. It is nil where none is asked for.
 func (f form) digest() []byte {
 	if f.sum == nil {
 		return nil
@@ -81,35 +87,113 @@ func (f form) digest() []byte {
 	return h.Sum(nil)
 }
 
+// uploads takes uploads in: it reads them to disk, lets each wait for its turn and
+// unpacks it.
+type uploads struct {
+	host      Host
+	maxSource int64 // bytes of the archive as uploaded
+	unpacked  archive.Limits
+	checks    *fair.Queue             // slots of requests that are checked at once, by the caller's network
+	unpacks   *fair.Queue             // slots of uploads that are unpacked at once, by the caller's network
+	patience  time.Duration           // how long an upload waits for a slot
+	network   func(*fiber.Ctx) string // of the caller
+	url       *url.URL                // base of the routes
+	log       *slog.Logger
+	base      context.Context
+}
+
+func newUploads(cfg Config, network func(*fiber.Ctx) string, base context.Context) uploads {
+	return uploads{
+		host:      cfg.Host,
+		maxSource: cfg.MaxUpload,
+		unpacked:  cfg.Unpacked,
+		checks:    fair.NewQueue(maxChecks),
+		unpacks:   cfg.Unpacks,
+		patience:  cfg.UnpackWait,
+		network:   network,
+		url:       cfg.URLs.Base,
+		log:       cfg.Log,
+		base:      base,
+	}
+}
+
+// upload is what one request brought, on disk in a folder of its own.
+type upload struct {
+	from *uploads
+	dir  string
+	form form
+}
+
+// receive reads the request's form to disk, gives it to use, and removes what use
+// leaves of it.
+func (u *uploads) receive(c *fiber.Ctx, fields []formField, use func(*upload) error) error {
+	return u.inFolder(func(dir string) (form, error) { return u.readForm(c, fields, dir) }, use)
+}
+
+// receiveFormOrList is receive for the form of a create or else, whatever the
+// Content-Type, a list of files in JSON.
+func (u *uploads) receiveFormOrList(c *fiber.Ctx, use func(*upload) error) error {
+	media, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
+	if err == nil && media == fiber.MIMEMultipartForm {
+		return u.receive(c, createForm, use)
+	}
+	return u.inFolder(func(dir string) (form, error) {
+		list := filepath.Join(dir, "list")
+		return form{list: list}, u.spoolFiles(bodyOf(c.Context()), list)
+	}, use)
+}
+
+// inFolder makes a folder, lets read put an upload into it and use take it, and
+// removes what is left: the host has moved away what it took over.
+func (u *uploads) inFolder(read func(dir string) (form, error), use func(*upload) error) error {
+	dir, err := u.host.TempDir()
+	if err != nil {
+		return fmt.Errorf("make a folder for the upload: %w", err)
+	}
+	defer func() {
+		if err := os.RemoveAll(dir); err != nil {
+			u.log.Error("remove the upload", "error", err)
+		}
+	}()
+	f, err := read(dir)
+	if err != nil {
+		return err
+	}
+	return use(&upload{from: u, dir: dir, form: f})
+}
+
+// room fails when an upload may not go on to be written.
+func (u *uploads) room() error { return u.host.Admit(false) }
+
 // formReader reads the parts of one request as they arrive.
 type formReader struct {
-	form
+	form      form // as read so far
 	fields    []formField
 	body      *body
 	head      *headReader
 	parts     *multipart.Reader
 	maxSource int64
-	room      func() error // tells whether more may be written to disk
+	room      func() error // fails when no more may be written to disk
 	digested  bool
 	example   string // a curl line that works
 }
 
-// upload reads the request's multipart body, its archive into dir.
-func (a *API) upload(c *fiber.Ctx, fields []formField, dir string) (form, error) {
+// readForm reads the request's multipart body, its archive into dir.
+func (u *uploads) readForm(c *fiber.Ctx, fields []formField, dir string) (form, error) {
 	r := formReader{
 		form:      form{texts: map[string][]byte{}},
 		fields:    fields,
 		body:      bodyOf(c.Context()),
-		maxSource: a.MaxUpload,
-		room:      a.room,
+		maxSource: u.maxSource,
+		room:      u.room,
 		digested:  c.Get(headerIdempotencyKey) != "",
-		example:   a.example(c),
+		example:   u.example(c),
 	}
 	boundary, err := r.boundary(c.Get(fiber.HeaderContentType))
 	if err != nil {
 		return form{}, err
 	}
-	if r.body.declared > a.MaxUpload+formOverhead {
+	if r.body.declared > u.maxSource+formOverhead {
 		return form{}, r.tooLarge()
 	}
 	if err := r.read(boundary, filepath.Join(dir, "upload")); err != nil {
@@ -118,16 +202,16 @@ func (a *API) upload(c *fiber.Ctx, fields []formField, dir string) (form, error)
 	return r.form, nil
 }
 
-// example is a curl line that would have worked.
-func (a *API) example(c *fiber.Ctx) string {
+// example returns a curl line that would have worked.
+func (u *uploads) example(c *fiber.Ctx) string {
 	line := "curl -F source=@app.tar.gz "
 	if _, present := bearer(c); present {
 		line += `-H "Authorization: Bearer $TOKEN" `
 	}
-	return line + a.URLs.Base.String() + c.Path()
+	return line + u.url.String() + c.Path()
 }
 
-// boundary finds the boundary in the Content-Type.
+// boundary returns the boundary in the Content-Type.
 func (r *formReader) boundary(contentType string) (string, error) {
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil || media != fiber.MIMEMultipartForm {
@@ -190,7 +274,7 @@ func (r *formReader) readPart(part *multipart.Part, path string) error {
 
 // spool writes the archive to disk; it is never in memory.
 func (r *formReader) spool(part *multipart.Part, path string) error {
-	if r.archive != "" {
+	if r.form.archive != "" {
 		return invalid("source is given twice; pack everything into one archive")
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -198,26 +282,26 @@ func (r *formReader) spool(part *multipart.Part, path string) error {
 		return fmt.Errorf("spool the upload: %w", err)
 	}
 	defer f.Close()
-	r.archive = path
+	r.form.archive = path
 	h := sha256.New()
 	source := io.LimitReader(part, r.maxSource+1)
 	if r.digested {
 		source = io.TeeReader(source, h)
 	}
-	r.size, err = copyInBlocks(roomWriter{f, r.room}, source)
+	r.form.size, err = copyInBlocks(roomWriter{f, r.room}, source)
 	switch {
 	case notWritten(err):
 		return fmt.Errorf("spool the upload: %w", err)
 	case err != nil:
 		return r.malformed(err)
-	case r.size > r.maxSource:
+	case r.form.size > r.maxSource:
 		return r.tooLarge()
 	}
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("spool the upload: %w", err)
 	}
 	if r.digested {
-		r.sum = h.Sum(nil)
+		r.form.sum = h.Sum(nil)
 	}
 	return r.checkText(part, path)
 }
@@ -233,14 +317,14 @@ func copyInBlocks(to io.Writer, r io.Reader) (int64, error) {
 	return n, err
 }
 
-// roomWriter writes to a file while there is room for uploads: what was asked
+// roomWriter writes to a file while there is room for uploads: the answer from
 // before the upload may have changed since, by other uploads for one.
 type roomWriter struct {
 	file *os.File
 	room func() error
 }
 
-// Write is io.Writer.
+// Write implements io.Writer.
 func (w roomWriter) Write(p []byte) (int, error) {
 	if err := w.room(); err != nil {
 		return 0, err
@@ -248,20 +332,17 @@ func (w roomWriter) Write(p []byte) (int, error) {
 	return w.file.Write(p)
 }
 
-// notWritten tells whether an error is that of a roomWriter, not the upload's.
+// notWritten reports whether an error is a roomWriter's, not the upload's.
 func notWritten(err error) bool {
 	var disk *fs.PathError
 	var refused *stack.Error
 	return errors.As(err, &disk) || errors.As(err, &refused)
 }
 
-// room tells whether an upload may go on to be written.
-func (a *API) room() error { return a.Host.Admit(false) }
-
 // checkText catches an archive that is only its own name: curl -F source=app.tar.gz
 // without the @.
 func (r *formReader) checkText(part *multipart.Part, path string) error {
-	if part.FileName() != "" || r.size > 255 {
+	if part.FileName() != "" || r.form.size > 255 {
 		return nil
 	}
 	content, err := os.ReadFile(path)
@@ -269,7 +350,7 @@ func (r *formReader) checkText(part *multipart.Part, path string) error {
 		return fmt.Errorf("spool the upload: %w", err)
 	}
 	if len(content) == 0 {
-		r.archive = "" // a file field that was left empty
+		r.form.archive = "" // a file field that was left empty
 		return os.Remove(path)
 	}
 	if strings.IndexFunc(string(content), func(c rune) bool { return c < ' ' || c == '\uFFFD' }) < 0 {
@@ -280,7 +361,7 @@ func (r *formReader) checkText(part *multipart.Part, path string) error {
 }
 
 func (r *formReader) readText(part *multipart.Part, field formField) error {
-	if _, twice := r.texts[field.name]; twice {
+	if _, twice := r.form.texts[field.name]; twice {
 		return invalid("%s is given twice; send it once", field.name)
 	}
 	text, err := io.ReadAll(io.LimitReader(part, field.most+1))
@@ -290,21 +371,21 @@ func (r *formReader) readText(part *multipart.Part, field formField) error {
 	if int64(len(text)) > field.most {
 		return unprocessable("%s is larger than %s", field.name, byteSize(field.most))
 	}
-	r.texts[field.name] = text
+	r.form.texts[field.name] = text
 	if field.name == "manifest_file" {
-		r.manifestFile = part.FileName()
+		r.form.manifestFile = part.FileName()
 	}
 	return nil
 }
 
 func (r *formReader) checkSource() error {
-	if r.archive == "" {
+	if r.form.archive == "" {
 		return invalid("no source: send the project as a tar or tar.gz, like this: tar -czf app.tar.gz . && %s", r.example)
 	}
 	return nil
 }
 
-// malformed says what was wrong with the body, as far as the client can do
+// malformed returns what was wrong with the body, as far as the caller can do
 // something about it.
 func (r *formReader) malformed(err error) error {
 	switch {
@@ -320,7 +401,7 @@ func (r *formReader) malformed(err error) error {
 	return invalid("the body is not the multipart form that its Content-Type announces; let the client make both, like this: %s", r.example)
 }
 
-// stalledDetail says why a body was cut off after so many bytes.
+// stalledDetail returns the text of why a body was cut off after so many bytes.
 func stalledDetail(read int64) string {
 	return fmt.Sprintf("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", read, slowbody.Stall, byteSize(slowbody.Least))
 }
@@ -331,7 +412,7 @@ func (r *formReader) tooLarge() error {
 		byteSize(r.maxSource)))
 }
 
-// known lists the names of the form's fields.
+// known returns the names of the form's fields.
 func (r *formReader) known() string {
 	names := make([]string, len(r.fields))
 	for i, f := range r.fields {
@@ -340,7 +421,7 @@ func (r *formReader) known() string {
 	return strings.Join(names, ", ")
 }
 
-// byteSize writes a size as the limits are written: 50 MB.
+// byteSize formats a size as the limits are written: 50 MB.
 func byteSize(n int64) string {
 	switch {
 	case n%1e6 == 0:
@@ -355,8 +436,8 @@ func byteSize(n int64) string {
 
 var errPartHead = errors.New("part headers too long")
 
-// headReader bounds what is read between two parts, all of which
-// mime/multipart keeps in memory.
+// headReader limits what is read between two parts, all of which mime/multipart
+// keeps in memory.
 type headReader struct {
 	r      io.Reader
 	inHead bool

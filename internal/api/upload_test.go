@@ -278,11 +278,11 @@ func FuzzMultipart(f *testing.F) {
 		path := t.TempDir() + "/upload"
 		err := r.read(boundary, path)
 		if err == nil {
-			require.NotEmpty(t, r.archive)
+			require.NotEmpty(t, r.form.archive)
 			require.FileExists(t, path)
-			require.LessOrEqual(t, r.size, r.maxSource)
+			require.LessOrEqual(t, r.form.size, r.maxSource)
 			for _, field := range createForm {
-				require.LessOrEqual(t, int64(len(r.texts[field.name])), field.most)
+				require.LessOrEqual(t, int64(len(r.form.texts[field.name])), field.most)
 			}
 			return
 		}

@@ -23,7 +23,12 @@ type stackView struct {
 	DeployError   *string           `json:"deploy_error"`
 
 	Role string `json:"role,omitempty"`
-	*oneTime
+
+	ManageToken   string `json:"manage_token,omitempty"`
+	ClaimCode     string `json:"claim_code,omitempty"`
+	ClaimURL      string `json:"claim_url,omitempty"`
+	Note          string `json:"note,omitempty"`
+	WebhookSecret string `json:"webhook_secret,omitempty"`
 }
 
 type serviceView struct {
@@ -33,7 +38,8 @@ type serviceView struct {
 	URL     string              `json:"url"`
 }
 
-// oneTime are the fields that are shown once and never again.
+// oneTime are the fields that are shown once and never again, as a receipt keeps
+// them.
 type oneTime struct {
 	ManageToken   string `json:"manage_token,omitempty"`
 	ClaimCode     string `json:"claim_code,omitempty"`
@@ -42,14 +48,21 @@ type oneTime struct {
 	WebhookSecret string `json:"webhook_secret,omitempty"`
 }
 
-// view is the stack as the API shows it.
+// with returns the view with the one-time fields.
+func (v stackView) with(secrets oneTime) stackView {
+	v.ManageToken, v.ClaimCode, v.ClaimURL = secrets.ManageToken, secrets.ClaimCode, secrets.ClaimURL
+	v.Note, v.WebhookSecret = secrets.Note, secrets.WebhookSecret
+	return v
+}
+
+// view returns the stack as the API shows it.
 func (a *API) view(s *stack.Stack) stackView {
 	v := stackView{
 		ID:            s.ID,
 		Name:          s.Name,
 		Status:        s.Status,
 		Claimed:       s.Claimed(),
-		URLs:          a.URLs.All(s),
+		URLs:          a.cfg.URLs.All(s),
 		Services:      make([]serviceView, len(s.Services)),
 		CreatedAt:     stack.Timestamp(s.CreatedAt),
 		ExpiresAt:     stack.Timestamp(s.ExpiresAt),
@@ -66,7 +79,7 @@ func (a *API) view(s *stack.Stack) stackView {
 	return v
 }
 
-// orNull is null in JSON for a zero value.
+// orNull returns what is null in JSON for a zero value.
 func orNull[T comparable](v T) *T {
 	var zero T
 	if v == zero {

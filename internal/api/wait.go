@@ -9,8 +9,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// waits reads the query parameter wait; ?wait alone means true.
-func waits(c *fiber.Ctx) (bool, error) {
+// wantsWait reads the query parameter wait; ?wait alone means true.
+func wantsWait(c *fiber.Ctx) (bool, error) {
 	args := c.Context().QueryArgs()
 	if !args.Has("wait") {
 		return false, nil
@@ -23,28 +23,44 @@ func waits(c *fiber.Ctx) (bool, error) {
 	return wait, nil
 }
 
-// settled holds the response until nothing of the stack is being built or
-// restored, and returns the stack as it is then, or when the time is up, the
-// client has gone or the server shuts down.
-func (a *API) settled(c *fiber.Ctx, s *stack.Stack) (*stack.Stack, error) {
-	wake, stop := a.Store.Watch(s.ID)
+// hold holds the response: it calls look, and again after each commit that touches
+// the stack, until look is done or fails, the time is up, the caller has gone or
+// the server shuts down.
+func (a *API) hold(c *fiber.Ctx, id string, look func() (done bool, err error)) error {
+	wake, stop := a.cfg.Store.Watch(id)
 	defer stop()
-	timeout := time.NewTimer(a.Wait)
+	timeout := time.NewTimer(a.cfg.Wait)
 	defer timeout.Stop()
-	gone := a.hangup(c.Context())
+	gone := hangup(c.Context())
 	for {
-		s, err := a.find(s.ID)
-		if err != nil || s.Settled() {
-			return s, err
+		if done, err := look(); done || err != nil {
+			return err
 		}
 		select {
 		case <-wake:
 		case <-timeout.C:
-			return s, nil
+			return nil
 		case <-gone:
-			return s, nil
-		case <-a.released:
-			return s, nil
+			return nil
+		case <-a.server.Released():
+			return nil
 		}
 	}
+}
+
+// settled returns the stack as it is. With wait it holds the response until
+// nothing of the stack is being built or restored, as long as hold does.
+func (a *API) settled(c *fiber.Ctx, s *stack.Stack, wait bool) (*stack.Stack, error) {
+	if !wait {
+		return s, nil
+	}
+	err := a.hold(c, s.ID, func() (bool, error) {
+		now, err := a.gate.find(s.ID)
+		if err != nil {
+			return false, err
+		}
+		s = now
+		return s.Settled(), nil
+	})
+	return s, err
 }

@@ -31,7 +31,7 @@
 // is refused for what it brought counts in another. A request with an
 // Idempotency-Key leaves a receipt in the transaction of its stack or deploy
 // (store/receipts.go), so that a repetition gets its answer even when the server
-// died before it gave one (api/once.go).
+// died before it gave one (api/idempotency.go).
 //
 // # One redeploy
 //

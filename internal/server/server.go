@@ -383,7 +383,7 @@ func (s *Server) openAPI(key auth.Key) {
 	s.api = api.New(api.Config{
 		Store:        s.store,
 		Host:         s.supervisor,
-		Limiter:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
+		Creates:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
 		Refusals:     s.redis.Window("refusals", s.cfg.RefusedPerHour, time.Hour),
 		Codes:        s.codes,
 		Extensions:   s.redis.Window("extensions", extensionsPerMinute, time.Minute),
@@ -397,7 +397,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Wait:         s.cfg.Wait,
 		Unpacks:      fair.NewQueue(s.cfg.MaxUnpacks),
 		UnpackWait:   time.Minute,
-		ClientHeader: proxy.HeaderCallerIP,
+		CallerHeader: proxy.HeaderCallerIP,
 		Log:          s.log,
 		Observe:      s.metrics.Request,
 	})

@@ -1,18 +1,19 @@
 package api
 
 import (
-	"errors"
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 
+	"github.com/berth-host/berth/internal/appserver"
 	"github.com/berth-host/berth/internal/slowbody"
-	"github.com/berth-host/berth/internal/stack"
 )
 
 // trickle is a body of which a few bytes come at a time.
@@ -66,9 +67,8 @@ func TestBody_MayBeSlowButMustMove(t *testing.T) {
 
 func requireClientFault(t *testing.T, err error) {
 	t.Helper()
-	var known *stack.Error
-	require.True(t, errors.As(err, &known), "%v", err)
-	require.NotZero(t, statuses[known.Kind])
+	_, status := appserver.Refuse(&fasthttp.ResponseHeader{}, err)
+	require.NotZero(t, status, "%v", err)
 }
 
 func TestRouter_UnknownRouteSaysWhichThereAre(t *testing.T) {
@@ -123,7 +123,7 @@ type panickingStore struct{ Store }
 
 func (panickingStore) Watch(string) (<-chan struct{}, func()) { panic("lost my mind") }
 
-func TestBorder_APanicIsA500WithARequestID(t *testing.T) {
+func TestMiddleware_APanicIsA500WithARequestID(t *testing.T) {
 	e := newEnv(t, func(c *Config) { c.Store = panickingStore{c.Store} })
 	made := e.create("")
 	r := e.send("GET", "/v0/stacks/"+made["id"].(string)+"?wait=true", made["manage_token"].(string), nil, "X-Request-Id", "req-7")
@@ -135,11 +135,11 @@ func TestBorder_APanicIsA500WithARequestID(t *testing.T) {
 	require.Equal(t, 200, e.send("GET", "/healthz", "", nil).status)
 }
 
-func TestBorder_WhatIsNoRequestIsAnsweredInJSON(t *testing.T) {
+func TestMiddleware_WhatIsNoRequestIsAnsweredInJSON(t *testing.T) {
 	e := newEnv(t)
 	for text, status := range map[string]int{
-		"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", maxHead) + "\r\n\r\n": 431,
-		"GET /" + strings.Repeat("x", maxHead) + " HTTP/1.1\r\nHost: a\r\n\r\n":        431,
+		"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", appserver.MaxHead) + "\r\n\r\n": 431,
+		"GET /" + strings.Repeat("x", appserver.MaxHead) + " HTTP/1.1\r\nHost: a\r\n\r\n":        431,
 		"nonsense\r\n\r\n": 400,
 		"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n": 400,
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n":                    400,
@@ -154,7 +154,7 @@ func TestBorder_WhatIsNoRequestIsAnsweredInJSON(t *testing.T) {
 	}
 }
 
-func TestBorder_StringsOutliveTheirRequest(t *testing.T) {
+func TestMiddleware_StringsOutliveTheirRequest(t *testing.T) {
 	e := newEnv(t)
 	first := e.create("", sourcePart(site(t)), textPart("name", "first"))
 	w := e.dial()
@@ -167,4 +167,87 @@ func TestBorder_StringsOutliveTheirRequest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "first", s.Name)
 	require.Equal(t, []string{"unknown"}, e.limiter.networks)
+}
+
+func TestCORS_AnyOriginMayAskWithAToken(t *testing.T) {
+	e := newEnv(t)
+	r := e.send("OPTIONS", "/v0/stacks", "", nil, "Origin", "https://example.com",
+		"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,idempotency-key")
+	require.Equal(t, 204, r.status)
+	require.Empty(t, r.body)
+	require.Equal(t, "*", r.header.Get("Access-Control-Allow-Origin"))
+	require.Contains(t, r.header.Get("Access-Control-Allow-Methods"), "POST")
+	require.Contains(t, r.header.Get("Access-Control-Allow-Headers"), "Authorization")
+	require.Contains(t, r.header.Get("Access-Control-Allow-Headers"), "Idempotency-Key")
+	require.Equal(t, "86400", r.header.Get("Access-Control-Max-Age"))
+	require.Empty(t, r.header.Get("Access-Control-Allow-Credentials"))
+	for _, path := range []string{"/healthz", "/v0/me", "/v0/none"} {
+		r := e.send("GET", path, "", nil, "Origin", "https://example.com")
+		require.Equal(t, "*", r.header.Get("Access-Control-Allow-Origin"), path)
+		require.Contains(t, r.header.Get("Access-Control-Expose-Headers"), "Retry-After", path)
+		require.Empty(t, r.header.Get("Access-Control-Allow-Credentials"), path)
+	}
+}
+
+func TestOptions_NamesTheMethods(t *testing.T) {
+	e := newEnv(t)
+	for path, allow := range map[string]string{
+		"/v0/stacks":        "POST, OPTIONS",
+		"/v0/stacks/x":      "GET, HEAD, PATCH, DELETE, OPTIONS",
+		"/v0/stacks/x/logs": "GET, HEAD, OPTIONS",
+		"*":                 "GET, HEAD, POST, PATCH, DELETE, OPTIONS",
+	} {
+		w := e.dial()
+		w.printf("OPTIONS %s HTTP/1.1\r\nHost: a\r\n\r\n", path)
+		r := w.reply()
+		require.Equal(t, 204, r.status, path)
+		require.Equal(t, allow, r.header.Get("Allow"), path)
+		require.Empty(t, r.header.Get("Access-Control-Allow-Methods"), path)
+	}
+	require.Equal(t, 404, e.send("OPTIONS", "/v0/none", "", nil).status)
+}
+
+func TestHead_IsGetWithoutTheBody(t *testing.T) {
+	e := newEnv(t)
+	m := e.creates("")
+	path := "/v0/stacks/" + m.id
+	for _, path := range []string{"/healthz", path, path + "/events"} {
+		get, head := e.send("GET", path, m.token, nil), e.send("HEAD", path, m.token, nil)
+		require.Equal(t, get.status, head.status, path)
+		require.Empty(t, head.body, path)
+		require.Equal(t, get.header.Get("Content-Type"), head.header.Get("Content-Type"), path)
+		require.Equal(t, get.header.Get("Content-Length"), head.header.Get("Content-Length"), path)
+	}
+	require.Equal(t, 401, e.send("HEAD", path, "", nil).status)
+}
+
+func TestRequests_AreLoggedAndCountedByRoute(t *testing.T) {
+	var mu sync.Mutex
+	var seen []string
+	e := newEnv(t, func(c *Config) {
+		c.Observe = func(route, method string, status int, took time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			if status < 100 || took < 0 {
+				t.Errorf("%s %s took %s to %d", method, route, took, status)
+			}
+			seen = append(seen, method+" "+route)
+		}
+	})
+	m := e.creates("")
+	require.Equal(t, 200, e.send("GET", "/v0/stacks/"+m.id, m.token, nil, "X-Request-Id", "req-7").status)
+	require.Equal(t, 404, e.send("GET", "/nowhere", "", nil).status)
+	mu.Lock()
+	require.Equal(t, []string{"POST /v0/stacks", "GET /v0/stacks/{id}", "GET "}, seen)
+	mu.Unlock()
+	var line string
+	for text := range strings.Lines(e.logged.String()) {
+		if strings.Contains(text, "request=req-7") {
+			line = text
+		}
+	}
+	require.Contains(t, line, "msg=request")
+	require.Contains(t, line, "status=200")
+	require.Contains(t, line, "stack="+m.id)
+	require.NotContains(t, e.logged.String(), m.token)
 }

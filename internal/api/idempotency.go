@@ -1,0 +1,289 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+const (
+	headerIdempotencyKey = "Idempotency-Key"
+	headerReplayed       = "Idempotent-Replayed" // true on an answer that an earlier attempt got
+
+	mostKey      = 255 // characters of an Idempotency-Key
+	runningRetry = 5 * time.Second
+	sweepEvery   = time.Minute
+)
+
+// operation is what an Idempotency-Key makes one of.
+type operation struct {
+	name      string
+	form      []formField
+	status    int // of the answer
+	failpoint string
+}
+
+var (
+	creating  = operation{"create", createForm, fiber.StatusCreated, "create-unanswered"}
+	deploying = operation{"deploy", deployForm, fiber.StatusOK, "deploy-unanswered"}
+)
+
+// receipts are what is kept of the requests with an Idempotency-Key.
+type receipts struct {
+	store        Store
+	callerHeader string
+	running      sync.Map // keys of receipts whose requests are under way
+	log          *slog.Logger
+	base         context.Context
+}
+
+// attempt is one of the requests that an Idempotency-Key makes one of. The first
+// that is accepted leaves a receipt; the others get its answer. What is refused
+// leaves nothing, so that the key can be used again once the request is mended.
+// Without a key, an attempt is always the first and leaves no receipt.
+type attempt struct {
+	receipts *receipts
+	op       operation
+	key      string         // of the receipt; "" for a request without an Idempotency-Key
+	address  string         // of the caller
+	earlier  *store.Receipt // of the first request; nil for the first
+}
+
+// begin begins an attempt at an operation, on a stack unless id is "", on behalf of
+// who. While the first attempt runs, others are a Conflict. The caller of begin
+// calls end.
+func (r *receipts) begin(c *fiber.Ctx, op operation, id, who string) (*attempt, error) {
+	t := &attempt{receipts: r, op: op, address: c.Get(r.callerHeader)}
+	key, err := idempotencyKey(c)
+	if err != nil || key == "" {
+		return t, err
+	}
+	what := strings.TrimSpace(op.name + " " + id)
+	sum := sha256.Sum256([]byte(strings.Join([]string{what, who, key}, "\n")))
+	t.key = hex.EncodeToString(sum[:])
+	if _, running := r.running.LoadOrStore(t.key, true); running {
+		return nil, &stack.Error{
+			Kind: stack.Conflict, RetryAfter: runningRetry,
+			Detail: "a request with this Idempotency-Key is still running; send it again in a few seconds to get its answer",
+		}
+	}
+	earlier, ok, err := r.store.FindReceipt(r.base, t.key)
+	if err != nil {
+		t.end()
+		return nil, fmt.Errorf("look for an earlier request: %w", err)
+	}
+	if ok {
+		t.earlier = &earlier
+	}
+	return t, nil
+}
+
+// sweep forgets, once a minute until stop is closed, what was kept for too long.
+func (r *receipts) sweep(stop <-chan struct{}) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		if err := r.store.SweepReceipts(r.base); err != nil {
+			r.log.Error("receipts not swept", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-stop:
+			return
+		}
+	}
+}
+
+// end lets the next request with the key begin.
+func (t *attempt) end() {
+	if t.key != "" {
+		t.receipts.running.Delete(t.key)
+	}
+}
+
+// idempotencyKey reads the header, which is "" when there is none.
+func idempotencyKey(c *fiber.Ctx) (string, error) {
+	values := c.Request().Header.PeekAll(headerIdempotencyKey)
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := string(values[0])
+	strange := func(r rune) bool { return r <= ' ' || r > '~' }
+	if len(values) > 1 || key == "" || len(key) > mostKey || strings.ContainsFunc(key, strange) {
+		return "", invalid("the Idempotency-Key must be one value of 1 to %d visible ASCII characters, such as a UUID", mostKey)
+	}
+	return key, nil
+}
+
+// record makes a change that records the attempt's receipt, nil without a key. The
+// receipt of a change that was undone is forgotten.
+func (t *attempt) record(digest []byte, secrets oneTime, change func(*store.Receipt) error) error {
+	receipt, err := t.receipt(digest, secrets)
+	if err != nil {
+		return err
+	}
+	err = change(receipt)
+	if err != nil && t.key != "" {
+		if err := t.receipts.store.DropReceipt(t.receipts.base, t.key); err != nil {
+			t.receipts.log.Error("receipt not dropped", "error", err)
+		}
+	}
+	return err
+}
+
+// receipt returns what is to be recorded with the change; nil without a key.
+func (t *attempt) receipt(digest []byte, secrets oneTime) (*store.Receipt, error) {
+	if t.key == "" {
+		return nil, nil
+	}
+	r := &store.Receipt{Key: t.key, Digest: digest, Address: t.address, CreatedAt: stack.Now()}
+	if secrets == (oneTime{}) {
+		return r, nil
+	}
+	var err error
+	r.OneTime, err = encodeJSON(secrets)
+	return r, err
+}
+
+// keep records the answer for later attempts: a view without one-time fields,
+// which the receipt has sealed.
+func (t *attempt) keep(v stackView) {
+	if t.key == "" {
+		return
+	}
+	answer, err := encodeJSON(v)
+	if err == nil {
+		err = t.receipts.store.AnswerReceipt(t.receipts.base, t.key, string(answer))
+	}
+	if err != nil {
+		t.receipts.log.Error("answer not kept for later attempts", "stack", v.ID, "error", err)
+	}
+}
+
+// answerFirst answers the attempt that was accepted, and keeps the answer for
+// later ones.
+func (a *API) answerFirst(c *fiber.Ctx, t *attempt, s *stack.Stack, secrets oneTime, wait bool) error {
+	s, err := a.settled(c, s, wait)
+	if err != nil {
+		return err
+	}
+	v := a.view(s)
+	failpoint.Here(t.op.failpoint)
+	t.keep(v)
+	text, err := encodeJSON(v.with(secrets))
+	if err != nil {
+		return err
+	}
+	return a.send(c, t, s.ID, string(text))
+}
+
+// send answers an attempt with a stack in JSON.
+func (a *API) send(c *fiber.Ctx, t *attempt, id, text string) error {
+	if t.op.status == fiber.StatusCreated {
+		c.Location(a.cfg.URLs.Base.JoinPath("v0", "stacks", id).String())
+	}
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	return c.Status(t.op.status).SendString(text)
+}
+
+// repeat answers an attempt after the first, whose upload must be the same.
+func (a *API) repeat(c *fiber.Ctx, t *attempt) error {
+	wait, err := wantsWait(c)
+	if err != nil {
+		return err
+	}
+	if err := a.sameUpload(c, t); err != nil {
+		return err
+	}
+	answer := t.earlier.Answer
+	if answer == "" || (wait && unsettled(answer)) {
+		if answer, err = a.answerAgain(c, t, wait); err != nil {
+			return err
+		}
+	}
+	secrets, err := a.secretsAgain(t)
+	if err != nil {
+		return err
+	}
+	c.Set(headerReplayed, "true")
+	return a.send(c, t, t.earlier.StackID, joinObjects(answer, secrets))
+}
+
+// sameUpload refuses an upload other than that of the first attempt.
+func (a *API) sameUpload(c *fiber.Ctx, t *attempt) error {
+	if err := a.uploads.room(); err != nil {
+		return err
+	}
+	return a.uploads.receive(c, t.op.form, func(u *upload) error {
+		if !bytes.Equal(u.form.digest(), t.earlier.Digest) {
+			return unprocessable("this Idempotency-Key was used with another body in the last 24 hours; repeat that body, or take a new key for a new request")
+		}
+		return nil
+	})
+}
+
+// answerAgain returns the stack in JSON as it is now, for an attempt whose first
+// was not answered, or not waited for.
+func (a *API) answerAgain(c *fiber.Ctx, t *attempt, wait bool) (string, error) {
+	s, err := a.gate.find(t.earlier.StackID)
+	if err == nil {
+		s, err = a.settled(c, s, wait)
+	}
+	if err != nil {
+		return "", err
+	}
+	v := a.view(s)
+	t.keep(v)
+	text, err := encodeJSON(v)
+	return string(text), err
+}
+
+// unsettled reports whether an answer shows a stack that is being built.
+func unsettled(answer string) bool {
+	var v struct {
+		Status    stack.Status
+		Deploying *int
+	}
+	return json.Unmarshal([]byte(answer), &v) == nil && (v.Status == stack.Building || v.Deploying != nil)
+}
+
+// secretsAgain returns the one-time fields that an attempt is shown again, as a JSON
+// object, or "" for none. Of webhook secrets only the stack's own is one.
+func (a *API) secretsAgain(t *attempt) (string, error) {
+	if t.earlier.OneTime == nil || t.address != t.earlier.Address {
+		return "", nil
+	}
+	var secrets oneTime
+	if err := json.Unmarshal(t.earlier.OneTime, &secrets); err != nil {
+		return "", fmt.Errorf("read the receipt: %w", err)
+	}
+	if s, err := a.gate.find(t.earlier.StackID); err != nil || s.WebhookSecret != secrets.WebhookSecret {
+		secrets.WebhookSecret = ""
+	}
+	if secrets == (oneTime{}) {
+		return "", nil
+	}
+	text, err := encodeJSON(secrets)
+	return string(text), err
+}
+
+// joinObjects returns one JSON object with the fields of both; more may be "".
+func joinObjects(object, more string) string {
+	if more == "" {
+		return object
+	}
+	return strings.TrimSuffix(object, "}") + "," + strings.TrimPrefix(more, "{")
+}

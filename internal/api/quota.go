@@ -1,0 +1,101 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/appserver"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// The headers that say how much of a limit is left.
+const (
+	headerRateLimit     = "RateLimit-Limit"
+	headerRateRemaining = "RateLimit-Remaining"
+	headerRateReset     = "RateLimit-Reset" // seconds until more is left
+)
+
+// quotas are the limits on what a caller's network may do.
+type quotas struct {
+	creates, refusals Limiter // of anonymous creates
+	callerHeader      string
+	base              context.Context
+}
+
+// network returns the caller's network, which the anonymous limits count by.
+func (q quotas) network(c *fiber.Ctx) string { return stack.NetworkOf(c.Get(q.callerHeader)) }
+
+// show writes into the answer, whatever it is, what is left of a limit for a
+// network, or for whatever else the limit counts by.
+func (q quotas) show(c *fiber.Ctx, l Limiter, key string) {
+	limit, remaining, reset := l.Quota(q.base, key)
+	c.Set(headerRateLimit, strconv.Itoa(limit))
+	c.Set(headerRateRemaining, strconv.Itoa(remaining))
+	c.Set(headerRateReset, appserver.Seconds(reset))
+}
+
+// count counts a request of the caller's network, and refuses it when the limit is
+// reached; retry is its Retry-After then.
+func (q quotas) count(c *fiber.Ctx, l Limiter, retry time.Duration) error {
+	allowed := l.Allow(q.base, q.network(c))
+	q.show(c, l, q.network(c))
+	if !allowed {
+		return stack.NewTooMany(retry)
+	}
+	return nil
+}
+
+// createRetry is the Retry-After of the limit on anonymous creates (docs/api.md,
+// "Errors").
+const createRetry = time.Hour
+
+// takeCreate counts an anonymous create. The caller calls settle once with what
+// came of it.
+func (q quotas) takeCreate(c *fiber.Ctx, owner string) (settle func(error), err error) {
+	if owner != "" {
+		return func(error) {}, nil
+	}
+	if err := q.checkRefusals(c, owner); err != nil {
+		return nil, err
+	}
+	giveBack, ok := q.creates.Take(q.base, q.network(c))
+	if !ok {
+		q.show(c, q.creates, q.network(c))
+		return nil, stack.NewTooMany(createRetry)
+	}
+	return func(err error) {
+		q.countRefusal(c, owner, err)
+		if err != nil {
+			giveBack()
+		}
+		q.show(c, q.creates, q.network(c))
+	}, nil
+}
+
+// checkRefusals fails for an anonymous create whose network has had too many
+// refused. A create that is under way is not among them: it may be in order.
+func (q quotas) checkRefusals(c *fiber.Ctx, owner string) error {
+	if owner != "" {
+		return nil
+	}
+	if _, remaining, _ := q.refusals.Quota(q.base, q.network(c)); remaining > 0 {
+		return nil
+	}
+	q.show(c, q.refusals, q.network(c))
+	err := stack.NewTooMany(createRetry)
+	err.Detail += "; too many creates from your network were refused with 413 or 422 in the last hour: try a project with POST /v0/validate before you create it"
+	return err
+}
+
+// countRefusal counts an anonymous create that ended in err, if it was refused for
+// what it brought.
+func (q quotas) countRefusal(c *fiber.Ctx, owner string, err error) {
+	var known *stack.Error
+	if owner == "" && errors.As(err, &known) && (known.Kind == stack.TooLarge || known.Kind == stack.Unprocessable) {
+		q.refusals.Allow(q.base, q.network(c))
+	}
+}
