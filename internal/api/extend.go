@@ -8,7 +8,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/failpoint"
-	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -54,5 +53,5 @@ func ttlOf(value json.RawMessage) (time.Duration, error) {
 	if err := json.Unmarshal(value, &text); err != nil {
 		text = string(value)
 	}
-	return manifest.ParseDuration(text)
+	return stack.ParseDuration(text)
 }

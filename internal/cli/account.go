@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 func (a *app) loginCommand() *cobra.Command {
@@ -305,7 +306,7 @@ func (a *app) printList(stacks []client.Stack, known *onServer) error {
 	for _, s := range stacks {
 		remaining := "-"
 		if s.ExpiresAt != nil && s.Status != client.Expired {
-			remaining = inWords(time.Until(unixTime(*s.ExpiresAt)))
+			remaining = stack.RoughDuration(time.Until(unixTime(*s.ExpiresAt)))
 		}
 		folder := known.folderOf(s.ID)
 		if folder == "" {

@@ -63,17 +63,6 @@ func TestClean_TakesColoursAwayWhereThereAreNone(t *testing.T) {
 	}
 }
 
-func TestInWords_SaysTheTwoLargestUnits(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 59 * time.Second: "59s", time.Minute: "1m", 61 * time.Second: "1m1s",
-		59*time.Minute + 59*time.Second: "59m", time.Hour: "1h", 90 * time.Minute: "1h30m", 49 * time.Hour: "2d1h", 7 * 24 * time.Hour: "7d",
-	} {
-		if got := inWords(d); got != want {
-			t.Errorf("inWords(%s) = %s, want %s", d, got, want)
-		}
-	}
-}
-
 func TestExplain_GivesEachErrorItsCode(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()

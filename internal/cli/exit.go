@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // The exit codes, which scripts rely on.
@@ -114,7 +115,7 @@ func refused(e *client.Error) (code int, next string) {
 		return exitConflict, ""
 	case e.Status == http.StatusTooManyRequests:
 		if e.RetryAfter > 0 {
-			next = "try again in " + inWords(e.RetryAfter)
+			next = "try again in " + stack.RoughDuration(e.RetryAfter)
 		}
 		return exitTooMany, next
 	case e.Status >= http.StatusInternalServerError:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // show prints a stack: as the API has it, or as a block of rows for people.
@@ -89,5 +90,5 @@ func left(seconds float64, now time.Time) string {
 	if at.Sub(now) > 20*time.Hour {
 		layout = "Mon 2 Jan 15:04"
 	}
-	return fmt.Sprintf("in %s, at %s", inWords(at.Sub(now)), at.Local().Format(layout))
+	return fmt.Sprintf("in %s, at %s", stack.RoughDuration(at.Sub(now)), at.Local().Format(layout))
 }

@@ -170,31 +170,5 @@ func colorLength(s string) int {
 	return 0
 }
 
-// inWords is a time as people say it: the two largest units that count.
-func inWords(d time.Duration) string {
-	d = d.Round(time.Second)
-	switch {
-	case d <= 0:
-		return "0s"
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return twoUnits(d, time.Minute, "m", time.Second, "s", 10*time.Minute)
-	case d < 24*time.Hour:
-		return twoUnits(d, time.Hour, "h", time.Minute, "m", 24*time.Hour)
-	default:
-		return twoUnits(d, 24*time.Hour, "d", time.Hour, "h", 365*24*time.Hour)
-	}
-}
-
-// twoUnits leaves the smaller unit out from coarse on.
-func twoUnits(d, large time.Duration, largeName string, small time.Duration, smallName string, coarse time.Duration) string {
-	text := fmt.Sprintf("%d%s", d/large, largeName)
-	if rest := d % large / small; rest > 0 && d < coarse {
-		text += fmt.Sprintf("%d%s", rest, smallName)
-	}
-	return text
-}
-
 // unixTime is the time of a field of the API.
 func unixTime(seconds float64) time.Time { return time.UnixMilli(int64(seconds * 1000)) }

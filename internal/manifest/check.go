@@ -66,7 +66,7 @@ func hasControl(s string) bool {
 // checkTTL reads a lifetime. One of 0 becomes the shortest that is not, which the
 // limits refuse just so: 0 is a manifest that names none.
 func checkTTL(s string, f *faults) time.Duration {
-	ttl, err := ParseDuration(s)
+	ttl, err := stack.ParseDuration(s)
 	if err != nil {
 		f.addf("ttl: %v", err)
 		return 0
@@ -158,7 +158,7 @@ func (d *decoder) stopTimeout() time.Duration {
 	if s == nil {
 		return 0
 	}
-	t, err := parseDuration(*s, "10s")
+	t, err := stack.ParseDurationLike(*s, "10s")
 	switch {
 	case err != nil:
 		d.faultf("stop_timeout: %v", err)

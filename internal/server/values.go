@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berth-host/berth/internal/manifest"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // Each of these makes the setter of a field from the way to it.
@@ -48,7 +48,7 @@ func durations(field func(*Config) *[]time.Duration) func(*Config, string) error
 // parseDuration takes what a manifest does, and milliseconds besides, so that a
 // test can run a lifetime in seconds.
 func parseDuration(value string) (time.Duration, error) {
-	d, err := manifest.ParseDuration(value)
+	d, err := stack.ParseDuration(value)
 	if err != nil {
 		d, err = time.ParseDuration(value)
 	}

@@ -228,14 +228,3 @@ func TestNotify_KeepsTheSecretAndTheLastURL(t *testing.T) {
 		}
 	}
 }
-
-func TestFormatDuration_WritesAsRequestsDo(t *testing.T) {
-	for want, d := range map[string]time.Duration{
-		"15m": 15 * time.Minute, "24h": 24 * time.Hour, "1h30m": 90 * time.Minute, "10m": 10 * time.Minute, "0s": 0,
-		"20h": 20 * time.Hour, "1m1s": 61 * time.Second, "30s": 30 * time.Second, "1h0m5s": time.Hour + 5*time.Second,
-	} {
-		if got := stack.FormatDuration(d); got != want {
-			t.Errorf("%v is written %s, want %s", d, got, want)
-		}
-	}
-}

@@ -315,14 +315,6 @@ func (s *Service) loopError(crashes int, limits Limits) string {
 	return fmt.Sprintf("%s %s (last exit code %s); check its logs and redeploy", s.Spec.Name, how, code)
 }
 
-// FormatWindow writes the time over which crashes are counted: 10 min.
-func FormatWindow(d time.Duration) string {
-	if d >= time.Minute && d%time.Minute == 0 {
-		return fmt.Sprintf("%d min", d/time.Minute)
-	}
-	return d.String()
-}
-
 // Restarted records that a crashed service is healthy again.
 func (s *Stack) Restarted(service string) ([]Event, error) {
 	svc := s.Service(service)

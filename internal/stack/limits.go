@@ -2,7 +2,6 @@ package stack
 
 import (
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -33,16 +32,4 @@ func (l Limits) CheckTTL(ttl time.Duration, created, now time.Time) error {
 			FormatDuration(ttl), FormatDuration(l.TTLMax), latest.UTC().Format(time.RFC3339)))
 	}
 	return nil
-}
-
-// FormatDuration writes a duration as requests do: 1h30m.
-func FormatDuration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }

@@ -87,7 +87,7 @@ func left(s *stack.Stack, now time.Time) string {
 	if until.IsZero() {
 		return ""
 	}
-	return inWords(max(0, until.Sub(now)))
+	return stack.DurationInWords(max(0, until.Sub(now)))
 }
 
 // statusWord returns a stack's status in the owner's words.

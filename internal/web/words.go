@@ -9,19 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// inWords is a time span as people say it: 42 minutes.
-func inWords(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return "less than a minute"
-	case d < 2*time.Hour:
-		return count(int(d/time.Minute), "minute")
-	case d < 48*time.Hour:
-		return count(int(d/time.Hour), "hour")
-	}
-	return count(int(d/(24*time.Hour)), "day")
-}
-
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

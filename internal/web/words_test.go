@@ -9,22 +9,6 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-func TestInWords_IsWhatPeopleSay(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0:                               "less than a minute",
-		59 * time.Second:                "less than a minute",
-		time.Minute:                     "1 minute",
-		42*time.Minute + 59*time.Second: "42 minutes",
-		119 * time.Minute:               "119 minutes",
-		2 * time.Hour:                   "2 hours",
-		47 * time.Hour:                  "47 hours",
-		48 * time.Hour:                  "2 days",
-		7 * 24 * time.Hour:              "7 days",
-	} {
-		require.Equal(t, want, inWords(d), d)
-	}
-}
-
 func TestReadable_LeavesOutWhatTerminalsUnderstand(t *testing.T) {
 	for line, want := range map[string]string{
 		"plain\ttext":                                "plain\ttext",

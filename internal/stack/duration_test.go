@@ -1,4 +1,4 @@
-package manifest
+package stack_test
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func TestParseDuration(t *testing.T) {
 		"9223372036s":    9223372036 * time.Second,
 		"0000000000001s": time.Second,
 	} {
-		got, err := ParseDuration(text)
+		got, err := stack.ParseDuration(text)
 		if err != nil || got != want {
 			t.Errorf("ParseDuration(%q) = %v, %v; want %v", text, got, err, want)
 		}
@@ -38,7 +38,7 @@ func TestParseDuration_RefusesTheRestWithAnExample(t *testing.T) {
 		"1H", "1hour", "PT1H", "1h-30m", "1h,30m", "١h", "1h\x00", "1e3s", "0x1s", "106752d", "9223372037s",
 		"106751d1d", "99999999999999999999s", "9223372036854775807d", strings.Repeat("9", 5000) + "s",
 	} {
-		got, err := ParseDuration(text)
+		got, err := stack.ParseDuration(text)
 		var fault *stack.Error
 		if !errors.As(err, &fault) || fault.Kind != stack.Unprocessable || got != 0 {
 			t.Errorf("ParseDuration(%q) = %v, %v", text, got, err)
@@ -55,7 +55,7 @@ func FuzzDuration(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := ParseDuration(text)
+		got, err := stack.ParseDuration(text)
 		if got < 0 || err != nil && got != 0 {
 			t.Fatalf("ParseDuration(%q) = %v, %v", text, got, err)
 		}
@@ -69,12 +69,52 @@ func FuzzDuration(f *testing.F) {
 }
 
 func TestParseDuration_TheExamplesFitTheField(t *testing.T) {
-	_, err := ParseDuration("1 hour")
+	_, err := stack.ParseDuration("1 hour")
 	if err == nil || !strings.Contains(err.Error(), "as in 30m, 90m or 1h30m") {
 		t.Errorf("the error is %v", err)
 	}
-	_, err = parseDuration("90", "10s")
+	_, err = stack.ParseDurationLike("90", "10s")
 	if err == nil || !strings.HasSuffix(err.Error(), "as in 10s") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestDurationInWords_IsWhatPeopleSay(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0:                               "less than a minute",
+		59 * time.Second:                "less than a minute",
+		time.Minute:                     "1 minute",
+		42*time.Minute + 59*time.Second: "42 minutes",
+		119 * time.Minute:               "119 minutes",
+		2 * time.Hour:                   "2 hours",
+		47 * time.Hour:                  "47 hours",
+		48 * time.Hour:                  "2 days",
+		7 * 24 * time.Hour:              "7 days",
+	} {
+		if got := stack.DurationInWords(d); got != want {
+			t.Errorf("DurationInWords(%s) = %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestRoughDuration_SaysTheTwoLargestUnits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 59 * time.Second: "59s", time.Minute: "1m", 61 * time.Second: "1m1s",
+		59*time.Minute + 59*time.Second: "59m", time.Hour: "1h", 90 * time.Minute: "1h30m", 49 * time.Hour: "2d1h", 7 * 24 * time.Hour: "7d",
+	} {
+		if got := stack.RoughDuration(d); got != want {
+			t.Errorf("RoughDuration(%s) = %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestFormatDuration_WritesAsRequestsDo(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"15m": 15 * time.Minute, "24h": 24 * time.Hour, "1h30m": 90 * time.Minute, "10m": 10 * time.Minute, "0s": 0,
+		"20h": 20 * time.Hour, "1m1s": 61 * time.Second, "30s": 30 * time.Second, "1h0m5s": time.Hour + 5*time.Second,
+	} {
+		if got := stack.FormatDuration(d); got != want {
+			t.Errorf("%v is written %s, want %s", d, got, want)
+		}
 	}
 }

@@ -1,0 +1,141 @@
+package stack
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/safetext"
+)
+
+const day = 24 * time.Hour
+
+// ParseDuration reads a duration as manifests and requests write it: a whole
+// number and a unit of s, m, h or d, one or more times, as in 90m, 1h30m or
+// 2d. Anything else is an Unprocessable *Error that shows lifetimes of a stack.
+func ParseDuration(s string) (time.Duration, error) {
+	return ParseDurationLike(s, "30m, 90m or 1h30m")
+}
+
+// ParseDurationLike is ParseDuration for a field of which a lifetime is no good
+// example: its errors show examples.
+func ParseDurationLike(s, examples string) (time.Duration, error) {
+	if s == "" {
+		return 0, badDuration(s, "is empty", examples)
+	}
+	var total time.Duration
+	for rest := s; rest != ""; {
+		n, unit, tail, fault := durationPart(rest)
+		if fault != "" {
+			return 0, badDuration(s, fault, examples)
+		}
+		if n > int64(math.MaxInt64-total)/int64(unit) {
+			return 0, badDuration(s, "is too long", examples)
+		}
+		total += time.Duration(n) * unit
+		rest = tail
+	}
+	return total, nil
+}
+
+// durationPart reads one number and its unit from the start of s. A number
+// that no duration can hold is cut to the greatest.
+func durationPart(s string) (n int64, unit time.Duration, rest, fault string) {
+	i := 0
+	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
+		digit := int64(s[i] - '0')
+		if n > (math.MaxInt64-digit)/10 {
+			n = math.MaxInt64
+		} else {
+			n = n*10 + digit
+		}
+		i++
+	}
+	if i == 0 {
+		return 0, 0, "", "is not a number and a unit"
+	}
+	if i == len(s) {
+		return 0, 0, "", "has a number without a unit"
+	}
+	switch s[i] {
+	case 's':
+		unit = time.Second
+	case 'm':
+		unit = time.Minute
+	case 'h':
+		unit = time.Hour
+	case 'd':
+		unit = day
+	default:
+		return 0, 0, "", "has something other than the units s, m, h and d"
+	}
+	return n, unit, s[i+1:], ""
+}
+
+func badDuration(s, fault, examples string) error {
+	return NewError(Unprocessable, fmt.Sprintf("duration %s %s; write it as in %s", safetext.Quote(s), fault, examples))
+}
+
+// FormatDuration returns a duration as requests write it: 1h30m.
+func FormatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// FormatWindow returns the time over which crashes are counted: 10 min.
+func FormatWindow(d time.Duration) string {
+	if d >= time.Minute && d%time.Minute == 0 {
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return d.String()
+}
+
+// RoughDuration returns the two largest units of a duration that count: 2d3h,
+// 1h30m, 45s. From ten minutes on there are no seconds, and from a year on no
+// hours.
+func RoughDuration(d time.Duration) string {
+	d = d.Round(time.Second)
+	switch {
+	case d <= 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return twoUnits(d, time.Minute, "m", time.Second, "s", 10*time.Minute)
+	case d < day:
+		return twoUnits(d, time.Hour, "h", time.Minute, "m", day)
+	default:
+		return twoUnits(d, day, "d", time.Hour, "h", 365*day)
+	}
+}
+
+// twoUnits leaves the smaller unit out from coarse on.
+func twoUnits(d, large time.Duration, largeName string, small time.Duration, smallName string, coarse time.Duration) string {
+	text := fmt.Sprintf("%d%s", d/large, largeName)
+	if rest := d % large / small; rest > 0 && d < coarse {
+		text += fmt.Sprintf("%d%s", rest, smallName)
+	}
+	return text
+}
+
+// DurationInWords returns a duration as people say it: 42 minutes.
+func DurationInWords(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return "less than a minute"
+	case d < 2*time.Minute:
+		return "1 minute"
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d minutes", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%d hours", d/time.Hour)
+	}
+	return fmt.Sprintf("%d days", d/day)
+}
