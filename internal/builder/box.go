@@ -22,7 +22,6 @@ const (
 	AppDir   = "/app"
 	Home     = "/home/app"
 	cacheDir = "/cache"
-	DataDir  = "/data" // $DATA_DIR
 	caFile   = "/.berth-ca.pem"
 	caStore  = "/.berth-ca.jks" // the same for Java
 )

@@ -174,7 +174,7 @@ func checkNames(services []draftService, f *faults) {
 	seen := map[string]bool{}
 	for _, s := range services {
 		if s.name != "" && seen[s.name] {
-			f.addf("service %s is named twice; each service has a name of its own", clipName(s.name))
+			f.addf("service %s is named twice; each service has a name of its own", safetext.Name(s.name))
 		}
 		seen[s.name] = true
 	}
@@ -194,14 +194,14 @@ func checkDependencies(services []draftService, f *faults) {
 	for _, s := range services {
 		for _, on := range s.dependsOn {
 			if !slices.Contains(names, on) {
-				f.addf("%s: depends_on names %s, and there is no such service; there are %s", s.label, safetext.Quote(on), strings.Join(clipNames(names), ", "))
+				f.addf("%s: depends_on names %s, and there is no such service; there are %s", s.label, safetext.Quote(on), strings.Join(safetext.Names(names), ", "))
 			}
 		}
 	}
 	told := map[string]bool{}
 	for _, name := range names {
 		if circle := findCircle(depends, []string{name}); circle != nil && !told[circle[0]] {
-			f.addf("depends_on goes round in a circle: %s", strings.Join(clipNames(circle), " -> "))
+			f.addf("depends_on goes round in a circle: %s", strings.Join(safetext.Names(circle), " -> "))
 			for _, c := range circle {
 				told[c] = true
 			}

@@ -106,7 +106,7 @@ func decodeServices(top *decoder) (services []draftService, broken bool) {
 	case n == nil || n.kind == kindNull:
 		return nil, false
 	case n.kind == kindMapping && len(n.fields) > 0:
-		top.faultf("services is a mapping; write a list with the name in each entry, as in services: [{name: %s, runtime: node}]", clipName(n.fields[0].key))
+		top.faultf("services is a mapping; write a list with the name in each entry, as in services: [{name: %s, runtime: node}]", safetext.Name(n.fields[0].key))
 		return nil, true
 	case n.kind != kindList:
 		top.faultf("services is %s, and must be a list of 1 to %d, as in services: [{name: web, runtime: node}]", n.kind, stack.MaxServices)
@@ -134,7 +134,7 @@ func decodeService(n *node, i int, f *faults) draftService {
 	}
 	for _, field := range n.fields {
 		if field.key == "name" && field.value.kind == kindText && field.value.text != "" {
-			s.label = "service " + clipName(field.value.text)
+			s.label = "service " + safetext.Name(field.value.text)
 			break
 		}
 	}
@@ -166,7 +166,7 @@ func (d *decoder) port() int {
 	}
 	port, err := strconv.Atoi(n.text)
 	if err != nil || port < 1 || port > 65535 {
-		d.faultf("port %s is not a whole number from 1 to 65535", clipName(n.text))
+		d.faultf("port %s is not a whole number from 1 to 65535", safetext.Name(n.text))
 		return 0
 	}
 	return port
@@ -205,10 +205,10 @@ func (d *decoder) env() map[string]stack.Env {
 			continue
 		}
 		if _, twice := env[field.key]; twice {
-			d.faultf("env %s is given twice", clipName(field.key))
+			d.faultf("env %s is given twice", safetext.Name(field.key))
 			continue
 		}
-		env[field.key] = d.envValue(clipName(field.key), field.value)
+		env[field.key] = d.envValue(safetext.Name(field.key), field.value)
 	}
 	return env
 }

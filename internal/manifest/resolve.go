@@ -58,7 +58,7 @@ func CheckRequest(req Request) error {
 			det.checkKind(&d.services[i])
 		}
 		if !d.broken {
-			checkReferences(d.specs(), f)
+			stack.CheckReferences(d.specs(), f.add)
 		}
 		req.checkTTL(d.ttl, f)
 	}
@@ -83,7 +83,7 @@ func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manif
 		}
 	} else {
 		m.Services = det.services(d.services)
-		checkReferences(m.Services, f)
+		stack.CheckReferences(m.Services, f.add)
 	}
 	req.checkTTL(m.TTL, f)
 	m.Name = firstName(d.name, singleRoot, det.name, "stack")
@@ -210,13 +210,15 @@ type faults struct {
 
 const maxFaults = 40
 
-func (f *faults) addf(format string, args ...any) {
+func (f *faults) add(line string) {
 	if len(f.lines) == maxFaults {
 		f.more++
 		return
 	}
-	f.lines = append(f.lines, fmt.Sprintf(format, args...))
+	f.lines = append(f.lines, line)
 }
+
+func (f *faults) addf(format string, args ...any) { f.add(fmt.Sprintf(format, args...)) }
 
 // err is nil when nothing is wrong.
 func (f *faults) err() error {

@@ -3,6 +3,7 @@ package safetext
 import (
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Quote returns a stranger's name as a message shows it: quoted, escaped, and
@@ -13,4 +14,24 @@ func Quote(name string) string {
 		return strconv.Quote(name)
 	}
 	return strconv.Quote(strings.ToValidUTF8(name[:head], "")) + "…" + strconv.Quote(strings.ToValidUTF8(name[len(name)-tail:], ""))
+}
+
+// Name returns a stranger's name as Quote does, without the quotes where it is
+// short and every character of it can be seen.
+func Name(name string) string {
+	const most = 60
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }
+	if name == "" || len(name) > most || strings.ContainsFunc(name, hidden) {
+		return Quote(name)
+	}
+	return name
+}
+
+// Names is Name for a list.
+func Names(names []string) []string {
+	safe := make([]string, len(names))
+	for i, name := range names {
+		safe[i] = Name(name)
+	}
+	return safe
 }

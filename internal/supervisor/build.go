@@ -69,7 +69,7 @@ func (d *deployment) job(s *stack.Service, log io.Writer) builder.Job {
 		Others:     d.otherRoots(s),
 		Site:       g.runner.sup.siteDir(g.st, s.Spec.Name, g.number),
 		Network:    g.makeNetwork,
-		Env:        g.buildEnv(s),
+		Env:        g.environment().Build(&s.Spec),
 		Log:        log,
 	}
 	if old := g.st.Service(s.Spec.Name); old != nil && g.st.Status == stack.Live {

@@ -71,7 +71,7 @@ func (p *process) onEnd(ctx context.Context, cancel func()) {
 
 // exited is the error of a process that ended before it was healthy.
 func (p *process) exited(ctx context.Context, c docker.Container) error {
-	return p.endedError(ctx, c, fmt.Sprintf("before it answered on port %d", port(&p.service.Spec)))
+	return p.endedError(ctx, c, fmt.Sprintf("before it answered on port %d", p.service.Spec.ListenPort()))
 }
 
 // stillRuns returns the error of a process that was healthy and has ended since.
@@ -256,7 +256,7 @@ func brief(err error) string {
 
 // listening says what the process listens on instead of its port.
 func (p *process) listening(ctx context.Context, c docker.Container) string {
-	name, want := p.service.Spec.Name, port(&p.service.Spec)
+	name, want := p.service.Spec.Name, p.service.Spec.ListenPort()
 	wanted := fmt.Sprintf("it must listen on 0.0.0.0:$PORT (%d)", want)
 	table, ok := socketTables(c)
 	if !ok {

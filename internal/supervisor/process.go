@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"path"
 	"strconv"
@@ -68,7 +69,7 @@ func (g *generation) containerSpec(s *stack.Service) docker.ContainerSpec {
 		Env:         builder.EnvList(g.processEnv(s)),
 		Labels:      g.labels(s.Spec.Name),
 		Network:     g.network,
-		Volumes:     map[string]string{builder.DataDir: g.key(s.Spec.Name).Data()},
+		Volumes:     map[string]string{stack.DataDir: g.key(s.Spec.Name).Data()},
 		Memory:      g.cfg.Memory,
 		NanoCPUs:    g.cfg.NanoCPUs,
 		Pids:        g.cfg.Pids,
@@ -76,6 +77,19 @@ func (g *generation) containerSpec(s *stack.Service) docker.ContainerSpec {
 		LogMax:      max(engineLog, 4*g.cfg.LogMax),
 		StopTimeout: s.Spec.StopTimeout,
 	}
+}
+
+// processEnv is the environment of a service's process: what its runtime sets,
+// then what the host and the manifest do.
+func (g *generation) processEnv(s *stack.Service) map[string]string {
+	env := builder.BaseEnv(s.Spec.Runtime, s.Spec.Root, false)
+	maps.Copy(env, g.environment().Process(&s.Spec))
+	return env
+}
+
+// environment makes the variables of the generation's services.
+func (g *generation) environment() *stack.Environment {
+	return &stack.Environment{Stack: g.st, Services: g.services, Generation: g.number, URLs: g.cfg.URLs}
 }
 
 // engineLog is how much of a log the engine keeps, in bytes, at the least: a
@@ -222,7 +236,7 @@ func (p *process) newTarget() *proxy.Target {
 func (p *process) addr() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return net.JoinHostPort(p.ip, strconv.Itoa(port(&p.service.Spec)))
+	return net.JoinHostPort(p.ip, strconv.Itoa(p.service.Spec.ListenPort()))
 }
 
 // remove ends the process, in the time that its manifest gives it unless ctx ends

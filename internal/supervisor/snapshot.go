@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
@@ -29,13 +28,13 @@ const snapshotDir = "/snapshot"
 // engine fills them; its argument is the floor in MiB.
 const copyData = `set -e
 list() { cd "$1"; find . \( -type d -printf '%p d %m %U %G\n' \) -o -printf '%p %y %m %U %G %s %T@ %l\n' | LC_ALL=C sort | sha256sum; }
-size() { du -sm "$@" ` + builder.DataDir + ` | cut -f 1; }
+size() { du -sm "$@" ` + stack.DataDir + ` | cut -f 1; }
 need=$(($(size) + $(size --apparent-size)))
 room=$(($(df -m --output=avail / | tail -n 1) - $1))
 if [ "$need" -gt "$room" ]; then echo "it takes $need MiB, and $room MiB are free above the floor"; exit ` + noRoom + `; fi
 mkdir ` + snapshotDir + `
-cp -a ` + builder.DataDir + `/. ` + snapshotDir + `/
-[ "$(list ` + builder.DataDir + `)" = "$(list ` + snapshotDir + `)" ]`
+cp -a ` + stack.DataDir + `/. ` + snapshotDir + `/
+[ "$(list ` + stack.DataDir + `)" = "$(list ` + snapshotDir + `)" ]`
 
 // noRoom is how copyData ends that does not begin.
 const noRoom = "28"
@@ -136,7 +135,7 @@ func (r *runner) makeSnapshot(ctx context.Context, st *stack.Stack, key engine.K
 		User:    "0:0",
 		Cmd:     []string{"sh", "-c", copyData, "sh", strconv.FormatInt(r.cfg.DiskFloor>>20, 10)},
 		Labels:  r.labels(key.Service),
-		Volumes: map[string]string{builder.DataDir: key.Data()},
+		Volumes: map[string]string{stack.DataDir: key.Data()},
 		Caps:    helperCaps,
 		Pids:    r.cfg.Pids,
 	})

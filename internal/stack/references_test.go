@@ -1,4 +1,4 @@
-package manifest
+package stack
 
 import (
 	"os"
@@ -30,8 +30,8 @@ func TestExpand(t *testing.T) {
 		"${}":                                   "${}",
 		"é${stack.id}ü":                         "éstk_1ü",
 	} {
-		if got := Expand(value, vars); got != want {
-			t.Errorf("Expand(%q) = %q, want %q", value, got, want)
+		if got := expand(value, vars); got != want {
+			t.Errorf("expand(%q) = %q, want %q", value, got, want)
 		}
 	}
 }
@@ -42,10 +42,10 @@ func TestReferences_AreAllInTheReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all []string
-	for _, property := range serviceProperties {
+	for _, property := range serviceProperties.names() {
 		all = append(all, "`${services.<name>."+property+"}`")
 	}
-	for _, property := range stackProperties {
+	for _, property := range stackProperties.names() {
 		all = append(all, "`${stack."+property+"}`")
 	}
 	for _, reference := range all {

@@ -1,7 +1,6 @@
-package supervisor
+package stack_test
 
 import (
-	"log/slog"
 	"maps"
 	"net/url"
 	"os"
@@ -14,7 +13,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
+func TestEnvironment_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 	st := stack.New("shop", []stack.Spec{
 		{Name: "web", Env: map[string]stack.Env{
 			"SELF":     {Value: "${stack.name} at ${services.web.url}"},
@@ -29,9 +28,8 @@ func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 		{Name: "site", Runtime: stack.Runtime{Name: stack.Static}},
 	}, time.Now())
 	st.MakeSecrets(st.Services)
-	r := New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}, Log: slog.New(slog.DiscardHandler)}).runner(st.ID)
-	g := r.generation(st, 4, st.Services)
-	got := g.env(&g.services[0])
+	e := &stack.Environment{Stack: st, Services: st.Services, Generation: 4, URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}}
+	got := e.Process(&st.Services[0].Spec)
 	hex := st.Hex()
 	want := map[string]string{
 		"PORT": "8080", "HOST": "0.0.0.0", "DATA_DIR": "/elsewhere", "STACK_ID": st.ID, "STACK_NAME": "shop",
@@ -56,9 +54,9 @@ func TestEnv_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 	}
 }
 
-// TestEnv_IsWhatTheReferenceLists holds docs/manifest.md, "Environment", against
+// TestEnvironment_IsWhatTheReferenceLists holds docs/manifest.md, "Environment", against
 // the variables of a service that has a neighbour.
-func TestEnv_IsWhatTheReferenceLists(t *testing.T) {
+func TestEnvironment_IsWhatTheReferenceLists(t *testing.T) {
 	text, err := os.ReadFile("../../docs/manifest.md")
 	if err != nil {
 		t.Fatal(err)
@@ -70,34 +68,32 @@ func TestEnv_IsWhatTheReferenceLists(t *testing.T) {
 		listed = append(listed, strings.ReplaceAll(m[1], "<NAME>", "API"))
 	}
 	st := stack.New("shop", []stack.Spec{{Name: "web"}, {Name: "api"}}, time.Now())
-	r := New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}, Log: slog.New(slog.DiscardHandler)}).runner(st.ID)
-	g := r.generation(st, 1, st.Services)
-	got := slices.Sorted(maps.Keys(g.env(&g.services[0])))
+	e := &stack.Environment{Stack: st, Services: st.Services, Generation: 1, URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}}
+	got := slices.Sorted(maps.Keys(e.Process(&st.Services[0].Spec)))
 	if slices.Sort(listed); !slices.Equal(got, listed) {
 		t.Errorf("a service gets %v, and docs/manifest.md lists %v", got, listed)
 	}
 }
 
-func TestBuildEnv_HasWhatTheFrameworkNeedsUnlessTheManifestSaysOtherwise(t *testing.T) {
+func TestEnvironment_OfABuildHasWhatTheFrameworkNeedsUnlessTheManifestSaysOtherwise(t *testing.T) {
 	st := stack.New("shop", []stack.Spec{
 		{Name: "web", BuildEnv: map[string]string{"PUBLIC_URL": ""}},
 		{Name: "cdn", BuildEnv: map[string]string{"PUBLIC_URL": ""}, Env: map[string]stack.Env{"PUBLIC_URL": {Value: "https://cdn.example"}}},
 	}, time.Now())
-	r := New(Config{URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}, Log: slog.New(slog.DiscardHandler)}).runner(st.ID)
-	g := r.generation(st, 1, st.Services)
-	web, cdn := &g.services[0], &g.services[1]
-	if got, there := g.buildEnv(web)["PUBLIC_URL"]; got != "" || !there {
+	e := &stack.Environment{Stack: st, Services: st.Services, Generation: 1, URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}}
+	web, cdn := &st.Services[0].Spec, &st.Services[1].Spec
+	if got, there := e.Build(web)["PUBLIC_URL"]; got != "" || !there {
 		t.Errorf("PUBLIC_URL of a build = %q, %v, want an empty one", got, there)
 	}
-	if got, want := g.env(web)["PUBLIC_URL"], "https://web-"+st.Hex()+".apps.example"; got != want {
+	if got, want := e.Process(web)["PUBLIC_URL"], "https://web-"+st.Hex()+".apps.example"; got != want {
 		t.Errorf("PUBLIC_URL of its process = %q, want %q", got, want)
 	}
-	if got := g.buildEnv(cdn)["PUBLIC_URL"]; got != "https://cdn.example" {
+	if got := e.Build(cdn)["PUBLIC_URL"]; got != "https://cdn.example" {
 		t.Errorf("PUBLIC_URL that the manifest sets = %q", got)
 	}
 }
 
-func TestPort_IsTheManifestsOrTheOneThatItsEnvSets(t *testing.T) {
+func TestListenPort_IsTheManifestsOrTheOneThatItsEnvSets(t *testing.T) {
 	for _, c := range []struct {
 		spec stack.Spec
 		want int
@@ -107,8 +103,8 @@ func TestPort_IsTheManifestsOrTheOneThatItsEnvSets(t *testing.T) {
 		{stack.Spec{Env: map[string]stack.Env{"PORT": {Value: "4000"}}}, 4000},
 		{stack.Spec{Env: map[string]stack.Env{"PORT": {Value: "none"}}}, 8080},
 	} {
-		if got := port(&c.spec); got != c.want {
-			t.Errorf("port(%+v) = %d, want %d", c.spec, got, c.want)
+		if got := c.spec.ListenPort(); got != c.want {
+			t.Errorf("the port of %+v = %d, want %d", c.spec, got, c.want)
 		}
 	}
 }

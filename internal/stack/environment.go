@@ -1,0 +1,100 @@
+package stack
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// DataDir is the folder of a service's data in its containers, $DATA_DIR.
+const DataDir = "/data"
+
+// defaultPort is $PORT where the manifest chooses none. Every service has an
+// address of its own, so all of them can have the same.
+const defaultPort = 8080
+
+// Environment makes the variables of the services of one generation of a stack
+// (docs/manifest.md, "Environment").
+type Environment struct {
+	Stack      *Stack // for its id, name and secrets
+	Services   []Service
+	Generation int
+	URLs       URLs
+}
+
+// Build returns the variables of a service's commands install and build: those
+// of its process, with what the source's framework needs in their place.
+func (e *Environment) Build(s *Spec) map[string]string {
+	env := e.Process(s)
+	for key, value := range s.BuildEnv {
+		if _, given := s.Env[key]; !given {
+			env[key] = value
+		}
+	}
+	return env
+}
+
+// Process returns the variables of a service's process: the host's, then those of
+// the manifest.
+func (e *Environment) Process(s *Spec) map[string]string {
+	env := map[string]string{
+		"PORT":         strconv.Itoa(s.ListenPort()),
+		"HOST":         "0.0.0.0",
+		"DATA_DIR":     DataDir,
+		"STACK_ID":     e.Stack.ID,
+		"STACK_NAME":   e.Stack.Name,
+		"SERVICE_NAME": s.Name,
+		"GENERATION":   strconv.Itoa(e.Generation),
+		"PUBLIC_URL":   e.URLs.Service(e.Stack, s.Name),
+	}
+	for i := range e.Services {
+		if other := &e.Services[i].Spec; other.Name != s.Name {
+			maps.Copy(env, e.neighbour(other))
+		}
+	}
+	for key, value := range s.Env {
+		if value.Generate {
+			env[key] = e.Stack.Secrets[SecretName(s.Name, key)]
+			continue
+		}
+		env[key] = expand(value.Value, e.reference)
+	}
+	return env
+}
+
+// neighbour returns what a service learns of another one of its stack: its public
+// address, unless programs expect something else under that name, and the one
+// inside the stack.
+func (e *Environment) neighbour(other *Spec) map[string]string {
+	env := map[string]string{}
+	name := strings.ToUpper(other.Name)
+	if !slices.Contains(takenNames, other.Name) {
+		env[name+"_URL"] = e.URLs.Service(e.Stack, other.Name)
+	}
+	if !other.IsStatic() {
+		env[name+"_INTERNAL_URL"] = other.internalURL()
+	}
+	return env
+}
+
+// takenNames are names of services whose <NAME>_URL means something else: programs
+// take DATABASE_URL and its like for a database's address, and PUBLIC_URL is the
+// service's own.
+var takenNames = []string{"database", "redis", "mongo", "postgres", "mysql", "public"}
+
+// ListenPort returns the port that the service's process listens on.
+func (s *Spec) ListenPort() int {
+	if s.Port != 0 {
+		return s.Port
+	}
+	if n, err := strconv.Atoi(s.Env["PORT"].Value); err == nil && n > 0 && n < 1<<16 {
+		return n
+	}
+	return defaultPort
+}
+
+// internalURL returns where the other services of the stack reach the process.
+func (s *Spec) internalURL() string {
+	return "http://" + s.Name + ":" + strconv.Itoa(s.ListenPort())
+}

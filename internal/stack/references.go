@@ -1,0 +1,162 @@
+package stack
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berth-host/berth/internal/safetext"
+)
+
+// property is one that a reference in a value of env may name, and what stands
+// in its place.
+type property struct {
+	name  string
+	value func(*Environment, *Spec) string
+}
+
+type properties []property
+
+var (
+	// serviceProperties are those of a service, as in ${services.api.url}.
+	serviceProperties = properties{
+		{"url", func(e *Environment, s *Spec) string { return e.URLs.Service(e.Stack, s.Name) }},
+		{"internal_url", func(_ *Environment, s *Spec) string { return s.internalURL() }},
+		{"host", func(_ *Environment, s *Spec) string { return s.Name }},
+		{"port", func(_ *Environment, s *Spec) string { return strconv.Itoa(s.ListenPort()) }},
+	}
+	// stackProperties are those of the stack, as in ${stack.id}.
+	stackProperties = properties{
+		{"id", func(e *Environment, _ *Spec) string { return e.Stack.ID }},
+		{"name", func(e *Environment, _ *Spec) string { return e.Stack.Name }},
+	}
+)
+
+func (ps properties) names() []string {
+	names := make([]string, len(ps))
+	for i, p := range ps {
+		names[i] = p.name
+	}
+	return names
+}
+
+func (ps properties) value(name string, e *Environment, s *Spec) (string, bool) {
+	for _, p := range ps {
+		if p.name == name {
+			return p.value(e, s), true
+		}
+	}
+	return "", false
+}
+
+// reference returns what stands in place of a reference; false for one that
+// CheckReferences faults.
+func (e *Environment) reference(ref string) (string, bool) {
+	parts := strings.Split(ref, ".")
+	if parts[0] == "stack" && len(parts) == 2 {
+		return stackProperties.value(parts[1], e, nil)
+	}
+	for i := range e.Services {
+		if s := &e.Services[i].Spec; len(parts) == 3 && s.Name == parts[1] {
+			return serviceProperties.value(parts[2], e, s)
+		}
+	}
+	return "", false
+}
+
+// CheckReferences calls fault with a sentence for each reference in the env of
+// services to what is not there; never while a service has no name, since it may
+// be the one that is meant.
+func CheckReferences(services []Spec, fault func(sentence string)) {
+	names := make([]string, len(services))
+	for i := range services {
+		names[i] = services[i].Name
+	}
+	if slices.Contains(names, "") {
+		return
+	}
+	for _, s := range services {
+		for _, key := range slices.Sorted(maps.Keys(s.Env)) {
+			expand(s.Env[key].Value, func(ref string) (string, bool) {
+				if why := referenceFault(ref, services, names); why != "" {
+					fault(fmt.Sprintf("service %s: env %s: ${%s} %s", safetext.Name(s.Name), safetext.Name(key), safetext.Name(ref), why))
+				}
+				return "", true
+			})
+		}
+	}
+}
+
+func referenceFault(ref string, services []Spec, names []string) string {
+	parts := strings.Split(ref, ".")
+	if parts[0] == "stack" {
+		if known := stackProperties.names(); len(parts) != 2 || !slices.Contains(known, parts[1]) {
+			return "names nothing; a stack has " + strings.Join(known, " and ")
+		}
+		return ""
+	}
+	i := slices.Index(names, parts[1])
+	if i < 0 {
+		return fmt.Sprintf("names a service that there is not; there are %s", strings.Join(safetext.Names(names), ", "))
+	}
+	if known := serviceProperties.names(); len(parts) != 3 || !slices.Contains(known, parts[2]) {
+		return fmt.Sprintf("names nothing; a service has %s", strings.Join(known, ", "))
+	}
+	if services[i].IsStatic() && parts[2] != "url" {
+		return fmt.Sprintf("names nothing: a static service has no process inside the stack; use ${services.%s.url}", parts[1])
+	}
+	return ""
+}
+
+// expand puts values in place of the references of an env value. vars gets
+// what stands between the braces, "services.api.url" or "stack.id"; where it
+// answers false the text stays. $${ becomes ${, and any other $ stays as it is.
+func expand(value string, vars func(ref string) (string, bool)) string {
+	var b strings.Builder
+	for rest := value; ; {
+		before, ref, after, found := nextReference(rest)
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		if v, ok := vars(ref); ok {
+			b.WriteString(v)
+		} else {
+			b.WriteString("${" + ref + "}")
+		}
+		rest = after
+	}
+}
+
+// nextReference cuts s around its first reference: before has each $${ on the
+// way already written as ${.
+func nextReference(s string) (before, ref, after string, found bool) {
+	var b strings.Builder
+	for {
+		i := strings.IndexByte(s, '$')
+		if i < 0 {
+			b.WriteString(s)
+			return b.String(), "", "", false
+		}
+		b.WriteString(s[:i])
+		s = s[i:]
+		if strings.HasPrefix(s, "$${") {
+			b.WriteString("${")
+			s = s[len("$${"):]
+			continue
+		}
+		if end := strings.IndexByte(s, '}'); end > 0 && isReference(s[:end]) {
+			return b.String(), s[len("${"):end], s[end+1:], true
+		}
+		b.WriteByte('$')
+		s = s[1:]
+	}
+}
+
+// isReference reports whether text that begins with $ is a reference of ours, so
+// that a wrong one is a fault and not plain text.
+func isReference(s string) bool {
+	return strings.HasPrefix(s, "${services.") || strings.HasPrefix(s, "${stack.")
+}
