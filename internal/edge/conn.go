@@ -37,6 +37,9 @@ type conn struct {
 const (
 	lingerTotal = 30 * time.Second // for the rest of an upload
 	lingerIdle  = 5 * time.Second  // for its next bytes
+	// lingerBytes is how much of an unwanted upload is read after its answer, so
+	// that callers which write first and read later see the answer.
+	lingerBytes = 64 << 20
 )
 
 func newConn(tcp *net.TCPConn, srv *Server) *conn {
@@ -145,7 +148,7 @@ func (c *conn) readRest() {
 	}
 	end := time.Now().Add(lingerTotal)
 	buf := make([]byte, 16<<10)
-	for left := c.srv.lingerBytes; left > 0 && time.Now().Before(end); {
+	for left := int64(lingerBytes); left > 0 && time.Now().Before(end); {
 		c.TCPConn.SetReadDeadline(time.Now().Add(lingerIdle))
 		n, err := c.TCPConn.Read(buf)
 		if left -= int64(n); err != nil {

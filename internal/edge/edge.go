@@ -24,16 +24,10 @@ type Config struct {
 	API            http.Handler // the API and the pages; see Inner
 	TLS            *tls.Config  // certificates of the listener; nil: it speaks plain HTTP
 
-	IdleTimeout       time.Duration // of a keep-alive connection; 0: 2 min
-	ReadHeaderTimeout time.Duration // 0: 10 s
-	MaxHeaderBytes    int           // 0: 64 KiB
 	// StallTimeout ends an exchange with a service on which no byte moves for so
 	// long, in either direction. 0: 1 min
 	StallTimeout time.Duration
-	// LingerBytes is how much of an unwanted upload is read after its answer,
-	// so that callers which write first and read later see the answer. 0: 64 MiB.
-	LingerBytes int64
-	Log         *slog.Logger // nil: slog.Default
+	Log          *slog.Logger // nil: slog.Default
 
 	// Arrived is told where the host of each request leads: service, base for
 	// the base URL's, or none. Nil: nobody is told.
@@ -47,7 +41,7 @@ func Inner(dial func() (net.Conn, error), log *slog.Logger) http.Handler {
 	return proxy.NewInner(dialContext, proxy.Options{HeaderTimeout: -1, Log: log})
 }
 
-// edge is the handler of New.
+// edge is the handler of the public listener.
 type edge struct {
 	baseHost string
 	suffix   string // "." and the apps domain
@@ -57,9 +51,7 @@ type edge struct {
 	arrived  func(where string)
 }
 
-// New returns the handler of the public listener. Serve it with a Server, or
-// answers to uploads that were not read to their end may be lost.
-func New(cfg Config) http.Handler {
+func newEdge(cfg Config) *edge {
 	e := &edge{
 		baseHost: strings.ToLower(cfg.BaseHost),
 		suffix:   "." + strings.ToLower(cfg.AppsDomain),

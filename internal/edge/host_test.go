@@ -155,7 +155,7 @@ func TestEdge_PassesOnOnlyTheHostThatItFoundInHTTP2(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		New(cfg).ServeHTTP(w, &http.Request{Method: "GET", RequestURI: target, URL: u, Host: service, ProtoMajor: 2, Header: http.Header{}})
+		newEdge(cfg).ServeHTTP(w, &http.Request{Method: "GET", RequestURI: target, URL: u, Host: service, ProtoMajor: 2, Header: http.Header{}})
 		if w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", target, w.Code, w.Body)
 		}

@@ -46,7 +46,7 @@ func TestEdge_RefusesWhatPagesOfOtherOriginsSendToThePages(t *testing.T) {
 			r.Header.Set(name, value)
 		}
 		w := httptest.NewRecorder()
-		New(testConfig(who("api"))).ServeHTTP(w, r)
+		newEdge(testConfig(who("api"))).ServeHTTP(w, r)
 		if refused := w.Code == http.StatusForbidden; refused != c.refused || !refused && !strings.HasPrefix(w.Body.String(), "api ") {
 			t.Errorf("%s: %d %s, want refused %v", c.name, w.Code, w.Body, c.refused)
 		}
@@ -62,7 +62,7 @@ func TestEdge_LeavesTheOriginsOfServicesToThem(t *testing.T) {
 	r.Host = testService
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	w := httptest.NewRecorder()
-	New(testConfig(who("api"))).ServeHTTP(w, r)
+	newEdge(testConfig(who("api"))).ServeHTTP(w, r)
 	if !strings.HasPrefix(w.Body.String(), "web ") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -73,7 +73,7 @@ func TestEdge_WantsAnOriginOverHTTPS(t *testing.T) {
 	r := httptest.NewRequest("POST", "https://berth.test/signin", nil)
 	r.Header.Set("Origin", "null")
 	w := httptest.NewRecorder()
-	New(cfg).ServeHTTP(w, r)
+	newEdge(cfg).ServeHTTP(w, r)
 	if w.Code != http.StatusForbidden {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

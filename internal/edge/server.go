@@ -14,24 +14,28 @@ import (
 // Server serves the edge's handler on listeners. There is no limit on how long
 // a body or an answer takes, for streams live as long as bytes move.
 type Server struct {
-	http        *http.Server
-	stalls      *stalls
-	lingerBytes int64
-	lingering   sync.WaitGroup // connections that read the rest of an upload
+	http      *http.Server
+	stalls    *stalls
+	lingering sync.WaitGroup // connections that read the rest of an upload
 }
 
-// NewServer returns a server for New(cfg).
+const (
+	headTimeout = 10 * time.Second // for a request's head, and for a TLS handshake
+	idleTimeout = 2 * time.Minute  // of a keep-alive connection
+	maxHead     = 64 << 10         // of a request, in bytes
+)
+
+// NewServer returns a server that answers as cfg says.
 func NewServer(cfg Config) *Server {
 	log := cmp.Or(cfg.Log, slog.Default())
 	return &Server{
-		lingerBytes: cmp.Or(cfg.LingerBytes, 64<<20),
-		stalls:      &stalls{limit: cmp.Or(cfg.StallTimeout, time.Minute), log: log, watches: map[*watch]struct{}{}},
+		stalls: &stalls{limit: cmp.Or(cfg.StallTimeout, time.Minute), log: log, watches: map[*watch]struct{}{}},
 		http: &http.Server{
-			Handler:                      New(cfg),
+			Handler:                      newEdge(cfg),
 			TLSConfig:                    withProtocols(cfg.TLS),
-			ReadHeaderTimeout:            cmp.Or(cfg.ReadHeaderTimeout, 10*time.Second),
-			IdleTimeout:                  cmp.Or(cfg.IdleTimeout, 2*time.Minute),
-			MaxHeaderBytes:               cmp.Or(cfg.MaxHeaderBytes, 64<<10),
+			ReadHeaderTimeout:            headTimeout,
+			IdleTimeout:                  idleTimeout,
+			MaxHeaderBytes:               maxHead,
 			DisableGeneralOptionsHandler: true, // OPTIONS * is for the API or the service
 			ConnContext:                  withConn,
 			ConnState:                    connState,

@@ -83,7 +83,7 @@ func (l *tlsListener) deliver(a accepted) bool {
 // handshake has c agree on a protocol, and hands it to Accept.
 func (l *tlsListener) handshake(c *conn) {
 	t := tls.Server(c, l.srv.http.TLSConfig)
-	c.SetDeadline(time.Now().Add(l.srv.http.ReadHeaderTimeout))
+	c.SetDeadline(time.Now().Add(headTimeout))
 	err := t.HandshakeContext(l.open)
 	c.SetDeadline(time.Time{})
 	a := accepted{conn: t}

@@ -268,7 +268,6 @@ func TestEarlyAnswers_ToLargeHeadsAreRead(t *testing.T) {
 
 func TestServer_DoesNotReadAnUploadForEver(t *testing.T) {
 	cfg := testConfig(Inner(func() (net.Conn, error) { return nil, errors.New("down") }, quiet))
-	cfg.LingerBytes = 1 << 20
 	addr, srv := start(t, cfg)
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

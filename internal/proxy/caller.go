@@ -38,14 +38,14 @@ func (c *callerContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// WithCaller returns a context from which CallerOf gets c.
+// WithCaller returns a context from which callerOf gets c.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return &callerContext{Context: ctx, caller: c}
 }
 
-// CallerOf returns the sender of r as the edge found it, or as the connection shows
+// callerOf returns the sender of r as the edge found it, or as the connection shows
 // when the request did not come through the edge.
-func CallerOf(r *http.Request) Caller {
+func callerOf(r *http.Request) Caller {
 	if c, ok := r.Context().Value(callerKey{}).(*Caller); ok {
 		return *c
 	}

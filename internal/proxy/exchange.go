@@ -235,7 +235,7 @@ func (x *exchange) limitHead() {
 
 // announceSocket tells the watch over the request which socket to look at.
 func (x *exchange) announceSocket(socket syscall.RawConn) {
-	if w := CallerOf(x.r).Watch; w != nil {
+	if w := callerOf(x.r).Watch; w != nil {
 		w.Service(socket)
 	}
 }

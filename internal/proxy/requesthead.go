@@ -53,7 +53,7 @@ func (x *exchange) writePassed() {
 
 // writeOwn writes the headers that the proxy answers for.
 func (x *exchange) writeOwn() {
-	bw, caller := x.c.bw, CallerOf(x.r)
+	bw, caller := x.c.bw, callerOf(x.r)
 	writeField(bw, "X-Forwarded-For", caller.IP)
 	writeField(bw, "X-Real-Ip", caller.IP)
 	writeField(bw, "X-Forwarded-Proto", caller.Proto)
