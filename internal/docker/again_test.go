@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -86,7 +87,10 @@ func TestAccepts_AsksOnANewConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Api-Version", "1.41") })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Api-Version", "1.41")
+		io.WriteString(w, "{}") //nolint:errcheck // the test sees it
+	})}
 	go server.Serve(listener) //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { server.Close() })
 	e, err := Open(t.Context(), Options{Host: "unix://" + socket})

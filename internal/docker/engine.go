@@ -14,6 +14,8 @@ import (
 
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
+
+	"github.com/berth-host/berth/internal/disk"
 )
 
 // Labels are the key and value pairs of an object of the engine. Where Labels
@@ -37,6 +39,7 @@ type Engine struct {
 	api  *client.Client
 	dial func(context.Context) (net.Conn, error) // opens a connection beside those of api
 	log  *slog.Logger
+	root string // where the engine keeps its images and volumes
 }
 
 // Info describes an engine.
@@ -81,12 +84,26 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	if err := e.Ping(ctx); err != nil {
+	info, err := e.introduce(ctx)
+	if err != nil {
 		_ = api.Close() // nothing was sent: only idle connections close here
 		return nil, err
 	}
+	e.root = info.RootDir
 	return e, nil
 }
+
+// introduce returns which engine answers.
+func (e *Engine) introduce(ctx context.Context) (Info, error) {
+	if err := e.Ping(ctx); err != nil {
+		return Info{}, err
+	}
+	return e.Info(ctx)
+}
+
+// Room returns what is free where the engine keeps its images and volumes. It asks the
+// disk, not the engine.
+func (e *Engine) Room() (disk.Space, error) { return disk.Free(e.root) }
 
 // Close gives up the connection. Nothing in the engine changes.
 func (e *Engine) Close() error { return e.api.Close() }

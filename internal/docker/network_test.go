@@ -281,7 +281,10 @@ func TestEnsureNetwork_AsksAgainWhereALostAnswerLeftNone(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, `{"Id":"made"}`) //nolint:errcheck // the test sees it
 	})
-	engine.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Api-Version", "1.41") })
+	engine.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Api-Version", "1.41")
+		io.WriteString(w, "{}") //nolint:errcheck // the test sees it
+	})
 	server := httptest.NewServer(engine)
 	t.Cleanup(server.Close)
 	e, err := Open(t.Context(), Options{Host: "tcp://" + server.Listener.Addr().String()})

@@ -112,7 +112,7 @@
 // for all of them in the table mangle, by the prefix of the bridges' names, which
 // the supervisor has checked at start, every 15 s, when a stack is claimed, and
 // before anything runs in a new network of a claimed stack, which may send mail
-// (supervisor/admit.go). While the rules are not in place anonymous creates are
+// (package admission). While the rules are not in place anonymous creates are
 // refused; while a disk is nearly full, every upload and build. The probe under
 // integration tries all of it from within.
 //
@@ -121,7 +121,7 @@
 // Package stack is the domain and does no I/O; lifecycle.go is the one table of
 // states. Package store is the only writer of stacks and events: a change and
 // its events are one transaction, announced after the commit. Package supervisor
-// has one runner per stack that owns its long jobs. Package build makes images
+// has one runner per stack that owns its long jobs. Package builder makes images
 // and sites, package docker speaks to the engine and knows nothing of stacks.
 // Package firewall knows the rules of one machine and shares them with other
 // installations on it. Package logfile keeps the logs as bounded files, with the

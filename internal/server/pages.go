@@ -17,7 +17,7 @@ func (s *Server) openPages(key auth.Key) {
 	s.innerPages = fasthttputil.NewInmemoryListener()
 	s.pages = web.New(web.Config{
 		Accounts:     s.accounts,
-		Host:         s.supervisor,
+		Host:         s.host(),
 		Store:        s.store,
 		Webhooks:     s.webhooks,
 		URLs:         s.urls(),

@@ -20,15 +20,19 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 
 	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/admission"
 	"github.com/berth-host/berth/internal/api"
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/certs"
+	"github.com/berth-host/berth/internal/datadir"
+	"github.com/berth-host/berth/internal/disk"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/edge"
 	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/firewall"
+	"github.com/berth-host/berth/internal/health"
 	"github.com/berth-host/berth/internal/metrics"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/redis"
@@ -50,6 +54,7 @@ type Server struct {
 	redis      *redis.Client
 	webhooks   *webhook.Dispatcher
 	engine     *docker.Engine
+	admission  *admission.Gate
 	supervisor *supervisor.Supervisor
 	accounts   *account.Accounts
 	codes      *redis.Window // of claims, in the API and on the pages
@@ -265,8 +270,7 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 		return err
 	}
 	s.watch(builder)
-	open, err := s.cfg.openHosts()
-	if err != nil {
+	if s.admission, err = s.newAdmission(instance); err != nil {
 		return err
 	}
 	s.supervisor = supervisor.New(supervisor.Config{
@@ -275,17 +279,17 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 		Builder:        builder,
 		Routes:         s.routes,
 		URLs:           s.urls(),
-		Dir:            s.cfg.DataDir,
+		Dir:            s.dir(),
+		Admission:      s.admission,
 		Instance:       instance,
 		Pool:           s.cfg.NetworkPool,
-		Firewall:       firewall.New(firewall.Options{Open: open, Bridges: s.engine.Bridges, Log: s.log}),
-		AllowUnguarded: s.cfg.AllowUnguarded,
 		DiskFloor:      s.cfg.DiskFloor,
 		Limits:         s.cfg.Limits,
 		CheckEvery:     s.cfg.SuperviseEvery,
 		Backoff:        s.cfg.Backoff,
 		BackoffMax:     s.cfg.BackoffMax,
 		BuildTimeout:   s.cfg.BuildTimeout,
+		Health:         health.Wait,
 		HealthTimeout:  s.cfg.HealthTimeout,
 		Drain:          s.cfg.Drain,
 		ConnectTimeout: s.cfg.ProxyConnectTimeout,
@@ -300,6 +304,30 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 	})
 	return s.checkData(ctx)
 }
+
+// newAdmission returns the gate of the installation with the id instance.
+func (s *Server) newAdmission(instance string) (*admission.Gate, error) {
+	open, err := s.cfg.openHosts()
+	if err != nil {
+		return nil, err
+	}
+	return admission.New(admission.Config{
+		Instance:       instance,
+		Stacks:         s.store.All,
+		Firewall:       firewall.New(firewall.Options{Open: open, Bridges: s.engine.Bridges, Log: s.log}),
+		AllowUnguarded: s.cfg.AllowUnguarded,
+		DiskFloor:      s.cfg.DiskFloor,
+		Disks: []func() (disk.Space, error){
+			func() (disk.Space, error) { return disk.Free(s.cfg.DataDir) },
+			s.engine.Room,
+		},
+		Log: s.log,
+	}), nil
+}
+
+func (s *Server) dir() datadir.Dir { return datadir.Dir(s.cfg.DataDir) }
+
+func (s *Server) host() host { return host{supervisor: s.supervisor, dir: s.dir(), gate: s.admission} }
 
 // checkData refuses to go on with a database that knows nothing of the data that
 // the engine keeps for this installation: it is empty, old or another server's.
@@ -382,7 +410,7 @@ func (s *Server) openAPI(key auth.Key) {
 	s.inner = fasthttputil.NewInmemoryListener()
 	s.api = api.New(api.Config{
 		Store:        s.store,
-		Host:         s.supervisor,
+		Host:         s.host(),
 		Creates:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
 		Refusals:     s.redis.Window("refusals", s.cfg.RefusedPerHour, time.Hour),
 		Codes:        s.codes,

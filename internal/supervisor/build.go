@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-host/berth/internal/builder"
+	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
@@ -17,14 +18,14 @@ import (
 // published is on the disk when it returns.
 func (d *deployment) build(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.gen.runner.sup.syncKept(ctx, d.gen.source, true) })
+	group.Go(func() error { return d.gen.cfg.Dir.Sync(ctx, d.gen.source, true) })
 	group.Go(func() error { return d.gen.inOrder(ctx, d.buildService) })
 	return group.Wait()
 }
 
 func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 	g := d.gen
-	log, err := logfile.Create(g.runner.sup.logPath(g.st, s.Spec.Name, "build"), g.cfg.LogMax, "== earlier output is left out: the log is full\n")
+	log, err := logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== earlier output is left out: the log is full\n")
 	if err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	defer release()
-	if err := g.runner.sup.checkRoom(); err != nil {
+	if err := g.cfg.Admission.CheckRoom(); err != nil {
 		return err
 	}
 	d.beginNetwork(ctx)
@@ -54,7 +55,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 	if s.Spec.IsStatic() {
 		s.Site = g.number
 		// Without commands its files are the source's, under more names.
-		return g.runner.sup.syncKept(ctx, g.runner.sup.siteDir(g.st, s.Spec.Name, s.Site), s.Spec.Builds())
+		return g.cfg.Dir.Sync(ctx, g.cfg.Dir.Site(g.st.ID, s.Spec.Name, s.Site), s.Spec.Builds())
 	}
 	return nil
 }
@@ -67,14 +68,14 @@ func (d *deployment) job(s *stack.Service, log io.Writer) builder.Job {
 		Generation: g.number,
 		Source:     g.source,
 		Others:     d.otherRoots(s),
-		Site:       g.runner.sup.siteDir(g.st, s.Spec.Name, g.number),
+		Site:       g.cfg.Dir.Site(g.st.ID, s.Spec.Name, g.number),
 		Network:    g.makeNetwork,
 		Env:        g.environment().Build(&s.Spec),
 		Log:        log,
 	}
 	if old := g.st.Service(s.Spec.Name); old != nil && g.st.Status == stack.Live {
 		job.Previous = builder.Result{Image: old.Image, Fingerprint: old.Fingerprint}
-		job.PreviousSite = g.runner.sup.siteDir(g.st, s.Spec.Name, old.Site)
+		job.PreviousSite = g.cfg.Dir.Site(g.st.ID, s.Spec.Name, old.Site)
 	}
 	return job
 }

@@ -23,7 +23,7 @@ import (
 func TestDeploy_ThatIsStoppedAsItBeginsEndsInTheRow(t *testing.T) {
 	s, st := withStack(t)
 	r := s.runner(st.ID)
-	source := filepath.Join(s.cfg.Dir, "source")
+	source := filepath.Join(string(s.cfg.Dir), "source")
 	require.NoError(t, os.Mkdir(source, 0o700))
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(errEngineLeft(st.Deploying))

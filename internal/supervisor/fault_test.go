@@ -25,7 +25,7 @@ import (
 func withSite(t *testing.T) (*Supervisor, *stack.Stack, string) {
 	t.Helper()
 	s, st := withStack(t)
-	dir := s.siteDir(st, "web", 1)
+	dir := s.cfg.Dir.Site(st.ID, "web", 1)
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "index.html"), []byte("the page"), 0o600))
 	opened, err := site.Open(dir, site.Options{})

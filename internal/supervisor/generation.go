@@ -157,7 +157,7 @@ func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
 
 // openSite makes a static service a target, opening its folder as open does.
 func (g *generation) openSite(s *stack.Service, open func(string, site.Options) (*site.Site, error)) (*site.Site, error) {
-	opened, err := open(g.runner.sup.siteDir(g.st, s.Spec.Name, s.Site), site.Options{
+	opened, err := open(g.cfg.Dir.Site(g.st.ID, s.Spec.Name, s.Site), site.Options{
 		SPA:       string(s.Spec.SPA),
 		Published: site.Extent{Files: s.SiteFiles, Bytes: s.SiteBytes},
 		Log:       g.cfg.Log,
@@ -259,7 +259,7 @@ func (g *generation) discard(ctx context.Context) error {
 		name := g.services[i].Spec.Name
 		errs = append(errs,
 			g.cfg.Engine.RemoveImage(ctx, g.key(name).Image()),
-			os.RemoveAll(g.runner.sup.siteDir(g.st, name, g.number)))
+			os.RemoveAll(g.cfg.Dir.Site(g.st.ID, name, g.number)))
 	}
 	return errors.Join(errs...)
 }

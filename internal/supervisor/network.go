@@ -72,7 +72,7 @@ func (g *generation) ensureNetwork(ctx context.Context) error {
 func (g *generation) admitMail(ctx context.Context) error {
 	st, err := g.runner.get(ctx) // it may have been claimed since the handle was made
 	if err == nil && st.Claimed() {
-		g.runner.sup.guard(ctx)
+		g.cfg.Admission.Guard(ctx)
 	}
 	return err
 }

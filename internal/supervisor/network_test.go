@@ -1,13 +1,12 @@
 package supervisor
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/admission"
 	"github.com/berth-host/berth/internal/docker"
-	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -27,7 +26,13 @@ func answeringEngine(t *testing.T, answer http.HandlerFunc) *docker.Engine {
 	socket := filepath.Join(t.TempDir(), "e.sock")
 	listener, err := net.Listen("unix", socket)
 	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(answer)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path.Base(r.URL.Path) == "info" {
+			_, _ = w.Write([]byte("{}"))
+			return
+		}
+		answer(w, r)
+	}))
 	server.Listener.Close()
 	server.Listener = listener
 	server.Start()
@@ -49,10 +54,10 @@ func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
 		}
 	})
 	looks := 0
-	s.cfg.Firewall = firewall.New(firewall.Options{Bridges: func(context.Context) ([]string, error) {
+	s.cfg.Admission = admission.New(admission.Config{Stacks: s.cfg.Store.All, Firewall: walls(func([]string) error {
 		looks++
-		return nil, errors.New("that is enough")
-	}})
+		return nil
+	}), Log: s.cfg.Log})
 	require.NoError(t, g.ensureNetwork(t.Context()))
 	require.Zero(t, looks, "of a stack that nobody has claimed")
 	_, err = s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {

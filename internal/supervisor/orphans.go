@@ -5,10 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,7 +93,7 @@ func (o objects) split() (data, rest objects) {
 // unfinished uploads, and returns the orphans there are. What cannot be removed
 // now is left to watchLeftovers.
 func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inventory) orphans {
-	if err := os.RemoveAll(s.uploadsDir()); err != nil {
+	if err := s.cfg.Dir.RemoveUploads(); err != nil {
 		s.cfg.Log.Warn("unfinished uploads not removed; the next start tries again", "error", err)
 	}
 	found, err := s.findOrphans(stacks, there, nil)
@@ -135,16 +132,11 @@ func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, th
 // findOrphans looks for orphans in an inventory of the engine and on the disk.
 // Those that it found before keep their times.
 func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before orphans) (orphans, error) {
-	entries, err := os.ReadDir(s.stacksDir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return before, fmt.Errorf("list the stacks' files: %w", err)
+	ids, err := s.cfg.Dir.Stacks()
+	if err != nil {
+		return before, err
 	}
-	ids := slices.Collect(maps.Keys(there))
-	for _, e := range entries {
-		if id := "stk_" + e.Name(); stack.ValidID(id) { // the rest is not the server's
-			ids = append(ids, id)
-		}
-	}
+	ids = slices.AppendSeq(ids, maps.Keys(there))
 	known, found, now := idsOf(stacks), orphans{}, time.Now()
 	for _, id := range ids {
 		if !known[id] {
@@ -192,11 +184,10 @@ func (s *Supervisor) tellOf(id string, o *orphan, data objects) {
 
 // removeOrphan removes objects of a stack, and its files.
 func (s *Supervisor) removeOrphan(ctx context.Context, id string, o objects) error {
-	dir := filepath.Join(s.stacksDir(), strings.TrimPrefix(id, "stk_"))
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) && o.none() {
+	if o.none() && !s.cfg.Dir.Has(id) {
 		return nil
 	}
-	if err := errors.Join(s.removeObjects(ctx, o), os.RemoveAll(dir)); err != nil {
+	if err := errors.Join(s.removeObjects(ctx, o), s.cfg.Dir.Remove(id)); err != nil {
 		return fmt.Errorf("remove what is left of stack %s: %w", id, err)
 	}
 	s.cfg.Log.Info("leftovers of a stack that is gone removed", "stack", id)
@@ -218,7 +209,7 @@ func (s *Supervisor) sparesRunning(st *stack.Stack, labels docker.Labels) bool {
 // newer is what there is of generations that the stack's row does not explain.
 func (s *Supervisor) newer(st *stack.Stack, there objects) objects {
 	unexplained := func(number int) bool { return !st.Explains(number) }
-	newer := objects{images: tagged(there.images, ofGeneration(unexplained)), sites: s.sites(st, unexplained)}
+	newer := objects{images: tagged(there.images, ofGeneration(unexplained)), sites: s.cfg.Dir.Sites(st.ID, unexplained)}
 	for _, c := range there.containers {
 		if unexplained(engine.KeyOf(c.Labels).Generation) {
 			newer.containers = append(newer.containers, c)

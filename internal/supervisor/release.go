@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
@@ -16,7 +17,7 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	spec := g.containerSpec(s)
 	spec.Name = g.key(s.Spec.Name).Release()
 	spec.Cmd = []string{"sh", "-c", s.Spec.Release}
-	log, _, err := logfile.Open(g.runner.sup.logPath(g.st, s.Spec.Name, "build"), g.cfg.LogMax)
+	log, _, err := logfile.Open(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax)
 	if err != nil {
 		return err
 	}

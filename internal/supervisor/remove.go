@@ -3,11 +3,8 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
@@ -75,7 +72,7 @@ func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
 		there, err := s.takeInventory(ctx)
 		engine, infoErr := s.cfg.Engine.Info(ctx)
 		if err = errors.Join(err, infoErr); err == nil {
-			s.engineDir, s.attaches = engine.RootDir, engine.Attaches(s.cfg.Runtime)
+			s.attaches = engine.Attaches(s.cfg.Runtime)
 			return there, nil
 		}
 		if ctx.Err() == nil {
@@ -128,10 +125,7 @@ func (s *Supervisor) removeStack(ctx context.Context, st *stack.Stack) error {
 	there, err := s.list(ctx, s.stackLabels(st))
 	err = errors.Join(err, s.removeObjects(ctx, there[st.ID]))
 	failpoint.Here("objects-removed")
-	if fileErr := os.RemoveAll(s.stackDir(st)); fileErr != nil {
-		err = errors.Join(err, fmt.Errorf("remove the stack's files: %w", fileErr))
-	}
-	return err
+	return errors.Join(err, s.cfg.Dir.Remove(st.ID))
 }
 
 // removeObjects removes containers first, for they hold the rest. It goes on
@@ -207,7 +201,7 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	err := r.sup.outlast(ctx, func() error {
 		ctx := context.WithoutCancel(ctx)
 		there, err := r.sup.list(ctx, r.labels(""))
-		left := objects{images: tagged(there[st.ID].images, isLeftover(earlier)), sites: r.sup.sites(st, earlier)}
+		left := objects{images: tagged(there[st.ID].images, isLeftover(earlier)), sites: r.cfg.Dir.Sites(st.ID, earlier)}
 		return errors.Join(err, r.sup.removeObjects(ctx, left))
 	})
 	if err != nil {
@@ -235,7 +229,7 @@ func (s *Supervisor) leftovers(st *stack.Stack, there objects) objects {
 			left.networks = append(left.networks, n)
 		}
 	}
-	left.sites = s.sites(st, s.superseded(st))
+	left.sites = s.cfg.Dir.Sites(st.ID, s.superseded(st))
 	return left
 }
 
@@ -270,14 +264,6 @@ func ofGeneration(which func(number int) bool) func(tag string) bool {
 // isLeftover is ofGeneration, and matches snapshots that are back in their volumes.
 func isLeftover(which func(number int) bool) func(tag string) bool {
 	return func(tag string) bool { return engine.IsRestored(tag) || ofGeneration(which)(tag) }
-}
-
-// sites returns the folders that were published by the generations that which accepts.
-func (s *Supervisor) sites(st *stack.Stack, which func(number int) bool) []string {
-	return slices.DeleteFunc(s.files(st, "sites/*/g*"), func(site string) bool {
-		number, err := strconv.Atoi(filepath.Base(site)[1:])
-		return err != nil || !which(number)
-	})
 }
 
 // removeLeftovers removes the leftovers of a stack if an inventory had any; by now

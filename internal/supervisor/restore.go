@@ -53,7 +53,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there objects) {
 
 // lostFiles are the sources and sites that a lost build left of a stack.
 func (s *Supervisor) lostFiles(st *stack.Stack) []string {
-	return append(s.files(st, "sources/*"), s.sites(st, s.superseded(st))...)
+	return append(s.cfg.Dir.Sources(st.ID), s.cfg.Dir.Sites(st.ID, s.superseded(st))...)
 }
 
 // removeFiles removes files and folders of a lost build.

@@ -27,8 +27,8 @@ func TestTake_LeavesTheFilesOfALostBuildForLater(t *testing.T) {
 		}
 		_, _ = w.Write([]byte("{}"))
 	})
-	source := filepath.Join(s.sourcesDir(st), "lost")
-	site := s.siteDir(st, "web", st.Deploying)
+	source := filepath.Join(s.cfg.Dir.Stack(st.ID), "sources", "lost")
+	site := s.cfg.Dir.Site(st.ID, "web", st.Deploying)
 	for _, dir := range []string{source, site} {
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 	}
@@ -38,7 +38,7 @@ func TestTake_LeavesTheFilesOfALostBuildForLater(t *testing.T) {
 	<-asked
 	require.DirExists(t, source)
 	require.DirExists(t, site)
-	next := filepath.Join(s.sourcesDir(st), "next") // of a deploy that is accepted meanwhile
+	next := filepath.Join(s.cfg.Dir.Stack(st.ID), "sources", "next") // of a deploy that is accepted meanwhile
 	require.NoError(t, os.Mkdir(next, 0o700))
 	release()
 	s.lookup(st.ID).settle()

@@ -3,11 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -193,11 +189,7 @@ func (r *runner) runLog(service string) (*logfile.File, time.Time, error) {
 	if log, ok := r.logs[service]; ok {
 		return log.file, log.last, nil
 	}
-	path := filepath.Join(r.sup.stacksDir(), strings.TrimPrefix(r.id, "stk_"), "logs", service+".run.log")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, time.Time{}, fmt.Errorf("make the folder of a log: %w", err)
-	}
-	file, last, err := logfile.Open(path, r.cfg.LogMax)
+	file, last, err := r.cfg.Dir.OpenRunLog(r.id, service, r.cfg.LogMax)
 	if err == nil {
 		r.logs[service] = runLog{file, last}
 	}

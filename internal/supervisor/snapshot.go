@@ -104,7 +104,7 @@ func (r *runner) snapshot(ctx context.Context, st *stack.Stack, key engine.Key) 
 // putOffPath is a file that tells since when and why a service's snapshot waits
 // for room.
 func (r *runner) putOffPath(st *stack.Stack, service string) string {
-	return filepath.Join(r.sup.stackDir(st), service+".no-room")
+	return filepath.Join(r.cfg.Dir.Stack(r.id), service+".no-room")
 }
 
 func (r *runner) isPutOff(st *stack.Stack, service string) bool {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/berth-host/berth/internal/docker"
 )
@@ -49,10 +50,13 @@ func readTable(name string) (string, error) {
 	return string(text), err
 }
 
+// socketsAnswer is how long a container may take to show its sockets.
+const socketsAnswer = 5 * time.Second
+
 // ownSocketTables are the tables that the container's kernel shows inside it:
 // gVisor's has none of IPv6.
 func (p *process) ownSocketTables(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, healthAnswer)
+	ctx, cancel := context.WithTimeout(ctx, socketsAnswer)
 	defer cancel()
 	table, _, err := p.cfg.Engine.Answer(ctx, p.id, docker.ExecSpec{Cmd: []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}})
 	return table, err

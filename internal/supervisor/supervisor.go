@@ -2,14 +2,10 @@ package supervisor
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,11 +13,12 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/berth-host/berth/internal/admission"
 	"github.com/berth-host/berth/internal/builder"
+	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
-	"github.com/berth-host/berth/internal/firewall"
-	"github.com/berth-host/berth/internal/logfile"
+	"github.com/berth-host/berth/internal/health"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -36,15 +33,16 @@ type Config struct {
 	Routes   *proxy.Routes
 	URLs     stack.URLs
 	Limits   stack.Limits
-	Dir      string       // data directory
+	Dir      datadir.Dir
 	Instance string       // id of the installation: everything made carries it
 	Pool     netip.Prefix // stacks' networks are /28s of it
 
-	Firewall       *firewall.Firewall
-	AllowUnguarded bool  // take anonymous stacks although the firewall's rules are not in place
-	DiskFloor      int64 // free bytes below which no upload and no build begins
+	Admission *admission.Gate
+	DiskFloor int64 // free bytes that a snapshot leaves
 
-	BuildTimeout   time.Duration // of a release command
+	BuildTimeout time.Duration // of a release command
+	// Health waits until a program passes its health check, or ctx ends: health.Wait.
+	Health         func(context.Context, health.Request) *health.Failure
 	HealthTimeout  time.Duration
 	Drain          time.Duration // that open requests get when their target goes
 	ConnectTimeout time.Duration // of the proxy to a service
@@ -78,14 +76,10 @@ type Supervisor struct {
 	absences atomic.Int64        // of the engine, so far
 	reading  *semaphore.Weighted // held while the tree of an adopted site is read
 
-	engineDir    string        // where the engine keeps what it stores
-	attaches     bool          // containers can be put on a network while they run
-	firewallWake chan struct{} // gets a value when the rules are to be looked at
-	short        atomic.Bool   // of disk space, when it was last asked for
+	attaches bool // containers can be put on a network while they run
 
-	mu        sync.Mutex
-	runners   map[string]*runner // by stack id
-	unguarded error              // why stacks are not walled off; nil when they are
+	mu      sync.Mutex
+	runners map[string]*runner // by stack id
 }
 
 // turns is how many trees of adopted sites are read at once: each takes
@@ -94,7 +88,7 @@ const turns = 2
 
 // New returns a Supervisor that has done nothing yet; see Start.
 func New(cfg Config) *Supervisor {
-	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, firewallWake: make(chan struct{}, 1)}
+	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}}
 	s.reading = semaphore.NewWeighted(turns)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -116,7 +110,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.guard(ctx)
+	s.cfg.Admission.Guard(ctx)
 	failpoint.Here("start-begun")
 	s.reserveUsers(ctx, stacks, there)
 	orphans := s.sweep(ctx, stacks, there)
@@ -125,7 +119,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 		s.take(ctx, st, there[st.ID])
 		failpoint.Here("start-taken")
 	}
-	s.jobs.Go(s.watchFirewall)
+	s.jobs.Go(func() { s.cfg.Admission.Watch(s.ctx) })
 	s.jobs.Go(s.watchEngine)
 	s.jobs.Go(s.watchProcesses)
 	s.jobs.Go(func() { s.watchLeftovers(orphans) })
@@ -140,13 +134,13 @@ func (s *Supervisor) Start(ctx context.Context) error {
 func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, receipt *store.Receipt) error {
 	st.MakeSecrets(st.Services)
 	// Before the row: on a full disk it could not be taken back.
-	source, err := s.keepSource(st, dir)
+	source, err := s.cfg.Dir.KeepSource(st.ID, dir)
 	failpoint.Here("source-kept")
 	if err == nil {
 		err = s.cfg.Store.CreateOnce(ctx, st, s.cfg.Limits.UnclaimedPerIP, receipt, st.Created())
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(s.stackDir(st)))
+		return errors.Join(err, s.cfg.Dir.Remove(st.ID))
 	}
 	failpoint.Here("create-committed")
 	r := s.runner(st.ID)
@@ -167,7 +161,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	if err != nil {
 		return nil, err
 	}
-	source, err := s.keepSource(st, dir) // before the row, as in Create
+	source, err := s.cfg.Dir.KeepSource(st.ID, dir) // before the row, as in Create
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +199,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 		return nil, err
 	}
 	failpoint.Here("claim-committed")
-	s.pokeFirewall()
+	s.cfg.Admission.Poke()
 	r := s.lookup(id)
 	if r == nil {
 		return nil, stack.NewNoStack(id) // it was deleted since
@@ -217,21 +211,6 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 	}
 	s.cfg.Routes.MarkClaimed(st.Hex())
 	return st, nil
-}
-
-// keepSource moves an unpacked tree to a folder of the stack's, where the build
-// reads it.
-func (s *Supervisor) keepSource(st *stack.Stack, dir string) (string, error) {
-	for _, d := range []string{s.logDir(st), s.sourcesDir(st)} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return "", fmt.Errorf("keep the source: %w", err)
-		}
-	}
-	kept := filepath.Join(s.sourcesDir(st), rand.Text())
-	if err := os.Rename(dir, kept); err != nil {
-		return "", fmt.Errorf("keep the source: %w", err)
-	}
-	return kept, nil
 }
 
 // How long to wait for an engine that accepts requests and does not answer them.
@@ -280,24 +259,6 @@ func within(limit time.Duration, done <-chan struct{}) bool {
 	case <-timer.C:
 		return false
 	}
-}
-
-// Logs writes the last lines of each service's log, or of one service's, a
-// section each (docs/api.md, "GET /v0/stacks/{id}/logs"). Kind is run or build.
-// The lines hold the bytes that programs wrote.
-func (s *Supervisor) Logs(_ context.Context, st *stack.Stack, service, kind string, tail int, w io.Writer) error {
-	for _, name := range st.LogNames(kind) {
-		if service != "" && service != name {
-			continue
-		}
-		if _, err := fmt.Fprintf(w, "### %s (%s)\n", name, kind); err != nil {
-			return err
-		}
-		if err := logfile.Tail(w, s.logPath(st, name, kind), tail); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Close stops all jobs and waits for them, for closeWait at most: what is under

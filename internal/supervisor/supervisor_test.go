@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/admission"
+	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -38,10 +40,16 @@ func withStack(t *testing.T) (*Supervisor, *stack.Stack) {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	st := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
 	require.NoError(t, db.Create(t.Context(), st, 0))
-	s := New(Config{Store: db, Instance: "test", Dir: dir, Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
+	gate := admission.New(admission.Config{Stacks: db.All, Firewall: walls(func([]string) error { return nil }), Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Store: db, Admission: gate, Instance: "test", Dir: datadir.Dir(dir), Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(s.Close)
 	return s, st
 }
+
+// walls is a firewall that calls a function instead of changing rules.
+type walls func(mail []string) error
+
+func (f walls) Apply(_ context.Context, mail []string) error { return f(mail) }
 
 // onLog is a log that calls a function with each message.
 type onLog func(message string)
@@ -55,7 +63,7 @@ func (f onLog) WithGroup(string) slog.Handler                      { return f }
 // mend is called.
 func breakDatabase(t *testing.T, s *Supervisor) (mend func()) {
 	t.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(s.cfg.Dir, "berth.db"))
+	db, err := sql.Open("sqlite", filepath.Join(string(s.cfg.Dir), "berth.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
 	_, err = db.ExecContext(t.Context(), `ALTER TABLE stacks RENAME TO lost`)
@@ -109,7 +117,7 @@ func TestSupervisor_MakesNoRunnerForAStackThatWasDeletedMeanwhile(t *testing.T) 
 	s, st := withStack(t)
 	_, err := s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed("it broke") })
 	require.NoError(t, err)
-	dir := filepath.Join(s.cfg.Dir, "upload")
+	dir := filepath.Join(string(s.cfg.Dir), "upload")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	_, err = s.Deploy(t.Context(), st.ID, &stack.Manifest{Services: []stack.Spec{{Name: "web"}}}, "", dir, nil)
 	require.Equal(t, stack.NewNoStack(st.ID), err)

@@ -1,4 +1,4 @@
-package supervisor
+package datadir
 
 import (
 	"cmp"
@@ -17,20 +17,20 @@ import (
 // one write of its journal for many that wait.
 const syncsAtOnce = 64
 
-// syncKept returns once a folder of a stack is on the disk, so that a row may name
-// it: the names of everything below it, and with files the contents too.
-func (s *Supervisor) syncKept(ctx context.Context, dir string, files bool) error {
+// Sync returns once a folder in the data directory is on the disk, so that a row may
+// name it: the names of everything below it, and with files the contents too.
+func (d Dir) Sync(ctx context.Context, dir string, files bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(syncsAtOnce)
-	for up := filepath.Dir(dir); up != s.cfg.Dir; up = filepath.Dir(up) {
+	for up := filepath.Dir(dir); up != string(d); up = filepath.Dir(up) {
 		group.Go(func() error { return syncFile(up) })
 	}
 	seen := map[uint64]bool{} // inodes of files with several names
-	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
-		if d.IsDir() || files && d.Type().IsRegular() && isNew(d, seen) {
+		if entry.IsDir() || files && entry.Type().IsRegular() && isNew(entry, seen) {
 			group.Go(func() error { return syncFile(name) })
 		}
 		return nil

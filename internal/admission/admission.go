@@ -1,0 +1,166 @@
+// Package admission decides whether something new may begin: there is room on the
+// disks, and the firewall walls stacks off from this host, its networks and each
+// other. What runs already goes on, whatever the answer.
+package admission
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/berth-host/berth/internal/disk"
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Config is what a Gate works with.
+type Config struct {
+	Instance string                                        // id of the installation, which the names of interfaces carry
+	Stacks   func(context.Context) ([]*stack.Stack, error) // all that are not deleted
+
+	Firewall       Firewall
+	AllowUnguarded bool // take anonymous stacks although the firewall's rules are not in place
+
+	Disks     []func() (disk.Space, error) // what is free where stacks leave something
+	DiskFloor int64                        // free bytes below which no upload and no build begins
+
+	Log *slog.Logger
+}
+
+// Firewall walls stacks off; package firewall implements it.
+type Firewall interface {
+	// Apply puts the rules in place; the stacks on the interfaces mail may send
+	// mail. An error says why stacks are not, or may not be, walled off.
+	Apply(ctx context.Context, mail []string) error
+}
+
+// Gate takes new work or refuses it.
+type Gate struct {
+	cfg   Config
+	wake  chan struct{} // gets a value when the rules are to be looked at
+	short atomic.Bool   // of disk space, when it was last asked for
+
+	mu        sync.Mutex
+	unguarded error // why stacks are not walled off; nil when they are
+}
+
+// New returns a Gate that has not looked at the firewall yet; see Guard.
+func New(cfg Config) *Gate { return &Gate{cfg: cfg, wake: make(chan struct{}, 1)} }
+
+// Admit reports whether an upload may begin or go on: there is room on the disk
+// and, for a stack that nobody has claimed, strangers' stacks are walled off.
+// Otherwise it fails with a *stack.Error of kind Unavailable.
+func (g *Gate) Admit(unclaimed bool) error {
+	if unclaimed && !g.cfg.AllowUnguarded && g.unguardedBy() != nil {
+		return stack.NewError(stack.Unavailable, "this host builds no anonymous stacks, since its firewall rules are not in place; "+
+			"create the stack with an API key, claim it if it is there, or try again later. Its operator finds the reason in the server's log")
+	}
+	return g.CheckRoom()
+}
+
+// roomRetry is when to try again while the disk is full.
+const roomRetry = time.Minute
+
+// bytesPerInode makes inodes of the floor, which is given in bytes: one for as
+// many bytes as ext4 makes one for.
+const bytesPerInode = 16 << 10
+
+// CheckRoom refuses new work, with a *stack.Error of kind Unavailable, while a disk
+// has less room than the floor, in bytes or in inodes.
+func (g *Gate) CheckRoom() error {
+	for _, ask := range g.cfg.Disks {
+		free, err := ask()
+		if err != nil {
+			return err
+		}
+		if free.Bytes < g.cfg.DiskFloor || free.Inodes < g.cfg.DiskFloor/bytesPerInode {
+			if !g.short.Swap(true) {
+				g.cfg.Log.Warn("short of disk space: uploads and builds are refused",
+					"dir", free.Dir, "free", free.Bytes, "floor", g.cfg.DiskFloor, "free inodes", free.Inodes, "floor of inodes", g.cfg.DiskFloor/bytesPerInode)
+			}
+			return &stack.Error{
+				Kind:       stack.Unavailable,
+				Detail:     "this host is short of disk space and takes no uploads or builds for now; what runs goes on. Try again later",
+				RetryAfter: roomRetry,
+			}
+		}
+	}
+	if g.short.Swap(false) {
+		g.cfg.Log.Info("there is disk space again: uploads and builds are taken")
+	}
+	return nil
+}
+
+// guardEvery is the time between two looks at the firewall's rules.
+const guardEvery = 15 * time.Second
+
+// Watch keeps the rules in place until ctx ends.
+func (g *Gate) Watch(ctx context.Context) {
+	ticker := time.NewTicker(guardEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-g.wake:
+		case <-ctx.Done():
+			return
+		}
+		g.Guard(ctx)
+	}
+}
+
+// Poke makes Watch look at the rules soon.
+func (g *Gate) Poke() {
+	select {
+	case g.wake <- struct{}{}:
+	default: // somebody has asked already
+	}
+}
+
+// Guard puts the firewall's rules in place; claimed stacks may send mail. Whether it
+// could decides about anonymous creates.
+func (g *Gate) Guard(ctx context.Context) {
+	err := g.cfg.Firewall.Apply(ctx, g.mailBridges(ctx))
+	if ctx.Err() != nil {
+		return
+	}
+	g.mu.Lock()
+	before := g.unguarded
+	g.unguarded = err
+	g.mu.Unlock()
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		g.cfg.Log.Error("stacks are not walled off from this host and its networks", "anonymous creates allowed", g.cfg.AllowUnguarded, "error", err)
+	case err == nil && before != nil:
+		g.cfg.Log.Info("stacks are walled off again")
+	}
+}
+
+// mailBridges are the interfaces that the generations of claimed stacks may have.
+// Without the database there are none to add; those that were added before stay.
+func (g *Gate) mailBridges(ctx context.Context) []string {
+	stacks, err := g.cfg.Stacks(ctx)
+	if err != nil && ctx.Err() == nil {
+		g.cfg.Log.Warn("claimed stacks not looked up; their mail ports open later", "error", err)
+	}
+	var bridges []string
+	for _, st := range stacks {
+		if !st.Claimed() {
+			continue
+		}
+		for _, generation := range []int{st.Generation, st.Deploying} {
+			bridges = append(bridges, engine.Key{Stack: st.ID, Generation: generation}.Bridge(g.cfg.Instance, st.Seq))
+		}
+		bridges = append(bridges, engine.Key{Stack: st.ID}.FormerBridge())
+	}
+	return bridges
+}
+
+// unguardedBy is why stacks are not walled off; nil when they are.
+func (g *Gate) unguardedBy() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.unguarded
+}

@@ -1,0 +1,121 @@
+// Package datadir keeps the files of stacks: sources while they are built, published
+// sites, logs, and uploads that are still being unpacked. It knows where they are and
+// asks neither the database nor the engine.
+//
+// A stack's files are in <data>/stacks/<hex>: sources/<one a build>/,
+// sites/<service>/g<n>/ and logs/<service>.<kind>.log. Uploads are unpacked in
+// <data>/uploads, on the same disk, so that taking one over is a rename.
+package datadir
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Dir is the path of a data directory. Stacks are named by their ids.
+type Dir string
+
+func (d Dir) stacks() string  { return filepath.Join(string(d), "stacks") }
+func (d Dir) uploads() string { return filepath.Join(string(d), "uploads") }
+
+// Stack is the folder of a stack's files.
+func (d Dir) Stack(id string) string {
+	return filepath.Join(d.stacks(), strings.TrimPrefix(id, "stk_"))
+}
+
+func (d Dir) sources(id string) string { return filepath.Join(d.Stack(id), "sources") }
+func (d Dir) logs(id string) string    { return filepath.Join(d.Stack(id), "logs") }
+
+// Site is the folder that a generation of a service publishes.
+func (d Dir) Site(id, service string, generation int) string {
+	return filepath.Join(d.Stack(id), "sites", service, "g"+strconv.Itoa(generation))
+}
+
+// Sites returns the folders that were published by the generations that which accepts.
+func (d Dir) Sites(id string, which func(generation int) bool) []string {
+	return slices.DeleteFunc(d.find(id, "sites/*/g*"), func(site string) bool {
+		number, err := strconv.Atoi(filepath.Base(site)[1:])
+		return err != nil || !which(number)
+	})
+}
+
+// Sources returns the folders of the unpacked archives that a stack has.
+func (d Dir) Sources(id string) []string { return d.find(id, "sources/*") }
+
+// find returns the paths below a stack's folder that match a pattern, a constant one.
+func (d Dir) find(id, pattern string) []string {
+	found, _ := fs.Glob(os.DirFS(d.Stack(id)), pattern) // it fails for a malformed pattern alone
+	for i, name := range found {
+		found[i] = filepath.Join(d.Stack(id), name)
+	}
+	return found
+}
+
+// Stacks returns the ids of the stacks that have files.
+func (d Dir) Stacks() ([]string, error) {
+	entries, err := os.ReadDir(d.stacks())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the stacks' files: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if id := "stk_" + e.Name(); stack.ValidID(id) { // the rest is not the server's
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// Has reports whether a stack may have files.
+func (d Dir) Has(id string) bool {
+	_, err := os.Lstat(d.Stack(id))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Remove removes all files of a stack.
+func (d Dir) Remove(id string) error {
+	if err := os.RemoveAll(d.Stack(id)); err != nil {
+		return fmt.Errorf("remove the stack's files: %w", err)
+	}
+	return nil
+}
+
+// RemoveUploads removes the folders of all uploads.
+func (d Dir) RemoveUploads() error { return os.RemoveAll(d.uploads()) }
+
+// TempDir makes a folder for one upload, on the disk of the stacks. Whoever
+// asked for it removes it.
+func (d Dir) TempDir() (string, error) {
+	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
+		return "", fmt.Errorf("make a folder for the upload: %w", err)
+	}
+	dir, err := os.MkdirTemp(d.uploads(), "")
+	if err != nil {
+		return "", fmt.Errorf("make a folder for the upload: %w", err)
+	}
+	return dir, nil
+}
+
+// KeepSource moves an unpacked tree to a folder of the stack's, where the build reads
+// it, and returns that folder.
+func (d Dir) KeepSource(id, dir string) (string, error) {
+	for _, folder := range []string{d.logs(id), d.sources(id)} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return "", fmt.Errorf("keep the source: %w", err)
+		}
+	}
+	kept := filepath.Join(d.sources(id), rand.Text())
+	if err := os.Rename(dir, kept); err != nil {
+		return "", fmt.Errorf("keep the source: %w", err)
+	}
+	return kept, nil
+}

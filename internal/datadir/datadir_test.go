@@ -1,0 +1,50 @@
+package datadir
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStacks_AreTheFoldersOfStacksAlone(t *testing.T) {
+	d := Dir(t.TempDir())
+	none, err := d.Stacks()
+	require.NoError(t, err)
+	require.Empty(t, none)
+	for _, name := range []string{"3f2a9c1b7d4e", "backup", "lost+found", "3F2A9C1B7D4E", "3f2a9c1b7d4e.old"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(string(d), "stacks", name), 0o700))
+	}
+	ids, err := d.Stacks()
+	require.NoError(t, err)
+	require.Equal(t, []string{"stk_3f2a9c1b7d4e"}, ids)
+}
+
+func TestSites_AreThoseOfTheGenerationsAskedFor(t *testing.T) {
+	d := Dir(t.TempDir())
+	const id = "stk_3f2a9c1b7d4e"
+	for _, generation := range []int{1, 2, 12} {
+		require.NoError(t, os.MkdirAll(d.Site(id, "web", generation), 0o700))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(d.Stack(id), "sites", "web", "gone"), 0o700))
+	old := d.Sites(id, func(generation int) bool { return generation < 12 })
+	require.Equal(t, []string{d.Site(id, "web", 1), d.Site(id, "web", 2)}, old)
+}
+
+func TestKeepSource_MovesAnUploadWhichTheStackThenHas(t *testing.T) {
+	d := Dir(t.TempDir())
+	const id = "stk_3f2a9c1b7d4e"
+	upload, err := d.TempDir()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(upload, "index.html"), []byte("hi"), 0o600))
+	kept, err := d.KeepSource(id, upload)
+	require.NoError(t, err)
+	require.NoDirExists(t, upload)
+	require.FileExists(t, filepath.Join(kept, "index.html"))
+	require.Equal(t, []string{kept}, d.Sources(id))
+	require.NoError(t, d.Sync(t.Context(), kept, true))
+	require.True(t, d.Has(id))
+	require.NoError(t, d.Remove(id))
+	require.False(t, d.Has(id))
+}

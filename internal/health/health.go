@@ -1,0 +1,186 @@
+// Package health asks one address whether a program answers HTTP there, and says why
+// not. It knows no stack and no container.
+package health
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The pace of health checks: every 100 ms at first, slower for a program that
+// takes its time. Whether the port is open at all is looked at more often: it
+// costs next to nothing and is what a start waits for.
+const (
+	every     = 100 * time.Millisecond
+	everyMax  = time.Second
+	answer    = 5 * time.Second // for one answer
+	portEvery = 10 * time.Millisecond
+)
+
+// headMax is how much of an answer is read to find its head, in bytes.
+const headMax = 1 << 20
+
+// Request is what a program is asked (docs/manifest.md, "Health checks").
+type Request struct {
+	Addr   string // host:port; an empty host stands for a program that has no address any more
+	Host   string // its public host
+	Scheme string // of its public URL, http or https
+	Path   string // as it stands in the manifest; "" asks for / and takes every answer
+}
+
+// Failure says why a program did not pass.
+type Failure struct {
+	Opened bool   // its port has accepted a connection
+	Last   string // what went wrong last, once the port was open
+	Host   error  // why this host could not connect; nil when it could
+}
+
+// Wait asks until the program passes, and returns nil, or until ctx ends.
+func Wait(ctx context.Context, r Request) *Failure {
+	c := newCheck(r)
+	for pause := every; ; pause = min(pause*5/4, everyMax) {
+		next := time.Now().Add(pause)
+		if c.once(ctx) {
+			return nil
+		}
+		if !c.waitUntil(ctx, next) {
+			return &c.failure
+		}
+	}
+}
+
+// check is the health check of one program, from outside its container and with the
+// public host.
+type check struct {
+	addr    string
+	req     *http.Request
+	strict  bool // only 2xx and 3xx pass
+	failure Failure
+}
+
+func newCheck(r Request) *check {
+	path := r.Path
+	if path == "" {
+		path = "/"
+	}
+	return &check{
+		addr:   r.Addr,
+		strict: r.Path != "",
+		req: &http.Request{
+			Method: http.MethodGet,
+			URL:    &url.URL{Opaque: path}, // as it stands in the manifest
+			Host:   r.Host,
+			Close:  true,
+			Header: http.Header{
+				"User-Agent":        {"berth-health-check"},
+				"X-Forwarded-Host":  {r.Host},
+				"X-Forwarded-Proto": {r.Scheme},
+			},
+		},
+	}
+}
+
+// once asks the program a single time.
+func (c *check) once(ctx context.Context) bool {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	resp, err := c.ask(conn)
+	asked := "GET " + c.req.URL.RequestURI()
+	switch {
+	case err != nil && ctx.Err() != nil && c.failure.Last != "":
+		return false // cut off by the end of the time for it all
+	case err != nil:
+		c.failure.Last = "it accepts connections on its port, but " + asked + " got no HTTP answer (" + brief(err) + ")"
+		return false
+	case c.strict && (resp.StatusCode < 200 || resp.StatusCode > 399):
+		c.failure.Last = asked + " answered " + resp.Status + "; the health check passes with 2xx or 3xx"
+		return false
+	}
+	return true
+}
+
+// ask sends the request and reads the head of the answer.
+func (c *check) ask(conn net.Conn) (*http.Response, error) {
+	if err := conn.SetDeadline(time.Now().Add(answer)); err != nil {
+		return nil, err
+	}
+	if err := c.req.Write(conn); err != nil {
+		return nil, err
+	}
+	reader := bufio.NewReader(io.LimitReader(conn, headMax))
+	for {
+		resp, err := http.ReadResponse(reader, c.req)
+		if err != nil || resp.StatusCode >= 200 {
+			return resp, err // the body does not matter, and the connection is closed
+		}
+	}
+}
+
+// dial connects to the program's port.
+func (c *check) dial(ctx context.Context) (net.Conn, error) {
+	if strings.HasPrefix(c.addr, ":") {
+		return nil, errors.New("it has no address") // it ended at once; this would be the host itself
+	}
+	dialer := net.Dialer{Timeout: answer}
+	conn, err := dialer.DialContext(ctx, "tcp", c.addr)
+	c.failure.Opened = c.failure.Opened || err == nil
+	c.failure.Host = nil
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		c.failure.Host = err
+	}
+	return conn, err
+}
+
+// open reports whether the port accepts a connection.
+func (c *check) open(ctx context.Context) bool {
+	conn, err := c.dial(ctx)
+	return err == nil && conn.Close() == nil
+}
+
+// waitUntil waits for the time of the next check, or less when the port opens
+// before; false means that the time for all of it is over.
+func (c *check) waitUntil(ctx context.Context, next time.Time) bool {
+	for time.Now().Before(next) {
+		pause := min(time.Until(next), portEvery)
+		if c.failure.Opened {
+			pause = time.Until(next)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return false
+		}
+		if !c.failure.Opened && c.open(ctx) {
+			return true
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// brief is the innermost cause of a failed request, without addresses that
+// mean nothing outside.
+func brief(err error) string {
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, net.ErrClosed) { // at its deadline
+		return "none in time"
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return "it hung up"
+	}
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	return err.Error()
+}
