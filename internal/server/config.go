@@ -71,8 +71,6 @@ type Config struct {
 	AllowUnknownData bool
 
 	SuperviseEvery time.Duration
-	Backoff        time.Duration
-	BackoffMax     time.Duration
 
 	NetworkPool    netip.Prefix
 	NetworkAllow   []string // host:port
@@ -139,8 +137,8 @@ func Settings() []Setting {
 		{"BERTH_PROXY_TIMEOUT", "60s", "until a service's response headers, and for an exchange with a service on which no byte moves", duration(func(c *Config) *time.Duration { return &c.ProxyTimeout })},
 		{"BERTH_PROXY_CONNECT_TIMEOUT", "5s", "to connect to a service", duration(func(c *Config) *time.Duration { return &c.ProxyConnectTimeout })},
 		{"BERTH_SUPERVISE_EVERY", "2s", "between two looks at all processes", duration(func(c *Config) *time.Duration { return &c.SuperviseEvery })},
-		{"BERTH_BACKOFF", "1s", "wait before the first restart of a crashed service; it doubles with each crash", duration(func(c *Config) *time.Duration { return &c.Backoff })},
-		{"BERTH_BACKOFF_MAX", "30s", "longest wait before a restart", duration(func(c *Config) *time.Duration { return &c.BackoffMax })},
+		{"BERTH_BACKOFF", "1s", "wait before the first restart of a crashed service; it doubles with each crash", duration(func(c *Config) *time.Duration { return &c.Limits.Backoff })},
+		{"BERTH_BACKOFF_MAX", "30s", "longest wait before a restart", duration(func(c *Config) *time.Duration { return &c.Limits.BackoffMax })},
 		{"BERTH_CRASH_LIMIT", "5", "crashes of one service in the window, and restarts in a row that never get healthy, that a stack survives", number(func(c *Config) *int { return &c.Limits.Crashes })},
 		{"BERTH_CRASH_WINDOW", "10m", "window in which crashes are counted", duration(func(c *Config) *time.Duration { return &c.Limits.CrashWindow })},
 		{"BERTH_LOG_MAX", "5MB", "size of a service's log before it is rotated", size(func(c *Config) *int64 { return &c.LogMax })},

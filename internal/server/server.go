@@ -286,8 +286,6 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 		DiskFloor:      s.cfg.DiskFloor,
 		Limits:         s.cfg.Limits,
 		CheckEvery:     s.cfg.SuperviseEvery,
-		Backoff:        s.cfg.Backoff,
-		BackoffMax:     s.cfg.BackoffMax,
 		BuildTimeout:   s.cfg.BuildTimeout,
 		Health:         health.Wait,
 		HealthTimeout:  s.cfg.HealthTimeout,

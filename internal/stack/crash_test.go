@@ -238,3 +238,33 @@ func TestCrashes_AreForgottenWhereTheStackComesBack(t *testing.T) {
 		}
 	}
 }
+
+func TestCrash_TheWindowEndsToTheSecond(t *testing.T) {
+	for after, want := range map[time.Duration]int{
+		limits.CrashWindow - time.Second: 6,
+		limits.CrashWindow:               5,
+		limits.CrashWindow + time.Second: 5,
+	} {
+		s := live(t)
+		crash(t, s, now)
+		for range 4 {
+			crash(t, s, now.Add(time.Minute))
+		}
+		if n, looping := crash(t, s, now.Add(after)); n != want || looping != (want > limits.Crashes) {
+			t.Errorf("%s after the first, the sixth crash counts %d, looping %v; want %d", after, n, looping, want)
+		}
+	}
+}
+
+func TestRestartDelay_DoublesUpToItsBound(t *testing.T) {
+	l := stack.Limits{Backoff: time.Second, BackoffMax: 30 * time.Second}
+	for i, want := range []int{1, 2, 4, 8, 16, 30, 30} {
+		if got := l.RestartDelay(i + 1); got != time.Duration(want)*time.Second {
+			t.Errorf("after crash %d: %s, want %d s", i+1, got, want)
+		}
+	}
+	l.BackoffMax = 500 * time.Millisecond
+	if got := l.RestartDelay(1); got != l.BackoffMax {
+		t.Errorf("a bound below the first delay gives %s", got)
+	}
+}

@@ -239,41 +239,6 @@ func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
 	return s.fail(reason), nil
 }
 
-// Crash counts a crash of a service (docs/api.md, "Crashes"), whose process
-// exited with code, nil when it did not or that is not known. A restart that
-// failed counts too; its event has no code. One crash more than the limit in the
-// window ends the served generation, as servedFails does, and so do as many
-// restarts in a row that failed, however long they took; looping reports whether
-// this was it.
-func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, now time.Time) (events []Event, looping bool, err error) {
-	svc := s.Service(service)
-	if svc == nil {
-		return nil, false, NewError(Conflict, "the stack has no service "+service+" any more")
-	}
-	crashes := svc.crash(now.Add(-limits.CrashWindow), now)
-	if restart {
-		svc.Unhealthy++
-	}
-	looping = crashes > limits.Crashes || svc.Unhealthy > limits.Crashes
-	if err := s.apply(TriggerCrash); err != nil {
-		return nil, false, err
-	}
-	if code != nil {
-		svc.LastExit = code
-	}
-	svc.Status = Restarting
-	data := map[string]any{"service": service, "exit_code": nil, "crashes": crashes}
-	if code != nil && !restart {
-		data["exit_code"] = *code
-	}
-	events = []Event{{Type: EventCrashed, CreatedAt: now, Data: data}}
-	if !looping {
-		return events, false, nil
-	}
-	failed, err := s.servedFails(TriggerCrashLoop, svc.loopError(crashes, limits))
-	return append(events, failed...), true, err
-}
-
 // servedFails ends the served generation of a live stack for the given reason.
 // The stack is failed; while a deploy is under way or queued it is building, as
 // a failed stack is that is deployed again, and the deploy goes on.
@@ -291,40 +256,6 @@ func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
 	return []Event{failedEvent(reason)}, nil
 }
 
-// crash adds one to the crashes after a time and counts them.
-func (s *Service) crash(after, now time.Time) int {
-	kept := s.Crashes[:0:0]
-	for _, at := range s.Crashes {
-		if at.After(after) {
-			kept = append(kept, at)
-		}
-	}
-	s.Crashes = append(kept, now)
-	return len(s.Crashes)
-}
-
-func (s *Service) loopError(crashes int, limits Limits) string {
-	code := "unknown"
-	if s.LastExit != nil {
-		code = fmt.Sprint(*s.LastExit)
-	}
-	how := fmt.Sprintf("crashed %d times in %s", crashes, FormatWindow(limits.CrashWindow))
-	if crashes <= limits.Crashes {
-		how = fmt.Sprintf("did not get healthy in %d restarts in a row", s.Unhealthy)
-	}
-	return fmt.Sprintf("%s %s (last exit code %s); check its logs and redeploy", s.Spec.Name, how, code)
-}
-
-// Restarted records that a crashed service is healthy again.
-func (s *Stack) Restarted(service string) ([]Event, error) {
-	svc := s.Service(service)
-	if s.Status != Live || svc == nil {
-		return nil, NewError(Conflict, "the stack does not serve "+service+" any more")
-	}
-	svc.Status, svc.Unhealthy = Running, 0
-	return []Event{{Type: EventRestarted, Data: map[string]any{"service": service}}}, nil
-}
-
 // fail writes down why the stack is failed and stops its services.
 func (s *Stack) fail(reason string) []Event {
 	s.Error = lastChars(reason, ErrorChars)
@@ -336,15 +267,6 @@ func (s *Stack) fail(reason string) []Event {
 func failedEvent(reason string) Event {
 	return Event{Type: EventFailed, Data: map[string]any{"error": lastChars(reason, EventErrorChars)}}
 }
-
-// forgetCrashes starts every service's crash window anew.
-func (s *Stack) forgetCrashes() {
-	for i := range s.Services {
-		s.Services[i].forgetCrashes()
-	}
-}
-
-func (s *Service) forgetCrashes() { s.Crashes, s.Unhealthy, s.LastExit = nil, 0, nil }
 
 // run notes that every service is healthy.
 func (s *Stack) run() {

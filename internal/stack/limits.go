@@ -16,6 +16,8 @@ type Limits struct {
 	UnclaimedPerIP int
 	Crashes        int // crashes of one service in CrashWindow that a stack survives
 	CrashWindow    time.Duration
+	Backoff        time.Duration // before the first restart of a crashed service; doubles with each crash
+	BackoffMax     time.Duration
 }
 
 // CheckTTL tells whether an unclaimed stack may expire ttl from now; the error

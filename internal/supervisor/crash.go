@@ -243,7 +243,7 @@ func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time
 		p.say(reason)
 		return 0, false
 	}
-	return p.gen.runner.sup.backoff(len(st.Service(p.service.Spec.Name).Crashes)), true
+	return p.cfg.Limits.RestartDelay(len(st.Service(p.service.Spec.Name).Crashes)), true
 }
 
 // recordCrash counts a crash of the served generation. When it is one too many,
@@ -294,15 +294,6 @@ func (g *generation) endFallen(ended chan<- struct{}, targets []*proxy.Target) {
 		close(ended)
 		g.runner.passing.Add(-1)
 	})
-}
-
-// backoff is the wait before the restart after so many crashes.
-func (s *Supervisor) backoff(crashes int) time.Duration {
-	wait := s.cfg.Backoff
-	for range crashes - 1 {
-		wait = min(2*wait, s.cfg.BackoffMax)
-	}
-	return min(wait, s.cfg.BackoffMax)
 }
 
 // restarted sends the traffic to a process that is back, and records it.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/stack"
@@ -72,15 +71,6 @@ func TestExitOf_TellsCodesSignalsAndMemoryApart(t *testing.T) {
 	}
 	if how, code := exitOf(docker.Container{}); !strings.Contains(how, "removed") || code != nil {
 		t.Errorf("exitOf(nothing) = %q, %v", how, code)
-	}
-}
-
-func TestBackoff_DoublesUpToItsBound(t *testing.T) {
-	s := &Supervisor{cfg: Config{Backoff: time.Second, BackoffMax: 30 * time.Second}}
-	for i, want := range []int{1, 2, 4, 8, 16, 30, 30} {
-		if got := s.backoff(i + 1); got != time.Duration(want)*time.Second {
-			t.Errorf("after crash %d: %s, want %d s", i+1, got, want)
-		}
 	}
 }
 

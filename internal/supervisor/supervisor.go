@@ -49,8 +49,6 @@ type Config struct {
 	HeaderTimeout  time.Duration // until a service's response headers
 
 	CheckEvery time.Duration // between looks at all containers
-	Backoff    time.Duration // before the first restart of a crashed service; doubles with each crash
-	BackoffMax time.Duration
 
 	Memory   int64  // bytes a service may use; 0 for no ceiling
 	NanoCPUs int64  // billionths of a core; 0 for no ceiling
