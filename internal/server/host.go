@@ -36,10 +36,6 @@ func (h host) Restart(ctx context.Context, id, service string) (*stack.Stack, er
 	return h.supervisor.Restart(ctx, id, service)
 }
 
-func (h host) RevokeAgent(ctx context.Context, id string) (*stack.Stack, error) {
-	return h.supervisor.RevokeAgent(ctx, id)
-}
-
 func (h host) Logs(ctx context.Context, st *stack.Stack, service, kind string, tail int, w io.Writer) error {
 	return h.dir.Logs(ctx, st, service, kind, tail, w)
 }

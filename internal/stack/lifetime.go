@@ -6,25 +6,6 @@ import (
 	"time"
 )
 
-// Extend sets the expiry to ttl from now (docs/api.md, "PATCH /v0/stacks/{id}").
-func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event, error) {
-	if s.Claimed() {
-		return nil, NewError(Conflict, "the stack is claimed, so it has no TTL: it lives until its owner deletes it")
-	}
-	if s.Due(now) {
-		return nil, NewError(Conflict, "the stack has expired; claim it to restore it")
-	}
-	if err := s.apply(TriggerExtend); err != nil {
-		return nil, err
-	}
-	if err := limits.CheckTTL(ttl, s.CreatedAt, now); err != nil {
-		return nil, err
-	}
-	s.ExpiresAt = now.Add(ttl)
-	s.Noticed = false
-	return []Event{{Type: EventExtended, CreatedAt: now, Data: map[string]any{"expires_at": Timestamp(s.ExpiresAt)}}}, nil
-}
-
 // Notice records, once until the next extension, that the expiry is near.
 func (s *Stack) Notice() ([]Event, error) {
 	if s.Claimed() || s.Noticed {

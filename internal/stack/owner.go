@@ -72,21 +72,3 @@ func (s *Stack) RestartGivenUp(service string) error {
 	svc.Status = Running
 	return nil
 }
-
-// Revoked reports whether the owner ended the stack's manage token.
-func (s *Stack) Revoked() bool { return len(s.ManageTokenHash) == 0 }
-
-// RevokeAgent ends the manage token of a stack at its owner's wish.
-func (s *Stack) RevokeAgent() ([]Event, error) {
-	switch {
-	case !s.Claimed():
-		return nil, NewError(Conflict, "nobody owns this stack, and without its manage token nobody could manage it; claim it first")
-	case s.Revoked():
-		return nil, NewError(Conflict, "the manage token of this stack was revoked already")
-	}
-	if err := s.apply(TriggerRevoke); err != nil {
-		return nil, err
-	}
-	s.ManageTokenHash, s.RevokedTokenHash = nil, s.ManageTokenHash
-	return []Event{{Type: EventAgentRevoked}}, nil
-}

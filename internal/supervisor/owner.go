@@ -31,12 +31,6 @@ func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.St
 	return st, nil
 }
 
-// RevokeAgent ends the manage token of a claimed stack at its owner's wish. It
-// stops working at once. One that was revoked already is a *stack.Error.
-func (s *Supervisor) RevokeAgent(ctx context.Context, id string) (*stack.Stack, error) {
-	return s.cfg.Store.Update(ctx, id, (*stack.Stack).RevokeAgent)
-}
-
 // restartService hands the process to a watcher that begins with the restart.
 // There is no process when the stack failed meanwhile.
 func (r *runner) restartService(st *stack.Stack, service string) {

@@ -181,7 +181,7 @@ func (w *Web) revoke(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.cfg.Host.RevokeAgent(w.server.Context(), st.ID)
+	_, err = w.cfg.Store.Update(w.server.Context(), st.ID, (*stack.Stack).RevokeAgent)
 	return w.backToStack(c, st, err, "The agent's access was revoked.")
 }
 

@@ -243,10 +243,6 @@ func (h *fakeHost) Restart(ctx context.Context, id, service string) (*stack.Stac
 	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService(service) })
 }
 
-func (h *fakeHost) RevokeAgent(ctx context.Context, id string) (*stack.Stack, error) {
-	return h.store.Update(ctx, id, (*stack.Stack).RevokeAgent)
-}
-
 func (h *fakeHost) Delete(ctx context.Context, id string) error {
 	_, err := h.store.Update(ctx, id, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
 	return err

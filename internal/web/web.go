@@ -50,7 +50,6 @@ type Accounts interface {
 type Host interface {
 	// Restart returns once the restart is accepted.
 	Restart(ctx context.Context, stackID, service string) (*stack.Stack, error)
-	RevokeAgent(ctx context.Context, stackID string) (*stack.Stack, error)
 	// Delete returns once nothing of the stack is left.
 	Delete(ctx context.Context, stackID string) error
 	// FollowLogs gives emit the last tail lines of a log and then the new ones, as
@@ -62,8 +61,11 @@ type Host interface {
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, out io.Writer) error
 }
 
-// Store holds the history of stacks; package store implements it.
+// Store holds the rows of stacks and their history; package store implements it.
 type Store interface {
+	// Update changes the row of a stack as fn says, which may refuse with a
+	// *stack.Error.
+	Update(ctx context.Context, stackID string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error)
 	// LatestEvents returns the last events of a stack, newest first.
 	LatestEvents(ctx context.Context, stackID string, limit int) ([]stack.Event, error)
 	// Deliveries returns the last attempts for a stack, newest first.

@@ -1,0 +1,43 @@
+package stack
+
+import "time"
+
+// What somebody who manages a stack may change of its row alone is here: whoever
+// answers for it has the store apply it, and nothing else needs to happen.
+
+// Extend sets the expiry to ttl from now (docs/api.md, "PATCH /v0/stacks/{id}").
+func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event, error) {
+	if s.Claimed() {
+		return nil, NewError(Conflict, "the stack is claimed, so it has no TTL: it lives until its owner deletes it")
+	}
+	if s.Due(now) {
+		return nil, NewError(Conflict, "the stack has expired; claim it to restore it")
+	}
+	if err := s.apply(TriggerExtend); err != nil {
+		return nil, err
+	}
+	if err := limits.CheckTTL(ttl, s.CreatedAt, now); err != nil {
+		return nil, err
+	}
+	s.ExpiresAt = now.Add(ttl)
+	s.Noticed = false
+	return []Event{{Type: EventExtended, CreatedAt: now, Data: map[string]any{"expires_at": Timestamp(s.ExpiresAt)}}}, nil
+}
+
+// Revoked reports whether the owner ended the stack's manage token.
+func (s *Stack) Revoked() bool { return len(s.ManageTokenHash) == 0 }
+
+// RevokeAgent ends the manage token of a stack at its owner's wish.
+func (s *Stack) RevokeAgent() ([]Event, error) {
+	switch {
+	case !s.Claimed():
+		return nil, NewError(Conflict, "nobody owns this stack, and without its manage token nobody could manage it; claim it first")
+	case s.Revoked():
+		return nil, NewError(Conflict, "the manage token of this stack was revoked already")
+	}
+	if err := s.apply(TriggerRevoke); err != nil {
+		return nil, err
+	}
+	s.ManageTokenHash, s.RevokedTokenHash = nil, s.ManageTokenHash
+	return []Event{{Type: EventAgentRevoked}}, nil
+}
