@@ -159,6 +159,7 @@ func TestEdge_FindsTheCaller(t *testing.T) {
 		{"only commas", trusted, []string{",,,"}, "10.0.0.1"},
 		{"spaces", trusted, []string{" \t1.2.3.4  ,  10.0.0.5 "}, "1.2.3.4"},
 		{"with a port", trusted, []string{"1.2.3.4:5678"}, "1.2.3.4"},
+		{"with something else behind the colon", trusted, []string{"1.2.3.4:evil"}, "10.0.0.1"},
 		{"IPv6", trusted, []string{"2001:db8::7"}, "2001:db8::7"},
 		{"IPv6 in brackets with a port", trusted, []string{"[2001:db8::7]:443"}, "2001:db8::7"},
 		{"IPv6 with a zone", trusted, []string{"fe80::1%eth0"}, "fe80::1"},
