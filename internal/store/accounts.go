@@ -7,18 +7,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/berth-host/berth/internal/stack"
 )
 
 // Account is a person's account.
 type Account struct {
-	ID        string // acc_ and 12 hex characters
-	Email     string // as it was given; no two differ only in the case of ASCII letters
-	KeyHint   string // the end of the API key; "" for one that was made before hints were kept
-	KeyMadeAt time.Time
-	CreatedAt time.Time
+	ID      string // acc_ and 12 hex characters
+	Email   string // as it was given; no two differ only in the case of ASCII letters
+	KeyHint string // the end of the API key; "" for one that was made before hints were kept
 }
 
 // Key is what is stored of an API key.
@@ -28,30 +25,30 @@ type Key struct {
 }
 
 // accountColumns are those of an Account, in the order of its places.
-const accountColumns = "accounts.id, accounts.email, accounts.key_hint, coalesce(accounts.key_made_at, accounts.created_at), accounts.created_at"
+const accountColumns = "accounts.id, accounts.email, accounts.key_hint"
 
 func (a *Account) places() []any {
-	return []any{&a.ID, &a.Email, &a.KeyHint, (*micros)(&a.KeyMadeAt), (*micros)(&a.CreatedAt)}
+	return []any{&a.ID, &a.Email, &a.KeyHint}
 }
 
 // CreateAccount makes an account with an API key. The password hash is "" for
 // one that cannot sign in. An email that already has an account is a Conflict.
 func (s *Store) CreateAccount(ctx context.Context, email, passwordHash string, key Key) (Account, error) {
 	now := stack.Now()
-	account := Account{ID: newAccountID(), Email: email, KeyHint: key.Hint, KeyMadeAt: now, CreatedAt: now}
+	account := Account{ID: newAccountID(), Email: email, KeyHint: key.Hint}
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		var taken bool
-		err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM accounts WHERE email = ?)", email).Scan(&taken)
-		if err != nil {
-			return s.fault("look for the account", err)
-		}
-		if taken {
-			return stack.NewError(stack.Conflict, fmt.Sprintf("the email %s already has an account; sign in, or use another", email))
-		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, key_hash, key_hint, key_made_at, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`, account.ID, email, nullText(passwordHash), key.Hash, key.Hint, micros(now), micros(now))
+		result, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, key_hash, key_hint, key_made_at, created_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (email) DO NOTHING`,
+			account.ID, email, nullText(passwordHash), key.Hash, key.Hint, micros(now), micros(now))
 		if err != nil {
 			return s.fault("insert account", err)
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return s.fault("insert account", err)
+		}
+		if n == 0 {
+			return stack.NewError(stack.Conflict, fmt.Sprintf("the email %s already has an account; sign in, or use another", email))
 		}
 		return nil
 	})
@@ -166,7 +163,7 @@ func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) er
 	return nil
 }
 
-// changedAccount tells what came of the update of one account.
+// changedAccount returns what came of the update of one account.
 func (s *Store) changedAccount(doing string, result sql.Result, err error) error {
 	if err != nil {
 		return s.fault(doing, err)

@@ -11,7 +11,6 @@ import (
 // Delivery is one attempt to hand an event to a stack's webhook, as its owner
 // sees it.
 type Delivery struct {
-	ID       int64 // increasing over the whole server; set by AddDeliveries
 	StackID  string
 	EventID  int64 // below 0 for a test event
 	Type     stack.EventType
@@ -23,12 +22,12 @@ type Delivery struct {
 	Words    string        // the beginning of the answer's body
 }
 
-// DeliveriesKept is how many deliveries of each stack are kept.
-const DeliveriesKept = 100
+// deliveriesKept is how many deliveries of each stack are kept.
+const deliveriesKept = 100
 
 // AddDeliveries stores deliveries in their order, all in one transaction, and
-// forgets those beyond DeliveriesKept. Those of stacks that are deleted are
-// left out. Whoever watches the stacks is woken.
+// forgets all but the last hundred of each stack. Those of deleted stacks are
+// left out. Watchers of the stacks are woken.
 func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error {
 	by := lastOfEach(deliveries)
 	err := s.transact(ctx, func(tx *sql.Tx) error {
@@ -36,8 +35,8 @@ func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error 
 			if err := s.insertDeliveries(ctx, tx, recent); err != nil {
 				return err
 			}
-			_, err := tx.ExecContext(ctx, `DELETE FROM deliveries WHERE stack_id = ?1 AND id <=
-				(SELECT id FROM deliveries WHERE stack_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)`, id, DeliveriesKept)
+			_, err := tx.ExecContext(ctx, `DELETE FROM deliveries WHERE stack_id = ? AND id <=
+				(SELECT id FROM deliveries WHERE stack_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?)`, id, id, deliveriesKept)
 			if err != nil {
 				return s.fault("remove old deliveries of "+id, err)
 			}
@@ -54,28 +53,24 @@ func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error 
 }
 
 // lastOfEach groups deliveries by stack, without those that would not be kept.
-func lastOfEach(deliveries []Delivery) map[string][]*Delivery {
-	by := map[string][]*Delivery{}
-	for i := range deliveries {
-		id := deliveries[i].StackID
-		by[id] = append(by[id], &deliveries[i])
+func lastOfEach(deliveries []Delivery) map[string][]Delivery {
+	by := map[string][]Delivery{}
+	for _, d := range deliveries {
+		by[d.StackID] = append(by[d.StackID], d)
 	}
 	for id, of := range by {
-		by[id] = of[max(0, len(of)-DeliveriesKept):]
+		by[id] = of[max(0, len(of)-deliveriesKept):]
 	}
 	return by
 }
 
-func (s *Store) insertDeliveries(ctx context.Context, tx *sql.Tx, deliveries []*Delivery) error {
+func (s *Store) insertDeliveries(ctx context.Context, tx *sql.Tx, deliveries []Delivery) error {
 	for _, d := range deliveries {
-		result, err := tx.ExecContext(ctx, `INSERT INTO deliveries
+		_, err := tx.ExecContext(ctx, `INSERT INTO deliveries
 			(stack_id, event_id, type, attempt, at, duration, status, error, words)
 			SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM stacks WHERE id = ? AND status <> 'deleted'`,
 			d.EventID, string(d.Type), d.Attempt, micros(d.At), d.Duration.Microseconds(), d.Status, d.Error, d.Words, d.StackID)
 		if err != nil {
-			return s.fault("insert a delivery of "+d.StackID, err)
-		}
-		if d.ID, err = result.LastInsertId(); err != nil {
 			return s.fault("insert a delivery of "+d.StackID, err)
 		}
 	}
@@ -84,7 +79,7 @@ func (s *Store) insertDeliveries(ctx context.Context, tx *sql.Tx, deliveries []*
 
 // Deliveries reads the last limit deliveries of a stack, newest first.
 func (s *Store) Deliveries(ctx context.Context, stackID string, limit int) ([]Delivery, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT id, stack_id, event_id, type, attempt, at, duration, status, error, words
+	rows, err := s.read.QueryContext(ctx, `SELECT stack_id, event_id, type, attempt, at, duration, status, error, words
 		FROM deliveries WHERE stack_id = ? ORDER BY id DESC LIMIT ?`, stackID, limit)
 	if err != nil {
 		return nil, s.fault("read deliveries of "+stackID, err)
@@ -94,7 +89,7 @@ func (s *Store) Deliveries(ctx context.Context, stackID string, limit int) ([]De
 	for rows.Next() {
 		var d Delivery
 		var micro int64
-		err := rows.Scan(&d.ID, &d.StackID, &d.EventID, (*string)(&d.Type), &d.Attempt, (*micros)(&d.At),
+		err := rows.Scan(&d.StackID, &d.EventID, (*string)(&d.Type), &d.Attempt, (*micros)(&d.At),
 			&micro, &d.Status, &d.Error, &d.Words)
 		if err != nil {
 			return nil, s.fault("read deliveries of "+stackID, err)

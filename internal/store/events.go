@@ -58,12 +58,9 @@ func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events 
 		if data == nil {
 			data = map[string]any{}
 		}
-		result, err := tx.ExecContext(ctx, "INSERT INTO events (stack_id, type, data, created_at) VALUES (?, ?, ?, ?)",
-			id, string(e.Type), plainJSON{data}, micros(e.CreatedAt))
+		err := tx.QueryRowContext(ctx, "INSERT INTO events (stack_id, type, data, created_at) VALUES (?, ?, ?, ?) RETURNING id",
+			id, string(e.Type), plainJSON{data}, micros(e.CreatedAt)).Scan(&e.ID)
 		if err != nil {
-			return s.fault(fmt.Sprintf("insert event %s of %s", e.Type, id), err)
-		}
-		if e.ID, err = result.LastInsertId(); err != nil {
 			return s.fault(fmt.Sprintf("insert event %s of %s", e.Type, id), err)
 		}
 	}
@@ -83,7 +80,7 @@ func stamp(events []stack.Event) time.Time {
 	return now
 }
 
-// timeOf is the time of the first event that has one; else it is now.
+// timeOf returns the time of the first event that has one; else it is now.
 func timeOf(events []stack.Event) time.Time {
 	for _, e := range events {
 		if !e.CreatedAt.IsZero() {

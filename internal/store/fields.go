@@ -23,7 +23,7 @@ var (
 	columnList   = strings.Join(stackColumns, ", ")
 	placeholders = strings.TrimSuffix(strings.Repeat("?, ", len(stackColumns)), ", ")
 
-	insertStack  = "INSERT INTO stacks (" + columnList + ") VALUES (" + placeholders + ")"
+	insertStack  = "INSERT INTO stacks (" + columnList + ") VALUES (" + placeholders + ") RETURNING seq"
 	updateStack  = "UPDATE stacks SET (" + columnList + ") = (" + placeholders + ") WHERE seq = ?"
 	selectStacks = "SELECT " + columnList + ", seq FROM stacks WHERE "
 )
@@ -70,7 +70,7 @@ func (t nullText) Value() (driver.Value, error) {
 func (t *nullText) Scan(src any) error {
 	text, ok := src.(string)
 	if !ok && src != nil {
-		return fmt.Errorf("%T is no text", src)
+		return fmt.Errorf("%T is not text", src)
 	}
 	*t = nullText(text)
 	return nil
@@ -89,7 +89,7 @@ func (b nullBlob) Value() (driver.Value, error) {
 func (b *nullBlob) Scan(src any) error {
 	blob, ok := src.([]byte)
 	if !ok && src != nil {
-		return fmt.Errorf("%T is no blob", src)
+		return fmt.Errorf("%T is not a blob", src)
 	}
 	*b = bytes.Clone(blob)
 	return nil
@@ -112,7 +112,7 @@ func (m *micros) Scan(src any) error {
 	case int64:
 		*m = micros(time.UnixMicro(n).UTC())
 	default:
-		return fmt.Errorf("%T is no time", src)
+		return fmt.Errorf("%T is not a time", src)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (j plainJSON) Value() (driver.Value, error) {
 func (j *plainJSON) Scan(src any) error {
 	text, ok := src.(string)
 	if !ok {
-		return fmt.Errorf("%T is no JSON", src)
+		return fmt.Errorf("%T is not JSON", src)
 	}
 	return json.Unmarshal([]byte(text), j.value)
 }

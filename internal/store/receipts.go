@@ -10,17 +10,17 @@ import (
 
 // How long a receipt is kept, and how long of that with its one-time fields.
 const (
-	ReceiptLife = 24 * time.Hour
-	OneTimeLife = 10 * time.Minute
+	receiptLife = 24 * time.Hour
+	oneTimeLife = 10 * time.Minute
 )
 
-// Receipt is what is kept of a request that may be sent again: whoever repeats
-// it gets its answer instead of a second stack or deploy.
+// Receipt keeps what a request that may be sent again was answered: a repetition
+// gets that answer instead of a second stack or deploy.
 type Receipt struct {
 	Key       string // a hash of the client's key, the caller and the route
 	Digest    []byte // of the body
 	Address   string // that sent the request; only it is shown OneTime again
-	OneTime   []byte // JSON, sealed at rest; nil once OneTimeLife is over
+	OneTime   []byte // JSON, sealed at rest; nil once it is too late to show it again
 	StackID   string
 	CreatedAt time.Time
 	Answer    string // "" while the request has not been answered
@@ -33,13 +33,13 @@ func (s *Store) FindReceipt(ctx context.Context, key string) (r Receipt, ok bool
 	var answer sql.NullString
 	var sealed []byte
 	row := s.read.QueryRowContext(ctx, `SELECT digest, address, stack_id, created_at, answer, one_time_sealed
-		FROM receipts WHERE key = ? AND created_at > ?`, key, micros(now.Add(-ReceiptLife)))
+		FROM receipts WHERE key = ? AND created_at > ?`, key, micros(now.Add(-receiptLife)))
 	err = s.found("find receipt", row, &ok, &r.Digest, &r.Address, &r.StackID, (*micros)(&r.CreatedAt), &answer, &sealed)
 	if err != nil || !ok {
 		return Receipt{}, false, err
 	}
 	r.Answer = answer.String
-	if sealed == nil || now.Sub(r.CreatedAt) >= OneTimeLife {
+	if sealed == nil || now.Sub(r.CreatedAt) >= oneTimeLife {
 		return r, true, nil
 	}
 	if r.OneTime, err = s.sealer.Open(sealed, key, "one_time"); err != nil {
@@ -69,10 +69,10 @@ func (s *Store) DropReceipt(ctx context.Context, key string) error {
 func (s *Store) SweepReceipts(ctx context.Context) error {
 	now := stack.Now()
 	return s.transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM receipts WHERE created_at <= ?", micros(now.Add(-ReceiptLife)))
+		_, err := tx.ExecContext(ctx, "DELETE FROM receipts WHERE created_at <= ?", micros(now.Add(-receiptLife)))
 		if err == nil {
 			_, err = tx.ExecContext(ctx, "UPDATE receipts SET one_time_sealed = NULL WHERE created_at <= ? AND one_time_sealed IS NOT NULL",
-				micros(now.Add(-OneTimeLife)))
+				micros(now.Add(-oneTimeLife)))
 		}
 		if err != nil {
 			return s.fault("sweep receipts", err)
@@ -90,8 +90,10 @@ func (s *Store) insertReceipt(ctx context.Context, tx *sql.Tx, stackID string, r
 	if r.OneTime != nil {
 		sealed = s.sealer.Seal(r.OneTime, r.Key, "one_time")
 	}
-	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO receipts (key, digest, stack_id, address, created_at, one_time_sealed)
-		VALUES (?, ?, ?, ?, ?, ?)`, r.Key, r.Digest, stackID, r.Address, micros(r.CreatedAt), nullBlob(sealed))
+	_, err := tx.ExecContext(ctx, `INSERT INTO receipts (key, digest, stack_id, address, created_at, one_time_sealed)
+		VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, stack_id = excluded.stack_id, address = excluded.address,
+			created_at = excluded.created_at, one_time_sealed = excluded.one_time_sealed, answer = NULL`, r.Key, r.Digest, stackID, r.Address, micros(r.CreatedAt), nullBlob(sealed))
 	if err != nil {
 		return s.fault("insert receipt", err)
 	}

@@ -46,12 +46,10 @@ func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []
 		if err := s.checkOwner(ctx, tx, account.ID); err != nil {
 			return err
 		}
-		result, err := tx.ExecContext(ctx, `INSERT INTO sessions (token_hash, account, created_at, last_used_at, expires_at, ip, user_agent)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`, tokenHash, account.ID, micros(now), micros(now), micros(expires), ip, userAgent)
+		err := tx.QueryRowContext(ctx, `INSERT INTO sessions (token_hash, account, created_at, last_used_at, expires_at, ip, user_agent)
+			VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+			tokenHash, account.ID, micros(now), micros(now), micros(expires), ip, userAgent).Scan(&session.ID)
 		if err != nil {
-			return s.fault("insert session", err)
-		}
-		if session.ID, err = result.LastInsertId(); err != nil {
 			return s.fault("insert session", err)
 		}
 		return nil

@@ -32,11 +32,7 @@ func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, recei
 		if err := s.checkOwner(ctx, tx, k.Owner); err != nil {
 			return err
 		}
-		result, err := tx.ExecContext(ctx, insertStack, s.fields(k)...)
-		if err != nil {
-			return s.fault("insert stack "+k.ID, err)
-		}
-		if seq, err = result.LastInsertId(); err != nil {
+		if err := tx.QueryRowContext(ctx, insertStack, s.fields(k)...).Scan(&seq); err != nil {
 			return s.fault("insert stack "+k.ID, err)
 		}
 		if err := s.insertReceipt(ctx, tx, k.ID, receipt); err != nil {
@@ -51,21 +47,6 @@ func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, recei
 	k.Seq = seq
 	s.announce(k.ID, events)
 	return nil
-}
-
-// Reserve has stacks that are created from now on get a Seq above last.
-func (s *Store) Reserve(ctx context.Context, last int64) error {
-	return s.transact(ctx, func(tx *sql.Tx) error {
-		for _, query := range []string{
-			"INSERT INTO sqlite_sequence (name, seq) SELECT 'stacks', ?1 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'stacks')",
-			"UPDATE sqlite_sequence SET seq = max(seq, ?1) WHERE name = 'stacks'",
-		} {
-			if _, err := tx.ExecContext(ctx, query, last); err != nil {
-				return s.fault("reserve numbers of stacks", err)
-			}
-		}
-		return nil
-	})
 }
 
 // Get reads one stack; NotFound for one that is unknown or deleted.

@@ -1,27 +1,24 @@
 // Package store is the database, and the only writer of accounts, stacks and
 // events. A change of a stack and the events that tell of it are one
-// transaction; whoever watches is woken after the commit and reads again.
+// transaction; watchers are woken after the commit and read again.
 //
 // The database is one SQLite file in WAL mode. Commits wait until they are on
 // disk, so a token is never handed out for a row that a power cut takes back.
 // All writes go through one connection and reads through a pool of their own,
 // so that neither waits for the other.
+//
+// Statements are written as PostgreSQL understands them too, with ? for each
+// parameter in turn. What only SQLite has is in sqlite.go and in the migrations.
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"os"
 	"path/filepath"
 	"syscall"
-
-	"modernc.org/sqlite" // the driver named sqlite
-	sqlitelib "modernc.org/sqlite/lib"
 
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
@@ -59,8 +56,8 @@ type Store struct {
 
 const readConnections = 4
 
-// Open opens the database and brings its tables up to date. That no second
-// server has it open is the caller's business.
+// Open opens the database and brings its tables up to date. The caller must
+// ensure that no other server has it open.
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	path, err := filepath.Abs(opts.Path)
 	if err != nil {
@@ -76,7 +73,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Close waits for what is under way and closes the file.
+// Close waits for the calls under way and closes the file.
 func (s *Store) Close() error {
 	var errs []error
 	for _, db := range []*sql.DB{s.read, s.write} {
@@ -88,26 +85,6 @@ func (s *Store) Close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (s *Store) open(ctx context.Context, log *slog.Logger) error {
-	if err := touch(s.path); err != nil {
-		return s.fault("create", err)
-	}
-	var err error
-	if s.write, err = connect(s.path, "_journal_mode=WAL&_synchronous=FULL&_foreign_keys=1&_txlock=immediate", 1); err != nil {
-		return s.fault("open", err)
-	}
-	if err := migrate(ctx, s.write, log); err != nil {
-		return s.fault("migrate", cmp.Or(damage(ctx, s.write), err))
-	}
-	if s.version, err = dataVersion(ctx, s.write); err != nil {
-		return s.fault("open", err)
-	}
-	if s.read, err = connect(s.path, "_query_only=1", readConnections); err != nil {
-		return s.fault("open for reading", err)
-	}
-	return nil
 }
 
 // transact runs do in a transaction of the write connection. An error of do
@@ -136,44 +113,8 @@ func (s *Store) transact(ctx context.Context, do func(*sql.Tx) error) error {
 // fault wraps an error of the database with what was being done and the file. A
 // full disk is syscall.ENOSPC.
 func (s *Store) fault(doing string, err error) error {
-	var failure *sqlite.Error
-	if errors.As(err, &failure) && failure.Code()&0xff == sqlitelib.SQLITE_FULL {
+	if isFull(err) {
 		err = fmt.Errorf("%w (%w)", err, syscall.ENOSPC)
 	}
 	return fmt.Errorf("database %s: %s: %w", s.path, doing, err)
-}
-
-// touch makes an empty database that only its owner may read; SQLite gives its
-// other files the same mode.
-func touch(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// damage is what is wrong with the file itself, nil when nothing is found.
-func damage(ctx context.Context, db *sql.DB) error {
-	var found string
-	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&found); err != nil {
-		return err
-	}
-	if found == "ok" {
-		return nil
-	}
-	return fmt.Errorf("the file is malformed, put back a copy of it: %s", found)
-}
-
-// connect makes a pool of connections that wait 10 s for another process's
-// lock, for example of a shell that looks into the file.
-func connect(path, params string, connections int) (*sql.DB, error) {
-	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_busy_timeout=10000&" + params}
-	db, err := sql.Open("sqlite", dsn.String())
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(connections)
-	return db, nil
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"sync"
 	"time"
 )
@@ -43,13 +42,6 @@ func (s *Store) FollowOthers(ctx context.Context) {
 		version = now
 		s.watch.wakeAll()
 	}
-}
-
-// dataVersion is a number that changes when another connection than that of db,
-// which has one, commits.
-func dataVersion(ctx context.Context, db *sql.DB) (version int64, err error) {
-	err = db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version)
-	return version, err
 }
 
 func (w *watchers) add(id string) (<-chan struct{}, func()) {

@@ -154,7 +154,7 @@ func attempts(t *testing.T, s *store.Store, k *stack.Stack, n int) []store.Deliv
 	var found []store.Delivery
 	eventually(t, "the attempts are made", func() bool {
 		var err error
-		if found, err = s.Deliveries(t.Context(), k.ID, store.DeliveriesKept); err != nil {
+		if found, err = s.Deliveries(t.Context(), k.ID, 100); err != nil {
 			t.Fatal(err)
 		}
 		return len(found) >= n
