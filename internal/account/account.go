@@ -166,11 +166,10 @@ func (a *Accounts) Stacks(ctx context.Context, accountID string) ([]*stack.Stack
 // did not exist.
 func (a *Accounts) Stack(ctx context.Context, accountID, stackID string) (*stack.Stack, error) {
 	s, err := a.cfg.Store.Get(ctx, stackID)
-	var known *stack.Error
 	switch {
 	case err == nil && s.Owner == accountID && accountID != "":
 		return s, nil
-	case err == nil, errors.As(err, &known) && known.Kind == stack.NotFound:
+	case err == nil, stack.KindOf(err) == stack.NotFound:
 		return nil, stack.NewError(stack.NotFound, "there is no such stack in your account; it was deleted, or the address is wrong")
 	}
 	return nil, err
@@ -232,8 +231,7 @@ func (a *Accounts) authenticate(ctx context.Context, email, password string) (st
 // checkCurrent refuses a password that is not the one of the session's account.
 func (a *Accounts) checkCurrent(ctx context.Context, session store.Session, password string) error {
 	_, err := a.authenticate(ctx, session.Account.Email, password)
-	var known *stack.Error
-	if errors.As(err, &known) && known.Kind == stack.Unauthenticated {
+	if stack.KindOf(err) == stack.Unauthenticated {
 		return stack.NewError(stack.Forbidden, "the current password is not right")
 	}
 	return err

@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/berth-host/berth/internal/auth"
@@ -187,8 +186,7 @@ func (c Claims) lookUp(ctx context.Context, who store.Account, typed string) (Co
 		return code, nil
 	}
 	s, err := c.Stacks.Get(ctx, id)
-	var known *stack.Error
-	if errors.As(err, &known) && known.Kind == stack.NotFound {
+	if stack.KindOf(err) == stack.NotFound {
 		return code, nil // deleted in between
 	}
 	if err != nil {

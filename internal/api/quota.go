@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
@@ -94,8 +93,7 @@ func (q quotas) checkRefusals(c *fiber.Ctx, owner string) error {
 // countRefusal counts an anonymous create that ended in err, if it was refused for
 // what it brought.
 func (q quotas) countRefusal(c *fiber.Ctx, owner string, err error) {
-	var known *stack.Error
-	if owner == "" && errors.As(err, &known) && (known.Kind == stack.TooLarge || known.Kind == stack.Unprocessable) {
+	if owner == "" && (stack.KindOf(err) == stack.TooLarge || stack.KindOf(err) == stack.Unprocessable) {
 		q.refusals.Allow(q.base, q.network(c))
 	}
 }

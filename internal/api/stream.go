@@ -130,8 +130,7 @@ func (a *API) followEvents(c *fiber.Ctx, after int64) error {
 // deleted reports whether check failed because the stack is gone: its last
 // events are for whoever followed it until then.
 func deleted(err error) bool {
-	var known *stack.Error
-	return errors.As(err, &known) && known.Kind == stack.NotFound
+	return stack.KindOf(err) == stack.NotFound
 }
 
 // sendEvents sends all events after the cursor, and moves it along.

@@ -335,8 +335,7 @@ func (w roomWriter) Write(p []byte) (int, error) {
 // notWritten reports whether an error is a roomWriter's, not the upload's.
 func notWritten(err error) bool {
 	var disk *fs.PathError
-	var refused *stack.Error
-	return errors.As(err, &disk) || errors.As(err, &refused)
+	return errors.As(err, &disk) || stack.KindOf(err) != 0
 }
 
 // checkText catches an archive that is only its own name: curl -F source=app.tar.gz

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -31,6 +32,16 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Detail }
+
+// KindOf returns the kind of an error; 0 for nil and for one that is not for the
+// client.
+func KindOf(err error) Kind {
+	var own *Error
+	if errors.As(err, &own) {
+		return own.Kind
+	}
+	return 0
+}
 
 // NewTooMany is the one error of every rate limit (docs/api.md, "Errors").
 func NewTooMany(retryAfter time.Duration) *Error {

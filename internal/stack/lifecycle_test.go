@@ -289,8 +289,7 @@ func TestLifecycle_EveryStatusByEveryTrigger(t *testing.T) {
 			case err != nil && allowed:
 				t.Errorf("%s, %s: %v, want %q", name, tr.name, err, want)
 			case err != nil:
-				var known *stack.Error
-				conflict := errors.As(err, &known) && (known.Kind == stack.Conflict || known.Kind == stack.NotFound && (tr.name == "claim" || s.Status == stack.Deleted))
+				conflict := stack.KindOf(err) == stack.Conflict || stack.KindOf(err) == stack.NotFound && (tr.name == "claim" || s.Status == stack.Deleted)
 				if !conflict || s.Status != before || events != nil {
 					t.Errorf("%s, %s: status %s, events %v, error %v, want a refusal that changes nothing", name, tr.name, s.Status, events, err)
 				}

@@ -66,8 +66,7 @@ func (r *runner) endStopped(st *stack.Stack) ([]stack.Event, error) {
 
 // gone tells whether an error means that the stack was deleted.
 func gone(err error) bool {
-	var own *stack.Error
-	return errors.As(err, &own) && own.Kind == stack.NotFound
+	return stack.KindOf(err) == stack.NotFound
 }
 
 // deployment is a generation on its way to taking over from an old one.

@@ -36,9 +36,8 @@ var hostFaults = []error{
 // isOfHost reports whether an error is a fault of this host, which passes, and
 // not one of the stack's own files.
 func isOfHost(err error) bool {
-	var own *stack.Error
-	if errors.As(err, &own) {
-		return own.Kind == stack.Unavailable
+	if kind := stack.KindOf(err); kind != 0 {
+		return kind == stack.Unavailable
 	}
 	return slices.ContainsFunc(hostFaults, func(fault error) bool { return errors.Is(err, fault) })
 }
@@ -46,8 +45,8 @@ func isOfHost(err error) bool {
 // mayPass reports whether to try again what failed: it does unless the error is known
 // to be the stack's own fault.
 func mayPass(err error) bool {
-	var own *stack.Error
-	return !errors.As(err, &own) || own.Kind == stack.Unavailable
+	kind := stack.KindOf(err)
+	return kind == 0 || kind == stack.Unavailable
 }
 
 // maxRefusals is how often in a row the engine may refuse to start a service again:

@@ -18,8 +18,7 @@ func (r *runner) keepTime() {
 	defer stop()
 	for r.ctx.Err() == nil {
 		st, err := r.get(r.ctx)
-		var own *stack.Error
-		if errors.As(err, &own) && own.Kind == stack.NotFound {
+		if stack.KindOf(err) == stack.NotFound {
 			// Deleted with its account, or by another process: nobody else removes it.
 			r.discard(context.WithoutCancel(r.ctx), &stack.Stack{ID: r.id})
 		}
@@ -110,8 +109,7 @@ func (r *runner) expire(ctx context.Context) error {
 	st, err = r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Expire(r.cfg.URLs, r.cfg.Limits, stack.Now())
 	})
-	var own *stack.Error
-	if errors.As(err, &own) && own.Kind == stack.Conflict {
+	if stack.KindOf(err) == stack.Conflict {
 		return r.claimedMeanwhile(ctx)
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -281,8 +280,7 @@ const storePause = 5 * time.Second
 func (r *runner) insist(ctx context.Context, do func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, storePause) {
 		err := do()
-		var own *stack.Error
-		if err == nil || ctx.Err() != nil || errors.As(err, &own) {
+		if err == nil || ctx.Err() != nil || stack.KindOf(err) != 0 {
 			return err
 		}
 		r.log.Warn("the database does not work; trying again", "error", err)

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -128,8 +127,7 @@ func (w *Web) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Han
 func (w *Web) owned(c *fiber.Ctx, s store.Session) (*stack.Stack, error) {
 	id := c.Params("id")
 	st, err := w.cfg.Accounts.Stack(w.server.Context(), s.Account.ID, id)
-	var known *stack.Error
-	if errors.As(err, &known) && known.Kind == stack.NotFound {
+	if stack.KindOf(err) == stack.NotFound {
 		return nil, fiber.ErrNotFound
 	}
 	if err != nil {

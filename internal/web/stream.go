@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -127,8 +126,7 @@ func (s *streamer) followLog(ctx context.Context) <-chan lines {
 // stack is gone, it sends the browser to the list.
 func (s *streamer) sendParts() error {
 	parts, err := s.feed.parts()
-	var known *stack.Error
-	if errors.As(err, &known) && known.Kind == stack.NotFound {
+	if stack.KindOf(err) == stack.NotFound {
 		if err := s.send("go", "/dashboard"); err != nil {
 			return err
 		}

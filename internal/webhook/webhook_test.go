@@ -501,8 +501,7 @@ func TestByHand_RefusesWhatItCannotSend(t *testing.T) {
 		"an event that there is not":   {resend(with.ID, 999), stack.NotFound},
 		"a test event, which is no id": {resend(with.ID, -5), stack.NotFound},
 	} {
-		var refused *stack.Error
-		if err := c.call(); !errors.As(err, &refused) || refused.Kind != c.want {
+		if err := c.call(); stack.KindOf(err) != c.want {
 			t.Errorf("%s: %v, want kind %d", name, err, c.want)
 		}
 	}
@@ -526,8 +525,7 @@ func TestByHand_EndsWithTheCallerAndTheDispatcher(t *testing.T) {
 		t.Errorf("Test of a caller that left = %v", err)
 	}
 	d.Close()
-	var refused *stack.Error
-	if _, err := d.Test(t.Context(), k.ID); !errors.As(err, &refused) || refused.Kind != stack.Unavailable {
+	if _, err := d.Test(t.Context(), k.ID); stack.KindOf(err) != stack.Unavailable {
 		t.Errorf("Test of a closed dispatcher = %v", err)
 	}
 	d.Close()
