@@ -32,14 +32,11 @@ func (a *app) serveTools(ctx context.Context) error {
 		return err
 	}
 	return mcp.Serve(ctx, mcp.Config{
-		BaseURL: c.Server(),
-		Client:  c.HTTP(),
+		API:     c,
 		Version: version(),
 		Token:   func(_ context.Context, stackID string) string { return a.likelyToken(c.Server(), stackID) },
-		Created: func(_ context.Context, s mcp.Stack) error {
-			return a.memory.update(c.Server(), func(known *onServer) {
-				known.keep("", &client.Stack{ID: s.ID, Name: s.Name, ManageToken: s.ManageToken, ClaimCode: s.ClaimCode, ClaimURL: s.ClaimURL})
-			})
+		Created: func(_ context.Context, s *client.Stack) error {
+			return a.memory.update(c.Server(), func(known *onServer) { known.keep("", s) })
 		},
 		Pack: func(ctx context.Context, folder string, out io.Writer) error {
 			_, err := pack.Write(ctx, folder, pack.Options{}, out)
@@ -48,8 +45,8 @@ func (a *app) serveTools(ctx context.Context) error {
 	})
 }
 
-// likelyToken is the token to try for a stack, or for a new one when stackID is
-// ""; "" for none.
+// likelyToken returns the token to try for a stack, or for a new one when stackID is
+// ""; it is "" for none.
 func (a *app) likelyToken(server, stackID string) string {
 	known, err := a.memory.load(server)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -22,25 +23,34 @@ import (
 	"time"
 )
 
-// mostBody bounds what is read of a JSON answer, in bytes.
+// mostBody limits what is read of a JSON answer, in bytes.
 const mostBody = 16 << 20
 
 // Client sends requests to one server with one token.
 type Client struct {
-	base  *url.URL
-	token string
-	http  *http.Client
+	base   *url.URL
+	http   *http.Client
+	header http.Header // of every request
 }
 
 // New returns a client of the server at an address such as
 // https://berth.example.com. Without a scheme it is http for names of this
 // machine and https for others. An empty token sends no Authorization.
 func New(server, token string) (*Client, error) {
+	c, err := NewOver(newHTTPClient(), server)
+	if err != nil {
+		return nil, err
+	}
+	return c.WithToken(token), nil
+}
+
+// NewOver is New for requests that h sends, without a token.
+func NewOver(h *http.Client, server string) (*Client, error) {
 	base, err := parseServer(server)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{base: base, token: token, http: NewHTTPClient()}, nil
+	return &Client{base: base, http: h, header: http.Header{"User-Agent": {"berth"}}}, nil
 }
 
 func parseServer(server string) (*url.URL, error) {
@@ -60,18 +70,27 @@ func parseServer(server string) (*url.URL, error) {
 	return u, nil
 }
 
-// WithToken returns a client of the same server with another token.
+// WithToken returns a client of the same server with another token, "" for none.
 func (c *Client) WithToken(token string) *Client {
+	authorization := http.Header{"Authorization": nil}
+	if token != "" {
+		authorization.Set("Authorization", "Bearer "+token)
+	}
+	return c.WithHeader(authorization)
+}
+
+// WithHeader returns a client of the same server that sends these headers with
+// each request, in place of those of the same names. One without values is not
+// sent.
+func (c *Client) WithHeader(header http.Header) *Client {
 	other := *c
-	other.token = token
+	other.header = c.header.Clone()
+	maps.Copy(other.header, header)
 	return &other
 }
 
-// Server is the server's address, without a slash at its end.
+// Server returns the server's address, without a slash at its end.
 func (c *Client) Server() string { return c.base.String() }
-
-// HTTP is what the client sends its requests with.
-func (c *Client) HTTP() *http.Client { return c.http }
 
 // request makes a request of the API; the path begins with a slash.
 func (c *Client) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Request, error) {
@@ -81,10 +100,7 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	if err != nil {
 		return nil, fmt.Errorf("make a request: %w", err)
 	}
-	req.Header.Set("User-Agent", "berth")
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
+	req.Header = c.header.Clone()
 	return req, nil
 }
 
@@ -163,10 +179,10 @@ type Error struct {
 	RequestID  string        // "" when the server gave none
 }
 
-// Error is the server's sentence.
+// Error returns the server's sentence.
 func (e *Error) Error() string { return e.Detail }
 
-// IsStatus tells whether err is a refusal with one of the statuses.
+// IsStatus reports whether err is a refusal with one of the statuses.
 func IsStatus(err error, statuses ...int) bool {
 	var refusal *Error
 	if !errors.As(err, &refusal) {
@@ -210,7 +226,7 @@ func (e *Unreachable) Error() string {
 // Unwrap returns the cause.
 func (e *Unreachable) Unwrap() error { return e.Err }
 
-// mostDetail bounds what is read of an error's body, in bytes.
+// mostDetail limits what is read of an error's body, in bytes.
 const mostDetail = 64 << 10
 
 func readError(res *http.Response) error {

@@ -26,7 +26,7 @@ func serve(t *testing.T, handler http.HandlerFunc) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.HTTP().CloseIdleConnections)
+	t.Cleanup(c.http.CloseIdleConnections)
 	return c
 }
 
@@ -265,6 +265,31 @@ func TestDeploy_HearsAnAnswerThatComesEarly(t *testing.T) {
 	})
 	_, err = c.Deploy(t.Context(), "stk_1", Upload{Archive: f, Size: 8 << 20})
 	if !IsStatus(err, http.StatusRequestEntityTooLarge) || err.Error() != "the upload is too large" {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestUpload_ThatIsPackedOnTheWayIsSentOnce(t *testing.T) {
+	var sent, key string
+	requests := 0
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		key = r.Header.Get("Idempotency-Key")
+		file, _, err := r.FormFile("source")
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		text, _ := io.ReadAll(file)
+		sent = r.FormValue("manifest") + string(text)
+		reply(w, http.StatusOK, `{"id": "stk_1"}`)
+	})
+	packed := Upload{Manifest: []byte("{}"), Pack: func(out io.Writer) error { _, err := io.WriteString(out, "archive"); return err }}
+	if s, err := c.Create(t.Context(), packed); err != nil || s.ID != "stk_1" || sent != "{}archive" || key != "" || requests != 1 {
+		t.Errorf("%d requests, the last with %q and the key %q: %v, %v", requests, sent, key, s, err)
+	}
+	fault := errors.New("no such folder")
+	packed.Pack = func(io.Writer) error { return fault }
+	if _, err := c.Create(t.Context(), packed); err != fault {
 		t.Errorf("error %v", err)
 	}
 }

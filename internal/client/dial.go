@@ -14,9 +14,9 @@ import (
 // wait=true it holds one for 90 s.
 const answerTimeout = 3 * time.Minute
 
-// NewHTTPClient returns an HTTP client that finds names under localhost on this
+// newHTTPClient returns an HTTP client that finds names under localhost on this
 // machine, whatever its resolver thinks of them, and never through a proxy.
-func NewHTTPClient() *http.Client {
+func newHTTPClient() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Client{
 		Transport: &http.Transport{
@@ -54,13 +54,13 @@ func dial(ctx context.Context, dialer *net.Dialer, network, address string) (net
 	return nil, err
 }
 
-// isLocalhost tells whether a name is localhost or under it.
+// isLocalhost reports whether a name is localhost or under it.
 func isLocalhost(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// isLoopback tells whether a host is this machine by its name or address.
+// isLoopback reports whether a host is this machine by its name or address.
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return isLocalhost(host) || err == nil && ip.IsLoopback()

@@ -53,7 +53,7 @@ type Service struct {
 	URL     string `json:"url"`
 }
 
-// Settled tells whether nothing of the stack is being built or restored.
+// Settled reports whether nothing of the stack is being built or restored.
 func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == nil }
 
 // KeepOneTime takes over the one-time fields of an earlier answer.
@@ -203,13 +203,16 @@ func (c *Client) Events(ctx context.Context, id string, after int64, wait bool) 
 // LogQuery is what to read of the logs.
 type LogQuery struct {
 	Service string // "" for all
-	Kind    string // run or build
+	Kind    string // run or build; "" for run
 	Tail    int    // last lines per service
 }
 
 // Logs returns the logs as text, a section per service; the caller closes them.
 func (c *Client) Logs(ctx context.Context, id string, q LogQuery) (io.ReadCloser, error) {
-	query := url.Values{"kind": {q.Kind}, "tail": {strconv.Itoa(q.Tail)}}
+	query := url.Values{"tail": {strconv.Itoa(q.Tail)}}
+	if q.Kind != "" {
+		query.Set("kind", q.Kind)
+	}
 	if q.Service != "" {
 		query.Set("service", q.Service)
 	}

@@ -18,14 +18,17 @@ import (
 type Upload struct {
 	Archive io.ReaderAt // tar or tar.gz
 	Size    int64       // of the archive, in bytes
+	// Pack, in place of Archive, writes the archive while it is sent. Such an upload
+	// is sent once, whatever happens to the connection.
+	Pack func(out io.Writer) error
 
 	Manifest     []byte // goes before a manifest in the archive
-	ManifestName string // its file name
+	ManifestName string // its file name; "" for a text that is from no file
 
 	Name, TTL, ClaimEmail string // for a create only
 
-	// Progress is told how many bytes of the archive have been sent; it starts
-	// again at 0 when the upload does. May be nil.
+	// Progress is called with how many bytes of Archive have been sent; it starts
+	// again at 0 when the upload does. It may be nil.
 	Progress func(sent int64)
 }
 
@@ -60,6 +63,9 @@ func (c *Client) upload(ctx context.Context, path string, u Upload, out any) err
 	if err != nil {
 		return err
 	}
+	if u.Pack != nil {
+		return c.stream(ctx, path, body, out)
+	}
 	key := rand.Text()
 	for attempt := 1; ; attempt++ {
 		err := c.post(ctx, path, key, body, out)
@@ -73,7 +79,7 @@ func (c *Client) upload(ctx context.Context, path string, u Upload, out any) err
 	}
 }
 
-// retryUpload tells how long to wait before another attempt; 0 is not to try
+// retryUpload returns how long to wait before another attempt; 0 means not to try
 // again. A 409 to a later attempt may be the first one, still under way.
 func retryUpload(err error, attempt int) time.Duration {
 	var lost *Unreachable
@@ -97,8 +103,29 @@ func (c *Client) post(ctx context.Context, path, key string, body *form, out any
 	}
 	req.ContentLength = body.size()
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(body.reader()), nil }
-	req.Header.Set("Content-Type", body.contentType)
 	req.Header.Set("Idempotency-Key", key)
+	return c.sendForm(req, body, out)
+}
+
+// stream posts a form whose archive is packed while it is sent.
+func (c *Client) stream(ctx context.Context, path string, body *form, out any) error {
+	r, w := io.Pipe()
+	defer r.Close()
+	go func() { w.CloseWithError(body.write(w)) }()
+	req, err := c.request(ctx, http.MethodPost, path, nil, r)
+	if err != nil {
+		return err
+	}
+	err = c.sendForm(req, body, out)
+	var packing *packError
+	if errors.As(err, &packing) {
+		return packing.err
+	}
+	return err
+}
+
+func (c *Client) sendForm(req *http.Request, body *form, out any) error {
+	req.Header.Set("Content-Type", body.contentType)
 	res, err := c.send(req)
 	if err != nil {
 		return err
@@ -106,6 +133,11 @@ func (c *Client) post(ctx context.Context, path, key string, body *form, out any
 	defer res.Body.Close()
 	return c.decode(res, out)
 }
+
+// packError is the error of an archive that could not be packed, and so not sent.
+type packError struct{ err error }
+
+func (e *packError) Error() string { return e.err.Error() }
 
 // form is a multipart body that can be read any number of times. Only what is
 // around the archive is held in memory.
@@ -128,12 +160,8 @@ func newForm(u Upload) (*form, error) {
 			return nil, fmt.Errorf("write the form: %w", err)
 		}
 	}
-	if u.Manifest != nil {
-		part, err := w.CreateFormFile("manifest_file", u.ManifestName)
-		if err != nil {
-			return nil, fmt.Errorf("write the form: %w", err)
-		}
-		part.Write(u.Manifest) // to memory
+	if err := writeManifest(w, u); err != nil {
+		return nil, fmt.Errorf("write the form: %w", err)
 	}
 	if _, err := w.CreateFormFile("source", "source.tar.gz"); err != nil {
 		return nil, fmt.Errorf("write the form: %w", err)
@@ -143,6 +171,21 @@ func newForm(u Upload) (*form, error) {
 		return nil, fmt.Errorf("write the form: %w", err)
 	}
 	return &form{head: head, tail: b.Bytes()[len(head):], upload: u, contentType: w.FormDataContentType()}, nil
+}
+
+func writeManifest(w *multipart.Writer, u Upload) error {
+	if u.Manifest == nil {
+		return nil
+	}
+	if u.ManifestName == "" {
+		return w.WriteField("manifest", string(u.Manifest))
+	}
+	part, err := w.CreateFormFile("manifest_file", u.ManifestName)
+	if err != nil {
+		return err
+	}
+	_, err = part.Write(u.Manifest)
+	return err
 }
 
 func (f *form) size() int64 { return int64(len(f.head)) + f.upload.Size + int64(len(f.tail)) }
@@ -155,7 +198,19 @@ func (f *form) reader() io.Reader {
 	return io.MultiReader(bytes.NewReader(f.head), archive, bytes.NewReader(f.tail))
 }
 
-// counter tells how much has been read.
+// write writes the form, its archive as it is packed.
+func (f *form) write(out io.Writer) error {
+	if _, err := out.Write(f.head); err != nil {
+		return err
+	}
+	if err := f.upload.Pack(out); err != nil {
+		return &packError{err}
+	}
+	_, err := out.Write(f.tail)
+	return err
+}
+
+// counter counts the bytes that are read, and tells how many they are.
 type counter struct {
 	from io.Reader
 	sent int64

@@ -4,11 +4,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
+
+// arguments are what a call may bring; each tool takes some of them. They are in the
+// order in which a schema lists them.
+type arguments struct {
+	Stack string `json:"stack,omitempty" jsonschema:"id of the stack: stk_ and 12 hex characters"`
+	Token string `json:"token,omitempty" jsonschema:"manage_token of the stack, as deploy returned it, or an API key; not needed where the connection has one"`
+
+	Folder   string            `json:"folder,omitempty" jsonschema:"path of the folder to deploy; instead of files"`
+	Files    map[string]string `json:"files,omitempty" jsonschema:"the source, as a map from path to text: {\"index.html\": \"<h1>Hi</h1>\"}. All of it each time, but no node_modules and no build output"`
+	Binary   map[string]string `json:"binary_files,omitempty" jsonschema:"files that are not text, as a map from path to base64"`
+	Manifest string            `json:"manifest,omitempty" jsonschema:"stack.yaml, for what cannot be found out from the source; goes before one among the files"`
+
+	Name string `json:"name,omitempty" jsonschema:"name of the stack"`
+	TTL  string `json:"ttl,omitempty" jsonschema:"how long it lives unclaimed, as in 90m or 2h"`
+
+	Wait    bool   `json:"wait,omitempty" jsonschema:"wait for a running build or restore to settle, up to 50 s"`
+	Service string `json:"service,omitempty" jsonschema:"only this service"`
+	Kind    string `json:"kind,omitempty" jsonschema:"run for what the processes print (the default) or build for the latest build"`
+	Tail    int    `json:"tail,omitempty" jsonschema:"last lines of each service, 60 by default"`
+	After   int64  `json:"after,omitempty" jsonschema:"only events after this id"`
+}
+
+// schema returns the schema of the arguments that a tool takes. Where no folder can
+// be read, none is taken.
+func (d tool) schema(folders bool) *jsonschema.Schema {
+	s, err := jsonschema.For[arguments](nil)
+	if err != nil {
+		panic(err) // the type is our own
+	}
+	maps.DeleteFunc(s.Properties, func(name string, _ *jsonschema.Schema) bool {
+		taken := slices.Contains(d.needs, name) || slices.Contains(d.takes, name)
+		return !taken || name == "folder" && !folders
+	})
+	s.Required = d.needs
+	if slices.Contains(d.needs, "ttl") {
+		s.Properties["ttl"].Description = "time from now, as in 90m or 2h"
+	}
+	return s
+}
 
 // Errors of the SDK about arguments that do not fit a tool's schema. The one
 // about a type quotes the whole argument.
@@ -35,7 +77,7 @@ func (t *tools) explain(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// explanation says in at most maxError bytes what is wrong with the arguments of
+// explanation returns in at most maxError bytes what is wrong with the arguments of
 // a tool, from what the SDK says about them.
 func (t *tools) explanation(tool, fault string) string {
 	m := wrongType.FindStringSubmatch(fault)

@@ -15,12 +15,12 @@ import (
 	"github.com/berth-host/berth/internal/slowbody"
 )
 
-// Bounds of what calls hold in memory while they arrive.
+// Limits of what calls hold in memory while they arrive.
 const (
 	maxCall    = 4 << 20  // bytes of one call; inline files are part of it
 	smallCall  = 16 << 10 // bytes of a call that needs no place
 	largeCalls = 32       // places: calls that are larger and read at the same time
-	ownPlaces  = 4        // places for one client network
+	ownPlaces  = 4        // places for one network
 	busyRetry  = "5"      // Retry-After in seconds where no place is free
 )
 
@@ -36,10 +36,10 @@ type handler struct {
 type places struct {
 	mu    sync.Mutex
 	taken int
-	own   map[string]int // by client network
+	own   map[string]int // by the caller's network
 }
 
-// take takes a place for a client network until leave is called, once. It
+// take takes a place for a caller's network until leave is called, once. It
 // fails with errBusy or errOwn when none is free.
 func (p *places) take(network string) (leave func(), err error) {
 	p.mu.Lock()
@@ -66,9 +66,9 @@ func (p *places) leave(network string) {
 	}
 }
 
-// Handler offers the tools over streamable HTTP, without sessions: each request
-// stands for itself and brings the caller's Authorization. network names the
-// client network that a request comes from.
+// Handler returns a handler that offers the tools over streamable HTTP, without sessions: each request
+// stands for itself and brings the caller's Authorization. network returns the name
+// of the caller's network.
 func Handler(cfg Config, network func(*http.Request) string) http.Handler {
 	server := New(cfg)
 	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
@@ -81,7 +81,7 @@ func Handler(cfg Config, network func(*http.Request) string) http.Handler {
 	return &handler{tools: tools, network: network}
 }
 
-// ServeHTTP is http.Handler.
+// ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -99,7 +99,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var (
 	errBusy    = errors.New("all places are taken")
-	errOwn     = errors.New("all places of the client's network are taken")
+	errOwn     = errors.New("all places of the caller's network are taken")
 	errNotJSON = errors.New("the call is not JSON")
 )
 
@@ -148,7 +148,7 @@ func refuseCall(w http.ResponseWriter, read int, err error) {
 	}
 }
 
-// refuse answers with an error as the API has it.
+// refuse answers with an error in the form that the API has.
 func refuse(w http.ResponseWriter, status int, detail string) {
 	body, _ := json.Marshal(map[string]string{"detail": detail}) // strings always encode
 	w.Header().Set("Content-Type", "application/json")

@@ -1,9 +1,10 @@
 // Package mcp offers Berth to agents as tools of the Model Context Protocol. The
-// tools run over the HTTP API alone, so that the server's own /mcp and a program
-// that speaks on its standard input have the same ones.
+// tools reach the server only through the HTTP API (package client), so that the
+// server's own /mcp and a program that speaks on its standard input have the same
+// ones.
 //
-// A tool's name is what an agent wants. Its result is short, since a model reads
-// all of it, and ends with what to do next; so does every error.
+// A tool is called after what an agent wants. Its result is short, since a model
+// reads all of it, and ends with what to do next; so does every error.
 package mcp
 
 import (
@@ -16,25 +17,26 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/berth-host/berth/internal/client"
 )
 
 // Config is what the tools work with.
 type Config struct {
-	BaseURL string       // of the API: http://localhost:8080
-	Client  *http.Client // sends the requests; nil: http.DefaultClient. It must not give up before wait=true does
-	Version string       // of the program, which clients of the tools show
+	API     *client.Client // without a token; it must not give up before wait=true does
+	Version string         // of the program, which programs that call the tools show
 
-	// Token is the token for a stack that the call names none for; stackID is ""
-	// for a new stack, where it is an API key. "" is none. May be nil.
+	// Token returns the token for a stack that the call names none for; stackID is
+	// "" for a new stack, where it is an API key. "" is none. It may be nil.
 	Token func(ctx context.Context, stackID string) string
-	// Created is told of each new stack, with its one-time fields, so that they
-	// can be kept. May be nil.
-	Created func(ctx context.Context, s Stack) error
+	// Created is called with each new stack and its one-time fields, so that they
+	// can be kept. It may be nil.
+	Created func(ctx context.Context, s *client.Stack) error
 	// Pack writes a folder of this machine as a tar or tar.gz. With it the tools
-	// take a folder beside inline files. nil: there are no folders to reach.
+	// take a folder beside inline files. It is nil where no folder can be read.
 	Pack func(ctx context.Context, folder string, out io.Writer) error
-	// Forward names the headers of an HTTP request to the tools that go on to the
-	// API, besides Authorization.
+	// Forward names the headers of a caller's HTTP request that go on to the API,
+	// besides Authorization.
 	Forward []string
 }
 
@@ -43,10 +45,6 @@ const instructions = `Berth builds and runs what you deploy and gives it a publi
 
 // New returns a server with the tools.
 func New(cfg Config) *sdk.Server {
-	cfg.BaseURL = strings.TrimSuffix(cfg.BaseURL, "/")
-	if cfg.Client == nil {
-		cfg.Client = http.DefaultClient
-	}
 	version := cfg.Version
 	if version == "" {
 		version = "v0"
@@ -55,7 +53,8 @@ func New(cfg Config) *sdk.Server {
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{}, // no log messages
 	})
-	(&tools{cfg, map[string]*jsonschema.Schema{}}).add(s)
+	t := &tools{cfg: cfg, schemas: map[string]*jsonschema.Schema{}}
+	t.register(s)
 	return s
 }
 
@@ -68,27 +67,23 @@ func Serve(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// caller is who a call comes from, as far as the API is to know.
-type caller struct {
-	header http.Header // of the API request
-}
-
-// caller collects what of the call's own request goes on to the API. A token
-// among the arguments goes before the request's, and that before the program's.
-func (t *tools) caller(ctx context.Context, req *sdk.CallToolRequest, stackID, token string) caller {
-	who := caller{http.Header{}}
+// as returns a client of the API that speaks for the caller of a tool. A token among
+// the arguments goes before the one of the caller's own request, and that before the
+// program's.
+func (t *tools) as(ctx context.Context, req *sdk.CallToolRequest, in arguments) *client.Client {
+	header, token := http.Header{}, in.Token
 	if req.Extra != nil {
-		for _, name := range append([]string{"Authorization"}, t.Forward...) {
+		for _, name := range append([]string{"Authorization"}, t.cfg.Forward...) {
 			if values := req.Extra.Header.Values(name); len(values) > 0 {
-				who.header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+				header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 			}
 		}
 	}
-	if token == "" && who.header.Get("Authorization") == "" && t.Token != nil {
-		token = t.Token(ctx, stackID)
+	if token == "" && header.Get("Authorization") == "" && t.cfg.Token != nil {
+		token = t.cfg.Token(ctx, in.Stack)
 	}
 	if token != "" {
-		who.header.Set("Authorization", "Bearer "+strings.TrimPrefix(token, "Bearer "))
+		header.Set("Authorization", "Bearer "+strings.TrimPrefix(token, "Bearer "))
 	}
-	return who
+	return t.cfg.API.WithHeader(header)
 }

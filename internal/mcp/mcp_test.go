@@ -10,26 +10,32 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/client"
 )
 
 // fakeAPI answers as Berth does and keeps what it was asked.
 type fakeAPI struct {
-	asked   []string // method, path and Authorization
+	asked   []string    // method, path and Authorization
+	header  http.Header // of the last request
 	source  map[string]string
 	answers map[string]string // by method and path; one that begins with a status is an error
 }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route := r.Method + " " + r.URL.RequestURI()
+	f.header = r.Header
 	f.asked = append(f.asked, strings.TrimSpace(route+" "+r.Header.Get("Authorization")))
 	if file, _, err := r.FormFile("source"); err == nil {
 		f.source = unpack(file)
 	}
+	w.Header().Set("Content-Type", "application/json")
 	answer := f.answers[route]
 	var status int
 	if _, err := fmt.Sscanf(answer, "%d", &status); err == nil {
@@ -60,12 +66,14 @@ func connect(t *testing.T, api *fakeAPI, change func(*Config)) *sdk.ClientSessio
 	t.Helper()
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
-	cfg := Config{BaseURL: server.URL}
+	c, err := client.New(server.URL, "")
+	require.NoError(t, err)
+	cfg := Config{API: c}
 	if change != nil {
 		change(&cfg)
 	}
 	here, there := sdk.NewInMemoryTransports()
-	_, err := New(cfg).Connect(t.Context(), there, nil)
+	_, err = New(cfg).Connect(t.Context(), there, nil)
 	require.NoError(t, err)
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), here, nil)
 	require.NoError(t, err)
@@ -108,15 +116,31 @@ func TestTools_AreFewAndSayWhatTheyTake(t *testing.T) {
 	}
 }
 
+// The schemas are what programs have seen of the tools so far, byte for byte.
+func TestTools_KeepTheSchemasOfTheirArguments(t *testing.T) {
+	t.Parallel()
+	for name, folders := range map[string]bool{"hosted": false, "local": true} {
+		var got strings.Builder
+		for _, tool := range (&tools{}).all() {
+			schema, err := json.Marshal(tool.schema(folders))
+			require.NoError(t, err)
+			fmt.Fprintf(&got, "%s %s\n", tool.name, schema)
+		}
+		want, err := os.ReadFile("testdata/schemas-" + name + ".txt")
+		require.NoError(t, err)
+		require.Equal(t, string(want), got.String())
+	}
+}
+
 func TestDeploy_SendsFilesAndWaits(t *testing.T) {
 	t.Parallel()
 	api := &fakeAPI{answers: map[string]string{
 		"POST /v0/stacks": "201 " + building,
 		"GET /v0/stacks/stk_0123456789ab?wait=true": live,
 	}}
-	var kept Stack
+	var kept *client.Stack
 	session := connect(t, api, func(c *Config) {
-		c.Created = func(_ context.Context, s Stack) error { kept = s; return nil }
+		c.Created = func(_ context.Context, s *client.Stack) error { kept = s; return nil }
 	})
 	text, failed := call(t, session, "deploy", map[string]any{
 		"files":        map[string]any{"index.html": "hi"},
@@ -168,6 +192,46 @@ func TestToken_OfTheCallGoesBeforeTheProgramsOwn(t *testing.T) {
 	}, api.asked)
 }
 
+func TestHandler_AsksTheAPIInTheCallersName(t *testing.T) {
+	t.Parallel()
+	api := &fakeAPI{answers: map[string]string{"GET /v0/stacks/stk_0123456789ab": live}}
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	c, err := client.New(server.URL, "")
+	require.NoError(t, err)
+	tools := httptest.NewServer(Handler(Config{API: c, Forward: []string{"X-Caller-Ip", "X-Request-Id"}}, networkOf))
+	t.Cleanup(tools.Close)
+	for _, authorization := range []string{"Bearer mine", "Basic anything", ""} {
+		call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"status","arguments":{"stack":"stk_0123456789ab"}}}`
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, tools.URL, strings.NewReader(call))
+		require.NoError(t, err)
+		req.Header = http.Header{
+			"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+			"X-Caller-Ip": {"192.0.2.7"}, "X-Request-Id": {"req-7"}, "X-Other": {"stays"}, "Authorization": {authorization},
+		}
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Contains(t, string(text), "http://web.b")
+		require.Equal(t, "192.0.2.7", api.header.Get("X-Caller-Ip"))
+		require.Equal(t, "req-7", api.header.Get("X-Request-Id"))
+		require.Equal(t, authorization, api.header.Get("Authorization"))
+		require.Empty(t, api.header.Get("X-Other"))
+	}
+}
+
+func TestDeploy_IsSentOnceAndToldWhenTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	t.Cleanup(server.Close)
+	text, failed := call(t, connect(t, &fakeAPI{}, func(c *Config) { c.API, _ = client.New(server.URL, "") }),
+		"deploy", map[string]any{"files": map[string]any{"index.html": "hi"}})
+	require.True(t, failed)
+	require.Equal(t, fmt.Sprintf("ask %s: Post %q: EOF", server.URL, server.URL+"/v0/stacks"), text)
+}
+
 func TestErrors_TellTheNextStep(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]string{
@@ -207,7 +271,7 @@ func TestArguments_OfTheWrongShapeAreExplainedInShort(t *testing.T) {
 func TestReport_IsShort(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a line of an error\n", 1000)
-	text := report(Stack{ID: "stk_0123456789ab", Status: "failed", Error: &long})
+	text := report(&client.Stack{ID: "stk_0123456789ab", Status: "failed", Error: &long})
 	require.Less(t, len(text), maxError+500)
 	require.Contains(t, text, "read logs")
 	require.Less(t, len(lastOf(strings.Repeat("é", maxLog), maxLog)), maxLog+100)

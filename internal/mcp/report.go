@@ -9,19 +9,21 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/berth-host/berth/internal/client"
 )
 
-// Bounds of what a model has to read, in bytes.
+// Limits of what a model has to read, in bytes.
 const (
 	maxLog   = 12_000
 	maxError = 2_000
 )
 
-// maxEvents is how many events one call tells.
+// maxEvents is how many events one call lists.
 const maxEvents = 50
 
-// report tells of a stack in lines, and what to do next.
-func report(s Stack) string {
+// report describes a stack in lines, and says what to do next.
+func report(s *client.Stack) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "stack: %s (%s)\nstatus: %s\n", s.ID, s.Name, s.Status)
 	for _, service := range s.Services {
@@ -52,10 +54,10 @@ func report(s Stack) string {
 	return b.String() + "next: " + next(s)
 }
 
-// next is what to do about a stack.
-func next(s Stack) string {
+// next returns what to do about a stack.
+func next(s *client.Stack) string {
 	switch {
-	case !s.settled():
+	case !s.Settled():
 		return "call status with wait to see how the build ends."
 	case s.Status == "failed":
 		return "read logs with kind build, and with kind run if the build went well; mend the source and call redeploy for this stack. Do not deploy it again."
@@ -73,7 +75,7 @@ func next(s Stack) string {
 	return "nothing has to be done."
 }
 
-// moment is a time and how long it is from now.
+// moment formats a time and how long it is from now.
 func moment(seconds *float64) string {
 	if seconds == nil {
 		return ""
@@ -86,7 +88,7 @@ func moment(seconds *float64) string {
 	return fmt.Sprintf("%s (in %s)", at.Format(time.RFC3339), strings.TrimSuffix(left.String(), "0s"))
 }
 
-// ending is the end of an error, which says most.
+// ending returns the end of an error, which says most.
 func ending(text *string) string {
 	if text == nil {
 		return ""
@@ -94,7 +96,7 @@ func ending(text *string) string {
 	return lastOf(*text, maxError)
 }
 
-// lastOf is the end of a text, from the beginning of a line on where it can be.
+// lastOf returns the end of a text, from the beginning of a line where it can.
 func lastOf(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -109,40 +111,42 @@ func lastOf(text string, most int) string {
 	return "[what came before is left out]\n" + text
 }
 
-// reportEvents tells events, a line each, and where to go on.
-func reportEvents(text []byte, after int64) (string, error) {
-	var page struct{ Events []event }
-	if err := json.Unmarshal(text, &page); err != nil {
-		return "", fmt.Errorf("the answer holds no events: %w", err)
-	}
-	if len(page.Events) == 0 {
+// reportEvents lists events, a line each, and says where to go on.
+func reportEvents(events []client.Event, after int64) (string, error) {
+	if len(events) == 0 {
 		return fmt.Sprintf("no events after %d.", after), nil
 	}
 	var b strings.Builder
-	if left := len(page.Events) - maxEvents; left > 0 {
+	if left := len(events) - maxEvents; left > 0 {
 		fmt.Fprintf(&b, "[%d earlier events are left out]\n", left)
-		page.Events = page.Events[left:]
+		events = events[left:]
 	}
-	for _, e := range page.Events {
+	lines := json.NewEncoder(&b)
+	lines.SetEscapeHTML(false)
+	for _, e := range events {
 		sec, frac := math.Modf(e.CreatedAt)
 		at := time.Unix(int64(sec), int64(frac*1e9)).UTC()
 		fmt.Fprintf(&b, "%d %s %s", e.ID, at.Format("2006-01-02 15:04:05"), e.Type)
-		if string(e.Data) != "{}" {
-			fmt.Fprintf(&b, " %s", e.Data)
+		if len(e.Data) == 0 {
+			b.WriteByte('\n')
+			continue
 		}
-		b.WriteByte('\n')
+		b.WriteByte(' ')
+		if err := lines.Encode(e.Data); err != nil { // ends the line
+			return "", fmt.Errorf("write the events: %w", err)
+		}
 	}
-	fmt.Fprintf(&b, "next: for later ones call events with after %d.", page.Events[len(page.Events)-1].ID)
+	fmt.Fprintf(&b, "next: for later ones call events with after %d.", events[len(events)-1].ID)
 	return b.String(), nil
 }
 
-// planFields are those of a planned service that are told, in their order.
+// planFields are the fields of a planned service that are listed, in their order.
 var planFields = []string{
 	"runtime", "version", "built_with", "root", "install", "build", "release", "start", "port", "health",
 	"depends_on", "strategy", "publish", "spa",
 }
 
-// reportPlan tells what would be built and run, and what is wrong with it.
+// reportPlan describes what would be built and run, and what is wrong with it.
 func reportPlan(text []byte) (string, error) {
 	var plan struct {
 		Valid    bool
@@ -180,12 +184,16 @@ func reportPlan(text []byte) (string, error) {
 
 // advise adds to an error of the API what to do in terms of the tools.
 func advise(err error) error {
-	var refused *apiError
+	var away *client.Unreachable
+	if errors.As(err, &away) {
+		return fmt.Errorf("ask %s: %w", away.Server, away.Err)
+	}
+	var refused *client.Error
 	if !errors.As(err, &refused) {
 		return err
 	}
 	advice := ""
-	switch refused.status {
+	switch refused.Status {
 	case http.StatusUnauthorized:
 		advice = "next: pass the stack's manage_token, or an API key, as token."
 	case http.StatusForbidden:
@@ -197,8 +205,8 @@ func advise(err error) error {
 	case http.StatusUnprocessableEntity, http.StatusBadRequest:
 		advice = "next: correct that and call again."
 	}
-	if refused.retryAfter > 0 {
-		advice = fmt.Sprintf("next: wait %d s and call again.", refused.retryAfter)
+	if refused.RetryAfter > 0 {
+		advice = fmt.Sprintf("next: wait %d s and call again.", int(refused.RetryAfter.Seconds()))
 	}
-	return errors.New(strings.TrimSpace(refused.detail + "\n" + advice))
+	return errors.New(strings.TrimSpace(refused.Detail + "\n" + advice))
 }

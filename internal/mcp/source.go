@@ -9,83 +9,55 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"mime/multipart"
 	"slices"
 	"strings"
+
+	"github.com/berth-host/berth/internal/client"
 )
 
-// source is what is deployed, as a call has it.
-type source struct {
-	Folder   string            `json:"folder,omitempty" jsonschema:"path of the folder to deploy; instead of files"`
-	Files    map[string]string `json:"files,omitempty" jsonschema:"the source, as a map from path to text: {\"index.html\": \"<h1>Hi</h1>\"}. All of it each time, but no node_modules and no build output"`
-	Binary   map[string]string `json:"binary_files,omitempty" jsonschema:"files that are not text, as a map from path to base64"`
-	Manifest string            `json:"manifest,omitempty" jsonschema:"stack.yaml, for what cannot be found out from the source; goes before one among the files"`
+// upload returns what a call deploys, packed while it is sent. It fails before
+// anything is sent where it can.
+func (t *tools) upload(ctx context.Context, in arguments) (client.Upload, error) {
+	if err := in.checkSource(t.cfg.Pack != nil); err != nil {
+		return client.Upload{}, err
+	}
+	u := client.Upload{Name: in.Name, TTL: in.TTL, Pack: func(out io.Writer) error { return packFiles(in, out) }}
+	if in.Folder != "" {
+		u.Pack = func(out io.Writer) error { return t.cfg.Pack(ctx, in.Folder, out) }
+	}
+	if in.Manifest != "" {
+		u.Manifest = []byte(in.Manifest)
+	}
+	return u, nil
 }
 
-// check tells what is wrong with the source before anything is sent.
-func (s source) check(folders bool) error {
-	inline := len(s.Files)+len(s.Binary) > 0
+// checkSource returns what is wrong with the source.
+func (in arguments) checkSource(folders bool) error {
+	inline := len(in.Files)+len(in.Binary) > 0
 	switch {
-	case s.Folder != "" && !folders:
+	case in.Folder != "" && !folders:
 		return errors.New("this server cannot read your folders: pass the source as files, a map from path to text")
-	case s.Folder != "" && inline:
+	case in.Folder != "" && inline:
 		return errors.New("pass either folder or files, not both")
-	case s.Folder == "" && !inline && folders:
+	case in.Folder == "" && !inline && folders:
 		return errors.New("there is no source: pass folder, the path of the project, or files, a map from path to text")
-	case s.Folder == "" && !inline:
+	case in.Folder == "" && !inline:
 		return errors.New("there is no source: pass it as files, a map from path to text")
 	}
 	return nil
 }
 
-// sourceError is a source that cannot be packed, and so not sent.
-type sourceError struct{ error }
-
-// form writes the multipart body of an upload as it is read. The fields are
-// texts beside the source; empty ones are left out.
-func (t *tools) form(ctx context.Context, s source, fields map[string]string) (body io.ReadCloser, contentType string) {
-	r, w := io.Pipe()
-	form := multipart.NewWriter(w)
-	go func() {
-		if err := errors.Join(t.writeForm(ctx, form, s, fields), form.Close()); err != nil {
-			w.CloseWithError(&sourceError{err})
-			return
-		}
-		w.Close()
-	}()
-	return r, form.FormDataContentType()
-}
-
-func (t *tools) writeForm(ctx context.Context, form *multipart.Writer, s source, fields map[string]string) error {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if fields[name] == "" {
-			continue
-		}
-		if err := form.WriteField(name, fields[name]); err != nil {
-			return err
-		}
-	}
-	out, err := form.CreateFormFile("source", "source.tar.gz")
-	if err != nil {
-		return err
-	}
-	if s.Folder != "" {
-		return t.Pack(ctx, s.Folder, out)
-	}
-	return pack(s, out)
-}
-
-// pack writes inline files as a tar.gz.
-func pack(s source, out io.Writer) error {
+// packFiles writes inline files as a tar.gz.
+func packFiles(in arguments, out io.Writer) error {
 	zipped := gzip.NewWriter(out)
 	archive := tar.NewWriter(zipped)
-	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
-		if err := addFile(archive, name, []byte(s.Files[name])); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(in.Files)) {
+		if err := addFile(archive, name, []byte(in.Files[name])); err != nil {
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Binary)) {
-		content, err := base64.StdEncoding.DecodeString(s.Binary[name])
+	for _, name := range slices.Sorted(maps.Keys(in.Binary)) {
+		content, err := base64.StdEncoding.DecodeString(in.Binary[name])
 		if err != nil {
 			return fmt.Errorf("binary_files: %s is not base64", name)
 		}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/berth-host/berth/internal/client"
 	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/mcp"
 	"github.com/berth-host/berth/internal/proxy"
@@ -33,16 +34,19 @@ func (s *Server) openDocuments() (err error) {
 // pathMCP is where agents find the tools.
 const pathMCP = "/mcp"
 
-// toolsOverHTTP are the tools at /mcp. They ask the API as anybody does, within
+// toolsOverHTTP returns the tools at /mcp. They ask the API as anybody does, within
 // this process, in the name of whoever calls them.
-func (s *Server) toolsOverHTTP() http.Handler {
+func (s *Server) toolsOverHTTP() (http.Handler, error) {
 	inner := &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return s.inner.Dial() },
 		DisableKeepAlives: true, // a shutdown need not wait for idle connections
 	}
+	api, err := client.NewOver(&http.Client{Transport: inner}, "http://"+s.cfg.BaseURL.Host)
+	if err != nil {
+		return nil, fmt.Errorf("BERTH_BASE_URL: %w", err)
+	}
 	return mcp.Handler(mcp.Config{
-		BaseURL: "http://" + s.cfg.BaseURL.Host,
-		Client:  &http.Client{Transport: inner},
+		API:     api,
 		Forward: []string{proxy.HeaderCallerIP, "X-Request-Id"},
-	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(proxy.HeaderCallerIP)) })
+	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(proxy.HeaderCallerIP)) }), nil
 }

@@ -32,9 +32,12 @@ func (s *Server) openPages(key auth.Key) {
 // baseHost serves the base URL's host: the API, the tools, the documents, the
 // pages, and for a path that none of them has an error in the form that the
 // caller reads. The front page is a page for a browser and a text for others.
-func (s *Server) baseHost() http.Handler {
+func (s *Server) baseHost() (http.Handler, error) {
 	toAPI, toPages := edge.Inner(s.inner.Dial, s.log), edge.Inner(s.innerPages.Dial, s.log)
-	tools := s.toolsOverHTTP()
+	tools, err := s.toolsOverHTTP()
+	if err != nil {
+		return nil, err
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case path == pathMCP:
@@ -46,10 +49,10 @@ func (s *Server) baseHost() http.Handler {
 		default:
 			toAPI.ServeHTTP(w, r)
 		}
-	})
+	}), nil
 }
 
-// readsHTML tells a browser that opens a page from a program.
+// readsHTML reports whether a request is that of a browser that opens a page.
 func readsHTML(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html")
 }

@@ -25,7 +25,11 @@ func (s *Server) bind() (err error) {
 }
 
 // openEdge makes the public front.
-func (s *Server) openEdge() {
+func (s *Server) openEdge() error {
+	baseHost, err := s.baseHost()
+	if err != nil {
+		return err
+	}
 	if s.cfg.TLS == TLSOff && s.cfg.BaseURL.Scheme == "https" && len(s.cfg.TrustedProxies) == 0 {
 		s.log.Warn("BERTH_TRUSTED_PROXIES is empty: every client behind the proxy that speaks https here counts as the proxy, and they share one limit")
 	}
@@ -34,12 +38,13 @@ func (s *Server) openEdge() {
 		AppsDomain:     s.cfg.AppsDomain,
 		TrustedProxies: s.cfg.TrustedProxies,
 		Routes:         s.routes,
-		API:            s.baseHost(),
+		API:            baseHost,
 		TLS:            s.certificates,
 		StallTimeout:   s.cfg.ProxyTimeout,
 		Arrived:        s.metrics.Arrival,
 		Log:            s.log,
 	})
+	return nil
 }
 
 // Addr is the address that the server listens on.

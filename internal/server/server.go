@@ -121,8 +121,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.openPages(key)
-	s.openEdge()
-	return nil
+	return s.openEdge()
 }
 
 // check finds out whether the configuration is right, down to the files and the
