@@ -172,7 +172,7 @@ func (a *app) claim(ctx context.Context, code string, timeout time.Duration) err
 		return err
 	}
 	a.ui.sayf("%s (%s) is yours", s.Name, s.ID)
-	return a.restored(ctx, &target{Client: c, stack: s}, timeout)
+	return a.restored(ctx, &target{api: c, stack: s}, timeout)
 }
 
 // restored waits for a claimed stack that comes back, and shows it. A redeploy

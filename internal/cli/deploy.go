@@ -17,7 +17,7 @@ import (
 
 // deployment is what a deploy was asked for.
 type deployment struct {
-	origin
+	from     origin
 	manifest string
 
 	fresh                 bool
@@ -54,14 +54,14 @@ git archive HEAD | berth deploy -`,
 	flags.StringVar(&d.ttl, "ttl", "", "lifetime of a new stack, as in 90m or 2h")
 	flags.StringVar(&d.claimEmail, "claim-email", "", "the only email that may claim a new stack")
 	flags.StringVar(&d.manifest, "manifest", "", "a manifest to use in place of the folder's")
-	flags.StringArrayVar(&d.include, "include", nil, "pack what matches this pattern of .gitignore's syntax, whatever the rules say")
+	flags.StringArrayVar(&d.from.include, "include", nil, "pack what matches this pattern of .gitignore's syntax, whatever the rules say")
 	flags.BoolVar(&d.wait, "wait", true, "wait until the stack is live or failed")
 	flags.DurationVar(&d.timeout, "timeout", 0, "stop waiting after this time")
 	return a.takingStack(cmd, 1, cobra.ShellCompDirectiveDefault, func(ctx context.Context, args []string) error {
 		if d.fresh && a.stack != "" {
 			return usagef("--new makes another stack, so it cannot be %s; leave one of the two out", a.stack)
 		}
-		d.path = argument(args, ".")
+		d.from.path = argument(args, ".")
 		return a.deploy(ctx, d)
 	})
 }
@@ -75,7 +75,7 @@ func argument(args []string, none string) string {
 }
 
 func (a *app) deploy(ctx context.Context, d *deployment) error {
-	folder, err := d.folder()
+	folder, err := d.from.folder()
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 	if err != nil {
 		return err
 	}
-	archive, err := a.archive(ctx, d.origin)
+	archive, err := a.archive(ctx, d.from)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 		since, err = a.redeploy(ctx, t, form)
 	}
 	if err != nil {
-		return withLeftOut(err, archive, form.Manifest != nil || manifestIn(d.path) != "")
+		return withLeftOut(err, archive, form.Manifest != nil || manifestIn(d.from.path) != "")
 	}
 	if !d.wait {
 		return a.show(t.stack)
@@ -191,7 +191,7 @@ func (a *app) createStack(ctx context.Context, d *deployment, folder string, for
 		return nil, fmt.Errorf("%s is made, and its manage token is %s, but: %w", s.ID, s.ManageToken, err)
 	}
 	a.ui.sayf("%s is building", s.ID)
-	return &target{Client: c.WithToken(s.ManageToken), stack: s}, nil
+	return &target{api: c.WithToken(s.ManageToken), stack: s}, nil
 }
 
 // redeploy uploads the next generation. It returns the last event before it.
@@ -201,7 +201,7 @@ func (a *app) redeploy(ctx context.Context, t *target, form client.Upload) (int6
 		return 0, err
 	}
 	done := a.ui.progress(&form)
-	s, err := t.Deploy(ctx, t.stack.ID, form)
+	s, err := t.api.Deploy(ctx, t.stack.ID, form)
 	done()
 	if err != nil {
 		return 0, err
@@ -217,7 +217,7 @@ func (a *app) redeploy(ctx context.Context, t *target, form client.Upload) (int6
 func lastEvent(ctx context.Context, t *target) (int64, error) {
 	var last int64
 	for {
-		page, err := t.Events(ctx, t.stack.ID, last, false)
+		page, err := t.api.Events(ctx, t.stack.ID, last, false)
 		if err != nil || len(page) == 0 {
 			return last, err
 		}

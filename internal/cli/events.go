@@ -37,7 +37,7 @@ func (a *app) events(ctx context.Context, t *target, after int64, follow bool) e
 	answered := time.Now()
 	for {
 		began := time.Now()
-		page, err := t.Events(ctx, t.stack.ID, after, follow)
+		page, err := t.api.Events(ctx, t.stack.ID, after, follow)
 		var away *client.Unreachable
 		switch {
 		case err == nil:

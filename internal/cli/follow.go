@@ -24,7 +24,7 @@ func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack
 	}
 	settled := make(chan outcome, 1)
 	go func() {
-		s, err := t.Settled(ctx, t.stack.ID)
+		s, err := t.api.Settled(ctx, t.stack.ID)
 		settled <- outcome{s, err}
 	}()
 	steps := &steps{ui: a.ui, target: t, after: since, printed: map[string]int{}}
@@ -43,10 +43,10 @@ func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack
 	}
 }
 
-// steps tells what happens in a deploy.
+// steps says what happens in a deploy.
 type steps struct {
-	*ui
-	*target
+	ui      *ui
+	target  *target
 	after   int64
 	order   []string       // services that were built, the first first
 	printed map[string]int // lines of each one's build log that were shown
@@ -55,10 +55,10 @@ type steps struct {
 // look shows what is new. What cannot be read is shown at the next look, or by
 // the verdict.
 func (s *steps) look(ctx context.Context) {
-	if s.quiet {
+	if s.ui.quiet {
 		return
 	}
-	page, err := s.Events(ctx, s.target.stack.ID, s.after, false)
+	page, err := s.target.api.Events(ctx, s.target.stack.ID, s.after, false)
 	if err != nil {
 		return
 	}
@@ -80,15 +80,15 @@ func (s *steps) event(e client.Event) {
 	switch e.Type {
 	case "stack.created", "stack.redeploying":
 	case "service.building":
-		s.sayf("building %s", service)
+		s.ui.sayf("building %s", service)
 	case "service.ready":
-		s.sayf("%s %v is ready at %v", s.green("✓"), service, e.Data["url"])
+		s.ui.sayf("%s %v is ready at %v", s.ui.green("✓"), service, e.Data["url"])
 	case "stack.live":
-		s.sayf("%s generation %v is live", s.green("✓"), e.Data["generation"])
+		s.ui.sayf("%s generation %v is live", s.ui.green("✓"), e.Data["generation"])
 	case "stack.failed", "stack.deploy_failed":
-		s.sayf("%s the deploy failed", s.red("✗"))
+		s.ui.sayf("%s the deploy failed", s.ui.red("✗"))
 	default:
-		s.sayf("%s", e.Type)
+		s.ui.sayf("%s", e.Type)
 	}
 }
 
@@ -100,7 +100,7 @@ func (s *steps) output(ctx context.Context) {
 			continue
 		}
 		for _, line := range lines[min(s.printed[service], len(lines)):] {
-			s.sayf("%s %s", s.dim(service+" |"), line)
+			s.ui.sayf("%s %s", s.ui.dim(service+" |"), line)
 		}
 		s.printed[service] = max(s.printed[service], len(lines))
 	}
@@ -108,7 +108,7 @@ func (s *steps) output(ctx context.Context) {
 
 // logLines reads the whole lines of one service's log.
 func logLines(ctx context.Context, t *target, q client.LogQuery) ([]string, error) {
-	body, err := t.Logs(ctx, t.stack.ID, q)
+	body, err := t.api.Logs(ctx, t.stack.ID, q)
 	if err != nil {
 		return nil, err
 	}

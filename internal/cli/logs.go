@@ -55,7 +55,7 @@ func (a *app) logs(ctx context.Context, v *logView) error {
 	if v.follow || a.json {
 		return a.followLogs(ctx, t, v)
 	}
-	body, err := t.Logs(ctx, t.stack.ID, client.LogQuery{Service: v.service, Kind: v.kind, Tail: v.tail})
+	body, err := t.api.Logs(ctx, t.stack.ID, client.LogQuery{Service: v.service, Kind: v.kind, Tail: v.tail})
 	if err != nil {
 		return err
 	}

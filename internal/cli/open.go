@@ -34,7 +34,7 @@ func (a *app) open(ctx context.Context, name string, onlyPrint bool) error {
 	if err != nil {
 		return err
 	}
-	status, err := t.Reach(ctx, service.URL)
+	status, err := t.api.Reach(ctx, service.URL)
 	if err != nil {
 		return err
 	}

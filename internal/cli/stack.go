@@ -53,7 +53,7 @@ berth extend stk_3f2a9c1b7d4e 2h`,
 		if err != nil {
 			return err
 		}
-		s, err := t.Extend(ctx, t.stack.ID, argument(args, usualExtension))
+		s, err := t.api.Extend(ctx, t.stack.ID, argument(args, usualExtension))
 		if err != nil {
 			return err
 		}
@@ -84,11 +84,11 @@ func (a *app) delete(ctx context.Context, yes bool) error {
 	if err := a.confirm(ctx, t.stack, yes); err != nil {
 		return err
 	}
-	err = t.Delete(ctx, t.stack.ID)
+	err = t.api.Delete(ctx, t.stack.ID)
 	if err != nil && !client.IsNoStack(err, t.stack.ID) {
 		return err
 	}
-	if err := a.memory.update(t.Server(), func(s *onServer) { s.forget(t.stack.ID) }); err != nil {
+	if err := a.memory.update(t.api.Server(), func(s *onServer) { s.forget(t.stack.ID) }); err != nil {
 		return err
 	}
 	if a.json {

@@ -61,9 +61,9 @@ func (a *app) knownStacks() []cobra.Completion {
 	return ids
 }
 
-// target is a stack that is there, with a client whose token manages it.
+// target is a stack that exists, with a client whose token manages it.
 type target struct {
-	*client.Client
+	api   *client.Client
 	stack *client.Stack
 }
 
@@ -121,8 +121,8 @@ func (a *app) reach(ctx context.Context, c *client.Client, known *onServer, id s
 	}
 	var err error
 	for _, token := range tokens {
-		t := &target{Client: c.WithToken(token)}
-		if t.stack, err = t.Stack(ctx, id, false); err == nil {
+		t := &target{api: c.WithToken(token)}
+		if t.stack, err = t.api.Stack(ctx, id, false); err == nil {
 			a.recall(known, t.stack)
 			return t, nil
 		}
