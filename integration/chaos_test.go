@@ -179,7 +179,7 @@ func (c *chaos) forgetUnknown(t *testing.T) {
 
 // agent uses the server and remembers what it was told.
 type agent struct {
-	*chaos
+	chaos          *chaos
 	rand           *rand.Rand
 	sent, answered int
 	mine           []*belief
@@ -233,7 +233,7 @@ func (a *agent) act(t *testing.T) {
 
 func (a *agent) attempt(t *testing.T, method, url, body string, headers ...string) Reply {
 	t.Helper()
-	r := a.h.attempt(t, method, url, body, headers...)
+	r := a.chaos.h.attempt(t, method, url, body, headers...)
 	a.sent++
 	if r.status != 0 {
 		a.answered++
@@ -263,7 +263,7 @@ func (a *agent) create(t *testing.T) {
 	if r.status == http.StatusCreated {
 		b := &belief{st: r.stack(t), files: map[string]string{}}
 		a.mine = append(a.mine, b)
-		a.h.adoptStack(b.st)
+		a.chaos.h.adoptStack(b.st)
 	}
 }
 
@@ -278,7 +278,7 @@ func (a *agent) redeploy(t *testing.T, b *belief) {
 func (a *agent) claim(t *testing.T, b *belief) {
 	t.Helper()
 	r := a.attempt(t, http.MethodPost, "/v0/claim", `{"claim_code": "`+b.st.ClaimCode+`"}`,
-		"Content-Type", "application/json", "Authorization", "Bearer "+a.key)
+		"Content-Type", "application/json", "Authorization", "Bearer "+a.chaos.key)
 	if r.status == http.StatusOK {
 		if b.claimed {
 			t.Errorf("stack %s was claimed twice", b.st.ID)
@@ -299,7 +299,7 @@ func (a *agent) delete(t *testing.T, b *belief) {
 	r := a.attempt(t, http.MethodDelete, "/v0/stacks/"+b.st.ID, "", "Authorization", "Bearer "+b.st.ManageToken)
 	if r.status == http.StatusOK || r.status == http.StatusNotFound {
 		b.deleted = true
-		a.h.forgetStack(b.st.ID)
+		a.chaos.h.forgetStack(b.st.ID)
 	}
 }
 
@@ -330,21 +330,21 @@ func (a *agent) compare(t *testing.T) {
 	t.Helper()
 	for _, b := range a.mine {
 		path := "/v0/stacks/" + b.st.ID
-		r := a.h.getAs(t, b.st.ManageToken, path)
+		r := a.chaos.h.getAs(t, b.st.ManageToken, path)
 		if b.deleted || (r.status == http.StatusNotFound && (b.doomed || b.mortal && !b.claimed)) {
 			require.Equal(t, http.StatusNotFound, r.status, "a delete is undone")
 			b.deleted = true
-			a.h.forgetStack(b.st.ID)
+			a.chaos.h.forgetStack(b.st.ID)
 			continue
 		}
 		require.Equal(t, http.StatusOK, r.status, "stack %s: %s", b.st.ID, r)
-		a.h.showsNoSecret(t, b.st)
-		a.h.answers(t, b.st)
+		a.chaos.h.showsNoSecret(t, b.st)
+		a.chaos.h.answers(t, b.st)
 		now := r.stack(t)
 		require.False(t, b.claimed && !now.Claimed, "the claim of stack %s is undone", b.st.ID)
 		if now.Status == "live" {
 			for name, content := range b.files {
-				require.Equal(t, content, a.h.file(t, b.st, "web", name), "%s of stack %s", name, b.st.ID)
+				require.Equal(t, content, a.chaos.h.file(t, b.st, "web", name), "%s of stack %s", name, b.st.ID)
 			}
 		}
 	}

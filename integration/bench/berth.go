@@ -22,9 +22,9 @@ const (
 
 // berth is a whole server under measurement.
 type berth struct {
-	*target
-	data string   // its data directory
-	env  []string // of its process
+	target *target
+	data   string   // its data directory
+	env    []string // of its process
 }
 
 // withBerth starts a server with settings of the section's own, which win over
@@ -34,7 +34,7 @@ func (b *bench) withBerth(ctx context.Context, settings []string, measure func(c
 	if err != nil {
 		return err
 	}
-	defer hand.Close()
+	defer hand.engine.Close()
 	progress("making the base image of %s, if it is missing", runtimeRef)
 	if err := quiet(ctx, nil, filepath.Join(b.bin, "berthd"), "images", "build", runtimeRef); err != nil {
 		return err
@@ -47,9 +47,9 @@ func (b *bench) withBerth(ctx context.Context, settings []string, measure func(c
 		return err
 	}
 	defer hand.sweep(server.data)
-	defer func() { server.stop() }() // of the process that is the last one then
+	defer func() { server.target.process.stop() }() // of the process that is the last one then
 	if err := measure(ctx, server, hand); err != nil {
-		return server.fault(err.Error())
+		return server.target.process.fault(err.Error())
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (b *bench) newBerth(settings []string) (*berth, error) {
 
 // launch starts the server's process and waits until it serves: it listens before.
 func (b *bench) launch(ctx context.Context, s *berth) error {
-	t, err := b.startServer(ctx, "berthd", s.addr, s.env, filepath.Join(b.bin, "berthd"))
+	t, err := b.startServer(ctx, "berthd", s.target.addr, s.env, filepath.Join(b.bin, "berthd"))
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *berth) serves(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/healthz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.target.addr+"/healthz", nil)
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (s *berth) serves(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return s.process.fault("it does not serve")
+			return s.target.process.fault("it does not serve")
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -143,7 +143,7 @@ func (s *berth) remove(ctx context.Context, made deployed) error {
 // firstAnswer asks the stack's public URL until it answers with 200. When it
 // does not, the error is what the server says of the stack.
 func (s *berth) firstAnswer(ctx context.Context, made deployed) (time.Time, error) {
-	at, err := poll(ctx, "http://"+s.addr+"/", made.host())
+	at, err := poll(ctx, "http://"+s.target.addr+"/", made.host())
 	if err != nil {
 		var state json.RawMessage
 		if s.call(context.WithoutCancel(ctx), http.MethodGet, "/v0/stacks/"+made.ID, made.Token, "", nil, &state) == nil {
@@ -155,7 +155,7 @@ func (s *berth) firstAnswer(ctx context.Context, made deployed) (time.Time, erro
 
 // ask makes one request of the stack's program and returns its answer.
 func (s *berth) ask(ctx context.Context, made deployed, path string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+path, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.target.addr+path, nil)
 	if err != nil {
 		return "", err
 	}
@@ -216,7 +216,7 @@ func (s *berth) send(ctx context.Context, method, path, token string, v, into an
 
 // call makes one request of the API.
 func (s *berth) call(ctx context.Context, method, path, token, contentType string, body io.Reader, into any) error {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.addr+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.target.addr+path, body)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ import (
 // would who has one program and no host. What makes something is not cut off in
 // the middle: clean finds it by its name.
 type byHand struct {
-	*client.Client
+	engine  *client.Client
 	network container.NetworkMode // of the deploy being made
 }
 
@@ -47,7 +47,7 @@ func newByHand(ctx context.Context) (*byHand, error) {
 	if _, err := c.Ping(ctx); err != nil {
 		return nil, fmt.Errorf("no Docker engine: %w", err)
 	}
-	return &byHand{Client: c}, nil
+	return &byHand{engine: c}, nil
 }
 
 // deploy builds and starts the program in archive, on the engine's default
@@ -59,7 +59,7 @@ func (h *byHand) deploy(ctx context.Context, base string, archive []byte, ownNet
 	h.network = "bridge"
 	if ownNetwork {
 		h.network = handNetwork
-		if _, err := h.NetworkCreate(context.WithoutCancel(ctx), handNetwork, network.CreateOptions{Driver: "bridge"}); err != nil {
+		if _, err := h.engine.NetworkCreate(context.WithoutCancel(ctx), handNetwork, network.CreateOptions{Driver: "bridge"}); err != nil {
 			return 0, fmt.Errorf("by hand: %w", err)
 		}
 	}
@@ -76,13 +76,13 @@ func (h *byHand) deploy(ctx context.Context, base string, archive []byte, ownNet
 // build makes an image of the program: copy, two commands, one commit.
 func (h *byHand) build(ctx context.Context, base string, archive []byte) error {
 	config := &container.Config{Image: base, WorkingDir: "/app", Cmd: []string{"sleep", "infinity"}}
-	if _, err := h.ContainerCreate(context.WithoutCancel(ctx), config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handBuild); err != nil {
+	if _, err := h.engine.ContainerCreate(context.WithoutCancel(ctx), config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handBuild); err != nil {
 		return err
 	}
-	if err := h.CopyToContainer(ctx, handBuild, "/app", bytes.NewReader(archive), container.CopyToContainerOptions{}); err != nil {
+	if err := h.engine.CopyToContainer(ctx, handBuild, "/app", bytes.NewReader(archive), container.CopyToContainerOptions{}); err != nil {
 		return err
 	}
-	if err := h.ContainerStart(ctx, handBuild, container.StartOptions{}); err != nil {
+	if err := h.engine.ContainerStart(ctx, handBuild, container.StartOptions{}); err != nil {
 		return err
 	}
 	for range 2 {
@@ -90,19 +90,19 @@ func (h *byHand) build(ctx context.Context, base string, archive []byte) error {
 			return err
 		}
 	}
-	_, err := h.ContainerCommit(ctx, handBuild, container.CommitOptions{Reference: handImage, Pause: true})
+	_, err := h.engine.ContainerCommit(ctx, handBuild, container.CommitOptions{Reference: handImage, Pause: true})
 	return err
 }
 
 // exec runs one command in the build's container and waits for its end.
 func (h *byHand) exec(ctx context.Context, command string) error {
-	made, err := h.ContainerExecCreate(ctx, handBuild, container.ExecOptions{
+	made, err := h.engine.ContainerExecCreate(ctx, handBuild, container.ExecOptions{
 		Cmd: []string{"sh", "-c", command}, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return err
 	}
-	output, err := h.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	output, err := h.engine.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (h *byHand) exec(ctx context.Context, command string) error {
 	if _, err := io.Copy(io.Discard, output.Reader); err != nil {
 		return err
 	}
-	ended, err := h.ContainerExecInspect(ctx, made.ID)
+	ended, err := h.engine.ContainerExecInspect(ctx, made.ID)
 	if err == nil && ended.ExitCode != 0 {
 		err = fmt.Errorf("%s exited with code %d", command, ended.ExitCode)
 	}
@@ -123,13 +123,13 @@ func (h *byHand) run(ctx context.Context) (time.Time, error) {
 		Image: handImage, WorkingDir: "/app", Env: []string{"PORT=" + handPort},
 		Cmd: []string{"sh", "-c", "node server.js"},
 	}
-	if _, err := h.ContainerCreate(context.WithoutCancel(ctx), config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handRun); err != nil {
+	if _, err := h.engine.ContainerCreate(context.WithoutCancel(ctx), config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handRun); err != nil {
 		return time.Time{}, err
 	}
-	if err := h.ContainerStart(ctx, handRun, container.StartOptions{}); err != nil {
+	if err := h.engine.ContainerStart(ctx, handRun, container.StartOptions{}); err != nil {
 		return time.Time{}, err
 	}
-	running, err := h.ContainerInspect(ctx, handRun)
+	running, err := h.engine.ContainerInspect(ctx, handRun)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -148,13 +148,13 @@ func (h *byHand) copyVolume(ctx context.Context, base, from string) (time.Durati
 		{Type: mount.TypeVolume, Source: from, Target: "/from", ReadOnly: true},
 		{Type: mount.TypeVolume, Source: handVolume, Target: "/to"},
 	}}
-	if _, err := h.ContainerCreate(context.WithoutCancel(ctx), config, host, nil, nil, handCopy); err != nil {
+	if _, err := h.engine.ContainerCreate(context.WithoutCancel(ctx), config, host, nil, nil, handCopy); err != nil {
 		return 0, fmt.Errorf("by hand: %w", err)
 	}
-	if err := h.ContainerStart(ctx, handCopy, container.StartOptions{}); err != nil {
+	if err := h.engine.ContainerStart(ctx, handCopy, container.StartOptions{}); err != nil {
 		return 0, fmt.Errorf("by hand: %w", err)
 	}
-	ended, failed := h.ContainerWait(ctx, handCopy, container.WaitConditionNotRunning)
+	ended, failed := h.engine.ContainerWait(ctx, handCopy, container.WaitConditionNotRunning)
 	select {
 	case err := <-failed:
 		return 0, fmt.Errorf("by hand: %w", err)
@@ -168,7 +168,7 @@ func (h *byHand) copyVolume(ctx context.Context, base, from string) (time.Durati
 
 // ran is how long a container that ended ran.
 func (h *byHand) ran(ctx context.Context, name string) (time.Duration, error) {
-	c, err := h.ContainerInspect(ctx, name)
+	c, err := h.engine.ContainerInspect(ctx, name)
 	if err != nil {
 		return 0, err
 	}
@@ -179,7 +179,7 @@ func (h *byHand) ran(ctx context.Context, name string) (time.Duration, error) {
 
 // hasVolume tells whether there is a volume of that name.
 func (h *byHand) hasVolume(ctx context.Context, name string) bool {
-	_, err := h.VolumeInspect(ctx, name)
+	_, err := h.engine.VolumeInspect(ctx, name)
 	return err == nil
 }
 
@@ -188,11 +188,11 @@ func (h *byHand) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for _, name := range []string{handBuild, handRun, handCopy} {
-		h.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		h.engine.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}
-	h.ImageRemove(ctx, handImage, image.RemoveOptions{Force: true})
-	h.NetworkRemove(ctx, handNetwork)
-	h.VolumeRemove(ctx, handVolume, true)
+	h.engine.ImageRemove(ctx, handImage, image.RemoveOptions{Force: true})
+	h.engine.NetworkRemove(ctx, handNetwork)
+	h.engine.VolumeRemove(ctx, handVolume, true)
 }
 
 const (
@@ -229,18 +229,18 @@ func (h *byHand) sweepOnce(ctx context.Context, own filters.Args) (count int) {
 		}
 		group.Wait() //nolint:errcheck // what stays is there in the next pass
 	}
-	containers, _ := h.ContainerList(ctx, container.ListOptions{All: true, Filters: own})
+	containers, _ := h.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: own})
 	all(len(containers), func(i int) error {
-		return h.ContainerRemove(ctx, containers[i].ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		return h.engine.ContainerRemove(ctx, containers[i].ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	})
-	images, _ := h.ImageList(ctx, image.ListOptions{Filters: own})
+	images, _ := h.engine.ImageList(ctx, image.ListOptions{Filters: own})
 	all(len(images), func(i int) error {
-		_, err := h.ImageRemove(ctx, images[i].ID, image.RemoveOptions{Force: true})
+		_, err := h.engine.ImageRemove(ctx, images[i].ID, image.RemoveOptions{Force: true})
 		return err
 	})
-	networks, _ := h.NetworkList(ctx, network.ListOptions{Filters: own})
-	all(len(networks), func(i int) error { return h.NetworkRemove(ctx, networks[i].ID) })
-	volumes, _ := h.VolumeList(ctx, volume.ListOptions{Filters: own})
-	all(len(volumes.Volumes), func(i int) error { return h.VolumeRemove(ctx, volumes.Volumes[i].Name, true) })
+	networks, _ := h.engine.NetworkList(ctx, network.ListOptions{Filters: own})
+	all(len(networks), func(i int) error { return h.engine.NetworkRemove(ctx, networks[i].ID) })
+	volumes, _ := h.engine.VolumeList(ctx, volume.ListOptions{Filters: own})
+	all(len(volumes.Volumes), func(i int) error { return h.engine.VolumeRemove(ctx, volumes.Volumes[i].Name, true) })
 	return count
 }

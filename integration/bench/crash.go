@@ -45,7 +45,7 @@ func (s *berth) crash(ctx context.Context, made deployed) (time.Duration, error)
 		return 0, err
 	}
 	start := time.Now()
-	if status, _, err := get(ctx, "http://"+s.addr+"/exit", made.host()); err != nil || status != http.StatusBadGateway {
+	if status, _, err := get(ctx, "http://"+s.target.addr+"/exit", made.host()); err != nil || status != http.StatusBadGateway {
 		return 0, fmt.Errorf("the program that ends answers with %d, %w", status, err)
 	}
 	if last, err = s.awaitEvent(ctx, made, last, "service.crashed"); err != nil {

@@ -67,7 +67,7 @@ func (b *bench) measureSite(ctx context.Context, server *berth) error {
 	if err != nil {
 		return err
 	}
-	defer nginx.stop()
+	defer nginx.process.stop()
 	site, err := siteArchive()
 	if err != nil {
 		return err

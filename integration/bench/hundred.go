@@ -67,7 +67,7 @@ func (s *berth) createMany(ctx context.Context, bin string) ([]deployed, error) 
 // adoption restarts the server and tells how long it takes, from the start of
 // its process, until every stack has answered.
 func (b *bench) adoption(ctx context.Context, server *berth, stacks []deployed) (time.Duration, error) {
-	server.stop()
+	server.target.process.stop()
 	ctx, cancel := context.WithTimeout(ctx, deployTime)
 	defer cancel()
 	start := time.Now()
@@ -92,13 +92,13 @@ func (s *berth) idle(ctx context.Context) (float64, error) {
 	if err := pause(ctx, idleAfter); err != nil {
 		return 0, err
 	}
-	before, err := s.cpu()
+	before, err := s.target.process.cpu()
 	if err != nil {
 		return 0, err
 	}
 	if err := pause(ctx, idleFor); err != nil {
 		return 0, err
 	}
-	after, err := s.cpu()
+	after, err := s.target.process.cpu()
 	return 100 * (after - before).Seconds() / idleFor.Seconds(), err
 }

@@ -14,9 +14,9 @@ import (
 
 // target is a server under load.
 type target struct {
-	name string
-	*process
-	addr string
+	name    string
+	process *process
+	addr    string
 }
 
 // sample is what one load showed.
@@ -32,7 +32,7 @@ var (
 
 // load puts a server under requests for a path on keep-alive connections.
 func (t *target) load(ctx context.Context, host, path string, conns int, length time.Duration) (sample, error) {
-	before, err := t.cpu()
+	before, err := t.process.cpu()
 	if err != nil {
 		return sample{}, err
 	}
@@ -41,7 +41,7 @@ func (t *target) load(ctx context.Context, host, path string, conns int, length 
 	if err != nil {
 		return sample{}, fmt.Errorf("wrk on %s: %w\n%s", t.name, err, out)
 	}
-	after, err := t.cpu()
+	after, err := t.process.cpu()
 	if err != nil {
 		return sample{}, err
 	}
@@ -64,10 +64,10 @@ func (t *target) load(ctx context.Context, host, path string, conns int, length 
 func (t *target) expect(ctx context.Context, host, path string, size int64) error {
 	status, n, err := get(ctx, "http://"+t.addr+path, host)
 	if err != nil {
-		return t.fault(err.Error())
+		return t.process.fault(err.Error())
 	}
 	if status != http.StatusOK || n != size {
-		return t.fault(fmt.Sprintf("GET %s: status %d and %d bytes, want 200 and %d", path, status, n, size))
+		return t.process.fault(fmt.Sprintf("GET %s: status %d and %d bytes, want 200 and %d", path, status, n, size))
 	}
 	return nil
 }

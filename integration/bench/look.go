@@ -28,12 +28,12 @@ func (b *bench) measureLook(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer backend.stop()
+	defer backend.process.stop()
 	front, err := b.startFront(ctx, folder, upstream{Name: "web", Host: proxiedHost, Addr: backend.addr})
 	if err != nil {
 		return err
 	}
-	defer front.stop()
+	defer front.process.stop()
 	return b.compareLook(ctx, program, front)
 }
 

@@ -63,23 +63,23 @@ func growth(ctx context.Context, start func() (*target, error), pass func(contex
 	if err != nil {
 		return 0, err
 	}
-	defer t.stop()
+	defer t.process.stop()
 	for range 100 {
 		if err := t.expect(ctx, streamHost, "/?bytes=1024", 1024); err != nil {
 			return 0, err
 		}
 	}
-	if err := t.forgetPeak(); err != nil {
+	if err := t.process.forgetPeak(); err != nil {
 		return 0, err
 	}
-	before, err := t.memory("VmRSS")
+	before, err := t.process.memory("VmRSS")
 	if err != nil {
 		return 0, err
 	}
 	if err := pass(ctx, t.addr); err != nil {
-		return 0, t.fault(err.Error())
+		return 0, t.process.fault(err.Error())
 	}
-	peak, err := t.memory("VmHWM")
+	peak, err := t.process.memory("VmHWM")
 	if err != nil {
 		return 0, err
 	}

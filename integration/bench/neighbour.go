@@ -73,7 +73,7 @@ func (b *bench) neighbours(ctx context.Context, server *berth) (neighbour, busyO
 
 // beside is p99 while the other stack uses something up.
 func (s *berth) beside(ctx context.Context, neighbour, busyOne deployed, e hog.Exhaustion) (p99 float64, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+e.Path(), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.target.addr+e.Path(), nil)
 	if err != nil {
 		return 0, err
 	}
@@ -98,7 +98,7 @@ func (s *berth) p99(ctx context.Context, made deployed) (float64, error) {
 	var all []float64
 	for until := time.Now().Add(neighbourWindow); time.Now().Before(until); {
 		begun := time.Now()
-		status, _, err := get(ctx, "http://"+s.addr+"/", made.host())
+		status, _, err := get(ctx, "http://"+s.target.addr+"/", made.host())
 		if err != nil || status != http.StatusOK {
 			return 0, fmt.Errorf("the neighbour answers %d, %v", status, err)
 		}

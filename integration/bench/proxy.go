@@ -23,7 +23,7 @@ func (b *bench) measureProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer backend.stop()
+	defer backend.process.stop()
 	targets, stop, err := b.startFronts(ctx, folder, backend.addr)
 	defer stop()
 	if err != nil {
@@ -36,7 +36,7 @@ func (b *bench) measureProxy(ctx context.Context) error {
 func (b *bench) startFronts(ctx context.Context, folder, backend string) (targets []*target, stop func(), err error) {
 	stop = func() {
 		for _, t := range targets {
-			t.stop()
+			t.process.stop()
 		}
 	}
 	web := upstream{Name: "web", Host: proxiedHost, Addr: backend}
@@ -65,12 +65,12 @@ func (b *bench) measureStatic(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer front.stop()
+	defer front.process.stop()
 	nginx, err := b.startNginx(ctx, "nginx", "auto", folder)
 	if err != nil {
 		return err
 	}
-	defer nginx.stop()
+	defer nginx.process.stop()
 	return b.measureLoads(ctx, "static", []*target{front, nginx}, siteHost)
 }
 

@@ -60,7 +60,7 @@ func (b *bench) account(ctx context.Context, server *berth) (key string, err err
 
 // restoration is one stack on its way through expiry and back.
 type restoration struct {
-	*berth
+	berth     *berth
 	hand      *byHand
 	key       string // of the account that claims
 	copyFirst bool   // the copy by hand comes before the restore
@@ -70,10 +70,10 @@ type restoration struct {
 }
 
 func (r *restoration) run(ctx context.Context, program []byte) (err error) {
-	if r.made, _, err = r.create(ctx, program); err != nil {
+	if r.made, _, err = r.berth.create(ctx, program); err != nil {
 		return err
 	}
-	if _, err := r.ask(ctx, r.made, "/fill"); err != nil {
+	if _, err := r.berth.ask(ctx, r.made, "/fill"); err != nil {
 		return err
 	}
 	steps := []func(context.Context) error{r.copyByHand, r.expire, r.restore}
@@ -85,12 +85,12 @@ func (r *restoration) run(ctx context.Context, program []byte) (err error) {
 			return err
 		}
 	}
-	return r.remove(ctx, r.made)
+	return r.berth.remove(ctx, r.made)
 }
 
 // expire ends the stack's time and waits until its data is in a snapshot.
 func (r *restoration) expire(ctx context.Context) error {
-	err := r.send(ctx, http.MethodPatch, "/v0/stacks/"+r.made.ID, r.made.Token, map[string]string{"ttl": "1s"}, nil)
+	err := r.berth.send(ctx, http.MethodPatch, "/v0/stacks/"+r.made.ID, r.made.Token, map[string]string{"ttl": "1s"}, nil)
 	if err != nil {
 		return err
 	}
@@ -106,16 +106,16 @@ func (r *restoration) expire(ctx context.Context) error {
 func (r *restoration) restore(ctx context.Context) error {
 	syscall.Sync() // both copies begin with nothing left to write
 	start := time.Now()
-	err := r.send(ctx, http.MethodPost, "/v0/claim?wait=true", r.key, map[string]string{"claim_code": r.made.ClaimCode}, nil)
+	err := r.berth.send(ctx, http.MethodPost, "/v0/claim?wait=true", r.key, map[string]string{"claim_code": r.made.ClaimCode}, nil)
 	if err != nil {
 		return err
 	}
-	live, err := r.firstAnswer(ctx, r.made)
+	live, err := r.berth.firstAnswer(ctx, r.made)
 	if err != nil {
 		return err
 	}
 	r.took = live.Sub(start)
-	size, err := r.ask(ctx, r.made, "/size")
+	size, err := r.berth.ask(ctx, r.made, "/size")
 	if err == nil && size != strconv.Itoa(restored) {
 		err = fmt.Errorf("%s bytes of data came back, not %d", size, restored)
 	}

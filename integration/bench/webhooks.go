@@ -43,9 +43,9 @@ func (b *bench) measureWebhooks(ctx context.Context) error {
 			return err
 		}
 		err = measure(ctx, h, r)
-		h.stop()
+		h.target.process.stop()
 		if err != nil {
-			return h.fault(err.Error())
+			return h.target.process.fault(err.Error())
 		}
 	}
 	return nil
@@ -113,7 +113,7 @@ func (b *bench) measureDelay(ctx context.Context, h *hooks, r *receiver) error {
 // measurePending is how far the memory rises with all deliveries that may be
 // pending, to receivers that hang.
 func (b *bench) measurePending(ctx context.Context, h *hooks, r *receiver) error {
-	before, err := h.memory("VmRSS")
+	before, err := h.target.process.memory("VmRSS")
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (b *bench) measurePending(ctx context.Context, h *hooks, r *receiver) error
 			return err
 		}
 	}
-	peak, err := h.memory("VmHWM")
+	peak, err := h.target.process.memory("VmHWM")
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (t *table) atLeast(what string, u unit, berth []float64, peer string, other
 }
 
 // hooks is the program of that name.
-type hooks struct{ *target }
+type hooks struct{ target *target }
 
 // startHooks starts the deliveries with a database of their own.
 func (b *bench) startHooks(ctx context.Context) (*hooks, error) {
@@ -172,7 +172,7 @@ func (b *bench) startHooks(ctx context.Context) (*hooks, error) {
 
 // order has the program do something and returns what it says.
 func (h *hooks) order(ctx context.Context, path string, values url.Values) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+h.addr+path, strings.NewReader(values.Encode()))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+h.target.addr+path, strings.NewReader(values.Encode()))
 	if err != nil {
 		return "", err
 	}
