@@ -10,8 +10,8 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-func TestAccountByKey_FindsTheAccountOfTheKey(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestAccountByKey_FindsTheAccountOfTheKey(t *testing.T) {
+	s, db := on.open(t)
 	ana, err := s.CreateAccount(t.Context(), "Ana@Example.com", "", store.Key{Hash: []byte("ana's")})
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestAccountByKey_FindsTheAccountOfTheKey(t *testing.T) {
 	if _, err := s.CreateAccount(t.Context(), "bo@example.com", "", store.Key{Hash: []byte("bo's")}); err != nil {
 		t.Fatal(err)
 	}
-	if got, ok, err := reopen(t, path).AccountByKey(t.Context(), []byte("ana's")); got != ana || !ok || err != nil {
+	if got, ok, err := db.open(t).AccountByKey(t.Context(), []byte("ana's")); got != ana || !ok || err != nil {
 		t.Errorf("AccountByKey = %+v, %v, %v, want %+v", got, ok, err, ana)
 	}
 	for _, hash := range [][]byte{nil, {}, []byte("nobody's")} {
@@ -32,8 +32,8 @@ func TestAccountByKey_FindsTheAccountOfTheKey(t *testing.T) {
 	}
 }
 
-func TestCreateAccount_TakesAnEmailOnceInAnyCase(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestCreateAccount_TakesAnEmailOnceInAnyCase(t *testing.T) {
+	s, _ := on.open(t)
 	errs := make([]error, 2)
 	var both sync.WaitGroup
 	for i, email := range []string{"ana@example.com", "ANA@Example.com"} {
@@ -50,8 +50,8 @@ func TestCreateAccount_TakesAnEmailOnceInAnyCase(t *testing.T) {
 	}
 }
 
-func TestCreate_NeedsAnOwnerThatExists(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestCreate_NeedsAnOwnerThatExists(t *testing.T) {
+	s, _ := on.open(t)
 	k := newStack("192.0.2.1")
 	k.Owner = "acc_none"
 	wantKind(t, s.Create(t.Context(), k, 0), stack.Unauthenticated)
@@ -79,8 +79,8 @@ func ownedBy(t *testing.T, s *store.Store, account store.Account) *stack.Stack {
 // whatever agrees to the deletion of any stacks.
 func whatever([]*stack.Stack) error { return nil }
 
-func TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) {
+	s, _ := on.open(t)
 	account := func(email string) store.Account {
 		a, err := s.CreateAccount(t.Context(), email, "", store.Key{Hash: []byte(email)})
 		if err != nil {

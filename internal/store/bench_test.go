@@ -22,7 +22,7 @@ func benchStack() *stack.Stack {
 }
 
 func BenchmarkCreate(b *testing.B) {
-	s, _ := open(b)
+	s := newSQLite(b).open(b)
 	for b.Loop() {
 		k := benchStack()
 		if err := s.Create(b.Context(), k, 3, k.Created()); err != nil {
@@ -33,7 +33,7 @@ func BenchmarkCreate(b *testing.B) {
 }
 
 func BenchmarkUpdate(b *testing.B) {
-	s, _ := open(b)
+	s := newSQLite(b).open(b)
 	k := benchStack()
 	if err := s.Create(b.Context(), k, 0); err != nil {
 		b.Fatal(err)
@@ -49,7 +49,7 @@ func BenchmarkUpdate(b *testing.B) {
 }
 
 func BenchmarkGet(b *testing.B) {
-	s, _ := open(b)
+	s := newSQLite(b).open(b)
 	k := benchStack()
 	if err := s.Create(b.Context(), k, 0); err != nil {
 		b.Fatal(err)

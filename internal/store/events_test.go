@@ -21,8 +21,8 @@ func eventsOf(t testing.TB, s *store.Store, id string) []stack.Event {
 	return events
 }
 
-func TestEvents_ComeBackAsTheyWereRecorded(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestEvents_ComeBackAsTheyWereRecorded(t *testing.T) {
+	s, _ := on.open(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC)
 	sent := []stack.Event{
 		{Type: stack.EventCreated, Data: map[string]any{"anonymous": true}},
@@ -59,8 +59,8 @@ func TestEvents_ComeBackAsTheyWereRecorded(t *testing.T) {
 	}
 }
 
-func TestEvents_GoOnAfterACursor(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestEvents_GoOnAfterACursor(t *testing.T) {
+	s, _ := on.open(t)
 	k, other := create(t, s, stack.Event{Type: stack.EventCreated}), create(t, s, stack.Event{Type: stack.EventCreated})
 	for range 5 {
 		for _, id := range []string{k.ID, other.ID} {
@@ -96,8 +96,8 @@ func TestEvents_GoOnAfterACursor(t *testing.T) {
 	}
 }
 
-func TestEvents_OfADeletedStackStay(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestEvents_OfADeletedStackStay(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s, stack.Event{Type: stack.EventCreated})
 	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)
@@ -107,15 +107,13 @@ func TestEvents_OfADeletedStackStay(t *testing.T) {
 	}
 }
 
-func TestEvents_NeverUseAnIDTwice(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestEvents_NeverUseAnIDTwice(t *testing.T) {
+	s, db := on.open(t)
 	k := create(t, s, make([]stack.Event, 5)...)
 	last := int64(5)
 	for range 3 {
-		if _, err := raw(t, path).Exec("DELETE FROM events WHERE id > 2"); err != nil {
-			t.Fatal(err)
-		}
-		again := reopen(t, path)
+		db.exec(t, "DELETE FROM events WHERE id > 2")
+		again := db.open(t)
 		if _, err := again.Update(t.Context(), k.ID, func(*stack.Stack) ([]stack.Event, error) {
 			return make([]stack.Event, 2), nil
 		}); err != nil {

@@ -29,23 +29,23 @@ func receipt(t *testing.T, s *store.Store, key string) (store.Receipt, bool) {
 	return r, ok
 }
 
-func TestReceipt_IsFoundAfterARestart(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestReceipt_IsFoundAfterARestart(t *testing.T) {
+	s, db := on.open(t)
 	k := keep(t, s, "a", 0)
 	if err := s.AnswerReceipt(t.Context(), "a", "{}"); err != nil {
 		t.Fatal(err)
 	}
-	r, ok := receipt(t, reopen(t, path), "a")
+	r, ok := receipt(t, db.open(t), "a")
 	if !ok || r.StackID != k.ID || r.Answer != "{}" || r.Address != "192.0.2.1" || string(r.OneTime) != `{"manage_token":"hidden"}` {
 		t.Errorf("the receipt is %+v, %v", r, ok)
 	}
-	if strings.Contains(read(t, path[:strings.LastIndex(path, "/")]), "hidden") {
+	if strings.Contains(db.dump(t), "hidden") {
 		t.Error("a one-time field is readable in the file")
 	}
 }
 
-func TestReceipt_LosesItsSecretsAndThenEnds(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestReceipt_LosesItsSecretsAndThenEnds(t *testing.T) {
+	s, db := on.open(t)
 	keep(t, s, "young", 9*time.Minute)
 	keep(t, s, "old", 11*time.Minute)
 	keep(t, s, "over", 25*time.Hour)
@@ -67,14 +67,14 @@ func TestReceipt_LosesItsSecretsAndThenEnds(t *testing.T) {
 	}
 	check()
 	var rows, sealed int
-	err := raw(t, path).QueryRow("SELECT count(*), count(one_time_sealed) FROM receipts").Scan(&rows, &sealed)
+	err := db.row(t, "SELECT count(*), count(one_time_sealed) FROM receipts").Scan(&rows, &sealed)
 	if err != nil || rows != 2 || sealed != 1 {
 		t.Errorf("after the sweep there are %d receipts, %d with secrets: %v", rows, sealed, err)
 	}
 }
 
-func TestReceipt_IsNotKeptOfAChangeThatFailed(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestReceipt_IsNotKeptOfAChangeThatFailed(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	r := &store.Receipt{Key: "a", CreatedAt: stack.Now()}
 	refused := stack.NewError(stack.Conflict, "no")
@@ -87,8 +87,8 @@ func TestReceipt_IsNotKeptOfAChangeThatFailed(t *testing.T) {
 	}
 }
 
-func TestReceipt_GoesWithTheAccountOfItsStack(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestReceipt_GoesWithTheAccountOfItsStack(t *testing.T) {
+	s, _ := on.open(t)
 	ana, bo := newAccount(t, s, "ana@example.com"), newAccount(t, s, "bo@example.com")
 	for key, owner := range map[string]store.Account{"ana's": ana, "ana's, deleted": ana, "bo's": bo} {
 		k := keep(t, s, key, 0)
@@ -112,8 +112,8 @@ func TestReceipt_GoesWithTheAccountOfItsStack(t *testing.T) {
 	}
 }
 
-func TestReceipt_DroppedIsForgotten(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestReceipt_DroppedIsForgotten(t *testing.T) {
+	s, _ := on.open(t)
 	keep(t, s, "a", 0)
 	if err := s.DropReceipt(t.Context(), "a"); err != nil {
 		t.Fatal(err)
@@ -123,8 +123,8 @@ func TestReceipt_DroppedIsForgotten(t *testing.T) {
 	}
 }
 
-func TestCounts_LeaveDeletedStacksOut(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestCounts_LeaveDeletedStacksOut(t *testing.T) {
+	s, _ := on.open(t)
 	create(t, s)
 	create(t, s)
 	gone := create(t, s)

@@ -40,8 +40,8 @@ func isSignedIn(t *testing.T, s *store.Store, token string) bool {
 	return ok
 }
 
-func TestCreateSession_RefusesAnAccountThatWasDeletedMeanwhile(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestCreateSession_RefusesAnAccountThatWasDeletedMeanwhile(t *testing.T) {
+	s, _ := on.open(t)
 	ana := newAccount(t, s, "ana@example.com")
 	if _, err := s.DeleteAccount(t.Context(), ana.ID, whatever); err != nil {
 		t.Fatal(err)
@@ -53,12 +53,12 @@ func TestCreateSession_RefusesAnAccountThatWasDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestSession_IsFoundByItsHashWithItsAccount(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestSession_IsFoundByItsHashWithItsAccount(t *testing.T) {
+	s, db := on.open(t)
 	ana := newAccount(t, s, "ana@example.com")
 	want := signIn(t, s, ana, "a", time.Hour)
 	signIn(t, s, newAccount(t, s, "bo@example.com"), "b", time.Hour)
-	got, ok, err := reopen(t, path).FindSession(t.Context(), []byte("a"))
+	got, ok, err := db.open(t).FindSession(t.Context(), []byte("a"))
 	if diff := cmp.Diff(want, got); diff != "" || !ok || err != nil {
 		t.Errorf("FindSession: %v, %v\n%s", ok, err, diff)
 	}
@@ -72,8 +72,8 @@ func TestSession_IsFoundByItsHashWithItsAccount(t *testing.T) {
 	}
 }
 
-func TestSession_EndsAtItsTimeAndIsRemoved(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestSession_EndsAtItsTimeAndIsRemoved(t *testing.T) {
+	s, db := on.open(t)
 	ana := newAccount(t, s, "ana@example.com")
 	signIn(t, s, ana, "old", -time.Second)
 	if isSignedIn(t, s, "old") {
@@ -84,13 +84,13 @@ func TestSession_EndsAtItsTimeAndIsRemoved(t *testing.T) {
 	}
 	signIn(t, s, ana, "new", time.Hour)
 	var rows int
-	if err := raw(t, path).QueryRow("SELECT count(*) FROM sessions").Scan(&rows); err != nil || rows != 1 {
+	if err := db.row(t, "SELECT count(*) FROM sessions").Scan(&rows); err != nil || rows != 1 {
 		t.Errorf("%d rows, %v, want the expired one gone", rows, err)
 	}
 }
 
-func TestSession_NotesItsUseNowAndThen(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestSession_NotesItsUseNowAndThen(t *testing.T) {
+	s, db := on.open(t)
 	made := signIn(t, s, newAccount(t, s, "ana@example.com"), "a", time.Hour)
 	use := func() time.Time {
 		session, ok, err := s.FindSession(t.Context(), []byte("a"))
@@ -102,9 +102,7 @@ func TestSession_NotesItsUseNowAndThen(t *testing.T) {
 	if at := use(); !at.Equal(made.LastUsedAt) {
 		t.Errorf("a use right after the sign-in is written down: %s", at)
 	}
-	if _, err := raw(t, path).Exec("UPDATE sessions SET last_used_at = last_used_at - 3600000000"); err != nil {
-		t.Fatal(err)
-	}
+	db.exec(t, "UPDATE sessions SET last_used_at = last_used_at - 3600000000")
 	if at := use(); at.Before(made.LastUsedAt) {
 		t.Errorf("a use after an hour is not noted: %s", at)
 	}
@@ -113,8 +111,8 @@ func TestSession_NotesItsUseNowAndThen(t *testing.T) {
 	}
 }
 
-func TestSessions_ListsThoseOfTheAccountNewestFirst(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestSessions_ListsThoseOfTheAccountNewestFirst(t *testing.T) {
+	s, _ := on.open(t)
 	ana, bo := newAccount(t, s, "ana@example.com"), newAccount(t, s, "bo@example.com")
 	first, second := signIn(t, s, ana, "1", time.Hour), signIn(t, s, ana, "2", time.Hour)
 	signIn(t, s, bo, "3", time.Hour)
@@ -124,7 +122,7 @@ func TestSessions_ListsThoseOfTheAccountNewestFirst(t *testing.T) {
 	}
 }
 
-func TestEndSession_EndsWhatItIsAskedTo(t *testing.T) {
+func (on suite) TestEndSession_EndsWhatItIsAskedTo(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(s *store.Store, ana, bo store.Account, first store.Session) error
 		left []string
@@ -151,7 +149,7 @@ func TestEndSession_EndsWhatItIsAskedTo(t *testing.T) {
 			return s.SetPassword(t.Context(), ana.ID, "new", first.ID)
 		}, []string{"1", "3"}},
 	} {
-		s, _ := open(t)
+		s, _ := on.open(t)
 		ana, bo := newAccount(t, s, "ana@example.com"), newAccount(t, s, "bo@example.com")
 		first := signIn(t, s, ana, "1", time.Hour)
 		signIn(t, s, ana, "2", time.Hour)
@@ -171,8 +169,8 @@ func TestEndSession_EndsWhatItIsAskedTo(t *testing.T) {
 	}
 }
 
-func TestAccountByEmail_GivesThePasswordHashInAnyCaseOfTheEmail(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestAccountByEmail_GivesThePasswordHashInAnyCaseOfTheEmail(t *testing.T) {
+	s, _ := on.open(t)
 	ana := newAccount(t, s, "Ana@example.com")
 	if _, err := s.CreateAccount(t.Context(), "shell@example.com", "", store.Key{Hash: []byte("k")}); err != nil {
 		t.Fatal(err)
@@ -188,8 +186,8 @@ func TestAccountByEmail_GivesThePasswordHashInAnyCaseOfTheEmail(t *testing.T) {
 	}
 }
 
-func TestSetPassword_ReplacesTheHash(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestSetPassword_ReplacesTheHash(t *testing.T) {
+	s, _ := on.open(t)
 	ana := newAccount(t, s, "ana@example.com")
 	if err := s.SetPassword(t.Context(), ana.ID, "another", 0); err != nil {
 		t.Fatal(err)
@@ -200,8 +198,8 @@ func TestSetPassword_ReplacesTheHash(t *testing.T) {
 	wantKind(t, s.SetPassword(t.Context(), "acc_none", "x", 0), stack.NotFound)
 }
 
-func TestRotateKey_TheOldKeyIsUnknownAtOnce(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestRotateKey_TheOldKeyIsUnknownAtOnce(t *testing.T) {
+	s, _ := on.open(t)
 	ana := newAccount(t, s, "ana@example.com")
 	if err := s.RotateKey(t.Context(), ana.ID, store.Key{Hash: []byte("new"), Hint: "NEW1"}); err != nil {
 		t.Fatal(err)
@@ -216,8 +214,8 @@ func TestRotateKey_TheOldKeyIsUnknownAtOnce(t *testing.T) {
 	wantKind(t, s.RotateKey(t.Context(), "acc_none", store.Key{Hash: []byte("x")}), stack.NotFound)
 }
 
-func TestRotateKey_ManyAtOnceLeaveOneKey(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestRotateKey_ManyAtOnceLeaveOneKey(t *testing.T) {
+	s, db := on.open(t)
 	ana := newAccount(t, s, "ana@example.com")
 	var all sync.WaitGroup
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
@@ -239,13 +237,13 @@ func TestRotateKey_ManyAtOnceLeaveOneKey(t *testing.T) {
 	if valid != 1 {
 		t.Errorf("%d keys are valid, want one", valid)
 	}
-	if account, _, _ := reopen(t, path).AccountByKey(t.Context(), []byte("ana@example.com")); account != (store.Account{}) {
+	if account, _, _ := db.open(t).AccountByKey(t.Context(), []byte("ana@example.com")); account != (store.Account{}) {
 		t.Error("the first key is still valid")
 	}
 }
 
-func TestLatestEvents_AreTheNewestFirst(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestLatestEvents_AreTheNewestFirst(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	for _, service := range []string{"a", "b", "c"} {
 		if _, err := s.Update(t.Context(), k.ID, func(*stack.Stack) ([]stack.Event, error) {

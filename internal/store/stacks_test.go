@@ -41,8 +41,8 @@ func setStatus(t *testing.T, s *store.Store, id string, status stack.Status) {
 	}
 }
 
-func TestReserve_CountsOnFromTheLastNumberThatIsTaken(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestReserve_CountsOnFromTheLastNumberThatIsTaken(t *testing.T) {
+	s, _ := on.open(t)
 	for _, c := range []struct{ last, want int64 }{{7, 8}, {3, 9}, {9, 10}, {20, 21}} {
 		if err := s.Reserve(t.Context(), c.last); err != nil {
 			t.Fatal(err)
@@ -54,8 +54,8 @@ func TestReserve_CountsOnFromTheLastNumberThatIsTaken(t *testing.T) {
 	}
 }
 
-func TestCreate_LetsExactlyTheLimitOfParallelStacksIn(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestCreate_LetsExactlyTheLimitOfParallelStacksIn(t *testing.T) {
+	s, _ := on.open(t)
 	const limit = 3
 	errs := make([]error, 50)
 	var all sync.WaitGroup
@@ -79,8 +79,8 @@ func TestCreate_LetsExactlyTheLimitOfParallelStacksIn(t *testing.T) {
 	}
 }
 
-func TestCreate_CountsOnlyUnclaimedRunningStacksOfTheNetwork(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestCreate_CountsOnlyUnclaimedRunningStacksOfTheNetwork(t *testing.T) {
+	s, _ := on.open(t)
 	account, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("hash")})
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +113,8 @@ func TestCreate_CountsOnlyUnclaimedRunningStacksOfTheNetwork(t *testing.T) {
 	}
 }
 
-func TestCreate_StoresNothingWhenItFails(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestCreate_StoresNothingWhenItFails(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	woken, stop := s.Watch("")
 	defer stop()
@@ -131,23 +131,21 @@ func TestCreate_StoresNothingWhenItFails(t *testing.T) {
 	}
 }
 
-func TestCreate_CountsSeqUpAndNeverBack(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestCreate_CountsSeqUpAndNeverBack(t *testing.T) {
+	s, db := on.open(t)
 	for want := range int64(3) {
 		if k := create(t, s); k.Seq != want+1 {
 			t.Errorf("Seq = %d, want %d", k.Seq, want+1)
 		}
 	}
-	if _, err := raw(t, path).Exec("DELETE FROM stacks"); err != nil {
-		t.Fatal(err)
-	}
-	if k := create(t, reopen(t, path)); k.Seq != 4 {
+	db.exec(t, "DELETE FROM stacks")
+	if k := create(t, db.open(t)); k.Seq != 4 {
 		t.Errorf("Seq after the rows were removed = %d, want 4", k.Seq)
 	}
 }
 
-func TestUpdate_OfNoStackIsNotFound(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestUpdate_OfNoStackIsNotFound(t *testing.T) {
+	s, _ := on.open(t)
 	deleted := create(t, s).ID
 	setStatus(t, s, deleted, stack.Deleted)
 	for _, id := range []string{deleted, "stk_000000000000", ""} {
@@ -161,8 +159,8 @@ func TestUpdate_OfNoStackIsNotFound(t *testing.T) {
 	}
 }
 
-func TestUpdate_ChangesNothingWhenFnFails(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestUpdate_ChangesNothingWhenFnFails(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	woken, stop := s.Watch(k.ID)
 	defer stop()
@@ -182,8 +180,8 @@ func TestUpdate_ChangesNothingWhenFnFails(t *testing.T) {
 	}
 }
 
-func TestUpdate_RollsBackWhenAnEventCannotBeStored(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestUpdate_RollsBackWhenAnEventCannotBeStored(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	_, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
 		k.Name = "changed"
@@ -197,8 +195,8 @@ func TestUpdate_RollsBackWhenAnEventCannotBeStored(t *testing.T) {
 	}
 }
 
-func TestUpdate_RollsBackWhenFnPanics(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestUpdate_RollsBackWhenFnPanics(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	func() {
 		defer func() {
@@ -217,8 +215,8 @@ func TestUpdate_RollsBackWhenFnPanics(t *testing.T) {
 	}
 }
 
-func TestUpdate_RunsParallelCallsOneAfterTheOther(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestUpdate_RunsParallelCallsOneAfterTheOther(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	const calls = 100
 	var all sync.WaitGroup
@@ -244,8 +242,8 @@ func TestUpdate_RunsParallelCallsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestUpdate_IsDoneOrNotWhenItsContextEnds(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestUpdate_IsDoneOrNotWhenItsContextEnds(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	done := make([]bool, 200)
 	var all sync.WaitGroup
@@ -273,8 +271,8 @@ func TestUpdate_IsDoneOrNotWhenItsContextEnds(t *testing.T) {
 	setStatus(t, s, k.ID, stack.Live)
 }
 
-func TestLists_LeaveDeletedStacksOut(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestLists_LeaveDeletedStacksOut(t *testing.T) {
+	s, _ := on.open(t)
 	account, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("hash")})
 	if err != nil {
 		t.Fatal(err)
@@ -312,8 +310,8 @@ func wantIDs(t *testing.T, list string) func([]*stack.Stack, error) func(...stri
 	}
 }
 
-func TestFind_KnowsTheHashesThatAStackHasNow(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestFind_KnowsTheHashesThatAStackHasNow(t *testing.T) {
+	s, _ := on.open(t)
 	k := newStack("192.0.2.1")
 	k.ManageTokenHash, k.ClaimCodeHash = []byte("token"), []byte("code")
 	if err := s.Create(t.Context(), k, 0); err != nil {
@@ -353,8 +351,8 @@ func TestFind_KnowsTheHashesThatAStackHasNow(t *testing.T) {
 	}
 }
 
-func TestCreate_RefusesAHashThatAnotherStackHas(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestCreate_RefusesAHashThatAnotherStackHas(t *testing.T) {
+	s, _ := on.open(t)
 	for _, set := range []func(*stack.Stack){
 		func(k *stack.Stack) { k.ManageTokenHash = []byte("same") },
 		func(k *stack.Stack) { k.ClaimCodeHash = []byte("same") },
@@ -371,8 +369,8 @@ func TestCreate_RefusesAHashThatAnotherStackHas(t *testing.T) {
 	}
 }
 
-func TestDeleted_KnowsDeletedStacksFromLiveAndUnknownOnes(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestDeleted_KnowsDeletedStacksFromLiveAndUnknownOnes(t *testing.T) {
+	s, _ := on.open(t)
 	kept, gone := create(t, s), create(t, s)
 	if _, err := s.Update(t.Context(), gone.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-func TestWatch_WakesOnlyAfterTheCommit(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestWatch_WakesOnlyAfterTheCommit(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	woken, stop := s.Watch(k.ID)
 	defer stop()
@@ -32,8 +32,8 @@ func TestWatch_WakesOnlyAfterTheCommit(t *testing.T) {
 	}
 }
 
-func TestWatch_WakesForItsStackOnly(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestWatch_WakesForItsStackOnly(t *testing.T) {
+	s, _ := on.open(t)
 	k, other := create(t, s), create(t, s)
 	woken, stop := s.Watch(k.ID)
 	defer stop()
@@ -48,12 +48,12 @@ func TestWatch_WakesForItsStackOnly(t *testing.T) {
 	}
 }
 
-func TestFollowOthers_WakesForTheCommitsOfOtherProcesses(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestFollowOthers_WakesForTheCommitsOfOtherProcesses(t *testing.T) {
+	s, db := on.open(t)
 	k := create(t, s)
 	woken, stop := s.Watch(k.ID)
 	defer stop()
-	other := reopen(t, path)
+	other := db.open(t)
 	setStatus(t, other, k.ID, stack.Live) // before it follows: since Open it counts
 	ctx, cancel := context.WithCancel(t.Context())
 	var following sync.WaitGroup
@@ -68,8 +68,8 @@ func TestFollowOthers_WakesForTheCommitsOfOtherProcesses(t *testing.T) {
 	following.Wait()
 }
 
-func TestWatch_OfAllWakesForANewStack(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestWatch_OfAllWakesForANewStack(t *testing.T) {
+	s, _ := on.open(t)
 	woken, stop := s.Watch("")
 	defer stop()
 	create(t, s)
@@ -78,8 +78,8 @@ func TestWatch_OfAllWakesForANewStack(t *testing.T) {
 	}
 }
 
-func TestWatch_MakesManyWakesOne(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestWatch_MakesManyWakesOne(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	woken, stop := s.Watch(k.ID)
 	defer stop()
@@ -94,8 +94,8 @@ func TestWatch_MakesManyWakesOne(t *testing.T) {
 	<-woken
 }
 
-func TestWatch_IsSilentAfterStop(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestWatch_IsSilentAfterStop(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	woken, stop := s.Watch(k.ID)
 	still, stopStill := s.Watch(k.ID)
@@ -110,8 +110,8 @@ func TestWatch_IsSilentAfterStop(t *testing.T) {
 
 // Readers that read again after each wake end with the last state, however
 // many wakes fell together.
-func TestWatch_LosesNoChange(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestWatch_LosesNoChange(t *testing.T) {
+	s, _ := on.open(t)
 	k := create(t, s)
 	const changes = 50
 	var readers sync.WaitGroup

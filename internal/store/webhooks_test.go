@@ -34,8 +34,8 @@ func checkWebhook(t *testing.T, s *store.Store, id string, want store.Webhook, w
 	}
 }
 
-func TestWebhook_IsTheLastOneAndOutlivesItsStackUntilItIsForgotten(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestWebhook_IsTheLastOneAndOutlivesItsStackUntilItIsForgotten(t *testing.T) {
+	s, _ := on.open(t)
 	k := hooked(t, s)
 	without := create(t, s)
 	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
@@ -63,8 +63,8 @@ func TestWebhook_IsTheLastOneAndOutlivesItsStackUntilItIsForgotten(t *testing.T)
 	checkWebhook(t, s, k.ID, store.Webhook{}, false)
 }
 
-func TestForgetWebhooks_ForgetsDeletedStacksWhoseEventsWereAttempted(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestForgetWebhooks_ForgetsDeletedStacksWhoseEventsWereAttempted(t *testing.T) {
+	s, _ := on.open(t)
 	kept, gone, pending := hooked(t, s), hooked(t, s), hooked(t, s)
 	remove := func(id string) int64 {
 		if _, err := s.Update(t.Context(), id, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
@@ -89,8 +89,8 @@ func TestForgetWebhooks_ForgetsDeletedStacksWhoseEventsWereAttempted(t *testing.
 	checkWebhook(t, s, gone.ID, store.Webhook{}, false)
 }
 
-func TestWebhookMark_IsKept(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestWebhookMark_IsKept(t *testing.T) {
+	s, db := on.open(t)
 	if got, err := s.WebhookMark(t.Context()); err != nil || got != 0 {
 		t.Errorf("the mark of a new database is %d, %v, want 0", got, err)
 	}
@@ -98,14 +98,14 @@ func TestWebhookMark_IsKept(t *testing.T) {
 		if err := s.SetWebhookMark(t.Context(), want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := reopen(t, path).WebhookMark(t.Context()); err != nil || got != want {
+		if got, err := db.open(t).WebhookMark(t.Context()); err != nil || got != want {
 			t.Errorf("WebhookMark = %d, %v, want %d", got, err, want)
 		}
 	}
 }
 
-func TestToDeliver_ReadsTheEventsOfStacksWithAWebhook(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestToDeliver_ReadsTheEventsOfStacksWithAWebhook(t *testing.T) {
+	s, _ := on.open(t)
 	one := hooked(t, s, stack.Event{Type: stack.EventCreated}) // 1
 	without := stack.New("without", nil, stack.Now())          // 2
 	err := s.Create(t.Context(), without, 0, stack.Event{Type: stack.EventCreated})
@@ -134,8 +134,8 @@ func TestToDeliver_ReadsTheEventsOfStacksWithAWebhook(t *testing.T) {
 	}
 }
 
-func TestEvent_IsTheOneThatEventsReads(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestEvent_IsTheOneThatEventsReads(t *testing.T) {
+	s, _ := on.open(t)
 	k := hooked(t, s, stack.Event{Type: stack.EventLive, Data: map[string]any{"generation": 1, "urls": map[string]string{"a": "<&>"}}})
 	page, err := s.Events(t.Context(), k.ID, 0, 10)
 	if err != nil {
@@ -158,8 +158,8 @@ func delivery(id, words string) store.Delivery {
 	}
 }
 
-func TestDeliveries_AreReadNewestFirstAndTheOldOnesGo(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestDeliveries_AreReadNewestFirstAndTheOldOnesGo(t *testing.T) {
+	s, _ := on.open(t)
 	one, two := hooked(t, s), hooked(t, s)
 	const kept, extra = 100, 20
 	for batch := range 4 { // of which the first holds more than are kept
@@ -193,8 +193,8 @@ func deliveries(t *testing.T, s *store.Store, id string, limit int) []store.Deli
 	return all
 }
 
-func TestDeliveries_GoWithTheirStack(t *testing.T) {
-	s, _ := open(t)
+func (on suite) TestDeliveries_GoWithTheirStack(t *testing.T) {
+	s, _ := on.open(t)
 	k := hooked(t, s)
 	add := func() {
 		if err := s.AddDeliveries(t.Context(), []store.Delivery{delivery(k.ID, "private")}); err != nil {
@@ -211,8 +211,8 @@ func TestDeliveries_GoWithTheirStack(t *testing.T) {
 	}
 }
 
-func TestWebhooks_FaultsNameTheFile(t *testing.T) {
-	s, path := open(t)
+func (on suite) TestWebhooks_FaultsNameTheFile(t *testing.T) {
+	s, db := on.open(t)
 	k := hooked(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -228,7 +228,7 @@ func TestWebhooks_FaultsNameTheFile(t *testing.T) {
 		"Deliveries":     func() error { _, err := s.Deliveries(ctx, k.ID, 1); return err },
 	}
 	for name, call := range calls {
-		if err := call(); err == nil || !strings.Contains(err.Error(), path) {
+		if err := call(); err == nil || !strings.Contains(err.Error(), db.name()) {
 			t.Errorf("%s without a database = %v, want an error with the file", name, err)
 		}
 	}

@@ -43,7 +43,7 @@ func TestStore_KeepsWhatAKilledProcessHadCommitted(t *testing.T) {
 	var ids []string
 	for range 3 {
 		ids = append(ids, killWriter(t, path, 20)...)
-		s := reopen(t, path)
+		s := sqliteFile(path).open(t)
 		for _, id := range ids {
 			if get(t, s, id); len(eventsOf(t, s, id)) != 2 {
 				t.Errorf("%s has the events %v, want both", id, eventsOf(t, s, id))
@@ -54,7 +54,7 @@ func TestStore_KeepsWhatAKilledProcessHadCommitted(t *testing.T) {
 		}
 	}
 	var verdict string
-	if err := raw(t, path).QueryRow("PRAGMA integrity_check").Scan(&verdict); err != nil || verdict != "ok" {
+	if err := sqliteFile(path).raw(t).QueryRow("PRAGMA integrity_check").Scan(&verdict); err != nil || verdict != "ok" {
 		t.Errorf("integrity check: %s, %v", verdict, err)
 	}
 }
@@ -89,19 +89,4 @@ func killWriter(t *testing.T, path string, n int) []string {
 		t.Fatalf("the writer ended by itself after %d stacks: %s", len(ids), &complaint)
 	}
 	return ids
-}
-
-// A second store on the same files, opened while the first is still there,
-// stands for a server that starts after a crash left everything as it was.
-func TestStore_OpensFilesThatWereNeverClosed(t *testing.T) {
-	s, path := open(t)
-	k := create(t, s, stack.Event{Type: stack.EventCreated})
-	second := reopen(t, path)
-	if got := get(t, second, k.ID); got.Seq != k.Seq || len(eventsOf(t, second, k.ID)) != 1 {
-		t.Errorf("read %+v with %v", got, eventsOf(t, second, k.ID))
-	}
-	setStatus(t, second, k.ID, stack.Live)
-	if got := get(t, s, k.ID); got.Status != stack.Live {
-		t.Errorf("the first store reads status %s, want live", got.Status)
-	}
 }
