@@ -15,6 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/fair"
+	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -131,7 +132,7 @@ func New(cfg Config) *API {
 			DisablePreParseMultipartForm: true,
 			BodyLimit:                    1, // read before the handler, which knows how slow a body may be
 			ErrorHandler:                 a.answerError,
-			JSONEncoder:                  encodeJSON,
+			JSONEncoder:                  plainjson.Marshal,
 		},
 		Routes:      a.addRoutes,
 		Around:      a.around,

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/berth-host/berth/internal/appserver"
+	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
@@ -87,7 +86,7 @@ func answerInternal(ctx *fasthttp.RequestCtx) {
 // answer writes the one shape that every error has. The detail may quote what the
 // caller sent, and is read on terminals.
 func answer(ctx *fasthttp.RequestCtx, status int, detail string) {
-	body, err := encodeJSON(struct {
+	body, err := plainjson.Marshal(struct {
 		Detail string `json:"detail"`
 	}{safetext.String(detail)})
 	if err != nil {
@@ -100,17 +99,6 @@ func answer(ctx *fasthttp.RequestCtx, status int, detail string) {
 
 // requestID returns the request's id.
 func requestID(ctx *fasthttp.RequestCtx) string { return shorten(appserver.RequestID(ctx)) }
-
-// encodeJSON encodes as json.Marshal does, without the escapes that only HTML needs.
-func encodeJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("encode the response: %w", err)
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
-}
 
 func invalid(format string, args ...any) error {
 	return stack.NewError(stack.Invalid, fmt.Sprintf(format, args...))

@@ -15,6 +15,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -154,7 +155,7 @@ func (t *attempt) receipt(digest []byte, secrets oneTime) (*store.Receipt, error
 		return r, nil
 	}
 	var err error
-	r.OneTime, err = encodeJSON(secrets)
+	r.OneTime, err = plainjson.Marshal(secrets)
 	return r, err
 }
 
@@ -164,7 +165,7 @@ func (t *attempt) keep(v stackView) {
 	if t.key == "" {
 		return
 	}
-	answer, err := encodeJSON(v)
+	answer, err := plainjson.Marshal(v)
 	if err == nil {
 		err = t.receipts.store.AnswerReceipt(t.receipts.base, t.key, string(answer))
 	}
@@ -183,7 +184,7 @@ func (a *API) answerFirst(c *fiber.Ctx, t *attempt, s *stack.Stack, secrets oneT
 	v := a.view(s)
 	failpoint.Here(t.op.failpoint)
 	t.keep(v)
-	text, err := encodeJSON(v.with(secrets))
+	text, err := plainjson.Marshal(v.with(secrets))
 	if err != nil {
 		return err
 	}
@@ -247,7 +248,7 @@ func (a *API) answerAgain(c *fiber.Ctx, t *attempt, wait bool) (string, error) {
 	}
 	v := a.view(s)
 	t.keep(v)
-	text, err := encodeJSON(v)
+	text, err := plainjson.Marshal(v)
 	return string(text), err
 }
 
@@ -276,7 +277,7 @@ func (a *API) secretsAgain(t *attempt) (string, error) {
 	if secrets == (oneTime{}) {
 		return "", nil
 	}
-	text, err := encodeJSON(secrets)
+	text, err := plainjson.Marshal(secrets)
 	return string(text), err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
@@ -81,7 +82,7 @@ func (x access) end(out sse.Writer, err error) error {
 }
 
 func sendJSON(out sse.Writer, e sse.Event, data any) error {
-	text, err := encodeJSON(data)
+	text, err := plainjson.Marshal(data)
 	if err != nil {
 		return err
 	}

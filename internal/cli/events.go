@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/pause"
 )
 
 func (a *app) eventsCommand() *cobra.Command {
@@ -57,8 +58,8 @@ func (a *app) events(ctx context.Context, t *target, after int64, follow bool) e
 		if !follow {
 			return nil
 		}
-		if err := sleep(ctx, logsEvery-time.Since(began)); err != nil {
-			return err
+		if !pause.For(ctx, logsEvery-time.Since(began)) {
+			return ctx.Err()
 		}
 	}
 }

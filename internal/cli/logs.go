@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/pause"
 )
 
 // logView is what a logs command shows.
@@ -108,8 +109,8 @@ func (a *app) followLogs(ctx context.Context, t *target, v *logView) error {
 		if !v.follow {
 			return nil
 		}
-		if err := sleep(ctx, logsEvery); err != nil {
-			return err
+		if !pause.For(ctx, logsEvery) {
+			return ctx.Err()
 		}
 	}
 }
@@ -182,16 +183,4 @@ func (u *ui) cleanOut(s string) string {
 		return u.clean(s)
 	}
 	return s
-}
-
-// sleep waits, or returns the error of a context that ends before.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

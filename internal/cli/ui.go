@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/berth-host/berth/internal/plainjson"
 )
 
 // ui is where the command reads and writes.
@@ -70,9 +71,11 @@ func (u *ui) paintOut(code, s string) string {
 
 // printJSON writes one line of JSON as data.
 func (u *ui) printJSON(v any) error {
-	enc := json.NewEncoder(u.out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	line, err := plainjson.MarshalLine(v)
+	if err == nil {
+		_, err = u.out.Write(line)
+	}
+	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/berth-host/berth/internal/pause"
 )
 
 // Stack is the stack object (docs/api.md, "The stack") with the one-time fields
@@ -125,24 +127,9 @@ func (c *Client) Settled(ctx context.Context, id string) (*Stack, error) {
 		default:
 			return nil, err
 		}
-		if err := pause(ctx, time.Second-time.Since(began)); err != nil {
-			return nil, err
+		if !pause.For(ctx, time.Second-time.Since(began)) {
+			return nil, ctx.Err()
 		}
-	}
-}
-
-// pause waits, or returns the error of a ctx that ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/berth-host/berth/internal/pause"
 )
 
 // Upload is the form of a create, a deploy or a validation. An empty field is
@@ -73,8 +75,8 @@ func (c *Client) upload(ctx context.Context, path string, u Upload, out any) err
 		if wait == 0 || attempt == uploadAttempts {
 			return err
 		}
-		if err := pause(ctx, wait); err != nil {
-			return err
+		if !pause.For(ctx, wait) {
+			return ctx.Err()
 		}
 	}
 }

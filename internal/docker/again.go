@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/berth-host/berth/internal/pause"
 )
 
 // A request whose answer is lost is made again where asking twice is as good as
@@ -20,7 +22,7 @@ const (
 func again(ctx context.Context, ask func() error) error {
 	for try := 1; ; try++ {
 		err := ask()
-		if !errors.Is(err, ErrUnreachable) || try == askTries || pause(ctx, askPause) != nil {
+		if !errors.Is(err, ErrUnreachable) || try == askTries || !pause.For(ctx, askPause) {
 			return err
 		}
 	}
@@ -38,7 +40,7 @@ func persist(ctx context.Context, ask func() error, others ...error) error {
 		if giveUp.IsZero() {
 			giveUp = time.Now().Add(removal)
 		}
-		if time.Now().After(giveUp) || pause(ctx, removalPause) != nil {
+		if time.Now().After(giveUp) || !pause.For(ctx, removalPause) {
 			return err
 		}
 	}

@@ -158,15 +158,3 @@ func moment(s string) time.Time {
 	}
 	return t
 }
-
-// pause waits for d, or until ctx ends, which is its error.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}

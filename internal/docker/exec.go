@@ -12,6 +12,8 @@ import (
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/berth-host/berth/internal/pause"
 )
 
 // ExecSpec is a command to run in a running container.
@@ -184,8 +186,8 @@ func (x *execution) codeAfterOutput(ctx context.Context) (int, error) {
 		case !state.Running:
 			return state.ExitCode, nil
 		}
-		if err := pause(ctx, interval); err != nil {
-			return -1, err
+		if !pause.For(ctx, interval) {
+			return -1, ctx.Err()
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
+
+	"github.com/berth-host/berth/internal/pause"
 )
 
 // NetworkSpec describes a bridge network.
@@ -86,7 +88,7 @@ func (e *Engine) tryRemoveNetworks(ctx context.Context, name string) error {
 		if err == nil || try == networkTries || ctx.Err() != nil {
 			return err
 		}
-		if pause(ctx, networkPause) != nil {
+		if !pause.For(ctx, networkPause) {
 			return err
 		}
 	}
@@ -199,7 +201,7 @@ func (e *Engine) explain(ctx context.Context, spec NetworkSpec, failed error) (s
 		if !errdefs.IsPermissionDenied(failed) {
 			return "", wrap(failed, "create network %s", spec.Name)
 		}
-		if pause(ctx, networkPause) != nil {
+		if !pause.For(ctx, networkPause) {
 			return "", refused // the engine's word for a subnet in use is all there is
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/berth-host/berth/internal/plainjson"
 )
 
 // object is a mapping that keeps the order in which it was written. Its values
@@ -86,28 +88,24 @@ func (o object) MarshalJSON() ([]byte, error) {
 		}
 		b.Write(key)
 		b.WriteByte(':')
-		if err := encode(&b, m.value); err != nil {
+		value, err := plainjson.Marshal(m.value)
+		if err != nil {
 			return nil, err
 		}
+		b.Write(value)
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil
 }
 
-// encode writes a value without the escapes that only HTML needs.
-func encode(b *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
 // json is the whole tree, indented for those who read it as it is.
 func (o object) json() []byte {
-	var b, indented bytes.Buffer
-	if err := encode(&b, o); err != nil {
+	text, err := plainjson.MarshalLine(o)
+	if err != nil {
 		panic(err) // scalars of YAML always encode
 	}
-	if err := json.Indent(&indented, b.Bytes(), "", "  "); err != nil {
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, text, "", "  "); err != nil {
 		panic(err) // it was just encoded
 	}
 	return indented.Bytes()

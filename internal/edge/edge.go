@@ -3,7 +3,6 @@ package edge
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/proxy"
 )
 
@@ -158,9 +158,6 @@ func writeError(w http.ResponseWriter, status int, detail string) {
 }
 
 func detailJSON(detail string) []byte {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(map[string]string{"detail": detail}) // strings always encode
-	return []byte(b.String())
+	body, _ := plainjson.MarshalLine(map[string]string{"detail": detail}) // strings always encode
+	return body
 }

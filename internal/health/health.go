@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/berth-host/berth/internal/pause"
 )
 
 // The pace of health checks: every 100 ms at first, slower for a program that
@@ -153,13 +155,11 @@ func (c *check) open(ctx context.Context) bool {
 // before; false means that the time for all of it is over.
 func (c *check) waitUntil(ctx context.Context, next time.Time) bool {
 	for time.Now().Before(next) {
-		pause := min(time.Until(next), portEvery)
+		wait := min(time.Until(next), portEvery)
 		if c.failure.Opened {
-			pause = time.Until(next)
+			wait = time.Until(next)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !pause.For(ctx, wait) {
 			return false
 		}
 		if !c.failure.Opened && c.open(ctx) {

@@ -5,12 +5,13 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/berth-host/berth/internal/plainjson"
 )
 
 // page is an answer that the proxy gives by itself.
@@ -142,11 +143,8 @@ func acceptsHTML(accept []string) bool {
 }
 
 func (pg page) json() []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(map[string]string{"detail": pg.detail}) // strings always encode
-	return b.Bytes()
+	body, _ := plainjson.MarshalLine(map[string]string{"detail": pg.detail}) // strings always encode
+	return body
 }
 
 //go:embed page.css

@@ -34,6 +34,7 @@ import (
 	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/health"
 	"github.com/berth-host/berth/internal/metrics"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/redis"
 	"github.com/berth-host/berth/internal/stack"
@@ -162,9 +163,7 @@ func (s *Server) awaitEngine(ctx context.Context) error {
 			s.log.Warn("no Docker engine answers, or it cannot yet, and the server waits for one; start it, or set DOCKER_HOST to where it is", "error", err)
 			defer s.answerStarting()()
 		}
-		select {
-		case <-time.After(engineRetry):
-		case <-ctx.Done():
+		if !pause.For(ctx, engineRetry) {
 			return ctx.Err()
 		}
 	}

@@ -1,10 +1,10 @@
 package stack
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/berth-host/berth/internal/plainjson"
 )
 
 // EventType is one of those of docs/api.md, "Event types".
@@ -47,24 +47,13 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	if data == nil {
 		data = map[string]any{}
 	}
-	return encode(struct {
+	return plainjson.Marshal(struct {
 		ID        int64          `json:"id"`
 		StackID   string         `json:"stack_id"`
 		Type      EventType      `json:"type"`
 		Data      map[string]any `json:"data"`
 		CreatedAt Timestamp      `json:"created_at"`
 	}{e.ID, e.StackID, e.Type, data, Timestamp(e.CreatedAt)})
-}
-
-// encode is json.Marshal without the escapes that only HTML needs.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
 // Timestamp is a time in JSON: Unix seconds as a float, null for the zero time.

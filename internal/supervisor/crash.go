@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -133,7 +134,7 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 		}
 		failpoint.Here("crash-counted")
 		p.say(fmt.Sprintf("restarting in %s", again))
-		if !sleep(ctx, again) {
+		if !pause.For(ctx, again) {
 			return false
 		}
 		failpoint.Here("backoff-over")
@@ -305,16 +306,4 @@ func (p *process) restarted(ctx context.Context, record func(*stack.Stack, strin
 	p.say(p.service.Spec.Name + " is healthy again")
 	p.drainBeside(p.gen.show(st))
 	return true
-}
-
-// sleep waits; false when ctx ended before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

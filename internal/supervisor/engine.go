@@ -6,6 +6,7 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -19,7 +20,7 @@ func (s *Supervisor) watchEngine() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		if s.accepts(s.ctx, streamRestart) && sleep(s.ctx, streamRestart) {
+		if s.accepts(s.ctx, streamRestart) && pause.For(s.ctx, streamRestart) {
 			continue // it was the stream alone that ended
 		}
 		s.absences.Add(1)
@@ -87,7 +88,7 @@ func (s *Supervisor) heed(exits <-chan docker.Exit, broken <-chan error) {
 // missed. It may wait for an engine that is silent, so it is apart from the
 // watching of the engine itself.
 func (s *Supervisor) watchProcesses() {
-	for sleep(s.ctx, s.cfg.CheckEvery) {
+	for pause.For(s.ctx, s.cfg.CheckEvery) {
 		s.checkAll()
 	}
 }
@@ -135,7 +136,7 @@ func (s *Supervisor) pokeContainer(stackID, containerID string) {
 // awaitEngine waits until the engine answers; false when ctx ends before.
 func (s *Supervisor) awaitEngine(ctx context.Context) bool {
 	for wait := 50 * time.Millisecond; !s.accepts(ctx, engineAnswer); wait = min(2*wait, time.Second) {
-		if !sleep(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return false
 		}
 	}

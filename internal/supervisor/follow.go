@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/logfile"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -50,7 +51,7 @@ func (p *process) copyLog(ctx context.Context, log *logfile.File, f *follower) {
 			continue
 		}
 		p.log.Warn("log not followed; trying again", "error", err)
-		if !sleep(ctx, time.Second) || !p.gen.runner.sup.awaitEngine(ctx) {
+		if !pause.For(ctx, time.Second) || !p.gen.runner.sup.awaitEngine(ctx) {
 			return
 		}
 	}

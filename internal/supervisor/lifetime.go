@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -69,7 +70,7 @@ func (r *runner) meet(what stack.Trigger) {
 	}
 	if err != nil && r.ctx.Err() == nil {
 		r.log.Error("deadline not met; trying again", "deadline", what, "error", err)
-		sleep(r.ctx, time.Second)
+		pause.For(r.ctx, time.Second)
 	}
 }
 

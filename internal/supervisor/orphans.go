@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -241,7 +242,7 @@ const (
 // watchLeftovers removes, now and then, the orphans that are to go and were there
 // the last time as well, and what stacks at rest do not need.
 func (s *Supervisor) watchLeftovers(seen orphans) {
-	for grace := leftoverGraceFirst; sleep(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
+	for grace := leftoverGraceFirst; pause.For(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
 		var err error
 		if seen, err = s.removeLasting(s.ctx, seen); err != nil && s.ctx.Err() == nil {
 			s.cfg.Log.Warn("leftovers not removed; trying again", "error", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -105,7 +106,7 @@ func (p *process) hide(ctx context.Context) error {
 	if err := p.realias(ctx); err != nil {
 		return err
 	}
-	sleep(ctx, callTime)
+	pause.For(ctx, callTime)
 	return ctx.Err()
 }
 
@@ -193,7 +194,7 @@ func (p *process) leave(targets []*proxy.Target) {
 	}
 	failpoint.Here("old-unnamed")
 	p.gen.runner.drainAll(targets)
-	if !sleep(p.gen.runner.ctx, callTime) {
+	if !pause.For(p.gen.runner.ctx, callTime) {
 		return // the stack ends, or the server: the next one removes it
 	}
 	if err := p.remove(p.gen.runner.ctx); err != nil && p.gen.runner.ctx.Err() == nil {

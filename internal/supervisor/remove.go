@@ -9,6 +9,7 @@ import (
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -78,7 +79,7 @@ func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
 		if ctx.Err() == nil {
 			s.cfg.Log.Warn("the engine does not say what it has; asking again", "error", err)
 		}
-		if !sleep(ctx, hostRetry) {
+		if !pause.For(ctx, hostRetry) {
 			return nil, ctx.Err()
 		}
 	}

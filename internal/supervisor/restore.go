@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/site"
 	"github.com/berth-host/berth/internal/stack"
@@ -257,7 +258,7 @@ func (g *generation) readSite(s *stack.Service, opened *site.Site) error {
 			return err
 		}
 		g.log.Warn("site not read for a fault of the host; trying again", "service", s.Spec.Name, "error", err)
-		sleep(g.runner.ctx, hostRetry)
+		pause.For(g.runner.ctx, hostRetry)
 	}
 }
 
@@ -277,7 +278,7 @@ func (g *generation) failSite(s *stack.Service, err error) {
 			g.runner.restoreFailed(ctx, g, g.blameSite(s, err))
 		}
 	}
-	for !g.runner.startIdle(fail) && sleep(g.runner.ctx, hostRetry) {
+	for !g.runner.startIdle(fail) && pause.For(g.runner.ctx, hostRetry) {
 	}
 }
 
@@ -287,7 +288,7 @@ const hostRetry = 5 * time.Second
 // later runs a job after a pause, once nothing else is being done with the stack.
 func (r *runner) later(job func(context.Context)) {
 	r.sup.jobs.Go(func() {
-		for sleep(r.ctx, hostRetry) && !r.startIdle(job) {
+		for pause.For(r.ctx, hostRetry) && !r.startIdle(job) {
 		}
 	})
 }

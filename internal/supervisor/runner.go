@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/logfile"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -284,7 +285,7 @@ func (r *runner) insist(ctx context.Context, do func() error) error {
 			return err
 		}
 		r.log.Warn("the database does not work; trying again", "error", err)
-		if !sleep(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return err
 		}
 	}

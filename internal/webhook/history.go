@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/store"
 )
 
@@ -54,9 +55,7 @@ func gather(ctx context.Context, woken <-chan struct{}, wait time.Duration, flus
 		case <-ctx.Done():
 			return
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !pause.For(ctx, wait) {
 			return
 		}
 		flush(context.WithoutCancel(ctx))

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -240,9 +241,7 @@ func (d *Dispatcher) find(ctx context.Context, j job) (hook store.Webhook, e sta
 			return hook, e, ok, err
 		}
 		d.cfg.Log.Error("an event to deliver is not read; trying again", "stack", j.stack, "event", j.event, "error", err)
-		select {
-		case <-time.After(time.Second):
-		case <-d.ctx.Done():
+		if !pause.For(d.ctx, time.Second) {
 			return hook, e, false, err
 		}
 	}
