@@ -159,7 +159,7 @@ func owned(t *testing.T, s *store.Store, email string) *stack.Stack {
 	}
 	k := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
 	k.Owner = account.ID
-	if err := s.Create(t.Context(), k, 0); err != nil {
+	if err := s.Create(t.Context(), k, nil); err != nil {
 		t.Fatal(err)
 	}
 	return k

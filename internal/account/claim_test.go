@@ -22,7 +22,7 @@ func (e *env) stackWith(t *testing.T, claimEmail string) made {
 	code := auth.NewClaimCode()
 	k.ClaimCodeHash, k.ClaimEmail = e.key.HashClaimCode(code), claimEmail
 	k.Status, k.Deploying, k.ExpiresAt = stack.Live, 0, stack.Now().Add(time.Hour)
-	if err := e.store.Create(t.Context(), k, 0); err != nil {
+	if err := e.store.Create(t.Context(), k, nil); err != nil {
 		t.Fatal(err)
 	}
 	return made{k.ID, code}

@@ -56,7 +56,7 @@ type Host interface {
 type Store interface {
 	Get(ctx context.Context, id string) (*stack.Stack, error)
 	Owned(ctx context.Context, accountID string) ([]*stack.Stack, error)
-	Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error)
+	Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error)
 	Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error)
 	FindManageToken(ctx context.Context, hash []byte) (id string, ok bool, err error)
 	AccountByKey(ctx context.Context, hash []byte) (store.Account, bool, error)

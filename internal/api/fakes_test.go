@@ -54,7 +54,7 @@ func (h *fakeHost) uploads(t *testing.T) []string {
 func (h *fakeHost) source(id string) string { return filepath.Join(h.dir, id) }
 
 func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string, receipt *store.Receipt) error {
-	if err := h.store.CreateOnce(ctx, s, 3, receipt, s.Created()); err != nil {
+	if err := h.store.Create(ctx, s, []stack.Event{s.Created()}, store.WithLimit(3), store.WithReceipt(receipt)); err != nil {
 		return err
 	}
 	return os.Rename(dir, h.source(s.ID))
@@ -62,11 +62,11 @@ func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string, recei
 
 func (h *fakeHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
 	services := stack.Services(m.Services)
-	s, err := h.store.UpdateOnce(ctx, id, 3, receipt, func(s *stack.Stack) ([]stack.Event, error) {
+	s, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
 		events, err := s.Deploy(services)
 		s.Notify(m.Webhook, secret)
 		return events, err
-	})
+	}, store.WithLimit(3), store.WithReceipt(receipt))
 	if err != nil {
 		return nil, err
 	}

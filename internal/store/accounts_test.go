@@ -54,7 +54,7 @@ func (on suite) TestCreate_NeedsAnOwnerThatExists(t *testing.T) {
 	s, _ := on.open(t)
 	k := newStack("192.0.2.1")
 	k.Owner = "acc_none"
-	wantKind(t, s.Create(t.Context(), k, 0), stack.Unauthenticated)
+	wantKind(t, s.Create(t.Context(), k, nil), stack.Unauthenticated)
 	unclaimed := create(t, s)
 	_, err := s.Update(t.Context(), unclaimed.ID, func(k *stack.Stack) ([]stack.Event, error) {
 		return k.Claim("acc_none", "ana@example.com", stack.Now())
@@ -70,7 +70,7 @@ func ownedBy(t *testing.T, s *store.Store, account store.Account) *stack.Stack {
 	t.Helper()
 	k := newStack("192.0.2.1")
 	k.Owner = account.ID
-	if err := s.Create(t.Context(), k, 0, k.Created()); err != nil {
+	if err := s.Create(t.Context(), k, []stack.Event{k.Created()}); err != nil {
 		t.Fatal(err)
 	}
 	return k

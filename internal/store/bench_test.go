@@ -5,6 +5,7 @@ import (
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // benchStack is a stack of two services as a deploy makes it.
@@ -25,7 +26,7 @@ func BenchmarkCreate(b *testing.B) {
 	s := newSQLite(b).open(b)
 	for b.Loop() {
 		k := benchStack()
-		if err := s.Create(b.Context(), k, 3, k.Created()); err != nil {
+		if err := s.Create(b.Context(), k, []stack.Event{k.Created()}, store.WithLimit(3)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -35,7 +36,7 @@ func BenchmarkCreate(b *testing.B) {
 func BenchmarkUpdate(b *testing.B) {
 	s := newSQLite(b).open(b)
 	k := benchStack()
-	if err := s.Create(b.Context(), k, 0); err != nil {
+	if err := s.Create(b.Context(), k, nil); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
@@ -51,7 +52,7 @@ func BenchmarkUpdate(b *testing.B) {
 func BenchmarkGet(b *testing.B) {
 	s := newSQLite(b).open(b)
 	k := benchStack()
-	if err := s.Create(b.Context(), k, 0); err != nil {
+	if err := s.Create(b.Context(), k, nil); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {

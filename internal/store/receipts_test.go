@@ -14,7 +14,7 @@ func keep(t *testing.T, s *store.Store, key string, age time.Duration) *stack.St
 	t.Helper()
 	k := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
 	r := &store.Receipt{Key: key, Digest: []byte{1}, Address: "192.0.2.1", OneTime: []byte(`{"manage_token":"hidden"}`), CreatedAt: stack.Now().Add(-age)}
-	if err := s.CreateOnce(t.Context(), k, 0, r); err != nil {
+	if err := s.Create(t.Context(), k, nil, store.WithReceipt(r)); err != nil {
 		t.Fatal(err)
 	}
 	return k
@@ -78,7 +78,7 @@ func (on suite) TestReceipt_IsNotKeptOfAChangeThatFailed(t *testing.T) {
 	k := create(t, s)
 	r := &store.Receipt{Key: "a", CreatedAt: stack.Now()}
 	refused := stack.NewError(stack.Conflict, "no")
-	_, err := s.UpdateOnce(t.Context(), k.ID, 0, r, func(*stack.Stack) ([]stack.Event, error) { return nil, refused })
+	_, err := s.Update(t.Context(), k.ID, func(*stack.Stack) ([]stack.Event, error) { return nil, refused }, store.WithReceipt(r))
 	if err != error(refused) {
 		t.Errorf("the error is %v", err)
 	}

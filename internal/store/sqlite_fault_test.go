@@ -35,7 +35,7 @@ func createBig(t *testing.T, s *Store) (*stack.Stack, error) {
 	k := stack.New("guestbook", nil, stack.Now())
 	k.Error = strings.Repeat("x", 1<<16)
 	k.Secrets["web/KEY"] = "secret"
-	return k, s.Create(t.Context(), k, 0)
+	return k, s.Create(t.Context(), k, nil)
 }
 
 func wantFault(t *testing.T, s *Store, err error, text string) {

@@ -91,7 +91,7 @@ func TestSQLite_KeepsTheByteZeroInText(t *testing.T) {
 	s := newFile(t).open(t)
 	k := newStack("192.0.2.1")
 	k.Error = "a\x00b"
-	if err := s.Create(t.Context(), k, 0); err != nil {
+	if err := s.Create(t.Context(), k, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := get(t, s, k.ID); got.Error != k.Error {
@@ -207,7 +207,7 @@ func TestOpen_ClearsWhatStacksLeftThatWereDeletedBefore(t *testing.T) {
 	s := path.open(t)
 	kept, deleted := create(t, s), fullStack(t, s)
 	deleted.Status = stack.Live
-	if err := s.Create(t.Context(), deleted, 0); err != nil {
+	if err := s.Create(t.Context(), deleted, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -10,22 +10,37 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Create stores a new stack with its first events and sets its Seq. With a
-// limit above zero and a stack that nobody owns, the unclaimed stacks of its
-// network that are building or live are counted in the same transaction: limit
-// of them are TooMany.
-func (s *Store) Create(ctx context.Context, k *stack.Stack, limit int, events ...stack.Event) error {
-	return s.CreateOnce(ctx, k, limit, nil, events...)
+// An Option adds a condition or a receipt to the transaction of a change.
+type Option func(*change)
+
+type change struct {
+	limit   int // 0 for none
+	receipt *Receipt
 }
 
-// CreateOnce is Create with the receipt of its request, nil for none, in the
-// same transaction.
-func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, receipt *Receipt, events ...stack.Event) error {
+// WithLimit refuses a stack that begins to count toward its network's limit, with
+// TooMany, when n unclaimed stacks of the network are building or live already. 0
+// is no limit.
+func WithLimit(n int) Option { return func(c *change) { c.limit = n } }
+
+// WithReceipt keeps the receipt of the change's request; nil is none.
+func WithReceipt(r *Receipt) Option { return func(c *change) { c.receipt = r } }
+
+func changeWith(options []Option) (c change) {
+	for _, option := range options {
+		option(&c)
+	}
+	return c
+}
+
+// Create stores a new stack with its first events and sets its Seq.
+func (s *Store) Create(ctx context.Context, k *stack.Stack, events []stack.Event, options ...Option) error {
+	with := changeWith(options)
 	var seq int64
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		now := stamp(events)
-		if limit > 0 && k.Counted() {
-			if err := s.checkCap(ctx, tx, k.Network, limit, now); err != nil {
+		if k.Counted() {
+			if err := s.checkCap(ctx, tx, k.Network, with.limit, now); err != nil {
 				return err
 			}
 		}
@@ -35,7 +50,7 @@ func (s *Store) CreateOnce(ctx context.Context, k *stack.Stack, limit int, recei
 		if err := tx.QueryRowContext(ctx, insertStack, s.fields(k)...).Scan(&seq); err != nil {
 			return s.fault("insert stack "+k.ID, err)
 		}
-		if err := s.insertReceipt(ctx, tx, k.ID, receipt); err != nil {
+		if err := s.insertReceipt(ctx, tx, k.ID, with.receipt); err != nil {
 			return err
 		}
 		failpoint.Here("create-uncommitted")
@@ -58,16 +73,10 @@ func (s *Store) Get(ctx context.Context, id string) (*stack.Stack, error) {
 // saved with the events that fn returns, all in one transaction. The events get
 // their ids and times in fn's slice. An error of fn changes nothing and is
 // returned as it is; an unknown or deleted stack is NotFound. The id and Seq
-// stay whatever fn does. Since no other write runs meanwhile, fn has to be
-// quick and must not call the store.
-func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
-	return s.UpdateOnce(ctx, id, 0, nil, fn)
-}
-
-// UpdateOnce is Update with the receipt of its request, nil for none, in the
-// same transaction. A stack that begins to count toward its network's limit is
-// refused as a create is; 0 is no limit.
-func (s *Store) UpdateOnce(ctx context.Context, id string, limit int, receipt *Receipt, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
+// stay whatever fn does. Since no other write runs meanwhile, fn must be quick
+// and must not call the store.
+func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...Option) (*stack.Stack, error) {
+	with := changeWith(options)
 	var k *stack.Stack
 	var events []stack.Event
 	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
@@ -79,8 +88,8 @@ func (s *Store) UpdateOnce(ctx context.Context, id string, limit int, receipt *R
 			return err
 		}
 		now := stamp(events)
-		if limit > 0 && !counted && k.Counted() {
-			if err := s.checkCap(ctx, tx, k.Network, limit, now); err != nil {
+		if !counted && k.Counted() {
+			if err := s.checkCap(ctx, tx, k.Network, with.limit, now); err != nil {
 				return err
 			}
 		}
@@ -90,7 +99,7 @@ func (s *Store) UpdateOnce(ctx context.Context, id string, limit int, receipt *R
 			}
 		}
 		k.ID, k.Seq = id, seq
-		if err := s.insertReceipt(ctx, tx, id, receipt); err != nil {
+		if err := s.insertReceipt(ctx, tx, id, with.receipt); err != nil {
 			return err
 		}
 		return s.save(ctx, tx, k, events)
@@ -135,7 +144,7 @@ func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, er
 	return s.list(ctx, s.read, "owner = ? AND status <> 'deleted' ORDER BY seq DESC", accountID)
 }
 
-// Counts tells how many stacks there are of each status. Deleted ones are not
+// Counts returns how many stacks there are of each status. Deleted ones are not
 // counted.
 func (s *Store) Counts(ctx context.Context) (map[stack.Status]int, error) {
 	rows, err := s.read.QueryContext(ctx, "SELECT status, count(*) FROM stacks WHERE status <> 'deleted' GROUP BY status")
@@ -168,8 +177,12 @@ func (s *Store) FindClaimCode(ctx context.Context, hash []byte) (stackID string,
 	return s.find(ctx, "claim_code_hash", hash)
 }
 
-// checkCap refuses when the network has limit unclaimed stacks or more.
+// checkCap refuses when the network has limit unclaimed stacks or more; a limit
+// of 0 refuses nothing.
 func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit int, now time.Time) error {
+	if limit <= 0 {
+		return nil
+	}
 	var n int
 	var first time.Time
 	err := tx.QueryRowContext(ctx, `SELECT count(*), min(expires_at) FROM stacks
@@ -183,7 +196,7 @@ func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit 
 	return stack.NewCapReached(n, limit, first, now)
 }
 
-// announce tells whoever listens of a change that is committed.
+// announce wakes the watchers of a stack and counts its events, after the commit.
 func (s *Store) announce(id string, events []stack.Event) {
 	s.watch.wake(id)
 	for _, e := range events {

@@ -48,7 +48,7 @@ func (on suite) TestReserve_CountsOnFromTheLastNumberThatIsTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := newStack("192.0.2.1")
-		if err := s.Create(t.Context(), k, 0); err != nil || k.Seq != c.want {
+		if err := s.Create(t.Context(), k, nil); err != nil || k.Seq != c.want {
 			t.Errorf("after Reserve(%d) a stack gets %d (%v), want %d", c.last, k.Seq, err, c.want)
 		}
 	}
@@ -60,7 +60,7 @@ func (on suite) TestCreate_LetsExactlyTheLimitOfParallelStacksIn(t *testing.T) {
 	errs := make([]error, 50)
 	var all sync.WaitGroup
 	for i := range errs {
-		all.Go(func() { errs[i] = s.Create(t.Context(), newStack("192.0.2.1"), limit) })
+		all.Go(func() { errs[i] = s.Create(t.Context(), newStack("192.0.2.1"), nil, store.WithLimit(limit)) })
 	}
 	all.Wait()
 	created := 0
@@ -91,24 +91,24 @@ func (on suite) TestCreate_CountsOnlyUnclaimedRunningStacksOfTheNetwork(t *testi
 	owned := newStack("192.0.2.1")
 	owned.Owner = account.ID
 	for _, k := range []*stack.Stack{owned, newStack("192.0.2.2")} {
-		if err := s.Create(t.Context(), k, 1); err != nil {
+		if err := s.Create(t.Context(), k, nil, store.WithLimit(1)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	first := newStack("192.0.2.1")
-	if err := s.Create(t.Context(), first, 1); err != nil {
+	if err := s.Create(t.Context(), first, nil, store.WithLimit(1)); err != nil {
 		t.Fatalf("the first that counts: %v", err)
 	}
 	for _, status := range []stack.Status{stack.Building, stack.Live} {
 		setStatus(t, s, first.ID, status)
-		wantKind(t, s.Create(t.Context(), newStack("192.0.2.1"), 1), stack.TooMany)
+		wantKind(t, s.Create(t.Context(), newStack("192.0.2.1"), nil, store.WithLimit(1)), stack.TooMany)
 	}
 	second := newStack("192.0.2.1")
 	second.Owner = account.ID
-	if err := s.Create(t.Context(), second, 1); err != nil {
+	if err := s.Create(t.Context(), second, nil, store.WithLimit(1)); err != nil {
 		t.Errorf("an owned stack beyond the limit: %v", err)
 	}
-	if err := s.Create(t.Context(), newStack("192.0.2.1"), 0); err != nil {
+	if err := s.Create(t.Context(), newStack("192.0.2.1"), nil); err != nil {
 		t.Errorf("a stack without a limit: %v", err)
 	}
 }
@@ -120,7 +120,7 @@ func (on suite) TestCreate_StoresNothingWhenItFails(t *testing.T) {
 	defer stop()
 	again := newStack("192.0.2.1")
 	again.ID = k.ID
-	if err := s.Create(t.Context(), again, 0, again.Created()); err == nil {
+	if err := s.Create(t.Context(), again, []stack.Event{again.Created()}); err == nil {
 		t.Fatal("two stacks have the same id")
 	}
 	if again.Seq != 0 || len(woken) != 0 {
@@ -281,7 +281,7 @@ func (on suite) TestLists_LeaveDeletedStacksOut(t *testing.T) {
 	for range 4 {
 		k := newStack("192.0.2.1")
 		k.Owner = account.ID
-		if err := s.Create(t.Context(), k, 0); err != nil {
+		if err := s.Create(t.Context(), k, nil); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, k.ID)
@@ -314,7 +314,7 @@ func (on suite) TestFind_KnowsTheHashesThatAStackHasNow(t *testing.T) {
 	s, _ := on.open(t)
 	k := newStack("192.0.2.1")
 	k.ManageTokenHash, k.ClaimCodeHash = []byte("token"), []byte("code")
-	if err := s.Create(t.Context(), k, 0); err != nil {
+	if err := s.Create(t.Context(), k, nil); err != nil {
 		t.Fatal(err)
 	}
 	create(t, s) // has neither
@@ -360,10 +360,10 @@ func (on suite) TestCreate_RefusesAHashThatAnotherStackHas(t *testing.T) {
 		first, second := newStack("192.0.2.1"), newStack("192.0.2.1")
 		set(first)
 		set(second)
-		if err := s.Create(t.Context(), first, 0); err != nil {
+		if err := s.Create(t.Context(), first, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Create(t.Context(), second, 0); err == nil {
+		if err := s.Create(t.Context(), second, nil); err == nil {
 			t.Error("two stacks have the same hash")
 		}
 	}

@@ -49,7 +49,7 @@ func create(t testing.TB, s *store.Store, events ...stack.Event) *stack.Stack {
 	t.Helper()
 	k := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
 	k.Network = "192.0.2.1"
-	if err := s.Create(t.Context(), k, 0, events...); err != nil {
+	if err := s.Create(t.Context(), k, events); err != nil {
 		t.Fatal(err)
 	}
 	return k
@@ -124,7 +124,7 @@ func (on suite) TestStore_KeepsEveryFieldOfAStack(t *testing.T) {
 		"large": {ID: "stk_1", Error: strings.Repeat("x", 1<<20), Secrets: map[string]string{"web/KEY": strings.Repeat("y", 1<<20)}},
 		"full":  full,
 	} {
-		if err := s.Create(t.Context(), k, 0); err != nil {
+		if err := s.Create(t.Context(), k, nil); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(k, get(t, s, k.ID)); diff != "" {
@@ -166,7 +166,7 @@ func (on suite) TestStore_WritesNoSecretInTheClear(t *testing.T) {
 	k.ManageTokenHash, k.ClaimCodeHash = auth.Hash(token), auth.Key{1}.HashClaimCode(code)
 	k.WebhookSecret = webhook
 	k.Secrets["web/SESSION_KEY"] = "generated-for-session"
-	if err := s.Create(t.Context(), k, 0, k.Created()); err != nil {
+	if err := s.Create(t.Context(), k, []stack.Event{k.Created()}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
@@ -193,7 +193,7 @@ func (on suite) TestStore_ForgetsTheSecretsOfADeletedStack(t *testing.T) {
 	s, db := on.open(t)
 	k := fullStack(t, s)
 	k.Status = stack.Live
-	if err := s.Create(t.Context(), k, 0); err != nil {
+	if err := s.Create(t.Context(), k, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
@@ -214,7 +214,7 @@ func (on suite) TestUpdate_ADeletionClearsWhatIsNotNeededAfterIt(t *testing.T) {
 	s, db := on.open(t)
 	k := fullStack(t, s)
 	k.Status = stack.Live
-	if err := s.Create(t.Context(), k, 0); err != nil {
+	if err := s.Create(t.Context(), k, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {

@@ -20,7 +20,7 @@ func hooked(t *testing.T, s *store.Store, events ...stack.Event) *stack.Stack {
 	k := stack.New("hooked", nil, stack.Now())
 	k.Status, k.Deploying = stack.Live, 0
 	k.Webhook, k.WebhookSecret = "https://example.com/hooks", "whsec_one"
-	if err := s.Create(t.Context(), k, 0, events...); err != nil {
+	if err := s.Create(t.Context(), k, events); err != nil {
 		t.Fatal(err)
 	}
 	return k
@@ -108,7 +108,7 @@ func (on suite) TestToDeliver_ReadsTheEventsOfStacksWithAWebhook(t *testing.T) {
 	s, _ := on.open(t)
 	one := hooked(t, s, stack.Event{Type: stack.EventCreated}) // 1
 	without := stack.New("without", nil, stack.Now())          // 2
-	err := s.Create(t.Context(), without, 0, stack.Event{Type: stack.EventCreated})
+	err := s.Create(t.Context(), without, []stack.Event{{Type: stack.EventCreated}})
 	if err != nil {
 		t.Fatal(err)
 	}

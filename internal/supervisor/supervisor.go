@@ -135,7 +135,7 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 	source, err := s.cfg.Dir.KeepSource(st.ID, dir)
 	failpoint.Here("source-kept")
 	if err == nil {
-		err = s.cfg.Store.CreateOnce(ctx, st, s.cfg.Limits.UnclaimedPerIP, receipt, st.Created())
+		err = s.cfg.Store.Create(ctx, st, []stack.Event{st.Created()}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithReceipt(receipt))
 	}
 	if err != nil {
 		return errors.Join(err, s.cfg.Dir.Remove(st.ID))
@@ -163,7 +163,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	if err != nil {
 		return nil, err
 	}
-	st, err = s.cfg.Store.UpdateOnce(ctx, id, s.cfg.Limits.UnclaimedPerIP, receipt, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err = s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := st.Deploy(services)
 		if err != nil {
 			return nil, err
@@ -171,7 +171,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 		st.MakeSecrets(services)
 		st.Notify(m.Webhook, secret)
 		return events, nil
-	})
+	}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithReceipt(receipt))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(source))
 	}

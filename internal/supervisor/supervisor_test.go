@@ -39,7 +39,7 @@ func withStack(t *testing.T) (*Supervisor, *stack.Stack) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	st := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
-	require.NoError(t, db.Create(t.Context(), st, 0))
+	require.NoError(t, db.Create(t.Context(), st, nil))
 	gate := admission.New(admission.Config{Stacks: db.All, Firewall: walls(func([]string) error { return nil }), Log: slog.New(slog.DiscardHandler)})
 	s := New(Config{Store: db, Admission: gate, Instance: "test", Dir: datadir.Dir(dir), Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(s.Close)

@@ -101,7 +101,7 @@ func (e *env) stack(name string) (id, code string) {
 	}, stack.Now())
 	s.ClaimCodeHash, s.ManageTokenHash = e.key.HashClaimCode(code), auth.Hash(auth.NewManageToken())
 	s.ExpiresAt = stack.Now().Add(time.Hour)
-	require.NoError(e, e.store.Create(e.Context(), s, 0, s.Created()))
+	require.NoError(e, e.store.Create(e.Context(), s, []stack.Event{s.Created()}))
 	e.change(s.ID, func(s *stack.Stack) ([]stack.Event, error) {
 		return s.Deployed(s.Services, e.urls, stack.Now())
 	})

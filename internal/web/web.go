@@ -65,7 +65,7 @@ type Host interface {
 type Store interface {
 	// Update changes the row of a stack as fn says, which may refuse with a
 	// *stack.Error.
-	Update(ctx context.Context, stackID string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error)
+	Update(ctx context.Context, stackID string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error)
 	// LatestEvents returns the last events of a stack, newest first.
 	LatestEvents(ctx context.Context, stackID string, limit int) ([]stack.Event, error)
 	// Deliveries returns the last attempts for a stack, newest first.

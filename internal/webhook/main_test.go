@@ -111,7 +111,7 @@ func hook(t testing.TB, s *store.Store, url string) *stack.Stack {
 	k := stack.New("hooked", nil, stack.Now())
 	k.Status, k.Deploying = stack.Live, 0
 	k.Webhook, k.WebhookSecret = url, secret
-	if err := s.Create(t.Context(), k, 0); err != nil {
+	if err := s.Create(t.Context(), k, nil); err != nil {
 		t.Fatal(err)
 	}
 	return k

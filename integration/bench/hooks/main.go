@@ -94,7 +94,7 @@ func answer(do func(*http.Request) (string, error)) http.HandlerFunc {
 func (o *orders) stack(r *http.Request) (string, error) {
 	k := stack.New("bench", nil, stack.Now())
 	k.Webhook, k.WebhookSecret = r.FormValue("url"), auth.NewWebhookSecret()
-	return k.ID, o.store.Create(r.Context(), k, 0)
+	return k.ID, o.store.Create(r.Context(), k, nil)
 }
 
 // events records count events of the stack id.
