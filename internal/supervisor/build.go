@@ -42,7 +42,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 	if err := g.cfg.Admission.CheckRoom(); err != nil {
 		return err
 	}
-	d.beginNetwork(ctx)
+	d.beginNetwork()
 	if err := g.record(ctx, stack.ServiceBuilding(s.Spec.Name, g.number)); err != nil {
 		return err
 	}

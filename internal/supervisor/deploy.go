@@ -74,7 +74,7 @@ type deployment struct {
 	gen *generation
 	old *generation // nil on a first deploy
 
-	networked bool // as asked before the builds write to the services
+	beginNetwork func() // makes the network, if one is needed, beside the copying of the source
 
 	halted  []*process // of the old one, stopped for strategy: recreate
 	halting sync.Mutex
@@ -97,7 +97,7 @@ func (c *cleanUps) add(do func()) {
 // deploy is the whole way: build all, start all, switch, clean up.
 func (d *deployment) deploy(ctx context.Context) error {
 	defer d.cleanUp()
-	d.networked = d.gen.needsNetwork()
+	d.beginNetwork = d.networkMaker(ctx)
 	err := d.build(ctx)
 	if err == nil {
 		err = d.gen.inOrder(ctx, d.bringUpNew)
@@ -113,12 +113,14 @@ func (d *deployment) deploy(ctx context.Context) error {
 	return err
 }
 
-// beginNetwork makes the network, if one is needed, beside the copying of the source.
+// networkMaker returns beginNetwork, asked before the builds write to the services.
+// The network belongs to the whole deploy: the context of the builds ends with them.
 // A later caller that needs the network tries again and gets the error.
-func (d *deployment) beginNetwork(ctx context.Context) {
-	if d.networked {
-		d.after.Go(func() { _ = d.gen.makeNetwork(ctx) })
+func (d *deployment) networkMaker(ctx context.Context) func() {
+	if !d.gen.needsNetwork() {
+		return func() {}
 	}
+	return func() { d.after.Go(func() { _ = d.gen.makeNetwork(ctx) }) }
 }
 
 // blame returns why a deploy failed: when the engine went away meanwhile, it is
