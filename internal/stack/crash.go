@@ -21,7 +21,7 @@ func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, no
 		svc.Unhealthy++
 	}
 	looping = crashes > limits.Crashes || svc.Unhealthy > limits.Crashes
-	if err := s.apply(TriggerCrash); err != nil {
+	if err := s.apply(triggerCrash); err != nil {
 		return nil, false, err
 	}
 	if code != nil {
@@ -36,7 +36,7 @@ func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, no
 	if !looping {
 		return events, false, nil
 	}
-	failed, err := s.servedFails(TriggerCrashLoop, svc.loopError(crashes, limits))
+	failed, err := s.servedFails(triggerCrashLoop, svc.loopError(crashes, limits))
 	return append(events, failed...), true, err
 }
 

@@ -55,7 +55,7 @@ func (e *Environment) Process(s *Spec) map[string]string {
 	}
 	for key, value := range s.Env {
 		if value.Generate {
-			env[key] = e.Stack.Secrets[SecretName(s.Name, key)]
+			env[key] = e.Stack.Secrets[secretName(s.Name, key)]
 			continue
 		}
 		env[key] = expand(value.Value, e.reference)

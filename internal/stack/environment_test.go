@@ -40,7 +40,7 @@ func TestEnvironment_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 		"SITE_URL":              "https://site-" + hex + ".apps.example",
 		"SELF":                  "shop at https://web-" + hex + ".apps.example",
 		"API":                   "http://api:3000/v1 api:3000",
-		"SECRET":                st.Secrets[stack.SecretName("web", "SECRET")],
+		"SECRET":                st.Secrets["web/SECRET"],
 		"LITERAL":               "${stack.id} $HOME",
 	}
 	for key, value := range want {

@@ -64,8 +64,5 @@ func (t Timestamp) MarshalJSON() ([]byte, error) {
 	if time.Time(t).IsZero() {
 		return []byte("null"), nil
 	}
-	return strconv.AppendFloat(nil, Seconds(time.Time(t)), 'f', -1, 64), nil
+	return strconv.AppendFloat(nil, float64(time.Time(t).UnixMicro())/1e6, 'f', -1, 64), nil
 }
-
-// Seconds is a time as the API writes it: Unix seconds with microseconds.
-func Seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

@@ -13,28 +13,29 @@ import (
 // Trigger is what may move a stack from one status to another.
 type Trigger string
 
-// The triggers, in the order of docs/api.md, "States and transitions".
+// The triggers, in the order of docs/api.md, "States and transitions". The
+// exported ones are those of time alone; see Stack.Next.
 const (
-	TriggerDeployed     Trigger = "build finishes"
-	TriggerDeployFailed Trigger = "deploy fails"
-	TriggerDeploy       Trigger = "POST deploy"
-	TriggerSwitched     Trigger = "redeploy finishes"
-	TriggerRolledBack   Trigger = "redeploy fails"
-	TriggerRollbackFail Trigger = "rollback fails"
-	TriggerCrash        Trigger = "service crashes"
-	TriggerCrashLoop    Trigger = "service crashes too often"
-	TriggerServedFails  Trigger = "served generation fails during a deploy"
-	TriggerRequest      Trigger = "owner restarts a service"
-	TriggerExtend       Trigger = "PATCH ttl"
+	triggerDeployed     Trigger = "build finishes"
+	triggerDeployFailed Trigger = "deploy fails"
+	triggerDeploy       Trigger = "POST deploy"
+	triggerSwitched     Trigger = "redeploy finishes"
+	triggerRolledBack   Trigger = "redeploy fails"
+	triggerRollbackFail Trigger = "rollback fails"
+	triggerCrash        Trigger = "service crashes"
+	triggerCrashLoop    Trigger = "service crashes too often"
+	triggerServedFails  Trigger = "served generation fails during a deploy"
+	triggerRequest      Trigger = "owner restarts a service"
+	triggerExtend       Trigger = "PATCH ttl"
 	TriggerNotice       Trigger = "expiry is near"
 	TriggerExpire       Trigger = "TTL runs out"
-	TriggerClaim        Trigger = "claim"
-	TriggerRestored     Trigger = "restore finishes"
-	TriggerRestoreFails Trigger = "restore fails"
-	TriggerRestart      Trigger = "server restarts"
-	TriggerRevoke       Trigger = "owner revokes manage token"
+	triggerClaim        Trigger = "claim"
+	triggerRestored     Trigger = "restore finishes"
+	triggerRestoreFails Trigger = "restore fails"
+	triggerRestart      Trigger = "server restarts"
+	triggerRevoke       Trigger = "owner revokes manage token"
 	TriggerRetained     Trigger = "retention ends"
-	TriggerDelete       Trigger = "DELETE"
+	triggerDelete       Trigger = "DELETE"
 )
 
 // transition is one row of the lifecycle table.
@@ -47,42 +48,42 @@ type transition struct {
 // transitions is the whole lifecycle, its rows in the order of docs/api.md,
 // "States and transitions". A status and a trigger without a row are a Conflict.
 var transitions = []transition{
-	{Building, TriggerDeployed, Live},
-	{Building, TriggerDeployFailed, Failed},
-	{Live, TriggerDeploy, Live},
-	{Live, TriggerSwitched, Live},
-	{Live, TriggerRolledBack, Live},
-	{Live, TriggerRollbackFail, Failed},
-	{Failed, TriggerDeploy, Building},
-	{Live, TriggerCrash, Live},
-	{Live, TriggerCrashLoop, Failed},
-	{Live, TriggerServedFails, Building},
-	{Live, TriggerRequest, Live},
-	{Building, TriggerExtend, Building},
-	{Live, TriggerExtend, Live},
-	{Failed, TriggerExtend, Failed},
+	{Building, triggerDeployed, Live},
+	{Building, triggerDeployFailed, Failed},
+	{Live, triggerDeploy, Live},
+	{Live, triggerSwitched, Live},
+	{Live, triggerRolledBack, Live},
+	{Live, triggerRollbackFail, Failed},
+	{Failed, triggerDeploy, Building},
+	{Live, triggerCrash, Live},
+	{Live, triggerCrashLoop, Failed},
+	{Live, triggerServedFails, Building},
+	{Live, triggerRequest, Live},
+	{Building, triggerExtend, Building},
+	{Live, triggerExtend, Live},
+	{Failed, triggerExtend, Failed},
 	{Building, TriggerNotice, Building},
 	{Live, TriggerNotice, Live},
 	{Failed, TriggerNotice, Failed},
 	{Building, TriggerExpire, Expired},
 	{Live, TriggerExpire, Expired},
 	{Failed, TriggerExpire, Expired},
-	{Building, TriggerClaim, Building},
-	{Live, TriggerClaim, Live},
-	{Failed, TriggerClaim, Failed},
-	{Expired, TriggerClaim, Building},
-	{Building, TriggerRestored, Live},
-	{Building, TriggerRestoreFails, Failed},
-	{Live, TriggerRestart, Live},
-	{Live, TriggerRestoreFails, Failed},
-	{Building, TriggerRevoke, Building},
-	{Live, TriggerRevoke, Live},
-	{Failed, TriggerRevoke, Failed},
+	{Building, triggerClaim, Building},
+	{Live, triggerClaim, Live},
+	{Failed, triggerClaim, Failed},
+	{Expired, triggerClaim, Building},
+	{Building, triggerRestored, Live},
+	{Building, triggerRestoreFails, Failed},
+	{Live, triggerRestart, Live},
+	{Live, triggerRestoreFails, Failed},
+	{Building, triggerRevoke, Building},
+	{Live, triggerRevoke, Live},
+	{Failed, triggerRevoke, Failed},
 	{Expired, TriggerRetained, Deleted},
-	{Building, TriggerDelete, Deleted},
-	{Live, TriggerDelete, Deleted},
-	{Failed, TriggerDelete, Deleted},
-	{Expired, TriggerDelete, Deleted},
+	{Building, triggerDelete, Deleted},
+	{Live, triggerDelete, Deleted},
+	{Failed, triggerDelete, Deleted},
+	{Expired, triggerDelete, Deleted},
 }
 
 // apply moves the stack along the row of its status and the trigger.
@@ -109,7 +110,7 @@ func (s *Stack) conflict(t Trigger) error {
 	switch {
 	case s.Status == Expired:
 		return NewError(Conflict, "the stack has expired; claim it to restore it")
-	case s.Status == Building && t == TriggerDeploy:
+	case s.Status == Building && t == triggerDeploy:
 		return s.busy()
 	}
 	return NewError(Conflict, fmt.Sprintf("the stack is %s, so this cannot be done: %s", s.Status, t))
@@ -153,7 +154,7 @@ func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	if s.Deploying != 0 {
 		return nil, s.busy()
 	}
-	if err := s.apply(TriggerDeploy); err != nil {
+	if err := s.apply(triggerDeploy); err != nil {
 		return nil, err
 	}
 	s.Deploying = s.Generation + 1
@@ -179,9 +180,9 @@ func (s *Stack) Halt(service string) {
 
 // Deployed makes the generation that was being built the served one.
 func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event, error) {
-	trigger := TriggerDeployed
+	trigger := triggerDeployed
 	if s.Status == Live {
-		trigger = TriggerSwitched
+		trigger = triggerSwitched
 	}
 	if err := s.applyToBuild(trigger); err != nil {
 		return nil, err
@@ -205,14 +206,14 @@ func (s *Stack) DeployFailed(reason string) ([]Event, error) {
 	if s.Status == Live {
 		return s.rolledBack(reason)
 	}
-	if err := s.applyToBuild(TriggerDeployFailed); err != nil {
+	if err := s.applyToBuild(triggerDeployFailed); err != nil {
 		return nil, err
 	}
 	return s.fail(reason), nil
 }
 
 func (s *Stack) rolledBack(reason string) ([]Event, error) {
-	if err := s.applyToBuild(TriggerRolledBack); err != nil {
+	if err := s.applyToBuild(triggerRolledBack); err != nil {
 		return nil, err
 	}
 	return s.giveUp(reason), nil
@@ -233,7 +234,7 @@ func (s *Stack) giveUp(reason string) []Event {
 // RollbackFailed ends a live stack whose previous generation could not be
 // brought back after a redeploy that failed.
 func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
-	if err := s.applyToBuild(TriggerRollbackFail); err != nil {
+	if err := s.applyToBuild(triggerRollbackFail); err != nil {
 		return nil, err
 	}
 	return s.fail(reason), nil
@@ -249,7 +250,7 @@ func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
 		}
 		return s.fail(reason), nil
 	}
-	if err := s.apply(TriggerServedFails); err != nil {
+	if err := s.apply(triggerServedFails); err != nil {
 		return nil, err
 	}
 	s.stop()

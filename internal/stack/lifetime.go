@@ -62,7 +62,7 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 		return nil, NewError(NotFound, "this stack was kept until its retention ended and is being deleted")
 	}
 	expired := s.Status == Expired
-	if err := s.apply(TriggerClaim); err != nil {
+	if err := s.apply(triggerClaim); err != nil {
 		return nil, err
 	}
 	if expired {
@@ -89,18 +89,18 @@ func (s *Stack) Restoring() bool { return s.Status == Building && s.Deploying ==
 // an expired one, which also forgets its crashes, or after a restart of the
 // server or the engine.
 func (s *Stack) Restored(urls URLs) ([]Event, error) {
-	trigger := TriggerRestored
+	trigger := triggerRestored
 	if s.Status == Live {
-		trigger = TriggerRestart
+		trigger = triggerRestart
 	}
-	if trigger == TriggerRestored && s.Deploying != 0 {
+	if trigger == triggerRestored && s.Deploying != 0 {
 		return nil, s.busy()
 	}
 	if err := s.apply(trigger); err != nil {
 		return nil, err
 	}
 	s.run()
-	if trigger == TriggerRestored {
+	if trigger == triggerRestored {
 		s.forgetCrashes()
 	}
 	return []Event{{Type: EventRestored, Data: map[string]any{"urls": urls.All(s)}}}, nil
@@ -112,7 +112,7 @@ func (s *Stack) RestoreFailed(reason string) ([]Event, error) {
 	if s.Status == Building && !s.Restoring() {
 		return nil, s.busy()
 	}
-	return s.servedFails(TriggerRestoreFails, reason)
+	return s.servedFails(triggerRestoreFails, reason)
 }
 
 // Retained ends an unclaimed stack whose retention is over.
@@ -128,7 +128,7 @@ func (s *Stack) Retained(now time.Time) ([]Event, error) {
 
 // Delete ends the stack at its manager's wish.
 func (s *Stack) Delete(now time.Time) ([]Event, error) {
-	if err := s.apply(TriggerDelete); err != nil {
+	if err := s.apply(triggerDelete); err != nil {
 		return nil, err
 	}
 	return s.end(now), nil

@@ -13,7 +13,7 @@ func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event
 	if s.Due(now) {
 		return nil, NewError(Conflict, "the stack has expired; claim it to restore it")
 	}
-	if err := s.apply(TriggerExtend); err != nil {
+	if err := s.apply(triggerExtend); err != nil {
 		return nil, err
 	}
 	if err := limits.CheckTTL(ttl, s.CreatedAt, now); err != nil {
@@ -24,18 +24,15 @@ func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event
 	return []Event{{Type: EventExtended, CreatedAt: now, Data: map[string]any{"expires_at": Timestamp(s.ExpiresAt)}}}, nil
 }
 
-// Revoked reports whether the owner ended the stack's manage token.
-func (s *Stack) Revoked() bool { return len(s.ManageTokenHash) == 0 }
-
 // RevokeAgent ends the manage token of a stack at its owner's wish.
 func (s *Stack) RevokeAgent() ([]Event, error) {
 	switch {
 	case !s.Claimed():
 		return nil, NewError(Conflict, "nobody owns this stack, and without its manage token nobody could manage it; claim it first")
-	case s.Revoked():
+	case len(s.ManageTokenHash) == 0:
 		return nil, NewError(Conflict, "the manage token of this stack was revoked already")
 	}
-	if err := s.apply(TriggerRevoke); err != nil {
+	if err := s.apply(triggerRevoke); err != nil {
 		return nil, err
 	}
 	s.ManageTokenHash, s.RevokedTokenHash = nil, s.ManageTokenHash

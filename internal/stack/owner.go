@@ -18,7 +18,7 @@ func (s *Stack) RestartService(name string) ([]Event, error) {
 	case s.Deploying != 0:
 		return nil, NewError(Conflict, "a build of this stack is running, and starts every service anew; wait for it")
 	}
-	if err := s.apply(TriggerRequest); err != nil {
+	if err := s.apply(triggerRequest); err != nil {
 		return nil, err
 	}
 	svc.forgetCrashes()

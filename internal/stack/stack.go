@@ -243,7 +243,7 @@ func (s *Stack) Notify(webhook, secret string) {
 func (s *Stack) MakeSecrets(services []Service) {
 	for _, svc := range services {
 		for key, value := range svc.Spec.Env {
-			name := SecretName(svc.Spec.Name, key)
+			name := secretName(svc.Spec.Name, key)
 			if value.Generate && s.Secrets[name] == "" {
 				s.Secrets[name] = makeSecret()
 			}
@@ -255,5 +255,5 @@ func (s *Stack) MakeSecrets(services []Service) {
 // key of AES-256, since frameworks such as Laravel take no other length.
 func makeSecret() string { return (rand.Text() + rand.Text())[:32] }
 
-// SecretName is the key in Stack.Secrets of a service's generated variable.
-func SecretName(service, key string) string { return service + "/" + key }
+// secretName is the key in Stack.Secrets of a service's generated variable.
+func secretName(service, key string) string { return service + "/" + key }

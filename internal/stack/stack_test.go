@@ -81,9 +81,9 @@ func TestMakeSecrets_KeepsWhatItMadeBefore(t *testing.T) {
 	s := twoServices()
 	s.Services[0].Spec.Env = map[string]stack.Env{"KEY": {Generate: true}, "PLAIN": {Value: "x"}}
 	s.MakeSecrets(s.Services)
-	first := s.Secrets[stack.SecretName("api", "KEY")]
+	first := s.Secrets["api/KEY"]
 	s.MakeSecrets(s.Services)
-	if len(s.Secrets) != 1 || len(first) != 32 || s.Secrets[stack.SecretName("api", "KEY")] != first {
+	if len(s.Secrets) != 1 || len(first) != 32 || s.Secrets["api/KEY"] != first {
 		t.Errorf("secrets = %v, first was %q", s.Secrets, first)
 	}
 }
