@@ -114,7 +114,7 @@ func TestStart_NamesAKeyOfAnotherInstallation(t *testing.T) {
 	h.stop(t)
 	file := filepath.Join(h.dir, "key")
 	putBack := setAside(t, file)
-	require.NoError(t, os.WriteFile(file, make([]byte, auth.KeySize), 0o600))
+	require.NoError(t, os.WriteFile(file, make([]byte, len(auth.Key{})), 0o600))
 	said := h.refusesToStart(t)
 	require.Contains(t, said, "the key "+file+" does not open what is sealed in the database")
 	require.NotContains(t, said, "sql:")

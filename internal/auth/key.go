@@ -13,12 +13,12 @@ import (
 	"path/filepath"
 )
 
-// KeySize is the length of the installation's key in bytes.
-const KeySize = 32
+// keySize is the length of the installation's key in bytes.
+const keySize = 32
 
 // Key is the secret of one installation, kept in its data directory. What is
 // sealed or hashed with it is worth nothing without it.
-type Key [KeySize]byte
+type Key [keySize]byte
 
 // LoadKey reads the key at path, and makes it the first time: 32 random bytes,
 // mode 0600, there completely or not at all. A file that others may read is
@@ -45,7 +45,7 @@ func (k Key) HashClaimCode(code string) []byte {
 
 // derive makes a key for one purpose, so that no two uses share a key.
 func (k Key) derive(purpose string) []byte {
-	sub, err := hkdf.Key(sha256.New, k[:], nil, "berth "+purpose, KeySize)
+	sub, err := hkdf.Key(sha256.New, k[:], nil, "berth "+purpose, keySize)
 	if err != nil {
 		panic(err) // only for lengths that HKDF cannot give
 	}
@@ -65,8 +65,8 @@ func readKey(path string) (key Key, err error) {
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return Key{}, fmt.Errorf("the key file %s is open to other users (mode %04o); run chmod 600 on it and start again", path, mode)
 	}
-	if !info.Mode().IsRegular() || info.Size() != KeySize {
-		return Key{}, fmt.Errorf("the key file %s is not a file of %d bytes; put back the one that this data directory was made with", path, KeySize)
+	if !info.Mode().IsRegular() || info.Size() != keySize {
+		return Key{}, fmt.Errorf("the key file %s is not a file of %d bytes; put back the one that this data directory was made with", path, keySize)
 	}
 	if _, err := io.ReadFull(f, key[:]); err != nil {
 		return Key{}, fmt.Errorf("read the key file: %w", err)

@@ -26,7 +26,7 @@ func TestLoadKey_MakesTheKeyOnceForItsOwnerOnly(t *testing.T) {
 		t.Errorf("the second LoadKey = %x, %v, want the first key", again, err)
 	}
 	info, err := os.Stat(path)
-	if err != nil || info.Mode() != 0o600 || info.Size() != auth.KeySize {
+	if err != nil || info.Mode() != 0o600 || info.Size() != 32 {
 		t.Errorf("key file: %v %v, want 32 bytes with mode 0600", info, err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
@@ -56,7 +56,7 @@ func TestLoadKey_GivesManyAtOnceTheSameKey(t *testing.T) {
 
 func TestLoadKey_RefusesAFileThatOthersMayOpen(t *testing.T) {
 	for _, mode := range []os.FileMode{0o640, 0o604, 0o660, 0o610, 0o666} {
-		path := writeKey(t, auth.KeySize, mode)
+		path := writeKey(t, len(auth.Key{}), mode)
 		_, err := auth.LoadKey(path)
 		if err == nil || !strings.Contains(err.Error(), "run chmod 600") || !strings.Contains(err.Error(), path) {
 			t.Errorf("mode %v: %v, want a sentence with the file and what to do", mode, err)
@@ -65,7 +65,7 @@ func TestLoadKey_RefusesAFileThatOthersMayOpen(t *testing.T) {
 }
 
 func TestLoadKey_RefusesWhatIsNoKeyAndLeavesIt(t *testing.T) {
-	for _, size := range []int{0, auth.KeySize - 1, auth.KeySize + 1} {
+	for _, size := range []int{0, len(auth.Key{}) - 1, len(auth.Key{}) + 1} {
 		path := writeKey(t, size, 0o600)
 		if _, err := auth.LoadKey(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%d bytes: %v, want an error with the file", size, err)

@@ -15,7 +15,7 @@ import (
 // from making the host hash megabytes.
 const (
 	MinPassword = 8   // characters
-	MaxPassword = 256 // bytes
+	maxPassword = 256 // bytes
 )
 
 // params are those of every hash. A hash names them, so that later ones could
@@ -40,8 +40,8 @@ func CheckPassword(password string) error {
 		return errors.New("the password is not valid UTF-8 text")
 	case utf8.RuneCountInString(password) < MinPassword:
 		return fmt.Errorf("the password is too short; take %d characters or more", MinPassword)
-	case len(password) > MaxPassword:
-		return fmt.Errorf("the password is too long; take at most %d bytes", MaxPassword)
+	case len(password) > maxPassword:
+		return fmt.Errorf("the password is too long; take at most %d bytes", maxPassword)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (p *Passwords) Verify(ctx context.Context, hash, password string) (bool, er
 	if made, _, _, err := argon2id.DecodeHash(stored); err != nil || *made != params {
 		return false, errors.New("a stored password hash is not one that this version makes")
 	}
-	tooLong := len(password) > MaxPassword
+	tooLong := len(password) > maxPassword
 	if tooLong {
 		password = ""
 	}
