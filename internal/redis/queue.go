@@ -56,7 +56,7 @@ func (q *Queue) Add(ctx context.Context, member string, due time.Time) {
 }
 
 // Take takes out all members that are due, in the order of their times, and
-// tells when the next one will be: the zero time when there is none.
+// returns when the next one will be due: the zero time when there is none.
 func (q *Queue) Take(ctx context.Context, now time.Time) (due []string, next time.Time) {
 	for _, number := range q.past(now) {
 		due = append(due, q.takeSlot(ctx, number)...)

@@ -47,7 +47,7 @@ type Client struct {
 }
 
 // Open connects to the Redis at url (redis://…), or runs one in this process
-// for Embedded. A server that does not answer is no error: it may come later.
+// for Embedded. A server that does not answer is not an error: it may come later.
 func Open(ctx context.Context, url string, log *slog.Logger) (*Client, error) {
 	return open(ctx, url, log, patience, time.Now)
 }

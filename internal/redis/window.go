@@ -79,7 +79,7 @@ local left = tonumber(oldest[2]) + tonumber(ARGV[1]) - now
 return {tostring(redis.call('ZCOUNT', KEYS[1], after, '+inf')), string.format('%.0f', left)}
 `)
 
-// Quota tells the limit, how many hits of key are left of it, and after what
+// Quota returns the limit, how many hits of key are left of it, and after what
 // time there are more, 0 when none was used. It counts nothing.
 func (w *Window) Quota(ctx context.Context, key string) (limit, remaining int, reset time.Duration) {
 	answer := []string{"0", "0"}
@@ -110,7 +110,7 @@ func (w *Window) own(key string) (int, time.Duration) {
 	return len(hits), hits[0].at.Add(w.period).Sub(now)
 }
 
-// Allow counts a hit of key and tells whether it is within the limit. One that
+// Allow counts a hit of key and reports whether it is within the limit. One that
 // is not does not count.
 func (w *Window) Allow(ctx context.Context, key string) bool {
 	_, ok := w.Take(ctx, key)

@@ -96,9 +96,9 @@ func (s *Store) SetPassword(ctx context.Context, accountID, passwordHash string,
 }
 
 // DeleteAccount deletes an account with all its stacks and sessions, in one
-// transaction, and returns those stacks. Whoever supervises a stack finds that it
-// is gone; its row stays for its events, as that of any deleted stack. Check is given
-// the stacks first, and its error deletes nothing. An unknown account is NotFound.
+// transaction, and returns those stacks. The stacks are gone for those that
+// watch them; their rows stay for their events, as those of any deleted stack. Check
+// gets the stacks first, and its error deletes nothing. An unknown account is NotFound.
 func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func([]*stack.Stack) error) ([]*stack.Stack, error) {
 	var stacks []*stack.Stack
 	events := map[string][]stack.Event{}

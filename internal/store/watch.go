@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// watchers wakes whoever waits for a stack to change.
+// watchers wakes those that wait for a stack to change.
 type watchers struct {
 	mu sync.Mutex
 	by map[string]map[chan struct{}]struct{} // stack id, "" for all

@@ -91,7 +91,7 @@ func (s *Store) Event(ctx context.Context, id int64) (e stack.Event, ok bool, er
 
 // ToDeliver looks at up to limit events after an id, over all stacks, oldest
 // first, and returns those whose stack has a webhook. The id to go on from is
-// that of the last one it looked at; more tells whether there may be others.
+// that of the last one it looked at; more reports whether there may be others.
 func (s *Store) ToDeliver(ctx context.Context, after int64, limit int) (refs []EventRef, last int64, more bool, err error) {
 	rows, err := s.read.QueryContext(ctx, `SELECT e.id, e.stack_id, k.webhook <> ''
 		FROM events e JOIN stacks k ON k.id = e.stack_id WHERE e.id > ? ORDER BY e.id LIMIT ?`, after, limit)
