@@ -72,9 +72,9 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Connection"] = []string{"close"}
 	}
 	who := e.identify(r, c)
-	who.RequestID = requestID(r)
-	r.Header["X-Request-Id"] = []string{who.RequestID}
-	w.Header()["X-Request-Id"] = []string{who.RequestID}
+	id := requestID(r)
+	r.Header["X-Request-Id"] = []string{id}
+	w.Header()["X-Request-Id"] = []string{id}
 	host, where, fault := e.route(r, trusted)
 	if where == toService && c != nil {
 		var end func()

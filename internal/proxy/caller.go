@@ -10,10 +10,9 @@ import (
 // Caller says what the edge knows about the sender of a request. It travels in
 // the request's context.
 type Caller struct {
-	IP        string // address without port, as X-Forwarded-For gets it
-	Proto     string // http or https, as the caller spoke it
-	RequestID string // "" when the edge gave none
-	Watch     Watch  // over the request; nil: nobody watches
+	IP    string // address without port, as X-Forwarded-For gets it
+	Proto string // http or https, as the caller spoke it
+	Watch Watch  // over the request; nil: nobody watches
 }
 
 // Watch follows a request on its way.
@@ -38,7 +37,7 @@ func (c *callerContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// WithCaller returns a context from which callerOf gets c.
+// WithCaller returns a context that tells the proxy who sent its request.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return &callerContext{Context: ctx, caller: c}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// tenant is how the answers of one stack are treated.
+// tenant says how the answers of one stack are treated.
 type tenant struct {
 	host    string // of the request, in lower case, without a port
 	noindex bool

@@ -134,7 +134,7 @@ func (x *exchange) relayBody() error {
 	c := x.c
 	if rest := c.head.length; rest < 0 || int64(c.br.Buffered()) < rest {
 		if x.u.header > 0 {
-			c.SetReadDeadline(time.Time{}) // from here on it lasts as long as it lasts
+			c.SetReadDeadline(time.Time{}) // from here on the body takes as long as it takes
 		}
 		if !c.readable() {
 			x.flush()

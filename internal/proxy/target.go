@@ -72,7 +72,7 @@ func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serveFrom(t, w, r, tenant{})
 }
 
-// inFlight is the number of requests and upgraded connections being served.
+// inFlight returns the number of requests and upgraded connections being served.
 func (t *Target) inFlight() int { return int(t.state.Load() &^ drainBit) }
 
 // Drain refuses new requests, closes idle connections and waits for the
