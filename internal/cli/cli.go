@@ -22,8 +22,8 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// DefaultServer is the server when nothing names one.
-const DefaultServer = "http://localhost:8080"
+// defaultServer is the server when nothing names one.
+const defaultServer = "http://localhost:8080"
 
 // app is one run of the command.
 type app struct {
@@ -89,7 +89,7 @@ berth logs -f
 berth status stk_3f2a9c1b7d4e`,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.server, "server", "", "address of the server (BERTH_SERVER, else "+DefaultServer+")")
+	flags.StringVar(&a.server, "server", "", "address of the server (BERTH_SERVER, else "+defaultServer+")")
 	flags.BoolVar(&a.json, "json", false, "print JSON on standard output")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing but errors on standard error")
 	root.AddGroup(
@@ -158,7 +158,7 @@ func (a *app) connect() (*client.Client, error) {
 		server = a.env("BERTH_SERVER")
 	}
 	if server == "" {
-		server = DefaultServer
+		server = defaultServer
 	}
 	c, err := client.New(server, "")
 	if err != nil {

@@ -176,7 +176,6 @@ type Error struct {
 	Status     int           // HTTP status
 	Detail     string        // the server's sentence
 	RetryAfter time.Duration // 0 when the server names no time
-	RequestID  string        // "" when the server gave none
 }
 
 // Error returns the server's sentence.
@@ -230,7 +229,7 @@ func (e *Unreachable) Unwrap() error { return e.Err }
 const mostDetail = 64 << 10
 
 func readError(res *http.Response) error {
-	e := &Error{Status: res.StatusCode, RequestID: res.Header.Get("X-Request-Id")}
+	e := &Error{Status: res.StatusCode}
 	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		e.RetryAfter = time.Duration(seconds) * time.Second
 	}

@@ -70,7 +70,7 @@ func (p *places) leave(network string) {
 // stands for itself and brings the caller's Authorization. network returns the name
 // of the caller's network.
 func Handler(cfg Config, network func(*http.Request) string) http.Handler {
-	server := New(cfg)
+	server := newServer(cfg)
 	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
 		Stateless:                    true,
 		MaxRequestBodyBytes:          maxCall,

@@ -43,8 +43,8 @@ type Config struct {
 // instructions are what a model reads of the tools before it uses one.
 const instructions = `Berth builds and runs what you deploy and gives it a public URL. No account is needed: deploy returns a manage token, for you, and a claim URL, for your human. A program must listen on 0.0.0.0:$PORT and keep its files in $DATA_DIR. When a deploy fails, read the logs, mend the source and call redeploy; do not deploy the same project twice.`
 
-// New returns a server with the tools.
-func New(cfg Config) *sdk.Server {
+// newServer returns a server with the tools.
+func newServer(cfg Config) *sdk.Server {
 	version := cfg.Version
 	if version == "" {
 		version = "v0"
@@ -61,7 +61,7 @@ func New(cfg Config) *sdk.Server {
 // Serve offers the tools on standard input and output until they are closed or
 // ctx ends.
 func Serve(ctx context.Context, cfg Config) error {
-	if err := New(cfg).Run(ctx, &sdk.StdioTransport{}); err != nil && ctx.Err() == nil {
+	if err := newServer(cfg).Run(ctx, &sdk.StdioTransport{}); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve the tools on standard input: %w", err)
 	}
 	return nil

@@ -73,7 +73,7 @@ func connect(t *testing.T, api *fakeAPI, change func(*Config)) *sdk.ClientSessio
 		change(&cfg)
 	}
 	here, there := sdk.NewInMemoryTransports()
-	_, err = New(cfg).Connect(t.Context(), there, nil)
+	_, err = newServer(cfg).Connect(t.Context(), there, nil)
 	require.NoError(t, err)
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), here, nil)
 	require.NoError(t, err)
