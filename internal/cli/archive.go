@@ -29,7 +29,7 @@ type spool struct {
 	leftOut []string
 }
 
-// folder is what a stack from here is remembered under: the folder or archive,
+// folder returns what a stack from here is remembered under: the folder or archive,
 // or the working directory for standard input.
 func (o origin) folder() (string, error) {
 	if o.path == "-" {
@@ -137,7 +137,7 @@ func (s *spool) Close() error {
 	return os.Remove(s.file.Name())
 }
 
-// upload is the form of a request with this archive.
+// upload returns the form of a request with this archive.
 func (s *spool) upload(manifest string) (client.Upload, error) {
 	u := client.Upload{Archive: s.file, Size: s.size}
 	if manifest == "" {

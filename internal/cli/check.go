@@ -89,7 +89,7 @@ func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*ma
 	return src.plan(manifest.Request{Manifest: form.Manifest, ManifestName: form.ManifestName}), nil
 }
 
-// plan is what the server would answer.
+// plan returns what the server would answer.
 func (t *tree) plan(req manifest.Request) *manifest.Plan {
 	return manifest.NewPlan(manifest.Check(t.fs(), t.single, req))
 }

@@ -63,7 +63,7 @@ func Run(ctx context.Context, args []string) int {
 	return a.fail(ctx, a.err)
 }
 
-// version is what the binary was built from.
+// version returns what the binary was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
@@ -72,7 +72,7 @@ func version() string {
 	return info.Main.Version
 }
 
-// command is the command line.
+// command returns the command line.
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "berth",
@@ -167,7 +167,7 @@ func (a *app) connect() (*client.Client, error) {
 	return c, nil
 }
 
-// usagef is an error of the command line.
+// usagef returns an error of the command line.
 func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }

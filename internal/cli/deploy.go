@@ -66,7 +66,7 @@ git archive HEAD | berth deploy -`,
 	})
 }
 
-// argument is the only argument, or what stands for none.
+// argument returns the only argument, or what stands for none.
 func argument(args []string, none string) string {
 	if len(args) == 0 {
 		return none
@@ -262,7 +262,7 @@ func (a *app) finish(ctx context.Context, t *target, since int64, timeout time.D
 	return verdict(t.stack)
 }
 
-// settle waits until a stack is no longer building, and tells what happens.
+// settle waits until a stack is no longer building, and says what happens.
 func (a *app) settle(ctx context.Context, t *target, since int64, timeout time.Duration) error {
 	waiting := ctx
 	if timeout > 0 {
@@ -284,7 +284,7 @@ func (a *app) settle(ctx context.Context, t *target, since int64, timeout time.D
 	return err
 }
 
-// verdict is the error of a stack that did not become what was asked for.
+// verdict returns the error of a stack that did not become what was asked for.
 func verdict(s *client.Stack) error {
 	const next = "berth logs --build and berth logs tell more; fix it and berth deploy again"
 	switch {

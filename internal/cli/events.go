@@ -75,7 +75,7 @@ func (a *app) printEvent(e client.Event) error {
 	return nil
 }
 
-// dataText is an event's data on one line.
+// dataText returns an event's data on one line.
 func dataText(data map[string]any) string {
 	var words []string
 	for _, key := range slices.Sorted(maps.Keys(data)) {

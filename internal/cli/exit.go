@@ -42,7 +42,7 @@ const exitCodesText = `0    done
 10   --timeout ran out while waiting
 130  interrupted`
 
-// exitCodesTopic is help without a command.
+// exitCodesTopic returns help without a command.
 func exitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesText}
 }
@@ -102,7 +102,7 @@ func explain(ctx context.Context, err error) (code int, detail, next string) {
 	return exitOther, err.Error(), ""
 }
 
-// refused tells what a refusal of the server means here.
+// refused returns what a refusal of the server means here.
 func refused(e *client.Error) (code int, next string) {
 	switch {
 	case e.Status == http.StatusUnauthorized:

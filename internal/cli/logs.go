@@ -148,7 +148,7 @@ func (a *app) lookAtLogs(ctx context.Context, t *target, v *logView, names []str
 	return nil
 }
 
-// newLines are those of now that are not in before, where both are the end of
+// newLines returns the lines of now that are not in before, where both are the end of
 // the same growing log.
 func newLines(before, now []string) []string {
 	for i := range before {

@@ -145,7 +145,7 @@ func (s *onServer) forget(id string) {
 	}
 }
 
-// folderOf is the folder that has a stack, "" when none has.
+// folderOf returns the folder that has a stack, or "" for none.
 func (s *onServer) folderOf(id string) string {
 	for folder, its := range s.Folders {
 		if its == id {
@@ -169,7 +169,7 @@ func (s *onServer) nearest(folder string) string {
 	}
 }
 
-// folderKey is the name under which a folder's stack is remembered: its path
+// folderKey returns the name under which a folder's stack is remembered: its path
 // without links.
 func folderKey(path string) (string, error) {
 	abs, err := filepath.Abs(path)

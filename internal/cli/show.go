@@ -28,7 +28,7 @@ func (a *app) show(s *client.Stack) error {
 	return nil
 }
 
-// stackRows are the lines of a stack, with a tab between their columns.
+// stackRows returns the lines of a stack, with a tab between their columns.
 func (a *app) stackRows(s *client.Stack, now time.Time) []string {
 	rows := []string{
 		fmt.Sprintf("stack\t%s (%s)", s.Name, s.ID),

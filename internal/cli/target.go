@@ -94,11 +94,11 @@ func (a *app) target(ctx context.Context) (*target, error) {
 	return t, err
 }
 
-// namedStack is the id that an argument, --stack or BERTH_STACK gives, "" for
+// namedStack returns the id that an argument, --stack or BERTH_STACK gives, "" for
 // none, in the lower case of the server's ids.
 func (a *app) namedStack() string { return strings.ToLower(cmp.Or(a.stack, a.env("BERTH_STACK"))) }
 
-// stackID is the stack that was named, or else the folder's; "" for none.
+// stackID returns the stack that was named, or else the folder's; "" for none.
 func (a *app) stackID(known *onServer) (string, error) {
 	if id := a.namedStack(); id != "" {
 		return id, nil
@@ -133,7 +133,7 @@ func (a *app) reach(ctx context.Context, c *client.Client, known *onServer, id s
 	return nil, err
 }
 
-// tokens are those that may manage a stack, the likeliest first.
+// tokens returns the tokens that may manage a stack, the likeliest first.
 func (a *app) tokens(known *onServer, id string) []string {
 	if token := a.env("BERTH_TOKEN"); token != "" {
 		return []string{token}
@@ -175,7 +175,7 @@ func (a *app) account() (*client.Client, *onServer, error) {
 	return c.WithToken(token), known, nil
 }
 
-// errNoKey is for what only an account can do.
+// errNoKey returns the error for what only an account can do.
 func errNoKey(server string) error {
 	return &failure{
 		code: exitAccess, detail: "this needs your API key for " + server,

@@ -43,7 +43,7 @@ func newUI(in, out, err *os.File) *ui {
 	return u
 }
 
-// sayf tells people what happens; programs do not read it.
+// sayf says to people what happens; programs do not read it.
 func (u *ui) sayf(format string, args ...any) {
 	if !u.quiet {
 		fmt.Fprintln(u.err, u.clean(fmt.Sprintf(format, args...)))
@@ -61,7 +61,7 @@ func (u *ui) red(s string) string   { return u.paint("31", s) }
 func (u *ui) green(s string) string { return u.paint("32", s) }
 func (u *ui) dim(s string) string   { return u.paint("2", s) }
 
-// paintOut is paint for standard output, which may be no terminal.
+// paintOut is paint for standard output, which may not be a terminal.
 func (u *ui) paintOut(code, s string) string {
 	if !u.shows {
 		return s
@@ -157,7 +157,7 @@ func clean(s string, colors bool) string {
 
 func steers(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
 
-// colorLength is how long the colour sequence is that s begins with, 0 for none.
+// colorLength returns the length of the colour sequence that s begins with, 0 for none.
 func colorLength(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
@@ -173,5 +173,5 @@ func colorLength(s string) int {
 	return 0
 }
 
-// unixTime is the time of a field of the API.
+// unixTime returns the time of a field of the API.
 func unixTime(seconds float64) time.Time { return time.UnixMilli(int64(seconds * 1000)) }

@@ -62,7 +62,7 @@ func (w Writer) write(text string) error {
 	return nil
 }
 
-// Accepted tells whether an Accept header asks for a stream by name.
+// Accepted reports whether an Accept header asks for a stream by name.
 func Accepted(accept string) bool {
 	for item := range strings.SplitSeq(accept, ",") {
 		media, _, _ := strings.Cut(item, ";")

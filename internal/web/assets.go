@@ -41,7 +41,7 @@ func loadAssets() map[string]asset {
 	return all
 }
 
-// assetURL is the address of an embedded file. It changes with the content, so
+// assetURL returns the address of an embedded file. It changes with the content, so
 // that browsers may keep what they have.
 func assetURL(file string) string { return "/assets/" + assets[file].name }
 

@@ -73,7 +73,7 @@ func (w *Web) showClaim(c *fiber.Ctx, status int, f claimForm) error {
 	return w.render(c, fiber.StatusNotFound, noClaimPage(p, why.heading, why.text, code.Typed))
 }
 
-// width is that of the page of a code.
+// width returns the width of the page of a code.
 func width(state account.CodeState) string {
 	if state == account.Claimable {
 		return ""
@@ -89,7 +89,7 @@ var worthless = map[account.CodeState]failed{
 	account.Over:      {"This stack is gone", "It expired, nobody claimed it in time, and what was kept of it is being deleted. Ask your agent to deploy it again."},
 }
 
-// typedCode is the code of the path, in whatever spelling.
+// typedCode returns the code of the path, in whatever spelling.
 func typedCode(c *fiber.Ctx) string {
 	code := c.Params("code")
 	if plain, err := url.PathUnescape(code); err == nil {

@@ -92,7 +92,7 @@ func (w *Web) stackStream(c *fiber.Ctx, s store.Session) error {
 	})
 }
 
-// stackParts are the parts of a stack's page that change.
+// stackParts returns the parts of a stack's page that change.
 func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
 	st, err := w.cfg.Accounts.Stack(w.server.Context(), accountID, id)
 	if err != nil {
@@ -116,7 +116,7 @@ func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
 	}, nil
 }
 
-// chooseLog is the log that the request asks for. Unless it names one, that is
+// chooseLog returns the log that the request asks for. Unless it names one, that is
 // what the first process writes, or how the first service is built while nothing
 // was live yet.
 func (w *Web) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
@@ -145,10 +145,10 @@ func (w *Web) lastLines(st *stack.Stack, l logView) ([]string, error) {
 	return readableAll(strings.Split(strings.TrimSuffix(text, "\n"), "\n")), nil
 }
 
-// title names a log for those who do not see its tab.
+// title names a log for whoever does not see its tab.
 func (l logView) title() string { return "Log of " + l.Service + ", " + l.Kind }
 
-// empty is what a log without lines says.
+// empty returns what a log without lines says.
 func (l logView) empty() string {
 	if l.Kind == "build" {
 		return "Nothing was built yet, or this service needs no build."
@@ -156,7 +156,7 @@ func (l logView) empty() string {
 	return "Nothing was written yet."
 }
 
-// text is the log as one text, each line with its end.
+// text returns the log as one text, each line with its end.
 func (l logView) text() string {
 	if len(l.Lines) == 0 {
 		return ""
@@ -210,7 +210,7 @@ func (w *Web) delete(c *fiber.Ctx, s store.Session) error {
 	return w.redirectWithNotice(c, "/dashboard", "The stack "+st.Name+" was deleted.")
 }
 
-// backToStack goes back to the stack's page and tells what came of a form: that it
+// backToStack goes back to the stack's page and says what came of a form: that it
 // was done, or why not.
 func (w *Web) backToStack(c *fiber.Ctx, st *stack.Stack, err error, text string) error {
 	var known *stack.Error

@@ -29,7 +29,7 @@ type word struct {
 	Code bool
 }
 
-// typeWords are the words of a field's type; the names of shapes lead to them.
+// typeWords returns the words of a field's type; the names of shapes lead to them.
 func typeWords(ref docs.Reference, kind string) []word {
 	var words []word
 	for i, name := range strings.Split(kind, " ") {
@@ -64,7 +64,7 @@ func inline(words []word) templ.Component {
 	})
 }
 
-// paragraphs are the parts of a description that an empty line divides.
+// paragraphs returns the parts of a description that an empty line divides.
 func paragraphs(text string) []string {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil
@@ -72,7 +72,7 @@ func paragraphs(text string) []string {
 	return strings.Split(text, "\n\n")
 }
 
-// codeWords are a text's parts: what is between backquotes is code, and an
+// codeWords returns a text's parts: what is between backquotes is code, and an
 // address is a link.
 func codeWords(text string) []word {
 	var words []word
@@ -99,7 +99,7 @@ func linkWords(text string) []word {
 	return append([]word{{Text: text[:at]}, {Text: address, Link: address}}, linkWords(text[at+len(address):])...)
 }
 
-// anchor is the place of a name on the page; names of different kinds may be
+// anchor returns the place of a name on the page; names of different kinds may be
 // the same.
 func anchor(kind, name string) string {
 	return kind + "-" + strings.ToLower(strings.ReplaceAll(name, " ", "-"))

@@ -16,11 +16,11 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// clock is a moment for reading, in UTC; the script puts it into the reader's
+// clock formats a moment for reading, in UTC; the script puts it into the reader's
 // own time zone.
 func clock(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") }
 
-// machine is a moment as the datetime attribute has it.
+// machine formats a moment as the datetime attribute has it.
 func machine(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // sentence makes a detail of an error one of a page: with a capital letter and
@@ -44,7 +44,7 @@ var terminal = regexp.MustCompile(`(\x1b\[|\x{9b})[0-?]*[ -/]*[@-~]|` + // colou
 	`\x1b[ -/]*[0-~]|` + // character sets, modes
 	`[\x00-\x08\x0b-\x1f\x7f-\x{9f}]`)
 
-// readable is a line of a log without what only a terminal understands.
+// readable returns a line of a log without what only a terminal understands.
 func readable(line string) string {
 	return terminal.ReplaceAllString(strings.ToValidUTF8(line, "\uFFFD"), "")
 }
@@ -55,7 +55,7 @@ var written = regexp.MustCompile(`(\\x1b\[|\\u009b)[0-?]*[ -/]*[@-~]|` +
 	`(\\x1b[\]PX^_]|\\u009[08d-f])([^\\\n]|\\[^x\n])*?(\\x07|\\x1b\\|\\u009c)|` +
 	`\\x1b([ -/]*[0-~])?`)
 
-// plainError is an error without what only a terminal understands in the output
+// plainError returns an error without what only a terminal understands in the output
 // that it quotes.
 func plainError(text string) string { return written.ReplaceAllString(text, "") }
 
@@ -74,7 +74,7 @@ var (
 	systems  = [][2]string{{"Android", "Android"}, {"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"}}
 )
 
-// browser is a User-Agent as people say it: Firefox on Linux.
+// browser returns a User-Agent as people say it: Firefox on Linux.
 func browser(userAgent string) string {
 	name, system := pick(browsers, userAgent), pick(systems, userAgent)
 	switch {
