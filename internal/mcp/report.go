@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/plainjson"
 )
 
 // Limits of what a model has to read, in bytes.
@@ -121,20 +122,18 @@ func reportEvents(events []client.Event, after int64) (string, error) {
 		fmt.Fprintf(&b, "[%d earlier events are left out]\n", left)
 		events = events[left:]
 	}
-	lines := json.NewEncoder(&b)
-	lines.SetEscapeHTML(false)
 	for _, e := range events {
 		sec, frac := math.Modf(e.CreatedAt)
 		at := time.Unix(int64(sec), int64(frac*1e9)).UTC()
 		fmt.Fprintf(&b, "%d %s %s", e.ID, at.Format("2006-01-02 15:04:05"), e.Type)
-		if len(e.Data) == 0 {
-			b.WriteByte('\n')
-			continue
+		if len(e.Data) > 0 {
+			data, err := plainjson.Marshal(e.Data)
+			if err != nil {
+				return "", fmt.Errorf("write the events: %w", err)
+			}
+			fmt.Fprintf(&b, " %s", data)
 		}
-		b.WriteByte(' ')
-		if err := lines.Encode(e.Data); err != nil { // ends the line
-			return "", fmt.Errorf("write the events: %w", err)
-		}
+		b.WriteByte('\n')
 	}
 	fmt.Fprintf(&b, "next: for later ones call events with after %d.", events[len(events)-1].ID)
 	return b.String(), nil
