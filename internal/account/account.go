@@ -21,7 +21,7 @@ const SessionLife = 30 * 24 * time.Hour
 // Limiter counts requests of one sort by client network. One that it turns away
 // is not counted.
 type Limiter interface {
-	// Allow counts a request and tells whether it is within the limit.
+	// Allow counts a request and reports whether it is within the limit.
 	Allow(ctx context.Context, network string) bool
 	// Take is Allow for a request that may turn out not to count: giveBack
 	// takes it out again.

@@ -66,7 +66,7 @@ const (
 	typeDumpDir = 'D' // a folder, with a list of names as content
 )
 
-// isFolder tells whether h makes a folder. Old archives have no type for one,
+// isFolder reports whether h makes a folder. Old archives have no type for one,
 // only a slash at the end of the name.
 func isFolder(h *tar.Header) bool {
 	switch h.Typeflag {

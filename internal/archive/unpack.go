@@ -193,7 +193,7 @@ func (u *unpacker) charge(size int64) error {
 	return nil
 }
 
-// room tells whether more may be written.
+// room returns why no more may be written; nil when it may.
 func (u *unpacker) room() error {
 	if u.lim.Room == nil {
 		return nil
@@ -221,7 +221,7 @@ func (u *unpacker) chargeName(name string) error {
 	return nil
 }
 
-// howTo ends every refusal of something that is no archive of ours.
+// howTo ends every refusal of something that is not a tar or tar.gz.
 const howTo = "make one in the project's folder with: tar -czf - . > /tmp/source.tar.gz"
 
 func badArchive(format string, args ...any) error {
@@ -248,7 +248,7 @@ func Root(dir string) (root, name string, err error) {
 	return filepath.Join(dir, name), name, nil
 }
 
-// isNoise tells whether macOS, not the user, put name into a folder.
+// isNoise reports whether macOS, not the user, put name into a folder.
 func isNoise(name string) bool {
 	return strings.HasPrefix(name, "._") || name == ".DS_Store" || name == "__MACOSX"
 }

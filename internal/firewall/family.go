@@ -72,7 +72,7 @@ func (f *family) read(ctx context.Context) (rules, error) {
 	return parse(text), err
 }
 
-// inPlace tells whether the fixed rules are there, all of them and no others, and
+// inPlace reports whether the fixed rules are there, all of them and no others, and
 // the kernel's own chains lead to them.
 func (f *family) inPlace(found rules) bool {
 	for chain, want := range f.fixed {

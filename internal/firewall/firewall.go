@@ -83,7 +83,7 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 	return nil
 }
 
-// checkHere tells whether the engine's containers are on the network of this
+// checkHere reports whether the engine's containers are on the network of this
 // process: an engine on another machine, or a server in a container with a
 // network of its own, would make the rules lie.
 func (f *Firewall) checkHere(ctx context.Context) error {

@@ -151,7 +151,7 @@ func (m *machine) listen(namespace string, ports ...string) {
 	}
 }
 
-// reaches tells whether a connection from a namespace comes about. What is
+// reaches reports whether a connection from a namespace comes about. What is
 // dropped is waited for: that there is no answer is the answer.
 func (m *machine) reaches(namespace, addr string) bool {
 	err := m.in(namespace, func() error {

@@ -153,7 +153,7 @@ func (w wanted) mailChanges(found []string) []string {
 	return lines
 }
 
-// closed tells whether stacks cannot reach an address unless it is opened.
+// closed reports whether stacks cannot reach an address unless it is opened.
 func closed(addr netip.Addr) bool {
 	return slices.ContainsFunc(closedRanges, func(r string) bool { return netip.MustParsePrefix(r).Contains(addr) })
 }

@@ -56,7 +56,7 @@ func firstName(candidates ...string) string {
 func unprintable(r rune) bool        { return !unicode.IsPrint(r) }
 func unprintableOrSpace(r rune) bool { return unprintable(r) || unicode.IsSpace(r) }
 
-// hasControl tells whether s holds what no command or value needs.
+// hasControl reports whether s holds what no command or value needs.
 func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' && r != '\r' || r == 0x7f

@@ -276,7 +276,7 @@ func (t *detector) fillVersion(s *stack.Spec, c choice) {
 	}
 }
 
-// has tells whether the manifest gives a field, rightly or wrongly.
+// has reports whether the manifest gives a field, rightly or wrongly.
 func (d *draftService) has(name string) bool {
 	n := d.given[name]
 	return n != nil && n.kind != kindNull

@@ -27,7 +27,7 @@ func Name(name string) string {
 	return name
 }
 
-// Names is Name for a list.
+// Names is Name for each of a list.
 func Names(names []string) []string {
 	safe := make([]string, len(names))
 	for i, name := range names {

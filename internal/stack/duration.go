@@ -18,8 +18,8 @@ func ParseDuration(s string) (time.Duration, error) {
 	return ParseDurationLike(s, "30m, 90m or 1h30m")
 }
 
-// ParseDurationLike is ParseDuration for a field of which a lifetime is no good
-// example: its errors show examples.
+// ParseDurationLike is ParseDuration with other examples in its errors, for a
+// field that is not a lifetime.
 func ParseDurationLike(s, examples string) (time.Duration, error) {
 	if s == "" {
 		return 0, badDuration(s, "is empty", examples)

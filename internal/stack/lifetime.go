@@ -76,13 +76,13 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	return []Event{{Type: EventClaimed, CreatedAt: now, Data: map[string]any{"by": email}}}, nil
 }
 
-// Counted tells whether the stack counts toward the limit of its network
+// Counted reports whether the stack counts toward the limit of its network
 // (docs/api.md, "Unclaimed stacks").
 func (s *Stack) Counted() bool {
 	return !s.Claimed() && (s.Status == Building || s.Status == Live)
 }
 
-// Restoring tells whether a claimed stack is coming back from its snapshot.
+// Restoring reports whether a claimed stack is coming back from its snapshot.
 func (s *Stack) Restoring() bool { return s.Status == Building && s.Deploying == 0 }
 
 // Restored records that a stack serves again without a build: after a claim of
@@ -147,7 +147,7 @@ func (s *Stack) end(now time.Time) []Event {
 	return []Event{{Type: EventDeleted, CreatedAt: now}}
 }
 
-// Due tells whether the time of an unclaimed stack has run out, and it has not
+// Due reports whether the time of an unclaimed stack has run out, and it has not
 // expired yet.
 func (s *Stack) Due(now time.Time) bool {
 	return s.Status != Expired && !s.ExpiresAt.IsZero() && !now.Before(s.ExpiresAt)
@@ -167,7 +167,7 @@ func (s *Stack) Next(limits Limits, now time.Time) (Trigger, time.Time) {
 	return TriggerNotice, s.ExpiresAt.Add(-limits.ExpiryNotice)
 }
 
-// Built tells whether every service of the generation that the stack serves,
+// Built reports whether every service of the generation that the stack serves,
 // or served, can be started without a build.
 func (s *Stack) Built() bool {
 	return !slices.ContainsFunc(s.Services, func(svc Service) bool { return svc.Image == "" && svc.Site == 0 })

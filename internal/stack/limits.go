@@ -20,8 +20,8 @@ type Limits struct {
 	BackoffMax     time.Duration
 }
 
-// CheckTTL tells whether an unclaimed stack may expire ttl from now; the error
-// gives the bound.
+// CheckTTL refuses a lifetime, counted from now, after which an unclaimed stack
+// may not expire; the error gives the bound.
 func (l Limits) CheckTTL(ttl time.Duration, created, now time.Time) error {
 	latest := created.Add(l.TTLMax)
 	switch {

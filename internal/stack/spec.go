@@ -111,7 +111,7 @@ const (
 	SPAOff  SPA = "false"
 )
 
-// IsStatic tells whether the host itself serves the service's files.
+// IsStatic reports whether the host itself serves the service's files.
 func (s *Spec) IsStatic() bool { return s.Runtime.Name == Static }
 
 // Base is the runtime whose base image the service is built on.
@@ -122,7 +122,7 @@ func (s *Spec) Base() Runtime {
 	return s.Runtime
 }
 
-// Builds tells whether any command runs before the service can start.
+// Builds reports whether any command runs before the service can start.
 func (s *Spec) Builds() bool { return s.Builder.Name != "" }
 
 // InOrder returns the indexes of specs so that each comes after what it

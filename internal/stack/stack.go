@@ -155,13 +155,13 @@ const idPrefix = "stk_"
 
 var idPattern = regexp.MustCompile(`^stk_[0-9a-f]{12}$`)
 
-// ValidID tells whether id has the shape of a stack's id.
+// ValidID reports whether id has the shape of a stack's id.
 func ValidID(id string) bool { return idPattern.MatchString(id) }
 
 // Hex is the id without its prefix, as it stands in host, container and image names.
 func (s *Stack) Hex() string { return strings.TrimPrefix(s.ID, idPrefix) }
 
-// Claimed tells whether the stack belongs to an account.
+// Claimed reports whether the stack belongs to an account.
 func (s *Stack) Claimed() bool { return s.Owner != "" }
 
 // UID is the Unix user and group that everything of this stack runs as: one
@@ -185,7 +185,7 @@ func (s *Stack) Explains(generation int) bool {
 	return generation <= last
 }
 
-// Settled tells whether nothing is being built or restored ("wait=true").
+// Settled reports whether nothing is being built or restored ("wait=true").
 func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == 0 }
 
 // Service finds a service by name; nil when the stack has none of that name.

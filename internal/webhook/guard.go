@@ -72,7 +72,7 @@ func (g *guard) check(addr netip.Addr) error {
 	return nil
 }
 
-// carriesIPv4 tells whether an IPv6 address stands for an IPv4 one by its last
+// carriesIPv4 reports whether an IPv6 address stands for an IPv4 one by its last
 // half. Those that do by their network are special-purpose ranges.
 func carriesIPv4(addr netip.Addr) bool {
 	if !addr.Is6() {
