@@ -44,15 +44,15 @@ func (l *limiter) Take(_ context.Context, network string) (func(), bool) {
 }
 
 // host claims in the store, as the supervisor does.
-type host struct{ *store.Store }
+type host struct{ store *store.Store }
 
 func (h host) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
-	return h.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.Claim(owner, email, stack.Now()) })
+	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.Claim(owner, email, stack.Now()) })
 }
 
 // env is the accounts of one test.
 type env struct {
-	*account.Accounts
+	accounts     *account.Accounts
 	cfg          account.Config
 	store        *store.Store
 	key          auth.Key
@@ -74,7 +74,7 @@ func newEnv(t *testing.T) *env {
 		Store: db, Passwords: auth.NewPasswords(2), Forms: e.forms, Codes: e.codes,
 		Claims: account.Claims{Stacks: db, Host: host{db}, Key: key},
 	}
-	e.Accounts = account.New(e.cfg)
+	e.accounts = account.New(e.cfg)
 	return e
 }
 
@@ -84,7 +84,7 @@ const password = "correct horse"
 
 func (e *env) signUp(t *testing.T, email string) account.Entry {
 	t.Helper()
-	entry, err := e.SignUp(t.Context(), visitor, email, password)
+	entry, err := e.accounts.SignUp(t.Context(), visitor, email, password)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (e *env) signUp(t *testing.T, email string) account.Entry {
 
 func (e *env) signedIn(t *testing.T, token string) bool {
 	t.Helper()
-	_, ok, err := e.Session(t.Context(), token)
+	_, ok, err := e.accounts.Session(t.Context(), token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ var none = account.Digest(nil)
 func TestDelete_WantsTheAddressAndThePassword(t *testing.T) {
 	e := newEnv(t)
 	entry := e.signUp(t, "Ana@example.com")
-	session, _, err := e.Session(t.Context(), entry.Token)
+	session, _, err := e.accounts.Session(t.Context(), entry.Token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,33 +130,33 @@ func TestDelete_WantsTheAddressAndThePassword(t *testing.T) {
 		{"Ana@example.com", "another", none, stack.Forbidden, "the current password is not right"},
 		{"Ana@example.com", password, "", stack.Conflict, "nothing was deleted: the account's stacks changed"},
 	} {
-		_, err := e.Delete(t.Context(), visitor, session, tt.typed, tt.password, tt.shown)
+		_, err := e.accounts.Delete(t.Context(), visitor, session, tt.typed, tt.password, tt.shown)
 		wantKind(t, err, tt.kind, tt.text)
 	}
 	if !e.signedIn(t, entry.Token) {
 		t.Fatal("the account is gone")
 	}
-	stacks, err := e.Delete(t.Context(), visitor, session, " Ana@example.com ", password, none)
+	stacks, err := e.accounts.Delete(t.Context(), visitor, session, " Ana@example.com ", password, none)
 	if err != nil || stacks != 0 {
 		t.Fatal(stacks, err)
 	}
 	if e.signedIn(t, entry.Token) {
 		t.Error("the session outlives its account")
 	}
-	_, err = e.SignIn(t.Context(), visitor, "Ana@example.com", password)
+	_, err = e.accounts.SignIn(t.Context(), visitor, "Ana@example.com", password)
 	wantKind(t, err, stack.Unauthenticated, "")
 }
 
 func TestDelete_CountsAsAFormWithAPassword(t *testing.T) {
 	e := newEnv(t)
-	session, _, err := e.Session(t.Context(), e.signUp(t, "ana@example.com").Token)
+	session, _, err := e.accounts.Session(t.Context(), e.signUp(t, "ana@example.com").Token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.forms.left = 1
-	_, err = e.Delete(t.Context(), visitor, session, "ana@example.com", "a guess", none)
+	_, err = e.accounts.Delete(t.Context(), visitor, session, "ana@example.com", "a guess", none)
 	wantKind(t, err, stack.Forbidden, "")
-	_, err = e.Delete(t.Context(), visitor, session, "ana@example.com", password, none)
+	_, err = e.accounts.Delete(t.Context(), visitor, session, "ana@example.com", password, none)
 	wantTooMany(t, err)
 }
 
@@ -172,7 +172,7 @@ func wantTooMany(t *testing.T, err error) {
 func TestSignUp_MakesAnAccountThatIsSignedInAndHasAKey(t *testing.T) {
 	e := newEnv(t)
 	entry := e.signUp(t, "ana@example.com")
-	session, ok, err := e.Session(t.Context(), entry.Token)
+	session, ok, err := e.accounts.Session(t.Context(), entry.Token)
 	if err != nil || !ok || session.Account != entry.Account || session.IP != "192.0.2.7" || session.UserAgent != "a browser" {
 		t.Fatalf("session %+v, %v, %v", session, ok, err)
 	}
@@ -206,7 +206,7 @@ func TestSignUp_RefusesWhatCannotBeAnAccount(t *testing.T) {
 		{"bo@example.com", strings.Repeat("x", 1<<20), stack.Unprocessable, "too long"},
 		{"ANA@example.com", password, stack.Conflict, "already has an account"},
 	} {
-		entry, err := e.SignUp(t.Context(), visitor, tt.email, tt.password)
+		entry, err := e.accounts.SignUp(t.Context(), visitor, tt.email, tt.password)
 		wantKind(t, err, tt.kind, tt.text)
 		if entry != (account.Entry{}) {
 			t.Errorf("%.30q: entry %+v", tt.email, entry)
@@ -220,11 +220,11 @@ func TestSignUp_RefusesWhatCannotBeAnAccount(t *testing.T) {
 func TestSignIn_MakesANewSessionEachTime(t *testing.T) {
 	e := newEnv(t)
 	up := e.signUp(t, "Ana@example.com")
-	in, err := e.SignIn(t.Context(), visitor, "ana@EXAMPLE.com", password)
+	in, err := e.accounts.SignIn(t.Context(), visitor, "ana@EXAMPLE.com", password)
 	if err != nil || in.Token == up.Token || in.APIKey != "" || in.Account != up.Account {
 		t.Fatalf("entry %+v, %v", in, err)
 	}
-	if err := e.SignOut(t.Context(), up.Token); err != nil {
+	if err := e.accounts.SignOut(t.Context(), up.Token); err != nil {
 		t.Fatal(err)
 	}
 	if e.signedIn(t, up.Token) || !e.signedIn(t, in.Token) {
@@ -235,12 +235,12 @@ func TestSignIn_MakesANewSessionEachTime(t *testing.T) {
 func TestSignIn_UnknownEmailAndWrongPasswordCannotBeToldApart(t *testing.T) {
 	e := newEnv(t)
 	e.signUp(t, "ana@example.com")
-	if _, err := e.Add(t.Context(), "shell@example.com", ""); err != nil {
+	if _, err := e.accounts.Add(t.Context(), "shell@example.com", ""); err != nil {
 		t.Fatal(err)
 	}
 	texts := map[string]bool{}
 	for _, email := range []string{"ana@example.com", "none@example.com", "shell@example.com", "no email", ""} {
-		_, err := e.SignIn(t.Context(), visitor, email, "a wrong one")
+		_, err := e.accounts.SignIn(t.Context(), visitor, email, "a wrong one")
 		wantKind(t, err, stack.Unauthenticated, "wrong")
 		texts[err.Error()] = true
 		// Without a turn to hash, none of them is answered: all do the work.
@@ -269,19 +269,19 @@ func TestSession_IsNoneWithoutAToken(t *testing.T) {
 func TestForms_ShareOneLimitByNetwork(t *testing.T) {
 	e := newEnv(t)
 	entry := e.signUp(t, "ana@example.com")
-	session, _, _ := e.Session(t.Context(), entry.Token)
+	session, _, _ := e.accounts.Session(t.Context(), entry.Token)
 	code := e.stackWith(t, "").code
 	e.forms.left, e.forms.networks = 0, nil
 	v := account.Visitor{IP: "2001:db8::7"}
-	_, err := e.SignUp(t.Context(), v, "bo@example.com", password)
+	_, err := e.accounts.SignUp(t.Context(), v, "bo@example.com", password)
 	wantTooMany(t, err)
-	_, err = e.SignIn(t.Context(), v, "ana@example.com", password)
+	_, err = e.accounts.SignIn(t.Context(), v, "ana@example.com", password)
 	wantTooMany(t, err)
-	_, _, err = e.SignUpAndClaim(t.Context(), v, "bo@example.com", password, code)
+	_, _, err = e.accounts.SignUpAndClaim(t.Context(), v, "bo@example.com", password, code)
 	wantTooMany(t, err)
-	_, _, err = e.SignInAndClaim(t.Context(), v, "ana@example.com", password, code)
+	_, _, err = e.accounts.SignInAndClaim(t.Context(), v, "ana@example.com", password, code)
 	wantTooMany(t, err)
-	wantTooMany(t, e.ChangePassword(t.Context(), v, session, password, "another one"))
+	wantTooMany(t, e.accounts.ChangePassword(t.Context(), v, session, password, "another one"))
 	if len(e.forms.networks) != 5 || e.forms.networks[0] != "2001:db8::/64" {
 		t.Errorf("counted %v, want each once for the /64", e.forms.networks)
 	}
@@ -293,25 +293,25 @@ func TestForms_ShareOneLimitByNetwork(t *testing.T) {
 func TestChangePassword_EndsAllOtherSessions(t *testing.T) {
 	e := newEnv(t)
 	first := e.signUp(t, "ana@example.com")
-	second, err := e.SignIn(t.Context(), visitor, "ana@example.com", password)
+	second, err := e.accounts.SignIn(t.Context(), visitor, "ana@example.com", password)
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, _, _ := e.Session(t.Context(), second.Token)
-	wantKind(t, e.ChangePassword(t.Context(), visitor, session, "not this", "another one"), stack.Forbidden, "current password")
-	wantKind(t, e.ChangePassword(t.Context(), visitor, session, password, "short"), stack.Unprocessable, "8 characters")
+	session, _, _ := e.accounts.Session(t.Context(), second.Token)
+	wantKind(t, e.accounts.ChangePassword(t.Context(), visitor, session, "not this", "another one"), stack.Forbidden, "current password")
+	wantKind(t, e.accounts.ChangePassword(t.Context(), visitor, session, password, "short"), stack.Unprocessable, "8 characters")
 	if !e.signedIn(t, first.Token) {
 		t.Error("a refused change ended a session")
 	}
-	if err := e.ChangePassword(t.Context(), visitor, session, password, "another one"); err != nil {
+	if err := e.accounts.ChangePassword(t.Context(), visitor, session, password, "another one"); err != nil {
 		t.Fatal(err)
 	}
 	if e.signedIn(t, first.Token) || !e.signedIn(t, second.Token) {
 		t.Error("not all other sessions are ended, or this one too")
 	}
-	_, err = e.SignIn(t.Context(), visitor, "ana@example.com", password)
+	_, err = e.accounts.SignIn(t.Context(), visitor, "ana@example.com", password)
 	wantKind(t, err, stack.Unauthenticated, "wrong")
-	if _, err := e.SignIn(t.Context(), visitor, "ana@example.com", "another one"); err != nil {
+	if _, err := e.accounts.SignIn(t.Context(), visitor, "ana@example.com", "another one"); err != nil {
 		t.Error(err)
 	}
 }
@@ -319,7 +319,7 @@ func TestChangePassword_EndsAllOtherSessions(t *testing.T) {
 func TestRotateKey_WorksWithTheNextRequest(t *testing.T) {
 	e := newEnv(t)
 	entry := e.signUp(t, "ana@example.com")
-	key, err := e.RotateKey(t.Context(), entry.Account.ID)
+	key, err := e.accounts.RotateKey(t.Context(), entry.Account.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,54 +332,54 @@ func TestRotateKey_WorksWithTheNextRequest(t *testing.T) {
 
 func TestOperator_MakesAccountsAndSetsPasswords(t *testing.T) {
 	e := newEnv(t)
-	key, err := e.Add(t.Context(), "ana@example.com", "")
+	key, err := e.accounts.Add(t.Context(), "ana@example.com", "")
 	if err != nil || !strings.HasPrefix(key, auth.APIKeyPrefix) {
 		t.Fatal(key, err)
 	}
-	_, err = e.SignIn(t.Context(), visitor, "ana@example.com", "")
+	_, err = e.accounts.SignIn(t.Context(), visitor, "ana@example.com", "")
 	wantKind(t, err, stack.Unauthenticated, "wrong")
-	if err := e.SetPassword(t.Context(), "ANA@example.com", password); err != nil {
+	if err := e.accounts.SetPassword(t.Context(), "ANA@example.com", password); err != nil {
 		t.Fatal(err)
 	}
-	entry, err := e.SignIn(t.Context(), visitor, "ana@example.com", password)
+	entry, err := e.accounts.SignIn(t.Context(), visitor, "ana@example.com", password)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.SetPassword(t.Context(), "ana@example.com", "another one"); err != nil {
+	if err := e.accounts.SetPassword(t.Context(), "ana@example.com", "another one"); err != nil {
 		t.Fatal(err)
 	}
 	if e.signedIn(t, entry.Token) {
 		t.Error("a session outlives the password that an operator replaced")
 	}
-	if _, err := e.Add(t.Context(), "bo@example.com", password); err != nil {
+	if _, err := e.accounts.Add(t.Context(), "bo@example.com", password); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.SignIn(t.Context(), visitor, "bo@example.com", password); err != nil {
+	if _, err := e.accounts.SignIn(t.Context(), visitor, "bo@example.com", password); err != nil {
 		t.Error(err)
 	}
-	_, err = e.Add(t.Context(), "BO@example.com", "")
+	_, err = e.accounts.Add(t.Context(), "BO@example.com", "")
 	wantKind(t, err, stack.Conflict, "already has an account")
-	_, err = e.Add(t.Context(), "cy@example.com", "short")
+	_, err = e.accounts.Add(t.Context(), "cy@example.com", "short")
 	wantKind(t, err, stack.Unprocessable, "8 characters")
-	wantKind(t, e.SetPassword(t.Context(), "none@example.com", password), stack.NotFound, "berthd account create")
-	wantKind(t, e.SetPassword(t.Context(), "ana@example.com", "short"), stack.Unprocessable, "8 characters")
+	wantKind(t, e.accounts.SetPassword(t.Context(), "none@example.com", password), stack.NotFound, "berthd account create")
+	wantKind(t, e.accounts.SetPassword(t.Context(), "ana@example.com", "short"), stack.Unprocessable, "8 characters")
 }
 
 func TestStack_IsThereForItsOwnerOnly(t *testing.T) {
 	e := newEnv(t)
 	ana, bo := e.signUp(t, "ana@example.com").Account, e.signUp(t, "bo@example.com").Account
 	m, unclaimed := e.stackWith(t, ""), e.stackWith(t, "")
-	if _, err := e.Claim(t.Context(), visitor, ana, m.code); err != nil {
+	if _, err := e.accounts.Claim(t.Context(), visitor, ana, m.code); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := e.Stack(t.Context(), ana.ID, m.id); err != nil || s.ID != m.id {
+	if s, err := e.accounts.Stack(t.Context(), ana.ID, m.id); err != nil || s.ID != m.id {
 		t.Errorf("%v, %v", s, err)
 	}
 	for _, tt := range [][2]string{{bo.ID, m.id}, {"", m.id}, {"", unclaimed.id}, {ana.ID, unclaimed.id}, {ana.ID, "stk_000000000000"}, {ana.ID, "nonsense"}} {
-		_, err := e.Stack(t.Context(), tt[0], tt[1])
+		_, err := e.accounts.Stack(t.Context(), tt[0], tt[1])
 		wantKind(t, err, stack.NotFound, "no such stack in your account")
 	}
-	if all, err := e.Stacks(t.Context(), ana.ID); err != nil || len(all) != 1 || all[0].ID != m.id {
+	if all, err := e.accounts.Stacks(t.Context(), ana.ID); err != nil || len(all) != 1 || all[0].ID != m.id {
 		t.Errorf("stacks %v, %v", all, err)
 	}
 }

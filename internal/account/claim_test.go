@@ -48,20 +48,20 @@ func TestClaim_MovesTheStackAndTheCodeIsUsed(t *testing.T) {
 	e := newEnv(t)
 	ana, bo := e.signUp(t, "ana@example.com").Account, e.signUp(t, "bo@example.com").Account
 	m := e.stackWith(t, "")
-	s, err := e.Claim(t.Context(), visitor, ana, strings.ToLower(strings.ReplaceAll(m.code, "-", " ")))
+	s, err := e.accounts.Claim(t.Context(), visitor, ana, strings.ToLower(strings.ReplaceAll(m.code, "-", " ")))
 	if err != nil || s.Owner != ana.ID {
 		t.Fatal(s, err)
 	}
 	for _, who := range []store.Account{ana, bo} {
-		_, err := e.Claim(t.Context(), visitor, who, m.code)
+		_, err := e.accounts.Claim(t.Context(), visitor, who, m.code)
 		wantKind(t, err, stack.NotFound, "used already")
 	}
-	_, err = e.Claim(t.Context(), visitor, ana, auth.NewClaimCode())
+	_, err = e.accounts.Claim(t.Context(), visitor, ana, auth.NewClaimCode())
 	wantKind(t, err, stack.NotFound, "a character is wrong")
-	_, err = e.Claim(t.Context(), visitor, ana, "nonsense")
+	_, err = e.accounts.Claim(t.Context(), visitor, ana, "nonsense")
 	wantKind(t, err, stack.NotFound, `"nonsense" is not a claim code; one looks like CLM-XXXX-XXXX-XXXX`)
 	e.codes.left = 0
-	_, err = e.Claim(t.Context(), visitor, ana, m.code)
+	_, err = e.accounts.Claim(t.Context(), visitor, ana, m.code)
 	wantTooMany(t, err)
 }
 
@@ -70,7 +70,7 @@ func TestLookUp_TellsWhatACodeIsForSomebody(t *testing.T) {
 	ana, bo := e.signUp(t, "ana@example.com").Account, e.signUp(t, "bo@example.com").Account
 	visitor0 := store.Account{}
 	free, bound, used, expired, over, gone := e.stackWith(t, ""), e.stackWith(t, "ANA@example.com"), e.stackWith(t, ""), e.stackWith(t, ""), e.stackWith(t, ""), e.stackWith(t, "")
-	if _, err := e.Claim(t.Context(), visitor, ana, used.code); err != nil {
+	if _, err := e.accounts.Claim(t.Context(), visitor, ana, used.code); err != nil {
 		t.Fatal(err)
 	}
 	boundK := e.stackWith(t, "ana@example.kom")
@@ -105,7 +105,7 @@ func TestLookUp_TellsWhatACodeIsForSomebody(t *testing.T) {
 		{"empty", visitor0, "", account.Malformed, ""},
 	} {
 		before := e.codes.left
-		code, err := e.LookUp(t.Context(), visitor, tt.who, tt.typed)
+		code, err := e.accounts.LookUp(t.Context(), visitor, tt.who, tt.typed)
 		if err != nil || code.State != tt.state || (code.Stack == nil) != (tt.stack == "") || code.Stack != nil && code.Stack.ID != tt.stack {
 			t.Errorf("%s: %+v, %v, want state %d and stack %q", tt.name, code, err, tt.state, tt.stack)
 		}
@@ -120,14 +120,14 @@ func TestLookUp_TellsWhatACodeIsForSomebody(t *testing.T) {
 		t.Error("looking a code up claimed its stack")
 	}
 	e.codes.left = 0
-	_, err := e.LookUp(t.Context(), visitor, ana, free.code)
+	_, err := e.accounts.LookUp(t.Context(), visitor, ana, free.code)
 	wantTooMany(t, err)
 }
 
 func TestSignUpAndClaim_DoesBothInOneGo(t *testing.T) {
 	e := newEnv(t)
 	m := e.stackWith(t, "ana@example.com")
-	entry, s, err := e.SignUpAndClaim(t.Context(), visitor, "Ana@example.com", password, m.code)
+	entry, s, err := e.accounts.SignUpAndClaim(t.Context(), visitor, "Ana@example.com", password, m.code)
 	if err != nil || s.Owner != entry.Account.ID || entry.APIKey == "" || !e.signedIn(t, entry.Token) {
 		t.Fatalf("%+v, %+v, %v", entry, s, err)
 	}
@@ -144,7 +144,7 @@ func TestSignUpAndClaim_MakesNoAccountForACodeThatCannotBeClaimed(t *testing.T) 
 	e := newEnv(t)
 	ana := e.signUp(t, "ana@example.com").Account
 	bound, used := e.stackWith(t, "ana@example.com"), e.stackWith(t, "")
-	if _, err := e.Claim(t.Context(), visitor, ana, used.code); err != nil {
+	if _, err := e.accounts.Claim(t.Context(), visitor, ana, used.code); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -157,7 +157,7 @@ func TestSignUpAndClaim_MakesNoAccountForACodeThatCannotBeClaimed(t *testing.T) 
 		{used.code, stack.NotFound, "used already"},
 		{bound.code, stack.Forbidden, "email address it was made for"},
 	} {
-		entry, s, err := e.SignUpAndClaim(t.Context(), visitor, "bo@example.com", password, tt.code)
+		entry, s, err := e.accounts.SignUpAndClaim(t.Context(), visitor, "bo@example.com", password, tt.code)
 		wantKind(t, err, tt.kind, tt.text)
 		if entry != (account.Entry{}) || s != nil {
 			t.Errorf("%s: %+v, %+v", tt.code, entry, s)
@@ -176,14 +176,14 @@ func TestSignInAndClaim_NamesTheStackToTheOwnerWhoUsedTheCode(t *testing.T) {
 	ana := e.signUp(t, "ana@example.com").Account
 	e.signUp(t, "bo@example.com")
 	m := e.stackWith(t, "")
-	if _, err := e.Claim(t.Context(), visitor, ana, m.code); err != nil {
+	if _, err := e.accounts.Claim(t.Context(), visitor, ana, m.code); err != nil {
 		t.Fatal(err)
 	}
 	for email, text := range map[string]string{
 		"ana@example.com": m.id + " (guestbook), is in your account",
 		"bo@example.com":  "its stack belongs to an account",
 	} {
-		entry, s, err := e.SignInAndClaim(t.Context(), visitor, email, password, m.code)
+		entry, s, err := e.accounts.SignInAndClaim(t.Context(), visitor, email, password, m.code)
 		wantKind(t, err, stack.NotFound, text)
 		if s != nil || !e.signedIn(t, entry.Token) {
 			t.Errorf("%s: %+v, %+v, want the person signed in and no stack", email, entry, s)
@@ -195,12 +195,12 @@ func TestSignInAndClaim_ChecksThePasswordBeforeItClaims(t *testing.T) {
 	e := newEnv(t)
 	ana := e.signUp(t, "ana@example.com").Account
 	m := e.stackWith(t, "")
-	entry, _, err := e.SignInAndClaim(t.Context(), visitor, "ana@example.com", "a wrong one", m.code)
+	entry, _, err := e.accounts.SignInAndClaim(t.Context(), visitor, "ana@example.com", "a wrong one", m.code)
 	wantKind(t, err, stack.Unauthenticated, "wrong")
 	if entry.Token != "" || e.owner(t, m.id) != "" {
 		t.Error("a wrong password claims")
 	}
-	entry, s, err := e.SignInAndClaim(t.Context(), visitor, "ana@example.com", password, m.code)
+	entry, s, err := e.accounts.SignInAndClaim(t.Context(), visitor, "ana@example.com", password, m.code)
 	if err != nil || s.Owner != ana.ID || !e.signedIn(t, entry.Token) || entry.APIKey != "" {
 		t.Errorf("%+v, %+v, %v", entry, s, err)
 	}

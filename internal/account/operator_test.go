@@ -11,17 +11,17 @@ func TestRemove_DeletesWhatWasConfirmedAndNothingElse(t *testing.T) {
 	ana := e.signUp(t, "ana@example.com").Account
 	first, late := e.stackWith(t, ""), e.stackWith(t, "")
 	claim := func(m made) {
-		if _, err := e.Claim(t.Context(), visitor, ana, m.code); err != nil {
+		if _, err := e.accounts.Claim(t.Context(), visitor, ana, m.code); err != nil {
 			t.Fatal(err)
 		}
 	}
 	claim(first)
-	_, err := e.Remove(t.Context(), ana.Email, func(string, []*stack.Stack) error { claim(late); return nil })
+	_, err := e.accounts.Remove(t.Context(), ana.Email, func(string, []*stack.Stack) error { claim(late); return nil })
 	wantKind(t, err, stack.Conflict, "nothing was deleted")
 	if e.owner(t, first.id) != ana.ID || e.owner(t, late.id) != ana.ID {
 		t.Error("a stack of the account is gone")
 	}
-	n, err := e.Remove(t.Context(), ana.Email, func(_ string, stacks []*stack.Stack) error {
+	n, err := e.accounts.Remove(t.Context(), ana.Email, func(_ string, stacks []*stack.Stack) error {
 		if len(stacks) != 2 {
 			t.Errorf("%d stacks to confirm, want both", len(stacks))
 		}

@@ -30,17 +30,17 @@ type tracer struct {
 
 // Start begins a call; the name of its span is its method and path.
 func (t tracer) Start(ctx context.Context, name string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
-	s := &span{tracer: t, name: name, begun: time.Now(), ok: true}
+	s := &span{observe: t.observe, name: name, begun: time.Now(), ok: true}
 	return trace.ContextWithSpan(ctx, s), s
 }
 
 // span is one call.
 type span struct {
 	noop.Span
-	tracer
-	name  string
-	begun time.Time
-	ok    bool
+	observe func(call string, ok bool, took time.Duration)
+	name    string
+	begun   time.Time
+	ok      bool
 }
 
 // SetStatus notes an answer of 400 or above, or none at all.

@@ -348,14 +348,14 @@ func pipes() (a, b oneWay) {
 
 // end is one end of a tunnel.
 type end struct {
-	oneWay
-	br *bufio.Reader
+	conn oneWay
+	br   *bufio.Reader
 }
 
 // says writes a line to the other end.
 func (e end) says(t *testing.T, line string, other end) {
 	t.Helper()
-	if _, err := io.WriteString(e, line+"\n"); err != nil {
+	if _, err := io.WriteString(e.conn, line+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := other.br.ReadString('\n'); got != line+"\n" {
@@ -382,7 +382,7 @@ func openLines(t *testing.T) (client, service end, ended chan struct{}) {
 	if _, err := readHead(service.br); err != nil {
 		t.Fatal(err)
 	}
-	io.WriteString(service, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
+	io.WriteString(service.conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
 	if _, err := readHead(client.br); err != nil {
 		t.Fatal(err)
 	}
@@ -419,7 +419,7 @@ func TestTunnel_EndsAfterAnHourOfSilence(t *testing.T) {
 func TestTunnel_GoesOnWhileOneSideSpeaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, service, ended := openLines(t)
-		client.CloseWrite()
+		client.conn.CloseWrite()
 		if _, err := service.br.ReadByte(); err != io.EOF {
 			t.Fatal(err)
 		}

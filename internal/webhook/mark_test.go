@@ -98,7 +98,7 @@ func TestMark_OfAStopIsWhatTheNextStartSends(t *testing.T) {
 
 // failing is a store whose reads of events and webhooks fail for a while.
 type failing struct {
-	*store.Store
+	Store
 	left atomic.Int64
 }
 
