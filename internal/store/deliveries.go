@@ -79,28 +79,17 @@ func (s *Store) insertDeliveries(ctx context.Context, tx *sql.Tx, deliveries []D
 
 // Deliveries reads the last limit deliveries of a stack, newest first.
 func (s *Store) Deliveries(ctx context.Context, stackID string, limit int) ([]Delivery, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT stack_id, event_id, type, attempt, at, duration, status, error, words
+	return readAll(ctx, s, s.read, "read deliveries of "+stackID, scanDelivery,
+		`SELECT stack_id, event_id, type, attempt, at, duration, status, error, words
 		FROM deliveries WHERE stack_id = ? ORDER BY id DESC LIMIT ?`, stackID, limit)
-	if err != nil {
-		return nil, s.fault("read deliveries of "+stackID, err)
-	}
-	defer rows.Close()
-	deliveries := []Delivery{}
-	for rows.Next() {
-		var d Delivery
-		var micro int64
-		err := rows.Scan(&d.StackID, &d.EventID, (*string)(&d.Type), &d.Attempt, (*micros)(&d.At),
-			&micro, &d.Status, &d.Error, &d.Words)
-		if err != nil {
-			return nil, s.fault("read deliveries of "+stackID, err)
-		}
-		d.Duration = time.Duration(micro) * time.Microsecond
-		deliveries = append(deliveries, d)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, s.fault("read deliveries of "+stackID, err)
-	}
-	return deliveries, nil
+}
+
+func scanDelivery(r row) (d Delivery, err error) {
+	var micro int64
+	err = r.Scan(&d.StackID, &d.EventID, (*string)(&d.Type), &d.Attempt, (*micros)(&d.At),
+		&micro, &d.Status, &d.Error, &d.Words)
+	d.Duration = time.Duration(micro) * time.Microsecond
+	return d, err
 }
 
 // forgetDeliveries removes the deliveries of a stack that was deleted.

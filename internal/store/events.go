@@ -12,8 +12,9 @@ import (
 // eventColumns are the columns of an event, in the order of scanEvent.
 const eventColumns = "id, stack_id, type, data, created_at"
 
-func scanEvent(row interface{ Scan(...any) error }, e *stack.Event) error {
-	return row.Scan(&e.ID, &e.StackID, (*string)(&e.Type), &plainJSON{&e.Data}, (*micros)(&e.CreatedAt))
+func scanEvent(r row) (e stack.Event, err error) {
+	err = r.Scan(&e.ID, &e.StackID, (*string)(&e.Type), &plainJSON{&e.Data}, (*micros)(&e.CreatedAt))
+	return e, err
 }
 
 // Events reads at most limit events of a stack with an id greater than after,
@@ -28,24 +29,8 @@ func (s *Store) LatestEvents(ctx context.Context, id string, limit int) ([]stack
 }
 
 func (s *Store) events(ctx context.Context, id, which string, args ...any) ([]stack.Event, error) {
-	rows, err := s.read.QueryContext(ctx, "SELECT "+eventColumns+" FROM events WHERE stack_id = ? AND "+which,
-		append([]any{id}, args...)...)
-	if err != nil {
-		return nil, s.fault("read events of "+id, err)
-	}
-	defer rows.Close()
-	events := []stack.Event{}
-	for rows.Next() {
-		var e stack.Event
-		if err := scanEvent(rows, &e); err != nil {
-			return nil, s.fault("read events of "+id, err)
-		}
-		events = append(events, e)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, s.fault("read events of "+id, err)
-	}
-	return events, nil
+	return readAll(ctx, s, s.read, "read events of "+id, scanEvent,
+		"SELECT "+eventColumns+" FROM events WHERE stack_id = ? AND "+which, append([]any{id}, args...)...)
 }
 
 // insertEvents stores events of one stack, which have their times, in their order

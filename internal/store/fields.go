@@ -49,9 +49,9 @@ func (s *Store) fields(k *stack.Stack) []any {
 }
 
 // scan reads a stack from a row of selectStacks.
-func (s *Store) scan(row interface{ Scan(...any) error }) (*stack.Stack, error) {
+func (s *Store) scan(r row) (*stack.Stack, error) {
 	k := &stack.Stack{}
-	if err := row.Scan(append(s.fields(k), &k.Seq)...); err != nil {
+	if err := r.Scan(append(s.fields(k), &k.Seq)...); err != nil {
 		return nil, err
 	}
 	return k, nil

@@ -81,24 +81,12 @@ func (s *Store) FindSession(ctx context.Context, tokenHash []byte) (session Sess
 // Sessions lists the sessions of an account that have not expired, newest
 // first.
 func (s *Store) Sessions(ctx context.Context, accountID string) ([]Session, error) {
-	rows, err := s.read.QueryContext(ctx, selectSessions+"account = ? AND expires_at > ? ORDER BY sessions.id DESC",
-		accountID, micros(stack.Now()))
-	if err != nil {
-		return nil, s.fault("read sessions", err)
+	scan := func(r row) (session Session, err error) {
+		err = r.Scan(session.places()...)
+		return session, err
 	}
-	defer rows.Close()
-	sessions := []Session{}
-	for rows.Next() {
-		var session Session
-		if err := rows.Scan(session.places()...); err != nil {
-			return nil, s.fault("read sessions", err)
-		}
-		sessions = append(sessions, session)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, s.fault("read sessions", err)
-	}
-	return sessions, nil
+	return readAll(ctx, s, s.read, "read sessions", scan,
+		selectSessions+"account = ? AND expires_at > ? ORDER BY sessions.id DESC", accountID, micros(stack.Now()))
 }
 
 // EndSession ends the session of the token with this hash, if there is one.

@@ -147,22 +147,15 @@ func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, er
 // Counts returns how many stacks there are of each status. Deleted ones are not
 // counted.
 func (s *Store) Counts(ctx context.Context) (map[stack.Status]int, error) {
-	rows, err := s.read.QueryContext(ctx, "SELECT status, count(*) FROM stacks WHERE status <> 'deleted' GROUP BY status")
-	if err != nil {
-		return nil, s.fault("count stacks", err)
-	}
-	defer rows.Close()
 	counts := map[stack.Status]int{}
-	for rows.Next() {
+	_, err := readAll(ctx, s, s.read, "count stacks", func(r row) (n int, err error) {
 		var status stack.Status
-		var n int
-		if err := rows.Scan((*string)(&status), &n); err != nil {
-			return nil, s.fault("count stacks", err)
-		}
+		err = r.Scan((*string)(&status), &n)
 		counts[status] = n
-	}
-	if err := rows.Err(); err != nil {
-		return nil, s.fault("count stacks", err)
+		return n, err
+	}, "SELECT status, count(*) FROM stacks WHERE status <> 'deleted' GROUP BY status")
+	if err != nil {
+		return nil, err
 	}
 	return counts, nil
 }
@@ -204,12 +197,6 @@ func (s *Store) announce(id string, events []stack.Event) {
 	}
 }
 
-// querier is a pool or a transaction.
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
 func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, error) {
 	if err := failpoint.Error("store-read"); err != nil {
 		return nil, s.fault("read stack "+id, err)
@@ -225,23 +212,7 @@ func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, e
 }
 
 func (s *Store) list(ctx context.Context, q querier, where string, args ...any) ([]*stack.Stack, error) {
-	rows, err := q.QueryContext(ctx, selectStacks+where, args...)
-	if err != nil {
-		return nil, s.fault("read stacks", err)
-	}
-	defer rows.Close()
-	stacks := []*stack.Stack{}
-	for rows.Next() {
-		k, err := s.scan(rows)
-		if err != nil {
-			return nil, s.fault("read stacks", err)
-		}
-		stacks = append(stacks, k)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, s.fault("read stacks", err)
-	}
-	return stacks, nil
+	return readAll(ctx, s, q, "read stacks", s.scan, selectStacks+where, args...)
 }
 
 // find looks a hash up in one of the columns that hold hashes.

@@ -110,6 +110,37 @@ func (s *Store) transact(ctx context.Context, do func(*sql.Tx) error) error {
 	return nil
 }
 
+// querier is a pool or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// row is one row of an answer.
+type row interface{ Scan(places ...any) error }
+
+// readAll returns what scan makes of each row that a query finds. The slice is
+// never nil without an error, which says what was being done.
+func readAll[T any](ctx context.Context, s *Store, q querier, doing string, scan func(row) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, s.fault(doing, err)
+	}
+	defer rows.Close()
+	all := []T{}
+	for rows.Next() {
+		one, err := scan(rows)
+		if err != nil {
+			return nil, s.fault(doing, err)
+		}
+		all = append(all, one)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, s.fault(doing, err)
+	}
+	return all, nil
+}
+
 // fault wraps an error of the database with what was being done and the file. A
 // full disk is syscall.ENOSPC.
 func (s *Store) fault(doing string, err error) error {

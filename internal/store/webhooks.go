@@ -78,8 +78,7 @@ func (s *Store) SetWebhookMark(ctx context.Context, id int64) error {
 
 // Event reads one event; ok is false when there is none with this id.
 func (s *Store) Event(ctx context.Context, id int64) (e stack.Event, ok bool, err error) {
-	row := s.read.QueryRowContext(ctx, "SELECT "+eventColumns+" FROM events WHERE id = ?", id)
-	err = scanEvent(row, &e)
+	e, err = scanEvent(s.read.QueryRowContext(ctx, "SELECT "+eventColumns+" FROM events WHERE id = ?", id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return stack.Event{}, false, nil
 	}
@@ -93,27 +92,24 @@ func (s *Store) Event(ctx context.Context, id int64) (e stack.Event, ok bool, er
 // first, and returns those whose stack has a webhook. The id to go on from is
 // that of the last one it looked at; more reports whether there may be others.
 func (s *Store) ToDeliver(ctx context.Context, after int64, limit int) (refs []EventRef, last int64, more bool, err error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT e.id, e.stack_id, k.webhook <> ''
+	type candidate struct {
+		ref    EventRef
+		hooked bool
+	}
+	all, err := readAll(ctx, s, s.read, "read events to deliver", func(r row) (c candidate, err error) {
+		err = r.Scan(&c.ref.ID, &c.ref.StackID, &c.hooked)
+		return c, err
+	}, `SELECT e.id, e.stack_id, k.webhook <> ''
 		FROM events e JOIN stacks k ON k.id = e.stack_id WHERE e.id > ? ORDER BY e.id LIMIT ?`, after, limit)
 	if err != nil {
-		return nil, after, false, s.fault("read events to deliver", err)
+		return nil, after, false, err
 	}
-	defer rows.Close()
 	last = after
-	count := 0
-	for ; rows.Next(); count++ {
-		var ref EventRef
-		var hooked bool
-		if err := rows.Scan(&ref.ID, &ref.StackID, &hooked); err != nil {
-			return nil, after, false, s.fault("read events to deliver", err)
+	for _, c := range all {
+		if c.hooked {
+			refs = append(refs, c.ref)
 		}
-		if hooked {
-			refs = append(refs, ref)
-		}
-		last = ref.ID
+		last = c.ref.ID
 	}
-	if err := rows.Err(); err != nil {
-		return nil, after, false, s.fault("read events to deliver", err)
-	}
-	return refs, last, count == limit, nil
+	return refs, last, len(all) == limit, nil
 }
