@@ -76,12 +76,21 @@ func (l Limits) RestartDelay(crashes int) time.Duration {
 
 // Restarted records that a crashed service is healthy again.
 func (s *Stack) Restarted(service string) ([]Event, error) {
+	svc, err := s.served(service)
+	if err != nil {
+		return nil, err
+	}
+	svc.Status, svc.Unhealthy = Running, 0
+	return []Event{{Type: EventRestarted, Data: map[string]any{"service": service}}}, nil
+}
+
+// served returns a service that the stack serves; a Conflict for any other.
+func (s *Stack) served(service string) (*Service, error) {
 	svc := s.Service(service)
 	if s.Status != Live || svc == nil {
 		return nil, NewError(Conflict, "the stack does not serve "+service+" any more")
 	}
-	svc.Status, svc.Unhealthy = Running, 0
-	return []Event{{Type: EventRestarted, Data: map[string]any{"service": service}}}, nil
+	return svc, nil
 }
 
 // forgetCrashes starts every service's crash window anew.

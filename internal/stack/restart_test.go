@@ -79,26 +79,3 @@ func TestRestartGivenUp_LeavesTheServiceRunning(t *testing.T) {
 	}
 	wantKind(t, failed(t).RestartGivenUp("api"), stack.Conflict, "api")
 }
-
-func TestRevokeAgent_EndsTheTokenOnce(t *testing.T) {
-	s := claimed(t)
-	events := must(t)(s.RevokeAgent())
-	if len(events) != 1 || events[0].Data != nil || s.ManageTokenHash != nil || string(s.RevokedTokenHash) != "token" || s.Status != stack.Live {
-		t.Errorf("events %v, stack %+v", events, s)
-	}
-	_, err := s.RevokeAgent()
-	wantKind(t, err, stack.Conflict, "revoked already")
-	_, err = live(t).RevokeAgent()
-	wantKind(t, err, stack.Conflict, "claim it first")
-}
-
-func TestNetworkOf_CountsIPv6ByTheNetwork(t *testing.T) {
-	for address, want := range map[string]string{
-		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2:3::4": "2001:db8:1:2::/64",
-		"fe80::1%eth0": "fe80::/64", "": "unknown", "192.0.2.7:80": "unknown", "nonsense": "unknown",
-	} {
-		if got := stack.NetworkOf(address); got != want {
-			t.Errorf("NetworkOf(%q) = %q, want %q", address, got, want)
-		}
-	}
-}

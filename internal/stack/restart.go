@@ -29,12 +29,11 @@ func (s *Stack) RestartService(name string) ([]Event, error) {
 // RestartInPlace notes that a requested restart ends the service's process before
 // it starts it again, rather than starting another one beside it.
 func (s *Stack) RestartInPlace(service string) error {
-	svc := s.Service(service)
-	if s.Status != Live || svc == nil {
-		return NewError(Conflict, "the stack does not serve "+service+" any more")
+	svc, err := s.served(service)
+	if err == nil {
+		svc.InPlace = true
 	}
-	svc.InPlace = true
-	return nil
+	return err
 }
 
 // RestartedOnRequest records that a service is healthy again after the restart
@@ -65,10 +64,9 @@ func (s *Stack) ReplacedOnRequest(service string, generation, replaced int) ([]E
 // RestartGivenUp ends a requested restart that did not work while the process
 // from before goes on.
 func (s *Stack) RestartGivenUp(service string) error {
-	svc := s.Service(service)
-	if s.Status != Live || svc == nil {
-		return NewError(Conflict, "the stack does not serve "+service+" any more")
+	svc, err := s.served(service)
+	if err == nil {
+		svc.Status = Running
 	}
-	svc.Status = Running
-	return nil
+	return err
 }
