@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/berth-host/berth/images"
-	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -42,7 +41,7 @@ func (s *bases) ensure(ctx context.Context, r stack.Runtime, log io.Writer) (str
 		return "", err
 	}
 	defer lock.Release(1)
-	if _, err := s.builder.cfg.Engine.Image(ctx, image.Ref()); !errors.Is(err, docker.ErrNotFound) {
+	if there, err := s.builder.cfg.Engine.HasImage(ctx, image.Ref()); there || err != nil {
 		return image.Ref(), err
 	}
 	fmt.Fprintf(log, "making the base image of %s: this server needs it for the first time, it takes a minute or more\n", r)
@@ -73,11 +72,10 @@ func (s *bases) make(ctx context.Context, image images.Image, log io.Writer) err
 	}
 	args := image.Args()
 	maps.Copy(args, s.builder.cfg.Env)
-	return s.builder.cfg.Engine.BuildImage(ctx, docker.BuildSpec{
+	return s.builder.cfg.Engine.MakeImage(ctx, engine.ImageSpec{
 		Context: files,
 		Ref:     image.Ref(),
 		Args:    args,
-		Labels:  engine.SharedLabels(),
 	}, log)
 }
 
@@ -89,7 +87,7 @@ func (s *bases) debian(ctx context.Context, log io.Writer) error {
 		return err
 	}
 	defer lock.Release(1)
-	if _, err := s.builder.cfg.Engine.Image(ctx, images.Debian); !errors.Is(err, docker.ErrNotFound) {
+	if there, err := s.builder.cfg.Engine.HasImage(ctx, images.Debian); there || err != nil {
 		return err
 	}
 	pull, cancel := context.WithTimeout(ctx, pullTimeout)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/archive"
-	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 )
@@ -56,28 +55,27 @@ func (x *box) build(ctx context.Context) error {
 // is a command to run.
 func (x *box) prepare(ctx context.Context) error {
 	steps := len(x.job.steps()) > 0
-	spec := docker.ContainerSpec{
-		Name:    x.job.key().Build(),
-		Image:   x.base,
-		User:    x.user(),
-		Dir:     x.dir(),
-		Cmd:     []string{"sleep", "infinity"},
-		Labels:  x.labels(),
-		Memory:  x.cfg.Memory,
-		Pids:    x.cfg.Pids,
-		Runtime: x.cfg.Runtime,
-		LogMax:  1 << 20,
+	spec := engine.Spec{
+		Key:    x.job.key().WithoutGeneration(),
+		Name:   x.job.key().Build(),
+		Image:  x.base,
+		User:   x.user(),
+		Dir:    x.dir(),
+		Cmd:    []string{"sleep", "infinity"},
+		Memory: x.cfg.Memory,
+		Pids:   x.cfg.Pids,
+		LogMax: 1 << 20,
 		// Half of what a running service gets when both want the processor.
 		CPUShares: 512,
 	}
 	if steps {
 		spec.Network = x.job.key().Network()
 		spec.Volumes = map[string]string{cacheDir: x.job.key().Cache()}
-		if err := x.cfg.Engine.EnsureVolume(context.WithoutCancel(ctx), spec.Volumes[cacheDir], x.labels()); err != nil {
-			return err
-		}
 	}
-	if err := x.create(ctx, spec); err != nil {
+	var err error
+	x.id, err = x.cfg.Engine.Prepare(ctx, spec)
+	failpoint.Here("build-container-made")
+	if err != nil {
 		return err
 	}
 	if err := x.copySource(ctx, steps); err != nil || !steps {
@@ -89,27 +87,11 @@ func (x *box) prepare(ctx context.Context) error {
 	return x.cfg.Engine.Start(ctx, x.id)
 }
 
-// create makes the container, in place of one that an earlier server, or a
-// request whose answer was lost, left.
-func (x *box) create(ctx context.Context, spec docker.ContainerSpec) (err error) {
-	ctx = context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
-	x.id, err = x.cfg.Engine.Create(ctx, spec)
-	failpoint.Here("build-container-made")
-	if !docker.MayExist(err) {
-		return err
-	}
-	if err := x.cfg.Engine.Remove(ctx, spec.Name); err != nil {
-		return err
-	}
-	x.id, err = x.cfg.Engine.Create(ctx, spec)
-	return err
-}
-
 // copySource streams the source tree and the stack's user into the container.
 func (x *box) copySource(ctx context.Context, withCache bool) error {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(x.writeTree(ctx, w, withCache)) }()
-	err := x.cfg.Engine.CopyIn(ctx, x.id, "/", r)
+	err := x.cfg.Engine.CopyIn(ctx, x.id, r)
 	r.CloseWithError(err) // ends the writer when the engine stopped reading
 	return err
 }
@@ -172,13 +154,14 @@ func (x *box) run(ctx context.Context, s step) error {
 	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
 	last := &lastLines{}
-	code, err := x.cfg.Engine.Exec(limited, x.id, docker.ExecSpec{
+	out := io.MultiWriter(x.job.Log, last)
+	code, err := x.cfg.Engine.Exec(limited, x.id, engine.Cmd{
 		// One pipe for both outputs keeps their lines in order.
-		Cmd:  []string{"sh", "-c", "exec 2>&1\n" + s.command},
+		Args: []string{"sh", "-c", "exec 2>&1\n" + s.command},
 		Env:  x.builder.commandEnv(x.job),
 		User: x.user(),
 		Dir:  x.dir(),
-	}, io.MultiWriter(x.job.Log, last))
+	}, out, out)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -194,11 +177,10 @@ func (x *box) run(ctx context.Context, s step) error {
 
 // commit makes the image of the generation.
 func (x *box) commit(ctx context.Context) error {
-	_, err := x.cfg.Engine.Commit(context.WithoutCancel(ctx), x.id, x.job.key().Image(), docker.CommitSpec{
-		Labels: x.job.key().Labels(x.cfg.Instance),
-		User:   x.user(),
-		Dir:    x.dir(),
-		Env:    []string{"HOME=" + Home},
+	err := x.cfg.Engine.Commit(ctx, x.id, x.job.key(), engine.ImageConfig{
+		User: x.user(),
+		Dir:  x.dir(),
+		Env:  []string{"HOME=" + Home},
 	})
 	failpoint.Here("image-committed")
 	return err
@@ -215,9 +197,6 @@ func (x *box) remove() {
 		x.cfg.Log.Error("build container not removed; the next sweep tries again", "stack", x.job.Stack.ID, "service", x.job.Spec.Name, "error", err)
 	}
 }
-
-// labels are those of what outlives the build.
-func (x *box) labels() engine.Labels { return x.job.key().WithoutGeneration().Labels(x.cfg.Instance) }
 
 func (x *box) dir() string { return path.Join(AppDir, x.job.Spec.Root) }
 

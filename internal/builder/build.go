@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/archive"
-	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/stack"
@@ -22,17 +21,15 @@ import (
 
 // Config is what a Builder works with.
 type Config struct {
-	Engine   *docker.Engine
-	Instance string            // id of the installation, which everything made carries
-	Slots    int               // builds at the same time, server-wide
-	Timeout  time.Duration     // of each command and of taking a site out, separately
-	Env      map[string]string // package hosts, given to every command and base image
-	CA       []byte            // PEM bundle that commands and base images trust besides their own; nil for none
-	Memory   int64             // bytes a build may use; 0 for no ceiling
-	Pids     int64             // processes a build may have at once
-	Runtime  string            // of containers; "" for the engine's own
-	Sites    archive.Limits    // of a published folder
-	Log      *slog.Logger
+	Engine  engine.Driver
+	Slots   int               // builds at the same time, server-wide
+	Timeout time.Duration     // of each command and of taking a site out, separately
+	Env     map[string]string // package hosts, given to every command and base image
+	CA      []byte            // PEM bundle that commands and base images trust besides their own; nil for none
+	Memory  int64             // bytes a build may use; 0 for no ceiling
+	Pids    int64             // processes a build may have at once
+	Sites   archive.Limits    // of a published folder
+	Log     *slog.Logger
 
 	// Observe is told of each build that began and ended; the result is ok,
 	// failed or stopped. Nil is nobody.

@@ -16,7 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // fingerprint is the same for two builds of a service that would make the same:
@@ -100,8 +100,8 @@ func (b *Builder) reuse(ctx context.Context, job Job) (bool, error) {
 		}
 		return true, linkTree(job.PreviousSite, job.Site)
 	}
-	err := b.cfg.Engine.TagImage(ctx, job.Previous.Image, job.key().Image())
-	if errors.Is(err, docker.ErrNotFound) {
+	err := b.cfg.Engine.Tag(ctx, job.Previous.Image, job.key().Image())
+	if errors.Is(err, engine.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err

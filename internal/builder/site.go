@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/berth-host/berth/internal/archive"
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
@@ -122,7 +122,7 @@ func (x *box) publish(ctx context.Context) error {
 		return ctx.Err()
 	case limited.Err() != nil:
 		return fault(x.job, "publishing took longer than %s and was stopped; publish less, or end what the commands leave running", x.cfg.Timeout)
-	case errors.Is(err, docker.ErrTooMuch):
+	case errors.Is(err, engine.ErrTooMuch):
 		return fault(x.job, "the folder to publish was not found: something else wrote into the answer; end what the commands leave running")
 	}
 	return err
@@ -141,9 +141,10 @@ func (x *box) takeOut(ctx context.Context) error {
 	r, w := io.Pipe()
 	var said lastLines
 	go func() {
-		code, err := x.cfg.Engine.Output(ctx, x.id, docker.ExecSpec{
-			Cmd:  []string{"tar", "-C", path.Join(x.dir(), folder), "-cf", "-", "."},
-			User: x.user(),
+		code, err := x.cfg.Engine.Exec(ctx, x.id, engine.Cmd{
+			Whole: true,
+			Args:  []string{"tar", "-C", path.Join(x.dir(), folder), "-cf", "-", "."},
+			User:  x.user(),
 		}, w, &said)
 		if err == nil && code != 0 {
 			err = fault(x.job, "the folder to publish, %q, could not be read%s", folder, &said)
@@ -175,7 +176,7 @@ func (x *box) folder(ctx context.Context) (string, error) {
 		f=$(find "$d" -maxdepth 3 -name node_modules -prune -o -name index.html -print 2>/dev/null | awk '{ print length, $0 }' | sort -n | head -n 1 | cut -d " " -f 2-)
 		if [ -n "$f" ]; then dirname "$f"; exit; fi
 	done`
-	out, code, err := x.cfg.Engine.Answer(ctx, x.id, docker.ExecSpec{Cmd: []string{"sh", "-c", script}, User: x.user(), Dir: x.dir()})
+	out, code, err := engine.Answer(ctx, x.cfg.Engine, x.id, engine.Cmd{Args: []string{"sh", "-c", script}, User: x.user(), Dir: x.dir()})
 	if err != nil {
 		return "", err
 	}
@@ -188,8 +189,8 @@ func (x *box) folder(ctx context.Context) (string, error) {
 
 func (x *box) checkFolder(ctx context.Context, folder string) (string, error) {
 	// find ends with an error when there is no such folder.
-	first, code, err := x.cfg.Engine.Answer(ctx, x.id, docker.ExecSpec{
-		Cmd:  []string{"find", folder + "/", "-not", "-type", "d", "-print", "-quit"},
+	first, code, err := engine.Answer(ctx, x.cfg.Engine, x.id, engine.Cmd{
+		Args: []string{"find", folder + "/", "-not", "-type", "d", "-print", "-quit"},
 		User: x.user(), Dir: x.dir(),
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/pause"
 )
 
@@ -22,7 +23,7 @@ const (
 func again(ctx context.Context, ask func() error) error {
 	for try := 1; ; try++ {
 		err := ask()
-		if !errors.Is(err, ErrUnreachable) || try == askTries || !pause.For(ctx, askPause) {
+		if !errors.Is(err, engine.ErrUnreachable) || try == askTries || !pause.For(ctx, askPause) {
 			return err
 		}
 	}
@@ -34,7 +35,7 @@ func persist(ctx context.Context, ask func() error, others ...error) error {
 	var giveUp time.Time
 	for {
 		err := ask()
-		if !isAny(err, append(others, ErrUnreachable)) {
+		if !isAny(err, append(others, engine.ErrUnreachable)) {
 			return err
 		}
 		if giveUp.IsZero() {

@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 func TestAgain_AsksUntilAnAnswerComes(t *testing.T) {
 	refusal := errors.New("refused")
-	lost := fmt.Errorf("lost: %w", ErrUnreachable)
+	lost := fmt.Errorf("lost: %w", engine.ErrUnreachable)
 	for name, c := range map[string]struct {
 		answers []error
 		want    error
@@ -42,7 +44,7 @@ func TestInsist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	asked := 0
 	err := insist(t.Context(), func(context.Context) error {
 		if asked++; asked <= 2*askTries {
-			return []error{ErrUnreachable, ErrConflict}[asked%2]
+			return []error{engine.ErrUnreachable, ErrConflict}[asked%2]
 		}
 		return nil
 	}, ErrConflict)
@@ -52,9 +54,9 @@ func TestInsist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	err = insist(ctx, func(context.Context) error {
 		cancel()
-		return ErrUnreachable
+		return engine.ErrUnreachable
 	})
-	if !errors.Is(err, ErrUnreachable) {
+	if !errors.Is(err, engine.ErrUnreachable) {
 		t.Errorf("%v, want the last error", err)
 	}
 }
@@ -63,7 +65,7 @@ func TestPersist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	asked := 0
 	err := persist(t.Context(), func() error {
 		if asked++; asked <= 2*askTries {
-			return ErrUnreachable
+			return engine.ErrUnreachable
 		}
 		return ErrConflict
 	})
@@ -73,9 +75,9 @@ func TestPersist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	err = persist(ctx, func() error {
 		cancel()
-		return ErrUnreachable
+		return engine.ErrUnreachable
 	})
-	if !errors.Is(err, ErrUnreachable) {
+	if !errors.Is(err, engine.ErrUnreachable) {
 		t.Errorf("%v, want the last error", err)
 	}
 }
@@ -114,12 +116,12 @@ func TestAccepts_AsksOnANewConnection(t *testing.T) {
 
 func TestMayPass_WhatAnEngineThatStartsMayMeet(t *testing.T) {
 	for cause, want := range map[error]bool{
-		ErrUnreachable:   true,
-		syscall.EMFILE:   true,
-		syscall.ENFILE:   true,
-		syscall.ENOTDIR:  false,
-		ErrNotFound:      false,
-		errors.New("no"): false,
+		engine.ErrUnreachable: true,
+		syscall.EMFILE:        true,
+		syscall.ENFILE:        true,
+		syscall.ENOTDIR:       false,
+		engine.ErrNotFound:    false,
+		errors.New("no"):      false,
 	} {
 		if got := MayPass(fmt.Errorf("open engine: %w", cause)); got != want {
 			t.Errorf("MayPass(%v) = %t", cause, got)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/docker/docker/client"
 	"github.com/docker/go-connections/tlsconfig"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // connect returns a client of the engine at host, "" for the one that
@@ -54,7 +56,7 @@ func connect(ctx context.Context, host string, opts ...client.Opt) (*client.Clie
 
 // near returns an error unless a host is this machine: the addresses of another
 // one's containers lead nowhere here. A name that cannot be looked up now, as
-// while the machine starts, is ErrUnreachable.
+// while the machine starts, is engine.ErrUnreachable.
 func near(ctx context.Context, at *url.URL) error {
 	if at.Scheme != "tcp" {
 		return fmt.Errorf("an engine cannot be reached with %s://", at.Scheme)
@@ -66,7 +68,7 @@ func near(ctx context.Context, at *url.URL) error {
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	var fault *net.DNSError
 	if errors.As(err, &fault) && !fault.IsNotFound {
-		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return fmt.Errorf("%w: %w", engine.ErrUnreachable, err)
 	}
 	if err != nil {
 		return err

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // authority signs certificates for an engine and its clients.
@@ -97,7 +99,7 @@ func TestOpen_SpeaksTLSWithAnEngineThatAsksForACertificate(t *testing.T) {
 	require.NoError(t, remote.Accepts(t.Context()))
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
-	_, err = remote.Exec(t.Context(), id, helper("env", "FROM_IMAGE"), &out)
+	_, err = remote.Exec(t.Context(), id, helper("env", "FROM_IMAGE"), &out, &out)
 	require.NoError(t, err)
 	require.Equal(t, "yes\n", out.String())
 
@@ -135,7 +137,7 @@ func TestOpen_NamesTheFileThatIsWrong(t *testing.T) {
 			require.NoError(t, harm(path))
 			_, err := Open(t.Context(), Options{})
 			require.ErrorContains(t, err, path, "%s is %s", name, fault)
-			require.NotErrorIs(t, err, ErrUnreachable, "it would be waited for")
+			require.NotErrorIs(t, err, engine.ErrUnreachable, "it would be waited for")
 			require.NotContains(t, err.Error(), "\n")
 		}
 	}
@@ -153,12 +155,12 @@ func TestOpen_TakesOnlyAnEngineOfThisMachine(t *testing.T) {
 	} {
 		_, err := Open(t.Context(), Options{Host: host})
 		require.ErrorContains(t, err, reason)
-		require.NotErrorIs(t, err, ErrUnreachable, host)
+		require.NotErrorIs(t, err, engine.ErrUnreachable, host)
 		require.NotContains(t, err.Error(), "\n")
 	}
 	for _, host := range append(ownHosts(t), "localhost", "127.0.0.1", "127.9.9.9", "[::1]", "0.0.0.0") {
 		_, err := Open(t.Context(), Options{Host: "tcp://" + host + ":1"})
-		require.ErrorIs(t, err, ErrUnreachable, host)
+		require.ErrorIs(t, err, engine.ErrUnreachable, host)
 	}
 }
 
@@ -183,7 +185,7 @@ func TestOpen_WaitsForAResolverButNotForAnUnknownName(t *testing.T) {
 		return nil, syscall.ENETUNREACH
 	}}
 	_, err := Open(t.Context(), Options{Host: "tcp://engine.test:2376"})
-	require.ErrorIs(t, err, ErrUnreachable)
+	require.ErrorIs(t, err, engine.ErrUnreachable)
 
 	net.DefaultResolver = resolver(t, func(question []byte) {
 		const response, noSuchName = 0x80, 3
@@ -192,7 +194,7 @@ func TestOpen_WaitsForAResolverButNotForAnUnknownName(t *testing.T) {
 	})
 	_, err = Open(t.Context(), Options{Host: "tcp://engine.test:2376"})
 	require.ErrorContains(t, err, "no such host")
-	require.NotErrorIs(t, err, ErrUnreachable)
+	require.NotErrorIs(t, err, engine.ErrUnreachable)
 }
 
 // resolver sends every question back as answer changes it.

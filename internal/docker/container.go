@@ -9,6 +9,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // Container is what the engine knows of a container. List leaves ExitCode,
@@ -46,7 +48,7 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	asked := time.Now()
 	return again(ctx, func() error {
 		err := wrap(e.api.ContainerStart(ctx, id, container.StartOptions{}), "start container %s", id)
-		if !errors.Is(err, ErrUnreachable) {
+		if !errors.Is(err, engine.ErrUnreachable) {
 			return err
 		}
 		if c, lookErr := e.Inspect(ctx, id); lookErr == nil && c.StartedAt.After(asked) {

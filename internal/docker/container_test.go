@@ -13,6 +13,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 func TestContainer_LivesFromCreateToRemove(t *testing.T) {
@@ -48,7 +50,7 @@ func TestContainer_LivesFromCreateToRemove(t *testing.T) {
 
 	require.NoError(t, b.engine.Remove(t.Context(), id))
 	_, err = b.engine.Inspect(t.Context(), id)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, engine.ErrNotFound)
 	assert.Contains(t, err.Error(), "inspect container "+id)
 }
 
@@ -58,7 +60,7 @@ func TestCreate_RefusesATakenName(t *testing.T) {
 	b.create(t, spec)
 	_, err := b.engine.Create(t.Context(), spec)
 	require.ErrorIs(t, err, ErrConflict)
-	assert.NotErrorIs(t, err, ErrNotFound)
+	assert.NotErrorIs(t, err, engine.ErrNotFound)
 }
 
 func TestCreate_ReportsWhatIsMissing(t *testing.T) {
@@ -66,13 +68,13 @@ func TestCreate_ReportsWhatIsMissing(t *testing.T) {
 	spec := b.spec("serve")
 	spec.Image = "berth-test-no-such-image:1"
 	_, err := b.engine.Create(t.Context(), spec)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, engine.ErrNotFound)
 	assert.Contains(t, err.Error(), spec.Image)
 
 	spec = b.spec("serve")
 	spec.Volumes = map[string]string{"/data": "berth-test-no-such-volume"}
 	_, err = b.engine.Create(t.Context(), spec)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, engine.ErrNotFound)
 	assert.Contains(t, err.Error(), "berth-test-no-such-volume")
 }
 
@@ -81,7 +83,7 @@ func TestStart_ReportsANetworkThatIsMissing(t *testing.T) {
 	spec := b.spec("serve")
 	spec.Network = "berth-test-no-such-network"
 	err := b.engine.Start(t.Context(), b.create(t, spec))
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, engine.ErrNotFound)
 	assert.Contains(t, err.Error(), spec.Network)
 }
 
@@ -142,7 +144,7 @@ func TestContainer_StopAndRemoveOfNothingSucceed(t *testing.T) {
 	name := b.name()
 	require.NoError(t, b.engine.Stop(t.Context(), name))
 	require.NoError(t, b.engine.Remove(t.Context(), name))
-	require.ErrorIs(t, b.engine.Start(t.Context(), name), ErrNotFound)
+	require.ErrorIs(t, b.engine.Start(t.Context(), name), engine.ErrNotFound)
 }
 
 func TestRemove_ManyAtOnceAllWaitUntilItIsGone(t *testing.T) {
@@ -153,7 +155,7 @@ func TestRemove_ManyAtOnceAllWaitUntilItIsGone(t *testing.T) {
 		removers.Go(func() {
 			assert.NoError(t, b.engine.Remove(t.Context(), id))
 			_, err := b.engine.Inspect(t.Context(), id)
-			assert.ErrorIs(t, err, ErrNotFound)
+			assert.ErrorIs(t, err, engine.ErrNotFound)
 		})
 	}
 	removers.Wait()
@@ -220,7 +222,7 @@ func TestCopyIn_NeedsItsDirectory(t *testing.T) {
 	id := b.create(t, b.spec("serve"))
 	files, err := pack(tar.Header{Name: "a", Mode: 0o600}, "a")
 	require.NoError(t, err)
-	require.ErrorIs(t, b.engine.CopyIn(t.Context(), id, "/no/such", files), ErrNotFound)
+	require.ErrorIs(t, b.engine.CopyIn(t.Context(), id, "/no/such", files), engine.ErrNotFound)
 }
 
 func TestContainer_IsReachedByTheHostAndByItsAlias(t *testing.T) {
@@ -250,7 +252,7 @@ func (b *bench) awaitLine(t *testing.T, id, want string) {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	err := b.engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
+	err := b.engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) {
 		if strings.Contains(string(line), want) {
 			stop(errSeen)
 		}

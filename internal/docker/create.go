@@ -57,8 +57,8 @@ type ContainerSpec struct {
 const defaultLogMax = 10_000_000
 
 // Create makes a container and returns its id; it does not start it. A name
-// that is taken is ErrConflict; with ErrUnreachable there may be a container of
-// that name, not started. A missing image or volume is ErrNotFound, as is
+// that is taken is ErrConflict; with engine.ErrUnreachable there may be a container of
+// that name, not started. A missing image or volume is engine.ErrNotFound, as is
 // a missing network when it starts. When the engine does not apply one of the container's limits,
 // the container is removed again and the error names the option.
 func (e *Engine) Create(ctx context.Context, spec ContainerSpec) (string, error) {

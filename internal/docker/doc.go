@@ -4,7 +4,7 @@
 // again by label.
 //
 // Three rules hold everywhere. Removing what is not there is success. Errors
-// name the operation and the object, and are classified with ErrNotFound,
+// name the operation and the object, and are classified with engine.ErrNotFound,
 // ErrConflict and ErrSubnetTaken, never by their text. Every container is
 // hardened: see ContainerSpec.
 package docker

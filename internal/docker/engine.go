@@ -15,12 +15,11 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
 
-	"github.com/berth-host/berth/internal/disk"
+	"github.com/berth-host/berth/internal/engine"
 )
 
-// Labels are the key and value pairs of an object of the engine. Where Labels
-// select objects, all of them must match; an empty set selects everything.
-type Labels = map[string]string
+// Labels are those of package engine.
+type Labels = engine.Labels
 
 // Options say which engine to open.
 type Options struct {
@@ -39,7 +38,7 @@ type Engine struct {
 	api  *client.Client
 	dial func(context.Context) (net.Conn, error) // opens a connection beside those of api
 	log  *slog.Logger
-	root string // where the engine keeps its images and volumes
+	info Info // as it was when it was opened
 }
 
 // Info describes an engine.
@@ -89,7 +88,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		_ = api.Close() // nothing was sent: only idle connections close here
 		return nil, err
 	}
-	e.root = info.RootDir
+	e.info = info
 	return e, nil
 }
 
@@ -100,10 +99,6 @@ func (e *Engine) introduce(ctx context.Context) (Info, error) {
 	}
 	return e.Info(ctx)
 }
-
-// Room returns what is free where the engine keeps its images and volumes. It asks the
-// disk, not the engine.
-func (e *Engine) Room() (disk.Space, error) { return disk.Free(e.root) }
 
 // Close gives up the connection. Nothing in the engine changes.
 func (e *Engine) Close() error { return e.api.Close() }

@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 func TestOpen_NamesAnEngineThatDoesNotAnswer(t *testing.T) {
@@ -35,8 +37,8 @@ func TestWrap_ClassifiesAndKeepsTheCause(t *testing.T) {
 	require.NoError(t, wrap(nil, "do"))
 	cause := errors.New("no such thing")
 	for class, engine := range map[error]error{
-		ErrNotFound: errdefs.ErrNotFound,
-		ErrConflict: errdefs.ErrConflict,
+		engine.ErrNotFound: errdefs.ErrNotFound,
+		ErrConflict:        errdefs.ErrConflict,
 	} {
 		err := wrap(errors.Join(cause, engine), "remove %s", "x")
 		require.ErrorIs(t, err, class)
@@ -44,7 +46,7 @@ func TestWrap_ClassifiesAndKeepsTheCause(t *testing.T) {
 		assert.True(t, strings.HasPrefix(err.Error(), "docker: remove x: no such thing"))
 	}
 	err := wrap(cause, "remove x")
-	assert.NotErrorIs(t, err, ErrNotFound)
+	assert.NotErrorIs(t, err, engine.ErrNotFound)
 	assert.NotErrorIs(t, err, ErrConflict)
 }
 

@@ -11,17 +11,15 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errhttp"
 	"github.com/docker/docker/client"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
-// The classes of failure that callers act on; test with errors.Is.
+// The classes of failure that only callers in this package act on, beside those of
+// package engine; test with errors.Is.
 var (
-	ErrNotFound     = errors.New("not found")
-	ErrConflict     = errors.New("conflict")               // the name is taken, or the object is in use
-	ErrSubnetTaken  = errors.New("subnet already in use")  // another network overlaps it
-	ErrAddressTaken = errors.New("address already in use") // another container has the one that this one asks for
-	ErrUnreachable  = errors.New("no answer")              // the engine is away, or the answer was lost: it may have done what it was asked
-	ErrNoSpace      = errors.New("disk full")              // where the engine keeps its images and volumes
-	ErrHost         = errors.New("fault of the host")      // the engine's machine lacks what every container takes, or its disk fails
+	ErrConflict    = errors.New("conflict")              // the name is taken, or the object is in use
+	ErrSubnetTaken = errors.New("subnet already in use") // another network overlaps it
 )
 
 // errForeign is the cause when a name is taken by an object of somebody else.
@@ -55,19 +53,19 @@ func wrap(err error, op string, args ...any) error {
 func classOf(err error) error {
 	switch {
 	case errdefs.IsNotFound(err):
-		return ErrNotFound
+		return engine.ErrNotFound
 	case errdefs.IsConflict(err):
 		return ErrConflict
 	case client.IsErrConnectionFailed(err):
-		return ErrUnreachable
+		return engine.ErrUnreachable
 	case strings.Contains(err.Error(), noSpace):
-		return ErrNoSpace
+		return engine.ErrNoSpace
 	case strings.Contains(err.Error(), addressTaken):
-		return ErrAddressTaken
+		return engine.ErrAddressTaken
 	case errdefs.IsUnavailable(err), errdefs.IsDeadlineExceeded(err):
-		return ErrHost
+		return engine.ErrHost
 	case slices.ContainsFunc(hostFaults, func(fault string) bool { return strings.Contains(err.Error(), fault) }):
-		return ErrHost
+		return engine.ErrHost
 	}
 	return nil
 }
@@ -91,14 +89,14 @@ var hostFaults = []string{
 // MayExist tells whether an error of Create leaves room for a container of that
 // name: an earlier one, or the new one when the engine's answer was lost.
 func MayExist(err error) bool {
-	return errors.Is(err, ErrConflict) || errors.Is(err, ErrUnreachable)
+	return errors.Is(err, ErrConflict) || errors.Is(err, engine.ErrUnreachable)
 }
 
 // MayPass reports whether an error of an engine that starts is gone when it is asked
 // again: it does not answer, it or a proxy in front of it answers that it cannot
 // (5xx), or no descriptor is free.
 func MayPass(err error) bool {
-	passing := []error{ErrUnreachable, syscall.EMFILE, syscall.ENFILE}
+	passing := []error{engine.ErrUnreachable, syscall.EMFILE, syscall.ENFILE}
 	for _, status := range []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
 		passing = append(passing, errhttp.ToNative(status))
 	}
@@ -107,7 +105,7 @@ func MayPass(err error) bool {
 
 // unlessGone drops the error of removing what is not there.
 func unlessGone(err error) error {
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
 	return err

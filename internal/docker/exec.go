@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,16 +12,9 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/pause"
 )
-
-// ExecSpec is a command to run in a running container.
-type ExecSpec struct {
-	Cmd  []string
-	Env  []string // KEY=value, on top of the container's
-	User string   // "" is the container's
-	Dir  string   // "" is the container's
-}
 
 // A command's end is normally the end of its output. A background child that
 // keeps the output open hides it, so the engine is asked as well: this often,
@@ -39,57 +31,24 @@ const (
 // errNeverRan is the cause when the engine accepted a command and did not run it.
 var errNeverRan = errors.New("the command did not start: the container is not running")
 
-// Exec runs a command in a running container, writes what it prints to out,
-// standard output and error in the order of arrival, and returns its exit
-// code: 126 or 127 when there is no such command. It returns when the command
-// ends, whatever its background children keep open, or at once when ctx ends;
-// the command then goes on until the container is killed. Nothing is written
-// to out after it has returned.
-func (e *Engine) Exec(ctx context.Context, id string, spec ExecSpec, out io.Writer) (int, error) {
-	return e.exec(ctx, id, spec, out, out, (*execution).wait)
-}
-
-// answerMax is how much a command may print for Answer, in bytes.
-const answerMax = 64 << 10
-
-// ErrTooMuch means that Answer was given more than 64 KiB.
-var ErrTooMuch = errors.New("it printed more than 64 KiB")
-
-// Answer runs a command that prints little and returns its standard output
-// and its exit code. Whatever else runs in the container as the same user may
-// write into that output, and stop the command: beyond 64 KiB the error is
-// ErrTooMuch, and ctx should have a limit.
-func (e *Engine) Answer(ctx context.Context, id string, spec ExecSpec) (string, int, error) {
-	var out answer
-	code, err := e.Output(ctx, id, spec, &out, io.Discard)
-	return out.text.String(), code, err
-}
-
-// answer collects at most answerMax bytes.
-type answer struct{ text strings.Builder }
-
-func (a *answer) Write(p []byte) (int, error) {
-	if a.text.Len()+len(p) > answerMax {
-		return 0, ErrTooMuch
-	}
-	return a.text.Write(p)
-}
-
-// Output is Exec with standard output and standard error apart, and both whole:
-// it returns when they have ended, however slowly they are taken.
-func (e *Engine) Output(ctx context.Context, id string, spec ExecSpec, stdout, stderr io.Writer) (int, error) {
-	return e.exec(ctx, id, spec, stdout, stderr, (*execution).waitWhole)
-}
-
-func (e *Engine) exec(ctx context.Context, id string, spec ExecSpec, stdout, stderr io.Writer, wait func(*execution, context.Context) (int, error)) (int, error) {
-	run, err := e.begin(ctx, id, spec, stdout, stderr)
+// Exec runs a command in a running container, gives stdout and stderr what it prints
+// in the order of arrival, and returns its exit code: 126 or 127 when there is no such
+// command. It returns when the command ends, or with cmd.Whole its output, or at once
+// when ctx ends; the command then goes on until the container is killed. Nothing is
+// written any more after it has returned.
+func (e *Engine) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
+	run, err := e.begin(ctx, id, cmd, stdout, stderr)
 	if err != nil {
-		return -1, wrap(err, "run %q in container %s", spec.Cmd, id)
+		return -1, wrap(err, "run %q in container %s", cmd.Args, id)
 	}
-	code, err := wait(run, ctx)
+	wait := run.wait
+	if cmd.Whole {
+		wait = run.waitWhole
+	}
+	code, err := wait(ctx)
 	run.close()
 	if err != nil {
-		return -1, wrap(err, "run %q in container %s", spec.Cmd, id)
+		return -1, wrap(err, "run %q in container %s", cmd.Args, id)
 	}
 	return code, nil
 }
@@ -105,11 +64,11 @@ type execution struct {
 }
 
 // begin starts the command and the copying of its output.
-func (e *Engine) begin(ctx context.Context, id string, spec ExecSpec, stdout, stderr io.Writer) (*execution, error) {
+func (e *Engine) begin(ctx context.Context, id string, spec engine.Cmd, stdout, stderr io.Writer) (*execution, error) {
 	made, err := answered(ctx, func() (container.ExecCreateResponse, error) {
 		// One that is made and never started does nothing, and goes with the container.
 		made, err := e.api.ContainerExecCreate(ctx, id, container.ExecOptions{
-			Cmd: spec.Cmd, Env: spec.Env, User: spec.User, WorkingDir: spec.Dir,
+			Cmd: spec.Args, Env: spec.Env, User: spec.User, WorkingDir: spec.Dir,
 			AttachStdout: true, AttachStderr: true,
 		})
 		return made, wrap(err, "prepare the command")

@@ -11,18 +11,20 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 func TestExec_ReturnsTheExitCode(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
-	for want, command := range map[int]ExecSpec{
+	for want, command := range map[int]engine.Cmd{
 		0:   helper("print", "fine"),
 		3:   helper("exit", "3"),
 		255: helper("exit", "255"),
 		1:   helper("cat", "/no/such/file"),
 	} {
-		code, err := b.engine.Exec(t.Context(), id, command, &bytes.Buffer{})
+		code, err := b.engine.Exec(t.Context(), id, command, &bytes.Buffer{}, &bytes.Buffer{})
 		require.NoError(t, err)
 		assert.Equal(t, want, code)
 	}
@@ -32,7 +34,7 @@ func TestExec_ReportsAProgramThatIsNotThere(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
-	code, err := b.engine.Exec(t.Context(), id, ExecSpec{Cmd: []string{"/no/such/program"}}, &out)
+	code, err := b.engine.Exec(t.Context(), id, engine.Cmd{Args: []string{"/no/such/program"}}, &out, &out)
 	require.NoError(t, err)
 	assert.Contains(t, []int{126, 127}, code)
 	assert.Contains(t, out.String(), "/no/such/program")
@@ -44,14 +46,14 @@ func TestExec_RunsAsToldWhereToldWithWhatItIsGiven(t *testing.T) {
 	command := helper("whoami")
 	command.User, command.Dir = "200001:200001", "/app"
 	var out strings.Builder
-	_, err := b.engine.Exec(t.Context(), id, command, &out)
+	_, err := b.engine.Exec(t.Context(), id, command, &out, &out)
 	require.NoError(t, err)
 	assert.Equal(t, "200001 200001 /app\n", out.String())
 
 	out.Reset()
 	command = helper("env", "SECRET")
 	command.Env = []string{"SECRET=shh"}
-	_, err = b.engine.Exec(t.Context(), id, command, &out)
+	_, err = b.engine.Exec(t.Context(), id, command, &out, &out)
 	require.NoError(t, err)
 	assert.Equal(t, "shh\n", out.String())
 	found, err := b.engine.api.ContainerInspect(t.Context(), id)
@@ -69,7 +71,7 @@ func TestOutput_KeepsTheStreamsApart(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	var stdout, stderr strings.Builder
-	code, err := b.engine.Output(t.Context(), id, helper("both", "6", "0s"), &stdout, &stderr)
+	code, err := b.engine.Exec(t.Context(), id, whole(helper("both", "6", "0s")), &stdout, &stderr)
 	require.NoError(t, err)
 	assert.Zero(t, code)
 	assert.Equal(t, "0\n2\n4\n", stdout.String())
@@ -79,15 +81,15 @@ func TestOutput_KeepsTheStreamsApart(t *testing.T) {
 func TestAnswer_IsWholeOrAnError(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
-	for size, want := range map[string]error{"100": nil, "60000": nil, "66000": ErrTooMuch, "20000000": ErrTooMuch} {
-		text, code, err := b.engine.Answer(t.Context(), id, helper("flood", size))
+	for size, want := range map[string]error{"100": nil, "60000": nil, "66000": engine.ErrTooMuch, "20000000": engine.ErrTooMuch} {
+		text, code, err := engine.Answer(t.Context(), b.driver(), id, helper("flood", size))
 		require.ErrorIs(t, err, want)
 		if want == nil {
 			assert.Zero(t, code)
 			assert.Equal(t, size, strconv.Itoa(len(text)))
 		}
 	}
-	text, code, err := b.engine.Answer(t.Context(), id, helper("both", "6", "0s"))
+	text, code, err := engine.Answer(t.Context(), b.driver(), id, helper("both", "6", "0s"))
 	require.NoError(t, err)
 	assert.Zero(t, code)
 	assert.Equal(t, "0\n2\n4\n", text)
@@ -105,7 +107,7 @@ func TestExec_DoesNotWaitForABackgroundChild(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
 	began := time.Now()
-	code, err := b.engine.Exec(t.Context(), id, helper("background", "1m", "5"), &out)
+	code, err := b.engine.Exec(t.Context(), id, helper("background", "1m", "5"), &out, &out)
 	took := time.Since(began)
 	require.NoError(t, err)
 	assert.Equal(t, 5, code)
@@ -119,7 +121,7 @@ func TestExec_WaitsForACommandThatClosedItsOutput(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
 	began := time.Now()
-	code, err := b.engine.Exec(t.Context(), id, helper("mute", "600ms", "7"), &out)
+	code, err := b.engine.Exec(t.Context(), id, helper("mute", "600ms", "7"), &out, &out)
 	require.NoError(t, err)
 	assert.Equal(t, 7, code)
 	assert.Equal(t, "last words\n", out.String())
@@ -139,7 +141,7 @@ func TestExec_ReturnsAtOnceWhenCancelled(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	_, err := b.engine.Exec(ctx, id, helper("both", "10000", "10ms"), out)
+	_, err := b.engine.Exec(ctx, id, helper("both", "10000", "10ms"), out, out)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Less(t, time.Since(cancelled), 10*time.Second)
 }
@@ -155,7 +157,7 @@ func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		code, err := b.engine.Exec(t.Context(), id, helper("both", "1", "1h"), out)
+		code, err := b.engine.Exec(t.Context(), id, helper("both", "1", "1h"), out, out)
 		ended <- result{code, err}
 	}()
 	<-began
@@ -173,26 +175,26 @@ func TestExec_ABrokenStreamIsNotTheEndOfTheCommand(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	remote, cut := b.through(t)
-	_, err := remote.Exec(t.Context(), id, helper("both", "1", "1h"),
-		writerFunc(func(p []byte) (int, error) { cut(); return len(p), nil }))
+	out := writerFunc(func(p []byte) (int, error) { cut(); return len(p), nil })
+	_, err := remote.Exec(t.Context(), id, helper("both", "1", "1h"), out, out)
 	require.Error(t, err)
 }
 
 func TestExec_FailsInAContainerThatDoesNotRun(t *testing.T) {
 	b := testBench(t)
 	id := b.create(t, b.spec("serve"))
-	_, err := b.engine.Exec(t.Context(), id, helper("print"), &bytes.Buffer{})
+	_, err := b.engine.Exec(t.Context(), id, helper("print"), &bytes.Buffer{}, &bytes.Buffer{})
 	require.ErrorIs(t, err, ErrConflict)
-	_, err = b.engine.Exec(t.Context(), b.name(), helper("print"), &bytes.Buffer{})
-	require.ErrorIs(t, err, ErrNotFound)
+	_, err = b.engine.Exec(t.Context(), b.name(), helper("print"), &bytes.Buffer{}, &bytes.Buffer{})
+	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
 func TestExec_ReportsAWriterThatFails(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	full := errors.New("disk full")
-	_, err := b.engine.Exec(t.Context(), id, helper("both", "3", "1h"),
-		writerFunc(func([]byte) (int, error) { return 0, full }))
+	out := writerFunc(func([]byte) (int, error) { return 0, full })
+	_, err := b.engine.Exec(t.Context(), id, helper("both", "3", "1h"), out, out)
 	require.ErrorIs(t, err, full)
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // ImageInfo is what the engine knows of an image.
@@ -93,11 +95,11 @@ func (e *Engine) TagImage(ctx context.Context, source, ref string) error {
 // answer is lost, the image that has got the reference is the one.
 func (e *Engine) Commit(ctx context.Context, id, ref string, spec CommitSpec) (string, error) {
 	before, err := e.Image(ctx, ref)
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return "", err
 	}
 	made, err := e.commit(ctx, id, ref, spec)
-	if !errors.Is(err, ErrUnreachable) {
+	if !errors.Is(err, engine.ErrUnreachable) {
 		return made, err
 	}
 	if now, lookErr := e.Image(ctx, ref); lookErr == nil && now.ID != before.ID {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 func TestImage_IsFoundByReferenceAndByLabel(t *testing.T) {
@@ -30,7 +32,7 @@ func TestImage_IsFoundByReferenceAndByLabel(t *testing.T) {
 	assert.Equal(t, found.Tags, list[0].Tags)
 
 	_, err = b.engine.Image(t.Context(), "berth-test-no-such-image:1")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
 func TestTagImage_AddsAReferenceThatIsRemovedAlone(t *testing.T) {
@@ -41,7 +43,7 @@ func TestTagImage_AddsAReferenceThatIsRemovedAlone(t *testing.T) {
 	require.NoError(t, b.engine.RemoveImage(t.Context(), ref), "gone already")
 	_, err := b.engine.Image(t.Context(), b.image)
 	require.NoError(t, err)
-	require.ErrorIs(t, b.engine.TagImage(t.Context(), "berth-test-no-such-image:1", ref), ErrNotFound)
+	require.ErrorIs(t, b.engine.TagImage(t.Context(), "berth-test-no-such-image:1", ref), engine.ErrNotFound)
 }
 
 func TestRemoveImage_RefusesOneThatAContainerNeeds(t *testing.T) {
@@ -109,7 +111,7 @@ func TestCommit_LeavesVolumesOutAndTheImageFillsANewOne(t *testing.T) {
 	assert.Equal(t, "/app/data 200001:200001 drwx------\n/app/data/kept 200001:200001 -rw-------\n",
 		b.output(t, restored, "stat", "/app/data", "/app/data/kept"))
 	assert.Equal(t, "snapshot", b.output(t, restored, "cat", "/app/data/kept"))
-	code, err := b.engine.Exec(t.Context(), restored, helper("cat", "/cache/secret"), io.Discard)
+	code, err := b.engine.Exec(t.Context(), restored, helper("cat", "/cache/secret"), io.Discard, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, 1, code, "a volume's files are not in the image")
 }

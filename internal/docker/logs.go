@@ -9,6 +9,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // maxLine is the longest line that Follow passes on in one piece, in bytes.
@@ -20,16 +22,16 @@ const maxLine = 64 << 10
 // the end. Lines come without their newline and with the engine's time, those
 // beyond 64 KiB in pieces of the same time. A line is valid until fn returns.
 func (e *Engine) Follow(ctx context.Context, id string, since time.Time,
-	fn func(at time.Time, line []byte, stderr bool),
+	fn func(at time.Time, line []byte),
 ) error {
-	stdout := &joiner{since: since, emit: func(at time.Time, line []byte) { fn(at, line, false) }}
-	stderr := &joiner{since: since, emit: func(at time.Time, line []byte) { fn(at, line, true) }}
+	stdout := &joiner{since: since, emit: fn}
+	stderr := &joiner{since: since, emit: fn}
 	if err := e.readLog(ctx, id, true, stdout, stderr); err != nil {
 		return wrap(err, "follow log of container %s", id)
 	}
 	// Of a container that ends as the following begins, the engine may leave
 	// out the end: what is there now is all.
-	if err := e.readLog(ctx, id, false, stdout, stderr); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := e.readLog(ctx, id, false, stdout, stderr); err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return wrap(err, "read log of container %s", id)
 	}
 	return nil

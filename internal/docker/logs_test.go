@@ -12,20 +12,21 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 type logLine struct {
-	at     time.Time
-	text   string
-	stderr bool
+	at   time.Time
+	text string
 }
 
 // follow collects what Follow passes on until the container ends.
 func (b *bench) follow(t *testing.T, id string, since time.Time) []logLine {
 	t.Helper()
 	var lines []logLine
-	require.NoError(t, b.engine.Follow(t.Context(), id, since, func(at time.Time, line []byte, stderr bool) {
-		lines = append(lines, logLine{at, string(line), stderr})
+	require.NoError(t, b.engine.Follow(t.Context(), id, since, func(at time.Time, line []byte) {
+		lines = append(lines, logLine{at, string(line)})
 	}))
 	return lines
 }
@@ -38,7 +39,6 @@ func TestFollow_PassesOnBothStreamsWithTimes(t *testing.T) {
 	require.Len(t, lines, 4)
 	for i, l := range lines {
 		assert.Equal(t, string(rune('0'+i)), l.text)
-		assert.Equal(t, i%2 == 1, l.stderr)
 		assert.WithinRange(t, l.at, began, time.Now())
 	}
 }
@@ -85,7 +85,7 @@ func TestFollow_EndsWithItsContext(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	ctx, cancel := context.WithCancel(t.Context())
-	err := b.engine.Follow(ctx, id, time.Time{}, func(time.Time, []byte, bool) { cancel() })
+	err := b.engine.Follow(ctx, id, time.Time{}, func(time.Time, []byte) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -93,14 +93,14 @@ func TestFollow_ABrokenStreamIsNotTheEndOfTheLog(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	remote, cut := b.through(t)
-	err := remote.Follow(t.Context(), id, time.Time{}, func(time.Time, []byte, bool) { cut() })
+	err := remote.Follow(t.Context(), id, time.Time{}, func(time.Time, []byte) { cut() })
 	require.Error(t, err)
 }
 
 func TestFollow_OfNothingIsNotFound(t *testing.T) {
 	b := testBench(t)
-	err := b.engine.Follow(t.Context(), b.name(), time.Time{}, func(time.Time, []byte, bool) {})
-	require.ErrorIs(t, err, ErrNotFound)
+	err := b.engine.Follow(t.Context(), b.name(), time.Time{}, func(time.Time, []byte) {})
+	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
 func TestJoiner_KeepsApartWhatLostItsEnd(t *testing.T) {

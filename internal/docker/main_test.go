@@ -20,6 +20,8 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // owner is the uid and gid of everything in the test image's /app.
@@ -180,7 +182,7 @@ func (b *bench) run(t *testing.T, spec ContainerSpec) string {
 func (b *bench) log(t *testing.T, id string) string {
 	t.Helper()
 	var text strings.Builder
-	require.NoError(t, b.engine.Follow(t.Context(), id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
+	require.NoError(t, b.engine.Follow(t.Context(), id, time.Time{}, func(_ time.Time, line []byte) {
 		text.Write(line)
 		text.WriteByte('\n')
 	}))
@@ -191,7 +193,7 @@ func (b *bench) log(t *testing.T, id string) string {
 func (b *bench) output(t *testing.T, id string, args ...string) string {
 	t.Helper()
 	var out strings.Builder
-	code, err := b.engine.Exec(t.Context(), id, helper(args...), &out)
+	code, err := b.engine.Exec(t.Context(), id, helper(args...), &out, &out)
 	require.NoError(t, err)
 	require.Zero(t, code, out.String())
 	return out.String()
@@ -245,4 +247,17 @@ func (b *bench) forgetSteps(t *testing.T) {
 }
 
 // helper is a command that runs the helper with args.
-func helper(args ...string) ExecSpec { return ExecSpec{Cmd: append([]string{"/bin/helper"}, args...)} }
+func helper(args ...string) engine.Cmd {
+	return engine.Cmd{Args: append([]string{"/bin/helper"}, args...)}
+}
+
+// whole is a command whose output is awaited.
+func whole(cmd engine.Cmd) engine.Cmd {
+	cmd.Whole = true
+	return cmd
+}
+
+// driver is that of an installation which has what the bench makes.
+func (b *bench) driver() *Driver {
+	return NewDriver(b.engine, DriverOptions{Instance: b.labels["berth-test"]})
+}

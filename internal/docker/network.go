@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/pause"
 )
 
@@ -99,9 +100,9 @@ func (e *Engine) tryRemoveNetworks(ctx context.Context, name string) error {
 // network for that and put it back, so for a moment nothing reaches a container that
 // runs; it keeps its address, and with it its connections.
 // From then on it asks for that address whenever it starts, which fails with
-// ErrAddressTaken when another one got it meanwhile; Realias makes one that does not
+// engine.ErrAddressTaken when another one got it meanwhile; Realias makes one that does not
 // run take any address again. Another container that gets the address within that
-// moment leaves this one with any other address: that is ErrAddressTaken as well.
+// moment leaves this one with any other address: that is engine.ErrAddressTaken as well.
 func (e *Engine) Realias(ctx context.Context, id, name string, aliases ...string) error {
 	found, err := e.inspect(ctx, id)
 	if err != nil {
@@ -119,11 +120,24 @@ func (e *Engine) Realias(ctx context.Context, id, name string, aliases ...string
 		}
 	}
 	err = wrap(e.api.NetworkConnect(ctx, name, id, settings), "connect container %s to network %s", id, name)
-	if !errors.Is(err, ErrAddressTaken) {
+	if !errors.Is(err, engine.ErrAddressTaken) {
 		return err
 	}
 	anywhere := &network.EndpointSettings{Aliases: aliases}
 	return errors.Join(err, wrap(e.api.NetworkConnect(ctx, name, id, anywhere), "connect container %s to network %s", id, name))
+}
+
+// networkOf returns the name of the network that a container is on, or was made for
+// while it is off it.
+func (e *Engine) networkOf(ctx context.Context, id string) (string, error) {
+	found, err := e.inspect(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	for name := range found.NetworkSettings.Networks {
+		return name, nil // the only one
+	}
+	return string(found.HostConfig.NetworkMode), nil
 }
 
 // Networks returns the networks that carry the labels.

@@ -17,6 +17,8 @@ import (
 	"github.com/docker/docker/api/types/network"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 func TestEnsureNetwork_MakesItOnceAndFindsItAgain(t *testing.T) {
@@ -165,7 +167,7 @@ func TestRealias_FreesAContainerOfAnAddressThatAnotherGot(t *testing.T) {
 		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
 	}))
 	require.NoError(t, b.engine.Start(t.Context(), other))
-	require.ErrorIs(t, b.engine.Start(t.Context(), id), ErrAddressTaken)
+	require.ErrorIs(t, b.engine.Start(t.Context(), id), engine.ErrAddressTaken)
 	require.NoError(t, b.engine.Realias(t.Context(), id, spec.Name, "name"))
 	require.NoError(t, b.engine.Start(t.Context(), id))
 }
@@ -184,7 +186,7 @@ func TestRealias_LeavesAContainerOnTheNetworkWhoseAddressAnotherGot(t *testing.T
 			IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
 		}))
 	})
-	require.ErrorIs(t, remote.Realias(t.Context(), id, spec.Name, "name"), ErrAddressTaken)
+	require.ErrorIs(t, remote.Realias(t.Context(), id, spec.Name, "name"), engine.ErrAddressTaken)
 	found, err := b.engine.inspect(t.Context(), id)
 	require.NoError(t, err)
 	now := found.NetworkSettings.Networks[spec.Name]

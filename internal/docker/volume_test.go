@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 func TestEnsureVolume_MakesItOnceAndFindsItAgain(t *testing.T) {
@@ -66,7 +68,7 @@ func TestRemove_TakesAnonymousVolumesAlong(t *testing.T) {
 		if m.Name == named {
 			assert.NoError(t, err)
 		} else {
-			assert.ErrorIs(t, wrap(err, "inspect volume"), ErrNotFound)
+			assert.ErrorIs(t, wrap(err, "inspect volume"), engine.ErrNotFound)
 		}
 	}
 }

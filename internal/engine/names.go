@@ -1,5 +1,3 @@
-// Package engine says what the supervisor and the builder ask of a container engine.
-// Nothing in here knows a particular engine or asks one.
 package engine
 
 import (

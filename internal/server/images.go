@@ -12,6 +12,7 @@ import (
 	"github.com/berth-host/berth/images"
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
 )
@@ -28,7 +29,7 @@ func BuildImages(ctx context.Context, cfg Config, names []string, out io.Writer)
 		return err
 	}
 	defer engine.Close()
-	builder, err := newBuilder(cfg, engine, "", nil, slog.New(slog.DiscardHandler))
+	builder, err := newBuilder(cfg, docker.NewDriver(engine, cfg.driverOptions("")), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -74,9 +75,14 @@ func imageNames() []string {
 	return slices.Compact(names)
 }
 
-// newBuilder returns the builder of the installation with the id instance. Base images
-// belong to none. Observe is that of builder.Config.
-func newBuilder(cfg Config, engine *docker.Engine, instance string, observe func(runtime, result string, took time.Duration), log *slog.Logger) (*builder.Builder, error) {
+// driverOptions are those of the installation with the id instance. Base images belong
+// to none.
+func (c *Config) driverOptions(instance string) docker.DriverOptions {
+	return docker.DriverOptions{Instance: instance, Pool: c.NetworkPool, Runtime: c.ContainerRuntime}
+}
+
+// newBuilder returns a builder. Observe is that of builder.Config.
+func newBuilder(cfg Config, driver engine.Driver, observe func(runtime, result string, took time.Duration), log *slog.Logger) (*builder.Builder, error) {
 	env, err := cfg.buildEnv()
 	if err != nil {
 		return nil, err
@@ -86,17 +92,15 @@ func newBuilder(cfg Config, engine *docker.Engine, instance string, observe func
 		return nil, err
 	}
 	return builder.New(builder.Config{
-		Engine:   engine,
-		Instance: instance,
-		Slots:    cfg.MaxBuilds,
-		Timeout:  cfg.BuildTimeout,
-		Observe:  observe,
-		Env:      env,
-		CA:       ca,
-		Memory:   cfg.BuildMemory,
-		Pids:     cfg.ServicePids,
-		Runtime:  cfg.ContainerRuntime,
-		Sites:    cfg.unpackLimits(),
-		Log:      log,
+		Engine:  driver,
+		Slots:   cfg.MaxBuilds,
+		Timeout: cfg.BuildTimeout,
+		Observe: observe,
+		Env:     env,
+		CA:      ca,
+		Memory:  cfg.BuildMemory,
+		Pids:    cfg.ServicePids,
+		Sites:   cfg.unpackLimits(),
+		Log:     log,
 	}), nil
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/health"
@@ -171,13 +172,13 @@ func (s *Server) awaitEngine(ctx context.Context) error {
 }
 
 // tryEngine opens the engine if it answers within the limit. One that takes a
-// connection and never answers is docker.ErrUnreachable, so that it is asked again.
+// connection and never answers is engine.ErrUnreachable, so that it is asked again.
 func (s *Server) tryEngine(ctx context.Context, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := s.openEngine(limited)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w within %s: %w", docker.ErrUnreachable, limit, err)
+		return fmt.Errorf("%w within %s: %w", engine.ErrUnreachable, limit, err)
 	}
 	return err
 }
@@ -250,7 +251,6 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 		Timeout: s.cfg.WebhookTimeout,
 		Retries: s.cfg.WebhookRetries,
 		Allow:   s.cfg.WebhookAllow,
-		Pool:    s.cfg.NetworkPool,
 		Log:     s.log,
 		Observe: s.metrics.Delivery,
 	})
@@ -263,24 +263,23 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	builder, err := newBuilder(s.cfg, s.engine, instance, s.metrics.Build, s.log)
+	driver := docker.NewDriver(s.engine, s.cfg.driverOptions(instance))
+	builder, err := newBuilder(s.cfg, driver, s.metrics.Build, s.log)
 	if err != nil {
 		return err
 	}
 	s.watch(builder)
-	if s.admission, err = s.newAdmission(instance); err != nil {
+	if s.admission, err = s.newAdmission(driver, instance); err != nil {
 		return err
 	}
 	s.supervisor = supervisor.New(supervisor.Config{
 		Store:          s.store,
-		Engine:         s.engine,
+		Engine:         driver,
 		Builder:        builder,
 		Routes:         s.routes,
 		URLs:           s.urls(),
 		Dir:            s.dir(),
 		Admission:      s.admission,
-		Instance:       instance,
-		Pool:           s.cfg.NetworkPool,
 		DiskFloor:      s.cfg.DiskFloor,
 		Limits:         s.cfg.Limits,
 		CheckEvery:     s.cfg.SuperviseEvery,
@@ -293,7 +292,6 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 		Memory:         s.cfg.ServiceMemory,
 		NanoCPUs:       int64(s.cfg.ServiceCPUs * 1e9),
 		Pids:           s.cfg.ServicePids,
-		Runtime:        s.cfg.ContainerRuntime,
 		LogMax:         s.cfg.LogMax,
 		OrphanGrace:    s.cfg.OrphanGrace,
 		Log:            s.log,
@@ -302,7 +300,7 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 }
 
 // newAdmission returns the gate of the installation with the id instance.
-func (s *Server) newAdmission(instance string) (*admission.Gate, error) {
+func (s *Server) newAdmission(driver engine.Driver, instance string) (*admission.Gate, error) {
 	open, err := s.cfg.openHosts()
 	if err != nil {
 		return nil, err
@@ -315,7 +313,7 @@ func (s *Server) newAdmission(instance string) (*admission.Gate, error) {
 		DiskFloor:      s.cfg.DiskFloor,
 		Disks: []func() (disk.Space, error){
 			func() (disk.Space, error) { return disk.Free(s.cfg.DataDir) },
-			s.engine.Room,
+			driver.Room,
 		},
 		Log: s.log,
 	}), nil

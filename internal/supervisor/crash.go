@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
@@ -77,10 +77,10 @@ func (p *process) handleEnd(ctx context.Context) bool {
 
 // look returns the process's container, or the zero Container, which does not run,
 // if somebody removed it.
-func (p *process) look(ctx context.Context) (docker.Container, error) {
-	c, err := p.cfg.Engine.Inspect(ctx, p.id)
-	if errors.Is(err, docker.ErrNotFound) {
-		return docker.Container{}, nil
+func (p *process) look(ctx context.Context) (engine.Container, error) {
+	c, err := p.cfg.Engine.Look(ctx, p.id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return engine.Container{}, nil
 	}
 	return c, err
 }
@@ -140,7 +140,7 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 		failpoint.Here("backoff-over")
 		absence := p.gen.runner.sup.absences.Load()
 		err := p.restart(ctx)
-		if errors.Is(err, docker.ErrNotFound) {
+		if errors.Is(err, engine.ErrNotFound) {
 			if err = p.remake(ctx); err == nil {
 				return false // another process is watched in its place
 			}
@@ -191,7 +191,7 @@ func (p *process) restartFailed(ctx context.Context, absence int64, err error) b
 // lastExit is the code with which the process exited by itself; nil when it did
 // not, or that is not known.
 func (p *process) lastExit(ctx context.Context) *int {
-	c, err := p.cfg.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Look(ctx, p.id)
 	if err != nil || c.Running {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (p *process) endedWithEngine(ctx context.Context) bool {
 }
 
 // exitOf says how a process ended, and with which code when that is known.
-func exitOf(c docker.Container) (how string, code *int) {
+func exitOf(c engine.Container) (how string, code *int) {
 	exit := c.ExitCode
 	switch {
 	case c.ID == "":
@@ -283,10 +283,10 @@ func (g *generation) endFallen(ended chan<- struct{}, targets []*proxy.Target) {
 			cut(t)
 		}
 		err := g.runner.sup.outlast(g.runner.ctx, func() error {
-			if err := errors.Join(g.end(g.runner.ctx), g.runner.sup.stopLabelled(g.runner.ctx, g.labels(""))); err != nil {
+			if err := errors.Join(g.end(g.runner.ctx), g.runner.sup.stopContainers(g.runner.ctx, g.key(""))); err != nil {
 				return err
 			}
-			return g.cfg.Engine.RemoveNetwork(context.WithoutCancel(g.runner.ctx), g.network)
+			return g.discardNetwork(context.WithoutCancel(g.runner.ctx))
 		})
 		if err != nil && g.runner.ctx.Err() == nil {
 			g.log.Error("generation in a crash loop not stopped; the next start tries again", "generation", g.number, "error", err)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -54,22 +54,22 @@ func TestLost_WithdrawsTheAddressesOfWhatEndedWithTheEngine(t *testing.T) {
 
 func TestExitOf_TellsCodesSignalsAndMemoryApart(t *testing.T) {
 	for _, c := range []struct {
-		container docker.Container
+		container engine.Container
 		says      string
 		code      int
 	}{
-		{docker.Container{ID: "x", ExitCode: 3}, "exited with code 3", 3},
-		{docker.Container{ID: "x", ExitCode: 0}, "exited with code 0; a service's process has to keep running", 0},
-		{docker.Container{ID: "x", ExitCode: 139}, "was ended by signal SIGSEGV (exit code 139)", 139},
-		{docker.Container{ID: "x", ExitCode: 137}, "was ended by signal SIGKILL (exit code 137)", 137},
-		{docker.Container{ID: "x", ExitCode: 137, OOMKilled: true}, "ran out of memory and was killed (exit code 137)", 137},
+		{engine.Container{ID: "x", ExitCode: 3}, "exited with code 3", 3},
+		{engine.Container{ID: "x", ExitCode: 0}, "exited with code 0; a service's process has to keep running", 0},
+		{engine.Container{ID: "x", ExitCode: 139}, "was ended by signal SIGSEGV (exit code 139)", 139},
+		{engine.Container{ID: "x", ExitCode: 137}, "was ended by signal SIGKILL (exit code 137)", 137},
+		{engine.Container{ID: "x", ExitCode: 137, OOMKilled: true}, "ran out of memory and was killed (exit code 137)", 137},
 	} {
 		how, code := exitOf(c.container)
 		if how != c.says || code == nil || *code != c.code {
 			t.Errorf("exitOf(%+v) = %q, %v", c.container, how, code)
 		}
 	}
-	if how, code := exitOf(docker.Container{}); !strings.Contains(how, "removed") || code != nil {
+	if how, code := exitOf(engine.Container{}); !strings.Contains(how, "removed") || code != nil {
 		t.Errorf("exitOf(nothing) = %q, %v", how, code)
 	}
 }

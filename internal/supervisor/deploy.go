@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/proxy"
@@ -175,12 +174,12 @@ func (d *deployment) makeWay(ctx context.Context, service string) error {
 // stopOthers ends what other generations run of a service although none is served: a
 // fault of the host may have kept the server from taking it over.
 func (d *deployment) stopOthers(ctx context.Context, service string) error {
-	containers, err := d.gen.cfg.Engine.List(ctx, d.gen.runner.labels(service))
+	containers, err := d.gen.cfg.Engine.Containers(ctx, engine.Key{Stack: d.gen.runner.id, Service: service})
 	if err != nil {
 		return err
 	}
-	containers = slices.DeleteFunc(containers, func(c docker.Container) bool {
-		number := engine.KeyOf(c.Labels).Generation
+	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
+		number := c.Key.Generation
 		return number == 0 || number == d.gen.number // 0 is what a build or a restore left
 	})
 	if len(containers) == 0 {
@@ -418,7 +417,7 @@ func (r *runner) explain(err error) string {
 		return own.Detail
 	}
 	r.log.Error("work on a stack failed for a reason of the host", "error", err)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, docker.ErrNoSpace) {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, engine.ErrNoSpace) {
 		return "the disk of the host is full; this is not the fault of your source: try again later, or tell the operator"
 	}
 	return "the host could not finish the work; this is not the fault of your source: try again in a minute"

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -26,7 +26,7 @@ func ofHost(err error) error {
 // hostFaults are the errors of this machine and of its engine, which pass. Those of
 // the database never get this far: see insist.
 var hostFaults = []error{
-	errHost, docker.ErrUnreachable, docker.ErrNoSpace, docker.ErrHost, context.DeadlineExceeded,
+	errHost, engine.ErrUnreachable, engine.ErrNoSpace, engine.ErrHost, context.DeadlineExceeded,
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN,
 	syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS,
 	syscall.EACCES, syscall.EPERM, // the data directory has another owner
@@ -91,19 +91,14 @@ func (g *generation) tryEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id, err := g.runner.sup.create(ctx, docker.ContainerSpec{
-		Name:    g.key("").Probe(),
-		Image:   base,
-		User:    "0:0",
-		Cmd:     []string{"true"},
-		Labels:  g.runner.labels(""),
-		Memory:  g.cfg.Memory,
-		Pids:    g.cfg.Pids,
-		Runtime: g.cfg.Runtime,
+	key := engine.Key{Stack: g.runner.id}
+	return g.cfg.Engine.Probe(ctx, engine.Spec{
+		Name:   key.Probe(),
+		Key:    key,
+		Image:  base,
+		User:   "0:0",
+		Cmd:    []string{"true"},
+		Memory: g.cfg.Memory,
+		Pids:   g.cfg.Pids,
 	})
-	if err != nil {
-		return err
-	}
-	defer g.runner.removeHelper(id)
-	return g.runner.runHelper(ctx, id, &recent{})
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/site"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -51,7 +51,7 @@ func ask(s *Supervisor, st *stack.Stack) *httptest.ResponseRecorder {
 func TestTake_ServesASiteWhoseTurnToBeReadHasNotCome(t *testing.T) {
 	s, st, _ := withSite(t)
 	require.True(t, s.reading.TryAcquire(turns))
-	s.take(t.Context(), st, objects{})
+	s.take(t.Context(), st, engine.Objects{})
 	w := ask(s, st)
 	require.Equal(t, "the page", w.Body.String(), w.Code)
 	s.reading.Release(turns)
@@ -71,7 +71,7 @@ func awaitReading(s *Supervisor, st *stack.Stack) {
 func TestTake_HoldsUpNoJobWhileASiteAwaitsItsTurn(t *testing.T) {
 	s, st, _ := withSite(t)
 	require.True(t, s.reading.TryAcquire(turns))
-	s.take(t.Context(), st, objects{})
+	s.take(t.Context(), st, engine.Objects{})
 	asked := make(chan struct{})
 	s.lookup(st.ID).queue(func(context.Context) { close(asked) })
 	<-asked
@@ -84,7 +84,7 @@ func TestTake_BlamesNoSiteThatIsClosedBeforeItsTurn(t *testing.T) {
 	require.True(t, s.reading.TryAcquire(turns))
 	var told []string
 	s.cfg.Log = slog.New(onLog(func(message string) { told = append(told, message) }))
-	s.take(t.Context(), st, objects{})
+	s.take(t.Context(), st, engine.Objects{})
 	r := s.lookup(st.ID)
 	r.settle()
 	r.takeDown(t.Context(), st)
@@ -96,7 +96,7 @@ func TestTake_BlamesNoSiteThatIsClosedBeforeItsTurn(t *testing.T) {
 // A deploy replaces it, or it falls, while the job before the one that fails it ends.
 func TestFailSite_FailsNoStackThatServesAnotherGeneration(t *testing.T) {
 	s, st, _ := withSite(t)
-	s.take(t.Context(), st, objects{})
+	s.take(t.Context(), st, engine.Objects{})
 	awaitReading(s, st)
 	r := s.lookup(st.ID)
 	g := r.serving()
@@ -114,7 +114,7 @@ func TestTake_FailsAStackWhoseSiteIsNotWhatWasPublished(t *testing.T) {
 	s, st, dir := withSite(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "index.html")))
 	require.True(t, s.reading.TryAcquire(turns))
-	s.take(t.Context(), st, objects{})
+	s.take(t.Context(), st, engine.Objects{})
 	require.Equal(t, http.StatusInternalServerError, ask(s, st).Code, "404 would say that there was no such page")
 	s.reading.Release(turns)
 	awaitReading(s, st)
@@ -129,7 +129,7 @@ func TestIsOfHost_KnowsTheFaultsThatPass(t *testing.T) {
 	for _, err := range []error{
 		&os.PathError{Op: "open", Path: "p", Err: syscall.EMFILE}, &os.PathError{Op: "read", Path: "p", Err: syscall.EIO},
 		&os.PathError{Op: "open", Path: "p", Err: syscall.EACCES}, &os.PathError{Op: "stat", Path: "p", Err: syscall.ESTALE},
-		fmt.Errorf("start: %w", docker.ErrUnreachable), ofHost(errors.New("no bridge")), context.DeadlineExceeded,
+		fmt.Errorf("start: %w", engine.ErrUnreachable), ofHost(errors.New("no bridge")), context.DeadlineExceeded,
 		stack.NewError(stack.Unavailable, "no network is free"),
 	} {
 		require.True(t, isOfHost(err), "%v", err)

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
@@ -44,7 +44,7 @@ func (p *process) follow(since time.Time) (*follower, error) {
 func (p *process) copyLog(ctx context.Context, log *logfile.File, f *follower) {
 	for {
 		err := p.copyOnce(ctx, log, f)
-		if err == nil || ctx.Err() != nil || errors.Is(err, docker.ErrNotFound) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrNotFound) {
 			return
 		}
 		if errors.Is(err, errSilent) {
@@ -75,7 +75,7 @@ func (p *process) copyOnce(ctx context.Context, log *logfile.File, f *follower) 
 	defer cancel(nil)
 	var read int
 	var lost *time.Timer
-	err := p.cfg.Engine.Follow(ctx, p.id, f.position(), func(at time.Time, line []byte, _ bool) {
+	err := p.cfg.Engine.Follow(ctx, p.id, f.position(), func(at time.Time, line []byte) {
 		if read += len(line); read > burst {
 			if lost == nil {
 				lost = time.AfterFunc(silence, func() { cancel(errSilent) })

@@ -34,10 +34,6 @@ type generation struct {
 	network     string                      // the name of its network
 	makeNetwork func(context.Context) error // when it is first needed
 
-	// Containers that start on the network share joining. One that leaves it to
-	// come back with other names holds it alone, so that nobody gets its address.
-	joining sync.RWMutex
-
 	lostOnce sync.Once // see comeBackWithEngine
 
 	reopened map[*stack.Service]*site.Site // whose trees are still to be read
@@ -245,7 +241,7 @@ func (g *generation) end(ctx context.Context) error {
 // When ctx ends before, whoever ended it takes down the rest.
 func (g *generation) abandon(ctx context.Context) {
 	err := g.runner.sup.outlast(ctx, func() error {
-		return errors.Join(removeAll(ctx, g.all()), g.runner.sup.stopLabelled(ctx, g.labels("")), g.discard(context.WithoutCancel(ctx)))
+		return errors.Join(removeAll(ctx, g.all()), g.runner.sup.stopContainers(ctx, g.key("")), g.discard(context.WithoutCancel(ctx)))
 	})
 	if err != nil && ctx.Err() == nil {
 		g.log.Error("failed generation not removed; the next start tries again", "generation", g.number, "error", err)
@@ -254,14 +250,19 @@ func (g *generation) abandon(ctx context.Context) {
 
 // discard removes the network, the images and the sites of the generation.
 func (g *generation) discard(ctx context.Context) error {
-	errs := []error{g.cfg.Engine.RemoveNetwork(ctx, g.network)}
+	left := engine.Objects{Networks: []engine.Network{{Name: g.network}}}
+	var errs []error
 	for i := range g.services {
 		name := g.services[i].Spec.Name
-		errs = append(errs,
-			g.cfg.Engine.RemoveImage(ctx, g.key(name).Image()),
-			os.RemoveAll(g.cfg.Dir.Site(g.st.ID, name, g.number)))
+		left.Images = append(left.Images, engine.Image{Tags: []string{g.key(name).Image()}})
+		errs = append(errs, os.RemoveAll(g.cfg.Dir.Site(g.st.ID, name, g.number)))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, g.cfg.Engine.Discard(ctx, left))...)
+}
+
+// discardNetwork removes the network of the generation.
+func (g *generation) discardNetwork(ctx context.Context) error {
+	return g.cfg.Engine.Discard(ctx, engine.Objects{Networks: []engine.Network{{Name: g.network}}})
 }
 
 // once makes fn run a single time, when it is first called; every caller waits
@@ -281,17 +282,6 @@ func once(fn func(context.Context) error) func(context.Context) error {
 // those that its services share.
 func (g *generation) key(service string) engine.Key {
 	return engine.Key{Stack: g.runner.id, Service: service, Generation: g.number}
-}
-
-// labels select the objects of the generation, of all its services with service "".
-func (g *generation) labels(service string) engine.Labels {
-	return g.key(service).Labels(g.cfg.Instance)
-}
-
-// labels select everything of a service of the stack, of the whole stack with
-// service "".
-func (r *runner) labels(service string) engine.Labels {
-	return engine.Key{Stack: r.id, Service: service}.Labels(r.cfg.Instance)
 }
 
 // errEngineLeft is why a build failed during which the engine was restarted.

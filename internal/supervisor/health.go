@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/health"
 )
 
@@ -28,14 +28,14 @@ func (p *process) waitHealthy(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c, err := p.cfg.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Look(ctx, p.id)
 	if err != nil {
 		return err
 	}
 	if !c.Running {
 		return p.exited(ctx, c)
 	}
-	return p.unhealthy(ctx, c, failure)
+	return p.unhealthy(ctx, failure)
 }
 
 // onEnd calls cancel when the process has ended, which the end of its log
@@ -49,13 +49,13 @@ func (p *process) onEnd(ctx context.Context, cancel func()) {
 }
 
 // exited is the error of a process that ended before it was healthy.
-func (p *process) exited(ctx context.Context, c docker.Container) error {
+func (p *process) exited(ctx context.Context, c engine.Container) error {
 	return p.endedError(ctx, c, fmt.Sprintf("before it answered on port %d", p.service.Spec.ListenPort()))
 }
 
 // stillRuns returns the error of a process that was healthy and has ended since.
 func (p *process) stillRuns(ctx context.Context) error {
-	c, err := p.cfg.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Look(ctx, p.id)
 	if err != nil || c.Running {
 		return err
 	}
@@ -63,7 +63,7 @@ func (p *process) stillRuns(ctx context.Context) error {
 }
 
 // endedError says how a process ended, when, and with what in its log.
-func (p *process) endedError(ctx context.Context, c docker.Container, when string) error {
+func (p *process) endedError(ctx context.Context, c engine.Container, when string) error {
 	select {
 	case <-p.following().ended: // the log is complete
 	case <-ctx.Done():
@@ -80,13 +80,13 @@ func (p *process) endedError(ctx context.Context, c docker.Container, when strin
 }
 
 // unhealthy is the error of a process that runs but did not pass in time.
-func (p *process) unhealthy(ctx context.Context, c docker.Container, failure *health.Failure) error {
+func (p *process) unhealthy(ctx context.Context, failure *health.Failure) error {
 	limit := p.cfg.HealthTimeout
 	if failure.Host != nil {
 		return fmt.Errorf("check the health of %s: %w", p.service.Spec.Name, failure.Host)
 	}
 	if !failure.Opened {
-		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx, c), p.lastLines(), p.hint())
+		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx), p.lastLines(), p.hint())
 	}
 	return serviceError(p.service, "not healthy within %s: %s%s%s", limit, failure.Last, p.lastLines(), p.hint())
 }
@@ -104,17 +104,13 @@ func (p *process) hint() string {
 }
 
 // listening says what the process listens on instead of its port.
-func (p *process) listening(ctx context.Context, c docker.Container) string {
+func (p *process) listening(ctx context.Context) string {
 	name, want := p.service.Spec.Name, p.service.Spec.ListenPort()
 	wanted := fmt.Sprintf("it must listen on 0.0.0.0:$PORT (%d)", want)
-	table, ok := socketTables(c)
-	if !ok {
-		var err error
-		if table, err = p.ownSocketTables(ctx); err != nil {
-			return name + " does not accept connections; " + wanted
-		}
+	sockets, err := p.cfg.Engine.Sockets(ctx, p.id)
+	if err != nil {
+		return name + " does not accept connections; " + wanted
 	}
-	sockets := listeners(table)
 	if len(sockets) == 0 {
 		return name + " listens on no port; " + wanted
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
@@ -103,7 +104,7 @@ func (r *runner) expire(ctx context.Context) error {
 	if old == nil {
 		old = r.generation(st, st.Generation, st.Services)
 	}
-	if err := errors.Join(old.end(ctx), r.sup.stopLabelled(ctx, r.labels(""))); err != nil {
+	if err := errors.Join(old.end(ctx), r.sup.stopContainers(ctx, engine.Key{Stack: r.id})); err != nil {
 		return err
 	}
 	failpoint.Here("expiry-stopped")

@@ -16,12 +16,13 @@ import (
 
 	"github.com/berth-host/berth/internal/admission"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
 
 // answeringEngine answers requests to the engine as a test likes.
-func answeringEngine(t *testing.T, answer http.HandlerFunc) *docker.Engine {
+func answeringEngine(t *testing.T, answer http.HandlerFunc) engine.Driver {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "e.sock")
 	listener, err := net.Listen("unix", socket)
@@ -37,10 +38,10 @@ func answeringEngine(t *testing.T, answer http.HandlerFunc) *docker.Engine {
 	server.Listener = listener
 	server.Start()
 	t.Cleanup(server.Close)
-	engine, err := docker.Open(t.Context(), docker.Options{Host: "unix://" + socket})
+	opened, err := docker.Open(t.Context(), docker.Options{Host: "unix://" + socket})
 	require.NoError(t, err)
-	t.Cleanup(func() { engine.Close() })
-	return engine
+	t.Cleanup(func() { opened.Close() })
+	return docker.NewDriver(opened, docker.DriverOptions{Instance: "test"})
 }
 
 func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
@@ -85,12 +86,12 @@ func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
 		{stack.Failed, []string{former, served}, []string{former, served}},
 		{stack.Expired, []string{served}, []string{served}},
 	} {
-		var there objects
+		var there engine.Objects
 		for _, name := range c.there {
-			there.networks = append(there.networks, docker.Network{Name: name})
+			there.Networks = append(there.Networks, engine.Network{Name: name})
 		}
 		var left []string
-		for _, n := range s.leftovers(&stack.Stack{ID: "stk_3f2a9c1b7d4e", Generation: 2, Status: c.status}, there).networks {
+		for _, n := range s.leftovers(&stack.Stack{ID: "stk_3f2a9c1b7d4e", Generation: 2, Status: c.status}, there).objects.Networks {
 			left = append(left, n.Name)
 		}
 		assert.Equal(t, c.left, left, "of a %s stack with %v", c.status, c.there)

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
@@ -55,7 +52,7 @@ func (s *Supervisor) ForeignData(ctx context.Context) ([]string, error) {
 	known := idsOf(stacks)
 	var ids []string
 	for id, o := range there {
-		if data, _ := o.split(); data.none() {
+		if data, _ := o.Data(); data.None() {
 			continue
 		}
 		deleted, err := s.cfg.Store.Deleted(ctx, id)
@@ -73,21 +70,6 @@ func idsOf(stacks []*stack.Stack) map[string]bool {
 		ids[st.ID] = true
 	}
 	return ids
-}
-
-// split takes apart what holds data, volumes and snapshots, and the rest. A
-// snapshot is an image that no build made.
-func (o objects) split() (data, rest objects) {
-	data.volumes = o.volumes
-	rest = objects{containers: o.containers, networks: o.networks}
-	for _, image := range o.images {
-		if engine.KeyOf(image.Labels).Generation == 0 {
-			data.images = append(data.images, image)
-		} else {
-			rest.images = append(rest.images, image)
-		}
-	}
-	return data, rest
 }
 
 // sweep removes what an earlier server left of deleted stacks, and its
@@ -114,11 +96,9 @@ func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, th
 		if known[id] {
 			continue
 		}
-		for _, listed := range o.images {
-			image, err := s.cfg.Engine.Image(ctx, listed.ID)
+		for _, image := range o.Images {
+			uid, err := s.cfg.Engine.ImageUser(ctx, image.ID) // snapshots are root's
 			errs = append(errs, err)
-			user, _, _ := strings.Cut(image.User, ":")
-			uid, _ := strconv.Atoi(user) // snapshots are root's
 			last = max(last, stack.SeqOf(uid))
 		}
 	}
@@ -153,7 +133,7 @@ func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inv
 	var errs []error
 	for id, o := range found {
 		deleted, err := s.cfg.Store.Deleted(ctx, id)
-		data, rest := there[id].split()
+		data, rest := there[id].Data()
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -174,21 +154,21 @@ const tellAgain = time.Hour
 
 // tellOf names in the log a stack that the database does not know, and names it
 // again as long as there is data of it.
-func (s *Supervisor) tellOf(id string, o *orphan, data objects) {
-	if !o.told.IsZero() && (data.none() || time.Since(o.told) < tellAgain) {
+func (s *Supervisor) tellOf(id string, o *orphan, data engine.Objects) {
+	if !o.told.IsZero() && (data.None() || time.Since(o.told) < tellAgain) {
 		return
 	}
 	o.told = time.Now()
 	s.cfg.Log.Warn("the database does not know this stack; its containers, images and files go after the grace, its volumes and snapshots stay until you remove them",
-		"stack", id, "grace", s.cfg.OrphanGrace, "volumes and snapshots", data.names())
+		"stack", id, "grace", s.cfg.OrphanGrace, "volumes and snapshots", data.Names())
 }
 
 // removeOrphan removes objects of a stack, and its files.
-func (s *Supervisor) removeOrphan(ctx context.Context, id string, o objects) error {
-	if o.none() && !s.cfg.Dir.Has(id) {
+func (s *Supervisor) removeOrphan(ctx context.Context, id string, o engine.Objects) error {
+	if o.None() && !s.cfg.Dir.Has(id) {
 		return nil
 	}
-	if err := errors.Join(s.removeObjects(ctx, o), s.cfg.Dir.Remove(id)); err != nil {
+	if err := errors.Join(s.cfg.Engine.Discard(ctx, o), s.cfg.Dir.Remove(id)); err != nil {
 		return fmt.Errorf("remove what is left of stack %s: %w", id, err)
 	}
 	s.cfg.Log.Info("leftovers of a stack that is gone removed", "stack", id)
@@ -201,31 +181,32 @@ func (s *Supervisor) spares(st *stack.Stack, number int) bool {
 	return !st.Explains(number) && time.Since(s.began) < s.cfg.OrphanGrace
 }
 
-// sparesRunning is spares for a container or a network with these labels. Those of
+// sparesRunning is spares for a container or a network of a key. Those of
 // an expired stack go, since its data is to be at rest.
-func (s *Supervisor) sparesRunning(st *stack.Stack, labels docker.Labels) bool {
-	return st.Status != stack.Expired && s.spares(st, engine.KeyOf(labels).Generation)
+func (s *Supervisor) sparesRunning(st *stack.Stack, key engine.Key) bool {
+	return st.Status != stack.Expired && s.spares(st, key.Generation)
 }
 
 // newer is what there is of generations that the stack's row does not explain.
-func (s *Supervisor) newer(st *stack.Stack, there objects) objects {
+func (s *Supervisor) newer(st *stack.Stack, there engine.Objects) leftovers {
 	unexplained := func(number int) bool { return !st.Explains(number) }
-	newer := objects{images: tagged(there.images, ofGeneration(unexplained)), sites: s.cfg.Dir.Sites(st.ID, unexplained)}
-	for _, c := range there.containers {
-		if unexplained(engine.KeyOf(c.Labels).Generation) {
-			newer.containers = append(newer.containers, c)
+	newer := leftovers{sites: s.cfg.Dir.Sites(st.ID, unexplained)}
+	newer.objects.Images = tagged(there.Images, ofGeneration(unexplained))
+	for _, c := range there.Containers {
+		if unexplained(c.Key.Generation) {
+			newer.objects.Containers = append(newer.objects.Containers, c)
 		}
 	}
-	for _, n := range there.networks {
-		if unexplained(engine.KeyOf(n.Labels).Generation) {
-			newer.networks = append(newer.networks, n)
+	for _, n := range there.Networks {
+		if unexplained(n.Key.Generation) {
+			newer.objects.Networks = append(newer.objects.Networks, n)
 		}
 	}
 	return newer
 }
 
 // tellOfNewer names in the log what of a stack its row does not explain.
-func (s *Supervisor) tellOfNewer(st *stack.Stack, newer objects) {
+func (s *Supervisor) tellOfNewer(st *stack.Stack, newer leftovers) {
 	s.cfg.Log.Warn("there are generations of this stack that the database does not know; is it an older copy? They go after the grace",
 		"stack", st.ID, "generation", st.Generation, "grace", s.cfg.OrphanGrace, "newer", newer.names())
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/builder"
-	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -46,12 +45,16 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases
 	spec.Name = g.key(s.Spec.Name).Process(s.Replaced)
 	spec.Cmd = startCommand(s.Spec.Start)
 	spec.Aliases = aliases
-	id, err := g.runner.sup.create(ctx, spec)
-	if err != nil {
+	absence := g.runner.sup.absences.Load()
+	id, err := g.cfg.Engine.Run(ctx, spec)
+	if id == "" {
 		return nil, err
 	}
 	p := g.newProcess(s, id, aliases...)
-	if err := p.start(ctx, time.Time{}); err != nil {
+	if err == nil {
+		err = p.begin(ctx, time.Time{}, absence)
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.remove(g.runner.ctx))
 	}
 	return p, nil
@@ -59,21 +62,20 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases
 
 // containerSpec is what every container of a service's generation has in
 // common, whatever it runs.
-func (g *generation) containerSpec(s *stack.Service) docker.ContainerSpec {
+func (g *generation) containerSpec(s *stack.Service) engine.Spec {
 	uid := strconv.Itoa(g.st.UID())
-	return docker.ContainerSpec{
+	return engine.Spec{
+		Key:         g.key(s.Spec.Name),
 		Image:       s.Image,
 		User:        uid + ":" + uid,
 		Dir:         path.Join(builder.AppDir, s.Spec.Root),
 		Hostname:    g.key(s.Spec.Name).Hostname(),
 		Env:         builder.EnvList(g.processEnv(s)),
-		Labels:      g.labels(s.Spec.Name),
 		Network:     g.network,
 		Volumes:     map[string]string{stack.DataDir: g.key(s.Spec.Name).Data()},
 		Memory:      g.cfg.Memory,
 		NanoCPUs:    g.cfg.NanoCPUs,
 		Pids:        g.cfg.Pids,
-		Runtime:     g.cfg.Runtime,
 		LogMax:      max(engineLog, 4*g.cfg.LogMax),
 		StopTimeout: s.Spec.StopTimeout,
 	}
@@ -97,69 +99,33 @@ func (g *generation) environment() *stack.Environment {
 // is several times as long as the line.
 const engineLog = 64 << 20
 
-// create makes a container with its data volume, in place of one of the same
-// name that an earlier attempt, or a request whose answer was lost, left.
-func (s *Supervisor) create(ctx context.Context, spec docker.ContainerSpec) (string, error) {
-	asked := context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
-	for _, volume := range spec.Volumes {
-		labels := engine.KeyOf(spec.Labels).WithoutGeneration().Labels(s.cfg.Instance)
-		if err := s.cfg.Engine.EnsureVolume(asked, volume, labels); err != nil {
-			return "", err
-		}
-	}
-	id, err := s.cfg.Engine.Create(asked, spec)
-	if !docker.MayExist(err) {
-		return id, err
-	}
-	if err := s.stopAndRemove(ctx, spec.Name); err != nil {
-		return "", err
-	}
-	return s.cfg.Engine.Create(asked, spec)
-}
-
 // newProcess is the handle of a service's container, which has the aliases.
 func (g *generation) newProcess(s *stack.Service, id string, aliases ...string) *process {
 	return &process{gen: g, cfg: g.cfg, log: g.log.With("service", s.Spec.Name), service: s, id: id, aliases: aliases, wake: make(chan struct{}, 1)}
 }
 
-// start starts the container and follows its log from the line after since.
+// start starts the container again and follows its log from the line after since.
 func (p *process) start(ctx context.Context, since time.Time) error {
 	absence := p.gen.runner.sup.absences.Load()
-	err := p.join(ctx)
-	if errors.Is(err, docker.ErrAddressTaken) { // that it had when it replaced another process
-		err = p.realias(ctx, p.aliases...)
-		if err == nil {
-			err = p.join(ctx)
-		}
-	}
-	if err != nil {
+	if err := p.cfg.Engine.Restart(ctx, p.id, p.aliases...); err != nil {
 		return err
 	}
-	c, err := p.cfg.Engine.Inspect(ctx, p.id)
-	if err == nil && c.Running && c.IP == "" { // a realias that failed left it off the network
-		if err = p.realias(ctx, p.aliases...); err == nil {
-			c, err = p.cfg.Engine.Inspect(ctx, p.id)
-		}
-	}
+	return p.begin(ctx, since, absence)
+}
+
+// begin notes where a container runs that was started since an absence of the engine,
+// and follows its log.
+func (p *process) begin(ctx context.Context, since time.Time, absence int64) error {
+	c, err := p.cfg.Engine.Look(ctx, p.id)
 	if err != nil {
 		return err
 	}
 	return p.attach(c, since, absence)
 }
 
-// join starts the container, which gets an address on the generation's network.
-func (p *process) join(ctx context.Context) error {
-	p.gen.joining.RLock()
-	defer p.gen.joining.RUnlock()
-	return p.cfg.Engine.Start(ctx, p.id)
-}
-
-// realias gives the process other names inside the stack. No container of its
-// generation starts meanwhile.
-func (p *process) realias(ctx context.Context, aliases ...string) error {
-	p.gen.joining.Lock()
-	defer p.gen.joining.Unlock()
-	err := p.cfg.Engine.Realias(context.WithoutCancel(ctx), p.id, p.gen.network, aliases...)
+// promote gives the process other names inside the stack.
+func (p *process) promote(ctx context.Context, aliases ...string) error {
+	err := p.cfg.Engine.Promote(ctx, p.id, aliases...)
 	if err == nil {
 		p.aliases = aliases
 	}
@@ -168,7 +134,7 @@ func (p *process) realias(ctx context.Context, aliases ...string) error {
 
 // adopt takes over a container that runs already: its process stays untouched
 // and its log goes on after the last line that was written down.
-func (p *process) adopt(c docker.Container) error {
+func (p *process) adopt(c engine.Container) error {
 	_, last, err := p.gen.runner.runLog(p.service.Spec.Name)
 	if err != nil && !isOfHost(err) {
 		p.log.Error("log of a stack is broken", "error", err)
@@ -182,7 +148,7 @@ func (p *process) adopt(c docker.Container) error {
 
 // attach notes where the container is, and since which absence of the engine, and
 // follows its log.
-func (p *process) attach(c docker.Container, since time.Time, absence int64) error {
+func (p *process) attach(c engine.Container, since time.Time, absence int64) error {
 	f, err := p.follow(since)
 	if err != nil {
 		return err
@@ -218,7 +184,7 @@ func (p *process) restart(ctx context.Context) error {
 		return err
 	}
 	if len(p.aliases) == 0 {
-		if err := p.realias(ctx, p.service.Spec.Name); err != nil {
+		if err := p.promote(ctx, p.service.Spec.Name); err != nil {
 			return err
 		}
 	}

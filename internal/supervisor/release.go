@@ -23,18 +23,17 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "== release %s gen %d\n$ %s\n", s.Spec.Name, g.number, s.Spec.Release)
-	id, err := g.runner.sup.create(ctx, spec)
-	if err != nil {
-		return err
+	id, err := g.cfg.Engine.Run(ctx, spec)
+	if id != "" {
+		defer g.runner.sup.stopAndRemove(ctx, id) //nolint:errcheck // abandon takes what stays
 	}
-	defer g.runner.sup.stopAndRemove(ctx, id) //nolint:errcheck // abandon takes what stays
-	if err := g.cfg.Engine.Start(ctx, id); err != nil {
+	if err != nil {
 		return err
 	}
 	var last recent
 	limited, cancel := context.WithTimeout(ctx, g.cfg.BuildTimeout)
 	defer cancel()
-	err = g.cfg.Engine.Follow(limited, id, time.Time{}, func(_ time.Time, line []byte, _ bool) {
+	err = g.cfg.Engine.Follow(limited, id, time.Time{}, func(_ time.Time, line []byte) {
 		last.add(line)
 		fmt.Fprintf(log, "%s\n", line)
 	})
@@ -45,7 +44,7 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	if err != nil {
 		return err
 	}
-	c, err := g.cfg.Engine.Inspect(ctx, id)
+	c, err := g.cfg.Engine.Look(ctx, id)
 	if err == nil && c.ExitCode != 0 {
 		return serviceError(s, "release failed: %q exited with code %d%s", s.Spec.Release, c.ExitCode, &last)
 	}

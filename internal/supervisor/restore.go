@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
@@ -18,7 +18,7 @@ import (
 // take puts one stack of an earlier server under supervision. A build that was
 // lost is failed first, in the background where the database takes no write now;
 // that of a live stack once the generation before serves again.
-func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there objects) {
+func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) {
 	r := s.runner(st.ID)
 	defer s.jobs.Go(r.keepTime)
 	if newer := s.newer(st, there); !newer.none() {
@@ -67,7 +67,7 @@ func (r *runner) removeFiles(paths []string) {
 }
 
 // resumeLate is resume for a stack whose lost build is not yet failed.
-func (r *runner) resumeLate(ctx context.Context, there objects) {
+func (r *runner) resumeLate(ctx context.Context, there engine.Objects) {
 	st, err := r.update(ctx, r.endStopped)
 	if err != nil {
 		return // the stack is deleted, or the job ended
@@ -80,7 +80,7 @@ func (r *runner) resumeLate(ctx context.Context, there objects) {
 
 // resume puts a stack that builds nothing under supervision, and returns what remains
 // to be done, nil for nothing.
-func (r *runner) resume(ctx context.Context, st *stack.Stack, there objects) (rest func(context.Context)) {
+func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
 	due := st.Due(stack.Now())
 	if st.Status == stack.Live && !due {
 		return r.adopt(ctx, st, there)
@@ -105,7 +105,7 @@ func (r *runner) resume(ctx context.Context, st *stack.Stack, there objects) (re
 // whose containers still run are routed at once, their processes untouched; a
 // stack of which every service is there is restored before adopt returns. It
 // returns what remains to be done, nil for nothing.
-func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) (rest func(context.Context)) {
+func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
 	g := r.generation(st, st.Generation, st.Services)
 	if err := g.adoptAll(there); err != nil {
 		r.route(st, nil)
@@ -127,11 +127,11 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there objects) (res
 
 // adoptAll makes targets of all services that are there, on the network that is
 // there.
-func (g *generation) adoptAll(there objects) error {
+func (g *generation) adoptAll(there engine.Objects) error {
 	g.network = networkOf(g.st, there)
 	for i := range g.services {
 		s := &g.services[i]
-		if err := g.adoptService(s, there.container(g.key(s.Spec.Name).Process(s.Replaced))); err != nil {
+		if err := g.adoptService(s, there.Container(g.key(s.Spec.Name).Process(s.Replaced))); err != nil {
 			return err
 		}
 	}
@@ -141,7 +141,7 @@ func (g *generation) adoptAll(there objects) error {
 // adoptService makes a target of a service that is there: a site, or a
 // container that runs. One that an earlier server may have asked to end is not:
 // it is awaited, and started again.
-func (g *generation) adoptService(s *stack.Service, c docker.Container) error {
+func (g *generation) adoptService(s *stack.Service, c engine.Container) error {
 	if s.Spec.IsStatic() {
 		opened, err := g.openSite(s, site.Reopen)
 		if err == nil {
@@ -192,8 +192,8 @@ func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	err := g.bringUp(ctx, s, false)
-	if errors.Is(err, docker.ErrNotFound) {
-		if _, lookErr := g.cfg.Engine.Image(ctx, s.Image); errors.Is(lookErr, docker.ErrNotFound) {
+	if errors.Is(err, engine.ErrNotFound) {
+		if there, lookErr := g.cfg.Engine.HasImage(ctx, s.Image); lookErr == nil && !there {
 			return serviceError(s, "its image is no longer on this host; upload the source again")
 		}
 	}

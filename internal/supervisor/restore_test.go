@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // Removing them may take long, and the server serves once every stack is taken.
@@ -33,7 +33,7 @@ func TestTake_LeavesTheFilesOfALostBuildForLater(t *testing.T) {
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 	}
 
-	s.take(t.Context(), st, objects{containers: []docker.Container{{ID: "c"}}})
+	s.take(t.Context(), st, engine.Objects{Containers: []engine.Container{{ID: "c"}}})
 
 	<-asked
 	require.DirExists(t, source)

@@ -172,7 +172,7 @@ func (r *runner) discard(ctx context.Context, st *stack.Stack) {
 		r.cancel()
 		r.unroute(st) // before what may wait for the engine
 		r.close()
-		if err := r.sup.removeStack(ctx, st); err != nil {
+		if err := r.removeStack(ctx); err != nil {
 			r.log.Warn("a deleted stack is not all removed; trying again later", "error", err)
 		}
 		r.sup.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -16,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/admission"
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/datadir"
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/health"
 	"github.com/berth-host/berth/internal/proxy"
@@ -27,15 +26,13 @@ import (
 // Config is what a Supervisor works with. Durations and bounds are settings of
 // the server.
 type Config struct {
-	Store    *store.Store
-	Engine   *docker.Engine
-	Builder  *builder.Builder
-	Routes   *proxy.Routes
-	URLs     stack.URLs
-	Limits   stack.Limits
-	Dir      datadir.Dir
-	Instance string       // id of the installation: everything made carries it
-	Pool     netip.Prefix // stacks' networks are /28s of it
+	Store   *store.Store
+	Engine  engine.Driver
+	Builder *builder.Builder
+	Routes  *proxy.Routes
+	URLs    stack.URLs
+	Limits  stack.Limits
+	Dir     datadir.Dir
 
 	Admission *admission.Gate
 	DiskFloor int64 // free bytes that a snapshot leaves
@@ -50,11 +47,10 @@ type Config struct {
 
 	CheckEvery time.Duration // between looks at all containers
 
-	Memory   int64  // bytes a service may use; 0 for no ceiling
-	NanoCPUs int64  // billionths of a core; 0 for no ceiling
-	Pids     int64  // processes a service may have at once
-	Runtime  string // of containers; "" for the engine's own
-	LogMax   int64  // bytes of a log before it is rotated
+	Memory   int64 // bytes a service may use; 0 for no ceiling
+	NanoCPUs int64 // billionths of a core; 0 for no ceiling
+	Pids     int64 // processes a service may have at once
+	LogMax   int64 // bytes of a log before it is rotated
 
 	// For how long containers, images and files stay that the store does not explain:
 	// those of unknown stacks, and of generations newer than their rows.

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-host/berth/internal/admission"
 	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -41,7 +42,7 @@ func withStack(t *testing.T) (*Supervisor, *stack.Stack) {
 	st := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
 	require.NoError(t, db.Create(t.Context(), st, nil))
 	gate := admission.New(admission.Config{Stacks: db.All, Firewall: walls(func([]string) error { return nil }), Log: slog.New(slog.DiscardHandler)})
-	s := New(Config{Store: db, Admission: gate, Instance: "test", Dir: datadir.Dir(dir), Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Store: db, Admission: gate, Dir: datadir.Dir(dir), Routes: &proxy.Routes{}, URLs: stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}}, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(s.Close)
 	return s, st
 }
@@ -76,12 +77,12 @@ func breakDatabase(t *testing.T, s *Supervisor) (mend func()) {
 
 // fakeEngine is an engine that knows one container, c, and whether it runs. It
 // starts none and lists nothing.
-func fakeEngine(t *testing.T, running *atomic.Bool) *docker.Engine {
+func fakeEngine(t *testing.T, running *atomic.Bool) engine.Driver {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if strings.HasSuffix(r.URL.Path, "/containers/c/json") {
-			fmt.Fprintf(w, `{"Id": "c", "State": {"Running": %t, "ExitCode": 3}, "Config": {}, "NetworkSettings": {}}`, running.Load())
+			fmt.Fprintf(w, `{"Id": "c", "State": {"Running": %t, "ExitCode": 3}, "Config": {}, "HostConfig": {}, "NetworkSettings": {}}`, running.Load())
 			return
 		}
 		if strings.HasSuffix(r.URL.Path, "/start") {
@@ -94,10 +95,10 @@ func fakeEngine(t *testing.T, running *atomic.Bool) *docker.Engine {
 		fmt.Fprint(w, "{}")
 	}))
 	t.Cleanup(server.Close)
-	engine, err := docker.Open(t.Context(), docker.Options{Host: "tcp://" + server.Listener.Addr().String()})
+	opened, err := docker.Open(t.Context(), docker.Options{Host: "tcp://" + server.Listener.Addr().String()})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, engine.Close()) })
-	return engine
+	t.Cleanup(func() { require.NoError(t, opened.Close()) })
+	return docker.NewDriver(opened, docker.DriverOptions{Instance: "test"})
 }
 
 // newTestProcess is the process in the container c of a generation's first

@@ -46,7 +46,7 @@ func TestLeave_SaysWhatBecameOfTheReplacedProcess(t *testing.T) {
 				fmt.Fprintf(w, `{"message": %q}`, c.refusal)
 				return
 			}
-			fmt.Fprintf(w, `{"NetworkSettings": {"Networks": {%q: {}}}}`, p.gen.network)
+			fmt.Fprintf(w, `{"HostConfig": {"NetworkMode": %[1]q}, "NetworkSettings": {"Networks": {%[1]q: {}}}}`, p.gen.network)
 		})
 		told := ""
 		p.log = slog.New(onLog(func(message string) { told = message }))
@@ -72,7 +72,7 @@ func TestStart_PutsAProcessBackThatIsOffTheNetwork(t *testing.T) {
 			if connected.Load() {
 				networks = fmt.Sprintf(`%q: {"IPAddress": "10.0.0.9"}`, p.gen.network)
 			}
-			fmt.Fprintf(w, `{"State": {"Running": true}, "Config": {}, "NetworkSettings": {"Networks": {%s}}}`, networks)
+			fmt.Fprintf(w, `{"State": {"Running": true}, "Config": {}, "HostConfig": {"NetworkMode": %q}, "NetworkSettings": {"Networks": {%s}}}`, p.gen.network, networks)
 		}
 	})
 	require.NoError(t, p.start(t.Context(), time.Time{}))

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
@@ -48,7 +48,7 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 // be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	p.say("restart requested by the owner")
-	if p.service.Spec.Strategy == stack.Recreate || !p.gen.runner.sup.attaches || !p.runs(ctx) {
+	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.runs(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
 	err := p.replace(ctx, st)
@@ -62,7 +62,7 @@ func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 }
 
 func (p *process) runs(ctx context.Context) bool {
-	c, err := p.cfg.Engine.Inspect(ctx, p.id)
+	c, err := p.cfg.Engine.Look(ctx, p.id)
 	return err == nil && c.Running
 }
 
@@ -99,11 +99,11 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 // name up before get the time to call it: a connection that is still being made when
 // the process ends would reach the next one at the same address.
 func (p *process) hide(ctx context.Context) error {
-	if !p.gen.runner.sup.attaches {
+	if !p.cfg.Engine.Promotes() {
 		return nil
 	}
 	defer p.withdrawAtEnd(ctx)()
-	if err := p.realias(ctx); err != nil {
+	if err := p.promote(ctx); err != nil {
 		return err
 	}
 	pause.For(ctx, callTime)
@@ -158,7 +158,7 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 		return err
 	}
 	service := p.service.Spec.Name
-	if err := next.realias(ctx, service); err != nil {
+	if err := next.promote(ctx, service); err != nil {
 		return err
 	}
 	failpoint.Here("next-named")
@@ -185,9 +185,9 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 // leave ends a process that another one has replaced, after the requests and calls
 // that it has.
 func (p *process) leave(targets []*proxy.Target) {
-	err := p.realias(p.gen.runner.ctx)
+	err := p.promote(p.gen.runner.ctx)
 	switch {
-	case errors.Is(err, docker.ErrAddressTaken):
+	case errors.Is(err, engine.ErrAddressTaken):
 		p.log.Warn("another container took the address of a replaced process; the requests that it had are cut", "error", err)
 	case err != nil:
 		p.log.Warn("replaced process keeps its name, or has no network, until it ends", "error", err)

@@ -1,4 +1,4 @@
-package supervisor
+package docker
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berth-host/berth/internal/docker"
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // engineDNS is the address of the engine's own resolver inside every container
@@ -25,7 +25,7 @@ var engineDNS = netip.MustParseAddr("127.0.0.11")
 // socketTables are the host's tables of the TCP sockets in a container's network.
 // There are none where the processes of the engine are not to be seen: from
 // within a container, say, where the number is another process or nobody.
-func socketTables(c docker.Container) (string, bool) {
+func socketTables(c Container) (string, bool) {
 	folder := filepath.Join("/proc", strconv.Itoa(c.Pid), "net")
 	addresses, err := os.ReadFile(filepath.Join(folder, "fib_trie"))
 	if err != nil || c.IP == "" || !strings.Contains(string(addresses), "-- "+c.IP+"\n") {
@@ -53,12 +53,27 @@ func readTable(name string) (string, error) {
 // socketsAnswer is how long a container may take to show its sockets.
 const socketsAnswer = 5 * time.Second
 
+// Sockets is engine.Driver's.
+func (d *Driver) Sockets(ctx context.Context, id string) ([]string, error) {
+	c, err := d.engine.Inspect(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	table, ok := socketTables(c)
+	if !ok {
+		if table, err = d.ownSocketTables(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	return listeners(table), nil
+}
+
 // ownSocketTables are the tables that the container's kernel shows inside it:
 // gVisor's has none of IPv6.
-func (p *process) ownSocketTables(ctx context.Context) (string, error) {
+func (d *Driver) ownSocketTables(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, socketsAnswer)
 	defer cancel()
-	table, _, err := p.cfg.Engine.Answer(ctx, p.id, docker.ExecSpec{Cmd: []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}})
+	table, _, err := engine.Answer(ctx, d, id, engine.Cmd{Args: []string{"cat", "/proc/net/tcp", "/proc/net/tcp6"}})
 	return table, err
 }
 

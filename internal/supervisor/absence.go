@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
@@ -15,8 +14,8 @@ import (
 // that is a restore, not a crash.
 func (s *Supervisor) watchEngine() {
 	for {
-		exits, broken := s.cfg.Engine.Exits(s.ctx, engine.Key{}.Labels(s.cfg.Instance))
-		s.heed(exits, broken)
+		ended, broken := s.cfg.Engine.Ended(s.ctx)
+		s.heed(ended, broken)
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -67,12 +66,12 @@ func (s *Supervisor) outlast(ctx context.Context, work func() error) error {
 	}
 }
 
-// heed pokes the processes that exits tell of, until the stream breaks.
-func (s *Supervisor) heed(exits <-chan docker.Exit, broken <-chan error) {
+// heed pokes the processes that may have ended, until the stream breaks.
+func (s *Supervisor) heed(ended <-chan engine.End, broken <-chan error) {
 	for {
 		select {
-		case exit := <-exits:
-			s.pokeContainer(engine.KeyOf(exit.Labels).Stack, exit.ContainerID)
+		case end := <-ended:
+			s.pokeContainer(end.Key.Stack, end.ID)
 		case err := <-broken:
 			if s.ctx.Err() == nil {
 				s.cfg.Log.Warn("the engine's events broke off", "error", err)
@@ -98,7 +97,7 @@ func (s *Supervisor) watchProcesses() {
 func (s *Supervisor) checkAll() {
 	ctx, cancel := context.WithTimeout(s.ctx, engineAnswer)
 	defer cancel()
-	containers, err := s.cfg.Engine.List(ctx, engine.Key{}.Labels(s.cfg.Instance))
+	containers, err := s.cfg.Engine.Containers(ctx, engine.Key{})
 	if err != nil {
 		return
 	}
@@ -201,9 +200,9 @@ func (r *runner) recover(ctx context.Context) {
 		}
 	}
 	g := r.generation(st, st.Generation, st.Services)
-	there, err := r.sup.list(ctx, r.labels(""))
+	there, err := r.inventory(ctx)
 	if err == nil {
-		err = g.adoptAll(there[st.ID])
+		err = g.adoptAll(there)
 	}
 	if err != nil {
 		r.attempted(ctx, g, err, r.recover)
@@ -211,7 +210,7 @@ func (r *runner) recover(ctx context.Context) {
 	}
 	r.drainAll(r.route(st, g))
 	if r.passing.Load() == 0 {
-		r.removeLeftovers(ctx, st, there[st.ID])
+		r.removeLeftovers(ctx, st, there)
 	}
 	r.bringBack(ctx, g)
 	g.readSites()

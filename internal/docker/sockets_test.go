@@ -1,4 +1,4 @@
-package supervisor
+package docker
 
 import (
 	"net"
@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"github.com/berth-host/berth/internal/docker"
 )
 
 // table is /proc/net/tcp and tcp6 of a container on a little-endian machine.
@@ -42,11 +40,11 @@ func TestSocketTables_AreThoseOfTheContainersNetworkAndOfNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	table, ok := socketTables(docker.Container{Pid: os.Getpid(), IP: "127.0.0.1"})
+	table, ok := socketTables(Container{Pid: os.Getpid(), IP: "127.0.0.1"})
 	if !ok || !slices.Contains(listeners(table), ln.Addr().String()) {
 		t.Errorf("%s is not among %v", ln.Addr(), listeners(table))
 	}
-	for _, elsewhere := range []docker.Container{{Pid: os.Getpid(), IP: "192.0.2.1"}, {Pid: os.Getpid()}, {IP: "127.0.0.1"}} {
+	for _, elsewhere := range []Container{{Pid: os.Getpid(), IP: "192.0.2.1"}, {Pid: os.Getpid()}, {IP: "127.0.0.1"}} {
 		if table, ok := socketTables(elsewhere); ok {
 			t.Errorf("the tables of %+v are %q", elsewhere, table)
 		}

@@ -1,0 +1,293 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/disk"
+	"github.com/berth-host/berth/internal/engine"
+)
+
+// DriverOptions are the settings of an installation.
+type DriverOptions struct {
+	Instance string       // id of the installation: everything made carries it
+	Pool     netip.Prefix // stacks' networks are /28s of it
+	Runtime  string       // OCI runtime of containers, as in runsc; "" for the engine's own
+}
+
+// Driver is the engine.Driver of one Docker engine. It names objects, makes them in
+// place of what is in the way, and finds them again; an Engine makes the requests.
+type Driver struct {
+	engine  *Engine
+	opts    DriverOptions
+	joining joining
+}
+
+var _ engine.Driver = (*Driver)(nil)
+
+// NewDriver returns the driver of an installation.
+func NewDriver(e *Engine, opts DriverOptions) *Driver { return &Driver{engine: e, opts: opts} }
+
+// labels are those of a key's objects.
+func (d *Driver) labels(key engine.Key) Labels { return key.Labels(d.opts.Instance) }
+
+// Run is engine.Driver's.
+func (d *Driver) Run(ctx context.Context, spec engine.Spec) (string, error) {
+	id, err := d.create(ctx, spec, d.stopAndRemove)
+	if err != nil {
+		return "", err
+	}
+	return id, d.join(ctx, id, spec.Network)
+}
+
+// create makes a container with its volumes, in place of one of the same name that an
+// earlier attempt, or a request whose answer was lost, left, and that clear removes.
+func (d *Driver) create(ctx context.Context, spec engine.Spec, clear func(context.Context, string) error) (string, error) {
+	return d.createIn(ctx, spec, d.containerSpec(spec), clear)
+}
+
+func (d *Driver) createIn(ctx context.Context, spec engine.Spec, full ContainerSpec, clear func(context.Context, string) error) (string, error) {
+	asked := context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
+	for _, volume := range spec.Volumes {
+		if err := d.engine.EnsureVolume(asked, volume, d.labels(spec.Key.WithoutGeneration())); err != nil {
+			return "", err
+		}
+	}
+	id, err := d.engine.Create(asked, full)
+	if !MayExist(err) {
+		return id, err
+	}
+	if err := clear(ctx, spec.Name); err != nil {
+		return "", err
+	}
+	return d.engine.Create(asked, full)
+}
+
+func (d *Driver) containerSpec(spec engine.Spec) ContainerSpec {
+	return ContainerSpec{
+		Name: spec.Name, Image: spec.Image, User: spec.User, Dir: spec.Dir, Hostname: spec.Hostname,
+		Cmd: spec.Cmd, Env: spec.Env, Labels: d.labels(spec.Key),
+		Network: spec.Network, Aliases: spec.Aliases, Volumes: spec.Volumes,
+		Memory: spec.Memory, NanoCPUs: spec.NanoCPUs, CPUShares: spec.CPUShares, Pids: spec.Pids,
+		Runtime: d.opts.Runtime, LogMax: spec.LogMax, StopTimeout: spec.StopTimeout,
+	}
+}
+
+// stopAndRemove ends what runs in a container whose data stays, in the time that it was
+// made with unless ctx ends before, and removes the container.
+func (d *Driver) stopAndRemove(ctx context.Context, id string) error {
+	if err := d.engine.Stop(ctx, id); err != nil {
+		return err
+	}
+	return d.engine.Remove(context.WithoutCancel(ctx), id)
+}
+
+// join starts a container, which gets an address on its network.
+func (d *Driver) join(ctx context.Context, id, network string) error {
+	defer d.joining.share(network)()
+	return d.engine.Start(ctx, id)
+}
+
+// Restart is engine.Driver's.
+func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) error {
+	network, err := d.engine.networkOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	err = d.join(ctx, id, network)
+	if errors.Is(err, engine.ErrAddressTaken) { // that it had when it was promoted
+		if err = d.realias(ctx, id, network, aliases); err == nil {
+			err = d.join(ctx, id, network)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c, err := d.engine.Inspect(ctx, id)
+	if err == nil && c.Running && c.IP == "" { // a promotion that failed left it off the network
+		err = d.realias(ctx, id, network, aliases)
+	}
+	return err
+}
+
+// Promote is engine.Driver's. It ends what it has begun, though ctx ends before.
+func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) error {
+	ctx = context.WithoutCancel(ctx)
+	network, err := d.engine.networkOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	return d.realias(ctx, id, network, aliases)
+}
+
+// realias gives a container other names. No container of its network starts meanwhile,
+// so that nobody gets its address.
+func (d *Driver) realias(ctx context.Context, id, network string, aliases []string) error {
+	defer d.joining.alone(network)()
+	return d.engine.Realias(context.WithoutCancel(ctx), id, network, aliases...)
+}
+
+// Promotes is engine.Driver's.
+func (d *Driver) Promotes() bool { return d.engine.info.Attaches(d.opts.Runtime) }
+
+// Look is engine.Driver's.
+func (d *Driver) Look(ctx context.Context, id string) (engine.Container, error) {
+	c, err := d.engine.Inspect(ctx, id)
+	return described(c), err
+}
+
+func described(c Container) engine.Container {
+	return engine.Container{
+		ID: c.ID, Name: c.Name, Key: engine.KeyOf(c.Labels), Running: c.Running,
+		IP: c.IP, ExitCode: c.ExitCode, OOMKilled: c.OOMKilled, Error: c.Error,
+	}
+}
+
+// Stop is engine.Driver's.
+func (d *Driver) Stop(ctx context.Context, id string) error { return d.engine.Stop(ctx, id) }
+
+// Remove is engine.Driver's.
+func (d *Driver) Remove(ctx context.Context, id string) error { return d.engine.Remove(ctx, id) }
+
+// Follow is engine.Driver's.
+func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line func(time.Time, []byte)) error {
+	return d.engine.Follow(ctx, id, after, line)
+}
+
+// Ended is engine.Driver's.
+func (d *Driver) Ended(ctx context.Context) (<-chan engine.End, <-chan error) {
+	return d.engine.Exits(ctx, d.labels(engine.Key{}))
+}
+
+// Accepts is engine.Driver's.
+func (d *Driver) Accepts(ctx context.Context) error { return d.engine.Accepts(ctx) }
+
+// Room is engine.Driver's. It asks the disk, not the engine.
+func (d *Driver) Room() (disk.Space, error) { return disk.Free(d.engine.info.RootDir) }
+
+// HasImage is engine.Driver's.
+func (d *Driver) HasImage(ctx context.Context, ref string) (bool, error) {
+	_, err := d.engine.Image(ctx, ref)
+	if errors.Is(err, engine.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Probe is engine.Driver's.
+func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
+	id, err := d.create(ctx, spec, d.stopAndRemove)
+	if err != nil {
+		return err
+	}
+	defer d.removeHelper(id)
+	_, err = d.runHelper(ctx, id)
+	return err
+}
+
+// MakeImage is engine.Driver's.
+func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, out io.Writer) error {
+	return d.engine.BuildImage(ctx, BuildSpec{Context: spec.Context, Ref: spec.Ref, Args: spec.Args, Labels: engine.SharedLabels()}, out)
+}
+
+// Pull is engine.Driver's.
+func (d *Driver) Pull(ctx context.Context, ref string, out io.Writer) error {
+	return d.engine.Pull(ctx, ref, out)
+}
+
+// Import is engine.Driver's.
+func (d *Driver) Import(ctx context.Context, ref string, tar io.Reader, changes []string) error {
+	return d.engine.Import(ctx, ref, tar, changes)
+}
+
+// Prepare is engine.Driver's.
+func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (string, error) {
+	return d.create(ctx, spec, func(ctx context.Context, name string) error {
+		return d.engine.Remove(context.WithoutCancel(ctx), name)
+	})
+}
+
+// CopyIn is engine.Driver's.
+func (d *Driver) CopyIn(ctx context.Context, id string, tar io.Reader) error {
+	return d.engine.CopyIn(ctx, id, "/", tar)
+}
+
+// Start is engine.Driver's.
+func (d *Driver) Start(ctx context.Context, id string) error { return d.engine.Start(ctx, id) }
+
+// Exec is engine.Driver's.
+func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
+	return d.engine.Exec(ctx, id, cmd, stdout, stderr)
+}
+
+// Commit is engine.Driver's.
+func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
+	_, err := d.engine.Commit(context.WithoutCancel(ctx), id, key.Image(), CommitSpec{
+		Labels: d.labels(key), User: config.User, Dir: config.Dir, Env: config.Env,
+	})
+	return err
+}
+
+// Tag is engine.Driver's.
+func (d *Driver) Tag(ctx context.Context, ref, another string) error {
+	return d.engine.TagImage(ctx, ref, another)
+}
+
+// joining keeps containers from starting on a network while one leaves it to come back
+// with other names: another one would get its address.
+type joining struct {
+	mu    sync.Mutex
+	locks map[string]*joinLock // by network, of those that somebody holds or waits for
+}
+
+type joinLock struct {
+	mu    sync.RWMutex
+	users int
+}
+
+// share holds a network together with others, until done is called.
+func (j *joining) share(network string) (done func()) {
+	l := j.use(network)
+	l.mu.RLock()
+	return func() {
+		l.mu.RUnlock()
+		j.leave(network, l)
+	}
+}
+
+// alone holds a network without others, until done is called.
+func (j *joining) alone(network string) (done func()) {
+	l := j.use(network)
+	l.mu.Lock()
+	return func() {
+		l.mu.Unlock()
+		j.leave(network, l)
+	}
+}
+
+func (j *joining) use(network string) *joinLock {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	l := j.locks[network]
+	if l == nil {
+		if j.locks == nil {
+			j.locks = map[string]*joinLock{}
+		}
+		l = &joinLock{}
+		j.locks[network] = l
+	}
+	l.users++
+	return l
+}
+
+func (j *joining) leave(network string, l *joinLock) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if l.users--; l.users == 0 {
+		delete(j.locks, network)
+	}
+}

@@ -1,0 +1,95 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/failpoint"
+)
+
+// Containers is engine.Driver's.
+func (d *Driver) Containers(ctx context.Context, key engine.Key) ([]engine.Container, error) {
+	found, err := d.engine.List(ctx, d.labels(key))
+	list := make([]engine.Container, len(found))
+	for i, c := range found {
+		list[i] = described(c)
+	}
+	return list, err
+}
+
+// Inventory is engine.Driver's.
+func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine.Objects, error) {
+	there, labels := map[string]engine.Objects{}, d.labels(engine.Key{Stack: stack})
+	note := func(labels Labels, add func(engine.Key, *engine.Objects)) {
+		if key := engine.KeyOf(labels); key.Stack != "" {
+			o := there[key.Stack]
+			add(key, &o)
+			there[key.Stack] = o
+		}
+	}
+	containers, err1 := d.engine.List(ctx, labels)
+	for _, c := range containers {
+		note(c.Labels, func(_ engine.Key, o *engine.Objects) { o.Containers = append(o.Containers, described(c)) })
+	}
+	images, err2 := d.engine.Images(ctx, labels)
+	for _, i := range images {
+		note(i.Labels, func(key engine.Key, o *engine.Objects) {
+			o.Images = append(o.Images, engine.Image{ID: i.ID, Key: key, Tags: i.Tags})
+		})
+	}
+	volumes, err3 := d.engine.Volumes(ctx, labels)
+	for _, v := range volumes {
+		note(v.Labels, func(key engine.Key, o *engine.Objects) {
+			o.Volumes = append(o.Volumes, engine.Volume{Name: v.Name, Key: key})
+		})
+	}
+	networks, err4 := d.engine.Networks(ctx, labels)
+	for _, n := range networks {
+		note(n.Labels, func(key engine.Key, o *engine.Objects) {
+			o.Networks = append(o.Networks, engine.Network{Name: n.Name, Key: key})
+		})
+	}
+	return there, errors.Join(err1, err2, err3, err4)
+}
+
+// Discard is engine.Driver's.
+func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
+	var errs []error
+	for _, c := range o.Containers {
+		errs = append(errs, d.engine.Remove(ctx, c.ID))
+		failpoint.Here("container-removed")
+	}
+	for _, image := range o.Images {
+		errs = append(errs, d.discardImage(ctx, image))
+	}
+	for _, v := range o.Volumes {
+		errs = append(errs, d.engine.RemoveVolume(ctx, v.Name))
+	}
+	for _, n := range o.Networks {
+		errs = append(errs, d.engine.RemoveNetwork(ctx, n.Name))
+	}
+	return errors.Join(errs...)
+}
+
+// discardImage removes an image by each of its names; by its id when it has none.
+func (d *Driver) discardImage(ctx context.Context, image engine.Image) error {
+	if len(image.Tags) == 0 {
+		return d.engine.RemoveImage(ctx, image.ID)
+	}
+	var errs []error
+	for _, tag := range image.Tags {
+		errs = append(errs, d.engine.RemoveImage(ctx, tag))
+	}
+	return errors.Join(errs...)
+}
+
+// ImageUser is engine.Driver's.
+func (d *Driver) ImageUser(ctx context.Context, id string) (int, error) {
+	image, err := d.engine.Image(ctx, id)
+	user, _, _ := strings.Cut(image.User, ":")
+	uid, _ := strconv.Atoi(user) // root's is empty, or a name
+	return uid, err
+}

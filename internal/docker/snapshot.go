@@ -1,0 +1,161 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/failpoint"
+)
+
+// dataDir is where a helper has a service's data, and snapshotDir where a snapshot image
+// holds the files.
+const (
+	dataDir     = "/data"
+	snapshotDir = "/snapshot"
+)
+
+// copyData copies a volume's files with their owners, modes and times, and
+// compares what it made with what there was. First it asks whether there is room
+// for the copy, which keeps the holes of files, and for the image, in which the
+// engine fills them; its argument is the floor in MiB.
+const copyData = `set -e
+list() { cd "$1"; find . \( -type d -printf '%p d %m %U %G\n' \) -o -printf '%p %y %m %U %G %s %T@ %l\n' | LC_ALL=C sort | sha256sum; }
+size() { du -sm "$@" ` + dataDir + ` | cut -f 1; }
+need=$(($(size) + $(size --apparent-size)))
+room=$(($(df -m --output=avail / | tail -n 1) - $1))
+if [ "$need" -gt "$room" ]; then echo "it takes $need MiB, and $room MiB are free above the floor"; exit 28; fi
+mkdir ` + snapshotDir + `
+cp -a ` + dataDir + `/. ` + snapshotDir + `/
+[ "$(list ` + dataDir + `)" = "$(list ` + snapshotDir + `)" ]`
+
+// noRoom is how copyData ends that does not begin.
+const noRoom = 28
+
+// helperCaps are what reading and writing files of any owner takes.
+var helperCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER"}
+
+// Snapshot is engine.Driver's.
+func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.SnapshotSpec) error {
+	there, err := d.HasImage(ctx, key.Snapshot())
+	if err == nil && !there {
+		err = d.makeSnapshot(ctx, key.WithoutGeneration(), spec)
+	}
+	if err != nil {
+		return err
+	}
+	failpoint.Here("snapshot-committed")
+	return d.engine.RemoveVolume(ctx, key.Data())
+}
+
+func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.SnapshotSpec) error {
+	helper := engine.Spec{
+		Name:    key.SnapshotCopy(),
+		Key:     key,
+		Image:   spec.Image,
+		User:    "0:0",
+		Cmd:     []string{"sh", "-c", copyData, "sh", strconv.FormatInt(spec.Floor>>20, 10)},
+		Volumes: map[string]string{dataDir: key.Data()},
+		Pids:    spec.Pids,
+	}
+	full := d.containerSpec(helper)
+	full.Caps, full.Runtime = helperCaps, ""
+	id, err := d.createIn(ctx, helper, full, d.stopAndRemove)
+	if err != nil {
+		return err
+	}
+	defer d.removeHelper(id)
+	if said, err := d.runHelper(ctx, id); err != nil {
+		var exit exitError
+		if errors.As(err, &exit) && exit.code == noRoom {
+			return fmt.Errorf("%w: %s", engine.ErrNoRoom, strings.TrimSpace(said))
+		}
+		return err
+	}
+	failpoint.Here("snapshot-copied")
+	_, err = d.engine.Commit(context.WithoutCancel(ctx), id, key.Snapshot(), CommitSpec{Labels: d.labels(key)})
+	return err
+}
+
+// exitError is the end of a helper that failed.
+type exitError struct {
+	code int
+	said string
+}
+
+func (e exitError) Error() string {
+	return fmt.Sprintf("the helper ended with code %d; the end of its output:\n%s", e.code, e.said)
+}
+
+// runHelper runs a container of the host's own to its end, and returns the end of what
+// it said.
+func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
+	if err := d.engine.Start(ctx, id); err != nil {
+		return "", err
+	}
+	var last tail
+	err := d.engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(&last, "%s\n", line) })
+	if err != nil {
+		return "", err
+	}
+	c, err := d.engine.Inspect(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	said := string(last.lines())
+	if c.Running || c.ExitCode != 0 {
+		return said, exitError{c.ExitCode, said}
+	}
+	return said, nil
+}
+
+// removeHelper removes a helper, for which nobody waits.
+func (d *Driver) removeHelper(id string) {
+	if err := d.engine.Remove(context.Background(), id); err != nil {
+		d.engine.log.Error("helper container not removed; the next start tries again", "container", id, "error", err)
+	}
+}
+
+// Restore is engine.Driver's. The engine copies the files, owners and modes, when a
+// container is created that has the volume where the image has the files. As long as
+// there is a snapshot, no process has had the volume.
+func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) error {
+	there, err := d.HasImage(ctx, key.Snapshot())
+	if err != nil || !there {
+		return err
+	}
+	// What an earlier attempt left may be half of it.
+	if err := errors.Join(d.engine.Remove(ctx, process), d.engine.RemoveVolume(ctx, key.Data())); err != nil {
+		return err
+	}
+	helper := engine.Spec{
+		Name:    key.RestoreCopy(),
+		Key:     key.WithoutGeneration(),
+		Image:   key.Snapshot(),
+		User:    "0:0",
+		Cmd:     []string{"true"},
+		Volumes: map[string]string{snapshotDir: key.Data()},
+	}
+	full := d.containerSpec(helper)
+	full.Runtime = ""
+	id, err := d.createIn(ctx, helper, full, d.stopAndRemove)
+	if err != nil {
+		return err
+	}
+	failpoint.Here("data-restored")
+	ctx = context.WithoutCancel(ctx)
+	if err := d.engine.Remove(ctx, id); err != nil {
+		return err
+	}
+	// A second name makes removing the first one quick, however large the data is.
+	if err := d.engine.TagImage(ctx, key.Snapshot(), key.Restored()); err != nil {
+		return err
+	}
+	err = d.engine.RemoveImage(ctx, key.Snapshot())
+	failpoint.Here("snapshot-removed")
+	return err
+}

@@ -1,0 +1,277 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/berth-host/berth/internal/disk"
+)
+
+// Driver does in an engine what the supervisor and the builder decide. It has the
+// objects of one installation, and sees no others.
+//
+// This is the contract, which package enginetest holds every driver to:
+//
+//   - All methods may be called at the same time, by many goroutines, also for the
+//     same object. A call that finds another one at work waits for it, or does the
+//     rest of it.
+//   - Every call may be repeated. What makes something finds what an earlier call
+//     made, or puts a new one in its place; what removes or stops something succeeds
+//     when it is gone already. So a caller that does not know whether the engine did
+//     what it was asked, since an answer was lost or the server died, asks again.
+//   - A driver asks again by itself where that is safe and the answer was lost, for a
+//     moment, and for half a minute where something is removed.
+//   - ErrNotFound means that the engine answered and has no such object. It is never
+//     returned by what stops or removes.
+//   - ErrUnreachable means that nobody answered: the engine may or may not have done
+//     what it was asked. ErrNoSpace and ErrHost are faults of its machine.
+//   - When ctx ends, a call returns soon with an error. What has begun in the engine may
+//     go on. A call that makes an object never leaves one that a later Inventory could
+//     miss: it returns once the object is there, or never will be.
+type Driver interface {
+	// Place makes the network of a generation unless it is there, on a free subnet of
+	// the installation's pool, the first one counted from where the number of the stack
+	// points. ErrNoNetwork means that none is free.
+	Place(ctx context.Context, key Key, stackNumber int64) error
+
+	// Run makes a container with its volumes and starts it, in place of one of the same
+	// name that is in the way, which it stops as Stop does. An id that comes with an
+	// error is that of a container which did not start. A missing image or network is
+	// ErrNotFound.
+	Run(ctx context.Context, spec Spec) (id string, err error)
+
+	// Restart starts a container that has ended; one that runs stays as it is, a command
+	// that has run is not run once more because an answer was lost. It is on its network
+	// then, also when a Promote that failed had left it off, and the other containers
+	// there find it under the aliases.
+	Restart(ctx context.Context, id string, aliases ...string) error
+
+	// Promote gives a container other names on its network, in place of those that it
+	// has; with none, nobody there finds it. For a moment nothing reaches it, but it
+	// keeps its address and its connections. ErrAddressTaken means that another container
+	// got the address within that moment: this one has another, and its connections are
+	// cut. Names of one that is not started take effect when it is.
+	Promote(ctx context.Context, id string, aliases ...string) error
+
+	// Promotes reports whether Promote works on a container that runs.
+	Promotes() bool
+
+	// Look returns what the engine knows of a container, by id or name.
+	Look(ctx context.Context, id string) (Container, error)
+
+	// Stop asks the process of a container to end with SIGTERM, kills it once the time
+	// that the container was made with is over, and returns when it has ended. When ctx
+	// ends before, the process may still run.
+	Stop(ctx context.Context, id string) error
+
+	// Remove kills the process of a container and removes the container.
+	Remove(ctx context.Context, id string) error
+
+	// Follow gives line each line that the process of a container writes after a time,
+	// without its newline and valid only during the call, and returns once the process
+	// has ended and all it wrote was given; with ErrNotFound when the container is gone.
+	Follow(ctx context.Context, id string, after time.Time, line func(at time.Time, line []byte)) error
+
+	// Sockets returns the addresses, as host:port, on which something in a container
+	// accepts connections, in the order of their ports.
+	Sockets(ctx context.Context, id string) ([]string, error)
+
+	// Ended tells of the ends of containers, from this call on. When the stream breaks or
+	// ctx ends, the second channel gets the one error and nothing more arrives: whoever
+	// still wants to know calls again and then looks at the containers, as ends in
+	// between are not repeated.
+	Ended(ctx context.Context) (<-chan End, <-chan error)
+
+	// Accepts returns an error unless the engine takes a new connection and answers on
+	// it before ctx ends. One that shuts down takes none any more while it ends the
+	// containers, so this says whether the end of a container was its own.
+	Accepts(ctx context.Context) error
+
+	// Containers returns the containers of a key: of the whole installation for the zero
+	// Key.
+	Containers(ctx context.Context, key Key) ([]Container, error)
+
+	// Inventory returns all there is, by the id of the stack: of one stack, or of the
+	// whole installation for stack "". What it found comes with an error, too.
+	Inventory(ctx context.Context, stack string) (map[string]Objects, error)
+
+	// Discard removes objects, containers first as they hold the rest. It goes on after
+	// an error, to leave as little as possible.
+	Discard(ctx context.Context, objects Objects) error
+
+	// Snapshot turns the data volume of a service into its snapshot image and removes the
+	// volume, which stays when there is an error. A snapshot that is there is kept as it
+	// is. ErrNoRoom means that it would leave less than the floor.
+	Snapshot(ctx context.Context, key Key, spec SnapshotSpec) error
+
+	// Restore fills a new data volume from a service's snapshot, if there is one, and
+	// calls the snapshot restored, which is a leftover. A container of the name process
+	// that has the volume goes, and so does a volume that is there beside a snapshot.
+	Restore(ctx context.Context, key Key, process string) error
+
+	// Probe runs a container to its end, and returns an error unless it exits with 0.
+	Probe(ctx context.Context, spec Spec) error
+
+	// HasImage reports whether the engine has an image, by reference.
+	HasImage(ctx context.Context, ref string) (bool, error)
+
+	// ImageUser returns the number of the user that the containers of an image run as; 0
+	// for root.
+	ImageUser(ctx context.Context, id string) (int, error)
+
+	// Room returns what is free where the engine keeps what it stores.
+	Room() (disk.Space, error)
+
+	Builds
+}
+
+// Builds is the part of a Driver that only the builder asks for.
+type Builds interface {
+	// MakeImage builds an image that all installations share, and writes the log to out
+	// as plain text. The error of a step that fails ends with the last lines of the log.
+	MakeImage(ctx context.Context, spec ImageSpec, out io.Writer) error
+
+	// Pull fetches an image from its registry and writes the steps to out.
+	Pull(ctx context.Context, ref string, out io.Writer) error
+
+	// Import makes an image of one layer from a tar of a file system. Changes are
+	// Dockerfile instructions for its configuration, as in `WORKDIR /app`.
+	Import(ctx context.Context, ref string, tar io.Reader, changes []string) error
+
+	// Prepare makes a container with its volumes, which is not started, in place of one
+	// of the same name, which it kills.
+	Prepare(ctx context.Context, spec Spec) (id string, err error)
+
+	// CopyIn unpacks a tar into the root of a container that was never started. Owner and
+	// mode are those of the tar's headers, and so become those of a directory that exists
+	// already. Files below a volume's path go to the volume.
+	CopyIn(ctx context.Context, id string, tar io.Reader) error
+
+	// Start starts a container that Prepare made. A missing network is ErrNotFound.
+	Start(ctx context.Context, id string) error
+
+	// Exec runs a command in a running container, gives stdout and stderr what it prints,
+	// and returns its exit code: 126 or 127 when there is no such command. Nothing is
+	// written any more once it has returned. When ctx ends, the command goes on until the
+	// container is removed.
+	Exec(ctx context.Context, id string, cmd Cmd, stdout, stderr io.Writer) (code int, err error)
+
+	// Commit makes the image of a service's generation of a container's file system,
+	// without its volumes.
+	Commit(ctx context.Context, id string, key Key, config ImageConfig) error
+
+	// Tag gives an image one more reference.
+	Tag(ctx context.Context, ref, another string) error
+}
+
+// Spec describes a container. Whatever it says, the container has no capabilities and
+// cannot gain privileges, runs under a filter of system calls, publishes no ports, and
+// is never restarted by the engine.
+type Spec struct {
+	Name     string
+	Key      Key
+	Image    string
+	User     string   // uid:gid
+	Dir      string   // working directory; "" is the image's
+	Hostname string   // "" lets the engine choose
+	Cmd      []string // in place of the image's entrypoint and command
+	Env      []string // KEY=value
+
+	Network string   // "" is none at all
+	Aliases []string // names on Network
+
+	// Volumes gives each path in the container the name of a volume, which is made unless
+	// it is there. The engine fills an empty one with what the image has at that path, its
+	// directory's owner and mode included.
+	Volumes map[string]string
+
+	Memory    int64 // bytes; 0 is no limit
+	NanoCPUs  int64 // billionths of a CPU; 0 is no limit
+	CPUShares int64 // weight against other containers; 0 is the engine's default, 1024
+	Pids      int64 // processes and threads; 0 is no limit
+
+	LogMax      int64         // bytes of log that the engine keeps; 0 is 10 MB
+	StopTimeout time.Duration // between SIGTERM and SIGKILL, rounded up to seconds; 0 is the engine's, 10 s
+}
+
+// SnapshotSpec is what making a snapshot takes.
+type SnapshotSpec struct {
+	Image string // with sh and the usual programs, which no tenant could change
+	Floor int64  // bytes that stay free
+	Pids  int64  // processes and threads; 0 is no limit
+}
+
+// ImageSpec describes an image that all installations on an engine share.
+type ImageSpec struct {
+	Context io.Reader // tar with a Dockerfile in its root
+	Ref     string
+	Args    map[string]string
+}
+
+// ImageConfig overrides the configuration that a committed image takes over from its
+// container.
+type ImageConfig struct {
+	User string
+	Dir  string
+	Env  []string // KEY=value, on top of the container's
+}
+
+// Cmd is a command in a running container.
+type Cmd struct {
+	Args []string
+	Env  []string // KEY=value, on top of the container's
+	User string   // "" is the container's
+	Dir  string   // "" is the container's
+
+	// Whole waits until the output has ended, however slowly it is taken. Otherwise Exec
+	// returns when the command has ended, whatever its background children keep open.
+	Whole bool
+}
+
+// Container is what the engine knows of a container. Containers and Inventory leave
+// ExitCode, OOMKilled and Error unset.
+type Container struct {
+	ID      string
+	Name    string
+	Key     Key
+	Running bool
+
+	IP        string // on its network; "" while it does not run
+	ExitCode  int
+	OOMKilled bool
+	Error     string // why the last start failed
+}
+
+// Image is an image of an inventory.
+type Image struct {
+	ID   string
+	Key  Key
+	Tags []string // references; empty for one that lost its name
+}
+
+// Volume is a volume of an inventory.
+type Volume struct {
+	Name string
+	Key  Key
+}
+
+// Network is a network of an inventory.
+type Network struct {
+	Name string
+	Key  Key
+}
+
+// Objects are what there is of one stack.
+type Objects struct {
+	Containers []Container
+	Images     []Image
+	Volumes    []Volume
+	Networks   []Network
+}
+
+// End says that the process of a container may have ended: a Look tells.
+type End struct {
+	ID  string // of the container
+	Key Key
+}

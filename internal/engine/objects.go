@@ -1,0 +1,69 @@
+package engine
+
+import "slices"
+
+// None reports whether there is nothing.
+func (o Objects) None() bool {
+	return len(o.Containers)+len(o.Images)+len(o.Volumes)+len(o.Networks) == 0
+}
+
+// Names are those by which an operator finds the objects.
+func (o Objects) Names() []string {
+	var names []string
+	for _, c := range o.Containers {
+		names = append(names, c.Name)
+	}
+	for _, v := range o.Volumes {
+		names = append(names, v.Name)
+	}
+	for _, image := range o.Images {
+		if len(image.Tags) == 0 {
+			names = append(names, image.ID)
+		}
+		names = append(names, image.Tags...)
+	}
+	for _, n := range o.Networks {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// Container finds a container by name; the zero Container when there is none.
+func (o Objects) Container(name string) Container {
+	for _, c := range o.Containers {
+		if c.Name == name {
+			return c
+		}
+	}
+	return Container{}
+}
+
+// HasImage reports whether an image has a reference.
+func (o Objects) HasImage(ref string) bool {
+	return slices.ContainsFunc(o.Images, func(i Image) bool { return slices.Contains(i.Tags, ref) })
+}
+
+// HasVolume reports whether there is a volume of a name.
+func (o Objects) HasVolume(name string) bool {
+	return slices.ContainsFunc(o.Volumes, func(v Volume) bool { return v.Name == name })
+}
+
+// HasNetwork reports whether there is a network of a name.
+func (o Objects) HasNetwork(name string) bool {
+	return slices.ContainsFunc(o.Networks, func(n Network) bool { return n.Name == name })
+}
+
+// Data takes apart what holds data, volumes and snapshots, and the rest. A snapshot is
+// an image that no build made.
+func (o Objects) Data() (data, rest Objects) {
+	data.Volumes = o.Volumes
+	rest = Objects{Containers: o.Containers, Networks: o.Networks}
+	for _, image := range o.Images {
+		if image.Key.Generation == 0 {
+			data.Images = append(data.Images, image)
+		} else {
+			rest.Images = append(rest.Images, image)
+		}
+	}
+	return data, rest
+}
