@@ -6,8 +6,8 @@
 // One net/http listener is the front (package edge). It splits by Host: a name
 // below the apps domain goes to the proxy, which finds the service's target in
 // an atomically swapped table; the base URL's host goes by path to the JSON API
-// or to the pages, two Fiber apps that listen in memory and are targets of the
-// same streaming proxy. Uploads stream into the API, a client that leaves is
+// or to the pages, two Fiber apps (package appserver) that listen in memory and are
+// targets of the same streaming proxy. Uploads stream into the API, a client that leaves is
 // seen upstream, and Fiber never touches tenants' traffic. Certificates, where no
 // proxy in front has them, are package certs'.
 //
