@@ -14,16 +14,16 @@ var bun = Definition{
 	Default:  "1",
 	Aliases:  []string{"bunjs", "oven"},
 	Example:  "bun run index.ts",
-	Sites:    true,
-	Programs: []string{"bun", "bunx"},
+	sites:    true,
+	programs: []string{"bun", "bunx"},
 	Image:    func(string) string { return "bun" },
-	Path:     []string{"node_modules/.bin"},
+	path:     []string{"node_modules/.bin"},
 	Env: map[string]string{
 		"NODE_ENV":                "production",
 		"DO_NOT_TRACK":            "1",
 		"NEXT_TELEMETRY_DISABLED": "1",
 	},
-	BuildEnv: map[string]string{
+	buildEnv: map[string]string{
 		"BUN_INSTALL_CACHE_DIR":    "/cache/bun",
 		"DO_NOT_TRACK":             "1",
 		"NEXT_TELEMETRY_DISABLED":  "1",

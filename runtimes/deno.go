@@ -16,7 +16,7 @@ var deno = Definition{
 	Default:  "2",
 	Aliases:  []string{"denoland", "fresh"},
 	Example:  "deno run -A main.ts",
-	Programs: []string{"deno"},
+	programs: []string{"deno"},
 	Image:    func(string) string { return "deno" },
 	Env: map[string]string{
 		"DENO_NO_PROMPT":       "1",
@@ -24,7 +24,7 @@ var deno = Definition{
 	},
 	// Packages stay in Deno's own folder in $HOME, which is part of the
 	// service's image: programs load them from there.
-	BuildEnv: map[string]string{
+	buildEnv: map[string]string{
 		"DENO_NO_PROMPT":       "1",
 		"DENO_NO_UPDATE_CHECK": "1",
 		"DENO_TLS_CA_STORE":    "mozilla,system",

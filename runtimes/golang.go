@@ -22,11 +22,11 @@ var golang = Definition{
 	Default:  "1.26",
 	Aliases:  []string{"golang"},
 	Example:  "./bin/server",
-	Programs: []string{"go"},
+	programs: []string{"go"},
 	Image:    func(string) string { return "go" },
 	// What the build puts in bin can be named alone, as a Procfile does.
-	Path: []string{"bin", "/usr/local/go/bin"},
-	BuildEnv: map[string]string{
+	path: []string{"bin", "/usr/local/go/bin"},
+	buildEnv: map[string]string{
 		"GOMODCACHE": "/cache/go/mod",
 		"GOCACHE":    "/cache/go/build",
 		"GOFLAGS":    "-buildvcs=false",

@@ -14,14 +14,14 @@ var java = Definition{
 	Default:  "21",
 	Aliases:  []string{"jvm", "jdk", "openjdk", "kotlin", "spring", "maven", "gradle"},
 	Example:  "java -jar target/*.jar",
-	Programs: []string{"java", "mvn", "mvnw", "gradlew"},
+	programs: []string{"java", "mvn", "mvnw", "gradlew"},
 	Image:    func(string) string { return "java" },
 	// By itself Java leaves three quarters of a bounded memory unused. A program
 	// that is out of memory ends, to be started anew.
 	Env: map[string]string{
 		"JAVA_TOOL_OPTIONS": "-XX:MaxRAMPercentage=50 -XX:+ExitOnOutOfMemoryError",
 	},
-	BuildEnv: map[string]string{
+	buildEnv: map[string]string{
 		"GRADLE_USER_HOME": "/cache/gradle",
 		"MAVEN_USER_HOME":  "/cache/maven",
 		"MAVEN_OPTS":       "-Dmaven.repo.local=/cache/maven/repository",

@@ -14,10 +14,10 @@ var node = Definition{
 	Default:  "22",
 	Aliases:  []string{"nodejs", "javascript", "js", "typescript", "ts"},
 	Example:  "node server.js",
-	Sites:    true,
-	Programs: []string{"node", "npm", "npx", "yarn", "pnpm", "next", "nuxt", "tsx", "ts-node"},
+	sites:    true,
+	programs: []string{"node", "npm", "npx", "yarn", "pnpm", "next", "nuxt", "tsx", "ts-node"},
 	Image:    func(string) string { return "node" },
-	Path:     []string{"node_modules/.bin"},
+	path:     []string{"node_modules/.bin"},
 	Env: map[string]string{
 		"NODE_ENV":                   "production",
 		"NPM_CONFIG_UPDATE_NOTIFIER": "false",
@@ -27,7 +27,7 @@ var node = Definition{
 	// even where the service's own env sets it: a build needs them. Yarn 2 and
 	// newer keeps its packages in the project, where a plug'n'play program
 	// reads them, so the cache must not be global.
-	BuildEnv: map[string]string{
+	buildEnv: map[string]string{
 		"NPM_CONFIG_CACHE":           "/cache/npm",
 		"NPM_CONFIG_INCLUDE":         "dev",
 		"NPM_CONFIG_AUDIT":           "false",

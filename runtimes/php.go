@@ -15,10 +15,10 @@ var php = Definition{
 	Default:  "8.4",
 	Aliases:  []string{"php8", "laravel", "symfony", "wordpress", "composer", "apache"},
 	Example:  "php-server public",
-	Programs: []string{"php", "php-server", "composer"},
+	programs: []string{"php", "php-server", "composer"},
 	Image:    func(string) string { return "php" },
-	Path:     []string{"vendor/bin"},
-	BuildEnv: map[string]string{
+	path:     []string{"vendor/bin"},
+	buildEnv: map[string]string{
 		"COMPOSER_CACHE_DIR":      "/cache/composer",
 		"COMPOSER_NO_INTERACTION": "1",
 		"COMPOSER_NO_AUDIT":       "1",

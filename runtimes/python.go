@@ -16,16 +16,16 @@ var python = Definition{
 	Default:  "3.13",
 	Aliases:  []string{"python3", "py", "django", "flask", "fastapi"},
 	Example:  "python3 main.py",
-	Programs: []string{"python", "python3", "gunicorn", "uvicorn", "hypercorn", "daphne", "waitress-serve", "flask", "fastapi", "streamlit"},
+	programs: []string{"python", "python3", "gunicorn", "uvicorn", "hypercorn", "daphne", "waitress-serve", "flask", "fastapi", "streamlit"},
 	Image:    func(string) string { return "python" },
 	// Packages lie in a virtual environment in the service's folder, so that
 	// they are part of its image and their programs can be named alone.
-	Path: []string{".venv/bin"},
+	path: []string{".venv/bin"},
 	Env: map[string]string{
 		"PYTHONUNBUFFERED":        "1",
 		"PYTHONDONTWRITEBYTECODE": "1",
 	},
-	BuildEnv: map[string]string{
+	buildEnv: map[string]string{
 		"PYTHONUNBUFFERED":              "1",
 		"PIP_CACHE_DIR":                 "/cache/pip",
 		"PIP_DISABLE_PIP_VERSION_CHECK": "1",

@@ -15,7 +15,7 @@ var ruby = Definition{
 	Default:  "3.3",
 	Aliases:  []string{"rb", "rails", "rack", "sinatra", "jekyll"},
 	Example:  "bundle exec puma",
-	Programs: []string{"ruby", "bundle", "rails", "rackup", "puma", "rake", "unicorn", "thin", "falcon"},
+	programs: []string{"ruby", "bundle", "rails", "rackup", "puma", "rake", "unicorn", "thin", "falcon"},
 	Image:    func(string) string { return "ruby" },
 	// Gems lie in the home folder, which is part of the service's image; in the
 	// service's own, Jekyll would take them for pages.
@@ -28,7 +28,7 @@ var ruby = Definition{
 		"RAILS_LOG_TO_STDOUT":      "1",
 		"RAILS_SERVE_STATIC_FILES": "1",
 	},
-	BuildEnv: map[string]string{
+	buildEnv: map[string]string{
 		"BUNDLE_PATH":             "/home/app/bundle",
 		"BUNDLE_WITHOUT":          "development:test",
 		"BUNDLE_VERSION":          "system",

@@ -23,10 +23,9 @@ type Definition struct {
 	Default  string   // the version of a service that asks for none
 	Aliases  []string // names that people write for it, to be told the right one
 	Example  string   // a start command, for messages
-	Sites    bool     // its build scripts may make a static site
 
-	// Programs are commands that mark a Procfile's web line as this runtime's.
-	Programs []string
+	Env map[string]string // of the processes, the release command included
+
 	// Image gives the folder under images/ that a version's commands and
 	// processes run in; nil when the host itself serves the service.
 	Image func(version string) string
@@ -35,9 +34,10 @@ type Definition struct {
 	// plan is useful even when it is not.
 	Detect func(src fs.FS) (Plan, bool)
 
-	Path     []string          // folders searched for programs first; a relative one lies in the service's folder
-	Env      map[string]string // of the processes, the release command included
-	BuildEnv map[string]string // of install and build: where their caches lie below /cache, mostly
+	programs []string          // commands that mark a Procfile's web line as this runtime's
+	sites    bool              // its build scripts may make a static site
+	path     []string          // folders searched for programs first; a relative one lies in the service's folder
+	buildEnv map[string]string // of install and build: where their caches lie below /cache, mostly
 }
 
 // Plan is what a runtime makes of a service's folder.
@@ -102,7 +102,7 @@ func Detect(src fs.FS) (*Definition, Plan, bool) {
 	var found *Definition
 	var plan Plan
 	for _, d := range registered {
-		wanted := slices.Contains(d.Programs, path.Base(program))
+		wanted := slices.Contains(d.programs, path.Base(program))
 		if found != nil && !wanted {
 			continue
 		}
@@ -123,7 +123,7 @@ func DetectSite(src fs.FS) (*Definition, Plan) {
 	var last *Definition
 	var plan Plan
 	for _, d := range registered {
-		if !d.Sites {
+		if !d.sites {
 			continue
 		}
 		p, ok := d.Detect(src)
@@ -146,14 +146,14 @@ func DetectSite(src fs.FS) (*Definition, Plan) {
 func (d *Definition) Environ(dir string, building bool) []string {
 	vars := d.Env
 	if building {
-		vars = d.BuildEnv
+		vars = d.buildEnv
 	}
 	env := make([]string, 0, len(vars)+1)
 	for name, value := range vars {
 		env = append(env, name+"="+value)
 	}
-	folders := make([]string, 0, len(d.Path)+1)
-	for _, p := range d.Path {
+	folders := make([]string, 0, len(d.path)+1)
+	for _, p := range d.path {
 		if !path.IsAbs(p) {
 			p = path.Join(dir, p)
 		}

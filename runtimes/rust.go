@@ -17,13 +17,13 @@ var rust = Definition{
 	Default:  "1.85",
 	Aliases:  []string{"cargo", "rs"},
 	Example:  "./target/release/server",
-	Programs: []string{"cargo"},
+	programs: []string{"cargo"},
 	Image:    func(string) string { return "rust" },
-	Path:     []string{"target/release"},
+	path:     []string{"target/release"},
 	Env: map[string]string{
 		"ROCKET_ADDRESS": "0.0.0.0",
 	},
-	BuildEnv: map[string]string{
+	buildEnv: map[string]string{
 		"CARGO_HOME":                   "/cache/cargo",
 		"CARGO_NET_GIT_FETCH_WITH_CLI": "true",
 		"CARGO_TERM_PROGRESS_WHEN":     "never",
