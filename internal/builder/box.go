@@ -2,7 +2,6 @@ package builder
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/lastlines"
 )
 
 // The layout inside build and run containers.
@@ -153,7 +153,7 @@ func (x *box) run(ctx context.Context, s step) error {
 	fmt.Fprintf(x.job.Log, "$ %s\n", s.command)
 	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
-	last := &lastLines{}
+	last := newLastLines()
 	out := io.MultiWriter(x.job.Log, last)
 	code, err := x.cfg.Engine.Exec(limited, x.id, engine.Cmd{
 		// One pipe for both outputs keeps their lines in order.
@@ -166,11 +166,11 @@ func (x *box) run(ctx context.Context, s step) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:
-		return fault(x.job, "%s ran longer than %s and was killed: %s%s", s.name, x.cfg.Timeout, s.command, last)
+		return fault(x.job, "%s ran longer than %s and was killed: %s%s", s.name, x.cfg.Timeout, s.command, endOf(last))
 	case err != nil:
 		return err
 	case code != 0:
-		return fault(x.job, "%s failed: %q exited with code %d%s", s.name, s.command, code, last)
+		return fault(x.job, "%s failed: %q exited with code %d%s", s.name, s.command, code, endOf(last))
 	}
 	return nil
 }
@@ -205,32 +205,18 @@ func (x *box) user() string {
 	return uid + ":" + uid
 }
 
-// lastLines keeps the end of a command's output for its error.
-type lastLines struct{ buf []byte }
+// newLastLines keeps the end of a command's output for its error; see endOf.
+func newLastLines() *lastlines.Buffer { return lastlines.New(lastBytes, lastBytes) }
 
 const lastBytes = 3000
 
-func (l *lastLines) Write(p []byte) (int, error) {
-	l.buf = append(l.buf, p...)
-	if len(l.buf) > 4*lastBytes {
-		l.buf = append(l.buf[:0], l.buf[len(l.buf)-lastBytes:]...)
-	}
-	return len(p), nil
-}
-
-// String is the output's end below a line of its own, "" when there was none.
-func (l *lastLines) String() string {
-	text := bytes.TrimSpace(l.buf)
-	if len(text) == 0 {
+// endOf returns the end of an output below a line of its own.
+func endOf(last *lastlines.Buffer) string {
+	text := strings.TrimSpace(last.String())
+	if text == "" {
 		return "; it wrote nothing"
 	}
-	if len(text) > lastBytes {
-		text = text[len(text)-lastBytes:]
-		if i := bytes.IndexByte(text, '\n'); i >= 0 {
-			text = text[i+1:]
-		}
-	}
-	return "; the end of its output:\n" + strings.ToValidUTF8(string(text), "\uFFFD")
+	return "; the end of its output:\n" + text
 }
 
 func firstLine(text string) string {

@@ -139,15 +139,15 @@ func (x *box) takeOut(ctx context.Context) error {
 		return fmt.Errorf("publish: %w", err)
 	}
 	r, w := io.Pipe()
-	var said lastLines
+	said := newLastLines()
 	go func() {
 		code, err := x.cfg.Engine.Exec(ctx, x.id, engine.Cmd{
 			Whole: true,
 			Args:  []string{"tar", "-C", path.Join(x.dir(), folder), "-cf", "-", "."},
 			User:  x.user(),
-		}, w, &said)
+		}, w, said)
 		if err == nil && code != 0 {
-			err = fault(x.job, "the folder to publish, %q, could not be read%s", folder, &said)
+			err = fault(x.job, "the folder to publish, %q, could not be read%s", folder, endOf(said))
 		}
 		w.CloseWithError(err)
 	}()

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/docker/docker/api/types/build"
+
+	"github.com/berth-host/berth/internal/lastlines"
 )
 
 // BuildSpec is a Dockerfile and its context for the engine's classic builder.
@@ -21,7 +22,7 @@ type BuildSpec struct {
 	Network string // network of the steps that run commands; "" is the engine's default
 }
 
-// failureTail is how much of the log an error of BuildImage repeats, in bytes.
+// failureTail is how much of an output an error repeats, in bytes.
 const failureTail = 4000
 
 // BuildImage builds an image and writes its log to out as plain text. The
@@ -44,9 +45,9 @@ func (e *Engine) BuildImage(ctx context.Context, spec BuildSpec, out io.Writer) 
 		return wrap(err, "build image %s", spec.Ref)
 	}
 	defer response.Body.Close() // only read
-	var last tail
-	if err := relay(io.MultiWriter(out, &last), response.Body); err != nil {
-		return wrap(fmt.Errorf("%w\n%s", err, last.lines()), "build image %s", spec.Ref)
+	last := lastlines.New(failureTail, failureTail)
+	if err := relay(io.MultiWriter(out, last), response.Body); err != nil {
+		return wrap(fmt.Errorf("%w\n%s", err, strings.TrimSpace(last.String())), "build image %s", spec.Ref)
 	}
 	return nil
 }
@@ -96,26 +97,4 @@ func (p *progress) text() string {
 		return p.Stream + p.Status + "\n"
 	}
 	return p.Stream + p.ID + ": " + p.Status + "\n"
-}
-
-// tail keeps the end of what is written to it.
-type tail struct{ kept []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.kept = append(t.kept, p...)
-	if extra := len(t.kept) - failureTail; extra > 0 {
-		t.kept = append(t.kept[:0], t.kept[extra:]...)
-	}
-	return len(p), nil
-}
-
-// lines is the end of the text, from the beginning of a line on.
-func (t *tail) lines() []byte {
-	text := t.kept
-	if len(text) == failureTail {
-		if _, rest, found := bytes.Cut(text, []byte{'\n'}); found {
-			text = rest
-		}
-	}
-	return bytes.TrimSpace(text)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/lastlines"
 )
 
 // dataDir is where a helper has a service's data, and snapshotDir where a snapshot image
@@ -97,8 +98,8 @@ func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
 	if err := d.engine.Start(ctx, id); err != nil {
 		return "", err
 	}
-	var last tail
-	err := d.engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(&last, "%s\n", line) })
+	last := lastlines.New(failureTail, failureTail)
+	err := d.engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(last, "%s\n", line) })
 	if err != nil {
 		return "", err
 	}
@@ -106,7 +107,7 @@ func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said := string(last.lines())
+	said := strings.TrimSpace(last.String())
 	if c.Running || c.ExitCode != 0 {
 		return said, exitError{c.ExitCode, said}
 	}

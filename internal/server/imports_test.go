@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 const wiring = "internal/server"
 
 // everyones are what any package may import.
-var everyones = []string{"internal/failpoint", "internal/pause", "internal/plainjson"}
+var everyones = []string{"internal/failpoint", "internal/pause", "internal/plainjson", "internal/lastlines"}
 
 // only is which packages may import a library, by the beginning of its path.
 var only = map[string][]string{

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -74,17 +75,17 @@ func TestExitOf_TellsCodesSignalsAndMemoryApart(t *testing.T) {
 	}
 }
 
-func TestRecent_KeepsTheLastLines(t *testing.T) {
-	var r recent
-	if r.String() != "; it wrote nothing to its log" {
-		t.Errorf("of nothing: %q", r.String())
+func TestEndOf_IsTheLastLines(t *testing.T) {
+	last := newLastLines()
+	if endOf(last) != "; it wrote nothing to its log" {
+		t.Errorf("of nothing: %q", endOf(last))
 	}
 	for range 500 {
-		r.add([]byte("old"))
+		fmt.Fprintln(last, "old")
 	}
-	r.add([]byte("bad \xff byte"))
-	lines := strings.Split(r.String(), "\n")
-	if len(lines) != recentLines+1 || lines[recentLines] != "bad \uFFFD byte" {
+	fmt.Fprintln(last, "bad \xff byte")
+	lines := strings.Split(endOf(last), "\n")
+	if len(lines) != keptLines+1 || lines[keptLines] != "bad \uFFFD byte" {
 		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
 	}
 }

@@ -3,12 +3,13 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"strings"
+	"fmt"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
@@ -18,7 +19,7 @@ import (
 type follower struct {
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the log has been read to its end
-	last   recent
+	last   *lastlines.Buffer
 
 	mu    sync.Mutex
 	since time.Time // of the last line that was written down
@@ -100,7 +101,7 @@ func (f *follower) note(at time.Time, line []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.since = at
-	f.last.add(line)
+	fmt.Fprintf(f.last, "%s\n", line)
 }
 
 func (f *follower) position() time.Time {
@@ -162,28 +163,20 @@ func (p *process) say(text string) {
 	}
 }
 
-// recent keeps the last lines of a log for an error.
-type recent struct{ lines []string }
-
-const (
-	recentLines = 40
-	recentBytes = utf8.UTFMax * stack.ErrorChars // of a line; an error keeps no more of all of them
-)
-
-func (r *recent) add(line []byte) {
-	line = line[max(0, len(line)-recentBytes):]
-	r.lines = append(r.lines, strings.ToValidUTF8(string(line), "\uFFFD"))
-	if len(r.lines) > 2*recentLines {
-		r.lines = append(r.lines[:0], r.lines[len(r.lines)-recentLines:]...)
-	}
+// newLastLines keeps the last lines of a log for an error; see endOf.
+func newLastLines() *lastlines.Buffer {
+	const longest = utf8.UTFMax * stack.ErrorChars // in bytes; an error keeps no more of all of them
+	return lastlines.New(keptLines, keptLines*longest)
 }
 
-// String is the end of the log below a line of its own.
-func (r *recent) String() string {
-	if len(r.lines) == 0 {
+const keptLines = 40
+
+// endOf returns the end of a log below a line of its own.
+func endOf(last *lastlines.Buffer) string {
+	if last.Empty() {
 		return "; it wrote nothing to its log"
 	}
-	return "; the end of its log:\n" + strings.Join(r.lines[max(0, len(r.lines)-recentLines):], "\n")
+	return "; the end of its log:\n" + last.String()
 }
 
 // lastLines is the end of the process's log, for an error.
@@ -191,5 +184,5 @@ func (p *process) lastLines() string {
 	f := p.following()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.last.String()
+	return endOf(f.last)
 }

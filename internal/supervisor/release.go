@@ -30,23 +30,23 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	if err != nil {
 		return err
 	}
-	var last recent
+	last := newLastLines()
 	limited, cancel := context.WithTimeout(ctx, g.cfg.BuildTimeout)
 	defer cancel()
 	err = g.cfg.Engine.Follow(limited, id, time.Time{}, func(_ time.Time, line []byte) {
-		last.add(line)
+		fmt.Fprintf(last, "%s\n", line)
 		fmt.Fprintf(log, "%s\n", line)
 	})
 	failpoint.Here("release-run")
 	if limited.Err() != nil && ctx.Err() == nil {
-		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.BuildTimeout, s.Spec.Release, &last)
+		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.BuildTimeout, s.Spec.Release, endOf(last))
 	}
 	if err != nil {
 		return err
 	}
 	c, err := g.cfg.Engine.Look(ctx, id)
 	if err == nil && c.ExitCode != 0 {
-		return serviceError(s, "release failed: %q exited with code %d%s", s.Spec.Release, c.ExitCode, &last)
+		return serviceError(s, "release failed: %q exited with code %d%s", s.Spec.Release, c.ExitCode, endOf(last))
 	}
 	return err
 }

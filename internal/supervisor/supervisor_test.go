@@ -107,7 +107,7 @@ func newTestProcess(g *generation) *process {
 	p := g.newProcess(&g.services[0], "c", "web")
 	ended := make(chan struct{})
 	close(ended)
-	p.ip, p.follower = "127.0.0.1", &follower{cancel: func() {}, ended: ended}
+	p.ip, p.follower = "127.0.0.1", &follower{cancel: func() {}, ended: ended, last: newLastLines()}
 	g.add(p)
 	g.setTarget(p.service.Spec.Name, p.newTarget())
 	return p

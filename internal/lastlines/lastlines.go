@@ -1,0 +1,61 @@
+// Package lastlines keeps the end of an output, for the error that it explains.
+// Nothing in it knows whose output it is.
+package lastlines
+
+import (
+	"bytes"
+	"strings"
+)
+
+// Buffer is an io.Writer that keeps the last lines of what is written to it: as
+// many whole ones as its limits allow, or the end of the last one where that
+// alone is too long.
+type Buffer struct {
+	maxLines, maxBytes int
+	kept               []byte
+	newlines           int // in kept
+}
+
+// New returns a Buffer for at most so many lines, and so many bytes of them
+// together. With as many lines as bytes, only the bytes count.
+func New(maxLines, maxBytes int) *Buffer { return &Buffer{maxLines: maxLines, maxBytes: maxBytes} }
+
+var newline = []byte{'\n'}
+
+// Write never fails.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.kept = append(b.kept, p...)
+	b.newlines += bytes.Count(p, newline)
+	if len(b.kept) > 2*b.maxBytes || b.newlines > 2*b.maxLines { // not at every line, for each time moves the rest
+		b.kept = append(b.kept[:0], b.end()...)
+		b.newlines = bytes.Count(b.kept, newline)
+	}
+	return len(p), nil
+}
+
+// Empty reports whether nothing was written.
+func (b *Buffer) Empty() bool { return len(b.kept) == 0 }
+
+// String returns the lines that are kept, without the last newline. What is not
+// UTF-8 in them is replaced.
+func (b *Buffer) String() string {
+	return strings.ToValidUTF8(string(bytes.TrimSuffix(b.end(), newline)), "\uFFFD")
+}
+
+// end returns as much of what is kept as the limits allow.
+func (b *Buffer) end() []byte {
+	text := b.kept
+	if extra := len(bytes.TrimSuffix(text, newline)) - b.maxBytes; extra > 0 {
+		if i := bytes.IndexByte(text[extra-1:len(text)-1], '\n'); i >= 0 {
+			extra += i
+		}
+		text = text[extra:]
+	}
+	begin := len(bytes.TrimSuffix(text, newline))
+	for range b.maxLines {
+		if begin = bytes.LastIndexByte(text[:begin], '\n'); begin < 0 {
+			return text
+		}
+	}
+	return text[begin+1:]
+}
