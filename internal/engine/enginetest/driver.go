@@ -1,0 +1,700 @@
+package enginetest
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/berth-host/berth/internal/disk"
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/pause"
+)
+
+// Driver is the engine.Driver of one installation on an Engine.
+type Driver struct {
+	engine   *Engine
+	instance string
+
+	Space   disk.Space // that Room returns
+	InPlace bool       // what Promotes returns
+}
+
+var _ engine.Driver = (*Driver)(nil)
+
+// A request whose answer is lost is made again, so often and after such a pause.
+const (
+	tries = 3
+	again = 50 * time.Millisecond
+)
+
+// removal is for how long what removes something asks again.
+const removal = 30 * time.Second
+
+// call makes a request of a method, again when its answer is lost.
+func (d *Driver) call(ctx context.Context, method, object string, do func() error) error {
+	return d.repeat(ctx, method, object, do, func(try int, _ time.Time) bool { return try < tries })
+}
+
+// insist is call for what removes something.
+func (d *Driver) insist(ctx context.Context, method, object string, do func() error) error {
+	return d.repeat(ctx, method, object, do, func(_ int, began time.Time) bool { return time.Since(began) < removal })
+}
+
+func (d *Driver) repeat(ctx context.Context, method, object string, do func() error, once func(try int, began time.Time) bool) error {
+	began := time.Now()
+	for try := 1; ; try++ {
+		err := d.request(ctx, method, object, do)
+		if !errors.Is(err, engine.ErrUnreachable) || !once(try, began) || !pause.For(ctx, again) {
+			return err
+		}
+	}
+}
+
+// request makes one request, whose answer may be lost.
+func (d *Driver) request(ctx context.Context, method, object string, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e := d.engine
+	e.mu.Lock()
+	before, after, away := e.before[method], e.after[method], e.away
+	e.mu.Unlock()
+	if away {
+		return fmt.Errorf("%s %s: %w", method, object, engine.ErrUnreachable)
+	}
+	if before != nil {
+		if err := before(object); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	err := do()
+	e.mu.Unlock()
+	if err == nil && after != nil {
+		err = after(object)
+	}
+	return err
+}
+
+// Place is engine.Driver's.
+func (d *Driver) Place(ctx context.Context, key engine.Key, _ int64) error {
+	return d.call(context.WithoutCancel(ctx), "Place", key.Network(), func() error {
+		e := d.engine
+		if e.networks[key.Network()] != nil {
+			return nil
+		}
+		if len(e.networks) == e.subnets {
+			return engine.ErrNoNetwork
+		}
+		e.networks[key.Network()] = &network{d.instance, engine.Key{Stack: key.Stack, Generation: key.Generation}}
+		e.changed()
+		return nil
+	})
+}
+
+// Run is engine.Driver's.
+func (d *Driver) Run(ctx context.Context, spec engine.Spec) (string, error) {
+	id, err := d.create(ctx, "Run", spec, d.Stop)
+	if err != nil {
+		return "", err
+	}
+	return id, d.start(ctx, "Run", id)
+}
+
+// create makes a container in place of one of the same name, which clear ends first.
+func (d *Driver) create(ctx context.Context, method string, spec engine.Spec, clear func(context.Context, string) error) (string, error) {
+	e := d.engine
+	e.mu.Lock()
+	inWay := e.find(spec.Name) != nil
+	e.mu.Unlock()
+	if inWay {
+		if err := clear(ctx, spec.Name); err != nil {
+			return "", err
+		}
+		if err := d.Remove(context.WithoutCancel(ctx), spec.Name); err != nil {
+			return "", err
+		}
+	}
+	var id string
+	err := d.call(context.WithoutCancel(ctx), method, spec.Name, func() error {
+		if c := e.find(spec.Name); c != nil { // of a request whose answer was lost
+			id = c.id
+			return nil
+		}
+		if e.images[spec.Image] == nil {
+			return notFound("image", spec.Image)
+		}
+		for _, name := range spec.Volumes {
+			if e.volumes[name] == nil {
+				e.volumes[name] = &volume{d.instance, spec.Key.WithoutGeneration(), map[string]string{}}
+			}
+		}
+		id = e.number("container")
+		e.containers[id] = &container{id: id, spec: spec, owner: d.instance, aliases: spec.Aliases, files: maps.Clone(e.images[spec.Image].files)}
+		e.changed()
+		return nil
+	})
+	return id, err
+}
+
+// start starts a container that does not run. A command that has run is not run once
+// more because an answer was lost.
+func (d *Driver) start(ctx context.Context, method, id string) error {
+	e, launched := d.engine, false
+	return d.call(ctx, method, id, func() error {
+		c := e.find(id)
+		switch {
+		case c == nil:
+			return notFound("container", id)
+		case c.running || launched:
+			return nil
+		case c.spec.Network != "" && e.networks[c.spec.Network] == nil:
+			return notFound("network", c.spec.Network)
+		}
+		launched = true
+		e.launch(c)
+		return nil
+	})
+}
+
+// Restart is engine.Driver's.
+func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) error {
+	if err := d.start(ctx, "Restart", id); err != nil {
+		return err
+	}
+	return d.call(ctx, "Restart", id, func() error {
+		if c := d.engine.find(id); c != nil {
+			c.aliases = aliases
+		}
+		return nil
+	})
+}
+
+// Promote is engine.Driver's.
+func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) error {
+	return d.call(context.WithoutCancel(ctx), "Promote", id, func() error {
+		c := d.engine.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		c.aliases = aliases
+		d.engine.changed()
+		return nil
+	})
+}
+
+// Promotes is engine.Driver's.
+func (d *Driver) Promotes() bool { return d.InPlace }
+
+// Look is engine.Driver's.
+func (d *Driver) Look(ctx context.Context, id string) (found engine.Container, err error) {
+	err = d.call(ctx, "Look", id, func() error {
+		c := d.engine.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		found = c.described()
+		found.ExitCode, found.OOMKilled = c.code, c.oom
+		return nil
+	})
+	return found, err
+}
+
+func (c *container) described() engine.Container {
+	return engine.Container{ID: c.id, Name: c.spec.Name, Key: c.spec.Key, Running: c.running, IP: c.ip}
+}
+
+// defaultStop is how long a process has after SIGTERM unless its spec says otherwise.
+const defaultStop = 10 * time.Second
+
+// Stop is engine.Driver's.
+func (d *Driver) Stop(ctx context.Context, id string) error {
+	e := d.engine
+	var ended <-chan struct{}
+	limit := defaultStop
+	err := d.insist(ctx, "Stop", id, func() error {
+		c := e.find(id)
+		if c == nil || !c.running {
+			return nil
+		}
+		if c.spec.StopTimeout > 0 {
+			limit = c.spec.StopTimeout
+		}
+		c.term()
+		ended = c.killed
+		return nil
+	})
+	if err != nil || ended == nil {
+		return err
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.find(id); c != nil && c.killed == ended {
+		e.end(c, 137)
+	}
+	return nil
+}
+
+// Remove is engine.Driver's.
+func (d *Driver) Remove(ctx context.Context, id string) error {
+	e := d.engine
+	return d.insist(ctx, "Remove", id, func() error {
+		c := e.find(id)
+		if c == nil {
+			return nil
+		}
+		e.end(c, 137)
+		delete(e.containers, c.id)
+		e.changed()
+		return nil
+	})
+}
+
+// Follow is engine.Driver's.
+func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line func(time.Time, []byte)) error {
+	e, given := d.engine, 0
+	for {
+		var lines []logLine
+		var change chan struct{}
+		running := false
+		err := d.call(ctx, "Follow", id, func() error {
+			c := e.find(id)
+			if c == nil {
+				return notFound("container", id)
+			}
+			lines, given, running, change = c.log[min(given, len(c.log)):], len(c.log), c.running, e.change
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, l := range lines {
+			if l.at.After(after) {
+				line(l.at, []byte(l.text))
+			}
+		}
+		if !running {
+			return nil
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Sockets is engine.Driver's.
+func (d *Driver) Sockets(ctx context.Context, id string) (sockets []string, err error) {
+	err = d.call(ctx, "Sockets", id, func() error {
+		c := d.engine.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		for _, port := range slices.Sorted(slices.Values(c.ports)) {
+			sockets = append(sockets, "0.0.0.0:"+strconv.Itoa(port))
+		}
+		return nil
+	})
+	return sockets, err
+}
+
+// Ended is engine.Driver's.
+func (d *Driver) Ended(ctx context.Context) (<-chan engine.End, <-chan error) {
+	e, broken := d.engine, make(chan error, 1)
+	s := &stream{ctx: ctx, owner: d.instance, ends: make(chan engine.End)}
+	e.mu.Lock()
+	s.broken = e.away
+	e.streams = append(e.streams, s)
+	e.mu.Unlock()
+	go func() { broken <- e.deliver(s) }()
+	return s.ends, broken
+}
+
+// deliver gives a stream the ends of containers until it breaks or its context ends.
+func (e *Engine) deliver(s *stream) error {
+	for {
+		e.mu.Lock()
+		queue, change, broken := s.queue, e.change, s.broken
+		s.queue = nil
+		if broken || s.ctx.Err() != nil {
+			e.streams = slices.DeleteFunc(e.streams, func(other *stream) bool { return other == s })
+		}
+		e.mu.Unlock()
+		if broken {
+			return fmt.Errorf("watch exits: %w", engine.ErrUnreachable)
+		}
+		if err := s.ctx.Err(); err != nil {
+			return err
+		}
+		for _, end := range queue {
+			select {
+			case s.ends <- end:
+			case <-s.ctx.Done():
+			}
+		}
+		if len(queue) > 0 {
+			continue
+		}
+		select {
+		case <-change:
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// Accepts is engine.Driver's.
+func (d *Driver) Accepts(ctx context.Context) error {
+	return d.request(ctx, "Accepts", "", func() error { return nil })
+}
+
+// Containers is engine.Driver's.
+func (d *Driver) Containers(ctx context.Context, key engine.Key) (found []engine.Container, err error) {
+	err = d.call(ctx, "Containers", key.Stack, func() error {
+		found = d.containers(key)
+		return nil
+	})
+	return found, err
+}
+
+// containers are those of a key. The lock is held.
+func (d *Driver) containers(key engine.Key) []engine.Container {
+	var found []engine.Container
+	for _, c := range d.engine.containers {
+		if c.owner == d.instance && matches(key, c.spec.Key) {
+			found = append(found, c.described())
+		}
+	}
+	slices.SortFunc(found, func(a, b engine.Container) int { return compareNames(a.Name, b.Name) })
+	return found
+}
+
+// matches reports whether an object of a key is one that a search for want finds.
+func matches(want, key engine.Key) bool {
+	return (want.Stack == "" || want.Stack == key.Stack) &&
+		(want.Service == "" || want.Service == key.Service) &&
+		(want.Generation == 0 || want.Generation == key.Generation)
+}
+
+func compareNames(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Inventory is engine.Driver's.
+func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine.Objects, error) {
+	there := map[string]engine.Objects{}
+	err := d.call(ctx, "Inventory", stack, func() error {
+		clear(there)
+		note := func(owner string, key engine.Key, add func(*engine.Objects)) {
+			if owner == d.instance && key.Stack != "" && matches(engine.Key{Stack: stack}, key) {
+				o := there[key.Stack]
+				add(&o)
+				there[key.Stack] = o
+			}
+		}
+		for _, c := range d.containers(engine.Key{Stack: stack}) {
+			note(d.instance, c.Key, func(o *engine.Objects) { o.Containers = append(o.Containers, c) })
+		}
+		d.noteImages(note)
+		for _, name := range slices.Sorted(maps.Keys(d.engine.volumes)) {
+			v := d.engine.volumes[name]
+			note(v.owner, v.key, func(o *engine.Objects) { o.Volumes = append(o.Volumes, engine.Volume{Name: name, Key: v.key}) })
+		}
+		for _, name := range slices.Sorted(maps.Keys(d.engine.networks)) {
+			n := d.engine.networks[name]
+			note(n.owner, n.key, func(o *engine.Objects) { o.Networks = append(o.Networks, engine.Network{Name: name, Key: n.key}) })
+		}
+		return nil
+	})
+	return there, err
+}
+
+// noteImages notes each image once, with all its references.
+func (d *Driver) noteImages(note func(string, engine.Key, func(*engine.Objects))) {
+	tags := map[*image][]string{}
+	var order []*image
+	for _, ref := range slices.Sorted(maps.Keys(d.engine.images)) {
+		i := d.engine.images[ref]
+		if tags[i] == nil {
+			order = append(order, i)
+		}
+		tags[i] = append(tags[i], ref)
+	}
+	for _, i := range order {
+		note(i.owner, i.key, func(o *engine.Objects) {
+			o.Images = append(o.Images, engine.Image{ID: i.id, Key: i.key, Tags: tags[i]})
+		})
+	}
+}
+
+// Discard is engine.Driver's.
+func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
+	var errs []error
+	for _, c := range o.Containers {
+		errs = append(errs, d.Remove(ctx, c.ID))
+	}
+	e := d.engine
+	remove := func(object string, do func()) {
+		errs = append(errs, d.insist(ctx, "Discard", object, func() error {
+			do()
+			e.changed()
+			return nil
+		}))
+	}
+	for _, i := range o.Images {
+		for _, tag := range i.Tags {
+			remove(tag, func() { delete(e.images, tag) })
+		}
+	}
+	for _, v := range o.Volumes {
+		remove(v.Name, func() { delete(e.volumes, v.Name) })
+	}
+	for _, n := range o.Networks {
+		remove(n.Name, func() { delete(e.networks, n.Name) })
+	}
+	return errors.Join(errs...)
+}
+
+// Snapshot is engine.Driver's.
+func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.SnapshotSpec) error {
+	e := d.engine
+	return d.call(ctx, "Snapshot", key.Data(), func() error {
+		v := e.volumes[key.Data()]
+		switch {
+		case e.images[key.Snapshot()] != nil:
+		case v == nil:
+			return notFound("volume", key.Data())
+		case e.images[spec.Image] == nil:
+			return notFound("image", spec.Image)
+		case d.Space.Bytes < spec.Floor:
+			return engine.ErrNoRoom
+		default:
+			e.images[key.Snapshot()] = &image{id: e.number("sha256:"), owner: d.instance, key: key.WithoutGeneration(), files: maps.Clone(v.files)}
+		}
+		delete(e.volumes, key.Data())
+		e.changed()
+		return nil
+	})
+}
+
+// Restore is engine.Driver's.
+func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) error {
+	there, err := d.HasImage(ctx, key.Snapshot())
+	if err != nil || !there {
+		return err
+	}
+	if err := d.Remove(ctx, process); err != nil {
+		return err
+	}
+	e := d.engine
+	return d.call(context.WithoutCancel(ctx), "Restore", key.Data(), func() error {
+		kept := e.images[key.Snapshot()]
+		if kept == nil {
+			return nil // of a request whose answer was lost
+		}
+		e.volumes[key.Data()] = &volume{d.instance, key.WithoutGeneration(), maps.Clone(kept.files)}
+		e.images[key.Restored()] = kept
+		delete(e.images, key.Snapshot())
+		e.changed()
+		return nil
+	})
+}
+
+// Probe is engine.Driver's.
+func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
+	id, err := d.Run(ctx, spec)
+	if id != "" {
+		defer d.Remove(context.WithoutCancel(ctx), id) //nolint:errcheck // the next probe is in its place
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.Follow(ctx, id, time.Time{}, func(time.Time, []byte) {}); err != nil {
+		return err
+	}
+	c, err := d.Look(ctx, id)
+	if err == nil && c.ExitCode != 0 {
+		err = fmt.Errorf("the container ended with code %d", c.ExitCode)
+	}
+	return err
+}
+
+// HasImage is engine.Driver's.
+func (d *Driver) HasImage(ctx context.Context, ref string) (there bool, err error) {
+	err = d.call(ctx, "HasImage", ref, func() error {
+		there = d.engine.images[ref] != nil
+		return nil
+	})
+	return there, err
+}
+
+// ImageUser is engine.Driver's.
+func (d *Driver) ImageUser(ctx context.Context, id string) (user int, err error) {
+	err = d.call(ctx, "ImageUser", id, func() error {
+		for ref, i := range d.engine.images {
+			if ref == id || i.id == id {
+				user = i.user
+				return nil
+			}
+		}
+		return notFound("image", id)
+	})
+	return user, err
+}
+
+// Room is engine.Driver's.
+func (d *Driver) Room() (disk.Space, error) { return d.Space, nil }
+
+// MakeImage is engine.Driver's.
+func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, _ io.Writer) error {
+	return d.addImage(ctx, "MakeImage", spec.Ref, spec.Context)
+}
+
+// Pull is engine.Driver's. There is no registry.
+func (d *Driver) Pull(ctx context.Context, ref string, _ io.Writer) error {
+	return d.call(ctx, "Pull", ref, func() error { return notFound("image", ref) })
+}
+
+// Import is engine.Driver's.
+func (d *Driver) Import(ctx context.Context, ref string, files io.Reader, _ []string) error {
+	return d.addImage(ctx, "Import", ref, files)
+}
+
+func (d *Driver) addImage(ctx context.Context, method, ref string, content io.Reader) error {
+	files, err := untar(content)
+	if err != nil {
+		return err
+	}
+	return d.call(ctx, method, ref, func() error {
+		d.engine.images[ref] = &image{id: d.engine.number("sha256:"), files: files}
+		return nil
+	})
+}
+
+func untar(r io.Reader) (map[string]string, error) {
+	files, reader := map[string]string{}, tar.NewReader(r)
+	for {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		content, err := io.ReadAll(reader)
+		if err != nil {
+			return nil, err
+		}
+		files[header.Name] = string(content)
+	}
+}
+
+// Prepare is engine.Driver's.
+func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (string, error) {
+	return d.create(ctx, "Prepare", spec, func(context.Context, string) error { return nil })
+}
+
+// CopyIn is engine.Driver's.
+func (d *Driver) CopyIn(ctx context.Context, id string, content io.Reader) error {
+	files, err := untar(content)
+	if err != nil {
+		return err
+	}
+	return d.call(ctx, "CopyIn", id, func() error {
+		c := d.engine.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		maps.Copy(c.files, files)
+		return nil
+	})
+}
+
+// Start is engine.Driver's.
+func (d *Driver) Start(ctx context.Context, id string) error { return d.start(ctx, "Start", id) }
+
+// Exec is engine.Driver's. The command is a program of the engine's by its last word,
+// whose lines go to stdout.
+func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, _ io.Writer) (int, error) {
+	e := d.engine
+	run := &container{id: id, running: true}
+	var p *Process
+	err := d.request(ctx, "Exec", lastOf(cmd.Args), func() error {
+		c := e.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		if !c.running {
+			return errNoStart
+		}
+		run.spec = c.spec
+		p = &Process{Args: cmd.Args, Env: cmd.Env, Terminated: c.killed, Killed: c.killed, engine: e, container: run}
+		return nil
+	})
+	if err != nil {
+		return -1, err
+	}
+	program := e.programs[lastOf(cmd.Args)]
+	if program == nil {
+		return 0, nil
+	}
+	code := program(p)
+	e.mu.Lock()
+	lines := run.log
+	e.mu.Unlock()
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(stdout, l.text); err != nil {
+			return -1, err
+		}
+	}
+	return code, ctx.Err()
+}
+
+// Commit is engine.Driver's.
+func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
+	e := d.engine
+	return d.call(context.WithoutCancel(ctx), "Commit", id, func() error {
+		c := e.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		var user int
+		_, _ = fmt.Sscanf(config.User, "%d", &user) // "" is root
+		e.images[key.Image()] = &image{id: e.number("sha256:"), owner: d.instance, key: key, user: user, files: maps.Clone(c.files)}
+		e.changed()
+		return nil
+	})
+}
+
+// Tag is engine.Driver's.
+func (d *Driver) Tag(ctx context.Context, ref, another string) error {
+	return d.call(ctx, "Tag", ref, func() error {
+		i := d.engine.images[ref]
+		if i == nil {
+			return notFound("image", ref)
+		}
+		d.engine.images[another] = i
+		return nil
+	})
+}

@@ -1,0 +1,348 @@
+// Package enginetest has what tests of drivers and of their callers need: the contract
+// suite, which every driver passes, and an engine in memory, whose containers are
+// functions. Nothing outside tests imports it.
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/disk"
+	"github.com/berth-host/berth/internal/engine"
+)
+
+// Program is what a container in memory runs. Its result is the exit code, which does
+// not count once the process was killed. It has to return soon after Process.Killed is
+// closed.
+type Program func(p *Process) (code int)
+
+// Process is what a Program sees of its container.
+type Process struct {
+	Args       []string
+	Env        []string        // KEY=value
+	Terminated <-chan struct{} // closed by SIGTERM
+	Killed     <-chan struct{} // closed by SIGKILL
+
+	engine    *Engine
+	container *container
+}
+
+// Print writes a line to the log.
+func (p *Process) Print(line string) {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	p.container.log = append(p.container.log, logLine{time.Now(), line})
+	p.engine.changed()
+}
+
+// Listen makes the process accept connections on a port, and pass its health check.
+func (p *Process) Listen(port int) {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	p.container.ports = append(p.container.ports, port)
+	p.engine.changed()
+}
+
+// Write puts a file into the volume that the container has at a path.
+func (p *Process) Write(path, name, content string) {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	p.engine.volumes[p.container.spec.Volumes[path]].files[name] = content
+}
+
+// Read returns a file of the volume that the container has at a path; "" for none.
+func (p *Process) Read(path, name string) string {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	return p.engine.volumes[p.container.spec.Volumes[path]].files[name]
+}
+
+// Engine is a container engine in memory. Made within a synctest bubble, it has the
+// bubble's clock, so that tests need not wait.
+type Engine struct {
+	mu         sync.Mutex
+	programs   map[string]Program // by the last word of a command
+	containers map[string]*container
+	images     map[string]*image // by reference
+	volumes    map[string]*volume
+	networks   map[string]*network
+	subnets    int
+	last       int           // number that the last object or address got
+	away       bool          // it takes no connection
+	change     chan struct{} // closed when anything changes
+	streams    []*stream
+	before     map[string]func(object string) error
+	after      map[string]func(object string) error
+	running    sync.WaitGroup
+}
+
+type container struct {
+	id      string
+	spec    engine.Spec
+	owner   string // installation
+	aliases []string
+	ip      string
+	running bool
+	started bool
+	ended   bool
+	code    int
+	oom     bool
+	ports   []int
+	log     []logLine
+	files   map[string]string // that were copied in
+	term    func()
+	kill    func()
+	killed  chan struct{}
+}
+
+type logLine struct {
+	at   time.Time
+	text string
+}
+
+type image struct {
+	id    string
+	owner string
+	key   engine.Key
+	user  int
+	files map[string]string
+}
+
+type volume struct {
+	owner string
+	key   engine.Key
+	files map[string]string
+}
+
+type network struct {
+	owner string
+	key   engine.Key
+}
+
+type stream struct {
+	ctx    context.Context
+	owner  string
+	ends   chan engine.End
+	queue  []engine.End
+	broken bool
+}
+
+// New returns an engine with the given images, which runs the given programs by the
+// last word of a container's command. What has none ends at once with code 0.
+func New(programs map[string]Program, images ...string) *Engine {
+	e := &Engine{
+		programs: programs, containers: map[string]*container{}, images: map[string]*image{},
+		volumes: map[string]*volume{}, networks: map[string]*network{}, subnets: 16,
+		change: make(chan struct{}), before: map[string]func(string) error{}, after: map[string]func(string) error{},
+	}
+	for _, ref := range images {
+		e.images[ref] = &image{id: e.number("sha256:"), files: map[string]string{}}
+	}
+	return e
+}
+
+// Before has do called before each call of a method of a Driver, with the name or id
+// that it is about. Its error is what the engine answers; nil lets the call go on, as
+// does a nil do.
+func (e *Engine) Before(method string, do func(object string) error) { e.hook(e.before, method, do) }
+
+// After is Before for when the engine has done what it was asked: with an error, that is
+// the answer. With engine.ErrUnreachable the answer is lost.
+func (e *Engine) After(method string, do func(object string) error) { e.hook(e.after, method, do) }
+
+func (e *Engine) hook(hooks map[string]func(string) error, method string, do func(string) error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if do == nil {
+		delete(hooks, method)
+		return
+	}
+	hooks[method] = do
+}
+
+// Leave makes the engine go away, with the processes of all containers.
+func (e *Engine) Leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.away = true
+	for _, s := range e.streams {
+		s.broken = true
+	}
+	for _, c := range e.containers {
+		e.end(c, 137)
+	}
+	e.changed()
+}
+
+// Return makes an engine that went away answer again. Nothing runs.
+func (e *Engine) Return() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.away = false
+	e.changed()
+}
+
+// Kill ends the process of a container, by name, as a crash with a code does.
+func (e *Engine) Kill(name string, code int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.find(name); c != nil {
+		e.end(c, code)
+	}
+}
+
+// Close ends the processes of all containers, and returns when none runs any more.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	for _, c := range e.containers {
+		e.end(c, 137)
+	}
+	e.mu.Unlock()
+	e.running.Wait()
+}
+
+// Await waits until a condition holds of the names of the containers that run.
+func (e *Engine) Await(ctx context.Context, holds func(running []string) bool) bool {
+	for {
+		e.mu.Lock()
+		var running []string
+		for _, c := range e.containers {
+			if c.running {
+				running = append(running, c.spec.Name)
+			}
+		}
+		change := e.change
+		e.mu.Unlock()
+		slices.Sort(running)
+		if holds(running) {
+			return true
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// Volume returns a copy of the files in a volume; nil when there is none.
+func (e *Engine) Volume(name string) map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if v := e.volumes[name]; v != nil {
+		return maps.Clone(v.files)
+	}
+	return nil
+}
+
+// Connects reports whether something accepts connections at an address, as ip:port.
+func (e *Engine) Connects(addr string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return false
+	}
+	for _, c := range e.containers {
+		if c.running && c.ip == at.Addr().String() {
+			return slices.Contains(c.ports, int(at.Port()))
+		}
+	}
+	return false
+}
+
+// Changed returns a channel that is closed when anything in the engine changes.
+func (e *Engine) Changed() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.change
+}
+
+// changed wakes whoever waits for a change. The lock is held.
+func (e *Engine) changed() {
+	close(e.change)
+	e.change = make(chan struct{})
+}
+
+func (e *Engine) number(prefix string) string {
+	e.last++
+	return prefix + strconv.Itoa(e.last)
+}
+
+// find returns a container by id or name. The lock is held.
+func (e *Engine) find(id string) *container {
+	if c := e.containers[id]; c != nil {
+		return c
+	}
+	for _, c := range e.containers {
+		if c.spec.Name == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// end records that the process of a container has ended. The lock is held.
+func (e *Engine) end(c *container, code int) {
+	if !c.running {
+		return
+	}
+	c.running, c.ended, c.code, c.ip, c.ports = false, true, code, "", nil
+	c.kill()
+	for _, s := range e.streams {
+		if s.owner == c.owner && !s.broken {
+			s.queue = append(s.queue, engine.End{ID: c.id, Key: c.spec.Key})
+		}
+	}
+	e.changed()
+}
+
+// launch runs the program of a container. The lock is held.
+func (e *Engine) launch(c *container) {
+	terminated, killed := make(chan struct{}), make(chan struct{})
+	c.running, c.started, c.ended, c.code, c.killed = true, true, false, 0, killed
+	c.term, c.kill = sync.OnceFunc(func() { close(terminated) }), sync.OnceFunc(func() { close(killed) })
+	if c.spec.Network != "" && c.ip == "" {
+		e.last++
+		c.ip = netip.AddrFrom4([4]byte{10, 0, byte(e.last >> 8), byte(e.last)}).String()
+	}
+	p := &Process{Args: c.spec.Cmd, Env: c.spec.Env, Terminated: terminated, Killed: killed, engine: e, container: c}
+	program := e.programs[lastOf(c.spec.Cmd)]
+	e.changed()
+	e.running.Go(func() {
+		code := 0
+		if program != nil {
+			code = program(p)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if c.killed == killed { // it was not started again since
+			e.end(c, code)
+		}
+	})
+}
+
+func lastOf(cmd []string) string {
+	if len(cmd) == 0 {
+		return ""
+	}
+	return cmd[len(cmd)-1]
+}
+
+// Driver returns the driver of the installation with the id instance.
+func (e *Engine) Driver(instance string) *Driver {
+	return &Driver{engine: e, instance: instance, Space: disk.Space{Dir: "memory", Bytes: disk.Endless, Inodes: disk.Endless}, InPlace: true}
+}
+
+var errNoStart = errors.New("it cannot be started")
+
+func notFound(what, name string) error {
+	return fmt.Errorf("%s %s: %w", what, name, engine.ErrNotFound)
+}
