@@ -1,9 +1,9 @@
-// Package docs is what Berth tells of itself: the API document, the manifest's
-// JSON Schema, and the texts for agents and for people at a terminal.
+// Package docs holds what Berth says about itself: the API document, the
+// manifest's JSON Schema, and the texts for agents and for people at a terminal.
 //
-// openapi.yaml and stack.schema.yaml are written by hand and are the source;
-// everything else about endpoints and fields is made of them, so that the page
-// at /docs and /llms-full.txt cannot say something else. Tests keep the two
+// openapi.yaml and stack.schema.yaml are written by hand; everything else about
+// endpoints and fields is made from them, so that the page at /docs and
+// /llms-full.txt cannot say something else. Tests keep the two
 // true: of package api for its routes and JSON shapes, of package manifest for
 // the manifest, and the integration tests for every answer that they see.
 package docs
@@ -57,7 +57,7 @@ const (
 	typeText    = "text/plain; charset=utf-8"
 )
 
-// New makes the documents.
+// New returns the documents of a server with these settings.
 func New(v Values) (*Documents, error) {
 	w := newWriter(v)
 	api, err := w.tree("openapi.yaml")
@@ -83,7 +83,7 @@ func New(v Values) (*Documents, error) {
 	return d, nil
 }
 
-// Text is a document by its path; "" for one that there is not.
+// Text returns the document at a path; "" for an unknown path.
 func (d *Documents) Text(path string) string { return string(d.pages[path].content) }
 
 // words are the values as the templates write them.
@@ -137,7 +137,7 @@ func newWriter(v Values) *writer {
 	}
 }
 
-// text is a template filled in.
+// text returns a template filled in.
 func (w *writer) text(name string) ([]byte, error) {
 	var b bytes.Buffer
 	if err := w.templates.ExecuteTemplate(&b, name, w.words); err != nil {
@@ -146,7 +146,7 @@ func (w *writer) text(name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// tree is a template of YAML, filled in and read.
+// tree returns a template of YAML, filled in and parsed.
 func (w *writer) tree(name string) (object, error) {
 	text, err := w.text(name)
 	if err != nil {
@@ -159,7 +159,7 @@ func (w *writer) tree(name string) (object, error) {
 	return newObject(m), nil
 }
 
-// inDays writes a time of whole days as people do, any other as requests do.
+// inDays returns whole days in words, and any other time as requests write it.
 func inDays(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < 2*day || d%day != 0 {
@@ -170,7 +170,7 @@ func inDays(d time.Duration) string {
 
 func megabytes(n int64) string { return fmt.Sprintf("%g MB", float64(n)/1e6) }
 
-// indent puts spaces before each line of a text.
+// indent returns a text with spaces before each line.
 func indent(spaces int, text string) string {
 	margin := strings.Repeat(" ", spaces)
 	return margin + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+margin)

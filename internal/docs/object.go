@@ -41,7 +41,7 @@ func newValue(v any) any {
 	return v
 }
 
-// at follows keys; nil where there is none.
+// at returns the value that keys lead to, or nil.
 func (o object) at(keys ...string) any {
 	var v any = o
 	for _, key := range keys {
@@ -56,19 +56,19 @@ func (o object) at(keys ...string) any {
 	return v
 }
 
-// object is the mapping that keys lead to, empty where there is none.
+// object returns the mapping that keys lead to, or an empty one.
 func (o object) object(keys ...string) object {
 	inner, _ := o.at(keys...).(object)
 	return inner
 }
 
-// list is the list that keys lead to.
+// list returns the list that keys lead to, or nil.
 func (o object) list(keys ...string) []any {
 	inner, _ := o.at(keys...).([]any)
 	return inner
 }
 
-// text is the text that keys lead to, "" where there is none.
+// text returns the text that keys lead to, or "".
 func (o object) text(keys ...string) string {
 	s, _ := o.at(keys...).(string)
 	return s
@@ -98,7 +98,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// json is the whole tree, indented for those who read it as it is.
+// json returns the whole tree, indented for people.
 func (o object) json() []byte {
 	text, err := plainjson.MarshalLine(o)
 	if err != nil {

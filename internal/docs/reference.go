@@ -9,7 +9,6 @@ import (
 // Reference is the API document in the order and the words in which people
 // read it.
 type Reference struct {
-	Title       string
 	Summary     string
 	Description string
 	Groups      []Group
@@ -37,12 +36,12 @@ type Operation struct {
 	Responses            []Response
 }
 
-// Successes are the answers that are no error.
+// Successes returns the answers that are not errors.
 func (o Operation) Successes() []Response {
 	return slices.DeleteFunc(slices.Clone(o.Responses), Response.failed)
 }
 
-// Failures are the statuses of the errors that the operation has of its own.
+// Failures returns the statuses of the errors that the operation has of its own.
 func (o Operation) Failures() []string {
 	var statuses []string
 	for _, r := range o.Responses {
@@ -62,8 +61,7 @@ func (r Response) failed() bool { return r.Schema == "Error" }
 type Response struct {
 	Status      string // a number, or other
 	Description string
-	Types       []string // content types
-	Schema      string   // name of the schema; "" for text
+	Schema      string // name of the schema; "" for text
 	Headers     []Field
 }
 
@@ -104,7 +102,6 @@ const schemaRef = "#/components/schemas/"
 func newReference(api, manifest object) Reference {
 	r := reader{api}
 	ref := Reference{
-		Title:       api.text("info", "title"),
 		Summary:     api.text("info", "summary"),
 		Description: api.text("info", "description"),
 	}
@@ -169,7 +166,7 @@ func (r reader) operation(path, method string, item, op object) Operation {
 	return o
 }
 
-// command is the operation as a line of curl.
+// command returns the operation as a line of curl.
 func (r reader) command(o Operation, op object) string {
 	words := []string{"curl -sS"}
 	if o.BodyType == "multipart/form-data" {
@@ -194,7 +191,7 @@ func (r reader) command(o Operation, op object) string {
 	return strings.Join(append(words, `"`+address+`"`), " ")
 }
 
-// example is a JSON object with the first example of each field.
+// example returns a JSON object with the first example of each field.
 func (r reader) example(schema object) string {
 	var members []string
 	for _, m := range schema.object("properties") {
@@ -205,7 +202,7 @@ func (r reader) example(schema object) string {
 	return "{" + strings.Join(members, ", ") + "}"
 }
 
-// auth says which tokens open an operation.
+// auth returns which tokens open an operation, in words.
 func auth(security []any) string {
 	var names []string
 	for _, s := range security {
@@ -231,7 +228,6 @@ func (r reader) response(status string, o object) Response {
 	}
 	res := Response{Status: status, Description: o.text("description")}
 	for _, content := range o.object("content") {
-		res.Types = append(res.Types, content.key)
 		if name, ok := strings.CutPrefix(content.value.(object).text("schema", "$ref"), schemaRef); ok {
 			res.Schema = name
 		}
@@ -270,7 +266,7 @@ func (r reader) field(name string, s object, required bool) Field {
 	return f
 }
 
-// resolve follows a reference to what it names.
+// resolve returns what a reference names, or the object itself.
 func (r reader) resolve(v any) object {
 	o, _ := v.(object)
 	if ref := o.text("$ref"); strings.HasPrefix(ref, "#/components/") {
@@ -279,7 +275,7 @@ func (r reader) resolve(v any) object {
 	return o
 }
 
-// kind is the type of a value in words.
+// kind returns the type of a value in words.
 func (r reader) kind(s object) string {
 	if ref := s.text("$ref"); ref != "" {
 		name := ref[strings.LastIndex(ref, "/")+1:]

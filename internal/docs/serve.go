@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Has tells whether a path is one of the documents' own; / belongs to them only
-// for those who do not read HTML.
+// Has reports whether a path is a document's alone; / is a document only for
+// clients that do not read HTML.
 func (d *Documents) Has(path string) bool {
 	_, ok := d.pages[path]
 	return ok && path != "/"
@@ -21,8 +21,8 @@ var Links = []string{
 	`</schema/stack.json>; rel="describedby"; type="application/schema+json"`,
 }
 
-// ServeHTTP answers with a document. They are open to the pages of every
-// origin: nothing in them is anybody's own.
+// ServeHTTP answers with a document. Pages of every origin may read it: nothing
+// in it is private.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p, ok := d.pages[r.URL.Path]
 	if !ok {
