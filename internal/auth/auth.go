@@ -1,5 +1,5 @@
 // Package auth makes the secrets that Berth hands out, turns them into what is
-// stored in their place, and seals what has to be read again. Tokens, keys and
+// stored in their place, and seals what must be read again. Tokens, keys and
 // claim codes are stored as hashes; a webhook secret, which must sign, and the
 // environment of services are stored sealed with the installation's key. Only
 // LoadKey does I/O.
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The prefixes tell the kinds of secrets apart (docs/api.md, "Authentication"
+// Prefixes of the kinds of secrets (docs/api.md, "Authentication"
 // and docs/api.md, "One-time fields").
 const (
 	ManageTokenPrefix   = "ast_anon_"
@@ -25,28 +25,28 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 // secretChars is the length of a secret behind its prefix: 190 bits in base 62.
 const secretChars = 32
 
-// NewManageToken makes the token that manages one stack: ast_anon_ and 32
+// NewManageToken returns a new token that manages one stack: ast_anon_ and 32
 // letters and digits.
 func NewManageToken() string { return ManageTokenPrefix + random(base62, secretChars) }
 
-// NewAPIKey makes the key of an account: as_live_ and 32 letters and digits.
+// NewAPIKey returns a new key of an account: as_live_ and 32 letters and digits.
 func NewAPIKey() string { return APIKeyPrefix + random(base62, secretChars) }
 
-// NewWebhookSecret makes the key that signs deliveries: whsec_ and 32 letters
+// NewWebhookSecret returns a new key that signs deliveries: whsec_ and 32 letters
 // and digits.
 func NewWebhookSecret() string { return webhookSecretPrefix + random(base62, secretChars) }
 
-// NewSessionToken makes what a browser shows to be signed in: ses_ and 32
-// letters and digits.
+// NewSessionToken returns a new token that a browser shows to be signed in: ses_
+// and 32 letters and digits.
 func NewSessionToken() string { return sessionPrefix + random(base62, secretChars) }
 
-// KeyHint is what may be stored of an API key in the clear, so that a person can
-// tell which one it is: its last four characters.
+// KeyHint returns what may be stored of an API key in the clear, so that a person
+// can recognise it: its last four characters.
 func KeyHint(key string) string { return key[max(0, len(key)-keyHintChars):] }
 
 const keyHintChars = 4
 
-// Hash is what is stored of a manage token, an API key or a session token. They
+// Hash returns what is stored of a manage token, an API key or a session token. They
 // are too long to be guessed, so a plain SHA-256 gives nothing away; claim codes
 // are not, see Key.HashClaimCode.
 func Hash(token string) []byte {
@@ -54,7 +54,7 @@ func Hash(token string) []byte {
 	return sum[:]
 }
 
-// random draws n characters of the alphabet, each equally likely: bytes beyond
+// random returns n characters of the alphabet, each equally likely: bytes beyond
 // the last whole multiple of its size are thrown away.
 func random(alphabet string, n int) string {
 	limit := 256 - 256%len(alphabet)

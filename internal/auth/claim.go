@@ -16,8 +16,8 @@ const (
 	claimGroup     = 4
 )
 
-// NewClaimCode makes the code that claims a stack: CLM-XXXX-XXXX-XXXX. It is in
-// the form that NormalizeClaimCode gives.
+// NewClaimCode returns a new code that claims a stack, in the form that
+// NormalizeClaimCode returns: CLM-XXXX-XXXX-XXXX.
 func NewClaimCode() string { return formatClaimCode(random(crockford, claimBodyChars)) }
 
 // NormalizeClaimCode reads a claim code as people type and paste it: in any
@@ -36,8 +36,7 @@ func NormalizeClaimCode(s string) (string, bool) {
 		}
 		read.WriteByte(c)
 	}
-	// Only the length tells whether C1M is the prefix: a code's own body may
-	// begin with it.
+	// A code's own body may begin with C1M too: the length decides.
 	body := read.String()
 	if len(body) == len(readPrefix)+claimBodyChars {
 		body = strings.TrimPrefix(body, readPrefix)
@@ -48,7 +47,7 @@ func NormalizeClaimCode(s string) (string, bool) {
 	return formatClaimCode(body), true
 }
 
-// claimChar is the character of the alphabet that a typed one stands for.
+// claimChar returns the character of the alphabet that a typed one stands for.
 func claimChar(r rune) (byte, bool) {
 	if 'a' <= r && r <= 'z' {
 		r -= 'a' - 'A'

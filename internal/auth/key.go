@@ -20,7 +20,7 @@ const keySize = 32
 // sealed or hashed with it is worth nothing without it.
 type Key [keySize]byte
 
-// LoadKey reads the key at path, and makes it the first time: 32 random bytes,
+// LoadKey returns the key at path, and makes it the first time: 32 random bytes,
 // mode 0600, there completely or not at all. A file that others may read is
 // refused.
 func LoadKey(path string) (Key, error) {
@@ -34,8 +34,8 @@ func LoadKey(path string) (Key, error) {
 	return readKey(path)
 }
 
-// HashClaimCode is what is stored of a claim code in the form that
-// NormalizeClaimCode gives. A code has 60 bits, few enough to be tried out
+// HashClaimCode returns what is stored of a claim code in the form that
+// NormalizeClaimCode returns. A code has 60 bits, few enough to be tried out
 // against a copy of the database, so its hash is keyed.
 func (k Key) HashClaimCode(code string) []byte {
 	mac := hmac.New(sha256.New, k.derive("claim code"))
@@ -43,7 +43,7 @@ func (k Key) HashClaimCode(code string) []byte {
 	return mac.Sum(nil)
 }
 
-// derive makes a key for one purpose, so that no two uses share a key.
+// derive returns a key for one purpose, so that no two uses share a key.
 func (k Key) derive(purpose string) []byte {
 	sub, err := hkdf.Key(sha256.New, k[:], nil, "berth "+purpose, keySize)
 	if err != nil {
