@@ -73,7 +73,7 @@ func detectBun(src fs.FS) (Plan, bool) {
 	return p, isBun(src, pkg) && (p.runs() || !isFile(src, indexPage))
 }
 
-// isBun tells whether a project with a package.json is Bun's: by what it says
+// isBun reports whether a project with a package.json is Bun's: by what it says
 // itself, or, where no other manager has a lock file, by a file of Bun's or by
 // what it is developed with.
 func isBun(src fs.FS, pkg packageJSON) bool {
@@ -89,7 +89,7 @@ func isBun(src fs.FS, pkg packageJSON) bool {
 	return firstFile(src, bunMarks...) != "" || developed && pkg.Scripts["start"] == ""
 }
 
-// runsBun tells whether a script is a command of Bun's.
+// runsBun reports whether a script is a command of Bun's.
 func runsBun(script string) bool {
 	program, _, _ := strings.Cut(strings.TrimSpace(script), " ")
 	return path.Base(program) == "bun" || path.Base(program) == "bunx"

@@ -142,7 +142,7 @@ func (s denoSource) install() Command {
 // addressed matches an import that Node.js does not take.
 var addressed = regexp.MustCompile(`(?m)^\s*(?:import|(?:import|export)\b[^"';=]*\bfrom)\s*["'](?:jsr:|npm:|https?://)`)
 
-// importsByAddress tells whether a program without a package.json imports as
+// importsByAddress reports whether a program without a package.json imports as
 // Deno does. Browsers do so too, in the script of a page.
 func (s denoSource) importsByAddress() bool {
 	return addressed.MatchString(s.text) && firstFile(s.src, "package.json", indexPage) == ""
@@ -169,7 +169,7 @@ func (s denoSource) start() Command {
 // exportsFetch marks a file that deno serve takes.
 var exportsFetch = regexp.MustCompile(`(?m)^export default \{[^}]*\bfetch\b`)
 
-// direct tells whether the task start is one plain command of deno with nothing
+// direct reports whether the task start is one plain command of deno with nothing
 // before it, to be run by itself so that signals reach the program.
 func (s denoSource) direct(line string) bool {
 	plain := strings.HasPrefix(line, "deno ") && !strings.ContainsAny(line, "&|;<>$`*\n")

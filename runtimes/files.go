@@ -46,7 +46,8 @@ func readHead(src fs.FS, name string) string {
 }
 
 // plainJSON takes the comments and the commas before a closing bracket out of
-// JSON as people write it for tools.
+// JSON as people write it for tools. It builds no tree: a megabyte of brackets
+// overflows the stack of a parser that recurses.
 func plainJSON(data []byte) []byte {
 	return jsonExtras.ReplaceAllFunc(data, func(m []byte) []byte {
 		switch m[0] {
@@ -64,13 +65,13 @@ func plainJSON(data []byte) []byte {
 // one is left alone.
 var jsonExtras = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|//[^\n]*|/\*(?s:.*?)\*/|,(?:\s|//[^\n]*\n|/\*(?s:.*?)\*/)*[}\]]`)
 
-// isFile tells whether name is a regular file, or a link to one inside src.
+// isFile reports whether name is a regular file, or a link to one inside src.
 func isFile(src fs.FS, name string) bool {
 	info, err := fs.Stat(src, name)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// isDir tells whether name is a folder, or a link to one inside src.
+// isDir reports whether name is a folder, or a link to one inside src.
 func isDir(src fs.FS, name string) bool {
 	info, err := fs.Stat(src, name)
 	return err == nil && info.IsDir()
@@ -110,7 +111,7 @@ func toolVersion(src fs.FS, tools ...string) string {
 	return ""
 }
 
-// subfolders lists the names of dir's folders that may hold a project's own
+// subfolders returns the names of dir's folders that may hold a project's own
 // source, in order and at most a hundred of them.
 func subfolders(src fs.FS, dir string) []string {
 	entries, err := fs.ReadDir(src, dir)
@@ -130,7 +131,7 @@ func subfolders(src fs.FS, dir string) []string {
 var notSource = regexp.MustCompile(`^([._].*|node_modules|vendor|testdata|venv|__pycache__)$`)
 
 // pickProgram returns the place of the program to run: the only one, else the
-// one named like the project or like a server; -1 when that does not tell.
+// one named like the project or like a server; -1 when neither is there.
 func pickProgram(names []string, own ...string) int {
 	if len(names) == 1 {
 		return 0

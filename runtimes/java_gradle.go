@@ -48,7 +48,7 @@ func readGradle(src fs.FS, name, project string) gradleProject {
 	return g
 }
 
-// runs tells whether the project has a plugin that makes a program.
+// runs reports whether the project has a plugin that makes a program.
 func (g gradleProject) runs() bool {
 	return strings.Contains(g.text, "org.springframework.boot") || strings.Contains(g.text, "io.quarkus") || gradleStart.MatchString(g.text)
 }

@@ -124,7 +124,7 @@ var nodeEntries = []string{
 	"server.ts", "app.ts", "index.ts", "main.ts", "src/server.ts", "src/index.ts", "src/main.ts",
 }
 
-// runs tells whether there is something to build or to start.
+// runs reports whether there is something to build or to start.
 func (p Plan) runs() bool { return p.Static || p.Start.Line != "" || p.Build.Line != "" }
 
 // findStart finds what runs a server: package.json's start, what its

@@ -116,7 +116,7 @@ func isBerry(lock, named string) bool {
 	return strings.HasPrefix(lock, "__metadata:") || strings.Contains(lock, "\n__metadata:")
 }
 
-// lockMatches tells whether an npm lock file was made from this package.json,
+// lockMatches reports whether an npm lock file was made from this package.json,
 // which npm ci insists on.
 func lockMatches(src fs.FS, name string, pkg packageJSON) bool {
 	f, err := src.Open(name)

@@ -64,14 +64,14 @@ func brokenPackage(src fs.FS) string {
 	return ""
 }
 
-// has tells whether the package depends on name, for running or developing.
+// has reports whether the package depends on name, for running or developing.
 func (p packageJSON) has(name string) bool {
 	_, run := p.dependencies.Dependencies[name]
 	_, develop := p.dependencies.DevDependencies[name]
 	return run || develop
 }
 
-// installs tells whether there is anything to install: dependencies, or
+// installs reports whether there is anything to install: dependencies, or
 // scripts that an installation runs.
 func (p packageJSON) installs() bool {
 	d := p.dependencies
@@ -86,7 +86,7 @@ func (p packageJSON) installs() bool {
 	return false
 }
 
-// startsNode tells whether a package.json starts what is in the folder: the
+// startsNode reports whether a package.json starts what is in the folder: the
 // files of another language beside it are helpers then, unless a Procfile decides.
 func startsNode(src fs.FS) bool {
 	pkg, _ := readPackage(src)

@@ -34,7 +34,7 @@ var generators = []generator{
 	{"esbuild", nil, listeners, true},
 }
 
-// findSite tells whether the package's build makes a site, and its folder.
+// findSite reports whether the package's build makes a site, and its folder.
 func findSite(src fs.FS, pkg packageJSON) (Command, bool) {
 	if pkg.Scripts["build"] == "" {
 		return Command{}, false
@@ -74,7 +74,7 @@ func siteEnv(pkg packageJSON) map[string]string {
 	return nil
 }
 
-// listens tells whether the package holds a server of its own: something to
+// listens reports whether the package holds a server of its own: something to
 // listen with, and a file that does.
 func listens(src fs.FS, pkg packageJSON) bool {
 	return slices.ContainsFunc(listeners, pkg.has) && (pkg.Main != "" || firstFile(src, nodeEntries[:3]...) != "")

@@ -67,7 +67,7 @@ func (p *Plan) forSymfony(src fs.FS) {
 	}
 }
 
-// hasDotenv tells whether the files that a framework reads variables from in
+// hasDotenv reports whether the files that a framework reads variables from in
 // production give one a value. The environment would win over it.
 func hasDotenv(src fs.FS, name string) bool {
 	given := regexp.MustCompile(`(?m)^(?:export )?` + name + `=["']?[^\s"'#]`)

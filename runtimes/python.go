@@ -129,7 +129,7 @@ func tool(name, args, from string) Command {
 // listDependencies prints what a project without a build system depends on.
 const listDependencies = `python3 -c 'import tomllib; print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["project"].get("dependencies", [])))'`
 
-// requires tells whether the project asks for a package by name.
+// requires reports whether the project asks for a package by name.
 func (s pythonSource) requires(name string) bool {
 	pattern := regexp.MustCompile(`(?i)(?:^|[\n"'])\s*` + strings.ReplaceAll(regexp.QuoteMeta(name), "-", "[-_.]") + `\s*(?:[\[<>=!~;,"'@#\n\r]|$)`)
 	return pattern.MatchString(s.requirements) || pattern.MatchString(s.project) || pattern.MatchString(s.pipfile)
@@ -194,7 +194,7 @@ func (s pythonSource) startFramework(file, text string) Command {
 
 func (s pythonSource) django() bool { return isFile(s.src, "manage.py") && s.requires("django") }
 
-// collects tells whether a settings file names a folder for static files.
+// collects reports whether a settings file names a folder for static files.
 func (s pythonSource) collects() bool {
 	for _, dir := range subfolders(s.src, ".") {
 		if strings.Contains(readHead(s.src, path.Join(dir, "settings.py")), "STATIC_ROOT") {

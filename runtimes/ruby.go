@@ -122,7 +122,7 @@ var (
 	linuxPlatform = regexp.MustCompile(`(?m)^  (?:ruby|(?:x86_64|aarch64)-linux(?:-gnu)?)$`)
 )
 
-// allowsRuby tells whether the Gemfile takes every patch of a version.
+// allowsRuby reports whether the Gemfile takes every patch of a version.
 func (s rubySource) allowsRuby(version string) bool {
 	m := gemRuby.FindStringSubmatch(s.gemfile)
 	if m == nil || !strings.ContainsAny(m[1], "~<>") { // 3.3 is no other than 3.3.0
@@ -145,7 +145,7 @@ func (s rubySource) lockedForLinux() bool {
 	return m == nil || linuxPlatform.MatchString(m[1])
 }
 
-// requires tells whether the Gemfile asks for a gem, or the lock file holds it.
+// requires reports whether the Gemfile asks for a gem, or the lock file holds it.
 func (s rubySource) requires(name string) bool {
 	name = regexp.QuoteMeta(name)
 	return regexp.MustCompile(`(?m)^\s*gem\s*\(?\s*["']`+name+`["']`).MatchString(s.gemfile) ||

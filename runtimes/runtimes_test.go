@@ -109,6 +109,19 @@ func TestDetect_IgnoresFilesTooLargeToBeRead(t *testing.T) {
 	}
 }
 
+func TestDetect_SurvivesAMegabyteOfNesting(t *testing.T) {
+	for _, open := range []string{"[", `{"a":`} {
+		deep := &fstest.MapFile{Data: []byte(strings.Repeat(open, maxFile/len(open)))}
+		src := fstest.MapFS{}
+		for _, name := range []string{"deno.json", "package.json", "composer.json", "go.mod"} {
+			src[name] = deep
+		}
+		for _, d := range All() {
+			d.Detect(src)
+		}
+	}
+}
+
 func TestDetect_ReadsAProcfile(t *testing.T) {
 	src := files(`package.json: {"scripts": {"start": "node a.js"}}`)
 	src["Procfile"] = &fstest.MapFile{Data: []byte("# comment\r\n\nworker: node w.js\nweb:   node b.js --x  \r\nweb: node c.js\nrelease: ./migrate\nodd line\n")}

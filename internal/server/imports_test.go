@@ -69,6 +69,9 @@ var only = map[string][]string{
 	"github.com/go-git/go-git":   {"internal/pack"},
 	"github.com/modelcontextpro": {"internal/mcp"},
 	"github.com/creack/pty":      {"integration/terminal"},
+	"github.com/alexedwards/arg": {"internal/auth"},
+	"github.com/hbollon/go-edli": {"internal/manifest"},
+	"golang.org/x/mod":           {"runtimes"},
 }
 
 func TestImports_PointOneWay(t *testing.T) {
