@@ -33,7 +33,7 @@ func (p *process) follow(since time.Time) (*follower, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(p.gen.runner.ctx)
-	f := &follower{cancel: cancel, ended: make(chan struct{}), since: since}
+	f := &follower{cancel: cancel, ended: make(chan struct{}), since: since, last: newLastLines()}
 	p.gen.runner.work.Go(func() {
 		defer close(f.ended)
 		defer cancel()
