@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -184,8 +185,12 @@ func reportPlan(text []byte) (string, error) {
 // advise adds to an error of the API what to do in terms of the tools.
 func advise(err error) error {
 	var away *client.Unreachable
-	if errors.As(err, &away) {
+	var asking *url.Error
+	switch {
+	case errors.As(err, &away) && errors.As(away.Err, &asking):
 		return fmt.Errorf("ask %s: %w", away.Server, away.Err)
+	case errors.As(err, &away):
+		return fmt.Errorf("read the answer of %s: %w", away.Server, away.Err)
 	}
 	var refused *client.Error
 	if !errors.As(err, &refused) {
