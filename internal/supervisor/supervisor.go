@@ -70,8 +70,6 @@ type Supervisor struct {
 	absences atomic.Int64        // of the engine, so far
 	reading  *semaphore.Weighted // held while the tree of an adopted site is read
 
-	attaches bool // containers can be put on a network while they run
-
 	mu      sync.Mutex
 	runners map[string]*runner // by stack id
 }

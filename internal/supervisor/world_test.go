@@ -1,0 +1,364 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/images"
+	"github.com/berth-host/berth/internal/admission"
+	"github.com/berth-host/berth/internal/archive"
+	"github.com/berth-host/berth/internal/builder"
+	"github.com/berth-host/berth/internal/datadir"
+	"github.com/berth-host/berth/internal/disk"
+	"github.com/berth-host/berth/internal/engine/enginetest"
+	"github.com/berth-host/berth/internal/health"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// world is a whole installation on the clock of a synctest bubble: the real database,
+// supervisor, builder and route table, and an engine in memory.
+type world struct {
+	t       *testing.T
+	dir     datadir.Dir
+	engine  *enginetest.Engine
+	driver  *enginetest.Driver
+	db      *store.Store
+	sup     *Supervisor
+	account store.Account
+
+	mu       sync.Mutex
+	programs map[string]enginetest.Program // of services, by the word that starts them
+}
+
+// node is a runtime whose base image the engine has.
+var node = stack.Runtime{Name: "node", Version: "22"}
+
+// inWorld runs a test in a world whose server has started.
+func inWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	emptyDatabase() // outside of the bubble
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.close()
+		w.startServer()
+		test(w)
+	})
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	base, err := images.Lookup(node.Name, node.Version)
+	require.NoError(t, err)
+	w := &world{t: t, dir: datadir.Dir(t.TempDir()), programs: map[string]enginetest.Program{}}
+	w.engine = enginetest.New(map[string]enginetest.Program{"exec serve": w.serve}, base.Ref())
+	w.driver = w.engine.Driver("world")
+	require.NoError(t, os.WriteFile(filepath.Join(string(w.dir), "berth.db"), emptyDatabase(), 0o600))
+	w.db = openDatabase(t.Context(), string(w.dir))
+	w.account, err = w.db.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
+	require.NoError(t, err)
+	return w
+}
+
+// emptyDatabase is a database of today's schema: its migrations take longer than most
+// tests.
+var emptyDatabase = sync.OnceValue(func() []byte {
+	dir, err := os.MkdirTemp("", "berth-supervisor-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := openDatabase(context.Background(), dir).Close(); err != nil {
+		panic(err)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "berth.db"))
+	if err != nil {
+		panic(err)
+	}
+	return content
+})
+
+func openDatabase(ctx context.Context, dir string) *store.Store {
+	db, err := store.Open(ctx, store.Options{Path: filepath.Join(dir, "berth.db"), Sealer: open{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	return db
+}
+
+// startServer starts a server on what there is in the database and the engine.
+func (w *world) startServer() {
+	w.t.Helper()
+	log := slog.New(slog.NewTextHandler(testLog{w.t}, nil))
+	gate := admission.New(admission.Config{
+		Stacks: w.db.All, Firewall: walls(func([]string) error { return nil }),
+		Disks: []func() (disk.Space, error){w.driver.Room}, Log: log,
+	})
+	w.sup = New(Config{
+		Store:         w.db,
+		Engine:        w.driver,
+		Builder:       builder.New(builder.Config{Engine: w.driver, Slots: 4, Timeout: 10 * time.Minute, Sites: archive.Limits{}, Log: log}),
+		Routes:        &proxy.Routes{},
+		URLs:          stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}, AppsDomain: "localhost"},
+		Limits:        limits,
+		Dir:           w.dir,
+		Admission:     gate,
+		BuildTimeout:  10 * time.Minute,
+		Health:        w.health,
+		HealthTimeout: time.Minute,
+		Drain:         30 * time.Second,
+		CheckEvery:    2 * time.Second,
+		LogMax:        10 << 20,
+		OrphanGrace:   time.Hour,
+		Log:           log,
+	})
+	require.NoError(w.t, w.sup.Start(w.t.Context()))
+}
+
+// limits are the settings that operators have unless they change them, with a life that
+// a test waits for soon.
+var limits = stack.Limits{
+	TTL: 3 * time.Minute, TTLMin: time.Second, TTLMax: time.Hour, ExpiryNotice: time.Minute, Retention: 3 * time.Minute,
+	UnclaimedPerIP: 3, Crashes: 5, CrashWindow: 10 * time.Minute, Backoff: time.Second, BackoffMax: 30 * time.Second,
+}
+
+// stopServer stops the server as SIGTERM does: containers go on.
+func (w *world) stopServer() { w.sup.Close() }
+
+func (w *world) close() {
+	w.sup.Close()
+	w.engine.Close()
+	require.NoError(w.t, w.db.Close())
+}
+
+// testLog writes the server's log to a test's.
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.t.Logf("%s %s", time.Now().Format("15:04:05.000"), strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// health is health.Wait for programs in memory: one that listens is healthy.
+func (w *world) health(ctx context.Context, r health.Request) *health.Failure {
+	for {
+		changed := w.engine.Changed()
+		if w.engine.Connects(r.Addr) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return &health.Failure{}
+		}
+	}
+}
+
+// serve is what a service runs: its program, or one that listens until it is to end.
+func (w *world) serve(p *enginetest.Process) int {
+	w.mu.Lock()
+	program := w.programs[variable(p, "SERVICE_NAME")+" g"+variable(p, "GENERATION")]
+	w.mu.Unlock()
+	if program != nil {
+		return program(p)
+	}
+	return listen(p)
+}
+
+// listen serves until it is asked to end.
+func listen(p *enginetest.Process) int {
+	p.Listen(8080)
+	select {
+	case <-p.Terminated:
+	case <-p.Killed:
+	}
+	return 0
+}
+
+// exits is a program that exits with a code at once.
+func exits(code int) enginetest.Program { return func(*enginetest.Process) int { return code } }
+
+// silent is a program that never listens.
+func silent(p *enginetest.Process) int {
+	select {
+	case <-p.Terminated:
+	case <-p.Killed:
+	}
+	return 0
+}
+
+// variable is one of a process's environment.
+func variable(p *enginetest.Process, name string) string {
+	for _, pair := range p.Env {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// program says what a service's processes of a generation run from now on; nil is listen.
+func (w *world) program(service string, generation int, program enginetest.Program) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.programs[fmt.Sprintf("%s g%d", service, generation)] = program
+}
+
+// service is one of a manifest.
+func service(name string) stack.Spec {
+	return stack.Spec{Name: name, Runtime: node, Root: ".", Start: "serve"}
+}
+
+// upload is an unpacked source.
+func (w *world) upload() string {
+	w.t.Helper()
+	dir, err := w.dir.TempDir()
+	require.NoError(w.t, err)
+	require.NoError(w.t, os.WriteFile(filepath.Join(dir, "server.js"), []byte(rand.Text()), 0o600))
+	return dir
+}
+
+// create makes a stack that nobody has claimed.
+func (w *world) create(specs ...stack.Spec) *stack.Stack {
+	w.t.Helper()
+	now := stack.Now()
+	st := stack.New("shop", specs, now)
+	st.ExpiresAt = now.Add(limits.TTL)
+	st.Network = "192.0.2.1"
+	require.NoError(w.t, w.sup.Create(w.t.Context(), st, w.upload(), nil))
+	return st
+}
+
+// live makes a stack and waits until it is live.
+func (w *world) live(specs ...stack.Spec) *stack.Stack {
+	w.t.Helper()
+	return w.becomes(w.create(specs...).ID, stack.Live)
+}
+
+// deploy asks for another generation of a stack.
+func (w *world) deploy(id string, specs ...stack.Spec) {
+	w.t.Helper()
+	_, err := w.sup.Deploy(w.t.Context(), id, &stack.Manifest{Services: specs}, "", w.upload(), nil)
+	require.NoError(w.t, err)
+}
+
+// claim moves a stack into the account.
+func (w *world) claim(id string) error {
+	_, err := w.sup.Claim(w.t.Context(), id, w.account.ID, w.account.Email)
+	return err
+}
+
+// get reads a stack.
+func (w *world) get(id string) *stack.Stack {
+	w.t.Helper()
+	st, err := w.db.Get(w.t.Context(), id)
+	require.NoError(w.t, err)
+	return st
+}
+
+// await waits until a condition holds of a stack, and returns the stack.
+func (w *world) await(id, what string, holds func(*stack.Stack) bool) *stack.Stack {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 24*time.Hour)
+	defer cancel()
+	woken, stop := w.db.Watch(id)
+	defer stop()
+	for {
+		st := w.get(id)
+		if holds(st) {
+			return st
+		}
+		select {
+		case <-woken:
+		case <-ctx.Done():
+			require.Fail(w.t, "never "+what, "the stack is %s: %s; events: %v", st.Status, st.Error, w.events(id))
+		}
+	}
+}
+
+// becomes waits until a stack has a status and builds nothing.
+func (w *world) becomes(id string, status stack.Status) *stack.Stack {
+	w.t.Helper()
+	return w.await(id, string(status), func(st *stack.Stack) bool { return st.Status == status && st.Deploying == 0 })
+}
+
+// serves waits until a generation of a stack is live.
+func (w *world) serves(id string, generation int) *stack.Stack {
+	w.t.Helper()
+	return w.await(id, fmt.Sprintf("live with generation %d", generation), func(st *stack.Stack) bool {
+		return st.Status == stack.Live && st.Generation == generation && st.Deploying == 0
+	})
+}
+
+// events are the types of a stack's events, in order.
+func (w *world) events(id string) []string {
+	w.t.Helper()
+	events, err := w.db.Events(w.t.Context(), id, 0, 1000)
+	require.NoError(w.t, err)
+	types := make([]string, len(events))
+	for i, e := range events {
+		types[i] = string(e.Type)
+	}
+	return types
+}
+
+// awaitEvent waits until a stack has recorded an event of a type so often.
+func (w *world) awaitEvent(id, kind string, count int) {
+	w.t.Helper()
+	w.await(id, fmt.Sprintf("%d × %s", count, kind), func(*stack.Stack) bool {
+		n := 0
+		for _, e := range w.events(id) {
+			if e == kind {
+				n++
+			}
+		}
+		return n >= count
+	})
+}
+
+// runs waits until just these containers run; names are without the stack's part.
+func (w *world) runs(st *stack.Stack, names ...string) {
+	w.t.Helper()
+	want := make([]string, len(names))
+	for i, name := range names {
+		want[i] = "berth-" + st.Hex() + "-" + name
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Hour)
+	defer cancel()
+	var last []string
+	ok := w.engine.Await(ctx, func(running []string) bool {
+		last = running
+		return fmt.Sprint(running) == fmt.Sprint(want)
+	})
+	require.True(w.t, ok, "%v run, want %v", last, want)
+}
+
+// answers reports whether the routes lead to a process of a service that listens.
+func (w *world) answers(st *stack.Stack, service string) bool {
+	g := w.sup.lookup(st.ID).serving()
+	return g != nil && g.target(service) != nil
+}
+
+// crash ends the process of a container, named without the stack's part, with a code.
+func (w *world) crash(st *stack.Stack, name string, code int) {
+	w.engine.Kill("berth-"+st.Hex()+"-"+name, code)
+}
+
+// settle waits until what goes on beside the jobs has had its time.
+func (w *world) settle() {
+	time.Sleep(time.Minute)
+	synctest.Wait()
+}
