@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,18 +52,34 @@ func (p *Process) Listen(port int) {
 	p.engine.changed()
 }
 
-// Write puts a file into the volume that the container has at a path.
-func (p *Process) Write(path, name, content string) {
+// Dial reports whether the process is greeted at an address, as name:port: whether a
+// container on its network has the name and listens on the port.
+func (p *Process) Dial(addr string) bool {
+	name, port, _ := strings.Cut(addr, ":")
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
-	p.engine.volumes[p.container.spec.Volumes[path]].files[name] = content
+	for _, c := range p.engine.containers {
+		if c.running && c.spec.Network == p.container.spec.Network && slices.Contains(c.aliases, name) {
+			return slices.ContainsFunc(c.ports, func(open int) bool { return strconv.Itoa(open) == port })
+		}
+	}
+	return false
 }
 
-// Read returns a file of the volume that the container has at a path; "" for none.
-func (p *Process) Read(path, name string) string {
+// Write puts a file into a folder, which may be that of a volume.
+func (p *Process) Write(folder, name, content string) {
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
-	return p.engine.volumes[p.container.spec.Volumes[path]].files[name]
+	files, name := p.engine.locate(p.container, path.Join(folder, name))
+	files[name] = content
+}
+
+// Read returns a file of a folder, which may be that of a volume; "" for none.
+func (p *Process) Read(folder, name string) string {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	files, name := p.engine.locate(p.container, path.Join(folder, name))
+	return files[name]
 }
 
 // Engine is a container engine in memory. Made within a synctest bubble, it has the
@@ -73,6 +91,7 @@ type Engine struct {
 	images     map[string]*image // by reference
 	volumes    map[string]*volume
 	networks   map[string]*network
+	turns      map[string]chan struct{} // of those who make a container, by its name
 	subnets    int
 	last       int           // number that the last object or address got
 	away       bool          // it takes no connection
@@ -96,7 +115,7 @@ type container struct {
 	oom     bool
 	ports   []int
 	log     []logLine
-	files   map[string]string // that were copied in
+	files   map[string]string // by path, of the image or copied in
 	term    func()
 	kill    func()
 	killed  chan struct{}
@@ -112,13 +131,13 @@ type image struct {
 	owner string
 	key   engine.Key
 	user  int
-	files map[string]string
+	files map[string]string // by path
 }
 
 type volume struct {
 	owner string
 	key   engine.Key
-	files map[string]string
+	files map[string]string // by path within it
 }
 
 type network struct {
@@ -139,7 +158,7 @@ type stream struct {
 func New(programs map[string]Program, images ...string) *Engine {
 	e := &Engine{
 		programs: programs, containers: map[string]*container{}, images: map[string]*image{},
-		volumes: map[string]*volume{}, networks: map[string]*network{}, subnets: 16,
+		volumes: map[string]*volume{}, networks: map[string]*network{}, turns: map[string]chan struct{}{}, subnets: 16,
 		change: make(chan struct{}), before: map[string]func(string) error{}, after: map[string]func(string) error{},
 	}
 	for _, ref := range images {
@@ -289,6 +308,55 @@ func (e *Engine) find(id string) *container {
 	return nil
 }
 
+// locate returns the files among which a container has one, with its path there. The
+// lock is held.
+func (e *Engine) locate(c *container, file string) (files map[string]string, name string) {
+	for folder, volume := range c.spec.Volumes {
+		if name, ok := strings.CutPrefix(file, folder+"/"); ok {
+			return e.volumes[volume].files, name
+		}
+	}
+	return c.files, file
+}
+
+// mount makes the volumes of a container that are not there, and fills empty ones with
+// what the container has in their place. The lock is held.
+func (e *Engine) mount(c *container) {
+	for folder, name := range c.spec.Volumes {
+		v := e.volumes[name]
+		if v == nil {
+			v = &volume{c.owner, c.spec.Key.WithoutGeneration(), map[string]string{}}
+			e.volumes[name] = v
+		}
+		if len(v.files) > 0 {
+			continue
+		}
+		for file, content := range c.files {
+			if inside, ok := strings.CutPrefix(file, folder+"/"); ok {
+				v.files[inside] = content
+			}
+		}
+	}
+}
+
+// turn waits until nobody else makes a container of a name, and keeps others waiting
+// until done is called.
+func (e *Engine) turn(ctx context.Context, name string) (done func(), err error) {
+	e.mu.Lock()
+	turn := e.turns[name]
+	if turn == nil {
+		turn = make(chan struct{}, 1)
+		e.turns[name] = turn
+	}
+	e.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // end records that the process of a container has ended. The lock is held.
 func (e *Engine) end(c *container, code int) {
 	if !c.running {
@@ -314,13 +382,10 @@ func (e *Engine) launch(c *container) {
 		c.ip = netip.AddrFrom4([4]byte{10, 0, byte(e.last >> 8), byte(e.last)}).String()
 	}
 	p := &Process{Args: c.spec.Cmd, Env: c.spec.Env, Terminated: terminated, Killed: killed, engine: e, container: c}
-	program := e.programs[lastOf(c.spec.Cmd)]
+	program := e.program(c.spec.Cmd)
 	e.changed()
 	e.running.Go(func() {
-		code := 0
-		if program != nil {
-			code = program(p)
-		}
+		code := program(p)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if c.killed == killed { // it was not started again since
@@ -328,6 +393,20 @@ func (e *Engine) launch(c *container) {
 		}
 	})
 }
+
+// program returns what a command runs.
+func (e *Engine) program(cmd []string) Program {
+	code := 0
+	if program := e.programs[lastOf(cmd)]; program != nil {
+		return program
+	} else if len(cmd) > 0 && path.IsAbs(cmd[0]) {
+		code = noSuchCommand
+	}
+	return func(*Process) int { return code }
+}
+
+// noSuchCommand is the exit code of a program that is not there.
+const noSuchCommand = 127
 
 func lastOf(cmd []string) string {
 	if len(cmd) == 0 {

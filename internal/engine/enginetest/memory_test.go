@@ -2,6 +2,9 @@ package enginetest
 
 import (
 	"context"
+	"path"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,22 +52,106 @@ func TestEngine_RunsTheProgramOfAContainer(t *testing.T) {
 	})
 }
 
-func TestEngine_KillsWhatIgnoresItsEndOnceItsTimeIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stubborn := func(p *Process) int {
-			<-p.Killed
-			return 0
-		}
-		e := New(map[string]Program{"stubborn": stubborn}, "base")
-		defer e.Close()
-		d := e.Driver("i")
-		id, err := d.Run(t.Context(), engine.Spec{Name: "c", Key: web, Image: "base", Cmd: []string{"stubborn"}, StopTimeout: 7 * time.Second})
-		require.NoError(t, err)
-		began := time.Now()
-		require.NoError(t, d.Stop(t.Context(), id))
-		require.Equal(t, 7*time.Second, time.Since(began))
-		c, err := d.Look(t.Context(), id)
-		require.NoError(t, err)
-		require.Equal(t, 137, c.ExitCode)
+func TestDriver_KeepsTheContract(t *testing.T) {
+	Suite(t, func(t *testing.T, test func(*testing.T, Bench)) {
+		synctest.Test(t, func(t *testing.T) {
+			e := New(map[string]Program{"helper": helper}, "base", "tools")
+			defer e.Close()
+			e.subnets = 4
+			d := e.Driver("own")
+			d.Space.Bytes = 1 << 40
+			test(t, Bench{
+				Driver: d, Another: e.Driver("another"), Subnets: e.subnets, Image: "base", Tools: "tools",
+				Command:     func(words ...string) []string { return append(words, "helper") },
+				LoseAnswers: e.loseAnswers, Leave: e.Leave, Return: e.Return,
+			})
+		})
 	})
+}
+
+// loseAnswers loses the first answer of each method about each object.
+func (e *Engine) loseAnswers() {
+	for _, method := range []string{
+		"Place", "Run", "Restart", "Stop", "Remove", "Discard", "Snapshot", "Restore", "Prepare", "Start", "Commit", "Tag",
+	} {
+		lost := map[string]bool{}
+		e.After(method, func(object string) error {
+			if lost[object] {
+				return nil
+			}
+			lost[object] = true
+			return engine.ErrUnreachable
+		})
+	}
+}
+
+// helper is the program of the suite.
+func helper(p *Process) int {
+	word, args := p.Args[0], p.Args[1:len(p.Args)-1]
+	switch word {
+	case "print":
+		p.Print(args[0])
+	case "both":
+		n, pause := atoi(args[0]), duration(args[1])
+		for i := range n {
+			p.Print(strconv.Itoa(i))
+			time.Sleep(pause)
+		}
+	case "exit":
+		return atoi(args[0])
+	case "serve":
+		p.Print("serving")
+		return p.wait(p.Terminated, 0)
+	case "stubborn":
+		p.Print("serving")
+		return p.wait(nil, 0)
+	case "listen":
+		for _, port := range args {
+			p.Listen(atoi(strings.TrimPrefix(port, ":")))
+		}
+		p.Print("listening")
+		return p.wait(p.Terminated, 143)
+	case "dial":
+		if !p.Dial(args[0]) {
+			return 1
+		}
+		p.Print("hello")
+	case "write":
+		p.Write(path.Dir(args[0]), path.Base(args[0]), args[1])
+	case "append":
+		p.Write(path.Dir(args[0]), path.Base(args[0]), p.Read(path.Dir(args[0]), path.Base(args[0]))+args[1])
+	case "cat":
+		text := p.Read(path.Dir(args[0]), path.Base(args[0]))
+		if text == "" {
+			return 1
+		}
+		p.Print(text)
+	}
+	return 0
+}
+
+// wait returns a code once the process is asked to end, or is killed.
+func (p *Process) wait(asked <-chan struct{}, code int) int {
+	select {
+	case <-asked:
+		return code
+	case <-p.Killed:
+		return 137
+	}
+}
+
+func atoi(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		panic(err)
+	}
+	return d
 }

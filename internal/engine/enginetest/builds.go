@@ -1,0 +1,162 @@
+package enginetest
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+
+	"github.com/berth-host/berth/internal/engine"
+)
+
+// MakeImage is engine.Driver's.
+func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, _ io.Writer) error {
+	return d.addImage(ctx, "MakeImage", spec.Ref, spec.Context)
+}
+
+// Pull is engine.Driver's. There is no registry.
+func (d *Driver) Pull(ctx context.Context, ref string, _ io.Writer) error {
+	return d.call(ctx, "Pull", ref, func() error { return notFound("image", ref) })
+}
+
+// Import is engine.Driver's.
+func (d *Driver) Import(ctx context.Context, ref string, files io.Reader, _ []string) error {
+	return d.addImage(ctx, "Import", ref, files)
+}
+
+func (d *Driver) addImage(ctx context.Context, method, ref string, content io.Reader) error {
+	files, err := untar(content)
+	if err != nil {
+		return err
+	}
+	return d.call(ctx, method, ref, func() error {
+		d.engine.images[ref] = &image{id: d.engine.number("sha256:"), files: files}
+		return nil
+	})
+}
+
+func untar(r io.Reader) (map[string]string, error) {
+	files, reader := map[string]string{}, tar.NewReader(r)
+	for {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		content, err := io.ReadAll(reader)
+		if err != nil {
+			return nil, err
+		}
+		files[path.Join("/", header.Name)] = string(content)
+	}
+}
+
+// Prepare is engine.Driver's.
+func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (string, error) {
+	done, err := d.engine.turn(ctx, spec.Name)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	return d.create(ctx, "Prepare", spec, func(context.Context, string) error { return nil })
+}
+
+// CopyIn is engine.Driver's.
+func (d *Driver) CopyIn(ctx context.Context, id string, content io.Reader) error {
+	files, err := untar(content)
+	if err != nil {
+		return err
+	}
+	return d.call(ctx, "CopyIn", id, func() error {
+		c := d.engine.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		for file, content := range files {
+			into, name := d.engine.locate(c, file)
+			into[name] = content
+		}
+		return nil
+	})
+}
+
+// Start is engine.Driver's.
+func (d *Driver) Start(ctx context.Context, id string) error { return d.start(ctx, "Start", id) }
+
+// Exec is engine.Driver's. The command is a program of the engine's by its last word,
+// whose lines go to stdout.
+func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, _ io.Writer) (int, error) {
+	e := d.engine
+	run := &container{id: id, running: true}
+	var p *Process
+	err := d.request(ctx, "Exec", lastOf(cmd.Args), func() error {
+		c := e.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		if !c.running {
+			return errNoStart
+		}
+		run.spec, run.files = c.spec, c.files
+		p = &Process{Args: cmd.Args, Env: cmd.Env, Terminated: c.killed, Killed: c.killed, engine: e, container: run}
+		return nil
+	})
+	if err != nil {
+		return -1, err
+	}
+	program := e.program(cmd.Args)
+	ended := make(chan int, 1)
+	e.running.Go(func() { ended <- program(p) })
+	select {
+	case code := <-ended:
+		return code, run.print(e, stdout)
+	case <-ctx.Done():
+		return -1, ctx.Err()
+	}
+}
+
+// print writes the log of a container that has ended.
+func (c *container) print(e *Engine, out io.Writer) error {
+	e.mu.Lock()
+	lines := c.log
+	e.mu.Unlock()
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(out, l.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Commit is engine.Driver's.
+func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
+	e := d.engine
+	return d.call(context.WithoutCancel(ctx), "Commit", id, func() error {
+		c := e.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		var user int
+		_, _ = fmt.Sscanf(config.User, "%d", &user) // "" is root
+		e.images[key.Image()] = &image{id: e.number("sha256:"), owner: d.instance, key: key, user: user, files: maps.Clone(c.files)}
+		e.changed()
+		return nil
+	})
+}
+
+// Tag is engine.Driver's.
+func (d *Driver) Tag(ctx context.Context, ref, another string) error {
+	return d.call(ctx, "Tag", ref, func() error {
+		i := d.engine.images[ref]
+		if i == nil {
+			return notFound("image", ref)
+		}
+		d.engine.images[another] = i
+		return nil
+	})
+}

@@ -1,0 +1,237 @@
+package enginetest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
+)
+
+// Bench is a driver in front of an engine that a test may disturb.
+type Bench struct {
+	Driver  engine.Driver // of an installation that has nothing
+	Another engine.Driver // of another installation on the same engine, which has nothing either
+	Subnets int           // in the pool of either one
+
+	// Image has the program that Command runs. It runs as root, and its first argument
+	// says what it does:
+	//
+	//	print TEXT        prints a line
+	//	both N PAUSE      prints N lines, 0 and so on, a pause after each
+	//	exit CODE         ends with a code
+	//	serve             prints "serving" and ends with 0 when it is asked to
+	//	stubborn          prints "serving" and never ends by itself
+	//	listen :PORT      prints "listening" and greets whoever connects
+	//	dial NAME:PORT    prints the greeting there; ends with 1 when there is none
+	//	write FILE TEXT   replaces a file
+	//	append FILE TEXT  adds to a file
+	//	cat FILE          prints a file; ends with 1 when there is none
+	Image   string
+	Command func(words ...string) []string
+
+	// Tools is the image of a SnapshotSpec.
+	Tools string
+
+	// LoseAnswers loses the first answer to each request from now on that changes
+	// something: the engine does what it is asked, and the driver does not hear of it.
+	LoseAnswers func()
+
+	// Leave makes the engine unreachable, and Return makes it answer again. What runs
+	// may end in between.
+	Leave, Return func()
+}
+
+// Suite is the contract of engine.Driver, a test for each part of it. The function
+// with runs one of them on a bench that no other one has.
+func Suite(t *testing.T, with func(t *testing.T, test func(*testing.T, Bench))) {
+	for name, check := range contract {
+		t.Run(name, func(t *testing.T) {
+			with(t, func(t *testing.T, b Bench) {
+				c := trial{t: t, bench: b, driver: b.Driver, web: newKey()}
+				defer c.tidy()
+				check(c)
+			})
+		})
+	}
+}
+
+// contract has the tests by what they show.
+var contract = map[string]func(trial){
+	"Place makes one network":                      placeMakesOne,
+	"Place finds no free network":                  placeFindsNone,
+	"Run replaces what is in the way":              runReplaces,
+	"Run says what is missing":                     runMissing,
+	"Run never leaves what Inventory misses":       runCancelled,
+	"Run at the same time leaves one":              runAtOnce,
+	"Run fills a new volume from the image":        runFillsVolume,
+	"Restart runs again what has ended":            restartEnded,
+	"Restart leaves alone what runs":               restartRunning,
+	"Promote changes names and keeps the address":  promoteRenames,
+	"Promote names what is not started":            promotePrepared,
+	"Look knows a container by id and by name":     lookKnows,
+	"Stop asks, then kills":                        stopKills,
+	"Stop ends with its context":                   stopCancelled,
+	"Stop and Remove succeed when it is gone":      removeGone,
+	"Stop and Remove at the same time":             removeAtOnce,
+	"Follow gives every line":                      followLines,
+	"Follow ends with its context":                 followCancelled,
+	"Sockets are in the order of their ports":      socketsListed,
+	"Ended tells of the installation's own":        endedOwn,
+	"Containers are those of the key":              containersOfKey,
+	"Inventory has what is the installation's own": inventoryOwn,
+	"Discard removes everything":                   discardAll,
+	"Snapshot and Restore carry the data":          snapshotRestores,
+	"Snapshot keeps the one that is there":         snapshotKept,
+	"Snapshot needs room":                          snapshotRoom,
+	"Restore clears what is in the way":            restoreClears,
+	"Probe shows that containers run":              probeShows,
+	"Prepare replaces and Start starts":            prepareStarts,
+	"CopyIn puts files into container and volume":  copyInFiles,
+	"Exec returns output and exit code":            execReturns,
+	"Exec ends with its context":                   execCancelled,
+	"Commit makes the image of a generation":       commitMakes,
+	"Tag gives one more reference":                 tagAdds,
+	"MakeImage and Import make images":             imagesMade,
+	"A lost answer runs no command twice":          lostRun,
+	"A lost answer is asked for again":             lostAsked,
+	"A lost answer costs no data":                  lostData,
+	"An engine that is away is unreachable":        awayFails,
+	"A removal outlasts the absence of the engine": awayRemoval,
+	"Ended breaks once when the engine goes away":  awayEnded,
+}
+
+// trial is a test of one part of the contract.
+type trial struct {
+	t      *testing.T
+	bench  Bench
+	driver engine.Driver
+	web    engine.Key // of a service that no other test has
+}
+
+// newKey returns the key of a service in a new stack.
+func newKey() engine.Key {
+	var id [6]byte
+	rand.Read(id[:])
+	return engine.Key{Stack: "stk_" + hex.EncodeToString(id[:]), Service: "web", Generation: 1}
+}
+
+// tidy removes all that a test has left.
+func (c trial) tidy() {
+	ctx := context.WithoutCancel(c.t.Context())
+	for _, d := range []engine.Driver{c.bench.Driver, c.bench.Another} {
+		there, err := d.Inventory(ctx, "")
+		assert.NoError(c.t, err)
+		for _, objects := range there {
+			assert.NoError(c.t, d.Discard(ctx, objects))
+		}
+		there, err = d.Inventory(ctx, "")
+		assert.NoError(c.t, err)
+		assert.Empty(c.t, there)
+	}
+}
+
+// spec describes a container of the trial's service that runs the bench's program.
+func (c trial) spec(name string, words ...string) engine.Spec {
+	return engine.Spec{
+		Name: name, Key: c.web, Image: c.bench.Image, User: "0:0", Cmd: c.bench.Command(words...),
+		Volumes: map[string]string{dataPath: c.web.Data()}, Pids: 100, StopTimeout: time.Second,
+	}
+}
+
+// dataPath is where spec's containers have the service's data.
+const dataPath = "/data"
+
+// process describes the service's process.
+func (c trial) process(words ...string) engine.Spec { return c.spec(c.web.Process(0), words...) }
+
+// run runs a container and waits until it has printed a line, unless that is "".
+func (c trial) run(spec engine.Spec, until string) (id string) {
+	c.t.Helper()
+	id, err := c.driver.Run(c.t.Context(), spec)
+	require.NoError(c.t, err)
+	c.await(id, until)
+	return id
+}
+
+// await waits until a container has printed a line, unless that is "".
+func (c trial) await(id, line string) {
+	c.t.Helper()
+	if line == "" {
+		return
+	}
+	ctx, seen := context.WithCancel(c.t.Context())
+	defer seen()
+	err := c.driver.Follow(ctx, id, time.Time{}, func(_ time.Time, text []byte) {
+		if string(text) == line {
+			seen()
+		}
+	})
+	require.ErrorIs(c.t, err, context.Canceled, "the log ended without %q", line)
+}
+
+// output runs a command in a container of its own to its end, and returns what it
+// printed, with its exit code.
+func (c trial) output(network string, words ...string) (string, int) {
+	c.t.Helper()
+	spec := c.spec(c.web.Release(), words...)
+	spec.Network = network
+	id := c.run(spec, "")
+	text := c.log(id)
+	return text, c.look(id).ExitCode
+}
+
+// log returns what a container printed, once it has ended.
+func (c trial) log(id string) string {
+	c.t.Helper()
+	var text strings.Builder
+	require.NoError(c.t, c.driver.Follow(c.t.Context(), id, time.Time{}, func(_ time.Time, line []byte) {
+		text.Write(append(line, '\n'))
+	}))
+	return text.String()
+}
+
+// look returns what the engine knows of a container, which is there.
+func (c trial) look(id string) engine.Container {
+	c.t.Helper()
+	found, err := c.driver.Look(c.t.Context(), id)
+	require.NoError(c.t, err)
+	return found
+}
+
+// inventory returns what there is of the trial's stack.
+func (c trial) inventory() engine.Objects {
+	c.t.Helper()
+	there, err := c.driver.Inventory(c.t.Context(), c.web.Stack)
+	require.NoError(c.t, err)
+	return there[c.web.Stack]
+}
+
+// place makes the network of the service's generation and returns its name.
+func (c trial) place() string {
+	c.t.Helper()
+	require.NoError(c.t, c.driver.Place(c.t.Context(), c.web, 1))
+	return c.web.Network()
+}
+
+// atOnce does something many times at the same time.
+func (c trial) atOnce(do func() error) {
+	c.t.Helper()
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() { assert.NoError(c.t, do()) })
+	}
+	all.Wait()
+}
+
+// soon returns a context that ends after a moment.
+func (c trial) soon() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.t.Context(), 300*time.Millisecond)
+}

@@ -1,0 +1,316 @@
+package enginetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
+)
+
+func placeMakesOne(c trial) {
+	c.atOnce(func() error { return c.driver.Place(c.t.Context(), c.web, 1) })
+	c.place()
+	networks := c.inventory().Networks
+	require.Len(c.t, networks, 1)
+	assert.Equal(c.t, engine.Network{Name: c.web.Network(), Key: engine.Key{Stack: c.web.Stack, Generation: 1}}, networks[0])
+}
+
+func placeFindsNone(c trial) {
+	key := c.web
+	for range c.bench.Subnets {
+		require.NoError(c.t, c.driver.Place(c.t.Context(), key, 1))
+		key.Generation++
+	}
+	require.ErrorIs(c.t, c.driver.Place(c.t.Context(), key, 1), engine.ErrNoNetwork)
+	require.NoError(c.t, c.driver.Place(c.t.Context(), c.web, 1), "its network is there")
+	require.NoError(c.t, c.driver.Discard(c.t.Context(), engine.Objects{Networks: c.inventory().Networks[:1]}))
+	require.NoError(c.t, c.driver.Place(c.t.Context(), key, 1))
+}
+
+// fill gives the stack an object of each kind.
+func (c trial) fill() {
+	c.t.Helper()
+	spec := c.process("serve")
+	spec.Network = c.place()
+	id := c.run(spec, "")
+	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}))
+}
+
+func inventoryOwn(c trial) {
+	c.fill()
+	there := c.inventory()
+	assert.Equal(c.t, []string{c.web.Process(0), c.web.Data(), c.web.Image(), c.web.Network()}, there.Names())
+	assert.Equal(c.t, c.web, there.Containers[0].Key)
+	assert.Equal(c.t, c.web, there.Images[0].Key)
+	assert.Equal(c.t, c.web.WithoutGeneration(), there.Volumes[0].Key)
+
+	another := trial{c.t, c.bench, c.bench.Another, newKey()}
+	another.fill()
+	elsewhere := trial{c.t, c.bench, c.driver, newKey()}
+	elsewhere.place()
+	all, err := c.driver.Inventory(c.t.Context(), "")
+	require.NoError(c.t, err)
+	assert.Equal(c.t, map[string]engine.Objects{c.web.Stack: there, elsewhere.web.Stack: elsewhere.inventory()}, all)
+	assert.True(c.t, trial{c.t, c.bench, c.driver, another.web}.inventory().None())
+}
+
+func discardAll(c trial) {
+	c.fill()
+	there := c.inventory()
+	c.atOnce(func() error { return c.driver.Discard(c.t.Context(), there) })
+	assert.True(c.t, c.inventory().None())
+	require.NoError(c.t, c.driver.Discard(c.t.Context(), there), "it is gone")
+}
+
+// write puts a text into the service's data.
+func (c trial) write(text string) {
+	c.t.Helper()
+	_, code := c.output("", "write", dataPath+"/file", text)
+	require.Zero(c.t, code)
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
+}
+
+// data returns the text in the service's data.
+func (c trial) data() string {
+	c.t.Helper()
+	text, _ := c.output("", "cat", dataPath+"/file")
+	return text
+}
+
+func (c trial) snapshot() error {
+	return c.driver.Snapshot(c.t.Context(), c.web, engine.SnapshotSpec{Image: c.bench.Tools, Pids: 100})
+}
+
+// restore brings the service's data back from its snapshot, which becomes a leftover.
+func (c trial) restore() {
+	c.t.Helper()
+	require.NoError(c.t, c.driver.Restore(c.t.Context(), c.web, c.web.Process(0)))
+	there := c.inventory()
+	assert.True(c.t, there.HasVolume(c.web.Data()))
+	assert.True(c.t, there.HasImage(c.web.Restored()))
+	assert.False(c.t, there.HasImage(c.web.Snapshot()))
+	assert.Empty(c.t, there.Containers)
+}
+
+func snapshotRestores(c trial) {
+	c.write("kept")
+	for range 2 {
+		require.NoError(c.t, c.snapshot())
+		there := c.inventory()
+		assert.Empty(c.t, there.Containers)
+		assert.Empty(c.t, there.Volumes)
+		require.Len(c.t, there.Images, 1)
+		assert.Equal(c.t, []string{c.web.Snapshot()}, there.Images[0].Tags)
+		assert.Equal(c.t, c.web.WithoutGeneration(), there.Images[0].Key)
+	}
+	c.restore()
+	c.restore() // there is none any more
+	assert.Equal(c.t, "kept\n", c.data())
+}
+
+func snapshotKept(c trial) {
+	c.write("kept")
+	require.NoError(c.t, c.snapshot())
+	c.write("changed")
+	require.NoError(c.t, c.snapshot())
+	assert.Empty(c.t, c.inventory().Volumes)
+	c.restore()
+	assert.Equal(c.t, "kept\n", c.data())
+}
+
+func snapshotRoom(c trial) {
+	c.write("kept")
+	err := c.driver.Snapshot(c.t.Context(), c.web, engine.SnapshotSpec{Image: c.bench.Tools, Floor: 1 << 60})
+	require.ErrorIs(c.t, err, engine.ErrNoRoom)
+	there := c.inventory()
+	assert.Empty(c.t, there.Images)
+	assert.Empty(c.t, there.Containers)
+	assert.Equal(c.t, "kept\n", c.data())
+}
+
+func restoreClears(c trial) {
+	c.write("kept")
+	require.NoError(c.t, c.snapshot())
+	c.write("half of it")
+	c.run(c.process("serve"), "")
+	c.restore()
+	assert.Equal(c.t, "kept\n", c.data())
+}
+
+func commitMakes(c trial) {
+	id := c.prepare(c.web.Build(), c.bench.Image)
+	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "made/file", "built", "data/file", "data")))
+	require.NoError(c.t, c.driver.Start(c.t.Context(), id))
+	for range 2 {
+		require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{User: "200001:200001"}))
+	}
+	for ref, want := range map[string]int{c.web.Image(): 200001, c.bench.Image: 0} {
+		user, err := c.driver.ImageUser(c.t.Context(), ref)
+		require.NoError(c.t, err)
+		assert.Equal(c.t, want, user)
+	}
+	spec := c.process("cat", "/made/file")
+	spec.Image, spec.Volumes = c.web.Image(), nil
+	assert.Equal(c.t, "built\n", c.log(c.run(spec, "")))
+	spec.Cmd = c.bench.Command("cat", dataPath+"/file")
+	id = c.run(spec, "")
+	c.log(id)
+	assert.Equal(c.t, 1, c.look(id).ExitCode, "the files of a volume are not in the image")
+	err := c.driver.Commit(c.t.Context(), c.web.Process(9), c.web, engine.ImageConfig{})
+	require.ErrorIs(c.t, err, engine.ErrNotFound)
+	_, err = c.driver.ImageUser(c.t.Context(), c.web.Snapshot())
+	require.ErrorIs(c.t, err, engine.ErrNotFound)
+}
+
+func tagAdds(c trial) {
+	ref := c.web.Image()
+	require.ErrorIs(c.t, c.driver.Tag(c.t.Context(), ref, c.web.Restored()), engine.ErrNotFound)
+	c.atOnce(func() error { return c.driver.Tag(c.t.Context(), c.bench.Image, ref) })
+	assert.True(c.t, c.hasImage(ref))
+	require.NoError(c.t, c.driver.Discard(c.t.Context(), engine.Objects{Images: []engine.Image{{Tags: []string{ref}}}}))
+	assert.False(c.t, c.hasImage(ref))
+	assert.True(c.t, c.hasImage(c.bench.Image))
+}
+
+func (c trial) hasImage(ref string) bool {
+	c.t.Helper()
+	there, err := c.driver.HasImage(c.t.Context(), ref)
+	require.NoError(c.t, err)
+	return there
+}
+
+func imagesMade(c trial) {
+	for _, make := range map[string]func(ref string) error{
+		"Import": func(ref string) error {
+			return c.driver.Import(c.t.Context(), ref, files(c, "file", "text"), []string{"WORKDIR /made"})
+		},
+		"MakeImage": func(ref string) error {
+			spec := engine.ImageSpec{Context: files(c, "Dockerfile", "FROM "+c.bench.Image+"\nLABEL made=yes\n"), Ref: ref}
+			return c.driver.MakeImage(c.t.Context(), spec, io.Discard)
+		},
+	} {
+		ref := newKey().Image()
+		for range 2 {
+			require.NoError(c.t, make(ref))
+			assert.True(c.t, c.hasImage(ref))
+		}
+		there, err := c.driver.Inventory(c.t.Context(), "")
+		require.NoError(c.t, err)
+		assert.Empty(c.t, there, "no installation has it for itself")
+		require.NoError(c.t, c.driver.Discard(c.t.Context(), engine.Objects{Images: []engine.Image{{Tags: []string{ref}}}}))
+	}
+}
+
+// files packs files, each a path and a text.
+func files(c trial, entries ...string) io.Reader {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for i := 0; i < len(entries); i += 2 {
+		require.NoError(c.t, w.WriteHeader(&tar.Header{Name: entries[i], Mode: 0o644, Size: int64(len(entries[i+1]))}))
+		_, err := io.WriteString(w, entries[i+1])
+		require.NoError(c.t, err)
+	}
+	require.NoError(c.t, w.Close())
+	return &out
+}
+
+func lostRun(c trial) {
+	c.bench.LoseAnswers()
+	id := c.run(c.process("append", dataPath+"/runs", "x"), "")
+	c.log(id)
+	c.bench.LoseAnswers()
+	require.NoError(c.t, c.driver.Restart(c.t.Context(), id))
+	c.log(id)
+	text, _ := c.output("", "cat", dataPath+"/runs")
+	assert.Equal(c.t, "xx\n", text)
+}
+
+func lostAsked(c trial) {
+	c.bench.LoseAnswers()
+	c.fill()
+	assert.Equal(c.t, []string{c.web.Process(0), c.web.Data(), c.web.Image(), c.web.Network()}, c.inventory().Names())
+	c.bench.LoseAnswers()
+	id := c.prepare(c.web.Build(), c.bench.Image)
+	require.NoError(c.t, c.driver.Start(c.t.Context(), id))
+	require.NoError(c.t, c.driver.Tag(c.t.Context(), c.web.Image(), c.web.Restored()))
+	c.bench.LoseAnswers()
+	require.NoError(c.t, c.driver.Stop(c.t.Context(), c.web.Process(0)))
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Process(0)))
+	require.NoError(c.t, c.driver.Discard(c.t.Context(), c.inventory()))
+	assert.True(c.t, c.inventory().None())
+}
+
+func lostData(c trial) {
+	c.write("kept")
+	c.bench.LoseAnswers()
+	require.NoError(c.t, c.snapshot())
+	assert.Empty(c.t, c.inventory().Volumes)
+	c.bench.LoseAnswers()
+	c.restore()
+	assert.Equal(c.t, "kept\n", c.data())
+}
+
+func awayFails(c trial) {
+	id := c.run(c.process("serve"), "serving")
+	require.NoError(c.t, c.driver.Accepts(c.t.Context()))
+	c.bench.Leave()
+	assert.Error(c.t, c.driver.Accepts(c.t.Context()))
+	_, err := c.driver.Look(c.t.Context(), id)
+	require.ErrorIs(c.t, err, engine.ErrUnreachable)
+	for _, ask := range []func(context.Context) error{
+		func(ctx context.Context) error { return c.driver.Place(ctx, c.web, 1) },
+		func(ctx context.Context) error { return c.driver.Stop(ctx, id) },
+		func(ctx context.Context) error { return c.driver.Remove(ctx, id) },
+		func(ctx context.Context) error { return c.driver.Restart(ctx, id) },
+		func(ctx context.Context) error { return c.driver.Commit(ctx, id, c.web, engine.ImageConfig{}) },
+		func(ctx context.Context) error { _, err := c.driver.Run(ctx, c.process("serve")); return err },
+		func(ctx context.Context) error { _, err := c.driver.Inventory(ctx, ""); return err },
+	} {
+		ctx, cancel := c.soon()
+		require.ErrorIs(c.t, ask(ctx), engine.ErrUnreachable)
+		cancel()
+	}
+	c.bench.Return()
+	require.NoError(c.t, c.driver.Accepts(c.t.Context()))
+	require.NoError(c.t, c.driver.Restart(c.t.Context(), id))
+	assert.True(c.t, c.look(id).Running)
+}
+
+func awayRemoval(c trial) {
+	id := c.run(c.process("serve"), "serving")
+	c.bench.Leave()
+	removed := make(chan error, 1)
+	go func() { removed <- c.driver.Remove(c.t.Context(), id) }()
+	time.Sleep(time.Second)
+	assert.Empty(c.t, removed)
+	c.bench.Return()
+	require.NoError(c.t, <-removed)
+	assert.Empty(c.t, c.inventory().Containers)
+}
+
+func awayEnded(c trial) {
+	_, broken := c.driver.Ended(c.t.Context())
+	c.run(c.process("serve"), "serving")
+	c.bench.Leave()
+	require.Error(c.t, <-broken)
+	_, fails := c.driver.Ended(c.t.Context())
+	require.Error(c.t, <-fails)
+	c.bench.Return()
+	ctx, cancel := context.WithCancel(c.t.Context())
+	ends, again := c.driver.Ended(ctx)
+	id := c.run(c.spec(c.web.Release(), "exit", "0"), "")
+	for end := range ends { // the process may have ended now, too
+		if end.ID == id {
+			break
+		}
+	}
+	cancel()
+	require.ErrorIs(c.t, <-again, context.Canceled)
+	assert.Empty(c.t, broken)
+}
