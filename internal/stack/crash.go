@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Crash counts a crash of a service (docs/api.md, "Crashes"), whose process
-// exited with code, nil when it did not or that is not known. A restart that
-// failed counts too; its event has no code. One crash more than the limit in the
-// window ends the served generation, as servedFails does, and so do as many
-// restarts in a row that failed, however long they took; looping reports whether
-// this was it.
+// Crash counts a crash of a service (docs/api.md, "Crashes"). Code is the exit code of
+// its process; nil if the process did not exit or the code is not known. A failed
+// restart counts too, and its event has no code. The served generation ends, as in
+// servedFails, after one crash more than the limit in the window, or after as many
+// failed restarts in a row, however long they took; looping reports whether this was
+// that crash.
 func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, now time.Time) (events []Event, looping bool, err error) {
 	svc := s.Service(service)
 	if svc == nil {
@@ -40,7 +40,7 @@ func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, no
 	return append(events, failed...), true, err
 }
 
-// crash adds one to the crashes after a time and counts them.
+// crash records a crash at now, drops those up to after, and returns how many remain.
 func (s *Service) crash(after, now time.Time) int {
 	kept := s.Crashes[:0:0]
 	for _, at := range s.Crashes {
@@ -64,7 +64,7 @@ func (s *Service) loopError(crashes int, limits Limits) string {
 	return fmt.Sprintf("%s %s (last exit code %s); check its logs and redeploy", s.Spec.Name, how, code)
 }
 
-// RestartDelay returns how long a service waits for its restart after so many
+// RestartDelay returns how long to wait before a service is restarted after so many
 // crashes in the window.
 func (l Limits) RestartDelay(crashes int) time.Duration {
 	wait := l.Backoff
@@ -84,7 +84,7 @@ func (s *Stack) Restarted(service string) ([]Event, error) {
 	return []Event{{Type: EventRestarted, Data: map[string]any{"service": service}}}, nil
 }
 
-// served returns a service that the stack serves; a Conflict for any other.
+// served returns a service that the stack serves, or a Conflict.
 func (s *Stack) served(service string) (*Service, error) {
 	svc := s.Service(service)
 	if s.Status != Live || svc == nil {
@@ -93,7 +93,7 @@ func (s *Stack) served(service string) (*Service, error) {
 	return svc, nil
 }
 
-// forgetCrashes starts every service's crash window anew.
+// forgetCrashes restarts the crash window of every service.
 func (s *Stack) forgetCrashes() {
 	for i := range s.Services {
 		s.Services[i].forgetCrashes()

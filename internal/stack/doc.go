@@ -1,7 +1,7 @@
-// Package stack is Berth's domain: what a stack, a service, a generation and an
-// event are, which changes of state exist, which rules guard them, which
-// variables a process gets, and how a duration is read and written.
+// Package stack is Berth's domain. It defines stacks, services, generations and events,
+// the state changes that exist and the rules that guard them, the variables that a
+// process gets, and how durations are read and written.
 //
-// Code in this package does no I/O, and only Now reads the clock: whoever calls
-// passes the time, so every rule can be tested as arithmetic.
+// Code in this package does no I/O, and only Now reads the clock. Callers pass the
+// time, so every rule can be tested as arithmetic.
 package stack

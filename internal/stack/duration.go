@@ -11,14 +11,14 @@ import (
 
 const day = 24 * time.Hour
 
-// ParseDuration reads a duration as manifests and requests write it: a whole
-// number and a unit of s, m, h or d, one or more times, as in 90m, 1h30m or
-// 2d. Anything else is an Unprocessable *Error that shows lifetimes of a stack.
+// ParseDuration parses a duration in the form of manifests and requests: one or more
+// whole numbers, each with a unit of s, m, h or d, as in 90m, 1h30m or 2d. For anything
+// else it returns an Unprocessable *Error with example lifetimes of a stack.
 func ParseDuration(s string) (time.Duration, error) {
 	return ParseDurationLike(s, "30m, 90m or 1h30m")
 }
 
-// ParseDurationLike is ParseDuration with other examples in its errors, for a
+// ParseDurationLike is like ParseDuration, with other examples in its errors, for a
 // field that is not a lifetime.
 func ParseDurationLike(s, examples string) (time.Duration, error) {
 	if s == "" {
@@ -39,8 +39,8 @@ func ParseDurationLike(s, examples string) (time.Duration, error) {
 	return total, nil
 }
 
-// durationPart reads one number and its unit from the start of s. A number
-// that no duration can hold is cut to the greatest.
+// durationPart parses one number and its unit at the start of s. A number too large for
+// a duration becomes the largest one.
 func durationPart(s string) (n int64, unit time.Duration, rest, fault string) {
 	i := 0
 	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
@@ -77,7 +77,7 @@ func badDuration(s, fault, examples string) error {
 	return NewError(Unprocessable, fmt.Sprintf("duration %s %s; write it as in %s", safetext.Quote(s), fault, examples))
 }
 
-// FormatDuration returns a duration as requests write it: 1h30m.
+// FormatDuration formats a duration as requests write it: 1h30m.
 func FormatDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -89,7 +89,7 @@ func FormatDuration(d time.Duration) string {
 	return text
 }
 
-// FormatWindow returns the time over which crashes are counted: 10 min.
+// FormatWindow formats the time over which crashes are counted: 10 min.
 func FormatWindow(d time.Duration) string {
 	if d >= time.Minute && d%time.Minute == 0 {
 		return fmt.Sprintf("%d min", d/time.Minute)
@@ -97,9 +97,8 @@ func FormatWindow(d time.Duration) string {
 	return d.String()
 }
 
-// RoughDuration returns the two largest units of a duration that count: 2d3h,
-// 1h30m, 45s. From ten minutes on there are no seconds, and from a year on no
-// hours.
+// RoughDuration formats the two largest significant units of a duration: 2d3h, 1h30m,
+// 45s. It omits seconds from ten minutes on, and hours from a year on.
 func RoughDuration(d time.Duration) string {
 	d = d.Round(time.Second)
 	switch {
@@ -116,7 +115,7 @@ func RoughDuration(d time.Duration) string {
 	}
 }
 
-// twoUnits leaves the smaller unit out from coarse on.
+// twoUnits omits the smaller unit from coarse on.
 func twoUnits(d, large time.Duration, largeName string, small time.Duration, smallName string, coarse time.Duration) string {
 	text := fmt.Sprintf("%d%s", d/large, largeName)
 	if rest := d % large / small; rest > 0 && d < coarse {
@@ -125,7 +124,7 @@ func twoUnits(d, large time.Duration, largeName string, small time.Duration, sma
 	return text
 }
 
-// DurationInWords returns a duration as people say it: 42 minutes.
+// DurationInWords formats a duration as people say it: 42 minutes.
 func DurationInWords(d time.Duration) string {
 	switch {
 	case d < time.Minute:

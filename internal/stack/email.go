@@ -7,12 +7,11 @@ import (
 	"unicode"
 )
 
-// mostEmail is the length of the longest address that mail can be sent to, in
-// bytes.
+// mostEmail is the length in bytes of the longest address that can receive mail.
 const mostEmail = 254
 
-// CheckEmail refuses what is not one bare address, and an address that others can
-// be mistaken for: what stands before the @ is ASCII. The error is the rest of a
+// CheckEmail returns an error unless email is a single bare address that cannot be
+// mistaken for another: the part before the @ must be ASCII. The error continues a
 // sentence that begins with the address.
 func CheckEmail(email string) error {
 	address, err := mail.ParseAddress(email)
@@ -26,9 +25,9 @@ func CheckEmail(email string) error {
 	return nil
 }
 
-// SameEmail reports whether two addresses are the same but for the case of ASCII
-// letters, as the database compares them. Unicode would take the Kelvin sign for
-// a k.
+// SameEmail reports whether two addresses are equal, ignoring the case of ASCII
+// letters, as the database compares them. Unicode case folding would take the Kelvin
+// sign for a k.
 func SameEmail(a, b string) bool { return lowerASCII(a) == lowerASCII(b) }
 
 func lowerASCII(s string) string {

@@ -10,11 +10,11 @@ import (
 // DataDir is the folder of a service's data in its containers, $DATA_DIR.
 const DataDir = "/data"
 
-// defaultPort is $PORT where the manifest chooses none. Every service has an
-// address of its own, so all of them can have the same.
+// defaultPort is $PORT if the manifest does not choose one. All services can share it,
+// since each has its own address.
 const defaultPort = 8080
 
-// Environment makes the variables of the services of one generation of a stack
+// Environment builds the variables of the services of one generation of a stack
 // (docs/manifest.md, "Environment").
 type Environment struct {
 	Stack      *Stack // for its id, name and secrets
@@ -23,8 +23,8 @@ type Environment struct {
 	URLs       URLs
 }
 
-// Build returns the variables of a service's commands install and build: those
-// of its process, with what the source's framework needs in their place.
+// Build returns the variables of a service's install and build commands: those of its
+// process, some of them replaced as the source's framework requires.
 func (e *Environment) Build(s *Spec) map[string]string {
 	env := e.Process(s)
 	for key, value := range s.BuildEnv {
@@ -35,8 +35,8 @@ func (e *Environment) Build(s *Spec) map[string]string {
 	return env
 }
 
-// Process returns the variables of a service's process: the host's, then those of
-// the manifest.
+// Process returns the variables of a service's process: the host's, then the
+// manifest's.
 func (e *Environment) Process(s *Spec) map[string]string {
 	env := map[string]string{
 		"PORT":         strconv.Itoa(s.ListenPort()),
@@ -63,9 +63,9 @@ func (e *Environment) Process(s *Spec) map[string]string {
 	return env
 }
 
-// neighbour returns what a service learns of another one of its stack: its public
-// address, unless programs expect something else under that name, and the one
-// inside the stack.
+// neighbour returns what a service learns about another service of its stack: its
+// address inside the stack and its public address. It omits the public one if programs
+// expect something else under that name.
 func (e *Environment) neighbour(other *Spec) map[string]string {
 	env := map[string]string{}
 	name := strings.ToUpper(other.Name)
@@ -78,9 +78,9 @@ func (e *Environment) neighbour(other *Spec) map[string]string {
 	return env
 }
 
-// takenNames are names of services whose <NAME>_URL means something else: programs
-// take DATABASE_URL and its like for a database's address, and PUBLIC_URL is the
-// service's own.
+// takenNames lists the names of services whose <NAME>_URL means something else:
+// programs take DATABASE_URL and the like for a database's address, and PUBLIC_URL is
+// the service's own.
 var takenNames = []string{"database", "redis", "mongo", "postgres", "mysql", "public"}
 
 // ListenPort returns the port that the service's process listens on.
@@ -94,7 +94,7 @@ func (s *Spec) ListenPort() int {
 	return defaultPort
 }
 
-// internalURL returns where the other services of the stack reach the process.
+// internalURL returns the address of the process for the other services of the stack.
 func (s *Spec) internalURL() string {
 	return "http://" + s.Name + ":" + strconv.Itoa(s.ListenPort())
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Kind is the class of an error that a client may see; package api maps it to
-// a status (docs/api.md, "Errors").
+// Kind is the class of an error that clients may see; package appserver maps it to an
+// HTTP status (docs/api.md, "Errors").
 type Kind int
 
 // The kinds, in the order of their status codes.
@@ -23,18 +23,18 @@ const (
 	Unavailable                     // 503
 )
 
-// Error is the only error whose text reaches a client. Detail is worded so
-// that an agent knows what to do next.
+// Error is the only kind of error whose text reaches a client. Detail tells an agent
+// what to do next.
 type Error struct {
 	Kind       Kind
 	Detail     string
-	RetryAfter time.Duration // 0 when waiting does not help
+	RetryAfter time.Duration // 0 if waiting does not help
 }
 
 func (e *Error) Error() string { return e.Detail }
 
-// KindOf returns the kind of an error; 0 for nil and for one that is not for the
-// client.
+// KindOf returns the kind of an error; 0 for nil and for an error that is not meant for
+// the client.
 func KindOf(err error) Kind {
 	var own *Error
 	if errors.As(err, &own) {
@@ -43,13 +43,13 @@ func KindOf(err error) Kind {
 	return 0
 }
 
-// NewTooMany is the one error of every rate limit (docs/api.md, "Errors").
+// NewTooMany returns the error of every rate limit (docs/api.md, "Errors").
 func NewTooMany(retryAfter time.Duration) *Error {
 	return &Error{Kind: TooMany, Detail: "too many requests; slow down and retry in a minute", RetryAfter: retryAfter}
 }
 
-// NewCapReached is the refusal of a network that has n unclaimed stacks, of
-// which the first expires at the given time (docs/api.md, "Errors").
+// NewCapReached returns the error for a network that already has n unclaimed stacks;
+// the first of them expires at the given time (docs/api.md, "Errors").
 func NewCapReached(n, limit int, first, now time.Time) *Error {
 	wait := max(first.Sub(now)+time.Second-1, time.Second).Truncate(time.Second)
 	return &Error{Kind: TooMany, RetryAfter: wait, Detail: fmt.Sprintf(
@@ -58,7 +58,7 @@ func NewCapReached(n, limit int, first, now time.Time) *Error {
 		n, limit, FormatDuration(wait), first.UTC().Format(time.RFC3339))}
 }
 
-// NewNoStack is the one answer for an id that no stack has, or had and lost.
+// NewNoStack returns the error for an id that belongs to no stack, now or any more.
 func NewNoStack(id string) *Error {
 	return NewError(NotFound, fmt.Sprintf(
 		"there is no stack %s; it was deleted, or the id is wrong (stk_ and 12 hex characters)", id))

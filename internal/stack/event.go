@@ -7,10 +7,10 @@ import (
 	"github.com/berth-host/berth/internal/plainjson"
 )
 
-// EventType is one of those of docs/api.md, "Event types".
+// EventType is the type of an event (docs/api.md, "Event types").
 type EventType string
 
-// Every event type.
+// The event types.
 const (
 	EventCreated      EventType = "stack.created"
 	EventRedeploying  EventType = "stack.redeploying"
@@ -30,8 +30,8 @@ const (
 	EventDeleted      EventType = "stack.deleted"
 )
 
-// Event is one recorded change of a stack. ID and StackID are set by the store
-// when it inserts the event; ids increase over the whole server.
+// Event is a recorded change of a stack. The store sets ID and StackID when it inserts
+// the event; ids increase over the whole server.
 type Event struct {
 	ID        int64
 	StackID   string
@@ -40,8 +40,8 @@ type Event struct {
 	CreatedAt time.Time
 }
 
-// MarshalJSON gives the form of docs/api.md, "The event", the same bytes at the
-// events endpoint and in a webhook's body.
+// MarshalJSON returns the form of docs/api.md, "The event". The events endpoint and a
+// webhook's body have the same bytes.
 func (e Event) MarshalJSON() ([]byte, error) {
 	data := e.Data
 	if data == nil {
@@ -56,10 +56,11 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	}{e.ID, e.StackID, e.Type, data, Timestamp(e.CreatedAt)})
 }
 
-// Timestamp is a time in JSON: Unix seconds as a float, null for the zero time.
+// Timestamp is a time that is encoded in JSON as Unix seconds, a float; the zero time
+// is null.
 type Timestamp time.Time
 
-// MarshalJSON writes seconds with up to six decimals.
+// MarshalJSON returns the seconds with up to six decimals.
 func (t Timestamp) MarshalJSON() ([]byte, error) {
 	if time.Time(t).IsZero() {
 		return []byte("null"), nil

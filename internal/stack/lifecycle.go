@@ -10,11 +10,11 @@ import (
 	"github.com/berth-host/berth/internal/safetext"
 )
 
-// Trigger is what may move a stack from one status to another.
+// Trigger is a cause for a stack to move from one status to another.
 type Trigger string
 
-// The triggers, in the order of docs/api.md, "States and transitions". The
-// exported ones are those of time alone; see Stack.Next.
+// The triggers, in the order of docs/api.md, "States and transitions". Time alone
+// causes the exported ones; see Stack.Next.
 const (
 	triggerDeployed     Trigger = "build finishes"
 	triggerDeployFailed Trigger = "deploy fails"
@@ -45,8 +45,8 @@ type transition struct {
 	to      Status
 }
 
-// transitions is the whole lifecycle, its rows in the order of docs/api.md,
-// "States and transitions". A status and a trigger without a row are a Conflict.
+// transitions is the whole lifecycle, in the order of docs/api.md, "States and
+// transitions". A status and a trigger without a row are a Conflict.
 var transitions = []transition{
 	{Building, triggerDeployed, Live},
 	{Building, triggerDeployFailed, Failed},
@@ -86,7 +86,7 @@ var transitions = []transition{
 	{Expired, triggerDelete, Deleted},
 }
 
-// apply moves the stack along the row of its status and the trigger.
+// apply moves the stack along the row for its status and the trigger.
 func (s *Stack) apply(t Trigger) error {
 	for _, row := range transitions {
 		if row.from == s.Status && row.trigger == t {
@@ -97,7 +97,8 @@ func (s *Stack) apply(t Trigger) error {
 	return s.conflict(t)
 }
 
-// applyToBuild is apply for what ends a build; without one it is a Conflict.
+// applyToBuild is like apply for a trigger that ends a build; if none is running it
+// returns a Conflict.
 func (s *Stack) applyToBuild(t Trigger) error {
 	if s.Deploying == 0 {
 		return s.conflict(t)
@@ -105,7 +106,7 @@ func (s *Stack) applyToBuild(t Trigger) error {
 	return s.apply(t)
 }
 
-// conflict says why a trigger is refused, and what to do instead.
+// conflict returns an error that says why a trigger is refused and what to do instead.
 func (s *Stack) conflict(t Trigger) error {
 	switch {
 	case s.Status == Expired:
@@ -116,10 +117,10 @@ func (s *Stack) conflict(t Trigger) error {
 	return NewError(Conflict, fmt.Sprintf("the stack is %s, so this cannot be done: %s", s.Status, t))
 }
 
-// busyRetry is when to try again what a running build does not allow.
+// busyRetry is the Retry-After of what a running build does not allow.
 const busyRetry = 5 * time.Second
 
-// busy is the Conflict of a build that is running.
+// busy returns the Conflict for a build that is running.
 func (s *Stack) busy() *Error {
 	return &Error{
 		Kind:       Conflict,
@@ -128,18 +129,19 @@ func (s *Stack) busy() *Error {
 	}
 }
 
-// Created is the event of a new stack, before its first build.
+// Created returns the event of a new stack, before its first build.
 func (s *Stack) Created() Event {
 	return Event{Type: EventCreated, CreatedAt: s.CreatedAt, Data: map[string]any{"anonymous": !s.Claimed()}}
 }
 
-// ServiceBuilding is the event of a service whose install and build start.
+// ServiceBuilding returns the event of a service whose install and build start.
 func ServiceBuilding(service string, generation int) Event {
 	return Event{Type: EventBuilding, Data: map[string]any{"service": service, "generation": generation}}
 }
 
-// Ready is the event of a service that serves. One of the generation that the
-// stack serves, or builds the first time, is running from now on.
+// Ready returns the event of a service that serves. If the service belongs to the
+// generation that the stack serves, or builds for the first time, Ready also marks it
+// as running.
 func (s *Stack) Ready(service, url string) Event {
 	if svc := s.Service(service); svc != nil {
 		svc.Status = Running
@@ -147,9 +149,9 @@ func (s *Stack) Ready(service, url string) Event {
 	return Event{Type: EventReady, Data: map[string]any{"service": service, "url": url}}
 }
 
-// Deploy accepts a new generation (docs/api.md, "POST /v0/stacks/{id}/deploy"). A
-// live stack goes on serving the old one; a failed one has nothing to serve and
-// takes over the new services at once.
+// Deploy accepts a new generation (docs/api.md, "POST /v0/stacks/{id}/deploy"). A live
+// stack goes on serving the old one; a failed stack has nothing to serve and takes over
+// the new services at once.
 func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	if s.Deploying != 0 {
 		return nil, s.busy()
@@ -170,8 +172,9 @@ func (s *Stack) Deploy(services []Service) ([]Event, error) {
 	return []Event{{Type: EventRedeploying, Data: map[string]any{"generation": s.Deploying}}}, nil
 }
 
-// Halt notes that a service's process is stopped to make way for the one of the
-// next generation. Ready says that it serves again, whichever of the two came up.
+// Halt records that a service's process is stopped to make way for the next
+// generation's. Ready records that the service serves again, whichever of the two
+// processes came up.
 func (s *Stack) Halt(service string) {
 	if svc := s.Service(service); svc != nil && s.Status == Live {
 		svc.Status = Stopped
@@ -200,8 +203,8 @@ func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event,
 	}}}, nil
 }
 
-// DeployFailed ends a build that failed, for the given reason. A stack that
-// served a generation before serves it again.
+// DeployFailed ends a failed build for the given reason. A stack that served a
+// generation before serves it again.
 func (s *Stack) DeployFailed(reason string) ([]Event, error) {
 	if s.Status == Live {
 		return s.rolledBack(reason)
@@ -231,8 +234,8 @@ func (s *Stack) giveUp(reason string) []Event {
 	return []Event{event}
 }
 
-// RollbackFailed ends a live stack whose previous generation could not be
-// brought back after a redeploy that failed.
+// RollbackFailed ends a live stack after a failed redeploy whose previous generation
+// could not be brought back.
 func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
 	if err := s.applyToBuild(triggerRollbackFail); err != nil {
 		return nil, err
@@ -240,9 +243,9 @@ func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
 	return s.fail(reason), nil
 }
 
-// servedFails ends the served generation of a live stack for the given reason.
-// The stack is failed; while a deploy is under way or queued it is building, as
-// a failed stack is that is deployed again, and the deploy goes on.
+// servedFails ends the served generation of a live stack for the given reason. The
+// stack becomes failed. While a deploy is under way or queued it becomes building
+// instead, like a failed stack that is deployed again, and the deploy goes on.
 func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
 	if s.Deploying == 0 {
 		if err := s.apply(trigger); err != nil {
@@ -257,7 +260,7 @@ func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
 	return []Event{failedEvent(reason)}, nil
 }
 
-// fail writes down why the stack is failed and stops its services.
+// fail records why the stack is failed and stops its services.
 func (s *Stack) fail(reason string) []Event {
 	s.Error = lastChars(reason, ErrorChars)
 	s.Deploying = 0
@@ -269,7 +272,7 @@ func failedEvent(reason string) Event {
 	return Event{Type: EventFailed, Data: map[string]any{"error": lastChars(reason, EventErrorChars)}}
 }
 
-// run notes that every service is healthy.
+// run records that every service is healthy.
 func (s *Stack) run() {
 	s.setServices(Running)
 	for i := range s.Services {
@@ -286,19 +289,19 @@ func (s *Stack) setServices(status ServiceStatus) {
 	}
 }
 
-// ErrorChars and EventErrorChars are how many characters of an error a stack
-// and an event keep (docs/api.md, "Logs and events").
+// ErrorChars and EventErrorChars limit the characters of an error that a stack and an
+// event keep (docs/api.md, "Logs and events").
 const (
 	ErrorChars      = 4000
 	EventErrorChars = 1000
 )
 
-// escapes are what moves and colours a terminal, as package safetext writes it out.
+// escapes matches terminal sequences for movement and colour as package safetext writes
+// them out.
 var escapes = regexp.MustCompile(`\\x1b(\[[0-?]*[ -/]*[@-~])?`)
 
-// lastChars is the end of text, at most n characters of it; it begins with no
-// part of an escape. Errors hold what tenants' programs print, and are read on
-// terminals.
+// lastChars returns at most n characters from the end of text, without cutting an
+// escape in half. Errors hold what tenants' programs print, and are read on terminals.
 func lastChars(text string, n int) string {
 	text = safetext.String(text)
 	begin := 0

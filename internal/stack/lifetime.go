@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Notice records, once until the next extension, that the expiry is near.
+// Notice records that the expiry is near, once until the next extension.
 func (s *Stack) Notice() ([]Event, error) {
 	if s.Claimed() || s.Noticed {
 		return nil, NewError(Conflict, "the stack has no expiry to give notice of, or notice was given")
@@ -21,8 +21,8 @@ func (s *Stack) Notice() ([]Event, error) {
 	}}}, nil
 }
 
-// Expire ends the time of an unclaimed stack, after its processes stopped. What
-// was being built is given up.
+// Expire ends the time of an unclaimed stack after its processes have stopped. It
+// abandons a build under way.
 func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error) {
 	if s.Claimed() || !s.Due(now) {
 		return nil, NewError(Conflict, "the stack's time has not run out")
@@ -44,9 +44,9 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	}}), nil
 }
 
-// Claim moves the stack into an account (docs/api.md, "POST /v0/claim"). An
-// expired one is building until it is restored; one that was never built keeps
-// the reason, as nothing of it can be.
+// Claim moves the stack into an account (docs/api.md, "POST /v0/claim"). An expired
+// stack is building until it is restored; one that was never built cannot be, and keeps
+// the reason.
 func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	switch s.Owner {
 	case "":
@@ -76,8 +76,8 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	return []Event{{Type: EventClaimed, CreatedAt: now, Data: map[string]any{"by": email}}}, nil
 }
 
-// Counted reports whether the stack counts toward the limit of its network
-// (docs/api.md, "Unclaimed stacks").
+// Counted reports whether the stack counts toward its network's limit (docs/api.md,
+// "Unclaimed stacks").
 func (s *Stack) Counted() bool {
 	return !s.Claimed() && (s.Status == Building || s.Status == Live)
 }
@@ -85,9 +85,9 @@ func (s *Stack) Counted() bool {
 // Restoring reports whether a claimed stack is coming back from its snapshot.
 func (s *Stack) Restoring() bool { return s.Status == Building && s.Deploying == 0 }
 
-// Restored records that a stack serves again without a build: after a claim of
-// an expired one, which also forgets its crashes, or after a restart of the
-// server or the engine.
+// Restored records that a stack serves again without a build, after a restart of the
+// server or the engine, or after an expired stack was claimed, which also clears its
+// crashes.
 func (s *Stack) Restored(urls URLs) ([]Event, error) {
 	trigger := triggerRestored
 	if s.Status == Live {
@@ -106,8 +106,8 @@ func (s *Stack) Restored(urls URLs) ([]Event, error) {
 	return []Event{{Type: EventRestored, Data: map[string]any{"urls": urls.All(s)}}}, nil
 }
 
-// RestoreFailed ends a stack whose services could not be started again. A live
-// one is building while a deploy waits, as servedFails says.
+// RestoreFailed ends a stack whose services could not be started again. A live stack is
+// building while a deploy waits; see servedFails.
 func (s *Stack) RestoreFailed(reason string) ([]Event, error) {
 	if s.Status == Building && !s.Restoring() {
 		return nil, s.busy()
@@ -126,7 +126,7 @@ func (s *Stack) Retained(now time.Time) ([]Event, error) {
 	return s.end(now), nil
 }
 
-// Delete ends the stack at its manager's wish.
+// Delete ends the stack at its manager's request.
 func (s *Stack) Delete(now time.Time) ([]Event, error) {
 	if err := s.apply(triggerDelete); err != nil {
 		return nil, err
@@ -134,10 +134,10 @@ func (s *Stack) Delete(now time.Time) ([]Event, error) {
 	return s.end(now), nil
 }
 
-// end makes the stack's tokens stop working and forgets what its services were
-// and whom it was for: the row stays for its events only. One secret is kept: the
-// webhook's, which signs this last event and is forgotten once it is delivered
-// (package webhook).
+// end invalidates the stack's tokens and clears its services, its secrets and the email
+// it was meant for: the row stays for its events only. It keeps one secret: the
+// webhook's, which signs this last event and is cleared once that is delivered (package
+// webhook).
 func (s *Stack) end(now time.Time) []Event {
 	s.Deploying = 0
 	s.ManageTokenHash, s.RevokedTokenHash, s.ClaimCodeHash = nil, nil, nil
@@ -147,14 +147,14 @@ func (s *Stack) end(now time.Time) []Event {
 	return []Event{{Type: EventDeleted, CreatedAt: now}}
 }
 
-// Due reports whether the time of an unclaimed stack has run out, and it has not
-// expired yet.
+// Due reports whether the time of an unclaimed stack has run out and it has not expired
+// yet.
 func (s *Stack) Due(now time.Time) bool {
 	return s.Status != Expired && !s.ExpiresAt.IsZero() && !now.Before(s.ExpiresAt)
 }
 
-// Next is the next thing that time alone makes happen to the stack, and when:
-// TriggerNotice, TriggerExpire or TriggerRetained; "" for nothing.
+// Next returns what time alone will cause next for the stack, and when: TriggerNotice,
+// TriggerExpire or TriggerRetained; "" for nothing.
 func (s *Stack) Next(limits Limits, now time.Time) (Trigger, time.Time) {
 	switch {
 	case s.Status == Expired:
@@ -167,8 +167,8 @@ func (s *Stack) Next(limits Limits, now time.Time) (Trigger, time.Time) {
 	return TriggerNotice, s.ExpiresAt.Add(-limits.ExpiryNotice)
 }
 
-// Built reports whether every service of the generation that the stack serves,
-// or served, can be started without a build.
+// Built reports whether every service of the generation that the stack serves, or last
+// served, can start without a build.
 func (s *Stack) Built() bool {
 	return !slices.ContainsFunc(s.Services, func(svc Service) bool { return svc.Image == "" && svc.Site == 0 })
 }

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Limits are the figures of docs/api.md, "Unclaimed stacks" and docs/api.md,
-// "Crash loop".
+// Limits are the numbers of docs/api.md, "Unclaimed stacks" and "Crash loop".
 type Limits struct {
 	TTL            time.Duration // lifetime of an unclaimed stack that names none
 	TTLMin         time.Duration // shortest accepted
@@ -20,8 +19,8 @@ type Limits struct {
 	BackoffMax     time.Duration
 }
 
-// CheckTTL refuses a lifetime, counted from now, after which an unclaimed stack
-// may not expire; the error gives the bound.
+// CheckTTL returns an error unless an unclaimed stack may expire a lifetime of ttl
+// after now; the error gives the bound.
 func (l Limits) CheckTTL(ttl time.Duration, created, now time.Time) error {
 	latest := created.Add(l.TTLMax)
 	switch {

@@ -2,8 +2,8 @@ package stack
 
 import "time"
 
-// What somebody who manages a stack may change of its row alone is here: whoever
-// answers for it has the store apply it, and nothing else needs to happen.
+// The changes in this file touch the row alone: the store applies them, and nothing
+// else has to happen.
 
 // Extend sets the expiry to ttl from now (docs/api.md, "PATCH /v0/stacks/{id}").
 func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event, error) {
@@ -24,7 +24,7 @@ func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event
 	return []Event{{Type: EventExtended, CreatedAt: now, Data: map[string]any{"expires_at": Timestamp(s.ExpiresAt)}}}, nil
 }
 
-// RevokeAgent ends the manage token of a stack at its owner's wish.
+// RevokeAgent ends the manage token of a stack at its owner's request.
 func (s *Stack) RevokeAgent() ([]Event, error) {
 	switch {
 	case !s.Claimed():

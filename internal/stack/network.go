@@ -2,9 +2,9 @@ package stack
 
 import "net/netip"
 
-// NetworkOf is what the limits of anonymous clients count an address by: the
-// IPv4 address, or the IPv6 /64 that it is in. Clients whose address is not
-// known share one network.
+// NetworkOf returns what the limits of anonymous clients count an address by: the IPv4
+// address itself, or the /64 of an IPv6 address. Clients without a known address share
+// one network.
 func NetworkOf(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

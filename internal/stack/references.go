@@ -10,8 +10,8 @@ import (
 	"github.com/berth-host/berth/internal/safetext"
 )
 
-// property is one that a reference in a value of env may name, and what stands
-// in its place.
+// property is what a reference in a value of env may name, with the text that replaces
+// it.
 type property struct {
 	name  string
 	value func(*Environment, *Spec) string
@@ -20,14 +20,14 @@ type property struct {
 type properties []property
 
 var (
-	// serviceProperties are those of a service, as in ${services.api.url}.
+	// serviceProperties are the properties of a service, as in ${services.api.url}.
 	serviceProperties = properties{
 		{"url", func(e *Environment, s *Spec) string { return e.URLs.Service(e.Stack, s.Name) }},
 		{"internal_url", func(_ *Environment, s *Spec) string { return s.internalURL() }},
 		{"host", func(_ *Environment, s *Spec) string { return s.Name }},
 		{"port", func(_ *Environment, s *Spec) string { return strconv.Itoa(s.ListenPort()) }},
 	}
-	// stackProperties are those of the stack, as in ${stack.id}.
+	// stackProperties are the properties of the stack, as in ${stack.id}.
 	stackProperties = properties{
 		{"id", func(e *Environment, _ *Spec) string { return e.Stack.ID }},
 		{"name", func(e *Environment, _ *Spec) string { return e.Stack.Name }},
@@ -51,8 +51,8 @@ func (ps properties) value(name string, e *Environment, s *Spec) (string, bool) 
 	return "", false
 }
 
-// reference returns what stands in place of a reference; false for one that
-// CheckReferences faults.
+// reference returns the text that replaces a reference; false if CheckReferences would
+// fault it.
 func (e *Environment) reference(ref string) (string, bool) {
 	parts := strings.Split(ref, ".")
 	if parts[0] == "stack" && len(parts) == 2 {
@@ -66,9 +66,9 @@ func (e *Environment) reference(ref string) (string, bool) {
 	return "", false
 }
 
-// CheckReferences calls fault with a sentence for each reference in the env of
-// services to what is not there; never while a service has no name, since it may
-// be the one that is meant.
+// CheckReferences calls fault with a sentence for each reference in the env of services
+// that names something missing. It calls it for none while a service lacks a name,
+// which may be the one meant.
 func CheckReferences(services []Spec, fault func(sentence string)) {
 	names := make([]string, len(services))
 	for i := range services {
@@ -110,9 +110,9 @@ func referenceFault(ref string, services []Spec, names []string) string {
 	return ""
 }
 
-// expand puts values in place of the references of an env value. vars gets
-// what stands between the braces, "services.api.url" or "stack.id"; where it
-// answers false the text stays. $${ becomes ${, and any other $ stays as it is.
+// expand replaces the references in an env value. It calls vars with the text between
+// the braces, "services.api.url" or "stack.id"; if that returns false the reference
+// stays. $${ becomes ${, and any other $ stays as it is.
 func expand(value string, vars func(ref string) (string, bool)) string {
 	var b strings.Builder
 	for rest := value; ; {
@@ -130,8 +130,8 @@ func expand(value string, vars func(ref string) (string, bool)) string {
 	}
 }
 
-// nextReference cuts s around its first reference: before has each $${ on the
-// way already written as ${.
+// nextReference cuts s around its first reference; before already has ${ in place of
+// each $${.
 func nextReference(s string) (before, ref, after string, found bool) {
 	var b strings.Builder
 	for {
@@ -155,8 +155,8 @@ func nextReference(s string) (before, ref, after string, found bool) {
 	}
 }
 
-// isReference reports whether text that begins with $ is a reference of ours, so
-// that a wrong one is a fault and not plain text.
+// isReference reports whether text that begins with $ is a reference of ours, so that a
+// wrong one is a fault and not plain text.
 func isReference(s string) bool {
 	return strings.HasPrefix(s, "${services.") || strings.HasPrefix(s, "${stack.")
 }

@@ -26,8 +26,8 @@ func (s *Stack) RestartService(name string) ([]Event, error) {
 	return nil, nil
 }
 
-// RestartInPlace notes that a requested restart ends the service's process before
-// it starts it again, rather than starting another one beside it.
+// RestartInPlace records that a requested restart ends the service's process before it
+// starts the service again, rather than starting another process beside it.
 func (s *Stack) RestartInPlace(service string) error {
 	svc, err := s.served(service)
 	if err == nil {
@@ -47,9 +47,9 @@ func (s *Stack) RestartedOnRequest(service string) ([]Event, error) {
 	return events, nil
 }
 
-// ReplacedOnRequest is RestartedOnRequest for a service that another process serves
-// from now on; replaced counts the processes that were replaced in the generation. A
-// generation that is no longer served is a Conflict.
+// ReplacedOnRequest is like RestartedOnRequest for a service that another process
+// serves from now on; replaced counts the replaced processes of the generation. For a
+// generation that is no longer served it returns a Conflict.
 func (s *Stack) ReplacedOnRequest(service string, generation, replaced int) ([]Event, error) {
 	if s.Generation != generation {
 		return nil, NewError(Conflict, fmt.Sprintf("the stack does not serve generation %d any more", generation))
@@ -61,8 +61,7 @@ func (s *Stack) ReplacedOnRequest(service string, generation, replaced int) ([]E
 	return events, err
 }
 
-// RestartGivenUp ends a requested restart that did not work while the process
-// from before goes on.
+// RestartGivenUp ends a requested restart that failed while the old process goes on.
 func (s *Stack) RestartGivenUp(service string) error {
 	svc, err := s.served(service)
 	if err == nil {

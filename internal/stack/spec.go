@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// MaxServices is the number of services that a stack may have (docs/api.md,
-// "Stack size").
+// MaxServices is the greatest number of services in a stack (docs/api.md, "Stack
+// size").
 const MaxServices = 4
 
-// Static is the name of the runtime that has no process: the host serves its files.
+// Static is the name of the runtime without a process: the host serves the files.
 const Static = "static"
 
-// Manifest is what a deploy asks for, with every default resolved from the
-// source (docs/manifest.md, "Fields of the stack").
+// Manifest is what a deploy asks for, with every default resolved from the source
+// (docs/manifest.md, "Fields of the stack").
 type Manifest struct {
 	Name       string
 	TTL        time.Duration // 0 when the manifest has none
@@ -28,7 +28,7 @@ type Runtime struct {
 	Version string `json:"version,omitempty"` // "" for static
 }
 
-// String is the identifier as a manifest writes it: node@22, static.
+// String returns the identifier as a manifest writes it: node@22, static.
 func (r Runtime) String() string {
 	if r.Version == "" {
 		return r.Name
@@ -36,7 +36,7 @@ func (r Runtime) String() string {
 	return r.Name + "@" + r.Version
 }
 
-// Spec is how one service is built and run. It is complete: nothing in it is
+// Spec describes how one service is built and run. It is complete: nothing in it is
 // looked up in the source again.
 type Spec struct {
 	Name    string  `json:"name"`
@@ -57,17 +57,17 @@ type Spec struct {
 	Strategy    Strategy       `json:"strategy,omitempty"`
 	StopTimeout time.Duration  `json:"stop_timeout,omitempty"`
 
-	// BuildEnv replaces variables of the host's for install and build; a key of Env
+	// BuildEnv replaces variables set by the host for install and build; a key in Env
 	// wins.
 	BuildEnv map[string]string `json:"build_env,omitempty"`
 
 	Publish string `json:"publish,omitempty"` // static: folder to serve below Root; "" means find it after the build
 	SPA     SPA    `json:"spa,omitempty"`
 
-	// Origin says where each resolved field came from ("runtime": ".nvmrc",
-	// "start": "package.json scripts.start"), for the plan in the build log.
+	// Origin maps a resolved field to where it came from ("runtime": ".nvmrc", "start":
+	// "package.json scripts.start"), for the plan in the build log.
 	Origin map[string]string `json:"origin,omitempty"`
-	// Lost is what the archive holds and the source does not, for the same plan.
+	// Lost lists what the archive has and the source does not, for the same plan.
 	Lost []Lost `json:"lost,omitempty"`
 }
 
@@ -77,7 +77,7 @@ type Lost struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// String is the line of a log that tells of it.
+// String returns the log line about the entry.
 func (l Lost) String() string {
 	if l.Reason == "" {
 		return l.Entry
@@ -95,16 +95,16 @@ type Env struct {
 // Strategy is how a new generation takes over from the old one.
 type Strategy string
 
-// Overlap starts the new process beside the old; Recreate stops the old first.
+// Overlap starts the new process beside the old one; Recreate stops the old one first.
 const (
 	Overlap  Strategy = "overlap"
 	Recreate Strategy = "recreate"
 )
 
-// SPA says whether a path that no file answers gets index.html.
+// SPA chooses whether a path without a file gets index.html.
 type SPA string
 
-// SPAAuto is on when index.html is the only page and there is no 404.html.
+// SPAAuto means yes if index.html is the only page and there is no 404.html.
 const (
 	SPAAuto SPA = "auto"
 	SPAOn   SPA = "true"
@@ -114,7 +114,7 @@ const (
 // IsStatic reports whether the host itself serves the service's files.
 func (s *Spec) IsStatic() bool { return s.Runtime.Name == Static }
 
-// Base is the runtime whose base image the service is built on.
+// Base returns the runtime whose base image the service is built on.
 func (s *Spec) Base() Runtime {
 	if s.Builds() {
 		return s.Builder
@@ -125,9 +125,9 @@ func (s *Spec) Base() Runtime {
 // Builds reports whether any command runs before the service can start.
 func (s *Spec) Builds() bool { return s.Builder.Name != "" }
 
-// InOrder returns the indexes of specs so that each comes after what it
-// depends on, else in the manifest's order. The manifest's validation has
-// refused circles and unknown names.
+// InOrder returns the indexes of specs so that each follows what it depends on,
+// otherwise in the manifest's order. Validation of the manifest has already refused
+// circles and unknown names.
 func InOrder(specs []Spec) []int {
 	order := make([]int, 0, len(specs))
 	placed := map[string]bool{}

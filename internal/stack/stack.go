@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Status is where a stack stands in its life (docs/api.md, "States and
-// transitions").
+// Status is the state of a stack (docs/api.md, "States and transitions").
 type Status string
 
 // The statuses of a stack. A deleted stack is never returned by the API; the
@@ -24,11 +23,11 @@ const (
 	Deleted  Status = "deleted"
 )
 
-// ServiceStatus is what one service's process is doing.
+// ServiceStatus is the state of one service's process.
 type ServiceStatus string
 
-// The statuses of a service: pending until started, running once healthy,
-// restarting from a crash until healthy again, stopped with its stack.
+// The statuses of a service: pending until it starts, running once healthy, restarting
+// from a crash until healthy again, stopped with its stack.
 const (
 	Pending    ServiceStatus = "pending"
 	Running    ServiceStatus = "running"
@@ -36,8 +35,8 @@ const (
 	Stopped    ServiceStatus = "stopped"
 )
 
-// Stack is one deployed application of one to four services. Times are in UTC
-// with microseconds; a zero time stands for null.
+// Stack is a deployed application of one to four services. Times are in UTC with
+// microseconds; the zero time stands for null.
 type Stack struct {
 	ID     string // stk_ and 12 hex characters
 	Seq    int64  // 1, 2, 3 … in order of creation over the whole server; never used twice
@@ -50,7 +49,7 @@ type Stack struct {
 
 	ManageTokenHash  []byte // see package auth; empty once revoked or deleted
 	RevokedTokenHash []byte // what ManageTokenHash was until the owner revoked it; empty once deleted
-	ClaimCodeHash    []byte // empty when there never was a code; a used one is kept, to tell it from an unknown one
+	ClaimCodeHash    []byte // empty if there never was a code; a used one stays, unlike an unknown one
 
 	CreatedAt     time.Time
 	DeployedAt    time.Time // last time a generation went live
@@ -83,8 +82,8 @@ type Service struct {
 	SiteFiles int   // that the published folder held; 0 where that is not known
 	SiteBytes int64 // of those files
 
-	// Fingerprint tells a service that would be built the same way again; see
-	// package supervisor.
+	// Fingerprint identifies what the service was built from: a service with the same
+	// fingerprint would be built the same way. See package supervisor.
 	Fingerprint string
 	Crashes     []time.Time // within the window, oldest first
 	Unhealthy   int         // restarts in a row that did not get healthy, however long ago
@@ -108,14 +107,14 @@ func (s Service) MarshalJSON() ([]byte, error) {
 	return append(spec, rest[1:]...), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON returns.
+// UnmarshalJSON parses what MarshalJSON returns.
 func (s *Service) UnmarshalJSON(text []byte) error {
 	type own Service
 	return errors.Join(json.Unmarshal(text, &s.Spec), json.Unmarshal(text, (*own)(s)))
 }
 
-// Ending reports whether the host may have asked the service's process to end: it
-// makes way for the next generation's, or is restarted in its place.
+// Ending reports whether the host may have asked the service's process to end, to make
+// way for the next generation's or to restart it in place.
 func (s *Service) Ending() bool {
 	return s.Status == Stopped || s.Status == Restarting && (s.InPlace || len(s.Crashes) > 0)
 }
@@ -135,7 +134,7 @@ func New(name string, specs []Spec, now time.Time) *Stack {
 	return s
 }
 
-// Services are new services, about to be built.
+// Services returns new services that are about to be built.
 func Services(specs []Spec) []Service {
 	services := make([]Service, len(specs))
 	for i, spec := range specs {
@@ -144,7 +143,7 @@ func Services(specs []Spec) []Service {
 	return services
 }
 
-// NewID makes a stack's id: stk_ and 12 random hex characters.
+// NewID returns a new id for a stack: stk_ and 12 random hex characters.
 func NewID() string {
 	var b [6]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
@@ -158,25 +157,24 @@ var idPattern = regexp.MustCompile(`^stk_[0-9a-f]{12}$`)
 // ValidID reports whether id has the shape of a stack's id.
 func ValidID(id string) bool { return idPattern.MatchString(id) }
 
-// Hex is the id without its prefix, as it stands in host, container and image names.
+// Hex returns the id without its prefix, as in host, container and image names.
 func (s *Stack) Hex() string { return strings.TrimPrefix(s.ID, idPrefix) }
 
 // Claimed reports whether the stack belongs to an account.
 func (s *Stack) Claimed() bool { return s.Owner != "" }
 
-// UID is the Unix user and group that everything of this stack runs as: one
-// per stack, so that no two share the kernel's per-user limits.
+// UID returns the Unix user and group that everything of this stack runs as. Each stack
+// has its own, so no two share the kernel's per-user limits.
 func (s *Stack) UID() int { return firstUID + int(s.Seq) }
 
 const firstUID = 200_000
 
-// SeqOf returns the Seq of the stack whose UID is uid; below 1 when no stack can
-// have it.
+// SeqOf returns the Seq of the stack whose UID is uid; below 1 if there can be none.
 func SeqOf(uid int) int64 { return int64(uid - firstUID) }
 
-// Explains reports whether the row accounts for a generation of the stack: it was
-// served or is, or its build has begun and it has not gone live. What there is of
-// any other was made under a later copy of the row.
+// Explains reports whether the row accounts for a generation of the stack: it is or was
+// served, or its build has begun and it has not gone live. Whatever exists of any other
+// generation was made under a later copy of the row.
 func (s *Stack) Explains(generation int) bool {
 	last := max(s.Generation, s.Deploying)
 	if len(s.Attempted) > 0 {
@@ -188,7 +186,7 @@ func (s *Stack) Explains(generation int) bool {
 // Settled reports whether nothing is being built or restored ("wait=true").
 func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == 0 }
 
-// Service finds a service by name; nil when the stack has none of that name.
+// Service returns the service with a name, or nil.
 func (s *Stack) Service(name string) *Service {
 	for i := range s.Services {
 		if s.Services[i].Spec.Name == name {
@@ -198,8 +196,8 @@ func (s *Stack) Service(name string) *Service {
 	return nil
 }
 
-// LogNames lists the services that have logs of a kind, run or build. A redeploy
-// that is under way, or failed, has logs of builds although it is not served.
+// LogNames returns the names of the services with logs of a kind, run or build. A
+// redeploy that is under way or failed has build logs although it is not served.
 func (s *Stack) LogNames(kind string) []string {
 	names := s.ServiceNames()
 	if kind != "build" {
@@ -213,7 +211,7 @@ func (s *Stack) LogNames(kind string) []string {
 	return names
 }
 
-// ServiceNames lists the names in the manifest's order.
+// ServiceNames returns the names in the manifest's order.
 func (s *Stack) ServiceNames() []string {
 	names := make([]string, len(s.Services))
 	for i := range s.Services {
@@ -222,11 +220,11 @@ func (s *Stack) ServiceNames() []string {
 	return names
 }
 
-// Now is the current time as a stack stores it: UTC, whole microseconds.
+// Now returns the current time as stacks store it: in UTC, in whole microseconds.
 func Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// Notify sets where events are delivered. The first webhook of a stack brings
-// its secret; a later one keeps it, and none keeps the last (docs/api.md,
+// Notify sets where events are delivered. The secret is used for the first webhook of a
+// stack; a later webhook keeps it. An empty webhook changes nothing (docs/api.md,
 // "Webhook delivery").
 func (s *Stack) Notify(webhook, secret string) {
 	if webhook == "" {
@@ -238,8 +236,8 @@ func (s *Stack) Notify(webhook, secret string) {
 	}
 }
 
-// MakeSecrets makes a value for each {generate: true} of services that has none
-// yet. Values stay over redeploys, for the life of the stack.
+// MakeSecrets makes a value for each {generate: true} of services that does not have
+// one yet. Values survive redeploys, for the life of the stack.
 func (s *Stack) MakeSecrets(services []Service) {
 	for _, svc := range services {
 		for key, value := range svc.Spec.Env {
@@ -255,5 +253,5 @@ func (s *Stack) MakeSecrets(services []Service) {
 // key of AES-256, since frameworks such as Laravel take no other length.
 func makeSecret() string { return (rand.Text() + rand.Text())[:32] }
 
-// secretName is the key in Stack.Secrets of a service's generated variable.
+// secretName returns the key in Stack.Secrets of a service's generated variable.
 func secretName(service, key string) string { return service + "/" + key }
