@@ -18,21 +18,21 @@ type Account struct {
 	KeyHint string // the end of the API key; "" for one that was made before hints were kept
 }
 
-// Key is what is stored of an API key.
+// Key is what the database holds of an API key.
 type Key struct {
 	Hash []byte
 	Hint string // its end, shown to its owner
 }
 
-// accountColumns are those of an Account, in the order of its places.
+// accountColumns are the columns of an Account, in the order of its places.
 const accountColumns = "accounts.id, accounts.email, accounts.key_hint"
 
 func (a *Account) places() []any {
 	return []any{&a.ID, &a.Email, &a.KeyHint}
 }
 
-// CreateAccount makes an account with an API key. The password hash is "" for
-// one that cannot sign in. An email that already has an account is a Conflict.
+// CreateAccount creates an account with an API key. The password hash is "" for an
+// account that cannot sign in. An email that already has an account is a Conflict.
 func (s *Store) CreateAccount(ctx context.Context, email, passwordHash string, key Key) (Account, error) {
 	now := stack.Now()
 	account := Account{ID: newAccountID(), Email: email, KeyHint: key.Hint}
@@ -58,23 +58,22 @@ func (s *Store) CreateAccount(ctx context.Context, email, passwordHash string, k
 	return account, nil
 }
 
-// AccountByKey finds the account whose API key has the given hash.
+// AccountByKey returns the account whose API key has the given hash.
 func (s *Store) AccountByKey(ctx context.Context, hash []byte) (account Account, ok bool, err error) {
 	row := s.read.QueryRowContext(ctx, "SELECT "+accountColumns+" FROM accounts WHERE key_hash = ?", hash)
 	err = s.found("find account by key", row, &ok, account.places()...)
 	return account, ok, err
 }
 
-// AccountByEmail finds an account and the hash of its password, "" when it has
-// none.
+// AccountByEmail returns an account and the hash of its password, "" if it has none.
 func (s *Store) AccountByEmail(ctx context.Context, email string) (account Account, passwordHash string, ok bool, err error) {
 	row := s.read.QueryRowContext(ctx, "SELECT "+accountColumns+", password_hash FROM accounts WHERE email = ?", email)
 	err = s.found("find account by email", row, &ok, append(account.places(), (*nullText)(&passwordHash))...)
 	return account, passwordHash, ok, err
 }
 
-// RotateKey gives an account another API key; the one before stops working with
-// the next request. An unknown account is NotFound.
+// RotateKey replaces the API key of an account; the old one stops working with the next
+// request. An unknown account is NotFound.
 func (s *Store) RotateKey(ctx context.Context, accountID string, key Key) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		result, err := tx.ExecContext(ctx, "UPDATE accounts SET key_hash = ?, key_hint = ?, key_made_at = ? WHERE id = ?",
@@ -83,8 +82,8 @@ func (s *Store) RotateKey(ctx context.Context, accountID string, key Key) error 
 	})
 }
 
-// SetPassword gives an account another password and ends all its sessions but
-// the one of the given id, 0 for none. An unknown account is NotFound.
+// SetPassword replaces the password of an account and ends all its sessions except the
+// one with the given id, 0 for none. An unknown account is NotFound.
 func (s *Store) SetPassword(ctx context.Context, accountID, passwordHash string, keep int64) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		result, err := tx.ExecContext(ctx, "UPDATE accounts SET password_hash = ? WHERE id = ?", passwordHash, accountID)
@@ -95,10 +94,10 @@ func (s *Store) SetPassword(ctx context.Context, accountID, passwordHash string,
 	})
 }
 
-// DeleteAccount deletes an account with all its stacks and sessions, in one
-// transaction, and returns those stacks. The stacks are gone for those that
-// watch them; their rows stay for their events, as those of any deleted stack. Check
-// gets the stacks first, and its error deletes nothing. An unknown account is NotFound.
+// DeleteAccount deletes an account with all its stacks and sessions in one transaction,
+// and returns those stacks. Their watchers find them deleted; their rows stay for their
+// events, as for any deleted stack. DeleteAccount first calls check with the stacks,
+// and deletes nothing if check fails. An unknown account is NotFound.
 func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func([]*stack.Stack) error) ([]*stack.Stack, error) {
 	var stacks []*stack.Stack
 	events := map[string][]stack.Event{}
@@ -129,8 +128,8 @@ func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func(
 	return stacks, nil
 }
 
-// removeAccount removes an account that has no stacks but deleted ones, and the
-// receipts of those.
+// removeAccount removes an account whose stacks are all deleted, and the receipts of
+// those stacks.
 func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string) error {
 	if err := s.endSessions(ctx, tx, accountID, 0); err != nil {
 		return err
@@ -146,9 +145,8 @@ func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string)
 	return s.changedAccount("delete the account", result, err)
 }
 
-// checkOwner refuses an account that is gone as the owner of a stack or session:
-// it was deleted after its key, session or password had been looked up. "" is
-// nobody.
+// checkOwner refuses a deleted account as the owner of a stack or session: it was
+// deleted after its key, session or password had been looked up. "" is nobody.
 func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) error {
 	if accountID == "" {
 		return nil
@@ -163,7 +161,7 @@ func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) er
 	return nil
 }
 
-// changedAccount returns what came of the update of one account.
+// changedAccount returns the result of an update of one account.
 func (s *Store) changedAccount(doing string, result sql.Result, err error) error {
 	if err != nil {
 		return s.fault(doing, err)
@@ -174,7 +172,7 @@ func (s *Store) changedAccount(doing string, result sql.Result, err error) error
 	return nil
 }
 
-// found reads one row into its places, and sets ok when there is one.
+// found reads one row into its places and sets ok if there is one.
 func (s *Store) found(doing string, row *sql.Row, ok *bool, places ...any) error {
 	err := row.Scan(places...)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -8,13 +8,13 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Delivery is one attempt to hand an event to a stack's webhook, as its owner
-// sees it.
+// Delivery is one attempt to deliver an event to a stack's webhook, as its owner sees
+// it.
 type Delivery struct {
 	StackID  string
 	EventID  int64 // below 0 for a test event
 	Type     stack.EventType
-	Attempt  int // 1 for the first; 0 for one that was sent by hand
+	Attempt  int // 1 for the first; 0 for one sent by hand
 	At       time.Time
 	Duration time.Duration // until the whole answer was there; 0 when none came
 	Status   int           // of the answer; 0 when none came
@@ -25,9 +25,9 @@ type Delivery struct {
 // deliveriesKept is how many deliveries of each stack are kept.
 const deliveriesKept = 100
 
-// AddDeliveries stores deliveries in their order, all in one transaction, and
-// forgets all but the last hundred of each stack. Those of deleted stacks are
-// left out. Watchers of the stacks are woken.
+// AddDeliveries stores deliveries in order in one transaction, and removes all but the
+// last hundred of each stack. It skips those of deleted stacks. It wakes the watchers
+// of the stacks.
 func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error {
 	by := lastOfEach(deliveries)
 	err := s.transact(ctx, func(tx *sql.Tx) error {
@@ -77,7 +77,7 @@ func (s *Store) insertDeliveries(ctx context.Context, tx *sql.Tx, deliveries []D
 	return nil
 }
 
-// Deliveries reads the last limit deliveries of a stack, newest first.
+// Deliveries returns the last limit deliveries of a stack, newest first.
 func (s *Store) Deliveries(ctx context.Context, stackID string, limit int) ([]Delivery, error) {
 	return readAll(ctx, s, s.read, "read deliveries of "+stackID, scanDelivery,
 		`SELECT stack_id, event_id, type, attempt, at, duration, status, error, words
@@ -92,7 +92,7 @@ func scanDelivery(r row) (d Delivery, err error) {
 	return d, err
 }
 
-// forgetDeliveries removes the deliveries of a stack that was deleted.
+// forgetDeliveries removes the deliveries of a deleted stack.
 func (s *Store) forgetDeliveries(ctx context.Context, tx *sql.Tx, stackID string) error {
 	if _, err := tx.ExecContext(ctx, "DELETE FROM deliveries WHERE stack_id = ?", stackID); err != nil {
 		return s.fault("remove deliveries of "+stackID, err)

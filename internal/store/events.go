@@ -17,13 +17,13 @@ func scanEvent(r row) (e stack.Event, err error) {
 	return e, err
 }
 
-// Events reads at most limit events of a stack with an id greater than after,
-// oldest first. Those of a deleted stack are still there.
+// Events returns at most limit events of a stack with ids above after, oldest first.
+// Events of a deleted stack remain.
 func (s *Store) Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error) {
 	return s.events(ctx, id, "id > ? ORDER BY id LIMIT ?", after, limit)
 }
 
-// LatestEvents reads the last limit events of a stack, newest first.
+// LatestEvents returns the last limit events of a stack, newest first.
 func (s *Store) LatestEvents(ctx context.Context, id string, limit int) ([]stack.Event, error) {
 	return s.events(ctx, id, "true ORDER BY id DESC LIMIT ?", limit)
 }
@@ -33,8 +33,8 @@ func (s *Store) events(ctx context.Context, id, which string, args ...any) ([]st
 		"SELECT "+eventColumns+" FROM events WHERE stack_id = ? AND "+which, append([]any{id}, args...)...)
 }
 
-// insertEvents stores events of one stack, which have their times, in their order
-// and writes their ids into them.
+// insertEvents stores events of one stack, with their times set, in order, and sets
+// their ids.
 func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events []stack.Event) error {
 	for i := range events {
 		e := &events[i]
@@ -52,9 +52,8 @@ func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events 
 	return nil
 }
 
-// stamp returns the time of a change, after giving it to those of its events that
-// have none: the time of the others, which is what was written into the stack with
-// them, or else now.
+// stamp returns the time of a change and sets it in the events without a time. It is
+// the time of the other events, which the stack already has from them, or now.
 func stamp(events []stack.Event) time.Time {
 	now := timeOf(events)
 	for i := range events {
@@ -65,7 +64,7 @@ func stamp(events []stack.Event) time.Time {
 	return now
 }
 
-// timeOf returns the time of the first event that has one; else it is now.
+// timeOf returns the time of the first event that has one, or now.
 func timeOf(events []stack.Event) time.Time {
 	for _, e := range events {
 		if !e.CreatedAt.IsZero() {

@@ -28,9 +28,9 @@ var (
 	selectStacks = "SELECT " + columnList + ", seq FROM stacks WHERE "
 )
 
-// fields are the places of a stack that its columns are written from and read
-// into. Reading goes from first to last: opening a sealed one needs the id, and
-// the environment needs the services that it belongs to.
+// fields returns the places that a stack's columns are written from and read into. They
+// are read from first to last: opening a sealed one needs the id, and the environment
+// needs the services it belongs to.
 func (s *Store) fields(k *stack.Stack) []any {
 	sealed := func(column string, value any) *sealedJSON {
 		return &sealedJSON{sealer: s.sealer, row: &k.ID, column: column, value: value}
@@ -57,7 +57,7 @@ func (s *Store) scan(r row) (*stack.Stack, error) {
 	return k, nil
 }
 
-// nullText is a text that is NULL when it is empty.
+// nullText is a text that is NULL if it is empty.
 type nullText string
 
 func (t nullText) Value() (driver.Value, error) {
@@ -76,7 +76,7 @@ func (t *nullText) Scan(src any) error {
 	return nil
 }
 
-// nullBlob is a byte string that is NULL when it is empty.
+// nullBlob is a byte string that is NULL if it is empty.
 type nullBlob []byte
 
 func (b nullBlob) Value() (driver.Value, error) {
@@ -117,7 +117,7 @@ func (m *micros) Scan(src any) error {
 	return nil
 }
 
-// plainJSON is a value stored as JSON; it points to it.
+// plainJSON is a value stored as JSON; value is a pointer to it.
 type plainJSON struct{ value any }
 
 func (j plainJSON) Value() (driver.Value, error) {
@@ -133,8 +133,8 @@ func (j *plainJSON) Scan(src any) error {
 	return json.Unmarshal([]byte(text), j.value)
 }
 
-// sealedJSON is a value stored as sealed JSON; it points to it. Nothing, which
-// is null or "", is NULL.
+// sealedJSON is a value stored as sealed JSON; value is a pointer to it. An empty
+// value, null or "", is stored as NULL.
 type sealedJSON struct {
 	sealer Sealer
 	row    *string
@@ -165,11 +165,11 @@ func (j *sealedJSON) Scan(src any) error {
 	return json.Unmarshal(plain, j.value)
 }
 
-// environments is the Env of every service, in the services' order. It is left
-// out of a service's own JSON, and its values may be secret.
+// environments is the Env of every service, in the services' order. A service's own
+// JSON omits it, since its values may be secret.
 type environments struct{ services *[]stack.Service }
 
-// MarshalJSON gives null when no service has an environment.
+// MarshalJSON returns null if no service has an environment.
 func (e *environments) MarshalJSON() ([]byte, error) {
 	var envs []map[string]stack.Env
 	for i, service := range *e.services {
@@ -183,7 +183,7 @@ func (e *environments) MarshalJSON() ([]byte, error) {
 	return json.Marshal(envs)
 }
 
-// UnmarshalJSON gives each service its environment back.
+// UnmarshalJSON sets the environment of each service.
 func (e *environments) UnmarshalJSON(text []byte) error {
 	var envs []map[string]stack.Env
 	if err := json.Unmarshal(text, &envs); err != nil {

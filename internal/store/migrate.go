@@ -14,8 +14,8 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrate brings the tables to the newest version that this program knows. A
-// database of a newer program is left alone.
+// migrate brings the tables to the newest version that this program knows. It leaves
+// the database of a newer program alone.
 func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {

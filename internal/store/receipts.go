@@ -8,13 +8,13 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// How long a receipt is kept, and how long of that with its one-time fields.
+// How long a receipt is kept, and for how much of that time its one-time fields are.
 const (
 	receiptLife = 24 * time.Hour
 	oneTimeLife = 10 * time.Minute
 )
 
-// Receipt keeps what a request that may be sent again was answered: a repetition
+// Receipt records the answer to a request that may be sent again: a repeated request
 // gets that answer instead of a second stack or deploy.
 type Receipt struct {
 	Key       string // a hash of the client's key, the caller and the route
@@ -26,7 +26,7 @@ type Receipt struct {
 	Answer    string // "" while the request has not been answered
 }
 
-// FindReceipt finds the receipt of a request, unless its time is over.
+// FindReceipt returns the receipt of a request unless it has expired.
 func (s *Store) FindReceipt(ctx context.Context, key string) (r Receipt, ok bool, err error) {
 	now := stack.Now()
 	r.Key = key
@@ -48,7 +48,7 @@ func (s *Store) FindReceipt(ctx context.Context, key string) (r Receipt, ok bool
 	return r, true, nil
 }
 
-// AnswerReceipt keeps what a request was answered.
+// AnswerReceipt records the answer to a request.
 func (s *Store) AnswerReceipt(ctx context.Context, key, answer string) error {
 	if _, err := s.write.ExecContext(ctx, "UPDATE receipts SET answer = ? WHERE key = ?", answer, key); err != nil {
 		return s.fault("answer receipt", err)
@@ -56,7 +56,7 @@ func (s *Store) AnswerReceipt(ctx context.Context, key, answer string) error {
 	return nil
 }
 
-// DropReceipt forgets a request that came to nothing after all.
+// DropReceipt removes the receipt of a request whose change was undone.
 func (s *Store) DropReceipt(ctx context.Context, key string) error {
 	if _, err := s.write.ExecContext(ctx, "DELETE FROM receipts WHERE key = ?", key); err != nil {
 		return s.fault("drop receipt", err)
@@ -64,8 +64,8 @@ func (s *Store) DropReceipt(ctx context.Context, key string) error {
 	return nil
 }
 
-// SweepReceipts removes receipts whose time is over, and the one-time fields of
-// those for which only that time is.
+// SweepReceipts removes expired receipts, and the one-time fields that have expired in
+// the others.
 func (s *Store) SweepReceipts(ctx context.Context) error {
 	now := stack.Now()
 	return s.transact(ctx, func(tx *sql.Tx) error {
@@ -81,7 +81,7 @@ func (s *Store) SweepReceipts(ctx context.Context) error {
 	})
 }
 
-// insertReceipt stores the receipt of a change, nil for none, with the change.
+// insertReceipt stores the receipt of a change together with the change; nil is none.
 func (s *Store) insertReceipt(ctx context.Context, tx *sql.Tx, stackID string, r *Receipt) error {
 	if r == nil {
 		return nil

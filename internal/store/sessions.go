@@ -23,7 +23,7 @@ type Session struct {
 // must not become a write.
 const touchEvery = 10 * time.Minute
 
-// sessionColumns are those of a Session, in the order of its places.
+// sessionColumns are the columns of a Session, in the order of its places.
 const sessionColumns = "sessions.id, sessions.created_at, sessions.last_used_at, sessions.expires_at, sessions.ip, sessions.user_agent, " + accountColumns
 
 func (session *Session) places() []any {
@@ -33,9 +33,9 @@ func (session *Session) places() []any {
 
 const selectSessions = "SELECT " + sessionColumns + " FROM sessions JOIN accounts ON accounts.id = sessions.account WHERE "
 
-// CreateSession signs a browser in: the token with the given hash opens the
-// account until the expiry. Sessions of any account that have expired go. An
-// account that was deleted meanwhile is Unauthenticated.
+// CreateSession signs a browser in: the token with the given hash opens the account
+// until the expiry. It also removes expired sessions of all accounts. An account
+// deleted in the meantime is Unauthenticated.
 func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []byte, expires time.Time, ip, userAgent string) (Session, error) {
 	now := stack.Now()
 	session := Session{Account: account, CreatedAt: now, LastUsedAt: now, ExpiresAt: expires, IP: ip, UserAgent: userAgent}
@@ -60,8 +60,8 @@ func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []
 	return session, nil
 }
 
-// FindSession finds the session of the token with this hash, unless it has
-// expired, and notes that it is in use.
+// FindSession returns the session whose token has this hash, unless it has expired, and
+// records that it is in use.
 func (s *Store) FindSession(ctx context.Context, tokenHash []byte) (session Session, ok bool, err error) {
 	now := stack.Now()
 	row := s.read.QueryRowContext(ctx, selectSessions+"token_hash = ? AND expires_at > ?", tokenHash, micros(now))
@@ -78,8 +78,7 @@ func (s *Store) FindSession(ctx context.Context, tokenHash []byte) (session Sess
 	return session, true, nil
 }
 
-// Sessions lists the sessions of an account that have not expired, newest
-// first.
+// Sessions returns the sessions of an account that have not expired, newest first.
 func (s *Store) Sessions(ctx context.Context, accountID string) ([]Session, error) {
 	scan := func(r row) (session Session, err error) {
 		err = r.Scan(session.places()...)
@@ -89,7 +88,7 @@ func (s *Store) Sessions(ctx context.Context, accountID string) ([]Session, erro
 		selectSessions+"account = ? AND expires_at > ? ORDER BY sessions.id DESC", accountID, micros(stack.Now()))
 }
 
-// EndSession ends the session of the token with this hash, if there is one.
+// EndSession ends the session whose token has this hash, if there is one.
 func (s *Store) EndSession(ctx context.Context, tokenHash []byte) error {
 	if _, err := s.write.ExecContext(ctx, "DELETE FROM sessions WHERE token_hash = ?", tokenHash); err != nil {
 		return s.fault("end session", err)
@@ -97,7 +96,7 @@ func (s *Store) EndSession(ctx context.Context, tokenHash []byte) error {
 	return nil
 }
 
-// EndSessionOf ends one session of an account, if it has it.
+// EndSessionOf ends one session of an account, if the account has it.
 func (s *Store) EndSessionOf(ctx context.Context, accountID string, id int64) error {
 	if _, err := s.write.ExecContext(ctx, "DELETE FROM sessions WHERE account = ? AND id = ?", accountID, id); err != nil {
 		return s.fault("end session", err)
@@ -105,8 +104,8 @@ func (s *Store) EndSessionOf(ctx context.Context, accountID string, id int64) er
 	return nil
 }
 
-// EndSessions ends all sessions of an account but the one with the given id, 0
-// for none.
+// EndSessions ends all sessions of an account except the one with the given id, 0 for
+// none.
 func (s *Store) EndSessions(ctx context.Context, accountID string, keep int64) error {
 	return s.transact(ctx, func(tx *sql.Tx) error { return s.endSessions(ctx, tx, accountID, keep) })
 }

@@ -34,7 +34,7 @@ func (s *Store) open(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// touch makes an empty database that only its owner may read, unless there is one;
+// touch creates an empty database that only its owner may read, if there is none;
 // SQLite gives its other files the same mode.
 func touch(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -44,8 +44,7 @@ func touch(path string) error {
 	return f.Close()
 }
 
-// damage looks for what is wrong with the file itself, and returns nil when it
-// finds nothing.
+// damage looks for faults in the file itself, and returns nil if it finds none.
 func damage(ctx context.Context, db *sql.DB) error {
 	var found string
 	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&found); err != nil {
@@ -70,20 +69,20 @@ func connect(path, params string, connections int) (*sql.DB, error) {
 	return db, nil
 }
 
-// isFull reports whether err says that the disk is full.
+// isFull reports whether err means that the disk is full.
 func isFull(err error) bool {
 	var failure *sqlite.Error
 	return errors.As(err, &failure) && failure.Code()&0xff == sqlitelib.SQLITE_FULL
 }
 
-// dataVersion returns a number that changes when another connection than that of db,
-// which has one, commits.
+// dataVersion returns a number that changes when a connection other than db's only one
+// commits.
 func dataVersion(ctx context.Context, db *sql.DB) (version int64, err error) {
 	err = db.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version)
 	return version, err
 }
 
-// Reserve has stacks that are created from now on get a Seq above last.
+// Reserve makes stacks created from now on get a Seq above last.
 func (s *Store) Reserve(ctx context.Context, last int64) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO sqlite_sequence (name, seq)

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// An Option adds a condition or a receipt to the transaction of a change.
+// Option adds a condition or a receipt to the transaction of a change.
 type Option func(*change)
 
 type change struct {
@@ -18,12 +18,12 @@ type change struct {
 	receipt *Receipt
 }
 
-// WithLimit refuses a stack that begins to count toward its network's limit, with
-// TooMany, when n unclaimed stacks of the network are building or live already. 0
-// is no limit.
+// WithLimit makes a change fail with TooMany if it lets the stack begin to count toward
+// its network's limit while n unclaimed stacks of the network are already building or
+// live. 0 means no limit.
 func WithLimit(n int) Option { return func(c *change) { c.limit = n } }
 
-// WithReceipt keeps the receipt of the change's request; nil is none.
+// WithReceipt records the receipt of the change's request; nil is none.
 func WithReceipt(r *Receipt) Option { return func(c *change) { c.receipt = r } }
 
 func changeWith(options []Option) (c change) {
@@ -64,17 +64,17 @@ func (s *Store) Create(ctx context.Context, k *stack.Stack, events []stack.Event
 	return nil
 }
 
-// Get reads one stack; NotFound for one that is unknown or deleted.
+// Get returns a stack; NotFound if it is unknown or deleted.
 func (s *Store) Get(ctx context.Context, id string) (*stack.Stack, error) {
 	return s.load(ctx, s.read, id)
 }
 
-// Update is the one way to change a stack: it is loaded, changed by fn and
-// saved with the events that fn returns, all in one transaction. The events get
-// their ids and times in fn's slice. An error of fn changes nothing and is
-// returned as it is; an unknown or deleted stack is NotFound. The id and Seq
-// stay whatever fn does. Since no other write runs meanwhile, fn must be quick
-// and must not call the store.
+// Update is the only way to change a stack: it loads the stack, calls fn to change it
+// and saves it with the events that fn returns, all in one transaction. It sets the ids
+// and times of the events in fn's slice. If fn fails, nothing changes and Update
+// returns its error as it is; an unknown or deleted stack is NotFound. The id and Seq
+// stay the same whatever fn does. No other write runs in the meantime, so fn must be
+// quick and must not call the store.
 func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...Option) (*stack.Stack, error) {
 	with := changeWith(options)
 	var k *stack.Stack
@@ -111,7 +111,7 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 	return k, nil
 }
 
-// save writes a stack that is there, with the events that tell of the change.
+// save writes an existing stack with the events of the change.
 func (s *Store) save(ctx context.Context, tx *sql.Tx, k *stack.Stack, events []stack.Event) error {
 	if _, err := tx.ExecContext(ctx, updateStack, append(s.fields(k), k.Seq)...); err != nil {
 		return s.fault("update stack "+k.ID, err)
@@ -124,12 +124,12 @@ func (s *Store) save(ctx context.Context, tx *sql.Tx, k *stack.Stack, events []s
 	return s.insertEvents(ctx, tx, k.ID, events)
 }
 
-// All reads every stack that is not deleted, in order of creation.
+// All returns every stack that is not deleted, in order of creation.
 func (s *Store) All(ctx context.Context) ([]*stack.Stack, error) {
 	return s.list(ctx, s.read, "status <> 'deleted' ORDER BY seq")
 }
 
-// Deleted reports whether an id is that of a deleted stack.
+// Deleted reports whether an id belongs to a deleted stack.
 func (s *Store) Deleted(ctx context.Context, id string) (bool, error) {
 	var deleted bool
 	err := s.read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM stacks WHERE id = ? AND status = 'deleted')", id).Scan(&deleted)
@@ -139,13 +139,12 @@ func (s *Store) Deleted(ctx context.Context, id string) (bool, error) {
 	return deleted, nil
 }
 
-// Owned reads the stacks of an account, newest first.
+// Owned returns the stacks of an account, newest first.
 func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, error) {
 	return s.list(ctx, s.read, "owner = ? AND status <> 'deleted' ORDER BY seq DESC", accountID)
 }
 
-// Counts returns how many stacks there are of each status. Deleted ones are not
-// counted.
+// Counts returns the number of stacks of each status, without deleted ones.
 func (s *Store) Counts(ctx context.Context) (map[stack.Status]int, error) {
 	counts := map[stack.Status]int{}
 	_, err := readAll(ctx, s, s.read, "count stacks", func(r row) (n int, err error) {
@@ -160,18 +159,18 @@ func (s *Store) Counts(ctx context.Context) (map[stack.Status]int, error) {
 	return counts, nil
 }
 
-// FindManageToken finds the stack that the token with this hash manages.
+// FindManageToken returns the stack whose manage token has this hash.
 func (s *Store) FindManageToken(ctx context.Context, hash []byte) (stackID string, ok bool, err error) {
 	return s.find(ctx, "manage_token_hash", hash)
 }
 
-// FindClaimCode finds the stack that the code with this hash claims.
+// FindClaimCode returns the stack whose claim code has this hash.
 func (s *Store) FindClaimCode(ctx context.Context, hash []byte) (stackID string, ok bool, err error) {
 	return s.find(ctx, "claim_code_hash", hash)
 }
 
-// checkCap refuses when the network has limit unclaimed stacks or more; a limit
-// of 0 refuses nothing.
+// checkCap fails if the network has limit unclaimed stacks or more; a limit of 0 means
+// none.
 func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit int, now time.Time) error {
 	if limit <= 0 {
 		return nil
@@ -189,7 +188,7 @@ func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit 
 	return stack.NewCapReached(n, limit, first, now)
 }
 
-// announce wakes the watchers of a stack and counts its events, after the commit.
+// announce wakes the watchers of a stack and counts its events after the commit.
 func (s *Store) announce(id string, events []stack.Event) {
 	s.watch.wake(id)
 	for _, e := range events {
@@ -215,7 +214,7 @@ func (s *Store) list(ctx context.Context, q querier, where string, args ...any) 
 	return readAll(ctx, s, q, "read stacks", s.scan, selectStacks+where, args...)
 }
 
-// find looks a hash up in one of the columns that hold hashes.
+// find looks up a hash in one of the columns that hold hashes.
 func (s *Store) find(ctx context.Context, column string, hash []byte) (string, bool, error) {
 	var id string
 	err := s.read.QueryRowContext(ctx,

@@ -1,14 +1,14 @@
-// Package store is the database, and the only writer of accounts, stacks and
-// events. A change of a stack and the events that tell of it are one
-// transaction; watchers are woken after the commit and read again.
+// Package store is the database, and the only writer of accounts, stacks and events. A
+// change of a stack and its events form one transaction; watchers are woken after the
+// commit and read again.
 //
-// The database is one SQLite file in WAL mode. Commits wait until they are on
-// disk, so a token is never handed out for a row that a power cut takes back.
-// All writes go through one connection and reads through a pool of their own,
-// so that neither waits for the other.
+// The database is one SQLite file in WAL mode. Commits wait until they are on disk, so
+// a token is never handed out for a row that a power cut takes back. All writes go
+// through one connection and all reads through a separate pool, so neither waits for
+// the other.
 //
-// Statements are written as PostgreSQL understands them too, with ? for each
-// parameter in turn. What only SQLite has is in sqlite.go and in the migrations.
+// Statements are written as PostgreSQL understands them too, with ? for each parameter
+// in turn. Only sqlite.go and the migrations depend on SQLite.
 package store
 
 import (
@@ -24,23 +24,23 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Options say where the database is and what it needs.
+// Options tell Open where the database is and what it needs.
 type Options struct {
-	Path   string // of the SQLite file; made when it is missing, its folder is not
+	Path   string // of the SQLite file; created if it is missing, unlike its folder
 	Sealer Sealer
 	Log    *slog.Logger
 
-	Recorded func(stack.EventType) // called after the commit of each event; nil for nobody
+	Recorded func(stack.EventType) // called after the commit of each event; may be nil
 }
 
-// Sealer keeps what is secret unreadable in the file. A value opens only with
-// the row and column that it was sealed for.
+// Sealer keeps secrets in the file unreadable. A value opens only with the row and
+// column that it was sealed for.
 type Sealer interface {
 	Seal(plain []byte, row, column string) []byte
 	Open(sealed []byte, row, column string) ([]byte, error)
 }
 
-// Store is an open database. Its methods may be called from several goroutines.
+// Store is an open database. Its methods may be called by several goroutines at once.
 // Errors other than *stack.Error name the file.
 type Store struct {
 	path   string
@@ -87,8 +87,8 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// transact runs do in a transaction of the write connection. An error of do
-// rolls back and is returned as it is.
+// transact runs do in a transaction of the write connection. If do fails, it rolls back
+// and returns the error as it is.
 func (s *Store) transact(ctx context.Context, do func(*sql.Tx) error) error {
 	if err := failpoint.Error("store-begin"); err != nil {
 		return s.fault("begin", err)
@@ -119,8 +119,8 @@ type querier interface {
 // row is one row of an answer.
 type row interface{ Scan(places ...any) error }
 
-// readAll returns what scan makes of each row that a query finds. The slice is
-// never nil without an error, which says what was being done.
+// readAll calls scan for each row that a query finds and returns the results. Unless it
+// fails, the slice is not nil; the error says what was being done.
 func readAll[T any](ctx context.Context, s *Store, q querier, doing string, scan func(row) (T, error), query string, args ...any) ([]T, error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {

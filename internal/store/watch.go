@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// watchers wakes those that wait for a stack to change.
+// watchers wakes the goroutines that wait for a stack to change.
 type watchers struct {
 	mu sync.Mutex
 	by map[string]map[chan struct{}]struct{} // stack id, "" for all
 }
 
-// Watch returns a channel that gets a value after each commit that touched the
-// stack; "" watches all stacks. A commit of another process may touch any of
-// them. A wake that was not received yet stands for all that follow, so a reader
-// that reads the stack again after each misses nothing. The caller calls stop
-// when it no longer listens; the channel is never closed.
+// Watch returns a channel that receives a value after each commit that touched the
+// stack; "" watches all stacks. A commit of another process may touch any stack. One
+// unreceived value stands for all that follow, so a reader that reads the stack again
+// after each value misses nothing. The caller calls stop when it no longer listens; the
+// channel is never closed.
 func (s *Store) Watch(id string) (woken <-chan struct{}, stop func()) {
 	return s.watch.add(id)
 }
@@ -24,8 +24,8 @@ func (s *Store) Watch(id string) (woken <-chan struct{}, stop func()) {
 // otherEvery is how often FollowOthers looks.
 const otherEvery = time.Second
 
-// FollowOthers wakes all watchers after each commit of another process, such as a
-// command of an operator's, until ctx ends. What was committed since Open counts.
+// FollowOthers wakes all watchers after each commit of another process, such as an
+// operator's command, until ctx ends. It counts what was committed since Open.
 func (s *Store) FollowOthers(ctx context.Context) {
 	tick := time.NewTicker(otherEvery)
 	defer tick.Stop()

@@ -8,8 +8,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Webhook is where the events of a stack are delivered, and the key that signs
-// them.
+// Webhook is where the events of a stack are delivered, and the key that signs them.
 type Webhook struct {
 	URL    string
 	Secret string
@@ -21,9 +20,9 @@ type EventRef struct {
 	StackID string
 }
 
-// Webhook reads where a stack's events go; ok is false for a stack without a
-// webhook. That of a deleted stack is there until ForgetWebhook, so that its
-// last event can be signed.
+// Webhook returns where a stack's events go; ok is false for a stack without a webhook.
+// A deleted stack keeps its webhook until ForgetWebhook, so that its last event can be
+// signed.
 func (s *Store) Webhook(ctx context.Context, stackID string) (hook Webhook, ok bool, err error) {
 	secret := &sealedJSON{sealer: s.sealer, row: &stackID, column: "webhook_secret", value: &hook.Secret}
 	err = s.read.QueryRowContext(ctx, "SELECT webhook, webhook_secret_sealed FROM stacks WHERE id = ?", stackID).
@@ -37,14 +36,14 @@ func (s *Store) Webhook(ctx context.Context, stackID string) (hook Webhook, ok b
 	return hook, hook.URL != "" && hook.Secret != "", nil
 }
 
-// ForgetWebhook forgets the webhook of a stack that is deleted. One that is not
-// keeps it.
+// ForgetWebhook clears the webhook of a deleted stack. It does nothing for any other
+// stack.
 func (s *Store) ForgetWebhook(ctx context.Context, stackID string) error {
 	return s.forgetWebhooks(ctx, "id = ? AND status = 'deleted'", stackID)
 }
 
-// ForgetWebhooks forgets the webhooks of deleted stacks that have no event above
-// the mark.
+// ForgetWebhooks clears the webhooks of deleted stacks that have no event above the
+// mark.
 func (s *Store) ForgetWebhooks(ctx context.Context) error {
 	return s.forgetWebhooks(ctx, `status = 'deleted' AND webhook <> '' AND NOT EXISTS
 		(SELECT 1 FROM events WHERE stack_id = stacks.id AND id > (SELECT event_id FROM webhook_mark))`)
@@ -58,8 +57,8 @@ func (s *Store) forgetWebhooks(ctx context.Context, where string, args ...any) e
 	return nil
 }
 
-// WebhookMark reads the id up to which the first attempt to deliver every event
-// has begun, over all stacks.
+// WebhookMark returns the mark: over all stacks, the first attempt to deliver each
+// event up to this id has begun.
 func (s *Store) WebhookMark(ctx context.Context) (int64, error) {
 	var id int64
 	if err := s.read.QueryRowContext(ctx, "SELECT event_id FROM webhook_mark").Scan(&id); err != nil {
@@ -68,7 +67,7 @@ func (s *Store) WebhookMark(ctx context.Context) (int64, error) {
 	return id, nil
 }
 
-// SetWebhookMark writes what WebhookMark reads.
+// SetWebhookMark sets the mark that WebhookMark returns.
 func (s *Store) SetWebhookMark(ctx context.Context, id int64) error {
 	if _, err := s.write.ExecContext(ctx, "UPDATE webhook_mark SET event_id = ?", id); err != nil {
 		return s.fault("write the mark of the webhooks", err)
@@ -76,7 +75,7 @@ func (s *Store) SetWebhookMark(ctx context.Context, id int64) error {
 	return nil
 }
 
-// Event reads one event; ok is false when there is none with this id.
+// Event returns an event; ok is false if there is none with this id.
 func (s *Store) Event(ctx context.Context, id int64) (e stack.Event, ok bool, err error) {
 	e, err = scanEvent(s.read.QueryRowContext(ctx, "SELECT "+eventColumns+" FROM events WHERE id = ?", id))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -88,9 +87,9 @@ func (s *Store) Event(ctx context.Context, id int64) (e stack.Event, ok bool, er
 	return e, true, nil
 }
 
-// ToDeliver looks at up to limit events after an id, over all stacks, oldest
-// first, and returns those whose stack has a webhook. The id to go on from is
-// that of the last one it looked at; more reports whether there may be others.
+// ToDeliver looks at up to limit events after an id, over all stacks, oldest first, and
+// returns those whose stack has a webhook. Last is the id of the last event it looked
+// at, from which to go on; more reports whether there may be others.
 func (s *Store) ToDeliver(ctx context.Context, after int64, limit int) (refs []EventRef, last int64, more bool, err error) {
 	type candidate struct {
 		ref    EventRef
