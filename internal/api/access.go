@@ -19,17 +19,17 @@ const (
 	roleOwner = "owner" // the owner's API key
 )
 
-// gate finds out who calls, and what they may do.
+// gate finds out who calls and what they may do.
 type gate struct {
 	store Store
-	base  context.Context // of every look into the store
+	base  context.Context // of every read from the store
 }
 
-// caller is who sends a request: an account, or whoever holds the manage token of
-// a stack.
+// caller is the sender of a request: an account, or the holder of a stack's manage
+// token.
 type caller struct {
 	account string // "" for a manage token
-	stack   string // "" for an account, and for a manage token that no stack has
+	stack   string // "" for an account, and for an unknown manage token
 }
 
 // role returns the caller's role on the stack, or "" for none.
@@ -54,7 +54,7 @@ func (g gate) open(c *fiber.Ctx) (*stack.Stack, string, error) {
 	return s, role, err
 }
 
-// grant returns the stack of an id and the role on it of whoever holds the token.
+// grant returns the stack with an id and the role on it of the token's holder.
 func (g gate) grant(token string, present bool, id string) (*stack.Stack, string, error) {
 	who, err := g.caller(token, present)
 	if err != nil {
@@ -74,7 +74,7 @@ func (g gate) grant(token string, present bool, id string) (*stack.Stack, string
 	return nil, "", stack.NewError(stack.Forbidden, fmt.Sprintf("this token does not grant access to %s%s", s.ID, instead))
 }
 
-// find returns a stack that is not deleted.
+// find returns a stack that is not deleted, or NotFound.
 func (g gate) find(id string) (*stack.Stack, error) {
 	if !stack.ValidID(id) {
 		return nil, stack.NewNoStack(shorten(id))
@@ -103,8 +103,8 @@ func (g gate) caller(token string, present bool) (caller, error) {
 	return caller{stack: id}, nil
 }
 
-// creator returns the id of the account that a create is for, or "" for an
-// anonymous create.
+// creator returns the id of the account that a create is for, "" for an anonymous
+// create.
 func (g gate) creator(c *fiber.Ctx) (string, error) {
 	token, present := bearer(c)
 	if !present {
@@ -140,8 +140,8 @@ func (g gate) account(key string) (store.Account, error) {
 			"a stack is also managed with its own ast_anon_… token, and an anonymous stack is created with no such header")
 }
 
-// bearer reads the Authorization header: whether there is one, and the token in
-// it, which is "" for a header of another form and for several.
+// bearer reads the Authorization header: it reports whether there is one, and returns
+// the token in it, "" for a header of another form and for several.
 func bearer(c *fiber.Ctx) (token string, present bool) {
 	values := c.Request().Header.PeekAll(fiber.HeaderAuthorization)
 	if len(values) != 1 {

@@ -23,35 +23,35 @@ import (
 
 // Host runs stacks; the supervisor implements it.
 type Host interface {
-	// Admit reports whether an upload may begin, and whether one that is on its way
-	// to disk may go on. It fails with a *stack.Error when this host cannot take
-	// one now, or cannot take one for an unclaimed stack.
+	// Admit returns a *stack.Error if this host cannot take an upload now, or cannot
+	// take one for an unclaimed stack. It is asked before an upload begins and while
+	// one is written to disk.
 	Admit(unclaimed bool) error
-	// Create records the stack and starts its first build from dir, an
-	// unpacked source tree, which it moves away when it succeeds. It fails
-	// with a *stack.Error when the cap of the stack's network is reached.
-	// The receipt, nil for none, is recorded with the stack or not at all.
+	// Create records the stack and starts its first build from dir, an unpacked source
+	// tree, which it moves away if it succeeds. It fails with a *stack.Error if the cap
+	// of the stack's network is reached. The receipt, nil for none, is recorded with
+	// the stack or not at all.
 	Create(ctx context.Context, s *stack.Stack, dir string, receipt *store.Receipt) error
-	// Deploy accepts a new generation of a stack and starts its build from
-	// dir, as Create does. The secret is for a stack that gets its first
-	// webhook. The stack that it returns is the caller's own. It fails with a
-	// *stack.Error when the stack's state does not allow it. The receipt, nil
-	// for none, is recorded with the change or not at all.
+	// Deploy accepts a new generation of a stack and starts its build from dir, as
+	// Create does. The secret is used if the stack gets its first webhook. The caller
+	// owns the returned stack. Deploy fails with a *stack.Error if the stack's state
+	// does not allow it. The receipt, nil for none, is recorded with the change or not
+	// at all.
 	Deploy(ctx context.Context, id string, m *stack.Manifest, webhookSecret, dir string, receipt *store.Receipt) (*stack.Stack, error)
 	// Delete ends the stack and returns once nothing of it is left.
 	Delete(ctx context.Context, id string) error
-	// Logs writes one section for each service, or only that of the named service,
-	// with at most tail lines each, as programs wrote them; kind is run or build.
+	// Logs writes a section for each service, or only for the named one, with at most
+	// tail lines each, as the programs wrote them; kind is run or build.
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, w io.Writer) error
-	// FollowLogs gives emit the last tail lines of a service's log and then the
-	// new ones, as programs wrote them, until ctx ends or emit fails; anew means
-	// that the log began anew.
+	// FollowLogs calls emit with the last tail lines of a service's log and then with
+	// new ones, as programs wrote them, until ctx ends or emit fails; anew means that
+	// the log began anew.
 	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
-	// TempDir makes a folder for an upload on the disk that holds the sources.
+	// TempDir creates a folder for an upload on the disk that holds the sources.
 	TempDir() (string, error)
 }
 
-// Store holds what is recorded; package store implements it. For an unknown or
+// Store holds the recorded state; package store implements it. For an unknown or
 // deleted stack its methods fail with a *stack.Error of kind NotFound.
 type Store interface {
 	Get(ctx context.Context, id string) (*stack.Stack, error)
@@ -60,7 +60,7 @@ type Store interface {
 	Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error)
 	FindManageToken(ctx context.Context, hash []byte) (id string, ok bool, err error)
 	AccountByKey(ctx context.Context, hash []byte) (store.Account, bool, error)
-	// FindReceipt returns what is kept of a request with an Idempotency-Key.
+	// FindReceipt returns the receipt of a request with an Idempotency-Key.
 	FindReceipt(ctx context.Context, key string) (r store.Receipt, ok bool, err error)
 	AnswerReceipt(ctx context.Context, key, answer string) error
 	DropReceipt(ctx context.Context, key string) error
@@ -68,11 +68,11 @@ type Store interface {
 	Watch(id string) (wake <-chan struct{}, stop func())
 }
 
-// Limiter counts requests of one sort, by the caller's network or by stack.
+// Limiter counts requests of one kind, by the caller's network or by stack.
 type Limiter interface {
 	account.Limiter
-	// Quota returns the limit, how many requests are left of it, and after what
-	// time more are.
+	// Quota returns the limit, the number of requests left, and the time until more are
+	// left.
 	Quota(ctx context.Context, network string) (limit, remaining int, reset time.Duration)
 }
 
@@ -81,7 +81,7 @@ type Config struct {
 	Store       Store
 	Host        Host
 	Creates     Limiter // of anonymous creates that make a stack
-	Refusals    Limiter // of anonymous creates that are refused with 413 or 422
+	Refusals    Limiter // of anonymous creates refused with 413 or 422
 	Codes       Limiter // of claims
 	Validations Limiter
 	Extensions  Limiter // of changes of the TTL, by stack
@@ -95,15 +95,15 @@ type Config struct {
 	Wait      time.Duration  // how long wait=true holds a response at most
 
 	Unpacks    *fair.Queue   // slots of uploads that are unpacked at once, by the caller's network
-	UnpackWait time.Duration // how long an upload waits for one at most
+	UnpackWait time.Duration // how long an upload waits for a slot at most
 
-	// CallerHeader names the request header in which the edge passes the caller's
-	// address, whatever the caller itself sent under that name.
+	// CallerHeader is the request header in which the edge passes the caller's address.
+	// The edge replaces whatever the caller sent under that name.
 	CallerHeader string
 	Log          *slog.Logger
 
-	// Observe is called for each request that was answered, with its route as the
-	// documentation writes it, or "" where there is none. It may be nil.
+	// Observe is called after each answer, with the route as the documentation writes
+	// it, "" if there is none. It may be nil.
 	Observe func(route, method string, status int, took time.Duration)
 }
 
@@ -157,10 +157,10 @@ func (a *API) Serve(ln net.Listener) error {
 	return a.server.Serve(listener{ln})
 }
 
-// Release ends every stream and every wait=true at once, with the stack as it is,
-// and makes later ones return immediately. It is the first step of a shutdown.
+// Release ends every stream and every wait=true at once, with the stack as it is, and
+// makes later ones return immediately. Call it first when shutting down.
 func (a *API) Release() { a.server.Release() }
 
-// Shutdown takes no new connection and waits for open requests. When ctx ends
-// first, it cancels what they wait for and returns the context's error.
+// Shutdown accepts no new connections and waits for open requests. If ctx ends first,
+// it cancels what they wait for and returns the context's error.
 func (a *API) Shutdown(ctx context.Context) error { return a.server.Shutdown(ctx) }

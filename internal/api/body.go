@@ -11,13 +11,13 @@ import (
 
 type bodyKey struct{}
 
-// bodyOf returns the body of the request, which only it may read.
+// bodyOf returns the body of the request. Only the request may read it.
 func bodyOf(ctx *fasthttp.RequestCtx) *body { return ctx.UserValue(bodyKey{}).(*body) }
 
-// body reads a request's body from the connection as it arrives. fasthttp's
-// own stream would go on into the next request when read past its end, and
-// takes the end of the connection for the end of the body; this one remembers
-// the end and tells the two apart.
+// body reads a request's body from the connection as it arrives. fasthttp's own stream
+// reads on into the next request when read past its end, and takes the end of the
+// connection for the end of the body. This one remembers the end and distinguishes the
+// two.
 type body struct {
 	stream   io.Reader
 	declared int64 // Content-Length, or -1 for a chunked body
@@ -26,8 +26,7 @@ type body struct {
 	err      error // what ended the body; io.EOF when it came whole
 }
 
-// newBody returns the body of a request, of which discard reads so many bytes at
-// most.
+// newBody returns the body of a request; discard reads at most so many bytes of it.
 func newBody(ctx *fasthttp.RequestCtx, most int64) *body {
 	stream := ctx.RequestBodyStream()
 	if stream == nil {
@@ -54,7 +53,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// broken returns why the body did not come whole; nil while more may come, and
+// broken returns why the body did not arrive whole; nil while more may arrive, and
 // after its end.
 func (b *body) broken() error {
 	if errors.Is(b.err, io.EOF) {
@@ -63,11 +62,11 @@ func (b *body) broken() error {
 	return b.err
 }
 
-// discard reads the rest of the body, unless that is too much, and reports whether
-// the connection now stands at the start of the next request.
+// discard reads the rest of the body, unless there is too much, and reports whether the
+// connection is now at the start of the next request.
 func (b *body) discard() bool { return b.drain(b.most) }
 
-// drain is discard with another limit.
+// drain is like discard with another limit.
 func (b *body) drain(limit int64) bool {
 	if b.declared-b.read > limit {
 		return false

@@ -20,9 +20,9 @@ func (l listener) Accept() (net.Conn, error) {
 	return &conn{Conn: c}, nil
 }
 
-// conn can be read ahead by one byte, which is the only way to learn that the
-// other side hung up. The read is left standing when nobody watches any more;
-// the next Read takes over its outcome.
+// conn can read one byte ahead, which is the only way to notice that the other side has
+// hung up. The read stays pending when nobody watches any more; the next Read takes
+// over its result.
 type conn struct {
 	net.Conn
 	ahead *lookahead // nil when nothing was read ahead
@@ -37,8 +37,8 @@ type lookahead struct {
 	err  error
 }
 
-// watch returns a channel that is closed when the other side hangs up. The
-// request's body must have been read to its end.
+// watch returns a channel that is closed when the other side hangs up. The request's
+// body must have been read to its end.
 func (c *conn) watch() <-chan struct{} {
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return nil
@@ -59,7 +59,7 @@ func (l *lookahead) read(c net.Conn) {
 	close(l.done)
 }
 
-// Read gives what was read ahead before what follows it.
+// Read returns what was read ahead before what follows it.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.ahead == nil || len(p) == 0 {
 		return c.Conn.Read(p)
@@ -70,8 +70,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hangup returns a channel that is closed when the caller of the request goes away;
-// nil when that cannot be seen because some of the body is still unread.
+// hangup returns a channel that is closed when the caller of the request hangs up; nil
+// if this cannot be seen because some of the body is still unread.
 func hangup(ctx *fasthttp.RequestCtx) <-chan struct{} {
 	c, ok := ctx.Conn().(*conn)
 	if !ok || !bodyOf(ctx).discard() {

@@ -15,14 +15,13 @@ import (
 
 // create answers POST /v0/stacks.
 //
-// An anonymous create is counted before its upload is read, and given back if it
-// makes no stack: no more uploads of one network are under way at once than the
-// limit on creates has room for. A refused create counts in the limit on refusals
-// once it is refused.
+// An anonymous create is counted before its upload is read, and uncounted if it makes
+// no stack, so one network never has more uploads under way than the limit on creates
+// allows. A refused create counts in the limit on refusals once it is refused.
 //
-// An attempt after the first with the same Idempotency-Key makes no stack: it
-// gets the first one's answer even where no more creates are allowed, once there
-// is room on the disk for its upload, which has to be compared.
+// An attempt after the first with the same Idempotency-Key does not make a stack. It
+// gets the first answer, even if no more creates are allowed, once there is room on the
+// disk for its upload, which has to be compared.
 func (a *API) create(c *fiber.Ctx) error {
 	owner, err := a.gate.creator(c)
 	if err != nil {
@@ -49,8 +48,8 @@ func (a *API) create(c *fiber.Ctx) error {
 	return a.answerFirst(c, t, s, secrets, wait)
 }
 
-// repeatCreate answers an attempt after the first. One that brings another upload
-// is refused, and counts as any other refusal.
+// repeatCreate answers an attempt after the first. An attempt with another upload is
+// refused and counts like any other refusal.
 func (a *API) repeatCreate(c *fiber.Ctx, owner string, t *attempt) error {
 	if err := a.quotas.checkRefusals(c, owner); err != nil {
 		return err
@@ -63,8 +62,8 @@ func (a *API) repeatCreate(c *fiber.Ctx, owner string, t *attempt) error {
 // errUnfinished is the error of a create that ended in a panic.
 var errUnfinished = errors.New("the create did not come to its end")
 
-// admitCreate creates a stack if the host and the limits admit it. They are asked,
-// and an anonymous create is counted, before anything of its body is read.
+// admitCreate creates a stack if the host and the limits admit it. It asks them, and
+// counts an anonymous create, before it reads anything of the body.
 func (a *API) admitCreate(c *fiber.Ctx, owner string, t *attempt) (s *stack.Stack, secrets oneTime, err error) {
 	if err := a.cfg.Host.Admit(owner == ""); err != nil {
 		return nil, oneTime{}, err
@@ -78,8 +77,8 @@ func (a *API) admitCreate(c *fiber.Ctx, owner string, t *attempt) (s *stack.Stac
 	return a.createStack(c, owner, t)
 }
 
-// createStack takes the upload and hands the stack to the host. It returns a copy
-// of the stack as it was then, since the host goes on with its own.
+// createStack receives the upload and hands the stack to the host. It returns a copy of
+// the stack at that time, since the host goes on with its own.
 func (a *API) createStack(c *fiber.Ctx, owner string, t *attempt) (made *stack.Stack, secrets oneTime, err error) {
 	err = a.uploads.receive(c, t.op.form, func(u *upload) error {
 		root, manifest, err := u.unpack(c, a.lifetimeCheck(owner))
@@ -100,7 +99,7 @@ func (a *API) createStack(c *fiber.Ctx, owner string, t *attempt) (made *stack.S
 	return made, secrets, err
 }
 
-// newStack makes the stack that a manifest asks for. Only an anonymous one has a
+// newStack returns the stack that a manifest asks for. Only an anonymous stack has a
 // lifetime and a claim code.
 func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.Stack, oneTime) {
 	s := stack.New(m.Name, m.Services, stack.Now())
@@ -126,8 +125,8 @@ func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.St
 	return s, secrets
 }
 
-// lifetimeCheck returns what refuses a lifetime that a new stack of the owner may
-// not have; nil for an owner, whose stacks have none.
+// lifetimeCheck returns a function that refuses lifetimes a new stack of the owner may
+// not have; nil for an owner, whose stacks have no lifetime.
 func (a *API) lifetimeCheck(owner string) func(time.Duration) error {
 	if owner != "" {
 		return nil

@@ -41,15 +41,14 @@ func (a *API) deploy(c *fiber.Ctx) error {
 	return a.answerFirst(c, t, s, secrets, wait)
 }
 
-// deployable refuses, before anything of the body is read, what the host would
-// refuse after it. It tries on a copy.
+// deployable refuses, before anything of the body is read, what the host would refuse
+// after it. It tries the deploy on a copy.
 func deployable(s stack.Stack) error {
 	_, err := s.Deploy(nil)
 	return err
 }
 
-// stillDeployable refuses an upload that another one came before, while it is
-// an archive and not yet a tree.
+// stillDeployable refuses an upload, before it is unpacked, if another one came first.
 func (a *API) stillDeployable(id string) error {
 	s, err := a.gate.find(id)
 	if err != nil {
@@ -58,8 +57,8 @@ func (a *API) stillDeployable(id string) error {
 	return deployable(*s)
 }
 
-// deployStack takes the upload and hands it to the host. The name, ttl and
-// claim_email of its manifest do not count: they were fixed at creation.
+// deployStack receives the upload and hands it to the host. It ignores the name, ttl
+// and claim_email of its manifest: they were fixed at creation.
 func (a *API) deployStack(c *fiber.Ctx, id string, t *attempt) (s *stack.Stack, secrets oneTime, err error) {
 	secret := auth.NewWebhookSecret()
 	err = a.uploads.receive(c, t.op.form, func(u *upload) error {

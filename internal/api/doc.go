@@ -1,17 +1,18 @@
-// Package api is the JSON API: every route under /v0, and /healthz. It turns a
-// request into a call on the store or the host and an error into a status and
-// {"detail": …}; it decides nothing about a stack's life itself.
+// Package api is the JSON API: every route under /v0, and /healthz. It turns requests
+// into calls on the store or the host, and errors into a status and {"detail": …}; it
+// decides nothing about a stack's life itself.
 //
-// It is Fiber behind the edge, over an in-memory listener (package appserver). Three
-// things that fasthttp leaves to its user are settled once, around the Fiber app, so
-// that no handler has to think of them: a body that a handler did not read to its
-// end is discarded or ends the connection (middleware.go, body.go), a caller that
-// hangs up while a handler waits is noticed (conn.go), and every error, the
-// framework's own included, is JSON (errors.go). The middleware also answers OPTIONS,
-// lets pages of any origin ask, and logs and counts each request.
+// The API is a Fiber app behind the edge, over an in-memory listener (package
+// appserver). Code around the app settles three things that fasthttp leaves to its
+// user, so handlers can ignore them: it discards a body that a handler did not read to
+// its end or ends the connection (middleware.go, body.go), notices when a caller hangs
+// up while a handler waits (conn.go), and makes every error JSON, including the
+// framework's own (errors.go). The middleware also answers OPTIONS, admits pages of any
+// origin, and logs and counts each request.
 //
-// The handlers are methods of API. What they stand on has walls of its own: the gate
-// says who calls and what they may do (access.go), quotas count (quota.go), uploads
-// reads, queues and unpacks (upload.go, unpack.go), receipts make one of the requests
-// with the same Idempotency-Key (idempotency.go). Only uploads touches the disk.
+// The handlers are methods of API. They use parts that do not know each other: gate
+// finds out who calls and what they may do (access.go), quotas counts requests
+// (quota.go), uploads reads, queues and unpacks uploads (upload.go, unpack.go), and
+// receipts makes requests with the same Idempotency-Key one (idempotency.go). Only
+// uploads touches the disk.
 package api

@@ -76,15 +76,15 @@ func (a *API) answerMalformed(ctx *fasthttp.RequestCtx, err error) {
 	}
 }
 
-// answerInternal hides what went wrong and names the request, by which the log has
-// it.
+// answerInternal hides the cause and gives the request's id, by which to find it in the
+// log.
 func answerInternal(ctx *fasthttp.RequestCtx) {
 	answer(ctx, fiber.StatusInternalServerError, fmt.Sprintf(
 		"an internal error; try again, and if it stays tell the operator the request id %s", requestID(ctx)))
 }
 
-// answer writes the one shape that every error has. The detail may quote what the
-// caller sent, and is read on terminals.
+// answer writes the form that every error has. The detail may quote what the caller
+// sent, and is read on terminals.
 func answer(ctx *fasthttp.RequestCtx, status int, detail string) {
 	body, err := plainjson.Marshal(struct {
 		Detail string `json:"detail"`

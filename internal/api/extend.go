@@ -14,9 +14,9 @@ import (
 // extendRetry is the Retry-After of the limit on extensions.
 const extendRetry = time.Minute
 
-// extend answers PATCH /v0/stacks/{id}. Every extension leaves an event for good
-// and goes to the webhook, so there is a limit for each stack; one that is
-// refused does not count.
+// extend answers PATCH /v0/stacks/{id}. Every extension leaves a permanent event and
+// goes to the webhook, so there is a limit for each stack; a refused extension does not
+// count.
 func (a *API) extend(c *fiber.Ctx) error {
 	s, _, err := a.gate.open(c)
 	if err != nil {

@@ -30,15 +30,15 @@ type fileList struct {
 	ClaimEmail string          `json:"claim_email"`
 }
 
-// fileEntry is one file. Its content is text, or base64 where encoding says so.
+// fileEntry is one file. Its content is text, or base64 if Encoding says so.
 type fileEntry struct {
 	Path     string `json:"path"`
 	Content  string `json:"content"`
 	Encoding string `json:"encoding"`
 }
 
-// pack makes of a list of files a form whose archive has them, in dir. It takes a
-// few times the list in memory.
+// pack writes an archive of a list of files into dir and returns a form with it. It
+// needs a few times the size of the list in memory.
 func (u *uploads) pack(path, dir string) (form, error) {
 	list, err := readFiles(path)
 	if err != nil {
@@ -53,8 +53,8 @@ func (u *uploads) pack(path, dir string) (form, error) {
 	return f, packFiles(f.archive, u.room, list.Files)
 }
 
-// spoolFiles writes the body to disk, so that one that comes slowly is not in
-// memory for as long.
+// spoolFiles writes the body to disk, so that a slow one does not stay in memory as
+// long.
 func (u *uploads) spoolFiles(body io.Reader, path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -87,7 +87,7 @@ func readFiles(path string) (fileList, error) {
 	return list, nil
 }
 
-// jsonFault says what is wrong with a list of files, in words of the request.
+// jsonFault returns what is wrong with a list of files, in terms of the request.
 func jsonFault(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {
@@ -109,13 +109,13 @@ func jsonFault(err error) string {
 func (l *fileList) manifest() []byte {
 	var text string
 	if err := json.Unmarshal(l.Manifest, &text); err == nil {
-		return []byte(text) // also null
+		return []byte(text) // or null
 	}
 	return l.Manifest
 }
 
-// packFiles writes files as a tar, so that they are unpacked with all the
-// checks that an archive gets.
+// packFiles writes files as a tar, so that they pass all the checks of an archive when
+// unpacked.
 func packFiles(path string, room func() error, files []fileEntry) error {
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

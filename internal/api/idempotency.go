@@ -22,14 +22,14 @@ import (
 
 const (
 	headerIdempotencyKey = "Idempotency-Key"
-	headerReplayed       = "Idempotent-Replayed" // true on an answer that an earlier attempt got
+	headerReplayed       = "Idempotent-Replayed" // true on the answer to an earlier attempt
 
 	mostKey      = 255 // characters of an Idempotency-Key
 	runningRetry = 5 * time.Second
 	sweepEvery   = time.Minute
 )
 
-// operation is what an Idempotency-Key makes one of.
+// operation is a request that an Idempotency-Key makes happen once.
 type operation struct {
 	name      string
 	form      []formField
@@ -42,7 +42,7 @@ var (
 	deploying = operation{"deploy", deployForm, fiber.StatusOK, "deploy-unanswered"}
 )
 
-// receipts are what is kept of the requests with an Idempotency-Key.
+// receipts records the requests with an Idempotency-Key.
 type receipts struct {
 	store        Store
 	callerHeader string
@@ -51,10 +51,10 @@ type receipts struct {
 	base         context.Context
 }
 
-// attempt is one of the requests that an Idempotency-Key makes one of. The first
-// that is accepted leaves a receipt; the others get its answer. What is refused
-// leaves nothing, so that the key can be used again once the request is mended.
-// Without a key, an attempt is always the first and leaves no receipt.
+// attempt is one of several requests with the same Idempotency-Key. The first accepted
+// one leaves a receipt; the others get its answer. A refused one leaves nothing, so
+// that the key can be used again once the request is mended. Without a key, an attempt
+// is always the first and leaves no receipt.
 type attempt struct {
 	receipts *receipts
 	op       operation
@@ -63,9 +63,8 @@ type attempt struct {
 	earlier  *store.Receipt // of the first request; nil for the first
 }
 
-// begin begins an attempt at an operation, on a stack unless id is "", on behalf of
-// who. While the first attempt runs, others are a Conflict. The caller of begin
-// calls end.
+// begin begins an attempt at an operation on behalf of who, on a stack unless id is "".
+// While the first attempt runs, others are a Conflict. The caller must call end.
 func (r *receipts) begin(c *fiber.Ctx, op operation, id, who string) (*attempt, error) {
 	t := &attempt{receipts: r, op: op, address: c.Get(r.callerHeader)}
 	key, err := idempotencyKey(c)
@@ -92,7 +91,7 @@ func (r *receipts) begin(c *fiber.Ctx, op operation, id, who string) (*attempt, 
 	return t, nil
 }
 
-// sweep forgets, once a minute until stop is closed, what was kept for too long.
+// sweep removes expired receipts once a minute, until stop is closed.
 func (r *receipts) sweep(stop <-chan struct{}) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -115,7 +114,7 @@ func (t *attempt) end() {
 	}
 }
 
-// idempotencyKey reads the header, which is "" when there is none.
+// idempotencyKey returns the header's value, "" if there is none.
 func idempotencyKey(c *fiber.Ctx) (string, error) {
 	values := c.Request().Header.PeekAll(headerIdempotencyKey)
 	if len(values) == 0 {
@@ -129,8 +128,8 @@ func idempotencyKey(c *fiber.Ctx) (string, error) {
 	return key, nil
 }
 
-// record makes a change that records the attempt's receipt, nil without a key. The
-// receipt of a change that was undone is forgotten.
+// record makes a change that records the attempt's receipt, nil without a key. If the
+// change is undone, it removes the receipt.
 func (t *attempt) record(digest []byte, secrets oneTime, change func(*store.Receipt) error) error {
 	receipt, err := t.receipt(digest, secrets)
 	if err != nil {
@@ -145,7 +144,7 @@ func (t *attempt) record(digest []byte, secrets oneTime, change func(*store.Rece
 	return err
 }
 
-// receipt returns what is to be recorded with the change; nil without a key.
+// receipt returns the receipt to record with the change; nil without a key.
 func (t *attempt) receipt(digest []byte, secrets oneTime) (*store.Receipt, error) {
 	if t.key == "" {
 		return nil, nil
@@ -159,8 +158,8 @@ func (t *attempt) receipt(digest []byte, secrets oneTime) (*store.Receipt, error
 	return r, err
 }
 
-// keep records the answer for later attempts: a view without one-time fields,
-// which the receipt has sealed.
+// keep records the answer for later attempts: a view without one-time fields, which the
+// receipt has sealed.
 func (t *attempt) keep(v stackView) {
 	if t.key == "" {
 		return
@@ -174,8 +173,8 @@ func (t *attempt) keep(v stackView) {
 	}
 }
 
-// answerFirst answers the attempt that was accepted, and keeps the answer for
-// later ones.
+// answerFirst answers the attempt that was accepted and records the answer for later
+// ones.
 func (a *API) answerFirst(c *fiber.Ctx, t *attempt, s *stack.Stack, secrets oneTime, wait bool) error {
 	s, err := a.settled(c, s, wait)
 	if err != nil {
@@ -236,8 +235,8 @@ func (a *API) sameUpload(c *fiber.Ctx, t *attempt) error {
 	})
 }
 
-// answerAgain returns the stack in JSON as it is now, for an attempt whose first
-// was not answered, or not waited for.
+// answerAgain returns the stack in JSON as it is now, for an attempt after a first one
+// that got no answer or did not wait for it.
 func (a *API) answerAgain(c *fiber.Ctx, t *attempt, wait bool) (string, error) {
 	s, err := a.gate.find(t.earlier.StackID)
 	if err == nil {
@@ -261,8 +260,8 @@ func unsettled(answer string) bool {
 	return json.Unmarshal([]byte(answer), &v) == nil && (v.Status == stack.Building || v.Deploying != nil)
 }
 
-// secretsAgain returns the one-time fields that an attempt is shown again, as a JSON
-// object, or "" for none. Of webhook secrets only the stack's own is one.
+// secretsAgain returns the one-time fields that an attempt may see again, as a JSON
+// object, or "" for none. A webhook secret is among them only if it is the stack's own.
 func (a *API) secretsAgain(t *attempt) (string, error) {
 	if t.earlier.OneTime == nil || t.address != t.earlier.Address {
 		return "", nil
@@ -281,7 +280,7 @@ func (a *API) secretsAgain(t *attempt) (string, error) {
 	return string(text), err
 }
 
-// joinObjects returns one JSON object with the fields of both; more may be "".
+// joinObjects returns a JSON object with the fields of both; more may be "".
 func joinObjects(object, more string) string {
 	if more == "" {
 		return object

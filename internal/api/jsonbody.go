@@ -10,12 +10,12 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// mostObject bounds a JSON body in bytes.
+// mostObject limits a JSON body, in bytes.
 const mostObject = 16 << 10
 
-// onlyText reads a body that is a JSON object with one field, a string. The
-// content type does not matter: curl -d sends JSON under the one of a form. The
-// example is a body that works.
+// onlyText reads a body that is a JSON object with a single field, a string. The
+// content type does not matter: curl -d sends JSON with that of a form. The example is
+// a body that works.
 func onlyText(body io.Reader, name, example string) (string, error) {
 	value, err := onlyField(body, name, example)
 	if err != nil {
@@ -28,8 +28,8 @@ func onlyText(body io.Reader, name, example string) (string, error) {
 	return text, nil
 }
 
-// onlyField reads a body that is a JSON object with one field, and returns the
-// field's value, which is not null.
+// onlyField reads a body that is a JSON object with a single field and returns its
+// value, which is not null.
 func onlyField(body io.Reader, name, example string) (json.RawMessage, error) {
 	text, err := io.ReadAll(io.LimitReader(body, mostObject+1))
 	switch {

@@ -22,14 +22,14 @@ const (
 	logBuffer   = 32 << 10
 )
 
-// logQuery is what a request asks of the logs.
+// logQuery holds the parameters of a request for logs.
 type logQuery struct {
 	service, kind string
 	tail          int
 }
 
-// logs answers GET /v0/stacks/{id}/logs as the log is read: nothing of it is held.
-// Where server-sent events are accepted, it follows the log.
+// logs answers GET /v0/stacks/{id}/logs, sending the log as it is read, without holding
+// any of it. If the request accepts server-sent events, it follows the log.
 func (a *API) logs(c *fiber.Ctx) error {
 	s, _, err := a.gate.open(c)
 	if err != nil {
@@ -70,7 +70,7 @@ func parseLogQuery(c *fiber.Ctx, s *stack.Stack) (logQuery, error) {
 	return q, nil
 }
 
-// logStream reads what the host writes on a goroutine of its own.
+// logStream reads what the host writes on its own goroutine.
 type logStream struct {
 	*bufio.Reader
 	pipe   *io.PipeReader
@@ -94,8 +94,8 @@ func (a *API) openLogs(s *stack.Stack, q logQuery) *logStream {
 	return &logStream{bufio.NewReaderSize(r, logBuffer), r, cancel}
 }
 
-// begin waits for the first bytes or the end, so that an error before them
-// still has a status.
+// begin waits for the first bytes or the end, so that an error before them still gets a
+// status.
 func (l *logStream) begin() error {
 	_, err := l.Peek(1)
 	if errors.Is(err, io.EOF) {
@@ -104,7 +104,7 @@ func (l *logStream) begin() error {
 	return err
 }
 
-// Close ends the reading; what the host still writes fails.
+// Close ends the reading; further writes of the host fail.
 func (l *logStream) Close() error {
 	l.cancel()
 	return l.pipe.Close()

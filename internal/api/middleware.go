@@ -13,9 +13,9 @@ import (
 	"github.com/berth-host/berth/internal/appserver"
 )
 
-// around is what every request passes on its way to the Fiber app and back: it
-// survives panics, leaves the connection at the start of the next request, or
-// closed, and is logged and counted.
+// around handles every request on its way to the Fiber app and back: it recovers from
+// panics, leaves the connection at the start of the next request or closes it, and logs
+// and counts the request.
 func (a *API) around(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		begun := time.Now()
@@ -34,9 +34,9 @@ func (a *API) around(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	}
 }
 
-// drainLimit returns how much of a refused upload is read and thrown away before
-// the answer, in bytes: a caller that only reads once its body is sent sees the
-// answer up to here, and a reset connection beyond.
+// drainLimit returns how many bytes of a refused upload are read and discarded before
+// the answer. A caller that reads only after sending its body sees the answer up to
+// this size, and a reset connection beyond.
 func (a *API) drainLimit() int64 { return 4*a.cfg.MaxUpload + formOverhead }
 
 // dispatch runs the app, or answers what Fiber would not.
@@ -54,16 +54,16 @@ func (a *API) dispatch(ctx *fasthttp.RequestCtx, next fasthttp.RequestHandler) {
 	}
 }
 
-// The keys of what a handler leaves for the log.
+// The keys of values that a handler leaves for the log.
 type (
 	routeKey struct{}
 	stackKey struct{}
 )
 
-// noteStack has the request's line in the log name the stack.
+// noteStack adds the stack to the request's log line.
 func noteStack(c *fiber.Ctx, id string) { c.Context().SetUserValue(stackKey{}, id) }
 
-// noted returns the handler of a route, which the log and the metrics then name.
+// noted returns the handler of a route and names the route to the log and the metrics.
 func noted(r route) fiber.Handler {
 	path := strings.ReplaceAll(r.path, ":id", "{id}")
 	return func(c *fiber.Ctx) error {
@@ -72,8 +72,7 @@ func noted(r route) fiber.Handler {
 	}
 }
 
-// logRequest logs a request that was answered, and counts it. The route is "" when
-// none took it.
+// logRequest logs and counts an answered request. The route is "" if none matched.
 func (a *API) logRequest(ctx *fasthttp.RequestCtx, took time.Duration) {
 	path, _ := ctx.UserValue(routeKey{}).(string)
 	status := ctx.Response.StatusCode()
@@ -92,7 +91,7 @@ func (a *API) logRequest(ctx *fasthttp.RequestCtx, took time.Duration) {
 	a.cfg.Log.Log(a.server.Context(), level, "request", fields...)
 }
 
-// The headers that pages of other origins may send and see. Their requests have a
+// The headers that pages of other origins may send and see. Their requests carry a
 // token in Authorization or nothing: no cookie opens the API, so any origin may ask.
 var (
 	allowedHeaders = strings.Join([]string{
@@ -115,8 +114,8 @@ func allowAnyOrigin(ctx *fasthttp.RequestCtx) {
 // methods are the methods of the routes, in the order of an Allow header.
 var methods = []string{fiber.MethodGet, fiber.MethodHead, fiber.MethodPost, fiber.MethodPatch, fiber.MethodDelete, fiber.MethodOptions}
 
-// allowed lists the methods of a path, or "" when no route has it. The path * is
-// the whole API.
+// allowed returns the methods of a path, "" if no route has it. The path * means the
+// whole API.
 func (a *API) allowed(path string) string {
 	if path == "*" {
 		return strings.Join(methods, ", ")

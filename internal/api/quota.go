@@ -11,7 +11,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// The headers that say how much of a limit is left.
+// The headers with what is left of a limit.
 const (
 	headerRateLimit     = "RateLimit-Limit"
 	headerRateRemaining = "RateLimit-Remaining"
@@ -25,11 +25,11 @@ type quotas struct {
 	base              context.Context
 }
 
-// network returns the caller's network, which the anonymous limits count by.
+// network returns the caller's network, by which the anonymous limits count.
 func (q quotas) network(c *fiber.Ctx) string { return stack.NetworkOf(c.Get(q.callerHeader)) }
 
-// show writes into the answer, whatever it is, what is left of a limit for a
-// network, or for whatever else the limit counts by.
+// show writes to the answer's headers what is left of a limit for key, a network or
+// whatever else the limit counts by.
 func (q quotas) show(c *fiber.Ctx, l Limiter, key string) {
 	limit, remaining, reset := l.Quota(q.base, key)
 	c.Set(headerRateLimit, strconv.Itoa(limit))
@@ -37,8 +37,8 @@ func (q quotas) show(c *fiber.Ctx, l Limiter, key string) {
 	c.Set(headerRateReset, appserver.Seconds(reset))
 }
 
-// count counts a request of the caller's network, and refuses it when the limit is
-// reached; retry is its Retry-After then.
+// count counts a request of the caller's network, and refuses it if the limit is
+// reached, with retry as the Retry-After.
 func (q quotas) count(c *fiber.Ctx, l Limiter, retry time.Duration) error {
 	allowed := l.Allow(q.base, q.network(c))
 	q.show(c, l, q.network(c))
@@ -52,8 +52,7 @@ func (q quotas) count(c *fiber.Ctx, l Limiter, retry time.Duration) error {
 // "Errors").
 const createRetry = time.Hour
 
-// takeCreate counts an anonymous create. The caller calls settle once with what
-// came of it.
+// takeCreate counts an anonymous create. The caller calls settle once with the result.
 func (q quotas) takeCreate(c *fiber.Ctx, owner string) (settle func(error), err error) {
 	if owner != "" {
 		return func(error) {}, nil
@@ -75,8 +74,8 @@ func (q quotas) takeCreate(c *fiber.Ctx, owner string) (settle func(error), err 
 	}, nil
 }
 
-// checkRefusals fails for an anonymous create whose network has had too many
-// refused. A create that is under way is not among them: it may be in order.
+// checkRefusals fails for an anonymous create whose network has had too many refused.
+// It does not count creates under way, which may be in order.
 func (q quotas) checkRefusals(c *fiber.Ctx, owner string) error {
 	if owner != "" {
 		return nil
@@ -90,8 +89,8 @@ func (q quotas) checkRefusals(c *fiber.Ctx, owner string) error {
 	return err
 }
 
-// countRefusal counts an anonymous create that ended in err, if it was refused for
-// what it brought.
+// countRefusal counts an anonymous create that ended in err if it was refused because
+// of its content.
 func (q quotas) countRefusal(c *fiber.Ctx, owner string, err error) {
 	if owner == "" && (stack.KindOf(err) == stack.TooLarge || stack.KindOf(err) == stack.Unprocessable) {
 		q.refusals.Allow(q.base, q.network(c))

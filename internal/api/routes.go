@@ -33,7 +33,7 @@ func (a *API) table() []route {
 	}
 }
 
-// addRoutes adds the routes to the app, each GET as a HEAD too.
+// addRoutes adds the routes to the app, each GET also as a HEAD.
 func (a *API) addRoutes(app *fiber.App) {
 	for _, r := range a.routes {
 		app.Add(r.method, r.path, noted(r))
@@ -43,8 +43,8 @@ func (a *API) addRoutes(app *fiber.App) {
 	}
 }
 
-// Has reports whether a path belongs to the API, which it does when it begins as
-// one of the routes does.
+// Has reports whether a path belongs to the API, that is, begins as one of the routes
+// does.
 func (a *API) Has(path string) bool {
 	first := firstSegment(path)
 	return slices.ContainsFunc(a.routes, func(r route) bool { return firstSegment(r.path) == first })
@@ -67,7 +67,7 @@ func (a *API) health(c *fiber.Ctx) error {
 	}{true})
 }
 
-// noSuchRoute returns the text of an error that names the routes, or the one that
+// noSuchRoute returns the text of an error that lists the routes, or names the one that
 // was probably meant.
 func (a *API) noSuchRoute(method, path string) string {
 	if near := a.nearest(path); len(near) > 0 {
@@ -76,8 +76,8 @@ func (a *API) noSuchRoute(method, path string) string {
 	return fmt.Sprintf("there is no %s %s; the API has %s", method, shorten(path), join(a.routes, ", "))
 }
 
-// nearest returns the routes of a path without the first segments, which other
-// services have before theirs (/api, /v1).
+// nearest returns the routes that match a path without its first segments, which other
+// services put before theirs (/api, /v1).
 func (a *API) nearest(path string) []route {
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	for skip := range min(3, len(segments)) {
@@ -102,7 +102,7 @@ func join(routes []route, sep string) string {
 	return strings.Join(names, sep)
 }
 
-// shorten limits what an error repeats of the request.
+// shorten limits how much of the request an error repeats.
 func shorten(s string) string {
 	const most = 120
 	if len(s) <= most {

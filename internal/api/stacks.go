@@ -9,8 +9,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// eventsPerRequest bounds one answer of the events endpoint (docs/api.md, "Logs
-// and events").
+// eventsPerRequest limits the events in one answer (docs/api.md, "Logs and events").
 const eventsPerRequest = 200
 
 // show answers GET /v0/stacks/{id}.
@@ -46,8 +45,8 @@ func (a *API) remove(c *fiber.Ctx) error {
 	}{s.ID, stack.Deleted})
 }
 
-// events answers GET /v0/stacks/{id}/events. Where server-sent events are
-// accepted, it follows the stack.
+// events answers GET /v0/stacks/{id}/events. If the request accepts server-sent events,
+// it follows the stack.
 func (a *API) events(c *fiber.Ctx) error {
 	s, _, err := a.gate.open(c)
 	if err != nil {
@@ -73,8 +72,8 @@ func (a *API) events(c *fiber.Ctx) error {
 	}{events})
 }
 
-// eventsAfter reads one page of events; with wait it holds the response until
-// there is one, as long as hold does.
+// eventsAfter reads one page of events; with wait it holds the response until there is
+// one, as long as hold does.
 func (a *API) eventsAfter(c *fiber.Ctx, id string, after int64, wait bool) (events []stack.Event, err error) {
 	if !wait {
 		return a.readEvents(id, after)

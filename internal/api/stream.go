@@ -18,21 +18,21 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// headerLastEventID is what a reader that comes back has seen last.
+// headerLastEventID is the id of the last event that a returning reader has seen.
 const headerLastEventID = "Last-Event-ID"
 
 // wantsStream reports whether a request asks for server-sent events.
 func wantsStream(c *fiber.Ctx) bool { return sse.Accepted(c.Get(fiber.HeaderAccept)) }
 
-// errStreams refuses a stream of a stack that has as many as it may have.
+// errStreams refuses another stream of a stack that already has as many as allowed.
 var errStreams = &stack.Error{
 	Kind: stack.TooMany, RetryAfter: time.Minute,
 	Detail: fmt.Sprintf("%d streams of this stack's logs and events are open already; close one, or try again in a minute", sse.MostOpen),
 }
 
-// stream answers with the server-sent events that run writes, until run returns or
-// its context ends: when the reader has left or the server stops. Each looks at
-// logs and holds memory, so a stack has only so many at a time.
+// stream answers with the server-sent events that run writes, until run returns or its
+// context ends because the reader has left or the server stops. Each stream reads logs
+// and holds memory, so their number for each stack is limited.
 func (a *API) stream(c *fiber.Ctx, run func(ctx context.Context, out sse.Writer) error) error {
 	return a.server.Stream(c, c.Params("id"), errStreams, hangup(c.Context()), func(ctx context.Context, out sse.Writer) error {
 		if err := out.Beat(); err != nil { // the headers go out at once
@@ -42,8 +42,8 @@ func (a *API) stream(c *fiber.Ctx, run func(ctx context.Context, out sse.Writer)
 	})
 }
 
-// access is what a stream was opened with. It is checked again while the stream
-// lasts: a token may be revoked, and a stack deleted.
+// access is what a stream was opened with. It is checked again while the stream lasts:
+// a token may be revoked, or a stack deleted.
 type access struct {
 	gate    gate
 	token   string
@@ -56,8 +56,8 @@ func (g gate) accessOf(c *fiber.Ctx) access {
 	return access{g, token, present, c.Params("id")}
 }
 
-// check returns the stack while the access is granted. An error says that the
-// stack is deleted even if its account was deleted with it.
+// check returns the stack while access is granted. The error says that the stack is
+// deleted even if its account was deleted with it.
 func (x access) check() (*stack.Stack, error) {
 	s, _, err := x.gate.grant(x.token, x.present, x.id)
 	if err != nil {
@@ -68,8 +68,8 @@ func (x access) check() (*stack.Stack, error) {
 	return s, err
 }
 
-// end tells the reader why check failed, and returns sse.ErrLeft. An error that is
-// not for the reader is returned as it is.
+// end tells the reader why check failed, and returns sse.ErrLeft. It returns an error
+// that is not for the reader as it is.
 func (x access) end(out sse.Writer, err error) error {
 	var known *stack.Error
 	if !errors.As(err, &known) {
@@ -128,13 +128,13 @@ func (a *API) followEvents(c *fiber.Ctx, after int64) error {
 	})
 }
 
-// deleted reports whether check failed because the stack is gone: its last
-// events are for whoever followed it until then.
+// deleted reports whether check failed because the stack is deleted: whoever followed
+// it until then gets its last events.
 func deleted(err error) bool {
 	return stack.KindOf(err) == stack.NotFound
 }
 
-// sendEvents sends all events after the cursor, and moves it along.
+// sendEvents sends all events after the cursor and advances it.
 func (a *API) sendEvents(ctx context.Context, out sse.Writer, id string, after *int64) error {
 	for {
 		events, err := a.cfg.Store.Events(ctx, id, *after, eventsPerRequest)
@@ -159,11 +159,11 @@ type logLine struct {
 	Line    string `json:"line"`
 }
 
-// news is what came to one service's log.
+// news is an addition to one service's log.
 type news struct {
 	service string
 	lines   []string
-	anew    bool // what came before is over: a build begins its log anew
+	anew    bool // a build begins its log anew, without what came before
 }
 
 // logFeed is one stream of logs. Services that a redeploy adds are followed
@@ -228,7 +228,7 @@ func (f *logFeed) sendUntil(ctx context.Context, out sse.Writer, wake <-chan str
 	}
 }
 
-// followNew begins to follow the services that are not followed yet.
+// followNew begins to follow the services that are not yet followed.
 func (f *logFeed) followNew(ctx context.Context, s *stack.Stack) {
 	for _, name := range s.LogNames(f.query.kind) {
 		if f.followed[name] || (f.query.service != "" && f.query.service != name) {

@@ -21,21 +21,21 @@ import (
 // unpackRetry is the Retry-After of an upload whose turn did not come.
 const unpackRetry = time.Minute
 
-// maxChecks is how many requests are checked at once: a hostile manifest takes up
-// to 20 MB while it is read.
+// maxChecks limits the requests that are checked at once: reading a hostile manifest
+// takes up to 20 MB.
 const maxChecks = 4
 
 // unpacked is an upload's tree on disk.
 type unpacked struct {
 	project string // the project's folder
-	name    string // of the one folder that the archive held, or ""
+	name    string // of the only folder in the archive, or ""
 	lost    []stack.Lost
 }
 
-// waitTurn waits for a place in a line of uploads that are on disk, until the
-// deadline, after which the error is Unavailable. A line takes one of each network
-// before a second of any, since each takes memory. A caller that goes away leaves
-// the line. The caller of waitTurn calls done once.
+// waitTurn waits for a place in a queue of uploads on disk until the deadline, after
+// which it returns Unavailable. Uploads take memory, so the queue serves one of each
+// network before a second of any. A caller that hangs up leaves the queue. The caller
+// of waitTurn must call done once.
 func (u *uploads) waitTurn(c *fiber.Ctx, line *fair.Queue, deadline time.Time) (done func(), err error) {
 	gone := hangup(c.Context())
 	ctx, cancel := context.WithDeadline(u.base, deadline)
@@ -58,12 +58,12 @@ func (u *uploads) waitTurn(c *fiber.Ctx, line *fair.Queue, deadline time.Time) (
 	return done, nil
 }
 
-// turnBy returns the time by which an upload that is on disk now gets its turn.
+// turnBy returns the time by which an upload that is on disk now must get its turn.
 func (u *upload) turnBy() time.Time { return time.Now().Add(u.from.patience) }
 
-// unpack makes a tree of the upload, and the manifest that it asks for, with a
-// lifetime that checkTTL takes. What is wrong with the request by itself fails
-// before anything is unpacked. It returns the project's folder.
+// unpack unpacks the upload and resolves the manifest that it asks for, whose lifetime
+// checkTTL must accept. It reports faults of the request itself before it unpacks
+// anything. It returns the project's folder.
 func (u *upload) unpack(c *fiber.Ctx, checkTTL func(time.Duration) error) (project string, m *stack.Manifest, err error) {
 	req := u.form.request()
 	req.CheckTTL = checkTTL
@@ -84,7 +84,7 @@ func (u *upload) unpack(c *fiber.Ctx, checkTTL func(time.Duration) error) (proje
 	return project, m, err
 }
 
-// check finds what is wrong with a request by itself.
+// check returns what is wrong with the request itself.
 func (u *uploads) check(c *fiber.Ctx, req manifest.Request, deadline time.Time) error {
 	done, err := u.waitTurn(c, u.checks, deadline)
 	if err != nil {
@@ -97,7 +97,7 @@ func (u *uploads) check(c *fiber.Ctx, req manifest.Request, deadline time.Time) 
 	return nil
 }
 
-// withTree waits for the upload's turn, unpacks it, and gives use its tree.
+// withTree waits for the upload's turn, unpacks it and calls use with its tree.
 func (u *upload) withTree(c *fiber.Ctx, deadline time.Time, use func(tree fs.FS, unpacked unpacked) error) error {
 	done, err := u.from.waitTurn(c, u.from.unpacks, deadline)
 	if err != nil {
@@ -133,8 +133,8 @@ func (u *uploads) tree(f form, dir string) (t unpacked, err error) {
 	return t, nil
 }
 
-// extract unpacks an archive into a new folder and removes its file, so that an
-// upload takes its place on the disk only once. It returns what was left out.
+// extract unpacks an archive into a new folder and removes its file, so that an upload
+// takes its space on the disk only once. It returns what was left out.
 func (u *uploads) extract(file, tree string) ([]stack.Lost, error) {
 	in, err := os.Open(file)
 	if err != nil {
@@ -151,8 +151,8 @@ func (u *uploads) extract(file, tree string) ([]stack.Lost, error) {
 	return lost, errors.Join(err, os.Remove(file))
 }
 
-// request returns what the form says besides its archive. An empty text counts as
-// left out; manifest_file goes before manifest.
+// request returns what the form contains besides its archive. An empty text counts as
+// left out; manifest_file takes precedence over manifest.
 func (f form) request() manifest.Request {
 	r := manifest.Request{
 		Name:       string(f.texts["name"]),

@@ -27,7 +27,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Limits of a multipart body, besides that of the archive.
+// Limits of a multipart body, besides the limit of the archive.
 const (
 	formOverhead = 4 << 20  // what all but the archive may add to Content-Length
 	partHead     = 64 << 10 // headers of one part, and whatever stands before it
@@ -56,25 +56,25 @@ var createForm = []formField{
 // deployForm lists the parts of POST /v0/stacks/{id}/deploy.
 var deployForm = createForm[:3]
 
-// fixed says why a deploy does not take a part of a create.
+// fixed maps parts of a create to why a deploy does not take them.
 var fixed = map[string]string{
 	"name":        "name is fixed when the stack is created; leave it out of a deploy",
 	"ttl":         "ttl is fixed when the stack is created; leave it out of a deploy, and extend the stack's life with a PATCH of the stack",
 	"claim_email": "claim_email is fixed when the stack is created; leave it out of a deploy",
 }
 
-// form is a multipart body, read: its archive on disk, its texts in memory.
+// form is a multipart body after reading: its archive on disk, its texts in memory.
 type form struct {
 	archive      string // path of the spooled archive
-	list         string // path of the spooled list of files that stands for all the rest; "" for a form
+	list         string // path of the spooled list of files, which replaces all the rest; "" for a form
 	size         int64
 	texts        map[string][]byte
 	manifestFile string // file name of the part manifest_file
 	sum          []byte // SHA-256 of the archive, where a digest is asked for
 }
 
-// digest returns a hash of what the form says: the names and contents of its
-// parts, however they are ordered and delimited. It is nil where none is asked for.
+// digest returns a hash of the form's content, the names and values of its parts,
+// regardless of their order and delimiters. It is nil if none is needed.
 func (f form) digest() []byte {
 	if f.sum == nil {
 		return nil
@@ -87,8 +87,7 @@ func (f form) digest() []byte {
 	return h.Sum(nil)
 }
 
-// uploads takes uploads in: it reads them to disk, lets each wait for its turn and
-// unpacks it.
+// uploads receives uploads: it writes them to disk, queues them and unpacks them.
 type uploads struct {
 	host      Host
 	maxSource int64 // bytes of the archive as uploaded
@@ -117,20 +116,20 @@ func newUploads(cfg Config, network func(*fiber.Ctx) string, base context.Contex
 	}
 }
 
-// upload is what one request brought, on disk in a folder of its own.
+// upload is the content of one request, in its own folder on disk.
 type upload struct {
 	from *uploads
 	dir  string
 	form form
 }
 
-// receive reads the request's form to disk, gives it to use, and removes what use
+// receive reads the request's form to disk, calls use with it, and removes what use
 // leaves of it.
 func (u *uploads) receive(c *fiber.Ctx, fields []formField, use func(*upload) error) error {
 	return u.inFolder(func(dir string) (form, error) { return u.readForm(c, fields, dir) }, use)
 }
 
-// receiveFormOrList is receive for the form of a create or else, whatever the
+// receiveFormOrList is like receive for the form of a create, or, whatever the
 // Content-Type, a list of files in JSON.
 func (u *uploads) receiveFormOrList(c *fiber.Ctx, use func(*upload) error) error {
 	media, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
@@ -143,8 +142,8 @@ func (u *uploads) receiveFormOrList(c *fiber.Ctx, use func(*upload) error) error
 	}, use)
 }
 
-// inFolder makes a folder, lets read put an upload into it and use take it, and
-// removes what is left: the host has moved away what it took over.
+// inFolder creates a folder, calls read to put an upload into it and use to take it,
+// and removes what is left. What the host took over, it has moved away.
 func (u *uploads) inFolder(read func(dir string) (form, error), use func(*upload) error) error {
 	dir, err := u.host.TempDir()
 	if err != nil {
@@ -162,12 +161,12 @@ func (u *uploads) inFolder(read func(dir string) (form, error), use func(*upload
 	return use(&upload{from: u, dir: dir, form: f})
 }
 
-// room fails when an upload may not go on to be written.
+// room fails if no more of an upload may be written.
 func (u *uploads) room() error { return u.host.Admit(false) }
 
 // formReader reads the parts of one request as they arrive.
 type formReader struct {
-	form      form // as read so far
+	form      form // read so far
 	fields    []formField
 	body      *body
 	head      *headReader
@@ -202,7 +201,7 @@ func (u *uploads) readForm(c *fiber.Ctx, fields []formField, dir string) (form, 
 	return r.form, nil
 }
 
-// example returns a curl line that would have worked.
+// example returns a curl command that would have worked.
 func (u *uploads) example(c *fiber.Ctx) string {
 	line := "curl -F source=@app.tar.gz "
 	if _, present := bearer(c); present {
@@ -247,8 +246,8 @@ func (r *formReader) read(boundary, path string) error {
 	}
 }
 
-// finish reads what follows the last boundary, since a body may still end before
-// the length that its headers gave.
+// finish reads what follows the last boundary, since a body may still break off before
+// the length in its headers.
 func (r *formReader) finish() error {
 	if !r.body.drain(formOverhead) && r.body.broken() != nil {
 		return r.malformed(r.body.err)
@@ -272,7 +271,7 @@ func (r *formReader) readPart(part *multipart.Part, path string) error {
 	return r.readText(part, r.fields[i])
 }
 
-// spool writes the archive to disk; it is never in memory.
+// spool writes the archive to disk, without holding it in memory.
 func (r *formReader) spool(part *multipart.Part, path string) error {
 	if r.form.archive != "" {
 		return invalid("source is given twice; pack everything into one archive")
@@ -306,7 +305,7 @@ func (r *formReader) spool(part *multipart.Part, path string) error {
 	return r.checkText(part, path)
 }
 
-// copyInBlocks writes whole blocks, however little a read returns: mime/multipart
+// copyInBlocks writes whole blocks, however little each read returns: mime/multipart
 // stops wherever the content looks like the beginning of a boundary.
 func copyInBlocks(to io.Writer, r io.Reader) (int64, error) {
 	w := bufio.NewWriterSize(to, spoolBlock)
@@ -317,8 +316,8 @@ func copyInBlocks(to io.Writer, r io.Reader) (int64, error) {
 	return n, err
 }
 
-// roomWriter writes to a file while there is room for uploads: the answer from
-// before the upload may have changed since, by other uploads for one.
+// roomWriter writes to a file while there is room for uploads. Admission before the
+// upload may no longer hold, for example because of other uploads.
 type roomWriter struct {
 	file *os.File
 	room func() error
@@ -332,13 +331,13 @@ func (w roomWriter) Write(p []byte) (int, error) {
 	return w.file.Write(p)
 }
 
-// notWritten reports whether an error is a roomWriter's, not the upload's.
+// notWritten reports whether an error came from a roomWriter rather than the upload.
 func notWritten(err error) bool {
 	var disk *fs.PathError
 	return errors.As(err, &disk) || stack.KindOf(err) != 0
 }
 
-// checkText catches an archive that is only its own name: curl -F source=app.tar.gz
+// checkText detects an archive that is only its own name: curl -F source=app.tar.gz
 // without the @.
 func (r *formReader) checkText(part *multipart.Part, path string) error {
 	if part.FileName() != "" || r.form.size > 255 {
@@ -384,8 +383,8 @@ func (r *formReader) checkSource() error {
 	return nil
 }
 
-// malformed returns what was wrong with the body, as far as the caller can do
-// something about it.
+// malformed returns what was wrong with the body, if the caller can do something about
+// it.
 func (r *formReader) malformed(err error) error {
 	switch {
 	case slowbody.Stalled(r.body.err):
@@ -400,7 +399,7 @@ func (r *formReader) malformed(err error) error {
 	return invalid("the body is not the multipart form that its Content-Type announces; let the client make both, like this: %s", r.example)
 }
 
-// stalledDetail returns the text of why a body was cut off after so many bytes.
+// stalledDetail returns the detail for a body that was cut off after so many bytes.
 func stalledDetail(read int64) string {
 	return fmt.Sprintf("the upload stalled after %d bytes: nothing arrived for %s, or less than %s a second in all; send it again", read, slowbody.Stall, byteSize(slowbody.Least))
 }
@@ -435,8 +434,8 @@ func byteSize(n int64) string {
 
 var errPartHead = errors.New("part headers too long")
 
-// headReader limits what is read between two parts, all of which mime/multipart
-// keeps in memory.
+// headReader limits what is read between two parts; mime/multipart keeps all of it in
+// memory.
 type headReader struct {
 	r      io.Reader
 	inHead bool
@@ -446,7 +445,7 @@ type headReader struct {
 func (h *headReader) begin() { h.inHead, h.left = true, partHead }
 func (h *headReader) end()   { h.inHead = false }
 
-// Read fails once the bound is reached.
+// Read fails once the limit is reached.
 func (h *headReader) Read(p []byte) (int, error) {
 	if !h.inHead {
 		return h.r.Read(p)

@@ -12,10 +12,9 @@ import (
 // validateRetry is the Retry-After of the limit on validations.
 const validateRetry = time.Minute
 
-// validate answers POST /v0/validate: what a create would make of the manifest.
-// Nothing is built and nothing is kept. What is wrong with the manifest or the
-// source is in the answer; an upload that cannot be read is an error, as it is
-// for a create.
+// validate answers POST /v0/validate with what a create would make of the manifest. It
+// builds nothing and keeps nothing. Faults of the manifest or the source are part of
+// the answer; an upload that cannot be read is an error, as for a create.
 func (a *API) validate(c *fiber.Ctx) error {
 	owner, err := a.gate.creator(c)
 	if err != nil {

@@ -38,8 +38,7 @@ type serviceView struct {
 	URL     string              `json:"url"`
 }
 
-// oneTime are the fields that are shown once and never again, as a receipt keeps
-// them.
+// oneTime holds the fields that are shown once, as a receipt records them.
 type oneTime struct {
 	ManageToken   string `json:"manage_token,omitempty"`
 	ClaimCode     string `json:"claim_code,omitempty"`
@@ -79,7 +78,7 @@ func (a *API) view(s *stack.Stack) stackView {
 	return v
 }
 
-// orNull returns what is null in JSON for a zero value.
+// orNull returns nil, which is null in JSON, for a zero value.
 func orNull[T comparable](v T) *T {
 	var zero T
 	if v == zero {

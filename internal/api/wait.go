@@ -23,9 +23,9 @@ func wantsWait(c *fiber.Ctx) (bool, error) {
 	return wait, nil
 }
 
-// hold holds the response: it calls look, and again after each commit that touches
-// the stack, until look is done or fails, the time is up, the caller has gone or
-// the server shuts down.
+// hold holds the response: it calls look at once and after each commit that touches the
+// stack, until look is done or fails, the time is up, the caller hangs up or the server
+// shuts down.
 func (a *API) hold(c *fiber.Ctx, id string, look func() (done bool, err error)) error {
 	wake, stop := a.cfg.Store.Watch(id)
 	defer stop()
@@ -48,7 +48,7 @@ func (a *API) hold(c *fiber.Ctx, id string, look func() (done bool, err error)) 
 	}
 }
 
-// settled returns the stack as it is. With wait it holds the response until
+// settled returns the stack as it is. With wait it first holds the response until
 // nothing of the stack is being built or restored, as long as hold does.
 func (a *API) settled(c *fiber.Ctx, s *stack.Stack, wait bool) (*stack.Stack, error) {
 	if !wait {

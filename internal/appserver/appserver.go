@@ -1,8 +1,7 @@
-// Package appserver is what the API and the pages have in common as servers
-// behind the edge: a Fiber app over an in-memory listener that starts, recovers
-// from panics and shuts down, streams of server-sent events, and the HTTP statuses
-// of errors. Code in here may touch connections and answers; it knows no route, no
-// stack and no text that a caller reads.
+// Package appserver is what the API and the pages share as servers behind the edge: it
+// starts a Fiber app on an in-memory listener, recovers from panics, shuts it down,
+// streams server-sent events, and maps errors to HTTP statuses. It may touch
+// connections and answers; it knows no routes, no stacks and no text for callers.
 package appserver
 
 import (
@@ -21,27 +20,27 @@ import (
 	"github.com/berth-host/berth/internal/sse"
 )
 
-// Limits of a request's head. The edge has limits of its own for what comes from
-// outside; these hold whoever connects.
+// Limits of a request's head. The edge has its own limits for requests from outside;
+// these hold for all.
 const (
 	MaxHead     = 16 << 10 // bytes of the request line and all headers
 	HeadTimeout = 30 * time.Second
 	idleTimeout = 10 * time.Minute // longer than the edge keeps an idle connection
 )
 
-// Options are what a Server is made of.
+// Options configure a Server.
 type Options struct {
 	Name   string       // the server's name in errors: "the API"
-	App    fiber.Config // to which New adds what every app has
+	App    fiber.Config // New adds what all apps share
 	Routes func(*fiber.App)
 
 	// Around wraps the app's handler.
 	Around func(next fasthttp.RequestHandler) fasthttp.RequestHandler
-	// Malformed answers what is not a request; the connection is closed afterwards.
-	// Nil leaves it to the app's error handler.
+	// Malformed answers a connection that does not send a valid request; the connection
+	// is closed afterwards. If nil, the app's error handler answers.
 	Malformed func(*fasthttp.RequestCtx, error)
-	// BodyTimeout is how long the first byte of a body may take to arrive; 0 leaves
-	// it at HeadTimeout.
+	// BodyTimeout is how long the first byte of a body may take to arrive; 0 means
+	// HeadTimeout.
 	BodyTimeout time.Duration
 
 	Log *slog.Logger
@@ -100,12 +99,12 @@ func (s *Server) Context() context.Context { return s.base }
 // Released returns a channel that Release closes.
 func (s *Server) Released() <-chan struct{} { return s.released }
 
-// Release ends every stream at once and tells, through Released, whatever else
-// waits. It is the first step of a shutdown, and may be called again.
+// Release ends every stream at once and closes the channel of Released. Call it first
+// when shutting down; calling it again does nothing.
 func (s *Server) Release() { s.release.Do(func() { close(s.released) }) }
 
-// Shutdown takes no new connection and waits for open requests. When ctx ends
-// first, it cancels what they wait for and returns the context's error.
+// Shutdown accepts no new connections and waits for open requests. If ctx ends first,
+// it cancels what they wait for and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Release()
 	defer s.cancel()
@@ -115,7 +114,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Recover runs next. After a panic it resets the answer, has broken write another
+// Recover runs next. After a panic it resets the answer, calls broken to write another
 // one, and ends the connection.
 func Recover(ctx *fasthttp.RequestCtx, next fasthttp.RequestHandler, broken func(reason, trace string)) {
 	defer func() {
@@ -129,8 +128,7 @@ func Recover(ctx *fasthttp.RequestCtx, next fasthttp.RequestHandler, broken func
 	next(ctx)
 }
 
-// RequestID returns the id that the edge gave the request, or a new one for a
-// request without.
+// RequestID returns the id that the edge gave the request, or a new one if it has none.
 func RequestID(ctx *fasthttp.RequestCtx) string {
 	if id := ctx.Request.Header.Peek(fiber.HeaderXRequestID); len(id) > 0 {
 		return string(id)

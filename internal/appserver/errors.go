@@ -25,9 +25,9 @@ var statuses = map[stack.Kind]int{
 	stack.Unavailable:     fiber.StatusServiceUnavailable,
 }
 
-// Refuse finds the error in err that is worded for the caller and its HTTP status,
-// and sets the answer's Retry-After where the error has one. A status of 0 means
-// that err is not for the caller.
+// Refuse finds the error in err that is meant for the caller and its HTTP status, and
+// sets the answer's Retry-After if the error has one. A status of 0 means that err is
+// not meant for the caller.
 func Refuse(h *fasthttp.ResponseHeader, err error) (refusal *stack.Error, status int) {
 	if !errors.As(err, &refusal) || statuses[refusal.Kind] == 0 {
 		return nil, 0
@@ -38,5 +38,5 @@ func Refuse(h *fasthttp.ResponseHeader, err error) (refusal *stack.Error, status
 	return refusal, statuses[refusal.Kind]
 }
 
-// Seconds returns d as a header has it: in whole seconds, rounded up.
+// Seconds formats d for a header: in whole seconds, rounded up.
 func Seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }

@@ -12,10 +12,10 @@ import (
 	"github.com/berth-host/berth/internal/sse"
 )
 
-// Stream answers with the server-sent events that run writes, until run returns
-// or its context ends: when gone is closed, which means that the reader has left,
-// or when the server is released. Each stream holds memory, so there are at most
-// sse.MostOpen with the same key; full is the error for one more.
+// Stream answers with the server-sent events that run writes, until run returns or its
+// context ends. The context ends when gone is closed, which means that the reader has
+// left, or when the server is released. Each stream holds memory, so at most
+// sse.MostOpen with the same key may be open; full is the error for another one.
 func (s *Server) Stream(c *fiber.Ctx, key string, full error, gone <-chan struct{}, run func(ctx context.Context, out sse.Writer) error) error {
 	if c.Method() == fiber.MethodHead {
 		streamHead(c)
