@@ -41,6 +41,24 @@ func TestRegistry_HoldsTheRuntimesOnOffer(t *testing.T) {
 	}
 }
 
+// The names and versions are those that the specification promises.
+func TestRegistry_HasTheSpecifiedVersions(t *testing.T) {
+	want := map[string][]string{
+		"static": nil, "node": {"22", "24"}, "python": {"3.13"}, "go": {"1.26"},
+		"bun": nil, "deno": nil, "ruby": nil, "php": nil, "java": nil, "rust": nil, // of any version
+	}
+	for _, d := range All() {
+		versions, ok := want[d.Name]
+		if !ok || versions != nil && !slices.Equal(d.Versions, versions) {
+			t.Errorf("%s has the versions %v, want %v", d.Name, d.Versions, versions)
+		}
+		delete(want, d.Name)
+	}
+	if len(want) != 0 {
+		t.Errorf("there are no runtimes %v", want)
+	}
+}
+
 func TestDocuments_HaveEveryRuntime(t *testing.T) {
 	page, err := os.ReadFile("../docs/runtimes.md")
 	if err != nil {
