@@ -48,3 +48,21 @@ func TestKeepSource_MovesAnUploadWhichTheStackThenHas(t *testing.T) {
 	require.NoError(t, d.Remove(id))
 	require.False(t, d.Has(id))
 }
+
+// The names are those of the specification.
+func TestLogs_RotateToOneCopyBesideTheFile(t *testing.T) {
+	d := Dir(t.TempDir())
+	const id = "stk_3f2a9c1b7d4e"
+	log, _, err := d.OpenRunLog(id, "web", 100)
+	require.NoError(t, err)
+	for range 20 {
+		_, err := log.Write([]byte("a line of a log\n"))
+		require.NoError(t, err)
+	}
+	require.NoError(t, log.Close())
+	entries, err := os.ReadDir(filepath.Dir(d.Log(id, "web", RunLog)))
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+	require.Equal(t, "web.run.log", entries[0].Name())
+	require.Equal(t, "web.run.log.1", entries[1].Name())
+}
