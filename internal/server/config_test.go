@@ -171,6 +171,36 @@ func TestLoad_RefusesTLSThatCannotWork(t *testing.T) {
 	}
 }
 
+// The names and defaults are those of the specification and the decisions on it.
+func TestPrint_ShowsTheSpecifiedDefaults(t *testing.T) {
+	var out bytes.Buffer
+	if err := server.Print(&out, from(nil), from(nil)); err != nil {
+		t.Fatal(err)
+	}
+	defaults := map[string]string{}
+	for line := range strings.Lines(out.String()) {
+		columns := strings.Fields(line)
+		defaults[columns[0]] = columns[2]
+	}
+	for name, want := range map[string]string{
+		"BERTH_LISTEN": ":8080", "BERTH_BASE_URL": "http://localhost:8080", "BERTH_APPS_DOMAIN": "-", "BERTH_DATA_DIR": "./data",
+		"BERTH_DATABASE_URL": "-", "BERTH_REDIS_URL": "embedded", "BERTH_TRUSTED_PROXIES": "-", "BERTH_TTL": "1h", "BERTH_TTL_MIN": "15m",
+		"BERTH_TTL_MAX": "24h", "BERTH_EXPIRY_NOTICE": "5m", "BERTH_RETENTION": "7d", "BERTH_UNCLAIMED_PER_IP": "3",
+		"BERTH_CREATES_PER_HOUR": "30", "BERTH_REFUSED_PER_HOUR": "120", "BERTH_CLAIMS_PER_MINUTE": "10", "BERTH_FORMS_PER_MINUTE": "10",
+		"BERTH_VALIDATIONS_PER_MINUTE": "30", "BERTH_MAX_UPLOAD": "50MB", "BERTH_MAX_UNPACKED": "1GB", "BERTH_MAX_ENTRIES": "100000",
+		"BERTH_MAX_UNPACKS": "8", "BERTH_MAX_BUILDS": "4", "BERTH_BUILD_TIMEOUT": "600s", "BERTH_WAIT": "90s", "BERTH_HEALTH_TIMEOUT": "60s",
+		"BERTH_DRAIN": "30s", "BERTH_PROXY_TIMEOUT": "60s", "BERTH_PROXY_CONNECT_TIMEOUT": "5s", "BERTH_SUPERVISE_EVERY": "2s",
+		"BERTH_BACKOFF": "1s", "BERTH_BACKOFF_MAX": "30s", "BERTH_CRASH_LIMIT": "5", "BERTH_CRASH_WINDOW": "10m", "BERTH_LOG_MAX": "5MB",
+		"BERTH_WEBHOOK_TIMEOUT": "5s", "BERTH_WEBHOOK_RETRIES": "1s,5s,25s", "BERTH_WEBHOOK_ALLOW": "-", "BERTH_BUILD_ENV_FILE": "-",
+		"BERTH_BUILD_CA_FILE": "-", "BERTH_CONTAINER_RUNTIME": "-", "BERTH_SERVICE_MEMORY": "-", "BERTH_SERVICE_CPUS": "-",
+		"BERTH_SERVICE_PIDS": "1024", "BERTH_ADMIN_LISTEN": "127.0.0.1:9090", "BERTH_ORPHAN_GRACE": "1h",
+	} {
+		if got := defaults[name]; got != want {
+			t.Errorf("%s is %q unless it is set, want %q", name, got, want)
+		}
+	}
+}
+
 func TestPrint_ShowsEverySettingAndNoPassword(t *testing.T) {
 	var out bytes.Buffer
 	env := from(map[string]string{"BERTH_REDIS_URL": "redis://:hunter2@redis:6379"})
