@@ -19,7 +19,8 @@ type asset struct {
 	content []byte
 }
 
-// assets are the embedded files by their names in the source: style.css.
+// assets maps the names of the embedded files in the source, such as style.css, to the
+// files.
 var assets = loadAssets()
 
 func loadAssets() map[string]asset {
@@ -42,7 +43,7 @@ func loadAssets() map[string]asset {
 }
 
 // assetURL returns the address of an embedded file. It changes with the content, so
-// that browsers may keep what they have.
+// that browsers may cache the file for good.
 func assetURL(file string) string { return "/assets/" + assets[file].name }
 
 // serveAsset answers GET /assets/{name}.
@@ -57,7 +58,7 @@ func serveAsset(c *fiber.Ctx) error {
 	return fiber.ErrNotFound
 }
 
-// serveIcon answers GET /favicon.ico, which some browsers ask for unasked.
+// serveIcon answers GET /favicon.ico, which some browsers request by themselves.
 func serveIcon(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "public, max-age=86400")
 	return sendAsset(c, "favicon.svg")

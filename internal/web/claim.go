@@ -17,8 +17,8 @@ func (w *Web) claimEntry(c *fiber.Ctx) error {
 	return w.askForCode(c, fiber.StatusOK, "", "")
 }
 
-// claimTyped answers POST /claim: it leads to the page of the code that was
-// typed, and claims nothing.
+// claimTyped answers POST /claim: it redirects to the page of the typed code, and
+// claims nothing.
 func (w *Web) claimTyped(c *fiber.Ctx) error {
 	typed := c.FormValue("code")
 	code, ok := auth.NormalizeClaimCode(typed)
@@ -41,8 +41,8 @@ func (w *Web) claimPage(c *fiber.Ctx) error {
 	return w.showClaim(c, fiber.StatusOK, claimForm{})
 }
 
-// showClaim shows what the code of the path is worth to whoever asks. The
-// status is for a code that can be claimed.
+// showClaim shows the visitor what the code of the path can claim. The status is for a
+// code that can be claimed.
 func (w *Web) showClaim(c *fiber.Ctx, status int, f claimForm) error {
 	s, err := w.session(c)
 	if err != nil {
@@ -81,7 +81,7 @@ func width(state account.CodeState) string {
 	return "narrow"
 }
 
-// worthless says why a code claims nothing.
+// worthless says why a code of each state cannot be claimed.
 var worthless = map[account.CodeState]failed{
 	account.Malformed: {"This is not a claim code", "A claim code looks like CLM-XXXX-XXXX-XXXX: twelve letters and digits after CLM. A part of it may be missing."},
 	account.Unknown:   {"No stack has this claim code", "A character may be wrong, or the stack was deleted. Ask your agent for the link that came with the deploy."},
@@ -89,7 +89,7 @@ var worthless = map[account.CodeState]failed{
 	account.Over:      {"This stack is gone", "It expired, nobody claimed it in time, and what was kept of it is being deleted. Ask your agent to deploy it again."},
 }
 
-// typedCode returns the code of the path, in whatever spelling.
+// typedCode returns the code of the path, in any spelling.
 func typedCode(c *fiber.Ctx) string {
 	code := c.Params("code")
 	if plain, err := url.PathUnescape(code); err == nil {
@@ -98,8 +98,8 @@ func typedCode(c *fiber.Ctx) string {
 	return code
 }
 
-// claim answers POST /claim/{code}: it claims for who is signed in, or signs
-// somebody in or up and claims for them.
+// claim answers POST /claim/{code}: it claims for the signed-in person, or signs a
+// person in or up first.
 func (w *Web) claim(c *fiber.Ctx) error {
 	s, err := w.session(c)
 	if err != nil {
@@ -134,8 +134,8 @@ func (w *Web) claimAsVisitor(c *fiber.Ctx) (account.Entry, *stack.Stack, error) 
 	return w.cfg.Accounts.SignUpAndClaim(w.server.Context(), w.visitor(c), email, password, typedCode(c))
 }
 
-// refuseClaim shows the claim page again with why it was refused. When the
-// person was let in all the same, the page is asked for anew, as theirs.
+// refuseClaim shows the claim page again with the reason of a refusal. If the person
+// was signed in all the same, it redirects to the page as they now see it.
 func (w *Web) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err error) error {
 	text, code, ok := refusal(c, err)
 	if !ok {
@@ -165,7 +165,7 @@ func (w *Web) claimedPage(c *fiber.Ctx, s store.Session) error {
 	}
 	if !st.Settled() {
 		p.Stream = c.Path() + "/stream"
-		p.Reload = p.Notice.Key == "" // a key is shown once, and stays until it is left
+		p.Reload = p.Notice.Key == "" // a key is shown once, so the page stays until the person leaves it
 	}
 	return w.render(c, fiber.StatusOK, claimedPage(p, w.showStack(st)))
 }

@@ -92,7 +92,7 @@ func (w *Web) stackStream(c *fiber.Ctx, s store.Session) error {
 	})
 }
 
-// stackParts returns the parts of a stack's page that change.
+// stackParts returns the changing parts of a stack's page.
 func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
 	st, err := w.cfg.Accounts.Stack(w.server.Context(), accountID, id)
 	if err != nil {
@@ -116,9 +116,9 @@ func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
 	}, nil
 }
 
-// chooseLog returns the log that the request asks for. Unless it names one, that is
-// what the first process writes, or how the first service is built while nothing
-// was live yet.
+// chooseLog returns the log that the request asks for. If it names none, that is the
+// run log of the first process, or the build log of the first service while nothing was
+// live yet.
 func (w *Web) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
 	l := logView{st.Services[0].Spec.Name, "build", nil}
 	process := slices.IndexFunc(st.Services, func(s stack.Service) bool { return !s.Spec.IsStatic() })
@@ -145,10 +145,10 @@ func (w *Web) lastLines(st *stack.Stack, l logView) ([]string, error) {
 	return readableAll(strings.Split(strings.TrimSuffix(text, "\n"), "\n")), nil
 }
 
-// title names a log for whoever does not see its tab.
+// title names a log for people who do not see its tab.
 func (l logView) title() string { return "Log of " + l.Service + ", " + l.Kind }
 
-// empty returns what a log without lines says.
+// empty returns the text shown for a log without lines.
 func (l logView) empty() string {
 	if l.Kind == "build" {
 		return "Nothing was built yet, or this service needs no build."
@@ -156,7 +156,7 @@ func (l logView) empty() string {
 	return "Nothing was written yet."
 }
 
-// text returns the log as one text, each line with its end.
+// text returns the log as one text with an end after each line.
 func (l logView) text() string {
 	if len(l.Lines) == 0 {
 		return ""
@@ -210,8 +210,8 @@ func (w *Web) delete(c *fiber.Ctx, s store.Session) error {
 	return w.redirectWithNotice(c, "/dashboard", "The stack "+st.Name+" was deleted.")
 }
 
-// backToStack goes back to the stack's page and says what came of a form: that it
-// was done, or why not.
+// backToStack redirects to the stack's page with the result of a form: that it was
+// done, or why not.
 func (w *Web) backToStack(c *fiber.Ctx, st *stack.Stack, err error, text string) error {
 	var known *stack.Error
 	switch {

@@ -13,26 +13,27 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Webhooks sends deliveries that an owner asks for; package webhook implements it.
+// Webhooks sends deliveries at an owner's request; package webhook implements it.
 type Webhooks interface {
-	// Resend delivers an event once more, under the same delivery id, and returns
-	// what came of it. It fails with a *stack.Error of kind NotFound for an event
-	// that the stack does not have.
+	// Resend delivers an event once more, under the same delivery id, and returns the
+	// result. It fails with a *stack.Error of kind NotFound for an event that the stack
+	// does not have.
 	Resend(ctx context.Context, stackID string, eventID int64) (store.Delivery, error)
-	// Test sends an event that stands for no change of the stack.
+	// Test sends an event that stands for no change of the stack, and returns the
+	// result.
 	Test(ctx context.Context, stackID string) (store.Delivery, error)
 }
 
 // latestDeliveries is the number of deliveries that a stack's page shows.
 const latestDeliveries = 20
 
-// delivery puts a store.Delivery into the words of the page.
+// delivery formats a store.Delivery for the page.
 type delivery struct{ sent store.Delivery }
 
 // ok reports whether the receiver took the delivery.
 func (d delivery) ok() bool { return d.sent.Error == "" }
 
-// outcome returns the answer in a word.
+// outcome returns the result in a word.
 func (d delivery) outcome() string {
 	if d.sent.Status == 0 {
 		return "no answer"
@@ -40,7 +41,7 @@ func (d delivery) outcome() string {
 	return strconv.Itoa(d.sent.Status)
 }
 
-// words returns the beginning of the answer, or else what is wrong with it.
+// words returns the beginning of the answer's body, or else the error.
 func (d delivery) words() string { return cmp.Or(d.sent.Words, d.sent.Error) }
 
 func (d delivery) took() string {
@@ -61,11 +62,11 @@ func (d delivery) attempt() string {
 	return strconv.Itoa(d.sent.Attempt)
 }
 
-// recorded reports whether the event is in the stack's history: a test is not, and
-// cannot be sent again.
+// recorded reports whether the event is in the stack's history. A test event is not,
+// and cannot be sent again.
 func (d delivery) recorded() bool { return d.sent.EventID > 0 }
 
-// summary says what came of a delivery that was sent by hand.
+// summary says how a delivery sent by hand went.
 func (d delivery) summary(what string) string {
 	if d.sent.Status == 0 {
 		return what + ", and " + d.sent.Error + "."

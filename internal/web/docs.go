@@ -22,14 +22,14 @@ func (w *Web) docsPage(c *fiber.Ctx) error {
 	return w.render(c, fiber.StatusOK, referencePage(p, w.cfg.Reference))
 }
 
-// word is a part of a text that may lead somewhere, or be code.
+// word is a part of a text; it may be a link or code.
 type word struct {
 	Text string
 	Link string // address; "" for none
 	Code bool
 }
 
-// typeWords returns the words of a field's type; the names of shapes lead to them.
+// typeWords returns the words of a field's type; the names of objects link to them.
 func typeWords(ref docs.Reference, kind string) []word {
 	var words []word
 	for i, name := range strings.Split(kind, " ") {
@@ -45,7 +45,7 @@ func typeWords(ref docs.Reference, kind string) []word {
 	return words
 }
 
-// inline writes words one after the other, with no space of its own.
+// inline writes words one after the other, without spaces between them.
 func inline(words []word) templ.Component {
 	return templ.ComponentFunc(func(_ context.Context, out io.Writer) error {
 		for _, w := range words {
@@ -64,7 +64,7 @@ func inline(words []word) templ.Component {
 	})
 }
 
-// paragraphs returns the parts of a description that an empty line divides.
+// paragraphs returns the parts of a description that empty lines separate.
 func paragraphs(text string) []string {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil
@@ -72,8 +72,8 @@ func paragraphs(text string) []string {
 	return strings.Split(text, "\n\n")
 }
 
-// codeWords returns a text's parts: what is between backquotes is code, and an
-// address is a link.
+// codeWords returns a text's parts: text between backquotes becomes code, and addresses
+// become links.
 func codeWords(text string) []word {
 	var words []word
 	for i, part := range strings.Split(text, "`") {
@@ -86,7 +86,7 @@ func codeWords(text string) []word {
 	return words
 }
 
-// linkWords makes links of the addresses in a text.
+// linkWords turns the addresses in a text into links.
 func linkWords(text string) []word {
 	at := strings.Index(text, "http")
 	if at < 0 {
@@ -99,8 +99,8 @@ func linkWords(text string) []word {
 	return append([]word{{Text: text[:at]}, {Text: address, Link: address}}, linkWords(text[at+len(address):])...)
 }
 
-// anchor returns the place of a name on the page; names of different kinds may be
-// the same.
+// anchor returns the anchor of a name on the page; names of different kinds may be
+// equal.
 func anchor(kind, name string) string {
 	return kind + "-" + strings.ToLower(strings.ReplaceAll(name, " ", "-"))
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/berth-host/berth/internal/appserver"
 )
 
-// failed is an error in words.
+// failed is an error as a page shows it.
 type failed struct{ heading, text string }
 
-// answerError is Fiber's error handler: every error of a handler and of the
-// router becomes a page here.
+// answerError is Fiber's error handler: every error of a handler and of the router
+// becomes a page.
 func (w *Web) answerError(c *fiber.Ctx, err error) error {
 	protect(&c.Response().Header) // fasthttp's own errors do not come through around
 	var framework *fiber.Error
@@ -48,8 +48,8 @@ func (w *Web) around(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	}
 }
 
-// answerBroken hides what went wrong and names the request, by which the log has
-// it. It asks nothing of the rest of the server.
+// answerBroken hides the cause and gives the request's id, by which to find it in the
+// log. It needs nothing of the rest of the server.
 func (w *Web) answerBroken(ctx *fasthttp.RequestCtx) {
 	const heading = "Something broke on our side"
 	text := "Try again. If it stays, tell the operator the request id " + appserver.RequestID(ctx) + "."
@@ -76,7 +76,7 @@ var headings = map[int]string{
 	fiber.StatusServiceUnavailable:    "Temporarily unavailable",
 }
 
-// routerFailure returns the words for what Fiber or a form's check refused.
+// routerFailure returns the words for a refusal by Fiber or by a form's check.
 func routerFailure(c *fiber.Ctx, err *fiber.Error) failed {
 	switch {
 	case errors.Is(err, errForged):

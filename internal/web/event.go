@@ -7,7 +7,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// eventView is one line of a stack's history, in words.
+// eventView is an event of a stack's history as the page shows it.
 type eventView struct {
 	At     time.Time
 	Type   stack.EventType
@@ -16,7 +16,7 @@ type eventView struct {
 	Tone   string // good, bad or ""
 }
 
-// showEvents puts events into words.
+// showEvents converts events for the page.
 func (w *Web) showEvents(events []stack.Event) []eventView {
 	views := make([]eventView, len(events))
 	for i, e := range events {
@@ -34,8 +34,8 @@ var tones = map[stack.EventType]string{
 	stack.EventCrashed:      "bad",
 }
 
-// describe returns what an event means to its stack's owner. Crashes are counted over a
-// window of time.
+// describe returns what an event means to its stack's owner. The window is the time
+// over which crashes are counted.
 func describe(e stack.Event, window time.Duration) string {
 	service, _ := e.Data["service"].(string)
 	switch e.Type {

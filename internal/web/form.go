@@ -10,10 +10,10 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// tokenField is the hidden field of every form.
+// tokenField is the name of the hidden field of every form.
 const tokenField = "token"
 
-// formToken returns the token of the forms on a page. It is tied to the session, or
+// formToken returns the token for the forms on a page. It is bound to the session, or
 // for a visitor to a cookie that is set with the page.
 func (w *Web) formToken(c *fiber.Ctx) string {
 	tie := w.tie(c)
@@ -25,7 +25,7 @@ func (w *Web) formToken(c *fiber.Ctx) string {
 	return w.cfg.Key.FormToken(tie)
 }
 
-// tie returns the cookie that the browser's forms are tied to.
+// tie returns the cookie that the browser's forms are bound to.
 func (w *Web) tie(c *fiber.Ctx) string {
 	if session := w.cookie(c, sessionCookie); session != "" {
 		return session
@@ -36,10 +36,10 @@ func (w *Web) tie(c *fiber.Ctx) string {
 	return w.cookie(c, visitorCookie)
 }
 
-// errForged is the answer to a form that was not on a page of this browser's.
+// errForged is the answer to a form that did not come from a page of this browser.
 var errForged = fiber.NewError(fiber.StatusForbidden, "forged")
 
-// checkForm lets a form through if it was on a page that this browser got.
+// checkForm lets a form through if it came from a page that this browser got.
 func (w *Web) checkForm(next fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		tie := w.tie(c)
@@ -51,14 +51,14 @@ func (w *Web) checkForm(next fiber.Handler) fiber.Handler {
 	}
 }
 
-// notice is what the page after a form shows, once.
+// notice is a message that the page after a form shows once.
 type notice struct {
 	Text  string `json:"text,omitempty"`
 	Fault bool   `json:"fault,omitempty"` // something did not work
 	Key   string `json:"key,omitempty"`   // a new API key
 }
 
-// role says to a screen reader how urgent the notice is.
+// role tells screen readers how urgent the notice is.
 func (n notice) role() string {
 	if n.Fault {
 		return "alert"
@@ -69,8 +69,8 @@ func (n notice) role() string {
 // noticeAge is how long a notice waits for the page that shows it.
 const noticeAge = 5 * time.Minute
 
-// leaveNotice leaves a notice for the next page. It travels in a cookie that only this
-// server can read.
+// leaveNotice leaves a notice for the next page, in a cookie that only this server can
+// read.
 func (w *Web) leaveNotice(c *fiber.Ctx, n notice) {
 	text, err := json.Marshal(n)
 	if err != nil {
@@ -79,7 +79,7 @@ func (w *Web) leaveNotice(c *fiber.Ctx, n notice) {
 	w.setCookie(c, noticeCookie, base64.RawURLEncoding.EncodeToString(w.sealer.Seal(text, "notice", "")), noticeAge)
 }
 
-// takeNotice returns the notice that waits for this page.
+// takeNotice returns and clears the notice for this page.
 func (w *Web) takeNotice(c *fiber.Ctx) notice {
 	value := w.cookie(c, noticeCookie)
 	if value == "" {
@@ -97,7 +97,7 @@ func (w *Web) takeNotice(c *fiber.Ctx) notice {
 	return n
 }
 
-// redirectWithNotice leaves a notice and goes on to a page.
+// redirectWithNotice leaves a notice and redirects to a page.
 func (w *Web) redirectWithNotice(c *fiber.Ctx, to, text string) error {
 	w.leaveNotice(c, notice{Text: text})
 	return c.Redirect(to, fiber.StatusSeeOther)

@@ -5,13 +5,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// policy lets a page use what this server serves and nothing else: no inline
-// script or style, no frame around it, forms that lead here only.
+// policy lets a page use only what this server serves: no inline script or style, no
+// frame around the page, and no forms that lead elsewhere.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// protect sets the headers of every answer. Addresses may hold a claim code, so
-// no page is kept by a cache or named to another site.
+// protect sets the headers of every answer. Addresses may hold a claim code, so caches
+// keep no page and other sites do not learn its address.
 func protect(h *fasthttp.ResponseHeader) {
 	h.Set(fiber.HeaderContentSecurityPolicy, policy)
 	h.Set(fiber.HeaderReferrerPolicy, "no-referrer")

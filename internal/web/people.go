@@ -62,7 +62,7 @@ func (w *Web) signUp(c *fiber.Ctx) error {
 	return w.enterDashboard(c, e)
 }
 
-// enterDashboard signs a browser in and goes on to the page that it asked for.
+// enterDashboard signs a browser in and redirects to the page that it asked for.
 func (w *Web) enterDashboard(c *fiber.Ctx, e account.Entry) error {
 	if err := w.startSession(c, e); err != nil {
 		return err
@@ -133,8 +133,8 @@ func (w *Web) deleteAccount(c *fiber.Ctx, s store.Session) error {
 	return w.redirectWithNotice(c, "/", text)
 }
 
-// showDeleteAccount shows what goes with the account, and why it was not deleted
-// if that was asked.
+// showDeleteAccount shows what is deleted with the account, and, after a refused
+// attempt, the reason.
 func (w *Web) showDeleteAccount(c *fiber.Ctx, s store.Session, code int, fault string) error {
 	stacks, err := w.cfg.Accounts.Stacks(w.server.Context(), s.Account.ID)
 	if err != nil {
@@ -183,7 +183,7 @@ func (w *Web) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordFor
 // entryPage is the page of sign-in or sign-up.
 type entryPage func(page, entryForm) templ.Component
 
-// openEntry shows an empty form. Who is signed in needs none.
+// openEntry shows an empty form, or redirects a person who is already signed in.
 func (w *Web) openEntry(c *fiber.Ctx, title string, content entryPage) error {
 	s, err := w.session(c)
 	if err != nil {
@@ -205,7 +205,7 @@ func (w *Web) showEntry(c *fiber.Ctx, code int, title string, f entryForm, conte
 	return w.render(c, code, content(p, f))
 }
 
-// refuseEntry shows the form again with why it was not accepted.
+// refuseEntry shows the form again with the reason of the refusal.
 func (w *Web) refuseEntry(c *fiber.Ctx, err error, title string, content entryPage) error {
 	text, code, ok := refusal(c, err)
 	if !ok {
@@ -215,7 +215,7 @@ func (w *Web) refuseEntry(c *fiber.Ctx, err error, title string, content entryPa
 	return w.showEntry(c, code, title, f, content)
 }
 
-// deployCommand deploys the folder in which it is run.
+// deployCommand returns a command that deploys the folder it is run in.
 func deployCommand(base, header string) string {
 	return fmt.Sprintf("tar -cz . | curl -sS %s-F source=@- '%s/v0/stacks?wait=true'", header, base)
 }

@@ -22,7 +22,7 @@ func (w *Web) render(c *fiber.Ctx, code int, content templ.Component) error {
 	return c.Status(code).Send(b.Bytes())
 }
 
-// stackURL returns the address of a stack's page, or of something below it.
+// stackURL returns the address of a stack's page, or of a page below it.
 func stackURL(id string, below ...string) templ.SafeURL {
 	path := "/dashboard/stacks/" + url.PathEscape(id)
 	for _, part := range below {
@@ -35,8 +35,8 @@ func sessionURL(s sessionView) templ.SafeURL {
 	return templ.SafeURL("/dashboard/account/sessions/" + strconv.FormatInt(s.Session.ID, 10))
 }
 
-// refusal returns what a person is told of an error, and the status that goes with
-// it; false for an error that is not for people.
+// refusal returns the text of an error for a person and its status; false for an error
+// that is not meant for people.
 func refusal(c *fiber.Ctx, err error) (text string, code int, ok bool) {
 	known, code := appserver.Refuse(&c.Response().Header, err)
 	if code == 0 {

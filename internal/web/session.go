@@ -13,15 +13,15 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// The cookies, without the prefix that they get under https.
+// The names of the cookies, without the prefix that they get under https.
 const (
 	sessionCookie = "berth_session"
 	visitorCookie = "berth_visitor" // what forms are tied to before anyone is signed in
 	noticeCookie  = "berth_notice"
 )
 
-// cookieName returns the name of a cookie here. With the prefix a browser takes
-// the cookie only from this very host, over https and for all its paths.
+// cookieName returns the name of a cookie on this server. With the prefix a browser
+// accepts the cookie only from this very host, over https and for all its paths.
 func (w *Web) cookieName(name string) string {
 	if w.https {
 		return "__Host-" + name
@@ -29,8 +29,8 @@ func (w *Web) cookieName(name string) string {
 	return name
 }
 
-// cookie reads a cookie. One that comes twice is not set by us alone, and counts as
-// none.
+// cookie returns the value of a cookie. A cookie that comes twice was not set by this
+// server alone, and counts as missing.
 func (w *Web) cookie(c *fiber.Ctx, name string) string {
 	name = w.cookieName(name)
 	value, found := "", 0
@@ -48,8 +48,8 @@ func (w *Web) cookie(c *fiber.Ctx, name string) string {
 	return value
 }
 
-// setCookie sets a cookie for this host alone, out of reach of scripts. Without
-// an age it ends with the browser; with a negative one, at once.
+// setCookie sets a cookie for this host alone, hidden from scripts. Without an age it
+// ends with the browser; with a negative one, at once.
 func (w *Web) setCookie(c *fiber.Ctx, name, value string, age time.Duration) {
 	cookie := &fiber.Cookie{
 		Name:     w.cookieName(name),
@@ -70,7 +70,7 @@ func (w *Web) setCookie(c *fiber.Ctx, name, value string, age time.Duration) {
 
 type sessionKey struct{}
 
-// session returns the session of who is signed in, the zero Session for nobody.
+// session returns the session of the signed-in person, the zero Session for a visitor.
 func (w *Web) session(c *fiber.Ctx) (store.Session, error) {
 	if known, ok := c.Context().UserValue(sessionKey{}).(store.Session); ok {
 		return known, nil
@@ -89,11 +89,10 @@ func (w *Web) session(c *fiber.Ctx) (store.Session, error) {
 	return s, nil
 }
 
-// signedIn reports whether anyone is signed in.
+// signedIn reports whether a person is signed in.
 func signedIn(s store.Session) bool { return s.Account.ID != "" }
 
-// startSession signs a browser in with a session of its own; the one that it had is
-// over.
+// startSession signs a browser in with a new session and ends the one that it had.
 func (w *Web) startSession(c *fiber.Ctx, e account.Entry) error {
 	if old := w.cookie(c, sessionCookie); old != "" {
 		if err := w.cfg.Accounts.SignOut(w.server.Context(), old); err != nil {
@@ -105,7 +104,8 @@ func (w *Web) startSession(c *fiber.Ctx, e account.Entry) error {
 	return nil
 }
 
-// signedInOnly lets a signed-in person through, and sends everyone else to sign in.
+// signedInOnly lets a signed-in person through and sends everyone else to the sign-in
+// page.
 func (w *Web) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		s, err := w.session(c)
@@ -136,8 +136,8 @@ func (w *Web) owned(c *fiber.Ctx, s store.Session) (*stack.Stack, error) {
 	return st, nil
 }
 
-// safeNext returns where to go after signing in: a page of the dashboard, whatever
-// else was asked for.
+// safeNext returns where to go after signing in: next if it is a page of the dashboard,
+// else the dashboard.
 func safeNext(next string) string {
 	const home = "/dashboard"
 	u, err := url.Parse(next)
@@ -150,7 +150,7 @@ func safeNext(next string) string {
 	return home
 }
 
-// visitor returns who sends the request, for limits and the list of sessions.
+// visitor returns the sender of the request, for limits and the list of sessions.
 func (w *Web) visitor(c *fiber.Ctx) account.Visitor {
 	return account.Visitor{IP: c.Get(w.cfg.CallerHeader), UserAgent: c.Get(fiber.HeaderUserAgent)}
 }

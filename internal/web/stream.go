@@ -16,7 +16,7 @@ import (
 )
 
 // feed is what one stream of server-sent events sends: the parts of a page whenever
-// they have changed, and the lines of a log.
+// they change, and the lines of a log.
 type feed struct {
 	watch string // stack whose changes matter; "" for all
 	parts func() ([]part, error)
@@ -24,29 +24,29 @@ type feed struct {
 	log   logView
 }
 
-// part is an element of a page that changes, by its id.
+// part is a changing element of a page, by its id.
 type part struct {
 	id      string
 	content templ.Component
 }
 
-// partsRest is the time between two looks at what changed.
+// partsRest is the pause between two checks for changes.
 const partsRest = 200 * time.Millisecond
 
 // lines are new lines of a log.
 type lines struct {
 	Lines []string `json:"lines"`
-	Anew  bool     `json:"anew"` // what is there goes first
+	Anew  bool     `json:"anew"` // the lines shown are removed first
 }
 
-// errStreams refuses a stream of an account that has as many as it may have.
+// errStreams refuses another stream of an account that already has as many as allowed.
 var errStreams = &stack.Error{
 	Kind: stack.TooMany, RetryAfter: time.Minute,
 	Detail: fmt.Sprintf("%d pages of this account are open already; close some, or try again in a minute", sse.MostOpen),
 }
 
-// stream answers with server-sent events until the browser leaves, the session ends
-// or the server stops. An account has only so many at a time.
+// stream answers with server-sent events until the browser leaves, the session ends or
+// the server stops. The number of streams for each account is limited.
 func (w *Web) stream(c *fiber.Ctx, owner store.Session, f feed) error {
 	token := w.cookie(c, sessionCookie)
 	return w.server.Stream(c, owner.Account.ID, errStreams, nil, func(ctx context.Context, out sse.Writer) error {
@@ -64,8 +64,8 @@ type streamer struct {
 	sent  map[string]string // parts as the browser has them, by id
 }
 
-// run sends everything once, and then what changes. Its error is sse.ErrLeft when
-// the browser has left.
+// run sends everything once, and then what changes. It returns sse.ErrLeft if the
+// browser has left.
 func (s *streamer) run(ctx context.Context) error {
 	wake, stop := s.web.cfg.Store.Watch(s.feed.watch)
 	defer stop()
@@ -83,7 +83,7 @@ func (s *streamer) run(ctx context.Context) error {
 		case <-wake:
 			if !waiting {
 				waiting = true
-				due.Reset(partsRest) // what comes until then goes together
+				due.Reset(partsRest) // changes until then are sent together
 			}
 		case l := <-news:
 			err = s.send("log", l)
@@ -98,14 +98,15 @@ func (s *streamer) run(ctx context.Context) error {
 	}
 }
 
-// followLog sends the lines of the feed's log; nil when there is none.
+// followLog sends the lines of the feed's log to the returned channel; nil if there is
+// no log.
 func (s *streamer) followLog(ctx context.Context) <-chan lines {
 	if s.feed.stack == nil {
 		return nil
 	}
 	news := make(chan lines)
 	go func() {
-		anew := true // the first lines replace those that the page came with
+		anew := true // the first lines replace those on the page
 		err := s.web.cfg.Host.FollowLogs(ctx, s.feed.stack, s.feed.log.Service, s.feed.log.Kind, logLines, func(text []string, begun bool) error {
 			select {
 			case news <- lines{readableAll(text), anew || begun}:
@@ -122,8 +123,8 @@ func (s *streamer) followLog(ctx context.Context) <-chan lines {
 	return news
 }
 
-// sendParts sends those parts that are not as the browser has them. When the
-// stack is gone, it sends the browser to the list.
+// sendParts sends the parts that differ from what the browser has. If the stack is
+// gone, it sends the browser to the list of stacks.
 func (s *streamer) sendParts() error {
 	parts, err := s.feed.parts()
 	if stack.KindOf(err) == stack.NotFound {
@@ -159,7 +160,7 @@ func (s *streamer) sendPart(p part) error {
 	}{p.id, html})
 }
 
-// beat keeps the connection busy, and ends the stream with the session.
+// beat keeps the connection alive, and ends the stream when the session has ended.
 func (s *streamer) beat() error {
 	_, ok, err := s.web.cfg.Accounts.Session(s.web.server.Context(), s.token)
 	if err != nil {
@@ -171,7 +172,7 @@ func (s *streamer) beat() error {
 	return s.out.Beat()
 }
 
-// send writes one event; its data is JSON and so has no line ends.
+// send writes one event; its data is JSON and so has no line breaks.
 func (s *streamer) send(event string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// page is what every page has around its content.
+// page holds what surrounds the content of every page.
 type page struct {
 	Title   string
 	Width   string // class of the content: "", narrow or middle
@@ -21,7 +21,7 @@ type page struct {
 	Reload  bool   // the page reloads itself where scripts are off
 }
 
-// newPage returns the frame of a page for whoever asks.
+// newPage returns the frame of a page for the sender of the request.
 func (w *Web) newPage(c *fiber.Ctx, title, width, section string) (page, error) {
 	s, err := w.session(c)
 	if err != nil {
@@ -37,11 +37,11 @@ func (w *Web) newPage(c *fiber.Ctx, title, width, section string) (page, error) 
 	}, nil
 }
 
-// stackView is a stack for reading.
+// stackView is a stack as the pages show it.
 type stackView struct {
 	Stack    *stack.Stack
 	Services []serviceView
-	Age      string // how long the current status leaves; "" when nothing ends
+	Age      string // how long the current status lasts; "" for no limit
 }
 
 type serviceView struct {
@@ -53,7 +53,7 @@ type serviceView struct {
 	Process bool // it has one, so it can be restarted
 }
 
-// showStack returns the stack as pages show it.
+// showStack converts a stack for the pages.
 func (w *Web) showStack(s *stack.Stack) stackView {
 	v := stackView{Stack: s, Services: make([]serviceView, len(s.Services)), Age: left(s, time.Now())}
 	for i := range s.Services {
@@ -78,7 +78,7 @@ func (w *Web) showStacks(stacks []*stack.Stack) []stackView {
 	return views
 }
 
-// left returns the time that an unclaimed stack has left, or is kept for.
+// left returns how long an unclaimed stack has left, or is still kept.
 func left(s *stack.Stack, now time.Time) string {
 	until := s.ExpiresAt
 	if s.Status == stack.Expired {
@@ -113,7 +113,7 @@ type sessionView struct {
 	Current bool
 }
 
-// showSessions returns an account's sessions as its page lists them.
+// showSessions converts an account's sessions for its page.
 func showSessions(sessions []store.Session, current int64) []sessionView {
 	views := make([]sessionView, len(sessions))
 	for i, s := range sessions {

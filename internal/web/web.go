@@ -18,16 +18,16 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Accounts holds people, their sessions and their claims; package account
-// implements it. An error for the person is a *stack.Error.
+// Accounts manages people, their sessions and their claims; package account implements
+// it. An error meant for the person is a *stack.Error.
 type Accounts interface {
 	SignUp(ctx context.Context, v account.Visitor, email, password string) (account.Entry, error)
 	SignIn(ctx context.Context, v account.Visitor, email, password string) (account.Entry, error)
 	SignUpAndClaim(ctx context.Context, v account.Visitor, email, password, code string) (account.Entry, *stack.Stack, error)
-	// SignInAndClaim fails with an entry when only the claim failed.
+	// SignInAndClaim fails with an Entry if only the claim failed.
 	SignInAndClaim(ctx context.Context, v account.Visitor, email, password, code string) (account.Entry, *stack.Stack, error)
 	Claim(ctx context.Context, v account.Visitor, who store.Account, code string) (*stack.Stack, error)
-	// LookUp returns what a typed code stands for and claims nothing.
+	// LookUp returns the state of a typed code, and claims nothing.
 	LookUp(ctx context.Context, v account.Visitor, who store.Account, code string) (account.Code, error)
 	// Session returns false for a token that is unknown, expired or revoked.
 	Session(ctx context.Context, token string) (store.Session, bool, error)
@@ -38,39 +38,40 @@ type Accounts interface {
 	RotateKey(ctx context.Context, accountID string) (string, error)
 	ChangePassword(ctx context.Context, v account.Visitor, session store.Session, current, next string) error
 	// Delete needs the account's email as the person typed it, the password, and the
-	// account.Digest of the stacks that the person has seen. It returns how many
-	// stacks were deleted with the account.
+	// account.Digest of the stacks that the person has seen. It returns how many stacks
+	// were deleted with the account.
 	Delete(ctx context.Context, v account.Visitor, session store.Session, typed, current, shown string) (stacks int, err error)
 	Stacks(ctx context.Context, accountID string) ([]*stack.Stack, error)
-	// Stack fails with NotFound for a stack of somebody else, too.
+	// Stack also fails with NotFound for a stack of another account.
 	Stack(ctx context.Context, accountID, stackID string) (*stack.Stack, error)
 }
 
-// Host does what an owner asks of a stack; the supervisor implements it.
+// Host acts on a stack for its owner; the supervisor implements it.
 type Host interface {
 	// Restart returns once the restart is accepted.
 	Restart(ctx context.Context, stackID, service string) (*stack.Stack, error)
 	// Delete returns once nothing of the stack is left.
 	Delete(ctx context.Context, stackID string) error
-	// FollowLogs gives emit the last tail lines of a log and then the new ones, as
-	// programs wrote them, until ctx ends or emit fails; anew means that the log
+	// FollowLogs calls emit with the last tail lines of a log and then with new ones,
+	// as programs wrote them, until ctx ends or emit fails; anew means that the log
 	// began anew.
 	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
-	// Logs writes the last tail lines of a service's log, as programs wrote them,
-	// below a heading of one line; kind is run or build.
+	// Logs writes the last tail lines of a service's log, as programs wrote them, after
+	// a heading of one line; kind is run or build.
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, out io.Writer) error
 }
 
 // Store holds the rows of stacks and their history; package store implements it.
 type Store interface {
-	// Update changes the row of a stack as fn says, which may refuse with a
+	// Update calls fn to change a stack and saves it; fn may refuse with a
 	// *stack.Error.
 	Update(ctx context.Context, stackID string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error)
 	// LatestEvents returns the last events of a stack, newest first.
 	LatestEvents(ctx context.Context, stackID string, limit int) ([]stack.Event, error)
-	// Deliveries returns the last attempts for a stack, newest first.
+	// Deliveries returns the last deliveries of a stack, newest first.
 	Deliveries(ctx context.Context, stackID string, limit int) ([]store.Delivery, error)
-	// Watch wakes after each commit that touches the stack, "" for any stack.
+	// Watch sends to wake after each commit that touches the stack, or any stack for
+	// "".
 	Watch(id string) (wake <-chan struct{}, stop func())
 }
 
@@ -87,8 +88,8 @@ type Config struct {
 
 	Reference docs.Reference // of the API, shown at /docs
 
-	// CallerHeader names the request header in which the edge passes the visitor's
-	// address, whatever the visitor itself sent under that name.
+	// CallerHeader is the request header in which the edge passes the visitor's
+	// address. The edge replaces whatever the visitor sent under that name.
 	CallerHeader string
 	Log          *slog.Logger
 }
@@ -101,7 +102,7 @@ type Web struct {
 	https  bool
 }
 
-// maxBody limits the body of a request, in bytes. No form comes near it.
+// maxBody limits the body of a request, in bytes. Forms are far smaller.
 const maxBody = 64 << 10
 
 // New returns pages that are ready to serve.
@@ -120,15 +121,15 @@ func New(cfg Config) *Web {
 // Serve answers the connections of ln until Shutdown.
 func (w *Web) Serve(ln net.Listener) error { return w.server.Serve(ln) }
 
-// Release ends every stream at once; browsers come back for a new one. It is
-// the first step of a shutdown.
+// Release ends every stream at once; browsers reconnect. Call it first when shutting
+// down.
 func (w *Web) Release() { w.server.Release() }
 
-// Shutdown takes no new connection and waits for open requests. When ctx ends
-// first, it cancels what they wait for and returns the context's error.
+// Shutdown accepts no new connections and waits for open requests. If ctx ends first,
+// it cancels what they wait for and returns the context's error.
 func (w *Web) Shutdown(ctx context.Context) error { return w.server.Shutdown(ctx) }
 
-// Has reports whether a path belongs to the pages, rather than to the API.
+// Has reports whether a path belongs to the pages rather than to the API.
 func Has(path string) bool {
 	if path == "/" {
 		return true

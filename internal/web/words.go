@@ -16,15 +16,15 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// clock formats a moment for reading, in UTC; the script puts it into the reader's
-// own time zone.
+// clock formats a time for reading, in UTC; the script converts it to the reader's time
+// zone.
 func clock(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") }
 
-// machine formats a moment as the datetime attribute has it.
+// machine formats a time for the datetime attribute.
 func machine(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// sentence makes a detail of an error one of a page: with a capital letter and
-// a full stop.
+// sentence turns the detail of an error into a sentence with a capital letter and a
+// full stop.
 func sentence(detail string) string {
 	first, size := utf8.DecodeRuneInString(detail)
 	if size == 0 {
@@ -37,26 +37,26 @@ func sentence(detail string) string {
 	return detail + "."
 }
 
-// terminal are the sequences that move, colour or name a terminal (ECMA-48), and
-// the control characters that a page cannot show.
+// terminal matches sequences that move, colour or name a terminal (ECMA-48), and
+// control characters that a page cannot show.
 var terminal = regexp.MustCompile(`(\x1b\[|\x{9b})[0-?]*[ -/]*[@-~]|` + // colours and movements
 	`(\x1b[\]PX^_]|[\x{90}\x{98}\x{9d}-\x{9f}])[^\x07\x1b\x{9c}]*(\x07|\x1b\\|\x{9c})|` + // titles, links and other texts
 	`\x1b[ -/]*[0-~]|` + // character sets, modes
 	`[\x00-\x08\x0b-\x1f\x7f-\x{9f}]`)
 
-// readable returns a line of a log without what only a terminal understands.
+// readable removes from a line of a log what only a terminal understands.
 func readable(line string) string {
 	return terminal.ReplaceAllString(strings.ToValidUTF8(line, "\uFFFD"), "")
 }
 
-// written are the sequences of terminal that begin with an escape or its like, as
-// package safetext has written them out.
+// written matches the sequences of terminal that begin with an escape or the like, as
+// package safetext writes them out.
 var written = regexp.MustCompile(`(\\x1b\[|\\u009b)[0-?]*[ -/]*[@-~]|` +
 	`(\\x1b[\]PX^_]|\\u009[08d-f])([^\\\n]|\\[^x\n])*?(\\x07|\\x1b\\|\\u009c)|` +
 	`\\x1b([ -/]*[0-~])?`)
 
-// plainError returns an error without what only a terminal understands in the output
-// that it quotes.
+// plainError removes from an error what only a terminal understands in the output that
+// it quotes.
 func plainError(text string) string { return written.ReplaceAllString(text, "") }
 
 func readableAll(lines []string) []string {
@@ -67,14 +67,14 @@ func readableAll(lines []string) []string {
 	return out
 }
 
-// browsers and systems by what their User-Agent holds; the first that fits
-// counts, since most name others, too.
+// Browsers and systems by a part of their User-Agent. The first match counts, since
+// most User-Agents name others too.
 var (
 	browsers = [][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}, {"curl/", "curl"}}
 	systems  = [][2]string{{"Android", "Android"}, {"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"}}
 )
 
-// browser returns a User-Agent as people say it: Firefox on Linux.
+// browser names a browser from its User-Agent: Firefox on Linux.
 func browser(userAgent string) string {
 	name, system := pick(browsers, userAgent), pick(systems, userAgent)
 	switch {
