@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// maxHead bounds the head of an answer, and its trailers, in bytes.
+// maxHead limits the head of an answer, and its trailers, in bytes.
 const maxHead = 256 << 10
 
 // head is the parsed head of an answer. Its fields are reused from one answer
@@ -24,7 +24,7 @@ type head struct {
 	length    int64 // of Content-Length, -1 without one
 	chunked   bool
 	close     bool          // the connection ends with this answer
-	keepAlive time.Duration // how long the upstream keeps it, less a second; 0 when it does not say
+	keepAlive time.Duration // how long the upstream keeps it, less a second; 0 if it does not say
 	fields    []field
 	hop       []string // canonical names that Connection lists beside the usual ones
 }
@@ -32,12 +32,12 @@ type head struct {
 // field is one header line: its canonical name, and its value as sent.
 type field struct{ key, value string }
 
-// badAnswer says in which way what an upstream sent is not HTTP.
+// badAnswer says how an upstream's answer violates HTTP.
 type badAnswer string
 
 func (b badAnswer) Error() string { return "invalid answer: " + string(b) }
 
-// read reads one head, to and with its empty line.
+// read reads one head, including its empty line.
 func (h *head) read(br *bufio.Reader) error {
 	text, err := readBlock(br)
 	if err != nil {
@@ -46,7 +46,7 @@ func (h *head) read(br *bufio.Reader) error {
 	return h.parse(text)
 }
 
-// readBlock reads lines up to and with the first empty one.
+// readBlock reads lines up to and including the first empty one.
 func readBlock(br *bufio.Reader) (string, error) {
 	if _, err := br.Peek(1); err != nil {
 		return "", err
@@ -80,8 +80,8 @@ func readBlock(br *bufio.Reader) (string, error) {
 	}
 }
 
-// blockEnd returns the length of the lines in b up to and with the first empty one,
-// 0 when that has not come yet.
+// blockEnd returns the length of the lines in b up to and including the first empty
+// one; 0 if b has none yet.
 func blockEnd(b []byte) int {
 	for i := 0; i < len(b); {
 		n := bytes.IndexByte(b[i:], '\n')
@@ -96,7 +96,7 @@ func blockEnd(b []byte) int {
 	return 0
 }
 
-// parse fills h from a head's text.
+// parse fills h from the text of a head.
 func (h *head) parse(text string) error {
 	*h = head{length: -1, fields: h.fields[:0], hop: h.hop[:0]}
 	line, rest := cutLine(text)
@@ -122,7 +122,7 @@ func (h *head) parse(text string) error {
 	return nil
 }
 
-// parseStatus reads "HTTP/1.1 200 OK".
+// parseStatus parses a status line such as "HTTP/1.1 200 OK".
 func (h *head) parseStatus(line string) error {
 	const prefix = "HTTP/1."
 	if len(line) < len(prefix)+5 || line[:len(prefix)] != prefix || line[8] != ' ' {
@@ -140,7 +140,7 @@ func (h *head) parseStatus(line string) error {
 	return nil
 }
 
-// note takes from a field what the exchange itself must know.
+// note records a field that the exchange itself must know.
 func (h *head) note(f *field) error {
 	switch f.key {
 	case "Content-Length":
@@ -166,7 +166,8 @@ func (h *head) note(f *field) error {
 	return nil
 }
 
-// keepAliveHint returns the timeout of a Keep-Alive field, less a second for the way.
+// keepAliveHint returns the timeout of a Keep-Alive field, less a second for the
+// transfer.
 func keepAliveHint(value string) time.Duration {
 	for part := range strings.SplitSeq(value, ",") {
 		if s, ok := strings.CutPrefix(strings.TrimSpace(part), "timeout="); ok {
@@ -178,14 +179,14 @@ func keepAliveHint(value string) time.Duration {
 	return 0
 }
 
-// hasBody reports whether bytes follow the head in answer to method.
+// hasBody reports whether a body follows the head in an answer to method.
 func (h *head) hasBody(method string) bool {
 	return method != http.MethodHead && h.status != http.StatusNoContent &&
 		h.status != http.StatusNotModified && h.status >= 200 && h.length != 0
 }
 
-// overpromises reports whether the head announces a body although its status
-// has none: the service may well send it.
+// overpromises reports whether the head announces a body although its status has none;
+// the service may send it.
 func (h *head) overpromises() bool {
 	return (h.status < 200 || h.status == http.StatusNoContent) && (h.chunked || h.length > 0)
 }
@@ -199,7 +200,7 @@ func (h *head) get(key string) string {
 	return ""
 }
 
-// parseFields appends the header lines of text to fields, up to its empty line.
+// parseFields appends the header lines of text, up to its empty line, to fields.
 func parseFields(fields []field, text string) ([]field, error) {
 	for text != "" {
 		var line string

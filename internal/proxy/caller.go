@@ -7,22 +7,22 @@ import (
 	"syscall"
 )
 
-// Caller says what the edge knows about the sender of a request. It travels in
-// the request's context.
+// Caller is what the edge knows about the sender of a request. It travels in the
+// request's context.
 type Caller struct {
-	IP    string // address without port, as X-Forwarded-For gets it
+	IP    string // address without port, for X-Forwarded-For
 	Proto string // http or https, as the caller spoke it
-	Watch Watch  // over the request; nil: nobody watches
+	Watch Watch  // over the request; may be nil
 }
 
-// Watch follows a request on its way.
+// Watch observes a request on its way.
 type Watch interface {
-	// Service is told the socket that carries the request to a process, and nil
-	// when it does so no longer.
+	// Service receives the socket that carries the request to a process, and nil once
+	// it no longer does.
 	Service(socket syscall.RawConn)
 }
 
-// callerContext carries a Caller without a second allocation.
+// callerContext holds a Caller without a second allocation.
 type callerContext struct {
 	context.Context
 	caller Caller
@@ -37,13 +37,13 @@ func (c *callerContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// WithCaller returns a context that tells the proxy who sent its request.
+// WithCaller returns a context that passes the sender of a request to the proxy.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return &callerContext{Context: ctx, caller: c}
 }
 
-// callerOf returns the sender of r as the edge found it, or as the connection shows
-// when the request did not come through the edge.
+// callerOf returns the sender of r as the edge found it. If the request did not come
+// through the edge, the sender is the peer of the connection.
 func callerOf(r *http.Request) Caller {
 	if c, ok := r.Context().Value(callerKey{}).(*Caller); ok {
 		return *c

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// connBuffer is the size of a connection's buffers, in bytes each.
+// connBuffer is the size of each of a connection's buffers, in bytes.
 const connBuffer = 4 << 10
 
 // conn is one connection to an upstream. One exchange uses it at a time.
@@ -42,9 +42,9 @@ func newConn(nc net.Conn) *conn {
 	return c
 }
 
-// peek asks the socket for its next byte, without waiting and without taking
-// it: n is 1 when there is one, 0 without an error at the end of the stream.
-// Deadlines do not count.
+// peek looks at the socket's next byte, without waiting and without consuming it: n is
+// 1 if there is one, and 0 without an error at the end of the stream. Deadlines do not
+// apply.
 func (c *conn) peek() (n int, err error) {
 	if c.raw == nil {
 		return 0, errNoSocket
@@ -66,7 +66,7 @@ func (c *conn) readable() bool {
 	return err == nil
 }
 
-// sight says what a look at a kept connection shows.
+// sight is the state of a kept connection when looked at.
 type sight int
 
 const (
@@ -75,8 +75,8 @@ const (
 	speaking              // bytes lie on it that no request asked for
 )
 
-// look reports what lies on a connection that no exchange uses. It neither
-// waits nor reads.
+// look returns the state of a connection that no exchange uses. It neither waits nor
+// reads.
 func (c *conn) look() sight {
 	n, err := c.peek()
 	switch {

@@ -1,20 +1,20 @@
 // Package proxy carries requests for public URLs to the processes and sites of
 // stacks.
 //
-// Routes maps a host name to a Target with one lock-free read; Set exchanges
-// everything that a stack has in one step and returns the targets that nobody
-// points to any more, which the caller drains before it stops their processes.
+// Routes maps a host name to a Target with one lock-free read. Set replaces all entries
+// of a stack in one step and returns the targets no longer in use; the caller drains
+// these before it stops their processes.
 //
-// A request to a process is one exchange: it takes a connection from the
-// target's pool, writes the request and reads the answer on the goroutine that
-// net/http serves the caller with. Only a request with a body needs a second
-// goroutine, so that an answer which comes before the body's end reaches the
-// caller at once. Bytes are handed on as they come: nothing is flushed while
-// more can be read at once, and nothing is kept back while waiting for more.
+// A request to a process is one exchange: it takes a connection from the target's pool,
+// writes the request and reads the answer, all on net/http's goroutine for the caller.
+// Only a request with a body needs a second goroutine, so that an answer that comes
+// before the end of the body reaches the caller at once. Bytes are passed on as they
+// come: the proxy does not flush while it can read more without waiting, and holds
+// nothing back while it waits.
 //
-// The Watch of a request's Caller is told which socket carries the request, so
-// that the edge can see whether bytes still move there.
+// The Watch of a request's Caller receives the socket that carries the request, so that
+// the edge can see whether bytes still move there.
 //
-// What cannot be answered by a target gets a page: HTML for a browser, a JSON
-// object with the one field detail for everything else.
+// If no target can answer, the proxy answers itself: with HTML for a browser, and with
+// a JSON object that has the single field detail for all others.
 package proxy

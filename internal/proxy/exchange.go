@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// tenant says how the answers of one stack are treated.
+// tenant says how to treat the answers of one stack.
 type tenant struct {
 	host    string // of the request, in lower case, without a port
 	noindex bool
@@ -33,7 +33,7 @@ type exchange struct {
 	c      *conn
 	stop   func() bool // ends the watch over the caller
 	heard  bool        // the upstream has sent a byte
-	doubt  bool        // what it sent, or got, does not add up: its connection is not used again
+	doubt  bool        // what it sent or received is inconsistent: its connection is not used again
 	gone   bool        // the caller left before it was answered
 	ended  bool        // the answer was read to its end
 	clean  bool        // the connection may be used again
@@ -51,10 +51,10 @@ type unreachable struct{ error }
 
 const (
 	maxInterims = 16
-	// expectWait is how long a body waits for 100 Continue before it goes
-	// anyway: not every server answers Expect.
+	// expectWait is how long a body waits for 100 Continue before it is sent anyway:
+	// not every server honours Expect.
 	expectWait = time.Second
-	// uploadLooks is how often within the limit an upload is looked at.
+	// uploadLooks is how many times within the limit an upload is checked.
 	uploadLooks = 20
 )
 
@@ -110,8 +110,8 @@ func (x *exchange) attempt(fresh bool) error {
 	return nil
 }
 
-// repeatable reports whether the request may be sent a second time when a pooled
-// connection turns out to have been closed.
+// repeatable reports whether the request may be sent again when a pooled connection
+// turns out to have been closed.
 func (x *exchange) repeatable() bool {
 	if x.hasBody || x.upgrade != "" {
 		return false
@@ -123,8 +123,8 @@ func (x *exchange) repeatable() bool {
 	return false
 }
 
-// classify turns a failure before any byte of the answer into errStale when
-// the request may be sent again.
+// classify turns a failure before the first byte of the answer into errStale if the
+// request may be sent again.
 func (x *exchange) classify(err error) error {
 	x.gone = x.r.Context().Err() != nil
 	if x.c.used && !x.heard && x.repeatable() && !isTimeout(err) && !x.gone {
@@ -138,7 +138,7 @@ func (x *exchange) classify(err error) error {
 	return err
 }
 
-// send writes the request's head, and starts its body.
+// send writes the request's head and starts its body.
 func (x *exchange) send() error {
 	c := x.c
 	if x.u.header > 0 {
@@ -154,7 +154,7 @@ func (x *exchange) send() error {
 	return nil
 }
 
-// receive reads heads until the final one (or 101), and hands interim ones on.
+// receive reads heads up to the final one (or 101), and passes interim ones on.
 func (x *exchange) receive() error {
 	for range maxInterims {
 		if err := x.await(); err != nil {
@@ -178,8 +178,8 @@ func (x *exchange) receive() error {
 	return errInterims
 }
 
-// await waits for the answer's first byte. The limit runs from the last byte
-// of the request, so a body that moves extends it.
+// await waits for the answer's first byte. The limit runs from the last byte of the
+// request, so a body in motion extends it.
 func (x *exchange) await() error {
 	for {
 		x.limitAwait()
@@ -204,8 +204,8 @@ func (x *exchange) await() error {
 	}
 }
 
-// limitAwait sets when await looks up: once the time for 100 Continue or for the
-// answer is over, and now and then while a body is on its way. Without a body
+// limitAwait sets the time at which await wakes up: when the time for 100 Continue or
+// for the answer is over, and now and then while a body is on its way. Without a body,
 // send has set it.
 func (x *exchange) limitAwait() {
 	switch {
@@ -219,8 +219,7 @@ func (x *exchange) limitAwait() {
 	}
 }
 
-// limitHead gives an upstream that has begun its answer the rest of the time for
-// the head.
+// limitHead limits the head of an answer that has begun to the rest of the time for it.
 func (x *exchange) limitHead() {
 	switch {
 	case !x.hasBody, x.u.header <= 0 && !x.expect:
@@ -233,15 +232,15 @@ func (x *exchange) limitHead() {
 	}
 }
 
-// announceSocket tells the watch over the request which socket to look at.
+// announceSocket passes the socket to the watch over the request.
 func (x *exchange) announceSocket(socket syscall.RawConn) {
 	if w := callerOf(x.r).Watch; w != nil {
 		w.Service(socket)
 	}
 }
 
-// finish gives the connection back or closes it. Nothing of the exchange runs
-// on after it.
+// finish gives the connection back or closes it. Afterwards nothing of the exchange is
+// still running.
 func (x *exchange) finish() {
 	watching := x.stop()
 	x.announceSocket(nil)
@@ -263,7 +262,7 @@ func (x *exchange) finish() {
 	x.u.discard(x.c)
 }
 
-// fail answers with an error page, or not at all when the caller has left.
+// fail answers with an error page, or not at all if the caller has left.
 func (x *exchange) fail(err error) {
 	if x.gone {
 		panic(http.ErrAbortHandler)
@@ -286,15 +285,15 @@ func (x *exchange) fail(err error) {
 	writePage(x.w, x.r, pg)
 }
 
-// closeIfUnread ends the caller's connection with this answer when its body
-// has not been read, for the rest of it would be taken for the next request.
+// closeIfUnread closes the caller's connection after this answer if the request's body
+// has not been read, since the rest would be taken for the next request.
 func (x *exchange) closeIfUnread() {
 	if x.hasBody && x.r.ProtoMajor == 1 && (x.upload == nil || !x.upload.consumed.Load()) {
 		x.w.Header().Set("Connection", "close")
 	}
 }
 
-// startUpload sends the request's body from here on, beside the answer.
+// startUpload starts sending the request's body, beside the answer.
 func (x *exchange) startUpload() {
 	if x.upload != nil || !x.hasBody {
 		return
@@ -316,7 +315,7 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
-// readError puts into words why an answer did not come or broke off.
+// readError describes why an answer did not come or broke off.
 func readError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("the service closed the connection: %w", err)

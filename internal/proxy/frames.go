@@ -1,16 +1,16 @@
 package proxy
 
-// frames follows a stream of WebSocket frames (RFC 6455, 5.2) far enough to
-// know where each one ends.
+// frames parses a stream of WebSocket frames (RFC 6455, 5.2) far enough to know where
+// each one ends.
 type frames struct {
-	head []byte // of a frame whose header has not come whole
+	head []byte // of a frame whose header is incomplete
 	left uint64 // payload bytes still to come
 }
 
-// between reports whether no frame is half written.
+// between reports whether the stream is between two frames.
 func (f *frames) between() bool { return f.left == 0 && len(f.head) == 0 }
 
-// advance takes note of the stream's next bytes.
+// advance processes the stream's next bytes.
 func (f *frames) advance(p []byte) {
 	for len(p) > 0 {
 		if f.left > 0 {
@@ -27,8 +27,8 @@ func (f *frames) advance(p []byte) {
 	}
 }
 
-// frameHeader returns how long a frame's header is and how much payload follows;
-// false while too little of the header is there to know.
+// frameHeader returns the length of a frame's header and of the payload after it; false
+// while the header is incomplete.
 func frameHeader(h []byte) (size int, payload uint64, ok bool) {
 	if len(h) < 2 {
 		return 0, 0, false

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// HeaderCallerIP carries the caller's address to the server inside this process.
+// HeaderCallerIP is the header with the caller's address for the server inside this
+// process.
 const HeaderCallerIP = "Berth-Client-Ip"
 
-// setByEdge reports whether a request's header is the edge's own word, which no
-// field of the caller takes away or adds to.
+// setByEdge reports whether the edge sets a request's header. No field of the caller
+// removes it or adds to it.
 func setByEdge(key string) bool { return key == HeaderCallerIP || key == "X-Request-Id" }
 
-// hopByHop reports whether a header speaks of one connection only.
+// hopByHop reports whether a header applies to a single connection.
 func hopByHop(key string) bool {
 	switch key {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
@@ -23,8 +24,8 @@ func hopByHop(key string) bool {
 	return false
 }
 
-// ownedByProxy reports whether a request's header never passes as the caller
-// sent it: it speaks of one connection only, or the proxy writes it itself.
+// ownedByProxy reports whether a request's header never passes as the caller sent it:
+// it applies to a single connection, or the proxy writes it itself.
 func ownedByProxy(key string) bool {
 	switch key {
 	case "Proxy-Authorization", "Http2-Settings", "Content-Length", "Host", "Expect", "Forwarded", "X-Real-Ip", "Cookie":
@@ -39,7 +40,7 @@ func ownedByProxy(key string) bool {
 		ownedByProxy(textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(key, "_", "-")))
 }
 
-// trailerAllowed reports whether a field may stand behind a body: nothing that
+// trailerAllowed reports whether a field may follow a body as a trailer: none that
 // frames, routes or authenticates may.
 func trailerAllowed(key string) bool {
 	switch key {
@@ -49,7 +50,7 @@ func trailerAllowed(key string) bool {
 	return !ownedByProxy(key) && !setByEdge(key)
 }
 
-// tokens yields the parts of comma-separated values that are not empty.
+// tokens yields the nonempty parts of comma-separated values.
 func tokens(values []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, v := range values {
@@ -62,7 +63,7 @@ func tokens(values []string) iter.Seq[string] {
 	}
 }
 
-// hasToken reports whether one of the comma-separated values holds token.
+// hasToken reports whether one of the comma-separated values contains token.
 func hasToken(values []string, token string) bool {
 	for t := range tokens(values) {
 		if strings.EqualFold(t, token) {
@@ -72,9 +73,9 @@ func hasToken(values []string, token string) bool {
 	return false
 }
 
-// connectionOptions reads the values of Connection fields: it appends the
-// canonical names of the headers that they keep from passing to names, and
-// reports whether the connection is to close.
+// connectionOptions parses the values of Connection fields: it appends the canonical
+// names of the headers that must not pass to names, and reports whether the connection
+// is to close.
 func connectionOptions(names, values []string) (_ []string, closes bool) {
 	for t := range tokens(values) {
 		switch {
@@ -88,9 +89,9 @@ func connectionOptions(names, values []string) (_ []string, closes bool) {
 	return names, closes
 }
 
-// passedUpgrades are the protocols of Upgrade fields that a service may switch
-// to. HTTP/2 is not among them: the requests of a caller that speaks it to the
-// service through a tunnel would have whatever headers it likes.
+// passedUpgrades returns the protocols of Upgrade fields that a service may switch to.
+// HTTP/2 is not among them: a caller that speaks it to the service through a tunnel
+// could send any header.
 func passedUpgrades(values []string) []string {
 	var passed []string
 	for t := range tokens(values) {
@@ -101,7 +102,7 @@ func passedUpgrades(values []string) []string {
 	return passed
 }
 
-// tokenBytes are the bytes that a header's name may hold (RFC 9110, 5.6.2).
+// tokenBytes is the set of bytes allowed in a header's name (RFC 9110, 5.6.2).
 var tokenBytes = func() (set [256]bool) {
 	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
 		set[c] = true
@@ -118,7 +119,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// isFieldValue reports whether s holds no control character but the tab.
+// isFieldValue reports whether s has no control characters except tabs.
 func isFieldValue(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {

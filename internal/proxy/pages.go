@@ -14,7 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/plainjson"
 )
 
-// page is an answer that the proxy gives by itself.
+// page is an answer that the proxy gives itself.
 type page struct {
 	status   int
 	title    string // for people
@@ -24,7 +24,7 @@ type page struct {
 	retry    bool // waiting a moment helps
 }
 
-// retryAfter is how long a caller is told to wait where waiting helps, in seconds.
+// retryAfter is the Retry-After where waiting helps, in seconds.
 const retryAfter = "5"
 
 var (
@@ -107,7 +107,7 @@ func droppedPage(e *Entry, service string) page {
 	}
 }
 
-// writePage answers with HTML for a browser and with JSON for everyone else.
+// writePage answers with HTML for a browser and with JSON for all others.
 func writePage(w http.ResponseWriter, r *http.Request, pg page) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -131,8 +131,7 @@ func writePage(w http.ResponseWriter, r *http.Request, pg page) {
 	w.Write(body)
 }
 
-// acceptsHTML reports whether the values of Accept name HTML, with whatever
-// parameters.
+// acceptsHTML reports whether the values of Accept include HTML, with any parameters.
 func acceptsHTML(accept []string) bool {
 	for t := range tokens(accept) {
 		if kind, _, _ := strings.Cut(t, ";"); strings.EqualFold(strings.TrimSpace(kind), "text/html") {
@@ -184,5 +183,5 @@ func (pg page) html() []byte {
 	return b.Bytes()
 }
 
-// sentence begins with a capital letter, as prose does and a detail does not.
+// sentence capitalizes the first letter of a detail.
 func sentence(detail string) string { return strings.ToUpper(detail[:1]) + detail[1:] }

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// spliceFrom is the size from which a splice costs less than reads and writes.
+// spliceFrom is the size in bytes from which a splice costs less than reads and writes.
 const spliceFrom = 16 << 10
 
-// relay hands the answer on. Once its head is out the only way to tell of a
-// failure is to break the caller's connection off.
+// relay passes the answer on. Once the head is out, breaking off the caller's
+// connection is the only way to report a failure.
 func (x *exchange) relay() {
 	h := &x.c.head
 	x.copyFields(x.w.Header())
@@ -35,8 +35,8 @@ func (x *exchange) relay() {
 	x.settleUpload()
 }
 
-// settleUpload decides about a body that outlives its answer: an upstream that
-// took the request well gets the rest of it, one that refused or closes does not.
+// settleUpload decides about a body that outlives its answer: an upstream that accepted
+// the request gets the rest of it, one that refused or closes does not.
 func (x *exchange) settleUpload() {
 	if !x.hasBody {
 		return
@@ -88,7 +88,7 @@ func (x *exchange) copyFields(to http.Header) {
 	}
 }
 
-// dropped reports whether a header of the answer stays here.
+// dropped reports whether a header of the answer is not passed on.
 func (x *exchange) dropped(f field, hasID bool) bool {
 	h := &x.c.head
 	switch f.key {
@@ -102,7 +102,7 @@ func (x *exchange) dropped(f field, hasID bool) bool {
 	return hopByHop(f.key) || h.hop != nil && slices.Contains(h.hop, f.key)
 }
 
-// announceTrailers passes on which trailers will follow.
+// announceTrailers announces the trailers that will follow.
 func announceTrailers(to http.Header, h *head) {
 	for _, f := range h.fields {
 		if f.key != "Trailer" {
@@ -116,7 +116,7 @@ func announceTrailers(to http.Header, h *head) {
 	}
 }
 
-// relayInterim hands on an answer such as 103, whose headers are not the final ones.
+// relayInterim passes on an answer such as 103, whose headers are not the final ones.
 func (x *exchange) relayInterim() {
 	if !x.r.ProtoAtLeast(1, 1) {
 		return
@@ -129,7 +129,7 @@ func (x *exchange) relayInterim() {
 	maps.Copy(header, saved)
 }
 
-// relayBody copies the body, and its trailers.
+// relayBody copies the body and its trailers.
 func (x *exchange) relayBody() error {
 	c := x.c
 	if rest := c.head.length; rest < 0 || int64(c.br.Buffered()) < rest {
@@ -187,8 +187,8 @@ func (x *exchange) relayLength(buf []byte, length int64) error {
 	return nil
 }
 
-// splicer returns what lets the kernel move the rest of a body from one socket
-// to the other as it comes; nil when there is no such way or too little left.
+// splicer returns an io.ReaderFrom that lets the kernel move the rest of a body from
+// one socket to the other as it comes; nil if that is impossible or too little is left.
 func (x *exchange) splicer(length int64) io.ReaderFrom {
 	if length < spliceFrom || x.c.br.Buffered() > 0 || x.r.ProtoMajor != 1 || x.r.TLS != nil {
 		return nil
@@ -219,7 +219,7 @@ func (x *exchange) relayToEnd(buf []byte) error {
 	}
 }
 
-// relayChunks copies a chunked body and the trailers behind it.
+// relayChunks copies a chunked body and its trailers.
 func (x *exchange) relayChunks(buf []byte) error {
 	chunks := httputil.NewChunkedReader(x.c.br)
 	for {
@@ -264,7 +264,7 @@ func (x *exchange) relayTrailers() error {
 	return nil
 }
 
-// readReady reads what the buffer holds and what can be read at once behind it;
+// readReady reads what is in the buffer and what can be read after it without waiting;
 // it waits only for the first byte.
 func (x *exchange) readReady(p []byte) (int, error) {
 	br := x.c.br
@@ -277,8 +277,8 @@ func (x *exchange) readReady(p []byte) (int, error) {
 	return n + more, err
 }
 
-// flushUnlessMore sends what has been written unless more can be read at once.
-// A read that did not fill its buffer has emptied the socket.
+// flushUnlessMore flushes unless more can be read without waiting. A read that did not
+// fill its buffer has emptied the socket.
 func (x *exchange) flushUnlessMore(filled bool) {
 	if !filled || !x.c.readable() {
 		x.flush()

@@ -22,8 +22,8 @@ func (x *exchange) writeHead() {
 	bw.WriteString("\r\n")
 }
 
-// requestTarget is the request's target in origin form, byte for byte as the
-// caller sent it where it had that form.
+// requestTarget returns the request's target in origin form, byte for byte as the
+// caller sent it if it was in that form.
 func requestTarget(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") || r.RequestURI == "*" {
 		return r.RequestURI
@@ -31,7 +31,7 @@ func requestTarget(r *http.Request) string {
 	return r.URL.RequestURI()
 }
 
-// writePassed writes the headers that pass as they came.
+// writePassed writes the headers that pass unchanged.
 func (x *exchange) writePassed() {
 	hop, _ := connectionOptions(nil, x.r.Header["Connection"])
 	for key, values := range x.r.Header {
@@ -51,7 +51,7 @@ func (x *exchange) writePassed() {
 	}
 }
 
-// writeOwn writes the headers that the proxy answers for.
+// writeOwn writes the headers that the proxy itself sets.
 func (x *exchange) writeOwn() {
 	bw, caller := x.c.bw, callerOf(x.r)
 	writeField(bw, "X-Forwarded-For", caller.IP)
@@ -73,7 +73,7 @@ func (x *exchange) writeOwn() {
 	}
 }
 
-// writeFraming says how long the body is.
+// writeFraming writes the headers that give the length of the body.
 func (x *exchange) writeFraming() {
 	bw, r := x.c.bw, x.r
 	switch {
@@ -89,7 +89,7 @@ func (x *exchange) writeFraming() {
 	}
 }
 
-// trailerNames lists the announced trailers that may pass.
+// trailerNames returns the announced trailers that may pass.
 func trailerNames(trailer http.Header) string {
 	var names []string
 	for key := range trailer {

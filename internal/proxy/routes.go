@@ -12,29 +12,29 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Service is what one host leads to.
+// Service is the service that one host leads to.
 type Service struct {
 	Name   string  // shown on pages
 	Target *Target // nil: it has no process just now (502)
 }
 
-// Entry is what the hosts of one stack lead to. It is not changed after Set; a
-// new state is a new Entry.
+// Entry describes where the hosts of one stack lead. It must not change after Set; a
+// new state needs a new Entry.
 type Entry struct {
 	Status stack.Status
 	Name   string // the stack's name, shown on pages
-	// Hosts are the stack's services by host: a full name in lower case, without
-	// a port or a final dot. No host belongs to two stacks.
+	// Hosts maps hosts to the stack's services. A host is a full name in lower case,
+	// without a port or a final dot. A host belongs to one stack only.
 	Hosts map[string]Service
-	// Wildcard is a host whose first label begins with "*-". The hosts that have
-	// a service's name in place of the "*" and are not in Hosts are known as the
-	// stack's, which has no such service, or none any more (404). "" is none.
+	// Wildcard is a host whose first label begins with "*-", or "". Hosts with the name
+	// of a service in place of the "*" that are not in Hosts belong to the stack too,
+	// but it has no such service, now or any more (404).
 	Wildcard  string
 	ClaimURL  string // page where an expired stack is claimed
 	Unclaimed bool   // answers ask search engines not to list them; a stack that is claimed stays so
 }
 
-// place is what the table has for a host.
+// place is the entry of the table for a host.
 type place struct {
 	entry   *Entry
 	service Service
@@ -48,15 +48,15 @@ type Routes struct {
 	table  atomic.Pointer[map[string]place]
 }
 
-// Set replaces all that the hosts of a stack lead to, in one step. It returns
-// the targets that the previous entry had and the new one lacks: drain them,
-// then stop what they lead to.
+// Set replaces everything that the hosts of a stack lead to, in one step. It returns
+// the targets of the previous entry that are not in the new one. The caller should
+// drain them, then stop what they lead to.
 func (t *Routes) Set(id string, e Entry) []*Target {
 	e.Hosts = maps.Clone(e.Hosts)
 	return t.replace(id, &e)
 }
 
-// MarkClaimed notes that somebody owns a stack; what its hosts lead to stays.
+// MarkClaimed records that a stack has an owner; its hosts lead where they did.
 func (t *Routes) MarkClaimed(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,8 +69,8 @@ func (t *Routes) MarkClaimed(id string) {
 	t.put(id, &e)
 }
 
-// Withdraw takes a target away from the hosts that lead to it, whose service has
-// no process any more (502), and reports whether there were any.
+// Withdraw removes a target whose service no longer has a process from the hosts that
+// lead to it (502), and reports whether there were any.
 func (t *Routes) Withdraw(id string, target *Target) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,10 +109,10 @@ func (t *Routes) Drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Has reports whether a service has the host, which is written as in Entry.Hosts.
+// Has reports whether a host leads to a service; the host is written as in Entry.Hosts.
 func (t *Routes) Has(host string) bool { return t.places()[host].known }
 
-// Serve answers a request for a host, which is written as in Entry.Hosts.
+// Serve answers a request for a host, written as in Entry.Hosts.
 func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 	var last *Target
 	for {
@@ -134,7 +134,7 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 	}
 }
 
-// serveFrom hands the request to a target that has been acquired.
+// serveFrom passes the request to a target that has been acquired.
 func serveFrom(target *Target, w http.ResponseWriter, r *http.Request, of tenant) {
 	defer target.release()
 	if target.handler == nil {
@@ -151,7 +151,7 @@ func serveFrom(target *Target, w http.ResponseWriter, r *http.Request, of tenant
 // values are replaced, never written into.
 var noindex = []string{"noindex"}
 
-// find returns what a host leads to; its entry is nil when no stack has the host.
+// find returns the place of a host; its entry is nil if no stack has the host.
 func (t *Routes) find(host string) place {
 	table := t.places()
 	if p := table[host]; p.known {
@@ -167,7 +167,7 @@ func (t *Routes) find(host string) place {
 	return p
 }
 
-// choose returns the target of a place, or the page that says why there is none.
+// choose returns the target of a place, or the page that says why it has none.
 func choose(p place) (*Target, page) {
 	if p.entry == nil {
 		return nil, unknownPage
@@ -204,8 +204,7 @@ func (t *Routes) replace(id string, e *Entry) []*Target {
 	return dropped(t.put(id, e), e)
 }
 
-// put stores an entry, nil for none, and returns the one before. The caller
-// holds mu.
+// put stores an entry, nil for none, and returns the previous one. The caller holds mu.
 func (t *Routes) put(id string, e *Entry) *Entry {
 	if t.stacks == nil {
 		t.stacks = map[string]*Entry{}
@@ -235,7 +234,7 @@ func (t *Routes) put(id string, e *Entry) *Entry {
 	return old
 }
 
-// dropped lists the targets of old to which no host of e leads.
+// dropped returns the targets of old that no host of e leads to.
 func dropped(old, e *Entry) []*Target {
 	if old == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Options are the limits of an upstream. The zero value has the defaults of
-// docs/api.md, "Timeouts".
+// Options are the limits of an upstream. Zero values mean the defaults of docs/api.md,
+// "Timeouts".
 type Options struct {
 	ConnectTimeout time.Duration // 0: 5 s
 	HeaderTimeout  time.Duration // from the request's last byte to the answer's headers; 0: 60 s, negative: none
@@ -25,8 +25,8 @@ const (
 	defaultHeaderTimeout  = 60 * time.Second
 )
 
-// Target is what the URL of one service leads to: a process or a handler. It
-// counts the requests it is serving, so that it can be drained.
+// Target answers requests for the URL of one service: through a process or a handler.
+// It counts the requests it is serving, so that it can be drained.
 type Target struct {
 	up      *upstream    // nil for a handler
 	handler http.Handler // nil for an upstream
@@ -41,29 +41,28 @@ const drainBit = 1 << 62
 // closeGrace is how long Drain waits for requests whose connections it closed.
 const closeGrace = 5 * time.Second
 
-// NewUpstream returns a target that speaks HTTP/1.1 to a process at addr
-// (host:port), with a pool of connections of its own.
+// NewUpstream returns a target that speaks HTTP/1.1 to a process at addr (host:port),
+// with its own pool of connections.
 func NewUpstream(addr string, o Options) *Target {
 	dialer := &net.Dialer{}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
 	return &Target{up: newUpstream(dial, false, o), drained: make(chan struct{})}
 }
 
-// NewInner returns a target for a server inside this process, such as one that
-// listens in memory. Every request has a connection of its own, so nothing of
-// one request is ever read as part of the next, Expect is answered here, and
-// cookies pass untouched.
+// NewInner returns a target for a server inside this process, for example one that
+// listens in memory. Every request has its own connection, so nothing of a request can
+// be read as part of the next. Expect is answered here, and cookies pass unchanged.
 func NewInner(dial func(context.Context) (net.Conn, error), o Options) *Target {
 	return &Target{up: newUpstream(dial, true, o), drained: make(chan struct{})}
 }
 
-// NewHandler returns a target that is answered by h, such as a static site. An
-// h that is an io.Closer is closed once the target has been drained.
+// NewHandler returns a target that passes requests to h, for example a static site. If
+// h is an io.Closer, it is closed once the target has been drained.
 func NewHandler(h http.Handler) *Target {
 	return &Target{handler: h, drained: make(chan struct{})}
 }
 
-// ServeHTTP answers one request, outside of any table of routes.
+// ServeHTTP answers one request without a table of routes.
 func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !t.acquire() {
 		writePage(w, r, stoppingPage)
@@ -75,10 +74,10 @@ func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // inFlight returns the number of requests and upgraded connections being served.
 func (t *Target) inFlight() int { return int(t.state.Load() &^ drainBit) }
 
-// Drain refuses new requests, closes idle connections and waits for the
-// requests in flight. When ctx ends first it closes what is left (WebSocket
-// peers are told 1001, going away), waits for that, and returns an error with
-// the number of requests that had not ended.
+// Drain refuses new requests, closes idle connections and waits for the requests in
+// flight. If ctx ends first, it closes what is left (WebSocket peers get close code
+// 1001, going away), waits for that, and returns an error with the number of requests
+// that had not ended.
 func (t *Target) Drain(ctx context.Context) error {
 	if t.state.Or(drainBit) == 0 {
 		t.finish()
@@ -98,7 +97,7 @@ func (t *Target) Drain(ctx context.Context) error {
 	t.up.closeAll()
 	select {
 	case <-t.drained:
-	case <-time.After(closeGrace): // held up by a caller that does not read
+	case <-time.After(closeGrace): // a caller that does not read holds it up
 	}
 	return cutError(ctx, left)
 }
@@ -110,7 +109,8 @@ func cutError(ctx context.Context, left int) error {
 	return fmt.Errorf("drain: %d requests had not ended: %w", left, context.Cause(ctx))
 }
 
-// acquire counts one request in; it fails once the target is being drained.
+// acquire adds a request to the count; it returns false once the target is being
+// drained.
 func (t *Target) acquire() bool {
 	if t.state.Add(1)&drainBit == 0 {
 		return true
@@ -125,12 +125,12 @@ func (t *Target) release() {
 	}
 }
 
-// finish may be called more than once: late requests still come and go on a
-// target that has been drained.
+// finish closes what the drained target used. It may be called more than once: late
+// requests still come and go.
 func (t *Target) finish() {
 	t.once.Do(func() {
 		if c, ok := t.handler.(io.Closer); ok {
-			_ = c.Close() // a folder that was only read
+			_ = c.Close() // it was only read
 		}
 		close(t.drained)
 	})

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Traffic returns how many bytes the peer of a TCP socket has sent and taken so
-// far, and whether bytes wait for the peer. A socket that is closed, or nil, has
-// no traffic.
+// Traffic returns how many bytes the peer of a TCP socket has sent and received so far,
+// and whether bytes wait for the peer: 0 and false for a closed or nil socket.
 func Traffic(socket syscall.RawConn) (bytes uint64, waiting bool) {
 	if socket == nil {
 		return 0, false

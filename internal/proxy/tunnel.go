@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// tunnel is an upgraded connection: bytes both ways until both sides are done.
+// tunnel is an upgraded connection; it carries bytes both ways until both sides are
+// done.
 type tunnel struct {
 	conn      *conn
 	down, up  *direction // to the caller, to the upstream
@@ -21,7 +22,7 @@ type tunnel struct {
 	silence   atomic.Pointer[time.Timer]
 }
 
-// direction is one way through a tunnel.
+// direction is one direction of a tunnel.
 type direction struct {
 	from   io.Reader
 	source net.Conn // what from reads
@@ -34,7 +35,7 @@ type direction struct {
 }
 
 const (
-	// maxSwitch is how long a caller may take to read that it has its tunnel.
+	// maxSwitch is how long a caller may take to read the 101 answer.
 	maxSwitch = 5 * time.Minute
 	// farewell is how long both sides have to answer a close frame.
 	farewell = 2 * time.Second
@@ -42,8 +43,8 @@ const (
 	maxSilence = time.Hour
 )
 
-// tunnel switches protocols: it hands the 101 to the caller and copies both
-// ways. An error means that the caller has seen nothing yet.
+// tunnel switches protocols: it passes the 101 to the caller and copies both ways. If
+// it fails, the caller has seen nothing yet.
 func (x *exchange) tunnel() error {
 	h := &x.c.head
 	token := h.get("Upgrade")
@@ -98,7 +99,8 @@ func newTunnel(c *conn, caller net.Conn, fromCaller io.Reader, websocket bool) *
 	return t
 }
 
-// enter counts t among those that a drain tells; false once the drain is over.
+// enter adds t to the tunnels that a drain closes; it returns false once the drain is
+// over.
 func (u *upstream) enter(t *tunnel) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -115,7 +117,7 @@ func (u *upstream) leave(t *tunnel) {
 	delete(u.tunnels, t)
 }
 
-// run copies until both directions have ended, or nothing has come for too long.
+// run copies until both directions have ended, or no byte has come for too long.
 func (t *tunnel) run() {
 	t.silence.Store(time.AfterFunc(maxSilence, t.endSilence))
 	defer func() { t.silence.Load().Stop() }()
@@ -128,8 +130,8 @@ func (t *tunnel) run() {
 	<-done
 }
 
-// endSilence ends the tunnel if nothing has come for too long, and otherwise looks
-// again when that may be the case.
+// endSilence ends the tunnel if no byte has come for too long, and otherwise schedules
+// the next check.
 func (t *tunnel) endSilence() {
 	if rest := maxSilence - time.Since(time.Unix(0, t.moved.Load())); rest > 0 {
 		t.silence.Load().Reset(rest)
@@ -138,8 +140,8 @@ func (t *tunnel) endSilence() {
 	t.goAway()
 }
 
-// copy runs one direction. Its end is passed on as the end of writing; the
-// other direction may go on.
+// copy copies one direction. It passes on the end of the stream; the other direction
+// may go on.
 func (d *direction) copy() {
 	err := d.run()
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -180,7 +182,7 @@ func (d *direction) write(p []byte) error {
 	return err
 }
 
-// closeWrite passes on the end of one direction.
+// closeWrite passes on the end of the stream.
 func (d *direction) closeWrite() {
 	if cw, ok := d.to.(interface{ CloseWrite() error }); ok {
 		cw.CloseWrite()
@@ -190,8 +192,8 @@ func (d *direction) closeWrite() {
 }
 
 // goAway ends a tunnel that is silent or whose upstream is about to stop. WebSocket
-// peers get a close frame with code 1001 and a moment to answer it; where a frame is
-// half written there is no room for one, and the connection just ends.
+// peers get a close frame with code 1001 and a moment to answer it; if a frame is half
+// written, there is no room for one, and the connection just ends.
 func (t *tunnel) goAway() {
 	end := time.Now().Add(farewell)
 	for _, d := range []*direction{t.down, t.up} {
@@ -204,8 +206,8 @@ func (t *tunnel) goAway() {
 	}
 }
 
-// sendClose writes a close frame unless another frame is half written, and
-// reports whether it did. WebSocket masks the frames that go to the upstream.
+// sendClose writes a close frame unless another frame is half written, and reports
+// whether it did. Frames to the upstream are masked.
 func (d *direction) sendClose(masked bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

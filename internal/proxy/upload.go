@@ -23,17 +23,18 @@ type upload struct {
 	err      error // why it ended early; read it after done
 }
 
-// callerError is a body that the caller broke off or that is not framed right.
+// callerError is a failure of a body that the caller broke off or framed wrongly.
 type callerError struct{ err error }
 
 func (e *callerError) Error() string { return "read request body: " + e.err.Error() }
 func (e *callerError) Unwrap() error { return e.err }
 
 const (
-	// stallLimit ends a body that still runs after its answer is complete and
-	// has not moved for this long.
+	// stallLimit ends a body that continues after its answer is complete and has not
+	// moved for this long.
 	stallLimit = 5 * time.Second
-	// restLimit is the time that a caller has to send the rest of a body nobody wants.
+	// restLimit is how long a caller may take to send the rest of a body that nobody
+	// wants.
 	restLimit = 5 * time.Second
 )
 
@@ -43,7 +44,7 @@ func newUpload(r *http.Request) *upload {
 	return u
 }
 
-// touch notes that bytes have just moved.
+// touch records that bytes have just moved.
 func (u *upload) touch() { u.moved.Store(time.Now().UnixNano()) }
 
 // run copies the body.
@@ -55,7 +56,7 @@ func (u *upload) run(c *conn) {
 	large.put(buf)
 	close(u.done) // before abort wakes the exchange, which asks for the reason
 	if errors.As(u.err, new(*callerError)) {
-		c.abort() // the upstream must not take the part for the whole
+		c.abort() // the upstream must not take a part for the whole
 	}
 }
 
@@ -124,7 +125,7 @@ func (u *upload) over() bool {
 	}
 }
 
-// callerError is the caller's own fault, if that is why the upload ended.
+// callerError returns the fault of the caller that ended the upload, if any.
 func (u *upload) callerError() error {
 	var e *callerError
 	if u.over() && errors.As(u.err, &e) {
@@ -133,9 +134,9 @@ func (u *upload) callerError() error {
 	return nil
 }
 
-// moves reports whether the upload gives the upstream more time to answer: some
-// byte of it has moved less than limit ago. What the upstream takes of a write
-// under way shows at its socket.
+// moves reports whether the upload gives the upstream more time to answer: some byte of
+// it has moved less than limit ago. The upstream's socket shows what it takes of a
+// write under way.
 func (u *upload) moves(c *conn, limit time.Duration) bool {
 	if u.over() {
 		return u.err == nil && time.Since(u.lastMove()) < limit
@@ -152,8 +153,8 @@ func (u *upload) silent() bool { return !u.over() && u.asking.Load() }
 
 func (u *upload) lastMove() time.Time { return time.Unix(0, u.moved.Load()) }
 
-// settle waits for a body whose answer is complete already, as long as it
-// moves, and reports whether it went out whole.
+// settle waits for a body whose answer is already complete, as long as it moves, and
+// reports whether all of it was sent.
 func (u *upload) settle() bool {
 	timer := time.NewTimer(stallLimit)
 	defer timer.Stop()
@@ -171,12 +172,12 @@ func (u *upload) settle() bool {
 	}
 }
 
-// cut ends the upload now and waits for its end. What the caller still sends
+// cut ends the upload at once and waits until it has ended. What the caller still sends
 // is lost.
 func (u *upload) cut(c *conn, w http.ResponseWriter) {
 	c.abort()
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Unix(1, 0)) // wakes a read of the body; where it cannot, the caller's next byte does
+	_ = rc.SetReadDeadline(time.Unix(1, 0)) // wakes a read of the body; if it cannot, the caller's next byte does
 	<-u.done
 	_ = rc.SetReadDeadline(time.Now().Add(restLimit))
 }

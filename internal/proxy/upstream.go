@@ -13,14 +13,14 @@ import (
 // upstream is a process that answers HTTP/1.1, and the connections to it.
 type upstream struct {
 	dial    func(context.Context) (net.Conn, error)
-	inner   bool // a server of our own: one request a connection
+	inner   bool // a server in this process: one request a connection
 	log     *slog.Logger
 	connect time.Duration // limit of a dial
 	header  time.Duration // Options.HeaderTimeout, 0 for none
 
 	mu       sync.Mutex
 	unpooled bool    // idle connections are not kept
-	closed   bool    // nor are any others
+	closed   bool    // nor any others
 	idle     []*conn // the last one was used last
 	open     map[*conn]struct{}
 	tunnels  map[*tunnel]struct{}
@@ -44,8 +44,8 @@ func newUpstream(dial func(context.Context) (net.Conn, error), inner bool, o Opt
 	}
 }
 
-// get returns an idle connection that is open and silent or, when there is none
-// or fresh is asked for, a new one.
+// get returns an idle connection that is open and silent. If there is none, or fresh is
+// set, it returns a new one.
 func (u *upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 	for !fresh {
 		c := u.pop()
@@ -112,14 +112,15 @@ func (u *upstream) put(c *conn) {
 	}
 }
 
-// reap closes connections that nobody used for long, as long as there are any.
+// reap closes connections that have been idle for too long, as long as there are any.
 func (u *upstream) reap() {
 	if u.closeExpired() {
 		u.distrust()
 	}
 }
 
-// closeExpired closes what reap does, and reports whether bytes lay on any of it.
+// closeExpired closes the connections for reap, and reports whether bytes had arrived
+// on any of them.
 func (u *upstream) closeExpired() (spoken bool) {
 	now := time.Now()
 	u.mu.Lock()
@@ -151,16 +152,16 @@ func (u *upstream) discard(c *conn) {
 	delete(u.open, c)
 }
 
-// distrust ends the pooling for a process that sent bytes which no request had
-// asked for: the next ones may arrive just after a look.
+// distrust ends the pooling for a process that sent bytes without a request: the next
+// ones may arrive just after a look.
 func (u *upstream) distrust() {
 	if u.closeIdle() {
 		u.log.Info("a service sent bytes that no request asked for; its connections are not used again")
 	}
 }
 
-// closeIdle closes what no exchange uses, now and from now on, and reports
-// whether such connections were kept until now.
+// closeIdle closes the connections that no exchange uses, now and from now on, and
+// reports whether such connections were kept until now.
 func (u *upstream) closeIdle() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -178,8 +179,8 @@ func (u *upstream) closeIdle() bool {
 	return kept
 }
 
-// closeAll ends every exchange: upgraded connections with a word to both
-// sides, the others by closing them.
+// closeAll ends every exchange: it tells both sides of upgraded connections and closes
+// the others.
 func (u *upstream) closeAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
