@@ -8,7 +8,7 @@ import (
 	"github.com/berth-host/berth/internal/proxy"
 )
 
-// identify returns who sent r.
+// identify returns the sender of r.
 func (e *edge) identify(r *http.Request, c *conn) proxy.Caller {
 	peer := c.peerOf(r)
 	who := proxy.Caller{IP: peer.text, Proto: "http"}
@@ -27,8 +27,8 @@ func (e *edge) identify(r *http.Request, c *conn) proxy.Caller {
 	return who
 }
 
-// forwardedFor returns the rightmost address that is not a trusted proxy's. It
-// fails when there is none, or when something other than an address comes first.
+// forwardedFor returns the rightmost address that does not belong to a trusted proxy.
+// It fails if there is none, or if it meets something other than an address first.
 func (e *edge) forwardedFor(lines []string) (netip.Addr, bool) {
 	for i := len(lines) - 1; i >= 0; i-- {
 		for rest, more := lines[i], true; more; {

@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// peer is the other end of a connection, worked out once for all its requests.
+// peer is the other end of a connection, determined once for all its requests.
 type peer struct {
 	ip   netip.Addr
 	text string
 }
 
-// conn is a caller's connection. It knows whether net/http is about to close
-// it on an upload that nobody read, and what net/http says without a handler.
+// conn is a caller's connection. It knows whether net/http is about to close it on an
+// unread upload, and rewrites what net/http answers without a handler.
 type conn struct {
 	*net.TCPConn
 	srv     *Server
 	peer    peer
-	framing *framing    // of an HTTP/1 connection; nil for HTTP/2, and until it is known which of the two it is
-	tls     bool        // framing follows what comes out of the decryption, not the bytes of this connection
+	framing *framing    // of an HTTP/1 connection; nil for HTTP/2, and until the protocol is known
+	tls     bool        // framing follows the decrypted bytes, not those of this connection
 	busy    atomic.Bool // a handler has the request
 	unread  atomic.Bool // the last request's body was not read to its end
 	linger  sync.Once   // starts readRest
@@ -37,8 +37,8 @@ type conn struct {
 const (
 	lingerTotal = 30 * time.Second // for the rest of an upload
 	lingerIdle  = 5 * time.Second  // for its next bytes
-	// lingerBytes is how much of an unwanted upload is read after its answer, so
-	// that callers which write first and read later see the answer.
+	// lingerBytes is how much of an unwanted upload is read after its answer, so that
+	// callers that write first and read later see the answer.
 	lingerBytes = 64 << 20
 )
 
@@ -56,7 +56,7 @@ func peerOf(address string) peer {
 
 type connKey struct{}
 
-// withConn is http.Server's ConnContext: requests find their connection.
+// withConn is http.Server's ConnContext: it lets requests find their connection.
 func withConn(ctx context.Context, nc net.Conn) context.Context {
 	if c := unwrap(nc); c != nil {
 		return context.WithValue(ctx, connKey{}, c)
@@ -64,8 +64,7 @@ func withConn(ctx context.Context, nc net.Conn) context.Context {
 	return ctx
 }
 
-// unwrap returns our connection inside the one that net/http holds; nil if there is
-// none.
+// unwrap returns our connection inside the one that net/http holds, or nil.
 func unwrap(nc net.Conn) *conn {
 	switch nc := nc.(type) {
 	case *conn:
@@ -77,7 +76,8 @@ func unwrap(nc net.Conn) *conn {
 	return nil
 }
 
-// connOf returns the connection of r; nil when a Server of this package does not serve it.
+// connOf returns the connection of r; nil if a Server of this package does not serve
+// it.
 func connOf(r *http.Request) *conn {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	return c
@@ -90,7 +90,8 @@ func (c *conn) peerOf(r *http.Request) peer {
 	return c.peer
 }
 
-// beginRequest is called when a handler gets r. Its results are framing's.
+// beginRequest is called when a handler starts on r. It returns what framing.begin
+// does.
 func (c *conn) beginRequest(r *http.Request) (trusted, last bool) {
 	if c == nil {
 		return true, false
@@ -108,8 +109,8 @@ func (c *conn) beginRequest(r *http.Request) (trusted, last bool) {
 	return trusted, last
 }
 
-// Read reads up to the end of a request's head or body, where the bytes are
-// HTTP/1 as they come; see framing.
+// Read reads up to the end of a request's head or body if the bytes arrive as plain
+// HTTP/1; see framing.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.framing == nil || c.tls {
 		return c.TCPConn.Read(b)
@@ -117,7 +118,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.framing.read(c.TCPConn, b)
 }
 
-// CloseWrite ends the answers; what the caller still uploads is read from here on.
+// CloseWrite ends the answers; from then on what the caller still uploads is read.
 func (c *conn) CloseWrite() error {
 	err := c.TCPConn.CloseWrite()
 	if c.unread.Load() {
@@ -126,8 +127,8 @@ func (c *conn) CloseWrite() error {
 	return err
 }
 
-// Close closes the connection, after the rest of an upload that nobody read:
-// closing before would reset it, and the caller might never see its answer.
+// Close closes the connection after reading the rest of an unread upload: closing at
+// once would reset the connection, and the caller might never see its answer.
 func (c *conn) Close() error {
 	if !c.unread.Load() {
 		return c.TCPConn.Close()
@@ -140,7 +141,7 @@ func (c *conn) startLinger() {
 	c.linger.Do(func() { c.srv.lingering.Go(c.readRest) })
 }
 
-// readRest reads what the caller still sends, within bounds, and closes.
+// readRest reads, within limits, what the caller still sends, and closes.
 func (c *conn) readRest() {
 	defer c.TCPConn.Close()
 	if err := c.TCPConn.CloseWrite(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -157,8 +158,8 @@ func (c *conn) readRest() {
 	}
 }
 
-// Write passes what handlers write, and turns what net/http says by itself
-// about a request that it cannot parse into JSON.
+// Write passes on what handlers write, and turns net/http's own errors about requests
+// that it cannot parse into JSON.
 func (c *conn) Write(p []byte) (int, error) {
 	if !c.busy.Load() {
 		if answer := rewritten(p); answer != nil {
@@ -178,8 +179,8 @@ var (
 	expecting = []byte("HTTP/1.1 417 ")
 )
 
-// rewritten returns net/http's own error p with a JSON body; nil when p is
-// something else.
+// rewritten returns net/http's own error p with a JSON body; nil if p is something
+// else.
 func rewritten(p []byte) []byte {
 	line, _, ok := bytes.Cut(p, []byte("\r\n"))
 	if !ok || !bytes.HasPrefix(line, statusOne) {
@@ -201,7 +202,7 @@ func rewritten(p []byte) []byte {
 	return b.Bytes()
 }
 
-// parseFault puts what net/http says about a request, in text, into our words.
+// parseFault translates net/http's text about a request into our words.
 func parseFault(status, text []byte) string {
 	switch {
 	case bytes.HasPrefix(status, []byte("431")):
@@ -217,14 +218,14 @@ func parseFault(status, text []byte) string {
 	return "the request is not valid HTTP/1.1; check its request line, headers and body length"
 }
 
-// body marks its connection as having unread bytes until it is read to its end.
+// body marks its connection as having unread bytes until the body is read to its end.
 type body struct {
 	io.ReadCloser
 	outer, inner *http.Request
 	conn         *conn
 }
 
-// trackBody has the body of inner, a copy of outer, tell when it has been read.
+// trackBody makes the body of inner, a copy of outer, record when it has been read.
 func trackBody(outer, inner *http.Request, c *conn) *http.Request {
 	if outer.ContentLength == 0 || outer.Body == http.NoBody {
 		return inner
@@ -236,8 +237,8 @@ func trackBody(outer, inner *http.Request, c *conn) *http.Request {
 	return inner
 }
 
-// Read reads on. net/http gives trailers that were not announced to the
-// request it made itself, so they are brought over.
+// Read reads the body. net/http sets unannounced trailers on the request it made
+// itself, so Read copies them.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {

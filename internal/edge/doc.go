@@ -1,23 +1,22 @@
-// Package edge is the one public listener: a net/http server whose handler
-// finds out who the caller is, gives every request an id, and splits requests
-// by Host between the public URLs of services (package proxy) and the API and
-// pages.
+// Package edge is the one public listener: a net/http server whose handler identifies
+// the caller, gives every request an id, and splits requests by Host between the public
+// URLs of services (package proxy) and the API and pages.
 //
-// The API's server listens in memory and is one more target of the same
-// streaming proxy (see Inner). An answer that comes before the end of an
-// upload stays readable: the connection is closed for writing, and a bounded
-// rest of the upload is read and thrown away before it goes.
+// The API's server listens in memory and is another target of the same streaming proxy
+// (see Inner). The caller can read an answer that comes before the end of its upload:
+// the edge closes the connection for writing, then reads and discards a limited rest of
+// the upload before it closes.
 //
-// An exchange with a service on which no byte moves is cut off: what moves is
-// read from the sockets now and then, since a blocked write does not show whether
-// a slow caller still takes something. The API is left alone.
+// The edge cuts off an exchange with a service on which no byte moves. It asks the
+// sockets now and then how much has moved, since a blocked write does not show whether
+// a slow caller still receives something. This does not apply to the API.
 //
-// Its connections follow the framing of HTTP/1, in TLS after the decryption, to see
-// each request's head as the caller sent it: what net/http hides from handlers is
-// what smuggles requests (see framing).
+// Connections follow the framing of HTTP/1, in TLS after decryption, to see each
+// request's head as the caller sent it: what net/http hides from handlers can smuggle
+// requests (see framing).
 //
-// Every error of its own is a JSON object with the one field detail, also
-// those which net/http writes by itself for requests that it cannot parse. Not
-// reached are those on TLS connections, where the bytes pass encrypted, and
-// the silence towards a caller that does not send its headers in time.
+// Every error of the edge is a JSON object with the single field detail, including
+// those that net/http writes for requests that it cannot parse. There are two
+// exceptions: such errors on TLS connections, where the bytes pass encrypted, and
+// callers that do not send their headers in time, who get no answer.
 package edge

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/proxy"
 )
 
-// Config has what the edge needs.
+// Config configures a Server.
 type Config struct {
 	BaseHost       string         // host of the base URL, without port
 	AppsDomain     string         // domain of the services' names, without port
@@ -24,18 +24,18 @@ type Config struct {
 	API            http.Handler // the API and the pages; see Inner
 	TLS            *tls.Config  // certificates of the listener; nil: it speaks plain HTTP
 
-	// StallTimeout ends an exchange with a service on which no byte moves for so
-	// long, in either direction. 0: 1 min
+	// StallTimeout is how long no byte may move in either direction of an exchange with
+	// a service before the edge ends it; 0 means 1 min.
 	StallTimeout time.Duration
 	Log          *slog.Logger // nil: slog.Default
 
-	// Arrived is told where the host of each request leads: service, base for
-	// the base URL's, or none. Nil: nobody is told.
+	// Arrived is called for each request with where its host leads: service, base (the
+	// base URL's host) or none. It may be nil.
 	Arrived func(where string)
 }
 
-// Inner returns the handler that passes requests on to a server inside this
-// process, reached by dial.
+// Inner returns a handler that passes requests on to a server inside this process,
+// which dial reaches.
 func Inner(dial func() (net.Conn, error), log *slog.Logger) http.Handler {
 	dialContext := func(context.Context) (net.Conn, error) { return dial() }
 	return proxy.NewInner(dialContext, proxy.Options{HeaderTimeout: -1, Log: log})
@@ -114,11 +114,11 @@ const (
 	toService
 )
 
-// names are the destinations as Arrived has them.
+// names are the destinations as Arrived gets them.
 var names = [...]string{nowhere: "none", refused: "none", toAPI: "base", toService: "service"}
 
-// route returns the canonical host of r and where it leads, and why if that is
-// refused.
+// route returns the canonical host of r and where it leads, and the reason if the
+// request is refused.
 func (e *edge) route(r *http.Request, trusted bool) (host string, where destination, fault string) {
 	switch {
 	case !trusted:
@@ -150,7 +150,7 @@ func (e *edge) split(host string) destination {
 	return nowhere
 }
 
-// writeError answers with a JSON object of the one field detail.
+// writeError answers with a JSON object that has the single field detail.
 func writeError(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

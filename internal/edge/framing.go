@@ -8,23 +8,21 @@ import (
 	"strconv"
 )
 
-// framing follows the bytes of one HTTP/1 connection to see each request's
-// head as the caller sent it. net/http hides from handlers that a head had a
-// Transfer-Encoding beside HTTP/1.0 or beside a Content-Length, and both are
-// ways to smuggle requests (RFC 9112, 6.1).
+// framing follows the bytes of an HTTP/1 connection to see each request's head as the
+// caller sent it. net/http hides from handlers that a head had a Transfer-Encoding with
+// HTTP/1.0 or beside a Content-Length; both can smuggle requests (RFC 9112, 6.1).
 //
-// A Read through it never goes beyond the end of a head or of a body, so the
-// head of the request that a handler begins is always the last one that ended,
-// and net/http has nothing of the body yet: begin learns from net/http itself
-// how long that is. Only chunks are followed byte by byte. A handler that begins
-// without a head that has just ended was given something else as its request,
-// and is refused.
+// A Read through it never goes beyond the end of a head or of a body. So when a handler
+// begins, the head of its request is the last one that ended, and net/http has nothing
+// of the body yet: begin learns the body's length from net/http itself. Only chunks are
+// followed byte by byte. If a handler begins and no head has just ended, its request is
+// something else, and is refused.
 //
-// net/http never reads twice at once, and while a handler runs it reads at most
-// one byte behind the end of the body, to see the caller leave. begin touches
-// nothing that such a read does.
+// net/http never reads twice at once. While a handler runs, it reads at most one byte
+// behind the end of the body, to notice when the caller leaves. begin does not touch
+// what such a read uses.
 type framing struct {
-	rest []byte // was read behind the end of a part, and comes first next time
+	rest []byte // read beyond the end of a part; the next read returns it first
 
 	part  part
 	left  uint64 // of a body with a length, or of a chunk and the line end behind it
@@ -46,14 +44,14 @@ const (
 	chunkSize // the line before a chunk
 	chunk
 	trailers
-	unknown // nothing is looked at any more: net/http will close, or the connection was hijacked
+	unknown // nothing is followed any more: net/http will close, or the connection was hijacked
 )
 
-// linePrefix is how much is kept of a line: more than the longest name that
-// matters, and more than the digits of a chunk's size.
+// linePrefix is how many bytes of a line are kept: more than the longest relevant name,
+// and more than the digits of a chunk's size.
 const linePrefix = 24
 
-// read reads from src as its Read does, up to the end of a part.
+// read reads from src like its Read, up to the end of a part.
 func (f *framing) read(src io.Reader, p []byte) (int, error) {
 	if len(f.rest) > 0 {
 		n := f.advance(p[:copy(p, f.rest)])
@@ -71,8 +69,8 @@ func (f *framing) read(src io.Reader, p []byte) (int, error) {
 	return n, err
 }
 
-// advance takes note of the next bytes, and returns how many of them there are
-// up to the end of a part.
+// advance processes the next bytes, and returns how many of them belong to the current
+// part.
 func (f *framing) advance(p []byte) int {
 	for i := 0; i < len(p); {
 		switch f.part {
@@ -112,8 +110,7 @@ func (f *framing) takeLine(p []byte) (n int, whole bool) {
 	return len(text) + 1, true
 }
 
-// endLine takes note of a line that has come whole, and reports whether a head
-// or a body ends with it.
+// endLine processes a complete line, and reports whether a head or a body ends with it.
 func (f *framing) endLine() bool {
 	line, cr := f.line[:f.lineN], f.cr
 	f.lineN, f.cr = 0, false
@@ -143,8 +140,7 @@ func (f *framing) endLine() bool {
 	return false
 }
 
-// takeName takes note of a field's name. A folded line has none: it begins with
-// a space.
+// takeName records a field's name. A folded line has none: it begins with a space.
 func (f *framing) takeName(name []byte) {
 	switch len(name) {
 	case len("Transfer-Encoding"):
@@ -154,7 +150,7 @@ func (f *framing) takeName(name []byte) {
 	}
 }
 
-// beginChunk reads a chunk's size. net/http refuses a size that cannot be read here.
+// beginChunk parses a chunk's size. net/http refuses a size that cannot be parsed here.
 func (f *framing) beginChunk(line []byte) {
 	digits := bytes.IndexFunc(line, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'f') && (r < 'A' || r > 'F')
@@ -170,9 +166,8 @@ func (f *framing) beginChunk(line []byte) {
 	}
 }
 
-// begin is called when the handler of r begins. It reports whether r is a
-// request whose end can be trusted, and whether the connection has to close
-// after it.
+// begin is called when the handler of r begins. It reports whether the end of r can be
+// trusted, and whether the connection has to close after it.
 func (f *framing) begin(r *http.Request) (trusted, last bool) {
 	if !f.ended || f.coding && !r.ProtoAtLeast(1, 1) {
 		return false, true
@@ -187,5 +182,5 @@ func (f *framing) begin(r *http.Request) (trusted, last bool) {
 	return true, f.coding && f.declared
 }
 
-// release stops looking: the connection speaks another protocol from here on.
+// release stops following: the connection speaks another protocol from here on.
 func (f *framing) release() { f.part = unknown }

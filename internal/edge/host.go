@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Details of the 400 that answers a request whose end or whose host is in doubt.
+// Details of the 400 for a request whose end or host is in doubt.
 const (
 	untrusted = "the length of this request is in doubt: HTTP/1.0 knows no Transfer-Encoding; send it with HTTP/1.1, or with a Content-Length alone"
 	badTarget = "the request's target is not one that is served; send a path that begins with / or a whole http:// or https:// URL of this host, or * with OPTIONS"
 	badHost   = "the Host is not a name or an address with an optional port; send the host of the URL that you ask for"
 )
 
-// validTarget reports whether r asks for a path, for the whole URL of a host, or
-// for the server itself. net/http also takes what url.ParseRequestURI can read,
-// and gives it to handlers as a URL without a path.
+// validTarget reports whether r asks for a path, for the whole URL of a host, or for
+// the server itself. net/http also accepts anything that url.ParseRequestURI can parse,
+// and passes it to handlers as a URL without a path.
 func validTarget(r *http.Request) bool {
 	switch u := r.URL; {
 	case strings.HasPrefix(r.RequestURI, "/"):
@@ -29,9 +29,9 @@ func validTarget(r *http.Request) bool {
 	}
 }
 
-// validHost reports whether a Host is a name, an IPv4 address or an IPv6 address
-// in brackets, with an optional port. A name may end in a dot, and has no empty
-// label before. The empty Host of HTTP/1.0 is valid too.
+// validHost reports whether a Host is a name, an IPv4 address or an IPv6 address in
+// brackets, with an optional port. A name may end in a dot, but has no other empty
+// labels. The empty Host of HTTP/1.0 is valid too.
 func validHost(hostport string) bool {
 	if literal, ok := strings.CutPrefix(hostport, "["); ok {
 		literal, port, closed := strings.Cut(literal, "]")
@@ -43,8 +43,8 @@ func validHost(hostport string) bool {
 	return hostport == "" || !slices.Contains(labels, "") && strings.IndexFunc(name, notInName) < 0 && validPort(hostport[len(name):])
 }
 
-// canonicalHost returns a valid Host in lower case, without its port, the brackets of
-// an IPv6 address and the dot that ends a full name.
+// canonicalHost returns a valid Host in lower case, without port, without the brackets
+// of an IPv6 address and without a final dot.
 func canonicalHost(hostport string) string {
 	host, _, literal := strings.Cut(strings.TrimPrefix(hostport, "["), "]")
 	if !literal {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// requestID returns the caller's own id for the request when it is a sane one,
-// else a new one. It serves to find lines in logs and is not secret.
+// requestID returns the caller's own id for the request if it is usable, else a new
+// one. It serves to find lines in logs and is not secret.
 func requestID(r *http.Request) string {
 	if ids := r.Header["X-Request-Id"]; len(ids) == 1 && saneID(ids[0]) {
 		return ids[0]

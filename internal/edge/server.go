@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Server serves the edge's handler on listeners. There is no limit on how long
-// a body or an answer takes, for streams live as long as bytes move.
+// Server serves the edge's handler on listeners. It does not limit how long a body or
+// an answer takes, since streams live as long as bytes move.
 type Server struct {
 	http      *http.Server
 	stalls    *stalls
@@ -25,7 +25,7 @@ const (
 	maxHead     = 64 << 10         // of a request, in bytes
 )
 
-// NewServer returns a server that answers as cfg says.
+// NewServer returns a server configured by cfg.
 func NewServer(cfg Config) *Server {
 	log := cmp.Or(cfg.Log, slog.Default())
 	return &Server{
@@ -44,8 +44,8 @@ func NewServer(cfg Config) *Server {
 	}
 }
 
-// connState lets the next request of a connection begin from scratch and an
-// upgraded connection pass as it is, and ends the watch over exchanges.
+// connState resets a connection for its next request, lets an upgraded connection pass
+// unchanged, and ends the watch over exchanges.
 func connState(nc net.Conn, state http.ConnState) {
 	c := unwrap(nc)
 	if c == nil {
@@ -74,8 +74,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.http.Serve(l)
 }
 
-// Shutdown stops listening and waits for the open requests, or for ctx.
-// Upgraded connections are not among them; see proxy.Routes.Drain.
+// Shutdown stops listening and waits for the open requests, or for ctx. It does not
+// wait for upgraded connections; see proxy.Routes.Drain.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.http.Shutdown(ctx); err != nil {
 		return fmt.Errorf("shut the public listener down: %w", err)
@@ -93,7 +93,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close closes every listener and connection at once.
 func (s *Server) Close() error { return s.http.Close() }
 
-// listener makes a conn of each TCP connection.
+// listener wraps each TCP connection in a conn.
 type listener struct {
 	net.Listener
 	srv *Server

@@ -12,11 +12,11 @@ import (
 	"github.com/berth-host/berth/internal/proxy"
 )
 
-// looks is how often within the limit the stalls look at each exchange.
+// looks is how many times within the limit stalls looks at each exchange.
 const looks = 20
 
-// stalls ends the exchanges with services on which no byte moves for limit.
-// They look at the sockets now and then, which costs a request nothing.
+// stalls ends the exchanges with services on which no byte moves for limit. It asks the
+// sockets now and then, which costs a request nothing.
 type stalls struct {
 	limit time.Duration
 	log   *slog.Logger
@@ -26,8 +26,8 @@ type stalls struct {
 	timer   *time.Timer // runs while there are watches
 }
 
-// watch looks at the exchanges of an HTTP/1 connection, one after the other, or
-// at a single one of HTTP/2.
+// watch watches the exchanges of an HTTP/1 connection, one after the other, or a single
+// exchange of HTTP/2.
 type watch struct {
 	stalls *stalls
 	caller func() (bytes uint64, waiting bool) // as proxy.Traffic
@@ -40,8 +40,8 @@ type watch struct {
 	quiet   int    // looks since then
 }
 
-// Service is told the socket that carries the request to a process, and nil
-// when it does so no longer.
+// Service receives the socket that carries the request to a process, and nil once it no
+// longer does.
 func (w *watch) Service(socket syscall.RawConn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +55,7 @@ func (w *watch) begin() {
 	w.mu.Unlock()
 }
 
-// end stops watching; the exchange is not cut off after it.
+// end stops watching; afterwards the exchange is not cut off.
 func (w *watch) end() {
 	w.mu.Lock()
 	w.open, w.service = false, nil
@@ -73,8 +73,8 @@ func (w *watch) follow(state http.ConnState) {
 	}
 }
 
-// look cuts the exchange off if nothing has moved for too long. While bytes wait
-// for the caller it does not count that the service sends more.
+// look cuts the exchange off if nothing has moved for too long. While bytes wait for
+// the caller, bytes that the service sends do not count.
 func (w *watch) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,8 +127,8 @@ func (s *stalls) look() {
 	s.timer.Reset(s.limit / looks)
 }
 
-// watch watches over a request for a service. The handler must use the returned
-// writer, and call end when it returns.
+// watch watches a request for a service. The handler must use the returned writer, and
+// call end when it returns.
 func (s *stalls) watch(w http.ResponseWriter, r *http.Request, c *conn) (watched http.ResponseWriter, _ proxy.Watch, end func()) {
 	if r.ProtoMajor == 1 {
 		return w, s.watchConn(c), func() {}
@@ -136,8 +136,8 @@ func (s *stalls) watch(w http.ResponseWriter, r *http.Request, c *conn) (watched
 	return s.watchStream(w, r)
 }
 
-// watchConn watches over the request that c carries, until the last byte of its
-// answer is written, which connState hears of.
+// watchConn watches the request that c carries until the last byte of its answer is
+// written, as connState notices.
 func (s *stalls) watchConn(c *conn) *watch {
 	if c.watch == nil {
 		raw, _ := c.TCPConn.SyscallConn() // a closed one has no traffic
@@ -148,7 +148,7 @@ func (s *stalls) watchConn(c *conn) *watch {
 	return c.watch
 }
 
-// cutOff closes the connection. What the caller does not take is dropped.
+// cutOff closes the connection. What the caller does not receive is dropped.
 func (c *conn) cutOff(waiting bool) {
 	if waiting {
 		c.TCPConn.SetLinger(0)
@@ -156,8 +156,7 @@ func (c *conn) cutOff(waiting bool) {
 	c.TCPConn.Close()
 }
 
-// stream counts what moves on a stream of HTTP/2, which shares its socket with
-// others.
+// stream counts the bytes of a stream of HTTP/2, which shares its socket with others.
 type stream struct {
 	http.ResponseWriter
 	bytes   atomic.Uint64
@@ -189,11 +188,11 @@ func (s *stalls) watchStream(w http.ResponseWriter, r *http.Request) (http.Respo
 	}
 }
 
-// writePiece is what a write hands on at a time, so that a slow caller's progress
-// shows.
+// writePiece is how many bytes a write passes on at a time, so that a slow caller's
+// progress shows.
 const writePiece = 16 << 10
 
-// Write hands p on in pieces.
+// Write passes p on in pieces.
 func (s *stream) Write(p []byte) (int, error) {
 	defer s.wait()()
 	written := 0
@@ -207,7 +206,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	}
 }
 
-// Flush hands on what is buffered.
+// Flush passes on what is buffered.
 func (s *stream) Flush() {
 	defer s.wait()()
 	s.ResponseWriter.(http.Flusher).Flush()
@@ -216,7 +215,7 @@ func (s *stream) Flush() {
 // Unwrap returns the writer inside, for http.ResponseController.
 func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// wait notes that the caller has to take something until the result is called.
+// wait records that the caller has to receive something until done is called.
 func (s *stream) wait() (done func()) {
 	s.waiting.Store(true)
 	return func() { s.waiting.Store(false) }
@@ -228,7 +227,7 @@ type streamBody struct {
 	stream *stream
 }
 
-// Read reads on.
+// Read reads the body and counts the bytes.
 func (b *streamBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.stream.bytes.Add(uint64(n))

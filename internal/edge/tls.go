@@ -17,10 +17,10 @@ type secure struct {
 // Read reads up to the end of a request's head or body; see framing.
 func (s secure) Read(b []byte) (int, error) { return s.framing.read(s.Conn, b) }
 
-// tlsListener accepts connections after their handshake, for only then is it
-// known whether they speak HTTP/1, whose framing is followed. All others go to
-// net/http as *tls.Conn: it serves HTTP/2 on no other type, and answers those
-// whose handshake failed.
+// tlsListener accepts connections after their handshake, because only then is it known
+// whether they speak HTTP/1, whose framing is followed. All others go to net/http as
+// *tls.Conn: it serves HTTP/2 only on that type, and answers connections whose
+// handshake failed.
 type tlsListener struct {
 	net.Listener
 	srv      *Server
@@ -58,7 +58,7 @@ func (l *tlsListener) Close() error {
 	return l.Listener.Close()
 }
 
-// run accepts until Close. The handshakes are not waited for.
+// run accepts until Close. It does not wait for handshakes.
 func (l *tlsListener) run() {
 	for l.open.Err() == nil {
 		nc, err := l.Listener.Accept()
@@ -70,7 +70,7 @@ func (l *tlsListener) run() {
 	}
 }
 
-// deliver gives a to Accept, and reports whether Accept was still there to take it.
+// deliver passes a to Accept, and reports whether Accept was still there to receive it.
 func (l *tlsListener) deliver(a accepted) bool {
 	select {
 	case l.accepted <- a:
@@ -80,7 +80,7 @@ func (l *tlsListener) deliver(a accepted) bool {
 	}
 }
 
-// handshake has c agree on a protocol, and hands it to Accept.
+// handshake does the handshake of c and passes the connection to Accept.
 func (l *tlsListener) handshake(c *conn) {
 	t := tls.Server(c, l.srv.http.TLSConfig)
 	c.SetDeadline(time.Now().Add(headTimeout))
@@ -96,8 +96,7 @@ func (l *tlsListener) handshake(c *conn) {
 	}
 }
 
-// withProtocols returns cfg with the protocols that the server speaks; nil
-// stays nil.
+// withProtocols returns cfg with the protocols of the server; nil stays nil.
 func withProtocols(cfg *tls.Config) *tls.Config {
 	if cfg == nil {
 		return nil
