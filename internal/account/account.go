@@ -1,7 +1,7 @@
-// Package account is what people do: sign up, sign in, change a password, rotate
-// a key, claim a stack, and delete the account. It checks the limits on passwords
-// and codes before anything else, so that no way in is without them. Every error
-// that a person can do something about is a *stack.Error, worded for the page.
+// Package account is what people do: sign up, sign in, change a password, rotate a key,
+// claim a stack, and delete the account. It checks the limits on passwords and codes
+// before anything else, so there is no way around them. Every error that a person can
+// do something about is a *stack.Error, worded for the page.
 package account
 
 import (
@@ -18,17 +18,17 @@ import (
 // SessionLife is how long a session lasts (docs/api.md, "Accounts").
 const SessionLife = 30 * 24 * time.Hour
 
-// Limiter counts requests of one sort by client network. One that it turns away
-// is not counted.
+// Limiter counts requests of one kind by client network. It does not count the requests
+// that it refuses.
 type Limiter interface {
 	// Allow counts a request and reports whether it is within the limit.
 	Allow(ctx context.Context, network string) bool
-	// Take is Allow for a request that may turn out not to count: giveBack
-	// takes it out again.
+	// Take is like Allow for a request that may turn out not to count: giveBack removes
+	// it again.
 	Take(ctx context.Context, network string) (giveBack func(), ok bool)
 }
 
-// Config is what Accounts work with.
+// Config configures Accounts.
 type Config struct {
 	Store     *store.Store
 	Passwords *auth.Passwords
@@ -37,29 +37,29 @@ type Config struct {
 	Codes     Limiter // of claims, shared with POST /v0/claim
 }
 
-// Accounts are the accounts of one installation.
+// Accounts manages the accounts of one installation.
 type Accounts struct{ cfg Config }
 
 // New returns the accounts of an installation.
 func New(cfg Config) *Accounts { return &Accounts{cfg} }
 
-// Visitor is who a form comes from.
+// Visitor is the sender of a form.
 type Visitor struct {
-	IP        string // client address, as the edge found it
+	IP        string // client address, from the edge
 	UserAgent string
 }
 
-// Entry is a browser that has just been signed in. The token is its proof, and
+// Entry is a browser that has just been signed in. The token is its proof, and is
 // stored nowhere else.
 type Entry struct {
 	Account store.Account
 	Token   string
 	Expires time.Time
-	APIKey  string // only of a new account: it is shown once
+	APIKey  string // only for a new account: it is shown once
 }
 
-// SignUp makes an account with an API key and signs its owner in. An email that
-// has an account is a Conflict; one that is none and a password that is too
+// SignUp creates an account with an API key and signs its owner in. An email that
+// already has an account is a Conflict; an invalid email and a password that is too
 // short or too long are Unprocessable.
 func (a *Accounts) SignUp(ctx context.Context, v Visitor, email, password string) (Entry, error) {
 	if err := a.admit(ctx, v); err != nil {
@@ -68,8 +68,8 @@ func (a *Accounts) SignUp(ctx context.Context, v Visitor, email, password string
 	return a.signUp(ctx, v, email, password)
 }
 
-// SignIn signs a person in with a new session. An email that is not known and a
-// wrong password are the same Unauthenticated, after the same time.
+// SignIn signs a person in with a new session. An unknown email and a wrong password
+// give the same Unauthenticated, after the same time.
 func (a *Accounts) SignIn(ctx context.Context, v Visitor, email, password string) (Entry, error) {
 	if err := a.admit(ctx, v); err != nil {
 		return Entry{}, err
@@ -81,8 +81,8 @@ func (a *Accounts) SignIn(ctx context.Context, v Visitor, email, password string
 	return a.enter(ctx, v, account)
 }
 
-// Session finds the session of a browser's token; false when it is unknown,
-// expired or ended.
+// Session returns the session of a browser's token; false if it is unknown, expired or
+// ended.
 func (a *Accounts) Session(ctx context.Context, token string) (store.Session, bool, error) {
 	if token == "" {
 		return store.Session{}, false, nil
@@ -95,22 +95,22 @@ func (a *Accounts) SignOut(ctx context.Context, token string) error {
 	return a.cfg.Store.EndSession(ctx, auth.Hash(token))
 }
 
-// Sessions lists the sessions of an account, newest first.
+// Sessions returns the sessions of an account, newest first.
 func (a *Accounts) Sessions(ctx context.Context, accountID string) ([]store.Session, error) {
 	return a.cfg.Store.Sessions(ctx, accountID)
 }
 
-// EndSession ends one session of an account, if it has it.
+// EndSession ends one session of an account, if the account has it.
 func (a *Accounts) EndSession(ctx context.Context, accountID string, id int64) error {
 	return a.cfg.Store.EndSessionOf(ctx, accountID, id)
 }
 
-// EndOtherSessions ends all sessions of the account but the given one.
+// EndOtherSessions ends all sessions of the account except the given one.
 func (a *Accounts) EndOtherSessions(ctx context.Context, session store.Session) error {
 	return a.cfg.Store.EndSessions(ctx, session.Account.ID, session.ID)
 }
 
-// RotateKey gives an account another API key and returns it; the one before
+// RotateKey replaces the API key of an account and returns the new one; the old one
 // stops working with the next request.
 func (a *Accounts) RotateKey(ctx context.Context, accountID string) (string, error) {
 	key := auth.NewAPIKey()
@@ -139,11 +139,10 @@ func (a *Accounts) ChangePassword(ctx context.Context, v Visitor, session store.
 	return a.cfg.Store.SetPassword(ctx, session.Account.ID, hash, session.ID)
 }
 
-// Delete deletes the session's account with all its stacks, and returns how many
-// there were. The person has typed the account's email address, to be sure that it
-// is meant, and the password, and has seen the stacks whose Digest is shown: if the
-// account has others by now, that is a Conflict. A server discards what runs of the
-// stacks.
+// Delete deletes the session's account with all its stacks, and returns how many there
+// were. The person has typed the account's email address, to confirm that it is meant,
+// and the password, and has seen the stacks whose Digest is shown: if the account has
+// others by now, that is a Conflict. The server removes what still runs of the stacks.
 func (a *Accounts) Delete(ctx context.Context, v Visitor, session store.Session, typed, current, shown string) (stacks int, err error) {
 	if err := a.admit(ctx, v); err != nil {
 		return 0, err
@@ -157,12 +156,12 @@ func (a *Accounts) Delete(ctx context.Context, v Visitor, session store.Session,
 	return a.remove(ctx, session.Account.ID, shown, "they are listed again here; confirm once more")
 }
 
-// Stacks lists the stacks of an account, newest first.
+// Stacks returns the stacks of an account, newest first.
 func (a *Accounts) Stacks(ctx context.Context, accountID string) ([]*stack.Stack, error) {
 	return a.cfg.Store.Owned(ctx, accountID)
 }
 
-// Stack reads a stack of an account. One of somebody else is NotFound, as if it
+// Stack returns a stack of an account. A stack of another account is NotFound, as if it
 // did not exist.
 func (a *Accounts) Stack(ctx context.Context, accountID, stackID string) (*stack.Stack, error) {
 	s, err := a.cfg.Store.Get(ctx, stackID)
@@ -175,17 +174,17 @@ func (a *Accounts) Stack(ctx context.Context, accountID, stackID string) (*stack
 	return nil, err
 }
 
-// MaskedKey is an account's API key as it may be shown again.
+// MaskedKey returns an account's API key in the form that may be shown again.
 func MaskedKey(account store.Account) string {
 	return auth.APIKeyPrefix + "••••" + account.KeyHint
 }
 
-// admit counts a form with a password.
+// admit counts a form with a password against its limit.
 func (a *Accounts) admit(ctx context.Context, v Visitor) error {
 	return allow(ctx, a.cfg.Forms, v)
 }
 
-// signUp makes the account and signs in.
+// signUp creates the account and signs in.
 func (a *Accounts) signUp(ctx context.Context, v Visitor, email, password string) (Entry, error) {
 	key := auth.NewAPIKey()
 	account, err := a.create(ctx, email, password, key)
@@ -197,7 +196,7 @@ func (a *Accounts) signUp(ctx context.Context, v Visitor, email, password string
 	return entry, err
 }
 
-// create checks what a person chose and makes the account.
+// create checks what a person chose and creates the account.
 func (a *Accounts) create(ctx context.Context, email, password, key string) (store.Account, error) {
 	if err := checkEmail(email); err != nil {
 		return store.Account{}, err
@@ -209,8 +208,8 @@ func (a *Accounts) create(ctx context.Context, email, password, key string) (sto
 	return a.cfg.Store.CreateAccount(ctx, email, hash, storedKey(key))
 }
 
-// authenticate finds the account of an email and checks the password. It does
-// the same work whether there is one or not.
+// authenticate finds the account of an email and checks the password. It does the same
+// work whether or not there is one.
 func (a *Accounts) authenticate(ctx context.Context, email, password string) (store.Account, error) {
 	account, hash, _, err := a.cfg.Store.AccountByEmail(ctx, email)
 	if err != nil {
@@ -228,7 +227,7 @@ func (a *Accounts) authenticate(ctx context.Context, email, password string) (st
 	return account, nil
 }
 
-// checkCurrent refuses a password that is not the one of the session's account.
+// checkCurrent refuses a password other than that of the session's account.
 func (a *Accounts) checkCurrent(ctx context.Context, session store.Session, password string) error {
 	_, err := a.authenticate(ctx, session.Account.Email, password)
 	if stack.KindOf(err) == stack.Unauthenticated {
@@ -247,7 +246,7 @@ func (a *Accounts) enter(ctx context.Context, v Visitor, account store.Account) 
 	return Entry{Account: account, Token: token, Expires: session.ExpiresAt}, nil
 }
 
-// hashPatience is how long a form waits for its turn to have a password hashed.
+// hashPatience is how long a form waits for its turn to hash a password.
 const hashPatience = 10 * time.Second
 
 // hashNew checks a new password and hashes it.
@@ -261,7 +260,7 @@ func (a *Accounts) hashNew(ctx context.Context, password string) (string, error)
 	return hash, busy(err)
 }
 
-// busy words the failure of a hash that did not get its turn.
+// busy returns the error of a hash that did not get its turn.
 func busy(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -269,7 +268,7 @@ func busy(err error) error {
 	return &stack.Error{Kind: stack.Unavailable, Detail: "too many people are signing in at this moment; try again in a minute", RetryAfter: time.Minute}
 }
 
-// allow asks a limiter.
+// allow counts a request against a limit.
 func allow(ctx context.Context, l Limiter, v Visitor) error {
 	if l.Allow(ctx, stack.NetworkOf(v.IP)) {
 		return nil
@@ -287,7 +286,7 @@ func storedKey(key string) store.Key {
 	return store.Key{Hash: auth.Hash(key), Hint: auth.KeyHint(key)}
 }
 
-// mostUserAgent bounds what is kept of a browser's name, in bytes.
+// mostUserAgent limits what is kept of a browser's name, in bytes.
 const mostUserAgent = 200
 
 func unprocessable(err error) error {

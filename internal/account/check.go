@@ -7,7 +7,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// checkEmail refuses what cannot be the address of an account.
+// checkEmail returns an error unless email can be the address of an account.
 func checkEmail(email string) error {
 	if err := stack.CheckEmail(email); err != nil {
 		return unprocessable(fmt.Errorf("%q %w", shorten(email), err))
@@ -15,7 +15,7 @@ func checkEmail(email string) error {
 	return nil
 }
 
-// cut is the beginning of a text from outside, as valid UTF-8.
+// cut returns the beginning of a text from outside, as valid UTF-8.
 func cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }

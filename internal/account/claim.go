@@ -9,7 +9,7 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Stacks are where claim codes are looked up; package store implements it.
+// Stacks looks up claim codes; package store implements it.
 type Stacks interface {
 	Get(ctx context.Context, id string) (*stack.Stack, error)
 	FindClaimCode(ctx context.Context, hash []byte) (stackID string, ok bool, err error)
@@ -17,14 +17,14 @@ type Stacks interface {
 
 // Host claims stacks; the supervisor implements it.
 type Host interface {
-	// Claim moves a stack into an account, and brings an expired one back in
-	// the background. It fails with a *stack.Error when the stack cannot be
-	// claimed, or not by this email.
+	// Claim moves a stack into an account, and brings an expired one back in the
+	// background. It fails with a *stack.Error if the stack cannot be claimed, or not
+	// with this email.
 	Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error)
 }
 
-// Claims is the one way to claim a stack, from the API and from the browser.
-// It knows no limits.
+// Claims is the only way to claim a stack, from the API and from the browser. It does
+// not check limits.
 type Claims struct {
 	Stacks Stacks
 	Host   Host
@@ -44,7 +44,7 @@ func (c Claims) Claim(ctx context.Context, who store.Account, typed string) (*st
 	return s, nil
 }
 
-// find is the stack of a code.
+// find returns the id of the stack of a code.
 func (c Claims) find(ctx context.Context, typed string) (string, error) {
 	code, ok := auth.NormalizeClaimCode(typed)
 	if !ok {
@@ -62,7 +62,7 @@ func (c Claims) find(ctx context.Context, typed string) (string, error) {
 	return id, nil
 }
 
-// shorten bounds what an error repeats of the request.
+// shorten limits how much of the request an error repeats.
 func shorten(s string) string {
 	const most = 120
 	if len(s) <= most {
@@ -71,7 +71,7 @@ func shorten(s string) string {
 	return cut(s, most) + "…"
 }
 
-// CodeState is what a claim code is worth to somebody.
+// CodeState is what a person can do with a claim code.
 type CodeState int
 
 // The states of a claim code.
@@ -84,19 +84,18 @@ const (
 	Claimable
 )
 
-// Code is a claim code that somebody asks about.
+// Code is a claim code that a person asks about.
 type Code struct {
 	Typed string
 	Code  string // in the form CLM-XXXX-XXXX-XXXX; "" when it cannot be one
 	State CodeState
-	// Stack is the stack that it claims. Of a used code it is there for the
-	// owner only.
+	// Stack is the stack that it claims. For a used code it is set for the owner only.
 	Stack *stack.Stack
 }
 
-// LookUp tells what a code is for somebody, the zero Account for a visitor, and
-// claims nothing. Only codes that no stack has count in the limit on claims:
-// guessing is slow, and a claim page that is opened again is not.
+// LookUp returns what a code can claim for a person, the zero Account for a visitor,
+// and claims nothing. Only unknown codes count in the limit on claims, so guessing is
+// slow, and opening a claim page again is not.
 func (a *Accounts) LookUp(ctx context.Context, v Visitor, who store.Account, typed string) (Code, error) {
 	giveBack, ok := a.cfg.Codes.Take(ctx, stack.NetworkOf(v.IP))
 	if !ok {
@@ -109,8 +108,8 @@ func (a *Accounts) LookUp(ctx context.Context, v Visitor, who store.Account, typ
 	return code, err
 }
 
-// Claim moves the stack of a code into the account of a person who is signed
-// in. It counts in the limit on claims, as POST /v0/claim does.
+// Claim moves the stack of a code into the account of a signed-in person. It counts in
+// the limit on claims, like POST /v0/claim.
 func (a *Accounts) Claim(ctx context.Context, v Visitor, who store.Account, typed string) (*stack.Stack, error) {
 	if err := allow(ctx, a.cfg.Codes, v); err != nil {
 		return nil, err
@@ -118,9 +117,9 @@ func (a *Accounts) Claim(ctx context.Context, v Visitor, who store.Account, type
 	return a.cfg.Claims.Claim(ctx, who, typed)
 }
 
-// SignUpAndClaim makes an account and claims a stack for it. A code that cannot
-// be claimed makes no account. With an error and an Entry that has a token, the
-// account was made and only the claim failed.
+// SignUpAndClaim creates an account and claims a stack for it. If the code cannot be
+// claimed, it does not create an account. If it returns an error and an Entry with a
+// token, the account was created and only the claim failed.
 func (a *Accounts) SignUpAndClaim(ctx context.Context, v Visitor, email, password, typed string) (Entry, *stack.Stack, error) {
 	return a.claimWith(ctx, v, typed, func() (Entry, error) {
 		if err := a.cfg.Claims.check(ctx, email, typed); err != nil {
@@ -130,8 +129,8 @@ func (a *Accounts) SignUpAndClaim(ctx context.Context, v Visitor, email, passwor
 	})
 }
 
-// SignInAndClaim signs a person in and claims a stack. With an error and an
-// Entry that has a token, the person is signed in and only the claim failed.
+// SignInAndClaim signs a person in and claims a stack. If it returns an error and an
+// Entry with a token, the person is signed in and only the claim failed.
 func (a *Accounts) SignInAndClaim(ctx context.Context, v Visitor, email, password, typed string) (Entry, *stack.Stack, error) {
 	return a.claimWith(ctx, v, typed, func() (Entry, error) {
 		account, err := a.authenticate(ctx, email, password)
@@ -142,7 +141,7 @@ func (a *Accounts) SignInAndClaim(ctx context.Context, v Visitor, email, passwor
 	})
 }
 
-// claimWith counts one form, lets the person in and claims.
+// claimWith counts one form, signs the person in and claims.
 func (a *Accounts) claimWith(ctx context.Context, v Visitor, typed string, letIn func() (Entry, error)) (Entry, *stack.Stack, error) {
 	if err := a.admit(ctx, v); err != nil {
 		return Entry{}, nil, err
@@ -155,8 +154,8 @@ func (a *Accounts) claimWith(ctx context.Context, v Visitor, typed string, letIn
 	return entry, s, err
 }
 
-// check refuses what a claim by a new account of the email would refuse. It tries
-// on a copy.
+// check refuses what a claim by a new account with the email would refuse. It tries the
+// claim on a copy.
 func (c Claims) check(ctx context.Context, email, typed string) error {
 	id, err := c.find(ctx, typed)
 	if err != nil {
@@ -170,7 +169,7 @@ func (c Claims) check(ctx context.Context, email, typed string) error {
 	return err
 }
 
-// lookUp finds what a code is.
+// lookUp determines the state of a code.
 func (c Claims) lookUp(ctx context.Context, who store.Account, typed string) (Code, error) {
 	code := Code{Typed: shorten(typed), State: Malformed}
 	normal, ok := auth.NormalizeClaimCode(typed)
@@ -199,7 +198,7 @@ func (c Claims) lookUp(ctx context.Context, who store.Account, typed string) (Co
 	return code, nil
 }
 
-// stateFor is what a stack's code is worth to somebody.
+// stateFor returns the state of a stack's code for a person.
 func stateFor(s *stack.Stack, who store.Account) CodeState {
 	switch {
 	case s.Claimed():

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Add makes an account at an operator's wish and returns its API key. Without a
-// password its owner cannot sign in until SetPassword gives it one.
+// Add creates an account for an operator and returns its API key. Without a password
+// its owner cannot sign in until SetPassword sets one.
 func (a *Accounts) Add(ctx context.Context, email, password string) (apiKey string, err error) {
 	if err := checkEmail(email); err != nil {
 		return "", err
@@ -31,8 +31,8 @@ func (a *Accounts) Add(ctx context.Context, email, password string) (apiKey stri
 	return key, nil
 }
 
-// SetPassword gives an account another password at an operator's wish, and ends
-// all its sessions. An unknown email is NotFound.
+// SetPassword replaces the password of an account for an operator, and ends all its
+// sessions. An unknown email is NotFound.
 func (a *Accounts) SetPassword(ctx context.Context, email, password string) error {
 	account, err := a.find(ctx, email, "berthd account create makes one")
 	if err != nil {
@@ -45,10 +45,10 @@ func (a *Accounts) SetPassword(ctx context.Context, email, password string) erro
 	return a.cfg.Store.SetPassword(ctx, account.ID, hash, 0)
 }
 
-// Remove deletes an account with all its stacks at an operator's wish, and returns
-// how many there were. Confirm is given the account's address and its stacks before;
-// its error deletes nothing, and neither does a stack that came or went meanwhile,
-// which is a Conflict. An unknown email is NotFound.
+// Remove deletes an account with all its stacks for an operator, and returns how many
+// there were. It first calls confirm with the account's address and its stacks, and
+// deletes nothing if confirm fails. If a stack was added or removed in the meantime,
+// that is a Conflict. An unknown email is NotFound.
 func (a *Accounts) Remove(ctx context.Context, email string, confirm func(address string, stacks []*stack.Stack) error) (stacks int, err error) {
 	account, err := a.find(ctx, email, "nothing was deleted")
 	if err != nil {
@@ -64,8 +64,8 @@ func (a *Accounts) Remove(ctx context.Context, email string, confirm func(addres
 	return a.remove(ctx, account.ID, Digest(owned), "run the command again to see them")
 }
 
-// remove deletes an account with the stacks whose digest was confirmed, and no
-// others; hint says what to do when it has others.
+// remove deletes an account with the stacks whose digest was confirmed, and no others;
+// hint says what to do if it has others.
 func (a *Accounts) remove(ctx context.Context, accountID, confirmed, hint string) (stacks int, err error) {
 	deleted, err := a.cfg.Store.DeleteAccount(ctx, accountID, func(now []*stack.Stack) error {
 		if Digest(now) != confirmed {
@@ -76,8 +76,7 @@ func (a *Accounts) remove(ctx context.Context, accountID, confirmed, hint string
 	return len(deleted), err
 }
 
-// Digest returns a text of 64 characters that tells one set of stacks from another,
-// whatever their order.
+// Digest returns a text of 64 characters that identifies a set of stacks, in any order.
 func Digest(stacks []*stack.Stack) string {
 	var ids []string
 	for _, s := range stacks {
@@ -88,7 +87,7 @@ func Digest(stacks []*stack.Stack) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// find looks up an account by its email; hint ends the error if there is none.
+// find returns the account with an email; hint ends the error if there is none.
 func (a *Accounts) find(ctx context.Context, email, hint string) (store.Account, error) {
 	account, _, ok, err := a.cfg.Store.AccountByEmail(ctx, email)
 	if err == nil && !ok {

@@ -1,8 +1,7 @@
-// Package auth makes the secrets that Berth hands out, turns them into what is
-// stored in their place, and seals what must be read again. Tokens, keys and
-// claim codes are stored as hashes; a webhook secret, which must sign, and the
-// environment of services are stored sealed with the installation's key. Only
-// LoadKey does I/O.
+// Package auth creates the secrets that Berth hands out, hashes them for storage, and
+// seals what must be read again. Tokens, keys and claim codes are stored as hashes; a
+// webhook secret, which must sign, and the environment of services are sealed with the
+// installation's key. Only LoadKey does I/O.
 package auth
 
 import (
@@ -22,11 +21,11 @@ const (
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// secretChars is the length of a secret behind its prefix: 190 bits in base 62.
+// secretChars is the length of a secret after its prefix: 190 bits in base 62.
 const secretChars = 32
 
-// NewManageToken returns a new token that manages one stack: ast_anon_ and 32
-// letters and digits.
+// NewManageToken returns a new token that manages one stack: ast_anon_ and 32 letters
+// and digits.
 func NewManageToken() string { return ManageTokenPrefix + random(base62, secretChars) }
 
 // NewAPIKey returns a new key of an account: as_live_ and 32 letters and digits.
@@ -36,26 +35,26 @@ func NewAPIKey() string { return APIKeyPrefix + random(base62, secretChars) }
 // and digits.
 func NewWebhookSecret() string { return webhookSecretPrefix + random(base62, secretChars) }
 
-// NewSessionToken returns a new token that a browser shows to be signed in: ses_
-// and 32 letters and digits.
+// NewSessionToken returns a new token of a browser's session: ses_ and 32 letters and
+// digits.
 func NewSessionToken() string { return sessionPrefix + random(base62, secretChars) }
 
-// KeyHint returns what may be stored of an API key in the clear, so that a person
-// can recognise it: its last four characters.
+// KeyHint returns the part of an API key that may be stored in the clear, so that a
+// person can recognise the key: its last four characters.
 func KeyHint(key string) string { return key[max(0, len(key)-keyHintChars):] }
 
 const keyHintChars = 4
 
-// Hash returns what is stored of a manage token, an API key or a session token. They
-// are too long to be guessed, so a plain SHA-256 gives nothing away; claim codes
-// are not, see Key.HashClaimCode.
+// Hash returns the stored form of a manage token, an API key or a session token. They
+// are too long to guess, so a plain SHA-256 reveals nothing. Claim codes are shorter;
+// see Key.HashClaimCode.
 func Hash(token string) []byte {
 	sum := sha256.Sum256([]byte(token))
 	return sum[:]
 }
 
-// random returns n characters of the alphabet, each equally likely: bytes beyond
-// the last whole multiple of its size are thrown away.
+// random returns n characters of the alphabet, each equally likely: it discards bytes
+// beyond the last whole multiple of the alphabet's size.
 func random(alphabet string, n int) string {
 	limit := 256 - 256%len(alphabet)
 	var out strings.Builder

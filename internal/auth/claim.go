@@ -20,10 +20,9 @@ const (
 // NormalizeClaimCode returns: CLM-XXXX-XXXX-XXXX.
 func NewClaimCode() string { return formatClaimCode(random(crockford, claimBodyChars)) }
 
-// NormalizeClaimCode reads a claim code as people type and paste it: in any
-// letter case, with or without the prefix, with dashes and spaces anywhere, and
-// with I or L for 1 and O for 0. It returns CLM-XXXX-XXXX-XXXX, and false when
-// s cannot be a code.
+// NormalizeClaimCode parses a claim code as people type and paste it: in any letter
+// case, with or without the prefix, with dashes and spaces anywhere, and with I or L
+// for 1 and O for 0. It returns CLM-XXXX-XXXX-XXXX, and false if s cannot be a code.
 func NormalizeClaimCode(s string) (string, bool) {
 	var read strings.Builder
 	for _, r := range s {

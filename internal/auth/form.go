@@ -6,8 +6,8 @@ import (
 	"encoding/base64"
 )
 
-// FormToken returns what a form carries to show that it comes from a page which
-// was sent to the browser that holds the cookie.
+// FormToken returns the token with which a form shows that its page was sent to the
+// browser that holds the cookie.
 func (k Key) FormToken(cookie string) string {
 	mac := hmac.New(sha256.New, k.derive("form"))
 	mac.Write([]byte(cookie))

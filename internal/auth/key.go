@@ -16,13 +16,12 @@ import (
 // keySize is the length of the installation's key in bytes.
 const keySize = 32
 
-// Key is the secret of one installation, kept in its data directory. What is
-// sealed or hashed with it is worth nothing without it.
+// Key is the secret of one installation, kept in its data directory. What is sealed or
+// hashed with it is worthless without it.
 type Key [keySize]byte
 
-// LoadKey returns the key at path, and makes it the first time: 32 random bytes,
-// mode 0600, there completely or not at all. A file that others may read is
-// refused.
+// LoadKey returns the key at path, and creates it the first time: 32 random bytes, mode
+// 0600, written completely or not at all. It refuses a file that others may read.
 func LoadKey(path string) (Key, error) {
 	key, err := readKey(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -34,9 +33,9 @@ func LoadKey(path string) (Key, error) {
 	return readKey(path)
 }
 
-// HashClaimCode returns what is stored of a claim code in the form that
-// NormalizeClaimCode returns. A code has 60 bits, few enough to be tried out
-// against a copy of the database, so its hash is keyed.
+// HashClaimCode returns the stored form of a claim code in the form that
+// NormalizeClaimCode returns. A code has 60 bits, few enough to try out against a copy
+// of the database, so its hash is keyed.
 func (k Key) HashClaimCode(code string) []byte {
 	mac := hmac.New(sha256.New, k.derive("claim code"))
 	mac.Write([]byte(code))
@@ -74,9 +73,8 @@ func readKey(path string) (key Key, err error) {
 	return key, nil
 }
 
-// createKey writes the key beside path and links it there, which fails when
-// path exists: a crash never leaves half a key, and two processes never make
-// two.
+// createKey writes the key beside path and links it to path, which fails if path
+// exists: a crash never leaves half a key, and two processes never create two.
 func createKey(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".key-*")
 	if err != nil {
@@ -95,7 +93,7 @@ func createKey(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir makes the names in a directory last through a power cut.
+// syncDir makes the names in a directory survive a power cut.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

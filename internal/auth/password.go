@@ -18,8 +18,8 @@ const (
 	maxPassword = 256 // bytes
 )
 
-// params are those of every hash. A hash names them, so that later ones could
-// be told apart.
+// params are those of every new hash. A hash records its own, so that later ones can be
+// told apart.
 var params = argon2id.Params{
 	Memory:      19 << 10, // KiB
 	Iterations:  2,
@@ -28,12 +28,12 @@ var params = argon2id.Params{
 	KeyLength:   32,
 }
 
-// nobodys has the form of a hash, and no password has it.
+// nobodys has the form of a hash that no password has.
 var nobodys = fmt.Sprintf("$argon2id$v=19$m=%d,t=%d,p=%d$%s$%s",
 	params.Memory, params.Iterations, params.Parallelism, strings.Repeat("A", 22), strings.Repeat("A", 43))
 
-// CheckPassword returns what is wrong with a new password; the text is for the
-// person who chose it.
+// CheckPassword returns what is wrong with a new password, in words for the person who
+// chose it; nil if nothing is.
 func CheckPassword(password string) error {
 	switch {
 	case !utf8.ValidString(password):
@@ -46,21 +46,21 @@ func CheckPassword(password string) error {
 	return nil
 }
 
-// Passwords hashes passwords, a few at a time: each hash takes 19 MiB and a
-// core for some tens of milliseconds, and a flood of sign-ins must leave memory
-// and processors to the stacks.
+// Passwords hashes passwords, a few at a time: each hash takes 19 MiB and a core for
+// some tens of milliseconds, and a flood of sign-ins must leave memory and processors
+// to the stacks.
 type Passwords struct {
 	slots chan struct{}
 }
 
-// NewPasswords returns a Passwords that computes at most parallel hashes at the
-// same time.
+// NewPasswords returns a Passwords that computes at most parallel hashes at the same
+// time.
 func NewPasswords(parallel int) *Passwords {
 	return &Passwords{slots: make(chan struct{}, parallel)}
 }
 
-// Hash returns what is stored of a password: argon2id with a salt of its own,
-// in the PHC string format. It fails only when ctx ends before its turn.
+// Hash returns the stored form of a password: argon2id with a random salt, in the PHC
+// string format. It fails only if ctx ends before its turn.
 func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
 	done, err := p.turn(ctx)
 	if err != nil {
@@ -70,10 +70,10 @@ func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
 	return argon2id.CreateHash(password, &params)
 }
 
-// Verify reports whether password is the one that was hashed. An empty hash, of
-// an account that does not exist or has no password, takes the same time and is
-// false, and so is a password that is longer than any can be. It fails when ctx
-// ends before its turn, and for text that is not a hash.
+// Verify reports whether password is the one that was hashed. For an empty hash, of an
+// account that does not exist or has no password, it returns false after the same time,
+// as it does for a password that is too long to be valid. It fails if ctx ends before
+// its turn, and if hash is not a hash.
 func (p *Passwords) Verify(ctx context.Context, hash, password string) (bool, error) {
 	stored := cmp.Or(hash, nobodys)
 	if made, _, _, err := argon2id.DecodeHash(stored); err != nil || *made != params {
@@ -92,7 +92,7 @@ func (p *Passwords) Verify(ctx context.Context, hash, password string) (bool, er
 	return same && hash != "" && !tooLong, err
 }
 
-// turn waits until another hash may be computed. The caller calls done once.
+// turn waits until another hash may be computed. The caller must call done once.
 func (p *Passwords) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case p.slots <- struct{}{}:

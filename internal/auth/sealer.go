@@ -8,12 +8,12 @@ import (
 	"fmt"
 )
 
-// ErrSealed is the error of a sealed value that does not open.
+// ErrSealed means that a sealed value does not open.
 var ErrSealed = errors.New("it was changed, moved or sealed with another key")
 
-// Sealer encrypts values for the database with AES-256-GCM and a random nonce.
-// A sealed value opens only in the row and column that it was sealed for, so
-// that values cannot be swapped.
+// Sealer encrypts values for the database with AES-256-GCM and a random nonce. A sealed
+// value opens only in the row and column that it was sealed for, so values cannot be
+// swapped.
 type Sealer struct{ aead cipher.AEAD }
 
 // NewSealer returns the sealer of an installation.
@@ -29,12 +29,12 @@ func NewSealer(key Key) *Sealer {
 	return &Sealer{aead: aead}
 }
 
-// Seal encrypts plain for one column of one row; 28 bytes longer than plain.
+// Seal encrypts plain for one column of one row. The result is 28 bytes longer.
 func (s *Sealer) Seal(plain []byte, row, column string) []byte {
 	return s.aead.Seal(nil, nil, plain, place(row, column))
 }
 
-// Open decrypts what Seal made for the same row and column.
+// Open decrypts a result of Seal for the same row and column.
 func (s *Sealer) Open(sealed []byte, row, column string) ([]byte, error) {
 	plain, err := s.aead.Open(nil, nil, sealed, place(row, column))
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Sealer) Open(sealed []byte, row, column string) ([]byte, error) {
 	return plain, nil
 }
 
-// place is the associated data: no two pairs of row and column give the same.
+// place returns the associated data: no two pairs of row and column have the same.
 func place(row, column string) []byte {
 	b := binary.AppendUvarint(nil, uint64(len(row)))
 	b = append(b, row...)
