@@ -29,7 +29,7 @@ type word struct {
 	Code bool
 }
 
-// typeWords returns the words of a field's type; the names of objects link to them.
+// typeWords returns the words of a field's type; the names of schemas link to them.
 func typeWords(ref docs.Reference, kind string) []word {
 	var words []word
 	for i, name := range strings.Split(kind, " ") {

@@ -11,10 +11,9 @@ import (
 // EventTest is the type of the event that Test sends. It is never recorded.
 const EventTest stack.EventType = "webhook.test"
 
-// Resend sends an event of a stack to its webhook once more: one attempt, with
-// the delivery id that the event always has. It returns what came of it, which
-// is a Delivery with Attempt 0; that the receiver failed is no error. A
-// *stack.Error tells what the caller has to change.
+// Resend sends an event of a stack to its webhook once more: one attempt, with the same
+// delivery id as always. It returns the result, a Delivery with Attempt 0; a failing
+// receiver is not an error. A *stack.Error says what the caller has to change.
 func (d *Dispatcher) Resend(ctx context.Context, stackID string, eventID int64) (store.Delivery, error) {
 	e, ok, err := d.cfg.Store.Event(ctx, eventID)
 	if err != nil {
@@ -26,9 +25,9 @@ func (d *Dispatcher) Resend(ctx context.Context, stackID string, eventID int64) 
 	return d.sendByHand(ctx, job{stack: stackID, event: eventID})
 }
 
-// Test sends an event of type EventTest to a stack's webhook: one attempt, as
-// Resend makes it. The event is not recorded; its id is below 0, so that no
-// receiver takes it for a recorded one or for a place to poll from.
+// Test sends an event of type EventTest to a stack's webhook in one attempt, like
+// Resend. The event is not recorded; its id is below 0, so that receivers do not take
+// it for a recorded event or for a cursor to poll from.
 func (d *Dispatcher) Test(ctx context.Context, stackID string) (store.Delivery, error) {
 	now := stack.Now()
 	e := &stack.Event{

@@ -1,16 +1,14 @@
-// Package webhook hands every event of a stack to the stack's webhook
-// (docs/api.md, "Webhook delivery"). It follows the events in the database by
-// their ids, so it learns of an event once it is committed and never holds up a
-// change of state.
+// Package webhook delivers every event of a stack to the stack's webhook (docs/api.md,
+// "Webhook delivery"). It follows the events in the database by their ids, so it learns
+// of an event once it is committed and never delays a change of state.
 //
-// A delivery is known by the id of its event and nothing else: each attempt
-// reads the event, the URL and the secret again, which makes a waiting delivery
-// small and a new URL count at once. Deliveries wait in lanes, one for each
-// stack, and are sent in parallel as far as the lanes' bounds allow (lanes.go).
-// An attempt is one request on a connection of its own, through a dialer that
-// checks the address really dialled (guard.go, send.go). What fails and may
-// still work goes to the retry queue, which is in Redis.
+// A delivery is identified by the id of its event alone: each attempt reads the event,
+// the URL and the secret again, so waiting deliveries are small and a new URL counts at
+// once. Deliveries wait in lanes, one for each stack, and are sent in parallel within
+// the lanes' bounds (lanes.go). Each attempt is one request on a new connection,
+// through a dialer that checks the address it actually dials (guard.go, send.go).
+// Failed deliveries that may still succeed go to the retry queue, which is in Redis.
 //
-// A server that starts goes on with the events whose first attempt had not begun
-// (mark.go), and drops the retries that were pending.
+// A starting server continues with the events whose first attempt had not begun
+// (mark.go), and drops pending retries.
 package webhook

@@ -12,28 +12,26 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// errDenied is the reason for not connecting to an address that webhooks may
-// not reach.
+// errDenied is the error for an address that webhooks may not reach.
 var errDenied = errors.New("webhooks may not reach this address")
 
-// metadata are addresses of clouds' metadata services that are no special
-// addresses otherwise: Azure's.
+// metadata is Azure's metadata service, an address that is not in any special-purpose
+// range.
 var metadata = netip.MustParsePrefix("168.63.129.16/32")
 
-// isatap are the interface identifiers, less their last four bytes, of
-// addresses that carry an IPv4 address for ISATAP (RFC 5214), whatever their
-// network is.
+// isatap are the interface identifiers, without their last four bytes, of addresses
+// that carry an IPv4 address for ISATAP (RFC 5214), in any network.
 var isatap = [][]byte{{0, 0, 0x5e, 0xfe}, {2, 0, 0x5e, 0xfe}}
 
-// guard decides which addresses webhooks may reach: public ones that are not
-// this host's own, and what the operator allows.
+// guard decides which addresses webhooks may reach: public ones that are not this
+// host's own, and those that the operator allows.
 type guard struct {
 	allow   []netip.Prefix
 	classes *ssrf.Guardian // special-purpose ranges
 }
 
-// newGuard returns a guard that allows some ranges whatever they are, and
-// denies the pool of the stacks' networks, which may be public addresses.
+// newGuard returns a guard that allows some ranges in any case, and denies the pool of
+// the stacks' networks, which may be public addresses.
 func newGuard(allow []netip.Prefix, pool netip.Prefix) *guard {
 	denied := []netip.Prefix{metadata}
 	if pool.IsValid() {
@@ -42,8 +40,8 @@ func newGuard(allow []netip.Prefix, pool netip.Prefix) *guard {
 	return &guard{allow: allow, classes: ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(denied...))}
 }
 
-// control is the Control of a net.Dialer: it sees every address just before it
-// is dialled.
+// control is the Control of a net.Dialer: it sees every address just before it is
+// dialled.
 func (g *guard) control(network, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil || (network != "tcp4" && network != "tcp6") {
@@ -72,8 +70,8 @@ func (g *guard) check(addr netip.Addr) error {
 	return nil
 }
 
-// carriesIPv4 reports whether an IPv6 address stands for an IPv4 one by its last
-// half. Those that do by their network are special-purpose ranges.
+// carriesIPv4 reports whether the last half of an IPv6 address stands for an IPv4 one.
+// Networks that stand for IPv4 addresses are special-purpose ranges.
 func carriesIPv4(addr netip.Addr) bool {
 	if !addr.Is6() {
 		return false

@@ -11,15 +11,15 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Deliveries are written down together, so that they are few transactions
-// beside those that change stacks.
+// Deliveries are recorded together, to need few transactions beside those that change
+// stacks.
 const (
 	gatherHistory = 100 * time.Millisecond
 	together      = 500    // in one transaction, which is over in milliseconds
-	maxHistory    = 10_000 // not written down yet; older ones are dropped
+	maxHistory    = 10_000 // not recorded yet; older ones are dropped
 )
 
-// history writes down what came of deliveries, for their stacks' owners.
+// history records the results of deliveries for the owners of the stacks.
 type history struct {
 	store Store
 	log   *slog.Logger
@@ -46,8 +46,7 @@ func (h *history) add(delivery store.Delivery) {
 	}
 }
 
-// gather calls flush some time after it is woken, for all that comes until then,
-// until ctx ends.
+// gather calls flush some time after a wake, for everything until then, until ctx ends.
 func gather(ctx context.Context, woken <-chan struct{}, wait time.Duration, flush func(context.Context)) {
 	for {
 		select {

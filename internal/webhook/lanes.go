@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// bounds keep lanes within limits.
+// bounds limit lanes.
 type bounds struct {
 	all   int // deliveries under way at the same time
 	spare int // of those, the ones that only a lane with none under way may use
 	lane  int // under way in one lane
 }
 
-// lanes are the deliveries that wait for their turn, one lane for each stack,
-// and those that are under way. A receiver that hangs holds up its own lane:
-// the others go on side by side, and take turns when there are more than may
-// be under way. The last of those places are for lanes that have none, so that
-// a few dozen lanes full of hanging receivers leave room for the rest.
+// lanes holds the deliveries that wait or are under way, in one lane for each stack. A
+// receiver that hangs delays only its own lane: the others run in parallel, and take
+// turns if there are more than may be under way. The last places are for lanes that
+// have nothing under way, so that a few dozen lanes full of hanging receivers leave
+// room for the rest.
 type lanes struct {
 	bounds bounds
 	run    func(job)
@@ -39,13 +39,13 @@ type lane struct {
 	place   *list.Element
 }
 
-// newLanes returns lanes that run jobs, each on a goroutine of its own.
+// newLanes returns lanes that run each job on its own goroutine.
 func newLanes(b bounds, run func(job)) *lanes {
 	return &lanes{bounds: b, run: run, by: map[string]*lane{}}
 }
 
-// add puts a job at the end of its lane, or at the front of it. Once they are
-// closed it does nothing.
+// add puts a job at the end or the front of its lane. Once the lanes are closed it does
+// nothing.
 func (l *lanes) add(j job, front bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,7 @@ func (l *lanes) add(j job, front bool) {
 	l.start()
 }
 
-// close drops what waits and returns when nothing is under way any more.
+// close drops waiting jobs and returns when none is under way any more.
 func (l *lanes) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -77,7 +77,7 @@ func (l *lanes) close() {
 	l.group.Wait()
 }
 
-// line puts a lane where it has to stand in line now.
+// line moves a lane to its current place in line.
 func (l *lanes) line(at *lane) {
 	var want *list.List
 	switch {
@@ -98,7 +98,7 @@ func (l *lanes) line(at *lane) {
 	}
 }
 
-// start runs what may run.
+// start runs the jobs that may run.
 func (l *lanes) start() {
 	for {
 		at := l.next()
@@ -120,7 +120,7 @@ func (l *lanes) start() {
 	}
 }
 
-// next is the lane whose turn it is; nil when none may run.
+// next returns the lane whose turn it is; nil if none may run.
 func (l *lanes) next() *lane {
 	var front *list.Element
 	if l.running < l.bounds.all {

@@ -2,8 +2,8 @@ package webhook
 
 import "sync"
 
-// ledger counts the deliveries that are pending: waiting for their turn, under
-// way or waiting for a retry.
+// ledger counts the pending deliveries: those that wait for their turn, are under way
+// or wait for a retry.
 type ledger struct {
 	most, mostOfStack int
 
@@ -12,7 +12,7 @@ type ledger struct {
 	total int
 }
 
-// account is what is pending of one stack.
+// account counts the pending deliveries of one stack.
 type account struct {
 	pending int
 	deleted bool // its last event is delivered, or given up
@@ -39,8 +39,8 @@ func (l *ledger) begin(stack string) bool {
 	return true
 }
 
-// end counts one less; last is whether it is of the stack's last event. It tells
-// whether nothing of a stack that is gone is pending any more.
+// end counts one delivery less; last means that it was that of the stack's last event.
+// It reports whether a deleted stack has no pending deliveries any more.
 func (l *ledger) end(stack string, last bool) (gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

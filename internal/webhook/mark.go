@@ -9,13 +9,13 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// gatherMark is how long the mark in the database may lag behind. What a server
-// that is killed began to deliver in this time is delivered again.
+// gatherMark is how far the mark in the database may lag behind. What a killed server
+// began to deliver in this time is delivered again.
 const gatherMark = time.Second
 
-// mark is the id up to which the first attempt of every event has begun. The
-// database keeps it, so that the next dispatcher goes on from there. It never
-// lies above an event whose first attempt has not begun.
+// mark is the id up to which the first attempt of every event has begun. The database
+// keeps it, so that the next dispatcher continues from there. It is always below any
+// event whose first attempt has not begun.
 type mark struct {
 	store Store
 	log   *slog.Logger
@@ -31,7 +31,7 @@ func newMark(s Store, log *slog.Logger) *mark {
 	return &mark{store: s, log: log, woken: make(chan struct{}, 1), waiting: map[int64]struct{}{}}
 }
 
-// load reads the mark that the dispatcher before this one has left.
+// load reads the mark that the previous dispatcher left.
 func (m *mark) load(ctx context.Context) (int64, error) {
 	id, err := m.store.WebhookMark(ctx)
 	m.mu.Lock()
@@ -40,8 +40,8 @@ func (m *mark) load(ctx context.Context) (int64, error) {
 	return id, err
 }
 
-// await notes that the events up to last were looked at, and which of them are
-// to be delivered.
+// await records that the events up to last were looked at, and which of them are to be
+// delivered.
 func (m *mark) await(refs []store.EventRef, last int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +52,7 @@ func (m *mark) await(refs []store.EventRef, last int64) {
 	m.wake()
 }
 
-// begun notes that the first attempt of an event begins, or will never be made.
+// begun records that the first attempt of an event begins, or will never be made.
 func (m *mark) begun(event int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,7 +67,7 @@ func (m *mark) wake() {
 	}
 }
 
-// flush writes the mark to the database if it has risen.
+// flush writes the mark to the database if it has increased.
 func (m *mark) flush(ctx context.Context) {
 	m.mu.Lock()
 	id := m.read

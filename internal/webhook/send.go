@@ -17,7 +17,7 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// What is read of an answer, in bytes: 64 KiB in all.
+// Limits on what is read of an answer, in bytes: 64 KiB in all.
 const (
 	maxHead = 16 << 10
 	maxBody = 48 << 10
@@ -26,9 +26,9 @@ const (
 // maxWords is how many characters of an answer's body the owner sees.
 const maxWords = 200
 
-// newTransport makes one connection for each request, so that every attempt is
-// checked by the guard. It follows no redirect, keeps no cookie and looks for no
-// proxy.
+// newTransport returns a transport that makes a new connection for each request, so
+// that the guard checks every attempt. It uses no proxy, and, as any transport, follows
+// no redirects and keeps no cookies.
 func newTransport(g *guard, resolver *net.Resolver) *http.Transport {
 	dialer := &net.Dialer{Control: g.control, Resolver: resolver}
 	return &http.Transport{
@@ -39,18 +39,17 @@ func newTransport(g *guard, resolver *net.Resolver) *http.Transport {
 	}
 }
 
-// outcome is what came of one attempt.
+// outcome is the result of one attempt.
 type outcome struct {
-	status   int           // of the whole answer; 0 without one
-	duration time.Duration // until the whole answer was there; 0 without one
+	status   int           // of the complete answer; 0 without one
+	duration time.Duration // until the answer was complete; 0 without one
 	words    string
 	problem  string // in words for the stack's owner; "" for a success
 	retry    bool   // another attempt may succeed
 	cause    error  // for the operator's log; nil with an answer
 }
 
-// send makes one attempt. The event's own encoding is what the events endpoint
-// shows of it.
+// send makes one attempt. The body is the event in the encoding of the events endpoint.
 func (d *Dispatcher) send(ctx context.Context, hook store.Webhook, e stack.Event) outcome {
 	body, err := e.MarshalJSON()
 	if err != nil {
@@ -89,8 +88,8 @@ func exchange(transport http.RoundTripper, req *http.Request) (status int, body 
 	return res.StatusCode, body, err
 }
 
-// answered is the outcome of a whole answer (docs/api.md, "Webhook delivery",
-// 2 to 4).
+// answered returns the outcome of a complete answer (docs/api.md, "Webhook delivery", 2
+// to 4).
 func answered(status int, body []byte, took time.Duration) outcome {
 	o := outcome{status: status, duration: took, words: firstWords(body)}
 	switch {
@@ -102,10 +101,9 @@ func answered(status int, body []byte, took time.Duration) outcome {
 	return o
 }
 
-// unanswered is the outcome of an attempt without a whole answer. The owner is
-// told whether time ran out and nothing else: refused, reset, denied and not
-// found read the same and take no time, so that nobody learns from it which
-// addresses and ports are there.
+// unanswered returns the outcome of an attempt without a complete answer. The owner
+// learns only whether time ran out: refused, reset, denied and not found read the same
+// and take no time, so that nobody learns from it which addresses and ports exist.
 func (d *Dispatcher) unanswered(ctx context.Context, cause error) outcome {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return outcome{problem: fmt.Sprintf("there was no whole answer within %s", d.cfg.Timeout), retry: true, cause: cause}
@@ -113,7 +111,7 @@ func (d *Dispatcher) unanswered(ctx context.Context, cause error) outcome {
 	return outcome{problem: "there was no answer; the URL has to be one that the internet reaches, with a valid certificate if it is https", retry: true, cause: cause}
 }
 
-// firstWords is the beginning of a body as one line of text.
+// firstWords returns the beginning of a body as one line of text.
 func firstWords(body []byte) string {
 	text := []rune(strings.ToValidUTF8(string(body[:min(len(body), 8*maxWords)]), "�"))
 	line := strings.Join(strings.FieldsFunc(string(text), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")

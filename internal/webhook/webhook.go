@@ -15,15 +15,15 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// How many deliveries may be pending. More are dropped; their events can still
-// be polled.
+// Limits on pending deliveries. Further ones are dropped; their events can still be
+// polled.
 const (
 	maxPending        = 100_000
 	maxPendingOfStack = 10_000
 )
 
-// standard bounds let fifty stacks whose receivers hang take all they can
-// without anyone else waiting for a place.
+// standard lets fifty stacks with hanging receivers use their whole share while no
+// other stack has to wait for a place.
 var standard = bounds{all: 1024, spare: 256, lane: 12}
 
 // Store is what deliveries need of the database.
@@ -39,26 +39,25 @@ type Store interface {
 	AddDeliveries(ctx context.Context, deliveries []store.Delivery) error
 }
 
-// Queue holds what is to be retried until it is due. Take is called by one
-// goroutine; it gives what is due and when the next will be, the zero time for
-// nothing.
+// Queue holds retries until they are due. Only one goroutine calls Take; it returns
+// what is due and when the next will be, the zero time for nothing.
 type Queue interface {
 	Add(ctx context.Context, member string, due time.Time)
 	Take(ctx context.Context, now time.Time) (due []string, next time.Time)
 }
 
-// Config is what a Dispatcher needs. The times have to be above zero.
+// Config configures a Dispatcher. The times must be above zero.
 type Config struct {
 	Store   Store
 	Queue   Queue
-	Timeout time.Duration   // of each attempt, until the whole answer is there
+	Timeout time.Duration   // of each attempt, until the answer is complete
 	Retries []time.Duration // waits after a failed attempt; one more attempt than there are
 	Allow   []netip.Prefix  // addresses that webhooks may reach although they are not public
 	Pool    netip.Prefix    // of the stacks' networks, which webhooks may not reach
 	Log     *slog.Logger
 
-	// Observe is told of each attempt: ok, failed, or retried for one that is made
-	// again; and how long it took. Nil is nobody.
+	// Observe is called after each attempt with its result, ok, failed, or retried if
+	// it will be made again, and how long it took. It may be nil.
 	Observe func(result string, took time.Duration)
 }
 
@@ -77,7 +76,7 @@ type Dispatcher struct {
 	requeued chan struct{} // a retry was added
 }
 
-// New returns a dispatcher that has not begun.
+// New returns a dispatcher that has not started.
 func New(config Config) *Dispatcher {
 	d := &Dispatcher{cfg: config, requeued: make(chan struct{}, 1)}
 	d.ctx, d.stop = context.WithCancel(context.Background())
@@ -89,8 +88,7 @@ func New(config Config) *Dispatcher {
 	return d
 }
 
-// Start begins with the events that no dispatcher before it has begun to
-// deliver.
+// Start begins with the events that no earlier dispatcher has begun to deliver.
 func (d *Dispatcher) Start(ctx context.Context) error {
 	after, err := d.mark.load(ctx)
 	if err != nil {
@@ -106,10 +104,9 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close drops the pending retries, leaves the deliveries that were not attempted
-// yet to the next dispatcher, and returns once the attempts under way have ended,
-// which takes the timeout at most. A dispatcher that was not started is closed
-// as well.
+// Close drops the pending retries, leaves the deliveries that were not yet attempted to
+// the next dispatcher, and returns once the attempts under way have ended, which takes
+// at most the timeout. It may be called without Start.
 func (d *Dispatcher) Close() {
 	d.stop()
 	d.lanes.close()
@@ -146,7 +143,7 @@ func (d *Dispatcher) follow(after int64) {
 	}
 }
 
-// enqueue drops a delivery for which there is no room.
+// enqueue adds a delivery to its lane, or drops it if there is no room.
 func (d *Dispatcher) enqueue(j job) {
 	if !d.ledger.begin(j.stack) {
 		d.cfg.Log.Warn("a webhook delivery is dropped: too many are pending", "stack", j.stack, "event", j.event)
@@ -175,7 +172,7 @@ func (d *Dispatcher) retry() {
 	}
 }
 
-// untilNext is how long to wait for a time; an hour when there is none.
+// untilNext returns how long to wait for a time; an hour for the zero time.
 func untilNext(next time.Time) time.Duration {
 	if next.IsZero() {
 		return time.Hour
@@ -183,7 +180,7 @@ func untilNext(next time.Time) time.Duration {
 	return time.Until(next)
 }
 
-// run is one attempt of a delivery. It goes on when the dispatcher closes.
+// run makes one attempt of a delivery. It goes on when the dispatcher closes.
 func (d *Dispatcher) run(j job) {
 	ctx := context.WithoutCancel(d.ctx)
 	hook, e, ok, err := d.find(ctx, j)
@@ -232,9 +229,9 @@ func (d *Dispatcher) observe(o outcome, again bool, took time.Duration) {
 	d.cfg.Observe(result, took)
 }
 
-// find is read, again each second while the database fails, so that a delivery
-// is not dropped for that. It returns the error once the dispatcher closes, and
-// at once to whoever sends by hand.
+// find calls read again each second while the database fails, so that a delivery is not
+// dropped for that. It returns the error once the dispatcher closes, and at once for a
+// delivery sent by hand.
 func (d *Dispatcher) find(ctx context.Context, j job) (hook store.Webhook, e stack.Event, ok bool, err error) {
 	for {
 		if hook, e, ok, err = d.read(ctx, j); err == nil || j.byHand() {
@@ -247,8 +244,8 @@ func (d *Dispatcher) find(ctx context.Context, j job) (hook store.Webhook, e sta
 	}
 }
 
-// read finds out what an attempt has to send, and where; ok is false when there
-// is nothing to do, as for a stack whose webhook is forgotten.
+// read determines what an attempt has to send, and where; ok is false if there is
+// nothing to do, for example for a stack whose webhook is forgotten.
 func (d *Dispatcher) read(ctx context.Context, j job) (hook store.Webhook, e stack.Event, ok bool, err error) {
 	if hook, ok, err = d.cfg.Store.Webhook(ctx, j.stack); err != nil || !ok {
 		return hook, e, false, err
@@ -269,7 +266,8 @@ func (d *Dispatcher) skip(j job, err error) {
 	d.end(d.ctx, j, false)
 }
 
-// requeue has a delivery tried again after the wait that follows its attempt.
+// requeue schedules the next attempt of a delivery after the wait that follows this
+// one.
 func (d *Dispatcher) requeue(ctx context.Context, j job) {
 	due := time.Now().Add(d.cfg.Retries[j.attempt-1])
 	j.attempt++
@@ -280,8 +278,8 @@ func (d *Dispatcher) requeue(ctx context.Context, j job) {
 	}
 }
 
-// end is the end of a delivery, whatever came of it. After all those of a stack
-// that is gone its webhook is forgotten.
+// end ends a delivery, whatever its result. After the last one of a deleted stack it
+// forgets the stack's webhook.
 func (d *Dispatcher) end(ctx context.Context, j job, last bool) {
 	if !d.ledger.end(j.stack, last) {
 		return
