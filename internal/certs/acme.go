@@ -13,30 +13,29 @@ import (
 	"go.uber.org/zap"
 )
 
-// ACMEOptions say where certificates come from, and for which names.
+// ACMEOptions configure an ACME.
 type ACMEOptions struct {
 	Directory string // URL of the authority's directory
 	Email     string // where the authority writes about problems; "" for nowhere
 	Dir       string // folder that keeps the account, certificates and keys
 	Listen    string // address of the public listener, which answers the challenges
-	// Allowed tells whether a name is one of ours. Without it anybody could have
-	// certificates for any name ordered.
+	// Allowed reports whether a name belongs to this server. Without this check anybody
+	// could have certificates ordered for any name.
 	Allowed func(name string) bool
 	Roots   *x509.CertPool // trusted when speaking to the authority; nil for the system's
 	Log     *slog.Logger
 }
 
-// ACME gets a certificate for each name when it is first asked for, and renews
-// it in time. The authority reaches the public listener on port 443 to see that
-// a name is ours (TLS-ALPN-01): nothing else has to listen, and no DNS has to be
-// written.
+// ACME gets a certificate for each name when it is first asked for, and renews it in
+// time. The authority connects to the public listener on port 443 to check that a name
+// is ours (TLS-ALPN-01), so no other listener and no DNS record is needed.
 type ACME struct {
 	opts  ACMEOptions
 	cache *certmagic.Cache
 	magic *certmagic.Config
 }
 
-// NewACME returns an ACME that has asked for nothing yet.
+// NewACME returns an ACME that has not requested any certificate yet.
 func NewACME(opts ACMEOptions) (*ACME, error) {
 	host, portText, err := net.SplitHostPort(opts.Listen)
 	if err != nil {
@@ -70,7 +69,7 @@ func NewACME(opts ACMEOptions) (*ACME, error) {
 	return a, nil
 }
 
-// TLS is the configuration of the public listener.
+// TLS returns the configuration of the public listener.
 func (a *ACME) TLS() *tls.Config {
 	cfg := a.magic.TLSConfig()
 	cfg.MinVersion = tls.VersionTLS12
@@ -78,7 +77,7 @@ func (a *ACME) TLS() *tls.Config {
 	return cfg
 }
 
-// Close ends the renewals.
+// Close stops the renewals.
 func (a *ACME) Close() { a.cache.Stop() }
 
 func (a *ACME) decide(_ context.Context, name string) error {
@@ -88,7 +87,7 @@ func (a *ACME) decide(_ context.Context, name string) error {
 	return nil
 }
 
-// note logs what an operator wants to know.
+// note logs the events that an operator wants to know about.
 func (a *ACME) note(_ context.Context, event string, data map[string]any) error {
 	switch event {
 	case "cert_obtained":

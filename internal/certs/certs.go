@@ -1,6 +1,5 @@
-// Package certs has the certificates that the public listener shows when it
-// speaks TLS itself: from files that somebody else renews, or from an ACME
-// authority that it asks by itself.
+// Package certs provides the certificates for a public listener that speaks TLS itself:
+// from files that somebody else renews, or from an ACME authority.
 package certs
 
 import (
@@ -12,7 +11,7 @@ import (
 	"time"
 )
 
-// checkEvery is how often the files are looked at for a new certificate.
+// checkEvery is how often the files are checked for a new certificate.
 const checkEvery = 10 * time.Second
 
 // files is a certificate and its key on disk.
@@ -26,12 +25,12 @@ type files struct {
 	checked time.Time
 }
 
-// stamp tells one state of the two files from another.
+// stamp identifies a state of the two files.
 type stamp struct{ cert, key time.Time }
 
-// FromFiles is the TLS configuration of a certificate chain and a key in PEM. A
-// file that changed is read again within seconds; while the new pair is not
-// readable or does not fit together, the one from before is shown.
+// FromFiles returns a TLS configuration with a certificate chain and a key in PEM. It
+// reads a changed file again within seconds; while the new pair cannot be read or does
+// not match, it keeps the old one.
 func FromFiles(cert, key string, log *slog.Logger) (*tls.Config, error) {
 	f := &files{cert: cert, key: key, log: log}
 	if err := f.read(); err != nil {

@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// family is the rules of IPv4, or of IPv6.
+// family holds the rules of IPv4 or IPv6.
 type family struct {
 	save, restore string // programs
 	fixed         rules
 	shared        []string // chains that all installations fill
-	// taken are the fixed rules as the program prints them: releases of iptables
-	// may word the same rule in different ways.
+	// taken are the fixed rules as the program prints them: releases of iptables may
+	// print the same rule differently.
 	taken rules
 }
 
-// families are those that this machine speaks.
+// families returns the families that this machine has.
 func families() []*family {
 	all := []*family{{
 		save: "iptables-save", restore: "iptables-restore",
@@ -35,8 +35,8 @@ func families() []*family {
 	return all
 }
 
-// ensure sets what differs from what is wanted, all of it in one step, and tells
-// whether anything of the fixed rules did.
+// ensure sets what differs from the wanted rules, all in one step, and reports whether
+// any fixed rule differed.
 func (f *family) ensure(ctx context.Context, want wanted) (changed bool, err error) {
 	found, err := f.read(ctx)
 	if err != nil {
@@ -72,8 +72,8 @@ func (f *family) read(ctx context.Context) (rules, error) {
 	return parse(text), err
 }
 
-// inPlace reports whether the fixed rules are there, all of them and no others, and
-// the kernel's own chains lead to them.
+// inPlace reports whether exactly the fixed rules are there, and the kernel's own
+// chains lead to them.
 func (f *family) inPlace(found rules) bool {
 	for chain, want := range f.fixed {
 		switch {
@@ -86,12 +86,12 @@ func (f *family) inPlace(found rules) bool {
 	return !slices.ContainsFunc(f.shared, func(chain string) bool { _, there := found[chain]; return !there })
 }
 
-// missing are the rules that one of the kernel's own chains lacks.
+// missing returns the rules that one of the kernel's own chains lacks.
 func (f *family) missing(found rules, chain string) []string {
 	return slices.DeleteFunc(slices.Clone(f.fixed[chain]), func(rule string) bool { return slices.Contains(found[chain], rule) })
 }
 
-// set are the lines that set the fixed rules: declaring a chain empties it.
+// set returns the lines that set the fixed rules: declaring a chain empties it.
 func (f *family) set(found rules) []string {
 	var lines []string
 	for _, chain := range f.shared {
@@ -119,7 +119,7 @@ func (f *family) set(found rules) []string {
 	return lines
 }
 
-// sharedChanges are the lines for the chains that all installations fill.
+// sharedChanges returns the lines for the chains that all installations fill.
 func (f *family) sharedChanges(found rules, want wanted) []string {
 	if len(f.shared) == 0 {
 		return nil
@@ -129,11 +129,11 @@ func (f *family) sharedChanges(found rules, want wanted) []string {
 
 func ours(chain string) bool { return strings.HasPrefix(chain, "BERTH-") }
 
-// programTime is how long a program may take; another one may hold the kernel's
-// lock on the rules.
+// programTime is how long a program may take; another one may hold the kernel's lock on
+// the rules.
 const programTime = 30 * time.Second
 
-// run runs one of the programs of iptables with input and returns what it prints.
+// run runs one of the iptables programs with input and returns its output.
 func run(ctx context.Context, input, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, programTime)
 	defer cancel()

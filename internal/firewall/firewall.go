@@ -1,15 +1,15 @@
-// Package firewall walls off the networks of stacks. What runs in one reaches
-// the containers of its own network, public addresses and DNS; not other stacks,
-// not this machine on any of its addresses, not private, link-local, metadata or
-// multicast ranges, and no mail port unless somebody has claimed the stack.
+// Package firewall isolates the networks of stacks. A container in one reaches the
+// containers of its network, public addresses and DNS. It does not reach other stacks,
+// this machine on any of its addresses, private, link-local, metadata or multicast
+// ranges, or, unless somebody has claimed the stack, any mail port.
 //
-// All stacks' interfaces share the prefix engine.BridgePrefix, so the rules are the same
-// few for thousands of stacks and for every installation on one engine. They are
-// chains of their own in the table mangle, whose verdict to drop nothing in the
-// table filter takes back: neither the engine, which puts its own rules there
-// first with each network it makes, nor another firewall manager. What the
-// operator lets stacks reach besides, and the stacks that may send mail, are two
-// more chains, which all installations fill.
+// All stacks' interfaces share the prefix engine.BridgePrefix, so the same few rules
+// serve thousands of stacks and every installation on an engine. The rules are separate
+// chains in the table mangle. Nothing in the table filter can undo a drop there:
+// neither the engine, which puts its rules first with each network it makes, nor
+// another firewall manager. Two more chains, which all installations fill, hold the
+// other addresses that the operator lets stacks reach, and the stacks that may send
+// mail.
 package firewall
 
 import (
@@ -25,13 +25,13 @@ import (
 	"time"
 )
 
-// Options are what a Firewall works with.
+// Options configure a Firewall.
 type Options struct {
-	// Open are the hosts, as host:port, that stacks may reach although they are
-	// on this machine or in a range that is not public: package mirrors.
+	// Open lists the hosts, as host:port, that stacks may reach although they are on
+	// this machine or in a range that is not public: package mirrors.
 	Open []string
-	// Bridges names the interfaces of the engine's networks, by which it is
-	// seen whether the engine's containers are on this machine's network.
+	// Bridges returns the interfaces of the engine's networks. They show whether the
+	// engine's containers are on this machine's network.
 	Bridges func(context.Context) ([]string, error)
 	Log     *slog.Logger
 }
@@ -46,14 +46,14 @@ type Firewall struct {
 	resolved map[string][]netip.Addr // of the hosts in Open, when they last resolved
 }
 
-// New returns a Firewall that has done nothing yet; see Apply.
+// New returns a Firewall that has not changed any rules yet; see Apply.
 func New(opts Options) *Firewall {
 	return &Firewall{opts: opts, families: families(), resolved: map[string][]netip.Addr{}}
 }
 
-// Apply checks the rules and puts right, in one step, what is missing or changed.
-// The stacks on the interfaces mail may send mail. An error says why stacks are
-// not, or may not be, walled off.
+// Apply checks the rules and corrects, in one step, what is missing or changed. The
+// stacks on the interfaces mail may send mail. The error says why stacks are not, or
+// may not be, isolated.
 func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,12 +83,12 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 	return nil
 }
 
-// checkHere reports whether the engine's containers are on the network of this
-// process: an engine on another machine, or a server in a container with a
-// network of its own, would make the rules lie.
+// checkHere checks that the engine's containers are on the network of this process.
+// With an engine on another machine, or a server in a container with its own network,
+// the rules would have no effect.
 func (f *Firewall) checkHere(ctx context.Context) error {
 	if f.here {
-		return nil // and an engine does not move, though it may not answer for a while
+		return nil // an engine does not move, though it may not answer for a while
 	}
 	bridges, err := f.opts.Bridges(ctx)
 	if err != nil {
@@ -105,8 +105,8 @@ func (f *Firewall) checkHere(ctx context.Context) error {
 	return nil
 }
 
-// lock keeps other installations on this machine from changing rules until
-// unlock is called. It is on the network namespace, whose rules they are.
+// lock keeps other installations on this machine from changing rules until unlock is
+// called. It locks the network namespace, to which the rules belong.
 func lock() (unlock func(), err error) {
 	namespace, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -119,7 +119,7 @@ func lock() (unlock func(), err error) {
 	return func() { _ = namespace.Close() }, nil
 }
 
-// interfaces names this machine's network interfaces.
+// interfaces returns the names of this machine's network interfaces.
 func interfaces() ([]string, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -132,7 +132,7 @@ func interfaces() ([]string, error) {
 	return names, nil
 }
 
-// intersect is what is in both lists, in the order of the first.
+// intersect returns what is in both lists, in the order of the first.
 func intersect(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return !slices.Contains(b, s) })
 }

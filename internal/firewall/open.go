@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// resolverFiles name the servers that the engine passes the containers'
-// questions to, from the containers' own network. The second is where
-// systemd-resolved keeps the real ones when the first names only itself.
+// resolverFiles list the name servers to which the engine forwards the containers'
+// questions, from the containers' network. The second file has the real servers if the
+// first names only systemd-resolved itself.
 var resolverFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
 const portDNS = 53
 
-// endpoints are the addresses that stacks may reach although they would be closed:
-// this machine's DNS servers and the hosts in Open, as they resolve now.
+// endpoints returns the addresses that stacks may reach although they would be closed:
+// this machine's DNS servers, and the hosts in Open as they resolve now.
 func (f *Firewall) endpoints(ctx context.Context) []netip.AddrPort {
 	var all []netip.AddrPort
 	for _, addr := range resolvers(resolverFiles) {
@@ -46,8 +46,8 @@ func (f *Firewall) endpoints(ctx context.Context) []netip.AddrPort {
 // resolveTime is how long a name may take to resolve.
 const resolveTime = 5 * time.Second
 
-// resolve finds a host's IPv4 addresses; while DNS does not answer, those that it
-// had before.
+// resolve returns a host's IPv4 addresses; while DNS does not answer, the previous
+// ones.
 func (f *Firewall) resolve(ctx context.Context, host string) []netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
@@ -63,7 +63,7 @@ func (f *Firewall) resolve(ctx context.Context, host string) []netip.Addr {
 	return addrs
 }
 
-// resolvers are the IPv4 addresses of the name servers in files.
+// resolvers returns the IPv4 addresses of the name servers in files.
 func resolvers(files []string) []netip.Addr {
 	var found []netip.Addr
 	for _, path := range files {
@@ -84,7 +84,7 @@ func resolvers(files []string) []netip.Addr {
 	return found
 }
 
-// ownAddresses are this machine's IPv4 addresses.
+// ownAddresses returns this machine's IPv4 addresses.
 func ownAddresses() []netip.Addr {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

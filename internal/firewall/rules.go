@@ -21,26 +21,25 @@ const (
 	chainMail    = "BERTH-MAIL"    // stacks that may send mail
 )
 
-// closedRanges are the addresses that are not public: of this network, private,
-// of providers' own networks, loopback, link-local with the metadata services,
-// protocol assignments, benchmarks, multicast and reserved; and a metadata
-// service outside of them.
+// closedRanges are the addresses that are not public: this network, private, providers'
+// own networks, loopback, link-local with the metadata services, protocol assignments,
+// benchmarks, multicast and reserved; and one metadata service outside of these.
 var closedRanges = []string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 }
 
-// The rules that more than one chain has, as the programs print them.
+// The rules that several chains share, as the programs print them.
 const (
 	answers    = "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN"
 	sameBridge = "-m physdev --physdev-is-bridged -j RETURN"
 	mailPorts  = "-p tcp -m multiport --dports 25,465,587"
 )
 
-// rules of a family, by chain. The order matters.
+// rules maps a chain to its rules, in order.
 type rules map[string][]string
 
-// rules4 are the fixed rules for IPv4.
+// rules4 returns the fixed rules for IPv4.
 func rules4() rules {
 	forward := []string{
 		sameBridge, // what stays in one network
@@ -61,7 +60,7 @@ func rules4() rules {
 	}
 }
 
-// rules6 are the fixed rules for IPv6, which stacks' networks do not have.
+// rules6 returns the fixed rules for IPv6, which stacks' networks do not have.
 func rules6() rules {
 	return rules{
 		chainInput:   {"-j DROP"},
@@ -75,7 +74,7 @@ func hook(direction, chain string) string {
 	return direction + " " + engine.BridgePrefix + "+ -j " + chain
 }
 
-// wanted is what the chains that all installations fill should have.
+// wanted describes the chains that all installations fill.
 type wanted struct {
 	open    []netip.AddrPort
 	mail    []string // interfaces of stacks that may send mail
@@ -83,14 +82,14 @@ type wanted struct {
 	now     time.Time
 }
 
-// lease is how long a rule of chainOpen stands unless it is renewed: nobody else
-// knows when an installation is gone or its mirror has moved. It is renewed when
-// half of it has passed.
+// lease is how long a rule of chainOpen lasts unless it is renewed, since no other
+// installation knows when one is gone or its mirror has moved. It is renewed when half
+// of it has passed.
 const lease = time.Hour
 
 var leased = regexp.MustCompile(`^(.*) -m comment --comment "berth until (\d+)" -j ACCEPT$`)
 
-// openChanges are the lines that make chainOpen what is wanted.
+// openChanges returns the lines that turn chainOpen into what is wanted.
 func (w wanted) openChanges(found []string) []string {
 	keep := map[string]bool{}
 	for _, e := range w.open {
@@ -114,8 +113,8 @@ func (w wanted) openChanges(found []string) []string {
 	return lines
 }
 
-// leaseOf takes a rule of chainOpen apart. The end of one that is not ours has
-// long passed.
+// leaseOf parses a rule of chainOpen. For a rule that is not ours the time is long
+// past.
 func leaseOf(rule string) (match string, until time.Time) {
 	parts := leased.FindStringSubmatch(rule)
 	if parts == nil {
@@ -130,7 +129,7 @@ func leaseOf(rule string) (match string, until time.Time) {
 
 var mailRule = regexp.MustCompile(`^-i (\S+) -j ACCEPT$`)
 
-// mailChanges are the lines that add the wanted stacks to chainMail and remove
+// mailChanges returns the lines that add the wanted stacks to chainMail and remove
 // those whose interface is gone, whoever added them.
 func (w wanted) mailChanges(found []string) []string {
 	missing := map[string]bool{}
@@ -158,7 +157,7 @@ func closed(addr netip.Addr) bool {
 	return slices.ContainsFunc(closedRanges, func(r string) bool { return netip.MustParsePrefix(r).Contains(addr) })
 }
 
-// parse reads the chains and their rules from what iptables-save prints.
+// parse parses the chains and their rules in the output of iptables-save.
 func parse(text string) rules {
 	found := rules{}
 	for line := range strings.Lines(text) {
