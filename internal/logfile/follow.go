@@ -9,26 +9,26 @@ import (
 	"os"
 )
 
-// Follower reads a log while it is being written. It must be closed.
+// Follower reads a log while it is being written. The caller must close it.
 type Follower struct {
 	path string
 	tail int
 	f    *os.File // nil until the log exists
 	at   int64    // how far f was read
-	seen int64    // f's size when it was last read; the bytes from at on are no whole line
+	seen int64    // f's size when it was last read; the bytes from at on are not a complete line
 }
 
-// readAtOnce bounds what one call of Next reads, in bytes.
+// readAtOnce limits what one call of Next reads, in bytes.
 const readAtOnce = 256 << 10
 
-// Follow begins with the last tail lines of the log at path, which may not
-// exist yet.
+// Follow returns a Follower that begins with the last tail lines of the log at path,
+// which need not exist yet.
 func Follow(path string, tail int) *Follower { return &Follower{path: path, tail: tail} }
 
-// Next returns the whole lines that came since the last call, without the times
-// of a process's lines; none when nothing came. It goes on over a rotation.
-// When the log was begun anew, as each build does, anew is true and the lines
-// are the new log's first.
+// Next returns the complete lines added since the last call, without the times of a
+// process's lines; none if there are none. It continues across a rotation. If the log
+// was begun anew, as each build does, anew is true and the lines are the new log's
+// first.
 func (l *Follower) Next() (lines []string, anew bool, err error) {
 	if l.f == nil {
 		lines, err = l.begin()
@@ -52,7 +52,7 @@ func (l *Follower) Next() (lines []string, anew bool, err error) {
 	return lines, anew, err
 }
 
-// Close lets go of the file.
+// Close closes the file.
 func (l *Follower) Close() error {
 	if l.f == nil {
 		return nil
@@ -79,8 +79,8 @@ func (l *Follower) begin() ([]string, error) {
 	return l.more()
 }
 
-// more reads the whole lines after those that were read. A line longer than
-// readAtOnce comes in pieces.
+// more reads the complete lines after those already read. It returns a line longer than
+// readAtOnce in pieces.
 func (l *Follower) more() ([]string, error) {
 	if l.f == nil {
 		return nil, nil
@@ -109,8 +109,8 @@ func (l *Follower) more() ([]string, error) {
 	return texts(bytes.Split(bytes.TrimSuffix(b[:end], []byte("\n")), []byte("\n"))), nil
 }
 
-// replaced tells whether another file has taken the log's place, and whether
-// that one is a new log rather than the rest of this one.
+// replaced reports whether another file has taken the log's place, and whether that one
+// is a new log rather than the rest of this one.
 func (l *Follower) replaced() (anew, replaced bool, err error) {
 	mine, err := l.f.Stat()
 	if err != nil {
@@ -127,7 +127,7 @@ func (l *Follower) replaced() (anew, replaced bool, err error) {
 	return err != nil || !os.SameFile(mine, older), true, nil
 }
 
-// reopen turns to the file that is at the log's path now, if there is one.
+// reopen opens the file now at the log's path, if there is one.
 func (l *Follower) reopen() error {
 	f, err := os.Open(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,7 @@ func (l *Follower) reopen() error {
 	return err
 }
 
-// texts are lines without their times.
+// texts returns the lines without their times.
 func texts(lines [][]byte) []string {
 	out := make([]string, len(lines))
 	for i, line := range lines {

@@ -1,8 +1,7 @@
-// Package logfile keeps the logs of services as plain files with a bound:
-// appending, rotating to one older copy, and reading the last lines (docs/api.md,
-// "Logs and events"). A line of a process starts with the time at
-// which the engine saw it, so that a server that was killed goes on exactly
-// where it stopped; readers do not see it.
+// Package logfile keeps the logs of services as plain files of limited size: it
+// appends, rotates to one older copy, and reads the last lines (docs/api.md, "Logs and
+// events"). A line of a process starts with the time at which the engine saw it, so
+// that a killed server continues exactly where it stopped; readers do not see the time.
 package logfile
 
 import (
@@ -17,8 +16,7 @@ import (
 	"time"
 )
 
-// File is a log that is being written. Its methods may be called from several
-// goroutines.
+// File is a log being written. Its methods may be called by several goroutines at once.
 type File struct {
 	mu     sync.Mutex
 	f      *os.File
@@ -28,9 +26,9 @@ type File struct {
 	header []byte // written again at the head of each new file
 }
 
-// Create starts the log at path anew, as a file of its own: whoever still
-// reads the old one sees it end. Beyond max bytes the file moves to path.1,
-// replacing it, and a new one begins with header.
+// Create starts the log at path anew, in a new file: readers of the old one see it end.
+// Beyond max bytes the file moves to path.1, replacing it, and a new one begins with
+// header.
 func Create(path string, max int64, header string) (*File, error) {
 	for _, old := range []string{path, path + rotated} {
 		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -44,9 +42,8 @@ func Create(path string, max int64, header string) (*File, error) {
 	return &File{f: f, path: path, max: max, header: []byte(header)}, nil
 }
 
-// Open goes on with the log at path, or begins one. A last line without its
-// end, as a killed server leaves it, is cut off. The time is that of the last
-// line, zero when there is none.
+// Open continues the log at path, or begins one. It removes an incomplete last line, as
+// a killed server leaves it. The time is that of the last line, zero if there is none.
 func Open(path string, max int64) (*File, time.Time, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -64,8 +61,8 @@ func Open(path string, max int64) (*File, time.Time, error) {
 
 const rotated = ".1"
 
-// mend cuts an unfinished last line off and tells the size and the time of the
-// last whole one.
+// mend removes an incomplete last line and returns the size and the time of the last
+// complete one.
 func mend(f *os.File) (int64, time.Time, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -84,8 +81,8 @@ func mend(f *os.File) (int64, time.Time, error) {
 	return end, at, err
 }
 
-// lastTime is the time of the last line of the file at path, zero when it
-// cannot be told.
+// lastTime returns the time of the last line of the file at path, zero if it cannot be
+// read.
 func lastTime(path string) time.Time {
 	f, err := os.Open(path)
 	if err != nil {
@@ -114,11 +111,10 @@ func (l *File) Line(at time.Time, line []byte) error {
 	return err
 }
 
-// timeLayout has a fixed width, so that a line's time can be cut off blindly.
+// timeLayout has a fixed width, so that a line's time can be removed by length.
 const timeLayout = "2006-01-02T15:04:05.000000000Z"
 
-// Write appends text as it is, rotating first when it would grow the file
-// beyond its bound.
+// Write appends text as it is; it rotates first if the file would exceed its limit.
 func (l *File) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +128,8 @@ func (l *File) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// rotate moves the file away and begins a new one. After a failure it can be
-// called again: the file may have moved already.
+// rotate moves the file away and begins a new one. It can be called again after a
+// failure, when the file may already have moved.
 func (l *File) rotate() error {
 	if err := os.Rename(l.path, l.path+rotated); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("rotate log: %w", err)
@@ -154,7 +150,7 @@ func (l *File) rotate() error {
 	return nil
 }
 
-// Close closes the file. What was written stays.
+// Close closes the file and keeps its content.
 func (l *File) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +158,7 @@ func (l *File) Close() error {
 }
 
 // Tail writes the last n lines of the log at path to w, without the times of a
-// process's lines, however long they are and whatever they hold. A log that
-// does not exist is empty.
+// process's lines, whatever their length and content. A missing log counts as empty.
 func Tail(w io.Writer, path string, n int) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -187,7 +182,7 @@ func Tail(w io.Writer, path string, n int) error {
 	return copyLines(w, io.NewSectionReader(f, start, info.Size()-start))
 }
 
-// copyLines copies lines without their times. The last one gets an end.
+// copyLines copies lines without their times, and terminates the last one.
 func copyLines(w io.Writer, r io.Reader) error {
 	in := bufio.NewReaderSize(r, chunk)
 	for begins := true; ; {
@@ -212,8 +207,8 @@ func copyLines(w io.Writer, r io.Reader) error {
 	}
 }
 
-// cutTime splits a process's line into its time and its text; a line without a
-// time comes back whole.
+// cutTime splits a process's line into its time and its text; it returns a line without
+// a time whole.
 func cutTime(line []byte) (time.Time, []byte) {
 	if len(line) <= len(timeLayout) || line[len(timeLayout)] != ' ' {
 		return time.Time{}, line
@@ -225,7 +220,7 @@ func cutTime(line []byte) (time.Time, []byte) {
 	return at, line[len(timeLayout)+1:]
 }
 
-// timeOfLast is the time of the last line among f's first size bytes, zero when
+// timeOfLast returns the time of the last line among f's first size bytes, zero if
 // there is none.
 func timeOfLast(f io.ReaderAt, size int64) (time.Time, error) {
 	start, err := lastLines(f, size, 1)
@@ -240,7 +235,7 @@ func timeOfLast(f io.ReaderAt, size int64) (time.Time, error) {
 	return at, nil
 }
 
-// lastLines is where the last n lines among f's first size bytes begin.
+// lastLines returns the offset of the last n lines among f's first size bytes.
 func lastLines(f io.ReaderAt, size int64, n int) (int64, error) {
 	if n <= 0 || size == 0 {
 		return size, nil
@@ -251,8 +246,8 @@ func lastLines(f io.ReaderAt, size int64, n int) (int64, error) {
 // chunk is how many bytes of a log are in memory at once.
 const chunk = 64 << 10
 
-// behindNewline is the place behind the nth newline from the end among f's first
-// size bytes, 0 when there are not so many.
+// behindNewline returns the offset after the nth newline from the end among f's first
+// size bytes, 0 if there are not so many.
 func behindNewline(f io.ReaderAt, size int64, n int) (int64, error) {
 	buf := make([]byte, min(size, chunk))
 	for end := size; end > 0; {

@@ -1,7 +1,7 @@
-// Package metrics counts what the server does, for Prometheus. The packages
-// that do the work do not know it: they call functions that they were given,
-// or are asked when somebody reads. No label has a stack's id, a name that a
-// stranger chose, or anything else without a bound.
+// Package metrics counts what the server does, for Prometheus. The packages that do the
+// work do not import it: they call functions that they were given, or are asked when
+// somebody reads the metrics. No label contains a stack's id, a name chosen by a
+// stranger, or anything else without a limit.
 package metrics
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics are those of one server.
+// Metrics holds the metrics of one server.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -37,7 +37,7 @@ var (
 	engineBuckets  = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60}
 )
 
-// New returns metrics that have counted nothing.
+// New returns metrics that are all zero.
 func New() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -80,14 +80,14 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
-// usual are the methods that get a label of their own.
+// usual are the methods with their own label.
 var usual = []string{"GET", "HEAD", "POST", "PATCH", "DELETE", "OPTIONS"}
 
 // Arrival counts a request at the public address.
 func (m *Metrics) Arrival(host string) { m.arrivals.WithLabelValues(host).Inc() }
 
-// Request counts a request of the API that was answered. The route is "" for a
-// path that none has.
+// Request counts an answered request of the API. The route is "" for a path without
+// one.
 func (m *Metrics) Request(route, method string, status int, took time.Duration) {
 	if route == "" {
 		route = "none"
@@ -99,12 +99,12 @@ func (m *Metrics) Request(route, method string, status int, took time.Duration) 
 	m.duration.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// Build counts a build that ended; the result is ok, failed or stopped.
+// Build counts a finished build; the result is ok, failed or stopped.
 func (m *Metrics) Build(runtime, result string, took time.Duration) {
 	m.builds.WithLabelValues(runtime, result).Observe(took.Seconds())
 }
 
-// EngineCall counts a call of the Docker engine that ended, such as "POST
+// EngineCall counts a finished call of the Docker engine, such as "POST
 // /containers/create".
 func (m *Metrics) EngineCall(call string, ok bool, took time.Duration) {
 	result := "ok"
@@ -114,8 +114,8 @@ func (m *Metrics) EngineCall(call string, ok bool, took time.Duration) {
 	m.engine.WithLabelValues(call, result).Observe(took.Seconds())
 }
 
-// Delivery counts an attempt to deliver an event to a webhook; the result is
-// ok, failed or, for one that is tried again, retried.
+// Delivery counts an attempt to deliver an event to a webhook; the result is ok,
+// failed, or retried if it is tried again.
 func (m *Metrics) Delivery(result string, took time.Duration) {
 	m.deliveries.WithLabelValues(result).Observe(took.Seconds())
 }
@@ -123,8 +123,8 @@ func (m *Metrics) Delivery(result string, took time.Duration) {
 // Event counts an event of the given type.
 func (m *Metrics) Event(kind string) { m.events.WithLabelValues(kind).Inc() }
 
-// WatchQueue shows the builds that run and those that wait for a slot, as ask
-// tells them.
+// WatchQueue exports the number of builds that run and that wait for a slot, as ask
+// returns them.
 func (m *Metrics) WatchQueue(ask func() (running, waiting int)) {
 	gauge := func(name, help string, value func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
@@ -136,13 +136,13 @@ func (m *Metrics) WatchQueue(ask func() (running, waiting int)) {
 	)
 }
 
-// WatchStacks shows the stacks of each status, as ask counts them. The statuses
-// are shown also when no stack has them.
+// WatchStacks exports the number of stacks of each status, as ask returns them,
+// including statuses without stacks.
 func (m *Metrics) WatchStacks(statuses []string, ask func(context.Context) (map[string]int, error)) {
 	m.registry.MustRegister(&stacks{statuses: statuses, ask: ask})
 }
 
-// stacks collects the stacks of each status.
+// stacks collects the number of stacks of each status.
 type stacks struct {
 	statuses []string
 	ask      func(context.Context) (map[string]int, error)
@@ -150,7 +150,7 @@ type stacks struct {
 
 var stacksDesc = prometheus.NewDesc("berth_stacks", "Stacks of each status; deleted ones are not counted.", []string{"status"}, nil)
 
-// askTimeout bounds how long reading the metrics waits for the database.
+// askTimeout limits how long reading the metrics waits for the database.
 const askTimeout = 5 * time.Second
 
 // Describe implements prometheus.Collector.

@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// slot is how exactly a queue keeps time: members that are due within the same
-// slot come together, at its end.
+// slot is the time resolution of a queue: members due within the same slot are returned
+// together, at its end.
 const slot = 50 * time.Millisecond
 
-// leftover is how long Redis keeps what a process that died did not take.
+// leftover is how long Redis keeps the members of a dead process.
 const leftover = time.Minute
 
-// Queue holds members until they are due: webhook deliveries that wait for a
-// retry (docs/api.md, "Webhook delivery"). They are in Redis under a name that
-// this process alone knows, so a restart drops them. The process remembers what
-// it put there, and goes on with that when Redis goes away or comes back empty.
-// Take is for one goroutine.
+// Queue holds members until they are due: webhook deliveries that wait for a retry
+// (docs/api.md, "Webhook delivery"). They are in Redis under a name that only this
+// process knows, so a restart drops them. The process remembers what it added, and uses
+// that if Redis is away or comes back empty. Only one goroutine may call Take.
 type Queue struct {
 	client *Client
 	prefix string // of the keys
@@ -31,8 +30,8 @@ type Queue struct {
 	made  int              // batches so far
 }
 
-// batch is the members of a slot. One that comes after they were taken begins
-// another batch.
+// batch is the members of a slot. A member added after they were taken begins another
+// batch.
 type batch struct {
 	key     string // of the list in Redis; no two batches share one
 	members []string
@@ -43,7 +42,7 @@ func (c *Client) Queue(name string) *Queue {
 	return &Queue{client: c, prefix: "berth:queue:" + name + ":" + rand.Text() + ":", slots: map[int64]*batch{}}
 }
 
-// Add puts a member into the queue. It comes at most 50 ms after it is due.
+// Add adds a member to the queue. Take returns it at most 50 ms after it is due.
 func (q *Queue) Add(ctx context.Context, member string, due time.Time) {
 	key := q.remember(ceil(due), member)
 	q.client.try(ctx, func(ctx context.Context) error {
@@ -55,8 +54,8 @@ func (q *Queue) Add(ctx context.Context, member string, due time.Time) {
 	})
 }
 
-// Take takes out all members that are due, in the order of their times, and
-// returns when the next one will be due: the zero time when there is none.
+// Take removes and returns all members that are due, in the order of their times, and
+// returns when the next one is due: the zero time if there is none.
 func (q *Queue) Take(ctx context.Context, now time.Time) (due []string, next time.Time) {
 	for _, number := range q.past(now) {
 		due = append(due, q.takeSlot(ctx, number)...)
@@ -64,12 +63,12 @@ func (q *Queue) Take(ctx context.Context, now time.Time) (due []string, next tim
 	return due, q.next()
 }
 
-// ceil is the number of the slot that ends at a time or next after it.
+// ceil returns the number of the slot that ends at a time or next after it.
 func ceil(t time.Time) int64 {
 	return (t.UnixNano() + int64(slot) - 1) / int64(slot)
 }
 
-// remember keeps a member and returns the key of its batch.
+// remember records a member and returns the key of its batch.
 func (q *Queue) remember(number int64, member string) (key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -83,7 +82,7 @@ func (q *Queue) remember(number int64, member string) (key string) {
 	return b.key
 }
 
-// past lists the slots that have ended, oldest first.
+// past returns the slots that have ended, oldest first.
 func (q *Queue) past(now time.Time) []int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,8 +96,8 @@ func (q *Queue) past(now time.Time) []int64 {
 	return numbers
 }
 
-// takeSlot takes a slot's members from Redis; from memory when Redis is away,
-// has lost some of them, or has not got all of them yet.
+// takeSlot removes a slot's members from Redis; it uses those in memory if Redis is
+// away, has lost some of them, or has not received all of them yet.
 func (q *Queue) takeSlot(ctx context.Context, number int64) []string {
 	q.mu.Lock()
 	b := q.slots[number]

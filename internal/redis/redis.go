@@ -1,7 +1,7 @@
-// Package redis keeps in Redis what may be lost: the windows of the rate limits
-// and the queue of webhook retries. Every key and every script is here. Without
-// a Redis of its own the server runs one inside its process; when the one it was
-// given does not answer, limits and retries are kept in memory until it does.
+// Package redis keeps in Redis what may be lost: the windows of the rate limits and the
+// queue of webhook retries. All keys and scripts are here. Without a separate Redis the
+// server runs one inside its process; while a given one does not answer, limits and
+// retries are kept in memory.
 package redis
 
 import (
@@ -21,11 +21,11 @@ import (
 // Embedded is the address that stands for a server in this process.
 const Embedded = "embedded"
 
-// patience is how long Redis may keep a request waiting, once: after that it
-// counts as away until probe hears from it.
+// patience is how long Redis may delay one request; after that it counts as away until
+// probe reaches it.
 const patience = 300 * time.Millisecond
 
-// probeEvery is how often a Redis that was away is asked whether it is back.
+// probeEvery is how often a Redis that was away is checked.
 const probeEvery = time.Second
 
 // The keys. A window has one for each of its own keys.
@@ -34,7 +34,7 @@ const (
 	windowPrefix = "berth:window:"
 )
 
-// Client is a connection to Redis, or to the embedded one.
+// Client is a connection to a Redis server or to the embedded one.
 type Client struct {
 	rdb      *goredis.Client
 	embedded *miniredis.Miniredis
@@ -46,8 +46,8 @@ type Client struct {
 	done     sync.WaitGroup
 }
 
-// Open connects to the Redis at url (redis://…), or runs one in this process
-// for Embedded. A server that does not answer is not an error: it may come later.
+// Open connects to the Redis at url (redis://…), or for Embedded runs one in this
+// process. A server that does not answer is not an error: it may come later.
 func Open(ctx context.Context, url string, log *slog.Logger) (*Client, error) {
 	return open(ctx, url, log, patience, time.Now)
 }
@@ -71,8 +71,8 @@ func open(ctx context.Context, url string, log *slog.Logger, patience time.Durat
 	return c, nil
 }
 
-// driverLog takes what go-redis would write to standard error by itself. What
-// matters of it comes back as an error too.
+// driverLog receives what go-redis would write to standard error. The relevant parts
+// are returned as errors too.
 type driverLog struct{ log *slog.Logger }
 
 // Printf is called by go-redis.
@@ -80,7 +80,7 @@ func (d driverLog) Printf(ctx context.Context, format string, args ...any) {
 	d.log.DebugContext(ctx, "redis driver", "message", fmt.Sprintf(format, args...))
 }
 
-// options reads the address, starting the embedded server for Embedded.
+// options parses the address; for Embedded it starts the embedded server.
 func (c *Client) options(url string) (*goredis.Options, error) {
 	if url != Embedded {
 		options, err := goredis.ParseURL(url)
@@ -98,8 +98,8 @@ func (c *Client) options(url string) (*goredis.Options, error) {
 	return &goredis.Options{Addr: c.embedded.Addr(), Password: password}, nil
 }
 
-// tick asks an absent Redis whether it is back, and moves the embedded one's
-// clock, which does not expire keys by itself.
+// tick checks whether an absent Redis is back, and advances the clock of the embedded
+// one, which does not expire keys by itself.
 func (c *Client) tick(ctx context.Context) {
 	ticker := time.NewTicker(probeEvery)
 	defer ticker.Stop()
@@ -118,8 +118,8 @@ func (c *Client) tick(ctx context.Context) {
 	}
 }
 
-// probe finds out whether Redis takes writes: one that is full, or a replica,
-// answers a ping and is of no use.
+// probe finds out whether Redis accepts writes: a full one or a replica answers a ping
+// but is of no use.
 func (c *Client) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -131,7 +131,7 @@ func (c *Client) probe(ctx context.Context) {
 	}
 }
 
-// run evaluates a script unless Redis is away; false means that it is.
+// run evaluates a script unless Redis is away; it returns false if it is.
 func (c *Client) run(ctx context.Context, script *goredis.Script, keys []string, args ...any) (answer []string, ok bool) {
 	ok = c.try(ctx, func(ctx context.Context) (err error) {
 		answer, err = script.Run(ctx, c.rdb, keys, args...).StringSlice()
@@ -140,8 +140,8 @@ func (c *Client) run(ctx context.Context, script *goredis.Script, keys []string,
 	return answer, ok
 }
 
-// try does something in Redis unless it is away; false means that it is, or
-// went away by this.
+// try calls do unless Redis is away; it returns false if Redis is away, or goes away by
+// this call.
 func (c *Client) try(ctx context.Context, do func(context.Context) error) bool {
 	if c.away.Load() {
 		return false
@@ -153,7 +153,7 @@ func (c *Client) try(ctx context.Context, do func(context.Context) error) bool {
 	return err == nil
 }
 
-// ask evaluates a script; that it fails counts for nothing.
+// ask evaluates a script; a failure does not count.
 func (c *Client) ask(ctx context.Context, script *goredis.Script, keys []string, args ...any) (answer []string, err error) {
 	err = c.inTime(ctx, func(ctx context.Context) (err error) {
 		answer, err = script.Run(ctx, c.rdb, keys, args...).StringSlice()
@@ -162,7 +162,7 @@ func (c *Client) ask(ctx context.Context, script *goredis.Script, keys []string,
 	return answer, err
 }
 
-// inTime gives a call to Redis the time that it may take. The caller's own end
+// inTime limits the time of a call to Redis. If the caller's own context ends, that
 // says nothing about Redis.
 func (c *Client) inTime(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.patience)

@@ -14,10 +14,9 @@ import (
 // Window is an exact sliding window: at most a limit of hits for each key in
 // any period (docs/api.md, "Rate limits").
 //
-// Redis counts, for all processes that share it. Each process remembers what it
-// let through itself and checks the limit against that too: it holds while Redis
-// is away, and when Redis has lost its data, or was brought back from an older
-// copy.
+// Redis counts for all processes that share it. Each process also remembers the hits
+// that it allowed itself and checks the limit against them, so the limit holds while
+// Redis is away, and after Redis lost data or was restored from an older copy.
 type Window struct {
 	client *Client
 	name   string
@@ -25,15 +24,15 @@ type Window struct {
 	period time.Duration
 
 	mu    sync.Mutex
-	hits  map[string][]hit // those that this process let through, the oldest first
+	hits  map[string][]hit // those that this process allowed, oldest first
 	swept time.Time
 }
 
-// hit is one that was let through.
+// hit is one allowed hit.
 type hit struct {
 	id string
-	// at is the time before Redis was asked, so that this process never
-	// remembers a hit for longer than a Redis that has it.
+	// at is a time before the call to Redis, so that this process never remembers a hit
+	// for longer than a Redis that has it.
 	at      time.Time
 	counted bool // by Redis
 }
@@ -44,8 +43,8 @@ func (c *Client) Window(name string, limit int, period time.Duration) *Window {
 	return &Window{client: c, name: name, limit: limit, period: period, hits: map[string][]hit{}}
 }
 
-// count is atomic and reads Redis' own clock, so that processes need not agree
-// on the time. Scores are microseconds, exact in a double.
+// count is atomic and reads Redis' clock, so processes need not agree on the time.
+// Scores are microseconds, exact in a double.
 var count = goredis.NewScript(`
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -59,14 +58,14 @@ redis.call('PEXPIRE', KEYS[1], string.format('%.0f', period / 1000 + 1))
 return {'counted'}
 `)
 
-// forget takes a hit out again.
+// forget removes a hit.
 var forget = goredis.NewScript(`
 redis.call('ZREM', KEYS[1], ARGV[1])
 return {}
 `)
 
-// look reads a window and changes nothing. It returns the number of hits in it
-// and the microseconds until the oldest leaves it.
+// look reads a window without changing it. It returns the number of hits in it and the
+// microseconds until the oldest leaves it.
 var look = goredis.NewScript(`
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -79,8 +78,8 @@ local left = tonumber(oldest[2]) + tonumber(ARGV[1]) - now
 return {tostring(redis.call('ZCOUNT', KEYS[1], after, '+inf')), string.format('%.0f', left)}
 `)
 
-// Quota returns the limit, how many hits of key are left of it, and after what
-// time there are more, 0 when none was used. It counts nothing.
+// Quota returns the limit, how many hits of key are left, and after what time there are
+// more, 0 if none was used. It does not count a hit.
 func (w *Window) Quota(ctx context.Context, key string) (limit, remaining int, reset time.Duration) {
 	answer := []string{"0", "0"}
 	if !w.client.away.Load() {
@@ -97,8 +96,8 @@ func (w *Window) Quota(ctx context.Context, key string) (limit, remaining int, r
 	return w.limit, max(0, w.limit-used), reset
 }
 
-// own returns the number of hits that this process let through, and the time
-// until the oldest is a period old, 0 for none.
+// own returns the number of hits that this process allowed, and the time until the
+// oldest is a period old, 0 for none.
 func (w *Window) own(key string) (int, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,15 +109,15 @@ func (w *Window) own(key string) (int, time.Duration) {
 	return len(hits), hits[0].at.Add(w.period).Sub(now)
 }
 
-// Allow counts a hit of key and reports whether it is within the limit. One that
-// is not does not count.
+// Allow counts a hit of key and reports whether it is within the limit. A hit beyond
+// the limit does not count.
 func (w *Window) Allow(ctx context.Context, key string) bool {
 	_, ok := w.Take(ctx, key)
 	return ok
 }
 
-// Take is Allow for a hit that may turn out not to count: giveBack takes it out
-// again. It is not nil when the hit is within the limit.
+// Take is like Allow for a hit that may turn out not to count: giveBack removes it
+// again, and is not nil if the hit is within the limit.
 func (w *Window) Take(ctx context.Context, key string) (giveBack func(), ok bool) {
 	h := hit{id: rand.Text(), at: w.client.now()}
 	answer, there := w.client.run(ctx, count, []string{w.key(key)}, w.limit, w.period.Microseconds(), h.id)
@@ -136,9 +135,9 @@ func (w *Window) Take(ctx context.Context, key string) (giveBack func(), ok bool
 
 func (w *Window) key(key string) string { return windowPrefix + w.name + ":" + key }
 
-// giveBack takes a hit out: here first, so that nobody is refused for one that
-// Redis has forgotten already. Redis keeps one that it cannot be asked for, until
-// the hit is a period old.
+// giveBack removes a hit: first from memory, so that nobody is refused for a hit that
+// Redis has already forgotten. If Redis is away, it keeps the hit until that is a
+// period old.
 func (w *Window) giveBack(ctx context.Context, key string, h hit) {
 	w.mu.Lock()
 	w.hits[key] = slices.DeleteFunc(w.hits[key], func(other hit) bool { return other.id == h.id })
@@ -148,8 +147,8 @@ func (w *Window) giveBack(ctx context.Context, key string, h hit) {
 	}
 }
 
-// remember keeps a hit in memory, unless those of this process alone are as many
-// as the limit allows.
+// remember records a hit in memory, unless the hits of this process alone reach the
+// limit.
 func (w *Window) remember(key string, h hit) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +164,7 @@ func (w *Window) remember(key string, h hit) bool {
 	return true
 }
 
-// sweep forgets, once a period, the keys without a hit in it.
+// sweep removes, once a period, the keys without a hit in it.
 func (w *Window) sweep(now time.Time) {
 	if now.Sub(w.swept) < w.period {
 		return
@@ -178,7 +177,7 @@ func (w *Window) sweep(now time.Time) {
 	}
 }
 
-// within is the hits after a time; they are in order.
+// within returns the hits after a time; hits are in order.
 func within(hits []hit, after time.Time) []hit {
 	for i, h := range hits {
 		if h.at.After(after) {
