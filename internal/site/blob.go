@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// maxResident is the largest file kept in memory; a bigger one goes from
-	// the file to the connection inside the kernel. Opening, sendfile and
-	// closing cost more than a copy until about this size.
+	// maxResident is the largest file kept in memory; larger ones go from the file to
+	// the connection inside the kernel. Opening, sendfile and closing cost more than a
+	// copy up to about this size.
 	maxResident = 128 << 10
 
-	// maxHashed is the largest file whose entity tag is made of its content:
-	// about the size that is read and hashed within ten milliseconds.
+	// maxHashed is the largest file whose entity tag is a hash of its content: about
+	// the size that is read and hashed within ten milliseconds.
 	maxHashed = 4 << 20
 
-	// Files in this range are compressed when a client takes gzip. A smaller
-	// one fits a packet as it is, a larger one would keep a core busy for
-	// longer than its transfer takes.
+	// Files in this range are compressed if a client accepts gzip. A smaller one fits a
+	// packet as it is; a larger one would keep a core busy for longer than its transfer
+	// takes.
 	minPacked = 1 << 10
 	maxPacked = 8 << 20
 
@@ -40,8 +40,8 @@ const (
 
 var errChanged = errors.New("the file changed after it was published")
 
-// blob is one sequence of bytes that can be sent: a file, or, when it is
-// packed, the gzip form of one that exists in memory only.
+// blob is a sequence of bytes that can be sent: a file, or, if it is packed, the gzip
+// form of one, which exists in memory only.
 type blob struct {
 	path    string
 	size    int64
@@ -54,7 +54,7 @@ type blob struct {
 	body    atomic.Pointer[body]
 }
 
-// tag is what a client may ask with whether a blob is still the same.
+// tag is the entity tag by which a client asks whether a blob is unchanged.
 type tag struct {
 	etag         string // strong, with its quotes
 	etagHeader   []string
@@ -68,8 +68,8 @@ type body struct {
 	used   atomic.Bool
 }
 
-// tagOf returns b's entity tag, made at the first request for it: hashing all
-// files at Open would keep a large site from going live.
+// tagOf returns b's entity tag, computed at the first request for it: hashing all files
+// at Open would delay a large site's going live.
 func (s *Site) tagOf(b *blob) (*tag, error) {
 	if t := b.tag.Load(); t != nil {
 		return t, nil
@@ -97,9 +97,9 @@ func (b *blob) keepTag(etag string) *tag {
 	return t
 }
 
-// bigTag is the entity tag of a file that is not held in memory. That of a
-// very big one is made of its inode and change time, which no other content
-// and no later generation shares.
+// bigTag returns the entity tag of a file that is not held in memory. For a very big
+// file it comes from its inode and change time, which no other content and no later
+// generation shares.
 func (s *Site) bigTag(b *blob) (*tag, error) {
 	b.loading.Lock()
 	defer b.loading.Unlock()
@@ -124,13 +124,13 @@ func (s *Site) bigTag(b *blob) (*tag, error) {
 	return b.keepTag(etagOf(sum)), nil
 }
 
-// etagOf writes 96 bits of a hash as an entity tag.
+// etagOf formats 96 bits of a hash as an entity tag.
 func etagOf(sum hash.Hash) string {
 	return `"` + base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:12]) + `"`
 }
 
-// load returns the bytes of a small file or of a packed blob, from memory
-// where they are still there.
+// load returns the bytes of a small file or of a packed blob, from memory if they are
+// still there.
 func (s *Site) load(b *blob) (*body, error) {
 	if kept := b.resident(); kept != nil {
 		return kept, nil
@@ -155,7 +155,7 @@ func (s *Site) load(b *blob) (*body, error) {
 	return loaded, nil
 }
 
-// resident is b's body if it is in memory, marked as used.
+// resident returns b's body if it is in memory, and marks it as used.
 func (b *blob) resident() *body {
 	kept := b.body.Load()
 	if kept != nil && !kept.used.Load() {
@@ -183,7 +183,7 @@ func (s *Site) read(b *blob) ([]byte, error) {
 	return data, nil
 }
 
-// packers are gzip writers at rest: each owns about a megabyte of tables.
+// packers are idle gzip writers: each owns about a megabyte of tables.
 var packers = sync.Pool{New: func() any {
 	w, err := gzip.NewWriterLevel(io.Discard, packLevel)
 	if err != nil {
@@ -213,8 +213,8 @@ func (s *Site) pack(b *blob) ([]byte, error) {
 	return bytes.Clone(out.Bytes()), nil
 }
 
-// openBlob opens b's file. The folder is not supposed to change, but if it
-// does, neither a FIFO nor a file of another length is served in its place.
+// openBlob opens b's file. The folder should not change, but if it does, neither a FIFO
+// nor a file of another length is served in its place.
 func (s *Site) openBlob(b *blob) (*os.File, error) {
 	f, err := s.root.OpenFile(b.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -231,5 +231,5 @@ func (s *Site) openBlob(b *blob) (*os.File, error) {
 	return f, nil
 }
 
-// decimal is a header's value that is a number.
+// decimal returns n as a header's value.
 func decimal(n int64) []string { return []string{strconv.FormatInt(n, 10)} }

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// coding is a content encoding, in the order in which the host prefers them.
+// coding is a content encoding; the constants are in the order of the host's
+// preference.
 type coding int
 
 const (
@@ -17,16 +18,16 @@ const (
 	codings
 )
 
-// names and suffixes of the codings: as in Accept-Encoding, and as files that
-// a build put beside the plain ones.
+// The names of the codings in Accept-Encoding, and the suffixes of files that a build
+// put beside the plain ones.
 var (
 	names    = [codings]string{"br", "zstd", "gzip", "identity"}
 	suffixes = [identity]string{".br", ".zst", ".gz"}
 	encoding = [identity][]string{{"br"}, {"zstd"}, {"gzip"}}
 )
 
-// file is what one name of the folder gives: its type, how long it may be
-// kept, and its bytes in each encoding there is.
+// file is a named file of the folder: its type, how long it may be cached, and its
+// bytes in each available encoding.
 type file struct {
 	name     string
 	kind     kind
@@ -35,8 +36,8 @@ type file struct {
 	coded    [identity]*blob // nil where there is none
 }
 
-// newFile describes a regular file; path is where it lies, which is not its
-// name when the name is a link.
+// newFile describes a regular file; path is its location, which differs from its name
+// if the name is a link.
 func newFile(name, path string, info fs.FileInfo) *file {
 	k := kindOf(name)
 	f := &file{name: name, kind: k, lifetime: lifetimeOf(name, k)}
@@ -48,12 +49,12 @@ func newFile(name, path string, info fs.FileInfo) *file {
 	return f
 }
 
-// varies tells whether clients get different bytes for one address.
+// varies reports whether clients get different bytes for one address.
 func (f *file) varies() bool {
 	return f.coded[brotli] != nil || f.coded[zstd] != nil || f.coded[gzipped] != nil
 }
 
-// blob is f's bytes in one coding.
+// blob returns f's bytes in one coding.
 func (f *file) blob(c coding) *blob {
 	if c == identity {
 		return &f.plain
@@ -61,9 +62,9 @@ func (f *file) blob(c coding) *blob {
 	return f.coded[c]
 }
 
-// choose picks the coding of f that a client weighs highest; among equals the
-// host's own order decides, and the plain file only counts when the client
-// asked for it by name.
+// choose returns the coding of f that a client weighs highest. Among equals the host's
+// preference decides, and the plain file only counts if the client asked for it by
+// name.
 func (f *file) choose(accept []string) coding {
 	if len(accept) == 0 || !f.varies() {
 		return identity
@@ -85,7 +86,7 @@ type weights struct {
 	other int // of "*"
 }
 
-// weigh reads Accept-Encoding. What is malformed counts as not said.
+// weigh parses Accept-Encoding. It ignores malformed parts.
 func weigh(accept []string) weights {
 	w := weights{named: [codings]int{-1, -1, -1, -1}, other: -1}
 	for _, line := range accept {
@@ -109,8 +110,8 @@ func (w *weights) set(name string, q int) {
 	}
 }
 
-// of is the weight of a coding: its own, or that of "*", which says nothing
-// about the plain file.
+// of returns the weight of a coding: its own, or that of "*", which does not apply to
+// the plain file.
 func (w *weights) of(c coding) int {
 	switch {
 	case w.named[c] >= 0:
@@ -122,8 +123,8 @@ func (w *weights) of(c coding) int {
 	}
 }
 
-// quality reads the q of parameters such as "q=0.5" in thousandths: 1000
-// without one, 0 when it is malformed.
+// quality parses the q of parameters such as "q=0.5" in thousandths: 1000 without one,
+// 0 if it is malformed.
 func quality(params string) int {
 	if params == "" {
 		return 1000
@@ -142,7 +143,7 @@ func quality(params string) int {
 	return 1000
 }
 
-// mentions tells whether an Accept header takes exactly this media range.
+// mentions reports whether an Accept header lists exactly this media range.
 func mentions(accept []string, mediaRange string) bool {
 	for _, line := range accept {
 		for part := range strings.SplitSeq(line, ",") {

@@ -1,10 +1,9 @@
-// Package site serves one published folder: the output of a static service of
-// one generation. The folder never changes while it is served, so Open, or
-// after Reopen Read or the first request, reads its tree once into an index, and a request is
-// answered from the index alone: a path that is not in it does not exist, whatever
-// it says. That is why nothing outside the folder, no device, no FIFO and no hidden
-// file can be asked for. Every file is reached through os.Root, also when it is
-// opened again later.
+// Package site serves one published folder: the output of a static service of one
+// generation. The folder never changes while it is served. Open reads its tree once
+// into an index; after Reopen, Read or the first request does. Requests are answered
+// from the index alone: a path that is not in it does not exist, whatever it contains.
+// So nothing outside the folder, no device, no FIFO and no hidden file can be
+// requested. Every file is opened through os.Root, also when it is opened again later.
 //
 // The parts, in the order a request meets them:
 //

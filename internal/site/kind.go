@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// kind is a content type and what it means for serving.
+// kind is a content type and how to serve it.
 type kind struct {
 	contentType []string
 	dense       bool // already compressed: gzip would gain nothing
 	page        bool // something a browser navigates to
 }
 
-// The shapes of a row below: what gzip shrinks, what it does not, and pages.
+// The kinds of rows below: types that gzip shrinks, types that it does not, and pages.
 func text(t string) kind  { return kind{contentType: []string{t}} }
 func dense(t string) kind { return kind{contentType: []string{t}, dense: true} }
 func page(t string) kind  { return kind{contentType: []string{t}, page: true} }
 
-// kinds is the web's types by extension: a table of our own, because the
-// host's mime files differ from one machine to the next.
+// kinds maps extensions to the web's types. The table is our own, since the host's mime
+// files differ from one machine to the next.
 var kinds = map[string]kind{
 	".html":  page("text/html; charset=utf-8"),
 	".htm":   page("text/html; charset=utf-8"),
@@ -128,14 +128,14 @@ var kinds = map[string]kind{
 	".pptx": dense("application/vnd.openxmlformats-officedocument.presentationml.presentation"),
 }
 
-// named are files whose name, not its extension, fixes the type.
+// named maps files whose name, not extension, determines the type.
 var named = map[string]kind{
 	"apple-app-site-association": text("application/json"),
 }
 
 var unknown = dense("application/octet-stream")
 
-// kindOf is the kind of a file by its name.
+// kindOf returns the kind of a file by its name.
 func kindOf(name string) kind {
 	if k, ok := kinds[extension(name)]; ok {
 		return k
@@ -146,5 +146,5 @@ func kindOf(name string) kind {
 	return unknown
 }
 
-// extension is what follows the last dot of the last element, in lower case.
+// extension returns what follows the last dot of the last element, in lower case.
 func extension(name string) string { return strings.ToLower(path.Ext(name)) }

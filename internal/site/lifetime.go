@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// How long a response may be kept without asking again.
+// How long a response may be cached without asking again.
 var (
 	lifetimePage   = []string{"no-cache"}
 	lifetimeAsset  = []string{"public, max-age=0, must-revalidate"}
 	lifetimeHashed = []string{"public, max-age=31536000, immutable"}
 )
 
-// lifetimeOf is the Cache-Control of a file. A name that carries a hash of the
-// content never means other content, so it is kept for a year. Where a name
-// might as well be a date or a word it counts as unhashed: that costs a
-// question per visit, while the opposite mistake shows an old file for a year.
+// lifetimeOf returns the Cache-Control of a file. A name with a hash of the content
+// never stands for other content, so it is cached for a year. A name that might as well
+// contain a date or a word counts as unhashed: that costs a request per visit, while
+// the opposite mistake shows an old file for a year.
 func lifetimeOf(name string, k kind) []string {
 	switch {
 	case k.page:
@@ -27,7 +27,7 @@ func lifetimeOf(name string, k kind) []string {
 	}
 }
 
-// isHashed tells whether a bundler put a hash of the content into the name.
+// isHashed reports whether a bundler put a hash of the content into the name.
 func isHashed(name string) bool {
 	dir, base := path.Split(name)
 	if hasHexToken(base) {
@@ -44,13 +44,14 @@ func isHashed(name string) bool {
 	return ok && (isBase32(token) || inBundle(dir) && isRandom(token))
 }
 
-// code is what bundlers name by hashes in other alphabets than hex.
+// code holds the extensions of files that bundlers name by hashes in other alphabets
+// than hex.
 var code = map[string]bool{
 	".js": true, ".mjs": true, ".css": true, ".map": true,
 	".wasm": true, ".woff": true, ".woff2": true, ".ttf": true,
 }
 
-// codeStem is a name without its extensions: app-B3xK9qLm for app-B3xK9qLm.js.map.
+// codeStem returns a name without its extensions: app-B3xK9qLm for app-B3xK9qLm.js.map.
 func codeStem(base string) string {
 	for code[extension(base)] {
 		base = base[:len(base)-len(path.Ext(base))]
@@ -64,7 +65,7 @@ var bundles = map[string]bool{
 	"_astro": true, "_next": true, "_nuxt": true, "_app": true,
 }
 
-// inBundle tells whether dir is, or lies below, such a folder.
+// inBundle reports whether dir is, or lies below, such a folder.
 func inBundle(dir string) bool {
 	for element := range strings.SplitSeq(dir, "/") {
 		if bundles[element] {
@@ -77,7 +78,8 @@ func inBundle(dir string) bool {
 // tokenLen is the length of the hashes of Vite, Rollup and esbuild.
 const tokenLen = 8
 
-// lastToken is the last eight characters of a stem, set off by a dot or dash.
+// lastToken returns the last eight characters of a stem, if a dot or dash precedes
+// them.
 func lastToken(stem string) (string, bool) {
 	at := len(stem) - tokenLen
 	if at < 2 || !strings.ContainsRune("-._", rune(stem[at-1])) {
@@ -86,8 +88,8 @@ func lastToken(stem string) (string, bool) {
 	return stem[at:], true
 }
 
-// hasHexToken finds eight or more hexadecimal digits in a row between dots,
-// dashes and underscores, letters and digits among them: 20240131 is a date.
+// hasHexToken reports whether base has eight or more hexadecimal digits, letters and
+// digits among them, between dots, dashes and underscores: 20240131 is a date.
 func hasHexToken(base string) bool {
 	isBreak := func(c rune) bool { return c == '.' || c == '-' || c == '_' || c == '~' }
 	for token := range strings.FieldsFuncSeq(base, isBreak) {
@@ -98,19 +100,19 @@ func hasHexToken(base string) bool {
 	return false
 }
 
-// isBase32 tells whether token is one of esbuild's hashes.
+// isBase32 reports whether token is one of esbuild's hashes.
 func isBase32(token string) bool {
 	return isMixed(token, "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "234567")
 }
 
-// isMixed tells whether token is made of both sets and nothing else.
+// isMixed reports whether token has characters of both sets and no others.
 func isMixed(token, letters, digits string) bool {
 	return strings.Trim(token, letters+digits) == "" &&
 		strings.ContainsAny(token, letters) && strings.ContainsAny(token, digits)
 }
 
-// isRandom tells a base64 token from a word: a capital letter past the first
-// place or a digit before the end. Settings and version2 are words.
+// isRandom reports whether a base64 token is not a word: it has a capital letter past
+// the first place or a digit before the end. Settings and version2 are words.
 func isRandom(token string) bool {
 	const upper = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	const lower = "abcdefghijklmnopqrstuvwxyz"

@@ -9,17 +9,16 @@ const (
 	perSite  = 16 << 20
 	allSites = 128 << 20
 
-	// overhead is what a body costs beside its bytes.
+	// overhead is what a body costs besides its bytes.
 	overhead = 512
 )
 
-// bodies is the memory of every site of the process.
+// bodies is the memory of all sites of the process.
 var bodies = newMemory(allSites)
 
-// memory bounds the bodies that sites hold. What is in it is found through its
-// blob without a lock; the lock is for what comes and goes. Room is made from
-// the oldest on, but what was used since it was last looked at gets another
-// turn.
+// memory limits the bodies that sites hold. Bodies are found through their blobs
+// without a lock; the lock is for adding and removing. Room is made from the oldest on,
+// but a body used since it was last looked at gets another turn.
 type memory struct {
 	mu   sync.Mutex
 	max  int64
@@ -27,7 +26,7 @@ type memory struct {
 	all  list.List // of *holding, oldest first
 }
 
-// share is one site's part of a memory.
+// share is the part of a memory that belongs to one site.
 type share struct {
 	memory *memory
 	max    int64
@@ -48,10 +47,10 @@ type holding struct {
 
 func newMemory(max int64) *memory { return &memory{max: max} }
 
-// share opens a part of m that holds max bytes at most.
+// share returns a new part of m that holds at most max bytes.
 func (m *memory) share(max int64) *share { return &share{memory: m, max: max} }
 
-// keep holds a body for the next request if it fits: one that would push out a
+// keep holds a body for the next request if it fits: a body that would push out a
 // quarter of the others is not worth it.
 func (s *share) keep(b *blob, loaded *body) {
 	cost := int64(len(loaded.bytes)) + overhead
@@ -74,7 +73,7 @@ func (s *share) keep(b *blob, loaded *body) {
 	}
 }
 
-// oldest is the first of l that was not used since it was last passed over.
+// oldest returns the first body of l that was not used since it was last passed over.
 func oldest(l *list.List) *holding {
 	for {
 		front := l.Front()
@@ -86,7 +85,7 @@ func oldest(l *list.List) *holding {
 	}
 }
 
-// drop gives the body's room back.
+// drop frees the body's room.
 func (h *holding) drop() {
 	m := h.share.memory
 	m.all.Remove(h.inAll)
@@ -96,7 +95,7 @@ func (h *holding) drop() {
 	h.blob.body.CompareAndSwap(h.body, nil)
 }
 
-// close drops all that the site holds, and keeps it from holding more.
+// close drops all bodies of the site and keeps it from holding more.
 func (s *share) close() {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()

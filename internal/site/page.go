@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// pageText is the whole of an answer without a file, for people.
+// pageText is an answer without a file, for people.
 const pageText = `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">

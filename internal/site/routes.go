@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// route is what a URL path stands for.
+// route is the meaning of a URL path.
 type route struct {
 	file  *file // nil: nothing
 	moved bool  // the page is at the same path with the last slash added or taken away
 	page  bool  // there is a page of this path and .html: with a slash at its end it has moved here
 }
 
-// routesOf lays out the URL paths of a site, the more literal reading first: a
-// file, a folder's index.html, a page without its .html, and a folder without
-// its slash. Each is a piece of a file's own path and so takes no memory; what
-// would not be one, a page with a slash, is told by its route and found by at.
+// routesOf returns the URL paths of a site, the more literal reading first: a file, a
+// folder's index.html, a page without its .html, and a folder without its slash. Each
+// key is a part of a file's own path and so takes no memory. A page with a slash would
+// not be one: its route records it, and at finds it.
 func routesOf(files map[string]*file) map[string]route {
 	routes := make(map[string]route, len(files))
 	for name, f := range files {
@@ -49,7 +49,7 @@ func routesOf(files map[string]*file) map[string]route {
 	return routes
 }
 
-// at is the route of a key, nothing when there is none.
+// at returns the route of a key, the zero route if there is none.
 func (s *Site) at(key string) route {
 	if r, ok := s.routes[key]; ok {
 		return r
@@ -62,9 +62,9 @@ func (s *Site) at(key string) route {
 	return route{}
 }
 
-// find looks a decoded URL path up, and returns it as a key too: without the
-// leading slash, or, for a page that has moved, the key to go to. A key to go
-// to never starts with a slash, which would name another host.
+// find looks up a decoded URL path. It returns its route and its key, without the
+// leading slash; for a page that has moved, the key to redirect to, which never starts
+// with a slash, since that would name another host.
 func (s *Site) find(urlPath string) (route, string) {
 	key := strings.TrimPrefix(urlPath, "/")
 	if r := s.at(key); r.file != nil {
@@ -82,7 +82,7 @@ func (s *Site) find(urlPath string) (route, string) {
 	return r, to
 }
 
-// destination is where a client should go for what it found at key.
+// destination returns where a client should go for what it found at key.
 func destination(r route, key string) string {
 	switch {
 	case !r.moved:
@@ -94,9 +94,9 @@ func destination(r route, key string) string {
 	}
 }
 
-// follow replaces symlinked folders in key by those they stand for; key holds
-// no two slashes in a row and none at its start. A target holds no links, so
-// each step uses up one element of key and circles end.
+// follow replaces symlinked folders in key by their targets; key has no two slashes in
+// a row and none at its start. A target contains no links, so each step uses up one
+// element of key and circles end.
 func (s *Site) follow(key string) string {
 	if len(s.links) == 0 {
 		return key
@@ -117,7 +117,7 @@ func (s *Site) follow(key string) string {
 	}
 }
 
-// squeeze makes one slash of several, and none at the start.
+// squeeze replaces several slashes by one, and removes those at the start.
 func squeeze(key string) string {
 	key = strings.TrimLeft(key, "/")
 	for strings.Contains(key, "//") {
@@ -126,8 +126,8 @@ func squeeze(key string) string {
 	return key
 }
 
-// redirect sends the client to key on the same host. It is not cached: the
-// next generation may lay its pages out otherwise.
+// redirect sends the client to key on the same host. The redirect is not cached: the
+// next generation may have other pages.
 func redirect(w http.ResponseWriter, r *http.Request, key string) {
 	to := url.URL{Path: "/" + key, RawQuery: r.URL.RawQuery}
 	h := w.Header()
@@ -137,7 +137,7 @@ func redirect(w http.ResponseWriter, r *http.Request, key string) {
 	w.WriteHeader(http.StatusMovedPermanently)
 }
 
-// isSPA settles the manifest's word on the files of the site.
+// isSPA applies the manifest's setting to the files of the site.
 func isSPA(word string, files map[string]*file) (bool, error) {
 	switch word {
 	case "true":
@@ -151,7 +151,7 @@ func isSPA(word string, files map[string]*file) (bool, error) {
 	}
 }
 
-// onlyIndex tells whether index.html is the only page.
+// onlyIndex reports whether index.html is the only page.
 func onlyIndex(files map[string]*file) bool {
 	for name, f := range files {
 		if f.kind.page && name != "index.html" {
@@ -161,9 +161,9 @@ func onlyIndex(files map[string]*file) bool {
 	return files["index.html"] != nil
 }
 
-// isPagePath tells whether a path that no file answers may be a view of a
-// single page application: nothing hidden or malformed in it, and a last
-// element that is not the name of an asset.
+// isPagePath reports whether a path without a file may be a view of a single page
+// application: nothing in it is hidden or malformed, and the last element is not the
+// name of an asset.
 func isPagePath(key string) bool {
 	if len(key) > maxPath || strings.ContainsFunc(key, isHostile) {
 		return false
@@ -177,8 +177,8 @@ func isPagePath(key string) bool {
 	return !known || kind.page
 }
 
-// isNavigation tells whether a client wants a page to show. Browsers say what
-// a request is for; of other clients the Accept header is believed.
+// isNavigation reports whether a client wants a page to show. Browsers say what a
+// request is for; for other clients the Accept header decides.
 func isNavigation(r *http.Request) bool {
 	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" && mode != "navigate" {
 		return false

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// A folder may be this deep and a path this long; what lies beyond is not
-// served. Both bound what a hostile tree can cost. The Extent of a published site
-// depends on them and on servable, and is kept: sites that were published before a
-// change here would count as broken.
+// A folder may be this deep and a path this long; what lies beyond is not served. Both
+// limit the cost of a hostile tree. The Extent of a published site depends on them and
+// on servable, and is stored: after a change here, sites published before would count
+// as broken.
 const (
 	maxDepth = 64
 	maxPath  = 2048
 )
 
-// tree is what a folder holds that may be served.
+// tree is the part of a folder that may be served.
 type tree struct {
 	files map[string]*file  // by path
 	links map[string]string // path of a symlinked folder -> path of the folder
 }
 
-// extent is how much the tree holds.
+// extent returns the size of the tree.
 func (t tree) extent() Extent {
 	e := Extent{Files: len(t.files) + len(t.links)}
 	for _, f := range t.files {
@@ -36,11 +36,11 @@ func (t tree) extent() Extent {
 	return e
 }
 
-// inode tells two names of one file apart from two files.
+// inode identifies a file, whatever its names.
 type inode struct{ dev, ino uint64 }
 
-// scanner walks a folder. It follows no link on the way: links are looked at
-// last, when everything that they may lead to is known.
+// scanner walks a folder without following links: it looks at links last, when it knows
+// all of their possible targets.
 type scanner struct {
 	ctx     context.Context
 	root    *os.Root
@@ -50,8 +50,8 @@ type scanner struct {
 	linked  []string
 }
 
-// scan reads the tree below root: regular files, and links that lead to one of
-// them or to a folder of the tree. All else is left out.
+// scan reads the tree below root: regular files, and links to one of them or to a
+// folder of the tree. It ignores everything else.
 func scan(ctx context.Context, root *os.Root) (tree, error) {
 	s := scanner{
 		ctx:     ctx,
@@ -72,8 +72,8 @@ func scan(ctx context.Context, root *os.Root) (tree, error) {
 	return s.found, nil
 }
 
-// folder adds what lies in dir; prefix is dir's path with a slash at its end,
-// or "" for the root.
+// folder adds the content of dir; prefix is dir's path with a slash at its end, or ""
+// for the root.
 func (s *scanner) folder(dir *os.Root, prefix string, depth int) error {
 	handle, err := dir.Open(".")
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *scanner) folder(dir *os.Root, prefix string, depth int) error {
 	return nil
 }
 
-// entry adds one file, remembers one link or goes down into one folder.
+// entry adds one file, remembers one link or descends into one folder.
 func (s *scanner) entry(dir *os.Root, prefix string, entry fs.DirEntry, depth int) error {
 	path := prefix + entry.Name()
 	if !servable(prefix, entry.Name()) {
@@ -131,9 +131,9 @@ func (s *scanner) entry(dir *os.Root, prefix string, entry fs.DirEntry, depth in
 	return nil
 }
 
-// link adds a symbolic link if it leads to something already found, and so
-// never to a hidden file or out of the folder. A broken or circular one is left
-// out; a fault of the host is an error.
+// link adds a symbolic link if its target was already found, and so is never hidden or
+// outside the folder. It ignores a broken or circular link; a fault of the host is an
+// error.
 func (s *scanner) link(path string) error {
 	info, err := s.root.Stat(path)
 	if slices.ContainsFunc(hostFaults, func(fault error) bool { return errors.Is(err, fault) }) {
@@ -153,8 +153,8 @@ func (s *scanner) link(path string) error {
 // hostFaults are the errors of following a link that say nothing about the link.
 var hostFaults = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.ESTALE, syscall.ETIMEDOUT}
 
-// servable tells whether a name may appear in a URL: no hidden name but
-// /.well-known, and nothing that a browser or a log could read as another path.
+// servable reports whether a name may appear in a URL: no hidden name but /.well-known,
+// and nothing that a browser or a log could read as another path.
 func servable(prefix, name string) bool {
 	if name[0] == '.' && !(prefix == "" && name == wellKnown) {
 		return false
@@ -164,7 +164,7 @@ func servable(prefix, name string) bool {
 
 const wellKnown = ".well-known"
 
-// isHostile tells whether c is a backslash or a control character.
+// isHostile reports whether c is a backslash or a control character.
 func isHostile(c rune) bool { return c == '\\' || c < ' ' || c == 0x7f }
 
 // attachCoded ties each precompressed file to the one it is a form of.
@@ -179,15 +179,15 @@ func attachCoded(files map[string]*file) {
 	}
 }
 
-// inodeOf names the file that info describes, across all of its names.
+// inodeOf identifies the file that info describes, across all of its names.
 func inodeOf(info fs.FileInfo) inode {
 	st := info.Sys().(*syscall.Stat_t)
 	return inode{dev: uint64(st.Dev), ino: st.Ino}
 }
 
-// changed is when a file came to be as it is. The modification time will not
-// do: archives repeat it, also for other content, from one generation to the
-// next, and a client that asks by date would keep the old file.
+// changed returns when a file came to be as it is. The modification time will not do:
+// archives repeat it, even for other content, from one generation to the next, and a
+// client that asks by date would keep the old file.
 func changed(info fs.FileInfo) time.Time {
 	return time.Unix(info.Sys().(*syscall.Stat_t).Ctim.Unix())
 }

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// maxRanges is how many ranges of a file one request may name. With more, or
-// with ranges over all of a file many times, a small request would cost a
-// large answer; it gets the whole file.
+// maxRanges is how many ranges of a file one request may name. With more, or with
+// ranges that cover the file many times, a small request would cost a large answer, so
+// it gets the whole file.
 const maxRanges = 16
 
-// send answers with f. With another status than 200 it is not what was asked
-// for, so conditions and ranges do not apply.
+// send answers with f. A status other than 200 means that f is not what was asked for,
+// so conditions and ranges do not apply.
 func (s *Site) send(w http.ResponseWriter, r *http.Request, f *file, status int) {
 	asked := status == http.StatusOK
 	partial := asked && wantsRange(r)
@@ -57,7 +57,7 @@ func (s *Site) send(w http.ResponseWriter, r *http.Request, f *file, status int)
 	}
 }
 
-// sendWhole writes all of b. An error means that nothing was written yet.
+// sendWhole writes all of b. If it fails, nothing has been written yet.
 func (s *Site) sendWhole(w http.ResponseWriter, r *http.Request, b *blob, status int) error {
 	if b.packed == nil && b.size > maxResident {
 		return s.sendFile(w, r, b, status)
@@ -111,19 +111,19 @@ func (s *Site) sendContent(w http.ResponseWriter, r *http.Request, b *blob) erro
 	return nil
 }
 
-// wantsRange tells whether a request asks for parts of a file, within reason.
+// wantsRange reports whether a request asks for parts of a file, within reason.
 func wantsRange(r *http.Request) bool {
 	ranges := r.Header["Range"]
 	return len(ranges) == 1 && r.Method == http.MethodGet && strings.Count(ranges[0], ",") < maxRanges
 }
 
-// hasGuard tells whether a request is only meant for a certain state.
+// hasGuard reports whether a request applies only to a certain state.
 func hasGuard(r *http.Request) bool {
 	return r.Header["If-Match"] != nil || r.Header["If-Unmodified-Since"] != nil
 }
 
-// isFresh tells whether a client's copy is still right. A guard comes first
-// and is not judged here.
+// isFresh reports whether a client's copy is up to date. Guards take precedence and are
+// not evaluated here.
 func isFresh(r *http.Request, b *blob, t *tag) bool {
 	if hasGuard(r) {
 		return false

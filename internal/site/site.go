@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// Options are what a service's manifest says about its site.
+// Options are the settings of a service's manifest for its site.
 type Options struct {
-	// SPA is "true", "false" or "auto": whether a page that no file answers
-	// gets index.html. Empty means "auto", which is on when index.html is the
-	// only page and there is no 404.html.
+	// SPA is "true", "false" or "auto": whether a path without a file gets index.html.
+	// Empty means "auto", which is on if index.html is the only page and there is no
+	// 404.html.
 	SPA string
 
-	// Published is what the folder held when it was published, if that is known:
-	// a folder that holds something else is not served.
+	// Published is the extent of the folder when it was published, if known: a folder
+	// with another extent is not served.
 	Published Extent
 
-	// Log gets the files that could not be read; nil for none.
+	// Log receives the files that could not be read; nil for none.
 	Log *slog.Logger
 }
 
-// Extent is how much a folder has to serve. It tells a folder that lost files.
+// Extent is how much a folder has to serve. It detects a folder that lost files.
 type Extent struct {
 	Files int   // names of files and of links
 	Bytes int64 // of the files, by name
 }
 
-// Site is an open folder. It is safe for concurrent use.
+// Site is an open folder. Its methods may be called by several goroutines at once.
 type Site struct {
 	root *os.Root
 	log  *slog.Logger
@@ -51,19 +51,19 @@ type Site struct {
 	missing  *file // 404.html, else nil
 }
 
-// Open reads the tree of dir. The folder itself must not be a symbolic link,
-// and it must not change until Close.
+// Open opens dir and reads its tree. The folder itself must not be a symbolic link, and
+// it must not change until Close.
 func Open(dir string, opts Options) (*Site, error) {
 	return open(dir, opts, bodies)
 }
 
-// Reopen is Open for a folder that was served before. It returns at once, however
-// large the tree is: Read reads that, or else the first request.
+// Reopen is like Open for a folder that was served before. It returns at once, however
+// large the tree is: Read, or else the first request, reads the tree.
 func Reopen(dir string, opts Options) (*Site, error) {
 	return reopen(dir, opts, bodies)
 }
 
-// open is Open with the caller's memory.
+// open is like Open with the caller's memory.
 func open(dir string, opts Options, m *memory) (*Site, error) {
 	s, err := reopen(dir, opts, m)
 	if err != nil {
@@ -76,7 +76,7 @@ func open(dir string, opts Options, m *memory) (*Site, error) {
 	return s, nil
 }
 
-// reopen is Reopen with the caller's memory.
+// reopen is like Reopen with the caller's memory.
 func reopen(dir string, opts Options, m *memory) (*Site, error) {
 	if err := checkFolder(dir); err != nil {
 		return nil, err
@@ -104,9 +104,9 @@ func checkFolder(dir string) error {
 	return nil
 }
 
-// Read reads the tree of a site that was reopened, once: after an error the next
-// call tries again, and so does each request. A tree that is not as it was published
-// is an error. Read gives up when ctx ends.
+// Read reads the tree of a reopened site, once: after an error the next call tries
+// again, and so does each request. A tree that differs from the published one is an
+// error. Read gives up when ctx ends.
 func (s *Site) Read(ctx context.Context) error {
 	s.indexing.Lock()
 	defer s.indexing.Unlock()
@@ -137,11 +137,11 @@ func (s *Site) Read(ctx context.Context) error {
 	return nil
 }
 
-// Extent is what the site has to serve, once its tree is read.
+// Extent returns what the site has to serve, once its tree is read.
 func (s *Site) Extent() Extent { return s.extent }
 
-// Close forgets the folder. Responses under way end as they should; later
-// requests for what is not in memory are answered 500.
+// Close closes the folder. Responses under way finish; later requests for what is not
+// in memory are answered with 500.
 func (s *Site) Close() error {
 	s.memory.close()
 	if err := s.root.Close(); err != nil {
@@ -193,7 +193,7 @@ func (s *Site) get(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// notFound answers with the site's own 404.html where it has one.
+// notFound answers with the site's own 404.html if it has one.
 func (s *Site) notFound(w http.ResponseWriter, r *http.Request) {
 	if s.missing != nil {
 		s.send(w, r, s.missing, http.StatusNotFound)
@@ -202,7 +202,7 @@ func (s *Site) notFound(w http.ResponseWriter, r *http.Request) {
 	sendPage(w, r, http.StatusNotFound, "There is nothing at this address.")
 }
 
-// unreadable answers for a file of the index that could not be read.
+// unreadable answers for a file of the index that cannot be read.
 func (s *Site) unreadable(w http.ResponseWriter, r *http.Request, f *file, err error) {
 	s.log.Error("static file could not be read", "path", f.name, "error", err)
 	sendPage(w, r, http.StatusInternalServerError, "This file could not be read.")
@@ -218,5 +218,5 @@ var (
 	varyNavigation = []string{"Accept, Accept-Encoding, Sec-Fetch-Mode"}
 )
 
-// modified is t as Last-Modified writes it.
+// modified formats t for Last-Modified.
 func modified(t time.Time) []string { return []string{t.UTC().Format(http.TimeFormat)} }
