@@ -14,11 +14,11 @@ import (
 	"github.com/berth-host/berth/internal/safetext"
 )
 
-// maxNames bounds the names of all entries and the targets of all symlinks
-// together, in bytes: they are in memory until the archive is unpacked.
+// maxNames limits the names of all entries and the targets of all symlinks together, in
+// bytes: they are in memory until the archive is unpacked.
 const maxNames = 32 << 20
 
-// entry puts one entry of the archive on disk, or drops it, or refuses it.
+// entry writes one entry of the archive to disk, drops it, or refuses it.
 func (u *unpacker) entry(h *tar.Header) error {
 	u.at = h.Name
 	if err := u.count(); err != nil {
@@ -66,7 +66,7 @@ const (
 	typeDumpDir = 'D' // a folder, with a list of names as content
 )
 
-// isFolder reports whether h makes a folder. Old archives have no type for one,
+// isFolder reports whether h creates a folder. Old archives have no type for folders,
 // only a slash at the end of the name.
 func isFolder(h *tar.Header) bool {
 	switch h.Typeflag {
@@ -123,7 +123,7 @@ func (u *unpacker) file(parts []string, h *tar.Header) error {
 	return nil
 }
 
-// write copies the current entry's content into the new file name of dir.
+// write copies the current entry's content to the new file name in dir.
 func (u *unpacker) write(dir *os.Root, name string, mode fs.FileMode) error {
 	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -207,8 +207,8 @@ func (u *unpacker) hardLink(parts []string, h *tar.Header) error {
 	return nil
 }
 
-// replace makes the place for a file or link: the folders above it, and an
-// earlier file or link of the same name gone, as a later entry wins.
+// replace makes room for a file or link: it creates the folders above and removes an
+// earlier file or link of the same name, since a later entry wins.
 func (u *unpacker) replace(parts []string) (parent *fileNode, base string, err error) {
 	parent, base, err = u.parentOf(parts)
 	if err != nil {
@@ -234,7 +234,8 @@ func (u *unpacker) replace(parts []string) (parent *fileNode, base string, err e
 	return parent, base, nil
 }
 
-// parentOf finds the folder of an entry and makes those that no entry announced.
+// parentOf returns the folder of an entry and creates the folders that no entry
+// announced.
 func (u *unpacker) parentOf(parts []string) (parent *fileNode, base string, err error) {
 	at := u.tree.root
 	for _, part := range parts[:len(parts)-1] {
@@ -271,8 +272,8 @@ func (u *unpacker) makeFolder(parent *fileNode, base string, mode fs.FileMode) e
 	return nil
 }
 
-// makeLinks puts the symlinks on disk, the last thing of all, so that no entry
-// was ever written through one; those that lead out are not made.
+// makeLinks creates the symlinks on disk, last of all, so that nothing was ever written
+// through one. It does not create those that lead out.
 func (u *unpacker) makeLinks() error {
 	inner, outer := u.tree.sortLinks()
 	for _, n := range outer {

@@ -6,23 +6,23 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// mostLost is how many of the entries that were left out are named.
+// mostLost is how many of the dropped entries are listed.
 const mostLost = 10
 
-// losses are the entries that were left out of an archive.
+// losses are the entries of an archive that were dropped.
 type losses struct {
 	first []stack.Lost
 	count int
 }
 
-// add notes an entry. Its name has been made fit to be shown.
+// add records an entry. Its name must already be safe to show.
 func (l *losses) add(entry, reason string) {
 	if l.count++; l.count <= mostLost {
 		l.first = append(l.first, stack.Lost{Entry: entry, Reason: reason})
 	}
 }
 
-// list names the first ones and counts the rest.
+// list returns the first entries and counts the rest.
 func (l *losses) list() []stack.Lost {
 	if l.count <= mostLost {
 		return l.first

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-host/berth/internal/safetext"
 )
 
-// What a name may be at most. Below Linux's own limits, so that the same tree
-// fits under any folder of the server and of a container.
+// Limits of a name, below Linux's own, so that the same tree fits under any folder of
+// the server and of a container.
 const (
 	maxName   = 4000 // bytes of a whole name
 	maxPart   = 255  // bytes between two slashes
@@ -41,7 +41,7 @@ func splitName(name string) ([]string, error) {
 	return parts, nil
 }
 
-// nameFault says what is wrong with a name as a whole; "" when nothing is.
+// nameFault returns what is wrong with a name as a whole; "" if nothing is.
 func nameFault(name string) string {
 	switch {
 	case name == "":

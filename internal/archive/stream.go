@@ -19,8 +19,8 @@ const (
 	endMark      = 512     // zeros that end a tar at least: GNU tar takes one block, too
 )
 
-// openStream looks at the first bytes of r and returns its tar. budget is how
-// many bytes may be read that no file's charged size accounts for.
+// openStream looks at the first bytes of r and returns its tar. budget is how many
+// bytes may be read beyond the counted sizes of files.
 func openStream(ctx context.Context, r io.Reader, budget int64) (*meter, error) {
 	br := bufio.NewReaderSize(&uploadReader{ctx: ctx, r: r}, 64<<10)
 	head, err := peek(br)
@@ -35,7 +35,7 @@ func openStream(ctx context.Context, r io.Reader, budget int64) (*meter, error) 
 	return &meter{ctx: ctx, r: br, left: budget}, nil
 }
 
-// peek returns the first block of br and refuses what is certainly no tar.
+// peek returns the first block of br and refuses what is certainly not a tar.
 func peek(br *bufio.Reader) ([]byte, error) {
 	head, err := br.Peek(512)
 	if err != nil && err != io.EOF {
@@ -75,7 +75,7 @@ func openGzip(br *bufio.Reader) (*bufio.Reader, error) {
 
 var gzipMagic = []byte{0x1f, 0x8b}
 
-// foreignMagic holds how files begin that people send in place of a tar.
+// foreignMagic holds the first bytes of formats that people send instead of a tar.
 var foreignMagic = []struct{ magic, kind string }{
 	{"PK\x03\x04", "a zip file"},
 	{"PK\x05\x06", "an empty zip file"},
@@ -103,19 +103,19 @@ func foreignKind(head []byte) string {
 	return ""
 }
 
-// uploadError is what the reader of an upload or its context reported.
+// uploadError is an error from the reader of an upload or from its context.
 type uploadError struct{ err error }
 
 func (e *uploadError) Error() string { return e.err.Error() }
 func (e *uploadError) Unwrap() error { return e.err }
 
-// streamFault is what is wrong with the bytes, as the rest of a sentence that
-// begins "the archive".
+// streamFault is what is wrong with the bytes; it continues a sentence that begins "the
+// archive".
 type streamFault struct{ what string }
 
 func (e *streamFault) Error() string { return "archive " + e.what }
 
-// uploadReader tells errors of the upload from those of what was uploaded.
+// uploadReader distinguishes errors of the upload from errors in what was uploaded.
 type uploadReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -132,9 +132,8 @@ func (s *uploadReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// gzipMembers reads gzip streams that follow each other as one, and checks
-// that nothing else follows. The library's own way of doing it takes a stream
-// cut short in its header for the end.
+// gzipMembers reads consecutive gzip streams as one, and checks that nothing else
+// follows. The library's own way takes a stream cut short in its header for the end.
 type gzipMembers struct {
 	br  *bufio.Reader
 	z   *gzip.Reader
@@ -157,7 +156,7 @@ func (g *gzipMembers) Read(p []byte) (int, error) {
 	return 0, g.err
 }
 
-// next goes on to the following stream; io.EOF when there is none.
+// next advances to the following stream; it returns io.EOF if there is none.
 func (g *gzipMembers) next() error {
 	if _, err := g.br.Peek(1); err != nil {
 		return err
@@ -175,7 +174,7 @@ func (g *gzipMembers) next() error {
 	return nil
 }
 
-// gzipFault turns an error of the library into one that explain words.
+// gzipFault turns an error of the library into one that explain can word.
 func gzipFault(err error) error {
 	var upload *uploadError
 	switch {
@@ -189,8 +188,8 @@ func gzipFault(err error) error {
 	return &streamFault{"is damaged (its gzip data makes no sense)"}
 }
 
-// meter stands under the tar reader. It bounds headers, of which an archive
-// can have any number before it comes to an entry, and sees the end mark.
+// meter is below the tar reader. It limits headers, of which an archive can have any
+// number before an entry, and notices the end mark.
 type meter struct {
 	ctx   context.Context
 	r     io.Reader
@@ -216,7 +215,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stopped returns why ctx is done, nil while it is not.
+// stopped returns why ctx is done, nil if it is not.
 func (m *meter) stopped() error {
 	if m.ctx.Err() == nil {
 		return nil
@@ -235,8 +234,8 @@ func (m *meter) countZeros(p []byte) {
 	m.zeros += len(p) - n
 }
 
-// finish reads what follows the tar's end. It must be zeros, not too many, and
-// the end mark must have been there.
+// finish reads what follows the tar's end: it must be zeros, not too many, and the end
+// mark must be there.
 func (m *meter) finish() error {
 	if m.zeros < endMark {
 		return io.ErrUnexpectedEOF

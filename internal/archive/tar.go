@@ -12,11 +12,10 @@ import (
 	"slices"
 )
 
-// WriteTar streams the tree below dir into w, each name under prefix and owned
-// by uid and gid, in the order of the names. A prefix other than "" gets an
-// entry of its own. Modes, times and symlinks stay as they are; nothing is read
-// through a symlink, and what is neither folder, file nor symlink is left out.
-// It does not close w.
+// WriteTar streams the tree below dir into w, each name under prefix and owned by uid
+// and gid, in the order of the names. A prefix other than "" gets its own entry. Modes,
+// times and symlinks stay as they are. WriteTar never reads through a symlink and
+// leaves out whatever is not a folder, file or symlink. It does not close w.
 func WriteTar(ctx context.Context, w *tar.Writer, dir, prefix string, uid, gid int) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -43,7 +42,7 @@ type tarWriter struct {
 	buf      []byte
 }
 
-// content writes what is in the folder that dir has open.
+// content writes the content of the folder that dir has open.
 func (t *tarWriter) content(dir *os.Root, as string) error {
 	entries, err := readFolder(dir)
 	if err != nil {
@@ -128,7 +127,7 @@ func (t *tarWriter) file(dir *os.Root, name, as string) error {
 	return t.copyFrom(f, info.Size())
 }
 
-// copyFrom writes size bytes of f; a file that has fewer is an error.
+// copyFrom copies size bytes of f; a shorter file is an error.
 func (t *tarWriter) copyFrom(f *os.File, size int64) error {
 	for size > 0 {
 		if t.ctx.Err() != nil {

@@ -13,8 +13,8 @@ const (
 	linkNode            // a symlink, which is on disk only at the end
 )
 
-// fileNode is one name of the unpacked tree. Several trees may have a hundred
-// thousand each, so every word of it takes megabytes.
+// fileNode is a name in the unpacked tree. Several trees may have a hundred thousand
+// each, so every word of it costs megabytes.
 type fileNode struct {
 	at     place
 	kind   nodeKind
@@ -22,13 +22,13 @@ type fileNode struct {
 	target string // of a symlink
 }
 
-// place is where a node is.
+// place is the position of a node.
 type place struct {
 	parent *fileNode // nil for the root
 	name   string
 }
 
-// path is the node's name from the root, slash-separated; "." for the root.
+// path returns the node's name from the root, slash-separated; "." for the root.
 func (n *fileNode) path() string {
 	if n.at.parent == nil {
 		return "."
@@ -36,7 +36,7 @@ func (n *fileNode) path() string {
 	return n.at.parent.join(n.at.name)
 }
 
-// join is the path of a name in the folder n.
+// join returns the path of a name in the folder n.
 func (n *fileNode) join(name string) string {
 	parts := []string{name}
 	for ; n.at.parent != nil; n = n.at.parent {
@@ -48,8 +48,8 @@ func (n *fileNode) join(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// fileTree is what an archive has made so far. It is kept beside the disk so
-// that no decision needs to ask the disk, and no link can mislead one.
+// fileTree is what an archive has created so far. It is kept in memory so that no
+// decision depends on the disk, where a link could mislead it.
 type fileTree struct {
 	root  *fileNode
 	nodes map[place]*fileNode // all but the root; a map in each folder would take more memory than the names
@@ -61,13 +61,13 @@ func newFileTree() *fileTree {
 	return &fileTree{root: &fileNode{}, nodes: map[place]*fileNode{}}
 }
 
-// child returns the node of that name in a folder, nil when there is none.
+// child returns the node with a name in a folder, or nil.
 func (t *fileTree) child(parent *fileNode, name string) *fileNode {
 	return t.nodes[place{parent, name}]
 }
 
-// add puts n into the tree. Names are cloned: they share memory with headers
-// that may be far larger.
+// add adds n to the tree. Names are cloned: they share memory with headers that may be
+// far larger.
 func (t *fileTree) add(parent *fileNode, name string, n fileNode) {
 	n.at = place{parent, strings.Clone(name)}
 	t.nodes[n.at] = &n
@@ -86,7 +86,7 @@ func (t *fileTree) remove(n *fileNode) {
 	}
 }
 
-// find returns the node at parts, nil when there is none. It follows no link.
+// find returns the node at parts, or nil. It does not follow links.
 func (t *fileTree) find(parts []string) *fileNode {
 	n := t.root
 	for _, part := range parts {
@@ -97,8 +97,7 @@ func (t *fileTree) find(parts []string) *fileNode {
 	return n
 }
 
-// linked returns the file that a hard link may share. The error is the rest of
-// a sentence.
+// linked returns the file that a hard link may share. The error continues a sentence.
 func (t *fileTree) linked(name string) (*fileNode, error) {
 	parts, err := splitName(name)
 	if err != nil {
@@ -116,7 +115,7 @@ func (t *fileTree) linked(name string) (*fileNode, error) {
 	}
 }
 
-// project is the node that Root will find on disk once the links are made.
+// project returns the node that Root will find on disk once the links are created.
 func (t *fileTree) project() *fileNode {
 	var found *fileNode
 	for at, n := range t.nodes {
@@ -134,10 +133,10 @@ func (t *fileTree) project() *fileNode {
 	return found
 }
 
-// sortLinks takes out of the tree the symlinks that lead out of the project,
-// directly or through others, and those that lead in a circle: the outer ones.
-// Each sort keeps the archive's order. First those that leave the archive go,
-// as they must not decide whether its one folder stands alone.
+// sortLinks removes from the tree the symlinks that lead out of the project, directly
+// or through others, and those that form a circle; these are outer. Both results keep
+// the archive's order. It first removes those that leave the archive, as they must not
+// decide whether its only folder stands alone.
 func (t *fileTree) sortLinks() (inner, outer []*fileNode) {
 	inner, outer = t.dropOuter(t.links, t.root)
 	if p := t.project(); p != t.root {
@@ -165,8 +164,8 @@ func (t *fileTree) dropOuter(links []*fileNode, bound *fileNode) (inner, outer [
 	return inner, outer
 }
 
-// spot is where a path leads: a node, or so many levels below it that the
-// archive does not have. A build may make those, so they count as folders.
+// spot is where a path leads: a node, or a number of levels below it that the archive
+// does not have. A build may create those, so they count as folders.
 type spot struct {
 	node    *fileNode // nil: out of the bound, or in a circle
 	missing int
@@ -179,8 +178,7 @@ type linkResolver struct {
 	known map[*fileNode]spot
 }
 
-// follow returns where the symlink n leads; false when that is out of bounds
-// or nowhere.
+// follow returns where the symlink n leads; false if that is out of bounds or nowhere.
 func (r *linkResolver) follow(n *fileNode) (spot, bool) {
 	if s, seen := r.known[n]; seen {
 		return s, s.node != nil

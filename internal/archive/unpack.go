@@ -18,25 +18,24 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Limits bound what one archive may become on disk.
+// Limits limit what one archive may become on disk.
 type Limits struct {
 	MaxUnpacked int64 // bytes of all files; a sparse file and a hard link count in full
 	MaxEntries  int   // entries of every kind, dropped ones and folders that only stand in other names included
 
-	// Room is asked before each entry and each block that is written; its error
-	// ends the unpacking. nil: there is always room.
+	// Room is called before each entry and each block is written; if it fails,
+	// unpacking ends. Nil means that there is always room.
 	Room func() error
 }
 
 // Unpack reads a tar or tar.gz from r into dir, which must exist and be empty.
 //
-// Files and folders keep their executable bits and lose set-id, sticky and
-// foreign write bits; files keep their time unless it lies in the future.
-// Symlinks that lead out of the project (see Root), or in a circle, and
-// devices, FIFOs and sockets are dropped; the first of them are returned, for
-// the build log. Everything else that is not right is an Unprocessable
-// *stack.Error naming the entry. After any error dir is empty again. A
-// cancelled ctx ends it within one block.
+// Files and folders keep their executable bits and lose set-id, sticky and foreign
+// write bits; files keep their time unless it lies in the future. Unpack drops symlinks
+// that lead out of the project (see Root) or form a circle, devices, FIFOs and sockets,
+// and returns the first of them for the build log. Any other fault is an Unprocessable
+// *stack.Error that names the entry. After any error dir is empty again. A cancelled
+// ctx ends Unpack within one block.
 func Unpack(ctx context.Context, r io.Reader, dir string, lim Limits) ([]stack.Lost, error) {
 	root, err := openEmpty(dir)
 	if err != nil {
@@ -64,8 +63,8 @@ func Unpack(ctx context.Context, r io.Reader, dir string, lim Limits) ([]stack.L
 // blockSize is how much is read and written at once.
 const blockSize = 128 << 10
 
-// openEmpty opens dir and checks that nothing is in it, for on failure its
-// whole content goes.
+// openEmpty opens dir and checks that it is empty, since on failure its whole content
+// is removed.
 func openEmpty(dir string) (*os.Root, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -104,7 +103,7 @@ func contentOf(root *os.Root) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// unpacker is one archive on its way to disk.
+// unpacker unpacks one archive to disk.
 type unpacker struct {
 	lim  Limits
 	root *os.Root
@@ -152,8 +151,8 @@ func (u *unpacker) run(ctx context.Context, r io.Reader) error {
 	return u.makeLinks()
 }
 
-// explain words an error of the stream. What the reader or ctx reported is not
-// the archive's fault and is passed on; the rest is.
+// explain words an error of the stream. What the reader or ctx reported is not the
+// archive's fault and is returned as it is; everything else is.
 func (u *unpacker) explain(err error) error {
 	var upload *uploadError
 	var fault *streamFault
@@ -193,7 +192,7 @@ func (u *unpacker) charge(size int64) error {
 	return nil
 }
 
-// room returns why no more may be written; nil when it may.
+// room returns why no more may be written; nil if it may.
 func (u *unpacker) room() error {
 	if u.lim.Room == nil {
 		return nil
@@ -201,8 +200,8 @@ func (u *unpacker) room() error {
 	return wrapDisk(u.lim.Room())
 }
 
-// count charges one entry, or one folder that no entry announced, for which
-// there must be room.
+// count counts one entry, or one folder that no entry announced, and checks that there
+// is room for it.
 func (u *unpacker) count() error {
 	if u.entries++; u.entries > u.lim.MaxEntries {
 		return badArchive("with the entry %s the archive has more than the %d files and folders allowed; leave out what the build installs, such as node_modules",
@@ -211,8 +210,8 @@ func (u *unpacker) count() error {
 	return u.room()
 }
 
-// chargeName counts a name, or the target of a symlink, against what all of them
-// may take in memory.
+// chargeName counts a name, or the target of a symlink, against the limit on their
+// memory.
 func (u *unpacker) chargeName(name string) error {
 	if u.names += len(name); u.names > maxNames {
 		return badArchive("with the entry %s the names in the archive take more than %d MiB together, the targets of symlinks included; shorten them, or leave out what the build installs, such as node_modules",
@@ -221,16 +220,16 @@ func (u *unpacker) chargeName(name string) error {
 	return nil
 }
 
-// howTo ends every refusal of something that is not a tar or tar.gz.
+// howTo ends every refusal of a file that is not a tar or tar.gz.
 const howTo = "make one in the project's folder with: tar -czf - . > /tmp/source.tar.gz"
 
 func badArchive(format string, args ...any) error {
 	return stack.NewError(stack.Unprocessable, fmt.Sprintf(format, args...))
 }
 
-// Root finds the project in an unpacked archive: dir itself, or, when the
-// archive holds one folder and nothing else, that folder. Its name is returned
-// with it, "" for dir itself. What macOS adds beside files does not count.
+// Root finds the project in an unpacked archive: dir itself, or, if the archive holds
+// one folder and nothing else, that folder. It also returns the folder's name, "" for
+// dir itself. It ignores what macOS adds beside files.
 func Root(dir string) (root, name string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package client speaks the HTTP API of a Berth server, which docs/api.md
 // describes.
 //
-// A Client is bound to one server and one token. What the server refuses comes
-// back as an *Error with the server's own words; a server that does not answer
-// is an *Unreachable. Names under localhost are resolved to loopback here, since
-// not every system's resolver knows them.
+// A Client is bound to one server and one token. A refusal by the server is an *Error
+// with the server's words; a server that does not answer is an *Unreachable. The
+// package itself resolves names under localhost to loopback, since not every system's
+// resolver knows them.
 package client
 
 import (
@@ -33,9 +33,9 @@ type Client struct {
 	header http.Header // of every request
 }
 
-// New returns a client of the server at an address such as
-// https://berth.example.com. Without a scheme it is http for names of this
-// machine and https for others. An empty token sends no Authorization.
+// New returns a client of the server at an address such as https://berth.example.com.
+// The default scheme is http for names of this machine and https for others. With an
+// empty token it sends no Authorization.
 func New(server, token string) (*Client, error) {
 	c, err := NewOver(newHTTPClient(), server)
 	if err != nil {
@@ -44,7 +44,7 @@ func New(server, token string) (*Client, error) {
 	return c.WithToken(token), nil
 }
 
-// NewOver is New for requests that h sends, without a token.
+// NewOver is like New for requests that h sends, without a token.
 func NewOver(h *http.Client, server string) (*Client, error) {
 	base, err := parseServer(server)
 	if err != nil {
@@ -79,9 +79,8 @@ func (c *Client) WithToken(token string) *Client {
 	return c.WithHeader(authorization)
 }
 
-// WithHeader returns a client of the same server that sends these headers with
-// each request, in place of those of the same names. One without values is not
-// sent.
+// WithHeader returns a client of the same server that sends these headers with each
+// request, in place of those of the same names. A header without values is not sent.
 func (c *Client) WithHeader(header http.Header) *Client {
 	other := *c
 	other.header = c.header.Clone()
@@ -175,7 +174,7 @@ func orNothing(s string) string {
 type Error struct {
 	Status     int           // HTTP status
 	Detail     string        // the server's sentence
-	RetryAfter time.Duration // 0 when the server names no time
+	RetryAfter time.Duration // 0 if the server gives none
 }
 
 // Error returns the server's sentence.
@@ -195,8 +194,8 @@ func IsStatus(err error, statuses ...int) bool {
 	return false
 }
 
-// IsNoStack reports whether err is the API's own answer that no stack has this
-// id. Another 404 says nothing of the stack: a proxy's page, another server.
+// IsNoStack reports whether err is the API's answer that no stack has this id. Another
+// 404 says nothing about the stack: it may come from a proxy or another server.
 func IsNoStack(err error, id string) bool {
 	var refusal *Error
 	if !errors.As(err, &refusal) || refusal.Status != http.StatusNotFound {
@@ -217,7 +216,7 @@ func (e *Unreachable) Error() string {
 	cause := e.Err
 	var u *url.Error
 	if errors.As(cause, &u) {
-		cause = u.Err // the address and the method say nothing that a user asked for
+		cause = u.Err // the address and the method do not help a user
 	}
 	return fmt.Sprintf("the server at %s does not answer: %v", e.Server, cause)
 }

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// answerTimeout is how long a server may take to begin an answer; with
-// wait=true it holds one for 90 s.
+// answerTimeout is how long a server may take to begin an answer; with wait=true it
+// holds one for 90 s.
 const answerTimeout = 3 * time.Minute
 
-// newHTTPClient returns an HTTP client that finds names under localhost on this
-// machine, whatever its resolver thinks of them, and never through a proxy.
+// newHTTPClient returns an HTTP client that connects to names under localhost on this
+// machine, whatever the resolver says, and never through a proxy.
 func newHTTPClient() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Client{
@@ -60,7 +60,7 @@ func isLocalhost(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// isLoopback reports whether a host is this machine by its name or address.
+// isLoopback reports whether a host is this machine, by name or address.
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return isLocalhost(host) || err == nil && ip.IsLoopback()

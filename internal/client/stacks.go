@@ -47,7 +47,7 @@ const (
 	Expired  = "expired"
 )
 
-// Service is one entry of a stack's services.
+// Service is an entry of a stack's services.
 type Service struct {
 	Name    string `json:"name"`
 	Runtime string `json:"runtime"`
@@ -58,13 +58,13 @@ type Service struct {
 // Settled reports whether nothing of the stack is being built or restored.
 func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == nil }
 
-// KeepOneTime takes over the one-time fields of an earlier answer.
+// KeepOneTime copies the one-time fields of an earlier answer.
 func (s *Stack) KeepOneTime(from *Stack) {
 	s.ManageToken, s.ClaimCode, s.ClaimURL = from.ManageToken, from.ClaimCode, from.ClaimURL
 	s.Note, s.WebhookSecret = from.Note, from.WebhookSecret
 }
 
-// Event is one line of a stack's history (docs/api.md, "The event").
+// Event is an entry of a stack's history (docs/api.md, "The event").
 type Event struct {
 	ID        int64          `json:"id"`
 	StackID   string         `json:"stack_id"`
@@ -73,7 +73,7 @@ type Event struct {
 	CreatedAt float64        `json:"created_at"`
 }
 
-// Account is whose API key the client has.
+// Account is the account of the client's API key.
 type Account struct {
 	Email  string  `json:"email"`
 	Stacks []Stack `json:"stacks"`
@@ -87,8 +87,8 @@ func stackPath(id string, more ...string) string {
 	return path
 }
 
-// Stack returns a stack; with wait, once it has settled or the server's time to
-// wait is up.
+// Stack returns a stack; with wait, once it has settled or the server's waiting time is
+// over.
 func (c *Client) Stack(ctx context.Context, id string, wait bool) (*Stack, error) {
 	query := url.Values{}
 	if wait {
@@ -101,8 +101,8 @@ func (c *Client) Stack(ctx context.Context, id string, wait bool) (*Stack, error
 	return s, nil
 }
 
-// absence is how long a server may be away, as while it restarts, before
-// waiting for a stack gives up.
+// absence is how long a server may be away, for example to restart, before waiting for
+// a stack gives up.
 const absence = time.Minute
 
 // Settled waits until nothing of the stack is being built or restored.
@@ -168,11 +168,11 @@ func (c *Client) Me(ctx context.Context) (*Account, error) {
 	return a, nil
 }
 
-// EventPage is how many events one request returns at most.
+// EventPage is the greatest number of events in one answer.
 const EventPage = 200
 
-// Events returns at most EventPage events with an id greater than after, oldest
-// first; with wait, a server that can hold the answer until there is one does.
+// Events returns at most EventPage events with ids above after, oldest first; with
+// wait, a server that supports it holds the answer until there is one.
 func (c *Client) Events(ctx context.Context, id string, after int64, wait bool) ([]Event, error) {
 	query := url.Values{"after": {strconv.FormatInt(after, 10)}}
 	if wait {
@@ -187,14 +187,15 @@ func (c *Client) Events(ctx context.Context, id string, after int64, wait bool) 
 	return page.Events, nil
 }
 
-// LogQuery is what to read of the logs.
+// LogQuery selects what to read of the logs.
 type LogQuery struct {
 	Service string // "" for all
 	Kind    string // run or build; "" for run
 	Tail    int    // last lines per service
 }
 
-// Logs returns the logs as text, a section per service; the caller closes them.
+// Logs returns the logs as text, with a section for each service; the caller closes
+// them.
 func (c *Client) Logs(ctx context.Context, id string, q LogQuery) (io.ReadCloser, error) {
 	query := url.Values{"tail": {strconv.Itoa(q.Tail)}}
 	if q.Kind != "" {
@@ -214,8 +215,8 @@ func (c *Client) Logs(ctx context.Context, id string, q LogQuery) (io.ReadCloser
 	return res.Body, nil
 }
 
-// Reach asks a public URL once, without following redirects, and returns the
-// status of its answer.
+// Reach requests a public URL once, without following redirects, and returns the status
+// of the answer.
 func (c *Client) Reach(ctx context.Context, address string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

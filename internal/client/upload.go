@@ -15,13 +15,12 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 )
 
-// Upload is the form of a create, a deploy or a validation. An empty field is
-// left out.
+// Upload is the form of a create, a deploy or a validation. Empty fields are left out.
 type Upload struct {
 	Archive io.ReaderAt // tar or tar.gz
 	Size    int64       // of the archive, in bytes
-	// Pack, in place of Archive, writes the archive while it is sent. Such an upload
-	// is sent once, whatever happens to the connection.
+	// Pack replaces Archive: it writes the archive while it is sent. Such an upload is
+	// sent once, even if the connection is lost.
 	Pack func(out io.Writer) error
 
 	Manifest     []byte // goes before a manifest in the archive
@@ -29,13 +28,13 @@ type Upload struct {
 
 	Name, TTL, ClaimEmail string // for a create only
 
-	// Progress is called with how many bytes of Archive have been sent; it starts
-	// again at 0 when the upload does. It may be nil.
+	// Progress is called with how many bytes of Archive have been sent, starting again
+	// at 0 if the upload does. It may be nil.
 	Progress func(sent int64)
 }
 
-// Create makes a stack and returns it as it is then, building, with its
-// one-time fields.
+// Create creates a stack and returns it in its first state, building, with its one-time
+// fields.
 func (c *Client) Create(ctx context.Context, u Upload) (*Stack, error) {
 	s := &Stack{}
 	if err := c.upload(ctx, "/v0/stacks", u, s); err != nil {
@@ -58,8 +57,8 @@ const (
 	longestRetry   = 15 * time.Second
 )
 
-// upload posts a form. When the connection is lost, it posts the form again
-// under the same Idempotency-Key, so that the server does it once.
+// upload posts a form. If the connection is lost, it posts the form again with the same
+// Idempotency-Key, so that the server does it once.
 func (c *Client) upload(ctx context.Context, path string, u Upload, out any) error {
 	body, err := newForm(u)
 	if err != nil {
@@ -109,7 +108,7 @@ func (c *Client) post(ctx context.Context, path, key string, body *form, out any
 	return c.sendForm(req, body, out)
 }
 
-// stream posts a form whose archive is packed while it is sent.
+// stream posts a form and packs its archive while sending it.
 func (c *Client) stream(ctx context.Context, path string, body *form, out any) error {
 	r, w := io.Pipe()
 	defer r.Close()
@@ -136,13 +135,13 @@ func (c *Client) sendForm(req *http.Request, body *form, out any) error {
 	return c.decode(res, out)
 }
 
-// packError is the error of an archive that could not be packed, and so not sent.
+// packError is the error of an archive that could not be packed, and so was not sent.
 type packError struct{ err error }
 
 func (e *packError) Error() string { return e.err.Error() }
 
-// form is a multipart body that can be read any number of times. Only what is
-// around the archive is held in memory.
+// form is a multipart body that can be read any number of times. Only the parts around
+// the archive are held in memory.
 type form struct {
 	head, tail  []byte
 	upload      Upload
@@ -200,7 +199,7 @@ func (f *form) reader() io.Reader {
 	return io.MultiReader(bytes.NewReader(f.head), archive, bytes.NewReader(f.tail))
 }
 
-// write writes the form, its archive as it is packed.
+// write writes the form and packs its archive into it.
 func (f *form) write(out io.Writer) error {
 	if _, err := out.Write(f.head); err != nil {
 		return err
@@ -212,7 +211,7 @@ func (f *form) write(out io.Writer) error {
 	return err
 }
 
-// counter counts the bytes that are read, and tells how many they are.
+// counter counts the bytes read and reports them.
 type counter struct {
 	from io.Reader
 	sent int64

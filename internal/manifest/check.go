@@ -24,11 +24,11 @@ var (
 const (
 	maxNameLength   = 64 // characters of a stack's name
 	maxStopTimeout  = time.Minute
-	stopTimeout     = 10 * time.Second // of a service that names none
+	stopTimeout     = 10 * time.Second // of a service without one
 	maxHealthLength = 1000
 )
 
-// checkName returns a stack's name without the spaces around it.
+// checkName returns a stack's name without surrounding spaces.
 func checkName(s string, f *faults) string {
 	name := strings.TrimSpace(s)
 	if n := utf8.RuneCountInString(name); n < 1 || n > maxNameLength || strings.ContainsFunc(name, unprintable) {
@@ -38,8 +38,8 @@ func checkName(s string, f *faults) string {
 	return name
 }
 
-// firstName returns the first candidate from which a name can be made: what
-// cannot be printed is left out, and a long one is cut.
+// firstName returns the first candidate that yields a name: characters that cannot be
+// printed are removed, and a long one is cut.
 func firstName(candidates ...string) string {
 	for _, c := range candidates {
 		c = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(c, ""), unprintableOrSpace), " ")
@@ -56,15 +56,16 @@ func firstName(candidates ...string) string {
 func unprintable(r rune) bool        { return !unicode.IsPrint(r) }
 func unprintableOrSpace(r rune) bool { return unprintable(r) || unicode.IsSpace(r) }
 
-// hasControl reports whether s holds what no command or value needs.
+// hasControl reports whether s contains control characters that no command or value
+// needs.
 func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' && r != '\r' || r == 0x7f
 	})
 }
 
-// checkTTL reads a lifetime. One of 0 becomes the shortest that is not, which the
-// limits refuse just so: 0 is a manifest that names none.
+// checkTTL parses a lifetime. A lifetime of 0 becomes the shortest above 0, which the
+// limits refuse as well: 0 stands for a manifest without one.
 func checkTTL(s string, f *faults) time.Duration {
 	ttl, err := stack.ParseDuration(s)
 	if err != nil {
@@ -108,7 +109,7 @@ func webhookFault(s string) error {
 	return nil
 }
 
-// redact leaves out what stands before an @, which may be a password.
+// redact removes what precedes an @, which may be a password.
 func redact(s string) string {
 	if i := strings.LastIndex(s, "@"); i >= 0 {
 		return "…" + s[i:]
@@ -116,7 +117,7 @@ func redact(s string) string {
 	return s
 }
 
-// serviceName returns the service's name, right or wrong; "" when it is left out.
+// serviceName returns the service's name, right or wrong; "" if it is left out.
 func (d *decoder) serviceName() string {
 	if n := d.fields["name"]; n == nil || n.kind == kindNull {
 		d.faultf("it has no name; write one, as in name: web")
@@ -129,10 +130,10 @@ func (d *decoder) serviceName() string {
 	if !serviceName.MatchString(*s) {
 		d.faultf("name %s is not right; it is 1 to 20 characters of a-z and 0-9 and begins with a letter, as in name: web", safetext.Quote(*s))
 	}
-	return *s // a wrong one too: the others may name it
+	return *s // even a wrong one: the others may name it
 }
 
-// health returns the path that must answer; nil when it is left out or wrong.
+// health returns the path that must answer; nil if it is left out or wrong.
 func (d *decoder) health() *string {
 	s := d.text("health", "health: /healthz")
 	if s == nil {
@@ -151,8 +152,8 @@ func (d *decoder) health() *string {
 
 func notURL(r rune) bool { return r <= ' ' || r > '~' || r == '#' }
 
-// stopTimeout returns how long a process may take to stop; 0 when it is left
-// out or wrong.
+// stopTimeout returns how long a process may take to stop; 0 if it is left out or
+// wrong.
 func (d *decoder) stopTimeout() time.Duration {
 	s := d.text("stop_timeout", "stop_timeout: 10s")
 	if s == nil {
@@ -180,13 +181,13 @@ func checkNames(services []draftService, f *faults) {
 	}
 }
 
-// checkDependencies finds dependencies on nothing, and the circles.
+// checkDependencies faults dependencies on unknown services, and circles.
 func checkDependencies(services []draftService, f *faults) {
 	depends := map[string][]string{}
 	var names []string
 	for _, s := range services {
 		if s.name == "" {
-			return // who is meant cannot be told
+			return // it is unknown which service is meant
 		}
 		names = append(names, s.name)
 		depends[s.name] = s.dependsOn
@@ -209,8 +210,8 @@ func checkDependencies(services []draftService, f *faults) {
 	}
 }
 
-// findCircle follows the dependencies of the last service of trail until one
-// leads back to the first; nil when none does.
+// findCircle follows the dependencies of the last service of trail until one leads back
+// to the first; nil if none does.
 func findCircle(depends map[string][]string, trail []string) []string {
 	for _, on := range depends[trail[len(trail)-1]] {
 		if on == trail[0] {
@@ -226,8 +227,8 @@ func findCircle(depends map[string][]string, trail []string) []string {
 	return nil
 }
 
-// cleanFolder returns the folder that s names below its parent, in its
-// shortest form, or what is wrong with it.
+// cleanFolder returns the shortest form of the folder that s names below its parent, or
+// what is wrong with it.
 func cleanFolder(s string) (string, error) {
 	clean := path.Clean(s)
 	switch {

@@ -17,8 +17,7 @@ type decoder struct {
 	faults *faults
 }
 
-// newDecoder checks the keys of a mapping: those that do not exist and those
-// that stand twice.
+// newDecoder checks the keys of a mapping: it faults unknown and repeated ones.
 func newDecoder(n *node, label string, known []string, a aliases, f *faults) *decoder {
 	d := &decoder{label: label, fields: map[string]*node{}, faults: f}
 	for _, field := range n.fields {
@@ -34,8 +33,8 @@ func newDecoder(n *node, label string, known []string, a aliases, f *faults) *de
 	return d
 }
 
-// faultUnknown faults a field that there is not. What was meant is only looked
-// for as long as there is room to say it.
+// faultUnknown faults a field that does not exist. It looks for what was meant only
+// while there is room to say it.
 func (d *decoder) faultUnknown(key string, known []string, a aliases) {
 	if len(d.faults.lines) == maxFaults {
 		d.faults.more++
@@ -48,8 +47,8 @@ func (d *decoder) faultf(format string, args ...any) {
 	d.faults.addf("%s%s", d.label, fmt.Sprintf(format, args...))
 }
 
-// value returns a field that has a value of the kind, or faults it; nil when
-// it is left out or wrong.
+// value returns a field of the given kind, or faults it; nil if it is left out or
+// wrong.
 func (d *decoder) value(name string, want kind, example string) *node {
 	n := d.fields[name]
 	if n == nil || n.kind == kindNull {
@@ -62,7 +61,7 @@ func (d *decoder) value(name string, want kind, example string) *node {
 	return n
 }
 
-// text returns a text field; nil when it is left out or wrong.
+// text returns a text field; nil if it is left out or wrong.
 func (d *decoder) text(name, example string) *string {
 	n := d.value(name, kindText, example)
 	if n == nil {
@@ -98,8 +97,8 @@ func decodeManifest(tree *node, f *faults) *draft {
 	return m
 }
 
-// decodeServices reads every entry of services; broken tells that it cannot be
-// known which services are meant.
+// decodeServices reads every entry of services; broken means that it is unknown which
+// services are meant.
 func decodeServices(top *decoder) (services []draftService, broken bool) {
 	n := top.fields["services"]
 	switch {
@@ -158,7 +157,7 @@ func decodeService(n *node, i int, f *faults) draftService {
 	return s
 }
 
-// port returns the port; 0 when it is left out or wrong.
+// port returns the port; 0 if it is left out or wrong.
 func (d *decoder) port() int {
 	n := d.value("port", kindNumber, "port: 3000")
 	if n == nil {
@@ -191,8 +190,8 @@ func (d *decoder) names(name string) []string {
 	return names
 }
 
-// env returns the variables: text, numbers and true or false as they are
-// written, and {generate: true}.
+// env returns the variables: text, numbers and booleans as they are written, and
+// {generate: true}.
 func (d *decoder) env() map[string]stack.Env {
 	n := d.value("env", kindMapping, "env: {LOG_LEVEL: info}")
 	if n == nil {

@@ -17,11 +17,11 @@ type detector struct {
 	root     fs.FS
 	manifest string // what the manifest is called, for origins
 	faults   *faults
-	single   string // the one folder that the archive held, which is the root now; ""
-	name     string // what the source calls itself; ""
+	single   string // the archive's only folder, which is the root now, or ""
+	name     string // the name that the source gives itself, or ""
 }
 
-// choice is what a service turned out to be.
+// choice is what was decided about a service.
 type choice struct {
 	runtime *runtimes.Definition
 	builder *runtimes.Definition // what runs the commands
@@ -31,7 +31,7 @@ type choice struct {
 	from    string
 }
 
-// services resolves every draft; a manifest without services gets one, web.
+// services resolves every draft; a manifest without services gets one, named web.
 func (t *detector) services(drafts []draftService) []stack.Spec {
 	if len(drafts) == 0 {
 		drafts = []draftService{{name: "web", label: "service web"}}
@@ -77,8 +77,8 @@ func (t *detector) service(d *draftService) stack.Spec {
 	return s
 }
 
-// checkKind finds what can be told of a service without its folder: that there is
-// no such runtime, and fields that are for the other kind of service.
+// checkKind faults what can be judged without the service's folder: an unknown runtime,
+// and fields for the other kind of service.
 func (t *detector) checkKind(d *draftService) {
 	if !d.has("runtime") {
 		return
@@ -88,7 +88,7 @@ func (t *detector) checkKind(d *draftService) {
 	}
 }
 
-// checkFields finds fields that are for the other kind of service.
+// checkFields faults fields for the other kind of service.
 func (t *detector) checkFields(d *draftService, def *runtimes.Definition) {
 	if def.Name == stack.Static {
 		for _, field := range processFields {
@@ -133,8 +133,8 @@ func hasFolder(root fs.FS, name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// belowSingle takes the archive's one folder off a name that begins with it:
-// who packed a project that holds just web/ wrote root: web.
+// belowSingle removes the archive's only folder from a name that begins with it: a
+// project that consists of web/ may be packed with root: web.
 func (t *detector) belowSingle(name string) string {
 	if t.single == "" {
 		return name
@@ -148,7 +148,7 @@ func (t *detector) belowSingle(name string) string {
 	return name
 }
 
-// folders lists the folders that there are, for the end of a sentence.
+// folders lists the existing folders, for the end of a sentence.
 func folders(root fs.FS) string {
 	entries, err := fs.ReadDir(root, ".")
 	if err != nil {
@@ -166,8 +166,8 @@ func folders(root fs.FS) string {
 	return "; it has " + strings.Join(names, ", ")
 }
 
-// choose decides on the runtime: the manifest's, else static where it has
-// fields of a static service, else what the folder shows.
+// choose decides on the runtime: the manifest's, else static if the manifest has fields
+// of a static service, else what the folder shows.
 func (t *detector) choose(d *draftService, src fs.FS) (choice, bool) {
 	if d.has("runtime") {
 		return t.named(d, src)
@@ -192,7 +192,7 @@ func (t *detector) choose(d *draftService, src fs.FS) (choice, bool) {
 	return c, true
 }
 
-// lookup finds the manifest's runtime, with its version if it has one.
+// lookup returns the manifest's runtime, with its version if it has one.
 func (t *detector) lookup(d *draftService) (def *runtimes.Definition, version string, ok bool) {
 	if d.runtime == nil {
 		return nil, "", false
@@ -210,7 +210,7 @@ func (t *detector) lookup(d *draftService) (def *runtimes.Definition, version st
 	return def, version, true
 }
 
-// named takes the manifest's runtime.
+// named chooses the manifest's runtime.
 func (t *detector) named(d *draftService, src fs.FS) (choice, bool) {
 	def, version, ok := t.lookup(d)
 	if !ok {
@@ -224,7 +224,7 @@ func (t *detector) named(d *draftService, src fs.FS) (choice, bool) {
 	return c, true
 }
 
-// site completes a choice for a service that is static because it says so.
+// site completes the choice for a service that is explicitly static.
 func site(c choice, src fs.FS) choice {
 	c.builder, c.plan = runtimes.DetectSite(src)
 	c.version = ""
@@ -253,7 +253,7 @@ func unknownVersion(def *runtimes.Definition, version string) string {
 	return fmt.Sprintf("%s has no version %s here; it has %s", def.Name, safetext.Quote(version), strings.Join(def.Versions, ", "))
 }
 
-// fillVersion settles the version of what runs and of what builds.
+// fillVersion decides the versions of what runs and of what builds.
 func (t *detector) fillVersion(s *stack.Spec, c choice) {
 	if s.Install == "" && s.Build == "" && s.IsStatic() {
 		return
@@ -276,7 +276,7 @@ func (t *detector) fillVersion(s *stack.Spec, c choice) {
 	}
 }
 
-// has reports whether the manifest gives a field, rightly or wrongly.
+// has reports whether the manifest contains a field, right or wrong.
 func (d *draftService) has(name string) bool {
 	n := d.given[name]
 	return n != nil && n.kind != kindNull
@@ -286,7 +286,7 @@ func (t *detector) faultf(d *draftService, format string, args ...any) {
 	t.faults.addf("%s: %s", d.label, fmt.Sprintf(format, args...))
 }
 
-// pick takes the manifest's command, else the plan's, and notes its origin.
+// pick chooses the manifest's command, else the plan's, and records its origin.
 func (t *detector) pick(s *stack.Spec, name string, given *string, found runtimes.Command) string {
 	line, from := found.Line, found.From
 	if given != nil {
@@ -298,7 +298,7 @@ func (t *detector) pick(s *stack.Spec, name string, given *string, found runtime
 	return line
 }
 
-// noteGiven records the manifest as the origin of the fields that it gives.
+// noteGiven records the manifest as the origin of the fields that it contains.
 func (t *detector) noteGiven(d *draftService, s *stack.Spec, names ...string) {
 	for _, name := range names {
 		if d.has(name) {
@@ -307,7 +307,7 @@ func (t *detector) noteGiven(d *draftService, s *stack.Spec, names ...string) {
 	}
 }
 
-// envNames lists a service's variables by name, those made by the host marked.
+// envNames lists a service's variables by name, and marks those generated by the host.
 func envNames(env map[string]stack.Env) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(env)) {

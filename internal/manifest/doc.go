@@ -1,11 +1,10 @@
-// Package manifest turns a project into a complete stack.Manifest: Resolve reads
-// the manifest that the request or the project brings, checks every field, and
-// detects what it leaves open; Check does the same for somebody who only asks,
-// and Plan is the answer.
+// Package manifest turns a project into a complete stack.Manifest: Resolve reads the
+// manifest from the request or the project, checks every field, and detects what it
+// leaves open. Check does the same without a deploy, and Plan is its answer.
 //
-// Code in this package reads the project through an fs.FS, and writes to no disk.
-// It starts nothing and knows no row of the database.
+// Code in this package reads the project through an fs.FS and does not write to disk.
+// It starts nothing and does not use the database.
 //
-// A refusal is a *stack.Error that names each field that is wrong and says what
-// would be right. Any other error is the server's own trouble.
+// A refusal is a *stack.Error that names each wrong field and says what would be right.
+// Any other error is a fault of the server.
 package manifest

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-host/berth/internal/safetext"
 )
 
-// The fields there are, in the order of the documentation.
+// The existing fields, in the order of the documentation.
 var (
 	manifestFields = []string{"name", "ttl", "claim_email", "notify", "services"}
 	notifyFields   = []string{"webhook"}
@@ -21,8 +21,8 @@ var (
 	envFields = []string{"generate"}
 )
 
-// aliases maps the names that other hosts use, in lower case and without - and
-// _, to the field here, or to a sentence when there is no such field.
+// aliases maps names that other hosts use, in lower case and without - and _, to the
+// field here, or to a sentence if there is no such field.
 type aliases struct {
 	fields    map[string]string
 	sentences map[string]string
@@ -87,7 +87,7 @@ var envAliases = aliases{
 
 var notifyAliases = aliases{fields: invert(map[string]string{"webhook": "url webhookurl webhooks endpoint hook"})}
 
-// unknown says what to write instead of a field that does not exist.
+// unknown says what to write instead of an unknown field.
 func unknown(name string, known []string, a aliases) string {
 	key := plainKey(name)
 	message := fmt.Sprintf("unknown field %s; ", safetext.Quote(name))
@@ -106,13 +106,13 @@ func unknown(name string, known []string, a aliases) string {
 	return message + "the fields are " + strings.Join(known, ", ")
 }
 
-// plainKey is a field's name without the differences of style.
+// plainKey returns a field's name without differences of style.
 func plainKey(name string) string {
 	return strings.NewReplacer("_", "", "-", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// nearest returns the known name that the fewest slips of typing lead to, swaps
-// of neighbours among them; "" when none is near.
+// nearest returns the known name with the fewest typing errors, swapped neighbours
+// included; "" if none is near.
 func nearest(name string, known []string) string {
 	if len(name) > 40 {
 		return ""
@@ -137,8 +137,8 @@ func invert(table map[string]string) map[string]string {
 	return byName
 }
 
-// serviceNames are the names of a service's fields that a manifest may show at
-// the top by mistake.
+// serviceNames lists the fields of a service that a manifest may have at the top by
+// mistake.
 func serviceNames() string {
 	var names []string
 	for _, f := range serviceFields {

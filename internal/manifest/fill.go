@@ -13,7 +13,7 @@ import (
 	"github.com/berth-host/berth/runtimes"
 )
 
-// fillProcess completes a service that runs.
+// fillProcess completes a service with a process.
 func (t *detector) fillProcess(d *draftService, s *stack.Spec, c choice) {
 	s.Install = t.pick(s, "install", d.install, c.plan.Install)
 	s.Build = t.pick(s, "build", d.build, c.plan.Build)
@@ -32,7 +32,8 @@ func (t *detector) fillProcess(d *draftService, s *stack.Spec, c choice) {
 	t.noteGiven(d, s, "port", "health", "strategy", "stop_timeout")
 }
 
-// fillEnv gives a service what its framework needs and the manifest does not give.
+// fillEnv adds variables that the service's framework needs and the manifest does not
+// set.
 func fillEnv(s *stack.Spec, needed []runtimes.Variable) {
 	if len(needed) == 0 {
 		return
@@ -63,8 +64,8 @@ func missingStart(d *draftService, c choice) string {
 	return fmt.Sprintf("%s; write its start command in the manifest, as in start: %s, or as web in a Procfile", why, c.runtime.Example)
 }
 
-// processFields are of no use to a service that the host serves, with the
-// words that messages use.
+// processFields do not apply to a service that the host serves; words is how messages
+// refer to them.
 var processFields = []struct{ name, words string }{
 	{"start", "a start command"},
 	{"release", "a release command"},
@@ -87,9 +88,8 @@ func (t *detector) fillStatic(d *draftService, s *stack.Spec, c choice, src fs.F
 	t.fillPublish(d, s, c, src)
 }
 
-// fillPublish finds the folder to serve: the manifest's, else the one that the
-// build is known to make, else what is there. After a build of which that is
-// not known it stays "".
+// fillPublish finds the folder to serve: the manifest's, else the one that the build is
+// known to create, else what is there. If the build's folder is unknown, it stays "".
 func (t *detector) fillPublish(d *draftService, s *stack.Spec, c choice, src fs.FS) {
 	builds := s.Install != "" || s.Build != ""
 	switch {

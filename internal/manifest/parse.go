@@ -17,8 +17,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// node is one value of a manifest. Scalars keep the text that was written, so
-// that a version 1.10 stays 1.10.
+// node is a value of a manifest. Scalars keep their text, so that a version 1.10 stays
+// 1.10.
 type node struct {
 	kind   kind
 	text   string
@@ -26,13 +26,13 @@ type node struct {
 	items  []*node
 }
 
-// field is one key of a mapping, in the order of the manifest; a key may stand twice.
+// field is a key of a mapping, in the order of the manifest; keys may repeat.
 type field struct {
 	key   string
 	value *node
 }
 
-// kind is what a value is, in the words of a message.
+// kind is the kind of a value, in the words of a message.
 type kind string
 
 const (
@@ -54,8 +54,8 @@ var (
 	errNotText = errors.New("it is not UTF-8 text; write it as YAML or JSON")
 )
 
-// parseManifest reads YAML or JSON into a tree; an empty manifest is an empty
-// mapping. The errors are worded for the client.
+// parseManifest parses YAML or JSON into a tree; an empty manifest is an empty mapping.
+// The errors are worded for the client.
 func parseManifest(data []byte) (*node, error) {
 	if len(data) > maxManifest {
 		return nil, fmt.Errorf("it is larger than %d KiB", maxManifest>>10)
@@ -83,7 +83,7 @@ func parseManifest(data []byte) (*node, error) {
 	return tree, nil
 }
 
-// parseJSON reads a valid JSON object, keeping keys that stand twice.
+// parseJSON parses a valid JSON object, keeping repeated keys.
 func parseJSON(data []byte) (*node, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -137,8 +137,8 @@ func readJSONGroup(d *json.Decoder, open json.Delim, depth int) (*node, error) {
 	return n, err
 }
 
-// parseYAML reads one YAML document without anchors, aliases, tags and other
-// features that a manifest has no use for.
+// parseYAML parses one YAML document without anchors, aliases, tags and other features
+// that manifests do not need.
 func parseYAML(text string) (tree *node, err error) {
 	defer func() {
 		// A fault of the parser on a stranger's bytes is the stranger's to hear of.
@@ -167,8 +167,8 @@ func parseYAML(text string) (tree *node, err error) {
 	}
 }
 
-// tokenize reads the words and signs of a text, and no more than a manifest may
-// have: each takes a few hundred bytes.
+// tokenize splits a text into tokens, no more than a manifest may have: each takes a
+// few hundred bytes.
 func tokenize(text string) (token.Tokens, error) {
 	var s scanner.Scanner
 	s.Init(text)
@@ -184,8 +184,8 @@ func tokenize(text string) (token.Tokens, error) {
 	}
 }
 
-// checkTokens refuses, before anything recurses, what would nest too deep, and
-// the features left out.
+// checkTokens refuses, before anything recurses, features that are not supported and
+// nesting that is too deep.
 func checkTokens(tokens token.Tokens) error {
 	var columns []int // of the block collections that are open
 	flow := 0
@@ -215,7 +215,7 @@ func checkTokens(tokens token.Tokens) error {
 	return nil
 }
 
-// yamlError keeps the parser's sentence and line, and drops its drawing.
+// yamlError keeps the parser's sentence and line, without its drawing.
 func yamlError(err error) error {
 	var syntax *yaml.SyntaxError
 	if !errors.As(err, &syntax) || syntax.Token == nil {
@@ -225,8 +225,8 @@ func yamlError(err error) error {
 	return fmt.Errorf("line %d: it is not YAML: %s", syntax.Token.Position.Line, message)
 }
 
-// tooLong matches the whole numbers that the parser takes for text, because no
-// integer holds them.
+// tooLong matches whole numbers that the parser takes for text because no integer holds
+// them.
 var tooLong = regexp.MustCompile(`^[-+]?[0-9]{19,}$`)
 
 // convert turns the parser's tree into ours.

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// WritePlan writes how each service will be built and run, and where each
-// answer came from: a block of aligned lines a service, with the names of its
-// variables and never their values. It opens a build log.
+// WritePlan writes how each service will be built and run, and where each value came
+// from: a block of aligned lines for each service, with the names of its variables but
+// not their values. It begins a build log.
 func WritePlan(w io.Writer, services ...stack.Spec) error {
 	for i := range services {
 		if i > 0 {
@@ -28,7 +28,7 @@ func WritePlan(w io.Writer, services ...stack.Spec) error {
 	return nil
 }
 
-// planRow is one line of a plan: what, the answer, and its origin.
+// planRow is a line of a plan: a name, its value, and its origin.
 type planRow struct{ name, value, from string }
 
 func planBlock(s *stack.Spec) string {
@@ -51,7 +51,7 @@ func planBlock(s *stack.Spec) string {
 	return b.String()
 }
 
-// maxPlanColumn is how far long commands push the origins to the right.
+// maxPlanColumn is how far long commands push the origins to the right, in characters.
 const maxPlanColumn = 44
 
 func planRows(s *stack.Spec) []planRow {
@@ -90,7 +90,7 @@ func planRows(s *stack.Spec) []planRow {
 	return rows
 }
 
-// runtimeOrigin joins where the runtime and its version came from.
+// runtimeOrigin joins the origins of the runtime and its version.
 func runtimeOrigin(s *stack.Spec, versioned bool) string {
 	from := s.Origin["runtime"]
 	if version := s.Origin["version"]; versioned && version != "" {
@@ -113,7 +113,7 @@ func orNone(command string) string {
 	return command
 }
 
-// oneLine shows a command of several lines on one.
+// oneLine joins the lines of a command.
 func oneLine(s string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(strings.TrimSpace(s), "\n", " ⏎ ")), " ")
 }

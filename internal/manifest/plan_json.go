@@ -9,8 +9,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Plan is what a create of a source would build and run, as POST /v0/validate
-// answers it.
+// Plan is what a create of a source would build and run: the answer of POST
+// /v0/validate.
 type Plan struct {
 	Valid    bool             `json:"valid"`
 	Faults   []string         `json:"faults"` // each says what to change; none when valid
@@ -19,8 +19,8 @@ type Plan struct {
 	Services []PlannedService `json:"services"`
 }
 
-// PlannedService is the plan of one service. A field that does not apply to it is
-// left out.
+// PlannedService is the plan of one service, without the fields that do not apply to
+// it.
 type PlannedService struct {
 	Name        string   `json:"name"`
 	Runtime     string   `json:"runtime"`
@@ -43,8 +43,8 @@ type PlannedService struct {
 	From map[string]string `json:"from"` // field to where its value came from
 }
 
-// NewPlan is the plan of what Check found. Services of which not even the runtime
-// is known are left out.
+// NewPlan returns the plan for the result of Check, without services of which not even
+// the runtime is known.
 func NewPlan(m *stack.Manifest, faults []string) *Plan {
 	p := &Plan{Valid: len(faults) == 0, Faults: faults, Name: m.Name, Services: []PlannedService{}}
 	if p.Valid {
@@ -76,8 +76,8 @@ func planService(s *stack.Spec) PlannedService {
 	return p
 }
 
-// Specs are the services as WritePlan takes them; the values of variables are not
-// in a plan.
+// Specs returns the services for WritePlan; a plan does not have the values of
+// variables.
 func (p *Plan) Specs() []stack.Spec {
 	specs := make([]stack.Spec, len(p.Services))
 	for i := range p.Services {

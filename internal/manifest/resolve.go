@@ -11,11 +11,11 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// maxManifest bounds a manifest's size in bytes.
+// maxManifest limits a manifest's size in bytes.
 const maxManifest = 64 << 10
 
-// Request is what a request says besides the archive. An empty field says
-// nothing; one that is set goes before the manifest's.
+// Request is what a request contains besides the archive. Fields that are set take
+// precedence over the manifest's.
 type Request struct {
 	Manifest     []byte // nil when the request brings none; it then goes before the archive's
 	ManifestName string // what to call it in messages; "" for "manifest"
@@ -26,11 +26,10 @@ type Request struct {
 	CheckTTL func(time.Duration) error // of a lifetime that is given; nil takes any
 }
 
-// Resolve makes the complete manifest of a deploy: what the request says, then
-// the request's manifest or else the archive's, then what the source shows.
-// root is the unpacked archive; singleRoot is the name of the one folder that
-// it held, or "". Every fault that can be told is in one Unprocessable
-// *stack.Error, a line each.
+// Resolve returns the complete manifest of a deploy: from the request's own fields,
+// then the request's manifest or else the archive's, then what the source shows. root
+// is the unpacked archive; singleRoot is the name of its only folder, or "". All faults
+// are reported together in one Unprocessable *stack.Error, a line each.
 func Resolve(root fs.FS, singleRoot string, req Request) (*stack.Manifest, error) {
 	f := &faults{}
 	m := resolve(root, singleRoot, req, f)
@@ -40,7 +39,7 @@ func Resolve(root fs.FS, singleRoot string, req Request) (*stack.Manifest, error
 	return m, nil
 }
 
-// Check is Resolve for somebody who only asks: what could be resolved, which may
+// Check is like Resolve without a deploy: it returns what could be resolved, which may
 // be nothing, and the faults of the rest.
 func Check(root fs.FS, singleRoot string, req Request) (*stack.Manifest, []string) {
 	f := &faults{}
@@ -48,8 +47,8 @@ func Check(root fs.FS, singleRoot string, req Request) (*stack.Manifest, []strin
 	return m, f.all()
 }
 
-// CheckRequest finds what is wrong with a request by itself, before there is a
-// source to resolve it with. The error is as that of Resolve.
+// CheckRequest checks a request by itself, before there is a source to resolve it with.
+// The error is like that of Resolve.
 func CheckRequest(req Request) error {
 	f := &faults{}
 	if d := readDraft(req.Manifest, cmp.Or(req.ManifestName, "manifest"), req, f); d != nil {
@@ -90,7 +89,7 @@ func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manif
 	return m
 }
 
-// checkTTL faults a lifetime that is given, 0 for none, and not taken.
+// checkTTL faults a lifetime that is given, not 0, and not accepted.
 func (req *Request) checkTTL(ttl time.Duration, f *faults) {
 	if req.CheckTTL == nil || ttl == 0 {
 		return
@@ -100,11 +99,11 @@ func (req *Request) checkTTL(ttl time.Duration, f *faults) {
 	}
 }
 
-// Files are the names that a manifest may have in the archive's root,
-// in the order in which they are looked for.
+// Files are the names that a manifest may have in the archive's root, in the order of
+// the search.
 var Files = []string{"stack.yaml", "stack.yml", "stack.json"}
 
-// archiveManifest reads the manifest in the archive's root; nil when there is none.
+// archiveManifest reads the manifest in the archive's root; nil if there is none.
 func archiveManifest(root fs.FS, f *faults) ([]byte, string) {
 	for _, name := range Files {
 		info, err := fs.Stat(root, name)
@@ -135,8 +134,8 @@ func readUpTo(root fs.FS, name string, n int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, n))
 }
 
-// draft is a manifest as it was written: checked field by field, with nothing
-// looked up in the source.
+// draft is a manifest as written: checked field by field, without looking at the
+// source.
 type draft struct {
 	name       string
 	ttl        time.Duration
@@ -146,7 +145,7 @@ type draft struct {
 	broken     bool // what services says is not a list of as many as there may be
 }
 
-// specs is as much of the services as references can be checked with.
+// specs returns as much of the services as checking references needs.
 func (d *draft) specs() []stack.Spec {
 	specs := make([]stack.Spec, len(d.services))
 	for i, s := range d.services {
@@ -160,9 +159,9 @@ func (d *draft) specs() []stack.Spec {
 
 // draftService is one entry of services. A nil pointer is a field left out.
 type draftService struct {
-	name   string // right or wrong; "" when it has none
+	name   string // right or wrong; "" if it has none
 	label  string // how messages call it: "service web"
-	broken bool   // it is not a mapping at all
+	broken bool   // it is not a mapping
 
 	runtime, root, install, build, release, start, publish, health *string
 
@@ -176,8 +175,8 @@ type draftService struct {
 	given map[string]*node // every known field that was written, valid or not
 }
 
-// readDraft reads a manifest, with the request's own fields in place of its; nil
-// when it cannot be read.
+// readDraft reads a manifest and overrides it with the request's own fields; nil if it
+// cannot be read.
 func readDraft(data []byte, name string, req Request, f *faults) *draft {
 	tree, err := parseManifest(data)
 	if err != nil {
@@ -189,7 +188,7 @@ func readDraft(data []byte, name string, req Request, f *faults) *draft {
 	return d
 }
 
-// override puts the request's own fields in place of the manifest's.
+// override replaces the manifest's fields with the request's own.
 func (d *draft) override(req Request, f *faults) {
 	if req.Name != "" {
 		d.name = checkName(req.Name, f)
@@ -202,7 +201,7 @@ func (d *draft) override(req Request, f *faults) {
 	}
 }
 
-// faults collects what is wrong, so that a client learns everything at once.
+// faults collects all faults, so that a client learns everything at once.
 type faults struct {
 	lines []string
 	more  int
@@ -220,7 +219,7 @@ func (f *faults) add(line string) {
 
 func (f *faults) addf(format string, args ...any) { f.add(fmt.Sprintf(format, args...)) }
 
-// err is nil when nothing is wrong.
+// err returns nil if there is no fault.
 func (f *faults) err() error {
 	if len(f.lines) == 0 {
 		return nil
@@ -228,7 +227,7 @@ func (f *faults) err() error {
 	return stack.NewError(stack.Unprocessable, strings.Join(f.all(), "\n"))
 }
 
-// all is every fault that was kept, and how many were not.
+// all returns the recorded faults, and how many were not recorded.
 func (f *faults) all() []string {
 	if f.more == 0 {
 		return f.lines
