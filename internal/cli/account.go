@@ -175,8 +175,8 @@ func (a *app) claim(ctx context.Context, code string, timeout time.Duration) err
 	return a.restored(ctx, &target{api: c, stack: s}, timeout)
 }
 
-// restored waits for a claimed stack that comes back, and shows it. A redeploy
-// that failed before is not the claim's failure.
+// restored waits until a claimed stack is restored, and shows it. A redeploy that
+// failed before does not make the claim fail.
 func (a *app) restored(ctx context.Context, t *target, timeout time.Duration) error {
 	if t.stack.Status == client.Building {
 		since, err := lastEvent(ctx, t)
@@ -196,8 +196,8 @@ func (a *app) restored(ctx context.Context, t *target, timeout time.Duration) er
 	return nil
 }
 
-// claimCode takes a code out of a link; without either it is the remembered
-// one of the folder's stack.
+// claimCode extracts a code from a link; without either it returns the remembered code
+// of the folder's stack.
 func (a *app) claimCode(known *onServer, given string) (string, error) {
 	if given == "" {
 		id, err := a.stackID(known)
@@ -261,8 +261,8 @@ func orEmpty(stacks []client.Stack) []client.Stack {
 	return stacks
 }
 
-// rememberedStacks asks for the stacks whose tokens are kept here and that are
-// not among those of the account. Those that the server no longer has are gone.
+// rememberedStacks requests the stacks whose tokens are kept here and that are not
+// among those of the account. It omits stacks that the server no longer has.
 func (a *app) rememberedStacks(ctx context.Context, c *client.Client, known *onServer, listed []client.Stack) (there []client.Stack, gone []string, err error) {
 	for id, k := range known.Stacks {
 		if slices.ContainsFunc(listed, func(s client.Stack) bool { return s.ID == id }) {

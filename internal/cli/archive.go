@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/pack"
 )
 
-// origin is where a deploy's source comes from.
+// origin is the source of a deploy.
 type origin struct {
 	path    string // a folder, an archive, or - for an archive on standard input
 	include []string
@@ -29,8 +29,8 @@ type spool struct {
 	leftOut []string
 }
 
-// folder returns what a stack from here is remembered under: the folder or archive,
-// or the working directory for standard input.
+// folder returns the key under which a stack from here is remembered: the folder or
+// archive, or the working directory for standard input.
 func (o origin) folder() (string, error) {
 	if o.path == "-" {
 		return folderKey(".")
@@ -38,7 +38,7 @@ func (o origin) folder() (string, error) {
 	return folderKey(o.path)
 }
 
-// archive packs the folder, or takes the archive as it is. The caller closes it.
+// archive packs the folder, or opens the archive as it is. The caller closes it.
 func (a *app) archive(ctx context.Context, o origin) (_ *spool, err error) {
 	info, statErr := os.Stat(o.path)
 	if o.path != "-" && statErr != nil {
@@ -88,7 +88,7 @@ func filesOf(sum pack.Summary) string {
 // mostLeftOut is how many names a line lists.
 const mostLeftOut = 6
 
-// aside lists what was left out; "" when there is nothing to say.
+// aside lists what was left out; "" if there is nothing to say.
 func (s *spool) aside(before, after string, names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return filepath.Base(name) == ".git" })
 	if len(names) == 0 {
@@ -100,8 +100,8 @@ func (s *spool) aside(before, after string, names []string) string {
 	return before + strings.Join(names, ", ") + after
 }
 
-// missed returns what was left out that may be why the source is refused: with
-// a manifest, only what the refusal names.
+// missed returns what was left out and may be the reason for a refusal: with a
+// manifest, only what the refusal names.
 func (s *spool) missed(refusal string, manifest bool) []string {
 	if !manifest {
 		return s.leftOut

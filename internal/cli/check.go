@@ -61,15 +61,14 @@ func (a *app) check(ctx context.Context, o origin, manifestFile string) error {
 	}
 }
 
-// plan asks the server, or resolves the source here when there is none that can
-// be asked.
+// plan asks the server, or resolves the source here if no server can be asked.
 func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*manifest.Plan, error) {
 	c, _, err := a.account()
 	if err != nil {
 		return nil, err
 	}
 	if a.hasManageToken() {
-		c = c.WithToken("") // the server takes no token of a stack here
+		c = c.WithToken("") // the server does not accept a stack's token here
 	}
 	plan, err := c.Validate(ctx, form)
 	var away *client.Unreachable

@@ -1,11 +1,11 @@
 // Package cli is the berth command: the client of a Berth server for people,
 // scripts and agents.
 //
-// Standard output is data, standard error is talk. With --json the data is the
-// API's JSON, one object a line where there are many. Colours, progress and QR
-// codes are for terminals only. The exit code tells scripts what happened; see
-// exit.go. What must be remembered between two runs, tokens above all, is kept
-// in one file that only its user can read; see memory.go.
+// Standard output is for data, standard error for messages. With --json the data is the
+// API's JSON, one object per line if there are several. Colours, progress and QR codes
+// appear on terminals only. The exit code tells scripts what happened; see exit.go.
+// What must be remembered between runs, tokens above all, is kept in one file that only
+// its user can read; see memory.go.
 package cli
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// defaultServer is the server when nothing names one.
+// defaultServer is the server if none is given.
 const defaultServer = "http://localhost:8080"
 
 // app is one run of the command.
@@ -63,7 +63,7 @@ func Run(ctx context.Context, args []string) int {
 	return a.fail(ctx, a.err)
 }
 
-// version returns what the binary was built from.
+// version returns the version of the binary.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
@@ -107,8 +107,8 @@ berth status stk_3f2a9c1b7d4e`,
 	return root
 }
 
-// run makes a cobra function of one of ours. Its error is kept, so that only
-// what is wrong with the command line itself comes back from cobra.
+// run adapts do to cobra. It keeps do's error, so that cobra itself returns only errors
+// of the command line.
 func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.ui.quiet = a.quiet
@@ -118,14 +118,14 @@ func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra
 }
 
 // onStack makes cmd a command that works on an existing stack. The stack's id may be
-// among its arguments; do gets the others, at most the given number.
+// among its arguments; do gets the others, at most as many as given.
 func (a *app) onStack(cmd *cobra.Command, others int, do func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "the folder whose stack it is")
 	return a.takingStack(cmd, others, cobra.ShellCompDirectiveNoFileComp, do)
 }
 
-// takingStack lets cmd take a stack's id as an argument and as --stack. Beside
-// ids, the shell completes arguments as the directive says.
+// takingStack lets cmd accept a stack's id as an argument and as --stack. Besides ids,
+// the shell completes arguments as the directive says.
 func (a *app) takingStack(cmd *cobra.Command, others int, beside cobra.ShellCompDirective, do func(ctx context.Context, args []string) error) *cobra.Command {
 	if cmd.GroupID == "" {
 		cmd.GroupID = "stack"

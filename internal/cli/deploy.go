@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// deployment is what a deploy was asked for.
+// deployment is a requested deploy.
 type deployment struct {
 	from     origin
 	manifest string
@@ -66,7 +66,7 @@ git archive HEAD | berth deploy -`,
 	})
 }
 
-// argument returns the only argument, or what stands for none.
+// argument returns the only argument, or none if there is none.
 func argument(args []string, none string) string {
 	if len(args) == 0 {
 		return none
@@ -107,7 +107,8 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 	return a.finish(ctx, t, since, d.timeout)
 }
 
-// withLeftOut adds to a refused source what was not sent, where that may be why.
+// withLeftOut adds to the refusal of a source what was not sent, if that may be the
+// reason.
 func withLeftOut(err error, archive *spool, manifest bool) error {
 	if !client.IsStatus(err, http.StatusUnprocessableEntity) {
 		return err
@@ -119,7 +120,7 @@ func withLeftOut(err error, archive *spool, manifest bool) error {
 	return &failure{code: exitInvalid, detail: err.Error(), next: aside}
 }
 
-// present finds the stack that this is a redeploy of; nil when it is a create.
+// present returns the stack that this is a redeploy of; nil for a create.
 func (a *app) present(ctx context.Context, d *deployment, folder string) (*target, error) {
 	c, err := a.connect()
 	if err != nil {
@@ -147,7 +148,7 @@ func (a *app) present(ctx context.Context, d *deployment, folder string) (*targe
 	return t, a.checkRedeploy(d, t.stack)
 }
 
-// checkRedeploy refuses, before anything is packed, what cannot be.
+// checkRedeploy refuses, before anything is packed, what a redeploy cannot do.
 func (a *app) checkRedeploy(d *deployment, s *client.Stack) error {
 	if d.name != "" && d.name != s.Name {
 		return usagef("%s is called %s, and a stack keeps its name; leave --name out, or add --new for another stack", s.ID, s.Name)
@@ -194,7 +195,7 @@ func (a *app) createStack(ctx context.Context, d *deployment, folder string, for
 	return &target{api: c.WithToken(s.ManageToken), stack: s}, nil
 }
 
-// redeploy uploads the next generation. It returns the last event before it.
+// redeploy uploads the next generation. It returns the id of the last event before it.
 func (a *app) redeploy(ctx context.Context, t *target, form client.Upload) (int64, error) {
 	since, err := lastEvent(ctx, t)
 	if err != nil {
@@ -228,8 +229,8 @@ func lastEvent(ctx context.Context, t *target) (int64, error) {
 	}
 }
 
-// progress shows how much of an upload has been sent: as a bar on a terminal,
-// as one line elsewhere. The function that it returns ends it.
+// progress shows how much of an upload has been sent: as a bar on a terminal, otherwise
+// as one line. Calling done ends it.
 func (u *ui) progress(form *client.Upload) (done func()) {
 	if u.quiet {
 		return func() {}
@@ -247,11 +248,11 @@ func (u *ui) progress(form *client.Upload) (done func()) {
 		progressbar.OptionEnableColorCodes(false),
 		progressbar.OptionUseANSICodes(false),
 	)
-	form.Progress = func(sent int64) { _ = bar.Set64(sent) } // a bar that cannot be drawn hurts nobody
+	form.Progress = func(sent int64) { _ = bar.Set64(sent) } // a bar that cannot be drawn does no harm
 	return func() { fmt.Fprintln(u.err) }
 }
 
-// finish waits for a deploy, shows the stack and turns its failure into an error.
+// finish waits for a deploy, shows the stack and returns its failure as an error.
 func (a *app) finish(ctx context.Context, t *target, since int64, timeout time.Duration) error {
 	if err := a.settle(ctx, t, since, timeout); err != nil {
 		return err
@@ -262,7 +263,7 @@ func (a *app) finish(ctx context.Context, t *target, since int64, timeout time.D
 	return verdict(t.stack)
 }
 
-// settle waits until a stack is no longer building, and says what happens.
+// settle waits until a stack is no longer building, and shows what happens.
 func (a *app) settle(ctx context.Context, t *target, since int64, timeout time.Duration) error {
 	waiting := ctx
 	if timeout > 0 {

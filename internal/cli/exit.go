@@ -42,19 +42,19 @@ const exitCodesText = `0    done
 10   --timeout ran out while waiting
 130  interrupted`
 
-// exitCodesTopic returns help without a command.
+// exitCodesTopic returns a help topic, which is not a command.
 func exitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesText}
 }
 
-// usageError is what is wrong with the command line.
+// usageError is an error of the command line.
 type usageError struct{ error }
 
-// failure is an error that names its exit code and what to do.
+// failure is an error with its exit code and what to do.
 type failure struct {
 	code   int
 	detail string
-	next   string // what to do; "" when the detail says it
+	next   string // what to do; "" if the detail says it
 }
 
 func (f *failure) Error() string { return f.detail }
@@ -79,8 +79,8 @@ func (a *app) fail(ctx context.Context, err error) int {
 	return code
 }
 
-// explain finds an error's exit code, its sentence and what to do; the sentence
-// is "" where there is nothing to say.
+// explain returns an error's exit code, its text and what to do; the text is "" if
+// there is nothing to say.
 func explain(ctx context.Context, err error) (code int, detail, next string) {
 	var usage usageError
 	var ours *failure
@@ -102,7 +102,7 @@ func explain(ctx context.Context, err error) (code int, detail, next string) {
 	return exitOther, err.Error(), ""
 }
 
-// refused returns what a refusal of the server means here.
+// refused returns the exit code for a refusal of the server, and what to do.
 func refused(e *client.Error) (code int, next string) {
 	switch {
 	case e.Status == http.StatusUnauthorized:

@@ -15,8 +15,8 @@ const (
 	wholeLog    = 1_000_000 // lines; a build log of the default size holds fewer
 )
 
-// follow waits until a stack has settled and says what happens meanwhile: its
-// events after since, and the output of the builds that they announce.
+// follow waits until a stack has settled and shows what happens meanwhile: its events
+// after since, and the output of the builds that they announce.
 func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack, error) {
 	type outcome struct {
 		stack *client.Stack
@@ -43,17 +43,17 @@ func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack
 	}
 }
 
-// steps says what happens in a deploy.
+// steps shows what happens in a deploy.
 type steps struct {
 	ui      *ui
 	target  *target
 	after   int64
-	order   []string       // services that were built, the first first
+	order   []string       // services that were built, in order
 	printed map[string]int // lines of each one's build log that were shown
 }
 
-// look shows what is new. What cannot be read is shown at the next look, or by
-// the verdict.
+// look shows what is new. What cannot be read is shown at the next look, or by the
+// verdict.
 func (s *steps) look(ctx context.Context) {
 	if s.ui.quiet {
 		return
@@ -106,7 +106,7 @@ func (s *steps) output(ctx context.Context) {
 	}
 }
 
-// logLines reads the whole lines of one service's log.
+// logLines returns the complete lines of one service's log.
 func logLines(ctx context.Context, t *target, q client.LogQuery) ([]string, error) {
 	body, err := t.api.Logs(ctx, t.stack.ID, q)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 )
 
-// logView is what a logs command shows.
+// logView holds the options of a logs command.
 type logView struct {
 	service string
 	kind    string
@@ -64,7 +64,8 @@ func (a *app) logs(ctx context.Context, v *logView) error {
 	return a.copyText(body)
 }
 
-// copyText prints a text as it is, on a terminal without what could steer it.
+// copyText prints a text, without sequences that could control a terminal if standard
+// output is one.
 func (a *app) copyText(from io.Reader) error {
 	if !a.ui.shows {
 		if _, err := io.Copy(a.ui.out, from); err != nil {
@@ -91,8 +92,7 @@ const (
 	logPatrol = time.Minute
 )
 
-// followLogs prints each service's lines one by one, and goes on when it is
-// asked to.
+// followLogs prints each service's lines one by one, and continues if asked to.
 func (a *app) followLogs(ctx context.Context, t *target, v *logView) error {
 	names := v.services(t.stack)
 	seen := map[string][]string{}
@@ -115,9 +115,9 @@ func (a *app) followLogs(ctx context.Context, t *target, v *logView) error {
 	}
 }
 
-// services returns the names of the services to read. Whether the one that was
-// asked for has a log is for the server to say: a failed redeploy may have built
-// services that the stack does not list.
+// services returns the names of the services to read. The server decides whether a
+// requested service has a log: a failed redeploy may have built services that the stack
+// does not list.
 func (v *logView) services(s *client.Stack) []string {
 	if v.service != "" {
 		return []string{v.service}
@@ -148,8 +148,8 @@ func (a *app) lookAtLogs(ctx context.Context, t *target, v *logView, names []str
 	return nil
 }
 
-// newLines returns the lines of now that are not in before, where both are the end of
-// the same growing log.
+// newLines returns the lines of now that are not in before; both are the end of the
+// same growing log.
 func newLines(before, now []string) []string {
 	for i := range before {
 		if common := before[i:]; len(common) <= len(now) && slices.Equal(common, now[:len(common)]) {
@@ -177,7 +177,7 @@ func (a *app) printLines(service, kind string, lines []string, several bool) err
 	return nil
 }
 
-// cleanOut is clean where standard output is a terminal.
+// cleanOut is like clean if standard output is a terminal; otherwise it returns s.
 func (u *ui) cleanOut(s string) string {
 	if u.shows {
 		return u.clean(s)

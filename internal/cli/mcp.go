@@ -45,8 +45,8 @@ func (a *app) serveTools(ctx context.Context) error {
 	})
 }
 
-// likelyToken returns the token to try for a stack, or for a new one when stackID is
-// ""; it is "" for none.
+// likelyToken returns the token to try for a stack, or for a new one if stackID is "";
+// "" for none.
 func (a *app) likelyToken(server, stackID string) string {
 	known, err := a.memory.load(server)
 	if err != nil {

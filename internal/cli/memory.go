@@ -14,16 +14,16 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// memory is the file that keeps what must outlive a run: which stack a folder
-// has on which server, and the tokens. Only its user can read it.
+// memory is the file that keeps what must outlive a run: which stack a folder has on
+// which server, and the tokens. Only its user can read it.
 type memory struct{ path string }
 
-// openMemory names the file in the user's configuration folder.
+// openMemory returns the memory in the user's configuration folder.
 func openMemory() *memory {
 	return &memory{filepath.Join(xdg.ConfigHome, "berth", "stacks.json")}
 }
 
-// remembered is the content of the file: by server address.
+// remembered is the content of the file, by server address.
 type remembered struct {
 	Servers map[string]*onServer `json:"servers"`
 }
@@ -36,7 +36,7 @@ type onServer struct {
 	Stacks  map[string]kept   `json:"stacks"`          // by id
 }
 
-// kept is what only the creation of a stack told.
+// kept holds what only the creation of a stack returned.
 type kept struct {
 	Name        string `json:"name"`
 	ManageToken string `json:"manage_token"`
@@ -44,7 +44,7 @@ type kept struct {
 	ClaimURL    string `json:"claim_url,omitempty"`
 }
 
-// load reads what is remembered of a server.
+// load returns what is remembered of a server.
 func (m *memory) load(server string) (*onServer, error) {
 	all, err := m.read()
 	if err != nil {
@@ -53,7 +53,7 @@ func (m *memory) load(server string) (*onServer, error) {
 	return all.of(server), nil
 }
 
-// update changes what is remembered of a server, one process at a time.
+// update changes what is remembered of a server; only one process does so at a time.
 func (m *memory) update(server string, change func(*onServer)) error {
 	if err := os.MkdirAll(filepath.Dir(m.path), 0o700); err != nil {
 		return fmt.Errorf("write %s: %w", m.path, err)
@@ -86,7 +86,7 @@ func (m *memory) read() (*remembered, error) {
 	return all, nil
 }
 
-// write replaces the file in one step; a new one is readable by its user only.
+// write replaces the file in one step; only its user can read a new one.
 func (m *memory) write(all *remembered) error {
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
@@ -108,7 +108,7 @@ func (m *memory) write(all *remembered) error {
 	return nil
 }
 
-// of returns what is remembered of a server, ready to be changed.
+// of returns what is remembered of a server, for changing.
 func (r *remembered) of(server string) *onServer {
 	if r.Servers == nil {
 		r.Servers = map[string]*onServer{}
@@ -127,7 +127,7 @@ func (r *remembered) of(server string) *onServer {
 	return s
 }
 
-// keep remembers a new stack, and that it is the folder's.
+// keep remembers a new stack, and that it belongs to the folder.
 func (s *onServer) keep(folder string, st *client.Stack) {
 	if folder != "" {
 		s.Folders[folder] = st.ID
@@ -135,7 +135,7 @@ func (s *onServer) keep(folder string, st *client.Stack) {
 	s.Stacks[st.ID] = kept{Name: st.Name, ManageToken: st.ManageToken, ClaimCode: st.ClaimCode, ClaimURL: st.ClaimURL}
 }
 
-// forget removes a stack that is gone.
+// forget removes a deleted stack.
 func (s *onServer) forget(id string) {
 	delete(s.Stacks, id)
 	for folder, its := range s.Folders {
@@ -155,7 +155,7 @@ func (s *onServer) folderOf(id string) string {
 	return ""
 }
 
-// nearest finds the stack of a folder, or of the next folder above that has one.
+// nearest returns the stack of a folder, or of the nearest folder above that has one.
 func (s *onServer) nearest(folder string) string {
 	for {
 		if id := s.Folders[folder]; id != "" {
@@ -169,7 +169,7 @@ func (s *onServer) nearest(folder string) string {
 	}
 }
 
-// folderKey returns the name under which a folder's stack is remembered: its path
+// folderKey returns the key under which a folder's stack is remembered: its path
 // without links.
 func folderKey(path string) (string, error) {
 	abs, err := filepath.Abs(path)

@@ -51,7 +51,8 @@ func (a *app) open(ctx context.Context, name string, onlyPrint bool) error {
 	return a.browse(service.URL)
 }
 
-// pickService finds a service by its name; with none, the one that people mean.
+// pickService returns the service with a name; with "", the one that people most likely
+// mean.
 func pickService(s *client.Stack, name string) (client.Service, error) {
 	var names []string
 	for _, service := range s.Services {
@@ -69,7 +70,7 @@ func pickService(s *client.Stack, name string) (client.Service, error) {
 	}
 }
 
-// browse opens a URL in the browser, where there is one.
+// browse opens a URL in the browser, if there is one.
 func (a *app) browse(address string) error {
 	var cmd *exec.Cmd
 	switch {

@@ -22,8 +22,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// The most that is unpacked here to look at a source: what a server takes at
-// its defaults.
+// The limits for unpacking a source here to look at it: a server's defaults.
 var unpackLimits = archive.Limits{MaxUnpacked: 1_000_000_000, MaxEntries: 100_000}
 
 // tree is an archive unpacked as the server would.
@@ -34,7 +33,7 @@ type tree struct {
 	lost   []stack.Lost
 }
 
-// unpack looks into an archive. The caller closes the tree.
+// unpack unpacks an archive to look at it. The caller closes the tree.
 func (s *spool) unpack(ctx context.Context) (_ *tree, err error) {
 	dir, err := os.MkdirTemp("", "berth-source-")
 	if err != nil {
@@ -58,7 +57,7 @@ func (t *tree) Close() error { return os.RemoveAll(t.dir) }
 
 func (t *tree) fs() fs.FS { return os.DirFS(t.root) }
 
-// resolve makes the plan of a deploy as the server would.
+// resolve returns the manifest of a deploy, resolved as the server would.
 func (t *tree) resolve(req manifest.Request) (*stack.Manifest, error) {
 	m, err := manifest.Resolve(t.fs(), t.single, req)
 	if err != nil {
@@ -70,7 +69,7 @@ func (t *tree) resolve(req manifest.Request) (*stack.Manifest, error) {
 	return m, nil
 }
 
-// invalidSource words a refusal of the source as the server's.
+// invalidSource words a refusal of the source like the server's.
 func invalidSource(err error) error {
 	var refusal *stack.Error
 	if errors.As(err, &refusal) {
@@ -97,7 +96,7 @@ func (a *app) initCommand() *cobra.Command {
 	return cmd
 }
 
-// manifestIn returns the path of a folder's manifest, "" when it has none.
+// manifestIn returns the path of a folder's manifest, "" if it has none.
 func manifestIn(folder string) string {
 	for _, name := range manifest.Files {
 		if path := filepath.Join(folder, name); exists(path) {
@@ -139,8 +138,8 @@ func (a *app) init(ctx context.Context, o origin, force bool) error {
 	return err
 }
 
-// detect finds the services of a source without its manifest: one in the root
-// or, when the root shows nothing, one in each folder that does.
+// detect finds the services of a source without its manifest: one in the root, or, if
+// the root shows nothing, one in each folder that does.
 func (t *tree) detect() (*stack.Manifest, error) {
 	m, err := t.resolve(manifest.Request{Manifest: []byte("{}")})
 	if err == nil {
@@ -168,19 +167,20 @@ func (t *tree) detect() (*stack.Manifest, error) {
 	return found, nil
 }
 
-// mostServices is how many a stack may have (docs/api.md, "Stack size").
+// mostServices is the greatest number of services in a stack (docs/api.md, "Stack
+// size").
 const mostServices = 4
 
 var notInServiceName = regexp.MustCompile(`^[^a-z]+|[^a-z0-9]`)
 
-// serviceName makes a service's name of a folder's; "" when it cannot.
+// serviceName makes a service's name from a folder's; "" if that is impossible.
 func serviceName(folder string) string {
 	name := notInServiceName.ReplaceAllString(strings.ToLower(folder), "")
 	return name[:min(len(name), 20)]
 }
 
-// manifestText writes a manifest as people like to read it: what was found,
-// with where it was found beside it.
+// manifestText formats a manifest for reading: what was found, with its origin beside
+// it.
 func manifestText(m *stack.Manifest) []byte {
 	var b strings.Builder
 	b.WriteString("# What berth init found. A field that is left out is found again at each deploy.\n")
@@ -220,7 +220,7 @@ func writeService(b *strings.Builder, s *stack.Spec) {
 	}
 }
 
-// scalar writes a text as a YAML scalar on one line.
+// scalar formats a text as a YAML scalar on one line.
 func scalar(s string) string {
 	text, err := yaml.MarshalWithOptions(s, yaml.JSON())
 	if plain, plainErr := yaml.Marshal(s); plainErr == nil && !strings.Contains(strings.TrimSpace(string(plain)), "\n") && !strings.Contains(s, " #") {

@@ -12,8 +12,7 @@ import (
 // quietZone is how many light modules are around a code.
 const quietZone = 2
 
-// showQR draws a QR code of a link for a telephone to read. It is for terminals
-// that are wide enough.
+// showQR draws a QR code of a link on terminals that are wide enough.
 func (u *ui) showQR(link string) {
 	if !u.shows || u.quiet {
 		return
@@ -31,8 +30,8 @@ func (u *ui) showQR(link string) {
 	}
 }
 
-// qrLines draws two rows of modules as one line of text, dark on light; a
-// terminal without colours shows light on dark, which readers take as well.
+// qrLines draws two rows of modules as one line of text, dark on light; a terminal
+// without colours shows light on dark, which readers accept as well.
 func qrLines(code image.Image) []string {
 	size := code.Bounds().Dx()
 	var lines []string
@@ -46,8 +45,7 @@ func qrLines(code image.Image) []string {
 	return lines
 }
 
-// halves are the characters of two modules, by whether the upper and the lower
-// one is dark.
+// halves maps whether the upper and the lower of two modules are dark to a character.
 var halves = map[bool]map[bool]string{
 	true:  {true: "█", false: "▀"},
 	false: {true: "▄", false: " "},

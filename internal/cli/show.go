@@ -10,7 +10,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// show prints a stack: as the API has it, or as a block of rows for people.
+// show prints a stack: in JSON as the API returns it, or as rows for people.
 func (a *app) show(s *client.Stack) error {
 	if a.json {
 		return a.ui.printJSON(s)
@@ -28,7 +28,7 @@ func (a *app) show(s *client.Stack) error {
 	return nil
 }
 
-// stackRows returns the lines of a stack, with a tab between their columns.
+// stackRows returns the lines about a stack, with a tab between their columns.
 func (a *app) stackRows(s *client.Stack, now time.Time) []string {
 	rows := []string{
 		fmt.Sprintf("stack\t%s (%s)", s.Name, s.ID),
@@ -73,7 +73,7 @@ func statusColor(status string) string {
 	return "33"
 }
 
-// lifetimeRows tell how long an unclaimed stack stays.
+// lifetimeRows returns the lines about how long an unclaimed stack stays.
 func lifetimeRows(s *client.Stack, now time.Time) []string {
 	switch {
 	case s.Status == client.Expired && s.RetainedUntil != nil:

@@ -38,7 +38,7 @@ berth status stk_3f2a9c1b7d4e --wait`,
 	})
 }
 
-// usualExtension is how long extend gives when it is not told.
+// usualExtension is how much time extend gives by default.
 const usualExtension = "1h"
 
 func (a *app) extendCommand() *cobra.Command {
@@ -98,7 +98,7 @@ func (a *app) delete(ctx context.Context, yes bool) error {
 	return nil
 }
 
-// confirm asks before what cannot be undone.
+// confirm asks for confirmation of what cannot be undone.
 func (a *app) confirm(ctx context.Context, s *client.Stack, yes bool) error {
 	if yes {
 		return nil

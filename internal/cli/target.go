@@ -19,8 +19,8 @@ import (
 // isStackID matches the ids of stacks. A service's name has no underscore.
 var isStackID = regexp.MustCompile(`^stk_[0-9a-fA-F]{12}$`)
 
-// takeStack takes a stack's id out of a command's arguments, as if --stack had
-// named it, and returns the others.
+// takeStack removes a stack's id from a command's arguments, as if it had been given
+// with --stack, and returns the others.
 func (a *app) takeStack(args []string) (others []string, err error) {
 	for _, arg := range args {
 		switch {
@@ -43,8 +43,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// knownStacks lists the ids of the stacks that are remembered for the server, for
-// the shell to complete. What cannot be read completes nothing.
+// knownStacks returns the ids of the stacks that are remembered for the server, for
+// shell completion; none if they cannot be read.
 func (a *app) knownStacks() []cobra.Completion {
 	c, err := a.connect()
 	if err != nil {
@@ -61,13 +61,13 @@ func (a *app) knownStacks() []cobra.Completion {
 	return ids
 }
 
-// target is a stack that exists, with a client whose token manages it.
+// target is an existing stack, with a client whose token manages it.
 type target struct {
 	api   *client.Client
 	stack *client.Stack
 }
 
-// target finds the stack that a command is for and asks the server for it.
+// target determines the stack that a command is for and requests it from the server.
 func (a *app) target(ctx context.Context) (*target, error) {
 	c, err := a.connect()
 	if err != nil {
@@ -94,11 +94,11 @@ func (a *app) target(ctx context.Context) (*target, error) {
 	return t, err
 }
 
-// namedStack returns the id that an argument, --stack or BERTH_STACK gives, "" for
-// none, in the lower case of the server's ids.
+// namedStack returns the id given by an argument, --stack or BERTH_STACK, "" for none,
+// in lower case like the server's ids.
 func (a *app) namedStack() string { return strings.ToLower(cmp.Or(a.stack, a.env("BERTH_STACK"))) }
 
-// stackID returns the stack that was named, or else the folder's; "" for none.
+// stackID returns the id that was given, or else the folder's; "" for none.
 func (a *app) stackID(known *onServer) (string, error) {
 	if id := a.namedStack(); id != "" {
 		return id, nil
@@ -110,7 +110,7 @@ func (a *app) stackID(known *onServer) (string, error) {
 	return known.nearest(folder), nil
 }
 
-// reach asks for a stack with each token that may manage it, until one does.
+// reach requests a stack with each token that may manage it, until one does.
 func (a *app) reach(ctx context.Context, c *client.Client, known *onServer, id string) (*target, error) {
 	tokens := a.tokens(known, id)
 	if len(tokens) == 0 {
@@ -151,7 +151,7 @@ func (a *app) tokens(known *onServer, id string) []string {
 // hasManageToken reports whether BERTH_TOKEN is the token of one stack.
 func (a *app) hasManageToken() bool { return strings.HasPrefix(a.env("BERTH_TOKEN"), "ast_anon_") }
 
-// recall adds what only the creation told and still holds.
+// recall adds what only the creation returned and is still valid.
 func (a *app) recall(known *onServer, s *client.Stack) {
 	if k := known.Stacks[s.ID]; !s.Claimed {
 		s.ClaimCode, s.ClaimURL = k.ClaimCode, k.ClaimURL
@@ -175,7 +175,7 @@ func (a *app) account() (*client.Client, *onServer, error) {
 	return c.WithToken(token), known, nil
 }
 
-// errNoKey returns the error for what only an account can do.
+// errNoKey returns the error for what needs an account.
 func errNoKey(server string) error {
 	return &failure{
 		code: exitAccess, detail: "this needs your API key for " + server,

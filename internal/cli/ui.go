@@ -24,7 +24,7 @@ type ui struct {
 
 	asks     bool // standard input and error are terminals: questions can be asked
 	terminal bool // standard error is a terminal: progress can be shown
-	shows    bool // standard output is one too
+	shows    bool // standard output is one, too
 	color    bool
 	width    int // of the terminal in columns
 	quiet    bool
@@ -43,7 +43,7 @@ func newUI(in, out, err *os.File) *ui {
 	return u
 }
 
-// sayf says to people what happens; programs do not read it.
+// sayf prints a message for people; programs do not read it.
 func (u *ui) sayf(format string, args ...any) {
 	if !u.quiet {
 		fmt.Fprintln(u.err, u.clean(fmt.Sprintf(format, args...)))
@@ -61,7 +61,7 @@ func (u *ui) red(s string) string   { return u.paint("31", s) }
 func (u *ui) green(s string) string { return u.paint("32", s) }
 func (u *ui) dim(s string) string   { return u.paint("2", s) }
 
-// paintOut is paint for standard output, which may not be a terminal.
+// paintOut is like paint for standard output, which may not be a terminal.
 func (u *ui) paintOut(code, s string) string {
 	if !u.shows {
 		return s
@@ -69,7 +69,7 @@ func (u *ui) paintOut(code, s string) string {
 	return u.paint(code, s)
 }
 
-// printJSON writes one line of JSON as data.
+// printJSON prints one line of JSON as data.
 func (u *ui) printJSON(v any) error {
 	line, err := plainjson.MarshalLine(v)
 	if err == nil {
@@ -81,13 +81,13 @@ func (u *ui) printJSON(v any) error {
 	return nil
 }
 
-// ask reads one line that the terminal shows.
+// ask reads a line while the terminal shows it.
 func (u *ui) ask(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(u.err, question)
 	return interruptible(ctx, func() (string, error) { return readLine(u.in) })
 }
 
-// askSecret reads one line that the terminal does not show.
+// askSecret reads a line without showing it.
 func (u *ui) askSecret(ctx context.Context, question string) (string, error) {
 	fd := int(u.in.Fd())
 	shows, err := term.GetState(fd)
@@ -103,8 +103,8 @@ func (u *ui) askSecret(ctx context.Context, question string) (string, error) {
 	return strings.TrimSpace(string(secret)), nil
 }
 
-// interruptible reads what may never come, and leaves the reading behind when
-// the context ends before.
+// interruptible calls read, which may never return, and abandons it if the context ends
+// first.
 func interruptible[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -132,8 +132,8 @@ func readLine(r io.Reader) (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// clean takes out of a text what could steer a terminal, for it may come from a
-// program of somebody else. Colours stay where there are colours.
+// clean removes from a text what could control a terminal, since it may come from
+// somebody else's program. Colours stay if the terminal has colours.
 func (u *ui) clean(s string) string { return clean(s, u.color) }
 
 func clean(s string, colors bool) string {
@@ -157,7 +157,7 @@ func clean(s string, colors bool) string {
 
 func steers(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
 
-// colorLength returns the length of the colour sequence that s begins with, 0 for none.
+// colorLength returns the length of the colour sequence at the start of s, 0 for none.
 func colorLength(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
@@ -173,5 +173,5 @@ func colorLength(s string) int {
 	return 0
 }
 
-// unixTime returns the time of a field of the API.
+// unixTime converts a time of the API.
 func unixTime(seconds float64) time.Time { return time.UnixMilli(int64(seconds * 1000)) }
