@@ -1,11 +1,11 @@
-// Package docs holds what Berth says about itself: the API document, the
-// manifest's JSON Schema, and the texts for agents and for people at a terminal.
+// Package docs holds Berth's documents about itself: the API document, the manifest's
+// JSON Schema, and the texts for agents and for people at a terminal.
 //
 // openapi.yaml and stack.schema.yaml are written by hand; everything else about
-// endpoints and fields is made from them, so that the page at /docs and
-// /llms-full.txt cannot say something else. Tests keep the two
-// true: of package api for its routes and JSON shapes, of package manifest for
-// the manifest, and the integration tests for every answer that they see.
+// endpoints and fields is generated from them, so that the page at /docs and
+// /llms-full.txt cannot differ. Tests keep both true: those of package api check its
+// routes and JSON objects, those of package manifest the manifest, and the integration
+// tests every answer that they see.
 package docs
 
 import (
@@ -26,14 +26,14 @@ import (
 //go:embed openapi.yaml stack.schema.yaml *.tmpl
 var files embed.FS
 
-// Values are the settings of the server that the documents name.
+// Values are the settings of the server that the documents mention.
 type Values struct {
 	Base            *url.URL // {base_url}
 	Limits          stack.Limits
 	MaxUpload       int64         // bytes of the archive as uploaded
 	Wait            time.Duration // how long wait=true holds an answer at most
 	CreatesPerHour  int
-	RefusedPerHour  int // creates that are refused with 413 or 422
+	RefusedPerHour  int // creates refused with 413 or 422
 	ClaimsPerMinute int
 	Extensions      int // of one stack in a minute
 }
@@ -44,7 +44,7 @@ type Documents struct {
 	pages     map[string]page
 }
 
-// page is a document under its path.
+// page is a document and its path.
 type page struct {
 	contentType string
 	content     []byte
@@ -57,7 +57,7 @@ const (
 	typeText    = "text/plain; charset=utf-8"
 )
 
-// New returns the documents of a server with these settings.
+// New returns the documents for these settings.
 func New(v Values) (*Documents, error) {
 	w := newWriter(v)
 	api, err := w.tree("openapi.yaml")
@@ -86,10 +86,10 @@ func New(v Values) (*Documents, error) {
 // Text returns the document at a path; "" for an unknown path.
 func (d *Documents) Text(path string) string { return string(d.pages[path].content) }
 
-// words are the values as the templates write them.
+// words are the values in the form that the templates need.
 type words struct {
 	Base, Host             string
-	Local                  bool // services' names are below localhost, which not every program resolves
+	Local                  bool // services' names are under localhost, which not every program resolves
 	TTL, TTLMin, TTLMax    string
 	Retention, Wait        string
 	MaxUpload              string
@@ -159,7 +159,7 @@ func (w *writer) tree(name string) (object, error) {
 	return newObject(m), nil
 }
 
-// inDays returns whole days in words, and any other time as requests write it.
+// inDays formats whole days in words, and any other time like a request.
 func inDays(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < 2*day || d%day != 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-host/berth/internal/plainjson"
 )
 
-// object is a mapping that keeps the order in which it was written. Its values
-// are objects, lists of values, and scalars.
+// object is a mapping that keeps the order in which it was written. Its values are
+// objects, lists of values, and scalars.
 type object []member
 
 type member struct {
@@ -41,7 +41,7 @@ func newValue(v any) any {
 	return v
 }
 
-// at returns the value that keys lead to, or nil.
+// at returns the value at a path of keys, or nil.
 func (o object) at(keys ...string) any {
 	var v any = o
 	for _, key := range keys {
@@ -56,25 +56,25 @@ func (o object) at(keys ...string) any {
 	return v
 }
 
-// object returns the mapping that keys lead to, or an empty one.
+// object returns the mapping at a path of keys, or an empty one.
 func (o object) object(keys ...string) object {
 	inner, _ := o.at(keys...).(object)
 	return inner
 }
 
-// list returns the list that keys lead to, or nil.
+// list returns the list at a path of keys, or nil.
 func (o object) list(keys ...string) []any {
 	inner, _ := o.at(keys...).([]any)
 	return inner
 }
 
-// text returns the text that keys lead to, or "".
+// text returns the text at a path of keys, or "".
 func (o object) text(keys ...string) string {
 	s, _ := o.at(keys...).(string)
 	return s
 }
 
-// MarshalJSON writes the members in their order.
+// MarshalJSON writes the members in order.
 func (o object) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')

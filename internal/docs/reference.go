@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Reference is the API document in the order and the words in which people
-// read it.
+// Reference is the API document in the order and the words for people.
 type Reference struct {
 	Summary     string
 	Description string
@@ -18,7 +17,7 @@ type Reference struct {
 	Manifest    []Schema // of the manifest and of one of its services
 }
 
-// Group is the operations of one tag.
+// Group holds the operations of one tag.
 type Group struct {
 	Name, Description string
 	Operations        []Operation
@@ -31,7 +30,7 @@ type Operation struct {
 	Auth                 string  // which tokens open it, in words
 	Parameters           []Field // of the path, the query and the headers
 	Command              string  // a line of curl that does it, with $ID and $TOKEN to be set
-	BodyType             string  // content type of the request; "" when it has none
+	BodyType             string  // content type of the request; "" for none
 	Body                 []Field
 	Responses            []Response
 }
@@ -41,7 +40,7 @@ func (o Operation) Successes() []Response {
 	return slices.DeleteFunc(slices.Clone(o.Responses), Response.failed)
 }
 
-// Failures returns the statuses of the errors that the operation has of its own.
+// Failures returns the statuses of the operation's own errors.
 func (o Operation) Failures() []string {
 	var statuses []string
 	for _, r := range o.Responses {
@@ -52,7 +51,7 @@ func (o Operation) Failures() []string {
 	return statuses
 }
 
-// other is the status of a response that stands for all that are not named.
+// other is the status of a response for all statuses that are not named.
 const other = "other"
 
 func (r Response) failed() bool { return r.Schema == "Error" }
@@ -65,13 +64,13 @@ type Response struct {
 	Headers     []Field
 }
 
-// Schema is one JSON shape.
+// Schema is a JSON object of the API.
 type Schema struct {
 	Name, Description string
 	Fields            []Field
 }
 
-// Field is one parameter, header or member of a shape.
+// Field is a parameter, a header or a member of a schema.
 type Field struct {
 	Name        string
 	In          string // path, query or header; "" for a member
@@ -81,7 +80,7 @@ type Field struct {
 	Required    bool
 }
 
-// Token is one kind of Authorization.
+// Token is a kind of Authorization.
 type Token struct{ Name, Description string }
 
 // errorStatus are the statuses of the document's named error responses.
@@ -127,7 +126,7 @@ func newReference(api, manifest object) Reference {
 	return ref
 }
 
-// methods are those that a path may have, in the order in which they are shown.
+// methods are the methods of a path, in the order in which they are shown.
 var methods = []string{"post", "get", "patch", "delete"}
 
 func (r reader) group(tag, description string) Group {
@@ -166,7 +165,7 @@ func (r reader) operation(path, method string, item, op object) Operation {
 	return o
 }
 
-// command returns the operation as a line of curl.
+// command returns a curl command for the operation.
 func (r reader) command(o Operation, op object) string {
 	words := []string{"curl -sS"}
 	if o.BodyType == "multipart/form-data" {
@@ -202,7 +201,7 @@ func (r reader) example(schema object) string {
 	return "{" + strings.Join(members, ", ") + "}"
 }
 
-// auth returns which tokens open an operation, in words.
+// auth says which tokens open an operation.
 func auth(security []any) string {
 	var names []string
 	for _, s := range security {
@@ -266,7 +265,7 @@ func (r reader) field(name string, s object, required bool) Field {
 	return f
 }
 
-// resolve returns what a reference names, or the object itself.
+// resolve returns what a reference refers to, or v itself.
 func (r reader) resolve(v any) object {
 	o, _ := v.(object)
 	if ref := o.text("$ref"); strings.HasPrefix(ref, "#/components/") {

@@ -5,15 +5,14 @@ import (
 	"strconv"
 )
 
-// Has reports whether a path is a document's alone; / is a document only for
+// Has reports whether a path belongs to a document alone; / is a document only for
 // clients that do not read HTML.
 func (d *Documents) Has(path string) bool {
 	_, ok := d.pages[path]
 	return ok && path != "/"
 }
 
-// Links are the values of the Link header that lead from the front page to the
-// documents.
+// Links are the values of the Link header from the front page to the documents.
 var Links = []string{
 	`</openapi.json>; rel="service-desc"; type="application/json"`,
 	`</docs>; rel="service-doc"; type="text/html"`,
@@ -21,8 +20,8 @@ var Links = []string{
 	`</schema/stack.json>; rel="describedby"; type="application/schema+json"`,
 }
 
-// ServeHTTP answers with a document. Pages of every origin may read it: nothing
-// in it is private.
+// ServeHTTP answers with a document. Pages of every origin may read it: nothing in it
+// is private.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p, ok := d.pages[r.URL.Path]
 	if !ok {

@@ -13,8 +13,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// arguments are what a call may bring; each tool takes some of them. They are in the
-// order in which a schema lists them.
+// arguments are the possible arguments of a call; each tool takes some of them. They
+// are in the order in which a schema lists them.
 type arguments struct {
 	Stack string `json:"stack,omitempty" jsonschema:"id of the stack: stk_ and 12 hex characters"`
 	Token string `json:"token,omitempty" jsonschema:"manage_token of the stack, as deploy returned it, or an API key; not needed where the connection has one"`
@@ -34,8 +34,8 @@ type arguments struct {
 	After   int64  `json:"after,omitempty" jsonschema:"only events after this id"`
 }
 
-// schema returns the schema of the arguments that a tool takes. Where no folder can
-// be read, none is taken.
+// schema returns the schema of the arguments of a tool, without the folder if no folder
+// can be read.
 func (d tool) schema(folders bool) *jsonschema.Schema {
 	s, err := jsonschema.For[arguments](nil)
 	if err != nil {
@@ -52,14 +52,14 @@ func (d tool) schema(folders bool) *jsonschema.Schema {
 	return s
 }
 
-// Errors of the SDK about arguments that do not fit a tool's schema. The one
-// about a type quotes the whole argument.
+// Errors of the SDK about arguments that do not fit a tool's schema. The one about a
+// type quotes the whole argument.
 const badArguments = `validating "arguments": `
 
 var wrongType = regexp.MustCompile(`(?s)^` + badArguments + `.*?validating /properties/(\w+)(/additionalProperties)?: type: .* has type "(\w+)", want (?:one of )?"([^"]*)"$`)
 
-// explain is middleware that replaces the SDK's errors about arguments with
-// ones that a model can read.
+// explain is middleware that replaces the SDK's errors about arguments with ones that a
+// model can understand.
 func (t *tools) explain(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		res, err := next(ctx, method, req)
@@ -77,8 +77,8 @@ func (t *tools) explain(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// explanation returns in at most maxError bytes what is wrong with the arguments of
-// a tool, from what the SDK says about them.
+// explanation returns in at most maxError bytes what is wrong with the arguments of a
+// tool, based on the SDK's error.
 func (t *tools) explanation(tool, fault string) string {
 	m := wrongType.FindStringSubmatch(fault)
 	if m == nil {

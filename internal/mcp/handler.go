@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/slowbody"
 )
 
-// Limits of what calls hold in memory while they arrive.
+// Limits on what calls hold in memory while they arrive.
 const (
 	maxCall    = 4 << 20  // bytes of one call; inline files are part of it
 	smallCall  = 16 << 10 // bytes of a call that needs no place
@@ -24,23 +24,23 @@ const (
 	busyRetry  = "5"      // Retry-After in seconds where no place is free
 )
 
-// handler reads whole calls and hands them to the tools.
+// handler reads whole calls and passes them to the tools.
 type handler struct {
 	tools   http.Handler
 	network func(*http.Request) string
 	places  places // taken while a large call is read
 }
 
-// places are the places for large calls. All are free in the zero value, which
-// is safe for concurrent use.
+// places are the places for large calls. In the zero value all are free. Its methods
+// may be called by several goroutines at once.
 type places struct {
 	mu    sync.Mutex
 	taken int
 	own   map[string]int // by the caller's network
 }
 
-// take takes a place for a caller's network until leave is called, once. It
-// fails with errBusy or errOwn when none is free.
+// take takes a place for a caller's network until leave is called, once. It fails with
+// errBusy or errOwn if none is free.
 func (p *places) take(network string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,9 +66,9 @@ func (p *places) leave(network string) {
 	}
 }
 
-// Handler returns a handler that offers the tools over streamable HTTP, without sessions: each request
-// stands for itself and brings the caller's Authorization. network returns the name
-// of the caller's network.
+// Handler returns a handler that offers the tools over streamable HTTP, without
+// sessions: each request stands alone and brings the caller's Authorization. network
+// returns the name of the caller's network.
 func Handler(cfg Config, network func(*http.Request) string) http.Handler {
 	server := newServer(cfg)
 	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
@@ -103,7 +103,7 @@ var (
 	errNotJSON = errors.New("the call is not JSON")
 )
 
-// read reads a call; with an error it returns what came of it.
+// read reads a call. If it fails, it returns the bytes read so far and the reason.
 func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	conn := http.NewResponseController(w)
 	body := slowbody.NewReader(http.MaxBytesReader(w, r.Body, maxCall), conn.SetReadDeadline)
@@ -119,7 +119,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		call = append(call, rest...)
 	}
 	if err == nil {
-		err = conn.SetReadDeadline(time.Time{}) // it would end the wait for the tool, too
+		err = conn.SetReadDeadline(time.Time{}) // otherwise it would end the wait for the tool, too
 	}
 	if err == nil && !json.Valid(call) {
 		err = errNotJSON
@@ -127,7 +127,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return call, err
 }
 
-// refuseCall answers a call of which so many bytes could be read.
+// refuseCall answers a call of which only so many bytes could be read.
 func refuseCall(w http.ResponseWriter, read int, err error) {
 	var large *http.MaxBytesError
 	switch {
@@ -148,7 +148,7 @@ func refuseCall(w http.ResponseWriter, read int, err error) {
 	}
 }
 
-// refuse answers with an error in the form that the API has.
+// refuse answers with an error in the API's form.
 func refuse(w http.ResponseWriter, status int, detail string) {
 	body, _ := json.Marshal(map[string]string{"detail": detail}) // strings always encode
 	w.Header().Set("Content-Type", "application/json")

@@ -1,10 +1,9 @@
-// Package mcp offers Berth to agents as tools of the Model Context Protocol. The
-// tools reach the server only through the HTTP API (package client), so that the
-// server's own /mcp and a program that speaks on its standard input have the same
-// ones.
+// Package mcp offers Berth to agents as tools of the Model Context Protocol. The tools
+// reach the server only through the HTTP API (package client), so the server's own /mcp
+// and a program on standard input offer the same ones.
 //
-// A tool is called after what an agent wants. Its result is short, since a model
-// reads all of it, and ends with what to do next; so does every error.
+// A tool is named after what an agent wants. Results are short, since a model reads all
+// of them, and end with what to do next; so do errors.
 package mcp
 
 import (
@@ -21,26 +20,26 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// Config is what the tools work with.
+// Config configures the tools.
 type Config struct {
 	API     *client.Client // without a token; it must not give up before wait=true does
 	Version string         // of the program, which programs that call the tools show
 
-	// Token returns the token for a stack that the call names none for; stackID is
-	// "" for a new stack, where it is an API key. "" is none. It may be nil.
+	// Token returns the token for a stack if the call has none; stackID is "" for a new
+	// stack, for which it is an API key. "" means none. It may be nil.
 	Token func(ctx context.Context, stackID string) string
-	// Created is called with each new stack and its one-time fields, so that they
-	// can be kept. It may be nil.
+	// Created is called with each new stack and its one-time fields, so that they can
+	// be stored. It may be nil.
 	Created func(ctx context.Context, s *client.Stack) error
-	// Pack writes a folder of this machine as a tar or tar.gz. With it the tools
-	// take a folder beside inline files. It is nil where no folder can be read.
+	// Pack writes a folder of this machine as a tar or tar.gz. With it the tools accept
+	// a folder besides inline files. It is nil if no folder can be read.
 	Pack func(ctx context.Context, folder string, out io.Writer) error
-	// Forward names the headers of a caller's HTTP request that go on to the API,
+	// Forward lists the headers of a caller's HTTP request that are passed to the API,
 	// besides Authorization.
 	Forward []string
 }
 
-// instructions are what a model reads of the tools before it uses one.
+// instructions is what a model reads about the tools before it uses one.
 const instructions = `Berth builds and runs what you deploy and gives it a public URL. No account is needed: deploy returns a manage token, for you, and a claim URL, for your human. A program must listen on 0.0.0.0:$PORT and keep its files in $DATA_DIR. When a deploy fails, read the logs, mend the source and call redeploy; do not deploy the same project twice.`
 
 // newServer returns a server with the tools.
@@ -67,9 +66,8 @@ func Serve(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// as returns a client of the API that speaks for the caller of a tool. A token among
-// the arguments goes before the one of the caller's own request, and that before the
-// program's.
+// as returns a client of the API for the caller of a tool. A token among the arguments
+// takes precedence over that of the caller's request, and that over the program's.
 func (t *tools) as(ctx context.Context, req *sdk.CallToolRequest, in arguments) *client.Client {
 	header, token := http.Header{}, in.Token
 	if req.Extra != nil {

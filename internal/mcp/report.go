@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/plainjson"
 )
 
-// Limits of what a model has to read, in bytes.
+// Limits on what a model has to read, in bytes.
 const (
 	maxLog   = 12_000
 	maxError = 2_000
@@ -77,7 +77,7 @@ func next(s *client.Stack) string {
 	return "nothing has to be done."
 }
 
-// moment formats a time and how long it is from now.
+// moment formats a time and its distance from now.
 func moment(seconds *float64) string {
 	if seconds == nil {
 		return ""
@@ -90,7 +90,7 @@ func moment(seconds *float64) string {
 	return fmt.Sprintf("%s (in %s)", at.Format(time.RFC3339), strings.TrimSuffix(left.String(), "0s"))
 }
 
-// ending returns the end of an error, which says most.
+// ending returns the end of an error, which is its most telling part.
 func ending(text *string) string {
 	if text == nil {
 		return ""
@@ -98,7 +98,7 @@ func ending(text *string) string {
 	return lastOf(*text, maxError)
 }
 
-// lastOf returns the end of a text, from the beginning of a line where it can.
+// lastOf returns the end of a text, from the beginning of a line if possible.
 func lastOf(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -113,7 +113,7 @@ func lastOf(text string, most int) string {
 	return "[what came before is left out]\n" + text
 }
 
-// reportEvents lists events, a line each, and says where to go on.
+// reportEvents lists events, a line each, and says where to continue.
 func reportEvents(events []client.Event, after int64) (string, error) {
 	if len(events) == 0 {
 		return fmt.Sprintf("no events after %d.", after), nil
@@ -140,7 +140,7 @@ func reportEvents(events []client.Event, after int64) (string, error) {
 	return b.String(), nil
 }
 
-// planFields are the fields of a planned service that are listed, in their order.
+// planFields are the fields of a planned service to list, in order.
 var planFields = []string{
 	"runtime", "version", "built_with", "root", "install", "build", "release", "start", "port", "health",
 	"depends_on", "strategy", "publish", "spa",
@@ -182,7 +182,7 @@ func reportPlan(text []byte) (string, error) {
 	return b.String() + "next: mend the faults and call validate again.", nil
 }
 
-// advise adds to an error of the API what to do in terms of the tools.
+// advise adds to an error of the API what to do with the tools.
 func advise(err error) error {
 	var away *client.Unreachable
 	var asking *url.Error

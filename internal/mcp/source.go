@@ -15,8 +15,8 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// upload returns what a call deploys, packed while it is sent. It fails before
-// anything is sent where it can.
+// upload returns what a call deploys, packed while it is sent. It fails before anything
+// is sent if possible.
 func (t *tools) upload(ctx context.Context, in arguments) (client.Upload, error) {
 	if err := in.checkSource(t.cfg.Pack != nil); err != nil {
 		return client.Upload{}, err
@@ -68,7 +68,7 @@ func packFiles(in arguments, out io.Writer) error {
 	return errors.Join(archive.Close(), zipped.Close())
 }
 
-// addFile adds a file; a script that names its interpreter can be run.
+// addFile adds a file; a script with an interpreter line becomes executable.
 func addFile(archive *tar.Writer, name string, content []byte) error {
 	mode := int64(0o644)
 	if strings.HasPrefix(string(content), "#!") {

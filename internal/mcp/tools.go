@@ -13,13 +13,13 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// tools are the tools and what they work with.
+// tools holds the tools and what they work with.
 type tools struct {
 	cfg     Config
 	schemas map[string]*jsonschema.Schema // of the arguments, by tool
 }
 
-// tool is one tool, whose result is text.
+// tool is one tool; its result is text.
 type tool struct {
 	name, description string
 	hints             *sdk.ToolAnnotations
@@ -27,8 +27,8 @@ type tool struct {
 	run               func(ctx context.Context, api *client.Client, in arguments) (string, error)
 }
 
-// patience is how long one call waits for a build: programs give up on a call after
-// a minute.
+// patience is how long a call waits for a build: programs give up on a call after a
+// minute.
 const patience = 50 * time.Second
 
 // all returns the tools.
@@ -101,8 +101,8 @@ func (t *tools) redeploy(ctx context.Context, api *client.Client, in arguments) 
 	return report(now), nil
 }
 
-// settle waits until nothing of a stack is being built, within the patience of a
-// call that began at start. A stack that cannot be asked for is as it was.
+// settle waits until nothing of a stack is being built, within the patience of a call
+// that began at start. If the stack cannot be requested, it returns the previous one.
 func settle(ctx context.Context, api *client.Client, s *client.Stack, start time.Time) *client.Stack {
 	if s.Settled() {
 		return s

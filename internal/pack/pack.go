@@ -1,9 +1,9 @@
-// Package pack makes the archive of a folder that a deploy uploads.
+// Package pack creates the archive of a folder for a deploy.
 //
-// It packs what .gitignore files and the folder's .dockerignore leave, and
-// never .git, node_modules or a file whose name begins with .env, unless the
-// caller asks for it. Symbolic links are packed as links, devices and sockets
-// not at all. The same folder gives the same entries in the same order.
+// It packs what .gitignore files and the folder's .dockerignore do not exclude. It
+// excludes .git, node_modules and files whose names begin with .env unless the caller
+// asks for them. It packs symbolic links as links, and no devices and sockets. The same
+// folder gives the same entries in the same order.
 package pack
 
 import (
@@ -22,22 +22,22 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// Options say what to pack beyond the rules.
+// Options control what is packed.
 type Options struct {
-	// Include are patterns of .gitignore's syntax, relative to the folder; what
-	// matches is packed whatever the rules say.
+	// Include are patterns in .gitignore's syntax, relative to the folder; matches are
+	// packed whatever the rules say.
 	Include []string
 }
 
-// Summary is what became of a folder.
+// Summary describes what was packed.
 type Summary struct {
 	Files   int
 	Bytes   int64    // of the files, before compression
-	LeftOut []string // files and folders that the rules left out, slash-separated, the outermost only
+	LeftOut []string // files and folders that the rules excluded, slash-separated, only the outermost
 }
 
-// Write packs a folder as tar.gz into w. Its entries are below one folder that
-// has the folder's name, which the server takes as the stack's default name.
+// Write packs a folder as tar.gz into w. Its entries are below one folder with the
+// folder's name, which the server uses as the stack's default name.
 func Write(ctx context.Context, dir string, opts Options, w io.Writer) (Summary, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -65,7 +65,7 @@ func Write(ctx context.Context, dir string, opts Options, w io.Writer) (Summary,
 	return p.sum, nil
 }
 
-// folderName is the folder of the archive that everything is packed below.
+// folderName returns the name of the archive's folder that contains everything.
 func folderName(abs string) string {
 	name := strings.Map(func(r rune) rune {
 		if r == '/' || r == '\\' || r == unicode.ReplacementChar || !unicode.IsPrint(r) {
@@ -79,7 +79,7 @@ func folderName(abs string) string {
 	return name
 }
 
-// packer writes one folder's archive.
+// packer writes the archive of one folder.
 type packer struct {
 	root, prefix string
 	rules        *rules
@@ -87,8 +87,8 @@ type packer struct {
 	sum          Summary
 }
 
-// folder packs what is in a folder, by its name below the root. ignored tells
-// that the rules leave the folder out, so that only what was asked for counts.
+// folder packs the content of a folder, given by its name below the root. ignored means
+// that the rules exclude the folder, so that only what was asked for is packed.
 func (p *packer) folder(ctx context.Context, name string, ignored bool) error {
 	if err := p.rules.enter(name, ignored); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (p *packer) header(h *tar.Header) error {
 	return nil
 }
 
-// withoutPath is the cause alone, for messages that name the path themselves.
+// withoutPath returns the cause alone, for messages that contain the path themselves.
 func withoutPath(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

@@ -20,7 +20,7 @@ import (
 // manifests are packed whatever .dockerignore says: the host reads them.
 var manifests = []string{"stack.yaml", "stack.yml", "stack.json", "Procfile"}
 
-// rules tell what is left out of one folder's archive.
+// rules decide what is excluded from one folder's archive.
 type rules struct {
 	root    string
 	base    []string            // of the folder below its git repository
@@ -47,9 +47,8 @@ func newRules(root string, include []string) (*rules, error) {
 	return r, r.readDockerignore()
 }
 
-// readRepository reads the rules of the git repository that the folder is in,
-// down to the folder's parent. They do not count when they leave out the folder
-// itself, since it is what was asked for.
+// readRepository reads the rules of the folder's git repository, down to the folder's
+// parent. They do not count if they exclude the folder itself, which was asked for.
 func (r *rules) readRepository() error {
 	top, below := repository(r.root)
 	if top == "" {
@@ -76,8 +75,7 @@ func (r *rules) readRepository() error {
 	return nil
 }
 
-// repository finds the git repository that a folder is in, and the folder's
-// place in it.
+// repository returns the git repository of a folder, and the folder's place in it.
 func repository(dir string) (top string, below []string) {
 	for {
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
@@ -92,8 +90,7 @@ func repository(dir string) (top string, below []string) {
 	}
 }
 
-// readPatterns reads a file of .gitignore's syntax; none when there is no such
-// file.
+// readPatterns reads a file of .gitignore's syntax; none if there is no such file.
 func readPatterns(file string, domain []string) ([]gitignore.Pattern, error) {
 	data, err := readOptional(file)
 	if err != nil {
@@ -139,8 +136,8 @@ func (r *rules) readDockerignore() error {
 	return nil
 }
 
-// enter adds the .gitignore of a folder before its entries are judged. One in a
-// folder that is left out does not count.
+// enter reads the .gitignore of a folder before its entries are judged. It skips that
+// of an excluded folder.
 func (r *rules) enter(name string, ignored bool) error {
 	if ignored {
 		return nil
@@ -151,8 +148,8 @@ func (r *rules) enter(name string, ignored bool) error {
 	return err
 }
 
-// leavesOut tells whether an entry is left out of the archive. ignored tells
-// that its folder is.
+// leavesOut reports whether an entry is excluded from the archive. ignored means that
+// its folder is.
 func (r *rules) leavesOut(name string, isDir, ignored bool) (bool, error) {
 	p := parts(name)
 	if never(path.Base(name)) {
@@ -167,8 +164,8 @@ func (r *rules) leavesOut(name string, isDir, ignored bool) (bool, error) {
 	return r.dockerLeavesOut(name, isDir)
 }
 
-// dockerLeavesOut spares folders of which a later line of .dockerignore may take
-// something in again.
+// dockerLeavesOut does not exclude a folder if a later line of .dockerignore may
+// include something in it again.
 func (r *rules) dockerLeavesOut(name string, isDir bool) (bool, error) {
 	if r.docker == nil || isDir && r.docker.Exclusions() {
 		return false, nil
@@ -180,19 +177,19 @@ func (r *rules) dockerLeavesOut(name string, isDir bool) (bool, error) {
 	return out, nil
 }
 
-// never tells whether an entry of this name is packed only when it is asked for
-// by itself.
+// never reports whether an entry with this name is packed only if it is asked for by
+// itself.
 func never(base string) bool {
 	return base == ".git" || base == "node_modules" || strings.HasPrefix(base, ".env")
 }
 
-// asksFor tells whether the caller asked for an entry or a folder above it.
+// asksFor reports whether the caller asked for an entry or a folder above it.
 func (r *rules) asksFor(p []string, isDir bool) bool {
 	return len(p) > 0 && gitignore.NewMatcher(r.include).Match(p, isDir)
 }
 
-// askedForItself is asksFor for what is never packed by the way: asking for the
-// folder above does not ask for the secrets in it, though for its modules.
+// askedForItself is like asksFor for what is never packed implicitly: asking for the
+// folder above does not ask for the secrets in it, but does for its modules.
 func (r *rules) askedForItself(p []string, isDir bool) bool {
 	base, above := p[len(p)-1], p[:len(p)-1]
 	if gitignore.NewMatcher(r.names).Match([]string{base}, isDir) {
@@ -201,8 +198,8 @@ func (r *rules) askedForItself(p []string, isDir bool) bool {
 	return r.asksFor(p, isDir) && (base == "node_modules" || !r.asksFor(above, true))
 }
 
-// mayIncludeBelow tells whether a folder that is left out may hold something
-// that was asked for. A folder that is never packed must be named.
+// mayIncludeBelow reports whether an excluded folder may contain something that was
+// asked for. A folder that is never packed must be named.
 func (r *rules) mayIncludeBelow(name string) bool {
 	base := path.Base(name)
 	return slices.ContainsFunc(r.asked, func(pattern string) bool {
