@@ -18,15 +18,15 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// bases makes base images, each once, when they are first needed.
+// bases builds base images, each once, when they are first needed.
 type bases struct {
 	builder *Builder
 	mu      sync.Mutex
 	making  map[string]*semaphore.Weighted // of one, by reference
 }
 
-// EnsureBase makes the base image of a runtime unless the engine has it, and
-// returns its reference. Progress goes to log.
+// EnsureBase builds the base image of a runtime unless the engine has it, and returns
+// its reference. It writes progress to log.
 func (b *Builder) EnsureBase(ctx context.Context, r stack.Runtime, log io.Writer) (string, error) {
 	return b.bases.ensure(ctx, r, log)
 }
@@ -51,7 +51,7 @@ func (s *bases) ensure(ctx context.Context, r stack.Runtime, log io.Writer) (str
 	return image.Ref(), s.make(ctx, image, log)
 }
 
-// lock keeps two builds from making the same image at once. A caller stops waiting
+// lock keeps two builds from building the same image at once. A caller stops waiting
 // when its context ends, since an image may take minutes.
 func (s *bases) lock(ref string) *semaphore.Weighted {
 	s.mu.Lock()
@@ -79,8 +79,8 @@ func (s *bases) make(ctx context.Context, image images.Image, log io.Writer) err
 	}, log)
 }
 
-// debian sees to the image that every base image starts from: pulled where a
-// registry answers, otherwise made from Debian's packages.
+// debian provides the image that every base image starts from: pulled if a registry
+// answers, otherwise built from Debian's packages.
 func (s *bases) debian(ctx context.Context, log io.Writer) error {
 	lock := s.lock(images.Debian)
 	if err := lock.Acquire(ctx, 1); err != nil {

@@ -22,7 +22,7 @@ const (
 	Home     = "/home/app"
 	cacheDir = "/cache"
 	caFile   = "/.berth-ca.pem"
-	caStore  = "/.berth-ca.jks" // the same for Java
+	caStore  = "/.berth-ca.jks" // the same certificates for Java
 )
 
 // box is the container of one build.
@@ -30,11 +30,11 @@ type box struct {
 	builder *Builder
 	cfg     *Config
 	job     Job
-	base    string // image that it starts from
+	base    string // image to start from
 	id      string
 }
 
-// build runs the commands and keeps what they made.
+// build runs the commands and keeps their results.
 func (x *box) build(ctx context.Context) error {
 	if err := x.prepare(ctx); err != nil {
 		return err
@@ -51,8 +51,8 @@ func (x *box) build(ctx context.Context) error {
 	return x.commit(ctx)
 }
 
-// prepare makes the container with the source in it, and starts it when there
-// is a command to run.
+// prepare creates the container with the source in it, and starts it if there is a
+// command to run.
 func (x *box) prepare(ctx context.Context) error {
 	steps := len(x.job.steps()) > 0
 	spec := engine.Spec{
@@ -92,7 +92,7 @@ func (x *box) copySource(ctx context.Context, withCache bool) error {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(x.writeTree(ctx, w, withCache)) }()
 	err := x.cfg.Engine.CopyIn(ctx, x.id, r)
-	r.CloseWithError(err) // ends the writer when the engine stopped reading
+	r.CloseWithError(err) // ends the writer if the engine stopped reading
 	return err
 }
 
@@ -128,8 +128,8 @@ func (x *box) writeTree(ctx context.Context, w io.Writer, withCache bool) error 
 	return tw.Close()
 }
 
-// entry is a folder (its name ends in a slash) or a small file of the host's
-// own in the container.
+// entry is a folder (its name ends in a slash) or a small file that the host adds to
+// the container.
 type entry struct {
 	name string
 	uid  int
@@ -148,7 +148,7 @@ func (e entry) write(tw *tar.Writer) error {
 	return err
 }
 
-// run executes one command, its output going to the build log.
+// run executes one command and writes its output to the build log.
 func (x *box) run(ctx context.Context, s step) error {
 	fmt.Fprintf(x.job.Log, "$ %s\n", s.command)
 	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
@@ -175,7 +175,7 @@ func (x *box) run(ctx context.Context, s step) error {
 	return nil
 }
 
-// commit makes the image of the generation.
+// commit creates the image of the generation.
 func (x *box) commit(ctx context.Context) error {
 	err := x.cfg.Engine.Commit(ctx, x.id, x.job.key(), engine.ImageConfig{
 		User: x.user(),
@@ -186,10 +186,10 @@ func (x *box) commit(ctx context.Context) error {
 	return err
 }
 
-// remove takes the container away, with whatever still runs in it.
+// remove removes the container, with whatever still runs in it.
 func (x *box) remove() {
 	if x.id == "" {
-		return // it was never made
+		return // it was never created
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -205,12 +205,14 @@ func (x *box) user() string {
 	return uid + ":" + uid
 }
 
-// newLastLines keeps the end of a command's output for its error; see endOf.
+// newLastLines returns a buffer for the end of a command's output, for its error; see
+// endOf.
 func newLastLines() *lastlines.Buffer { return lastlines.New(lastBytes, lastBytes) }
 
 const lastBytes = 3000
 
-// endOf returns the end of an output below a line of its own.
+// endOf returns the end of an output in words that follow an error, or says that there
+// is none.
 func endOf(last *lastlines.Buffer) string {
 	text := strings.TrimSpace(last.String())
 	if text == "" {

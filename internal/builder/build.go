@@ -19,7 +19,7 @@ import (
 	"github.com/berth-host/berth/runtimes"
 )
 
-// Config is what a Builder works with.
+// Config configures a Builder.
 type Config struct {
 	Engine  engine.Driver
 	Slots   int               // builds at the same time, server-wide
@@ -31,12 +31,12 @@ type Config struct {
 	Sites   archive.Limits    // of a published folder
 	Log     *slog.Logger
 
-	// Observe is told of each build that began and ended; the result is ok,
-	// failed or stopped. Nil is nobody.
+	// Observe is called after each build with its result: ok, failed or stopped. It may
+	// be nil.
 	Observe func(runtime, result string, took time.Duration)
 }
 
-// Builder builds services, a fixed number at a time.
+// Builder builds services, a limited number at a time.
 type Builder struct {
 	cfg   Config
 	queue *fair.Queue
@@ -53,7 +53,7 @@ func New(cfg Config) *Builder {
 	return b
 }
 
-// Queue tells how many builds have a slot and how many wait for one.
+// Queue returns how many builds have a slot and how many wait for one.
 func (b *Builder) Queue() (running, waiting int) { return b.queue.State() }
 
 // Job is one service to build.
@@ -64,21 +64,21 @@ type Job struct {
 	Source     string                      // folder of the unpacked archive
 	Others     []string                    // folders of the other services in it
 	Site       string                      // folder to publish a static site into; it does not exist yet
-	Network    func(context.Context) error // makes the generation's network when it is first needed
+	Network    func(context.Context) error // creates the generation's network when it is first needed
 	Env        map[string]string           // of every command
 	Log        io.Writer                   // the build log
 
-	Previous     Result // what the served generation has of this service; zero for nothing
+	Previous     Result // the served generation's result for this service; zero for none
 	PreviousSite string // its published folder
 }
 
-// key says whose the objects of the build are.
+// key identifies the owner of the build's objects.
 func (j *Job) key() engine.Key {
 	return engine.Key{Stack: j.Stack.ID, Service: j.Spec.Name, Generation: j.Generation}
 }
 
-// client is whose slot the build takes: the account's that has the stack, or the
-// network's that it came from.
+// client identifies the user of the build's slot: the account that owns the stack, or
+// the network that it came from.
 func (j *Job) client() string {
 	if j.Stack.Claimed() {
 		return j.Stack.Owner
@@ -86,16 +86,16 @@ func (j *Job) client() string {
 	return j.Stack.Network
 }
 
-// Result is what a build left: an image, or a folder for a static service.
+// Result is what a build produced: an image, or a folder for a static service.
 type Result struct {
 	Image       string // reference; "" for a static service
-	Fingerprint string // the same when the service would be built the same way again
+	Fingerprint string // equal if the service would be built the same way again
 }
 
-// Build runs a job, which has its slot, to its end. A failure that the stack's owner
-// can do something about is a *stack.Error; the context's error comes back as it is.
-// A failed build leaves nothing behind; one that succeeded leaves what cleanUp
-// removes, which can wait until the service is live.
+// Build runs a job, which must have its slot, to its end. A failure that the stack's
+// owner can do something about is a *stack.Error; the context's error is returned as it
+// is. A failed build leaves nothing behind. After a successful one, the caller runs
+// cleanUp, which can wait until the service is live.
 func (b *Builder) Build(ctx context.Context, job Job) (result Result, cleanUp func(), err error) {
 	fmt.Fprintf(job.Log, "== build %s (%s) gen %d\n", job.Spec.Name, job.Spec.Label, job.Generation)
 	begun := time.Now()
@@ -109,8 +109,9 @@ func (b *Builder) Build(ctx context.Context, job Job) (result Result, cleanUp fu
 	return result, cleanUp, nil
 }
 
-// Acquire waits until a job may be built, and says in its log how long the line is.
-// The caller calls release once, after Build. A job that runs nothing needs no slot.
+// Acquire waits until a job may be built, and writes the length of the queue to its
+// log. The caller must call release once, after Build. A job that runs nothing needs no
+// slot.
 func (b *Builder) Acquire(ctx context.Context, job Job) (release func(), err error) {
 	if job.runsNothing() {
 		return func() {}, nil
@@ -144,7 +145,7 @@ func (b *Builder) build(ctx context.Context, job Job) (result Result, cleanUp fu
 	return result, cleanUp, err
 }
 
-// base is the image that a service is built on; "" for one that needs none.
+// base returns the image that a service is built on; "" if it needs none.
 func (b *Builder) base(ctx context.Context, job Job) (string, error) {
 	if job.runsNothing() {
 		return "", nil
@@ -152,7 +153,7 @@ func (b *Builder) base(ctx context.Context, job Job) (string, error) {
 	return b.bases.ensure(ctx, job.Spec.Base(), job.Log)
 }
 
-// make builds what cannot be taken over.
+// make builds a service that cannot be reused.
 func (b *Builder) make(ctx context.Context, job Job, base string) (cleanUp func(), err error) {
 	if base == "" {
 		return func() {}, publishSource(job)
@@ -168,14 +169,14 @@ func (b *Builder) make(ctx context.Context, job Job, base string) (cleanUp func(
 // step is one command of a build.
 type step struct{ name, command string }
 
-// steps are the commands that this service has, in order.
+// steps returns the commands of this service, in order.
 func (j *Job) steps() []step {
 	all := []step{{"install", j.Spec.Install}, {"build", j.Spec.Build}}
 	return slices.DeleteFunc(all, func(s step) bool { return s.command == "" })
 }
 
-// commandEnv is the environment of a build command: the runtime's, the
-// operator's package hosts, then the job's own, later ones winning.
+// commandEnv returns the environment of a build command: the runtime's, the operator's
+// package hosts, then the job's own; later ones win.
 func (b *Builder) commandEnv(job Job) []string {
 	env := BaseEnv(job.Spec.Base(), job.Spec.Root, true)
 	maps.Copy(env, b.cfg.Env)
@@ -189,14 +190,14 @@ func (b *Builder) commandEnv(job Job) []string {
 	return EnvList(env)
 }
 
-// caVariables are the names under which the usual clients look for a bundle.
+// caVariables are the names in which common clients look for a bundle.
 var caVariables = []string{
 	"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE", "CURL_CA_BUNDLE",
 	"REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
 }
 
-// BaseEnv is the environment that a runtime gives its commands (building) and
-// its processes in a folder of the source.
+// BaseEnv returns the environment that a runtime gives its commands (building) and its
+// processes in a folder of the source.
 func BaseEnv(r stack.Runtime, root string, building bool) map[string]string {
 	env := map[string]string{"HOME": Home}
 	def, ok := runtimes.Lookup(r.Name)
@@ -210,7 +211,7 @@ func BaseEnv(r stack.Runtime, root string, building bool) map[string]string {
 	return env
 }
 
-// EnvList writes an environment as the engine takes it, sorted by name.
+// EnvList formats an environment for the engine, sorted by name.
 func EnvList(env map[string]string) []string {
 	list := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -219,12 +220,12 @@ func EnvList(env map[string]string) []string {
 	return list
 }
 
-// fault is a failure for the stack's owner.
+// fault returns a failure for the stack's owner.
 func fault(job Job, format string, args ...any) error {
 	return stack.NewError(stack.Unprocessable, "service "+job.Spec.Name+": "+fmt.Sprintf(format, args...))
 }
 
-// outcome is the result of a build for Observe.
+// outcome returns the result of a build for Observe.
 func outcome(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
@@ -235,7 +236,7 @@ func outcome(ctx context.Context, err error) string {
 	return "failed"
 }
 
-// reason is what the build log says of an error.
+// reason returns the text of an error for the build log.
 func reason(ctx context.Context, err error) string {
 	var fault *stack.Error
 	switch {

@@ -19,9 +19,9 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// fingerprint is the same for two builds of a service that would make the same:
-// same source, commands, environment and base image. What lies in the folders
-// of other services is not its source.
+// fingerprint returns the same text for two builds of a service with the same result:
+// same source, commands, environment and base image. The folders of other services are
+// not part of its source.
 func (b *Builder) fingerprint(job Job, base string) (string, error) {
 	h := sha256.New()
 	env := maps.Clone(job.Env)
@@ -41,7 +41,7 @@ func (b *Builder) fingerprint(job Job, base string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// foreign are the folders of other services that do not hold this one's.
+// foreign returns the folders of other services that do not contain this one's.
 func (j *Job) foreign() map[string]bool {
 	foreign := map[string]bool{}
 	for _, root := range j.Others {
@@ -91,8 +91,8 @@ func hashEntry(h hash.Hash, root *os.Root, name string, d fs.DirEntry) error {
 	return errors.Join(err, f.Close())
 }
 
-// reuse takes over what the served generation has of a service that would be
-// built the same way again; false when there is nothing to take over.
+// reuse takes over the served generation's result if the service would be built the
+// same way again; it returns false if there is nothing to take over.
 func (b *Builder) reuse(ctx context.Context, job Job) (bool, error) {
 	if job.Spec.IsStatic() {
 		if _, err := os.Stat(job.PreviousSite); err != nil {

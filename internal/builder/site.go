@@ -19,8 +19,8 @@ import (
 	"github.com/berth-host/berth/runtimes"
 )
 
-// publishSource puts a folder of the source itself into the site's folder, as
-// links to the same files: nothing ran that could have changed them.
+// publishSource copies a folder of the source itself into the site's folder, as links
+// to the same files: nothing has run that could have changed them.
 func publishSource(job Job) error {
 	root, err := os.OpenRoot(filepath.Join(job.Source, filepath.FromSlash(job.Spec.Root)))
 	if err != nil {
@@ -50,8 +50,8 @@ func publishSource(job Job) error {
 	return job.published(folder)
 }
 
-// linkTree links every file below from into a new folder to. Symbolic links are made again as they are; package site follows none that
-// leads out.
+// linkTree links every file below from into a new folder to. It recreates symbolic
+// links as they are; package site does not follow links that lead out.
 func linkTree(from, to string) error {
 	err := filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -76,9 +76,8 @@ func linkTree(from, to string) error {
 	return nil
 }
 
-// published writes down what is served, and refuses an empty folder. The
-// manifest is taken out where the archive's root is published: it tells of
-// other services too.
+// published records what is served, and refuses an empty folder. If the archive's root
+// is published, it removes the manifest, which describes other services too.
 func (j *Job) published(folder string) error {
 	if path.Join(j.Spec.Root, folder) == "." {
 		for _, name := range manifest.Files {
@@ -107,10 +106,10 @@ func noFiles(job Job, folder string) error {
 
 var publishFolders = strings.Join(runtimes.PublishFolders, ", ")
 
-// publish takes the published folder out of the container after its commands
-// ran. A process that they left is the same user as what looks for the folder
-// there: it may stop that and write into its output. A command that ended it
-// first could be stopped just so.
+// publish copies the published folder out of the container after its commands ran.
+// Processes that they left run as the same user as the search for the folder there:
+// they may stop that and write to its output. A command that killed them first could be
+// stopped in the same way.
 func (x *box) publish(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
@@ -128,8 +127,8 @@ func (x *box) publish(ctx context.Context) error {
 	return err
 }
 
-// takeOut fetches the folder as a tar that the tenant's own user writes, and
-// unpacks it as carefully as an upload.
+// takeOut fetches the folder as a tar that the tenant's own user writes, and unpacks it
+// as carefully as an upload.
 func (x *box) takeOut(ctx context.Context) error {
 	folder, err := x.folder(ctx)
 	if err != nil {
@@ -166,8 +165,8 @@ func (x *box) takeOut(ctx context.Context) error {
 	return x.job.published(folder)
 }
 
-// folder is the folder to publish below the service's own, looked up in the
-// container when the manifest names none.
+// folder returns the folder to publish below the service's own; it searches the
+// container if the manifest names none.
 func (x *box) folder(ctx context.Context) (string, error) {
 	if x.job.Spec.Publish != "" {
 		return x.checkFolder(ctx, x.job.Spec.Publish)
@@ -205,11 +204,11 @@ func (x *box) checkFolder(ctx context.Context, folder string) (string, error) {
 	return folder, nil
 }
 
-// maxPaths bounds the paths of a site, in bytes of all of them: they are in
-// memory while it is served.
+// maxPaths limits the paths of a site, in bytes of all of them: they are in memory
+// while it is served.
 const maxPaths = 16 << 20
 
-// measure counts the files of a folder, and the bytes of all paths below it.
+// measure counts the files of a folder and the bytes of all paths below it.
 func measure(dir string) (files, paths int, err error) {
 	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

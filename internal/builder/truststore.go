@@ -10,12 +10,12 @@ import (
 	"github.com/pavlo-v-chernykh/keystore-go/v4"
 )
 
-// truststorePassword is that of the truststore that Java comes with, which is
-// what it takes where nobody names one. It guards nothing: certificates are public.
+// truststorePassword is the password of the truststore that comes with Java, and its
+// default. It protects nothing: certificates are public.
 const truststorePassword = "changeit"
 
-// truststore writes the certificates of a PEM bundle in the form that Java takes
-// them in, a JKS: it knows no other bundle.
+// truststore encodes the certificates of a PEM bundle as a JKS, the only form of bundle
+// that Java reads.
 func truststore(bundle []byte) ([]byte, error) {
 	store := keystore.New(keystore.WithOrderedAliases())
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {

@@ -13,10 +13,10 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// CreateAccount makes an account for an email and returns its API key, which is
-// stored as a hash only. The password is "" for an account that cannot sign in.
-// It works beside a server that runs on the same data directory, and before the
-// first one did: then it makes the database, and logs which one.
+// CreateAccount creates an account for an email and returns its API key, which is
+// stored as a hash only. The password is "" for an account that cannot sign in. It
+// works while a server runs on the same data directory, and before the first one did:
+// then it creates the database and logs its path.
 func CreateAccount(ctx context.Context, cfg Config, email, password string, log *slog.Logger) (key string, err error) {
 	missing := func(dir, database string) error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -32,19 +32,18 @@ func CreateAccount(ctx context.Context, cfg Config, email, password string, log 
 	return key, err
 }
 
-// SetPassword gives an account another password, and ends all its sessions. It
-// works beside a running server, and only where there is a database.
+// SetPassword replaces the password of an account, and ends all its sessions. It works
+// while a server runs, and only if there is a database.
 func SetPassword(ctx context.Context, cfg Config, email, password string, log *slog.Logger) error {
 	return withAccounts(ctx, cfg, log, noDatabase, func(accounts *account.Accounts) error {
 		return accounts.SetPassword(ctx, email, password)
 	})
 }
 
-// DeleteAccount deletes an account with all its stacks, and returns how many they
-// were. Confirm is given the account's address and a line for each stack before;
-// its error deletes nothing. It works beside a running server, as SetPassword
-// does: the server that runs, or the next one, removes the stacks' containers,
-// data and files.
+// DeleteAccount deletes an account with all its stacks, and returns how many there
+// were. It first calls confirm with the account's address and a line for each stack,
+// and deletes nothing if confirm fails. It works while a server runs, like SetPassword:
+// that server, or the next one, removes the stacks' containers, data and files.
 func DeleteAccount(ctx context.Context, cfg Config, email string, confirm func(address string, stacks []string) error, log *slog.Logger) (stacks int, err error) {
 	err = withAccounts(ctx, cfg, log, noDatabase, func(accounts *account.Accounts) error {
 		stacks, err = accounts.Remove(ctx, email, func(address string, owned []*stack.Stack) error {
@@ -59,14 +58,14 @@ func DeleteAccount(ctx context.Context, cfg Config, email string, confirm func(a
 	return stacks, err
 }
 
-// noDatabase refuses to look for an account where no server has been.
+// noDatabase refuses to look for an account if there is no database.
 func noDatabase(_, database string) error {
 	return fmt.Errorf("there is no database %s; set BERTH_DATA_DIR to the data directory of the server", database)
 }
 
-// withAccounts opens the accounts of an installation for do. Where the database
-// is missing, missing is called first with the data directory and its path; it
-// will be made unless missing returns an error.
+// withAccounts opens the accounts of an installation and calls do. If the database is
+// missing, it first calls missing with the data directory and the database's path, and
+// creates the database unless missing returns an error.
 func withAccounts(ctx context.Context, cfg Config, log *slog.Logger, missing func(dir, database string) error, do func(*account.Accounts) error) (err error) {
 	s := &Server{cfg: cfg, log: log}
 	if s.cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {

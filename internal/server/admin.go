@@ -13,8 +13,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// admin is the listener for operators. It has no authentication, so its address
-// must be one that only they reach.
+// admin is the listener for operators. It has no authentication, so only operators must
+// be able to reach its address.
 type admin struct {
 	listener net.Listener
 	http     *http.Server
@@ -50,14 +50,14 @@ func (s *Server) adminRoutes() http.Handler {
 
 func (a *admin) serve() error { return a.http.Serve(a.listener) }
 
-// close ends the listener and what is being read from it.
+// close ends the listener and its connections.
 func (a *admin) close() error {
 	err := a.http.Close()
 	_ = a.listener.Close() // again where it was served; a server that never ran does not know it
 	return err
 }
 
-// recorded counts events; nil for a program that keeps no metrics.
+// recorded returns a function that counts events; nil for a program without metrics.
 func (s *Server) recorded() func(stack.EventType) {
 	if s.metrics == nil {
 		return nil
@@ -65,7 +65,7 @@ func (s *Server) recorded() func(stack.EventType) {
 	return func(kind stack.EventType) { s.metrics.Event(string(kind)) }
 }
 
-// watch has the metrics ask for what they do not count.
+// watch sets what the metrics ask for when they are read.
 func (s *Server) watch(builder *builder.Builder) {
 	s.metrics.WatchQueue(builder.Queue)
 	statuses := []string{string(stack.Building), string(stack.Live), string(stack.Failed), string(stack.Expired)}

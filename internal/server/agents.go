@@ -13,7 +13,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// openDocuments makes what the server tells of itself.
+// openDocuments creates the server's documents about itself.
 func (s *Server) openDocuments() (err error) {
 	s.documents, err = docs.New(docs.Values{
 		Base:            s.cfg.BaseURL,
@@ -31,11 +31,11 @@ func (s *Server) openDocuments() (err error) {
 	return nil
 }
 
-// pathMCP is where agents find the tools.
+// pathMCP is the path of the tools for agents.
 const pathMCP = "/mcp"
 
-// toolsOverHTTP returns the tools at /mcp. They ask the API as anybody does, within
-// this process, in the name of whoever calls them.
+// toolsOverHTTP returns the tools at /mcp. They call the API like any client, within
+// this process, on behalf of the caller.
 func (s *Server) toolsOverHTTP() (http.Handler, error) {
 	inner := &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return s.inner.Dial() },

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Config is the configuration of one installation. Settings gives each field
-// its variable, default and meaning; durations are positive, sizes are bytes.
+// Config is the configuration of one installation. Settings gives the variable, default
+// and meaning of each field; durations are positive, sizes are in bytes.
 type Config struct {
 	Listen         string
 	BaseURL        *url.URL
@@ -85,21 +85,21 @@ type Config struct {
 // Setting is one variable of the configuration.
 type Setting struct {
 	Name    string // BERTH_LISTEN
-	Default string // as one would write it; "" where there is none
+	Default string // as written in the environment; "" for none
 	Meaning string
 	set     func(*Config, string) error
 }
 
-// adminListen is the one setting whose empty variable is a value of its own.
+// adminListen is the only setting that may be set to an empty value.
 const adminListen = "BERTH_ADMIN_LISTEN"
 
-// Flag is the setting's name on the command line: --listen for BERTH_LISTEN.
+// Flag returns the setting's name on the command line: --listen for BERTH_LISTEN.
 func (s Setting) Flag() string {
 	name := strings.TrimPrefix(s.Name, "BERTH_")
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 
-// Settings lists every setting in the order in which berthd config prints them.
+// Settings returns all settings in the order in which berthd config prints them.
 func Settings() []Setting {
 	return []Setting{
 		{"BERTH_LISTEN", ":8080", "address of the API, the pages and the public URLs", text(func(c *Config) *string { return &c.Listen })},
@@ -162,8 +162,8 @@ func Settings() []Setting {
 	}
 }
 
-// Load reads the configuration: flags before the environment before the
-// defaults. The error is one line that names the setting.
+// Load reads the configuration: flags take precedence over the environment, and that
+// over the defaults. The error is one line that names the setting.
 func Load(flag func(name string) (string, bool), env func(name string) (string, bool)) (Config, error) {
 	var c Config
 	for _, s := range Settings() {
@@ -178,7 +178,7 @@ func Load(flag func(name string) (string, bool), env func(name string) (string, 
 	return c, c.check()
 }
 
-// lookup finds a setting's value and what to call its place in an error.
+// lookup returns a setting's value and what to call its source in an error.
 func (s Setting) lookup(flag, env func(string) (string, bool)) (value, from string) {
 	if value, ok := flag(s.Flag()); ok {
 		return value, "--" + s.Flag()
@@ -218,7 +218,7 @@ func dash(value string) string {
 	return value
 }
 
-// hidePassword keeps the password of a redis:// address off the screen.
+// hidePassword hides the password of a redis:// address.
 func hidePassword(value string) string {
 	u, err := url.Parse(value)
 	if err != nil || u.User == nil {
@@ -240,7 +240,7 @@ func (c *Config) checkFiles() error {
 	return err
 }
 
-// databasePath is the file of the database.
+// databasePath returns the path of the database's file.
 func (c *Config) databasePath() (string, error) {
 	if c.DatabaseURL == "" {
 		return filepath.Join(c.DataDir, "berth.db"), nil
@@ -252,7 +252,7 @@ func (c *Config) databasePath() (string, error) {
 	return path, nil
 }
 
-// buildEnv reads the file of variables given to builds.
+// buildEnv reads the file of variables for builds.
 func (c *Config) buildEnv() (map[string]string, error) {
 	env := map[string]string{}
 	if c.BuildEnvFile == "" {
@@ -276,7 +276,7 @@ func (c *Config) buildEnv() (map[string]string, error) {
 	return env, nil
 }
 
-// buildCA reads the bundle given to builds; nil when there is none.
+// buildCA reads the bundle for builds; nil if there is none.
 func (c *Config) buildCA() ([]byte, error) {
 	if c.BuildCAFile == "" {
 		return nil, nil

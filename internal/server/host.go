@@ -11,7 +11,7 @@ import (
 	"github.com/berth-host/berth/internal/supervisor"
 )
 
-// host is what the API and the pages ask of this machine.
+// host implements what the API and the pages need of this machine.
 type host struct {
 	supervisor *supervisor.Supervisor
 	dir        datadir.Dir

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// openHosts are the hosts, as host:port, that stacks may reach wherever they are:
-// those of BERTH_NETWORK_ALLOW, and those that builds are told of.
+// openHosts returns the hosts, as host:port, that stacks may reach wherever they are:
+// those of BERTH_NETWORK_ALLOW, and those in the variables for builds.
 func (c *Config) openHosts() ([]string, error) {
 	env, err := c.buildEnv()
 	if err != nil {
@@ -26,8 +26,8 @@ var (
 	defaultPorts = map[string]string{"http": "80", "https": "443"}
 )
 
-// urlHosts are the hosts of all http and https addresses in an environment. A
-// value may hold several, as GOPROXY does.
+// urlHosts returns the hosts of all http and https addresses in an environment. A value
+// may contain several, as GOPROXY does.
 func urlHosts(env map[string]string) []string {
 	found := map[string]bool{}
 	for _, value := range env {

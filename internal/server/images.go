@@ -17,8 +17,8 @@ import (
 	"github.com/berth-host/berth/runtimes"
 )
 
-// BuildImages makes the base images of the named runtimes (node, node@22), or
-// of all, unless the engine has them. Progress goes to out.
+// BuildImages builds the base images of the named runtimes (node, node@22), or of all,
+// unless the engine has them. It writes progress to out.
 func BuildImages(ctx context.Context, cfg Config, names []string, out io.Writer) error {
 	wanted, err := parseRuntimes(names)
 	if err != nil {
@@ -43,7 +43,7 @@ func BuildImages(ctx context.Context, cfg Config, names []string, out io.Writer)
 	return nil
 }
 
-// parseRuntimes reads names as a manifest would.
+// parseRuntimes parses names like those in a manifest.
 func parseRuntimes(names []string) ([]stack.Runtime, error) {
 	var wanted []stack.Runtime
 	for _, name := range names {
@@ -65,7 +65,7 @@ func parseRuntimes(names []string) ([]stack.Runtime, error) {
 	return wanted, nil
 }
 
-// imageNames are the runtimes that have a base image.
+// imageNames returns the runtimes that have a base image.
 func imageNames() []string {
 	var names []string
 	for _, image := range images.All() {
@@ -75,8 +75,8 @@ func imageNames() []string {
 	return slices.Compact(names)
 }
 
-// driverOptions are those of the installation with the id instance. Base images belong
-// to none.
+// driverOptions returns the options for the installation with the id instance. Base
+// images belong to none.
 func (c *Config) driverOptions(instance string) docker.DriverOptions {
 	return docker.DriverOptions{Instance: instance, Pool: c.NetworkPool, Runtime: c.ContainerRuntime}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-host/berth/internal/web"
 )
 
-// openPages makes the pages for people, which listen in memory as the API does.
+// openPages creates the pages for people, which listen in memory like the API.
 func (s *Server) openPages(key auth.Key) {
 	s.innerPages = fasthttputil.NewInmemoryListener()
 	s.pages = web.New(web.Config{
@@ -29,9 +29,9 @@ func (s *Server) openPages(key auth.Key) {
 	})
 }
 
-// baseHost serves the base URL's host: the API, the tools, the documents, the
-// pages, and for a path that none of them has an error in the form that the
-// caller reads. The front page is a page for a browser and a text for others.
+// baseHost returns the handler for the base URL's host: the API, the tools, the
+// documents, the pages, and, for an unknown path, an error in the form that the caller
+// reads. The front page is HTML for browsers and text for others.
 func (s *Server) baseHost() (http.Handler, error) {
 	toAPI, toPages := edge.Inner(s.inner.Dial, s.log), edge.Inner(s.innerPages.Dial, s.log)
 	tools, err := s.toolsOverHTTP()
@@ -52,7 +52,7 @@ func (s *Server) baseHost() (http.Handler, error) {
 	}), nil
 }
 
-// readsHTML reports whether a request is that of a browser that opens a page.
+// readsHTML reports whether a browser sent the request to open a page.
 func readsHTML(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html")
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-host/berth/internal/edge"
 )
 
-// bind takes the addresses of the listeners. Whoever connects is answered once
-// Run serves them.
+// bind binds the addresses of the listeners. Connections are answered once Run serves
+// them.
 func (s *Server) bind() (err error) {
 	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
 		return fmt.Errorf("BERTH_LISTEN: %w", err)
@@ -24,7 +24,7 @@ func (s *Server) bind() (err error) {
 	return s.openAdmin()
 }
 
-// openEdge makes the public front.
+// openEdge creates the public listener's server.
 func (s *Server) openEdge() error {
 	baseHost, err := s.baseHost()
 	if err != nil {
@@ -47,12 +47,12 @@ func (s *Server) openEdge() error {
 	return nil
 }
 
-// Addr is the address that the server listens on.
+// Addr returns the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Run serves until ctx ends or a listener fails, then shuts down: no new
-// requests, open ones get the drain time, containers stay up for the next
-// server to take over.
+// Run serves until ctx ends or a listener fails, then shuts down: it accepts no new
+// requests and gives open ones the drain time; containers stay up for the next server
+// to take over.
 func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 4)
 	if s.admin != nil {
@@ -88,7 +88,7 @@ func (s *Server) drain() {
 	}
 }
 
-// close lets go of everything that was opened, in reverse.
+// close closes everything that was opened, in reverse order.
 func (s *Server) close() error {
 	var errs []error
 	if s.edge != nil {
@@ -124,7 +124,8 @@ func (s *Server) close() error {
 	return errors.Join(errs...)
 }
 
-// NewLogger writes to f: for eyes on a terminal, as JSON lines otherwise.
+// NewLogger returns a logger that writes to f: as text on a terminal, as JSON lines
+// otherwise.
 func NewLogger(f *os.File) *slog.Logger {
 	if term.IsTerminal(int(f.Fd())) {
 		return slog.New(tint.NewTextHandler(f, nil))

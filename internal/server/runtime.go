@@ -13,12 +13,12 @@ import (
 	"github.com/berth-host/berth/internal/docker"
 )
 
-// gvisorNeeds are arguments without which stacks do not work under gVisor. By
-// itself it keeps to itself what a container writes to its layer, so a build's
-// results would be lost; and its own network does not reach the engine's names.
+// gvisorNeeds are arguments without which stacks do not work under gVisor. By default
+// it keeps what a container writes to its layer in its own memory, so a build's results
+// would be lost, and its own network does not reach the engine's names.
 var gvisorNeeds = []string{"--overlay2=none", "--network=host"}
 
-// checkEngine refuses settings with which an engine would start no stack.
+// checkEngine refuses settings with which an engine could not start stacks.
 func (s *Server) checkEngine(ctx context.Context, engine *docker.Engine) error {
 	info, err := engine.Info(ctx)
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *Server) checkEngine(ctx context.Context, engine *docker.Engine) error {
 	return ceilingFault(s.cfg, info)
 }
 
-// ceilingFault refuses more cores for a service than an engine has: the engine would
-// refuse each container. It takes any ceiling of memory.
+// ceilingFault refuses a limit of more cores for a service than an engine has, since
+// the engine would refuse each container. It accepts any limit of memory.
 func ceilingFault(cfg Config, info docker.Info) error {
 	if cfg.ServiceCPUs > float64(info.CPUs) {
 		return fmt.Errorf("BERTH_SERVICE_CPUS=%v: the engine has %d cores; write at most that", cfg.ServiceCPUs, info.CPUs)
@@ -39,8 +39,8 @@ func ceilingFault(cfg Config, info docker.Info) error {
 	return nil
 }
 
-// runtimeFault says in one line what is wrong with a runtime of an engine, and
-// what to do about it. The empty name is the engine's own.
+// runtimeFault says in one line what is wrong with a runtime of an engine, and what to
+// do about it. The empty name means the engine's default.
 func runtimeFault(name string, info docker.Info) error {
 	chosen := cmp.Or(name, info.DefaultRuntime)
 	runtime, known := info.Runtimes[chosen]
@@ -65,9 +65,9 @@ func runtimeFault(name string, info docker.Info) error {
 		chosen, strings.Join(lacks, " "), right)
 }
 
-// lacking are those of gvisorNeeds that the arguments do not give. A flag may
-// have one dash or two, and its value in the same argument or in the next; the
-// last one counts.
+// lacking returns those of gvisorNeeds that the arguments do not contain. A flag may
+// have one dash or two, and its value in the same argument or in the next; the last one
+// counts.
 func lacking(args []string) []string {
 	given := map[string]string{}
 	for i := 0; i < len(args); i++ {

@@ -74,9 +74,8 @@ type Server struct {
 	certificates *tls.Config // of the listener; nil for plain HTTP
 }
 
-// New opens everything that the server needs and takes over the stacks of the
-// one before it. When it returns without an error the address is bound; Run
-// serves it.
+// New opens everything that the server needs and takes over the stacks of the previous
+// server. If it succeeds, the address is bound; Run serves it.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	s := &Server{cfg: cfg, log: log, metrics: metrics.New(), routes: &proxy.Routes{}}
 	if err := s.open(ctx); err != nil {
@@ -85,9 +84,9 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// open does nothing that lasts before the configuration is known to be right and
-// the addresses are bound, and takes over no stack before the database is known
-// to be theirs.
+// open changes nothing permanently before it has checked the configuration and bound
+// the addresses, and takes over no stack before it knows that the database is the
+// stacks' own.
 func (s *Server) open(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
 		return err
@@ -126,9 +125,9 @@ func (s *Server) open(ctx context.Context) error {
 	return s.openEdge()
 }
 
-// check finds out whether the configuration is right, down to the files and the
-// engine that it names, and opens what leaves no trace. An engine that does not
-// answer yet, or cannot, is not open then.
+// check checks the configuration, including the files and the engine that it names, and
+// opens what leaves no trace. The engine is not open afterwards if it does not answer
+// yet, or cannot.
 func (s *Server) check(ctx context.Context) (err error) {
 	if err := s.cfg.checkFiles(); err != nil {
 		return err
@@ -146,14 +145,15 @@ func (s *Server) check(ctx context.Context) (err error) {
 }
 
 const (
-	// engineAnswer is how long an engine may take to answer what a start asks it.
+	// engineAnswer is how long an engine may take to answer the questions at start.
 	engineAnswer = 10 * time.Second
-	// engineRetry is when an engine that did not answer, or could not yet, is asked again.
+	// engineRetry is the time after which an engine that did not answer, or could not
+	// yet, is asked again.
 	engineRetry = time.Second
 )
 
 // awaitEngine waits until the engine is open, since it may start after the server.
-// Requests are answered with 503 meanwhile.
+// Meanwhile requests are answered with 503.
 func (s *Server) awaitEngine(ctx context.Context) error {
 	for told := false; s.engine == nil; told = true {
 		err := s.tryEngine(ctx, engineAnswer)
@@ -171,7 +171,7 @@ func (s *Server) awaitEngine(ctx context.Context) error {
 	return nil
 }
 
-// tryEngine opens the engine if it answers within the limit. One that takes a
+// tryEngine opens the engine if it answers within the limit. An engine that accepts a
 // connection and never answers is engine.ErrUnreachable, so that it is asked again.
 func (s *Server) tryEngine(ctx context.Context, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
@@ -195,7 +195,7 @@ func (s *Server) openEngine(ctx context.Context) error {
 	return nil
 }
 
-// lockData makes the data directory this server's own for as long as it runs.
+// lockData locks the data directory for as long as this server runs.
 func (s *Server) lockData() error {
 	dir, err := filepath.Abs(s.cfg.DataDir)
 	if err != nil {
@@ -215,8 +215,8 @@ func (s *Server) lockData() error {
 	return nil
 }
 
-// loadKey reads the installation's key. One that is missing beside a database
-// is not made anew: nothing sealed with the old one could be read.
+// loadKey reads the installation's key. If it is missing beside a database, it is not
+// created again: nothing sealed with the old one could be read.
 func (s *Server) loadKey() (auth.Key, error) {
 	keyPath := filepath.Join(s.cfg.DataDir, "key")
 	databasePath, err := s.cfg.databasePath()
@@ -243,7 +243,7 @@ func (s *Server) openStore(ctx context.Context, key auth.Key) error {
 	return err
 }
 
-// openWebhooks comes before anything records an event, so that none is missed.
+// openWebhooks must run before anything records an event, so that none is missed.
 func (s *Server) openWebhooks(ctx context.Context) error {
 	s.webhooks = webhook.New(webhook.Config{
 		Store:   s.store,
@@ -257,7 +257,7 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 	return s.webhooks.Start(ctx)
 }
 
-// openSupervisor makes the supervisor, which has done nothing yet.
+// openSupervisor creates the supervisor without starting it.
 func (s *Server) openSupervisor(ctx context.Context) error {
 	instance, err := s.instance(ctx)
 	if err != nil {
@@ -323,9 +323,9 @@ func (s *Server) dir() datadir.Dir { return datadir.Dir(s.cfg.DataDir) }
 
 func (s *Server) host() host { return host{supervisor: s.supervisor, dir: s.dir(), gate: s.admission} }
 
-// checkData refuses to go on with a database that knows nothing of the data that
-// the engine keeps for this installation: it is empty, old or another server's.
-// It refuses a key that the database was not written with, too.
+// checkData refuses a database that knows nothing of the data that the engine keeps for
+// this installation: it is empty, old or another server's. It also refuses a key that
+// the database was not written with.
 func (s *Server) checkData(ctx context.Context) error {
 	path, err := s.cfg.databasePath()
 	if err != nil {
@@ -342,10 +342,10 @@ func (s *Server) checkData(ctx context.Context) error {
 		"put the right database back, or start with --allow-unknown-data=true (BERTH_ALLOW_UNKNOWN_DATA), which leaves them as they are", path, len(ids))
 }
 
-// instance is the id of this installation, made the first time: it is on every
-// object in the engine, so that two installations never touch each other's. One
-// that is missing beside a database with stacks is not made anew: nothing of
-// theirs would be found.
+// instance returns the id of this installation, created the first time: it is on every
+// object in the engine, so that two installations never touch each other's. If it is
+// missing beside a database with stacks, it is not created again: nothing of theirs
+// would be found.
 func (s *Server) instance(ctx context.Context) (string, error) {
 	path := filepath.Join(s.cfg.DataDir, "instance")
 	text, err := os.ReadFile(path)
@@ -375,7 +375,7 @@ func (s *Server) urls() stack.URLs {
 	return stack.URLs{Base: s.cfg.BaseURL, AppsDomain: s.cfg.AppsDomain}
 }
 
-// openAccounts makes what people can do, in the API and on the pages.
+// openAccounts creates the accounts for the API and the pages.
 func (s *Server) openAccounts(key auth.Key) {
 	s.codes = s.redis.Window("claims", s.cfg.ClaimsPerMinute, time.Minute)
 	s.accounts = account.New(account.Config{
@@ -387,17 +387,17 @@ func (s *Server) openAccounts(key auth.Key) {
 	})
 }
 
-// claims is how stacks are claimed, from the API and from the pages.
+// claims returns how stacks are claimed, from the API and from the pages.
 func (s *Server) claims(key auth.Key) account.Claims {
 	return account.Claims{Stacks: s.store, Host: s.supervisor, Key: key}
 }
 
-// hashesAtOnce is how many passwords are hashed at the same time: half of the
-// cores stays with the stacks, and 4 hashes take 76 MiB.
+// hashesAtOnce returns how many passwords are hashed at the same time: half of the
+// cores are left to the stacks, and 4 hashes take 76 MiB.
 func hashesAtOnce() int { return min(4, max(1, runtime.GOMAXPROCS(0)/2)) }
 
-// extensionsPerMinute is how often the TTL of one stack may be changed in a
-// minute: far more often than anybody needs to, and than a client gets around to.
+// extensionsPerMinute is how often the TTL of one stack may be changed in a minute: far
+// more often than anybody needs to, and than a client can.
 const extensionsPerMinute = 1000
 
 func (s *Server) openAPI(key auth.Key) {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// answerStarting answers every request at the public address with 503, so that
-// nobody hangs while the server waits for its engine. After stop the address is
-// as bound as before, and nobody answers at it.
+// answerStarting answers every request at the public address with 503, so that callers
+// do not hang while the server waits for its engine. After stop the address is bound as
+// before, and nobody answers at it.
 func (s *Server) answerStarting() (stop func()) {
 	srv := &http.Server{
 		Handler:           http.HandlerFunc(starting),
@@ -51,5 +51,5 @@ func starting(w http.ResponseWriter, _ *http.Request) {
 // lent is a listener that stays open when the server that uses it closes it.
 type lent struct{ *net.TCPListener }
 
-// Close ends a call of Accept.
+// Close interrupts a call of Accept.
 func (l lent) Close() error { return l.SetDeadline(time.Unix(1, 0)) }

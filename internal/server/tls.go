@@ -26,7 +26,7 @@ func setTLS(c *Config, value string) error {
 	return fmt.Errorf("write %s, %s or %s", TLSOff, TLSFiles, TLSACME)
 }
 
-// checkTLS refuses settings of TLS that are right alone and wrong together.
+// checkTLS refuses TLS settings that are right alone and wrong together.
 func (c *Config) checkTLS() error {
 	files := c.TLSCert != "" || c.TLSKey != ""
 	switch {
@@ -42,7 +42,7 @@ func (c *Config) checkTLS() error {
 	return nil
 }
 
-// openTLS makes the listener's certificates; nil when it speaks plain HTTP.
+// openTLS returns the listener's certificates; nil for plain HTTP.
 func (s *Server) openTLS() (*tls.Config, error) {
 	switch s.cfg.TLS {
 	case TLSFiles:
@@ -69,8 +69,8 @@ func (s *Server) openTLS() (*tls.Config, error) {
 	return nil, nil
 }
 
-// hasName reports whether a name is the base URL's, or of a service of a
-// stack that is here: every other name would cost an order at the authority.
+// hasName reports whether a name is the base URL's, or that of a service of a stack
+// here: every other name would cost an order at the authority.
 func (s *Server) hasName(name string) bool {
 	return name == s.cfg.BaseURL.Hostname() || s.routes.Has(name)
 }

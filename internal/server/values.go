@@ -14,7 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Each of these makes the setter of a field from the way to it.
+// Each of these returns a function that sets the field returned by its argument.
 
 func text(field func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, value string) error {
@@ -31,7 +31,7 @@ func duration(field func(*Config) *time.Duration) func(*Config, string) error {
 	}
 }
 
-// durations reads durations separated by commas, at least one.
+// durations parses durations separated by commas, at least one.
 func durations(field func(*Config) *[]time.Duration) func(*Config, string) error {
 	return func(c *Config, value string) error {
 		for part := range strings.SplitSeq(value, ",") {
@@ -45,8 +45,8 @@ func durations(field func(*Config) *[]time.Duration) func(*Config, string) error
 	}
 }
 
-// parseDuration takes what a manifest does, and milliseconds besides, so that a
-// test can run a lifetime in seconds.
+// parseDuration accepts what a manifest does, and also milliseconds, so that a test can
+// run a lifetime in seconds.
 func parseDuration(value string) (time.Duration, error) {
 	d, err := stack.ParseDuration(value)
 	if err != nil {
@@ -91,10 +91,10 @@ func size(field func(*Config) *int64) func(*Config, string) error {
 	}
 }
 
-// leastMemory is the lowest ceiling that an engine takes, in bytes.
+// leastMemory is the lowest memory limit that an engine accepts, in bytes.
 const leastMemory = 6 << 20
 
-// memory is size for a container's ceiling.
+// memory is like size for the memory limit of a container.
 func memory(field func(*Config) *int64) func(*Config, string) error {
 	return func(c *Config, value string) error {
 		err := size(field)(c, value)
@@ -119,7 +119,7 @@ var units = []struct {
 	{"", 1},
 }
 
-// parseSize reads a size such as 50MB or 512MiB.
+// parseSize parses a size such as 50MB or 512MiB.
 func parseSize(value string) (int64, error) {
 	for _, unit := range units {
 		digits, ok := strings.CutSuffix(value, unit.suffix)
@@ -142,7 +142,7 @@ func setDiskFloor(c *Config, value string) error {
 	return size(func(c *Config) *int64 { return &c.DiskFloor })(c, value)
 }
 
-// optional leaves a field at zero when there is no value.
+// optional leaves a field at zero for an empty value.
 func optional(set func(*Config, string) error) func(*Config, string) error {
 	return func(c *Config, value string) error {
 		if value == "" {
@@ -164,7 +164,7 @@ func setBaseURL(c *Config, value string) error {
 	return nil
 }
 
-// domainPattern is a host name of letters, digits and hyphens.
+// domainPattern matches a host name of letters, digits and hyphens.
 var domainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
 func setAppsDomain(c *Config, value string) error {
@@ -175,7 +175,7 @@ func setAppsDomain(c *Config, value string) error {
 	return nil
 }
 
-// prefixes reads CIDRs separated by commas.
+// prefixes parses CIDRs separated by commas.
 func prefixes(field func(*Config) *[]netip.Prefix) func(*Config, string) error {
 	return func(c *Config, value string) error {
 		for part := range strings.SplitSeq(value, ",") {
@@ -192,7 +192,7 @@ func prefixes(field func(*Config) *[]netip.Prefix) func(*Config, string) error {
 	}
 }
 
-// parsePrefix reads a CIDR, or one address as the range that holds just it.
+// parsePrefix parses a CIDR, or a single address as the range of just that address.
 func parsePrefix(value string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(value); err == nil {
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
