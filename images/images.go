@@ -1,11 +1,11 @@
-// Package images holds the definitions of the base images that stacks are built
-// on: one folder for each runtime, with a Dockerfile, the files that it copies
-// and one <version>.args file for each version, which pins what is downloaded
-// and its checksums. A new runtime is a new folder; nothing here changes.
+// Package images holds the definitions of the base images for stacks: one folder for
+// each runtime, with a Dockerfile, the files that it copies and one <version>.args file
+// for each version, which pins downloads and their checksums. A new runtime is a new
+// folder; nothing here changes.
 //
-// All base images come from debian:trixie-slim, which debian.sh makes where no
-// registry answers. What is in common/ and a bundle of certificates named
-// ca.crt stand in every build's context beside the folder's own files.
+// All base images start from debian:trixie-slim, which debian.sh builds if no registry
+// answers. The context of every build contains the folder's files, those of common/ and
+// a bundle of certificates named ca.crt.
 package images
 
 import (
@@ -39,8 +39,8 @@ type Image struct {
 	Version string // name of the .args file: 22
 }
 
-// Lookup returns the base image of a runtime in a version. The error names the
-// versions that there are, or the runtimes.
+// Lookup returns the base image of a version of a runtime. The error lists the existing
+// versions, or the runtimes.
 func Lookup(runtime, version string) (Image, error) {
 	var runtimes, versions []string
 	for _, image := range All() {
@@ -69,12 +69,12 @@ func All() []Image {
 	return all
 }
 
-// DebianScript is the shell script that makes the image Debian; its first
-// comment says how it is called.
+// DebianScript returns the shell script that builds the image Debian; its first comment
+// describes how to call it.
 func DebianScript() []byte { return read("debian.sh") }
 
-// Ref is the image's name and tag, such as berth/base-node:22-0123456789ab. The
-// tag changes with every byte of the definition, its arguments included.
+// Ref returns the image's name and tag, such as berth/base-node:22-0123456789ab. The
+// tag changes with every byte of the definition, including its arguments.
 func (i Image) Ref() string {
 	sum := sha256.New()
 	for _, name := range append(i.files(), i.argsFile()) {
@@ -84,10 +84,10 @@ func (i Image) Ref() string {
 	return fmt.Sprintf("berth/base-%s:%s-%s", i.Name, i.Version, hex.EncodeToString(sum.Sum(nil))[:12])
 }
 
-// Args are the build arguments that pin what the image downloads: versions and
-// checksums. The hosts it is downloaded from are not among them: a build also
-// needs NPM_CONFIG_REGISTRY or GOPROXY, and takes DEBIAN_MIRROR and the usual
-// proxy variables.
+// Args returns the build arguments that pin what the image downloads: versions and
+// checksums. They do not include the hosts to download from: a build also needs
+// NPM_CONFIG_REGISTRY or GOPROXY, and accepts DEBIAN_MIRROR and the usual proxy
+// variables.
 func (i Image) Args() map[string]string {
 	args := map[string]string{}
 	for line := range strings.Lines(string(read(i.argsFile()))) {
@@ -98,10 +98,10 @@ func (i Image) Args() map[string]string {
 	return args
 }
 
-// Context returns the build's context as a tar, its Dockerfile at the root. The
+// Context returns the build's context as a tar, with the Dockerfile at the root. The
 // same ca gives the same bytes, so that the engine's cache can be used. ca holds
-// certificates in PEM that downloads trust besides the system's, and may be nil;
-// they are not trusted by the finished image.
+// certificates in PEM that downloads trust besides the system's, and may be nil; the
+// finished image does not trust them.
 func (i Image) Context(ca []byte) (io.Reader, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -119,7 +119,7 @@ func (i Image) Context(ca []byte) (io.Reader, error) {
 	return &out, nil
 }
 
-// files are the embedded files of the build's context.
+// files returns the embedded files of the build's context.
 func (i Image) files() []string {
 	return slices.DeleteFunc(append(glob(common+"/*"), glob(i.Name+"/*")...), func(name string) bool {
 		return path.Ext(name) == argsSuffix
@@ -139,7 +139,7 @@ func write(w *tar.Writer, name string, content []byte) error {
 	return nil
 }
 
-// read and glob work on what is compiled in: failing is a bug of this package.
+// read and glob use embedded files: a failure is a bug of this package.
 func read(name string) []byte {
 	content, err := files.ReadFile(name)
 	if err != nil {

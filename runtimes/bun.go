@@ -73,9 +73,9 @@ func detectBun(src fs.FS) (Plan, bool) {
 	return p, isBun(src, pkg) && (p.runs() || !isFile(src, indexPage))
 }
 
-// isBun reports whether a project with a package.json is Bun's: by what it says
-// itself, or, where no other manager has a lock file, by a file of Bun's or by
-// what it is developed with.
+// isBun reports whether a project with a package.json uses Bun: it says so itself, or,
+// if no other package manager has a lock file, it has a file of Bun's or is developed
+// with it.
 func isBun(src fs.FS, pkg packageJSON) bool {
 	if strings.HasPrefix(pkg.PackageManager, "bun@") || runsBun(pkg.Scripts["start"]) {
 		return true
@@ -89,13 +89,13 @@ func isBun(src fs.FS, pkg packageJSON) bool {
 	return firstFile(src, bunMarks...) != "" || developed && pkg.Scripts["start"] == ""
 }
 
-// runsBun reports whether a script is a command of Bun's.
+// runsBun reports whether a script is a command of Bun.
 func runsBun(script string) bool {
 	program, _, _ := strings.Cut(strings.TrimSpace(script), " ")
 	return path.Base(program) == "bun" || path.Base(program) == "bunx"
 }
 
-// bunEntries are the files that programs begin in, those of Bun's own first.
+// bunEntries are the files in which programs begin, Bun's own first.
 var bunEntries = append([]string{
 	"index.ts", "index.tsx", "server.ts", "server.tsx", "main.ts", "app.ts",
 	"src/index.ts", "src/index.tsx", "src/server.ts", "src/main.ts", "src/app.ts",

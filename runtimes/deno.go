@@ -32,7 +32,7 @@ var deno = Definition{
 	},
 }
 
-// denoEntries are the files that programs begin in, most telling first.
+// denoEntries are the files in which programs begin, the most telling first.
 var denoEntries = []string{
 	"main.ts", "main.tsx", "server.ts", "mod.ts", "index.ts", "app.ts", "main.js", "server.js", "index.js",
 	"src/main.ts", "src/server.ts", "src/index.ts", "src/app.ts",
@@ -68,7 +68,7 @@ func detectDeno(src fs.FS) (Plan, bool) {
 	return p, s.config.Tasks["start"] != nil || !startsNode(src)
 }
 
-// denoSource is what matters of a Deno project's files.
+// denoSource holds the relevant parts of a Deno project's files.
 type denoSource struct {
 	src    fs.FS
 	file   string // the configuration's name
@@ -78,7 +78,7 @@ type denoSource struct {
 	text   string // of entry
 }
 
-// denoConfig is what matters of a deno.json. A field of an unexpected type
+// denoConfig holds the relevant parts of a deno.json. A field of an unexpected type
 // counts as absent.
 type denoConfig struct {
 	Name    string
@@ -90,7 +90,7 @@ func readDeno(src fs.FS) denoSource {
 	s := denoSource{src: src, file: firstFile(src, "deno.json", "deno.jsonc")}
 	data, _ := read(src, s.file)
 	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(plainJSON(data), &fields) // Deno itself says what is wrong with it
+	_ = json.Unmarshal(plainJSON(data), &fields) // Deno itself reports what is wrong with it
 	for name, to := range map[string]any{"name": &s.config.Name, "imports": &s.config.Imports, "tasks": &s.config.Tasks} {
 		_ = json.Unmarshal(fields[name], to)
 	}
@@ -106,8 +106,8 @@ func readDeno(src fs.FS) denoSource {
 	return s
 }
 
-// task returns a task's command and where it stands: the configuration's own,
-// else package.json's script, which deno task runs as well.
+// task returns a task's command and where it is defined: in the configuration, or else
+// in package.json's scripts, which deno task runs as well.
 func (s denoSource) task(name string) (string, string) {
 	raw := s.config.Tasks[name]
 	if raw == nil {
@@ -139,17 +139,17 @@ func (s denoSource) install() Command {
 	return c
 }
 
-// addressed matches an import that Node.js does not take.
+// addressed matches an import that Node.js does not accept.
 var addressed = regexp.MustCompile(`(?m)^\s*(?:import|(?:import|export)\b[^"';=]*\bfrom)\s*["'](?:jsr:|npm:|https?://)`)
 
-// importsByAddress reports whether a program without a package.json imports as
-// Deno does. Browsers do so too, in the script of a page.
+// importsByAddress reports whether a program without a package.json imports as Deno
+// does. Browsers do so too, in the script of a page.
 func (s denoSource) importsByAddress() bool {
 	return addressed.MatchString(s.text) && firstFile(s.src, "package.json", indexPage) == ""
 }
 
-// start runs the task start, else the usual file. The container bounds what the
-// program may do, so it has all of Deno's permissions.
+// start runs the task start, else the usual file. The container limits what the program
+// may do, so it gets all of Deno's permissions.
 func (s denoSource) start() Command {
 	line, from := s.task("start")
 	switch {
@@ -166,19 +166,19 @@ func (s denoSource) start() Command {
 	}
 }
 
-// exportsFetch marks a file that deno serve takes.
+// exportsFetch matches a file for deno serve.
 var exportsFetch = regexp.MustCompile(`(?m)^export default \{[^}]*\bfetch\b`)
 
-// direct reports whether the task start is one plain command of deno with nothing
-// before it, to be run by itself so that signals reach the program.
+// direct reports whether the task start is a single command of deno, to be run by
+// itself so that signals reach the program.
 func (s denoSource) direct(line string) bool {
 	plain := strings.HasPrefix(line, "deno ") && !strings.ContainsAny(line, "&|;<>$`*\n")
 	task := s.config.Tasks["start"]
 	return plain && (task == nil || task[0] == '"')
 }
 
-// listen gives Deno's server the address to listen on, for programs that do not
-// read PORT themselves, nor do in what line runs.
+// listen gives Deno's server the address to listen on, unless the program or what line
+// runs reads PORT.
 func (s denoSource) listen(line string, runs ...string) string {
 	if readsPort.MatchString(s.text + " " + line + " " + strings.Join(runs, " ")) {
 		return line

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxFile bounds what is read of one file to learn something from it.
+// maxFile limits what is read of one file, in bytes.
 const maxFile = 1 << 20
 
 // read returns a regular file of at most maxFile bytes; false for anything else.
@@ -27,8 +27,8 @@ func read(src fs.FS, name string) ([]byte, bool) {
 	return data, err == nil && len(data) <= maxFile
 }
 
-// readHead returns the first maxFile bytes of a file of any size, as text;
-// "" when there is none.
+// readHead returns the first maxFile bytes of a file of any size, as text; "" if there
+// is none.
 func readHead(src fs.FS, name string) string {
 	f, err := src.Open(name)
 	if err != nil {
@@ -45,9 +45,9 @@ func readHead(src fs.FS, name string) string {
 	return string(data)
 }
 
-// plainJSON takes the comments and the commas before a closing bracket out of
-// JSON as people write it for tools. It builds no tree: a megabyte of brackets
-// overflows the stack of a parser that recurses.
+// plainJSON removes comments, and commas before a closing bracket, from JSON as people
+// write it for tools. It does not build a tree: a megabyte of brackets overflows the
+// stack of a recursive parser.
 func plainJSON(data []byte) []byte {
 	return jsonExtras.ReplaceAllFunc(data, func(m []byte) []byte {
 		switch m[0] {
@@ -61,8 +61,8 @@ func plainJSON(data []byte) []byte {
 	})
 }
 
-// jsonExtras matches strings too, so that what looks like a comment inside of
-// one is left alone.
+// jsonExtras matches strings too, so that text inside one that looks like a comment
+// stays.
 var jsonExtras = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|//[^\n]*|/\*(?s:.*?)\*/|,(?:\s|//[^\n]*\n|/\*(?s:.*?)\*/)*[}\]]`)
 
 // isFile reports whether name is a regular file, or a link to one inside src.
@@ -77,7 +77,7 @@ func isDir(src fs.FS, name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// firstFile returns the first of names that is a file; "" when none is.
+// firstFile returns the first of names that is a file; "" if none is.
 func firstFile(src fs.FS, names ...string) string {
 	for _, name := range names {
 		if isFile(src, name) {
@@ -98,7 +98,7 @@ func firstLine(src fs.FS, name string) string {
 	return ""
 }
 
-// toolVersion returns the version that .tool-versions names for one of tools.
+// toolVersion returns the version in .tool-versions of one of tools.
 func toolVersion(src fs.FS, tools ...string) string {
 	for line := range strings.Lines(readHead(src, ".tool-versions")) {
 		fields := strings.Fields(line)
@@ -111,8 +111,8 @@ func toolVersion(src fs.FS, tools ...string) string {
 	return ""
 }
 
-// subfolders returns the names of dir's folders that may hold a project's own
-// source, in order and at most a hundred of them.
+// subfolders returns the names of dir's folders that may contain the project's own
+// source, in order, at most a hundred.
 func subfolders(src fs.FS, dir string) []string {
 	entries, err := fs.ReadDir(src, dir)
 	if err != nil {
@@ -127,11 +127,11 @@ func subfolders(src fs.FS, dir string) []string {
 	return names
 }
 
-// notSource are folders of dependencies, results and tools.
+// notSource matches folders of dependencies, results and tools.
 var notSource = regexp.MustCompile(`^([._].*|node_modules|vendor|testdata|venv|__pycache__)$`)
 
-// pickProgram returns the place of the program to run: the only one, else the
-// one named like the project or like a server; -1 when neither is there.
+// pickProgram returns the index of the program to run: the only one, else the one named
+// like the project or like a server; -1 if there is none.
 func pickProgram(names []string, own ...string) int {
 	if len(names) == 1 {
 		return 0
@@ -144,12 +144,12 @@ func pickProgram(names []string, own ...string) int {
 	return -1
 }
 
-// readsPort matches programs and their settings that name the variable PORT.
+// readsPort matches programs and settings that mention the variable PORT.
 var readsPort = regexp.MustCompile(`\bPORT\b`)
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:,-]+$`)
 
-// word writes s as one word of a shell line.
+// word quotes s as one word of a shell line.
 func word(s string) string {
 	if plainWord.MatchString(s) {
 		return s

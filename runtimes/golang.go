@@ -59,12 +59,12 @@ func detectGo(src fs.FS) (Plan, bool) {
 	return p, true
 }
 
-// maxGoMod bounds what is parsed of a go.mod in bytes: it takes a hundred times
-// as much memory.
+// maxGoMod limits the part of a go.mod that is parsed, in bytes: parsing takes a
+// hundred times as much memory.
 const maxGoMod = 128 << 10
 
-// parseGoMod returns an empty file for a go.mod that Go refuses: it says itself
-// what is wrong with it.
+// parseGoMod returns an empty file for a go.mod that Go refuses: Go itself reports what
+// is wrong with it.
 func parseGoMod(mod []byte) *modfile.File {
 	if len(mod) > maxGoMod {
 		return new(modfile.File)
@@ -76,14 +76,14 @@ func parseGoMod(mod []byte) *modfile.File {
 	return file
 }
 
-// anyVersion lets a requirement name a branch or a commit, which Go replaces
-// with a version: it returns the first version that the path may have.
+// anyVersion allows a requirement to name a branch or a commit, which Go replaces with
+// a version: it returns the first version that the path may have.
 func anyVersion(path, _ string) (string, error) {
 	_, major, _ := module.SplitPathVersion(path)
 	return cmp.Or(module.PathMajorPrefix(major), "v0") + ".0.0", nil
 }
 
-// goVersion takes what go.mod says as the least version, as Go itself does.
+// goVersion treats the version in go.mod as the minimum, as Go itself does.
 func goVersion(src fs.FS, directive *modfile.Go) (string, string) {
 	var sources []source
 	if v := toolVersion(src, "golang", "go"); v != "" {
@@ -108,7 +108,7 @@ func goInstall(src fs.FS, requirements []*modfile.Require) Command {
 
 var majorSuffix = regexp.MustCompile(`^v[0-9]+$`)
 
-// moduleName is the last element of a module's path that is not a version.
+// moduleName returns the last element of a module's path that is not a version.
 func moduleName(modulePath string) string {
 	if base := path.Base(modulePath); !majorSuffix.MatchString(base) {
 		return base
@@ -116,8 +116,8 @@ func moduleName(modulePath string) string {
 	return path.Base(path.Dir(modulePath))
 }
 
-// goStart picks the program to run: the one in the module's own folder, the
-// only one, or the one named like the module or like a server.
+// goStart picks the program to run: the one in the module's root folder, the only one,
+// or the one named like the module or like a server.
 func goStart(mains []string, modulePath string) (Command, string) {
 	binaries := make([]string, len(mains))
 	for i, dir := range mains {
@@ -143,8 +143,8 @@ func packagePath(dir string) string {
 	return "./" + dir
 }
 
-// mainPackages lists the folders down to three levels that hold a package
-// main, the module's own folder first.
+// mainPackages returns the folders, down to three levels, that contain a package main,
+// the module's root folder first.
 func mainPackages(src fs.FS, dir string, depth int) []string {
 	var mains []string
 	if isMainPackage(src, dir) {
@@ -161,8 +161,8 @@ func mainPackages(src fs.FS, dir string, depth int) []string {
 	return mains
 }
 
-// isMainPackage reads the package clauses of a folder's files that are built
-// without tags.
+// isMainPackage reports whether a folder has a package main, by the package clauses of
+// files that are built without tags.
 func isMainPackage(src fs.FS, dir string) bool {
 	files, err := fs.ReadDir(src, dir)
 	if err != nil {
@@ -183,7 +183,7 @@ func isMainPackage(src fs.FS, dir string) bool {
 	return false
 }
 
-// ignored reports whether a file's build constraint leaves it out on Linux.
+// ignored reports whether a file's build constraint excludes it on Linux.
 func ignored(data []byte) bool {
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)

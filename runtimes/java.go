@@ -44,8 +44,8 @@ func detectJava(src fs.FS) (Plan, bool) {
 	return p, ofJava && p.From != ""
 }
 
-// javaVersions are where a version is written for tools. Distributions put
-// their name before it, and SDKMAN behind.
+// javaVersions returns the places where tools look for a version. Distributions put
+// their name before it, and SDKMAN after it.
 func javaVersions(src fs.FS) []source {
 	asked := func(text string) string { return javaNumber.FindString(text) }
 	sources := []source{
@@ -64,8 +64,8 @@ func javaVersions(src fs.FS) []source {
 
 var javaNumber = regexp.MustCompile(`\d+(\.\d+)*`)
 
-// atLeast is the range of a version that a project compiles for, which newer
-// ones run: 17, or 1.8 as it was once written.
+// atLeast returns the range for the version that a project compiles for, which newer
+// ones run: 17, or 1.8 in the old form.
 func atLeast(text string, pattern *regexp.Regexp) string {
 	m := pattern.FindStringSubmatch(text)
 	if m == nil {
@@ -83,8 +83,8 @@ var (
 	pomModules = regexp.MustCompile(`<modules>`)
 )
 
-// planMaven builds with the project's wrapper where it has one, and runs the
-// jar that is named like the project: Spring Boot's holds all it needs.
+// planMaven builds with the project's wrapper if it has one, and runs the jar named
+// like the project: Spring Boot's contains everything.
 func planMaven(src fs.FS) Plan {
 	pom := readHead(src, "pom.xml")
 	p := Plan{From: "pom.xml", Version: atLeast(pom, pomJava), VersionFrom: "pom.xml"}
@@ -116,7 +116,8 @@ func planMaven(src fs.FS) Plan {
 	return p
 }
 
-// javaJar runs a jar; the frameworks that do not read PORT are told it.
+// javaJar runs a jar, with the port as an argument for frameworks that do not read
+// PORT.
 func javaJar(project, jar, from string) Command {
 	options := ""
 	if strings.Contains(project, "org.springframework.boot") {
@@ -125,7 +126,7 @@ func javaJar(project, jar, from string) Command {
 	return Command{micronautPort(project) + "java " + options + "-jar " + jar, from}
 }
 
-// micronautPort is what a start command of Micronaut begins with: it does not
+// micronautPort returns the beginning of a start command of Micronaut, which does not
 // read PORT.
 func micronautPort(project string) string {
 	if strings.Contains(project, "io.micronaut") {
@@ -134,24 +135,23 @@ func micronautPort(project string) string {
 	return ""
 }
 
-// oneJar is the jar of a pattern that holds the program: the largest is the one
-// with all that it needs, and some never are programs.
+// oneJar returns the jar of a pattern that contains the program: the largest has all
+// dependencies, and some are never programs.
 func oneJar(pattern string) string {
 	return `"$(ls -S ` + pattern + ` | grep -vE -e '-(plain|sources|javadoc|tests)[.]jar$' | head -n 1)"`
 }
 
-// javaEntries are the files that programs begin in, in the folder or in src.
+// javaEntries are the files in which programs begin, in the folder or in src.
 var javaEntries = []string{"Main.java", "App.java", "Server.java", "Application.java"}
 
-// notJava are files of projects in other languages, of which a jar or a class is
-// a part.
+// notJava are files of projects in other languages that may contain a jar or a class.
 var notJava = []string{
 	"package.json", "deno.json", "deno.jsonc", "requirements.txt", "pyproject.toml", "Pipfile", "setup.py",
 	"go.mod", "Gemfile", "composer.json", "Cargo.toml",
 }
 
-// planJava runs a jar that is there, or compiles files that no tool builds, with
-// the jars of lib.
+// planJava runs an existing jar, or compiles files without a build tool, with the jars
+// of lib.
 func planJava(src fs.FS) Plan {
 	if jars, _ := fs.Glob(src, "*.jar"); len(jars) == 1 {
 		return Plan{From: jars[0], Start: Command{"java -jar " + word(jars[0]), jars[0]}}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// gradleFiles show a build of Gradle in a folder. The settings may be alone there,
-// with subprojects below.
+// gradleFiles mark a build of Gradle in a folder. The settings may be there alone, with
+// subprojects below.
 var gradleFiles = append(gradleBuilds, gradleSettings...)
 
 var (
@@ -25,7 +25,7 @@ var (
 	gradleName      = regexp.MustCompile(`(?m)^\s*rootProject\.name\s*=\s*["']([A-Za-z0-9._-]+)["']`)
 	gradleStart     = regexp.MustCompile(`(?m)(?:^\s*application\s*$|["'` + "`" + `](?:io\.micronaut\.)?application["'` + "`" + `]|^\s*application\s*\{)`)
 	gradleInclude   = regexp.MustCompile(`(?m)^\s*include\s*\(?((?:\s*["'][A-Za-z0-9._:-]+["']\s*,?)+)`)
-	// gradleIdle are comments, and plugins that the subprojects may apply.
+	// gradleIdle matches comments, and plugins that the subprojects may apply.
 	gradleIdle = regexp.MustCompile(`(?m)^\s*//.*$|^.*\bapply\s*\(?\s*false.*$`)
 )
 
@@ -48,13 +48,13 @@ func readGradle(src fs.FS, name, project string) gradleProject {
 	return g
 }
 
-// runs reports whether the project has a plugin that makes a program.
+// runs reports whether the project has a plugin that builds a program.
 func (g gradleProject) runs() bool {
 	return strings.Contains(g.text, "org.springframework.boot") || strings.Contains(g.text, "io.quarkus") || gradleStart.MatchString(g.text)
 }
 
-// planGradle builds with the project's wrapper, which names the Gradle that the
-// project was written for.
+// planGradle builds with the project's wrapper, which names the project's version of
+// Gradle.
 func planGradle(src fs.FS) Plan {
 	settings := readHead(src, gradleSettings[0]) + readHead(src, gradleSettings[1])
 	p := Plan{From: firstFile(src, gradleFiles...)}
@@ -80,8 +80,8 @@ func planGradle(src fs.FS) Plan {
 	return p
 }
 
-// gradleProgram is the project that makes the program: the folder's own, else
-// the subproject that has one; or why there is none.
+// gradleProgram returns the project that builds the program: the folder's own, else the
+// subproject that has one; or why there is none.
 func gradleProgram(src fs.FS, root gradleProject, settings string) (gradleProject, string) {
 	if root.runs() {
 		return root, ""
@@ -106,7 +106,7 @@ func gradleProgram(src fs.FS, root gradleProject, settings string) (gradleProjec
 	return root, ""
 }
 
-// gradleIncluded are the paths of the subprojects, at most a hundred.
+// gradleIncluded returns the paths of the subprojects, at most a hundred.
 func gradleIncluded(settings string) []string {
 	var paths []string
 	for _, include := range gradleInclude.FindAllStringSubmatch(settings, 100) {
@@ -117,7 +117,8 @@ func gradleIncluded(settings string) []string {
 	return paths[:min(len(paths), 100)]
 }
 
-// commands builds the project and runs what the build makes.
+// commands returns the command that builds the project, and the one that runs the
+// result.
 func (g gradleProject) commands() (build, start Command) {
 	task := func(name string) Command {
 		return Command{"sh gradlew --no-daemon " + strings.TrimPrefix(g.path+":"+name, "::"), g.file}

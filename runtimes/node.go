@@ -56,7 +56,7 @@ func detectNode(src fs.FS) (Plan, bool) {
 	return p, p.runs() || !isFile(src, indexPage)
 }
 
-// planPackage makes the plan of a folder with a package.json.
+// planPackage returns the plan of a folder with a package.json.
 func planPackage(src fs.FS, pkg packageJSON, m manager) Plan {
 	p := Plan{From: "package.json"}
 	if name := path.Base(pkg.Name); pkg.Name != "" {
@@ -83,7 +83,7 @@ func planPackage(src fs.FS, pkg packageJSON, m manager) Plan {
 	return p
 }
 
-// detectNodeFile takes a folder with a program and no package.json.
+// detectNodeFile detects a folder with a program and no package.json.
 func detectNodeFile(src fs.FS) (Plan, bool) {
 	p := Plan{Hint: "it has no package.json"}
 	p.Version, p.VersionFrom = nodeVersion(src, packageJSON{})
@@ -111,13 +111,13 @@ func nodeVersion(src fs.FS, pkg packageJSON) (string, string) {
 	return node.firstVersion(sources...)
 }
 
-// nodeNames are the names that version files use for releases.
+// nodeNames maps names in version files to releases.
 var nodeNames = map[string]string{
 	"node": "*", "latest": "*", "current": "*", "stable": "*", "lts": "*", "lts/*": "*",
 	"lts/hydrogen": "18", "lts/iron": "20", "lts/jod": "22", "lts/krypton": "24",
 }
 
-// nodeEntries are the files that programs begin in, most telling first.
+// nodeEntries are the files in which programs begin, the most telling first.
 var nodeEntries = []string{
 	"server.js", "server.mjs", "server.cjs", "app.js", "app.mjs", "index.js", "index.mjs", "index.cjs", "main.js", "main.mjs",
 	"src/server.js", "src/app.js", "src/index.js", "src/main.js",
@@ -151,7 +151,7 @@ func findStart(src fs.FS, pkg packageJSON, m manager) Command {
 	return Command{}
 }
 
-// servers are frameworks whose build is started in a way of its own.
+// servers are frameworks whose build has its own start command.
 var servers = []struct{ dependency, start string }{
 	{"next", "next start"},
 	{"nuxt", "node .output/server/index.mjs"},
@@ -162,8 +162,8 @@ var servers = []struct{ dependency, start string }{
 	{"@react-router/serve", "react-router-serve build/server/index.js"},
 }
 
-// startLine runs the start script: by itself where it is one plain command of
-// node or bun, so that signals reach the program, else through the package manager.
+// startLine runs the start script: directly if it is a single command of node or bun,
+// so that signals reach the program, else through the package manager.
 func startLine(pkg packageJSON, m manager) string {
 	start := strings.TrimSpace(pkg.Scripts["start"])
 	wrapped := pkg.Scripts["prestart"] != "" || pkg.Scripts["poststart"] != ""

@@ -20,8 +20,8 @@ type manager struct {
 
 func (m manager) run(script string) string { return m.prefix + script }
 
-// findManager picks the manager whose lock file the project has, else the one
-// that package.json names, else npm. Bun's lock file is npm's to ignore.
+// findManager returns the manager whose lock file the project has, else the one that
+// package.json names, else npm. npm ignores Bun's lock file.
 func findManager(src fs.FS, pkg packageJSON) manager {
 	var m manager
 	named, _, _ := strings.Cut(pkg.PackageManager, "@")
@@ -55,8 +55,8 @@ func npm(src fs.FS, pkg packageJSON) manager {
 	return m
 }
 
-// pnpm copies packages out of its store: the store lies on the cache volume,
-// which the service does not see when it runs.
+// pnpm makes pnpm copy packages out of its store: the store is on the cache volume,
+// which the running service does not see.
 func pnpm(src fs.FS) manager {
 	m := manager{start: "pnpm start", prefix: "pnpm run "}
 	m.install = Command{"pnpm install", "package.json packageManager"}
@@ -72,10 +72,11 @@ func pnpm(src fs.FS) manager {
 	return m
 }
 
-// pnpmLock marks a lock file of the format that the image's pnpm can keep to.
+// pnpmLock matches a lock file in the format of the image's pnpm.
 var pnpmLock = regexp.MustCompile(`(?m)^lockfileVersion: *['"]?9`)
 
-// yarn tells yarn 1 from the later ones ("berry"), which share only the name.
+// yarn distinguishes yarn 1 from the later versions ("berry"), which share only the
+// name.
 func yarn(src fs.FS, pkg packageJSON) manager {
 	m := manager{start: "yarn start", prefix: "yarn run "}
 	lock := readHead(src, "yarn.lock")
@@ -116,8 +117,8 @@ func isBerry(lock, named string) bool {
 	return strings.HasPrefix(lock, "__metadata:") || strings.Contains(lock, "\n__metadata:")
 }
 
-// lockMatches reports whether an npm lock file was made from this package.json,
-// which npm ci insists on.
+// lockMatches reports whether an npm lock file was made from this package.json, as npm
+// ci requires.
 func lockMatches(src fs.FS, name string, pkg packageJSON) bool {
 	f, err := src.Open(name)
 	if err != nil {
@@ -135,7 +136,7 @@ func lockMatches(src fs.FS, name string, pkg packageJSON) bool {
 		maps.Equal(locked.OptionalDependencies, want.OptionalDependencies)
 }
 
-// seek reads into an object and up to the value of a key.
+// seek reads into an object up to the value of a key.
 func seek(d *json.Decoder, key string) bool {
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
 		return false

@@ -6,7 +6,7 @@ import (
 	"io/fs"
 )
 
-// packageJSON is what matters of a package.json. A field of an unexpected type
+// packageJSON holds the relevant parts of a package.json. A field of an unexpected type
 // counts as absent.
 type packageJSON struct {
 	Name           string
@@ -26,7 +26,7 @@ type dependencies struct {
 	OptionalDependencies map[string]string `json:"optionalDependencies"`
 }
 
-// readPackage reads package.json; false when there is none that is a JSON object.
+// readPackage reads package.json; false unless there is one that is a JSON object.
 func readPackage(src fs.FS) (packageJSON, bool) {
 	var p packageJSON
 	data, ok := read(src, "package.json")
@@ -44,14 +44,14 @@ func readPackage(src fs.FS) (packageJSON, bool) {
 		"devDependencies":      &p.dependencies.DevDependencies,
 		"optionalDependencies": &p.dependencies.OptionalDependencies,
 	} {
-		_ = json.Unmarshal(fields[name], to) // what is not of the type stays empty
+		_ = json.Unmarshal(fields[name], to) // a value of another type leaves it empty
 	}
 	p.workspaces = fields["workspaces"] != nil
 	return p, true
 }
 
-// brokenPackage says what is wrong with a package.json that npm could not read
-// either; "" when it can, or there is none.
+// brokenPackage returns what is wrong with a package.json that npm could not read
+// either; "" if it can be read or there is none.
 func brokenPackage(src fs.FS) string {
 	data, ok := read(src, "package.json")
 	if !ok {
@@ -64,15 +64,15 @@ func brokenPackage(src fs.FS) string {
 	return ""
 }
 
-// has reports whether the package depends on name, for running or developing.
+// has reports whether the package depends on name, for running or for development.
 func (p packageJSON) has(name string) bool {
 	_, run := p.dependencies.Dependencies[name]
 	_, develop := p.dependencies.DevDependencies[name]
 	return run || develop
 }
 
-// installs reports whether there is anything to install: dependencies, or
-// scripts that an installation runs.
+// installs reports whether there is anything to install: dependencies, or scripts that
+// run on installation.
 func (p packageJSON) installs() bool {
 	d := p.dependencies
 	if len(d.Dependencies)+len(d.DevDependencies)+len(d.OptionalDependencies) > 0 || p.workspaces {
@@ -86,8 +86,8 @@ func (p packageJSON) installs() bool {
 	return false
 }
 
-// startsNode reports whether a package.json starts what is in the folder: the
-// files of another language beside it are helpers then, unless a Procfile decides.
+// startsNode reports whether a package.json starts what is in the folder: files of
+// another language beside it are then helpers, unless a Procfile decides.
 func startsNode(src fs.FS) bool {
 	pkg, _ := readPackage(src)
 	return pkg.Scripts["start"] != "" && readProcfile(src)["web"] == ""

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// generator is a tool that builds a site. Its publish gives the folder, as far
-// as the source tells; nil or "" leaves it to be looked for after the build.
+// generator is a tool that builds a site. Its publish returns the folder if the source
+// shows it; nil or "" means to look for it after the build.
 type generator struct {
 	dependency string
 	publish    func(src fs.FS, pkg packageJSON) string
 	server     []string // dependencies with which it builds a server instead
-	bundler    bool     // it builds servers as well as sites: the build script must run it
+	bundler    bool     // it builds both servers and sites: the build script must run it
 }
 
-// generators, the more particular before the tools that they build on.
+// generators lists the more specific ones before the tools that they use.
 var generators = []generator{
 	{"react-scripts", folder("build"), nil, false},
 	{"@docusaurus/core", folder("build"), nil, false},
@@ -34,7 +34,8 @@ var generators = []generator{
 	{"esbuild", nil, listeners, true},
 }
 
-// findSite reports whether the package's build makes a site, and its folder.
+// findSite returns the folder of the site that the package's build makes, and reports
+// whether it makes one.
 func findSite(src fs.FS, pkg packageJSON) (Command, bool) {
 	if pkg.Scripts["build"] == "" {
 		return Command{}, false
@@ -64,9 +65,9 @@ func findSite(src fs.FS, pkg packageJSON) (Command, bool) {
 	return Command{}, false
 }
 
-// siteEnv returns what a generator's build needs in place of the host's
-// variables: nil for most. react-scripts puts PUBLIC_URL before the address of
-// every asset, where browsers then load fonts from no other host than that one.
+// siteEnv returns the variables that a generator's build needs in place of the host's:
+// nil for most. react-scripts puts PUBLIC_URL before the address of every asset, and
+// browsers load fonts from no other host than that one.
 func siteEnv(pkg packageJSON) map[string]string {
 	if pkg.has("react-scripts") {
 		return map[string]string{"PUBLIC_URL": ""}
@@ -74,22 +75,22 @@ func siteEnv(pkg packageJSON) map[string]string {
 	return nil
 }
 
-// listens reports whether the package holds a server of its own: something to
-// listen with, and a file that does.
+// listens reports whether the package contains a server: something to listen with, and
+// a file that does.
 func listens(src fs.FS, pkg packageJSON) bool {
 	return slices.ContainsFunc(listeners, pkg.has) && (pkg.Main != "" || firstFile(src, nodeEntries[:3]...) != "")
 }
 
 var listeners = []string{"express", "fastify", "koa", "hono", "@hapi/hapi", "@nestjs/core", "ws", "socket.io", "polka", "h3"}
 
-// previews matches start scripts that serve a site while it is developed, or
-// serve the result of its build.
+// previews matches start scripts that serve a site during development, or the result of
+// its build.
 var previews = regexp.MustCompile(`^(\S+=\S+ |cross-env |npx )*(react-scripts start|craco start|vite\b|vue-cli-service serve|ng serve|docusaurus (start|serve)|` +
 	`(npx )?(@11ty/)?eleventy\b|astro (dev|preview|start)|gatsby (develop|serve|start)|vitepress (dev|preview|serve)|parcel\b|webpack(-dev-server| serve)|` +
 	`(serve|http-server|live-server|sirv)\b|svelte-kit (dev|preview)|(npm|yarn|pnpm)( run)? (dev|develop|preview|serve)$)`)
 
-// exportedSite finds the frameworks that render on a server unless they are
-// told to export.
+// exportedSite detects frameworks that render on a server unless they are configured to
+// export.
 func exportedSite(src fs.FS, pkg packageJSON) (Command, bool) {
 	switch {
 	case pkg.has("next"):
@@ -112,8 +113,8 @@ func folder(name string) func(fs.FS, packageJSON) string {
 	return func(fs.FS, packageJSON) string { return name }
 }
 
-// viteFolder reads the folder from vite's configuration; "" when that sets it
-// in a way that cannot be read, or build's arguments do.
+// viteFolder reads the folder from vite's configuration; "" if that or build's
+// arguments set it in a way that cannot be read.
 func viteFolder(src fs.FS, pkg packageJSON) string {
 	if strings.Contains(pkg.Scripts["build"], "outDir") {
 		return ""
@@ -135,8 +136,8 @@ var (
 	viteRoot = regexp.MustCompile(`(?m)^\s*root\s*:`)
 )
 
-// angularFolder follows the builder's habit of dist/<project>/browser where
-// angular.json does not say otherwise.
+// angularFolder returns the builder's default, dist/<project>/browser, unless
+// angular.json says otherwise.
 func angularFolder(src fs.FS, _ packageJSON) string {
 	config := readHead(src, "angular.json")
 	if m := outputPath.FindStringSubmatch(config); m != nil && fs.ValidPath(m[1]) {

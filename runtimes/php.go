@@ -25,8 +25,8 @@ var php = Definition{
 	},
 }
 
-// phpFolders are where a front controller is looked for. What lies beside a
-// public folder must not be served, so the folder itself comes last.
+// phpFolders are where a front controller is looked for. What is beside a public folder
+// must not be served, so the folder itself comes last.
 var phpFolders = []string{"public", "web", "webroot", "."}
 
 func detectPHP(src fs.FS) (Plan, bool) {
@@ -53,9 +53,9 @@ func detectPHP(src fs.FS) (Plan, bool) {
 	return p, p.From != "" && !startsNode(src)
 }
 
-// forSymfony has everything run for production: the install warms the cache
-// already, and without the packages for development nothing else works. Symfony
-// does not start without a .env, which archives often leave out.
+// forSymfony sets everything for production: the install already warms the cache, and
+// nothing else works without the packages for development. Symfony does not start
+// without a .env, which archives often leave out.
 func (p *Plan) forSymfony(src fs.FS) {
 	p.Env = []Variable{{Name: "APP_ENV", Value: "prod", From: "Symfony"}}
 	if !hasDotenv(src, "APP_SECRET") {
@@ -67,8 +67,8 @@ func (p *Plan) forSymfony(src fs.FS) {
 	}
 }
 
-// hasDotenv reports whether the files that a framework reads variables from in
-// production give one a value. The environment would win over it.
+// hasDotenv reports whether the files from which a framework reads variables in
+// production set one. The environment would override it.
 func hasDotenv(src fs.FS, name string) bool {
 	given := regexp.MustCompile(`(?m)^(?:export )?` + name + `=["']?[^\s"'#]`)
 	for _, file := range []string{".env", ".env.local", ".env.prod", ".env.production"} {
@@ -79,9 +79,9 @@ func hasDotenv(src fs.FS, name string) bool {
 	return false
 }
 
-// startPHP serves the front controller's folder. Laravel's database may be a
-// file of the project's folder, which no other container sees, so that it is
-// brought up to date where the program starts.
+// startPHP serves the front controller's folder. Laravel's database may be a file of
+// the project's folder, which other containers do not see, so it is migrated where the
+// program starts.
 func startPHP(src fs.FS) Command {
 	for _, folder := range phpFolders {
 		index := strings.TrimPrefix(folder+"/index.php", "./")
@@ -109,7 +109,7 @@ func phpVersion(src fs.FS, composer composerJSON) (string, string) {
 
 var phpOr = regexp.MustCompile(`\|+`)
 
-// composerJSON is what matters of a composer.json.
+// composerJSON holds the relevant parts of a composer.json.
 type composerJSON struct {
 	Name    string
 	Require map[string]string
@@ -122,6 +122,6 @@ type composerJSON struct {
 func readComposer(src fs.FS) composerJSON {
 	var c composerJSON
 	data, _ := read(src, "composer.json")
-	_ = json.Unmarshal(data, &c) // Composer itself says what is wrong with it
+	_ = json.Unmarshal(data, &c) // Composer itself reports what is wrong with it
 	return c
 }

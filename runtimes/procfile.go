@@ -8,8 +8,8 @@ import (
 
 var procfileLine = regexp.MustCompile(`^([A-Za-z0-9_-]+):\s*(\S.*)$`)
 
-// readProcfile returns the command of each process type; of a type that stands
-// twice, the first.
+// readProcfile returns the command of each process type; if a type occurs twice, the
+// first counts.
 func readProcfile(src fs.FS) map[string]string {
 	commands := map[string]string{}
 	data, _ := read(src, "Procfile")

@@ -62,7 +62,7 @@ func detectPython(src fs.FS) (Plan, bool) {
 	return p, !startsNode(src)
 }
 
-// pythonSource is what matters of a Python project's files.
+// pythonSource holds the relevant parts of a Python project's files.
 type pythonSource struct {
 	src          fs.FS
 	requirements string // requirements.txt
@@ -96,8 +96,8 @@ func (s pythonSource) version() (string, string) {
 	return python.firstVersion(sources...)
 }
 
-// install makes the virtual environment anew, whatever the archive brought,
-// and fills it from the first of the usual files.
+// install creates the virtual environment, replacing one in the archive, and fills it
+// from the first of the usual files.
 func (s pythonSource) install() Command {
 	const venv = "python3 -m venv --clear .venv && .venv/bin/pip install "
 	switch {
@@ -126,23 +126,23 @@ func tool(name, args, from string) Command {
 	return Command{fmt.Sprintf("python3 -m venv %s && %s/bin/pip install -q %s && %s/bin/%s %s", home, home, name, home, name, args), from}
 }
 
-// listDependencies prints what a project without a build system depends on.
+// listDependencies prints the dependencies of a project without a build system.
 const listDependencies = `python3 -c 'import tomllib; print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["project"].get("dependencies", [])))'`
 
-// requires reports whether the project asks for a package by name.
+// requires reports whether the project requires a package.
 func (s pythonSource) requires(name string) bool {
 	pattern := regexp.MustCompile(`(?i)(?:^|[\n"'])\s*` + strings.ReplaceAll(regexp.QuoteMeta(name), "-", "[-_.]") + `\s*(?:[\[<>=!~;,"'@#\n\r]|$)`)
 	return pattern.MatchString(s.requirements) || pattern.MatchString(s.project) || pattern.MatchString(s.pipfile)
 }
 
-// pythonEntries are the files that programs begin in, most usual first.
+// pythonEntries are the files in which programs begin, the most usual first.
 var pythonEntries = []string{
 	"main.py", "app.py", "server.py", "api.py", "wsgi.py", "asgi.py", "run.py", "bot.py",
 	"app/main.py", "app/app.py", "app/__init__.py", "src/main.py", "src/app.py", "api/main.py",
 }
 
-// start finds a server for the framework that a usual file uses, else runs
-// the first of these files that is there.
+// start finds a server for the framework that a usual file uses, else runs the first of
+// these files that exists.
 func (s pythonSource) start() Command {
 	if s.django() {
 		return s.startDjango()
@@ -166,8 +166,8 @@ var (
 	flask   = regexp.MustCompile(`(?m)^(\w+)\s*(?::\s*\w+\s*)?=\s*(?:flask\.)?Flask\(`)
 )
 
-// startFramework serves the application object that a file defines at its top
-// level, with a server that the project asks for.
+// startFramework serves the application object that a file defines at its top level,
+// with a server that the project requires.
 func (s pythonSource) startFramework(file, text string) Command {
 	module := strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(file, ".py"), "/__init__"), "/", ".")
 	if m := fastAPI.FindStringSubmatch(text); m != nil {

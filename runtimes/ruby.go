@@ -40,7 +40,7 @@ var ruby = Definition{
 	},
 }
 
-// rubySource is what matters of a Ruby project's files.
+// rubySource holds the relevant parts of a Ruby project's files.
 type rubySource struct {
 	src     fs.FS
 	gemfile string
@@ -94,9 +94,9 @@ func (s rubySource) version() (string, string) {
 	return ruby.firstVersion(sources...)
 }
 
-// install keeps to the lock file where that has gems for Linux. Bundler refuses
-// every Ruby but the one that the Gemfile names, so a line that names another
-// than the one that runs gives way to it, and with it what the lock file says.
+// install uses the lock file if that has gems for Linux. Bundler refuses every Ruby
+// except the one that the Gemfile names, so a line that names another version than the
+// one that runs is replaced, together with what the lock file says.
 func (s rubySource) install(version string) Command {
 	c := Command{"bundle install", "Gemfile"}
 	files := []string{"Gemfile"}
@@ -122,7 +122,7 @@ var (
 	linuxPlatform = regexp.MustCompile(`(?m)^  (?:ruby|(?:x86_64|aarch64)-linux(?:-gnu)?)$`)
 )
 
-// allowsRuby reports whether the Gemfile takes every patch of a version.
+// allowsRuby reports whether the Gemfile accepts every patch of a version.
 func (s rubySource) allowsRuby(version string) bool {
 	m := gemRuby.FindStringSubmatch(s.gemfile)
 	if m == nil || !strings.ContainsAny(m[1], "~<>") { // 3.3 is no other than 3.3.0
@@ -135,7 +135,7 @@ func (s rubySource) allowsRuby(version string) bool {
 	})
 }
 
-// rubyRange is what gemRuby found; ~> is what other languages write as ~=.
+// rubyRange returns the range that gemRuby found; ~> is ~= in other languages.
 func rubyRange(m []string) string {
 	return strings.TrimSpace(strings.ReplaceAll(m[1]+" "+m[2], "~>", "~="))
 }
@@ -145,7 +145,7 @@ func (s rubySource) lockedForLinux() bool {
 	return m == nil || linuxPlatform.MatchString(m[1])
 }
 
-// requires reports whether the Gemfile asks for a gem, or the lock file holds it.
+// requires reports whether the Gemfile requires a gem, or the lock file contains it.
 func (s rubySource) requires(name string) bool {
 	name = regexp.QuoteMeta(name)
 	return regexp.MustCompile(`(?m)^\s*gem\s*\(?\s*["']`+name+`["']`).MatchString(s.gemfile) ||
@@ -181,7 +181,7 @@ func (s rubySource) start() Command {
 	}
 }
 
-// startRack serves with puma where the project asks for it, else in another way.
+// startRack serves with puma if the project requires it, else in another way.
 func (s rubySource) startRack(from, otherwise string) Command {
 	switch {
 	case !s.requires("puma"):

@@ -1,11 +1,11 @@
-// Package runtimes knows the languages that a service may be written in: how a
-// source folder is recognised, which commands install, build and start it,
-// and which environment those commands need. One file defines one runtime, and
-// registered gives it its place in the order of detection; nothing else names
-// it, so adding one is a file and a line here and a folder under images/.
+// Package runtimes knows the languages of services: how to recognise a source folder,
+// which commands install, build and start it, and which environment those commands
+// need. Each file defines one runtime, and registered sets its place in the order of
+// detection; nothing else names it, so a new runtime takes a file and a line here and a
+// folder under images/.
 //
-// A definition reads its folder through fs.FS alone, in bounded pieces, and
-// runs nothing. Its commands are lines for sh -c in the service's own folder.
+// A definition reads its folder only through fs.FS, in pieces of limited size, and runs
+// nothing. Its commands are lines for sh -c in the service's folder.
 package runtimes
 
 import (
@@ -18,20 +18,19 @@ import (
 // Definition is one runtime.
 type Definition struct {
 	Name     string
-	Shows    string   // what shows it in a folder, for documents
-	Versions []string // the ones on offer, oldest first; empty for a runtime without versions
-	Default  string   // the version of a service that asks for none
-	Aliases  []string // names that people write for it, to be told the right one
+	Shows    string   // what marks it in a folder, for documents
+	Versions []string // the available ones, oldest first; empty for a runtime without versions
+	Default  string   // the version for a service that does not ask for one
+	Aliases  []string // other names that people use for it; the error gives the right one
 	Example  string   // a start command, for messages
 
 	Env map[string]string // of the processes, the release command included
 
-	// Image gives the folder under images/ that a version's commands and
-	// processes run in; nil when the host itself serves the service.
+	// Image returns the folder under images/ for the commands and processes of a
+	// version. It is nil if the host itself serves the service.
 	Image func(version string) string
-	// Detect makes the whole plan of a service from its folder. The second
-	// result reports whether the folder is recognised as this runtime's; the
-	// plan is useful even when it is not.
+	// Detect returns the plan of a service from its folder, and reports whether the
+	// folder is recognised as this runtime's; the plan is useful even if it is not.
 	Detect func(src fs.FS) (Plan, bool)
 
 	programs []string          // commands that mark a Procfile's web line as this runtime's
@@ -40,29 +39,29 @@ type Definition struct {
 	buildEnv map[string]string // of install and build: where their caches lie below /cache, mostly
 }
 
-// Plan is what a runtime makes of a service's folder.
+// Plan is how a runtime would install, build and start the service in a folder.
 type Plan struct {
 	From        string // the file that shows the runtime
 	Version     string // one of Versions; "" for the default
-	VersionFrom string // the file that says so, and how it was read when that is not plain
+	VersionFrom string // the file with the version, and how it was read if that is not obvious
 	Install     Command
 	Build       Command
 	Release     Command
 	Start       Command
 	Static      bool    // the build leaves a site: nothing needs to run
-	Publish     Command // its folder; Line is "" when it must be looked for after the build
+	Publish     Command // its folder; Line is "" if it must be looked for after the build
 	Name        Command // what the project calls itself
 	Env         []Variable
 	BuildEnv    map[string]string // of install and build, in place of the host's variables
 	Hint        string            // why there is nothing to start, and what to do about it
 }
 
-// Command is a shell line, a folder or a name, and the part of the source
-// that it was read from ("package.json scripts.start").
+// Command is a shell line, a folder or a name, with the part of the source that it
+// comes from ("package.json scripts.start").
 type Command struct{ Line, From string }
 
-// Variable is what a framework needs in its environment. A service that has it
-// in its own env, or what takes its place, keeps that.
+// Variable is a variable that a framework needs. If the service's own env has it, or
+// what takes its place, that stays.
 type Variable struct {
 	Name   string
 	Value  string // "" for a secret that the host makes once, as {generate: true} does
@@ -70,7 +69,7 @@ type Variable struct {
 	From   string // the framework
 }
 
-// Lookup finds a runtime by name.
+// Lookup returns the runtime with a name.
 func Lookup(name string) (*Definition, bool) {
 	i := slices.IndexFunc(registered, func(d *Definition) bool { return d.Name == name })
 	if i < 0 {
@@ -79,14 +78,14 @@ func Lookup(name string) (*Definition, bool) {
 	return registered[i], true
 }
 
-// All lists every runtime in alphabetical order.
+// All returns all runtimes in alphabetical order.
 func All() []*Definition {
 	all := slices.Clone(registered)
 	slices.SortFunc(all, func(a, b *Definition) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-// Names lists the names of All.
+// Names returns the names of All.
 func Names() []string {
 	var names []string
 	for _, d := range All() {
@@ -95,7 +94,7 @@ func Names() []string {
 	return names
 }
 
-// Detect finds the runtime of a folder. Of several that would take it, the one
+// Detect returns the runtime of a folder and its plan. If several recognise it, the one
 // whose program a Procfile's web line runs comes first, then the first registered.
 func Detect(src fs.FS) (*Definition, Plan, bool) {
 	program, _, _ := strings.Cut(readProcfile(src)["web"], " ")
@@ -116,9 +115,9 @@ func Detect(src fs.FS) (*Definition, Plan, bool) {
 	return found, plan, found != nil
 }
 
-// DetectSite finds what builds the static site in a folder: a runtime whose
-// build makes sites, else the folder's own with its packages, so that a build
-// command of the manifest can use them. There is always one.
+// DetectSite returns what builds the static site in a folder: a runtime whose build
+// makes sites, else the runtime of the folder with its packages, so that a build
+// command of the manifest can use them. It always finds one.
 func DetectSite(src fs.FS) (*Definition, Plan) {
 	var last *Definition
 	var plan Plan
@@ -141,8 +140,8 @@ func DetectSite(src fs.FS) (*Definition, Plan) {
 	return last, plan
 }
 
-// Environ is what the runtime adds to the environment of a command (building)
-// or a process in the folder dir, sorted, each entry NAME=value.
+// Environ returns what the runtime adds to the environment of a command (building) or a
+// process in the folder dir, sorted, each entry NAME=value.
 func (d *Definition) Environ(dir string, building bool) []string {
 	vars := d.Env
 	if building {
@@ -181,8 +180,7 @@ var registered = []*Definition{
 	define(static, detectStatic),
 }
 
-// define completes a definition with its Detect, which reads the Procfile of
-// any runtime.
+// define adds a Detect to a definition that reads the Procfile of any runtime.
 func define(d Definition, detect func(fs.FS) (Plan, bool)) *Definition {
 	d.Detect = func(src fs.FS) (Plan, bool) {
 		plan, ok := detect(src)
@@ -192,7 +190,7 @@ func define(d Definition, detect func(fs.FS) (Plan, bool)) *Definition {
 	return &d
 }
 
-// apply puts a Procfile's lines in place of what was found by looking.
+// apply replaces what was detected with a Procfile's lines.
 func (p *Plan) apply(procfile map[string]string) {
 	if web := procfile["web"]; web != "" {
 		p.Start = Command{web, "Procfile web"}

@@ -60,8 +60,8 @@ func detectRust(src fs.FS) (Plan, bool) {
 	return p, true
 }
 
-// rustVersion takes what the project says as the least version: newer ones
-// compile the same. A channel's name says nothing.
+// rustVersion treats the project's version as the minimum: newer ones compile the same.
+// It ignores the name of a channel.
 func rustVersion(c cargo) (string, string) {
 	var sources []source
 	for _, name := range []string{"rust-toolchain.toml", "rust-toolchain"} {
@@ -89,7 +89,7 @@ var (
 	tomlList   = regexp.MustCompile(`(?m)^\s*members\s*=\s*\[([^\]]*)\]`)
 )
 
-// sections returns the text below each header of a name.
+// sections returns the text below each header with a name.
 func (c cargo) sections(name string) []string {
 	var found []string
 	headers := tomlHeader.FindAllStringSubmatchIndex(c.text, -1)
@@ -105,7 +105,7 @@ func (c cargo) sections(name string) []string {
 	return found
 }
 
-// value returns a text of a section; "" when there is none.
+// value returns a text of a section; "" if there is none.
 func (c cargo) value(section, key string) string {
 	for _, text := range c.sections(section) {
 		if v := tomlKey(text, key); v != "" {
@@ -123,7 +123,7 @@ func tomlKey(text, key string) string {
 	return m[1]
 }
 
-// members are the packages of a workspace, at most a hundred.
+// members returns the packages of a workspace, at most a hundred.
 func (c cargo) members() []cargo {
 	var found []cargo
 	for _, text := range c.sections("workspace") {
@@ -143,8 +143,8 @@ func (c cargo) members() []cargo {
 	return found
 }
 
-// programs are the names of what a package's build makes, in the way of Cargo:
-// src/main.rs, src/bin and each [[bin]].
+// programs returns the names of the programs that a package's build makes, as Cargo
+// does: src/main.rs, src/bin and each [[bin]].
 func (c cargo) programs() []string {
 	name := c.value("package", "name")
 	if name == "" {
@@ -177,7 +177,7 @@ func (c cargo) programs() []string {
 	return slices.DeleteFunc(slices.Compact(found), func(name string) bool { return name == "" })
 }
 
-// locked is the flag that keeps Cargo to the lock file.
+// locked returns the flag that makes Cargo use the lock file.
 func (c cargo) locked() (flag, from string) {
 	if isFile(c.src, "Cargo.lock") {
 		return " --locked", "Cargo.lock"
@@ -196,11 +196,11 @@ func (c cargo) install() Command {
 	return Command{"cargo fetch" + flag, from}
 }
 
-// build compiles in the cache volume, where the next build finds the crates of
-// others, and keeps the programs alone: all that Cargo leaves would be a part of
-// the service's image. Cargo goes by the times of files, and those of an archive
-// may be older than its last build although the files are new, so every file of
-// the archive, of which the service may be a part, is touched first.
+// build compiles in the cache volume, where the next build finds the compiled crates,
+// and keeps only the programs: everything else that Cargo leaves would become part of
+// the service's image. Cargo compares the times of files, and new files of an archive
+// may be older than its last build, so build first touches every file of the archive,
+// of which the service may be a part.
 func (c cargo) build(line string, programs []string) Command {
 	flag, from := c.locked()
 	line = "find /app -type f -exec touch {} + && " + line + flag + " --target-dir /cache/target && install -Dt target/release"

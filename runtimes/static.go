@@ -11,7 +11,7 @@ var static = Definition{
 	Aliases: []string{"html", "site", "web", "nginx", "spa"},
 }
 
-// detectStatic takes a folder that holds a page and no program.
+// detectStatic detects a folder with a page and no program.
 func detectStatic(src fs.FS) (Plan, bool) {
 	plan := Plan{Static: true}
 	folder, ok := FindPublish(src)
@@ -24,20 +24,20 @@ func detectStatic(src fs.FS) (Plan, bool) {
 	return plan, !program
 }
 
-// projects are files of programs whose public folder is not the whole of them.
+// projects are files of programs of which the public folder is only a part.
 var projects = []string{
 	"Gemfile", "composer.json", "index.php", "pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts",
 	"Cargo.toml", "mix.exs", "deno.json", "Dockerfile",
 }
 
-// PublishFolders are where a site's files are looked for, in this order.
+// PublishFolders are where a site's files are looked for, in order.
 var PublishFolders = []string{"dist", "build", "out", "public", "_site", "."}
 
 const indexPage = "index.html"
 
-// FindPublish finds the folder to serve: the first of PublishFolders that has
-// an index.html, else the first with one up to two folders further down (as
-// Angular's dist/<name>/browser). False when there is no such page.
+// FindPublish returns the folder to serve: the first of PublishFolders with an
+// index.html, else the first with one up to two folders further down (like Angular's
+// dist/<name>/browser). It returns false if there is no such page.
 func FindPublish(src fs.FS) (string, bool) {
 	for _, folder := range PublishFolders {
 		if isFile(src, path.Join(folder, indexPage)) {

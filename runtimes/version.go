@@ -12,15 +12,15 @@ import (
 // version is major, minor and patch.
 type version [3]int
 
-// span holds the versions from lo up to but without hi.
+// span is the versions from lo up to, but not including, hi.
 type span struct{ lo, hi version }
 
 var newest = version{1 << 30}
 
-// choose picks the version on offer for what a file asks for: the default when
-// it will do, else the lowest that will, else the nearest newer one, else the
-// newest. The second result is from, with a remark when the choice is not what
-// the file asks for. Text that is no version gives "".
+// choose returns the available version for what a file asks for: the default if that
+// matches, else the lowest match, else the nearest newer one, else the newest. The
+// second result is from, with a remark if the choice is not what the file asks for.
+// Text that is not a version gives "".
 func (d *Definition) choose(asked, from string) (string, string) {
 	wanted, ok := parseRange(asked)
 	if !ok {
@@ -41,10 +41,10 @@ func (d *Definition) choose(asked, from string) (string, string) {
 	return nearest, fmt.Sprintf("%s asks for %s, which is not offered; %s is the nearest", from, clip(asked), nearest)
 }
 
-// source is one place where a version may be written.
+// source is one place where a version may be written, and its text.
 type source struct{ asked, from string }
 
-// firstVersion chooses from the first source that says something readable.
+// firstVersion chooses by the first source that can be read.
 func (d *Definition) firstVersion(sources ...source) (string, string) {
 	for _, s := range sources {
 		if v, from := d.choose(s.asked, s.from); v != "" {
@@ -54,7 +54,7 @@ func (d *Definition) firstVersion(sources ...source) (string, string) {
 	return "", ""
 }
 
-// offered is the span that a version on offer stands for: all of 22, all of 3.13.
+// offered returns the span of an available version: all of 22, all of 3.13.
 func offered(v string) span {
 	spans, _ := parseRange(v)
 	return spans[0]
@@ -73,8 +73,8 @@ var (
 	hyphens    = regexp.MustCompile(`(\S+)\s+-\s+(\S+)`)
 )
 
-// parseRange reads a range as npm, pip and poetry write them. The spans that
-// no version lies in are left out; a range with none left is not readable.
+// parseRange parses a range in the forms of npm, pip and poetry. It omits empty spans;
+// a range with no others cannot be read.
 func parseRange(s string) ([]span, bool) {
 	if len(s) > 200 {
 		return nil, false
@@ -93,7 +93,7 @@ func parseRange(s string) ([]span, bool) {
 	return spans, len(spans) > 0
 }
 
-// parseComparators reads comparators that must all hold.
+// parseComparators parses comparators that must all hold.
 func parseComparators(s string) (span, bool) {
 	all := span{hi: newest}
 	if s == "" {
@@ -116,7 +116,7 @@ func parseComparators(s string) (span, bool) {
 	return all, true
 }
 
-// compared is the span of one comparator over up to three numbers.
+// compared returns the span of a comparator with up to three numbers.
 func compared(op string, parts []string) span {
 	var v version
 	n := 0 // how many numbers are given before an x, a * or the end
@@ -151,7 +151,7 @@ func compared(op string, parts []string) span {
 	}
 }
 
-// next is the first version after all that share v's first n numbers.
+// next returns the first version after all that share v's first n numbers.
 func (v version) next(n int) version {
 	var w version
 	copy(w[:n], v[:n])
@@ -159,7 +159,7 @@ func (v version) next(n int) version {
 	return w
 }
 
-// leading is the place of the first number of n that is not 0, as ^ counts it.
+// leading returns the index of the first of n numbers that is not 0, as ^ counts it.
 func leading(v version, n int) int {
 	for i := range n {
 		if v[i] != 0 {
@@ -169,7 +169,7 @@ func leading(v version, n int) int {
 	return n
 }
 
-// clip shortens text of the source for a sentence about it.
+// clip shortens text from the source for a message.
 func clip(s string) string {
 	if len(s) > 40 {
 		return strings.ToValidUTF8(s[:40], "") + "…"

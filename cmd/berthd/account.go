@@ -40,8 +40,7 @@ func accountCommand() *cobra.Command {
 	return account
 }
 
-// listCommands prints the commands of cmd, without the server's flags that each
-// of them takes.
+// listCommands prints the commands of cmd, without the server's flags.
 func listCommands(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s has no command %q; %s lists those it has", cmd.CommandPath(), args[0], cmd.CommandPath())
@@ -55,7 +54,7 @@ func listCommands(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// oneEmail checks that a command's only argument is there.
+// oneEmail checks that a command has exactly one argument.
 func oneEmail(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("%s takes one email address, as in: %s ana@example.com", cmd.CommandPath(), cmd.CommandPath())
@@ -165,8 +164,8 @@ func confirmDelete(cmd *cobra.Command, address string, stacks []string) error {
 	return nil
 }
 
-// readPassword asks for a password, twice, on a terminal; elsewhere it is the
-// first line of standard input.
+// readPassword asks for a password twice on a terminal; elsewhere it reads the first
+// line of standard input.
 func readPassword(cmd *cobra.Command) (string, error) {
 	in, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
@@ -196,8 +195,8 @@ func ask(talk io.Writer, in *os.File, prompt string) (string, error) {
 	return string(password), nil
 }
 
-// readLine is the first line of r without its end. None is an error, or an
-// account would lose its password by mistake.
+// readLine returns the first line of r without its end. It fails if there is none, so
+// that an account does not lose its password by mistake.
 func readLine(r io.Reader) (string, error) {
 	line, err := bufio.NewReader(r).ReadString('\n')
 	line = strings.TrimRight(line, "\r\n")

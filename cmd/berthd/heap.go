@@ -6,18 +6,18 @@ import (
 	"runtime/metrics"
 )
 
-// How much the heap grows between two collections. Most of the time it is small
-// beside the rate at which requests fill it, and collecting less often saves a
-// tenth of the proxy's processor time; a large one, as when many uploads are
-// unpacked, must not become several times what is in use.
+// How much the heap grows between two collections. It is usually small compared to the
+// rate at which requests fill it, and collecting less often saves a tenth of the
+// proxy's processor time. A large heap, for example while many uploads are unpacked,
+// must not grow to several times what is in use.
 const (
 	heapRoom    = 96 << 20 // bytes
 	mostGrowth  = 400      // percent of what is in use, where that is less than heapRoom
 	leastGrowth = 20       // percent, where that is more
 )
 
-// boundHeap keeps the growth of the heap within the bounds above from now on. It
-// looks again after each collection.
+// boundHeap keeps the growth of the heap within these limits from now on. It adjusts it
+// after each collection.
 func boundHeap() { setGrowth(100) } // what Go begins with
 
 func setGrowth(percent int) {
@@ -30,5 +30,5 @@ func setGrowth(percent int) {
 	runtime.AddCleanup(new(collected), setGrowth, growth)
 }
 
-// collected is what the next collection finds unused.
+// collected is an object that the next collection finds unused.
 type collected struct{ _ *int }

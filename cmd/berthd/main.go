@@ -1,5 +1,5 @@
-// Command berthd is the Berth server. Without arguments it serves; `berthd
-// help` lists what else it can do.
+// Command berthd is the Berth server. Without arguments it serves; `berthd help` lists
+// its other commands.
 package main
 
 import (
@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// command is the command line: every setting is a flag of each command.
+// command returns the command line: every setting is a flag of each command.
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "berthd",
@@ -47,7 +47,7 @@ func command() *cobra.Command {
 	return root
 }
 
-// flagLookup tells which flags were given.
+// flagLookup returns a function that looks up the given flags.
 func flagLookup(cmd *cobra.Command) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		flag := cmd.Flags().Lookup(name)
@@ -65,7 +65,7 @@ func serve(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	log := server.NewLogger(os.Stderr)
-	slog.SetDefault(log) // libraries that write to the standard logger
+	slog.SetDefault(log) // for libraries that write to the standard logger
 	if os.Getenv("GOGC") == "" {
 		boundHeap()
 	}
