@@ -1,4 +1,4 @@
-// Package disk says how much room there is.
+// Package disk measures free disk space.
 package disk
 
 import (
@@ -9,19 +9,19 @@ import (
 	"syscall"
 )
 
-// Space is what is free on a disk for everybody.
+// Space is the free space of a disk, for all users.
 type Space struct {
 	Dir    string // the folder that was asked about
 	Bytes  int64
 	Inodes int64
 }
 
-// Endless is how much there is of what nobody counts.
+// Endless is an amount that is not limited or not known.
 const Endless = math.MaxInt64
 
-// Free returns what is free on the disk of a folder. The space of a folder that is not
-// on this machine is Endless, and so are the inodes of a file system that does not
-// count them.
+// Free returns the free space of a folder's disk. It is Endless for a folder that is
+// not on this machine; the inodes of a file system that does not count them are Endless
+// too.
 func Free(dir string) (Space, error) {
 	var stat syscall.Statfs_t
 	err := syscall.Statfs(dir, &stat)

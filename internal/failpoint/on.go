@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// variable holds what is to happen.
+// variable is the environment variable that says what happens.
 const variable = "BERTH_FAILPOINTS"
 
 // action is what happens at a point.
@@ -52,8 +52,8 @@ func Error(point string) error {
 	return nil
 }
 
-// parse reads the variable. A mistake in it stops the process: a test that sets
-// nothing off by accident would prove nothing.
+// parse parses the variable. A mistake in it stops the process: a test that triggers
+// nothing by accident would prove nothing.
 func parse(text string) map[string]*action {
 	all := map[string]*action{}
 	for item := range strings.SplitSeq(text, ",") {

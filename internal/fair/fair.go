@@ -1,5 +1,5 @@
-// Package fair hands out a fixed number of places, such that nobody who wants
-// many of them holds up somebody who wants one.
+// Package fair hands out a fixed number of slots, so that clients that want many do not
+// hold up a client that wants one.
 package fair
 
 import (
@@ -10,10 +10,10 @@ import (
 	"sync"
 )
 
-// Queue hands out a fixed number of slots. One that comes free goes to the
-// client that has the fewest, and among such to who asked first: however many
-// slots a client asks for, it holds up another for no longer than what is under
-// way takes. Its methods may be called from several goroutines.
+// Queue hands out a fixed number of slots. A free slot goes to the client that has the
+// fewest, and among such clients to the first that asked: however many slots a client
+// asks for, it delays another only by what is under way. Its methods may be called by
+// several goroutines at once.
 type Queue struct {
 	slots   int
 	mu      sync.Mutex
@@ -22,8 +22,8 @@ type Queue struct {
 	waiting []*ticket      // in the order of asking
 }
 
-// ticket is one waiter: granted is closed when it gets its slot, place holds
-// its newest place in line, counted from 1, unless that is the one last told.
+// ticket is one waiter. granted is closed when it gets its slot; place holds its newest
+// place in line, counted from 1, unless the waiter has read it.
 type ticket struct {
 	client  string
 	granted chan struct{}
@@ -31,13 +31,13 @@ type ticket struct {
 	told    int
 }
 
-// NewQueue returns a queue of so many slots, all of them free.
+// NewQueue returns a queue with so many free slots.
 func NewQueue(slots int) *Queue { return &Queue{slots: slots, free: slots, held: map[string]int{}} }
 
-// Acquire waits for a client's slot and calls moved with the place in line,
-// counted from 1, first when it has to wait at all and then whenever the place
-// changes, back included. The caller returns the slot by calling release once.
-// The error is that of ctx, which ended first.
+// Acquire waits for a slot for a client. It calls moved with the place in line, counted
+// from 1, when it has to wait and whenever the place changes, in either direction. The
+// caller must call release once to return the slot. If ctx ends first, Acquire returns
+// its error.
 func (q *Queue) Acquire(ctx context.Context, client string, moved func(place int)) (release func(), err error) {
 	t := q.join(client)
 	for {
@@ -69,7 +69,7 @@ func (q *Queue) join(client string) *ticket {
 	return t
 }
 
-// leave gives up a place in line, or the slot if it was granted meanwhile.
+// leave gives up a place in line, or the slot if it has been granted in the meantime.
 func (q *Queue) leave(t *ticket) {
 	q.mu.Lock()
 	i := slices.Index(q.waiting, t)
@@ -93,8 +93,7 @@ func (q *Queue) release(client string) {
 	q.advance()
 }
 
-// advance gives the slots that are free to the first in line, and tells the
-// others their places.
+// advance gives the free slots to the first in line, and tells the others their places.
 func (q *Queue) advance() {
 	line := q.line()
 	first := min(q.free, len(line))
@@ -109,7 +108,7 @@ func (q *Queue) advance() {
 	}
 }
 
-// line is who waits in the order of their turns: after as many slots as their
+// line returns the waiters in the order of their turns: after as many slots as their
 // client has and has asked for before.
 func (q *Queue) line() []*ticket {
 	next := maps.Clone(q.held)

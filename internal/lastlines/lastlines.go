@@ -1,5 +1,5 @@
-// Package lastlines keeps the end of an output, for the error that it explains.
-// Nothing in it knows whose output it is.
+// Package lastlines keeps the end of an output, for the error that it explains. It does
+// not depend on whose output it is.
 package lastlines
 
 import (
@@ -7,17 +7,16 @@ import (
 	"strings"
 )
 
-// Buffer is an io.Writer that keeps the last lines of what is written to it: as
-// many whole ones as its limits allow, or the end of the last one where that
-// alone is too long.
+// Buffer is an io.Writer that keeps the last lines written to it: as many whole ones as
+// its limits allow, or the end of the last one if that alone is too long.
 type Buffer struct {
 	maxLines, maxBytes int
 	kept               []byte
 	newlines           int // in kept
 }
 
-// New returns a Buffer for at most so many lines, and so many bytes of them
-// together. With as many lines as bytes, only the bytes count.
+// New returns a Buffer for at most so many lines, of so many bytes together. If the
+// limits are equal, only the bytes count.
 func New(maxLines, maxBytes int) *Buffer { return &Buffer{maxLines: maxLines, maxBytes: maxBytes} }
 
 var newline = []byte{'\n'}
@@ -26,7 +25,7 @@ var newline = []byte{'\n'}
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.kept = append(b.kept, p...)
 	b.newlines += bytes.Count(p, newline)
-	if len(b.kept) > 2*b.maxBytes || b.newlines > 2*b.maxLines { // not at every line, for each time moves the rest
+	if len(b.kept) > 2*b.maxBytes || b.newlines > 2*b.maxLines { // not at every line, since each time moves the rest
 		b.kept = append(b.kept[:0], b.end()...)
 		b.newlines = bytes.Count(b.kept, newline)
 	}
@@ -36,13 +35,13 @@ func (b *Buffer) Write(p []byte) (int, error) {
 // Empty reports whether nothing was written.
 func (b *Buffer) Empty() bool { return len(b.kept) == 0 }
 
-// String returns the lines that are kept, without the last newline. What is not
-// UTF-8 in them is replaced.
+// String returns the kept lines, without the last newline. It replaces what is not
+// UTF-8.
 func (b *Buffer) String() string {
 	return strings.ToValidUTF8(string(bytes.TrimSuffix(b.end(), newline)), "\uFFFD")
 }
 
-// end returns as much of what is kept as the limits allow.
+// end returns as much of the kept text as the limits allow.
 func (b *Buffer) end() []byte {
 	text := b.kept
 	if extra := len(bytes.TrimSuffix(text, newline)) - b.maxBytes; extra > 0 {

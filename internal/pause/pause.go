@@ -1,4 +1,4 @@
-// Package pause waits. Nothing in it knows what for.
+// Package pause waits for a time or the end of a context.
 package pause
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d, which may be 0 or less, and reports whether ctx lasted that
+// For waits for d, which may be 0 or negative, and reports whether ctx lasted that
 // long.
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

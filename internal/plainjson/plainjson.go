@@ -1,5 +1,4 @@
-// Package plainjson writes JSON that people can read: without the escapes that
-// only a page of HTML needs. Nothing in it knows what the JSON says.
+// Package plainjson encodes JSON for people: without the escapes that only HTML needs.
 package plainjson
 
 import (
@@ -7,13 +6,13 @@ import (
 	"encoding/json"
 )
 
-// Marshal is json.Marshal with <, > and & as they are.
+// Marshal is like json.Marshal, but does not escape <, > and &.
 func Marshal(v any) ([]byte, error) {
 	line, err := MarshalLine(v)
 	return bytes.TrimSuffix(line, []byte("\n")), err
 }
 
-// MarshalLine is Marshal with a newline at the end.
+// MarshalLine is like Marshal, with a newline at the end.
 func MarshalLine(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

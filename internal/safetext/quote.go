@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Quote returns a stranger's name as a message shows it: quoted, escaped, and
-// without its middle where it is long.
+// Quote returns a stranger's name for a message: quoted, escaped, and without its
+// middle if it is long.
 func Quote(name string) string {
 	const head, tail = 80, 40
 	if len(name) <= head+tail {
@@ -16,8 +16,8 @@ func Quote(name string) string {
 	return strconv.Quote(strings.ToValidUTF8(name[:head], "")) + "…" + strconv.Quote(strings.ToValidUTF8(name[len(name)-tail:], ""))
 }
 
-// Name returns a stranger's name as Quote does, without the quotes where it is
-// short and every character of it can be seen.
+// Name is like Quote, but without the quotes if the name is short and all its
+// characters are visible.
 func Name(name string) string {
 	const most = 60
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }
@@ -27,7 +27,7 @@ func Name(name string) string {
 	return name
 }
 
-// Names is Name for each of a list.
+// Names calls Name for each name.
 func Names(names []string) []string {
 	safe := make([]string, len(names))
 	for i, name := range names {

@@ -1,8 +1,8 @@
-// Package safetext makes text from strangers safe to show on a terminal. A
-// terminal takes control characters for orders: to move, to change its title, to
-// answer as if someone typed. They are written out (\x1b, \r, \u009b); every other
-// byte stays as it is, and so do newlines and tabs. A carriage return before a
-// newline is part of the line's end and is left out.
+// Package safetext makes text from strangers safe to show on a terminal. A terminal
+// executes control characters: they can move the cursor, change the title, or make it
+// answer as if someone typed. The package writes them out (\x1b, \r, \u009b); every
+// other byte stays as it is, including newlines and tabs. A carriage return before a
+// newline is part of the line's end and is removed.
 package safetext
 
 import (
@@ -49,8 +49,8 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// escape appends text to dst. Unless it is the last of a text, an end that cannot
-// be judged yet is returned as rest.
+// escape appends text to dst, escaped. If text is not the last, it returns an end that
+// cannot be judged yet as rest.
 func escape(dst, text []byte, last bool) (escaped, rest []byte) {
 	for len(text) > 0 {
 		c := text[0]

@@ -86,7 +86,7 @@ type weights struct {
 	other int // of "*"
 }
 
-// weigh parses Accept-Encoding. It ignores malformed parts.
+// weigh parses Accept-Encoding. A malformed weight counts as 0.
 func weigh(accept []string) weights {
 	w := weights{named: [codings]int{-1, -1, -1, -1}, other: -1}
 	for _, line := range accept {

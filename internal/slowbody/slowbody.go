@@ -1,7 +1,7 @@
-// Package slowbody limits how long the body of a request may take to arrive, so
-// that nobody can hold a connection, and what waits behind it, by sending next to
-// nothing. It knows nothing of HTTP and may touch only the reader that it is given
-// and its connection's read deadline.
+// Package slowbody limits how long the body of a request may take to arrive, so that
+// nobody can hold a connection, and what waits behind it, by sending next to nothing.
+// It does not depend on HTTP: it touches only the given reader and its connection's
+// read deadline.
 package slowbody
 
 import (
@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// The least that a body must bring. Any mobile connection manages it.
+// The minimum speed of a body. Any mobile connection manages it.
 const (
-	// Stall is how long nothing may arrive.
+	// Stall is how long a body may send nothing.
 	Stall = time.Minute
 	// Least is the number of bytes a second that must arrive on average, once the
 	// body has been waited for as long as Stall: a trickle would take years.
 	Least = 4 << 10
 )
 
-// Reader reads a body. It moves the connection's read deadline along with the
-// bytes, so that a slow body is fine and one that stalls or trickles is not.
+// Reader reads a body. It moves the connection's read deadline along with the bytes, so
+// that a slow body passes and one that stalls or trickles does not.
 type Reader struct {
 	body        io.Reader
 	setDeadline func(time.Time) error
@@ -30,13 +30,13 @@ type Reader struct {
 	deadline time.Time     // the one set last
 }
 
-// NewReader returns a Reader of body; setDeadline sets the read deadline of the
-// connection that the body comes from. The last deadline is left set.
+// NewReader returns a Reader of body; setDeadline sets the read deadline of the body's
+// connection. The last deadline is left set.
 func NewReader(body io.Reader, setDeadline func(time.Time) error) *Reader {
 	return &Reader{body: body, setDeadline: setDeadline}
 }
 
-// Read implements io.Reader. When too little arrives, its error is that of the
+// Read implements io.Reader. If too little arrives, it returns the error of the
 // deadline; see Stalled.
 func (r *Reader) Read(p []byte) (int, error) {
 	began := time.Now()

@@ -5,15 +5,15 @@ import "sync"
 // MostOpen is how many streams may be open for one key at a time.
 const MostOpen = 64
 
-// Places bounds the streams that are open, by key: that of a stack, say. All
-// are free in the zero value, which is safe for concurrent use.
+// Places limits the open streams for each key, for example a stack. In the zero value
+// all places are free. Its methods may be called by several goroutines at once.
 type Places struct {
 	mu    sync.Mutex
 	taken map[string]int
 }
 
-// Take takes one of a key's places until leave is called, once; ok is false
-// when none is free.
+// Take takes one of a key's places until leave is called, once; ok is false if none is
+// free.
 func (p *Places) Take(key string) (leave func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

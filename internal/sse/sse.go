@@ -1,6 +1,6 @@
-// Package sse writes server-sent events: what the dashboard and the API's
-// streams have in common. A writer is used by one goroutine; every call is
-// flushed, so that a reader that left is noticed by the next one.
+// Package sse writes server-sent events for the dashboard and the API's streams. Only
+// one goroutine may use a writer. Every call flushes, so that the next one notices a
+// reader that has left.
 package sse
 
 import (
@@ -13,11 +13,11 @@ import (
 // ContentType is the media type of a stream.
 const ContentType = "text/event-stream"
 
-// BeatEvery is how often a silent stream should Beat, so that proxies keep the
-// connection and a reader that left is noticed.
+// BeatEvery is how often to call Beat on a silent stream, so that proxies keep the
+// connection and a reader that has left is noticed.
 const BeatEvery = 15 * time.Second
 
-// ErrLeft means that the reader is gone; a stream then ends quietly.
+// ErrLeft means that the reader has left; a stream then ends quietly.
 var ErrLeft = errors.New("the reader of the stream left")
 
 // Writer writes the events of one stream.
@@ -28,12 +28,12 @@ func NewWriter(out *bufio.Writer) Writer { return Writer{out} }
 
 // Event is one event. ID and Name are one line each, or "" for none.
 type Event struct {
-	ID   string // what the reader says as Last-Event-ID when it comes back
+	ID   string // what a returning reader sends as Last-Event-ID
 	Name string // "" makes it a message
 	Data string // of any number of lines
 }
 
-// Send writes an event; the error is ErrLeft.
+// Send writes an event; its error is ErrLeft.
 func (w Writer) Send(e Event) error {
 	var b strings.Builder
 	if e.ID != "" {
@@ -49,7 +49,7 @@ func (w Writer) Send(e Event) error {
 	return w.write(b.String())
 }
 
-// Beat writes a comment, which readers skip; the error is ErrLeft.
+// Beat writes a comment, which readers skip; its error is ErrLeft.
 func (w Writer) Beat() error { return w.write(": still here\n\n") }
 
 func (w Writer) write(text string) error {
