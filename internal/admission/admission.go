@@ -1,6 +1,6 @@
-// Package admission decides whether something new may begin: there is room on the
-// disks, and the firewall walls stacks off from this host, its networks and each
-// other. What runs already goes on, whatever the answer.
+// Package admission decides whether something new may begin: whether there is room on
+// the disks, and whether the firewall isolates stacks from this host, its networks and
+// each other. What already runs goes on in any case.
 package admission
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Config is what a Gate works with.
+// Config configures a Gate.
 type Config struct {
 	Instance string                                        // id of the installation, which the names of interfaces carry
 	Stacks   func(context.Context) ([]*stack.Stack, error) // all that are not deleted
@@ -29,14 +29,14 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Firewall walls stacks off; package firewall implements it.
+// Firewall isolates stacks; package firewall implements it.
 type Firewall interface {
-	// Apply puts the rules in place; the stacks on the interfaces mail may send
-	// mail. An error says why stacks are not, or may not be, walled off.
+	// Apply puts the rules in place; the stacks on the interfaces mail may send mail.
+	// The error says why stacks are not, or may not be, isolated.
 	Apply(ctx context.Context, mail []string) error
 }
 
-// Gate takes new work or refuses it.
+// Gate admits new work or refuses it.
 type Gate struct {
 	cfg   Config
 	wake  chan struct{} // gets a value when the rules are to be looked at
@@ -46,12 +46,12 @@ type Gate struct {
 	unguarded error // why stacks are not walled off; nil when they are
 }
 
-// New returns a Gate that has not looked at the firewall yet; see Guard.
+// New returns a Gate that has not yet checked the firewall; see Guard.
 func New(cfg Config) *Gate { return &Gate{cfg: cfg, wake: make(chan struct{}, 1)} }
 
-// Admit reports whether an upload may begin or go on: there is room on the disk
-// and, for a stack that nobody has claimed, strangers' stacks are walled off.
-// Otherwise it fails with a *stack.Error of kind Unavailable.
+// Admit returns nil if an upload may begin or go on: there is room on the disk and, for
+// an unclaimed stack, strangers' stacks are isolated. Otherwise it returns a
+// *stack.Error of kind Unavailable.
 func (g *Gate) Admit(unclaimed bool) error {
 	if unclaimed && !g.cfg.AllowUnguarded && g.unguardedBy() != nil {
 		return stack.NewError(stack.Unavailable, "this host builds no anonymous stacks, since its firewall rules are not in place; "+
@@ -63,12 +63,12 @@ func (g *Gate) Admit(unclaimed bool) error {
 // roomRetry is when to try again while the disk is full.
 const roomRetry = time.Minute
 
-// bytesPerInode makes inodes of the floor, which is given in bytes: one for as
-// many bytes as ext4 makes one for.
+// bytesPerInode converts the floor, which is in bytes, to inodes: ext4 makes one for so
+// many bytes.
 const bytesPerInode = 16 << 10
 
-// CheckRoom refuses new work, with a *stack.Error of kind Unavailable, while a disk
-// has less room than the floor, in bytes or in inodes.
+// CheckRoom returns a *stack.Error of kind Unavailable while a disk has less room than
+// the floor, in bytes or in inodes.
 func (g *Gate) CheckRoom() error {
 	for _, ask := range g.cfg.Disks {
 		free, err := ask()
@@ -93,7 +93,7 @@ func (g *Gate) CheckRoom() error {
 	return nil
 }
 
-// guardEvery is the time between two looks at the firewall's rules.
+// guardEvery is the time between two checks of the firewall's rules.
 const guardEvery = 15 * time.Second
 
 // Watch keeps the rules in place until ctx ends.
@@ -111,7 +111,7 @@ func (g *Gate) Watch(ctx context.Context) {
 	}
 }
 
-// Poke makes Watch look at the rules soon.
+// Poke makes Watch check the rules soon.
 func (g *Gate) Poke() {
 	select {
 	case g.wake <- struct{}{}:
@@ -119,8 +119,8 @@ func (g *Gate) Poke() {
 	}
 }
 
-// Guard puts the firewall's rules in place; claimed stacks may send mail. Whether it
-// could decides about anonymous creates.
+// Guard puts the firewall's rules in place; claimed stacks may send mail. Anonymous
+// creates are admitted only if it succeeds.
 func (g *Gate) Guard(ctx context.Context) {
 	err := g.cfg.Firewall.Apply(ctx, g.mailBridges(ctx))
 	if ctx.Err() != nil {
@@ -138,8 +138,8 @@ func (g *Gate) Guard(ctx context.Context) {
 	}
 }
 
-// mailBridges are the interfaces that the generations of claimed stacks may have.
-// Without the database there are none to add; those that were added before stay.
+// mailBridges returns the interfaces that the generations of claimed stacks may have.
+// If the database fails, it returns none; those added before stay.
 func (g *Gate) mailBridges(ctx context.Context) []string {
 	stacks, err := g.cfg.Stacks(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -158,7 +158,7 @@ func (g *Gate) mailBridges(ctx context.Context) []string {
 	return bridges
 }
 
-// unguardedBy is why stacks are not walled off; nil when they are.
+// unguardedBy returns why stacks are not isolated; nil if they are.
 func (g *Gate) unguardedBy() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

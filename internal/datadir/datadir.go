@@ -1,6 +1,6 @@
 // Package datadir keeps the files of stacks: sources while they are built, published
-// sites, logs, and uploads that are still being unpacked. It knows where they are and
-// asks neither the database nor the engine.
+// sites, logs, and uploads while they are unpacked. It knows their paths and uses
+// neither the database nor the engine.
 //
 // A stack's files are in <data>/stacks/<hex>: sources/<one a build>/,
 // sites/<service>/g<n>/ and logs/<service>.<kind>.log. Uploads are unpacked in
@@ -21,13 +21,13 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Dir is the path of a data directory. Stacks are named by their ids.
+// Dir is the path of a data directory. Its methods identify stacks by their ids.
 type Dir string
 
 func (d Dir) stacks() string  { return filepath.Join(string(d), "stacks") }
 func (d Dir) uploads() string { return filepath.Join(string(d), "uploads") }
 
-// Stack is the folder of a stack's files.
+// Stack returns the folder of a stack's files.
 func (d Dir) Stack(id string) string {
 	return filepath.Join(d.stacks(), strings.TrimPrefix(id, "stk_"))
 }
@@ -35,12 +35,12 @@ func (d Dir) Stack(id string) string {
 func (d Dir) sources(id string) string { return filepath.Join(d.Stack(id), "sources") }
 func (d Dir) logs(id string) string    { return filepath.Join(d.Stack(id), "logs") }
 
-// Site is the folder that a generation of a service publishes.
+// Site returns the folder that a generation of a service publishes.
 func (d Dir) Site(id, service string, generation int) string {
 	return filepath.Join(d.Stack(id), "sites", service, "g"+strconv.Itoa(generation))
 }
 
-// Sites returns the folders that were published by the generations that which accepts.
+// Sites returns the folders published by the generations that which accepts.
 func (d Dir) Sites(id string, which func(generation int) bool) []string {
 	return slices.DeleteFunc(d.find(id, "sites/*/g*"), func(site string) bool {
 		number, err := strconv.Atoi(filepath.Base(site)[1:])
@@ -48,10 +48,10 @@ func (d Dir) Sites(id string, which func(generation int) bool) []string {
 	})
 }
 
-// Sources returns the folders of the unpacked archives that a stack has.
+// Sources returns the folders of a stack's unpacked archives.
 func (d Dir) Sources(id string) []string { return d.find(id, "sources/*") }
 
-// find returns the paths below a stack's folder that match a pattern, a constant one.
+// find returns the paths below a stack's folder that match a constant pattern.
 func (d Dir) find(id, pattern string) []string {
 	found, _ := fs.Glob(os.DirFS(d.Stack(id)), pattern) // it fails for a malformed pattern alone
 	for i, name := range found {
@@ -92,8 +92,8 @@ func (d Dir) Remove(id string) error {
 // RemoveUploads removes the folders of all uploads.
 func (d Dir) RemoveUploads() error { return os.RemoveAll(d.uploads()) }
 
-// TempDir makes a folder for one upload, on the disk of the stacks. Whoever
-// asked for it removes it.
+// TempDir creates a folder for one upload, on the disk of the stacks. The caller
+// removes it.
 func (d Dir) TempDir() (string, error) {
 	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
 		return "", fmt.Errorf("make a folder for the upload: %w", err)
@@ -105,8 +105,8 @@ func (d Dir) TempDir() (string, error) {
 	return dir, nil
 }
 
-// KeepSource moves an unpacked tree to a folder of the stack's, where the build reads
-// it, and returns that folder.
+// KeepSource moves an unpacked tree to a folder of the stack, where the build reads it,
+// and returns that folder.
 func (d Dir) KeepSource(id, dir string) (string, error) {
 	for _, folder := range []string{d.logs(id), d.sources(id)} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {

@@ -12,19 +12,19 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// The kinds of logs that a service has.
+// The kinds of logs of a service.
 const (
 	RunLog   = "run"
 	BuildLog = "build"
 )
 
-// Log is the path of a service's log of a kind.
+// Log returns the path of a service's log of a kind.
 func (d Dir) Log(id, service, kind string) string {
 	return filepath.Join(d.logs(id), service+"."+kind+".log")
 }
 
-// OpenRunLog opens the log of a service's processes, which keeps limit bytes before
-// it is rotated. The time is that of the last line in it.
+// OpenRunLog opens the log of a service's processes, which holds limit bytes before it
+// is rotated. The time is that of its last line.
 func (d Dir) OpenRunLog(id, service string, limit int64) (*logfile.File, time.Time, error) {
 	if err := os.MkdirAll(d.logs(id), 0o700); err != nil {
 		return nil, time.Time{}, fmt.Errorf("make the folder of a log: %w", err)
@@ -32,9 +32,9 @@ func (d Dir) OpenRunLog(id, service string, limit int64) (*logfile.File, time.Ti
 	return logfile.Open(d.Log(id, service, RunLog), limit)
 }
 
-// Logs writes the last lines of each service's log, or of one service's, a
-// section each (docs/api.md, "GET /v0/stacks/{id}/logs"). The lines hold the bytes
-// that programs wrote.
+// Logs writes the last lines of each service's log, or of one service's, in a section
+// each (docs/api.md, "GET /v0/stacks/{id}/logs"). The lines contain the bytes that
+// programs wrote.
 func (d Dir) Logs(_ context.Context, st *stack.Stack, service, kind string, tail int, w io.Writer) error {
 	for _, name := range st.LogNames(kind) {
 		if service != "" && service != name {
@@ -50,12 +50,12 @@ func (d Dir) Logs(_ context.Context, st *stack.Stack, service, kind string, tail
 	return nil
 }
 
-// followEvery is the time between two looks at a log that is followed.
+// followEvery is the time between two reads of a followed log.
 const followEvery = 250 * time.Millisecond
 
-// FollowLogs gives emit the last tail lines of a service's log and then those
-// that come, until ctx ends or emit fails. They hold the bytes that programs
-// wrote. When a build begins its log anew, anew is true and what came before is over.
+// FollowLogs calls emit with the last tail lines of a service's log and then with new
+// ones, until ctx ends or emit fails. They contain the bytes that programs wrote. If a
+// build begins its log anew, anew is true and the earlier lines no longer count.
 func (d Dir) FollowLogs(ctx context.Context, st *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error {
 	log := logfile.Follow(d.Log(st.ID, service, kind), tail)
 	defer log.Close()

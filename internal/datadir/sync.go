@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// syncsAtOnce is how many files are synced side by side: a file system makes
-// one write of its journal for many that wait.
+// syncsAtOnce is how many files are synced in parallel: a file system combines the
+// waiting ones in one write of its journal.
 const syncsAtOnce = 64
 
 // Sync returns once a folder in the data directory is on the disk, so that a row may
-// name it: the names of everything below it, and with files the contents too.
+// refer to it: the names of everything below it, and, with files, also the contents.
 func (d Dir) Sync(ctx context.Context, dir string, files bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(syncsAtOnce)
@@ -41,7 +41,7 @@ func (d Dir) Sync(ctx context.Context, dir string, files bool) error {
 	return nil
 }
 
-// isNew reports whether a file has not been seen under another name, and notes it.
+// isNew reports whether a file has not been seen under another name, and records it.
 func isNew(d fs.DirEntry, seen map[uint64]bool) bool {
 	info, err := d.Info()
 	if err != nil {

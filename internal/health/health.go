@@ -1,5 +1,5 @@
-// Package health asks one address whether a program answers HTTP there, and says why
-// not. It knows no stack and no container.
+// Package health checks whether a program answers HTTP at an address, and says why not.
+// It does not depend on stacks or containers.
 package health
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 )
 
-// The pace of health checks: every 100 ms at first, slower for a program that
-// takes its time. Whether the port is open at all is looked at more often: it
-// costs next to nothing and is what a start waits for.
+// The pace of health checks: every 100 ms at first, slower for a program that takes its
+// time. Whether the port is open is checked more often: that costs next to nothing, and
+// a start waits for it.
 const (
 	every     = 100 * time.Millisecond
 	everyMax  = time.Second
@@ -27,10 +27,10 @@ const (
 	portEvery = 10 * time.Millisecond
 )
 
-// headMax is how much of an answer is read to find its head, in bytes.
+// headMax limits how much of an answer is read to find its head, in bytes.
 const headMax = 1 << 20
 
-// Request is what a program is asked (docs/manifest.md, "Health checks").
+// Request describes a health check (docs/manifest.md, "Health checks").
 type Request struct {
 	Addr   string // host:port; an empty host stands for a program that has no address any more
 	Host   string // its public host
@@ -45,7 +45,7 @@ type Failure struct {
 	Host   error  // why this host could not connect; nil when it could
 }
 
-// Wait asks until the program passes, and returns nil, or until ctx ends.
+// Wait checks until the program passes, and then returns nil, or until ctx ends.
 func Wait(ctx context.Context, r Request) *Failure {
 	c := newCheck(r)
 	for pause := every; ; pause = min(pause*5/4, everyMax) {
@@ -59,8 +59,7 @@ func Wait(ctx context.Context, r Request) *Failure {
 	}
 }
 
-// check is the health check of one program, from outside its container and with the
-// public host.
+// check checks one program from outside its container, with the public host.
 type check struct {
 	addr    string
 	req     *http.Request
@@ -90,7 +89,7 @@ func newCheck(r Request) *check {
 	}
 }
 
-// once asks the program a single time.
+// once checks the program a single time.
 func (c *check) once(ctx context.Context) bool {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -151,8 +150,8 @@ func (c *check) open(ctx context.Context) bool {
 	return err == nil && conn.Close() == nil
 }
 
-// waitUntil waits for the time of the next check, or less when the port opens
-// before; false means that the time for all of it is over.
+// waitUntil waits for the time of the next check, or less if the port opens before; it
+// returns false if the time for all checks is over.
 func (c *check) waitUntil(ctx context.Context, next time.Time) bool {
 	for time.Now().Before(next) {
 		wait := min(time.Until(next), portEvery)
@@ -169,8 +168,8 @@ func (c *check) waitUntil(ctx context.Context, next time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// brief is the innermost cause of a failed request, without addresses that
-// mean nothing outside.
+// brief returns the innermost cause of a failed request, without addresses that mean
+// nothing outside.
 func brief(err error) string {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, net.ErrClosed) { // at its deadline
