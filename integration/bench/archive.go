@@ -49,7 +49,7 @@ require("http").createServer((request, answer) => {
 }).listen(process.env.PORT, "0.0.0.0")
 `
 
-// programArchive is a program of 100 files.
+// programArchive returns a program of 100 files.
 func programArchive() ([]byte, error) {
 	files := map[string]string{"stack.yaml": programManifest, "server.js": programSource}
 	for n := range 98 {
@@ -58,7 +58,7 @@ func programArchive() ([]byte, error) {
 	return archive(files)
 }
 
-// answerArchive is the smallest program there is, built already.
+// answerArchive returns the smallest possible program, already built.
 func answerArchive(bin string) ([]byte, error) {
 	program, err := os.ReadFile(filepath.Join(bin, "answer"))
 	if err != nil {
@@ -67,7 +67,7 @@ func answerArchive(bin string) ([]byte, error) {
 	return archive(map[string]string{"stack.yaml": answerManifest, "answer": string(program)})
 }
 
-// siteArchive is a site of 100 files of 10 KB.
+// siteArchive returns a site of 100 files of 10 KB.
 func siteArchive() ([]byte, error) {
 	page := strings.Repeat("<p>nothing to see</p>\n", 465)
 	files := map[string]string{"stack.yaml": siteManifest, "index.html": page}
@@ -93,8 +93,8 @@ func archive(files map[string]string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unpackByHand publishes a site the short way: tar, into a folder that nginx
-// serves already. The time runs from the start of tar.
+// unpackByHand publishes a site the short way: with tar, into a folder that nginx
+// already serves. The time runs from the start of tar.
 func unpackByHand(ctx context.Context, nginx *target, folder string, site []byte) (time.Duration, error) {
 	dir, err := os.MkdirTemp(folder, "site")
 	if err != nil {

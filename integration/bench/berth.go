@@ -20,15 +20,15 @@ const (
 	pollEvery  = 5 * time.Millisecond
 )
 
-// berth is a whole server under measurement.
+// berth is a complete server under measurement.
 type berth struct {
 	target *target
 	data   string   // its data directory
 	env    []string // of its process
 }
 
-// withBerth starts a server with settings of the section's own, which win over
-// the usual ones, and has it measured. Nothing of it is left.
+// withBerth starts a server with the section's settings, which win over the usual ones,
+// and calls measure. It leaves nothing of the server behind.
 func (b *bench) withBerth(ctx context.Context, settings []string, measure func(context.Context, *berth, *byHand) error) error {
 	hand, err := newByHand(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (b *bench) withBerth(ctx context.Context, settings []string, measure func(c
 	return nil
 }
 
-// newBerth is a server with a data directory and an address of its own, not
+// newBerth returns a server with its own data directory and address, which is not
 // started yet.
 func (b *bench) newBerth(settings []string) (*berth, error) {
 	data, err := os.MkdirTemp(b.dir, "data-")
@@ -73,7 +73,7 @@ func (b *bench) newBerth(settings []string) (*berth, error) {
 	return &berth{target: &target{addr: addr}, data: data, env: append(env, settings...)}, nil
 }
 
-// launch starts the server's process and waits until it serves: it listens before.
+// launch starts the server's process and waits until it serves; it listens before that.
 func (b *bench) launch(ctx context.Context, s *berth) error {
 	t, err := b.startServer(ctx, "berthd", s.target.addr, s.env, filepath.Join(b.bin, "berthd"))
 	if err != nil {
@@ -83,7 +83,7 @@ func (b *bench) launch(ctx context.Context, s *berth) error {
 	return s.serves(ctx)
 }
 
-// serves waits until the server has answered that it is well.
+// serves waits until the server has answered that it is healthy.
 func (s *berth) serves(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -107,7 +107,7 @@ func (s *berth) serves(ctx context.Context) error {
 	}
 }
 
-// deployed is what the bench needs of a stack object.
+// deployed is the part of a stack object that the bench needs.
 type deployed struct {
 	ID          string            `json:"id"`
 	Status      string            `json:"status"`
@@ -119,13 +119,13 @@ type deployed struct {
 	ClaimCode   string            `json:"claim_code"`
 }
 
-// hex is the part of the id that the names of the stack's objects carry.
+// hex returns the part of the id that is in the names of the stack's objects.
 func (d deployed) hex() string { return strings.TrimPrefix(d.ID, "stk_") }
 
-// host is the name of the stack's only service.
+// host returns the host name of the stack's only service.
 func (d deployed) host() string { return strings.TrimPrefix(d.URLs["web"], "http://") }
 
-// create uploads an archive as a new stack and waits until it is live. It tells
+// create uploads an archive as a new stack and waits until it is live. It also returns
 // when the last byte was sent.
 func (s *berth) create(ctx context.Context, archive []byte) (made deployed, sent time.Time, err error) {
 	sent, err = s.upload(ctx, "/v0/stacks?wait=true", "", archive, &made)
@@ -135,13 +135,13 @@ func (s *berth) create(ctx context.Context, archive []byte) (made deployed, sent
 	return made, sent, err
 }
 
-// remove deletes a stack, also when ctx has ended.
+// remove deletes a stack, even if ctx has ended.
 func (s *berth) remove(ctx context.Context, made deployed) error {
 	return s.call(context.WithoutCancel(ctx), http.MethodDelete, "/v0/stacks/"+made.ID, made.Token, "", nil, nil)
 }
 
-// firstAnswer asks the stack's public URL until it answers with 200. When it
-// does not, the error is what the server says of the stack.
+// firstAnswer requests the stack's public URL until it answers with 200. If it does
+// not, the error is what the server says about the stack.
 func (s *berth) firstAnswer(ctx context.Context, made deployed) (time.Time, error) {
 	at, err := poll(ctx, "http://"+s.target.addr+"/", made.host())
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *berth) firstAnswer(ctx context.Context, made deployed) (time.Time, erro
 	return at, err
 }
 
-// ask makes one request of the stack's program and returns its answer.
+// ask sends one request to the stack's program and returns the answer.
 func (s *berth) ask(ctx context.Context, made deployed, path string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.target.addr+path, nil)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *berth) ask(ctx context.Context, made deployed, path string) (string, er
 	return string(text), err
 }
 
-// poll asks for a URL until it answers with 200, and returns when that was.
+// poll requests a URL until it answers with 200, and returns when that was.
 func poll(ctx context.Context, url, host string) (time.Time, error) {
 	for {
 		if status, _, err := get(ctx, url, host); err == nil && status == http.StatusOK {
@@ -184,7 +184,7 @@ func poll(ctx context.Context, url, host string) (time.Time, error) {
 	}
 }
 
-// pause waits, or returns the error of a context that ends before.
+// pause waits, or returns the error of a context that ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -194,7 +194,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// upload sends an archive, and tells when its last byte was sent.
+// upload sends an archive, and returns when its last byte was sent.
 func (s *berth) upload(ctx context.Context, path, token string, archive []byte, into any) (sent time.Time, err error) {
 	body := &timedBody{}
 	contentType, err := body.fill(archive)
@@ -205,7 +205,7 @@ func (s *berth) upload(ctx context.Context, path, token string, archive []byte, 
 	return body.sent, err
 }
 
-// send makes a request of the API with a JSON body.
+// send sends a request to the API with a JSON body.
 func (s *berth) send(ctx context.Context, method, path, token string, v, into any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *berth) send(ctx context.Context, method, path, token string, v, into an
 	return s.call(ctx, method, path, token, "application/json", bytes.NewReader(body), into)
 }
 
-// call makes one request of the API.
+// call sends one request to the API.
 func (s *berth) call(ctx context.Context, method, path, token, contentType string, body io.Reader, into any) error {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.target.addr+path, body)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *berth) call(ctx context.Context, method, path, token, contentType strin
 	return json.Unmarshal(text, into)
 }
 
-// timedBody is an upload that knows when its last byte was taken.
+// timedBody is an upload that records when its last byte was read.
 type timedBody struct {
 	bytes.Buffer
 	sent time.Time
@@ -269,7 +269,7 @@ func (t *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteTo hides the buffer's own, which would go past Read.
+// WriteTo hides the buffer's method, which would bypass Read.
 func (t *timedBody) WriteTo(w io.Writer) (int64, error) {
 	return io.Copy(w, struct{ io.Reader }{t})
 }

@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// byHand deploys over the engine's API, one call after the other, as someone
-// would who has one program and no host. What makes something is not cut off in
-// the middle: clean finds it by its name.
+// byHand deploys with calls of the engine's API, one after the other, like someone with
+// a single program and no host. Steps that create something are not interrupted: clean
+// finds the result by its name.
 type byHand struct {
 	engine  *client.Client
 	network container.NetworkMode // of the deploy being made
@@ -50,9 +50,9 @@ func newByHand(ctx context.Context) (*byHand, error) {
 	return &byHand{engine: c}, nil
 }
 
-// deploy builds and starts the program in archive, on the engine's default
-// network or on one made for it, and returns how long that took up to its first
-// answer. Nothing of it is left.
+// deploy builds and starts the program in archive, on the engine's default network or
+// on a new one, and returns how long that took up to its first answer. It leaves
+// nothing behind.
 func (h *byHand) deploy(ctx context.Context, base string, archive []byte, ownNetwork bool) (time.Duration, error) {
 	defer h.clean()
 	start := time.Now()
@@ -73,7 +73,7 @@ func (h *byHand) deploy(ctx context.Context, base string, archive []byte, ownNet
 	return live.Sub(start), nil
 }
 
-// build makes an image of the program: copy, two commands, one commit.
+// build builds an image of the program: copy, two commands, one commit.
 func (h *byHand) build(ctx context.Context, base string, archive []byte) error {
 	config := &container.Config{Image: base, WorkingDir: "/app", Cmd: []string{"sleep", "infinity"}}
 	if _, err := h.engine.ContainerCreate(context.WithoutCancel(ctx), config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handBuild); err != nil {
@@ -139,8 +139,8 @@ func (h *byHand) run(ctx context.Context) (time.Time, error) {
 	return time.Time{}, errors.New("the container has no network")
 }
 
-// copyVolume copies the files of a volume to a new one with tar, and returns how
-// long tar ran. Nothing of it is left.
+// copyVolume copies the files of a volume to a new one with tar, and returns how long
+// tar ran. It leaves nothing behind.
 func (h *byHand) copyVolume(ctx context.Context, base, from string) (time.Duration, error) {
 	defer h.clean()
 	config := &container.Config{Image: base, Cmd: []string{"sh", "-c", "tar -C /from -cf - . | tar -C /to -xpf -"}}
@@ -166,7 +166,7 @@ func (h *byHand) copyVolume(ctx context.Context, base, from string) (time.Durati
 	return h.ran(ctx, handCopy)
 }
 
-// ran is how long a container that ended ran.
+// ran returns how long a container that has ended ran.
 func (h *byHand) ran(ctx context.Context, name string) (time.Duration, error) {
 	c, err := h.engine.ContainerInspect(ctx, name)
 	if err != nil {
@@ -177,13 +177,13 @@ func (h *byHand) ran(ctx context.Context, name string) (time.Duration, error) {
 	return finished.Sub(started), errors.Join(err1, err2)
 }
 
-// hasVolume tells whether there is a volume of that name.
+// hasVolume reports whether there is a volume with that name.
 func (h *byHand) hasVolume(ctx context.Context, name string) bool {
 	_, err := h.engine.VolumeInspect(ctx, name)
 	return err == nil
 }
 
-// clean removes whatever something done by hand has made.
+// clean removes everything that was made by hand.
 func (h *byHand) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -200,8 +200,7 @@ const (
 	sweepPasses = 3 // what the engine was still busy with appears in the next
 )
 
-// sweep removes what the server whose data directory this was has left in the
-// engine.
+// sweep removes what the server with this data directory has left in the engine.
 func (h *byHand) sweep(data string) {
 	instance, err := os.ReadFile(filepath.Join(data, "instance"))
 	if err != nil {
@@ -217,8 +216,8 @@ func (h *byHand) sweep(data string) {
 	}
 }
 
-// sweepOnce removes what the engine has with these labels, containers first for
-// they hold the rest, and tells how much that was.
+// sweepOnce removes the engine's objects with these labels, containers first, since
+// they hold the others, and returns how many there were.
 func (h *byHand) sweepOnce(ctx context.Context, own filters.Args) (count int) {
 	all := func(n int, remove func(int) error) {
 		count += n

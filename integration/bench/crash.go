@@ -10,7 +10,7 @@ import (
 // crashGoal is in milliseconds, from the issue that asks for it.
 const crashGoal = 500
 
-// measureCrashes has a program end again and again.
+// measureCrashes makes a program end again and again.
 func (b *bench) measureCrashes(ctx context.Context) error {
 	settings := []string{"BERTH_BACKOFF=10ms", "BERTH_BACKOFF_MAX=10ms", "BERTH_CRASH_LIMIT=1000"}
 	return b.withBerth(ctx, settings, func(ctx context.Context, server *berth, _ *byHand) error {
@@ -35,8 +35,8 @@ func (b *bench) measureCrashes(ctx context.Context) error {
 	})
 }
 
-// crash ends the stack's process and tells how long it takes until the API
-// shows the event. The process is back afterwards.
+// crash ends the stack's process and returns how long it takes until the API shows the
+// event. The process is back afterwards.
 func (s *berth) crash(ctx context.Context, made deployed) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, deployTime)
 	defer cancel()
@@ -56,8 +56,7 @@ func (s *berth) crash(ctx context.Context, made deployed) (time.Duration, error)
 	return took, err
 }
 
-// awaitEvent waits for an event of a type after the one of the given id, and
-// returns its id.
+// awaitEvent waits for an event of a type with an id above after, and returns its id.
 func (s *berth) awaitEvent(ctx context.Context, made deployed, after int64, name string) (int64, error) {
 	for {
 		if _, id, err := s.event(ctx, made, after, name); err != nil || id != 0 {
@@ -69,8 +68,8 @@ func (s *berth) awaitEvent(ctx context.Context, made deployed, after int64, name
 	}
 }
 
-// event looks at the events after the one of the given id. It returns the last
-// one's id, and that of the first one of a type, 0 when there is none.
+// event reads the events with ids above after. It returns the id of the last one, and
+// that of the first one of a type, 0 if there is none.
 func (s *berth) event(ctx context.Context, made deployed, after int64, name string) (last, found int64, err error) {
 	var page struct {
 		Events []struct {

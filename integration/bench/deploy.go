@@ -25,7 +25,7 @@ func (b *bench) measureDeploys(ctx context.Context) error {
 	})
 }
 
-// measureProgram compares a Node program's way to its first answer.
+// measureProgram compares how soon a Node program first answers.
 func (b *bench) measureProgram(ctx context.Context, server *berth, hand *byHand) error {
 	program, err := programArchive()
 	if err != nil {
@@ -85,7 +85,7 @@ func (b *bench) measureSite(ctx context.Context, server *berth) error {
 	return nil
 }
 
-// inPairs takes two times in turns, every second pair the other way round, in
+// inPairs measures two durations alternately, every second pair in the other order, in
 // milliseconds. A first pair does not count.
 func (b *bench) inPairs(ctx context.Context, own, other func(context.Context) (time.Duration, error)) (owns, others []float64, err error) {
 	var took [2]time.Duration
@@ -108,10 +108,9 @@ func (b *bench) inPairs(ctx context.Context, own, other func(context.Context) (t
 	return owns, others, nil
 }
 
-// deploy uploads an archive as a new stack, and tells when its last byte was
-// sent and when the stack first answered. It has the create wait until the
-// stack is live: asking all the time would slow what is measured. The stack is
-// gone afterwards.
+// deploy uploads an archive as a new stack, and returns when its last byte was sent and
+// when the stack first answered. The create waits until the stack is live, since
+// polling would slow what is measured. The stack is deleted afterwards.
 func (s *berth) deploy(ctx context.Context, archive []byte) (live, sent time.Time, err error) {
 	made, sent, err := s.create(ctx, archive)
 	if err != nil {

@@ -18,9 +18,8 @@ const (
 	atOnce    = 8 // stacks being made, URLs being asked
 )
 
-// measureHundred measures what a hundred live stacks cost: how soon all of them
-// answer after a restart of the server, and what the server does when nobody
-// wants anything.
+// measureHundred measures the cost of a hundred live stacks: how soon all of them
+// answer after a restart of the server, and what the server uses when idle.
 func (b *bench) measureHundred(ctx context.Context) error {
 	settings := []string{"BERTH_MAX_BUILDS=8"}
 	return b.withBerth(ctx, settings, func(ctx context.Context, server *berth, _ *byHand) error {
@@ -46,7 +45,7 @@ func (b *bench) measureHundred(ctx context.Context) error {
 	})
 }
 
-// createMany makes a hundred stacks of the smallest program.
+// createMany creates a hundred stacks of the smallest program.
 func (s *berth) createMany(ctx context.Context, bin string) ([]deployed, error) {
 	program, err := answerArchive(bin)
 	if err != nil {
@@ -64,8 +63,8 @@ func (s *berth) createMany(ctx context.Context, bin string) ([]deployed, error) 
 	return stacks, group.Wait()
 }
 
-// adoption restarts the server and tells how long it takes, from the start of
-// its process, until every stack has answered.
+// adoption restarts the server and returns the time from the start of its process until
+// every stack has answered.
 func (b *bench) adoption(ctx context.Context, server *berth, stacks []deployed) (time.Duration, error) {
 	server.target.process.stop()
 	ctx, cancel := context.WithTimeout(ctx, deployTime)
@@ -86,8 +85,7 @@ func (b *bench) adoption(ctx context.Context, server *berth, stacks []deployed) 
 	return time.Since(start), err
 }
 
-// idle is the processor time of the server in percent of a core, while nobody
-// asks for anything.
+// idle returns the processor time of the idle server in percent of a core.
 func (s *berth) idle(ctx context.Context) (float64, error) {
 	if err := pause(ctx, idleAfter); err != nil {
 		return 0, err

@@ -19,7 +19,7 @@ type target struct {
 	addr    string
 }
 
-// sample is what one load showed.
+// sample is the result of one load.
 type sample struct {
 	rps    float64
 	micros float64 // processor time of the server per request
@@ -30,7 +30,7 @@ var (
 	wrkFault = regexp.MustCompile(`(?m)^\s*(Socket errors|Non-2xx or 3xx responses): .*$`)
 )
 
-// load puts a server under requests for a path on keep-alive connections.
+// load sends a server requests for a path on keep-alive connections.
 func (t *target) load(ctx context.Context, host, path string, conns int, length time.Duration) (sample, error) {
 	before, err := t.process.cpu()
 	if err != nil {
@@ -72,11 +72,11 @@ func (t *target) expect(ctx context.Context, host, path string, size int64) erro
 	return nil
 }
 
-// direct speaks to the loopback and to containers; a proxy in the environment
-// is not for these.
+// direct connects to the loopback and to containers, without a proxy from the
+// environment.
 var direct = &http.Client{Transport: &http.Transport{DisableCompression: true}, Timeout: time.Minute}
 
-// get makes one request and reads the whole answer.
+// get sends one request and reads the whole answer.
 func get(ctx context.Context, url, host string) (status int, size int64, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -92,11 +92,11 @@ func get(ctx context.Context, url, host string) (status int, size int64, err err
 	return answer.StatusCode, size, err
 }
 
-// series are the samples of several servers, taken in turns.
+// series are the samples of several servers, measured alternately.
 type series struct{ rps, micros map[string][]float64 }
 
-// inTurns loads the servers one after the other, round by round, every second
-// round backwards.
+// inTurns loads the servers one after the other, round by round, every second round
+// backwards.
 func (b *bench) inTurns(ctx context.Context, targets []*target, host, path string, conns int) (series, error) {
 	s := series{map[string][]float64{}, map[string][]float64{}}
 	for round := range b.rounds {

@@ -9,12 +9,12 @@ import (
 	"strconv"
 )
 
-// mostForLook is the highest share of a request's processor time that the look
-// at its kept connection may cost.
+// mostForLook is the highest acceptable share of a request's processor time for the
+// look at its kept connection.
 const mostForLook = 0.02
 
-// measureLook compares what the proxy's look at a kept connection costs with the
-// whole of the requests that begin with one, in turns.
+// measureLook compares, alternately, the cost of the proxy's look at a kept connection
+// with that of the whole request.
 func (b *bench) measureLook(ctx context.Context) error {
 	folder, err := b.writeFolder()
 	if err != nil {
@@ -61,8 +61,8 @@ func (b *bench) compareLook(ctx context.Context, program string, front *target) 
 
 var benchmarkLook = regexp.MustCompile(`BenchmarkLook.* ([\d.]+) cpu-ns/op`)
 
-// costOfLook returns the microseconds of processor time that one look takes,
-// which the proxy's own benchmark measures.
+// costOfLook returns the processor time of one look in microseconds, which the proxy's
+// own benchmark measures.
 func costOfLook(ctx context.Context, program string) (float64, error) {
 	out, err := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", "^BenchmarkLook$", "-test.benchtime", "300000x").CombinedOutput()
 	if err != nil {

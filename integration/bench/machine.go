@@ -13,8 +13,8 @@ import (
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 
-// describe is the machine that a table was made on, and the versions of what
-// it compares, in one line.
+// describe returns, in one line, the machine on which a table was made and the versions
+// of the compared programs.
 func describe(ctx context.Context, caddy string) string {
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	return fmt.Sprintf("%d cores (%s), Linux %s, %s, Docker Engine %s, nginx %s, Caddy %s, wrk %s, %s",
@@ -24,7 +24,7 @@ func describe(ctx context.Context, caddy string) string {
 		time.Now().UTC().Format(time.DateOnly))
 }
 
-// version is the first version number in a program's answer.
+// version returns the first version number in a program's output.
 func version(ctx context.Context, name string, args ...string) string {
 	out, _ := exec.CommandContext(ctx, name, args...).CombinedOutput() // wrk -v exits with 1
 	if found := versionNumber.Find(out); found != nil {
@@ -33,7 +33,7 @@ func version(ctx context.Context, name string, args ...string) string {
 	return "unknown"
 }
 
-// processor is the model of the processor.
+// processor returns the model of the processor.
 func processor() string {
 	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {

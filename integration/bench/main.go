@@ -1,12 +1,12 @@
-// Command bench measures Berth against what it stands beside: nginx, Caddy and
-// Go's own reverse proxy for requests, and the same steps done by hand for
-// deploys and restores. Such a row of its table is a ratio of two things measured
-// in turns within one run, so that a busy machine slows both. What has no peer,
-// as the time to notice a crash, has a bound of its own.
+// Command bench compares Berth with its peers: with nginx, Caddy and Go's own reverse
+// proxy for requests, and with the same steps done by hand for deploys and restores.
+// Such a row of its table is a ratio of two things measured alternately within one run,
+// so that a busy machine slows both. What has no peer, like the time to notice a crash,
+// has a fixed limit.
 //
-// It installs the peers that are missing, listens on the loopback only, and
-// stops and removes all that it started. A missed goal is a figure like any
-// other; the exit code is 1 only when something could not be measured.
+// It installs missing peers, listens on the loopback only, and stops and removes
+// everything that it started. A missed goal is a result like any other; the exit code
+// is 1 only if something could not be measured.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// timeLimit is for everything together, the building of the programs included.
+// timeLimit limits the whole run, including building the programs.
 const timeLimit = 20 * time.Minute
 
 // bench is one run.
@@ -57,7 +57,7 @@ var sections = []section{
 	{"webhooks", (*bench).measureWebhooks},
 }
 
-// sectionNames lists the parts in their order.
+// sectionNames returns the names of the sections in order.
 func sectionNames() string {
 	names := make([]string, len(sections))
 	for i, s := range sections {
@@ -82,7 +82,7 @@ func main() {
 	}
 }
 
-// run measures the named sections and prints what came of it.
+// run measures the named sections and prints the results.
 func (b *bench) run(ctx context.Context, names []string, write string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
@@ -112,7 +112,7 @@ func (b *bench) run(ctx context.Context, names []string, write string) error {
 	return errors.Join(failures...)
 }
 
-// prepare installs the peers and builds the programs that are measured.
+// prepare installs the peers and builds the programs to measure.
 func (b *bench) prepare(ctx context.Context) error {
 	var err error
 	if b.bin, err = filepath.Abs(filepath.Join(".build", "bench")); err != nil {
@@ -126,7 +126,7 @@ func (b *bench) prepare(ctx context.Context) error {
 		"./integration/bench/answer", "./integration/bench/hooks", "./integration/probe")
 }
 
-// progress says on the terminal what takes time.
+// progress reports a slow step on the terminal.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
 }

@@ -13,13 +13,13 @@ import (
 const (
 	streamed     = 500 << 20
 	memoryRounds = 3
-	// memoryGoal is what a proxy's buffers may take, in megabytes, however long
-	// the stream is.
+	// memoryGoal is the limit for a proxy's buffers, in megabytes, however long the
+	// stream is.
 	memoryGoal = 8
 )
 
-// measureMemory compares how much memory Berth and nginx take while a long
-// body passes, in programs that have just been started.
+// measureMemory compares the memory of Berth and nginx, both just started, while a long
+// body passes.
 func (b *bench) measureMemory(ctx context.Context) error {
 	folder, err := b.writeFolder()
 	if err != nil {
@@ -56,8 +56,8 @@ func (b *bench) measureMemory(ctx context.Context) error {
 	return nil
 }
 
-// growth is by how many megabytes a server's memory rises above what it has
-// after a few small requests.
+// growth returns by how many megabytes a server's memory grows beyond its size after a
+// few small requests.
 func growth(ctx context.Context, start func() (*target, error), pass func(context.Context, string) error) (float64, error) {
 	t, err := start()
 	if err != nil {
@@ -86,8 +86,8 @@ func growth(ctx context.Context, start func() (*target, error), pass func(contex
 	return float64(max(0, peak-before)) / (1 << 20), nil
 }
 
-// stream is the backend: it sends as many bytes as it is asked for, and says
-// how many it was sent.
+// stream is the backend: it sends as many bytes as requested, and returns how many it
+// received.
 func stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -101,7 +101,7 @@ func stream(w http.ResponseWriter, r *http.Request) {
 	io.CopyN(w, filler{}, n)
 }
 
-// filler is an endless body of no matter what.
+// filler is an endless body with arbitrary content.
 type filler struct{}
 
 func (filler) Read(p []byte) (int, error) { return len(p), nil }

@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	// neighbourGoal is in milliseconds: twice a latency of 10 ms, below which the
-	// slices of the kernel's scheduler are measured and nothing else.
+	// neighbourGoal is in milliseconds: twice a latency of 10 ms, below which only the
+	// time slices of the kernel's scheduler would be measured.
 	neighbourGoal = 20
-	// neighbourWindow is how long the neighbour is asked for one percentile.
+	// neighbourWindow is how long requests are sent to the neighbour for one
+	// percentile.
 	neighbourWindow = time.Second
 )
 
-// measureNeighbour compares the latency of a stack while it is calm and while
-// another one uses something up, under the ceilings that a public installation is
-// told to set.
+// measureNeighbour compares the latency of a stack while it is alone and while another
+// one uses up a resource, under the limits that are recommended for a public
+// installation.
 func (b *bench) measureNeighbour(ctx context.Context) error {
 	return b.withBerth(ctx, hog.Ceilings, func(ctx context.Context, server *berth, _ *byHand) error {
 		neighbour, busyOne, err := b.neighbours(ctx, server)
@@ -50,7 +51,7 @@ func (b *bench) measureNeighbour(ctx context.Context) error {
 	})
 }
 
-// neighbours makes the stack that is measured and the one beside it.
+// neighbours creates the measured stack and the one beside it.
 func (b *bench) neighbours(ctx context.Context, server *berth) (neighbour, busyOne deployed, err error) {
 	program, err := programArchive()
 	if err != nil {
@@ -71,7 +72,7 @@ func (b *bench) neighbours(ctx context.Context, server *berth) (neighbour, busyO
 	return neighbour, busyOne, err
 }
 
-// beside is p99 while the other stack uses something up.
+// beside returns p99 while the other stack uses up a resource.
 func (s *berth) beside(ctx context.Context, neighbour, busyOne deployed, e hog.Exhaustion) (p99 float64, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.target.addr+e.Path(), nil)
 	if err != nil {
@@ -92,7 +93,7 @@ func (s *berth) beside(ctx context.Context, neighbour, busyOne deployed, e hog.E
 	return p99, both.Wait()
 }
 
-// p99 is the 99th percentile of the stack's latencies over a window, in
+// p99 returns the 99th percentile of the stack's latencies over a window, in
 // milliseconds.
 func (s *berth) p99(ctx context.Context, made deployed) (float64, error) {
 	var all []float64

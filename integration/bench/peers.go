@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 )
 
-// caddyModule is what is built where Debian has no package of Caddy.
+// caddyModule is built if Debian has no package of Caddy.
 const caddyModule = "github.com/caddyserver/caddy/v2/cmd/caddy@v2.11.9"
 
-// installPeers makes nginx, wrk and Caddy available and returns where Caddy
-// is: Debian's package, or a program built from its module into bin.
+// installPeers installs nginx, wrk and Caddy if needed and returns the path of Caddy:
+// Debian's package, or a program built from its module into bin.
 func installPeers(ctx context.Context, bin string) (caddy string, err error) {
 	if err := os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin"); err != nil {
 		return "", err
@@ -36,7 +36,7 @@ func installPeers(ctx context.Context, bin string) (caddy string, err error) {
 	return built, nil
 }
 
-// install gets a program's package of the same name, unless it is here.
+// install installs the package of a program unless the program is there.
 func install(ctx context.Context, name string) error {
 	if _, err := exec.LookPath(name); err == nil {
 		return nil
@@ -58,8 +58,8 @@ func install(ctx context.Context, name string) error {
 	return quiet(ctx, env, "apt-get", get...)
 }
 
-// denyServices keeps Debian from starting the servers that it installs, on all
-// addresses and for good, until the returned function is called.
+// denyServices keeps Debian from starting, on all addresses and permanently, the
+// servers that it installs, until allow is called.
 func denyServices() (allow func(), err error) {
 	const policy = "/usr/sbin/policy-rc.d"
 	if _, err := os.Stat(policy); err == nil {
@@ -77,7 +77,7 @@ func goBuild(ctx context.Context, bin string, packages ...string) error {
 	return quiet(ctx, []string{"CGO_ENABLED=0"}, "go", args...)
 }
 
-// quiet runs a command whose output matters only when it fails.
+// quiet runs a command and shows its output only if it fails.
 func quiet(ctx context.Context, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), env...)

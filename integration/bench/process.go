@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// process is a program that runs beside this one.
+// process is a child process.
 type process struct {
 	name string
 	cmd  *exec.Cmd
@@ -22,8 +22,8 @@ type process struct {
 	done chan struct{}
 }
 
-// start starts a program; its output goes to a file of its own. It ends with
-// this program, whatever happens to that.
+// start starts a program with its output in a file. The program ends with this one in
+// any case.
 func (b *bench) start(name string, env []string, path string, args ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(b.dir, name+".log"), done: make(chan struct{})}
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -72,13 +72,13 @@ func (p *process) listening(ctx context.Context, addr string) error {
 	}
 }
 
-// fault is what went wrong with the program, and what it said.
+// fault returns what went wrong with the program, and its output.
 func (p *process) fault(what string) error {
 	text, _ := os.ReadFile(p.log)
 	return fmt.Errorf("%s: %s:\n%s", p.name, what, text[max(0, len(text)-2000):])
 }
 
-// freeAddr is a loopback address that nothing listens at.
+// freeAddr returns an unused loopback address.
 func freeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -92,7 +92,7 @@ func freeAddr() (string, error) {
 // every machine.
 const tick = 10 * time.Millisecond
 
-// cpu is the processor time used so far by the program and its children.
+// cpu returns the processor time used so far by the program and its children.
 func (p *process) cpu() (time.Duration, error) {
 	var total time.Duration
 	for _, pid := range p.tree() {
@@ -111,8 +111,8 @@ func (p *process) cpu() (time.Duration, error) {
 	return total, nil
 }
 
-// memory sums a field of /proc/<pid>/status over the program and its children,
-// in bytes.
+// memory returns the sum of a field of /proc/<pid>/status over the program and its
+// children, in bytes.
 func (p *process) memory(field string) (int64, error) {
 	var total int64
 	for _, pid := range p.tree() {
@@ -131,7 +131,7 @@ func (p *process) memory(field string) (int64, error) {
 	return total, nil
 }
 
-// forgetPeak makes the present memory the highest so far.
+// forgetPeak resets the peak of the memory to its present size.
 func (p *process) forgetPeak() error {
 	for _, pid := range p.tree() {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
@@ -141,7 +141,7 @@ func (p *process) forgetPeak() error {
 	return nil
 }
 
-// tree lists the program and all its descendants.
+// tree returns the program and all its descendants.
 func (p *process) tree() []int {
 	children := map[int][]int{}
 	entries, _ := filepath.Glob("/proc/[0-9]*")
@@ -159,8 +159,8 @@ func (p *process) tree() []int {
 	return tree
 }
 
-// statFields are the fields of /proc/<pid>/stat from the third on, the state:
-// the second may hold spaces and parentheses.
+// statFields returns the fields of /proc/<pid>/stat from the third on, the state: the
+// second may contain spaces and parentheses.
 func statFields(pid int) ([]string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

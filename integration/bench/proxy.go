@@ -12,8 +12,8 @@ var cpuGoals = map[string]float64{"Caddy": 0.5, "ReverseProxy": 0.7}
 
 var connections = []int{1, 64}
 
-// measureProxy compares requests through Berth with those through its peers,
-// all in front of the same backend.
+// measureProxy compares requests through Berth and through its peers, all in front of
+// the same backend.
 func (b *bench) measureProxy(ctx context.Context) error {
 	folder, err := b.writeFolder()
 	if err != nil {
@@ -74,8 +74,8 @@ func (b *bench) measureStatic(ctx context.Context) error {
 	return b.measureLoads(ctx, "static", []*target{front, nginx}, siteHost)
 }
 
-// measureLoads adds the rows of every number of connections and size of body.
-// The first target is Berth.
+// measureLoads adds a row for each number of connections and size of body. The first
+// target is Berth.
 func (b *bench) measureLoads(ctx context.Context, what string, targets []*target, host string) error {
 	for _, t := range targets {
 		for _, size := range sizes {

@@ -37,9 +37,9 @@ func (b *bench) measureRedeploys(ctx context.Context) error {
 	})
 }
 
-// redeploy uploads a program again. It tells how long that took until the
-// generation was live, and how long the generation was healthy before the
-// public URL gave an answer of it.
+// redeploy uploads a program again. It returns the time until the generation was live,
+// and the time from when the generation was healthy until the public URL answered with
+// it.
 func (s *berth) redeploy(ctx context.Context, made deployed, program []byte, generation int) (took, switched time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deployTime)
 	defer cancel()
@@ -63,9 +63,8 @@ func (s *berth) redeploy(ctx context.Context, made deployed, program []byte, gen
 	return took, switched, pause(ctx, time.Second) // while the old generation goes
 }
 
-// awaitGeneration asks the public URL until the generation answers, and tells
-// how long that was after the generation's first answer of all, which was to
-// the health check.
+// awaitGeneration requests the public URL until the generation answers, and returns the
+// time since the generation's very first answer, which was to the health check.
 func (s *berth) awaitGeneration(ctx context.Context, made deployed, generation int) (time.Duration, error) {
 	for {
 		text, err := s.ask(ctx, made, "/")

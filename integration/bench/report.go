@@ -29,11 +29,11 @@ How to read it. Each row compares two things that one run measured in turns; the
 - **webhooks**: the deliveries without the rest of the server (database, embedded Redis, dispatcher) to a receiver on the loopback that this program runs: all of 6,000 events that are recorded at once, beside bare POSTs of the same body on kept connections; from the recording of a single event to its arrival; and how far the memory rises with 100,000 deliveries to receivers that hang.
 `
 
-// handwritten begins the part of the page that is written by hand.
+// handwritten begins the handwritten part of the page.
 const handwritten = "\n## Chaos\n"
 
-// writeReport writes the table as a page. What is written by hand on the page that
-// is there stays.
+// writeReport writes the table to a page. It keeps the handwritten part of an existing
+// page.
 func writeReport(path string, t *table, machine string) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

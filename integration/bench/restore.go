@@ -22,8 +22,8 @@ const (
 	restoreTime = 3 * time.Minute
 )
 
-// measureRestores compares the way of an expired stack back to its URL, its
-// data included, with a copy of the same files between two volumes.
+// measureRestores compares restoring an expired stack and its data, up to its first
+// answer, with copying the same files between two volumes.
 func (b *bench) measureRestores(ctx context.Context) error {
 	return b.withBerth(ctx, []string{"BERTH_TTL_MIN=1s"}, func(ctx context.Context, server *berth, hand *byHand) error {
 		key, err := b.account(ctx, server)
@@ -50,7 +50,7 @@ func (b *bench) measureRestores(ctx context.Context) error {
 	})
 }
 
-// account makes an account and returns its API key.
+// account creates an account and returns its API key.
 func (b *bench) account(ctx context.Context, server *berth) (key string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "berthd"), "account", "create", "bench@example.com")
 	cmd.Env = append(os.Environ(), server.env...)
@@ -58,7 +58,7 @@ func (b *bench) account(ctx context.Context, server *berth) (key string, err err
 	return strings.TrimSpace(string(out)), err
 }
 
-// restoration is one stack on its way through expiry and back.
+// restoration is one stack that expires and is restored.
 type restoration struct {
 	berth     *berth
 	hand      *byHand
@@ -133,5 +133,5 @@ func (r *restoration) copyByHand(ctx context.Context) error {
 	return err
 }
 
-// volume is the one behind the service's data folder.
+// volume returns the name of the volume of the service's data.
 func (r *restoration) volume() string { return "berth-" + r.made.hex() + "-web-data" }

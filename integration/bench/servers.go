@@ -25,7 +25,7 @@ var sizes = []struct {
 	{"100 KB", "/100k.txt", 100 << 10},
 }
 
-// writeFolder makes the folder that backend and sites serve.
+// writeFolder creates the folder that backend and sites serve.
 func (b *bench) writeFolder() (string, error) {
 	dir := filepath.Join(b.dir, "folder")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -40,8 +40,8 @@ func (b *bench) writeFolder() (string, error) {
 	return dir, nil
 }
 
-// nginxConf has nginx serve a folder, and pass on to upstreams where it has
-// any, with connections kept in both directions, as Berth does.
+// nginxConf makes nginx serve a folder and pass requests to upstreams, if any, keeping
+// connections in both directions as Berth does.
 var nginxConf = template.Must(template.New("nginx").Parse(`daemon off;
 {{if .Root}}user root;{{end}}
 worker_processes {{.Workers}};
@@ -91,10 +91,10 @@ http {
 }
 `))
 
-// upstream is where a front passes requests of a host on to.
+// upstream is where a front passes requests for a host.
 type upstream struct{ Name, Host, Addr string }
 
-// startNginx starts an nginx of its own.
+// startNginx starts a separate nginx.
 func (b *bench) startNginx(ctx context.Context, name, workers, folder string, upstreams ...upstream) (*target, error) {
 	addr, err := freeAddr()
 	if err != nil {
@@ -145,7 +145,7 @@ func (b *bench) startFront(ctx context.Context, folder string, upstreams ...upst
 	return b.startServer(ctx, "Berth", addr, nil, filepath.Join(b.bin, "front"), args...)
 }
 
-// caddyfile is for one reverse proxy and nothing else.
+// caddyfile configures a single reverse proxy.
 const caddyfile = `{
 	admin off
 	auto_https off

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// table is what a run found.
+// table holds the results of a run.
 type table struct{ rows []row }
 
-// row is one comparison, as it is shown.
+// row is one comparison as shown.
 type row struct{ what, berth, peer, ratio, goal, verdict string }
 
-// unit is how a figure is written.
+// unit is the format of a figure.
 type unit string
 
 const (
@@ -27,14 +27,14 @@ const (
 	percent   unit = "%.2f %%"
 )
 
-// nothing is the figure below which a peer is no measure.
+// nothing is the figure below which a peer is not comparable.
 const nothing = 0.5
 
 func (u unit) of(value float64) string { return fmt.Sprintf(string(u), value) }
 
-// compare adds the row of a thing that was measured in turns: berth[i] and
-// other[i] belong together. The ratio is the median of the pairs' ratios. A
-// goal above 0 is the highest ratio that is good enough.
+// compare adds a row for something measured alternately: berth[i] and other[i] belong
+// together. The ratio is the median of the pairs' ratios. A goal above 0 is the highest
+// acceptable ratio.
 func (t *table) compare(what string, u unit, berth []float64, peer string, other []float64, goal float64) {
 	r := row{what: what, berth: u.of(median(berth)), peer: peer + " " + u.of(median(other)), goal: "-", verdict: "-"}
 	ratio := pairedRatio(berth, other)
@@ -45,8 +45,8 @@ func (t *table) compare(what string, u unit, berth []float64, peer string, other
 	t.rows = append(t.rows, r)
 }
 
-// limit adds a row whose goal is about Berth's own figure. There is no ratio to
-// a peer whose figure is next to nothing.
+// limit adds a row whose goal applies to Berth's own figure. It omits the ratio to a
+// peer whose figure is next to nothing.
 func (t *table) limit(what string, u unit, berth []float64, peer string, other []float64, most float64) {
 	own := median(berth)
 	r := row{what: what, berth: u.of(own), peer: peer + " " + u.of(median(other)), ratio: "-"}
@@ -57,8 +57,7 @@ func (t *table) limit(what string, u unit, berth []float64, peer string, other [
 	t.rows = append(t.rows, r)
 }
 
-// worst adds a row that has no peer: the highest of the figures has to be within
-// the goal.
+// worst adds a row without a peer: the highest of the figures must be within the goal.
 func (t *table) worst(what string, u unit, berth []float64, most float64) {
 	highest := slices.Max(berth)
 	if len(berth) > 1 {
@@ -67,7 +66,7 @@ func (t *table) worst(what string, u unit, berth []float64, most float64) {
 	t.rows = append(t.rows, row{what, u.of(highest), "-", "-", "≤ " + u.of(most), verdict(highest <= most)})
 }
 
-// inMillis is a duration as the table's figures have it.
+// inMillis returns a duration as a figure of the table.
 func inMillis(d time.Duration) float64 { return d.Seconds() * 1000 }
 
 func verdict(good bool) string {
@@ -77,7 +76,7 @@ func verdict(good bool) string {
 	return "missed"
 }
 
-// pairedRatio is the median of the ratios; pairs without a divisor do not count.
+// pairedRatio returns the median of the ratios; it ignores pairs without a divisor.
 func pairedRatio(berth, other []float64) float64 {
 	var ratios []float64
 	for i := range berth {
@@ -116,7 +115,7 @@ func (t *table) print(w io.Writer, machine string) {
 	tw.Flush()
 }
 
-// markdown writes the table for a page.
+// markdown returns the table in Markdown.
 func (t *table) markdown() string {
 	var b strings.Builder
 	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }

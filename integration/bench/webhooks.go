@@ -82,8 +82,8 @@ func (b *bench) measureRate(ctx context.Context, h *hooks, r *receiver) error {
 	return nil
 }
 
-// measureDelay compares the time from an event to its delivery while fifty
-// receivers hang with that before.
+// measureDelay compares the time from an event to its delivery before and while fifty
+// receivers hang.
 func (b *bench) measureDelay(ctx context.Context, h *hooks, r *receiver) error {
 	id, err := h.stack(ctx, r.url("/quick"))
 	if err != nil {
@@ -110,8 +110,8 @@ func (b *bench) measureDelay(ctx context.Context, h *hooks, r *receiver) error {
 	return nil
 }
 
-// measurePending is how far the memory rises with all deliveries that may be
-// pending, to receivers that hang.
+// measurePending measures how far the memory grows with as many pending deliveries as
+// allowed, to receivers that hang.
 func (b *bench) measurePending(ctx context.Context, h *hooks, r *receiver) error {
 	before, err := h.target.process.memory("VmRSS")
 	if err != nil {
@@ -140,8 +140,7 @@ func (b *bench) measurePending(ctx context.Context, h *hooks, r *receiver) error
 // tenths is the unit of times that may be short.
 const tenths unit = "%.1f ms"
 
-// atLeast adds a row whose goal is the lowest figure of Berth's own that is good
-// enough.
+// atLeast adds a row whose goal is the lowest acceptable figure of Berth's own.
 func (t *table) atLeast(what string, u unit, berth []float64, peer string, other []float64, least float64) {
 	own := median(berth)
 	t.rows = append(t.rows, row{
@@ -150,10 +149,10 @@ func (t *table) atLeast(what string, u unit, berth []float64, peer string, other
 	})
 }
 
-// hooks is the program of that name.
+// hooks is a running command hooks.
 type hooks struct{ target *target }
 
-// startHooks starts the deliveries with a database of their own.
+// startHooks starts the deliveries with a separate database.
 func (b *bench) startHooks(ctx context.Context) (*hooks, error) {
 	addr, err := freeAddr()
 	if err != nil {
@@ -170,7 +169,7 @@ func (b *bench) startHooks(ctx context.Context) (*hooks, error) {
 	return &hooks{t}, nil
 }
 
-// order has the program do something and returns what it says.
+// order sends an order to the program and returns its answer.
 func (h *hooks) order(ctx context.Context, path string, values url.Values) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+h.target.addr+path, strings.NewReader(values.Encode()))
 	if err != nil {
@@ -198,8 +197,8 @@ func (h *hooks) events(ctx context.Context, id string, count int) error {
 	return err
 }
 
-// delay is the 99th of 100 times from the recording of an event to its arrival,
-// in milliseconds.
+// delay returns the 99th of 100 times from the recording of an event to its arrival, in
+// milliseconds.
 func (h *hooks) delay(ctx context.Context, r *receiver, id string) (float64, error) {
 	var took []float64
 	for range singles {
@@ -216,8 +215,8 @@ func (h *hooks) delay(ctx context.Context, r *receiver, id string) (float64, err
 	return took[len(took)*99/100], nil
 }
 
-// receiver takes deliveries: at /quick it counts them, at /bare it only answers,
-// at /hang it never does.
+// receiver receives deliveries: at /quick it counts them, at /bare it only answers, at
+// /hang it never answers.
 type receiver struct {
 	server http.Server
 	addr   string
@@ -243,7 +242,7 @@ func (r *receiver) close() { r.server.Close() }
 
 func (r *receiver) url(path string) string { return "http://" + r.addr + path }
 
-// expect begins to count n deliveries; await returns when they have come.
+// expect begins to count n deliveries; await returns when they have arrived.
 func (r *receiver) expect(n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

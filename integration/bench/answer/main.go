@@ -1,6 +1,5 @@
-// Command answer is the smallest program that a stack can run: it answers every
-// request with 200 and takes next to no memory, so that the benchmarks can have
-// a hundred of it.
+// Command answer is the smallest program that a stack can run: it answers every request
+// with 200 and uses very little memory, so that the benchmarks can run a hundred of it.
 package main
 
 import (
@@ -23,8 +22,7 @@ func main() {
 	os.Exit(1)
 }
 
-// answer replies to the request that arrives first; its head is taken to come
-// in one piece.
+// answer replies to the first request; it assumes that the head arrives in one piece.
 func answer(conn net.Conn) {
 	defer conn.Close()
 	if _, err := conn.Read(make([]byte, 4096)); err == nil {

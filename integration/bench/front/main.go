@@ -1,6 +1,6 @@
-// Command front is Berth's public listener without the rest of the server, for
-// the benchmarks: the edge and the proxy, wired as package server does, with
-// one live stack of fixed services and no engine.
+// Command front is Berth's public listener without the rest of the server, for the
+// benchmarks: the edge and the proxy, wired as in package server, with one live stack
+// of fixed services and no engine.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command hooks is Berth's webhook deliveries without the rest of the server,
-// for the benchmarks: the database, the embedded Redis and the dispatcher, wired
-// as package server does, with stacks that exist in the database alone.
+// Command hooks runs Berth's webhook deliveries without the rest of the server, for the
+// benchmarks: the database, the embedded Redis and the dispatcher, wired as in package
+// server, with stacks that exist only in the database.
 package main
 
 import (
@@ -90,7 +90,7 @@ func answer(do func(*http.Request) (string, error)) http.HandlerFunc {
 	}
 }
 
-// stack makes a stack whose webhook is url, and returns its id.
+// stack creates a stack whose webhook is url, and returns its id.
 func (o *orders) stack(r *http.Request) (string, error) {
 	k := stack.New("bench", nil, stack.Now())
 	k.Webhook, k.WebhookSecret = r.FormValue("url"), auth.NewWebhookSecret()
@@ -120,8 +120,8 @@ func event() stack.Event {
 	return stack.Event{Type: stack.EventReady, Data: map[string]any{"service": "web", "url": "http://web-000000000001.localhost:8080"}}
 }
 
-// plain posts count such bodies to url with an HTTP client and nothing else, on
-// kept connections, and returns how many it made in a second.
+// plain posts count such bodies to url with only an HTTP client, on kept connections,
+// and returns how many it sent per second.
 func (o *orders) plain(r *http.Request) (string, error) {
 	const clients = 12
 	count, err := strconv.Atoi(r.FormValue("count"))

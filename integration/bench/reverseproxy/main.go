@@ -1,5 +1,5 @@
-// Command reverseproxy is Go's own reverse proxy and nothing else: the measure
-// of what a proxy costs that one writes in ten lines.
+// Command reverseproxy is Go's own reverse proxy, as ten lines of code: the measure of
+// what a proxy costs.
 package main
 
 import (
