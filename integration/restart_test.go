@@ -254,8 +254,12 @@ func TestRestart_StartsContainersThatEndedMeanwhile(t *testing.T) {
 	now := h.settled(t, st)
 	require.Equal(t, "live", now.Status)
 	require.Equal(t, 1, now.Generation)
-	events := h.events(t, st)
-	require.Equal(t, 1, count(events, "stack.restored"), types(events))
+	eventually(t, "the restore is recorded", func() error { // it is routed to before that is committed
+		if events := h.events(t, st); count(events, "stack.restored") != 1 {
+			return fmt.Errorf("the events are %v", types(events))
+		}
+		return nil
+	})
 	require.Equal(t, 1, strings.Count(h.logs(t, st, ""), "### "))
 	require.Equal(t, 2, strings.Count(h.logs(t, st, ""), "web starts\n"), "the log goes on")
 }

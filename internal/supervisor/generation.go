@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -266,15 +267,23 @@ func (g *generation) discardNetwork(ctx context.Context) error {
 }
 
 // once makes fn run a single time, when it is first called; every caller waits
-// for it and gets its error.
+// for it, unless its context ends before, and gets its error.
 func once(fn func(context.Context) error) func(context.Context) error {
-	var (
-		do  sync.Once
-		err error
-	)
+	var begun atomic.Bool
+	var err error
+	done := make(chan struct{})
 	return func(ctx context.Context) error {
-		do.Do(func() { err = fn(ctx) })
-		return err
+		if begun.CompareAndSwap(false, true) {
+			err = fn(ctx)
+			close(done)
+			return err
+		}
+		select {
+		case <-done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

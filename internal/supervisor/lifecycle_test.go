@@ -55,7 +55,7 @@ func TestCrashes_RestartAfterWaitsThatDouble(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		var starts []time.Time
-		w.program("web", 1, func(p *enginetest.Process) int {
+		w.program("", 1, func(p *enginetest.Process) int {
 			starts = append(starts, time.Now())
 			if len(starts) > 1 {
 				return 1
@@ -92,7 +92,7 @@ func TestRedeploy_ThatDoesNotGetHealthyLeavesTheOldGeneration(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		st := w.live(service("web"))
-		w.program("web", 2, silent)
+		w.program("", 2, silent)
 		w.deploy(st.ID, service("web"))
 		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
 		st = w.becomes(st.ID, stack.Live)
@@ -114,7 +114,7 @@ func TestRecreate_ThatFailsBringsTheOldProcessBack(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		st := w.live(recreate("web"))
-		w.program("web", 2, exits(1))
+		w.program("", 2, exits(1))
 		w.deploy(st.ID, recreate("web"))
 		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
 		st = w.becomes(st.ID, stack.Live)
@@ -128,8 +128,8 @@ func TestRecreate_WhoseRollbackFailsFailsTheStack(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		st := w.live(recreate("web"))
-		w.program("web", 1, exits(2)) // when it comes back
-		w.program("web", 2, exits(1))
+		w.program("", 1, exits(2)) // when it comes back
+		w.program("", 2, exits(1))
 		w.deploy(st.ID, recreate("web"))
 		st = w.becomes(st.ID, stack.Failed)
 		require.Contains(t, st.Error, "exited with code 1")
@@ -145,7 +145,7 @@ func TestRecreate_HaltedByAStopComesBackWithTheNextServer(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		st := w.live(recreate("web"))
-		w.program("web", 2, silent)
+		w.program("", 2, silent)
 		w.deploy(st.ID, recreate("web"))
 		w.runs(st, "web-g2")
 		w.stopServer()
@@ -162,7 +162,7 @@ func TestRecreate_HaltedByAStopComesBackWithTheNextServer(t *testing.T) {
 func TestExpiry_NoticesThenStopsAndKeepsTheData(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
-		w.program("web", 1, func(p *enginetest.Process) int {
+		w.program("", 1, func(p *enginetest.Process) int {
 			p.Write(stack.DataDir, "kept", "data of web")
 			return listen(p)
 		})
@@ -177,7 +177,7 @@ func TestExpiry_NoticesThenStopsAndKeepsTheData(t *testing.T) {
 		key := engine.Key{Stack: st.ID, Service: "web"}
 		require.Nil(t, w.engine.Volume(key.Data()))
 
-		w.program("web", 1, nil)
+		w.program("", 1, nil)
 		require.NoError(t, w.claim(st.ID))
 		st = w.becomes(st.ID, stack.Live)
 		require.True(t, w.answers(st, "web"))

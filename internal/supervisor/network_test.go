@@ -46,7 +46,7 @@ func answeringEngine(t *testing.T, answer http.HandlerFunc) engine.Driver {
 
 func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
 	s, st := withStack(t)
-	ana, err := s.cfg.Store.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
+	ana, err := s.cfg.Store.(*store.Store).CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
 	require.NoError(t, err)
 	g := s.runner(st.ID).generation(st, 1, st.Services)
 	s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,7 @@ func (elsewhere) Sockets(context.Context, string) ([]string, error) {
 func TestLogs_AreLetterForLetterAsSpecified(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
-		w.program("web", 1, func(p *enginetest.Process) int {
+		w.program("", 1, func(p *enginetest.Process) int {
 			p.Print(strings.Join(p.Args, " "))
 			return listen(p)
 		})

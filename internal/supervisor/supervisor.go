@@ -26,7 +26,7 @@ import (
 // Config is what a Supervisor works with. Durations and bounds are settings of
 // the server.
 type Config struct {
-	Store   *store.Store
+	Store   Store
 	Engine  engine.Driver
 	Builder *builder.Builder
 	Routes  *proxy.Routes
@@ -57,6 +57,27 @@ type Config struct {
 	OrphanGrace time.Duration
 
 	Log *slog.Logger
+}
+
+// Store keeps the stacks; package store implements it.
+type Store interface {
+	// All reads every stack that is not deleted, in order of creation.
+	All(ctx context.Context) ([]*stack.Stack, error)
+	// Get reads one stack; NotFound for one that is unknown or deleted.
+	Get(ctx context.Context, id string) (*stack.Stack, error)
+	// Deleted reports whether an id is that of a deleted stack.
+	Deleted(ctx context.Context, id string) (bool, error)
+	// Create stores a new stack with its first events and sets its Seq.
+	Create(ctx context.Context, st *stack.Stack, events []stack.Event, options ...store.Option) error
+	// Update changes a stack by fn and records the events that fn returns, both or
+	// neither. An error of fn is returned as it is.
+	Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error)
+	// Watch returns a channel that gets a value after each change of a stack.
+	Watch(id string) (woken <-chan struct{}, stop func())
+	// FollowOthers wakes watchers for what other processes change, until ctx ends.
+	FollowOthers(ctx context.Context)
+	// Reserve makes stacks that are created from now on get a Seq above last.
+	Reserve(ctx context.Context, last int64) error
 }
 
 // Supervisor owns the stacks of one installation.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,22 +27,20 @@ import (
 	"github.com/berth-host/berth/internal/health"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
-	"github.com/berth-host/berth/internal/store"
 )
 
-// world is a whole installation on the clock of a synctest bubble: the real database,
-// supervisor, builder and route table, and an engine in memory.
+// world is a whole installation on the clock of a synctest bubble: the real
+// supervisor, builder and route table, with a store and an engine in memory.
 type world struct {
-	t       *testing.T
-	dir     datadir.Dir
-	engine  *enginetest.Engine
-	driver  *enginetest.Driver
-	db      *store.Store
-	sup     *Supervisor
-	account store.Account
+	t      *testing.T
+	dir    datadir.Dir
+	engine *enginetest.Engine
+	driver *enginetest.Driver
+	db     *memstore
+	sup    *Supervisor
 
 	mu       sync.Mutex
-	programs map[string]enginetest.Program // of services, by the word that starts them
+	programs map[string]enginetest.Program // of services, by stack and generation
 }
 
 // node is a runtime whose base image the engine has.
@@ -50,7 +49,6 @@ var node = stack.Runtime{Name: "node", Version: "22"}
 // inWorld runs a test in a world whose server has started.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
-	emptyDatabase() // outside of the bubble
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
@@ -63,40 +61,22 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	base, err := images.Lookup(node.Name, node.Version)
 	require.NoError(t, err)
-	w := &world{t: t, dir: datadir.Dir(t.TempDir()), programs: map[string]enginetest.Program{}}
+	w := &world{t: t, dir: datadir.Dir(inMemory(t)), db: newMemstore(), programs: map[string]enginetest.Program{}}
 	w.engine = enginetest.New(map[string]enginetest.Program{"exec serve": w.serve}, base.Ref())
 	w.driver = w.engine.Driver("world")
-	require.NoError(t, os.WriteFile(filepath.Join(string(w.dir), "berth.db"), emptyDatabase(), 0o600))
-	w.db = openDatabase(t.Context(), string(w.dir))
-	w.account, err = w.db.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
-	require.NoError(t, err)
 	return w
 }
 
-// emptyDatabase is a database of today's schema: its migrations take longer than most
-// tests.
-var emptyDatabase = sync.OnceValue(func() []byte {
-	dir, err := os.MkdirTemp("", "berth-supervisor-")
+// inMemory makes a folder for a test, in memory where the machine has that: nothing has
+// to last, and a disk takes longer to write than everything else.
+func inMemory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "berth-supervisor-")
 	if err != nil {
-		panic(err)
+		return t.TempDir()
 	}
-	defer os.RemoveAll(dir)
-	if err := openDatabase(context.Background(), dir).Close(); err != nil {
-		panic(err)
-	}
-	content, err := os.ReadFile(filepath.Join(dir, "berth.db"))
-	if err != nil {
-		panic(err)
-	}
-	return content
-})
-
-func openDatabase(ctx context.Context, dir string) *store.Store {
-	db, err := store.Open(ctx, store.Options{Path: filepath.Join(dir, "berth.db"), Sealer: open{}, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		panic(err)
-	}
-	return db
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // startServer starts a server on what there is in the database and the engine.
@@ -132,7 +112,7 @@ func (w *world) startServer() {
 // a test waits for soon.
 var limits = stack.Limits{
 	TTL: 3 * time.Minute, TTLMin: time.Second, TTLMax: time.Hour, ExpiryNotice: time.Minute, Retention: 3 * time.Minute,
-	UnclaimedPerIP: 3, Crashes: 5, CrashWindow: 10 * time.Minute, Backoff: time.Second, BackoffMax: 30 * time.Second,
+	UnclaimedPerIP: 100, Crashes: 5, CrashWindow: 10 * time.Minute, Backoff: time.Second, BackoffMax: 30 * time.Second,
 }
 
 // stopServer stops the server as SIGTERM does: containers go on.
@@ -141,7 +121,6 @@ func (w *world) stopServer() { w.sup.Close() }
 func (w *world) close() {
 	w.sup.Close()
 	w.engine.Close()
-	require.NoError(w.t, w.db.Close())
 }
 
 // testLog writes the server's log to a test's.
@@ -170,7 +149,10 @@ func (w *world) health(ctx context.Context, r health.Request) *health.Failure {
 // serve is what a service runs: its program, or one that listens until it is to end.
 func (w *world) serve(p *enginetest.Process) int {
 	w.mu.Lock()
-	program := w.programs[variable(p, "SERVICE_NAME")+" g"+variable(p, "GENERATION")]
+	program := w.programs[variable(p, "STACK_ID")+" "+variable(p, "GENERATION")]
+	if program == nil {
+		program = w.programs[" "+variable(p, "GENERATION")]
+	}
 	w.mu.Unlock()
 	if program != nil {
 		return program(p)
@@ -210,11 +192,12 @@ func variable(p *enginetest.Process, name string) string {
 	return ""
 }
 
-// program says what a service's processes of a generation run from now on; nil is listen.
-func (w *world) program(service string, generation int, program enginetest.Program) {
+// program says what the processes of a generation run from now on, of all stacks for
+// the id ""; nil is listen.
+func (w *world) program(id string, generation int, program enginetest.Program) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.programs[fmt.Sprintf("%s g%d", service, generation)] = program
+	w.programs[fmt.Sprintf("%s %d", id, generation)] = program
 }
 
 // service is one of a manifest.
@@ -234,10 +217,15 @@ func (w *world) upload() string {
 // create makes a stack that nobody has claimed.
 func (w *world) create(specs ...stack.Spec) *stack.Stack {
 	w.t.Helper()
+	return w.createFor(limits.TTL, specs...)
+}
+
+// createFor makes a stack that expires after a time.
+func (w *world) createFor(ttl time.Duration, specs ...stack.Spec) *stack.Stack {
+	w.t.Helper()
 	now := stack.Now()
 	st := stack.New("shop", specs, now)
-	st.ExpiresAt = now.Add(limits.TTL)
-	st.Network = "192.0.2.1"
+	st.ExpiresAt = now.Add(ttl)
 	require.NoError(w.t, w.sup.Create(w.t.Context(), st, w.upload(), nil))
 	return st
 }
@@ -255,9 +243,9 @@ func (w *world) deploy(id string, specs ...stack.Spec) {
 	require.NoError(w.t, err)
 }
 
-// claim moves a stack into the account.
+// claim moves a stack into an account.
 func (w *world) claim(id string) error {
-	_, err := w.sup.Claim(w.t.Context(), id, w.account.ID, w.account.Email)
+	_, err := w.sup.Claim(w.t.Context(), id, "acc_ana", "ana@example.com")
 	return err
 }
 
@@ -306,8 +294,7 @@ func (w *world) serves(id string, generation int) *stack.Stack {
 // events are the types of a stack's events, in order.
 func (w *world) events(id string) []string {
 	w.t.Helper()
-	events, err := w.db.Events(w.t.Context(), id, 0, 1000)
-	require.NoError(w.t, err)
+	events := w.db.Events(id)
 	types := make([]string, len(events))
 	for i, e := range events {
 		types[i] = string(e.Type)
@@ -340,8 +327,8 @@ func (w *world) runs(st *stack.Stack, names ...string) {
 	defer cancel()
 	var last []string
 	ok := w.engine.Await(ctx, func(running []string) bool {
-		last = running
-		return fmt.Sprint(running) == fmt.Sprint(want)
+		last = slices.DeleteFunc(running, func(name string) bool { return !strings.HasPrefix(name, "berth-"+st.Hex()) })
+		return slices.Equal(last, want)
 	})
 	require.True(w.t, ok, "%v run, want %v", last, want)
 }

@@ -158,7 +158,7 @@ type stream struct {
 func New(programs map[string]Program, images ...string) *Engine {
 	e := &Engine{
 		programs: programs, containers: map[string]*container{}, images: map[string]*image{},
-		volumes: map[string]*volume{}, networks: map[string]*network{}, turns: map[string]chan struct{}{}, subnets: 16,
+		volumes: map[string]*volume{}, networks: map[string]*network{}, turns: map[string]chan struct{}{}, subnets: 256,
 		change: make(chan struct{}), before: map[string]func(string) error{}, after: map[string]func(string) error{},
 	}
 	for _, ref := range images {
