@@ -162,7 +162,7 @@ func hostConfig(spec *ContainerSpec) *container.HostConfig {
 		ReadonlyPaths: readonlyPaths,
 		Init:          &yes,
 		IpcMode:       container.IPCModePrivate,
-		NetworkMode:   network.NetworkNone,
+		NetworkMode:   none,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		LogConfig:     logConfig(spec.LogMax),
 		Runtime:       spec.Runtime,

@@ -24,7 +24,8 @@ type DriverOptions struct {
 type Driver struct {
 	engine  *Engine
 	opts    DriverOptions
-	joining joining
+	joining joining // a network
+	making  joining // a container, by its name
 }
 
 var _ engine.Driver = (*Driver)(nil)
@@ -37,6 +38,7 @@ func (d *Driver) labels(key engine.Key) Labels { return key.Labels(d.opts.Instan
 
 // Run is engine.Driver's.
 func (d *Driver) Run(ctx context.Context, spec engine.Spec) (string, error) {
+	defer d.making.alone(spec.Name)()
 	id, err := d.create(ctx, spec, d.stopAndRemove)
 	if err != nil {
 		return "", err
@@ -108,7 +110,7 @@ func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) erro
 		return err
 	}
 	c, err := d.engine.Inspect(ctx, id)
-	if err == nil && c.Running && c.IP == "" { // a promotion that failed left it off the network
+	if err == nil && c.Running && c.IP == "" && network != none { // a promotion that failed left it off the network
 		err = d.realias(ctx, id, network, aliases)
 	}
 	return err
@@ -180,6 +182,7 @@ func (d *Driver) HasImage(ctx context.Context, ref string) (bool, error) {
 
 // Probe is engine.Driver's.
 func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
+	defer d.making.alone(spec.Name)()
 	id, err := d.create(ctx, spec, d.stopAndRemove)
 	if err != nil {
 		return err
@@ -206,6 +209,7 @@ func (d *Driver) Import(ctx context.Context, ref string, tar io.Reader, changes 
 
 // Prepare is engine.Driver's.
 func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (string, error) {
+	defer d.making.alone(spec.Name)()
 	return d.create(ctx, spec, func(ctx context.Context, name string) error {
 		return d.engine.Remove(context.WithoutCancel(ctx), name)
 	})

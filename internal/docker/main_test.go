@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -38,6 +39,10 @@ type bench struct {
 var shared = sync.OnceValues(setUp)
 
 func TestMain(m *testing.M) {
+	// Tests that run in parallel wait for the engine, not for a processor.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if b, err := shared(); err == nil {
 		if err := b.tearDown(); err != nil {

@@ -32,6 +32,9 @@ type Network struct {
 	Labels Labels
 }
 
+// none is the engine's network of containers that are on no network.
+const none = network.NetworkNone
+
 // bridgeName is the driver's option for the name of the interface.
 const bridgeName = "com.docker.network.bridge.name"
 

@@ -3,12 +3,9 @@ package docker
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -221,27 +218,12 @@ func TestRealias_PutsAContainerBackOnTheNetwork(t *testing.T) {
 // path, before its answer goes on.
 func (b *bench) after(t *testing.T, path string, do func()) *Engine {
 	t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.engine.dial(ctx) }}
-	t.Cleanup(transport.CloseIdleConnections)
-	socket := filepath.Join(t.TempDir(), "e.sock")
-	listener, err := net.Listen("unix", socket)
-	require.NoError(t, err)
-	server := &http.Server{Handler: &httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" },
-		Transport: transport,
-		ModifyResponse: func(answer *http.Response) error {
-			if strings.HasSuffix(answer.Request.URL.Path, path) {
-				do()
-			}
-			return nil
-		},
-	}}
-	go server.Serve(listener) //nolint:errcheck // it ends with the test
-	t.Cleanup(func() { server.Close() })
-	remote, err := Open(t.Context(), Options{Host: "unix://" + socket})
-	require.NoError(t, err)
-	t.Cleanup(func() { remote.Close() })
-	return remote
+	return b.newWay(t, func(answer *http.Response) error {
+		if strings.HasSuffix(answer.Request.URL.Path, path) {
+			do()
+		}
+		return nil
+	}).engine
 }
 
 func TestRemoveNetwork_DisconnectsWhatIsLeft(t *testing.T) {

@@ -91,7 +91,7 @@ func helper(p *Process) int {
 	switch word {
 	case "print":
 		p.Print(args[0])
-	case "both":
+	case "count":
 		n, pause := atoi(args[0]), duration(args[1])
 		for i := range n {
 			p.Print(strconv.Itoa(i))

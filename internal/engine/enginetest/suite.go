@@ -19,17 +19,17 @@ import (
 type Bench struct {
 	Driver  engine.Driver // of an installation that has nothing
 	Another engine.Driver // of another installation on the same engine, which has nothing either
-	Subnets int           // in the pool of either one
+	Subnets int           // that are free in the pool of both
 
 	// Image has the program that Command runs. It runs as root, and its first argument
 	// says what it does:
 	//
 	//	print TEXT        prints a line
-	//	both N PAUSE      prints N lines, 0 and so on, a pause after each
+	//	count N PAUSE     prints N lines, 0 and so on, a pause after each
 	//	exit CODE         ends with a code
 	//	serve             prints "serving" and ends with 0 when it is asked to
 	//	stubborn          prints "serving" and never ends by itself
-	//	listen :PORT      prints "listening" and greets whoever connects
+	//	listen :PORT...   prints "listening" and greets whoever connects
 	//	dial NAME:PORT    prints the greeting there; ends with 1 when there is none
 	//	write FILE TEXT   replaces a file
 	//	append FILE TEXT  adds to a file
@@ -44,8 +44,8 @@ type Bench struct {
 	// something: the engine does what it is asked, and the driver does not hear of it.
 	LoseAnswers func()
 
-	// Leave makes the engine unreachable, and Return makes it answer again. What runs
-	// may end in between.
+	// Leave makes the engine unreachable, and Return makes it answer again if it does
+	// not. What runs may end in between.
 	Leave, Return func()
 }
 
@@ -89,9 +89,7 @@ var contract = map[string]func(trial){
 	"Inventory has what is the installation's own": inventoryOwn,
 	"Discard removes everything":                   discardAll,
 	"Snapshot and Restore carry the data":          snapshotRestores,
-	"Snapshot keeps the one that is there":         snapshotKept,
 	"Snapshot needs room":                          snapshotRoom,
-	"Restore clears what is in the way":            restoreClears,
 	"Probe shows that containers run":              probeShows,
 	"Prepare replaces and Start starts":            prepareStarts,
 	"CopyIn puts files into container and volume":  copyInFiles,
@@ -126,6 +124,7 @@ func newKey() engine.Key {
 // tidy removes all that a test has left.
 func (c trial) tidy() {
 	ctx := context.WithoutCancel(c.t.Context())
+	c.bench.Return()
 	for _, d := range []engine.Driver{c.bench.Driver, c.bench.Another} {
 		there, err := d.Inventory(ctx, "")
 		assert.NoError(c.t, err)

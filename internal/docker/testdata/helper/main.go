@@ -49,6 +49,14 @@ var actions = map[string]func(args []string){
 		}
 	},
 
+	// count prints lines, a pause after each.
+	"count": func(args []string) {
+		for i := range number(args[0]) {
+			fmt.Println(i)
+			time.Sleep(duration(args[1]))
+		}
+	},
+
 	// background leaves a child that holds the output open, and ends.
 	"background": func(args []string) {
 		child := exec.Command("/bin/helper", "sleep", args[0])
@@ -95,6 +103,12 @@ var actions = map[string]func(args []string){
 		os.Stdout.Write(text)
 	},
 	"write": func(args []string) { check(os.WriteFile(args[0], []byte(args[1]), 0o644)) },
+	"append": func(args []string) {
+		file, err := os.OpenFile(args[0], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		check(err)
+		_, err = file.WriteString(args[1])
+		check(err)
+	},
 	"mkdir": func(args []string) { check(os.Mkdir(args[0], 0o755)) },
 	"env":   func(args []string) { fmt.Println(os.Getenv(args[0])) },
 	"whoami": func([]string) {
@@ -142,15 +156,13 @@ var actions = map[string]func(args []string){
 
 	// listen greets whoever connects; dial prints the greeting.
 	"listen": func(args []string) {
-		listener, err := net.Listen("tcp", args[0])
-		check(err)
-		fmt.Println("listening")
-		for {
-			conn, err := listener.Accept()
+		for _, addr := range args {
+			listener, err := net.Listen("tcp", addr)
 			check(err)
-			fmt.Fprintln(conn, "hello")
-			conn.Close()
+			go greet(listener)
 		}
+		fmt.Println("listening")
+		select {}
 	},
 	"dial": func(args []string) {
 		conn, err := net.DialTimeout("tcp", args[0], 5*time.Second)
@@ -171,6 +183,15 @@ var actions = map[string]func(args []string){
 			eaten = append(eaten, block)
 		}
 	},
+}
+
+func greet(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		check(err)
+		fmt.Fprintln(conn, "hello")
+		conn.Close()
+	}
 }
 
 func number(s string) int {

@@ -1,0 +1,150 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine/enginetest"
+)
+
+// tools is the image with which the suite makes snapshots: all base images are made of
+// it.
+const tools = "debian:trixie-slim"
+
+func TestDriver_KeepsTheContract(t *testing.T) {
+	b := testBench(t)
+	there, err := b.driver().HasImage(t.Context(), tools)
+	require.NoError(t, err)
+	if !there {
+		require.NoError(t, b.engine.Pull(t.Context(), tools, io.Discard))
+	}
+	enginetest.Suite(t, func(t *testing.T, test func(*testing.T, enginetest.Bench)) {
+		t.Parallel()
+		w := b.newWay(t, nil)
+		pool := b.freePool(t)
+		test(t, enginetest.Bench{
+			Driver:  NewDriver(w.engine, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
+			Another: NewDriver(b.engine, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
+			Subnets: 1 << (subnetBits - pool.Bits()),
+			Image:   b.image, Tools: tools,
+			Command:     func(words ...string) []string { return helper(words...).Args },
+			LoseAnswers: w.loseAnswers, Leave: w.leave, Return: w.back,
+		})
+	})
+}
+
+// freePool returns a pool of four networks that nobody uses.
+func (b *bench) freePool(t *testing.T) netip.Prefix {
+	t.Helper()
+	taken, err := b.engine.Networks(t.Context(), nil)
+	require.NoError(t, err)
+	for {
+		var n [2]byte
+		rand.Read(n[:])
+		pool := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, n[0], n[1] &^ 63}), 26)
+		if !overlapsAny(pool, taken) {
+			return pool
+		}
+	}
+}
+
+// way leads to the engine over a socket of a test's own.
+type way struct {
+	t      *testing.T
+	engine *Engine
+	socket string
+	proxy  *httputil.ReverseProxy
+
+	mu     sync.Mutex
+	server *http.Server    // nil while the engine is away
+	lost   map[string]bool // requests whose answers were lost; nil while none is to be
+}
+
+// newWay opens the engine by a way of its own. Each answer is given to seen before it
+// goes on.
+func (b *bench) newWay(t *testing.T, seen func(*http.Response) error) *way {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "berth-way-") // the test's own may be too long for a socket
+	require.NoError(t, err)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.engine.dial(ctx) }}
+	w := &way{t: t, socket: filepath.Join(dir, "e.sock")}
+	if seen == nil {
+		seen = w.lose
+	}
+	w.proxy = &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" },
+		Transport:      transport,
+		FlushInterval:  -1,
+		ModifyResponse: seen,
+		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // ends the connection
+		ErrorLog:       log.New(io.Discard, "", 0),
+	}
+	w.back()
+	w.engine, err = Open(t.Context(), Options{Host: "unix://" + w.socket})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, w.engine.Close())
+		w.leave()
+		transport.CloseIdleConnections()
+		require.NoError(t, os.RemoveAll(dir))
+	})
+	return w
+}
+
+// leave takes the engine away from whoever comes by this way.
+func (w *way) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.server != nil {
+		w.server.Close()
+		w.server = nil
+	}
+}
+
+// back undoes leave.
+func (w *way) back() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.server != nil {
+		return
+	}
+	listener, err := net.Listen("unix", w.socket)
+	require.NoError(w.t, err)
+	w.server = &http.Server{Handler: w.proxy}
+	go w.server.Serve(listener) //nolint:errcheck // it ends with the test
+}
+
+// loseAnswers loses the first answer to each request that changes something.
+func (w *way) loseAnswers() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost = map[string]bool{}
+}
+
+var errLost = errors.New("the answer is lost")
+
+func (w *way) lose(answer *http.Response) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	asked := answer.Request
+	what := asked.Method + " " + asked.URL.String()
+	if w.lost == nil || w.lost[what] || asked.Method == http.MethodGet || asked.Method == http.MethodHead {
+		return nil
+	}
+	w.lost[what] = true
+	return errLost
+}
