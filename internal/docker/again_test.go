@@ -100,16 +100,16 @@ func TestAccepts_AsksOnANewConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	if err := e.Accepts(t.Context()); err != nil {
+	if err := e.accepts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Ping(t.Context()); err != nil {
+	if err := e.ping(t.Context()); err != nil {
 		t.Errorf("the open connection does not answer: %v", err)
 	}
-	if err := e.Accepts(t.Context()); err == nil {
+	if err := e.accepts(t.Context()); err == nil {
 		t.Error("a new connection was taken")
 	}
 }

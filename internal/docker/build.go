@@ -10,24 +10,16 @@ import (
 
 	"github.com/docker/docker/api/types/build"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/lastlines"
 )
-
-// BuildSpec is a Dockerfile and its context for the engine's classic builder.
-type BuildSpec struct {
-	Context io.Reader // tar with a Dockerfile in its root
-	Ref     string
-	Args    map[string]string
-	Labels  Labels // of the image; steps of a build that fails do not get them
-	Network string // network of the steps that run commands; "" is the engine's default
-}
 
 // failureTail is how much of an output an error repeats, in bytes.
 const failureTail = 4000
 
-// BuildImage builds an image and writes its log to out as plain text. The
-// error of a step that fails ends with the last lines of the log.
-func (e *Engine) BuildImage(ctx context.Context, spec BuildSpec, out io.Writer) error {
+// buildImage is engine.Driver's MakeImage, with the engine's classic builder. Steps of a
+// build that fails do not get the labels.
+func (e *Engine) buildImage(ctx context.Context, spec engine.ImageSpec, out io.Writer) error {
 	args := make(map[string]*string, len(spec.Args))
 	for name, value := range spec.Args {
 		args[name] = &value
@@ -36,8 +28,7 @@ func (e *Engine) BuildImage(ctx context.Context, spec BuildSpec, out io.Writer) 
 		Version:     build.BuilderV1,
 		Tags:        []string{spec.Ref},
 		BuildArgs:   args,
-		Labels:      spec.Labels,
-		NetworkMode: spec.Network,
+		Labels:      engine.SharedLabels(),
 		Remove:      true,
 		ForceRemove: true,
 	})

@@ -96,10 +96,10 @@ func TestOpen_SpeaksTLSWithAnEngineThatAsksForACertificate(t *testing.T) {
 	remote, err := Open(t.Context(), Options{})
 	require.NoError(t, err)
 	defer remote.Close()
-	require.NoError(t, remote.Accepts(t.Context()))
+	require.NoError(t, remote.accepts(t.Context()))
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
-	_, err = remote.Exec(t.Context(), id, helper("env", "FROM_IMAGE"), &out, &out)
+	_, err = remote.exec(t.Context(), id, helper("env", "FROM_IMAGE"), &out, &out)
 	require.NoError(t, err)
 	require.Equal(t, "yes\n", out.String())
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,74 +16,13 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-func TestContainer_LivesFromCreateToRemove(t *testing.T) {
+func TestCreate_ReportsAVolumeThatIsMissing(t *testing.T) {
 	b := testBench(t)
 	spec := b.spec("serve")
-	id := b.create(t, spec)
-
-	c, err := b.engine.Inspect(t.Context(), id)
-	require.NoError(t, err)
-	assert.Equal(t, spec.Name, c.Name)
-	assert.Equal(t, spec.Image, c.Image)
-	assert.Equal(t, "created", c.State)
-	assert.Zero(t, c.StartedAt)
-	assert.Zero(t, c.FinishedAt)
-	assert.True(t, carries(c.Labels, b.labels))
-
-	require.NoError(t, b.engine.Start(t.Context(), id))
-	require.NoError(t, b.engine.Start(t.Context(), id), "started already")
-	c, err = b.engine.Inspect(t.Context(), spec.Name)
-	require.NoError(t, err)
-	assert.True(t, c.Running)
-	assert.NotZero(t, c.Pid)
-	assert.WithinDuration(t, time.Now(), c.StartedAt, time.Minute)
-	b.awaitLine(t, id, "serving")
-
-	require.NoError(t, b.engine.Stop(t.Context(), id))
-	c, err = b.engine.Inspect(t.Context(), id)
-	require.NoError(t, err)
-	assert.False(t, c.Running)
-	assert.Zero(t, c.ExitCode, "the program handled SIGTERM")
-	assert.WithinDuration(t, time.Now(), c.FinishedAt, time.Minute)
-	assert.Equal(t, "serving\nstopping\n", b.log(t, id))
-
-	require.NoError(t, b.engine.Remove(t.Context(), id))
-	_, err = b.engine.Inspect(t.Context(), id)
-	require.ErrorIs(t, err, engine.ErrNotFound)
-	assert.Contains(t, err.Error(), "inspect container "+id)
-}
-
-func TestCreate_RefusesATakenName(t *testing.T) {
-	b := testBench(t)
-	spec := b.spec("serve")
-	b.create(t, spec)
-	_, err := b.engine.Create(t.Context(), spec)
-	require.ErrorIs(t, err, ErrConflict)
-	assert.NotErrorIs(t, err, engine.ErrNotFound)
-}
-
-func TestCreate_ReportsWhatIsMissing(t *testing.T) {
-	b := testBench(t)
-	spec := b.spec("serve")
-	spec.Image = "berth-test-no-such-image:1"
-	_, err := b.engine.Create(t.Context(), spec)
-	require.ErrorIs(t, err, engine.ErrNotFound)
-	assert.Contains(t, err.Error(), spec.Image)
-
-	spec = b.spec("serve")
 	spec.Volumes = map[string]string{"/data": "berth-test-no-such-volume"}
-	_, err = b.engine.Create(t.Context(), spec)
+	_, err := b.engine.create(t.Context(), spec)
 	require.ErrorIs(t, err, engine.ErrNotFound)
 	assert.Contains(t, err.Error(), "berth-test-no-such-volume")
-}
-
-func TestStart_ReportsANetworkThatIsMissing(t *testing.T) {
-	b := testBench(t)
-	spec := b.spec("serve")
-	spec.Network = "berth-test-no-such-network"
-	err := b.engine.Start(t.Context(), b.create(t, spec))
-	require.ErrorIs(t, err, engine.ErrNotFound)
-	assert.Contains(t, err.Error(), spec.Network)
 }
 
 func TestCreate_HoldsTheProcessToItsLimits(t *testing.T) {
@@ -127,40 +65,6 @@ func TestCreate_NamesOptionsThatTheEngineDropped(t *testing.T) {
 	}, dropped(want, got))
 }
 
-func TestStop_KillsAProcessThatIgnoresSIGTERM(t *testing.T) {
-	b := testBench(t)
-	spec := b.spec("stubborn")
-	spec.StopTimeout = 100 * time.Millisecond
-	id := b.run(t, spec)
-	b.awaitLine(t, id, "serving")
-	require.NoError(t, b.engine.Stop(t.Context(), id))
-	c, err := b.engine.Inspect(t.Context(), id)
-	require.NoError(t, err)
-	assert.Equal(t, 137, c.ExitCode)
-}
-
-func TestContainer_StopAndRemoveOfNothingSucceed(t *testing.T) {
-	b := testBench(t)
-	name := b.name()
-	require.NoError(t, b.engine.Stop(t.Context(), name))
-	require.NoError(t, b.engine.Remove(t.Context(), name))
-	require.ErrorIs(t, b.engine.Start(t.Context(), name), engine.ErrNotFound)
-}
-
-func TestRemove_ManyAtOnceAllWaitUntilItIsGone(t *testing.T) {
-	b := testBench(t)
-	id := b.run(t, b.spec("stubborn"))
-	var removers sync.WaitGroup
-	for range 8 {
-		removers.Go(func() {
-			assert.NoError(t, b.engine.Remove(t.Context(), id))
-			_, err := b.engine.Inspect(t.Context(), id)
-			assert.ErrorIs(t, err, engine.ErrNotFound)
-		})
-	}
-	removers.Wait()
-}
-
 func TestStart_ReportsAProgramThatIsNotThere(t *testing.T) {
 	b := testBench(t)
 	spec := b.spec()
@@ -169,27 +73,6 @@ func TestStart_ReportsAProgramThatIsNotThere(t *testing.T) {
 	c, err := b.awaitEnd(t, id)
 	require.NoError(t, err)
 	assert.Equal(t, 127, c.ExitCode)
-}
-
-func TestList_FindsEveryStateByLabel(t *testing.T) {
-	b := testBench(t)
-	mine := Labels{"berth-test": b.labels["berth-test"], "berth-test-list": b.name()}
-	running, created := b.spec("serve"), b.spec("serve")
-	running.Labels, created.Labels = mine, mine
-	network := b.network(t)
-	running.Network = network.Name
-	b.run(t, running)
-	b.create(t, created)
-
-	list, err := b.engine.List(t.Context(), mine)
-	require.NoError(t, err)
-	require.Len(t, list, 2)
-	for _, c := range list {
-		assert.Equal(t, c.Name == running.Name, c.Running)
-		assert.Equal(t, c.Running, c.IP != "")
-		assert.Equal(t, b.image, c.Image)
-		assert.True(t, carries(c.Labels, mine))
-	}
 }
 
 func TestCopyIn_KeepsOwnerAndModeOfTheTar(t *testing.T) {
@@ -207,22 +90,14 @@ func TestCopyIn_KeepsOwnerAndModeOfTheTar(t *testing.T) {
 		tar.Header{Name: "tmp/", Mode: 0o1777}, "",
 	)
 	require.NoError(t, err)
-	require.NoError(t, b.engine.CopyIn(t.Context(), id, "/", files))
-	require.NoError(t, b.engine.Start(t.Context(), id))
+	require.NoError(t, b.engine.copyIn(t.Context(), id, files))
+	require.NoError(t, b.engine.start(t.Context(), id))
 	assert.Equal(t, `/cache 200001:200001 drwx------
 /cache/file 200002:200003 -rw-------
 /app/new 200004:200004 drwx--x--x
 /app/new/file 200004:200004 -rwxr-xr-x
 /tmp 0:0 dtrwxrwxrwx
 `, b.log(t, id))
-}
-
-func TestCopyIn_NeedsItsDirectory(t *testing.T) {
-	b := testBench(t)
-	id := b.create(t, b.spec("serve"))
-	files, err := pack(tar.Header{Name: "a", Mode: 0o600}, "a")
-	require.NoError(t, err)
-	require.ErrorIs(t, b.engine.CopyIn(t.Context(), id, "/no/such", files), engine.ErrNotFound)
 }
 
 func TestContainer_IsReachedByTheHostAndByItsAlias(t *testing.T) {
@@ -232,7 +107,7 @@ func TestContainer_IsReachedByTheHostAndByItsAlias(t *testing.T) {
 	server.Network, server.Aliases = network.Name, []string{"web"}
 	id := b.run(t, server)
 	b.awaitLine(t, id, "listening")
-	c, err := b.engine.Inspect(t.Context(), id)
+	c, err := b.engine.inspect(t.Context(), id)
 	require.NoError(t, err)
 
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(c.IP, "8080"), 5*time.Second)
@@ -252,7 +127,7 @@ func (b *bench) awaitLine(t *testing.T, id, want string) {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	err := b.engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) {
+	err := b.engine.follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) {
 		if strings.Contains(string(line), want) {
 			stop(errSeen)
 		}
@@ -269,5 +144,5 @@ func (b *bench) awaitEnd(t *testing.T, id string) (Container, error) {
 	case err := <-failed:
 		require.NoError(t, err)
 	}
-	return b.engine.Inspect(t.Context(), id)
+	return b.engine.inspect(t.Context(), id)
 }

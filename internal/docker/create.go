@@ -37,10 +37,9 @@ type ContainerSpec struct {
 	Aliases []string // names on Network, beside the container's own
 
 	// Volumes gives each path in the container the name of an existing volume.
-	// Create fills an empty one with what the image has at that path, its
+	// create fills an empty one with what the image has at that path, its
 	// directory's owner and mode included.
 	Volumes map[string]string
-	Tmpfs   map[string]string // path in the container to mount options, as in size=64m
 
 	Memory    int64 // bytes, swap included; 0 is no limit
 	NanoCPUs  int64 // billionths of a CPU; 0 is no limit
@@ -56,12 +55,12 @@ type ContainerSpec struct {
 // defaultLogMax is the log kept when ContainerSpec.LogMax is 0, in bytes.
 const defaultLogMax = 10_000_000
 
-// Create makes a container and returns its id; it does not start it. A name
+// create makes a container and returns its id; it does not start it. A name
 // that is taken is ErrConflict; with engine.ErrUnreachable there may be a container of
 // that name, not started. A missing image or volume is engine.ErrNotFound, as is
 // a missing network when it starts. When the engine does not apply one of the container's limits,
 // the container is removed again and the error names the option.
-func (e *Engine) Create(ctx context.Context, spec ContainerSpec) (string, error) {
+func (e *Engine) create(ctx context.Context, spec ContainerSpec) (string, error) {
 	for path, name := range spec.Volumes {
 		// The engine would make a missing volume silently.
 		err := again(ctx, func() error {
@@ -78,7 +77,7 @@ func (e *Engine) Create(ctx context.Context, spec ContainerSpec) (string, error)
 		return "", wrap(err, "create container %s from %s", spec.Name, spec.Image)
 	}
 	if err := e.verify(ctx, made.ID, host); err != nil {
-		removed := e.Remove(context.WithoutCancel(ctx), made.ID)
+		removed := e.remove(context.WithoutCancel(ctx), made.ID)
 		return "", errors.Join(fmt.Errorf("docker: create container %s: %w", spec.Name, err), removed)
 	}
 	for _, warning := range made.Warnings {
@@ -90,7 +89,7 @@ func (e *Engine) Create(ctx context.Context, spec ContainerSpec) (string, error)
 // verify compares what was asked with what the engine made of it: an option
 // that it does not support it drops with no more than a warning.
 func (e *Engine) verify(ctx context.Context, id string, want *container.HostConfig) error {
-	found, err := e.inspect(ctx, id)
+	found, err := e.rawInspect(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -167,7 +166,6 @@ func hostConfig(spec *ContainerSpec) *container.HostConfig {
 		LogConfig:     logConfig(spec.LogMax),
 		Runtime:       spec.Runtime,
 		Mounts:        mounts(spec),
-		Tmpfs:         spec.Tmpfs,
 		OomScoreAdj:   firstToGo,
 		Resources:     resources(spec),
 	}

@@ -55,18 +55,18 @@ func (d *Driver) create(ctx context.Context, spec engine.Spec, clear func(contex
 func (d *Driver) createIn(ctx context.Context, spec engine.Spec, full ContainerSpec, clear func(context.Context, string) error) (string, error) {
 	asked := context.WithoutCancel(ctx) // what the engine was asked for is known by its id, or not there
 	for _, volume := range spec.Volumes {
-		if err := d.engine.EnsureVolume(asked, volume, d.labels(spec.Key.WithoutGeneration())); err != nil {
+		if err := d.engine.ensureVolume(asked, volume, d.labels(spec.Key.WithoutGeneration())); err != nil {
 			return "", err
 		}
 	}
-	id, err := d.engine.Create(asked, full)
-	if !MayExist(err) {
+	id, err := d.engine.create(asked, full)
+	if !mayExist(err) {
 		return id, err
 	}
 	if err := clear(ctx, spec.Name); err != nil {
 		return "", err
 	}
-	return d.engine.Create(asked, full)
+	return d.engine.create(asked, full)
 }
 
 func (d *Driver) containerSpec(spec engine.Spec) ContainerSpec {
@@ -82,16 +82,16 @@ func (d *Driver) containerSpec(spec engine.Spec) ContainerSpec {
 // stopAndRemove ends what runs in a container whose data stays, in the time that it was
 // made with unless ctx ends before, and removes the container.
 func (d *Driver) stopAndRemove(ctx context.Context, id string) error {
-	if err := d.engine.Stop(ctx, id); err != nil {
+	if err := d.engine.stop(ctx, id); err != nil {
 		return err
 	}
-	return d.engine.Remove(context.WithoutCancel(ctx), id)
+	return d.engine.remove(context.WithoutCancel(ctx), id)
 }
 
 // join starts a container, which gets an address on its network.
 func (d *Driver) join(ctx context.Context, id, network string) error {
 	defer d.joining.share(network)()
-	return d.engine.Start(ctx, id)
+	return d.engine.start(ctx, id)
 }
 
 // Restart is engine.Driver's.
@@ -109,7 +109,7 @@ func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) erro
 	if err != nil {
 		return err
 	}
-	c, err := d.engine.Inspect(ctx, id)
+	c, err := d.engine.inspect(ctx, id)
 	if err == nil && c.Running && c.IP == "" && network != none { // a promotion that failed left it off the network
 		err = d.realias(ctx, id, network, aliases)
 	}
@@ -130,7 +130,7 @@ func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) erro
 // so that nobody gets its address.
 func (d *Driver) realias(ctx context.Context, id, network string, aliases []string) error {
 	defer d.joining.alone(network)()
-	return d.engine.Realias(context.WithoutCancel(ctx), id, network, aliases...)
+	return d.engine.realias(context.WithoutCancel(ctx), id, network, aliases...)
 }
 
 // Promotes is engine.Driver's.
@@ -138,7 +138,7 @@ func (d *Driver) Promotes() bool { return d.engine.info.Attaches(d.opts.Runtime)
 
 // Look is engine.Driver's.
 func (d *Driver) Look(ctx context.Context, id string) (engine.Container, error) {
-	c, err := d.engine.Inspect(ctx, id)
+	c, err := d.engine.inspect(ctx, id)
 	return described(c), err
 }
 
@@ -150,30 +150,30 @@ func described(c Container) engine.Container {
 }
 
 // Stop is engine.Driver's.
-func (d *Driver) Stop(ctx context.Context, id string) error { return d.engine.Stop(ctx, id) }
+func (d *Driver) Stop(ctx context.Context, id string) error { return d.engine.stop(ctx, id) }
 
 // Remove is engine.Driver's.
-func (d *Driver) Remove(ctx context.Context, id string) error { return d.engine.Remove(ctx, id) }
+func (d *Driver) Remove(ctx context.Context, id string) error { return d.engine.remove(ctx, id) }
 
 // Follow is engine.Driver's.
 func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line func(time.Time, []byte)) error {
-	return d.engine.Follow(ctx, id, after, line)
+	return d.engine.follow(ctx, id, after, line)
 }
 
 // Ended is engine.Driver's.
 func (d *Driver) Ended(ctx context.Context) (<-chan engine.End, <-chan error) {
-	return d.engine.Exits(ctx, d.labels(engine.Key{}))
+	return d.engine.exits(ctx, d.labels(engine.Key{}))
 }
 
 // Accepts is engine.Driver's.
-func (d *Driver) Accepts(ctx context.Context) error { return d.engine.Accepts(ctx) }
+func (d *Driver) Accepts(ctx context.Context) error { return d.engine.accepts(ctx) }
 
 // Room is engine.Driver's. It asks the disk, not the engine.
 func (d *Driver) Room() (disk.Space, error) { return disk.Free(d.engine.info.RootDir) }
 
 // HasImage is engine.Driver's.
 func (d *Driver) HasImage(ctx context.Context, ref string) (bool, error) {
-	_, err := d.engine.Image(ctx, ref)
+	_, err := d.engine.image(ctx, ref)
 	if errors.Is(err, engine.ErrNotFound) {
 		return false, nil
 	}
@@ -194,51 +194,50 @@ func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
 
 // MakeImage is engine.Driver's.
 func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, out io.Writer) error {
-	return d.engine.BuildImage(ctx, BuildSpec{Context: spec.Context, Ref: spec.Ref, Args: spec.Args, Labels: engine.SharedLabels()}, out)
+	return d.engine.buildImage(ctx, spec, out)
 }
 
 // Pull is engine.Driver's.
 func (d *Driver) Pull(ctx context.Context, ref string, out io.Writer) error {
-	return d.engine.Pull(ctx, ref, out)
+	return d.engine.pull(ctx, ref, out)
 }
 
 // Import is engine.Driver's.
 func (d *Driver) Import(ctx context.Context, ref string, tar io.Reader, changes []string) error {
-	return d.engine.Import(ctx, ref, tar, changes)
+	return d.engine.importImage(ctx, ref, tar, changes)
 }
 
 // Prepare is engine.Driver's.
 func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (string, error) {
 	defer d.making.alone(spec.Name)()
 	return d.create(ctx, spec, func(ctx context.Context, name string) error {
-		return d.engine.Remove(context.WithoutCancel(ctx), name)
+		return d.engine.remove(context.WithoutCancel(ctx), name)
 	})
 }
 
 // CopyIn is engine.Driver's.
 func (d *Driver) CopyIn(ctx context.Context, id string, tar io.Reader) error {
-	return d.engine.CopyIn(ctx, id, "/", tar)
+	return d.engine.copyIn(ctx, id, tar)
 }
 
 // Start is engine.Driver's.
-func (d *Driver) Start(ctx context.Context, id string) error { return d.engine.Start(ctx, id) }
+func (d *Driver) Start(ctx context.Context, id string) error { return d.engine.start(ctx, id) }
 
 // Exec is engine.Driver's.
 func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
-	return d.engine.Exec(ctx, id, cmd, stdout, stderr)
+	return d.engine.exec(ctx, id, cmd, stdout, stderr)
 }
 
 // Commit is engine.Driver's.
 func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
-	_, err := d.engine.Commit(context.WithoutCancel(ctx), id, key.Image(), CommitSpec{
+	return d.engine.commit(context.WithoutCancel(ctx), id, key.Image(), CommitSpec{
 		Labels: d.labels(key), User: config.User, Dir: config.Dir, Env: config.Env,
 	})
-	return err
 }
 
 // Tag is engine.Driver's.
 func (d *Driver) Tag(ctx context.Context, ref, another string) error {
-	return d.engine.TagImage(ctx, ref, another)
+	return d.engine.tagImage(ctx, ref, another)
 }
 
 // joining keeps containers from starting on a network while one leaves it to come back

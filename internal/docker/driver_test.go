@@ -30,7 +30,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 	there, err := b.driver().HasImage(t.Context(), tools)
 	require.NoError(t, err)
 	if !there {
-		require.NoError(t, b.engine.Pull(t.Context(), tools, io.Discard))
+		require.NoError(t, b.engine.pull(t.Context(), tools, io.Discard))
 	}
 	enginetest.Suite(t, func(t *testing.T, test func(*testing.T, enginetest.Bench)) {
 		t.Parallel()
@@ -50,7 +50,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 // freePool returns a pool of four networks that nobody uses.
 func (b *bench) freePool(t *testing.T) netip.Prefix {
 	t.Helper()
-	taken, err := b.engine.Networks(t.Context(), nil)
+	taken, err := b.engine.networks(t.Context(), nil)
 	require.NoError(t, err)
 	for {
 		var n [2]byte

@@ -43,8 +43,6 @@ type Engine struct {
 
 // Info describes an engine.
 type Info struct {
-	ID      string
-	Version string
 	RootDir string // where the engine keeps its images and volumes
 	CPUs    int    // cores that containers may use
 
@@ -94,7 +92,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 
 // introduce returns which engine answers.
 func (e *Engine) introduce(ctx context.Context) (Info, error) {
-	if err := e.Ping(ctx); err != nil {
+	if err := e.ping(ctx); err != nil {
 		return Info{}, err
 	}
 	return e.Info(ctx)
@@ -103,17 +101,17 @@ func (e *Engine) introduce(ctx context.Context) (Info, error) {
 // Close gives up the connection. Nothing in the engine changes.
 func (e *Engine) Close() error { return e.api.Close() }
 
-// Ping returns an error when the engine does not answer.
-func (e *Engine) Ping(ctx context.Context) error {
+// ping returns an error when the engine does not answer.
+func (e *Engine) ping(ctx context.Context) error {
 	_, err := e.api.Ping(ctx)
 	return wrap(err, "ping engine at %s", e.api.DaemonHost())
 }
 
-// Accepts returns an error unless the engine takes a new connection and answers
+// accepts returns an error unless the engine takes a new connection and answers
 // on it before ctx ends. An engine that shuts down takes none any more, but
-// answers on those that it has while it ends the containers: so this tells
+// answers on those that it has while it ends the containers: so this says
 // whether the end of a container was its own.
-func (e *Engine) Accepts(ctx context.Context) error {
+func (e *Engine) accepts(ctx context.Context) error {
 	return wrap(e.askAnew(ctx), "connect to engine at %s", e.api.DaemonHost())
 }
 
@@ -143,13 +141,13 @@ func (e *Engine) askAnew(ctx context.Context) error {
 	return nil
 }
 
-// Info tells which engine this is.
+// Info describes the engine that answers.
 func (e *Engine) Info(ctx context.Context) (Info, error) {
 	info, err := e.api.Info(ctx)
 	if err != nil {
 		return Info{}, wrap(err, "describe engine")
 	}
-	described := Info{ID: info.ID, Version: info.ServerVersion, RootDir: info.DockerRootDir, CPUs: info.NCPU, DefaultRuntime: info.DefaultRuntime, Runtimes: map[string]Runtime{}}
+	described := Info{RootDir: info.DockerRootDir, CPUs: info.NCPU, DefaultRuntime: info.DefaultRuntime, Runtimes: map[string]Runtime{}}
 	for name, r := range info.Runtimes {
 		described.Runtimes[name] = Runtime{Path: r.Path, Args: r.Args}
 	}
@@ -165,7 +163,7 @@ func byLabel(labels Labels) filters.Args {
 	return args
 }
 
-// carries tells whether have holds every pair of want.
+// carries reports whether have holds every pair of want.
 func carries(have, want Labels) bool {
 	for key, value := range want {
 		if got, ok := have[key]; !ok || got != value {

@@ -27,8 +27,6 @@ func TestInfo_DescribesTheEngine(t *testing.T) {
 	b := testBench(t)
 	info, err := b.engine.Info(t.Context())
 	require.NoError(t, err)
-	assert.NotEmpty(t, info.ID)
-	assert.NotEmpty(t, info.Version)
 	assert.True(t, filepath.IsAbs(info.RootDir))
 	assert.Contains(t, info.Runtimes, info.DefaultRuntime)
 }

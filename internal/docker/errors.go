@@ -86,9 +86,9 @@ var hostFaults = []string{
 	"deadline exceeded",
 }
 
-// MayExist tells whether an error of Create leaves room for a container of that
+// mayExist reports whether an error of create leaves room for a container of that
 // name: an earlier one, or the new one when the engine's answer was lost.
-func MayExist(err error) bool {
+func mayExist(err error) bool {
 	return errors.Is(err, ErrConflict) || errors.Is(err, engine.ErrUnreachable)
 }
 

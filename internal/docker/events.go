@@ -9,11 +9,11 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// Exits reports the ends of the containers that carry the labels, from this
+// exits reports the ends of the containers that carry the labels, from this
 // call on. When the stream breaks or ctx ends, the second channel gets the one
 // error and nothing more arrives: whoever still wants to know calls again and
 // then looks at the containers, as ends in between are not repeated.
-func (e *Engine) Exits(ctx context.Context, labels Labels) (<-chan engine.End, <-chan error) {
+func (e *Engine) exits(ctx context.Context, labels Labels) (<-chan engine.End, <-chan error) {
 	filter := byLabel(labels)
 	filter.Add("type", string(events.ContainerEventType))
 	filter.Add("event", string(events.ActionDie))

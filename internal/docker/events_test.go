@@ -25,27 +25,6 @@ func next(t *testing.T, exits <-chan engine.End, failed <-chan error) engine.End
 	return engine.End{}
 }
 
-func TestExits_ReportsTheEndsOfLabelledContainers(t *testing.T) {
-	b := testBench(t)
-	key := engine.Key{Stack: b.name(), Service: "web", Generation: 2}
-	mine := key.Labels(b.labels["berth-test"])
-	mine["berth-test"] = b.labels["berth-test"]
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	exits, failed := b.engine.Exits(ctx, mine)
-
-	b.run(t, b.spec("exit", "9")) // without the label
-	spec := b.spec("exit", "4")
-	spec.Labels = mine
-	id := b.run(t, spec)
-
-	exit := next(t, exits, failed)
-	assert.Equal(t, engine.End{ID: id, Key: key}, exit)
-
-	cancel()
-	require.ErrorIs(t, <-failed, context.Canceled)
-}
-
 func TestExits_MissesNothingFromTheCallOn(t *testing.T) {
 	b := testBench(t)
 	for range 5 {
@@ -54,8 +33,8 @@ func TestExits_MissesNothingFromTheCallOn(t *testing.T) {
 		spec.Labels = mine
 		id := b.run(t, spec)
 		ctx, cancel := context.WithCancel(t.Context())
-		exits, failed := b.engine.Exits(ctx, mine)
-		require.NoError(t, b.engine.Remove(ctx, id))
+		exits, failed := b.engine.exits(ctx, mine)
+		require.NoError(t, b.engine.remove(ctx, id))
 		assert.Equal(t, id, next(t, exits, failed).ID)
 		cancel()
 	}
@@ -66,27 +45,13 @@ func TestExits_ReportsMemoryThatRanOut(t *testing.T) {
 	mine := Labels{"berth-test": b.labels["berth-test"], "berth-test-exit": b.name()}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	exits, failed := b.engine.Exits(ctx, mine)
+	exits, failed := b.engine.exits(ctx, mine)
 	spec := b.spec("eat")
 	spec.Labels, spec.Memory = mine, 32<<20
 	id := b.run(t, spec)
 	assert.Equal(t, id, next(t, exits, failed).ID)
 	require.Eventually(t, func() bool { // the event may come before the engine has written it down
-		c, err := b.engine.Inspect(t.Context(), id)
+		c, err := b.engine.inspect(t.Context(), id)
 		return err == nil && c.OOMKilled && c.ExitCode == 137
 	}, 10*time.Second, 10*time.Millisecond)
-}
-
-func TestExits_TellsThatTheStreamBroke(t *testing.T) {
-	b := testBench(t)
-	remote, cut := b.through(t)
-	_, failed := remote.Exits(t.Context(), b.labels)
-	cut()
-	select {
-	case err := <-failed:
-		require.Error(t, err)
-		assert.Contains(t, err.Error(), "watch exits")
-	case <-time.After(10 * time.Second):
-		t.Fatal("a broken stream was not reported")
-	}
 }

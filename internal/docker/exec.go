@@ -31,12 +31,12 @@ const (
 // errNeverRan is the cause when the engine accepted a command and did not run it.
 var errNeverRan = errors.New("the command did not start: the container is not running")
 
-// Exec runs a command in a running container, gives stdout and stderr what it prints
+// exec runs a command in a running container, gives stdout and stderr what it prints
 // in the order of arrival, and returns its exit code: 126 or 127 when there is no such
 // command. It returns when the command ends, or with cmd.Whole its output, or at once
 // when ctx ends; the command then goes on until the container is killed. Nothing is
 // written any more after it has returned.
-func (e *Engine) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
+func (e *Engine) exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
 	run, err := e.begin(ctx, id, cmd, stdout, stderr)
 	if err != nil {
 		return -1, wrap(err, "run %q in container %s", cmd.Args, id)

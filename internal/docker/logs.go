@@ -13,15 +13,15 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// maxLine is the longest line that Follow passes on in one piece, in bytes.
+// maxLine is the longest line that follow passes on in one piece, in bytes.
 const maxLine = 64 << 10
 
-// Follow passes on every line of a container's log written after since, the
+// follow passes on every line of a container's log written after since, the
 // zero time for all, and goes on until the container ends or ctx does; the
 // first is no error. A container that does not run has its log passed on to
 // the end. Lines come without their newline and with the engine's time, those
 // beyond 64 KiB in pieces of the same time. A line is valid until fn returns.
-func (e *Engine) Follow(ctx context.Context, id string, since time.Time,
+func (e *Engine) follow(ctx context.Context, id string, since time.Time,
 	fn func(at time.Time, line []byte),
 ) error {
 	stdout := &joiner{since: since, emit: fn}

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"strconv"
 	"strings"
@@ -12,8 +11,6 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/berth-host/berth/internal/engine"
 )
 
 type logLine struct {
@@ -25,7 +22,7 @@ type logLine struct {
 func (b *bench) follow(t *testing.T, id string, since time.Time) []logLine {
 	t.Helper()
 	var lines []logLine
-	require.NoError(t, b.engine.Follow(t.Context(), id, since, func(at time.Time, line []byte) {
+	require.NoError(t, b.engine.follow(t.Context(), id, since, func(at time.Time, line []byte) {
 		lines = append(lines, logLine{at, string(line)})
 	}))
 	return lines
@@ -40,17 +37,6 @@ func TestFollow_PassesOnBothStreamsWithTimes(t *testing.T) {
 	for i, l := range lines {
 		assert.Equal(t, string(rune('0'+i)), l.text)
 		assert.WithinRange(t, l.at, began, time.Now())
-	}
-}
-
-func TestFollow_ContinuesStrictlyAfterSince(t *testing.T) {
-	b := testBench(t)
-	id := b.run(t, b.spec("both", "6", "5ms"))
-	all := b.follow(t, id, time.Time{})
-	require.Len(t, all, 6)
-	for i := range all {
-		rest := b.follow(t, id, all[i].at)
-		assert.Equal(t, all[i+1:], append([]logLine{}, rest...))
 	}
 }
 
@@ -81,26 +67,12 @@ func TestFollow_PassesOnALastLineWithoutNewline(t *testing.T) {
 	assert.Equal(t, "no newline", lines[0].text)
 }
 
-func TestFollow_EndsWithItsContext(t *testing.T) {
-	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
-	ctx, cancel := context.WithCancel(t.Context())
-	err := b.engine.Follow(ctx, id, time.Time{}, func(time.Time, []byte) { cancel() })
-	require.ErrorIs(t, err, context.Canceled)
-}
-
 func TestFollow_ABrokenStreamIsNotTheEndOfTheLog(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	remote, cut := b.through(t)
-	err := remote.Follow(t.Context(), id, time.Time{}, func(time.Time, []byte) { cut() })
+	err := remote.follow(t.Context(), id, time.Time{}, func(time.Time, []byte) { cut() })
 	require.Error(t, err)
-}
-
-func TestFollow_OfNothingIsNotFound(t *testing.T) {
-	b := testBench(t)
-	err := b.engine.Follow(t.Context(), b.name(), time.Time{}, func(time.Time, []byte) {})
-	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
 func TestJoiner_KeepsApartWhatLostItsEnd(t *testing.T) {

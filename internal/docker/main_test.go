@@ -90,7 +90,7 @@ func setUp() (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b, b.engine.Import(ctx, b.image, root, []string{"LABEL berth-test=" + run, "ENV FROM_IMAGE=yes"})
+	return b, b.engine.importImage(ctx, b.image, root, []string{"LABEL berth-test=" + run, "ENV FROM_IMAGE=yes"})
 }
 
 // rootFS builds the helper and packs it with the directories that tests need.
@@ -139,11 +139,11 @@ func pack(entries ...any) (*bytes.Buffer, error) {
 func (b *bench) tearDown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := b.engine.RemoveImage(ctx, b.image)
-	containers, err1 := b.engine.List(ctx, b.labels)
-	images, err2 := b.engine.Images(ctx, b.labels)
-	networks, err3 := b.engine.Networks(ctx, b.labels)
-	volumes, err4 := b.engine.Volumes(ctx, b.labels)
+	err := b.engine.removeImage(ctx, b.image)
+	containers, err1 := b.engine.list(ctx, b.labels)
+	images, err2 := b.engine.images(ctx, b.labels)
+	networks, err3 := b.engine.networks(ctx, b.labels)
+	volumes, err4 := b.engine.volumes(ctx, b.labels)
 	err = errors.Join(err, err1, err2, err3, err4)
 	if len(containers)+len(images)+len(networks)+len(volumes) > 0 {
 		err = errors.Join(err, fmt.Errorf("left behind: containers %v, images %v, networks %v, volumes %v",
@@ -169,9 +169,9 @@ func (b *bench) spec(args ...string) ContainerSpec {
 // create makes a container and has it removed after the test.
 func (b *bench) create(t *testing.T, spec ContainerSpec) string {
 	t.Helper()
-	id, err := b.engine.Create(t.Context(), spec)
+	id, err := b.engine.create(t.Context(), spec)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.engine.Remove(context.Background(), id)) })
+	t.Cleanup(func() { require.NoError(t, b.engine.remove(context.Background(), id)) })
 	return id
 }
 
@@ -179,7 +179,7 @@ func (b *bench) create(t *testing.T, spec ContainerSpec) string {
 func (b *bench) run(t *testing.T, spec ContainerSpec) string {
 	t.Helper()
 	id := b.create(t, spec)
-	require.NoError(t, b.engine.Start(t.Context(), id))
+	require.NoError(t, b.engine.start(t.Context(), id))
 	return id
 }
 
@@ -187,7 +187,7 @@ func (b *bench) run(t *testing.T, spec ContainerSpec) string {
 func (b *bench) log(t *testing.T, id string) string {
 	t.Helper()
 	var text strings.Builder
-	require.NoError(t, b.engine.Follow(t.Context(), id, time.Time{}, func(_ time.Time, line []byte) {
+	require.NoError(t, b.engine.follow(t.Context(), id, time.Time{}, func(_ time.Time, line []byte) {
 		text.Write(line)
 		text.WriteByte('\n')
 	}))
@@ -198,7 +198,7 @@ func (b *bench) log(t *testing.T, id string) string {
 func (b *bench) output(t *testing.T, id string, args ...string) string {
 	t.Helper()
 	var out strings.Builder
-	code, err := b.engine.Exec(t.Context(), id, helper(args...), &out, &out)
+	code, err := b.engine.exec(t.Context(), id, helper(args...), &out, &out)
 	require.NoError(t, err)
 	require.Zero(t, code, out.String())
 	return out.String()
@@ -209,8 +209,8 @@ func (b *bench) output(t *testing.T, id string, args ...string) string {
 func (b *bench) volume(t *testing.T) string {
 	t.Helper()
 	name := b.name()
-	require.NoError(t, b.engine.EnsureVolume(t.Context(), name, b.labels))
-	t.Cleanup(func() { require.NoError(t, b.engine.RemoveVolume(context.Background(), name)) })
+	require.NoError(t, b.engine.ensureVolume(t.Context(), name, b.labels))
+	t.Cleanup(func() { require.NoError(t, b.engine.removeVolume(context.Background(), name)) })
 	return name
 }
 
@@ -222,26 +222,26 @@ func (b *bench) network(t *testing.T) NetworkSpec {
 		var n [2]byte
 		rand.Read(n[:])
 		spec.Subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, n[0], n[1] &^ 15}), 28)
-		_, err := b.engine.EnsureNetwork(t.Context(), spec)
+		_, err := b.engine.ensureNetwork(t.Context(), spec)
 		if errors.Is(err, ErrSubnetTaken) {
 			continue
 		}
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, b.engine.RemoveNetwork(context.Background(), spec.Name)) })
+		t.Cleanup(func() { require.NoError(t, b.engine.removeNetwork(context.Background(), spec.Name)) })
 		return spec
 	}
 }
 
 // keepNot has an image removed after the test.
 func (b *bench) keepNot(t *testing.T, ref string) {
-	t.Cleanup(func() { require.NoError(t, b.engine.RemoveImage(context.Background(), ref)) })
+	t.Cleanup(func() { require.NoError(t, b.engine.removeImage(context.Background(), ref)) })
 }
 
 // forgetSteps removes the nameless images of a build that failed.
 func (b *bench) forgetSteps(t *testing.T) {
 	t.Helper()
 	ctx := context.Background() // also called after the test
-	images, err := b.engine.Images(ctx, b.labels)
+	images, err := b.engine.images(ctx, b.labels)
 	require.NoError(t, err)
 	for _, i := range images {
 		if len(i.Tags) == 0 {

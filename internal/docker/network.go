@@ -38,7 +38,7 @@ const none = network.NetworkNone
 // bridgeName is the driver's option for the name of the interface.
 const bridgeName = "com.docker.network.bridge.name"
 
-// RemoveNetwork tries so often while containers come or go, and EnsureNetwork
+// removeNetwork tries so often while containers come or go, and ensureNetwork
 // waits so long for a network that somebody else is making.
 const (
 	networkTries  = 5
@@ -46,15 +46,15 @@ const (
 	networkPause  = 50 * time.Millisecond
 )
 
-// EnsureNetwork makes a network, or finds the one of that name, and returns
+// ensureNetwork makes a network, or finds the one of that name, and returns
 // its id. One of that name with other labels or another subnet is ErrConflict,
 // and so is a bridge that another network has; a subnet that overlaps another
 // network's is ErrSubnetTaken.
-func (e *Engine) EnsureNetwork(ctx context.Context, spec NetworkSpec) (string, error) {
-	return answered(ctx, func() (string, error) { return e.ensureNetwork(ctx, spec) })
+func (e *Engine) ensureNetwork(ctx context.Context, spec NetworkSpec) (string, error) {
+	return answered(ctx, func() (string, error) { return e.tryEnsureNetwork(ctx, spec) })
 }
 
-func (e *Engine) ensureNetwork(ctx context.Context, spec NetworkSpec) (string, error) {
+func (e *Engine) tryEnsureNetwork(ctx context.Context, spec NetworkSpec) (string, error) {
 	named, err := e.networksNamed(ctx, spec.Name)
 	if err != nil {
 		return "", err
@@ -80,9 +80,9 @@ func (e *Engine) ensureNetwork(ctx context.Context, spec NetworkSpec) (string, e
 	return adopt(named[0], spec)
 }
 
-// RemoveNetwork removes every network of that name, after disconnecting
+// removeNetwork removes every network of that name, after disconnecting
 // the containers that are still on it.
-func (e *Engine) RemoveNetwork(ctx context.Context, name string) error {
+func (e *Engine) removeNetwork(ctx context.Context, name string) error {
 	return insist(ctx, func(ctx context.Context) error { return e.tryRemoveNetworks(ctx, name) })
 }
 
@@ -98,16 +98,16 @@ func (e *Engine) tryRemoveNetworks(ctx context.Context, name string) error {
 	}
 }
 
-// Realias gives a container other names on its network, and puts one on it that an
+// realias gives a container other names on its network, and puts one on it that an
 // earlier call, which failed, left off it. The engine can only take it off the
 // network for that and put it back, so for a moment nothing reaches a container that
 // runs; it keeps its address, and with it its connections.
 // From then on it asks for that address whenever it starts, which fails with
-// engine.ErrAddressTaken when another one got it meanwhile; Realias makes one that does not
+// engine.ErrAddressTaken when another one got it meanwhile; realias makes one that does not
 // run take any address again. Another container that gets the address within that
 // moment leaves this one with any other address: that is engine.ErrAddressTaken as well.
-func (e *Engine) Realias(ctx context.Context, id, name string, aliases ...string) error {
-	found, err := e.inspect(ctx, id)
+func (e *Engine) realias(ctx context.Context, id, name string, aliases ...string) error {
+	found, err := e.rawInspect(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (e *Engine) Realias(ctx context.Context, id, name string, aliases ...string
 // networkOf returns the name of the network that a container is on, or was made for
 // while it is off it.
 func (e *Engine) networkOf(ctx context.Context, id string) (string, error) {
-	found, err := e.inspect(ctx, id)
+	found, err := e.rawInspect(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -143,8 +143,8 @@ func (e *Engine) networkOf(ctx context.Context, id string) (string, error) {
 	return string(found.HostConfig.NetworkMode), nil
 }
 
-// Networks returns the networks that carry the labels.
-func (e *Engine) Networks(ctx context.Context, labels Labels) ([]Network, error) {
+// networks returns the networks that carry the labels.
+func (e *Engine) networks(ctx context.Context, labels Labels) ([]Network, error) {
 	found, err := e.listNetworks(ctx, byLabel(labels))
 	if err != nil {
 		return nil, err
@@ -230,14 +230,14 @@ func (e *Engine) removeNetworks(ctx context.Context, name string) error {
 		return err
 	}
 	for i := range named {
-		if err := e.removeNetwork(ctx, named[i].ID); err != nil {
+		if err := e.removeNetworkByID(ctx, named[i].ID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *Engine) removeNetwork(ctx context.Context, id string) error {
+func (e *Engine) removeNetworkByID(ctx context.Context, id string) error {
 	found, err := e.api.NetworkInspect(ctx, id, network.InspectOptions{})
 	if err != nil {
 		return unlessGone(wrap(err, "inspect network %s", id))

@@ -21,27 +21,27 @@ import (
 func TestEnsureNetwork_MakesItOnceAndFindsItAgain(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
-	first, err := b.engine.EnsureNetwork(t.Context(), spec)
+	first, err := b.engine.ensureNetwork(t.Context(), spec)
 	require.NoError(t, err)
-	again, err := b.engine.EnsureNetwork(t.Context(), spec)
+	again, err := b.engine.ensureNetwork(t.Context(), spec)
 	require.NoError(t, err)
 	assert.Equal(t, first, again)
 
-	list, err := b.engine.Networks(t.Context(), b.labels)
+	list, err := b.engine.networks(t.Context(), b.labels)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, Network{ID: first, Name: spec.Name, Subnet: spec.Subnet, Labels: b.labels}, list[0])
 
-	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name))
-	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name), "gone already")
+	require.NoError(t, b.engine.removeNetwork(t.Context(), spec.Name))
+	require.NoError(t, b.engine.removeNetwork(t.Context(), spec.Name), "gone already")
 }
 
 func TestEnsureNetwork_NamesItsBridge(t *testing.T) {
 	b := testBench(t)
 	free := b.network(t) // finds a subnet
-	require.NoError(t, b.engine.RemoveNetwork(t.Context(), free.Name))
+	require.NoError(t, b.engine.removeNetwork(t.Context(), free.Name))
 	free.Bridge = "bt" + b.name()[11:22]
-	id, err := b.engine.EnsureNetwork(t.Context(), free)
+	id, err := b.engine.ensureNetwork(t.Context(), free)
 	require.NoError(t, err)
 	found, err := b.engine.api.NetworkInspect(t.Context(), id, network.InspectOptions{})
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestEnsureNetwork_RecognisesASubnetInUse(t *testing.T) {
 	taken := b.network(t)
 	for _, bits := range []int{24, 28, 30} {
 		spec := NetworkSpec{Name: b.name(), Labels: b.labels, Subnet: netip.PrefixFrom(taken.Subnet.Addr(), bits)}
-		_, err := b.engine.EnsureNetwork(t.Context(), spec)
+		_, err := b.engine.ensureNetwork(t.Context(), spec)
 		require.ErrorIs(t, err, ErrSubnetTaken)
 		assert.NotErrorIs(t, err, ErrConflict)
 		assert.Contains(t, err.Error(), "create network "+spec.Name)
@@ -64,13 +64,13 @@ func TestEnsureNetwork_RecognisesASubnetInUse(t *testing.T) {
 func TestEnsureNetwork_RecognisesASubnetThatIsBeingTaken(t *testing.T) {
 	b := testBench(t)
 	free := b.network(t)
-	require.NoError(t, b.engine.RemoveNetwork(t.Context(), free.Name))
+	require.NoError(t, b.engine.removeNetwork(t.Context(), free.Name))
 	results := make(chan error, 2)
 	for range 2 {
 		spec := NetworkSpec{Name: b.name(), Labels: b.labels, Subnet: free.Subnet}
-		t.Cleanup(func() { require.NoError(t, b.engine.RemoveNetwork(context.Background(), spec.Name)) })
+		t.Cleanup(func() { require.NoError(t, b.engine.removeNetwork(context.Background(), spec.Name)) })
 		go func() {
-			_, err := b.engine.EnsureNetwork(t.Context(), spec)
+			_, err := b.engine.ensureNetwork(t.Context(), spec)
 			results <- err
 		}()
 	}
@@ -86,13 +86,13 @@ func TestEnsureNetwork_RefusesABridgeInUse(t *testing.T) {
 	b := testBench(t)
 	taken, free := b.network(t), b.network(t)
 	for _, name := range []string{taken.Name, free.Name} {
-		require.NoError(t, b.engine.RemoveNetwork(t.Context(), name))
+		require.NoError(t, b.engine.removeNetwork(t.Context(), name))
 	}
 	taken.Bridge = "bt" + b.name()[11:22]
 	free.Bridge = taken.Bridge
-	_, err := b.engine.EnsureNetwork(t.Context(), taken)
+	_, err := b.engine.ensureNetwork(t.Context(), taken)
 	require.NoError(t, err)
-	_, err = b.engine.EnsureNetwork(t.Context(), free)
+	_, err = b.engine.ensureNetwork(t.Context(), free)
 	require.ErrorIs(t, err, ErrConflict)
 }
 
@@ -100,19 +100,19 @@ func TestEnsureNetwork_RefusesANameOfSomebodyElse(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
 	spec.Labels = Labels{"berth-test": "somebody-else"}
-	_, err := b.engine.EnsureNetwork(t.Context(), spec)
+	_, err := b.engine.ensureNetwork(t.Context(), spec)
 	require.ErrorIs(t, err, ErrConflict)
 }
 
 func TestEnsureNetwork_ManyAtOnceMakeOne(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
-	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name))
+	require.NoError(t, b.engine.removeNetwork(t.Context(), spec.Name))
 	ids := make([]string, 6)
 	var makers sync.WaitGroup
 	for i := range ids {
 		makers.Go(func() {
-			id, err := b.engine.EnsureNetwork(t.Context(), spec)
+			id, err := b.engine.ensureNetwork(t.Context(), spec)
 			assert.NoError(t, err)
 			ids[i] = id
 		})
@@ -126,47 +126,26 @@ func TestEnsureNetwork_ManyAtOnceMakeOne(t *testing.T) {
 	}
 }
 
-func TestRealias_KeepsTheAddress(t *testing.T) {
-	b := testBench(t)
-	spec := b.network(t)
-	server := b.spec("listen", ":8080")
-	server.Network, server.Aliases = spec.Name, []string{"before"}
-	id := b.run(t, server)
-	b.awaitLine(t, id, "listening")
-	before, err := b.engine.Inspect(t.Context(), id)
-	require.NoError(t, err)
-	require.NoError(t, b.engine.Realias(t.Context(), id, spec.Name, "after"))
-	found, err := b.engine.inspect(t.Context(), id)
-	require.NoError(t, err)
-	now := found.NetworkSettings.Networks[spec.Name]
-	assert.Equal(t, before.IP, now.IPAddress)
-	assert.Contains(t, now.Aliases, "after")
-	assert.NotContains(t, now.Aliases, "before")
-	client := b.spec("dial", "after:8080")
-	client.Network = spec.Name
-	assert.Equal(t, "hello\n", b.log(t, b.run(t, client)))
-}
-
 func TestRealias_FreesAContainerOfAnAddressThatAnotherGot(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
 	first, second := b.spec("serve"), b.spec("serve")
 	first.Network, second.Network = spec.Name, spec.Name
 	id := b.run(t, first)
-	require.NoError(t, b.engine.Realias(t.Context(), id, spec.Name, "name"))
-	had, err := b.engine.Inspect(t.Context(), id)
+	require.NoError(t, b.engine.realias(t.Context(), id, spec.Name, "name"))
+	had, err := b.engine.inspect(t.Context(), id)
 	require.NoError(t, err)
-	require.NoError(t, b.engine.Stop(t.Context(), id))
+	require.NoError(t, b.engine.stop(t.Context(), id))
 
 	other := b.create(t, second)
 	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), spec.Name, other, false))
 	require.NoError(t, b.engine.api.NetworkConnect(t.Context(), spec.Name, other, &network.EndpointSettings{
 		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
 	}))
-	require.NoError(t, b.engine.Start(t.Context(), other))
-	require.ErrorIs(t, b.engine.Start(t.Context(), id), engine.ErrAddressTaken)
-	require.NoError(t, b.engine.Realias(t.Context(), id, spec.Name, "name"))
-	require.NoError(t, b.engine.Start(t.Context(), id))
+	require.NoError(t, b.engine.start(t.Context(), other))
+	require.ErrorIs(t, b.engine.start(t.Context(), id), engine.ErrAddressTaken)
+	require.NoError(t, b.engine.realias(t.Context(), id, spec.Name, "name"))
+	require.NoError(t, b.engine.start(t.Context(), id))
 }
 
 func TestRealias_LeavesAContainerOnTheNetworkWhoseAddressAnotherGot(t *testing.T) {
@@ -175,7 +154,7 @@ func TestRealias_LeavesAContainerOnTheNetworkWhoseAddressAnotherGot(t *testing.T
 	first, second := b.spec("serve"), b.spec("serve")
 	first.Network, second.Network = spec.Name, spec.Name
 	id, other := b.run(t, first), b.run(t, second)
-	had, err := b.engine.Inspect(t.Context(), id)
+	had, err := b.engine.inspect(t.Context(), id)
 	require.NoError(t, err)
 	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), spec.Name, other, false))
 	remote := b.after(t, "/disconnect", func() {
@@ -183,8 +162,8 @@ func TestRealias_LeavesAContainerOnTheNetworkWhoseAddressAnotherGot(t *testing.T
 			IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
 		}))
 	})
-	require.ErrorIs(t, remote.Realias(t.Context(), id, spec.Name, "name"), engine.ErrAddressTaken)
-	found, err := b.engine.inspect(t.Context(), id)
+	require.ErrorIs(t, remote.realias(t.Context(), id, spec.Name, "name"), engine.ErrAddressTaken)
+	found, err := b.engine.rawInspect(t.Context(), id)
 	require.NoError(t, err)
 	now := found.NetworkSettings.Networks[spec.Name]
 	require.NotNil(t, now)
@@ -200,13 +179,13 @@ func TestRealias_PutsAContainerBackOnTheNetwork(t *testing.T) {
 	c.Network = spec.Name
 	id := b.run(t, c)
 	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), spec.Name, id, false))
-	require.NoError(t, b.engine.Stop(t.Context(), id))
-	require.NoError(t, b.engine.Start(t.Context(), id))
-	had, err := b.engine.Inspect(t.Context(), id)
+	require.NoError(t, b.engine.stop(t.Context(), id))
+	require.NoError(t, b.engine.start(t.Context(), id))
+	had, err := b.engine.inspect(t.Context(), id)
 	require.NoError(t, err)
 	require.Empty(t, had.IP, "the engine puts it back by itself")
-	require.NoError(t, b.engine.Realias(t.Context(), id, spec.Name, "name"))
-	found, err := b.engine.inspect(t.Context(), id)
+	require.NoError(t, b.engine.realias(t.Context(), id, spec.Name, "name"))
+	found, err := b.engine.rawInspect(t.Context(), id)
 	require.NoError(t, err)
 	now := found.NetworkSettings.Networks[spec.Name]
 	require.NotNil(t, now)
@@ -234,7 +213,7 @@ func TestRemoveNetwork_DisconnectsWhatIsLeft(t *testing.T) {
 		c.Network = spec.Name
 		b.run(t, c)
 	}
-	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name))
+	require.NoError(t, b.engine.removeNetwork(t.Context(), spec.Name))
 	named, err := b.engine.networksNamed(t.Context(), spec.Name)
 	require.NoError(t, err)
 	assert.Empty(t, named)
@@ -246,8 +225,8 @@ func TestRemoveNetwork_RemovesEveryOneOfThatName(t *testing.T) {
 	// The engine checks names on request only; two makers at once can do this.
 	_, err := b.engine.api.NetworkCreate(t.Context(), spec.Name+"x", network.CreateOptions{Labels: b.labels})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.engine.RemoveNetwork(context.Background(), spec.Name+"x")) })
-	require.NoError(t, b.engine.RemoveNetwork(t.Context(), spec.Name))
+	t.Cleanup(func() { require.NoError(t, b.engine.removeNetwork(context.Background(), spec.Name+"x")) })
+	require.NoError(t, b.engine.removeNetwork(t.Context(), spec.Name))
 	named, err := b.engine.networksNamed(t.Context(), spec.Name+"x")
 	require.NoError(t, err)
 	assert.Len(t, named, 1, "a name that only begins alike stays")
@@ -276,7 +255,7 @@ func TestEnsureNetwork_AsksAgainWhereALostAnswerLeftNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	id, err := e.EnsureNetwork(t.Context(), NetworkSpec{Name: "n", Subnet: netip.MustParsePrefix("10.9.9.0/28")})
+	id, err := e.ensureNetwork(t.Context(), NetworkSpec{Name: "n", Subnet: netip.MustParsePrefix("10.9.9.0/28")})
 	if err != nil || id != "made" || creates.Load() != 2 {
 		t.Errorf("network %q after %d requests: %v", id, creates.Load(), err)
 	}

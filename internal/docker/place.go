@@ -19,7 +19,7 @@ const subnetBits = 28
 // Place is engine.Driver's.
 func (d *Driver) Place(ctx context.Context, key engine.Key, stackNumber int64) error {
 	ctx = context.WithoutCancel(ctx) // it must not appear after a delete has looked for it
-	networks, err := d.engine.Networks(ctx, nil)
+	networks, err := d.engine.networks(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (d *Driver) Place(ctx context.Context, key engine.Key, stackNumber int64) e
 		if overlapsAny(subnet, networks) {
 			continue
 		}
-		_, err := d.engine.EnsureNetwork(ctx, NetworkSpec{
+		_, err := d.engine.ensureNetwork(ctx, NetworkSpec{
 			Name:   key.Network(),
 			Subnet: subnet,
 			Labels: d.labels(engine.Key{Stack: key.Stack, Generation: key.Generation}),

@@ -50,7 +50,7 @@ func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.Snaps
 		return err
 	}
 	failpoint.Here("snapshot-committed")
-	return d.engine.RemoveVolume(ctx, key.Data())
+	return d.engine.removeVolume(ctx, key.Data())
 }
 
 func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.SnapshotSpec) error {
@@ -78,8 +78,7 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 		return err
 	}
 	failpoint.Here("snapshot-copied")
-	_, err = d.engine.Commit(context.WithoutCancel(ctx), id, key.Snapshot(), CommitSpec{Labels: d.labels(key)})
-	return err
+	return d.engine.commit(context.WithoutCancel(ctx), id, key.Snapshot(), CommitSpec{Labels: d.labels(key)})
 }
 
 // exitError is the end of a helper that failed.
@@ -95,15 +94,15 @@ func (e exitError) Error() string {
 // runHelper runs a container of the host's own to its end, and returns the end of what
 // it said.
 func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
-	if err := d.engine.Start(ctx, id); err != nil {
+	if err := d.engine.start(ctx, id); err != nil {
 		return "", err
 	}
 	last := lastlines.New(failureTail, failureTail)
-	err := d.engine.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(last, "%s\n", line) })
+	err := d.engine.follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(last, "%s\n", line) })
 	if err != nil {
 		return "", err
 	}
-	c, err := d.engine.Inspect(ctx, id)
+	c, err := d.engine.inspect(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -116,7 +115,7 @@ func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
 
 // removeHelper removes a helper, for which nobody waits.
 func (d *Driver) removeHelper(id string) {
-	if err := d.engine.Remove(context.Background(), id); err != nil {
+	if err := d.engine.remove(context.Background(), id); err != nil {
 		d.engine.log.Error("helper container not removed; the next start tries again", "container", id, "error", err)
 	}
 }
@@ -130,7 +129,7 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 		return err
 	}
 	// What an earlier attempt left may be half of it.
-	if err := errors.Join(d.engine.Remove(ctx, process), d.engine.RemoveVolume(ctx, key.Data())); err != nil {
+	if err := errors.Join(d.engine.remove(ctx, process), d.engine.removeVolume(ctx, key.Data())); err != nil {
 		return err
 	}
 	helper := engine.Spec{
@@ -149,14 +148,14 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 	}
 	failpoint.Here("data-restored")
 	ctx = context.WithoutCancel(ctx)
-	if err := d.engine.Remove(ctx, id); err != nil {
+	if err := d.engine.remove(ctx, id); err != nil {
 		return err
 	}
 	// A second name makes removing the first one quick, however large the data is.
-	if err := d.engine.TagImage(ctx, key.Snapshot(), key.Restored()); err != nil {
+	if err := d.engine.tagImage(ctx, key.Snapshot(), key.Restored()); err != nil {
 		return err
 	}
-	err = d.engine.RemoveImage(ctx, key.Snapshot())
+	err = d.engine.removeImage(ctx, key.Snapshot())
 	failpoint.Here("snapshot-removed")
 	return err
 }

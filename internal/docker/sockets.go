@@ -55,7 +55,7 @@ const socketsAnswer = 5 * time.Second
 
 // Sockets is engine.Driver's.
 func (d *Driver) Sockets(ctx context.Context, id string) ([]string, error) {
-	c, err := d.engine.Inspect(ctx, id)
+	c, err := d.engine.inspect(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -12,9 +12,9 @@ type Volume struct {
 	Labels Labels
 }
 
-// EnsureVolume makes a volume, or finds the one of that name. One that does
+// ensureVolume makes a volume, or finds the one of that name. One that does
 // not carry the labels belongs to somebody else: ErrConflict.
-func (e *Engine) EnsureVolume(ctx context.Context, name string, labels Labels) error {
+func (e *Engine) ensureVolume(ctx context.Context, name string, labels Labels) error {
 	made, err := answered(ctx, func() (volume.Volume, error) {
 		made, err := e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
 		return made, wrap(err, "create volume %s", name)
@@ -28,16 +28,16 @@ func (e *Engine) EnsureVolume(ctx context.Context, name string, labels Labels) e
 	return nil
 }
 
-// RemoveVolume removes a volume and its files; ErrConflict while a container,
+// removeVolume removes a volume and its files; ErrConflict while a container,
 // running or not, has it.
-func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
+func (e *Engine) removeVolume(ctx context.Context, name string) error {
 	return insist(ctx, func(ctx context.Context) error {
 		return unlessGone(wrap(e.api.VolumeRemove(ctx, name, false), "remove volume %s", name))
 	})
 }
 
-// Volumes returns the volumes that carry the labels.
-func (e *Engine) Volumes(ctx context.Context, labels Labels) ([]Volume, error) {
+// volumes returns the volumes that carry the labels.
+func (e *Engine) volumes(ctx context.Context, labels Labels) ([]Volume, error) {
 	found, err := answered(ctx, func() (volume.ListResponse, error) {
 		found, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: byLabel(labels)})
 		return found, wrap(err, "list volumes")

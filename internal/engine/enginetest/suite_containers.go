@@ -342,7 +342,8 @@ func containersOfKey(c trial) {
 	spec := c.spec(worker.Process(0), "serve")
 	spec.Key, spec.Volumes = worker, nil
 	c.run(c.process("serve"), "")
-	c.run(spec, "")
+	_, err := c.driver.Prepare(c.t.Context(), spec)
+	require.NoError(c.t, err)
 	elsewhere := newKey()
 	spec.Key, spec.Name = elsewhere, elsewhere.Process(0)
 	c.run(spec, "")
