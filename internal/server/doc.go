@@ -36,7 +36,7 @@
 // # One redeploy
 //
 // The new generation is built and started beside the old one, on a network of its
-// own (supervisor/network.go), so that a service's name leads each caller to its own
+// own (docker/place.go), so that a service's name leads each caller to its own
 // generation. It takes the traffic by one swap of the route table once every service
 // is healthy; only then is it committed. The old one finishes what it has begun, then
 // its containers, network, images and sites go. A service that would be built the same
@@ -63,7 +63,7 @@
 // events (web/stream.go), which the wake after a commit and new lines of a log
 // (logfile/follow.go) set off.
 //
-// A restart from the dashboard (supervisor/owner.go) is the watcher's first act:
+// A restart from the dashboard (supervisor/restart.go) is the watcher's first act:
 // another process of the same generation starts beside the old one, under no name
 // that the other services call; when it is healthy it gets the service's name, the
 // row counts it, and it gets the traffic. The count is in the name of its container,
@@ -77,8 +77,8 @@
 // decides. Each stack has a clock (supervisor/lifetime.go) that reads the row
 // again after every commit: notice, expiry, end of retention. At expiry every
 // $DATA_DIR becomes an image, and a claim fills a new volume from it
-// (supervisor/snapshot.go). An engine that went away and came back is a restore
-// for each stack, not a crash (supervisor/engine.go): its absences are counted,
+// (supervisor/snapshot.go, docker/snapshot.go). An engine that went away and came back is a restore
+// for each stack, not a crash (supervisor/absence.go): its absences are counted,
 // and whatever ended or failed since the last one that it had seen is the engine's
 // doing.
 //
@@ -122,11 +122,12 @@
 // states. Package store is the only writer of stacks and events: a change and
 // its events are one transaction, announced after the commit. Package supervisor
 // has one runner per stack that owns its long jobs. Package builder makes images
-// and sites, package docker speaks to the engine and knows nothing of stacks.
-// Package firewall knows the rules of one machine and shares them with other
-// installations on it. Package logfile keeps the logs as bounded files, with the
-// bytes that programs wrote; package safetext makes text for terminals of what is
-// read of them, and of errors. Package site serves published folders. Imports
+// and sites. Both ask an engine.Driver for what happens in the engine; package
+// docker is the one of a Docker engine, and knows no status. Package firewall knows
+// the rules of one machine and shares them with other installations on it. Package
+// logfile keeps the logs as bounded files, with the bytes that programs wrote;
+// package safetext makes text for terminals of what is read of them, and of errors.
+// Package site serves published folders. Imports
 // point one way; a test in this package keeps them
 // so.
 //
@@ -150,7 +151,7 @@
 // through itself. A restart drops the retries that are pending; their events stay
 // in the database. What the engine still makes for a server that is dead, and what
 // could not be removed, goes with the next look for leftovers
-// (supervisor/remove.go). A job that meets an error of
+// (supervisor/sweep.go). A job that meets an error of
 // the database goes on trying (supervisor/runner.go): its work in the engine is
 // done. Package failpoint names the places where a crash would hurt; the
 // integration tests kill the server at each.
