@@ -245,16 +245,21 @@ func (s *Server) openStore(ctx context.Context, key auth.Key) error {
 
 // openWebhooks must run before anything records an event, so that none is missed.
 func (s *Server) openWebhooks(ctx context.Context) error {
-	s.webhooks = webhook.New(webhook.Config{
+	s.webhooks = webhook.New(s.webhookConfig(s.redis.Queue("webhooks")))
+	return s.webhooks.Start(ctx)
+}
+
+func (s *Server) webhookConfig(queue webhook.Queue) webhook.Config {
+	return webhook.Config{
 		Store:   s.store,
-		Queue:   s.redis.Queue("webhooks"),
+		Queue:   queue,
 		Timeout: s.cfg.WebhookTimeout,
 		Retries: s.cfg.WebhookRetries,
 		Allow:   s.cfg.WebhookAllow,
+		Pool:    s.cfg.NetworkPool,
 		Log:     s.log,
 		Observe: s.metrics.Delivery,
-	})
-	return s.webhooks.Start(ctx)
+	}
 }
 
 // openSupervisor creates the supervisor without starting it.

@@ -1,0 +1,34 @@
+package server
+
+import (
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/webhook"
+)
+
+// queue is one that is never asked.
+type queue struct{ webhook.Queue }
+
+// A field that is left out is a limit that is not kept: without Pool, webhooks reach
+// stacks.
+func TestWebhookConfig_LeavesNoFieldOut(t *testing.T) {
+	s := &Server{store: new(store.Store), log: slog.New(slog.DiscardHandler), cfg: Config{
+		WebhookTimeout: time.Second,
+		WebhookRetries: []time.Duration{time.Second},
+		WebhookAllow:   []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+		NetworkPool:    netip.MustParsePrefix("44.0.0.0/16"),
+	}}
+	cfg := reflect.ValueOf(s.webhookConfig(queue{}))
+	for i := range cfg.NumField() {
+		if !cfg.Field(i).IsValid() || cfg.Field(i).IsZero() {
+			assert.Fail(t, "nothing is given", cfg.Type().Field(i).Name)
+		}
+	}
+}
