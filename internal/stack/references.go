@@ -58,8 +58,11 @@ func (e *Environment) reference(ref string) (string, bool) {
 	if parts[0] == "stack" && len(parts) == 2 {
 		return stackProperties.value(parts[1], e, nil)
 	}
+	if parts[0] != "services" || len(parts) != 3 {
+		return "", false
+	}
 	for i := range e.Services {
-		if s := &e.Services[i].Spec; len(parts) == 3 && s.Name == parts[1] {
+		if s := &e.Services[i].Spec; s.Name == parts[1] {
 			return serviceProperties.value(parts[2], e, s)
 		}
 	}
