@@ -207,18 +207,20 @@ func (x *box) user() string {
 
 // newLastLines returns a buffer for the end of a command's output, for its error; see
 // endOf.
-func newLastLines() *lastlines.Buffer { return lastlines.New(lastBytes, lastBytes) }
+func newLastLines() *lastlines.Buffer { return lastlines.New(4*lastBytes, 4*lastBytes) }
 
 const lastBytes = 3000
 
 // endOf returns the end of an output in words that follow an error, or says that there
 // is none.
 func endOf(last *lastlines.Buffer) string {
-	text := strings.TrimSpace(last.String())
+	text := strings.TrimSpace(last.String()) // there may be many empty lines
 	if text == "" {
 		return "; it wrote nothing"
 	}
-	return "; the end of its output:\n" + text
+	end := lastlines.New(lastBytes, lastBytes)
+	_, _ = io.WriteString(end, text) // it never fails
+	return "; the end of its output:\n" + end.String()
 }
 
 func firstLine(text string) string {
