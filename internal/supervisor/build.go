@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"io"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -38,6 +39,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 	if err != nil {
 		return err
 	}
+	release = sync.OnceFunc(release)
 	defer release()
 	if err := g.cfg.Admission.CheckRoom(); err != nil {
 		return err
@@ -47,6 +49,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	result, cleanUp, err := g.cfg.Builder.Build(ctx, job)
+	release() // others need not wait for the disk
 	if err != nil {
 		return err
 	}
