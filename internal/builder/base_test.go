@@ -53,7 +53,7 @@ func TestBases_CarryTheLabelThatPruningSpares(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer opened.Close()
-	b := New(Config{Engine: docker.NewDriver(opened, docker.DriverOptions{}), Slots: 1})
+	b := New(Config{Engine: docker.NewDriver(opened, docker.Info{}, docker.DriverOptions{}), Slots: 1})
 	if _, err := b.EnsureBase(t.Context(), stack.Runtime{Name: "node", Version: "22"}, io.Discard); err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,10 @@
-// Package docker speaks to one Docker engine: images, containers, commands
-// inside them, networks, volumes, snapshots, logs and exits. It knows nothing
-// of stacks: whoever calls names the objects and labels them, and finds them
-// again by label.
+// Package docker is the engine.Driver of one Docker engine. An Engine makes its
+// requests: images, containers, commands inside them, networks, volumes, logs and
+// exits. The Driver makes of them what package engine asks for, and knows the names
+// and labels of stacks' objects, but no stack's status, no row and no route.
 //
 // Three rules hold everywhere. Removing what is not there is success. Errors
-// name the operation and the object, and are classified with engine.ErrNotFound,
-// ErrConflict and ErrSubnetTaken, never by their text. Every container is
+// name the operation and the object, and are classified by the
+// errors of package engine, ErrConflict and ErrSubnetTaken, never by their text. Every container is
 // hardened: see ContainerSpec.
 package docker

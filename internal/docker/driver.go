@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/berth-host/berth/internal/disk"
@@ -23,22 +22,30 @@ type DriverOptions struct {
 // place of what is in the way, and finds them again; an Engine makes the requests.
 type Driver struct {
 	engine  *Engine
+	info    Info
 	opts    DriverOptions
-	joining joining // a network
-	making  joining // a container, by its name
+	joining namedLocks // a network, which containers that start on it share; see realias
+	making  namedLocks // a container, by its name
 }
 
 var _ engine.Driver = (*Driver)(nil)
 
-// NewDriver returns the driver of an installation.
-func NewDriver(e *Engine, opts DriverOptions) *Driver { return &Driver{engine: e, opts: opts} }
+// NewDriver returns the driver of an installation on an engine that describes itself as
+// info.
+func NewDriver(e *Engine, info Info, opts DriverOptions) *Driver {
+	return &Driver{engine: e, info: info, opts: opts}
+}
 
 // labels are those of a key's objects.
 func (d *Driver) labels(key engine.Key) Labels { return key.Labels(d.opts.Instance) }
 
 // Run is engine.Driver's.
 func (d *Driver) Run(ctx context.Context, spec engine.Spec) (string, error) {
-	defer d.making.alone(spec.Name)()
+	done, err := d.making.alone(ctx, spec.Name)
+	if err != nil {
+		return "", err
+	}
+	defer done()
 	id, err := d.create(ctx, spec, d.stopAndRemove)
 	if err != nil {
 		return "", err
@@ -90,7 +97,11 @@ func (d *Driver) stopAndRemove(ctx context.Context, id string) error {
 
 // join starts a container, which gets an address on its network.
 func (d *Driver) join(ctx context.Context, id, network string) error {
-	defer d.joining.share(network)()
+	done, err := d.joining.share(ctx, network)
+	if err != nil {
+		return err
+	}
+	defer done()
 	return d.engine.start(ctx, id)
 }
 
@@ -118,23 +129,26 @@ func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) erro
 
 // Promote is engine.Driver's. It ends what it has begun, though ctx ends before.
 func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) error {
-	ctx = context.WithoutCancel(ctx)
-	network, err := d.engine.networkOf(ctx, id)
+	network, err := d.engine.networkOf(context.WithoutCancel(ctx), id)
 	if err != nil {
 		return err
 	}
 	return d.realias(ctx, id, network, aliases)
 }
 
-// realias gives a container other names. No container of its network starts meanwhile,
-// so that nobody gets its address.
+// realias gives a container other names. No process of a service starts on its network
+// meanwhile, so that none gets its address.
 func (d *Driver) realias(ctx context.Context, id, network string, aliases []string) error {
-	defer d.joining.alone(network)()
+	done, err := d.joining.alone(ctx, network)
+	if err != nil {
+		return err
+	}
+	defer done()
 	return d.engine.realias(context.WithoutCancel(ctx), id, network, aliases...)
 }
 
 // Promotes is engine.Driver's.
-func (d *Driver) Promotes() bool { return d.engine.info.Attaches(d.opts.Runtime) }
+func (d *Driver) Promotes() bool { return d.info.Attaches(d.opts.Runtime) }
 
 // Look is engine.Driver's.
 func (d *Driver) Look(ctx context.Context, id string) (engine.Container, error) {
@@ -169,7 +183,7 @@ func (d *Driver) Ended(ctx context.Context) (<-chan engine.End, <-chan error) {
 func (d *Driver) Accepts(ctx context.Context) error { return d.engine.accepts(ctx) }
 
 // Room is engine.Driver's. It asks the disk, not the engine.
-func (d *Driver) Room() (disk.Space, error) { return disk.Free(d.engine.info.RootDir) }
+func (d *Driver) Room() (disk.Space, error) { return disk.Free(d.info.RootDir) }
 
 // HasImage is engine.Driver's.
 func (d *Driver) HasImage(ctx context.Context, ref string) (bool, error) {
@@ -182,12 +196,16 @@ func (d *Driver) HasImage(ctx context.Context, ref string) (bool, error) {
 
 // Probe is engine.Driver's.
 func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
-	defer d.making.alone(spec.Name)()
+	done, err := d.making.alone(ctx, spec.Name)
+	if err != nil {
+		return err
+	}
+	defer done()
 	id, err := d.create(ctx, spec, d.stopAndRemove)
 	if err != nil {
 		return err
 	}
-	defer d.removeHelper(id)
+	defer d.removeHelper(spec.Key, id)
 	_, err = d.runHelper(ctx, id)
 	return err
 }
@@ -209,7 +227,11 @@ func (d *Driver) Import(ctx context.Context, ref string, tar io.Reader, changes 
 
 // Prepare is engine.Driver's.
 func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (string, error) {
-	defer d.making.alone(spec.Name)()
+	done, err := d.making.alone(ctx, spec.Name)
+	if err != nil {
+		return "", err
+	}
+	defer done()
 	return d.create(ctx, spec, func(ctx context.Context, name string) error {
 		return d.engine.remove(context.WithoutCancel(ctx), name)
 	})
@@ -238,59 +260,4 @@ func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config e
 // Tag is engine.Driver's.
 func (d *Driver) Tag(ctx context.Context, ref, another string) error {
 	return d.engine.tagImage(ctx, ref, another)
-}
-
-// joining keeps containers from starting on a network while one leaves it to come back
-// with other names: another one would get its address.
-type joining struct {
-	mu    sync.Mutex
-	locks map[string]*joinLock // by network, of those that somebody holds or waits for
-}
-
-type joinLock struct {
-	mu    sync.RWMutex
-	users int
-}
-
-// share holds a network together with others, until done is called.
-func (j *joining) share(network string) (done func()) {
-	l := j.use(network)
-	l.mu.RLock()
-	return func() {
-		l.mu.RUnlock()
-		j.leave(network, l)
-	}
-}
-
-// alone holds a network without others, until done is called.
-func (j *joining) alone(network string) (done func()) {
-	l := j.use(network)
-	l.mu.Lock()
-	return func() {
-		l.mu.Unlock()
-		j.leave(network, l)
-	}
-}
-
-func (j *joining) use(network string) *joinLock {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	l := j.locks[network]
-	if l == nil {
-		if j.locks == nil {
-			j.locks = map[string]*joinLock{}
-		}
-		l = &joinLock{}
-		j.locks[network] = l
-	}
-	l.users++
-	return l
-}
-
-func (j *joining) leave(network string, l *joinLock) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if l.users--; l.users == 0 {
-		delete(j.locks, network)
-	}
 }

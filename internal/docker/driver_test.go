@@ -32,13 +32,15 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 	if !there {
 		require.NoError(t, b.engine.pull(t.Context(), tools, io.Discard))
 	}
+	info, err := b.engine.Info(t.Context())
+	require.NoError(t, err)
 	enginetest.Suite(t, func(t *testing.T, test func(*testing.T, enginetest.Bench)) {
 		t.Parallel()
 		w := b.newWay(t, nil)
 		pool := b.freePool(t)
 		test(t, enginetest.Bench{
-			Driver:  NewDriver(w.engine, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
-			Another: NewDriver(b.engine, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
+			Driver:  NewDriver(w.engine, info, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
+			Another: NewDriver(b.engine, info, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
 			Subnets: 1 << (subnetBits - pool.Bits()),
 			Image:   b.image, Tools: tools,
 			Command:     func(words ...string) []string { return helper(words...).Args },

@@ -38,7 +38,6 @@ type Engine struct {
 	api  *client.Client
 	dial func(context.Context) (net.Conn, error) // opens a connection beside those of api
 	log  *slog.Logger
-	info Info // as it was when it was opened
 }
 
 // Info describes an engine.
@@ -81,21 +80,11 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	info, err := e.introduce(ctx)
-	if err != nil {
+	if err := e.ping(ctx); err != nil {
 		_ = api.Close() // nothing was sent: only idle connections close here
 		return nil, err
 	}
-	e.info = info
 	return e, nil
-}
-
-// introduce returns which engine answers.
-func (e *Engine) introduce(ctx context.Context) (Info, error) {
-	if err := e.ping(ctx); err != nil {
-		return Info{}, err
-	}
-	return e.Info(ctx)
 }
 
 // Close gives up the connection. Nothing in the engine changes.

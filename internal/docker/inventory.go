@@ -20,37 +20,52 @@ func (d *Driver) Containers(ctx context.Context, key engine.Key) ([]engine.Conta
 	return list, err
 }
 
+// Volumes is engine.Driver's.
+func (d *Driver) Volumes(ctx context.Context, key engine.Key) ([]engine.Volume, error) {
+	found, err := d.engine.volumes(ctx, d.labels(key))
+	list := make([]engine.Volume, len(found))
+	for i, v := range found {
+		list[i] = engine.Volume{Name: v.Name, Key: engine.KeyOf(v.Labels)}
+	}
+	return list, err
+}
+
+// Networks is engine.Driver's.
+func (d *Driver) Networks(ctx context.Context, key engine.Key) ([]engine.Network, error) {
+	found, err := d.engine.networks(ctx, d.labels(key))
+	list := make([]engine.Network, len(found))
+	for i, n := range found {
+		list[i] = engine.Network{Name: n.Name, Key: engine.KeyOf(n.Labels)}
+	}
+	return list, err
+}
+
 // Inventory is engine.Driver's.
 func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine.Objects, error) {
-	there, labels := map[string]engine.Objects{}, d.labels(engine.Key{Stack: stack})
-	note := func(labels Labels, add func(engine.Key, *engine.Objects)) {
-		if key := engine.KeyOf(labels); key.Stack != "" {
+	there, key := map[string]engine.Objects{}, engine.Key{Stack: stack}
+	note := func(key engine.Key, add func(*engine.Objects)) {
+		if key.Stack != "" {
 			o := there[key.Stack]
-			add(key, &o)
+			add(&o)
 			there[key.Stack] = o
 		}
 	}
-	containers, err1 := d.engine.list(ctx, labels)
+	containers, err1 := d.Containers(ctx, key)
 	for _, c := range containers {
-		note(c.Labels, func(_ engine.Key, o *engine.Objects) { o.Containers = append(o.Containers, described(c)) })
+		note(c.Key, func(o *engine.Objects) { o.Containers = append(o.Containers, c) })
 	}
-	images, err2 := d.engine.images(ctx, labels)
+	images, err2 := d.engine.images(ctx, d.labels(key))
 	for _, i := range images {
-		note(i.Labels, func(key engine.Key, o *engine.Objects) {
-			o.Images = append(o.Images, engine.Image{ID: i.ID, Key: key, Tags: i.Tags})
-		})
+		image := engine.Image{ID: i.ID, Key: engine.KeyOf(i.Labels), Tags: i.Tags}
+		note(image.Key, func(o *engine.Objects) { o.Images = append(o.Images, image) })
 	}
-	volumes, err3 := d.engine.volumes(ctx, labels)
+	volumes, err3 := d.Volumes(ctx, key)
 	for _, v := range volumes {
-		note(v.Labels, func(key engine.Key, o *engine.Objects) {
-			o.Volumes = append(o.Volumes, engine.Volume{Name: v.Name, Key: key})
-		})
+		note(v.Key, func(o *engine.Objects) { o.Volumes = append(o.Volumes, v) })
 	}
-	networks, err4 := d.engine.networks(ctx, labels)
+	networks, err4 := d.Networks(ctx, key)
 	for _, n := range networks {
-		note(n.Labels, func(key engine.Key, o *engine.Objects) {
-			o.Networks = append(o.Networks, engine.Network{Name: n.Name, Key: key})
-		})
+		note(n.Key, func(o *engine.Objects) { o.Networks = append(o.Networks, n) })
 	}
 	return there, errors.Join(err1, err2, err3, err4)
 }

@@ -264,5 +264,5 @@ func whole(cmd engine.Cmd) engine.Cmd {
 
 // driver is that of an installation which has what the bench makes.
 func (b *bench) driver() *Driver {
-	return NewDriver(b.engine, DriverOptions{Instance: b.labels["berth-test"]})
+	return NewDriver(b.engine, Info{}, DriverOptions{Instance: b.labels["berth-test"]})
 }

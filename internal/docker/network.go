@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -137,10 +138,11 @@ func (e *Engine) networkOf(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for name := range found.NetworkSettings.Networks {
-		return name, nil // the only one
+	made, on := string(found.HostConfig.NetworkMode), found.NetworkSettings.Networks
+	if on[made] != nil || len(on) == 0 {
+		return made, nil
 	}
-	return string(found.HostConfig.NetworkMode), nil
+	return slices.Min(slices.Collect(maps.Keys(on))), nil // somebody has moved it
 }
 
 // networks returns the networks that carry the labels.

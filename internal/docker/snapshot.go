@@ -69,11 +69,11 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 	if err != nil {
 		return err
 	}
-	defer d.removeHelper(id)
+	defer d.removeHelper(key, id)
 	if said, err := d.runHelper(ctx, id); err != nil {
 		var exit exitError
 		if errors.As(err, &exit) && exit.code == noRoom {
-			return fmt.Errorf("%w: %s", engine.ErrNoRoom, strings.TrimSpace(said))
+			return fmt.Errorf("%w: %s", engine.ErrNoRoom, strings.Join(strings.Fields(said), " "))
 		}
 		return err
 	}
@@ -88,6 +88,9 @@ type exitError struct {
 }
 
 func (e exitError) Error() string {
+	if e.said == "" {
+		return fmt.Sprintf("the helper ended with code %d; it wrote nothing", e.code)
+	}
 	return fmt.Sprintf("the helper ended with code %d; the end of its output:\n%s", e.code, e.said)
 }
 
@@ -114,9 +117,9 @@ func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
 }
 
 // removeHelper removes a helper, for which nobody waits.
-func (d *Driver) removeHelper(id string) {
+func (d *Driver) removeHelper(key engine.Key, id string) {
 	if err := d.engine.remove(context.Background(), id); err != nil {
-		d.engine.log.Error("helper container not removed; the next start tries again", "container", id, "error", err)
+		d.engine.log.Error("helper container not removed; the next start tries again", "stack", key.Stack, "error", err)
 	}
 }
 

@@ -37,14 +37,14 @@ type Driver interface {
 
 	// Run makes a container with its volumes and starts it, in place of one of the same
 	// name that is in the way, which it stops as Stop does. An id that comes with an
-	// error is that of a container which did not start. A missing image or network is
+	// error is that of a container which may not have started. A missing image or network is
 	// ErrNotFound.
 	Run(ctx context.Context, spec Spec) (id string, err error)
 
 	// Restart starts a container that has ended; one that runs stays as it is, a command
 	// that has run is not run once more because an answer was lost. It is on its network
-	// then, also when a Promote that failed had left it off, and the other containers
-	// there find it under the aliases.
+	// then, also when a Promote that failed had left it off. The other containers there
+	// find it as before, or under the aliases where it had to be put back on the network.
 	Restart(ctx context.Context, id string, aliases ...string) error
 
 	// Promote gives a container other names on its network, in place of those that it
@@ -88,9 +88,11 @@ type Driver interface {
 	// containers, so this says whether the end of a container was its own.
 	Accepts(ctx context.Context) error
 
-	// Containers returns the containers of a key: of the whole installation for the zero
-	// Key.
+	// Containers, Volumes and Networks return the objects of a key: of the whole
+	// installation for the zero Key.
 	Containers(ctx context.Context, key Key) ([]Container, error)
+	Volumes(ctx context.Context, key Key) ([]Volume, error)
+	Networks(ctx context.Context, key Key) ([]Network, error)
 
 	// Inventory returns all there is, by the id of the stack: of one stack, or of the
 	// whole installation for stack "". What it found comes with an error, too.

@@ -38,16 +38,6 @@ func (o Objects) Container(name string) Container {
 	return Container{}
 }
 
-// HasImage reports whether an image has a reference.
-func (o Objects) HasImage(ref string) bool {
-	return slices.ContainsFunc(o.Images, func(i Image) bool { return slices.Contains(i.Tags, ref) })
-}
-
-// HasVolume reports whether there is a volume of a name.
-func (o Objects) HasVolume(name string) bool {
-	return slices.ContainsFunc(o.Volumes, func(v Volume) bool { return v.Name == name })
-}
-
 // HasNetwork reports whether there is a network of a name.
 func (o Objects) HasNetwork(name string) bool {
 	return slices.ContainsFunc(o.Networks, func(n Network) bool { return n.Name == name })

@@ -29,7 +29,7 @@ func BuildImages(ctx context.Context, cfg Config, names []string, out io.Writer)
 		return err
 	}
 	defer engine.Close()
-	builder, err := newBuilder(cfg, docker.NewDriver(engine, cfg.driverOptions("")), nil, slog.New(slog.DiscardHandler))
+	builder, err := newBuilder(cfg, docker.NewDriver(engine, docker.Info{}, cfg.driverOptions("")), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

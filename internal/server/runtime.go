@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -18,12 +17,9 @@ import (
 // would be lost, and its own network does not reach the engine's names.
 var gvisorNeeds = []string{"--overlay2=none", "--network=host"}
 
-// checkEngine refuses settings with which an engine could not start stacks.
-func (s *Server) checkEngine(ctx context.Context, engine *docker.Engine) error {
-	info, err := engine.Info(ctx)
-	if err != nil {
-		return err
-	}
+// checkEngine refuses settings with which an engine that describes itself as info could
+// not start stacks.
+func (s *Server) checkEngine(info docker.Info) error {
 	if err := runtimeFault(s.cfg.ContainerRuntime, info); err != nil {
 		return err
 	}

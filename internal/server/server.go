@@ -56,6 +56,7 @@ type Server struct {
 	redis      *redis.Client
 	webhooks   *webhook.Dispatcher
 	engine     *docker.Engine
+	engineInfo docker.Info // as the engine described itself when it was opened
 	admission  *admission.Gate
 	supervisor *supervisor.Supervisor
 	accounts   *account.Accounts
@@ -188,10 +189,14 @@ func (s *Server) openEngine(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("DOCKER_HOST must be where a Docker engine is: %w", err)
 	}
-	if err := s.checkEngine(ctx, engine); err != nil {
+	info, err := engine.Info(ctx)
+	if err == nil {
+		err = s.checkEngine(info)
+	}
+	if err != nil {
 		return errors.Join(err, engine.Close())
 	}
-	s.engine = engine
+	s.engine, s.engineInfo = engine, info
 	return nil
 }
 
@@ -268,7 +273,7 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	driver := docker.NewDriver(s.engine, s.cfg.driverOptions(instance))
+	driver := docker.NewDriver(s.engine, s.engineInfo, s.cfg.driverOptions(instance))
 	builder, err := newBuilder(s.cfg, driver, s.metrics.Build, s.log)
 	if err != nil {
 		return err

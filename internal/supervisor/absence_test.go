@@ -78,7 +78,7 @@ func TestEngineAway_BringsLiveStacksBackAsARestore(t *testing.T) {
 func TestEngineAway_DuringTheRestoreOfAClaimedStack(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
-		for _, step := range []string{"Inventory", "Restore", "Place", "Run", "Look"} {
+		for _, step := range []string{"Volumes", "Restore", "Place", "Run", "Look"} {
 			st := w.live(service("web"))
 			w.awaitEvent(st.ID, "stack.expired", 1)
 			w.settle()

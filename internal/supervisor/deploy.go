@@ -114,7 +114,7 @@ func (d *deployment) deploy(ctx context.Context) error {
 
 // networkMaker returns beginNetwork, asked before the builds write to the services.
 // The network belongs to the whole deploy: the context of the builds ends with them.
-// A later caller that needs the network tries again and gets the error.
+// A later caller that needs the network waits for it and gets the error.
 func (d *deployment) networkMaker(ctx context.Context) func() {
 	if !d.gen.needsNetwork() {
 		return func() {}

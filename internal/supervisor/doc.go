@@ -5,9 +5,9 @@
 // Each step towards the engine can be repeated: names are derived from the
 // stack, a container that is in the way is one of an earlier attempt, and what
 // is gone already counts as removed. So a server that died in the middle of
-// anything is followed by one that reads the rows, lists what carries the
-// installation's label, and makes the second agree with the first.
+// anything is followed by one that reads the rows, takes an inventory of the engine,
+// and makes the second agree with the first.
 //
 // Two things are nobody's crash: what ends with the engine, whose absences are
-// counted for that (engine.go), and what the supervisor ends itself.
+// counted for that (absence.go), and what the supervisor ends itself.
 package supervisor

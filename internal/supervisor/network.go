@@ -19,7 +19,8 @@ func networkOf(st *stack.Stack, there engine.Objects) string {
 	return own
 }
 
-// ensureNetwork makes the generation's own network, unless it is on the former one.
+// ensureNetwork makes the generation's own network, unless it is on the former one:
+// should that go meanwhile, the next attempt has a network of its own.
 func (g *generation) ensureNetwork(ctx context.Context) error {
 	if g.network == g.key("").Network() {
 		err := g.cfg.Engine.Place(ctx, g.key(""), g.st.Seq)
@@ -47,8 +48,8 @@ func (g *generation) admitMail(ctx context.Context) error {
 // spared.
 func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 	ctx = context.WithoutCancel(ctx)
-	there, err := r.inventory(ctx)
-	networks := slices.DeleteFunc(there.Networks, func(n engine.Network) bool { return r.sup.sparesRunning(st, n.Key) })
+	networks, err := r.cfg.Engine.Networks(ctx, engine.Key{Stack: r.id})
+	networks = slices.DeleteFunc(networks, func(n engine.Network) bool { return r.sup.sparesRunning(st, n.Key) })
 	if err = errors.Join(err, r.cfg.Engine.Discard(ctx, engine.Objects{Networks: networks})); err != nil {
 		r.log.Warn("networks of a stopped stack not removed", "error", err)
 	}

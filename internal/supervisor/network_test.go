@@ -41,7 +41,7 @@ func answeringEngine(t *testing.T, answer http.HandlerFunc) engine.Driver {
 	opened, err := docker.Open(t.Context(), docker.Options{Host: "unix://" + socket})
 	require.NoError(t, err)
 	t.Cleanup(func() { opened.Close() })
-	return docker.NewDriver(opened, docker.DriverOptions{Instance: "test"})
+	return docker.NewDriver(opened, docker.Info{}, docker.DriverOptions{Instance: "test"})
 }
 
 func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -32,16 +33,16 @@ func (r *runner) keepData(ctx context.Context) {
 
 // keepVolumes makes a snapshot of every volume with data.
 func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
-	there, err := r.inventory(ctx)
+	volumes, err := r.cfg.Engine.Volumes(ctx, engine.Key{Stack: r.id})
 	if err != nil {
 		return err
 	}
-	for _, v := range there.Volumes {
+	for _, v := range volumes {
 		switch {
 		case v.Name != v.Key.Data():
 			err = errors.Join(err, r.cfg.Engine.Discard(ctx, engine.Objects{Volumes: []engine.Volume{v}})) // a package cache
 		case st.Service(v.Key.Service) != nil:
-			err = errors.Join(err, r.snapshot(ctx, st, v.Key, there.HasImage(v.Key.Snapshot())))
+			err = errors.Join(err, r.snapshot(ctx, st, v.Key))
 		}
 		// The data of a service that a redeploy dropped stays as it is.
 	}
@@ -51,10 +52,11 @@ func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 // snapshot commits a service's data as an image and removes the volume. Where
 // there is no room for it the volume stays: the service can be brought back from
 // that as well.
-func (r *runner) snapshot(ctx context.Context, st *stack.Stack, key engine.Key, made bool) (err error) {
+func (r *runner) snapshot(ctx context.Context, st *stack.Stack, key engine.Key) error {
 	spec := engine.SnapshotSpec{Floor: r.cfg.DiskFloor, Pids: r.cfg.Pids}
-	if !made {
-		if r.isPutOff(st, key.Service) {
+	made, err := r.cfg.Engine.HasImage(ctx, key.Snapshot())
+	if err == nil && !made {
+		if r.isPutOff(key.Service) {
 			return nil
 		}
 		spec.Image, err = r.helperImage(ctx, st)
@@ -64,27 +66,27 @@ func (r *runner) snapshot(ctx context.Context, st *stack.Stack, key engine.Key, 
 	}
 	switch {
 	case errors.Is(err, engine.ErrNoRoom):
-		return r.putOff(st, key.Service, err)
+		return r.putOff(key.Service, err)
 	case err != nil:
 		return fmt.Errorf("snapshot of %s: %w", key.Service, err)
 	}
 	return nil
 }
 
-// putOffPath is a file that tells since when and why a service's snapshot waits
+// putOffPath is a file that says since when and why a service's snapshot waits
 // for room.
-func (r *runner) putOffPath(st *stack.Stack, service string) string {
+func (r *runner) putOffPath(service string) string {
 	return filepath.Join(r.cfg.Dir.Stack(r.id), service+".no-room")
 }
 
-func (r *runner) isPutOff(st *stack.Stack, service string) bool {
-	info, err := os.Stat(r.putOffPath(st, service))
+func (r *runner) isPutOff(service string) bool {
+	info, err := os.Stat(r.putOffPath(service))
 	return err == nil && time.Since(info.ModTime()) < roomAgain
 }
 
 // putOff has a snapshot wait, and says so the first time.
-func (r *runner) putOff(st *stack.Stack, service string, cause error) error {
-	path := r.putOffPath(st, service)
+func (r *runner) putOff(service string, cause error) error {
+	path := r.putOffPath(service)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		r.log.Warn("data of an expired stack stays in its volume; it is measured again every hour", "service", service, "error", cause)
 	}
@@ -118,8 +120,12 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 		return nil
 	}
 	key := g.key(s.Spec.Name)
-	there, err := g.runner.inventory(ctx)
-	if err == nil && !there.HasVolume(key.Data()) && !there.HasImage(key.Snapshot()) {
+	volumes, err := g.cfg.Engine.Volumes(ctx, key.WithoutGeneration())
+	if err != nil || slices.ContainsFunc(volumes, func(v engine.Volume) bool { return v.Name == key.Data() }) {
+		return err
+	}
+	kept, err := g.cfg.Engine.HasImage(ctx, key.Snapshot())
+	if err == nil && !kept {
 		return serviceError(s, "its data is no longer on this host; ask the operator, or upload the source again to begin without data")
 	}
 	return err

@@ -98,7 +98,7 @@ func fakeEngine(t *testing.T, running *atomic.Bool) engine.Driver {
 	opened, err := docker.Open(t.Context(), docker.Options{Host: "tcp://" + server.Listener.Addr().String()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, opened.Close()) })
-	return docker.NewDriver(opened, docker.DriverOptions{Instance: "test"})
+	return docker.NewDriver(opened, docker.Info{}, docker.DriverOptions{Instance: "test"})
 }
 
 // newTestProcess is the process in the container c of a generation's first

@@ -384,6 +384,46 @@ func (d *Driver) containers(key engine.Key) []engine.Container {
 	return found
 }
 
+// Volumes is engine.Driver's.
+func (d *Driver) Volumes(ctx context.Context, key engine.Key) (found []engine.Volume, err error) {
+	err = d.call(ctx, "Volumes", key.Stack, func() error {
+		found = d.volumes(key)
+		return nil
+	})
+	return found, err
+}
+
+// volumes are those of a key. The lock is held.
+func (d *Driver) volumes(key engine.Key) []engine.Volume {
+	var found []engine.Volume
+	for _, name := range slices.Sorted(maps.Keys(d.engine.volumes)) {
+		if v := d.engine.volumes[name]; v.owner == d.instance && matches(key, v.key) {
+			found = append(found, engine.Volume{Name: name, Key: v.key})
+		}
+	}
+	return found
+}
+
+// Networks is engine.Driver's.
+func (d *Driver) Networks(ctx context.Context, key engine.Key) (found []engine.Network, err error) {
+	err = d.call(ctx, "Networks", key.Stack, func() error {
+		found = d.networks(key)
+		return nil
+	})
+	return found, err
+}
+
+// networks are those of a key. The lock is held.
+func (d *Driver) networks(key engine.Key) []engine.Network {
+	var found []engine.Network
+	for _, name := range slices.Sorted(maps.Keys(d.engine.networks)) {
+		if n := d.engine.networks[name]; n.owner == d.instance && matches(key, n.key) {
+			found = append(found, engine.Network{Name: name, Key: n.key})
+		}
+	}
+	return found
+}
+
 // matches reports whether an object of a key is one that a search for want finds.
 func matches(want, key engine.Key) bool {
 	return (want.Stack == "" || want.Stack == key.Stack) &&
@@ -417,13 +457,11 @@ func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine
 			note(d.instance, c.Key, func(o *engine.Objects) { o.Containers = append(o.Containers, c) })
 		}
 		d.noteImages(note)
-		for _, name := range slices.Sorted(maps.Keys(d.engine.volumes)) {
-			v := d.engine.volumes[name]
-			note(v.owner, v.key, func(o *engine.Objects) { o.Volumes = append(o.Volumes, engine.Volume{Name: name, Key: v.key}) })
+		for _, v := range d.volumes(engine.Key{Stack: stack}) {
+			note(d.instance, v.Key, func(o *engine.Objects) { o.Volumes = append(o.Volumes, v) })
 		}
-		for _, name := range slices.Sorted(maps.Keys(d.engine.networks)) {
-			n := d.engine.networks[name]
-			note(n.owner, n.key, func(o *engine.Objects) { o.Networks = append(o.Networks, engine.Network{Name: name, Key: n.key}) })
+		for _, n := range d.networks(engine.Key{Stack: stack}) {
+			note(d.instance, n.Key, func(o *engine.Objects) { o.Networks = append(o.Networks, n) })
 		}
 		return nil
 	})

@@ -45,7 +45,7 @@ func runCancelled(c trial) {
 	require.ErrorIs(c.t, err, context.Canceled)
 	there := c.inventory()
 	assert.Equal(c.t, id, there.Container(c.web.Process(0)).ID)
-	assert.Equal(c.t, id != "", there.HasVolume(c.web.Data()))
+	assert.Equal(c.t, id != "", hasVolume(there, c.web.Data()))
 }
 
 func runAtOnce(c trial) {

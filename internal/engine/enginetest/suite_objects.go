@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -93,9 +94,9 @@ func (c trial) restore() {
 	c.t.Helper()
 	require.NoError(c.t, c.driver.Restore(c.t.Context(), c.web, c.web.Process(0)))
 	there := c.inventory()
-	assert.True(c.t, there.HasVolume(c.web.Data()))
-	assert.True(c.t, there.HasImage(c.web.Restored()))
-	assert.False(c.t, there.HasImage(c.web.Snapshot()))
+	assert.True(c.t, hasVolume(there, c.web.Data()))
+	assert.True(c.t, hasImage(there, c.web.Restored()))
+	assert.False(c.t, hasImage(there, c.web.Snapshot()))
 	assert.Empty(c.t, there.Containers)
 }
 
@@ -300,4 +301,14 @@ func awayEnded(c trial) {
 	cancel()
 	require.ErrorIs(c.t, <-again, context.Canceled)
 	assert.Empty(c.t, broken)
+}
+
+// hasVolume reports whether there is a volume of a name.
+func hasVolume(there engine.Objects, name string) bool {
+	return slices.ContainsFunc(there.Volumes, func(v engine.Volume) bool { return v.Name == name })
+}
+
+// hasImage reports whether an image has a reference.
+func hasImage(there engine.Objects, ref string) bool {
+	return slices.ContainsFunc(there.Images, func(i engine.Image) bool { return slices.Contains(i.Tags, ref) })
 }

@@ -1,0 +1,71 @@
+package docker
+
+import (
+	"context"
+	"math"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// namedLocks are locks by name, each of which many may share or one has alone. Whoever
+// waits for one stops when its context ends.
+type namedLocks struct {
+	mu    sync.Mutex
+	locks map[string]*namedLock // of those that somebody holds or waits for
+}
+
+type namedLock struct {
+	holders *semaphore.Weighted
+	users   int
+}
+
+// everyone is the weight of who has a lock alone.
+const everyone = math.MaxInt64
+
+// share holds a lock together with others, until done is called.
+func (n *namedLocks) share(ctx context.Context, name string) (done func(), err error) {
+	return n.hold(ctx, name, 1)
+}
+
+// alone holds a lock without others, until done is called.
+func (n *namedLocks) alone(ctx context.Context, name string) (done func(), err error) {
+	return n.hold(ctx, name, everyone)
+}
+
+func (n *namedLocks) hold(ctx context.Context, name string, weight int64) (done func(), err error) {
+	l := n.use(name)
+	if !l.holders.TryAcquire(weight) { // also when ctx has ended: what waits for nothing is done
+		if err := l.holders.Acquire(ctx, weight); err != nil {
+			n.leave(name, l)
+			return nil, err
+		}
+	}
+	return func() {
+		l.holders.Release(weight)
+		n.leave(name, l)
+	}, nil
+}
+
+func (n *namedLocks) use(name string) *namedLock {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.locks[name]
+	if l == nil {
+		if n.locks == nil {
+			n.locks = map[string]*namedLock{}
+		}
+		l = &namedLock{holders: semaphore.NewWeighted(everyone)}
+		n.locks[name] = l
+	}
+	l.users++
+	return l
+}
+
+func (n *namedLocks) leave(name string, l *namedLock) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l.users--; l.users == 0 {
+		delete(n.locks, name)
+	}
+}
