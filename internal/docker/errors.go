@@ -6,13 +6,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errhttp"
 	"github.com/docker/docker/client"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/hostfault"
 )
 
 // The classes of failure that only callers in this package act on, beside those of
@@ -58,20 +58,17 @@ func classOf(err error) error {
 		return ErrConflict
 	case client.IsErrConnectionFailed(err):
 		return engine.ErrUnreachable
-	case strings.Contains(err.Error(), noSpace):
+	case strings.Contains(err.Error(), hostfault.NoSpace.Error()): // the engine has no code for it
 		return engine.ErrNoSpace
 	case strings.Contains(err.Error(), addressTaken):
 		return engine.ErrAddressTaken
 	case errdefs.IsUnavailable(err), errdefs.IsDeadlineExceeded(err):
 		return engine.ErrHost
-	case slices.ContainsFunc(hostFaults, func(fault string) bool { return strings.Contains(err.Error(), fault) }):
+	case hostfault.In(err.Error()), slices.ContainsFunc(hostFaults, func(fault string) bool { return strings.Contains(err.Error(), fault) }):
 		return engine.ErrHost
 	}
 	return nil
 }
-
-// noSpace is what the kernel calls a full disk: the engine has no code for it.
-var noSpace = syscall.ENOSPC.Error()
 
 // addressTaken is what the engine says when another container has an address; the
 // code that comes with it stands for much else.
@@ -79,8 +76,6 @@ const addressTaken = "Address already in use"
 
 // hostFaults is what else the engine says of its machine, and has no code for.
 var hostFaults = []string{
-	syscall.EMFILE.Error(), syscall.ENFILE.Error(), syscall.ENOMEM.Error(), syscall.EAGAIN.Error(),
-	syscall.EIO.Error(), syscall.EROFS.Error(), syscall.EDQUOT.Error(),
 	"failed to create endpoint", // of a container, for a fault of the machine's networking
 	"connection refused",        // by containerd
 	"deadline exceeded",
@@ -96,11 +91,11 @@ func mayExist(err error) bool {
 // again: it does not answer, it or a proxy in front of it answers that it cannot
 // (5xx), or no descriptor is free.
 func MayPass(err error) bool {
-	passing := []error{engine.ErrUnreachable, syscall.EMFILE, syscall.ENFILE}
+	passing := []error{engine.ErrUnreachable}
 	for _, status := range []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
 		passing = append(passing, errhttp.ToNative(status))
 	}
-	return isAny(err, passing)
+	return hostfault.NoDescriptor(err) || isAny(err, passing)
 }
 
 // unlessGone drops the error of removing what is not there.

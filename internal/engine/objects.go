@@ -1,6 +1,23 @@
 package engine
 
-import "slices"
+import (
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Signal returns the signal that ended the process of a container, as in SIGSEGV, as its
+// exit code tells; "" for one without a name, and false for a process that ended by
+// itself.
+func (c Container) Signal() (name string, ok bool) {
+	const base, last = 128, 64 // of the exit codes, and the highest number that Linux has
+	number := c.ExitCode - base
+	if number < 1 || number > last {
+		return "", false
+	}
+	return unix.SignalName(syscall.Signal(number)), true
+}
 
 // None reports whether there is nothing.
 func (o Objects) None() bool {

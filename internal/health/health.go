@@ -11,9 +11,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/berth-host/berth/internal/hostfault"
 	"github.com/berth-host/berth/internal/pause"
 )
 
@@ -138,7 +138,7 @@ func (c *check) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := dialer.DialContext(ctx, "tcp", c.addr)
 	c.failure.Opened = c.failure.Opened || err == nil
 	c.failure.Host = nil
-	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+	if hostfault.NoDescriptor(err) {
 		c.failure.Host = err
 	}
 	return conn, err

@@ -30,9 +30,11 @@ var mayImport = map[string][]string{
 	"internal/datadir":           {"internal/stack", "internal/logfile"},
 	"internal/engine":            {"internal/disk"},
 	"internal/engine/enginetest": {"internal/engine", "internal/disk", "internal/pause"},
-	"internal/docker":            {"internal/engine", "internal/disk"},
+	"internal/docker":            {"internal/engine", "internal/disk", "internal/hostfault"},
+	"internal/health":            {"internal/hostfault"},
+	"internal/site":              {"internal/hostfault"},
 	"internal/webhook":           {"internal/stack", "internal/store"},
-	"internal/supervisor":        {"internal/stack", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/proxy", "internal/site", "internal/logfile", "internal/datadir", "internal/admission", "internal/health"},
+	"internal/supervisor":        {"internal/stack", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/proxy", "internal/site", "internal/logfile", "internal/datadir", "internal/admission", "internal/health", "internal/hostfault"},
 	"internal/account":           {"internal/stack", "internal/auth", "internal/store"},
 	"internal/appserver":         {"internal/stack", "internal/sse"},
 	"internal/api":               {"internal/stack", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/sse", "internal/slowbody", "internal/fair"},
@@ -74,6 +76,11 @@ var only = map[string][]string{
 	"golang.org/x/mod":           {"runtimes"},
 }
 
+// never is which libraries a package may not import, by the beginning of their paths.
+var never = map[string][]string{
+	"internal/supervisor": {"syscall", "golang.org/x/sys"},
+}
+
 func TestImports_PointOneWay(t *testing.T) {
 	checked := 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
@@ -110,6 +117,8 @@ func TestImports_OfAPackageThatIsNotListedAreRefused(t *testing.T) {
 		{"internal/unlisted", module + everyones[0], false},
 		{"internal/unlisted", "database/sql", true},
 		{"internal/unlisted", "context", false},
+		{"internal/unlisted", "syscall", false},
+		{"internal/supervisor", "syscall", true},
 		{"internal/store", module + "internal/stack", false},
 		{"internal/store", module + "internal/supervisor", true},
 		{wiring, module + "internal/supervisor", false},
@@ -128,6 +137,9 @@ func importFault(pkg, imported string) string {
 			return fmt.Sprintf("%s imports %s, which mayImport does not list for it", pkg, ours)
 		}
 		return ""
+	}
+	if slices.ContainsFunc(never[pkg], func(library string) bool { return strings.HasPrefix(imported, library) }) {
+		return fmt.Sprintf("%s imports %s, which never lists for it", pkg, imported)
 	}
 	for library, owners := range only {
 		if strings.HasPrefix(imported, library) && !slices.Contains(owners, pkg) {

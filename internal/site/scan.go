@@ -2,14 +2,14 @@ package site
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/berth-host/berth/internal/hostfault"
 )
 
 // A folder may be this deep and a path this long; what lies beyond is not served. Both
@@ -136,7 +136,7 @@ func (s *scanner) entry(dir *os.Root, prefix string, entry fs.DirEntry, depth in
 // error.
 func (s *scanner) link(path string) error {
 	info, err := s.root.Stat(path)
-	if slices.ContainsFunc(hostFaults, func(fault error) bool { return errors.Is(err, fault) }) {
+	if hostfault.Is(err) {
 		return fmt.Errorf("follow link %q: %w", path, err)
 	}
 	if err != nil {
@@ -149,9 +149,6 @@ func (s *scanner) link(path string) error {
 	}
 	return nil
 }
-
-// hostFaults are the errors of following a link that say nothing about the link.
-var hostFaults = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.ESTALE, syscall.ETIMEDOUT}
 
 // servable reports whether a name may appear in a URL: no hidden name but /.well-known,
 // and nothing that a browser or a log could read as another path.

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
@@ -216,6 +213,7 @@ func (p *process) endedWithEngine(ctx context.Context) bool {
 // exitOf says how a process ended, and with which code when that is known.
 func exitOf(c engine.Container) (how string, code *int) {
 	exit := c.ExitCode
+	signal, killed := c.Signal()
 	switch {
 	case c.ID == "":
 		return "was removed", nil
@@ -223,9 +221,8 @@ func exitOf(c engine.Container) (how string, code *int) {
 		return fmt.Sprintf("ran out of memory and was killed (exit code %d)", exit), &exit
 	case exit == 0:
 		return "exited with code 0; a service's process has to keep running", &exit
-	case exit > 128 && exit < 128+65:
-		signal := syscall.Signal(exit - 128)
-		return fmt.Sprintf("was ended by signal %s (exit code %d)", unix.SignalName(signal), exit), &exit
+	case killed:
+		return fmt.Sprintf("was ended by signal %s (exit code %d)", signal, exit), &exit
 	}
 	return fmt.Sprintf("exited with code %d", exit), &exit
 }

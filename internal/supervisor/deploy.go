@@ -8,12 +8,12 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/hostfault"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -417,7 +417,7 @@ func (r *runner) explain(err error) string {
 		return own.Detail
 	}
 	r.log.Error("work on a stack failed for a reason of the host", "error", err)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, engine.ErrNoSpace) {
+	if errors.Is(err, hostfault.NoSpace) || errors.Is(err, engine.ErrNoSpace) {
 		return "the disk of the host is full; this is not the fault of your source: try again later, or tell the operator"
 	}
 	return "the host could not finish the work; this is not the fault of your source: try again in a minute"

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
-	"syscall"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/hostfault"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -27,10 +28,7 @@ func ofHost(err error) error {
 // the database never get this far: see insist.
 var hostFaults = []error{
 	errHost, engine.ErrUnreachable, engine.ErrNoSpace, engine.ErrHost, context.DeadlineExceeded,
-	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN,
-	syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS,
-	syscall.EACCES, syscall.EPERM, // the data directory has another owner
-	syscall.ESTALE, syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.ENODEV, syscall.ENXIO, syscall.EINTR, // its disk is away
+	fs.ErrPermission, // the data directory has another owner
 }
 
 // isOfHost reports whether an error is a fault of this host, which passes, and
@@ -39,7 +37,7 @@ func isOfHost(err error) bool {
 	if kind := stack.KindOf(err); kind != 0 {
 		return kind == stack.Unavailable
 	}
-	return slices.ContainsFunc(hostFaults, func(fault error) bool { return errors.Is(err, fault) })
+	return hostfault.Is(err) || slices.ContainsFunc(hostFaults, func(fault error) bool { return errors.Is(err, fault) })
 }
 
 // mayPass reports whether to try again what failed: it does unless the error is known
