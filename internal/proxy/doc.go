@@ -1,9 +1,10 @@
 // Package proxy carries requests for public URLs to the processes and sites of
 // stacks.
 //
-// Routes maps a host name to a Target with one lock-free read. Set replaces all entries
-// of a stack in one step and returns the targets no longer in use; the caller drains
-// these before it stops their processes.
+// Routes maps a host name to a Target without a lock: the table leads from the host to
+// its stack, whose entry has the target. Set replaces the entry of a stack in one step
+// and returns the targets no longer in use; the caller drains these before it stops
+// their processes.
 //
 // A request to a process is one exchange: it takes a connection from the target's pool,
 // writes the request and reads the answer, all on net/http's goroutine for the caller.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"net/http"
 	"strings"
@@ -34,18 +35,44 @@ type Entry struct {
 	Unclaimed bool   // answers ask search engines not to list them; a stack that is claimed stays so
 }
 
-// place is the entry of the table for a host.
+// without yields the table's keys of e, its hosts and its wildcard, that are not keys of
+// other.
+func (e *Entry) without(other *Entry) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if e.Wildcard != "" && e.Wildcard != other.Wildcard && !yield(e.Wildcard) {
+			return
+		}
+		for host := range e.Hosts {
+			if _, both := other.Hosts[host]; !both && !yield(host) {
+				return
+			}
+		}
+	}
+}
+
+// place is where a host leads.
 type place struct {
-	entry   *Entry
+	entry   *Entry // nil: no stack has the host
 	service Service
 	known   bool // a service has the host; otherwise only the wildcard covers it
 }
 
+// record holds a stack's current entry. A change of routes replaces the entry, for all
+// hosts in one step; the table changes only when hosts come or go.
+type record struct{ entry atomic.Pointer[Entry] }
+
+// newRecord returns a record whose entry has no hosts.
+func newRecord() *record {
+	r := &record{}
+	r.entry.Store(&Entry{Unclaimed: true})
+	return r
+}
+
 // Routes is the table of public hosts. Its zero value is empty and ready.
 type Routes struct {
-	mu     sync.Mutex        // held by writers
-	stacks map[string]*Entry // by the ids that writers give
-	table  atomic.Pointer[map[string]place]
+	mu     sync.Mutex         // held by writers
+	stacks map[string]*record // by the ids that writers give
+	table  sync.Map           // *record by each host and wildcard
 }
 
 // Set replaces everything that the hosts of a stack lead to, in one step. It returns
@@ -53,20 +80,30 @@ type Routes struct {
 // drain them, then stop what they lead to.
 func (t *Routes) Set(id string, e Entry) []*Target {
 	e.Hosts = maps.Clone(e.Hosts)
-	return t.replace(id, &e)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.stacks[id]
+	if r == nil {
+		r = newRecord()
+		if t.stacks == nil {
+			t.stacks = map[string]*record{}
+		}
+		t.stacks[id] = r
+	}
+	// The writer may not have heard of the claim yet.
+	e.Unclaimed = e.Unclaimed && r.entry.Load().Unclaimed
+	return t.replace(r, &e)
 }
 
 // MarkClaimed records that a stack has an owner; its hosts lead where they did.
 func (t *Routes) MarkClaimed(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.stacks[id]
-	if old == nil {
-		return
+	if r := t.stacks[id]; r != nil {
+		e := *r.entry.Load()
+		e.Unclaimed = false
+		r.entry.Store(&e)
 	}
-	e := *old
-	e.Unclaimed = false
-	t.put(id, &e)
 }
 
 // Withdraw removes a target whose service no longer has a process from the hosts that
@@ -74,32 +111,52 @@ func (t *Routes) MarkClaimed(id string) {
 func (t *Routes) Withdraw(id string, target *Target) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.stacks[id]
-	if old == nil || target == nil {
+	r := t.stacks[id]
+	if r == nil || target == nil {
 		return false
 	}
-	e := *old
-	e.Hosts = maps.Clone(old.Hosts)
+	e := *r.entry.Load()
+	e.Hosts = maps.Clone(e.Hosts)
+	withdrawn := false
 	for host, service := range e.Hosts {
 		if service.Target == target {
 			e.Hosts[host] = Service{Name: service.Name}
+			withdrawn = true
 		}
 	}
-	t.put(id, &e)
-	return len(dropped(old, &e)) > 0
+	r.entry.Store(&e)
+	return withdrawn
 }
 
 // Remove makes the hosts of a stack unknown (404) and returns its targets.
-func (t *Routes) Remove(id string) []*Target { return t.replace(id, nil) }
+func (t *Routes) Remove(id string) []*Target {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.stacks[id]
+	if r == nil {
+		return nil
+	}
+	delete(t.stacks, id)
+	return t.replace(r, &Entry{})
+}
+
+// replace gives a record its next entry and returns the targets that are only in the
+// previous one. The caller holds mu.
+func (t *Routes) replace(r *record, e *Entry) []*Target {
+	old := r.entry.Load()
+	for host := range e.without(old) { // before the entry is there, so that nobody sees half of it
+		t.table.Store(host, r)
+	}
+	r.entry.Store(e)
+	for host := range old.without(e) {
+		t.table.CompareAndDelete(host, r)
+	}
+	return dropped(old, e)
+}
 
 // Drain waits for the requests of every target, or for ctx, as Target.Drain does.
 func (t *Routes) Drain(ctx context.Context) error {
-	var targets []*Target
-	for _, p := range t.places() {
-		if p.service.Target != nil {
-			targets = append(targets, p.service.Target)
-		}
-	}
+	targets := t.targets()
 	errs := make([]error, len(targets))
 	var wg sync.WaitGroup
 	for i, target := range targets {
@@ -110,7 +167,7 @@ func (t *Routes) Drain(ctx context.Context) error {
 }
 
 // Has reports whether a host leads to a service; the host is written as in Entry.Hosts.
-func (t *Routes) Has(host string) bool { return t.places()[host].known }
+func (t *Routes) Has(host string) bool { return t.at(host, host).known }
 
 // Serve answers a request for a host, written as in Entry.Hosts.
 func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
@@ -151,10 +208,9 @@ func serveFrom(target *Target, w http.ResponseWriter, r *http.Request, of tenant
 // values are replaced, never written into.
 var noindex = []string{"noindex"}
 
-// find returns the place of a host; its entry is nil if no stack has the host.
+// find returns the place of a host.
 func (t *Routes) find(host string) place {
-	table := t.places()
-	if p := table[host]; p.known {
+	if p := t.at(host, host); p.known {
 		return p
 	}
 	label, _, _ := strings.Cut(host, ".")
@@ -162,9 +218,26 @@ func (t *Routes) find(host string) place {
 	if dash < 1 {
 		return place{}
 	}
-	p := table["*"+host[dash:]]
-	p.service.Name = label[:dash]
+	p := t.at("*"+host[dash:], host)
+	if !p.known {
+		p.service.Name = label[:dash]
+	}
 	return p
+}
+
+// at returns the place of a host that a key of the table, the host itself or its
+// wildcard, leads to.
+func (t *Routes) at(key, host string) place {
+	r, ok := t.table.Load(key)
+	if !ok {
+		return place{}
+	}
+	e := r.(*record).entry.Load()
+	service, known := e.Hosts[host]
+	if !known && key != e.Wildcard {
+		return place{}
+	}
+	return place{e, service, known}
 }
 
 // choose returns the target of a place, or the page that says why it has none.
@@ -191,59 +264,22 @@ func choose(p place) (*Target, page) {
 	return nil, unknownPage
 }
 
-func (t *Routes) places() map[string]place {
-	if m := t.table.Load(); m != nil {
-		return *m
-	}
-	return nil
-}
-
-func (t *Routes) replace(id string, e *Entry) []*Target {
+// targets returns all targets, each one once.
+func (t *Routes) targets() []*Target {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return dropped(t.put(id, e), e)
-}
-
-// put stores an entry, nil for none, and returns the previous one. The caller holds mu.
-func (t *Routes) put(id string, e *Entry) *Entry {
-	if t.stacks == nil {
-		t.stacks = map[string]*Entry{}
+	var all []*Target
+	for _, r := range t.stacks {
+		all = append(all, dropped(r.entry.Load(), &Entry{})...)
 	}
-	old := t.stacks[id]
-	table := maps.Clone(t.places())
-	if table == nil {
-		table = map[string]place{}
-	}
-	if old != nil {
-		delete(table, old.Wildcard)
-		for host := range old.Hosts {
-			delete(table, host)
-		}
-	}
-	delete(t.stacks, id)
-	if e != nil {
-		// The writer may not have heard of the claim yet.
-		e.Unclaimed = e.Unclaimed && (old == nil || old.Unclaimed)
-		t.stacks[id] = e
-		table[e.Wildcard] = place{entry: e}
-		for host, service := range e.Hosts {
-			table[host] = place{entry: e, service: service, known: true}
-		}
-	}
-	t.table.Store(&table)
-	return old
+	return all
 }
 
 // dropped returns the targets of old that no host of e leads to.
 func dropped(old, e *Entry) []*Target {
-	if old == nil {
-		return nil
-	}
 	kept := map[*Target]bool{nil: true}
-	if e != nil {
-		for _, service := range e.Hosts {
-			kept[service.Target] = true
-		}
+	for _, service := range e.Hosts {
+		kept[service.Target] = true
 	}
 	var gone []*Target
 	for _, service := range old.Hosts {

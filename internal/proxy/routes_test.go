@@ -1,8 +1,11 @@
 package proxy_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/berth-host/berth/internal/proxy"
@@ -76,5 +79,100 @@ func TestRoutes_HasServicesAndNoOtherNames(t *testing.T) {
 	routes.Remove(testHex)
 	if routes.Has(testHost) {
 		t.Error("it has a stack that is gone")
+	}
+}
+
+// A request that found one service of a generation finds no other service of an earlier
+// one, whether the service is new, was there before, or is gone.
+func TestRoutes_SwitchAllServicesInOneStep(t *testing.T) {
+	var routes proxy.Routes
+	const wildcard = "*-" + testHex + ".apps.test"
+	set := func(generation int) {
+		target := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, generation) }))
+		services := map[string]*proxy.Target{"web": target, "api": target, fmt.Sprint("new", generation): target}
+		routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(services), Wildcard: wildcard})
+	}
+	ask := func(name string) (status, generation int) {
+		w := httptest.NewRecorder()
+		routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), strings.Replace(wildcard, "*", name, 1))
+		generation, _ = strconv.Atoi(w.Body.String())
+		return w.Code, generation
+	}
+	const last = 2000
+	set(1)
+	go func() {
+		for generation := range last {
+			set(generation + 1)
+		}
+	}()
+	for served := 0; served < last; {
+		_, served = ask("web")
+		if status, generation := ask("api"); status != http.StatusOK || generation < served {
+			t.Fatalf("web is of generation %d, then api answers %d from %d", served, status, generation)
+		}
+		status, generation := ask(fmt.Sprint("new", served))
+		if _, now := ask("web"); status == http.StatusOK && generation != served || status != http.StatusOK && now == served {
+			t.Fatalf("web is of generation %d, its new service answers %d from %d, and web is of %d", served, status, generation, now)
+		}
+		if status, _ := ask(fmt.Sprint("new", served-1)); status != http.StatusNotFound {
+			t.Fatalf("web is of generation %d, then a service of the one before answers %d", served, status)
+		}
+	}
+}
+
+func TestRoutes_AHostThatMovedStaysWithItsNewStack(t *testing.T) {
+	var routes proxy.Routes
+	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	routes.Set("old", proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": nil})})
+	routes.Set("new", proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": web})})
+	routes.Remove("old")
+	w := httptest.NewRecorder()
+	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), testHost)
+	if w.Code != http.StatusNoContent {
+		t.Errorf("status %d after the stack that had the host before was removed", w.Code)
+	}
+}
+
+// BenchmarkRoutes measures a lookup and a change of one stack's routes in tables of one
+// stack and of many, with four services each.
+func BenchmarkRoutes(b *testing.B) {
+	for _, stacks := range []int{1, 10_000} {
+		var routes proxy.Routes
+		entry := func(n int) proxy.Entry {
+			e := proxy.Entry{Status: stack.Live, Hosts: map[string]proxy.Service{}, Wildcard: fmt.Sprintf("*-%012x.apps.test", n)}
+			for _, name := range []string{"web", "api", "worker", "admin"} {
+				host := strings.Replace(e.Wildcard, "*", name, 1)
+				e.Hosts[host] = proxy.Service{Name: name, Target: proxy.NewHandler(http.NotFoundHandler())}
+			}
+			return e
+		}
+		for n := range stacks {
+			routes.Set(strconv.Itoa(n), entry(n))
+		}
+		last := stacks - 1
+		host := fmt.Sprintf("web-%012x.apps.test", last)
+		b.Run(fmt.Sprintf("stacks=%d/lookup", stacks), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !routes.Has(host) {
+					b.Fatal("no such host")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("stacks=%d/change", stacks), func(b *testing.B) {
+			b.ReportAllocs()
+			e := entry(last)
+			for b.Loop() {
+				routes.Set(strconv.Itoa(last), e)
+			}
+		})
+		b.Run(fmt.Sprintf("stacks=%d/new", stacks), func(b *testing.B) {
+			b.ReportAllocs()
+			e := entry(stacks)
+			for b.Loop() {
+				routes.Set("new", e)
+				routes.Remove("new")
+			}
+		})
 	}
 }

@@ -4,8 +4,8 @@
 // # One request
 //
 // One net/http listener is the front (package edge). It splits by Host: a name
-// below the apps domain goes to the proxy, which finds the service's target in
-// an atomically swapped table; the base URL's host goes by path to the JSON API
+// below the apps domain goes to the proxy, which finds the service's target in its
+// stack's entry of the route table; the base URL's host goes by path to the JSON API
 // or to the pages, two Fiber apps (package appserver) that listen in memory and are
 // targets of the same streaming proxy. Uploads stream into the API, a client that leaves is
 // seen upstream, and Fiber never touches tenants' traffic. Certificates, where no
@@ -37,7 +37,7 @@
 //
 // The new generation is built and started beside the old one, on a network of its
 // own (docker/place.go), so that a service's name leads each caller to its own
-// generation. It takes the traffic by one swap of the route table once every service
+// generation. It takes the traffic by one swap of the stack's routes once every service
 // is healthy; only then is it committed. The old one finishes what it has begun, then
 // its containers, network, images and sites go. A service that would be built the same
 // way again (builder/fingerprint.go) takes over what the old one has. With
