@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp/fasthttputil"
 )
@@ -235,7 +236,7 @@ func TestEarlyAnswers_OfServicesAreRead(t *testing.T) {
 	go srv.Serve(l)
 	defer srv.Close()
 	cfg := testConfig(who("api"))
-	cfg.API = proxy.NewUpstream(l.Addr().String(), proxy.Options{Log: quiet})
+	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(proxy.NewUpstream(l.Addr().String(), proxy.Options{Log: quiet}))})
 	addr, _ := start(t, cfg)
 	const size = 20_000_000
 	c, err := net.Dial("tcp", addr)
@@ -244,7 +245,7 @@ func TestEarlyAnswers_OfServicesAreRead(t *testing.T) {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(30 * time.Second))
-	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: berth.test\r\nContent-Length: %d\r\n\r\n", size)
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", testService, size)
 	if n, err := io.Copy(c, io.LimitReader(zeros{}, size)); n != size {
 		t.Fatalf("the upload was cut after %d bytes: %v", n, err)
 	}

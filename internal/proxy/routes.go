@@ -180,7 +180,7 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 			return
 		}
 		if target.acquire() {
-			serveFrom(target, w, r, tenant{host: host, noindex: p.entry.Unclaimed})
+			target.serve(w, r, tenant{host: host, noindex: p.entry.Unclaimed})
 			return
 		}
 		if target == last {
@@ -190,23 +190,6 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 		last = target // it was drained after the read of the table: read again
 	}
 }
-
-// serveFrom passes the request to a target that has been acquired.
-func serveFrom(target *Target, w http.ResponseWriter, r *http.Request, of tenant) {
-	defer target.release()
-	if target.handler == nil {
-		target.up.serve(w, r, of)
-		return
-	}
-	if of.noindex {
-		w.Header()["X-Robots-Tag"] = noindex
-	}
-	target.handler.ServeHTTP(w, r)
-}
-
-// noindex keeps unclaimed pages out of search engines. It is shared: header
-// values are replaced, never written into.
-var noindex = []string{"noindex"}
 
 // find returns the place of a host.
 func (t *Routes) find(host string) place {

@@ -49,27 +49,37 @@ func NewUpstream(addr string, o Options) *Target {
 	return &Target{up: newUpstream(dial, false, o), drained: make(chan struct{})}
 }
 
-// NewInner returns a target for a server inside this process, for example one that
-// listens in memory. Every request has its own connection, so nothing of a request can
-// be read as part of the next. Expect is answered here, and cookies pass unchanged.
-func NewInner(dial func(context.Context) (net.Conn, error), o Options) *Target {
-	return &Target{up: newUpstream(dial, true, o), drained: make(chan struct{})}
-}
-
 // NewHandler returns a target that passes requests to h, for example a static site. If
 // h is an io.Closer, it is closed once the target has been drained.
 func NewHandler(h http.Handler) *Target {
 	return &Target{handler: h, drained: make(chan struct{})}
 }
 
-// ServeHTTP answers one request without a table of routes.
-func (t *Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !t.acquire() {
-		writePage(w, r, stoppingPage)
+// NewInner returns a handler that passes requests to a server inside this process, for
+// example one that listens in memory. Every request has its own connection, so nothing
+// of a request can be read as part of the next. Expect is answered here, and cookies
+// pass unchanged.
+func NewInner(dial func(context.Context) (net.Conn, error), o Options) http.Handler {
+	up := newUpstream(dial, true, o)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { up.serve(w, r, tenant{}) })
+}
+
+// serve passes a request to a target that has been acquired, and releases it.
+func (t *Target) serve(w http.ResponseWriter, r *http.Request, of tenant) {
+	defer t.release()
+	if t.handler == nil {
+		t.up.serve(w, r, of)
 		return
 	}
-	serveFrom(t, w, r, tenant{})
+	if of.noindex {
+		w.Header()["X-Robots-Tag"] = noindex
+	}
+	t.handler.ServeHTTP(w, r)
 }
+
+// noindex keeps unclaimed pages out of search engines. It is shared: header
+// values are replaced, never written into.
+var noindex = []string{"noindex"}
 
 // inFlight returns the number of requests and upgraded connections being served.
 func (t *Target) inFlight() int { return int(t.state.Load() &^ drainBit) }
