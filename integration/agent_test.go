@@ -86,7 +86,7 @@ func (a *Agent) settled(answer string) *Stack {
 		if st.Status != "building" && st.Deploying == nil {
 			return st
 		}
-		answer = a.follow("Ask how it is", 0)
+		answer = a.follow("Get the status", 0)
 	}
 }
 
@@ -127,25 +127,25 @@ func TestAgent_GoesFromABrokenAppToAURLWithTheManualAlone(t *testing.T) {
 		return nil
 	})
 
-	before := *a.settled(a.follow("Ask how it is", 0)).ExpiresAt
-	require.Greater(t, *a.settled(a.follow("Extend its life", 0)).ExpiresAt, before)
-	events := a.follow("See what happened", 0)
+	before := *a.settled(a.follow("Get the status", 0)).ExpiresAt
+	require.Greater(t, *a.settled(a.follow("Extend the TTL", 0)).ExpiresAt, before)
+	events := a.follow("Read the events", 0)
 	for _, kind := range []string{"stack.created", "stack.failed", "stack.redeploying", "stack.live", "stack.extended"} {
 		require.Contains(t, events, kind)
 	}
-	require.JSONEq(t, `{"id": "`+a.id+`", "status": "deleted"}`, a.follow("Delete it", 0))
-	require.Contains(t, a.follow("Ask how it is", 0), `"detail"`)
+	require.JSONEq(t, `{"id": "`+a.id+`", "status": "deleted"}`, a.follow("Delete the stack", 0))
+	require.Contains(t, a.follow("Get the status", 0), `"detail"`)
 }
 
 func TestAgent_IsToldWhatIsWrongWithAManifest(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	a := h.agent(t, Tree{"index.html": "hi", "stack.yaml": "services:\n  - {name: web, runtime: static, startCommand: serve}\n"})
-	for _, heading := range []string{"Check it first", "Deploy a folder"} {
+	for _, heading := range []string{"Validate", "Deploy a folder"} {
 		require.Contains(t, a.follow(heading, 0), `here it is \"start\"`)
 	}
 	a.write(Tree{"stack.yaml": "services:\n  - {name: web, runtime: static}\n"})
-	require.Contains(t, a.follow("Check it first", 0), `"valid":true`)
+	require.Contains(t, a.follow("Validate", 0), `"valid":true`)
 	st := a.settled(a.follow("Deploy a folder", 0))
 	h.adoptStack(&Stack{ID: a.id, ManageToken: a.token})
 	require.Equal(t, "live", st.Status, st.reason())

@@ -17,9 +17,9 @@ func TestWeb_ShowsTheAPI(t *testing.T) {
 	b.is(http.StatusOK, "/docs")
 	b.sees("The API", "Create a stack", "/v0/stacks/{id}/deploy", "manage_token", "Extend the life of an unclaimed stack", h.base()+"/v0/stacks")
 	b.look("docs")
-	b.seesNot("shown this once")
+	b.seesNot("shown only once")
 	b.do(chromedp.Click(named("main", "CreatedStack"), chromedp.NodeVisible))
-	b.sees("shown this once")
+	b.sees("shown only once")
 
 	plain := h.browser(t).withoutScripts()
 	plain.open("/docs")

@@ -97,7 +97,7 @@ func TestTexts_SpeakOfThisServer(t *testing.T) {
 		require.NotContains(t, text, "{{", path)
 		require.NotContains(t, text, "<no value>", path)
 	}
-	require.Contains(t, local.Text("/llms.txt"), "sends the name in the `Host` header")
+	require.Contains(t, local.Text("/llms.txt"), "send the name in the `Host` header")
 	for _, figure := range []string{
 		"kept for 7 days", "30 an hour, and 120 more", "Extensions of one stack: 1000 a minute", "more than 5 times in 10m",
 	} {
