@@ -149,18 +149,10 @@ func (s *Supervisor) recover() {
 	for _, r := range s.everyRunner() {
 		s.jobs.Go(func() {
 			if g := r.serving(); g != nil && g.lost(s.ctx, absence) {
-				g.comeBackWithEngine()
+				r.tell(func(l *loop) { l.comeBack(g) })
 			}
 		})
 	}
-}
-
-// comeBackWithEngine brings the generation back that lost a process with the
-// engine, once, however many notice.
-func (g *generation) comeBackWithEngine() {
-	g.lostOnce.Do(func() {
-		g.runner.sup.jobs.Go(func() { g.runner.interrupt(errEngineLeft(g.number+1), g.runner.recover) })
-	})
 }
 
 // lost reports whether a process of the generation no longer runs after an absence
@@ -209,7 +201,7 @@ func (r *runner) recover(ctx context.Context) {
 		return
 	}
 	r.drainAll(r.route(st, g))
-	if r.passing.Load() == 0 {
+	if r.isIdleBeside() {
 		r.removeLeftovers(ctx, st, there)
 	}
 	r.bringBack(ctx, g)

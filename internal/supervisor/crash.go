@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,8 +205,8 @@ func (p *process) endedWithEngine(ctx context.Context) bool {
 	if !p.gen.runner.sup.left(ctx, absence) {
 		return false
 	}
-	if p.gen.runner.sup.absences.Load() != absence && p.gen.runner.serving() == p.gen && ctx.Err() == nil {
-		p.gen.comeBackWithEngine()
+	if p.gen.runner.sup.absences.Load() != absence && ctx.Err() == nil {
+		p.gen.runner.tell(func(l *loop) { l.comeBack(p.gen) })
 	}
 	return true
 }
@@ -247,51 +248,68 @@ func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time
 // recordCrash counts a crash of the served generation. When it is one too many,
 // the generation falls for the reason that is returned, with its routes.
 func (p *process) recordCrash(code *int, restart bool) (st *stack.Stack, reason string, err error) {
-	p.gen.runner.turning.Lock()
-	defer p.gen.runner.turning.Unlock()
-	if p.gen.runner.serving() != p.gen {
-		return nil, "", stack.NewError(stack.Conflict, "the generation is not served any more")
+	r := p.gen.runner
+	err = r.insist(r.ctx, func() error {
+		done, err := ask(r.ctx, r, func(l *loop) counted { return l.countCrash(p, code, restart) })
+		st, reason = done.st, done.reason
+		return cmp.Or(err, done.err)
+	})
+	return st, reason, err
+}
+
+// counted is what counting a crash came to.
+type counted struct {
+	st     *stack.Stack
+	reason string // why the generation falls; "" when it does not
+	err    error
+}
+
+// countCrash counts a crash of a process of the served generation. It tries once.
+func (l *loop) countCrash(p *process, code *int, restart bool) (done counted) {
+	if l.runner.serving() != p.gen {
+		return counted{err: stack.NewError(stack.Conflict, "the generation is not served any more")}
 	}
 	var looping bool
 	var targets []*proxy.Target
-	// The runner's context: what is routed has to be what is recorded.
-	st, err = p.gen.runner.update(p.gen.runner.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
+	done.st, done.err = l.runner.updateOnce(l.runner.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
 		events, looping, err = st.Crash(p.service.Spec.Name, code, restart, p.cfg.Limits, stack.Now())
 		if err == nil && looping {
-			reason, _ = events[len(events)-1].Data["error"].(string)
-			targets = append(targets, p.gen.runner.route(st, nil)...)
+			done.reason, _ = events[len(events)-1].Data["error"].(string)
+			targets = append(targets, l.runner.route(st, nil)...)
 		}
 		return events, err
 	})
-	if err == nil && looping {
+	if done.err == nil && looping {
 		failpoint.Here("loop-committed")
-		p.gen.endFallen(p.gen.runner.fall(), targets)
+		fallen := make(chan struct{})
+		l.swap(nil)
+		l.fallen = fallen
+		l.goAside(func() {
+			defer close(fallen)
+			p.gen.endFallen(targets)
+		})
 	}
-	return st, reason, err
+	return done
 }
 
 // endFallen ends the processes of a generation that crashed too often, beside a
 // deploy that goes on, and gives back its network. Its images, sites and data stay:
 // what was built can be brought back.
-func (g *generation) endFallen(ended chan<- struct{}, targets []*proxy.Target) {
-	g.runner.passing.Add(1)
-	g.runner.work.Go(func() {
-		for _, t := range targets {
-			cut(t)
+func (g *generation) endFallen(targets []*proxy.Target) {
+	for _, t := range targets {
+		cut(t)
+	}
+	ctx := g.runner.ctx
+	err := g.runner.sup.outlast(ctx, func() error {
+		if err := errors.Join(g.end(ctx), g.runner.sup.stopContainers(ctx, g.key(""))); err != nil {
+			return err
 		}
-		err := g.runner.sup.outlast(g.runner.ctx, func() error {
-			if err := errors.Join(g.end(g.runner.ctx), g.runner.sup.stopContainers(g.runner.ctx, g.key(""))); err != nil {
-				return err
-			}
-			return g.discardNetwork(context.WithoutCancel(g.runner.ctx))
-		})
-		if err != nil && g.runner.ctx.Err() == nil {
-			g.log.Error("generation in a crash loop not stopped; the next start tries again", "generation", g.number, "error", err)
-		}
-		failpoint.Here("half-taken-down")
-		close(ended)
-		g.runner.passing.Add(-1)
+		return g.discardNetwork(context.WithoutCancel(ctx))
 	})
+	if err != nil && ctx.Err() == nil {
+		g.log.Error("generation in a crash loop not stopped; the next start tries again", "generation", g.number, "error", err)
+	}
+	failpoint.Here("half-taken-down")
 }
 
 // restarted sends the traffic to a process that is back, and records it.

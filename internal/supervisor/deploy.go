@@ -238,9 +238,7 @@ func (d *deployment) switchOver(ctx context.Context) error {
 		return err
 	}
 	d.gen.watch()
-	d.gen.runner.passing.Add(1)
-	d.gen.runner.work.Go(func() {
-		defer d.gen.runner.passing.Add(-1)
+	d.gen.runner.goAside(func() {
 		if d.old != nil {
 			d.old.retire(drained)
 		} else if st.Generation > 1 {
@@ -266,25 +264,19 @@ func (d *deployment) turn(ctx context.Context) (st *stack.Stack, drained []*prox
 	return st, drained, cmp.Or(ended, err)
 }
 
-// turnTo routes to the generation, records it and makes it the served one, and
-// returns the targets of the old one. It tries once.
-func (d *deployment) turnTo(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
-	d.gen.runner.turning.Lock()
-	defer d.gen.runner.turning.Unlock()
-	st, err = d.gen.runner.updateOnce(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		events, err := st.Deployed(d.gen.services, d.gen.cfg.URLs, stack.Now())
-		if err == nil {
-			drained = append(drained, d.gen.runner.route(st, d.gen)...)
+// turnTo makes the generation the served one, and returns the targets of the old one.
+// It tries once; when that fails the old one is routed to again.
+func (d *deployment) turnTo(ctx context.Context) (*stack.Stack, []*proxy.Target, error) {
+	done, err := ask(context.WithoutCancel(ctx), d.gen.runner, func(l *loop) switched { // what is done is known
+		done := l.switchTo(ctx, d.gen, "live-committed", func(st *stack.Stack) ([]stack.Event, error) {
+			return st.Deployed(d.gen.services, d.gen.cfg.URLs, stack.Now())
+		})
+		if done.err != nil {
+			l.runner.route(d.gen.st, l.runner.serving())
 		}
-		return events, err
+		return done
 	})
-	if err != nil {
-		d.gen.runner.route(d.gen.st, d.gen.runner.serving())
-		return nil, nil, err
-	}
-	failpoint.Here("live-committed")
-	d.gen.runner.swap(d.gen)
-	return st, drained, nil
+	return done.st, done.drained, cmp.Or(err, done.err)
 }
 
 // retire lets the open requests of a generation finish, then ends it and
@@ -386,15 +378,26 @@ func (g *generation) notBroughtBack(cause, backErr error) string {
 	return fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", g.runner.explain(cause), g.number, g.runner.explain(backErr))
 }
 
+// fail routes to nothing and cuts what was routed to, and returns the generation that
+// was served; nil for none.
+func (r *runner) fail(st *stack.Stack) *generation {
+	type end struct {
+		targets []*proxy.Target
+		served  *generation
+	}
+	ended, _ := ask(r.ctx, r, func(l *loop) end { // whoever ended the loop sees to the routes
+		return end{r.route(st, nil), l.swap(nil)}
+	})
+	for _, t := range ended.targets {
+		cut(t)
+	}
+	return ended.served
+}
+
 // takeDown ends the processes of a stack that failed. Its images, sites and
 // data stay: what was built can be brought back.
 func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
-	r.turning.Lock()
-	targets, g := r.route(st, nil), r.swap(nil)
-	r.turning.Unlock()
-	for _, t := range targets {
-		cut(t)
-	}
+	g := r.fail(st)
 	err := r.sup.outlast(ctx, func() error {
 		var err error
 		if g != nil {

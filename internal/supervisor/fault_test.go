@@ -41,7 +41,7 @@ func withSite(t *testing.T) (*Supervisor, *stack.Stack, string) {
 	return s, st, dir
 }
 
-func ask(s *Supervisor, st *stack.Stack) *httptest.ResponseRecorder {
+func askSite(s *Supervisor, st *stack.Stack) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	s.cfg.Routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), s.cfg.URLs.Hostname(st, "web"))
 	return w
@@ -52,11 +52,11 @@ func TestTake_ServesASiteWhoseTurnToBeReadHasNotCome(t *testing.T) {
 	s, st, _ := withSite(t)
 	require.True(t, s.reading.TryAcquire(turns))
 	s.take(t.Context(), st, engine.Objects{})
-	w := ask(s, st)
+	w := askSite(s, st)
 	require.Equal(t, "the page", w.Body.String(), w.Code)
 	s.reading.Release(turns)
 	awaitReading(s, st)
-	require.Equal(t, "the page", ask(s, st).Body.String())
+	require.Equal(t, "the page", askSite(s, st).Body.String())
 }
 
 // awaitReading waits until the sites of a stack that was taken over are read, and what
@@ -115,14 +115,14 @@ func TestTake_FailsAStackWhoseSiteIsNotWhatWasPublished(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "index.html")))
 	require.True(t, s.reading.TryAcquire(turns))
 	s.take(t.Context(), st, engine.Objects{})
-	require.Equal(t, http.StatusInternalServerError, ask(s, st).Code, "404 would say that there was no such page")
+	require.Equal(t, http.StatusInternalServerError, askSite(s, st).Code, "404 would say that there was no such page")
 	s.reading.Release(turns)
 	awaitReading(s, st)
 	st, err := s.cfg.Store.Get(t.Context(), st.ID)
 	require.NoError(t, err)
 	require.Equal(t, stack.Failed, st.Status)
 	require.Equal(t, "service web: the files that it publishes are missing or broken on this host; upload the source again", st.Error)
-	require.Equal(t, http.StatusServiceUnavailable, ask(s, st).Code)
+	require.Equal(t, http.StatusServiceUnavailable, askSite(s, st).Code)
 }
 
 func TestIsOfHost_KnowsTheFaultsThatPass(t *testing.T) {

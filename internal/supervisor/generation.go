@@ -35,8 +35,6 @@ type generation struct {
 	network     string                      // the name of its network
 	makeNetwork func(context.Context) error // when it is first needed
 
-	lostOnce sync.Once // see comeBackWithEngine
-
 	reopened map[*stack.Service]*site.Site // whose trees are still to be read
 
 	mu        sync.Mutex

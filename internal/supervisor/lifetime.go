@@ -3,77 +3,11 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
-	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
-
-// keepTime does what time alone makes happen to a stack: the notice before its
-// expiry, the expiry, the end of the retention. Deadlines that passed while the
-// server was down are met at once. It also discards the stack once its row says
-// that it is deleted.
-func (r *runner) keepTime() {
-	woken, stop := r.cfg.Store.Watch(r.id)
-	defer stop()
-	for r.ctx.Err() == nil {
-		st, err := r.get(r.ctx)
-		if stack.KindOf(err) == stack.NotFound {
-			// Deleted with its account, or by another process: nobody else removes it.
-			r.discard(context.WithoutCancel(r.ctx), &stack.Stack{ID: r.id})
-		}
-		if err != nil {
-			return // the stack is deleted, or the server stops
-		}
-		now := stack.Now()
-		what, at := st.Next(r.cfg.Limits, now)
-		switch {
-		case what == "":
-			r.awaitChange(woken, nil)
-		case now.Before(at):
-			r.awaitDeadline(woken, at.Sub(now))
-		default:
-			r.meet(what)
-		}
-	}
-}
-
-// awaitDeadline waits for a change or a deadline, a minute at most: a timer does not
-// count the time that the machine sleeps, nor what an operator changes, so the
-// clock has to be read again.
-func (r *runner) awaitDeadline(woken <-chan struct{}, left time.Duration) {
-	timer := time.NewTimer(min(left, time.Minute))
-	defer timer.Stop()
-	r.awaitChange(woken, timer.C)
-}
-
-func (r *runner) awaitChange(woken <-chan struct{}, due <-chan time.Time) {
-	select {
-	case <-woken:
-	case <-due:
-	case <-r.ctx.Done():
-	}
-}
-
-// meet does what is due. After an error it waits a little: the row is read again
-// and says whether it is still due.
-func (r *runner) meet(what stack.Trigger) {
-	var err error
-	switch what {
-	case stack.TriggerNotice:
-		err = r.notice()
-	case stack.TriggerExpire:
-		<-r.interrupt(errTimeRanOut, func(ctx context.Context) { err = r.expire(ctx) })
-	case stack.TriggerRetained:
-		err = r.retained()
-	}
-	if err != nil && r.ctx.Err() == nil {
-		r.log.Error("deadline not met; trying again", "deadline", what, "error", err)
-		pause.For(r.ctx, time.Second)
-	}
-}
 
 // notice records that the expiry is near, unless it was put off meanwhile.
 func (r *runner) notice() error {

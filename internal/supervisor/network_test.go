@@ -72,7 +72,7 @@ func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
 
 func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
 	const former, served, next = "berth-3f2a9c1b7d4e", "berth-3f2a9c1b7d4e-g2", "berth-3f2a9c1b7d4e-g3"
-	s := New(Config{Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
 	for _, c := range []struct {
 		status stack.Status
 		there  []string

@@ -28,7 +28,9 @@ func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.St
 	if r == nil {
 		return nil, stack.NewNoStack(id) // it was deleted since
 	}
-	r.queue(func(context.Context) { r.restartService(st, service) })
+	if !r.queue(func(context.Context) { r.restartService(st, service) }) {
+		return nil, stack.NewNoStack(id)
+	}
 	return st, nil
 }
 
@@ -113,12 +115,13 @@ func (p *process) hide(ctx context.Context) error {
 // show routes to the targets of the generation, if it is the one that is
 // served, and returns those that nothing is routed to any more.
 func (g *generation) show(st *stack.Stack) []*proxy.Target {
-	g.runner.turning.Lock()
-	defer g.runner.turning.Unlock()
-	if g.runner.serving() != g {
-		return nil
-	}
-	return g.runner.route(st, g)
+	targets, _ := ask(g.runner.ctx, g.runner, func(l *loop) []*proxy.Target {
+		if l.runner.serving() != g {
+			return nil
+		}
+		return g.runner.route(st, g)
+	})
+	return targets
 }
 
 // callTime is how long a process that lost its name still answers calls of other
@@ -129,8 +132,7 @@ const callTime = 3 * time.Second
 // find, sends the traffic to it once it is healthy, and lets this one finish. An
 // error means that nothing changed.
 func (p *process) replace(ctx context.Context, st *stack.Stack) error {
-	p.gen.runner.passing.Add(1)
-	defer p.gen.runner.passing.Add(-1)
+	defer p.gen.runner.hold()()
 	defer p.withdrawAtEnd(ctx)()
 	service := *p.service
 	service.Replaced++
@@ -171,11 +173,7 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 	failpoint.Here("next-committed")
 	p.gen.setTarget(service, next.newTarget())
 	drained := p.gen.show(st)
-	p.gen.runner.passing.Add(1)
-	p.gen.runner.work.Go(func() {
-		defer p.gen.runner.passing.Add(-1)
-		p.leave(drained)
-	})
+	p.gen.runner.goAside(func() { p.leave(drained) })
 	p.say(service + " was restarted and is healthy")
 	next.watch()
 	p.gen.add(next)

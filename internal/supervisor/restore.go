@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -20,7 +21,7 @@ import (
 // that of a live stack once the generation before serves again.
 func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) {
 	r := s.runner(st.ID)
-	defer s.jobs.Go(r.keepTime)
+	defer r.keepTime()
 	if newer := s.newer(st, there); !newer.none() {
 		s.tellOfNewer(st, newer)
 		r.newer = true
@@ -112,7 +113,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Object
 		return func(ctx context.Context) { r.attempted(ctx, g, err, r.recover) }
 	}
 	r.route(st, g)
-	served := g.complete() && g.restored(ctx, r.updateOnce) == nil
+	served := g.complete() && g.restored(ctx, false) == nil
 	if served && r.sup.leftovers(st, there).none() && len(g.reopened) == 0 {
 		return nil
 	}
@@ -181,7 +182,7 @@ func (r *runner) bringBack(ctx context.Context, g *generation) {
 		return g.bringUpBuilt(ctx, s)
 	})
 	if err == nil {
-		err = g.restored(ctx, r.update)
+		err = g.restored(ctx, true)
 	}
 	r.attempted(ctx, g, err, r.recover)
 }
@@ -293,13 +294,10 @@ func (r *runner) later(job func(context.Context)) {
 	})
 }
 
-// updater changes a stack, as Store.Update does.
-type updater func(context.Context, func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error)
-
 // restored routes to the generation and records that it serves again, and with
-// that the end of a deploy that was stopped.
-func (g *generation) restored(ctx context.Context, update updater) error {
-	drained, err := g.turnBack(ctx, update)
+// that the end of a deploy that was stopped; again until the database works, or once.
+func (g *generation) restored(ctx context.Context, again bool) error {
+	drained, err := g.turnBack(ctx, again)
 	if err != nil {
 		return err
 	}
@@ -309,25 +307,30 @@ func (g *generation) restored(ctx context.Context, update updater) error {
 	return nil
 }
 
-func (g *generation) turnBack(ctx context.Context, update updater) (drained []*proxy.Target, err error) {
-	g.runner.turning.Lock()
-	defer g.runner.turning.Unlock()
-	_, err = update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		stopped, err := g.runner.endStopped(st)
-		if err != nil {
-			return nil, err
-		}
-		events, err := st.Restored(g.cfg.URLs)
-		if err == nil {
-			drained = append(drained, g.runner.route(st, g)...)
-		}
-		return append(stopped, events...), err
-	})
-	if err == nil {
-		failpoint.Here("restore-committed")
-		g.runner.swap(g)
+func (g *generation) turnBack(ctx context.Context, again bool) (drained []*proxy.Target, err error) {
+	try := func() error {
+		done, err := ask(context.WithoutCancel(ctx), g.runner, func(l *loop) switched {
+			return l.switchTo(ctx, g, "restore-committed", g.runBack)
+		})
+		drained = done.drained
+		return cmp.Or(err, done.err)
+	}
+	if again {
+		err = g.runner.insist(ctx, try)
+	} else {
+		err = try()
 	}
 	return drained, err
+}
+
+// runBack records in the row that the generation serves again.
+func (g *generation) runBack(st *stack.Stack) ([]stack.Event, error) {
+	stopped, err := g.runner.endStopped(st)
+	if err != nil {
+		return nil, err
+	}
+	events, err := st.Restored(g.cfg.URLs)
+	return append(stopped, events...), err
 }
 
 // restoreFailed ends a stack that could not be brought back, unless the context
@@ -386,5 +389,5 @@ func (g *generation) comeBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.restored(ctx, g.runner.update)
+	return g.restored(ctx, true)
 }

@@ -12,16 +12,20 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// runner owns one stack: its long jobs, one at a time, and the generation that
-// it serves.
+// runner is the handle of one stack: a goroutine owns the stack's jobs, what it serves
+// and its deadlines (see loop), and does what others ask of it.
 type runner struct {
-	sup    *Supervisor
-	cfg    *Config
-	log    *slog.Logger
-	id     string
-	ctx    context.Context // of all its work; ends with the stack or the server
-	cancel context.CancelFunc
-	work   sync.WaitGroup // what goes on beside the job: watching, draining
+	sup     *Supervisor
+	cfg     *Config
+	log     *slog.Logger
+	id      string
+	ctx     context.Context // of all its work; ends with the stack or the server
+	cancel  context.CancelFunc
+	asked   chan func(*loop)
+	ended   chan struct{}               // closed when nothing goes on any more
+	deleted atomic.Pointer[stack.Stack] // what the stack was when it was deleted; nil before
+	served  atomic.Pointer[generation]  // nil when nothing is; the loop alone changes it
+	work    sync.WaitGroup              // what goes on beside the job: watching, draining
 
 	newer bool // there were generations that the row does not explain when the server started
 
@@ -29,22 +33,11 @@ type runner struct {
 	// once the generation before serves again. Jobs use it, one at a time.
 	stopped *stack.Error
 
-	passing atomic.Int32 // processes and generations that come or go beside the job
+	routing sync.Mutex // held while routes change
 
-	discarding sync.Once
-
-	starting sync.Mutex // one job is started at a time
-	turning  sync.Mutex // held while the generation that is served and what is routed to change together
-	routing  sync.Mutex // held while routes change
-
-	mu     sync.Mutex
-	job    context.CancelCauseFunc // ends the job under way
-	done   chan struct{}           // closed when it has ended; nil when none ever ran
-	served *generation             // nil when nothing is
-	fallen chan struct{}           // closed when the generation that fell last has ended; nil when none did
-	logs   map[string]runLog       // by service
-
-	refusals map[string]int // by image: how often in a row the engine did not start it again
+	mu       sync.Mutex
+	logs     map[string]runLog // by service
+	refusals map[string]int    // by image: how often in a row the engine did not start it again
 }
 
 // runLog is the open log of a service's processes, one for all that write to
@@ -57,128 +50,170 @@ type runLog struct {
 func newRunner(s *Supervisor, id string) *runner {
 	r := &runner{
 		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id,
+		asked: make(chan func(*loop)), ended: make(chan struct{}),
 		logs: map[string]runLog{}, refusals: map[string]int{},
 	}
 	r.ctx, r.cancel = context.WithCancel(s.ctx)
+	s.jobs.Go(r.run)
 	return r
 }
 
-// start runs job in the background after the one before it was stopped, and
-// returns a channel that is closed when it has ended.
-func (r *runner) start(job func(context.Context)) <-chan struct{} {
-	return r.interrupt(context.Canceled, job)
+// run owns the stack, and winds up once it is deleted or the server stops.
+func (r *runner) run() {
+	defer close(r.ended)
+	l := &loop{runner: r, clock: time.NewTimer(0)}
+	l.clock.Stop() // until keepTime
+	l.own()
+	r.windUp(l)
 }
 
-// interrupt is start with a cause that the job before it finds in its context.
-func (r *runner) interrupt(cause error, job func(context.Context)) <-chan struct{} {
-	r.starting.Lock()
-	defer r.starting.Unlock()
-	r.stop(cause)
-	return r.run(job)
-}
-
-// startIdle runs job in the background unless another one is under way, or
-// something comes or goes beside it, and reports whether it does.
-func (r *runner) startIdle(job func(context.Context)) bool {
-	if !r.starting.TryLock() {
-		return false
+// windUp ends what goes on with the stack, and removes all of it when it is deleted, or
+// leaves the rest to watchLeftovers. Otherwise its containers go on.
+func (r *runner) windUp(l *loop) {
+	deleted := r.deleted.Load()
+	if deleted != nil {
+		r.unroute(deleted) // before what may wait for the engine
 	}
-	defer r.starting.Unlock()
-	idle := !r.busy() && r.passing.Load() == 0
-	if idle {
-		r.run(job)
-	}
-	return idle
-}
-
-// queue runs job in the background once the one before it has ended by itself.
-func (r *runner) queue(job func(context.Context)) {
-	r.sup.jobs.Go(func() {
-		r.starting.Lock()
-		defer r.starting.Unlock()
-		for r.busy() {
-			r.starting.Unlock() // for whoever may not wait
-			r.settle()
-			r.starting.Lock()
-		}
-		r.run(job)
-	})
-}
-
-// run runs job in the background; nothing else is under way.
-func (r *runner) run(job func(context.Context)) <-chan struct{} {
-	ctx, cancel := context.WithCancelCause(r.ctx)
-	done := make(chan struct{})
-	r.mu.Lock()
-	r.job, r.done = cancel, done
-	r.mu.Unlock()
-	r.sup.jobs.Go(func() {
-		defer close(done)
-		defer cancel(nil)
-		job(ctx)
-	})
-	return done
-}
-
-// stop cancels the job under way for a cause and waits until it has ended.
-func (r *runner) stop(cause error) {
-	if cancel, done := r.current(); done != nil {
-		cancel(cause)
-		<-done
-	}
-}
-
-// settle waits until no job is under way.
-func (r *runner) settle() {
-	if _, done := r.current(); done != nil {
-		<-done
-	}
-}
-
-// busy tells whether a job is under way.
-func (r *runner) busy() bool {
-	_, done := r.current()
-	select {
-	case <-done:
-		return false
-	default:
-		return done != nil
-	}
-}
-
-func (r *runner) current() (context.CancelCauseFunc, <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.job, r.done
-}
-
-// close ends everything that the runner does; what it serves goes on until it
-// is removed.
-func (r *runner) close() {
-	r.cancel()
-	r.stop(context.Canceled)
-	if g := r.swap(nil); g != nil {
-		g.release()
+	if l.job != nil {
+		<-l.job.ended
 	}
 	r.work.Wait()
 	r.closeLogs()
+	if deleted == nil {
+		return
+	}
+	if err := r.removeStack(context.WithoutCancel(r.ctx)); err != nil {
+		r.log.Warn("a deleted stack is not all removed; trying again later", "error", err)
+	}
+	r.sup.mu.Lock()
+	defer r.sup.mu.Unlock()
+	delete(r.sup.runners, r.id)
+}
+
+// ask has the loop do something and returns its result. A stack whose loop has ended is
+// not found. A caller whose context ends before does not learn what became of it.
+func ask[T any](ctx context.Context, r *runner, do func(*loop) T) (answer T, err error) {
+	if err := ctx.Err(); err != nil {
+		return answer, err
+	}
+	answered := make(chan T, 1)
+	select {
+	case r.asked <- func(l *loop) { answered <- do(l) }:
+	case <-r.ctx.Done():
+		return answer, stack.NewNoStack(r.id)
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
+	select {
+	case answer = <-answered:
+		return answer, nil
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
+}
+
+// tell has the loop do something; false when it has ended.
+func (r *runner) tell(do func(*loop)) bool {
+	_, err := ask(context.Background(), r, func(l *loop) struct{} {
+		do(l)
+		return struct{}{}
+	})
+	return err == nil
+}
+
+// begin runs a job in the background.
+func (r *runner) begin(j *job) {
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	j.cancel = cancel
+	r.sup.jobs.Go(func() {
+		defer close(j.ended)
+		defer cancel(nil)
+		j.do(ctx)
+	})
+}
+
+// start has a job run after the one before it was stopped.
+func (r *runner) start(do func(context.Context)) bool {
+	return r.tell(func(l *loop) { l.interrupt(context.Canceled, do) })
+}
+
+// queue has a job run once the ones before it have ended by themselves.
+func (r *runner) queue(do func(context.Context)) bool {
+	return r.tell(func(l *loop) { l.queue(do) })
+}
+
+// startIdle has a job run unless another one is under way, or something comes or goes
+// beside it, and reports whether it does.
+func (r *runner) startIdle(do func(context.Context)) bool {
+	idle, _ := ask(r.ctx, r, func(l *loop) bool { // the zero answer of one that has ended is right
+		if !l.idle() {
+			return false
+		}
+		l.queue(do)
+		return true
+	})
+	return idle
+}
+
+// isIdleBeside reports whether nothing comes or goes beside the job.
+func (r *runner) isIdleBeside() bool {
+	idle, _ := ask(r.ctx, r, func(l *loop) bool { return l.aside == 0 })
+	return idle
+}
+
+// hold keeps the stack from being idle until release is called.
+func (r *runner) hold() (release func()) {
+	r.tell(func(l *loop) { l.aside++ })
+	return func() { r.tell(func(l *loop) { l.aside-- }) }
+}
+
+// goAside runs something beside the jobs, and the stack is not idle meanwhile.
+func (r *runner) goAside(do func()) {
+	release := r.hold()
+	r.work.Go(func() {
+		defer release()
+		do()
+	})
+}
+
+// keepTime has the loop keep the stack's deadlines from now on.
+func (r *runner) keepTime() { r.tell((*loop).keepTime) }
+
+// delete ends the loop of a stack that is deleted, the first time.
+func (r *runner) delete(st *stack.Stack) {
+	r.deleted.CompareAndSwap(nil, st)
+	r.cancel()
 }
 
 // discard ends the runner of a stack that is deleted, and returns when nothing of
 // the stack is left, or the rest is left to watchLeftovers. It may be called more
 // than once.
-func (r *runner) discard(ctx context.Context, st *stack.Stack) {
-	r.discarding.Do(func() {
-		r.cancel()
-		r.unroute(st) // before what may wait for the engine
-		r.close()
-		if err := r.removeStack(ctx); err != nil {
-			r.log.Warn("a deleted stack is not all removed; trying again later", "error", err)
-		}
-		r.sup.mu.Lock()
-		delete(r.sup.runners, r.id)
-		r.sup.mu.Unlock()
-	})
+func (r *runner) discard(st *stack.Stack) {
+	r.delete(st)
+	<-r.ended
+}
+
+// serving is the served generation; nil when there is none.
+func (r *runner) serving() *generation { return r.served.Load() }
+
+// swap makes g the served generation and returns the one before.
+func (r *runner) swap(g *generation) *generation {
+	old, _ := ask(r.ctx, r, func(l *loop) *generation { return l.swap(g) })
+	return old
+}
+
+// awaitFallen waits until a generation that fell has ended.
+func (r *runner) awaitFallen(ctx context.Context) error {
+	fallen, err := ask(ctx, r, func(l *loop) chan struct{} { return l.fallen })
+	if err != nil || fallen == nil {
+		return err
+	}
+	select {
+	case <-fallen:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // runLog opens the log of a service's processes the first time. The time is that
@@ -205,47 +240,6 @@ func (r *runner) closeLogs() {
 		}
 	}
 	clear(r.logs)
-}
-
-// swap makes g the served generation and returns the one before.
-func (r *runner) swap(g *generation) *generation {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	old := r.served
-	r.served = g
-	return old
-}
-
-// serving is the served generation; nil when there is none.
-func (r *runner) serving() *generation {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.served
-}
-
-// fall ends the service of the served generation and returns the channel to close
-// once its processes have ended.
-func (r *runner) fall() chan<- struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.served, r.fallen = nil, make(chan struct{})
-	return r.fallen
-}
-
-// awaitFallen waits until a generation that fell has ended.
-func (r *runner) awaitFallen(ctx context.Context) error {
-	r.mu.Lock()
-	fallen := r.fallen
-	r.mu.Unlock()
-	if fallen == nil {
-		return nil
-	}
-	select {
-	case <-fallen:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // get reads the stack, and goes on trying as insist does.

@@ -6,12 +6,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
 )
 
 func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
-	s := New(Config{Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
 	r := s.runner("stk_000000000000")
 	var running, done atomic.Int32
 	var all sync.WaitGroup
@@ -40,7 +43,7 @@ func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
 }
 
 func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
-	s := New(Config{Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
 	r := s.runner("stk_000000000000")
 	begun := make(chan struct{})
 	r.start(func(ctx context.Context) {
@@ -50,22 +53,57 @@ func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
 	<-begun
 	queued := make(chan struct{})
 	r.queue(func(context.Context) { close(queued) })
-	<-r.start(func(context.Context) {})
+	started := make(chan struct{})
+	r.start(func(context.Context) { close(started) })
+	<-started
 	<-queued
 	s.Close()
 }
 
-func TestRunner_ReadsTheClockAgainAtLeastEveryMinuteBeforeADeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{Log: slog.New(slog.DiscardHandler)})
-		defer s.Close()
-		r := s.runner("stk_000000000000")
-		for left, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: time.Minute, 7 * 24 * time.Hour: time.Minute} {
-			began := time.Now()
-			r.awaitDeadline(nil, left)
-			if got := time.Since(began); got != want {
-				t.Errorf("with %s left it waits %s, want %s", left, got, want)
-			}
+func TestLoop_ReadsTheClockAgainAtLeastEveryMinuteBeforeADeadline(t *testing.T) {
+	for left, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: time.Minute, 7 * 24 * time.Hour: time.Minute} {
+		if got := untilNextLook(left); got != want {
+			t.Errorf("with %s left it waits %s, want %s", left, got, want)
 		}
+	}
+}
+
+// A request ends with its caller's context, and one to a stack that is gone is answered
+// that there is none.
+func TestAsk_IsAnsweredInEveryState(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		release := make(chan struct{})
+		for state, begin := range underWay {
+			st := begin(w, release)
+			r := w.sup.lookup(st.ID)
+			answer, err := ask(w.t.Context(), r, func(*loop) int { return 7 })
+			require.NoError(w.t, err, state)
+			require.Equal(w.t, 7, answer, state)
+
+			ended, cancel := context.WithCancel(w.t.Context())
+			cancel()
+			_, err = ask(ended, r, func(*loop) int { return 7 })
+			require.ErrorIs(w.t, err, context.Canceled, state)
+
+			require.NoError(w.t, w.sup.Delete(w.t.Context(), st.ID))
+			_, err = ask(w.t.Context(), r, func(*loop) int { return 7 })
+			require.Equal(w.t, stack.NotFound, stack.KindOf(err), state)
+			require.False(w.t, r.tell(func(*loop) {}), state)
+			_, err = w.sup.Restart(w.t.Context(), st.ID, "web")
+			require.Equal(w.t, stack.NotFound, stack.KindOf(err), state)
+		}
+		close(release)
 	})
+}
+
+// settle waits until no job is under way or waits.
+func (r *runner) settle() {
+	for {
+		j, err := ask(context.Background(), r, func(l *loop) *job { return l.job })
+		if err != nil || j == nil {
+			return
+		}
+		<-j.ended
+	}
 }

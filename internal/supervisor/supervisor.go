@@ -159,7 +159,7 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 	r := s.runner(st.ID)
 	r.route(st, nil)
 	r.start(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
-	s.jobs.Go(r.keepTime)
+	r.keepTime()
 	return nil
 }
 
@@ -198,7 +198,9 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	if st.Status == stack.Building {
 		r.route(st, nil)
 	}
-	r.queue(func(ctx context.Context) { r.deploy(ctx, st.Deploying, services, source) })
+	if !r.queue(func(ctx context.Context) { r.deploy(ctx, st.Deploying, services, source) }) {
+		return nil, stack.NewNoStack(id)
+	}
 	return st, nil
 }
 
@@ -254,7 +256,7 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 	gone := make(chan struct{})
 	s.jobs.Go(func() {
 		defer close(gone)
-		s.runner(id).discard(ctx, st)
+		s.runner(id).discard(st)
 	})
 	if !within(deleteWait, gone) {
 		s.cfg.Log.Warn("the engine does not answer; what it has of a deleted stack goes later", "stack", id)
@@ -283,10 +285,6 @@ func (s *Supervisor) Close() {
 	go func() {
 		defer close(ended)
 		s.jobs.Wait()
-		for _, r := range s.everyRunner() {
-			r.work.Wait()
-			r.closeLogs()
-		}
 	}()
 	if !within(closeWait, ended) {
 		s.cfg.Log.Warn("the engine does not answer; what is under way is left to the next start")

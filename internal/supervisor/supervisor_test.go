@@ -132,11 +132,11 @@ func TestSupervisor_MakesNoRunnerForAStackThatWasDeletedMeanwhile(t *testing.T) 
 
 func TestRunner_RoutesNothingOnceItHasEnded(t *testing.T) {
 	s, st := withStack(t)
+	s.cfg.Engine = fakeEngine(t, new(atomic.Bool))
 	r := s.runner(st.ID)
 	r.route(st, nil)
 	require.True(t, s.cfg.Routes.Has(s.cfg.URLs.Hostname(st, "web")))
-	r.close()
-	r.unroute(st)
+	r.discard(st)
 	r.route(st, nil)
 	require.False(t, s.cfg.Routes.Has(s.cfg.URLs.Hostname(st, "web")))
 }

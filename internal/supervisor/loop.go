@@ -1,0 +1,213 @@
+package supervisor
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// loop is what the goroutine knows that owns a stack. Nobody else reads or changes it:
+// what others want of it they ask (see ask), and it does one thing after the other. It
+// may change the stack's row and routes, once, and waits for nothing else: not for a
+// job, not for the engine, not for a database that does not work.
+type loop struct {
+	runner *runner
+
+	job     *job   // under way; nil for none
+	pending []*job // in the order in which they run
+	aside   int    // processes and generations that come or go beside the job
+
+	lost   *generation   // the last one that was brought back since it ended with the engine
+	fallen chan struct{} // closed when the generation that fell last has ended; nil when none did
+
+	clock   *time.Timer // when the row is read again for what time makes happen
+	meeting bool        // a deadline is being met; its end looks at the clock again
+}
+
+// job is long work on a stack. One runs at a time.
+type job struct {
+	do     func(context.Context)
+	cause  error // with which it stops the job before it; nil to wait until that has ended
+	cancel context.CancelCauseFunc
+	ended  chan struct{} // closed when it has ended
+}
+
+// own does what is asked and what is due until the stack is deleted or the server stops.
+func (l *loop) own() {
+	r := l.runner
+	woken, stop := r.cfg.Store.Watch(r.id)
+	defer stop()
+	defer l.clock.Stop()
+	for {
+		var ended <-chan struct{}
+		if l.job != nil {
+			ended = l.job.ended
+		}
+		select {
+		case do := <-r.asked:
+			do(l)
+		case <-ended:
+			l.job = nil
+			l.next()
+		case <-woken:
+			l.keepTime()
+		case <-l.clock.C:
+			l.keepTime()
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// interrupt has a job run once the one before it, which is stopped for the cause, has
+// ended.
+func (l *loop) interrupt(cause error, do func(context.Context)) {
+	at := slices.IndexFunc(l.pending, func(j *job) bool { return j.cause == nil })
+	if at < 0 {
+		at = len(l.pending)
+	}
+	l.pending = slices.Insert(l.pending, at, &job{do: do, cause: cause, ended: make(chan struct{})})
+	l.next()
+}
+
+// queue has a job run once all before it have ended by themselves.
+func (l *loop) queue(do func(context.Context)) {
+	l.pending = append(l.pending, &job{do: do, ended: make(chan struct{})})
+	l.next()
+}
+
+// next starts the first of the jobs that wait, if none is under way, and stops one that
+// the next does not wait for.
+func (l *loop) next() {
+	if l.job == nil && len(l.pending) > 0 {
+		l.job, l.pending = l.pending[0], l.pending[1:]
+		l.runner.begin(l.job)
+	}
+	if l.job != nil && len(l.pending) > 0 && l.pending[0].cause != nil {
+		l.job.cancel(l.pending[0].cause)
+	}
+}
+
+// idle reports whether no job is under way or waits, and nothing comes or goes beside.
+func (l *loop) idle() bool { return l.job == nil && len(l.pending) == 0 && l.aside == 0 }
+
+// goAside runs something beside the jobs, and the stack is not idle meanwhile.
+func (l *loop) goAside(do func()) {
+	l.aside++
+	l.runner.work.Go(func() {
+		defer l.runner.tell(func(l *loop) { l.aside-- })
+		do()
+	})
+}
+
+// comeBack brings the served generation back that lost a process with the engine, once,
+// however many notice.
+func (l *loop) comeBack(g *generation) {
+	if l.runner.serving() == g && l.lost != g {
+		l.lost = g
+		l.interrupt(errEngineLeft(g.number+1), l.runner.recover)
+	}
+}
+
+// swap makes g the served generation and returns the one before.
+func (l *loop) swap(g *generation) *generation {
+	return l.runner.served.Swap(g)
+}
+
+// switched is what a switch of the routes to a generation came to.
+type switched struct {
+	st      *stack.Stack
+	drained []*proxy.Target // that nothing is routed to any more
+	err     error
+}
+
+// switchTo changes the row, routes to a generation within the transaction, and makes the
+// generation the served one. It tries once.
+func (l *loop) switchTo(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) (done switched) {
+	done.st, done.err = l.runner.updateOnce(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		events, err := change(st)
+		if err == nil {
+			done.drained = append(done.drained, l.runner.route(st, g)...)
+		}
+		return events, err
+	})
+	if done.err == nil {
+		failpoint.Here(committed)
+		l.swap(g)
+	}
+	return done
+}
+
+// keepTime does what time alone makes happen to a stack: the notice before its
+// expiry, the expiry, the end of the retention. Deadlines that passed while the
+// server was down are met at once. It also discards the stack once its row says
+// that it is deleted.
+func (l *loop) keepTime() {
+	r := l.runner
+	if l.meeting || r.ctx.Err() != nil {
+		return
+	}
+	st, err := r.cfg.Store.Get(r.ctx, r.id)
+	if gone(err) {
+		r.delete(&stack.Stack{ID: r.id}) // with its account, or by another process: nobody else removes it
+		return
+	}
+	if err != nil {
+		if r.ctx.Err() == nil {
+			r.log.Warn("the database does not work; trying again", "error", err)
+		}
+		l.clock.Reset(deadlineRetry)
+		return
+	}
+	now := stack.Now()
+	what, at := st.Next(r.cfg.Limits, now)
+	switch {
+	case what == "":
+		l.clock.Stop()
+	case now.Before(at):
+		l.clock.Reset(untilNextLook(at.Sub(now)))
+	default:
+		l.meet(what)
+	}
+}
+
+// untilNextLook is how long to wait before a deadline is looked at again, a minute at
+// most: a timer does not count the time that the machine sleeps, nor what an operator
+// changes, so the clock has to be read again.
+func untilNextLook(left time.Duration) time.Duration { return min(left, time.Minute) }
+
+// deadlineRetry is when a deadline that could not be met is looked at again.
+const deadlineRetry = time.Second
+
+// meet does what is due, beside the loop, which looks again when that is over.
+func (l *loop) meet(what stack.Trigger) {
+	r := l.runner
+	l.meeting = true
+	over := func(err error) {
+		r.tell(func(l *loop) { l.met(what, err) })
+	}
+	switch what {
+	case stack.TriggerNotice:
+		r.sup.jobs.Go(func() { over(r.notice()) })
+	case stack.TriggerExpire:
+		l.interrupt(errTimeRanOut, func(ctx context.Context) { over(r.expire(ctx)) })
+	case stack.TriggerRetained:
+		r.sup.jobs.Go(func() { over(r.retained()) })
+	}
+}
+
+// met notes the end of an attempt to meet a deadline. After an error it is looked at
+// again a little later: the row says whether it is still due.
+func (l *loop) met(what stack.Trigger, err error) {
+	l.meeting = false
+	if err != nil && l.runner.ctx.Err() == nil {
+		l.runner.log.Error("deadline not met; trying again", "deadline", what, "error", err)
+		l.clock.Reset(deadlineRetry)
+		return
+	}
+	l.keepTime()
+}
