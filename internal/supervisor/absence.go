@@ -15,7 +15,7 @@ import (
 func (s *Supervisor) watchEngine() {
 	for {
 		ended, broken := s.cfg.Engine.Ended(s.ctx)
-		s.heed(ended, broken)
+		s.onExit(ended, broken)
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -66,8 +66,8 @@ func (s *Supervisor) outlast(ctx context.Context, work func() error) error {
 	}
 }
 
-// heed pokes the processes that may have ended, until the stream breaks.
-func (s *Supervisor) heed(ended <-chan engine.End, broken <-chan error) {
+// onExit pokes the processes that may have ended, until the stream breaks.
+func (s *Supervisor) onExit(ended <-chan engine.End, broken <-chan error) {
 	for {
 		select {
 		case end := <-ended:

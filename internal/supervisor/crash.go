@@ -68,7 +68,7 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	}
 	p.awaitLog(ctx)
 	how, code := exitOf(c)
-	p.say(p.service.Spec.Name + " " + how)
+	p.logLine(p.service.Spec.Name + " " + how)
 	failpoint.Here("crash-seen")
 	return p.revive(ctx, code, false)
 }
@@ -131,7 +131,7 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 			return false
 		}
 		failpoint.Here("crash-counted")
-		p.say(fmt.Sprintf("restarting in %s", again))
+		p.logLine(fmt.Sprintf("restarting in %s", again))
 		if !pause.For(ctx, again) {
 			return false
 		}
@@ -179,7 +179,7 @@ func (p *process) restartFailed(ctx context.Context, absence int64, err error) b
 		return false
 	}
 	p.log.Info("restart failed", "error", err)
-	p.say("the restart failed: " + p.gen.runner.explain(err))
+	p.logLine("the restart failed: " + p.gen.runner.explain(err))
 	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil && ctx.Err() == nil {
 		p.log.Warn("process that did not get healthy not stopped", "error", err)
 	}
@@ -239,7 +239,7 @@ func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time
 		}
 		return 0, false
 	case reason != "":
-		p.say(reason)
+		p.logLine(reason)
 		return 0, false
 	}
 	return p.cfg.Limits.RestartDelay(len(st.Service(p.service.Spec.Name).Crashes)), true
@@ -249,7 +249,7 @@ func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time
 // the generation falls for the reason that is returned, with its routes.
 func (p *process) recordCrash(code *int, restart bool) (st *stack.Stack, reason string, err error) {
 	r := p.gen.runner
-	err = r.insist(r.ctx, func() error {
+	err = r.retryStore(r.ctx, func() error {
 		done, err := ask(r.ctx, r, func(l *loop) counted { return l.countCrash(p, code, restart) })
 		st, reason = done.st, done.reason
 		return cmp.Or(err, done.err)
@@ -318,7 +318,7 @@ func (p *process) restarted(ctx context.Context, record func(*stack.Stack, strin
 	if err != nil {
 		return false
 	}
-	p.say(p.service.Spec.Name + " is healthy again")
-	p.drainBeside(p.gen.show(st))
+	p.logLine(p.service.Spec.Name + " is healthy again")
+	p.drainBeside(p.gen.republish(st))
 	return true
 }

@@ -105,7 +105,7 @@ func (d *deployment) deploy(ctx context.Context) error {
 		err = d.switchOver(ctx)
 	}
 	if err != nil {
-		err = d.blame(ctx, err)
+		err = d.attribute(ctx, err)
 		d.after.Wait() // for the network, so that it is there to be removed
 		d.gen.abandon(ctx)
 	}
@@ -122,11 +122,11 @@ func (d *deployment) networkMaker(ctx context.Context) func() {
 	return func() { d.after.Go(func() { _ = d.gen.makeNetwork(ctx) }) }
 }
 
-// blame returns why a deploy failed: when the engine went away meanwhile, it is
+// attribute returns why a deploy failed: when the engine went away meanwhile, it is
 // that, whatever else it looks like. It waits until the engine is there again, so
 // that what is left of the deploy can be removed; one that was only slow to answer
 // is not to blame.
-func (d *deployment) blame(ctx context.Context, err error) error {
+func (d *deployment) attribute(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !d.gen.runner.sup.left(ctx, d.gen.absence) || !d.gen.runner.sup.awaitEngine(ctx) || d.gen.runner.sup.absences.Load() == d.gen.absence {
 		return err
 	}
@@ -214,7 +214,7 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	d.halted = append(d.halted, p)
 	d.halting.Unlock()
 	d.old.setTarget(service, nil)
-	d.gen.runner.drainAll(d.old.show(d.gen.st))
+	d.gen.runner.drainAll(d.old.republish(d.gen.st))
 	if err := d.noteHalt(ctx, service); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (d *deployment) switchOver(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here("all-healthy")
-	st, drained, err := d.turn(ctx)
+	st, drained, err := d.retrySwitch(ctx)
 	if err != nil {
 		return err
 	}
@@ -249,24 +249,24 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	return nil
 }
 
-// turn calls turnTo until the database works. Before each try it checks that every
+// retrySwitch calls switchTo until the database works. Before each try it checks that every
 // process still runs: one may have ended while others were brought up, or while the
 // database did not work.
-func (d *deployment) turn(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
+func (d *deployment) retrySwitch(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
 	var ended error
-	err = d.gen.runner.insist(ctx, func() error {
+	err = d.gen.runner.retryStore(ctx, func() error {
 		if ended = sideBySide(d.gen.all(), func(p *process) error { return p.stillRuns(ctx) }); ended != nil {
 			return nil
 		}
-		st, drained, err = d.turnTo(ctx)
+		st, drained, err = d.switchTo(ctx)
 		return err
 	})
 	return st, drained, cmp.Or(ended, err)
 }
 
-// turnTo makes the generation the served one, and returns the targets of the old one.
+// switchTo makes the generation the served one, and returns the targets of the old one.
 // It tries once; when that fails the old one is routed to again.
-func (d *deployment) turnTo(ctx context.Context) (*stack.Stack, []*proxy.Target, error) {
+func (d *deployment) switchTo(ctx context.Context) (*stack.Stack, []*proxy.Target, error) {
 	done, err := ask(context.WithoutCancel(ctx), d.gen.runner, func(l *loop) switched { // what is done is known
 		done := l.switchTo(ctx, d.gen, "live-committed", func(st *stack.Stack) ([]stack.Event, error) {
 			return st.Deployed(d.gen.services, d.gen.cfg.URLs, stack.Now())
@@ -326,7 +326,7 @@ func (d *deployment) rollBack(ctx context.Context) error {
 				return err
 			}
 			failpoint.Here("half-rolled-back")
-			d.old.show(d.gen.st)
+			d.old.republish(d.gen.st)
 			p.watch()
 			return d.old.ready(ctx, p.service)
 		})

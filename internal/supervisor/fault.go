@@ -25,7 +25,7 @@ func ofHost(err error) error {
 }
 
 // hostFaults are the errors of this machine and of its engine, which pass. Those of
-// the database never get this far: see insist.
+// the database never get this far: see retryStore.
 var hostFaults = []error{
 	errHost, engine.ErrUnreachable, engine.ErrNoSpace, engine.ErrHost, context.DeadlineExceeded,
 	fs.ErrPermission, // the data directory has another owner

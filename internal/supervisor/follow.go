@@ -152,8 +152,8 @@ func (p *process) awaitLog(ctx context.Context) {
 	}
 }
 
-// say writes a line of the host's own into the service's run log.
-func (p *process) say(text string) {
+// logLine writes a line of the host's own into the service's run log.
+func (p *process) logLine(text string) {
 	log, _, err := p.gen.runner.runLog(p.service.Spec.Name)
 	if err == nil {
 		err = log.Line(time.Now(), []byte("== "+text))

@@ -158,15 +158,15 @@ func (g *generation) openSite(s *stack.Service, open func(string, site.Options) 
 		Log:       g.cfg.Log,
 	})
 	if err != nil {
-		return nil, g.blameSite(s, err)
+		return nil, g.attributeSite(s, err)
 	}
 	g.setTarget(s.Spec.Name, proxy.NewHandler(opened))
 	return opened, nil
 }
 
-// blameSite returns why a site cannot be served: unless the host is at fault, its
+// attributeSite returns why a site cannot be served: unless the host is at fault, its
 // files are.
-func (g *generation) blameSite(s *stack.Service, err error) error {
+func (g *generation) attributeSite(s *stack.Service, err error) error {
 	if isOfHost(err) {
 		return err
 	}

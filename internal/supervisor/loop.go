@@ -171,7 +171,7 @@ func (l *loop) keepTime() {
 	case now.Before(at):
 		l.clock.Reset(untilNextLook(at.Sub(now)))
 	default:
-		l.meet(what)
+		l.runDeadline(what)
 	}
 }
 
@@ -183,12 +183,12 @@ func untilNextLook(left time.Duration) time.Duration { return min(left, time.Min
 // deadlineRetry is when a deadline that could not be met is looked at again.
 const deadlineRetry = time.Second
 
-// meet does what is due, beside the loop, which looks again when that is over.
-func (l *loop) meet(what stack.Trigger) {
+// runDeadline does what is due, beside the loop, which looks again when that is over.
+func (l *loop) runDeadline(what stack.Trigger) {
 	r := l.runner
 	l.meeting = true
 	over := func(err error) {
-		r.tell(func(l *loop) { l.met(what, err) })
+		r.tell(func(l *loop) { l.deadlineOver(what, err) })
 	}
 	switch what {
 	case stack.TriggerNotice:
@@ -200,9 +200,9 @@ func (l *loop) meet(what stack.Trigger) {
 	}
 }
 
-// met notes the end of an attempt to meet a deadline. After an error it is looked at
+// deadlineOver notes the end of an attempt to meet a deadline. After an error it is looked at
 // again a little later: the row says whether it is still due.
-func (l *loop) met(what stack.Trigger, err error) {
+func (l *loop) deadlineOver(what stack.Trigger, err error) {
 	l.meeting = false
 	if err != nil && l.runner.ctx.Err() == nil {
 		l.runner.log.Error("deadline not met; trying again", "deadline", what, "error", err)

@@ -49,7 +49,7 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 // restartOnRequest restarts the process. False means that it is no longer to
 // be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
-	p.say("restart requested by the owner")
+	p.logLine("restart requested by the owner")
 	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.runs(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
@@ -58,7 +58,7 @@ func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 		return false
 	}
 	p.log.Info("restart failed", "error", err)
-	p.say("the restart failed, the process from before goes on: " + p.gen.runner.explain(err))
+	p.logLine("the restart failed, the process from before goes on: " + p.gen.runner.explain(err))
 	_, err = p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartGivenUp(p.service.Spec.Name) })
 	return err == nil
 }
@@ -80,7 +80,7 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	absence := p.gen.runner.sup.absences.Load()
 	err = p.hide(ctx)
 	p.gen.setTarget(p.service.Spec.Name, nil)
-	p.gen.runner.drainAll(p.gen.show(st))
+	p.gen.runner.drainAll(p.gen.republish(st))
 	if err == nil {
 		err = p.cfg.Engine.Stop(ctx, p.id)
 	}
@@ -112,9 +112,9 @@ func (p *process) hide(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// show routes to the targets of the generation, if it is the one that is
+// republish routes to the targets of the generation, if it is the one that is
 // served, and returns those that nothing is routed to any more.
-func (g *generation) show(st *stack.Stack) []*proxy.Target {
+func (g *generation) republish(st *stack.Stack) []*proxy.Target {
 	targets, _ := ask(g.runner.ctx, g.runner, func(l *loop) []*proxy.Target {
 		if l.runner.serving() != g {
 			return nil
@@ -172,9 +172,9 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 	}
 	failpoint.Here("next-committed")
 	p.gen.setTarget(service, next.newTarget())
-	drained := p.gen.show(st)
+	drained := p.gen.republish(st)
 	p.gen.runner.goAside(func() { p.leave(drained) })
-	p.say(service + " was restarted and is healthy")
+	p.logLine(service + " was restarted and is healthy")
 	next.watch()
 	p.gen.add(next)
 	return nil

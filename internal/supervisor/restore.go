@@ -276,7 +276,7 @@ func (g *generation) readInTurn(opened *site.Site) error {
 func (g *generation) failSite(s *stack.Service, err error) {
 	fail := func(ctx context.Context) {
 		if g.runner.serving() == g {
-			g.runner.restoreFailed(ctx, g, g.blameSite(s, err))
+			g.runner.restoreFailed(ctx, g, g.attributeSite(s, err))
 		}
 	}
 	for !g.runner.startIdle(fail) && pause.For(g.runner.ctx, hostRetry) {
@@ -297,7 +297,7 @@ func (r *runner) later(job func(context.Context)) {
 // restored routes to the generation and records that it serves again, and with
 // that the end of a deploy that was stopped; again until the database works, or once.
 func (g *generation) restored(ctx context.Context, again bool) error {
-	drained, err := g.turnBack(ctx, again)
+	drained, err := g.switchBack(ctx, again)
 	if err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (g *generation) restored(ctx context.Context, again bool) error {
 	return nil
 }
 
-func (g *generation) turnBack(ctx context.Context, again bool) (drained []*proxy.Target, err error) {
+func (g *generation) switchBack(ctx context.Context, again bool) (drained []*proxy.Target, err error) {
 	try := func() error {
 		done, err := ask(context.WithoutCancel(ctx), g.runner, func(l *loop) switched {
 			return l.switchTo(ctx, g, "restore-committed", g.runBack)
@@ -316,7 +316,7 @@ func (g *generation) turnBack(ctx context.Context, again bool) (drained []*proxy
 		return cmp.Or(err, done.err)
 	}
 	if again {
-		err = g.runner.insist(ctx, try)
+		err = g.runner.retryStore(ctx, try)
 	} else {
 		err = try()
 	}

@@ -242,19 +242,19 @@ func (r *runner) closeLogs() {
 	clear(r.logs)
 }
 
-// get reads the stack, and goes on trying as insist does.
+// get reads the stack, and goes on trying as retryStore does.
 func (r *runner) get(ctx context.Context) (st *stack.Stack, err error) {
-	err = r.insist(ctx, func() error {
+	err = r.retryStore(ctx, func() error {
 		st, err = r.cfg.Store.Get(ctx, r.id)
 		return err
 	})
 	return st, err
 }
 
-// update changes the stack, and goes on trying as insist does: fn may run more
+// update changes the stack, and goes on trying as retryStore does: fn may run more
 // than once.
 func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (st *stack.Stack, err error) {
-	err = r.insist(ctx, func() error {
+	err = r.retryStore(ctx, func() error {
 		st, err = r.cfg.Store.Update(ctx, r.id, fn)
 		return err
 	})
@@ -269,10 +269,10 @@ func (r *runner) updateOnce(ctx context.Context, fn func(*stack.Stack) ([]stack.
 // storePause is the longest wait before the store is tried again.
 const storePause = 5 * time.Second
 
-// insist repeats do until the store works again, or ctx ends: what a job has
+// retryStore repeats do until the store works again, or ctx ends: what a job has
 // done in the engine must not be lost for a full disk. What the stack's state
 // does not allow is returned at once.
-func (r *runner) insist(ctx context.Context, do func() error) error {
+func (r *runner) retryStore(ctx context.Context, do func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, storePause) {
 		err := do()
 		if err == nil || ctx.Err() != nil || stack.KindOf(err) != 0 {
