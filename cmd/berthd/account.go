@@ -22,20 +22,20 @@ func accountCommand() *cobra.Command {
 		Args:  oneEmail,
 		RunE:  createAccount,
 	}
-	create.Flags().Bool("password-stdin", false, "read a password from standard input, for signing in")
+	create.Flags().Bool("password-stdin", false, "read the password for signing in from standard input")
 	password := &cobra.Command{
 		Use:   "password EMAIL",
-		Short: "Set the password of an account, read from the terminal or standard input, and end its sessions",
+		Short: "Set the password of an account and end its sessions; asks for it, or reads it from standard input",
 		Args:  oneEmail,
 		RunE:  setPassword,
 	}
 	remove := &cobra.Command{
 		Use:   "delete EMAIL",
-		Short: "Delete an account with all its stacks and their data, for good",
+		Short: "Permanently delete an account, its stacks and their data",
 		Args:  oneEmail,
 		RunE:  deleteAccount,
 	}
-	remove.Flags().BoolP("yes", "y", false, "do not ask for the address to be typed")
+	remove.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
 	account.AddCommand(create, password, remove)
 	return account
 }
@@ -43,7 +43,7 @@ func accountCommand() *cobra.Command {
 // listCommands prints the commands of cmd, without the server's flags.
 func listCommands(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s has no command %q; %s lists those it has", cmd.CommandPath(), args[0], cmd.CommandPath())
+		return fmt.Errorf("%s has no command %q; run %s to list its commands", cmd.CommandPath(), args[0], cmd.CommandPath())
 	}
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n\n", cmd.Short)
@@ -81,9 +81,9 @@ func createAccount(cmd *cobra.Command, args []string) error {
 	}
 	talk := cmd.ErrOrStderr()
 	if password == "" {
-		fmt.Fprintf(talk, "It has no password; give it one to sign in with: berthd account password %s\n", args[0])
+		fmt.Fprintf(talk, "The account has no password; set one to sign in to the dashboard: berthd account password %s\n", args[0])
 	}
-	fmt.Fprintf(talk, "Created the account %s. This is its API key, shown only once:\n", args[0])
+	fmt.Fprintf(talk, "Created account %s. Its API key is shown only once:\n", args[0])
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), key)
 	return err
 }
@@ -125,11 +125,11 @@ func deleteAccount(cmd *cobra.Command, args []string) error {
 	}
 	talk := cmd.ErrOrStderr()
 	if stacks == 0 {
-		fmt.Fprintf(talk, "Deleted the account %s. It owned no stacks.\n", args[0])
+		fmt.Fprintf(talk, "Deleted account %s. It owned no stacks.\n", args[0])
 		return nil
 	}
-	fmt.Fprintf(talk, "Deleted the account %s and %s.\n", args[0], countStacks(stacks))
-	fmt.Fprintln(talk, "The server removes containers and data now if it is running, or else when it next starts.")
+	fmt.Fprintf(talk, "Deleted account %s and %s.\n", args[0], countStacks(stacks))
+	fmt.Fprintln(talk, "The server removes the containers and data now, or at its next start if it is not running.")
 	return nil
 }
 
@@ -145,7 +145,7 @@ func countStacks(n int) string {
 func confirmDelete(cmd *cobra.Command, address string, stacks []string) error {
 	talk := cmd.ErrOrStderr()
 	if len(stacks) > 0 {
-		fmt.Fprintf(talk, "%s owns %s, to be deleted with all data:\n", address, countStacks(len(stacks)))
+		fmt.Fprintf(talk, "%s owns %s, which will be deleted with all data:\n", address, countStacks(len(stacks)))
 	}
 	for _, line := range stacks {
 		fmt.Fprintln(talk, "  "+line)

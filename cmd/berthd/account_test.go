@@ -183,7 +183,7 @@ func TestAccountDelete_TakesItsStacksBesideARunningServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr, err = berthdReading(t, dir, "ana@Example.com\n", "account", "delete", "ana@example.com")
-	if err != nil || !strings.Contains(stderr, "Ana@example.com owns 1 stack") || !strings.Contains(stderr, "Deleted the account ana@example.com and 1 stack.") {
+	if err != nil || !strings.Contains(stderr, "Ana@example.com owns 1 stack") || !strings.Contains(stderr, "Deleted account ana@example.com and 1 stack.") {
 		t.Fatalf("stderr %q, %v", stderr, err)
 	}
 	if _, ok, err := s.AccountByKey(t.Context(), auth.Hash(strings.TrimSpace(key))); ok || err != nil {
@@ -204,7 +204,7 @@ func TestAccountDelete_WithYesAsksNothing(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	stdout, stderr, err := berthd(t, dir, "account", "delete", "ana@example.com", "--yes")
-	if err != nil || stdout != "" || stderr != "Deleted the account ana@example.com. It owned no stacks.\n" {
+	if err != nil || stdout != "" || stderr != "Deleted account ana@example.com. It owned no stacks.\n" {
 		t.Errorf("stdout %q, stderr %q, %v", stdout, stderr, err)
 	}
 	_, stderr, err = berthd(t, dir, "account", "delete", "ana@example.com", "--yes")

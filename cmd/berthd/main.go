@@ -28,7 +28,7 @@ func main() {
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "berthd",
-		Short:         "A host for stacks that agents deploy and humans claim",
+		Short:         "Host stacks that agents deploy and people claim",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -38,7 +38,7 @@ func command() *cobra.Command {
 		root.PersistentFlags().String(s.Flag(), s.Default, s.Meaning+" ("+s.Name+")")
 	}
 	root.AddCommand(
-		&cobra.Command{Use: "serve", Short: "Serve (what berthd does without a command)", Args: cobra.NoArgs, RunE: serve},
+		&cobra.Command{Use: "serve", Short: "Run the server (the default)", Args: cobra.NoArgs, RunE: serve},
 		&cobra.Command{Use: "config", Short: "Print every setting with its value, default and meaning", Args: cobra.NoArgs, RunE: printConfig},
 		imagesCommand(),
 		accountCommand(),
@@ -84,10 +84,10 @@ func printConfig(cmd *cobra.Command, _ []string) error {
 }
 
 func imagesCommand() *cobra.Command {
-	images := &cobra.Command{Use: "images", Short: "Base images of the runtimes"}
+	images := &cobra.Command{Use: "images", Short: "Manage the base images of the runtimes"}
 	images.AddCommand(&cobra.Command{
 		Use:   "build [RUNTIME[@VERSION]…]",
-		Short: "Build base images ahead of time, all of them when none is named",
+		Short: "Build the named base images ahead of time, or all of them",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			config, err := load(cmd)
 			if err != nil {

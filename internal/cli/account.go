@@ -22,8 +22,8 @@ import (
 func (a *app) loginCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "login",
-		Short: "Log in with your API key, so that stacks are yours from the start",
-		Long:  "Log in to this server: its API key is kept on this machine. It is asked for without being shown, or read from standard input if that is not a terminal.",
+		Short: "Log in with your API key, so that your account owns what you deploy",
+		Long:  "Log in to a server with your API key and save the key on this machine. The key is read from the terminal without being shown, or from standard input if that is not a terminal.",
 		Example: `berth login
 berth login < key.txt`,
 		GroupID: "account",
@@ -65,10 +65,10 @@ func (a *app) readKey(ctx context.Context, server string) (key string, err error
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", usagef("no API key: %v", err)
+		return "", usagef("could not read an API key: %v", err)
 	}
 	if !strings.HasPrefix(key, "as_live_") {
-		return "", usagef("that is not an API key; one begins with as_live_")
+		return "", usagef("this is not an API key; API keys begin with as_live_")
 	}
 	return key, nil
 }
@@ -76,7 +76,7 @@ func (a *app) readKey(ctx context.Context, server string) (key string, err error
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "logout",
-		Short:   "Log out: forget your API key; stacks stay",
+		Short:   "Log out: forget your API key and keep the stacks running",
 		GroupID: "account",
 		Args:    cobra.NoArgs,
 		RunE: a.run(func(context.Context, []string) error {
@@ -131,17 +131,17 @@ func (a *app) claimCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "claim [CODE | STACK]",
-		Short: "Claim a stack: take it into your account",
-		Long:  "Claim a stack by its claim code or link: take it into your account. Without CODE it is the stack of this folder, or STACK, whose code is remembered from its deploy.",
+		Short: "Claim a stack for your account",
+		Long:  "Claim a stack for your account by its claim code or link. Without CODE, claim STACK or this folder's stack with the code remembered from its deploy.",
 		Example: `berth claim CLM-7K2M-Q9XD-4HTR
 berth claim stk_3f2a9c1b7d4e`,
 		GroupID: "account",
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting for an expired stack to come back after this time")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting for an expired stack to be restored after this time")
 	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
 		code := argument(args, "")
 		if code != "" && a.stack != "" {
-			return usagef("a claim code says which stack it is for; leave %s out, or the code", a.stack)
+			return usagef("a claim code already identifies its stack; pass either %s or the code, not both", a.stack)
 		}
 		return a.claim(ctx, code, timeout)
 	})
@@ -205,7 +205,7 @@ func (a *app) claimCode(known *onServer, given string) (string, error) {
 			return "", err
 		}
 		if known.Stacks[id].ClaimCode == "" {
-			return "", usagef("no claim code of %s is remembered; give it, as in berth claim CLM-7K2M-Q9XD-4HTR", cmp.Or(id, "this folder's stack"))
+			return "", usagef("no claim code is remembered for %s; pass it, as in berth claim CLM-7K2M-Q9XD-4HTR", cmp.Or(id, "this folder's stack"))
 		}
 		return known.Stacks[id].ClaimCode, nil
 	}
@@ -219,7 +219,7 @@ func (a *app) listCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List your stacks, and those deployed from this machine",
+		Short:   "List your stacks and those deployed from this machine",
 		GroupID: "account",
 		Args:    cobra.NoArgs,
 		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.list(ctx) }),
@@ -298,7 +298,7 @@ func (a *app) forgetAll(server string, ids []string) error {
 
 func (a *app) printList(stacks []client.Stack, known *onServer) error {
 	if len(stacks) == 0 {
-		a.ui.sayf("no stacks; berth deploy makes one")
+		a.ui.sayf("no stacks; run berth deploy to create one")
 		return nil
 	}
 	w := tabwriter.NewWriter(a.ui.out, 0, 0, 2, ' ', 0)

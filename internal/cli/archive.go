@@ -46,7 +46,7 @@ func (a *app) archive(ctx context.Context, o origin) (_ *spool, err error) {
 	}
 	f, err := os.CreateTemp("", "berth-*.tar.gz")
 	if err != nil {
-		return nil, fmt.Errorf("make room for the archive: %w", err)
+		return nil, fmt.Errorf("create a temporary archive: %w", err)
 	}
 	s := &spool{file: f}
 	defer func() {
@@ -126,7 +126,7 @@ func (s *spool) take(ctx context.Context, u *ui, o origin) error {
 	}
 	n, err := interruptible(ctx, func() (int64, error) { return io.Copy(s.file, from) })
 	if err == nil && n == 0 {
-		return usagef("the archive is empty; send one as in: tar -cz . | berth deploy -")
+		return usagef("the archive is empty; send one like this: tar -cz . | berth deploy -")
 	}
 	return err
 }

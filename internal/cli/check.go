@@ -18,7 +18,7 @@ func (a *app) checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "check [DIR]",
 		Short:   "Show how a folder would be built and run, and what is wrong with it",
-		Long:    "Show how a folder would be built and run, where each answer comes from, and everything that is wrong with it (exit code 4). The server is asked; where it cannot be, the folder is looked at here.",
+		Long:    "Show how a folder would be built and run, where each value comes from, and every fault (exit code 4). The server checks the folder; if it does not answer, berth checks it on this machine.",
 		GroupID: "folder",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -26,8 +26,8 @@ func (a *app) checkCommand() *cobra.Command {
 			return a.check(ctx, o, file)
 		}),
 	}
-	cmd.Flags().StringVar(&file, "manifest", "", "a manifest to use in place of the folder's")
-	cmd.Flags().StringArrayVar(&o.include, "include", nil, "look at what matches this pattern too, as deploy does")
+	cmd.Flags().StringVar(&file, "manifest", "", "manifest to use instead of the folder's")
+	cmd.Flags().StringArrayVar(&o.include, "include", nil, "also include files that match this pattern, as deploy does")
 	return cmd
 }
 
@@ -57,7 +57,7 @@ func (a *app) check(ctx context.Context, o origin, manifestFile string) error {
 	missed := archive.missed(faults, form.Manifest != nil || manifestIn(o.path) != "")
 	return &failure{
 		code: exitInvalid, detail: faults,
-		next: archive.aside("not looked at: ", "; --include PATTERN adds it", missed),
+		next: archive.aside("not included: ", "; pass --include PATTERN to include it", missed),
 	}
 }
 
@@ -76,7 +76,7 @@ func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*ma
 	case err == nil:
 		return plan, nil
 	case errors.As(err, &away):
-		a.ui.sayf("%v; the folder is looked at here", err)
+		a.ui.sayf("%v; checking the folder on this machine", err)
 	case !client.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed):
 		return nil, err
 	}

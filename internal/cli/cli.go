@@ -77,25 +77,25 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "berth",
 		Short: "Deploy a folder to a URL",
-		Long:  "Deploy a folder to a URL. No account is needed: what you deploy runs for an hour, and whoever opens its claim link can keep it.",
+		Long:  "Deploy a folder to a URL. You need no account: what you deploy runs for an hour, and whoever opens its claim link can keep it.",
 		Example: `# Deploy this folder
 berth deploy
 
-# See how it runs
+# Show its status and follow its logs
 berth status
 berth logs -f
 
-# See how another one runs, by its id
+# Show another stack by its id
 berth status stk_3f2a9c1b7d4e`,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.server, "server", "", "address of the server (BERTH_SERVER, else "+defaultServer+")")
+	flags.StringVar(&a.server, "server", "", "address of the server (default: BERTH_SERVER or "+defaultServer+")")
 	flags.BoolVar(&a.json, "json", false, "print JSON on standard output")
-	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing but errors on standard error")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print no messages except errors")
 	root.AddGroup(
-		&cobra.Group{ID: "stack", Title: "a stack"},
-		&cobra.Group{ID: "folder", Title: "a folder"},
-		&cobra.Group{ID: "account", Title: "your account"},
+		&cobra.Group{ID: "stack", Title: "stacks"},
+		&cobra.Group{ID: "folder", Title: "folders"},
+		&cobra.Group{ID: "account", Title: "account"},
 	)
 	root.AddCommand(
 		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
@@ -120,7 +120,7 @@ func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra
 // onStack makes cmd a command that works on an existing stack. The stack's id may be
 // among its arguments; do gets the others, at most as many as given.
 func (a *app) onStack(cmd *cobra.Command, others int, do func(ctx context.Context, args []string) error) *cobra.Command {
-	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "the folder whose stack it is")
+	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "folder whose stack to use")
 	return a.takingStack(cmd, others, cobra.ShellCompDirectiveNoFileComp, do)
 }
 
@@ -130,7 +130,7 @@ func (a *app) takingStack(cmd *cobra.Command, others int, beside cobra.ShellComp
 	if cmd.GroupID == "" {
 		cmd.GroupID = "stack"
 	}
-	cmd.Flags().StringVar(&a.stack, "stack", "", "id of the stack, which may also be an argument (BERTH_STACK, else the one remembered for the folder)")
+	cmd.Flags().StringVar(&a.stack, "stack", "", "ID of the stack, which can also be an argument (default: BERTH_STACK or the folder's stack)")
 	cmd.Args = cobra.ArbitraryArgs // counted without the id
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		args, err := a.takeStack(args)
@@ -138,7 +138,7 @@ func (a *app) takingStack(cmd *cobra.Command, others int, beside cobra.ShellComp
 			return err
 		}
 		if len(args) > others {
-			return usagef("%s takes at most %d arguments beside a stack's id, not %d", cmd.CommandPath(), others, len(args))
+			return usagef("%s takes at most %d arguments besides a stack's id, not %d", cmd.CommandPath(), others, len(args))
 		}
 		return do(ctx, args)
 	})

@@ -32,34 +32,34 @@ func (a *app) deployCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "deploy [STACK] [DIR]",
 		Aliases: []string{"up"},
-		Short:   "Deploy a folder, and again what was deployed from it before",
-		Long: `Deploy a folder. The first time makes a stack; after that, the stack that is
-remembered for the folder, or that STACK names by its id, gets the next generation,
-while the present one keeps serving until the new one is healthy.
+		Short:   "Deploy a folder, or redeploy its stack",
+		Long: `Deploy a folder. The first deploy creates a stack. Each later one builds the next
+generation of the folder's stack, or of the stack whose id you pass as STACK. The
+current generation keeps serving until the new one is healthy.
 
-What .gitignore and .dockerignore leave is packed, never .git, node_modules or
-.env files, unless --include names them. DIR may be an archive (tar or tar.gz),
-or - for one on standard input.
+Files that .gitignore or .dockerignore excludes are not packed, and neither are
+.git, node_modules and .env files, unless --include matches them. DIR can also be
+an archive (tar or tar.gz), or - for an archive on standard input.
 
-Without a terminal nothing is asked. BERTH_TOKEN is the API key or the stack's
-manage token, BERTH_STACK the stack, BERTH_SERVER the server.`,
+Without a terminal, berth asks no questions. BERTH_TOKEN is the API key or the
+stack's manage token, BERTH_STACK the stack's id, BERTH_SERVER the server's address.`,
 		Example: `berth deploy
 berth deploy web --name shop --ttl 2h
 berth deploy stk_3f2a9c1b7d4e
 git archive HEAD | berth deploy -`,
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&d.fresh, "new", false, "make another stack, whatever is remembered for the folder")
-	flags.StringVar(&d.name, "name", "", "name of a new stack")
-	flags.StringVar(&d.ttl, "ttl", "", "lifetime of a new stack, as in 90m or 2h")
-	flags.StringVar(&d.claimEmail, "claim-email", "", "the only email that may claim a new stack")
-	flags.StringVar(&d.manifest, "manifest", "", "a manifest to use in place of the folder's")
-	flags.StringArrayVar(&d.from.include, "include", nil, "pack what matches this pattern of .gitignore's syntax, whatever the rules say")
+	flags.BoolVar(&d.fresh, "new", false, "create another stack, even if the folder has one")
+	flags.StringVar(&d.name, "name", "", "name of the new stack")
+	flags.StringVar(&d.ttl, "ttl", "", "lifetime of the new stack, such as 90m or 2h")
+	flags.StringVar(&d.claimEmail, "claim-email", "", "the only email address that may claim the new stack")
+	flags.StringVar(&d.manifest, "manifest", "", "manifest to use instead of the folder's")
+	flags.StringArrayVar(&d.from.include, "include", nil, "also pack files that match this .gitignore pattern, even if other rules exclude them")
 	flags.BoolVar(&d.wait, "wait", true, "wait until the stack is live or failed")
 	flags.DurationVar(&d.timeout, "timeout", 0, "stop waiting after this time")
 	return a.takingStack(cmd, 1, cobra.ShellCompDirectiveDefault, func(ctx context.Context, args []string) error {
 		if d.fresh && a.stack != "" {
-			return usagef("--new makes another stack, so it cannot be %s; leave one of the two out", a.stack)
+			return usagef("--new creates another stack and cannot redeploy %s; leave out one of the two", a.stack)
 		}
 		d.from.path = argument(args, ".")
 		return a.deploy(ctx, d)
@@ -113,7 +113,7 @@ func withLeftOut(err error, archive *spool, manifest bool) error {
 	if !client.IsStatus(err, http.StatusUnprocessableEntity) {
 		return err
 	}
-	aside := archive.aside("not sent: ", "; --include PATTERN packs it", archive.missed(err.Error(), manifest))
+	aside := archive.aside("not sent: ", "; pass --include PATTERN to send it", archive.missed(err.Error(), manifest))
 	if aside == "" {
 		return err
 	}
@@ -138,10 +138,10 @@ func (a *app) present(ctx context.Context, d *deployment, folder string) (*targe
 	t, err := a.reach(ctx, c, known, id)
 	switch {
 	case named == "" && client.IsNoStack(err, id):
-		a.ui.sayf("%s is gone; this makes another stack", id)
+		a.ui.sayf("%s no longer exists; creating another stack", id)
 		return nil, a.memory.update(c.Server(), func(s *onServer) { s.forget(id) })
 	case named == "" && client.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
-		return nil, &failure{code: exitAccess, detail: fmt.Sprintf("%s, of this folder: %v", id, err), next: "berth login as its owner, or deploy with --new"}
+		return nil, &failure{code: exitAccess, detail: fmt.Sprintf("%s, this folder's stack: %v", id, err), next: "run berth login as its owner, or deploy with --new"}
 	case err != nil:
 		return nil, err
 	}
@@ -151,15 +151,15 @@ func (a *app) present(ctx context.Context, d *deployment, folder string) (*targe
 // checkRedeploy refuses, before anything is packed, what a redeploy cannot do.
 func (a *app) checkRedeploy(d *deployment, s *client.Stack) error {
 	if d.name != "" && d.name != s.Name {
-		return usagef("%s is called %s, and a stack keeps its name; leave --name out, or add --new for another stack", s.ID, s.Name)
+		return usagef("%s is named %s, and the name of a stack cannot change; leave out --name, or pass --new to create another stack", s.ID, s.Name)
 	}
 	if d.ttl != "" || d.claimEmail != "" {
-		a.ui.sayf("--ttl and --claim-email count for a new stack only and are left out; berth extend sets the time that is left")
+		a.ui.sayf("--ttl and --claim-email apply only to a new stack and are ignored; use berth extend to change the time left")
 	}
 	if s.Status == client.Expired {
 		return &failure{
-			code: exitConflict, detail: fmt.Sprintf("%s, of this folder, has expired", s.ID),
-			next: "claim it to bring it back" + a.claimHint(s) + ", or deploy with --new",
+			code: exitConflict, detail: fmt.Sprintf("%s, this folder's stack, has expired", s.ID),
+			next: "claim it" + a.claimHint(s) + " to restore it, or deploy with --new",
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func (a *app) createStack(ctx context.Context, d *deployment, folder string, for
 		return nil, err
 	}
 	if a.hasManageToken() {
-		return nil, usagef("BERTH_TOKEN is the manage token of one stack, which cannot make another; name the stack with --stack to redeploy it, or unset BERTH_TOKEN")
+		return nil, usagef("BERTH_TOKEN is the manage token of one stack and cannot create another; pass the stack's id with --stack to redeploy it, or unset BERTH_TOKEN")
 	}
 	form.Name, form.TTL, form.ClaimEmail = d.name, d.ttl, d.claimEmail
 	done := a.ui.progress(&form)
@@ -189,7 +189,7 @@ func (a *app) createStack(ctx context.Context, d *deployment, folder string, for
 		return nil, err
 	}
 	if err := a.memory.update(c.Server(), func(known *onServer) { known.keep(folder, s) }); err != nil {
-		return nil, fmt.Errorf("%s is made, and its manage token is %s, but: %w", s.ID, s.ManageToken, err)
+		return nil, fmt.Errorf("%s was created, but its manage token %s could not be saved: %w", s.ID, s.ManageToken, err)
 	}
 	a.ui.sayf("%s is building", s.ID)
 	return &target{api: c.WithToken(s.ManageToken), stack: s}, nil
@@ -280,19 +280,19 @@ func (a *app) settle(ctx context.Context, t *target, since int64, timeout time.D
 	case ctx.Err() == nil && errors.Is(waiting.Err(), context.DeadlineExceeded):
 		return errTimeout
 	case ctx.Err() != nil:
-		a.ui.sayf("\nno longer waiting; the deploy goes on: berth status --wait")
+		a.ui.sayf("\nstopped waiting; the deploy continues: run berth status --wait to wait for it")
 	}
 	return err
 }
 
 // verdict returns the error of a stack that did not become what was asked for.
 func verdict(s *client.Stack) error {
-	const next = "berth logs --build and berth logs tell more; fix it and berth deploy again"
+	const next = "look at berth logs --build and berth logs, fix the cause and run berth deploy again"
 	switch {
 	case s.Status == client.Failed:
 		return &failure{code: exitFailed, detail: orText(s.Error, "the stack failed"), next: next}
 	case s.Status == client.Expired:
-		return &failure{code: exitFailed, detail: "the stack has expired", next: "claim it to bring it back"}
+		return &failure{code: exitFailed, detail: "the stack has expired", next: "claim it to restore it"}
 	case s.DeployError != nil:
 		return &failure{
 			code:   exitFailed,

@@ -21,9 +21,9 @@ func (a *app) eventsCommand() *cobra.Command {
 	var after int64
 	cmd := &cobra.Command{
 		Use:   "events [STACK]",
-		Short: "Print what happened to a stack, the oldest first",
+		Short: "List the events of a stack, oldest first",
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as more happens")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new events")
 	cmd.Flags().Int64Var(&after, "after", 0, "only events with a greater id")
 	return a.onStack(cmd, 0, func(ctx context.Context, _ []string) error {
 		t, err := a.target(ctx)

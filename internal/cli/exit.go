@@ -29,16 +29,16 @@ const (
 	exitInterrupted = 130
 )
 
-const exitCodesText = `0    done
-1    another error
-2    the command line is wrong
-3    the deploy failed, or the stack did
+const exitCodesText = `0    success
+1    any other error
+2    invalid command line
+3    the deploy or the stack failed
 4    the input was refused: manifest, archive, duration (400, 413, 422)
 5    no access: log in, or use the right token (401, 403)
-6    there is no such stack, service or claim code (404)
+6    the stack, service or claim code does not exist (404)
 7    the stack's state does not allow it now (409)
 8    too many requests or stacks (429)
-9    the server does not answer, or has trouble of its own (5xx)
+9    the server does not answer, or failed itself (5xx)
 10   --timeout ran out while waiting
 130  interrupted`
 
@@ -59,7 +59,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.detail }
 
-var errTimeout = &failure{code: exitTimeout, detail: "--timeout ran out", next: "the deploy goes on without you: berth status --wait"}
+var errTimeout = &failure{code: exitTimeout, detail: "--timeout ran out", next: "the deploy continues; run berth status --wait to wait for it"}
 
 // fail reports an error and returns the exit code.
 func (a *app) fail(ctx context.Context, err error) int {
@@ -90,14 +90,14 @@ func explain(ctx context.Context, err error) (code int, detail, next string) {
 	case errors.As(err, &ours):
 		return ours.code, ours.detail, ours.next
 	case errors.As(err, &usage):
-		return exitUsage, err.Error(), "berth help shows how it is used"
+		return exitUsage, err.Error(), "run berth help to see the usage"
 	case ctx.Err() != nil || errors.Is(err, context.Canceled):
 		return exitInterrupted, "", "" // who interrupted it knows
 	case errors.As(err, &refusal):
 		code, next = refused(refusal)
 		return code, refusal.Detail, next
 	case errors.As(err, &away):
-		return exitUnreachable, err.Error(), "check that it runs, or name another with --server or BERTH_SERVER"
+		return exitUnreachable, err.Error(), "check that the server is running, or choose another with --server or BERTH_SERVER"
 	}
 	return exitOther, err.Error(), ""
 }
@@ -106,7 +106,7 @@ func explain(ctx context.Context, err error) (code int, detail, next string) {
 func refused(e *client.Error) (code int, next string) {
 	switch {
 	case e.Status == http.StatusUnauthorized:
-		return exitAccess, "berth login, with an API key from the dashboard"
+		return exitAccess, "run berth login with an API key from the dashboard"
 	case e.Status == http.StatusForbidden:
 		return exitAccess, ""
 	case e.Status == http.StatusNotFound:

@@ -28,14 +28,14 @@ func (a *app) logsCommand() *cobra.Command {
 	var build bool
 	cmd := &cobra.Command{
 		Use:   "logs [STACK] [SERVICE]",
-		Short: "Print what the services write, or what their builds did",
+		Short: "Print the logs of the services or of their builds",
 		Example: `berth logs -f
 berth logs api -n 20
 berth logs stk_3f2a9c1b7d4e --build`,
 	}
-	cmd.Flags().BoolVarP(&v.follow, "follow", "f", false, "go on as more is written")
-	cmd.Flags().IntVarP(&v.tail, "lines", "n", 100, "the last lines of each service")
-	cmd.Flags().BoolVar(&build, "build", false, "the output of the latest build")
+	cmd.Flags().BoolVarP(&v.follow, "follow", "f", false, "keep printing new lines")
+	cmd.Flags().IntVarP(&v.tail, "lines", "n", 100, "number of last lines to print for each service")
+	cmd.Flags().BoolVar(&build, "build", false, "print the output of the latest build instead")
 	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
 		v.service = argument(args, "")
 		if build {

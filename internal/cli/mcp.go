@@ -14,11 +14,11 @@ import (
 func (a *app) mcpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "mcp",
-		Short: "Give an agent's program these commands as tools (Model Context Protocol on standard input and output)",
-		Long: "Serves the Model Context Protocol on standard input and output, for programs that run agents: " +
+		Short: "Serve tools for agents over the Model Context Protocol",
+		Long: "Serve the Model Context Protocol on standard input and output, for programs that run agents: " +
 			"tools to deploy a folder of this machine, redeploy it, and see how it runs. " +
-			"Tokens of the stacks that it makes are remembered as after berth deploy.",
-		Example: `# In the configuration of the agent's program
+			"The tokens of the stacks that it creates are remembered, as after berth deploy.",
+		Example: `# In the configuration of the agent
 {"mcpServers": {"berth": {"command": "berth", "args": ["mcp"]}}}`,
 		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error { return a.serveTools(ctx) }),

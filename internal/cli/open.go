@@ -17,9 +17,9 @@ func (a *app) openCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "open [STACK] [SERVICE]",
 		Short: "Check that a service answers, print its URL and open it in the browser",
-		Long:  "Check that a service answers, print its URL and, on a terminal with a browser, open it. Without SERVICE it is web, or else the first.",
+		Long:  "Check that a service answers, print its URL and, on a terminal with a browser, open it. Without SERVICE, it opens web or else the first service.",
 	}
-	cmd.Flags().BoolVar(&onlyPrint, "print", false, "do not open it")
+	cmd.Flags().BoolVar(&onlyPrint, "print", false, "print the URL without opening it")
 	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
 		return a.open(ctx, argument(args, ""), onlyPrint)
 	})
@@ -84,7 +84,7 @@ func (a *app) browse(address string) error {
 		cmd = exec.Command("xdg-open", address)
 	}
 	if err := cmd.Start(); err != nil {
-		a.ui.sayf("no browser could be started: %v", err)
+		a.ui.sayf("could not start a browser: %v", err)
 		return nil
 	}
 	return cmd.Process.Release()

@@ -37,7 +37,7 @@ type tree struct {
 func (s *spool) unpack(ctx context.Context) (_ *tree, err error) {
 	dir, err := os.MkdirTemp("", "berth-source-")
 	if err != nil {
-		return nil, fmt.Errorf("make room for the source: %w", err)
+		return nil, fmt.Errorf("create a temporary folder: %w", err)
 	}
 	t := &tree{dir: dir}
 	defer func() {
@@ -83,7 +83,7 @@ func (a *app) initCommand() *cobra.Command {
 	o := origin{}
 	cmd := &cobra.Command{
 		Use:     "init [DIR]",
-		Short:   "Write a stack.yaml from what the folder shows",
+		Short:   "Detect a folder's services and write a stack.yaml",
 		GroupID: "folder",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -91,8 +91,8 @@ func (a *app) initCommand() *cobra.Command {
 			return a.init(ctx, o, force)
 		}),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "replace a manifest that is there")
-	cmd.Flags().StringArrayVar(&o.include, "include", nil, "look at what matches this pattern too, as deploy does")
+	cmd.Flags().BoolVar(&force, "force", false, "replace an existing manifest")
+	cmd.Flags().StringArrayVar(&o.include, "include", nil, "also include files that match this pattern, as deploy does")
 	return cmd
 }
 
@@ -111,7 +111,7 @@ func (a *app) init(ctx context.Context, o origin, force bool) error {
 		return usagef("%s is not a folder", o.path)
 	}
 	if found := manifestIn(o.path); found != "" && !force {
-		return usagef("%s is there already; berth check tells whether it is right, --force replaces it", found)
+		return usagef("%s already exists; check it with berth check, or replace it with --force", found)
 	}
 	packed, err := a.archive(ctx, o)
 	if err != nil {
@@ -183,7 +183,7 @@ func serviceName(folder string) string {
 // it.
 func manifestText(m *stack.Manifest) []byte {
 	var b strings.Builder
-	b.WriteString("# What berth init found. A field that is left out is found again at each deploy.\n")
+	b.WriteString("# Written by berth init. A field that you remove is detected at each deploy.\n")
 	fmt.Fprintf(&b, "name: %s\nservices:\n", scalar(m.Name))
 	for i := range m.Services {
 		writeService(&b, &m.Services[i])

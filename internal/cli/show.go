@@ -77,7 +77,7 @@ func statusColor(status string) string {
 func lifetimeRows(s *client.Stack, now time.Time) []string {
 	switch {
 	case s.Status == client.Expired && s.RetainedUntil != nil:
-		return []string{"kept\t" + left(*s.RetainedUntil, now)}
+		return []string{"deleted\t" + left(*s.RetainedUntil, now)}
 	case s.ExpiresAt != nil && !s.Claimed:
 		return []string{"expires\t" + left(*s.ExpiresAt, now)}
 	}

@@ -20,7 +20,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Example: `berth status
 berth status stk_3f2a9c1b7d4e --wait`,
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until nothing of it is being built, and exit with 3 when it failed")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait for a running build or restore to end, and exit with 3 if it failed")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this time")
 	return a.onStack(cmd, 0, func(ctx context.Context, _ []string) error {
 		t, err := a.target(ctx)
@@ -44,7 +44,7 @@ const usualExtension = "1h"
 func (a *app) extendCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "extend [STACK] [DURATION]",
-		Short: "Extend an unclaimed stack: it lives for this long from now (1h)",
+		Short: "Set how long an unclaimed stack lives from now (default 1h)",
 		Example: `berth extend 90m
 berth extend stk_3f2a9c1b7d4e 2h`,
 	}
@@ -67,8 +67,8 @@ func (a *app) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "delete [STACK]",
 		Aliases: []string{"destroy"},
-		Short:   "Delete a stack with its data, for good",
-		Long:    "Delete a stack with its data, for good. berth destroy is the same command.",
+		Short:   "Permanently delete a stack and its data",
+		Long:    "Permanently delete a stack and its data. berth destroy is the same command.",
 		Example: `berth delete
 berth delete stk_3f2a9c1b7d4e --yes`,
 	}
@@ -104,9 +104,9 @@ func (a *app) confirm(ctx context.Context, s *client.Stack, yes bool) error {
 		return nil
 	}
 	if !a.ui.asks {
-		return usagef("deleting %s cannot be undone and nobody can be asked here; add --yes", s.ID)
+		return usagef("deleting %s cannot be undone, and there is no terminal to ask for confirmation; pass --yes to delete it", s.ID)
 	}
-	answer, err := a.ui.ask(ctx, fmt.Sprintf("Delete %s (%s) with its data, for good? [y/N] ", a.ui.clean(s.Name), s.ID))
+	answer, err := a.ui.ask(ctx, fmt.Sprintf("Permanently delete %s (%s) and its data? [y/N] ", a.ui.clean(s.Name), s.ID))
 	if err != nil {
 		return err
 	}

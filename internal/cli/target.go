@@ -25,11 +25,11 @@ func (a *app) takeStack(args []string) (others []string, err error) {
 	for _, arg := range args {
 		switch {
 		case strings.HasPrefix(arg, "stk_") && !isStackID.MatchString(arg) && !exists(arg):
-			return nil, usagef("%s is not the id of a stack, which is stk_ and 12 hexadecimal digits; berth list shows yours", arg)
+			return nil, usagef("%s is not the id of a stack: an id is stk_ followed by 12 hexadecimal digits; run berth list to see yours", arg)
 		case !isStackID.MatchString(arg):
 			others = append(others, arg)
 		case a.stack != "" && !strings.EqualFold(a.stack, arg):
-			return nil, usagef("%s and %s are two stacks, and a command works on one; name one of them", a.stack, arg)
+			return nil, usagef("%s and %s are two stacks, but a command works on one; pass only one of them", a.stack, arg)
 		default:
 			a.stack = arg
 		}
@@ -83,13 +83,13 @@ func (a *app) target(ctx context.Context) (*target, error) {
 	}
 	if id == "" {
 		return nil, &failure{
-			code: exitNotFound, detail: "no stack of this folder is remembered for " + c.Server(),
-			next: "berth deploy makes one; another is named by its id, as an argument or in BERTH_STACK",
+			code: exitNotFound, detail: "no stack is remembered for this folder on " + c.Server(),
+			next: "run berth deploy to create one, or pass a stack's id as an argument or in BERTH_STACK",
 		}
 	}
 	t, err := a.reach(ctx, c, known, id)
 	if client.IsStatus(err, http.StatusNotFound) {
-		return nil, &failure{code: exitNotFound, detail: err.Error(), next: "berth list shows those that there are"}
+		return nil, &failure{code: exitNotFound, detail: err.Error(), next: "run berth list to see your stacks"}
 	}
 	return t, err
 }
@@ -116,7 +116,7 @@ func (a *app) reach(ctx context.Context, c *client.Client, known *onServer, id s
 	if len(tokens) == 0 {
 		return nil, &failure{
 			code: exitAccess, detail: fmt.Sprintf("there is no token for %s", id),
-			next: "set BERTH_TOKEN to its manage token or to your API key, or berth login",
+			next: "set BERTH_TOKEN to its manage token or to your API key, or run berth login",
 		}
 	}
 	var err error
@@ -179,6 +179,6 @@ func (a *app) account() (*client.Client, *onServer, error) {
 func errNoKey(server string) error {
 	return &failure{
 		code: exitAccess, detail: "this needs your API key for " + server,
-		next: "berth login, or set BERTH_TOKEN to the key",
+		next: "run berth login, or set BERTH_TOKEN to the key",
 	}
 }

@@ -64,7 +64,7 @@ func parseServer(server string) (*url.URL, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil || u.RawQuery != "" {
-		return nil, fmt.Errorf("%q is not a server's address; write it as in https://berth.example.com", server)
+		return nil, fmt.Errorf("%q is not the address of a server; write it like https://berth.example.com", server)
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	return u, nil
@@ -148,7 +148,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 func (c *Client) decode(res *http.Response, out any) error {
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "application/json" {
 		return &Error{Status: http.StatusBadGateway, Detail: fmt.Sprintf(
-			"%s answered %s instead of JSON, so it is not a Berth server, or something stands before it", c.Server(), orNothing(kind))}
+			"%s answered %s instead of JSON, so it is not a Berth server, or another program answers for it", c.Server(), orNothing(kind))}
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, mostBody))
 	if err != nil {

@@ -52,7 +52,7 @@ func TestNew_ReadsAddresses(t *testing.T) {
 	} {
 		c, err := New(server, "")
 		if want == "" {
-			if err == nil || !strings.Contains(err.Error(), "write it as in") {
+			if err == nil || !strings.Contains(err.Error(), "write it like") {
 				t.Errorf("New(%q): %v", server, err)
 			}
 			continue
