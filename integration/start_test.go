@@ -116,7 +116,7 @@ func TestStart_NamesAKeyOfAnotherInstallation(t *testing.T) {
 	putBack := setAside(t, file)
 	require.NoError(t, os.WriteFile(file, make([]byte, len(auth.Key{})), 0o600))
 	said := h.refusesToStart(t)
-	require.Contains(t, said, "the key "+file+" does not open what is sealed in the database")
+	require.Contains(t, said, "the key "+file+" does not decrypt the sealed values in the database")
 	require.NotContains(t, said, "sql:")
 	putBack()
 	h.run(t)
@@ -132,7 +132,7 @@ func TestStart_WaitsForTheEngine(t *testing.T) {
 	putBack := setAside(t, p.socket())
 	running := h.spawn(t)
 	eventually(t, "it says that it waits", func() error {
-		if !strings.Contains(h.log.String(), "no Docker engine answers") {
+		if !strings.Contains(h.log.String(), "no Docker engine is ready") {
 			return errors.New("it does not")
 		}
 		return nil

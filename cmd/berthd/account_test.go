@@ -129,7 +129,7 @@ func TestAccountCreate_SaysWhatIsWrong(t *testing.T) {
 		{"exists", dir, []string{"ANA@example.com"}, "the email ANA@example.com already has an account"},
 		{"no email", dir, nil, "berthd account create takes one email address, as in: berthd account create ana@example.com"},
 		{"two", dir, []string{"a@example.com", "b@example.com"}, "takes one email address"},
-		{"key lost", lost, []string{"ana@example.com"}, "put the key back"},
+		{"key lost", lost, []string{"ana@example.com"}, "restore the key"},
 		{"no directory", "/dev/null/x", []string{"ana@example.com"}, "BERTH_DATA_DIR"},
 	} {
 		stdout, stderr, err := berthd(t, tt.dir, append([]string{"account", "create"}, tt.args...)...)

@@ -54,8 +54,8 @@ func New(cfg Config) *Gate { return &Gate{cfg: cfg, wake: make(chan struct{}, 1)
 // *stack.Error of kind Unavailable.
 func (g *Gate) Admit(unclaimed bool) error {
 	if unclaimed && !g.cfg.AllowUnguarded && g.unguardedBy() != nil {
-		return stack.NewError(stack.Unavailable, "this host builds no anonymous stacks, since its firewall rules are not in place; "+
-			"create the stack with an API key, claim it if it is there, or try again later. Its operator finds the reason in the server's log")
+		return stack.NewError(stack.Unavailable, "this host does not build anonymous stacks, because its firewall rules are not in place; "+
+			"create the stack with an API key, claim it if it exists, or try again later. The host's operator finds the reason in the server's log")
 	}
 	return g.CheckRoom()
 }
@@ -82,13 +82,13 @@ func (g *Gate) CheckRoom() error {
 			}
 			return &stack.Error{
 				Kind:       stack.Unavailable,
-				Detail:     "this host is short of disk space and takes no uploads or builds for now; what runs goes on. Try again later",
+				Detail:     "this host is short of disk space and does not accept uploads or builds for now; running stacks are not affected. Try again later",
 				RetryAfter: roomRetry,
 			}
 		}
 	}
 	if g.short.Swap(false) {
-		g.cfg.Log.Info("there is disk space again: uploads and builds are taken")
+		g.cfg.Log.Info("disk space is free again: uploads and builds are accepted")
 	}
 	return nil
 }
@@ -132,9 +132,9 @@ func (g *Gate) Guard(ctx context.Context) {
 	g.mu.Unlock()
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		g.cfg.Log.Error("stacks are not walled off from this host and its networks", "anonymous creates allowed", g.cfg.AllowUnguarded, "error", err)
+		g.cfg.Log.Error("stacks are not isolated from this host and its networks", "anonymous creates allowed", g.cfg.AllowUnguarded, "error", err)
 	case err == nil && before != nil:
-		g.cfg.Log.Info("stacks are walled off again")
+		g.cfg.Log.Info("stacks are isolated again")
 	}
 }
 
@@ -143,7 +143,7 @@ func (g *Gate) Guard(ctx context.Context) {
 func (g *Gate) mailBridges(ctx context.Context) []string {
 	stacks, err := g.cfg.Stacks(ctx)
 	if err != nil && ctx.Err() == nil {
-		g.cfg.Log.Warn("claimed stacks not looked up; their mail ports open later", "error", err)
+		g.cfg.Log.Warn("claimed stacks not read; their mail ports open later", "error", err)
 	}
 	var bridges []string
 	for _, st := range stacks {

@@ -65,7 +65,7 @@ func readKey(path string) (key Key, err error) {
 		return Key{}, fmt.Errorf("the key file %s is open to other users (mode %04o); run chmod 600 on it and start again", path, mode)
 	}
 	if !info.Mode().IsRegular() || info.Size() != keySize {
-		return Key{}, fmt.Errorf("the key file %s is not a file of %d bytes; put back the one that this data directory was made with", path, keySize)
+		return Key{}, fmt.Errorf("the key file %s is not a file of %d bytes; restore the one that this data directory was created with", path, keySize)
 	}
 	if _, err := io.ReadFull(f, key[:]); err != nil {
 		return Key{}, fmt.Errorf("read the key file: %w", err)

@@ -39,9 +39,9 @@ func CheckPassword(password string) error {
 	case !utf8.ValidString(password):
 		return errors.New("the password is not valid UTF-8 text")
 	case utf8.RuneCountInString(password) < MinPassword:
-		return fmt.Errorf("the password is too short; take %d characters or more", MinPassword)
+		return fmt.Errorf("the password is too short; use %d characters or more", MinPassword)
 	case len(password) > maxPassword:
-		return fmt.Errorf("the password is too long; take at most %d bytes", maxPassword)
+		return fmt.Errorf("the password is too long; use at most %d bytes", maxPassword)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
 func (p *Passwords) Verify(ctx context.Context, hash, password string) (bool, error) {
 	stored := cmp.Or(hash, nobodys)
 	if made, _, _, err := argon2id.DecodeHash(stored); err != nil || *made != params {
-		return false, errors.New("a stored password hash is not one that this version makes")
+		return false, errors.New("a stored password hash has a form that this version does not know")
 	}
 	tooLong := len(password) > maxPassword
 	if tooLong {

@@ -110,7 +110,7 @@ func TestPasswords_ManyAtOnceAllGetTheirTurn(t *testing.T) {
 
 func TestCheckPassword_CountsCharactersFromBelowAndBytesFromAbove(t *testing.T) {
 	for password, text := range map[string]string{
-		"":                       "too short; take 8 characters",
+		"":                       "too short; use 8 characters",
 		"1234567":                "too short",
 		"漢字漢字漢字漢":                "too short",
 		"12345678":               "",

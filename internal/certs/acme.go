@@ -91,9 +91,9 @@ func (a *ACME) decide(_ context.Context, name string) error {
 func (a *ACME) note(_ context.Context, event string, data map[string]any) error {
 	switch event {
 	case "cert_obtained":
-		a.opts.Log.Info("got a certificate", "name", data["identifier"], "renewal", data["renewal"])
+		a.opts.Log.Info("certificate issued", "name", data["identifier"], "renewal", data["renewal"])
 	case "cert_failed":
-		a.opts.Log.Error("no certificate; the next request for the name tries again", "name", data["identifier"], "error", data["error"])
+		a.opts.Log.Error("certificate not issued; the next request for the name tries again", "name", data["identifier"], "error", data["error"])
 	}
 	return nil
 }

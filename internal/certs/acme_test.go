@@ -137,7 +137,7 @@ func TestACME_GetsACertificateForEachNameOfOursWhenItIsFirstAskedFor(t *testing.
 			t.Fatalf("%s: %q, %v\n%s", name, body, err, logged)
 		}
 	}
-	if n := strings.Count(logged.String(), "got a certificate"); n != 2 {
+	if n := strings.Count(logged.String(), "certificate issued"); n != 2 {
 		t.Errorf("%d certificates were got, want one for each name:\n%s", n, logged)
 	}
 	if _, err := visit("theirs.test"); err == nil {

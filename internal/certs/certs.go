@@ -54,10 +54,10 @@ func (f *files) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		err = f.read()
 	}
 	if err != nil {
-		f.log.Warn("new certificate not taken; the one from before is shown", "error", err)
+		f.log.Warn("new certificate not loaded; the previous one stays in use", "error", err)
 		return f.current, nil
 	}
-	f.log.Info("certificate read again", "file", f.cert, "until", f.current.Leaf.NotAfter)
+	f.log.Info("certificate reloaded", "file", f.cert, "until", f.current.Leaf.NotAfter)
 	return f.current, nil
 }
 

@@ -53,7 +53,7 @@ func (f *Firewall) resolve(ctx context.Context, host string) []netip.Addr {
 	defer cancel()
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
 	if err != nil {
-		f.opts.Log.Warn("a host that builds are told of does not resolve", "host", host, "error", err)
+		f.opts.Log.Warn("a host that stacks may reach does not resolve", "host", host, "error", err)
 		return f.resolved[host]
 	}
 	for i := range addrs {

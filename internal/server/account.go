@@ -22,7 +22,7 @@ func CreateAccount(ctx context.Context, cfg Config, email, password string, log 
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("BERTH_DATA_DIR: %w", err)
 		}
-		log.Warn("there is no database yet, so this makes one, for a server that starts with the same BERTH_DATA_DIR", "database", database)
+		log.Warn("there is no database yet; creating one for a server that starts with the same BERTH_DATA_DIR", "database", database)
 		return nil
 	}
 	err = withAccounts(ctx, cfg, log, missing, func(accounts *account.Accounts) error {

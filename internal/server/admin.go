@@ -27,7 +27,7 @@ func (s *Server) openAdmin() error {
 	}
 	listener, err := net.Listen("tcp", s.cfg.AdminListen)
 	if err != nil {
-		return fmt.Errorf("%s: %w; set it to another address, or to nothing to have no metrics", adminListen, err)
+		return fmt.Errorf("%s: %w; set it to another address, or to an empty value to turn metrics off", adminListen, err)
 	}
 	s.admin = &admin{listener: listener, http: &http.Server{
 		Handler:           s.adminRoutes(),

@@ -61,7 +61,7 @@ func TestAwaitEngine_AsksAgainWhileTheEngineStarts(t *testing.T) {
 
 func TestAwaitEngine_EndsAtARefusal(t *testing.T) {
 	s := engineAt(t, http.NotFound)
-	require.ErrorContains(t, s.awaitEngine(t.Context()), "DOCKER_HOST must be where a Docker engine is")
+	require.ErrorContains(t, s.awaitEngine(t.Context()), "DOCKER_HOST must be the address of a Docker engine")
 }
 
 // systemd takes connections for an engine before it runs.

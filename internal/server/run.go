@@ -31,7 +31,7 @@ func (s *Server) openEdge() error {
 		return err
 	}
 	if s.cfg.TLS == TLSOff && s.cfg.BaseURL.Scheme == "https" && len(s.cfg.TrustedProxies) == 0 {
-		s.log.Warn("BERTH_TRUSTED_PROXIES is empty: every client behind the proxy that speaks https here counts as the proxy, and they share one limit")
+		s.log.Warn("BERTH_TRUSTED_PROXIES is empty, so all clients behind the https proxy share one limit; set it to the proxy's address")
 	}
 	s.edge = edge.NewServer(edge.Config{
 		BaseHost:       s.cfg.BaseURL.Hostname(),

@@ -57,7 +57,7 @@ func runtimeFault(name string, info docker.Info) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("the runtime %s is gVisor without %s, and stacks do not work so; write \"runtimes\": %s in the engine's daemon.json (/etc/docker/daemon.json) and reload the engine",
+	return fmt.Errorf("the runtime %s is gVisor without %s, which stacks need; write \"runtimes\": %s in the engine's daemon.json (/etc/docker/daemon.json) and reload the engine",
 		chosen, strings.Join(lacks, " "), right)
 }
 

@@ -40,7 +40,7 @@ func TestRuntime_GVisorNeedsItsArguments(t *testing.T) {
 		assert.Error(t, runtimeFault("gvisor", with(wrong...)), wrong)
 		assert.Error(t, runtimeFault("", with(wrong...)), "it is the engine's own")
 	}
-	require.EqualError(t, runtimeFault("gvisor", with("--network=host", "--debug")), `the runtime gvisor is gVisor without --overlay2=none, and stacks do not work so; `+
+	require.EqualError(t, runtimeFault("gvisor", with("--network=host", "--debug")), `the runtime gvisor is gVisor without --overlay2=none, which stacks need; `+
 		`write "runtimes": {"gvisor":{"path":"/usr/local/bin/runsc","runtimeArgs":["--network=host","--debug","--overlay2=none"]}} `+
 		`in the engine's daemon.json (/etc/docker/daemon.json) and reload the engine`)
 }

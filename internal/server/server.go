@@ -162,7 +162,7 @@ func (s *Server) awaitEngine(ctx context.Context) error {
 			return err
 		}
 		if !told {
-			s.log.Warn("no Docker engine answers, or it cannot yet, and the server waits for one; start it, or set DOCKER_HOST to where it is", "error", err)
+			s.log.Warn("no Docker engine is ready, and the server waits for one; start it, or set DOCKER_HOST to its address", "error", err)
 			defer s.answerStarting()()
 		}
 		if !pause.For(ctx, engineRetry) {
@@ -187,7 +187,7 @@ func (s *Server) tryEngine(ctx context.Context, limit time.Duration) error {
 func (s *Server) openEngine(ctx context.Context) error {
 	engine, err := docker.Open(ctx, docker.Options{Log: s.log, Observe: s.metrics.EngineCall})
 	if err != nil {
-		return fmt.Errorf("DOCKER_HOST must be where a Docker engine is: %w", err)
+		return fmt.Errorf("DOCKER_HOST must be the address of a Docker engine: %w", err)
 	}
 	info, err := engine.Info(ctx)
 	if err == nil {
@@ -229,7 +229,7 @@ func (s *Server) loadKey() (auth.Key, error) {
 		return auth.Key{}, err
 	}
 	if exists(databasePath) && !exists(keyPath) {
-		return auth.Key{}, fmt.Errorf("%s is missing, and %s was written with it; put the key back from a backup", keyPath, databasePath)
+		return auth.Key{}, fmt.Errorf("%s is missing, but %s was written with it; restore the key from a backup", keyPath, databasePath)
 	}
 	return auth.LoadKey(keyPath)
 }
@@ -343,13 +343,13 @@ func (s *Server) checkData(ctx context.Context) error {
 	}
 	ids, err := s.supervisor.ForeignData(ctx)
 	if errors.Is(err, auth.ErrSealed) {
-		return fmt.Errorf("the key %s does not open what is sealed in the database %s; put back the key that belongs to it from a backup", filepath.Join(s.cfg.DataDir, "key"), path)
+		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", filepath.Join(s.cfg.DataDir, "key"), path)
 	}
 	if err != nil || len(ids) == 0 || s.cfg.AllowUnknownData {
 		return err
 	}
-	return fmt.Errorf("the database %s knows none of the stacks whose volumes or snapshots the Docker engine has for this installation (%d found); "+
-		"put the right database back, or start with --allow-unknown-data=true (BERTH_ALLOW_UNKNOWN_DATA), which leaves them as they are", path, len(ids))
+	return fmt.Errorf("the Docker engine has volumes or snapshots of this installation, but the database %s knows none of their stacks (%d found); "+
+		"restore the right database, or start with --allow-unknown-data=true (BERTH_ALLOW_UNKNOWN_DATA) to leave them as they are", path, len(ids))
 }
 
 // instance returns the id of this installation, created the first time: it is on every
@@ -370,7 +370,7 @@ func (s *Server) instance(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(counts) > 0 {
-		return "", fmt.Errorf("%s is missing, and the containers, images and volumes of the stacks in the database carry the id in it; put the file back from a backup", path)
+		return "", fmt.Errorf("%s is missing, but the containers, images and volumes of the stacks in the database are labelled with the id in it; restore the file from a backup", path)
 	}
 	var b [8]byte
 	rand.Read(b[:]) // never fails, see crypto/rand

@@ -53,7 +53,7 @@ func damage(ctx context.Context, db *sql.DB) error {
 	if found == "ok" {
 		return nil
 	}
-	return fmt.Errorf("the file is malformed, put back a copy of it: %s", found)
+	return fmt.Errorf("the file is malformed; restore a copy of it: %s", found)
 }
 
 // connect opens a pool of connections that wait 10 s for another process's
