@@ -19,14 +19,14 @@ func (s *Supervisor) watchEngine() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		if s.accepts(s.ctx, streamRestart) && pause.For(s.ctx, streamRestart) {
+		if s.engineAccepts(s.ctx, streamRestart) && pause.For(s.ctx, streamRestart) {
 			continue // it was the stream alone that ended
 		}
 		s.absences.Add(1)
 		if !s.awaitEngine(s.ctx) {
 			return
 		}
-		s.recover()
+		s.recoverStacks()
 	}
 }
 
@@ -41,26 +41,26 @@ const (
 	acceptance = 5 * time.Second
 )
 
-// accepts tells whether the engine answers on a new connection in time.
-func (s *Supervisor) accepts(ctx context.Context, in time.Duration) bool {
+// engineAccepts tells whether the engine answers on a new connection in time.
+func (s *Supervisor) engineAccepts(ctx context.Context, in time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, in)
 	defer cancel()
 	return s.cfg.Engine.Accepts(ctx) == nil
 }
 
-// left tells whether the engine is away, or was since its absence of that number:
+// engineLeft tells whether the engine is away, or was since its absence of that number:
 // then what failed or ended meanwhile is its doing.
-func (s *Supervisor) left(ctx context.Context, absence int64) bool {
-	return s.absences.Load() != absence || !s.accepts(ctx, acceptance) || s.absences.Load() != absence
+func (s *Supervisor) engineLeft(ctx context.Context, absence int64) bool {
+	return s.absences.Load() != absence || !s.engineAccepts(ctx, acceptance) || s.absences.Load() != absence
 }
 
-// outlast does work on the engine that can be repeated, again whenever the engine
+// retryEngine does work on the engine that can be repeated, again whenever the engine
 // goes away meanwhile, until ctx ends.
-func (s *Supervisor) outlast(ctx context.Context, work func() error) error {
+func (s *Supervisor) retryEngine(ctx context.Context, work func() error) error {
 	for {
 		absence := s.absences.Load()
 		err := work()
-		if err == nil || ctx.Err() != nil || !s.left(ctx, absence) || !s.awaitEngine(ctx) {
+		if err == nil || ctx.Err() != nil || !s.engineLeft(ctx, absence) || !s.awaitEngine(ctx) {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ func (s *Supervisor) checkAll() {
 	}
 	for _, r := range s.everyRunner() {
 		if g := r.serving(); g != nil {
-			for _, p := range g.all() {
+			for _, p := range g.allProcesses() {
 				if !running[p.id] {
 					p.poke()
 				}
@@ -125,7 +125,7 @@ func (s *Supervisor) pokeContainer(stackID, containerID string) {
 	if g == nil {
 		return
 	}
-	for _, p := range g.all() {
+	for _, p := range g.allProcesses() {
 		if p.id == containerID {
 			p.poke()
 		}
@@ -134,7 +134,7 @@ func (s *Supervisor) pokeContainer(stackID, containerID string) {
 
 // awaitEngine waits until the engine answers; false when ctx ends before.
 func (s *Supervisor) awaitEngine(ctx context.Context) bool {
-	for wait := 50 * time.Millisecond; !s.accepts(ctx, engineAnswer); wait = min(2*wait, time.Second) {
+	for wait := 50 * time.Millisecond; !s.engineAccepts(ctx, engineAnswer); wait = min(2*wait, time.Second) {
 		if !pause.For(ctx, wait) {
 			return false
 		}
@@ -142,24 +142,24 @@ func (s *Supervisor) awaitEngine(ctx context.Context) bool {
 	return true
 }
 
-// recover brings back every live stack that lost a process while the engine was
+// recoverStacks brings back every live stack that lost a process while the engine was
 // away. A deploy that is under way ends: what it would replace must serve first.
-func (s *Supervisor) recover() {
+func (s *Supervisor) recoverStacks() {
 	absence := s.absences.Load()
 	for _, r := range s.everyRunner() {
 		s.jobs.Go(func() {
-			if g := r.serving(); g != nil && g.lost(s.ctx, absence) {
-				r.tell(func(l *loop) { l.comeBack(g) })
+			if g := r.serving(); g != nil && g.hasLostProcess(s.ctx, absence) {
+				r.tell(func(l *loop) { l.recoverLost(g) })
 			}
 		})
 	}
 }
 
-// lost reports whether a process of the generation no longer runs after an absence
+// hasLostProcess reports whether a process of the generation no longer runs after an absence
 // of the engine, and takes such processes out of the routes.
-func (g *generation) lost(ctx context.Context, absence int64) bool {
+func (g *generation) hasLostProcess(ctx context.Context, absence int64) bool {
 	lost := false
-	for _, p := range g.all() {
+	for _, p := range g.allProcesses() {
 		c, err := p.look(ctx)
 		if err == nil && c.Running {
 			p.outlived(absence)
@@ -174,8 +174,8 @@ func (g *generation) lost(ctx context.Context, absence int64) bool {
 	return lost
 }
 
-// recover starts what does not run of a live stack, and records one restore.
-func (r *runner) recover(ctx context.Context) {
+// recoverStack starts what does not run of a live stack, and records one restore.
+func (r *runner) recoverStack(ctx context.Context) {
 	st, err := r.get(ctx)
 	if err != nil {
 		return
@@ -185,8 +185,8 @@ func (r *runner) recover(ctx context.Context) {
 		return
 	}
 	r.log.Info("bringing the stack back")
-	if old := r.swap(nil); old != nil {
-		old.release()
+	if old := r.swapServed(nil); old != nil {
+		old.letGo()
 		if st, err = r.get(ctx); err != nil { // a restart may have replaced a process until then
 			return
 		}
@@ -197,7 +197,7 @@ func (r *runner) recover(ctx context.Context) {
 		err = g.adoptAll(there)
 	}
 	if err != nil {
-		r.attempted(ctx, g, err, r.recover)
+		r.endAttempt(ctx, g, err, r.recoverStack)
 		return
 	}
 	r.drainAll(r.route(st, g))

@@ -45,7 +45,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	d.beginNetwork()
-	if err := g.record(ctx, stack.ServiceBuilding(s.Spec.Name, g.number)); err != nil {
+	if err := g.recordEvent(ctx, stack.ServiceBuilding(s.Spec.Name, g.number)); err != nil {
 		return err
 	}
 	result, cleanUp, err := g.cfg.Builder.Build(ctx, job)

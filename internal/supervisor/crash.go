@@ -145,7 +145,7 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 		}
 		if err == nil {
 			failpoint.Here("restart-healthy")
-			return p.restarted(ctx, (*stack.Stack).Restarted)
+			return p.recordRestart(ctx, (*stack.Stack).Restarted)
 		}
 		code = p.lastExit(ctx)
 		if !p.restartFailed(ctx, absence, err) {
@@ -162,12 +162,12 @@ func (p *process) remake(ctx context.Context) error {
 		return err
 	}
 	if err := next.waitHealthy(ctx); err != nil {
-		return errors.Join(err, next.remove(p.gen.runner.ctx))
+		return errors.Join(err, next.endAndRemove(p.gen.runner.ctx))
 	}
 	p.gen.setTarget(p.service.Spec.Name, next.newTarget())
-	next.restarted(ctx, (*stack.Stack).Restarted)
+	next.recordRestart(ctx, (*stack.Stack).Restarted)
 	next.watch()
-	p.gen.add(next)
+	p.gen.setProcess(next)
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (p *process) remake(ctx context.Context) error {
 // the failure is not the process's: the engine was away since its absence of that
 // number.
 func (p *process) restartFailed(ctx context.Context, absence int64, err error) bool {
-	if ctx.Err() != nil || p.gen.runner.sup.left(ctx, absence) {
+	if ctx.Err() != nil || p.gen.runner.sup.engineLeft(ctx, absence) {
 		return false
 	}
 	p.log.Info("restart failed", "error", err)
@@ -202,11 +202,11 @@ func (p *process) lastExit(ctx context.Context) *int {
 // served yet when the engine came back, is brought back from here.
 func (p *process) endedWithEngine(ctx context.Context) bool {
 	absence := p.lastAbsence()
-	if !p.gen.runner.sup.left(ctx, absence) {
+	if !p.gen.runner.sup.engineLeft(ctx, absence) {
 		return false
 	}
 	if p.gen.runner.sup.absences.Load() != absence && ctx.Err() == nil {
-		p.gen.runner.tell(func(l *loop) { l.comeBack(p.gen) })
+		p.gen.runner.tell(func(l *loop) { l.recoverLost(p.gen) })
 	}
 	return true
 }
@@ -282,7 +282,7 @@ func (l *loop) countCrash(p *process, code *int, restart bool) (done counted) {
 	if done.err == nil && looping {
 		failpoint.Here("loop-committed")
 		fallen := make(chan struct{})
-		l.swap(nil)
+		l.swapServed(nil)
 		l.fallen = fallen
 		l.goAside(func() {
 			defer close(fallen)
@@ -300,8 +300,8 @@ func (g *generation) endFallen(targets []*proxy.Target) {
 		cut(t)
 	}
 	ctx := g.runner.ctx
-	err := g.runner.sup.outlast(ctx, func() error {
-		if err := errors.Join(g.end(ctx), g.runner.sup.stopContainers(ctx, g.key(""))); err != nil {
+	err := g.runner.sup.retryEngine(ctx, func() error {
+		if err := errors.Join(g.endAll(ctx), g.runner.sup.stopContainers(ctx, g.key(""))); err != nil {
 			return err
 		}
 		return g.discardNetwork(context.WithoutCancel(ctx))
@@ -312,8 +312,8 @@ func (g *generation) endFallen(targets []*proxy.Target) {
 	failpoint.Here("half-taken-down")
 }
 
-// restarted sends the traffic to a process that is back, and records it.
-func (p *process) restarted(ctx context.Context, record func(*stack.Stack, string) ([]stack.Event, error)) bool {
+// recordRestart sends the traffic to a process that is back, and records it.
+func (p *process) recordRestart(ctx context.Context, record func(*stack.Stack, string) ([]stack.Event, error)) bool {
 	st, err := p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return record(st, p.service.Spec.Name) })
 	if err != nil {
 		return false

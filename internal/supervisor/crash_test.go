@@ -18,7 +18,7 @@ func served(t *testing.T, s *Supervisor, st *stack.Stack) (g *generation, p *pro
 	r := s.runner(st.ID)
 	g = r.generation(st, st.Generation, st.Services)
 	p = newTestProcess(g)
-	r.swap(g)
+	r.swapServed(g)
 	r.route(st, g)
 	return g, p
 }
@@ -45,7 +45,7 @@ func TestLost_WithdrawsTheAddressesOfWhatEndedWithTheEngine(t *testing.T) {
 	s, st := withStack(t)
 	g, p := served(t, s, st)
 	target := p.gen.target("web")
-	if !g.lost(t.Context(), 1) {
+	if !g.hasLostProcess(t.Context(), 1) {
 		t.Error("the generation did not lose the process that ended")
 	}
 	if s.cfg.Routes.Withdraw(st.Hex(), target) {

@@ -38,8 +38,8 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 	if r.newer { // perhaps of this number, and not of this build
 		d.gen.abandon(ctx)
 	}
-	err = d.deploy(ctx)
-	if err == nil || gone(err) {
+	err = d.buildAndSwitch(ctx)
+	if err == nil || isDeleted(err) {
 		return
 	}
 	if ctx.Err() == nil {
@@ -63,8 +63,8 @@ func (r *runner) endStopped(st *stack.Stack) ([]stack.Event, error) {
 	return st.DeployFailed(r.stopped.Detail)
 }
 
-// gone tells whether an error means that the stack was deleted.
-func gone(err error) bool {
+// isDeleted tells whether an error means that the stack was deleted.
+func isDeleted(err error) bool {
 	return stack.KindOf(err) == stack.NotFound
 }
 
@@ -93,8 +93,8 @@ func (c *cleanUps) add(do func()) {
 	c.all = append(c.all, do)
 }
 
-// deploy is the whole way: build all, start all, switch, clean up.
-func (d *deployment) deploy(ctx context.Context) error {
+// buildAndSwitch is the whole way: build all, start all, switch, clean up.
+func (d *deployment) buildAndSwitch(ctx context.Context) error {
 	defer d.cleanUp()
 	d.beginNetwork = d.networkMaker(ctx)
 	err := d.build(ctx)
@@ -127,7 +127,7 @@ func (d *deployment) networkMaker(ctx context.Context) func() {
 // that what is left of the deploy can be removed; one that was only slow to answer
 // is not to blame.
 func (d *deployment) attribute(ctx context.Context, err error) error {
-	if ctx.Err() != nil || !d.gen.runner.sup.left(ctx, d.gen.absence) || !d.gen.runner.sup.awaitEngine(ctx) || d.gen.runner.sup.absences.Load() == d.gen.absence {
+	if ctx.Err() != nil || !d.gen.runner.sup.engineLeft(ctx, d.gen.absence) || !d.gen.runner.sup.awaitEngine(ctx) || d.gen.runner.sup.absences.Load() == d.gen.absence {
 		return err
 	}
 	d.gen.log.Info("the engine went away during a deploy", "generation", d.gen.number, "error", err)
@@ -157,7 +157,7 @@ func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
 	if err := d.gen.bringUp(ctx, s, true); err != nil {
 		return err
 	}
-	return d.gen.ready(ctx, s)
+	return d.gen.recordReady(ctx, s)
 }
 
 // makeWay ends the process that a service cannot share its data with.
@@ -237,7 +237,7 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.gen.watch()
+	d.gen.watchAll()
 	d.gen.runner.goAside(func() {
 		if d.old != nil {
 			d.old.retire(drained)
@@ -255,7 +255,7 @@ func (d *deployment) switchOver(ctx context.Context) error {
 func (d *deployment) retrySwitch(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
 	var ended error
 	err = d.gen.runner.retryStore(ctx, func() error {
-		if ended = sideBySide(d.gen.all(), func(p *process) error { return p.stillRuns(ctx) }); ended != nil {
+		if ended = sideBySide(d.gen.allProcesses(), func(p *process) error { return p.stillRuns(ctx) }); ended != nil {
 			return nil
 		}
 		st, drained, err = d.switchTo(ctx)
@@ -288,10 +288,10 @@ func (g *generation) retire(targets []*proxy.Target) {
 		return // the stack ends, or the server: the next one removes it
 	}
 	failpoint.Here("old-drained")
-	err := g.runner.sup.outlast(g.runner.ctx, func() error {
-		err := g.end(g.runner.ctx)
+	err := g.runner.sup.retryEngine(g.runner.ctx, func() error {
+		err := g.endAll(g.runner.ctx)
 		failpoint.Here("old-ended")
-		return errors.Join(err, g.discard(context.WithoutCancel(g.runner.ctx)))
+		return errors.Join(err, g.discardObjects(context.WithoutCancel(g.runner.ctx)))
 	})
 	if err != nil && g.runner.ctx.Err() == nil {
 		g.log.Error("old generation not removed; the next start tries again", "generation", g.number, "error", err)
@@ -300,7 +300,7 @@ func (g *generation) retire(targets []*proxy.Target) {
 
 // failStopped fails a stack whose build was stopped and that nothing can serve.
 func (r *runner) failStopped(ctx context.Context) {
-	if r.stopped != nil && r.failed(ctx, r.stopped) {
+	if r.stopped != nil && r.recordDeployFailed(ctx, r.stopped) {
 		r.stopped = nil
 	}
 }
@@ -309,12 +309,12 @@ func (r *runner) failStopped(ctx context.Context) {
 // again, or is failed. False means that the end is not recorded.
 func (d *deployment) undo(ctx context.Context, cause error) bool {
 	if !d.oldServes() {
-		return d.gen.runner.failed(ctx, cause)
+		return d.gen.runner.recordDeployFailed(ctx, cause)
 	}
 	if err := d.rollBack(ctx); err != nil {
 		return ctx.Err() == nil && d.rollbackFailed(ctx, cause, err)
 	}
-	return d.gen.runner.failed(ctx, cause)
+	return d.gen.runner.recordDeployFailed(ctx, cause)
 }
 
 // rollBack brings back the old processes that were stopped.
@@ -328,15 +328,15 @@ func (d *deployment) rollBack(ctx context.Context) error {
 			failpoint.Here("half-rolled-back")
 			d.old.republish(d.gen.st)
 			p.watch()
-			return d.old.ready(ctx, p.service)
+			return d.old.recordReady(ctx, p.service)
 		})
 	}
 	return group.Wait()
 }
 
-// failed records a deploy that did not work; a live stack stays live. False means
+// recordDeployFailed records a deploy that did not work; a live stack stays live. False means
 // that it could not.
-func (r *runner) failed(ctx context.Context, cause error) bool {
+func (r *runner) recordDeployFailed(ctx context.Context, cause error) bool {
 	failpoint.Here("deploy-failed")
 	reason := r.explain(cause)
 	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed(reason) })
@@ -386,7 +386,7 @@ func (r *runner) fail(st *stack.Stack) *generation {
 		served  *generation
 	}
 	ended, _ := ask(r.ctx, r, func(l *loop) end { // whoever ended the loop sees to the routes
-		return end{r.route(st, nil), l.swap(nil)}
+		return end{r.route(st, nil), l.swapServed(nil)}
 	})
 	for _, t := range ended.targets {
 		cut(t)
@@ -398,10 +398,10 @@ func (r *runner) fail(st *stack.Stack) *generation {
 // data stay: what was built can be brought back.
 func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
 	g := r.fail(st)
-	err := r.sup.outlast(ctx, func() error {
+	err := r.sup.retryEngine(ctx, func() error {
 		var err error
 		if g != nil {
-			err = g.end(ctx)
+			err = g.endAll(ctx)
 		}
 		return errors.Join(err, r.sup.stopStack(ctx, st))
 	})

@@ -50,11 +50,11 @@ func askSite(s *Supervisor, st *stack.Stack) *httptest.ResponseRecorder {
 // A start does not wait for the trees of sites, and neither does who asks for one.
 func TestTake_ServesASiteWhoseTurnToBeReadHasNotCome(t *testing.T) {
 	s, st, _ := withSite(t)
-	require.True(t, s.reading.TryAcquire(turns))
+	require.True(t, s.reading.TryAcquire(siteReaders))
 	s.take(t.Context(), st, engine.Objects{})
 	w := askSite(s, st)
 	require.Equal(t, "the page", w.Body.String(), w.Code)
-	s.reading.Release(turns)
+	s.reading.Release(siteReaders)
 	awaitReading(s, st)
 	require.Equal(t, "the page", askSite(s, st).Body.String())
 }
@@ -70,25 +70,25 @@ func awaitReading(s *Supervisor, st *stack.Stack) {
 
 func TestTake_HoldsUpNoJobWhileASiteAwaitsItsTurn(t *testing.T) {
 	s, st, _ := withSite(t)
-	require.True(t, s.reading.TryAcquire(turns))
+	require.True(t, s.reading.TryAcquire(siteReaders))
 	s.take(t.Context(), st, engine.Objects{})
 	asked := make(chan struct{})
 	s.lookup(st.ID).queue(func(context.Context) { close(asked) })
 	<-asked
-	s.reading.Release(turns)
+	s.reading.Release(siteReaders)
 }
 
 func TestTake_BlamesNoSiteThatIsClosedBeforeItsTurn(t *testing.T) {
 	s, st, dir := withSite(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "index.html")))
-	require.True(t, s.reading.TryAcquire(turns))
+	require.True(t, s.reading.TryAcquire(siteReaders))
 	var told []string
 	s.cfg.Log = slog.New(onLog(func(message string) { told = append(told, message) }))
 	s.take(t.Context(), st, engine.Objects{})
 	r := s.lookup(st.ID)
 	r.settle()
 	r.takeDown(t.Context(), st)
-	s.reading.Release(turns)
+	s.reading.Release(siteReaders)
 	awaitReading(s, st)
 	require.Empty(t, told)
 }
@@ -101,7 +101,7 @@ func TestFailSite_FailsNoStackThatServesAnotherGeneration(t *testing.T) {
 	r := s.lookup(st.ID)
 	g := r.serving()
 	next := r.generation(st, 2, st.Services)
-	r.swap(next)
+	r.swapServed(next)
 	g.failSite(&g.services[0], errors.New("not what was published"))
 	r.settle()
 	require.Same(t, next, r.serving())
@@ -113,10 +113,10 @@ func TestFailSite_FailsNoStackThatServesAnotherGeneration(t *testing.T) {
 func TestTake_FailsAStackWhoseSiteIsNotWhatWasPublished(t *testing.T) {
 	s, st, dir := withSite(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "index.html")))
-	require.True(t, s.reading.TryAcquire(turns))
+	require.True(t, s.reading.TryAcquire(siteReaders))
 	s.take(t.Context(), st, engine.Objects{})
 	require.Equal(t, http.StatusInternalServerError, askSite(s, st).Code, "404 would say that there was no such page")
-	s.reading.Release(turns)
+	s.reading.Release(siteReaders)
 	awaitReading(s, st)
 	st, err := s.cfg.Store.Get(t.Context(), st.ID)
 	require.NoError(t, err)

@@ -96,14 +96,14 @@ func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stac
 	return group.Wait()
 }
 
-// record writes one event of the deploy.
-func (g *generation) record(ctx context.Context, event stack.Event) error {
+// recordEvent writes one event of the deploy.
+func (g *generation) recordEvent(ctx context.Context, event stack.Event) error {
 	_, err := g.runner.update(ctx, func(*stack.Stack) ([]stack.Event, error) { return []stack.Event{event}, nil })
 	return err
 }
 
-// ready records that a service serves.
-func (g *generation) ready(ctx context.Context, s *stack.Service) error {
+// recordReady records that a service serves.
+func (g *generation) recordReady(ctx context.Context, s *stack.Service) error {
 	_, err := g.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		return []stack.Event{st.Ready(s.Spec.Name, g.cfg.URLs.Service(st, s.Spec.Name))}, nil
 	})
@@ -132,7 +132,7 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 	if err != nil {
 		return err
 	}
-	g.add(p)
+	g.setProcess(p)
 	failpoint.Here("process-started")
 	if err := p.waitHealthy(ctx); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (g *generation) attributeSite(s *stack.Service, err error) error {
 	return serviceError(s, "the files that it publishes are missing or broken on this host; upload the source again")
 }
 
-func (g *generation) add(p *process) {
+func (g *generation) setProcess(p *process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.processes[p.service.Spec.Name] = p
@@ -209,46 +209,46 @@ func (g *generation) process(service string) *process {
 	return g.processes[service]
 }
 
-// all are the processes there are.
-func (g *generation) all() []*process {
+// allProcesses are the processes there are.
+func (g *generation) allProcesses() []*process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Collect(maps.Values(g.processes))
 }
 
-// watch has every process restarted when it crashes, from now on.
-func (g *generation) watch() {
-	for _, p := range g.all() {
+// watchAll has every process restarted when it crashes, from now on.
+func (g *generation) watchAll() {
+	for _, p := range g.allProcesses() {
 		p.watch()
 	}
 }
 
-// release lets go of the processes without ending them: nobody restarts them
+// letGo lets go of the processes without ending them: nobody restarts them
 // or follows their logs any more.
-func (g *generation) release() {
+func (g *generation) letGo() {
 	for _, p := range g.unwatchAll() {
 		p.unfollow()
 	}
 }
 
-// end stops every process and removes the containers.
-func (g *generation) end(ctx context.Context) error {
+// endAll stops every process and removes the containers.
+func (g *generation) endAll(ctx context.Context) error {
 	return removeAll(ctx, g.unwatchAll())
 }
 
 // abandon takes down what a failed deploy had made, release commands included.
 // When ctx ends before, whoever ended it takes down the rest.
 func (g *generation) abandon(ctx context.Context) {
-	err := g.runner.sup.outlast(ctx, func() error {
-		return errors.Join(removeAll(ctx, g.all()), g.runner.sup.stopContainers(ctx, g.key("")), g.discard(context.WithoutCancel(ctx)))
+	err := g.runner.sup.retryEngine(ctx, func() error {
+		return errors.Join(removeAll(ctx, g.allProcesses()), g.runner.sup.stopContainers(ctx, g.key("")), g.discardObjects(context.WithoutCancel(ctx)))
 	})
 	if err != nil && ctx.Err() == nil {
 		g.log.Error("failed generation not removed; the next start tries again", "generation", g.number, "error", err)
 	}
 }
 
-// discard removes the network, the images and the sites of the generation.
-func (g *generation) discard(ctx context.Context) error {
+// discardObjects removes the network, the images and the sites of the generation.
+func (g *generation) discardObjects(ctx context.Context) error {
 	left := engine.Objects{Networks: []engine.Network{{Name: g.network}}}
 	var errs []error
 	for i := range g.services {

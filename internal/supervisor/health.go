@@ -76,7 +76,7 @@ func (p *process) endedError(ctx context.Context, c engine.Container, when strin
 	case c.Error != "":
 		how = "could not be started (" + c.Error + ")"
 	}
-	return serviceError(p.service, "%q %s %s%s%s", p.service.Spec.Start, how, when, p.lastLines(), p.hint())
+	return serviceError(p.service, "%q %s %s%s%s", p.service.Spec.Start, how, when, p.lastLines(), p.lockHint())
 }
 
 // unhealthy is the error of a process that runs but did not pass in time.
@@ -86,14 +86,14 @@ func (p *process) unhealthy(ctx context.Context, failure *health.Failure) error 
 		return fmt.Errorf("check the health of %s: %w", p.service.Spec.Name, failure.Host)
 	}
 	if !failure.Opened {
-		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx), p.lastLines(), p.hint())
+		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx), p.lastLines(), p.lockHint())
 	}
-	return serviceError(p.service, "not healthy within %s: %s%s%s", limit, failure.Last, p.lastLines(), p.hint())
+	return serviceError(p.service, "not healthy within %s: %s%s%s", limit, failure.Last, p.lastLines(), p.lockHint())
 }
 
-// hint adds what to do about a log that names a lock: two generations shared
+// lockHint adds what to do about a log that names a lock: two generations shared
 // one $DATA_DIR.
-func (p *process) hint() string {
+func (p *process) lockHint() string {
 	text := strings.ToLower(p.lastLines())
 	for _, sign := range []string{"database is locked", "resource temporarily unavailable", "could not lock", "lock file", "already locked", "already in use by another"} {
 		if strings.Contains(text, sign) {

@@ -32,13 +32,13 @@ func (r *runner) expire(ctx context.Context) error {
 	if !st.Due(stack.Now()) && r.stopped == nil && r.serving() != nil {
 		return nil // it was claimed, or got more time, while the job before this one ended
 	}
-	old := r.swap(nil)
+	old := r.swapServed(nil)
 	paused := r.route(st, nil)
 	r.sup.jobs.Go(func() { r.drainAll(paused) })
 	if old == nil {
 		old = r.generation(st, st.Generation, st.Services)
 	}
-	if err := errors.Join(old.end(ctx), r.sup.stopContainers(ctx, engine.Key{Stack: r.id})); err != nil {
+	if err := errors.Join(old.endAll(ctx), r.sup.stopContainers(ctx, engine.Key{Stack: r.id})); err != nil {
 		return err
 	}
 	failpoint.Here("expiry-stopped")
@@ -83,7 +83,7 @@ func (r *runner) claimedMeanwhile(ctx context.Context) error {
 func (r *runner) retained() error {
 	failed := make(chan error, 1)
 	r.sup.jobs.Go(func() {
-		failed <- r.sup.end(context.WithoutCancel(r.ctx), r.id, func(st *stack.Stack) ([]stack.Event, error) {
+		failed <- r.sup.endStack(context.WithoutCancel(r.ctx), r.id, func(st *stack.Stack) ([]stack.Event, error) {
 			return st.Retained(stack.Now())
 		})
 	})

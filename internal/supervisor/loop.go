@@ -21,8 +21,8 @@ type loop struct {
 	pending []*job // in the order in which they run
 	aside   int    // processes and generations that come or go beside the job
 
-	lost   *generation   // the last one that was brought back since it ended with the engine
-	fallen chan struct{} // closed when the generation that fell last has ended; nil when none did
+	recovered *generation   // the last one that was brought back since it ended with the engine
+	fallen    chan struct{} // closed when the generation that fell last has ended; nil when none did
 
 	clock   *time.Timer // when the row is read again for what time makes happen
 	meeting bool        // a deadline is being met; its end looks at the clock again
@@ -52,7 +52,7 @@ func (l *loop) own() {
 			do(l)
 		case <-ended:
 			l.job = nil
-			l.next()
+			l.nextJob()
 		case <-woken:
 			l.keepTime()
 		case <-l.clock.C:
@@ -71,29 +71,29 @@ func (l *loop) interrupt(cause error, do func(context.Context)) {
 		at = len(l.pending)
 	}
 	l.pending = slices.Insert(l.pending, at, &job{do: do, cause: cause, ended: make(chan struct{})})
-	l.next()
+	l.nextJob()
 }
 
 // queue has a job run once all before it have ended by themselves.
 func (l *loop) queue(do func(context.Context)) {
 	l.pending = append(l.pending, &job{do: do, ended: make(chan struct{})})
-	l.next()
+	l.nextJob()
 }
 
-// next starts the first of the jobs that wait, if none is under way, and stops one that
+// nextJob starts the first of the jobs that wait, if none is under way, and stops one that
 // the next does not wait for.
-func (l *loop) next() {
+func (l *loop) nextJob() {
 	if l.job == nil && len(l.pending) > 0 {
 		l.job, l.pending = l.pending[0], l.pending[1:]
-		l.runner.begin(l.job)
+		l.runner.runJob(l.job)
 	}
 	if l.job != nil && len(l.pending) > 0 && l.pending[0].cause != nil {
 		l.job.cancel(l.pending[0].cause)
 	}
 }
 
-// idle reports whether no job is under way or waits, and nothing comes or goes beside.
-func (l *loop) idle() bool { return l.job == nil && len(l.pending) == 0 && l.aside == 0 }
+// isIdle reports whether no job is under way or waits, and nothing comes or goes beside.
+func (l *loop) isIdle() bool { return l.job == nil && len(l.pending) == 0 && l.aside == 0 }
 
 // goAside runs something beside the jobs, and the stack is not idle meanwhile.
 func (l *loop) goAside(do func()) {
@@ -104,17 +104,17 @@ func (l *loop) goAside(do func()) {
 	})
 }
 
-// comeBack brings the served generation back that lost a process with the engine, once,
+// recoverLost brings the served generation back that lost a process with the engine, once,
 // however many notice.
-func (l *loop) comeBack(g *generation) {
-	if l.runner.serving() == g && l.lost != g {
-		l.lost = g
-		l.interrupt(errEngineLeft(g.number+1), l.runner.recover)
+func (l *loop) recoverLost(g *generation) {
+	if l.runner.serving() == g && l.recovered != g {
+		l.recovered = g
+		l.interrupt(errEngineLeft(g.number+1), l.runner.recoverStack)
 	}
 }
 
-// swap makes g the served generation and returns the one before.
-func (l *loop) swap(g *generation) *generation {
+// swapServed makes g the served generation and returns the one before.
+func (l *loop) swapServed(g *generation) *generation {
 	return l.runner.served.Swap(g)
 }
 
@@ -137,7 +137,7 @@ func (l *loop) switchTo(ctx context.Context, g *generation, committed string, ch
 	})
 	if done.err == nil {
 		failpoint.Here(committed)
-		l.swap(g)
+		l.swapServed(g)
 	}
 	return done
 }
@@ -152,8 +152,8 @@ func (l *loop) keepTime() {
 		return
 	}
 	st, err := r.cfg.Store.Get(r.ctx, r.id)
-	if gone(err) {
-		r.delete(&stack.Stack{ID: r.id}) // with its account, or by another process: nobody else removes it
+	if isDeleted(err) {
+		r.markDeleted(&stack.Stack{ID: r.id}) // with its account, or by another process: nobody else removes it
 		return
 	}
 	if err != nil {

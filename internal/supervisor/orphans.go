@@ -140,7 +140,7 @@ func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inv
 		case deleted:
 			errs = append(errs, s.removeOrphan(ctx, id, there[id]))
 		default:
-			s.tellOf(id, o, data)
+			s.warnOfOrphan(id, o, data)
 			if time.Since(o.seen) >= s.cfg.OrphanGrace {
 				errs = append(errs, s.removeOrphan(ctx, id, rest))
 			}
@@ -152,9 +152,9 @@ func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inv
 // tellAgain is how often the log names data that nobody removes.
 const tellAgain = time.Hour
 
-// tellOf names in the log a stack that the database does not know, and names it
+// warnOfOrphan names in the log a stack that the database does not know, and names it
 // again as long as there is data of it.
-func (s *Supervisor) tellOf(id string, o *orphan, data engine.Objects) {
+func (s *Supervisor) warnOfOrphan(id string, o *orphan, data engine.Objects) {
 	if !o.told.IsZero() && (data.None() || time.Since(o.told) < tellAgain) {
 		return
 	}
@@ -187,8 +187,8 @@ func (s *Supervisor) sparesRunning(st *stack.Stack, key engine.Key) bool {
 	return st.Status != stack.Expired && s.spares(st, key.Generation)
 }
 
-// newer is what there is of generations that the stack's row does not explain.
-func (s *Supervisor) newer(st *stack.Stack, there engine.Objects) leftovers {
+// newerThanRow is what there is of generations that the stack's row does not explain.
+func (s *Supervisor) newerThanRow(st *stack.Stack, there engine.Objects) leftovers {
 	unexplained := func(number int) bool { return !st.Explains(number) }
 	newer := leftovers{sites: s.cfg.Dir.Sites(st.ID, unexplained)}
 	newer.objects.Images = tagged(there.Images, ofGeneration(unexplained))
@@ -205,8 +205,8 @@ func (s *Supervisor) newer(st *stack.Stack, there engine.Objects) leftovers {
 	return newer
 }
 
-// tellOfNewer names in the log what of a stack its row does not explain.
-func (s *Supervisor) tellOfNewer(st *stack.Stack, newer leftovers) {
+// warnOfNewer names in the log what of a stack its row does not explain.
+func (s *Supervisor) warnOfNewer(st *stack.Stack, newer leftovers) {
 	s.cfg.Log.Warn("there are generations of this stack that the database does not know; is it an older copy? They go after the grace",
 		"stack", st.ID, "generation", st.Generation, "grace", s.cfg.OrphanGrace, "newer", newer.names())
 }

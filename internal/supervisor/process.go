@@ -52,10 +52,10 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases
 	}
 	p := g.newProcess(s, id, aliases...)
 	if err == nil {
-		err = p.begin(ctx, time.Time{}, absence)
+		err = p.attachStarted(ctx, time.Time{}, absence)
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.remove(g.runner.ctx))
+		return nil, errors.Join(err, p.endAndRemove(g.runner.ctx))
 	}
 	return p, nil
 }
@@ -104,18 +104,18 @@ func (g *generation) newProcess(s *stack.Service, id string, aliases ...string) 
 	return &process{gen: g, cfg: g.cfg, log: g.log.With("service", s.Spec.Name), service: s, id: id, aliases: aliases, wake: make(chan struct{}, 1)}
 }
 
-// start starts the container again and follows its log from the line after since.
-func (p *process) start(ctx context.Context, since time.Time) error {
+// startAgain starts the container again and follows its log from the line after since.
+func (p *process) startAgain(ctx context.Context, since time.Time) error {
 	absence := p.gen.runner.sup.absences.Load()
 	if err := p.cfg.Engine.Restart(ctx, p.id, p.aliases...); err != nil {
 		return err
 	}
-	return p.begin(ctx, since, absence)
+	return p.attachStarted(ctx, since, absence)
 }
 
-// begin notes where a container runs that was started since an absence of the engine,
+// attachStarted notes where a container runs that was started since an absence of the engine,
 // and follows its log.
-func (p *process) begin(ctx context.Context, since time.Time, absence int64) error {
+func (p *process) attachStarted(ctx context.Context, since time.Time, absence int64) error {
 	c, err := p.cfg.Engine.Look(ctx, p.id)
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (p *process) outlived(absence int64) {
 // healthy, with a name from then on; its log goes on.
 func (p *process) restart(ctx context.Context) error {
 	since := p.unfollow()
-	if err := p.start(ctx, since); err != nil {
+	if err := p.startAgain(ctx, since); err != nil {
 		return err
 	}
 	if err := p.waitHealthy(ctx); err != nil {
@@ -205,9 +205,9 @@ func (p *process) addr() string {
 	return net.JoinHostPort(p.ip, strconv.Itoa(p.service.Spec.ListenPort()))
 }
 
-// remove ends the process, in the time that its manifest gives it unless ctx ends
+// endAndRemove ends the process, in the time that its manifest gives it unless ctx ends
 // before, and takes the container away after its log has been read.
-func (p *process) remove(ctx context.Context) error {
+func (p *process) endAndRemove(ctx context.Context) error {
 	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (p *process) remove(ctx context.Context) error {
 
 // removeAll removes processes side by side.
 func removeAll(ctx context.Context, processes []*process) error {
-	return sideBySide(processes, func(p *process) error { return p.remove(ctx) })
+	return sideBySide(processes, func(p *process) error { return p.endAndRemove(ctx) })
 }
 
 // sideBySide does something with all items at once and returns what went wrong.

@@ -50,10 +50,10 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 // be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	p.logLine("restart requested by the owner")
-	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.runs(ctx) {
+	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.isRunning(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
-	err := p.replace(ctx, st)
+	err := p.startReplacement(ctx, st)
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
@@ -63,7 +63,7 @@ func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	return err == nil
 }
 
-func (p *process) runs(ctx context.Context) bool {
+func (p *process) isRunning(ctx context.Context) bool {
 	c, err := p.cfg.Engine.Look(ctx, p.id)
 	return err == nil && c.Running
 }
@@ -89,7 +89,7 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 		err = p.restart(ctx)
 	}
 	if err == nil {
-		return p.restarted(ctx, (*stack.Stack).RestartedOnRequest)
+		return p.recordRestart(ctx, (*stack.Stack).RestartedOnRequest)
 	}
 	if !p.restartFailed(ctx, absence, err) {
 		return ctx.Err() == nil // brought back with the engine
@@ -128,10 +128,10 @@ func (g *generation) republish(st *stack.Stack) []*proxy.Target {
 // services that looked it up before: nobody counts those as the proxy counts requests.
 const callTime = 3 * time.Second
 
-// replace starts another process beside this one, which the other services do not
+// startReplacement starts another process beside this one, which the other services do not
 // find, sends the traffic to it once it is healthy, and lets this one finish. An
 // error means that nothing changed.
-func (p *process) replace(ctx context.Context, st *stack.Stack) error {
+func (p *process) startReplacement(ctx context.Context, st *stack.Stack) error {
 	defer p.gen.runner.hold()()
 	defer p.withdrawAtEnd(ctx)()
 	service := *p.service
@@ -145,7 +145,7 @@ func (p *process) replace(ctx context.Context, st *stack.Stack) error {
 		err = p.handOver(ctx, next, st)
 	}
 	if err != nil {
-		return errors.Join(err, next.remove(p.gen.runner.ctx))
+		return errors.Join(err, next.endAndRemove(p.gen.runner.ctx))
 	}
 	return nil
 }
@@ -173,16 +173,16 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 	failpoint.Here("next-committed")
 	p.gen.setTarget(service, next.newTarget())
 	drained := p.gen.republish(st)
-	p.gen.runner.goAside(func() { p.leave(drained) })
+	p.gen.runner.goAside(func() { p.endReplaced(drained) })
 	p.logLine(service + " was restarted and is healthy")
 	next.watch()
-	p.gen.add(next)
+	p.gen.setProcess(next)
 	return nil
 }
 
-// leave ends a process that another one has replaced, after the requests and calls
+// endReplaced ends a process that another one has replaced, after the requests and calls
 // that it has.
-func (p *process) leave(targets []*proxy.Target) {
+func (p *process) endReplaced(targets []*proxy.Target) {
 	err := p.promote(p.gen.runner.ctx)
 	switch {
 	case errors.Is(err, engine.ErrAddressTaken):
@@ -195,7 +195,7 @@ func (p *process) leave(targets []*proxy.Target) {
 	if !pause.For(p.gen.runner.ctx, callTime) {
 		return // the stack ends, or the server: the next one removes it
 	}
-	if err := p.remove(p.gen.runner.ctx); err != nil && p.gen.runner.ctx.Err() == nil {
+	if err := p.endAndRemove(p.gen.runner.ctx); err != nil && p.gen.runner.ctx.Err() == nil {
 		p.log.Error("replaced process not removed; the next start tries again", "error", err)
 	}
 }

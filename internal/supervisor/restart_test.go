@@ -51,7 +51,7 @@ func TestLeave_SaysWhatBecameOfTheReplacedProcess(t *testing.T) {
 		told := ""
 		p.log = slog.New(onLog(func(message string) { told = message }))
 		p.gen.runner.cancel() // so that nothing is waited for
-		p.leave(nil)
+		p.endReplaced(nil)
 		assert.Contains(t, told, c.says)
 	}
 }
@@ -75,6 +75,6 @@ func TestStart_PutsAProcessBackThatIsOffTheNetwork(t *testing.T) {
 			fmt.Fprintf(w, `{"State": {"Running": true}, "Config": {}, "HostConfig": {"NetworkMode": %q}, "NetworkSettings": {"Networks": {%s}}}`, p.gen.network, networks)
 		}
 	})
-	require.NoError(t, p.start(t.Context(), time.Time{}))
+	require.NoError(t, p.startAgain(t.Context(), time.Time{}))
 	require.Equal(t, "10.0.0.9:8080", p.addr())
 }

@@ -22,8 +22,8 @@ import (
 func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) {
 	r := s.runner(st.ID)
 	defer r.keepTime()
-	if newer := s.newer(st, there); !newer.none() {
-		s.tellOfNewer(st, newer)
+	if newer := s.newerThanRow(st, there); !newer.none() {
+		s.warnOfNewer(st, newer)
 		r.newer = true
 	}
 	lost := s.lostFiles(st)
@@ -34,7 +34,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 		failed, err := r.updateOnce(ctx, r.endStopped)
 		if err != nil {
 			r.route(st, nil)
-			r.start(func(ctx context.Context) {
+			r.interrupt(func(ctx context.Context) {
 				r.resumeLate(ctx, there)
 				r.removeFiles(lost)
 			})
@@ -45,7 +45,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	rest := r.resume(ctx, st, there)
 	// After the rest, which may bring the stack back, and before any deploy, which may
 	// publish under the number of the lost one.
-	r.start(func(ctx context.Context) {
+	r.interrupt(func(ctx context.Context) {
 		if rest != nil {
 			rest(ctx)
 		}
@@ -110,10 +110,10 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Object
 	g := r.generation(st, st.Generation, st.Services)
 	if err := g.adoptAll(there); err != nil {
 		r.route(st, nil)
-		return func(ctx context.Context) { r.attempted(ctx, g, err, r.recover) }
+		return func(ctx context.Context) { r.endAttempt(ctx, g, err, r.recoverStack) }
 	}
 	r.route(st, g)
-	served := g.complete() && g.restored(ctx, false) == nil
+	served := g.isComplete() && g.serveAgain(ctx, false) == nil
 	if served && r.sup.leftovers(st, there).none() && len(g.reopened) == 0 {
 		return nil
 	}
@@ -157,13 +157,13 @@ func (g *generation) adoptService(s *stack.Service, c engine.Container) error {
 	if err := p.adopt(c); err != nil {
 		return err
 	}
-	g.add(p)
+	g.setProcess(p)
 	g.setTarget(s.Spec.Name, p.newTarget())
 	return nil
 }
 
-// complete tells whether every service has a target.
-func (g *generation) complete() bool {
+// isComplete tells whether every service has a target.
+func (g *generation) isComplete() bool {
 	for i := range g.services {
 		if g.target(g.services[i].Spec.Name) == nil {
 			return false
@@ -182,9 +182,9 @@ func (r *runner) bringBack(ctx context.Context, g *generation) {
 		return g.bringUpBuilt(ctx, s)
 	})
 	if err == nil {
-		err = g.restored(ctx, true)
+		err = g.serveAgain(ctx, true)
 	}
-	r.attempted(ctx, g, err, r.recover)
+	r.endAttempt(ctx, g, err, r.recoverStack)
 }
 
 // bringUpBuilt is bringUp for a service of a generation that was served before.
@@ -205,21 +205,21 @@ func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 	return err
 }
 
-// attempted sees to the end of an attempt to bring a stack back. One that failed
+// endAttempt sees to the end of an attempt to bring a stack back. One that failed
 // since the engine went away is made again once it answers, and one that failed
 // for another fault of the host after a pause.
-func (r *runner) attempted(ctx context.Context, g *generation, err error, again func(context.Context)) {
+func (r *runner) endAttempt(ctx context.Context, g *generation, err error, again func(context.Context)) {
 	switch {
 	case err == nil:
-	case ctx.Err() == nil && r.sup.left(ctx, g.absence):
-		g.release()
+	case ctx.Err() == nil && r.sup.engineLeft(ctx, g.absence):
+		g.letGo()
 		if r.sup.awaitEngine(ctx) {
 			again(ctx)
 		}
 	case ctx.Err() == nil && mayPass(err):
-		g.release()
+		g.letGo()
 		r.log.Warn("stack not brought back for a fault of the host; trying again", "generation", g.number, "error", err)
-		r.later(func(ctx context.Context) {
+		r.startLater(func(ctx context.Context) {
 			if r.serving() == nil {
 				again(ctx)
 			}
@@ -286,31 +286,31 @@ func (g *generation) failSite(s *stack.Service, err error) {
 // hostRetry is when what a fault of the host kept from being done is tried again.
 const hostRetry = 5 * time.Second
 
-// later runs a job after a pause, once nothing else is being done with the stack.
-func (r *runner) later(job func(context.Context)) {
+// startLater runs a job after a pause, once nothing else is being done with the stack.
+func (r *runner) startLater(job func(context.Context)) {
 	r.sup.jobs.Go(func() {
 		for pause.For(r.ctx, hostRetry) && !r.startIdle(job) {
 		}
 	})
 }
 
-// restored routes to the generation and records that it serves again, and with
+// serveAgain routes to the generation and records that it serves again, and with
 // that the end of a deploy that was stopped; again until the database works, or once.
-func (g *generation) restored(ctx context.Context, again bool) error {
+func (g *generation) serveAgain(ctx context.Context, again bool) error {
 	drained, err := g.switchBack(ctx, again)
 	if err != nil {
 		return err
 	}
 	g.runner.stopped = nil
 	g.runner.drainAll(drained)
-	g.watch()
+	g.watchAll()
 	return nil
 }
 
 func (g *generation) switchBack(ctx context.Context, again bool) (drained []*proxy.Target, err error) {
 	try := func() error {
 		done, err := ask(context.WithoutCancel(ctx), g.runner, func(l *loop) switched {
-			return l.switchTo(ctx, g, "restore-committed", g.runBack)
+			return l.switchTo(ctx, g, "restore-committed", g.recordServing)
 		})
 		drained = done.drained
 		return cmp.Or(err, done.err)
@@ -323,8 +323,8 @@ func (g *generation) switchBack(ctx context.Context, again bool) (drained []*pro
 	return drained, err
 }
 
-// runBack records in the row that the generation serves again.
-func (g *generation) runBack(st *stack.Stack) ([]stack.Event, error) {
+// recordServing records in the row that the generation serves again.
+func (g *generation) recordServing(st *stack.Stack) ([]stack.Event, error) {
 	stopped, err := g.runner.endStopped(st)
 	if err != nil {
 		return nil, err
@@ -336,8 +336,8 @@ func (g *generation) runBack(st *stack.Stack) ([]stack.Event, error) {
 // restoreFailed ends a stack that could not be brought back, unless the context
 // ended: then it is left to whoever ended it.
 func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) {
-	if ctx.Err() != nil || gone(cause) {
-		g.release()
+	if ctx.Err() != nil || isDeleted(cause) {
+		g.letGo()
 		return
 	}
 	r.log.Info("stack not brought back", "generation", g.number, "error", cause)
@@ -352,7 +352,7 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 		return
 	}
 	r.stopped = nil
-	r.swap(g)
+	r.swapServed(g)
 	r.takeDown(ctx, st)
 }
 
@@ -368,14 +368,14 @@ func (r *runner) restore(ctx context.Context) {
 		return
 	}
 	g := r.generation(st, st.Generation, st.Services)
-	r.attempted(ctx, g, g.comeBack(ctx), r.restore)
+	r.endAttempt(ctx, g, g.restoreServices(ctx), r.restore)
 	g.dropRestored(ctx) // after all else: the engine makes no container meanwhile
 }
 
 // notBuilt is why a stack without a build that succeeded cannot be brought back.
 const notBuilt = "no build of the stack had succeeded when it expired, so there is nothing to bring back; upload the source again"
 
-func (g *generation) comeBack(ctx context.Context) error {
+func (g *generation) restoreServices(ctx context.Context) error {
 	if !g.st.Built() {
 		return stack.NewError(stack.Conflict, strings.TrimPrefix(g.st.Error+"\n"+notBuilt, "\n"))
 	}
@@ -384,10 +384,10 @@ func (g *generation) comeBack(ctx context.Context) error {
 			return err
 		}
 		failpoint.Here("service-restored")
-		return g.ready(ctx, s)
+		return g.recordReady(ctx, s)
 	})
 	if err != nil {
 		return err
 	}
-	return g.restored(ctx, true)
+	return g.serveAgain(ctx, true)
 }

@@ -121,8 +121,8 @@ func (r *runner) tell(do func(*loop)) bool {
 	return err == nil
 }
 
-// begin runs a job in the background.
-func (r *runner) begin(j *job) {
+// runJob runs a job in the background.
+func (r *runner) runJob(j *job) {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	j.cancel = cancel
 	r.sup.jobs.Go(func() {
@@ -132,8 +132,8 @@ func (r *runner) begin(j *job) {
 	})
 }
 
-// start has a job run after the one before it was stopped.
-func (r *runner) start(do func(context.Context)) bool {
+// interrupt has a job run after the one before it was stopped.
+func (r *runner) interrupt(do func(context.Context)) bool {
 	return r.tell(func(l *loop) { l.interrupt(context.Canceled, do) })
 }
 
@@ -146,7 +146,7 @@ func (r *runner) queue(do func(context.Context)) bool {
 // beside it, and reports whether it does.
 func (r *runner) startIdle(do func(context.Context)) bool {
 	idle, _ := ask(r.ctx, r, func(l *loop) bool { // the zero answer of one that has ended is right
-		if !l.idle() {
+		if !l.isIdle() {
 			return false
 		}
 		l.queue(do)
@@ -179,26 +179,26 @@ func (r *runner) goAside(do func()) {
 // keepTime has the loop keep the stack's deadlines from now on.
 func (r *runner) keepTime() { r.tell((*loop).keepTime) }
 
-// delete ends the loop of a stack that is deleted, the first time.
-func (r *runner) delete(st *stack.Stack) {
+// markDeleted ends the loop of a stack that is deleted, the first time.
+func (r *runner) markDeleted(st *stack.Stack) {
 	r.deleted.CompareAndSwap(nil, st)
 	r.cancel()
 }
 
-// discard ends the runner of a stack that is deleted, and returns when nothing of
+// discardStack ends the runner of a stack that is deleted, and returns when nothing of
 // the stack is left, or the rest is left to watchLeftovers. It may be called more
 // than once.
-func (r *runner) discard(st *stack.Stack) {
-	r.delete(st)
+func (r *runner) discardStack(st *stack.Stack) {
+	r.markDeleted(st)
 	<-r.ended
 }
 
 // serving is the served generation; nil when there is none.
 func (r *runner) serving() *generation { return r.served.Load() }
 
-// swap makes g the served generation and returns the one before.
-func (r *runner) swap(g *generation) *generation {
-	old, _ := ask(r.ctx, r, func(l *loop) *generation { return l.swap(g) })
+// swapServed makes g the served generation and returns the one before.
+func (r *runner) swapServed(g *generation) *generation {
+	old, _ := ask(r.ctx, r, func(l *loop) *generation { return l.swapServed(g) })
 	return old
 }
 

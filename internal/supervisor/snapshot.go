@@ -25,7 +25,7 @@ func (r *runner) keepData(ctx context.Context) {
 	if err != nil || st.Status != stack.Expired {
 		return
 	}
-	err = r.sup.outlast(ctx, func() error { return r.keepVolumes(ctx, st) })
+	err = r.sup.retryEngine(ctx, func() error { return r.keepVolumes(ctx, st) })
 	if err != nil && ctx.Err() == nil {
 		r.log.Error("data of an expired stack not kept as a snapshot; the volume stays", "error", err)
 	}
@@ -42,17 +42,17 @@ func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 		case v.Name != v.Key.Data():
 			err = errors.Join(err, r.cfg.Engine.Discard(ctx, engine.Objects{Volumes: []engine.Volume{v}})) // a package cache
 		case st.Service(v.Key.Service) != nil:
-			err = errors.Join(err, r.snapshot(ctx, st, v.Key))
+			err = errors.Join(err, r.snapshotVolume(ctx, st, v.Key))
 		}
 		// The data of a service that a redeploy dropped stays as it is.
 	}
 	return err
 }
 
-// snapshot commits a service's data as an image and removes the volume. Where
+// snapshotVolume commits a service's data as an image and removes the volume. Where
 // there is no room for it the volume stays: the service can be brought back from
 // that as well.
-func (r *runner) snapshot(ctx context.Context, st *stack.Stack, key engine.Key) error {
+func (r *runner) snapshotVolume(ctx context.Context, st *stack.Stack, key engine.Key) error {
 	spec := engine.SnapshotSpec{Floor: r.cfg.DiskFloor, Pids: r.cfg.Pids}
 	made, err := r.cfg.Engine.HasImage(ctx, key.Snapshot())
 	if err == nil && !made {

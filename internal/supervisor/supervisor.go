@@ -97,12 +97,12 @@ type Supervisor struct {
 
 // turns is how many trees of adopted sites are read at once: each takes
 // descriptors and a core.
-const turns = 2
+const siteReaders = 2
 
 // New returns a Supervisor that has done nothing yet; see Start.
 func New(cfg Config) *Supervisor {
 	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}}
-	s.reading = semaphore.NewWeighted(turns)
+	s.reading = semaphore.NewWeighted(siteReaders)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -158,7 +158,7 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 	failpoint.Here("create-committed")
 	r := s.runner(st.ID)
 	r.route(st, nil)
-	r.start(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
+	r.interrupt(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
 	r.keepTime()
 	return nil
 }
@@ -221,7 +221,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 	}
 	if st.Restoring() {
 		r.route(st, nil)
-		r.start(r.restore)
+		r.interrupt(r.restore)
 		return st, nil
 	}
 	s.cfg.Routes.MarkClaimed(st.Hex())
@@ -240,14 +240,14 @@ const (
 // not answer; the stack is deleted by then, and its objects go when the engine works
 // again. Delete goes on when ctx ends.
 func (s *Supervisor) Delete(ctx context.Context, id string) error {
-	return s.end(context.WithoutCancel(ctx), id, func(st *stack.Stack) ([]stack.Event, error) {
+	return s.endStack(context.WithoutCancel(ctx), id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Delete(stack.Now())
 	})
 }
 
-// end moves a stack to its end by the given trigger and removes all of it. What
+// endStack moves a stack to its end by the given trigger and removes all of it. What
 // the engine cannot remove now is left to watchLeftovers: the stack is deleted.
-func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
+func (s *Supervisor) endStack(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
 	st, err := s.cfg.Store.Update(ctx, id, trigger)
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func (s *Supervisor) end(ctx context.Context, id string, trigger func(*stack.Sta
 	gone := make(chan struct{})
 	s.jobs.Go(func() {
 		defer close(gone)
-		s.runner(id).discard(st)
+		s.runner(id).discardStack(st)
 	})
 	if !within(deleteWait, gone) {
 		s.cfg.Log.Warn("the engine does not answer; what it has of a deleted stack goes later", "stack", id)

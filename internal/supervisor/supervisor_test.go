@@ -108,7 +108,7 @@ func newTestProcess(g *generation) *process {
 	ended := make(chan struct{})
 	close(ended)
 	p.ip, p.follower = "127.0.0.1", &follower{cancel: func() {}, ended: ended, last: newLastLines()}
-	g.add(p)
+	g.setProcess(p)
 	g.setTarget(p.service.Spec.Name, p.newTarget())
 	return p
 }
@@ -136,7 +136,7 @@ func TestRunner_RoutesNothingOnceItHasEnded(t *testing.T) {
 	r := s.runner(st.ID)
 	r.route(st, nil)
 	require.True(t, s.cfg.Routes.Has(s.cfg.URLs.Hostname(st, "web")))
-	r.discard(st)
+	r.discardStack(st)
 	r.route(st, nil)
 	require.False(t, s.cfg.Routes.Has(s.cfg.URLs.Hostname(st, "web")))
 }

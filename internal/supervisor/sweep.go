@@ -58,9 +58,9 @@ func (r *runner) inventory(ctx context.Context) (engine.Objects, error) {
 	return there[r.id], err
 }
 
-// remove removes everything that is to go. It goes on after an error, to leave as
+// discardLeftovers removes everything that is to go. It goes on after an error, to leave as
 // little as possible.
-func (s *Supervisor) remove(ctx context.Context, left leftovers) error {
+func (s *Supervisor) discardLeftovers(ctx context.Context, left leftovers) error {
 	errs := []error{s.cfg.Engine.Discard(ctx, left.objects)}
 	for _, site := range left.sites {
 		errs = append(errs, os.RemoveAll(site))
@@ -110,14 +110,14 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	earlier := func(number int) bool {
 		return number < st.Generation || !st.Built() && !r.sup.spares(st, number)
 	}
-	err := r.sup.outlast(ctx, func() error {
+	err := r.sup.retryEngine(ctx, func() error {
 		ctx := context.WithoutCancel(ctx)
 		there, err := r.inventory(ctx)
 		left := leftovers{
 			objects: engine.Objects{Images: tagged(there.Images, isLeftover(earlier))},
 			sites:   r.cfg.Dir.Sites(st.ID, earlier),
 		}
-		return errors.Join(err, r.sup.remove(ctx, left))
+		return errors.Join(err, r.sup.discardLeftovers(ctx, left))
 	})
 	if err != nil {
 		r.log.Error("earlier generation not removed; the next start tries again", "error", err)
@@ -195,7 +195,7 @@ func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack, seen engi
 		return // whoever ended it needs the rest as it is
 	}
 	left.objects.Containers = nil
-	err = errors.Join(err, r.sup.remove(context.WithoutCancel(ctx), left))
+	err = errors.Join(err, r.sup.discardLeftovers(context.WithoutCancel(ctx), left))
 	if err != nil {
 		r.log.Warn("leftovers not removed; trying again later", "error", err)
 	}
