@@ -90,7 +90,7 @@ func (p *process) withdraw(target *proxy.Target) []*proxy.Target {
 	p.gen.dropTarget(p.service.Spec.Name, target)
 	p.gen.runner.routing.Lock() // routes that are being written come before this, or see the target gone
 	defer p.gen.runner.routing.Unlock()
-	if !p.cfg.Routes.Withdraw(p.gen.st.Hex(), target) {
+	if !p.cfg.Routes.Withdraw(p.gen.st.ID, target) {
 		return nil
 	}
 	return []*proxy.Target{target}

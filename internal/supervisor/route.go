@@ -34,14 +34,14 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	if r.ctx.Err() != nil {
 		return nil
 	}
-	return r.cfg.Routes.Set(st.Hex(), entry)
+	return r.cfg.Routes.Set(st.ID, entry)
 }
 
 // unroute makes the public URLs of a deleted stack unknown and cuts what is
 // still open on them.
 func (r *runner) unroute(st *stack.Stack) {
 	r.routing.Lock()
-	targets := r.cfg.Routes.Remove(st.Hex())
+	targets := r.cfg.Routes.Remove(st.ID)
 	r.routing.Unlock()
 	for _, t := range targets {
 		cut(t)

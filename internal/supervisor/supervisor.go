@@ -224,7 +224,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 		r.interrupt(r.restore)
 		return st, nil
 	}
-	s.cfg.Routes.MarkClaimed(st.Hex())
+	s.cfg.Routes.MarkClaimed(st.ID)
 	return st, nil
 }
 
