@@ -271,7 +271,7 @@ func (l *loop) countCrash(p *process, code *int, restart bool) (done counted) {
 	}
 	var looping bool
 	var targets []*proxy.Target
-	done.st, done.err = l.runner.updateOnce(l.runner.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
+	done.st, done.err = l.update(l.runner.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
 		events, looping, err = st.Crash(p.service.Spec.Name, code, restart, p.cfg.Limits, stack.Now())
 		if err == nil && looping {
 			done.reason, _ = events[len(events)-1].Data["error"].(string)

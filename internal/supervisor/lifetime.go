@@ -78,19 +78,10 @@ func (r *runner) claimedMeanwhile(ctx context.Context) error {
 	return nil
 }
 
-// retained deletes an unclaimed stack at the end of its retention. That ends
-// the runner, so it goes on in a goroutine of its own.
+// retained deletes an unclaimed stack at the end of its retention. That ends the
+// runner, and waits until it has ended.
 func (r *runner) retained() error {
-	failed := make(chan error, 1)
-	r.sup.jobs.Go(func() {
-		failed <- r.sup.endStack(context.WithoutCancel(r.ctx), r.id, func(st *stack.Stack) ([]stack.Event, error) {
-			return st.Retained(stack.Now())
-		})
+	return r.sup.endStack(context.WithoutCancel(r.ctx), r.id, func(st *stack.Stack) ([]stack.Event, error) {
+		return st.Retained(stack.Now())
 	})
-	select {
-	case err := <-failed:
-		return err
-	case <-r.ctx.Done():
-		return nil
-	}
 }

@@ -24,6 +24,7 @@ type loop struct {
 	recovered *generation   // the last one that was brought back since it ended with the engine
 	fallen    chan struct{} // closed when the generation that fell last has ended; nil when none did
 
+	keeping bool        // deadlines are kept, from the first startKeepingTime on
 	clock   *time.Timer // when the row is read again for what time makes happen
 	meeting bool        // a deadline is being met; its end looks at the clock again
 }
@@ -61,6 +62,13 @@ func (l *loop) own() {
 			return
 		}
 	}
+}
+
+// startKeepingTime has the stack's deadlines kept from now on: not before whoever takes
+// the stack over, or makes it, has queued what comes first.
+func (l *loop) startKeepingTime() {
+	l.keeping = true
+	l.keepTime()
 }
 
 // interrupt has a job run once the one before it, which is stopped for the cause, has
@@ -118,6 +126,17 @@ func (l *loop) swapServed(g *generation) *generation {
 	return l.runner.served.Swap(g)
 }
 
+// storeWait is how long the loop waits for the database, for what it does there once:
+// whoever asked for that asks again.
+const storeWait = 30 * time.Second
+
+// update changes the row. It tries once, and not for longer than storeWait.
+func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	return l.runner.updateOnce(ctx, fn)
+}
+
 // switched is what a switch of the routes to a generation came to.
 type switched struct {
 	st      *stack.Stack
@@ -128,7 +147,7 @@ type switched struct {
 // switchTo changes the row, routes to a generation within the transaction, and makes the
 // generation the served one. It tries once.
 func (l *loop) switchTo(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) (done switched) {
-	done.st, done.err = l.runner.updateOnce(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+	done.st, done.err = l.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := change(st)
 		if err == nil {
 			done.drained = append(done.drained, l.runner.route(st, g)...)
@@ -148,10 +167,12 @@ func (l *loop) switchTo(ctx context.Context, g *generation, committed string, ch
 // that it is deleted.
 func (l *loop) keepTime() {
 	r := l.runner
-	if l.meeting || r.ctx.Err() != nil {
+	if !l.keeping || l.meeting || r.ctx.Err() != nil {
 		return
 	}
-	st, err := r.cfg.Store.Get(r.ctx, r.id)
+	ctx, cancel := context.WithTimeout(r.ctx, storeWait)
+	defer cancel()
+	st, err := r.cfg.Store.Get(ctx, r.id)
 	if isDeleted(err) {
 		r.markDeleted(&stack.Stack{ID: r.id}) // with its account, or by another process: nobody else removes it
 		return

@@ -24,14 +24,9 @@ func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.St
 	if err != nil {
 		return nil, err
 	}
-	r := s.lookup(id)
-	if r == nil {
-		return nil, stack.NewNoStack(id) // it was deleted since
-	}
-	if !r.queue(func(context.Context) { r.restartService(st, service) }) {
-		return nil, stack.NewNoStack(id)
-	}
-	return st, nil
+	return st, s.tell(id, func(l *loop) {
+		l.queue(func(context.Context) { l.runner.restartService(st, service) })
+	})
 }
 
 // restartService hands the process to a watcher that begins with the restart.
@@ -42,7 +37,11 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 		return
 	}
 	if p := g.unwatch(service); p != nil {
-		p.watchAfter(func(ctx context.Context) bool { return p.restartOnRequest(ctx, st) })
+		release := r.hold() // from the end of this job on
+		p.watchAfter(func(ctx context.Context) bool {
+			defer release()
+			return p.restartOnRequest(ctx, st)
+		})
 	}
 }
 
@@ -132,7 +131,6 @@ const callTime = 3 * time.Second
 // find, sends the traffic to it once it is healthy, and lets this one finish. An
 // error means that nothing changed.
 func (p *process) startReplacement(ctx context.Context, st *stack.Stack) error {
-	defer p.gen.runner.hold()()
 	defer p.withdrawAtEnd(ctx)()
 	service := *p.service
 	service.Replaced++

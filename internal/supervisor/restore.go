@@ -21,7 +21,7 @@ import (
 // that of a live stack once the generation before serves again.
 func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) {
 	r := s.runner(st.ID)
-	defer r.keepTime()
+	defer r.tell((*loop).startKeepingTime)
 	if newer := s.newerThanRow(st, there); !newer.none() {
 		s.warnOfNewer(st, newer)
 		r.newer = true
@@ -34,7 +34,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 		failed, err := r.updateOnce(ctx, r.endStopped)
 		if err != nil {
 			r.route(st, nil)
-			r.interrupt(func(ctx context.Context) {
+			r.queue(func(ctx context.Context) {
 				r.resumeLate(ctx, there)
 				r.removeFiles(lost)
 			})
@@ -45,7 +45,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	rest := r.resume(ctx, st, there)
 	// After the rest, which may bring the stack back, and before any deploy, which may
 	// publish under the number of the lost one.
-	r.interrupt(func(ctx context.Context) {
+	r.queue(func(ctx context.Context) {
 		if rest != nil {
 			rest(ctx)
 		}

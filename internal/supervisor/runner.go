@@ -62,7 +62,7 @@ func newRunner(s *Supervisor, id string) *runner {
 func (r *runner) run() {
 	defer close(r.ended)
 	l := &loop{runner: r, clock: time.NewTimer(0)}
-	l.clock.Stop() // until keepTime
+	l.clock.Stop() // until startKeepingTime
 	l.own()
 	r.windUp(l)
 }
@@ -132,11 +132,6 @@ func (r *runner) runJob(j *job) {
 	})
 }
 
-// interrupt has a job run after the one before it was stopped.
-func (r *runner) interrupt(do func(context.Context)) bool {
-	return r.tell(func(l *loop) { l.interrupt(context.Canceled, do) })
-}
-
 // queue has a job run once the ones before it have ended by themselves.
 func (r *runner) queue(do func(context.Context)) bool {
 	return r.tell(func(l *loop) { l.queue(do) })
@@ -175,9 +170,6 @@ func (r *runner) goAside(do func()) {
 		do()
 	})
 }
-
-// keepTime has the loop keep the stack's deadlines from now on.
-func (r *runner) keepTime() { r.tell((*loop).keepTime) }
 
 // markDeleted ends the loop of a stack that is deleted, the first time.
 func (r *runner) markDeleted(st *stack.Stack) {

@@ -46,7 +46,7 @@ func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
 	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
 	r := s.runner("stk_000000000000")
 	begun := make(chan struct{})
-	r.interrupt(func(ctx context.Context) {
+	r.queue(func(ctx context.Context) {
 		close(begun)
 		<-ctx.Done()
 	})
@@ -54,7 +54,7 @@ func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
 	queued := make(chan struct{})
 	r.queue(func(context.Context) { close(queued) })
 	started := make(chan struct{})
-	r.interrupt(func(context.Context) { close(started) })
+	r.tell(func(l *loop) { l.interrupt(context.Canceled, func(context.Context) { close(started) }) })
 	<-started
 	<-queued
 	s.Close()

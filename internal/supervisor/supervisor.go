@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -157,9 +158,11 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 	}
 	failpoint.Here("create-committed")
 	r := s.runner(st.ID)
-	r.route(st, nil)
-	r.interrupt(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
-	r.keepTime()
+	r.tell(func(l *loop) {
+		r.route(st, nil)
+		l.queue(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
+		l.startKeepingTime()
+	})
 	return nil
 }
 
@@ -191,17 +194,12 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 		return nil, errors.Join(err, os.RemoveAll(source))
 	}
 	failpoint.Here("deploy-committed")
-	r := s.lookup(id)
-	if r == nil {
-		return nil, stack.NewNoStack(id) // it was deleted since, with the source
-	}
-	if st.Status == stack.Building {
-		r.route(st, nil)
-	}
-	if !r.queue(func(ctx context.Context) { r.deploy(ctx, st.Deploying, services, source) }) {
-		return nil, stack.NewNoStack(id)
-	}
-	return st, nil
+	return st, s.tell(id, func(l *loop) {
+		if st.Status == stack.Building {
+			l.runner.route(st, nil)
+		}
+		l.queue(func(ctx context.Context) { l.runner.deploy(ctx, st.Deploying, services, source) })
+	})
 }
 
 // Claim moves a stack into an account (docs/api.md, "POST /v0/claim"); an expired
@@ -215,17 +213,14 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 	}
 	failpoint.Here("claim-committed")
 	s.cfg.Admission.Poke()
-	r := s.lookup(id)
-	if r == nil {
-		return nil, stack.NewNoStack(id) // it was deleted since
-	}
-	if st.Restoring() {
-		r.route(st, nil)
-		r.interrupt(r.restore)
-		return st, nil
-	}
-	s.cfg.Routes.MarkClaimed(st.ID)
-	return st, nil
+	return st, s.tell(id, func(l *loop) {
+		if !st.Restoring() {
+			s.cfg.Routes.MarkClaimed(st.ID)
+			return
+		}
+		l.runner.route(st, nil)
+		l.interrupt(context.Canceled, l.runner.restore)
+	})
 }
 
 // How long to wait for an engine that accepts requests and does not answer them.
@@ -305,6 +300,15 @@ func (s *Supervisor) runner(id string) *runner {
 	return r
 }
 
+// tell has the loop of a stack do something after a change of its row; NotFound when
+// the stack was deleted since.
+func (s *Supervisor) tell(id string, do func(*loop)) error {
+	if r := s.lookup(id); r == nil || !r.tell(do) {
+		return stack.NewNoStack(id)
+	}
+	return nil
+}
+
 // lookup is the runner of a stack; nil when it has none.
 func (s *Supervisor) lookup(id string) *runner {
 	s.mu.Lock()
@@ -316,9 +320,5 @@ func (s *Supervisor) lookup(id string) *runner {
 func (s *Supervisor) everyRunner() []*runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	runners := make([]*runner, 0, len(s.runners))
-	for _, r := range s.runners {
-		runners = append(runners, r)
-	}
-	return slices.Clip(runners)
+	return slices.Collect(maps.Values(s.runners))
 }
