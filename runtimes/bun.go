@@ -9,7 +9,7 @@ import (
 
 var bun = Definition{
 	Name:     "bun",
-	Shows:    "`bun.lock`, `bun.lockb` or `bunfig.toml` where no other lock file is, `packageManager: bun`, a `start` script that runs bun, or, with no `start`, a `dev` script that does or Bun's types; a file that calls `Bun.serve`",
+	Shows:    "`bun.lock`, `bun.lockb` or `bunfig.toml` without another lock file; `packageManager: bun`; a `start` script that runs bun; without a `start` script, a `dev` script that runs bun, or Bun's types; a file that calls `Bun.serve`",
 	Versions: []string{"1"},
 	Default:  "1",
 	Aliases:  []string{"bunjs", "oven"},

@@ -9,7 +9,7 @@ import (
 
 var java = Definition{
 	Name:     "java",
-	Shows:    "`pom.xml`, `build.gradle` or `settings.gradle` (also `.kts`); a single jar or a file such as `Main.java` where no other language has its own",
+	Shows:    "`pom.xml`, `build.gradle` or `settings.gradle` (also `.kts`); a single jar or a file such as `Main.java`, if the folder has no file of another language's package manager",
 	Versions: []string{"21"},
 	Default:  "21",
 	Aliases:  []string{"jvm", "jdk", "openjdk", "kotlin", "spring", "maven", "gradle"},

@@ -9,7 +9,7 @@ import (
 
 var node = Definition{
 	Name:     "node",
-	Shows:    "`package.json`, or a file such as `server.js`; with a `build` script of Vite and the like, and nothing to start, a static site",
+	Shows:    "`package.json`, or a file such as `server.js`; with a `build` script of Vite or the like and nothing to start, a static site",
 	Versions: []string{"22", "24"},
 	Default:  "22",
 	Aliases:  []string{"nodejs", "javascript", "js", "typescript", "ts"},
