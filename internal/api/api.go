@@ -23,10 +23,6 @@ import (
 
 // Host runs stacks; the supervisor implements it.
 type Host interface {
-	// Admit returns a *stack.Error if this host cannot take an upload now, or cannot
-	// take one for an unclaimed stack. It is asked before an upload begins and while
-	// one is written to disk.
-	Admit(unclaimed bool) error
 	// Create records the stack and starts its first build from dir, an unpacked source
 	// tree, which it moves away if it succeeds. It fails with a *stack.Error if the cap
 	// of the stack's network is reached. The receipt, nil for none, is recorded with
@@ -40,6 +36,20 @@ type Host interface {
 	Deploy(ctx context.Context, id string, m *stack.Manifest, webhookSecret, dir string, receipt *store.Receipt) (*stack.Stack, error)
 	// Delete ends the stack and returns once nothing of it is left.
 	Delete(ctx context.Context, id string) error
+}
+
+// Admission decides whether something new may begin; package admission implements it.
+type Admission interface {
+	// Admit returns a *stack.Error if this host cannot take an upload now, or cannot
+	// take one for an unclaimed stack. It is asked before an upload begins and while
+	// one is written to disk.
+	Admit(unclaimed bool) error
+}
+
+// Dir holds uploads and logs; package datadir implements it.
+type Dir interface {
+	// TempDir creates a folder for an upload on the disk that holds the sources.
+	TempDir() (string, error)
 	// Logs writes a section for each service, or only for the named one, with at most
 	// tail lines each, as the programs wrote them; kind is run or build.
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, w io.Writer) error
@@ -47,8 +57,6 @@ type Host interface {
 	// new ones, as programs wrote them, until ctx ends or emit fails; anew means that
 	// the log began anew.
 	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
-	// TempDir creates a folder for an upload on the disk that holds the sources.
-	TempDir() (string, error)
 }
 
 // Store holds the recorded state; package store implements it. For an unknown or
@@ -80,6 +88,8 @@ type Limiter interface {
 type Config struct {
 	Store       Store
 	Host        Host
+	Admission   Admission
+	Dir         Dir
 	Creates     Limiter // of anonymous creates that make a stack
 	Refusals    Limiter // of anonymous creates refused with 413 or 422
 	Codes       Limiter // of claims

@@ -65,7 +65,7 @@ var errUnfinished = errors.New("the create did not come to its end")
 // admitCreate creates a stack if the host and the limits admit it. It asks them, and
 // counts an anonymous create, before it reads anything of the body.
 func (a *API) admitCreate(c *fiber.Ctx, owner string, t *attempt) (s *stack.Stack, secrets oneTime, err error) {
-	if err := a.cfg.Host.Admit(owner == ""); err != nil {
+	if err := a.cfg.Admission.Admit(owner == ""); err != nil {
 		return nil, oneTime{}, err
 	}
 	settle, err := a.quotas.takeCreate(c, owner)

@@ -209,13 +209,13 @@ func TestCreate_OneUnderWayIsNotYetRefused(t *testing.T) {
 	e.refusedUpload(429, sourcePart(site(t)))
 }
 
-// panickingHost has a fault.
-type panickingHost struct{ Host }
+// panickingDir has a fault.
+type panickingDir struct{ Dir }
 
-func (panickingHost) TempDir() (string, error) { panic("no folder") }
+func (panickingDir) TempDir() (string, error) { panic("no folder") }
 
 func TestCreate_OneThatPanicsCountsNowhere(t *testing.T) {
-	e := newEnv(t, func(c *Config) { c.Host = panickingHost{c.Host} })
+	e := newEnv(t, func(c *Config) { c.Dir = panickingDir{c.Dir} })
 	e.refusedUpload(500)
 	require.Equal(t, 1000, e.limiter.left)
 	require.Equal(t, 1000, e.refused.left)
@@ -294,13 +294,13 @@ func TestCreate_WaitHoldsUntilTheStackSettles(t *testing.T) {
 	require.NotEmpty(t, r.json()["manage_token"])
 }
 
-// brokenHost has no disk.
-type brokenHost struct{ Host }
+// brokenDir has no disk.
+type brokenDir struct{ Dir }
 
-func (brokenHost) TempDir() (string, error) { return "", errors.New("disk full") }
+func (brokenDir) TempDir() (string, error) { return "", errors.New("disk full") }
 
 func TestCreate_AFaultOfOursIsHidden(t *testing.T) {
-	e := newEnv(t, func(c *Config) { c.Host = brokenHost{c.Host} })
+	e := newEnv(t, func(c *Config) { c.Dir = brokenDir{c.Dir} })
 	body, contentType := makeForm(t, sourcePart(site(t)))
 	r := e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType, "X-Request-Id", "req-1")
 	require.Equal(t, 500, r.status)

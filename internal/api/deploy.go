@@ -31,7 +31,7 @@ func (a *API) deploy(c *fiber.Ctx) error {
 	if err := deployable(*s); err != nil {
 		return err
 	}
-	if err := a.cfg.Host.Admit(!s.Claimed()); err != nil {
+	if err := a.cfg.Admission.Admit(!s.Claimed()); err != nil {
 		return err
 	}
 	s, secrets, err := a.deployStack(c, s.ID, t)

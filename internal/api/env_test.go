@@ -83,7 +83,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 	base, err := url.Parse("http://localhost:8080")
 	require.NoError(t, err)
 	cfg := Config{
-		Store: db, Host: e.host, Creates: e.limiter, Refusals: e.refused, Codes: e.claims, Validations: e.checks, Extensions: e.longer, Key: key, Log: log,
+		Store: db, Host: e.host, Admission: e.host, Dir: e.host, Creates: e.limiter, Refusals: e.refused, Codes: e.claims, Validations: e.checks, Extensions: e.longer, Key: key, Log: log,
 		Claims:       account.Claims{Stacks: db, Host: e.host, Key: key},
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		Limits:       testLimits,

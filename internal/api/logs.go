@@ -88,7 +88,7 @@ func (a *API) openLogs(s *stack.Stack, q logQuery) *logStream {
 		}()
 		buffered := bufio.NewWriterSize(w, logBuffer)
 		text := safetext.NewWriter(buffered)
-		err := a.cfg.Host.Logs(ctx, s, q.service, q.kind, q.tail, text)
+		err := a.cfg.Dir.Logs(ctx, s, q.service, q.kind, q.tail, text)
 		w.CloseWithError(errors.Join(err, text.Close(), buffered.Flush()))
 	}()
 	return &logStream{bufio.NewReaderSize(r, logBuffer), r, cancel}

@@ -172,7 +172,7 @@ type logFeed struct {
 	access    access
 	query     logQuery
 	store     Store
-	host      Host
+	dir       Dir
 	log       *slog.Logger
 	news      chan news
 	followed  map[string]bool
@@ -184,7 +184,7 @@ type logFeed struct {
 func (a *API) followLogs(c *fiber.Ctx, q logQuery) error {
 	f := &logFeed{
 		access: a.gate.accessOf(c), query: q,
-		store: a.cfg.Store, host: a.cfg.Host, log: a.cfg.Log,
+		store: a.cfg.Store, dir: a.cfg.Dir, log: a.cfg.Log,
 		news: make(chan news), followed: map[string]bool{},
 	}
 	return a.stream(c, f.run)
@@ -236,7 +236,7 @@ func (f *logFeed) followNew(ctx context.Context, s *stack.Stack) {
 		}
 		f.followed[name] = true
 		f.following.Go(func() {
-			err := f.host.FollowLogs(ctx, s, name, f.query.kind, f.query.tail, func(lines []string, anew bool) error {
+			err := f.dir.FollowLogs(ctx, s, name, f.query.kind, f.query.tail, func(lines []string, anew bool) error {
 				select {
 				case f.news <- news{name, lines, anew}:
 					return nil

@@ -63,9 +63,9 @@ func TestUnpack_ARequestWhoseCheckDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	require.Contains(t, e.refusedUpload(503, sourcePart(site(t))), "too many uploads are under way here, and this one waited 1ms")
 }
 
-// barrier is a host that holds up whoever asks it for room while it is shut.
+// barrier is an admission that holds up whoever asks it for room while it is shut.
 type barrier struct {
-	Host
+	Admission
 	shut atomic.Pointer[chan struct{}]
 }
 
@@ -73,12 +73,12 @@ func (b *barrier) Admit(unclaimed bool) error {
 	if opened := b.shut.Load(); opened != nil {
 		<-*opened
 	}
-	return b.Host.Admit(unclaimed)
+	return b.Admission.Admit(unclaimed)
 }
 
 func TestUnpack_TheNetworkWithTheFewestGoesFirstAndWhoLeavesIsOutOfTheLine(t *testing.T) {
 	b := &barrier{}
-	e := newEnv(t, func(c *Config) { b.Host, c.Host, c.Unpacks = c.Host, b, fair.NewQueue(2) })
+	e := newEnv(t, func(c *Config) { b.Admission, c.Admission, c.Unpacks = c.Admission, b, fair.NewQueue(2) })
 	queue := func(running, waiting int) {
 		t.Helper()
 		require.Eventually(t, func() bool { r, w := e.api.uploads.unpacks.State(); return r == running && w == waiting }, time.Minute, time.Millisecond)

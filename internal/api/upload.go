@@ -89,7 +89,8 @@ func (f form) digest() []byte {
 
 // uploads receives uploads: it writes them to disk, queues them and unpacks them.
 type uploads struct {
-	host      Host
+	admission Admission
+	dir       Dir
 	maxSource int64 // bytes of the archive as uploaded
 	unpacked  archive.Limits
 	checks    *fair.Queue             // slots of requests that are checked at once, by the caller's network
@@ -103,7 +104,8 @@ type uploads struct {
 
 func newUploads(cfg Config, network func(*fiber.Ctx) string, base context.Context) uploads {
 	return uploads{
-		host:      cfg.Host,
+		admission: cfg.Admission,
+		dir:       cfg.Dir,
 		maxSource: cfg.MaxUpload,
 		unpacked:  cfg.Unpacked,
 		checks:    fair.NewQueue(maxChecks),
@@ -145,7 +147,7 @@ func (u *uploads) receiveFormOrList(c *fiber.Ctx, use func(*upload) error) error
 // inFolder creates a folder, calls read to put an upload into it and use to take it,
 // and removes what is left. What the host took over, it has moved away.
 func (u *uploads) inFolder(read func(dir string) (form, error), use func(*upload) error) error {
-	dir, err := u.host.TempDir()
+	dir, err := u.dir.TempDir()
 	if err != nil {
 		return fmt.Errorf("make a folder for the upload: %w", err)
 	}
@@ -162,7 +164,7 @@ func (u *uploads) inFolder(read func(dir string) (form, error), use func(*upload
 }
 
 // room fails if no more of an upload may be written.
-func (u *uploads) room() error { return u.host.Admit(false) }
+func (u *uploads) room() error { return u.admission.Admit(false) }
 
 // formReader reads the parts of one request as they arrive.
 type formReader struct {

@@ -17,7 +17,8 @@ func (s *Server) openPages(key auth.Key) {
 	s.innerPages = fasthttputil.NewInmemoryListener()
 	s.pages = web.New(web.Config{
 		Accounts:     s.accounts,
-		Host:         s.host(),
+		Host:         s.supervisor,
+		Logs:         s.dir(),
 		Store:        s.store,
 		Webhooks:     s.webhooks,
 		URLs:         s.urls(),

@@ -331,8 +331,6 @@ func (s *Server) newAdmission(driver engine.Driver, instance string) (*admission
 
 func (s *Server) dir() datadir.Dir { return datadir.Dir(s.cfg.DataDir) }
 
-func (s *Server) host() host { return host{supervisor: s.supervisor, dir: s.dir(), gate: s.admission} }
-
 // checkData refuses a database that knows nothing of the data that the engine keeps for
 // this installation: it is empty, old or another server's. It also refuses a key that
 // the database was not written with.
@@ -414,7 +412,9 @@ func (s *Server) openAPI(key auth.Key) {
 	s.inner = fasthttputil.NewInmemoryListener()
 	s.api = api.New(api.Config{
 		Store:        s.store,
-		Host:         s.host(),
+		Host:         s.supervisor,
+		Admission:    s.admission,
+		Dir:          s.dir(),
 		Creates:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
 		Refusals:     s.redis.Window("refusals", s.cfg.RefusedPerHour, time.Hour),
 		Codes:        s.codes,

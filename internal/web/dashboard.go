@@ -135,7 +135,7 @@ func (w *Web) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
 // lastLines reads the end of a log, without its heading.
 func (w *Web) lastLines(st *stack.Stack, l logView) ([]string, error) {
 	var b bytes.Buffer
-	if err := w.cfg.Host.Logs(w.server.Context(), st, l.Service, l.Kind, logLines, &b); err != nil {
+	if err := w.cfg.Logs.Logs(w.server.Context(), st, l.Service, l.Kind, logLines, &b); err != nil {
 		return nil, fmt.Errorf("read the logs of stack %s: %w", st.ID, err)
 	}
 	_, text, _ := strings.Cut(b.String(), "\n")

@@ -61,7 +61,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 			Store: db, Passwords: auth.NewPasswords(2), Forms: unlimited{}, Codes: unlimited{},
 			Claims: account.Claims{Stacks: db, Host: e.host, Key: e.key},
 		}),
-		Host: e.host, Store: db, Webhooks: e.hooks, Key: e.key, Log: log,
+		Host: e.host, Logs: e.host, Store: db, Webhooks: e.hooks, Key: e.key, Log: log,
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		CallerHeader: "X-Test-Client",
 	}

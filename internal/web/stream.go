@@ -107,7 +107,7 @@ func (s *streamer) followLog(ctx context.Context) <-chan lines {
 	news := make(chan lines)
 	go func() {
 		anew := true // the first lines replace those on the page
-		err := s.web.cfg.Host.FollowLogs(ctx, s.feed.stack, s.feed.log.Service, s.feed.log.Kind, logLines, func(text []string, begun bool) error {
+		err := s.web.cfg.Logs.FollowLogs(ctx, s.feed.stack, s.feed.log.Service, s.feed.log.Kind, logLines, func(text []string, begun bool) error {
 			select {
 			case news <- lines{readableAll(text), anew || begun}:
 				anew = false

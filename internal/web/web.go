@@ -52,6 +52,10 @@ type Host interface {
 	Restart(ctx context.Context, stackID, service string) (*stack.Stack, error)
 	// Delete returns once nothing of the stack is left.
 	Delete(ctx context.Context, stackID string) error
+}
+
+// Logs reads the logs of stacks; package datadir implements it.
+type Logs interface {
 	// FollowLogs calls emit with the last tail lines of a log and then with new ones,
 	// as programs wrote them, until ctx ends or emit fails; anew means that the log
 	// began anew.
@@ -79,6 +83,7 @@ type Store interface {
 type Config struct {
 	Accounts Accounts
 	Host     Host
+	Logs     Logs
 	Store    Store
 	Webhooks Webhooks
 	URLs     stack.URLs
