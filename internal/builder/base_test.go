@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -48,7 +49,8 @@ func TestBases_CarryTheLabelThatPruningSpares(t *testing.T) {
 		}
 	}))
 	defer engine.Close()
-	opened, err := docker.Open(t.Context(), docker.Options{Host: "tcp://" + engine.Listener.Addr().String()})
+	t.Setenv("DOCKER_HOST", "tcp://"+engine.Listener.Addr().String())
+	opened, err := docker.Open(t.Context(), docker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

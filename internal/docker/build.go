@@ -14,17 +14,17 @@ import (
 	"github.com/berth-host/berth/internal/lastlines"
 )
 
-// failureTail is how much of an output an error repeats, in bytes.
+// failureTail is how much of an output an error contains, in bytes.
 const failureTail = 4000
 
-// buildImage is engine.Driver's MakeImage, with the engine's classic builder. Steps of a
+// MakeImage is engine.Driver's. It uses the engine's classic builder. The steps of a
 // build that fails do not get the labels.
-func (e *Engine) buildImage(ctx context.Context, spec engine.ImageSpec, out io.Writer) error {
+func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, out io.Writer) error {
 	args := make(map[string]*string, len(spec.Args))
 	for name, value := range spec.Args {
 		args[name] = &value
 	}
-	response, err := e.api.ImageBuild(ctx, spec.Context, build.ImageBuildOptions{
+	response, err := d.api.ImageBuild(ctx, spec.Context, build.ImageBuildOptions{
 		Version:     build.BuilderV1,
 		Tags:        []string{spec.Ref},
 		BuildArgs:   args,
@@ -54,11 +54,11 @@ type progress struct {
 	Error string `json:"error"`
 }
 
-// uncolored takes out what the classic builder puts around standard error.
+// uncolored removes the colours that the classic builder puts around standard error.
 var uncolored = strings.NewReplacer("\x1b[91m", "", "\x1b[0m", "")
 
-// relay writes the engine's messages to out as plain text until the operation
-// ends, and returns its error.
+// relay writes the engine's messages to out as plain text until the operation ends, and
+// returns its error.
 func relay(out io.Writer, body io.Reader) error {
 	messages := json.NewDecoder(body)
 	for {
@@ -77,7 +77,7 @@ func relay(out io.Writer, body io.Reader) error {
 	}
 }
 
-// text is what a person needs to see of a message, with its newline.
+// text returns what a person needs to see of a message, with its newline.
 func (p *progress) text() string {
 	switch {
 	case p.Status == "":

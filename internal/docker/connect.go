@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,11 +19,9 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// connect returns a client of the engine at host, "" for the one that
-// DOCKER_HOST names, and a function that opens another connection to it. It
-// sends nothing.
+// connect returns a client of the engine at host, and a function that opens another
+// connection to it. It sends nothing.
 func connect(ctx context.Context, host string, opts ...client.Opt) (*client.Client, func(context.Context) (net.Conn, error), error) {
-	host = cmp.Or(host, os.Getenv(client.EnvOverrideHost), client.DefaultDockerHost)
 	at, err := client.ParseHostURL(host)
 	if err != nil {
 		return nil, nil, err
@@ -54,9 +51,9 @@ func connect(ctx context.Context, host string, opts ...client.Opt) (*client.Clie
 	return api, func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", at.Host) }, nil
 }
 
-// near returns an error unless a host is this machine: the addresses of another
-// one's containers lead nowhere here. A name that cannot be looked up now, as
-// while the machine starts, is engine.ErrUnreachable.
+// near returns an error unless a host is this machine, since the addresses of another
+// one's containers lead nowhere here. The error is engine.ErrUnreachable for a name that
+// cannot be looked up now, as while the machine starts.
 func near(ctx context.Context, at *url.URL) error {
 	if at.Scheme != "tcp" {
 		return fmt.Errorf("an engine cannot be reached with %s://", at.Scheme)
@@ -93,8 +90,8 @@ func has(ip netip.Addr) func(net.Addr) bool {
 	}
 }
 
-// tlsFromEnv returns the settings that DOCKER_CERT_PATH and DOCKER_TLS_VERIFY
-// ask for; nil when both are empty.
+// tlsFromEnv returns the settings for which DOCKER_CERT_PATH and DOCKER_TLS_VERIFY ask;
+// nil when both are empty.
 func tlsFromEnv() (*tls.Config, error) {
 	dir, verify := os.Getenv(client.EnvOverrideCertPath), os.Getenv(client.EnvTLSVerify) != ""
 	if dir == "" && verify {

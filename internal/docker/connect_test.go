@@ -93,31 +93,32 @@ func TestOpen_SpeaksTLSWithAnEngineThatAsksForACertificate(t *testing.T) {
 	t.Setenv("DOCKER_TLS_VERIFY", "1")
 
 	t.Setenv("DOCKER_CERT_PATH", a.dir)
-	remote, err := Open(t.Context(), Options{})
+	opened, err := Open(t.Context(), quiet)
 	require.NoError(t, err)
-	defer remote.Close()
-	require.NoError(t, remote.accepts(t.Context()))
+	defer opened.Close()
+	remote := NewDriver(opened, Info{}, DriverOptions{})
+	require.NoError(t, remote.Accepts(t.Context()))
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
-	_, err = remote.exec(t.Context(), id, helper("env", "FROM_IMAGE"), &out, &out)
+	_, err = remote.Exec(t.Context(), id, helper("env", "FROM_IMAGE"), &out, &out)
 	require.NoError(t, err)
 	require.Equal(t, "yes\n", out.String())
 
 	t.Setenv("DOCKER_CERT_PATH", newAuthority(t).dir)
-	_, err = Open(t.Context(), Options{})
+	_, err = Open(t.Context(), quiet)
 	require.ErrorContains(t, err, "certificate signed by unknown authority")
 	t.Setenv("DOCKER_TLS_VERIFY", "") // the engine may be anybody, and this client is not its own
-	_, err = Open(t.Context(), Options{})
+	_, err = Open(t.Context(), quiet)
 	require.ErrorContains(t, err, "remote error: tls: unknown certificate authority")
 	t.Setenv("DOCKER_CERT_PATH", "")
-	_, err = Open(t.Context(), Options{})
+	_, err = Open(t.Context(), quiet)
 	require.Error(t, err)
 }
 
 func TestOpen_NamesTheFileThatIsWrong(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
 	t.Setenv("DOCKER_TLS_VERIFY", "1")
-	_, err := Open(t.Context(), Options{})
+	_, err := Open(t.Context(), quiet)
 	require.ErrorContains(t, err, "DOCKER_TLS_VERIFY needs DOCKER_CERT_PATH")
 	for _, name := range []string{"ca.pem", "cert.pem", "key.pem"} {
 		for fault, harm := range map[string]func(path string) error{
@@ -135,7 +136,7 @@ func TestOpen_NamesTheFileThatIsWrong(t *testing.T) {
 			t.Setenv("DOCKER_CERT_PATH", a.dir)
 			path := filepath.Join(a.dir, name)
 			require.NoError(t, harm(path))
-			_, err := Open(t.Context(), Options{})
+			_, err := Open(t.Context(), quiet)
 			require.ErrorContains(t, err, path, "%s is %s", name, fault)
 			require.NotErrorIs(t, err, engine.ErrUnreachable, "it would be waited for")
 			require.NotContains(t, err.Error(), "\n")
@@ -153,13 +154,13 @@ func TestOpen_TakesOnlyAnEngineOfThisMachine(t *testing.T) {
 		"npipe:////./pipe/docker":  "cannot be reached with npipe://",
 		"nonsense":                 "unable to parse docker host",
 	} {
-		_, err := Open(t.Context(), Options{Host: host})
+		_, err := open(t.Context(), host, quiet)
 		require.ErrorContains(t, err, reason)
 		require.NotErrorIs(t, err, engine.ErrUnreachable, host)
 		require.NotContains(t, err.Error(), "\n")
 	}
 	for _, host := range append(ownHosts(t), "localhost", "127.0.0.1", "127.9.9.9", "[::1]", "0.0.0.0") {
-		_, err := Open(t.Context(), Options{Host: "tcp://" + host + ":1"})
+		_, err := open(t.Context(), "tcp://"+host+":1", quiet)
 		require.ErrorIs(t, err, engine.ErrUnreachable, host)
 	}
 }
@@ -184,7 +185,7 @@ func TestOpen_WaitsForAResolverButNotForAnUnknownName(t *testing.T) {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, syscall.ENETUNREACH
 	}}
-	_, err := Open(t.Context(), Options{Host: "tcp://engine.test:2376"})
+	_, err := open(t.Context(), "tcp://engine.test:2376", quiet)
 	require.ErrorIs(t, err, engine.ErrUnreachable)
 
 	net.DefaultResolver = resolver(t, func(question []byte) {
@@ -192,7 +193,7 @@ func TestOpen_WaitsForAResolverButNotForAnUnknownName(t *testing.T) {
 		question[2] |= response
 		question[3] = noSuchName
 	})
-	_, err = Open(t.Context(), Options{Host: "tcp://engine.test:2376"})
+	_, err = open(t.Context(), "tcp://engine.test:2376", quiet)
 	require.ErrorContains(t, err, "no such host")
 	require.NotErrorIs(t, err, engine.ErrUnreachable)
 }

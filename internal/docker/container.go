@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,127 +15,175 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// Container is what the engine knows of a container. The method list leaves ExitCode,
-// OOMKilled, Error, StartedAt and Pid unset: inspect fills them.
-type Container struct {
-	ID     string
-	Name   string
-	Labels Labels
-
-	Running   bool
-	OOMKilled bool
-	ExitCode  int
-	Error     string    // why the last start failed
-	StartedAt time.Time // zero before the first start
-
-	IP  string // on its network; "" while it does not run
-	Pid int    // of the main process, on the host; 0 while it does not run
-}
-
-// copyIn is engine.Driver's. Never use it on a container in which a tenant's code ran.
-func (e *Engine) copyIn(ctx context.Context, id string, tar io.Reader) error {
-	err := e.api.CopyToContainer(ctx, id, "/", tar, container.CopyToContainerOptions{})
-	return wrap(err, "copy into container %s at /", id)
-}
-
-// start starts a container; one that runs already stays as it is. When the
-// answer is lost, a command that has run is not run once more.
-func (e *Engine) start(ctx context.Context, id string) error {
-	asked := time.Now()
-	return again(ctx, func() error {
-		err := wrap(e.api.ContainerStart(ctx, id, container.StartOptions{}), "start container %s", id)
-		if !errors.Is(err, engine.ErrUnreachable) {
+// Run is engine.Driver's.
+func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err error) {
+	err = d.making.alone(ctx, spec.Name, func() error {
+		if id, err = d.create(ctx, spec, d.stopAndRemove); err != nil {
 			return err
 		}
-		if c, lookErr := e.inspect(ctx, id); lookErr == nil && c.StartedAt.After(asked) {
-			return nil
+		return d.join(ctx, id, spec.Network)
+	})
+	return id, err
+}
+
+// Prepare is engine.Driver's.
+func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (id string, err error) {
+	err = d.making.alone(ctx, spec.Name, func() error {
+		id, err = d.create(ctx, spec, func(ctx context.Context, name string) error {
+			return d.Remove(context.WithoutCancel(ctx), name)
+		})
+		return err
+	})
+	return id, err
+}
+
+// Probe is engine.Driver's.
+func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
+	return d.making.alone(ctx, spec.Name, func() error {
+		id, err := d.create(ctx, spec, d.stopAndRemove)
+		if err != nil {
+			return err
 		}
+		defer d.removeHelper(spec.Key, id)
+		_, err = d.runHelper(ctx, id)
 		return err
 	})
 }
 
-// stop asks the main process to end with SIGTERM, kills it once the time that
-// the container was made with (ContainerSpec.StopTimeout) is over, and returns
-// when it has ended. A container that does not run, or is gone, is stopped.
-func (e *Engine) stop(ctx context.Context, id string) error {
-	return persist(ctx, func() error {
-		err := e.api.ContainerStop(ctx, id, container.StopOptions{})
-		return unlessGone(wrap(err, "stop container %s", id))
+// stopAndRemove ends what runs in a container whose data stays, in the time that it was
+// made with unless ctx ends before, and removes the container.
+func (d *Driver) stopAndRemove(ctx context.Context, id string) error {
+	if err := d.Stop(ctx, id); err != nil {
+		return err
+	}
+	return d.Remove(context.WithoutCancel(ctx), id)
+}
+
+// join starts a container, which gets an address on its network.
+func (d *Driver) join(ctx context.Context, id, network string) error {
+	return d.joining.share(ctx, network, func() error { return d.Start(ctx, id) })
+}
+
+// Start is engine.Driver's.
+func (d *Driver) Start(ctx context.Context, id string) error {
+	asked := time.Now()
+	return retryUndone(ctx, func() error {
+		return wrap(d.api.ContainerStart(ctx, id, container.StartOptions{}), "start container %s", id)
+	}, func() bool {
+		found, err := d.inspect(ctx, id)
+		if err != nil || found.State == nil {
+			return false
+		}
+		started, err := time.Parse(time.RFC3339Nano, found.State.StartedAt)
+		return err == nil && started.After(asked)
 	})
 }
 
-// remove kills and removes a container with its anonymous volumes and returns
-// when it is gone, also when somebody else is removing it already.
-func (e *Engine) remove(ctx context.Context, id string) error {
+// Restart is engine.Driver's.
+func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) error {
+	found, err := d.inspect(ctx, id)
+	if err != nil {
+		return err
+	}
+	network := networkOf(&found)
+	err = d.join(ctx, id, network)
+	if errors.Is(err, engine.ErrAddressTaken) { // that it had when it was promoted
+		if err = d.realias(ctx, id, network, aliases); err == nil {
+			err = d.join(ctx, id, network)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c, err := d.Look(ctx, id)
+	if err == nil && c.Running && c.IP == "" && network != none { // a Promote that failed left it off the network
+		err = d.realias(ctx, id, network, aliases)
+	}
+	return err
+}
+
+// Promote is engine.Driver's. It finishes what it has begun even if ctx ends.
+func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) error {
+	found, err := d.inspect(context.WithoutCancel(ctx), id)
+	if err != nil {
+		return err
+	}
+	return d.realias(ctx, id, networkOf(&found), aliases)
+}
+
+// networkOf returns the name of the network that a container is on, or was made for
+// while it is off it.
+func networkOf(found *container.InspectResponse) string {
+	made, on := string(found.HostConfig.NetworkMode), found.NetworkSettings.Networks
+	if on[made] != nil || len(on) == 0 {
+		return made
+	}
+	return slices.Min(slices.Collect(maps.Keys(on))) // somebody has moved it
+}
+
+// Stop is engine.Driver's.
+func (d *Driver) Stop(ctx context.Context, id string) error {
+	return retryLong(ctx, func() error {
+		return unlessGone(wrap(d.api.ContainerStop(ctx, id, container.StopOptions{}), "stop container %s", id))
+	})
+}
+
+// Remove is engine.Driver's. Anonymous volumes go with the container. It also waits for
+// a removal that somebody else has begun.
+func (d *Driver) Remove(ctx context.Context, id string) error {
 	opts := container.RemoveOptions{Force: true, RemoveVolumes: true}
-	return insist(ctx, func(ctx context.Context) error {
-		return unlessGone(wrap(e.api.ContainerRemove(ctx, id, opts), "remove container %s", id))
-	}, ErrConflict)
+	return retryRemoval(ctx, func(ctx context.Context) error {
+		return wrap(d.api.ContainerRemove(ctx, id, opts), "remove container %s", id)
+	}, errConflict)
 }
 
-// inspect returns everything known of one container, by id or name.
-func (e *Engine) inspect(ctx context.Context, id string) (Container, error) {
-	found, err := e.rawInspect(ctx, id)
+// CopyIn is engine.Driver's.
+func (d *Driver) CopyIn(ctx context.Context, id string, tar io.Reader) error {
+	err := d.api.CopyToContainer(ctx, id, "/", tar, container.CopyToContainerOptions{})
+	return wrap(err, "copy into container %s at /", id)
+}
+
+// Look is engine.Driver's.
+func (d *Driver) Look(ctx context.Context, id string) (engine.Container, error) {
+	found, err := d.inspect(ctx, id)
 	if err != nil {
-		return Container{}, err
+		return engine.Container{}, err
 	}
-	return fromInspect(&found), nil
-}
-
-func (e *Engine) rawInspect(ctx context.Context, id string) (container.InspectResponse, error) {
-	return answered(ctx, func() (container.InspectResponse, error) {
-		found, err := e.api.ContainerInspect(ctx, id)
-		return found, wrap(err, "inspect container %s", id)
-	})
-}
-
-// list returns the containers that carry the labels, in every state.
-func (e *Engine) list(ctx context.Context, labels Labels) ([]Container, error) {
-	found, err := answered(ctx, func() ([]container.Summary, error) {
-		found, err := e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: byLabel(labels)})
-		return found, wrap(err, "list containers")
-	})
-	if err != nil {
-		return nil, err
-	}
-	list := make([]Container, len(found))
-	for i := range found {
-		list[i] = fromSummary(&found[i])
-	}
-	return list, nil
-}
-
-func fromInspect(found *container.InspectResponse) Container {
-	c := Container{
-		ID:     found.ID,
-		Name:   strings.TrimPrefix(found.Name, "/"),
-		Labels: found.Config.Labels,
-		IP:     address(found.NetworkSettings.Networks),
+	c := engine.Container{
+		ID:   found.ID,
+		Name: strings.TrimPrefix(found.Name, "/"),
+		Key:  engine.KeyOf(found.Config.Labels),
+		IP:   address(found.NetworkSettings.Networks),
 	}
 	if s := found.State; s != nil {
-		c.Running, c.OOMKilled = s.Running, s.OOMKilled
-		c.ExitCode, c.Error, c.Pid = s.ExitCode, s.Error, s.Pid
-		c.StartedAt = moment(s.StartedAt)
+		c.Running, c.ExitCode, c.OOMKilled, c.Error = s.Running, s.ExitCode, s.OOMKilled, s.Error
 	}
-	return c
+	return c, nil
 }
 
-func fromSummary(found *container.Summary) Container {
-	c := Container{
-		ID:      found.ID,
-		Labels:  found.Labels,
-		Running: found.State == container.StateRunning,
-	}
-	if len(found.Names) > 0 {
-		c.Name = strings.TrimPrefix(found.Names[0], "/")
-	}
-	if found.NetworkSettings != nil {
-		c.IP = address(found.NetworkSettings.Networks)
-	}
-	return c
+func (d *Driver) inspect(ctx context.Context, id string) (container.InspectResponse, error) {
+	return retryGet(ctx, func() (container.InspectResponse, error) { return d.api.ContainerInspect(ctx, id) }, "inspect container %s", id)
 }
 
-// address is the container's address on the one network that create gives it.
+// Containers is engine.Driver's.
+func (d *Driver) Containers(ctx context.Context, key engine.Key) ([]engine.Container, error) {
+	found, err := retryGet(ctx, func() ([]container.Summary, error) {
+		return d.api.ContainerList(ctx, container.ListOptions{All: true, Filters: d.of(key)})
+	}, "list containers")
+	list := make([]engine.Container, len(found))
+	for i, c := range found {
+		list[i] = engine.Container{ID: c.ID, Key: engine.KeyOf(c.Labels), Running: c.State == container.StateRunning}
+		if len(c.Names) > 0 {
+			list[i].Name = strings.TrimPrefix(c.Names[0], "/")
+		}
+		if c.NetworkSettings != nil {
+			list[i].IP = address(c.NetworkSettings.Networks)
+		}
+	}
+	return list, err
+}
+
+// address returns the address of a container on the one network that it is on.
 func address(networks map[string]*network.EndpointSettings) string {
 	for _, endpoint := range networks {
 		if endpoint != nil && endpoint.IPAddress != "" {
@@ -141,13 +191,4 @@ func address(networks map[string]*network.EndpointSettings) string {
 		}
 	}
 	return ""
-}
-
-// moment reads a time of the engine, which writes year 1 for "never".
-func moment(s string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil || t.Year() <= 1 {
-		return time.Time{}
-	}
-	return t
 }

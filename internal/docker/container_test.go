@@ -20,7 +20,7 @@ func TestCreate_ReportsAVolumeThatIsMissing(t *testing.T) {
 	b := testBench(t)
 	spec := b.spec("serve")
 	spec.Volumes = map[string]string{"/data": "berth-test-no-such-volume"}
-	_, err := b.engine.create(t.Context(), spec)
+	_, err := b.driver.tryCreate(t.Context(), b.driver.unit(&spec))
 	require.ErrorIs(t, err, engine.ErrNotFound)
 	assert.Contains(t, err.Error(), "berth-test-no-such-volume")
 }
@@ -54,9 +54,9 @@ func TestCreate_FiltersSystemCalls(t *testing.T) {
 }
 
 func TestCreate_NamesOptionsThatTheEngineDropped(t *testing.T) {
-	want := hostConfig(&ContainerSpec{Memory: 1 << 20, Pids: 10})
-	assert.Empty(t, dropped(want, hostConfig(&ContainerSpec{Memory: 1 << 20, Pids: 10})))
-	got := hostConfig(&ContainerSpec{})
+	want := (&Driver{}).hostConfig(&engine.Spec{Memory: 1 << 20, Pids: 10})
+	assert.Empty(t, dropped(want, (&Driver{}).hostConfig(&engine.Spec{Memory: 1 << 20, Pids: 10})))
+	got := (&Driver{}).hostConfig(&engine.Spec{})
 	got.CapDrop, got.SecurityOpt, got.Init = nil, nil, nil
 	got.IpcMode = container.IPCModeShareable
 	assert.Equal(t, []string{
@@ -90,8 +90,8 @@ func TestCopyIn_KeepsOwnerAndModeOfTheTar(t *testing.T) {
 		tar.Header{Name: "tmp/", Mode: 0o1777}, "",
 	)
 	require.NoError(t, err)
-	require.NoError(t, b.engine.copyIn(t.Context(), id, files))
-	require.NoError(t, b.engine.start(t.Context(), id))
+	require.NoError(t, b.driver.CopyIn(t.Context(), id, files))
+	require.NoError(t, b.driver.Start(t.Context(), id))
 	assert.Equal(t, `/cache 200001:200001 drwx------
 /cache/file 200002:200003 -rw-------
 /app/new 200004:200004 drwx--x--x
@@ -104,10 +104,10 @@ func TestContainer_IsReachedByTheHostAndByItsAlias(t *testing.T) {
 	b := testBench(t)
 	network := b.network(t)
 	server := b.spec("listen", ":8080")
-	server.Network, server.Aliases = network.Name, []string{"web"}
+	server.Network, server.Aliases = network.name, []string{"web"}
 	id := b.run(t, server)
 	b.awaitLine(t, id, "listening")
-	c, err := b.engine.inspect(t.Context(), id)
+	c, err := b.driver.Look(t.Context(), id)
 	require.NoError(t, err)
 
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(c.IP, "8080"), 5*time.Second)
@@ -115,7 +115,7 @@ func TestContainer_IsReachedByTheHostAndByItsAlias(t *testing.T) {
 	require.NoError(t, conn.Close())
 
 	client := b.spec("dial", "web:8080")
-	client.Network = network.Name
+	client.Network = network.name
 	assert.Equal(t, "hello\n", b.log(t, b.run(t, client)))
 }
 
@@ -127,7 +127,7 @@ func (b *bench) awaitLine(t *testing.T, id, want string) {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	err := b.engine.follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) {
+	err := b.driver.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) {
 		if strings.Contains(string(line), want) {
 			stop(errSeen)
 		}
@@ -136,7 +136,7 @@ func (b *bench) awaitLine(t *testing.T, id, want string) {
 }
 
 // awaitEnd returns the container once its main process has ended.
-func (b *bench) awaitEnd(t *testing.T, id string) (Container, error) {
+func (b *bench) awaitEnd(t *testing.T, id string) (engine.Container, error) {
 	t.Helper()
 	ended, failed := b.engine.api.ContainerWait(t.Context(), id, container.WaitConditionNotRunning)
 	select {
@@ -144,5 +144,5 @@ func (b *bench) awaitEnd(t *testing.T, id string) (Container, error) {
 	case err := <-failed:
 		require.NoError(t, err)
 	}
-	return b.engine.inspect(t.Context(), id)
+	return b.driver.Look(t.Context(), id)
 }

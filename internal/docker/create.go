@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,85 +12,84 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
-// ContainerSpec describes a container to create. Whatever it says, the
-// container has no capabilities but Caps and cannot gain privileges, runs under
-// the system call filter of seccomp.go, sees no file of the kernel that tells of
-// the machine or of others, has an init, its own IPC namespace and no published
-// ports, dumps no core, is never restarted by the engine, and its log is bounded.
-type ContainerSpec struct {
-	Name     string
-	Image    string
-	User     string   // uid:gid
-	Dir      string   // working directory; "" is the image's
-	Hostname string   // "" is the container's id
-	Cmd      []string // replaces the image's entrypoint and command; nil keeps both
-	Env      []string // KEY=value
-	Labels   Labels
-
-	Network string   // "" is none at all, not even the engine's default bridge
-	Aliases []string // names on Network, beside the container's own
-
-	// Volumes gives each path in the container the name of an existing volume.
-	// create fills an empty one with what the image has at that path, its
-	// directory's owner and mode included.
-	Volumes map[string]string
-
-	Memory    int64 // bytes, swap included; 0 is no limit
-	NanoCPUs  int64 // billionths of a CPU; 0 is no limit
-	CPUShares int64 // weight against other containers; 0 is the engine's default, 1024
-	Pids      int64 // processes and threads; 0 is no limit
-
-	Caps        []string      // capabilities that the host's own helpers keep; none for a tenant's code
-	Runtime     string        // OCI runtime, as in runsc; "" is the engine's
-	LogMax      int64         // bytes of log that the engine keeps, in two files; 0 is 10 MB
-	StopTimeout time.Duration // between SIGTERM and SIGKILL, rounded up to seconds; 0 is the engine's, 10 s
+// unit is a container that is to be made. It has no capabilities and cannot gain
+// privileges, runs under the system call filter of seccomp.go, sees no file of the kernel
+// that tells of the machine or of others, has an init, an IPC namespace of its own and no
+// published ports, dumps no core, is never restarted by the engine, and its log is
+// bounded.
+type unit struct {
+	name    string
+	config  *container.Config
+	host    *container.HostConfig
+	network *network.NetworkingConfig
 }
 
-// defaultLogMax is the log kept when ContainerSpec.LogMax is 0, in bytes.
-const defaultLogMax = 10_000_000
+func (d *Driver) unit(spec *engine.Spec) unit {
+	return unit{spec.Name, config(spec, d.labels(spec.Key)), d.hostConfig(spec), networking(spec)}
+}
 
-// create makes a container and returns its id; it does not start it. A name
-// that is taken is ErrConflict; with engine.ErrUnreachable there may be a container of
-// that name, not started. A missing image or volume is engine.ErrNotFound, as is
-// a missing network when it starts. When the engine does not apply one of the container's limits,
-// the container is removed again and the error names the option.
-func (e *Engine) create(ctx context.Context, spec ContainerSpec) (string, error) {
-	for path, name := range spec.Volumes {
-		// The engine would make a missing volume silently.
-		err := again(ctx, func() error {
-			_, err := e.api.VolumeInspect(ctx, name)
-			return wrap(err, "create container %s: volume %s at %s", spec.Name, name, path)
-		})
+// create makes a container and those of its volumes that are missing; see replace.
+func (d *Driver) create(ctx context.Context, spec engine.Spec, clear func(context.Context, string) error) (string, error) {
+	for _, volume := range spec.Volumes {
+		if err := d.ensureVolume(context.WithoutCancel(ctx), volume, d.labels(spec.Key.WithoutGeneration())); err != nil {
+			return "", err
+		}
+	}
+	return d.replace(ctx, d.unit(&spec), clear)
+}
+
+// replace makes a container, in place of one of the same name that an earlier attempt, or
+// a request whose answer was lost, left, and that clear removes.
+func (d *Driver) replace(ctx context.Context, u unit, clear func(context.Context, string) error) (string, error) {
+	asked := context.WithoutCancel(ctx) // the caller learns the id of what the engine makes
+	id, err := d.tryCreate(asked, u)
+	if !errors.Is(err, errConflict) && !errors.Is(err, engine.ErrUnreachable) {
+		return id, err
+	}
+	if err := clear(ctx, u.name); err != nil {
+		return "", err
+	}
+	return d.tryCreate(asked, u)
+}
+
+// tryCreate makes a container and returns its id. A name that is taken is errConflict;
+// with engine.ErrUnreachable there may be a container of that name, not started. A missing
+// image or volume is engine.ErrNotFound. When the engine does not apply one of the
+// container's limits, the container is removed again and the error names the option.
+func (d *Driver) tryCreate(ctx context.Context, u unit) (string, error) {
+	for _, m := range u.host.Mounts { // the engine would make a missing volume silently
+		_, err := retryGet(ctx, func() (volume.Volume, error) { return d.api.VolumeInspect(ctx, m.Source) },
+			"create container %s: volume %s at %s", u.name, m.Source, m.Target)
 		if err != nil {
 			return "", err
 		}
 	}
-	host := hostConfig(&spec)
-	made, err := e.api.ContainerCreate(ctx, config(&spec), host, networking(&spec), nil, spec.Name)
+	made, err := d.api.ContainerCreate(ctx, u.config, u.host, u.network, nil, u.name)
 	if err != nil {
-		return "", wrap(err, "create container %s from %s", spec.Name, spec.Image)
+		return "", wrap(err, "create container %s from %s", u.name, u.config.Image)
 	}
-	if err := e.verify(ctx, made.ID, host); err != nil {
-		removed := e.remove(context.WithoutCancel(ctx), made.ID)
-		return "", errors.Join(fmt.Errorf("docker: create container %s: %w", spec.Name, err), removed)
+	if err := d.verify(ctx, made.ID, u.host); err != nil {
+		return "", errors.Join(fmt.Errorf("docker: create container %s: %w", u.name, err), d.Remove(ctx, made.ID))
 	}
 	for _, warning := range made.Warnings {
-		e.log.Warn("engine warns about a container", "container", spec.Name, "warning", warning)
+		d.engine.log.Warn("engine warns about a container", "container", u.name, "warning", warning)
 	}
 	return made.ID, nil
 }
 
-// verify compares what was asked with what the engine made of it: an option
-// that it does not support it drops with no more than a warning.
-func (e *Engine) verify(ctx context.Context, id string, want *container.HostConfig) error {
-	found, err := e.rawInspect(ctx, id)
+// verify compares what was asked with what the engine made of it, since the engine drops
+// an option that it does not support with no more than a warning.
+func (d *Driver) verify(ctx context.Context, id string, want *container.HostConfig) error {
+	found, err := d.inspect(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (e *Engine) verify(ctx context.Context, id string, want *container.HostConf
 	return nil
 }
 
-// dropped names the options of want that got does not have.
+// dropped returns the names of the options of want that got does not have.
 func dropped(want, got *container.HostConfig) []string {
 	var names []string
 	for _, option := range []struct {
@@ -131,18 +131,16 @@ func dropped(want, got *container.HostConfig) []string {
 
 func same[T comparable](a, b *T) bool { return a != nil && b != nil && *a == *b }
 
-func config(spec *ContainerSpec) *container.Config {
+func config(spec *engine.Spec, labels engine.Labels) *container.Config {
 	c := &container.Config{
 		Image:      spec.Image,
 		User:       spec.User,
 		WorkingDir: spec.Dir,
 		Hostname:   spec.Hostname,
 		Env:        spec.Env,
-		Labels:     spec.Labels,
-	}
-	if spec.Cmd != nil {
-		c.Cmd = spec.Cmd
-		c.Entrypoint = []string{} // set but empty: nothing of the image's is put before Cmd
+		Labels:     labels,
+		Cmd:        spec.Cmd,
+		Entrypoint: []string{}, // set but empty: nothing of the image's is put before Cmd
 	}
 	if spec.StopTimeout > 0 {
 		seconds := int(math.Ceil(spec.StopTimeout.Seconds()))
@@ -151,39 +149,33 @@ func config(spec *ContainerSpec) *container.Config {
 	return c
 }
 
-func hostConfig(spec *ContainerSpec) *container.HostConfig {
+func (d *Driver) hostConfig(spec *engine.Spec) *container.HostConfig {
 	yes := true
-	h := &container.HostConfig{
+	return &container.HostConfig{
 		CapDrop:       []string{"ALL"},
-		CapAdd:        spec.Caps,
 		SecurityOpt:   []string{"no-new-privileges", "seccomp=" + seccompProfile()},
 		MaskedPaths:   maskedPaths(),
 		ReadonlyPaths: readonlyPaths,
 		Init:          &yes,
 		IpcMode:       container.IPCModePrivate,
-		NetworkMode:   none,
+		NetworkMode:   container.NetworkMode(cmp.Or(spec.Network, none)),
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		LogConfig:     logConfig(spec.LogMax),
-		Runtime:       spec.Runtime,
-		Mounts:        mounts(spec),
+		Runtime:       d.opts.Runtime,
+		Mounts:        mounts(spec, d.labels(spec.Key.WithoutGeneration())),
 		OomScoreAdj:   firstToGo,
 		Resources:     resources(spec),
 	}
-	if spec.Network != "" {
-		h.NetworkMode = container.NetworkMode(spec.Network)
-	}
-	return h
 }
 
-// firstToGo makes the kernel, when the machine's memory runs out, end a
-// container's processes before the engine, the server or anything else of the
-// host's own.
+// firstToGo makes the kernel end a container's processes before the engine, the server
+// or anything else of the host's own when the machine's memory runs out.
 const firstToGo = 500
 
-// maskedPaths are files and folders of the kernel that a container finds empty:
-// memory, keys, timers and interrupts of the whole machine, its firmware, its
-// power meters and how hot it gets, from which others' secrets can be read. An
-// engine of any age masks these; one that is not there is skipped.
+// maskedPaths are files and folders of the kernel that a container finds empty: memory,
+// keys, timers and interrupts of the whole machine, its firmware, its power meters and how
+// hot it gets, from which others' secrets can be read. An engine of any age masks them and
+// skips those that are not there.
 var maskedPaths = sync.OnceValue(func() []string {
 	return append([]string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg",
@@ -193,8 +185,8 @@ var maskedPaths = sync.OnceValue(func() []string {
 	}, throttles("/sys/devices/system/cpu")...)
 })
 
-// throttles are the folders of a machine's processors that count how often each
-// was slowed down for its heat.
+// throttles returns the folders of a machine's processors that count how often each was
+// slowed down for its heat.
 func throttles(cpus string) []string {
 	found, err := filepath.Glob(cpus + "/cpu[0-9]*/thermal_throttle")
 	if err != nil {
@@ -203,10 +195,10 @@ func throttles(cpus string) []string {
 	return found
 }
 
-// readonlyPaths are folders of the kernel that nobody in a container changes.
+// readonlyPaths are folders of the kernel that nobody in a container can change.
 var readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
-func resources(spec *ContainerSpec) container.Resources {
+func resources(spec *engine.Spec) container.Resources {
 	r := container.Resources{
 		Memory:     spec.Memory,
 		MemorySwap: spec.Memory, // equal: no swap on top
@@ -220,30 +212,31 @@ func resources(spec *ContainerSpec) container.Resources {
 	return r
 }
 
+// defaultLogMax is the log that is kept when engine.Spec.LogMax is 0, in bytes.
+const defaultLogMax = 10_000_000
+
 func logConfig(keep int64) container.LogConfig {
-	if keep <= 0 {
-		keep = defaultLogMax
-	}
+	keep = cmp.Or(keep, defaultLogMax)
 	return container.LogConfig{Type: "json-file", Config: map[string]string{
 		"max-size": strconv.FormatInt(max(keep/2, 1), 10),
 		"max-file": "2",
 	}}
 }
 
-// mounts are the container's volumes. The labels are for one that is removed while
-// the engine makes the container, and so is made again: it can be found by them.
-func mounts(spec *ContainerSpec) []mount.Mount {
+// mounts returns the container's volumes. A volume that is removed while the engine makes
+// the container is made again, with these labels, by which it can be found.
+func mounts(spec *engine.Spec, labels engine.Labels) []mount.Mount {
 	list := make([]mount.Mount, 0, len(spec.Volumes))
 	for path, name := range spec.Volumes {
 		list = append(list, mount.Mount{
 			Type: mount.TypeVolume, Source: name, Target: path,
-			VolumeOptions: &mount.VolumeOptions{Labels: spec.Labels},
+			VolumeOptions: &mount.VolumeOptions{Labels: labels},
 		})
 	}
 	return list
 }
 
-func networking(spec *ContainerSpec) *network.NetworkingConfig {
+func networking(spec *engine.Spec) *network.NetworkingConfig {
 	if spec.Network == "" {
 		return nil
 	}

@@ -1,10 +1,8 @@
-// Package docker is the engine.Driver of one Docker engine. An Engine makes its
-// requests: images, containers, commands inside them, networks, volumes, logs and
-// exits. The Driver makes of them what package engine asks for, and knows the names
-// and labels of stacks' objects, but no stack's status, no row and no route.
+// Package docker is the engine.Driver of one Docker engine. An Engine is the connection, a
+// Driver what package engine asks for. It knows the names and labels of stacks' objects,
+// but no stack's status, no row and no route.
 //
-// Three rules hold everywhere. Removing what is not there is success. Errors
-// name the operation and the object, and are classified by the
-// errors of package engine, ErrConflict and ErrSubnetTaken, never by their text. Every container is
-// hardened: see ContainerSpec.
+// Three rules hold everywhere. Removing what is not there succeeds. Errors name the
+// operation and the object, and have a class, which callers test with errors.Is: one of
+// package engine, errConflict or errSubnetTaken. Every container is hardened: see unit.
 package docker

@@ -12,10 +12,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine/enginetest"
@@ -27,10 +30,10 @@ const tools = "debian:trixie-slim"
 
 func TestDriver_KeepsTheContract(t *testing.T) {
 	b := testBench(t)
-	there, err := b.driver().HasImage(t.Context(), tools)
+	there, err := b.driver.HasImage(t.Context(), tools)
 	require.NoError(t, err)
 	if !there {
-		require.NoError(t, b.engine.pull(t.Context(), tools, io.Discard))
+		require.NoError(t, b.driver.Pull(t.Context(), tools, io.Discard))
 	}
 	info, err := b.engine.Info(t.Context())
 	require.NoError(t, err)
@@ -39,7 +42,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 		w := b.newWay(t, nil)
 		pool := b.freePool(t)
 		test(t, enginetest.Bench{
-			Driver:  NewDriver(w.engine, info, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
+			Driver:  NewDriver(w.driver.engine, info, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
 			Another: NewDriver(b.engine, info, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
 			Subnets: 1 << (subnetBits - pool.Bits()),
 			Image:   b.image, Tools: tools,
@@ -52,13 +55,13 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 // freePool returns a pool of four networks that nobody uses.
 func (b *bench) freePool(t *testing.T) netip.Prefix {
 	t.Helper()
-	taken, err := b.engine.networks(t.Context(), nil)
+	taken, err := b.engine.networks(t.Context(), filters.NewArgs())
 	require.NoError(t, err)
 	for {
 		var n [2]byte
 		rand.Read(n[:])
 		pool := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, n[0], n[1] &^ 63}), 26)
-		if !overlapsAny(pool, taken) {
+		if !slices.ContainsFunc(taken, func(n network.Summary) bool { return overlaps(pool, n) }) {
 			return pool
 		}
 	}
@@ -67,7 +70,7 @@ func (b *bench) freePool(t *testing.T) netip.Prefix {
 // way leads to the engine over a socket of a test's own.
 type way struct {
 	t      *testing.T
-	engine *Engine
+	driver *Driver // of the bench's installation
 	socket string
 	proxy  *httputil.ReverseProxy
 
@@ -76,7 +79,7 @@ type way struct {
 	lost   map[string]bool // requests whose answers were lost; nil while none is to be
 }
 
-// newWay opens the engine by a way of its own. Each answer is given to seen before it
+// newWay opens the engine by a way of the test's own. Each answer is given to seen before it
 // goes on.
 func (b *bench) newWay(t *testing.T, seen func(*http.Response) error) *way {
 	t.Helper()
@@ -96,10 +99,11 @@ func (b *bench) newWay(t *testing.T, seen func(*http.Response) error) *way {
 		ErrorLog:       log.New(io.Discard, "", 0),
 	}
 	w.back()
-	w.engine, err = Open(t.Context(), Options{Host: "unix://" + w.socket})
+	opened, err := open(t.Context(), "unix://"+w.socket, quiet)
 	require.NoError(t, err)
+	w.driver = NewDriver(opened, b.driver.info, b.driver.opts)
 	t.Cleanup(func() {
-		require.NoError(t, w.engine.Close())
+		require.NoError(t, opened.Close())
 		w.leave()
 		transport.CloseIdleConnections()
 		require.NoError(t, os.RemoveAll(dir))

@@ -8,32 +8,25 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
-	"slices"
+	"os"
 	"time"
 
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
-
-	"github.com/berth-host/berth/internal/engine"
 )
 
-// Labels are those of package engine.
-type Labels = engine.Labels
-
-// Options say which engine to open.
+// Options are what an Engine tells others of.
 type Options struct {
-	Host string       // unix:///…, or tcp://… of this machine; "" means DOCKER_HOST, else the local socket
-	Log  *slog.Logger // warnings of the engine; nil discards them
+	Log *slog.Logger // gets the engine's warnings
 
-	// Observe is told of each call of the engine's API that ended, such as "POST
-	// /containers/{id}/start"; one that streams ends with its stream. Nil is
-	// nobody.
+	// Observe is called for each request that ended, such as "POST
+	// /containers/{id}/start"; one that streams ends with its stream. It may be nil.
 	Observe func(call string, ok bool, took time.Duration)
 }
 
-// Engine is a connection to one Docker engine. It may be used by many
-// goroutines at once.
+// Engine is a connection to one Docker engine. Many goroutines may use it at the same
+// time.
 type Engine struct {
 	api  *client.Client
 	dial func(context.Context) (net.Conn, error) // opens a connection beside those of api
@@ -55,31 +48,23 @@ type Runtime struct {
 	Args []string
 }
 
-// Attaches reports whether a container of a runtime, "" for the engine's own, can
-// be put on a network while it runs. That takes a runtime whose containers have the
-// host's kernel: gVisor sets its network up when it starts.
-func (i Info) Attaches(runtime string) bool {
-	name := cmp.Or(runtime, i.DefaultRuntime)
-	program := filepath.Base(cmp.Or(i.Runtimes[name].Path, name))
-	return slices.Contains([]string{"runc", "crun", "io.containerd.runc.v2"}, program)
+// Open connects to the engine of this machine at DOCKER_HOST (unix:///… or tcp://…), or
+// at the local socket if that is empty, and agrees with it on a version of the API. It
+// fails when no engine answers. At tcp:// it speaks TLS if DOCKER_CERT_PATH is set.
+func Open(ctx context.Context, opts Options) (*Engine, error) {
+	return open(ctx, cmp.Or(os.Getenv(client.EnvOverrideHost), client.DefaultDockerHost), opts)
 }
 
-// Open connects to an engine of this machine, agrees with it on a version of the
-// API, and fails when none answers. At tcp:// it speaks TLS where the environment
-// has DOCKER_CERT_PATH.
-func Open(ctx context.Context, opts Options) (*Engine, error) {
+func open(ctx context.Context, host string, opts Options) (*Engine, error) {
 	var settings []client.Opt
 	if opts.Observe != nil {
 		settings = append(settings, client.WithTraceProvider(observer{observe: opts.Observe}))
 	}
-	api, dial, err := connect(ctx, opts.Host, settings...)
+	api, dial, err := connect(ctx, host, settings...)
 	if err != nil {
 		return nil, fmt.Errorf("docker: open engine: %w", err)
 	}
 	e := &Engine{api: api, dial: dial, log: opts.Log}
-	if e.log == nil {
-		e.log = slog.New(slog.DiscardHandler)
-	}
 	if err := e.ping(ctx); err != nil {
 		_ = api.Close() // nothing was sent: only idle connections close here
 		return nil, err
@@ -87,7 +72,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close gives up the connection. Nothing in the engine changes.
+// Close closes the connection. Nothing in the engine changes.
 func (e *Engine) Close() error { return e.api.Close() }
 
 // ping returns an error when the engine does not answer.
@@ -96,15 +81,8 @@ func (e *Engine) ping(ctx context.Context) error {
 	return wrap(err, "ping engine at %s", e.api.DaemonHost())
 }
 
-// accepts returns an error unless the engine takes a new connection and answers
-// on it before ctx ends. An engine that shuts down takes none any more, but
-// answers on those that it has while it ends the containers: so this says
-// whether the end of a container was its own.
-func (e *Engine) accepts(ctx context.Context) error {
-	return wrap(e.askAnew(ctx), "connect to engine at %s", e.api.DaemonHost())
-}
-
-func (e *Engine) askAnew(ctx context.Context) error {
+// pingAnew returns an error unless the engine answers on a new connection.
+func (e *Engine) pingAnew(ctx context.Context) error {
 	conn, err := e.dial(ctx)
 	if err != nil {
 		return err
@@ -130,34 +108,33 @@ func (e *Engine) askAnew(ctx context.Context) error {
 	return nil
 }
 
-// Info describes the engine that answers.
+// Info returns how the engine describes itself.
 func (e *Engine) Info(ctx context.Context) (Info, error) {
-	info, err := e.api.Info(ctx)
+	found, err := e.api.Info(ctx)
 	if err != nil {
 		return Info{}, wrap(err, "describe engine")
 	}
-	described := Info{RootDir: info.DockerRootDir, CPUs: info.NCPU, DefaultRuntime: info.DefaultRuntime, Runtimes: map[string]Runtime{}}
-	for name, r := range info.Runtimes {
-		described.Runtimes[name] = Runtime{Path: r.Path, Args: r.Args}
+	info := Info{RootDir: found.DockerRootDir, CPUs: found.NCPU, DefaultRuntime: found.DefaultRuntime, Runtimes: map[string]Runtime{}}
+	for name, r := range found.Runtimes {
+		info.Runtimes[name] = Runtime{Path: r.Path, Args: r.Args}
 	}
-	return described, nil
+	return info, nil
 }
 
-// byLabel is the engine's filter for objects that carry all of labels.
-func byLabel(labels Labels) filters.Args {
-	args := filters.NewArgs()
-	for key, value := range labels {
-		args.Add("label", key+"="+value)
+// Bridges returns the names of the interfaces on the engine's machine of all its bridge
+// networks.
+func (e *Engine) Bridges(ctx context.Context) ([]string, error) {
+	found, err := e.networks(ctx, filters.NewArgs(filters.Arg("driver", network.NetworkBridge)))
+	names := make([]string, len(found))
+	for i, n := range found {
+		names[i] = cmp.Or(n.Options[bridgeName], "br-"+n.ID[:min(len(n.ID), 12)])
 	}
-	return args
+	return names, err
 }
 
-// carries reports whether have holds every pair of want.
-func carries(have, want Labels) bool {
-	for key, value := range want {
-		if got, ok := have[key]; !ok || got != value {
-			return false
-		}
-	}
-	return true
+// networks returns the networks that pass a filter.
+func (e *Engine) networks(ctx context.Context, filter filters.Args) ([]network.Summary, error) {
+	return retryGet(ctx, func() ([]network.Summary, error) {
+		return e.api.NetworkList(ctx, network.ListOptions{Filters: filter})
+	}, "list networks")
 }

@@ -18,7 +18,7 @@ import (
 
 func TestOpen_NamesAnEngineThatDoesNotAnswer(t *testing.T) {
 	host := "unix://" + filepath.Join(t.TempDir(), "nobody.sock")
-	_, err := Open(t.Context(), Options{Host: host})
+	_, err := open(t.Context(), host, quiet)
 	require.Error(t, err)
 	assert.Contains(t, err.Error(), "ping engine at "+host)
 }
@@ -36,7 +36,7 @@ func TestWrap_ClassifiesAndKeepsTheCause(t *testing.T) {
 	cause := errors.New("no such thing")
 	for class, engine := range map[error]error{
 		engine.ErrNotFound: errdefs.ErrNotFound,
-		ErrConflict:        errdefs.ErrConflict,
+		errConflict:        errdefs.ErrConflict,
 	} {
 		err := wrap(errors.Join(cause, engine), "remove %s", "x")
 		require.ErrorIs(t, err, class)
@@ -45,21 +45,7 @@ func TestWrap_ClassifiesAndKeepsTheCause(t *testing.T) {
 	}
 	err := wrap(cause, "remove x")
 	assert.NotErrorIs(t, err, engine.ErrNotFound)
-	assert.NotErrorIs(t, err, ErrConflict)
-}
-
-// through opens the engine again through a socket of the test's own. After cut
-// the engine is gone for it.
-func (b *bench) through(t *testing.T) (remote *Engine, cut func()) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "engine.sock")
-	listener, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	cut = b.relay(t, listener)
-	remote, err = Open(t.Context(), Options{Host: "unix://" + path})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, remote.Close()) })
-	return remote, cut
+	assert.NotErrorIs(t, err, errConflict)
 }
 
 // relay connects whoever comes to a listener with the engine, until cut or the
@@ -99,7 +85,7 @@ func (b *bench) relay(t *testing.T, listener net.Listener) (cut func()) {
 	return cut
 }
 
-func TestInfo_AttachesWhereContainersHaveTheHostsKernel(t *testing.T) {
+func TestPromotes_WhereContainersHaveTheHostsKernel(t *testing.T) {
 	info := Info{DefaultRuntime: "runc", Runtimes: map[string]Runtime{
 		"runc": {Path: "runc"}, "small": {Path: "/usr/bin/crun"}, "gvisor": {Path: "/usr/local/bin/runsc"}, "kata": {},
 	}}
@@ -107,8 +93,8 @@ func TestInfo_AttachesWhereContainersHaveTheHostsKernel(t *testing.T) {
 		"": true, "runc": true, "small": true, "io.containerd.runc.v2": true,
 		"gvisor": false, "kata": false, "io.containerd.runsc.v1": false,
 	} {
-		assert.Equal(t, want, info.Attaches(name), name)
+		assert.Equal(t, want, (&Driver{info: info, opts: DriverOptions{Runtime: name}}).Promotes(), name)
 	}
 	info.DefaultRuntime = "gvisor"
-	assert.False(t, info.Attaches(""))
+	assert.False(t, (&Driver{info: info}).Promotes())
 }

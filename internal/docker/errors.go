@@ -15,20 +15,20 @@ import (
 	"github.com/berth-host/berth/internal/hostfault"
 )
 
-// The classes of failure that only callers in this package act on, beside those of
-// package engine; test with errors.Is.
+// The classes of failure that only this package knows, beside those of package engine;
+// test with errors.Is.
 var (
-	ErrConflict    = errors.New("conflict")              // the name is taken, or the object is in use
-	ErrSubnetTaken = errors.New("subnet already in use") // another network overlaps it
+	errConflict    = errors.New("conflict")              // the name is taken, or the object is in use
+	errSubnetTaken = errors.New("subnet already in use") // another network overlaps it
 )
 
-// errForeign is the cause when a name is taken by an object of somebody else.
+// errForeign is the cause when an object of somebody else has a name.
 var errForeign = errors.New("one of that name exists with other labels or settings")
 
 // failure is an error of the engine with what was attempted and its class.
 type failure struct {
 	op    string
-	class error // nil when the error has none of the classes above
+	class error // nil when the error has no class
 	cause error
 }
 
@@ -41,8 +41,8 @@ func (f *failure) Unwrap() []error {
 	return []error{f.cause, f.class}
 }
 
-// wrap names the operation and the object of an error of the engine and
-// classifies it; nil stays nil.
+// wrap adds the operation, the object and the class to an error of the engine; nil stays
+// nil.
 func wrap(err error, op string, args ...any) error {
 	if err == nil {
 		return nil
@@ -55,7 +55,7 @@ func classOf(err error) error {
 	case errdefs.IsNotFound(err):
 		return engine.ErrNotFound
 	case errdefs.IsConflict(err):
-		return ErrConflict
+		return errConflict
 	case client.IsErrConnectionFailed(err):
 		return engine.ErrUnreachable
 	case strings.Contains(err.Error(), hostfault.NoSpace.Error()): // the engine has no code for it
@@ -70,25 +70,19 @@ func classOf(err error) error {
 	return nil
 }
 
-// addressTaken is what the engine says when another container has an address; the
-// code that comes with it stands for much else.
+// addressTaken is what the engine says when another container has an address. The code
+// that comes with it stands for much else.
 const addressTaken = "Address already in use"
 
-// hostFaults is what else the engine says of its machine, and has no code for.
+// hostFaults are other faults of its machine for which the engine has no code.
 var hostFaults = []string{
 	"failed to create endpoint", // of a container, for a fault of the machine's networking
 	"connection refused",        // by containerd
 	"deadline exceeded",
 }
 
-// mayExist reports whether an error of create leaves room for a container of that
-// name: an earlier one, or the new one when the engine's answer was lost.
-func mayExist(err error) bool {
-	return errors.Is(err, ErrConflict) || errors.Is(err, engine.ErrUnreachable)
-}
-
-// MayPass reports whether an error of an engine that starts is gone when it is asked
-// again: it does not answer, it or a proxy in front of it answers that it cannot
+// MayPass reports whether an error of an engine that starts may be gone when it is asked
+// again: the engine does not answer, it or a proxy in front of it answers that it cannot
 // (5xx), or no descriptor is free.
 func MayPass(err error) bool {
 	passing := []error{engine.ErrUnreachable}

@@ -28,13 +28,10 @@ func next(t *testing.T, exits <-chan engine.End, failed <-chan error) engine.End
 func TestExits_MissesNothingFromTheCallOn(t *testing.T) {
 	b := testBench(t)
 	for range 5 {
-		mine := Labels{"berth-test": b.labels["berth-test"], "berth-test-exit": b.name()}
-		spec := b.spec("serve")
-		spec.Labels = mine
-		id := b.run(t, spec)
+		id := b.run(t, b.spec("serve"))
 		ctx, cancel := context.WithCancel(t.Context())
-		exits, failed := b.engine.exits(ctx, mine)
-		require.NoError(t, b.engine.remove(ctx, id))
+		exits, failed := b.driver.Ended(ctx)
+		require.NoError(t, b.driver.Remove(ctx, id))
 		assert.Equal(t, id, next(t, exits, failed).ID)
 		cancel()
 	}
@@ -42,16 +39,15 @@ func TestExits_MissesNothingFromTheCallOn(t *testing.T) {
 
 func TestExits_ReportsMemoryThatRanOut(t *testing.T) {
 	b := testBench(t)
-	mine := Labels{"berth-test": b.labels["berth-test"], "berth-test-exit": b.name()}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	exits, failed := b.engine.exits(ctx, mine)
+	exits, failed := b.driver.Ended(ctx)
 	spec := b.spec("eat")
-	spec.Labels, spec.Memory = mine, 32<<20
+	spec.Memory = 32 << 20
 	id := b.run(t, spec)
 	assert.Equal(t, id, next(t, exits, failed).ID)
 	require.Eventually(t, func() bool { // the event may come before the engine has written it down
-		c, err := b.engine.inspect(t.Context(), id)
+		c, err := b.driver.Look(t.Context(), id)
 		return err == nil && c.OOMKilled && c.ExitCode == 137
 	}, 10*time.Second, 10*time.Millisecond)
 }

@@ -10,17 +10,19 @@ import (
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/pause"
 )
 
-// A command's end is normally the end of its output. A background child that
-// keeps the output open hides it, so the engine is asked as well: this often,
-// and from firstPoll on doubling up to it once the output has ended. What is
-// still on its way then has until it is quiet for execGrace, execGraceMax in all:
-// long enough for a busy engine, and waited for only with such a child.
+// A command's end is normally the end of its output. A background child that keeps the
+// output open hides it, so the engine is asked too, every execPoll; once the output has
+// ended, after firstPoll, and then after pauses that double up to execPoll. Output that is
+// still on its way when the command has ended is taken until nothing comes for execGrace,
+// or for execGraceMax in all. That is long enough for a busy engine, and takes time only
+// with such a child.
 const (
 	execPoll     = 250 * time.Millisecond
 	firstPoll    = time.Millisecond
@@ -28,34 +30,33 @@ const (
 	execGraceMax = 5 * time.Second
 )
 
-// errNeverRan is the cause when the engine accepted a command and did not run it.
+// errNeverRan is the cause when the engine accepted a command but did not run it.
 var errNeverRan = errors.New("the command did not start: the container is not running")
 
-// exec runs a command in a running container, gives stdout and stderr what it prints
-// in the order of arrival, and returns its exit code: 126 or 127 when there is no such
-// command. It returns when the command ends, or with cmd.Whole its output, or at once
-// when ctx ends; the command then goes on until the container is killed. Nothing is
-// written any more after it has returned.
-func (e *Engine) exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
-	run, err := e.begin(ctx, id, cmd, stdout, stderr)
-	if err != nil {
-		return -1, wrap(err, "run %q in container %s", cmd.Args, id)
-	}
-	wait := run.wait
-	if cmd.Whole {
-		wait = run.waitWhole
-	}
-	code, err := wait(ctx)
-	run.close()
+// Exec is engine.Driver's.
+func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
+	code, err := d.exec(ctx, id, cmd, stdout, stderr)
 	if err != nil {
 		return -1, wrap(err, "run %q in container %s", cmd.Args, id)
 	}
 	return code, nil
 }
 
+func (d *Driver) exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
+	run, err := d.begin(ctx, id, cmd, stdout, stderr)
+	if err != nil {
+		return -1, err
+	}
+	defer run.close()
+	if cmd.Whole {
+		return run.waitWhole(ctx)
+	}
+	return run.wait(ctx)
+}
+
 // execution is one command that was started.
 type execution struct {
-	engine  *Engine
+	api     *client.Client
 	id      string // of the exec
 	stream  types.HijackedResponse
 	arrived atomic.Int64  // bytes of output so far
@@ -64,23 +65,23 @@ type execution struct {
 }
 
 // begin starts the command and the copying of its output.
-func (e *Engine) begin(ctx context.Context, id string, spec engine.Cmd, stdout, stderr io.Writer) (*execution, error) {
-	made, err := answered(ctx, func() (container.ExecCreateResponse, error) {
-		// One that is made and never started does nothing, and goes with the container.
-		made, err := e.api.ContainerExecCreate(ctx, id, container.ExecOptions{
+func (d *Driver) begin(ctx context.Context, id string, spec engine.Cmd, stdout, stderr io.Writer) (*execution, error) {
+	// A command that is prepared twice and started once does no harm: it goes with the
+	// container.
+	made, err := retryGet(ctx, func() (container.ExecCreateResponse, error) {
+		return d.api.ContainerExecCreate(ctx, id, container.ExecOptions{
 			Cmd: spec.Args, Env: spec.Env, User: spec.User, WorkingDir: spec.Dir,
 			AttachStdout: true, AttachStderr: true,
 		})
-		return made, wrap(err, "prepare the command")
-	})
+	}, "prepare the command")
 	if err != nil {
 		return nil, err
 	}
-	stream, err := e.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	stream, err := d.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
 	if err != nil {
 		return nil, err
 	}
-	x := &execution{engine: e, id: made.ID, stream: stream, copied: make(chan struct{})}
+	x := &execution{api: d.api, id: made.ID, stream: stream, copied: make(chan struct{})}
 	go func() {
 		defer close(x.copied)
 		_, x.copyErr = stdcopy.StdCopy(stdout, stderr, x)
@@ -128,9 +129,8 @@ func (x *execution) wait(ctx context.Context) (int, error) {
 	}
 }
 
-// codeAfterOutput finds the exit code when the output has ended: the engine
-// may learn of the command's end a little later, or much later when the
-// command closed its output itself.
+// codeAfterOutput returns the exit code once the output has ended. The engine may learn of
+// the command's end a little later, or much later if the command closed its output itself.
 func (x *execution) codeAfterOutput(ctx context.Context) (int, error) {
 	if x.copyErr != nil {
 		return -1, fmt.Errorf("copy output: %w", x.copyErr)
@@ -151,15 +151,12 @@ func (x *execution) codeAfterOutput(ctx context.Context) (int, error) {
 	}
 }
 
-// look asks the engine how the command is doing.
+// look returns how the command is doing.
 func (x *execution) look(ctx context.Context) (container.ExecInspect, error) {
-	return answered(ctx, func() (container.ExecInspect, error) {
-		state, err := x.engine.api.ContainerExecInspect(ctx, x.id)
-		return state, wrap(err, "look at the command")
-	})
+	return retryGet(ctx, func() (container.ExecInspect, error) { return x.api.ContainerExecInspect(ctx, x.id) }, "look at the command")
 }
 
-// drain lets the output that is still on its way arrive.
+// drain waits for the output that is still on its way.
 func (x *execution) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, execGraceMax)
 	defer cancel()
@@ -181,7 +178,7 @@ func (x *execution) drain(ctx context.Context) {
 	}
 }
 
-// close gives up the output and returns when nothing writes any more.
+// close closes the output and returns when nothing writes any more.
 func (x *execution) close() {
 	x.stream.Close()
 	<-x.copied

@@ -20,14 +20,14 @@ func TestExec_RunsAsToldWhereToldWithWhatItIsGiven(t *testing.T) {
 	command := helper("whoami")
 	command.User, command.Dir = "200001:200001", "/app"
 	var out strings.Builder
-	_, err := b.engine.exec(t.Context(), id, command, &out, &out)
+	_, err := b.driver.Exec(t.Context(), id, command, &out, &out)
 	require.NoError(t, err)
 	assert.Equal(t, "200001 200001 /app\n", out.String())
 
 	out.Reset()
 	command = helper("env", "SECRET")
 	command.Env = []string{"SECRET=shh"}
-	_, err = b.engine.exec(t.Context(), id, command, &out, &out)
+	_, err = b.driver.Exec(t.Context(), id, command, &out, &out)
 	require.NoError(t, err)
 	assert.Equal(t, "shh\n", out.String())
 	found, err := b.engine.api.ContainerInspect(t.Context(), id)
@@ -45,7 +45,7 @@ func TestOutput_KeepsTheStreamsApart(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	var stdout, stderr strings.Builder
-	code, err := b.engine.exec(t.Context(), id, whole(helper("both", "6", "0s")), &stdout, &stderr)
+	code, err := b.driver.Exec(t.Context(), id, whole(helper("both", "6", "0s")), &stdout, &stderr)
 	require.NoError(t, err)
 	assert.Zero(t, code)
 	assert.Equal(t, "0\n2\n4\n", stdout.String())
@@ -56,14 +56,14 @@ func TestAnswer_IsWholeOrAnError(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
 	for size, want := range map[string]error{"100": nil, "60000": nil, "66000": engine.ErrTooMuch, "20000000": engine.ErrTooMuch} {
-		text, code, err := engine.Answer(t.Context(), b.driver(), id, helper("flood", size))
+		text, code, err := engine.Answer(t.Context(), b.driver, id, helper("flood", size))
 		require.ErrorIs(t, err, want)
 		if want == nil {
 			assert.Zero(t, code)
 			assert.Equal(t, size, strconv.Itoa(len(text)))
 		}
 	}
-	text, code, err := engine.Answer(t.Context(), b.driver(), id, helper("both", "6", "0s"))
+	text, code, err := engine.Answer(t.Context(), b.driver, id, helper("both", "6", "0s"))
 	require.NoError(t, err)
 	assert.Zero(t, code)
 	assert.Equal(t, "0\n2\n4\n", text)
@@ -81,7 +81,7 @@ func TestExec_DoesNotWaitForABackgroundChild(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
 	began := time.Now()
-	code, err := b.engine.exec(t.Context(), id, helper("background", "1m", "5"), &out, &out)
+	code, err := b.driver.Exec(t.Context(), id, helper("background", "1m", "5"), &out, &out)
 	took := time.Since(began)
 	require.NoError(t, err)
 	assert.Equal(t, 5, code)
@@ -95,7 +95,7 @@ func TestExec_WaitsForACommandThatClosedItsOutput(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	var out strings.Builder
 	began := time.Now()
-	code, err := b.engine.exec(t.Context(), id, helper("mute", "600ms", "7"), &out, &out)
+	code, err := b.driver.Exec(t.Context(), id, helper("mute", "600ms", "7"), &out, &out)
 	require.NoError(t, err)
 	assert.Equal(t, 7, code)
 	assert.Equal(t, "last words\n", out.String())
@@ -115,7 +115,7 @@ func TestExec_ReturnsAtOnceWhenCancelled(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	_, err := b.engine.exec(ctx, id, helper("both", "10000", "10ms"), out, out)
+	_, err := b.driver.Exec(ctx, id, helper("both", "10000", "10ms"), out, out)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Less(t, time.Since(cancelled), 10*time.Second)
 }
@@ -131,11 +131,11 @@ func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		code, err := b.engine.exec(t.Context(), id, helper("both", "1", "1h"), out, out)
+		code, err := b.driver.Exec(t.Context(), id, helper("both", "1", "1h"), out, out)
 		ended <- result{code, err}
 	}()
 	<-began
-	require.NoError(t, b.engine.remove(t.Context(), id))
+	require.NoError(t, b.driver.Remove(t.Context(), id))
 	select {
 	case r := <-ended:
 		t.Logf("code %d, error %v", r.code, r.err)
@@ -148,9 +148,9 @@ func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
 func TestExec_ABrokenStreamIsNotTheEndOfTheCommand(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
-	remote, cut := b.through(t)
-	out := writerFunc(func(p []byte) (int, error) { cut(); return len(p), nil })
-	_, err := remote.exec(t.Context(), id, helper("both", "1", "1h"), out, out)
+	w := b.newWay(t, nil)
+	out := writerFunc(func(p []byte) (int, error) { w.leave(); return len(p), nil })
+	_, err := w.driver.Exec(t.Context(), id, helper("both", "1", "1h"), out, out)
 	require.Error(t, err)
 }
 
@@ -159,7 +159,7 @@ func TestExec_ReportsAWriterThatFails(t *testing.T) {
 	id := b.run(t, b.spec("serve"))
 	full := errors.New("disk full")
 	out := writerFunc(func([]byte) (int, error) { return 0, full })
-	_, err := b.engine.exec(t.Context(), id, helper("both", "3", "1h"), out, out)
+	_, err := b.driver.Exec(t.Context(), id, helper("both", "3", "1h"), out, out)
 	require.ErrorIs(t, err, full)
 }
 

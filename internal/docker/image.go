@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
@@ -12,104 +14,93 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// ImageInfo is what the engine knows of an image.
-type ImageInfo struct {
-	ID     string
-	Tags   []string // empty for one that lost its name
-	Labels Labels
-	User   string // that its containers run as unless they say otherwise; only image reads it
+// HasImage is engine.Driver's.
+func (d *Driver) HasImage(ctx context.Context, ref string) (bool, error) {
+	_, err := d.image(ctx, ref)
+	return err == nil, unlessGone(err)
 }
 
-// CommitSpec overrides the configuration that a committed image takes over
-// from its container. What is unset stays the container's.
-type CommitSpec struct {
-	Labels Labels   // on top of the container's
-	Env    []string // KEY=value, on top of the container's
-	User   string
-	Dir    string
+// ImageUser is engine.Driver's.
+func (d *Driver) ImageUser(ctx context.Context, id string) (int, error) {
+	found, err := d.image(ctx, id)
+	if err != nil || found.Config == nil {
+		return 0, err
+	}
+	user, _, _ := strings.Cut(found.Config.User, ":")
+	uid, _ := strconv.Atoi(user) // root's is empty, or a name
+	return uid, nil
+}
+
+// image returns what the engine knows of an image, by reference or id.
+func (d *Driver) image(ctx context.Context, ref string) (image.InspectResponse, error) {
+	return retryGet(ctx, func() (image.InspectResponse, error) { return d.api.ImageInspect(ctx, ref) }, "inspect image %s", ref)
 }
 
 // untagged is how older engines write that an image has no name.
 const untagged = "<none>:<none>"
 
-// image looks up one image by reference or id.
-func (e *Engine) image(ctx context.Context, ref string) (ImageInfo, error) {
-	found, err := answered(ctx, func() (image.InspectResponse, error) {
-		found, err := e.api.ImageInspect(ctx, ref)
-		return found, wrap(err, "inspect image %s", ref)
-	})
-	if err != nil {
-		return ImageInfo{}, err
+// images returns the images of a key, nameless ones included, without the layers that
+// only other images need.
+func (d *Driver) images(ctx context.Context, key engine.Key) ([]engine.Image, error) {
+	found, err := retryGet(ctx, func() ([]image.Summary, error) {
+		return d.api.ImageList(ctx, image.ListOptions{Filters: d.of(key)})
+	}, "list images")
+	list := make([]engine.Image, len(found))
+	for i, f := range found {
+		tags := slices.DeleteFunc(f.RepoTags, func(tag string) bool { return tag == untagged })
+		list[i] = engine.Image{ID: f.ID, Key: engine.KeyOf(f.Labels), Tags: tags}
 	}
-	info := ImageInfo{ID: found.ID, Tags: found.RepoTags}
-	if found.Config != nil {
-		info.Labels, info.User = found.Config.Labels, found.Config.User
-	}
-	return info, nil
+	return list, err
 }
 
-// images returns the images that carry the labels, nameless ones included,
-// and not the layers that only other images need.
-func (e *Engine) images(ctx context.Context, labels Labels) ([]ImageInfo, error) {
-	found, err := answered(ctx, func() ([]image.Summary, error) {
-		found, err := e.api.ImageList(ctx, image.ListOptions{Filters: byLabel(labels)})
-		return found, wrap(err, "list images")
-	})
-	if err != nil {
-		return nil, err
-	}
-	list := make([]ImageInfo, len(found))
-	for i := range found {
-		tags := slices.DeleteFunc(found[i].RepoTags, func(tag string) bool { return tag == untagged })
-		list[i] = ImageInfo{ID: found[i].ID, Tags: tags, Labels: found[i].Labels}
-	}
-	return list, nil
-}
-
-// removeImage removes a reference, and the image with the layers below it when
-// that was its last one; ErrConflict while a container, running or not, needs it.
-func (e *Engine) removeImage(ctx context.Context, ref string) error {
-	return insist(ctx, func(ctx context.Context) error {
-		_, err := e.api.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
-		return unlessGone(wrap(err, "remove image %s", ref))
+// removeImage removes a reference, and with an image's last reference the image and the
+// layers below it. The error is errConflict while a container, running or not, needs it.
+func (d *Driver) removeImage(ctx context.Context, ref string) error {
+	return retryRemoval(ctx, func(ctx context.Context) error {
+		_, err := d.api.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
+		return wrap(err, "remove image %s", ref)
 	})
 }
 
-// tagImage gives an image one more reference.
-func (e *Engine) tagImage(ctx context.Context, source, ref string) error {
-	return again(ctx, func() error {
-		return wrap(e.api.ImageTag(ctx, source, ref), "tag image %s as %s", source, ref)
+// Tag is engine.Driver's.
+func (d *Driver) Tag(ctx context.Context, source, ref string) error {
+	return retry(ctx, func() error {
+		return wrap(d.api.ImageTag(ctx, source, ref), "tag image %s as %s", source, ref)
 	})
 }
 
-// commit makes an image of a container's file system, without its volumes. A running
-// container is paused meanwhile. When the answer is lost, the image that has got the
-// reference is the one.
-func (e *Engine) commit(ctx context.Context, id, ref string, spec CommitSpec) error {
-	before, err := e.image(ctx, ref)
+// Commit is engine.Driver's. A container that runs is paused meanwhile, which two at the
+// same time cannot do.
+func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
+	return d.making.alone(ctx, id, func() error {
+		return d.commit(context.WithoutCancel(ctx), id, key.Image(), &container.Config{
+			Labels: d.labels(key), Env: config.Env, User: config.User, WorkingDir: config.Dir,
+		})
+	})
+}
+
+// commit makes an image of a container's file system, without its volumes. What config
+// leaves unset stays the container's. When the answer is lost, the image is the one that
+// has got the reference.
+func (d *Driver) commit(ctx context.Context, id, ref string, config *container.Config) error {
+	before, err := d.image(ctx, ref)
 	if unlessGone(err) != nil {
 		return err
 	}
-	_, err = e.api.ContainerCommit(ctx, id, container.CommitOptions{
-		Reference: ref,
-		Pause:     true,
-		Config: &container.Config{
-			Labels: spec.Labels, Env: spec.Env, User: spec.User, WorkingDir: spec.Dir,
-		},
-	})
+	_, err = d.api.ContainerCommit(ctx, id, container.CommitOptions{Reference: ref, Pause: true, Config: config})
 	err = wrap(err, "commit container %s as %s", id, ref)
 	if !errors.Is(err, engine.ErrUnreachable) {
 		return err
 	}
-	if now, lookErr := e.image(ctx, ref); lookErr == nil && now.ID != before.ID {
+	if now, lookErr := d.image(ctx, ref); lookErr == nil && now.ID != before.ID {
 		return nil
 	}
 	return err
 }
 
-// pull fetches an image from its registry and writes the steps to out.
-func (e *Engine) pull(ctx context.Context, ref string, out io.Writer) error {
-	body, err := e.api.ImagePull(ctx, ref, image.PullOptions{})
+// Pull is engine.Driver's.
+func (d *Driver) Pull(ctx context.Context, ref string, out io.Writer) error {
+	body, err := d.api.ImagePull(ctx, ref, image.PullOptions{})
 	if err != nil {
 		return wrap(err, "pull image %s", ref)
 	}
@@ -117,11 +108,10 @@ func (e *Engine) pull(ctx context.Context, ref string, out io.Writer) error {
 	return wrap(relay(out, body), "pull image %s", ref)
 }
 
-// importImage makes an image of one layer from a tar of a file system. Changes are
-// Dockerfile instructions for its configuration, as in `WORKDIR /app`.
-func (e *Engine) importImage(ctx context.Context, ref string, tar io.Reader, changes []string) error {
+// Import is engine.Driver's.
+func (d *Driver) Import(ctx context.Context, ref string, tar io.Reader, changes []string) error {
 	source := image.ImportSource{Source: tar, SourceName: "-"}
-	body, err := e.api.ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})
+	body, err := d.api.ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})
 	if err != nil {
 		return wrap(err, "import image %s", ref)
 	}

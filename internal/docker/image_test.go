@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +20,7 @@ import (
 func TestRemoveImage_RefusesOneThatAContainerNeeds(t *testing.T) {
 	b := testBench(t)
 	b.create(t, b.spec("serve"))
-	require.ErrorIs(t, b.engine.removeImage(t.Context(), b.image), ErrConflict)
+	require.ErrorIs(t, b.driver.removeImage(t.Context(), b.image), errConflict)
 }
 
 func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
@@ -29,20 +30,18 @@ func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
 	id := b.run(t, spec)
 	b.output(t, id, "write", "/tmp/built", "the result")
 	ref := b.name() + ":g1"
-	require.NoError(t, b.engine.commit(t.Context(), id, ref, CommitSpec{
-		Labels: Labels{"berth-test-generation": "1"},
-		Env:    []string{"B=2"},
-		User:   "200001:200001",
-		Dir:    "/tmp",
+	require.NoError(t, b.driver.commit(t.Context(), id, ref, &container.Config{
+		Labels:     engine.Labels{"berth-test-generation": "1"},
+		Env:        []string{"B=2"},
+		User:       "200001:200001",
+		WorkingDir: "/tmp",
 	}))
 	b.keepNot(t, ref)
 
-	found, err := b.engine.image(t.Context(), ref)
-	require.NoError(t, err)
-	assert.True(t, carries(found.Labels, b.labels), "the container's labels stay")
-	assert.Equal(t, "1", found.Labels["berth-test-generation"])
 	raw, err := b.engine.api.ImageInspect(t.Context(), ref)
 	require.NoError(t, err)
+	assert.True(t, carries(raw.Config.Labels, b.driver.labels(key)), "the container's labels stay")
+	assert.Equal(t, "1", raw.Config.Labels["berth-test-generation"])
 	assert.Equal(t, "200001:200001", raw.Config.User)
 	assert.Subset(t, raw.Config.Env, []string{"A=1", "B=2", "FROM_IMAGE=yes"})
 	assert.NotContains(t, raw.Config.Env, "B=1")
@@ -50,7 +49,7 @@ func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
 	fromImage := b.spec("cat", "built")
 	fromImage.Image = ref
 	assert.Equal(t, "the result", strings.TrimSpace(b.log(t, b.run(t, fromImage))))
-	c, err := b.engine.inspect(t.Context(), id)
+	c, err := b.driver.Look(t.Context(), id)
 	require.NoError(t, err)
 	assert.True(t, c.Running, "the container goes on")
 }
@@ -65,9 +64,9 @@ func TestCommit_LeavesVolumesOutAndTheImageFillsANewOne(t *testing.T) {
 	files, err := pack(tar.Header{Name: "app/data/", Mode: 0o700, Uid: owner, Gid: owner}, "",
 		tar.Header{Name: "app/data/kept", Mode: 0o600, Uid: owner, Gid: owner}, "snapshot")
 	require.NoError(t, err)
-	require.NoError(t, b.engine.copyIn(t.Context(), id, files))
+	require.NoError(t, b.driver.CopyIn(t.Context(), id, files))
 	ref := b.name() + ":g1"
-	require.NoError(t, b.engine.commit(t.Context(), id, ref, CommitSpec{}))
+	require.NoError(t, b.driver.commit(t.Context(), id, ref, &container.Config{}))
 	b.keepNot(t, ref)
 
 	spec = b.spec("serve")
@@ -77,7 +76,7 @@ func TestCommit_LeavesVolumesOutAndTheImageFillsANewOne(t *testing.T) {
 	assert.Equal(t, "/app/data 200001:200001 drwx------\n/app/data/kept 200001:200001 -rw-------\n",
 		b.output(t, restored, "stat", "/app/data", "/app/data/kept"))
 	assert.Equal(t, "snapshot", b.output(t, restored, "cat", "/app/data/kept"))
-	code, err := b.engine.exec(t.Context(), restored, helper("cat", "/cache/secret"), io.Discard, io.Discard)
+	code, err := b.driver.Exec(t.Context(), restored, helper("cat", "/cache/secret"), io.Discard, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, 1, code, "a volume's files are not in the image")
 }
@@ -92,7 +91,7 @@ func TestVolume_TakesOwnerAndFilesOfTheImageOnlyWhileEmpty(t *testing.T) {
 	assert.Equal(t, "/app 200001:200001 drwxr-x---\n/app/seed 200001:200001 -rw-r-----\n",
 		b.output(t, id, "stat", "/app", "/app/seed"))
 	b.output(t, id, "write", "/app/seed", "changed")
-	require.NoError(t, b.engine.remove(t.Context(), id))
+	require.NoError(t, b.driver.Remove(t.Context(), id))
 
 	spec.Name = b.name()
 	assert.Equal(t, "changed", b.output(t, b.run(t, spec), "cat", "/app/seed"))
@@ -111,7 +110,7 @@ func TestBuildImage_LogsPlainTextAndLabelsTheImage(t *testing.T) {
 	b := testBench(t)
 	ref := b.name() + ":1"
 	var log strings.Builder
-	require.NoError(t, b.engine.buildImage(t.Context(), engine.ImageSpec{
+	require.NoError(t, b.driver.MakeImage(t.Context(), engine.ImageSpec{
 		Context: b.dockerfile(t, `RUN ["/bin/helper", "print", "hello from the build"]`, `LABEL who=$WHO`),
 		Ref:     ref,
 		Args:    map[string]string{"WHO": "ana"},
@@ -119,17 +118,17 @@ func TestBuildImage_LogsPlainTextAndLabelsTheImage(t *testing.T) {
 	b.keepNot(t, ref)
 	assert.Contains(t, log.String(), "\nhello from the build\n")
 	assert.NotContains(t, log.String(), `{"`)
-	found, err := b.engine.image(t.Context(), ref)
+	found, err := b.driver.image(t.Context(), ref)
 	require.NoError(t, err)
-	assert.True(t, carries(found.Labels, engine.SharedLabels()))
-	assert.Equal(t, "ana", found.Labels["who"])
+	assert.True(t, carries(found.Config.Labels, engine.SharedLabels()))
+	assert.Equal(t, "ana", found.Config.Labels["who"])
 }
 
 func TestBuildImage_TheErrorOfAStepHasItsLastLines(t *testing.T) {
 	b := testBench(t)
 	t.Cleanup(func() { b.forgetSteps(t) })
 	var log strings.Builder
-	err := b.engine.buildImage(t.Context(), engine.ImageSpec{
+	err := b.driver.MakeImage(t.Context(), engine.ImageSpec{
 		Context: b.dockerfile(t, `RUN ["/bin/helper", "print", "all is well"]`, `RUN ["/bin/helper", "cat", "/no/such/file"]`),
 		Ref:     b.name() + ":1",
 	}, &log)
@@ -138,14 +137,14 @@ func TestBuildImage_TheErrorOfAStepHasItsLastLines(t *testing.T) {
 	assert.Contains(t, err.Error(), "\nopen /no/such/file: no such file or directory\n")
 	assert.Contains(t, log.String(), "all is well")
 
-	containers, err := b.engine.list(t.Context(), b.labels)
+	containers, err := b.driver.Containers(t.Context(), engine.Key{})
 	require.NoError(t, err)
 	assert.Empty(t, containers, "steps are removed when they fail")
 }
 
 func TestBuildImage_RefusesABrokenDockerfile(t *testing.T) {
 	b := testBench(t)
-	err := b.engine.buildImage(t.Context(), engine.ImageSpec{Context: b.dockerfile(t, "WRONG x"), Ref: b.name() + ":1"}, io.Discard)
+	err := b.driver.MakeImage(t.Context(), engine.ImageSpec{Context: b.dockerfile(t, "WRONG x"), Ref: b.name() + ":1"}, io.Discard)
 	require.Error(t, err)
 	assert.Contains(t, err.Error(), "WRONG")
 }
@@ -159,12 +158,12 @@ func TestBuildImage_EndsWithItsContext(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	err := b.engine.buildImage(ctx, engine.ImageSpec{
+	err := b.driver.MakeImage(ctx, engine.ImageSpec{
 		Context: b.dockerfile(t, `RUN ["/bin/helper", "stubborn"]`), Ref: b.name() + ":1",
 	}, out)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Eventually(t, func() bool {
-		list, err := b.engine.list(t.Context(), b.labels)
+		list, err := b.driver.Containers(t.Context(), engine.Key{})
 		return err == nil && len(list) == 0
 	}, 20*time.Second, 50*time.Millisecond, "the engine removes the step's container")
 	b.forgetSteps(t)
@@ -172,14 +171,14 @@ func TestBuildImage_EndsWithItsContext(t *testing.T) {
 
 func TestPull_ReportsAReferenceThatCannotBeHad(t *testing.T) {
 	b := testBench(t)
-	require.Error(t, b.engine.pull(t.Context(), "127.0.0.1:9/berth-test-nothing:1", io.Discard))
+	require.Error(t, b.driver.Pull(t.Context(), "127.0.0.1:9/berth-test-nothing:1", io.Discard))
 }
 
 func TestImport_ReportsAnArchiveThatIsBroken(t *testing.T) {
 	b := testBench(t)
 	ref := b.name() + ":1"
-	require.Error(t, b.engine.importImage(t.Context(), ref, strings.NewReader(strings.Repeat("not a tar ", 200)), nil))
-	require.Error(t, b.engine.importImage(t.Context(), ref, strings.NewReader(""), []string{"WRONG"}))
+	require.Error(t, b.driver.Import(t.Context(), ref, strings.NewReader(strings.Repeat("not a tar ", 200)), nil))
+	require.Error(t, b.driver.Import(t.Context(), ref, strings.NewReader(""), []string{"WRONG"}))
 }
 
 func TestRelay_WritesTextAndReturnsTheError(t *testing.T) {

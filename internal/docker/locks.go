@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// namedLocks are locks by name, each of which many may share or one has alone. Whoever
-// waits for one stops when its context ends.
+// namedLocks are locks by name, each of which many may share or one has alone. Waiting
+// for one stops when the context ends.
 type namedLocks struct {
 	mu    sync.Mutex
 	locks map[string]*namedLock // of those that somebody holds or waits for
@@ -20,31 +20,29 @@ type namedLock struct {
 	users   int
 }
 
-// everyone is the weight of who has a lock alone.
+// everyone is the weight of a holder that has a lock alone.
 const everyone = math.MaxInt64
 
-// share holds a lock together with others, until done is called.
-func (n *namedLocks) share(ctx context.Context, name string) (done func(), err error) {
-	return n.hold(ctx, name, 1)
+// share calls do while it holds a lock together with others.
+func (n *namedLocks) share(ctx context.Context, name string, do func() error) error {
+	return n.hold(ctx, name, 1, do)
 }
 
-// alone holds a lock without others, until done is called.
-func (n *namedLocks) alone(ctx context.Context, name string) (done func(), err error) {
-	return n.hold(ctx, name, everyone)
+// alone calls do while it holds a lock without others.
+func (n *namedLocks) alone(ctx context.Context, name string, do func() error) error {
+	return n.hold(ctx, name, everyone, do)
 }
 
-func (n *namedLocks) hold(ctx context.Context, name string, weight int64) (done func(), err error) {
+func (n *namedLocks) hold(ctx context.Context, name string, weight int64, do func() error) error {
 	l := n.use(name)
+	defer n.leave(name, l)
 	if !l.holders.TryAcquire(weight) { // also when ctx has ended: what waits for nothing is done
 		if err := l.holders.Acquire(ctx, weight); err != nil {
-			n.leave(name, l)
-			return nil, err
+			return err
 		}
 	}
-	return func() {
-		l.holders.Release(weight)
-		n.leave(name, l)
-	}, nil
+	defer l.holders.Release(weight)
+	return do()
 }
 
 func (n *namedLocks) use(name string) *namedLock {

@@ -5,35 +5,27 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 func TestNamedLocks_AreSharedOrHadAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var locks namedLocks
-		first, err := locks.share(t.Context(), "n")
-		require.NoError(t, err)
-		second, err := locks.share(t.Context(), "n")
-		require.NoError(t, err)
-		another, err := locks.alone(t.Context(), "m")
-		require.NoError(t, err)
-		another()
+		ends := make(chan struct{})
+		for range 2 {
+			go func() { assert.NoError(t, locks.share(t.Context(), "n", func() error { <-ends; return nil })) }()
+		}
+		synctest.Wait()
+		require.NoError(t, locks.alone(t.Context(), "m", func() error { return nil }))
 
 		had := false
-		go func() {
-			alone, err := locks.alone(t.Context(), "n")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			had = true
-			alone()
-		}()
+		go func() { assert.NoError(t, locks.alone(t.Context(), "n", func() error { had = true; return nil })) }()
 		synctest.Wait()
-		first()
+		ends <- struct{}{}
 		synctest.Wait()
 		require.False(t, had, "somebody shares it still")
-		second()
+		ends <- struct{}{}
 		synctest.Wait()
 		require.True(t, had)
 		require.Empty(t, locks.locks, "nobody holds one")
@@ -43,16 +35,14 @@ func TestNamedLocks_AreSharedOrHadAlone(t *testing.T) {
 func TestNamedLocks_AreWaitedForUntilTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var locks namedLocks
-		done, err := locks.alone(t.Context(), "n")
-		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = locks.share(ctx, "n")
-		require.ErrorIs(t, err, context.Canceled)
-		done()
-		again, err := locks.share(ctx, "n")
-		require.NoError(t, err, "there is nothing to wait for")
-		again()
+		nothing := func() error { return nil }
+		require.NoError(t, locks.alone(t.Context(), "n", func() error {
+			require.ErrorIs(t, locks.share(ctx, "n", nothing), context.Canceled)
+			return nil
+		}))
+		require.NoError(t, locks.share(ctx, "n", nothing), "there is nothing to wait for")
 		require.Empty(t, locks.locks)
 	})
 }

@@ -13,33 +13,28 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// maxLine is the longest line that follow passes on in one piece, in bytes.
+// maxLine is the longest line that Follow passes on in one piece, in bytes.
 const maxLine = 64 << 10
 
-// follow passes on every line of a container's log written after since, the
-// zero time for all, and goes on until the container ends or ctx does; the
-// first is no error. A container that does not run has its log passed on to
-// the end. Lines come without their newline and with the engine's time, those
-// beyond 64 KiB in pieces of the same time. A line is valid until fn returns.
-func (e *Engine) follow(ctx context.Context, id string, since time.Time,
-	fn func(at time.Time, line []byte),
-) error {
-	stdout := &joiner{since: since, emit: fn}
-	stderr := &joiner{since: since, emit: fn}
-	if err := e.readLog(ctx, id, true, stdout, stderr); err != nil {
+// Follow is engine.Driver's. A container that does not run has its log passed on to the
+// end. Lines have the engine's time; those beyond maxLine come in pieces of the same time.
+func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line func(at time.Time, line []byte)) error {
+	stdout := &joiner{since: after, emit: line}
+	stderr := &joiner{since: after, emit: line}
+	if err := d.readLog(ctx, id, true, stdout, stderr); err != nil {
 		return wrap(err, "follow log of container %s", id)
 	}
-	// Of a container that ends as the following begins, the engine may leave
-	// out the end: what is there now is all.
-	if err := e.readLog(ctx, id, false, stdout, stderr); err != nil && !errors.Is(err, engine.ErrNotFound) {
+	// The engine may leave out the end of the log of a container that ends just as the
+	// following begins. What is there now is everything.
+	if err := d.readLog(ctx, id, false, stdout, stderr); err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return wrap(err, "read log of container %s", id)
 	}
 	return nil
 }
 
-// readLog passes on what the joiners have not had yet, to the end of the log
-// as it is, or of the container when following.
-func (e *Engine) readLog(ctx context.Context, id string, follow bool, stdout, stderr *joiner) error {
+// readLog passes on what the joiners have not had yet: what the log has now, or with
+// follow what it gets until the container ends.
+func (d *Driver) readLog(ctx context.Context, id string, follow bool, stdout, stderr *joiner) error {
 	opts := container.LogsOptions{ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: follow}
 	since := stdout.since
 	if stderr.since.Before(since) {
@@ -48,7 +43,7 @@ func (e *Engine) readLog(ctx context.Context, id string, follow bool, stdout, st
 	if !since.IsZero() {
 		opts.Since = unixNano(since)
 	}
-	body, err := e.api.ContainerLogs(ctx, id, opts)
+	body, err := d.api.ContainerLogs(ctx, id, opts)
 	if err != nil {
 		return wrap(err, "open log")
 	}
@@ -62,10 +57,9 @@ func (e *Engine) readLog(ctx context.Context, id string, follow bool, stdout, st
 	return nil
 }
 
-// joiner makes lines of the engine's messages on one stream. StdCopy gives it
-// one message a Write: a time, a space, and text that ends in a newline unless
-// the engine split the line, which it does at 16 KiB. All pieces of a line
-// have the same time.
+// joiner makes lines of the engine's messages on one stream. StdCopy calls Write once for
+// each message: a time, a space, and text that ends with a newline unless the engine split
+// the line, which it does at 16 KiB. All pieces of a line have the same time.
 type joiner struct {
 	since time.Time // messages up to it were passed on
 	fresh bool      // the last message was after since, so one of the same time is new too
@@ -113,5 +107,5 @@ func (j *joiner) flush() {
 	j.line, j.begun = j.line[:0], false
 }
 
-// unixNano is a time as the engine takes it in a query.
+// unixNano returns a time as the engine takes it in a query.
 func unixNano(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }

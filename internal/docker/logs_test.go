@@ -22,7 +22,7 @@ type logLine struct {
 func (b *bench) follow(t *testing.T, id string, since time.Time) []logLine {
 	t.Helper()
 	var lines []logLine
-	require.NoError(t, b.engine.follow(t.Context(), id, since, func(at time.Time, line []byte) {
+	require.NoError(t, b.driver.Follow(t.Context(), id, since, func(at time.Time, line []byte) {
 		lines = append(lines, logLine{at, string(line)})
 	}))
 	return lines
@@ -70,8 +70,8 @@ func TestFollow_PassesOnALastLineWithoutNewline(t *testing.T) {
 func TestFollow_ABrokenStreamIsNotTheEndOfTheLog(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
-	remote, cut := b.through(t)
-	err := remote.follow(t.Context(), id, time.Time{}, func(time.Time, []byte) { cut() })
+	w := b.newWay(t, nil)
+	err := w.driver.Follow(t.Context(), id, time.Time{}, func(time.Time, []byte) { w.leave() })
 	require.Error(t, err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -28,13 +29,16 @@ import (
 // owner is the uid and gid of everything in the test image's /app.
 const owner = 200001
 
-// bench is what the tests of one run share: an engine, an image made of the
-// helper alone, and a label by which everything of this run is found again.
+// bench is what the tests of one run share: an engine, an installation on it, to which
+// everything belongs that they make, and an image made of the helper alone.
 type bench struct {
 	engine *Engine
-	labels Labels
+	driver *Driver
 	image  string
 }
+
+// quiet are options with which nobody hears of anything.
+var quiet = Options{Log: slog.New(slog.DiscardHandler)}
 
 var shared = sync.OnceValues(setUp)
 
@@ -80,17 +84,17 @@ var errNoEngine = errors.New("no Docker engine answers; BERTH_REQUIRE_ENGINE=1 m
 func setUp() (*bench, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	engine, err := Open(ctx, Options{})
+	opened, err := Open(ctx, quiet)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoEngine, err)
 	}
 	run := strings.ToLower(rand.Text())
-	b := &bench{engine: engine, labels: Labels{"berth-test": run}, image: "berth-test-" + run + ":helper"}
+	b := &bench{engine: opened, driver: NewDriver(opened, Info{}, DriverOptions{Instance: run}), image: "berth-test-" + run + ":helper"}
 	root, err := rootFS()
 	if err != nil {
 		return nil, err
 	}
-	return b, b.engine.importImage(ctx, b.image, root, []string{"LABEL berth-test=" + run, "ENV FROM_IMAGE=yes"})
+	return b, b.driver.Import(ctx, b.image, root, []string{"LABEL berth.instance=" + run, "ENV FROM_IMAGE=yes"})
 }
 
 // rootFS builds the helper and packs it with the directories that tests need.
@@ -139,11 +143,11 @@ func pack(entries ...any) (*bytes.Buffer, error) {
 func (b *bench) tearDown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := b.engine.removeImage(ctx, b.image)
-	containers, err1 := b.engine.list(ctx, b.labels)
-	images, err2 := b.engine.images(ctx, b.labels)
-	networks, err3 := b.engine.networks(ctx, b.labels)
-	volumes, err4 := b.engine.volumes(ctx, b.labels)
+	err := b.driver.removeImage(ctx, b.image)
+	containers, err1 := b.driver.Containers(ctx, engine.Key{})
+	images, err2 := b.driver.images(ctx, engine.Key{})
+	networks, err3 := b.driver.Networks(ctx, engine.Key{})
+	volumes, err4 := b.driver.Volumes(ctx, engine.Key{})
 	err = errors.Join(err, err1, err2, err3, err4)
 	if len(containers)+len(images)+len(networks)+len(volumes) > 0 {
 		err = errors.Join(err, fmt.Errorf("left behind: containers %v, images %v, networks %v, volumes %v",
@@ -155,31 +159,34 @@ func (b *bench) tearDown() error {
 // name is a name in the engine that no other test uses.
 func (b *bench) name() string { return "berth-test-" + strings.ToLower(rand.Text()) }
 
+// key is that of objects of the bench's installation.
+var key = engine.Key{Stack: "stk_0123456789ab", Service: "web", Generation: 1}
+
 // spec is a container that runs the helper with args.
-func (b *bench) spec(args ...string) ContainerSpec {
-	return ContainerSpec{
-		Name:   b.name(),
-		Image:  b.image,
-		Cmd:    append([]string{"/bin/helper"}, args...),
-		Labels: b.labels,
-		Pids:   100,
+func (b *bench) spec(args ...string) engine.Spec {
+	return engine.Spec{
+		Name:  b.name(),
+		Image: b.image,
+		Cmd:   append([]string{"/bin/helper"}, args...),
+		Key:   key,
+		Pids:  100,
 	}
 }
 
 // create makes a container and has it removed after the test.
-func (b *bench) create(t *testing.T, spec ContainerSpec) string {
+func (b *bench) create(t *testing.T, spec engine.Spec) string {
 	t.Helper()
-	id, err := b.engine.create(t.Context(), spec)
+	id, err := b.driver.Prepare(t.Context(), spec)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.engine.remove(context.Background(), id)) })
+	t.Cleanup(func() { require.NoError(t, b.driver.Remove(context.Background(), id)) })
 	return id
 }
 
 // run makes a container and starts it.
-func (b *bench) run(t *testing.T, spec ContainerSpec) string {
+func (b *bench) run(t *testing.T, spec engine.Spec) string {
 	t.Helper()
 	id := b.create(t, spec)
-	require.NoError(t, b.engine.start(t.Context(), id))
+	require.NoError(t, b.driver.Start(t.Context(), id))
 	return id
 }
 
@@ -187,7 +194,7 @@ func (b *bench) run(t *testing.T, spec ContainerSpec) string {
 func (b *bench) log(t *testing.T, id string) string {
 	t.Helper()
 	var text strings.Builder
-	require.NoError(t, b.engine.follow(t.Context(), id, time.Time{}, func(_ time.Time, line []byte) {
+	require.NoError(t, b.driver.Follow(t.Context(), id, time.Time{}, func(_ time.Time, line []byte) {
 		text.Write(line)
 		text.WriteByte('\n')
 	}))
@@ -198,7 +205,7 @@ func (b *bench) log(t *testing.T, id string) string {
 func (b *bench) output(t *testing.T, id string, args ...string) string {
 	t.Helper()
 	var out strings.Builder
-	code, err := b.engine.exec(t.Context(), id, helper(args...), &out, &out)
+	code, err := b.driver.Exec(t.Context(), id, helper(args...), &out, &out)
 	require.NoError(t, err)
 	require.Zero(t, code, out.String())
 	return out.String()
@@ -209,39 +216,39 @@ func (b *bench) output(t *testing.T, id string, args ...string) string {
 func (b *bench) volume(t *testing.T) string {
 	t.Helper()
 	name := b.name()
-	require.NoError(t, b.engine.ensureVolume(t.Context(), name, b.labels))
-	t.Cleanup(func() { require.NoError(t, b.engine.removeVolume(context.Background(), name)) })
+	require.NoError(t, b.driver.ensureVolume(t.Context(), name, b.driver.labels(key)))
+	t.Cleanup(func() { require.NoError(t, b.driver.removeVolume(context.Background(), name)) })
 	return name
 }
 
 // network makes a network on a free subnet and has it removed after the test.
-func (b *bench) network(t *testing.T) NetworkSpec {
+func (b *bench) network(t *testing.T) bridge {
 	t.Helper()
-	spec := NetworkSpec{Name: b.name(), Labels: b.labels}
+	made := bridge{name: b.name(), labels: b.driver.labels(key)}
 	for {
 		var n [2]byte
 		rand.Read(n[:])
-		spec.Subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, n[0], n[1] &^ 15}), 28)
-		_, err := b.engine.ensureNetwork(t.Context(), spec)
-		if errors.Is(err, ErrSubnetTaken) {
+		made.subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, n[0], n[1] &^ 15}), 28)
+		err := b.driver.ensureNetwork(t.Context(), made)
+		if errors.Is(err, errSubnetTaken) {
 			continue
 		}
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, b.engine.removeNetwork(context.Background(), spec.Name)) })
-		return spec
+		t.Cleanup(func() { require.NoError(t, b.driver.removeNetwork(context.Background(), made.name)) })
+		return made
 	}
 }
 
 // keepNot has an image removed after the test.
 func (b *bench) keepNot(t *testing.T, ref string) {
-	t.Cleanup(func() { require.NoError(t, b.engine.removeImage(context.Background(), ref)) })
+	t.Cleanup(func() { require.NoError(t, b.driver.removeImage(context.Background(), ref)) })
 }
 
 // forgetSteps removes the nameless images of a build that failed.
 func (b *bench) forgetSteps(t *testing.T) {
 	t.Helper()
 	ctx := context.Background() // also called after the test
-	images, err := b.engine.images(ctx, b.labels)
+	images, err := b.driver.images(ctx, engine.Key{})
 	require.NoError(t, err)
 	for _, i := range images {
 		if len(i.Tags) == 0 {
@@ -260,9 +267,4 @@ func helper(args ...string) engine.Cmd {
 func whole(cmd engine.Cmd) engine.Cmd {
 	cmd.Whole = true
 	return cmd
-}
-
-// driver is that of an installation which has what the bench makes.
-func (b *bench) driver() *Driver {
-	return NewDriver(b.engine, Info{}, DriverOptions{Instance: b.labels["berth-test"]})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,20 +16,12 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 )
 
-// NetworkSpec describes a bridge network.
-type NetworkSpec struct {
-	Name   string
-	Subnet netip.Prefix
-	Labels Labels
-	Bridge string // name of its interface on the host, 15 characters at most; "" lets the engine choose
-}
-
-// Network is a network of the engine.
-type Network struct {
-	ID     string
-	Name   string
-	Subnet netip.Prefix // the first one; zero when it has none
-	Labels Labels
+// bridge is a bridge network.
+type bridge struct {
+	name   string
+	device string // its interface on the host, 15 characters at most; "" lets the engine choose
+	subnet netip.Prefix
+	labels engine.Labels
 }
 
 // none is the engine's network of containers that are on no network.
@@ -39,249 +30,103 @@ const none = network.NetworkNone
 // bridgeName is the driver's option for the name of the interface.
 const bridgeName = "com.docker.network.bridge.name"
 
-// removeNetwork tries so often while containers come or go, and ensureNetwork
-// waits so long for a network that somebody else is making.
+// removeNetwork tries networkTries times while containers come or go, and ensureNetwork
+// waits up to networkMaking for a network that somebody else is making.
 const (
 	networkTries  = 5
 	networkMaking = 5 * time.Second
 	networkPause  = 50 * time.Millisecond
 )
 
-// ensureNetwork makes a network, or finds the one of that name, and returns
-// its id. One of that name with other labels or another subnet is ErrConflict,
-// and so is a bridge that another network has; a subnet that overlaps another
-// network's is ErrSubnetTaken.
-func (e *Engine) ensureNetwork(ctx context.Context, spec NetworkSpec) (string, error) {
-	return answered(ctx, func() (string, error) { return e.tryEnsureNetwork(ctx, spec) })
+// ensureNetwork makes a network, or finds the one of that name. A network of that name
+// with other labels or another subnet is errConflict, and so is a device that another
+// network has; a subnet that overlaps another network's is errSubnetTaken.
+func (d *Driver) ensureNetwork(ctx context.Context, b bridge) error {
+	return retry(ctx, func() error { return d.tryEnsureNetwork(ctx, b) })
 }
 
-func (e *Engine) tryEnsureNetwork(ctx context.Context, spec NetworkSpec) (string, error) {
-	named, err := e.networksNamed(ctx, spec.Name)
+func (d *Driver) tryEnsureNetwork(ctx context.Context, b bridge) error {
+	named, err := d.networksNamed(ctx, b.name)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if len(named) > 0 {
-		return adopt(named[0], spec)
+		return b.adopt(named[0])
 	}
-	made, err := e.api.NetworkCreate(ctx, spec.Name, createOptions(spec))
+	made, err := d.api.NetworkCreate(ctx, b.name, b.options())
 	if err != nil {
-		return e.explain(ctx, spec, err)
+		return d.explain(ctx, b, err)
 	}
-	// The engine checks names without a lock: of two that were made at the
-	// same time the older stays.
-	if named, err = e.networksNamed(ctx, spec.Name); err != nil {
-		return "", err
-	}
-	if len(named) == 0 || named[0].ID == made.ID {
-		return made.ID, nil
-	}
-	if err := e.api.NetworkRemove(ctx, made.ID); err != nil {
-		return "", wrap(err, "remove second network %s", spec.Name)
-	}
-	return adopt(named[0], spec)
-}
-
-// removeNetwork removes every network of that name, after disconnecting
-// the containers that are still on it.
-func (e *Engine) removeNetwork(ctx context.Context, name string) error {
-	return insist(ctx, func(ctx context.Context) error { return e.tryRemoveNetworks(ctx, name) })
-}
-
-func (e *Engine) tryRemoveNetworks(ctx context.Context, name string) error {
-	for try := 1; ; try++ {
-		err := e.removeNetworks(ctx, name)
-		if err == nil || try == networkTries || ctx.Err() != nil {
-			return err
-		}
-		if !pause.For(ctx, networkPause) {
-			return err
-		}
-	}
-}
-
-// realias gives a container other names on its network, and puts one on it that an
-// earlier call, which failed, left off it. The engine can only take it off the
-// network for that and put it back, so for a moment nothing reaches a container that
-// runs; it keeps its address, and with it its connections.
-// From then on it asks for that address whenever it starts, which fails with
-// engine.ErrAddressTaken when another one got it meanwhile; realias makes one that does not
-// run take any address again. Another container that gets the address within that
-// moment leaves this one with any other address: that is engine.ErrAddressTaken as well.
-func (e *Engine) realias(ctx context.Context, id, name string, aliases ...string) error {
-	found, err := e.rawInspect(ctx, id)
-	if err != nil {
+	// The engine checks names without a lock: of two that were made at the same time the
+	// older stays.
+	if named, err = d.networksNamed(ctx, b.name); err != nil || len(named) == 0 || named[0].ID == made.ID {
 		return err
 	}
-	settings := &network.EndpointSettings{Aliases: aliases}
-	now := found.NetworkSettings.Networks[name]
-	if now != nil && now.IPAddress != "" {
-		settings.IPAMConfig = &network.EndpointIPAMConfig{IPv4Address: now.IPAddress}
-		settings.MacAddress = now.MacAddress // engines of the API before 1.44 derive it from the address
+	if err := d.api.NetworkRemove(ctx, made.ID); err != nil {
+		return wrap(err, "remove second network %s", b.name)
 	}
-	if now != nil {
-		if err := e.api.NetworkDisconnect(ctx, name, id, false); err != nil {
-			return wrap(err, "disconnect container %s from network %s", id, name)
-		}
-	}
-	err = wrap(e.api.NetworkConnect(ctx, name, id, settings), "connect container %s to network %s", id, name)
-	if !errors.Is(err, engine.ErrAddressTaken) {
-		return err
-	}
-	anywhere := &network.EndpointSettings{Aliases: aliases}
-	return errors.Join(err, wrap(e.api.NetworkConnect(ctx, name, id, anywhere), "connect container %s to network %s", id, name))
+	return b.adopt(named[0])
 }
 
-// networkOf returns the name of the network that a container is on, or was made for
-// while it is off it.
-func (e *Engine) networkOf(ctx context.Context, id string) (string, error) {
-	found, err := e.rawInspect(ctx, id)
-	if err != nil {
-		return "", err
-	}
-	made, on := string(found.HostConfig.NetworkMode), found.NetworkSettings.Networks
-	if on[made] != nil || len(on) == 0 {
-		return made, nil
-	}
-	return slices.Min(slices.Collect(maps.Keys(on))), nil // somebody has moved it
-}
-
-// networks returns the networks that carry the labels.
-func (e *Engine) networks(ctx context.Context, labels Labels) ([]Network, error) {
-	found, err := e.listNetworks(ctx, byLabel(labels))
-	if err != nil {
-		return nil, err
-	}
-	list := make([]Network, len(found))
-	for i := range found {
-		list[i] = fromNetwork(&found[i])
-	}
-	return list, nil
-}
-
-func (e *Engine) listNetworks(ctx context.Context, filter filters.Args) ([]network.Summary, error) {
-	return answered(ctx, func() ([]network.Summary, error) {
-		found, err := e.api.NetworkList(ctx, network.ListOptions{Filters: filter})
-		return found, wrap(err, "list networks")
-	})
-}
-
-// Bridges names the interfaces on the engine's machine of all its bridge
-// networks.
-func (e *Engine) Bridges(ctx context.Context) ([]string, error) {
-	found, err := e.listNetworks(ctx, filters.NewArgs(filters.Arg("driver", network.NetworkBridge)))
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, len(found))
-	for i, n := range found {
-		names[i] = cmp.Or(n.Options[bridgeName], "br-"+n.ID[:min(len(n.ID), 12)])
-	}
-	return names, nil
-}
-
-// networksNamed lists the networks of exactly that name, the oldest first.
-func (e *Engine) networksNamed(ctx context.Context, name string) ([]network.Summary, error) {
-	filter := filters.NewArgs(filters.Arg("name", name)) // matches parts of names, too
-	found, err := e.listNetworks(ctx, filter)
-	if err != nil {
-		return nil, err
-	}
-	found = slices.DeleteFunc(found, func(n network.Summary) bool { return n.Name != name })
-	slices.SortFunc(found, func(a, b network.Summary) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
-	})
-	return found, nil
-}
-
-// explain finds out why a network could not be made: somebody else was faster
-// with the same one, or its subnet or its bridge is in use. A network that is
-// being made holds its subnet before it can be listed, so when nothing seen
-// explains the engine's refusal, it is looked for again.
-func (e *Engine) explain(ctx context.Context, spec NetworkSpec, failed error) (string, error) {
+// explain returns why a network could not be made, or nil if somebody else was faster
+// with the same one: its subnet or its device may be in use. A network that is being made
+// holds its subnet before it can be listed. So explain looks for it again as long as
+// nothing that it sees explains the engine's refusal.
+func (d *Driver) explain(ctx context.Context, b bridge, failed error) error {
 	ctx, cancel := context.WithTimeout(ctx, networkMaking)
 	defer cancel()
-	refused := &failure{op: "create network " + spec.Name, class: ErrSubnetTaken, cause: failed}
+	refused := &failure{op: "create network " + b.name, class: errSubnetTaken, cause: failed}
 	for {
-		all, err := e.listNetworks(ctx, filters.NewArgs())
+		all, err := d.engine.networks(ctx, filters.NewArgs())
 		if err != nil {
-			return "", wrap(errors.Join(failed, err), "create network %s", spec.Name)
+			return wrap(errors.Join(failed, err), "create network %s", b.name)
 		}
-		for i := range all {
-			switch found := &all[i]; {
-			case found.Name == spec.Name:
-				return adopt(all[i], spec)
-			case slices.ContainsFunc(subnetsOf(found), spec.Subnet.Overlaps):
-				return "", refused
-			case spec.Bridge != "" && found.Options[bridgeName] == spec.Bridge:
-				refused.class = ErrConflict
-				return "", refused
+		for _, found := range all {
+			switch {
+			case found.Name == b.name:
+				return b.adopt(found)
+			case overlaps(b.subnet, found):
+				return refused
+			case b.device != "" && found.Options[bridgeName] == b.device:
+				refused.class = errConflict
+				return refused
 			}
 		}
 		if !errdefs.IsPermissionDenied(failed) {
-			return "", wrap(failed, "create network %s", spec.Name)
+			return wrap(failed, "create network %s", b.name)
 		}
 		if !pause.For(ctx, networkPause) {
-			return "", refused // the engine's word for a subnet in use is all there is
+			return refused // all that is known is that the engine says the subnet is in use
 		}
 	}
 }
 
-func (e *Engine) removeNetworks(ctx context.Context, name string) error {
-	named, err := e.networksNamed(ctx, name)
-	if err != nil {
-		return err
+// adopt returns an error unless a network that exists is the one meant.
+func (b bridge) adopt(found network.Summary) error {
+	subnets := subnetsOf(found)
+	if carries(found.Labels, b.labels) && len(subnets) > 0 && subnets[0] == b.subnet.Masked() {
+		return nil
 	}
-	for i := range named {
-		if err := e.removeNetworkByID(ctx, named[i].ID); err != nil {
-			return err
-		}
-	}
-	return nil
+	return &failure{op: "create network " + b.name, class: errConflict, cause: errForeign}
 }
 
-func (e *Engine) removeNetworkByID(ctx context.Context, id string) error {
-	found, err := e.api.NetworkInspect(ctx, id, network.InspectOptions{})
-	if err != nil {
-		return unlessGone(wrap(err, "inspect network %s", id))
-	}
-	for container := range found.Containers {
-		err := wrap(e.api.NetworkDisconnect(ctx, id, container, true), "disconnect %s from network %s", container, id)
-		if unlessGone(err) != nil {
-			return err
-		}
-	}
-	return unlessGone(wrap(e.api.NetworkRemove(ctx, id), "remove network %s", id))
-}
-
-// adopt returns the id of a network that exists when it is the one meant.
-func adopt(found network.Summary, spec NetworkSpec) (string, error) {
-	if carries(found.Labels, spec.Labels) && fromNetwork(&found).Subnet == spec.Subnet.Masked() {
-		return found.ID, nil
-	}
-	return "", &failure{op: "create network " + spec.Name, class: ErrConflict, cause: errForeign}
-}
-
-func createOptions(spec NetworkSpec) network.CreateOptions {
+func (b bridge) options() network.CreateOptions {
 	options := network.CreateOptions{
 		Driver: network.NetworkBridge,
-		IPAM:   &network.IPAM{Config: []network.IPAMConfig{{Subnet: spec.Subnet.Masked().String()}}},
-		Labels: spec.Labels,
+		IPAM:   &network.IPAM{Config: []network.IPAMConfig{{Subnet: b.subnet.Masked().String()}}},
+		Labels: b.labels,
 	}
-	if spec.Bridge != "" {
-		options.Options = map[string]string{bridgeName: spec.Bridge}
+	if b.device != "" {
+		options.Options = map[string]string{bridgeName: b.device}
 	}
 	return options
 }
 
-func fromNetwork(found *network.Summary) Network {
-	n := Network{ID: found.ID, Name: found.Name, Labels: found.Labels}
-	if subnets := subnetsOf(found); len(subnets) > 0 {
-		n.Subnet = subnets[0]
-	}
-	return n
+func overlaps(subnet netip.Prefix, found network.Summary) bool {
+	return slices.ContainsFunc(subnetsOf(found), subnet.Overlaps)
 }
 
-func subnetsOf(found *network.Summary) []netip.Prefix {
+func subnetsOf(found network.Summary) []netip.Prefix {
 	var subnets []netip.Prefix
 	for _, pool := range found.IPAM.Config {
 		if subnet, err := netip.ParsePrefix(pool.Subnet); err == nil {
@@ -289,4 +134,116 @@ func subnetsOf(found *network.Summary) []netip.Prefix {
 		}
 	}
 	return subnets
+}
+
+// Networks is engine.Driver's.
+func (d *Driver) Networks(ctx context.Context, key engine.Key) ([]engine.Network, error) {
+	found, err := d.engine.networks(ctx, d.of(key))
+	list := make([]engine.Network, len(found))
+	for i, n := range found {
+		list[i] = engine.Network{Name: n.Name, Key: engine.KeyOf(n.Labels)}
+	}
+	return list, err
+}
+
+// networksNamed lists the networks of exactly that name, the oldest first.
+func (d *Driver) networksNamed(ctx context.Context, name string) ([]network.Summary, error) {
+	found, err := d.engine.networks(ctx, filters.NewArgs(filters.Arg("name", name))) // parts of names match, too
+	found = slices.DeleteFunc(found, func(n network.Summary) bool { return n.Name != name })
+	slices.SortFunc(found, func(a, b network.Summary) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return found, err
+}
+
+// removeNetwork removes every network of that name, after disconnecting the containers
+// that are still on it.
+func (d *Driver) removeNetwork(ctx context.Context, name string) error {
+	return retryRemoval(ctx, func(ctx context.Context) error {
+		tries := 0
+		return repeat(ctx, func() error { return d.removeNetworks(ctx, name) }, func(error) bool {
+			tries++
+			return tries < networkTries
+		})
+	})
+}
+
+func (d *Driver) removeNetworks(ctx context.Context, name string) error {
+	named, err := d.networksNamed(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, n := range named {
+		if err := d.removeNetworkByID(ctx, n.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Driver) removeNetworkByID(ctx context.Context, id string) error {
+	found, err := d.api.NetworkInspect(ctx, id, network.InspectOptions{})
+	if err != nil {
+		return unlessGone(wrap(err, "inspect network %s", id))
+	}
+	for container := range found.Containers {
+		err := wrap(d.api.NetworkDisconnect(ctx, id, container, true), "disconnect %s from network %s", container, id)
+		if unlessGone(err) != nil {
+			return err
+		}
+	}
+	return unlessGone(wrap(d.api.NetworkRemove(ctx, id), "remove network %s", id))
+}
+
+// realias gives a container other names on its network, and puts a container on it that
+// an earlier call, which failed, left off it. The engine can only take it off the network
+// and put it back, so for a moment nothing reaches a container that runs; it keeps its
+// address, and with it its connections.
+//
+// From then on the container asks for that address whenever it starts, which fails with
+// engine.ErrAddressTaken if another container has it by then; realias makes a container
+// that does not run take any address again. If another container gets the address within
+// the moment, this one gets any other, and the error is engine.ErrAddressTaken too. So
+// that no process of a service does, none starts on the network meanwhile.
+func (d *Driver) realias(ctx context.Context, id, name string, aliases []string) error {
+	return d.joining.alone(ctx, name, func() error {
+		ctx := context.WithoutCancel(ctx)
+		found, err := d.inspect(ctx, id)
+		if err != nil {
+			return err
+		}
+		settings := &network.EndpointSettings{Aliases: aliases}
+		if now := found.NetworkSettings.Networks[name]; now != nil {
+			if now.IPAddress != "" {
+				settings.IPAMConfig = &network.EndpointIPAMConfig{IPv4Address: now.IPAddress}
+				settings.MacAddress = now.MacAddress // engines of the API before 1.44 derive it from the address
+			}
+			if err := d.disconnect(ctx, id, name); err != nil {
+				return err
+			}
+		}
+		err = d.connect(ctx, id, name, settings)
+		if errors.Is(err, engine.ErrAddressTaken) {
+			err = errors.Join(err, d.connect(ctx, id, name, &network.EndpointSettings{Aliases: aliases}))
+		}
+		return err
+	})
+}
+
+func (d *Driver) disconnect(ctx context.Context, id, name string) error {
+	return retryUndone(ctx, func() error {
+		return wrap(d.api.NetworkDisconnect(ctx, name, id, false), "disconnect container %s from network %s", id, name)
+	}, func() bool { return d.isOn(ctx, id, name, false) })
+}
+
+func (d *Driver) connect(ctx context.Context, id, name string, settings *network.EndpointSettings) error {
+	return retryUndone(ctx, func() error {
+		return wrap(d.api.NetworkConnect(ctx, name, id, settings), "connect container %s to network %s", id, name)
+	}, func() bool { return d.isOn(ctx, id, name, true) })
+}
+
+// isOn reports whether a container is known to be on a network, or off it, as want says.
+func (d *Driver) isOn(ctx context.Context, id, name string, want bool) bool {
+	found, err := d.inspect(ctx, id)
+	return err == nil && (found.NetworkSettings.Networks[name] != nil) == want
 }

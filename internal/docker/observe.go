@@ -11,14 +11,14 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// observer sees the calls of the engine's client, which tells of each as a
-// span. Nothing of them is kept but their name, end and result.
+// observer sees the requests of the engine's client, which makes a span of each. It keeps
+// their name, end and result only.
 type observer struct {
 	noop.TracerProvider
 	observe func(call string, ok bool, took time.Duration)
 }
 
-// Tracer gives the client what it tells of its calls.
+// Tracer returns what makes the spans.
 func (o observer) Tracer(string, ...trace.TracerOption) trace.Tracer {
 	return tracer{observe: o.observe}
 }
@@ -28,13 +28,13 @@ type tracer struct {
 	observe func(call string, ok bool, took time.Duration)
 }
 
-// Start begins a call; the name of its span is its method and path.
+// Start begins a request; the name of its span is its method and path.
 func (t tracer) Start(ctx context.Context, name string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
 	s := &span{observe: t.observe, name: name, begun: time.Now(), ok: true}
 	return trace.ContextWithSpan(ctx, s), s
 }
 
-// span is one call.
+// span is one request.
 type span struct {
 	noop.Span
 	observe func(call string, ok bool, took time.Duration)
@@ -43,20 +43,20 @@ type span struct {
 	ok      bool
 }
 
-// SetStatus notes an answer of 400 or above, or none at all.
+// SetStatus records an answer of 400 or above, or none at all.
 func (s *span) SetStatus(code codes.Code, _ string) { s.ok = s.ok && code != codes.Error }
 
-// End ends the call.
+// End ends the request.
 func (s *span) End(...trace.SpanEndOption) { s.observe(callName(s.name), s.ok, time.Since(s.begun)) }
 
-// verbs are the last segments of the API's paths; any other is an object's name.
+// verbs are the last segments of the API's paths. Any other segment is an object's name.
 var verbs = []string{
 	"_ping", "info", "version", "events", "build", "json", "create", "start", "stop", "kill", "wait", "logs", "attach",
 	"exec", "resize", "commit", "prune", "archive", "tag", "connect", "disconnect", "rename", "update", "changes", "stats", "top",
 	"containers", "images", "networks", "volumes", "load", "get", "search", "df", "export", "history",
 }
 
-// callName is a call without its version and the names in its path:
+// callName returns a request without its version and the names in its path, as in
 // "POST /containers/{id}/start".
 func callName(name string) string {
 	method, path, _ := strings.Cut(name, " ")

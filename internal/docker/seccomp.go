@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seccompProfile is the filter of system calls that every container runs under,
-// in the form that the engine takes: upstream's current one, whatever the
-// engine's age, for the defaults of old ones let through what has been learned
-// since. What it ties to a capability is refused, as no tenant has any.
+// seccompProfile is the filter of system calls under which every container runs, in the
+// form that the engine takes. It is upstream's current one whatever the engine's age, as
+// the defaults of old engines let through what has been learned since. It refuses calls
+// that upstream ties to a capability, as no tenant has any.
 //
-// It is narrower than upstream's in two ways. Only the machine's own system calls
-// are known, so a 32-bit program is killed: by socketcall it would get around the
-// second. And sockets are of the families in socketFamilies only.
+// It is narrower than upstream's in two ways. It knows only the machine's own system
+// calls, so a 32-bit program is killed: with socketcall it could get around the second
+// way, which is that sockets are of the families in socketFamilies only.
 var seccompProfile = sync.OnceValue(func() string {
 	profile := seccomp.DefaultProfile()
 	for i := range profile.ArchMap {
@@ -44,7 +44,6 @@ var seccompProfile = sync.OnceValue(func() string {
 // socketCalls are the system calls that make a socket of a family.
 var socketCalls = []string{"socket", "socketpair", "socketcall"}
 
-// socketFamilies are all that a service needs. AF_VSOCK leads to the hypervisor,
-// AF_ALG into the kernel's ciphers, and the rest to protocols that hardly anybody
-// looks after.
+// socketFamilies are all that a service needs. AF_VSOCK leads to the hypervisor, AF_ALG
+// into the kernel's ciphers, and the others to protocols that hardly anybody maintains.
 var socketFamilies = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}

@@ -8,22 +8,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
+
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/lastlines"
 )
 
-// dataDir is where a helper has a service's data, and snapshotDir where a snapshot image
-// holds the files.
+// A helper has a service's data at dataDir, and a snapshot image has it at snapshotDir.
 const (
 	dataDir     = "/data"
 	snapshotDir = "/snapshot"
 )
 
-// copyData copies a volume's files with their owners, modes and times, and
-// compares what it made with what there was. First it asks whether there is room
-// for the copy, which keeps the holes of files, and for the image, in which the
-// engine fills them; its argument is the floor in MiB.
+// copyData copies a volume's files with their owners, modes and times, and compares the
+// copy with the original. First it checks that there is room for the copy, which keeps the
+// holes of files, and for the image, in which the engine fills them. Its argument is the
+// floor in MiB.
 const copyData = `set -e
 list() { cd "$1"; find . \( -type d -printf '%p d %m %U %G\n' \) -o -printf '%p %y %m %U %G %s %T@ %l\n' | LC_ALL=C sort | sha256sum; }
 size() { du -sm "$@" ` + dataDir + ` | cut -f 1; }
@@ -34,27 +35,31 @@ mkdir ` + snapshotDir + `
 cp -a ` + dataDir + `/. ` + snapshotDir + `/
 [ "$(list ` + dataDir + `)" = "$(list ` + snapshotDir + `)" ]`
 
-// noRoom is how copyData ends that does not begin.
+// noRoom is the exit code of copyData when there is no room.
 const noRoom = 28
 
-// helperCaps are what reading and writing files of any owner takes.
+// helperCaps are the capabilities that reading and writing files of any owner takes.
 var helperCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER"}
 
 // Snapshot is engine.Driver's.
 func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.SnapshotSpec) error {
-	there, err := d.HasImage(ctx, key.Snapshot())
-	if err == nil && !there {
-		err = d.makeSnapshot(ctx, key.WithoutGeneration(), spec)
-	}
-	if err != nil {
-		return err
-	}
-	failpoint.Here("snapshot-committed")
-	return d.engine.removeVolume(ctx, key.Data())
+	return d.making.alone(ctx, key.Data(), func() error {
+		there, err := d.HasImage(ctx, key.Snapshot())
+		if err == nil && !there {
+			err = d.makeSnapshot(ctx, key.WithoutGeneration(), spec)
+		}
+		if err != nil {
+			return err
+		}
+		failpoint.Here("snapshot-committed")
+		return d.removeVolume(ctx, key.Data())
+	})
 }
 
+// makeSnapshot copies a volume that exists. A missing one must not become the snapshot of
+// an empty one, which would hide that the data is gone.
 func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.SnapshotSpec) error {
-	helper := engine.Spec{
+	helper := d.helper(&engine.Spec{
 		Name:    key.SnapshotCopy(),
 		Key:     key,
 		Image:   spec.Image,
@@ -62,10 +67,9 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 		Cmd:     []string{"sh", "-c", copyData, "sh", strconv.FormatInt(spec.Floor>>20, 10)},
 		Volumes: map[string]string{dataDir: key.Data()},
 		Pids:    spec.Pids,
-	}
-	full := d.containerSpec(helper)
-	full.Caps, full.Runtime = helperCaps, ""
-	id, err := d.createIn(ctx, helper, full, d.stopAndRemove)
+	})
+	helper.host.CapAdd = helperCaps
+	id, err := d.replace(ctx, helper, d.stopAndRemove)
 	if err != nil {
 		return err
 	}
@@ -78,7 +82,15 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 		return err
 	}
 	failpoint.Here("snapshot-copied")
-	return d.engine.commit(context.WithoutCancel(ctx), id, key.Snapshot(), CommitSpec{Labels: d.labels(key)})
+	return d.commit(context.WithoutCancel(ctx), id, key.Snapshot(), &container.Config{Labels: d.labels(key)})
+}
+
+// helper describes a container of the host's own, which runs under the engine's own
+// runtime.
+func (d *Driver) helper(spec *engine.Spec) unit {
+	u := d.unit(spec)
+	u.host.Runtime = ""
+	return u
 }
 
 // exitError is the end of a helper that failed.
@@ -94,18 +106,18 @@ func (e exitError) Error() string {
 	return fmt.Sprintf("the helper ended with code %d; the end of its output:\n%s", e.code, e.said)
 }
 
-// runHelper runs a container of the host's own to its end, and returns the end of what
-// it said.
+// runHelper runs a container of the host's own to its end, and returns the last lines of
+// its output.
 func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
-	if err := d.engine.start(ctx, id); err != nil {
+	if err := d.Start(ctx, id); err != nil {
 		return "", err
 	}
 	last := lastlines.New(failureTail, failureTail)
-	err := d.engine.follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(last, "%s\n", line) })
+	err := d.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(last, "%s\n", line) })
 	if err != nil {
 		return "", err
 	}
-	c, err := d.engine.inspect(ctx, id)
+	c, err := d.Look(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -116,49 +128,56 @@ func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
 	return said, nil
 }
 
-// removeHelper removes a helper, for which nobody waits.
+// removeHelper removes a helper. Nobody waits for that.
 func (d *Driver) removeHelper(key engine.Key, id string) {
-	if err := d.engine.remove(context.Background(), id); err != nil {
+	if err := d.Remove(context.Background(), id); err != nil {
 		d.engine.log.Error("helper container not removed; the next start tries again", "stack", key.Stack, "error", err)
 	}
 }
 
-// Restore is engine.Driver's. The engine copies the files, owners and modes, when a
-// container is created that has the volume where the image has the files. As long as
-// there is a snapshot, no process has had the volume.
+// Restore is engine.Driver's. The engine copies the files, owners and modes when a
+// container is created that has the volume where the image has the files. As long as there
+// is a snapshot, no process has had the volume.
 func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) error {
-	there, err := d.HasImage(ctx, key.Snapshot())
-	if err != nil || !there {
+	return d.making.alone(ctx, key.Data(), func() error {
+		there, err := d.HasImage(ctx, key.Snapshot())
+		if err != nil || !there {
+			return err
+		}
+		// What an earlier attempt left may be half of it.
+		if err := errors.Join(d.Remove(ctx, process), d.removeVolume(ctx, key.Data())); err != nil {
+			return err
+		}
+		if err := d.fillFromSnapshot(ctx, key.WithoutGeneration()); err != nil {
+			return err
+		}
+		ctx := context.WithoutCancel(ctx)
+		// A second name makes removing the first one quick, however large the data is.
+		if err := d.Tag(ctx, key.Snapshot(), key.Restored()); err != nil {
+			return err
+		}
+		err = d.removeImage(ctx, key.Snapshot())
+		failpoint.Here("snapshot-removed")
+		return err
+	})
+}
+
+// fillFromSnapshot makes a data volume with what a snapshot has.
+func (d *Driver) fillFromSnapshot(ctx context.Context, key engine.Key) error {
+	if err := d.ensureVolume(context.WithoutCancel(ctx), key.Data(), d.labels(key)); err != nil {
 		return err
 	}
-	// What an earlier attempt left may be half of it.
-	if err := errors.Join(d.engine.remove(ctx, process), d.engine.removeVolume(ctx, key.Data())); err != nil {
-		return err
-	}
-	helper := engine.Spec{
+	id, err := d.replace(ctx, d.helper(&engine.Spec{
 		Name:    key.RestoreCopy(),
-		Key:     key.WithoutGeneration(),
+		Key:     key,
 		Image:   key.Snapshot(),
 		User:    "0:0",
 		Cmd:     []string{"true"},
 		Volumes: map[string]string{snapshotDir: key.Data()},
-	}
-	full := d.containerSpec(helper)
-	full.Runtime = ""
-	id, err := d.createIn(ctx, helper, full, d.stopAndRemove)
+	}), d.stopAndRemove)
 	if err != nil {
 		return err
 	}
 	failpoint.Here("data-restored")
-	ctx = context.WithoutCancel(ctx)
-	if err := d.engine.remove(ctx, id); err != nil {
-		return err
-	}
-	// A second name makes removing the first one quick, however large the data is.
-	if err := d.engine.tagImage(ctx, key.Snapshot(), key.Restored()); err != nil {
-		return err
-	}
-	err = d.engine.removeImage(ctx, key.Snapshot())
-	failpoint.Here("snapshot-removed")
-	return err
+	return d.Remove(context.WithoutCancel(ctx), id)
 }

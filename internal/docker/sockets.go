@@ -18,17 +18,17 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// engineDNS is the address of the engine's own resolver inside every container
-// on a network of its own.
+// engineDNS is the address of the engine's resolver inside every container that is on a
+// network of its own.
 var engineDNS = netip.MustParseAddr("127.0.0.11")
 
-// socketTables are the host's tables of the TCP sockets in a container's network.
-// There are none where the processes of the engine are not to be seen: from
-// within a container, say, where the number is another process or nobody.
-func socketTables(c Container) (string, bool) {
-	folder := filepath.Join("/proc", strconv.Itoa(c.Pid), "net")
+// socketTables returns the host's tables of the TCP sockets in the network of a process
+// that has an address. It finds none where it cannot see the engine's processes, as from
+// within a container, in which the number is another process or none.
+func socketTables(pid int, ip string) (string, bool) {
+	folder := filepath.Join("/proc", strconv.Itoa(pid), "net")
 	addresses, err := os.ReadFile(filepath.Join(folder, "fib_trie"))
-	if err != nil || c.IP == "" || !strings.Contains(string(addresses), "-- "+c.IP+"\n") {
+	if err != nil || ip == "" || !strings.Contains(string(addresses), "-- "+ip+"\n") {
 		return "", false
 	}
 	v4, err4 := readTable(filepath.Join(folder, "tcp"))
@@ -36,8 +36,8 @@ func socketTables(c Container) (string, bool) {
 	return v4 + v6, err4 == nil && (err6 == nil || errors.Is(err6, fs.ErrNotExist))
 }
 
-// tableMax is how much of a table is read, in bytes. The sockets that listen
-// come first in it, and there may be a million others.
+// tableMax is how much of a table is read, in bytes. The sockets that listen come first,
+// and there may be a million others.
 const tableMax = 256 << 10
 
 func readTable(name string) (string, error) {
@@ -55,11 +55,15 @@ const socketsAnswer = 5 * time.Second
 
 // Sockets is engine.Driver's.
 func (d *Driver) Sockets(ctx context.Context, id string) ([]string, error) {
-	c, err := d.engine.inspect(ctx, id)
+	found, err := d.inspect(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	table, ok := socketTables(c)
+	var pid int
+	if found.State != nil {
+		pid = found.State.Pid
+	}
+	table, ok := socketTables(pid, address(found.NetworkSettings.Networks))
 	if !ok {
 		if table, err = d.ownSocketTables(ctx, id); err != nil {
 			return nil, err
@@ -68,8 +72,8 @@ func (d *Driver) Sockets(ctx context.Context, id string) ([]string, error) {
 	return listeners(table), nil
 }
 
-// ownSocketTables are the tables that the container's kernel shows inside it:
-// gVisor's has none of IPv6.
+// ownSocketTables returns the tables that the container's kernel shows inside it. That of
+// gVisor has none for IPv6.
 func (d *Driver) ownSocketTables(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, socketsAnswer)
 	defer cancel()
@@ -77,8 +81,8 @@ func (d *Driver) ownSocketTables(ctx context.Context, id string) (string, error)
 	return table, err
 }
 
-// listeners are the addresses in the text of /proc/net/tcp and tcp6 that a
-// process listens on, in the order of their ports.
+// listeners returns the addresses in the text of /proc/net/tcp and tcp6 on which a process
+// listens, in the order of their ports.
 func listeners(table string) []string {
 	var found []netip.AddrPort
 	for line := range strings.Lines(table) {
@@ -100,8 +104,8 @@ func listeners(table string) []string {
 	return text
 }
 
-// parseSocket reads an address as the kernel writes it: hexadecimal words of
-// four bytes in the host's order, a colon, the port.
+// parseSocket parses an address as the kernel writes it: hexadecimal words of four bytes
+// in the host's order, a colon, and the port.
 func parseSocket(text string) (netip.AddrPort, bool) {
 	host, service, ok := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(host)

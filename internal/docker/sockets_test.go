@@ -40,13 +40,13 @@ func TestSocketTables_AreThoseOfTheContainersNetworkAndOfNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	table, ok := socketTables(Container{Pid: os.Getpid(), IP: "127.0.0.1"})
+	table, ok := socketTables(os.Getpid(), "127.0.0.1")
 	if !ok || !slices.Contains(listeners(table), ln.Addr().String()) {
 		t.Errorf("%s is not among %v", ln.Addr(), listeners(table))
 	}
-	for _, elsewhere := range []Container{{Pid: os.Getpid(), IP: "192.0.2.1"}, {Pid: os.Getpid()}, {IP: "127.0.0.1"}} {
-		if table, ok := socketTables(elsewhere); ok {
-			t.Errorf("the tables of %+v are %q", elsewhere, table)
+	for ip, pid := range map[string]int{"192.0.2.1": os.Getpid(), "": os.Getpid(), "127.0.0.1": 0} {
+		if table, ok := socketTables(pid, ip); ok {
+			t.Errorf("the tables of process %d at %q are %q", pid, ip, table)
 		}
 	}
 }

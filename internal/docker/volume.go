@@ -4,50 +4,38 @@ import (
 	"context"
 
 	"github.com/docker/docker/api/types/volume"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
-// Volume is a named volume of the engine.
-type Volume struct {
-	Name   string
-	Labels Labels
+// ensureVolume makes a volume, or finds the one of that name. A volume that does not
+// carry the labels belongs to somebody else: errConflict.
+func (d *Driver) ensureVolume(ctx context.Context, name string, labels engine.Labels) error {
+	made, err := retryGet(ctx, func() (volume.Volume, error) {
+		return d.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
+	}, "create volume %s", name)
+	if err == nil && !carries(made.Labels, labels) {
+		return &failure{op: "create volume " + name, class: errConflict, cause: errForeign}
+	}
+	return err
 }
 
-// ensureVolume makes a volume, or finds the one of that name. One that does
-// not carry the labels belongs to somebody else: ErrConflict.
-func (e *Engine) ensureVolume(ctx context.Context, name string, labels Labels) error {
-	made, err := answered(ctx, func() (volume.Volume, error) {
-		made, err := e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
-		return made, wrap(err, "create volume %s", name)
-	})
-	if err != nil {
-		return err
-	}
-	if !carries(made.Labels, labels) {
-		return &failure{op: "create volume " + name, class: ErrConflict, cause: errForeign}
-	}
-	return nil
-}
-
-// removeVolume removes a volume and its files; ErrConflict while a container,
-// running or not, has it.
-func (e *Engine) removeVolume(ctx context.Context, name string) error {
-	return insist(ctx, func(ctx context.Context) error {
-		return unlessGone(wrap(e.api.VolumeRemove(ctx, name, false), "remove volume %s", name))
+// removeVolume removes a volume with its files. The error is errConflict while a
+// container, running or not, has it.
+func (d *Driver) removeVolume(ctx context.Context, name string) error {
+	return retryRemoval(ctx, func(ctx context.Context) error {
+		return wrap(d.api.VolumeRemove(ctx, name, false), "remove volume %s", name)
 	})
 }
 
-// volumes returns the volumes that carry the labels.
-func (e *Engine) volumes(ctx context.Context, labels Labels) ([]Volume, error) {
-	found, err := answered(ctx, func() (volume.ListResponse, error) {
-		found, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: byLabel(labels)})
-		return found, wrap(err, "list volumes")
-	})
-	if err != nil {
-		return nil, err
-	}
-	list := make([]Volume, len(found.Volumes))
+// Volumes is engine.Driver's.
+func (d *Driver) Volumes(ctx context.Context, key engine.Key) ([]engine.Volume, error) {
+	found, err := retryGet(ctx, func() (volume.ListResponse, error) {
+		return d.api.VolumeList(ctx, volume.ListOptions{Filters: d.of(key)})
+	}, "list volumes")
+	list := make([]engine.Volume, len(found.Volumes))
 	for i, v := range found.Volumes {
-		list[i] = Volume{Name: v.Name, Labels: v.Labels}
+		list[i] = engine.Volume{Name: v.Name, Key: engine.KeyOf(v.Labels)}
 	}
-	return list, nil
+	return list, err
 }

@@ -12,11 +12,11 @@ import (
 func TestEnsureVolume_MakesItOnceAndFindsItAgain(t *testing.T) {
 	b := testBench(t)
 	name := b.volume(t)
-	require.NoError(t, b.engine.ensureVolume(t.Context(), name, b.labels))
-	list, err := b.engine.volumes(t.Context(), b.labels)
+	require.NoError(t, b.driver.ensureVolume(t.Context(), name, b.driver.labels(key)))
+	list, err := b.driver.Volumes(t.Context(), engine.Key{})
 	require.NoError(t, err)
-	assert.Equal(t, []Volume{{Name: name, Labels: b.labels}}, list)
-	require.ErrorIs(t, b.engine.ensureVolume(t.Context(), name, Labels{"berth-test": "somebody-else"}), ErrConflict)
+	assert.Equal(t, []engine.Volume{{Name: name, Key: key}}, list)
+	require.ErrorIs(t, b.driver.ensureVolume(t.Context(), name, engine.Key{}.Labels("somebody-else")), errConflict)
 }
 
 func TestRemoveVolume_RefusesOneInUseAndForgivesOneThatIsGone(t *testing.T) {
@@ -25,23 +25,23 @@ func TestRemoveVolume_RefusesOneInUseAndForgivesOneThatIsGone(t *testing.T) {
 	spec := b.spec("serve")
 	spec.Volumes = map[string]string{"/data": name}
 	id := b.create(t, spec)
-	require.ErrorIs(t, b.engine.removeVolume(t.Context(), name), ErrConflict)
-	require.NoError(t, b.engine.remove(t.Context(), id))
-	require.NoError(t, b.engine.removeVolume(t.Context(), name))
-	require.NoError(t, b.engine.removeVolume(t.Context(), name))
+	require.ErrorIs(t, b.driver.removeVolume(t.Context(), name), errConflict)
+	require.NoError(t, b.driver.Remove(t.Context(), id))
+	require.NoError(t, b.driver.removeVolume(t.Context(), name))
+	require.NoError(t, b.driver.removeVolume(t.Context(), name))
 }
 
 func TestCreate_AVolumeThatTheEngineMakesCanBeFound(t *testing.T) {
 	b := testBench(t)
 	name := b.volume(t)
-	require.NoError(t, b.engine.removeVolume(t.Context(), name))
+	require.NoError(t, b.driver.removeVolume(t.Context(), name))
 	spec := b.spec("serve")
 	spec.Volumes = map[string]string{"/data": name}
 	// As when the volume is removed after Create has looked for it.
-	made, err := b.engine.api.ContainerCreate(t.Context(), config(&spec), hostConfig(&spec), nil, nil, spec.Name)
+	made, err := b.engine.api.ContainerCreate(t.Context(), config(&spec, nil), b.driver.hostConfig(&spec), nil, nil, spec.Name)
 	require.NoError(t, err)
-	require.NoError(t, b.engine.remove(t.Context(), made.ID))
-	list, err := b.engine.volumes(t.Context(), b.labels)
+	require.NoError(t, b.driver.Remove(t.Context(), made.ID))
+	list, err := b.driver.Volumes(t.Context(), engine.Key{})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, name, list[0].Name)
@@ -53,7 +53,7 @@ func TestRemove_TakesAnonymousVolumesAlong(t *testing.T) {
 	spec := b.spec("serve")
 	spec.Volumes = map[string]string{"/data": named}
 	ref := b.name() + ":1"
-	require.NoError(t, b.engine.buildImage(t.Context(), engine.ImageSpec{
+	require.NoError(t, b.driver.MakeImage(t.Context(), engine.ImageSpec{
 		Context: b.dockerfile(t, `VOLUME /app`), Ref: ref,
 	}, writerFunc(func(p []byte) (int, error) { return len(p), nil })))
 	b.keepNot(t, ref)
@@ -62,7 +62,7 @@ func TestRemove_TakesAnonymousVolumesAlong(t *testing.T) {
 	found, err := b.engine.api.ContainerInspect(t.Context(), id)
 	require.NoError(t, err)
 	require.Len(t, found.Mounts, 2)
-	require.NoError(t, b.engine.remove(t.Context(), id))
+	require.NoError(t, b.driver.Remove(t.Context(), id))
 	for _, m := range found.Mounts {
 		_, err := b.engine.api.VolumeInspect(t.Context(), m.Name)
 		if m.Name == named {

@@ -38,7 +38,8 @@ func answeringEngine(t *testing.T, answer http.HandlerFunc) engine.Driver {
 	server.Listener = listener
 	server.Start()
 	t.Cleanup(server.Close)
-	opened, err := docker.Open(t.Context(), docker.Options{Host: "unix://" + socket})
+	t.Setenv("DOCKER_HOST", "unix://"+socket)
+	opened, err := docker.Open(t.Context(), docker.Options{Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { opened.Close() })
 	return docker.NewDriver(opened, docker.Info{}, docker.DriverOptions{Instance: "test"})

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-func TestAgain_AsksUntilAnAnswerComes(t *testing.T) {
+func TestRetry_AsksUntilAnAnswerComes(t *testing.T) {
 	refusal := errors.New("refused")
 	lost := fmt.Errorf("lost: %w", engine.ErrUnreachable)
 	for name, c := range map[string]struct {
@@ -25,11 +25,11 @@ func TestAgain_AsksUntilAnAnswerComes(t *testing.T) {
 		"at once":         {[]error{nil}, nil, 1},
 		"a refusal":       {[]error{refusal}, refusal, 1},
 		"the second time": {[]error{lost, nil}, nil, 2},
-		"never":           {[]error{lost, lost, lost, nil}, lost, askTries},
+		"never":           {[]error{lost, lost, lost, nil}, lost, retryTries},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			err := again(t.Context(), func() error {
+			err := retry(t.Context(), func() error {
 				asked++
 				return c.answers[asked-1]
 			})
@@ -40,19 +40,19 @@ func TestAgain_AsksUntilAnAnswerComes(t *testing.T) {
 	}
 }
 
-func TestInsist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
+func TestRetryRemoval_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	asked := 0
-	err := insist(t.Context(), func(context.Context) error {
-		if asked++; asked <= 2*askTries {
-			return []error{engine.ErrUnreachable, ErrConflict}[asked%2]
+	err := retryRemoval(t.Context(), func(context.Context) error {
+		if asked++; asked <= 2*retryTries {
+			return []error{engine.ErrUnreachable, errConflict}[asked%2]
 		}
 		return nil
-	}, ErrConflict)
-	if err != nil || asked != 2*askTries+1 {
+	}, errConflict)
+	if err != nil || asked != 2*retryTries+1 {
 		t.Errorf("%v after %d requests", err, asked)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err = insist(ctx, func(context.Context) error {
+	err = retryRemoval(ctx, func(context.Context) error {
 		cancel()
 		return engine.ErrUnreachable
 	})
@@ -61,19 +61,19 @@ func TestInsist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestPersist_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
+func TestRetryLong_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	asked := 0
-	err := persist(t.Context(), func() error {
-		if asked++; asked <= 2*askTries {
+	err := retryLong(t.Context(), func() error {
+		if asked++; asked <= 2*retryTries {
 			return engine.ErrUnreachable
 		}
-		return ErrConflict
+		return errConflict
 	})
-	if !errors.Is(err, ErrConflict) || asked != 2*askTries+1 {
+	if !errors.Is(err, errConflict) || asked != 2*retryTries+1 {
 		t.Errorf("%v after %d requests", err, asked)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err = persist(ctx, func() error {
+	err = retryLong(ctx, func() error {
 		cancel()
 		return engine.ErrUnreachable
 	})
@@ -95,12 +95,13 @@ func TestAccepts_AsksOnANewConnection(t *testing.T) {
 	})}
 	go server.Serve(listener) //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { server.Close() })
-	e, err := Open(t.Context(), Options{Host: "unix://" + socket})
+	e, err := open(t.Context(), "unix://"+socket, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	if err := e.accepts(t.Context()); err != nil {
+	d := NewDriver(e, Info{}, DriverOptions{})
+	if err := d.Accepts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := listener.Close(); err != nil {
@@ -109,7 +110,7 @@ func TestAccepts_AsksOnANewConnection(t *testing.T) {
 	if err := e.ping(t.Context()); err != nil {
 		t.Errorf("the open connection does not answer: %v", err)
 	}
-	if err := e.accepts(t.Context()); err == nil {
+	if err := d.Accepts(t.Context()); err == nil {
 		t.Error("a new connection was taken")
 	}
 }

@@ -1,0 +1,90 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/pause"
+)
+
+// A request whose answer is lost is repeated where asking twice is as good as asking
+// once: a few times for most, and for as long as a restart of the engine may take for
+// what removes or stops something, since nobody might ask for that later.
+const (
+	retryTries = 3
+	retryPause = 50 * time.Millisecond
+	removal    = 30 * time.Second
+)
+
+// repeat makes a request until it succeeds, again says no, or ctx ends.
+func repeat(ctx context.Context, ask func() error, again func(error) bool) error {
+	for {
+		err := ask()
+		if err == nil || !again(err) || !pause.For(ctx, retryPause) {
+			return err
+		}
+	}
+}
+
+// retry makes a request until an answer comes, a few times.
+func retry(ctx context.Context, ask func() error) error {
+	tries := 0
+	return repeat(ctx, ask, func(err error) bool {
+		tries++
+		return errors.Is(err, engine.ErrUnreachable) && tries < retryTries
+	})
+}
+
+// retryGet is retry for a request with a result. Its error names the operation op.
+func retryGet[T any](ctx context.Context, ask func() (T, error), op string, args ...any) (found T, err error) {
+	err = retry(ctx, func() (err error) {
+		found, err = ask()
+		return wrap(err, op, args...)
+	})
+	return found, err
+}
+
+// retryUndone is retry for a request that must not have its effect twice: once an
+// answer was lost, done looks whether the engine did what it was asked.
+func retryUndone(ctx context.Context, ask func() error, done func() bool) error {
+	lost := false
+	return retry(ctx, func() error {
+		err := ask()
+		lost = lost || errors.Is(err, engine.ErrUnreachable)
+		if err != nil && lost && done() {
+			return nil
+		}
+		return err
+	})
+}
+
+// retryLong is retry for as long as a removal is tried, from the first request without
+// an answer. An error that is one of others counts as none.
+func retryLong(ctx context.Context, ask func() error, others ...error) error {
+	var giveUp time.Time
+	return repeat(ctx, ask, func(err error) bool {
+		if giveUp.IsZero() {
+			giveUp = time.Now().Add(removal)
+		}
+		return isAny(err, append(others, engine.ErrUnreachable)) && time.Now().Before(giveUp)
+	})
+}
+
+// retryRemoval removes something, by retryLong, within the time for a removal. What is
+// not there is removed.
+func retryRemoval(ctx context.Context, remove func(context.Context) error, others ...error) error {
+	ctx, cancel := context.WithTimeout(ctx, removal)
+	defer cancel()
+	return retryLong(ctx, func() error { return unlessGone(remove(ctx)) }, others...)
+}
+
+func isAny(err error, targets []error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
