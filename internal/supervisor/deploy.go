@@ -51,18 +51,6 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 	r.noteStop(ctx)
 }
 
-// noteStop keeps why a deploy was stopped, if the owner has to learn that: whoever
-// stopped it records the reason.
-func (r *runner) noteStop(ctx context.Context) { errors.As(context.Cause(ctx), &r.stopped) }
-
-// endStopped ends, in the row, a deploy that was stopped.
-func (r *runner) endStopped(st *stack.Stack) ([]stack.Event, error) {
-	if r.stopped == nil || st.Deploying == 0 {
-		return nil, nil
-	}
-	return st.DeployFailed(r.stopped.Detail)
-}
-
 // isDeleted tells whether an error means that the stack was deleted.
 func isDeleted(err error) bool {
 	return stack.KindOf(err) == stack.NotFound
@@ -295,13 +283,6 @@ func (g *generation) retire(targets []*proxy.Target) {
 	})
 	if err != nil && g.runner.ctx.Err() == nil {
 		g.log.Error("old generation not removed; the next start tries again", "generation", g.number, "error", err)
-	}
-}
-
-// failStopped fails a stack whose build was stopped and that nothing can serve.
-func (r *runner) failStopped(ctx context.Context) {
-	if r.stopped != nil && r.recordDeployFailed(ctx, r.stopped) {
-		r.stopped = nil
 	}
 }
 

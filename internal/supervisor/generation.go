@@ -3,13 +3,11 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -60,10 +58,6 @@ func (r *runner) generation(st *stack.Stack, number int, services []stack.Servic
 	}
 	g.makeNetwork = once(g.ensureNetwork)
 	return g
-}
-
-func (g *generation) needsNetwork() bool {
-	return slices.ContainsFunc(g.services, func(s stack.Service) bool { return !s.Spec.IsStatic() || s.Spec.Builds() })
 }
 
 // inOrder runs do for every service side by side, each once those that it
@@ -259,46 +253,8 @@ func (g *generation) discardObjects(ctx context.Context) error {
 	return errors.Join(append(errs, g.cfg.Engine.Discard(ctx, left))...)
 }
 
-// discardNetwork removes the network of the generation.
-func (g *generation) discardNetwork(ctx context.Context) error {
-	return g.cfg.Engine.Discard(ctx, engine.Objects{Networks: []engine.Network{{Name: g.network}}})
-}
-
-// once makes fn run a single time, when it is first called; every caller waits
-// for it, unless its context ends before, and gets its error.
-func once(fn func(context.Context) error) func(context.Context) error {
-	var begun atomic.Bool
-	var err error
-	done := make(chan struct{})
-	return func(ctx context.Context) error {
-		if begun.CompareAndSwap(false, true) {
-			err = fn(ctx)
-			close(done)
-			return err
-		}
-		select {
-		case <-done:
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
 // key says whose the objects of a service of the generation are; with service "",
 // those that its services share.
 func (g *generation) key(service string) engine.Key {
 	return engine.Key{Stack: g.runner.id, Service: service, Generation: g.number}
-}
-
-// errEngineLeft is why a build failed during which the engine was restarted.
-func errEngineLeft(generation int) error {
-	return stack.NewError(stack.Unavailable, fmt.Sprintf(
-		"the Docker engine of this host was restarted while generation %d was being built; upload the source again", generation))
-}
-
-// errInterrupted is why a build failed that a dead server left.
-func errInterrupted(generation int) *stack.Error {
-	return stack.NewError(stack.Unavailable, fmt.Sprintf(
-		"the server was restarted while generation %d was being built; upload the source again", generation))
 }

@@ -3,11 +3,91 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 )
+
+// startKeepingTime has the stack's deadlines kept from now on: not before whoever takes
+// the stack over, or makes it, has queued what comes first.
+func (l *loop) startKeepingTime() {
+	l.keeping = true
+	l.keepTime()
+}
+
+// keepTime does what time alone makes happen to a stack: the notice before its
+// expiry, the expiry, the end of the retention. Deadlines that passed while the
+// server was down are met at once. It also discards the stack once its row says
+// that it is deleted.
+func (l *loop) keepTime() {
+	r := l.runner
+	if !l.keeping || l.meeting || r.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, storeWait)
+	defer cancel()
+	st, err := r.cfg.Store.Get(ctx, r.id)
+	if isDeleted(err) {
+		r.markDeleted(&stack.Stack{ID: r.id}) // with its account, or by another process: nobody else removes it
+		return
+	}
+	if err != nil {
+		if r.ctx.Err() == nil {
+			r.log.Warn("the database does not work; trying again", "error", err)
+		}
+		l.clock.Reset(deadlineRetry)
+		return
+	}
+	now := stack.Now()
+	what, at := st.Next(r.cfg.Limits, now)
+	switch {
+	case what == "":
+		l.clock.Stop()
+	case now.Before(at):
+		l.clock.Reset(untilNextLook(at.Sub(now)))
+	default:
+		l.runDeadline(what)
+	}
+}
+
+// untilNextLook is how long to wait before a deadline is looked at again, a minute at
+// most: a timer does not count the time that the machine sleeps, nor what an operator
+// changes, so the clock has to be read again.
+func untilNextLook(left time.Duration) time.Duration { return min(left, time.Minute) }
+
+// deadlineRetry is when a deadline that could not be met is looked at again.
+const deadlineRetry = time.Second
+
+// runDeadline does what is due, beside the loop, which looks again when that is over.
+func (l *loop) runDeadline(what stack.Trigger) {
+	r := l.runner
+	l.meeting = true
+	over := func(err error) {
+		r.tell(func(l *loop) { l.deadlineOver(what, err) })
+	}
+	switch what {
+	case stack.TriggerNotice:
+		r.sup.jobs.Go(func() { over(r.notice()) })
+	case stack.TriggerExpire:
+		l.interrupt(errTimeRanOut, func(ctx context.Context) { over(r.expire(ctx)) })
+	case stack.TriggerRetained:
+		r.sup.jobs.Go(func() { over(r.retained()) })
+	}
+}
+
+// deadlineOver notes the end of an attempt to meet a deadline. After an error it is looked at
+// again a little later: the row says whether it is still due.
+func (l *loop) deadlineOver(what stack.Trigger, err error) {
+	l.meeting = false
+	if err != nil && l.runner.ctx.Err() == nil {
+		l.runner.log.Error("deadline not met; trying again", "deadline", what, "error", err)
+		l.clock.Reset(deadlineRetry)
+		return
+	}
+	l.keepTime()
+}
 
 // notice records that the expiry is near, unless it was put off meanwhile.
 func (r *runner) notice() error {
@@ -58,9 +138,6 @@ func (r *runner) expire(ctx context.Context) error {
 	r.keepData(ctx)
 	return nil
 }
-
-// errTimeRanOut is why a build was stopped for an expiry that did not come.
-var errTimeRanOut = stack.NewError(stack.Conflict, "the build was stopped as the stack's time ran out, just before it was claimed; upload the source again")
 
 // claimedMeanwhile brings a stack back that was claimed while its processes
 // were being stopped. A build that was under way is lost, and says so.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
@@ -52,5 +53,35 @@ func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 	networks = slices.DeleteFunc(networks, func(n engine.Network) bool { return r.sup.sparesRunning(st, n.Key) })
 	if err = errors.Join(err, r.cfg.Engine.Discard(ctx, engine.Objects{Networks: networks})); err != nil {
 		r.log.Warn("networks of a stopped stack not removed", "error", err)
+	}
+}
+
+func (g *generation) needsNetwork() bool {
+	return slices.ContainsFunc(g.services, func(s stack.Service) bool { return !s.Spec.IsStatic() || s.Spec.Builds() })
+}
+
+// discardNetwork removes the network of the generation.
+func (g *generation) discardNetwork(ctx context.Context) error {
+	return g.cfg.Engine.Discard(ctx, engine.Objects{Networks: []engine.Network{{Name: g.network}}})
+}
+
+// once makes fn run a single time, when it is first called; every caller waits
+// for it, unless its context ends before, and gets its error.
+func once(fn func(context.Context) error) func(context.Context) error {
+	var begun atomic.Bool
+	var err error
+	done := make(chan struct{})
+	return func(ctx context.Context) error {
+		if begun.CompareAndSwap(false, true) {
+			err = fn(ctx)
+			close(done)
+			return err
+		}
+		select {
+		case <-done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }

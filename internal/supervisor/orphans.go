@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/engine"
-	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -70,20 +69,6 @@ func idsOf(stacks []*stack.Stack) map[string]bool {
 		ids[st.ID] = true
 	}
 	return ids
-}
-
-// sweep removes what an earlier server left of deleted stacks, and its
-// unfinished uploads, and returns the orphans there are. What cannot be removed
-// now is left to watchLeftovers.
-func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inventory) orphans {
-	if err := s.cfg.Dir.RemoveUploads(); err != nil {
-		s.cfg.Log.Warn("unfinished uploads not removed; the next start tries again", "error", err)
-	}
-	found, err := s.findOrphans(stacks, there, nil)
-	if err = errors.Join(err, s.removeOrphans(ctx, found, there)); err != nil {
-		s.cfg.Log.Warn("leftovers not removed; trying again later", "error", err)
-	}
-	return found
 }
 
 // reserveUsers keeps new stacks from running as a user of an orphan's: a database that
@@ -209,42 +194,4 @@ func (s *Supervisor) newerThanRow(st *stack.Stack, there engine.Objects) leftove
 func (s *Supervisor) warnOfNewer(st *stack.Stack, newer leftovers) {
 	s.cfg.Log.Warn("there are generations of this stack that the database does not know; is it an older copy? They go after the grace",
 		"stack", st.ID, "generation", st.Generation, "grace", s.cfg.OrphanGrace, "newer", newer.names())
-}
-
-// leftoverGrace is how long something of a deleted stack must be there before it
-// goes: a stack that is being deleted removes its own. After a start it is shorter
-// at first: the engine may still carry out the last requests of a server that was
-// killed.
-const (
-	leftoverGrace      = time.Minute
-	leftoverGraceFirst = 5 * time.Second
-)
-
-// watchLeftovers removes, now and then, the orphans that are to go and were there
-// the last time as well, and what stacks at rest do not need.
-func (s *Supervisor) watchLeftovers(seen orphans) {
-	for grace := leftoverGraceFirst; pause.For(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
-		var err error
-		if seen, err = s.removeLasting(s.ctx, seen); err != nil && s.ctx.Err() == nil {
-			s.cfg.Log.Warn("leftovers not removed; trying again", "error", err)
-		}
-	}
-}
-
-// removeLasting removes the leftovers of stacks, and what is to go of the orphans
-// that were there before, and returns the orphans there are.
-func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans, error) {
-	there, err := s.takeInventory(ctx)
-	if err != nil {
-		return before, err
-	}
-	stacks, err := s.cfg.Store.All(ctx) // after the inventory: what was made meanwhile is known
-	if err != nil {
-		return before, err
-	}
-	for _, st := range stacks {
-		s.tidy(st, there[st.ID])
-	}
-	found, err := s.findOrphans(stacks, there, before)
-	return found, errors.Join(err, s.removeOrphans(ctx, found.lasting(before), there))
 }

@@ -3,26 +3,12 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"os"
-	"slices"
+	"time"
 
 	"github.com/berth-host/berth/internal/engine"
-	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 )
-
-// leftovers are what of a stack is to go.
-type leftovers struct {
-	objects engine.Objects
-	sites   []string // folders of published sites
-}
-
-// none reports whether there is nothing.
-func (l leftovers) none() bool { return l.objects.None() && len(l.sites) == 0 }
-
-// names are those by which an operator finds the leftovers.
-func (l leftovers) names() []string { return append(l.objects.Names(), l.sites...) }
 
 // inventory is what the engine has of this installation, by stack id.
 type inventory map[string]engine.Objects
@@ -58,147 +44,56 @@ func (r *runner) inventory(ctx context.Context) (engine.Objects, error) {
 	return there[r.id], err
 }
 
-// discardLeftovers removes everything that is to go. It goes on after an error, to leave as
-// little as possible.
-func (s *Supervisor) discardLeftovers(ctx context.Context, left leftovers) error {
-	errs := []error{s.cfg.Engine.Discard(ctx, left.objects)}
-	for _, site := range left.sites {
-		errs = append(errs, os.RemoveAll(site))
+// sweep removes what an earlier server left of deleted stacks, and its
+// unfinished uploads, and returns the orphans there are. What cannot be removed
+// now is left to watchLeftovers.
+func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inventory) orphans {
+	if err := s.cfg.Dir.RemoveUploads(); err != nil {
+		s.cfg.Log.Warn("unfinished uploads not removed; the next start tries again", "error", err)
 	}
-	return errors.Join(errs...)
-}
-
-// removeStack removes everything of a stack.
-func (r *runner) removeStack(ctx context.Context) error {
-	there, err := r.inventory(ctx)
-	err = errors.Join(err, r.cfg.Engine.Discard(ctx, there))
-	failpoint.Here("objects-removed")
-	return errors.Join(err, r.cfg.Dir.Remove(r.id))
-}
-
-// stopAndRemove ends what runs in a container whose data stays, in the time that
-// it was made with unless ctx ends before, and removes the container.
-func (s *Supervisor) stopAndRemove(ctx context.Context, id string) error {
-	if err := s.cfg.Engine.Stop(ctx, id); err != nil {
-		return err
-	}
-	return s.cfg.Engine.Remove(context.WithoutCancel(ctx), id)
-}
-
-// stopAll stops and removes containers side by side.
-func (s *Supervisor) stopAll(ctx context.Context, containers []engine.Container) error {
-	return sideBySide(containers, func(c engine.Container) error { return s.stopAndRemove(ctx, c.ID) })
-}
-
-// stopContainers stops and removes every container of a key.
-func (s *Supervisor) stopContainers(ctx context.Context, key engine.Key) error {
-	containers, err := s.cfg.Engine.Containers(ctx, key)
-	return errors.Join(err, s.stopAll(ctx, containers))
-}
-
-// stopStack stops and removes the containers of a stack that are not spared.
-func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
-	containers, err := s.cfg.Engine.Containers(ctx, engine.Key{Stack: st.ID})
-	containers = slices.DeleteFunc(containers, func(c engine.Container) bool { return s.sparesRunning(st, c.Key) })
-	return errors.Join(err, s.stopAll(ctx, containers))
-}
-
-// removeEarlier removes what is left of generations before the served one, and
-// nothing of the next one, which may be being built; of a stack that serves none
-// and could not, all there is that is not spared.
-func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
-	earlier := func(number int) bool {
-		return number < st.Generation || !st.Built() && !r.sup.spares(st, number)
-	}
-	err := r.sup.retryEngine(ctx, func() error {
-		ctx := context.WithoutCancel(ctx)
-		there, err := r.inventory(ctx)
-		left := leftovers{
-			objects: engine.Objects{Images: tagged(there.Images, isLeftover(earlier))},
-			sites:   r.cfg.Dir.Sites(st.ID, earlier),
-		}
-		return errors.Join(err, r.sup.discardLeftovers(ctx, left))
-	})
-	if err != nil {
-		r.log.Error("earlier generation not removed; the next start tries again", "error", err)
-	}
-}
-
-// leftovers returns what a stack at rest does not need: every generation but the one
-// that it serves or would serve, containers and networks unless it is live, and what
-// a build or a restore left behind. Its data never counts, nor does what is spared.
-func (s *Supervisor) leftovers(st *stack.Stack, there engine.Objects) leftovers {
-	var left leftovers
-	for _, c := range there.Containers {
-		key := engine.Key{Stack: st.ID, Service: c.Key.Service, Generation: st.Generation}
-		service := st.Service(key.Service)
-		current := st.Status == stack.Live && service != nil && c.Name == key.Process(service.Replaced)
-		if !current && !s.sparesRunning(st, c.Key) {
-			left.objects.Containers = append(left.objects.Containers, c)
-		}
-	}
-	left.objects.Images = tagged(there.Images, isLeftover(s.superseded(st)))
-	for _, n := range there.Networks {
-		current := st.Status == stack.Live && n.Name == networkOf(st, there)
-		if !current && !s.sparesRunning(st, n.Key) {
-			left.objects.Networks = append(left.objects.Networks, n)
-		}
-	}
-	left.sites = s.cfg.Dir.Sites(st.ID, s.superseded(st))
-	return left
-}
-
-// superseded returns a function that reports whether a stack at rest can do without
-// a generation.
-func (s *Supervisor) superseded(st *stack.Stack) func(number int) bool {
-	return func(number int) bool {
-		return (number != st.Generation || !st.Built()) && !s.spares(st, number)
-	}
-}
-
-// tagged are the images by those of their names that match.
-func tagged(images []engine.Image, match func(tag string) bool) []engine.Image {
-	var found []engine.Image
-	for _, image := range images {
-		image.Tags = slices.DeleteFunc(slices.Clone(image.Tags), func(tag string) bool { return !match(tag) })
-		if len(image.Tags) > 0 {
-			found = append(found, image)
-		}
+	found, err := s.findOrphans(stacks, there, nil)
+	if err = errors.Join(err, s.removeOrphans(ctx, found, there)); err != nil {
+		s.cfg.Log.Warn("leftovers not removed; trying again later", "error", err)
 	}
 	return found
 }
 
-// ofGeneration matches the names of builds of the generations that which accepts.
-func ofGeneration(which func(number int) bool) func(tag string) bool {
-	return func(tag string) bool {
-		number, ok := engine.GenerationOf(tag)
-		return ok && which(number)
+// leftoverGrace is how long something of a deleted stack must be there before it
+// goes: a stack that is being deleted removes its own. After a start it is shorter
+// at first: the engine may still carry out the last requests of a server that was
+// killed.
+const (
+	leftoverGrace      = time.Minute
+	leftoverGraceFirst = 5 * time.Second
+)
+
+// watchLeftovers removes, now and then, the orphans that are to go and were there
+// the last time as well, and what stacks at rest do not need.
+func (s *Supervisor) watchLeftovers(seen orphans) {
+	for grace := leftoverGraceFirst; pause.For(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
+		var err error
+		if seen, err = s.removeLasting(s.ctx, seen); err != nil && s.ctx.Err() == nil {
+			s.cfg.Log.Warn("leftovers not removed; trying again", "error", err)
+		}
 	}
 }
 
-// isLeftover is ofGeneration, and matches snapshots that are back in their volumes.
-func isLeftover(which func(number int) bool) func(tag string) bool {
-	return func(tag string) bool { return engine.IsRestored(tag) || ofGeneration(which)(tag) }
-}
-
-// removeLeftovers removes the leftovers of a stack if an inventory had any; by now
-// there may be others. Nothing else may be done with the stack meanwhile. What stays
-// is tried again by watchLeftovers.
-func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack, seen engine.Objects) {
-	if r.sup.leftovers(st, seen).none() {
-		return
-	}
-	there, err := r.inventory(ctx)
-	left := r.sup.leftovers(st, there)
-	err = errors.Join(err, r.sup.stopAll(ctx, left.objects.Containers))
-	if ctx.Err() != nil {
-		return // whoever ended it needs the rest as it is
-	}
-	left.objects.Containers = nil
-	err = errors.Join(err, r.sup.discardLeftovers(context.WithoutCancel(ctx), left))
+// removeLasting removes the leftovers of stacks, and what is to go of the orphans
+// that were there before, and returns the orphans there are.
+func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans, error) {
+	there, err := s.takeInventory(ctx)
 	if err != nil {
-		r.log.Warn("leftovers not removed; trying again later", "error", err)
+		return before, err
 	}
+	stacks, err := s.cfg.Store.All(ctx) // after the inventory: what was made meanwhile is known
+	if err != nil {
+		return before, err
+	}
+	for _, st := range stacks {
+		s.tidy(st, there[st.ID])
+	}
+	found, err := s.findOrphans(stacks, there, before)
+	return found, errors.Join(err, s.removeOrphans(ctx, found.lasting(before), there))
 }
 
 // tidy removes the leftovers of a stack that nothing is being done with, and

@@ -1,0 +1,167 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// leftovers are what of a stack is to go.
+type leftovers struct {
+	objects engine.Objects
+	sites   []string // folders of published sites
+}
+
+// none reports whether there is nothing.
+func (l leftovers) none() bool { return l.objects.None() && len(l.sites) == 0 }
+
+// names are those by which an operator finds the leftovers.
+func (l leftovers) names() []string { return append(l.objects.Names(), l.sites...) }
+
+// discardLeftovers removes everything that is to go. It goes on after an error, to leave as
+// little as possible.
+func (s *Supervisor) discardLeftovers(ctx context.Context, left leftovers) error {
+	errs := []error{s.cfg.Engine.Discard(ctx, left.objects)}
+	for _, site := range left.sites {
+		errs = append(errs, os.RemoveAll(site))
+	}
+	return errors.Join(errs...)
+}
+
+// removeStack removes everything of a stack.
+func (r *runner) removeStack(ctx context.Context) error {
+	there, err := r.inventory(ctx)
+	err = errors.Join(err, r.cfg.Engine.Discard(ctx, there))
+	failpoint.Here("objects-removed")
+	return errors.Join(err, r.cfg.Dir.Remove(r.id))
+}
+
+// stopAndRemove ends what runs in a container whose data stays, in the time that
+// it was made with unless ctx ends before, and removes the container.
+func (s *Supervisor) stopAndRemove(ctx context.Context, id string) error {
+	if err := s.cfg.Engine.Stop(ctx, id); err != nil {
+		return err
+	}
+	return s.cfg.Engine.Remove(context.WithoutCancel(ctx), id)
+}
+
+// stopAll stops and removes containers side by side.
+func (s *Supervisor) stopAll(ctx context.Context, containers []engine.Container) error {
+	return sideBySide(containers, func(c engine.Container) error { return s.stopAndRemove(ctx, c.ID) })
+}
+
+// stopContainers stops and removes every container of a key.
+func (s *Supervisor) stopContainers(ctx context.Context, key engine.Key) error {
+	containers, err := s.cfg.Engine.Containers(ctx, key)
+	return errors.Join(err, s.stopAll(ctx, containers))
+}
+
+// stopStack stops and removes the containers of a stack that are not spared.
+func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
+	containers, err := s.cfg.Engine.Containers(ctx, engine.Key{Stack: st.ID})
+	containers = slices.DeleteFunc(containers, func(c engine.Container) bool { return s.sparesRunning(st, c.Key) })
+	return errors.Join(err, s.stopAll(ctx, containers))
+}
+
+// removeEarlier removes what is left of generations before the served one, and
+// nothing of the next one, which may be being built; of a stack that serves none
+// and could not, all there is that is not spared.
+func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
+	earlier := func(number int) bool {
+		return number < st.Generation || !st.Built() && !r.sup.spares(st, number)
+	}
+	err := r.sup.retryEngine(ctx, func() error {
+		ctx := context.WithoutCancel(ctx)
+		there, err := r.inventory(ctx)
+		left := leftovers{
+			objects: engine.Objects{Images: tagged(there.Images, isLeftover(earlier))},
+			sites:   r.cfg.Dir.Sites(st.ID, earlier),
+		}
+		return errors.Join(err, r.sup.discardLeftovers(ctx, left))
+	})
+	if err != nil {
+		r.log.Error("earlier generation not removed; the next start tries again", "error", err)
+	}
+}
+
+// leftovers returns what a stack at rest does not need: every generation but the one
+// that it serves or would serve, containers and networks unless it is live, and what
+// a build or a restore left behind. Its data never counts, nor does what is spared.
+func (s *Supervisor) leftovers(st *stack.Stack, there engine.Objects) leftovers {
+	var left leftovers
+	for _, c := range there.Containers {
+		key := engine.Key{Stack: st.ID, Service: c.Key.Service, Generation: st.Generation}
+		service := st.Service(key.Service)
+		current := st.Status == stack.Live && service != nil && c.Name == key.Process(service.Replaced)
+		if !current && !s.sparesRunning(st, c.Key) {
+			left.objects.Containers = append(left.objects.Containers, c)
+		}
+	}
+	left.objects.Images = tagged(there.Images, isLeftover(s.superseded(st)))
+	for _, n := range there.Networks {
+		current := st.Status == stack.Live && n.Name == networkOf(st, there)
+		if !current && !s.sparesRunning(st, n.Key) {
+			left.objects.Networks = append(left.objects.Networks, n)
+		}
+	}
+	left.sites = s.cfg.Dir.Sites(st.ID, s.superseded(st))
+	return left
+}
+
+// superseded returns a function that reports whether a stack at rest can do without
+// a generation.
+func (s *Supervisor) superseded(st *stack.Stack) func(number int) bool {
+	return func(number int) bool {
+		return (number != st.Generation || !st.Built()) && !s.spares(st, number)
+	}
+}
+
+// tagged are the images by those of their names that match.
+func tagged(images []engine.Image, match func(tag string) bool) []engine.Image {
+	var found []engine.Image
+	for _, image := range images {
+		image.Tags = slices.DeleteFunc(slices.Clone(image.Tags), func(tag string) bool { return !match(tag) })
+		if len(image.Tags) > 0 {
+			found = append(found, image)
+		}
+	}
+	return found
+}
+
+// ofGeneration matches the names of builds of the generations that which accepts.
+func ofGeneration(which func(number int) bool) func(tag string) bool {
+	return func(tag string) bool {
+		number, ok := engine.GenerationOf(tag)
+		return ok && which(number)
+	}
+}
+
+// isLeftover is ofGeneration, and matches snapshots that are back in their volumes.
+func isLeftover(which func(number int) bool) func(tag string) bool {
+	return func(tag string) bool { return engine.IsRestored(tag) || ofGeneration(which)(tag) }
+}
+
+// removeLeftovers removes the leftovers of a stack if an inventory had any; by now
+// there may be others. Nothing else may be done with the stack meanwhile. What stays
+// is tried again by watchLeftovers.
+func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack, seen engine.Objects) {
+	if r.sup.leftovers(st, seen).none() {
+		return
+	}
+	there, err := r.inventory(ctx)
+	left := r.sup.leftovers(st, there)
+	err = errors.Join(err, r.sup.stopAll(ctx, left.objects.Containers))
+	if ctx.Err() != nil {
+		return // whoever ended it needs the rest as it is
+	}
+	left.objects.Containers = nil
+	err = errors.Join(err, r.sup.discardLeftovers(context.WithoutCancel(ctx), left))
+	if err != nil {
+		r.log.Warn("leftovers not removed; trying again later", "error", err)
+	}
+}
