@@ -1,57 +1,51 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
-	"log/slog"
+	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// served is a generation that is served and has the process p, which has ended.
-func served(t *testing.T, s *Supervisor, st *stack.Stack) (g *generation, p *process) {
-	t.Helper()
-	s.cfg.Engine = fakeEngine(t, &atomic.Bool{})
-	r := s.runner(st.ID)
-	g = r.generation(st, st.Generation, st.Services)
-	p = newTestProcess(g)
-	r.swapServed(g)
-	r.route(st, g)
-	return g, p
+// The engine may give the address of a process that ended to the next container.
+func TestCrash_WithdrawsTheAddressWhateverTheDatabaseDoes(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.db.breaks(always)
+		w.crash(st, "web-g1", 1)
+		w.settle()
+		require.Equal(t, http.StatusBadGateway, w.ask(st, "web"))
+		w.db.breaks(nil)
+		w.awaitEvent(st.ID, "service.restarted", 1)
+		require.True(t, w.answers(st, "web"))
+		require.Equal(t, 1, count(w.events(st.ID), "service.crashed"))
+	})
 }
 
-func TestHandleEnd_WithdrawsTheAddressWhateverTheDatabaseDoes(t *testing.T) {
-	s, st := withStack(t)
-	_, p := served(t, s, st)
-	target := p.gen.target("web")
-	breakDatabase(t, s)
-	p.gen.runner.log = slog.New(onLog(func(message string) {
-		if strings.Contains(message, "the database does not work") {
-			if s.cfg.Routes.Withdraw(st.Hex(), target) {
-				t.Error("requests go to the address of the dead process while the database does not work")
-			}
-			p.gen.runner.cancel()
-		}
-	}))
-	if p.handleEnd(p.gen.runner.ctx) {
-		t.Error("the process is watched although its stack ended")
-	}
+func TestEngineAway_WithdrawsTheAddressesOfWhatEndedWithIt(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.db.breaks(always)
+		w.away(3 * time.Second)
+		w.settle()
+		require.Equal(t, http.StatusBadGateway, w.ask(st, "web"))
+		w.db.breaks(nil)
+		w.awaitEvent(st.ID, "stack.restored", 1)
+		require.True(t, w.answers(st, "web"))
+	})
 }
 
-func TestLost_WithdrawsTheAddressesOfWhatEndedWithTheEngine(t *testing.T) {
-	s, st := withStack(t)
-	g, p := served(t, s, st)
-	target := p.gen.target("web")
-	if !g.hasLostProcess(t.Context(), 1) {
-		t.Error("the generation did not lose the process that ended")
-	}
-	if s.cfg.Routes.Withdraw(st.Hex(), target) {
-		t.Error("requests go to the address of the dead process")
-	}
-}
+// always is the fault of a database that does not work at all.
+func always(string, []stack.Event) error { return errors.New("the database does not work") }
 
 func TestExitOf_TellsCodesSignalsAndMemoryApart(t *testing.T) {
 	for _, c := range []struct {

@@ -1,98 +1,109 @@
 package supervisor
 
 import (
-	"context"
-	"fmt"
-	"log/slog"
-	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync"
-	"sync/atomic"
+	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/stack"
 )
+
+// at is the fault of a database that takes no change with an event of a type.
+func at(kind stack.EventType) func(string, []stack.Event) error {
+	return func(_ string, events []stack.Event) error {
+		if slices.ContainsFunc(events, func(e stack.Event) bool { return e.Type == kind }) {
+			return errors.New("the database does not work")
+		}
+		return nil
+	}
+}
 
 // An engine that goes away, or the end of the stack's time, may come before the
 // deploy has read its row.
 func TestDeploy_ThatIsStoppedAsItBeginsEndsInTheRow(t *testing.T) {
-	s, st := withStack(t)
-	r := s.runner(st.ID)
-	source := filepath.Join(string(s.cfg.Dir), "source")
-	require.NoError(t, os.Mkdir(source, 0o700))
-	ctx, stop := context.WithCancelCause(t.Context())
-	stop(errEngineLeft(st.Deploying))
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		accepted := false
+		w.db.breaks(func(_ string, events []stack.Event) error {
+			if accepted {
+				return errors.New("the database does not work")
+			}
+			accepted = len(events) > 0 && events[0].Type == stack.EventRedeploying
+			return nil
+		})
+		w.deploy(st.ID, service("web"))
+		w.away(3 * time.Second)
+		w.settle()
+		w.db.breaks(nil)
 
-	r.deploy(ctx, st.Deploying, st.Services, source)
-
-	require.NoDirExists(t, source)
-	ended, err := r.updateOnce(t.Context(), r.endStopped)
-	require.NoError(t, err)
-	require.Zero(t, ended.Deploying)
-	require.Equal(t, stack.Failed, ended.Status)
-	require.Contains(t, ended.Error, "the Docker engine of this host was restarted")
+		w.awaitEvent(st.ID, "stack.restored", 1)
+		st = w.becomes(st.ID, stack.Live)
+		require.Contains(t, st.DeployError, "the Docker engine of this host was restarted")
+		require.Empty(t, w.dir.Sources(st.ID))
+		w.runs(st, "web-g1")
+	})
 }
 
 func TestDeploy_LooksAgainWhetherItsProcessesRunWhenTheDatabaseWorksAgain(t *testing.T) {
-	s, st := withStack(t)
-	var running atomic.Bool
-	running.Store(true)
-	s.cfg.Engine = fakeEngine(t, &running)
-	r := s.runner(st.ID)
-	d := &deployment{gen: r.generation(st, st.Deploying, st.Services)}
-	newTestProcess(d.gen)
-	mend := sync.OnceFunc(breakDatabase(t, s))
-	r.log = slog.New(onLog(func(message string) {
-		if strings.Contains(message, "the database does not work") {
-			running.Store(false)
-			mend()
-		}
-	}))
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.db.breaks(at(stack.EventLive))
+		w.deploy(st.ID, service("web"))
+		w.settle()
+		w.crash(st, "web-g2", 3)
+		w.db.breaks(nil)
 
-	err := d.switchOver(t.Context())
-
-	require.ErrorContains(t, err, "exited with code 3 after it was healthy")
-	require.Nil(t, r.serving())
-	st, err = s.cfg.Store.Get(t.Context(), st.ID)
-	require.NoError(t, err)
-	require.Equal(t, stack.Building, st.Status)
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		st = w.becomes(st.ID, stack.Live)
+		require.Contains(t, st.DeployError, "exited with code 3 after it was healthy")
+		require.True(t, w.answers(st, "web"))
+		w.runs(st, "web-g1")
+	})
 }
 
 // A fault of the host may keep the server from taking over a process that runs.
 func TestDeploy_MakesWayWhereNothingIsServed(t *testing.T) {
-	s, st := withStack(t)
-	st, err := s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
-		events, err := st.Deployed(st.Services, s.cfg.URLs, stack.Now())
-		if err != nil {
-			return nil, err
-		}
-		redeploying, err := st.Deploy(st.Services)
-		return append(events, redeploying...), err
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(recreate("web"))
+		w.sup.lookup(st.ID).swapServed(nil)
+		var then stack.ServiceStatus
+		w.engine.Before("Stop", func(string) error {
+			if then == "" {
+				then = w.get(st.ID).Services[0].Status
+			}
+			return nil
+		})
+		w.program(st.ID, 2, func(p *enginetest.Process) int {
+			w.runs(st, "web-g2")
+			return listen(p)
+		})
+		w.deploy(st.ID, recreate("web"))
+		w.serves(st.ID, 2)
+		require.Equal(t, stack.Stopped, then, "as a server would find it that follows this one")
 	})
-	require.NoError(t, err)
-	var ended []string
-	s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/containers/json"):
-			assert.Contains(t, r.URL.Query().Get("filters"), "berth.service=web")
-			fmt.Fprintf(w, `[{"Id": "old", "Labels": {%[1]q: "1"}}, {"Id": "next", "Labels": {%[1]q: "2"}}, {"Id": "box"}]`, "berth.generation")
-		case strings.HasSuffix(r.URL.Path, "/stop"), r.Method == http.MethodDelete:
-			now, err := s.cfg.Store.Get(t.Context(), st.ID)
-			assert.NoError(t, err)
-			assert.Equal(t, stack.Stopped, now.Services[0].Status, "as a server would find it that follows this one")
-			_, asked, _ := strings.Cut(r.URL.Path, "/containers/")
-			ended = append(ended, r.Method+" "+asked)
-			w.WriteHeader(http.StatusNoContent)
-		}
+}
+
+// A source that is not read to its end goes with the deploy that a stop has ended.
+func TestDeploy_ThatAStopEndedLeavesNoSource(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.program(st.ID, 2, silent)
+		w.deploy(st.ID, service("web"))
+		time.Sleep(time.Second)
+		w.stopServer()
+		w.startServer()
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		synctest.Wait()
+		require.Empty(t, w.dir.Sources(st.ID))
+		w.runs(st, "web-g1")
 	})
-	d := &deployment{gen: s.runner(st.ID).generation(st, st.Deploying, st.Services)}
-
-	require.NoError(t, d.makeWay(t.Context(), "web"))
-
-	require.Equal(t, []string{"POST old/stop", "DELETE old"}, ended)
 }

@@ -6,123 +6,91 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
-	"github.com/berth-host/berth/internal/site"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// withSite is a supervisor whose database has a live stack with a site of one
-// page, the stack, and the site's folder.
-func withSite(t *testing.T) (*Supervisor, *stack.Stack, string) {
+// withSite is a test of the server that follows the one that published a site, of which
+// it reads nothing before release. What change does to the site's folder it does while
+// no server runs.
+func withSite(t *testing.T, change func(dir string), test func(w *world, st *stack.Stack, release func())) {
 	t.Helper()
-	s, st := withStack(t)
-	dir := s.cfg.Dir.Site(st.ID, "web", 1)
-	require.NoError(t, os.MkdirAll(dir, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "index.html"), []byte("the page"), 0o600))
-	opened, err := site.Open(dir, site.Options{})
-	require.NoError(t, err)
-	require.NoError(t, opened.Close())
-	st, err = s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
-		services := stack.Services([]stack.Spec{{Name: "web", Runtime: stack.Runtime{Name: stack.Static}}})
-		services[0].Site, services[0].SiteFiles, services[0].SiteBytes = 1, opened.Extent().Files, opened.Extent().Bytes
-		return st.Deployed(services, s.cfg.URLs, stack.Now())
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(pages("web"))
+		w.stopServer()
+		change(w.dir.Site(st.ID, "web", 1))
+		w.newServer()
+		require.True(t, w.sup.reading.TryAcquire(siteReaders))
+		require.NoError(t, w.sup.Start(w.t.Context()))
+		test(w, st, func() {
+			w.sup.reading.Release(siteReaders)
+			synctest.Wait()
+		})
 	})
-	require.NoError(t, err)
-	s.cfg.Engine = fakeEngine(t, &atomic.Bool{})
-	return s, st, dir
 }
 
-func askSite(s *Supervisor, st *stack.Stack) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	s.cfg.Routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), s.cfg.URLs.Hostname(st, "web"))
-	return w
+func unchanged(string) {}
+
+// withoutPage removes the one page of a site.
+func withoutPage(dir string) {
+	if err := os.Remove(filepath.Join(dir, "index.html")); err != nil {
+		panic(err)
+	}
 }
 
 // A start does not wait for the trees of sites, and neither does who asks for one.
 func TestTake_ServesASiteWhoseTurnToBeReadHasNotCome(t *testing.T) {
-	s, st, _ := withSite(t)
-	require.True(t, s.reading.TryAcquire(siteReaders))
-	s.take(t.Context(), st, engine.Objects{})
-	w := askSite(s, st)
-	require.Equal(t, "the page", w.Body.String(), w.Code)
-	s.reading.Release(siteReaders)
-	awaitReading(s, st)
-	require.Equal(t, "the page", askSite(s, st).Body.String())
-}
-
-// awaitReading waits until the sites of a stack that was taken over are read, and what
-// follows from that is done.
-func awaitReading(s *Supervisor, st *stack.Stack) {
-	r := s.lookup(st.ID)
-	r.settle()
-	r.work.Wait()
-	r.settle()
-}
-
-func TestTake_HoldsUpNoJobWhileASiteAwaitsItsTurn(t *testing.T) {
-	s, st, _ := withSite(t)
-	require.True(t, s.reading.TryAcquire(siteReaders))
-	s.take(t.Context(), st, engine.Objects{})
-	asked := make(chan struct{})
-	s.lookup(st.ID).queue(func(context.Context) { close(asked) })
-	<-asked
-	s.reading.Release(siteReaders)
+	withSite(t, unchanged, func(w *world, st *stack.Stack, release func()) {
+		require.Equal(w.t, http.StatusOK, w.ask(st, "web"))
+		w.deploy(st.ID, pages("web")) // no job is held up either
+		w.serves(st.ID, 2)
+		release()
+		require.Equal(w.t, http.StatusOK, w.ask(st, "web"))
+	})
 }
 
 func TestTake_BlamesNoSiteThatIsClosedBeforeItsTurn(t *testing.T) {
-	s, st, dir := withSite(t)
-	require.NoError(t, os.Remove(filepath.Join(dir, "index.html")))
-	require.True(t, s.reading.TryAcquire(siteReaders))
-	var told []string
-	s.cfg.Log = slog.New(onLog(func(message string) { told = append(told, message) }))
-	s.take(t.Context(), st, engine.Objects{})
-	r := s.lookup(st.ID)
-	r.settle()
-	r.takeDown(t.Context(), st)
-	s.reading.Release(siteReaders)
-	awaitReading(s, st)
-	require.Empty(t, told)
+	withSite(t, withoutPage, func(w *world, st *stack.Stack, release func()) {
+		w.deploy(st.ID, pages("web"))
+		w.serves(st.ID, 2)
+		release()
+		require.False(w.t, w.logged("missing or broken"))
+		require.Equal(w.t, http.StatusOK, w.ask(st, "web"))
+	})
 }
 
 // A deploy replaces it, or it falls, while the job before the one that fails it ends.
 func TestFailSite_FailsNoStackThatServesAnotherGeneration(t *testing.T) {
-	s, st, _ := withSite(t)
-	s.take(t.Context(), st, engine.Objects{})
-	awaitReading(s, st)
-	r := s.lookup(st.ID)
-	g := r.serving()
-	next := r.generation(st, 2, st.Services)
-	r.swapServed(next)
-	g.failSite(&g.services[0], errors.New("not what was published"))
-	r.settle()
-	require.Same(t, next, r.serving())
-	st, err := s.cfg.Store.Get(t.Context(), st.ID)
-	require.NoError(t, err)
-	require.Equal(t, stack.Live, st.Status)
+	withSite(t, unchanged, func(w *world, st *stack.Stack, release func()) {
+		release()
+		g := w.sup.lookup(st.ID).serving()
+		w.deploy(st.ID, pages("web"))
+		w.serves(st.ID, 2)
+		g.failSite(&g.services[0], errors.New("not what was published"))
+		w.settle()
+		require.Equal(w.t, stack.Live, w.get(st.ID).Status)
+		require.Equal(w.t, http.StatusOK, w.ask(st, "web"))
+	})
 }
 
 func TestTake_FailsAStackWhoseSiteIsNotWhatWasPublished(t *testing.T) {
-	s, st, dir := withSite(t)
-	require.NoError(t, os.Remove(filepath.Join(dir, "index.html")))
-	require.True(t, s.reading.TryAcquire(siteReaders))
-	s.take(t.Context(), st, engine.Objects{})
-	require.Equal(t, http.StatusInternalServerError, askSite(s, st).Code, "404 would say that there was no such page")
-	s.reading.Release(siteReaders)
-	awaitReading(s, st)
-	st, err := s.cfg.Store.Get(t.Context(), st.ID)
-	require.NoError(t, err)
-	require.Equal(t, stack.Failed, st.Status)
-	require.Equal(t, "service web: the files that it publishes are missing or broken on this host; upload the source again", st.Error)
-	require.Equal(t, http.StatusServiceUnavailable, askSite(s, st).Code)
+	withSite(t, withoutPage, func(w *world, st *stack.Stack, release func()) {
+		require.Equal(w.t, http.StatusInternalServerError, w.ask(st, "web"), "404 would say that there was no such page")
+		release()
+		st = w.becomes(st.ID, stack.Failed)
+		require.Equal(w.t, "service web: the files that it publishes are missing or broken on this host; upload the source again", st.Error)
+		w.settle()
+		require.Equal(w.t, http.StatusServiceUnavailable, w.ask(st, "web"))
+	})
 }
 
 func TestIsOfHost_KnowsTheFaultsThatPass(t *testing.T) {
@@ -144,9 +112,10 @@ func TestIsOfHost_KnowsTheFaultsThatPass(t *testing.T) {
 }
 
 func TestRefused_CountsWhatTheEngineRefusesInARow(t *testing.T) {
-	s, st := withStack(t)
-	r := s.runner(st.ID)
-	g := r.generation(st, 1, st.Services)
+	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
+	defer s.Close()
+	st := stack.New("shop", []stack.Spec{service("web")}, stack.Now())
+	g := s.runner(st.ID).generation(st, 1, st.Services)
 	web, refusal := &g.services[0], errors.New("no such layer")
 	works := func(context.Context) error { return nil }
 	for _, between := range []error{nil, syscall.EMFILE, stack.NewError(stack.Unprocessable, "not healthy")} {

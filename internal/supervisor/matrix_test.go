@@ -175,11 +175,7 @@ func TestStack_IsWhatItsRowSaysWhateverHappensMeanwhile(t *testing.T) {
 func TestStack_IsWhatItsRowSaysWhateverGoesAwayMeanwhile(t *testing.T) {
 	t.Parallel()
 	for what, happen := range map[string]func(w *world){
-		"the engine goes away": func(w *world) {
-			w.engine.Leave()
-			time.Sleep(5 * time.Second)
-			w.engine.Return()
-		},
+		"the engine goes away": func(w *world) { w.away(5 * time.Second) },
 		"the server is stopped": func(w *world) {
 			w.stopServer()
 			w.startServer()

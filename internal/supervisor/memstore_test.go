@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
@@ -17,31 +16,64 @@ import (
 type memstore struct {
 	mu      sync.Mutex
 	last    int64
-	stacks  map[string][]byte // by id, as JSON, so that nobody shares one
+	stacks  map[string]*stack.Stack // by id; nobody else has them
 	deleted map[string]bool
 	events  map[string][]stack.Event
+	changes []change
 	woken   map[chan struct{}]string // the stack that each watches
+
+	// fault is asked at each read, and at each change with its events: an error is what
+	// the database answers. Nil is one that works.
+	fault func(id string, events []stack.Event) error
+}
+
+// change is what one transaction did to a stack.
+type change struct {
+	from, to stack.Status // from is "" for a new stack
+	builds   bool         // a generation was being built before
+	events   []stack.EventType
 }
 
 func newMemstore() *memstore {
-	return &memstore{stacks: map[string][]byte{}, deleted: map[string]bool{}, events: map[string][]stack.Event{}, woken: map[chan struct{}]string{}}
+	return &memstore{stacks: map[string]*stack.Stack{}, deleted: map[string]bool{}, events: map[string][]stack.Event{}, woken: map[chan struct{}]string{}}
 }
 
+// breaks makes the database work no more where fault returns an error; nil mends it.
+func (m *memstore) breaks(fault func(id string, events []stack.Event) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault = fault
+}
+
+// clone copies a stack, and of it all that is ever changed in place.
+func clone(st *stack.Stack) *stack.Stack {
+	own := *st
+	own.Services, own.Secrets = slices.Clone(st.Services), maps.Clone(st.Secrets)
+	return &own
+}
+
+// load returns a copy of a row. The lock is held.
 func (m *memstore) load(id string) (*stack.Stack, error) {
-	row, ok := m.stacks[id]
-	if !ok {
-		return nil, stack.NewNoStack(id)
+	if m.fault != nil {
+		if err := m.fault(id, nil); err != nil {
+			return nil, err
+		}
 	}
-	st := new(stack.Stack)
-	return st, json.Unmarshal(row, st)
+	if row := m.stacks[id]; row != nil {
+		return clone(row), nil
+	}
+	return nil, stack.NewNoStack(id)
 }
 
+// save keeps a stack and records events, and wakes who watches it. The lock is held.
 func (m *memstore) save(st *stack.Stack, events []stack.Event) error {
-	row, err := json.Marshal(st)
-	if err != nil {
-		return err
+	if m.fault != nil {
+		if err := m.fault(st.ID, events); err != nil {
+			return err
+		}
 	}
-	m.stacks[st.ID] = row
+	m.note(st, events)
+	m.stacks[st.ID] = clone(st)
 	if st.Status == stack.Deleted {
 		delete(m.stacks, st.ID)
 		m.deleted[st.ID] = true
@@ -62,17 +94,32 @@ func (m *memstore) save(st *stack.Stack, events []stack.Event) error {
 	return nil
 }
 
+// note notes how a stack changes. The lock is held.
+func (m *memstore) note(st *stack.Stack, events []stack.Event) {
+	c := change{to: st.Status}
+	if row := m.stacks[st.ID]; row != nil {
+		c.from, c.builds = row.Status, row.Deploying != 0
+	}
+	for _, e := range events {
+		c.events = append(c.events, e.Type)
+	}
+	if c.from != c.to || len(events) > 0 {
+		m.changes = append(m.changes, c)
+	}
+}
+
 func (m *memstore) All(ctx context.Context) ([]*stack.Stack, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []*stack.Stack
-	for _, id := range slices.Sorted(maps.Keys(m.stacks)) {
+	all := make([]*stack.Stack, 0, len(m.stacks))
+	for id := range m.stacks {
 		st, err := m.load(id)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, st)
 	}
+	slices.SortFunc(all, func(a, b *stack.Stack) int { return int(a.Seq - b.Seq) })
 	return all, ctx.Err()
 }
 
@@ -145,4 +192,11 @@ func (m *memstore) Events(id string) []stack.Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.events[id])
+}
+
+// Changes are those of all stacks.
+func (m *memstore) Changes() []change {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.changes)
 }

@@ -1,74 +1,31 @@
 package supervisor
 
 import (
-	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"path"
-	"path/filepath"
-	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/berth-host/berth/internal/admission"
-	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
-	"github.com/berth-host/berth/internal/store"
 )
 
-// answeringEngine answers requests to the engine as a test likes.
-func answeringEngine(t *testing.T, answer http.HandlerFunc) engine.Driver {
-	t.Helper()
-	socket := filepath.Join(t.TempDir(), "e.sock")
-	listener, err := net.Listen("unix", socket)
-	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path.Base(r.URL.Path) == "info" {
-			_, _ = w.Write([]byte("{}"))
-			return
-		}
-		answer(w, r)
-	}))
-	server.Listener.Close()
-	server.Listener = listener
-	server.Start()
-	t.Cleanup(server.Close)
-	t.Setenv("DOCKER_HOST", "unix://"+socket)
-	opened, err := docker.Open(t.Context(), docker.Options{Log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { opened.Close() })
-	return docker.NewDriver(opened, docker.Info{}, docker.DriverOptions{Instance: "test"})
-}
-
 func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
-	s, st := withStack(t)
-	ana, err := s.cfg.Store.(*store.Store).CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("key")})
-	require.NoError(t, err)
-	g := s.runner(st.ID).generation(st, 1, st.Services)
-	s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/networks") {
-			fmt.Fprintf(w, `[{"Id": "1", "Name": %q}]`, g.network)
-		}
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		g := w.sup.lookup(st.ID).serving()
+		looks := w.looks.Load()
+		require.NoError(t, g.ensureNetwork(w.t.Context()))
+		require.Equal(t, looks, w.looks.Load(), "of a stack that nobody has claimed")
+		require.NoError(t, w.claim(st.ID))
+		synctest.Wait()
+		looks = w.looks.Load()
+		require.NoError(t, g.ensureNetwork(w.t.Context()))
+		require.Equal(t, looks+1, w.looks.Load())
 	})
-	looks := 0
-	s.cfg.Admission = admission.New(admission.Config{Stacks: s.cfg.Store.All, Firewall: walls(func([]string) error {
-		looks++
-		return nil
-	}), Log: s.cfg.Log})
-	require.NoError(t, g.ensureNetwork(t.Context()))
-	require.Zero(t, looks, "of a stack that nobody has claimed")
-	_, err = s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
-		st.Owner = ana.ID
-		return nil, nil
-	})
-	require.NoError(t, err)
-	require.NoError(t, g.ensureNetwork(t.Context()))
-	require.Equal(t, 1, looks)
 }
 
 func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {

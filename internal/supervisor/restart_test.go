@@ -1,80 +1,52 @@
 package supervisor
 
 import (
-	"fmt"
-	"log/slog"
-	"net/http"
-	"strings"
-	"sync/atomic"
+	"errors"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/engine"
 )
 
 func TestRestartInPlace_ThatFailsCountsAsARestartThatDoesNotGetHealthy(t *testing.T) {
-	s, st := withStack(t)
-	st, err := s.cfg.Store.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
-		return st.Deployed(st.Services, s.cfg.URLs, stack.Now())
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(recreate("web"))
+		require.NoError(t, w.claim(st.ID))
+		w.program(st.ID, 1, exits(2))
+		w.restart(st)
+		w.awaitEvent(st.ID, "service.crashed", 1)
+		st = w.get(st.ID)
+		require.Equal(t, 1, st.Services[0].Unhealthy)
+		require.True(t, st.Services[0].InPlace)
+		require.Equal(t, map[string]any{"service": "web", "exit_code": nil, "crashes": 1}, w.last(st.ID, "service.crashed").Data)
+		w.program(st.ID, 1, nil)
+		w.awaitEvent(st.ID, "service.restarted", 1)
+		require.True(t, w.answers(st, "web"))
 	})
-	require.NoError(t, err)
-	_, p := served(t, s, st)
-
-	require.False(t, p.restartInPlace(p.gen.runner.ctx, st))  // no crash is allowed: the first is one too many
-	require.NoError(t, p.gen.runner.awaitFallen(t.Context())) // while the engine answers
-
-	st, err = s.cfg.Store.Get(t.Context(), st.ID)
-	require.NoError(t, err)
-	require.Equal(t, 1, st.Services[0].Unhealthy)
-	require.True(t, st.Services[0].InPlace)
 }
 
 func TestLeave_SaysWhatBecameOfTheReplacedProcess(t *testing.T) {
-	for _, c := range []struct{ path, refusal, says string }{
-		{"/disconnect", "not now", "replaced process keeps its name"},
-		{"/connect", "Address already in use", "another container took the address of a replaced process"},
+	t.Parallel()
+	for says, refusal := range map[string]error{
+		"replaced process keeps its name":                               errors.New("not now"),
+		"another container took the address of a replaced process; the": engine.ErrAddressTaken,
 	} {
-		s, st := withStack(t)
-		_, p := served(t, s, st)
-		s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, c.path) {
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(http.StatusForbidden)
-				fmt.Fprintf(w, `{"message": %q}`, c.refusal)
-				return
-			}
-			fmt.Fprintf(w, `{"HostConfig": {"NetworkMode": %[1]q}, "NetworkSettings": {"Networks": {%[1]q: {}}}}`, p.gen.network)
+		inWorld(t, func(w *world) {
+			st := w.live(service("web"))
+			require.NoError(t, w.claim(st.ID))
+			old := w.sup.lookup(st.ID).serving().process("web").id
+			w.engine.Before("Promote", func(id string) error {
+				if id == old {
+					return refusal
+				}
+				return nil
+			})
+			w.restart(st)
+			w.runs(st, "web-g1-r1")
+			require.True(t, w.logged(says), says)
+			require.True(t, w.answers(st, "web"))
 		})
-		told := ""
-		p.log = slog.New(onLog(func(message string) { told = message }))
-		p.gen.runner.cancel() // so that nothing is waited for
-		p.endReplaced(nil)
-		assert.Contains(t, told, c.says)
 	}
-}
-
-// A realias disconnects, then connects, and a fault may come between.
-func TestStart_PutsAProcessBackThatIsOffTheNetwork(t *testing.T) {
-	s, st := withStack(t)
-	_, p := served(t, s, st)
-	var connected atomic.Bool
-	s.cfg.Engine = answeringEngine(t, func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/connect"):
-			connected.Store(true)
-		case strings.HasSuffix(r.URL.Path, "/disconnect"):
-			http.Error(w, "container c is not connected to the network", http.StatusForbidden)
-		case strings.HasSuffix(r.URL.Path, "/containers/c/json"):
-			networks := ""
-			if connected.Load() {
-				networks = fmt.Sprintf(`%q: {"IPAddress": "10.0.0.9"}`, p.gen.network)
-			}
-			fmt.Fprintf(w, `{"State": {"Running": true}, "Config": {}, "HostConfig": {"NetworkMode": %q}, "NetworkSettings": {"Networks": {%s}}}`, p.gen.network, networks)
-		}
-	})
-	require.NoError(t, p.startAgain(t.Context(), time.Time{}))
-	require.Equal(t, "10.0.0.9:8080", p.addr())
 }

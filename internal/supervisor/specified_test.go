@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/engine/enginetest"
-	"github.com/berth-host/berth/internal/health"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // elsewhere is an engine whose processes listen on this machine's own address alone.
@@ -47,19 +46,25 @@ func TestLogs_AreLetterForLetterAsSpecified(t *testing.T) {
 // What a health check says that fails is letter for letter that of docs/manifest.md,
 // "Health checks".
 func TestHealth_IsLetterForLetterAsSpecified(t *testing.T) {
-	s, st := withStack(t)
-	_, p := served(t, s, st)
-	s.cfg.Engine = elsewhere{}
-	s.cfg.HealthTimeout = 6 * time.Second
-	for log, want := range map[string]string{
-		"": "; it wrote nothing to its log",
-		"database is locked": "; the end of its log:\ndatabase is locked\n" +
-			"the log tells of a lock: if another generation holds $DATA_DIR, set strategy: recreate",
-	} {
-		p.follower.last = newLastLines()
-		fmt.Fprint(p.follower.last, log)
-		err := p.unhealthy(t.Context(), &health.Failure{})
-		require.EqualError(t, err, "service web: not healthy within 6s: "+
-			"web listens on 127.0.0.1:3000; it must listen on 0.0.0.0:$PORT (8080)"+want)
-	}
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		for log, want := range map[string]string{
+			"": "; it wrote nothing to its log",
+			"database is locked": "; the end of its log:\ndatabase is locked\n" +
+				"the log tells of a lock: if another generation holds $DATA_DIR, set strategy: recreate",
+		} {
+			w.program("", 1, func(p *enginetest.Process) int {
+				if log != "" {
+					p.Print(log)
+				}
+				return silent(p)
+			})
+			st := w.becomes(w.create(service("web")).ID, stack.Failed)
+			require.Equal(t, "service web: not healthy within 6s: "+
+				"web listens on 127.0.0.1:3000; it must listen on 0.0.0.0:$PORT (8080)"+want, st.Error)
+		}
+	}, func(c *Config) {
+		c.Engine = elsewhere{c.Engine}
+		c.HealthTimeout = 6 * time.Second
+	})
 }

@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,19 +42,27 @@ type world struct {
 	db     *memstore
 	sup    *Supervisor
 
+	configure func(*Config) // changes what each server is started with; nil for nothing
+	looks     atomic.Int32  // of the firewall
+
 	mu       sync.Mutex
 	programs map[string]enginetest.Program // of services, by stack and generation
+	log      strings.Builder               // of all servers so far
 }
 
 // node is a runtime whose base image the engine has.
 var node = stack.Runtime{Name: "node", Version: "22"}
 
-// inWorld runs a test in a world whose server has started.
-func inWorld(t *testing.T, test func(w *world)) {
+// inWorld runs a test in a world whose server has started, with its settings changed as
+// configure does.
+func inWorld(t *testing.T, test func(w *world), configure ...func(*Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()
+		for _, f := range configure {
+			w.configure = f
+		}
 		w.startServer()
 		test(w)
 	})
@@ -82,12 +93,18 @@ func inMemory(t *testing.T) string {
 // startServer starts a server on what there is in the database and the engine.
 func (w *world) startServer() {
 	w.t.Helper()
-	log := slog.New(slog.NewTextHandler(testLog{w.t}, nil))
+	w.newServer()
+	require.NoError(w.t, w.sup.Start(w.t.Context()))
+}
+
+// newServer makes a server that has done nothing yet.
+func (w *world) newServer() {
+	log := slog.New(slog.NewTextHandler(testLog{w}, nil))
 	gate := admission.New(admission.Config{
-		Stacks: w.db.All, Firewall: walls(func([]string) error { return nil }),
+		Stacks: w.db.All, Firewall: walls{w},
 		Disks: []func() (disk.Space, error){w.driver.Room}, Log: log,
 	})
-	w.sup = New(Config{
+	cfg := Config{
 		Store:         w.db,
 		Engine:        w.driver,
 		Builder:       builder.New(builder.Config{Engine: w.driver, Slots: 4, Timeout: 10 * time.Minute, Sites: archive.Limits{}, Log: log}),
@@ -104,8 +121,11 @@ func (w *world) startServer() {
 		LogMax:        10 << 20,
 		OrphanGrace:   time.Hour,
 		Log:           log,
-	})
-	require.NoError(w.t, w.sup.Start(w.t.Context()))
+	}
+	if w.configure != nil {
+		w.configure(&cfg)
+	}
+	w.sup = New(cfg)
 }
 
 // limits are the settings that operators have unless they change them, with a life that
@@ -124,11 +144,28 @@ func (w *world) close() {
 }
 
 // testLog writes the server's log to a test's.
-type testLog struct{ t *testing.T }
+type testLog struct{ w *world }
 
 func (l testLog) Write(p []byte) (int, error) {
-	l.t.Logf("%s %s", time.Now().Format("15:04:05.000"), strings.TrimSpace(string(p)))
-	return len(p), nil
+	l.w.t.Logf("%s %s", time.Now().Format("15:04:05.000"), strings.TrimSpace(string(p)))
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.w.log.Write(p)
+}
+
+// logged reports whether a server's log has a text.
+func (w *world) logged(text string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Contains(w.log.String(), text)
+}
+
+// walls is a firewall that counts how often it is looked at.
+type walls struct{ w *world }
+
+func (f walls) Apply(context.Context, []string) error {
+	f.w.looks.Add(1)
+	return nil
 }
 
 // health is health.Wait for programs in memory: one that listens is healthy.
@@ -205,12 +242,19 @@ func service(name string) stack.Spec {
 	return stack.Spec{Name: name, Runtime: node, Root: ".", Start: "serve"}
 }
 
+// pages is a service whose files are published as they are.
+func pages(name string) stack.Spec {
+	return stack.Spec{Name: name, Runtime: stack.Runtime{Name: stack.Static}, Root: "."}
+}
+
 // upload is an unpacked source.
 func (w *world) upload() string {
 	w.t.Helper()
 	dir, err := w.dir.TempDir()
 	require.NoError(w.t, err)
-	require.NoError(w.t, os.WriteFile(filepath.Join(dir, "server.js"), []byte(rand.Text()), 0o600))
+	for name, content := range map[string]string{"server.js": rand.Text(), "index.html": "the page"} {
+		require.NoError(w.t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
 	return dir
 }
 
@@ -240,6 +284,13 @@ func (w *world) live(specs ...stack.Spec) *stack.Stack {
 func (w *world) deploy(id string, specs ...stack.Spec) {
 	w.t.Helper()
 	_, err := w.sup.Deploy(w.t.Context(), id, &stack.Manifest{Services: specs}, "", w.upload(), nil)
+	require.NoError(w.t, err)
+}
+
+// restart asks for a restart of a stack's service web.
+func (w *world) restart(st *stack.Stack) {
+	w.t.Helper()
+	_, err := w.sup.Restart(w.t.Context(), st.ID, "web")
 	require.NoError(w.t, err)
 }
 
@@ -302,18 +353,33 @@ func (w *world) events(id string) []string {
 	return types
 }
 
-// awaitEvent waits until a stack has recorded an event of a type so often.
-func (w *world) awaitEvent(id, kind string, count int) {
-	w.t.Helper()
-	w.await(id, fmt.Sprintf("%d × %s", count, kind), func(*stack.Stack) bool {
-		n := 0
-		for _, e := range w.events(id) {
-			if e == kind {
-				n++
-			}
+// count returns how often a type is among those of events.
+func count(types []string, kind string) int {
+	n := 0
+	for _, t := range types {
+		if t == kind {
+			n++
 		}
-		return n >= count
-	})
+	}
+	return n
+}
+
+// last is the last event of a stack of a type.
+func (w *world) last(id, kind string) stack.Event {
+	w.t.Helper()
+	for _, e := range slices.Backward(w.db.Events(id)) {
+		if string(e.Type) == kind {
+			return e
+		}
+	}
+	require.Fail(w.t, "no such event", kind)
+	return stack.Event{}
+}
+
+// awaitEvent waits until a stack has recorded an event of a type so often.
+func (w *world) awaitEvent(id, kind string, times int) {
+	w.t.Helper()
+	w.await(id, fmt.Sprintf("%d × %s", times, kind), func(*stack.Stack) bool { return count(w.events(id), kind) >= times })
 }
 
 // runs waits until just these containers run; names are without the stack's part.
@@ -333,15 +399,46 @@ func (w *world) runs(st *stack.Stack, names ...string) {
 	require.True(w.t, ok, "%v run, want %v", last, want)
 }
 
-// answers reports whether the routes lead to a process of a service that listens.
+// answers reports whether requests to a service's URL are led to its process, and it
+// listens.
 func (w *world) answers(st *stack.Stack, service string) bool {
+	synctest.Wait() // routes follow the row
+	if w.ask(st, service) != toProcess {
+		return false
+	}
 	g := w.sup.lookup(st.ID).serving()
-	return g != nil && g.target(service) != nil
+	return g != nil && w.engine.Connects(g.process(service).addr())
+}
+
+// toProcess is what ask returns where the routes lead to a process.
+const toProcess = 0
+
+// ask returns the status of what the host itself answers to a request to a service's
+// URL. The client is gone already: nobody is called at the addresses in memory.
+func (w *world) ask(st *stack.Stack, service string) (status int) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	cancel()
+	res := httptest.NewRecorder()
+	defer func() {
+		if err := recover(); err != nil {
+			require.Equal(w.t, http.ErrAbortHandler, err)
+			status = toProcess
+		}
+	}()
+	w.sup.cfg.Routes.Serve(res, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), w.sup.cfg.URLs.Hostname(st, service))
+	return res.Code
 }
 
 // crash ends the process of a container, named without the stack's part, with a code.
 func (w *world) crash(st *stack.Stack, name string, code int) {
 	w.engine.Kill("berth-"+st.Hex()+"-"+name, code)
+}
+
+// away makes the engine go away for a while.
+func (w *world) away(long time.Duration) {
+	w.engine.Leave()
+	time.Sleep(long)
+	w.engine.Return()
 }
 
 // settle waits until what goes on beside the jobs has had its time.
