@@ -1,60 +1,210 @@
 package supervisor
 
 import (
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// steps are what a deploy asks of the engine, in order.
-var steps = []string{"HasImage", "Prepare", "CopyIn", "Commit", "Place", "Run", "Look", "Follow"}
-
-// leaveAt makes the engine go away when it is asked for a method about something for the
-// first time, and come back after a while.
-func (w *world) leaveAt(method string, about func(object string) bool, away time.Duration) (left *bool) {
-	left = new(bool)
-	w.engine.Before(method, func(object string) error {
-		if !*left && about(object) {
-			*left = true
-			w.engine.Leave()
-			time.AfterFunc(away, w.engine.Return)
-		}
-		return nil
-	})
-	return left
+// walks are the ways of a stack that ask the engine for something. Each makes a stack
+// ready for it, then calls begin and goes the way. In the end the stack has one of the
+// outcomes; see consistent.
+var walks = []struct {
+	way    string
+	ends   []string
+	walk   func(w *world, begin func()) *stack.Stack
+	builds bool // it may fail for the engine, with that reason
+}{
+	{"create", []string{"L1", "F1"}, func(w *world, begin func()) *stack.Stack {
+		begin()
+		return w.createFor(time.Hour, everything("web"))
+	}, true},
+	{"redeploy", []string{"L1", "L2"}, func(w *world, begin func()) *stack.Stack {
+		st := w.long(service("web"))
+		begin()
+		w.deploy(st.ID, everything("web"))
+		return st
+	}, true},
+	{"recreate", []string{"L1", "L2"}, func(w *world, begin func()) *stack.Stack {
+		st := w.long(recreate("web"))
+		begin()
+		w.deploy(st.ID, recreate("web"))
+		return st
+	}, true},
+	{"rollback", []string{"L1", "F1"}, func(w *world, begin func()) *stack.Stack {
+		st := w.long(recreate("web"))
+		w.program(st.ID, 2, exits(1))
+		begin()
+		w.deploy(st.ID, recreate("web"))
+		return st
+	}, false},
+	{"restart", []string{"L1"}, func(w *world, begin func()) *stack.Stack {
+		st := w.long(service("web"))
+		begin()
+		w.restart(st)
+		return st
+	}, false},
+	{"restart in place", []string{"L1"}, func(w *world, begin func()) *stack.Stack {
+		st := w.long(recreate("web"))
+		begin()
+		w.restart(st)
+		return st
+	}, false},
+	{"crash", []string{"L1"}, func(w *world, begin func()) *stack.Stack {
+		st := w.long(service("web"))
+		begin()
+		w.crash(st, "web-g1", 1)
+		return st
+	}, false},
+	{"expiry", []string{"E1"}, func(w *world, begin func()) *stack.Stack {
+		st := w.becomes(w.createFor(time.Hour, service("web")).ID, stack.Live)
+		begin()
+		require.NoError(w.t, w.extend(st, time.Second))
+		return st
+	}, false},
+	{"restore", []string{"L1"}, func(w *world, begin func()) *stack.Stack {
+		st := w.expired(service("web"))
+		synctest.Wait()
+		begin()
+		require.NoError(w.t, w.claim(st.ID))
+		return st
+	}, false},
+	{"delete", []string{"-"}, func(w *world, begin func()) *stack.Stack {
+		st := w.long(service("web"))
+		begin()
+		require.NoError(w.t, w.sup.Delete(w.t.Context(), st.ID))
+		return st
+	}, false},
+	{"start", []string{"L1"}, func(w *world, begin func()) *stack.Stack {
+		st := w.long(service("web"))
+		w.stopServer()
+		w.crash(st, "web-g1", 1)
+		begin()
+		w.startServer()
+		return st
+	}, false},
 }
 
-func anything(string) bool { return true }
+// everything is a service with a build and a release command.
+func everything(name string) stack.Spec {
+	spec := service(name)
+	spec.Build, spec.Release = "make", "make"
+	return spec
+}
 
-// An engine that goes away during a deploy fails it, for that reason, and the stack
-// serves what it served before.
-func TestEngineAway_AtEachStepOfARedeploy(t *testing.T) {
+// atStep has do called at the n-th call that the supervisor makes for a stack from now
+// on, with what hooks a method: Engine.Before or Engine.After. What do returns is the
+// answer of that call. It returns how many calls there were.
+func atStep(n int64, hook func(string, func(string) error), do func(method string) error) *atomic.Int64 {
+	made := new(atomic.Int64)
+	methods := reflect.TypeFor[engine.Driver]()
+	for i := range methods.NumMethod() {
+		method := methods.Method(i).Name
+		hook(method, func(object string) error {
+			if method == "Accepts" || object == "" { // it looks after all stacks
+				return nil
+			}
+			if made.Add(1) == n {
+				return do(method)
+			}
+			return nil
+		})
+	}
+	return made
+}
+
+// goWays goes each way once for every call that it makes, which is another one each
+// time, and requires that the stack ends well, with its data. Look says what else is to be.
+func goWays(t *testing.T, at func(w *world, step int64) *atomic.Int64, look func(w *world, now *stack.Stack, builds bool, when string)) {
+	t.Helper()
+	for _, way := range walks {
+		t.Run(way.way, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(w *world) {
+				w.program("", 1, keeping)
+				for step := int64(1); ; step++ {
+					var made *atomic.Int64
+					st := way.walk(w, func() { made = at(w, step) })
+					w.settle()
+					if way.ends[0] == "-" {
+						time.Sleep(2 * leftoverGrace) // what the engine still had goes with the leftovers
+						synctest.Wait()
+					}
+					if made.Load() < step {
+						require.Greater(t, step, int64(3), "%s makes no calls", way.way)
+						return
+					}
+					when := fmt.Sprintf("%s, step %d", way.way, step)
+					got := w.consistent(st, when)
+					assert.Contains(t, way.ends, got, when)
+					if way.way != "crash" {
+						assert.NotContains(t, w.events(st.ID), "service.crashed", when)
+					}
+					if got == "-" {
+						continue
+					}
+					if strings.HasPrefix(got, "L") {
+						kept := w.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data())["kept"]
+						assert.Equal(t, st.ID, kept, when)
+					}
+					look(w, w.get(st.ID), way.builds, when)
+					require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
+				}
+			}, func(c *Config) { c.Limits.Retention = time.Hour })
+		})
+	}
+}
+
+// keeping is a program that keeps data.
+func keeping(p *enginetest.Process) int {
+	if p.Read(stack.DataDir, "kept") == "" {
+		p.Write(stack.DataDir, "kept", variable(p, "STACK_ID"))
+	}
+	return listen(p)
+}
+
+// An engine that goes away fails a deploy, for that reason, and nothing else: what is
+// live comes back, and what ends does.
+func TestEngineAway_AtEachStep(t *testing.T) {
 	t.Parallel()
-	inWorld(t, func(w *world) {
-		for _, step := range steps {
-			st := w.live(service("web"))
-			left := w.leaveAt(step, anything, 3*time.Second)
-			w.deploy(st.ID, service("web"))
-			st = w.await(st.ID, "over", func(st *stack.Stack) bool { return st.Deploying == 0 })
-			w.engine.Before(step, nil)
-			if !*left {
-				t.Errorf("%s: a redeploy does not ask for it", step)
+	goWays(t, func(w *world, step int64) *atomic.Int64 {
+		return atStep(step, w.engine.Before, func(string) error {
+			w.engine.Leave()
+			time.AfterFunc(3*time.Second, w.engine.Return)
+			return engine.ErrUnreachable
+		})
+	}, func(w *world, now *stack.Stack, builds bool, when string) {
+		if reason := now.Error + now.DeployError; builds && reason != "" {
+			assert.Contains(w.t, reason, "the Docker engine of this host was restarted while generation", when)
+		}
+	})
+}
+
+// An answer that is lost changes nothing, but for that of a build command, which nobody
+// runs twice.
+func TestEngineReply_IsLostAtEachStep(t *testing.T) {
+	t.Parallel()
+	goWays(t, func(w *world, step int64) *atomic.Int64 {
+		return atStep(step, w.engine.After, func(method string) error {
+			if method == "Exec" {
+				return nil
 			}
-			st = w.becomes(st.ID, stack.Live)
-			w.settle()
-			if st = w.get(st.ID); st.Generation == 1 {
-				require.Contains(t, st.DeployError, "the Docker engine of this host was restarted while generation 2 was being built", step)
-				w.runs(st, "web-g1")
-			} else {
-				w.runs(st, "web-g2") // it was over by then
-			}
-			require.True(t, w.answers(st, "web"), step)
-			require.NotContains(t, w.events(st.ID), "service.crashed", step)
-			require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
+			return engine.ErrUnreachable
+		})
+	}, func(w *world, now *stack.Stack, builds bool, when string) {
+		if builds {
+			assert.Empty(w.t, now.Error+now.DeployError, when)
 		}
 	})
 }
@@ -64,35 +214,11 @@ func TestEngineAway_BringsLiveStacksBackAsARestore(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		st := w.live(service("api"), service("web"))
-		w.engine.Leave()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		w.engine.Return()
+		w.away(10 * time.Second)
 		w.awaitEvent(st.ID, "stack.restored", 1)
 		w.runs(st, "api-g1", "web-g1")
 		require.True(t, w.answers(st, "web"))
 		require.NotContains(t, w.events(st.ID), "service.crashed")
-	})
-}
-
-func TestEngineAway_DuringTheRestoreOfAClaimedStack(t *testing.T) {
-	t.Parallel()
-	inWorld(t, func(w *world) {
-		for _, step := range []string{"Volumes", "Restore", "Place", "Run", "Look"} {
-			st := w.live(service("web"))
-			w.awaitEvent(st.ID, "stack.expired", 1)
-			w.settle()
-			left := w.leaveAt(step, anything, 3*time.Second)
-			require.NoError(t, w.claim(st.ID))
-			st = w.becomes(st.ID, stack.Live)
-			w.engine.Before(step, nil)
-			w.settle()
-			if !*left {
-				t.Errorf("%s: a restore does not ask for it", step)
-			}
-			require.True(t, w.answers(st, "web"), step)
-			w.runs(st, "web-g1")
-			require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
-		}
+		require.Equal(t, 1, strings.Count(strings.Join(w.events(st.ID), " "), "stack.restored"))
 	})
 }

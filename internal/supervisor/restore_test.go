@@ -3,7 +3,6 @@ package supervisor
 import (
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -25,21 +24,16 @@ func TestTake_LeavesTheFilesOfALostBuildForLater(t *testing.T) {
 		for _, dir := range lost {
 			require.NoError(t, os.MkdirAll(dir, 0o700))
 		}
-		answer := make(chan struct{})
-		release := sync.OnceFunc(func() { close(answer) })
-		defer release()
-		w.engine.Before("Remove", func(string) error {
-			<-answer
-			return nil
-		})
-		w.startServer()
+		w.newServer()
+		w.hold("Remove", "")
+		require.NoError(t, w.sup.Start(w.t.Context()))
 		synctest.Wait()
 		for _, dir := range lost {
 			require.DirExists(t, dir)
 		}
 		next := source("next") // of a deploy that is accepted meanwhile
 		require.NoError(t, os.Mkdir(next, 0o700))
-		release()
+		w.release()
 		w.settle()
 		for _, dir := range lost {
 			require.NoDirExists(t, dir)

@@ -73,9 +73,11 @@ func TestLoop_ReadsTheClockAgainAtLeastEveryMinuteBeforeADeadline(t *testing.T) 
 func TestAsk_IsAnsweredInEveryState(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
-		release := make(chan struct{})
-		for state, begin := range underWay {
-			st := begin(w, release)
+		for _, at := range underWay {
+			state, st := at.job, at.begin(w)
+			if state == "delete" {
+				continue // it is the end already
+			}
 			r := w.sup.lookup(st.ID)
 			answer, err := ask(w.t.Context(), r, func(*loop) int { return 7 })
 			require.NoError(w.t, err, state)
@@ -93,7 +95,6 @@ func TestAsk_IsAnsweredInEveryState(t *testing.T) {
 			_, err = w.sup.Restart(w.t.Context(), st.ID, "web")
 			require.Equal(w.t, stack.NotFound, stack.KindOf(err), state)
 		}
-		close(release)
 	})
 }
 

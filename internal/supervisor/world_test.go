@@ -42,12 +42,16 @@ type world struct {
 	db     *memstore
 	sup    *Supervisor
 
+	released chan struct{} // closed by release: what programs and calls of a test wait for
+	release  func()
+
 	configure func(*Config) // changes what each server is started with; nil for nothing
 	looks     atomic.Int32  // of the firewall
 
-	mu       sync.Mutex
-	programs map[string]enginetest.Program // of services, by stack and generation
-	log      strings.Builder               // of all servers so far
+	mu        sync.Mutex
+	programs  map[string]enginetest.Program // of services, by stack and generation
+	commanded enginetest.Program            // the command make; nil ends well at once
+	log       strings.Builder               // of all servers so far
 }
 
 // node is a runtime whose base image the engine has.
@@ -73,8 +77,12 @@ func newWorld(t *testing.T) *world {
 	base, err := images.Lookup(node.Name, node.Version)
 	require.NoError(t, err)
 	w := &world{t: t, dir: datadir.Dir(inMemory(t)), db: newMemstore(), programs: map[string]enginetest.Program{}}
-	w.engine = enginetest.New(map[string]enginetest.Program{"exec serve": w.serve}, base.Ref())
+	w.engine = enginetest.New(map[string]enginetest.Program{
+		"exec serve": w.serve, "infinity": silent, "exec 2>&1\nmake": w.make, "make": w.make,
+	}, base.Ref())
 	w.driver = w.engine.Driver("world")
+	w.released = make(chan struct{})
+	w.release = sync.OnceFunc(func() { close(w.released) })
 	return w
 }
 
@@ -139,6 +147,7 @@ var limits = stack.Limits{
 func (w *world) stopServer() { w.sup.Close() }
 
 func (w *world) close() {
+	w.release()
 	w.sup.Close()
 	w.engine.Close()
 }
@@ -197,6 +206,17 @@ func (w *world) serve(p *enginetest.Process) int {
 	return listen(p)
 }
 
+// make is the command of builds and releases.
+func (w *world) make(p *enginetest.Process) int {
+	w.mu.Lock()
+	program := w.commanded
+	w.mu.Unlock()
+	if program == nil {
+		return 0
+	}
+	return program(p)
+}
+
 // listen serves until it is asked to end.
 func listen(p *enginetest.Process) int {
 	p.Listen(8080)
@@ -237,6 +257,13 @@ func (w *world) program(id string, generation int, program enginetest.Program) {
 	w.programs[fmt.Sprintf("%s %d", id, generation)] = program
 }
 
+// command says what the command make runs from now on.
+func (w *world) command(program enginetest.Program) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.commanded = program
+}
+
 // service is one of a manifest.
 func service(name string) stack.Spec {
 	return stack.Spec{Name: name, Runtime: node, Root: ".", Start: "serve"}
@@ -267,9 +294,19 @@ func (w *world) create(specs ...stack.Spec) *stack.Stack {
 // createFor makes a stack that expires after a time.
 func (w *world) createFor(ttl time.Duration, specs ...stack.Spec) *stack.Stack {
 	w.t.Helper()
+	return w.createRunning(ttl, nil, specs...)
+}
+
+// createRunning makes a stack that expires after a time, of which the first generation
+// runs a program.
+func (w *world) createRunning(ttl time.Duration, program enginetest.Program, specs ...stack.Spec) *stack.Stack {
+	w.t.Helper()
 	now := stack.Now()
 	st := stack.New("shop", specs, now)
-	st.ExpiresAt = now.Add(ttl)
+	st.ExpiresAt, st.ManageTokenHash = now.Add(ttl), []byte("token")
+	if program != nil {
+		w.program(st.ID, 1, program)
+	}
 	require.NoError(w.t, w.sup.Create(w.t.Context(), st, w.upload(), nil))
 	return st
 }
