@@ -3,7 +3,7 @@
 // neither the database nor the engine.
 //
 // A stack's files are in <data>/stacks/<hex>: sources/<one a build>/,
-// sites/<service>/g<n>/ and logs/<service>.<kind>.log. Uploads are unpacked in
+// sites/<service>/g<n>/, logs/<service>.<kind>.log and <service>.no-room. Uploads are unpacked in
 // <data>/uploads, on the same disk, so that taking one over is a rename.
 package datadir
 
@@ -38,6 +38,12 @@ func (d Dir) logs(id string) string    { return filepath.Join(d.Stack(id), "logs
 // Site returns the folder that a generation of a service publishes.
 func (d Dir) Site(id, service string, generation int) string {
 	return filepath.Join(d.Stack(id), "sites", service, "g"+strconv.Itoa(generation))
+}
+
+// NoRoom returns the file that says since when, and why, a snapshot of a service's data
+// waits for room on the disk.
+func (d Dir) NoRoom(id, service string) string {
+	return filepath.Join(d.Stack(id), service+".no-room")
 }
 
 // Sites returns the folders published by the generations that which accepts.

@@ -95,7 +95,7 @@ func (g *generation) hasLostProcess(ctx context.Context, absence int64) bool {
 	for _, p := range g.allProcesses() {
 		c, err := p.look(ctx)
 		if err == nil && c.Running {
-			p.outlived(absence)
+			p.absence.Store(absence)
 			continue
 		}
 		lost = true

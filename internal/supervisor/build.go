@@ -53,7 +53,9 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 	if err != nil {
 		return err
 	}
-	d.later.add(cleanUp)
+	d.mu.Lock()
+	d.cleanUps = append(d.cleanUps, cleanUp)
+	d.mu.Unlock()
 	s.Image, s.Fingerprint = result.Image, result.Fingerprint
 	if s.Spec.IsStatic() {
 		s.Site = g.number

@@ -201,7 +201,7 @@ func (p *process) lastExit(ctx context.Context) *int {
 // crashed. One that a restarted engine does not run, of a generation that was not
 // served yet when the engine came back, is brought back from here.
 func (p *process) endedWithEngine(ctx context.Context) bool {
-	absence := p.lastAbsence()
+	absence := p.absence.Load()
 	if !p.gen.runner.sup.engineLeft(ctx, absence) {
 		return false
 	}

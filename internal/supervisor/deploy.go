@@ -61,30 +61,24 @@ type deployment struct {
 	gen *generation
 	old *generation // nil on a first deploy
 
-	beginNetwork func() // makes the network, if one is needed, beside the copying of the source
+	beginNetwork func()         // makes the network, if one is needed, beside the copying of the source
+	after        sync.WaitGroup // work that the deploy does not wait for, only its end
 
-	halted  []*process // of the old one, stopped for strategy: recreate
-	halting sync.Mutex
-	after   sync.WaitGroup // work that the deploy does not wait for, only its end
-	later   cleanUps
-}
-
-// cleanUps are kept off the way to serving.
-type cleanUps struct {
-	mu  sync.Mutex
-	all []func()
-}
-
-func (c *cleanUps) add(do func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all = append(c.all, do)
+	mu       sync.Mutex
+	halted   []*process // of the old one, stopped for strategy: recreate
+	cleanUps []func()   // of builds; they run after the stack is live
 }
 
 // buildAndSwitch is the whole way: build all, start all, switch, clean up.
 func (d *deployment) buildAndSwitch(ctx context.Context) error {
 	defer d.cleanUp()
-	d.beginNetwork = d.networkMaker(ctx)
+	// The network belongs to the whole deploy: the context of the builds ends with them.
+	// A later caller that needs it waits for it and gets the error.
+	d.beginNetwork = func() {
+		if d.gen.needsNetwork() {
+			d.after.Go(func() { _ = d.gen.makeNetwork(ctx) })
+		}
+	}
 	err := d.build(ctx)
 	if err == nil {
 		err = d.gen.inOrder(ctx, d.bringUpNew)
@@ -100,22 +94,13 @@ func (d *deployment) buildAndSwitch(ctx context.Context) error {
 	return err
 }
 
-// networkMaker returns beginNetwork, asked before the builds write to the services.
-// The network belongs to the whole deploy: the context of the builds ends with them.
-// A later caller that needs the network waits for it and gets the error.
-func (d *deployment) networkMaker(ctx context.Context) func() {
-	if !d.gen.needsNetwork() {
-		return func() {}
-	}
-	return func() { d.after.Go(func() { _ = d.gen.makeNetwork(ctx) }) }
-}
-
 // attribute returns why a deploy failed: when the engine went away meanwhile, it is
 // that, whatever else it looks like. It waits until the engine is there again, so
 // that what is left of the deploy can be removed; one that was only slow to answer
 // is not to blame.
 func (d *deployment) attribute(ctx context.Context, err error) error {
-	if ctx.Err() != nil || !d.gen.runner.sup.engineLeft(ctx, d.gen.absence) || !d.gen.runner.sup.awaitEngine(ctx) || d.gen.runner.sup.absences.Load() == d.gen.absence {
+	sup, absence := d.gen.runner.sup, d.gen.absence
+	if ctx.Err() != nil || !sup.engineLeft(ctx, absence) || !sup.awaitEngine(ctx) || sup.absences.Load() == absence {
 		return err
 	}
 	d.gen.log.Info("the engine went away during a deploy", "generation", d.gen.number, "error", err)
@@ -125,7 +110,7 @@ func (d *deployment) attribute(ctx context.Context, err error) error {
 // cleanUp removes what only the build needed, and waits for what goes on beside
 // the deploy.
 func (d *deployment) cleanUp() {
-	for _, do := range d.later.all {
+	for _, do := range d.cleanUps {
 		d.after.Go(do)
 	}
 	d.after.Wait()
@@ -198,9 +183,9 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	if p == nil {
 		return nil
 	}
-	d.halting.Lock()
+	d.mu.Lock()
 	d.halted = append(d.halted, p)
-	d.halting.Unlock()
+	d.mu.Unlock()
 	d.old.setTarget(service, nil)
 	d.gen.runner.drainAll(d.old.republish(d.gen.st))
 	if err := d.noteHalt(ctx, service); err != nil {
@@ -349,7 +334,7 @@ func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) b
 		d.gen.log.Error("failed rollback not recorded", "error", errors.Join(err, cause, backErr))
 		return false
 	}
-	d.gen.runner.takeDown(ctx, st)
+	d.gen.runner.takeDown(ctx, st, d.old)
 	return true
 }
 
@@ -359,32 +344,18 @@ func (g *generation) notBroughtBack(cause, backErr error) string {
 	return fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", g.runner.explain(cause), g.number, g.runner.explain(backErr))
 }
 
-// fail routes to nothing and cuts what was routed to, and returns the generation that
-// was served; nil for none.
-func (r *runner) fail(st *stack.Stack) *generation {
-	type end struct {
-		targets []*proxy.Target
-		served  *generation
-	}
-	ended, _ := ask(r.ctx, r, func(l *loop) end { // whoever ended the loop sees to the routes
-		return end{r.route(st, nil), l.swapServed(nil)}
+// takeDown ends the processes of a stack that failed, those of the generation g
+// first. Its images, sites and data stay: what was built can be brought back.
+func (r *runner) takeDown(ctx context.Context, st *stack.Stack, g *generation) {
+	targets, _ := ask(r.ctx, r, func(l *loop) []*proxy.Target { // whoever ended the loop sees to the routes
+		l.swapServed(nil)
+		return r.route(st, nil)
 	})
-	for _, t := range ended.targets {
+	for _, t := range targets {
 		cut(t)
 	}
-	return ended.served
-}
-
-// takeDown ends the processes of a stack that failed. Its images, sites and
-// data stay: what was built can be brought back.
-func (r *runner) takeDown(ctx context.Context, st *stack.Stack) {
-	g := r.fail(st)
 	err := r.sup.retryEngine(ctx, func() error {
-		var err error
-		if g != nil {
-			err = g.endAll(ctx)
-		}
-		return errors.Join(err, r.sup.stopStack(ctx, st))
+		return errors.Join(g.endAll(ctx), r.sup.stopStack(ctx, st))
 	})
 	if err != nil && ctx.Err() == nil {
 		r.log.Error("failed stack not stopped; the next start tries again", "error", err)

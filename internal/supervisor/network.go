@@ -57,7 +57,12 @@ func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 }
 
 func (g *generation) needsNetwork() bool {
-	return slices.ContainsFunc(g.services, func(s stack.Service) bool { return !s.Spec.IsStatic() || s.Spec.Builds() })
+	for i := range g.services { // by index: a build writes to its service meanwhile
+		if spec := &g.services[i].Spec; !spec.IsStatic() || spec.Builds() {
+			return true
+		}
+	}
+	return false
 }
 
 // discardNetwork removes the network of the generation.

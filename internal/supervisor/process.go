@@ -10,6 +10,7 @@ import (
 	"path"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/berth-host/berth/internal/builder"
@@ -31,10 +32,11 @@ type process struct {
 	watching context.CancelFunc
 	watched  chan struct{} // closed when nobody restarts the process any more; nil before watch
 
+	absence atomic.Int64 // of the engine, the last one before the process was known to run
+
 	mu       sync.Mutex
 	ip       string
 	follower *follower
-	absence  int64 // of the engine, the last one before the process was known to run
 }
 
 // startProcess starts a service's process in a container, in place of what an
@@ -153,24 +155,11 @@ func (p *process) attach(c engine.Container, since time.Time, absence int64) err
 	if err != nil {
 		return err
 	}
+	p.absence.Store(absence)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ip, p.follower, p.absence = c.IP, f, absence
+	p.ip, p.follower = c.IP, f
 	return nil
-}
-
-// lastAbsence is the engine's last absence before the process was known to run.
-func (p *process) lastAbsence() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.absence
-}
-
-// outlived notes that the process runs after an absence of the engine.
-func (p *process) outlived(absence int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.absence = absence
 }
 
 // restart starts the container that has ended once more and waits until it is

@@ -16,12 +16,9 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// take puts one stack of an earlier server under supervision. A build that was
-// lost is failed first, in the background where the database takes no write now;
-// that of a live stack once the generation before serves again.
+// take puts one stack of an earlier server under supervision.
 func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) {
 	r := s.runner(st.ID)
-	defer r.tell((*loop).startKeepingTime)
 	if newer := s.newerThanRow(st, there); !newer.none() {
 		s.warnOfNewer(st, newer)
 		r.newer = true
@@ -30,27 +27,32 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	if st.Deploying != 0 {
 		r.stopped = errInterrupted(st.Deploying)
 	}
-	if st.Deploying != 0 && st.Status != stack.Live {
-		failed, err := r.updateOnce(ctx, r.endStopped)
-		if err != nil {
-			r.route(st, nil)
-			r.queue(func(ctx context.Context) {
-				r.resumeLate(ctx, there)
-				r.removeFiles(lost)
-			})
-			return
-		}
-		st, r.stopped = failed, nil
-	}
-	rest := r.resume(ctx, st, there)
-	// After the rest, which may bring the stack back, and before any deploy, which may
-	// publish under the number of the lost one.
-	r.queue(func(ctx context.Context) {
-		if rest != nil {
+	rest := r.failLost(ctx, st, there)
+	r.tell(func(l *loop) {
+		// After the rest, which may bring the stack back, and before any deploy, which may
+		// publish under the number of the lost one.
+		l.queue(func(ctx context.Context) {
 			rest(ctx)
-		}
-		r.removeFiles(lost)
+			r.removeFiles(lost)
+		})
+		l.startKeepingTime()
 	})
+}
+
+// failLost fails a build that was lost, in the background if the database takes no write
+// now, and then is resume. The lost build of a live stack fails once the generation
+// before serves again.
+func (r *runner) failLost(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
+	if st.Deploying == 0 || st.Status == stack.Live {
+		return r.resume(ctx, st, there)
+	}
+	failed, err := r.updateOnce(ctx, r.endStopped)
+	if err != nil {
+		r.route(st, nil)
+		return func(ctx context.Context) { r.resumeLate(ctx, there) }
+	}
+	r.stopped = nil
+	return r.resume(ctx, failed, there)
 }
 
 // lostFiles are the sources and sites that a lost build left of a stack.
@@ -74,13 +76,11 @@ func (r *runner) resumeLate(ctx context.Context, there engine.Objects) {
 		return // the stack is deleted, or the job ended
 	}
 	r.stopped = nil
-	if rest := r.resume(ctx, st, there); rest != nil {
-		rest(ctx)
-	}
+	r.resume(ctx, st, there)(ctx)
 }
 
 // resume puts a stack that builds nothing under supervision, and returns what remains
-// to be done, nil for nothing.
+// to be done.
 func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
 	due := st.Due(stack.Now())
 	if st.Status == stack.Live && !due {
@@ -88,7 +88,7 @@ func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objec
 	}
 	r.route(st, nil)
 	if due {
-		return nil // keepTime lets it expire
+		return func(context.Context) {} // keepTime lets it expire
 	}
 	// Not before the server serves: a process may take its time to stop.
 	return func(ctx context.Context) {
@@ -105,7 +105,7 @@ func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objec
 // adopt serves a live stack again after the server was restarted. Services
 // whose containers still run are routed at once, their processes untouched; a
 // stack of which every service is there is restored before adopt returns. It
-// returns what remains to be done, nil for nothing.
+// returns what remains to be done.
 func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
 	g := r.generation(st, st.Generation, st.Services)
 	if err := g.adoptAll(there); err != nil {
@@ -115,7 +115,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Object
 	r.route(st, g)
 	served := g.isComplete() && g.serveAgain(ctx, false) == nil
 	if served && r.sup.leftovers(st, there).none() && len(g.reopened) == 0 {
-		return nil
+		return func(context.Context) {}
 	}
 	return func(ctx context.Context) {
 		r.removeLeftovers(ctx, st, there)
@@ -352,8 +352,7 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 		return
 	}
 	r.stopped = nil
-	r.swapServed(g)
-	r.takeDown(ctx, st)
+	r.takeDown(ctx, st, g)
 }
 
 // restore brings a claimed stack back from what was kept of it: data, images

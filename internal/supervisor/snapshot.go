@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -73,20 +72,14 @@ func (r *runner) snapshotVolume(ctx context.Context, st *stack.Stack, key engine
 	return nil
 }
 
-// putOffPath is a file that says since when and why a service's snapshot waits
-// for room.
-func (r *runner) putOffPath(service string) string {
-	return filepath.Join(r.cfg.Dir.Stack(r.id), service+".no-room")
-}
-
 func (r *runner) isPutOff(service string) bool {
-	info, err := os.Stat(r.putOffPath(service))
+	info, err := os.Stat(r.cfg.Dir.NoRoom(r.id, service))
 	return err == nil && time.Since(info.ModTime()) < roomAgain
 }
 
 // putOff has a snapshot wait, and says so the first time.
 func (r *runner) putOff(service string, cause error) error {
-	path := r.putOffPath(service)
+	path := r.cfg.Dir.NoRoom(r.id, service)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		r.log.Warn("data of an expired stack stays in its volume; it is measured again every hour", "service", service, "error", cause)
 	}
