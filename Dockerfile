@@ -1,8 +1,8 @@
-# The server. `make image` builds it in .build/image, where it puts berthd, a
-# static binary, and ca.crt, the certificates that only the build trusts.
+# The server's image. `make image` builds it in .build/image, which contains the
+# static binary berthd, and ca.crt, the certificates that only the build trusts.
 #
-# It drives the engine whose socket it is given, must reach its containers, and
-# sets the firewall rules that wall them off:
+# The server controls the engine through its socket, connects to its containers,
+# and sets the firewall rules that isolate them:
 #   docker run --network host --cap-add NET_ADMIN \
 #     -v /var/run/docker.sock:/var/run/docker.sock -v berth:/data berth/berthd
 FROM debian:trixie-slim

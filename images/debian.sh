@@ -1,18 +1,18 @@
 #!/bin/sh
-# Makes debian:trixie-slim, from which every base image is built: the engine's
-# own where it has one, pulled where a registry answers, and otherwise made from
-# Debian's packages with mmdebstrap and this machine's apt settings.
+# Provides debian:trixie-slim, from which every base image is built. Keeps the
+# engine's image if it has one, else pulls it from a registry, else builds it
+# from Debian's packages with mmdebstrap and this machine's apt settings.
 #
-#   debian.sh          sees to the image in the engine that docker talks to
+#   debian.sh          provides the image in the engine that docker uses
 #   debian.sh rootfs   writes the image's files as a tar to standard output
 #
-# DEBIAN_MIRROR names another mirror than the one that apt is set to.
+# DEBIAN_MIRROR overrides the mirror in apt's settings.
 set -eu
 image=debian:trixie-slim
 
 say() { echo "debian.sh: $*" >&2; }
 
-# need COMMAND PACKAGE installs what is missing where that can be done.
+# need COMMAND PACKAGE installs the package if the command is missing, as root.
 need() {
 	! command -v "$1" >/dev/null || return 0
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -23,8 +23,8 @@ need() {
 	{ apt-get -qq update && apt-get -qq install -y --no-install-recommends "$2"; } >&2
 }
 
-# mirror prints the Debian mirror that this machine's apt is set to, or nothing,
-# and then mmdebstrap takes the one it knows.
+# mirror prints the Debian mirror in apt's settings. If it prints nothing,
+# mmdebstrap uses its default.
 mirror() {
 	if [ -n "${DEBIAN_MIRROR:-}" ]; then
 		echo "$DEBIAN_MIRROR"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Sees to a Docker engine: uses the one that answers; on Debian or Ubuntu, as
-# root, installs docker.io where there is none and starts it, to stay up.
-# Anything else ends with one line that says what to install.
+# Provides a Docker engine. Uses the running engine if there is one. On Debian or
+# Ubuntu, as root, installs docker.io if it is missing and starts it permanently.
+# Otherwise fails with one line that says what to install.
 #
-# BERTH_DOCKERD_LOG is where a dockerd that it starts writes its log.
+# BERTH_DOCKERD_LOG is the log file of a dockerd started here.
 set -eu
 log=${BERTH_DOCKERD_LOG:-/var/log/berth-dockerd.log}
 patience=60 # seconds
@@ -29,14 +29,14 @@ install() {
 	export DEBIAN_FRONTEND=noninteractive
 	apt-get -qq update
 	packages="docker.io iptables mmdebstrap ca-certificates iproute2"
-	# Newer releases have the client in a package of its own.
+	# Newer releases have a separate package for the client.
 	if apt-cache show docker-cli >/dev/null 2>&1; then
 		packages="$packages docker-cli"
 	fi
 	apt-get -qq install -y --no-install-recommends $packages >/dev/null
 }
 
-# start starts dockerd unless the package's installation has done so already.
+# start starts dockerd unless the installation of the package already did.
 start() {
 	if [ -d "${BERTH_SYSTEMD:-/run/systemd/system}" ]; then
 		say "starting the service docker"

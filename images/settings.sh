@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints what package clients on this machine are set to, for builds that must
-# use the same hosts:
+# Prints the settings of this machine's package clients, for builds that must use
+# the same hosts:
 #
 #   settings.sh env   the variables of a BERTH_BUILD_ENV_FILE
 #   settings.sh ca    the system's certificates, for a BERTH_BUILD_CA_FILE
@@ -10,7 +10,7 @@ env_file() {
 	registry=$(npm config get registry 2>/dev/null || true)
 	registry=${registry:-${NPM_CONFIG_REGISTRY:-}}
 	if [ -z "$registry" ]; then
-		echo "settings.sh: npm is not installed here, so set NPM_CONFIG_REGISTRY to the npm registry that builds shall use, and run this again" >&2
+		echo "settings.sh: npm is not installed here, so set NPM_CONFIG_REGISTRY to the npm registry for builds, and run this again" >&2
 		exit 1
 	fi
 	echo "NPM_CONFIG_REGISTRY=$registry"

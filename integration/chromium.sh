@@ -1,9 +1,9 @@
 #!/bin/sh
-# Sees to the browser that the tests of the pages drive: uses the Chromium that
-# is there; on Debian, as root, installs the package chromium. Anything else
-# ends with one line that says what to install.
+# Provides the browser for the tests of the pages. Uses an installed Chromium if
+# there is one. On Debian, as root, installs the package chromium. Otherwise fails
+# with one line that says what to install.
 #
-# BERTH_TEST_CHROMIUM names another browser of its kind.
+# BERTH_TEST_CHROMIUM names another browser based on Chromium.
 set -eu
 
 say() { echo "chromium.sh: $*" >&2; }
