@@ -1,5 +1,5 @@
-"""A poll: GET shows the votes, POST /<answer> casts one. They are kept in
-$DATA_DIR, and nothing needs to be installed."""
+"""A poll. GET shows the votes, POST /<answer> casts one. Votes are kept in
+$DATA_DIR. The program has no dependencies."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-// A page to draw on. Vite bundles it, and Berth serves what comes out.
+// A page to draw on. Vite bundles it, and Berth serves the result.
 import "./style.css";
 
 const canvas = document.querySelector("canvas");

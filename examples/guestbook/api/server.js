@@ -1,5 +1,5 @@
-// The guestbook's program: entries are lines of JSON in $DATA_DIR, and every
-// page that is open hears of a new one.
+// The guestbook's API. Entries are lines of JSON in $DATA_DIR, and every open page
+// is notified of new ones.
 import { appendFile, readFile } from "node:fs/promises";
 import path from "node:path";
 import express from "express";
@@ -32,7 +32,7 @@ app.get("/entries", async (req, res) => res.json(await entries()));
 app.post("/entries", async (req, res) => {
   const name = String(req.body?.name ?? "").trim().slice(0, 40);
   const text = String(req.body?.text ?? "").trim().slice(0, 500);
-  if (!name || !text) return res.status(422).json({ detail: "name and text are both needed" });
+  if (!name || !text) return res.status(422).json({ detail: "name and text are required" });
   const entry = { name, text, at: new Date().toISOString() };
   await appendFile(book, JSON.stringify(entry) + "\n");
   console.log(`${name} signed the guestbook`);

@@ -1,5 +1,5 @@
-// The guestbook's page: reads the entries, shows new ones as they are written,
-// and sends this visitor's own.
+// The guestbook's page. It loads the entries, shows new ones live, and posts the
+// visitor's own.
 const api = document.querySelector("meta[name=api]").content;
 const list = document.querySelector("ol");
 const form = document.querySelector("form");

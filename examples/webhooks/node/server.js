@@ -1,4 +1,4 @@
-// A receiver of Berth's webhooks: it accepts what the secret signed.
+// A receiver for Berth's webhooks. It accepts only events with a valid signature.
 'use strict';
 
 const { createHmac, timingSafeEqual } = require('node:crypto');
@@ -25,7 +25,7 @@ function verify(header, body) {
 }
 
 async function receive(req) {
-  const chunks = []; // before parsing: the signature is over these bytes
+  const chunks = []; // raw, because the signature covers these bytes
   let size = 0;
   for await (const chunk of req) {
     size += chunk.length;

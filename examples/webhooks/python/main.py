@@ -1,4 +1,4 @@
-"""A receiver of Berth's webhooks: it accepts what the secret signed."""
+"""A receiver for Berth's webhooks. It accepts only events with a valid signature."""
 
 import hashlib
 import hmac
@@ -32,7 +32,7 @@ class Receiver(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         if length > MAX_BODY:
             return 413
-        body = self.rfile.read(length)  # before parsing: the signature is over these bytes
+        body = self.rfile.read(length)  # raw, because the signature covers these bytes
         if not verify(self.headers.get("X-Service-Signature", ""), body):
             return 401
         event = json.loads(body)
