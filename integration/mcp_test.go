@@ -147,7 +147,7 @@ func TestMCP_ActsForWhoeverCalls(t *testing.T) {
 	require.Contains(t, nobody.refuses("status", map[string]any{"stack": st.ID}), "as token")
 	require.Contains(t, nobody.does("status", map[string]any{"stack": st.ID, "token": st.ManageToken}), "status: live")
 	other := h.live(t, page("other"), nil)
-	require.Contains(t, nobody.refuses("delete", map[string]any{"stack": st.ID, "token": other.ManageToken}), "this very stack")
+	require.Contains(t, nobody.refuses("delete", map[string]any{"stack": st.ID, "token": other.ManageToken}), "returned for this stack")
 	require.Contains(t, h.tools(t, "as_live_wrong").refuses("deploy", map[string]any{"files": map[string]any{"a": "b"}}), "API key")
 }
 

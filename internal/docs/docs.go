@@ -3,9 +3,9 @@
 //
 // openapi.yaml and stack.schema.yaml are written by hand; everything else about
 // endpoints and fields is generated from them, so that the page at /docs and
-// /llms-full.txt cannot differ. Tests keep both true: those of package api check its
-// routes and JSON objects, those of package manifest the manifest, and the integration
-// tests every answer that they see.
+// /llms-full.txt cannot differ. Tests check both: those of package api its routes and
+// JSON objects, those of package manifest the manifest, and the integration tests every
+// response they receive.
 package docs
 
 import (
@@ -31,7 +31,7 @@ type Values struct {
 	Base            *url.URL // {base_url}
 	Limits          stack.Limits
 	MaxUpload       int64         // bytes of the archive as uploaded
-	Wait            time.Duration // how long wait=true holds an answer at most
+	Wait            time.Duration // how long wait=true holds a response at most
 	CreatesPerHour  int
 	RefusedPerHour  int // creates refused with 413 or 422
 	ClaimsPerMinute int
@@ -86,7 +86,7 @@ func New(v Values) (*Documents, error) {
 // Text returns the document at a path; "" for an unknown path.
 func (d *Documents) Text(path string) string { return string(d.pages[path].content) }
 
-// words are the values in the form that the templates need.
+// words holds the values as the templates use them.
 type words struct {
 	Base, Host             string
 	Local                  bool // services' names are under localhost, which not every program resolves
@@ -103,7 +103,7 @@ type words struct {
 	Reference              Reference
 }
 
-// writer fills in the templates.
+// writer executes the templates.
 type writer struct {
 	templates *template.Template
 	words     words
@@ -137,7 +137,7 @@ func newWriter(v Values) *writer {
 	}
 }
 
-// text returns a template filled in.
+// text executes a template.
 func (w *writer) text(name string) ([]byte, error) {
 	var b bytes.Buffer
 	if err := w.templates.ExecuteTemplate(&b, name, w.words); err != nil {
@@ -146,7 +146,7 @@ func (w *writer) text(name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// tree returns a template of YAML, filled in and parsed.
+// tree executes a template of YAML and parses the result.
 func (w *writer) tree(name string) (object, error) {
 	text, err := w.text(name)
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Reference is the API document in the order and the words for people.
+// Reference is the API document, ordered and worded for people.
 type Reference struct {
 	Summary     string
 	Description string
 	Groups      []Group
 	Tokens      []Token
-	Errors      []Response // that any operation may answer with
+	Errors      []Response // of any operation
 	Schemas     []Schema
-	Manifest    []Schema // of the manifest and of one of its services
+	Manifest    []Schema // the manifest and its service
 }
 
 // Group holds the operations of one tag.
@@ -27,15 +27,15 @@ type Group struct {
 type Operation struct {
 	ID, Method, Path     string
 	Summary, Description string
-	Auth                 string  // which tokens open it, in words
+	Auth                 string  // the tokens that authorize it, in words
 	Parameters           []Field // of the path, the query and the headers
-	Command              string  // a line of curl that does it, with $ID and $TOKEN to be set
+	Command              string  // a curl command that performs it, with the variables $ID and $TOKEN
 	BodyType             string  // content type of the request; "" for none
 	Body                 []Field
 	Responses            []Response
 }
 
-// Successes returns the answers that are not errors.
+// Successes returns the responses that are not errors.
 func (o Operation) Successes() []Response {
 	return slices.DeleteFunc(slices.Clone(o.Responses), Response.failed)
 }
@@ -51,7 +51,7 @@ func (o Operation) Failures() []string {
 	return statuses
 }
 
-// other is the status of a response for all statuses that are not named.
+// other is the status of a response for all other statuses.
 const other = "other"
 
 func (r Response) failed() bool { return r.Schema == "Error" }
@@ -83,19 +83,19 @@ type Field struct {
 // Token is a kind of Authorization.
 type Token struct{ Name, Description string }
 
-// errorStatus are the statuses of the document's named error responses.
+// errorStatus maps the document's named error responses to their statuses.
 var errorStatus = map[string]string{
 	"Invalid": "400", "Unauthenticated": "401", "Forbidden": "403", "NotFound": "404", "Conflict": "409",
 	"TooLarge": "413", "Unprocessable": "422", "TooMany": "429", "Unavailable": "503", "NoRoom": "507", "Other": other,
 }
 
-// tokens are the security schemes in words.
+// tokens names the security schemes.
 var tokens = map[string]string{"manageToken": "manage token", "apiKey": "API key"}
 
 // reader reads the API document.
 type reader struct{ doc object }
 
-// schemaRef is how the document names its schemas.
+// schemaRef is the prefix of references to schemas.
 const schemaRef = "#/components/schemas/"
 
 func newReference(api, manifest object) Reference {
@@ -126,7 +126,7 @@ func newReference(api, manifest object) Reference {
 	return ref
 }
 
-// methods are the methods of a path, in the order in which they are shown.
+// methods lists the methods of a path in the order in which they are shown.
 var methods = []string{"post", "get", "patch", "delete"}
 
 func (r reader) group(tag, description string) Group {
@@ -201,7 +201,7 @@ func (r reader) example(schema object) string {
 	return "{" + strings.Join(members, ", ") + "}"
 }
 
-// auth says which tokens open an operation.
+// auth names the tokens that authorize an operation.
 func auth(security []any) string {
 	var names []string
 	for _, s := range security {
@@ -274,7 +274,7 @@ func (r reader) resolve(v any) object {
 	return o
 }
 
-// kind returns the type of a value in words.
+// kind describes the type of a value in words.
 func (r reader) kind(s object) string {
 	if ref := s.text("$ref"); ref != "" {
 		name := ref[strings.LastIndex(ref, "/")+1:]

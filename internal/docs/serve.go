@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// Has reports whether a path belongs to a document alone; / is a document only for
-// clients that do not read HTML.
+// Has reports whether a path always serves a document; / serves one only to clients
+// that do not accept HTML.
 func (d *Documents) Has(path string) bool {
 	_, ok := d.pages[path]
 	return ok && path != "/"
 }
 
-// Links are the values of the Link header from the front page to the documents.
+// Links holds the values of the front page's Link header, which point to the documents.
 var Links = []string{
 	`</openapi.json>; rel="service-desc"; type="application/json"`,
 	`</docs>; rel="service-doc"; type="text/html"`,
@@ -20,7 +20,7 @@ var Links = []string{
 	`</schema/stack.json>; rel="describedby"; type="application/schema+json"`,
 }
 
-// ServeHTTP answers with a document. Pages of every origin may read it: nothing in it
+// ServeHTTP serves a document. Pages of any origin may read it, because nothing in it
 // is private.
 func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p, ok := d.pages[r.URL.Path]

@@ -17,20 +17,20 @@ import (
 // are in the order in which a schema lists them.
 type arguments struct {
 	Stack string `json:"stack,omitempty" jsonschema:"id of the stack: stk_ and 12 hex characters"`
-	Token string `json:"token,omitempty" jsonschema:"manage_token of the stack, as deploy returned it, or an API key; not needed where the connection has one"`
+	Token string `json:"token,omitempty" jsonschema:"manage_token of the stack from deploy, or an API key; not needed if the connection has one"`
 
-	Folder   string            `json:"folder,omitempty" jsonschema:"path of the folder to deploy; instead of files"`
-	Files    map[string]string `json:"files,omitempty" jsonschema:"the source, as a map from path to text: {\"index.html\": \"<h1>Hi</h1>\"}. All of it each time, but no node_modules and no build output"`
-	Binary   map[string]string `json:"binary_files,omitempty" jsonschema:"files that are not text, as a map from path to base64"`
-	Manifest string            `json:"manifest,omitempty" jsonschema:"stack.yaml, for what cannot be found out from the source; goes before one among the files"`
+	Folder   string            `json:"folder,omitempty" jsonschema:"path of the folder to deploy, instead of files"`
+	Files    map[string]string `json:"files,omitempty" jsonschema:"the source, as a map from path to text: {\"index.html\": \"<h1>Hi</h1>\"}. Send all of it each time, without node_modules and build output"`
+	Binary   map[string]string `json:"binary_files,omitempty" jsonschema:"binary files, as a map from path to base64"`
+	Manifest string            `json:"manifest,omitempty" jsonschema:"stack.yaml, for settings that cannot be detected from the source; takes precedence over one among the files"`
 
 	Name string `json:"name,omitempty" jsonschema:"name of the stack"`
-	TTL  string `json:"ttl,omitempty" jsonschema:"how long it lives unclaimed, as in 90m or 2h"`
+	TTL  string `json:"ttl,omitempty" jsonschema:"lifetime of the unclaimed stack, as in 90m or 2h"`
 
-	Wait    bool   `json:"wait,omitempty" jsonschema:"wait for a running build or restore to settle, up to 50 s"`
+	Wait    bool   `json:"wait,omitempty" jsonschema:"wait until a running build or restore is done, up to 50 s"`
 	Service string `json:"service,omitempty" jsonschema:"only this service"`
-	Kind    string `json:"kind,omitempty" jsonschema:"run for what the processes print (the default) or build for the latest build"`
-	Tail    int    `json:"tail,omitempty" jsonschema:"last lines of each service, 60 by default"`
+	Kind    string `json:"kind,omitempty" jsonschema:"run for the output of the processes (the default), build for that of the latest build"`
+	Tail    int    `json:"tail,omitempty" jsonschema:"number of lines per service, counted from the end; 60 by default"`
 	After   int64  `json:"after,omitempty" jsonschema:"only events after this id"`
 }
 

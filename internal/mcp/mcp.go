@@ -32,15 +32,15 @@ type Config struct {
 	// be stored. It may be nil.
 	Created func(ctx context.Context, s *client.Stack) error
 	// Pack writes a folder of this machine as a tar or tar.gz. With it the tools accept
-	// a folder besides inline files. It is nil if no folder can be read.
+	// a folder in addition to inline files. It is nil if no folder can be read.
 	Pack func(ctx context.Context, folder string, out io.Writer) error
 	// Forward lists the headers of a caller's HTTP request that are passed to the API,
-	// besides Authorization.
+	// in addition to Authorization.
 	Forward []string
 }
 
 // instructions is what a model reads about the tools before it uses one.
-const instructions = `Berth builds and runs what you deploy and gives it a public URL. No account is needed: deploy returns a manage token, for you, and a claim URL, for your human. A program must listen on 0.0.0.0:$PORT and keep its files in $DATA_DIR. When a deploy fails, read the logs, mend the source and call redeploy; do not deploy the same project twice.`
+const instructions = `Berth builds and runs what you deploy and gives it a public URL. You need no account: deploy returns a manage token for you and a claim URL for your human. A program must listen on 0.0.0.0:$PORT and keep its files in $DATA_DIR. If a deploy fails, read the logs, fix the source and call redeploy; do not deploy the same project twice.`
 
 // newServer returns a server with the tools.
 func newServer(cfg Config) *sdk.Server {

@@ -235,7 +235,7 @@ func TestDeploy_IsSentOnceAndToldWhenTheServerIsAway(t *testing.T) {
 func TestErrors_TellTheNextStep(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]string{
-		401: "as token", 403: "this very stack", 404: "call deploy", 409: "status with wait", 422: "call again",
+		401: "as token", 403: "returned for this stack", 404: "call deploy", 409: "status with wait", 422: "call again",
 	} {
 		api := &fakeAPI{answers: map[string]string{"GET /v0/stacks/x": fmt.Sprintf(`%d {"detail":"why"}`, status)}}
 		text, failed := call(t, connect(t, api, nil), "status", map[string]any{"stack": "x"})
@@ -286,9 +286,9 @@ func TestEvents_SayWhereToGoOn(t *testing.T) {
 	api := &fakeAPI{answers: map[string]string{"GET /v0/stacks/x/events?after=0": `{"events":[` + strings.Join(events, ",") + `]}`}}
 	text, failed := call(t, connect(t, api, nil), "events", map[string]any{"stack": "x"})
 	require.False(t, failed)
-	require.Contains(t, text, "[10 earlier events are left out]")
+	require.Contains(t, text, "[10 earlier events are omitted]")
 	require.Contains(t, text, "60 1970-01-01 00:00:00 stack.extended {\"expires_at\":1}")
-	require.Contains(t, text, "after 60.")
+	require.Contains(t, text, "call events with after 60 for later events.")
 }
 
 func TestValidate_TellsThePlanAndItsFaults(t *testing.T) {
@@ -304,5 +304,5 @@ service web:
   runtime: node
   version: 22 (from .nvmrc)
   root: .
-next: mend the faults and call validate again.`, text)
+next: fix the faults and call validate again.`, text)
 }

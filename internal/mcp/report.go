@@ -60,21 +60,21 @@ func report(s *client.Stack) string {
 func next(s *client.Stack) string {
 	switch {
 	case !s.Settled():
-		return "call status with wait to see how the build ends."
+		return "call status with wait until the build is done."
 	case s.Status == "failed":
-		return "read logs with kind build, and with kind run if the build went well; mend the source and call redeploy for this stack. Do not deploy it again."
+		return "read logs with kind build, and with kind run if the build succeeded; fix the source and call redeploy for this stack. Do not call deploy again."
 	case s.Status == "expired":
-		return "only a claim brings it back: ask your human to open the claim URL."
+		return "only a claim restores it: ask your human to open the claim URL."
 	case s.DeployError != nil:
-		return "the redeploy failed and the generation before it serves. Mend what deploy_error says, with the help of logs, and call redeploy."
+		return "the redeploy failed and the previous generation serves. Fix what deploy_error says, using logs, and call redeploy."
 	case s.ManageToken != "" && s.ClaimURL != "":
-		return "open the URLs to see that it works. Keep stack and manage_token for later calls, and give claim_url to your human, who can keep the stack with it."
+		return "open the URLs to check that it works. Keep stack and manage_token for later calls, and give claim_url to your human, who can keep the stack with it."
 	case s.ManageToken != "":
-		return "open the URLs to see that it works. Keep stack and manage_token for later calls."
+		return "open the URLs to check that it works. Keep stack and manage_token for later calls."
 	case !s.Claimed:
-		return "nothing has to be done. Unclaimed, it stops at expires_at; extend gives it more time."
+		return "nothing to do. The unclaimed stack stops at expires_at; extend gives it more time."
 	}
-	return "nothing has to be done."
+	return "nothing to do."
 }
 
 // moment formats a time and its distance from now.
@@ -90,7 +90,7 @@ func moment(seconds *float64) string {
 	return fmt.Sprintf("%s (in %s)", at.Format(time.RFC3339), strings.TrimSuffix(left.String(), "0s"))
 }
 
-// ending returns the end of an error, which is its most telling part.
+// ending returns the end of an error, which is its most informative part.
 func ending(text *string) string {
 	if text == nil {
 		return ""
@@ -110,7 +110,7 @@ func lastOf(text string, most int) string {
 	for len(text) > 0 && !utf8.RuneStart(text[0]) {
 		text = text[1:]
 	}
-	return "[what came before is left out]\n" + text
+	return "[earlier output is omitted]\n" + text
 }
 
 // reportEvents lists events, a line each, and says where to continue.
@@ -120,7 +120,7 @@ func reportEvents(events []client.Event, after int64) (string, error) {
 	}
 	var b strings.Builder
 	if left := len(events) - maxEvents; left > 0 {
-		fmt.Fprintf(&b, "[%d earlier events are left out]\n", left)
+		fmt.Fprintf(&b, "[%d earlier events are omitted]\n", left)
 		events = events[left:]
 	}
 	for _, e := range events {
@@ -136,7 +136,7 @@ func reportEvents(events []client.Event, after int64) (string, error) {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "next: for later ones call events with after %d.", events[len(events)-1].ID)
+	fmt.Fprintf(&b, "next: call events with after %d for later events.", events[len(events)-1].ID)
 	return b.String(), nil
 }
 
@@ -155,7 +155,7 @@ func reportPlan(text []byte) (string, error) {
 		Services []map[string]any
 	}
 	if err := json.Unmarshal(text, &plan); err != nil {
-		return "", fmt.Errorf("the answer holds no plan: %w", err)
+		return "", fmt.Errorf("the response does not contain a plan: %w", err)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "valid: %t\nname: %s\n", plan.Valid, plan.Name)
@@ -177,9 +177,9 @@ func reportPlan(text []byte) (string, error) {
 		}
 	}
 	if plan.Valid {
-		return b.String() + "next: call deploy, or redeploy for a stack that there is.", nil
+		return b.String() + "next: call deploy, or redeploy for an existing stack.", nil
 	}
-	return b.String() + "next: mend the faults and call validate again.", nil
+	return b.String() + "next: fix the faults and call validate again.", nil
 }
 
 // advise adds to an error of the API what to do with the tools.
@@ -201,11 +201,11 @@ func advise(err error) error {
 	case http.StatusUnauthorized:
 		advice = "next: pass the stack's manage_token, or an API key, as token."
 	case http.StatusForbidden:
-		advice = "next: pass the manage_token that deploy returned for this very stack as token."
+		advice = "next: pass the manage_token that deploy returned for this stack as token."
 	case http.StatusNotFound:
 		advice = "next: check the id and the names; if the stack is gone, call deploy."
 	case http.StatusConflict:
-		advice = "next: call status with wait, and go on when its status allows it."
+		advice = "next: call status with wait, and continue when the status allows it."
 	case http.StatusUnprocessableEntity, http.StatusBadRequest:
 		advice = "next: correct that and call again."
 	}

@@ -39,13 +39,13 @@ func (t *tools) all() []tool {
 	removes := &sdk.ToolAnnotations{DestructiveHint: &yes, IdempotentHint: true, OpenWorldHint: &no}
 	stack, source := []string{"stack"}, []string{"folder", "files", "binary_files", "manifest"}
 	return []tool{
-		{"deploy", "Deploy a project as a new stack and wait for its public URLs. No account is needed. Returns the manage token (keep it) and the claim URL (give it to your human), both only this once. For a project that is already deployed, call redeploy.", adds, nil, append([]string{"name", "ttl"}, source...), t.deploy},
-		{"redeploy", "Build the changed source of a stack and replace what runs, at the same URLs. What runs keeps serving until the new build is healthy, and stays if it fails.", adds, stack, append([]string{"token"}, source...), t.redeploy},
-		{"status", "Show how a stack is: status, URLs, time left, and why it failed.", reads, stack, []string{"token", "wait"}, t.status},
-		{"logs", "Read the last lines of a stack's logs: what its processes print, or with kind build the output of its latest build.", reads, stack, []string{"token", "service", "kind", "tail"}, t.logs},
+		{"deploy", "Deploy a project as a new stack and wait for its public URLs. You need no account. Returns the manage token (keep it) and the claim URL (give it to your human), both only once. For a project that is already deployed, call redeploy.", adds, nil, append([]string{"name", "ttl"}, source...), t.deploy},
+		{"redeploy", "Build the changed source of a stack and replace the running generation at the same URLs. The running one keeps serving until the new one is healthy, and stays if that fails.", adds, stack, append([]string{"token"}, source...), t.redeploy},
+		{"status", "Show a stack's status, URLs and time left, and why it failed.", reads, stack, []string{"token", "wait"}, t.status},
+		{"logs", "Read the last lines of a stack's logs: the output of its processes, or with kind build that of its latest build.", reads, stack, []string{"token", "service", "kind", "tail"}, t.logs},
 		{"events", "List what happened to a stack: builds, deploys, crashes, expiry, claim.", reads, stack, []string{"token", "after"}, t.events},
 		{"extend", "Give an unclaimed stack more time before it stops.", adds, []string{"stack", "ttl"}, []string{"token"}, t.extend},
-		{"delete", "Delete a stack with all its data. It cannot be undone.", removes, stack, []string{"token"}, t.deleteStack},
+		{"delete", "Delete a stack with all its data. This cannot be undone.", removes, stack, []string{"token"}, t.deleteStack},
 		{"validate", "Check a project and its manifest without building: what would be built and run, and every fault.", reads, nil, source, t.validate},
 	}
 }
@@ -78,7 +78,7 @@ func (t *tools) deploy(ctx context.Context, api *client.Client, in arguments) (s
 	}
 	if t.cfg.Created != nil {
 		if err := t.cfg.Created(ctx, made); err != nil {
-			return "", fmt.Errorf("stack %s is created, with the manage token %s, but that could not be kept: %w", made.ID, made.ManageToken, err)
+			return "", fmt.Errorf("stack %s is created, with the manage token %s, but could not be saved: %w", made.ID, made.ManageToken, err)
 		}
 	}
 	now := settle(ctx, api.WithToken(made.ManageToken), made, start)
