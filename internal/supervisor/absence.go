@@ -8,9 +8,9 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// watchEngine learns of ended containers from the engine's events. When the
-// engine itself went away, what it took along is brought back once it answers:
-// that is a restore, not a crash.
+// watchEngine watches the engine's events for containers that end. If the engine itself
+// goes away, the stacks that lost a process are brought back once it answers: that is a
+// restore, not a crash.
 func (s *Supervisor) watchEngine() {
 	for {
 		ended, broken := s.cfg.Engine.Ended(s.ctx)
@@ -19,7 +19,7 @@ func (s *Supervisor) watchEngine() {
 			return
 		}
 		if s.engineAccepts(s.ctx, streamRestart) && pause.For(s.ctx, streamRestart) {
-			continue // it was the stream alone that ended
+			continue // only the stream ended
 		}
 		s.absences.Add(1)
 		if !s.awaitEngine(s.ctx) {
@@ -30,31 +30,31 @@ func (s *Supervisor) watchEngine() {
 }
 
 const (
-	// streamRestart is how soon after the end of its events an engine answers that
-	// has not gone away; no engine starts in that time.
+	// streamRestart is the time within which an engine that has not gone away answers
+	// after its stream of events ended; no engine starts that fast.
 	streamRestart = 100 * time.Millisecond
 	// engineAnswer is how long the engine may take to answer a simple question.
 	engineAnswer = 30 * time.Second
 	// acceptance is how long it may take to accept a connection before it counts as
-	// away: who asks is asked again.
+	// away; the question is asked again.
 	acceptance = 5 * time.Second
 )
 
-// engineAccepts tells whether the engine answers on a new connection in time.
+// engineAccepts reports whether the engine answers on a new connection in time.
 func (s *Supervisor) engineAccepts(ctx context.Context, in time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, in)
 	defer cancel()
 	return s.cfg.Engine.Accepts(ctx) == nil
 }
 
-// engineLeft tells whether the engine is away, or was since its absence of that number:
-// then what failed or ended meanwhile is its doing.
+// engineLeft reports whether the engine is away, or has been since the absence with
+// that number: then what failed or ended meanwhile is its doing.
 func (s *Supervisor) engineLeft(ctx context.Context, absence int64) bool {
 	return s.absences.Load() != absence || !s.engineAccepts(ctx, acceptance) || s.absences.Load() != absence
 }
 
-// retryEngine does work on the engine that can be repeated, again whenever the engine
-// goes away meanwhile, until ctx ends.
+// retryEngine does work on the engine that can be repeated, and repeats it whenever the
+// engine went away meanwhile, until ctx ends.
 func (s *Supervisor) retryEngine(ctx context.Context, work func() error) error {
 	for {
 		absence := s.absences.Load()
@@ -65,7 +65,7 @@ func (s *Supervisor) retryEngine(ctx context.Context, work func() error) error {
 	}
 }
 
-// awaitEngine waits until the engine answers; false when ctx ends before.
+// awaitEngine waits until the engine answers. It returns false if ctx ends first.
 func (s *Supervisor) awaitEngine(ctx context.Context) bool {
 	for wait := 50 * time.Millisecond; !s.engineAccepts(ctx, engineAnswer); wait = min(2*wait, time.Second) {
 		if !pause.For(ctx, wait) {
@@ -76,7 +76,7 @@ func (s *Supervisor) awaitEngine(ctx context.Context) bool {
 }
 
 // recoverStacks brings back every live stack that lost a process while the engine was
-// away. A deploy that is under way ends: what it would replace must serve first.
+// away. A deploy under way is stopped: what it would replace must serve first.
 func (s *Supervisor) recoverStacks() {
 	absence := s.absences.Load()
 	for _, r := range s.everyRunner() {
@@ -88,8 +88,8 @@ func (s *Supervisor) recoverStacks() {
 	}
 }
 
-// hasLostProcess reports whether a process of the generation no longer runs after an absence
-// of the engine, and takes such processes out of the routes.
+// hasLostProcess reports whether a process of the generation no longer runs after an
+// absence of the engine, and takes such processes out of the routes.
 func (g *generation) hasLostProcess(ctx context.Context, absence int64) bool {
 	lost := false
 	for _, p := range g.allProcesses() {
@@ -107,7 +107,8 @@ func (g *generation) hasLostProcess(ctx context.Context, absence int64) bool {
 	return lost
 }
 
-// recoverStack starts what does not run of a live stack, and records one restore.
+// recoverStack starts the processes of a live stack that do not run, and records one
+// restore.
 func (r *runner) recoverStack(ctx context.Context) {
 	st, err := r.get(ctx)
 	if err != nil {
@@ -120,7 +121,7 @@ func (r *runner) recoverStack(ctx context.Context) {
 	r.log.Info("bringing the stack back")
 	if old := r.swapServed(nil); old != nil {
 		old.letGo()
-		if st, err = r.get(ctx); err != nil { // a restart may have replaced a process until then
+		if st, err = r.get(ctx); err != nil { // a restart may have replaced a process before that
 			return
 		}
 	}

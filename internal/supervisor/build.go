@@ -14,9 +14,9 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// build makes every service's image or folder. A service that would be built
-// the same way again takes over what the served generation has. What it read and
-// published is on the disk when it returns.
+// build makes every service's image or folder. A service that would be built the same
+// way again takes over the served generation's. What build read and published is on
+// disk when it returns.
 func (d *deployment) build(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return d.gen.cfg.Dir.Sync(ctx, d.gen.source, true) })
@@ -49,7 +49,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	result, cleanUp, err := g.cfg.Builder.Build(ctx, job)
-	release() // others need not wait for the disk
+	release() // other builds need not wait for the disk
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 	s.Image, s.Fingerprint = result.Image, result.Fingerprint
 	if s.Spec.IsStatic() {
 		s.Site = g.number
-		// Without commands its files are the source's, under more names.
+		// Without commands its files are the source's own, under further names.
 		return g.cfg.Dir.Sync(ctx, g.cfg.Dir.Site(g.st.ID, s.Spec.Name, s.Site), s.Spec.Builds())
 	}
 	return nil
@@ -85,7 +85,7 @@ func (d *deployment) job(s *stack.Service, log io.Writer) builder.Job {
 	return job
 }
 
-// otherRoots are the folders of the other services: what is in them is not this
+// otherRoots returns the folders of the other services, which do not belong to this
 // one's source.
 func (d *deployment) otherRoots(s *stack.Service) []string {
 	var roots []string

@@ -15,12 +15,10 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// watch restarts the process whenever it ends, from now on (docs/api.md,
-// "Crashes").
+// watch restarts the process whenever it ends, from now on (docs/api.md, "Crashes").
 func (p *process) watch() { p.watchAfter(func(context.Context) bool { return true }) }
 
-// watchAfter is watch after something else was done first, which tells whether
-// there is anything left to watch.
+// watchAfter does something first, and then watches the process if first returns true.
 func (p *process) watchAfter(first func(context.Context) bool) {
 	ctx, cancel := context.WithCancel(p.gen.runner.ctx)
 	p.watching, p.watched = cancel, make(chan struct{})
@@ -37,8 +35,7 @@ func (p *process) watchAfter(first func(context.Context) bool) {
 	})
 }
 
-// unwatch makes an end of the process nobody's business. When it returns, no
-// restart is under way.
+// unwatch ends the watching of the process. No restart is under way when it returns.
 func (p *process) unwatch() {
 	if p.watched == nil {
 		return
@@ -47,15 +44,15 @@ func (p *process) unwatch() {
 	<-p.watched
 }
 
-// poke has the process looked at.
+// poke makes the watcher look at the process.
 func (p *process) poke() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // it will be looked at anyway
+	default: // it is about to look anyway
 	}
 }
 
-// handleEnd brings a process back that has ended. False means that it is no
+// handleEnd brings back a process that has ended. It returns false if the process is no
 // longer to be watched.
 func (p *process) handleEnd(ctx context.Context) bool {
 	c, err := p.look(ctx)
@@ -73,8 +70,8 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	return p.revive(ctx, code, false)
 }
 
-// look returns the process's container, or the zero Container, which does not run,
-// if somebody removed it.
+// look returns the process's container, or, if somebody removed it, the zero Container,
+// which does not run.
 func (p *process) look(ctx context.Context) (engine.Container, error) {
 	c, err := p.cfg.Engine.Look(ctx, p.id)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -83,12 +80,12 @@ func (p *process) look(ctx context.Context) (engine.Container, error) {
 	return c, err
 }
 
-// withdraw takes the target of a process that ended out of the routes, and returns
-// it if anything led there, for the caller to drain. The engine may give its address
-// to the next container, so this waits for nothing, not for the database either.
+// withdraw takes the target of a process that ended out of the routes, and returns it
+// for the caller to drain, if anything led there. It waits for nothing, not even for
+// the database, since the engine may give the address to the next container.
 func (p *process) withdraw(target *proxy.Target) []*proxy.Target {
 	p.gen.dropTarget(p.service.Spec.Name, target)
-	p.gen.runner.routing.Lock() // routes that are being written come before this, or see the target gone
+	p.gen.runner.routing.Lock() // routes that are being written are written before this, or with the target gone
 	defer p.gen.runner.routing.Unlock()
 	if !p.cfg.Routes.Withdraw(p.gen.st.ID, target) {
 		return nil
@@ -96,8 +93,8 @@ func (p *process) withdraw(target *proxy.Target) []*proxy.Target {
 	return []*proxy.Target{target}
 }
 
-// withdrawAtEnd withdraws the address when the process ends before the function
-// that it returns is called: while the watcher is busy, nobody else would.
+// withdrawAtEnd withdraws the target if the process ends before stop is called. Callers
+// are busy watchers, and nobody else would notice.
 func (p *process) withdrawAtEnd(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	target := p.gen.target(p.service.Spec.Name)
@@ -115,15 +112,15 @@ func (p *process) withdrawAtEnd(ctx context.Context) (stop func()) {
 	}
 }
 
-// drainBeside drains targets while the watcher goes on: their requests may take as
-// long as their clients read.
+// drainBeside drains targets while the watcher goes on: open requests last as long as
+// their clients take to read.
 func (p *process) drainBeside(targets []*proxy.Target) {
 	p.gen.runner.work.Go(func() { p.gen.runner.drainAll(targets) })
 }
 
-// revive counts the crash of a process that does not run and starts it again,
-// until it is healthy. Restart says that the crash is a restart that failed. False
-// means that it is no longer to be watched.
+// revive counts the crash of a process that does not run and starts it again, until it
+// is healthy. With restart, the crash is a restart that failed. It returns false if the
+// process is no longer to be watched.
 func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 	for ; ; restart = true {
 		again, ok := p.countCrash(ctx, code, restart)
@@ -140,7 +137,7 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 		err := p.restart(ctx)
 		if errors.Is(err, engine.ErrNotFound) {
 			if err = p.remake(ctx); err == nil {
-				return false // another process is watched in its place
+				return false // another process takes its place, with a watcher of its own
 			}
 		}
 		if err == nil {
@@ -149,13 +146,13 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 		}
 		code = p.lastExit(ctx)
 		if !p.restartFailed(ctx, absence, err) {
-			return ctx.Err() == nil // brought back with the engine
+			return ctx.Err() == nil // it comes back with the engine
 		}
 	}
 }
 
-// remake starts another process in place of one whose container somebody
-// removed, and hands the service over to it.
+// remake starts a new process in place of one whose container somebody removed, and
+// hands the service over to it.
 func (p *process) remake(ctx context.Context) error {
 	next, err := p.gen.startProcess(ctx, p.service, p.service.Spec.Name)
 	if err != nil {
@@ -171,9 +168,8 @@ func (p *process) remake(ctx context.Context) error {
 	return nil
 }
 
-// restartFailed ends what a restart that failed has started. False means that
-// the failure is not the process's: the engine was away since its absence of that
-// number.
+// restartFailed ends what a failed restart has started. It returns false if the process
+// is not to blame: the engine has been away since the absence with that number.
 func (p *process) restartFailed(ctx context.Context, absence int64, err error) bool {
 	if ctx.Err() != nil || p.gen.runner.sup.engineLeft(ctx, absence) {
 		return false
@@ -186,8 +182,8 @@ func (p *process) restartFailed(ctx context.Context, absence int64, err error) b
 	return true
 }
 
-// lastExit is the code with which the process exited by itself; nil when it did
-// not, or that is not known.
+// lastExit returns the code with which the process exited by itself; nil if it did not,
+// or if the code is not known.
 func (p *process) lastExit(ctx context.Context) *int {
 	c, err := p.cfg.Engine.Look(ctx, p.id)
 	if err != nil || c.Running {
@@ -197,9 +193,9 @@ func (p *process) lastExit(ctx context.Context) *int {
 	return code
 }
 
-// endedWithEngine tells whether a process ended with its engine: then it has not
-// crashed. One that a restarted engine does not run, of a generation that was not
-// served yet when the engine came back, is brought back from here.
+// endedWithEngine reports whether a process ended because its engine did, and so has
+// not crashed. If the generation was not yet served when the engine came back, nobody
+// has brought it back so far, and endedWithEngine does.
 func (p *process) endedWithEngine(ctx context.Context) bool {
 	absence := p.absence.Load()
 	if !p.gen.runner.sup.engineLeft(ctx, absence) {
@@ -211,7 +207,7 @@ func (p *process) endedWithEngine(ctx context.Context) bool {
 	return true
 }
 
-// exitOf says how a process ended, and with which code when that is known.
+// exitOf describes how a process ended, and returns the exit code if it is known.
 func exitOf(c engine.Container) (how string, code *int) {
 	exit := c.ExitCode
 	signal, killed := c.Signal()
@@ -228,8 +224,8 @@ func exitOf(c engine.Container) (how string, code *int) {
 	return fmt.Sprintf("exited with code %d", exit), &exit
 }
 
-// countCrash records a crash and returns how long to wait before the restart.
-// False means that there will be none.
+// countCrash records a crash and returns how long to wait before the restart, or false
+// if there will be none.
 func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time.Duration, bool) {
 	st, reason, err := p.recordCrash(code, restart)
 	switch {
@@ -245,8 +241,8 @@ func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time
 	return p.cfg.Limits.RestartDelay(len(st.Service(p.service.Spec.Name).Crashes)), true
 }
 
-// recordCrash counts a crash of the served generation. When it is one too many,
-// the generation falls for the reason that is returned, with its routes.
+// recordCrash counts a crash of the served generation. If it is one too many, the
+// generation falls: it loses its routes, and recordCrash returns the reason.
 func (p *process) recordCrash(code *int, restart bool) (st *stack.Stack, reason string, err error) {
 	r := p.gen.runner
 	err = r.retryStore(r.ctx, func() error {
@@ -257,7 +253,7 @@ func (p *process) recordCrash(code *int, restart bool) (st *stack.Stack, reason 
 	return st, reason, err
 }
 
-// counted is what counting a crash came to.
+// counted is the result of counting a crash.
 type counted struct {
 	st     *stack.Stack
 	reason string // why the generation falls; "" when it does not
@@ -292,9 +288,9 @@ func (l *loop) countCrash(p *process, code *int, restart bool) (done counted) {
 	return done
 }
 
-// endFallen ends the processes of a generation that crashed too often, beside a
-// deploy that goes on, and gives back its network. Its images, sites and data stay:
-// what was built can be brought back.
+// endFallen ends the processes of a generation that crashed too often, beside a deploy
+// that may be under way, and gives back its network. Images, sites and data stay, so
+// that it can be brought back.
 func (g *generation) endFallen(targets []*proxy.Target) {
 	for _, t := range targets {
 		cut(t)
@@ -312,7 +308,7 @@ func (g *generation) endFallen(targets []*proxy.Target) {
 	failpoint.Here("half-taken-down")
 }
 
-// recordRestart sends the traffic to a process that is back, and records it.
+// recordRestart records that a process is back, and sends the traffic to it.
 func (p *process) recordRestart(ctx context.Context, record func(*stack.Stack, string) ([]stack.Event, error)) bool {
 	st, err := p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return record(st, p.service.Spec.Name) })
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// deploy builds a generation and brings it up in place of the one that is
-// served, if any. Whatever goes wrong, the stack ends live or failed; when the
-// context ends, because the stack was deleted or expired or the server stops,
-// it is left to whoever ended it.
+// deploy builds a generation and brings it up in place of the served one, if any.
+// Whatever goes wrong, the stack ends up live or failed. If the context ends, because
+// the stack was deleted or expired or the server stops, the rest is left to whoever
+// ended it.
 func (r *runner) deploy(ctx context.Context, number int, services []stack.Service, source string) {
 	st, err := r.get(ctx)
 	if err != nil {
@@ -32,10 +32,10 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 	d := &deployment{gen: r.generation(st, number, services), old: r.serving()}
 	d.gen.source = source
 	if st.Deploying != number {
-		d.cleanUp() // it was ended before it began
+		d.cleanUp() // it was stopped before it began
 		return
 	}
-	if r.newer { // perhaps of this number, and not of this build
+	if r.newer { // what is there may have this number and not be of this build
 		d.gen.abandon(ctx)
 	}
 	err = d.buildAndSwitch(ctx)
@@ -51,29 +51,29 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 	r.noteStop(ctx)
 }
 
-// isDeleted tells whether an error means that the stack was deleted.
+// isDeleted reports whether an error means that the stack was deleted.
 func isDeleted(err error) bool {
 	return stack.KindOf(err) == stack.NotFound
 }
 
-// deployment is a generation on its way to taking over from an old one.
+// deployment is a generation on its way to replacing an old one.
 type deployment struct {
 	gen *generation
 	old *generation // nil on a first deploy
 
-	beginNetwork func()         // makes the network, if one is needed, beside the copying of the source
-	after        sync.WaitGroup // work that the deploy does not wait for, only its end
+	beginNetwork func()         // makes the network, if the generation needs one, while the source is copied
+	after        sync.WaitGroup // work that only the end of the deploy waits for
 
 	mu       sync.Mutex
-	halted   []*process // of the old one, stopped for strategy: recreate
-	cleanUps []func()   // of builds; they run after the stack is live
+	halted   []*process // processes of the old generation stopped for strategy: recreate
+	cleanUps []func()   // of the builds; they run once the stack is live
 }
 
-// buildAndSwitch is the whole way: build all, start all, switch, clean up.
+// buildAndSwitch builds all services, starts them, switches the traffic and cleans up.
 func (d *deployment) buildAndSwitch(ctx context.Context) error {
 	defer d.cleanUp()
-	// The network belongs to the whole deploy: the context of the builds ends with them.
-	// A later caller that needs it waits for it and gets the error.
+	// With the deploy's context, since that of the builds ends with them. Whoever needs
+	// the network later waits for it and gets the error.
 	d.beginNetwork = func() {
 		if d.gen.needsNetwork() {
 			d.after.Go(func() { _ = d.gen.makeNetwork(ctx) })
@@ -88,16 +88,16 @@ func (d *deployment) buildAndSwitch(ctx context.Context) error {
 	}
 	if err != nil {
 		err = d.attribute(ctx, err)
-		d.after.Wait() // for the network, so that it is there to be removed
+		d.after.Wait() // for the network, which could not be removed before it is there
 		d.gen.abandon(ctx)
 	}
 	return err
 }
 
-// attribute returns why a deploy failed: when the engine went away meanwhile, it is
-// that, whatever else it looks like. It waits until the engine is there again, so
-// that what is left of the deploy can be removed; one that was only slow to answer
-// is not to blame.
+// attribute returns why a deploy failed: if the engine went away meanwhile, that is the
+// reason, whatever err looks like. It waits until the engine is back, so that what is
+// left of the deploy can be removed. An engine that was only slow to answer is not to
+// blame.
 func (d *deployment) attribute(ctx context.Context, err error) error {
 	sup, absence := d.gen.runner.sup, d.gen.absence
 	if ctx.Err() != nil || !sup.engineLeft(ctx, absence) || !sup.awaitEngine(ctx) || sup.absences.Load() == absence {
@@ -107,8 +107,8 @@ func (d *deployment) attribute(ctx context.Context, err error) error {
 	return errEngineLeft(d.gen.number)
 }
 
-// cleanUp removes what only the build needed, and waits for what goes on beside
-// the deploy.
+// cleanUp removes what only the build needed, and waits for the work that goes on
+// beside the deploy.
 func (d *deployment) cleanUp() {
 	for _, do := range d.cleanUps {
 		d.after.Go(do)
@@ -119,8 +119,8 @@ func (d *deployment) cleanUp() {
 	}
 }
 
-// bringUpNew starts one service beside its old process, or in place of it when
-// the two cannot share their data.
+// bringUpNew starts one service beside its old process, or in place of it if the two
+// cannot share their data.
 func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
 	if s.Spec.Strategy == stack.Recreate {
 		if err := d.makeWay(ctx, s.Spec.Name); err != nil {
@@ -133,7 +133,7 @@ func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
 	return d.gen.recordReady(ctx, s)
 }
 
-// makeWay ends the process that a service cannot share its data with.
+// makeWay ends the old process if a service cannot share its data with it.
 func (d *deployment) makeWay(ctx context.Context, service string) error {
 	if d.oldServes() {
 		return d.halt(ctx, service)
@@ -144,8 +144,8 @@ func (d *deployment) makeWay(ctx context.Context, service string) error {
 	return d.stopOthers(ctx, service)
 }
 
-// stopOthers ends what other generations run of a service although none is served: a
-// fault of the host may have kept the server from taking it over.
+// stopOthers ends the processes of a service that other generations run although none
+// is served: a fault of the host may have kept the server from adopting them.
 func (d *deployment) stopOthers(ctx context.Context, service string) error {
 	containers, err := d.gen.cfg.Engine.Containers(ctx, engine.Key{Stack: d.gen.runner.id, Service: service})
 	if err != nil {
@@ -153,7 +153,7 @@ func (d *deployment) stopOthers(ctx context.Context, service string) error {
 	}
 	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
 		number := c.Key.Generation
-		return number == 0 || number == d.gen.number // 0 is what a build or a restore left
+		return number == 0 || number == d.gen.number // 0 means that a build or a restore left it
 	})
 	if len(containers) == 0 {
 		return nil
@@ -164,8 +164,8 @@ func (d *deployment) stopOthers(ctx context.Context, service string) error {
 	return d.gen.runner.sup.stopAll(ctx, containers)
 }
 
-// noteHalt records that the process of a service is stopped, before the engine is
-// asked, so that the next server knows.
+// noteHalt records that the process of a service is being stopped. It runs before the
+// engine is asked, so that the next server knows.
 func (d *deployment) noteHalt(ctx context.Context, service string) error {
 	_, err := d.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		st.Halt(service)
@@ -174,10 +174,11 @@ func (d *deployment) noteHalt(ctx context.Context, service string) error {
 	return err
 }
 
-// oldServes reports whether there is an old generation that has not fallen since.
+// oldServes reports whether there is an old generation and it has not fallen since.
 func (d *deployment) oldServes() bool { return d.old != nil && d.gen.runner.serving() == d.old }
 
-// halt ends the old process of a service, but keeps its container to bring back.
+// halt ends the old process of a service and keeps its container, which can be started
+// again.
 func (d *deployment) halt(ctx context.Context, service string) error {
 	p := d.old.unwatch(service)
 	if p == nil {
@@ -199,8 +200,8 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	return ctx.Err()
 }
 
-// switchOver sends the traffic to the generation and records that it is live. The
-// old one serves what it has begun.
+// switchOver sends the traffic to the generation and records that it is live. The old
+// one finishes the requests that it has.
 func (d *deployment) switchOver(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -222,9 +223,9 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	return nil
 }
 
-// retrySwitch calls switchTo until the database works. Before each try it checks that every
-// process still runs: one may have ended while others were brought up, or while the
-// database did not work.
+// retrySwitch calls switchTo until the database works. Before each attempt it checks
+// that every process still runs: one may have ended while others were brought up, or
+// while the database did not work.
 func (d *deployment) retrySwitch(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
 	var ended error
 	err = d.gen.runner.retryStore(ctx, func() error {
@@ -238,9 +239,9 @@ func (d *deployment) retrySwitch(ctx context.Context) (st *stack.Stack, drained 
 }
 
 // switchTo makes the generation the served one, and returns the targets of the old one.
-// It tries once; when that fails the old one is routed to again.
+// It tries once; if that fails, the routes lead to the old one again.
 func (d *deployment) switchTo(ctx context.Context) (*stack.Stack, []*proxy.Target, error) {
-	done, err := ask(context.WithoutCancel(ctx), d.gen.runner, func(l *loop) switched { // what is done is known
+	done, err := ask(context.WithoutCancel(ctx), d.gen.runner, func(l *loop) switched { // even if ctx ends, what was done must be known
 		done := l.switchTo(ctx, d.gen, "live-committed", func(st *stack.Stack) ([]stack.Event, error) {
 			return st.Deployed(d.gen.services, d.gen.cfg.URLs, stack.Now())
 		})
@@ -252,13 +253,13 @@ func (d *deployment) switchTo(ctx context.Context) (*stack.Stack, []*proxy.Targe
 	return done.st, done.drained, cmp.Or(err, done.err)
 }
 
-// retire lets the open requests of a generation finish, then ends it and
-// removes all that is its own.
+// retire lets the open requests of a generation finish, ends it and removes all that
+// belongs to it.
 func (g *generation) retire(targets []*proxy.Target) {
 	g.unwatchAll()
 	g.runner.drainAll(targets)
 	if g.runner.ctx.Err() != nil {
-		return // the stack ends, or the server: the next one removes it
+		return // the stack is deleted, or the server stops: whoever comes next removes it
 	}
 	failpoint.Here("old-drained")
 	err := g.runner.sup.retryEngine(g.runner.ctx, func() error {
@@ -271,8 +272,8 @@ func (g *generation) retire(targets []*proxy.Target) {
 	}
 }
 
-// undo ends a deploy that did not work: the stack serves its old generation
-// again, or is failed. False means that the end is not recorded.
+// undo ends a deploy that failed: the stack serves its old generation again, or is
+// failed. It returns false if the end could not be recorded.
 func (d *deployment) undo(ctx context.Context, cause error) bool {
 	if !d.oldServes() {
 		return d.gen.runner.recordDeployFailed(ctx, cause)
@@ -300,8 +301,8 @@ func (d *deployment) rollBack(ctx context.Context) error {
 	return group.Wait()
 }
 
-// recordDeployFailed records a deploy that did not work; a live stack stays live. False means
-// that it could not.
+// recordDeployFailed records that a deploy failed; a live stack stays live. It returns
+// false if that could not be recorded.
 func (r *runner) recordDeployFailed(ctx context.Context, cause error) bool {
 	failpoint.Here("deploy-failed")
 	reason := r.explain(cause)
@@ -313,15 +314,15 @@ func (r *runner) recordDeployFailed(ctx context.Context, cause error) bool {
 	failpoint.Here("failure-committed")
 	if st.Status == stack.Failed {
 		r.route(st, nil)
-		_ = r.awaitFallen(ctx) // in its network; whoever ended ctx removes that
+		_ = r.awaitFallen(ctx) // it uses the network; if ctx ends, whoever ended it removes that
 		r.removeNetworks(ctx, st)
 		r.removeEarlier(ctx, st)
 	}
 	return true
 }
 
-// rollbackFailed ends a stack whose old generation did not come back after a
-// deploy that failed for the given cause. False means that it is not recorded.
+// rollbackFailed ends a stack whose old generation did not come back after a deploy
+// that failed for the given cause. It returns false if that could not be recorded.
 func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) bool {
 	reason := d.old.notBroughtBack(cause, backErr)
 	st, err := d.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
@@ -338,16 +339,16 @@ func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) b
 	return true
 }
 
-// notBroughtBack says why a deploy failed and why the generation that served
-// before did not come back.
+// notBroughtBack says why a deploy failed and why the generation that served before did
+// not come back.
 func (g *generation) notBroughtBack(cause, backErr error) string {
 	return fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", g.runner.explain(cause), g.number, g.runner.explain(backErr))
 }
 
-// takeDown ends the processes of a stack that failed, those of the generation g
-// first. Its images, sites and data stay: what was built can be brought back.
+// takeDown ends the processes of a failed stack, those of the generation g first.
+// Images, sites and data stay, so that it can be brought back.
 func (r *runner) takeDown(ctx context.Context, st *stack.Stack, g *generation) {
-	targets, _ := ask(r.ctx, r, func(l *loop) []*proxy.Target { // whoever ended the loop sees to the routes
+	targets, _ := ask(r.ctx, r, func(l *loop) []*proxy.Target { // if the loop has ended, windUp removes the routes
 		l.swapServed(nil)
 		return r.route(st, nil)
 	})
@@ -364,8 +365,8 @@ func (r *runner) takeDown(ctx context.Context, st *stack.Stack, g *generation) {
 	r.removeNetworks(ctx, st)
 }
 
-// explain is what the owner reads of an error: its own words when it is theirs
-// to mend, otherwise that it is not.
+// explain returns what the owner reads of an error: its own text if the owner can fix
+// it, otherwise that the source is not to blame.
 func (r *runner) explain(err error) string {
 	var own *stack.Error
 	if errors.As(err, &own) {

@@ -40,17 +40,16 @@ func (s *Supervisor) pokeContainer(stackID, containerID string) {
 	}
 }
 
-// watchProcesses looks at all processes now and then, since events may be
-// missed. It may wait for an engine that is silent, so it is apart from the
-// watching of the engine itself.
+// watchProcesses looks at all processes now and then, since events can get lost. It
+// runs apart from watchEngine because it may have to wait for a silent engine.
 func (s *Supervisor) watchProcesses() {
 	for pause.For(s.ctx, s.cfg.CheckEvery) {
 		s.checkAll()
 	}
 }
 
-// checkAll pokes every watched process that does not run. An engine that does
-// not answer says nothing: its stream of events breaks as well.
+// checkAll pokes every watched process that does not run. If the engine does not
+// answer, it does nothing: the stream of events breaks as well.
 func (s *Supervisor) checkAll() {
 	ctx, cancel := context.WithTimeout(s.ctx, engineAnswer)
 	defer cancel()

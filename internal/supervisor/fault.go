@@ -15,8 +15,8 @@ import (
 // errHost marks an error as a fault of the host.
 var errHost = errors.New("fault of the host")
 
-// ofHost marks an error of work that does not depend on the stack's files; nil stays
-// nil.
+// ofHost marks an error of work that does not depend on the stack's files. ofHost(nil)
+// is nil.
 func ofHost(err error) error {
 	if err == nil {
 		return nil
@@ -31,8 +31,8 @@ var hostFaults = []error{
 	fs.ErrPermission, // the data directory has another owner
 }
 
-// isOfHost reports whether an error is a fault of this host, which passes, and
-// not one of the stack's own files.
+// isOfHost reports whether an error is a fault of this host, which passes, rather than
+// one of the stack's own files.
 func isOfHost(err error) bool {
 	if kind := stack.KindOf(err); kind != 0 {
 		return kind == stack.Unavailable
@@ -40,20 +40,20 @@ func isOfHost(err error) bool {
 	return hostfault.Is(err) || slices.ContainsFunc(hostFaults, func(fault error) bool { return errors.Is(err, fault) })
 }
 
-// mayPass reports whether to try again what failed: it does unless the error is known
-// to be the stack's own fault.
+// mayPass reports whether to try again: always, unless the error is known to be the
+// stack's own fault.
 func mayPass(err error) bool {
 	kind := stack.KindOf(err)
 	return kind == 0 || kind == stack.Unavailable
 }
 
-// maxRefusals is how often in a row the engine may refuse to start a service again:
-// it has no code for an image or a volume that is broken.
+// maxRefusals is how many times in a row the engine may refuse to start a service
+// again: it has no code for a broken image or volume.
 const maxRefusals = 5
 
-// refused notes how an attempt to start a service again ended, and reports whether
-// the engine refused that too often although tryEngine, which asks it to run
-// something else, succeeds.
+// refused records how an attempt to start a service again ended. It reports whether the
+// engine refused too often although tryEngine, which asks it to run something else,
+// succeeds.
 func (g *generation) refused(ctx context.Context, s *stack.Service, err error, tryEngine func(context.Context) error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -70,7 +70,8 @@ func (g *generation) refused(ctx context.Context, s *stack.Service, err error, t
 	return true
 }
 
-// countRefusal returns how often in a row the engine has refused to start a service.
+// countRefusal returns how many times in a row the engine has refused to start a
+// service.
 func (g *generation) countRefusal(s *stack.Service, isRefusal bool) int {
 	g.runner.mu.Lock()
 	defer g.runner.mu.Unlock()
@@ -82,8 +83,8 @@ func (g *generation) countRefusal(s *stack.Service, isRefusal bool) int {
 	return g.runner.refusals[s.Image]
 }
 
-// tryEngine runs a container that needs nothing of the stack's own, to tell a fault
-// of the engine or its machine from one of the stack's image or data.
+// tryEngine runs a container that needs nothing of the stack's, to distinguish a fault
+// of the engine or its machine from a broken image or broken data.
 func (g *generation) tryEngine(ctx context.Context) error {
 	base, err := g.runner.helperImage(ctx, g.st)
 	if err != nil {

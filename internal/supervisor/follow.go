@@ -22,11 +22,11 @@ type follower struct {
 	last   *lastlines.Buffer
 
 	mu    sync.Mutex
-	since time.Time // of the last line that was written down
+	since time.Time // of the last line written
 }
 
-// follow copies the container's log, from the line after since, until the
-// process ends or unfollow.
+// follow copies the container's log, from the line after since, until the process ends
+// or unfollow is called.
 func (p *process) follow(since time.Time) (*follower, error) {
 	log, _, err := p.gen.runner.runLog(p.service.Spec.Name)
 	if err != nil {
@@ -58,19 +58,18 @@ func (p *process) copyLog(ctx context.Context, log *logfile.File, f *follower) {
 	}
 }
 
-// An engine that rotates a log faster than it is read may stop sending what is
-// written from then on. So a follower that is silent for so long, after so many
-// bytes that its log was rotated, is taken for lost.
+// An engine that rotates a log faster than it is read may stop sending later lines. So
+// if nothing comes for the duration silence, after as many bytes as make the engine
+// rotate the log, the follower starts again where it was.
 const (
 	silence = 5 * time.Second
 	burst   = 8 << 20
 )
 
-// errSilent ends a follower that is taken for lost; another one goes on where it
-// was.
+// errSilent ends a follower that must start again.
 var errSilent = errors.New("the engine sends no more of the log")
 
-// copyOnce copies the log until it ends, or the engine seems to have lost it.
+// copyOnce copies the log until it ends, or until the follower must start again.
 func (p *process) copyOnce(ctx context.Context, log *logfile.File, f *follower) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -110,15 +109,15 @@ func (f *follower) position() time.Time {
 	return f.since
 }
 
-// following is the follower of the process as it runs now.
+// following returns the follower of the process as it runs now.
 func (p *process) following() *follower {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.follower
 }
 
-// unfollow stops following the log; the process goes on. It returns the time of
-// the last line that was written down.
+// unfollow stops following the log while the process goes on. It returns the time of
+// the last line written.
 func (p *process) unfollow() time.Time {
 	f := p.following()
 	if f == nil {
@@ -129,7 +128,7 @@ func (p *process) unfollow() time.Time {
 	return f.position()
 }
 
-// awaitLog waits until the log of a process that ended has been read, as long as
+// awaitLog waits until the log of a process that ended has been read, for as long as
 // more of it comes.
 func (p *process) awaitLog(ctx context.Context) {
 	f := p.following()
@@ -163,15 +162,16 @@ func (p *process) logLine(text string) {
 	}
 }
 
-// newLastLines keeps the last lines of a log for an error; see endOf.
+// newLastLines returns a buffer that keeps the last lines of a log for an error; see
+// endOf.
 func newLastLines() *lastlines.Buffer {
-	const longest = utf8.UTFMax * stack.ErrorChars // in bytes; an error keeps no more of all of them
+	const longest = utf8.UTFMax * stack.ErrorChars // in bytes; an error keeps no more than this in all
 	return lastlines.New(keptLines, keptLines*longest)
 }
 
 const keptLines = 40
 
-// endOf returns the end of a log below a line of its own.
+// endOf returns the end of a log, introduced as such, for an error.
 func endOf(last *lastlines.Buffer) string {
 	if last.Empty() {
 		return "; it wrote nothing to its log"
@@ -179,7 +179,7 @@ func endOf(last *lastlines.Buffer) string {
 	return "; the end of its log:\n" + last.String()
 }
 
-// lastLines is the end of the process's log, for an error.
+// lastLines returns the end of the process's log, for an error.
 func (p *process) lastLines() string {
 	f := p.following()
 	f.mu.Lock()

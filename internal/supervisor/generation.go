@@ -18,29 +18,28 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// generation is one generation of a stack: on its way to being served, served,
-// or on its way out.
+// generation is one generation of a stack: about to be served, served, or about to end.
 type generation struct {
 	runner   *runner
 	cfg      *Config
 	log      *slog.Logger
-	st       *stack.Stack // as it was when the handle was made
+	st       *stack.Stack // as it was when the handle was created
 	number   int
 	services []stack.Service
-	absence  int64 // of the engine, the last one before the handle was made
+	absence  int64 // the engine's last one before the handle was created
 
 	source      string                      // folder of the unpacked archive while it is built
-	network     string                      // the name of its network
-	makeNetwork func(context.Context) error // when it is first needed
+	network     string                      // its name
+	makeNetwork func(context.Context) error // makes the network, the first time
 
-	reopened map[*stack.Service]*site.Site // whose trees are still to be read
+	reopened map[*stack.Service]*site.Site // sites whose trees are still to be read
 
 	mu        sync.Mutex
 	processes map[string]*process
 	targets   map[string]*proxy.Target
 }
 
-// generation is the handle of one generation of the stack, with nothing
+// generation returns the handle of one generation of the stack. Nothing of it is
 // brought up yet.
 func (r *runner) generation(st *stack.Stack, number int, services []stack.Service) *generation {
 	g := &generation{
@@ -60,8 +59,8 @@ func (r *runner) generation(st *stack.Stack, number int, services []stack.Servic
 	return g
 }
 
-// inOrder runs do for every service side by side, each once those that it
-// depends on are done.
+// inOrder runs do for all services side by side, each one after those that it depends
+// on.
 func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stack.Service) error) error {
 	done := map[string]chan struct{}{}
 	specs := make([]stack.Spec, len(g.services))
@@ -90,7 +89,7 @@ func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stac
 	return group.Wait()
 }
 
-// recordEvent writes one event of the deploy.
+// recordEvent records one event of the deploy.
 func (g *generation) recordEvent(ctx context.Context, event stack.Event) error {
 	_, err := g.runner.update(ctx, func(*stack.Stack) ([]stack.Event, error) { return []stack.Event{event}, nil })
 	return err
@@ -104,8 +103,8 @@ func (g *generation) recordReady(ctx context.Context, s *stack.Service) error {
 	return err
 }
 
-// bringUp starts a service and waits until it can serve. The release command
-// comes before its process when the generation is new.
+// bringUp starts a service and waits until it can serve. If the generation is new, the
+// release command runs before the process starts.
 func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) error {
 	if s.Spec.IsStatic() {
 		opened, err := g.openSite(s, site.Open)
@@ -144,7 +143,7 @@ func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
 	return group.Wait()
 }
 
-// openSite makes a static service a target, opening its folder as open does.
+// openSite makes a static service a target; open opens its folder.
 func (g *generation) openSite(s *stack.Service, open func(string, site.Options) (*site.Site, error)) (*site.Site, error) {
 	opened, err := open(g.cfg.Dir.Site(g.st.ID, s.Spec.Name, s.Site), site.Options{
 		SPA:       string(s.Spec.SPA),
@@ -158,8 +157,8 @@ func (g *generation) openSite(s *stack.Service, open func(string, site.Options) 
 	return opened, nil
 }
 
-// attributeSite returns why a site cannot be served: unless the host is at fault, its
-// files are.
+// attributeSite returns why a site cannot be served: its files are to blame unless the
+// host is.
 func (g *generation) attributeSite(s *stack.Service, err error) error {
 	if isOfHost(err) {
 		return err
@@ -180,7 +179,7 @@ func (g *generation) setTarget(service string, target *proxy.Target) {
 	g.targets[service] = target
 }
 
-// dropTarget makes a service that has the target have none.
+// dropTarget removes the target of a service if it is the given one.
 func (g *generation) dropTarget(service string, target *proxy.Target) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,36 +188,36 @@ func (g *generation) dropTarget(service string, target *proxy.Target) {
 	}
 }
 
-// target is where a service's requests go; nil while it serves none.
+// target returns where a service's requests go; nil while nothing serves them.
 func (g *generation) target(service string) *proxy.Target {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.targets[service]
 }
 
-// process is a service's process; nil when it has none.
+// process returns a service's process, or nil if it has none.
 func (g *generation) process(service string) *process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.processes[service]
 }
 
-// allProcesses are the processes there are.
+// allProcesses returns the processes that there are.
 func (g *generation) allProcesses() []*process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Collect(maps.Values(g.processes))
 }
 
-// watchAll has every process restarted when it crashes, from now on.
+// watchAll watches every process, as watch does.
 func (g *generation) watchAll() {
 	for _, p := range g.allProcesses() {
 		p.watch()
 	}
 }
 
-// letGo lets go of the processes without ending them: nobody restarts them
-// or follows their logs any more.
+// letGo leaves the processes running, but nobody watches them or follows their logs any
+// more.
 func (g *generation) letGo() {
 	for _, p := range g.unwatchAll() {
 		p.unfollow()
@@ -230,8 +229,8 @@ func (g *generation) endAll(ctx context.Context) error {
 	return removeAll(ctx, g.unwatchAll())
 }
 
-// abandon takes down what a failed deploy had made, release commands included.
-// When ctx ends before, whoever ended it takes down the rest.
+// abandon removes what a failed deploy has made, release commands included. If ctx ends
+// first, whoever ended it removes the rest.
 func (g *generation) abandon(ctx context.Context) {
 	err := g.runner.sup.retryEngine(ctx, func() error {
 		return errors.Join(removeAll(ctx, g.allProcesses()), g.runner.sup.stopContainers(ctx, g.key("")), g.discardObjects(context.WithoutCancel(ctx)))
@@ -253,8 +252,8 @@ func (g *generation) discardObjects(ctx context.Context) error {
 	return errors.Join(append(errs, g.cfg.Engine.Discard(ctx, left))...)
 }
 
-// key says whose the objects of a service of the generation are; with service "",
-// those that its services share.
+// key returns the key of the objects of a service in this generation; with service "",
+// of those that its services share.
 func (g *generation) key(service string) engine.Key {
 	return engine.Key{Stack: g.runner.id, Service: service, Generation: g.number}
 }

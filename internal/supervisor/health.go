@@ -9,12 +9,12 @@ import (
 	"github.com/berth-host/berth/internal/health"
 )
 
-// waitHealthy returns once the process answers its health check. When it does
-// not in time, or exits, the error says why (docs/manifest.md, "Health checks").
+// waitHealthy returns once the process passes its health check. If it does not pass in
+// time, or exits, the error says why (docs/manifest.md, "Health checks").
 func (p *process) waitHealthy(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.cfg.HealthTimeout)
 	defer cancel()
-	// A process that ends takes its address along, and a dial would hang.
+	// A process that ends loses its address, and dialling it would hang.
 	go p.onEnd(limited, cancel)
 	failure := p.cfg.Health(limited, health.Request{
 		Addr:   p.addr(),
@@ -38,8 +38,8 @@ func (p *process) waitHealthy(ctx context.Context) error {
 	return p.unhealthy(ctx, failure)
 }
 
-// onEnd calls cancel when the process has ended, which the end of its log
-// tells, unless ctx ends before.
+// onEnd calls cancel when the process has ended, which it knows from the end of the
+// log, unless ctx ends first.
 func (p *process) onEnd(ctx context.Context, cancel func()) {
 	select {
 	case <-p.following().ended:
@@ -48,7 +48,7 @@ func (p *process) onEnd(ctx context.Context, cancel func()) {
 	}
 }
 
-// exited is the error of a process that ended before it was healthy.
+// exited returns the error of a process that ended before it was healthy.
 func (p *process) exited(ctx context.Context, c engine.Container) error {
 	return p.endedError(ctx, c, fmt.Sprintf("before it answered on port %d", p.service.Spec.ListenPort()))
 }
@@ -62,7 +62,7 @@ func (p *process) stillRuns(ctx context.Context) error {
 	return p.endedError(ctx, c, "after it was healthy, before the generation went live")
 }
 
-// endedError says how a process ended, when, and with what in its log.
+// endedError says how and when a process ended, and quotes its log.
 func (p *process) endedError(ctx context.Context, c engine.Container, when string) error {
 	select {
 	case <-p.following().ended: // the log is complete
@@ -79,7 +79,7 @@ func (p *process) endedError(ctx context.Context, c engine.Container, when strin
 	return serviceError(p.service, "%q %s %s%s%s", p.service.Spec.Start, how, when, p.lastLines(), p.lockHint())
 }
 
-// unhealthy is the error of a process that runs but did not pass in time.
+// unhealthy returns the error of a process that runs but did not pass in time.
 func (p *process) unhealthy(ctx context.Context, failure *health.Failure) error {
 	limit := p.cfg.HealthTimeout
 	if failure.Host != nil {
@@ -91,8 +91,8 @@ func (p *process) unhealthy(ctx context.Context, failure *health.Failure) error 
 	return serviceError(p.service, "not healthy within %s: %s%s%s", limit, failure.Last, p.lastLines(), p.lockHint())
 }
 
-// lockHint adds what to do about a log that names a lock: two generations shared
-// one $DATA_DIR.
+// lockHint returns advice if the log mentions a lock, since two generations may have
+// shared one $DATA_DIR.
 func (p *process) lockHint() string {
 	text := strings.ToLower(p.lastLines())
 	for _, sign := range []string{"database is locked", "resource temporarily unavailable", "could not lock", "lock file", "already locked", "already in use by another"} {

@@ -11,20 +11,20 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// leftovers are what of a stack is to go.
+// leftovers are the parts of a stack that are to be removed.
 type leftovers struct {
 	objects engine.Objects
 	sites   []string // folders of published sites
 }
 
-// none reports whether there is nothing.
+// none reports whether there are none.
 func (l leftovers) none() bool { return l.objects.None() && len(l.sites) == 0 }
 
-// names are those by which an operator finds the leftovers.
+// names returns the names by which an operator finds the leftovers.
 func (l leftovers) names() []string { return append(l.objects.Names(), l.sites...) }
 
-// discardLeftovers removes everything that is to go. It goes on after an error, to leave as
-// little as possible.
+// discardLeftovers removes all leftovers. It goes on after an error, so that as little
+// as possible stays.
 func (s *Supervisor) discardLeftovers(ctx context.Context, left leftovers) error {
 	errs := []error{s.cfg.Engine.Discard(ctx, left.objects)}
 	for _, site := range left.sites {
@@ -33,7 +33,7 @@ func (s *Supervisor) discardLeftovers(ctx context.Context, left leftovers) error
 	return errors.Join(errs...)
 }
 
-// removeStack removes everything of a stack.
+// removeStack removes everything that there is of a stack.
 func (r *runner) removeStack(ctx context.Context) error {
 	there, err := r.inventory(ctx)
 	err = errors.Join(err, r.cfg.Engine.Discard(ctx, there))
@@ -41,8 +41,8 @@ func (r *runner) removeStack(ctx context.Context) error {
 	return errors.Join(err, r.cfg.Dir.Remove(r.id))
 }
 
-// stopAndRemove ends what runs in a container whose data stays, in the time that
-// it was made with unless ctx ends before, and removes the container.
+// stopAndRemove ends what runs in a container, within the time set when it was made
+// unless ctx ends first, and removes the container. Data stays.
 func (s *Supervisor) stopAndRemove(ctx context.Context, id string) error {
 	if err := s.cfg.Engine.Stop(ctx, id); err != nil {
 		return err
@@ -61,16 +61,16 @@ func (s *Supervisor) stopContainers(ctx context.Context, key engine.Key) error {
 	return errors.Join(err, s.stopAll(ctx, containers))
 }
 
-// stopStack stops and removes the containers of a stack that are not spared.
+// stopStack stops and removes the containers of a stack, except those that are spared.
 func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
 	containers, err := s.cfg.Engine.Containers(ctx, engine.Key{Stack: st.ID})
 	containers = slices.DeleteFunc(containers, func(c engine.Container) bool { return s.sparesRunning(st, c.Key) })
 	return errors.Join(err, s.stopAll(ctx, containers))
 }
 
-// removeEarlier removes what is left of generations before the served one, and
-// nothing of the next one, which may be being built; of a stack that serves none
-// and could not, all there is that is not spared.
+// removeEarlier removes what is left of generations before the served one. It does not
+// touch the next one, which may be under construction. Of a stack that has never been
+// built it removes all that is not spared.
 func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	earlier := func(number int) bool {
 		return number < st.Generation || !st.Built() && !r.sup.spares(st, number)
@@ -90,8 +90,8 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 }
 
 // leftovers returns what a stack at rest does not need: every generation but the one
-// that it serves or would serve, containers and networks unless it is live, and what
-// a build or a restore left behind. Its data never counts, nor does what is spared.
+// that it serves or would serve, containers and networks unless it is live, and what a
+// build or a restore left behind. Data and what is spared are never leftovers.
 func (s *Supervisor) leftovers(st *stack.Stack, there engine.Objects) leftovers {
 	var left leftovers
 	for _, c := range there.Containers {
@@ -113,15 +113,15 @@ func (s *Supervisor) leftovers(st *stack.Stack, there engine.Objects) leftovers 
 	return left
 }
 
-// superseded returns a function that reports whether a stack at rest can do without
-// a generation.
+// superseded returns a function that reports whether a stack at rest can do without a
+// generation.
 func (s *Supervisor) superseded(st *stack.Stack) func(number int) bool {
 	return func(number int) bool {
 		return (number != st.Generation || !st.Built()) && !s.spares(st, number)
 	}
 }
 
-// tagged are the images by those of their names that match.
+// tagged returns the images that have a matching tag, with these tags alone.
 func tagged(images []engine.Image, match func(tag string) bool) []engine.Image {
 	var found []engine.Image
 	for _, image := range images {
@@ -133,7 +133,7 @@ func tagged(images []engine.Image, match func(tag string) bool) []engine.Image {
 	return found
 }
 
-// ofGeneration matches the names of builds of the generations that which accepts.
+// ofGeneration matches the tags of builds of the generations that which accepts.
 func ofGeneration(which func(number int) bool) func(tag string) bool {
 	return func(tag string) bool {
 		number, ok := engine.GenerationOf(tag)
@@ -141,14 +141,15 @@ func ofGeneration(which func(number int) bool) func(tag string) bool {
 	}
 }
 
-// isLeftover is ofGeneration, and matches snapshots that are back in their volumes.
+// isLeftover matches what ofGeneration does, and snapshots whose data is back in its
+// volume.
 func isLeftover(which func(number int) bool) func(tag string) bool {
 	return func(tag string) bool { return engine.IsRestored(tag) || ofGeneration(which)(tag) }
 }
 
-// removeLeftovers removes the leftovers of a stack if an inventory had any; by now
-// there may be others. Nothing else may be done with the stack meanwhile. What stays
-// is tried again by watchLeftovers.
+// removeLeftovers removes the leftovers of a stack if an inventory had any, after a new
+// look. Nothing else may be done with the stack meanwhile. watchLeftovers tries again
+// what could not be removed.
 func (r *runner) removeLeftovers(ctx context.Context, st *stack.Stack, seen engine.Objects) {
 	if r.sup.leftovers(st, seen).none() {
 		return

@@ -10,17 +10,16 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// startKeepingTime has the stack's deadlines kept from now on: not before whoever takes
-// the stack over, or makes it, has queued what comes first.
+// startKeepingTime begins to keep the stack's deadlines. Whoever takes the stack over,
+// or creates it, first queues what has to come before.
 func (l *loop) startKeepingTime() {
 	l.keeping = true
 	l.keepTime()
 }
 
-// keepTime does what time alone makes happen to a stack: the notice before its
-// expiry, the expiry, the end of the retention. Deadlines that passed while the
-// server was down are met at once. It also discards the stack once its row says
-// that it is deleted.
+// keepTime does what only depends on time: the notice before the expiry, the expiry,
+// the end of the retention. Deadlines that passed while the server was down are met at
+// once. It also discards the stack once its row says that it is deleted.
 func (l *loop) keepTime() {
 	r := l.runner
 	if !l.keeping || l.meeting || r.ctx.Err() != nil {
@@ -52,15 +51,16 @@ func (l *loop) keepTime() {
 	}
 }
 
-// untilNextLook is how long to wait before a deadline is looked at again, a minute at
-// most: a timer does not count the time that the machine sleeps, nor what an operator
-// changes, so the clock has to be read again.
+// untilNextLook returns how long to wait before a deadline is looked at again, a minute
+// at most: a timer does not count the time while the machine sleeps or the changes an
+// operator makes, so the clock has to be read again.
 func untilNextLook(left time.Duration) time.Duration { return min(left, time.Minute) }
 
-// deadlineRetry is when a deadline that could not be met is looked at again.
+// deadlineRetry is how long to wait before a deadline that could not be met is tried
+// again.
 const deadlineRetry = time.Second
 
-// runDeadline does what is due, beside the loop, which looks again when that is over.
+// runDeadline does what is due, beside the loop. When it is done, the loop looks again.
 func (l *loop) runDeadline(what stack.Trigger) {
 	r := l.runner
 	l.meeting = true
@@ -77,8 +77,8 @@ func (l *loop) runDeadline(what stack.Trigger) {
 	}
 }
 
-// deadlineOver notes the end of an attempt to meet a deadline. After an error it is looked at
-// again a little later: the row says whether it is still due.
+// deadlineOver records the end of an attempt to meet a deadline. After an error the
+// loop looks again a little later; the row says whether it is still due.
 func (l *loop) deadlineOver(what stack.Trigger, err error) {
 	l.meeting = false
 	if err != nil && l.runner.ctx.Err() == nil {
@@ -89,7 +89,7 @@ func (l *loop) deadlineOver(what stack.Trigger, err error) {
 	l.keepTime()
 }
 
-// notice records that the expiry is near, unless it was put off meanwhile.
+// notice records that the expiry is near, unless it has been put off meanwhile.
 func (r *runner) notice() error {
 	_, err := r.update(r.ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		now := stack.Now()
@@ -102,8 +102,8 @@ func (r *runner) notice() error {
 	return err
 }
 
-// expire ends the time of an unclaimed stack: its processes stop, and what can
-// bring it back is kept.
+// expire ends the time of an unclaimed stack: its processes stop, and what can bring it
+// back is kept.
 func (r *runner) expire(ctx context.Context) error {
 	st, err := r.get(ctx)
 	if err != nil {
@@ -139,8 +139,8 @@ func (r *runner) expire(ctx context.Context) error {
 	return nil
 }
 
-// claimedMeanwhile brings a stack back that was claimed while its processes
-// were being stopped. A build that was under way is lost, and says so.
+// claimedMeanwhile brings back a stack that was claimed while its processes were being
+// stopped. A build that was under way is lost, and the stack says so.
 func (r *runner) claimedMeanwhile(ctx context.Context) error {
 	st, err := r.get(ctx)
 	if err != nil {
@@ -155,8 +155,8 @@ func (r *runner) claimedMeanwhile(ctx context.Context) error {
 	return nil
 }
 
-// retained deletes an unclaimed stack at the end of its retention. That ends the
-// runner, and waits until it has ended.
+// retained deletes an unclaimed stack at the end of its retention, and returns once the
+// runner has ended.
 func (r *runner) retained() error {
 	return r.sup.endStack(context.WithoutCancel(r.ctx), r.id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Retained(stack.Now())

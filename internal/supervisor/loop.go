@@ -10,34 +10,35 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// loop is what the goroutine knows that owns a stack. Nobody else reads or changes it:
-// what others want of it they ask (see ask), and it does one thing after the other. It
-// may change the stack's row and routes, once, and waits for nothing else: not for a
-// job, not for the engine, not for a database that does not work.
+// loop is the state of the goroutine that owns a stack. Nobody else reads or changes
+// it: others ask the loop (see ask), and it does one thing after the other. It may
+// change the stack's row, once and within storeWait, and its routes. It waits for
+// nothing else, neither for a job nor for the engine.
 type loop struct {
 	runner *runner
 
-	job     *job   // under way; nil for none
+	job     *job   // under way; nil if none is
 	pending []*job // in the order in which they run
-	aside   int    // processes and generations that come or go beside the job
+	aside   int    // how many processes and generations come or go beside the job
 
-	recovered *generation   // the last one that was brought back since it ended with the engine
-	fallen    chan struct{} // closed when the generation that fell last has ended; nil when none did
+	recovered *generation   // the generation that was brought back last after it had ended with the engine
+	fallen    chan struct{} // closed when the generation that fell last has ended; nil if none has fallen
 
-	keeping bool        // deadlines are kept, from the first startKeepingTime on
-	clock   *time.Timer // when the row is read again for what time makes happen
-	meeting bool        // a deadline is being met; its end looks at the clock again
+	keeping bool        // whether deadlines are kept; see startKeepingTime
+	clock   *time.Timer // fires when the row is to be read again
+	meeting bool        // whether a deadline is being met; the loop looks again when that is over
 }
 
 // job is long work on a stack. One runs at a time.
 type job struct {
 	do     func(context.Context)
-	cause  error // with which it stops the job before it; nil to wait until that has ended
+	cause  error // what stops the job before it; nil to wait until that has ended
 	cancel context.CancelCauseFunc
 	ended  chan struct{} // closed when it has ended
 }
 
-// own does what is asked and what is due until the stack is deleted or the server stops.
+// own does what is asked and what is due, until the stack is deleted or the server
+// stops.
 func (l *loop) own() {
 	r := l.runner
 	woken, stop := r.cfg.Store.Watch(r.id)
@@ -64,7 +65,7 @@ func (l *loop) own() {
 	}
 }
 
-// interrupt has a job run once the one before it, which is stopped for the cause, has
+// interrupt stops the job under way for the cause, and runs another one once it has
 // ended.
 func (l *loop) interrupt(cause error, do func(context.Context)) {
 	at := slices.IndexFunc(l.pending, func(j *job) bool { return j.cause == nil })
@@ -75,14 +76,14 @@ func (l *loop) interrupt(cause error, do func(context.Context)) {
 	l.nextJob()
 }
 
-// queue has a job run once all before it have ended by themselves.
+// queue runs a job once all jobs before it have ended by themselves.
 func (l *loop) queue(do func(context.Context)) {
 	l.pending = append(l.pending, &job{do: do, ended: make(chan struct{})})
 	l.nextJob()
 }
 
-// nextJob starts the first of the jobs that wait, if none is under way, and stops one that
-// the next does not wait for.
+// nextJob starts the first of the waiting jobs if none is under way, and stops the one
+// under way if the next does not wait for it.
 func (l *loop) nextJob() {
 	if l.job == nil && len(l.pending) > 0 {
 		l.job, l.pending = l.pending[0], l.pending[1:]
@@ -93,10 +94,11 @@ func (l *loop) nextJob() {
 	}
 }
 
-// isIdle reports whether no job is under way or waits, and nothing comes or goes beside.
+// isIdle reports whether no job is under way or waits, and nothing comes or goes beside
+// it.
 func (l *loop) isIdle() bool { return l.job == nil && len(l.pending) == 0 && l.aside == 0 }
 
-// goAside runs something beside the jobs, and the stack is not idle meanwhile.
+// goAside runs something beside the jobs. The stack is not idle meanwhile.
 func (l *loop) goAside(do func()) {
 	l.aside++
 	l.runner.work.Go(func() {
@@ -105,8 +107,8 @@ func (l *loop) goAside(do func()) {
 	})
 }
 
-// recoverLost brings the served generation back that lost a process with the engine, once,
-// however many notice.
+// recoverLost brings back the served generation after it lost a process with the
+// engine: once, however many notice.
 func (l *loop) recoverLost(g *generation) {
 	if l.runner.serving() == g && l.recovered != g {
 		l.recovered = g
@@ -119,26 +121,26 @@ func (l *loop) swapServed(g *generation) *generation {
 	return l.runner.served.Swap(g)
 }
 
-// storeWait is how long the loop waits for the database, for what it does there once:
-// whoever asked for that asks again.
+// storeWait is how long the loop waits for the database. After an error, whoever asked
+// the loop tries again.
 const storeWait = 30 * time.Second
 
-// update changes the row. It tries once, and not for longer than storeWait.
+// update changes the row. It tries once, for at most storeWait.
 func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
 	return l.runner.updateOnce(ctx, fn)
 }
 
-// switched is what a switch of the routes to a generation came to.
+// switched is the result of switching the routes to a generation.
 type switched struct {
 	st      *stack.Stack
-	drained []*proxy.Target // that nothing is routed to any more
+	drained []*proxy.Target // targets that nothing is routed to any more
 	err     error
 }
 
-// switchTo changes the row, routes to a generation within the transaction, and makes the
-// generation the served one. It tries once.
+// switchTo changes the row, within the transaction routes to a generation, and makes it
+// the served one. It tries once.
 func (l *loop) switchTo(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) (done switched) {
 	done.st, done.err = l.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := change(st)

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// networkOf is the name of the network of a stack's served generation.
+// networkOf returns the name of the network of a stack's served generation.
 func networkOf(st *stack.Stack, there engine.Objects) string {
 	key := engine.Key{Stack: st.ID, Generation: st.Generation}
 	own, former := key.Network(), key.FormerNetwork()
@@ -20,8 +20,8 @@ func networkOf(st *stack.Stack, there engine.Objects) string {
 	return own
 }
 
-// ensureNetwork makes the generation's own network, unless it is on the former one:
-// should that go meanwhile, the next attempt has a network of its own.
+// ensureNetwork makes the generation's own network, unless the generation is on the
+// former one: if that is gone, the next attempt has a network of its own.
 func (g *generation) ensureNetwork(ctx context.Context) error {
 	if g.network == g.key("").Network() {
 		err := g.cfg.Engine.Place(ctx, g.key(""), g.st.Seq)
@@ -35,18 +35,18 @@ func (g *generation) ensureNetwork(ctx context.Context) error {
 	return g.admitMail(ctx)
 }
 
-// admitMail has the firewall know the network of a claimed stack before anything
-// runs in it.
+// admitMail makes the firewall know the network of a claimed stack before anything runs
+// in it.
 func (g *generation) admitMail(ctx context.Context) error {
-	st, err := g.runner.get(ctx) // it may have been claimed since the handle was made
+	st, err := g.runner.get(ctx) // it may have been claimed since the handle was created
 	if err == nil && st.Claimed() {
 		g.cfg.Admission.Guard(ctx)
 	}
 	return err
 }
 
-// removeNetworks gives back the subnets of a stack that runs nothing but what is
-// spared.
+// removeNetworks gives back the subnets of a stack that runs nothing, except those that
+// are spared.
 func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 	ctx = context.WithoutCancel(ctx)
 	networks, err := r.cfg.Engine.Networks(ctx, engine.Key{Stack: r.id})
@@ -70,8 +70,8 @@ func (g *generation) discardNetwork(ctx context.Context) error {
 	return g.cfg.Engine.Discard(ctx, engine.Objects{Networks: []engine.Network{{Name: g.network}}})
 }
 
-// once makes fn run a single time, when it is first called; every caller waits
-// for it, unless its context ends before, and gets its error.
+// once returns a function that runs fn the first time it is called. Every caller waits
+// for that, unless its context ends first, and gets its error.
 func once(fn func(context.Context) error) func(context.Context) error {
 	var begun atomic.Bool
 	var err error

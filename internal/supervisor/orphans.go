@@ -13,19 +13,19 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// An orphan is a stack of which the engine or the disk has something and the
-// store no row. One that the store knows as deleted goes wholly. One that it has
-// never known may be of another database, which somebody will put back: its
-// volumes and snapshots stay for good, and the rest for Config.OrphanGrace. So do
+// An orphan is a stack of which the engine or the disk has something and the store has
+// no row. If the store knows it as deleted, all of it goes. If the store has never
+// known it, it may be in another database, which somebody will put back: its volumes
+// and snapshots stay for good, and the rest for Config.OrphanGrace. The same holds for
 // the generations of a known stack that are newer than its row explains.
 
-// orphans are by the id of the stack.
+// orphans maps the ids of stacks to orphans.
 type orphans map[string]*orphan
 
-// orphan is what this server knows of one from one look to the next.
+// orphan is what this server remembers of one from one look to the next.
 type orphan struct {
-	seen time.Time // at the first look; a restart of the server counts anew
-	told time.Time // when the log last named it; zero for never
+	seen time.Time // at the first look; each server counts anew
+	told time.Time // when the log last named it; zero if it never did
 }
 
 // lasting returns the orphans that were there at the look before as well.
@@ -36,9 +36,8 @@ func (o orphans) lasting(before orphans) orphans {
 }
 
 // ForeignData returns the ids of the stacks of which the engine has volumes or
-// snapshots when the store knows none of them, not even as deleted: then its
-// database is an empty one, an old one or another server's. Otherwise it returns
-// none.
+// snapshots, if the store knows none of them, not even as deleted: then the database is
+// empty, old or another server's. Otherwise it returns nil.
 func (s *Supervisor) ForeignData(ctx context.Context) ([]string, error) {
 	stacks, err := s.cfg.Store.All(ctx)
 	if err != nil {
@@ -71,9 +70,9 @@ func idsOf(stacks []*stack.Stack) map[string]bool {
 	return ids
 }
 
-// reserveUsers keeps new stacks from running as a user of an orphan's: a database that
-// does not know it may give its number out again. The images of builds tell which
-// users there are, of stacks that run and of those that have volumes or snapshots.
+// reserveUsers ensures that no new stack runs as the user of an orphan: a database that
+// does not know the orphan might give out its number again. The images of builds show
+// the users, both of stacks that run and of those that have volumes or snapshots.
 func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, there inventory) {
 	known, last := idsOf(stacks), int64(0)
 	var errs []error
@@ -82,7 +81,7 @@ func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, th
 			continue
 		}
 		for _, image := range o.Images {
-			uid, err := s.cfg.Engine.ImageUser(ctx, image.ID) // snapshots are root's
+			uid, err := s.cfg.Engine.ImageUser(ctx, image.ID) // a snapshot's is root
 			errs = append(errs, err)
 			last = max(last, stack.SeqOf(uid))
 		}
@@ -95,8 +94,8 @@ func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, th
 	}
 }
 
-// findOrphans looks for orphans in an inventory of the engine and on the disk.
-// Those that it found before keep their times.
+// findOrphans looks for orphans in an inventory of the engine and on the disk. Those
+// found before keep their times.
 func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before orphans) (orphans, error) {
 	ids, err := s.cfg.Dir.Stacks()
 	if err != nil {
@@ -112,8 +111,8 @@ func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before 
 	return found, nil
 }
 
-// removeOrphans removes what is to go of orphans, and names in the log what is
-// the operator's to remove.
+// removeOrphans removes the orphans, or parts of them, that are to go, and names in the
+// log what is left to the operator.
 func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inventory) error {
 	var errs []error
 	for id, o := range found {
@@ -137,8 +136,8 @@ func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inv
 // tellAgain is how often the log names data that nobody removes.
 const tellAgain = time.Hour
 
-// warnOfOrphan names in the log a stack that the database does not know, and names it
-// again as long as there is data of it.
+// warnOfOrphan names in the log a stack that the database does not know, again and
+// again while there is data of it.
 func (s *Supervisor) warnOfOrphan(id string, o *orphan, data engine.Objects) {
 	if !o.told.IsZero() && (data.None() || time.Since(o.told) < tellAgain) {
 		return
@@ -161,18 +160,19 @@ func (s *Supervisor) removeOrphan(ctx context.Context, id string, o engine.Objec
 }
 
 // spares reports whether a generation stays for now although its stack's row does not
-// explain it: the database may be an older copy, and the newer one be put back.
+// explain it: the database may be an older copy, and the newer one may be put back.
 func (s *Supervisor) spares(st *stack.Stack, number int) bool {
 	return !st.Explains(number) && time.Since(s.began) < s.cfg.OrphanGrace
 }
 
-// sparesRunning is spares for a container or a network of a key. Those of
-// an expired stack go, since its data is to be at rest.
+// sparesRunning is spares for containers and networks. Those of an expired stack go, so
+// that its data is at rest.
 func (s *Supervisor) sparesRunning(st *stack.Stack, key engine.Key) bool {
 	return st.Status != stack.Expired && s.spares(st, key.Generation)
 }
 
-// newerThanRow is what there is of generations that the stack's row does not explain.
+// newerThanRow returns what there is of generations that the stack's row does not
+// explain.
 func (s *Supervisor) newerThanRow(st *stack.Stack, there engine.Objects) leftovers {
 	unexplained := func(number int) bool { return !st.Explains(number) }
 	newer := leftovers{sites: s.cfg.Dir.Sites(st.ID, unexplained)}
@@ -190,7 +190,7 @@ func (s *Supervisor) newerThanRow(st *stack.Stack, there engine.Objects) leftove
 	return newer
 }
 
-// warnOfNewer names in the log what of a stack its row does not explain.
+// warnOfNewer names in the log what the stack's row does not explain.
 func (s *Supervisor) warnOfNewer(st *stack.Stack, newer leftovers) {
 	s.cfg.Log.Warn("there are generations of this stack that the database does not know; is it an older copy? They go after the grace",
 		"stack", st.ID, "generation", st.Generation, "grace", s.cfg.OrphanGrace, "newer", newer.names())

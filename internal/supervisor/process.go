@@ -26,22 +26,21 @@ type process struct {
 	log     *slog.Logger
 	service *stack.Service
 	id      string
-	aliases []string // under which the other services find it
+	aliases []string // names by which the other services find it
 
-	wake     chan struct{} // gets a value when the container may have ended
+	wake     chan struct{} // receives a value when the container may have ended
 	watching context.CancelFunc
-	watched  chan struct{} // closed when nobody restarts the process any more; nil before watch
+	watched  chan struct{} // closed when the process is no longer watched; nil before watch
 
-	absence atomic.Int64 // of the engine, the last one before the process was known to run
+	absence atomic.Int64 // the engine's last one before the process was known to run
 
 	mu       sync.Mutex
 	ip       string
 	follower *follower
 }
 
-// startProcess starts a service's process in a container, in place of what an
-// earlier attempt left. The aliases are the names under which the other services
-// find it.
+// startProcess starts a service's process in a container, in place of what an earlier
+// attempt left. The aliases are the names by which the other services find it.
 func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases ...string) (*process, error) {
 	spec := g.containerSpec(s)
 	spec.Name = g.key(s.Spec.Name).Process(s.Replaced)
@@ -62,8 +61,8 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases
 	return p, nil
 }
 
-// containerSpec is what every container of a service's generation has in
-// common, whatever it runs.
+// containerSpec returns what all containers of a service in this generation have in
+// common.
 func (g *generation) containerSpec(s *stack.Service) engine.Spec {
 	uid := strconv.Itoa(g.st.UID())
 	return engine.Spec{
@@ -83,25 +82,25 @@ func (g *generation) containerSpec(s *stack.Service) engine.Spec {
 	}
 }
 
-// processEnv is the environment of a service's process: what its runtime sets,
-// then what the host and the manifest do.
+// processEnv returns the environment of a service's process: what its runtime sets,
+// then what the host and the manifest set.
 func (g *generation) processEnv(s *stack.Service) map[string]string {
 	env := builder.BaseEnv(s.Spec.Runtime, s.Spec.Root, false)
 	maps.Copy(env, g.environment().Process(&s.Spec))
 	return env
 }
 
-// environment makes the variables of the generation's services.
+// environment returns the maker of the variables of the generation's services.
 func (g *generation) environment() *stack.Environment {
 	return &stack.Environment{Stack: g.st, Services: g.services, Generation: g.number, URLs: g.cfg.URLs}
 }
 
-// engineLog is how much of a log the engine keeps, in bytes, at the least: a
-// burst that outruns the reader must fit, and the engine's form of a short line
-// is several times as long as the line.
+// engineLog is how much of a log the engine keeps, in bytes, at least: a burst that
+// outruns the reader must fit, and the engine writes a short line as several times its
+// length.
 const engineLog = 64 << 20
 
-// newProcess is the handle of a service's container, which has the aliases.
+// newProcess returns the handle of a service's container, which has the aliases.
 func (g *generation) newProcess(s *stack.Service, id string, aliases ...string) *process {
 	return &process{gen: g, cfg: g.cfg, log: g.log.With("service", s.Spec.Name), service: s, id: id, aliases: aliases, wake: make(chan struct{}, 1)}
 }
@@ -115,8 +114,8 @@ func (p *process) startAgain(ctx context.Context, since time.Time) error {
 	return p.attachStarted(ctx, since, absence)
 }
 
-// attachStarted notes where a container runs that was started since an absence of the engine,
-// and follows its log.
+// attachStarted attaches to a container that was started after the absence of the
+// engine with that number.
 func (p *process) attachStarted(ctx context.Context, since time.Time, absence int64) error {
 	c, err := p.cfg.Engine.Look(ctx, p.id)
 	if err != nil {
@@ -134,8 +133,8 @@ func (p *process) promote(ctx context.Context, aliases ...string) error {
 	return err
 }
 
-// adopt takes over a container that runs already: its process stays untouched
-// and its log goes on after the last line that was written down.
+// adopt takes over a container that already runs. Its process is not touched, and its
+// log goes on after the last line written.
 func (p *process) adopt(c engine.Container) error {
 	_, last, err := p.gen.runner.runLog(p.service.Spec.Name)
 	if err != nil && !isOfHost(err) {
@@ -148,8 +147,8 @@ func (p *process) adopt(c engine.Container) error {
 	return p.attach(c, last, p.gen.absence)
 }
 
-// attach notes where the container is, and since which absence of the engine, and
-// follows its log.
+// attach records where the container is, and the engine's last absence before it was
+// known to run, and follows its log.
 func (p *process) attach(c engine.Container, since time.Time, absence int64) error {
 	f, err := p.follow(since)
 	if err != nil {
@@ -162,8 +161,8 @@ func (p *process) attach(c engine.Container, since time.Time, absence int64) err
 	return nil
 }
 
-// restart starts the container that has ended once more and waits until it is
-// healthy, with a name from then on; its log goes on.
+// restart starts the container again after it has ended and waits until it is healthy.
+// The process has a name from then on, and its log goes on.
 func (p *process) restart(ctx context.Context) error {
 	since := p.unfollow()
 	if err := p.startAgain(ctx, since); err != nil {
@@ -181,21 +180,21 @@ func (p *process) restart(ctx context.Context) error {
 	return nil
 }
 
-// newTarget is where the proxy sends this service's requests.
+// newTarget returns a target for the proxy that leads to the process.
 func (p *process) newTarget() *proxy.Target {
 	return proxy.NewUpstream(p.addr(), proxy.Options{ConnectTimeout: p.cfg.ConnectTimeout, HeaderTimeout: p.cfg.HeaderTimeout, Log: p.cfg.Log})
 }
 
-// addr is the process's address and port; the address is empty when the
-// container ended before it could be asked.
+// addr returns the process's address and port. The address is empty if the container
+// ended before it was looked at.
 func (p *process) addr() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return net.JoinHostPort(p.ip, strconv.Itoa(p.service.Spec.ListenPort()))
 }
 
-// endAndRemove ends the process, in the time that its manifest gives it unless ctx ends
-// before, and takes the container away after its log has been read.
+// endAndRemove ends the process, within the time that its manifest gives it unless ctx
+// ends first, and removes the container once its log has been read.
 func (p *process) endAndRemove(ctx context.Context) error {
 	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
 		return err
@@ -205,12 +204,12 @@ func (p *process) endAndRemove(ctx context.Context) error {
 	return p.cfg.Engine.Remove(ctx, p.id)
 }
 
-// removeAll removes processes side by side.
+// removeAll ends and removes processes side by side.
 func removeAll(ctx context.Context, processes []*process) error {
 	return sideBySide(processes, func(p *process) error { return p.endAndRemove(ctx) })
 }
 
-// sideBySide does something with all items at once and returns what went wrong.
+// sideBySide does something with all items at once and joins the errors.
 func sideBySide[T any](items []T, do func(T) error) error {
 	errs := make([]error, len(items))
 	var all sync.WaitGroup
@@ -221,7 +220,7 @@ func sideBySide[T any](items []T, do func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// serviceError is a failure that the stack's owner can do something about.
+// serviceError returns an error that the stack's owner can do something about.
 func serviceError(s *stack.Service, format string, args ...any) error {
 	return stack.NewError(stack.Unprocessable, "service "+s.Spec.Name+": "+fmt.Sprintf(format, args...))
 }

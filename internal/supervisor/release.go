@@ -11,8 +11,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// runRelease runs the service's release command once, in a container of its own
-// with the service's data; its output goes to the build log.
+// runRelease runs the service's release command once, in a container of its own with
+// the service's data. Its output goes to the build log.
 func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	spec := g.containerSpec(s)
 	spec.Name = g.key(s.Spec.Name).Release()
@@ -25,7 +25,7 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	fmt.Fprintf(log, "== release %s gen %d\n$ %s\n", s.Spec.Name, g.number, s.Spec.Release)
 	id, err := g.cfg.Engine.Run(ctx, spec)
 	if id != "" {
-		defer g.runner.sup.stopAndRemove(ctx, id) //nolint:errcheck // abandon takes what stays
+		defer g.runner.sup.stopAndRemove(ctx, id) //nolint:errcheck // abandon removes what stays
 	}
 	if err != nil {
 		return err

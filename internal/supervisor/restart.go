@@ -12,13 +12,13 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Restart restarts the process of one service of a live stack at its owner's
-// wish, and returns once that is accepted. The new process starts beside the
-// old one and takes the traffic when it is healthy, so that no request fails, from
-// the other services either; with strategy: recreate, in place of a process that
-// does not run, and under a runtime whose containers cannot be given a name while
-// they run, it starts alone. The event service.restarted, with requested, tells
-// of success. A state that does not allow it is a *stack.Error.
+// Restart restarts the process of one service of a live stack at its owner's request,
+// and returns once that is accepted. The new process starts beside the old one and
+// takes the traffic when it is healthy, so that no request fails, not even one of the
+// other services. It starts alone with strategy: recreate, if the old process does not
+// run, and under a runtime whose containers cannot be named while they run. The event
+// service.restarted, with requested, reports success. If the state does not allow a
+// restart, the error is a *stack.Error.
 func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.Stack, error) {
 	st, err := s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartService(service) })
 	if err != nil {
@@ -29,15 +29,15 @@ func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.St
 	})
 }
 
-// restartService hands the process to a watcher that begins with the restart.
-// There is no process when the stack failed meanwhile.
+// restartService gives the process a new watcher, which begins with the restart. If the
+// stack has failed meanwhile, there is no process.
 func (r *runner) restartService(st *stack.Stack, service string) {
 	g := r.serving()
 	if g == nil {
 		return
 	}
 	if p := g.unwatch(service); p != nil {
-		release := r.hold() // from the end of this job on
+		release := r.hold() // before this job ends
 		p.watchAfter(func(ctx context.Context) bool {
 			defer release()
 			return p.restartOnRequest(ctx, st)
@@ -45,8 +45,8 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 	}
 }
 
-// restartOnRequest restarts the process. False means that it is no longer to
-// be watched.
+// restartOnRequest restarts the process. It returns false if the process is no longer
+// to be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	p.logLine("restart requested by the owner")
 	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.isRunning(ctx) {
@@ -67,11 +67,11 @@ func (p *process) isRunning(ctx context.Context) bool {
 	return err == nil && c.Running
 }
 
-// restartInPlace stops the process, after its open requests, and starts it
-// again; the other services do not find it before it is healthy, unless the runtime
-// cannot give it a name then. One that does not get healthy has crashed.
+// restartInPlace stops the process, after its open requests, and starts it again. The
+// other services do not find it before it is healthy, unless the runtime cannot name it
+// then. If it does not get healthy, it has crashed.
 func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
-	// Recorded before the engine is asked, so that the next server knows.
+	// Before the engine is asked, so that the next server knows.
 	_, err := p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartInPlace(p.service.Spec.Name) })
 	if err != nil {
 		return false
@@ -91,14 +91,14 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 		return p.recordRestart(ctx, (*stack.Stack).RestartedOnRequest)
 	}
 	if !p.restartFailed(ctx, absence, err) {
-		return ctx.Err() == nil // brought back with the engine
+		return ctx.Err() == nil // it comes back with the engine
 	}
 	return p.revive(ctx, nil, true)
 }
 
-// hide has the other services not find the process any more. Those that looked its
-// name up before get the time to call it: a connection that is still being made when
-// the process ends would reach the next one at the same address.
+// hide takes the process's name away and gives services that have just looked it up
+// time to call: a connection still being made when the process ends would reach the
+// next one at the same address.
 func (p *process) hide(ctx context.Context) error {
 	if !p.cfg.Engine.Promotes() {
 		return nil
@@ -111,8 +111,8 @@ func (p *process) hide(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// republish routes to the targets of the generation, if it is the one that is
-// served, and returns those that nothing is routed to any more.
+// republish routes to the targets of the generation if it is the served one, and
+// returns those that nothing is routed to any more.
 func (g *generation) republish(st *stack.Stack) []*proxy.Target {
 	targets, _ := ask(g.runner.ctx, g.runner, func(l *loop) []*proxy.Target {
 		if l.runner.serving() != g {
@@ -123,13 +123,13 @@ func (g *generation) republish(st *stack.Stack) []*proxy.Target {
 	return targets
 }
 
-// callTime is how long a process that lost its name still answers calls of other
-// services that looked it up before: nobody counts those as the proxy counts requests.
+// callTime is how long a process without its name still answers services that looked it
+// up before: unlike the proxy's requests, these calls cannot be counted.
 const callTime = 3 * time.Second
 
-// startReplacement starts another process beside this one, which the other services do not
-// find, sends the traffic to it once it is healthy, and lets this one finish. An
-// error means that nothing changed.
+// startReplacement starts another process beside this one, hidden from the other
+// services, sends the traffic to it once it is healthy, and lets this one finish. After
+// an error nothing has changed.
 func (p *process) startReplacement(ctx context.Context, st *stack.Stack) error {
 	defer p.withdrawAtEnd(ctx)()
 	service := *p.service
@@ -148,11 +148,10 @@ func (p *process) startReplacement(ctx context.Context, st *stack.Stack) error {
 	return nil
 }
 
-// handOver gives the next process the service's name inside the stack, which both
-// have then, and sends the traffic to it. The row says first that it takes over, so
-// that the following server knows which of the two serves. That the generation
-// knows it is the last step: whoever ends the generation waits for this watcher,
-// and then looks again.
+// handOver gives the next process the service's name inside the stack, which both have
+// then, and sends the traffic to it. The row is changed first, so that the next server
+// knows which of the two serves. The generation is changed last: whoever ends the
+// generation waits for this watcher and then looks again.
 func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -178,8 +177,8 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 	return nil
 }
 
-// endReplaced ends a process that another one has replaced, after the requests and calls
-// that it has.
+// endReplaced ends a process that another one has replaced, after its open requests and
+// calls.
 func (p *process) endReplaced(targets []*proxy.Target) {
 	err := p.promote(p.gen.runner.ctx)
 	switch {
@@ -191,15 +190,15 @@ func (p *process) endReplaced(targets []*proxy.Target) {
 	failpoint.Here("old-unnamed")
 	p.gen.runner.drainAll(targets)
 	if !pause.For(p.gen.runner.ctx, callTime) {
-		return // the stack ends, or the server: the next one removes it
+		return // the stack is deleted, or the server stops: whoever comes next removes it
 	}
 	if err := p.endAndRemove(p.gen.runner.ctx); err != nil && p.gen.runner.ctx.Err() == nil {
 		p.log.Error("replaced process not removed; the next start tries again", "error", err)
 	}
 }
 
-// unwatch ends the restarts of a service's process and returns the process,
-// nil for none. While it waits, a restart may put another one in its place.
+// unwatch ends the watching of a service's process and returns the process, or nil if
+// there is none. While it waits, a restart may put another process in its place.
 func (g *generation) unwatch(service string) *process {
 	for {
 		p := g.process(service)
@@ -213,7 +212,7 @@ func (g *generation) unwatch(service string) *process {
 	}
 }
 
-// unwatchAll ends the restarts of all processes, and returns them.
+// unwatchAll ends the watching of all processes and returns them.
 func (g *generation) unwatchAll() []*process {
 	var all []*process
 	for i := range g.services {

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// take puts one stack of an earlier server under supervision.
+// take puts a stack of an earlier server under supervision.
 func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) {
 	r := s.runner(st.ID)
 	if newer := s.newerThanRow(st, there); !newer.none() {
@@ -29,8 +29,8 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	}
 	rest := r.failLost(ctx, st, there)
 	r.tell(func(l *loop) {
-		// After the rest, which may bring the stack back, and before any deploy, which may
-		// publish under the number of the lost one.
+		// After the rest, which may bring the stack back, and before any deploy, which
+		// may publish under the number of the lost build.
 		l.queue(func(ctx context.Context) {
 			rest(ctx)
 			r.removeFiles(lost)
@@ -39,9 +39,9 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	})
 }
 
-// failLost fails a build that was lost, in the background if the database takes no write
-// now, and then is resume. The lost build of a live stack fails once the generation
-// before serves again.
+// failLost fails a lost build and resumes the stack; if the database takes no write
+// now, later, in the returned rest. The lost build of a live stack is failed once the
+// generation before serves again.
 func (r *runner) failLost(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
 	if st.Deploying == 0 || st.Status == stack.Live {
 		return r.resume(ctx, st, there)
@@ -55,7 +55,7 @@ func (r *runner) failLost(ctx context.Context, st *stack.Stack, there engine.Obj
 	return r.resume(ctx, failed, there)
 }
 
-// lostFiles are the sources and sites that a lost build left of a stack.
+// lostFiles returns the sources and sites that a lost build left of a stack.
 func (s *Supervisor) lostFiles(st *stack.Stack) []string {
 	return append(s.cfg.Dir.Sources(st.ID), s.cfg.Dir.Sites(st.ID, s.superseded(st))...)
 }
@@ -69,18 +69,18 @@ func (r *runner) removeFiles(paths []string) {
 	}
 }
 
-// resumeLate is resume for a stack whose lost build is not yet failed.
+// resumeLate resumes a stack whose lost build has not been failed yet.
 func (r *runner) resumeLate(ctx context.Context, there engine.Objects) {
 	st, err := r.update(ctx, r.endStopped)
 	if err != nil {
-		return // the stack is deleted, or the job ended
+		return // the stack is deleted, or the job was stopped
 	}
 	r.stopped = nil
 	r.resume(ctx, st, there)(ctx)
 }
 
-// resume puts a stack that builds nothing under supervision, and returns what remains
-// to be done.
+// resume puts a stack that builds nothing under supervision, and returns the rest of
+// the work.
 func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
 	due := st.Due(stack.Now())
 	if st.Status == stack.Live && !due {
@@ -88,7 +88,7 @@ func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objec
 	}
 	r.route(st, nil)
 	if due {
-		return func(context.Context) {} // keepTime lets it expire
+		return func(context.Context) {} // keepTime makes it expire
 	}
 	// Not before the server serves: a process may take its time to stop.
 	return func(ctx context.Context) {
@@ -102,10 +102,10 @@ func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objec
 	}
 }
 
-// adopt serves a live stack again after the server was restarted. Services
-// whose containers still run are routed at once, their processes untouched; a
-// stack of which every service is there is restored before adopt returns. It
-// returns what remains to be done.
+// adopt serves a live stack again after the server was restarted. Services whose
+// containers still run are routed at once, and their processes are not touched; a stack
+// that has all its services is restored when adopt returns. It returns the rest of the
+// work.
 func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
 	g := r.generation(st, st.Generation, st.Services)
 	if err := g.adoptAll(there); err != nil {
@@ -126,8 +126,7 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Object
 	}
 }
 
-// adoptAll makes targets of all services that are there, on the network that is
-// there.
+// adoptAll makes targets of all services that are there, on the network that is there.
 func (g *generation) adoptAll(there engine.Objects) error {
 	g.network = networkOf(g.st, there)
 	for i := range g.services {
@@ -139,9 +138,9 @@ func (g *generation) adoptAll(there engine.Objects) error {
 	return nil
 }
 
-// adoptService makes a target of a service that is there: a site, or a
-// container that runs. One that an earlier server may have asked to end is not:
-// it is awaited, and started again.
+// adoptService makes a target of a service that is there: of a site, or of a container
+// that runs. A container that an earlier server may have asked to end is left out; it
+// is awaited and started again.
 func (g *generation) adoptService(s *stack.Service, c engine.Container) error {
 	if s.Spec.IsStatic() {
 		opened, err := g.openSite(s, site.Reopen)
@@ -162,7 +161,7 @@ func (g *generation) adoptService(s *stack.Service, c engine.Container) error {
 	return nil
 }
 
-// isComplete tells whether every service has a target.
+// isComplete reports whether every service has a target.
 func (g *generation) isComplete() bool {
 	for i := range g.services {
 		if g.target(g.services[i].Spec.Name) == nil {
@@ -172,8 +171,8 @@ func (g *generation) isComplete() bool {
 	return true
 }
 
-// bringBack starts the services of a live stack that are not there, from their
-// images, and records that the stack serves again.
+// bringBack starts the missing services of a live stack from their images, and records
+// that the stack serves again.
 func (r *runner) bringBack(ctx context.Context, g *generation) {
 	err := g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
 		if g.target(s.Spec.Name) != nil {
@@ -187,7 +186,7 @@ func (r *runner) bringBack(ctx context.Context, g *generation) {
 	r.endAttempt(ctx, g, err, r.recoverStack)
 }
 
-// bringUpBuilt is bringUp for a service of a generation that was served before.
+// bringUpBuilt is bringUp for a service of a generation that has been served before.
 func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 	if err := g.checkData(ctx, s); err != nil {
 		return err
@@ -205,9 +204,9 @@ func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 	return err
 }
 
-// endAttempt sees to the end of an attempt to bring a stack back. One that failed
-// since the engine went away is made again once it answers, and one that failed
-// for another fault of the host after a pause.
+// endAttempt ends an attempt to bring a stack back. If the engine went away meanwhile,
+// there is another attempt once it answers; after another fault of the host, after a
+// pause.
 func (r *runner) endAttempt(ctx context.Context, g *generation, err error, again func(context.Context)) {
 	switch {
 	case err == nil:
@@ -229,9 +228,9 @@ func (r *runner) endAttempt(ctx context.Context, g *generation, err error, again
 	}
 }
 
-// readSites reads the trees of the sites that an adopted generation serves, beside the
-// job, since their turn may be long in coming. A stack of which one is not what was
-// published is failed.
+// readSites reads the trees of the sites that an adopted generation serves. It does so
+// beside the job, since their turn may be long in coming. If one is not what was
+// published, the stack fails.
 func (g *generation) readSites() {
 	if g.runner.serving() != g {
 		return
@@ -246,9 +245,9 @@ func (g *generation) readSites() {
 	})
 }
 
-// readSite reads the tree of a site, when it is its turn, and again after a fault of
-// the host. It returns why the tree cannot be read for as long as the generation is
-// served: the sites of any other are closed.
+// readSite reads the tree of a site when it is its turn, and again after a fault of the
+// host. It returns why the tree cannot be read, or nil once the generation is no longer
+// served, since its sites are closed then.
 func (g *generation) readSite(s *stack.Service, opened *site.Site) error {
 	for {
 		err := g.readInTurn(opened)
@@ -272,7 +271,7 @@ func (g *generation) readInTurn(opened *site.Site) error {
 }
 
 // failSite fails the stack for a site that cannot be read, once nothing else is being
-// done with it, if the generation is served by then.
+// done with it, if the generation is still served then.
 func (g *generation) failSite(s *stack.Service, err error) {
 	fail := func(ctx context.Context) {
 		if g.runner.serving() == g {
@@ -283,10 +282,11 @@ func (g *generation) failSite(s *stack.Service, err error) {
 	}
 }
 
-// hostRetry is when what a fault of the host kept from being done is tried again.
+// hostRetry is how long to wait before trying again what a fault of the host prevented.
 const hostRetry = 5 * time.Second
 
-// startLater runs a job after a pause, once nothing else is being done with the stack.
+// startLater starts a job after a pause, once nothing else is being done with the
+// stack.
 func (r *runner) startLater(job func(context.Context)) {
 	r.sup.jobs.Go(func() {
 		for pause.For(r.ctx, hostRetry) && !r.startIdle(job) {
@@ -294,8 +294,9 @@ func (r *runner) startLater(job func(context.Context)) {
 	})
 }
 
-// serveAgain routes to the generation and records that it serves again, and with
-// that the end of a deploy that was stopped; again until the database works, or once.
+// serveAgain routes to the generation and records that it serves again, and with that
+// the end of a deploy that was stopped. With again, it tries until the database works,
+// otherwise once.
 func (g *generation) serveAgain(ctx context.Context, again bool) error {
 	drained, err := g.switchBack(ctx, again)
 	if err != nil {
@@ -333,8 +334,8 @@ func (g *generation) recordServing(st *stack.Stack) ([]stack.Event, error) {
 	return append(stopped, events...), err
 }
 
-// restoreFailed ends a stack that could not be brought back, unless the context
-// ended: then it is left to whoever ended it.
+// restoreFailed fails a stack that could not be brought back. If the context ended,
+// that is left to whoever ended it.
 func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) {
 	if ctx.Err() != nil || isDeleted(cause) {
 		g.letGo()
@@ -355,8 +356,8 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 	r.takeDown(ctx, st, g)
 }
 
-// restore brings a claimed stack back from what was kept of it: data, images
-// and sites. Nothing is built.
+// restore brings a claimed stack back from what was kept of it: data, images and sites.
+// Nothing is built.
 func (r *runner) restore(ctx context.Context) {
 	st, err := r.get(ctx)
 	if ctx.Err() != nil {
@@ -368,10 +369,10 @@ func (r *runner) restore(ctx context.Context) {
 	}
 	g := r.generation(st, st.Generation, st.Services)
 	r.endAttempt(ctx, g, g.restoreServices(ctx), r.restore)
-	g.dropRestored(ctx) // after all else: the engine makes no container meanwhile
+	g.dropRestored(ctx) // after all else: the engine creates no container while it removes an image
 }
 
-// notBuilt is why a stack without a build that succeeded cannot be brought back.
+// notBuilt is why a stack without a successful build cannot be brought back.
 const notBuilt = "no build of the stack had succeeded when it expired, so there is nothing to bring back; upload the source again"
 
 func (g *generation) restoreServices(ctx context.Context) error {

@@ -9,10 +9,10 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// route points the stack's public URLs at a generation, nil for none, and
-// returns the targets that are no longer pointed at, for the caller to drain. A
-// service without a target answers that it is not up. Nothing is routed any more
-// once the runner has ended: the stack may be deleted.
+// route points the stack's public URLs at a generation, nil for none, and returns the
+// targets that nothing leads to any more, for the caller to drain. A service without a
+// target answers that it is not up. route does nothing once the runner has ended, since
+// the stack may be deleted.
 func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	entry := proxy.Entry{
 		Status:    st.Status,
@@ -37,8 +37,8 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	return r.cfg.Routes.Set(st.ID, entry)
 }
 
-// unroute makes the public URLs of a deleted stack unknown and cuts what is
-// still open on them.
+// unroute makes the public URLs of a deleted stack unknown and cuts the requests that
+// are still open.
 func (r *runner) unroute(st *stack.Stack) {
 	r.routing.Lock()
 	targets := r.cfg.Routes.Remove(st.ID)
@@ -52,10 +52,10 @@ func (r *runner) unroute(st *stack.Stack) {
 func cut(t *proxy.Target) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = t.Drain(over) // how many requests it cut: all there were
+	_ = t.Drain(over) // the error counts the requests it cut: all there were
 }
 
-// drainAll gives the open requests of targets their time to finish.
+// drainAll gives the open requests of targets time to finish.
 func (r *runner) drainAll(targets []*proxy.Target) {
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Drain)
 	defer cancel()

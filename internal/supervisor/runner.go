@@ -12,8 +12,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// runner is the handle of one stack: a goroutine owns the stack's jobs, what it serves
-// and its deadlines (see loop), and does what others ask of it.
+// runner is the handle of one stack. A goroutine owns the stack's jobs, what it serves
+// and its deadlines, and does what others ask of it; see loop.
 type runner struct {
 	sup     *Supervisor
 	cfg     *Config
@@ -24,24 +24,23 @@ type runner struct {
 	asked   chan func(*loop)
 	ended   chan struct{}               // closed when nothing goes on any more
 	deleted atomic.Pointer[stack.Stack] // what the stack was when it was deleted; nil before
-	served  atomic.Pointer[generation]  // nil when nothing is; the loop alone changes it
+	served  atomic.Pointer[generation]  // nil if nothing is served; only the loop changes it
 	work    sync.WaitGroup              // what goes on beside the job: watching, draining
 
-	newer bool // there were generations that the row does not explain when the server started
+	newer bool // the server found generations at start that the row does not explain
 
-	// Why the deploy under way was stopped, nil when none was: its end is recorded
-	// once the generation before serves again. Jobs use it, one at a time.
+	// Why the deploy under way was stopped, nil if it was not. That is recorded once
+	// the generation before serves again. Jobs use it, one at a time.
 	stopped *stack.Error
 
 	routing sync.Mutex // held while routes change
 
 	mu       sync.Mutex
 	logs     map[string]runLog // by service
-	refusals map[string]int    // by image: how often in a row the engine did not start it again
+	refusals map[string]int    // by image: how often in a row the engine refused to start it again
 }
 
-// runLog is the open log of a service's processes, one for all that write to
-// it at the same time.
+// runLog is the open log of a service, shared by all its processes that write to it.
 type runLog struct {
 	file *logfile.File
 	last time.Time // of the last line that an earlier server wrote
@@ -67,12 +66,13 @@ func (r *runner) run() {
 	r.windUp(l)
 }
 
-// windUp ends what goes on with the stack, and removes all of it when it is deleted, or
-// leaves the rest to watchLeftovers. Otherwise its containers go on.
+// windUp waits for all that goes on with the stack. If the stack is deleted, it removes
+// all of it, and leaves to watchLeftovers what it cannot remove. Otherwise the
+// containers go on.
 func (r *runner) windUp(l *loop) {
 	deleted := r.deleted.Load()
 	if deleted != nil {
-		r.unroute(deleted) // before what may wait for the engine
+		r.unroute(deleted) // first, since the rest may wait for the engine
 	}
 	if l.job != nil {
 		<-l.job.ended
@@ -90,8 +90,8 @@ func (r *runner) windUp(l *loop) {
 	delete(r.sup.runners, r.id)
 }
 
-// ask has the loop do something and returns its result. A stack whose loop has ended is
-// not found. A caller whose context ends before does not learn what became of it.
+// ask makes the loop do something and returns the result. If the loop has ended, the
+// stack is not found. If ctx ends first, the caller does not learn whether it was done.
 func ask[T any](ctx context.Context, r *runner, do func(*loop) T) (answer T, err error) {
 	if err := ctx.Err(); err != nil {
 		return answer, err
@@ -112,7 +112,9 @@ func ask[T any](ctx context.Context, r *runner, do func(*loop) T) (answer T, err
 	}
 }
 
-// tell has the loop do something; false when it has ended.
+// tell makes the loop do something. It returns false if the loop has ended. It has no
+// context: what follows from a change of the row must be done although its caller
+// leaves.
 func (r *runner) tell(do func(*loop)) bool {
 	_, err := ask(context.Background(), r, func(l *loop) struct{} {
 		do(l)
@@ -132,15 +134,15 @@ func (r *runner) runJob(j *job) {
 	})
 }
 
-// queue has a job run once the ones before it have ended by themselves.
+// queue runs a job once the ones before it have ended by themselves.
 func (r *runner) queue(do func(context.Context)) bool {
 	return r.tell(func(l *loop) { l.queue(do) })
 }
 
-// startIdle has a job run unless another one is under way, or something comes or goes
-// beside it, and reports whether it does.
+// startIdle starts a job and returns true, unless another one is under way or something
+// comes or goes beside it.
 func (r *runner) startIdle(do func(context.Context)) bool {
-	idle, _ := ask(r.ctx, r, func(l *loop) bool { // the zero answer of one that has ended is right
+	idle, _ := ask(r.ctx, r, func(l *loop) bool { // false if it has ended
 		if !l.isIdle() {
 			return false
 		}
@@ -162,7 +164,7 @@ func (r *runner) hold() (release func()) {
 	return func() { r.tell(func(l *loop) { l.aside-- }) }
 }
 
-// goAside runs something beside the jobs, and the stack is not idle meanwhile.
+// goAside runs something beside the jobs. The stack is not idle meanwhile.
 func (r *runner) goAside(do func()) {
 	release := r.hold()
 	r.work.Go(func() {
@@ -171,21 +173,21 @@ func (r *runner) goAside(do func()) {
 	})
 }
 
-// markDeleted ends the loop of a stack that is deleted, the first time.
+// markDeleted ends the loop of a deleted stack. Only the first call counts.
 func (r *runner) markDeleted(st *stack.Stack) {
 	r.deleted.CompareAndSwap(nil, st)
 	r.cancel()
 }
 
-// discardStack ends the runner of a stack that is deleted, and returns when nothing of
-// the stack is left, or the rest is left to watchLeftovers. It may be called more
-// than once.
+// discardStack ends the runner of a deleted stack, and returns when nothing of the
+// stack is left, or the rest is left to watchLeftovers. It may be called more than
+// once.
 func (r *runner) discardStack(st *stack.Stack) {
 	r.markDeleted(st)
 	<-r.ended
 }
 
-// serving is the served generation; nil when there is none.
+// serving returns the served generation, or nil if there is none.
 func (r *runner) serving() *generation { return r.served.Load() }
 
 // swapServed makes g the served generation and returns the one before.
@@ -208,8 +210,8 @@ func (r *runner) awaitFallen(ctx context.Context) error {
 	}
 }
 
-// runLog opens the log of a service's processes the first time. The time is that
-// of the last line that an earlier server wrote into it.
+// runLog returns the log of a service's processes, which it opens the first time, and
+// the time of the last line that an earlier server wrote into it.
 func (r *runner) runLog(service string) (*logfile.File, time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,7 +236,7 @@ func (r *runner) closeLogs() {
 	clear(r.logs)
 }
 
-// get reads the stack, and goes on trying as retryStore does.
+// get reads the stack, and tries again as retryStore does.
 func (r *runner) get(ctx context.Context) (st *stack.Stack, err error) {
 	err = r.retryStore(ctx, func() error {
 		st, err = r.cfg.Store.Get(ctx, r.id)
@@ -243,8 +245,8 @@ func (r *runner) get(ctx context.Context) (st *stack.Stack, err error) {
 	return st, err
 }
 
-// update changes the stack, and goes on trying as retryStore does: fn may run more
-// than once.
+// update changes the stack, and tries again as retryStore does: fn may run more than
+// once.
 func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (st *stack.Stack, err error) {
 	err = r.retryStore(ctx, func() error {
 		st, err = r.cfg.Store.Update(ctx, r.id, fn)
@@ -253,17 +255,16 @@ func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Even
 	return st, err
 }
 
-// updateOnce is update without trying again.
+// updateOnce is update without another attempt.
 func (r *runner) updateOnce(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
 	return r.cfg.Store.Update(ctx, r.id, fn)
 }
 
-// storePause is the longest wait before the store is tried again.
+// storePause is the longest wait between two attempts to reach the store.
 const storePause = 5 * time.Second
 
-// retryStore repeats do until the store works again, or ctx ends: what a job has
-// done in the engine must not be lost for a full disk. What the stack's state
-// does not allow is returned at once.
+// retryStore repeats do until the store works, or ctx ends: what a job has done in the
+// engine must not be lost because a disk is full. It returns a *stack.Error at once.
 func (r *runner) retryStore(ctx context.Context, do func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, storePause) {
 		err := do()

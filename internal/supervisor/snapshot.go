@@ -14,11 +14,12 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// roomAgain is when a volume whose snapshot had no room is measured again.
+// roomAgain is how long to wait before measuring again a volume whose snapshot had no
+// room.
 const roomAgain = time.Hour
 
-// keepData turns the data volumes of an expired stack into snapshot images. It
-// can be repeated: a volume goes only once its snapshot is there.
+// keepData turns the data volumes of an expired stack into snapshot images. It can be
+// repeated: a volume is removed only once its snapshot is there.
 func (r *runner) keepData(ctx context.Context) {
 	st, err := r.get(ctx)
 	if err != nil || st.Status != stack.Expired {
@@ -48,9 +49,9 @@ func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 	return err
 }
 
-// snapshotVolume commits a service's data as an image and removes the volume. Where
-// there is no room for it the volume stays: the service can be brought back from
-// that as well.
+// snapshotVolume commits a service's data as an image and removes the volume. If there
+// is no room for the image the volume stays: the service can be brought back from it as
+// well.
 func (r *runner) snapshotVolume(ctx context.Context, st *stack.Stack, key engine.Key) error {
 	spec := engine.SnapshotSpec{Floor: r.cfg.DiskFloor, Pids: r.cfg.Pids}
 	made, err := r.cfg.Engine.HasImage(ctx, key.Snapshot())
@@ -77,7 +78,7 @@ func (r *runner) isPutOff(service string) bool {
 	return err == nil && time.Since(info.ModTime()) < roomAgain
 }
 
-// putOff has a snapshot wait, and says so the first time.
+// putOff makes a snapshot wait, and logs that the first time.
 func (r *runner) putOff(service string, cause error) error {
 	path := r.cfg.Dir.NoRoom(r.id, service)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +90,7 @@ func (r *runner) putOff(service string, cause error) error {
 	return nil
 }
 
-// helperImage is a base image, whose programs no tenant could change.
+// helperImage returns a base image, whose programs no tenant could change.
 func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, error) {
 	for i := range st.Services {
 		if !st.Services[i].Spec.IsStatic() {
@@ -99,15 +100,15 @@ func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, erro
 	return "", errors.New("no service of the stack has data")
 }
 
-// restoreData fills a new data volume from a service's snapshot, if it has one.
+// restoreData fills a new data volume from the service's snapshot, if there is one.
 func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	key := g.key(s.Spec.Name)
 	return g.cfg.Engine.Restore(ctx, key, key.Process(s.Replaced))
 }
 
-// checkData returns the failure of a service that was served before and whose data
-// is gone: there is neither its volume nor a snapshot. Its process must not begin
-// again with an empty folder.
+// checkData returns an error if a service has been served before and its data is gone,
+// neither in a volume nor in a snapshot: its process must not begin again with an empty
+// folder.
 func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 	if s.Spec.IsStatic() {
 		return nil
@@ -124,9 +125,9 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 	return err
 }
 
-// dropRestored removes the snapshots whose data is back, unless ctx has ended:
-// then a delete removes them, or the next server. What has begun is finished, as
-// whoever comes next must not meet an image that is half removed.
+// dropRestored removes the snapshots whose data is back, unless ctx has ended: then a
+// delete removes them, or the next server. It finishes each removal that it began,
+// since whoever comes next must not meet an image that is half removed.
 func (g *generation) dropRestored(ctx context.Context) {
 	for i := range g.services {
 		if ctx.Err() != nil {

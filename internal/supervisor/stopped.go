@@ -8,7 +8,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// noteStop keeps why a deploy was stopped, if the owner has to learn that: whoever
+// noteStop keeps why a deploy was stopped, if the owner has to learn that. Whoever
 // stopped it records the reason.
 func (r *runner) noteStop(ctx context.Context) { errors.As(context.Cause(ctx), &r.stopped) }
 
@@ -33,11 +33,11 @@ func errEngineLeft(generation int) error {
 		"the Docker engine of this host was restarted while generation %d was being built; upload the source again", generation))
 }
 
-// errInterrupted is why a build failed that a dead server left.
+// errInterrupted is why a build failed that a dead server had begun.
 func errInterrupted(generation int) *stack.Error {
 	return stack.NewError(stack.Unavailable, fmt.Sprintf(
 		"the server was restarted while generation %d was being built; upload the source again", generation))
 }
 
-// errTimeRanOut is why a build was stopped for an expiry that did not come.
+// errTimeRanOut is why a build was stopped for an expiry that did not happen.
 var errTimeRanOut = stack.NewError(stack.Conflict, "the build was stopped as the stack's time ran out, just before it was claimed; upload the source again")

@@ -24,8 +24,8 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Config is what a Supervisor works with. Durations and bounds are settings of
-// the server.
+// Config is what a Supervisor works with. Durations and limits are settings of the
+// server.
 type Config struct {
 	Store   Store
 	Engine  engine.Driver
@@ -36,25 +36,26 @@ type Config struct {
 	Dir     datadir.Dir
 
 	Admission *admission.Gate
-	DiskFloor int64 // free bytes that a snapshot leaves
+	DiskFloor int64 // bytes that a snapshot leaves free
 
-	BuildTimeout time.Duration // of a release command
-	// Health waits until a program passes its health check, or ctx ends: health.Wait.
+	BuildTimeout time.Duration // a release command's limit
+	// Health waits until a program passes its health check or ctx ends, as health.Wait
+	// does.
 	Health         func(context.Context, health.Request) *health.Failure
 	HealthTimeout  time.Duration
-	Drain          time.Duration // that open requests get when their target goes
-	ConnectTimeout time.Duration // of the proxy to a service
+	Drain          time.Duration // how long open requests may go on after their target is gone
+	ConnectTimeout time.Duration // for the proxy to connect to a service
 	HeaderTimeout  time.Duration // until a service's response headers
 
 	CheckEvery time.Duration // between looks at all containers
 
-	Memory   int64 // bytes a service may use; 0 for no ceiling
-	NanoCPUs int64 // billionths of a core; 0 for no ceiling
-	Pids     int64 // processes a service may have at once
+	Memory   int64 // bytes that a service may use; 0 for no limit
+	NanoCPUs int64 // billionths of a core; 0 for no limit
+	Pids     int64 // processes that a service may have at once
 	LogMax   int64 // bytes of a log before it is rotated
 
-	// For how long containers, images and files stay that the store does not explain:
-	// those of unknown stacks, and of generations newer than their rows.
+	// How long containers, images and files stay that the store does not explain: those
+	// of unknown stacks, and of generations newer than their rows.
 	OrphanGrace time.Duration
 
 	Log *slog.Logger
@@ -64,20 +65,20 @@ type Config struct {
 type Store interface {
 	// All reads every stack that is not deleted, in order of creation.
 	All(ctx context.Context) ([]*stack.Stack, error)
-	// Get reads one stack; NotFound for one that is unknown or deleted.
+	// Get reads one stack. An unknown or deleted one is NotFound.
 	Get(ctx context.Context, id string) (*stack.Stack, error)
-	// Deleted reports whether an id is that of a deleted stack.
+	// Deleted reports whether an id belongs to a deleted stack.
 	Deleted(ctx context.Context, id string) (bool, error)
 	// Create stores a new stack with its first events and sets its Seq.
 	Create(ctx context.Context, st *stack.Stack, events []stack.Event, options ...store.Option) error
 	// Update changes a stack by fn and records the events that fn returns, both or
-	// neither. An error of fn is returned as it is.
+	// neither. It returns an error of fn as it is.
 	Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error)
-	// Watch returns a channel that gets a value after each change of a stack.
+	// Watch returns a channel that receives a value after each change of a stack.
 	Watch(id string) (woken <-chan struct{}, stop func())
-	// FollowOthers wakes watchers for what other processes change, until ctx ends.
+	// FollowOthers wakes watchers for the changes of other processes, until ctx ends.
 	FollowOthers(ctx context.Context)
-	// Reserve makes stacks that are created from now on get a Seq above last.
+	// Reserve makes stacks created from now on get a Seq above last.
 	Reserve(ctx context.Context, last int64) error
 }
 
@@ -88,19 +89,19 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	jobs   sync.WaitGroup
 
-	began    time.Time           // when it was made: what is there by then may be of another database
-	absences atomic.Int64        // of the engine, so far
-	reading  *semaphore.Weighted // held while the tree of an adopted site is read
+	began    time.Time           // when it was created: what is there by then may belong to another database
+	absences atomic.Int64        // how often the engine has been away so far
+	reading  *semaphore.Weighted // slots for reading the trees of adopted sites
 
 	mu      sync.Mutex
-	runners map[string]*runner // by stack id
+	runners map[string]*runner // by the stack's id
 }
 
-// turns is how many trees of adopted sites are read at once: each takes
+// siteReaders is how many trees of adopted sites are read at once: each needs file
 // descriptors and a core.
 const siteReaders = 2
 
-// New returns a Supervisor that has done nothing yet; see Start.
+// New returns a Supervisor that does nothing before Start.
 func New(cfg Config) *Supervisor {
 	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}}
 	s.reading = semaphore.NewWeighted(siteReaders)
@@ -108,13 +109,12 @@ func New(cfg Config) *Supervisor {
 	return s
 }
 
-// Start makes the engine agree with the store: running containers of live
-// stacks are adopted as they are, the others started in the background, builds
-// that a dead server left are failed, deadlines that passed are met, and
-// leftovers removed. The networks of stacks are walled off first. From then on the
-// supervisor watches over all of it. Start fails when the stacks cannot be read
-// from the store; what a fault of the host keeps from being done is tried again
-// until it passes, or ctx ends.
+// Start makes the engine agree with the store: it adopts the running containers of live
+// stacks, starts missing ones in the background, fails builds that a dead server left,
+// meets deadlines that have passed, and removes leftovers. The firewall is in place
+// first. From then on the supervisor watches all of it. Start fails if it cannot read
+// the stacks from the store; what a fault of the host prevents is tried again until it
+// passes, or ctx ends.
 func (s *Supervisor) Start(ctx context.Context) error {
 	stacks, err := s.cfg.Store.All(ctx)
 	if err != nil {
@@ -141,13 +141,13 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	return nil
 }
 
-// Create records a new stack and starts its first build. The folder dir, an
-// unpacked source tree, belongs to the stack once Create succeeded. A full
-// network is a *stack.Error and leaves nothing behind. The receipt of the
-// request, nil for none, is recorded with the stack.
+// Create records a new stack and starts its first build. If it succeeds, the folder
+// dir, an unpacked source tree, belongs to the stack. If the network has too many
+// unclaimed stacks, the error is a *stack.Error and nothing is left behind. The receipt
+// of the request, nil for none, is recorded with the stack.
 func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, receipt *store.Receipt) error {
 	st.MakeSecrets(st.Services)
-	// Before the row: on a full disk it could not be taken back.
+	// Before the row, which could not be taken back on a full disk.
 	source, err := s.cfg.Dir.KeepSource(st.ID, dir)
 	failpoint.Here("source-kept")
 	if err == nil {
@@ -166,11 +166,11 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 	return nil
 }
 
-// Deploy accepts a new generation of a stack and starts its build
-// (docs/api.md, "POST /v0/stacks/{id}/deploy"). The folder dir belongs to the
-// stack once Deploy succeeded. The secret is for a stack that gets its first
-// webhook. A state that does not allow it is a *stack.Error. The receipt of the
-// request, nil for none, is recorded with the change.
+// Deploy accepts a new generation of a stack and starts its build (docs/api.md, "POST
+// /v0/stacks/{id}/deploy"). If it succeeds, the folder dir belongs to the stack. The
+// secret is used if the stack gets its first webhook. If the state does not allow a
+// deploy, the error is a *stack.Error. The receipt of the request, nil for none, is
+// recorded with the change.
 func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
 	services := stack.Services(m.Services)
 	st, err := s.cfg.Store.Get(ctx, id)
@@ -202,8 +202,8 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 	})
 }
 
-// Claim moves a stack into an account (docs/api.md, "POST /v0/claim"); an expired
-// one comes back in the background.
+// Claim moves a stack into an account (docs/api.md, "POST /v0/claim"). An expired one
+// comes back in the background.
 func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
 	st, err := s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Claim(owner, email, stack.Now())
@@ -225,23 +225,23 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 
 // How long to wait for an engine that accepts requests and does not answer them.
 const (
-	listWait   = 30 * time.Second // for what it has
-	deleteWait = time.Minute      // by a delete, for a stack to be gone
+	listWait   = 30 * time.Second // for the list of what it has
+	deleteWait = time.Minute      // by Delete, until nothing of the stack is left
 	closeWait  = 30 * time.Second // by Close, for what is under way
 )
 
-// Delete ends a stack and returns when nothing of it is left: no container,
-// image, volume, network or file. It waits at most deleteWait for an engine that does
-// not answer; the stack is deleted by then, and its objects go when the engine works
-// again. Delete goes on when ctx ends.
+// Delete ends a stack and returns when nothing of it is left: no container, image,
+// volume, network or file. If the engine does not answer, it waits at most deleteWait:
+// the stack is deleted by then, and its objects go when the engine works again. Delete
+// goes on if ctx ends.
 func (s *Supervisor) Delete(ctx context.Context, id string) error {
 	return s.endStack(context.WithoutCancel(ctx), id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Delete(stack.Now())
 	})
 }
 
-// endStack moves a stack to its end by the given trigger and removes all of it. What
-// the engine cannot remove now is left to watchLeftovers: the stack is deleted.
+// endStack ends a stack by the given trigger and removes all of it. What the engine
+// cannot remove now is left to watchLeftovers, since the stack is deleted.
 func (s *Supervisor) endStack(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
 	st, err := s.cfg.Store.Update(ctx, id, trigger)
 	if err != nil {
@@ -259,7 +259,7 @@ func (s *Supervisor) endStack(ctx context.Context, id string, trigger func(*stac
 	return nil
 }
 
-// within waits for done, and reports whether it was closed in time.
+// within waits for done to be closed, and reports whether it was within the limit.
 func within(limit time.Duration, done <-chan struct{}) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -271,9 +271,9 @@ func within(limit time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// Close stops all jobs and waits for them, for closeWait at most: what is under
-// way by then waits for the engine, and is the next start's. Containers go on
-// running for the next server to adopt.
+// Close stops all jobs and waits for them, at most closeWait: what is still under way
+// waits for the engine, and the next start does it. Containers go on running for the
+// next server to adopt.
 func (s *Supervisor) Close() {
 	s.cancel()
 	ended := make(chan struct{})
@@ -286,9 +286,9 @@ func (s *Supervisor) Close() {
 	}
 }
 
-// runner is the one of a stack, made when it is first asked for. That is when the
-// stack is created or taken over; whoever comes later looks it up, as the stack
-// may be deleted by then.
+// runner returns the runner of a stack, and makes it if there is none: only when a
+// stack is created, taken over or deleted. Others call lookup, since the stack may be
+// deleted by then.
 func (s *Supervisor) runner(id string) *runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,8 +300,8 @@ func (s *Supervisor) runner(id string) *runner {
 	return r
 }
 
-// tell has the loop of a stack do something after a change of its row; NotFound when
-// the stack was deleted since.
+// tell makes a stack's loop do something after a change of its row. If the stack has
+// been deleted since, the error is NotFound.
 func (s *Supervisor) tell(id string, do func(*loop)) error {
 	if r := s.lookup(id); r == nil || !r.tell(do) {
 		return stack.NewNoStack(id)
@@ -309,14 +309,14 @@ func (s *Supervisor) tell(id string, do func(*loop)) error {
 	return nil
 }
 
-// lookup is the runner of a stack; nil when it has none.
+// lookup returns the runner of a stack, or nil if it has none.
 func (s *Supervisor) lookup(id string) *runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.runners[id]
 }
 
-// everyRunner is all the runners there are.
+// everyRunner returns all the runners there are.
 func (s *Supervisor) everyRunner() []*runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,17 +10,18 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// inventory is what the engine has of this installation, by stack id.
+// inventory is what the engine has of this installation, by the stack's id.
 type inventory map[string]engine.Objects
 
-// takeInventory asks the engine for all that is this installation's.
+// takeInventory asks the engine for everything that belongs to this installation.
 func (s *Supervisor) takeInventory(ctx context.Context) (inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, listWait)
 	defer cancel()
 	return s.cfg.Engine.Inventory(ctx, "")
 }
 
-// awaitInventory is takeInventory, again until the engine answers or ctx ends.
+// awaitInventory takes an inventory, again and again until the engine answers or ctx
+// ends.
 func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
 	for {
 		there, err := s.takeInventory(ctx)
@@ -36,7 +37,7 @@ func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
 	}
 }
 
-// inventory is what the engine has of the stack.
+// inventory returns what the engine has of the stack.
 func (r *runner) inventory(ctx context.Context) (engine.Objects, error) {
 	ctx, cancel := context.WithTimeout(ctx, listWait)
 	defer cancel()
@@ -44,9 +45,9 @@ func (r *runner) inventory(ctx context.Context) (engine.Objects, error) {
 	return there[r.id], err
 }
 
-// sweep removes what an earlier server left of deleted stacks, and its
-// unfinished uploads, and returns the orphans there are. What cannot be removed
-// now is left to watchLeftovers.
+// sweep removes what an earlier server left of deleted stacks, and its unfinished
+// uploads, and returns the orphans that there are. What cannot be removed now is left
+// to watchLeftovers.
 func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inventory) orphans {
 	if err := s.cfg.Dir.RemoveUploads(); err != nil {
 		s.cfg.Log.Warn("unfinished uploads not removed; the next start tries again", "error", err)
@@ -58,8 +59,8 @@ func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inv
 	return found
 }
 
-// leftoverGrace is how long something of a deleted stack must be there before it
-// goes: a stack that is being deleted removes its own. After a start it is shorter
+// leftoverGrace is how long something of a deleted stack must be there before it is
+// removed here, since whoever deletes a stack removes it. After a start it is shorter
 // at first: the engine may still carry out the last requests of a server that was
 // killed.
 const (
@@ -67,8 +68,8 @@ const (
 	leftoverGraceFirst = 5 * time.Second
 )
 
-// watchLeftovers removes, now and then, the orphans that are to go and were there
-// the last time as well, and what stacks at rest do not need.
+// watchLeftovers removes, now and then, the orphans that are to go and were there the
+// last time as well, and what stacks at rest do not need.
 func (s *Supervisor) watchLeftovers(seen orphans) {
 	for grace := leftoverGraceFirst; pause.For(s.ctx, grace); grace = min(2*grace, leftoverGrace) {
 		var err error
@@ -78,14 +79,14 @@ func (s *Supervisor) watchLeftovers(seen orphans) {
 	}
 }
 
-// removeLasting removes the leftovers of stacks, and what is to go of the orphans
-// that were there before, and returns the orphans there are.
+// removeLasting removes the leftovers of stacks, and what is to go of the orphans that
+// were there before, and returns the orphans that there are.
 func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans, error) {
 	there, err := s.takeInventory(ctx)
 	if err != nil {
 		return before, err
 	}
-	stacks, err := s.cfg.Store.All(ctx) // after the inventory: what was made meanwhile is known
+	stacks, err := s.cfg.Store.All(ctx) // after the inventory, so that the row of everything in it is known
 	if err != nil {
 		return before, err
 	}
@@ -96,15 +97,15 @@ func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans
 	return found, errors.Join(err, s.removeOrphans(ctx, found.lasting(before), there))
 }
 
-// tidy removes the leftovers of a stack that nothing is being done with, and
-// keeps the data of an expired one where that failed before.
+// tidy removes the leftovers of a stack that nothing is being done with, and keeps the
+// data of an expired one if that failed before.
 func (s *Supervisor) tidy(st *stack.Stack, there engine.Objects) {
 	if s.leftovers(st, there).none() && (st.Status != stack.Expired || len(there.Volumes) == 0) {
 		return
 	}
 	r := s.lookup(st.ID)
 	if r == nil {
-		return // it is deleted meanwhile
+		return // it has been deleted meanwhile
 	}
 	r.startIdle(func(ctx context.Context) {
 		st, err := r.get(ctx) // it may have changed before this job began
