@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
-	"errors"
 	"fmt"
 
 	"github.com/berth-host/berth/internal/stack"
@@ -31,26 +30,22 @@ func (a *Account) places() []any {
 	return []any{&a.ID, &a.Email, &a.KeyHint}
 }
 
+func scanAccount(r row) (a Account, err error) {
+	err = r.Scan(a.places()...)
+	return a, err
+}
+
 // CreateAccount creates an account with an API key. The password hash is "" for an
 // account that cannot sign in. An email that already has an account is a Conflict.
 func (s *Store) CreateAccount(ctx context.Context, email, passwordHash string, key Key) (Account, error) {
 	now := stack.Now()
 	account := Account{ID: newAccountID(), Email: email, KeyHint: key.Hint}
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, `INSERT INTO accounts (id, email, password_hash, key_hash, key_hint, key_made_at, created_at)
+		unchanged := stack.NewError(stack.Conflict, fmt.Sprintf("the email %s already has an account; sign in, or use another", email))
+		return s.change(ctx, tx, unchanged, "insert account",
+			`INSERT INTO accounts (id, email, password_hash, key_hash, key_hint, key_made_at, created_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (email) DO NOTHING`,
 			account.ID, email, nullText(passwordHash), key.Hash, key.Hint, micros(now), micros(now))
-		if err != nil {
-			return s.fault("insert account", err)
-		}
-		n, err := result.RowsAffected()
-		if err != nil {
-			return s.fault("insert account", err)
-		}
-		if n == 0 {
-			return stack.NewError(stack.Conflict, fmt.Sprintf("the email %s already has an account; sign in, or use another", email))
-		}
-		return nil
 	})
 	if err != nil {
 		return Account{}, err
@@ -60,15 +55,15 @@ func (s *Store) CreateAccount(ctx context.Context, email, passwordHash string, k
 
 // AccountByKey returns the account whose API key has the given hash.
 func (s *Store) AccountByKey(ctx context.Context, hash []byte) (account Account, ok bool, err error) {
-	row := s.read.QueryRowContext(ctx, "SELECT "+accountColumns+" FROM accounts WHERE key_hash = ?", hash)
-	err = s.found("find account by key", row, &ok, account.places()...)
-	return account, ok, err
+	return readOne(ctx, s, s.read, "find account by key", scanAccount, "SELECT "+accountColumns+" FROM accounts WHERE key_hash = ?", hash)
 }
 
 // AccountByEmail returns an account and the hash of its password, "" if it has none.
 func (s *Store) AccountByEmail(ctx context.Context, email string) (account Account, passwordHash string, ok bool, err error) {
-	row := s.read.QueryRowContext(ctx, "SELECT "+accountColumns+", password_hash FROM accounts WHERE email = ?", email)
-	err = s.found("find account by email", row, &ok, append(account.places(), (*nullText)(&passwordHash))...)
+	account, ok, err = readOne(ctx, s, s.read, "find account by email", func(r row) (a Account, err error) {
+		err = r.Scan(append(a.places(), (*nullText)(&passwordHash))...)
+		return a, err
+	}, "SELECT "+accountColumns+", password_hash FROM accounts WHERE email = ?", email)
 	return account, passwordHash, ok, err
 }
 
@@ -76,9 +71,9 @@ func (s *Store) AccountByEmail(ctx context.Context, email string) (account Accou
 // request. An unknown account is NotFound.
 func (s *Store) RotateKey(ctx context.Context, accountID string, key Key) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, "UPDATE accounts SET key_hash = ?, key_hint = ?, key_made_at = ? WHERE id = ?",
+		return s.change(ctx, tx, errNoAccount, "rotate the key",
+			"UPDATE accounts SET key_hash = ?, key_hint = ?, key_made_at = ? WHERE id = ?",
 			key.Hash, key.Hint, micros(stack.Now()), accountID)
-		return s.changedAccount("rotate the key", result, err)
 	})
 }
 
@@ -86,8 +81,8 @@ func (s *Store) RotateKey(ctx context.Context, accountID string, key Key) error 
 // one with the given id, 0 for none. An unknown account is NotFound.
 func (s *Store) SetPassword(ctx context.Context, accountID, passwordHash string, keep int64) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, "UPDATE accounts SET password_hash = ? WHERE id = ?", passwordHash, accountID)
-		if err := s.changedAccount("set the password", result, err); err != nil {
+		err := s.change(ctx, tx, errNoAccount, "set the password", "UPDATE accounts SET password_hash = ? WHERE id = ?", passwordHash, accountID)
+		if err != nil {
 			return err
 		}
 		return s.endSessions(ctx, tx, accountID, keep)
@@ -134,15 +129,15 @@ func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string)
 	if err := s.endSessions(ctx, tx, accountID, 0); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, "DELETE FROM receipts WHERE stack_id IN (SELECT id FROM stacks WHERE owner = ?)", accountID)
+	err := s.exec(ctx, tx, "remove the receipts of the account's stacks",
+		"DELETE FROM receipts WHERE stack_id IN (SELECT id FROM stacks WHERE owner = ?)", accountID)
 	if err != nil {
-		return s.fault("remove the receipts of the account's stacks", err)
+		return err
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE stacks SET owner = NULL WHERE owner = ?", accountID); err != nil {
-		return s.fault("disown the account's stacks", err)
+	if err := s.exec(ctx, tx, "disown the account's stacks", "UPDATE stacks SET owner = NULL WHERE owner = ?", accountID); err != nil {
+		return err
 	}
-	result, err := tx.ExecContext(ctx, "DELETE FROM accounts WHERE id = ?", accountID)
-	return s.changedAccount("delete the account", result, err)
+	return s.change(ctx, tx, errNoAccount, "delete the account", "DELETE FROM accounts WHERE id = ?", accountID)
 }
 
 // checkOwner refuses a deleted account as the owner of a stack or session: it was
@@ -161,28 +156,20 @@ func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) er
 	return nil
 }
 
-// changedAccount returns the result of an update of one account.
-func (s *Store) changedAccount(doing string, result sql.Result, err error) error {
-	if err != nil {
-		return s.fault(doing, err)
-	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return errors.Join(err, stack.NewError(stack.NotFound, "there is no such account"))
-	}
-	return nil
-}
+var errNoAccount = stack.NewError(stack.NotFound, "there is no such account")
 
-// found reads one row into its places and sets ok if there is one.
-func (s *Store) found(doing string, row *sql.Row, ok *bool, places ...any) error {
-	err := row.Scan(places...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
+// change runs a statement for one account, and returns the error unchanged if it
+// changes none.
+func (s *Store) change(ctx context.Context, tx *sql.Tx, unchanged *stack.Error, doing, query string, args ...any) error {
+	result, err := tx.ExecContext(ctx, query, args...)
 	if err != nil {
 		return s.fault(doing, err)
 	}
-	*ok = true
-	return nil
+	n, err := result.RowsAffected()
+	if err == nil && n == 0 {
+		return unchanged
+	}
+	return s.fault(doing, err)
 }
 
 func newAccountID() string {

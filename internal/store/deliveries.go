@@ -35,10 +35,10 @@ func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error 
 			if err := s.insertDeliveries(ctx, tx, recent); err != nil {
 				return err
 			}
-			_, err := tx.ExecContext(ctx, `DELETE FROM deliveries WHERE stack_id = ? AND id <=
+			err := s.exec(ctx, tx, "remove old deliveries of "+id, `DELETE FROM deliveries WHERE stack_id = ? AND id <=
 				(SELECT id FROM deliveries WHERE stack_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?)`, id, id, deliveriesKept)
 			if err != nil {
-				return s.fault("remove old deliveries of "+id, err)
+				return err
 			}
 		}
 		return nil
@@ -66,12 +66,12 @@ func lastOfEach(deliveries []Delivery) map[string][]Delivery {
 
 func (s *Store) insertDeliveries(ctx context.Context, tx *sql.Tx, deliveries []Delivery) error {
 	for _, d := range deliveries {
-		_, err := tx.ExecContext(ctx, `INSERT INTO deliveries
+		err := s.exec(ctx, tx, "insert a delivery of "+d.StackID, `INSERT INTO deliveries
 			(stack_id, event_id, type, attempt, at, duration, status, error, words)
 			SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM stacks WHERE id = ? AND status <> 'deleted'`,
 			d.EventID, string(d.Type), d.Attempt, micros(d.At), d.Duration.Microseconds(), d.Status, d.Error, d.Words, d.StackID)
 		if err != nil {
-			return s.fault("insert a delivery of "+d.StackID, err)
+			return err
 		}
 	}
 	return nil
@@ -94,8 +94,5 @@ func scanDelivery(r row) (d Delivery, err error) {
 
 // forgetDeliveries removes the deliveries of a deleted stack.
 func (s *Store) forgetDeliveries(ctx context.Context, tx *sql.Tx, stackID string) error {
-	if _, err := tx.ExecContext(ctx, "DELETE FROM deliveries WHERE stack_id = ?", stackID); err != nil {
-		return s.fault("remove deliveries of "+stackID, err)
-	}
-	return nil
+	return s.exec(ctx, tx, "remove deliveries of "+stackID, "DELETE FROM deliveries WHERE stack_id = ?", stackID)
 }

@@ -29,16 +29,16 @@ type Receipt struct {
 // FindReceipt returns the receipt of a request unless it has expired.
 func (s *Store) FindReceipt(ctx context.Context, key string) (r Receipt, ok bool, err error) {
 	now := stack.Now()
-	r.Key = key
-	var answer sql.NullString
 	var sealed []byte
-	row := s.read.QueryRowContext(ctx, `SELECT digest, address, stack_id, created_at, answer, one_time_sealed
+	r, ok, err = readOne(ctx, s, s.read, "find receipt", func(row row) (Receipt, error) {
+		r := Receipt{Key: key}
+		err := row.Scan(&r.Digest, &r.Address, &r.StackID, (*micros)(&r.CreatedAt), (*nullText)(&r.Answer), &sealed)
+		return r, err
+	}, `SELECT digest, address, stack_id, created_at, answer, one_time_sealed
 		FROM receipts WHERE key = ? AND created_at > ?`, key, micros(now.Add(-receiptLife)))
-	err = s.found("find receipt", row, &ok, &r.Digest, &r.Address, &r.StackID, (*micros)(&r.CreatedAt), &answer, &sealed)
 	if err != nil || !ok {
 		return Receipt{}, false, err
 	}
-	r.Answer = answer.String
 	if sealed == nil || now.Sub(r.CreatedAt) >= oneTimeLife {
 		return r, true, nil
 	}
@@ -50,18 +50,12 @@ func (s *Store) FindReceipt(ctx context.Context, key string) (r Receipt, ok bool
 
 // AnswerReceipt records the answer to a request.
 func (s *Store) AnswerReceipt(ctx context.Context, key, answer string) error {
-	if _, err := s.write.ExecContext(ctx, "UPDATE receipts SET answer = ? WHERE key = ?", answer, key); err != nil {
-		return s.fault("answer receipt", err)
-	}
-	return nil
+	return s.exec(ctx, s.write, "answer receipt", "UPDATE receipts SET answer = ? WHERE key = ?", answer, key)
 }
 
 // DropReceipt removes the receipt of a request whose change was undone.
 func (s *Store) DropReceipt(ctx context.Context, key string) error {
-	if _, err := s.write.ExecContext(ctx, "DELETE FROM receipts WHERE key = ?", key); err != nil {
-		return s.fault("drop receipt", err)
-	}
-	return nil
+	return s.exec(ctx, s.write, "drop receipt", "DELETE FROM receipts WHERE key = ?", key)
 }
 
 // SweepReceipts removes expired receipts, and the one-time fields that have expired in
@@ -69,15 +63,12 @@ func (s *Store) DropReceipt(ctx context.Context, key string) error {
 func (s *Store) SweepReceipts(ctx context.Context) error {
 	now := stack.Now()
 	return s.transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM receipts WHERE created_at <= ?", micros(now.Add(-receiptLife)))
-		if err == nil {
-			_, err = tx.ExecContext(ctx, "UPDATE receipts SET one_time_sealed = NULL WHERE created_at <= ? AND one_time_sealed IS NOT NULL",
-				micros(now.Add(-oneTimeLife)))
-		}
+		err := s.exec(ctx, tx, "sweep receipts", "DELETE FROM receipts WHERE created_at <= ?", micros(now.Add(-receiptLife)))
 		if err != nil {
-			return s.fault("sweep receipts", err)
+			return err
 		}
-		return nil
+		return s.exec(ctx, tx, "sweep receipts",
+			"UPDATE receipts SET one_time_sealed = NULL WHERE created_at <= ? AND one_time_sealed IS NOT NULL", micros(now.Add(-oneTimeLife)))
 	})
 }
 
@@ -90,12 +81,8 @@ func (s *Store) insertReceipt(ctx context.Context, tx *sql.Tx, stackID string, r
 	if r.OneTime != nil {
 		sealed = s.sealer.Seal(r.OneTime, r.Key, "one_time")
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO receipts (key, digest, stack_id, address, created_at, one_time_sealed)
+	return s.exec(ctx, tx, "insert receipt", `INSERT INTO receipts (key, digest, stack_id, address, created_at, one_time_sealed)
 		VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, stack_id = excluded.stack_id, address = excluded.address,
 			created_at = excluded.created_at, one_time_sealed = excluded.one_time_sealed, answer = NULL`, r.Key, r.Digest, stackID, r.Address, micros(r.CreatedAt), nullBlob(sealed))
-	if err != nil {
-		return s.fault("insert receipt", err)
-	}
-	return nil
 }

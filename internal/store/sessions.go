@@ -31,6 +31,11 @@ func (session *Session) places() []any {
 	return append(own, session.Account.places()...)
 }
 
+func scanSession(r row) (session Session, err error) {
+	err = r.Scan(session.places()...)
+	return session, err
+}
+
 const selectSessions = "SELECT " + sessionColumns + " FROM sessions JOIN accounts ON accounts.id = sessions.account WHERE "
 
 // CreateSession signs a browser in: the token with the given hash opens the account
@@ -40,8 +45,8 @@ func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []
 	now := stack.Now()
 	session := Session{Account: account, CreatedAt: now, LastUsedAt: now, ExpiresAt: expires, IP: ip, UserAgent: userAgent}
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE expires_at <= ?", micros(now)); err != nil {
-			return s.fault("remove expired sessions", err)
+		if err := s.exec(ctx, tx, "remove expired sessions", "DELETE FROM sessions WHERE expires_at <= ?", micros(now)); err != nil {
+			return err
 		}
 		if err := s.checkOwner(ctx, tx, account.ID); err != nil {
 			return err
@@ -49,10 +54,7 @@ func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []
 		err := tx.QueryRowContext(ctx, `INSERT INTO sessions (token_hash, account, created_at, last_used_at, expires_at, ip, user_agent)
 			VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 			tokenHash, account.ID, micros(now), micros(now), micros(expires), ip, userAgent).Scan(&session.ID)
-		if err != nil {
-			return s.fault("insert session", err)
-		}
-		return nil
+		return s.fault("insert session", err)
 	})
 	if err != nil {
 		return Session{}, err
@@ -64,55 +66,40 @@ func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []
 // records that it is in use.
 func (s *Store) FindSession(ctx context.Context, tokenHash []byte) (session Session, ok bool, err error) {
 	now := stack.Now()
-	row := s.read.QueryRowContext(ctx, selectSessions+"token_hash = ? AND expires_at > ?", tokenHash, micros(now))
-	if err := s.found("find session", row, &ok, session.places()...); err != nil || !ok {
-		return Session{}, false, err
-	}
-	if now.Sub(session.LastUsedAt) < touchEvery {
-		return session, true, nil
+	session, ok, err = readOne(ctx, s, s.read, "find session", scanSession,
+		selectSessions+"token_hash = ? AND expires_at > ?", tokenHash, micros(now))
+	if err != nil || !ok || now.Sub(session.LastUsedAt) < touchEvery {
+		return session, ok, err
 	}
 	session.LastUsedAt = now
-	if _, err := s.write.ExecContext(ctx, "UPDATE sessions SET last_used_at = ? WHERE id = ?", micros(now), session.ID); err != nil {
-		return Session{}, false, s.fault("touch session", err)
+	if err := s.exec(ctx, s.write, "touch session", "UPDATE sessions SET last_used_at = ? WHERE id = ?", micros(now), session.ID); err != nil {
+		return Session{}, false, err
 	}
 	return session, true, nil
 }
 
 // Sessions returns the sessions of an account that have not expired, newest first.
 func (s *Store) Sessions(ctx context.Context, accountID string) ([]Session, error) {
-	scan := func(r row) (session Session, err error) {
-		err = r.Scan(session.places()...)
-		return session, err
-	}
-	return readAll(ctx, s, s.read, "read sessions", scan,
+	return readAll(ctx, s, s.read, "read sessions", scanSession,
 		selectSessions+"account = ? AND expires_at > ? ORDER BY sessions.id DESC", accountID, micros(stack.Now()))
 }
 
 // EndSession ends the session whose token has this hash, if there is one.
 func (s *Store) EndSession(ctx context.Context, tokenHash []byte) error {
-	if _, err := s.write.ExecContext(ctx, "DELETE FROM sessions WHERE token_hash = ?", tokenHash); err != nil {
-		return s.fault("end session", err)
-	}
-	return nil
+	return s.exec(ctx, s.write, "end session", "DELETE FROM sessions WHERE token_hash = ?", tokenHash)
 }
 
 // EndSessionOf ends one session of an account, if the account has it.
 func (s *Store) EndSessionOf(ctx context.Context, accountID string, id int64) error {
-	if _, err := s.write.ExecContext(ctx, "DELETE FROM sessions WHERE account = ? AND id = ?", accountID, id); err != nil {
-		return s.fault("end session", err)
-	}
-	return nil
+	return s.exec(ctx, s.write, "end session", "DELETE FROM sessions WHERE account = ? AND id = ?", accountID, id)
 }
 
 // EndSessions ends all sessions of an account except the one with the given id, 0 for
 // none.
 func (s *Store) EndSessions(ctx context.Context, accountID string, keep int64) error {
-	return s.transact(ctx, func(tx *sql.Tx) error { return s.endSessions(ctx, tx, accountID, keep) })
+	return s.endSessions(ctx, s.write, accountID, keep)
 }
 
-func (s *Store) endSessions(ctx context.Context, tx *sql.Tx, accountID string, keep int64) error {
-	if _, err := tx.ExecContext(ctx, "DELETE FROM sessions WHERE account = ? AND id <> ?", accountID, keep); err != nil {
-		return s.fault("end sessions", err)
-	}
-	return nil
+func (s *Store) endSessions(ctx context.Context, q querier, accountID string, keep int64) error {
+	return s.exec(ctx, q, "end sessions", "DELETE FROM sessions WHERE account = ? AND id <> ?", accountID, keep)
 }

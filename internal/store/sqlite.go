@@ -28,10 +28,8 @@ func (s *Store) open(ctx context.Context, log *slog.Logger) error {
 	if s.version, err = dataVersion(ctx, s.write); err != nil {
 		return s.fault("open", err)
 	}
-	if s.read, err = connect(s.path, "_query_only=1", readConnections); err != nil {
-		return s.fault("open for reading", err)
-	}
-	return nil
+	s.read, err = connect(s.path, "_query_only=1", readConnections)
+	return s.fault("open for reading", err)
 }
 
 // touch creates an empty database that only its owner may read, if there is none;
@@ -85,14 +83,11 @@ func dataVersion(ctx context.Context, db *sql.DB) (version int64, err error) {
 // Reserve makes stacks created from now on get a Seq above last.
 func (s *Store) Reserve(ctx context.Context, last int64) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO sqlite_sequence (name, seq)
+		err := s.exec(ctx, tx, "reserve numbers of stacks", `INSERT INTO sqlite_sequence (name, seq)
 			SELECT 'stacks', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'stacks')`)
-		if err == nil {
-			_, err = tx.ExecContext(ctx, "UPDATE sqlite_sequence SET seq = ? WHERE name = 'stacks' AND seq < ?", last, last)
-		}
 		if err != nil {
-			return s.fault("reserve numbers of stacks", err)
+			return err
 		}
-		return nil
+		return s.exec(ctx, tx, "reserve numbers of stacks", "UPDATE sqlite_sequence SET seq = ? WHERE name = 'stacks' AND seq < ?", last, last)
 	})
 }

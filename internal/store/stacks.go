@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"time"
 
 	"github.com/berth-host/berth/internal/failpoint"
@@ -113,8 +112,8 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 
 // save writes an existing stack with the events of the change.
 func (s *Store) save(ctx context.Context, tx *sql.Tx, k *stack.Stack, events []stack.Event) error {
-	if _, err := tx.ExecContext(ctx, updateStack, append(s.fields(k), k.Seq)...); err != nil {
-		return s.fault("update stack "+k.ID, err)
+	if err := s.exec(ctx, tx, "update stack "+k.ID, updateStack, append(s.fields(k), k.Seq)...); err != nil {
+		return err
 	}
 	if k.Status == stack.Deleted {
 		if err := s.forgetDeliveries(ctx, tx, k.ID); err != nil {
@@ -131,12 +130,8 @@ func (s *Store) All(ctx context.Context) ([]*stack.Stack, error) {
 
 // Deleted reports whether an id belongs to a deleted stack.
 func (s *Store) Deleted(ctx context.Context, id string) (bool, error) {
-	var deleted bool
-	err := s.read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM stacks WHERE id = ? AND status = 'deleted')", id).Scan(&deleted)
-	if err != nil {
-		return false, s.fault("read stack "+id, err)
-	}
-	return deleted, nil
+	_, deleted, err := readOne(ctx, s, s.read, "read stack "+id, scanValue[int], "SELECT 1 FROM stacks WHERE id = ? AND status = 'deleted'", id)
+	return deleted, err
 }
 
 // Owned returns the stacks of an account, newest first.
@@ -200,14 +195,11 @@ func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, e
 	if err := failpoint.Error("store-read"); err != nil {
 		return nil, s.fault("read stack "+id, err)
 	}
-	k, err := s.scan(q.QueryRowContext(ctx, selectStacks+"id = ? AND status <> 'deleted'", id))
-	if errors.Is(err, sql.ErrNoRows) {
+	k, ok, err := readOne(ctx, s, q, "read stack "+id, s.scan, selectStacks+"id = ? AND status <> 'deleted'", id)
+	if err == nil && !ok {
 		return nil, stack.NewNoStack(id)
 	}
-	if err != nil {
-		return nil, s.fault("read stack "+id, err)
-	}
-	return k, nil
+	return k, err
 }
 
 func (s *Store) list(ctx context.Context, q querier, where string, args ...any) ([]*stack.Stack, error) {
@@ -216,14 +208,6 @@ func (s *Store) list(ctx context.Context, q querier, where string, args ...any) 
 
 // find looks up a hash in one of the columns that hold hashes.
 func (s *Store) find(ctx context.Context, column string, hash []byte) (string, bool, error) {
-	var id string
-	err := s.read.QueryRowContext(ctx,
-		"SELECT id FROM stacks WHERE "+column+" = ? AND status <> 'deleted'", hash).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, s.fault("find stack by "+column, err)
-	}
-	return id, true, nil
+	return readOne(ctx, s, s.read, "find stack by "+column, scanValue[string],
+		"SELECT id FROM stacks WHERE "+column+" = ? AND status <> 'deleted'", hash)
 }

@@ -77,11 +77,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 func (s *Store) Close() error {
 	var errs []error
 	for _, db := range []*sql.DB{s.read, s.write} {
-		if db == nil {
-			continue
-		}
-		if err := db.Close(); err != nil {
-			errs = append(errs, s.fault("close", err))
+		if db != nil {
+			errs = append(errs, s.fault("close", db.Close()))
 		}
 	}
 	return errors.Join(errs...)
@@ -104,16 +101,20 @@ func (s *Store) transact(ctx context.Context, do func(*sql.Tx) error) error {
 	if err := failpoint.Error("store-commit"); err != nil {
 		return s.fault("commit", err)
 	}
-	if err := tx.Commit(); err != nil {
-		return s.fault("commit", err)
-	}
-	return nil
+	return s.fault("commit", tx.Commit())
 }
 
 // querier is a pool or a transaction.
 type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// exec runs a statement; the error says what was being done.
+func (s *Store) exec(ctx context.Context, q querier, doing, query string, args ...any) error {
+	_, err := q.ExecContext(ctx, query, args...)
+	return s.fault(doing, err)
 }
 
 // row is one row of an answer.
@@ -135,15 +136,31 @@ func readAll[T any](ctx context.Context, s *Store, q querier, doing string, scan
 		}
 		all = append(all, one)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, s.fault(doing, err)
+	return all, s.fault(doing, rows.Err())
+}
+
+// readOne is readAll for a query that finds one row at most; ok is false if it finds
+// none.
+func readOne[T any](ctx context.Context, s *Store, q querier, doing string, scan func(row) (T, error), query string, args ...any) (one T, ok bool, err error) {
+	all, err := readAll(ctx, s, q, doing, scan, query, args...)
+	if err != nil || len(all) == 0 {
+		return one, false, err
 	}
-	return all, nil
+	return all[0], true, nil
+}
+
+// scanValue reads a row of one column.
+func scanValue[T any](r row) (value T, err error) {
+	err = r.Scan(&value)
+	return value, err
 }
 
 // fault wraps an error of the database with what was being done and the file. A
-// full disk is syscall.ENOSPC.
+// full disk is syscall.ENOSPC; nil stays nil.
 func (s *Store) fault(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if isFull(err) {
 		err = fmt.Errorf("%w (%w)", err, syscall.ENOSPC)
 	}

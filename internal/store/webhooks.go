@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -24,16 +22,12 @@ type EventRef struct {
 // A deleted stack keeps its webhook until ForgetWebhook, so that its last event can be
 // signed.
 func (s *Store) Webhook(ctx context.Context, stackID string) (hook Webhook, ok bool, err error) {
-	secret := &sealedJSON{sealer: s.sealer, row: &stackID, column: "webhook_secret", value: &hook.Secret}
-	err = s.read.QueryRowContext(ctx, "SELECT webhook, webhook_secret_sealed FROM stacks WHERE id = ?", stackID).
-		Scan(&hook.URL, secret)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Webhook{}, false, nil
-	}
-	if err != nil {
-		return Webhook{}, false, s.fault("read the webhook of "+stackID, err)
-	}
-	return hook, hook.URL != "" && hook.Secret != "", nil
+	hook, ok, err = readOne(ctx, s, s.read, "read the webhook of "+stackID, func(r row) (hook Webhook, err error) {
+		secret := &sealedJSON{sealer: s.sealer, row: &stackID, column: "webhook_secret", value: &hook.Secret}
+		err = r.Scan(&hook.URL, secret)
+		return hook, err
+	}, "SELECT webhook, webhook_secret_sealed FROM stacks WHERE id = ?", stackID)
+	return hook, ok && hook.URL != "" && hook.Secret != "", err
 }
 
 // ForgetWebhook clears the webhook of a deleted stack. It does nothing for any other
@@ -50,41 +44,25 @@ func (s *Store) ForgetWebhooks(ctx context.Context) error {
 }
 
 func (s *Store) forgetWebhooks(ctx context.Context, where string, args ...any) error {
-	_, err := s.write.ExecContext(ctx, "UPDATE stacks SET webhook = '', webhook_secret_sealed = NULL WHERE "+where, args...)
-	if err != nil {
-		return s.fault("forget webhooks of deleted stacks", err)
-	}
-	return nil
+	return s.exec(ctx, s.write, "forget webhooks of deleted stacks",
+		"UPDATE stacks SET webhook = '', webhook_secret_sealed = NULL WHERE "+where, args...)
 }
 
 // WebhookMark returns the mark: over all stacks, the first attempt to deliver each
 // event up to this id has begun.
-func (s *Store) WebhookMark(ctx context.Context) (int64, error) {
-	var id int64
-	if err := s.read.QueryRowContext(ctx, "SELECT event_id FROM webhook_mark").Scan(&id); err != nil {
-		return 0, s.fault("read the mark of the webhooks", err)
-	}
-	return id, nil
+func (s *Store) WebhookMark(ctx context.Context) (id int64, err error) {
+	err = s.read.QueryRowContext(ctx, "SELECT event_id FROM webhook_mark").Scan(&id)
+	return id, s.fault("read the mark of the webhooks", err)
 }
 
 // SetWebhookMark sets the mark that WebhookMark returns.
 func (s *Store) SetWebhookMark(ctx context.Context, id int64) error {
-	if _, err := s.write.ExecContext(ctx, "UPDATE webhook_mark SET event_id = ?", id); err != nil {
-		return s.fault("write the mark of the webhooks", err)
-	}
-	return nil
+	return s.exec(ctx, s.write, "write the mark of the webhooks", "UPDATE webhook_mark SET event_id = ?", id)
 }
 
 // Event returns an event; ok is false if there is none with this id.
 func (s *Store) Event(ctx context.Context, id int64) (e stack.Event, ok bool, err error) {
-	e, err = scanEvent(s.read.QueryRowContext(ctx, "SELECT "+eventColumns+" FROM events WHERE id = ?", id))
-	if errors.Is(err, sql.ErrNoRows) {
-		return stack.Event{}, false, nil
-	}
-	if err != nil {
-		return stack.Event{}, false, s.fault("read an event", err)
-	}
-	return e, true, nil
+	return readOne(ctx, s, s.read, "read an event", scanEvent, "SELECT "+eventColumns+" FROM events WHERE id = ?", id)
 }
 
 // ToDeliver looks at up to limit events after an id, over all stacks, oldest first, and
