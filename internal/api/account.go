@@ -5,17 +5,15 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/store"
 )
 
 // claimRetry is the Retry-After of the limit on claims (docs/api.md, "Errors").
 const claimRetry = time.Minute
 
 // claim answers POST /v0/claim.
-func (a *API) claim(c *fiber.Ctx) error {
-	account, err := a.gate.owner(c)
-	if err != nil {
-		return err
-	}
+func (a *API) claim(c *fiber.Ctx, account store.Account) error {
 	if err := a.quotas.count(c, a.cfg.Codes, claimRetry); err != nil {
 		return err
 	}
@@ -39,11 +37,7 @@ func (a *API) claim(c *fiber.Ctx) error {
 }
 
 // me answers GET /v0/me.
-func (a *API) me(c *fiber.Ctx) error {
-	account, err := a.gate.owner(c)
-	if err != nil {
-		return err
-	}
+func (a *API) me(c *fiber.Ctx, account store.Account) error {
 	stacks, err := a.cfg.Store.Owned(a.server.Context(), account.ID)
 	if err != nil {
 		return fmt.Errorf("read the stacks of account %s: %w", account.ID, err)

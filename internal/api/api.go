@@ -153,7 +153,7 @@ func New(cfg Config) *API {
 	base := a.server.Context()
 	a.gate = gate{store: cfg.Store, base: base}
 	a.quotas = quotas{creates: cfg.Creates, refusals: cfg.Refusals, callerHeader: cfg.CallerHeader, base: base}
-	a.uploads = newUploads(cfg, a.quotas.network, base)
+	a.uploads = uploads{cfg: cfg, checks: fair.NewQueue(maxChecks), network: a.quotas.network, base: base}
 	a.receipts = receipts{store: cfg.Store, callerHeader: cfg.CallerHeader, log: cfg.Log, base: base}
 	return a
 }

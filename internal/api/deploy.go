@@ -11,11 +11,7 @@ import (
 )
 
 // deploy answers POST /v0/stacks/{id}/deploy.
-func (a *API) deploy(c *fiber.Ctx) error {
-	s, role, err := a.gate.open(c)
-	if err != nil {
-		return err
-	}
+func (a *API) deploy(c *fiber.Ctx, s *stack.Stack, role string) error {
 	t, err := a.receipts.begin(c, deploying, s.ID, role)
 	if err != nil {
 		return err

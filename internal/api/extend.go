@@ -17,11 +17,7 @@ const extendRetry = time.Minute
 // extend answers PATCH /v0/stacks/{id}. Every extension leaves a permanent event and
 // goes to the webhook, so there is a limit for each stack; a refused extension does not
 // count.
-func (a *API) extend(c *fiber.Ctx) error {
-	s, _, err := a.gate.open(c)
-	if err != nil {
-		return err
-	}
+func (a *API) extend(c *fiber.Ctx, s *stack.Stack, _ string) error {
 	value, err := onlyField(bodyOf(c.Context()), "ttl", `{"ttl": "1h"}`)
 	if err != nil {
 		return err

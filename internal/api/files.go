@@ -56,12 +56,7 @@ func (u *uploads) pack(path, dir string) (form, error) {
 // spoolFiles writes the body to disk, so that a slow one does not stay in memory as
 // long.
 func (u *uploads) spoolFiles(body io.Reader, path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("spool the list of files: %w", err)
-	}
-	defer f.Close()
-	size, err := copyInBlocks(roomWriter{f, u.room}, io.LimitReader(body, mostFiles+1))
+	size, err := spool(path, u.room, io.LimitReader(body, mostFiles+1))
 	switch {
 	case notWritten(err):
 		return fmt.Errorf("spool the list of files: %w", err)
@@ -71,7 +66,7 @@ func (u *uploads) spoolFiles(body io.Reader, path string) error {
 		return stack.NewError(stack.TooLarge, fmt.Sprintf(
 			"the list of files is longer than %s; send the project as an archive instead, as a form with source", byteSize(mostFiles)))
 	}
-	return f.Close()
+	return nil
 }
 
 func readFiles(path string) (fileList, error) {

@@ -158,21 +158,6 @@ func (t *attempt) receipt(digest []byte, secrets oneTime) (*store.Receipt, error
 	return r, err
 }
 
-// keep records the answer for later attempts: a view without one-time fields, which the
-// receipt has sealed.
-func (t *attempt) keep(v stackView) {
-	if t.key == "" {
-		return
-	}
-	answer, err := plainjson.Marshal(v)
-	if err == nil {
-		err = t.receipts.store.AnswerReceipt(t.receipts.base, t.key, string(answer))
-	}
-	if err != nil {
-		t.receipts.log.Error("answer not kept for later attempts", "stack", v.ID, "error", err)
-	}
-}
-
 // answerFirst answers the attempt that was accepted and records the answer for later
 // ones.
 func (a *API) answerFirst(c *fiber.Ctx, t *attempt, s *stack.Stack, secrets oneTime, wait bool) error {
@@ -180,23 +165,41 @@ func (a *API) answerFirst(c *fiber.Ctx, t *attempt, s *stack.Stack, secrets oneT
 	if err != nil {
 		return err
 	}
-	v := a.view(s)
 	failpoint.Here(t.op.failpoint)
-	t.keep(v)
-	text, err := plainjson.Marshal(v.with(secrets))
+	answer, err := a.keep(t, s)
 	if err != nil {
 		return err
 	}
-	return a.send(c, t, s.ID, string(text))
+	return a.send(c, t, s.ID, answer, secrets)
 }
 
-// send answers an attempt with a stack in JSON.
-func (a *API) send(c *fiber.Ctx, t *attempt, id, text string) error {
+// keep returns a stack in JSON and records it as the answer for later attempts. It has
+// no one-time fields, which the receipt has sealed.
+func (a *API) keep(t *attempt, s *stack.Stack) (string, error) {
+	text, err := plainjson.Marshal(a.view(s))
+	if err != nil || t.key == "" {
+		return string(text), err
+	}
+	if err := t.receipts.store.AnswerReceipt(t.receipts.base, t.key, string(text)); err != nil {
+		t.receipts.log.Error("answer not kept for later attempts", "stack", s.ID, "error", err)
+	}
+	return string(text), nil
+}
+
+// send answers an attempt with a stack in JSON and the one-time fields that it is shown.
+func (a *API) send(c *fiber.Ctx, t *attempt, id, answer string, secrets oneTime) error {
+	if secrets != (oneTime{}) {
+		text, err := plainjson.Marshal(secrets)
+		if err != nil {
+			return err
+		}
+		answer = strings.TrimSuffix(answer, "}") + "," + strings.TrimPrefix(string(text), "{")
+	}
 	if t.op.status == fiber.StatusCreated {
 		c.Location(a.cfg.URLs.Base.JoinPath("v0", "stacks", id).String())
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-	return c.Status(t.op.status).SendString(text)
+	return c.Status(t.op.status).SendString(answer)
 }
 
 // repeat answers an attempt after the first, whose upload must be the same.
@@ -219,7 +222,7 @@ func (a *API) repeat(c *fiber.Ctx, t *attempt) error {
 		return err
 	}
 	c.Set(headerReplayed, "true")
-	return a.send(c, t, t.earlier.StackID, joinObjects(answer, secrets))
+	return a.send(c, t, t.earlier.StackID, answer, secrets)
 }
 
 // sameUpload refuses an upload other than that of the first attempt.
@@ -245,10 +248,7 @@ func (a *API) answerAgain(c *fiber.Ctx, t *attempt, wait bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	v := a.view(s)
-	t.keep(v)
-	text, err := plainjson.Marshal(v)
-	return string(text), err
+	return a.keep(t, s)
 }
 
 // unsettled reports whether an answer shows a stack that is being built.
@@ -260,30 +260,17 @@ func unsettled(answer string) bool {
 	return json.Unmarshal([]byte(answer), &v) == nil && (v.Status == stack.Building || v.Deploying != nil)
 }
 
-// secretsAgain returns the one-time fields that an attempt may see again, as a JSON
-// object, or "" for none. A webhook secret is among them only if it is the stack's own.
-func (a *API) secretsAgain(t *attempt) (string, error) {
+// secretsAgain returns the one-time fields that an attempt may see again. A webhook
+// secret is among them only if it is the stack's own.
+func (a *API) secretsAgain(t *attempt) (secrets oneTime, err error) {
 	if t.earlier.OneTime == nil || t.address != t.earlier.Address {
-		return "", nil
+		return oneTime{}, nil
 	}
-	var secrets oneTime
 	if err := json.Unmarshal(t.earlier.OneTime, &secrets); err != nil {
-		return "", fmt.Errorf("read the receipt: %w", err)
+		return oneTime{}, fmt.Errorf("read the receipt: %w", err)
 	}
 	if s, err := a.gate.find(t.earlier.StackID); err != nil || s.WebhookSecret != secrets.WebhookSecret {
 		secrets.WebhookSecret = ""
 	}
-	if secrets == (oneTime{}) {
-		return "", nil
-	}
-	text, err := plainjson.Marshal(secrets)
-	return string(text), err
-}
-
-// joinObjects returns a JSON object with the fields of both; more may be "".
-func joinObjects(object, more string) string {
-	if more == "" {
-		return object
-	}
-	return strings.TrimSuffix(object, "}") + "," + strings.TrimPrefix(more, "{")
+	return secrets, nil
 }

@@ -30,11 +30,7 @@ type logQuery struct {
 
 // logs answers GET /v0/stacks/{id}/logs, sending the log as it is read, without holding
 // any of it. If the request accepts server-sent events, it follows the log.
-func (a *API) logs(c *fiber.Ctx) error {
-	s, _, err := a.gate.open(c)
-	if err != nil {
-		return err
-	}
+func (a *API) logs(c *fiber.Ctx, s *stack.Stack, _ string) error {
 	q, err := parseLogQuery(c, s)
 	if err != nil {
 		return err

@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // route is one line of the table of endpoints.
@@ -20,16 +23,39 @@ const healthPath = "/healthz"
 func (a *API) table() []route {
 	return []route{
 		{fiber.MethodPost, "/v0/stacks", a.create},
-		{fiber.MethodGet, "/v0/stacks/:id", a.show},
-		{fiber.MethodPatch, "/v0/stacks/:id", a.extend},
-		{fiber.MethodPost, "/v0/stacks/:id/deploy", a.deploy},
-		{fiber.MethodDelete, "/v0/stacks/:id", a.remove},
-		{fiber.MethodGet, "/v0/stacks/:id/logs", a.logs},
-		{fiber.MethodGet, "/v0/stacks/:id/events", a.events},
-		{fiber.MethodPost, "/v0/claim", a.claim},
-		{fiber.MethodGet, "/v0/me", a.me},
+		{fiber.MethodGet, "/v0/stacks/:id", a.onStack(a.show)},
+		{fiber.MethodPatch, "/v0/stacks/:id", a.onStack(a.extend)},
+		{fiber.MethodPost, "/v0/stacks/:id/deploy", a.onStack(a.deploy)},
+		{fiber.MethodDelete, "/v0/stacks/:id", a.onStack(a.remove)},
+		{fiber.MethodGet, "/v0/stacks/:id/logs", a.onStack(a.logs)},
+		{fiber.MethodGet, "/v0/stacks/:id/events", a.onStack(a.events)},
+		{fiber.MethodPost, "/v0/claim", a.byOwner(a.claim)},
+		{fiber.MethodGet, "/v0/me", a.byOwner(a.me)},
 		{fiber.MethodPost, "/v0/validate", a.validate},
 		{fiber.MethodGet, healthPath, a.health},
+	}
+}
+
+// onStack makes a handler of one for the stack in the path, and for the role in which
+// the caller has access to it.
+func (a *API) onStack(handle func(c *fiber.Ctx, s *stack.Stack, role string) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		s, role, err := a.gate.open(c)
+		if err != nil {
+			return err
+		}
+		return handle(c, s, role)
+	}
+}
+
+// byOwner makes a handler of one for the account whose API key the caller sends.
+func (a *API) byOwner(handle func(c *fiber.Ctx, account store.Account) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		account, err := a.gate.owner(c)
+		if err != nil {
+			return err
+		}
+		return handle(c, account)
 	}
 }
 

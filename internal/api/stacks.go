@@ -13,11 +13,7 @@ import (
 const eventsPerRequest = 200
 
 // show answers GET /v0/stacks/{id}.
-func (a *API) show(c *fiber.Ctx) error {
-	s, role, err := a.gate.open(c)
-	if err != nil {
-		return err
-	}
+func (a *API) show(c *fiber.Ctx, s *stack.Stack, role string) error {
 	wait, err := wantsWait(c)
 	if err != nil {
 		return err
@@ -31,11 +27,7 @@ func (a *API) show(c *fiber.Ctx) error {
 }
 
 // remove answers DELETE /v0/stacks/{id}.
-func (a *API) remove(c *fiber.Ctx) error {
-	s, _, err := a.gate.open(c)
-	if err != nil {
-		return err
-	}
+func (a *API) remove(c *fiber.Ctx, s *stack.Stack, _ string) error {
 	if err := a.cfg.Host.Delete(a.server.Context(), s.ID); err != nil {
 		return fmt.Errorf("delete stack %s: %w", s.ID, err)
 	}
@@ -47,11 +39,7 @@ func (a *API) remove(c *fiber.Ctx) error {
 
 // events answers GET /v0/stacks/{id}/events. If the request accepts server-sent events,
 // it follows the stack.
-func (a *API) events(c *fiber.Ctx) error {
-	s, _, err := a.gate.open(c)
-	if err != nil {
-		return err
-	}
+func (a *API) events(c *fiber.Ctx, s *stack.Stack, _ string) error {
 	after, err := eventCursor(c)
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func (u *uploads) waitTurn(c *fiber.Ctx, line *fair.Queue, deadline time.Time) (
 	if err != nil {
 		return nil, &stack.Error{
 			Kind:       stack.Unavailable,
-			Detail:     fmt.Sprintf("too many uploads are under way here, and this one waited %s for its turn; send it again in a minute", stack.FormatDuration(u.patience)),
+			Detail:     fmt.Sprintf("too many uploads are under way here, and this one waited %s for its turn; send it again in a minute", stack.FormatDuration(u.cfg.UnpackWait)),
 			RetryAfter: unpackRetry,
 		}
 	}
@@ -59,7 +59,7 @@ func (u *uploads) waitTurn(c *fiber.Ctx, line *fair.Queue, deadline time.Time) (
 }
 
 // turnBy returns the time by which an upload that is on disk now must get its turn.
-func (u *upload) turnBy() time.Time { return time.Now().Add(u.from.patience) }
+func (u *upload) turnBy() time.Time { return time.Now().Add(u.from.cfg.UnpackWait) }
 
 // unpack unpacks the upload and resolves the manifest that it asks for, whose lifetime
 // checkTTL must accept. It reports faults of the request itself before it unpacks
@@ -99,7 +99,7 @@ func (u *uploads) check(c *fiber.Ctx, req manifest.Request, deadline time.Time) 
 
 // withTree waits for the upload's turn, unpacks it and calls use with its tree.
 func (u *upload) withTree(c *fiber.Ctx, deadline time.Time, use func(tree fs.FS, unpacked unpacked) error) error {
-	done, err := u.from.waitTurn(c, u.from.unpacks, deadline)
+	done, err := u.from.waitTurn(c, u.from.cfg.Unpacks, deadline)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (u *uploads) extract(file, tree string) ([]stack.Lost, error) {
 		return nil, err
 	}
 	failpoint.Here("upload-stored")
-	limits := u.unpacked
+	limits := u.cfg.Unpacked
 	limits.Room = u.room
 	lost, err := archive.Unpack(u.base, in, tree, limits)
 	return lost, errors.Join(err, os.Remove(file))

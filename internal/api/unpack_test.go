@@ -15,9 +15,9 @@ func TestUnpack_AnUploadWhoseTurnDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	e := newEnv(t)
 	_, key := e.account("ana@example.com")
 	st := e.creates(key)
-	e.api.uploads.patience = time.Millisecond
-	e.api.uploads.unpacks = fair.NewQueue(1)
-	done, err := e.api.uploads.unpacks.Acquire(t.Context(), "somebody", nil)
+	e.api.uploads.cfg.UnpackWait = time.Millisecond
+	e.api.uploads.cfg.Unpacks = fair.NewQueue(1)
+	done, err := e.api.uploads.cfg.Unpacks.Acquire(t.Context(), "somebody", nil)
 	require.NoError(t, err)
 	left := e.limiter.left
 	body := func() reply {
@@ -35,27 +35,27 @@ func TestUnpack_AnUploadWhoseTurnDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	require.Equal(t, left, e.limiter.left, "a create that was not unpacked counts")
 	e.nothingLeft()
 	done()
-	e.api.uploads.patience = time.Minute
+	e.api.uploads.cfg.UnpackWait = time.Minute
 	require.Equal(t, 201, body().status)
 }
 
 func TestUnpack_ARequestIsCheckedWhileNothingCanBeUnpacked(t *testing.T) {
 	e := newEnv(t)
 	st := e.creates("")
-	e.api.uploads.unpacks = fair.NewQueue(1)
-	done, err := e.api.uploads.unpacks.Acquire(t.Context(), "somebody", nil)
+	e.api.uploads.cfg.Unpacks = fair.NewQueue(1)
+	done, err := e.api.uploads.cfg.Unpacks.Acquire(t.Context(), "somebody", nil)
 	require.NoError(t, err)
 	defer done()
 	wrong := textPart("manifest", "services: [{name: web, runtime: cobol}]")
 	require.Contains(t, e.refusedUpload(422, sourcePart(site(t)), wrong), "unknown runtime")
 	require.Equal(t, 422, e.redeploy(st.id, st.token, sourcePart(site(t)), wrong).status)
-	_, waiting := e.api.uploads.unpacks.State()
+	_, waiting := e.api.uploads.cfg.Unpacks.State()
 	require.Zero(t, waiting)
 }
 
 func TestUnpack_ARequestWhoseCheckDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	e := newEnv(t)
-	e.api.uploads.patience = time.Millisecond
+	e.api.uploads.cfg.UnpackWait = time.Millisecond
 	e.api.uploads.checks = fair.NewQueue(1)
 	done, err := e.api.uploads.checks.Acquire(t.Context(), "somebody", nil)
 	require.NoError(t, err)
@@ -81,11 +81,11 @@ func TestUnpack_TheNetworkWithTheFewestGoesFirstAndWhoLeavesIsOutOfTheLine(t *te
 	e := newEnv(t, func(c *Config) { b.Admission, c.Admission, c.Unpacks = c.Admission, b, fair.NewQueue(2) })
 	queue := func(running, waiting int) {
 		t.Helper()
-		require.Eventually(t, func() bool { r, w := e.api.uploads.unpacks.State(); return r == running && w == waiting }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { r, w := e.api.uploads.cfg.Unpacks.State(); return r == running && w == waiting }, time.Minute, time.Millisecond)
 	}
-	endFirst, err := e.api.uploads.unpacks.Acquire(t.Context(), "192.0.2.1", nil)
+	endFirst, err := e.api.uploads.cfg.Unpacks.Acquire(t.Context(), "192.0.2.1", nil)
 	require.NoError(t, err)
-	endOther, err := e.api.uploads.unpacks.Acquire(t.Context(), "somebody", nil)
+	endOther, err := e.api.uploads.cfg.Unpacks.Acquire(t.Context(), "somebody", nil)
 	require.NoError(t, err)
 
 	create := func(ctx context.Context, address string) chan int {

@@ -2,26 +2,23 @@ package api
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"mime"
 	"mime/multipart"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
@@ -89,33 +86,10 @@ func (f form) digest() []byte {
 
 // uploads receives uploads: it writes them to disk, queues them and unpacks them.
 type uploads struct {
-	admission Admission
-	dir       Dir
-	maxSource int64 // bytes of the archive as uploaded
-	unpacked  archive.Limits
-	checks    *fair.Queue             // slots of requests that are checked at once, by the caller's network
-	unpacks   *fair.Queue             // slots of uploads that are unpacked at once, by the caller's network
-	patience  time.Duration           // how long an upload waits for a slot
-	network   func(*fiber.Ctx) string // of the caller
-	url       *url.URL                // base of the routes
-	log       *slog.Logger
-	base      context.Context
-}
-
-func newUploads(cfg Config, network func(*fiber.Ctx) string, base context.Context) uploads {
-	return uploads{
-		admission: cfg.Admission,
-		dir:       cfg.Dir,
-		maxSource: cfg.MaxUpload,
-		unpacked:  cfg.Unpacked,
-		checks:    fair.NewQueue(maxChecks),
-		unpacks:   cfg.Unpacks,
-		patience:  cfg.UnpackWait,
-		network:   network,
-		url:       cfg.URLs.Base,
-		log:       cfg.Log,
-		base:      base,
-	}
+	cfg     Config
+	checks  *fair.Queue             // slots of requests that are checked at once, by the caller's network
+	network func(*fiber.Ctx) string // of the caller
+	base    context.Context
 }
 
 // upload is the content of one request, in its own folder on disk.
@@ -147,13 +121,13 @@ func (u *uploads) receiveFormOrList(c *fiber.Ctx, use func(*upload) error) error
 // inFolder creates a folder, calls read to put an upload into it and use to take it,
 // and removes what is left. What the host took over, it has moved away.
 func (u *uploads) inFolder(read func(dir string) (form, error), use func(*upload) error) error {
-	dir, err := u.dir.TempDir()
+	dir, err := u.cfg.Dir.TempDir()
 	if err != nil {
 		return fmt.Errorf("make a folder for the upload: %w", err)
 	}
 	defer func() {
 		if err := os.RemoveAll(dir); err != nil {
-			u.log.Error("remove the upload", "error", err)
+			u.cfg.Log.Error("remove the upload", "error", err)
 		}
 	}()
 	f, err := read(dir)
@@ -164,7 +138,7 @@ func (u *uploads) inFolder(read func(dir string) (form, error), use func(*upload
 }
 
 // room fails if no more of an upload may be written.
-func (u *uploads) room() error { return u.admission.Admit(false) }
+func (u *uploads) room() error { return u.cfg.Admission.Admit(false) }
 
 // formReader reads the parts of one request as they arrive.
 type formReader struct {
@@ -185,7 +159,7 @@ func (u *uploads) readForm(c *fiber.Ctx, fields []formField, dir string) (form, 
 		form:      form{texts: map[string][]byte{}},
 		fields:    fields,
 		body:      bodyOf(c.Context()),
-		maxSource: u.maxSource,
+		maxSource: u.cfg.MaxUpload,
 		room:      u.room,
 		digested:  c.Get(headerIdempotencyKey) != "",
 		example:   u.example(c),
@@ -194,7 +168,7 @@ func (u *uploads) readForm(c *fiber.Ctx, fields []formField, dir string) (form, 
 	if err != nil {
 		return form{}, err
 	}
-	if r.body.declared > u.maxSource+formOverhead {
+	if r.body.declared > u.cfg.MaxUpload+formOverhead {
 		return form{}, r.tooLarge()
 	}
 	if err := r.read(boundary, filepath.Join(dir, "upload")); err != nil {
@@ -209,7 +183,7 @@ func (u *uploads) example(c *fiber.Ctx) string {
 	if _, present := bearer(c); present {
 		line += `-H "Authorization: Bearer $TOKEN" `
 	}
-	return line + u.url.String() + c.Path()
+	return line + u.cfg.URLs.Base.String() + c.Path()
 }
 
 // boundary returns the boundary in the Content-Type.
@@ -268,28 +242,24 @@ func (r *formReader) readPart(part *multipart.Part, path string) error {
 			shorten(name), r.known(), r.example)
 	}
 	if r.fields[i].most == 0 {
-		return r.spool(part, path)
+		return r.spoolSource(part, path)
 	}
 	return r.readText(part, r.fields[i])
 }
 
 // spool writes the archive to disk, without holding it in memory.
-func (r *formReader) spool(part *multipart.Part, path string) error {
+func (r *formReader) spoolSource(part *multipart.Part, path string) error {
 	if r.form.archive != "" {
 		return invalid("source is given twice; pack everything into one archive")
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("spool the upload: %w", err)
-	}
-	defer f.Close()
 	r.form.archive = path
 	h := sha256.New()
 	source := io.LimitReader(part, r.maxSource+1)
 	if r.digested {
 		source = io.TeeReader(source, h)
 	}
-	r.form.size, err = copyInBlocks(roomWriter{f, r.room}, source)
+	var err error
+	r.form.size, err = spool(path, r.room, source)
 	switch {
 	case notWritten(err):
 		return fmt.Errorf("spool the upload: %w", err)
@@ -298,24 +268,26 @@ func (r *formReader) spool(part *multipart.Part, path string) error {
 	case r.form.size > r.maxSource:
 		return r.tooLarge()
 	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("spool the upload: %w", err)
-	}
 	if r.digested {
 		r.form.sum = h.Sum(nil)
 	}
 	return r.checkText(part, path)
 }
 
-// copyInBlocks writes whole blocks, however little each read returns: mime/multipart
-// stops wherever the content looks like the beginning of a boundary.
-func copyInBlocks(to io.Writer, r io.Reader) (int64, error) {
-	w := bufio.NewWriterSize(to, spoolBlock)
+// spool writes what it reads to a new file while there is room, and returns how much it
+// read. It writes whole blocks, however little each read returns: mime/multipart stops
+// wherever the content looks like the beginning of a boundary.
+func spool(path string, room func() error, r io.Reader) (int64, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	w := bufio.NewWriterSize(roomWriter{f, room}, spoolBlock)
 	n, err := w.ReadFrom(r)
 	if err == nil {
 		err = w.Flush()
 	}
-	return n, err
+	return n, cmp.Or(err, f.Close())
 }
 
 // roomWriter writes to a file while there is room for uploads. Admission before the
@@ -333,7 +305,7 @@ func (w roomWriter) Write(p []byte) (int, error) {
 	return w.file.Write(p)
 }
 
-// notWritten reports whether an error came from a roomWriter rather than the upload.
+// notWritten reports whether an error came from the file rather than the upload.
 func notWritten(err error) bool {
 	var disk *fs.PathError
 	return errors.As(err, &disk) || stack.KindOf(err) != 0

@@ -23,12 +23,6 @@ type stackView struct {
 	DeployError   *string           `json:"deploy_error"`
 
 	Role string `json:"role,omitempty"`
-
-	ManageToken   string `json:"manage_token,omitempty"`
-	ClaimCode     string `json:"claim_code,omitempty"`
-	ClaimURL      string `json:"claim_url,omitempty"`
-	Note          string `json:"note,omitempty"`
-	WebhookSecret string `json:"webhook_secret,omitempty"`
 }
 
 type serviceView struct {
@@ -38,20 +32,14 @@ type serviceView struct {
 	URL     string              `json:"url"`
 }
 
-// oneTime holds the fields that are shown once, as a receipt records them.
+// oneTime holds the fields that are shown once, after those of the stack, and as a
+// receipt records them.
 type oneTime struct {
 	ManageToken   string `json:"manage_token,omitempty"`
 	ClaimCode     string `json:"claim_code,omitempty"`
 	ClaimURL      string `json:"claim_url,omitempty"`
 	Note          string `json:"note,omitempty"`
 	WebhookSecret string `json:"webhook_secret,omitempty"`
-}
-
-// with returns the view with the one-time fields.
-func (v stackView) with(secrets oneTime) stackView {
-	v.ManageToken, v.ClaimCode, v.ClaimURL = secrets.ManageToken, secrets.ClaimCode, secrets.ClaimURL
-	v.Note, v.WebhookSecret = secrets.Note, secrets.WebhookSecret
-	return v
 }
 
 // view returns the stack as the API shows it.
