@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -26,7 +27,7 @@ type Config struct {
 	RedisURL       string
 	TrustedProxies []netip.Prefix
 
-	TLS           string // TLSOff, TLSFiles or TLSACME
+	TLS           string // off, files or acme
 	TLSCert       string
 	TLSKey        string
 	ACMEDirectory string
@@ -87,7 +88,7 @@ type Setting struct {
 	Name    string // BERTH_LISTEN
 	Default string // as written in the environment; "" for none
 	Meaning string
-	set     func(*Config, string) error
+	set     func(value string) error
 }
 
 // adminListen is the only setting that may be set to an empty value.
@@ -100,65 +101,92 @@ func (s Setting) Flag() string {
 }
 
 // Settings returns all settings in the order in which berthd config prints them.
-func Settings() []Setting {
+func Settings() []Setting { return new(Config).settings() }
+
+// settings returns all settings, which set the fields of c.
+func (c *Config) settings() []Setting {
+	return slices.Concat(c.addresses(), c.allowances(), c.work(), c.surroundings())
+}
+
+// addresses returns the settings of where the server is reached and keeps its data.
+func (c *Config) addresses() []Setting {
 	return []Setting{
-		{"BERTH_LISTEN", ":8080", "address of the API, the pages and the public URLs", text(func(c *Config) *string { return &c.Listen })},
-		{"BERTH_BASE_URL", "http://localhost:8080", "public URL of this server", setBaseURL},
-		{"BERTH_APPS_DOMAIN", "", "domain under which services get their names; when empty, the host of the base URL", setAppsDomain},
-		{"BERTH_DATA_DIR", "./data", "database, sources, static sites, logs, keys; services' data and builds are volumes and images of the engine", text(func(c *Config) *string { return &c.DataDir })},
-		{"BERTH_DATABASE_URL", "", "sqlite:///path/to/database; when empty, berth.db in the data directory", text(func(c *Config) *string { return &c.DatabaseURL })},
-		{"BERTH_REDIS_URL", "embedded", "redis://…, or embedded to run Redis in this process", text(func(c *Config) *string { return &c.RedisURL })},
-		{"BERTH_TRUSTED_PROXIES", "", "CIDRs whose X-Forwarded-For counts, separated by commas", prefixes(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })},
-		{"BERTH_TLS", TLSOff, "certificates of the listener: off (plain HTTP, for use behind a proxy), files, or acme (one for each name)", setTLS},
-		{"BERTH_TLS_CERT", "", "PEM certificate chain for the base URL's host and all names below the apps domain; reloaded when it changes", text(func(c *Config) *string { return &c.TLSCert })},
-		{"BERTH_TLS_KEY", "", "PEM private key of the certificate", text(func(c *Config) *string { return &c.TLSKey })},
-		{"BERTH_ACME_DIRECTORY", "https://acme-v02.api.letsencrypt.org/directory", "ACME directory of the certificate authority; using it means agreeing to its terms", text(func(c *Config) *string { return &c.ACMEDirectory })},
-		{"BERTH_ACME_EMAIL", "", "email address to which the authority reports problems", text(func(c *Config) *string { return &c.ACMEEmail })},
-		{"BERTH_TTL", "1h", "lifetime of an unclaimed stack that sets no ttl", duration(func(c *Config) *time.Duration { return &c.Limits.TTL })},
-		{"BERTH_TTL_MIN", "15m", "shortest lifetime of an unclaimed stack", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMin })},
-		{"BERTH_TTL_MAX", "24h", "longest lifetime of an unclaimed stack, counted from its creation", duration(func(c *Config) *time.Duration { return &c.Limits.TTLMax })},
-		{"BERTH_EXPIRY_NOTICE", "5m", "how long before expiry stack.expiring is recorded", duration(func(c *Config) *time.Duration { return &c.Limits.ExpiryNotice })},
-		{"BERTH_RETENTION", "7d", "how long an expired stack is kept and can be claimed", duration(func(c *Config) *time.Duration { return &c.Limits.Retention })},
-		{"BERTH_UNCLAIMED_PER_IP", "3", "unclaimed stacks, building or live, for each client network", number(func(c *Config) *int { return &c.Limits.UnclaimedPerIP })},
-		{"BERTH_CREATES_PER_HOUR", "30", "anonymous creates in an hour for each client network", number(func(c *Config) *int { return &c.CreatesPerHour })},
-		{"BERTH_REFUSED_PER_HOUR", "120", "anonymous creates refused with 413 or 422 in an hour for each client network", number(func(c *Config) *int { return &c.RefusedPerHour })},
-		{"BERTH_CLAIMS_PER_MINUTE", "10", "claim requests in a minute for each client network", number(func(c *Config) *int { return &c.ClaimsPerMinute })},
-		{"BERTH_FORMS_PER_MINUTE", "10", "password forms (sign-up, sign-in, claim, password change, account deletion) in a minute for each client network", number(func(c *Config) *int { return &c.FormsPerMinute })},
-		{"BERTH_VALIDATIONS_PER_MINUTE", "30", "POST /v0/validate requests in a minute for each client network", number(func(c *Config) *int { return &c.ValidationsPerMinute })},
-		{"BERTH_MAX_UPLOAD", "50MB", "largest uploaded archive", size(func(c *Config) *int64 { return &c.MaxUpload })},
-		{"BERTH_MAX_UNPACKED", "1GB", "largest total size of an archive's files", size(func(c *Config) *int64 { return &c.MaxUnpacked })},
-		{"BERTH_MAX_ENTRIES", "100000", "most files and folders in an archive", number(func(c *Config) *int { return &c.MaxEntries })},
-		{"BERTH_MAX_UNPACKS", "8", "uploads unpacked at the same time; others wait in line for at most a minute", number(func(c *Config) *int { return &c.MaxUnpacks })},
-		{"BERTH_MAX_BUILDS", "4", "builds that run at the same time", number(func(c *Config) *int { return &c.MaxBuilds })},
-		{"BERTH_BUILD_TIMEOUT", "600s", "time limit for each install, build and release command, and for copying a static site out of its build", duration(func(c *Config) *time.Duration { return &c.BuildTimeout })},
-		{"BERTH_WAIT", "90s", "longest time that wait=true holds a response", duration(func(c *Config) *time.Duration { return &c.Wait })},
-		{"BERTH_HEALTH_TIMEOUT", "60s", "time that a started service has to become healthy", duration(func(c *Config) *time.Duration { return &c.HealthTimeout })},
-		{"BERTH_DRAIN", "30s", "time that open requests get to finish when their process is stopped", duration(func(c *Config) *time.Duration { return &c.Drain })},
-		{"BERTH_PROXY_TIMEOUT", "60s", "time limit for a service's response headers, and for a connection to a service on which no byte moves", duration(func(c *Config) *time.Duration { return &c.ProxyTimeout })},
-		{"BERTH_PROXY_CONNECT_TIMEOUT", "5s", "time limit for connecting to a service", duration(func(c *Config) *time.Duration { return &c.ProxyConnectTimeout })},
-		{"BERTH_SUPERVISE_EVERY", "2s", "interval between two checks of all processes", duration(func(c *Config) *time.Duration { return &c.SuperviseEvery })},
-		{"BERTH_BACKOFF", "1s", "wait before the first restart of a crashed service; it doubles with each crash", duration(func(c *Config) *time.Duration { return &c.Limits.Backoff })},
-		{"BERTH_BACKOFF_MAX", "30s", "longest wait before a restart", duration(func(c *Config) *time.Duration { return &c.Limits.BackoffMax })},
-		{"BERTH_CRASH_LIMIT", "5", "crashes of one service in the window that a stack survives, and restarts in a row that do not become healthy", number(func(c *Config) *int { return &c.Limits.Crashes })},
-		{"BERTH_CRASH_WINDOW", "10m", "window in which crashes are counted", duration(func(c *Config) *time.Duration { return &c.Limits.CrashWindow })},
-		{"BERTH_LOG_MAX", "5MB", "size at which a service's log is rotated", size(func(c *Config) *int64 { return &c.LogMax })},
-		{"BERTH_WEBHOOK_TIMEOUT", "5s", "time limit for each attempt of a webhook delivery", duration(func(c *Config) *time.Duration { return &c.WebhookTimeout })},
-		{"BERTH_WEBHOOK_RETRIES", "1s,5s,25s", "waits between the attempts of a delivery, separated by commas; there is one more attempt than waits", durations(func(c *Config) *[]time.Duration { return &c.WebhookRetries })},
-		{"BERTH_WEBHOOK_ALLOW", "", "CIDRs that webhooks may reach although they are private or loopback, separated by commas", prefixes(func(c *Config) *[]netip.Prefix { return &c.WebhookAllow })},
-		{"BERTH_BUILD_ENV_FILE", "", "file of NAME=value lines passed to builds, for package mirrors", text(func(c *Config) *string { return &c.BuildEnvFile })},
-		{"BERTH_BUILD_CA_FILE", "", "PEM bundle of certificates that builds trust in addition to the public ones", text(func(c *Config) *string { return &c.BuildCAFile })},
-		{"BERTH_CONTAINER_RUNTIME", "", "OCI runtime of containers, such as runsc; when empty, the engine's default", text(func(c *Config) *string { return &c.ContainerRuntime })},
-		{"BERTH_SERVICE_MEMORY", "", "memory limit of each service; none when empty", optional(memory(func(c *Config) *int64 { return &c.ServiceMemory }))},
-		{"BERTH_SERVICE_CPUS", "", "CPU limit of each service in cores, such as 1.5, at most what the engine has; none when empty", optional(setCPUs)},
-		{"BERTH_SERVICE_PIDS", "1024", "most processes and threads of each service", setPids},
-		{"BERTH_BUILD_MEMORY", "", "memory limit of each build; none when empty", optional(memory(func(c *Config) *int64 { return &c.BuildMemory }))},
-		{"BERTH_DISK_FLOOR", "1GB", "free disk space below which uploads and builds are refused while stacks keep running; 0 turns this off", setDiskFloor},
-		{"BERTH_ORPHAN_GRACE", "1h", "how long containers, images and files of stacks and generations that the database does not know are kept, counted from each start; their volumes and snapshots are never removed", duration(func(c *Config) *time.Duration { return &c.OrphanGrace })},
-		{"BERTH_ALLOW_UNKNOWN_DATA", "false", "start even if the engine has volumes or snapshots of this installation and the database knows none of their stacks", flag(func(c *Config) *bool { return &c.AllowUnknownData })},
-		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range from which each stack gets a /28, and a second one during a redeploy", setPool},
-		{"BERTH_NETWORK_ALLOW", "", "hosts, as host:port, that stacks may reach even if they are private or on this machine, in addition to those in BERTH_BUILD_ENV_FILE", setNetworkAllow},
-		{"BERTH_ALLOW_UNGUARDED", "false", "accept anonymous stacks even if the firewall rules that isolate them cannot be set", flag(func(c *Config) *bool { return &c.AllowUnguarded })},
-		{adminListen, "127.0.0.1:9090", "address of /metrics and /debug/pprof, for operators only; when empty, they are off", text(func(c *Config) *string { return &c.AdminListen })},
+		{"BERTH_LISTEN", ":8080", "address of the API, the pages and the public URLs", into(&c.Listen, parseText)},
+		{"BERTH_BASE_URL", "http://localhost:8080", "public URL of this server", into(&c.BaseURL, parseBaseURL)},
+		{"BERTH_APPS_DOMAIN", "", "domain under which services get their names; when empty, the host of the base URL", into(&c.AppsDomain, parseDomain)},
+		{"BERTH_DATA_DIR", "./data", "database, sources, static sites, logs, keys; services' data and builds are volumes and images of the engine", into(&c.DataDir, parseText)},
+		{"BERTH_DATABASE_URL", "", "sqlite:///path/to/database; when empty, berth.db in the data directory", into(&c.DatabaseURL, parseText)},
+		{"BERTH_REDIS_URL", "embedded", "redis://…, or embedded to run Redis in this process", into(&c.RedisURL, parseText)},
+		{"BERTH_TRUSTED_PROXIES", "", "CIDRs whose X-Forwarded-For counts, separated by commas", into(&c.TrustedProxies, list(parsePrefix))},
+		{"BERTH_TLS", tlsOff, "certificates of the listener: off (plain HTTP, for use behind a proxy), files, or acme (one for each name)", into(&c.TLS, parseTLS)},
+		{"BERTH_TLS_CERT", "", "PEM certificate chain for the base URL's host and all names below the apps domain; reloaded when it changes", into(&c.TLSCert, parseText)},
+		{"BERTH_TLS_KEY", "", "PEM private key of the certificate", into(&c.TLSKey, parseText)},
+		{"BERTH_ACME_DIRECTORY", "https://acme-v02.api.letsencrypt.org/directory", "ACME directory of the certificate authority; using it means agreeing to its terms", into(&c.ACMEDirectory, parseText)},
+		{"BERTH_ACME_EMAIL", "", "email address to which the authority reports problems", into(&c.ACMEEmail, parseText)},
+	}
+}
+
+// allowances returns the settings of how long an unclaimed stack lives and how much a client
+// network may ask for.
+func (c *Config) allowances() []Setting {
+	return []Setting{
+		{"BERTH_TTL", "1h", "lifetime of an unclaimed stack that sets no ttl", into(&c.Limits.TTL, parseDuration)},
+		{"BERTH_TTL_MIN", "15m", "shortest lifetime of an unclaimed stack", into(&c.Limits.TTLMin, parseDuration)},
+		{"BERTH_TTL_MAX", "24h", "longest lifetime of an unclaimed stack, counted from its creation", into(&c.Limits.TTLMax, parseDuration)},
+		{"BERTH_EXPIRY_NOTICE", "5m", "how long before expiry stack.expiring is recorded", into(&c.Limits.ExpiryNotice, parseDuration)},
+		{"BERTH_RETENTION", "7d", "how long an expired stack is kept and can be claimed", into(&c.Limits.Retention, parseDuration)},
+		{"BERTH_UNCLAIMED_PER_IP", "3", "unclaimed stacks, building or live, for each client network", into(&c.Limits.UnclaimedPerIP, parseCount)},
+		{"BERTH_CREATES_PER_HOUR", "30", "anonymous creates in an hour for each client network", into(&c.CreatesPerHour, parseCount)},
+		{"BERTH_REFUSED_PER_HOUR", "120", "anonymous creates refused with 413 or 422 in an hour for each client network", into(&c.RefusedPerHour, parseCount)},
+		{"BERTH_CLAIMS_PER_MINUTE", "10", "claim requests in a minute for each client network", into(&c.ClaimsPerMinute, parseCount)},
+		{"BERTH_FORMS_PER_MINUTE", "10", "password forms (sign-up, sign-in, claim, password change, account deletion) in a minute for each client network", into(&c.FormsPerMinute, parseCount)},
+		{"BERTH_VALIDATIONS_PER_MINUTE", "30", "POST /v0/validate requests in a minute for each client network", into(&c.ValidationsPerMinute, parseCount)},
+	}
+}
+
+// work returns the settings of uploads and builds, and of how long everything may take.
+func (c *Config) work() []Setting {
+	return []Setting{
+		{"BERTH_MAX_UPLOAD", "50MB", "largest uploaded archive", into(&c.MaxUpload, parseSize)},
+		{"BERTH_MAX_UNPACKED", "1GB", "largest total size of an archive's files", into(&c.MaxUnpacked, parseSize)},
+		{"BERTH_MAX_ENTRIES", "100000", "most files and folders in an archive", into(&c.MaxEntries, parseCount)},
+		{"BERTH_MAX_UNPACKS", "8", "uploads unpacked at the same time; others wait in line for at most a minute", into(&c.MaxUnpacks, parseCount)},
+		{"BERTH_MAX_BUILDS", "4", "builds that run at the same time", into(&c.MaxBuilds, parseCount)},
+		{"BERTH_BUILD_TIMEOUT", "600s", "time limit for each install, build and release command, and for copying a static site out of its build", into(&c.BuildTimeout, parseDuration)},
+		{"BERTH_WAIT", "90s", "longest time that wait=true holds a response", into(&c.Wait, parseDuration)},
+		{"BERTH_HEALTH_TIMEOUT", "60s", "time that a started service has to become healthy", into(&c.HealthTimeout, parseDuration)},
+		{"BERTH_DRAIN", "30s", "time that open requests get to finish when their process is stopped", into(&c.Drain, parseDuration)},
+		{"BERTH_PROXY_TIMEOUT", "60s", "time limit for a service's response headers, and for a connection to a service on which no byte moves", into(&c.ProxyTimeout, parseDuration)},
+		{"BERTH_PROXY_CONNECT_TIMEOUT", "5s", "time limit for connecting to a service", into(&c.ProxyConnectTimeout, parseDuration)},
+		{"BERTH_SUPERVISE_EVERY", "2s", "interval between two checks of all processes", into(&c.SuperviseEvery, parseDuration)},
+		{"BERTH_BACKOFF", "1s", "wait before the first restart of a crashed service; it doubles with each crash", into(&c.Limits.Backoff, parseDuration)},
+		{"BERTH_BACKOFF_MAX", "30s", "longest wait before a restart", into(&c.Limits.BackoffMax, parseDuration)},
+		{"BERTH_CRASH_LIMIT", "5", "crashes of one service in the window that a stack survives, and restarts in a row that do not become healthy", into(&c.Limits.Crashes, parseCount)},
+		{"BERTH_CRASH_WINDOW", "10m", "window in which crashes are counted", into(&c.Limits.CrashWindow, parseDuration)},
+		{"BERTH_LOG_MAX", "5MB", "size at which a service's log is rotated", into(&c.LogMax, parseSize)},
+	}
+}
+
+// surroundings returns the settings of webhooks, containers and networks, and what operators see.
+func (c *Config) surroundings() []Setting {
+	return []Setting{
+		{"BERTH_WEBHOOK_TIMEOUT", "5s", "time limit for each attempt of a webhook delivery", into(&c.WebhookTimeout, parseDuration)},
+		{"BERTH_WEBHOOK_RETRIES", "1s,5s,25s", "waits between the attempts of a delivery, separated by commas; there is one more attempt than waits", into(&c.WebhookRetries, parseDurations)},
+		{"BERTH_WEBHOOK_ALLOW", "", "CIDRs that webhooks may reach although they are private or loopback, separated by commas", into(&c.WebhookAllow, list(parsePrefix))},
+		{"BERTH_BUILD_ENV_FILE", "", "file of NAME=value lines passed to builds, for package mirrors", into(&c.BuildEnvFile, parseText)},
+		{"BERTH_BUILD_CA_FILE", "", "PEM bundle of certificates that builds trust in addition to the public ones", into(&c.BuildCAFile, parseText)},
+		{"BERTH_CONTAINER_RUNTIME", "", "OCI runtime of containers, such as runsc; when empty, the engine's default", into(&c.ContainerRuntime, parseText)},
+		{"BERTH_SERVICE_MEMORY", "", "memory limit of each service; none when empty", into(&c.ServiceMemory, optional(parseMemory))},
+		{"BERTH_SERVICE_CPUS", "", "CPU limit of each service in cores, such as 1.5, at most what the engine has; none when empty", into(&c.ServiceCPUs, optional(parseCores))},
+		{"BERTH_SERVICE_PIDS", "1024", "most processes and threads of each service", into(&c.ServicePids, parseCount)},
+		{"BERTH_BUILD_MEMORY", "", "memory limit of each build; none when empty", into(&c.BuildMemory, optional(parseMemory))},
+		{"BERTH_DISK_FLOOR", "1GB", "free disk space below which uploads and builds are refused while stacks keep running; 0 turns this off", into(&c.DiskFloor, parseFloor)},
+		{"BERTH_ORPHAN_GRACE", "1h", "how long containers, images and files of stacks and generations that the database does not know are kept, counted from each start; their volumes and snapshots are never removed", into(&c.OrphanGrace, parseDuration)},
+		{"BERTH_ALLOW_UNKNOWN_DATA", "false", "start even if the engine has volumes or snapshots of this installation and the database knows none of their stacks", into(&c.AllowUnknownData, parseFlag)},
+		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range from which each stack gets a /28, and a second one during a redeploy", into(&c.NetworkPool, parsePool)},
+		{"BERTH_NETWORK_ALLOW", "", "hosts, as host:port, that stacks may reach even if they are private or on this machine, in addition to those in BERTH_BUILD_ENV_FILE", into(&c.NetworkAllow, list(parseHostPort))},
+		{"BERTH_ALLOW_UNGUARDED", "false", "accept anonymous stacks even if the firewall rules that isolate them cannot be set", into(&c.AllowUnguarded, parseFlag)},
+		{adminListen, "127.0.0.1:9090", "address of /metrics and /debug/pprof, for operators only; when empty, they are off", into(&c.AdminListen, parseText)},
 	}
 }
 
@@ -166,9 +194,9 @@ func Settings() []Setting {
 // over the defaults. The error is one line that names the setting.
 func Load(flag func(name string) (string, bool), env func(name string) (string, bool)) (Config, error) {
 	var c Config
-	for _, s := range Settings() {
+	for _, s := range c.settings() {
 		value, from := s.lookup(flag, env)
-		if err := s.set(&c, value); err != nil {
+		if err := s.set(value); err != nil {
 			return Config{}, fmt.Errorf("%s=%q: %w", from, value, err)
 		}
 	}

@@ -44,7 +44,7 @@ func TestLoad_Defaults(t *testing.T) {
 	if c.OrphanGrace != time.Hour || c.AllowUnknownData {
 		t.Errorf("grace of orphans = %v, unknown data %v", c.OrphanGrace, c.AllowUnknownData)
 	}
-	if c.TLS != server.TLSOff {
+	if c.TLS != "off" {
 		t.Errorf("TLS = %q, want it off", c.TLS)
 	}
 	if c.Wait != 90*time.Second || c.BuildTimeout != 10*time.Minute || c.HealthTimeout != time.Minute || c.MaxBuilds != 4 {

@@ -38,17 +38,12 @@ func urlHosts(env map[string]string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-func setNetworkAllow(c *Config, value string) error {
-	for part := range strings.SplitSeq(value, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		host, port, err := net.SplitHostPort(part)
-		n, portErr := strconv.ParseUint(port, 10, 16)
-		if err != nil || portErr != nil || host == "" || n == 0 {
-			return errors.New("not a host and a port; write them like mirror.internal:443, separated by commas")
-		}
-		c.NetworkAllow = append(c.NetworkAllow, part)
+// parseHostPort returns host:port as it is.
+func parseHostPort(value string) (string, error) {
+	host, port, err := net.SplitHostPort(value)
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || portErr != nil || host == "" || n == 0 {
+		return "", errors.New("not a host and a port; write them like mirror.internal:443, separated by commas")
 	}
-	return nil
+	return value, nil
 }

@@ -30,7 +30,7 @@ func (s *Server) openEdge() error {
 	if err != nil {
 		return err
 	}
-	if s.cfg.TLS == TLSOff && s.cfg.BaseURL.Scheme == "https" && len(s.cfg.TrustedProxies) == 0 {
+	if s.cfg.TLS == tlsOff && s.cfg.BaseURL.Scheme == "https" && len(s.cfg.TrustedProxies) == 0 {
 		s.log.Warn("BERTH_TRUSTED_PROXIES is empty, so all clients behind the https proxy share one limit; set it to the proxy's address")
 	}
 	s.edge = edge.NewServer(edge.Config{

@@ -12,31 +12,30 @@ import (
 
 // The values of BERTH_TLS.
 const (
-	TLSOff   = "off"
-	TLSFiles = "files"
-	TLSACME  = "acme"
+	tlsOff   = "off"
+	tlsFiles = "files"
+	tlsACME  = "acme"
 )
 
-func setTLS(c *Config, value string) error {
+func parseTLS(value string) (string, error) {
 	switch value {
-	case TLSOff, TLSFiles, TLSACME:
-		c.TLS = value
-		return nil
+	case tlsOff, tlsFiles, tlsACME:
+		return value, nil
 	}
-	return fmt.Errorf("write %s, %s or %s", TLSOff, TLSFiles, TLSACME)
+	return "", fmt.Errorf("write %s, %s or %s", tlsOff, tlsFiles, tlsACME)
 }
 
 // checkTLS refuses TLS settings that are right alone and wrong together.
 func (c *Config) checkTLS() error {
 	files := c.TLSCert != "" || c.TLSKey != ""
 	switch {
-	case c.TLS != TLSOff && c.BaseURL.Scheme != "https":
+	case c.TLS != tlsOff && c.BaseURL.Scheme != "https":
 		return fmt.Errorf("BERTH_TLS=%s needs an address with https in BERTH_BASE_URL", c.TLS)
-	case c.TLS == TLSFiles && (c.TLSCert == "" || c.TLSKey == ""):
+	case c.TLS == tlsFiles && (c.TLSCert == "" || c.TLSKey == ""):
 		return errors.New("BERTH_TLS=files needs BERTH_TLS_CERT and BERTH_TLS_KEY")
-	case c.TLS != TLSFiles && files:
+	case c.TLS != tlsFiles && files:
 		return fmt.Errorf("BERTH_TLS_CERT and BERTH_TLS_KEY need BERTH_TLS=files; it is %s", c.TLS)
-	case c.TLS == TLSACME && net.ParseIP(c.BaseURL.Hostname()) != nil:
+	case c.TLS == tlsACME && net.ParseIP(c.BaseURL.Hostname()) != nil:
 		return errors.New("BERTH_TLS=acme needs a name in BERTH_BASE_URL, not an IP address")
 	}
 	return nil
@@ -45,13 +44,13 @@ func (c *Config) checkTLS() error {
 // openTLS returns the listener's certificates; nil for plain HTTP.
 func (s *Server) openTLS() (*tls.Config, error) {
 	switch s.cfg.TLS {
-	case TLSFiles:
+	case tlsFiles:
 		cfg, err := certs.FromFiles(s.cfg.TLSCert, s.cfg.TLSKey, s.log)
 		if err != nil {
 			return nil, fmt.Errorf("BERTH_TLS_CERT, BERTH_TLS_KEY: %w", err)
 		}
 		return cfg, nil
-	case TLSACME:
+	case tlsACME:
 		acme, err := certs.NewACME(certs.ACMEOptions{
 			Directory: s.cfg.ACMEDirectory,
 			Email:     s.cfg.ACMEEmail,

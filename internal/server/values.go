@@ -14,35 +14,55 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Each of these returns a function that sets the field returned by its argument.
-
-func text(field func(*Config) *string) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		*field(c) = value
-		return nil
-	}
-}
-
-func duration(field func(*Config) *time.Duration) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		d, err := parseDuration(value)
-		*field(c) = d
+// into returns a function that sets a field to what parse makes of a value.
+func into[T any](field *T, parse func(string) (T, error)) func(string) error {
+	return func(value string) (err error) {
+		*field, err = parse(value)
 		return err
 	}
 }
 
-// durations parses durations separated by commas, at least one.
-func durations(field func(*Config) *[]time.Duration) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		for part := range strings.SplitSeq(value, ",") {
-			d, err := parseDuration(strings.TrimSpace(part))
-			if err != nil {
-				return fmt.Errorf("%q is %w, with commas between them", part, err)
-			}
-			*field(c) = append(*field(c), d)
+// optional parses as parse does, and an empty value as zero.
+func optional[T any](parse func(string) (T, error)) func(string) (T, error) {
+	return func(value string) (zero T, err error) {
+		if value == "" {
+			return zero, nil
 		}
-		return nil
+		return parse(value)
 	}
+}
+
+// list parses values separated by commas; there may be none.
+func list[T any](parse func(string) (T, error)) func(string) ([]T, error) {
+	return func(value string) ([]T, error) {
+		var all []T
+		for part := range strings.SplitSeq(value, ",") {
+			if part = strings.TrimSpace(part); part == "" {
+				continue
+			}
+			one, err := parse(part)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, one)
+		}
+		return all, nil
+	}
+}
+
+func parseText(value string) (string, error) { return value, nil }
+
+// parseDurations parses durations separated by commas, at least one.
+func parseDurations(value string) ([]time.Duration, error) {
+	var all []time.Duration
+	for part := range strings.SplitSeq(value, ",") {
+		d, err := parseDuration(strings.TrimSpace(part))
+		if err != nil {
+			return nil, fmt.Errorf("%q is %w, with commas between them", part, err)
+		}
+		all = append(all, d)
+	}
+	return all, nil
 }
 
 // parseDuration accepts what a manifest does, and also milliseconds, so that a test can
@@ -61,48 +81,32 @@ func parseDuration(value string) (time.Duration, error) {
 	return d, nil
 }
 
-func flag(field func(*Config) *bool) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		on, err := strconv.ParseBool(value)
-		if err != nil {
-			return errors.New("write true or false")
-		}
-		*field(c) = on
-		return nil
+func parseFlag(value string) (bool, error) {
+	on, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, errors.New("write true or false")
 	}
+	return on, nil
 }
 
-func number(field func(*Config) *int) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		n, err := strconv.Atoi(value)
-		if err != nil || n < 1 {
-			return errors.New("not a whole number above 0")
-		}
-		*field(c) = n
-		return nil
+func parseCount[T int | int64](value string) (T, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		return 0, errors.New("not a whole number above 0")
 	}
-}
-
-func size(field func(*Config) *int64) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		n, err := parseSize(value)
-		*field(c) = n
-		return err
-	}
+	return T(n), nil
 }
 
 // leastMemory is the lowest memory limit that an engine accepts, in bytes.
 const leastMemory = 6 << 20
 
-// memory is like size for the memory limit of a container.
-func memory(field func(*Config) *int64) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		err := size(field)(c, value)
-		if err == nil && *field(c) < leastMemory {
-			return errors.New("a container needs at least 6MiB")
-		}
-		return err
+// parseMemory is like parseSize for the memory limit of a container.
+func parseMemory(value string) (int64, error) {
+	n, err := parseSize(value)
+	if err == nil && n < leastMemory {
+		return 0, errors.New("a container needs at least 6MiB")
 	}
+	return n, err
 }
 
 var units = []struct {
@@ -135,61 +139,35 @@ func parseSize(value string) (int64, error) {
 	return 0, errors.New("not a size; write one like 50MB or 512MiB")
 }
 
-func setDiskFloor(c *Config, value string) error {
+// parseFloor is like parseSize, and takes 0 too.
+func parseFloor(value string) (int64, error) {
 	if value == "0" {
-		return nil
+		return 0, nil
 	}
-	return size(func(c *Config) *int64 { return &c.DiskFloor })(c, value)
+	return parseSize(value)
 }
 
-// optional leaves a field at zero for an empty value.
-func optional(set func(*Config, string) error) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		if value == "" {
-			return nil
-		}
-		return set(c, value)
-	}
-}
-
-func setBaseURL(c *Config, value string) error {
+func parseBaseURL(value string) (*url.URL, error) {
 	u, err := url.Parse(value)
 	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return errors.New("not an address; write one like https://berth.example.com")
+		return nil, errors.New("not an address; write one like https://berth.example.com")
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-		return errors.New("only scheme, host and port belong here, as in https://berth.example.com")
+		return nil, errors.New("only scheme, host and port belong here, as in https://berth.example.com")
 	}
-	c.BaseURL = &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}
-	return nil
+	return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}, nil
 }
 
 // domainPattern matches a host name of letters, digits and hyphens.
 var domainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
-func setAppsDomain(c *Config, value string) error {
-	c.AppsDomain = strings.ToLower(value)
-	if value != "" && !domainPattern.MatchString(c.AppsDomain) {
-		return errors.New("not a domain; write one like apps.example.net, without scheme and port")
+// parseDomain parses a domain, which may be empty.
+func parseDomain(value string) (string, error) {
+	domain := strings.ToLower(value)
+	if value != "" && !domainPattern.MatchString(domain) {
+		return "", errors.New("not a domain; write one like apps.example.net, without scheme and port")
 	}
-	return nil
-}
-
-// prefixes parses CIDRs separated by commas.
-func prefixes(field func(*Config) *[]netip.Prefix) func(*Config, string) error {
-	return func(c *Config, value string) error {
-		for part := range strings.SplitSeq(value, ",") {
-			if part = strings.TrimSpace(part); part == "" {
-				continue
-			}
-			prefix, err := parsePrefix(part)
-			if err != nil {
-				return err
-			}
-			*field(c) = append(*field(c), prefix)
-		}
-		return nil
-	}
+	return domain, nil
 }
 
 // parsePrefix parses a CIDR, or a single address as the range of just that address.
@@ -204,29 +182,18 @@ func parsePrefix(value string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-func setCPUs(c *Config, value string) error {
+func parseCores(value string) (float64, error) {
 	n, err := strconv.ParseFloat(value, 64)
 	if err != nil || n <= 0 || math.IsInf(n, 0) {
-		return errors.New("not a number of cores; write one like 1.5")
+		return 0, errors.New("not a number of cores; write one like 1.5")
 	}
-	c.ServiceCPUs = n
-	return nil
+	return n, nil
 }
 
-func setPids(c *Config, value string) error {
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < 1 {
-		return errors.New("not a whole number above 0")
-	}
-	c.ServicePids = n
-	return nil
-}
-
-func setPool(c *Config, value string) error {
+func parsePool(value string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(value)
 	if err != nil || !prefix.Addr().Is4() || prefix.Bits() > 28 || prefix.Bits() < 8 {
-		return errors.New("not an IPv4 range between /8 and /28; write one like 10.213.0.0/16")
+		return netip.Prefix{}, errors.New("not an IPv4 range between /8 and /28; write one like 10.213.0.0/16")
 	}
-	c.NetworkPool = prefix.Masked()
-	return nil
+	return prefix.Masked(), nil
 }
