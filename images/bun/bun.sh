@@ -1,7 +1,7 @@
 #!/bin/sh
 # Puts bun under /usr/local/bin, in the version and with the checksum that the
 # build arguments pin. A processor without AVX2 gets the build that does not
-# need it. Programs of packages ask for node: bun takes its place.
+# need it. Programs in packages run node, so bun also gets that name.
 set -eu
 case $(dpkg --print-architecture) in
 amd64)

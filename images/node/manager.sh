@@ -1,10 +1,10 @@
 #!/bin/sh
-# yarn and pnpm, in the version that the project asks for: the one that
-# package.json's packageManager names, by way of corepack; else yarn 2+ where
-# the lock file is one of its own; else the pinned one. Whichever it is takes
-# the registry from NPM_CONFIG_REGISTRY where nothing closer names one; mirrors
-# seldom carry the signatures that corepack looks for, so a hash in
-# packageManager is then the only check besides the registry's own certificate.
+# Runs yarn or pnpm in the version that the project requires: the one in
+# package.json's packageManager, through corepack; else yarn 2+ if the lock file
+# has its format; else the pinned version. They use the registry in
+# NPM_CONFIG_REGISTRY unless a more specific setting names one. Mirrors rarely
+# have the signatures that corepack checks, so with a mirror only a hash in
+# packageManager and the registry's certificate are checked.
 modules=/usr/local/lib/node_modules
 name=${0##*/}
 name=${name%pkg}

@@ -1,7 +1,7 @@
 #!/bin/sh
-# php-server [FOLDER]: serves the folder, by default this one, on 0.0.0.0:$PORT.
-# A path that is no file goes to its index.php. Apache's own redirects have the
-# scheme of $PUBLIC_URL and the host of the request.
+# php-server [FOLDER]: serves the folder, by default the current one, on
+# 0.0.0.0:$PORT. Paths without a file go to its index.php. Apache's own redirects
+# use the scheme of $PUBLIC_URL and the host of the request.
 set -eu
 : "${PORT:?php-server listens on PORT, which is not set}"
 DOCUMENT_ROOT=$(cd "${1:-.}" && pwd)
