@@ -42,6 +42,8 @@ func (l *loop) keepTime() {
 	now := stack.Now()
 	what, at := st.Next(r.cfg.Limits, now)
 	switch {
+	case l.unfinished && !st.Restoring():
+		l.runDeadline(stack.TriggerExpire)
 	case what == "":
 		l.clock.Stop()
 	case now.Before(at):
@@ -78,9 +80,12 @@ func (l *loop) runDeadline(what stack.Trigger) {
 }
 
 // deadlineOver records the end of an attempt to meet a deadline. After an error the
-// loop looks again a little later; the row says whether it is still due.
+// loop looks again a little later; the row says whether it is still due. An expiry that
+// failed is tried again in any case, since it may have stopped processes: if it is no
+// longer due, that brings them back.
 func (l *loop) deadlineOver(what stack.Trigger, err error) {
 	l.meeting = false
+	l.unfinished = what == stack.TriggerExpire && err != nil
 	if err != nil && l.runner.ctx.Err() == nil {
 		l.runner.log.Error("deadline not met; trying again", "deadline", what, "error", err)
 		l.clock.Reset(deadlineRetry)

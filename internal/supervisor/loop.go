@@ -24,9 +24,10 @@ type loop struct {
 	recovered *generation   // the generation that was brought back last after it had ended with the engine
 	fallen    chan struct{} // closed when the generation that fell last has ended; nil if none has fallen
 
-	keeping bool        // whether deadlines are kept; see startKeepingTime
-	clock   *time.Timer // fires when the row is to be read again
-	meeting bool        // whether a deadline is being met; the loop looks again when that is over
+	keeping    bool        // whether deadlines are kept; see startKeepingTime
+	clock      *time.Timer // fires when the row is to be read again
+	meeting    bool        // whether a deadline is being met; the loop looks again when that is over
+	unfinished bool        // whether the last expiry failed half way
 }
 
 // job is long work on a stack. One runs at a time.
