@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/api/types/image"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/lastlines"
@@ -35,12 +36,24 @@ func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, out io.Wr
 	if err != nil {
 		return wrap(err, "build image %s", spec.Ref)
 	}
-	defer response.Body.Close() // only read
 	last := lastlines.New(failureTail, failureTail)
-	if err := relay(io.MultiWriter(out, last), response.Body); err != nil {
+	if err := relay(io.MultiWriter(out, last), response.Body, nil); err != nil {
 		return wrap(fmt.Errorf("%w\n%s", err, strings.TrimSpace(last.String())), "build image %s", spec.Ref)
 	}
 	return nil
+}
+
+// Pull is engine.Driver's.
+func (d *Driver) Pull(ctx context.Context, ref string, out io.Writer) error {
+	body, err := d.api.ImagePull(ctx, ref, image.PullOptions{})
+	return wrap(relay(out, body, err), "pull image %s", ref)
+}
+
+// Import is engine.Driver's.
+func (d *Driver) Import(ctx context.Context, ref string, tar io.Reader, changes []string) error {
+	source := image.ImportSource{Source: tar, SourceName: "-"}
+	body, err := d.api.ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})
+	return wrap(relay(io.Discard, body, err), "import image %s", ref)
 }
 
 // progress is one message of the engine about a long operation.
@@ -58,8 +71,12 @@ type progress struct {
 var uncolored = strings.NewReplacer("\x1b[91m", "", "\x1b[0m", "")
 
 // relay writes the engine's messages to out as plain text until the operation ends, and
-// returns its error.
-func relay(out io.Writer, body io.Reader) error {
+// returns its error: failed, if the operation did not even begin.
+func relay(out io.Writer, body io.ReadCloser, failed error) error {
+	if failed != nil {
+		return failed
+	}
+	defer body.Close() // only read
 	messages := json.NewDecoder(body)
 	for {
 		var message progress
@@ -80,9 +97,7 @@ func relay(out io.Writer, body io.Reader) error {
 // text returns what a person needs to see of a message, with its newline.
 func (p *progress) text() string {
 	switch {
-	case p.Status == "":
-		return p.Stream
-	case p.Detail.Total > 0:
+	case p.Status == "", p.Detail.Total > 0:
 		return p.Stream
 	case p.ID == "":
 		return p.Stream + p.Status + "\n"

@@ -19,36 +19,27 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// connect returns a client of the engine at host, and a function that opens another
-// connection to it. It sends nothing.
-func connect(ctx context.Context, host string, opts ...client.Opt) (*client.Client, func(context.Context) (net.Conn, error), error) {
+// connect returns a client of the engine at host. It sends nothing.
+func connect(ctx context.Context, host string, opts ...client.Opt) (*client.Client, error) {
 	at, err := client.ParseHostURL(host)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var secure *tls.Config
 	if at.Scheme != "unix" {
 		if err := near(ctx, at); err != nil {
-			return nil, nil, fmt.Errorf("%w; name an engine of this machine, as unix:///path or tcp://127.0.0.1:port", err)
+			return nil, fmt.Errorf("%w; name an engine of this machine, as unix:///path or tcp://127.0.0.1:port", err)
 		}
-		if secure, err = tlsFromEnv(); err != nil {
-			return nil, nil, err
+		secure, err := tlsFromEnv()
+		if err != nil {
+			return nil, err
+		}
+		if secure != nil { // before the host, which settles how this transport dials
+			opts = append(opts, client.WithHTTPClient(&http.Client{
+				Transport: &http.Transport{TLSClientConfig: secure}, CheckRedirect: client.CheckRedirect,
+			}))
 		}
 	}
-	if secure != nil { // before the host, which settles how this transport dials
-		opts = append(opts, client.WithHTTPClient(&http.Client{
-			Transport: &http.Transport{TLSClientConfig: secure}, CheckRedirect: client.CheckRedirect,
-		}))
-	}
-	api, err := client.NewClientWithOpts(append(opts, client.WithHost(host), client.WithVersionFromEnv(), client.WithAPIVersionNegotiation())...)
-	if err != nil {
-		return nil, nil, err
-	}
-	if secure == nil {
-		return api, api.Dialer(), nil
-	}
-	dialer := &tls.Dialer{Config: secure} // the client's own does not heed its context
-	return api, func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", at.Host) }, nil
+	return client.NewClientWithOpts(append(opts, client.WithHost(host), client.WithVersionFromEnv(), client.WithAPIVersionNegotiation())...)
 }
 
 // near returns an error unless a host is this machine, since the addresses of another

@@ -85,7 +85,7 @@ func (a *authority) listen(t *testing.T) (listener net.Listener, host string) {
 }
 
 func TestOpen_SpeaksTLSWithAnEngineThatAsksForACertificate(t *testing.T) {
-	b := testBench(t)
+	b := aloneBench(t)
 	a := newAuthority(t)
 	listener, host := a.listen(t)
 	b.relay(t, listener)

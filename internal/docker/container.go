@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/network"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -71,7 +72,7 @@ func (d *Driver) Start(ctx context.Context, id string) error {
 		return wrap(d.api.ContainerStart(ctx, id, container.StartOptions{}), "start container %s", id)
 	}, func() bool {
 		found, err := d.inspect(ctx, id)
-		if err != nil || found.State == nil {
+		if err != nil {
 			return false
 		}
 		started, err := time.Parse(time.RFC3339Nano, found.State.StartedAt)
@@ -149,20 +150,19 @@ func (d *Driver) Look(ctx context.Context, id string) (engine.Container, error) 
 	if err != nil {
 		return engine.Container{}, err
 	}
-	c := engine.Container{
-		ID:   found.ID,
-		Name: strings.TrimPrefix(found.Name, "/"),
-		Key:  engine.KeyOf(found.Config.Labels),
-		IP:   address(found.NetworkSettings.Networks),
-	}
-	if s := found.State; s != nil {
-		c.Running, c.ExitCode, c.OOMKilled, c.Error = s.Running, s.ExitCode, s.OOMKilled, s.Error
-	}
-	return c, nil
+	s := found.State
+	return engine.Container{
+		ID: found.ID, Name: strings.TrimPrefix(found.Name, "/"), Key: engine.KeyOf(found.Config.Labels),
+		IP: address(found.NetworkSettings.Networks), Running: s.Running, ExitCode: s.ExitCode, OOMKilled: s.OOMKilled, Error: s.Error,
+	}, nil
 }
 
 func (d *Driver) inspect(ctx context.Context, id string) (container.InspectResponse, error) {
-	return retryGet(ctx, func() (container.InspectResponse, error) { return d.api.ContainerInspect(ctx, id) }, "inspect container %s", id)
+	found, err := retryGet(ctx, func() (container.InspectResponse, error) { return d.api.ContainerInspect(ctx, id) }, "inspect container %s", id)
+	if err == nil && found.State == nil {
+		found.State = &container.State{}
+	}
+	return found, err
 }
 
 // Containers is engine.Driver's.
@@ -191,4 +191,30 @@ func address(networks map[string]*network.EndpointSettings) string {
 		}
 	}
 	return ""
+}
+
+// Ended is engine.Driver's.
+func (d *Driver) Ended(ctx context.Context) (<-chan engine.End, <-chan error) {
+	filter := d.of(engine.Key{})
+	filter.Add("type", string(events.ContainerEventType))
+	filter.Add("event", string(events.ActionDie))
+	// The engine answers before it subscribes; Since covers the gap.
+	messages, broken := d.api.Events(ctx, events.ListOptions{Since: unixNano(time.Now()), Filters: filter})
+
+	ends, failed := make(chan engine.End), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case err := <-broken:
+				failed <- wrap(err, "watch exits")
+				return
+			case message := <-messages:
+				select {
+				case ends <- engine.End{ID: message.Actor.ID, Key: engine.KeyOf(message.Actor.Attributes)}:
+				case <-ctx.Done(): // the next error is ctx's
+				}
+			}
+		}
+	}()
+	return ends, failed
 }

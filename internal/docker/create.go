@@ -188,10 +188,7 @@ var maskedPaths = sync.OnceValue(func() []string {
 // throttles returns the folders of a machine's processors that count how often each was
 // slowed down for its heat.
 func throttles(cpus string) []string {
-	found, err := filepath.Glob(cpus + "/cpu[0-9]*/thermal_throttle")
-	if err != nil {
-		panic("docker: " + err.Error()) // the pattern is a constant
-	}
+	found, _ := filepath.Glob(cpus + "/cpu[0-9]*/thermal_throttle") // the pattern is not wrong
 	return found
 }
 

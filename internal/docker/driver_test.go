@@ -52,6 +52,9 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 	})
 }
 
+// pools are those that freePool has returned.
+var pools sync.Map
+
 // freePool returns a pool of four networks that nobody uses.
 func (b *bench) freePool(t *testing.T) netip.Prefix {
 	t.Helper()
@@ -61,6 +64,9 @@ func (b *bench) freePool(t *testing.T) netip.Prefix {
 		var n [2]byte
 		rand.Read(n[:])
 		pool := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, n[0], n[1] &^ 63}), 26)
+		if _, given := pools.LoadOrStore(pool, true); given {
+			continue
+		}
 		if !slices.ContainsFunc(taken, func(n network.Summary) bool { return overlaps(pool, n) }) {
 			return pool
 		}
@@ -85,7 +91,7 @@ func (b *bench) newWay(t *testing.T, seen func(*http.Response) error) *way {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "berth-way-") // the test's own may be too long for a socket
 	require.NoError(t, err)
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.engine.dial(ctx) }}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.engine.api.Dialer()(ctx) }}
 	w := &way{t: t, socket: filepath.Join(dir, "e.sock")}
 	if seen == nil {
 		seen = w.lose

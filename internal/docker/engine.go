@@ -1,13 +1,10 @@
 package docker
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"time"
 
@@ -28,9 +25,8 @@ type Options struct {
 // Engine is a connection to one Docker engine. Many goroutines may use it at the same
 // time.
 type Engine struct {
-	api  *client.Client
-	dial func(context.Context) (net.Conn, error) // opens a connection beside those of api
-	log  *slog.Logger
+	api *client.Client
+	log *slog.Logger
 }
 
 // Info describes an engine.
@@ -60,11 +56,11 @@ func open(ctx context.Context, host string, opts Options) (*Engine, error) {
 	if opts.Observe != nil {
 		settings = append(settings, client.WithTraceProvider(observer{observe: opts.Observe}))
 	}
-	api, dial, err := connect(ctx, host, settings...)
+	api, err := connect(ctx, host, settings...)
 	if err != nil {
 		return nil, fmt.Errorf("docker: open engine: %w", err)
 	}
-	e := &Engine{api: api, dial: dial, log: opts.Log}
+	e := &Engine{api: api, log: opts.Log}
 	if err := e.ping(ctx); err != nil {
 		_ = api.Close() // nothing was sent: only idle connections close here
 		return nil, err
@@ -83,29 +79,13 @@ func (e *Engine) ping(ctx context.Context) error {
 
 // pingAnew returns an error unless the engine answers on a new connection.
 func (e *Engine) pingAnew(ctx context.Context) error {
-	conn, err := e.dial(ctx)
+	api, err := connect(ctx, e.api.DaemonHost())
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/_ping", nil)
-	if err != nil {
-		return err
-	}
-	req.Close = true
-	if err := req.Write(conn); err != nil {
-		return err
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close() // only read
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("it answers %s", resp.Status)
-	}
-	return nil
+	defer api.Close() // only closes idle connections
+	_, err = api.Ping(ctx)
+	return err
 }
 
 // Info returns how the engine describes itself.

@@ -48,10 +48,7 @@ func (d *Driver) exec(ctx context.Context, id string, cmd engine.Cmd, stdout, st
 		return -1, err
 	}
 	defer run.close()
-	if cmd.Whole {
-		return run.waitWhole(ctx)
-	}
-	return run.wait(ctx)
+	return run.wait(ctx, cmd.Whole)
 }
 
 // execution is one command that was started.
@@ -96,20 +93,14 @@ func (x *execution) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// waitWhole returns the exit code once the output has ended.
-func (x *execution) waitWhole(ctx context.Context) (int, error) {
-	select {
-	case <-ctx.Done():
-		return -1, ctx.Err()
-	case <-x.copied:
-		return x.codeAfterOutput(ctx)
-	}
-}
-
-// wait returns the exit code once the command has ended and its output is in.
-func (x *execution) wait(ctx context.Context) (int, error) {
+// wait returns the exit code once the command has ended and its output is in, or with
+// whole once the output has ended.
+func (x *execution) wait(ctx context.Context, whole bool) (int, error) {
 	poll := time.NewTicker(execPoll)
 	defer poll.Stop()
+	if whole {
+		poll.Stop()
+	}
 	for {
 		select {
 		case <-ctx.Done():

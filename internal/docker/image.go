@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,25 +95,4 @@ func (d *Driver) commit(ctx context.Context, id, ref string, config *container.C
 		return nil
 	}
 	return err
-}
-
-// Pull is engine.Driver's.
-func (d *Driver) Pull(ctx context.Context, ref string, out io.Writer) error {
-	body, err := d.api.ImagePull(ctx, ref, image.PullOptions{})
-	if err != nil {
-		return wrap(err, "pull image %s", ref)
-	}
-	defer body.Close() // only read
-	return wrap(relay(out, body), "pull image %s", ref)
-}
-
-// Import is engine.Driver's.
-func (d *Driver) Import(ctx context.Context, ref string, tar io.Reader, changes []string) error {
-	source := image.ImportSource{Source: tar, SourceName: "-"}
-	body, err := d.api.ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})
-	if err != nil {
-		return wrap(err, "import image %s", ref)
-	}
-	defer body.Close() // only read
-	return wrap(relay(io.Discard, body), "import image %s", ref)
 }

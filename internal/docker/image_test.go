@@ -100,7 +100,7 @@ func TestVolume_TakesOwnerAndFilesOfTheImageOnlyWhileEmpty(t *testing.T) {
 // dockerfile is a build whose last step is the one given.
 func (b *bench) dockerfile(t *testing.T, steps ...string) *bytes.Buffer {
 	t.Helper()
-	text := "FROM " + b.image + "\nARG WHO=nobody\n" + strings.Join(steps, "\n") + "\n"
+	text := "FROM " + b.image + "\nLABEL berth.instance=" + b.driver.opts.Instance + "\nARG WHO=nobody\n" + strings.Join(steps, "\n") + "\n"
 	context, err := pack(tar.Header{Name: "Dockerfile", Mode: 0o644}, text)
 	require.NoError(t, err)
 	return context
@@ -183,27 +183,30 @@ func TestImport_ReportsAnArchiveThatIsBroken(t *testing.T) {
 
 func TestRelay_WritesTextAndReturnsTheError(t *testing.T) {
 	var out strings.Builder
-	err := relay(&out, strings.NewReader(`{"stream":"Step 1\n"}
+	err := relay(&out, stream(`{"stream":"Step 1\n"}
 {"stream":"\u001b[91mred\n\u001b[0m"}
 {"status":"Pulling fs layer","id":"abc"}
 {"status":"Downloading","id":"abc","progressDetail":{"current":1,"total":2}}
 {"status":"Digest: x"}
 {"aux":{"ID":"sha256:0"}}
 {"errorDetail":{"code":3,"message":"boom"},"error":"boom"}
-{"stream":"never seen"}`))
+{"stream":"never seen"}`), nil)
 	require.EqualError(t, err, "boom")
 	assert.Equal(t, "Step 1\nred\nabc: Pulling fs layer\nDigest: x\n", out.String())
 
-	require.ErrorIs(t, relay(io.Discard, strings.NewReader(`{"stream":`)), io.ErrUnexpectedEOF)
+	require.ErrorIs(t, relay(io.Discard, stream(`{"stream":`), nil), io.ErrUnexpectedEOF)
 	full := errors.New("disk full")
 	failing := writerFunc(func([]byte) (int, error) { return 0, full })
-	require.ErrorIs(t, relay(failing, strings.NewReader(`{"stream":"x"}`)), full)
+	require.ErrorIs(t, relay(failing, stream(`{"stream":"x"}`), nil), full)
 }
+
+// stream is a body of the engine's messages.
+func stream(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
 
 func FuzzRelay(f *testing.F) {
 	f.Add(`{"stream":"Step 1\n"}{"error":"boom"}`)
 	f.Add(`{"status":"Downloading","id":"abc","progressDetail":{"current":1,"total":2}}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		_ = relay(io.Discard, strings.NewReader(body))
+		_ = relay(io.Discard, stream(body), nil)
 	})
 }

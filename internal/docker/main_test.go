@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/image"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -29,8 +30,9 @@ import (
 // owner is the uid and gid of everything in the test image's /app.
 const owner = 200001
 
-// bench is what the tests of one run share: an engine, an installation on it, to which
-// everything belongs that they make, and an image made of the helper alone.
+// bench is what a test has: an engine and an image made of the helper alone, which all
+// tests of a run share, and an installation of its own, to which everything belongs that
+// it makes.
 type bench struct {
 	engine *Engine
 	driver *Driver
@@ -44,7 +46,7 @@ var shared = sync.OnceValues(setUp)
 
 func TestMain(m *testing.M) {
 	// Tests that run in parallel wait for the engine, not for a processor.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
@@ -67,16 +69,25 @@ func TestMake_TestsDoNotSkipTheEngine(t *testing.T) {
 	require.Regexp(t, `(?m)^\tBERTH_REQUIRE_ENGINE=1 .*go test .*\./\.\.\.$`, string(makefile))
 }
 
-// testBench returns the shared bench, or skips when no engine answers and
-// BERTH_REQUIRE_ENGINE, which make test sets, does not ask for one.
+// testBench returns the bench of a test that runs beside others. It skips the test when no
+// engine answers and BERTH_REQUIRE_ENGINE, which make test sets, does not ask for one.
 func testBench(t *testing.T) *bench {
+	t.Helper()
+	t.Parallel()
+	return aloneBench(t)
+}
+
+// aloneBench is testBench for a test that changes the environment.
+func aloneBench(t *testing.T) *bench {
 	t.Helper()
 	b, err := shared()
 	if errors.Is(err, errNoEngine) && os.Getenv("BERTH_REQUIRE_ENGINE") != "1" {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	return b
+	own := &bench{b.engine, NewDriver(b.engine, Info{}, DriverOptions{Instance: strings.ToLower(rand.Text())}), b.image}
+	t.Cleanup(func() { assert.NoError(t, own.leftBehind()) })
+	return own
 }
 
 var errNoEngine = errors.New("no Docker engine answers; BERTH_REQUIRE_ENGINE=1 makes this a failure")
@@ -139,21 +150,26 @@ func pack(entries ...any) (*bytes.Buffer, error) {
 	return &out, w.Close()
 }
 
-// tearDown removes the image and reports whatever the tests left behind.
+// tearDown removes the shared image and closes the engine.
 func (b *bench) tearDown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := b.driver.removeImage(ctx, b.image)
+	return errors.Join(b.driver.removeImage(ctx, b.image), b.leftBehind(), b.engine.Close())
+}
+
+// leftBehind returns an error if there is anything of the bench's installation.
+func (b *bench) leftBehind() error {
+	ctx := context.Background()
 	containers, err1 := b.driver.Containers(ctx, engine.Key{})
 	images, err2 := b.driver.images(ctx, engine.Key{})
 	networks, err3 := b.driver.Networks(ctx, engine.Key{})
 	volumes, err4 := b.driver.Volumes(ctx, engine.Key{})
-	err = errors.Join(err, err1, err2, err3, err4)
+	err := errors.Join(err1, err2, err3, err4)
 	if len(containers)+len(images)+len(networks)+len(volumes) > 0 {
 		err = errors.Join(err, fmt.Errorf("left behind: containers %v, images %v, networks %v, volumes %v",
 			containers, images, networks, volumes))
 	}
-	return errors.Join(err, b.engine.Close())
+	return err
 }
 
 // name is a name in the engine that no other test uses.

@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -81,10 +82,5 @@ func retryRemoval(ctx context.Context, remove func(context.Context) error, other
 }
 
 func isAny(err error, targets []error) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }

@@ -59,11 +59,7 @@ func (d *Driver) Sockets(ctx context.Context, id string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pid int
-	if found.State != nil {
-		pid = found.State.Pid
-	}
-	table, ok := socketTables(pid, address(found.NetworkSettings.Networks))
+	table, ok := socketTables(found.State.Pid, address(found.NetworkSettings.Networks))
 	if !ok {
 		if table, err = d.ownSocketTables(ctx, id); err != nil {
 			return nil, err

@@ -36,7 +36,7 @@
 // # One redeploy
 //
 // The new generation is built and started beside the old one, on a network of its
-// own (docker/place.go), so that a service's name leads each caller to its own
+// own (docker/network.go), so that a service's name leads each caller to its own
 // generation. It takes the traffic by one swap of the stack's routes once every service
 // is healthy; only then is it committed. The old one finishes what it has begun, then
 // its containers, network, images and sites go. A service that would be built the same
