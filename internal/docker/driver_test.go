@@ -19,6 +19,7 @@ import (
 
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine/enginetest"
@@ -48,6 +49,8 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 			Image:   b.image, Tools: tools,
 			Command:     func(words ...string) []string { return helper(words...).Args },
 			LoseAnswers: w.loseAnswers, Leave: w.leave, Return: w.back,
+			BreakPromote: func() { w.onDisconnect(w.leave) },
+			TakeAddress:  func(id, other string) { w.onDisconnect(b.exchange(t, id, other)) },
 		})
 	})
 }
@@ -83,6 +86,7 @@ type way struct {
 	mu     sync.Mutex
 	server *http.Server    // nil while the engine is away
 	lost   map[string]bool // requests whose answers were lost; nil while none is to be
+	then   func()          // called once a container has left a network
 }
 
 // newWay opens the engine by a way of the test's own. Each answer is given to seen before it
@@ -149,10 +153,40 @@ func (w *way) loseAnswers() {
 
 var errLost = errors.New("the answer is lost")
 
-func (w *way) lose(answer *http.Response) error {
+// onDisconnect has do called when the next container has left its network.
+func (w *way) onDisconnect(do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.then = do
+}
+
+// exchange takes a container off its network, and returns what puts it back with the
+// address of another one.
+func (b *bench) exchange(t *testing.T, id, other string) func() {
+	t.Helper()
+	had, err := b.driver.inspect(t.Context(), id)
+	require.NoError(t, err)
+	name := networkOf(&had)
+	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), name, other, false))
+	return func() {
+		assert.NoError(t, b.engine.api.NetworkConnect(t.Context(), name, other, &network.EndpointSettings{
+			IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.NetworkSettings.Networks[name].IPAddress},
+		}))
+	}
+}
+
+// lose loses the answers that are to be lost.
+func (w *way) lose(answer *http.Response) error {
 	asked := answer.Request
+	w.mu.Lock()
+	then := w.then
+	if strings.HasSuffix(asked.URL.Path, "/disconnect") && then != nil {
+		w.then = nil
+		w.mu.Unlock()
+		then()
+		return nil
+	}
+	defer w.mu.Unlock()
 	what := asked.Method + " " + asked.URL.String()
 	if w.lost == nil || w.lost[what] || asked.Method == http.MethodGet || asked.Method == http.MethodHead {
 		return nil

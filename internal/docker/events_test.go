@@ -27,7 +27,7 @@ func next(t *testing.T, exits <-chan engine.End, failed <-chan error) engine.End
 
 func TestExits_MissesNothingFromTheCallOn(t *testing.T) {
 	b := testBench(t)
-	for range 5 {
+	for range 3 {
 		id := b.run(t, b.spec("serve"))
 		ctx, cancel := context.WithCancel(t.Context())
 		exits, failed := b.driver.Ended(ctx)

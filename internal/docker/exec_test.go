@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 func TestExec_RunsAsToldWhereToldWithWhatItIsGiven(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
+	id := b.server(t)
 	command := helper("whoami")
 	command.User, command.Dir = "200001:200001", "/app"
 	var out strings.Builder
@@ -37,13 +38,13 @@ func TestExec_RunsAsToldWhereToldWithWhatItIsGiven(t *testing.T) {
 
 func TestExec_MergesBothStreamsInOrder(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
+	id := b.server(t)
 	assert.Equal(t, "0\n1\n2\n3\n4\n5\n", b.output(t, id, "both", "6", "100ms"))
 }
 
 func TestOutput_KeepsTheStreamsApart(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
+	id := b.server(t)
 	var stdout, stderr strings.Builder
 	code, err := b.driver.Exec(t.Context(), id, whole(helper("both", "6", "0s")), &stdout, &stderr)
 	require.NoError(t, err)
@@ -54,7 +55,7 @@ func TestOutput_KeepsTheStreamsApart(t *testing.T) {
 
 func TestAnswer_IsWholeOrAnError(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
+	id := b.server(t)
 	for size, want := range map[string]error{"100": nil, "60000": nil, "66000": engine.ErrTooMuch, "20000000": engine.ErrTooMuch} {
 		text, code, err := engine.Answer(t.Context(), b.driver, id, helper("flood", size))
 		require.ErrorIs(t, err, want)
@@ -71,14 +72,14 @@ func TestAnswer_IsWholeOrAnError(t *testing.T) {
 
 func TestExec_DeliversEverythingThatWasPrinted(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
+	id := b.server(t)
 	const size = 20_000_000
 	assert.Len(t, b.output(t, id, "flood", "20000000"), size)
 }
 
 func TestExec_DoesNotWaitForABackgroundChild(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
+	id := b.server(t)
 	var out strings.Builder
 	began := time.Now()
 	code, err := b.driver.Exec(t.Context(), id, helper("background", "1m", "5"), &out, &out)
@@ -92,7 +93,7 @@ func TestExec_DoesNotWaitForABackgroundChild(t *testing.T) {
 
 func TestExec_WaitsForACommandThatClosedItsOutput(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
+	id := b.server(t)
 	var out strings.Builder
 	began := time.Now()
 	code, err := b.driver.Exec(t.Context(), id, helper("mute", "600ms", "7"), &out, &out)
@@ -100,24 +101,6 @@ func TestExec_WaitsForACommandThatClosedItsOutput(t *testing.T) {
 	assert.Equal(t, 7, code)
 	assert.Equal(t, "last words\n", out.String())
 	assert.GreaterOrEqual(t, time.Since(began), 600*time.Millisecond)
-}
-
-func TestExec_ReturnsAtOnceWhenCancelled(t *testing.T) {
-	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var cancelled time.Time
-	out := writerFunc(func(p []byte) (int, error) {
-		if cancelled.IsZero() {
-			cancelled = time.Now()
-			cancel()
-		}
-		return len(p), nil
-	})
-	_, err := b.driver.Exec(ctx, id, helper("both", "10000", "10ms"), out, out)
-	require.ErrorIs(t, err, context.Canceled)
-	assert.Less(t, time.Since(cancelled), 10*time.Second)
 }
 
 func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
@@ -147,7 +130,7 @@ func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
 
 func TestExec_ABrokenStreamIsNotTheEndOfTheCommand(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
+	id := b.server(t)
 	w := b.newWay(t, nil)
 	out := writerFunc(func(p []byte) (int, error) { w.leave(); return len(p), nil })
 	_, err := w.driver.Exec(t.Context(), id, helper("both", "1", "1h"), out, out)
@@ -156,12 +139,28 @@ func TestExec_ABrokenStreamIsNotTheEndOfTheCommand(t *testing.T) {
 
 func TestExec_ReportsAWriterThatFails(t *testing.T) {
 	b := testBench(t)
-	id := b.run(t, b.spec("serve"))
+	id := b.server(t)
 	full := errors.New("disk full")
 	out := writerFunc(func([]byte) (int, error) { return 0, full })
 	_, err := b.driver.Exec(t.Context(), id, helper("both", "3", "1h"), out, out)
 	require.ErrorIs(t, err, full)
 }
+
+// server returns the id of a container that serves all tests of commands.
+func (b *bench) server(t *testing.T) string {
+	t.Helper()
+	id, err := server()
+	require.NoError(t, err)
+	return id
+}
+
+var server = sync.OnceValues(func() (string, error) {
+	b, err := shared()
+	if err != nil {
+		return "", err
+	}
+	return b.driver.Run(context.Background(), b.spec("serve"))
+})
 
 type writerFunc func(p []byte) (int, error)
 

@@ -46,7 +46,7 @@ var shared = sync.OnceValues(setUp)
 
 func TestMain(m *testing.M) {
 	// Tests that run in parallel wait for the engine, not for a processor.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
@@ -150,11 +150,13 @@ func pack(entries ...any) (*bytes.Buffer, error) {
 	return &out, w.Close()
 }
 
-// tearDown removes the shared image and closes the engine.
+// tearDown removes what the tests share and closes the engine.
 func (b *bench) tearDown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return errors.Join(b.driver.removeImage(ctx, b.image), b.leftBehind(), b.engine.Close())
+	containers, err := b.driver.Containers(ctx, engine.Key{}) // the server
+	err = errors.Join(err, b.driver.Discard(ctx, engine.Objects{Containers: containers}))
+	return errors.Join(err, b.driver.removeImage(ctx, b.image), b.leftBehind(), b.engine.Close())
 }
 
 // leftBehind returns an error if there is anything of the bench's installation.

@@ -49,22 +49,25 @@ const subnetBits = 28
 // Place is engine.Driver's.
 func (d *Driver) Place(ctx context.Context, key engine.Key, stackNumber int64) error {
 	ctx = context.WithoutCancel(ctx) // it must not appear after a delete has looked for it
+	return d.making.alone(ctx, key.Network(), func() error {
+		return d.place(ctx, int(stackNumber), bridge{
+			name:   key.Network(),
+			device: key.Bridge(d.opts.Instance, stackNumber),
+			labels: d.labels(engine.Key{Stack: key.Stack, Generation: key.Generation}),
+		})
+	})
+}
+
+// place makes a network on a free subnet, the first one from the one with a number.
+func (d *Driver) place(ctx context.Context, from int, b bridge) error {
 	networks, err := d.engine.networks(ctx, filters.NewArgs())
-	if err != nil {
+	if err != nil || slices.ContainsFunc(networks, func(n network.Summary) bool { return n.Name == b.name }) {
 		return err
-	}
-	b := bridge{
-		name:   key.Network(),
-		device: key.Bridge(d.opts.Instance, stackNumber),
-		labels: d.labels(engine.Key{Stack: key.Stack, Generation: key.Generation}),
-	}
-	if slices.ContainsFunc(networks, func(n network.Summary) bool { return n.Name == b.name }) {
-		return nil
 	}
 	pool := d.opts.Pool
 	count := 1 << (subnetBits - pool.Bits())
 	for i := range count {
-		b.subnet = nthSubnet(pool, (int(stackNumber)+i)%count)
+		b.subnet = nthSubnet(pool, (from+i)%count)
 		if slices.ContainsFunc(networks, func(n network.Summary) bool { return overlaps(b.subnet, n) }) {
 			continue
 		}

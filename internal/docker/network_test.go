@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -101,7 +100,7 @@ func TestEnsureNetwork_ManyAtOnceMakeOne(t *testing.T) {
 	spec := b.network(t)
 	require.NoError(t, b.driver.removeNetwork(t.Context(), spec.name))
 	var makers sync.WaitGroup
-	for range 6 {
+	for range 3 {
 		makers.Go(func() { assert.NoError(t, b.driver.ensureNetwork(t.Context(), spec)) })
 	}
 	makers.Wait()
@@ -110,83 +109,24 @@ func TestEnsureNetwork_ManyAtOnceMakeOne(t *testing.T) {
 	assert.Len(t, named, 1)
 }
 
-func TestRealias_FreesAContainerOfAnAddressThatAnotherGot(t *testing.T) {
-	b := testBench(t)
-	spec := b.network(t)
-	first, second := b.spec("serve"), b.spec("serve")
-	first.Network, second.Network = spec.name, spec.name
-	id := b.run(t, first)
-	require.NoError(t, b.driver.realias(t.Context(), id, spec.name, []string{"name"}))
-	had, err := b.driver.Look(t.Context(), id)
-	require.NoError(t, err)
-	require.NoError(t, b.driver.Stop(t.Context(), id))
-
-	other := b.create(t, second)
-	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), spec.name, other, false))
-	require.NoError(t, b.engine.api.NetworkConnect(t.Context(), spec.name, other, &network.EndpointSettings{
-		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
-	}))
-	require.NoError(t, b.driver.Start(t.Context(), other))
-	require.ErrorIs(t, b.driver.Start(t.Context(), id), engine.ErrAddressTaken)
-	require.NoError(t, b.driver.realias(t.Context(), id, spec.name, []string{"name"}))
-	require.NoError(t, b.driver.Start(t.Context(), id))
-}
-
-func TestRealias_LeavesAContainerOnTheNetworkWhoseAddressAnotherGot(t *testing.T) {
+func TestRestart_FreesAContainerOfAnAddressThatAnotherGot(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
 	first, second := b.spec("serve"), b.spec("serve")
 	first.Network, second.Network = spec.name, spec.name
 	id, other := b.run(t, first), b.run(t, second)
-	had, err := b.driver.Look(t.Context(), id)
-	require.NoError(t, err)
-	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), spec.name, other, false))
-	remote := b.after(t, "/disconnect", func() {
-		assert.NoError(t, b.engine.api.NetworkConnect(t.Context(), spec.name, other, &network.EndpointSettings{
-			IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: had.IP},
-		}))
-	})
-	require.ErrorIs(t, remote.realias(t.Context(), id, spec.name, []string{"name"}), engine.ErrAddressTaken)
-	found, err := b.driver.inspect(t.Context(), id)
-	require.NoError(t, err)
-	now := found.NetworkSettings.Networks[spec.name]
-	require.NotNil(t, now)
-	assert.NotEmpty(t, now.IPAddress)
-	assert.NotEqual(t, had.IP, now.IPAddress)
-	assert.Contains(t, now.Aliases, "name")
-}
-
-func TestRealias_PutsAContainerBackOnTheNetwork(t *testing.T) {
-	b := testBench(t)
-	spec := b.network(t)
-	c := b.spec("serve")
-	c.Network = spec.name
-	id := b.run(t, c)
-	require.NoError(t, b.engine.api.NetworkDisconnect(t.Context(), spec.name, id, false))
+	require.NoError(t, b.driver.Promote(t.Context(), id, "name"))
+	takes := b.exchange(t, id, other)
 	require.NoError(t, b.driver.Stop(t.Context(), id))
-	require.NoError(t, b.driver.Start(t.Context(), id))
-	had, err := b.driver.Look(t.Context(), id)
-	require.NoError(t, err)
-	require.Empty(t, had.IP, "the engine puts it back by itself")
-	require.NoError(t, b.driver.realias(t.Context(), id, spec.name, []string{"name"}))
+	takes()
+	require.ErrorIs(t, b.driver.Start(t.Context(), id), engine.ErrAddressTaken)
+	require.NoError(t, b.driver.Restart(t.Context(), id, "name"))
 	found, err := b.driver.inspect(t.Context(), id)
 	require.NoError(t, err)
 	now := found.NetworkSettings.Networks[spec.name]
 	require.NotNil(t, now)
 	assert.NotEmpty(t, now.IPAddress)
 	assert.Contains(t, now.Aliases, "name")
-}
-
-// after is the engine by a way on which something is done after each request to a
-// path, before its answer goes on.
-func (b *bench) after(t *testing.T, path string, do func()) *Driver {
-	t.Helper()
-	return b.newWay(t, func(answer *http.Response) error {
-		if strings.HasSuffix(answer.Request.URL.Path, path) {
-			do()
-		}
-		return nil
-	}).driver
 }
 
 func TestRemoveNetwork_DisconnectsWhatIsLeft(t *testing.T) {

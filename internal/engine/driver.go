@@ -8,50 +8,50 @@ import (
 	"github.com/berth-host/berth/internal/disk"
 )
 
-// Driver does in an engine what the supervisor and the builder decide. It has the
-// objects of one installation, and sees no others.
+// Driver does in an engine what the supervisor and the builder decide. It has the objects
+// of one installation, and no others.
 //
-// This is the contract, which package enginetest holds every driver to:
+// This is the contract. Package enginetest tests it on every driver:
 //
-//   - All methods may be called at the same time, by many goroutines, also for the
-//     same object. A call that finds another one at work waits for it, or does the
-//     rest of it.
-//   - Every call may be repeated. What makes something finds what an earlier call
-//     made, or puts a new one in its place; what removes or stops something succeeds
-//     when it is gone already. So a caller that does not know whether the engine did
-//     what it was asked, since an answer was lost or the server died, asks again.
-//   - A driver asks again by itself where that is safe and the answer was lost, for a
-//     moment, and for half a minute where something is removed.
-//   - ErrNotFound means that the engine answered and has no such object. It is never
-//     returned by what stops or removes.
-//   - ErrUnreachable means that nobody answered: the engine may or may not have done
-//     what it was asked. ErrNoSpace and ErrHost are faults of its machine.
-//   - When ctx ends, a call returns soon with an error. What has begun in the engine may
-//     go on. A call that makes an object never leaves one that a later Inventory could
-//     miss: it returns once the object is there, or never will be.
+//   - All methods may be called at the same time, by many goroutines, also for the same
+//     object. A call that finds another one at work waits for it, or does the rest of it.
+//   - Every call may be repeated. A call that makes something finds what an earlier call
+//     made, or puts a new one in its place; a call that removes or stops something
+//     succeeds when it is already gone. So a caller who does not know whether the engine
+//     did what it was asked, because an answer was lost or the server died, asks again.
+//   - A driver itself asks again where that is safe when an answer was lost: for a moment,
+//     or for half a minute where something is removed or stopped.
+//   - ErrNotFound means that the engine answered and has no such object. A call that stops
+//     or removes something never returns it.
+//   - ErrUnreachable means that nobody answered: the engine may or may not have done what
+//     it was asked. ErrNoSpace and ErrHost are faults of its machine.
+//   - When ctx ends, a call returns soon with an error. What the engine has begun may go
+//     on. A call that makes an object never leaves one that a later Inventory could miss:
+//     it returns once the object is there, or never will be.
 type Driver interface {
-	// Place makes the network of a generation unless it is there, on a free subnet of
-	// the installation's pool, the first one counted from where the number of the stack
-	// points. ErrNoNetwork means that none is free.
+	// Place makes the network of a generation if there is none, on a free subnet of the
+	// installation's pool: the first one counted from a place that follows from the number
+	// of the stack. ErrNoNetwork means that none is free.
 	Place(ctx context.Context, key Key, stackNumber int64) error
 
 	// Run makes a container with its volumes and starts it, in place of one of the same
-	// name that is in the way, which it stops as Stop does. An id that comes with an
-	// error is that of a container which may not have started. A missing image or network is
-	// ErrNotFound.
+	// name, which it stops as Stop does. An id that comes with an error is that of a
+	// container that may not have started. A missing image or network is ErrNotFound.
 	Run(ctx context.Context, spec Spec) (id string, err error)
 
-	// Restart starts a container that has ended; one that runs stays as it is, a command
-	// that has run is not run once more because an answer was lost. It is on its network
-	// then, also when a Promote that failed had left it off. The other containers there
-	// find it as before, or under the aliases where it had to be put back on the network.
+	// Restart starts a container that has ended and leaves one that runs as it is. It does
+	// not run a command a second time because an answer was lost. Afterwards the container
+	// is on its network, even if a Promote that failed had left it off. The other
+	// containers there find it as before, or under the aliases if it had to be put back on
+	// the network.
 	Restart(ctx context.Context, id string, aliases ...string) error
 
 	// Promote gives a container other names on its network, in place of those that it
-	// has; with none, nobody there finds it. For a moment nothing reaches it, but it
-	// keeps its address and its connections. ErrAddressTaken means that another container
-	// got the address within that moment: this one has another, and its connections are
-	// cut. Names of one that is not started take effect when it is.
+	// has; with none, nobody there finds it. For a moment nothing reaches it, but it keeps
+	// its address and its connections, even if an answer is lost meanwhile. ErrAddressTaken
+	// means that another container got the address within that moment: this one has
+	// another address and the new names, and its connections are cut. The names of a
+	// container that is not started take effect when it starts.
 	Promote(ctx context.Context, id string, aliases ...string) error
 
 	// Promotes reports whether Promote works on a container that runs.
@@ -60,56 +60,60 @@ type Driver interface {
 	// Look returns what the engine knows of a container, by id or name.
 	Look(ctx context.Context, id string) (Container, error)
 
-	// Stop asks the process of a container to end with SIGTERM, kills it once the time
-	// that the container was made with is over, and returns when it has ended. When ctx
-	// ends before, the process may still run.
+	// Stop sends SIGTERM to the process of a container, kills it once the container's
+	// StopTimeout is over, and returns when it has ended. When ctx ends before that, the
+	// process may still run.
 	Stop(ctx context.Context, id string) error
 
 	// Remove kills the process of a container and removes the container.
 	Remove(ctx context.Context, id string) error
 
-	// Follow gives line each line that the process of a container writes after a time,
-	// without its newline and valid only during the call, and returns once the process
-	// has ended and all it wrote was given; with ErrNotFound when the container is gone.
+	// Follow calls line for each line that the process of a container writes after a
+	// time, without its newline and valid only during the call. It returns once the
+	// process has ended and line has got everything that it wrote. The error is
+	// ErrNotFound when the container is gone.
 	Follow(ctx context.Context, id string, after time.Time, line func(at time.Time, line []byte)) error
 
 	// Sockets returns the addresses, as host:port, on which something in a container
 	// accepts connections, in the order of their ports.
 	Sockets(ctx context.Context, id string) ([]string, error)
 
-	// Ended tells of the ends of containers, from this call on. When the stream breaks or
-	// ctx ends, the second channel gets the one error and nothing more arrives: whoever
-	// still wants to know calls again and then looks at the containers, as ends in
-	// between are not repeated.
+	// Ended sends the ends of containers, from this call on. When the stream breaks or ctx
+	// ends, the second channel gets one error and nothing more arrives. Ends after that are
+	// not repeated: call Ended again, and then look at the containers.
 	Ended(ctx context.Context) (<-chan End, <-chan error)
 
-	// Accepts returns an error unless the engine takes a new connection and answers on
-	// it before ctx ends. One that shuts down takes none any more while it ends the
-	// containers, so this says whether the end of a container was its own.
+	// Accepts returns an error unless the engine takes a new connection and answers on it
+	// before ctx ends. An engine that shuts down takes none while it ends the containers,
+	// so Accepts shows whether the end of a container was the engine's doing.
 	Accepts(ctx context.Context) error
 
-	// Containers, Volumes and Networks return the objects of a key: of the whole
+	// Containers, Volumes and Networks return the objects of a key, or of the whole
 	// installation for the zero Key.
 	Containers(ctx context.Context, key Key) ([]Container, error)
 	Volumes(ctx context.Context, key Key) ([]Volume, error)
 	Networks(ctx context.Context, key Key) ([]Network, error)
 
-	// Inventory returns all there is, by the id of the stack: of one stack, or of the
-	// whole installation for stack "". What it found comes with an error, too.
+	// Inventory returns all objects by the id of the stack: those of one stack, or of the
+	// whole installation for stack "". It also returns what it found with an error.
 	Inventory(ctx context.Context, stack string) (map[string]Objects, error)
 
-	// Discard removes objects, containers first as they hold the rest. It goes on after
-	// an error, to leave as little as possible.
+	// Discard removes objects, containers first as they hold the rest. A volume that
+	// another container has stays, which is an error. Discard goes on after an error, to
+	// leave as little as possible.
 	Discard(ctx context.Context, objects Objects) error
 
-	// Snapshot turns the data volume of a service into its snapshot image and removes the
-	// volume, which stays when there is an error. A snapshot that is there is kept as it
-	// is. ErrNoRoom means that it would leave less than the floor.
+	// Snapshot makes the snapshot image of a service from its data volume and removes the
+	// volume, which stays when there is an error. It keeps a snapshot that exists as it
+	// is. When there is neither a volume nor a snapshot, it makes none, as that would hide
+	// that the data is gone: ErrNotFound. ErrNoRoom means that the snapshot would leave
+	// less than the floor.
 	Snapshot(ctx context.Context, key Key, spec SnapshotSpec) error
 
 	// Restore fills a new data volume from a service's snapshot, if there is one, and
-	// calls the snapshot restored, which is a leftover. A container of the name process
-	// that has the volume goes, and so does a volume that is there beside a snapshot.
+	// calls the snapshot restored, which makes it a leftover. It removes a container of
+	// the name process, which may have the volume, and a volume that is there beside a
+	// snapshot.
 	Restore(ctx context.Context, key Key, process string) error
 
 	// Probe runs a container to its end, and returns an error unless it exits with 0.
@@ -118,7 +122,7 @@ type Driver interface {
 	// HasImage reports whether the engine has an image, by reference.
 	HasImage(ctx context.Context, ref string) (bool, error)
 
-	// ImageUser returns the number of the user that the containers of an image run as; 0
+	// ImageUser returns the number of the user as which the containers of an image run; 0
 	// for root.
 	ImageUser(ctx context.Context, id string) (int, error)
 
@@ -128,7 +132,7 @@ type Driver interface {
 	Builds
 }
 
-// Builds is the part of a Driver that only the builder asks for.
+// Builds is the part of a Driver that only the builder needs.
 type Builds interface {
 	// MakeImage builds an image that all installations share, and writes the log to out
 	// as plain text. The error of a step that fails ends with the last lines of the log.
@@ -141,25 +145,26 @@ type Builds interface {
 	// Dockerfile instructions for its configuration, as in `WORKDIR /app`.
 	Import(ctx context.Context, ref string, tar io.Reader, changes []string) error
 
-	// Prepare makes a container with its volumes, which is not started, in place of one
-	// of the same name, which it kills.
+	// Prepare makes a container with its volumes, without starting it, in place of one of
+	// the same name, which it kills.
 	Prepare(ctx context.Context, spec Spec) (id string, err error)
 
-	// CopyIn unpacks a tar into the root of a container that was never started. Owner and
-	// mode are those of the tar's headers, and so become those of a directory that exists
-	// already. Files below a volume's path go to the volume.
+	// CopyIn unpacks a tar into the root of a container that was never started. Files and
+	// directories get the owner and mode of the tar's headers, directories that exist
+	// already too. Files below a volume's path go to the volume. Never use it on a
+	// container in which a tenant's code ran.
 	CopyIn(ctx context.Context, id string, tar io.Reader) error
 
 	// Start starts a container that Prepare made. A missing network is ErrNotFound.
 	Start(ctx context.Context, id string) error
 
-	// Exec runs a command in a running container, gives stdout and stderr what it prints,
-	// and returns its exit code: 126 or 127 when there is no such command. Nothing is
-	// written any more once it has returned. When ctx ends, the command goes on until the
-	// container is removed.
+	// Exec runs a command in a running container, writes its output to stdout and stderr,
+	// and returns its exit code: 126 or 127 when there is no such command. It writes
+	// nothing after it has returned. When ctx ends, the command goes on until the container
+	// is removed.
 	Exec(ctx context.Context, id string, cmd Cmd, stdout, stderr io.Writer) (code int, err error)
 
-	// Commit makes the image of a service's generation of a container's file system,
+	// Commit makes the image of a service's generation from a container's file system,
 	// without its volumes.
 	Commit(ctx context.Context, id string, key Key, config ImageConfig) error
 

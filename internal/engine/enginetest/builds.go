@@ -19,7 +19,7 @@ func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, _ io.Writ
 
 // Pull is engine.Driver's. There is no registry.
 func (d *Driver) Pull(ctx context.Context, ref string, _ io.Writer) error {
-	return d.call(ctx, "Pull", ref, func() error { return notFound("image", ref) })
+	return d.retry(ctx, "Pull", ref, func() error { return notFound("image", ref) })
 }
 
 // Import is engine.Driver's.
@@ -32,7 +32,7 @@ func (d *Driver) addImage(ctx context.Context, method, ref string, content io.Re
 	if err != nil {
 		return err
 	}
-	return d.call(ctx, method, ref, func() error {
+	return d.retry(ctx, method, ref, func() error {
 		d.engine.images[ref] = &image{id: d.engine.number("sha256:"), files: files}
 		return nil
 	})
@@ -57,13 +57,12 @@ func untar(r io.Reader) (map[string]string, error) {
 }
 
 // Prepare is engine.Driver's.
-func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (string, error) {
-	done, err := d.engine.turn(ctx, spec.Name)
-	if err != nil {
-		return "", err
-	}
-	defer done()
-	return d.create(ctx, "Prepare", spec, func(context.Context, string) error { return nil })
+func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (id string, err error) {
+	err = d.engine.turn(ctx, spec.Name, func() error {
+		id, err = d.create(ctx, "Prepare", spec, func(context.Context, string) error { return nil })
+		return err
+	})
+	return id, err
 }
 
 // CopyIn is engine.Driver's.
@@ -72,7 +71,7 @@ func (d *Driver) CopyIn(ctx context.Context, id string, content io.Reader) error
 	if err != nil {
 		return err
 	}
-	return d.call(ctx, "CopyIn", id, func() error {
+	return d.retry(ctx, "CopyIn", id, func() error {
 		c := d.engine.find(id)
 		if c == nil {
 			return notFound("container", id)
@@ -136,7 +135,7 @@ func (c *container) print(e *Engine, out io.Writer) error {
 // Commit is engine.Driver's.
 func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
 	e := d.engine
-	return d.call(context.WithoutCancel(ctx), "Commit", id, func() error {
+	return d.retry(context.WithoutCancel(ctx), "Commit", id, func() error {
 		c := e.find(id)
 		if c == nil {
 			return notFound("container", id)
@@ -151,7 +150,7 @@ func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config e
 
 // Tag is engine.Driver's.
 func (d *Driver) Tag(ctx context.Context, ref, another string) error {
-	return d.call(ctx, "Tag", ref, func() error {
+	return d.retry(ctx, "Tag", ref, func() error {
 		i := d.engine.images[ref]
 		if i == nil {
 			return notFound("image", ref)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/berth-host/berth/internal/disk"
@@ -25,30 +26,30 @@ type Driver struct {
 
 var _ engine.Driver = (*Driver)(nil)
 
-// A request whose answer is lost is made again, so often and after such a pause.
+// A request whose answer is lost is made again after retryPause: retryTries times in all,
+// and for as long as removal takes if it removes something.
 const (
-	tries = 3
-	again = 50 * time.Millisecond
+	retryTries = 3
+	retryPause = 50 * time.Millisecond
+	removal    = 30 * time.Second
 )
 
-// removal is for how long what removes something asks again.
-const removal = 30 * time.Second
-
-// call makes a request of a method, again when its answer is lost.
-func (d *Driver) call(ctx context.Context, method, object string, do func() error) error {
-	return d.repeat(ctx, method, object, do, func(try int, _ time.Time) bool { return try < tries })
+// retry makes a request of a method, again when its answer is lost.
+func (d *Driver) retry(ctx context.Context, method, object string, do func() error) error {
+	tries := 0
+	return d.repeat(ctx, method, object, do, func() bool { tries++; return tries < retryTries })
 }
 
-// insist is call for what removes something.
-func (d *Driver) insist(ctx context.Context, method, object string, do func() error) error {
-	return d.repeat(ctx, method, object, do, func(_ int, began time.Time) bool { return time.Since(began) < removal })
-}
-
-func (d *Driver) repeat(ctx context.Context, method, object string, do func() error, once func(try int, began time.Time) bool) error {
+// retryRemoval is retry for what removes or stops something.
+func (d *Driver) retryRemoval(ctx context.Context, method, object string, do func() error) error {
 	began := time.Now()
-	for try := 1; ; try++ {
+	return d.repeat(ctx, method, object, do, func() bool { return time.Since(began) < removal })
+}
+
+func (d *Driver) repeat(ctx context.Context, method, object string, do func() error, again func() bool) error {
+	for {
 		err := d.request(ctx, method, object, do)
-		if !errors.Is(err, engine.ErrUnreachable) || !once(try, began) || !pause.For(ctx, again) {
+		if !errors.Is(err, engine.ErrUnreachable) || !again() || !pause.For(ctx, retryPause) {
 			return err
 		}
 	}
@@ -82,7 +83,7 @@ func (d *Driver) request(ctx context.Context, method, object string, do func() e
 
 // Place is engine.Driver's.
 func (d *Driver) Place(ctx context.Context, key engine.Key, _ int64) error {
-	return d.call(context.WithoutCancel(ctx), "Place", key.Network(), func() error {
+	return d.retry(context.WithoutCancel(ctx), "Place", key.Network(), func() error {
 		e := d.engine
 		if e.networks[key.Network()] != nil {
 			return nil
@@ -97,12 +98,15 @@ func (d *Driver) Place(ctx context.Context, key engine.Key, _ int64) error {
 }
 
 // Run is engine.Driver's.
-func (d *Driver) Run(ctx context.Context, spec engine.Spec) (string, error) {
-	done, err := d.engine.turn(ctx, spec.Name)
-	if err != nil {
-		return "", err
-	}
-	defer done()
+func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err error) {
+	err = d.engine.turn(ctx, spec.Name, func() error {
+		id, err = d.run(ctx, spec)
+		return err
+	})
+	return id, err
+}
+
+func (d *Driver) run(ctx context.Context, spec engine.Spec) (string, error) {
 	id, err := d.create(ctx, "Run", spec, d.Stop)
 	if err != nil {
 		return "", err
@@ -125,7 +129,7 @@ func (d *Driver) create(ctx context.Context, method string, spec engine.Spec, cl
 		}
 	}
 	var id string
-	err := d.call(context.WithoutCancel(ctx), method, spec.Name, func() error {
+	err := d.retry(context.WithoutCancel(ctx), method, spec.Name, func() error {
 		if c := e.find(spec.Name); c != nil { // of a request whose answer was lost
 			id = c.id
 			return nil
@@ -147,7 +151,7 @@ func (d *Driver) create(ctx context.Context, method string, spec engine.Spec, cl
 // more because an answer was lost.
 func (d *Driver) start(ctx context.Context, method, id string) error {
 	e, launched := d.engine, false
-	return d.call(ctx, method, id, func() error {
+	return d.retry(ctx, method, id, func() error {
 		c := e.find(id)
 		switch {
 		case c == nil:
@@ -155,7 +159,9 @@ func (d *Driver) start(ctx context.Context, method, id string) error {
 		case c.running || launched:
 			return nil
 		case c.spec.Network != "" && e.networks[c.spec.Network] == nil:
-			return notFound("network", c.spec.Network)
+			err := notFound("network", c.spec.Network)
+			c.failure = err.Error()
+			return err
 		}
 		launched = true
 		e.launch(c)
@@ -168,9 +174,10 @@ func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) erro
 	if err := d.start(ctx, "Restart", id); err != nil {
 		return err
 	}
-	return d.call(ctx, "Restart", id, func() error {
-		if c := d.engine.find(id); c != nil {
+	return d.retry(ctx, "Restart", id, func() error {
+		if c := d.engine.find(id); c != nil && c.running && c.ip == "" { // a Promote left it off its network
 			c.aliases = aliases
+			d.engine.join(c)
 		}
 		return nil
 	})
@@ -178,7 +185,7 @@ func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) erro
 
 // Promote is engine.Driver's.
 func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) error {
-	return d.call(context.WithoutCancel(ctx), "Promote", id, func() error {
+	return d.retry(context.WithoutCancel(ctx), "Promote", id, func() error {
 		c := d.engine.find(id)
 		if c == nil {
 			return notFound("container", id)
@@ -194,13 +201,13 @@ func (d *Driver) Promotes() bool { return d.InPlace }
 
 // Look is engine.Driver's.
 func (d *Driver) Look(ctx context.Context, id string) (found engine.Container, err error) {
-	err = d.call(ctx, "Look", id, func() error {
+	err = d.retry(ctx, "Look", id, func() error {
 		c := d.engine.find(id)
 		if c == nil {
 			return notFound("container", id)
 		}
 		found = c.described()
-		found.ExitCode, found.OOMKilled = c.code, c.oom
+		found.ExitCode, found.Error = c.code, c.failure
 		return nil
 	})
 	return found, err
@@ -218,7 +225,7 @@ func (d *Driver) Stop(ctx context.Context, id string) error {
 	e := d.engine
 	var ended <-chan struct{}
 	limit := defaultStop
-	err := d.insist(ctx, "Stop", id, func() error {
+	err := d.retryRemoval(ctx, "Stop", id, func() error {
 		c := e.find(id)
 		if c == nil || !c.running {
 			return nil
@@ -253,7 +260,7 @@ func (d *Driver) Stop(ctx context.Context, id string) error {
 // Remove is engine.Driver's.
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	e := d.engine
-	return d.insist(ctx, "Remove", id, func() error {
+	return d.retryRemoval(ctx, "Remove", id, func() error {
 		c := e.find(id)
 		if c == nil {
 			return nil
@@ -272,7 +279,7 @@ func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line fu
 		var lines []logLine
 		var change chan struct{}
 		running := false
-		err := d.call(ctx, "Follow", id, func() error {
+		err := d.retry(ctx, "Follow", id, func() error {
 			c := e.find(id)
 			if c == nil {
 				return notFound("container", id)
@@ -301,7 +308,7 @@ func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line fu
 
 // Sockets is engine.Driver's.
 func (d *Driver) Sockets(ctx context.Context, id string) (sockets []string, err error) {
-	err = d.call(ctx, "Sockets", id, func() error {
+	err = d.retry(ctx, "Sockets", id, func() error {
 		c := d.engine.find(id)
 		if c == nil {
 			return notFound("container", id)
@@ -365,7 +372,7 @@ func (d *Driver) Accepts(ctx context.Context) error {
 
 // Containers is engine.Driver's.
 func (d *Driver) Containers(ctx context.Context, key engine.Key) (found []engine.Container, err error) {
-	err = d.call(ctx, "Containers", key.Stack, func() error {
+	err = d.retry(ctx, "Containers", key.Stack, func() error {
 		found = d.containers(key)
 		return nil
 	})
@@ -380,13 +387,13 @@ func (d *Driver) containers(key engine.Key) []engine.Container {
 			found = append(found, c.described())
 		}
 	}
-	slices.SortFunc(found, func(a, b engine.Container) int { return compareNames(a.Name, b.Name) })
+	slices.SortFunc(found, func(a, b engine.Container) int { return strings.Compare(a.Name, b.Name) })
 	return found
 }
 
 // Volumes is engine.Driver's.
 func (d *Driver) Volumes(ctx context.Context, key engine.Key) (found []engine.Volume, err error) {
-	err = d.call(ctx, "Volumes", key.Stack, func() error {
+	err = d.retry(ctx, "Volumes", key.Stack, func() error {
 		found = d.volumes(key)
 		return nil
 	})
@@ -406,7 +413,7 @@ func (d *Driver) volumes(key engine.Key) []engine.Volume {
 
 // Networks is engine.Driver's.
 func (d *Driver) Networks(ctx context.Context, key engine.Key) (found []engine.Network, err error) {
-	err = d.call(ctx, "Networks", key.Stack, func() error {
+	err = d.retry(ctx, "Networks", key.Stack, func() error {
 		found = d.networks(key)
 		return nil
 	})
@@ -431,20 +438,10 @@ func matches(want, key engine.Key) bool {
 		(want.Generation == 0 || want.Generation == key.Generation)
 }
 
-func compareNames(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 // Inventory is engine.Driver's.
 func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine.Objects, error) {
 	there := map[string]engine.Objects{}
-	err := d.call(ctx, "Inventory", stack, func() error {
+	err := d.retry(ctx, "Inventory", stack, func() error {
 		clear(there)
 		note := func(owner string, key engine.Key, add func(*engine.Objects)) {
 			if owner == d.instance && key.Stack != "" && matches(engine.Key{Stack: stack}, key) {
@@ -494,7 +491,10 @@ func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 	}
 	e := d.engine
 	remove := func(object string, do func()) {
-		errs = append(errs, d.insist(ctx, "Discard", object, func() error {
+		errs = append(errs, d.retryRemoval(ctx, "Discard", object, func() error {
+			if e.isHeld(object) {
+				return fmt.Errorf("%s is in use", object)
+			}
 			do()
 			e.changed()
 			return nil
@@ -517,7 +517,7 @@ func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 // Snapshot is engine.Driver's.
 func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.SnapshotSpec) error {
 	e := d.engine
-	return d.call(ctx, "Snapshot", key.Data(), func() error {
+	return d.retry(ctx, "Snapshot", key.Data(), func() error {
 		v := e.volumes[key.Data()]
 		switch {
 		case e.images[key.Snapshot()] != nil:
@@ -546,7 +546,7 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 		return err
 	}
 	e := d.engine
-	return d.call(context.WithoutCancel(ctx), "Restore", key.Data(), func() error {
+	return d.retry(context.WithoutCancel(ctx), "Restore", key.Data(), func() error {
 		kept := e.images[key.Snapshot()]
 		if kept == nil {
 			return nil // of a request whose answer was lost
@@ -561,26 +561,28 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 
 // Probe is engine.Driver's.
 func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
-	id, err := d.Run(ctx, spec)
-	if id != "" {
-		defer d.Remove(context.WithoutCancel(ctx), id) //nolint:errcheck // the next probe is in its place
-	}
-	if err != nil {
+	return d.engine.turn(ctx, spec.Name, func() error {
+		id, err := d.run(ctx, spec)
+		if id != "" {
+			defer d.Remove(context.WithoutCancel(ctx), id) //nolint:errcheck // the next probe is in its place
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.Follow(ctx, id, time.Time{}, func(time.Time, []byte) {}); err != nil {
+			return err
+		}
+		c, err := d.Look(ctx, id)
+		if err == nil && c.ExitCode != 0 {
+			err = fmt.Errorf("the container ended with code %d", c.ExitCode)
+		}
 		return err
-	}
-	if err := d.Follow(ctx, id, time.Time{}, func(time.Time, []byte) {}); err != nil {
-		return err
-	}
-	c, err := d.Look(ctx, id)
-	if err == nil && c.ExitCode != 0 {
-		err = fmt.Errorf("the container ended with code %d", c.ExitCode)
-	}
-	return err
+	})
 }
 
 // HasImage is engine.Driver's.
 func (d *Driver) HasImage(ctx context.Context, ref string) (there bool, err error) {
-	err = d.call(ctx, "HasImage", ref, func() error {
+	err = d.retry(ctx, "HasImage", ref, func() error {
 		there = d.engine.images[ref] != nil
 		return nil
 	})
@@ -589,7 +591,7 @@ func (d *Driver) HasImage(ctx context.Context, ref string) (there bool, err erro
 
 // ImageUser is engine.Driver's.
 func (d *Driver) ImageUser(ctx context.Context, id string) (user int, err error) {
-	err = d.call(ctx, "ImageUser", id, func() error {
+	err = d.retry(ctx, "ImageUser", id, func() error {
 		for ref, i := range d.engine.images {
 			if ref == id || i.id == id {
 				user = i.user

@@ -52,18 +52,27 @@ func (p *Process) Listen(port int) {
 	p.engine.changed()
 }
 
-// Dial reports whether the process is greeted at an address, as name:port: whether a
-// container on its network has the name and listens on the port.
-func (p *Process) Dial(addr string) bool {
+// Dial connects to an address, as name:port, at which a container on the process's network
+// has the name and listens on the port. The result reports whether the connection still
+// works; it is nil if nothing listens there.
+func (p *Process) Dial(addr string) (works func() bool) {
 	name, port, _ := strings.Cut(addr, ":")
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
 	for _, c := range p.engine.containers {
-		if c.running && c.spec.Network == p.container.spec.Network && slices.Contains(c.aliases, name) {
-			return slices.ContainsFunc(c.ports, func(open int) bool { return strconv.Itoa(open) == port })
+		if c.ip == "" || c.spec.Network != p.container.spec.Network || !slices.Contains(c.aliases, name) {
+			continue
+		}
+		if slices.ContainsFunc(c.ports, func(open int) bool { return strconv.Itoa(open) == port }) {
+			ip := c.ip
+			return func() bool {
+				p.engine.mu.Lock()
+				defer p.engine.mu.Unlock()
+				return c.ip == ip
+			}
 		}
 	}
-	return false
+	return nil
 }
 
 // Write puts a file into a folder, which may be that of a volume.
@@ -109,10 +118,8 @@ type container struct {
 	aliases []string
 	ip      string
 	running bool
-	started bool
-	ended   bool
 	code    int
-	oom     bool
+	failure string // why the last start failed
 	ports   []int
 	log     []logLine
 	files   map[string]string // by path, of the image or copied in
@@ -339,9 +346,20 @@ func (e *Engine) mount(c *container) {
 	}
 }
 
-// turn waits until nobody else makes a container of a name, and keeps others waiting
-// until done is called.
-func (e *Engine) turn(ctx context.Context, name string) (done func(), err error) {
+// isHeld reports whether a container has a volume of a name. The lock is held.
+func (e *Engine) isHeld(name string) bool {
+	for _, c := range e.containers {
+		for _, volume := range c.spec.Volumes {
+			if volume == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// turn calls do while nobody else makes a container of a name.
+func (e *Engine) turn(ctx context.Context, name string, do func() error) error {
 	e.mu.Lock()
 	turn := e.turns[name]
 	if turn == nil {
@@ -351,9 +369,10 @@ func (e *Engine) turn(ctx context.Context, name string) (done func(), err error)
 	e.mu.Unlock()
 	select {
 	case turn <- struct{}{}:
-		return func() { <-turn }, nil
+		defer func() { <-turn }()
+		return do()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -362,7 +381,7 @@ func (e *Engine) end(c *container, code int) {
 	if !c.running {
 		return
 	}
-	c.running, c.ended, c.code, c.ip, c.ports = false, true, code, "", nil
+	c.running, c.code, c.ip, c.ports = false, code, "", nil
 	c.kill()
 	for _, s := range e.streams {
 		if s.owner == c.owner && !s.broken {
@@ -375,12 +394,9 @@ func (e *Engine) end(c *container, code int) {
 // launch runs the program of a container. The lock is held.
 func (e *Engine) launch(c *container) {
 	terminated, killed := make(chan struct{}), make(chan struct{})
-	c.running, c.started, c.ended, c.code, c.killed = true, true, false, 0, killed
+	c.running, c.code, c.failure, c.killed = true, 0, "", killed
 	c.term, c.kill = sync.OnceFunc(func() { close(terminated) }), sync.OnceFunc(func() { close(killed) })
-	if c.spec.Network != "" && c.ip == "" {
-		e.last++
-		c.ip = netip.AddrFrom4([4]byte{10, 0, byte(e.last >> 8), byte(e.last)}).String()
-	}
+	e.join(c)
 	p := &Process{Args: c.spec.Cmd, Env: c.spec.Env, Terminated: terminated, Killed: killed, engine: e, container: c}
 	program := e.program(c.spec.Cmd)
 	e.changed()
@@ -392,6 +408,14 @@ func (e *Engine) launch(c *container) {
 			e.end(c, code)
 		}
 	})
+}
+
+// join gives a container an address on its network, unless it has one. The lock is held.
+func (e *Engine) join(c *container) {
+	if c.spec.Network != "" && c.ip == "" {
+		e.last++
+		c.ip = netip.AddrFrom4([4]byte{10, 0, byte(e.last >> 8), byte(e.last)}).String()
+	}
 }
 
 // program returns what a command runs.

@@ -64,6 +64,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 				Driver: d, Another: e.Driver("another"), Subnets: e.subnets, Image: "base", Tools: "tools",
 				Command:     func(words ...string) []string { return append(words, "helper") },
 				LoseAnswers: e.loseAnswers, Leave: e.Leave, Return: e.Return,
+				TakeAddress: e.takeAddress, BreakPromote: e.breakPromote,
 			})
 		})
 	})
@@ -72,7 +73,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 // loseAnswers loses the first answer of each method about each object.
 func (e *Engine) loseAnswers() {
 	for _, method := range []string{
-		"Place", "Run", "Restart", "Stop", "Remove", "Discard", "Snapshot", "Restore", "Prepare", "Start", "Commit", "Tag",
+		"Place", "Run", "Restart", "Stop", "Remove", "Discard", "Snapshot", "Restore", "Prepare", "Start", "Commit", "Tag", "Promote",
 	} {
 		lost := map[string]bool{}
 		e.After(method, func(object string) error {
@@ -83,6 +84,30 @@ func (e *Engine) loseAnswers() {
 			return engine.ErrUnreachable
 		})
 	}
+}
+
+// takeAddress gives the address of one container to another while the first is promoted.
+func (e *Engine) takeAddress(id, other string) {
+	e.After("Promote", func(string) error {
+		e.After("Promote", nil)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		c := e.find(id)
+		e.find(other).ip, c.ip = c.ip, ""
+		e.join(c)
+		return engine.ErrAddressTaken
+	})
+}
+
+// breakPromote makes the engine go away within the next Promote.
+func (e *Engine) breakPromote() {
+	e.After("Promote", func(id string) error {
+		e.After("Promote", nil)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.find(id).ip, e.away = "", true
+		return engine.ErrUnreachable
+	})
 }
 
 // helper is the program of the suite.
@@ -101,7 +126,11 @@ func helper(p *Process) int {
 		return atoi(args[0])
 	case "serve":
 		p.Print("serving")
-		return p.wait(p.Terminated, 0)
+		code := p.wait(p.Terminated, 0)
+		if code == 0 && len(args) > 0 {
+			p.Write(path.Dir(args[0]), path.Base(args[0]), args[1])
+		}
+		return code
 	case "stubborn":
 		p.Print("serving")
 		return p.wait(nil, 0)
@@ -112,12 +141,20 @@ func helper(p *Process) int {
 		p.Print("listening")
 		return p.wait(p.Terminated, 143)
 	case "dial":
-		if !p.Dial(args[0]) {
+		if p.Dial(args[0]) == nil {
 			return 1
 		}
 		p.Print("hello")
-	case "write":
-		p.Write(path.Dir(args[0]), path.Base(args[0]), args[1])
+	case "call":
+		works := p.Dial(args[0])
+		if works == nil {
+			return 1
+		}
+		p.Print("hello")
+		if code := p.wait(p.Terminated, 0); code != 0 || !works() {
+			return 1
+		}
+		p.Print("still connected")
 	case "append":
 		p.Write(path.Dir(args[0]), path.Base(args[0]), p.Read(path.Dir(args[0]), path.Base(args[0]))+args[1])
 	case "cat":

@@ -24,21 +24,22 @@ type Bench struct {
 	// Image has the program that Command runs. It runs as root, and its first argument
 	// says what it does:
 	//
-	//	print TEXT        prints a line
-	//	count N PAUSE     prints N lines, 0 and so on, a pause after each
-	//	exit CODE         ends with a code
-	//	serve             prints "serving" and ends with 0 when it is asked to
-	//	stubborn          prints "serving" and never ends by itself
-	//	listen :PORT...   prints "listening" and greets whoever connects
-	//	dial NAME:PORT    prints the greeting there; ends with 1 when there is none
-	//	write FILE TEXT   replaces a file
-	//	append FILE TEXT  adds to a file
-	//	cat FILE          prints a file; ends with 1 when there is none
+	//	print TEXT         prints a line
+	//	count N PAUSE      prints N lines, 0 and so on, a pause after each
+	//	exit CODE          ends with a code
+	//	serve [FILE TEXT]  prints "serving"; when it is asked to end, writes a file and
+	//	                   ends with 0
+	//	stubborn           prints "serving" and never ends by itself
+	//	listen :PORT...    prints "listening", greets whoever connects, and answers
+	//	dial NAME:PORT     prints the greeting there; ends with 1 when there is none
+	//	call NAME:PORT     prints the greeting there; when it is asked to end, prints
+	//	                   "still connected", or ends with 1 if it is not
+	//	append FILE TEXT   adds to a file
+	//	cat FILE           prints a file; ends with 1 when there is none
 	Image   string
 	Command func(words ...string) []string
 
-	// Tools is the image of a SnapshotSpec.
-	Tools string
+	Tools string // image of a SnapshotSpec
 
 	// LoseAnswers loses the first answer to each request from now on that changes
 	// something: the engine does what it is asked, and the driver does not hear of it.
@@ -47,10 +48,18 @@ type Bench struct {
 	// Leave makes the engine unreachable, and Return makes it answer again if it does
 	// not. What runs may end in between.
 	Leave, Return func()
+
+	// BreakPromote makes the engine leave in the middle of the next Promote, when the
+	// container is off its network.
+	BreakPromote func()
+
+	// TakeAddress gives the address of a container to another one on its network in the
+	// middle of the next Promote of the first. Both are ids.
+	TakeAddress func(id, other string)
 }
 
-// Suite is the contract of engine.Driver, a test for each part of it. The function
-// with runs one of them on a bench that no other one has.
+// Suite runs the contract of engine.Driver, a test for each part of it. The function with
+// runs one test on a bench that no other one has.
 func Suite(t *testing.T, with func(t *testing.T, test func(*testing.T, Bench))) {
 	for name, check := range contract {
 		t.Run(name, func(t *testing.T) {
@@ -65,45 +74,53 @@ func Suite(t *testing.T, with func(t *testing.T, test func(*testing.T, Bench))) 
 
 // contract has the tests by what they show.
 var contract = map[string]func(trial){
-	"Place makes one network":                      placeMakesOne,
-	"Place finds no free network":                  placeFindsNone,
-	"Run replaces what is in the way":              runReplaces,
-	"Run says what is missing":                     runMissing,
-	"Run never leaves what Inventory misses":       runCancelled,
-	"Run at the same time leaves one":              runAtOnce,
-	"Run fills a new volume from the image":        runFillsVolume,
-	"Restart runs again what has ended":            restartEnded,
-	"Restart leaves alone what runs":               restartRunning,
-	"Promote changes names and keeps the address":  promoteRenames,
-	"Promote names what is not started":            promotePrepared,
-	"Look knows a container by id and by name":     lookKnows,
-	"Stop asks, then kills":                        stopKills,
-	"Stop ends with its context":                   stopCancelled,
-	"Stop and Remove succeed when it is gone":      removeGone,
-	"Stop and Remove at the same time":             removeAtOnce,
-	"Follow gives every line":                      followLines,
-	"Follow ends with its context":                 followCancelled,
-	"Sockets are in the order of their ports":      socketsListed,
-	"Ended tells of the installation's own":        endedOwn,
-	"Containers are those of the key":              containersOfKey,
-	"Inventory has what is the installation's own": inventoryOwn,
-	"Discard removes everything":                   discardAll,
-	"Snapshot and Restore carry the data":          snapshotRestores,
-	"Snapshot needs room":                          snapshotRoom,
-	"Probe shows that containers run":              probeShows,
-	"Prepare replaces and Start starts":            prepareStarts,
-	"CopyIn puts files into container and volume":  copyInFiles,
-	"Exec returns output and exit code":            execReturns,
-	"Exec ends with its context":                   execCancelled,
-	"Commit makes the image of a generation":       commitMakes,
-	"Tag gives one more reference":                 tagAdds,
-	"MakeImage and Import make images":             imagesMade,
-	"A lost answer runs no command twice":          lostRun,
-	"A lost answer is asked for again":             lostAsked,
-	"A lost answer costs no data":                  lostData,
-	"An engine that is away is unreachable":        awayFails,
-	"A removal outlasts the absence of the engine": awayRemoval,
-	"Ended breaks once when the engine goes away":  awayEnded,
+	"Promote keeps open connections":                        promoteConnected,
+	"Promote says that an address was taken":                promoteTaken,
+	"Promote that breaks is mended by Restart":              promoteBroken,
+	"Snapshot of no data makes none":                        snapshotMissing,
+	"Snapshot, Restore and Commit at the same time":         keepAtOnce,
+	"Discard goes on after an error":                        discardGoesOn,
+	"What is made is made when a call returns":              makeCancelled,
+	"A lost answer leaves a Promote whole":                  lostPromote,
+	"Place makes one network":                               placeMakesOne,
+	"Place finds no free network":                           placeFindsNone,
+	"Run replaces what is in the way":                       runReplaces,
+	"Run says what is missing":                              runMissing,
+	"Run at the same time leaves one":                       runAtOnce,
+	"Run fills a new volume from the image":                 runFillsVolume,
+	"Restart runs again what has ended":                     restartEnded,
+	"Restart leaves alone what runs":                        restartRunning,
+	"Promote changes names and keeps the address":           promoteRenames,
+	"Promote names what is not started":                     promotePrepared,
+	"Look knows a container by id and by name":              lookKnows,
+	"Stop asks, then kills":                                 stopKills,
+	"Stop ends with its context":                            stopCancelled,
+	"Stop and Remove succeed when it is gone":               removeGone,
+	"Stop and Remove at the same time":                      removeAtOnce,
+	"Follow gives every line":                               followLines,
+	"Follow ends with its context":                          followCancelled,
+	"Sockets are in the order of their ports":               socketsListed,
+	"Ended tells of the installation's own":                 endedOwn,
+	"Containers, Volumes and Networks are those of the key": objectsOfKey,
+	"Inventory has what is the installation's own":          inventoryOwn,
+	"Discard removes everything":                            discardAll,
+	"Snapshot and Restore carry the data":                   snapshotRestores,
+	"Snapshot needs room":                                   snapshotRoom,
+	"Probe shows that containers run":                       probeShows,
+	"Prepare replaces and Start starts":                     prepareStarts,
+	"CopyIn puts files into container and volume":           copyInFiles,
+	"Exec returns output and exit code":                     execReturns,
+	"Exec ends with its context":                            execCancelled,
+	"Commit makes the image of a generation":                commitMakes,
+	"Tag gives one more reference":                          tagAdds,
+	"MakeImage and Import make images":                      imagesMade,
+	"Pull reports what cannot be had":                       pullFails,
+	"A lost answer runs no command twice":                   lostRun,
+	"A lost answer is asked for again":                      lostAsked,
+	"A lost answer costs no data":                           lostData,
+	"An engine that is away is unreachable":                 awayFails,
+	"A removal outlasts the absence of the engine":          awayRemoval,
+	"Ended breaks once when the engine goes away":           awayEnded,
 }
 
 // trial is a test of one part of the contract.
@@ -131,9 +148,11 @@ func (c trial) tidy() {
 		for _, objects := range there {
 			assert.NoError(c.t, d.Discard(ctx, objects))
 		}
-		there, err = d.Inventory(ctx, "")
-		assert.NoError(c.t, err)
-		assert.Empty(c.t, there)
+		if len(there) > 0 {
+			there, err = d.Inventory(ctx, "")
+			assert.NoError(c.t, err)
+			assert.Empty(c.t, there)
+		}
 	}
 }
 
@@ -177,14 +196,10 @@ func (c trial) await(id, line string) {
 }
 
 // output runs a command in a container of its own to its end, and returns what it
-// printed, with its exit code.
-func (c trial) output(network string, words ...string) (string, int) {
+// printed.
+func (c trial) output(words ...string) string {
 	c.t.Helper()
-	spec := c.spec(c.web.Release(), words...)
-	spec.Network = network
-	id := c.run(spec, "")
-	text := c.log(id)
-	return text, c.look(id).ExitCode
+	return c.log(c.run(c.spec(c.web.Release(), words...), ""))
 }
 
 // log returns what a container printed, once it has ended.
@@ -218,6 +233,30 @@ func (c trial) place() string {
 	c.t.Helper()
 	require.NoError(c.t, c.driver.Place(c.t.Context(), c.web, 1))
 	return c.web.Network()
+}
+
+// listen runs the service's process on its network, where others find it by a name.
+func (c trial) listen(name string) (id string) {
+	c.t.Helper()
+	spec := c.process("listen", ":8080")
+	spec.Network, spec.Aliases, spec.Volumes = c.place(), []string{name}, nil
+	return c.run(spec, "listening")
+}
+
+// neighbour runs a container on the service's network.
+func (c trial) neighbour(name string, until string, words ...string) (id string) {
+	c.t.Helper()
+	spec := c.spec(name, words...)
+	spec.Network, spec.Volumes = c.web.Network(), nil
+	return c.run(spec, until)
+}
+
+// greets reports whether a container is greeted at an address.
+func (c trial) greets(id, addr string) bool {
+	c.t.Helper()
+	text, code, err := engine.Answer(c.t.Context(), c.driver, id, engine.Cmd{Args: c.bench.Command("dial", addr)})
+	require.NoError(c.t, err)
+	return code == 0 && text == "hello\n"
 }
 
 // atOnce does something many times at the same time.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -13,14 +14,15 @@ import (
 )
 
 func runReplaces(c trial) {
-	for _, words := range [][]string{{"exit", "0"}, {"stubborn"}} {
-		before := c.run(c.process(words...), "")
+	for _, words := range [][]string{{"serve", dataPath + "/end", "asked"}, {"stubborn"}} {
+		before := c.run(c.process(words...), "serving")
 		after := c.run(c.process("serve"), "serving")
 		assert.NotEqual(c.t, before, after)
 		_, err := c.driver.Look(c.t.Context(), before)
 		require.ErrorIs(c.t, err, engine.ErrNotFound)
 		assert.Equal(c.t, c.web.Process(0), c.look(after).Name)
 	}
+	assert.Equal(c.t, "asked\n", c.output("cat", dataPath+"/end"))
 }
 
 func runMissing(c trial) {
@@ -34,18 +36,10 @@ func runMissing(c trial) {
 	spec.Network = c.web.Network()
 	id, err = c.driver.Run(c.t.Context(), spec)
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
-	assert.False(c.t, c.look(id).Running)
+	found := c.look(id)
+	assert.False(c.t, found.Running)
+	assert.NotEmpty(c.t, found.Error)
 	require.ErrorIs(c.t, c.driver.Start(c.t.Context(), id), engine.ErrNotFound)
-}
-
-func runCancelled(c trial) {
-	ctx, cancel := context.WithCancel(c.t.Context())
-	cancel()
-	id, err := c.driver.Run(ctx, c.process("serve"))
-	require.ErrorIs(c.t, err, context.Canceled)
-	there := c.inventory()
-	assert.Equal(c.t, id, there.Container(c.web.Process(0)).ID)
-	assert.Equal(c.t, id != "", hasVolume(there, c.web.Data()))
 }
 
 func runAtOnce(c trial) {
@@ -68,22 +62,24 @@ func runFillsVolume(c trial) {
 }
 
 func restartEnded(c trial) {
-	spec := c.process("listen", ":8080")
-	spec.Network, spec.Aliases = c.place(), []string{"web"}
-	id := c.run(spec, "listening")
+	id := c.listen("web")
+	neighbour := c.neighbour(c.web.Release(), "serving", "serve")
 	require.NoError(c.t, c.driver.Stop(c.t.Context(), id))
-	require.NoError(c.t, c.driver.Restart(c.t.Context(), id, "web"))
+	c.atOnce(func() error { return c.driver.Restart(c.t.Context(), id, "web") })
 	assert.NotEmpty(c.t, c.look(id).IP)
-	assert.True(c.t, c.reaches("web:8080"))
+	assert.True(c.t, c.reaches(neighbour, "web:8080"))
+	require.NoError(c.t, c.driver.Stop(c.t.Context(), id))
+	assert.Equal(c.t, "listening\nlistening\n", c.log(id), "the process was started twice")
 	require.ErrorIs(c.t, c.driver.Restart(c.t.Context(), c.web.Process(9)), engine.ErrNotFound)
 }
 
-// reaches reports whether a neighbour on the service's network is greeted at an
-// address, at which something listens or is about to.
-func (c trial) reaches(addr string) bool {
+// reaches reports whether a container is greeted at an address, at which something
+// listens or is about to.
+func (c trial) reaches(id, addr string) bool {
+	c.t.Helper()
 	for range 20 {
-		if text, code := c.output(c.web.Network(), "dial", addr); code == 0 {
-			return text == "hello\n"
+		if c.greets(id, addr) {
+			return true
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -91,9 +87,7 @@ func (c trial) reaches(addr string) bool {
 }
 
 func restartRunning(c trial) {
-	spec := c.process("listen", ":8080")
-	spec.Network, spec.Aliases = c.place(), []string{"web"}
-	id := c.run(spec, "listening")
+	id := c.listen("web")
 	had := c.look(id)
 	require.NoError(c.t, c.driver.Restart(c.t.Context(), id, "web"))
 	require.NoError(c.t, c.driver.Restart(c.t.Context(), id, "web"))
@@ -102,33 +96,83 @@ func restartRunning(c trial) {
 	assert.Equal(c.t, "listening\n", c.log(id), "the process was started once")
 }
 
-func promoteRenames(c trial) {
+func (c trial) needsPromotes() {
 	if !c.driver.Promotes() {
 		c.t.Skip("it promotes nothing that runs")
 	}
-	spec := c.process("listen", ":8080")
-	spec.Network, spec.Aliases = c.place(), []string{"before"}
-	id := c.run(spec, "listening")
+}
+
+func promoteRenames(c trial) {
+	c.needsPromotes()
+	id := c.listen("before")
+	neighbour := c.neighbour(c.web.Release(), "serving", "serve")
 	had := c.look(id)
-	for range 2 {
-		require.NoError(c.t, c.driver.Promote(c.t.Context(), id, "after"))
-		assert.Equal(c.t, had, c.look(id))
-	}
-	assert.True(c.t, c.reaches("after:8080"))
+	c.atOnce(func() error { return c.driver.Promote(c.t.Context(), id, "after") })
+	assert.Equal(c.t, had, c.look(id))
+	assert.True(c.t, c.reaches(neighbour, "after:8080"))
+	assert.False(c.t, c.greets(neighbour, "before:8080"))
 	require.NoError(c.t, c.driver.Promote(c.t.Context(), id))
-	_, code := c.output(spec.Network, "dial", "after:8080")
-	assert.Equal(c.t, 1, code)
+	assert.False(c.t, c.greets(neighbour, "after:8080"))
 	require.ErrorIs(c.t, c.driver.Promote(c.t.Context(), c.web.Process(9)), engine.ErrNotFound)
+}
+
+func promoteConnected(c trial) {
+	c.needsPromotes()
+	id := c.listen("before")
+	caller := c.neighbour(c.web.Release(), "hello", "call", "before:8080")
+	require.NoError(c.t, c.driver.Promote(c.t.Context(), id, "after"))
+	require.NoError(c.t, c.driver.Stop(c.t.Context(), caller))
+	assert.Equal(c.t, "hello\nstill connected\n", c.log(caller))
+}
+
+func promoteTaken(c trial) {
+	c.needsPromotes()
+	id := c.listen("before")
+	other := c.neighbour(c.web.Build(), "serving", "serve")
+	caller := c.neighbour(c.web.Release(), "hello", "call", "before:8080")
+	had := c.look(id)
+	c.bench.TakeAddress(id, other)
+	require.ErrorIs(c.t, c.driver.Promote(c.t.Context(), id, "after"), engine.ErrAddressTaken)
+	assert.Equal(c.t, had.IP, c.look(other).IP)
+	now := c.look(id)
+	assert.True(c.t, now.Running)
+	assert.NotEmpty(c.t, now.IP)
+	assert.NotEqual(c.t, had.IP, now.IP)
+	assert.True(c.t, c.reaches(other, "after:8080"))
+	require.NoError(c.t, c.driver.Stop(c.t.Context(), caller))
+	assert.NotContains(c.t, c.log(caller), "still connected")
+}
+
+func promoteBroken(c trial) {
+	c.needsPromotes()
+	id := c.listen("before")
+	c.bench.BreakPromote()
+	require.ErrorIs(c.t, c.driver.Promote(c.t.Context(), id, "after"), engine.ErrUnreachable)
+	c.bench.Return()
+	neighbour := c.neighbour(c.web.Release(), "serving", "serve")
+	require.NoError(c.t, c.driver.Restart(c.t.Context(), id, "after"))
+	assert.NotEmpty(c.t, c.look(id).IP)
+	assert.True(c.t, c.reaches(neighbour, "after:8080"))
+}
+
+func lostPromote(c trial) {
+	c.needsPromotes()
+	id := c.listen("before")
+	had := c.look(id)
+	c.bench.LoseAnswers()
+	require.NoError(c.t, c.driver.Promote(c.t.Context(), id, "after"))
+	assert.Equal(c.t, had, c.look(id))
+	assert.Equal(c.t, "hello\n", c.log(c.neighbour(c.web.Release(), "", "dial", "after:8080")))
 }
 
 func promotePrepared(c trial) {
 	spec := c.process("listen", ":8080")
-	spec.Network = c.place()
+	spec.Network, spec.Volumes = c.place(), nil
 	id, err := c.driver.Prepare(c.t.Context(), spec)
 	require.NoError(c.t, err)
 	require.NoError(c.t, c.driver.Promote(c.t.Context(), id, "web"))
-	require.NoError(c.t, c.driver.Start(c.t.Context(), id))
-	assert.True(c.t, c.reaches("web:8080"))
+	c.atOnce(func() error { return c.driver.Start(c.t.Context(), id) })
+	assert.True(c.t, c.reaches(c.neighbour(c.web.Release(), "serving", "serve"), "web:8080"))
 }
 
 func lookKnows(c trial) {
@@ -254,17 +298,21 @@ func endedOwn(c trial) {
 
 func probeShows(c trial) {
 	spec := c.spec(c.web.Probe(), "exit", "0")
-	require.NoError(c.t, c.driver.Probe(c.t.Context(), spec))
-	require.NoError(c.t, c.driver.Probe(c.t.Context(), spec))
+	c.atOnce(func() error { return c.driver.Probe(c.t.Context(), spec) })
 	spec.Cmd = c.bench.Command("exit", "3")
 	require.Error(c.t, c.driver.Probe(c.t.Context(), spec))
 	assert.Empty(c.t, c.inventory().Containers)
+	room, err := c.driver.Room()
+	require.NoError(c.t, err)
+	assert.Positive(c.t, room.Bytes)
 }
 
 func prepareStarts(c trial) {
+	spec := c.spec(c.web.Build(), "serve", dataPath+"/end", "asked")
 	var ids []string
 	for range 2 {
-		id := c.prepare(c.web.Build(), c.bench.Image)
+		id, err := c.driver.Prepare(c.t.Context(), spec)
+		require.NoError(c.t, err)
 		assert.False(c.t, c.look(id).Running)
 		assert.NotContains(c.t, ids, id)
 		ids = append(ids, id)
@@ -276,6 +324,9 @@ func prepareStarts(c trial) {
 	_, err := c.driver.Look(c.t.Context(), ids[0])
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
 	require.ErrorIs(c.t, c.driver.Start(c.t.Context(), ids[0]), engine.ErrNotFound)
+	id := c.run(c.spec(c.web.Release(), "cat", dataPath+"/end"), "")
+	c.log(id)
+	assert.Equal(c.t, 1, c.look(id).ExitCode, "the first one was killed")
 }
 
 // prepare makes a container that serves once it is started.
@@ -295,8 +346,7 @@ func copyInFiles(c trial) {
 	text, _, err := engine.Answer(c.t.Context(), c.driver, id, engine.Cmd{Args: c.bench.Command("cat", "/made/file")})
 	require.NoError(c.t, err)
 	assert.Equal(c.t, "in the container", strings.TrimSpace(text))
-	text, _ = c.output("", "cat", dataPath+"/file")
-	assert.Equal(c.t, "in the volume\n", text)
+	assert.Equal(c.t, "in the volume\n", c.output("cat", dataPath+"/file"))
 	require.ErrorIs(c.t, c.driver.CopyIn(c.t.Context(), c.web.Process(9), files(c)), engine.ErrNotFound)
 }
 
@@ -331,36 +381,65 @@ func execCancelled(c trial) {
 	id := c.run(c.process("serve"), "serving")
 	ctx, cancel := c.soon()
 	defer cancel()
-	_, err := c.driver.Exec(ctx, id, engine.Cmd{Args: c.bench.Command("stubborn")}, &bytes.Buffer{}, &bytes.Buffer{})
+	var returned atomic.Bool
+	out := writerFunc(func(p []byte) (int, error) {
+		assert.False(c.t, returned.Load(), "%q was written after it returned", p)
+		return len(p), nil
+	})
+	_, err := c.driver.Exec(ctx, id, engine.Cmd{Args: c.bench.Command("count", "1000", "10ms")}, out, out)
+	returned.Store(true)
 	require.ErrorIs(c.t, err, context.DeadlineExceeded)
+	time.Sleep(50 * time.Millisecond)
 	assert.True(c.t, c.look(id).Running)
 }
 
-func containersOfKey(c trial) {
-	worker := c.web
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func objectsOfKey(c trial) {
+	worker, elsewhere := c.web, newKey()
 	worker.Service = "worker"
-	spec := c.spec(worker.Process(0), "serve")
-	spec.Key, spec.Volumes = worker, nil
-	c.run(c.process("serve"), "")
-	_, err := c.driver.Prepare(c.t.Context(), spec)
-	require.NoError(c.t, err)
-	elsewhere := newKey()
-	spec.Key, spec.Name = elsewhere, elsewhere.Process(0)
-	c.run(spec, "")
+	for _, key := range []engine.Key{c.web, worker, elsewhere} {
+		spec := c.spec(key.Process(0), "serve")
+		spec.Key, spec.Volumes = key, map[string]string{dataPath: key.Data()}
+		_, err := c.driver.Prepare(c.t.Context(), spec)
+		require.NoError(c.t, err)
+		require.NoError(c.t, c.driver.Place(c.t.Context(), key, 1))
+	}
+	next := c.web
+	next.Generation = 2
 	for _, tt := range []struct {
 		key   engine.Key
 		names []string
 	}{
 		{c.web, []string{c.web.Process(0)}},
-		{engine.Key{Stack: c.web.Stack}, []string{c.web.Process(0), worker.Process(0)}},
-		{engine.Key{}, []string{c.web.Process(0), worker.Process(0), elsewhere.Process(0)}},
-		{engine.Key{Stack: c.web.Stack, Service: "web", Generation: 2}, nil},
+		{c.web.WithoutGeneration(), []string{c.web.Process(0), c.web.Data()}},
+		{engine.Key{Stack: c.web.Stack}, []string{c.web.Process(0), worker.Process(0), c.web.Data(), worker.Data(), c.web.Network()}},
+		{engine.Key{}, []string{
+			c.web.Process(0), worker.Process(0), elsewhere.Process(0), c.web.Data(), worker.Data(), elsewhere.Data(),
+			c.web.Network(), elsewhere.Network(),
+		}},
+		{next, nil},
 	} {
-		found, err := c.driver.Containers(c.t.Context(), tt.key)
-		require.NoError(c.t, err)
-		assert.ElementsMatch(c.t, tt.names, engine.Objects{Containers: found}.Names())
+		assert.ElementsMatch(c.t, tt.names, namesOf(c, c.driver, tt.key))
 	}
-	found, err := c.bench.Another.Containers(c.t.Context(), engine.Key{})
+	assert.Empty(c.t, namesOf(c, c.bench.Another, engine.Key{}))
+	volumes, err := c.driver.Volumes(c.t.Context(), c.web.WithoutGeneration())
 	require.NoError(c.t, err)
-	assert.Empty(c.t, found)
+	assert.Equal(c.t, []engine.Volume{{Name: c.web.Data(), Key: c.web.WithoutGeneration()}}, volumes)
+	networks, err := c.driver.Networks(c.t.Context(), engine.Key{Stack: c.web.Stack})
+	require.NoError(c.t, err)
+	assert.Equal(c.t, []engine.Network{{Name: c.web.Network(), Key: engine.Key{Stack: c.web.Stack, Generation: 1}}}, networks)
+}
+
+// namesOf returns the names of the containers, volumes and networks of a key.
+func namesOf(c trial, d engine.Driver, key engine.Key) []string {
+	containers, err := d.Containers(c.t.Context(), key)
+	require.NoError(c.t, err)
+	volumes, err := d.Volumes(c.t.Context(), key)
+	require.NoError(c.t, err)
+	networks, err := d.Networks(c.t.Context(), key)
+	require.NoError(c.t, err)
+	return engine.Objects{Containers: containers, Volumes: volumes, Networks: networks}.Names()
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -70,19 +72,43 @@ func discardAll(c trial) {
 	require.NoError(c.t, c.driver.Discard(c.t.Context(), there), "it is gone")
 }
 
+func discardGoesOn(c trial) {
+	c.place()
+	c.prepare(c.web.Build(), c.bench.Image)
+	there := c.inventory()
+	rest := engine.Objects{Volumes: there.Volumes, Networks: there.Networks}
+	require.Error(c.t, c.driver.Discard(c.t.Context(), rest), "a container has the volume")
+	assert.Equal(c.t, []string{c.web.Build(), c.web.Data()}, c.inventory().Names())
+}
+
+func makeCancelled(c trial) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	cancel()
+	running := c.run(c.spec(c.web.Release(), "serve"), "serving")
+	id, err := c.driver.Run(ctx, c.process("serve"))
+	require.ErrorIs(c.t, err, context.Canceled)
+	assert.Equal(c.t, id, c.inventory().Container(c.web.Process(0)).ID)
+	// Each of these either succeeds or fails; it only has to be over.
+	_ = c.driver.Place(ctx, c.web, 1)
+	_ = c.driver.Commit(ctx, running, c.web, engine.ImageConfig{})
+	_, _ = c.driver.Prepare(ctx, c.spec(c.web.Build(), "serve"))
+	before := c.inventory()
+	time.Sleep(500 * time.Millisecond)
+	assert.Equal(c.t, before, c.inventory())
+}
+
 // write puts a text into the service's data.
 func (c trial) write(text string) {
 	c.t.Helper()
-	_, code := c.output("", "write", dataPath+"/file", text)
-	require.Zero(c.t, code)
-	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
+	id := c.prepare(c.web.Release(), c.bench.Image)
+	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "data/file", text)))
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), id))
 }
 
 // data returns the text in the service's data.
 func (c trial) data() string {
 	c.t.Helper()
-	text, _ := c.output("", "cat", dataPath+"/file")
-	return text
+	return strings.TrimSpace(c.output("cat", dataPath+"/file"))
 }
 
 func (c trial) snapshot() error {
@@ -118,7 +144,39 @@ func snapshotRestores(c trial) {
 	c.run(c.process("serve"), "")
 	c.restore()
 	c.restore() // there is none any more
-	assert.Equal(c.t, "kept\n", c.data())
+	assert.Equal(c.t, "kept", c.data())
+}
+
+func snapshotMissing(c trial) {
+	require.ErrorIs(c.t, c.snapshot(), engine.ErrNotFound)
+	require.NoError(c.t, c.driver.Restore(c.t.Context(), c.web, c.web.Process(0)))
+	assert.True(c.t, c.inventory().None())
+}
+
+func keepAtOnce(c trial) {
+	restore := func() error { return c.driver.Restore(c.t.Context(), c.web, c.web.Process(0)) }
+	c.write("kept")
+	c.atOnce(c.snapshot)
+	there := c.inventory()
+	assert.Empty(c.t, there.Containers)
+	assert.Empty(c.t, there.Volumes)
+	assert.True(c.t, hasImage(there, c.web.Snapshot()))
+	c.atOnce(restore)
+	assert.Equal(c.t, "kept", c.data())
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
+
+	require.NoError(c.t, c.snapshot())
+	var both sync.WaitGroup
+	both.Go(func() { assert.NoError(c.t, restore()) })
+	both.Go(func() { assert.NoError(c.t, c.snapshot()) })
+	both.Wait()
+	require.NoError(c.t, restore())
+	assert.Equal(c.t, "kept", c.data())
+
+	id := c.run(c.process("serve"), "serving")
+	c.atOnce(func() error { return c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}) })
+	assert.True(c.t, c.hasImage(c.web.Image()))
+	assert.True(c.t, c.look(id).Running)
 }
 
 func snapshotRoom(c trial) {
@@ -128,7 +186,7 @@ func snapshotRoom(c trial) {
 	there := c.inventory()
 	assert.Empty(c.t, there.Images)
 	assert.Empty(c.t, there.Containers)
-	assert.Equal(c.t, "kept\n", c.data())
+	assert.Equal(c.t, "kept", c.data())
 }
 
 func commitMakes(c trial) {
@@ -195,6 +253,10 @@ func imagesMade(c trial) {
 	}
 }
 
+func pullFails(c trial) {
+	require.Error(c.t, c.driver.Pull(c.t.Context(), "127.0.0.1:9/no/such/image:1", io.Discard))
+}
+
 // files packs files, each a path and a text.
 func files(c trial, entries ...string) io.Reader {
 	var out bytes.Buffer
@@ -215,8 +277,7 @@ func lostRun(c trial) {
 	c.bench.LoseAnswers()
 	require.NoError(c.t, c.driver.Restart(c.t.Context(), id))
 	c.log(id)
-	text, _ := c.output("", "cat", dataPath+"/runs")
-	assert.Equal(c.t, "xx\n", text)
+	assert.Equal(c.t, "xx", strings.TrimSpace(c.output("cat", dataPath+"/runs")))
 }
 
 func lostAsked(c trial) {
@@ -241,7 +302,7 @@ func lostData(c trial) {
 	assert.Empty(c.t, c.inventory().Volumes)
 	c.bench.LoseAnswers()
 	c.restore()
-	assert.Equal(c.t, "kept\n", c.data())
+	assert.Equal(c.t, "kept", c.data())
 }
 
 func awayFails(c trial) {
@@ -256,6 +317,10 @@ func awayFails(c trial) {
 		func(ctx context.Context) error { return c.driver.Stop(ctx, id) },
 		func(ctx context.Context) error { return c.driver.Remove(ctx, id) },
 		func(ctx context.Context) error { return c.driver.Restart(ctx, id) },
+		func(ctx context.Context) error { return c.driver.Promote(ctx, id) },
+		func(ctx context.Context) error {
+			return c.driver.Discard(ctx, engine.Objects{Volumes: []engine.Volume{{Name: c.web.Data()}}})
+		},
 		func(ctx context.Context) error { return c.driver.Commit(ctx, id, c.web, engine.ImageConfig{}) },
 		func(ctx context.Context) error { _, err := c.driver.Run(ctx, c.process("serve")); return err },
 		func(ctx context.Context) error { _, err := c.driver.Inventory(ctx, ""); return err },

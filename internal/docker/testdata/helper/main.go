@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -25,12 +26,15 @@ var actions = map[string]func(args []string){
 	"exit":  func(args []string) { os.Exit(number(args[0])) },
 	"sleep": func(args []string) { time.Sleep(duration(args[0])) },
 
-	// serve runs until SIGTERM and then ends with code 0.
-	"serve": func([]string) {
+	// serve runs until SIGTERM, then writes a file, if it is given one, and ends with code 0.
+	"serve": func(args []string) {
 		ended := make(chan os.Signal, 1)
 		signal.Notify(ended, syscall.SIGTERM)
 		fmt.Println("serving")
 		<-ended
+		if len(args) > 0 {
+			check(os.WriteFile(args[0], []byte(args[1]), 0o644))
+		}
 		fmt.Println("stopping")
 	},
 
@@ -75,8 +79,15 @@ var actions = map[string]func(args []string){
 		os.Exit(number(args[1]))
 	},
 
-	// long prints one line of so many bytes, flood so many bytes of short ones.
-	"long": func(args []string) { fmt.Println(strings.Repeat("x", number(args[0]))) },
+	// long prints lines of so many bytes, with a mark after each, and a last line without
+	// newline. flood prints so many bytes of short lines.
+	"long": func(args []string) {
+		for _, size := range args {
+			fmt.Println(strings.Repeat("x", number(size)))
+			fmt.Println("mark")
+		}
+		fmt.Print("no newline")
+	},
 	"flood": func(args []string) {
 		out := bufio.NewWriter(os.Stdout)
 		for left := number(args[0]); left > 0; left -= 100 {
@@ -84,9 +95,6 @@ var actions = map[string]func(args []string){
 		}
 		check(out.Flush())
 	},
-
-	// tail prints text without a newline.
-	"tail": func(args []string) { fmt.Print(args[0]) },
 
 	// stat prints owner and mode of paths.
 	"stat": func(args []string) {
@@ -154,7 +162,7 @@ var actions = map[string]func(args []string){
 		}
 	},
 
-	// listen greets whoever connects; dial prints the greeting.
+	// listen greets whoever connects and sends back each line; dial prints the greeting.
 	"listen": func(args []string) {
 		for _, addr := range args {
 			listener, err := net.Listen("tcp", addr)
@@ -170,6 +178,23 @@ var actions = map[string]func(args []string){
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		check(err)
 		fmt.Print(line)
+	},
+
+	// call prints the greeting and, at SIGTERM, what comes back on the same connection.
+	"call": func(args []string) {
+		ended := make(chan os.Signal, 1)
+		signal.Notify(ended, syscall.SIGTERM)
+		conn, err := net.DialTimeout("tcp", args[0], 5*time.Second)
+		check(err)
+		lines := bufio.NewScanner(conn)
+		lines.Scan()
+		fmt.Println(lines.Text())
+		<-ended
+		check(conn.SetDeadline(time.Now().Add(5 * time.Second)))
+		fmt.Fprintln(conn, "still connected")
+		lines.Scan()
+		check(lines.Err())
+		fmt.Println(lines.Text())
 	},
 
 	// eat takes memory until the kernel says stop.
@@ -189,8 +214,11 @@ func greet(listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
 		check(err)
-		fmt.Fprintln(conn, "hello")
-		conn.Close()
+		go func() {
+			defer conn.Close()
+			fmt.Fprintln(conn, "hello")
+			io.Copy(conn, conn)
+		}()
 	}
 }
 
