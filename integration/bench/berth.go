@@ -10,6 +10,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -22,59 +23,92 @@ const (
 
 // berth is a complete server under measurement.
 type berth struct {
-	target *target
-	data   string   // its data directory
-	env    []string // of its process
+	target  *target
+	data    string    // its data directory
+	env     []string  // of its process
+	started time.Time // its process, the last one
+	hand    *byHand   // what is done beside it
 }
 
 // withBerth starts a server with the section's settings, which win over the usual ones,
 // and calls measure. It leaves nothing of the server behind.
-func (b *bench) withBerth(ctx context.Context, settings []string, measure func(context.Context, *berth, *byHand) error) error {
-	hand, err := newByHand(ctx)
+func (b *bench) withBerth(ctx context.Context, settings []string, measure func(context.Context, *berth) error) error {
+	server, err := b.openBerth(ctx, settings)
 	if err != nil {
 		return err
 	}
-	defer hand.engine.Close()
-	progress("making the base image of %s, if it is missing", runtimeRef)
-	if err := quiet(ctx, nil, filepath.Join(b.bin, "berthd"), "images", "build", runtimeRef); err != nil {
-		return err
-	}
-	server, err := b.newBerth(settings)
-	if err != nil {
-		return err
-	}
-	if err := b.launch(ctx, server); err != nil {
-		return err
-	}
-	defer hand.sweep(server.data)
-	defer func() { server.target.process.stop() }() // of the process that is the last one then
-	if err := measure(ctx, server, hand); err != nil {
+	defer server.close()
+	if err := measure(ctx, server); err != nil {
 		return server.target.process.fault(err.Error())
 	}
 	return nil
 }
 
+// openBerth starts a server with the section's settings, which win over the usual ones.
+func (b *bench) openBerth(ctx context.Context, settings []string) (*berth, error) {
+	if _, err := b.makeBase(ctx); err != nil {
+		return nil, err
+	}
+	server, err := b.newBerth(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.launch(ctx, server); err != nil {
+		server.close()
+		return nil, err
+	}
+	return server, nil
+}
+
+// makeBase makes the base image of the programs, unless it is there, and returns its
+// name.
+func (b *bench) makeBase(ctx context.Context) (ref string, err error) {
+	progress("making the base image of %s, if it is missing", runtimeRef)
+	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, "berthd"), "images", "build", runtimeRef).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("base image of %s: %w\n%s", runtimeRef, err, out)
+	}
+	_, end, _ := strings.Cut(string(out), runtimeRef+": ")
+	ref, _, _ = strings.Cut(end, " ")
+	return ref, nil
+}
+
+// close stops the server and leaves nothing of it behind.
+func (s *berth) close() {
+	if s.target.process != nil {
+		s.target.process.stop()
+	}
+	s.hand.sweep(s.data)
+	s.hand.engine.Close()
+}
+
 // newBerth returns a server with its own data directory and address, which is not
 // started yet.
-func (b *bench) newBerth(settings []string) (*berth, error) {
+func (b *bench) newBerth(ctx context.Context, settings []string) (*berth, error) {
 	data, err := os.MkdirTemp(b.dir, "data-")
 	if err != nil {
 		return nil, err
 	}
-	addr, err := freeAddr()
-	if err != nil {
+	addr, err1 := freeAddr()
+	admin, err2 := freeAddr()
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	_, port, _ := strings.Cut(addr, ":")
 	env := []string{
-		"BERTH_LISTEN=" + addr, "BERTH_BASE_URL=http://localhost:" + port, "BERTH_DATA_DIR=" + data,
+		"BERTH_LISTEN=" + addr, "BERTH_ADMIN_LISTEN=" + admin, "BERTH_BASE_URL=http://localhost:" + port, "BERTH_DATA_DIR=" + data,
 		"BERTH_UNCLAIMED_PER_IP=1000", "BERTH_CREATES_PER_HOUR=100000",
 	}
-	return &berth{target: &target{addr: addr}, data: data, env: append(env, settings...)}, nil
+	hand, err := newByHand(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &berth{target: &target{addr: addr}, data: data, env: append(env, settings...), hand: hand}, nil
 }
 
 // launch starts the server's process and waits until it serves; it listens before that.
 func (b *bench) launch(ctx context.Context, s *berth) error {
+	s.started = time.Now()
 	t, err := b.startServer(ctx, "berthd", s.target.addr, s.env, filepath.Join(b.bin, "berthd"))
 	if err != nil {
 		return err
@@ -133,6 +167,15 @@ func (s *berth) create(ctx context.Context, archive []byte) (made deployed, sent
 		err = fmt.Errorf("stack %s is %s: %s", made.ID, made.Status, made.Error)
 	}
 	return made, sent, err
+}
+
+// createProgram creates a stack of the program of 100 files, and also returns its archive.
+func (s *berth) createProgram(ctx context.Context) (made deployed, program []byte, err error) {
+	if program, err = programArchive(); err != nil {
+		return made, nil, err
+	}
+	made, _, err = s.create(ctx, program)
+	return made, program, err
 }
 
 // remove deletes a stack, even if ctx has ended.

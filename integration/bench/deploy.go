@@ -13,12 +13,15 @@ const (
 	deployGoal = 1.15        // ratio to the same steps by hand
 	liveGoal   = 300         // milliseconds from the last byte of a static site to its first answer
 	deployTime = time.Minute // longest that one deploy may take
+
+	deployRow = "deploy, 100 files, two commands: POST to first answer"
+	liveRow   = "static site live, 100 files: last byte to first answer"
 )
 
 // measureDeploys compares deploys with the same steps by hand.
 func (b *bench) measureDeploys(ctx context.Context) error {
-	return b.withBerth(ctx, nil, func(ctx context.Context, server *berth, hand *byHand) error {
-		if err := b.measureProgram(ctx, server, hand); err != nil {
+	return b.withBerth(ctx, nil, func(ctx context.Context, server *berth) error {
+		if err := b.measureProgram(ctx, server); err != nil {
 			return err
 		}
 		return b.measureSite(ctx, server)
@@ -26,7 +29,7 @@ func (b *bench) measureDeploys(ctx context.Context) error {
 }
 
 // measureProgram compares how soon a Node program first answers.
-func (b *bench) measureProgram(ctx context.Context, server *berth, hand *byHand) error {
+func (b *bench) measureProgram(ctx context.Context, server *berth) error {
 	program, err := programArchive()
 	if err != nil {
 		return err
@@ -47,12 +50,12 @@ func (b *bench) measureProgram(ctx context.Context, server *berth, hand *byHand)
 				return live.Sub(start), err
 			},
 			func(ctx context.Context) (time.Duration, error) {
-				return hand.deploy(ctx, image.Ref(), program, way.ownNetwork)
+				return server.hand.deploy(ctx, image.Ref(), program, way.ownNetwork)
 			})
 		if err != nil {
 			return err
 		}
-		b.table.compare("deploy, 100 files, two commands: POST to first answer", millis, own, way.peer, other, way.goal)
+		b.table.compare(deployRow, millis, own, way.peer, other, way.goal)
 	}
 	return nil
 }
@@ -81,7 +84,7 @@ func (b *bench) measureSite(ctx context.Context, server *berth) error {
 	if err != nil {
 		return err
 	}
-	b.table.limit("static site live, 100 files: last byte to first answer", millis, own, "tar, nginx", other, liveGoal)
+	b.table.limit(liveRow, millis, own, "tar, nginx", other, liveGoal)
 	return nil
 }
 

@@ -16,15 +16,19 @@ const (
 	idleAfter = 10 * time.Second // what the start has begun is over by then
 	idleFor   = time.Minute
 	atOnce    = 8 // stacks being made, URLs being asked
+
+	adoptionRow = "100 live stacks: start of the server to 100 answers"
+	idleRow     = "100 live stacks: CPU of the server while idle"
 )
+
+// many are the settings of a server that gets a hundred stacks at once.
+var many = []string{"BERTH_MAX_BUILDS=8"}
 
 // measureHundred measures the cost of a hundred live stacks: how soon all of them
 // answer after a restart of the server, and what the server uses when idle.
 func (b *bench) measureHundred(ctx context.Context) error {
-	settings := []string{"BERTH_MAX_BUILDS=8"}
-	return b.withBerth(ctx, settings, func(ctx context.Context, server *berth, _ *byHand) error {
-		progress("making %d stacks", hundred)
-		stacks, err := server.createMany(ctx, b.bin)
+	return b.withBerth(ctx, many, func(ctx context.Context, server *berth) error {
+		stacks, err := server.createMany(ctx, b.tools)
 		if err != nil {
 			return err
 		}
@@ -36,18 +40,19 @@ func (b *bench) measureHundred(ctx context.Context) error {
 			}
 			adopted = append(adopted, inMillis(took))
 		}
-		b.table.worst("100 live stacks: start of the server to 100 answers", millis, adopted, adoptionGoal)
-		idle, err := server.idle(ctx)
+		b.table.worst(adoptionRow, millis, adopted, adoptionGoal)
+		idle, err := server.idle(ctx, idleFor)
 		if err == nil {
-			b.table.worst("100 live stacks: CPU of the server while idle", percent, []float64{idle}, idleGoal)
+			b.table.worst(idleRow, percent, []float64{idle}, idleGoal)
 		}
 		return err
 	})
 }
 
 // createMany creates a hundred stacks of the smallest program.
-func (s *berth) createMany(ctx context.Context, bin string) ([]deployed, error) {
-	program, err := answerArchive(bin)
+func (s *berth) createMany(ctx context.Context, tools string) ([]deployed, error) {
+	progress("making %d stacks", hundred)
+	program, err := answerArchive(tools)
 	if err != nil {
 		return nil, err
 	}
@@ -85,18 +90,18 @@ func (b *bench) adoption(ctx context.Context, server *berth, stacks []deployed) 
 	return time.Since(start), err
 }
 
-// idle returns the processor time of the idle server in percent of a core.
-func (s *berth) idle(ctx context.Context) (float64, error) {
-	if err := pause(ctx, idleAfter); err != nil {
+// idle returns the processor time of the idle server over a time, in percent of a core.
+func (s *berth) idle(ctx context.Context, length time.Duration) (float64, error) {
+	if err := pause(ctx, time.Until(s.started.Add(idleAfter))); err != nil {
 		return 0, err
 	}
 	before, err := s.target.process.cpu()
 	if err != nil {
 		return 0, err
 	}
-	if err := pause(ctx, idleFor); err != nil {
+	if err := pause(ctx, length); err != nil {
 		return 0, err
 	}
 	after, err := s.target.process.cpu()
-	return 100 * (after - before).Seconds() / idleFor.Seconds(), err
+	return 100 * (after - before).Seconds() / length.Seconds(), err
 }

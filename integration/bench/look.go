@@ -13,6 +13,14 @@ import (
 // look at its kept connection.
 const mostForLook = 0.02
 
+// lookProgram has the proxy's own benchmarks.
+const lookProgram = "proxy.test"
+
+// buildLook builds lookProgram from the module in source into bin.
+func buildLook(ctx context.Context, source, bin string) error {
+	return quiet(ctx, nil, "go", "-C", source, "test", "-trimpath", "-c", "-o", filepath.Join(bin, lookProgram), "./internal/proxy")
+}
+
 // measureLook compares, alternately, the cost of the proxy's look at a kept connection
 // with that of the whole request.
 func (b *bench) measureLook(ctx context.Context) error {
@@ -20,8 +28,7 @@ func (b *bench) measureLook(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	program := filepath.Join(b.bin, "proxy.test")
-	if err := quiet(ctx, nil, "go", "test", "-c", "-o", program, "./internal/proxy"); err != nil {
+	if err := buildLook(ctx, ".", b.bin); err != nil {
 		return err
 	}
 	backend, err := b.startNginx(ctx, "backend", "1", folder)
@@ -34,10 +41,10 @@ func (b *bench) measureLook(ctx context.Context) error {
 		return err
 	}
 	defer front.process.stop()
-	return b.compareLook(ctx, program, front)
+	return b.compareLook(ctx, front)
 }
 
-func (b *bench) compareLook(ctx context.Context, program string, front *target) error {
+func (b *bench) compareLook(ctx context.Context, front *target) error {
 	const conns = 64 // with more at once a request costs less
 	small := sizes[0]
 	if err := front.expect(ctx, proxiedHost, small.path, small.bytes); err != nil {
@@ -49,7 +56,7 @@ func (b *bench) compareLook(ctx context.Context, program string, front *target) 
 		if err != nil {
 			return err
 		}
-		look, err := costOfLook(ctx, program)
+		look, err := b.costOfLook(ctx)
 		if err != nil {
 			return err
 		}
@@ -63,8 +70,8 @@ var benchmarkLook = regexp.MustCompile(`BenchmarkLook.* ([\d.]+) cpu-ns/op`)
 
 // costOfLook returns the processor time of one look in microseconds, which the proxy's
 // own benchmark measures.
-func costOfLook(ctx context.Context, program string) (float64, error) {
-	out, err := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", "^BenchmarkLook$", "-test.benchtime", "300000x").CombinedOutput()
+func (b *bench) costOfLook(ctx context.Context) (float64, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, lookProgram), "-test.run", "^$", "-test.bench", "^BenchmarkLook$", "-test.benchtime", "300000x").CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("benchmark of the look: %w\n%s", err, out)
 	}

@@ -29,7 +29,8 @@ const timeLimit = 20 * time.Minute
 // bench is one run.
 type bench struct {
 	dir     string // of this run: configurations, logs, data; removed at the end
-	bin     string // of the programs built for it
+	bin     string // of the programs that are measured
+	tools   string // of the programs that help to measure
 	rounds  int
 	round   time.Duration // of one load
 	deploys int
@@ -118,13 +119,24 @@ func (b *bench) prepare(ctx context.Context) error {
 	if b.bin, err = filepath.Abs(filepath.Join(".build", "bench")); err != nil {
 		return err
 	}
-	if b.caddy, err = installPeers(ctx, b.bin); err != nil {
+	b.tools = b.bin
+	if err := installTools(ctx); err != nil {
+		return err
+	}
+	if b.caddy, err = installCaddy(ctx, b.bin); err != nil {
 		return err
 	}
 	progress("building")
-	return goBuild(ctx, b.bin, "./cmd/berthd", "./integration/bench/front", "./integration/bench/reverseproxy",
-		"./integration/bench/answer", "./integration/bench/hooks", "./integration/probe")
+	return goBuild(ctx, ".", b.bin, slices.Concat(measured, helping)...)
 }
+
+const serverProgram = "./cmd/berthd"
+
+// The programs that are measured, and those that help to measure.
+var (
+	measured = []string{serverProgram, "./integration/bench/front", "./integration/bench/hooks"}
+	helping  = []string{"./integration/bench/reverseproxy", "./integration/bench/answer", "./integration/probe"}
+)
 
 // progress reports a slow step on the terminal.
 func progress(format string, args ...any) {

@@ -25,41 +25,41 @@ func (b *bench) measureMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	up, stop, err := startStream()
 	if err != nil {
 		return err
 	}
-	backend := &http.Server{Handler: http.HandlerFunc(stream), ReadHeaderTimeout: time.Minute}
-	go backend.Serve(l) //nolint:errcheck // ends with Close
-	defer backend.Close()
-	up := upstream{Name: "stream", Host: streamHost, Addr: l.Addr().String()}
-	starts := map[string]func() (*target, error){
-		"Berth": func() (*target, error) { return b.startFront(ctx, folder, up) },
-		"nginx": func() (*target, error) { return b.startNginx(ctx, "nginx", "auto", folder, up) },
+	defer stop()
+	starts := map[string]func(context.Context) (*target, error){
+		"Berth": func(ctx context.Context) (*target, error) { return b.startFront(ctx, folder, up) },
+		"nginx": func(ctx context.Context) (*target, error) { return b.startNginx(ctx, "nginx", "auto", folder, up) },
 	}
-	for _, direction := range []struct {
-		name string
-		pass func(context.Context, string) error
-	}{{"down", download}, {"up", upload}} {
+	for _, d := range directions {
 		grown := map[string][]float64{}
 		for range memoryRounds {
 			for name, start := range starts {
-				growth, err := growth(ctx, start, direction.pass)
+				growth, err := growth(ctx, start, d.pass)
 				if err != nil {
 					return err
 				}
 				grown[name] = append(grown[name], growth)
 			}
 		}
-		b.table.limit("memory while 500 MB go "+direction.name, megabytes, grown["Berth"], "nginx", grown["nginx"], memoryGoal)
+		b.table.limit(d.row, megabytes, grown["Berth"], "nginx", grown["nginx"], memoryGoal)
 	}
 	return nil
 }
 
+// directions are the ways in which a long body passes.
+var directions = []struct {
+	row  string
+	pass func(ctx context.Context, addr string) error
+}{{"memory while 500 MB go down", download}, {"memory while 500 MB go up", upload}}
+
 // growth returns by how many megabytes a server's memory grows beyond its size after a
 // few small requests.
-func growth(ctx context.Context, start func() (*target, error), pass func(context.Context, string) error) (float64, error) {
-	t, err := start()
+func growth(ctx context.Context, start func(context.Context) (*target, error), pass func(context.Context, string) error) (float64, error) {
+	t, err := start(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -84,6 +84,17 @@ func growth(ctx context.Context, start func() (*target, error), pass func(contex
 		return 0, err
 	}
 	return float64(max(0, peak-before)) / (1 << 20), nil
+}
+
+// startStream starts the backend, in this process.
+func startStream() (up upstream, stop func(), err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return up, nil, err
+	}
+	backend := &http.Server{Handler: http.HandlerFunc(stream), ReadHeaderTimeout: time.Minute}
+	go backend.Serve(l) //nolint:errcheck // ends with Close
+	return upstream{Name: "stream", Host: streamHost, Addr: l.Addr().String()}, func() { backend.Close() }, nil
 }
 
 // stream is the backend: it sends as many bytes as requested, and returns how many it

@@ -27,7 +27,7 @@ const (
 // one uses up a resource, under the limits that are recommended for a public
 // installation.
 func (b *bench) measureNeighbour(ctx context.Context) error {
-	return b.withBerth(ctx, hog.Ceilings, func(ctx context.Context, server *berth, _ *byHand) error {
+	return b.withBerth(ctx, hog.Ceilings, func(ctx context.Context, server *berth) error {
 		neighbour, busyOne, err := b.neighbours(ctx, server)
 		if err != nil {
 			return err
@@ -45,19 +45,19 @@ func (b *bench) measureNeighbour(ctx context.Context) error {
 				}
 				busy = append(busy, p99)
 			}
-			b.table.limit("neighbour of a stack that uses up "+e.What+": p99", tenths, busy, "calm", calm, neighbourGoal)
+			b.table.limit(neighbourRow(e), tenths, busy, "calm", calm, neighbourGoal)
 		}
 		return nil
 	})
 }
 
+func neighbourRow(e hog.Exhaustion) string {
+	return "neighbour of a stack that uses up " + e.What + ": p99"
+}
+
 // neighbours creates the measured stack and the one beside it.
 func (b *bench) neighbours(ctx context.Context, server *berth) (neighbour, busyOne deployed, err error) {
-	program, err := programArchive()
-	if err != nil {
-		return neighbour, busyOne, err
-	}
-	probe, err := os.ReadFile(filepath.Join(b.bin, "probe"))
+	probe, err := os.ReadFile(filepath.Join(b.tools, "probe"))
 	if err != nil {
 		return neighbour, busyOne, err
 	}
@@ -65,7 +65,7 @@ func (b *bench) neighbours(ctx context.Context, server *berth) (neighbour, busyO
 	if err != nil {
 		return neighbour, busyOne, err
 	}
-	if neighbour, _, err = server.create(ctx, program); err != nil {
+	if neighbour, _, err = server.createProgram(ctx); err != nil {
 		return neighbour, busyOne, err
 	}
 	busyOne, _, err = server.create(ctx, probing)

@@ -11,17 +11,22 @@ import (
 // caddyModule is built if Debian has no package of Caddy.
 const caddyModule = "github.com/caddyserver/caddy/v2/cmd/caddy@v2.11.9"
 
-// installPeers installs nginx, wrk and Caddy if needed and returns the path of Caddy:
-// Debian's package, or a program built from its module into bin.
-func installPeers(ctx context.Context, bin string) (caddy string, err error) {
+// installTools installs nginx and wrk if needed.
+func installTools(ctx context.Context) error {
 	if err := os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin"); err != nil {
-		return "", err
+		return err
 	}
 	for _, name := range []string{"nginx", "wrk"} {
 		if err := install(ctx, name); err != nil {
-			return "", err
+			return err
 		}
 	}
+	return nil
+}
+
+// installCaddy installs Caddy if needed and returns its path: Debian's package, or a
+// program built from its module into bin.
+func installCaddy(ctx context.Context, bin string) (path string, err error) {
 	built := filepath.Join(bin, "caddy")
 	if _, err := os.Stat(built); err == nil {
 		return built, nil
@@ -71,9 +76,9 @@ func denyServices() (allow func(), err error) {
 	return func() { os.Remove(policy) }, nil
 }
 
-// goBuild builds programs of this module into bin.
-func goBuild(ctx context.Context, bin string, packages ...string) error {
-	args := append([]string{"build", "-trimpath", "-o", bin + "/"}, packages...)
+// goBuild builds programs of the module in source into bin.
+func goBuild(ctx context.Context, source, bin string, packages ...string) error {
+	args := append([]string{"-C", source, "build", "-trimpath", "-buildvcs=false", "-o", bin + "/"}, packages...)
 	return quiet(ctx, []string{"CGO_ENABLED=0"}, "go", args...)
 }
 

@@ -78,12 +78,7 @@ func (b *bench) measureStatic(ctx context.Context) error {
 // target is Berth.
 func (b *bench) measureLoads(ctx context.Context, what string, targets []*target, host string) error {
 	for _, t := range targets {
-		for _, size := range sizes {
-			if err := t.expect(ctx, host, size.path, size.bytes); err != nil {
-				return err
-			}
-		}
-		if _, err := t.load(ctx, host, sizes[0].path, 64, time.Second); err != nil { // opens its connections
+		if err := t.warm(ctx, host); err != nil {
 			return err
 		}
 	}
@@ -93,18 +88,39 @@ func (b *bench) measureLoads(ctx context.Context, what string, targets []*target
 			if err != nil {
 				return err
 			}
-			b.loadRows(fmt.Sprintf("%s, %s, %d conn", what, size.label, conns), targets, s)
+			b.loadRows(loadName(what, size.label, conns), targets, s)
 		}
 	}
 	return nil
 }
 
+// warm checks a server's answers and opens its connections.
+func (t *target) warm(ctx context.Context, host string) error {
+	for _, size := range sizes {
+		if err := t.expect(ctx, host, size.path, size.bytes); err != nil {
+			return err
+		}
+	}
+	_, err := t.load(ctx, host, sizes[0].path, 64, time.Second)
+	return err
+}
+
+// The rows of a load are named loadName and one of these.
+const (
+	cpuRow      = ": CPU per request"
+	requestsRow = ": requests"
+)
+
+func loadName(what, size string, conns int) string {
+	return fmt.Sprintf("%s, %s, %d conn", what, size, conns)
+}
+
 func (b *bench) loadRows(what string, targets []*target, s series) {
 	own := targets[0].name
 	for _, t := range targets[1:] {
-		b.table.compare(what+": CPU per request", micros, s.micros[own], t.name, s.micros[t.name], cpuGoals[t.name])
+		b.table.compare(what+cpuRow, micros, s.micros[own], t.name, s.micros[t.name], cpuGoals[t.name])
 	}
 	for _, t := range targets[1:] {
-		b.table.compare(what+": requests", perSecond, s.rps[own], t.name, s.rps[t.name], 0)
+		b.table.compare(what+requestsRow, perSecond, s.rps[own], t.name, s.rps[t.name], 0)
 	}
 }

@@ -12,14 +12,15 @@ const (
 	redeployGoal = 1000
 )
 
+const (
+	switchRow   = "switch: first healthy answer to first public one"
+	redeployRow = "redeploy of an unchanged stack: POST to live"
+)
+
 // measureRedeploys deploys an unchanged program again and again.
 func (b *bench) measureRedeploys(ctx context.Context) error {
-	return b.withBerth(ctx, nil, func(ctx context.Context, server *berth, _ *byHand) error {
-		program, err := programArchive()
-		if err != nil {
-			return err
-		}
-		made, _, err := server.create(ctx, program)
+	return b.withBerth(ctx, nil, func(ctx context.Context, server *berth) error {
+		made, program, err := server.createProgram(ctx)
 		if err != nil {
 			return err
 		}
@@ -31,8 +32,8 @@ func (b *bench) measureRedeploys(ctx context.Context) error {
 			}
 			took, switched = append(took, inMillis(redeploy)), append(switched, inMillis(change))
 		}
-		b.table.worst("switch: first healthy answer to first public one", millis, switched, switchGoal)
-		b.table.worst("redeploy of an unchanged stack: POST to live", millis, took, redeployGoal)
+		b.table.worst(switchRow, millis, switched, switchGoal)
+		b.table.worst(redeployRow, millis, took, redeployGoal)
 		return nil
 	})
 }

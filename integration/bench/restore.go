@@ -20,12 +20,17 @@ const (
 	restores    = 3
 	restored    = 1_000_000_000 // bytes
 	restoreTime = 3 * time.Minute
+
+	restoreRow = "restore of 1 GB: claim to first answer"
 )
+
+// expiring are the settings of a server whose stacks may expire at once.
+var expiring = []string{"BERTH_TTL_MIN=1s"}
 
 // measureRestores compares restoring an expired stack and its data, up to its first
 // answer, with copying the same files between two volumes.
 func (b *bench) measureRestores(ctx context.Context) error {
-	return b.withBerth(ctx, []string{"BERTH_TTL_MIN=1s"}, func(ctx context.Context, server *berth, hand *byHand) error {
+	return b.withBerth(ctx, expiring, func(ctx context.Context, server *berth) error {
 		key, err := b.account(ctx, server)
 		if err != nil {
 			return err
@@ -36,16 +41,20 @@ func (b *bench) measureRestores(ctx context.Context) error {
 		}
 		var own, other []float64
 		for n := range restores {
-			r := restoration{berth: server, hand: hand, key: key, copyFirst: n%2 == 0}
+			r := restoration{berth: server, key: key}
+			steps := []func(context.Context) error{r.copyByHand, r.expire, r.restore}
+			if n%2 == 1 {
+				steps = []func(context.Context) error{r.expire, r.restore, r.copyByHand}
+			}
 			limited, cancel := context.WithTimeout(ctx, restoreTime)
-			err := r.run(limited, program)
+			err := r.run(limited, program, steps...)
 			cancel()
 			if err != nil {
 				return err
 			}
 			own, other = append(own, inMillis(r.took)), append(other, inMillis(r.copied))
 		}
-		b.table.compare("restore of 1 GB: claim to first answer", millis, own, "tar", other, restoreGoal)
+		b.table.compare(restoreRow, millis, own, "tar", other, restoreGoal)
 		return nil
 	})
 }
@@ -60,25 +69,20 @@ func (b *bench) account(ctx context.Context, server *berth) (key string, err err
 
 // restoration is one stack that expires and is restored.
 type restoration struct {
-	berth     *berth
-	hand      *byHand
-	key       string // of the account that claims
-	copyFirst bool   // the copy by hand comes before the restore
+	berth *berth
+	key   string // of the account that claims
 
 	made         deployed
 	took, copied time.Duration
 }
 
-func (r *restoration) run(ctx context.Context, program []byte) (err error) {
+// run creates the stack and its data, takes the steps, and removes the stack.
+func (r *restoration) run(ctx context.Context, program []byte, steps ...func(context.Context) error) (err error) {
 	if r.made, _, err = r.berth.create(ctx, program); err != nil {
 		return err
 	}
 	if _, err := r.berth.ask(ctx, r.made, "/fill"); err != nil {
 		return err
-	}
-	steps := []func(context.Context) error{r.copyByHand, r.expire, r.restore}
-	if !r.copyFirst {
-		steps = []func(context.Context) error{r.expire, r.restore, r.copyByHand}
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -94,7 +98,7 @@ func (r *restoration) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for r.hand.hasVolume(ctx, r.volume()) {
+	for r.berth.hand.hasVolume(ctx, r.volume()) {
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("the data of the expired stack is still in its volume: %w", err)
 		}
@@ -129,7 +133,7 @@ func (r *restoration) copyByHand(ctx context.Context) error {
 		return err
 	}
 	syscall.Sync()
-	r.copied, err = r.hand.copyVolume(ctx, image.Ref(), r.volume())
+	r.copied, err = r.berth.hand.copyVolume(ctx, image.Ref(), r.volume())
 	return err
 }
 

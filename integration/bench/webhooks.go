@@ -28,6 +28,10 @@ const (
 	hangingMost = 50
 	singles     = 200 // events one by one
 	pending     = 100_000
+
+	rateRow    = "webhook deliveries"
+	delayRow   = "event to delivery, 50 receivers hang, p99"
+	pendingRow = "memory of 100,000 pending deliveries"
 )
 
 // measureWebhooks measures the deliveries to a receiver in this process.
@@ -38,15 +42,22 @@ func (b *bench) measureWebhooks(ctx context.Context) error {
 	}
 	defer r.close()
 	for _, measure := range []func(context.Context, *hooks, *receiver) error{b.measureRate, b.measureDelay, b.measurePending} {
-		h, err := b.startHooks(ctx)
-		if err != nil {
+		if err := b.withHooks(ctx, func(h *hooks) error { return measure(ctx, h, r) }); err != nil {
 			return err
 		}
-		err = measure(ctx, h, r)
-		h.target.process.stop()
-		if err != nil {
-			return h.target.process.fault(err.Error())
-		}
+	}
+	return nil
+}
+
+// withHooks calls measure with deliveries that have just been started.
+func (b *bench) withHooks(ctx context.Context, measure func(*hooks) error) error {
+	h, err := b.startHooks(ctx)
+	if err != nil {
+		return err
+	}
+	defer h.target.process.stop()
+	if err := measure(h); err != nil {
+		return h.target.process.fault(err.Error())
 	}
 	return nil
 }
@@ -59,15 +70,11 @@ func (b *bench) measureRate(ctx context.Context, h *hooks, r *receiver) error {
 	}
 	var berth, plain []float64
 	for range b.rounds {
-		r.expect(burst)
-		start := time.Now()
-		if err := h.events(ctx, id, burst); err != nil {
+		own, err := h.rate(ctx, r, id)
+		if err != nil {
 			return err
 		}
-		if err := r.await(ctx); err != nil {
-			return err
-		}
-		berth = append(berth, burst/time.Since(start).Seconds())
+		berth = append(berth, own)
 		text, err := h.order(ctx, "/plain", url.Values{"url": {r.url("/bare")}, "count": {strconv.Itoa(burst)}})
 		if err != nil {
 			return err
@@ -78,7 +85,7 @@ func (b *bench) measureRate(ctx context.Context, h *hooks, r *receiver) error {
 		}
 		plain = append(plain, rate)
 	}
-	b.table.atLeast("webhook deliveries", perSecond, berth, "bare POSTs", plain, deliveriesGoal)
+	b.table.atLeast(rateRow, perSecond, berth, "bare POSTs", plain, deliveriesGoal)
 	return nil
 }
 
@@ -93,47 +100,26 @@ func (b *bench) measureDelay(ctx context.Context, h *hooks, r *receiver) error {
 	if err != nil {
 		return err
 	}
-	for n := range hangingMost {
-		hanging, err := h.stack(ctx, r.url(fmt.Sprintf("/hang/%d", n)))
-		if err != nil {
-			return err
-		}
-		if err := h.events(ctx, hanging, hangingEach); err != nil {
-			return err
-		}
+	if err := h.hang(ctx, r); err != nil {
+		return err
 	}
 	beside, err := h.delay(ctx, r, id)
 	if err != nil {
 		return err
 	}
-	b.table.limit("event to delivery, 50 receivers hang, p99", tenths, []float64{beside}, "none hangs", []float64{alone}, delayGoal)
+	b.table.limit(delayRow, tenths, []float64{beside}, "none hangs", []float64{alone}, delayGoal)
 	return nil
 }
 
 // measurePending measures how far the memory grows with as many pending deliveries as
 // allowed, to receivers that hang.
 func (b *bench) measurePending(ctx context.Context, h *hooks, r *receiver) error {
-	before, err := h.target.process.memory("VmRSS")
+	grown, err := h.fill(ctx, r)
 	if err != nil {
 		return err
 	}
-	const stacks = 20
-	for n := range stacks {
-		id, err := h.stack(ctx, r.url(fmt.Sprintf("/hang/%d", n)))
-		if err != nil {
-			return err
-		}
-		if err := h.events(ctx, id, pending/stacks); err != nil {
-			return err
-		}
-	}
-	peak, err := h.target.process.memory("VmHWM")
-	if err != nil {
-		return err
-	}
-	grown := float64(peak-before) / (1 << 20)
 	bodies := float64(pending*r.size.Load()) / (1 << 20)
-	b.table.limit("memory of 100,000 pending deliveries", megabytes, []float64{grown}, "their bodies", []float64{bodies}, pendingGoal)
+	b.table.limit(pendingRow, megabytes, []float64{grown}, "their bodies", []float64{bodies}, pendingGoal)
 	return nil
 }
 
@@ -195,6 +181,51 @@ func (h *hooks) stack(ctx context.Context, webhook string) (id string, err error
 func (h *hooks) events(ctx context.Context, id string, count int) error {
 	_, err := h.order(ctx, "/events", url.Values{"id": {id}, "count": {strconv.Itoa(count)}})
 	return err
+}
+
+// rate returns how many deliveries a second a burst of events has.
+func (h *hooks) rate(ctx context.Context, r *receiver, id string) (float64, error) {
+	r.expect(burst)
+	start := time.Now()
+	if err := h.events(ctx, id, burst); err != nil {
+		return 0, err
+	}
+	err := r.await(ctx)
+	return burst / time.Since(start).Seconds(), err
+}
+
+// hang records events for receivers that hang.
+func (h *hooks) hang(ctx context.Context, r *receiver) error {
+	return h.spread(ctx, r, hangingMost, hangingEach)
+}
+
+// fill records as many events as may be pending, and returns by how many megabytes the
+// memory grows.
+func (h *hooks) fill(ctx context.Context, r *receiver) (float64, error) {
+	const stacks = 20
+	before, err := h.target.process.memory("VmRSS")
+	if err != nil {
+		return 0, err
+	}
+	if err := h.spread(ctx, r, stacks, pending/stacks); err != nil {
+		return 0, err
+	}
+	peak, err := h.target.process.memory("VmHWM")
+	return float64(peak-before) / (1 << 20), err
+}
+
+// spread records events of new stacks, so many of each, whose receivers hang.
+func (h *hooks) spread(ctx context.Context, r *receiver, stacks, each int) error {
+	for n := range stacks {
+		id, err := h.stack(ctx, r.url(fmt.Sprintf("/hang/%d", n)))
+		if err != nil {
+			return err
+		}
+		if err := h.events(ctx, id, each); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // delay returns the 99th of 100 times from the recording of an event to its arrival, in
