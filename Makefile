@@ -37,8 +37,8 @@ test: vet lint vuln engine settings bases image chromium runsc ## run vet, lint,
 	@[ "$$(id -u)" = 0 ] || echo "you are not root: the tests that create network namespaces are skipped"
 	BERTH_REQUIRE_ENGINE=1 BERTH_TEST_IMAGES=1 go test -race -timeout 60m -parallel 4 ./...
 
-bench: engine settings bases ## the table of docs/benchmarks.md, measured here
-	go run ./integration/bench -write docs/benchmarks.md
+bench: engine settings bases ## measure the table of docs/benchmarks.md; BASE=<commit> compares with a commit instead
+	go run ./integration/bench $(if $(BASE),-base '$(BASE)' $(BENCH_ROUNDS:%=-rounds %),-write docs/benchmarks.md)
 
 chaos: engine settings bases ## run an hour of kills and faults under load; BERTH_CHAOS_FOR sets another duration
 	BERTH_CHAOS_FOR=$${BERTH_CHAOS_FOR:-1h} go test -race -timeout 0 -count 1 -v -run TestChaos ./integration

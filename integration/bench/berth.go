@@ -99,6 +99,9 @@ func (b *bench) newBerth(ctx context.Context, settings []string) (*berth, error)
 		"BERTH_LISTEN=" + addr, "BERTH_ADMIN_LISTEN=" + admin, "BERTH_BASE_URL=http://localhost:" + port, "BERTH_DATA_DIR=" + data,
 		"BERTH_UNCLAIMED_PER_IP=1000", "BERTH_CREATES_PER_HOUR=100000",
 	}
+	if b.pool != "" {
+		env = append(env, "BERTH_NETWORK_POOL="+b.pool)
+	}
 	hand, err := newByHand(ctx)
 	if err != nil {
 		return nil, err

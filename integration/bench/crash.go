@@ -35,6 +35,20 @@ func (b *bench) measureCrashes(ctx context.Context) error {
 	})
 }
 
+// crashTrials makes a program end once.
+func (b *bench) crashTrials(ctx context.Context, s *stand) error {
+	server, err := s.openBerth(ctx, b, crashing)
+	if err != nil {
+		return err
+	}
+	made, _, err := server.createProgram(ctx)
+	if err != nil {
+		return err
+	}
+	s.time(crashRow, func(ctx context.Context) (time.Duration, error) { return server.crash(ctx, made) })
+	return nil
+}
+
 // crash ends the stack's process and returns how long it takes until the API shows the
 // event. The process is back afterwards.
 func (s *berth) crash(ctx context.Context, made deployed) (time.Duration, error) {

@@ -111,6 +111,29 @@ func (b *bench) inPairs(ctx context.Context, own, other func(context.Context) (t
 	return owns, others, nil
 }
 
+// deployTrials deploys a program, and a site, each of which has been deployed before.
+func (b *bench) deployTrials(ctx context.Context, s *stand) error {
+	server, err := s.openBerth(ctx, b, nil)
+	if err != nil {
+		return err
+	}
+	program, err1 := programArchive()
+	site, err2 := siteArchive()
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	s.time(deployRow, func(ctx context.Context) (time.Duration, error) {
+		start := time.Now()
+		live, _, err := server.deploy(ctx, program)
+		return live.Sub(start), err
+	})
+	s.time(liveRow, func(ctx context.Context) (time.Duration, error) {
+		live, sent, err := server.deploy(ctx, site)
+		return live.Sub(sent), err
+	})
+	return s.rehearse(ctx)
+}
+
 // deploy uploads an archive as a new stack, and returns when its last byte was sent and
 // when the stack first answered. The create waits until the stack is live, since
 // polling would slow what is measured. The stack is deleted afterwards.

@@ -17,6 +17,8 @@ const (
 	idleFor   = time.Minute
 	atOnce    = 8 // stacks being made, URLs being asked
 
+	comparedIdle = 15 * time.Second // in each round of a comparison
+
 	adoptionRow = "100 live stacks: start of the server to 100 answers"
 	idleRow     = "100 live stacks: CPU of the server while idle"
 )
@@ -47,6 +49,23 @@ func (b *bench) measureHundred(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// hundredTrials restarts a server of a hundred stacks, and leaves it idle.
+func (b *bench) hundredTrials(ctx context.Context, s *stand) error {
+	server, err := s.openBerth(ctx, b, many)
+	if err != nil {
+		return err
+	}
+	stacks, err := server.createMany(ctx, b.tools)
+	if err != nil {
+		return err
+	}
+	s.time(adoptionRow, func(ctx context.Context) (time.Duration, error) { return b.adoption(ctx, server, stacks) })
+	s.one(figure{what: idleRow, unit: percent}, func(ctx context.Context) (float64, error) {
+		return server.idle(ctx, comparedIdle)
+	})
+	return nil
 }
 
 // createMany creates a hundred stacks of the smallest program.

@@ -21,6 +21,15 @@ func buildLook(ctx context.Context, source, bin string) error {
 	return quiet(ctx, nil, "go", "-C", source, "test", "-trimpath", "-c", "-o", filepath.Join(bin, lookProgram), "./internal/proxy")
 }
 
+// lookTrials measures the cost of the look alone.
+func (b *bench) lookTrials(_ context.Context, s *stand) error {
+	s.one(figure{what: "look at a kept connection: CPU", unit: nanos}, func(ctx context.Context) (float64, error) {
+		micros, err := b.costOfLook(ctx)
+		return micros * 1000, err
+	})
+	return nil
+}
+
 // measureLook compares, alternately, the cost of the proxy's look at a kept connection
 // with that of the whole request.
 func (b *bench) measureLook(ctx context.Context) error {

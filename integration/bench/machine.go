@@ -14,13 +14,16 @@ import (
 var versionNumber = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 
 // describe returns, in one line, the machine on which a table was made and the versions
-// of the compared programs.
+// of the compared programs. Caddy is omitted if its path is "".
 func describe(ctx context.Context, caddy string) string {
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	return fmt.Sprintf("%d cores (%s), Linux %s, %s, Docker Engine %s, nginx %s, Caddy %s, wrk %s, %s",
+	if caddy != "" {
+		caddy = "Caddy " + version(ctx, caddy, "version") + ", "
+	}
+	return fmt.Sprintf("%d cores (%s), Linux %s, %s, Docker Engine %s, nginx %s, %swrk %s, %s",
 		runtime.NumCPU(), processor(), strings.TrimSpace(string(kernel)), runtime.Version(),
 		version(ctx, "docker", "version", "--format", "{{.Server.Version}}"),
-		version(ctx, "nginx", "-v"), version(ctx, caddy, "version"), version(ctx, "wrk", "-v"),
+		version(ctx, "nginx", "-v"), caddy, version(ctx, "wrk", "-v"),
 		time.Now().UTC().Format(time.DateOnly))
 }
 

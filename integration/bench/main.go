@@ -4,12 +4,16 @@
 // so that a busy machine slows both. What has no peer, like the time to notice a crash,
 // has a fixed limit.
 //
+// With -base it compares the present state with another commit instead, see comparison.
+//
 // It installs missing peers, listens on the loopback only, and stops and removes
 // everything that it started. A missed goal is a result like any other; the exit code
-// is 1 only if something could not be measured.
+// is 1 only if something could not be measured. In a comparison it is also 1 if a row is
+// worse than it may be.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -31,10 +35,11 @@ type bench struct {
 	dir     string // of this run: configurations, logs, data; removed at the end
 	bin     string // of the programs that are measured
 	tools   string // of the programs that help to measure
+	pool    string // of the servers' networks; "": the default
 	rounds  int
 	round   time.Duration // of one load
 	deploys int
-	caddy   string // path of the program
+	caddy   string // path of the program; "" in a comparison
 	table   table
 }
 
@@ -42,20 +47,24 @@ type bench struct {
 type section struct {
 	name    string
 	measure func(*bench, context.Context) error
+	arrange func(*bench, context.Context, *stand) error // for a comparison of commits
+	// renewed: each round of a comparison arranges it anew, since processes of one
+	// program differ more among themselves than such figures may.
+	renewed bool
 }
 
 var sections = []section{
-	{"proxy", (*bench).measureProxy},
-	{"look", (*bench).measureLook},
-	{"static", (*bench).measureStatic},
-	{"memory", (*bench).measureMemory},
-	{"deploy", (*bench).measureDeploys},
-	{"redeploy", (*bench).measureRedeploys},
-	{"crash", (*bench).measureCrashes},
-	{"restore", (*bench).measureRestores},
-	{"hundred", (*bench).measureHundred},
-	{"neighbour", (*bench).measureNeighbour},
-	{"webhooks", (*bench).measureWebhooks},
+	{"proxy", (*bench).measureProxy, (*bench).proxyTrials, true},
+	{"look", (*bench).measureLook, (*bench).lookTrials, false},
+	{"static", (*bench).measureStatic, (*bench).staticTrials, true},
+	{"memory", (*bench).measureMemory, (*bench).memoryTrials, false},
+	{"deploy", (*bench).measureDeploys, (*bench).deployTrials, false},
+	{"redeploy", (*bench).measureRedeploys, (*bench).redeployTrials, false},
+	{"crash", (*bench).measureCrashes, (*bench).crashTrials, false},
+	{"restore", (*bench).measureRestores, (*bench).restoreTrials, false},
+	{"hundred", (*bench).measureHundred, (*bench).hundredTrials, false},
+	{"neighbour", (*bench).measureNeighbour, (*bench).neighbourTrials, false},
+	{"webhooks", (*bench).measureWebhooks, (*bench).webhookTrials, false},
 }
 
 // sectionNames returns the names of the sections in order.
@@ -70,14 +79,23 @@ func sectionNames() string {
 func main() {
 	write := flag.String("write", "", "file to write the table to as Markdown, besides the terminal")
 	only := flag.String("only", sectionNames(), "parts to measure")
-	rounds := flag.Int("rounds", 5, "loads of each kind on each server")
-	round := flag.Duration("round", 3*time.Second, "length of one load, whole seconds")
+	base := flag.String("base", "", "commit to compare with, instead of the peers")
+	rounds := flag.Int("rounds", 0, "loads of each kind on each server; 0: 5. With -base, rounds of everything; 0: 10")
+	round := flag.Duration("round", 0, "length of one load, whole seconds; 0: 3s, with -base 2s")
 	deploys := flag.Int("deploys", 9, "deploys, redeploys and crashes of each kind")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	b := &bench{rounds: *rounds, round: *round, deploys: *deploys}
-	if err := b.run(ctx, strings.Split(*only, ","), *write); err != nil {
+	names := strings.Split(*only, ",")
+	var err error
+	if *base == "" {
+		b := &bench{rounds: cmp.Or(*rounds, 5), round: cmp.Or(*round, 3*time.Second), deploys: *deploys}
+		err = b.run(ctx, names, *write)
+	} else {
+		c := &comparison{rounds: cmp.Or(*rounds, 10), round: cmp.Or(*round, 2*time.Second)}
+		err = c.run(ctx, names, *base)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

@@ -56,6 +56,26 @@ var directions = []struct {
 	pass func(ctx context.Context, addr string) error
 }{{"memory while 500 MB go down", download}, {"memory while 500 MB go up", upload}}
 
+// memoryTrials measures the memory of a front, just started, while a long body passes.
+func (b *bench) memoryTrials(_ context.Context, s *stand) error {
+	folder, err := b.writeFolder()
+	if err != nil {
+		return err
+	}
+	up, stop, err := startStream()
+	if err != nil {
+		return err
+	}
+	s.later(stop)
+	start := func(ctx context.Context) (*target, error) { return b.startFront(ctx, folder, up) }
+	for _, d := range directions {
+		s.one(figure{what: d.row, unit: megabytes}, func(ctx context.Context) (float64, error) {
+			return growth(ctx, start, d.pass)
+		})
+	}
+	return nil
+}
+
 // growth returns by how many megabytes a server's memory grows beyond its size after a
 // few small requests.
 func growth(ctx context.Context, start func(context.Context) (*target, error), pass func(context.Context, string) error) (float64, error) {

@@ -55,6 +55,24 @@ func neighbourRow(e hog.Exhaustion) string {
 	return "neighbour of a stack that uses up " + e.What + ": p99"
 }
 
+// neighbourTrials measures the latency of a stack while another one uses up a resource.
+func (b *bench) neighbourTrials(ctx context.Context, s *stand) error {
+	server, err := s.openBerth(ctx, b, hog.Ceilings)
+	if err != nil {
+		return err
+	}
+	neighbour, busyOne, err := b.neighbours(ctx, server)
+	if err != nil {
+		return err
+	}
+	for _, e := range hog.Exhaustions {
+		s.one(figure{what: neighbourRow(e), unit: tenths}, func(ctx context.Context) (float64, error) {
+			return server.beside(ctx, neighbour, busyOne, e)
+		})
+	}
+	return nil
+}
+
 // neighbours creates the measured stack and the one beside it.
 func (b *bench) neighbours(ctx context.Context, server *berth) (neighbour, busyOne deployed, err error) {
 	probe, err := os.ReadFile(filepath.Join(b.tools, "probe"))

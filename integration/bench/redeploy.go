@@ -38,6 +38,25 @@ func (b *bench) measureRedeploys(ctx context.Context) error {
 	})
 }
 
+// redeployTrials deploys an unchanged program once more.
+func (b *bench) redeployTrials(ctx context.Context, s *stand) error {
+	server, err := s.openBerth(ctx, b, nil)
+	if err != nil {
+		return err
+	}
+	made, program, err := server.createProgram(ctx)
+	if err != nil {
+		return err
+	}
+	generation := made.Generation
+	s.add(func(ctx context.Context) ([]float64, error) {
+		generation++
+		took, switched, err := server.redeploy(ctx, made, program, generation)
+		return []float64{inMillis(switched), inMillis(took)}, err
+	}, figure{what: switchRow, unit: millis}, figure{what: redeployRow, unit: millis})
+	return nil
+}
+
 // redeploy uploads a program again. It returns the time until the generation was live,
 // and the time from when the generation was healthy until the public URL answered with
 // it.

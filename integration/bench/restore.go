@@ -59,6 +59,28 @@ func (b *bench) measureRestores(ctx context.Context) error {
 	})
 }
 
+// restoreTrials restores a stack that has expired.
+func (b *bench) restoreTrials(ctx context.Context, s *stand) error {
+	server, err := s.openBerth(ctx, b, expiring)
+	if err != nil {
+		return err
+	}
+	key, err := b.account(ctx, server)
+	if err != nil {
+		return err
+	}
+	program, err := programArchive()
+	if err != nil {
+		return err
+	}
+	s.time(restoreRow, func(ctx context.Context) (time.Duration, error) {
+		r := restoration{berth: server, key: key}
+		err := r.run(ctx, program, r.expire, r.restore)
+		return r.took, err
+	})
+	return nil
+}
+
 // account creates an account and returns its API key.
 func (b *bench) account(ctx context.Context, server *berth) (key string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "berthd"), "account", "create", "bench@example.com")

@@ -21,6 +21,7 @@ type unit string
 
 const (
 	perSecond unit = "%.0f/s"
+	nanos     unit = "%.0f ns"
 	micros    unit = "%.1f µs"
 	millis    unit = "%.0f ms"
 	megabytes unit = "%.1f MB"

@@ -62,6 +62,46 @@ func (b *bench) withHooks(ctx context.Context, measure func(*hooks) error) error
 	return nil
 }
 
+// webhookTrials delivers events to a receiver, beside receivers that hang, and to
+// these alone.
+func (b *bench) webhookTrials(ctx context.Context, s *stand) error {
+	r, err := startReceiver()
+	if err != nil {
+		return err
+	}
+	s.later(r.close)
+	for _, t := range []struct {
+		row     figure
+		hanging bool
+		measure func(*hooks, context.Context, *receiver, string) (float64, error)
+	}{
+		{figure{what: rateRow, unit: perSecond, more: true}, false, (*hooks).rate},
+		{figure{what: delayRow, unit: tenths}, true, (*hooks).delay},
+	} {
+		h, err := b.startHooks(ctx)
+		if err != nil {
+			return err
+		}
+		s.later(h.target.process.stop)
+		id, err := h.stack(ctx, r.url("/quick"))
+		if err == nil && t.hanging {
+			err = h.hang(ctx, r)
+		}
+		if err != nil {
+			return h.target.process.fault(err.Error())
+		}
+		s.one(t.row, func(ctx context.Context) (float64, error) { return t.measure(h, ctx, r, id) })
+	}
+	s.one(figure{what: pendingRow, unit: megabytes}, func(ctx context.Context) (grown float64, err error) {
+		err = b.withHooks(ctx, func(h *hooks) error {
+			grown, err = h.fill(ctx, r)
+			return err
+		})
+		return grown, err
+	})
+	return nil
+}
+
 // measureRate compares deliveries with bare POSTs of the same body.
 func (b *bench) measureRate(ctx context.Context, h *hooks, r *receiver) error {
 	id, err := h.stack(ctx, r.url("/quick"))
