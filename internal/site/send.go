@@ -28,15 +28,7 @@ func (s *Site) send(w http.ResponseWriter, r *http.Request, f *file, status int)
 		return
 	}
 	h := w.Header()
-	if f.varies() && h["Vary"] == nil {
-		h["Vary"] = varyCoding
-	}
-	h["Cache-Control"] = f.lifetime
-	if asked {
-		h["Etag"], h["Last-Modified"] = t.etagHeader, t.lastModified
-	} else {
-		h["Cache-Control"] = lifetimePage
-	}
+	f.setState(h, t, asked)
 	if asked && !partial && isFresh(r, b, t) {
 		w.WriteHeader(http.StatusNotModified)
 		return
@@ -55,6 +47,19 @@ func (s *Site) send(w http.ResponseWriter, r *http.Request, f *file, status int)
 	if err != nil {
 		s.unreadable(w, r, f, err)
 	}
+}
+
+// setState sets the headers by which a client knows its copy of f again, and how long
+// to keep it.
+func (f *file) setState(h http.Header, t *tag, asked bool) {
+	if f.varies() && h["Vary"] == nil {
+		h["Vary"] = varyCoding
+	}
+	if !asked {
+		h["Cache-Control"] = lifetimePage
+		return
+	}
+	h["Cache-Control"], h["Etag"], h["Last-Modified"] = f.lifetime, t.etagHeader, t.lastModified
 }
 
 // sendWhole writes all of b. If it fails, nothing has been written yet.

@@ -29,11 +29,11 @@ func (w *Web) claimTyped(c *fiber.Ctx) error {
 }
 
 func (w *Web) askForCode(c *fiber.Ctx, status int, typed, problem string) error {
-	p, err := w.newPage(c, "Claim a stack", "narrow", "claim")
+	s, err := w.session(c)
 	if err != nil {
 		return err
 	}
-	return w.render(c, status, claimEntryPage(p, typed, problem))
+	return w.render(c, status, claimEntryPage(w.newPage(c, s, "Claim a stack", "narrow", "claim"), typed, problem))
 }
 
 // claimPage answers GET /claim/{code}.
@@ -59,10 +59,7 @@ func (w *Web) showClaim(c *fiber.Ctx, status int, f claimForm) error {
 	if code.State == account.Claimable {
 		title = "Claim " + code.Stack.Name
 	}
-	p, err := w.newPage(c, title, width(code.State), "claim")
-	if err != nil {
-		return err
-	}
+	p := w.newPage(c, s, title, width(code.State), "claim")
 	switch code.State {
 	case account.Claimable:
 		return w.render(c, status, claimPage(p, code, w.showStack(code.Stack), f))
@@ -154,15 +151,8 @@ func (w *Web) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err er
 
 // claimedPage answers GET /dashboard/stacks/{id}/claimed: the way from a claim
 // to the running stack.
-func (w *Web) claimedPage(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
-	p, err := w.newPage(c, st.Name+" is yours", "middle", "stacks")
-	if err != nil {
-		return err
-	}
+func (w *Web) claimedPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
+	p := w.newPage(c, s, st.Name+" is yours", "middle", "stacks")
 	if !st.Settled() {
 		p.Stream = c.Path() + "/stream"
 		p.Reload = p.Notice.Key == "" // a key is shown once, so the page stays until the person leaves it
@@ -171,11 +161,7 @@ func (w *Web) claimedPage(c *fiber.Ctx, s store.Session) error {
 }
 
 // claimedStream answers GET /dashboard/stacks/{id}/claimed/stream.
-func (w *Web) claimedStream(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
+func (w *Web) claimedStream(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 	return w.stream(c, s, feed{watch: st.ID, parts: func() ([]part, error) {
 		now, err := w.cfg.Accounts.Stack(w.server.Context(), s.Account.ID, st.ID)
 		if err != nil {

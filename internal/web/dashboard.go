@@ -25,10 +25,7 @@ func (w *Web) dashboard(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return fmt.Errorf("read the stacks: %w", err)
 	}
-	p, err := w.newPage(c, "Stacks", "", "stacks")
-	if err != nil {
-		return err
-	}
+	p := w.newPage(c, s, "Stacks", "", "stacks")
 	p.Stream = "/dashboard/stream"
 	return w.render(c, fiber.StatusOK, dashboardPage(p, w.cfg.URLs.Base.String(), w.showStacks(stacks)))
 }
@@ -45,11 +42,7 @@ func (w *Web) dashboardStream(c *fiber.Ctx, s store.Session) error {
 }
 
 // stackPage answers GET /dashboard/stacks/{id}.
-func (w *Web) stackPage(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
+func (w *Web) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 	l, err := w.chooseLog(c, st)
 	if err != nil {
 		return err
@@ -65,20 +58,13 @@ func (w *Web) stackPage(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return err
 	}
-	p, err := w.newPage(c, st.Name, "", "stacks")
-	if err != nil {
-		return err
-	}
+	p := w.newPage(c, s, st.Name, "", "stacks")
 	p.Stream = fmt.Sprintf("%s?service=%s&kind=%s", stackURL(st.ID, "stream"), l.Service, l.Kind)
 	return w.render(c, fiber.StatusOK, stackPage(p, w.showStack(st), l, w.showEvents(events), d))
 }
 
 // stackStream answers GET /dashboard/stacks/{id}/stream.
-func (w *Web) stackStream(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
+func (w *Web) stackStream(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 	l, err := w.chooseLog(c, st)
 	if err != nil {
 		return err
@@ -165,45 +151,25 @@ func (l logView) text() string {
 }
 
 // restart answers POST /dashboard/stacks/{id}/restart/{service}.
-func (w *Web) restart(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
+func (w *Web) restart(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	service := c.Params("service")
-	_, err = w.cfg.Host.Restart(w.server.Context(), st.ID, service)
+	_, err := w.cfg.Host.Restart(w.server.Context(), st.ID, service)
 	return w.backToStack(c, st, err, "The service "+service+" is being restarted.")
 }
 
 // revoke answers POST /dashboard/stacks/{id}/revoke.
-func (w *Web) revoke(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
-	_, err = w.cfg.Store.Update(w.server.Context(), st.ID, (*stack.Stack).RevokeAgent)
+func (w *Web) revoke(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
+	_, err := w.cfg.Store.Update(w.server.Context(), st.ID, (*stack.Stack).RevokeAgent)
 	return w.backToStack(c, st, err, "The agent's access was revoked.")
 }
 
 // deletePage answers GET /dashboard/stacks/{id}/delete.
-func (w *Web) deletePage(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
-	p, err := w.newPage(c, "Delete "+st.Name, "middle", "stacks")
-	if err != nil {
-		return err
-	}
-	return w.render(c, fiber.StatusOK, deletePage(p, w.showStack(st)))
+func (w *Web) deletePage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
+	return w.render(c, fiber.StatusOK, deletePage(w.newPage(c, s, "Delete "+st.Name, "middle", "stacks"), w.showStack(st)))
 }
 
 // delete answers POST /dashboard/stacks/{id}/delete.
-func (w *Web) delete(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
+func (w *Web) delete(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	if err := w.cfg.Host.Delete(w.server.Context(), st.ID); err != nil {
 		return fmt.Errorf("delete stack %s: %w", st.ID, err)
 	}

@@ -91,11 +91,7 @@ func (w *Web) showDeliveries(s *stack.Stack) (deliveriesView, error) {
 }
 
 // resendDelivery answers POST /dashboard/stacks/{id}/deliveries/{event}.
-func (w *Web) resendDelivery(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
+func (w *Web) resendDelivery(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	id, err := strconv.ParseInt(c.Params("event"), 10, 64)
 	if err != nil {
 		return fiber.ErrNotFound
@@ -105,11 +101,7 @@ func (w *Web) resendDelivery(c *fiber.Ctx, s store.Session) error {
 }
 
 // testDelivery answers POST /dashboard/stacks/{id}/deliveries/test.
-func (w *Web) testDelivery(c *fiber.Ctx, s store.Session) error {
-	st, err := w.owned(c, s)
-	if err != nil {
-		return err
-	}
+func (w *Web) testDelivery(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	d, err := w.cfg.Webhooks.Test(w.server.Context(), st.ID)
 	return w.backToStack(c, st, err, delivery{d}.summary("A test event was sent"))
 }

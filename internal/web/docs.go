@@ -15,11 +15,11 @@ import (
 
 // docsPage answers GET /docs.
 func (w *Web) docsPage(c *fiber.Ctx) error {
-	p, err := w.newPage(c, "API", "", "docs")
+	s, err := w.session(c)
 	if err != nil {
 		return err
 	}
-	return w.render(c, fiber.StatusOK, referencePage(p, w.cfg.Reference))
+	return w.render(c, fiber.StatusOK, referencePage(w.newPage(c, s, "API", "", "docs"), w.cfg.Reference))
 }
 
 // word is a part of a text; it may be a link or code.

@@ -93,9 +93,9 @@ func routerFailure(c *fiber.Ctx, err *fiber.Error) failed {
 
 // fail answers with a page for what went wrong.
 func (w *Web) fail(c *fiber.Ctx, code int, f failed) error {
-	p, err := w.newPage(c, f.heading, "narrow", "")
+	s, err := w.session(c)
 	if err != nil {
 		return err
 	}
-	return w.render(c, code, failure(p, f.heading, f.text))
+	return w.render(c, code, failure(w.newPage(c, s, f.heading, "narrow", ""), f.heading, f.text))
 }

@@ -22,10 +22,7 @@ func (w *Web) home(c *fiber.Ctx) error {
 	if signedIn(s) {
 		return c.Redirect("/dashboard", fiber.StatusSeeOther)
 	}
-	p, err := w.newPage(c, "A host for what agents build", "", "")
-	if err != nil {
-		return err
-	}
+	p := w.newPage(c, s, "A host for what agents build", "", "")
 	for _, link := range docs.Links {
 		c.Append(fiber.HeaderLink, link)
 	}
@@ -140,10 +137,7 @@ func (w *Web) showDeleteAccount(c *fiber.Ctx, s store.Session, code int, fault s
 	if err != nil {
 		return fmt.Errorf("read the stacks: %w", err)
 	}
-	p, err := w.newPage(c, "Delete account", "middle", "account")
-	if err != nil {
-		return err
-	}
+	p := w.newPage(c, s, "Delete account", "middle", "account")
 	return w.render(c, code, deleteAccountPage(p, w.showStacks(stacks), account.Digest(stacks), fault))
 }
 
@@ -173,10 +167,7 @@ func (w *Web) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordFor
 	if err != nil {
 		return fmt.Errorf("read the sessions: %w", err)
 	}
-	p, err := w.newPage(c, "Account", "middle", "account")
-	if err != nil {
-		return err
-	}
+	p := w.newPage(c, s, "Account", "middle", "account")
 	return w.render(c, code, accountPage(p, account.MaskedKey(s.Account), showSessions(sessions, s.ID), f))
 }
 
@@ -198,11 +189,11 @@ func (w *Web) openEntry(c *fiber.Ctx, title string, content entryPage) error {
 
 // showEntry shows a form as it was filled in.
 func (w *Web) showEntry(c *fiber.Ctx, code int, title string, f entryForm, content entryPage) error {
-	p, err := w.newPage(c, title, "narrow", "signin")
+	s, err := w.session(c)
 	if err != nil {
 		return err
 	}
-	return w.render(c, code, content(p, f))
+	return w.render(c, code, content(w.newPage(c, s, title, "narrow", "signin"), f))
 }
 
 // refuseEntry shows the form again with the reason of the refusal.

@@ -123,17 +123,20 @@ func (w *Web) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Han
 	}
 }
 
-// owned returns the stack of the path, if the person owns it.
-func (w *Web) owned(c *fiber.Ctx, s store.Session) (*stack.Stack, error) {
-	id := c.Params("id")
-	st, err := w.cfg.Accounts.Stack(w.server.Context(), s.Account.ID, id)
-	if stack.KindOf(err) == stack.NotFound {
-		return nil, fiber.ErrNotFound
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read stack %s: %w", id, err)
-	}
-	return st, nil
+// ownerOnly is signedInOnly for a page of the stack in the path: a person who does not
+// own it learns no more than that there is no such page.
+func (w *Web) ownerOnly(next func(c *fiber.Ctx, s store.Session, st *stack.Stack) error) fiber.Handler {
+	return w.signedInOnly(func(c *fiber.Ctx, s store.Session) error {
+		id := c.Params("id")
+		st, err := w.cfg.Accounts.Stack(w.server.Context(), s.Account.ID, id)
+		if stack.KindOf(err) == stack.NotFound {
+			return fiber.ErrNotFound
+		}
+		if err != nil {
+			return fmt.Errorf("read stack %s: %w", id, err)
+		}
+		return next(c, s, st)
+	})
 }
 
 // safeNext returns where to go after signing in: next if it is a page of the dashboard,

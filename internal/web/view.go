@@ -22,11 +22,7 @@ type page struct {
 }
 
 // newPage returns the frame of a page for the sender of the request.
-func (w *Web) newPage(c *fiber.Ctx, title, width, section string) (page, error) {
-	s, err := w.session(c)
-	if err != nil {
-		return page{}, err
-	}
+func (w *Web) newPage(c *fiber.Ctx, s store.Session, title, width, section string) page {
 	return page{
 		Title:   title,
 		Width:   width,
@@ -34,7 +30,7 @@ func (w *Web) newPage(c *fiber.Ctx, title, width, section string) (page, error) 
 		Email:   s.Account.Email,
 		Token:   w.formToken(c),
 		Notice:  w.takeNotice(c),
-	}, nil
+	}
 }
 
 // stackView is a stack as the pages show it.
