@@ -16,7 +16,6 @@ var bun = Definition{
 	Example:  "bun run index.ts",
 	sites:    true,
 	programs: []string{"bun", "bunx"},
-	Image:    func(string) string { return "bun" },
 	path:     []string{"node_modules/.bin"},
 	Env: map[string]string{
 		"NODE_ENV":                "production",

@@ -17,7 +17,6 @@ var deno = Definition{
 	Aliases:  []string{"denoland", "fresh"},
 	Example:  "deno run -A main.ts",
 	programs: []string{"deno"},
-	Image:    func(string) string { return "deno" },
 	Env: map[string]string{
 		"DENO_NO_PROMPT":       "1",
 		"DENO_NO_UPDATE_CHECK": "1",

@@ -23,7 +23,6 @@ var golang = Definition{
 	Aliases:  []string{"golang"},
 	Example:  "./bin/server",
 	programs: []string{"go"},
-	Image:    func(string) string { return "go" },
 	// What the build puts in bin can be named alone, as a Procfile does.
 	path: []string{"bin", "/usr/local/go/bin"},
 	buildEnv: map[string]string{

@@ -15,7 +15,6 @@ var java = Definition{
 	Aliases:  []string{"jvm", "jdk", "openjdk", "kotlin", "spring", "maven", "gradle"},
 	Example:  "java -jar target/*.jar",
 	programs: []string{"java", "mvn", "mvnw", "gradlew"},
-	Image:    func(string) string { return "java" },
 	// By itself Java leaves three quarters of a bounded memory unused. A program
 	// that is out of memory ends, to be started anew.
 	Env: map[string]string{

@@ -16,7 +16,6 @@ var node = Definition{
 	Example:  "node server.js",
 	sites:    true,
 	programs: []string{"node", "npm", "npx", "yarn", "pnpm", "next", "nuxt", "tsx", "ts-node"},
-	Image:    func(string) string { return "node" },
 	path:     []string{"node_modules/.bin"},
 	Env: map[string]string{
 		"NODE_ENV":                   "production",

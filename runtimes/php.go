@@ -16,7 +16,6 @@ var php = Definition{
 	Aliases:  []string{"php8", "laravel", "symfony", "wordpress", "composer", "apache"},
 	Example:  "php-server public",
 	programs: []string{"php", "php-server", "composer"},
-	Image:    func(string) string { return "php" },
 	path:     []string{"vendor/bin"},
 	buildEnv: map[string]string{
 		"COMPOSER_CACHE_DIR":      "/cache/composer",

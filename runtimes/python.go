@@ -17,7 +17,6 @@ var python = Definition{
 	Aliases:  []string{"python3", "py", "django", "flask", "fastapi"},
 	Example:  "python3 main.py",
 	programs: []string{"python", "python3", "gunicorn", "uvicorn", "hypercorn", "daphne", "waitress-serve", "flask", "fastapi", "streamlit"},
-	Image:    func(string) string { return "python" },
 	// Packages lie in a virtual environment in the service's folder, so that
 	// they are part of its image and their programs can be named alone.
 	path: []string{".venv/bin"},

@@ -16,7 +16,6 @@ var ruby = Definition{
 	Aliases:  []string{"rb", "rails", "rack", "sinatra", "jekyll"},
 	Example:  "bundle exec puma",
 	programs: []string{"ruby", "bundle", "rails", "rackup", "puma", "rake", "unicorn", "thin", "falcon"},
-	Image:    func(string) string { return "ruby" },
 	// Gems lie in the home folder, which is part of the service's image; in the
 	// service's own, Jekyll would take them for pages.
 	Env: map[string]string{

@@ -26,9 +26,6 @@ type Definition struct {
 
 	Env map[string]string // of the processes, the release command included
 
-	// Image returns the folder under images/ for the commands and processes of a
-	// version. It is nil if the host itself serves the service.
-	Image func(version string) string
 	// Detect returns the plan of a service from its folder, and reports whether the
 	// folder is recognised as this runtime's; the plan is useful even if it is not.
 	Detect func(src fs.FS) (Plan, bool)
@@ -131,7 +128,7 @@ func DetectSite(src fs.FS) (*Definition, Plan) {
 		}
 		last, plan = d, p
 	}
-	if d, p, ok := Detect(src); ok && d.Image != nil {
+	if d, p, ok := Detect(src); ok && len(d.Versions) > 0 {
 		if !p.Static {
 			p.Build = Command{}
 		}

@@ -18,7 +18,6 @@ var rust = Definition{
 	Aliases:  []string{"cargo", "rs"},
 	Example:  "./target/release/server",
 	programs: []string{"cargo"},
-	Image:    func(string) string { return "rust" },
 	path:     []string{"target/release"},
 	Env: map[string]string{
 		"ROCKET_ADDRESS": "0.0.0.0",

@@ -21,7 +21,7 @@ func TestBases_EveryVersionOnOfferHasAnImageAndEveryImageIsOnOffer(t *testing.T)
 	var offered, there []string
 	for _, d := range runtimes.All() {
 		for _, v := range d.Versions {
-			offered = append(offered, d.Image(v)+"@"+v)
+			offered = append(offered, d.Name+"@"+v)
 		}
 	}
 	for _, image := range images.All() {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -49,13 +50,10 @@ func parseRuntimes(names []string) ([]stack.Runtime, error) {
 	for _, name := range names {
 		name, version, _ := strings.Cut(name, "@")
 		def, ok := runtimes.Lookup(name)
-		if !ok || def.Image == nil {
+		if !ok || len(def.Versions) == 0 {
 			return nil, fmt.Errorf("there is no base image %q; name one of %s", name, strings.Join(imageNames(), ", "))
 		}
-		if version == "" {
-			version = def.Default
-		}
-		wanted = append(wanted, stack.Runtime{Name: name, Version: version})
+		wanted = append(wanted, stack.Runtime{Name: name, Version: cmp.Or(version, def.Default)})
 	}
 	if len(names) == 0 {
 		for _, image := range images.All() {
