@@ -9,6 +9,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -144,11 +146,20 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	return c.decode(res, out)
 }
 
+// read returns the answer that call fills in, unless it fails.
+func read[T any](call func(answer *T) error) (*T, error) {
+	answer := new(T)
+	if err := call(answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
 // decode reads the JSON of a success.
 func (c *Client) decode(res *http.Response, out any) error {
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "application/json" {
 		return &Error{Status: http.StatusBadGateway, Detail: fmt.Sprintf(
-			"%s answered %s instead of JSON, so it is not a Berth server, or another program answers for it", c.Server(), orNothing(kind))}
+			"%s answered %s instead of JSON, so it is not a Berth server, or another program answers for it", c.Server(), cmp.Or(kind, "nothing"))}
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, mostBody))
 	if err != nil {
@@ -163,13 +174,6 @@ func (c *Client) decode(res *http.Response, out any) error {
 	return nil
 }
 
-func orNothing(s string) string {
-	if s == "" {
-		return "nothing"
-	}
-	return s
-}
-
 // Error is a refusal of the server.
 type Error struct {
 	Status     int           // HTTP status
@@ -182,23 +186,15 @@ func (e *Error) Error() string { return e.Detail }
 
 // IsStatus reports whether err is a refusal with one of the statuses.
 func IsStatus(err error, statuses ...int) bool {
-	var refusal *Error
-	if !errors.As(err, &refusal) {
-		return false
-	}
-	for _, s := range statuses {
-		if refusal.Status == s {
-			return true
-		}
-	}
-	return false
+	refusal, ok := errors.AsType[*Error](err)
+	return ok && slices.Contains(statuses, refusal.Status)
 }
 
 // IsNoStack reports whether err is the API's answer that no stack has this id. Another
 // 404 says nothing about the stack: it may come from a proxy or another server.
 func IsNoStack(err error, id string) bool {
-	var refusal *Error
-	if !errors.As(err, &refusal) || refusal.Status != http.StatusNotFound {
+	refusal, ok := errors.AsType[*Error](err)
+	if !ok || refusal.Status != http.StatusNotFound {
 		return false
 	}
 	sentence, _, _ := strings.Cut(refusal.Detail, ";")
@@ -214,8 +210,7 @@ type Unreachable struct {
 // Error names the server and the cause.
 func (e *Unreachable) Error() string {
 	cause := e.Err
-	var u *url.Error
-	if errors.As(cause, &u) {
+	if u, ok := errors.AsType[*url.Error](cause); ok {
 		cause = u.Err // the address and the method do not help a user
 	}
 	return fmt.Sprintf("the server at %s does not answer: %v", e.Server, cause)

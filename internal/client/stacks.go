@@ -94,11 +94,7 @@ func (c *Client) Stack(ctx context.Context, id string, wait bool) (*Stack, error
 	if wait {
 		query.Set("wait", "true")
 	}
-	s := &Stack{}
-	if err := c.call(ctx, http.MethodGet, stackPath(id), query, nil, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return read(func(s *Stack) error { return c.call(ctx, http.MethodGet, stackPath(id), query, nil, s) })
 }
 
 // absence is how long a server may be away, for example to restart, before waiting for
@@ -135,11 +131,9 @@ func (c *Client) Settled(ctx context.Context, id string) (*Stack, error) {
 
 // Extend sets a stack's expiry to now plus a duration such as 90m.
 func (c *Client) Extend(ctx context.Context, id, ttl string) (*Stack, error) {
-	s := &Stack{}
-	if err := c.call(ctx, http.MethodPatch, stackPath(id), nil, map[string]string{"ttl": ttl}, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return read(func(s *Stack) error {
+		return c.call(ctx, http.MethodPatch, stackPath(id), nil, map[string]string{"ttl": ttl}, s)
+	})
 }
 
 // Delete deletes a stack with everything that it has.
@@ -152,20 +146,14 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 
 // Claim moves the stack of a claim code into the account of the client's key.
 func (c *Client) Claim(ctx context.Context, code string) (*Stack, error) {
-	s := &Stack{}
-	if err := c.call(ctx, http.MethodPost, "/v0/claim", nil, map[string]string{"claim_code": code}, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return read(func(s *Stack) error {
+		return c.call(ctx, http.MethodPost, "/v0/claim", nil, map[string]string{"claim_code": code}, s)
+	})
 }
 
 // Me returns the account of the client's key with its stacks, newest first.
 func (c *Client) Me(ctx context.Context) (*Account, error) {
-	a := &Account{}
-	if err := c.call(ctx, http.MethodGet, "/v0/me", nil, nil, a); err != nil {
-		return nil, err
-	}
-	return a, nil
+	return read(func(a *Account) error { return c.call(ctx, http.MethodGet, "/v0/me", nil, nil, a) })
 }
 
 // EventPage is the greatest number of events in one answer.

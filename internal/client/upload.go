@@ -36,20 +36,12 @@ type Upload struct {
 // Create creates a stack and returns it in its first state, building, with its one-time
 // fields.
 func (c *Client) Create(ctx context.Context, u Upload) (*Stack, error) {
-	s := &Stack{}
-	if err := c.upload(ctx, "/v0/stacks", u, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return read(func(s *Stack) error { return c.upload(ctx, "/v0/stacks", u, s) })
 }
 
 // Deploy uploads the next generation of a stack.
 func (c *Client) Deploy(ctx context.Context, id string, u Upload) (*Stack, error) {
-	s := &Stack{}
-	if err := c.upload(ctx, stackPath(id, "deploy"), u, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return read(func(s *Stack) error { return c.upload(ctx, stackPath(id, "deploy"), u, s) })
 }
 
 const (
@@ -118,8 +110,7 @@ func (c *Client) stream(ctx context.Context, path string, body *form, out any) e
 		return err
 	}
 	err = c.sendForm(req, body, out)
-	var packing *packError
-	if errors.As(err, &packing) {
+	if packing, ok := errors.AsType[*packError](err); ok {
 		return packing.err
 	}
 	return err
