@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -254,10 +255,7 @@ func (r reader) fields(s object) []Field {
 }
 
 func (r reader) field(name string, s object, required bool) Field {
-	description := s.text("description")
-	if description == "" {
-		description = r.resolve(s).text("description")
-	}
+	description := cmp.Or(s.text("description"), r.resolve(s).text("description"))
 	f := Field{Name: name, Type: r.kind(s), Description: description, Required: required}
 	if value := s.at("default"); value != nil {
 		f.Default = fmt.Sprint(value)

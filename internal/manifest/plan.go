@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -15,15 +16,12 @@ import (
 // from: a block of aligned lines for each service, with the names of its variables but
 // not their values. It begins a build log.
 func WritePlan(w io.Writer, services ...stack.Spec) error {
+	blocks := make([]string, len(services))
 	for i := range services {
-		if i > 0 {
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return fmt.Errorf("write the plan: %w", err)
-			}
-		}
-		if _, err := io.WriteString(w, planBlock(&services[i])); err != nil {
-			return fmt.Errorf("write the plan: %w", err)
-		}
+		blocks[i] = planBlock(&services[i])
+	}
+	if _, err := io.WriteString(w, strings.Join(blocks, "\n")); err != nil {
+		return fmt.Errorf("write the plan: %w", err)
 	}
 	return nil
 }
@@ -65,14 +63,10 @@ func planRows(s *stack.Spec) []planRow {
 		rows = append(rows, planRow{"built with", s.Builder.String(), s.Origin["version"]})
 	}
 	add("root", s.Root)
-	add("install", orNone(s.Install))
-	add("build", orNone(s.Build))
+	add("install", cmp.Or(s.Install, "none"))
+	add("build", cmp.Or(s.Build, "none"))
 	if s.IsStatic() {
-		publish := s.Publish
-		if publish == "" {
-			publish = "found after the build"
-		}
-		add("publish", publish)
+		add("publish", cmp.Or(s.Publish, "found after the build"))
 		add("spa", string(s.SPA))
 	} else {
 		add("release", s.Release)
@@ -104,13 +98,6 @@ func portRow(s *stack.Spec) planRow {
 		return planRow{"port", "$PORT", "chosen by the host"}
 	}
 	return planRow{"port", strconv.Itoa(s.Port), s.Origin["port"]}
-}
-
-func orNone(command string) string {
-	if command == "" {
-		return "none"
-	}
-	return command
 }
 
 // oneLine joins the lines of a command.

@@ -7,6 +7,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -44,11 +45,7 @@ const instructions = `Berth builds and runs what you deploy and gives it a publi
 
 // newServer returns a server with the tools.
 func newServer(cfg Config) *sdk.Server {
-	version := cfg.Version
-	if version == "" {
-		version = "v0"
-	}
-	s := sdk.NewServer(&sdk.Implementation{Name: "berth", Title: "Berth", Version: version}, &sdk.ServerOptions{
+	s := sdk.NewServer(&sdk.Implementation{Name: "berth", Title: "Berth", Version: cmp.Or(cfg.Version, "v0")}, &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{}, // no log messages
 	})

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -200,9 +201,7 @@ func Load(flag func(name string) (string, bool), env func(name string) (string, 
 			return Config{}, fmt.Errorf("%s=%q: %w", from, value, err)
 		}
 	}
-	if c.AppsDomain == "" {
-		c.AppsDomain = c.BaseURL.Hostname()
-	}
+	c.AppsDomain = cmp.Or(c.AppsDomain, c.BaseURL.Hostname())
 	return c, c.check()
 }
 
@@ -234,16 +233,9 @@ func Print(w io.Writer, flag, env func(string) (string, bool)) error {
 	fmt.Fprintln(table, "VARIABLE\tVALUE\tDEFAULT\tMEANING")
 	for _, s := range Settings() {
 		value, _ := s.lookup(flag, env)
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.Name, dash(hidePassword(value)), dash(s.Default), s.Meaning)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.Name, cmp.Or(hidePassword(value), "-"), cmp.Or(s.Default, "-"), s.Meaning)
 	}
 	return table.Flush()
-}
-
-func dash(value string) string {
-	if value == "" {
-		return "-"
-	}
-	return value
 }
 
 // hidePassword hides the password of a redis:// address.

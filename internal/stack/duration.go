@@ -3,6 +3,7 @@ package stack
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,36 +43,21 @@ func ParseDurationLike(s, examples string) (time.Duration, error) {
 // durationPart parses one number and its unit at the start of s. A number too large for
 // a duration becomes the largest one.
 func durationPart(s string) (n int64, unit time.Duration, rest, fault string) {
-	i := 0
-	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
-		digit := int64(s[i] - '0')
-		if n > (math.MaxInt64-digit)/10 {
-			n = math.MaxInt64
-		} else {
-			n = n*10 + digit
-		}
-		i++
-	}
-	if i == 0 {
+	rest = strings.TrimLeft(s, "0123456789")
+	digits := s[:len(s)-len(rest)]
+	switch {
+	case digits == "":
 		return 0, 0, "", "is not a number and a unit"
-	}
-	if i == len(s) {
+	case rest == "":
 		return 0, 0, "", "has a number without a unit"
-	}
-	switch s[i] {
-	case 's':
-		unit = time.Second
-	case 'm':
-		unit = time.Minute
-	case 'h':
-		unit = time.Hour
-	case 'd':
-		unit = day
-	default:
+	case units[rest[0]] == 0:
 		return 0, 0, "", "has something other than the units s, m, h and d"
 	}
-	return n, unit, s[i+1:], ""
+	n, _ = strconv.ParseInt(digits, 10, 64) // out of range, it is the largest number
+	return n, units[rest[0]], rest[1:], ""
 }
+
+var units = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': day}
 
 func badDuration(s, fault, examples string) error {
 	return NewError(Unprocessable, fmt.Sprintf("duration %s %s; write it as in %s", safetext.Quote(s), fault, examples))

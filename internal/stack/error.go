@@ -36,8 +36,7 @@ func (e *Error) Error() string { return e.Detail }
 // KindOf returns the kind of an error; 0 for nil and for an error that is not meant for
 // the client.
 func KindOf(err error) Kind {
-	var own *Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Kind
 	}
 	return 0

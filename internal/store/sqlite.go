@@ -69,8 +69,8 @@ func connect(path, params string, connections int) (*sql.DB, error) {
 
 // isFull reports whether err means that the disk is full.
 func isFull(err error) bool {
-	var failure *sqlite.Error
-	return errors.As(err, &failure) && failure.Code()&0xff == sqlitelib.SQLITE_FULL
+	failure, ok := errors.AsType[*sqlite.Error](err)
+	return ok && failure.Code()&0xff == sqlitelib.SQLITE_FULL
 }
 
 // dataVersion returns a number that changes when a connection other than db's only one
