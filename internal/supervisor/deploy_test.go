@@ -107,3 +107,87 @@ func TestDeploy_ThatAStopEndedLeavesNoSource(t *testing.T) {
 		w.runs(st, "web-g1")
 	})
 }
+
+// One that was healthy may have ended while others were brought up.
+func TestDeploy_LooksWhetherEveryProcessStillRuns(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		web := service("web")
+		web.DependsOn = []string{"api"}
+		st := w.long(service("api"), web)
+		before := len(w.events(st.ID))
+		w.program(st.ID, 2, func(p *enginetest.Process) int {
+			if variable(p, "SERVICE_NAME") == "api" {
+				return listen(p)
+			}
+			return w.slow(p)
+		})
+		w.deploy(st.ID, service("api"), web)
+		w.runs(st, "api-g1", "api-g2", "web-g1", "web-g2")
+		require.Equal(t, []string{"stack.redeploying", "service.building", "service.building", "service.ready"}, w.after(st.ID, before))
+		w.crash(st, "api-g2", 137)
+		w.release()
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		require.Contains(t, w.get(st.ID).DeployError, `"serve" exited with code 137 after it was healthy`)
+		require.NotContains(t, w.events(st.ID), "service.crashed")
+		w.endsWith(st, "L1")
+	})
+}
+
+func TestDeploy_OfAFailedStack(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createRunning(time.Hour, exits(1), service("web"))
+		w.becomes(st.ID, stack.Failed)
+		before := len(w.events(st.ID))
+		w.program(st.ID, 2, exits(1))
+		w.deploy(st.ID, service("web"))
+		now := w.get(st.ID)
+		require.Equal(t, stack.Building, now.Status)
+		require.Empty(t, now.Error)
+		w.becomes(st.ID, stack.Failed)
+		require.Equal(t, []string{"stack.redeploying", "service.building", "stack.failed"}, w.after(st.ID, before))
+		w.program(st.ID, 2, nil)
+		w.deploy(st.ID, service("web"))
+		now = w.serves(st.ID, 2)
+		require.Empty(t, now.Error)
+		require.Equal(t, []string{"stack.redeploying", "service.building", "service.ready", "stack.live"}, w.after(st.ID, before+3))
+		// At once again: what the last deploy cleans up is not what this one makes.
+		for generation := 3; generation < 6; generation++ {
+			w.deploy(st.ID, service("web"))
+			w.serves(st.ID, generation)
+		}
+		w.endsWith(st, "L5")
+	})
+}
+
+// A new process that does not get healthy gives back what it holds before the old one is
+// started again; what is routed then is what the stack is by then.
+func TestRecreate_GivesTheNewProcessItsTimeToStop(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		holding := func(serve enginetest.Program) enginetest.Program {
+			return func(p *enginetest.Process) int {
+				if p.Read(stack.DataDir, "lock") == "held" {
+					return 8
+				}
+				p.Write(stack.DataDir, "lock", "held")
+				serve(p)
+				time.Sleep(3 * time.Second)
+				p.Write(stack.DataDir, "lock", "")
+				return 0
+			}
+		}
+		st := w.createRunning(time.Hour, holding(listen), recreate("web"), pages("pages"))
+		w.becomes(st.ID, stack.Live)
+		w.program(st.ID, 2, holding(silent))
+		w.deploy(st.ID, recreate("web"), pages("pages"))
+		w.runs(st, "web-g2")
+		require.Equal(t, "noindex", w.page(st, "pages").Header().Get("X-Robots-Tag"))
+		require.NoError(t, w.claim(st.ID))
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		require.Contains(t, w.get(st.ID).DeployError, "web listens on no port")
+		require.True(t, w.answers(st, "web"))
+		require.Empty(t, w.page(st, "pages").Header().Get("X-Robots-Tag"))
+	})
+}

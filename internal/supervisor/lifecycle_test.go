@@ -27,8 +27,8 @@ func TestCrashes_CountOverTheirWindowToTheSecond(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		for last, want := range map[time.Duration]stack.Status{ // of the sixth crash after the first
-			limits.CrashWindow - time.Second: stack.Failed,
-			limits.CrashWindow + time.Second: stack.Live,
+			limits.CrashWindow - time.Millisecond: stack.Failed,
+			limits.CrashWindow + time.Millisecond: stack.Live,
 		} {
 			st := w.live(service("web"))
 			require.NoError(t, w.claim(st.ID))

@@ -106,6 +106,7 @@ var underWay = []struct {
 		synctest.Wait()
 		return st
 	}},
+	{"fallen", func(w *world) *stack.Stack { return w.fallen(service("web")) }},
 	{"loop", func(w *world) *stack.Stack {
 		st := w.long(service("web"))
 		w.program(st.ID, 1, exits(1))
@@ -116,9 +117,9 @@ var underWay = []struct {
 }
 
 // long is a live stack whose time does not run out meanwhile.
-func (w *world) long(spec stack.Spec) *stack.Stack {
+func (w *world) long(specs ...stack.Spec) *stack.Stack {
 	w.t.Helper()
-	return w.becomes(w.createFor(time.Hour, spec).ID, stack.Live)
+	return w.becomes(w.createFor(time.Hour, specs...).ID, stack.Live)
 }
 
 // expired is a stack whose time has run out.

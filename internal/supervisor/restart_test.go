@@ -2,11 +2,15 @@ package supervisor
 
 import (
 	"errors"
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/engine/enginetest"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 func TestRestartInPlace_ThatFailsCountsAsARestartThatDoesNotGetHealthy(t *testing.T) {
@@ -49,4 +53,111 @@ func TestLeave_SaysWhatBecameOfTheReplacedProcess(t *testing.T) {
 			require.True(t, w.answers(st, "web"))
 		})
 	}
+}
+
+func TestRestart_OfAServiceThatWaitsAfterACrashIsAtOnce(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.crash(st, "web-g1", 1)
+		w.awaitEvent(st.ID, "service.crashed", 1)
+		at := time.Now()
+		w.restart(st)
+		w.awaitEvent(st.ID, "service.restarted", 1)
+		require.Less(t, time.Since(at), time.Minute)
+		require.True(t, w.answers(st, "web"))
+		require.Equal(t, stack.Running, w.get(st.ID).Services[0].Status)
+	}, func(c *Config) { c.Limits.Backoff, c.Limits.BackoffMax = time.Hour, time.Hour })
+}
+
+func TestRestart_ThatFailsLeavesTheProcessFromBefore(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.program(st.ID, 1, exits(4))
+		w.restart(st)
+		w.settle()
+		require.Contains(t, w.runLog(st), "== the restart failed, the process from before goes on: ")
+		require.NotContains(t, w.events(st.ID), "service.restarted")
+		require.NotContains(t, w.events(st.ID), "service.crashed")
+		w.endsWith(st, "L1")
+	})
+}
+
+// Only one of them may hold what is in $DATA_DIR.
+func TestRestart_OfARecreateServiceNeverRunsTwoProcesses(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createRunning(time.Hour, func(p *enginetest.Process) int {
+			if p.Read(stack.DataDir, "lock") == "held" {
+				return 8
+			}
+			p.Write(stack.DataDir, "lock", "held")
+			listen(p)
+			time.Sleep(3 * time.Second)
+			p.Write(stack.DataDir, "lock", "")
+			return 0
+		}, recreate("web"))
+		w.becomes(st.ID, stack.Live)
+		id := w.sup.lookup(st.ID).serving().process("web").id
+		w.restart(st)
+		w.awaitEvent(st.ID, "service.restarted", 1)
+		require.Equal(t, id, w.sup.lookup(st.ID).serving().process("web").id)
+		w.deploy(st.ID, recreate("web"))
+		w.serves(st.ID, 2)
+		require.NotContains(t, w.events(st.ID), "service.crashed")
+		w.endsWith(st, "L2")
+	})
+}
+
+// Another container may get the address of the process from before, and must not answer
+// in its name while the restart goes on.
+func TestRestart_WithdrawsAProcessFromBeforeThatEnds(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.restarting(service("web"))
+		require.True(t, w.answers(st, "web"))
+		require.Equal(t, stack.Restarting, w.get(st.ID).Services[0].Status)
+		w.crash(st, "web-g1", 137)
+		w.settle()
+		require.Equal(t, http.StatusBadGateway, w.ask(st, "web"))
+		require.NotContains(t, w.runLog(st), "the restart failed")
+		require.Equal(t, stack.Restarting, w.get(st.ID).Services[0].Status)
+	}, func(c *Config) { c.HealthTimeout = time.Hour })
+}
+
+// A process that takes its time to end, or ignores that it is to, keeps no stack from
+// being deleted and no server from stopping, whatever is done with it.
+func TestDelete_DoesNotWaitForAProcessThatIgnoresItsEnd(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		spec := service("web")
+		spec.StopTimeout = 50 * time.Second
+		ignores := func(p *enginetest.Process) int {
+			<-p.Killed
+			return 0
+		}
+		restarting := w.createRunning(time.Hour, w.stubborn, spec)
+		w.becomes(restarting.ID, stack.Live)
+		w.program(restarting.ID, 1, ignores)
+		w.restart(restarting)
+		w.runs(restarting, "web-g1", "web-g1-r1")
+		starting := w.createRunning(time.Hour, ignores, spec)
+		time.Sleep(70 * time.Second) // its health check is over
+		for _, st := range []*stack.Stack{restarting, starting} {
+			at := time.Now()
+			require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
+			require.Less(t, time.Since(at), 10*time.Second)
+			require.Equal(t, "-", w.consistent(st, "deleted"))
+		}
+
+		st := w.createRunning(time.Hour, ignores, spec)
+		time.Sleep(70 * time.Second)
+		at := time.Now()
+		w.stopServer()
+		require.Less(t, time.Since(at), 10*time.Second)
+		w.startServer() // it ends what the one before did not wait for
+		require.Equal(t, stack.Failed, w.get(st.ID).Status)
+		w.endsWith(st, "F1")
+	})
 }

@@ -97,14 +97,3 @@ func TestAsk_IsAnsweredInEveryState(t *testing.T) {
 		}
 	})
 }
-
-// settle waits until no job is under way or waits.
-func (r *runner) settle() {
-	for {
-		j, err := ask(context.Background(), r, func(l *loop) *job { return l.job })
-		if err != nil || j == nil {
-			return
-		}
-		<-j.ended
-	}
-}

@@ -115,7 +115,7 @@ func (w *world) newServer() {
 	cfg := Config{
 		Store:         w.db,
 		Engine:        w.driver,
-		Builder:       builder.New(builder.Config{Engine: w.driver, Slots: 4, Timeout: 10 * time.Minute, Sites: archive.Limits{}, Log: log}),
+		Builder:       builder.New(builder.Config{Engine: w.driver, Slots: slots, Timeout: 10 * time.Minute, Sites: archive.Limits{}, Log: log}),
 		Routes:        &proxy.Routes{},
 		URLs:          stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost"}, AppsDomain: "localhost"},
 		Limits:        limits,
@@ -135,6 +135,9 @@ func (w *world) newServer() {
 	}
 	w.sup = New(cfg)
 }
+
+// slots is how many builds run at once.
+const slots = 4
 
 // limits are the settings that operators have unless they change them, with a life that
 // a test waits for soon.
@@ -451,19 +454,28 @@ func (w *world) answers(st *stack.Stack, service string) bool {
 const toProcess = 0
 
 // ask returns the status of what the host itself answers to a request to a service's
-// URL. The client is gone already: nobody is called at the addresses in memory.
-func (w *world) ask(st *stack.Stack, service string) (status int) {
+// URL.
+func (w *world) ask(st *stack.Stack, service string) int {
+	if page := w.page(st, service); page != nil {
+		return page.Code
+	}
+	return toProcess
+}
+
+// page is what the host itself answers; nil where it asks a process. The client is gone
+// already: nobody is called at the addresses in memory.
+func (w *world) page(st *stack.Stack, service string) (page *httptest.ResponseRecorder) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	cancel()
 	res := httptest.NewRecorder()
 	defer func() {
 		if err := recover(); err != nil {
 			require.Equal(w.t, http.ErrAbortHandler, err)
-			status = toProcess
+			page = nil
 		}
 	}()
 	w.sup.cfg.Routes.Serve(res, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), w.sup.cfg.URLs.Hostname(st, service))
-	return res.Code
+	return res
 }
 
 // crash ends the process of a container, named without the stack's part, with a code.
