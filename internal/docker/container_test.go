@@ -119,7 +119,7 @@ func TestContainer_IsReachedByTheHostAndByItsAlias(t *testing.T) {
 	assert.Equal(t, "hello\n", b.log(t, b.run(t, client)))
 }
 
-// errSeen ends a Follow that has what it looks for.
+// errSeen ends a Follow that has found its line.
 var errSeen = errors.New("seen")
 
 // awaitLine returns once the container has printed a line.
@@ -135,7 +135,7 @@ func (b *bench) awaitLine(t *testing.T, id, want string) {
 	require.ErrorIs(t, context.Cause(ctx), errSeen, "log ended without %q: %v", want, err)
 }
 
-// awaitEnd returns the container once its main process has ended.
+// awaitEnd returns a container once its process has ended.
 func (b *bench) awaitEnd(t *testing.T, id string) (engine.Container, error) {
 	t.Helper()
 	ended, failed := b.engine.api.ContainerWait(t.Context(), id, container.WaitConditionNotRunning)
@@ -145,4 +145,45 @@ func (b *bench) awaitEnd(t *testing.T, id string) (engine.Container, error) {
 		require.NoError(t, err)
 	}
 	return b.driver.Look(t.Context(), id)
+}
+
+// next returns the next end that is reported.
+func next(t *testing.T, exits <-chan engine.End, failed <-chan error) engine.End {
+	t.Helper()
+	select {
+	case exit := <-exits:
+		return exit
+	case err := <-failed:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("no exit was reported")
+	}
+	return engine.End{}
+}
+
+func TestEnded_MissesNothingFromTheCallOn(t *testing.T) {
+	b := testBench(t)
+	for range 3 {
+		id := b.run(t, b.spec("serve"))
+		ctx, cancel := context.WithCancel(t.Context())
+		exits, failed := b.driver.Ended(ctx)
+		require.NoError(t, b.driver.Remove(ctx, id))
+		assert.Equal(t, id, next(t, exits, failed).ID)
+		cancel()
+	}
+}
+
+func TestEnded_ReportsMemoryThatRanOut(t *testing.T) {
+	b := testBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	exits, failed := b.driver.Ended(ctx)
+	spec := b.spec("eat")
+	spec.Memory = 32 << 20
+	id := b.run(t, spec)
+	assert.Equal(t, id, next(t, exits, failed).ID)
+	require.Eventually(t, func() bool { // the event may come before the engine has written it down
+		c, err := b.driver.Look(t.Context(), id)
+		return err == nil && c.OOMKilled && c.ExitCode == 137
+	}, 10*time.Second, 10*time.Millisecond)
 }

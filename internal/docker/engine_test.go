@@ -43,13 +43,21 @@ func TestWrap_ClassifiesAndKeepsTheCause(t *testing.T) {
 		require.ErrorIs(t, err, cause)
 		assert.True(t, strings.HasPrefix(err.Error(), "docker: remove x: no such thing"))
 	}
+	for text, class := range map[string]error{
+		"write /var/lib/docker/x: no space left on device":              engine.ErrNoSpace,
+		"failed to set up container networking: Address already in use": engine.ErrAddressTaken,
+		"fork/exec /proc/self/exe: resource temporarily unavailable":    engine.ErrHost,
+		"failed to create endpoint x on network y":                      engine.ErrHost,
+	} {
+		require.ErrorIs(t, wrap(errors.New(text), "start x"), class)
+	}
 	err := wrap(cause, "remove x")
 	assert.NotErrorIs(t, err, engine.ErrNotFound)
 	assert.NotErrorIs(t, err, errConflict)
 }
 
-// relay connects whoever comes to a listener with the engine, until cut or the
-// test's end.
+// relay passes connections to a listener on to the engine, until cut is called or the test
+// ends.
 func (b *bench) relay(t *testing.T, listener net.Listener) (cut func()) {
 	t.Helper()
 	network, real, _ := strings.Cut(b.engine.api.DaemonHost(), "://")

@@ -1,6 +1,10 @@
 package docker
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,6 +12,30 @@ import (
 
 	"github.com/berth-host/berth/internal/engine"
 )
+
+func TestInventory_ReturnsWhatItFoundWithAnError(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := "{}"
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/containers/json"):
+			answer = `[{"Id": "c", "Names": ["/n"], "Labels": {"berth.stack": "stk_0123456789ab"}}, {"Id": "d"}]`
+		case strings.HasSuffix(r.URL.Path, "/images/json"):
+			answer = "[]"
+		case strings.HasSuffix(r.URL.Path, "/networks"):
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		io.WriteString(w, answer) //nolint:errcheck // the test sees it
+	}))
+	t.Cleanup(server.Close)
+	e, err := open(t.Context(), "tcp://"+server.Listener.Addr().String(), quiet)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	there, err := NewDriver(e, Info{}, DriverOptions{}).Inventory(t.Context(), "")
+	require.ErrorContains(t, err, "list networks")
+	assert.Equal(t, map[string]engine.Objects{
+		key.Stack: {Containers: []engine.Container{{ID: "c", Name: "n", Key: engine.Key{Stack: key.Stack}}}},
+	}, there)
+}
 
 func TestEnsureVolume_MakesItOnceAndFindsItAgain(t *testing.T) {
 	b := testBench(t)
@@ -37,7 +65,7 @@ func TestCreate_AVolumeThatTheEngineMakesCanBeFound(t *testing.T) {
 	require.NoError(t, b.driver.removeVolume(t.Context(), name))
 	spec := b.spec("serve")
 	spec.Volumes = map[string]string{"/data": name}
-	// As when the volume is removed after Create has looked for it.
+	// As when the volume is removed after tryCreate has looked for it.
 	made, err := b.engine.api.ContainerCreate(t.Context(), config(&spec, nil), b.driver.hostConfig(&spec), nil, nil, spec.Name)
 	require.NoError(t, err)
 	require.NoError(t, b.driver.Remove(t.Context(), made.ID))
@@ -56,7 +84,7 @@ func TestRemove_TakesAnonymousVolumesAlong(t *testing.T) {
 	require.NoError(t, b.driver.MakeImage(t.Context(), engine.ImageSpec{
 		Context: b.dockerfile(t, `VOLUME /app`), Ref: ref,
 	}, writerFunc(func(p []byte) (int, error) { return len(p), nil })))
-	b.keepNot(t, ref)
+	b.removeAfter(t, ref)
 	spec.Image = ref
 	id := b.create(t, spec)
 	found, err := b.engine.api.ContainerInspect(t.Context(), id)
