@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/berth-host/berth/internal/disk"
@@ -114,7 +113,7 @@ func (d *Driver) run(ctx context.Context, spec engine.Spec) (string, error) {
 	return id, d.start(ctx, "Run", id)
 }
 
-// create makes a container in place of one of the same name, which clear ends first.
+// create makes a container in place of one of the same name, which clear stops first.
 func (d *Driver) create(ctx context.Context, method string, spec engine.Spec, clear func(context.Context, string) error) (string, error) {
 	e := d.engine
 	e.mu.Lock()
@@ -147,8 +146,8 @@ func (d *Driver) create(ctx context.Context, method string, spec engine.Spec, cl
 	return id, err
 }
 
-// start starts a container that does not run. A command that has run is not run once
-// more because an answer was lost.
+// start starts a container that does not run. It does not run a command a second time
+// because an answer was lost.
 func (d *Driver) start(ctx context.Context, method, id string) error {
 	e, launched := d.engine, false
 	return d.retry(ctx, method, id, func() error {
@@ -217,7 +216,7 @@ func (c *container) described() engine.Container {
 	return engine.Container{ID: c.id, Name: c.spec.Name, Key: c.spec.Key, Running: c.running, IP: c.ip}
 }
 
-// defaultStop is how long a process has after SIGTERM unless its spec says otherwise.
+// defaultStop is the time between SIGTERM and SIGKILL if a spec has no StopTimeout.
 const defaultStop = 10 * time.Second
 
 // Stop is engine.Driver's.
@@ -333,7 +332,7 @@ func (d *Driver) Ended(ctx context.Context) (<-chan engine.End, <-chan error) {
 	return s.ends, broken
 }
 
-// deliver gives a stream the ends of containers until it breaks or its context ends.
+// deliver sends the ends of containers to a stream until it breaks or its context ends.
 func (e *Engine) deliver(s *stream) error {
 	for {
 		e.mu.Lock()
@@ -368,150 +367,6 @@ func (e *Engine) deliver(s *stream) error {
 // Accepts is engine.Driver's.
 func (d *Driver) Accepts(ctx context.Context) error {
 	return d.request(ctx, "Accepts", "", func() error { return nil })
-}
-
-// Containers is engine.Driver's.
-func (d *Driver) Containers(ctx context.Context, key engine.Key) (found []engine.Container, err error) {
-	err = d.retry(ctx, "Containers", key.Stack, func() error {
-		found = d.containers(key)
-		return nil
-	})
-	return found, err
-}
-
-// containers are those of a key. The lock is held.
-func (d *Driver) containers(key engine.Key) []engine.Container {
-	var found []engine.Container
-	for _, c := range d.engine.containers {
-		if c.owner == d.instance && matches(key, c.spec.Key) {
-			found = append(found, c.described())
-		}
-	}
-	slices.SortFunc(found, func(a, b engine.Container) int { return strings.Compare(a.Name, b.Name) })
-	return found
-}
-
-// Volumes is engine.Driver's.
-func (d *Driver) Volumes(ctx context.Context, key engine.Key) (found []engine.Volume, err error) {
-	err = d.retry(ctx, "Volumes", key.Stack, func() error {
-		found = d.volumes(key)
-		return nil
-	})
-	return found, err
-}
-
-// volumes are those of a key. The lock is held.
-func (d *Driver) volumes(key engine.Key) []engine.Volume {
-	var found []engine.Volume
-	for _, name := range slices.Sorted(maps.Keys(d.engine.volumes)) {
-		if v := d.engine.volumes[name]; v.owner == d.instance && matches(key, v.key) {
-			found = append(found, engine.Volume{Name: name, Key: v.key})
-		}
-	}
-	return found
-}
-
-// Networks is engine.Driver's.
-func (d *Driver) Networks(ctx context.Context, key engine.Key) (found []engine.Network, err error) {
-	err = d.retry(ctx, "Networks", key.Stack, func() error {
-		found = d.networks(key)
-		return nil
-	})
-	return found, err
-}
-
-// networks are those of a key. The lock is held.
-func (d *Driver) networks(key engine.Key) []engine.Network {
-	var found []engine.Network
-	for _, name := range slices.Sorted(maps.Keys(d.engine.networks)) {
-		if n := d.engine.networks[name]; n.owner == d.instance && matches(key, n.key) {
-			found = append(found, engine.Network{Name: name, Key: n.key})
-		}
-	}
-	return found
-}
-
-// matches reports whether an object of a key is one that a search for want finds.
-func matches(want, key engine.Key) bool {
-	return (want.Stack == "" || want.Stack == key.Stack) &&
-		(want.Service == "" || want.Service == key.Service) &&
-		(want.Generation == 0 || want.Generation == key.Generation)
-}
-
-// Inventory is engine.Driver's.
-func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine.Objects, error) {
-	there := map[string]engine.Objects{}
-	err := d.retry(ctx, "Inventory", stack, func() error {
-		clear(there)
-		note := func(owner string, key engine.Key, add func(*engine.Objects)) {
-			if owner == d.instance && key.Stack != "" && matches(engine.Key{Stack: stack}, key) {
-				o := there[key.Stack]
-				add(&o)
-				there[key.Stack] = o
-			}
-		}
-		for _, c := range d.containers(engine.Key{Stack: stack}) {
-			note(d.instance, c.Key, func(o *engine.Objects) { o.Containers = append(o.Containers, c) })
-		}
-		d.noteImages(note)
-		for _, v := range d.volumes(engine.Key{Stack: stack}) {
-			note(d.instance, v.Key, func(o *engine.Objects) { o.Volumes = append(o.Volumes, v) })
-		}
-		for _, n := range d.networks(engine.Key{Stack: stack}) {
-			note(d.instance, n.Key, func(o *engine.Objects) { o.Networks = append(o.Networks, n) })
-		}
-		return nil
-	})
-	return there, err
-}
-
-// noteImages notes each image once, with all its references.
-func (d *Driver) noteImages(note func(string, engine.Key, func(*engine.Objects))) {
-	tags := map[*image][]string{}
-	var order []*image
-	for _, ref := range slices.Sorted(maps.Keys(d.engine.images)) {
-		i := d.engine.images[ref]
-		if tags[i] == nil {
-			order = append(order, i)
-		}
-		tags[i] = append(tags[i], ref)
-	}
-	for _, i := range order {
-		note(i.owner, i.key, func(o *engine.Objects) {
-			o.Images = append(o.Images, engine.Image{ID: i.id, Key: i.key, Tags: tags[i]})
-		})
-	}
-}
-
-// Discard is engine.Driver's.
-func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
-	var errs []error
-	for _, c := range o.Containers {
-		errs = append(errs, d.Remove(ctx, c.ID))
-	}
-	e := d.engine
-	remove := func(object string, do func()) {
-		errs = append(errs, d.retryRemoval(ctx, "Discard", object, func() error {
-			if e.isHeld(object) {
-				return fmt.Errorf("%s is in use", object)
-			}
-			do()
-			e.changed()
-			return nil
-		}))
-	}
-	for _, i := range o.Images {
-		for _, tag := range i.Tags {
-			remove(tag, func() { delete(e.images, tag) })
-		}
-	}
-	for _, v := range o.Volumes {
-		remove(v.Name, func() { delete(e.volumes, v.Name) })
-	}
-	for _, n := range o.Networks {
-		remove(n.Name, func() { delete(e.networks, n.Name) })
-	}
-	return errors.Join(errs...)
 }
 
 // Snapshot is engine.Driver's.
