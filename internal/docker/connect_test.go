@@ -69,7 +69,8 @@ func (a *authority) issue(t *testing.T, serial string, template *x509.Certificat
 	return cert, key
 }
 
-// listen is where an engine of a's asks its clients for a certificate.
+// listen returns a listener, and its address as an engine's, that asks clients for a
+// certificate of a's.
 func (a *authority) listen(t *testing.T) (listener net.Listener, host string) {
 	t.Helper()
 	cert, key := a.issue(t, "engine", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
@@ -165,7 +166,7 @@ func TestOpen_TakesOnlyAnEngineOfThisMachine(t *testing.T) {
 	}
 }
 
-// ownHosts are the addresses of this machine, as a URL has them.
+// ownHosts returns the addresses of this machine as they stand in a URL.
 func ownHosts(t *testing.T) (hosts []string) {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()
@@ -198,7 +199,7 @@ func TestOpen_WaitsForAResolverButNotForAnUnknownName(t *testing.T) {
 	require.NotErrorIs(t, err, engine.ErrUnreachable)
 }
 
-// resolver sends every question back as answer changes it.
+// resolver returns one that sends every question back, changed by answer.
 func resolver(t *testing.T, answer func([]byte)) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -25,8 +25,7 @@ import (
 	"github.com/berth-host/berth/internal/engine/enginetest"
 )
 
-// tools is the image with which the suite makes snapshots: all base images are made of
-// it.
+// tools is the image with which the suite makes snapshots. All base images are made of it.
 const tools = "debian:trixie-slim"
 
 func TestDriver_KeepsTheContract(t *testing.T) {
@@ -40,7 +39,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 	require.NoError(t, err)
 	enginetest.Suite(t, func(t *testing.T, test func(*testing.T, enginetest.Bench)) {
 		t.Parallel()
-		w := b.newWay(t, nil)
+		w := b.newWay(t)
 		pool := b.freePool(t)
 		test(t, enginetest.Bench{
 			Driver:  NewDriver(w.driver.engine, info, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
@@ -76,7 +75,7 @@ func (b *bench) freePool(t *testing.T) netip.Prefix {
 	}
 }
 
-// way leads to the engine over a socket of a test's own.
+// way is a way to the engine over a socket of a test's own.
 type way struct {
 	t      *testing.T
 	driver *Driver // of the bench's installation
@@ -89,22 +88,18 @@ type way struct {
 	then   func()          // called once a container has left a network
 }
 
-// newWay opens the engine by a way of the test's own. Each answer is given to seen before it
-// goes on.
-func (b *bench) newWay(t *testing.T, seen func(*http.Response) error) *way {
+// newWay opens the engine by a way of the test's own.
+func (b *bench) newWay(t *testing.T) *way {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "berth-way-") // the test's own may be too long for a socket
 	require.NoError(t, err)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.engine.api.Dialer()(ctx) }}
 	w := &way{t: t, socket: filepath.Join(dir, "e.sock")}
-	if seen == nil {
-		seen = w.lose
-	}
 	w.proxy = &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" },
 		Transport:      transport,
 		FlushInterval:  -1,
-		ModifyResponse: seen,
+		ModifyResponse: w.lose,
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // ends the connection
 		ErrorLog:       log.New(io.Discard, "", 0),
 	}
@@ -121,7 +116,7 @@ func (b *bench) newWay(t *testing.T, seen func(*http.Response) error) *way {
 	return w
 }
 
-// leave takes the engine away from whoever comes by this way.
+// leave closes the way, as if the engine were away.
 func (w *way) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +126,7 @@ func (w *way) leave() {
 	}
 }
 
-// back undoes leave.
+// back opens the way again.
 func (w *way) back() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,15 +148,15 @@ func (w *way) loseAnswers() {
 
 var errLost = errors.New("the answer is lost")
 
-// onDisconnect has do called when the next container has left its network.
+// onDisconnect calls do once the next container has left its network.
 func (w *way) onDisconnect(do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.then = do
 }
 
-// exchange takes a container off its network, and returns what puts it back with the
-// address of another one.
+// exchange takes the container other off its network. The function that it returns puts it
+// back with the address of the container id.
 func (b *bench) exchange(t *testing.T, id, other string) func() {
 	t.Helper()
 	had, err := b.driver.inspect(t.Context(), id)
@@ -175,7 +170,7 @@ func (b *bench) exchange(t *testing.T, id, other string) func() {
 	}
 }
 
-// lose loses the answers that are to be lost.
+// lose returns an error for an answer that is to be lost.
 func (w *way) lose(answer *http.Response) error {
 	asked := answer.Request
 	w.mu.Lock()

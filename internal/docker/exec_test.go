@@ -42,7 +42,7 @@ func TestExec_MergesBothStreamsInOrder(t *testing.T) {
 	assert.Equal(t, "0\n1\n2\n3\n4\n5\n", b.output(t, id, "both", "6", "100ms"))
 }
 
-func TestOutput_KeepsTheStreamsApart(t *testing.T) {
+func TestExec_KeepsTheStreamsApart(t *testing.T) {
 	b := testBench(t)
 	id := b.server(t)
 	var stdout, stderr strings.Builder
@@ -131,7 +131,7 @@ func TestExec_EndsWhenItsContainerIsKilled(t *testing.T) {
 func TestExec_ABrokenStreamIsNotTheEndOfTheCommand(t *testing.T) {
 	b := testBench(t)
 	id := b.server(t)
-	w := b.newWay(t, nil)
+	w := b.newWay(t)
 	out := writerFunc(func(p []byte) (int, error) { w.leave(); return len(p), nil })
 	_, err := w.driver.Exec(t.Context(), id, helper("both", "1", "1h"), out, out)
 	require.Error(t, err)
@@ -146,7 +146,7 @@ func TestExec_ReportsAWriterThatFails(t *testing.T) {
 	require.ErrorIs(t, err, full)
 }
 
-// server returns the id of a container that serves all tests of commands.
+// server returns the id of a container in which all tests run their commands.
 func (b *bench) server(t *testing.T) string {
 	t.Helper()
 	id, err := server()

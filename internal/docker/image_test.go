@@ -36,7 +36,7 @@ func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
 		User:       "200001:200001",
 		WorkingDir: "/tmp",
 	}))
-	b.keepNot(t, ref)
+	b.removeAfter(t, ref)
 
 	raw, err := b.engine.api.ImageInspect(t.Context(), ref)
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestCommit_LeavesVolumesOutAndTheImageFillsANewOne(t *testing.T) {
 	require.NoError(t, b.driver.CopyIn(t.Context(), id, files))
 	ref := b.name() + ":g1"
 	require.NoError(t, b.driver.commit(t.Context(), id, ref, &container.Config{}))
-	b.keepNot(t, ref)
+	b.removeAfter(t, ref)
 
 	spec = b.spec("serve")
 	spec.Image, spec.User = ref, "200001:200001"
@@ -97,7 +97,7 @@ func TestVolume_TakesOwnerAndFilesOfTheImageOnlyWhileEmpty(t *testing.T) {
 	assert.Equal(t, "changed", b.output(t, b.run(t, spec), "cat", "/app/seed"))
 }
 
-// dockerfile is a build whose last step is the one given.
+// dockerfile returns the context of a build that ends with the given steps.
 func (b *bench) dockerfile(t *testing.T, steps ...string) *bytes.Buffer {
 	t.Helper()
 	text := "FROM " + b.image + "\nLABEL berth.instance=" + b.driver.opts.Instance + "\nARG WHO=nobody\n" + strings.Join(steps, "\n") + "\n"
@@ -106,7 +106,7 @@ func (b *bench) dockerfile(t *testing.T, steps ...string) *bytes.Buffer {
 	return context
 }
 
-func TestBuildImage_LogsPlainTextAndLabelsTheImage(t *testing.T) {
+func TestMakeImage_LogsPlainTextAndLabelsTheImage(t *testing.T) {
 	b := testBench(t)
 	ref := b.name() + ":1"
 	var log strings.Builder
@@ -115,7 +115,7 @@ func TestBuildImage_LogsPlainTextAndLabelsTheImage(t *testing.T) {
 		Ref:     ref,
 		Args:    map[string]string{"WHO": "ana"},
 	}, &log))
-	b.keepNot(t, ref)
+	b.removeAfter(t, ref)
 	assert.Contains(t, log.String(), "\nhello from the build\n")
 	assert.NotContains(t, log.String(), `{"`)
 	found, err := b.driver.image(t.Context(), ref)
@@ -124,7 +124,7 @@ func TestBuildImage_LogsPlainTextAndLabelsTheImage(t *testing.T) {
 	assert.Equal(t, "ana", found.Config.Labels["who"])
 }
 
-func TestBuildImage_TheErrorOfAStepHasItsLastLines(t *testing.T) {
+func TestMakeImage_TheErrorOfAStepHasItsLastLines(t *testing.T) {
 	b := testBench(t)
 	t.Cleanup(func() { b.forgetSteps(t) })
 	var log strings.Builder
@@ -142,14 +142,14 @@ func TestBuildImage_TheErrorOfAStepHasItsLastLines(t *testing.T) {
 	assert.Empty(t, containers, "steps are removed when they fail")
 }
 
-func TestBuildImage_RefusesABrokenDockerfile(t *testing.T) {
+func TestMakeImage_RefusesABrokenDockerfile(t *testing.T) {
 	b := testBench(t)
 	err := b.driver.MakeImage(t.Context(), engine.ImageSpec{Context: b.dockerfile(t, "WRONG x"), Ref: b.name() + ":1"}, io.Discard)
 	require.Error(t, err)
 	assert.Contains(t, err.Error(), "WRONG")
 }
 
-func TestBuildImage_EndsWithItsContext(t *testing.T) {
+func TestMakeImage_EndsWithItsContext(t *testing.T) {
 	b := testBench(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	out := writerFunc(func(p []byte) (int, error) {
@@ -200,7 +200,7 @@ func TestRelay_WritesTextAndReturnsTheError(t *testing.T) {
 	require.ErrorIs(t, relay(failing, stream(`{"stream":"x"}`), nil), full)
 }
 
-// stream is a body of the engine's messages.
+// stream returns a body with the engine's messages.
 func stream(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
 
 func FuzzRelay(f *testing.F) {

@@ -18,7 +18,7 @@ type logLine struct {
 	text string
 }
 
-// follow collects what Follow passes on until the container ends.
+// follow returns the lines of a container that ends.
 func (b *bench) follow(t *testing.T, id string, since time.Time) []logLine {
 	t.Helper()
 	var lines []logLine
@@ -62,7 +62,7 @@ func TestFollow_JoinsLongLinesAndSplitsLongerOnes(t *testing.T) {
 func TestFollow_ABrokenStreamIsNotTheEndOfTheLog(t *testing.T) {
 	b := testBench(t)
 	id := b.run(t, b.spec("serve"))
-	w := b.newWay(t, nil)
+	w := b.newWay(t)
 	err := w.driver.Follow(t.Context(), id, time.Time{}, func(time.Time, []byte) { w.leave() })
 	require.Error(t, err)
 }
@@ -90,8 +90,8 @@ func TestJoiner_RefusesAMessageWithoutTime(t *testing.T) {
 	require.Error(t, err)
 }
 
-// FuzzJoiner gives the joiner one line cut into arbitrary messages: what comes
-// out is the line, in pieces of at most maxLine bytes.
+// FuzzJoiner cuts a line into arbitrary messages. The joiner must put it together again, in
+// pieces of at most maxLine bytes.
 func FuzzJoiner(f *testing.F) {
 	f.Add([]byte("hello"), uint16(3))
 	f.Add(bytes.Repeat([]byte("long "), 40_000), uint16(16<<10))
@@ -119,8 +119,8 @@ func FuzzJoiner(f *testing.F) {
 	})
 }
 
-// FuzzFollow gives the whole path from frames to lines bytes of any kind: it
-// may refuse them and must not fail otherwise.
+// FuzzFollow feeds arbitrary bytes to the whole path from frames to lines, which may refuse
+// them but must not panic.
 func FuzzFollow(f *testing.F) {
 	frame := func(text string) []byte {
 		header := []byte{byte(stdcopy.Stdout), 0, 0, 0, 0, 0, 0, 0}
@@ -132,7 +132,7 @@ func FuzzFollow(f *testing.F) {
 	f.Add([]byte{3, 0, 0, 0, 0, 0, 0, 1, 'x'})
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		if len(stream) >= 8 && binary.BigEndian.Uint32(stream[4:]) > 1<<20 {
-			return // the frame's size is the engine's word, and memory is taken for it
+			return // memory is allocated for the frame's size, which is trusted
 		}
 		j := &joiner{emit: func(time.Time, []byte) {}}
 		_, _ = stdcopy.StdCopy(j, j, bytes.NewReader(stream))

@@ -31,21 +31,21 @@ import (
 const owner = 200001
 
 // bench is what a test has: an engine and an image made of the helper alone, which all
-// tests of a run share, and an installation of its own, to which everything belongs that
-// it makes.
+// tests of a run share, and an installation of its own, which has everything that the test
+// makes.
 type bench struct {
 	engine *Engine
 	driver *Driver
 	image  string
 }
 
-// quiet are options with which nobody hears of anything.
+// quiet are options without a log.
 var quiet = Options{Log: slog.New(slog.DiscardHandler)}
 
 var shared = sync.OnceValues(setUp)
 
 func TestMain(m *testing.M) {
-	// Tests that run in parallel wait for the engine, not for a processor.
+	// Parallel tests mostly wait for the engine, not for a processor.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -133,7 +133,7 @@ func rootFS() (*bytes.Buffer, error) {
 	)
 }
 
-// pack makes a tar of headers that are each followed by their content.
+// pack makes a tar from pairs of a header and its content.
 func pack(entries ...any) (*bytes.Buffer, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -159,7 +159,7 @@ func (b *bench) tearDown() error {
 	return errors.Join(err, b.driver.removeImage(ctx, b.image), b.leftBehind(), b.engine.Close())
 }
 
-// leftBehind returns an error if there is anything of the bench's installation.
+// leftBehind returns an error if the bench's installation has any object.
 func (b *bench) leftBehind() error {
 	ctx := context.Background()
 	containers, err1 := b.driver.Containers(ctx, engine.Key{})
@@ -174,13 +174,13 @@ func (b *bench) leftBehind() error {
 	return err
 }
 
-// name is a name in the engine that no other test uses.
+// name returns a name in the engine that no other test uses.
 func (b *bench) name() string { return "berth-test-" + strings.ToLower(rand.Text()) }
 
-// key is that of objects of the bench's installation.
+// key is the key of all objects that a test makes.
 var key = engine.Key{Stack: "stk_0123456789ab", Service: "web", Generation: 1}
 
-// spec is a container that runs the helper with args.
+// spec describes a container that runs the helper with args.
 func (b *bench) spec(args ...string) engine.Spec {
 	return engine.Spec{
 		Name:  b.name(),
@@ -191,7 +191,7 @@ func (b *bench) spec(args ...string) engine.Spec {
 	}
 }
 
-// create makes a container and has it removed after the test.
+// create makes a container and removes it after the test.
 func (b *bench) create(t *testing.T, spec engine.Spec) string {
 	t.Helper()
 	id, err := b.driver.Prepare(t.Context(), spec)
@@ -229,8 +229,8 @@ func (b *bench) output(t *testing.T, id string, args ...string) string {
 	return out.String()
 }
 
-// volume makes a volume and has it removed after the test. It is asked for
-// before the containers that use it, so that it is removed after them.
+// volume makes a volume and removes it after the test. Call it before making the containers
+// that use the volume, so that it is removed after them.
 func (b *bench) volume(t *testing.T) string {
 	t.Helper()
 	name := b.name()
@@ -239,7 +239,7 @@ func (b *bench) volume(t *testing.T) string {
 	return name
 }
 
-// network makes a network on a free subnet and has it removed after the test.
+// network makes a network on a free subnet and removes it after the test.
 func (b *bench) network(t *testing.T) bridge {
 	t.Helper()
 	made := bridge{name: b.name(), labels: b.driver.labels(key)}
@@ -257,8 +257,8 @@ func (b *bench) network(t *testing.T) bridge {
 	}
 }
 
-// keepNot has an image removed after the test.
-func (b *bench) keepNot(t *testing.T, ref string) {
+// removeAfter removes an image after the test.
+func (b *bench) removeAfter(t *testing.T, ref string) {
 	t.Cleanup(func() { require.NoError(t, b.driver.removeImage(context.Background(), ref)) })
 }
 
@@ -276,12 +276,12 @@ func (b *bench) forgetSteps(t *testing.T) {
 	}
 }
 
-// helper is a command that runs the helper with args.
+// helper returns a command that runs the helper with args.
 func helper(args ...string) engine.Cmd {
 	return engine.Cmd{Args: append([]string{"/bin/helper"}, args...)}
 }
 
-// whole is a command whose output is awaited.
+// whole returns a command that waits for the end of the output.
 func whole(cmd engine.Cmd) engine.Cmd {
 	cmd.Whole = true
 	return cmd

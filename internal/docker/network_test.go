@@ -146,7 +146,6 @@ func TestRemoveNetwork_DisconnectsWhatIsLeft(t *testing.T) {
 func TestRemoveNetwork_RemovesEveryOneOfThatName(t *testing.T) {
 	b := testBench(t)
 	spec := b.network(t)
-	// The engine checks names on request only; two makers at once can do this.
 	_, err := b.engine.api.NetworkCreate(t.Context(), spec.name+"x", network.CreateOptions{Labels: b.driver.labels(key)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.driver.removeNetwork(context.Background(), spec.name+"x")) })
@@ -156,7 +155,7 @@ func TestRemoveNetwork_RemovesEveryOneOfThatName(t *testing.T) {
 	assert.Len(t, named, 1, "a name that only begins alike stays")
 }
 
-// A lost answer may have been a refusal, so that there is no network.
+// The answer that was lost may have been a refusal, so that there is no network.
 func TestEnsureNetwork_AsksAgainWhereALostAnswerLeftNone(t *testing.T) {
 	var creates atomic.Int32
 	engine := http.NewServeMux()

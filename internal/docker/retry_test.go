@@ -82,7 +82,7 @@ func TestRetryLong_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// An engine that shuts down answers on open connections and takes no new ones.
+// An engine that shuts down answers on open connections but takes no new ones.
 func TestAccepts_AsksOnANewConnection(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "e.sock")
 	listener, err := net.Listen("unix", socket)

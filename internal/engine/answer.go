@@ -10,13 +10,13 @@ import (
 // answerMax is how much a command may print for Answer, in bytes.
 const answerMax = 64 << 10
 
-// ErrTooMuch means that Answer was given more than 64 KiB.
+// ErrTooMuch means that a command printed more than 64 KiB for Answer.
 var ErrTooMuch = errors.New("it printed more than 64 KiB")
 
-// Answer runs a command that prints little and returns its standard output
-// and its exit code. Whatever else runs in the container as the same user may
-// write into that output, and stop the command: beyond 64 KiB the error is
-// ErrTooMuch, and ctx should have a limit.
+// Answer runs a command that prints little, and returns its standard output and its exit
+// code. Beyond 64 KiB the error is ErrTooMuch. Any process in the container that has the
+// same user may write into that output and stop the command, so ctx should have a
+// deadline.
 func Answer(ctx context.Context, d Builds, id string, cmd Cmd) (string, int, error) {
 	var out answer
 	cmd.Whole = true

@@ -1,5 +1,5 @@
-// Package engine says what the supervisor and the builder ask of a container engine,
-// and how its objects are called. A driver does it: package docker for one Docker
-// engine, package enginetest in memory for tests. Nothing in here knows a particular
-// engine or asks one, and no driver knows the database, a stack's status or a route.
+// Package engine defines what the supervisor and the builder ask of a container engine,
+// and how its objects are named. Drivers do it: package docker with a Docker engine, and
+// package enginetest in memory, for tests. This package knows no particular engine and
+// asks none, and no driver knows the database, a stack's status or a route.
 package engine

@@ -188,9 +188,9 @@ type Spec struct {
 	Network string   // "" is none at all
 	Aliases []string // names on Network
 
-	// Volumes gives each path in the container the name of a volume, which is made unless
-	// it is there. The engine fills an empty one with what the image has at that path, its
-	// directory's owner and mode included.
+	// Volumes has the names of volumes by their paths in the container. A volume that is
+	// missing is made. The engine fills an empty one with what the image has at that path,
+	// including the directory's owner and mode.
 	Volumes map[string]string
 
 	Memory    int64 // bytes; 0 is no limit
@@ -202,7 +202,7 @@ type Spec struct {
 	StopTimeout time.Duration // between SIGTERM and SIGKILL, rounded up to seconds; 0 is the engine's, 10 s
 }
 
-// SnapshotSpec is what making a snapshot takes.
+// SnapshotSpec says how to make a snapshot.
 type SnapshotSpec struct {
 	Image string // with sh and the usual programs, which no tenant could change
 	Floor int64  // bytes that stay free
@@ -216,8 +216,7 @@ type ImageSpec struct {
 	Args    map[string]string
 }
 
-// ImageConfig overrides the configuration that a committed image takes over from its
-// container.
+// ImageConfig overrides the configuration that a committed image has from its container.
 type ImageConfig struct {
 	User string
 	Dir  string
@@ -231,13 +230,13 @@ type Cmd struct {
 	User string   // "" is the container's
 	Dir  string   // "" is the container's
 
-	// Whole waits until the output has ended, however slowly it is taken. Otherwise Exec
-	// returns when the command has ended, whatever its background children keep open.
+	// Whole waits until the output has ended, however slowly it is read. Otherwise Exec
+	// returns when the command has ended, even if its children keep the output open.
 	Whole bool
 }
 
-// Container is what the engine knows of a container. Containers and Inventory leave
-// ExitCode, OOMKilled and Error unset.
+// Container is what the engine knows of a container. Containers and Inventory do not set
+// ExitCode, OOMKilled and Error.
 type Container struct {
 	ID      string
 	Name    string
@@ -254,7 +253,7 @@ type Container struct {
 type Image struct {
 	ID   string
 	Key  Key
-	Tags []string // references; empty for one that lost its name
+	Tags []string // references; empty for an image that lost its name
 }
 
 // Volume is a volume of an inventory.
@@ -277,7 +276,7 @@ type Objects struct {
 	Networks   []Network
 }
 
-// End says that the process of a container may have ended: a Look tells.
+// End says that the process of a container may have ended; Look shows whether it has.
 type End struct {
 	ID  string // of the container
 	Key Key

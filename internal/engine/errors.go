@@ -7,8 +7,8 @@ var (
 	ErrNotFound     = errors.New("not found")
 	ErrUnreachable  = errors.New("no answer")              // the engine is away, or the answer was lost: it may have done what it was asked
 	ErrNoSpace      = errors.New("disk full")              // where the engine keeps what it stores
-	ErrHost         = errors.New("fault of the host")      // the engine's machine lacks what every container takes, or its disk fails
-	ErrAddressTaken = errors.New("address already in use") // another container has the one that this one had
+	ErrHost         = errors.New("fault of the host")      // the engine's machine lacks what every container needs, or its disk fails
+	ErrAddressTaken = errors.New("address already in use") // another container has the address that this one had
 	ErrNoNetwork    = errors.New("no network is free")     // all subnets of the pool are taken
 	ErrNoRoom       = errors.New("no room for a snapshot")
 )

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Labels are the key and value pairs of an object of the engine. Where Labels
-// select objects, all of them must match; an empty set selects everything.
+// Labels are the labels of an object of the engine: values by key. An object is selected
+// by Labels if it has all of them; an empty set selects everything.
 type Labels = map[string]string
 
 // The labels of Berth's objects in the engine.
@@ -19,22 +19,22 @@ const (
 	labelGeneration = "berth.generation"
 )
 
-// shared is the installation that base images belong to, which no single one owns:
-// an operator who prunes what lacks the label keeps them.
+// shared stands for an installation in the labels of base images, which all installations
+// use. So an operator who prunes what has no such label keeps them.
 const shared = "shared"
 
-// SharedLabels returns the labels of what all installations on an engine share.
+// SharedLabels returns the labels of objects that all installations on an engine share.
 func SharedLabels() Labels { return Key{}.Labels(shared) }
 
-// Key says whose an object of the engine is.
+// Key says to whom an object of the engine belongs.
 type Key struct {
 	Stack      string // id of the stack; "" for the whole installation
 	Service    string // "" for what the stack's services share
 	Generation int    // 0 for what outlives its generation
 }
 
-// Labels returns the labels of the key's objects, which also select them, in the
-// installation with the id instance.
+// Labels returns the labels of the key's objects in the installation with the id instance.
+// They also select these objects.
 func (k Key) Labels(instance string) Labels {
 	labels := Labels{labelInstance: instance}
 	if k.Stack != "" {
@@ -49,20 +49,20 @@ func (k Key) Labels(instance string) Labels {
 	return labels
 }
 
-// KeyOf returns the key of an object with these labels. What a build or a restore
-// left has no generation, and neither has data.
+// KeyOf returns the key of an object with these labels. Data has no generation, and neither
+// has what a build or a restore left.
 func KeyOf(labels Labels) Key {
 	number, _ := strconv.Atoi(labels[labelGeneration])
 	return Key{Stack: labels[labelStack], Service: labels[labelService], Generation: number}
 }
 
-// WithoutGeneration returns the key of what outlives the generation.
+// WithoutGeneration returns the key of objects that outlive the generation.
 func (k Key) WithoutGeneration() Key { return Key{Stack: k.Stack, Service: k.Service} }
 
-// Process is the name of the container of a service's process. The one that
-// replaces it for the n-th time gets a name of its own, so that none is ever
-// renamed: an engine that renames a container while another one of its network comes
-// or goes may lose count of them, and never removes that network again.
+// Process returns the name of the container of a service's process after it was replaced
+// so many times. Each replacement has a name of its own, so that no container is ever
+// renamed: an engine that renames a container while another one joins or leaves its network
+// may lose count of them, and then never removes that network.
 func (k Key) Process(replaced int) string {
 	name := k.container() + k.suffix("-g")
 	if replaced > 0 {
@@ -71,35 +71,35 @@ func (k Key) Process(replaced int) string {
 	return name
 }
 
-// Release is the name of the container of a service's release command.
+// Release returns the name of the container of a service's release command.
 func (k Key) Release() string { return k.Process(0) + "-release" }
 
-// Build is the name of the container in which a service is built.
+// Build returns the name of the container in which a service is built.
 func (k Key) Build() string { return "berth-build-" + k.hex() + "-" + k.Service }
 
-// SnapshotCopy is the name of the container that copies a service's data into its
+// SnapshotCopy returns the name of the container that copies a service's data into its
 // snapshot.
 func (k Key) SnapshotCopy() string { return k.container() + "-snapshot" }
 
-// RestoreCopy is the name of the container through which a service's data comes back
-// from its snapshot.
+// RestoreCopy returns the name of the container that brings a service's data back from its
+// snapshot.
 func (k Key) RestoreCopy() string { return k.container() + "-restore" }
 
-// Probe is the name of the container that shows that the engine runs any.
+// Probe returns the name of the container that shows whether the engine runs any.
 func (k Key) Probe() string { return "berth-" + k.hex() + "-try" }
 
-// Hostname is what a service's process calls its machine. The engine resolves it
-// too, so it is not the service's name.
+// Hostname returns the host name in a service's container. The engine resolves it too, so
+// it is not the service's name.
 func (k Key) Hostname() string { return k.Service + k.suffix("-g") }
 
-// Image is the reference of the image of a service's generation.
+// Image returns the reference of the image of a service's generation.
 func (k Key) Image() string { return k.repository() + k.suffix(generationTag) }
 
-// Snapshot is the reference of the image that keeps a service's data while its stack
+// Snapshot returns the reference of the image that keeps a service's data while its stack
 // is expired.
 func (k Key) Snapshot() string { return k.repository() + ":data" }
 
-// Restored is what a snapshot is called once its data is back in a volume.
+// Restored returns the reference of a snapshot whose data is back in a volume.
 func (k Key) Restored() string { return k.repository() + restoredTag }
 
 const (
@@ -110,46 +110,46 @@ const (
 // IsRestored reports whether a reference is that of a snapshot whose data is back.
 func IsRestored(ref string) bool { return strings.HasSuffix(ref, restoredTag) }
 
-// GenerationOf returns the generation whose image a reference names; false for the
-// reference of anything else.
+// GenerationOf returns the generation whose image a reference names, and false for any other
+// reference.
 func GenerationOf(ref string) (int, bool) {
 	_, text, _ := strings.Cut(ref, generationTag)
 	number, err := strconv.Atoi(text)
 	return number, err == nil
 }
 
-// Data is the name of the volume behind a service's $DATA_DIR.
+// Data returns the name of the volume behind a service's $DATA_DIR.
 func (k Key) Data() string { return k.container() + "-data" }
 
-// Cache is the name of the volume with a service's package caches.
+// Cache returns the name of the volume with a service's package caches.
 func (k Key) Cache() string { return k.container() + "-cache" }
 
-// Network is the name of the network of a generation.
+// Network returns the name of the network of a generation.
 func (k Key) Network() string { return k.FormerNetwork() + k.suffix("-g") }
 
-// FormerNetwork is the name of the network that all generations of a stack shared
-// before each had one of its own. What runs on it stays there until the next
-// redeploy.
+// FormerNetwork returns the name of the network that all generations of a stack shared
+// before each had one of its own. Containers on it stay there until the next redeploy.
 func (k Key) FormerNetwork() string { return "berth-" + k.hex() }
 
-// BridgePrefix begins the name of every interface of a stack's on the host. Linux
-// allows 15 characters in all.
+// BridgePrefix begins the names of the interfaces of stacks on the host. Linux allows 15
+// characters in all.
 const BridgePrefix = "bth"
 
-// bridgeChars is how much of an interface's name is left beside BridgePrefix.
+// bridgeChars is the length of an interface's name after BridgePrefix.
 const bridgeChars = 12
 
-// Bridge is the name of a generation's interface on the host: the stack's number and
-// the generation's, both to base 36. Another installation on the machine has the same
-// numbers, and so has an earlier database of this one, whose networks may still be
-// there. So a digest of the installation's id and the stack's fills the name.
+// Bridge returns the name of a generation's interface on the host: the numbers of the stack
+// and the generation, both to base 36, and as much as fits of a digest of the ids of the
+// installation and the stack. The digest is there because another installation on the
+// machine has the same numbers, and so does an earlier database of this one, whose networks
+// may still exist.
 func (k Key) Bridge(instance string, stackNumber int64) string {
 	digest := sha256.Sum256([]byte(instance + k.Stack))
 	name := strconv.FormatInt(stackNumber, 36) + "-" + strconv.FormatInt(int64(k.Generation), 36) + "-" + hex.EncodeToString(digest[:])
 	return BridgePrefix + name[:bridgeChars]
 }
 
-// FormerBridge is the name of the interface of FormerNetwork.
+// FormerBridge returns the name of the interface of FormerNetwork.
 func (k Key) FormerBridge() string { return BridgePrefix + k.hex() }
 
 func (k Key) hex() string                 { return strings.TrimPrefix(k.Stack, "stk_") }

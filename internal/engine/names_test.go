@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Objects that an earlier version made are found by these names and labels.
+// Objects made by an earlier version are found by these names and labels.
 func TestKey_NamesStay(t *testing.T) {
 	web := Key{Stack: "stk_3f2a9c1b7d4e", Service: "web", Generation: 2}
 	for got, want := range map[string]string{

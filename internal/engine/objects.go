@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal returns the signal that ended the process of a container, as in SIGSEGV, as its
-// exit code tells; "" for one without a name, and false for a process that ended by
-// itself.
+// Signal returns the name of the signal that ended the process of a container, as in
+// SIGSEGV, according to the exit code. The name is "" for a signal without one; ok is
+// false for a process that no signal ended.
 func (c Container) Signal() (name string, ok bool) {
 	const base, last = 128, 64 // of the exit codes, and the highest number that Linux has
 	number := c.ExitCode - base
@@ -19,12 +19,12 @@ func (c Container) Signal() (name string, ok bool) {
 	return unix.SignalName(syscall.Signal(number)), true
 }
 
-// None reports whether there is nothing.
+// None reports whether there are no objects.
 func (o Objects) None() bool {
 	return len(o.Containers)+len(o.Images)+len(o.Volumes)+len(o.Networks) == 0
 }
 
-// Names are those by which an operator finds the objects.
+// Names returns the names by which an operator finds the objects.
 func (o Objects) Names() []string {
 	var names []string
 	for _, c := range o.Containers {
@@ -45,7 +45,7 @@ func (o Objects) Names() []string {
 	return names
 }
 
-// Container finds a container by name; the zero Container when there is none.
+// Container returns a container by name; the zero Container when there is none.
 func (o Objects) Container(name string) Container {
 	for _, c := range o.Containers {
 		if c.Name == name {
@@ -60,7 +60,7 @@ func (o Objects) HasNetwork(name string) bool {
 	return slices.ContainsFunc(o.Networks, func(n Network) bool { return n.Name == name })
 }
 
-// Data takes apart what holds data, volumes and snapshots, and the rest. A snapshot is
+// Data separates the objects with data, volumes and snapshots, from the rest. A snapshot is
 // an image that no build made.
 func (o Objects) Data() (data, rest Objects) {
 	data.Volumes = o.Volumes

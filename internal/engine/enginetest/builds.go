@@ -87,8 +87,8 @@ func (d *Driver) CopyIn(ctx context.Context, id string, content io.Reader) error
 // Start is engine.Driver's.
 func (d *Driver) Start(ctx context.Context, id string) error { return d.start(ctx, "Start", id) }
 
-// Exec is engine.Driver's. The command is a program of the engine's by its last word,
-// whose lines go to stdout.
+// Exec is engine.Driver's. It runs the program of the engine that has the name of the
+// command's last word, and writes its lines to stdout when it has ended.
 func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, _ io.Writer) (int, error) {
 	e := d.engine
 	run := &container{id: id, running: true}

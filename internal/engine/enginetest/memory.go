@@ -1,6 +1,6 @@
-// Package enginetest has what tests of drivers and of their callers need: the contract
-// suite, which every driver passes, and an engine in memory, whose containers are
-// functions. Nothing outside tests imports it.
+// Package enginetest helps to test drivers and their callers. It has the contract suite,
+// which every driver passes, and an engine in memory, whose containers are functions.
+// Nothing outside tests imports it.
 package enginetest
 
 import (
@@ -20,9 +20,8 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// Program is what a container in memory runs. Its result is the exit code, which does
-// not count once the process was killed. It has to return soon after Process.Killed is
-// closed.
+// Program is what a container in memory runs. It returns the exit code, which does not
+// count if the process was killed. It must return soon after Process.Killed is closed.
 type Program func(p *Process) (code int)
 
 // Process is what a Program sees of its container.
@@ -36,7 +35,7 @@ type Process struct {
 	container *container
 }
 
-// Print writes a line to the log.
+// Print writes a line to the container's log.
 func (p *Process) Print(line string) {
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
@@ -44,7 +43,7 @@ func (p *Process) Print(line string) {
 	p.engine.changed()
 }
 
-// Listen makes the process accept connections on a port, and pass its health check.
+// Listen makes the process accept connections on a port and pass its health check.
 func (p *Process) Listen(port int) {
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
@@ -91,8 +90,8 @@ func (p *Process) Read(folder, name string) string {
 	return files[name]
 }
 
-// Engine is a container engine in memory. Made within a synctest bubble, it has the
-// bubble's clock, so that tests need not wait.
+// Engine is a container engine in memory. An engine that is made within a synctest bubble
+// has the bubble's clock, so that tests need not wait.
 type Engine struct {
 	mu         sync.Mutex
 	programs   map[string]Program // by the last word of a command
@@ -100,10 +99,10 @@ type Engine struct {
 	images     map[string]*image // by reference
 	volumes    map[string]*volume
 	networks   map[string]*network
-	turns      map[string]chan struct{} // of those who make a container, by its name
+	turns      map[string]chan struct{} // by the name of a container that is made
 	subnets    int
-	last       int           // number that the last object or address got
-	away       bool          // it takes no connection
+	last       int           // number of the last object or address
+	away       bool          // it accepts no connection
 	change     chan struct{} // closed when anything changes
 	streams    []*stream
 	before     map[string]func(object string) error
@@ -160,8 +159,8 @@ type stream struct {
 	broken bool
 }
 
-// New returns an engine with the given images, which runs the given programs by the
-// last word of a container's command. What has none ends at once with code 0.
+// New returns an engine with the given images. It runs the program that has the name of
+// the last word of a container's command. Without one, a process ends at once with code 0.
 func New(programs map[string]Program, images ...string) *Engine {
 	e := &Engine{
 		programs: programs, containers: map[string]*container{}, images: map[string]*image{},
@@ -174,13 +173,13 @@ func New(programs map[string]Program, images ...string) *Engine {
 	return e
 }
 
-// Before has do called before each call of a method of a Driver, with the name or id
-// that it is about. Its error is what the engine answers; nil lets the call go on, as
-// does a nil do.
+// Before makes the engine call do before each request of a method of a Driver, with the
+// name or id that the request is about. If do returns an error, that is the engine's
+// answer; otherwise the request goes on. A nil do ends this.
 func (e *Engine) Before(method string, do func(object string) error) { e.hook(e.before, method, do) }
 
-// After is Before for when the engine has done what it was asked: with an error, that is
-// the answer. With engine.ErrUnreachable the answer is lost.
+// After is Before for the moment when the engine has done what it was asked. With
+// engine.ErrUnreachable the answer is lost.
 func (e *Engine) After(method string, do func(object string) error) { e.hook(e.after, method, do) }
 
 func (e *Engine) hook(hooks map[string]func(string) error, method string, do func(string) error) {
@@ -193,7 +192,7 @@ func (e *Engine) hook(hooks map[string]func(string) error, method string, do fun
 	hooks[method] = do
 }
 
-// Leave makes the engine go away, with the processes of all containers.
+// Leave makes the engine go away and ends the processes of all containers.
 func (e *Engine) Leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -207,7 +206,7 @@ func (e *Engine) Leave() {
 	e.changed()
 }
 
-// Return makes an engine that went away answer again. Nothing runs.
+// Return makes an engine that went away answer again. It starts nothing.
 func (e *Engine) Return() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,7 +214,7 @@ func (e *Engine) Return() {
 	e.changed()
 }
 
-// Kill ends the process of a container, by name, as a crash with a code does.
+// Kill ends the process of a container, by name, as a crash with the exit code does.
 func (e *Engine) Kill(name string, code int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -224,7 +223,7 @@ func (e *Engine) Kill(name string, code int) {
 	}
 }
 
-// Close ends the processes of all containers, and returns when none runs any more.
+// Close ends the processes of all containers and returns when none runs.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	for _, c := range e.containers {
@@ -234,7 +233,8 @@ func (e *Engine) Close() {
 	e.running.Wait()
 }
 
-// Await waits until a condition holds of the names of the containers that run.
+// Await waits until a condition holds for the names of the containers that run. It
+// returns false when ctx ends before that.
 func (e *Engine) Await(ctx context.Context, holds func(running []string) bool) bool {
 	for {
 		e.mu.Lock()
@@ -291,7 +291,7 @@ func (e *Engine) Changed() <-chan struct{} {
 	return e.change
 }
 
-// changed wakes whoever waits for a change. The lock is held.
+// changed wakes everyone who waits for a change. The lock is held.
 func (e *Engine) changed() {
 	close(e.change)
 	e.change = make(chan struct{})
@@ -315,8 +315,8 @@ func (e *Engine) find(id string) *container {
 	return nil
 }
 
-// locate returns the files among which a container has one, with its path there. The
-// lock is held.
+// locate returns the files to which a path in a container leads, and the path among them.
+// The lock is held.
 func (e *Engine) locate(c *container, file string) (files map[string]string, name string) {
 	for folder, volume := range c.spec.Volumes {
 		if name, ok := strings.CutPrefix(file, folder+"/"); ok {
@@ -326,8 +326,8 @@ func (e *Engine) locate(c *container, file string) (files map[string]string, nam
 	return c.files, file
 }
 
-// mount makes the volumes of a container that are not there, and fills empty ones with
-// what the container has in their place. The lock is held.
+// mount makes the volumes of a container that are missing, and fills empty ones with the
+// container's files in their place. The lock is held.
 func (e *Engine) mount(c *container) {
 	for folder, name := range c.spec.Volumes {
 		v := e.volumes[name]
@@ -429,7 +429,7 @@ func (e *Engine) program(cmd []string) Program {
 	return func(*Process) int { return code }
 }
 
-// noSuchCommand is the exit code of a program that is not there.
+// noSuchCommand is the exit code when there is no such program.
 const noSuchCommand = 127
 
 func lastOf(cmd []string) string {

@@ -70,7 +70,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 	})
 }
 
-// loseAnswers loses the first answer of each method about each object.
+// loseAnswers loses the first answer of each method for each object.
 func (e *Engine) loseAnswers() {
 	for _, method := range []string{
 		"Place", "Run", "Restart", "Stop", "Remove", "Discard", "Snapshot", "Restore", "Prepare", "Start", "Commit", "Tag", "Promote",
@@ -99,7 +99,7 @@ func (e *Engine) takeAddress(id, other string) {
 	})
 }
 
-// breakPromote makes the engine go away within the next Promote.
+// breakPromote makes the engine go away in the middle of the next Promote.
 func (e *Engine) breakPromote() {
 	e.After("Promote", func(id string) error {
 		e.After("Promote", nil)
@@ -167,7 +167,7 @@ func helper(p *Process) int {
 	return 0
 }
 
-// wait returns a code once the process is asked to end, or is killed.
+// wait returns code once the process is asked to end, or 137 once it is killed.
 func (p *Process) wait(asked <-chan struct{}, code int) int {
 	select {
 	case <-asked:

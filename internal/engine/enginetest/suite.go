@@ -15,11 +15,11 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// Bench is a driver in front of an engine that a test may disturb.
+// Bench is what a test of the contract gets: a driver and an engine that it may disturb.
 type Bench struct {
-	Driver  engine.Driver // of an installation that has nothing
-	Another engine.Driver // of another installation on the same engine, which has nothing either
-	Subnets int           // that are free in the pool of both
+	Driver  engine.Driver // of an installation without objects
+	Another engine.Driver // of another such installation on the same engine
+	Subnets int           // free subnets in the pool that both have
 
 	// Image has the program that Command runs. It runs as root, and its first argument
 	// says what it does:
@@ -42,15 +42,15 @@ type Bench struct {
 	Tools string // image of a SnapshotSpec
 
 	// LoseAnswers loses the first answer to each request from now on that changes
-	// something: the engine does what it is asked, and the driver does not hear of it.
+	// something: the engine does what it is asked, but the driver does not learn that.
 	LoseAnswers func()
 
-	// Leave makes the engine unreachable, and Return makes it answer again if it does
-	// not. What runs may end in between.
+	// Leave makes the engine unreachable, and Return makes it answer again. Processes may
+	// end in between.
 	Leave, Return func()
 
-	// BreakPromote makes the engine leave in the middle of the next Promote, when the
-	// container is off its network.
+	// BreakPromote makes the engine unreachable in the middle of the next Promote, while
+	// the container is off its network.
 	BreakPromote func()
 
 	// TakeAddress gives the address of a container to another one on its network in the
@@ -72,7 +72,7 @@ func Suite(t *testing.T, with func(t *testing.T, test func(*testing.T, Bench))) 
 	}
 }
 
-// contract has the tests by what they show.
+// contract has the tests by what each shows.
 var contract = map[string]func(trial){
 	"Promote keeps open connections":                        promoteConnected,
 	"Promote says that an address was taken":                promoteTaken,
@@ -138,7 +138,7 @@ func newKey() engine.Key {
 	return engine.Key{Stack: "stk_" + hex.EncodeToString(id[:]), Service: "web", Generation: 1}
 }
 
-// tidy removes all that a test has left.
+// tidy removes everything that a test has left.
 func (c trial) tidy() {
 	ctx := context.WithoutCancel(c.t.Context())
 	c.bench.Return()
@@ -212,7 +212,7 @@ func (c trial) log(id string) string {
 	return text.String()
 }
 
-// look returns what the engine knows of a container, which is there.
+// look returns what the engine knows of a container that exists.
 func (c trial) look(id string) engine.Container {
 	c.t.Helper()
 	found, err := c.driver.Look(c.t.Context(), id)
@@ -259,7 +259,7 @@ func (c trial) greets(id, addr string) bool {
 	return code == 0 && text == "hello\n"
 }
 
-// atOnce does something many times at the same time.
+// atOnce calls do several times at the same time.
 func (c trial) atOnce(do func() error) {
 	c.t.Helper()
 	var all sync.WaitGroup
@@ -269,7 +269,7 @@ func (c trial) atOnce(do func() error) {
 	all.Wait()
 }
 
-// soon returns a context that ends after a moment.
+// soon returns a context that ends in a moment.
 func (c trial) soon() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.t.Context(), 300*time.Millisecond)
 }

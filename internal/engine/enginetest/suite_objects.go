@@ -88,7 +88,7 @@ func makeCancelled(c trial) {
 	id, err := c.driver.Run(ctx, c.process("serve"))
 	require.ErrorIs(c.t, err, context.Canceled)
 	assert.Equal(c.t, id, c.inventory().Container(c.web.Process(0)).ID)
-	// Each of these either succeeds or fails; it only has to be over.
+	// Whether these succeed does not matter, only that nothing happens after they return.
 	_ = c.driver.Place(ctx, c.web, 1)
 	_ = c.driver.Commit(ctx, running, c.web, engine.ImageConfig{})
 	_, _ = c.driver.Prepare(ctx, c.spec(c.web.Build(), "serve"))

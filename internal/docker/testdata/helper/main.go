@@ -1,5 +1,5 @@
-// Command helper is the only program of the image that the tests of package
-// docker run: it does one thing, named by its first argument.
+// Command helper is the only program in the image that the tests of package docker run. It
+// does the one thing that its first argument names.
 package main
 
 import (
@@ -45,7 +45,7 @@ var actions = map[string]func(args []string){
 		time.Sleep(time.Hour)
 	},
 
-	// both prints lines on standard output and error in turn, a pause between.
+	// both prints lines to standard output and error in turn, with a pause after each.
 	"both": func(args []string) {
 		for i := range number(args[0]) {
 			fmt.Fprintf([]*os.File{os.Stdout, os.Stderr}[i%2], "%d\n", i)
@@ -53,7 +53,7 @@ var actions = map[string]func(args []string){
 		}
 	},
 
-	// count prints lines, a pause after each.
+	// count prints lines, with a pause after each.
 	"count": func(args []string) {
 		for i := range number(args[0]) {
 			fmt.Println(i)
@@ -61,7 +61,7 @@ var actions = map[string]func(args []string){
 		}
 	},
 
-	// background leaves a child that holds the output open, and ends.
+	// background starts a child that keeps the output open, and ends.
 	"background": func(args []string) {
 		child := exec.Command("/bin/helper", "sleep", args[0])
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -96,7 +96,7 @@ var actions = map[string]func(args []string){
 		check(out.Flush())
 	},
 
-	// stat prints owner and mode of paths.
+	// stat prints the owner and mode of paths.
 	"stat": func(args []string) {
 		for _, path := range args {
 			info, err := os.Stat(path)
@@ -125,7 +125,7 @@ var actions = map[string]func(args []string){
 		fmt.Println(os.Getuid(), os.Getgid(), dir)
 	},
 
-	// limits prints what the kernel holds this process to.
+	// limits prints the limits that the kernel applies to this process.
 	"limits": func([]string) {
 		var core syscall.Rlimit
 		check(syscall.Getrlimit(syscall.RLIMIT_CORE, &core))
@@ -142,7 +142,7 @@ var actions = map[string]func(args []string){
 		}
 	},
 
-	// syscalls prints what becomes of some system calls.
+	// syscalls prints the results of some system calls.
 	"syscalls": func([]string) {
 		for _, c := range []struct {
 			name            string
@@ -197,7 +197,7 @@ var actions = map[string]func(args []string){
 		fmt.Println(lines.Text())
 	},
 
-	// eat takes memory until the kernel says stop.
+	// eat takes memory until the kernel kills the process.
 	"eat": func([]string) {
 		var eaten [][]byte
 		for {
