@@ -25,7 +25,7 @@ func TestWeb_SignsUpOutAndIn(t *testing.T) {
 	b.open("/dashboard/account")
 	b.is(http.StatusOK, "/signin")
 	b.look("signin")
-	b.press("Sign up")
+	b.press("Create an account")
 	b.is(http.StatusOK, "/signup")
 	b.look("signup")
 	b.fill("email", ana, "password", "сорок два") // nine characters

@@ -87,7 +87,7 @@ func TestWeb_ClaimsWithANewAccountInOneGo(t *testing.T) {
 	b.seesNot("as_live_", "Welcome")
 	b.open(claimPath(st))
 	b.is(http.StatusOK, "/dashboard/stacks/"+st.ID)
-	b.sees("yours already")
+	b.sees("already yours")
 }
 
 func TestWeb_ClaimsSigningIn(t *testing.T) {
@@ -167,7 +167,7 @@ func TestWeb_SaysPlainlyWhyACodeClaimsNothing(t *testing.T) {
 	b := h.browser(t)
 	b.open(claimPath(used))
 	b.is(http.StatusNotFound, claimPath(used))
-	b.sees("This claim code was used already")
+	b.sees("This claim code has already been used")
 	b.seesNot(ana, used.URLs["web"])
 	b.look("claim-used")
 	b.open("/claim/CLM-0000-0000-0000")
@@ -179,7 +179,7 @@ func TestWeb_SaysPlainlyWhyACodeClaimsNothing(t *testing.T) {
 	b.sees("This is not a claim code")
 
 	b.open(claimPath(forBob))
-	b.sees("Only the email address that the stack was made for")
+	b.sees("Only the email address that the stack was created for")
 	b.seesNot(bob)
 	b.fill("new-email", "eve@example.com", "new-password", password)
 	b.press("Sign up and claim")
@@ -231,22 +231,22 @@ func TestWeb_ShowsARestoreUntilItRuns(t *testing.T) {
 				b.withoutScripts()
 			}
 			b.open(claimPath(st))
-			b.sees("Claim guestbook", "expired", "It is kept with its data for 6 days more")
+			b.sees("Claim guestbook", "expired", "It is kept with its data for another 6 days")
 			b.look("claim-expired-signed-out")
 			b.fill("new-email", ana, "new-password", password)
 			b.press("Sign up and claim")
 			b.is(http.StatusOK, "/dashboard/stacks/"+st.ID+"/claimed")
-			b.sees("Bringing guestbook back", "restoring")
+			b.sees("Restoring guestbook", "restoring")
 			b.look("claimed-restoring")
 			if !scripts {
 				// A key that is shown once is not reloaded away.
 				b.sees("as_live_")
 				b.open("/dashboard/stacks/" + st.ID + "/claimed")
-				b.sees("Bringing guestbook back")
+				b.sees("Restoring guestbook")
 			}
 			h.logged(t, st, "service=web", "it waits")
 			require.NoError(t, h.killProcess(t, st, "web", "SIGUSR2"))
-			b.sees("guestbook is yours", "It runs, has no time limit any more")
+			b.sees("guestbook is yours", "It is running, has no time limit any more")
 			b.look("claimed-restored")
 			b.press(st.URLs["web"])
 			require.Equal(t, "here again", strings.TrimSpace(b.text()))

@@ -63,8 +63,8 @@ func TestWeb_AStacksPageTellsEventsAndLogsAsTheyCome(t *testing.T) {
 
 	failed := h.redeploy(t, st, Tree{"server.js": "console.log('\x1b[31mred\x1b[0m'); process.exit(3)", "site/index.html": "x"}, manifest(guestbookManifest))
 	require.NotEmpty(t, failed.deployError())
-	b.sees("The last deploy failed. Generation 1 goes on serving.", "exited with code 3",
-		"Generation 2 failed; generation 1 goes on serving", "stack.deploy_failed", "\nred\n")
+	b.sees("The last deploy failed. Generation 1 keeps serving.", "exited with code 3",
+		"Generation 2 failed; generation 1 keeps serving", "stack.deploy_failed", "\nred\n")
 	b.seesNot(`\x1b`, "[31m", "[0m")
 	b.look("stack-deploy-failed")
 
@@ -123,7 +123,7 @@ func TestWeb_RevokesTheAgentsAccessAndDeletes(t *testing.T) {
 	b.unfold("Revoke access…")
 	b.press("Revoke access")
 	b.is(http.StatusOK, stackPath(st))
-	b.sees("The agent's access was revoked.", "Only this account's API key manages the stack.", "stack.agent_revoked")
+	b.sees("The agent's access was revoked.", "The stack can be managed only with this account's API key.", "stack.agent_revoked")
 	b.look("stack-revoked")
 	h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID).refused(t, http.StatusForbidden)
 	require.Equal(t, http.StatusOK, h.getAs(t, key, "/v0/stacks/"+st.ID).status)
@@ -133,7 +133,7 @@ func TestWeb_RevokesTheAgentsAccessAndDeletes(t *testing.T) {
 	watching.open(stackPath(st))
 	b.press("Delete guestbook…")
 	b.is(http.StatusOK, stackPath(st)+"/delete")
-	b.sees("Delete guestbook?", st.URLs["web"], "It cannot be undone.")
+	b.sees("Delete guestbook?", st.URLs["web"], "This cannot be undone.")
 	b.look("delete")
 	b.press("Cancel")
 	b.is(http.StatusOK, stackPath(st))

@@ -15,7 +15,7 @@ func TestWeb_ShowsTheAPI(t *testing.T) {
 	b := h.browser(t)
 	b.open("/docs")
 	b.is(http.StatusOK, "/docs")
-	b.sees("The API", "Create a stack", "/v0/stacks/{id}/deploy", "manage_token", "Extend the life of an unclaimed stack", h.base()+"/v0/stacks")
+	b.sees("API reference", "Create a stack", "/v0/stacks/{id}/deploy", "manage_token", "Extend the life of an unclaimed stack", h.base()+"/v0/stacks")
 	b.look("docs")
 	b.seesNot("shown only once")
 	b.do(chromedp.Click(named("main", "CreatedStack"), chromedp.NodeVisible))
@@ -35,7 +35,7 @@ func TestWeb_FrontPageShowsHowToDeploy(t *testing.T) {
 	b.open("/")
 	b.is(http.StatusOK, "/")
 	command := "tar -cz . | curl -sS -F source=@- '" + h.base() + "/v0/stacks?wait=true'"
-	b.sees(command, "You have a claim code", "llms.txt")
+	b.sees(command, "Have a claim code?", "llms.txt")
 	b.look("front")
 	b.menu("API")
 	b.is(http.StatusOK, "/docs")

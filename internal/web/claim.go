@@ -53,7 +53,7 @@ func (w *Web) showClaim(c *fiber.Ctx, status int, f claimForm) error {
 		return err
 	}
 	if code.State == account.Used && code.Stack != nil {
-		return w.redirectWithNotice(c, string(stackURL(code.Stack.ID)), "This stack is yours already.")
+		return w.redirectWithNotice(c, string(stackURL(code.Stack.ID)), "This stack is already yours.")
 	}
 	title := "Claim a stack"
 	if code.State == account.Claimable {
@@ -82,8 +82,8 @@ func width(state account.CodeState) string {
 var worthless = map[account.CodeState]failed{
 	account.Malformed: {"This is not a claim code", "A claim code looks like CLM-XXXX-XXXX-XXXX: twelve letters and digits after CLM. A part of it may be missing."},
 	account.Unknown:   {"No stack has this claim code", "A character may be wrong, or the stack was deleted. Ask your agent for the link that came with the deploy."},
-	account.Used:      {"This claim code was used already", "Its stack belongs to an account. If it is yours, sign in and find it among your stacks."},
-	account.Over:      {"This stack is gone", "It expired, nobody claimed it in time, and what was kept of it is being deleted. Ask your agent to deploy it again."},
+	account.Used:      {"This claim code has already been used", "Its stack belongs to an account. If it is yours, sign in and find it among your stacks."},
+	account.Over:      {"This stack is gone", "It expired, nobody claimed it in time, and its snapshot is being deleted. Ask your agent to deploy it again."},
 }
 
 // typedCode returns the code of the path, in any spelling.

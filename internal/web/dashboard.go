@@ -137,9 +137,9 @@ func (l logView) title() string { return "Log of " + l.Service + ", " + l.Kind }
 // empty returns the text shown for a log without lines.
 func (l logView) empty() string {
 	if l.Kind == "build" {
-		return "Nothing was built yet, or this service needs no build."
+		return "Nothing has been built yet, or this service needs no build."
 	}
-	return "Nothing was written yet."
+	return "Nothing has been written yet."
 }
 
 // text returns the log as one text with an end after each line.

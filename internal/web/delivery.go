@@ -36,7 +36,7 @@ func (d delivery) ok() bool { return d.sent.Error == "" }
 // outcome returns the result in a word.
 func (d delivery) outcome() string {
 	if d.sent.Status == 0 {
-		return "no answer"
+		return "no response"
 	}
 	return strconv.Itoa(d.sent.Status)
 }
@@ -57,7 +57,7 @@ func (d delivery) took() string {
 // attempt returns the number of the attempt, from 1.
 func (d delivery) attempt() string {
 	if d.sent.Attempt == 0 {
-		return "by hand"
+		return "manual"
 	}
 	return strconv.Itoa(d.sent.Attempt)
 }

@@ -32,9 +32,9 @@ func TestDeliveries_TellHowTheyWent(t *testing.T) {
 	id := e.hooked(b)
 	body := b.get("/dashboard/stacks/" + id).body
 	for _, text := range []string{
-		"https://example.com/hooks", "stack.live", "no answer", "no whole answer within 5s", "deliveries/8",
+		"https://example.com/hooks", "stack.live", "no response", "no whole answer within 5s", "deliveries/8",
 		"service.ready", "302", "&lt;b&gt;moved", "120 ms", "delivery 7", "Send test event",
-		"webhook.test", "500", `data-name="Duration">1.5 s`, `data-name="Attempt">by hand`,
+		"webhook.test", "500", `data-name="Duration">1.5 s`, `data-name="Attempt">manual`,
 	} {
 		require.Contains(t, body, text)
 	}

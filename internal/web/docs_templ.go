@@ -48,7 +48,7 @@ func referencePage(p page, ref docs.Reference) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"stack\"><h1>The API</h1><p class=\"lead\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<div class=\"stack\"><h1>API reference</h1><p class=\"lead\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -61,7 +61,7 @@ func referencePage(p page, ref docs.Reference) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, " This page is made of <a href=\"/openapi.json\">openapi.json</a>, and agents read the same in <a href=\"/llms.txt\">llms.txt</a>.</p></div><div class=\"reference\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, " This page is generated from <a href=\"/openapi.json\">openapi.json</a>; <a href=\"/llms.txt\">llms.txt</a> is the same for agents.</p></div><div class=\"reference\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -69,7 +69,7 @@ func referencePage(p page, ref docs.Reference) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "<div class=\"loose\"><section class=\"card\" aria-labelledby=\"authorization\"><h2 id=\"authorization\">In short</h2>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "<div class=\"loose\"><section class=\"card\" aria-labelledby=\"authorization\"><h2 id=\"authorization\">Overview</h2>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -221,7 +221,7 @@ func referencePage(p page, ref docs.Reference) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "<section class=\"stack\" aria-labelledby=\"manifest-title\"><h2 id=\"manifest-title\">Manifest</h2><p class=\"soft\">stack.yaml, as <a href=\"/schema/stack.json\">its JSON Schema</a> has it.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "<section class=\"stack\" aria-labelledby=\"manifest-title\"><h2 id=\"manifest-title\">Manifest</h2><p class=\"soft\">The fields of stack.yaml, from <a href=\"/schema/stack.json\">its JSON Schema</a>.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -231,7 +231,7 @@ func referencePage(p page, ref docs.Reference) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "</section><section class=\"stack\" aria-labelledby=\"shapes\"><h2 id=\"shapes\">Shapes</h2>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 20, "</section><section class=\"stack\" aria-labelledby=\"shapes\"><h2 id=\"shapes\">Schemas</h2>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -277,7 +277,7 @@ func contents(ref docs.Reference) templ.Component {
 			templ_7745c5c3_Var12 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 22, "<nav class=\"contents\" aria-label=\"On this page\"><div><p class=\"name\">Start</p><ul><li><a href=\"#authorization\">Tokens and errors</a></li><li><a href=\"#manifest-title\">Manifest</a></li><li><a href=\"#shapes\">Shapes</a></li></ul></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 22, "<nav class=\"contents\" aria-label=\"On this page\"><div><p class=\"name\">Start</p><ul><li><a href=\"#authorization\">Tokens and errors</a></li><li><a href=\"#manifest-title\">Manifest</a></li><li><a href=\"#shapes\">Schemas</a></li></ul></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -511,7 +511,7 @@ func operation(ref docs.Reference, o docs.Operation) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 42, "<div class=\"stack\"><h4>Answers</h4><dl class=\"fields\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 42, "<div class=\"stack\"><h4>Responses</h4><dl class=\"fields\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -51,8 +51,8 @@ func (w *Web) around(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 // answerBroken hides the cause and gives the request's id, by which to find it in the
 // log. It needs nothing of the rest of the server.
 func (w *Web) answerBroken(ctx *fasthttp.RequestCtx) {
-	const heading = "Something broke on our side"
-	text := "Try again. If it stays, tell the operator the request id " + appserver.RequestID(ctx) + "."
+	const heading = "Something went wrong on our side"
+	text := "Try again. If it happens again, tell the operator the request id " + appserver.RequestID(ctx) + "."
 	var b bytes.Buffer
 	if err := failure(page{Title: heading, Width: "narrow"}, heading, text).Render(w.server.Context(), &b); err != nil {
 		w.cfg.Log.Error("error page failed", "error", err)
@@ -67,11 +67,11 @@ func (w *Web) answerBroken(ctx *fasthttp.RequestCtx) {
 var headings = map[int]string{
 	fiber.StatusBadRequest:            "Bad request",
 	fiber.StatusUnauthorized:          "Sign in first",
-	fiber.StatusForbidden:             "That is not allowed",
+	fiber.StatusForbidden:             "Not allowed",
 	fiber.StatusNotFound:              "Not found",
 	fiber.StatusConflict:              "Not possible right now",
-	fiber.StatusRequestEntityTooLarge: "That is too much",
-	fiber.StatusUnprocessableEntity:   "That was not understood",
+	fiber.StatusRequestEntityTooLarge: "Too large",
+	fiber.StatusUnprocessableEntity:   "Not accepted",
 	fiber.StatusTooManyRequests:       "Too many requests",
 	fiber.StatusServiceUnavailable:    "Temporarily unavailable",
 }
@@ -80,13 +80,13 @@ var headings = map[int]string{
 func routerFailure(c *fiber.Ctx, err *fiber.Error) failed {
 	switch {
 	case errors.Is(err, errForged):
-		return failed{"This form is out of date", "It was sent from a page that no longer belongs to this browser, for example after signing in or out in another tab. Go back, reload the page and send it again. Cookies have to be allowed."}
+		return failed{"This form is out of date", "It was sent from a page that no longer belongs to this browser, for example after signing in or out in another tab. Go back, reload the page and send it again. Your browser must accept cookies."}
 	case err.Code == fiber.StatusNotFound:
-		return failed{headings[err.Code], "There is no such page. The address may be mistyped, or what was here is deleted."}
+		return failed{headings[err.Code], "There is no such page. The address may be mistyped, or the stack or page was deleted."}
 	case err.Code == fiber.StatusMethodNotAllowed:
-		return failed{"That cannot be done here", fmt.Sprintf("This address takes %s.", c.GetRespHeader(fiber.HeaderAllow))}
+		return failed{"Not supported here", fmt.Sprintf("This address supports only %s.", c.GetRespHeader(fiber.HeaderAllow))}
 	case err.Code == fiber.StatusRequestEntityTooLarge:
-		return failed{headings[err.Code], "No form here takes that much text."}
+		return failed{headings[err.Code], "The form is larger than this server accepts."}
 	}
 	return failed{"The request was not understood", sentence(err.Message)}
 }

@@ -53,7 +53,7 @@ func describe(e stack.Event, window time.Duration) string {
 	case stack.EventLive:
 		return fmt.Sprintf("Generation %v is live", e.Data["generation"])
 	case stack.EventDeployFailed:
-		return fmt.Sprintf("Generation %v failed; generation %v goes on serving", e.Data["generation"], e.Data["serving_generation"])
+		return fmt.Sprintf("Generation %v failed; generation %v keeps serving", e.Data["generation"], e.Data["serving_generation"])
 	case stack.EventCrashed:
 		return describeCrash(service, e.Data, window)
 	case stack.EventRestarted:
@@ -75,8 +75,8 @@ var sayings = map[stack.EventType]string{
 	stack.EventFailed:       "Failed",
 	stack.EventExtended:     "Time extended",
 	stack.EventExpiring:     "About to expire",
-	stack.EventExpired:      "Expired; kept for a claim",
-	stack.EventRestored:     "Running again, from what was kept",
+	stack.EventExpired:      "Expired; can still be claimed",
+	stack.EventRestored:     "Restored without a rebuild",
 	stack.EventAgentRevoked: "The agent's access was revoked",
 	stack.EventDeleted:      "Deleted",
 }

@@ -291,7 +291,7 @@ func TestPages_RefuseWhatNoFormSends(t *testing.T) {
 	req.ContentLength = maxBody + 1
 	r := e.visitor().do(req)
 	require.Equal(t, 413, r.status)
-	require.Contains(t, r.body, "That is too much")
+	require.Contains(t, r.body, "Too large")
 }
 
 // The claim page is open to a code that is about to be over, too.
@@ -304,11 +304,11 @@ func TestClaimPage_OfAnExpiredStack(t *testing.T) {
 	})
 	b := e.visitor()
 	body := b.get("/claim/" + code).body
-	require.Contains(t, body, "kept with its data for 6 days")
+	require.Contains(t, body, "kept with its data for another 6 days")
 	r := b.post("/claim/"+code, url.Values{"email": {ana}, "password": {password}, "way": {"signup"}})
 	require.Equal(t, "/dashboard/stacks/"+id+"/claimed", r.header.Get("Location"))
 	first := b.get("/dashboard/stacks/" + id + "/claimed").body
-	require.Contains(t, first, "Bringing guestbook back")
+	require.Contains(t, first, "Restoring guestbook")
 	require.Contains(t, first, "as_live_")
 	require.NotContains(t, first, "http-equiv", "the key is not reloaded away")
 	require.Contains(t, b.get("/dashboard/stacks/"+id+"/claimed").body, `<noscript><meta http-equiv="refresh"`)
@@ -328,13 +328,13 @@ func TestClaimedPage_OfARestoreThatFailed(t *testing.T) {
 	b := e.signedUp(ana)
 	require.Equal(t, 303, b.post("/claim/"+code, nil).status)
 	f := b.follow("/dashboard/stacks/" + id + "/claimed/stream")
-	f.part("progress", "Bringing guestbook back")
+	f.part("progress", "Restoring guestbook")
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
 		return s.RestoreFailed("service api: it exited with code 6")
 	})
 	f.part("progress", "service api: it exited with code 6")
 	body := b.get("/dashboard/stacks/" + id + "/claimed").body
-	require.Contains(t, body, "but it does not run")
+	require.Contains(t, body, "but it is not running")
 	require.Contains(t, body, "a new deploy starts it again")
 }
 

@@ -22,7 +22,7 @@ func (w *Web) home(c *fiber.Ctx) error {
 	if signedIn(s) {
 		return c.Redirect("/dashboard", fiber.StatusSeeOther)
 	}
-	p := w.newPage(c, s, "A host for what agents build", "", "")
+	p := w.newPage(c, s, "Hosting for what agents build", "", "")
 	for _, link := range docs.Links {
 		c.Append(fiber.HeaderLink, link)
 	}
