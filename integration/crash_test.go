@@ -104,7 +104,7 @@ func TestCrash_NobodyElseAnswersForAServiceWithoutAProcess(t *testing.T) {
 		return res.Body.Close()
 	})
 	text := h.get(t, st.url("web", "/"), "Accept", "application/json").refused(t, http.StatusBadGateway)
-	require.Contains(t, text, "has no process")
+	require.Contains(t, text, "is not running at the moment")
 }
 
 // takesPlaceOf runs a container that answers at the address of one that ended.
@@ -280,7 +280,7 @@ func TestCrash_RestartsInARowThatDoNotGetHealthyFailTheStack(t *testing.T) {
 	before := len(h.events(t, st))
 	h.get(t, st.url("web", "/break/3"))
 	now := h.becomes(t, st, "failed")
-	require.Equal(t, "web did not get healthy in 3 restarts in a row (last exit code 4); check its logs and redeploy", now.reason())
+	require.Equal(t, "web did not become healthy in 3 restarts in a row (last exit code 4); check its logs and redeploy", now.reason())
 	require.Equal(t, []string{"service.crashed web", "service.crashed web", "service.crashed web", "service.crashed web", "stack.failed"}, h.after(t, st, before))
 	require.EqualValues(t, 1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
 }

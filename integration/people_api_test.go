@@ -319,7 +319,7 @@ func TestOwner_RestartWithdrawsAProcessFromBeforeThatEnds(t *testing.T) {
 	defer docker.Close()
 	require.NoError(t, docker.ContainerKill(t.Context(), st.container("web-g1"), "KILL"))
 	eventually(t, "nothing leads to the process that ended", func() error {
-		if r := h.get(t, st.url("web", "/"), "Accept", "application/json"); !strings.Contains(r.body, "has no process") {
+		if r := h.get(t, st.url("web", "/"), "Accept", "application/json"); !strings.Contains(r.body, "is not running at the moment") {
 			return fmt.Errorf("the answer is %s", r)
 		}
 		return nil

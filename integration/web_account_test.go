@@ -109,7 +109,7 @@ func TestWeb_ChangesThePasswordAndEndsSessions(t *testing.T) {
 	b.fill("current", "not the password", "next", "battery staple")
 	b.press("Change password")
 	b.is(http.StatusForbidden, "/dashboard/account/password")
-	b.sees("The current password is not right.")
+	b.sees("The current password is wrong.")
 	b.look("account-password-refused")
 	b.fill("current", password, "next", "battery staple")
 	b.press("Change password")

@@ -184,7 +184,7 @@ func TestWeb_SaysPlainlyWhyACodeClaimsNothing(t *testing.T) {
 	b.fill("new-email", "eve@example.com", "new-password", password)
 	b.press("Sign up and claim")
 	b.is(http.StatusForbidden, claimPath(forBob))
-	b.sees("can only be claimed by the email address it was made for")
+	b.sees("can only be claimed by the email address it was created for")
 	b.seesNot(bob)
 	b.look("claim-bound-refused")
 	b.open("/signin")

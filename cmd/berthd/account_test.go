@@ -267,7 +267,7 @@ func TestAccountPassword_SaysWhatIsWrong(t *testing.T) {
 		{"\nlate password\n", "account password ana@example.com", "no password on standard input"},
 		{"short\n", "account password ana@example.com", "8 characters"},
 		{strings.Repeat("x", 10_000), "account password ana@example.com", "too long"},
-		{"correct horse\n", "account password bo@example.com", "bo@example.com has no account; berthd account create makes one"},
+		{"correct horse\n", "account password bo@example.com", "bo@example.com has no account; create one with berthd account create"},
 		{"correct horse\n", "account password", "berthd account password takes one email address"},
 		{"", "account create bo@example.com --password-stdin", "no password on standard input"},
 		{"short\n", "account create bo@example.com --password-stdin", "8 characters"},

@@ -231,7 +231,7 @@ func (a *Accounts) authenticate(ctx context.Context, email, password string) (st
 func (a *Accounts) checkCurrent(ctx context.Context, session store.Session, password string) error {
 	_, err := a.authenticate(ctx, session.Account.Email, password)
 	if stack.KindOf(err) == stack.Unauthenticated {
-		return stack.NewError(stack.Forbidden, "the current password is not right")
+		return stack.NewError(stack.Forbidden, "the current password is wrong")
 	}
 	return err
 }
@@ -265,7 +265,7 @@ func busy(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return &stack.Error{Kind: stack.Unavailable, Detail: "too many people are signing in at this moment; try again in a minute", RetryAfter: time.Minute}
+	return &stack.Error{Kind: stack.Unavailable, Detail: "too many people are signing in right now; try again in a minute", RetryAfter: time.Minute}
 }
 
 // allow counts a request against a limit.

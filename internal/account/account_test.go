@@ -126,8 +126,8 @@ func TestDelete_WantsTheAddressAndThePassword(t *testing.T) {
 	}{
 		{"", password, none, stack.Unprocessable, "type Ana@example.com to delete"},
 		{"bob@example.com", password, none, stack.Unprocessable, "nothing was deleted"},
-		{"Ana@example.com", "", none, stack.Forbidden, "the current password is not right"},
-		{"Ana@example.com", "another", none, stack.Forbidden, "the current password is not right"},
+		{"Ana@example.com", "", none, stack.Forbidden, "the current password is wrong"},
+		{"Ana@example.com", "another", none, stack.Forbidden, "the current password is wrong"},
 		{"Ana@example.com", password, "", stack.Conflict, "nothing was deleted: the account's stacks changed"},
 	} {
 		_, err := e.accounts.Delete(t.Context(), visitor, session, tt.typed, tt.password, tt.shown)

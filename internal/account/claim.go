@@ -49,7 +49,7 @@ func (c Claims) find(ctx context.Context, typed string) (string, error) {
 	code, ok := auth.NormalizeClaimCode(typed)
 	if !ok {
 		return "", stack.NewError(stack.NotFound, fmt.Sprintf(
-			"%q is not a claim code; one looks like CLM-XXXX-XXXX-XXXX, and comes with the answer that creates a stack", shorten(typed)))
+			"%q is not a claim code; a claim code looks like CLM-XXXX-XXXX-XXXX and is in the response that creates a stack", shorten(typed)))
 	}
 	id, ok, err := c.Stacks.FindClaimCode(ctx, c.Key.HashClaimCode(code))
 	if err != nil {

@@ -54,12 +54,12 @@ func TestClaim_MovesTheStackAndTheCodeIsUsed(t *testing.T) {
 	}
 	for _, who := range []store.Account{ana, bo} {
 		_, err := e.accounts.Claim(t.Context(), visitor, who, m.code)
-		wantKind(t, err, stack.NotFound, "used already")
+		wantKind(t, err, stack.NotFound, "has already been used")
 	}
 	_, err = e.accounts.Claim(t.Context(), visitor, ana, auth.NewClaimCode())
 	wantKind(t, err, stack.NotFound, "a character is wrong")
 	_, err = e.accounts.Claim(t.Context(), visitor, ana, "nonsense")
-	wantKind(t, err, stack.NotFound, `"nonsense" is not a claim code; one looks like CLM-XXXX-XXXX-XXXX`)
+	wantKind(t, err, stack.NotFound, `"nonsense" is not a claim code; a claim code looks like CLM-XXXX-XXXX-XXXX`)
 	e.codes.left = 0
 	_, err = e.accounts.Claim(t.Context(), visitor, ana, m.code)
 	wantTooMany(t, err)
@@ -154,8 +154,8 @@ func TestSignUpAndClaim_MakesNoAccountForACodeThatCannotBeClaimed(t *testing.T) 
 	}{
 		{auth.NewClaimCode(), stack.NotFound, "a character is wrong"},
 		{"nonsense", stack.NotFound, "CLM-XXXX-XXXX-XXXX"},
-		{used.code, stack.NotFound, "used already"},
-		{bound.code, stack.Forbidden, "email address it was made for"},
+		{used.code, stack.NotFound, "has already been used"},
+		{bound.code, stack.Forbidden, "email address it was created for"},
 	} {
 		entry, s, err := e.accounts.SignUpAndClaim(t.Context(), visitor, "bo@example.com", password, tt.code)
 		wantKind(t, err, tt.kind, tt.text)

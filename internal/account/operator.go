@@ -34,7 +34,7 @@ func (a *Accounts) Add(ctx context.Context, email, password string) (apiKey stri
 // SetPassword replaces the password of an account for an operator, and ends all its
 // sessions. An unknown email is NotFound.
 func (a *Accounts) SetPassword(ctx context.Context, email, password string) error {
-	account, err := a.find(ctx, email, "berthd account create makes one")
+	account, err := a.find(ctx, email, "create one with berthd account create")
 	if err != nil {
 		return err
 	}

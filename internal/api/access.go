@@ -136,8 +136,8 @@ func (g gate) account(key string) (store.Account, error) {
 		}
 	}
 	return store.Account{}, stack.NewError(stack.Unauthenticated,
-		"the Authorization header holds no valid API key; send Authorization: Bearer as_live_…, with the account's current key from its dashboard; "+
-			"a stack is also managed with its own ast_anon_… token, and an anonymous stack is created with no such header")
+		"the Authorization header does not hold a valid API key; send Authorization: Bearer as_live_…, with the account's current key from its dashboard; "+
+			"you can also manage one stack with its own ast_anon_… token, and create an anonymous stack without this header")
 }
 
 // bearer reads the Authorization header: it reports whether there is one, and returns

@@ -49,11 +49,11 @@ func TestClaim_MovesTheStackIntoTheAccount(t *testing.T) {
 
 	again := e.claim(key, claimBody(m.code))
 	require.Equal(t, 404, again.status)
-	require.Equal(t, "this claim code was used already: its stack, "+m.id+" (stack), is in your account", again.detail())
+	require.Equal(t, "this claim code has already been used: its stack, "+m.id+" (stack), is in your account", again.detail())
 	_, other := e.account("bo@example.com")
 	again = e.claim(other, claimBody(m.code))
 	require.Equal(t, 404, again.status)
-	require.Equal(t, "this claim code was used already; its stack belongs to an account", again.detail())
+	require.Equal(t, "this claim code has already been used; its stack belongs to an account", again.detail())
 }
 
 func TestClaim_TakesAnySpellingOfTheCode(t *testing.T) {

@@ -145,7 +145,7 @@ func TestCreate_AManifestInTheRequestIsCheckedBeforeTheArchiveIsUnpacked(t *test
 		"services: [{name: web, buildCommand: x}]":                                                  `unknown field "buildCommand"; here it is "build"`,
 		"services: [{name: web, runtime: static, start: x}]":                                        "a static service must not have a start command",
 		"services: [{name: web, runtime: cobol}]":                                                   "unknown runtime",
-		"services: [{name: web, env: {A: '${services.api.url}'}}]":                                  "names a service that there is not; there are web",
+		"services: [{name: web, env: {A: '${services.api.url}'}}]":                                  "names a service that does not exist; the services are web",
 		"services: [{name: web, env: {A: '${services.site.host}'}}, {name: site, runtime: static}]": "a static service has no process inside the stack",
 		"ttl: 1s": "1s is too short",
 		"{":       "it is not YAML",

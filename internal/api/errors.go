@@ -62,14 +62,14 @@ func (a *API) answerMalformed(ctx *fasthttp.RequestCtx, err error) {
 	switch {
 	case errors.As(err, &small):
 		answer(ctx, fiber.StatusRequestHeaderFieldsTooLarge,
-			fmt.Sprintf("the request line and headers are longer than %d bytes; send less in them", appserver.MaxHead))
+			fmt.Sprintf("the request line and headers are longer than %d bytes; send fewer or shorter ones", appserver.MaxHead))
 	case slowbody.Stalled(err) && errors.Unwrap(err) == nil: // an error of the headers comes wrapped
 		answer(ctx, fiber.StatusBadRequest, stalledDetail(0))
 	case slowbody.Stalled(err):
 		answer(ctx, fiber.StatusRequestTimeout,
 			fmt.Sprintf("the request's headers did not arrive within %s", appserver.HeadTimeout))
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		answer(ctx, fiber.StatusBadRequest, "the request ended before all of it had arrived; send it again")
+		answer(ctx, fiber.StatusBadRequest, "the request ended before it was complete; send it again")
 	default:
 		a.cfg.Log.Debug("malformed request", "error", err)
 		answer(ctx, fiber.StatusBadRequest, "this is not a well-formed HTTP/1.1 request: check the request line and the headers")
@@ -80,7 +80,7 @@ func (a *API) answerMalformed(ctx *fasthttp.RequestCtx, err error) {
 // log.
 func answerInternal(ctx *fasthttp.RequestCtx) {
 	answer(ctx, fiber.StatusInternalServerError, fmt.Sprintf(
-		"an internal error; try again, and if it stays tell the operator the request id %s", requestID(ctx)))
+		"internal error; try again, and if it happens again tell the operator the request id %s", requestID(ctx)))
 }
 
 // answer writes the form that every error has. The detail may quote what the caller

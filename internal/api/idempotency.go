@@ -232,7 +232,7 @@ func (a *API) sameUpload(c *fiber.Ctx, t *attempt) error {
 	}
 	return a.uploads.receive(c, t.op.form, func(u *upload) error {
 		if !bytes.Equal(u.form.digest(), t.earlier.Digest) {
-			return unprocessable("this Idempotency-Key was used with another body in the last 24 hours; repeat that body, or take a new key for a new request")
+			return unprocessable("this Idempotency-Key was used with another body in the last 24 hours; repeat that body, or use a new key for a new request")
 		}
 		return nil
 	})

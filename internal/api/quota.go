@@ -85,7 +85,7 @@ func (q quotas) checkRefusals(c *fiber.Ctx, owner string) error {
 	}
 	q.show(c, q.refusals, q.network(c))
 	err := stack.NewTooMany(createRetry)
-	err.Detail += "; too many creates from your network were refused with 413 or 422 in the last hour: try a project with POST /v0/validate before you create it"
+	err.Detail += "; too many creates from your network were refused with 413 or 422 in the last hour; check a project with POST /v0/validate before you create it"
 	return err
 }
 

@@ -51,7 +51,7 @@ func (u *uploads) waitTurn(c *fiber.Ctx, line *fair.Queue, deadline time.Time) (
 	if err != nil {
 		return nil, &stack.Error{
 			Kind:       stack.Unavailable,
-			Detail:     fmt.Sprintf("too many uploads are under way here, and this one waited %s for its turn; send it again in a minute", stack.FormatDuration(u.cfg.UnpackWait)),
+			Detail:     fmt.Sprintf("too many uploads are being processed, and this one waited %s for its turn; send it again in a minute", stack.FormatDuration(u.cfg.UnpackWait)),
 			RetryAfter: unpackRetry,
 		}
 	}

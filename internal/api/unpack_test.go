@@ -60,7 +60,7 @@ func TestUnpack_ARequestWhoseCheckDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	done, err := e.api.uploads.checks.Acquire(t.Context(), "somebody", nil)
 	require.NoError(t, err)
 	defer done()
-	require.Contains(t, e.refusedUpload(503, sourcePart(site(t))), "too many uploads are under way here, and this one waited 1ms")
+	require.Contains(t, e.refusedUpload(503, sourcePart(site(t))), "too many uploads are being processed, and this one waited 1ms")
 }
 
 // barrier is an admission that holds up whoever asks it for room while it is shut.

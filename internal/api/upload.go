@@ -370,7 +370,7 @@ func (r *formReader) malformed(err error) error {
 	case r.body.read == 0:
 		return r.checkSource()
 	}
-	return invalid("the body is not the multipart form that its Content-Type announces; let the client make both, like this: %s", r.example)
+	return invalid("the body is not the multipart form that its Content-Type announces; let the client write both, like this: %s", r.example)
 }
 
 // stalledDetail returns the detail for a body that was cut off after so many bytes.

@@ -82,7 +82,7 @@ func TestValidate_RefusesATokenThatIsNoAPIKey(t *testing.T) {
 	for _, token := range []string{"as_live_unknown", "nonsense", e.create("")["manage_token"].(string)} {
 		r := e.validates(token, sourcePart(site(t)), textPart("ttl", "3d"))
 		require.Equal(t, 401, r.status, r.body)
-		require.Contains(t, r.body, "no valid API key")
+		require.Contains(t, r.body, "does not hold a valid API key")
 		require.Empty(t, r.header.Get("RateLimit-Remaining"), "it counted")
 	}
 }

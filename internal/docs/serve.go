@@ -34,7 +34,7 @@ func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Allow", "GET, HEAD")
 		h.Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusMethodNotAllowed)
-		_, _ = w.Write([]byte(`{"detail":"` + r.URL.Path + ` is for reading; ask for it with GET"}`)) // one of our own paths
+		_, _ = w.Write([]byte(`{"detail":"` + r.URL.Path + ` is read-only; request it with GET"}`)) // one of our own paths
 		return
 	}
 	if r.URL.Path == "/" {

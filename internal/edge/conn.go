@@ -188,7 +188,7 @@ func rewritten(p []byte) []byte {
 	}
 	var detail string
 	if bytes.HasPrefix(line, expecting) {
-		detail = "the only expectation served is Expect: 100-continue; send the request without that header"
+		detail = "the only supported expectation is Expect: 100-continue; send the request without that header"
 	} else if text, ok := bytes.CutPrefix(p[len(line):], plainHead); ok {
 		detail = parseFault(line[len(statusOne):], text)
 	} else {
@@ -208,9 +208,9 @@ func parseFault(status, text []byte) string {
 	case bytes.HasPrefix(status, []byte("431")):
 		return "the request's headers are too large; send fewer or shorter ones"
 	case bytes.HasPrefix(status, []byte("501")):
-		return "the only transfer encoding served is chunked"
+		return "the only supported transfer encoding is chunked"
 	case bytes.HasPrefix(status, []byte("505")):
-		return "the protocol versions served are HTTP/1.0 and HTTP/1.1"
+		return "the supported protocol versions are HTTP/1.0 and HTTP/1.1"
 	}
 	if _, reason, ok := bytes.Cut(text, []byte(": ")); ok {
 		return "the request is not valid HTTP/1.1: " + string(reason)

@@ -100,7 +100,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.api.ServeHTTP(w, r)
 	default:
 		writeError(w, http.StatusNotFound, fmt.Sprintf(
-			"no such host here; the API is at host %s, services are at <service>-<stack>%s", e.baseHost, e.suffix))
+			"this server does not serve this host; the API is at %s, services are at <service>-<stack>%s", e.baseHost, e.suffix))
 	}
 }
 

@@ -89,8 +89,8 @@ func TestEdge_SplitsByHost(t *testing.T) {
 		"[::1]": "api", "[::1]:8080": "api", "[fe80::1]:80": "api", "": "api",
 		"web-0123456789ab.apps.test": "web", "WEB-0123456789AB.Apps.Test": "web", "web-0123456789ab.apps.test:8080": "web", "web-0123456789ab.apps.test.": "web",
 		"web-ffffffffffff.apps.test": "404 no stack", "nonsense.apps.test": "404 no stack", "a.web-0123456789ab.apps.test": "404 no stack",
-		"apps.test": "404 no such host", "other.test": "404 no such host", "xberth.test": "404 no such host", "web-0123456789ab.berth.test": "404 no such host",
-		"web-0123456789abapps.test": "404 no such host", "1.2.3": "404 no such host",
+		"apps.test": "404 this server does not serve this host", "other.test": "404 this server does not serve this host", "xberth.test": "404 this server does not serve this host", "web-0123456789ab.berth.test": "404 this server does not serve this host",
+		"web-0123456789abapps.test": "404 this server does not serve this host", "1.2.3": "404 this server does not serve this host",
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host = host

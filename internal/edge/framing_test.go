@@ -162,7 +162,7 @@ func TestEdge_LetsNoRequestBeSmuggledInTLS(t *testing.T) {
 func TestEdge_RefusesWhatIsInDoubtAtOnce(t *testing.T) {
 	addr, _ := start(t, testConfig(&journal{}))
 	got := raw(t, addr, "POST /a"+h10+"Content-Length: 1000\r\n"+coded+"\r\nabc")
-	if !strings.HasPrefix(got, "HTTP/1.0 400") || !strings.Contains(got, `{"detail":"the length of this request is in doubt`) {
+	if !strings.HasPrefix(got, "HTTP/1.0 400") || !strings.Contains(got, `{"detail":"the length of this request is ambiguous`) {
 		t.Errorf("%q", got)
 	}
 }

@@ -10,9 +10,9 @@ import (
 
 // Details of the 400 for a request whose end or host is in doubt.
 const (
-	untrusted = "the length of this request is in doubt: HTTP/1.0 knows no Transfer-Encoding; send it with HTTP/1.1, or with a Content-Length alone"
-	badTarget = "the request's target is not one that is served; send a path that begins with / or a whole http:// or https:// URL of this host, or * with OPTIONS"
-	badHost   = "the Host is not a name or an address with an optional port; send the host of the URL that you ask for"
+	untrusted = "the length of this request is ambiguous: HTTP/1.0 has no Transfer-Encoding; send it with HTTP/1.1, or with only a Content-Length"
+	badTarget = "the request's target is not supported; send a path that begins with /, a complete http:// or https:// URL of this host, or * with OPTIONS"
+	badHost   = "the Host header is not a name or an address with an optional port; send the host of the requested URL"
 )
 
 // validTarget reports whether r asks for a path, for the whole URL of a host, or for

@@ -93,7 +93,7 @@ func (w *watch) look() {
 	// A few more looks give the proxy time to say what is wrong.
 	if w.quiet > looks+2 {
 		w.open = false
-		w.stalls.log.Info("no byte moved between a client and a service in time; cut off", "client_takes_nothing", waiting)
+		w.stalls.log.Info("an exchange between a client and a service was idle for too long; closed", "client_takes_nothing", waiting)
 		w.cut(waiting)
 	}
 }

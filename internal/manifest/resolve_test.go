@@ -222,9 +222,9 @@ func TestResolve_RefusesInASentence(t *testing.T) {
 		web + "env: {A: {generateValue: true}}}]":                           `here it is "generate"`,
 		web + `env: {A: "x\u0000"}}]`:                                       "env A holds a NUL character",
 		web + `build: "x\u0001"}]`:                                          "build holds a control character",
-		web + "env: {A: '${services.db.url}'}}]":                            "names a service that there is not; there are web",
-		web + "env: {A: '${services.web}'}}]":                               "names nothing; a service has url, internal_url, host, port",
-		web + "env: {A: '${stack.url}'}}]":                                  "names nothing; a stack has id and name",
+		web + "env: {A: '${services.db.url}'}}]":                            "names a service that does not exist; the services are web",
+		web + "env: {A: '${services.web}'}}]":                               "does not exist; a service has url, internal_url, host, port",
+		web + "env: {A: '${stack.url}'}}]":                                  "does not exist; a stack has id and name",
 		"services: [{name: web, start: x}]":                                 "service web: a static service must not have a start command",
 		"services: [{name: web, runtime: node}]":                            "nothing says how to start it: it has no package.json; write its start command in the manifest, as in start: node server.js",
 		"services: [{name: web, runtime: go, start: ' '}]":                  "start is empty; write",
@@ -245,7 +245,7 @@ func TestResolve_NoFaultHidesAnother(t *testing.T) {
 			`root "nope"`, `unknown runtime "cobol"`, `root "../up"`, "a static service must not have a start command",
 		},
 		"services: [{name: Web, runtime: static, depends_on: [db], env: {A: '${services.db.url}'}}, {name: b, runtime: static, depends_on: [Web]}]": {
-			`name "Web" is not right`, `depends_on names "db", and there is no such service; there are Web, b`, "${services.db.url} names a service that there is not",
+			`name "Web" is not right`, `depends_on names "db", and there is no such service; there are Web, b`, "${services.db.url} names a service that does not exist",
 		},
 		"services: [{name: a, runtime: cobol}, {name: b, runtime: node, spa: true}, {name: b}, {name: d, port: 0}, {name: E}]": {
 			"services has 5 entries", "port 0", `name "E"`, "service b is named twice", `unknown runtime "cobol"`, "service b: spa is for a static service",

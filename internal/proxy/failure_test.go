@@ -220,7 +220,7 @@ func TestProxy_HasPagesForEveryState(t *testing.T) {
 		detail string
 	}{
 		{"web-aaaaaaaaaaaa.apps.test", 200, "", ""},
-		{"api-aaaaaaaaaaaa.apps.test", 502, "5", "service api of stack shop has no process"},
+		{"api-aaaaaaaaaaaa.apps.test", 502, "5", "service api of stack shop is not running"},
 		{"old-aaaaaaaaaaaa.apps.test", 404, "", "no service old"},
 		{"web-bbbbbbbbbbbb.apps.test", 503, "5", "being built"},
 		{"web-cccccccccccc.apps.test", 503, "", "failed"},

@@ -41,12 +41,12 @@ var (
 		detail: "the service did not begin its answer in time; see the stack's logs",
 	}
 	brokenBodyPage = page{
-		status: http.StatusBadRequest, title: "The request broke off",
-		detail: "the request's body ended early or is not framed as HTTP asks; send it again",
+		status: http.StatusBadRequest, title: "The request was not complete",
+		detail: "the request's body ended early or is not framed as HTTP requires; send it again",
 	}
 	silentPage = page{
-		status: http.StatusRequestTimeout, title: "The request came to a halt",
-		detail: "the request's body stopped before its end and did not go on in time; send it again",
+		status: http.StatusRequestTimeout, title: "The request stalled",
+		detail: "the request's body stopped before its end and did not continue in time; send it again",
 	}
 	connectPage = page{
 		status: http.StatusBadRequest, title: "Not a forward proxy",
@@ -60,7 +60,7 @@ var (
 
 func invalidPage(err error) page {
 	return page{
-		status: http.StatusBadGateway, title: "The service's answer makes no sense",
+		status: http.StatusBadGateway, title: "The service sent an invalid answer",
 		detail: "the service sent an " + err.Error(),
 	}
 }
@@ -75,8 +75,8 @@ func buildingPage(e *Entry) page {
 
 func downPage(e *Entry, service string) page {
 	return page{
-		status: http.StatusBadGateway, title: "The service does not run",
-		detail: fmt.Sprintf("service %s of stack %s has no process just now; try again in a moment, or see the stack's logs", service, e.Name),
+		status: http.StatusBadGateway, title: "The service is not running",
+		detail: fmt.Sprintf("service %s of stack %s is not running at the moment; try again shortly, or see the stack's logs", service, e.Name),
 		retry:  true,
 	}
 }

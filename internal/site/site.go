@@ -199,7 +199,7 @@ func (s *Site) notFound(w http.ResponseWriter, r *http.Request) {
 		s.send(w, r, s.missing, http.StatusNotFound)
 		return
 	}
-	sendPage(w, r, http.StatusNotFound, "There is nothing at this address.")
+	sendPage(w, r, http.StatusNotFound, "There is no page at this address.")
 }
 
 // unreadable answers for a file of the index that cannot be read.

@@ -180,7 +180,7 @@ func TestSite_SaysNotFoundInTheClientsForm(t *testing.T) {
 	wantStatus(t, res, http.StatusNotFound)
 	wantHeader(t, res, "Content-Type", "application/json")
 	wantHeader(t, res, "Cache-Control", "no-cache")
-	if body := bodyOf(t, res); body != `{"detail":"There is nothing at this address."}` {
+	if body := bodyOf(t, res); body != `{"detail":"There is no page at this address."}` {
 		t.Errorf("body %s", body)
 	}
 	res = do(s, get("/none", "Accept", "text/html,*/*;q=0.8"))

@@ -59,7 +59,7 @@ func (s *Service) loopError(crashes int, limits Limits) string {
 	}
 	how := fmt.Sprintf("crashed %d times in %s", crashes, FormatWindow(limits.CrashWindow))
 	if crashes <= limits.Crashes {
-		how = fmt.Sprintf("did not get healthy in %d restarts in a row", s.Unhealthy)
+		how = fmt.Sprintf("did not become healthy in %d restarts in a row", s.Unhealthy)
 	}
 	return fmt.Sprintf("%s %s (last exit code %s); check its logs and redeploy", s.Spec.Name, how, code)
 }

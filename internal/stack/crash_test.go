@@ -143,7 +143,7 @@ func TestCrash_TheSixthRestartInARowThatFailsDoesToo(t *testing.T) {
 	if unhealthy(t, s, 5) || s.Status != stack.Live {
 		t.Fatalf("after 5 failed restarts the stack is %s: %s", s.Status, s.Error)
 	}
-	const want = "api did not get healthy in 6 restarts in a row (last exit code 3); check its logs and redeploy"
+	const want = "api did not become healthy in 6 restarts in a row (last exit code 3); check its logs and redeploy"
 	if !unhealthy(t, s, 1) || s.Status != stack.Failed || s.Error != want {
 		t.Errorf("after 6 the stack is %s: %q, want %q", s.Status, s.Error, want)
 	}

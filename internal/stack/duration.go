@@ -51,7 +51,7 @@ func durationPart(s string) (n int64, unit time.Duration, rest, fault string) {
 	case rest == "":
 		return 0, 0, "", "has a number without a unit"
 	case units[rest[0]] == 0:
-		return 0, 0, "", "has something other than the units s, m, h and d"
+		return 0, 0, "", "has a unit other than s, m, h and d"
 	}
 	n, _ = strconv.ParseInt(digits, 10, 64) // out of range, it is the largest number
 	return n, units[rest[0]], rest[1:], ""

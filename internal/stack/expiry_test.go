@@ -108,7 +108,7 @@ func TestClaim_MovesTheStackIntoTheAccount(t *testing.T) {
 			t.Errorf("%s: restoring %v", name, s.Restoring())
 		}
 		_, err := s.Claim("acc_2", "bo@example.com", now)
-		wantKind(t, err, stack.NotFound, "used already")
+		wantKind(t, err, stack.NotFound, "has already been used")
 	}
 }
 

@@ -51,12 +51,12 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	switch s.Owner {
 	case "":
 	case owner:
-		return nil, NewError(NotFound, fmt.Sprintf("this claim code was used already: its stack, %s (%s), is in your account", s.ID, s.Name))
+		return nil, NewError(NotFound, fmt.Sprintf("this claim code has already been used: its stack, %s (%s), is in your account", s.ID, s.Name))
 	default:
-		return nil, NewError(NotFound, "this claim code was used already; its stack belongs to an account")
+		return nil, NewError(NotFound, "this claim code has already been used; its stack belongs to an account")
 	}
 	if s.ClaimEmail != "" && !SameEmail(s.ClaimEmail, email) {
-		return nil, NewError(Forbidden, "this stack can only be claimed by the email address it was made for; sign in with that one")
+		return nil, NewError(Forbidden, "this stack can only be claimed by the email address it was created for; sign in with that address")
 	}
 	if s.Status == Expired && !now.Before(s.RetainedUntil) {
 		return nil, NewError(NotFound, "this stack was kept until its retention ended and is being deleted")

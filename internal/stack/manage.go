@@ -30,7 +30,7 @@ func (s *Stack) RevokeAgent() ([]Event, error) {
 	case !s.Claimed():
 		return nil, NewError(Conflict, "nobody owns this stack, and without its manage token nobody could manage it; claim it first")
 	case len(s.ManageTokenHash) == 0:
-		return nil, NewError(Conflict, "the manage token of this stack was revoked already")
+		return nil, NewError(Conflict, "the manage token of this stack has already been revoked")
 	}
 	if err := s.apply(triggerRevoke); err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func TestRevokeAgent_EndsTheTokenOnce(t *testing.T) {
 		t.Errorf("events %v, stack %+v", events, s)
 	}
 	_, err := s.RevokeAgent()
-	wantKind(t, err, stack.Conflict, "revoked already")
+	wantKind(t, err, stack.Conflict, "already been revoked")
 	_, err = live(t).RevokeAgent()
 	wantKind(t, err, stack.Conflict, "claim it first")
 }

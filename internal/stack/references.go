@@ -96,19 +96,19 @@ func referenceFault(ref string, services []Spec, names []string) string {
 	parts := strings.Split(ref, ".")
 	if parts[0] == "stack" {
 		if known := stackProperties.names(); len(parts) != 2 || !slices.Contains(known, parts[1]) {
-			return "names nothing; a stack has " + strings.Join(known, " and ")
+			return "does not exist; a stack has " + strings.Join(known, " and ")
 		}
 		return ""
 	}
 	i := slices.Index(names, parts[1])
 	if i < 0 {
-		return fmt.Sprintf("names a service that there is not; there are %s", strings.Join(safetext.Names(names), ", "))
+		return fmt.Sprintf("names a service that does not exist; the services are %s", strings.Join(safetext.Names(names), ", "))
 	}
 	if known := serviceProperties.names(); len(parts) != 3 || !slices.Contains(known, parts[2]) {
-		return fmt.Sprintf("names nothing; a service has %s", strings.Join(known, ", "))
+		return fmt.Sprintf("does not exist; a service has %s", strings.Join(known, ", "))
 	}
 	if services[i].IsStatic() && parts[2] != "url" {
-		return fmt.Sprintf("names nothing: a static service has no process inside the stack; use ${services.%s.url}", parts[1])
+		return fmt.Sprintf("does not exist: a static service has no process inside the stack; use ${services.%s.url}", parts[1])
 	}
 	return ""
 }

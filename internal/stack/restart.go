@@ -16,7 +16,7 @@ func (s *Stack) RestartService(name string) ([]Event, error) {
 	case svc.Spec.IsStatic():
 		return nil, NewError(Conflict, name+" is a static site: no process serves it, so there is none to restart")
 	case s.Deploying != 0:
-		return nil, NewError(Conflict, "a build of this stack is running, and starts every service anew; wait for it")
+		return nil, NewError(Conflict, "a build of this stack is running, and starts every service again; wait for it to finish")
 	}
 	if err := s.apply(triggerRequest); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ func (e *env) hooked(b *visitor) (id string) {
 	})
 	require.NoError(e, e.store.AddDeliveries(e.Context(), []store.Delivery{
 		{StackID: id, EventID: 7, Type: "service.ready", At: time.Now(), Attempt: 1, Status: 302, Words: "<b>moved</b>", Duration: 120 * time.Millisecond},
-		{StackID: id, EventID: 8, Type: "stack.live", At: time.Now(), Attempt: 4, Error: "there was no whole answer within 5s"},
+		{StackID: id, EventID: 8, Type: "stack.live", At: time.Now(), Attempt: 4, Error: "there was no complete answer within 5s"},
 		{StackID: id, EventID: -9, Type: "webhook.test", At: time.Now(), Status: 500, Error: "the receiver answered 500", Duration: 1500 * time.Millisecond},
 	}))
 	return id
@@ -32,7 +32,7 @@ func TestDeliveries_TellHowTheyWent(t *testing.T) {
 	id := e.hooked(b)
 	body := b.get("/dashboard/stacks/" + id).body
 	for _, text := range []string{
-		"https://example.com/hooks", "stack.live", "no response", "no whole answer within 5s", "deliveries/8",
+		"https://example.com/hooks", "stack.live", "no response", "no complete answer within 5s", "deliveries/8",
 		"service.ready", "302", "&lt;b&gt;moved", "120 ms", "delivery 7", "Send test event",
 		"webhook.test", "500", `data-name="Duration">1.5 s`, `data-name="Attempt">manual`,
 	} {

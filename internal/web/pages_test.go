@@ -189,7 +189,7 @@ func TestAccount_IsDeletedWithItsStacks(t *testing.T) {
 	require.Contains(t, r.body, "Nothing was deleted: type "+ana)
 	r = b.post(path, url.Values{"email": {ana}, "current": {"not the password"}})
 	require.Equal(t, 403, r.status)
-	require.Contains(t, r.body, "The current password is not right.")
+	require.Contains(t, r.body, "The current password is wrong.")
 	require.Equal(t, 200, b.get("/dashboard/stacks/"+id).status)
 
 	r = b.post(path, right)

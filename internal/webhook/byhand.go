@@ -20,7 +20,7 @@ func (d *Dispatcher) Resend(ctx context.Context, stackID string, eventID int64) 
 		return store.Delivery{}, err
 	}
 	if !ok || e.StackID != stackID {
-		return store.Delivery{}, stack.NewError(stack.NotFound, fmt.Sprintf("event %d is not one of this stack; take an id of its events", eventID))
+		return store.Delivery{}, stack.NewError(stack.NotFound, fmt.Sprintf("event %d does not belong to this stack; use the id of one of its events", eventID))
 	}
 	return d.sendByHand(ctx, job{stack: stackID, event: eventID})
 }

@@ -68,7 +68,7 @@ func (h *history) flush(ctx context.Context) {
 	h.mu.Unlock()
 	for some := range slices.Chunk(deliveries, together) {
 		if err := h.store.AddDeliveries(ctx, some); err != nil {
-			h.log.Error("webhook deliveries are not written down", "count", len(some), "error", err)
+			h.log.Error("webhook deliveries not recorded", "count", len(some), "error", err)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (m *mark) flush(ctx context.Context) {
 		return
 	}
 	if err := m.store.SetWebhookMark(ctx, id); err != nil {
-		m.log.Error("the mark of the webhooks is not written; a restart delivers events again", "error", err)
+		m.log.Error("the mark of the webhooks not written; a restart delivers events again", "error", err)
 		return
 	}
 	m.mu.Lock()

@@ -32,7 +32,7 @@ const (
 	toldFinal   = ", which is final"
 	toldServer  = "the receiver answered 5"
 	toldNone    = "there was no answer; "
-	toldLate    = "there was no whole answer within 2s"
+	toldLate    = "there was no complete answer within 2s"
 )
 
 // status is a receiver that answers with a status and a body.

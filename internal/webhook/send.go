@@ -82,7 +82,7 @@ func exchange(transport http.RoundTripper, req *http.Request) (status int, body 
 	}
 	defer res.Body.Close()
 	if res.StatusCode < 200 || res.StatusCode > 599 {
-		return 0, nil, fmt.Errorf("status %d is no answer to a POST", res.StatusCode)
+		return 0, nil, fmt.Errorf("status %d is not a valid answer to a POST", res.StatusCode)
 	}
 	body, err = io.ReadAll(io.LimitReader(res.Body, maxBody))
 	return res.StatusCode, body, err
@@ -96,7 +96,7 @@ func answered(status int, body []byte, took time.Duration) outcome {
 	case status >= 500:
 		o.problem, o.retry = fmt.Sprintf("the receiver answered %d", status), true
 	case status >= 400:
-		o.problem = fmt.Sprintf("the receiver answered %d, which is final; let it answer 2xx to what it accepts", status)
+		o.problem = fmt.Sprintf("the receiver answered %d, which is final; make it answer 2xx to the events that it accepts", status)
 	}
 	return o
 }
@@ -106,9 +106,9 @@ func answered(status int, body []byte, took time.Duration) outcome {
 // and take no time, so that nobody learns from it which addresses and ports exist.
 func (d *Dispatcher) unanswered(ctx context.Context, cause error) outcome {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return outcome{problem: fmt.Sprintf("there was no whole answer within %s", d.cfg.Timeout), retry: true, cause: cause}
+		return outcome{problem: fmt.Sprintf("there was no complete answer within %s", d.cfg.Timeout), retry: true, cause: cause}
 	}
-	return outcome{problem: "there was no answer; the URL has to be one that the internet reaches, with a valid certificate if it is https", retry: true, cause: cause}
+	return outcome{problem: "there was no answer; the URL must be reachable from the internet, with a valid certificate if it is https", retry: true, cause: cause}
 }
 
 // firstWords returns the beginning of a body as one line of text.

@@ -132,7 +132,7 @@ func (d *Dispatcher) follow(after int64) {
 		case d.ctx.Err() != nil || more:
 			continue
 		case err != nil:
-			d.cfg.Log.Error("events to deliver not known; trying again", "error", err)
+			d.cfg.Log.Error("events to deliver not read; trying again", "error", err)
 			again = time.After(time.Second)
 		}
 		select {
@@ -237,7 +237,7 @@ func (d *Dispatcher) find(ctx context.Context, j job) (hook store.Webhook, e sta
 		if hook, e, ok, err = d.read(ctx, j); err == nil || j.byHand() {
 			return hook, e, ok, err
 		}
-		d.cfg.Log.Error("an event to deliver is not read; trying again", "stack", j.stack, "event", j.event, "error", err)
+		d.cfg.Log.Error("event to deliver not read; trying again", "stack", j.stack, "event", j.event, "error", err)
 		if !pause.For(d.ctx, time.Second) {
 			return hook, e, false, err
 		}
@@ -285,6 +285,6 @@ func (d *Dispatcher) end(ctx context.Context, j job, last bool) {
 		return
 	}
 	if err := d.cfg.Store.ForgetWebhook(ctx, j.stack); err != nil {
-		d.cfg.Log.Error("the webhook of a deleted stack is not forgotten; the next start does it", "stack", j.stack, "error", err)
+		d.cfg.Log.Error("the webhook of a deleted stack not removed; the next start tries again", "stack", j.stack, "error", err)
 	}
 }
