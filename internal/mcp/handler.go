@@ -85,7 +85,7 @@ func Handler(cfg Config, network func(*http.Request) string) http.Handler {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		refuse(w, http.StatusMethodNotAllowed, "this is for clients of the Model Context Protocol, which POST to it; add it to yours as a server with the transport streamable HTTP")
+		refuse(w, http.StatusMethodNotAllowed, "this address is for clients of the Model Context Protocol, which POST to it; add it to your client as a server with the streamable HTTP transport")
 		return
 	}
 	call, err := h.read(w, r)
@@ -98,8 +98,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	errBusy    = errors.New("all places are taken")
-	errOwn     = errors.New("all places of the caller's network are taken")
+	errBusy    = errors.New("too many large calls")
+	errOwn     = errors.New("too many large calls from the caller's network")
 	errNotJSON = errors.New("the call is not JSON")
 )
 

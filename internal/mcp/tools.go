@@ -78,7 +78,7 @@ func (t *tools) deploy(ctx context.Context, api *client.Client, in arguments) (s
 	}
 	if t.cfg.Created != nil {
 		if err := t.cfg.Created(ctx, made); err != nil {
-			return "", fmt.Errorf("stack %s is created, with the manage token %s, but could not be saved: %w", made.ID, made.ManageToken, err)
+			return "", fmt.Errorf("stack %s was created, but its manage token %s could not be saved: %w", made.ID, made.ManageToken, err)
 		}
 	}
 	now := settle(ctx, api.WithToken(made.ManageToken), made, start)
