@@ -262,11 +262,11 @@ func TestBuild_LeftoverDoesNotHoldUpThePublishing(t *testing.T) {
 const fs = require('fs');
 for (let i = 0; i < 5000; i++) fs.mkdirSync('dist/' + i, {recursive: true});
 fs.writeFileSync('dist/index.html', 'x');`
-	const tooLong = "service web: publishing took longer than 10s and was stopped; publish less, or end what the commands leave running"
+	const tooLong = "service web: publishing took longer than 10s and was stopped; publish less, or stop what the commands leave running"
 	for command, reason := range map[string]string{
 		"find stop":  tooLong,
 		"tar stop":   tooLong,
-		"find flood": "service web: the folder to publish was not found: something else wrote into the answer; end what the commands leave running",
+		"find flood": "service web: the folder to publish was not found: something else wrote into the answer; stop what the commands leave running",
 	} {
 		fields := manifest(fmt.Sprintf(`services: [{name: web, runtime: static, install: "", publish: dist, build: "node fill.js; `+
 			`setsid node seize.js %s >/dev/null 2>&1 </dev/null & until [ -e seizes ]; do sleep 0.05; done"}]`, command))

@@ -103,7 +103,7 @@ func TestHostile_ArchivesLeaveTheHostAlone(t *testing.T) {
 		"a terminal escape":           {rawArchive(t, page, tar.Header{Name: "\x1b[2J"}), `"\x1b[2J" has a control character`},
 		"too many entries":            {rawArchive(t, many...), "more than the 50 files"},
 		"a bomb":                      {archive(t, Tree{"index.html": strings.Repeat("\x00", 40_000_000)}), "over the limit of 1MB unpacked"},
-		"a bomb behind the end":       {gzipOf(t, append(tarOnly(t, page), make([]byte, 40_000_000)...)), "zeros behind its end mark"},
+		"a bomb behind the end":       {gzipOf(t, append(tarOnly(t, page), make([]byte, 40_000_000)...)), "zeros after its end mark"},
 		"gzip in gzip":                {gzipOf(t, archive(t, Tree{"index.html": "x"})), "compressed twice"},
 	} {
 		require.Contains(t, h.post(t, c.source, nil, "").refused(t, http.StatusUnprocessableEntity), c.want, name)
@@ -162,7 +162,7 @@ func TestHostile_ManifestsAreRefusedInWords(t *testing.T) {
 	source := archive(t, page("x"))
 	before := h.peakMemory(t)
 	for name, c := range map[string][2]string{
-		"aliases":     {"a: &a [x, x]\nb: &b [*a, *a]\nservices: *b\n", "anchors, aliases and merge keys are not taken"},
+		"aliases":     {"a: &a [x, x]\nb: &b [*a, *a]\nservices: *b\n", "anchors, aliases and merge keys are not accepted"},
 		"nesting":     {"services: " + strings.Repeat("[", 4000), "nests deeper than"},
 		"many words":  {"services: " + strings.Repeat("[", 60_000), "more than 5000 words"},
 		"a long key":  {strings.Repeat("k", 60_000) + ": x", "unknown field"},

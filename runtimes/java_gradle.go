@@ -73,7 +73,7 @@ func planGradle(src fs.FS) Plan {
 	case hint != "":
 		p.Hint = hint
 	case m != nil && !slices.Contains(java.Versions, m[1]) && !gradleResolver.MatchString(settings):
-		p.Hint = fmt.Sprintf("the toolchain of its %[1]s is Java %[2]s, of which Gradle takes no other version, and there is %[3]s: write %[3]s there, or have settings.gradle fetch Java %[2]s with the plugin org.gradle.toolchains.foojay-resolver-convention", g.file, m[1], java.Default)
+		p.Hint = fmt.Sprintf("the toolchain of its %[1]s is Java %[2]s, and Gradle accepts no other version, but this host has %[3]s: write %[3]s there, or have settings.gradle fetch Java %[2]s with the plugin org.gradle.toolchains.foojay-resolver-convention", g.file, m[1], java.Default)
 	default:
 		p.Build, p.Start = g.commands()
 	}

@@ -76,7 +76,7 @@ func TestJava_RunsTheJarOfAServiceThatSaysItIsJava(t *testing.T) {
 	}
 }
 
-// Gradle takes no other version than that of the toolchain.
+// Gradle accepts only the version of the toolchain.
 func TestJava_RefusesAToolchainThatIsNotThere(t *testing.T) {
 	for i, c := range []struct {
 		src  fstest.MapFS

@@ -199,7 +199,7 @@ func (u *unpacker) hardLink(parts []string, h *tar.Header) error {
 	}
 	switch err := u.root.Link(to.path(), parent.join(base)); {
 	case errors.Is(err, syscall.EMLINK):
-		return badArchive("the entry %s is one hard link too many: this host's disk takes no more to %s; send copies or symlinks instead", safetext.Quote(u.at), safetext.Quote(h.Linkname))
+		return badArchive("the entry %s is one hard link too many: this host's disk allows no more to %s; send copies or symlinks instead", safetext.Quote(u.at), safetext.Quote(h.Linkname))
 	case err != nil:
 		return wrapDisk(err)
 	}
@@ -219,7 +219,7 @@ func (u *unpacker) replace(parts []string) (parent *fileNode, base string, err e
 		return parent, base, nil
 	}
 	if old.kind == folderNode {
-		return nil, "", badArchive("the entry %s is no folder, but an earlier one of that name is", safetext.Quote(u.at))
+		return nil, "", badArchive("the entry %s is not a folder, but an earlier one of that name is", safetext.Quote(u.at))
 	}
 	if old.kind == plainNode {
 		dir, err := u.enter(parent)
@@ -250,7 +250,7 @@ func (u *unpacker) parentOf(parts []string) (parent *fileNode, base string, err 
 			next = u.tree.child(at, part)
 		}
 		if next.kind != folderNode {
-			return nil, "", badArchive("the entry %s lies below %s, which is no folder", safetext.Quote(u.at), safetext.Quote(next.path()))
+			return nil, "", badArchive("the entry %s lies below %s, which is not a folder", safetext.Quote(u.at), safetext.Quote(next.path()))
 		}
 		at = next
 	}

@@ -162,13 +162,13 @@ func (g *gzipMembers) next() error {
 		return err
 	}
 	if g.n++; g.n >= maxMembers {
-		return &streamFault{"is made of more gzip streams than any tool makes"}
+		return &streamFault{"consists of more gzip streams than any tool writes"}
 	}
 	if err := g.z.Reset(g.br); err != nil {
 		if upload := (*uploadError)(nil); errors.As(err, &upload) {
 			return err
 		}
-		return &streamFault{"has something else behind the end of its gzip stream"}
+		return &streamFault{"has other data after the end of its gzip stream"}
 	}
 	g.z.Multistream(false)
 	return nil
@@ -185,7 +185,7 @@ func gzipFault(err error) error {
 	case errors.Is(err, gzip.ErrChecksum):
 		return &streamFault{"was damaged on its way (its gzip checksum is wrong)"}
 	}
-	return &streamFault{"is damaged (its gzip data makes no sense)"}
+	return &streamFault{"is damaged (its gzip data is not valid)"}
 }
 
 // meter is below the tar reader. It limits headers, of which an archive can have any
@@ -245,13 +245,13 @@ func (m *meter) finish() error {
 	for {
 		n, err := m.Read(buf)
 		if m.zeros < n {
-			return &streamFault{"goes on behind its end mark; send one tar, not several one after the other,"}
+			return &streamFault{"continues after its end mark; send one tar, not several one after the other,"}
 		}
 		if err == io.EOF {
 			return nil
 		}
 		if m.left <= 0 {
-			return &streamFault{"has over 1 MiB of zeros behind its end mark"}
+			return &streamFault{"has over 1 MiB of zeros after its end mark"}
 		}
 		if err != nil {
 			return err

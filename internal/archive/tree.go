@@ -101,7 +101,7 @@ func (t *fileTree) find(parts []string) *fileNode {
 func (t *fileTree) linked(name string) (*fileNode, error) {
 	parts, err := splitName(name)
 	if err != nil {
-		return nil, errors.New("which is no name of a file in the archive")
+		return nil, errors.New("which is not the name of a file in the archive")
 	}
 	switch n := t.find(parts); {
 	case n == nil:

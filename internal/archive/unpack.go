@@ -171,7 +171,7 @@ func (u *unpacker) explain(err error) error {
 	case errors.Is(err, tar.ErrFieldTooLong):
 		return badArchive("the archive has a header of over 1 MiB%s", u.position())
 	default:
-		return badArchive("the archive is damaged%s: what should be a tar header is none", u.position())
+		return badArchive("the archive is damaged%s: a tar header is not valid", u.position())
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *bases) ensure(ctx context.Context, r stack.Runtime, log io.Writer) (str
 	if there, err := s.builder.cfg.Engine.HasImage(ctx, image.Ref()); there || err != nil {
 		return image.Ref(), err
 	}
-	fmt.Fprintf(log, "making the base image of %s: this server needs it for the first time, it takes a minute or more\n", r)
+	fmt.Fprintf(log, "building the base image of %s: this server needs it for the first time, which takes a minute or more\n", r)
 	if err := s.debian(ctx, log); err != nil {
 		return "", err
 	}
@@ -95,7 +95,7 @@ func (s *bases) debian(ctx context.Context, log io.Writer) error {
 	if err := s.builder.cfg.Engine.Pull(pull, images.Debian, log); err == nil || ctx.Err() != nil {
 		return err
 	}
-	fmt.Fprintf(log, "no registry answers; making %s from Debian's packages\n", images.Debian)
+	fmt.Fprintf(log, "no registry answers; building %s from Debian's packages\n", images.Debian)
 	return s.importDebian(ctx, log)
 }
 

@@ -137,7 +137,7 @@ func (b *Builder) build(ctx context.Context, job Job) (result Result, cleanUp fu
 	}
 	if job.Previous.Fingerprint == result.Fingerprint {
 		if done, err := b.reuse(ctx, job); err != nil || done {
-			fmt.Fprintln(job.Log, "nothing changed since the generation that is served; it is not built again")
+			fmt.Fprintln(job.Log, "nothing changed since the served generation; not built again")
 			return result, func() {}, err
 		}
 	}

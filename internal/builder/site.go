@@ -120,9 +120,9 @@ func (x *box) publish(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:
-		return fault(x.job, "publishing took longer than %s and was stopped; publish less, or end what the commands leave running", x.cfg.Timeout)
+		return fault(x.job, "publishing took longer than %s and was stopped; publish less, or stop what the commands leave running", x.cfg.Timeout)
 	case errors.Is(err, engine.ErrTooMuch):
-		return fault(x.job, "the folder to publish was not found: something else wrote into the answer; end what the commands leave running")
+		return fault(x.job, "the folder to publish was not found: something else wrote into the answer; stop what the commands leave running")
 	}
 	return err
 }

@@ -32,7 +32,7 @@ const (
 func checkName(s string, f *faults) string {
 	name := strings.TrimSpace(s)
 	if n := utf8.RuneCountInString(name); n < 1 || n > maxNameLength || strings.ContainsFunc(name, unprintable) {
-		f.addf("name %s is not right; a stack's name is 1 to %d printable characters, as in name: guestbook", safetext.Quote(s), maxNameLength)
+		f.addf("name %s is not valid; a stack's name is 1 to %d printable characters, as in name: guestbook", safetext.Quote(s), maxNameLength)
 		return ""
 	}
 	return name
@@ -99,12 +99,12 @@ func webhookFault(s string) error {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return errors.New("does not begin with http:// or https://")
 	case u.Hostname() == "":
-		return errors.New("names no host")
+		return errors.New("has no host")
 	case u.User != nil:
-		return errors.New("holds a user name or password, which is not taken")
+		return errors.New("holds a user name or password, which is not accepted")
 	}
 	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
-		return errors.New("names a port that there is not")
+		return errors.New("has a port that does not exist")
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (d *decoder) serviceName() string {
 		return ""
 	}
 	if !serviceName.MatchString(*s) {
-		d.faultf("name %s is not right; it is 1 to 20 characters of a-z and 0-9 and begins with a letter, as in name: web", safetext.Quote(*s))
+		d.faultf("name %s is not valid; use 1 to 20 characters of a-z and 0-9, beginning with a letter, as in name: web", safetext.Quote(*s))
 	}
 	return *s // even a wrong one: the others may name it
 }
@@ -195,14 +195,14 @@ func checkDependencies(services []draftService, f *faults) {
 	for _, s := range services {
 		for _, on := range s.dependsOn {
 			if !slices.Contains(names, on) {
-				f.addf("%s: depends_on names %s, and there is no such service; there are %s", s.label, safetext.Quote(on), strings.Join(safetext.Names(names), ", "))
+				f.addf("%s: depends_on names %s, but there is no such service; the services are %s", s.label, safetext.Quote(on), strings.Join(safetext.Names(names), ", "))
 			}
 		}
 	}
 	told := map[string]bool{}
 	for _, name := range names {
 		if circle := findCircle(depends, []string{name}); circle != nil && !told[circle[0]] {
-			f.addf("depends_on goes round in a circle: %s", strings.Join(safetext.Names(circle), " -> "))
+			f.addf("depends_on forms a circle: %s", strings.Join(safetext.Names(circle), " -> "))
 			for _, c := range circle {
 				told[c] = true
 			}
@@ -239,7 +239,7 @@ func cleanFolder(s string) (string, error) {
 	case clean == ".." || strings.HasPrefix(clean, "../"):
 		return "", errors.New("leads outside; write a folder inside, with no .. in it")
 	case len(s) > 1000 || strings.ContainsFunc(s, unprintable):
-		return "", errors.New("is not a name of a folder")
+		return "", errors.New("is not the name of a folder")
 	}
 	return clean, nil
 }

@@ -55,7 +55,7 @@ func (d *decoder) value(name string, want kind, example string) *node {
 		return nil
 	}
 	if n.kind != want {
-		d.faultf("%s is %s, and must be %s, as in %s", name, n.kind, want, example)
+		d.faultf("%s is %s but must be %s, as in %s", name, n.kind, want, example)
 		return nil
 	}
 	return n
@@ -108,7 +108,7 @@ func decodeServices(top *decoder) (services []draftService, broken bool) {
 		top.faultf("services is a mapping; write a list with the name in each entry, as in services: [{name: %s, runtime: node}]", safetext.Name(n.fields[0].key))
 		return nil, true
 	case n.kind != kindList:
-		top.faultf("services is %s, and must be a list of 1 to %d, as in services: [{name: web, runtime: node}]", n.kind, stack.MaxServices)
+		top.faultf("services is %s but must be a list of 1 to %d, as in services: [{name: web, runtime: node}]", n.kind, stack.MaxServices)
 		return nil, true
 	case len(n.items) > stack.MaxServices:
 		top.faultf("services has %d entries; a stack has at most %d", len(n.items), stack.MaxServices)
@@ -127,7 +127,7 @@ func decodeServices(top *decoder) (services []draftService, broken bool) {
 func decodeService(n *node, i int, f *faults) draftService {
 	s := draftService{label: fmt.Sprintf("service %d", i+1)}
 	if n.kind != kindMapping {
-		f.addf("%s is %s, and must be a mapping, as in {name: web, runtime: node}", s.label, n.kind)
+		f.addf("%s is %s but must be a mapping, as in {name: web, runtime: node}", s.label, n.kind)
 		s.broken = true
 		return s
 	}
@@ -180,7 +180,7 @@ func (d *decoder) names(name string) []string {
 	var names []string
 	for _, item := range n.items {
 		if item.kind != kindText {
-			d.faultf("%s holds %s, and must hold names of services, as in %s: [api]", name, item.kind, name)
+			d.faultf("%s holds %s but must hold names of services, as in %s: [api]", name, item.kind, name)
 			continue
 		}
 		if !slices.Contains(names, item.text) {
@@ -200,7 +200,7 @@ func (d *decoder) env() map[string]stack.Env {
 	env := map[string]stack.Env{}
 	for _, field := range n.fields {
 		if !envName.MatchString(field.key) {
-			d.faultf("env %s is not a variable's name; it begins with a letter or _ and goes on with letters, digits and _", safetext.Quote(field.key))
+			d.faultf("env %s is not the name of a variable; begin with a letter or _ and continue with letters, digits and _", safetext.Quote(field.key))
 			continue
 		}
 		if _, twice := env[field.key]; twice {
@@ -216,7 +216,7 @@ func (d *decoder) envValue(name string, n *node) stack.Env {
 	switch n.kind {
 	case kindText, kindNumber, kindBool:
 		if strings.ContainsRune(n.text, 0) {
-			d.faultf("env %s holds a NUL character, which no variable can", name)
+			d.faultf("env %s holds a NUL character, which a variable cannot", name)
 		}
 		return stack.Env{Value: n.text}
 	case kindNull:
@@ -229,7 +229,7 @@ func (d *decoder) envValue(name string, n *node) stack.Env {
 			inner.faultf("it is an empty mapping; write text, or {generate: true}")
 		}
 	default:
-		d.faultf("env %s is %s, and must be text, a number, true, false or {generate: true}", name, n.kind)
+		d.faultf("env %s is %s but must be text, a number, true, false or {generate: true}", name, n.kind)
 	}
 	return stack.Env{Generate: true}
 }

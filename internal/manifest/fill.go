@@ -117,7 +117,7 @@ func (t *detector) givenPublish(d *draftService, s *stack.Spec, src fs.FS, build
 	}
 	if !builds {
 		if info, err := fs.Stat(src, clean); err != nil || !info.IsDir() {
-			t.faultf(d, "publish %s: there is no such folder, and no build command that makes it%s", safetext.Quote(*d.publish), folders(src))
+			t.faultf(d, "publish %s: there is no such folder, and no build command that creates it%s", safetext.Quote(*d.publish), folders(src))
 			return
 		}
 	}

@@ -57,7 +57,7 @@ func indented(n int) string {
 // hostileManifests want more than a reader should give, each with what it is
 // told.
 var hostileManifests = map[string][2]string{
-	"a billion laughs":              {lolBomb(), "anchors, aliases and merge keys are not taken"},
+	"a billion laughs":              {lolBomb(), "anchors, aliases and merge keys are not accepted"},
 	"an anchor alone":               {"name: &x a\n", "line 1: anchors"},
 	"an alias of itself":            {"a: &a [*a]\n", "anchors"},
 	"an alias of nothing":           {"name: *nobody\n", "anchors"},
@@ -82,7 +82,7 @@ var hostileManifests = map[string][2]string{
 	"a thousand unknown keys":       {numbered("key%d: x\n", 1000), "and 960 more"},
 	"a key of 60 KB":                {strings.Repeat("k", 60_000) + ": x\n", "unknown field"},
 	"a key of 60 KB in JSON":        {`{"` + strings.Repeat("k", 60_000) + `": 1}`, "unknown field"},
-	"a variable of 60 KB":           {"services: [{name: web, env: {'" + strings.Repeat("-", 60_000) + "': 1}}]", "is not a variable's name"},
+	"a variable of 60 KB":           {"services: [{name: web, env: {'" + strings.Repeat("-", 60_000) + "': 1}}]", "is not the name of a variable"},
 	"a name of 60 KB":               {"name: " + strings.Repeat("n", 60_000), "1 to 64 printable characters"},
 	"a service's name of 60 KB":     {"services: [{name: " + strings.Repeat("n", 60_000) + "}]", "1 to 20 characters"},
 	"a dependency of 60 KB":         {"services: [{name: web, depends_on: [" + strings.Repeat("n", 60_000) + "]}]", "no such service"},
@@ -90,7 +90,7 @@ var hostileManifests = map[string][2]string{
 	"a thousand dependencies":       {"services: [{name: web, depends_on: [" + numbered("s%d,", 1000) + "]}]", "no such service"},
 	"a number of 20,000 digits":     {"services: [{name: web, port: 1" + strings.Repeat("0", 20_000) + "}]", "is not a whole number from 1 to 65535"},
 	"the same in JSON":              {`{"services": [{"name": "web", "port": 1` + strings.Repeat("0", 20_000) + "}]}", "is not a whole number"},
-	"a huge exponent":               {"services: [{name: web, port: 1e999999999}]", "port is text, and must be a number"},
+	"a huge exponent":               {"services: [{name: web, port: 1e999999999}]", "port is text but must be a number"},
 	"a huge exponent in JSON":       {`{"services": [{"name": "web", "port": 1e999999999}]}`, "port 1e999999999 is not a whole number"},
 	"a fraction":                    {"services: [{name: web, port: 80.5}]", "port 80.5 is not"},
 	"a negative port":               {"services: [{name: web, port: -1}]", "port -1 is not"},

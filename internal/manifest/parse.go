@@ -192,9 +192,9 @@ func checkTokens(tokens token.Tokens) error {
 	for i, t := range tokens {
 		switch t.Type {
 		case token.AnchorType, token.AliasType, token.MergeKeyType:
-			return fmt.Errorf("line %d: anchors, aliases and merge keys are not taken; write the values out", t.Position.Line)
+			return fmt.Errorf("line %d: anchors, aliases and merge keys are not accepted; write the values out", t.Position.Line)
 		case token.TagType, token.DirectiveType:
-			return fmt.Errorf("line %d: YAML tags and directives are not taken", t.Position.Line)
+			return fmt.Errorf("line %d: YAML tags and directives are not accepted", t.Position.Line)
 		case token.MappingStartType, token.SequenceStartType:
 			flow++
 		case token.MappingEndType, token.SequenceEndType:
@@ -260,7 +260,7 @@ func convert(n ast.Node) (*node, error) {
 	case *ast.MappingValueNode:
 		return convertMapping([]*ast.MappingValueNode{n})
 	default:
-		return nil, fmt.Errorf("line %d: it uses a feature of YAML that is not taken; write plain values", n.GetToken().Position.Line)
+		return nil, fmt.Errorf("line %d: it uses a feature of YAML that is not accepted; write plain values", n.GetToken().Position.Line)
 	}
 }
 

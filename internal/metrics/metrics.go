@@ -47,19 +47,19 @@ func New() *Metrics {
 		}, []string{"route", "method", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "berth_http_request_duration_seconds", Buckets: requestBuckets,
-			Help: "Time to the answer of an API request, with what wait=true waits.",
+			Help: "Time to answer an API request, including the wait of wait=true.",
 		}, []string{"route"}),
 		builds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "berth_build_duration_seconds", Buckets: buildBuckets,
-			Help: "Builds of services that ended, from their slot on, by runtime and result (ok, failed, stopped).",
+			Help: "Duration of service builds that ended, from when each got its slot, by runtime and result (ok, failed, stopped).",
 		}, []string{"runtime", "result"}),
 		engine: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "berth_engine_call_duration_seconds", Buckets: engineBuckets,
-			Help: "Calls of the Docker engine, by call and result (ok, error); of one that streams, until its end.",
+			Help: "Duration of calls to the Docker engine, by call and result (ok, error); a call that streams lasts until its end.",
 		}, []string{"call", "result"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_events_total",
-			Help: "Events of stacks that were recorded, by type: deploys, failures, crashes, claims and expiries.",
+			Help: "Recorded events of stacks, by type: deploys, failures, crashes, claims and expiries.",
 		}, []string{"type"}),
 	}
 	m.deliveries = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -131,8 +131,8 @@ func (m *Metrics) WatchQueue(ask func() (running, waiting int)) {
 			func() float64 { return float64(value()) })
 	}
 	m.registry.MustRegister(
-		gauge("berth_builds_running", "Builds that have a slot.", func() int { running, _ := ask(); return running }),
-		gauge("berth_builds_waiting", "Builds in line for a slot.", func() int { _, waiting := ask(); return waiting }),
+		gauge("berth_builds_running", "Builds that are running.", func() int { running, _ := ask(); return running }),
+		gauge("berth_builds_waiting", "Builds that are waiting for a slot.", func() int { _, waiting := ask(); return waiting }),
 	)
 }
 
