@@ -51,8 +51,8 @@ func (l *loop) own() {
 			ended = l.job.ended
 		}
 		select {
-		case do := <-r.asked:
-			do(l)
+		case <-r.mailbox.filled:
+			r.mailbox.take()(l)
 		case <-ended:
 			l.job = nil
 			l.nextJob()

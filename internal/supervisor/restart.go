@@ -24,7 +24,7 @@ func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.St
 	if err != nil {
 		return nil, err
 	}
-	return st, s.tell(id, func(l *loop) {
+	return st, s.handOver(ctx, id, func(l *loop) {
 		l.queue(func(context.Context) { l.runner.restartService(st, service) })
 	})
 }

@@ -21,7 +21,7 @@ type runner struct {
 	id      string
 	ctx     context.Context // of all its work; ends with the stack or the server
 	cancel  context.CancelFunc
-	asked   chan func(*loop)
+	mailbox *mailbox
 	ended   chan struct{}               // closed when nothing goes on any more
 	deleted atomic.Pointer[stack.Stack] // what the stack was when it was deleted; nil before
 	served  atomic.Pointer[generation]  // nil if nothing is served; only the loop changes it
@@ -49,7 +49,7 @@ type runLog struct {
 func newRunner(s *Supervisor, id string) *runner {
 	r := &runner{
 		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id,
-		asked: make(chan func(*loop)), ended: make(chan struct{}),
+		mailbox: newMailbox(), ended: make(chan struct{}),
 		logs: map[string]runLog{}, refusals: map[string]int{},
 	}
 	r.ctx, r.cancel = context.WithCancel(s.ctx)
@@ -63,6 +63,7 @@ func (r *runner) run() {
 	l := &loop{runner: r, clock: time.NewTimer(0)}
 	l.clock.Stop() // until startKeepingTime
 	l.own()
+	r.mailbox.close()
 	r.windUp(l)
 }
 
@@ -88,39 +89,6 @@ func (r *runner) windUp(l *loop) {
 	r.sup.mu.Lock()
 	defer r.sup.mu.Unlock()
 	delete(r.sup.runners, r.id)
-}
-
-// ask makes the loop do something and returns the result. If the loop has ended, the
-// stack is not found. If ctx ends first, the caller does not learn whether it was done.
-func ask[T any](ctx context.Context, r *runner, do func(*loop) T) (answer T, err error) {
-	if err := ctx.Err(); err != nil {
-		return answer, err
-	}
-	answered := make(chan T, 1)
-	select {
-	case r.asked <- func(l *loop) { answered <- do(l) }:
-	case <-r.ctx.Done():
-		return answer, stack.NewNoStack(r.id)
-	case <-ctx.Done():
-		return answer, ctx.Err()
-	}
-	select {
-	case answer = <-answered:
-		return answer, nil
-	case <-ctx.Done():
-		return answer, ctx.Err()
-	}
-}
-
-// tell makes the loop do something. It returns false if the loop has ended. It has no
-// context: what follows from a change of the row must be done although its caller
-// leaves.
-func (r *runner) tell(do func(*loop)) bool {
-	_, err := ask(context.Background(), r, func(l *loop) struct{} {
-		do(l)
-		return struct{}{}
-	})
-	return err == nil
 }
 
 // runJob runs a job in the background.

@@ -7,10 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/berth-host/berth/internal/stack"
 )
 
 func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
@@ -66,34 +62,4 @@ func TestLoop_ReadsTheClockAgainAtLeastEveryMinuteBeforeADeadline(t *testing.T) 
 			t.Errorf("with %s left it waits %s, want %s", left, got, want)
 		}
 	}
-}
-
-// A request ends with its caller's context, and one to a stack that is gone is answered
-// that there is none.
-func TestAsk_IsAnsweredInEveryState(t *testing.T) {
-	t.Parallel()
-	inWorld(t, func(w *world) {
-		for _, at := range underWay {
-			state, st := at.job, at.begin(w)
-			if state == "delete" {
-				continue // it is the end already
-			}
-			r := w.sup.lookup(st.ID)
-			answer, err := ask(w.t.Context(), r, func(*loop) int { return 7 })
-			require.NoError(w.t, err, state)
-			require.Equal(w.t, 7, answer, state)
-
-			ended, cancel := context.WithCancel(w.t.Context())
-			cancel()
-			_, err = ask(ended, r, func(*loop) int { return 7 })
-			require.ErrorIs(w.t, err, context.Canceled, state)
-
-			require.NoError(w.t, w.sup.Delete(w.t.Context(), st.ID))
-			_, err = ask(w.t.Context(), r, func(*loop) int { return 7 })
-			require.Equal(w.t, stack.NotFound, stack.KindOf(err), state)
-			require.False(w.t, r.tell(func(*loop) {}), state)
-			_, err = w.sup.Restart(w.t.Context(), st.ID, "web")
-			require.Equal(w.t, stack.NotFound, stack.KindOf(err), state)
-		}
-	})
 }

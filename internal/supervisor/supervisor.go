@@ -158,7 +158,7 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 	}
 	failpoint.Here("create-committed")
 	r := s.runner(st.ID)
-	r.tell(func(l *loop) {
+	_ = r.handOver(ctx, func(l *loop) { // if the stack is gone already, it was created all the same
 		r.route(st, nil)
 		l.queue(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
 		l.startKeepingTime()
@@ -194,7 +194,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 		return nil, errors.Join(err, os.RemoveAll(source))
 	}
 	failpoint.Here("deploy-committed")
-	return st, s.tell(id, func(l *loop) {
+	return st, s.handOver(ctx, id, func(l *loop) {
 		if st.Status == stack.Building {
 			l.runner.route(st, nil)
 		}
@@ -213,7 +213,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 	}
 	failpoint.Here("claim-committed")
 	s.cfg.Admission.Poke()
-	return st, s.tell(id, func(l *loop) {
+	return st, s.handOver(ctx, id, func(l *loop) {
 		if !st.Restoring() {
 			s.cfg.Routes.MarkClaimed(st.ID)
 			return
@@ -300,13 +300,13 @@ func (s *Supervisor) runner(id string) *runner {
 	return r
 }
 
-// tell makes a stack's loop do something after a change of its row. If the stack has
-// been deleted since, the error is NotFound.
-func (s *Supervisor) tell(id string, do func(*loop)) error {
-	if r := s.lookup(id); r == nil || !r.tell(do) {
-		return stack.NewNoStack(id)
+// handOver is handOver of a stack's runner. If the stack has been deleted since, the
+// error is NotFound.
+func (s *Supervisor) handOver(ctx context.Context, id string, do func(*loop)) error {
+	if r := s.lookup(id); r != nil {
+		return r.handOver(ctx, do)
 	}
-	return nil
+	return stack.NewNoStack(id)
 }
 
 // lookup returns the runner of a stack, or nil if it has none.

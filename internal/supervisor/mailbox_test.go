@@ -1,0 +1,105 @@
+package supervisor
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+func seven(*loop) int { return 7 }
+
+// A request ends with its caller's context, and one to a stack that is gone is answered
+// that there is none.
+func TestAsk_IsAnsweredInEveryState(t *testing.T) {
+	t.Parallel()
+	states := append(slices.Clone(underWay), struct {
+		job   string
+		begin func(w *world) *stack.Stack
+	}{"recovery", func(w *world) *stack.Stack {
+		st := w.long(service("web"))
+		w.program(st.ID, 1, w.slow)
+		w.away(time.Second)
+		w.runs(st, "web-g1")
+		return st
+	}})
+	for _, at := range states {
+		inWorld(t, func(w *world) {
+			st := at.begin(w)
+			r := w.sup.lookup(st.ID)
+			if at.job == "delete" {
+				w.requireGone(r, stack.NotFound, "while it winds up")
+				return
+			}
+			answer, err := ask(w.t.Context(), r, seven)
+			require.NoError(t, err, at.job)
+			require.Equal(t, 7, answer, at.job)
+
+			ended, cancel := context.WithCancel(w.t.Context())
+			cancel()
+			_, err = ask(ended, r, seven)
+			require.ErrorIs(t, err, context.Canceled, at.job)
+
+			require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
+			w.requireGone(r, stack.NotFound, at.job)
+			_, err = w.sup.Restart(w.t.Context(), st.ID, "web")
+			require.Equal(t, stack.NotFound, stack.KindOf(err), at.job)
+		})
+	}
+}
+
+// requireGone requires that a loop has ended and answers so.
+func (w *world) requireGone(r *runner, kind stack.Kind, when string) {
+	w.t.Helper()
+	_, err := ask(w.t.Context(), r, seven)
+	require.Equal(w.t, kind, stack.KindOf(err), when)
+	require.Equal(w.t, kind, stack.KindOf(r.handOver(w.t.Context(), func(*loop) {})), when)
+	require.False(w.t, r.tell(func(*loop) {}), when)
+}
+
+func TestAsk_IsToldThatTheServerStops(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		r := w.sup.lookup(st.ID)
+		w.stopServer()
+		w.requireGone(r, stack.Unavailable, "stopped")
+		_, err := w.sup.Restart(w.t.Context(), st.ID, "web")
+		require.Equal(t, stack.Unavailable, stack.KindOf(err))
+		require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
+		w.requireGone(r, stack.NotFound, "deleted")
+	})
+}
+
+// What was handed over is done in its turn, whoever has left by then, or never if the
+// loop ends before.
+func TestAsk_EndsWithItsCallerWhileTheLoopIsBusy(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		r := w.sup.lookup(w.live(service("web")).ID)
+		busy := make(chan struct{})
+		r.tell(func(*loop) { <-busy })
+
+		limited, cancel := context.WithTimeout(w.t.Context(), time.Second)
+		defer cancel()
+		var done []string
+		_, err := ask(limited, r, func(*loop) int { done = append(done, "asked"); return 0 })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, r.handOver(limited, func(*loop) { done = append(done, "handed over") }))
+		require.Empty(t, done)
+		close(busy)
+		synctest.Wait()
+		require.Equal(t, []string{"asked", "handed over"}, done)
+
+		r.tell(func(*loop) { w.sup.cancel() })
+		_, err = ask(w.t.Context(), r, func(*loop) int { time.Sleep(time.Second); return 0 }) // either way it returns
+		if err != nil {
+			require.Equal(t, stack.Unavailable, stack.KindOf(err))
+		}
+	})
+}
