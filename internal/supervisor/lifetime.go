@@ -17,26 +17,39 @@ func (l *loop) startKeepingTime() {
 	l.keepTime()
 }
 
-// keepTime does what only depends on time: the notice before the expiry, the expiry,
-// the end of the retention. Deadlines that passed while the server was down are met at
-// once. It also discards the stack once its row says that it is deleted.
+// keepTime reads the row, beside the loop, and then does what is due. What wakes the
+// loop meanwhile makes it read the row again.
 func (l *loop) keepTime() {
 	r := l.runner
-	if !l.keeping || l.meeting || r.ctx.Err() != nil {
+	switch {
+	case !l.keeping || l.meeting:
+		return
+	case l.reading:
+		l.stale = true
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, storeWait)
-	defer cancel()
-	st, err := r.cfg.Store.Get(ctx, r.id)
-	if isDeleted(err) {
+	l.reading = true
+	r.sup.jobs.Go(func() {
+		st, err := r.get(r.ctx)
+		r.tell(func(l *loop) { l.lookedAt(st, err) })
+	})
+}
+
+// lookedAt does what only depends on time: the notice before the expiry, the expiry, the
+// end of the retention. Deadlines that passed while the server was down are met at once.
+// It also discards the stack once its row says that it is deleted.
+func (l *loop) lookedAt(st *stack.Stack, err error) {
+	r := l.runner
+	again := l.stale
+	l.reading, l.stale = false, false
+	switch {
+	case isDeleted(err):
 		r.markDeleted(&stack.Stack{ID: r.id}) // with its account, or by another process: nobody else removes it
 		return
-	}
-	if err != nil {
-		if r.ctx.Err() == nil {
-			r.log.Warn("the database does not work; trying again", "error", err)
-		}
-		l.clock.Reset(deadlineRetry)
+	case err != nil:
+		return // the loop ends
+	case again:
+		l.keepTime()
 		return
 	}
 	now := stack.Now()

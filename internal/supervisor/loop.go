@@ -11,9 +11,10 @@ import (
 )
 
 // loop is the state of the goroutine that owns a stack. Nobody else reads or changes
-// it: others ask the loop (see ask), and it does one thing after the other. It may
-// change the stack's row, once and within storeWait, and its routes. It waits for
-// nothing else, neither for a job nor for the engine.
+// it: others ask the loop (see ask), and it does one thing after the other. It waits for
+// nothing, neither for a job nor for the engine nor for a row to be read, but for one
+// thing: a change of the row that has to be at one with the stack's routes is made by
+// the loop, once, and given up after storeWait.
 type loop struct {
 	runner *runner
 
@@ -26,6 +27,8 @@ type loop struct {
 
 	keeping    bool        // whether deadlines are kept; see startKeepingTime
 	clock      *time.Timer // fires when the row is to be read again
+	reading    bool        // whether the row is being read
+	stale      bool        // whether the row has changed since the reading began
 	meeting    bool        // whether a deadline is being met; the loop looks again when that is over
 	unfinished bool        // whether the last expiry failed half way
 }
@@ -122,9 +125,9 @@ func (l *loop) swapServed(g *generation) *generation {
 	return l.runner.served.Swap(g)
 }
 
-// storeWait is how long the loop waits for the database. After an error, whoever asked
-// the loop tries again.
-const storeWait = 30 * time.Second
+// storeWait is how long the loop waits for a change of the row. After an error, whoever
+// asked the loop tries again after a pause, in which the loop does something else.
+const storeWait = 5 * time.Second
 
 // update changes the row. It tries once, for at most storeWait.
 func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {

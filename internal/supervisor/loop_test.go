@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // Whoever takes a stack over changes its row, which wakes the loop, before it has queued
@@ -45,14 +47,28 @@ type hangingStore struct {
 }
 
 func (s *hangingStore) Get(ctx context.Context, id string) (*stack.Stack, error) {
-	if s.hangs.Load() {
-		<-ctx.Done()
-		return nil, ctx.Err()
+	if err := s.hang(ctx); err != nil {
+		return nil, err
 	}
 	return s.Store.Get(ctx, id)
 }
 
-func TestLoop_AnswersAlthoughTheDatabaseDoesNot(t *testing.T) {
+func (s *hangingStore) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error) {
+	if err := s.hang(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.Update(ctx, id, fn, options...)
+}
+
+func (s *hangingStore) hang(ctx context.Context) error {
+	if !s.hangs.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestLoop_WaitsForNoRowAndNotLongForAChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := &hangingStore{Store: newMemstore()}
@@ -60,11 +76,42 @@ func TestLoop_AnswersAlthoughTheDatabaseDoesNot(t *testing.T) {
 		defer s.Close()
 		r := s.runner("stk_000000000000")
 		db.hangs.Store(true)
-		began := time.Now()
-		r.tell((*loop).startKeepingTime)
-		answer, err := ask(t.Context(), r, func(*loop) int { return 7 })
-		require.NoError(t, err)
-		require.Equal(t, 7, answer)
-		require.Equal(t, storeWait, time.Since(began))
+		for want, busy := range map[time.Duration]func(*loop){
+			0: (*loop).startKeepingTime,
+			storeWait: func(l *loop) {
+				_, err := l.update(r.ctx, func(*stack.Stack) ([]stack.Event, error) { return nil, nil })
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			},
+		} {
+			began := time.Now()
+			require.True(t, r.tell(busy))
+			answer, err := ask(t.Context(), r, func(*loop) int { return 7 })
+			require.NoError(t, err)
+			require.Equal(t, 7, answer)
+			require.Equal(t, want, time.Since(began))
+		}
 	})
+}
+
+// The row is read again as soon as the database works, and until then less and less
+// often.
+func TestLoop_KeepsADeadlineThatPassedWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.db.breaks(always)
+		time.Sleep(limits.TTL)
+		synctest.Wait()
+		require.Less(t, w.times("the database does not work; trying again"), 60, "once in five seconds, in the end")
+		w.db.breaks(nil)
+		w.awaitEvent(st.ID, "stack.expired", 1)
+		require.WithinDuration(t, st.ExpiresAt, time.Now(), 2*storePause)
+	})
+}
+
+// times is how often a server's log has a text.
+func (w *world) times(text string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Count(w.log.String(), text)
 }

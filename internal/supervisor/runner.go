@@ -204,9 +204,14 @@ func (r *runner) closeLogs() {
 	clear(r.logs)
 }
 
+// rowWait is how long one attempt to read a row may take.
+const rowWait = 30 * time.Second
+
 // get reads the stack, and tries again as retryStore does.
 func (r *runner) get(ctx context.Context) (st *stack.Stack, err error) {
 	err = r.retryStore(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, rowWait)
+		defer cancel()
 		st, err = r.cfg.Store.Get(ctx, r.id)
 		return err
 	})
