@@ -100,7 +100,7 @@ func TestCrash_RestartsInARowThatDoNotGetHealthyFailTheStack(t *testing.T) {
 		w.program(st.ID, 1, exits(4))
 		w.crash(st, "web-g1", 3)
 		st = w.becomes(st.ID, stack.Failed)
-		require.Equal(t, "web did not get healthy in 3 restarts in a row (last exit code 4); check its logs and redeploy", st.Error)
+		require.Equal(t, "web did not become healthy in 3 restarts in a row (last exit code 4); check its logs and redeploy", st.Error)
 		require.Equal(t, []string{"service.crashed", "service.crashed", "service.crashed", "service.crashed", "stack.failed"}, w.after(st.ID, before))
 		require.Equal(t, 1, w.last(st.ID, "service.crashed").Data["crashes"])
 	}, func(c *Config) { c.Limits.Crashes, c.Limits.CrashWindow = 2, time.Millisecond })
