@@ -10,6 +10,7 @@ package runtimes
 
 import (
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -138,15 +139,11 @@ func DetectSite(src fs.FS) (*Definition, Plan) {
 }
 
 // Environ returns what the runtime adds to the environment of a command (building) or a
-// process in the folder dir, sorted, each entry NAME=value.
-func (d *Definition) Environ(dir string, building bool) []string {
+// process in the folder dir.
+func (d *Definition) Environ(dir string, building bool) map[string]string {
 	vars := d.Env
 	if building {
 		vars = d.buildEnv
-	}
-	env := make([]string, 0, len(vars)+1)
-	for name, value := range vars {
-		env = append(env, name+"="+value)
 	}
 	folders := make([]string, 0, len(d.path)+1)
 	for _, p := range d.path {
@@ -155,8 +152,8 @@ func (d *Definition) Environ(dir string, building bool) []string {
 		}
 		folders = append(folders, p)
 	}
-	env = append(env, "PATH="+strings.Join(append(folders, systemPath), ":"))
-	slices.Sort(env)
+	env := map[string]string{"PATH": strings.Join(append(folders, systemPath), ":")}
+	maps.Copy(env, vars)
 	return env
 }
 

@@ -200,13 +200,8 @@ var caVariables = []string{
 // processes in a folder of the source.
 func BaseEnv(r stack.Runtime, root string, building bool) map[string]string {
 	env := map[string]string{"HOME": Home}
-	def, ok := runtimes.Lookup(r.Name)
-	if !ok {
-		return env
-	}
-	for _, variable := range def.Environ(path.Join(AppDir, root), building) {
-		name, value, _ := strings.Cut(variable, "=")
-		env[name] = value
+	if def, ok := runtimes.Lookup(r.Name); ok {
+		maps.Copy(env, def.Environ(path.Join(AppDir, root), building))
 	}
 	return env
 }
