@@ -107,12 +107,9 @@ func (a *app) whoamiCommand() *cobra.Command {
 }
 
 func (a *app) whoami(ctx context.Context) error {
-	c, known, err := a.account()
+	c, _, err := a.ownAccount()
 	if err != nil {
 		return err
-	}
-	if a.env("BERTH_TOKEN") == "" && known.APIKey == "" {
-		return errNoKey(c.Server())
 	}
 	account, err := c.Me(ctx)
 	if err != nil {
@@ -121,10 +118,7 @@ func (a *app) whoami(ctx context.Context) error {
 	if a.json {
 		return a.ui.printJSON(map[string]string{"server": c.Server(), "email": account.Email})
 	}
-	if _, err := fmt.Fprintln(a.ui.out, a.ui.clean(account.Email)); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return a.ui.println(a.ui.clean(account.Email))
 }
 
 func (a *app) claimCommand() *cobra.Command {
@@ -148,12 +142,9 @@ berth claim stk_3f2a9c1b7d4e`,
 }
 
 func (a *app) claim(ctx context.Context, code string, timeout time.Duration) error {
-	c, known, err := a.account()
+	c, known, err := a.ownAccount()
 	if err != nil {
 		return err
-	}
-	if a.env("BERTH_TOKEN") == "" && known.APIKey == "" {
-		return errNoKey(c.Server())
 	}
 	if code, err = a.claimCode(known, code); err != nil {
 		return err
@@ -231,13 +222,13 @@ func (a *app) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var stacks []client.Stack
+	stacks := []client.Stack{}
 	if token := a.env("BERTH_TOKEN"); known.APIKey != "" || strings.HasPrefix(token, "as_live_") {
 		me, err := c.Me(ctx)
 		if err != nil {
 			return err
 		}
-		stacks = me.Stacks
+		stacks = append(stacks, me.Stacks...)
 	}
 	others, gone, err := a.rememberedStacks(ctx, c, known, stacks)
 	if err != nil {
@@ -249,16 +240,9 @@ func (a *app) list(ctx context.Context) error {
 	stacks = append(stacks, others...)
 	slices.SortStableFunc(stacks, func(x, y client.Stack) int { return int(y.CreatedAt - x.CreatedAt) })
 	if a.json {
-		return a.ui.printJSON(map[string]any{"stacks": orEmpty(stacks)})
+		return a.ui.printJSON(map[string]any{"stacks": stacks})
 	}
 	return a.printList(stacks, known)
-}
-
-func orEmpty(stacks []client.Stack) []client.Stack {
-	if stacks == nil {
-		return []client.Stack{}
-	}
-	return stacks
 }
 
 // rememberedStacks requests the stacks whose tokens are kept here and that are not
@@ -308,10 +292,7 @@ func (a *app) printList(stacks []client.Stack, known *onServer) error {
 		if s.ExpiresAt != nil && s.Status != client.Expired {
 			remaining = stack.RoughDuration(time.Until(unixTime(*s.ExpiresAt)))
 		}
-		folder := known.folderOf(s.ID)
-		if folder == "" {
-			folder = "-"
-		}
+		folder := cmp.Or(known.folderOf(s.ID), "-")
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, a.ui.clean(s.Name), s.Status, remaining, folder)
 	}
 	if err := w.Flush(); err != nil {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -71,11 +70,10 @@ func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*ma
 		c = c.WithToken("") // the server does not accept a stack's token here
 	}
 	plan, err := c.Validate(ctx, form)
-	var away *client.Unreachable
 	switch {
 	case err == nil:
 		return plan, nil
-	case errors.As(err, &away):
+	case client.IsUnreachable(err):
 		a.ui.sayf("%v; checking the folder on this machine", err)
 	case !client.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed):
 		return nil, err

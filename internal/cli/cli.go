@@ -9,6 +9,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -153,14 +154,7 @@ func (a *app) takingStack(cmd *cobra.Command, others int, beside cobra.ShellComp
 
 // connect returns a client of the server without a token.
 func (a *app) connect() (*client.Client, error) {
-	server := a.server
-	if server == "" {
-		server = a.env("BERTH_SERVER")
-	}
-	if server == "" {
-		server = defaultServer
-	}
-	c, err := client.New(server, "")
+	c, err := client.New(cmp.Or(a.server, a.env("BERTH_SERVER"), defaultServer), "")
 	if err != nil {
 		return nil, usageError{err}
 	}

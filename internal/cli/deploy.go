@@ -122,11 +122,7 @@ func withLeftOut(err error, archive *spool, manifest bool) error {
 
 // present returns the stack that this is a redeploy of; nil for a create.
 func (a *app) present(ctx context.Context, d *deployment, folder string) (*target, error) {
-	c, err := a.connect()
-	if err != nil {
-		return nil, err
-	}
-	known, err := a.memory.load(c.Server())
+	c, known, err := a.account()
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,11 +38,10 @@ func (a *app) events(ctx context.Context, t *target, after int64, follow bool) e
 	for {
 		began := time.Now()
 		page, err := t.api.Events(ctx, t.stack.ID, after, follow)
-		var away *client.Unreachable
 		switch {
 		case err == nil:
 			answered = time.Now()
-		case !follow || !errors.As(err, &away) || time.Since(answered) > logPatrol:
+		case !follow || !client.IsUnreachable(err) || time.Since(answered) > logPatrol:
 			return err
 		}
 		for _, e := range page {
@@ -69,10 +67,7 @@ func (a *app) printEvent(e client.Event) error {
 		return a.ui.printJSON(e)
 	}
 	line := fmt.Sprintf("%s  %-20s %s", unixTime(e.CreatedAt).Local().Format(time.DateTime), e.Type, dataText(e.Data))
-	if _, err := fmt.Fprintln(a.ui.out, a.ui.clean(strings.TrimRight(line, " "))); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return a.ui.println(a.ui.clean(strings.TrimRight(line, " ")))
 }
 
 // dataText returns an event's data on one line.

@@ -99,11 +99,10 @@ func (a *app) followLogs(ctx context.Context, t *target, v *logView) error {
 	answered := time.Now()
 	for first := true; ; first = false {
 		err := a.lookAtLogs(ctx, t, v, names, seen, first)
-		var away *client.Unreachable
 		switch {
 		case err == nil:
 			answered = time.Now()
-		case first || !errors.As(err, &away) || time.Since(answered) > logPatrol:
+		case first || !client.IsUnreachable(err) || time.Since(answered) > logPatrol:
 			return err
 		}
 		if !v.follow {

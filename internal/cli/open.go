@@ -42,8 +42,8 @@ func (a *app) open(ctx context.Context, name string, onlyPrint bool) error {
 		return a.ui.printJSON(map[string]any{"service": service.Name, "url": service.URL, "status": status})
 	}
 	a.ui.sayf("%s answers %d", service.Name, status)
-	if _, err := fmt.Fprintln(a.ui.out, service.URL); err != nil {
-		return fmt.Errorf("write: %w", err)
+	if err := a.ui.println(service.URL); err != nil {
+		return err
 	}
 	if onlyPrint || !a.ui.shows {
 		return nil

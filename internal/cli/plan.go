@@ -71,8 +71,7 @@ func (t *tree) resolve(req manifest.Request) (*stack.Manifest, error) {
 
 // invalidSource words a refusal of the source like the server's.
 func invalidSource(err error) error {
-	var refusal *stack.Error
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*stack.Error](err); ok {
 		return &failure{code: exitInvalid, detail: refusal.Detail}
 	}
 	return err

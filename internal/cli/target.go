@@ -46,11 +46,7 @@ func exists(path string) bool {
 // knownStacks returns the ids of the stacks that are remembered for the server, for
 // shell completion; none if they cannot be read.
 func (a *app) knownStacks() []cobra.Completion {
-	c, err := a.connect()
-	if err != nil {
-		return nil
-	}
-	known, err := a.memory.load(c.Server())
+	_, known, err := a.account()
 	if err != nil {
 		return nil
 	}
@@ -69,11 +65,7 @@ type target struct {
 
 // target determines the stack that a command is for and requests it from the server.
 func (a *app) target(ctx context.Context) (*target, error) {
-	c, err := a.connect()
-	if err != nil {
-		return nil, err
-	}
-	known, err := a.memory.load(c.Server())
+	c, known, err := a.account()
 	if err != nil {
 		return nil, err
 	}
@@ -168,17 +160,17 @@ func (a *app) account() (*client.Client, *onServer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	token := a.env("BERTH_TOKEN")
-	if token == "" {
-		token = known.APIKey
-	}
-	return c.WithToken(token), known, nil
+	return c.WithToken(cmp.Or(a.env("BERTH_TOKEN"), known.APIKey)), known, nil
 }
 
-// errNoKey returns the error for what needs an account.
-func errNoKey(server string) error {
-	return &failure{
-		code: exitAccess, detail: "this needs your API key for " + server,
-		next: "run berth login, or set BERTH_TOKEN to the key",
+// ownAccount is account for what needs an API key.
+func (a *app) ownAccount() (*client.Client, *onServer, error) {
+	c, known, err := a.account()
+	if err == nil && a.env("BERTH_TOKEN") == "" && known.APIKey == "" {
+		err = &failure{
+			code: exitAccess, detail: "this needs your API key for " + c.Server(),
+			next: "run berth login, or set BERTH_TOKEN to the key",
+		}
 	}
+	return c, known, err
 }

@@ -72,10 +72,17 @@ func (u *ui) paintOut(code, s string) string {
 // printJSON prints one line of JSON as data.
 func (u *ui) printJSON(v any) error {
 	line, err := plainjson.MarshalLine(v)
-	if err == nil {
-		_, err = u.out.Write(line)
-	}
 	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return u.print(string(line))
+}
+
+// println writes a line to standard output.
+func (u *ui) println(line string) error { return u.print(line + "\n") }
+
+func (u *ui) print(text string) error {
+	if _, err := io.WriteString(u.out, text); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil

@@ -207,6 +207,12 @@ type Unreachable struct {
 	Err    error
 }
 
+// IsUnreachable reports whether err is that of a server that does not answer.
+func IsUnreachable(err error) bool {
+	_, is := errors.AsType[*Unreachable](err)
+	return is
+}
+
 // Error names the server and the cause.
 func (e *Unreachable) Error() string {
 	cause := e.Err

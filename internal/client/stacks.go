@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -107,13 +106,12 @@ func (c *Client) Settled(ctx context.Context, id string) (*Stack, error) {
 	for {
 		began := time.Now()
 		s, err := c.Stack(ctx, id, true)
-		var away *Unreachable
 		switch {
 		case err == nil && s.Settled():
 			return s, nil
 		case err == nil:
 			lost = time.Time{}
-		case errors.As(err, &away) || IsStatus(err, http.StatusServiceUnavailable):
+		case IsUnreachable(err) || IsStatus(err, http.StatusServiceUnavailable):
 			if lost.IsZero() {
 				lost = began
 			}

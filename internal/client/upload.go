@@ -75,13 +75,12 @@ func (c *Client) upload(ctx context.Context, path string, u Upload, out any) err
 // retryUpload returns how long to wait before another attempt; 0 means not to try
 // again. A 409 to a later attempt may be the first one, still under way.
 func retryUpload(err error, attempt int) time.Duration {
-	var lost *Unreachable
 	var dialing *net.OpError
 	var refusal *Error
 	switch {
 	case errors.As(err, &dialing) && dialing.Op == "dial" && attempt == 1:
 		return 0
-	case errors.As(err, &lost):
+	case IsUnreachable(err):
 		return time.Second << (attempt - 1)
 	case errors.As(err, &refusal) && refusal.Status == http.StatusConflict && attempt > 1:
 		return min(refusal.RetryAfter, longestRetry)
