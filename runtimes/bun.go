@@ -39,8 +39,8 @@ var (
 
 func detectBun(src fs.FS) (Plan, bool) {
 	pkg, ok := readPackage(src)
-	if fault := brokenPackage(src); fault != "" {
-		return Plan{Hint: fault}, false // which node says as well
+	if pkg.fault != "" {
+		return Plan{Hint: pkg.fault}, false // which node says as well
 	}
 	m := manager{program: "bun run", entries: bunEntries, start: "bun run start", prefix: "bun run "}
 	lock := firstFile(src, bunLocks...)

@@ -98,6 +98,14 @@ func firstLine(src fs.FS, name string) string {
 	return ""
 }
 
+// group returns what the first group of a pattern matches in a text, or "".
+func group(pattern *regexp.Regexp, text string) string {
+	if m := pattern.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
 // toolVersion returns the version in .tool-versions of one of tools.
 func toolVersion(src fs.FS, tools ...string) string {
 	for line := range strings.Lines(readHead(src, ".tool-versions")) {

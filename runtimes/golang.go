@@ -84,10 +84,7 @@ func anyVersion(path, _ string) (string, error) {
 
 // goVersion treats the version in go.mod as the minimum, as Go itself does.
 func goVersion(src fs.FS, directive *modfile.Go) (string, string) {
-	var sources []source
-	if v := toolVersion(src, "golang", "go"); v != "" {
-		sources = append(sources, source{">=" + v, ".tool-versions"})
-	}
+	sources := []source{{">=" + toolVersion(src, "golang", "go"), ".tool-versions"}}
 	if directive != nil {
 		sources = append(sources, source{">=" + directive.Version, "go.mod"})
 	}

@@ -66,11 +66,11 @@ var javaNumber = regexp.MustCompile(`\d+(\.\d+)*`)
 // atLeast returns the range for the version that a project compiles for, which newer
 // ones run: 17, or 1.8 in the old form.
 func atLeast(text string, pattern *regexp.Regexp) string {
-	m := pattern.FindStringSubmatch(text)
-	if m == nil {
+	number := group(pattern, text)
+	if number == "" {
 		return ""
 	}
-	return ">=" + strings.TrimPrefix(m[1], "1.")
+	return ">=" + strings.TrimPrefix(number, "1.")
 }
 
 var (

@@ -42,8 +42,8 @@ var node = Definition{
 
 func detectNode(src fs.FS) (Plan, bool) {
 	pkg, ok := readPackage(src)
-	if fault := brokenPackage(src); fault != "" {
-		return Plan{From: "package.json", Hint: fault}, true
+	if pkg.fault != "" {
+		return Plan{From: "package.json", Hint: pkg.fault}, true
 	}
 	if !ok {
 		return detectNodeFile(src)

@@ -17,6 +17,7 @@ type packageJSON struct {
 	Scripts        map[string]string
 	dependencies   dependencies
 	workspaces     bool
+	fault          string // what is wrong with one that npm could not read either
 }
 
 // dependencies are the three groups that a lock file repeats.
@@ -34,7 +35,10 @@ func readPackage(src fs.FS) (packageJSON, bool) {
 		return p, false
 	}
 	var fields map[string]json.RawMessage
-	if json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &fields) != nil || fields == nil {
+	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &fields); err != nil {
+		p.fault = "its package.json is not valid JSON (" + err.Error() + ")"
+	}
+	if fields == nil {
 		return p, false
 	}
 	for name, to := range map[string]any{
@@ -48,20 +52,6 @@ func readPackage(src fs.FS) (packageJSON, bool) {
 	}
 	p.workspaces = fields["workspaces"] != nil
 	return p, true
-}
-
-// brokenPackage returns what is wrong with a package.json that npm could not read
-// either; "" if it can be read or there is none.
-func brokenPackage(src fs.FS) string {
-	data, ok := read(src, "package.json")
-	if !ok {
-		return ""
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &fields); err != nil {
-		return "its package.json is not valid JSON (" + err.Error() + ")"
-	}
-	return ""
 }
 
 // has reports whether the package depends on name, for running or for development.

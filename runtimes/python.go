@@ -82,17 +82,12 @@ var (
 )
 
 func (s pythonSource) version() (string, string) {
-	sources := []source{
-		{firstLine(s.src, ".python-version"), ".python-version"},
-		{toolVersion(s.src, "python"), ".tool-versions"},
-	}
-	if m := requiresPython.FindStringSubmatch(s.project); m != nil {
-		sources = append(sources, source{m[1], "pyproject.toml"})
-	}
-	if m := requiresPython.FindStringSubmatch(s.pipfile); m != nil {
-		sources = append(sources, source{m[1], "Pipfile"})
-	}
-	return python.firstVersion(sources...)
+	return python.firstVersion(
+		source{firstLine(s.src, ".python-version"), ".python-version"},
+		source{toolVersion(s.src, "python"), ".tool-versions"},
+		source{group(requiresPython, s.project), "pyproject.toml"},
+		source{group(requiresPython, s.pipfile), "Pipfile"},
+	)
 }
 
 // install creates the virtual environment, replacing one in the archive, and fills it

@@ -87,10 +87,7 @@ func (s rubySource) version() (string, string) {
 	if m := gemRuby.FindStringSubmatch(s.gemfile); m != nil {
 		sources = append(sources, source{rubyRange(m), "Gemfile"})
 	}
-	if m := lockedRuby.FindStringSubmatch(s.lock); m != nil {
-		sources = append(sources, source{m[1], "Gemfile.lock"})
-	}
-	return ruby.firstVersion(sources...)
+	return ruby.firstVersion(append(sources, source{group(lockedRuby, s.lock), "Gemfile.lock"})...)
 }
 
 // install uses the lock file if that has gems for Linux. Bundler refuses every Ruby

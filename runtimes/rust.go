@@ -115,11 +115,7 @@ func (c cargo) value(section, key string) string {
 }
 
 func tomlKey(text, key string) string {
-	m := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(key) + `\s*=\s*["']([^"']*)["']`).FindStringSubmatch(text)
-	if m == nil {
-		return ""
-	}
-	return m[1]
+	return group(regexp.MustCompile(`(?m)^\s*`+regexp.QuoteMeta(key)+`\s*=\s*["']([^"']*)["']`), text)
 }
 
 // members returns the packages of a workspace, at most a hundred.
