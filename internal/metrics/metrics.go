@@ -5,6 +5,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -41,38 +42,32 @@ var (
 func New() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "berth_http_requests_total",
-			Help: "Requests of the API that were answered, by route, method and status.",
-		}, []string{"route", "method", "status"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "berth_http_request_duration_seconds", Buckets: requestBuckets,
-			Help: "Time to answer an API request, including the wait of wait=true.",
-		}, []string{"route"}),
-		builds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "berth_build_duration_seconds", Buckets: buildBuckets,
-			Help: "Duration of service builds that ended, from when each got its slot, by runtime and result (ok, failed, stopped).",
-		}, []string{"runtime", "result"}),
-		engine: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "berth_engine_call_duration_seconds", Buckets: engineBuckets,
-			Help: "Duration of calls to the Docker engine, by call and result (ok, error); a call that streams lasts until its end.",
-		}, []string{"call", "result"}),
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "berth_events_total",
-			Help: "Recorded events of stacks, by type: deploys, failures, crashes, claims and expiries.",
-		}, []string{"type"}),
+		requests: counter("berth_http_requests_total",
+			"Requests of the API that were answered, by route, method and status.", "route", "method", "status"),
+		duration: histogram("berth_http_request_duration_seconds", requestBuckets,
+			"Time to answer an API request, including the wait of wait=true.", "route"),
+		builds: histogram("berth_build_duration_seconds", buildBuckets,
+			"Duration of service builds that ended, from when each got its slot, by runtime and result (ok, failed, stopped).", "runtime", "result"),
+		engine: histogram("berth_engine_call_duration_seconds", engineBuckets,
+			"Duration of calls to the Docker engine, by call and result (ok, error); a call that streams lasts until its end.", "call", "result"),
+		events: counter("berth_events_total",
+			"Recorded events of stacks, by type: deploys, failures, crashes, claims and expiries.", "type"),
+		deliveries: histogram("berth_delivery_duration_seconds", engineBuckets,
+			"Attempts to deliver an event to a webhook, by result (ok, failed, retried).", "result"),
+		arrivals: counter("berth_arrivals_total",
+			"Requests at the public address, by where their host leads: service, base (the API and the pages) or none.", "host"),
 	}
-	m.deliveries = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "berth_delivery_duration_seconds", Buckets: engineBuckets,
-		Help: "Attempts to deliver an event to a webhook, by result (ok, failed, retried).",
-	}, []string{"result"})
-	m.arrivals = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "berth_arrivals_total",
-		Help: "Requests at the public address, by where their host leads: service, base (the API and the pages) or none.",
-	}, []string{"host"})
 	m.registry.MustRegister(m.arrivals, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func histogram(name string, buckets []float64, help string, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
 // Handler serves the metrics.
@@ -89,9 +84,7 @@ func (m *Metrics) Arrival(host string) { m.arrivals.WithLabelValues(host).Inc() 
 // Request counts an answered request of the API. The route is "" for a path without
 // one.
 func (m *Metrics) Request(route, method string, status int, took time.Duration) {
-	if route == "" {
-		route = "none"
-	}
+	route = cmp.Or(route, "none")
 	if !slices.Contains(usual, method) {
 		method = "other"
 	}
