@@ -9,12 +9,6 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Stacks looks up claim codes; package store implements it.
-type Stacks interface {
-	Get(ctx context.Context, id string) (*stack.Stack, error)
-	FindClaimCode(ctx context.Context, hash []byte) (stackID string, ok bool, err error)
-}
-
 // Host claims stacks; the supervisor implements it.
 type Host interface {
 	// Claim moves a stack into an account, and brings an expired one back in the
@@ -26,7 +20,7 @@ type Host interface {
 // Claims is the only way to claim a stack, from the API and from the browser. It does
 // not check limits.
 type Claims struct {
-	Stacks Stacks
+	Stacks *store.Store
 	Host   Host
 	Key    auth.Key // of the installation, for the hashes of claim codes
 }

@@ -65,26 +65,12 @@ type Logs interface {
 	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, out io.Writer) error
 }
 
-// Store holds the rows of stacks and their history; package store implements it.
-type Store interface {
-	// Update calls fn to change a stack and saves it; fn may refuse with a
-	// *stack.Error.
-	Update(ctx context.Context, stackID string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error)
-	// LatestEvents returns the last events of a stack, newest first.
-	LatestEvents(ctx context.Context, stackID string, limit int) ([]stack.Event, error)
-	// Deliveries returns the last deliveries of a stack, newest first.
-	Deliveries(ctx context.Context, stackID string, limit int) ([]store.Delivery, error)
-	// Watch sends to wake after each commit that touches the stack, or any stack for
-	// "".
-	Watch(id string) (wake <-chan struct{}, stop func())
-}
-
 // Config is what the pages need from the rest of the server.
 type Config struct {
 	Accounts Accounts
 	Host     Host
 	Logs     Logs
-	Store    Store
+	Store    *store.Store
 	Webhooks Webhooks
 	URLs     stack.URLs
 	Key      auth.Key // of the installation, for the tokens of forms
