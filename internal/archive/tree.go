@@ -2,6 +2,7 @@ package archive
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -42,9 +43,7 @@ func (n *fileNode) join(name string) string {
 	for ; n.at.parent != nil; n = n.at.parent {
 		parts = append(parts, n.at.name)
 	}
-	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
-		parts[i], parts[j] = parts[j], parts[i]
-	}
+	slices.Reverse(parts)
 	return strings.Join(parts, "/")
 }
 

@@ -19,7 +19,7 @@ import (
 // The layout inside build and run containers.
 const (
 	AppDir   = "/app"
-	Home     = "/home/app"
+	home     = "/home/app"
 	cacheDir = "/cache"
 	caFile   = "/.berth-ca.pem"
 	caStore  = "/.berth-ca.jks" // the same certificates for Java
@@ -99,7 +99,7 @@ func (x *box) copySource(ctx context.Context, withCache bool) error {
 func (x *box) writeTree(ctx context.Context, w io.Writer, withCache bool) error {
 	uid := x.job.Stack.UID()
 	tw := tar.NewWriter(w)
-	accounts := fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\napp:x:%[1]d:%[1]d:app:%[2]s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", uid, Home)
+	accounts := fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\napp:x:%[1]d:%[1]d:app:%[2]s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", uid, home)
 	groups := fmt.Sprintf("root:x:0:\napp:x:%d:\nnogroup:x:65534:\n", uid)
 	entries := []entry{
 		{name: "etc/passwd", data: []byte(accounts)},
@@ -180,7 +180,7 @@ func (x *box) commit(ctx context.Context) error {
 	err := x.cfg.Engine.Commit(ctx, x.id, x.job.key(), engine.ImageConfig{
 		User: x.user(),
 		Dir:  x.dir(),
-		Env:  []string{"HOME=" + Home},
+		Env:  []string{"HOME=" + home},
 	})
 	failpoint.Here("image-committed")
 	return err

@@ -199,7 +199,7 @@ var caVariables = []string{
 // BaseEnv returns the environment that a runtime gives its commands (building) and its
 // processes in a folder of the source.
 func BaseEnv(r stack.Runtime, root string, building bool) map[string]string {
-	env := map[string]string{"HOME": Home}
+	env := map[string]string{"HOME": home}
 	if def, ok := runtimes.Lookup(r.Name); ok {
 		maps.Copy(env, def.Environ(path.Join(AppDir, root), building))
 	}

@@ -3,6 +3,7 @@ package edge
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/berth-host/berth/internal/proxy"
@@ -55,12 +56,7 @@ func cutLast(list string) (before, last string, more bool) {
 }
 
 func (e *edge) trusts(ip netip.Addr) bool {
-	for _, p := range e.trusted {
-		if p.Contains(ip) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.trusted, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // parseIP parses an address, with or without a port.

@@ -1,9 +1,9 @@
 package redis
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -92,7 +92,7 @@ func (q *Queue) past(now time.Time) []int64 {
 			numbers = append(numbers, number)
 		}
 	}
-	slices.SortFunc(numbers, cmp.Compare)
+	slices.Sort(numbers)
 	return numbers
 }
 
@@ -125,14 +125,9 @@ func (q *Queue) pop(ctx context.Context, key string) (held []string, ok bool) {
 func (q *Queue) next() time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var next int64
-	for number := range q.slots {
-		if next == 0 || number < next {
-			next = number
-		}
-	}
-	if next == 0 {
+	if len(q.slots) == 0 {
 		return time.Time{}
 	}
+	next := slices.Min(slices.Collect(maps.Keys(q.slots)))
 	return time.Unix(0, next*int64(slot))
 }

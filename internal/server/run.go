@@ -47,9 +47,6 @@ func (s *Server) openEdge() error {
 	return nil
 }
 
-// Addr returns the address that the server listens on.
-func (s *Server) Addr() net.Addr { return s.listener.Addr() }
-
 // Run serves until ctx ends or a listener fails, then shuts down: it accepts no new
 // requests and gives open ones the drain time; containers stay up for the next server
 // to take over.
@@ -61,7 +58,7 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { failed <- s.api.Serve(s.inner) }()
 	go func() { failed <- s.pages.Serve(s.innerPages) }()
 	go func() { failed <- s.edge.Serve(s.listener) }()
-	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.Addr().String())
+	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.listener.Addr().String())
 	var err error
 	select {
 	case <-ctx.Done():

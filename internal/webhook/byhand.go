@@ -8,8 +8,8 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// EventTest is the type of the event that Test sends. It is never recorded.
-const EventTest stack.EventType = "webhook.test"
+// eventTest is the type of the event that Test sends. It is never recorded.
+const eventTest stack.EventType = "webhook.test"
 
 // Resend sends an event of a stack to its webhook once more: one attempt, with the same
 // delivery id as always. It returns the result, a Delivery with Attempt 0; a failing
@@ -25,7 +25,7 @@ func (d *Dispatcher) Resend(ctx context.Context, stackID string, eventID int64) 
 	return d.sendByHand(ctx, job{stack: stackID, event: eventID})
 }
 
-// Test sends an event of type EventTest to a stack's webhook in one attempt, like
+// Test sends an event of type eventTest to a stack's webhook in one attempt, like
 // Resend. The event is not recorded; its id is below 0, so that receivers do not take
 // it for a recorded event or for a cursor to poll from.
 func (d *Dispatcher) Test(ctx context.Context, stackID string) (store.Delivery, error) {
@@ -33,7 +33,7 @@ func (d *Dispatcher) Test(ctx context.Context, stackID string) (store.Delivery, 
 	e := &stack.Event{
 		ID:        -now.UnixMicro(),
 		StackID:   stackID,
-		Type:      EventTest,
+		Type:      eventTest,
 		Data:      map[string]any{"message": "This is a test. Nothing happened to the stack."},
 		CreatedAt: now,
 	}

@@ -66,7 +66,7 @@ func (d *Dispatcher) send(ctx context.Context, hook store.Webhook, e stack.Event
 	req.Header.Set("User-Agent", "Berth-Webhook")
 	req.Header.Set("X-Service-Event", string(e.Type))
 	req.Header.Set("X-Service-Delivery", strconv.FormatInt(e.ID, 10))
-	req.Header.Set("X-Service-Signature", Sign(hook.Secret, at, body))
+	req.Header.Set("X-Service-Signature", sign(hook.Secret, at, body))
 	status, text, err := exchange(d.transport, req)
 	if err != nil {
 		return d.unanswered(ctx, err)

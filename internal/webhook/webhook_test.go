@@ -454,7 +454,7 @@ func TestTest_SendsAnEventThatIsNotRecorded(t *testing.T) {
 	r := receive(t, nil)
 	k := hook(t, s, r.url)
 	got, err := d.Test(t.Context(), k.ID)
-	if err != nil || got.Status != 200 || got.Type != EventTest || got.EventID >= 0 || got.Error != "" {
+	if err != nil || got.Status != 200 || got.Type != eventTest || got.EventID >= 0 || got.Error != "" {
 		t.Errorf("Test = %+v, %v", got, err)
 	}
 	a := r.await(t, 1)[0]
@@ -467,7 +467,7 @@ func TestTest_SendsAnEventThatIsNotRecorded(t *testing.T) {
 	if events, err := s.Events(t.Context(), k.ID, -1<<60, 10); err != nil || len(events) != 0 {
 		t.Errorf("recorded: %v, %v", events, err)
 	}
-	if found := attempts(t, s, k, 1); len(found) != 1 || found[0].Type != EventTest {
+	if found := attempts(t, s, k, 1); len(found) != 1 || found[0].Type != eventTest {
 		t.Errorf("written down: %+v", found)
 	}
 }
