@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -104,71 +103,6 @@ func TestEngineRestart_IsARestoreAndNoCrash(t *testing.T) {
 		h.says(t, redeployed, "web", "/", "hello from web, generation 2")
 		h.begin(t, building, perl, manifest(perlManifest))
 		h.mustLive(t, building)
-	})
-}
-
-// An engine that goes away again while stacks come back, twice, is waited for.
-func TestEngineRestart_InTheMiddleOfTheRecovery(t *testing.T) {
-	byEnd(t, func(t *testing.T, sig syscall.Signal) {
-		e := startEngine(t, "")
-		h := start(t, on(e))
-		var stacks []*Stack
-		for range 2 {
-			// Its start takes so long that the recovery is caught in it.
-			st := h.live(t, perl, manifest(`{services: [{name: web, runtime: node, start: 'echo it wakes; sleep 4; exec perl server.pl'}]}`))
-			h.says(t, st, "web", "/keep/it", "hello from web, generation 1")
-			stacks = append(stacks, st)
-		}
-		for n := range 2 {
-			e.stop(t, sig)
-			e.run(t)
-			eventually(t, "a stack is on its way back", func() error {
-				if text := h.logs(t, stacks[0], ""); strings.Count(text, "it wakes\n") < 2+n {
-					return fmt.Errorf("its log is %s", text)
-				}
-				return nil
-			})
-		}
-		for _, st := range stacks {
-			eventually(t, "the stack is back", func() error {
-				if events := h.events(t, st); count(events, "stack.restored") == 0 {
-					return fmt.Errorf("the events are %v", types(events))
-				}
-				return nil
-			})
-			h.says(t, st, "web", "/kept", "it")
-			require.Equal(t, "live", h.show(t, st, "").Status)
-			require.Zero(t, count(h.events(t, st), "service.crashed"))
-			h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
-		}
-	})
-}
-
-// A claimed stack whose restore meets the engine's end comes back all the same.
-func TestEngineRestart_InTheMiddleOfARestore(t *testing.T) {
-	byEnd(t, func(t *testing.T, sig syscall.Signal) {
-		e := startEngine(t, "")
-		h := start(t, on(e), short)
-		key := h.accountCreate(t, "ana@example.com")
-		st := h.live(t, perl, manifest(`{services: [{name: web, runtime: node, start: 'echo it wakes; sleep 4; exec perl server.pl'}]}`))
-		h.says(t, st, "web", "/keep/it", "hello from web, generation 1")
-		h.expire(t, st)
-		h.keeps(t, st, "image web:g1", "image web:data")
-		require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
-		eventually(t, "the stack is on its way back", func() error {
-			if text := h.logs(t, st, ""); strings.Count(text, "it wakes\n") < 2 {
-				return fmt.Errorf("its log is %s", text)
-			}
-			return nil
-		})
-		e.stop(t, sig)
-		e.run(t)
-		h.mustLive(t, st)
-		h.says(t, st, "web", "/kept", "it")
-		events := h.events(t, st)
-		require.Equal(t, 1, count(events, "stack.restored"), types(events))
-		require.Zero(t, count(events, "service.crashed"), types(events))
-		h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
 	})
 }
 
