@@ -1,15 +1,10 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
 	"github.com/stretchr/testify/require"
 )
 
@@ -86,55 +81,6 @@ func TestCrash_IsRestartedAndTheLogTellsHowItEnded(t *testing.T) {
 	}
 }
 
-// The address of a process that ended may be given to another container, which
-// must not answer in its name.
-func TestCrash_NobodyElseAnswersForAServiceWithoutAProcess(t *testing.T) {
-	t.Parallel()
-	h := start(t, with("BERTH_BACKOFF", "1h"), with("BERTH_BACKOFF_MAX", "1h"))
-	st := h.live(t, crasher, manifest(crashes))
-	before := h.inspect(t, st, "web")
-	h.get(t, st.url("web", "/exit/3"))
-	h.logged(t, st, "", "restarting in 1h0m0s")
-	stranger := h.takesPlaceOf(t, before)
-	eventually(t, "the stranger answers", func() error {
-		res, err := http.Get("http://" + stranger + ":8080/")
-		if err != nil {
-			return err
-		}
-		return res.Body.Close()
-	})
-	text := h.get(t, st.url("web", "/"), "Accept", "application/json").refused(t, http.StatusBadGateway)
-	require.Contains(t, text, "is not running at the moment")
-}
-
-// takesPlaceOf runs a container that answers at the address of one that ended.
-func (h *Host) takesPlaceOf(t *testing.T, ended container.InspectResponse) (ip string) {
-	t.Helper()
-	docker, err := h.docker()
-	require.NoError(t, err)
-	defer docker.Close()
-	endpoints := map[string]*network.EndpointSettings{}
-	for name, n := range ended.NetworkSettings.Networks {
-		ip = n.IPAddress
-		endpoints[name] = &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: ip}}
-	}
-	answer := `require('http').createServer((req, res) => res.end('a stranger')).listen(8080)`
-	c, err := docker.ContainerCreate(t.Context(), &container.Config{Image: ended.Config.Image, Cmd: []string{"node", "-e", answer}},
-		nil, &network.NetworkingConfig{EndpointsConfig: endpoints}, nil, "")
-	require.NoError(t, err)
-	t.Cleanup(func() { h.removeContainer(t, c.ID) })
-	require.NoError(t, docker.ContainerStart(t.Context(), c.ID, container.StartOptions{}))
-	return ip
-}
-
-func (h *Host) removeContainer(t *testing.T, id string) {
-	t.Helper()
-	docker, err := h.docker()
-	require.NoError(t, err)
-	defer docker.Close()
-	require.NoError(t, docker.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true}))
-}
-
 // A client that does not read what a process had sent before it ended holds up
 // nobody who watches the next one.
 func TestCrash_TheNextIsSeenWhileRequestsOfTheLastAreOpen(t *testing.T) {
@@ -156,48 +102,6 @@ func TestCrash_TheNextIsSeenWhileRequestsOfTheLastAreOpen(t *testing.T) {
 		})
 	}
 	require.NoError(t, conn.Close())
-}
-
-func TestCrash_TheWaitGrowsAndTheServiceIsRestarting(t *testing.T) {
-	t.Parallel()
-	h := start(t, with("BERTH_BACKOFF", "400ms"), with("BERTH_BACKOFF_MAX", "1s"))
-	st := h.live(t, crasher, manifest(crashes))
-	h.get(t, st.url("web", "/exit/1"))
-	eventually(t, "the service is restarting", func() error {
-		if now := h.show(t, st, ""); now.Services[0].Status != "restarting" {
-			return fmt.Errorf("it is %s", now.Services[0].Status)
-		}
-		return nil
-	})
-	eventually(t, "it is back", func() error {
-		if n := count(h.events(t, st), "service.restarted"); n != 1 {
-			return fmt.Errorf("it is not")
-		}
-		return nil
-	})
-	for n := 2; n <= 4; n++ {
-		h.crash(t, st, "web", "/exit/1", n)
-	}
-	var waits []string
-	for line := range strings.Lines(h.logs(t, st, "")) {
-		if wait, ok := strings.CutPrefix(strings.TrimSpace(line), "== restarting in "); ok {
-			waits = append(waits, wait)
-		}
-	}
-	require.Equal(t, []string{"400ms", "800ms", "1s", "1s"}, waits)
-	var crashed float64
-	took := []float64{}
-	for _, e := range h.events(t, st) {
-		switch e.Type {
-		case "service.crashed":
-			crashed = e.CreatedAt
-		case "service.restarted":
-			took = append(took, e.CreatedAt-crashed)
-		}
-	}
-	for i, least := range []float64{0.4, 0.8, 1, 1} {
-		require.Greater(t, took[i], least-0.01)
-	}
 }
 
 func TestCrash_TheSixthFailsTheStackOverARestartOfTheServer(t *testing.T) {
@@ -241,93 +145,4 @@ func TestCrash_TheSixthFailsTheStackOverARestartOfTheServer(t *testing.T) {
 	h.mustLive(t, st)
 	h.crash(t, st, "web", "/exit/3", 7)
 	require.EqualValues(t, 1, last(t, h.events(t, st), "service.crashed").Data["crashes"], "a deploy resets the count")
-}
-
-func TestCrash_ARestartThatDoesNotGetHealthyCounts(t *testing.T) {
-	t.Parallel()
-	h := start(t, quickly)
-	st := h.live(t, crasher, manifest(crashes))
-	before := len(h.events(t, st))
-	h.get(t, st.url("web", "/break/3"))
-	now := st
-	eventually(t, "the stack fails", func() error {
-		if now = h.show(t, st, ""); now.Status != "failed" {
-			return fmt.Errorf("it is %s", now.Status)
-		}
-		return nil
-	})
-	require.Equal(t, "web crashed 6 times in 10 min (last exit code 4); check its logs and redeploy", now.reason())
-	events := h.events(t, st)[before:]
-	require.Len(t, events, 7, "%v", types(events))
-	for i, e := range events[:6] {
-		want := map[string]any{"service": "web", "exit_code": nil, "crashes": float64(i + 1)}
-		if i == 0 {
-			want["exit_code"] = 3.0
-		}
-		require.Equal(t, "service.crashed", e.Type)
-		require.Equal(t, want, e.Data)
-	}
-	require.Equal(t, "stack.failed", events[6].Type)
-	require.Equal(t, 5, strings.Count(h.logs(t, st, ""), "== the restart failed: service web: \"node index.js\" exited with code 4"))
-}
-
-// A service that takes so long to fail that no window holds its crashes is not
-// restarted for ever.
-func TestCrash_RestartsInARowThatDoNotGetHealthyFailTheStack(t *testing.T) {
-	t.Parallel()
-	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "2"), with("BERTH_CRASH_WINDOW", "1ms"))
-	st := h.live(t, crasher, manifest(crashes))
-	before := len(h.events(t, st))
-	h.get(t, st.url("web", "/break/3"))
-	now := h.becomes(t, st, "failed")
-	require.Equal(t, "web did not become healthy in 3 restarts in a row (last exit code 4); check its logs and redeploy", now.reason())
-	require.Equal(t, []string{"service.crashed web", "service.crashed web", "service.crashed web", "service.crashed web", "stack.failed"}, h.after(t, st, before))
-	require.EqualValues(t, 1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
-}
-
-func TestCrash_TheWindowSlides(t *testing.T) {
-	t.Parallel()
-	h := start(t, quickly, with("BERTH_CRASH_LIMIT", "1"), with("BERTH_CRASH_WINDOW", "15s"))
-	st := h.live(t, crasher, manifest(crashes))
-	h.crash(t, st, "web", "/exit/3", 1)
-	at := last(t, h.events(t, st), "service.crashed").CreatedAt
-	eventually(t, "the window is over", func() error {
-		if left := time.Until(time.UnixMilli(int64(at*1000) + 15100)); left > 0 {
-			return fmt.Errorf("%s are left", left)
-		}
-		return nil
-	})
-	h.crash(t, st, "web", "/exit/3", 2)
-	require.EqualValues(t, 1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
-	h.get(t, st.url("web", "/exit/3"))
-	eventually(t, "the stack fails", func() error {
-		if now := h.show(t, st, ""); now.reason() != "web crashed 2 times in 15s (last exit code 3); check its logs and redeploy" {
-			return fmt.Errorf("it is %s: %s", now.Status, now.reason())
-		}
-		return nil
-	})
-}
-
-// A container that somebody removed is made anew, with the service's data.
-func TestCrash_AContainerThatIsRemovedComesBack(t *testing.T) {
-	t.Parallel()
-	h := start(t, quickly)
-	st := h.live(t, program(t), manifest(programManifest))
-	h.put(t, st, "web", "kept", "the data")
-	docker, err := engine()
-	require.NoError(t, err)
-	defer docker.Close()
-	for n := range 2 {
-		require.NoError(t, docker.ContainerRemove(t.Context(), h.inspect(t, st, "web").ID, container.RemoveOptions{Force: true}))
-		eventually(t, "the service is back", func() error {
-			if events := h.events(t, st); count(events, "service.restarted") != n+1 {
-				return fmt.Errorf("the events are %v", types(events))
-			}
-			return nil
-		})
-		require.Equal(t, "the data", h.file(t, st, "web", "kept"))
-		require.EqualValues(t, n+1, last(t, h.events(t, st), "service.crashed").Data["crashes"])
-	}
-	require.Equal(t, 2, h.redeploy(t, st, program(t).plus(Tree{"more": ""}), manifest(programManifest)).Generation)
-	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network g2")
 }
