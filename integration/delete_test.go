@@ -72,22 +72,6 @@ func TestDelete_StopsAHealthCheckWithinSeconds(t *testing.T) {
 	require.Equal(t, objects{}, h.objects(t))
 }
 
-// ignoring does not get healthy, and does not end when it is asked to.
-var ignoring = Tree{"server.js": "process.on('SIGTERM', () => console.log('it is asked to end')); setInterval(() => {}, 1000)"}
-
-const patient = `services: [{name: web, runtime: node, start: node server.js, stop_timeout: 60s}]`
-
-func TestDelete_DoesNotWaitForAProcessThatIgnoresItsEnd(t *testing.T) {
-	t.Parallel()
-	h := start(t, with("BERTH_HEALTH_TIMEOUT", "5s"))
-	st := h.create(t, ignoring, manifest(patient))
-	h.logged(t, st, "kind=run", "\nit is asked to end\n")
-	asked := time.Now()
-	require.Equal(t, http.StatusOK, h.delete(t, st).status)
-	require.Less(t, time.Since(asked), 20*time.Second)
-	require.Equal(t, objects{}, h.objects(t))
-}
-
 func TestDelete_TwiceAtOnceIsOneDeletion(t *testing.T) {
 	t.Parallel()
 	h := start(t)

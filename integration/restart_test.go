@@ -285,22 +285,3 @@ func TestRestart_TwoServersOnOneDirectoryAreRefused(t *testing.T) {
 	require.Equal(t, "hi", h.get(t, st.url("web", "/")).body)
 	require.Zero(t, count(h.events(t, st), "stack.restored"))
 }
-
-// The next server ends what this one does not wait for.
-func TestRestart_AServerThatStopsDoesNotWaitForAProcessThatIgnoresItsEnd(t *testing.T) {
-	t.Parallel()
-	h := start(t, with("BERTH_HEALTH_TIMEOUT", "5s"))
-	st := h.create(t, ignoring, manifest(strings.Replace(patient, "60s", "25s", 1)))
-	h.logged(t, st, "kind=run", "\nit is asked to end\n")
-	asked := time.Now()
-	h.stop(t)
-	require.Less(t, time.Since(asked), 15*time.Second)
-	h.run(t)
-	require.Equal(t, "failed", h.show(t, st, "").Status)
-	eventually(t, "it is ended", func() error {
-		if left := h.objects(t); left.containers+left.networks > 0 {
-			return fmt.Errorf("there is %+v", left)
-		}
-		return nil
-	})
-}

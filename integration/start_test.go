@@ -2,7 +2,6 @@ package integration
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -224,74 +223,4 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreBroken(t *testing.T) {
 	h.onceRestored(t, whole, 1)
 	require.Equal(t, "more", h.get(t, whole.url("web", "/sub/more")).body)
 	require.Equal(t, "mended", h.get(t, h.redeploy(t, emptied, page("mended"), nil).url("web", "/")).body)
-}
-
-// An engine that refuses everything is at fault itself, however often it does.
-func TestStart_AnEngineThatDoesNothingFailsNobody(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t)
-	h := start(t, through(p))
-	st := h.live(t, program(t), manifest(programManifest))
-	container := h.inspect(t, st, "web").ID
-	h.stop(t)
-	h.stopContainer(t, container)
-	refused := p.add(containerCreate[0], containerCreate[1], -1, refuse)
-	h.run(t) // the engine says what it has until here
-	lists := p.add(http.MethodGet, "/volumes", -1, refuse)
-	eventually(t, "it was tried more often than a stack survives", func() error {
-		if tries := p.count(lists); tries < 7 {
-			return fmt.Errorf("%d times", tries)
-		}
-		return nil
-	})
-	require.Equal(t, "live", h.show(t, st, "").Status)
-	require.NotZero(t, p.count(refused))
-	p.clear()
-	h.onceRestored(t, st, 1)
-	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
-}
-
-// An error of the engine's own while a stack is brought back passes.
-func TestStart_AFaultOfTheHostFailsNobody(t *testing.T) {
-	t.Parallel()
-	p := startProxy(t)
-	h := start(t, through(p))
-	st := h.live(t, program(t), manifest(programManifest))
-	container := h.inspect(t, st, "web").ID
-	h.stop(t)
-	h.stopContainer(t, container)
-	refused := p.add(containerCreate[0], containerCreate[1], 2, refuse)
-	lists := p.add(http.MethodGet, "/volumes", 1, refuse)
-	h.run(t)
-	require.Equal(t, "live", h.show(t, st, "").Status)
-	h.onceRestored(t, st, 1)
-	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
-	require.Equal(t, []int{2, 1}, []int{p.count(refused), p.count(lists)})
-	events := h.events(t, st)
-	require.Zero(t, count(events, "stack.failed")+count(events, "service.crashed"), types(events))
-}
-
-// A database that takes no writes for now does not keep from serving what runs.
-func TestStart_ServesBeforeItCanRecord(t *testing.T) {
-	t.Parallel()
-	h := start(t)
-	site := h.live(t, page("the site"), nil)
-	st := h.live(t, program(t), manifest(programManifest))
-	interrupted := h.live(t, program(t), manifest(programManifest))
-	h.begin(t, interrupted, program(t).plus(Tree{"more": ""}), manifest(`services: [{name: web, runtime: node, build: 'echo it builds; sleep 600', start: node server.js}]`))
-	h.logged(t, interrupted, "kind=build", "\nit builds\n")
-	h.kill(t)
-	h.failAt("store-commit%100")
-	h.run(t)
-	require.Equal(t, "the site", h.get(t, site.url("web", "/")).body)
-	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
-	h.kill(t)
-	h.failAt("")
-	h.run(t)
-	for _, s := range []*Stack{site, st, interrupted} {
-		h.onceRestored(t, s, 1)
-		require.Zero(t, count(h.events(t, s), "stack.failed"))
-	}
-	require.Contains(t, h.show(t, interrupted, "").deployError(), "restarted")
-	require.Equal(t, "hello from web", h.get(t, interrupted.url("web", "/")).body)
 }
