@@ -249,47 +249,6 @@ func TestClaim_WaitsForTheRestoreWhenAsked(t *testing.T) {
 	require.Equal(t, "the site", h.get(t, st.url("web", "/")).body)
 }
 
-// A restore that fails loses nothing, also of services that it never came to.
-func TestClaim_ARestoreThatFailsKeepsTheDataForARedeploy(t *testing.T) {
-	t.Parallel()
-	h := start(t, short)
-	key := h.accountCreate(t, "ana@example.com")
-	fields := manifest(`services:
-  - {name: web, runtime: node, start: node index.js}
-  - {name: api, runtime: node, start: node server.js, depends_on: [web]}`)
-	st := h.live(t, keeper.plus(program(t)), fields)
-	h.put(t, st, "api", "kept", "data of api")
-	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/break")).status)
-	h.expire(t, st)
-	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
-	now := h.mustFail(t, st)
-	require.Contains(t, now.reason(), "service web: ")
-	require.Contains(t, now.reason(), "exited with code 6")
-	require.True(t, now.Claimed)
-	h.restart(t)
-
-	mended := Tree{"index.js": program(t)["server.js"], "server.js": program(t)["server.js"]}
-	h.begin(t, st, mended, fields)
-	h.mustLive(t, st)
-	require.Equal(t, "data of api", h.file(t, st, "api", "kept"))
-	require.Empty(t, h.file(t, st, "web", "broken"))
-	h.keeps(t, st, "container web-g2", "container api-g2", "image web:g2", "image api:g2", "volume web-data", "volume api-data", "network g2")
-}
-
-func TestClaim_OfAnExpiredStackThatWasNeverBuilt(t *testing.T) {
-	t.Parallel()
-	h := start(t, short)
-	key := h.accountCreate(t, "ana@example.com")
-	st := h.broken(t, Tree{"server.js": "require('fs').writeFileSync(process.env.DATA_DIR + '/kept', 'data'); process.exit(1)"}, manifest(programManifest))
-	h.expire(t, st)
-	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
-	now := h.mustFail(t, st)
-	require.Regexp(t, `(?s)exited with code 1.*upload the source again`, now.reason())
-	h.begin(t, st, program(t), manifest(programManifest))
-	h.mustLive(t, st)
-	require.Equal(t, "data", h.file(t, st, "web", "kept"))
-}
-
 func TestMe_ListsTheStacksNewestFirst(t *testing.T) {
 	t.Parallel()
 	h := start(t)

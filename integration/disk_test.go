@@ -134,25 +134,6 @@ func TestDiskFull_DataThatAnImageHasNoRoomForStaysInItsVolume(t *testing.T) {
 	h.says(t, st, "web", "/kept", "it")
 }
 
-func TestDiskFull_DataBecomesAnImageOnceThereIsRoom(t *testing.T) {
-	t.Parallel()
-	h := start(t, short)
-	st := h.live(t, program(t), manifest(programManifest))
-	h.put(t, st, "web", "kept", "data")
-	h.stop(t)
-	h.env["BERTH_DISK_FLOOR"] = "1000000GB"
-	h.run(t)
-	h.extend(t, st, "1s")
-	h.becomes(t, st, "expired")
-	h.putsOff(t, st)
-	h.keeps(t, st, "image web:g1", "volume web-data")
-	h.stop(t)
-	delete(h.env, "BERTH_DISK_FLOOR")
-	require.NoError(t, os.Remove(h.putOff(st)))
-	h.run(t)
-	h.keeps(t, st, "image web:g1", "image web:data")
-}
-
 // putOff is the file that tells why a snapshot waits.
 func (h *Host) putOff(st *Stack) string {
 	return filepath.Join(h.dir, "stacks", st.hex(), "web.no-room")
