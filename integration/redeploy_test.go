@@ -163,47 +163,13 @@ func TestRedeploy_ThatFailsLeavesTheOldGeneration(t *testing.T) {
 	require.Equal(t, "2", h.served(t, st, "web"))
 }
 
-func TestRedeploy_OfAFailedStack(t *testing.T) {
-	t.Parallel()
-	h := start(t)
-	bad := Tree{"server.js": "process.exit(1)"}
-	st := h.broken(t, bad, manifest(programManifest))
-	before := len(h.events(t, st))
-	begun := h.begin(t, st, bad, manifest(programManifest))
-	require.Equal(t, "building", begun.Status)
-	require.Nil(t, begun.Error)
-	h.mustFail(t, st)
-	require.Equal(t, []string{"stack.redeploying", "service.building web", "stack.failed"}, h.after(t, st, before))
-	h.keeps(t, st, "volume web-data")
-
-	h.begin(t, st, program(t), manifest(programManifest))
-	now := h.mustLive(t, st)
-	require.Equal(t, 2, now.Generation)
-	require.Nil(t, now.Error)
-	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
-	require.Equal(t, []string{"stack.redeploying", "service.building web", "service.ready web", "stack.live"}, h.after(t, st, before+3))
-	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network g2")
-	// At once again: what the last deploy cleans up is not what this one makes.
-	for generation := 3; generation < 6; generation++ {
-		require.Equal(t, generation, h.redeploy(t, st, program(t).plus(Tree{"n": fmt.Sprint(generation)}), manifest(programManifest)).Generation)
-	}
-}
-
-// lock takes a lock in $DATA_DIR and gives it back when it is asked to end. It
-// ends at once where "poison" is.
-const lock = `
+// locking serves while it holds a lock in $DATA_DIR, which it gives back when it is asked
+// to end.
+var locking = Tree{"server.js": `
 const fs = require('fs'), dir = process.env.DATA_DIR;
-if (fs.existsSync(dir + '/poison')) process.exit(8);
 fs.mkdirSync(dir + '/lock');
 process.on('SIGTERM', () => { fs.rmdirSync(dir + '/lock'); process.exit(0); });
-`
-
-var (
-	// locking serves while it holds the lock.
-	locking = Tree{"server.js": lock + `require('http').createServer((req, res) => res.end('generation ' + process.env.GENERATION)).listen(process.env.PORT);`}
-	// holding holds the lock and listens on no port.
-	holding = Tree{"server.js": lock + `console.log('it holds the lock'); setInterval(() => {}, 1000);`}
-)
+require('http').createServer((req, res) => res.end('generation ' + process.env.GENERATION)).listen(process.env.PORT);`}
 
 const recreates = `{services: [{name: web, runtime: node, start: node server.js, strategy: recreate}]}`
 
@@ -232,57 +198,6 @@ func TestRedeploy_RecreateStopsTheOldOneFirstAndBringsItBack(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// A new process that does not get healthy gives back what it holds before the
-// old one is started again.
-func TestRedeploy_RecreateGivesTheNewProcessItsTimeToStop(t *testing.T) {
-	t.Parallel()
-	h := start(t, with("BERTH_HEALTH_TIMEOUT", "6s"))
-	st := h.live(t, locking, manifest(recreates))
-	now := h.redeploy(t, st, holding, manifest(recreates))
-	require.Equal(t, "live", now.Status, now.reason())
-	require.Contains(t, now.deployError(), "web listens on no port")
-	require.Equal(t, "generation 1", h.get(t, st.url("web", "/")).body)
-}
-
-// What is routed again after a rollback is what the stack is by then.
-func TestRedeploy_AClaimMeanwhileOutlivesTheRollback(t *testing.T) {
-	t.Parallel()
-	h := start(t)
-	st := h.live(t, locking, manifest(recreates))
-	key := h.accountCreate(t, "ana@example.com")
-	h.begin(t, st, holding, manifest(recreates))
-	h.logged(t, st, "", "it holds the lock")
-	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "").status)
-	docker, err := engine()
-	require.NoError(t, err)
-	defer docker.Close()
-	require.NoError(t, docker.ContainerKill(t.Context(), st.container("web-g2"), "TERM"))
-	require.Contains(t, h.deployed(t, st).deployError(), "exited with code 0")
-	r := h.get(t, st.url("web", "/"))
-	require.Equal(t, "generation 1", r.body)
-	require.Empty(t, r.header.Get("X-Robots-Tag"))
-}
-
-func TestRedeploy_RollbackThatFailsFailsTheStack(t *testing.T) {
-	t.Parallel()
-	h := start(t)
-	st := h.live(t, locking, manifest(recreates))
-	before := len(h.events(t, st))
-	poisons := Tree{"server.js": "require('fs').writeFileSync(process.env.DATA_DIR + '/poison', ''); process.exit(5)"}
-	h.begin(t, st, poisons, manifest(recreates))
-	now := h.deployed(t, st)
-	require.Equal(t, "failed", now.Status)
-	require.Regexp(t, `(?s)exited with code 5 .*\nGeneration 1, which served before, could not be brought back: .*exited with code`, now.reason())
-	require.Nil(t, now.Deploying)
-	require.Equal(t, "stopped", now.Services[0].Status)
-	require.Equal(t, []string{"stack.redeploying", "service.building web", "stack.failed"}, h.after(t, st, before))
-	require.Equal(t, http.StatusServiceUnavailable, h.get(t, st.url("web", "/")).status)
-	h.keeps(t, st, "image web:g1", "volume web-data")
-	h.begin(t, st, program(t), manifest(programManifest))
-	h.mustLive(t, st)
-	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network g2")
 }
 
 func TestRedeploy_ReleaseRunsOncePerGeneration(t *testing.T) {

@@ -190,30 +190,3 @@ func TestSwitch_UnderLoadLosesNoRequest(t *testing.T) {
 	require.Greater(t, l.streams.Load(), int64(2), "the streams were never cut")
 	h.keeps(t, l.st, fmt.Sprintf("container web-g%d", generation), fmt.Sprintf("image web:g%d", generation), "volume web-data", fmt.Sprintf("network g%d", generation))
 }
-
-// A service that ends while another one is still brought up does not go live dead.
-func TestSwitch_LooksWhetherEveryProcessStillRuns(t *testing.T) {
-	t.Parallel()
-	h := start(t)
-	const both = `{services: [{name: api, runtime: node, start: node server.js}, {name: web, runtime: node, start: node server.js, depends_on: [api]}]}`
-	st := h.live(t, program(t), manifest(both))
-	before := len(h.events(t, st))
-	waits := strings.Replace(both, "name: web, runtime: node, start: node server.js", "name: web, runtime: node, start: node door.js, health: /", 1)
-	h.begin(t, st, program(t).plus(Tree{"door.js": door["server.js"]}), manifest(waits))
-	h.waitFor(t, st, "container web-g2")
-	require.Equal(t, []string{"stack.redeploying", "service.building api", "service.building web", "service.ready api"}, h.after(t, st, before))
-	docker, err := engine()
-	require.NoError(t, err)
-	defer docker.Close()
-	require.NoError(t, docker.ContainerKill(t.Context(), st.container("api-g2"), "KILL"))
-	h.ask(t, st, "web-g2", "/open")
-	now := h.deployed(t, st)
-	require.Equal(t, "live", now.Status)
-	require.Equal(t, 1, now.Generation)
-	require.Contains(t, now.deployError(), `"node server.js" exited with code 137 after it was healthy`)
-	for _, service := range []string{"api", "web"} {
-		require.Equal(t, "1", h.served(t, st, service))
-	}
-	require.Zero(t, count(h.events(t, st), "service.crashed"))
-	h.keeps(t, st, "container api-g1", "container web-g1", "image api:g1", "image web:g1", "volume api-data", "volume web-data", "network g1")
-}
