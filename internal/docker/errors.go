@@ -85,11 +85,12 @@ var hostFaults = []string{
 // again: the engine does not answer, it or a proxy in front of it answers that it cannot
 // (5xx), or no descriptor is free.
 func MayPass(err error) bool {
-	passing := []error{engine.ErrUnreachable}
-	for _, status := range []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
-		passing = append(passing, errhttp.ToNative(status))
-	}
 	return hostfault.NoDescriptor(err) || isAny(err, passing)
+}
+
+var passing = []error{
+	engine.ErrUnreachable, errdefs.ErrInternal, errdefs.ErrUnavailable,
+	errhttp.ToNative(http.StatusBadGateway), errhttp.ToNative(http.StatusGatewayTimeout),
 }
 
 // unlessGone drops the error of removing what is not there.

@@ -221,15 +221,10 @@ func (d *Driver) removeNetwork(ctx context.Context, name string) error {
 
 func (d *Driver) removeNetworks(ctx context.Context, name string) error {
 	named, err := d.networksNamed(ctx, name)
-	if err != nil {
-		return err
-	}
 	for _, n := range named {
-		if err := d.removeNetworkByID(ctx, n.ID); err != nil {
-			return err
-		}
+		err = errors.Join(err, d.removeNetworkByID(ctx, n.ID))
 	}
-	return nil
+	return err
 }
 
 func (d *Driver) removeNetworkByID(ctx context.Context, id string) error {
