@@ -174,7 +174,7 @@ func TestEnded_MissesNothingFromTheCallOn(t *testing.T) {
 }
 
 func TestEnded_ReportsMemoryThatRanOut(t *testing.T) {
-	b := testBench(t)
+	b := aloneBench(t) // a machine that is busy may lose the event that memory ran out
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	exits, failed := b.driver.Ended(ctx)

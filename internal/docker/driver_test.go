@@ -57,7 +57,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 // pools are those that freePool has returned.
 var pools sync.Map
 
-// freePool returns a pool of four networks that nobody uses.
+// freePool returns a pool of two networks that nobody uses.
 func (b *bench) freePool(t *testing.T) netip.Prefix {
 	t.Helper()
 	taken, err := b.engine.networks(t.Context(), filters.NewArgs())
@@ -65,7 +65,7 @@ func (b *bench) freePool(t *testing.T) netip.Prefix {
 	for {
 		var n [2]byte
 		rand.Read(n[:])
-		pool := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, n[0], n[1] &^ 63}), 26)
+		pool := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, n[0], n[1] &^ 31}), 27)
 		if _, given := pools.LoadOrStore(pool, true); given {
 			continue
 		}

@@ -77,7 +77,7 @@ func testBench(t *testing.T) *bench {
 	return aloneBench(t)
 }
 
-// aloneBench is testBench for a test that changes the environment.
+// aloneBench is testBench for a test that does not run beside others.
 func aloneBench(t *testing.T) *bench {
 	t.Helper()
 	b, err := shared()

@@ -57,7 +57,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			e := New(map[string]Program{"helper": helper}, "base", "tools")
 			defer e.Close()
-			e.subnets = 4
+			e.subnets = 2
 			d := e.Driver("own")
 			d.Space.Bytes = 1 << 40
 			test(t, Bench{

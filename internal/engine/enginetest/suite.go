@@ -19,7 +19,7 @@ import (
 type Bench struct {
 	Driver  engine.Driver // of an installation without objects
 	Another engine.Driver // of another such installation on the same engine
-	Subnets int           // free subnets in the pool that both have
+	Subnets int           // free subnets in the pool that both have, at least two
 
 	// Image has the program that Command runs. It runs as root, and its first argument
 	// says what it does:
