@@ -44,7 +44,7 @@ func (l *loop) lookedAt(st *stack.Stack, err error) {
 	l.reading, l.stale = false, false
 	switch {
 	case isDeleted(err):
-		r.markDeleted(&stack.Stack{ID: r.id}) // with its account, or by another process: nobody else removes it
+		r.markDeleted() // with its account, or by another process: nobody else removes it
 		return
 	case err != nil:
 		return // the loop ends

@@ -110,7 +110,7 @@ func (r *runner) handOver(ctx context.Context, do func(*loop)) error {
 // gone returns why the loop of a stack has ended: the stack is deleted, or the server
 // stops.
 func (r *runner) gone() error {
-	if r.deleted.Load() == nil && r.sup.ctx.Err() != nil {
+	if !r.deleted.Load() && r.sup.ctx.Err() != nil {
 		return stack.NewError(stack.Unavailable, "the server is being restarted; look at the stack again in a minute")
 	}
 	return stack.NewNoStack(r.id)

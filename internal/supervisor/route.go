@@ -39,9 +39,9 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 
 // unroute makes the public URLs of a deleted stack unknown and cuts the requests that
 // are still open.
-func (r *runner) unroute(st *stack.Stack) {
+func (r *runner) unroute() {
 	r.routing.Lock()
-	targets := r.cfg.Routes.Remove(st.ID)
+	targets := r.cfg.Routes.Remove(r.id)
 	r.routing.Unlock()
 	for _, t := range targets {
 		cut(t)

@@ -22,10 +22,12 @@ type runner struct {
 	ctx     context.Context // of all its work; ends with the stack or the server
 	cancel  context.CancelFunc
 	mailbox *mailbox
-	ended   chan struct{}               // closed when nothing goes on any more
-	deleted atomic.Pointer[stack.Stack] // what the stack was when it was deleted; nil before
-	served  atomic.Pointer[generation]  // nil if nothing is served; only the loop changes it
-	work    sync.WaitGroup              // what goes on beside the job: watching, draining
+	ended   chan struct{}              // closed when nothing goes on any more
+	deleted atomic.Bool                // whether the stack is deleted
+	served  atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
+	work    sync.WaitGroup             // what goes on beside the job: watching, draining
+
+	discardOnce func() // discard, the first time
 
 	newer bool // the server found generations at start that the row does not explain
 
@@ -53,6 +55,7 @@ func newRunner(s *Supervisor, id string) *runner {
 		logs: map[string]runLog{}, refusals: map[string]int{},
 	}
 	r.ctx, r.cancel = context.WithCancel(s.ctx)
+	r.discardOnce = sync.OnceFunc(r.discard)
 	s.jobs.Go(r.run)
 	return r
 }
@@ -67,22 +70,26 @@ func (r *runner) run() {
 	r.windUp(l)
 }
 
-// windUp waits for all that goes on with the stack. If the stack is deleted, it removes
-// all of it, and leaves to watchLeftovers what it cannot remove. Otherwise the
-// containers go on.
+// windUp waits for all that goes on with the stack. If the stack is deleted by then,
+// all of it is removed. Otherwise the containers go on.
 func (r *runner) windUp(l *loop) {
-	deleted := r.deleted.Load()
-	if deleted != nil {
-		r.unroute(deleted) // first, since the rest may wait for the engine
+	if r.deleted.Load() {
+		r.unroute() // first, since the rest may wait for the engine
 	}
 	if l.job != nil {
 		<-l.job.ended
 	}
 	r.work.Wait()
 	r.closeLogs()
-	if deleted == nil {
-		return
+	if r.deleted.Load() {
+		r.discardOnce()
 	}
+}
+
+// discard removes all of a deleted stack, of which nothing goes on any more. It leaves to
+// watchLeftovers what it cannot remove.
+func (r *runner) discard() {
+	r.unroute()
 	if err := r.removeStack(context.WithoutCancel(r.ctx)); err != nil {
 		r.log.Warn("a deleted stack is not all removed; trying again later", "error", err)
 	}
@@ -141,18 +148,19 @@ func (r *runner) goAside(do func()) {
 	})
 }
 
-// markDeleted ends the loop of a deleted stack. Only the first call counts.
-func (r *runner) markDeleted(st *stack.Stack) {
-	r.deleted.CompareAndSwap(nil, st)
+// markDeleted ends the loop of a deleted stack.
+func (r *runner) markDeleted() {
+	r.deleted.Store(true)
 	r.cancel()
 }
 
 // discardStack ends the runner of a deleted stack, and returns when nothing of the
 // stack is left, or the rest is left to watchLeftovers. It may be called more than
 // once.
-func (r *runner) discardStack(st *stack.Stack) {
-	r.markDeleted(st)
+func (r *runner) discardStack() {
+	r.markDeleted()
 	<-r.ended
+	r.discardOnce() // the loop may have ended before, with the server
 }
 
 // serving returns the served generation, or nil if there is none.

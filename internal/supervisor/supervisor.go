@@ -243,15 +243,14 @@ func (s *Supervisor) Delete(ctx context.Context, id string) error {
 // endStack ends a stack by the given trigger and removes all of it. What the engine
 // cannot remove now is left to watchLeftovers, since the stack is deleted.
 func (s *Supervisor) endStack(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
-	st, err := s.cfg.Store.Update(ctx, id, trigger)
-	if err != nil {
+	if _, err := s.cfg.Store.Update(ctx, id, trigger); err != nil {
 		return err
 	}
 	failpoint.Here("delete-committed")
 	gone := make(chan struct{})
 	s.jobs.Go(func() {
 		defer close(gone)
-		s.runner(id).discardStack(st)
+		s.runner(id).discardStack()
 	})
 	if !within(deleteWait, gone) {
 		s.cfg.Log.Warn("the engine does not answer; what it has of a deleted stack goes later", "stack", id)

@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,4 +36,25 @@ func TestRunner_RoutesNothingOnceItHasEnded(t *testing.T) {
 		r.route(st, nil)
 		require.False(t, w.sup.cfg.Routes.Has(w.sup.cfg.URLs.Hostname(st, "web")))
 	})
+}
+
+// A request to delete a stack may get there while the server stops, or after.
+func TestDelete_WhileTheServerStopsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for when, stop := range map[string]func(w *world, st *stack.Stack){
+		"stopping": func(w *world, st *stack.Stack) {
+			r := w.sup.lookup(st.ID)
+			r.work.Go(func() { time.Sleep(10 * time.Second) })
+			w.sup.cancel()
+			synctest.Wait()
+		},
+		"stopped": func(w *world, _ *stack.Stack) { w.stopServer() },
+	} {
+		inWorld(t, func(w *world) {
+			st := w.live(service("web"))
+			stop(w, st)
+			require.NoError(w.t, w.sup.Delete(w.t.Context(), st.ID))
+			require.Equal(w.t, "-", w.consistent(st, when))
+		})
+	}
 }
