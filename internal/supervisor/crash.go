@@ -265,16 +265,21 @@ func (l *loop) countCrash(p *process, code *int, restart bool) (done counted) {
 	if l.runner.serving() != p.gen {
 		return counted{err: stack.NewError(stack.Conflict, "the generation is not served any more")}
 	}
+	var was stack.Stack
 	var looping bool
 	var targets []*proxy.Target
 	done.st, done.err = l.update(l.runner.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
+		was = *st
 		events, looping, err = st.Crash(p.service.Spec.Name, code, restart, p.cfg.Limits, stack.Now())
 		if err == nil && looping {
 			done.reason, _ = events[len(events)-1].Data["error"].(string)
-			targets = append(targets, l.runner.route(st, nil)...)
+			targets = l.runner.route(st, nil)
 		}
 		return events, err
 	})
+	if done.err != nil && len(targets) > 0 {
+		l.runner.route(&was, p.gen) // the next try takes them out again, and then ends them
+	}
 	if done.err == nil && looping {
 		failpoint.Here("loop-committed")
 		fallen := make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -316,5 +318,50 @@ func TestFallen_AQueuedDeployFollowsARestoreThatFails(t *testing.T) {
 		require.Equal(t, []string{"stack.redeploying", "stack.failed", "service.building", "service.ready", "stack.live"}, w.after(st.ID, before))
 		require.Contains(t, fmt.Sprint(w.last(st.ID, "stack.failed").Data["error"]), "before it answered")
 		w.endsWith(st, "L2")
+	})
+}
+
+// held is the handler of a target; it notes when the target has been drained.
+type held struct {
+	http.Handler
+	closed atomic.Bool
+}
+
+func (h *held) Close() error {
+	h.closed.Store(true)
+	return nil
+}
+
+// holdTarget puts a handler in place of the target of a stack's static service.
+func (w *world) holdTarget(st *stack.Stack, service string) *held {
+	h := &held{Handler: http.NotFoundHandler()}
+	g := w.sup.lookup(st.ID).serving()
+	g.setTarget(service, proxy.NewHandler(h))
+	g.republish(st)
+	return h
+}
+
+// The database may not take a change at once that takes targets out of the routes.
+func TestCrash_ALoopEndsTargetsAlthoughTheDatabaseFailsOnce(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"), pages("docs"))
+		h := w.holdTarget(st, "docs")
+		w.program(st.ID, 1, exits(1))
+		tried := 0
+		w.db.breaks(func(id string, events []stack.Event) error {
+			if err := at(stack.EventFailed)(id, events); err != nil {
+				if tried++; tried <= 2 {
+					return err
+				}
+			}
+			return nil
+		})
+		w.crash(st, "web-g1", 1)
+		w.becomes(st.ID, stack.Failed)
+		w.settle()
+		require.Equal(t, 3, tried)
+		require.True(t, h.closed.Load())
+		require.Equal(t, http.StatusServiceUnavailable, w.ask(st, "docs"))
 	})
 }

@@ -313,7 +313,7 @@ func (g *generation) switchBack(ctx context.Context, again bool) (drained []*pro
 		done, err := ask(context.WithoutCancel(ctx), g.runner, func(l *loop) switched {
 			return l.switchTo(ctx, g, "restore-committed", g.recordServing)
 		})
-		drained = done.drained
+		drained = append(drained, done.drained...) // of each try, since the routes stay
 		return cmp.Or(err, done.err)
 	}
 	if again {
