@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"strings"
@@ -220,5 +221,24 @@ func TestEngineAway_BringsLiveStacksBackAsARestore(t *testing.T) {
 		require.True(t, w.answers(st, "web"))
 		require.NotContains(t, w.events(st.ID), "service.crashed")
 		require.Equal(t, 1, strings.Count(strings.Join(w.events(st.ID), " "), "stack.restored"))
+	})
+}
+
+// What stops an attempt to bring a stack back may end without effect, as an expiry does
+// that a claim came before.
+func TestEngineAway_IsNoticedAgainAfterAStoppedAttempt(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		r := w.sup.lookup(st.ID)
+		r.tell(func(l *loop) {
+			l.queue(func(ctx context.Context) { <-ctx.Done() })
+			l.recoverLost(r.serving())
+			l.interrupt(errTimeRanOut, func(context.Context) {})
+		})
+		synctest.Wait()
+		w.away(3 * time.Second)
+		w.settle()
+		require.Equal(t, "L1", w.consistent(st, "after it was away"))
 	})
 }

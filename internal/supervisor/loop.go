@@ -22,7 +22,7 @@ type loop struct {
 	pending []*job // in the order in which they run
 	aside   int    // how many processes and generations come or go beside the job
 
-	recovered *generation   // the generation that was brought back last after it had ended with the engine
+	recovered *generation   // served, and about to be brought back since it ended with the engine; or nil
 	fallen    chan struct{} // closed when the generation that fell last has ended; nil if none has fallen
 
 	keeping    bool        // whether deadlines are kept; see startKeepingTime
@@ -116,7 +116,18 @@ func (l *loop) goAside(do func()) {
 func (l *loop) recoverLost(g *generation) {
 	if l.runner.serving() == g && l.recovered != g {
 		l.recovered = g
-		l.interrupt(errEngineLeft(g.number+1), l.runner.recoverStack)
+		l.interrupt(errEngineLeft(g.number+1), func(ctx context.Context) {
+			l.runner.recoverStack(ctx)
+			l.runner.tell(func(l *loop) { l.recoveryOver(g) })
+		})
+	}
+}
+
+// recoveryOver ends an attempt to bring a generation back, which may have been stopped
+// before it began.
+func (l *loop) recoveryOver(g *generation) {
+	if l.recovered == g {
+		l.recovered = nil
 	}
 }
 
