@@ -21,9 +21,12 @@ func (p *process) watch() { p.watchAfter(func(context.Context) bool { return tru
 // watchAfter does something first, and then watches the process if first returns true.
 func (p *process) watchAfter(first func(context.Context) bool) {
 	ctx, cancel := context.WithCancel(p.gen.runner.ctx)
-	p.watching, p.watched = cancel, make(chan struct{})
+	watched := make(chan struct{})
+	p.mu.Lock()
+	p.watching, p.watched = cancel, watched
+	p.mu.Unlock()
 	p.gen.runner.work.Go(func() {
-		defer close(p.watched)
+		defer close(watched)
 		defer cancel()
 		for again := first(ctx); again; again = p.handleEnd(ctx) {
 			select {
@@ -37,11 +40,14 @@ func (p *process) watchAfter(first func(context.Context) bool) {
 
 // unwatch ends the watching of the process. No restart is under way when it returns.
 func (p *process) unwatch() {
-	if p.watched == nil {
+	p.mu.Lock()
+	cancel, watched := p.watching, p.watched
+	p.mu.Unlock()
+	if watched == nil {
 		return
 	}
-	p.watching()
-	<-p.watched
+	cancel()
+	<-watched
 }
 
 // poke makes the watcher look at the process.

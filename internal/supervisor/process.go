@@ -28,13 +28,13 @@ type process struct {
 	id      string
 	aliases []string // names by which the other services find it
 
-	wake     chan struct{} // receives a value when the container may have ended
-	watching context.CancelFunc
-	watched  chan struct{} // closed when the process is no longer watched; nil before watch
+	wake chan struct{} // receives a value when the container may have ended
 
 	absence atomic.Int64 // the engine's last one before the process was known to run
 
 	mu       sync.Mutex
+	watching context.CancelFunc
+	watched  chan struct{} // closed when the process is no longer watched; nil before watch
 	ip       string
 	follower *follower
 }

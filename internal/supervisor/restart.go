@@ -42,6 +42,9 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 			defer release()
 			return p.restartOnRequest(ctx, st)
 		})
+		if r.serving() != g {
+			p.unwatch() // the generation fell, and whoever ends it may have looked before
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -159,5 +160,29 @@ func TestDelete_DoesNotWaitForAProcessThatIgnoresItsEnd(t *testing.T) {
 		w.startServer() // it ends what the one before did not wait for
 		require.Equal(t, stack.Failed, w.get(st.ID).Status)
 		w.endsWith(st, "F1")
+	})
+}
+
+// A generation may fall while a restart waits for the watcher of one of its processes.
+func TestRestart_AgainstACrashLoopOfAnotherService(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"), service("api"))
+		require.NoError(t, w.claim(st.ID))
+		web := w.sup.lookup(st.ID).serving().process("web").id
+		w.hold("Look", web)
+		w.crash(st, "web-g1", 1)
+		synctest.Wait()
+		w.restart(st)
+		for crash := 1; crash <= limits.Crashes; crash++ {
+			w.crash(st, "api-g1", 1)
+			w.awaitEvent(st.ID, "service.restarted", crash)
+		}
+		w.crash(st, "api-g1", 1)
+		w.becomes(st.ID, stack.Failed)
+		synctest.Wait()
+		w.release()
+		w.settle()
+		require.Equal(t, "F1", w.consistent(st, "fallen"))
 	})
 }
