@@ -318,7 +318,7 @@ func TestBuild_KeepsTheEnvironmentToItself(t *testing.T) {
 	}
 }
 
-// imageText is all that the engine tells of the images of an installation.
+// imageText returns everything that the engine says about an installation's images.
 func (h *Host) imageText(t *testing.T, st *Stack) string {
 	t.Helper()
 	docker, err := engine()

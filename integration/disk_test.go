@@ -139,7 +139,7 @@ func (h *Host) putOff(st *Stack) string {
 	return filepath.Join(h.dir, "stacks", st.hex(), "web.no-room")
 }
 
-// putsOff waits until a snapshot does, and asserts that the log tells of it once.
+// putsOff waits until a snapshot is put off, and asserts that the log says so once.
 func (h *Host) putsOff(t *testing.T, st *Stack) {
 	t.Helper()
 	eventually(t, "the snapshot waits for room", func() error {

@@ -150,7 +150,7 @@ func sweep() error {
 	return errors.Join(err1, err2, err3, err4, sweepEngines())
 }
 
-// isDead tells whether an instance is of a run of these tests that has ended.
+// isDead reports whether an instance is of a run of these tests that has ended.
 func isDead(instance string) bool {
 	rest, ours := strings.CutPrefix(instance, instancePrefix)
 	if !ours {
@@ -160,7 +160,7 @@ func isDead(instance string) bool {
 	return hasEnded(run)
 }
 
-// hasEnded tells whether a run of these tests, named by its process id, is over.
+// hasEnded reports whether a run of these tests, named by its process id, is over.
 func hasEnded(run string) bool {
 	pid, err := strconv.Atoi(run)
 	return err == nil && pid != os.Getpid() && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)

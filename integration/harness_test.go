@@ -240,7 +240,7 @@ func (p *process) wait(t *testing.T) error {
 	}
 }
 
-// alive tells whether the server's process runs.
+// alive reports whether the server's process runs.
 func (h *Host) alive() bool {
 	p := h.running()
 	if p == nil {

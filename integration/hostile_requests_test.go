@@ -221,8 +221,8 @@ func TestHostile_PathsOfAStaticSite(t *testing.T) {
 	}
 }
 
-// What a service gets of the host are the headers that tell of the client; what
-// clients get of it is none that tells of the host.
+// A service gets the headers in which the host describes the client; a client gets no
+// header that describes the host.
 func TestHostile_HeadersOfTheHostStayInside(t *testing.T) {
 	t.Parallel()
 	h := start(t)

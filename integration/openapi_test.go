@@ -53,7 +53,7 @@ func (w *witness) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// isAPI tells whether a request is for the API of this server.
+// isAPI reports whether a request is for the API of this server.
 func (h *Host) isAPI(req *http.Request) bool {
 	host := req.URL.Host
 	if req.Host != "" {
@@ -75,7 +75,7 @@ func isStream(res *http.Response) bool {
 	return strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream")
 }
 
-// overheard is a body that tells what was read of it once it was read to its end.
+// overheard is a body that reports what was read of it once it has been read to its end.
 type overheard struct {
 	io.ReadCloser
 	heard bytes.Buffer
@@ -170,7 +170,7 @@ var unnamed = []int{
 	http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 }
 
-// check tells what of an exchange the document does not say. The body of a
+// check returns what the document does not say about an exchange. The body of a
 // stream is nil.
 func (c *contract) check(req *http.Request, res *http.Response, body []byte) error {
 	if req.Method == http.MethodHead || req.Method == http.MethodOptions {

@@ -63,7 +63,7 @@ func newOutside(t *testing.T, e *dockerd) *outside {
 	}
 	for _, addr := range []string{outsidePublic, outsideMetadata, outsidePrivate, outsideHome, outsideMirror} {
 		ip("-n", o.namespace, "addr", "add", addr+"/32", "dev", "lo")
-		// The metric tells the routes of two runs at the same time apart.
+		// The metric distinguishes the routes of two runs at the same time.
 		ip("route", "add", addr+"/32", "via", far, "dev", link, "metric", fmt.Sprint(os.Getpid()))
 	}
 	for _, port := range []string{"25", "80", "443", "465", "587"} {

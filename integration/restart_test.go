@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// count tells how many events of a type there are.
+// count returns the number of events of a type.
 func count(events []Event, kind string) int {
 	n := 0
 	for _, e := range events {

@@ -115,7 +115,7 @@ func nodeRuntimes() map[string]aRuntime {
 	}
 }
 
-// version is a program that tells the version of its node.
+// version is a program that reports the version of its Node.js.
 var version = Tree{"index.js": `require("http").createServer((req, res) => res.end(process.version)).listen(process.env.PORT)`}
 
 // express is the same small program of one dependency under the lock file of

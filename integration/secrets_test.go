@@ -49,7 +49,7 @@ func (s secret) needles() []string {
 	return slices.Compact(all)
 }
 
-// in tells whether the text holds the secret in any form.
+// in reports whether the text holds the secret in any form.
 func (s secret) in(text []byte) bool {
 	return slices.ContainsFunc(s.needles(), func(n string) bool { return bytes.Contains(text, []byte(n)) })
 }

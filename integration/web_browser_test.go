@@ -114,7 +114,7 @@ func (h *Host) browser(t *testing.T) *Tab {
 	return b
 }
 
-// isFault tells whether a line of the console is about a script that failed or
+// isFault reports whether a line of the console is about a script that failed or
 // something on a page that its policy forbids; to be kept out of a frame is none.
 func isFault(line string) bool {
 	broke := strings.HasPrefix(line, string(chromedp.ConsoleException)+":")
@@ -246,7 +246,7 @@ func (b *Tab) focused() string {
 	return text
 }
 
-// focusShows tells whether what has the focus can be told by its outline.
+// focusShows reports whether the focused element has a visible outline.
 func (b *Tab) focusShows() bool {
 	b.Helper()
 	shows, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](

@@ -213,7 +213,7 @@ func TestAccountDelete_WithYesAsksNothing(t *testing.T) {
 	}
 }
 
-// verify tells whether a password is that of an account.
+// verify reports whether a password is that of an account.
 func verify(t *testing.T, s *store.Store, email, password string) bool {
 	t.Helper()
 	_, hash, ok, err := s.AccountByEmail(t.Context(), email)

@@ -27,7 +27,7 @@ services:
 
 // programSource answers with its generation and when it first answered, in
 // milliseconds of Unix time. On request it writes 1 GB into its data folder,
-// tells how many bytes are there, or ends.
+// reports how many bytes have arrived, or ends.
 const programSource = `const fs = require("fs"), path = require("path")
 const data = process.env.DATA_DIR
 let first

@@ -52,7 +52,7 @@ func firstOf(paths ...string) string {
 	return paths[0]
 }
 
-// read tells what there is at a path: empty for what is masked.
+// read describes what is at a path: empty for what is masked.
 func read(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -124,7 +124,7 @@ func devices() string {
 	return strings.Join(all, " ")
 }
 
-// symbols tells whether the kernel shows where its code is.
+// symbols reports whether the kernel shows where its code is.
 func symbols() string {
 	text, err := os.ReadFile("/proc/kallsyms")
 	if err != nil {
@@ -153,7 +153,7 @@ func others(targets map[string]string) map[string]func() string {
 	}
 }
 
-// foreign tells whether there is a process of another user.
+// foreign reports whether there is a process of another user.
 func foreign() string {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -270,8 +270,7 @@ func TestDeploy_CutOffChangesNothing(t *testing.T) {
 }
 
 // TestDeploy_UnpacksOnlyTheFirstOfSeveralUploads has two under way together. The
-// one that comes second is no archive, which it would be refused for if it were
-// looked at.
+// second is not an archive, for which it would be refused if it were unpacked.
 func TestDeploy_UnpacksOnlyTheFirstOfSeveralUploads(t *testing.T) {
 	e := newEnv(t)
 	m := e.creates("")

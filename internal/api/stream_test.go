@@ -157,7 +157,7 @@ func TestStreams_AStackHasSoManyAndThenMoreOnceTheyEnd(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// opens tells whether a stream could be opened; it is closed again.
+// opens reports whether a stream can be opened, and closes it again.
 func (e *env) opens(path, token string) bool {
 	e.Helper()
 	res, err := e.client.Do(newRequest(e.T, http.MethodGet, path, token, nil, "Accept", "text/event-stream"))

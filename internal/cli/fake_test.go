@@ -364,7 +364,7 @@ func (f *fake) validate(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// asked tells how often a request came.
+// asked returns how often a request came.
 func (f *fake) asked(request string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -181,8 +181,8 @@ func TestEdge_ServesNothingBehindABrokenBody(t *testing.T) {
 	}
 }
 
-// follow reads stream as the edge's server does, and tells of each request what
-// net/http and the framing make of it; it stops at what net/http refuses.
+// follow reads stream as the edge's server does, and describes what net/http and the
+// framing make of each request; it stops at what net/http refuses.
 func follow(t *testing.T, stream io.Reader) (requests []string) {
 	t.Helper()
 	f := &framing{}

@@ -151,8 +151,8 @@ func (m *machine) listen(namespace string, ports ...string) {
 	}
 }
 
-// reaches reports whether a connection from a namespace comes about. What is
-// dropped is waited for: that there is no answer is the answer.
+// reaches reports whether a connection from a namespace is established. A packet that
+// is dropped gets no answer, so the connection times out.
 func (m *machine) reaches(namespace, addr string) bool {
 	err := m.in(namespace, func() error {
 		conn, err := net.DialTimeout("tcp", addr, 500*time.Millisecond)

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// crash lets the service api exit with 3, and tells how often it crashed in the
+// crash lets the service api exit with 3, and returns how often it crashed in the
 // window and whether that was too often.
 func crash(t *testing.T, s *stack.Stack, at time.Time) (crashes int, looping bool) {
 	t.Helper()

@@ -172,8 +172,8 @@ func deleted(t *testing.T) *stack.Stack {
 	return s
 }
 
-// grid is the golden grid: what each trigger makes of each state, and the events
-// that tell of it; a pair that is missing is refused.
+// grid is the golden grid: what each trigger makes of each state, and the events that
+// record it; a pair that is missing is refused.
 var grid = map[string]map[string]string{
 	"building": {
 		"deployed":      "live stack.live",

@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "strconv"
 
-// deliveriesView is the section of a stack's deliveries.
+// deliveriesView holds what the section of a stack's deliveries shows.
 type deliveriesView struct {
 	Stack string
 	To    string // the webhook's URL; "" when the stack has none

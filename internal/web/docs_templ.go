@@ -14,7 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/docs"
 )
 
-// referencePage is the API document for reading.
+// referencePage shows the API document.
 func referencePage(p page, ref docs.Reference) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -255,7 +255,7 @@ func referencePage(p page, ref docs.Reference) templ.Component {
 	})
 }
 
-// contents leads to the parts of the page.
+// contents links to the parts of the page.
 func contents(ref docs.Reference) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -655,7 +655,7 @@ func shape(ref docs.Reference, s docs.Schema) templ.Component {
 	})
 }
 
-// fieldList are fields with what they mean.
+// fieldList lists fields with their meaning.
 func fieldList(ref docs.Reference, title string, fields []docs.Field) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -784,7 +784,7 @@ func fieldList(ref docs.Reference, title string, fields []docs.Field) templ.Comp
 	})
 }
 
-// kind is a type in words.
+// kind describes a type in words.
 func kind(ref docs.Reference, text string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -231,7 +231,7 @@ func stackCard(v stackView) templ.Component {
 	})
 }
 
-// serviceItem is one service in a list, with what can be done to it.
+// serviceItem shows a service in a list, followed by its children.
 func serviceItem(s serviceView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -353,7 +353,7 @@ func serviceItem(s serviceView) templ.Component {
 	})
 }
 
-// deployed is the generation and when it went live.
+// deployed says which generation is served and since when.
 func deployed(v stackView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -418,7 +418,7 @@ func deployed(v stackView) templ.Component {
 	})
 }
 
-// troubles are a stack's errors in full.
+// troubles shows a stack's errors in full.
 func troubles(v stackView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -495,7 +495,7 @@ func troubles(v stackView) templ.Component {
 	})
 }
 
-// stackPage is everything about one stack.
+// stackPage shows everything about one stack.
 func stackPage(p page, v stackView, l logView, events []eventView, d deliveriesView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -616,7 +616,7 @@ func stackPage(p page, v stackView, l logView, events []eventView, d deliveriesV
 	})
 }
 
-// stackHead is what is wrong with a stack, and the facts.
+// stackHead shows a stack's errors and facts.
 func stackHead(v stackView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1245,7 +1245,7 @@ func ending(v stackView) templ.Component {
 	})
 }
 
-// deletePage asks once more.
+// deletePage asks for confirmation.
 func deletePage(p page, v stackView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

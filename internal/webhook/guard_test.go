@@ -190,8 +190,8 @@ func TestGuard_KeepsWebhooksOffEveryForbiddenAddress(t *testing.T) {
 	}
 }
 
-// neverDialled tells which targets have no address: those that are no URL, and
-// numbers, which are no names to Go.
+// neverDialled reports whether a target has no address: it is not a URL, or it is a
+// number, which Go does not treat as a name.
 func neverDialled(host string) bool {
 	if strings.ContainsFunc(host, func(r rune) bool { return r == '%' || r > 127 }) {
 		return true

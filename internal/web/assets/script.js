@@ -1,10 +1,10 @@
-// What the pages gain with scripts: times in the reader's own zone, changes as
-// they happen, what a link leads to unfolded, and buttons that copy. Without it everything still works.
+// Adds to the pages: times in the reader's time zone, live updates, details opened by
+// the link that leads to them, and copy buttons. The pages work without it.
 'use strict';
 
 const localTime = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 
-// localise puts the times below an element into the reader's zone.
+// localise converts the times below an element to the reader's time zone.
 function localise(root) {
   for (const time of root.querySelectorAll('time[datetime]')) {
     time.title = time.textContent;
@@ -12,8 +12,7 @@ function localise(root) {
   }
 }
 
-// replace exchanges an element's content and leaves the focus where it was, and
-// open what was opened.
+// replace exchanges an element's content and keeps the focus where it was.
 function replace(element, html) {
   const focused = element.contains(document.activeElement) ? document.activeElement.id : '';
   element.innerHTML = html;
@@ -23,7 +22,7 @@ function replace(element, html) {
 
 const mostLogNodes = 2000;
 
-// addLines adds to the log, and stays at its end when it was there.
+// addLines appends to the log, and keeps it scrolled to its end if it was there.
 function addLines(log, { lines, anew }) {
   const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
   if (anew) log.textContent = '';
@@ -32,8 +31,8 @@ function addLines(log, { lines, anew }) {
   if (atEnd || anew) log.scrollTop = log.scrollHeight;
 }
 
-// follow listens to the page's stream while the page can be seen: browsers have
-// few connections for all the tabs of one site.
+// follow reads the page's stream while the page is visible: browsers allow few
+// connections to one site over all its tabs.
 function follow(address) {
   let source = null;
   const open = () => {
@@ -57,8 +56,8 @@ function follow(address) {
   turn();
 }
 
-// addCopyButtons puts a button beside what is meant to be copied, where the
-// browser lets a page do that.
+// addCopyButtons adds a button to each element with data-copy, if the browser lets
+// pages copy.
 function addCopyButtons() {
   if (!navigator.clipboard) return;
   for (const text of document.querySelectorAll('[data-copy]')) {
@@ -74,7 +73,7 @@ function addCopyButtons() {
   }
 }
 
-// unfold opens what the address leads to, where it is folded away.
+// unfold opens the details element that the address points to.
 function unfold() {
   const target = document.getElementById(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) target.open = true;
