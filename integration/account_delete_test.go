@@ -105,7 +105,7 @@ func TestWeb_DeletesTheAccountWithItsStacks(t *testing.T) {
 	b.menu("Account")
 	b.press("Delete account…")
 	b.is(http.StatusOK, "/dashboard/account/delete")
-	b.sees("Delete account?", "1 stack deleted with it", "guestbook")
+	b.sees("Delete account?", "Also deletes 1 stack", "guestbook")
 	b.look("account-delete")
 	b.press("Cancel")
 	b.is(http.StatusOK, "/dashboard/account")

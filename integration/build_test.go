@@ -71,7 +71,7 @@ func TestBuild_AndProcessHaveNoRights(t *testing.T) {
 	require.NotEqual(t, built.uid, identityOf(h.get(t, other.url("web", "/proc/self/status")).body).uid, "two stacks have one user")
 }
 
-// Whatever a build leaves in its cache or home, nobody else's build finds it.
+// What a build leaves in its cache or home is not found by any other stack's build.
 func TestBuild_SharesNoCache(t *testing.T) {
 	t.Parallel()
 	h := start(t)

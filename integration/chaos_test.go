@@ -161,7 +161,7 @@ func nap(ctx context.Context, d time.Duration) {
 	}
 }
 
-// forgetUnknown deletes the stacks whose creation nobody was told of.
+// forgetUnknown deletes the stacks whose creation was not answered.
 func (c *chaos) forgetUnknown(t *testing.T) {
 	t.Helper()
 	rows, err := c.h.rows(t.Context())

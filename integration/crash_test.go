@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crasher ends in the way that a request asks for. Where the file "broken" is in
-// its $DATA_DIR it does not come up again.
+// crasher ends in the way that a request asks for. While the file "broken" is in its
+// $DATA_DIR, it does not start again.
 var crasher = Tree{"index.js": `
 const fs = require('fs'), dir = process.env.DATA_DIR;
 if (fs.existsSync(dir + '/broken')) process.exit(4);
@@ -81,8 +81,8 @@ func TestCrash_IsRestartedAndTheLogTellsHowItEnded(t *testing.T) {
 	}
 }
 
-// A client that does not read what a process had sent before it ended holds up
-// nobody who watches the next one.
+// A client that does not read what a process sent before it ended does not hold up
+// the supervision of the next one.
 func TestCrash_TheNextIsSeenWhileRequestsOfTheLastAreOpen(t *testing.T) {
 	t.Parallel()
 	h := start(t, quickly, with("BERTH_DRAIN", "1h"))

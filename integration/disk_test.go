@@ -134,7 +134,7 @@ func TestDiskFull_DataThatAnImageHasNoRoomForStaysInItsVolume(t *testing.T) {
 	h.says(t, st, "web", "/kept", "it")
 }
 
-// putOff is the file that tells why a snapshot waits.
+// putOff is the file that says why a snapshot waits.
 func (h *Host) putOff(st *Stack) string {
 	return filepath.Join(h.dir, "stacks", st.hex(), "web.no-room")
 }

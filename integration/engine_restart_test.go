@@ -106,8 +106,8 @@ func TestEngineRestart_IsARestoreAndNoCrash(t *testing.T) {
 	})
 }
 
-// An engine that answers nothing for longer than it may is no event at all: what
-// was asked of it is answered in the end, and what needs no engine goes on.
+// An engine that does not answer for longer than it may changes nothing: requests to it
+// are answered in the end, and whatever does not need the engine continues.
 func TestEngineSilence_IsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const silence = 33 * time.Second // a little longer than the server waits for simple answers

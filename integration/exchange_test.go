@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// liar answers each request with the path that it asked for. The first one for
-// /lie gets an answer in the form that the service's name stands for, and some
-// time after it bytes that nobody asked for.
+// liar answers each request with its path. The first request for /lie gets an answer in
+// the form that the service's name selects and, some time later, bytes that belong to no
+// request.
 const liar = `const net = require('net');
 const own = (text) => 'HTTP/1.1 200 OK\r\nContent-Length: ' + text.length + '\r\n\r\n' + text;
 const first = {

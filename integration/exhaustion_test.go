@@ -10,8 +10,8 @@ import (
 	"github.com/berth-host/berth/integration/hog"
 )
 
-// TestIsolation_ExhaustionLeavesTheNeighbourAlone sets the ceilings that a public
-// installation is told to set. The bench measures what the neighbour feels of it.
+// TestIsolation_ExhaustionLeavesTheNeighbourAlone sets the ceilings that are recommended
+// for a public installation. The bench measures the effect on the neighbour.
 func TestIsolation_ExhaustionLeavesTheNeighbourAlone(t *testing.T) {
 	ceilings := func(h *Host) {
 		for _, setting := range hog.Ceilings {

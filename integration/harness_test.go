@@ -87,7 +87,7 @@ func install(t *testing.T, opts ...Option) *Host {
 	needBase(t)
 	number := started.Add(1)
 	h := &Host{port: freePort(t), instance: instanceName(number), dir: t.TempDir(), binary: buildBerthd, log: &record{}, contradictions: &record{}}
-	// The instance tells whose objects these are, should this run be cut off.
+	// If this run is cut off, the instance shows whose objects these are.
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "instance"), []byte(h.instance+"\n"), 0o600))
 	h.env = map[string]string{
 		"BERTH_ADMIN_LISTEN":     "",
@@ -332,8 +332,8 @@ func (h *Host) files(t *testing.T) []string {
 }
 
 // freePort finds a port below those that the kernel gives to outgoing
-// connections, so that nobody takes it while the server is down. Runs of these
-// tests beside each other begin in different places.
+// connections, so that it stays free while the server is down. Runs of these tests at
+// the same time begin in different places.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 1000 {

@@ -290,8 +290,8 @@ func (h *Host) logSize(t *testing.T) (size int64) {
 	return size
 }
 
-// A client that sends its headers a byte at a time is sent away, and holds up
-// nobody meanwhile.
+// A client that sends its headers a byte at a time is refused, and does not hold up
+// other clients meanwhile.
 func TestHostile_SlowHeadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	h := start(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// observer is a service that tells which requests reached it, other than those
-// of the health check.
+// observer is a service that reports which requests reached it, except those of the
+// health check.
 var observer = Tree{"server.js": `
 const seen = [];
 require('http').createServer((req, res) => {

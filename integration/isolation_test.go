@@ -117,8 +117,8 @@ func TestIsolation_OfAServiceAndABuild(t *testing.T) {
 	isolates(t, nil, nil)
 }
 
-// isolates asserts what becomes of the probe's attempts from a build and from a
-// service of an engine; nil is this machine's. For those in differs, that holds.
+// isolates asserts the results of the probe's attempts from a build and from a service
+// of an engine; nil is this machine's. differs holds the results that differ from the usual.
 // It returns the server and the stack of the probe.
 func isolates(t *testing.T, e *dockerd, differs map[string]string, opts ...Option) (*Host, *Stack) {
 	t.Helper()

@@ -78,8 +78,8 @@ func build(name string, flags []string, env ...string) (string, error) {
 	return path, nil
 }
 
-// buildSetting is the path of what builds are told of this machine: of a
-// variable, or else of the file that make settings wrote, or nothing.
+// buildSetting returns the path of a setting for builds on this machine: from a
+// variable, or else of the file that make settings wrote, or "".
 func buildSetting(variable, file string) string {
 	if path := os.Getenv(variable); path != "" {
 		return path
@@ -94,7 +94,7 @@ func buildSetting(variable, file string) string {
 	return path
 }
 
-// redisDatabases is how many installations one Redis can tell apart.
+// redisDatabases is how many installations can share one Redis.
 const redisDatabases = 10000
 
 var redis struct {

@@ -181,7 +181,7 @@ require("http").createServer((req, res) => {
 	require.Equal(t, "http", asked["x-forwarded-proto"])
 }
 
-// Commands run in the service's own folder, through a shell; "" is no step.
+// Commands run in the service's own folder, through a shell; "" skips a step.
 func TestManifest_RootAndCommands(t *testing.T) {
 	t.Parallel()
 	h := start(t)

@@ -118,7 +118,7 @@ func TestNames_ReachAHealthyProcessOverARestart(t *testing.T) {
 	require.True(t, strings.HasPrefix(h.get(t, st.url("web", "/")).body, "1 asked 1 booted "))
 }
 
-// A call that finds nobody is right while the one process restarts.
+// A call may find no process while the only one restarts.
 func TestNames_ReachNoProcessThatRestartsInPlaceBeforeItIsHealthy(t *testing.T) {
 	t.Parallel()
 	h := start(t)

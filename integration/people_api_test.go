@@ -311,7 +311,7 @@ func TestPages_RefuseFormsOfOtherOrigins(t *testing.T) {
 		require.NotEmpty(t, ana.do(t, req).refused(t, http.StatusForbidden))
 	}
 	require.Equal(t, http.StatusOK, ana.open(t, "/dashboard").status)
-	// The API knows no cookies, and asks nobody where they come from.
+	// The API uses no cookies, and accepts requests from any origin.
 	r := h.get(t, "/v0/me", "Authorization", "Bearer "+ana.key, "Origin", tenant, "Sec-Fetch-Site", "same-site")
 	require.Equal(t, http.StatusOK, r.status)
 	body := strings.NewReader(`{"claim_code": "CLM-0000-0000-0000"}`)

@@ -37,7 +37,7 @@ func TestRestart_AdoptsRunningContainersAsTheyAre(t *testing.T) {
 	before := h.inspect(t, st, "api")
 
 	h.stop(t)
-	// What the service logs while there is no server is not lost.
+	// What the service logs while the server is down is not lost.
 	ip := ""
 	for _, network := range before.NetworkSettings.Networks {
 		ip = network.IPAddress

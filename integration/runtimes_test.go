@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// aRuntime is a source as somebody has it, and what becomes of it.
+// aRuntime is a typical source, and what it is expected to become.
 type aRuntime struct {
 	tree   func(t *testing.T) Tree
 	fields Fields

@@ -239,9 +239,8 @@ func (h *Host) mustLive(t *testing.T, st *Stack) *Stack {
 	return st
 }
 
-// settled waits until a stack is no longer building, for as long as its build log
-// goes on: one that waits in line for a slot is told its place. The one-time fields
-// of st are kept.
+// settled waits until a stack is no longer building, as long as its build log grows: a
+// build that waits for a slot logs its place in line. The one-time fields of st are kept.
 func (h *Host) settled(t *testing.T, st *Stack) *Stack {
 	t.Helper()
 	var log string

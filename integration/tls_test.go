@@ -136,7 +136,7 @@ func TestTLS_BehindAProxy(t *testing.T) {
 	require.Equal(t, "https://web-"+st.hex()+".apps.test", st.URLs["web"])
 	seen := h.get(t, st.url("web", "/request")).json(t)["headers"].(map[string]any)
 	require.Equal(t, "https", seen["x-forwarded-proto"])
-	// Who comes through the proxy is told apart, and counted apart.
+	// Clients behind the proxy are distinguished and counted separately.
 	source := archive(t, page("x"))
 	for _, client := range []string{"203.0.113.7", "203.0.113.8"} {
 		require.Equal(t, http.StatusCreated, h.post(t, source, nil, "", "X-Forwarded-For", client).status, client)

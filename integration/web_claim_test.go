@@ -205,8 +205,7 @@ func TestWeb_SaysPlainlyWhyACodeClaimsNothing(t *testing.T) {
 	a.sees("secret-plans is yours")
 }
 
-// startsOnASignal serves at once the first time, and from then on only when it
-// is told to.
+// startsOnASignal serves at once the first time, and from then on only after a signal.
 const startsOnASignal = `const fs = require('fs'), began = process.env.DATA_DIR + '/began';
 const serve = () => require('http').createServer((req, res) => res.end('here again')).listen(process.env.PORT);
 if (fs.existsSync(began)) {

@@ -45,7 +45,7 @@ func (d delivered) event(t *testing.T) Event {
 
 func (d delivered) id() string { return d.header.Get("X-Service-Delivery") }
 
-// newHook starts a receiver that answers 200 until it is told otherwise.
+// newHook starts a receiver that answers 200 until a test changes that.
 func newHook(t *testing.T) *hook { return newHookAt(t, "127.0.0.1") }
 
 func newHookAt(t *testing.T, address string) *hook {

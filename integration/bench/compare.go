@@ -180,8 +180,7 @@ func (c *comparison) arrange(ctx context.Context, s section) (stands [2]*stand) 
 }
 
 // faults records the rows of a section for which a commit could not be prepared, and
-// reports whether there is one. It is an error if there is no telling which rows they
-// are.
+// reports whether there is one. It fails if the rows cannot be determined.
 func (c *comparison) faults(stands [2]*stand) (over bool, err error) {
 	if stands[0].fault != nil && stands[1].fault != nil {
 		return true, fmt.Errorf("neither commit can: %w; %w", stands[0].fault, stands[1].fault)

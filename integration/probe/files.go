@@ -111,7 +111,7 @@ func writable() string {
 	return strings.Join(all, " ")
 }
 
-// devices lists the devices that there are.
+// devices lists the devices.
 func devices() string {
 	var all []string
 	_ = filepath.WalkDir("/dev", func(path string, d fs.DirEntry, err error) error {

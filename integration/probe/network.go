@@ -87,7 +87,7 @@ func netOutcome(err error) string {
 	return outcome(err)
 }
 
-// addresses tells which kinds of addresses this container has.
+// addresses lists the kinds of addresses of this container.
 func addresses() string {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

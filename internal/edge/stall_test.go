@@ -210,7 +210,7 @@ func TestStalls_LeaveTheAPIAndIdleConnectionsAlone(t *testing.T) {
 	}
 }
 
-// An upload that comes to a halt is told so, by the proxy itself.
+// The proxy itself answers an upload that stalls.
 func TestStalls_EndAnUpload(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)

@@ -145,7 +145,7 @@ func TestOpenChanges_RenewsHalfwayAndRemovesWhatIsOver(t *testing.T) {
 	}, sortedByKind(want.openChanges([]string{fresh, stale, others, over, "-j ACCEPT"})))
 }
 
-// sortedByKind puts the line of the rule that is nobody's last.
+// sortedByKind puts the line that accepts the open destinations last.
 func sortedByKind(lines []string) []string {
 	var last []string
 	kept := lines[:0:0]

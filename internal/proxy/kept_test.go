@@ -152,7 +152,7 @@ func TestProxy_GivesEachClientItsOwnAnswer(t *testing.T) {
 
 // crowd is a service that answers every request with its path. It gives its first
 // answers once pool requests have come, each on a connection of its own; on some of
-// these it then sends what nobody asked for.
+// these it then sends bytes that belong to no request.
 type crowd struct {
 	pool, liars int32
 

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goFiles are all files of Go in the repository whose code is written by hand.
+// goFiles returns all Go files of the repository that are not generated.
 func goFiles(t *testing.T) []string {
 	t.Helper()
 	var files []string

@@ -237,7 +237,7 @@ func checkCleared(t *testing.T, db database, was *stack.Stack) {
 }
 
 // A second store of the same database, opened while the first is still there,
-// stands for a server that starts after a crash left everything as it was.
+// simulates a server that starts after a crash.
 func (on suite) TestStore_OpensWhatWasNeverClosed(t *testing.T) {
 	s, db := on.open(t)
 	k := create(t, s, stack.Event{Type: stack.EventCreated})

@@ -63,7 +63,7 @@ func homePage(p page, base, deploy string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</section><div class=\"columns\"><section class=\"card\" aria-labelledby=\"have-account\"><h2 id=\"have-account\">Have an account?</h2><p>The dashboard has your stacks with their URLs, logs and history.</p><p class=\"row\"><a class=\"button\" href=\"/signin\">Sign in</a><a href=\"/signup\">Create account</a></p></section><section class=\"card\" aria-labelledby=\"agents\"><h2 id=\"agents\">For agents</h2><p><a href=\"/llms.txt\">llms.txt</a> says all that is needed to deploy. There is also an <a href=\"/docs\">API reference</a>, an <a href=\"/openapi.json\">OpenAPI document</a>, and an MCP server at <code>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</section><div class=\"columns\"><section class=\"card\" aria-labelledby=\"have-account\"><h2 id=\"have-account\">Have an account?</h2><p>The dashboard has your stacks with their URLs, logs and history.</p><p class=\"row\"><a class=\"button\" href=\"/signin\">Sign in</a><a href=\"/signup\">Create account</a></p></section><section class=\"card\" aria-labelledby=\"agents\"><h2 id=\"agents\">For agents</h2><p><a href=\"/llms.txt\">llms.txt</a> has all you need to deploy. There is also an <a href=\"/docs\">API reference</a>, an <a href=\"/openapi.json\">OpenAPI document</a>, and an MCP server at <code>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -167,7 +167,7 @@ func signInPage(p page, f entryForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<button class=\"wide\" type=\"submit\">Sign in</button></form></div><p>No account yet? <a href=\"/signup\">Create an account</a>, or <a href=\"/claim\">claim a stack</a> and create one as you claim it.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<button class=\"wide\" type=\"submit\">Sign in</button></form></div><p>No account yet? <a href=\"/signup\">Create an account</a>, or <a href=\"/claim\">claim a stack</a> and create one there.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -468,20 +468,20 @@ func deleteAccountPage(p page, stacks []stackView, digest, problem string) templ
 				return templ_7745c5c3_Err
 			}
 			if len(stacks) > 0 {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"card\" aria-labelledby=\"with-it\"><h2 id=\"with-it\">")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<section class=\"card\" aria-labelledby=\"with-it\"><h2 id=\"with-it\">Also deletes ")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var19 string
 				templ_7745c5c3_Var19, templ_7745c5c3_Err = templ.JoinStringErrs(count(len(stacks), "stack"))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `people.templ`, Line: 171, Col: 50}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `people.templ`, Line: 171, Col: 63}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var19))
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 27, " deleted with it</h2><p>Each is stopped, its URLs answer 404, and its source, builds, logs and data are removed.</p><ul class=\"items\">")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 27, "</h2><p>Each is stopped, its URLs answer 404, and its source, builds, logs and data are removed.</p><ul class=\"items\">")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

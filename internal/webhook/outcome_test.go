@@ -26,7 +26,7 @@ type row struct {
 	told     string
 }
 
-// What the owner is told.
+// Messages to the owner.
 const (
 	toldNothing = ""
 	toldFinal   = ", which is final"
