@@ -17,6 +17,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/sse"
 )
 
@@ -51,7 +52,7 @@ type Server struct {
 	name    string
 	log     *slog.Logger
 	http    *fasthttp.Server
-	streams sse.Places
+	streams *fair.Places
 
 	base     context.Context // ends when Shutdown gives up waiting
 	cancel   context.CancelFunc
@@ -61,7 +62,7 @@ type Server struct {
 
 // New returns a Server that is ready to serve.
 func New(o Options) *Server {
-	s := &Server{name: o.Name, log: o.Log, released: make(chan struct{})}
+	s := &Server{name: o.Name, log: o.Log, streams: fair.NewPlaces(sse.MostOpen), released: make(chan struct{})}
 	s.base, s.cancel = context.WithCancel(context.Background())
 	o.App.DisableStartupMessage = true
 	o.App.CaseSensitive = true

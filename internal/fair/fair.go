@@ -1,5 +1,6 @@
-// Package fair hands out a fixed number of slots, so that clients that want many do not
-// hold up a client that wants one.
+// Package fair shares out what is scarce, so that clients that want much do not hold up a
+// client that wants little: slots in turn (Queue), and places that each may take a
+// number of (Places).
 package fair
 
 import (

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/slowbody"
 )
 
@@ -28,42 +28,23 @@ const (
 type handler struct {
 	tools   http.Handler
 	network func(*http.Request) string
-	places  places // taken while a large call is read
-}
-
-// places are the places for large calls. In the zero value all are free. Its methods
-// may be called by several goroutines at once.
-type places struct {
-	mu    sync.Mutex
-	taken int
-	own   map[string]int // by the caller's network
+	own     *fair.Places // for each network, taken while a large call is read
+	all     *fair.Places // for all together
 }
 
 // take takes a place for a caller's network until leave is called, once. It fails with
 // errBusy or errOwn if none is free.
-func (p *places) take(network string) (leave func(), err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.own[network] == ownPlaces:
+func (h *handler) take(network string) (leave func(), err error) {
+	leaveOwn, ok := h.own.Take(network)
+	if !ok {
 		return nil, errOwn
-	case p.taken == largeCalls:
+	}
+	leaveAll, ok := h.all.Take("")
+	if !ok {
+		leaveOwn()
 		return nil, errBusy
-	case p.own == nil:
-		p.own = map[string]int{}
 	}
-	p.taken++
-	p.own[network]++
-	return func() { p.leave(network) }, nil
-}
-
-func (p *places) leave(network string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.taken--
-	if p.own[network]--; p.own[network] == 0 {
-		delete(p.own, network)
-	}
+	return func() { leaveAll(); leaveOwn() }, nil
 }
 
 // Handler returns a handler that offers the tools over streamable HTTP, without
@@ -78,7 +59,7 @@ func Handler(cfg Config, network func(*http.Request) string) http.Handler {
 		// Which hosts are served is settled before a request comes here.
 		DisableLocalhostProtection: true,
 	})
-	return &handler{tools: tools, network: network}
+	return &handler{tools: tools, network: network, own: fair.NewPlaces(ownPlaces), all: fair.NewPlaces(largeCalls)}
 }
 
 // ServeHTTP implements http.Handler.
@@ -109,7 +90,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body := slowbody.NewReader(http.MaxBytesReader(w, r.Body, maxCall), conn.SetReadDeadline)
 	call, err := io.ReadAll(io.LimitReader(body, smallCall+1))
 	if err == nil && len(call) > smallCall {
-		leave, full := h.places.take(h.network(r))
+		leave, full := h.take(h.network(r))
 		if full != nil {
 			return call, full
 		}

@@ -17,7 +17,7 @@ const module = "github.com/berth-host/berth/"
 // is not listed may import none.
 var mayImport = map[string][]string{
 	"internal/stack":             {"internal/safetext"},
-	"internal/mcp":               {"internal/client", "internal/slowbody"},
+	"internal/mcp":               {"internal/client", "internal/slowbody", "internal/fair"},
 	"internal/archive":           {"internal/stack", "internal/safetext"},
 	"internal/manifest":          {"internal/stack", "internal/safetext", "runtimes"},
 	"internal/docs":              {"internal/stack", "runtimes"},
@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"internal/webhook":           {"internal/stack", "internal/store"},
 	"internal/supervisor":        {"internal/stack", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/proxy", "internal/site", "internal/logfile", "internal/datadir", "internal/admission", "internal/health", "internal/hostfault"},
 	"internal/account":           {"internal/stack", "internal/auth", "internal/store"},
-	"internal/appserver":         {"internal/stack", "internal/sse"},
+	"internal/appserver":         {"internal/stack", "internal/sse", "internal/fair"},
 	"internal/api":               {"internal/stack", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/sse", "internal/slowbody", "internal/fair"},
 	"internal/web":               {"internal/stack", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/docs", "internal/sse"},
 	"internal/client":            {"internal/manifest"},

@@ -13,6 +13,9 @@ import (
 // ContentType is the media type of a stream.
 const ContentType = "text/event-stream"
 
+// MostOpen is how many streams may be open for one stack or account at a time.
+const MostOpen = 64
+
 // BeatEvery is how often to call Beat on a silent stream, so that proxies keep the
 // connection and a reader that has left is noticed.
 const BeatEvery = 15 * time.Second

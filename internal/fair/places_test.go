@@ -1,15 +1,12 @@
-package sse_test
+package fair
 
-import (
-	"testing"
-
-	"github.com/berth-host/berth/internal/sse"
-)
+import "testing"
 
 func TestPlaces_AreBoundedForEachKeyAndFreeAgain(t *testing.T) {
-	var p sse.Places
+	const most = 3
+	p := NewPlaces(most)
 	var leave func()
-	for range sse.MostOpen {
+	for range most {
 		var ok bool
 		if leave, ok = p.Take("a"); !ok {
 			t.Fatal("a place is not to be had")

@@ -1,27 +1,25 @@
-package sse
+package fair
 
 import "sync"
 
-// MostOpen is how many streams may be open for one key at a time.
-const MostOpen = 64
-
-// Places limits the open streams for each key, for example a stack. In the zero value
-// all places are free. Its methods may be called by several goroutines at once.
+// Places limits how much each key may have open at a time, for example the streams of a
+// stack. Its methods may be called by several goroutines at once.
 type Places struct {
+	most  int
 	mu    sync.Mutex
 	taken map[string]int
 }
+
+// NewPlaces returns places of which each key may take most.
+func NewPlaces(most int) *Places { return &Places{most: most, taken: map[string]int{}} }
 
 // Take takes one of a key's places until leave is called, once; ok is false if none is
 // free.
 func (p *Places) Take(key string) (leave func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.taken[key] == MostOpen {
+	if p.taken[key] == p.most {
 		return nil, false
-	}
-	if p.taken == nil {
-		p.taken = map[string]int{}
 	}
 	p.taken[key]++
 	return func() { p.leave(key) }, true
