@@ -84,8 +84,8 @@ func readFiles(path string) (fileList, error) {
 
 // jsonFault returns what is wrong with a list of files, in terms of the request.
 func jsonFault(err error) string {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
 		return err.Error()
 	}
 	subject, want := cmp.Or(wrong.Field, "the body"), "a string"

@@ -71,8 +71,8 @@ func (x access) check() (*stack.Stack, error) {
 // end tells the reader why check failed, and returns sse.ErrLeft. It returns an error
 // that is not for the reader as it is.
 func (x access) end(out sse.Writer, err error) error {
-	var known *stack.Error
-	if !errors.As(err, &known) {
+	known, ok := errors.AsType[*stack.Error](err)
+	if !ok {
 		return err
 	}
 	if err := sendJSON(out, sse.Event{Name: "end"}, map[string]string{"detail": known.Detail}); err != nil {

@@ -307,8 +307,8 @@ func (w roomWriter) Write(p []byte) (int, error) {
 
 // notWritten reports whether an error came from the file rather than the upload.
 func notWritten(err error) bool {
-	var disk *fs.PathError
-	return errors.As(err, &disk) || stack.KindOf(err) != 0
+	_, disk := errors.AsType[*fs.PathError](err)
+	return disk || stack.KindOf(err) != 0
 }
 
 // checkText detects an archive that is only its own name: curl -F source=app.tar.gz

@@ -152,8 +152,7 @@ func (x *box) takeOut(ctx context.Context) error {
 	}()
 	lost, err := archive.Unpack(ctx, r, x.job.Site, x.cfg.Sites)
 	r.CloseWithError(err)
-	var unfit *stack.Error
-	if errors.As(err, &unfit) {
+	if unfit, ok := errors.AsType[*stack.Error](err); ok {
 		return fault(x.job, "the folder to publish, %q, cannot be served: %s", folder, unfit.Detail)
 	}
 	if err != nil {

@@ -217,8 +217,8 @@ func checkTokens(tokens token.Tokens) error {
 
 // yamlError keeps the parser's sentence and line, without its drawing.
 func yamlError(err error) error {
-	var syntax *yaml.SyntaxError
-	if !errors.As(err, &syntax) || syntax.Token == nil {
+	syntax, ok := errors.AsType[*yaml.SyntaxError](err)
+	if !ok || syntax.Token == nil {
 		return errors.New("it cannot be read as YAML; check its indentation and quotes")
 	}
 	message, _, _ := strings.Cut(syntax.Message, "\n")

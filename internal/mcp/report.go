@@ -192,8 +192,8 @@ func advise(err error) error {
 	case errors.As(err, &away):
 		return fmt.Errorf("read the answer of %s: %w", away.Server, away.Err)
 	}
-	var refused *client.Error
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*client.Error](err)
+	if !ok {
 		return err
 	}
 	advice := ""

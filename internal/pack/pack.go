@@ -194,8 +194,7 @@ func (p *packer) header(h *tar.Header) error {
 
 // withoutPath returns the cause alone, for messages that contain the path themselves.
 func withoutPath(err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err
 	}
 	return err
