@@ -21,11 +21,11 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// unit is a container that is to be made. It has no capabilities and cannot gain
-// privileges, runs under the system call filter of seccomp.go, sees no file of the kernel
-// that tells of the machine or of others, has an init, an IPC namespace of its own and no
-// published ports, dumps no core, is never restarted by the engine, and its log is
-// bounded.
+// unit describes a container to make. It has no capabilities, except for helperCaps of the
+// host's own that copies data, and cannot gain privileges. It runs under the system call
+// filter of seccomp.go, sees no file of the kernel that shows anything of the machine or of
+// others, has an init, an IPC namespace of its own and no published ports, dumps no core, is
+// never restarted by the engine, and its log is bounded.
 type unit struct {
 	name    string
 	config  *container.Config

@@ -54,7 +54,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 	})
 }
 
-// pools are those that freePool has returned.
+// pools has the pools that freePool has returned.
 var pools sync.Map
 
 // freePool returns a pool of two networks that nobody uses.

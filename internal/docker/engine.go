@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// Options are what an Engine tells others of.
+// Options say where an Engine reports what happens.
 type Options struct {
 	Log *slog.Logger // gets the engine's warnings
 

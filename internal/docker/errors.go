@@ -22,7 +22,7 @@ var (
 	errSubnetTaken = errors.New("subnet already in use") // another network overlaps it
 )
 
-// errForeign is the cause when an object of somebody else has a name.
+// errForeign is the cause when the name belongs to an object that is not the one meant.
 var errForeign = errors.New("one of that name exists with other labels or settings")
 
 // failure is an error of the engine with what was attempted and its class.
@@ -93,7 +93,7 @@ var passing = []error{
 	errhttp.ToNative(http.StatusBadGateway), errhttp.ToNative(http.StatusGatewayTimeout),
 }
 
-// unlessGone drops the error of removing what is not there.
+// unlessGone returns err unless it is that of removing something that is not there.
 func unlessGone(err error) error {
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil

@@ -12,7 +12,7 @@ import (
 // for one stops when the context ends.
 type namedLocks struct {
 	mu    sync.Mutex
-	locks map[string]*namedLock // of those that somebody holds or waits for
+	locks map[string]*namedLock // those that are held or waited for
 }
 
 type namedLock struct {
@@ -36,7 +36,7 @@ func (n *namedLocks) alone(ctx context.Context, name string, do func() error) er
 func (n *namedLocks) hold(ctx context.Context, name string, weight int64, do func() error) error {
 	l := n.use(name)
 	defer n.leave(name, l)
-	if !l.holders.TryAcquire(weight) { // also when ctx has ended: what waits for nothing is done
+	if !l.holders.TryAcquire(weight) { // even when ctx has ended: no waiting is needed
 		if err := l.holders.Acquire(ctx, weight); err != nil {
 			return err
 		}
