@@ -192,17 +192,32 @@ func (e *Engine) hook(hooks map[string]func(string) error, method string, do fun
 	hooks[method] = do
 }
 
-// Leave makes the engine go away and ends the processes of all containers.
+// Leave makes the engine go away, with the processes of all containers.
 func (e *Engine) Leave() {
+	e.Disconnect()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.away = true
-	for _, s := range e.streams {
-		s.broken = true
-	}
 	for _, c := range e.containers {
 		e.end(c, 137)
 	}
+}
+
+// Disconnect makes the engine go away, while the processes of all containers go on.
+func (e *Engine) Disconnect() {
+	e.Hang()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.streams {
+		s.broken = true
+	}
+	e.changed()
+}
+
+// Hang makes the engine take no connection. Its processes and streams go on.
+func (e *Engine) Hang() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.away = true
 	e.changed()
 }
 
