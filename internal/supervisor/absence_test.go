@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -241,4 +242,44 @@ func TestEngineAway_IsNoticedAgainAfterAStoppedAttempt(t *testing.T) {
 		w.settle()
 		require.Equal(t, "L1", w.consistent(st, "after it was away"))
 	})
+}
+
+// An engine may stay away for a while during a restart, and have its processes go on, or
+// not even have been away. The restart goes on, or the stack is brought back.
+func TestEngineAway_DuringARestartWhileProcessesGoOn(t *testing.T) {
+	t.Parallel()
+	for how, leave := range map[string]func(*enginetest.Engine){"gone": (*enginetest.Engine).Disconnect, "hangs": (*enginetest.Engine).Hang} {
+		for what, restart := range map[string]func(w *world, st *stack.Stack){
+			"crash":  func(w *world, st *stack.Stack) { w.crash(st, "web-g1", 1) },
+			"remake": func(w *world, st *stack.Stack) { w.removed(st, "web-g1") },
+			"asked":  (*world).restart,
+		} {
+			for _, method := range []string{"Run", "Restart", "Promote", "Stop"} {
+				for _, hook := range []func(*enginetest.Engine, string, func(string) error){(*enginetest.Engine).Before, (*enginetest.Engine).After} {
+					when := fmt.Sprintf("%s during %s of %s", how, method, what)
+					inWorld(t, func(w *world) {
+						st := w.long(recreate("web"))
+						once := sync.OnceFunc(func() {
+							leave(w.engine)
+							time.AfterFunc(40*time.Second, w.engine.Return)
+						})
+						hook(w.engine, method, func(string) error {
+							once()
+							return nil
+						})
+						restart(w, st)
+						time.Sleep(3 * time.Minute)
+						require.Equal(w.t, "L1", w.consistent(st, when))
+					})
+				}
+			}
+		}
+	}
+}
+
+// removed ends the process of a container and takes the container away.
+func (w *world) removed(st *stack.Stack, name string) {
+	w.t.Helper()
+	w.crash(st, name, 1)
+	require.NoError(w.t, w.driver.Remove(w.t.Context(), "berth-"+st.Hex()+"-"+name))
 }

@@ -139,12 +139,17 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 			return false
 		}
 		failpoint.Here("backoff-over")
-		absence := p.gen.runner.sup.absences.Load()
-		err := p.restart(ctx)
-		if errors.Is(err, engine.ErrNotFound) {
-			if err = p.remake(ctx); err == nil {
-				return false // another process takes its place, with a watcher of its own
+		absence, remade := p.gen.runner.sup.absences.Load(), false
+		err := p.retryHung(ctx, func() error {
+			err := p.restart(ctx)
+			if errors.Is(err, engine.ErrNotFound) {
+				err = p.remake(ctx)
+				remade = err == nil
 			}
+			return err
+		})
+		if remade {
+			return false // another process takes its place, with a watcher of its own
 		}
 		if err == nil {
 			failpoint.Here("restart-healthy")
@@ -153,6 +158,24 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 		code = p.lastExit(ctx)
 		if !p.restartFailed(ctx, absence, err) {
 			return ctx.Err() == nil // it comes back with the engine
+		}
+	}
+}
+
+// retryHung does a step of a restart again if it failed because the engine took no
+// connection for a while. If the engine went away instead, the stack is brought back,
+// although the process may run: it is in no route.
+func (p *process) retryHung(ctx context.Context, step func() error) error {
+	sup := p.gen.runner.sup
+	for {
+		absence := sup.absences.Load()
+		err := step()
+		if err == nil || ctx.Err() != nil || !sup.engineLeft(ctx, absence) || !sup.awaitEngine(ctx) {
+			return err
+		}
+		if sup.absences.Load() != absence {
+			p.gen.runner.tell(func(l *loop) { l.recoverLost(p.gen) })
+			return err
 		}
 	}
 }

@@ -80,15 +80,11 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 		return false
 	}
 	absence := p.gen.runner.sup.absences.Load()
-	err = p.hide(ctx)
+	err = p.retryHung(ctx, func() error { return p.hide(ctx) })
 	p.gen.setTarget(p.service.Spec.Name, nil)
 	p.gen.runner.drainAll(p.gen.republish(st))
 	if err == nil {
-		err = p.cfg.Engine.Stop(ctx, p.id)
-	}
-	if err == nil {
-		p.awaitLog(ctx)
-		err = p.restart(ctx)
+		err = p.retryHung(ctx, func() error { return p.stopAndRestart(ctx) })
 	}
 	if err == nil {
 		return p.recordRestart(ctx, (*stack.Stack).RestartedOnRequest)
@@ -97,6 +93,14 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 		return ctx.Err() == nil // it comes back with the engine
 	}
 	return p.revive(ctx, nil, true)
+}
+
+func (p *process) stopAndRestart(ctx context.Context) error {
+	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
+		return err
+	}
+	p.awaitLog(ctx)
+	return p.restart(ctx)
 }
 
 // hide takes the process's name away and gives services that have just looked it up
