@@ -368,18 +368,21 @@ func (r *record) String() string {
 	return r.b.String()
 }
 
-// eventually repeats try until it returns nil. Its last error is the failure.
+// eventually repeats try until it returns nil. Its last error is the failure. The longer
+// it has waited, the longer it waits for the next try, an eighth of that time: what tries
+// cost, of the server and of the engine, the tests beside this one lack.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	began := time.Now()
 	for {
 		err := try()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		waited := time.Since(began)
+		if waited > patience {
 			t.Fatalf("not in %s: %s: %v", patience, what, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(min(max(waited/8, 20*time.Millisecond), 250*time.Millisecond))
 	}
 }

@@ -102,8 +102,8 @@ func (h *Host) has(t *testing.T, st *Stack) []string {
 func (h *Host) keeps(t *testing.T, st *Stack, want ...string) {
 	t.Helper()
 	eventually(t, "the engine has what the stack implies", func() error {
-		if !maps.Equal(set(want), set(h.has(t, st))) {
-			return fmt.Errorf("it has %q, not %q", h.has(t, st), want)
+		if has := h.has(t, st); !maps.Equal(set(want), set(has)) {
+			return fmt.Errorf("it has %q, not %q", has, want)
 		}
 		if left, err := filepath.Glob(filepath.Join(h.dir, "stacks", st.hex(), "sources", "*")); len(left) > 0 || err != nil {
 			return fmt.Errorf("sources are left: %v %w", left, err)
