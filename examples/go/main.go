@@ -1,4 +1,4 @@
-// Command notes keeps notes in Markdown and shows them as pages:
+// Command notes stores Markdown notes and shows them as pages:
 //
 //	curl --data-binary @note.md $PUBLIC_URL
 package main

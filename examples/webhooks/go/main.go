@@ -1,4 +1,5 @@
-// A receiver of Berth's webhooks: it accepts what the secret signed.
+// Command receiver receives Berth's webhooks. It accepts only events with a valid
+// signature.
 package main
 
 import (
@@ -32,7 +33,7 @@ func main() {
 }
 
 func receive(w http.ResponseWriter, r *http.Request, secret string) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)) // before parsing: the signature is over these bytes
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)) // raw, because the signature covers these bytes
 	if err != nil {
 		http.Error(w, "the body cannot be read", http.StatusBadRequest)
 		return
