@@ -120,7 +120,7 @@ func newWriter(v Values) *writer {
 			TTL:         stack.FormatDuration(v.Limits.TTL),
 			TTLMin:      stack.FormatDuration(v.Limits.TTLMin),
 			TTLMax:      stack.FormatDuration(v.Limits.TTLMax),
-			Retention:   inDays(v.Limits.Retention),
+			Retention:   stack.FormatDays(v.Limits.Retention),
 			Wait:        fmt.Sprintf("%.0f s", v.Wait.Seconds()),
 			MaxUpload:   megabytes(v.MaxUpload),
 			MaxServices: stack.MaxServices,
@@ -157,15 +157,6 @@ func (w *writer) tree(name string) (object, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return newObject(m), nil
-}
-
-// inDays formats whole days in words, and any other time like a request.
-func inDays(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d < 2*day || d%day != 0 {
-		return stack.FormatDuration(d)
-	}
-	return fmt.Sprintf("%d days", d/day)
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%g MB", float64(n)/1e6) }

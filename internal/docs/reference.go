@@ -153,7 +153,8 @@ func (r reader) operation(path, method string, item, op object) Operation {
 		Auth:        auth(op.list("security")),
 	}
 	for _, p := range append(slices.Clone(item.list("parameters")), op.list("parameters")...) {
-		o.Parameters = append(o.Parameters, r.parameter(r.resolve(p)))
+		p := r.resolve(p)
+		o.Parameters = append(o.Parameters, r.parameter(p.text("name"), p.text("in"), p))
 	}
 	for _, content := range op.object("requestBody", "content") {
 		o.BodyType = content.key
@@ -216,9 +217,10 @@ func auth(security []any) string {
 	return strings.Join(names, " or ")
 }
 
-func (r reader) parameter(p object) Field {
-	f := r.field(p.text("name"), p.object("schema"), p.at("required") == true)
-	f.In, f.Description = p.text("in"), p.text("description")
+// parameter reads a parameter of a request, or a header of an answer.
+func (r reader) parameter(name, in string, p object) Field {
+	f := r.field(name, p.object("schema"), p.at("required") == true)
+	f.In, f.Description = in, p.text("description")
 	return f
 }
 
@@ -233,10 +235,7 @@ func (r reader) response(status string, o object) Response {
 		}
 	}
 	for _, h := range o.object("headers") {
-		header := r.resolve(h.value)
-		f := r.field(h.key, header.object("schema"), header.at("required") == true)
-		f.In, f.Description = "header", header.text("description")
-		res.Headers = append(res.Headers, f)
+		res.Headers = append(res.Headers, r.parameter(h.key, "header", r.resolve(h.value)))
 	}
 	return res
 }

@@ -75,6 +75,15 @@ func FormatDuration(d time.Duration) string {
 	return text
 }
 
+// FormatDays is like FormatDuration, but writes two days or more, if they are whole, as
+// 7 days.
+func FormatDays(d time.Duration) string {
+	if d < 2*day || d%day != 0 {
+		return FormatDuration(d)
+	}
+	return fmt.Sprintf("%d days", d/day)
+}
+
 // FormatWindow formats the time over which crashes are counted: 10 min.
 func FormatWindow(d time.Duration) string {
 	if d >= time.Minute && d%time.Minute == 0 {
