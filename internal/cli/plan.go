@@ -151,7 +151,7 @@ func (t *tree) detect() (*stack.Manifest, error) {
 	found := &stack.Manifest{}
 	for _, e := range entries {
 		name := serviceName(e.Name())
-		if !e.IsDir() || name == "" || len(found.Services) == mostServices {
+		if !e.IsDir() || name == "" || len(found.Services) == stack.MaxServices {
 			continue
 		}
 		entry := fmt.Sprintf("services: [{name: %s, root: %q}]", name, e.Name())
@@ -165,10 +165,6 @@ func (t *tree) detect() (*stack.Manifest, error) {
 	found.Name = cmp.Or(t.single, found.Name)
 	return found, nil
 }
-
-// mostServices is the greatest number of services in a stack (docs/api.md, "Stack
-// size").
-const mostServices = 4
 
 var notInServiceName = regexp.MustCompile(`^[^a-z]+|[^a-z0-9]`)
 

@@ -4,6 +4,7 @@ package health
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -68,16 +69,12 @@ type check struct {
 }
 
 func newCheck(r Request) *check {
-	path := r.Path
-	if path == "" {
-		path = "/"
-	}
 	return &check{
 		addr:   r.Addr,
 		strict: r.Path != "",
 		req: &http.Request{
 			Method: http.MethodGet,
-			URL:    &url.URL{Opaque: path}, // as it stands in the manifest
+			URL:    &url.URL{Opaque: cmp.Or(r.Path, "/")}, // as it stands in the manifest
 			Host:   r.Host,
 			Close:  true,
 			Header: http.Header{
