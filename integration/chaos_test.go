@@ -138,8 +138,8 @@ func (c *chaos) disturb(dice *rand.Rand) {
 	}
 }
 
-// misfortune is what happens to the next server beside being killed: nothing,
-// errors of the database, or its death at some point.
+// misfortune is what happens to the next server besides being killed: nothing, errors
+// of the database, or its death at some point.
 func misfortune(dice *rand.Rand) string {
 	switch dice.IntN(5) {
 	case 0:

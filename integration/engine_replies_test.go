@@ -32,7 +32,7 @@ var (
 // built is a manifest whose build has a command.
 const built = `{services: [{name: web, runtime: node, build: echo it builds, release: 'echo x >>$DATA_DIR/released', start: node server.js}]}`
 
-// serving is what the engine has of a live stack with the one service web.
+// serving lists the engine's objects of a live stack with one service, web.
 func serving(st *Stack) []string {
 	return []string{
 		fmt.Sprintf("container web-g%d", st.Generation), fmt.Sprintf("image web:g%d", st.Generation), "volume web-data",

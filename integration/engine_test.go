@@ -32,7 +32,7 @@ func instanceName(number int64) string {
 // objects counts what an installation has.
 type objects struct{ containers, images, volumes, networks, files int }
 
-// objects counts what the installation has in the engine and on the disk.
+// objects counts the installation's objects in the engine and on the disk.
 func (h *Host) objects(t *testing.T) objects {
 	t.Helper()
 	found, err := listObjects(context.Background(), h.docker, h.instance)

@@ -154,8 +154,7 @@ func restarts(t *testing.T, e *ending) {
 	require.Equal(t, http.StatusSeeOther, e.ana.act(t, e.st, "restart/api").status)
 }
 
-// The ends: what must hold once the server has recovered, beside what inOrder
-// asserts.
+// The ends: what must hold once the server has recovered, besides what inOrder asserts.
 
 // created holds after an attempted create: an acknowledged stack is there, live
 // or failed with a reason to act on.

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// row is what the database has of a stack.
+// row is a stack's row in the database.
 type row struct {
 	id         string
 	status     stack.Status

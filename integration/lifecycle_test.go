@@ -77,8 +77,8 @@ func (h *Host) served(t *testing.T, st *Stack, service string) string {
 	return h.environ(t, st, service)["GENERATION"]
 }
 
-// has lists what the engine has of a stack: names of containers, in whatever
-// state, images, data volumes and networks, as inventory gives them.
+// has lists a stack's objects in the engine: names of containers, in whatever state,
+// images, data volumes and networks, as inventory gives them.
 func (h *Host) has(t *testing.T, st *Stack) []string {
 	t.Helper()
 	all, err := h.inventory(t.Context())

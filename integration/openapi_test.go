@@ -63,7 +63,7 @@ func (h *Host) isAPI(req *http.Request) bool {
 	return ours && (strings.HasPrefix(req.URL.Path, "/v0/") || req.URL.Path == "/healthz")
 }
 
-// contradict keeps what the document does not say.
+// contradict records what the document does not say.
 func (h *Host) contradict(req *http.Request, status int, err error) {
 	if err != nil {
 		text, _, _ := strings.Cut(err.Error(), "\nSchema:")

@@ -171,7 +171,7 @@ func TestOwner_RestartsAServiceAndNoRequestFails(t *testing.T) {
 }
 
 // renamed returns the names that containers of the installation were given after a
-// time, beside those that they were made with.
+// time, besides those with which they were made.
 func (h *Host) renamed(t *testing.T, since time.Time) []string {
 	t.Helper()
 	docker, err := h.docker()

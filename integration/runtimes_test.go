@@ -18,7 +18,7 @@ type aRuntime struct {
 	tree   func(t *testing.T) Tree
 	fields Fields
 	plan   []string // lines of the plan, up to where they came from
-	log    string   // what the build log tells besides
+	log    string   // what else the build log contains
 	check  func(t *testing.T, h *Host, st *Stack)
 }
 

@@ -66,7 +66,7 @@ type Event struct {
 	CreatedAt float64        `json:"created_at"`
 }
 
-// Fields are the parts of a create beside the source: text fields by name, and
+// Fields are the parts of a create besides the source: text fields by name, and
 // manifest_file, which is sent as a file.
 type Fields map[string]string
 

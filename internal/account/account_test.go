@@ -100,7 +100,8 @@ func (e *env) signedIn(t *testing.T, token string) bool {
 	return ok
 }
 
-// wantKind checks that err is for the person, of the given kind, with the text.
+// wantKind checks that err is meant for the user, is of the given kind and contains the
+// text.
 func wantKind(t *testing.T, err error, kind stack.Kind, text string) {
 	t.Helper()
 	var known *stack.Error
@@ -243,7 +244,7 @@ func TestSignIn_UnknownEmailAndWrongPasswordCannotBeToldApart(t *testing.T) {
 		_, err := e.accounts.SignIn(t.Context(), visitor, email, "a wrong one")
 		wantKind(t, err, stack.Unauthenticated, "wrong")
 		texts[err.Error()] = true
-		// Without a turn to hash, none of them is answered: all do the work.
+		// Without a turn to hash, none of them is answered: each of them hashes.
 		busy := e.cfg
 		busy.Passwords = auth.NewPasswords(0)
 		ended, cancel := context.WithCancel(t.Context())

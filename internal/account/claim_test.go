@@ -11,7 +11,7 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// made is a stack and the code that claims it.
+// made is a created stack and the code that claims it.
 type made struct{ id, code string }
 
 // stackWith makes a live, unclaimed stack that is bound to an email, "" for

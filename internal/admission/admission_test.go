@@ -19,7 +19,8 @@ type walls func(mail []string) error
 
 func (f walls) Apply(_ context.Context, mail []string) error { return f(mail) }
 
-// newTestGate is a gate of a host with no stacks, whose disk and firewall do as told.
+// newTestGate is a gate of a host with no stacks, whose disk and firewall the test
+// controls.
 func newTestGate(free *disk.Space, fault *error) Config {
 	return Config{
 		Stacks:    func(context.Context) ([]*stack.Stack, error) { return nil, nil },

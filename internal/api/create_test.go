@@ -135,8 +135,8 @@ func TestCreate_RateLimit(t *testing.T) {
 	e.nothingLeft()
 }
 
-// The archive here could not be unpacked, so a fault of the manifest is one that
-// was found before.
+// This archive cannot be unpacked, so a fault of the manifest was found before
+// unpacking.
 func TestCreate_AManifestInTheRequestIsCheckedBeforeTheArchiveIsUnpacked(t *testing.T) {
 	e := newEnv(t)
 	st := e.creates("")
@@ -191,7 +191,7 @@ func TestCreate_RefusedCountsInAWindowOfItsOwn(t *testing.T) {
 	require.Equal(t, 200, e.validates("", sourcePart(site(t))).status, "a validation has a limit of its own")
 }
 
-// A create under way may be in order, and so fills no window of refusals.
+// A create under way may be valid, so it does not count as refused.
 func TestCreate_OneUnderWayIsNotYetRefused(t *testing.T) {
 	e := newEnv(t)
 	e.refused.left = 1

@@ -30,7 +30,7 @@ func (e *env) creates(key string, parts ...part) made {
 	return m
 }
 
-// redeploy sends a deploy; without parts it is that of a page.
+// redeploy sends a deploy; without parts, it deploys a page.
 func (e *env) redeploy(id, token string, parts ...part) reply {
 	e.Helper()
 	if len(parts) == 0 {

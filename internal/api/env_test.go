@@ -42,8 +42,8 @@ var testLimits = stack.Limits{
 	CrashWindow:  10 * time.Minute,
 }
 
-// env is an API over an in-memory listener, with the real store and source
-// packages and a host that records stacks but builds nothing.
+// env is an API on an in-memory listener, with the real store and source packages and a
+// host that records stacks without building them.
 type env struct {
 	*testing.T
 	api     *API

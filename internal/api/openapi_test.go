@@ -103,8 +103,8 @@ func TestOpenAPI_RequiresTheFieldsThatAreAlwaysThere(t *testing.T) {
 // isRole finds the field that only some answers have.
 func isRole(field string) bool { return field == "role" }
 
-// jsonFields are the names under which a value's fields are written, those of
-// embedded structs among them. A type that writes itself is asked to.
+// jsonFields returns the names under which a value's fields are written, including
+// those of embedded structs. A type with a marshaller of its own is marshalled.
 func jsonFields(t *testing.T, v any) []string {
 	t.Helper()
 	if _, ok := v.(json.Marshaler); !ok {

@@ -268,7 +268,7 @@ func TestWait_EndsWhenTheStackIsDeleted(t *testing.T) {
 	require.Equal(t, 404, readReply(t, <-answered).status)
 }
 
-// countingStore counts who watches.
+// countingStore counts watchers.
 type countingStore struct {
 	Store
 	began, ended chan struct{}

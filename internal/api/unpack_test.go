@@ -63,7 +63,7 @@ func TestUnpack_ARequestWhoseCheckDoesNotComeIsAskedToComeAgain(t *testing.T) {
 	require.Contains(t, e.refusedUpload(503, sourcePart(site(t))), "too many uploads are being processed, and this one waited 1ms")
 }
 
-// barrier is an admission that holds up whoever asks it for room while it is shut.
+// barrier is an admission that blocks requests for room while it is shut.
 type barrier struct {
 	Admission
 	shut atomic.Pointer[chan struct{}]

@@ -161,7 +161,7 @@ func TestUpload_CutOffLeavesNothing(t *testing.T) {
 	require.Empty(t, stacks)
 }
 
-// A form that is whole in a body that is not makes no stack.
+// A complete form in an incomplete body does not create a stack.
 func TestUpload_EndsWithTheBody(t *testing.T) {
 	e := newEnv(t)
 	body, contentType := makeForm(t, sourcePart(site(t)))

@@ -141,7 +141,7 @@ func TestValidate_RefusesWhatCannotBeRead(t *testing.T) {
 	e.nothingLeft()
 }
 
-// A list of files that has not come whole waits on the disk, not in memory.
+// A list of files that has not arrived completely waits on the disk, not in memory.
 func TestValidate_KeepsAListThatComesSlowlyOnDisk(t *testing.T) {
 	e := newEnv(t)
 	text := `{"files": [{"path": "index.html", "content": "` + strings.Repeat("x", 4*spoolBlock) + `"}]}`

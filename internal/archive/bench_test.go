@@ -27,8 +27,8 @@ func projectOf(tb testing.TB, n int) []byte {
 	return gzipped(tarOf(tb, items...))
 }
 
-// BenchmarkUnpack removes nothing between its rounds: ext4 is slow to make
-// files where some were just deleted, and an upload comes to a fresh folder.
+// BenchmarkUnpack does not remove files between rounds: ext4 creates files slowly where
+// some were just deleted, and an upload goes to a new folder.
 func BenchmarkUnpack(b *testing.B) {
 	for _, n := range []int{100, 8000} {
 		archive := projectOf(b, n)

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// wide are limits that no ordinary test reaches.
+// wide holds limits above what ordinary tests reach.
 var wide = Limits{MaxUnpacked: 1 << 30, MaxEntries: 100_000}
 
-// then is the time of every entry that says nothing else.
+// then is the default time of entries.
 var then = time.Unix(1_700_000_000, 0)
 
-// item is one entry of an archive under test: what archive/tar writes for h and
-// body, or raw bytes where the package would refuse to write such a thing.
+// item is one entry of an archive under test: what archive/tar writes for h and body,
+// or raw bytes that the package would refuse to write.
 type item struct {
 	h    tar.Header
 	body string
@@ -90,8 +90,8 @@ func entriesOf(tb testing.TB, items ...item) []byte {
 	return b.Bytes()
 }
 
-// rawHeader is one header as raw bytes, with the checksum right whatever the rest
-// holds: names, types and sizes that no writer would write.
+// rawHeader returns one header as raw bytes with a correct checksum, so that it may
+// hold names, types and sizes that a writer would refuse.
 func rawHeader(kind byte, name string, size int64, change ...func(b []byte)) []byte {
 	b := make([]byte, 512)
 	copy(b[0:100], name)
@@ -116,7 +116,7 @@ func setChecksum(b []byte) {
 	copy(b[148:156], fmt.Sprintf("%06o\x00 ", sum))
 }
 
-// gnuHeader makes a raw header one of GNU tar's.
+// gnuHeader turns a raw header into one of GNU tar.
 func gnuHeader(b []byte) { copy(b[257:], "ustar  \x00") }
 
 // padded fills content up to whole blocks.

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// hostile is an archive that wants something it must not have. Either fault is
-// in the refusal, or tree is what is left of it, one line an entry (see listTree).
+// hostile is a hostile archive. Either the refusal contains fault, or tree lists what
+// was unpacked, one entry per line (see listTree).
 type hostile struct {
 	name  string
 	bytes []byte

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// yard is a folder to unpack into, with a victim beside it.
+// yard is a folder to unpack into, next to a victim.
 type yard struct {
 	base, root string
 	before     []string
@@ -47,7 +47,7 @@ func newYard(tb testing.TB) *yard {
 	return y
 }
 
-// outside lists everything beside the root, with modes, times and content.
+// outside lists everything outside the root, with modes, times and content.
 func (y *yard) outside(tb testing.TB) []string {
 	tb.Helper()
 	var lines []string
@@ -332,7 +332,7 @@ func TestUnpack_StopsWhenCancelled(t *testing.T) {
 	}
 }
 
-// tired is a context that is done after it was asked a number of times.
+// tired is a context that is done after its Err has been called a number of times.
 type tired struct {
 	context.Context
 	left int

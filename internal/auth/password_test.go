@@ -64,7 +64,7 @@ func TestPasswords_VerifyWithoutAHashDoesTheWorkAndIsFalse(t *testing.T) {
 			t.Errorf("Verify(nothing, %q) = %v, %v", password, ok, err)
 		}
 	}
-	// It waits for its turn as every other does: no answer comes without work.
+	// It waits for its turn like any other: an answer always costs a hash.
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := auth.NewPasswords(0).Verify(ended, "", "12345678"); !errors.Is(err, context.Canceled) {

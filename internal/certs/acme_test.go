@@ -28,8 +28,8 @@ import (
 	"github.com/berth-host/berth/internal/certs"
 )
 
-// authority is a test authority in this process. It looks names up in a DNS of
-// its own, where each is this machine, and comes to the given port.
+// authority is a test authority in this process. It resolves every name to this
+// machine, in a DNS of its own, and connects to the given port.
 type authority struct {
 	directory string
 	trust     *x509.CertPool // to speak to it

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// fake is a server that has the API and runs nothing. A source with a file
-// called broken fails to build; its build log is build.log, else one line.
+// fake is a server with the API that does not run anything. A source with a file called
+// broken fails to build; its build log is build.log, else one line.
 type fake struct {
 	*httptest.Server
 
@@ -377,7 +377,7 @@ func (f *fake) asked(request string) int {
 	return n
 }
 
-// uploaded are the names of the files that the newest stack was made from.
+// uploaded returns the names of the files from which the newest stack was built.
 func (f *fake) uploaded() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

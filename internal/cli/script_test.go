@@ -83,10 +83,10 @@ func exits(ts *testscript.TestScript, args []string) {
 	}
 }
 
-// screen is the file that has what the last terminal showed.
+// screen is the file with the output of the last terminal.
 const screen = "screen"
 
-// answers are what is typed on a terminal, by the name that scripts give it.
+// answers holds what is typed on a terminal, by its name in scripts.
 var answers = map[string][]terminal.Typing{
 	"none": nil,
 	"yes":  {{After: "[y/N] ", Text: "y\n"}},

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// serve answers requests until the test ends. Its address is one under
-// localhost that no resolver needs to know.
+// serve answers requests until the test ends. Its address is a name under localhost,
+// which needs no resolver.
 func serve(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	s := httptest.NewServer(handler)

@@ -25,7 +25,7 @@ const (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// who answers with the name of the part and the headers that reached it.
+// who answers with the name of the part that a request reached, and its headers.
 func who(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, strings.Join([]string{name, r.Header.Get(proxy.HeaderCallerIP), r.Header.Get("X-Request-Id")}, " "))

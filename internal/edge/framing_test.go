@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// wire is bytes that a client sends over one connection and what becomes of
-// them: the requests that are served, with their bodies, and the statuses of
-// all answers until the connection is closed.
+// wire holds bytes that a client sends over one connection and their expected result:
+// the requests that are served, with their bodies, and the statuses of all answers
+// until the connection is closed.
 type wire struct {
 	name, bytes string
 	served      []string
@@ -62,7 +62,7 @@ var smuggling = []wire{
 	{"length, then chunks", "POST /a" + h11 + "Content-Length: 3\r\n\r\nabcPOST /b" + h11 + coded + "\r\n3\r\nabc\r\n0\r\n\r\n" + last, []string{"/a abc", "/b abc", "/last "}, []string{"200", "200", "200"}},
 }
 
-// journal answers with 200 and keeps what it was asked, bodies included.
+// journal answers with 200 and records the requests with their bodies.
 type journal struct {
 	mu     sync.Mutex
 	served []string
@@ -104,7 +104,7 @@ func statuses(t *testing.T, c net.Conn) (all []string) {
 	}
 }
 
-// send sends w in the given pieces, and compares what becomes of it.
+// send sends w in the given pieces and checks the result.
 func (w wire) send(t *testing.T, c net.Conn, j *journal, pieces ...string) {
 	t.Helper()
 	defer c.Close()
@@ -158,7 +158,7 @@ func TestEdge_LetsNoRequestBeSmuggledInTLS(t *testing.T) {
 	}
 }
 
-// The answer to a request in doubt comes although its body does not.
+// A request of ambiguous length is answered before its body arrives.
 func TestEdge_RefusesWhatIsInDoubtAtOnce(t *testing.T) {
 	addr, _ := start(t, testConfig(&journal{}))
 	got := raw(t, addr, "POST /a"+h10+"Content-Length: 1000\r\n"+coded+"\r\nabc")
@@ -167,7 +167,7 @@ func TestEdge_RefusesWhatIsInDoubtAtOnce(t *testing.T) {
 	}
 }
 
-// A body that net/http could not read is not where the next request begins.
+// The next request does not begin within a body that net/http could not read.
 func TestEdge_ServesNothingBehindABrokenBody(t *testing.T) {
 	var served []string
 	addr, _ := start(t, testConfig(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

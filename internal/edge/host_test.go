@@ -20,9 +20,8 @@ const (
 	evil    = "evil.example"
 )
 
-// asks are requests for targets and hosts, and what the service gets: its
-// request line's target and its Host, or nothing where the edge answers with
-// the status.
+// asks lists requests for targets and hosts with what the service gets: the target of
+// the request line and the Host, or nothing if the edge answers with the status.
 var asks = []struct {
 	method, target, host string
 	status               string
@@ -122,7 +121,7 @@ func TestEdge_PassesOnOnlyTheHostThatItFound(t *testing.T) {
 	}
 }
 
-// HTTP/2 says the host in :authority, beside the target.
+// HTTP/2 sends the host in :authority, apart from the target.
 func TestEdge_PassesOnOnlyTheHostThatItFoundInHTTP2(t *testing.T) {
 	borrowed := httptest.NewTLSServer(nil)
 	defer borrowed.Close()

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// startService serves a service at testService, with looks made by the test: the
-// limit of the stalls is longer than any test.
+// startService serves a service at testService. The test makes the checks for stalls
+// itself: their limit is longer than any test.
 func startService(t *testing.T, target *proxy.Target) (addr string, srv *Server) {
 	t.Helper()
 	cfg := testConfig(who("api"))
@@ -35,14 +35,14 @@ func process(t *testing.T, h http.HandlerFunc) *proxy.Target {
 	return proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet, HeaderTimeout: time.Hour})
 }
 
-// pass makes as many looks as cut off what has not moved since the first one.
+// pass makes as many checks as are needed to close what has not moved since the first.
 func pass(srv *Server) {
 	for range looks + 5 {
 		srv.stalls.look()
 	}
 }
 
-// passUntil makes looks until ch is closed.
+// passUntil makes checks until ch is closed.
 func passUntil(t *testing.T, srv *Server, what string, ch <-chan struct{}) {
 	t.Helper()
 	for late := time.After(20 * time.Second); ; {
@@ -104,7 +104,7 @@ func TestStalls_CutOffAClientThatTakesNothing(t *testing.T) {
 	}
 }
 
-// The answers of a client that asks on and on stay in net/http's buffers when
+// The answers to a client that keeps sending requests stay in net/http's buffers when
 // their handlers return.
 func TestStalls_CutOffAClientThatOnlyAsks(t *testing.T) {
 	addr, srv := startService(t, proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -92,8 +92,7 @@ func TestInner_KeepsItsCookies(t *testing.T) {
 	}
 }
 
-// A client may say that its own headers are for one connection only, and not
-// that the edge's are.
+// A client may list its own headers in Connection, but not those of the edge.
 func TestInner_KeepsTheHeadersOfTheEdge(t *testing.T) {
 	addr := startWithFiber(t)
 	for _, connection := range []string{"", "X-Own", "Berth-Client-Ip, X-Request-Id, X-Own", "x-own, BERTH-CLIENT-IP, x-request-id, close"} {
@@ -117,8 +116,8 @@ func TestInner_KeepsTheHeadersOfTheEdge(t *testing.T) {
 	}
 }
 
-// uploaders are clients as people have them. Each posts the file $1 to the URL
-// $2 and prints the status and the body that it got.
+// uploaders are common clients. Each posts the file $1 to the URL $2 and prints the
+// status and the body that it got.
 var uploaders = map[string][]string{
 	"curl":           {"curl", "-sS", "--data-binary", "@$1", "-w", " %{http_code}", "$2"},
 	"curl form":      {"curl", "-sS", "-F", "source=@$1", "-w", " %{http_code}", "$2"},

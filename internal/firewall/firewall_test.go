@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// routes is who reaches what; every row holds both before and after a repair.
+// routes says which connections are possible; each row holds before and after a repair.
 var routes = []struct {
 	what, from, to string
 	without, with  bool // rules

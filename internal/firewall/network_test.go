@@ -21,8 +21,8 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// machine is a host with the networks of two stacks and an outside, all of it in
-// network namespaces of the test's own: no packet leaves them.
+// machine is a host with the networks of two stacks and an outside, in network
+// namespaces of the test, which packets do not leave.
 //
 //	a1, a2 on bthaaaaaaaaaaaa (10.213.0.1/28), b1 on bthbbbbbbbbbbbb (10.213.0.17/28)
 //	out with the addresses that a stack may or may not reach
@@ -43,9 +43,8 @@ const (
 
 var machines atomic.Int32
 
-// newMachine makes the namespaces, or skips for who is not root. Without the
-// programs it skips too, unless BERTH_REQUIRE_ENGINE asks for all that an engine's
-// machine has.
+// newMachine creates the namespaces, or skips the test if it does not run as root.
+// Without the programs it skips it too, unless BERTH_REQUIRE_ENGINE is set.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -175,8 +174,8 @@ func (m *machine) apply(opts Options, mail ...string) error {
 
 var leaseEnd = regexp.MustCompile(`until \d+`)
 
-// rules are what iptables-save, or ip6tables-save, prints on the host, without
-// the times.
+// rules returns the output of iptables-save, or ip6tables-save, on the host, without
+// times.
 func (m *machine) rules(program string) string {
 	m.t.Helper()
 	var out []byte

@@ -68,8 +68,8 @@ func TestTail_ReadsLinesLongerThanAChunk(t *testing.T) {
 	}
 }
 
-// What the reading of a log takes of memory does not depend on its lines: not
-// on how many there are, nor on how long they are.
+// The memory for reading a log depends neither on the number nor on the length of its
+// lines.
 func TestTail_HoldsLittleInMemory(t *testing.T) {
 	for name, content := range map[string]string{
 		"one line of 5 MB":    strings.Repeat("x", 5_000_000),
@@ -208,7 +208,7 @@ func TestWrite_GoesOnOnceItCanRotateAgain(t *testing.T) {
 	}
 }
 
-// withoutDescriptors calls do while this process can open no file.
+// withoutDescriptors calls do while this process cannot open files.
 func withoutDescriptors(t *testing.T, do func()) {
 	t.Helper()
 	var limit syscall.Rlimit

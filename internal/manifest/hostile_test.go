@@ -54,8 +54,7 @@ func indented(n int) string {
 	return b.String()
 }
 
-// hostileManifests want more than a reader should give, each with what it is
-// told.
+// hostileManifests ask a reader for too much; each has its expected refusal.
 var hostileManifests = map[string][2]string{
 	"a billion laughs":              {lolBomb(), "anchors, aliases and merge keys are not accepted"},
 	"an anchor alone":               {"name: &x a\n", "line 1: anchors"},
@@ -145,8 +144,7 @@ var hostileManifests = map[string][2]string{
 	"a publish that climbs out":     {"services: [{name: web, runtime: static, publish: ../..}]", "leads outside"},
 }
 
-// A hostile manifest is refused in words, whatever it wants, within a time and
-// a memory that do not depend on it.
+// A hostile manifest is refused with a message, in bounded time and memory.
 func TestResolve_HoldsAgainstHostileManifests(t *testing.T) {
 	const mostTime, mostMemory = 10 * time.Second, 64 << 20
 	for name, c := range hostileManifests {

@@ -31,7 +31,7 @@ type answer struct {
 
 func (a answer) SetReadDeadline(t time.Time) error { return a.conn.SetReadDeadline(t) }
 
-// networkOf is the client network that send wrote down.
+// networkOf returns the client network that send recorded.
 func networkOf(r *http.Request) string { return r.RemoteAddr }
 
 // send begins a request from a client network with a body of some length, -1

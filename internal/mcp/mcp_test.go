@@ -20,7 +20,7 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// fakeAPI answers as Berth does and keeps what it was asked.
+// fakeAPI answers as Berth does and records the requests.
 type fakeAPI struct {
 	asked   []string    // method, path and Authorization
 	header  http.Header // of the last request
@@ -61,7 +61,7 @@ func unpack(r io.Reader) map[string]string {
 	}
 }
 
-// connect is a client of tools that run over a fake API.
+// connect returns a client of the tools over a fake API.
 func connect(t *testing.T, api *fakeAPI, change func(*Config)) *sdk.ClientSession {
 	t.Helper()
 	server := httptest.NewServer(api)
@@ -116,7 +116,7 @@ func TestTools_AreFewAndSayWhatTheyTake(t *testing.T) {
 	}
 }
 
-// The schemas are what programs have seen of the tools so far, byte for byte.
+// The schemas stay byte for byte as programs have seen them.
 func TestTools_KeepTheSchemasOfTheirArguments(t *testing.T) {
 	t.Parallel()
 	for name, folders := range map[string]bool{"hosted": false, "local": true} {

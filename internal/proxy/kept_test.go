@@ -19,9 +19,9 @@ import (
 
 const strayAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"
 
-// liar answers every request with the path that it asked for. After its first
-// answer, which it may give in an odd form, it sends bytes that nobody asked
-// for and closes lied once they have arrived.
+// liar answers every request with its path. After its first answer, which may have an
+// odd form, it sends bytes that belong to no request, and closes lied once they have
+// arrived.
 type liar struct {
 	answer string // the first one; "" for one like the others
 	stray  string

@@ -82,8 +82,8 @@ func TestRoutes_HasServicesAndNoOtherNames(t *testing.T) {
 	}
 }
 
-// A request that found one service of a generation finds no other service of an earlier
-// one, whether the service is new, was there before, or is gone.
+// After a request has reached one service of a generation, no request reaches another
+// service of an earlier one, whether that service is new, existed before, or is gone.
 func TestRoutes_SwitchAllServicesInOneStep(t *testing.T) {
 	var routes proxy.Routes
 	const wildcard = "*-" + testHex + ".apps.test"

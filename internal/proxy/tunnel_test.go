@@ -415,7 +415,7 @@ func TestTunnel_EndsAfterAnHourOfSilence(t *testing.T) {
 	})
 }
 
-// A side that has finished may listen for as long as the other one speaks.
+// A side that has finished can read for as long as the other one writes.
 func TestTunnel_GoesOnWhileOneSideSpeaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, service, ended := openLines(t)

@@ -62,7 +62,7 @@ func (c *clocks) set(now time.Time) {
 	c.server.SetTime(now)
 }
 
-// open connects to the Redis, which may take as long as a busy machine makes it.
+// open connects to the Redis, without a time limit, since the machine may be busy.
 func (c *clocks) open(t rapid.TB) *redis.Client {
 	t.Helper()
 	client, err := redis.OpenWith(context.Background(), "redis://"+c.server.Addr(), slog.New(slog.DiscardHandler), time.Hour,

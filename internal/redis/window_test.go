@@ -15,8 +15,8 @@ import (
 	"github.com/berth-host/berth/internal/redis"
 )
 
-// model is a sliding window as one would write it down: the times of the hits
-// that were let through, by key.
+// model is a sliding window in its simplest form: the times of the admitted hits, by
+// key.
 type model struct {
 	limit  int
 	period time.Duration
@@ -57,7 +57,7 @@ func (m *model) reset(key string, now time.Time) time.Duration {
 	return 0
 }
 
-// giveBack takes the hit of a time out again.
+// giveBack removes the hit of a time.
 func (m *model) giveBack(key string, at time.Time) {
 	for i, other := range m.hits[key] {
 		if other.Equal(at) {
@@ -170,8 +170,8 @@ func TestWindow_HoldsWhenRedisIsBroughtBackFromAnOlderCopy(t *testing.T) {
 	}
 }
 
-// relay is a way to a server that can be blocked, so that bytes neither pass
-// nor are refused.
+// relay forwards connections to a server; while it is blocked, bytes neither pass nor
+// are refused.
 type relay struct {
 	ln      net.Listener
 	blocked sync.RWMutex // held for writing while it is
@@ -280,7 +280,7 @@ func TestClient_SaysOnceThatRedisIsAwayAndOnceThatItIsBack(t *testing.T) {
 	}
 }
 
-// lineCounter counts what is written to it, a write a line.
+// lineCounter counts the writes to it, one per line.
 type lineCounter struct {
 	mu sync.Mutex
 	n  int

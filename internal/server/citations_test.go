@@ -99,8 +99,7 @@ func anchors(r reference) []string {
 	return all
 }
 
-// literals are the strings of the code of some packages, and what fmt puts
-// between its verbs.
+// literals returns the string literals of some packages, split at fmt's verbs.
 func literals(t *testing.T, under ...string) []string {
 	t.Helper()
 	var all []string
@@ -120,10 +119,10 @@ func literals(t *testing.T, under ...string) []string {
 	return all
 }
 
-// message is a line that quotes an error or a message.
+// message matches a line that quotes an error or a message.
 var message = regexp.MustCompile("(?m)^ *> `(.*)`$")
 
-// said is a part of a message that is the same each time.
+// said matches the constant parts of a message.
 var said = regexp.MustCompile(`[a-z][a-z ,'-]{9,}`)
 
 func TestReference_MessagesAreTheCodes(t *testing.T) {
@@ -141,10 +140,10 @@ func TestReference_MessagesAreTheCodes(t *testing.T) {
 	}
 }
 
-// header is a name that only a header has.
+// header matches a name that only a header can have.
 var header = regexp.MustCompile(`^(?:[A-Z][A-Za-z]*-)+[A-Z][A-Za-z]*$`)
 
-// browsers are the headers that say what browsers may do with an answer.
+// browsers lists the headers that restrict what browsers do with an answer.
 var browsers = regexp.MustCompile(`^(Access-Control|Content-Security|Cache|Cross-Origin|Strict-Transport|X-Content-Type|X-Robots|Sec)-|Policy$`)
 
 func TestReference_HasEveryHeader(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// What testdata/earlier holds was left by a server of commit 9dbc8bd: its key, its
-// database, and the manifest of the stack that nobody claimed. These are the
-// secrets that the server gave out, and the password that it was given.
+// A server of commit 9dbc8bd left the files in testdata/earlier: its key, its database,
+// and the manifest of the unclaimed stack. These are the secrets that it issued and the
+// password that was set.
 const (
 	earlierPassword   = "correct horse battery staple"
 	earlierSession    = "ses_Y4z5FGI1dsZgT4G27YZ4Vrb1Gt4ocjZm"
@@ -55,8 +55,8 @@ func openEarlier(t *testing.T) (*store.Store, auth.Key) {
 	return s, key
 }
 
-// lengthenSessions has the sessions last as long as this test is run: they were
-// made for thirty days.
+// lengthenSessions extends the sessions, which were made for thirty days, so that they
+// are valid whenever this test runs.
 func lengthenSessions(t *testing.T, path string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)

@@ -19,7 +19,8 @@ import (
 	"github.com/berth-host/berth/internal/metrics"
 )
 
-// engineAt runs an engine that answers as a test likes, and has a server use it.
+// engineAt runs an engine whose answers the test determines, and returns a server that
+// uses it.
 func engineAt(t *testing.T, answer http.HandlerFunc) *Server {
 	t.Helper()
 	engine := httptest.NewServer(answer)
@@ -64,7 +65,7 @@ func TestAwaitEngine_EndsAtARefusal(t *testing.T) {
 	require.ErrorContains(t, s.awaitEngine(t.Context()), "DOCKER_HOST must be the address of a Docker engine")
 }
 
-// systemd takes connections for an engine before it runs.
+// systemd accepts connections for an engine before the engine runs.
 func TestTryEngine_AsksAnEngineThatNeverAnswersAgain(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes its connections
 	require.NoError(t, err)

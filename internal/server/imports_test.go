@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 // wiring is the package that may import every other one.
 const wiring = "internal/server"
 
-// everyones are what any package may import.
+// everyones lists the packages that any package may import.
 var everyones = []string{"internal/failpoint", "internal/pause", "internal/plainjson", "internal/lastlines"}
 
 // only is which packages may import a library, by the beginning of its path.

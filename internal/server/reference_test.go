@@ -52,7 +52,7 @@ func (r reference) headings() []string {
 	return titles
 }
 
-// section is what stands below a heading, up to the next one.
+// section is the text below a heading, up to the next one.
 func (r reference) section(t *testing.T, title string) reference {
 	t.Helper()
 	begin := regexp.MustCompile(`(?m)^#+ ` + regexp.QuoteMeta(title) + `$`).FindStringIndex(string(r))
@@ -242,7 +242,7 @@ func TestReference_HasTheStatusOfEveryError(t *testing.T) {
 	}
 }
 
-// operators are the settings that callers of the API see nothing of.
+// operators lists the settings that do not concern callers of the API.
 var operators = []string{
 	"BERTH_LISTEN", "BERTH_DATA_DIR", "BERTH_DATABASE_URL", "BERTH_REDIS_URL", "BERTH_TLS", "BERTH_TLS_CERT", "BERTH_TLS_KEY",
 	"BERTH_ACME_DIRECTORY", "BERTH_ACME_EMAIL", "BERTH_BUILD_ENV_FILE", "BERTH_BUILD_CA_FILE", "BERTH_CONTAINER_RUNTIME",

@@ -16,8 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/server"
 )
 
-// Who starts the server beside an engine that is away, or boots, learns at once of
-// an address that is taken.
+// A taken address is reported at once, even while the engine is away or starting.
 func TestNew_NamesATakenAddressWithoutAnEngine(t *testing.T) {
 	booting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)

@@ -13,11 +13,10 @@ import (
 	"github.com/berth-host/berth/internal/webhook"
 )
 
-// queue is one that is never asked.
+// queue is a queue that is never used.
 type queue struct{ webhook.Queue }
 
-// A field that is left out is a limit that is not kept: without Pool, webhooks reach
-// stacks.
+// A missing field is a missing limit: without Pool, webhooks reach stacks.
 func TestWebhookConfig_LeavesNoFieldOut(t *testing.T) {
 	s := &Server{store: new(store.Store), log: slog.New(slog.DiscardHandler), cfg: Config{
 		WebhookTimeout: time.Second,

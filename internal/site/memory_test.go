@@ -27,7 +27,7 @@ func inMemory(t *testing.T, m *memory, max int64, files map[string]string) *Site
 	return s
 }
 
-// ask gets files by number and checks what comes.
+// ask requests files by number and checks the answers.
 func ask(t *testing.T, s *Site, files map[string]string, numbers ...int) {
 	t.Helper()
 	for _, i := range numbers {

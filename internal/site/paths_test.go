@@ -38,7 +38,7 @@ var docs = map[string]string{
 	".well-known/acme-challenge/token": "token",
 }
 
-// outcomes lists what a path gives: "=text" a file, ">path" a redirect, "404".
+// outcomes lists the answers to a path: "=text" a file, ">path" a redirect, "404".
 func check(t *testing.T, s *Site, outcomes map[string]string, header ...string) {
 	t.Helper()
 	for target, want := range outcomes {
@@ -167,7 +167,7 @@ func TestPaths_RedirectStaysOnTheHost(t *testing.T) {
 	wantHeader(t, res, "Cache-Control", "no-cache")
 }
 
-// linked is a folder with links of every sort, beside a victim.
+// linked is a folder with links of every kind, next to a victim.
 func linked(t *testing.T) *Site {
 	dir := folder(t, map[string]string{
 		"index.html": "home", "v2/index.html": "v2", "v2/api.js": "api", "v2/deep/x.txt": "deep", ".env": "SECRET", ".git/config": "SECRET",
@@ -334,7 +334,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// checkInvariant fails the test unless the answer is one that may be given.
+// checkInvariant fails the test if the answer is not allowed.
 func checkInvariant(t *testing.T, s *Site, r *http.Request) {
 	t.Helper()
 	res := do(s, r)

@@ -94,7 +94,7 @@ func sixthCrash(s *stack.Stack) ([]stack.Event, error) {
 	return crashOnce(s)
 }
 
-// states are the rows of the grid: every status, and what of a status makes a
+// states holds the rows of the grid: every status, with the variants that make a
 // difference.
 var states = map[string]func(*testing.T) *stack.Stack{
 	"building":             building,

@@ -55,7 +55,7 @@ func TestEvents_AreLetterForLetterAsSpecified(t *testing.T) {
 	}
 }
 
-// recorded are events that the lifecycle's grid has no column for.
+// recorded holds the events for which the lifecycle's grid has no column.
 var recorded = []trigger{
 	{"created", func(s *stack.Stack) ([]stack.Event, error) { return []stack.Event{s.Created()}, nil }},
 	{"service building", func(*stack.Stack) ([]stack.Event, error) { return []stack.Event{stack.ServiceBuilding("web", 1)}, nil }},

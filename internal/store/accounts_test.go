@@ -76,7 +76,7 @@ func ownedBy(t *testing.T, s *store.Store, account store.Account) *stack.Stack {
 	return k
 }
 
-// whatever agrees to the deletion of any stacks.
+// whatever confirms the deletion of any stacks.
 func whatever([]*stack.Stack) error { return nil }
 
 func (on suite) TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) {

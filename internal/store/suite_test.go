@@ -17,15 +17,16 @@ import (
 
 // database is an empty database of one kind, on which stores are opened.
 type database interface {
-	// open returns a store of it, as of a server that starts, until the test ends.
+	// open returns a store of the database, as a starting server opens it, until the
+	// test ends.
 	open(t testing.TB) *store.Store
-	// exec and row speak to it beside its stores, as a shell would. A ? stands
-	// for each argument in turn.
+	// exec and row query the database directly, as a shell would. Each ? stands for one
+	// argument, in order.
 	exec(t testing.TB, query string, args ...any)
 	row(t testing.TB, query string, args ...any) *sql.Row
-	// dump is all that it has written down.
+	// dump returns everything in the database.
 	dump(t testing.TB) string
-	// name is what errors call it.
+	// name is its name in errors.
 	name() string
 }
 
@@ -64,8 +65,8 @@ func get(t testing.TB, s *store.Store, id string) *stack.Stack {
 	return k
 }
 
-// fill gives every field below v a value of its own, so that a field that the
-// store forgets is missed.
+// fill gives every field below v a distinct value, so that a test notices a field that
+// the store does not keep.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {

@@ -108,8 +108,8 @@ func (on suite) TestWatch_IsSilentAfterStop(t *testing.T) {
 	}
 }
 
-// Readers that read again after each wake end with the last state, however
-// many wakes fell together.
+// Readers that read again after each wake see the last state in the end, even if wakes
+// coincide.
 func (on suite) TestWatch_LosesNoChange(t *testing.T) {
 	s, _ := on.open(t)
 	k := create(t, s)

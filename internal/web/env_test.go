@@ -30,8 +30,8 @@ const (
 	password = "correct horse"
 )
 
-// env is the pages over an in-memory listener, with real accounts and a real
-// store, and a host that does nothing but record.
+// env is the pages on an in-memory listener, with real accounts, a real store and a
+// host that only records.
 type env struct {
 	*testing.T
 	web    *Web
@@ -123,7 +123,7 @@ func (e *env) change(id string, fn func(*stack.Stack) ([]stack.Event, error)) {
 	require.NoError(e, err)
 }
 
-// visitor is a browser: it keeps cookies and sends back what forms carry.
+// visitor is a browser: it keeps cookies and submits the hidden fields of forms.
 type visitor struct {
 	*testing.T
 	client  *http.Client
@@ -209,7 +209,7 @@ func (b *visitor) post(path string, form url.Values) reply {
 
 var tokenPattern = regexp.MustCompile(`name="token" value="([^"]+)"`)
 
-// token is what the forms of a page carry.
+// token returns the token in the forms of a page.
 func (b *visitor) token() string {
 	b.Helper()
 	found := tokenPattern.FindStringSubmatch(b.get("/claim").body)
@@ -266,7 +266,7 @@ func (h *fakeHost) FollowLogs(ctx context.Context, _ *stack.Stack, _, _ string, 
 	}
 }
 
-// fakeWebhooks answers every delivery alike and records what is asked of it.
+// fakeWebhooks returns the same result for every delivery and records the calls.
 type fakeWebhooks struct {
 	answer store.Delivery
 	asked  []string

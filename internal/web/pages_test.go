@@ -131,8 +131,7 @@ func TestSession_IsANewOneAtEachSignIn(t *testing.T) {
 	require.Equal(t, 303, old.get("/dashboard").status)
 }
 
-// A cookie of this name that somebody else managed to set does not choose the
-// account.
+// A cookie of this name that another site managed to set does not choose the account.
 func TestSession_ThatComesTwiceCountsAsNone(t *testing.T) {
 	e := newEnv(t)
 	b, other := e.signedUp(ana), e.signedUp(bob)
@@ -202,7 +201,7 @@ func TestAccount_IsDeletedWithItsStacks(t *testing.T) {
 	require.Equal(t, 200, other.get("/dashboard/stacks/"+kept).status)
 }
 
-// stacksIn is what the form of a page that deletes an account says of its stacks.
+// stacksIn returns the digest of the stacks in the form that deletes an account.
 func stacksIn(t *testing.T, page string) string {
 	t.Helper()
 	found := regexp.MustCompile(`name="stacks" value="([^"]+)"`).FindStringSubmatch(page)
@@ -294,7 +293,7 @@ func TestPages_RefuseWhatNoFormSends(t *testing.T) {
 	require.Contains(t, r.body, "Too large")
 }
 
-// The claim page is open to a code that is about to be over, too.
+// The claim page also shows a code that is about to end.
 func TestClaimPage_OfAnExpiredStack(t *testing.T) {
 	e := newEnv(t)
 	id, code := e.stack("guestbook")

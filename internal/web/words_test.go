@@ -29,7 +29,7 @@ func TestReadable_LeavesOutWhatTerminalsUnderstand(t *testing.T) {
 	}
 }
 
-// Errors are recorded with the escapes of what they quote written out.
+// Errors are recorded with escape sequences in quoted text written out.
 func TestPlainError_LeavesOutWhatTerminalsUnderstand(t *testing.T) {
 	for reason, want := range map[string]string{
 		"code 3:\n\x1b[31mError:\x1b[0m \x1b[1;38;5;200mC:\\repo\x1b[m is missing\n": "code 3:\nError: C:\\repo is missing\n",

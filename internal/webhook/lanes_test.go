@@ -21,7 +21,7 @@ func newGate() *gate {
 	return &gate{running: map[string]int{}, most: map[string]int{}, release: map[string]chan struct{}{}}
 }
 
-// run holds jobs of the stacks that hold was called for.
+// run holds up the jobs of the stacks for which hold was called.
 func (g *gate) run(j job) {
 	g.mu.Lock()
 	g.running[j.stack]++

@@ -24,11 +24,11 @@ import (
 // or a connection.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for something that will happen; a passing
-// test never waits it out.
+// patience is how long a test waits for an expected event; a passing test never waits
+// that long.
 const patience = time.Minute
 
-// loopback is what the tests' receivers listen on.
+// loopback is the address on which the tests' receivers listen.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 // pool is the stacks' network pool of the tests.
@@ -170,7 +170,7 @@ type arrival struct {
 	at   time.Time
 }
 
-// receiver is an HTTP server on the loopback that keeps what it gets.
+// receiver is an HTTP server on the loopback interface that records its requests.
 type receiver struct {
 	url string
 
@@ -179,7 +179,7 @@ type receiver struct {
 }
 
 // receive starts a receiver until the test ends. Each request is kept and then
-// answered; none of them is for the receiver's whole life.
+// answered; the handlers end before the receiver does.
 func receive(t *testing.T, answer func(http.ResponseWriter, arrival)) *receiver {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -21,8 +21,7 @@ func checkMark(t *testing.T, s *store.Store, want int64) {
 	}
 }
 
-// What a server that is killed leaves behind is what the database holds a
-// moment after its last event.
+// A killed server leaves behind what the database holds shortly after its last event.
 func TestMark_IsWrittenWithoutAStopAndLiesBelowWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t)

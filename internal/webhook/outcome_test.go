@@ -15,8 +15,8 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// row is one line of the outcome table: a receiver, and what comes of an event
-// that is delivered to it.
+// row is one line of the outcome table: a receiver, and the outcome of an event that is
+// delivered to it.
 type row struct {
 	name     string
 	url      func(t *testing.T) string

@@ -22,8 +22,8 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// trips is a transport without a network: it answers every request with the
-// same status and keeps what was sent.
+// trips is a transport without a network: it answers every request with the same status
+// and records the requests.
 type trips struct {
 	status int
 	hang   bool
