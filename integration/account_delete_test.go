@@ -26,8 +26,8 @@ func (h *Host) deleteAccount(t *testing.T, email string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// isGone asserts that the stacks were deleted as DELETE does it, though maybe a
-// little later: their events say so, their URLs answer 404 and nothing is left.
+// isGone asserts that the stacks are deleted as by DELETE, perhaps a little later:
+// their events say so, their URLs answer 404 and nothing is left.
 func (h *Host) isGone(t *testing.T, stacks ...*Stack) {
 	t.Helper()
 	for _, st := range stacks {

@@ -65,7 +65,7 @@ func TestAdmit_NoUploadsBelowTheDiskFloor(t *testing.T) {
 	require.Equal(t, http.StatusCreated, h.post(t, archive(t, page("x")), nil, "").status)
 }
 
-// Each of these uploads finds room when it begins, and none once it is unpacked.
+// There is room for each of these uploads when it begins, but not once it is unpacked.
 func TestAdmit_NoUploadsUnderWayPassTheDiskFloor(t *testing.T) {
 	t.Parallel()
 	h := start(t, smallDisk(t, "64m,nr_inodes=4000"), with("BERTH_DISK_FLOOR", "40MiB"), with("BERTH_UNCLAIMED_PER_IP", "100"))

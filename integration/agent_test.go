@@ -56,7 +56,7 @@ func (a *Agent) write(files Tree) {
 	}
 }
 
-// run runs a command in the agent's folder, with what it was told to remember.
+// run runs a command in the agent's folder, with the values that it has to remember.
 func (a *Agent) run(command string) string {
 	a.Helper()
 	cmd := exec.CommandContext(a.Context(), "sh", "-c", command)

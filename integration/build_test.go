@@ -17,22 +17,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reader is a service that answers with the file that a path names.
+// reader is a service that answers with the file at the requested path.
 var reader = Tree{"index.js": `require("http").createServer((req, res) => {
   try { res.end(require("fs").readFileSync(req.url)); } catch (err) { res.writeHead(404).end(err.code); }
 }).listen(process.env.PORT)`}
 
-// builds is a manifest of the service web that is built by a command.
+// builds returns a manifest with a build command for the service web.
 func builds(command string) Fields {
 	return manifest(fmt.Sprintf("services: [{name: web, runtime: node, start: node index.js, build: %q}]", command))
 }
 
-// installs is one that installs by a command.
+// installs returns a manifest with an install command.
 func installs(command string) Fields {
 	return manifest(fmt.Sprintf("services: [{name: web, runtime: node, start: node index.js, install: %q}]", command))
 }
 
-// identity is what the kernel says of a process's rights.
+// identity holds the rights of a process as the kernel reports them.
 type identity struct{ uid, gid, capabilities, noNewPrivileges string }
 
 func identityOf(status string) identity {
@@ -229,8 +229,8 @@ func TestBuild_CommandThatRunsTooLongIsKilled(t *testing.T) {
 	h.live(t, reader, manifest("services: [{name: web, runtime: node, start: node index.js, install: sleep 2, build: sleep 2}]"))
 }
 
-// A child in the background that holds the output open neither holds up the
-// build nor gets into the service.
+// A background child that keeps the output open neither delays the build nor gets into
+// the service.
 func TestBuild_EndsWithItsCommand(t *testing.T) {
 	t.Parallel()
 	h := start(t)
@@ -240,7 +240,7 @@ func TestBuild_EndsWithItsCommand(t *testing.T) {
 	require.Contains(t, h.logs(t, st, "kind=build"), "\nmine\n== build ok\n")
 }
 
-// seize gets hold of a command that the host runs in its container, by its name.
+// seize takes over a command that the host runs in its container, by its name.
 const seize = `
 const fs = require('fs');
 const [, , name, how] = process.argv;
@@ -251,13 +251,13 @@ for (;;) for (const pid of fs.readdirSync('/proc')) try {
   else for (const out = fs.openSync('/proc/' + pid + '/fd/1', 'w');;) fs.writeSync(out, 'x'.repeat(4096));
 } catch {}`
 
-// A process that the commands leave is the same user as what publishes the
-// site. It can spoil that, but neither keep a place among the builds for ever
-// nor have the server take in whatever it writes.
+// A process that the commands leave running has the same user as the one that publishes
+// the site. It can spoil the publishing, but can neither keep a build slot for ever nor
+// make the server read an unlimited output.
 func TestBuild_LeftoverDoesNotHoldUpThePublishing(t *testing.T) {
 	t.Parallel()
 	h := start(t, with("BERTH_BUILD_TIMEOUT", "10s"))
-	// So many folders that the commands take a while.
+	// Many folders, so that the commands take a while.
 	const fill = `
 const fs = require('fs');
 for (let i = 0; i < 5000; i++) fs.mkdirSync('dist/' + i, {recursive: true});
@@ -284,7 +284,7 @@ fs.writeFileSync('dist/index.html', 'x');`
 	h.leavesNothingRunning(t)
 }
 
-// The log of a build that floods it keeps its beginning or end, and a bound.
+// The log of a build that floods it stays bounded and keeps its beginning or end.
 func TestBuild_LogIsBounded(t *testing.T) {
 	t.Parallel()
 	h := start(t, with("BERTH_LOG_MAX", "100KB"))
@@ -294,8 +294,8 @@ func TestBuild_LogIsBounded(t *testing.T) {
 	require.Contains(t, log, "\nthe end\n== build ok\n")
 }
 
-// Values of the environment are in the processes that need them, and neither
-// in the image nor in logs and files.
+// Values of the environment are only in the processes that need them, not in the image,
+// logs or files.
 func TestBuild_KeepsTheEnvironmentToItself(t *testing.T) {
 	t.Parallel()
 	h := start(t)

@@ -138,7 +138,7 @@ func (c *chaos) disturb(dice *rand.Rand) {
 	}
 }
 
-// misfortune is what happens to the next server besides being killed: nothing, errors
+// misfortune says what happens to the next server besides being killed: nothing, errors
 // of the database, or its death at some point.
 func misfortune(dice *rand.Rand) string {
 	switch dice.IntN(5) {
@@ -177,7 +177,7 @@ func (c *chaos) forgetUnknown(t *testing.T) {
 	}
 }
 
-// agent uses the server and remembers what it was told.
+// agent uses the server and remembers the answers.
 type agent struct {
 	chaos          *chaos
 	rand           *rand.Rand
@@ -325,7 +325,7 @@ func (a *agent) write(t *testing.T, b *belief) {
 	}
 }
 
-// compare asserts that the server has nothing undone of what it acknowledged.
+// compare asserts that the server has kept everything that it acknowledged.
 func (a *agent) compare(t *testing.T) {
 	t.Helper()
 	for _, b := range a.mine {

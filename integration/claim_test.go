@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// accountCreate makes an account as an operator does, beside the running server,
-// and returns its API key.
+// accountCreate creates an account as an operator does while the server runs, and
+// returns its API key.
 func (h *Host) accountCreate(t *testing.T, email string) (key string) {
 	t.Helper()
 	path, err := h.binary()
@@ -226,7 +226,7 @@ func TestClaim_AnExpiredStackComesBackWithItsData(t *testing.T) {
 	require.Equal(t, built, h.logs(t, st, "kind=build"), "something was built")
 	all := []string{"container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network g1"}
 	h.keeps(t, st, all...)
-	// A snapshot that a dead server had brought back and not removed.
+	// A snapshot that a killed server had restored and not removed.
 	docker, err := engine()
 	require.NoError(t, err)
 	defer docker.Close()

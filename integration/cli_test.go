@@ -52,7 +52,7 @@ func newClientFor(t *testing.T, h *Host) *Client {
 	return c
 }
 
-// stacks are those that the client remembers.
+// stacks returns the stacks that the client remembers.
 func (c *Client) stacks(t *testing.T) []*Stack {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.home, "berth", "stacks.json"))
@@ -130,7 +130,7 @@ func exitCode(t *testing.T, err error) int {
 	return 0
 }
 
-// talk is a program with a build step, and what must never be uploaded.
+// talk is a program with a build step, and files that must never be uploaded.
 func talk(t *testing.T) Tree {
 	return program(t).plus(Tree{
 		"stack.yaml": "services: [{name: web, runtime: node, build: 'ls -A; echo the build', start: 'echo the start; node server.js'}]\n",

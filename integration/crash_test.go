@@ -41,8 +41,8 @@ func (h *Host) killProcess(t *testing.T, st *Stack, service, signal string) erro
 	return docker.ContainerKill(t.Context(), h.inspect(t, st, service).ID, signal)
 }
 
-// crash makes a service crash and waits until it is back, for the n-th time of
-// this stack.
+// crash makes a service of a stack crash for the n-th time and waits until it runs
+// again.
 func (h *Host) crash(t *testing.T, st *Stack, service, how string, n int) {
 	t.Helper()
 	h.get(t, st.url(service, how))

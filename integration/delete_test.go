@@ -51,7 +51,7 @@ func TestDelete_EndsTokensAndURLs(t *testing.T) {
 func TestDelete_StopsABuildWithinSeconds(t *testing.T) {
 	t.Parallel()
 	h := start(t)
-	// A command that ignores being asked to end, in a process of its own.
+	// A command that ignores SIGTERM, in a process of its own.
 	build := `echo it builds; (trap "" TERM INT HUP; sleep 600) & trap "" TERM INT HUP; sleep 600`
 	st := h.create(t, page("x"), manifest(fmt.Sprintf("services: [{name: web, runtime: node, build: %q, start: node x}]", build)))
 	h.logged(t, st, "kind=build", "\nit builds\n")
@@ -109,8 +109,8 @@ func (h *Host) logged(t *testing.T, st *Stack, query, text string) string {
 	return log
 }
 
-// One stack makes a base image, which can take minutes; others that wait for it
-// still end at once when they are to.
+// While one stack builds a base image, which can take minutes, the stacks that wait for
+// it still end at once.
 func TestDelete_DoesNotWaitForTheBaseImageThatAnotherStackMakes(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

@@ -101,7 +101,7 @@ func TestDiskFull_OfTheEngineFailsTheBuild(t *testing.T) {
 	require.Zero(t, count(h.events(t, st), "service.crashed"))
 }
 
-// A file with a hole takes no room in a volume, and all of its size in an image.
+// A sparse file takes no space in a volume but its full size in an image.
 func TestDiskFull_DataThatAnImageHasNoRoomForStaysInItsVolume(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t, "280m")
@@ -113,7 +113,7 @@ func TestDiskFull_DataThatAnImageHasNoRoomForStaysInItsVolume(t *testing.T) {
 	h.keeps(t, st, "image web:g1", "volume web-data")
 	h.putsOff(t, st)
 
-	// It is measured again once an hour has passed, and told of no more.
+	// It is measured again after an hour, and not logged again.
 	h.restart(t)
 	long := time.Now().Add(-2 * time.Hour)
 	require.NoError(t, os.Chtimes(h.putOff(st), long, long))

@@ -207,14 +207,15 @@ func unlessMissing(err error) error {
 	return err
 }
 
-// process is a file of a process, by the id that the engine knows it by.
+// process returns the path of a file of a process, by the process id that the engine
+// uses.
 func (e *dockerd) process(pid int, file string) string {
 	return fmt.Sprintf("/proc/%d/root/proc/%d/%s", e.holder.Process.Pid, pid, file)
 }
 
 func lastOf(text string, n int) string { return text[max(0, len(text)-n):] }
 
-// savedBase is the image that all others are built from, as docker save writes it.
+// savedBase is the image from which all others are built, as docker save writes it.
 var savedBase = sync.OnceValues(func() ([]byte, error) {
 	docker, err := engine()
 	if err != nil {
@@ -255,7 +256,7 @@ func on(e *dockerd) Option {
 	}
 }
 
-// beside is a command on the engine's network.
+// beside returns a command that runs on the engine's network.
 func (e *dockerd) beside(path string, args ...string) *exec.Cmd {
 	if e == nil {
 		return exec.Command(path, args...)
@@ -266,7 +267,7 @@ func (e *dockerd) beside(path string, args ...string) *exec.Cmd {
 // network is the file of the engine's network namespace.
 func (e *dockerd) network() string { return fmt.Sprintf("/proc/%d/ns/net", e.holder.Process.Pid) }
 
-// reach opens a connection from the network that the server is on.
+// reach opens a connection from the server's network.
 func (h *Host) reach(dial func() (net.Conn, error)) (conn net.Conn, err error) {
 	err = h.engine.inside(func() error {
 		conn, err = dial()
@@ -284,9 +285,9 @@ func (e *dockerd) inside(do func() error) error {
 	return within(e.network(), do)
 }
 
-// within does something in the network namespace of a file: a socket belongs to
-// the network of the thread that opened it. The thread comes back, for with it
-// would end the processes that it has started.
+// within runs a function in the network namespace of a file: a socket belongs to the
+// network of the thread that opened it. The thread returns to its own namespace, since
+// the processes that it started would end with it.
 func within(namespace string, do func() error) error {
 	theirs, err := os.Open(namespace)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// engineProxy stands between a server and the engine of this machine, and does
-// wrong what a test asks for. Streams that a request opens pass through it.
+// engineProxy stands between a server and the engine of this machine, and causes the
+// errors that a test asks for. Streams that a request opens pass through it.
 type engineProxy struct {
 	dir     string
 	engine  *http.Transport
@@ -126,7 +126,7 @@ func (p *engineProxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	p.forward.ServeHTTP(w, req)
 }
 
-// dropReply lets the engine do what it is asked and loses its answer.
+// dropReply lets the engine carry out the request and drops its answer.
 func dropReply(p *engineProxy, _ http.ResponseWriter, req *http.Request) {
 	out := req.Clone(context.WithoutCancel(req.Context()))
 	out.URL.Scheme, out.URL.Host, out.RequestURI = "http", "engine", ""
@@ -157,7 +157,7 @@ func hang(_ *engineProxy, w http.ResponseWriter, req *http.Request) {
 	<-req.Context().Done()
 }
 
-// refuse answers that the engine has an error of its own.
+// refuse answers with an internal error of the engine.
 func refuse(_ *engineProxy, w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusInternalServerError)

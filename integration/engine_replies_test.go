@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The requests that a server makes of the engine in the life of a stack, as
-// method and path.
+// The requests of a server to the engine in the life of a stack, as method and path.
 var (
 	containerCreate = [2]string{http.MethodPost, "/containers/create"}
 	containerStart  = [2]string{http.MethodPost, "/containers/[^/]+/start"}
@@ -40,7 +39,7 @@ func serving(st *Stack) []string {
 	}
 }
 
-// With no event of the engine's at all, the look at all processes finds a crash.
+// Without any event from the engine, the periodic check of all processes finds a crash.
 func TestEngineReply_ACrashIsSeenWithoutEvents(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)
@@ -56,7 +55,7 @@ func TestEngineReply_ACrashIsSeenWithoutEvents(t *testing.T) {
 	require.Zero(t, count(h.events(t, st), "stack.restored"))
 }
 
-// A stream of events that breaks while the engine goes on is opened again; what
+// A stream of events that breaks while the engine runs is opened again; a process that
 // ended meanwhile has crashed.
 func TestEngineReply_BrokenEventsAreNoRestore(t *testing.T) {
 	t.Parallel()
@@ -70,7 +69,7 @@ func TestEngineReply_BrokenEventsAreNoRestore(t *testing.T) {
 	require.Zero(t, count(h.events(t, st), "stack.restored"))
 }
 
-// An engine that has an error of its own fails the deploy, not the server.
+// An internal error of the engine fails the deploy, not the server.
 func TestEngineReply_AnErrorFailsTheDeploy(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t)

@@ -33,9 +33,9 @@ const perlManifest = `{services: [{name: web, runtime: node, start: exec perl se
 // slowBuild is a service whose build lasts until somebody ends it.
 const slowBuild = `{services: [{name: web, runtime: node, build: 'echo it builds; sleep 600', start: exec perl server.pl}]}`
 
-// byEnd runs a test for an engine that is asked to end and one that is killed.
-// Its containers end with the first; those of the second go on until the next
-// one ends them.
+// byEnd runs a test for an engine that is asked to end and for one that is killed. The
+// containers of the first end with it; those of the second run until the next engine
+// ends them.
 func byEnd(t *testing.T, test func(t *testing.T, sig syscall.Signal)) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"term": syscall.SIGTERM, "kill": syscall.SIGKILL} {
@@ -46,7 +46,7 @@ func byEnd(t *testing.T, test func(t *testing.T, sig syscall.Signal)) {
 	}
 }
 
-// says asserts what a service answers, as soon as it answers at all.
+// says waits until a service answers, and asserts what.
 func (h *Host) says(t *testing.T, st *Stack, service, path, want string) {
 	t.Helper()
 	eventually(t, service+" serves", func() error {

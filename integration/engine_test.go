@@ -90,7 +90,7 @@ func listObjects(ctx context.Context, open func() (*client.Client, error), insta
 	return found, errors.Join(err1, err2, err3, err4)
 }
 
-// removeObjects removes what is left of an installation, as well as it can.
+// removeObjects removes what is left of an installation, as far as possible.
 func removeObjects(open func() (*client.Client, error), instance string) {
 	ctx := context.Background()
 	docker, err := open()
@@ -166,7 +166,7 @@ func hasEnded(run string) bool {
 	return err == nil && pid != os.Getpid() && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-// lacks skips a test for what this machine does not have. Under
+// lacks skips a test because of something that this machine does not have. With
 // BERTH_REQUIRE_ENGINE=1, which make test sets, the test fails.
 func lacks(t *testing.T, format string, args ...any) {
 	t.Helper()
@@ -176,8 +176,7 @@ func lacks(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// needBase ends the test where the image is missing that all others are built
-// from.
+// needBase ends the test if the image from which all others are built is missing.
 func needBase(t *testing.T) {
 	t.Helper()
 	docker, err := engine()

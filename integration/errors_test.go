@@ -75,8 +75,8 @@ func TestErrors_OfTheEdgeAreJSON(t *testing.T) {
 func (h *Host) raw(t *testing.T, request string) Reply {
 	t.Helper()
 	conn := h.dial(t)
-	// An answer may come before all has been sent; what the write says about
-	// that does not matter then.
+	// The answer may arrive before everything has been sent; an error of the write does
+	// not matter then.
 	go func() { _, _ = io.WriteString(conn, request) }()
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)

@@ -85,7 +85,7 @@ func TestURLs_EndExchangesOnWhichNoByteMoves(t *testing.T) {
 		})
 	}
 
-	// A client that takes nothing.
+	// A client that does not read.
 	conn := h.dial(t)
 	_, err := fmt.Fprintf(conn, "GET /bytes?n=1000000000000 HTTP/1.1\r\nHost: %s\r\n\r\n", st.host("web"))
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestURLs_EndExchangesOnWhichNoByteMoves(t *testing.T) {
 	events.until(t, isNamed("stack.extended"))
 }
 
-// A stream goes on for longer than the limit as long as bytes move on it.
+// A stream may last longer than the limit as long as bytes move on it.
 func TestURLs_LetAStreamThatMovesGoOn(t *testing.T) {
 	t.Parallel()
 	h := start(t, with("BERTH_PROXY_TIMEOUT", "2s"))

@@ -44,8 +44,8 @@ func TestIsolation_ExhaustionLeavesTheNeighbourAlone(t *testing.T) {
 	}
 }
 
-// exhaust has the hog use something up until it has met its ceiling, and returns
-// once it has begun. The channel gets what Check says when it is over.
+// exhaust makes the hog use up a resource until it has reached its ceiling, and returns
+// once it has begun. The channel receives the result of Check at the end.
 func (h *Host) exhaust(t *testing.T, st *Stack, e hog.Exhaustion) <-chan error {
 	t.Helper()
 	res, err := h.client.Do(h.request(t, http.MethodGet, st.url("web", e.Path()), nil))

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// ending is a server that dies while it does something.
+// ending is a server that is killed during an action.
 type ending struct {
 	h    *Host
 	key  string  // of an account
@@ -83,7 +83,7 @@ func (e *ending) crash(t *testing.T) {
 	_ = e.h.killProcess(t, e.st, "api", "KILL")
 }
 
-// The states that an act begins from.
+// The states in which an act begins.
 
 func nothing(*testing.T, *ending) {}
 
@@ -101,7 +101,7 @@ func ofAna(t *testing.T, e *ending) {
 	require.Equal(t, http.StatusOK, e.h.claim(t, e.ana.key, e.st.ClaimCode, "").status)
 }
 
-// kept is a stack that is expired, its data in snapshots.
+// kept is an expired stack with its data in snapshots.
 func kept(t *testing.T, e *ending) {
 	withData(t, e)
 	e.h.expire(t, e.st)
@@ -178,7 +178,8 @@ func created(t *testing.T, e *ending) {
 	require.Equal(t, "hello from web", e.h.get(t, e.st.url("web", "/")).body)
 }
 
-// forget deletes a stack that nobody has a token of; otherwise its TTL would.
+// forget deletes a stack to which nobody has a token; otherwise it would stay until its
+// TTL ends.
 func (h *Host) forget(t *testing.T, id string) {
 	t.Helper()
 	h.stop(t)
@@ -189,7 +190,7 @@ func (h *Host) forget(t *testing.T, id string) {
 	h.run(t)
 }
 
-// createdBroken holds after a create that had to fail.
+// createdBroken must hold after a create that has to fail.
 func createdBroken(t *testing.T, e *ending) {
 	if e.st == nil {
 		created(t, e)
@@ -200,7 +201,7 @@ func createdBroken(t *testing.T, e *ending) {
 	require.NotEmpty(t, now.reason())
 }
 
-// servesOne holds after an attempted redeploy: one of the two generations serves,
+// servesOne must hold after an attempted redeploy: one of the two generations serves,
 // with the data, and a redeploy that was lost is explained.
 func servesOne(t *testing.T, e *ending) {
 	now := e.h.show(t, e.st, "")
@@ -216,7 +217,7 @@ func servesOne(t *testing.T, e *ending) {
 	e.data(t)
 }
 
-// servesLocked holds after a redeploy that fails and is rolled back.
+// servesLocked must hold after a redeploy that fails and is rolled back.
 func servesLocked(t *testing.T, e *ending) {
 	now := e.h.show(t, e.st, "")
 	require.Equal(t, "live", now.Status, now.reason())
@@ -233,8 +234,8 @@ func restarted(t *testing.T, e *ending) {
 	e.data(t)
 }
 
-// replaced holds after a restart beside the old process: one of the two that ran
-// when the server died serves, alone.
+// replaced must hold after a restart that starts the new process beside the old one:
+// only one of the two that ran when the server died serves.
 func replaced(t *testing.T, e *ending) {
 	eventually(t, "one process is left", func() error {
 		has := e.h.has(t, e.st)
@@ -300,7 +301,7 @@ func deleted(t *testing.T, e *ending) {
 	e.h.forgetStack(e.st.ID)
 }
 
-// data asserts that the services have theirs.
+// data asserts that the services have their data.
 func (e *ending) data(t *testing.T) {
 	t.Helper()
 	for _, service := range []string{"web", "api"} {
@@ -326,7 +327,7 @@ func (h *Host) answers(t *testing.T, st *Stack) {
 	}
 }
 
-// showsNoSecret asserts that what was shown once is not shown again.
+// showsNoSecret asserts that secrets, which are shown once, are not shown again.
 func (h *Host) showsNoSecret(t *testing.T, st *Stack) {
 	t.Helper()
 	for _, path := range []string{"", "/events", "/logs", "/logs?kind=build"} {
@@ -352,8 +353,8 @@ func brief(h *Host) {
 	with("BERTH_ORPHAN_GRACE", "1s")(h)
 }
 
-// fault is something that the server does, and the points at which it dies
-// while it does it.
+// fault is an action of the server with the points at which the server is killed during
+// it.
 type fault struct {
 	name   string
 	from   func(*testing.T, *ending)
@@ -421,8 +422,8 @@ func TestFailpoints_KilledThereAndAgainInTheRecovery(t *testing.T) {
 	}
 }
 
-// dieAt runs the server so that it is killed at a point, does what gets it
-// there, and waits for its death.
+// dieAt runs the server so that it is killed at a point, does what leads there, and
+// waits for its death.
 func (e *ending) dieAt(t *testing.T, point string, act func(*testing.T, *ending)) {
 	t.Helper()
 	e.h.stop(t)

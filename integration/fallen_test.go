@@ -41,8 +41,8 @@ func (h *Host) ask(t *testing.T, st *Stack, name, path string) {
 	}
 }
 
-// fallen is a stack that was live until it crashed once too often while the next
-// generation, a door, was being brought up.
+// fallen is a stack that was live until it crashed too often while the next generation,
+// a door, was starting.
 func (h *Host) fallen(t *testing.T) *Stack {
 	t.Helper()
 	st := h.live(t, crasher, manifest(`{services: [{name: web, runtime: node, start: node index.js}, {name: api, runtime: node, start: node index.js}]}`))

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// differently is what gVisor answers in another way. Its own kernel answers, inside
-// the sandbox; of the host there is nothing behind it.
+// differently lists the results that differ under gVisor. Its own kernel answers,
+// inside the sandbox, and nothing of the host is behind it.
 var differently = map[string]string{
-	// Berth's filter of system calls is not applied: these get to that kernel,
-	// which does not have them, or has nothing for them to act on, or refuses them
-	// with an error of its own.
+	// Berth's filter of system calls is not applied: these reach gVisor's kernel, which
+	// does not have them, or has nothing for them to act on, or refuses them with
+	// another error.
 	"system call filter": "", "io_uring_setup": "ENOSYS", "io_uring_enter": "ENOSYS", "io_uring_register": "ENOSYS",
 	"socket vsock": "EAFNOSUPPORT", "socket alg": "EAFNOSUPPORT", "socket bluetooth": "EAFNOSUPPORT", "socket xdp": "EAFNOSUPPORT",
 	"fsopen": "ENOSYS", "open_tree": "ENOSYS", "move_mount": "ENOSYS", "mount_setattr": "ENOSYS", "userfaultfd": "ENOSYS",
@@ -49,7 +49,7 @@ func TestIsolation_UnderGVisor(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "500\n", string(score), "what the host thinks of the sandbox")
 
-	// It takes no network while it runs, so a restart stops the process first.
+	// It cannot join a network while it runs, so a restart stops the process first.
 	bob := h.person(t, "bob@example.com")
 	own := h.owned(t, bob.key, probe(t).plus(Tree{"stack.yaml": fmt.Sprintf(probeManifest, "")}))
 	before := h.inspect(t, own, "api").ID
@@ -58,7 +58,7 @@ func TestIsolation_UnderGVisor(t *testing.T) {
 	require.Equal(t, before, h.inspect(t, own, "api").ID)
 }
 
-// startGVisor is an engine that has gVisor as the runtime runsc, set up as
+// startGVisor starts an engine that has gVisor as the runtime runsc, set up as
 // docs/operating.md says, and as bare without. Its containers ask the outside for
 // names.
 func startGVisor(t *testing.T) *dockerd {
@@ -92,7 +92,7 @@ func TestRuntime_ThatTheEngineDoesNotHaveStopsTheStart(t *testing.T) {
 	refuses(t, "nothing", `BERTH_CONTAINER_RUNTIME="nothing": the engine has no such runtime, only `)
 }
 
-// refuses asserts that the server does not start with a runtime, and what it says.
+// refuses asserts that the server does not start with a runtime, and its error.
 func refuses(t *testing.T, runtime, says string, opts ...Option) {
 	t.Helper()
 	h := install(t, append(opts, with("BERTH_CONTAINER_RUNTIME", runtime))...)

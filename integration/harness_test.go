@@ -28,8 +28,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is how long a test waits for something that will happen: on a busy
-// machine everything takes longer, and a passing test never waits it out.
+// patience is how long a test waits for an expected event: on a busy machine everything
+// takes longer, and a passing test never waits that long.
 const patience = 3 * time.Minute
 
 // Host is one berthd with an installation of its own.
@@ -81,7 +81,7 @@ func start(t *testing.T, opts ...Option) *Host {
 	return h
 }
 
-// install makes an installation that nothing serves yet.
+// install prepares an installation without starting its server.
 func install(t *testing.T, opts ...Option) *Host {
 	t.Helper()
 	needBase(t)
@@ -109,8 +109,8 @@ func install(t *testing.T, opts ...Option) *Host {
 	return h
 }
 
-// newClient is a client that finds this server under every host name and
-// follows no redirect.
+// newClient returns a client that finds this server under every host name and does not
+// follow redirects.
 func (h *Host) newClient() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{

@@ -16,7 +16,7 @@ func serves(expression string) Tree {
 server.listen(process.env.PORT, () => console.log("it listens"));`}
 }
 
-// script is a program that is just this.
+// script is a program of one file.
 func script(text string) Tree { return Tree{"index.js": text} }
 
 // checks is a manifest of the service web with a health path.
@@ -80,8 +80,8 @@ func TestHealth_FailureTellsTheReason(t *testing.T) {
 	h.leavesNothingRunning(t)
 }
 
-// Without a health path any answer counts, so that a program needs to know
-// nothing of the host.
+// Without a health path any answer counts, so that a program need not know about the
+// host.
 func TestHealth_AnyAnswerCountsWithoutAPath(t *testing.T) {
 	t.Parallel()
 	h := start(t)
@@ -91,7 +91,7 @@ func TestHealth_AnyAnswerCountsWithoutAPath(t *testing.T) {
 	}
 }
 
-// A program that takes its time is waited for, and traffic comes only then.
+// A program that starts slowly is waited for, and gets traffic only then.
 func TestHealth_WaitsForASlowStart(t *testing.T) {
 	t.Parallel()
 	h := start(t)
@@ -121,7 +121,7 @@ func TestHealth_ErrorKeepsTheEndOfTheLog(t *testing.T) {
 	require.Regexp(t, `^### web \(run\)\n(.*line 499[789] x+\n){3}$`, log)
 }
 
-// One service that does not come up fails its stack, and the others with it.
+// One service that does not start fails its stack and the other services.
 func TestHealth_OneServiceFailsTheStack(t *testing.T) {
 	t.Parallel()
 	h := start(t)

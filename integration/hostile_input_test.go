@@ -43,8 +43,8 @@ func rawArchive(t *testing.T, entries ...tar.Header) []byte {
 	return b.Bytes()
 }
 
-// victim makes a folder beside the data directory, and returns a look at it:
-// names, contents, modes, owners and times.
+// victim creates a folder next to the data directory, and returns a function that
+// describes it: names, contents, modes, owners and times.
 func victim(t *testing.T, h *Host) (dir string, look func() string) {
 	t.Helper()
 	dir = filepath.Join(filepath.Dir(h.dir), "victim")
@@ -193,9 +193,8 @@ func orders(text string) string {
 	}, text)
 }
 
-// Nothing that a stranger wrote reaches a reader's terminal as an order to it:
-// not from a log, an error, an event or a refusal. On disk a log has the bytes
-// that were written.
+// Nothing that a stranger wrote controls a reader's terminal, whether it is in a log,
+// an error, an event or a refusal. On disk a log has the bytes that were written.
 func TestHostile_TerminalEscapesAreWrittenOut(t *testing.T) {
 	t.Parallel()
 	h := start(t)
@@ -208,7 +207,7 @@ func TestHostile_TerminalEscapesAreWrittenOut(t *testing.T) {
 	st := h.live(t, tree, manifest("services: [{name: web, runtime: node, build: cat attack, start: node run.js}]"))
 	h.logged(t, st, "", "end ü\n")
 	require.Contains(t, h.logs(t, st, "kind=build"), "$ cat attack\n"+shown)
-	// The engine keeps text: it makes U+FFFD of a byte that is none.
+	// The engine keeps text: it replaces a byte that is not text with U+FFFD.
 	require.Contains(t, h.logs(t, st, "kind=run"), strings.ReplaceAll(shown, `\x9b`, "\uFFFD"))
 	kept, err := os.ReadFile(filepath.Join(h.dir, "stacks", st.hex(), "logs", "web.build.log"))
 	require.NoError(t, err)
@@ -240,8 +239,8 @@ func TestHostile_TerminalEscapesAreWrittenOut(t *testing.T) {
 	}
 }
 
-// A process that writes without an end, or a line without one, costs a bounded
-// part of the disk and of memory, and no other stack anything.
+// A process that writes endlessly, or writes an endless line, takes a bounded part of
+// the disk and of memory, and does not affect other stacks.
 func TestHostile_OutputIsBounded(t *testing.T) {
 	t.Parallel()
 	h := start(t, asShipped, with("BERTH_HEALTH_TIMEOUT", "10m"))
@@ -251,8 +250,8 @@ func TestHostile_OutputIsBounded(t *testing.T) {
 	st := h.live(t, program(t), manifest(`services: [{name: web, runtime: node, build: "`+gigabyte+`", start: node server.js}]`))
 	require.Contains(t, h.logs(t, st, "kind=build&tail=10"), "== build ok")
 	long := h.live(t, program(t), manifest(`services: [{name: web, runtime: node, start: "`+gigabyte+`; exec node server.js"}]`))
-	// It serves, so all was written. An engine that rotates its log faster than it
-	// is read may leave out some, but what comes later is there.
+	// It serves, so everything was written. An engine that rotates its log faster than
+	// it is read may omit some, but later lines are there.
 	h.logged(t, long, "tail=1", "xxxxxxxx")
 	eventually(t, "the log goes on", func() error {
 		h.get(t, long.url("web", "/log?from=0&to=3"))
@@ -279,7 +278,7 @@ func TestHostile_EndlessOutputEndsWithItsTime(t *testing.T) {
 	require.Less(t, h.logSize(t), int64(3_000_000), "output fills the disk")
 }
 
-// logSize is what all logs take of the disk.
+// logSize returns the size of all logs on the disk.
 func (h *Host) logSize(t *testing.T) (size int64) {
 	t.Helper()
 	for _, path := range h.files(t) {
@@ -325,7 +324,7 @@ func TestHostile_SlowHeadersAreCutOff(t *testing.T) {
 	}
 }
 
-// Forms whose framing lies leave nothing behind and do no harm to what comes next.
+// Forms with false framing leave nothing behind and do not affect later requests.
 func TestHostile_FormsThatLie(t *testing.T) {
 	t.Parallel()
 	h := start(t)

@@ -28,7 +28,7 @@ require('http').createServer((req, res) => {
   });
 }).listen(process.env.PORT);`}
 
-// testimony is one request that the observer got.
+// testimony is one request as the observer received it.
 type testimony struct {
 	Line     string
 	Headers  map[string]string
@@ -64,9 +64,9 @@ func (h *Host) talk(t *testing.T, bytes, host string) []int {
 	}
 }
 
-// shape is a request on the wire, with @ for the host's name, and what becomes
-// of it: the requests that the service gets, with their bodies, or the status
-// that the edge refuses with.
+// shape is a request on the wire, with @ for the host's name, and its expected result:
+// the requests that the service gets, with their bodies, or the status with which the
+// edge refuses it.
 type shape struct {
 	bytes   string
 	reaches []string

@@ -73,7 +73,7 @@ func (b *bench) neighbourTrials(ctx context.Context, s *stand) error {
 	return nil
 }
 
-// neighbours creates the measured stack and the one beside it.
+// neighbours creates the measured stack and its neighbour.
 func (b *bench) neighbours(ctx context.Context, server *berth) (neighbour, busyOne deployed, err error) {
 	probe, err := os.ReadFile(filepath.Join(b.tools, "probe"))
 	if err != nil {

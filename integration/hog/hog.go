@@ -1,5 +1,5 @@
-// Package hog is what the isolation tests and the bench know of a stack that uses
-// things up. Its program is integration/probe.
+// Package hog is what the isolation tests and the bench share about a stack that uses
+// up resources. Its program is integration/probe.
 package hog
 
 import (
@@ -10,8 +10,8 @@ import (
 // Manifest is the hog's; its archive has the program as probe.
 const Manifest = `{name: hog, services: [{name: web, runtime: node@22, install: "", build: chmod +x probe, start: ./probe serve}]}`
 
-// Ceilings are the settings of the server that runs the hog, as a public
-// installation is told to make them.
+// Ceilings are the settings of the server that runs the hog, as recommended for a
+// public installation.
 var Ceilings = []string{"BERTH_SERVICE_PIDS=256", "BERTH_SERVICE_MEMORY=512MiB", "BERTH_SERVICE_CPUS=0.5"}
 
 // Exhaustion is one thing to use up.
@@ -21,7 +21,7 @@ type Exhaustion struct {
 	End   string // what keeps it from more
 }
 
-// Exhaustions are the things that the hog uses up.
+// Exhaustions lists the resources that the hog uses up.
 var Exhaustions = []Exhaustion{
 	{"processes", 200, "EAGAIN"},
 	{"memory", 1, "killed"},
@@ -31,8 +31,8 @@ var Exhaustions = []Exhaustion{
 	{"log", 1, "time"},
 }
 
-// Path is what to ask the hog for. It answers once it has begun, goes on for a
-// second or until it has the least, and then ends its answer.
+// Path is the path to request from the hog. The hog answers once it has begun,
+// continues for a second or until it has the least amount, and then ends its answer.
 func (e Exhaustion) Path() string {
 	return fmt.Sprintf("/exhaust?what=%s&for=1s&least=%d", e.What, e.Least)
 }
