@@ -42,6 +42,27 @@ func pass(srv *Server) {
 	}
 }
 
+// awaitIdle waits until no exchange is watched: net/http may finish with a request after
+// the client has its answer.
+func awaitIdle(srv *Server) {
+	busy := func() bool {
+		srv.stalls.mu.Lock()
+		defer srv.stalls.mu.Unlock()
+		for w := range srv.stalls.watches {
+			w.mu.Lock()
+			open := w.open
+			w.mu.Unlock()
+			if open {
+				return true
+			}
+		}
+		return false
+	}
+	for busy() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // passUntil makes checks until ch is closed.
 func passUntil(t *testing.T, srv *Server, what string, ch <-chan struct{}) {
 	t.Helper()
@@ -201,6 +222,7 @@ func TestStalls_LeaveTheAPIAndIdleConnectionsAlone(t *testing.T) {
 	if got := answer(); !strings.HasPrefix(got, "web") {
 		t.Fatal(got)
 	}
+	awaitIdle(srv)
 	pass(srv)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: berth.test\r\n\r\n")
 	pass(srv)
