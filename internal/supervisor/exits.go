@@ -7,12 +7,15 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 )
 
-// onExit pokes the processes that may have ended, until the stream breaks.
+// onExit tells the loops of stacks which containers may have ended, until the stream
+// breaks.
 func (s *Supervisor) onExit(ended <-chan engine.End, broken <-chan error) {
 	for {
 		select {
 		case end := <-ended:
-			s.pokeContainer(end.Key.Stack, end.ID)
+			if r := s.lookup(end.Key.Stack); r != nil {
+				r.noteExit(end.ID)
+			}
 		case err := <-broken:
 			if s.ctx.Err() == nil {
 				s.cfg.Log.Warn("the engine's events broke off", "error", err)
@@ -24,18 +27,26 @@ func (s *Supervisor) onExit(ended <-chan engine.End, broken <-chan error) {
 	}
 }
 
-func (s *Supervisor) pokeContainer(stackID, containerID string) {
-	r := s.lookup(stackID)
-	if r == nil {
-		return
+// maxExits is how many containers of a stack may end before its loop takes note of one.
+// Of more than that, checkAll finds the rest.
+const maxExits = 64
+
+// noteExit tells the loop that a container may have ended. It never waits.
+func (r *runner) noteExit(container string) {
+	select {
+	case r.exits <- container:
+	default:
 	}
-	g := r.serving()
-	if g == nil {
-		return
-	}
-	for _, p := range g.allProcesses() {
-		if p.id == containerID {
-			p.poke()
+}
+
+// pokeProcess makes the watcher of a container look at it, if the container is one of the
+// served generation.
+func (l *loop) pokeProcess(container string) {
+	if g := l.runner.serving(); g != nil {
+		for _, p := range g.allProcesses() {
+			if p.id == container {
+				p.poke()
+			}
 		}
 	}
 }
@@ -48,8 +59,8 @@ func (s *Supervisor) watchProcesses() {
 	}
 }
 
-// checkAll pokes every watched process that does not run. If the engine does not
-// answer, it does nothing: the stream of events breaks as well.
+// checkAll tells the loops which processes of served generations do not run. If the
+// engine does not answer, it does nothing: the stream of events breaks as well.
 func (s *Supervisor) checkAll() {
 	ctx, cancel := context.WithTimeout(s.ctx, engineAnswer)
 	defer cancel()
@@ -65,7 +76,7 @@ func (s *Supervisor) checkAll() {
 		if g := r.serving(); g != nil {
 			for _, p := range g.allProcesses() {
 				if !running[p.id] {
-					p.poke()
+					r.noteExit(p.id)
 				}
 			}
 		}

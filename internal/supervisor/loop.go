@@ -56,6 +56,8 @@ func (l *loop) own() {
 		select {
 		case <-r.mailbox.filled:
 			r.mailbox.take()(l)
+		case container := <-r.exits:
+			l.pokeProcess(container)
 		case <-ended:
 			l.job = nil
 			l.nextJob()

@@ -22,6 +22,7 @@ type runner struct {
 	ctx     context.Context // of all its work; ends with the stack or the server
 	cancel  context.CancelFunc
 	mailbox *mailbox
+	exits   chan string                // containers that may have ended; see noteExit
 	ended   chan struct{}              // closed when nothing goes on any more
 	deleted atomic.Bool                // whether the stack is deleted
 	served  atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
@@ -51,7 +52,7 @@ type runLog struct {
 func newRunner(s *Supervisor, id string) *runner {
 	r := &runner{
 		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id,
-		mailbox: newMailbox(), ended: make(chan struct{}),
+		mailbox: newMailbox(), exits: make(chan string, maxExits), ended: make(chan struct{}),
 		logs: map[string]runLog{}, refusals: map[string]int{},
 	}
 	r.ctx, r.cancel = context.WithCancel(s.ctx)
