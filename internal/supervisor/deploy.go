@@ -325,7 +325,7 @@ func (r *runner) recordDeployFailed(ctx context.Context, cause error) bool {
 // that failed for the given cause. It returns false if that could not be recorded.
 func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) bool {
 	reason := d.old.notBroughtBack(cause, backErr)
-	st, err := d.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+	err := d.gen.runner.fail(ctx, d.old, func(st *stack.Stack) ([]stack.Event, error) {
 		if st.Status == stack.Building { // the old generation fell meanwhile
 			return st.DeployFailed(reason)
 		}
@@ -335,7 +335,6 @@ func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) b
 		d.gen.log.Error("failed rollback not recorded", "error", errors.Join(err, cause, backErr))
 		return false
 	}
-	d.gen.runner.takeDown(ctx, st, d.old)
 	return true
 }
 
@@ -345,16 +344,29 @@ func (g *generation) notBroughtBack(cause, backErr error) string {
 	return fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", g.runner.explain(cause), g.number, g.runner.explain(backErr))
 }
 
-// takeDown ends the processes of a failed stack, those of the generation g first.
-// Images, sites and data stay, so that it can be brought back.
-func (r *runner) takeDown(ctx context.Context, st *stack.Stack, g *generation) {
-	targets, _ := ask(r.ctx, r, func(l *loop) []*proxy.Target { // if the loop has ended, windUp removes the routes
-		l.swapServed(nil)
-		return r.route(st, nil)
+// fail records by a change of the row that a stack has failed, and that it serves nothing
+// any more, and ends its processes, those of the generation g first.
+func (r *runner) fail(ctx context.Context, g *generation, change func(*stack.Stack) ([]stack.Event, error)) error {
+	var done switched
+	var targets []*proxy.Target
+	err := r.retryStore(ctx, func() (err error) {
+		done, err = ask(context.WithoutCancel(ctx), r, func(l *loop) switched { return l.switchTo(ctx, nil, "failure-committed", change) })
+		targets = append(targets, done.drained...)
+		return cmp.Or(err, done.err)
 	})
+	if err != nil {
+		return err
+	}
 	for _, t := range targets {
 		cut(t)
 	}
+	r.takeDown(ctx, done.st, g)
+	return nil
+}
+
+// takeDown ends the processes of a failed stack, those of the generation g first.
+// Images, sites and data stay, so that it can be brought back.
+func (r *runner) takeDown(ctx context.Context, st *stack.Stack, g *generation) {
 	err := r.sup.retryEngine(ctx, func() error {
 		return errors.Join(g.endAll(ctx), r.sup.stopStack(ctx, st))
 	})

@@ -191,3 +191,26 @@ func TestRecreate_GivesTheNewProcessItsTimeToStop(t *testing.T) {
 		require.Empty(t, w.page(st, "pages").Header().Get("X-Robots-Tag"))
 	})
 }
+
+// A process may be found lost with the engine while the row of its stack becomes failed.
+func TestRecreate_WhoseRollbackFailsIsTakenDownWhateverIsNoticed(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		api := service("api")
+		api.DependsOn = []string{"web"}
+		st := w.long(recreate("web"), api)
+		g := w.sup.lookup(st.ID).serving()
+		w.program(st.ID, 1, exits(2)) // when it comes back
+		w.program(st.ID, 2, exits(1))
+		w.db.breaks(func(id string, events []stack.Event) error {
+			if at(stack.EventFailed)(id, events) != nil {
+				g.runner.tell(func(l *loop) { l.recoverLost(g) })
+			}
+			return nil
+		})
+		w.deploy(st.ID, recreate("web"), api)
+		w.becomes(st.ID, stack.Failed)
+		synctest.Wait() // no leftovers are looked for meanwhile
+		require.Equal(t, "F1", w.consistent(st, "failed"))
+	})
+}

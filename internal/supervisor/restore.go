@@ -342,7 +342,7 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 		return
 	}
 	r.log.Info("stack not brought back", "generation", g.number, "error", cause)
-	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+	err := r.fail(ctx, g, func(st *stack.Stack) ([]stack.Event, error) {
 		if r.stopped != nil && st.Deploying != 0 {
 			return st.RollbackFailed(g.notBroughtBack(r.stopped, cause))
 		}
@@ -353,7 +353,6 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 		return
 	}
 	r.stopped = nil
-	r.takeDown(ctx, st, g)
 }
 
 // restore brings a claimed stack back from what was kept of it: data, images and sites.
