@@ -43,7 +43,7 @@ type Gate struct {
 	short atomic.Bool   // of disk space, when it was last asked for
 
 	mu        sync.Mutex
-	unguarded error // why stacks are not walled off; nil when they are
+	unguarded error // why stacks are not isolated; nil if they are
 }
 
 // New returns a Gate that has not yet checked the firewall; see Guard.

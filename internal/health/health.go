@@ -170,10 +170,10 @@ func (c *check) waitUntil(ctx context.Context, next time.Time) bool {
 func brief(err error) string {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, net.ErrClosed) { // at its deadline
-		return "none in time"
+		return "it timed out"
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return "it hung up"
+		return "the program closed the connection"
 	}
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner

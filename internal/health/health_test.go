@@ -17,9 +17,9 @@ import (
 
 func TestBrief_SaysWhyARequestFailed(t *testing.T) {
 	for cause, want := range map[error]string{
-		context.DeadlineExceeded:                                 "none in time",
-		&net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}: "none in time", // the deadline met a read
-		io.ErrUnexpectedEOF:                                      "it hung up",
+		context.DeadlineExceeded:                                 "it timed out",
+		&net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}: "it timed out", // the deadline met a read
+		io.ErrUnexpectedEOF:                                      "the program closed the connection",
 		fmt.Errorf("%w", http.ErrNotSupported):                   http.ErrNotSupported.Error(),
 		errors.New("malformed HTTP response"):                    "malformed HTTP response",
 	} {

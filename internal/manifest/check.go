@@ -175,7 +175,7 @@ func checkNames(services []draftService, f *faults) {
 	seen := map[string]bool{}
 	for _, s := range services {
 		if s.name != "" && seen[s.name] {
-			f.addf("service %s is named twice; each service has a name of its own", safetext.Name(s.name))
+			f.addf("service %s is named twice; give each service its own name", safetext.Name(s.name))
 		}
 		seen[s.name] = true
 	}

@@ -178,7 +178,7 @@ func (t *detector) choose(d *draftService, src fs.FS) (choice, bool) {
 	}
 	def, plan, ok := runtimes.Detect(src)
 	if !ok {
-		t.faultf(d, "nothing in its folder shows what it is written in; say so in a stack.yaml, as in services: [{name: %s, runtime: node}] (there are %s)", safetext.Name(d.name), strings.Join(runtimes.Names(), ", "))
+		t.faultf(d, "nothing in its folder shows its runtime; name one in a stack.yaml, as in services: [{name: %s, runtime: node}] (there are %s)", safetext.Name(d.name), strings.Join(runtimes.Names(), ", "))
 		return choice{}, false
 	}
 	c := choice{runtime: def, builder: def, plan: plan, label: def.Name, from: "detected from " + plan.From}
