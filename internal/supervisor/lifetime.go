@@ -150,6 +150,7 @@ func (r *runner) expire(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here("expiry-committed")
+	r.tell((*loop).dropDeploys)
 	r.stopped = nil
 	r.route(st, nil)
 	r.removeNetworks(ctx, st)

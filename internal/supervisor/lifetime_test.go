@@ -2,9 +2,13 @@ package supervisor
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine/enginetest"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // An expiry that could not stop everything has stopped something: all of it comes back
@@ -29,4 +33,48 @@ func TestExpiry_WithoutAnEngineAgainstAClaim(t *testing.T) {
 			require.Equal(t, "L1", w.consistent(st, "claimed"), "a deploy: %t", builds)
 		})
 	}
+}
+
+// A deploy that the expiry ended before it began is not the next one, which gets the same
+// number.
+func TestExpiry_EndsADeployThatWaitsForIt(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		spec := service("web")
+		spec.StopTimeout = 10 * time.Minute
+		stopped, kept, restored := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		st := w.createRunning(5*time.Second, func(p *enginetest.Process) int {
+			listen(p)
+			<-stopped
+			return 0
+		}, spec)
+		await := func(done chan struct{}) func(string) error {
+			return func(object string) error {
+				if object != "" {
+					<-done
+				}
+				return nil
+			}
+		}
+		w.engine.Before("Snapshot", await(kept))
+		time.Sleep(6 * time.Second)
+		w.deploy(st.ID, service("web"))
+		close(stopped)
+		w.awaitEvent(st.ID, "stack.expired", 1)
+		synctest.Wait()
+		require.NoError(t, w.claim(st.ID))
+		w.program(st.ID, 1, nil)
+		w.engine.After("Restore", func(string) error {
+			w.engine.Before("Discard", await(restored))
+			return nil
+		})
+		close(kept)
+		w.becomes(st.ID, stack.Live)
+		w.deploy(st.ID, pages("web"))
+		close(restored)
+		w.settle()
+		now := w.serves(st.ID, 2)
+		require.True(t, now.Services[0].Spec.IsStatic(), "it is what was uploaded last")
+		require.Empty(t, w.dir.Sources(st.ID))
+	})
 }

@@ -36,6 +36,7 @@ type loop struct {
 // job is long work on a stack. One runs at a time.
 type job struct {
 	do     func(context.Context)
+	source string // of a deploy: the folder that it builds; "" for other jobs
 	cause  error // what stops the job before it; nil to wait until that has ended
 	cancel context.CancelCauseFunc
 	ended  chan struct{} // closed when it has ended
@@ -80,6 +81,24 @@ func (l *loop) interrupt(cause error, do func(context.Context)) {
 	}
 	l.pending = slices.Insert(l.pending, at, &job{do: do, cause: cause, ended: make(chan struct{})})
 	l.nextJob()
+}
+
+// queueDeploy queues the deploy of a generation, which is built from the folder source.
+func (l *loop) queueDeploy(number int, services []stack.Service, source string) {
+	deploy := func(ctx context.Context) { l.runner.deploy(ctx, number, services, source) }
+	l.pending = append(l.pending, &job{do: deploy, source: source, ended: make(chan struct{})})
+	l.nextJob()
+}
+
+// dropDeploys drops the deploys that wait, since the stack has expired. The next one gets
+// their number.
+func (l *loop) dropDeploys() {
+	l.pending = slices.DeleteFunc(l.pending, func(j *job) bool {
+		if j.source != "" {
+			l.runner.work.Go(func() { l.runner.removeFiles([]string{j.source}) })
+		}
+		return j.source != ""
+	})
 }
 
 // queue runs a job once all jobs before it have ended by themselves.

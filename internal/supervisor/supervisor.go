@@ -160,7 +160,7 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 	r := s.runner(st.ID)
 	_ = r.handOver(ctx, func(l *loop) { // if the stack is gone already, it was created all the same
 		r.route(st, nil)
-		l.queue(func(ctx context.Context) { r.deploy(ctx, st.Deploying, st.Services, source) })
+		l.queueDeploy(st.Deploying, st.Services, source)
 		l.startKeepingTime()
 	})
 	return nil
@@ -198,7 +198,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 		if st.Status == stack.Building {
 			l.runner.route(st, nil)
 		}
-		l.queue(func(ctx context.Context) { l.runner.deploy(ctx, st.Deploying, services, source) })
+		l.queueDeploy(st.Deploying, services, source)
 	})
 }
 
