@@ -37,7 +37,7 @@ type loop struct {
 type job struct {
 	do     func(context.Context)
 	source string // of a deploy: the folder that it builds; "" for other jobs
-	cause  error // what stops the job before it; nil to wait until that has ended
+	cause  error  // what stops the job before it; nil to wait until that has ended
 	cancel context.CancelCauseFunc
 	ended  chan struct{} // closed when it has ended
 }

@@ -30,10 +30,11 @@ type runner struct {
 
 	discardOnce func() // discard, the first time
 
-	newer bool // the server found generations at start that the row does not explain
+	newer bool // the server found generations at start that the row does not explain; set before the first job, which reads it
 
 	// Why the deploy under way was stopped, nil if it was not. That is recorded once
-	// the generation before serves again. Jobs use it, one at a time.
+	// the generation before serves again. Only jobs use it, one at a time, and take
+	// before the first of them.
 	stopped *stack.Error
 
 	routing sync.Mutex // held while routes change
@@ -164,7 +165,9 @@ func (r *runner) discardStack() {
 	r.discardOnce() // the loop may have ended before, with the server
 }
 
-// serving returns the served generation, or nil if there is none.
+// serving returns the served generation, or nil if there is none. It may be another one
+// by the time it is used: whoever changes something for it asks the loop, which looks
+// again, or does what does no harm to one that has fallen.
 func (r *runner) serving() *generation { return r.served.Load() }
 
 // swapServed makes g the served generation and returns the one before.
