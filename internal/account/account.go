@@ -2,6 +2,11 @@
 // claim a stack, and delete the account. It checks the limits on passwords and codes
 // before anything else, so there is no way around them. Every error that a person can
 // do something about is a *stack.Error, worded for the page.
+//
+// Code in this package touches accounts and sessions, through the store, and claims
+// stacks through the supervisor. It knows no request and no page. An account is deleted
+// with all its stacks in one transaction, which may be another process's: the
+// supervisor then removes what is left of them.
 package account
 
 import (

@@ -1,6 +1,12 @@
 // Package admission decides whether something new may begin: whether there is room on
 // the disks, and whether the firewall isolates stacks from this host, its networks and
 // each other. What already runs goes on in any case.
+//
+// While the rules are not in place anonymous creates are refused; while a disk is
+// nearly full, every upload and build. The rules are checked at start, now and then,
+// when a stack is claimed, and before anything runs in a new network of a claimed
+// stack, which may send mail. Code in this package reads the stacks, the disks' free
+// space and the rules, and changes nothing but the rules.
 package admission
 
 import (

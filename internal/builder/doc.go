@@ -6,4 +6,8 @@
 // one commit creates the image. A service without commands does not start a container,
 // a static one without commands does not use the engine, and a service that has not
 // changed since the served generation is not built again.
+//
+// Code in this package touches the engine, through an engine.Driver, and the folders
+// that a Job names. It knows no row, no status and no route, and decides nothing about
+// what is served.
 package builder

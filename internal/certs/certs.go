@@ -1,5 +1,6 @@
 // Package certs provides the certificates for a public listener that speaks TLS itself:
-// from files that somebody else renews, or from an ACME authority.
+// from files that somebody else renews, or from an ACME authority. It touches these
+// files and its own folder of certificates, and knows no stack.
 package certs
 
 import (

@@ -5,7 +5,8 @@
 // endpoints and fields is generated from them, so that the page at /docs and
 // /llms-full.txt cannot differ. Tests check both: those of package api its routes and
 // JSON objects, those of package manifest the manifest, and the integration tests every
-// response they receive.
+// response they receive. Code in this package knows texts and schemas, and no caller,
+// row or stack.
 package docs
 
 import (

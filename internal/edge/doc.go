@@ -19,4 +19,7 @@
 // those that net/http writes for requests that it cannot parse. There are two
 // exceptions: such errors on TLS connections, where the bytes pass encrypted, and
 // callers that do not send their headers in time, who get no answer.
+//
+// Code in this package touches connections and the heads of requests and answers. It
+// knows no stack but what package proxy says of a host, and no row.
 package edge

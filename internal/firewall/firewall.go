@@ -9,7 +9,7 @@
 // neither the engine, which puts its rules first with each network it makes, nor
 // another firewall manager. Two more chains, which all installations fill, hold the
 // other addresses that the operator lets stacks reach, and the stacks that may send
-// mail.
+// mail. Code in this package touches these chains and nothing else of the machine.
 package firewall
 
 import (

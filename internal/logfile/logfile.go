@@ -2,6 +2,7 @@
 // appends, rotates to one older copy, and reads the last lines (docs/api.md, "Logs and
 // events"). A line of a process starts with the time at which the engine saw it, so
 // that a killed server continues exactly where it stopped; readers do not see the time.
+// It touches only the files that it is given, and does not know whose they are.
 package logfile
 
 import (

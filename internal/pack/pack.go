@@ -3,7 +3,7 @@
 // It packs what .gitignore files and the folder's .dockerignore do not exclude. It
 // excludes .git, node_modules and files whose names begin with .env unless the caller
 // asks for them. It packs symbolic links as links, and no devices and sockets. The same
-// folder gives the same entries in the same order.
+// folder gives the same entries in the same order. It only reads the folder.
 package pack
 
 import (

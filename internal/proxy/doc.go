@@ -18,4 +18,8 @@
 //
 // If no target can answer, the proxy answers itself: with HTML for a browser, and with
 // a JSON object that has the single field detail for all others.
+//
+// Code in this package touches connections, in both directions, and the heads of
+// requests and answers. It starts and stops nothing, and knows neither the database nor
+// the engine.
 package proxy

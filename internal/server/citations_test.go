@@ -59,6 +59,18 @@ func TestComments_CiteSectionsThatThereAre(t *testing.T) {
 	require.NotZero(t, count)
 }
 
+// The architecture page has to fit two screens, and to lead to files that there are.
+func TestArchitecture_FitsTwoScreensAndNamesFilesThatThereAre(t *testing.T) {
+	page, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	require.LessOrEqual(t, strings.Count(string(page), "\n"), 110)
+	named := regexp.MustCompile(`\b[a-z]+/[a-z_]+\.go\b`).FindAllString(string(page), -1)
+	require.NotEmpty(t, named)
+	for _, name := range named {
+		require.FileExists(t, filepath.Join("..", name))
+	}
+}
+
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 func TestDocuments_LinkToWhatThereIs(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package sse writes server-sent events for the dashboard and the API's streams. Only
 // one goroutine may use a writer. Every call flushes, so that the next one notices a
-// reader that has left.
+// reader that has left. It does not depend on what the events say.
 package sse
 
 import (

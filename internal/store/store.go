@@ -1,6 +1,7 @@
 // Package store is the database, and the only writer of accounts, stacks and events. A
 // change of a stack and its events form one transaction; watchers are woken after the
-// commit and read again.
+// commit and read again. Callers pass a change as a function, which may refuse it; code
+// in this package touches only the database.
 //
 // The database is one SQLite file in WAL mode. Commits wait until they are on disk, so
 // a token is never handed out for a row that a power cut takes back. All writes go

@@ -1,13 +1,20 @@
-// Package supervisor brings stacks to life and keeps them there: one runner per
-// stack owns its long jobs, one at a time, and every change of a stack's status
-// goes through the store with the events it causes.
+// Package supervisor brings stacks to life and keeps them there. One goroutine owns each
+// stack (loop.go): it runs the stack's long jobs one at a time, keeps its deadlines, and
+// decides what is served. Others ask it by messages, and never wait for a job.
 //
-// Each step towards the engine can be repeated: names are derived from the
-// stack, a container that is in the way is one of an earlier attempt, and what
-// is gone already counts as removed. So a server that died in the middle of
-// anything is followed by one that reads the rows, takes an inventory of the engine,
-// and makes the second agree with the first.
+// Code in this package may touch the rows of stacks, through a Store, which records a
+// change together with its events; the engine, through an engine.Driver; routes; and the
+// stacks' folders, through datadir.Dir. It knows no request, no page and no particular
+// engine, and package stack decides what a state allows. A job, and what goes on beside
+// it, may wait for the engine, a program or the database. The loop waits only for its
+// own changes of the row, and not for long.
 //
-// Two things are nobody's crash: what ends with the engine, whose absences are
-// counted for that (absence.go), and what the supervisor ends itself.
+// Each step towards the engine can be repeated: names are derived from the stack, a
+// container that is in the way is one of an earlier attempt, and what is gone already
+// counts as removed. So a server that died in the middle of anything is followed by one
+// that reads the rows, takes an inventory of the engine, and makes the second agree with
+// the first. What no row knows may be another database's, and goes later (orphans.go).
+//
+// Two things are nobody's crash: what ends with the engine, whose absences are counted
+// for that (absence.go), and what the supervisor ends itself.
 package supervisor

@@ -10,5 +10,9 @@
 // Failed deliveries that may still succeed go to the retry queue, which is in Redis.
 //
 // A starting server continues with the events whose first attempt had not begun
-// (mark.go), and drops pending retries.
+// (mark.go), and drops pending retries. The secret of a deleted stack stays until its
+// last event is delivered or given up.
+//
+// Code in this package reads events, writes what became of their delivery, and talks to
+// receivers. It changes no stack.
 package webhook
