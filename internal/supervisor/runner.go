@@ -111,11 +111,6 @@ func (r *runner) runJob(j *job) {
 	})
 }
 
-// queue runs a job once the ones before it have ended by themselves.
-func (r *runner) queue(do func(context.Context)) bool {
-	return r.tell(func(l *loop) { l.queue(do) })
-}
-
 // startIdle starts a job and returns true, unless another one is under way or something
 // comes or goes beside it.
 func (r *runner) startIdle(do func(context.Context)) bool {

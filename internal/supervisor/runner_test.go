@@ -9,6 +9,11 @@ import (
 	"time"
 )
 
+// queue runs a job once the ones before it have ended by themselves.
+func (r *runner) queue(do func(context.Context)) {
+	r.tell(func(l *loop) { l.queue(do) })
+}
+
 func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
 	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
 	r := s.runner("stk_000000000000")
