@@ -44,7 +44,7 @@ var walks = []struct {
 		w.deploy(st.ID, recreate("web"))
 		return st
 	}, true},
-	{"rollback", []string{"L1", "F1"}, func(w *world, begin func()) *stack.Stack {
+	{"rollback", []string{"L1"}, func(w *world, begin func()) *stack.Stack {
 		st := w.long(recreate("web"))
 		w.program(st.ID, 2, exits(1))
 		begin()

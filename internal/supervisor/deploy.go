@@ -289,7 +289,7 @@ func (d *deployment) rollBack(ctx context.Context) error {
 	var group errgroup.Group
 	for _, p := range d.halted {
 		group.Go(func() error {
-			if err := p.restart(ctx); err != nil {
+			if err := d.gen.runner.sup.retryEngine(ctx, func() error { return p.restart(ctx) }); err != nil {
 				return err
 			}
 			failpoint.Here("half-rolled-back")
