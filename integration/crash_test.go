@@ -63,7 +63,7 @@ func TestCrash_IsRestartedAndTheLogTellsHowItEnded(t *testing.T) {
 		code      float64
 	}{
 		{"/exit/3", "== web exited with code 3\n", 3},
-		{"/exit/0", "== web exited with code 0; a service's process has to keep running\n", 0},
+		{"/exit/0", "== web exited with code 0; a service's process must keep running\n", 0},
 		{"/signal/SIGSEGV", "== web was ended by signal SIGSEGV (exit code 139)\n", 139},
 		{"/memory", "== web ran out of memory and was killed (exit code 137)\n", 137},
 	} {

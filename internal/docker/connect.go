@@ -27,7 +27,7 @@ func connect(ctx context.Context, host string, opts ...client.Opt) (*client.Clie
 	}
 	if at.Scheme != "unix" {
 		if err := near(ctx, at); err != nil {
-			return nil, fmt.Errorf("%w; name an engine of this machine, as unix:///path or tcp://127.0.0.1:port", err)
+			return nil, fmt.Errorf("%w; set an engine on this machine, such as unix:///path or tcp://127.0.0.1:port", err)
 		}
 		secure, err := tlsFromEnv()
 		if err != nil {

@@ -206,7 +206,7 @@ func (p *process) restartFailed(ctx context.Context, absence int64, err error) b
 	p.log.Info("restart failed", "error", err)
 	p.logLine("the restart failed: " + p.gen.runner.explain(err))
 	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil && ctx.Err() == nil {
-		p.log.Warn("process that did not get healthy not stopped", "error", err)
+		p.log.Warn("unhealthy process not stopped", "error", err)
 	}
 	return true
 }
@@ -246,7 +246,7 @@ func exitOf(c engine.Container) (how string, code *int) {
 	case c.OOMKilled:
 		return fmt.Sprintf("ran out of memory and was killed (exit code %d)", exit), &exit
 	case exit == 0:
-		return "exited with code 0; a service's process has to keep running", &exit
+		return "exited with code 0; a service's process must keep running", &exit
 	case killed:
 		return fmt.Sprintf("was ended by signal %s (exit code %d)", signal, exit), &exit
 	}

@@ -54,7 +54,7 @@ func TestExitOf_TellsCodesSignalsAndMemoryApart(t *testing.T) {
 		code      int
 	}{
 		{engine.Container{ID: "x", ExitCode: 3}, "exited with code 3", 3},
-		{engine.Container{ID: "x", ExitCode: 0}, "exited with code 0; a service's process has to keep running", 0},
+		{engine.Container{ID: "x", ExitCode: 0}, "exited with code 0; a service's process must keep running", 0},
 		{engine.Container{ID: "x", ExitCode: 139}, "was ended by signal SIGSEGV (exit code 139)", 139},
 		{engine.Container{ID: "x", ExitCode: 137}, "was ended by signal SIGKILL (exit code 137)", 137},
 		{engine.Container{ID: "x", ExitCode: 137, OOMKilled: true}, "ran out of memory and was killed (exit code 137)", 137},

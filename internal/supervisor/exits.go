@@ -18,7 +18,7 @@ func (s *Supervisor) onExit(ended <-chan engine.End, broken <-chan error) {
 			}
 		case err := <-broken:
 			if s.ctx.Err() == nil {
-				s.cfg.Log.Warn("the engine's events broke off", "error", err)
+				s.cfg.Log.Warn("the engine's event stream ended", "error", err)
 			}
 			return
 		case <-s.ctx.Done():

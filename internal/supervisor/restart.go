@@ -60,7 +60,7 @@ func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 		return false
 	}
 	p.log.Info("restart failed", "error", err)
-	p.logLine("the restart failed, the process from before goes on: " + p.gen.runner.explain(err))
+	p.logLine("the restart failed; the previous process keeps running: " + p.gen.runner.explain(err))
 	_, err = p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartGivenUp(p.service.Spec.Name) })
 	return err == nil
 }

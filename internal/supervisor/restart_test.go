@@ -78,7 +78,7 @@ func TestRestart_ThatFailsLeavesTheProcessFromBefore(t *testing.T) {
 		w.program(st.ID, 1, exits(4))
 		w.restart(st)
 		w.settle()
-		require.Contains(t, w.runLog(st), "== the restart failed, the process from before goes on: ")
+		require.Contains(t, w.runLog(st), "== the restart failed; the previous process keeps running: ")
 		require.NotContains(t, w.events(st.ID), "service.restarted")
 		require.NotContains(t, w.events(st.ID), "service.crashed")
 		w.endsWith(st, "L1")

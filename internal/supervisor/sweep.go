@@ -29,7 +29,7 @@ func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
 			return there, nil
 		}
 		if ctx.Err() == nil {
-			s.cfg.Log.Warn("the engine does not say what it has; asking again", "error", err)
+			s.cfg.Log.Warn("could not list the engine's objects; trying again", "error", err)
 		}
 		if !pause.For(ctx, hostRetry) {
 			return nil, ctx.Err()

@@ -100,7 +100,7 @@ var contract = map[string]func(trial){
 	"Follow gives every line":                               followLines,
 	"Follow ends with its context":                          followCancelled,
 	"Sockets are in the order of their ports":               socketsListed,
-	"Ended tells of the installation's own":                 endedOwn,
+	"Ended reports the installation's own":                  endedOwn,
 	"Containers, Volumes and Networks are those of the key": objectsOfKey,
 	"Inventory has what is the installation's own":          inventoryOwn,
 	"Discard removes everything":                            discardAll,
