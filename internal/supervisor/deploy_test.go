@@ -199,7 +199,7 @@ func TestRecreate_WhoseRollbackFailsIsTakenDownWhateverIsNoticed(t *testing.T) {
 		api := service("api")
 		api.DependsOn = []string{"web"}
 		st := w.long(recreate("web"), api)
-		g := w.sup.lookup(st.ID).serving()
+		g := w.served(st)
 		w.program(st.ID, 1, exits(2)) // when it comes back
 		w.program(st.ID, 2, exits(1))
 		w.db.breaks(func(id string, events []stack.Event) error {

@@ -72,7 +72,7 @@ func TestTake_BlamesNoSiteThatIsClosedBeforeItsTurn(t *testing.T) {
 func TestFailSite_FailsNoStackThatServesAnotherGeneration(t *testing.T) {
 	withSite(t, unchanged, func(w *world, st *stack.Stack, release func()) {
 		release()
-		g := w.sup.lookup(st.ID).serving()
+		g := w.served(st)
 		w.deploy(st.ID, pages("web"))
 		w.serves(st.ID, 2)
 		g.failSite(&g.services[0], errors.New("not what was published"))

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,17 +218,16 @@ func TestExpiry_AgainstClaimAndExtend(t *testing.T) {
 				st := w.live(service("web"))
 				time.Sleep(limits.TTL - time.Second)
 				var err error
-				asked := false
+				var asked atomic.Bool
 				w.engine.Before(method, func(string) error {
-					if !asked && time.Since(st.CreatedAt) >= limits.TTL {
-						asked = true
+					if time.Since(st.CreatedAt) >= limits.TTL && asked.CompareAndSwap(false, true) {
 						err = meanwhile(w, st)
 					}
 					return nil
 				})
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
-				if !asked {
+				if !asked.Load() {
 					t.Errorf("%s during %s: it was never asked for", name, method)
 				}
 				now := w.get(st.ID)

@@ -115,7 +115,7 @@ func TestCrash_AContainerThatIsRemovedComesBack(t *testing.T) {
 		st := w.createRunning(limits.TTL, keeping, service("web"))
 		w.becomes(st.ID, stack.Live)
 		for n := 1; n <= 2; n++ {
-			id := w.sup.lookup(st.ID).serving().process("web").id
+			id := w.served(st).process("web").id
 			require.NoError(t, w.driver.Remove(w.t.Context(), id))
 			w.awaitEvent(st.ID, "service.restarted", n)
 			require.True(t, w.answers(st, "web"))
@@ -335,7 +335,7 @@ func (h *held) Close() error {
 // holdTarget puts a handler in place of the target of a stack's static service.
 func (w *world) holdTarget(st *stack.Stack, service string) *held {
 	h := &held{Handler: http.NotFoundHandler()}
-	g := w.sup.lookup(st.ID).serving()
+	g := w.served(st)
 	g.setTarget(service, proxy.NewHandler(h))
 	g.republish(st)
 	return h

@@ -101,7 +101,7 @@ var underWay = []struct {
 	}},
 	{"delete", func(w *world) *stack.Stack {
 		st := w.long(service("web"))
-		w.hold("Remove", w.sup.lookup(st.ID).serving().process("web").id)
+		w.hold("Remove", w.served(st).process("web").id)
 		go func() { _ = w.sup.Delete(w.t.Context(), st.ID) }()
 		synctest.Wait()
 		return st

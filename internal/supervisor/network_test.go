@@ -16,7 +16,7 @@ func TestEnsureNetwork_HasTheFirewallKnowANetworkThatIsThere(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		st := w.live(service("web"))
-		g := w.sup.lookup(st.ID).serving()
+		g := w.served(st)
 		looks := w.looks.Load()
 		require.NoError(t, g.ensureNetwork(w.t.Context()))
 		require.Equal(t, looks, w.looks.Load(), "of a stack that nobody has claimed")

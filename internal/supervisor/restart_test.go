@@ -41,7 +41,7 @@ func TestLeave_SaysWhatBecameOfTheReplacedProcess(t *testing.T) {
 		inWorld(t, func(w *world) {
 			st := w.live(service("web"))
 			require.NoError(t, w.claim(st.ID))
-			old := w.sup.lookup(st.ID).serving().process("web").id
+			old := w.served(st).process("web").id
 			w.engine.Before("Promote", func(id string) error {
 				if id == old {
 					return refusal
@@ -100,10 +100,10 @@ func TestRestart_OfARecreateServiceNeverRunsTwoProcesses(t *testing.T) {
 			return 0
 		}, recreate("web"))
 		w.becomes(st.ID, stack.Live)
-		id := w.sup.lookup(st.ID).serving().process("web").id
+		id := w.served(st).process("web").id
 		w.restart(st)
 		w.awaitEvent(st.ID, "service.restarted", 1)
-		require.Equal(t, id, w.sup.lookup(st.ID).serving().process("web").id)
+		require.Equal(t, id, w.served(st).process("web").id)
 		w.deploy(st.ID, recreate("web"))
 		w.serves(st.ID, 2)
 		require.NotContains(t, w.events(st.ID), "service.crashed")
@@ -169,7 +169,7 @@ func TestRestart_AgainstACrashLoopOfAnotherService(t *testing.T) {
 	inWorld(t, func(w *world) {
 		st := w.long(service("web"), service("api"))
 		require.NoError(t, w.claim(st.ID))
-		web := w.sup.lookup(st.ID).serving().process("web").id
+		web := w.served(st).process("web").id
 		w.hold("Look", web)
 		w.crash(st, "web-g1", 1)
 		synctest.Wait()

@@ -320,6 +320,15 @@ func (w *world) live(specs ...stack.Spec) *stack.Stack {
 	return w.becomes(w.create(specs...).ID, stack.Live)
 }
 
+// served returns the generation that a stack serves. A row says live a moment before.
+func (w *world) served(st *stack.Stack) *generation {
+	w.t.Helper()
+	synctest.Wait()
+	g := w.sup.lookup(st.ID).serving()
+	require.NotNil(w.t, g)
+	return g
+}
+
 // deploy asks for another generation of a stack.
 func (w *world) deploy(id string, specs ...stack.Spec) {
 	w.t.Helper()
@@ -446,7 +455,7 @@ func (w *world) answers(st *stack.Stack, service string) bool {
 	if w.ask(st, service) != toProcess {
 		return false
 	}
-	g := w.sup.lookup(st.ID).serving()
+	g := w.served(st)
 	return g != nil && w.engine.Connects(g.process(service).addr())
 }
 
