@@ -166,14 +166,22 @@ func TestOpen_TakesOnlyAnEngineOfThisMachine(t *testing.T) {
 	}
 }
 
-// ownHosts returns the addresses of this machine as they stand in a URL.
+// ownHosts returns the addresses of this machine as they stand in a URL, but not those
+// of bridges, which come and go with the networks of other tests.
 func ownHosts(t *testing.T) (hosts []string) {
 	t.Helper()
-	addrs, err := net.InterfaceAddrs()
+	interfaces, err := net.Interfaces()
 	require.NoError(t, err)
-	for _, a := range addrs {
-		if ip := a.(*net.IPNet).IP; ip.To4() != nil {
-			hosts = append(hosts, ip.String())
+	for _, i := range interfaces {
+		if strings.HasPrefix(i.Name, "br-") {
+			continue
+		}
+		addrs, err := i.Addrs()
+		require.NoError(t, err)
+		for _, a := range addrs {
+			if ip := a.(*net.IPNet).IP; ip.To4() != nil {
+				hosts = append(hosts, ip.String())
+			}
 		}
 	}
 	return hosts
