@@ -9,7 +9,7 @@
 //	  stack              states, events, rules, no I/O; lifecycle.go is the one table
 //	  archive, manifest  what an upload may contain; what a project asks for
 //	who decides
-//	  supervisor         one loop for each stack owns its jobs, deadlines and routes
+//	  supervisor         one loop for each stack owns its jobs, deadlines, what it serves
 //	  admission          may something new begin: room on the disks, the firewall
 //	  account            sign-up, sign-in and claims, for the API and the pages
 //	who does it

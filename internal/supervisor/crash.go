@@ -139,8 +139,8 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 			return false
 		}
 		failpoint.Here("backoff-over")
-		absence, remade := p.gen.runner.sup.absences.Load(), false
-		err := p.retryHung(ctx, func() error {
+		remade := false
+		away, err := p.retryHung(ctx, func() error {
 			err := p.restart(ctx)
 			if errors.Is(err, engine.ErrNotFound) {
 				err = p.remake(ctx)
@@ -155,27 +155,28 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 			failpoint.Here("restart-healthy")
 			return p.recordRestart(ctx, (*stack.Stack).Restarted)
 		}
-		code = p.lastExit(ctx)
-		if !p.restartFailed(ctx, absence, err) {
+		if away || ctx.Err() != nil {
 			return ctx.Err() == nil // it comes back with the engine
 		}
+		code = p.lastExit(ctx)
+		p.endFailedRestart(ctx, err)
 	}
 }
 
 // retryHung does a step of a restart again if it failed because the engine took no
-// connection for a while. If the engine went away instead, the stack is brought back,
-// although the process may run: it is in no route.
-func (p *process) retryHung(ctx context.Context, step func() error) error {
+// connection for a while. If the engine went away instead, retryHung returns true, and
+// the stack is brought back, although the process may run: it is in no route.
+func (p *process) retryHung(ctx context.Context, step func() error) (away bool, err error) {
 	sup := p.gen.runner.sup
 	for {
 		absence := sup.absences.Load()
 		err := step()
 		if err == nil || ctx.Err() != nil || !sup.engineLeft(ctx, absence) || !sup.awaitEngine(ctx) {
-			return err
+			return false, err
 		}
 		if sup.absences.Load() != absence {
 			p.gen.runner.tell(func(l *loop) { l.recoverLost(p.gen) })
-			return err
+			return true, err
 		}
 	}
 }
@@ -197,18 +198,13 @@ func (p *process) remake(ctx context.Context) error {
 	return nil
 }
 
-// restartFailed ends what a failed restart has started. It returns false if the process
-// is not to blame: the engine has been away since the absence with that number.
-func (p *process) restartFailed(ctx context.Context, absence int64, err error) bool {
-	if ctx.Err() != nil || p.gen.runner.sup.engineLeft(ctx, absence) {
-		return false
-	}
+// endFailedRestart ends what a restart has started that failed.
+func (p *process) endFailedRestart(ctx context.Context, err error) {
 	p.log.Info("restart failed", "error", err)
 	p.logLine("the restart failed: " + p.gen.runner.explain(err))
 	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil && ctx.Err() == nil {
 		p.log.Warn("unhealthy process not stopped", "error", err)
 	}
-	return true
 }
 
 // lastExit returns the code with which the process exited by itself; nil if it did not,

@@ -348,16 +348,24 @@ func (g *generation) notBroughtBack(cause, backErr error) string {
 // any more, and ends its processes, those of the generation g first.
 func (r *runner) fail(ctx context.Context, g *generation, change func(*stack.Stack) ([]stack.Event, error)) error {
 	var done switched
-	var targets []*proxy.Target
 	err := r.retryStore(ctx, func() (err error) {
-		done, err = ask(context.WithoutCancel(ctx), r, func(l *loop) switched { return l.switchTo(ctx, nil, "failure-committed", change) })
-		targets = append(targets, done.drained...)
+		done, err = ask(context.WithoutCancel(ctx), r, func(l *loop) switched {
+			var was stack.Stack
+			done := l.switchTo(ctx, nil, "failure-committed", func(st *stack.Stack) ([]stack.Event, error) {
+				was = *st
+				return change(st)
+			})
+			if done.err != nil && len(done.drained) > 0 {
+				l.runner.route(&was, l.runner.serving()) // until the next try
+			}
+			return done
+		})
 		return cmp.Or(err, done.err)
 	})
 	if err != nil {
 		return err
 	}
-	for _, t := range targets {
+	for _, t := range done.drained {
 		cut(t)
 	}
 	r.takeDown(ctx, done.st, g)

@@ -55,8 +55,9 @@ func (l *loop) lookedAt(st *stack.Stack, err error) {
 	now := stack.Now()
 	what, at := st.Next(r.cfg.Limits, now)
 	switch {
-	case l.unfinished && !st.Restoring():
-		l.runDeadline(stack.TriggerExpire)
+	case l.unfinished && !st.Due(now) && !st.Restoring():
+		l.meeting = true
+		l.queue(l.runner.expiry) // a deploy since then brings the stack back as well
 	case what == "":
 		l.clock.Stop()
 	case now.Before(at):
@@ -86,10 +87,16 @@ func (l *loop) runDeadline(what stack.Trigger) {
 	case stack.TriggerNotice:
 		r.sup.jobs.Go(func() { over(r.notice()) })
 	case stack.TriggerExpire:
-		l.interrupt(errTimeRanOut, func(ctx context.Context) { over(r.expire(ctx)) })
+		l.interrupt(errTimeRanOut, r.expiry)
 	case stack.TriggerRetained:
 		r.sup.jobs.Go(func() { over(r.retained()) })
 	}
+}
+
+// expiry is the job that ends the stack's time.
+func (r *runner) expiry(ctx context.Context) {
+	err := r.expire(ctx)
+	r.tell(func(l *loop) { l.deadlineOver(stack.TriggerExpire, err) })
 }
 
 // deadlineOver records the end of an attempt to meet a deadline. After an error the
@@ -127,8 +134,14 @@ func (r *runner) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !st.Due(stack.Now()) && r.stopped == nil && r.serving() != nil {
-		return nil // it was claimed, or got more time, while the job before this one ended
+	if !st.Due(stack.Now()) {
+		// It was claimed, or got more time, while the job before this one ended.
+		switch {
+		case r.serving() == nil:
+			return r.claimedMeanwhile(ctx)
+		case r.stopped == nil:
+			return nil
+		}
 	}
 	old := r.swapServed(nil)
 	paused := r.route(st, nil)

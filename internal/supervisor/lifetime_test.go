@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,34 @@ func TestExpiry_WithoutAnEngineAgainstAClaim(t *testing.T) {
 			w.engine.Return()
 			w.settle()
 			require.Equal(t, "L1", w.consistent(st, "claimed"), "a deploy: %t", builds)
+		})
+	}
+}
+
+// An expiry that cannot end one of the processes holds up neither what the owner does
+// with a stack that is claimed meanwhile, nor what comes back.
+func TestExpiry_ThatCannotStopAProcessAgainstAClaim(t *testing.T) {
+	t.Parallel()
+	for _, redeployed := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			st := w.live(service("web"))
+			stuck := w.served(st).process("web").id
+			w.engine.Before("Stop", func(id string) error {
+				if id == stuck {
+					return errors.New("the process did not end")
+				}
+				return nil
+			})
+			time.Sleep(limits.TTL + time.Second)
+			require.NoError(t, w.claim(st.ID))
+			if redeployed {
+				w.deploy(st.ID, service("web"))
+				w.awaitEvent(st.ID, "stack.live", 2)
+			}
+			w.settle()
+			require.Equal(t, stack.Live, w.get(st.ID).Status, "redeployed: %t", redeployed)
+			require.Zero(t, w.get(st.ID).Deploying, "redeployed: %t", redeployed)
+			require.True(t, w.answers(st, "web"), "redeployed: %t", redeployed)
 		})
 	}
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // loop is the state of the goroutine that owns a stack. Nobody else reads or changes
-// it: others ask the loop (see ask), and it does one thing after the other. It waits for
-// nothing, neither for a job nor for the engine nor for a row to be read, but for one
-// thing: a change of the row that has to be at one with the stack's routes is made by
-// the loop, once, and given up after storeWait.
+// it: others ask the loop (see ask), and it does one thing after the other. It never
+// waits for a job, the engine or a row to be read. It waits only for changes of the row
+// that must agree with the routes; it tries such a change once, and gives up after
+// storeWait.
 type loop struct {
 	runner *runner
 
@@ -161,11 +161,24 @@ func (l *loop) swapServed(g *generation) *generation {
 // asked the loop tries again after a pause, in which the loop does something else.
 const storeWait = 5 * time.Second
 
-// update changes the row. It tries once, for at most storeWait.
-func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
+// update changes the row. It tries once, for about storeWait at most. Exits are heard of
+// meanwhile: the address of a process that has ended may be another's a moment later.
+func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (st *stack.Stack, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	return l.runner.updateOnce(ctx, fn)
+	changed := make(chan struct{})
+	l.runner.work.Go(func() {
+		defer close(changed)
+		st, err = l.runner.updateOnce(ctx, fn)
+	})
+	for {
+		select {
+		case container := <-l.runner.exits:
+			l.pokeProcess(container)
+		case <-changed:
+			return st, err
+		}
+	}
 }
 
 // switched is the result of switching the routes to a generation.
@@ -176,7 +189,7 @@ type switched struct {
 }
 
 // switchTo changes the row, within the transaction routes to a generation, and makes it
-// the served one. It tries once.
+// the served one. It tries once, and the routes stay if the change fails after that.
 func (l *loop) switchTo(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) (done switched) {
 	done.st, done.err = l.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		events, err := change(st)

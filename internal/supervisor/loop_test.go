@@ -93,6 +93,33 @@ func TestLoop_WaitsForNoRowAndNotLongForAChange(t *testing.T) {
 	})
 }
 
+// A process that has ended must lose its address although a change of the row takes long:
+// the address may be another process's a moment later.
+func TestLoop_HearsOfExitsWhileARowIsChanged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := &hangingStore{Store: newMemstore()}
+		s := New(Config{Store: db, Log: slog.New(slog.DiscardHandler)})
+		defer s.Close()
+		r := s.runner("stk_000000000000")
+		db.hangs.Store(true)
+		over := make(chan struct{})
+		r.tell(func(l *loop) {
+			defer close(over)
+			_, _ = l.update(r.ctx, func(*stack.Stack) ([]stack.Event, error) { return nil, nil })
+		})
+		synctest.Wait()
+		r.noteExit("ended")
+		synctest.Wait()
+		require.Empty(t, r.exits)
+		select {
+		case <-over:
+			require.Fail(t, "the change was over before")
+		default:
+		}
+	})
+}
+
 // The row is read again as soon as the database works, and until then less and less
 // often.
 func TestLoop_KeepsADeadlineThatPassedWithoutADatabase(t *testing.T) {

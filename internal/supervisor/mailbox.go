@@ -94,24 +94,25 @@ func ask[T any](ctx context.Context, r *runner, do func(*loop) T) (answer T, err
 func (r *runner) tell(do func(*loop)) bool { return r.mailbox.put(do) }
 
 // handOver makes the loop do what follows from a change of the row, which a request has
-// made, and waits for it so that the answer to the request can rely on it. If the
-// request's context ends first, handOver returns: the loop does it all the same.
+// made, and waits for it so that the answer to the request can rely on it. The only
+// error is that the stack is deleted. If the request's context ends first, the loop does
+// it all the same; if the server stops, the next one carries on from the row.
 func (r *runner) handOver(ctx context.Context, do func(*loop)) error {
 	_, err := ask(ctx, r, func(l *loop) struct{} {
 		do(l)
 		return struct{}{}
 	})
-	if ctx.Err() != nil {
-		return nil
+	if stack.KindOf(err) == stack.NotFound {
+		return err
 	}
-	return err
+	return nil
 }
 
 // gone returns why the loop of a stack has ended: the stack is deleted, or the server
 // stops.
 func (r *runner) gone() error {
-	if !r.deleted.Load() && r.sup.ctx.Err() != nil {
-		return stack.NewError(stack.Unavailable, "the server is being restarted; look at the stack again in a minute")
+	if err := r.sup.ctx.Err(); err != nil && !r.deleted.Load() {
+		return err
 	}
 	return stack.NewNoStack(r.id)
 }

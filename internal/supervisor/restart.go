@@ -79,19 +79,19 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	if err != nil {
 		return false
 	}
-	absence := p.gen.runner.sup.absences.Load()
-	err = p.retryHung(ctx, func() error { return p.hide(ctx) })
+	away, err := p.retryHung(ctx, func() error { return p.hide(ctx) })
 	p.gen.setTarget(p.service.Spec.Name, nil)
 	p.gen.runner.drainAll(p.gen.republish(st))
 	if err == nil {
-		err = p.retryHung(ctx, func() error { return p.stopAndRestart(ctx) })
+		away, err = p.retryHung(ctx, func() error { return p.stopAndRestart(ctx) })
 	}
 	if err == nil {
 		return p.recordRestart(ctx, (*stack.Stack).RestartedOnRequest)
 	}
-	if !p.restartFailed(ctx, absence, err) {
+	if away || ctx.Err() != nil {
 		return ctx.Err() == nil // it comes back with the engine
 	}
+	p.endFailedRestart(ctx, err)
 	return p.revive(ctx, nil, true)
 }
 
