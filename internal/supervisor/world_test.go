@@ -76,7 +76,10 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	base, err := images.Lookup(node.Name, node.Version)
 	require.NoError(t, err)
-	w := &world{t: t, dir: datadir.Dir(inMemory(t)), db: newMemstore(), programs: map[string]enginetest.Program{}}
+	dir, err := os.MkdirTemp(worlds, "")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	w := &world{t: t, dir: datadir.Dir(dir), db: newMemstore(), programs: map[string]enginetest.Program{}}
 	w.engine = enginetest.New(map[string]enginetest.Program{
 		"exec serve": w.serve, "infinity": silent, "exec 2>&1\nmake": w.make, "make": w.make,
 	}, base.Ref())
@@ -84,18 +87,6 @@ func newWorld(t *testing.T) *world {
 	w.released = make(chan struct{})
 	w.release = sync.OnceFunc(func() { close(w.released) })
 	return w
-}
-
-// inMemory makes a folder for a test, in memory where the machine has that: nothing has
-// to last, and a disk takes longer to write than everything else.
-func inMemory(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "berth-supervisor-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
 }
 
 // startServer starts a server on what there is in the database and the engine.
