@@ -40,6 +40,42 @@ func TestNotice_IsGivenOnceAndAgainAfterAnExtension(t *testing.T) {
 	}, func(c *Config) { c.Limits.ExpiryNotice = 50 * time.Minute })
 }
 
+// A claim that comes in the same moment as the notice is not lost, and a claimed stack
+// gets no notice.
+func TestNotice_AgainstAClaim(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		when    string
+		after   time.Duration // since the notice was due
+		notices []int
+	}{
+		{"before it is due", -time.Millisecond, []int{0}},
+		{"as it is due", 0, []int{0, 1}},
+		{"while it is recorded", time.Millisecond, []int{0}},
+		{"after it was recorded", time.Millisecond, []int{1}},
+	} {
+		inWorld(t, func(w *world) {
+			st := w.live(service("web"))
+			if c.when == "while it is recorded" {
+				w.db.breaks(at(stack.EventExpiring))
+			}
+			time.Sleep(time.Until(st.ExpiresAt.Add(c.after - limits.ExpiryNotice)))
+			if c.after != 0 {
+				synctest.Wait()
+			}
+			require.NoError(t, w.claim(st.ID))
+			w.db.breaks(nil)
+			time.Sleep(2 * limits.TTL)
+			require.Equal(t, "L1", w.consistent(st, c.when))
+			require.Equal(t, "stack.claimed", w.events(st.ID)[len(w.events(st.ID))-1], c.when)
+			require.Contains(t, c.notices, count(w.events(st.ID), "stack.expiring"), c.when)
+			now := w.get(st.ID)
+			require.True(t, now.Claimed(), c.when)
+			require.Zero(t, now.ExpiresAt, c.when)
+		})
+	}
+}
+
 func TestExpiry_DeadlinesThatPassedWhileTheServerWasDownAreMetOnce(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
