@@ -3,6 +3,7 @@ package supervisor
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,11 +75,9 @@ func TestDeploy_MakesWayWhereNothingIsServed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		st := w.live(recreate("web"))
 		w.sup.lookup(st.ID).swapServed(nil)
-		var then stack.ServiceStatus
+		var then atomic.Pointer[stack.ServiceStatus]
 		w.engine.Before("Stop", func(string) error {
-			if then == "" {
-				then = w.get(st.ID).Services[0].Status
-			}
+			then.CompareAndSwap(nil, &w.get(st.ID).Services[0].Status)
 			return nil
 		})
 		w.program(st.ID, 2, func(p *enginetest.Process) int {
@@ -87,7 +86,7 @@ func TestDeploy_MakesWayWhereNothingIsServed(t *testing.T) {
 		})
 		w.deploy(st.ID, recreate("web"))
 		w.serves(st.ID, 2)
-		require.Equal(t, stack.Stopped, then, "as a server would find it that follows this one")
+		require.Equal(t, stack.Stopped, *then.Load(), "as a server would find it that follows this one")
 	})
 }
 

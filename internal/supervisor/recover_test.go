@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -335,24 +336,24 @@ func TestRestore_OfAStackThatWasNeverBuiltKeepsItsData(t *testing.T) {
 	})
 }
 
-// refuses is an engine that does nothing of a method for some calls; all for -1.
-func (w *world) refuses(method string, calls int) (made *int) {
-	made = new(int)
+// refuses makes the engine refuse the first calls of a method; all with -1. It returns how
+// many calls there were.
+func (w *world) refuses(method string, first int64) *atomic.Int64 {
+	calls := new(atomic.Int64)
 	w.engine.Before(method, func(string) error {
-		if *made == calls {
+		if n := calls.Add(1); first >= 0 && n > first {
 			return nil
 		}
-		*made++
 		return errors.New("no such layer")
 	})
-	return made
+	return calls
 }
 
 // An engine that refuses everything is at fault itself, however often it does; what
 // starts again once it works is no crash.
 func TestStart_AFaultOfTheEngineFailsNobody(t *testing.T) {
 	t.Parallel()
-	for _, calls := range []int{2, -1} {
+	for _, calls := range []int64{2, -1} {
 		inWorld(t, func(w *world) {
 			st := w.live(service("web"))
 			w.stopServer()
@@ -362,7 +363,7 @@ func TestStart_AFaultOfTheEngineFailsNobody(t *testing.T) {
 			w.settle()
 			if calls < 0 {
 				require.Equal(t, stack.Live, w.get(st.ID).Status)
-				require.Greater(t, *tries, maxRefusals+2)
+				require.Greater(t, tries.Load(), int64(maxRefusals+2))
 				w.engine.Before("Run", nil)
 			}
 			w.awaitEvent(st.ID, "stack.restored", 1)
