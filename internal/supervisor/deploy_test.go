@@ -115,12 +115,7 @@ func TestDeploy_LooksWhetherEveryProcessStillRuns(t *testing.T) {
 		web.DependsOn = []string{"api"}
 		st := w.long(service("api"), web)
 		before := len(w.events(st.ID))
-		w.program(st.ID, 2, func(p *enginetest.Process) int {
-			if variable(p, "SERVICE_NAME") == "api" {
-				return listen(p)
-			}
-			return w.slow(p)
-		})
+		w.program(st.ID, 2, only("web", w.slow))
 		w.deploy(st.ID, service("api"), web)
 		w.runs(st, "api-g1", "api-g2", "web-g1", "web-g2")
 		require.Equal(t, []string{"stack.redeploying", "service.building", "service.building", "service.ready"}, w.after(st.ID, before))

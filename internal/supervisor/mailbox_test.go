@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,17 +18,7 @@ func seven(*loop) int { return 7 }
 // that there is none.
 func TestAsk_IsAnsweredInEveryState(t *testing.T) {
 	t.Parallel()
-	states := append(slices.Clone(underWay), struct {
-		job   string
-		begin func(w *world) *stack.Stack
-	}{"recovery", func(w *world) *stack.Stack {
-		st := w.long(service("web"))
-		w.program(st.ID, 1, w.slow)
-		w.away(time.Second)
-		w.runs(st, "web-g1")
-		return st
-	}})
-	for _, at := range states {
+	for _, at := range underWay {
 		inWorld(t, func(w *world) {
 			st := at.begin(w)
 			r := w.sup.lookup(st.ID)

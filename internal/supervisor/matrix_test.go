@@ -3,6 +3,7 @@ package supervisor
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -16,198 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
-	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/stack"
 )
-
-// underWay are the jobs during which something happens to a stack, and the states in
-// which none is under way. Each returns a stack, of which nothing ends before
-// the world is released.
-var underWay = []struct {
-	job   string
-	begin func(w *world) *stack.Stack
-}{
-	{"come back", func(w *world) *stack.Stack { // the first, since it needs the server alone
-		st := w.long(service("web"))
-		w.stopServer()
-		w.crash(st, "web-g1", 1)
-		w.program(st.ID, 1, w.slow)
-		w.startServer()
-		w.runs(st, "web-g1")
-		return st
-	}},
-	{"live", func(w *world) *stack.Stack { return w.long(service("web")) }},
-	{"failed", func(w *world) *stack.Stack {
-		st := w.createRunning(time.Hour, exits(1), service("web"))
-		return w.becomes(st.ID, stack.Failed)
-	}},
-	{"expired", func(w *world) *stack.Stack {
-		st := w.expired(service("web"))
-		synctest.Wait()
-		return st
-	}},
-	{"build", func(w *world) *stack.Stack {
-		spec := service("web")
-		spec.Build = "make"
-		return w.commanding(spec)
-	}},
-	{"release", func(w *world) *stack.Stack {
-		spec := service("web")
-		spec.Release = "make"
-		return w.commanding(spec)
-	}},
-	{"deploy", func(w *world) *stack.Stack {
-		st := w.createRunning(time.Hour, w.slow, service("web"))
-		w.runs(st, "web-g1")
-		return st
-	}},
-	{"redeploy", func(w *world) *stack.Stack { return w.redeploying(service("web")) }},
-	{"recreate", func(w *world) *stack.Stack { return w.redeploying(recreate("web")) }},
-	{"crash", func(w *world) *stack.Stack {
-		st := w.long(service("web"))
-		w.program(st.ID, 1, w.slow)
-		w.crash(st, "web-g1", 1)
-		w.awaitEvent(st.ID, "service.crashed", 1)
-		w.runs(st, "web-g1")
-		return st
-	}},
-	{"backoff", func(w *world) *stack.Stack {
-		st := w.long(service("web"))
-		w.crash(st, "web-g1", 1)
-		w.awaitEvent(st.ID, "service.crashed", 1)
-		return st
-	}},
-	{"restart", func(w *world) *stack.Stack { return w.restarting(service("web")) }},
-	{"in place", func(w *world) *stack.Stack { return w.restarting(recreate("web")) }},
-	{"expiry", func(w *world) *stack.Stack {
-		spec := service("web")
-		spec.StopTimeout = 10 * time.Minute
-		st := w.createRunning(5*time.Second, w.stubborn, spec)
-		time.Sleep(6 * time.Second)
-		return st
-	}},
-	{"snapshot", func(w *world) *stack.Stack {
-		st := w.createFor(5*time.Second, service("web"))
-		w.hold("Snapshot", engine.Key{Stack: st.ID, Service: "web"}.Data())
-		w.awaitEvent(st.ID, "stack.expired", 1)
-		return st
-	}},
-	{"restore", func(w *world) *stack.Stack {
-		st := w.expired(service("web"))
-		w.program(st.ID, 1, w.slow)
-		require.NoError(w.t, w.claim(st.ID))
-		w.runs(st, "web-g1")
-		return st
-	}},
-	{"delete", func(w *world) *stack.Stack {
-		st := w.long(service("web"))
-		w.hold("Remove", w.served(st).process("web").id)
-		go func() { _ = w.sup.Delete(w.t.Context(), st.ID) }()
-		synctest.Wait()
-		return st
-	}},
-	{"fallen", func(w *world) *stack.Stack { return w.fallen(service("web")) }},
-	{"loop", func(w *world) *stack.Stack {
-		st := w.long(service("web"))
-		w.program(st.ID, 1, exits(1))
-		w.crash(st, "web-g1", 1)
-		w.awaitEvent(st.ID, "service.crashed", 5)
-		return st
-	}},
-}
-
-// long is a live stack whose time does not run out meanwhile.
-func (w *world) long(specs ...stack.Spec) *stack.Stack {
-	w.t.Helper()
-	return w.becomes(w.createFor(time.Hour, specs...).ID, stack.Live)
-}
-
-// expired is a stack whose time has run out.
-func (w *world) expired(spec stack.Spec) *stack.Stack {
-	w.t.Helper()
-	st := w.createFor(5*time.Second, spec)
-	w.awaitEvent(st.ID, "stack.expired", 1)
-	return st
-}
-
-// commanding is a stack of which the build or the release command runs.
-func (w *world) commanding(spec stack.Spec) *stack.Stack {
-	w.t.Helper()
-	w.command(func(p *enginetest.Process) int {
-		select {
-		case <-w.released:
-			return 0
-		case <-p.Killed:
-			return 1
-		}
-	})
-	st := w.createFor(time.Hour, spec)
-	synctest.Wait()
-	return st
-}
-
-// redeploying is a stack whose second generation is on its way.
-func (w *world) redeploying(spec stack.Spec) *stack.Stack {
-	w.t.Helper()
-	st := w.long(spec)
-	w.program(st.ID, 2, w.slow)
-	w.deploy(st.ID, spec)
-	if spec.Strategy == stack.Recreate {
-		w.runs(st, "web-g2")
-	} else {
-		w.runs(st, "web-g1", "web-g2")
-	}
-	return st
-}
-
-// restarting is a claimed stack of which a restart is on its way.
-func (w *world) restarting(spec stack.Spec) *stack.Stack {
-	w.t.Helper()
-	st := w.long(spec)
-	require.NoError(w.t, w.claim(st.ID))
-	w.program(st.ID, 1, w.slow)
-	w.restart(st)
-	time.Sleep(4 * time.Second)
-	return st
-}
-
-// slow is a program that listens once the world is released.
-func (w *world) slow(p *enginetest.Process) int {
-	select {
-	case <-w.released:
-		return listen(p)
-	case <-p.Terminated:
-	case <-p.Killed:
-	}
-	return 0
-}
-
-// stubborn is a program that listens, and ends as it is asked to once the world is
-// released.
-func (w *world) stubborn(p *enginetest.Process) int {
-	code := listen(p)
-	select {
-	case <-w.released:
-	case <-p.Killed:
-	}
-	return code
-}
-
-// hold has the engine answer no call of a method about an object, "" for all, before the
-// world is released.
-func (w *world) hold(method, object string) {
-	sup := w.sup
-	w.engine.Before(method, func(about string) error {
-		if object != "" && about != object {
-			return nil
-		}
-		select {
-		case <-w.released:
-		case <-sup.ctx.Done(): // whoever asked is gone
-		}
-		return nil
-	})
-}
 
 // happens are what may happen to a stack meanwhile.
 var happens = []struct {
@@ -287,8 +98,10 @@ var goesAway = []struct {
 
 // crashAll ends every process of a stack.
 func (w *world) crashAll(st *stack.Stack) {
-	for _, name := range []string{"web-g1", "web-g1-r1", "web-g2"} {
-		w.crash(st, name, 1)
+	for _, service := range []string{"web", "api"} {
+		for _, process := range []string{"-g1", "-g1-r1", "-g2"} {
+			w.crash(st, service+process, 1)
+		}
 	}
 }
 
@@ -319,45 +132,49 @@ func TestStack_IsWhatItsRowSaysWhateverHappensMeanwhile(t *testing.T) {
 	note := func(what string, w *world, ends map[string]string) {
 		mu.Lock()
 		defer mu.Unlock()
-		got[what] = ends
+		if got[what] == nil {
+			got[what] = map[string]string{}
+		}
+		maps.Copy(got[what], ends)
 		w.lawful(what, rows, met)
 	}
 	var columns []string
-	for _, column := range happens {
-		columns = append(columns, column.what)
-		t.Run(column.what, func(t *testing.T) {
-			t.Parallel()
-			inLongWorld(t, func(w *world, stacks map[string]*stack.Stack, ended func() map[string]string) {
-				refused := map[string]string{}
-				for job, st := range stacks {
-					go func() {
-						err := column.do(w, st)
-						if err == nil {
-							return
-						}
-						var own *stack.Error
-						require.ErrorAs(w.t, err, &own, "%s during %s", column.what, job)
-						mu.Lock()
-						defer mu.Unlock()
-						refused[job] = "!"
-					}()
-				}
-				ends := ended()
-				for job := range ends {
-					ends[job] += refused[job]
-				}
-				note(column.what, w, ends)
+	column := func(what string, test func(w *world, stacks map[string]*stack.Stack, ended func() map[string]string)) {
+		columns = append(columns, what)
+		for _, jobs := range together() {
+			t.Run(what+", from "+jobs[0].job, func(t *testing.T) {
+				t.Parallel()
+				inLongWorld(t, jobs, test)
 			})
+		}
+	}
+	for _, c := range happens {
+		column(c.what, func(w *world, stacks map[string]*stack.Stack, ended func() map[string]string) {
+			refused := map[string]string{}
+			for job, st := range stacks {
+				go func() {
+					err := c.do(w, st)
+					if err == nil {
+						return
+					}
+					var own *stack.Error
+					require.ErrorAs(w.t, err, &own, "%s during %s", c.what, job)
+					mu.Lock()
+					defer mu.Unlock()
+					refused[job] = "!"
+				}()
+			}
+			ends := ended()
+			for job := range ends {
+				ends[job] += refused[job]
+			}
+			note(c.what, w, ends)
 		})
 	}
-	for _, column := range goesAway {
-		columns = append(columns, column.what)
-		t.Run(column.what, func(t *testing.T) {
-			t.Parallel()
-			inLongWorld(t, func(w *world, _ map[string]*stack.Stack, ended func() map[string]string) {
-				column.do(w)
-				note(column.what, w, ended())
-			})
+	for _, c := range goesAway {
+		column(c.what, func(w *world, _ map[string]*stack.Stack, ended func() map[string]string) {
+			c.do(w)
+			note(c.what, w, ended())
 		})
 	}
 	t.Cleanup(func() {
@@ -373,14 +190,14 @@ func TestStack_IsWhatItsRowSaysWhateverHappensMeanwhile(t *testing.T) {
 // untilLoop is how long a service crashes until that is too often.
 const untilLoop = (1 + 2 + 4 + 8 + 16 + 1) * time.Second
 
-// inLongWorld runs a test in a world with a stack for each job, which lives longer than
-// the test. Ended releases the world, waits until all is at rest, and returns what became
+// inLongWorld runs a test in a world with a stack for each of the jobs, which lives longer
+// than the test. Ended releases the world, waits until all is at rest, and returns what became
 // of the stacks.
-func inLongWorld(t *testing.T, test func(w *world, stacks map[string]*stack.Stack, ended func() map[string]string)) {
+func inLongWorld(t *testing.T, jobs []situation, test func(w *world, stacks map[string]*stack.Stack, ended func() map[string]string)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
 		stacks := map[string]*stack.Stack{}
-		for _, job := range underWay {
+		for _, job := range jobs {
 			stacks[job.job] = job.begin(w)
 		}
 		test(w, stacks, func() map[string]string {
@@ -402,7 +219,7 @@ func inLongWorld(t *testing.T, test func(w *world, stacks map[string]*stack.Stac
 func table(columns []string, got map[string]map[string]string) string {
 	var b strings.Builder
 	line := func(first string, cell func(column string) string) {
-		fmt.Fprintf(&b, "%-10s", first)
+		fmt.Fprintf(&b, "%-11s", first)
 		for _, column := range columns {
 			fmt.Fprintf(&b, " %-*s", max(len(column), 3), cell(column))
 		}
@@ -463,8 +280,13 @@ func (w *world) consistent(st *stack.Stack, when string) string {
 			}
 		}
 	}
-	if now.Status == stack.Expired {
-		assert.Empty(w.t, have.Volumes, what)
+	for _, v := range have.Volumes {
+		assert.False(w.t, now.Status == stack.Expired && now.Service(v.Key.Service) != nil, "%s; volume %s is left", what, v.Name)
+	}
+	for i := range st.Services {
+		if dropped := &st.Services[i].Spec; now.Service(dropped.Name) == nil {
+			w.keepsOnlyData(now, dropped, what)
+		}
 	}
 	for i := range now.Services {
 		assert.Equal(w.t, want.service, now.Services[i].Status, what)
@@ -472,6 +294,18 @@ func (w *world) consistent(st *stack.Stack, when string) string {
 		assert.Equal(w.t, now.Status == stack.Live, w.answers(now, now.Services[i].Spec.Name), what)
 	}
 	return fmt.Sprintf("%s%d", strings.ToUpper(string(now.Status)[:1]), now.Generation)
+}
+
+// keepsOnlyData requires that nothing but the data is left of a service that a redeploy
+// dropped.
+func (w *world) keepsOnlyData(now *stack.Stack, dropped *stack.Spec, what string) {
+	w.t.Helper()
+	if now.Status == stack.Live {
+		assert.Equal(w.t, 404, w.ask(now, dropped.Name), what)
+	}
+	if !dropped.IsStatic() {
+		assert.NotNil(w.t, w.engine.Volume(engine.Key{Stack: now.ID, Service: dropped.Name}.Data()), what)
+	}
 }
 
 // shape is what there is of a stack at rest.
