@@ -1,10 +1,13 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
 
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
 	"github.com/stretchr/testify/require"
 )
 
@@ -79,6 +82,55 @@ func TestCrash_IsRestartedAndTheLogTellsHowItEnded(t *testing.T) {
 		require.Equal(t, "live", now.Status)
 		require.Equal(t, "running", now.Services[0].Status)
 	}
+}
+
+// The engine may give the address of a process that ended to another container, which must
+// not answer in its name.
+func TestCrash_NobodyElseAnswersForAServiceWithoutAProcess(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_BACKOFF", "1h"), with("BERTH_BACKOFF_MAX", "1h"))
+	st := h.live(t, crasher, manifest(crashes))
+	before := h.inspect(t, st, "web")
+	h.get(t, st.url("web", "/exit/3"))
+	h.logged(t, st, "", "restarting in 1h0m0s")
+	stranger := h.takesPlaceOf(t, before)
+	eventually(t, "the stranger answers", func() error {
+		res, err := http.Get("http://" + stranger + ":8080/")
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	})
+	text := h.get(t, st.url("web", "/"), "Accept", "application/json").refused(t, http.StatusBadGateway)
+	require.Contains(t, text, "is not running at the moment")
+}
+
+// takesPlaceOf runs a container that answers at the address of one that ended.
+func (h *Host) takesPlaceOf(t *testing.T, ended container.InspectResponse) (ip string) {
+	t.Helper()
+	docker, err := h.docker()
+	require.NoError(t, err)
+	defer docker.Close()
+	endpoints := map[string]*network.EndpointSettings{}
+	for name, n := range ended.NetworkSettings.Networks {
+		ip = n.IPAddress
+		endpoints[name] = &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: ip}}
+	}
+	answer := `require('http').createServer((req, res) => res.end('a stranger')).listen(8080)`
+	c, err := docker.ContainerCreate(t.Context(), &container.Config{Image: ended.Config.Image, Cmd: []string{"node", "-e", answer}},
+		nil, &network.NetworkingConfig{EndpointsConfig: endpoints}, nil, "")
+	require.NoError(t, err)
+	t.Cleanup(func() { h.removeContainer(t, c.ID) })
+	require.NoError(t, docker.ContainerStart(t.Context(), c.ID, container.StartOptions{}))
+	return ip
+}
+
+func (h *Host) removeContainer(t *testing.T, id string) {
+	t.Helper()
+	docker, err := h.docker()
+	require.NoError(t, err)
+	defer docker.Close()
+	require.NoError(t, docker.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true}))
 }
 
 // A client that does not read what a process sent before it ended does not hold up
