@@ -163,7 +163,7 @@ func goWays(t *testing.T, at func(w *world, step int64) *atomic.Int64, look func
 					look(w, w.get(st.ID), way.builds, when)
 					require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
 				}
-			}, func(c *Config) { c.Limits.Retention = time.Hour })
+			}, func(c *Config) { c.Limits.Retention, c.CheckEvery = time.Hour, seldom })
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		log.Fatal(err)
 	}
+	debug.SetGCPercent(400) // worlds are small and many
 	code := m.Run()
 	if err := os.RemoveAll(worlds); err != nil {
 		log.Fatal(err)

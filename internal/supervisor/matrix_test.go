@@ -212,6 +212,7 @@ func inLongWorld(t *testing.T, jobs []situation, test func(w *world, stacks map[
 		})
 	}, func(c *Config) {
 		c.HealthTimeout, c.Limits.TTL, c.Limits.Retention = 5*time.Minute, time.Hour, time.Hour
+		c.CheckEvery = seldom
 	})
 }
 

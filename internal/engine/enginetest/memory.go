@@ -291,8 +291,9 @@ func (e *Engine) Connects(addr string) bool {
 	if err != nil {
 		return false
 	}
+	ip := at.Addr().String()
 	for _, c := range e.containers {
-		if c.running && c.ip == at.Addr().String() {
+		if c.running && c.ip == ip {
 			return slices.Contains(c.ports, int(at.Port()))
 		}
 	}
