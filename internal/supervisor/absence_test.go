@@ -225,8 +225,8 @@ func TestEngineAway_BringsLiveStacksBackAsARestore(t *testing.T) {
 	})
 }
 
-// What stops an attempt to bring a stack back may end without effect, as an expiry does
-// that a claim came before.
+// What stops an attempt to bring a stack back may end without effect: an expiry that a
+// claim came before.
 func TestEngineAway_IsNoticedAgainAfterAStoppedAttempt(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
@@ -235,7 +235,7 @@ func TestEngineAway_IsNoticedAgainAfterAStoppedAttempt(t *testing.T) {
 		r.tell(func(l *loop) {
 			l.queue(func(ctx context.Context) { <-ctx.Done() })
 			l.recoverLost(r.serving())
-			l.interrupt(errTimeRanOut, func(context.Context) {})
+			l.interrupt(errTimeRanOut, func(ctx context.Context) { _ = r.expire(ctx) })
 		})
 		synctest.Wait()
 		w.away(3 * time.Second)
