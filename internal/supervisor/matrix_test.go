@@ -139,7 +139,7 @@ func TestStack_IsWhatItsRowSaysWhateverHappensMeanwhile(t *testing.T) {
 		w.lawful(what, rows, met)
 	}
 	var columns []string
-	column := func(what string, test func(w *world, stacks map[string]*stack.Stack, ended func() map[string]string)) {
+	column := func(what string, test meanwhile) {
 		columns = append(columns, what)
 		for _, jobs := range together() {
 			t.Run(what+", from "+jobs[0].job, func(t *testing.T) {
@@ -190,10 +190,12 @@ func TestStack_IsWhatItsRowSaysWhateverHappensMeanwhile(t *testing.T) {
 // untilLoop is how long a service crashes until that is too often.
 const untilLoop = (1 + 2 + 4 + 8 + 16 + 1) * time.Second
 
-// inLongWorld runs a test in a world with a stack for each of the jobs, which lives longer
-// than the test. Ended releases the world, waits until all is at rest, and returns what became
-// of the stacks.
-func inLongWorld(t *testing.T, jobs []situation, test func(w *world, stacks map[string]*stack.Stack, ended func() map[string]string)) {
+// meanwhile does something to stacks, one for each job that is under way. Ended releases
+// the world, waits until all is at rest, and returns what became of the stacks.
+type meanwhile func(w *world, stacks map[string]*stack.Stack, ended func() map[string]string)
+
+// inLongWorld runs a test in a world whose stacks live longer than the test.
+func inLongWorld(t *testing.T, jobs []situation, test meanwhile) {
 	t.Helper()
 	inWorld(t, func(w *world) {
 		stacks := map[string]*stack.Stack{}
