@@ -72,7 +72,7 @@
 //	supervisor/exits.go       the engine's events, or a regular look at all containers,
 //	                          tell the loop, which wakes the process's watcher
 //	supervisor/crash.go       handleEnd takes the target out of the routes
-//	supervisor/absence.go     if the engine itself went away it is no crash: all that
+//	supervisor/absence.go     if the engine itself went away it is not a crash: all that
 //	                          the stack lost is brought back, as one restore
 //	stack/crash.go            otherwise it counts in the row, by the loop's countCrash:
 //	                          how long to wait, or one crash too many

@@ -242,13 +242,9 @@ func (d *deployment) retrySwitch(ctx context.Context) (st *stack.Stack, drained 
 // It tries once; if that fails, the routes lead to the old one again.
 func (d *deployment) switchTo(ctx context.Context) (*stack.Stack, []*proxy.Target, error) {
 	done, err := ask(context.WithoutCancel(ctx), d.gen.runner, func(l *loop) switched { // even if ctx ends, what was done must be known
-		done := l.switchTo(ctx, d.gen, "live-committed", func(st *stack.Stack) ([]stack.Event, error) {
+		return l.switchOrReturn(ctx, d.gen, "live-committed", func(st *stack.Stack) ([]stack.Event, error) {
 			return st.Deployed(d.gen.services, d.gen.cfg.URLs, stack.Now())
 		})
-		if done.err != nil {
-			l.runner.route(d.gen.st, l.runner.serving())
-		}
-		return done
 	})
 	return done.st, done.drained, cmp.Or(err, done.err)
 }
@@ -350,15 +346,7 @@ func (r *runner) fail(ctx context.Context, g *generation, change func(*stack.Sta
 	var done switched
 	err := r.retryStore(ctx, func() (err error) {
 		done, err = ask(context.WithoutCancel(ctx), r, func(l *loop) switched {
-			var was stack.Stack
-			done := l.switchTo(ctx, nil, "failure-committed", func(st *stack.Stack) ([]stack.Event, error) {
-				was = *st
-				return change(st)
-			})
-			if done.err != nil && len(done.drained) > 0 {
-				l.runner.route(&was, l.runner.serving()) // until the next try
-			}
-			return done
+			return l.switchOrReturn(ctx, nil, "failure-committed", change)
 		})
 		return cmp.Or(err, done.err)
 	})

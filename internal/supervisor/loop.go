@@ -183,6 +183,7 @@ func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event,
 
 // switched is the result of switching the routes to a generation.
 type switched struct {
+	was     *stack.Stack // the row before, if the routes were switched; nil otherwise
 	st      *stack.Stack
 	drained []*proxy.Target // targets that nothing is routed to any more
 	err     error
@@ -192,15 +193,27 @@ type switched struct {
 // the served one. It tries once, and the routes stay if the change fails after that.
 func (l *loop) switchTo(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) (done switched) {
 	done.st, done.err = l.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		was := *st
 		events, err := change(st)
 		if err == nil {
-			done.drained = append(done.drained, l.runner.route(st, g)...)
+			done.was, done.drained = &was, l.runner.route(st, g)
 		}
 		return events, err
 	})
 	if done.err == nil {
 		failpoint.Here(committed)
 		l.swapServed(g)
+	}
+	return done
+}
+
+// switchOrReturn is switchTo, but if the change fails, the routes lead again where they
+// led before.
+func (l *loop) switchOrReturn(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) switched {
+	done := l.switchTo(ctx, g, committed, change)
+	if done.err != nil && done.was != nil {
+		l.runner.route(done.was, l.runner.serving())
+		done.drained = nil
 	}
 	return done
 }

@@ -68,14 +68,21 @@ func (s *hangingStore) hang(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// hangingRunner returns the runner of a stack whose database answers nothing.
+func hangingRunner(t *testing.T) *runner {
+	t.Helper()
+	db := &hangingStore{Store: newMemstore()}
+	s := New(Config{Store: db, Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(s.Close)
+	r := s.runner("stk_000000000000")
+	db.hangs.Store(true)
+	return r
+}
+
 func TestLoop_WaitsForNoRowAndNotLongForAChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db := &hangingStore{Store: newMemstore()}
-		s := New(Config{Store: db, Log: slog.New(slog.DiscardHandler)})
-		defer s.Close()
-		r := s.runner("stk_000000000000")
-		db.hangs.Store(true)
+		r := hangingRunner(t)
 		for want, busy := range map[time.Duration]func(*loop){
 			0: (*loop).startKeepingTime,
 			storeWait: func(l *loop) {
@@ -98,11 +105,7 @@ func TestLoop_WaitsForNoRowAndNotLongForAChange(t *testing.T) {
 func TestLoop_HearsOfExitsWhileARowIsChanged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db := &hangingStore{Store: newMemstore()}
-		s := New(Config{Store: db, Log: slog.New(slog.DiscardHandler)})
-		defer s.Close()
-		r := s.runner("stk_000000000000")
-		db.hangs.Store(true)
+		r := hangingRunner(t)
 		over := make(chan struct{})
 		r.tell(func(l *loop) {
 			defer close(over)

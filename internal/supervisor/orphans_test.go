@@ -186,7 +186,7 @@ func TestEngineSilence_HoldsUpNoDeleteAndNoShutdown(t *testing.T) {
 	})
 }
 
-// An engine that answers nothing for longer than it may is no event at all: what was
+// An engine that answers nothing for longer than it may is not an event: what was
 // asked of it is answered in the end, and what needs no engine goes on.
 func TestEngineSilence_IsWaitedFor(t *testing.T) {
 	t.Parallel()

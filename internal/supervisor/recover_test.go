@@ -350,7 +350,7 @@ func (w *world) refuses(method string, first int64) *atomic.Int64 {
 }
 
 // An engine that refuses everything is at fault itself, however often it does; what
-// starts again once it works is no crash.
+// starts again once it works is not a crash.
 func TestStart_AFaultOfTheEngineFailsNobody(t *testing.T) {
 	t.Parallel()
 	for _, calls := range []int64{2, -1} {
