@@ -17,10 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics holds the metrics of one server.
+// Metrics counts what one server does.
 type Metrics struct {
-	registry *prometheus.Registry
-
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	builds   *prometheus.HistogramVec
@@ -40,8 +38,7 @@ var (
 
 // New returns metrics that are all zero.
 func New() *Metrics {
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
+	return &Metrics{
 		requests: counter("berth_http_requests_total",
 			"Requests of the API that were answered, by route, method and status.", "route", "method", "status"),
 		duration: histogram("berth_http_request_duration_seconds", requestBuckets,
@@ -57,9 +54,6 @@ func New() *Metrics {
 		arrivals: counter("berth_arrivals_total",
 			"Requests at the public address, by where their host leads: service, base (the API and the pages) or none.", "host"),
 	}
-	m.registry.MustRegister(m.arrivals, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return m
 }
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
@@ -70,9 +64,29 @@ func histogram(name string, buckets []float64, help string, labels ...string) *p
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-// Handler serves the metrics.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+// Asked is what is asked each time that the metrics are read.
+type Asked struct {
+	Builds   func() (running, waiting int)                 // builds that run, and that wait for a slot
+	Statuses []string                                      // of stacks; each is shown, even without a stack
+	Stacks   func(context.Context) (map[string]int, error) // number of stacks by status
+}
+
+// Handler serves the metrics, together with what it asks for.
+func (m *Metrics) Handler(asked Asked) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.arrivals, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		gauge("berth_builds_running", "Builds that are running.",
+			func() int { running, _ := asked.Builds(); return running }),
+		gauge("berth_builds_waiting", "Builds that are waiting for a slot.",
+			func() int { _, waiting := asked.Builds(); return waiting }),
+		&stacks{statuses: asked.Statuses, ask: asked.Stacks})
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})
+}
+
+func gauge(name, help string, value func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+		func() float64 { return float64(value()) })
 }
 
 // usual are the methods with their own label.
@@ -115,25 +129,6 @@ func (m *Metrics) Delivery(result string, took time.Duration) {
 
 // Event counts an event of the given type.
 func (m *Metrics) Event(kind string) { m.events.WithLabelValues(kind).Inc() }
-
-// WatchQueue exports the number of builds that run and that wait for a slot, as ask
-// returns them.
-func (m *Metrics) WatchQueue(ask func() (running, waiting int)) {
-	gauge := func(name, help string, value func() int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
-			func() float64 { return float64(value()) })
-	}
-	m.registry.MustRegister(
-		gauge("berth_builds_running", "Builds that are running.", func() int { running, _ := ask(); return running }),
-		gauge("berth_builds_waiting", "Builds that are waiting for a slot.", func() int { _, waiting := ask(); return waiting }),
-	)
-}
-
-// WatchStacks exports the number of stacks of each status, as ask returns them,
-// including statuses without stacks.
-func (m *Metrics) WatchStacks(statuses []string, ask func(context.Context) (map[string]int, error)) {
-	m.registry.MustRegister(&stacks{statuses: statuses, ask: ask})
-}
 
 // stacks collects the number of stacks of each status.
 type stacks struct {

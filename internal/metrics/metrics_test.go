@@ -11,9 +11,9 @@ import (
 	"github.com/berth-host/berth/internal/metrics"
 )
 
-func scrape(m *metrics.Metrics) (int, string) {
+func scrape(m *metrics.Metrics, asked metrics.Asked) (int, string) {
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler(asked).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Code, w.Body.String()
 }
 
@@ -27,11 +27,11 @@ func TestMetrics_ShowWhatTheyAreToldAndAsk(t *testing.T) {
 	m.Event("stack.live")
 	m.Event("stack.live")
 	m.Delivery("retried", 20*time.Millisecond)
-	m.WatchQueue(func() (int, int) { return 4, 2 })
-	m.WatchStacks([]string{"building", "live"}, func(context.Context) (map[string]int, error) {
-		return map[string]int{"live": 3}, nil
+	status, text := scrape(m, metrics.Asked{
+		Builds:   func() (int, int) { return 4, 2 },
+		Statuses: []string{"building", "live"},
+		Stacks:   func(context.Context) (map[string]int, error) { return map[string]int{"live": 3}, nil },
 	})
-	status, text := scrape(m)
 	if status != 200 {
 		t.Fatalf("status %d: %s", status, text)
 	}
@@ -60,9 +60,12 @@ func TestMetrics_ShowWhatTheyAreToldAndAsk(t *testing.T) {
 }
 
 func TestMetrics_SayThatTheDatabaseDoesNotAnswer(t *testing.T) {
-	m := metrics.New()
-	m.WatchStacks([]string{"live"}, func(context.Context) (map[string]int, error) { return nil, errors.New("disk on fire") })
-	if status, text := scrape(m); status != 500 || !strings.Contains(text, "disk on fire") {
+	status, text := scrape(metrics.New(), metrics.Asked{
+		Builds:   func() (int, int) { return 0, 0 },
+		Statuses: []string{"live"},
+		Stacks:   func(context.Context) (map[string]int, error) { return nil, errors.New("disk on fire") },
+	})
+	if status != 500 || !strings.Contains(text, "disk on fire") {
 		t.Errorf("status %d: %s", status, text)
 	}
 }

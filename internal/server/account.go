@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/metrics"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -67,7 +68,7 @@ func noDatabase(_, database string) error {
 // missing, it first calls missing with the data directory and the database's path, and
 // creates the database unless missing returns an error.
 func withAccounts(ctx context.Context, cfg Config, log *slog.Logger, missing func(dir, database string) error, do func(*account.Accounts) error) (err error) {
-	s := &Server{cfg: cfg, log: log}
+	s := &Server{cfg: cfg, log: log, metrics: metrics.New()}
 	if s.cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}

@@ -260,6 +260,9 @@ func (c *Config) checkFiles() error {
 	return err
 }
 
+// keyPath returns the path of the file with the installation's key.
+func (c *Config) keyPath() string { return filepath.Join(c.DataDir, "key") }
+
 // databasePath returns the path of the database's file.
 func (c *Config) databasePath() (string, error) {
 	if c.DatabaseURL == "" {

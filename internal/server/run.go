@@ -21,7 +21,7 @@ func (s *Server) bind() (err error) {
 	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
 		return fmt.Errorf("BERTH_LISTEN: %w", err)
 	}
-	return s.openAdmin()
+	return s.bindAdmin()
 }
 
 // openEdge creates the public listener's server.
@@ -52,8 +52,8 @@ func (s *Server) openEdge() error {
 // to take over.
 func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 4)
-	if s.admin != nil {
-		go func() { failed <- s.admin.serve() }()
+	if s.adminListener != nil {
+		go func() { failed <- s.admin.Serve(s.adminListener) }()
 	}
 	go func() { failed <- s.api.Serve(s.inner) }()
 	go func() { failed <- s.pages.Serve(s.innerPages) }()
@@ -95,7 +95,10 @@ func (s *Server) close() error {
 		_ = s.listener.Close() // again where it was served
 	}
 	if s.admin != nil {
-		errs = append(errs, s.admin.close())
+		errs = append(errs, s.admin.Close())
+	}
+	if s.adminListener != nil {
+		_ = s.adminListener.Close() // again where it was served
 	}
 	if s.acme != nil {
 		s.acme.Close()

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,6 +25,7 @@ import (
 	"github.com/berth-host/berth/internal/api"
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/certs"
 	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/disk"
@@ -57,6 +59,7 @@ type Server struct {
 	webhooks   *webhook.Dispatcher
 	engine     *docker.Engine
 	engineInfo docker.Info // as the engine described itself when it was opened
+	builder    *builder.Builder
 	admission  *admission.Gate
 	supervisor *supervisor.Supervisor
 	accounts   *account.Accounts
@@ -70,9 +73,10 @@ type Server struct {
 	inner      *fasthttputil.InmemoryListener // of the API
 	innerPages *fasthttputil.InmemoryListener
 	listener   net.Listener
-	admin      *admin // nil without an admin listener
+	admin      *http.Server // of the operators
 
-	certificates *tls.Config // of the listener; nil for plain HTTP
+	certificates  *tls.Config  // of the listener; nil for plain HTTP
+	adminListener net.Listener // nil without an admin address
 }
 
 // New opens everything that the server needs and takes over the stacks of the previous
@@ -123,6 +127,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.openPages(key)
+	s.openAdmin()
 	return s.openEdge()
 }
 
@@ -223,7 +228,7 @@ func (s *Server) lockData() error {
 // loadKey reads the installation's key. If it is missing beside a database, it is not
 // created again: nothing sealed with the old one could be read.
 func (s *Server) loadKey() (auth.Key, error) {
-	keyPath := filepath.Join(s.cfg.DataDir, "key")
+	keyPath := s.cfg.keyPath()
 	databasePath, err := s.cfg.databasePath()
 	if err != nil {
 		return auth.Key{}, err
@@ -244,7 +249,12 @@ func (s *Server) openStore(ctx context.Context, key auth.Key) error {
 	if err != nil {
 		return err
 	}
-	s.store, err = store.Open(ctx, store.Options{Path: path, Sealer: auth.NewSealer(key), Log: s.log, Recorded: s.recorded()})
+	s.store, err = store.Open(ctx, store.Options{
+		Path:     path,
+		Sealer:   auth.NewSealer(key),
+		Log:      s.log,
+		Recorded: func(kind stack.EventType) { s.metrics.Event(string(kind)) },
+	})
 	return err
 }
 
@@ -274,18 +284,16 @@ func (s *Server) openSupervisor(ctx context.Context) error {
 		return err
 	}
 	driver := docker.NewDriver(s.engine, s.engineInfo, s.cfg.driverOptions(instance))
-	builder, err := newBuilder(s.cfg, driver, s.metrics.Build, s.log)
-	if err != nil {
+	if s.builder, err = newBuilder(s.cfg, driver, s.metrics.Build, s.log); err != nil {
 		return err
 	}
-	s.watch(builder)
 	if s.admission, err = s.newAdmission(driver, instance); err != nil {
 		return err
 	}
 	s.supervisor = supervisor.New(supervisor.Config{
 		Store:          s.store,
 		Engine:         driver,
-		Builder:        builder,
+		Builder:        s.builder,
 		Routes:         s.routes,
 		URLs:           s.urls(),
 		Dir:            s.dir(),
@@ -341,7 +349,7 @@ func (s *Server) checkData(ctx context.Context) error {
 	}
 	ids, err := s.supervisor.ForeignData(ctx)
 	if errors.Is(err, auth.ErrSealed) {
-		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", filepath.Join(s.cfg.DataDir, "key"), path)
+		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", s.cfg.keyPath(), path)
 	}
 	if err != nil || len(ids) == 0 || s.cfg.AllowUnknownData {
 		return err
