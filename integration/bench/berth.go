@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/berth-host/berth/internal/stackid"
 )
 
 const (
@@ -157,7 +159,7 @@ type deployed struct {
 }
 
 // hex returns the part of the id that is in the names of the stack's objects.
-func (d deployed) hex() string { return strings.TrimPrefix(d.ID, "stk_") }
+func (d deployed) hex() string { return stackid.Hex(d.ID) }
 
 // host returns the host name of the stack's only service.
 func (d deployed) host() string { return strings.TrimPrefix(d.URLs["web"], "http://") }

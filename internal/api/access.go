@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/stackid"
 	"github.com/berth-host/berth/internal/store"
 )
 
@@ -76,7 +77,7 @@ func (g gate) grant(token string, present bool, id string) (*stack.Stack, string
 
 // find returns a stack that is not deleted, or NotFound.
 func (g gate) find(id string) (*stack.Stack, error) {
-	if !stack.ValidID(id) {
+	if !stackid.Valid(id) {
 		return nil, stack.NewNoStack(shorten(id))
 	}
 	s, err := g.store.Get(g.base, id)

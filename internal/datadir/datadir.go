@@ -16,9 +16,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/stackid"
 )
 
 // Dir is the path of a data directory. Its methods identify stacks by their ids.
@@ -29,7 +28,7 @@ func (d Dir) uploads() string { return filepath.Join(string(d), "uploads") }
 
 // Stack returns the folder of a stack's files.
 func (d Dir) Stack(id string) string {
-	return filepath.Join(d.stacks(), strings.TrimPrefix(id, "stk_"))
+	return filepath.Join(d.stacks(), stackid.Hex(id))
 }
 
 func (d Dir) sources(id string) string { return filepath.Join(d.Stack(id), "sources") }
@@ -74,7 +73,7 @@ func (d Dir) Stacks() ([]string, error) {
 	}
 	var ids []string
 	for _, e := range entries {
-		if id := "stk_" + e.Name(); stack.ValidID(id) { // the rest is not the server's
+		if id := stackid.FromHex(e.Name()); stackid.Valid(id) { // the rest is not the server's
 			ids = append(ids, id)
 		}
 	}

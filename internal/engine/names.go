@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+
+	"github.com/berth-host/berth/internal/stackid"
 )
 
 // Labels are the labels of an object of the engine: values by key. An object is selected
@@ -118,6 +120,7 @@ func GenerationOf(ref string) (int, bool) {
 	return number, err == nil
 }
 
+
 // Data returns the name of the volume behind a service's $DATA_DIR.
 func (k Key) Data() string { return k.container() + "-data" }
 
@@ -152,7 +155,7 @@ func (k Key) Bridge(instance string, stackNumber int64) string {
 // FormerBridge returns the name of the interface of FormerNetwork.
 func (k Key) FormerBridge() string { return BridgePrefix + k.hex() }
 
-func (k Key) hex() string                 { return strings.TrimPrefix(k.Stack, "stk_") }
+func (k Key) hex() string                 { return stackid.Hex(k.Stack) }
 func (k Key) container() string           { return "berth-" + k.hex() + "-" + k.Service }
 func (k Key) repository() string          { return "berth/" + k.hex() + "-" + k.Service }
 func (k Key) suffix(before string) string { return before + strconv.Itoa(k.Generation) }

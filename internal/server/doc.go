@@ -6,7 +6,7 @@
 // # The map
 //
 //	what is legal
-//	  stack              states, events, rules, no I/O; lifecycle.go is the one table
+//	  stack, stackid     states, events, rules, no I/O; lifecycle.go is the one table
 //	  archive, manifest  what an upload may contain; what a project asks for
 //	who decides
 //	  supervisor         one loop for each stack owns its jobs, deadlines, what it serves

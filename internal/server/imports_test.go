@@ -17,7 +17,7 @@ const module = "github.com/berth-host/berth/"
 // mayImport lists which of our packages each package may import. A package that
 // is not listed may import none.
 var mayImport = map[string][]string{
-	"internal/stack":             {"internal/safetext"},
+	"internal/stack":             {"internal/safetext", "internal/stackid"},
 	"internal/mcp":               {"internal/client", "internal/slowbody", "internal/fair"},
 	"internal/archive":           {"internal/stack", "internal/safetext"},
 	"internal/manifest":          {"internal/stack", "internal/safetext", "runtimes"},
@@ -28,9 +28,9 @@ var mayImport = map[string][]string{
 	"internal/builder":           {"internal/stack", "internal/archive", "internal/manifest", "internal/engine", "internal/fair", "runtimes", "images"},
 	"internal/firewall":          {"internal/engine"},
 	"internal/admission":         {"internal/stack", "internal/engine", "internal/disk"},
-	"internal/datadir":           {"internal/stack", "internal/logfile"},
-	"internal/engine":            {"internal/disk"},
-	"internal/engine/enginetest": {"internal/engine", "internal/disk"},
+	"internal/datadir":           {"internal/stack", "internal/stackid", "internal/logfile"},
+	"internal/engine":            {"internal/disk", "internal/stackid"},
+	"internal/engine/enginetest": {"internal/engine", "internal/stackid", "internal/disk"},
 	"internal/docker":            {"internal/engine", "internal/disk", "internal/hostfault"},
 	"internal/health":            {"internal/hostfault"},
 	"internal/site":              {"internal/hostfault"},
@@ -38,16 +38,16 @@ var mayImport = map[string][]string{
 	"internal/supervisor":        {"internal/stack", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/proxy", "internal/site", "internal/logfile", "internal/datadir", "internal/admission", "internal/health", "internal/hostfault"},
 	"internal/account":           {"internal/stack", "internal/auth", "internal/store"},
 	"internal/appserver":         {"internal/stack", "internal/sse", "internal/fair"},
-	"internal/api":               {"internal/stack", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/sse", "internal/slowbody", "internal/fair"},
+	"internal/api":               {"internal/stack", "internal/stackid", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/sse", "internal/slowbody", "internal/fair"},
 	"internal/web":               {"internal/stack", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/docs", "internal/sse"},
 	"internal/client":            {"internal/manifest"},
 	"internal/cli":               {"internal/client", "internal/mcp", "internal/pack", "internal/archive", "internal/manifest", "internal/stack"},
 	"cmd/berthd":                 {"internal/server"},
 	"cmd/berth":                  {"internal/cli"},
 
-	"integration/bench":       {"images", "integration/hog"},
+	"integration/bench":       {"images", "internal/stackid", "integration/hog"},
 	"integration/bench/front": {"internal/edge", "internal/proxy", "internal/site", "internal/stack"},
-	"integration/bench/hooks": {"internal/auth", "internal/redis", "internal/stack", "internal/store", "internal/webhook"},
+	"integration/bench/hooks": {"internal/auth", "internal/redis", "internal/stack", "internal/stackid", "internal/store", "internal/webhook"},
 }
 
 // wiring is the package that may import every other one.

@@ -2,12 +2,11 @@ package stack
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"regexp"
-	"strings"
 	"time"
+
+	"github.com/berth-host/berth/internal/stackid"
 )
 
 // Status is the state of a stack (docs/api.md, "States and transitions").
@@ -122,7 +121,7 @@ func (s *Service) Ending() bool {
 // New returns a stack that is about to build generation 1.
 func New(name string, specs []Spec, now time.Time) *Stack {
 	s := &Stack{
-		ID:         NewID(),
+		ID:         stackid.New(),
 		Name:       name,
 		Status:     Building,
 		CreatedAt:  now,
@@ -143,22 +142,8 @@ func Services(specs []Spec) []Service {
 	return services
 }
 
-// NewID returns a new id for a stack: stk_ and 12 random hex characters.
-func NewID() string {
-	var b [6]byte
-	rand.Read(b[:]) // never fails, see crypto/rand
-	return idPrefix + hex.EncodeToString(b[:])
-}
-
-const idPrefix = "stk_"
-
-var idPattern = regexp.MustCompile(`^stk_[0-9a-f]{12}$`)
-
-// ValidID reports whether id has the shape of a stack's id.
-func ValidID(id string) bool { return idPattern.MatchString(id) }
-
 // Hex returns the id without its prefix, as in host, container and image names.
-func (s *Stack) Hex() string { return strings.TrimPrefix(s.ID, idPrefix) }
+func (s *Stack) Hex() string { return stackid.Hex(s.ID) }
 
 // Claimed reports whether the stack belongs to an account.
 func (s *Stack) Claimed() bool { return s.Owner != "" }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/stackid"
 )
 
 var (
@@ -29,7 +30,7 @@ func twoServices() *stack.Stack {
 
 func TestNew_StartsAtGenerationOneBuilding(t *testing.T) {
 	s := twoServices()
-	if !stack.ValidID(s.ID) || s.Status != stack.Building || s.Generation != 1 || s.Deploying != 1 || s.Settled() {
+	if !stackid.Valid(s.ID) || s.Status != stack.Building || s.Generation != 1 || s.Deploying != 1 || s.Settled() {
 		t.Errorf("new stack = %+v", s)
 	}
 	for _, svc := range s.Services {

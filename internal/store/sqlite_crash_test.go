@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/stackid"
 	"github.com/berth-host/berth/internal/store"
 )
 
@@ -76,7 +77,7 @@ func killWriter(t *testing.T, path string, n int) []string {
 	}
 	var ids []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if stack.ValidID(lines.Text()) {
+		if stackid.Valid(lines.Text()) {
 			ids = append(ids, lines.Text())
 		}
 		if len(ids) == n {

@@ -23,6 +23,7 @@ import (
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/redis"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/stackid"
 	"github.com/berth-host/berth/internal/store"
 	"github.com/berth-host/berth/internal/webhook"
 )
@@ -129,7 +130,7 @@ func (o *orders) plain(r *http.Request) (string, error) {
 		return "", err
 	}
 	e := event()
-	e.ID, e.StackID, e.CreatedAt = 1, stack.NewID(), stack.Now()
+	e.ID, e.StackID, e.CreatedAt = 1, stackid.New(), stack.Now()
 	body, err := e.MarshalJSON()
 	if err != nil {
 		return "", err

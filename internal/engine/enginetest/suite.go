@@ -2,8 +2,6 @@ package enginetest
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/stackid"
 )
 
 // Bench is what a test of the contract gets: a driver and an engine that it may disturb.
@@ -133,9 +132,7 @@ type trial struct {
 
 // newKey returns the key of a service in a new stack.
 func newKey() engine.Key {
-	var id [6]byte
-	rand.Read(id[:])
-	return engine.Key{Stack: "stk_" + hex.EncodeToString(id[:]), Service: "web", Generation: 1}
+	return engine.Key{Stack: stackid.New(), Service: "web", Generation: 1}
 }
 
 // tidy removes everything that a test has left.
