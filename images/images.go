@@ -20,6 +20,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // Debian is the image that every base image is built from.
@@ -73,15 +75,15 @@ func All() []Image {
 // describes how to call it.
 func DebianScript() []byte { return read("debian.sh") }
 
-// Ref returns the image's name and tag, such as berth/base-node:22-0123456789ab. The
-// tag changes with every byte of the definition, including its arguments.
+// Ref returns the reference of the image in an engine. Its tag changes with every byte of
+// the definition, including its arguments.
 func (i Image) Ref() string {
 	sum := sha256.New()
 	for _, name := range append(i.files(), i.argsFile()) {
 		content := read(name)
 		fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
 	}
-	return fmt.Sprintf("berth/base-%s:%s-%s", i.Name, i.Version, hex.EncodeToString(sum.Sum(nil))[:12])
+	return engine.BaseImage(i.Name, i.Version, hex.EncodeToString(sum.Sum(nil)))
 }
 
 // Args returns the build arguments that pin what the image downloads: versions and

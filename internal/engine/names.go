@@ -120,6 +120,11 @@ func GenerationOf(ref string) (int, bool) {
 	return number, err == nil
 }
 
+// BaseImage returns the reference of a runtime's base image, such as
+// berth/base-node:22-0123456789ab. The digest, in hex, is of its definition.
+func BaseImage(runtime, version, digest string) string {
+	return "berth/base-" + runtime + ":" + version + "-" + digest[:12]
+}
 
 // Data returns the name of the volume behind a service's $DATA_DIR.
 func (k Key) Data() string { return k.container() + "-data" }

@@ -28,6 +28,8 @@ func TestKey_NamesStay(t *testing.T) {
 		web.Network():       "berth-3f2a9c1b7d4e-g2",
 		web.FormerNetwork(): "berth-3f2a9c1b7d4e",
 		web.FormerBridge():  "bth3f2a9c1b7d4e",
+
+		BaseImage("go", "1.26", "0123456789abcdef"): "berth/base-go:1.26-0123456789ab",
 	} {
 		assert.Equal(t, want, got)
 	}

@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"internal/web":               {"internal/stack", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/docs", "internal/sse"},
 	"internal/client":            {"internal/manifest"},
 	"internal/cli":               {"internal/client", "internal/mcp", "internal/pack", "internal/archive", "internal/manifest", "internal/stack"},
+	"images":                     {"internal/engine"},
 	"cmd/berthd":                 {"internal/server"},
 	"cmd/berth":                  {"internal/cli"},
 
