@@ -60,7 +60,7 @@ func TestLogs_RotateToOneCopyBesideTheFile(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, log.Close())
-	entries, err := os.ReadDir(filepath.Dir(d.Log(id, "web", RunLog)))
+	entries, err := os.ReadDir(filepath.Dir(d.Log(id, "web", runLog)))
 	require.NoError(t, err)
 	require.Len(t, entries, 2)
 	require.Equal(t, "web.run.log", entries[0].Name())

@@ -14,7 +14,7 @@ import (
 
 // The kinds of logs of a service.
 const (
-	RunLog   = "run"
+	runLog   = "run"
 	BuildLog = "build"
 )
 
@@ -29,7 +29,7 @@ func (d Dir) OpenRunLog(id, service string, limit int64) (*logfile.File, time.Ti
 	if err := os.MkdirAll(d.logs(id), 0o700); err != nil {
 		return nil, time.Time{}, fmt.Errorf("make the folder of a log: %w", err)
 	}
-	return logfile.Open(d.Log(id, service, RunLog), limit)
+	return logfile.Open(d.Log(id, service, runLog), limit)
 }
 
 // Logs writes the last lines of each service's log, or of one service's, in a section
