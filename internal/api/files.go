@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"reflect"
 
 	"github.com/berth-host/berth/internal/stack"
@@ -39,7 +38,7 @@ type fileEntry struct {
 
 // pack writes an archive of a list of files into dir and returns a form with it. It
 // needs a few times the size of the list in memory.
-func (u *uploads) pack(path, dir string) (form, error) {
+func (u *uploads) pack(path string, dir folder) (form, error) {
 	list, err := readFiles(path)
 	if err != nil {
 		return form{}, err
@@ -47,7 +46,7 @@ func (u *uploads) pack(path, dir string) (form, error) {
 	if len(list.Files) == 0 {
 		return form{}, invalid("no files: send the project's files, like this: %s", filesExample)
 	}
-	f := form{archive: filepath.Join(dir, "upload"), texts: map[string][]byte{
+	f := form{archive: dir.archive(), texts: map[string][]byte{
 		"name": []byte(list.Name), "ttl": []byte(list.TTL), "claim_email": []byte(list.ClaimEmail), "manifest": list.manifest(),
 	}}
 	return f, packFiles(f.archive, u.room, list.Files)

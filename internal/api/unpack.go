@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -65,8 +64,7 @@ func (u *upload) turnBy() time.Time { return time.Now().Add(u.from.cfg.UnpackWai
 // checkTTL must accept. It reports faults of the request itself before it unpacks
 // anything. It returns the project's folder.
 func (u *upload) unpack(c *fiber.Ctx, checkTTL func(time.Duration) error) (project string, m *stack.Manifest, err error) {
-	req := u.form.request()
-	req.CheckTTL = checkTTL
+	req := u.form.request(checkTTL)
 	deadline := u.turnBy()
 	if err := u.from.check(c, req, deadline); err != nil {
 		return "", nil, err
@@ -121,9 +119,9 @@ func (u *upload) withTree(c *fiber.Ctx, deadline time.Time, use func(tree fs.FS,
 	return use(root.FS(), unpacked)
 }
 
-// tree unpacks an upload below dir.
-func (u *uploads) tree(f form, dir string) (t unpacked, err error) {
-	tree := filepath.Join(dir, "source")
+// tree unpacks an upload in its folder.
+func (u *uploads) tree(f form, dir folder) (t unpacked, err error) {
+	tree := dir.tree()
 	if t.lost, err = u.extract(f.archive, tree); err == nil {
 		t.project, t.name, err = archive.Root(tree)
 	}
@@ -145,19 +143,19 @@ func (u *uploads) extract(file, tree string) ([]stack.Lost, error) {
 		return nil, err
 	}
 	failpoint.Here("upload-stored")
-	limits := u.cfg.Unpacked
-	limits.Room = u.room
+	limits := archive.Limits{MaxUnpacked: u.cfg.Unpacked.MaxUnpacked, MaxEntries: u.cfg.Unpacked.MaxEntries, Room: u.room}
 	lost, err := archive.Unpack(u.base, in, tree, limits)
 	return lost, errors.Join(err, os.Remove(file))
 }
 
-// request returns what the form contains besides its archive. An empty text counts as
-// left out; manifest_file takes precedence over manifest.
-func (f form) request() manifest.Request {
+// request returns what the form contains besides its archive; checkTTL must accept its
+// lifetime. An empty text counts as left out; manifest_file takes precedence over manifest.
+func (f form) request(checkTTL func(time.Duration) error) manifest.Request {
 	r := manifest.Request{
 		Name:       string(f.texts["name"]),
 		TTL:        string(f.texts["ttl"]),
 		ClaimEmail: string(f.texts["claim_email"]),
+		CheckTTL:   checkTTL,
 	}
 	if text := f.texts["manifest_file"]; len(text) > 0 {
 		r.Manifest, r.ManifestName = text, f.manifestFile

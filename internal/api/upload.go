@@ -95,14 +95,21 @@ type uploads struct {
 // upload is the content of one request, in its own folder on disk.
 type upload struct {
 	from *uploads
-	dir  string
+	dir  folder
 	form form
 }
+
+// folder is the path of an upload's folder.
+type folder string
+
+func (f folder) archive() string { return filepath.Join(string(f), "upload") } // as it was sent
+func (f folder) list() string    { return filepath.Join(string(f), "list") }   // of files in JSON
+func (f folder) tree() string    { return filepath.Join(string(f), "source") } // unpacked
 
 // receive reads the request's form to disk, calls use with it, and removes what use
 // leaves of it.
 func (u *uploads) receive(c *fiber.Ctx, fields []formField, use func(*upload) error) error {
-	return u.inFolder(func(dir string) (form, error) { return u.readForm(c, fields, dir) }, use)
+	return u.inFolder(func(dir folder) (form, error) { return u.readForm(c, fields, dir) }, use)
 }
 
 // receiveFormOrList is like receive for the form of a create, or, whatever the
@@ -112,15 +119,14 @@ func (u *uploads) receiveFormOrList(c *fiber.Ctx, use func(*upload) error) error
 	if err == nil && media == fiber.MIMEMultipartForm {
 		return u.receive(c, createForm, use)
 	}
-	return u.inFolder(func(dir string) (form, error) {
-		list := filepath.Join(dir, "list")
-		return form{list: list}, u.spoolFiles(bodyOf(c.Context()), list)
+	return u.inFolder(func(dir folder) (form, error) {
+		return form{list: dir.list()}, u.spoolFiles(bodyOf(c.Context()), dir.list())
 	}, use)
 }
 
 // inFolder creates a folder, calls read to put an upload into it and use to take it,
 // and removes what is left. What the host took over, it has moved away.
-func (u *uploads) inFolder(read func(dir string) (form, error), use func(*upload) error) error {
+func (u *uploads) inFolder(read func(dir folder) (form, error), use func(*upload) error) error {
 	dir, err := u.cfg.Dir.TempDir()
 	if err != nil {
 		return fmt.Errorf("make a folder for the upload: %w", err)
@@ -130,11 +136,11 @@ func (u *uploads) inFolder(read func(dir string) (form, error), use func(*upload
 			u.cfg.Log.Error("remove the upload", "error", err)
 		}
 	}()
-	f, err := read(dir)
+	f, err := read(folder(dir))
 	if err != nil {
 		return err
 	}
-	return use(&upload{from: u, dir: dir, form: f})
+	return use(&upload{from: u, dir: folder(dir), form: f})
 }
 
 // room fails if no more of an upload may be written.
@@ -154,7 +160,7 @@ type formReader struct {
 }
 
 // readForm reads the request's multipart body, its archive into dir.
-func (u *uploads) readForm(c *fiber.Ctx, fields []formField, dir string) (form, error) {
+func (u *uploads) readForm(c *fiber.Ctx, fields []formField, dir folder) (form, error) {
 	r := formReader{
 		form:      form{texts: map[string][]byte{}},
 		fields:    fields,
@@ -171,7 +177,7 @@ func (u *uploads) readForm(c *fiber.Ctx, fields []formField, dir string) (form, 
 	if r.body.declared > u.cfg.MaxUpload+formOverhead {
 		return form{}, r.tooLarge()
 	}
-	if err := r.read(boundary, filepath.Join(dir, "upload")); err != nil {
+	if err := r.read(boundary, dir.archive()); err != nil {
 		return form{}, err
 	}
 	return r.form, nil
@@ -247,7 +253,7 @@ func (r *formReader) readPart(part *multipart.Part, path string) error {
 	return r.readText(part, r.fields[i])
 }
 
-// spool writes the archive to disk, without holding it in memory.
+// spoolSource writes the archive to disk, without holding it in memory.
 func (r *formReader) spoolSource(part *multipart.Part, path string) error {
 	if r.form.archive != "" {
 		return invalid("source is given twice; pack everything into one archive")

@@ -29,8 +29,7 @@ func (a *API) validate(c *fiber.Ctx) error {
 	var plan *manifest.Plan
 	err = a.uploads.receiveFormOrList(c, func(u *upload) error {
 		return u.withTree(c, u.turnBy(), func(tree fs.FS, unpacked unpacked) error {
-			req := u.form.request()
-			req.CheckTTL = a.lifetimeCheck(owner)
+			req := u.form.request(a.lifetimeCheck(owner))
 			plan = manifest.NewPlan(manifest.Check(tree, unpacked.name, req))
 			return nil
 		})
