@@ -2,6 +2,7 @@ package web
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -23,9 +24,12 @@ type follower struct {
 	res *http.Response
 }
 
+// follow opens a stream, which ends after 10 s: then what waits for its next event fails.
 func (b *visitor) follow(path string) *follower {
 	b.Helper()
-	res := b.send(b.request(http.MethodGet, path, nil))
+	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
+	b.Cleanup(cancel)
+	res := b.send(b.request(http.MethodGet, path, nil).WithContext(ctx))
 	b.Cleanup(func() { res.Body.Close() })
 	require.Equal(b, 200, res.StatusCode)
 	require.Equal(b, "text/event-stream", res.Header.Get("Content-Type"))
