@@ -301,7 +301,7 @@ func (r reader) kind(s object) string {
 func oneOf(values []any) string {
 	var words []string
 	for _, v := range values {
-		word := fmt.Sprint(v)
+		word := cmp.Or(fmt.Sprint(v), `""`)
 		if v == nil {
 			word = "null"
 		}
