@@ -5,7 +5,8 @@
 // folder under images/.
 //
 // A definition reads its folder only through fs.FS, in pieces of limited size, and runs
-// nothing. Its commands are lines for sh -c in the service's folder.
+// nothing. Its commands are lines for sh -c in the service's folder. Code in this package
+// does no other I/O and knows no stacks.
 package runtimes
 
 import (

@@ -1,7 +1,8 @@
 // Package auth creates the secrets that Berth hands out, hashes them for storage, and
 // seals what must be read again. Tokens, keys and claim codes are stored as hashes; a
 // webhook secret, which must sign, and the environment of services are sealed with the
-// installation's key. Only LoadKey does I/O.
+// installation's key. Code in this package knows no database and no request, and only
+// LoadKey does I/O.
 package auth
 
 import (

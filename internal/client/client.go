@@ -4,7 +4,8 @@
 // A Client is bound to one server and one token. A refusal by the server is an *Error
 // with the server's words; a server that does not answer is an *Unreachable. The
 // package itself resolves names under localhost to loopback, since not every system's
-// resolver knows them.
+// resolver knows them. Code in this package touches the network only; it shows nothing
+// and remembers nothing, which package cli does.
 package client
 
 import (

@@ -10,4 +10,6 @@
 //	point%10     the point gives an error, each time with a chance of 10 in 100
 //
 // At a point of Here the process can only be killed; at one of Error both can happen.
+//
+// Code in this package reads that variable and ends the process. Any package may call it.
 package failpoint

@@ -1,7 +1,8 @@
 // Package redis keeps in Redis what may be lost: the windows of the rate limits and the
 // queue of webhook retries. All keys and scripts are here. Without a separate Redis the
 // server runs one inside its process; while a given one does not answer, limits and
-// retries are kept in memory.
+// retries are kept in memory. Code in this package touches Redis only; it
+// knows no stacks and no requests.
 package redis
 
 import (

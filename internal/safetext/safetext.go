@@ -2,7 +2,7 @@
 // executes control characters: they can move the cursor, change the title, or make it
 // answer as if someone typed. The package writes them out (\x1b, \r, \u009b); every
 // other byte stays as it is, including newlines and tabs. A carriage return before a
-// newline is part of the line's end and is removed.
+// newline is part of the line's end and is removed. Code in this package does no I/O.
 package safetext
 
 import (

@@ -4,6 +4,7 @@
 // from the index alone: a path that is not in it does not exist, whatever it contains.
 // So nothing outside the folder, no device, no FIFO and no hidden file can be
 // requested. Every file is opened through os.Root, also when it is opened again later.
+// Code in this package touches that folder and requests; it knows no stacks.
 //
 // The parts, in the order a request meets them:
 //

@@ -15,6 +15,9 @@
 // from scripts; every form carries a token bound to that cookie (form.go); and pages
 // load and run only what this server sends (headers.go). Opening a link never changes
 // anything: only forms do, and they all use POST.
+//
+// Code in this package touches requests and the database; it reaches files and the engine
+// only through the interfaces of Config.
 package web
 
 //go:generate go run github.com/a-h/templ/cmd/templ@v0.3.977 generate
