@@ -245,7 +245,7 @@ func TestWeb_ShowsARestoreUntilItRuns(t *testing.T) {
 			}
 			h.logged(t, st, "service=web", "it waits")
 			require.NoError(t, h.killProcess(t, st, "web", "SIGUSR2"))
-			b.sees("guestbook is yours", "It is running, has no time limit any more")
+			b.sees("guestbook is yours", "It is running, no longer has a time limit")
 			b.look("claimed-restored")
 			b.press(st.URLs["web"])
 			require.Equal(t, "here again", strings.TrimSpace(b.text()))

@@ -69,7 +69,7 @@ func (a *Accounts) Remove(ctx context.Context, email string, confirm func(addres
 func (a *Accounts) remove(ctx context.Context, accountID, confirmed, hint string) (stacks int, err error) {
 	deleted, err := a.cfg.Store.DeleteAccount(ctx, accountID, func(now []*stack.Stack) error {
 		if Digest(now) != confirmed {
-			return stack.NewError(stack.Conflict, "nothing was deleted: the account's stacks changed meanwhile; "+hint)
+			return stack.NewError(stack.Conflict, "nothing was deleted: the account's stacks changed in the meantime; "+hint)
 		}
 		return nil
 	})

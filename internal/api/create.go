@@ -120,7 +120,7 @@ func (a *API) newStack(c *fiber.Ctx, m *stack.Manifest, owner string) (*stack.St
 	secrets.ClaimCode = auth.NewClaimCode()
 	s.ClaimCodeHash = a.cfg.Key.HashClaimCode(secrets.ClaimCode)
 	secrets.ClaimURL = a.cfg.URLs.Claim(secrets.ClaimCode)
-	secrets.Note = fmt.Sprintf("Give claim_url to your human now: it is shown only this once, and whoever opens it can keep this stack. If nobody claims it, it stops at %s.",
+	secrets.Note = fmt.Sprintf("Give claim_url to your human now: it is shown only this once, and anyone who opens it can keep this stack. Unclaimed, it stops at %s.",
 		s.ExpiresAt.Format(time.RFC3339))
 	return s, secrets
 }

@@ -183,7 +183,7 @@ func gzipFault(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return io.ErrUnexpectedEOF
 	case errors.Is(err, gzip.ErrChecksum):
-		return &streamFault{"was damaged on its way (its gzip checksum is wrong)"}
+		return &streamFault{"was damaged in transit (its gzip checksum is wrong)"}
 	}
 	return &streamFault{"is damaged (its gzip data is not valid)"}
 }

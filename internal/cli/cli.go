@@ -79,7 +79,7 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "berth",
 		Short: "Deploy a folder to a URL",
-		Long:  "Deploy a folder to a URL. You need no account: what you deploy runs for an hour, and whoever opens its claim link can keep it.",
+		Long:  "Deploy a folder to a URL. You need no account: what you deploy runs for an hour, and anyone with its claim link can keep it.",
 		Example: `# Deploy this folder
 berth deploy
 

@@ -14,7 +14,7 @@ import (
 func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, now time.Time) (events []Event, looping bool, err error) {
 	svc := s.Service(service)
 	if svc == nil {
-		return nil, false, NewError(Conflict, "the stack has no service "+service+" any more")
+		return nil, false, NewError(Conflict, "the stack no longer has a service "+service)
 	}
 	crashes := svc.crash(now.Add(-limits.CrashWindow), now)
 	if restart {
@@ -88,7 +88,7 @@ func (s *Stack) Restarted(service string) ([]Event, error) {
 func (s *Stack) served(service string) (*Service, error) {
 	svc := s.Service(service)
 	if s.Status != Live || svc == nil {
-		return nil, NewError(Conflict, "the stack does not serve "+service+" any more")
+		return nil, NewError(Conflict, "the stack no longer serves "+service)
 	}
 	return svc, nil
 }

@@ -28,7 +28,7 @@ func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event
 func (s *Stack) RevokeAgent() ([]Event, error) {
 	switch {
 	case !s.Claimed():
-		return nil, NewError(Conflict, "nobody owns this stack, and without its manage token nobody could manage it; claim it first")
+		return nil, NewError(Conflict, "this stack has no owner, so without its manage token no one could manage it; claim it first")
 	case len(s.ManageTokenHash) == 0:
 		return nil, NewError(Conflict, "the manage token of this stack has already been revoked")
 	}

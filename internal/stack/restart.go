@@ -52,7 +52,7 @@ func (s *Stack) RestartedOnRequest(service string) ([]Event, error) {
 // generation that is no longer served it returns a Conflict.
 func (s *Stack) ReplacedOnRequest(service string, generation, replaced int) ([]Event, error) {
 	if s.Generation != generation {
-		return nil, NewError(Conflict, fmt.Sprintf("the stack does not serve generation %d any more", generation))
+		return nil, NewError(Conflict, fmt.Sprintf("the stack no longer serves generation %d", generation))
 	}
 	events, err := s.RestartedOnRequest(service)
 	if err == nil {

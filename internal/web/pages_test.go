@@ -219,7 +219,7 @@ func TestAccount_IsNotDeletedWithAStackThatThePageDidNotShow(t *testing.T) {
 
 	r := b.post(path, form)
 	require.Equal(t, 409, r.status, r.body)
-	require.Contains(t, r.body, "Nothing was deleted: the account&#39;s stacks changed meanwhile")
+	require.Contains(t, r.body, "Nothing was deleted: the account&#39;s stacks changed in the meantime")
 	require.Contains(t, r.body, later)
 	require.Equal(t, 200, b.get("/dashboard/stacks/"+later).status)
 
