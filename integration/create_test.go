@@ -270,7 +270,7 @@ func TestCreate_RefusesBadArchivesAndLeavesNothing(t *testing.T) {
 		source []byte
 		want   string
 	}{
-		"not an archive": {[]byte("\x00\x01hello, this is no archive\x02"), "tar"},
+		"not an archive": {[]byte("\x00\x01hello, this is not an archive\x02"), "tar"},
 		"truncated":      {good[:len(good)/2], ""},
 		"empty":          {archive(t, nil), "no file"},
 		"leaving":        {archive(t, Tree{"../../etc/cron.d/x": "x"}), "../../etc/cron.d/x"},

@@ -56,7 +56,7 @@ func TestErrors_OfTheEdgeAreJSON(t *testing.T) {
 		"an absolute foreign URL":   {"GET http://example.com/ HTTP/1.1\r\n" + host + "\r\n", 400},
 		"a tunnel":                  {"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n", 400},
 		"a service of no stack":     {"GET / HTTP/1.1\r\nHost: web-0123456789ab.localhost\r\n\r\n", 404},
-		"a label that is no one's":  {"GET / HTTP/1.1\r\nHost: a.b.localhost\r\n\r\n", 404},
+		"a label of no service":     {"GET / HTTP/1.1\r\nHost: a.b.localhost\r\n\r\n", 404},
 		"a chunk of no size":        {"POST /v0/stacks HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\nzz\r\n", 400},
 		"an old version, no route":  {"GET /nothing HTTP/1.0\r\n" + host + "\r\n", 404},
 		"an old version, no host":   {"GET /nothing HTTP/1.0\r\n\r\n", 404},

@@ -331,8 +331,7 @@ func (h *Host) files(t *testing.T) []string {
 	return found
 }
 
-// freePort finds a port below those that the kernel gives to outgoing
-// connections, so that it stays free while the server is down. Runs of these tests at
+// freePort finds a port below the kernel's ports for outgoing connections, so that it stays free while the server is down. Runs of these tests at
 // the same time begin in different places.
 func freePort(t *testing.T) int {
 	t.Helper()

@@ -202,7 +202,7 @@ func TestLimits_ARefusedCreateDoesNotCountTowardTheHour(t *testing.T) {
 	second := h.live(t, page("x"), nil)
 	require.Equal(t, http.StatusOK, h.delete(t, second).status)
 	h.forgetStack(second.ID)
-	require.Equal(t, slowDown, h.post(t, source, nil, "").refused(t, http.StatusTooManyRequests), "those that made a stack count")
+	require.Equal(t, slowDown, h.post(t, source, nil, "").refused(t, http.StatusTooManyRequests), "creates that made a stack count")
 }
 
 func TestLimits_FiftyCreatesAtOnceMakeThreeStacks(t *testing.T) {

@@ -202,7 +202,7 @@ func (c *contract) check(req *http.Request, res *http.Response, body []byte) err
 func checkError(res *http.Response, body []byte) error {
 	var detail map[string]string
 	if res.StatusCode < 400 || json.Unmarshal(body, &detail) != nil || len(detail) != 1 || detail["detail"] == "" {
-		return fmt.Errorf("the document has no such operation, and the answer is no error: %s", body)
+		return fmt.Errorf("the document has no such operation, and the answer is not an error: %s", body)
 	}
 	return nil
 }

@@ -191,7 +191,7 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	require.Equal(t, "live", h.redeploy(t, noData, program(t), manifest(programManifest)).Status)
 }
 
-// Files that are there and not what they were count like those that are missing.
+// Files that have changed count like missing ones.
 func TestStart_FailsOnlyTheStackWhoseFilesAreBroken(t *testing.T) {
 	t.Parallel()
 	h := start(t)

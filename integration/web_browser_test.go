@@ -188,7 +188,7 @@ func (b *Tab) loads(action chromedp.Action[chromedp.Void]) {
 	b.page, b.status = response, response.Status
 }
 
-// header is one of those that the page came with.
+// header returns a header of the page's response.
 func (b *Tab) header(name string) string {
 	for key, value := range b.page.Headers {
 		if strings.EqualFold(key, name) {

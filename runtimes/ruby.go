@@ -121,7 +121,7 @@ var (
 // allowsRuby reports whether the Gemfile accepts every patch of a version.
 func (s rubySource) allowsRuby(version string) bool {
 	m := gemRuby.FindStringSubmatch(s.gemfile)
-	if m == nil || !strings.ContainsAny(m[1], "~<>") { // 3.3 is no other than 3.3.0
+	if m == nil || !strings.ContainsAny(m[1], "~<>") { // 3.3 means 3.3.0 alone
 		return false
 	}
 	wanted, _ := parseRange(rubyRange(m))

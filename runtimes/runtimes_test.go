@@ -38,7 +38,7 @@ func TestRegistry_HoldsTheRuntimesOnOffer(t *testing.T) {
 	}
 }
 
-// The names and versions are those that the specification promises.
+// The names and versions are the specification's.
 func TestRegistry_HasTheSpecifiedVersions(t *testing.T) {
 	want := map[string][]string{
 		"static": nil, "node": {"22", "24"}, "python": {"3.13"}, "go": {"1.26"},

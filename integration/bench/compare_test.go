@@ -93,7 +93,7 @@ func TestComparison_KnowsTheRowsOfWhatACommitCannotPrepare(t *testing.T) {
 	}
 	s.arrange = func(*bench, context.Context, *stand) error { return errors.New("no such program") }
 	if err := newComparison(3).section(t.Context(), s); err == nil {
-		t.Error("neither can do it, and that is no error")
+		t.Error("neither can do it, but it gave no error")
 	}
 }
 

@@ -150,7 +150,7 @@ func (b *bench) prepare(ctx context.Context) error {
 
 const serverProgram = "./cmd/berthd"
 
-// The programs that are measured, and those that help to measure.
+// The programs that are measured, and the ones that help to measure.
 var (
 	measured = []string{serverProgram, "./integration/bench/front", "./integration/bench/hooks"}
 	helping  = []string{"./integration/bench/reverseproxy", "./integration/bench/answer", "./integration/probe"}

@@ -31,7 +31,7 @@ type stand struct {
 	fault  error // why it could not be arranged
 }
 
-// later has end called when the stand is closed, before those that were given earlier.
+// later has end called when the stand is closed; the last one given is called first.
 func (s *stand) later(end func()) { s.ends = append(s.ends, end) }
 
 // close stops and removes what was arranged.

@@ -324,7 +324,7 @@ func TestAdmit_RefusesBeforeAnythingIsReadOrCounted(t *testing.T) {
 
 	e.host.noneAnonymous = stack.NewError(stack.Unavailable, "no strangers")
 	require.Equal(t, "no strangers", send("/v0/stacks", "").detail())
-	require.Equal(t, 201, send("/v0/stacks", key).status, "an account's stack is no stranger's")
+	require.Equal(t, 201, send("/v0/stacks", key).status, "an account's stack does not count as a stranger's")
 	require.Equal(t, "no strangers", send(deploy, token["manage_token"].(string)).detail())
 	require.Equal(t, 403, send(deploy, "ast_anon_wrong").status, "who asks comes first")
 	claimed := e.creates(key)

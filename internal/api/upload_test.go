@@ -255,7 +255,7 @@ func TestUpload_IsNeverHeldInMemory(t *testing.T) {
 	}
 	fmt.Fprint(out, tail)
 	require.NoError(t, out.Flush())
-	require.Equal(t, 422, w.reply().status, "50,000,000 bytes fit, and are no archive")
+	require.Equal(t, 422, w.reply().status, "50,000,000 bytes fit, but are not an archive")
 	runtime.ReadMemStats(&after)
 	require.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(16), "MiB allocated for an upload of 50 MB")
 	e.nothingLeft()

@@ -273,7 +273,7 @@ func (u *unpacker) makeFolder(parent *fileNode, base string, mode fs.FileMode) e
 }
 
 // makeLinks creates the symlinks on disk, last of all, so that nothing was ever written
-// through one. It does not create those that lead out.
+// through one. It does not create symlinks that lead out.
 func (u *unpacker) makeLinks() error {
 	inner, outer := u.tree.sortLinks()
 	for _, n := range outer {

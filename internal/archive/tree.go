@@ -133,9 +133,9 @@ func (t *fileTree) project() *fileNode {
 }
 
 // sortLinks removes from the tree the symlinks that lead out of the project, directly
-// or through others, and those that form a circle; these are outer. Both results keep
-// the archive's order. It first removes those that leave the archive, as they must not
-// decide whether its only folder stands alone.
+// or through others, and symlinks that form a circle; these are outer. Both results keep
+// the archive's order. It first removes symlinks that leave the archive, as they must
+// not decide whether its only folder stands alone.
 func (t *fileTree) sortLinks() (inner, outer []*fileNode) {
 	inner, outer = t.dropOuter(t.links, t.root)
 	if p := t.project(); p != t.root {

@@ -6,8 +6,8 @@ import (
 	"encoding/base64"
 )
 
-// FormToken returns the token with which a form shows that its page was sent to the
-// browser that holds the cookie.
+// FormToken returns the token that proves that a form's page was sent to the browser
+// that holds the cookie.
 func (k Key) FormToken(cookie string) string {
 	mac := hmac.New(sha256.New, k.derive("form"))
 	mac.Write([]byte(cookie))

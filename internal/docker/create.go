@@ -175,7 +175,7 @@ const firstToGo = 500
 // maskedPaths are files and folders of the kernel that a container finds empty: memory,
 // keys, timers and interrupts of the whole machine, its firmware, its power meters and how
 // hot it gets, from which others' secrets can be read. An engine of any age masks them and
-// skips those that are not there.
+// skips missing ones.
 var maskedPaths = sync.OnceValue(func() []string {
 	return append([]string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg",

@@ -12,7 +12,7 @@ import (
 // for one stops when the context ends.
 type namedLocks struct {
 	mu    sync.Mutex
-	locks map[string]*namedLock // those that are held or waited for
+	locks map[string]*namedLock // held or waited for
 }
 
 type namedLock struct {

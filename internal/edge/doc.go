@@ -16,7 +16,7 @@
 // requests (see framing).
 //
 // Every error of the edge is a JSON object with the single field detail, including
-// those that net/http writes for requests that it cannot parse. There are two
+// the errors that net/http writes for requests that it cannot parse. There are two
 // exceptions: such errors on TLS connections, where the bytes pass encrypted, and
 // callers that do not send their headers in time, who get no answer.
 //

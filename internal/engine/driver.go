@@ -46,8 +46,8 @@ type Driver interface {
 	// the network.
 	Restart(ctx context.Context, id string, aliases ...string) error
 
-	// Promote gives a container other names on its network, in place of those that it
-	// has; with none, nobody there finds it. For a moment nothing reaches it, but it keeps
+	// Promote gives a container other names on its network, in place of the names
+	// it has; without names, the others cannot find it. For a moment nothing reaches it, but it keeps
 	// its address and its connections, even if an answer is lost meanwhile. ErrAddressTaken
 	// means that another container got the address within that moment: this one has
 	// another address and the new names, and its connections are cut. The names of a

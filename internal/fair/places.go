@@ -10,7 +10,7 @@ type Places struct {
 	taken map[string]int
 }
 
-// NewPlaces returns places of which each key may take most.
+// NewPlaces limits each key to most places.
 func NewPlaces(most int) *Places { return &Places{most: most, taken: map[string]int{}} }
 
 // Take takes one of a key's places until leave is called, once; ok is false if none is

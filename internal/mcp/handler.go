@@ -108,7 +108,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return call, err
 }
 
-// refuseCall answers a call of which only so many bytes could be read.
+// refuseCall refuses a call that was read only in part: its first read bytes.
 func refuseCall(w http.ResponseWriter, read int, err error) {
 	var large *http.MaxBytesError
 	switch {

@@ -24,7 +24,7 @@ var manifests = []string{"stack.yaml", "stack.yml", "stack.json", "Procfile"}
 type rules struct {
 	root    string
 	base    []string            // of the folder below its git repository
-	ignore  []gitignore.Pattern // of .gitignore files, those that win last
+	ignore  []gitignore.Pattern // of .gitignore files; the last match wins
 	docker  *patternmatcher.PatternMatcher
 	include []gitignore.Pattern
 	names   []gitignore.Pattern // those of include that match in every folder

@@ -16,7 +16,7 @@ import (
 // Service is the service that one host leads to.
 type Service struct {
 	Name   string  // shown on pages
-	Target *Target // nil: it has not running at the moment (502)
+	Target *Target // nil: it is not running at the moment (502)
 }
 
 // Entry describes where the hosts of one stack lead. It must not change after Set; a

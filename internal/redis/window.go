@@ -24,7 +24,7 @@ type Window struct {
 	period time.Duration
 
 	mu    sync.Mutex
-	hits  map[string][]hit // those that this process allowed, oldest first
+	hits  map[string][]hit // allowed by this process, oldest first
 	swept time.Time
 }
 

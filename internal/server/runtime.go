@@ -17,8 +17,8 @@ import (
 // would be lost, and its own network does not reach the engine's names.
 var gvisorNeeds = []string{"--overlay2=none", "--network=host"}
 
-// checkEngine refuses settings with which an engine that describes itself as info could
-// not start stacks.
+// checkEngine refuses settings that the engine described by info cannot run stacks
+// with.
 func (s *Server) checkEngine(info docker.Info) error {
 	if err := runtimeFault(s.cfg.ContainerRuntime, info); err != nil {
 		return err

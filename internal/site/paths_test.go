@@ -105,7 +105,7 @@ func TestPaths_AreKeptOnce(t *testing.T) {
 	}
 	for key := range s.routes {
 		if !own[unsafe.StringData(key)] && key != "" {
-			t.Errorf("%q is no piece of a file's path", key)
+			t.Errorf("%q is not a piece of a file's path", key)
 		}
 	}
 	for _, key := range []string{"about", "about/", "guide", "blog/", "plain/", "a/path/that/is/not/there/and/not/short/at/all/"} {

@@ -52,7 +52,7 @@ func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error 
 	return nil
 }
 
-// lastOfEach groups deliveries by stack, without those that would not be kept.
+// lastOfEach groups deliveries by stack, and omits what would not be kept.
 func lastOfEach(deliveries []Delivery) map[string][]Delivery {
 	by := map[string][]Delivery{}
 	for _, d := range deliveries {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The generated files are committed: this finds those that are older than their
+// The generated files are committed: this finds files that are older than their
 // template. go generate ./internal/web writes them.
 func TestTemplates_AreGenerated(t *testing.T) {
 	templates, err := filepath.Glob("*.templ")

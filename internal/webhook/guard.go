@@ -24,7 +24,7 @@ var metadata = netip.MustParsePrefix("168.63.129.16/32")
 var isatap = [][]byte{{0, 0, 0x5e, 0xfe}, {2, 0, 0x5e, 0xfe}}
 
 // guard decides which addresses webhooks may reach: public ones that are not this
-// host's own, and those that the operator allows.
+// host's own, and the operator's exceptions.
 type guard struct {
 	allow   []netip.Prefix
 	classes *ssrf.Guardian // special-purpose ranges

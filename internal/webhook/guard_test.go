@@ -19,7 +19,7 @@ import (
 const allowed = "127.0.0.2"
 
 // trap listens on every address of this machine and counts the connections to
-// those that are not allowed. The allowed one is an HTTP server.
+// forbidden ones. The allowed one is an HTTP server.
 type trap struct {
 	port      string
 	forbidden atomic.Int64

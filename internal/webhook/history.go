@@ -11,7 +11,7 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Deliveries are recorded together, to need few transactions beside those that change
+// Deliveries are recorded together, to need few transactions beside the changes of
 // stacks.
 const (
 	gatherHistory = 100 * time.Millisecond

@@ -103,7 +103,7 @@ func TestLanes_HangingOnesLeaveRoomForTheRest(t *testing.T) {
 			}
 			total += g.begun(stack)
 		}
-		if total != 140+32 { // those that are not spare go to 18 of them
+		if total != 140+32 { // the places that are not spare go to 18 of them
 			t.Errorf("%d are under way, want 172", total)
 		}
 		for n := range 100 {

@@ -2,8 +2,8 @@ package webhook
 
 import "sync"
 
-// ledger counts the pending deliveries: those that wait for their turn, are under way
-// or wait for a retry.
+// ledger counts the pending deliveries: the ones under way and the
+// ones that wait for their turn or for a retry.
 type ledger struct {
 	most, mostOfStack int
 

@@ -493,13 +493,13 @@ func TestByHand_RefusesWhatItCannotSend(t *testing.T) {
 		call func() error
 		want stack.Kind
 	}{
-		"a test of no webhook":         {test(without.ID), stack.Conflict},
-		"a test of a deleted stack":    {test(gone.ID), stack.Conflict},
-		"a test of no stack":           {test("stk_000000000000"), stack.Conflict},
-		"an event without a webhook":   {resend(without.ID, e.ID), stack.Conflict},
-		"an event of another stack":    {resend(with.ID, e.ID), stack.NotFound},
-		"an event that there is not":   {resend(with.ID, 999), stack.NotFound},
-		"a test event, which is no id": {resend(with.ID, -5), stack.NotFound},
+		"a test of no webhook":       {test(without.ID), stack.Conflict},
+		"a test of a deleted stack":  {test(gone.ID), stack.Conflict},
+		"a test of no stack":         {test("stk_000000000000"), stack.Conflict},
+		"an event without a webhook": {resend(without.ID, e.ID), stack.Conflict},
+		"an event of another stack":  {resend(with.ID, e.ID), stack.NotFound},
+		"an event that there is not": {resend(with.ID, 999), stack.NotFound},
+		"an id of a test event":      {resend(with.ID, -5), stack.NotFound},
 	} {
 		if err := c.call(); stack.KindOf(err) != c.want {
 			t.Errorf("%s: %v, want kind %d", name, err, c.want)
