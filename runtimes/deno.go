@@ -52,7 +52,7 @@ func detectDeno(src fs.FS) (Plan, bool) {
 	if line, from := s.task("build"); line != "" {
 		p.Build = Command{"deno task build", from}
 	}
-	p.Start = s.start()
+	p.Start = s.startCommand()
 	if p.Start.Line == "" {
 		p.Hint = "it has no task start and no " + strings.Join(denoEntries[:3], ", ") + " or other usual file"
 		p.Static = p.Build.Line != ""
@@ -147,9 +147,9 @@ func (s denoSource) importsByAddress() bool {
 	return addressed.MatchString(s.text) && firstFile(s.src, "package.json", indexPage) == ""
 }
 
-// start runs the task start, else the usual file. The container limits what the program
-// may do, so it gets all of Deno's permissions.
-func (s denoSource) start() Command {
+// startCommand runs the task start, else the usual file. The container limits what the
+// program may do, so it gets all of Deno's permissions.
+func (s denoSource) startCommand() Command {
 	line, from := s.task("start")
 	switch {
 	case line != "" && s.direct(line):

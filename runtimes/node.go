@@ -66,7 +66,7 @@ func planPackage(src fs.FS, pkg packageJSON, m manager) Plan {
 	}
 	p.BuildEnv = siteEnv(pkg)
 	if pkg.Scripts["build"] != "" {
-		p.Build = Command{m.run("build"), "package.json scripts.build"}
+		p.Build = Command{m.runScript("build"), "package.json scripts.build"}
 	}
 	if site, ok := findSite(src, pkg); ok {
 		p.Static = true

@@ -18,7 +18,7 @@ type manager struct {
 	plugnplay bool   // programs find their packages only through the manager
 }
 
-func (m manager) run(script string) string { return m.prefix + script }
+func (m manager) runScript(script string) string { return m.prefix + script }
 
 // findManager returns the manager whose lock file the project has, else the one that
 // package.json names, else npm. npm ignores Bun's lock file.

@@ -50,7 +50,7 @@ func detectPython(src fs.FS) (Plan, bool) {
 	if s.django() && s.collects() {
 		p.Build = Command{"python3 manage.py collectstatic --noinput", "manage.py"}
 	}
-	p.Start = s.start()
+	p.Start = s.startCommand()
 	p.From = cmp.Or(p.Install.From, p.Start.From)
 	if p.Start.Line == "" {
 		p.Hint = "no " + strings.Join(pythonEntries[:3], ", ") + " or other usual file"
@@ -135,9 +135,9 @@ var pythonEntries = []string{
 	"app/main.py", "app/app.py", "app/__init__.py", "src/main.py", "src/app.py", "api/main.py",
 }
 
-// start finds a server for the framework that a usual file uses, else runs the first of
-// these files that exists.
-func (s pythonSource) start() Command {
+// startCommand finds a server for the framework that a usual file uses, else runs the
+// first of these files that exists.
+func (s pythonSource) startCommand() Command {
 	if s.django() {
 		return s.startDjango()
 	}

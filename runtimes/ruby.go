@@ -54,7 +54,7 @@ func detectRuby(src fs.FS) (Plan, bool) {
 	if bundled || s.lock != "" {
 		p.Install = s.install(cmp.Or(p.Version, ruby.Default))
 	}
-	p.Start = s.start()
+	p.Start = s.startCommand()
 	if s.rails() && firstFile(src, "config/master.key", "config/credentials/production.key") == "" {
 		p.Env = []Variable{{Name: "SECRET_KEY_BASE", Unless: "RAILS_MASTER_KEY", From: "Rails"}}
 	}
@@ -152,8 +152,8 @@ func (s rubySource) rails() bool {
 	return isFile(s.src, "config/application.rb") && (s.requires("rails") || s.requires("railties"))
 }
 
-// start finds a server for Rails or Rack, else runs the first of the usual files.
-func (s rubySource) start() Command {
+// startCommand finds a server for Rails or Rack, else runs the first of the usual files.
+func (s rubySource) startCommand() Command {
 	switch {
 	case s.rails():
 		c := s.startRack("config/application.rb", "bundle exec rails server -b 0.0.0.0 -p $PORT")

@@ -55,7 +55,7 @@ func detectRust(src fs.FS) (Plan, bool) {
 		return p, firstFile(src, "package.json", "pyproject.toml") == ""
 	}
 	p.Build = c.build(build, programs)
-	p.Start, p.Hint = c.start(programs)
+	p.Start, p.Hint = c.startCommand(programs)
 	return p, true
 }
 
@@ -205,7 +205,7 @@ func (c cargo) build(line string, programs []string) Command {
 	return Command{line, from}
 }
 
-func (c cargo) start(programs []string) (Command, string) {
+func (c cargo) startCommand(programs []string) (Command, string) {
 	i := pickProgram(programs, c.value("package", "default-run"), c.value("package", "name"))
 	if i < 0 {
 		return Command{}, fmt.Sprintf("it builds several programs: %s", strings.Join(programs[:min(len(programs), 8)], ", "))

@@ -167,7 +167,7 @@ func (d deployed) host() string { return strings.TrimPrefix(d.URLs["web"], "http
 // create uploads an archive as a new stack and waits until it is live. It also returns
 // when the last byte was sent.
 func (s *berth) create(ctx context.Context, archive []byte) (made deployed, sent time.Time, err error) {
-	sent, err = s.upload(ctx, "/v0/stacks?wait=true", "", archive, &made)
+	sent, err = s.sendArchive(ctx, "/v0/stacks?wait=true", "", archive, &made)
 	if err == nil && made.Status != "live" {
 		err = fmt.Errorf("stack %s is %s: %s", made.ID, made.Status, made.Error)
 	}
@@ -183,8 +183,8 @@ func (s *berth) createProgram(ctx context.Context) (made deployed, program []byt
 	return made, program, err
 }
 
-// remove deletes a stack, even if ctx has ended.
-func (s *berth) remove(ctx context.Context, made deployed) error {
+// removeStack deletes a stack, even if ctx has ended.
+func (s *berth) removeStack(ctx context.Context, made deployed) error {
 	return s.call(context.WithoutCancel(ctx), http.MethodDelete, "/v0/stacks/"+made.ID, made.Token, "", nil, nil)
 }
 
@@ -242,8 +242,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// upload sends an archive, and returns when its last byte was sent.
-func (s *berth) upload(ctx context.Context, path, token string, archive []byte, into any) (sent time.Time, err error) {
+// sendArchive sends an archive, and returns when its last byte was sent.
+func (s *berth) sendArchive(ctx context.Context, path, token string, archive []byte, into any) (sent time.Time, err error) {
 	body := &timedBody{}
 	contentType, err := body.fill(archive)
 	if err != nil {

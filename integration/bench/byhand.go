@@ -66,7 +66,7 @@ func (h *byHand) deploy(ctx context.Context, base string, archive []byte, ownNet
 	if err := h.build(ctx, base, archive); err != nil {
 		return 0, fmt.Errorf("by hand: %w", err)
 	}
-	live, err := h.run(ctx)
+	live, err := h.runImage(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("by hand: %w", err)
 	}
@@ -117,8 +117,8 @@ func (h *byHand) exec(ctx context.Context, command string) error {
 	return err
 }
 
-// run starts the image and waits for its first answer.
-func (h *byHand) run(ctx context.Context) (time.Time, error) {
+// runImage starts the image and waits for its first answer.
+func (h *byHand) runImage(ctx context.Context) (time.Time, error) {
 	config := &container.Config{
 		Image: handImage, WorkingDir: "/app", Env: []string{"PORT=" + handPort},
 		Cmd: []string{"sh", "-c", "node server.js"},

@@ -33,9 +33,9 @@ type side struct {
 	bench *bench
 }
 
-// run compares the named sections and prints the results. The error says what could not
-// be measured, and how many rows are worse than they may be.
-func (c *comparison) run(ctx context.Context, names []string, base string) (err error) {
+// compareSections compares the named sections and prints the results. The error says
+// what could not be measured, and how many rows are worse than they may be.
+func (c *comparison) compareSections(ctx context.Context, names []string, base string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, comparisonLimit)
 	defer cancel()
 	begun := time.Now()

@@ -143,5 +143,5 @@ func (s *berth) deploy(ctx context.Context, archive []byte) (live, sent time.Tim
 		return live, sent, err
 	}
 	live, err = s.firstAnswer(ctx, made)
-	return live, sent, errors.Join(err, s.remove(ctx, made))
+	return live, sent, errors.Join(err, s.removeStack(ctx, made))
 }

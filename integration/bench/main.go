@@ -90,10 +90,10 @@ func main() {
 	var err error
 	if *base == "" {
 		b := &bench{rounds: cmp.Or(*rounds, 5), round: cmp.Or(*round, 3*time.Second), deploys: *deploys}
-		err = b.run(ctx, names, *write)
+		err = b.measureSections(ctx, names, *write)
 	} else {
 		c := &comparison{rounds: cmp.Or(*rounds, 10), round: cmp.Or(*round, 2*time.Second)}
-		err = c.run(ctx, names, *base)
+		err = c.compareSections(ctx, names, *base)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -101,8 +101,8 @@ func main() {
 	}
 }
 
-// run measures the named sections and prints the results.
-func (b *bench) run(ctx context.Context, names []string, write string) error {
+// measureSections measures the named sections and prints the results.
+func (b *bench) measureSections(ctx context.Context, names []string, write string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	var err error

@@ -54,7 +54,7 @@ func (b *bench) measureMemory(ctx context.Context) error {
 var directions = []struct {
 	row  string
 	pass func(ctx context.Context, addr string) error
-}{{"memory while 500 MB go down", download}, {"memory while 500 MB go up", upload}}
+}{{"memory while 500 MB go down", download}, {"memory while 500 MB go up", uploadFiller}}
 
 // memoryTrials measures the memory of a front, just started, while a long body passes.
 func (b *bench) memoryTrials(_ context.Context, s *stand) error {
@@ -145,7 +145,7 @@ func download(ctx context.Context, addr string) error {
 	return err
 }
 
-func upload(ctx context.Context, addr string) error {
+func uploadFiller(ctx context.Context, addr string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/", io.LimitReader(filler{}, streamed))
 	if err != nil {
 		return err

@@ -22,9 +22,9 @@ type process struct {
 	done chan struct{}
 }
 
-// start starts a program with its output in a file. The program ends with this one in
-// any case.
-func (b *bench) start(name string, env []string, path string, args ...string) (*process, error) {
+// startProgram starts a program with its output in a file. The program ends with this
+// one in any case.
+func (b *bench) startProgram(name string, env []string, path string, args ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(b.dir, name+".log"), done: make(chan struct{})}
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

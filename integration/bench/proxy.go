@@ -156,7 +156,7 @@ func (b *bench) loadTrials(ctx context.Context, s *stand, what string, front *ta
 	for _, conns := range connections {
 		for _, size := range sizes {
 			name := loadName(what, size.label, conns)
-			s.add(func(ctx context.Context) ([]float64, error) {
+			s.addTrial(func(ctx context.Context) ([]float64, error) {
 				got, err := front.load(ctx, host, size.path, conns, b.round)
 				return []float64{got.micros, got.rps}, err
 			}, figure{what: name + cpuRow, unit: micros, most: mostSlower}, figure{what: name + requestsRow, unit: perSecond, more: true, most: mostSlower})

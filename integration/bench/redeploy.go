@@ -49,7 +49,7 @@ func (b *bench) redeployTrials(ctx context.Context, s *stand) error {
 		return err
 	}
 	generation := made.Generation
-	s.add(func(ctx context.Context) ([]float64, error) {
+	s.addTrial(func(ctx context.Context) ([]float64, error) {
 		generation++
 		took, switched, err := server.redeploy(ctx, made, program, generation)
 		return []float64{inMillis(switched), inMillis(took)}, err
@@ -70,7 +70,7 @@ func (s *berth) redeploy(ctx context.Context, made deployed, program []byte, gen
 	}()
 	start := time.Now()
 	var now deployed
-	if _, err := s.upload(ctx, "/v0/stacks/"+made.ID+"/deploy?wait=true", made.Token, program, &now); err != nil {
+	if _, err := s.sendArchive(ctx, "/v0/stacks/"+made.ID+"/deploy?wait=true", made.Token, program, &now); err != nil {
 		return 0, 0, err
 	}
 	took = time.Since(start)

@@ -47,7 +47,7 @@ func (b *bench) measureRestores(ctx context.Context) error {
 				steps = []func(context.Context) error{r.expire, r.restore, r.copyByHand}
 			}
 			limited, cancel := context.WithTimeout(ctx, restoreTime)
-			err := r.run(limited, program, steps...)
+			err := r.takeSteps(limited, program, steps...)
 			cancel()
 			if err != nil {
 				return err
@@ -75,7 +75,7 @@ func (b *bench) restoreTrials(ctx context.Context, s *stand) error {
 	}
 	s.time(restoreRow, func(ctx context.Context) (time.Duration, error) {
 		r := restoration{berth: server, key: key}
-		err := r.run(ctx, program, r.expire, r.restore)
+		err := r.takeSteps(ctx, program, r.expire, r.restore)
 		return r.took, err
 	})
 	return nil
@@ -98,8 +98,8 @@ type restoration struct {
 	took, copied time.Duration
 }
 
-// run creates the stack and its data, takes the steps, and removes the stack.
-func (r *restoration) run(ctx context.Context, program []byte, steps ...func(context.Context) error) (err error) {
+// takeSteps creates the stack and its data, takes the steps, and removes the stack.
+func (r *restoration) takeSteps(ctx context.Context, program []byte, steps ...func(context.Context) error) (err error) {
 	if r.made, _, err = r.berth.create(ctx, program); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (r *restoration) run(ctx context.Context, program []byte, steps ...func(con
 			return err
 		}
 	}
-	return r.berth.remove(ctx, r.made)
+	return r.berth.removeStack(ctx, r.made)
 }
 
 // expire ends the stack's time and waits until its data is in a snapshot.

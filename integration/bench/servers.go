@@ -121,7 +121,7 @@ func (b *bench) startNginx(ctx context.Context, name, workers, folder string, up
 
 // startServer starts a program and waits until it listens.
 func (b *bench) startServer(ctx context.Context, name, addr string, env []string, path string, args ...string) (*target, error) {
-	p, err := b.start(name, env, path, args...)
+	p, err := b.startProgram(name, env, path, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -53,14 +53,14 @@ func (s *stand) openBerth(ctx context.Context, b *bench, settings []string) (*be
 	return server, nil
 }
 
-// add adds a trial.
-func (s *stand) add(measure func(context.Context) ([]float64, error), figures ...figure) {
+// addTrial adds a trial.
+func (s *stand) addTrial(measure func(context.Context) ([]float64, error), figures ...figure) {
 	s.trials = append(s.trials, trial{figures, measure})
 }
 
 // one adds a trial of a single figure.
 func (s *stand) one(f figure, measure func(context.Context) (float64, error)) {
-	s.add(func(ctx context.Context) ([]float64, error) {
+	s.addTrial(func(ctx context.Context) ([]float64, error) {
 		value, err := measure(ctx)
 		return []float64{value}, err
 	}, f)

@@ -158,7 +158,7 @@ func (a *Accounts) Delete(ctx context.Context, v Visitor, session store.Session,
 	if err := a.checkCurrent(ctx, session, current); err != nil {
 		return 0, err
 	}
-	return a.remove(ctx, session.Account.ID, shown, "they are listed again here; confirm once more")
+	return a.removeConfirmed(ctx, session.Account.ID, shown, "they are listed again here; confirm once more")
 }
 
 // Stacks returns the stacks of an account, newest first.

@@ -61,12 +61,12 @@ func (a *Accounts) Remove(ctx context.Context, email string, confirm func(addres
 	if err := confirm(account.Email, owned); err != nil {
 		return 0, err
 	}
-	return a.remove(ctx, account.ID, Digest(owned), "run the command again to see them")
+	return a.removeConfirmed(ctx, account.ID, Digest(owned), "run the command again to see them")
 }
 
-// remove deletes an account with the stacks whose digest was confirmed, and no others;
-// hint says what to do if it has others.
-func (a *Accounts) remove(ctx context.Context, accountID, confirmed, hint string) (stacks int, err error) {
+// removeConfirmed deletes an account with the stacks whose digest was confirmed, and no
+// others; hint says what to do if it has others.
+func (a *Accounts) removeConfirmed(ctx context.Context, accountID, confirmed, hint string) (stacks int, err error) {
 	deleted, err := a.cfg.Store.DeleteAccount(ctx, accountID, func(now []*stack.Stack) error {
 		if Digest(now) != confirmed {
 			return stack.NewError(stack.Conflict, "nothing was deleted: the account's stacks changed in the meantime; "+hint)

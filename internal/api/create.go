@@ -35,7 +35,7 @@ func (a *API) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	defer t.end()
+	defer t.releaseKey()
 	if t.earlier != nil {
 		noteStack(c, t.earlier.StackID)
 		return a.repeatCreate(c, owner, t)

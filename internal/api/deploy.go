@@ -16,7 +16,7 @@ func (a *API) deploy(c *fiber.Ctx, s *stack.Stack, role string) error {
 	if err != nil {
 		return err
 	}
-	defer t.end()
+	defer t.releaseKey()
 	if t.earlier != nil {
 		return a.repeat(c, t)
 	}

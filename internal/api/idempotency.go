@@ -82,7 +82,7 @@ func (r *receipts) begin(c *fiber.Ctx, op operation, id, who string) (*attempt, 
 	}
 	earlier, ok, err := r.store.FindReceipt(r.base, t.key)
 	if err != nil {
-		t.end()
+		t.releaseKey()
 		return nil, fmt.Errorf("look for an earlier request: %w", err)
 	}
 	if ok {
@@ -107,8 +107,8 @@ func (r *receipts) sweep(stop <-chan struct{}) {
 	}
 }
 
-// end lets the next request with the key begin.
-func (t *attempt) end() {
+// releaseKey lets the next request with the key begin.
+func (t *attempt) releaseKey() {
 	if t.key != "" {
 		t.receipts.running.Delete(t.key)
 	}

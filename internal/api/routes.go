@@ -26,7 +26,7 @@ func (a *API) table() []route {
 		{fiber.MethodGet, "/v0/stacks/:id", a.onStack(a.show)},
 		{fiber.MethodPatch, "/v0/stacks/:id", a.onStack(a.extend)},
 		{fiber.MethodPost, "/v0/stacks/:id/deploy", a.onStack(a.deploy)},
-		{fiber.MethodDelete, "/v0/stacks/:id", a.onStack(a.remove)},
+		{fiber.MethodDelete, "/v0/stacks/:id", a.onStack(a.removeStack)},
 		{fiber.MethodGet, "/v0/stacks/:id/logs", a.onStack(a.logs)},
 		{fiber.MethodGet, "/v0/stacks/:id/events", a.onStack(a.events)},
 		{fiber.MethodPost, "/v0/claim", a.byOwner(a.claim)},

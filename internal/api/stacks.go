@@ -26,8 +26,8 @@ func (a *API) show(c *fiber.Ctx, s *stack.Stack, role string) error {
 	return c.JSON(v)
 }
 
-// remove answers DELETE /v0/stacks/{id}.
-func (a *API) remove(c *fiber.Ctx, s *stack.Stack, _ string) error {
+// removeStack answers DELETE /v0/stacks/{id}.
+func (a *API) removeStack(c *fiber.Ctx, s *stack.Stack, _ string) error {
 	if err := a.cfg.Host.Delete(a.server.Context(), s.ID); err != nil {
 		return fmt.Errorf("delete stack %s: %w", s.ID, err)
 	}

@@ -68,9 +68,9 @@ func (x access) check() (*stack.Stack, error) {
 	return s, err
 }
 
-// end tells the reader why check failed, and returns sse.ErrLeft. It returns an error
+// sendEnd tells the reader why check failed, and returns sse.ErrLeft. It returns an error
 // that is not for the reader as it is.
-func (x access) end(out sse.Writer, err error) error {
+func (x access) sendEnd(out sse.Writer, err error) error {
 	known, ok := errors.AsType[*stack.Error](err)
 	if !ok {
 		return err
@@ -113,7 +113,7 @@ func (a *API) followEvents(c *fiber.Ctx, after int64) error {
 				}
 			}
 			if lost != nil {
-				return x.end(out, lost)
+				return x.sendEnd(out, lost)
 			}
 			select {
 			case <-wake:
@@ -187,10 +187,10 @@ func (a *API) followLogs(c *fiber.Ctx, q logQuery) error {
 		store: a.cfg.Store, dir: a.cfg.Dir, log: a.cfg.Log,
 		news: make(chan news), followed: map[string]bool{},
 	}
-	return a.stream(c, f.run)
+	return a.stream(c, f.streamLogs)
 }
 
-func (f *logFeed) run(ctx context.Context, out sse.Writer) error {
+func (f *logFeed) streamLogs(ctx context.Context, out sse.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer f.following.Wait()
 	defer cancel()
@@ -201,7 +201,7 @@ func (f *logFeed) run(ctx context.Context, out sse.Writer) error {
 	for {
 		s, err := f.access.check()
 		if err != nil {
-			return f.access.end(out, err)
+			return f.access.sendEnd(out, err)
 		}
 		f.followNew(ctx, s)
 		if err := f.sendUntil(ctx, out, wake, beat.C); err != nil || ctx.Err() != nil {

@@ -210,7 +210,7 @@ func (r *formReader) read(boundary, path string) error {
 	r.head = &headReader{r: r.body}
 	r.parts = multipart.NewReader(r.head, boundary)
 	for count := 0; ; count++ {
-		r.head.begin()
+		r.head.beginHead()
 		part, err := r.parts.NextRawPart()
 		if err == io.EOF { // the last boundary; an end anywhere else comes wrapped
 			return r.finish()
@@ -221,7 +221,7 @@ func (r *formReader) read(boundary, path string) error {
 		if count == mostParts {
 			return invalid("the form has more than %d parts; send only %s", mostParts, r.known())
 		}
-		r.head.end()
+		r.head.endHead()
 		if err := r.readPart(part, path); err != nil {
 			return err
 		}
@@ -422,8 +422,8 @@ type headReader struct {
 	left   int
 }
 
-func (h *headReader) begin() { h.inHead, h.left = true, partHead }
-func (h *headReader) end()   { h.inHead = false }
+func (h *headReader) beginHead() { h.inHead, h.left = true, partHead }
+func (h *headReader) endHead()   { h.inHead = false }
 
 // Read fails once the limit is reached.
 func (h *headReader) Read(p []byte) (int, error) {

@@ -50,10 +50,10 @@ func (u *unpacker) entry(h *tar.Header) error {
 	case tar.TypeLink:
 		return u.hardLink(parts, h)
 	case tar.TypeChar, tar.TypeBlock:
-		u.lost.add(safetext.Quote(u.at), "a device")
+		u.lost.addLoss(safetext.Quote(u.at), "a device")
 		return nil
 	case tar.TypeFifo:
-		u.lost.add(safetext.Quote(u.at), "a FIFO")
+		u.lost.addLoss(safetext.Quote(u.at), "a FIFO")
 		return nil
 	default:
 		return badArchive("the entry %s is of the unknown type %q", safetext.Quote(u.at), h.Typeflag)
@@ -119,7 +119,7 @@ func (u *unpacker) file(parts []string, h *tar.Header) error {
 	if err := dir.Chtimes(base, time.Time{}, u.fileTime(h.ModTime)); err != nil {
 		return wrapDisk(err)
 	}
-	u.tree.add(parent, base, fileNode{kind: plainNode, size: h.Size})
+	u.tree.addNode(parent, base, fileNode{kind: plainNode, size: h.Size})
 	return nil
 }
 
@@ -178,7 +178,7 @@ func (u *unpacker) symlink(parts []string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	u.tree.add(parent, base, fileNode{kind: linkNode, target: strings.Clone(target)})
+	u.tree.addNode(parent, base, fileNode{kind: linkNode, target: strings.Clone(target)})
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (u *unpacker) hardLink(parts []string, h *tar.Header) error {
 	case err != nil:
 		return wrapDisk(err)
 	}
-	u.tree.add(parent, base, fileNode{kind: plainNode, size: to.size})
+	u.tree.addNode(parent, base, fileNode{kind: plainNode, size: to.size})
 	return nil
 }
 
@@ -230,7 +230,7 @@ func (u *unpacker) replace(parts []string) (parent *fileNode, base string, err e
 			return nil, "", wrapDisk(err)
 		}
 	}
-	u.tree.remove(old)
+	u.tree.removeNode(old)
 	return parent, base, nil
 }
 
@@ -268,7 +268,7 @@ func (u *unpacker) makeFolder(parent *fileNode, base string, mode fs.FileMode) e
 	if err := dir.Chmod(base, mode); err != nil {
 		return wrapDisk(err)
 	}
-	u.tree.add(parent, base, fileNode{kind: folderNode})
+	u.tree.addNode(parent, base, fileNode{kind: folderNode})
 	return nil
 }
 
@@ -277,7 +277,7 @@ func (u *unpacker) makeFolder(parent *fileNode, base string, mode fs.FileMode) e
 func (u *unpacker) makeLinks() error {
 	inner, outer := u.tree.sortLinks()
 	for _, n := range outer {
-		u.lost.add(safetext.Quote(n.path())+" -> "+safetext.Quote(n.target), "a symlink that leads out of the project, or nowhere")
+		u.lost.addLoss(safetext.Quote(n.path())+" -> "+safetext.Quote(n.target), "a symlink that leads out of the project, or nowhere")
 	}
 	for _, n := range inner {
 		if err := u.room(); err != nil {

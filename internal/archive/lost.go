@@ -15,8 +15,8 @@ type losses struct {
 	count int
 }
 
-// add records an entry. Its name must already be safe to show.
-func (l *losses) add(entry, reason string) {
+// addLoss records an entry. Its name must already be safe to show.
+func (l *losses) addLoss(entry, reason string) {
 	if l.count++; l.count <= mostLost {
 		l.first = append(l.first, stack.Lost{Entry: entry, Reason: reason})
 	}

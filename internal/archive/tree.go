@@ -65,9 +65,9 @@ func (t *fileTree) child(parent *fileNode, name string) *fileNode {
 	return t.nodes[place{parent, name}]
 }
 
-// add adds n to the tree. Names are cloned: they share memory with headers that may be
-// far larger.
-func (t *fileTree) add(parent *fileNode, name string, n fileNode) {
+// addNode adds n to the tree. Names are cloned: they share memory with headers that may
+// be far larger.
+func (t *fileTree) addNode(parent *fileNode, name string, n fileNode) {
 	n.at = place{parent, strings.Clone(name)}
 	t.nodes[n.at] = &n
 	switch n.kind {
@@ -78,7 +78,7 @@ func (t *fileTree) add(parent *fileNode, name string, n fileNode) {
 	}
 }
 
-func (t *fileTree) remove(n *fileNode) {
+func (t *fileTree) removeNode(n *fileNode) {
 	delete(t.nodes, n.at)
 	if n.kind == plainNode {
 		t.files--
@@ -158,7 +158,7 @@ func (t *fileTree) dropOuter(links []*fileNode, bound *fileNode) (inner, outer [
 		}
 	}
 	for _, n := range outer {
-		t.remove(n)
+		t.removeNode(n)
 	}
 	return inner, outer
 }

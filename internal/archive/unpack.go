@@ -49,7 +49,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, lim Limits) ([]stack.L
 		now:  time.Now(),
 		buf:  make([]byte, blockSize),
 	}
-	err = u.run(ctx, r)
+	err = u.unpack(ctx, r)
 	u.leave()
 	if err == nil {
 		return u.lost.list(), nil
@@ -123,7 +123,7 @@ type unpacker struct {
 	dir  *os.Root
 }
 
-func (u *unpacker) run(ctx context.Context, r io.Reader) error {
+func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
 	in, err := openStream(ctx, r, int64(u.lim.MaxEntries)*headerBudget+baseBudget)
 	if err != nil {
 		return u.explain(err)

@@ -40,7 +40,7 @@ func (x *box) build(ctx context.Context) error {
 		return err
 	}
 	for _, step := range x.job.steps() {
-		if err := x.run(ctx, step); err != nil {
+		if err := x.runStep(ctx, step); err != nil {
 			return err
 		}
 		failpoint.Here("command-run")
@@ -148,8 +148,8 @@ func (e entry) write(tw *tar.Writer) error {
 	return err
 }
 
-// run executes one command and writes its output to the build log.
-func (x *box) run(ctx context.Context, s step) error {
+// runStep executes one command and writes its output to the build log.
+func (x *box) runStep(ctx context.Context, s step) error {
 	fmt.Fprintf(x.job.Log, "$ %s\n", s.command)
 	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
@@ -186,8 +186,8 @@ func (x *box) commit(ctx context.Context) error {
 	return err
 }
 
-// remove removes the container, with whatever still runs in it.
-func (x *box) remove() {
+// removeContainer removes the container, with whatever still runs in it.
+func (x *box) removeContainer() {
 	if x.id == "" {
 		return // it was never created
 	}

@@ -160,10 +160,10 @@ func (b *Builder) make(ctx context.Context, job Job, base string) (cleanUp func(
 	}
 	box := &box{builder: b, cfg: &b.cfg, job: job, base: base}
 	if err := box.build(ctx); err != nil {
-		box.remove() // with the command that may still run in it
+		box.removeContainer() // with the command that may still run in it
 		return nil, err
 	}
-	return box.remove, nil
+	return box.removeContainer, nil
 }
 
 // step is one command of a build.

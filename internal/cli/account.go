@@ -28,7 +28,7 @@ func (a *app) loginCommand() *cobra.Command {
 berth login < key.txt`,
 		GroupID: "account",
 		Args:    cobra.NoArgs,
-		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.login(ctx) }),
+		RunE:    a.runCommand(func(ctx context.Context, _ []string) error { return a.login(ctx) }),
 	}
 }
 
@@ -79,7 +79,7 @@ func (a *app) logoutCommand() *cobra.Command {
 		Short:   "Log out: forget your API key and keep the stacks running",
 		GroupID: "account",
 		Args:    cobra.NoArgs,
-		RunE: a.run(func(context.Context, []string) error {
+		RunE: a.runCommand(func(context.Context, []string) error {
 			c, err := a.connect()
 			if err != nil {
 				return err
@@ -102,7 +102,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 		Short:   "Show which account you are logged in to",
 		GroupID: "account",
 		Args:    cobra.NoArgs,
-		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.whoami(ctx) }),
+		RunE:    a.runCommand(func(ctx context.Context, _ []string) error { return a.whoami(ctx) }),
 	}
 }
 
@@ -213,7 +213,7 @@ func (a *app) listCommand() *cobra.Command {
 		Short:   "List your stacks and those deployed from this machine",
 		GroupID: "account",
 		Args:    cobra.NoArgs,
-		RunE:    a.run(func(ctx context.Context, _ []string) error { return a.list(ctx) }),
+		RunE:    a.runCommand(func(ctx context.Context, _ []string) error { return a.list(ctx) }),
 	}
 }
 

@@ -137,8 +137,8 @@ func (s *spool) Close() error {
 	return os.Remove(s.file.Name())
 }
 
-// upload returns the form of a request with this archive.
-func (s *spool) upload(manifest string) (client.Upload, error) {
+// asUpload returns the form of a request with this archive.
+func (s *spool) asUpload(manifest string) (client.Upload, error) {
 	u := client.Upload{Archive: s.file, Size: s.size}
 	if manifest == "" {
 		return u, nil

@@ -20,7 +20,7 @@ func (a *app) checkCommand() *cobra.Command {
 		Long:    "Show how a folder would be built and run, where each value comes from, and every fault (exit code 4). The server checks the folder; if it does not answer, berth checks it on this machine.",
 		GroupID: "folder",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: a.run(func(ctx context.Context, args []string) error {
+		RunE: a.runCommand(func(ctx context.Context, args []string) error {
 			o.path = argument(args, ".")
 			return a.check(ctx, o, file)
 		}),
@@ -36,7 +36,7 @@ func (a *app) check(ctx context.Context, o origin, manifestFile string) error {
 		return err
 	}
 	defer archive.Close()
-	form, err := archive.upload(manifestFile)
+	form, err := archive.asUpload(manifestFile)
 	if err != nil {
 		return err
 	}

@@ -109,9 +109,9 @@ berth status stk_3f2a9c1b7d4e`,
 	return root
 }
 
-// run adapts do to cobra. It keeps do's error, so that cobra itself returns only errors
-// of the command line.
-func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+// runCommand adapts do to cobra. It keeps do's error, so that cobra itself returns only
+// errors of the command line.
+func (a *app) runCommand(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.ui.quiet = a.quiet
 		a.err = do(cmd.Context(), args)
@@ -134,7 +134,7 @@ func (a *app) takingStack(cmd *cobra.Command, others int, beside cobra.ShellComp
 	}
 	cmd.Flags().StringVar(&a.stack, "stack", "", "ID of the stack, which can also be an argument (default: BERTH_STACK or the folder's stack)")
 	cmd.Args = cobra.ArbitraryArgs // counted without the id
-	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.runCommand(func(ctx context.Context, args []string) error {
 		args, err := a.takeStack(args)
 		if err != nil {
 			return err

@@ -88,7 +88,7 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 		return err
 	}
 	defer archive.Close()
-	form, err := archive.upload(d.manifest)
+	form, err := archive.asUpload(d.manifest)
 	if err != nil {
 		return err
 	}

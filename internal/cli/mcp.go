@@ -21,7 +21,7 @@ func (a *app) mcpCommand() *cobra.Command {
 		Example: `# In the configuration of the agent
 {"mcpServers": {"berth": {"command": "berth", "args": ["mcp"]}}}`,
 		Args: cobra.NoArgs,
-		RunE: a.run(func(ctx context.Context, _ []string) error { return a.serveTools(ctx) }),
+		RunE: a.runCommand(func(ctx context.Context, _ []string) error { return a.serveTools(ctx) }),
 	}
 }
 

@@ -85,7 +85,7 @@ func (a *app) initCommand() *cobra.Command {
 		Short:   "Detect a folder's services and write a stack.yaml",
 		GroupID: "folder",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: a.run(func(ctx context.Context, args []string) error {
+		RunE: a.runCommand(func(ctx context.Context, args []string) error {
 			o.path = argument(args, ".")
 			return a.init(ctx, o, force)
 		}),

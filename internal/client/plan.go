@@ -10,5 +10,5 @@ import (
 // Faults of the source are in the plan, not an error. Servers older than this route
 // answer 404 or 405.
 func (c *Client) Validate(ctx context.Context, u Upload) (*manifest.Plan, error) {
-	return read(func(p *manifest.Plan) error { return c.upload(ctx, "/v0/validate", u, p) })
+	return read(func(p *manifest.Plan) error { return c.uploadForm(ctx, "/v0/validate", u, p) })
 }

@@ -36,12 +36,12 @@ type Upload struct {
 // Create creates a stack and returns it in its first state, building, with its one-time
 // fields.
 func (c *Client) Create(ctx context.Context, u Upload) (*Stack, error) {
-	return read(func(s *Stack) error { return c.upload(ctx, "/v0/stacks", u, s) })
+	return read(func(s *Stack) error { return c.uploadForm(ctx, "/v0/stacks", u, s) })
 }
 
 // Deploy uploads the next generation of a stack.
 func (c *Client) Deploy(ctx context.Context, id string, u Upload) (*Stack, error) {
-	return read(func(s *Stack) error { return c.upload(ctx, stackPath(id, "deploy"), u, s) })
+	return read(func(s *Stack) error { return c.uploadForm(ctx, stackPath(id, "deploy"), u, s) })
 }
 
 const (
@@ -49,9 +49,9 @@ const (
 	longestRetry   = 15 * time.Second
 )
 
-// upload posts a form. If the connection is lost, it posts the form again with the same
-// Idempotency-Key, so that the server does it once.
-func (c *Client) upload(ctx context.Context, path string, u Upload, out any) error {
+// uploadForm posts a form. If the connection is lost, it posts the form again with the
+// same Idempotency-Key, so that the server does it once.
+func (c *Client) uploadForm(ctx context.Context, path string, u Upload, out any) error {
 	body, err := newForm(u)
 	if err != nil {
 		return err

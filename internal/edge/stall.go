@@ -48,15 +48,15 @@ func (w *watch) Service(socket syscall.RawConn) {
 	w.service = socket
 }
 
-// begin starts watching an exchange.
-func (w *watch) begin() {
+// beginExchange starts watching an exchange.
+func (w *watch) beginExchange() {
 	w.mu.Lock()
 	w.open, w.quiet = true, 0
 	w.mu.Unlock()
 }
 
-// end stops watching; afterwards the exchange is not cut off.
-func (w *watch) end() {
+// endExchange stops watching; afterwards the exchange is not cut off.
+func (w *watch) endExchange() {
 	w.mu.Lock()
 	w.open, w.service = false, nil
 	w.mu.Unlock()
@@ -66,10 +66,10 @@ func (w *watch) end() {
 func (w *watch) follow(state http.ConnState) {
 	switch state {
 	case http.StateIdle:
-		w.end()
+		w.endExchange()
 	case http.StateHijacked, http.StateClosed:
-		w.end()
-		w.stalls.remove(w)
+		w.endExchange()
+		w.stalls.removeWatch(w)
 	}
 }
 
@@ -98,7 +98,7 @@ func (w *watch) look() {
 	}
 }
 
-func (s *stalls) add(w *watch) {
+func (s *stalls) addWatch(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watches[w] = struct{}{}
@@ -107,7 +107,7 @@ func (s *stalls) add(w *watch) {
 	}
 }
 
-func (s *stalls) remove(w *watch) {
+func (s *stalls) removeWatch(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watches, w)
@@ -142,9 +142,9 @@ func (s *stalls) watchConn(c *conn) *watch {
 	if c.watch == nil {
 		raw, _ := c.TCPConn.SyscallConn() // a closed one has no traffic
 		c.watch = &watch{stalls: s, caller: func() (uint64, bool) { return proxy.Traffic(raw) }, cut: c.cutOff}
-		s.add(c.watch)
+		s.addWatch(c.watch)
 	}
-	c.watch.begin()
+	c.watch.beginExchange()
 	return c.watch
 }
 
@@ -179,11 +179,11 @@ func (s *stalls) watchStream(w http.ResponseWriter, r *http.Request) (http.Respo
 	if r.Body != http.NoBody {
 		r.Body = &streamBody{r.Body, st}
 	}
-	watched.begin()
-	s.add(watched)
+	watched.beginExchange()
+	s.addWatch(watched)
 	return st, watched, func() {
-		watched.end() // rc is not to be used after the handler
-		s.remove(watched)
+		watched.endExchange() // rc is not to be used after the handler
+		s.removeWatch(watched)
 		_ = rc.SetWriteDeadline(time.Now().Add(s.limit)) // for what is still to be written
 	}
 }

@@ -38,7 +38,7 @@ type accepted struct {
 func newTLSListener(l net.Listener, srv *Server) *tlsListener {
 	t := &tlsListener{Listener: l, srv: srv, accepted: make(chan accepted)}
 	t.open, t.end = context.WithCancel(context.Background())
-	go t.run()
+	go t.acceptAll()
 	return t
 }
 
@@ -58,8 +58,8 @@ func (l *tlsListener) Close() error {
 	return l.Listener.Close()
 }
 
-// run accepts until Close. It does not wait for handshakes.
-func (l *tlsListener) run() {
+// acceptAll accepts until Close. It does not wait for handshakes.
+func (l *tlsListener) acceptAll() {
 	for l.open.Err() == nil {
 		nc, err := l.Listener.Accept()
 		if err != nil {

@@ -51,7 +51,7 @@ func (f *family) ensure(ctx context.Context, want wanted) (changed bool, err err
 		return false, nil
 	}
 	script := "*mangle\n" + strings.Join(lines, "\n") + "\nCOMMIT\n"
-	if _, err := run(ctx, script, f.restore, "--noflush", "--wait", "10"); err != nil {
+	if _, err := runProgram(ctx, script, f.restore, "--noflush", "--wait", "10"); err != nil {
 		return false, err
 	}
 	if !changed {
@@ -68,7 +68,7 @@ func (f *family) ensure(ctx context.Context, want wanted) (changed bool, err err
 }
 
 func (f *family) read(ctx context.Context) (rules, error) {
-	text, err := run(ctx, "", f.save, "-t", "mangle")
+	text, err := runProgram(ctx, "", f.save, "-t", "mangle")
 	return parse(text), err
 }
 
@@ -133,8 +133,8 @@ func ours(chain string) bool { return strings.HasPrefix(chain, "BERTH-") }
 // the rules.
 const programTime = 30 * time.Second
 
-// run runs one of the iptables programs with input and returns its output.
-func run(ctx context.Context, input, program string, args ...string) (string, error) {
+// runProgram runs one of the iptables programs with input and returns its output.
+func runProgram(ctx context.Context, input, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, programTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)

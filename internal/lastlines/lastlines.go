@@ -26,7 +26,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	b.kept = append(b.kept, p...)
 	b.newlines += bytes.Count(p, newline)
 	if len(b.kept) > 2*b.maxBytes || b.newlines > 2*b.maxLines { // not at every line, since each time moves the rest
-		b.kept = append(b.kept[:0], b.end()...)
+		b.kept = append(b.kept[:0], b.lastText()...)
 		b.newlines = bytes.Count(b.kept, newline)
 	}
 	return len(p), nil
@@ -38,11 +38,11 @@ func (b *Buffer) Empty() bool { return len(b.kept) == 0 }
 // String returns the kept lines, without the last newline. It replaces what is not
 // UTF-8.
 func (b *Buffer) String() string {
-	return strings.ToValidUTF8(string(bytes.TrimSuffix(b.end(), newline)), "\uFFFD")
+	return strings.ToValidUTF8(string(bytes.TrimSuffix(b.lastText(), newline)), "\uFFFD")
 }
 
-// end returns as much of the kept text as the limits allow.
-func (b *Buffer) end() []byte {
+// lastText returns as much of the kept text as the limits allow.
+func (b *Buffer) lastText() []byte {
 	text := b.kept
 	if extra := len(bytes.TrimSuffix(text, newline)) - b.maxBytes; extra > 0 {
 		if i := bytes.IndexByte(text[extra-1:len(text)-1], '\n'); i >= 0 {

@@ -57,7 +57,7 @@ func CheckRequest(req Request) error {
 			det.checkKind(&d.services[i])
 		}
 		if !d.broken {
-			stack.CheckReferences(d.specs(), f.add)
+			stack.CheckReferences(d.specs(), f.addLine)
 		}
 		req.checkTTL(d.ttl, f)
 	}
@@ -82,7 +82,7 @@ func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manif
 		}
 	} else {
 		m.Services = det.services(d.services)
-		stack.CheckReferences(m.Services, f.add)
+		stack.CheckReferences(m.Services, f.addLine)
 	}
 	req.checkTTL(m.TTL, f)
 	m.Name = firstName(d.name, singleRoot, det.name, "stack")
@@ -209,7 +209,7 @@ type faults struct {
 
 const maxFaults = 40
 
-func (f *faults) add(line string) {
+func (f *faults) addLine(line string) {
 	if len(f.lines) == maxFaults {
 		f.more++
 		return
@@ -217,7 +217,7 @@ func (f *faults) add(line string) {
 	f.lines = append(f.lines, line)
 }
 
-func (f *faults) addf(format string, args ...any) { f.add(fmt.Sprintf(format, args...)) }
+func (f *faults) addf(format string, args ...any) { f.addLine(fmt.Sprintf(format, args...)) }
 
 // err returns nil if there is no fault.
 func (f *faults) err() error {

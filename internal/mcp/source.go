@@ -15,9 +15,9 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// upload returns what a call deploys, packed while it is sent. It fails before anything
-// is sent if possible.
-func (t *tools) upload(ctx context.Context, in arguments) (client.Upload, error) {
+// newUpload returns what a call deploys, packed while it is sent. It fails before
+// anything is sent if possible.
+func (t *tools) newUpload(ctx context.Context, in arguments) (client.Upload, error) {
 	if err := in.checkSource(t.cfg.Pack != nil); err != nil {
 		return client.Upload{}, err
 	}

@@ -68,7 +68,7 @@ func (t *tools) register(s *sdk.Server) {
 
 func (t *tools) deploy(ctx context.Context, api *client.Client, in arguments) (string, error) {
 	start := time.Now()
-	u, err := t.upload(ctx, in)
+	u, err := t.newUpload(ctx, in)
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +88,7 @@ func (t *tools) deploy(ctx context.Context, api *client.Client, in arguments) (s
 
 func (t *tools) redeploy(ctx context.Context, api *client.Client, in arguments) (string, error) {
 	start := time.Now()
-	u, err := t.upload(ctx, in)
+	u, err := t.newUpload(ctx, in)
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +174,7 @@ func (t *tools) deleteStack(ctx context.Context, api *client.Client, in argument
 }
 
 func (t *tools) validate(ctx context.Context, api *client.Client, in arguments) (string, error) {
-	u, err := t.upload(ctx, in)
+	u, err := t.newUpload(ctx, in)
 	if err != nil {
 		return "", err
 	}

@@ -124,12 +124,12 @@ func (p *packer) entry(ctx context.Context, name string, e fs.DirEntry, ignored 
 	case out:
 		return nil
 	default:
-		return p.add(name)
+		return p.addFile(name)
 	}
 }
 
-// add packs a file or a link.
-func (p *packer) add(name string) error {
+// addFile packs a file or a link.
+func (p *packer) addFile(name string) error {
 	full := filepath.Join(p.root, filepath.FromSlash(name))
 	info, err := os.Lstat(full)
 	if err != nil {

@@ -304,7 +304,7 @@ func (x *exchange) startUpload() {
 		x.c.SetWriteDeadline(time.Time{}) // of the head; from here on it is about whether bytes move
 	}
 	x.upload = newUpload(x.r)
-	go x.upload.run(x.c)
+	go x.upload.copyBody(x.c)
 }
 
 func isTimeout(err error) bool {

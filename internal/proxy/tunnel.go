@@ -74,7 +74,7 @@ func (x *exchange) tunnel() error {
 		return nil
 	}
 	defer x.u.leave(t)
-	t.run()
+	t.copyBoth()
 	return nil
 }
 
@@ -117,8 +117,8 @@ func (u *upstream) leave(t *tunnel) {
 	delete(u.tunnels, t)
 }
 
-// run copies until both directions have ended, or no byte has come for too long.
-func (t *tunnel) run() {
+// copyBoth copies until both directions have ended, or no byte has come for too long.
+func (t *tunnel) copyBoth() {
 	t.silence.Store(time.AfterFunc(maxSilence, t.endSilence))
 	defer func() { t.silence.Load().Stop() }()
 	done := make(chan struct{})
@@ -143,7 +143,7 @@ func (t *tunnel) endSilence() {
 // copy copies one direction. It passes on the end of the stream; the other direction
 // may go on.
 func (d *direction) copy() {
-	err := d.run()
+	err := d.copyBytes()
 	if err != nil && !errors.Is(err, io.EOF) {
 		d.to.Close()
 		d.source.Close()
@@ -152,7 +152,7 @@ func (d *direction) copy() {
 	d.closeWrite()
 }
 
-func (d *direction) run() error {
+func (d *direction) copyBytes() error {
 	buf := small.get()
 	defer small.put(buf)
 	for {

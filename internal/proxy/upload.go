@@ -47,8 +47,8 @@ func newUpload(r *http.Request) *upload {
 // touch records that bytes have just moved.
 func (u *upload) touch() { u.moved.Store(time.Now().UnixNano()) }
 
-// run copies the body.
-func (u *upload) run(c *conn) {
+// copyBody copies the body.
+func (u *upload) copyBody(c *conn) {
 	buf := large.get()
 	if u.err = u.copy(c, *buf); u.err == nil && u.chunked {
 		u.err = u.writeTrailer(c.bw)

@@ -132,8 +132,8 @@ func (c *Client) probe(ctx context.Context) {
 	}
 }
 
-// run evaluates a script unless Redis is away; it returns false if it is.
-func (c *Client) run(ctx context.Context, script *goredis.Script, keys []string, args ...any) (answer []string, ok bool) {
+// runScript evaluates a script unless Redis is away; it returns false if it is.
+func (c *Client) runScript(ctx context.Context, script *goredis.Script, keys []string, args ...any) (answer []string, ok bool) {
 	ok = c.try(ctx, func(ctx context.Context) (err error) {
 		answer, err = script.Run(ctx, c.rdb, keys, args...).StringSlice()
 		return err

@@ -191,7 +191,7 @@ func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event,
 		return nil, err
 	}
 	s.Services = services
-	s.run()
+	s.setRunning()
 	s.forgetCrashes()
 	s.Generation, s.Deploying, s.Attempted = s.Deploying, 0, nil
 	s.DeployedAt = now
@@ -256,7 +256,7 @@ func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
 	if err := s.apply(triggerServedFails); err != nil {
 		return nil, err
 	}
-	s.stop()
+	s.setStopped()
 	return []Event{failedEvent(reason)}, nil
 }
 
@@ -264,7 +264,7 @@ func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
 func (s *Stack) fail(reason string) []Event {
 	s.Error = lastChars(reason, ErrorChars)
 	s.Deploying = 0
-	s.stop()
+	s.setStopped()
 	return []Event{failedEvent(reason)}
 }
 
@@ -272,16 +272,16 @@ func failedEvent(reason string) Event {
 	return Event{Type: EventFailed, Data: map[string]any{"error": lastChars(reason, EventErrorChars)}}
 }
 
-// run records that every service is healthy.
-func (s *Stack) run() {
+// setRunning records that every service is healthy.
+func (s *Stack) setRunning() {
 	s.setServices(Running)
 	for i := range s.Services {
 		s.Services[i].Unhealthy = 0
 	}
 }
 
-func (s *Stack) pend() { s.setServices(Pending) }
-func (s *Stack) stop() { s.setServices(Stopped) }
+func (s *Stack) setPending() { s.setServices(Pending) }
+func (s *Stack) setStopped() { s.setServices(Stopped) }
 
 func (s *Stack) setServices(status ServiceStatus) {
 	for i := range s.Services {

@@ -37,7 +37,7 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	s.Deploying = 0
 	s.ExpiredAt = now
 	s.RetainedUntil = now.Add(limits.Retention)
-	s.stop()
+	s.setStopped()
 	return append(events, Event{Type: EventExpired, CreatedAt: now, Data: map[string]any{
 		"retained_until": Timestamp(s.RetainedUntil),
 		"claim_url":      urls.Claim(""),
@@ -69,7 +69,7 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 		if s.Built() {
 			s.Error = ""
 		}
-		s.pend()
+		s.setPending()
 	}
 	s.Owner = owner
 	s.ExpiresAt, s.ExpiredAt, s.RetainedUntil = time.Time{}, time.Time{}, time.Time{}
@@ -99,7 +99,7 @@ func (s *Stack) Restored(urls URLs) ([]Event, error) {
 	if err := s.apply(trigger); err != nil {
 		return nil, err
 	}
-	s.run()
+	s.setRunning()
 	if trigger == triggerRestored {
 		s.forgetCrashes()
 	}
@@ -123,7 +123,7 @@ func (s *Stack) Retained(now time.Time) ([]Event, error) {
 	if err := s.apply(TriggerRetained); err != nil {
 		return nil, err
 	}
-	return s.end(now), nil
+	return s.clearDeleted(now), nil
 }
 
 // Delete ends the stack at its manager's request.
@@ -131,14 +131,14 @@ func (s *Stack) Delete(now time.Time) ([]Event, error) {
 	if err := s.apply(triggerDelete); err != nil {
 		return nil, err
 	}
-	return s.end(now), nil
+	return s.clearDeleted(now), nil
 }
 
-// end invalidates the stack's tokens and clears its services, its secrets and the email
-// it was meant for: the row stays for its events only. It keeps one secret: the
-// webhook's, which signs this last event and is cleared once that is delivered (package
-// webhook).
-func (s *Stack) end(now time.Time) []Event {
+// clearDeleted invalidates the stack's tokens and clears its services, its secrets and
+// the email it was meant for: the row stays for its events only. It keeps one secret:
+// the webhook's, which signs this last event and is cleared once that is delivered
+// (package webhook).
+func (s *Stack) clearDeleted(now time.Time) []Event {
 	s.Deploying = 0
 	s.ManageTokenHash, s.RevokedTokenHash, s.ClaimCodeHash = nil, nil, nil
 	s.Services, s.Attempted, s.Secrets = nil, nil, nil

@@ -18,7 +18,7 @@ type watchers struct {
 // after each value misses nothing. The caller calls stop when it no longer listens; the
 // channel is never closed.
 func (s *Store) Watch(id string) (woken <-chan struct{}, stop func()) {
-	return s.watch.add(id)
+	return s.watch.addWatcher(id)
 }
 
 // otherEvery is how often FollowOthers looks.
@@ -44,7 +44,7 @@ func (s *Store) FollowOthers(ctx context.Context) {
 	}
 }
 
-func (w *watchers) add(id string) (<-chan struct{}, func()) {
+func (w *watchers) addWatcher(id string) (<-chan struct{}, func()) {
 	ch := make(chan struct{}, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,10 +55,10 @@ func (w *watchers) add(id string) (<-chan struct{}, func()) {
 		w.by[id] = map[chan struct{}]struct{}{}
 	}
 	w.by[id][ch] = struct{}{}
-	return ch, func() { w.remove(id, ch) }
+	return ch, func() { w.removeWatcher(id, ch) }
 }
 
-func (w *watchers) remove(id string, ch chan struct{}) {
+func (w *watchers) removeWatcher(id string, ch chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.by[id], ch)

@@ -51,7 +51,7 @@ func (w *Web) stream(c *fiber.Ctx, owner store.Session, f feed) error {
 	token := w.cookie(c, sessionCookie)
 	return w.server.Stream(c, owner.Account.ID, errStreams, nil, func(ctx context.Context, out sse.Writer) error {
 		s := &streamer{web: w, feed: f, token: token, out: out, sent: map[string]string{}}
-		return s.run(ctx)
+		return s.streamPage(ctx)
 	})
 }
 
@@ -64,9 +64,9 @@ type streamer struct {
 	sent  map[string]string // parts as the browser has them, by id
 }
 
-// run sends everything once, and then what changes. It returns sse.ErrLeft if the
+// streamPage sends everything once, and then what changes. It returns sse.ErrLeft if the
 // browser has left.
-func (s *streamer) run(ctx context.Context) error {
+func (s *streamer) streamPage(ctx context.Context) error {
 	wake, stop := s.web.cfg.Store.Watch(s.feed.watch)
 	defer stop()
 	beat := time.NewTicker(sse.BeatEvery)

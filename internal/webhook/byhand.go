@@ -51,7 +51,7 @@ func (d *Dispatcher) sendByHand(ctx context.Context, j job) (store.Delivery, err
 	}
 	replies := make(chan replied, 1)
 	j.replies = replies
-	d.lanes.add(j, true)
+	d.lanes.addJob(j, true)
 	select {
 	case r := <-replies:
 		return r.delivery, r.err

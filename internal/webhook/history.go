@@ -33,7 +33,7 @@ func newHistory(s Store, log *slog.Logger) *history {
 	return &history{store: s, log: log, woken: make(chan struct{}, 1)}
 }
 
-func (h *history) add(delivery store.Delivery) {
+func (h *history) addDelivery(delivery store.Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.new) >= maxHistory {

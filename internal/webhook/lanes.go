@@ -44,9 +44,9 @@ func newLanes(b bounds, run func(job)) *lanes {
 	return &lanes{bounds: b, run: run, by: map[string]*lane{}}
 }
 
-// add puts a job at the end or the front of its lane. Once the lanes are closed it does
-// nothing.
-func (l *lanes) add(j job, front bool) {
+// addJob puts a job at the end or the front of its lane. Once the lanes are closed it
+// does nothing.
+func (l *lanes) addJob(j job, front bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -63,7 +63,7 @@ func (l *lanes) add(j job, front bool) {
 		at.waiting = append(at.waiting, j)
 	}
 	l.line(at)
-	l.start()
+	l.startJobs()
 }
 
 // close drops waiting jobs and returns when none is under way any more.
@@ -98,8 +98,8 @@ func (l *lanes) line(at *lane) {
 	}
 }
 
-// start runs the jobs that may run.
-func (l *lanes) start() {
+// startJobs runs the jobs that may run.
+func (l *lanes) startJobs() {
 	for {
 		at := l.next()
 		if at == nil {
@@ -147,5 +147,5 @@ func (l *lanes) done(stack string, at *lane) {
 		delete(l.by, stack)
 	}
 	l.line(at)
-	l.start()
+	l.startJobs()
 }

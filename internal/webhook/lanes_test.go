@@ -67,7 +67,7 @@ func TestLanes_RunAsManyOfOneStackAsALaneTakes(t *testing.T) {
 		l := newLanes(bounds{all: 10, spare: 2, lane: 3}, g.run)
 		g.hold("a")
 		for n := range 20 {
-			l.add(job{stack: "a", event: int64(n)}, false)
+			l.addJob(job{stack: "a", event: int64(n)}, false)
 		}
 		synctest.Wait()
 		if n := g.begun("a"); n != 3 {
@@ -92,7 +92,7 @@ func TestLanes_HangingOnesLeaveRoomForTheRest(t *testing.T) {
 			hanging = append(hanging, stack)
 			g.hold(stack)
 			for n := range 30 {
-				l.add(job{stack: stack, event: int64(n)}, false)
+				l.addJob(job{stack: stack, event: int64(n)}, false)
 			}
 		}
 		synctest.Wait()
@@ -107,7 +107,7 @@ func TestLanes_HangingOnesLeaveRoomForTheRest(t *testing.T) {
 			t.Errorf("%d are under way, want 172", total)
 		}
 		for n := range 100 {
-			l.add(job{stack: "quick", event: int64(n)}, false)
+			l.addJob(job{stack: "quick", event: int64(n)}, false)
 		}
 		synctest.Wait()
 		if n := g.begun("quick"); n != 100 {
@@ -125,14 +125,14 @@ func TestLanes_TakeTurns(t *testing.T) {
 		g := newGate()
 		l := newLanes(bounds{all: 1, spare: 0, lane: 5}, g.run)
 		g.hold("first")
-		l.add(job{stack: "first"}, false)
+		l.addJob(job{stack: "first"}, false)
 		synctest.Wait()
 		for n := range 2 {
 			for _, stack := range []string{"a", "b"} {
-				l.add(job{stack: stack, event: int64(n)}, false)
+				l.addJob(job{stack: stack, event: int64(n)}, false)
 			}
 		}
-		l.add(job{stack: "b", event: 9}, true)
+		l.addJob(job{stack: "b", event: 9}, true)
 		g.letGo("first")
 		synctest.Wait()
 		want := []string{"first 0", "a 0", "b 9", "a 1", "b 0", "b 1"}
@@ -149,7 +149,7 @@ func TestLanes_CloseWaitsForWhatIsUnderWayAndDropsTheRest(t *testing.T) {
 		l := newLanes(bounds{all: 2, spare: 0, lane: 2}, g.run)
 		g.hold("a")
 		for n := range 5 {
-			l.add(job{stack: "a", event: int64(n)}, false)
+			l.addJob(job{stack: "a", event: int64(n)}, false)
 		}
 		closed := make(chan struct{})
 		go func() { defer close(closed); l.close() }()
@@ -161,7 +161,7 @@ func TestLanes_CloseWaitsForWhatIsUnderWayAndDropsTheRest(t *testing.T) {
 		}
 		g.letGo("a")
 		<-closed
-		l.add(job{stack: "b"}, false)
+		l.addJob(job{stack: "b"}, false)
 		synctest.Wait()
 		if g.begun("a") != 2 || g.begun("b") != 0 {
 			t.Errorf("%d and %d were run, want 2 and 0", g.begun("a"), g.begun("b"))
@@ -173,14 +173,14 @@ func TestLedger_BoundsWhatIsPending(t *testing.T) {
 	l := newLedger(5, 3)
 	begun := map[string]int{}
 	for _, stack := range []string{"a", "a", "a", "a", "b", "b", "b", "c"} {
-		if l.begin(stack) {
+		if l.beginDelivery(stack) {
 			begun[stack]++
 		}
 	}
 	if begun["a"] != 3 || begun["b"] != 2 || begun["c"] != 0 {
 		t.Errorf("begun %v, want 3 of a, the bound of a stack, and 2 of b, the bound of all", begun)
 	}
-	if l.end("a", false) || !l.begin("c") || l.begin("c") {
+	if l.endDelivery("a", false) || !l.beginDelivery("c") || l.beginDelivery("c") {
 		t.Error("one that ended makes room for one")
 	}
 }
@@ -188,12 +188,12 @@ func TestLedger_BoundsWhatIsPending(t *testing.T) {
 func TestLedger_TellsWhenNothingOfADeletedStackIsPending(t *testing.T) {
 	l := newLedger(10, 10)
 	for range 3 {
-		l.begin("a")
+		l.beginDelivery("a")
 	}
-	if l.end("a", false) || l.end("a", true) || !l.end("a", false) {
+	if l.endDelivery("a", false) || l.endDelivery("a", true) || !l.endDelivery("a", false) {
 		t.Error("it is gone with the last that ends, whichever that is")
 	}
-	if l.begin("a"); l.end("a", false) {
+	if l.beginDelivery("a"); l.endDelivery("a", false) {
 		t.Error("a stack that was not deleted is gone")
 	}
 }

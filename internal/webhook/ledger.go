@@ -22,8 +22,8 @@ func newLedger(most, mostOfStack int) *ledger {
 	return &ledger{most: most, mostOfStack: mostOfStack, by: map[string]*account{}}
 }
 
-// begin counts one more delivery of a stack, unless there are too many.
-func (l *ledger) begin(stack string) bool {
+// beginDelivery counts one more delivery of a stack, unless there are too many.
+func (l *ledger) beginDelivery(stack string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.by[stack]
@@ -39,9 +39,9 @@ func (l *ledger) begin(stack string) bool {
 	return true
 }
 
-// end counts one delivery less; last means that it was that of the stack's last event.
-// It reports whether a deleted stack has no pending deliveries any more.
-func (l *ledger) end(stack string, last bool) (gone bool) {
+// endDelivery counts one delivery less; last means that it was that of the stack's last
+// event. It reports whether a deleted stack has no pending deliveries any more.
+func (l *ledger) endDelivery(stack string, last bool) (gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.by[stack]

@@ -81,7 +81,7 @@ func New(config Config) *Dispatcher {
 	d := &Dispatcher{cfg: config, requeued: make(chan struct{}, 1)}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.transport = newTransport(newGuard(config.Allow, config.Pool), net.DefaultResolver)
-	d.lanes = newLanes(standard, d.run)
+	d.lanes = newLanes(standard, d.makeAttempt)
 	d.ledger = newLedger(maxPending, maxPendingOfStack)
 	d.history = newHistory(config.Store, config.Log)
 	d.mark = newMark(config.Store, config.Log)
@@ -145,12 +145,12 @@ func (d *Dispatcher) follow(after int64) {
 
 // enqueue adds a delivery to its lane, or drops it if there is no room.
 func (d *Dispatcher) enqueue(j job) {
-	if !d.ledger.begin(j.stack) {
+	if !d.ledger.beginDelivery(j.stack) {
 		d.cfg.Log.Warn("a webhook delivery is dropped: too many are pending", "stack", j.stack, "event", j.event)
 		d.mark.begun(j.event)
 		return
 	}
-	d.lanes.add(j, false)
+	d.lanes.addJob(j, false)
 }
 
 // retry puts deliveries back into their lanes when they are due.
@@ -159,7 +159,7 @@ func (d *Dispatcher) retry() {
 		due, next := d.cfg.Queue.Take(d.ctx, time.Now())
 		for _, member := range due {
 			if j, ok := parseJob(member); ok {
-				d.lanes.add(j, false)
+				d.lanes.addJob(j, false)
 			}
 		}
 		timer := time.NewTimer(untilNext(next))
@@ -180,8 +180,8 @@ func untilNext(next time.Time) time.Duration {
 	return time.Until(next)
 }
 
-// run makes one attempt of a delivery. It goes on when the dispatcher closes.
-func (d *Dispatcher) run(j job) {
+// makeAttempt makes one attempt of a delivery. It goes on when the dispatcher closes.
+func (d *Dispatcher) makeAttempt(j job) {
 	ctx := context.WithoutCancel(d.ctx)
 	hook, e, ok, err := d.find(ctx, j)
 	if err != nil && !j.byHand() {
@@ -207,12 +207,12 @@ func (d *Dispatcher) run(j job) {
 		j.reply(delivery, d.cfg.Store.AddDeliveries(ctx, []store.Delivery{delivery}))
 		return
 	}
-	d.history.add(delivery)
+	d.history.addDelivery(delivery)
 	if again {
 		d.requeue(ctx, j)
 		return
 	}
-	d.end(ctx, j, e.Type == stack.EventDeleted)
+	d.endDelivery(ctx, j, e.Type == stack.EventDeleted)
 }
 
 func (d *Dispatcher) observe(o outcome, again bool, took time.Duration) {
@@ -263,7 +263,7 @@ func (d *Dispatcher) skip(j job, err error) {
 		j.reply(store.Delivery{}, cmp.Or(err, error(errNoWebhook)))
 		return
 	}
-	d.end(d.ctx, j, false)
+	d.endDelivery(d.ctx, j, false)
 }
 
 // requeue schedules the next attempt of a delivery after the wait that follows this
@@ -278,10 +278,10 @@ func (d *Dispatcher) requeue(ctx context.Context, j job) {
 	}
 }
 
-// end ends a delivery, whatever its result. After the last one of a deleted stack it
-// forgets the stack's webhook.
-func (d *Dispatcher) end(ctx context.Context, j job, last bool) {
-	if !d.ledger.end(j.stack, last) {
+// endDelivery ends a delivery, whatever its result. After the last one of a deleted
+// stack it forgets the stack's webhook.
+func (d *Dispatcher) endDelivery(ctx context.Context, j job, last bool) {
+	if !d.ledger.endDelivery(j.stack, last) {
 		return
 	}
 	if err := d.cfg.Store.ForgetWebhook(ctx, j.stack); err != nil {

@@ -85,7 +85,9 @@ func (d *Driver) CopyIn(ctx context.Context, id string, content io.Reader) error
 }
 
 // Start is engine.Driver's.
-func (d *Driver) Start(ctx context.Context, id string) error { return d.start(ctx, "Start", id) }
+func (d *Driver) Start(ctx context.Context, id string) error {
+	return d.startContainer(ctx, "Start", id)
+}
 
 // Exec is engine.Driver's. It runs the program of the engine that has the name of the
 // command's last word, and writes its lines to stdout when it has ended.

@@ -99,18 +99,18 @@ func (d *Driver) Place(ctx context.Context, key engine.Key, _ int64) error {
 // Run is engine.Driver's.
 func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err error) {
 	err = d.engine.turn(ctx, spec.Name, func() error {
-		id, err = d.run(ctx, spec)
+		id, err = d.runContainer(ctx, spec)
 		return err
 	})
 	return id, err
 }
 
-func (d *Driver) run(ctx context.Context, spec engine.Spec) (string, error) {
+func (d *Driver) runContainer(ctx context.Context, spec engine.Spec) (string, error) {
 	id, err := d.create(ctx, "Run", spec, d.Stop)
 	if err != nil {
 		return "", err
 	}
-	return id, d.start(ctx, "Run", id)
+	return id, d.startContainer(ctx, "Run", id)
 }
 
 // create makes a container in place of one of the same name, which clear stops first.
@@ -146,9 +146,9 @@ func (d *Driver) create(ctx context.Context, method string, spec engine.Spec, cl
 	return id, err
 }
 
-// start starts a container that does not run. It does not run a command a second time
-// because an answer was lost.
-func (d *Driver) start(ctx context.Context, method, id string) error {
+// startContainer starts a container that does not run. It does not run a command a
+// second time because an answer was lost.
+func (d *Driver) startContainer(ctx context.Context, method, id string) error {
 	e, launched := d.engine, false
 	return d.retry(ctx, method, id, func() error {
 		c := e.find(id)
@@ -170,7 +170,7 @@ func (d *Driver) start(ctx context.Context, method, id string) error {
 
 // Restart is engine.Driver's.
 func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) error {
-	if err := d.start(ctx, "Restart", id); err != nil {
+	if err := d.startContainer(ctx, "Restart", id); err != nil {
 		return err
 	}
 	return d.retry(ctx, "Restart", id, func() error {
@@ -251,7 +251,7 @@ func (d *Driver) Stop(ctx context.Context, id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.find(id); c != nil && c.killed == ended {
-		e.end(c, 137)
+		e.endProcess(c, 137)
 	}
 	return nil
 }
@@ -264,7 +264,7 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 		if c == nil {
 			return nil
 		}
-		e.end(c, 137)
+		e.endProcess(c, 137)
 		delete(e.containers, c.id)
 		e.changed()
 		return nil
@@ -417,7 +417,7 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 // Probe is engine.Driver's.
 func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
 	return d.engine.turn(ctx, spec.Name, func() error {
-		id, err := d.run(ctx, spec)
+		id, err := d.runContainer(ctx, spec)
 		if id != "" {
 			defer d.Remove(context.WithoutCancel(ctx), id) //nolint:errcheck // the next probe is in its place
 		}

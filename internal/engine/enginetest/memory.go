@@ -198,7 +198,7 @@ func (e *Engine) Leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.containers {
-		e.end(c, 137)
+		e.endProcess(c, 137)
 	}
 }
 
@@ -234,7 +234,7 @@ func (e *Engine) Kill(name string, code int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.find(name); c != nil {
-		e.end(c, code)
+		e.endProcess(c, code)
 	}
 }
 
@@ -242,7 +242,7 @@ func (e *Engine) Kill(name string, code int) {
 func (e *Engine) Close() {
 	e.mu.Lock()
 	for _, c := range e.containers {
-		e.end(c, 137)
+		e.endProcess(c, 137)
 	}
 	e.mu.Unlock()
 	e.running.Wait()
@@ -392,8 +392,8 @@ func (e *Engine) turn(ctx context.Context, name string, do func() error) error {
 	}
 }
 
-// end records that the process of a container has ended. The lock is held.
-func (e *Engine) end(c *container, code int) {
+// endProcess records that the process of a container has ended. The lock is held.
+func (e *Engine) endProcess(c *container, code int) {
 	if !c.running {
 		return
 	}
@@ -421,7 +421,7 @@ func (e *Engine) launch(c *container) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if c.killed == killed { // it was not started again since
-			e.end(c, code)
+			e.endProcess(c, code)
 		}
 	})
 }

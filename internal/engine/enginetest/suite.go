@@ -167,8 +167,8 @@ const dataPath = "/data"
 // process describes the service's process.
 func (c trial) process(words ...string) engine.Spec { return c.spec(c.web.Process(0), words...) }
 
-// run runs a container and waits until it has printed a line, unless that is "".
-func (c trial) run(spec engine.Spec, until string) (id string) {
+// runUntil runs a container and waits until it has printed a line, unless that is "".
+func (c trial) runUntil(spec engine.Spec, until string) (id string) {
 	c.t.Helper()
 	id, err := c.driver.Run(c.t.Context(), spec)
 	require.NoError(c.t, err)
@@ -196,7 +196,7 @@ func (c trial) await(id, line string) {
 // printed.
 func (c trial) output(words ...string) string {
 	c.t.Helper()
-	return c.log(c.run(c.spec(c.web.Release(), words...), ""))
+	return c.log(c.runUntil(c.spec(c.web.Release(), words...), ""))
 }
 
 // log returns what a container printed, once it has ended.
@@ -237,7 +237,7 @@ func (c trial) listen(name string) (id string) {
 	c.t.Helper()
 	spec := c.process("listen", ":8080")
 	spec.Network, spec.Aliases, spec.Volumes = c.place(), []string{name}, nil
-	return c.run(spec, "listening")
+	return c.runUntil(spec, "listening")
 }
 
 // neighbour runs a container on the service's network.
@@ -245,7 +245,7 @@ func (c trial) neighbour(name string, until string, words ...string) (id string)
 	c.t.Helper()
 	spec := c.spec(name, words...)
 	spec.Network, spec.Volumes = c.web.Network(), nil
-	return c.run(spec, until)
+	return c.runUntil(spec, until)
 }
 
 // greets reports whether a container is greeted at an address.

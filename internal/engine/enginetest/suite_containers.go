@@ -15,8 +15,8 @@ import (
 
 func runReplaces(c trial) {
 	for _, words := range [][]string{{"serve", dataPath + "/end", "asked"}, {"stubborn"}} {
-		before := c.run(c.process(words...), "serving")
-		after := c.run(c.process("serve"), "serving")
+		before := c.runUntil(c.process(words...), "serving")
+		after := c.runUntil(c.process("serve"), "serving")
 		assert.NotEqual(c.t, before, after)
 		_, err := c.driver.Look(c.t.Context(), before)
 		require.ErrorIs(c.t, err, engine.ErrNotFound)
@@ -58,7 +58,7 @@ func runFillsVolume(c trial) {
 	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}))
 	spec := c.process("cat", "/kept/file")
 	spec.Image, spec.Volumes = c.web.Image(), map[string]string{"/kept": c.web.Cache()}
-	assert.Equal(c.t, "of the image\n", c.log(c.run(spec, "")))
+	assert.Equal(c.t, "of the image\n", c.log(c.runUntil(spec, "")))
 }
 
 func restartEnded(c trial) {
@@ -178,7 +178,7 @@ func promotePrepared(c trial) {
 func lookKnows(c trial) {
 	spec := c.process("serve")
 	spec.Network = c.place()
-	id := c.run(spec, "serving")
+	id := c.runUntil(spec, "serving")
 	found := c.look(id)
 	assert.NotEmpty(c.t, found.IP)
 	assert.Equal(c.t, engine.Container{ID: id, Name: spec.Name, Key: c.web, Running: true, IP: found.IP}, found)
@@ -187,7 +187,7 @@ func lookKnows(c trial) {
 	assert.Equal(c.t, engine.Container{ID: id, Name: spec.Name, Key: c.web}, c.look(id))
 
 	spec.Cmd = c.bench.Command("exit", "7")
-	id = c.run(spec, "")
+	id = c.runUntil(spec, "")
 	c.log(id)
 	assert.Equal(c.t, 7, c.look(id).ExitCode)
 	_, err := c.driver.Look(c.t.Context(), c.web.Process(9))
@@ -196,7 +196,7 @@ func lookKnows(c trial) {
 
 func stopKills(c trial) {
 	for word, code := range map[string]int{"serve": 0, "stubborn": 137} {
-		id := c.run(c.process(word), "serving")
+		id := c.runUntil(c.process(word), "serving")
 		for range 2 {
 			require.NoError(c.t, c.driver.Stop(c.t.Context(), id))
 			found := c.look(id)
@@ -209,7 +209,7 @@ func stopKills(c trial) {
 func stopCancelled(c trial) {
 	spec := c.process("stubborn")
 	spec.StopTimeout = time.Minute
-	id := c.run(spec, "serving")
+	id := c.runUntil(spec, "serving")
 	ctx, cancel := c.soon()
 	defer cancel()
 	began := time.Now()
@@ -218,7 +218,7 @@ func stopCancelled(c trial) {
 }
 
 func removeGone(c trial) {
-	id := c.run(c.process("stubborn"), "serving")
+	id := c.runUntil(c.process("stubborn"), "serving")
 	for range 2 {
 		require.NoError(c.t, c.driver.Remove(c.t.Context(), id))
 		_, err := c.driver.Look(c.t.Context(), id)
@@ -232,7 +232,7 @@ func removeGone(c trial) {
 }
 
 func removeAtOnce(c trial) {
-	id := c.run(c.process("serve"), "serving")
+	id := c.runUntil(c.process("serve"), "serving")
 	c.atOnce(func() error { return c.driver.Stop(c.t.Context(), id) })
 	assert.False(c.t, c.look(id).Running)
 	c.atOnce(func() error {
@@ -248,7 +248,7 @@ func followLines(c trial) {
 		at   time.Time
 		text string
 	}
-	id := c.run(c.process("count", "4", "20ms"), "")
+	id := c.runUntil(c.process("count", "4", "20ms"), "")
 	after := func(since time.Time) (lines []line) {
 		require.NoError(c.t, c.driver.Follow(c.t.Context(), id, since, func(at time.Time, text []byte) {
 			lines = append(lines, line{at, string(text)})
@@ -264,14 +264,14 @@ func followLines(c trial) {
 }
 
 func followCancelled(c trial) {
-	id := c.run(c.process("serve"), "")
+	id := c.runUntil(c.process("serve"), "")
 	c.await(id, "serving") // which cancels the context
 }
 
 func socketsListed(c trial) {
 	spec := c.process("listen", ":8080", ":3000")
 	spec.Network = c.place()
-	id := c.run(spec, "listening")
+	id := c.runUntil(spec, "listening")
 	sockets, err := c.driver.Sockets(c.t.Context(), id)
 	require.NoError(c.t, err)
 	require.Len(c.t, sockets, 2)
@@ -286,9 +286,9 @@ func endedOwn(c trial) {
 	others.Volumes = nil
 	_, err := c.bench.Another.Run(c.t.Context(), others)
 	require.NoError(c.t, err)
-	id := c.run(c.process("exit", "3"), "")
+	id := c.runUntil(c.process("exit", "3"), "")
 	assert.Equal(c.t, engine.End{ID: id, Key: c.web}, <-ends)
-	id = c.run(c.process("serve"), "serving")
+	id = c.runUntil(c.process("serve"), "serving")
 	require.NoError(c.t, c.driver.Remove(c.t.Context(), id))
 	assert.Equal(c.t, engine.End{ID: id, Key: c.web}, <-ends)
 	cancel()
@@ -324,7 +324,7 @@ func prepareStarts(c trial) {
 	_, err := c.driver.Look(c.t.Context(), ids[0])
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
 	require.ErrorIs(c.t, c.driver.Start(c.t.Context(), ids[0]), engine.ErrNotFound)
-	id := c.run(c.spec(c.web.Release(), "cat", dataPath+"/end"), "")
+	id := c.runUntil(c.spec(c.web.Release(), "cat", dataPath+"/end"), "")
 	c.log(id)
 	assert.Equal(c.t, 1, c.look(id).ExitCode, "the first one was killed")
 }
@@ -351,7 +351,7 @@ func copyInFiles(c trial) {
 }
 
 func execReturns(c trial) {
-	id := c.run(c.process("serve"), "serving")
+	id := c.runUntil(c.process("serve"), "serving")
 	for _, tt := range []struct {
 		args   []string
 		codes  []int
@@ -378,7 +378,7 @@ func execReturns(c trial) {
 }
 
 func execCancelled(c trial) {
-	id := c.run(c.process("serve"), "serving")
+	id := c.runUntil(c.process("serve"), "serving")
 	ctx, cancel := c.soon()
 	defer cancel()
 	var returned atomic.Bool

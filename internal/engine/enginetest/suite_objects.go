@@ -42,7 +42,7 @@ func (c trial) fill() {
 	c.t.Helper()
 	spec := c.process("serve")
 	spec.Network = c.place()
-	id := c.run(spec, "")
+	id := c.runUntil(spec, "")
 	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}))
 }
 
@@ -84,7 +84,7 @@ func discardGoesOn(c trial) {
 func makeCancelled(c trial) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	cancel()
-	running := c.run(c.spec(c.web.Release(), "serve"), "serving")
+	running := c.runUntil(c.spec(c.web.Release(), "serve"), "serving")
 	id, err := c.driver.Run(ctx, c.process("serve"))
 	require.ErrorIs(c.t, err, context.Canceled)
 	assert.Equal(c.t, id, c.inventory().Container(c.web.Process(0)).ID)
@@ -141,7 +141,7 @@ func snapshotRestores(c trial) {
 	require.NoError(c.t, c.snapshot(), "the one that is there stays as it is")
 	assert.Empty(c.t, c.inventory().Volumes)
 	c.write("half of it") // as an earlier attempt leaves it
-	c.run(c.process("serve"), "")
+	c.runUntil(c.process("serve"), "")
 	c.restore()
 	c.restore() // there is none any more
 	assert.Equal(c.t, "kept", c.data())
@@ -173,7 +173,7 @@ func keepAtOnce(c trial) {
 	require.NoError(c.t, restore())
 	assert.Equal(c.t, "kept", c.data())
 
-	id := c.run(c.process("serve"), "serving")
+	id := c.runUntil(c.process("serve"), "serving")
 	c.atOnce(func() error { return c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}) })
 	assert.True(c.t, c.hasImage(c.web.Image()))
 	assert.True(c.t, c.look(id).Running)
@@ -203,9 +203,9 @@ func commitMakes(c trial) {
 	}
 	spec := c.process("cat", "/made/file")
 	spec.Image, spec.Volumes = c.web.Image(), nil
-	assert.Equal(c.t, "built\n", c.log(c.run(spec, "")))
+	assert.Equal(c.t, "built\n", c.log(c.runUntil(spec, "")))
 	spec.Cmd = c.bench.Command("cat", dataPath+"/file")
-	id = c.run(spec, "")
+	id = c.runUntil(spec, "")
 	c.log(id)
 	assert.Equal(c.t, 1, c.look(id).ExitCode, "the files of a volume are not in the image")
 	err := c.driver.Commit(c.t.Context(), c.web.Process(9), c.web, engine.ImageConfig{})
@@ -272,7 +272,7 @@ func files(c trial, entries ...string) io.Reader {
 
 func lostRun(c trial) {
 	c.bench.LoseAnswers()
-	id := c.run(c.process("append", dataPath+"/runs", "x"), "")
+	id := c.runUntil(c.process("append", dataPath+"/runs", "x"), "")
 	c.log(id)
 	c.bench.LoseAnswers()
 	require.NoError(c.t, c.driver.Restart(c.t.Context(), id))
@@ -306,7 +306,7 @@ func lostData(c trial) {
 }
 
 func awayFails(c trial) {
-	id := c.run(c.process("serve"), "serving")
+	id := c.runUntil(c.process("serve"), "serving")
 	require.NoError(c.t, c.driver.Accepts(c.t.Context()))
 	c.bench.Leave()
 	assert.Error(c.t, c.driver.Accepts(c.t.Context()))
@@ -338,7 +338,7 @@ func awayFails(c trial) {
 }
 
 func awayRemoval(c trial) {
-	id := c.run(c.process("serve"), "serving")
+	id := c.runUntil(c.process("serve"), "serving")
 	c.bench.Leave()
 	removed := make(chan error, 1)
 	go func() { removed <- c.driver.Remove(c.t.Context(), id) }()
@@ -351,7 +351,7 @@ func awayRemoval(c trial) {
 
 func awayEnded(c trial) {
 	_, broken := c.driver.Ended(c.t.Context())
-	c.run(c.process("serve"), "serving")
+	c.runUntil(c.process("serve"), "serving")
 	c.bench.Leave()
 	require.Error(c.t, <-broken)
 	_, fails := c.driver.Ended(c.t.Context())
@@ -359,7 +359,7 @@ func awayEnded(c trial) {
 	c.bench.Return()
 	ctx, cancel := context.WithCancel(c.t.Context())
 	ends, again := c.driver.Ended(ctx)
-	id := c.run(c.spec(c.web.Release(), "exit", "0"), "")
+	id := c.runUntil(c.spec(c.web.Release(), "exit", "0"), "")
 	for end := range ends { // the process may have ended now, too
 		if end.ID == id {
 			break
