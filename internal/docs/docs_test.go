@@ -99,6 +99,7 @@ func TestTexts_SpeakOfThisServer(t *testing.T) {
 	}
 	require.Contains(t, local.Text("/llms.txt"), "send the name in the `Host` header")
 	for _, figure := range []string{
+		"- `ttl` (string, required): Numbers", "- `ttl` (string, optional, default 1h): Numbers", `("" or utf-8 or base64, optional)`,
 		"kept for 7 days", "30 an hour, and 120 more", "Extensions of one stack: 1000 a minute", "more than 5 times in 10m",
 	} {
 		require.Contains(t, public.Text("/llms-full.txt"), figure)
