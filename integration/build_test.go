@@ -247,7 +247,7 @@ const [, , name, how] = process.argv;
 fs.writeFileSync('seizes', '');
 for (;;) for (const pid of fs.readdirSync('/proc')) try {
   if (!fs.readFileSync('/proc/' + pid + '/cmdline', 'latin1').startsWith(name + '\0')) continue;
-  if (how == 'stop') process.kill(+pid, 'SIGSTOP');
+  if (how == 'stop') { process.kill(+pid, 'SIGSTOP'); process.exit(); }
   else for (const out = fs.openSync('/proc/' + pid + '/fd/1', 'w');;) fs.writeSync(out, 'x'.repeat(4096));
 } catch {}`
 
@@ -256,20 +256,20 @@ for (;;) for (const pid of fs.readdirSync('/proc')) try {
 // make the server read an unlimited output.
 func TestBuild_LeftoverDoesNotHoldUpThePublishing(t *testing.T) {
 	t.Parallel()
-	h := start(t, with("BERTH_BUILD_TIMEOUT", "10s"))
+	h := start(t, with("BERTH_BUILD_TIMEOUT", "15s"))
 	// Many folders, so that the commands take a while.
 	const fill = `
 const fs = require('fs');
 for (let i = 0; i < 5000; i++) fs.mkdirSync('dist/' + i, {recursive: true});
 fs.writeFileSync('dist/index.html', 'x');`
-	const tooLong = "service web: publishing took longer than 10s and was stopped; publish less, or stop what the commands leave running"
+	const tooLong = "service web: publishing took longer than 15s and was stopped; publish less, or stop what the commands leave running"
 	for command, reason := range map[string]string{
 		"find stop":  tooLong,
 		"tar stop":   tooLong,
 		"find flood": "service web: the folder to publish was not found: something else wrote into the answer; stop what the commands leave running",
 	} {
-		fields := manifest(fmt.Sprintf(`services: [{name: web, runtime: static, install: "", publish: dist, build: "node fill.js; `+
-			`setsid node seize.js %s >/dev/null 2>&1 </dev/null & until [ -e seizes ]; do sleep 0.05; done"}]`, command))
+		fields := manifest(fmt.Sprintf(`services: [{name: web, runtime: static, install: node fill.js, publish: dist, `+
+			`build: "setsid node seize.js %s >/dev/null 2>&1 </dev/null & until [ -e seizes ]; do sleep 0.05; done"}]`, command))
 		st := h.deploy(t, Tree{"seize.js": seize, "fill.js": fill}, fields)
 		for range 4 { // a command may be over before it is seized
 			if st.Status == "failed" {
