@@ -113,12 +113,12 @@ func TestDiskFull_DataThatAnImageHasNoRoomForStaysInItsVolume(t *testing.T) {
 	h.keeps(t, st, "image web:g1", "volume web-data")
 	h.putsOff(t, st)
 
-	// It is measured again after an hour, and not logged again.
+	// Room is checked again after an hour, and that is not logged again.
 	h.restart(t)
 	long := time.Now().Add(-2 * time.Hour)
 	require.NoError(t, os.Chtimes(h.putOff(st), long, long))
 	h.restart(t)
-	eventually(t, "the volume is measured again", func() error {
+	eventually(t, "room for the volume is checked again", func() error {
 		info, err := os.Stat(h.putOff(st))
 		if err == nil && !info.ModTime().After(long) {
 			err = errors.New("it is not")

@@ -288,7 +288,7 @@ type counted struct {
 // countCrash counts a crash of a process of the served generation. It tries once.
 func (l *loop) countCrash(p *process, code *int, restart bool) (done counted) {
 	if l.runner.serving() != p.gen {
-		return counted{err: stack.NewError(stack.Conflict, "the generation is not served any more")}
+		return counted{err: stack.NewError(stack.Conflict, "the generation is no longer served")}
 	}
 	var was stack.Stack
 	var looping bool

@@ -15,6 +15,6 @@
 // that reads the rows, takes an inventory of the engine, and makes the second agree with
 // the first. What no row knows may be another database's, and goes later (orphans.go).
 //
-// Two things are nobody's crash: what ends with the engine, whose absences are counted
-// for that (absence.go), and what the supervisor ends itself.
+// Two ends of a process do not count as crashes: one that comes with an absence of the
+// engine (absence.go), and one that the supervisor brings about itself.
 package supervisor

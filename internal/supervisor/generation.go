@@ -59,8 +59,7 @@ func (r *runner) generation(st *stack.Stack, number int, services []stack.Servic
 	return g
 }
 
-// inOrder runs do for all services side by side, each one after those that it depends
-// on.
+// inOrder runs do for all services side by side, each service after the ones it depends on.
 func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stack.Service) error) error {
 	done := map[string]chan struct{}{}
 	specs := make([]stack.Spec, len(g.services))
@@ -252,8 +251,8 @@ func (g *generation) discardObjects(ctx context.Context) error {
 	return errors.Join(append(errs, g.cfg.Engine.Discard(ctx, left))...)
 }
 
-// key returns the key of the objects of a service in this generation; with service "",
-// of those that its services share.
+// key returns the key of the objects of a service in this generation. The service ""
+// stands for what the services share.
 func (g *generation) key(service string) engine.Key {
 	return engine.Key{Stack: g.runner.id, Service: service, Generation: g.number}
 }

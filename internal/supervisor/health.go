@@ -97,7 +97,7 @@ func (p *process) lockHint() string {
 	text := strings.ToLower(p.lastLines())
 	for _, sign := range []string{"database is locked", "resource temporarily unavailable", "could not lock", "lock file", "already locked", "already in use by another"} {
 		if strings.Contains(text, sign) {
-			return "\nthe log tells of a lock: if another generation holds $DATA_DIR, set strategy: recreate"
+			return "\nthe log mentions a lock: if another generation holds $DATA_DIR, set strategy: recreate"
 		}
 	}
 	return ""

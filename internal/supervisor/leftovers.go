@@ -61,7 +61,7 @@ func (s *Supervisor) stopContainers(ctx context.Context, key engine.Key) error {
 	return errors.Join(err, s.stopAll(ctx, containers))
 }
 
-// stopStack stops and removes the containers of a stack, except those that are spared.
+// stopStack stops and removes the containers of a stack, except the spared ones.
 func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
 	containers, err := s.cfg.Engine.Containers(ctx, engine.Key{Stack: st.ID})
 	containers = slices.DeleteFunc(containers, func(c engine.Container) bool { return s.sparesRunning(st, c.Key) })

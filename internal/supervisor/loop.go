@@ -20,7 +20,7 @@ type loop struct {
 
 	job     *job   // under way; nil if none is
 	pending []*job // in the order in which they run
-	aside   int    // how many processes and generations come or go beside the job
+	aside   int    // how many processes and generations start or end outside the jobs
 
 	recovered *generation   // served, and about to be brought back since it ended with the engine; or nil
 	fallen    chan struct{} // closed when the generation that fell last has ended; nil if none has fallen
@@ -119,8 +119,8 @@ func (l *loop) nextJob() {
 	}
 }
 
-// isIdle reports whether no job is under way or waits, and nothing comes or goes beside
-// it.
+// isIdle reports whether no job is under way or waits, and nothing starts or ends outside
+// the jobs.
 func (l *loop) isIdle() bool { return l.job == nil && len(l.pending) == 0 && l.aside == 0 }
 
 // goAside runs something beside the jobs. The stack is not idle meanwhile.

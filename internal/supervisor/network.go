@@ -45,8 +45,8 @@ func (g *generation) admitMail(ctx context.Context) error {
 	return err
 }
 
-// removeNetworks gives back the subnets of a stack that runs nothing, except those that
-// are spared.
+// removeNetworks gives back the subnets of a stack that runs nothing, except the spared
+// ones.
 func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 	ctx = context.WithoutCancel(ctx)
 	networks, err := r.cfg.Engine.Networks(ctx, engine.Key{Stack: r.id})

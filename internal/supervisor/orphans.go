@@ -13,8 +13,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// An orphan is a stack of which the engine or the disk has something and the store has
-// no row. If the store knows it as deleted, all of it goes. If the store has never
+// An orphan is a stack that has something in the engine or on the disk, but no row in the
+// store. If the store knows it as deleted, all of it goes. If the store has never
 // known it, it may be in another database, which somebody will put back: its volumes
 // and snapshots stay for good, and the rest for Config.OrphanGrace. The same holds for
 // the generations of a known stack that are newer than its row explains.
@@ -72,7 +72,7 @@ func idsOf(stacks []*stack.Stack) map[string]bool {
 
 // reserveUsers ensures that no new stack runs as the user of an orphan: a database that
 // does not know the orphan might give out its number again. The images of builds show
-// the users, both of stacks that run and of those that have volumes or snapshots.
+// the users of all stacks that run, or have volumes or snapshots.
 func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, there inventory) {
 	known, last := idsOf(stacks), int64(0)
 	var errs []error
@@ -133,7 +133,7 @@ func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inv
 	return errors.Join(errs...)
 }
 
-// tellAgain is how often the log names data that nobody removes.
+// tellAgain is how often the log names data that stays until somebody removes it.
 const tellAgain = time.Hour
 
 // warnOfOrphan names in the log a stack that the database does not know, again and

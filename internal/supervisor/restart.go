@@ -119,7 +119,7 @@ func (p *process) hide(ctx context.Context) error {
 }
 
 // republish routes to the targets of the generation if it is the served one, and
-// returns those that nothing is routed to any more.
+// returns the targets that nothing is routed to any more.
 func (g *generation) republish(st *stack.Stack) []*proxy.Target {
 	targets, _ := ask(g.runner.ctx, g.runner, func(l *loop) []*proxy.Target {
 		if l.runner.serving() != g {

@@ -72,7 +72,7 @@ func (r *runner) run() {
 	r.windUp(l)
 }
 
-// windUp waits for all that goes on with the stack. If the stack is deleted by then,
+// windUp waits until nothing goes on with the stack any more. If the stack is deleted by then,
 // all of it is removed. Otherwise the containers go on.
 func (r *runner) windUp(l *loop) {
 	if r.deleted.Load() {
@@ -88,8 +88,8 @@ func (r *runner) windUp(l *loop) {
 	}
 }
 
-// discard removes all of a deleted stack, of which nothing goes on any more. It leaves to
-// watchLeftovers what it cannot remove.
+// discard removes all that a deleted stack has, once nothing goes on with it. What cannot
+// be removed is left to watchLeftovers.
 func (r *runner) discard() {
 	r.unroute()
 	if err := r.removeStack(context.WithoutCancel(r.ctx)); err != nil {
@@ -111,8 +111,8 @@ func (r *runner) runJob(j *job) {
 	})
 }
 
-// startIdle starts a job and returns true, unless another one is under way or something
-// comes or goes beside it.
+// startIdle starts a job and returns true, unless another job is under way, or something
+// starts or ends outside the jobs.
 func (r *runner) startIdle(do func(context.Context)) bool {
 	idle, _ := ask(r.ctx, r, func(l *loop) bool { // false if it has ended
 		if !l.isIdle() {
@@ -124,7 +124,7 @@ func (r *runner) startIdle(do func(context.Context)) bool {
 	return idle
 }
 
-// isIdleBeside reports whether nothing comes or goes beside the job.
+// isIdleBeside reports whether nothing starts or ends outside the jobs.
 func (r *runner) isIdleBeside() bool {
 	idle, _ := ask(r.ctx, r, func(l *loop) bool { return l.aside == 0 })
 	return idle
@@ -162,7 +162,7 @@ func (r *runner) discardStack() {
 
 // serving returns the served generation, or nil if there is none. It may be another one
 // by the time it is used: whoever changes something for it asks the loop, which looks
-// again, or does what does no harm to one that has fallen.
+// again, or does only what cannot harm a generation that has fallen.
 func (r *runner) serving() *generation { return r.served.Load() }
 
 // swapServed makes g the served generation and returns the one before.

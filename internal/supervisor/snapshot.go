@@ -82,7 +82,7 @@ func (r *runner) isPutOff(service string) bool {
 func (r *runner) putOff(service string, cause error) error {
 	path := r.cfg.Dir.NoRoom(r.id, service)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		r.log.Warn("data of an expired stack stays in its volume; it is measured again every hour", "service", service, "error", cause)
+		r.log.Warn("data of an expired stack stays in its volume; room for it is checked every hour", "service", service, "error", cause)
 	}
 	if err := os.WriteFile(path, []byte(cause.Error()+"\n"), 0o600); err != nil {
 		return fmt.Errorf("put a snapshot off: %w", err)
@@ -127,7 +127,7 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 
 // dropRestored removes the snapshots whose data is back, unless ctx has ended: then a
 // delete removes them, or the next server. It finishes each removal that it began,
-// since whoever comes next must not meet an image that is half removed.
+// so that whoever comes next does not meet an image that is half removed.
 func (g *generation) dropRestored(ctx context.Context) {
 	for i := range g.services {
 		if ctx.Err() != nil {

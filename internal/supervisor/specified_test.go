@@ -51,7 +51,7 @@ func TestHealth_IsLetterForLetterAsSpecified(t *testing.T) {
 		for log, want := range map[string]string{
 			"": "; it wrote nothing to its log",
 			"database is locked": "; the end of its log:\ndatabase is locked\n" +
-				"the log tells of a lock: if another generation holds $DATA_DIR, set strategy: recreate",
+				"the log mentions a lock: if another generation holds $DATA_DIR, set strategy: recreate",
 		} {
 			w.program("", 1, func(p *enginetest.Process) int {
 				if log != "" {
