@@ -19,7 +19,7 @@ import (
 // disk when it returns.
 func (d *deployment) build(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.gen.cfg.Dir.Sync(ctx, d.gen.source, true) })
+	group.Go(func() error { return d.gen.cfg.Dir.Sync(ctx, d.source, true) })
 	group.Go(func() error { return d.gen.inOrder(ctx, d.buildService) })
 	return group.Wait()
 }
@@ -71,7 +71,7 @@ func (d *deployment) job(s *stack.Service, log io.Writer) builder.Job {
 		Stack:      g.st,
 		Spec:       &s.Spec,
 		Generation: g.number,
-		Source:     g.source,
+		Source:     d.source,
 		Others:     d.otherRoots(s),
 		Site:       g.cfg.Dir.Site(g.st.ID, s.Spec.Name, g.number),
 		Network:    g.makeNetwork,

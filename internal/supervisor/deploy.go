@@ -29,8 +29,7 @@ func (r *runner) deploy(ctx context.Context, number int, services []stack.Servic
 		r.noteStop(ctx)
 		return
 	}
-	d := &deployment{gen: r.generation(st, number, services), old: r.serving()}
-	d.gen.source = source
+	d := &deployment{gen: r.generation(st, number, services), old: r.serving(), source: source}
 	if st.Deploying != number {
 		d.cleanUp() // it was stopped before it began
 		return
@@ -58,8 +57,9 @@ func isDeleted(err error) bool {
 
 // deployment is a generation on its way to replacing an old one.
 type deployment struct {
-	gen *generation
-	old *generation // nil on a first deploy
+	gen    *generation
+	old    *generation // nil on a first deploy
+	source string      // folder of the unpacked archive
 
 	beginNetwork func()         // makes the network, if the generation needs one, while the source is copied
 	after        sync.WaitGroup // work that only the end of the deploy waits for
@@ -114,7 +114,7 @@ func (d *deployment) cleanUp() {
 		d.after.Go(do)
 	}
 	d.after.Wait()
-	if err := os.RemoveAll(d.gen.source); err != nil {
+	if err := os.RemoveAll(d.source); err != nil {
 		d.gen.log.Error("source of a finished build not removed", "error", err)
 	}
 }

@@ -28,7 +28,6 @@ type generation struct {
 	services []stack.Service
 	absence  int64 // the engine's last one before the handle was created
 
-	source      string                      // folder of the unpacked archive while it is built
 	network     string                      // its name
 	makeNetwork func(context.Context) error // makes the network, the first time
 
