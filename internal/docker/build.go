@@ -18,7 +18,7 @@ import (
 // failureTail is how much of an output an error contains, in bytes.
 const failureTail = 4000
 
-// MakeImage is engine.Driver's. It uses the engine's classic builder. The steps of a
+// MakeImage implements engine.Driver. It uses the engine's classic builder. The steps of a
 // build that fails do not get the labels.
 func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, out io.Writer) error {
 	args := make(map[string]*string, len(spec.Args))
@@ -43,13 +43,13 @@ func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, out io.Wr
 	return nil
 }
 
-// Pull is engine.Driver's.
+// Pull implements engine.Driver.
 func (d *Driver) Pull(ctx context.Context, ref string, out io.Writer) error {
 	body, err := d.api.ImagePull(ctx, ref, image.PullOptions{})
 	return wrap(relay(out, body, err), "pull image %s", ref)
 }
 
-// Import is engine.Driver's.
+// Import implements engine.Driver.
 func (d *Driver) Import(ctx context.Context, ref string, tar io.Reader, changes []string) error {
 	source := image.ImportSource{Source: tar, SourceName: "-"}
 	body, err := d.api.ImageImport(ctx, source, ref, image.ImportOptions{Changes: changes})

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// Run is engine.Driver's.
+// Run implements engine.Driver.
 func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err error) {
 	err = d.making.alone(ctx, spec.Name, func() error {
 		if id, err = d.create(ctx, spec, d.stopAndRemove); err != nil {
@@ -27,7 +27,7 @@ func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err erro
 	return id, err
 }
 
-// Prepare is engine.Driver's.
+// Prepare implements engine.Driver.
 func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (id string, err error) {
 	err = d.making.alone(ctx, spec.Name, func() error {
 		id, err = d.create(ctx, spec, func(ctx context.Context, name string) error {
@@ -38,7 +38,7 @@ func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (id string, err 
 	return id, err
 }
 
-// Probe is engine.Driver's.
+// Probe implements engine.Driver.
 func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
 	return d.making.alone(ctx, spec.Name, func() error {
 		id, err := d.create(ctx, spec, d.stopAndRemove)
@@ -65,7 +65,7 @@ func (d *Driver) join(ctx context.Context, id, network string) error {
 	return d.joining.share(ctx, network, func() error { return d.Start(ctx, id) })
 }
 
-// Start is engine.Driver's.
+// Start implements engine.Driver.
 func (d *Driver) Start(ctx context.Context, id string) error {
 	asked := time.Now()
 	return retryUndone(ctx, func() error {
@@ -80,7 +80,7 @@ func (d *Driver) Start(ctx context.Context, id string) error {
 	})
 }
 
-// Restart is engine.Driver's.
+// Restart implements engine.Driver.
 func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) error {
 	found, err := d.inspect(ctx, id)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) erro
 	return err
 }
 
-// Promote is engine.Driver's. It finishes what it has begun even if ctx ends.
+// Promote implements engine.Driver. It finishes what it has begun even if ctx ends.
 func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) error {
 	found, err := d.inspect(context.WithoutCancel(ctx), id)
 	if err != nil {
@@ -122,14 +122,14 @@ func networkOf(found *container.InspectResponse) string {
 	return slices.Min(slices.Collect(maps.Keys(on))) // somebody has moved it
 }
 
-// Stop is engine.Driver's.
+// Stop implements engine.Driver.
 func (d *Driver) Stop(ctx context.Context, id string) error {
 	return retryLong(ctx, func() error {
 		return unlessGone(wrap(d.api.ContainerStop(ctx, id, container.StopOptions{}), "stop container %s", id))
 	})
 }
 
-// Remove is engine.Driver's. Anonymous volumes go with the container. It also waits for
+// Remove implements engine.Driver. Anonymous volumes go with the container. It also waits for
 // a removal that somebody else has begun.
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	opts := container.RemoveOptions{Force: true, RemoveVolumes: true}
@@ -138,13 +138,13 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 	}, errConflict)
 }
 
-// CopyIn is engine.Driver's.
+// CopyIn implements engine.Driver.
 func (d *Driver) CopyIn(ctx context.Context, id string, tar io.Reader) error {
 	err := d.api.CopyToContainer(ctx, id, "/", tar, container.CopyToContainerOptions{})
 	return wrap(err, "copy into container %s at /", id)
 }
 
-// Look is engine.Driver's.
+// Look implements engine.Driver.
 func (d *Driver) Look(ctx context.Context, id string) (engine.Container, error) {
 	found, err := d.inspect(ctx, id)
 	if err != nil {
@@ -165,7 +165,7 @@ func (d *Driver) inspect(ctx context.Context, id string) (container.InspectRespo
 	return found, err
 }
 
-// Containers is engine.Driver's.
+// Containers implements engine.Driver.
 func (d *Driver) Containers(ctx context.Context, key engine.Key) ([]engine.Container, error) {
 	found, err := retryGet(ctx, func() ([]container.Summary, error) {
 		return d.api.ContainerList(ctx, container.ListOptions{All: true, Filters: d.of(key)})
@@ -193,7 +193,7 @@ func address(networks map[string]*network.EndpointSettings) string {
 	return ""
 }
 
-// Ended is engine.Driver's.
+// Ended implements engine.Driver.
 func (d *Driver) Ended(ctx context.Context) (<-chan engine.End, <-chan error) {
 	filter := d.of(engine.Key{})
 	filter.Add("type", string(events.ContainerEventType))

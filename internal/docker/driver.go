@@ -61,7 +61,7 @@ func carries(have, want engine.Labels) bool {
 	return true
 }
 
-// Promotes is engine.Driver's. A container can be put on a network while it runs if it
+// Promotes implements engine.Driver. A container can be put on a network while it runs if it
 // has the host's kernel: gVisor sets its network up when it starts.
 func (d *Driver) Promotes() bool {
 	name := cmp.Or(d.opts.Runtime, d.info.DefaultRuntime)
@@ -69,11 +69,11 @@ func (d *Driver) Promotes() bool {
 	return slices.Contains([]string{"runc", "crun", "io.containerd.runc.v2"}, program)
 }
 
-// Accepts is engine.Driver's. An engine that shuts down still answers on the connections
+// Accepts implements engine.Driver. An engine that shuts down still answers on the connections
 // that it has, so this takes a new one.
 func (d *Driver) Accepts(ctx context.Context) error {
 	return wrap(d.engine.pingAnew(ctx), "connect to engine at %s", d.api.DaemonHost())
 }
 
-// Room is engine.Driver's. It asks the disk, not the engine.
+// Room implements engine.Driver. It asks the disk, not the engine.
 func (d *Driver) Room() (disk.Space, error) { return disk.Free(d.info.RootDir) }

@@ -33,7 +33,7 @@ const (
 // errNeverRan is the cause when the engine accepted a command but did not run it.
 var errNeverRan = errors.New("the command did not start: the container is not running")
 
-// Exec is engine.Driver's.
+// Exec implements engine.Driver.
 func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
 	code, err := d.exec(ctx, id, cmd, stdout, stderr)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// HasImage is engine.Driver's.
+// HasImage implements engine.Driver.
 func (d *Driver) HasImage(ctx context.Context, ref string) (bool, error) {
 	_, err := d.image(ctx, ref)
 	return err == nil, unlessGone(err)
 }
 
-// ImageUser is engine.Driver's.
+// ImageUser implements engine.Driver.
 func (d *Driver) ImageUser(ctx context.Context, id string) (int, error) {
 	found, err := d.image(ctx, id)
 	if err != nil || found.Config == nil {
@@ -61,14 +61,14 @@ func (d *Driver) removeImage(ctx context.Context, ref string) error {
 	})
 }
 
-// Tag is engine.Driver's.
+// Tag implements engine.Driver.
 func (d *Driver) Tag(ctx context.Context, source, ref string) error {
 	return retry(ctx, func() error {
 		return wrap(d.api.ImageTag(ctx, source, ref), "tag image %s as %s", source, ref)
 	})
 }
 
-// Commit is engine.Driver's. A container that runs is paused meanwhile, which two at the
+// Commit implements engine.Driver. A container that runs is paused meanwhile, which two at the
 // same time cannot do.
 func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
 	return d.making.alone(ctx, id, func() error {

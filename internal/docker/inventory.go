@@ -10,7 +10,7 @@ import (
 	"github.com/berth-host/berth/internal/failpoint"
 )
 
-// Inventory is engine.Driver's.
+// Inventory implements engine.Driver.
 func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine.Objects, error) {
 	key, there := engine.Key{Stack: stack}, map[string]engine.Objects{}
 	containers, err1 := d.Containers(ctx, key)
@@ -41,7 +41,7 @@ func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine
 	return there, errors.Join(err1, err2, err3, err4)
 }
 
-// Discard is engine.Driver's. An image goes by each of its names, or by its id when it
+// Discard implements engine.Driver. An image goes by each of its names, or by its id when it
 // has none.
 func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 	var errs []error
@@ -86,7 +86,7 @@ func (d *Driver) removeVolume(ctx context.Context, name string) error {
 	})
 }
 
-// Volumes is engine.Driver's.
+// Volumes implements engine.Driver.
 func (d *Driver) Volumes(ctx context.Context, key engine.Key) ([]engine.Volume, error) {
 	found, err := retryGet(ctx, func() (volume.ListResponse, error) {
 		return d.api.VolumeList(ctx, volume.ListOptions{Filters: d.of(key)})

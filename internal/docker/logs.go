@@ -16,7 +16,7 @@ import (
 // maxLine is the longest line that Follow passes on in one piece, in bytes.
 const maxLine = 64 << 10
 
-// Follow is engine.Driver's. A container that does not run has its log passed on to the
+// Follow implements engine.Driver. A container that does not run has its log passed on to the
 // end. Lines have the engine's time; those beyond maxLine come in pieces of the same time.
 func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line func(at time.Time, line []byte)) error {
 	stdout := &joiner{since: after, emit: line}

@@ -46,7 +46,7 @@ const (
 // during a restart.
 const subnetBits = 28
 
-// Place is engine.Driver's.
+// Place implements engine.Driver.
 func (d *Driver) Place(ctx context.Context, key engine.Key, stackNumber int64) error {
 	ctx = context.WithoutCancel(ctx) // it must not appear after a delete has looked for it
 	return d.making.alone(ctx, key.Network(), func() error {
@@ -187,7 +187,7 @@ func subnetsOf(found network.Summary) []netip.Prefix {
 	return subnets
 }
 
-// Networks is engine.Driver's.
+// Networks implements engine.Driver.
 func (d *Driver) Networks(ctx context.Context, key engine.Key) ([]engine.Network, error) {
 	found, err := d.engine.networks(ctx, d.of(key))
 	list := make([]engine.Network, len(found))

@@ -41,7 +41,7 @@ const noRoom = 28
 // helperCaps are the capabilities that reading and writing files of any owner takes.
 var helperCaps = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER"}
 
-// Snapshot is engine.Driver's.
+// Snapshot implements engine.Driver.
 func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.SnapshotSpec) error {
 	return d.making.alone(ctx, key.Data(), func() error {
 		there, err := d.HasImage(ctx, key.Snapshot())
@@ -135,7 +135,7 @@ func (d *Driver) removeHelper(key engine.Key, id string) {
 	}
 }
 
-// Restore is engine.Driver's. The engine copies the files, owners and modes when a
+// Restore implements engine.Driver. The engine copies the files, owners and modes when a
 // container is created that has the volume where the image has the files. As long as there
 // is a snapshot, no process has had the volume.
 func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) error {

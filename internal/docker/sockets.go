@@ -53,7 +53,7 @@ func readTable(name string) (string, error) {
 // socketsAnswer is how long a container may take to show its sockets.
 const socketsAnswer = 5 * time.Second
 
-// Sockets is engine.Driver's.
+// Sockets implements engine.Driver.
 func (d *Driver) Sockets(ctx context.Context, id string) ([]string, error) {
 	found, err := d.inspect(ctx, id)
 	if err != nil {

@@ -122,8 +122,7 @@ type Driver interface {
 	// HasImage reports whether the engine has an image, by reference.
 	HasImage(ctx context.Context, ref string) (bool, error)
 
-	// ImageUser returns the number of the user as which the containers of an image run; 0
-	// for root.
+	// ImageUser returns the uid that containers of an image run as; 0 for root.
 	ImageUser(ctx context.Context, id string) (int, error)
 
 	// Room returns what is free where the engine keeps what it stores.
@@ -268,7 +267,7 @@ type Network struct {
 	Key  Key
 }
 
-// Objects are what there is of one stack.
+// Objects are the engine's objects of one stack.
 type Objects struct {
 	Containers []Container
 	Images     []Image

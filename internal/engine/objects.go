@@ -19,8 +19,8 @@ func (c Container) Signal() (name string, ok bool) {
 	return unix.SignalName(syscall.Signal(number)), true
 }
 
-// None reports whether there are no objects.
-func (o Objects) None() bool {
+// IsEmpty reports whether there are no objects.
+func (o Objects) IsEmpty() bool {
 	return len(o.Containers)+len(o.Images)+len(o.Volumes)+len(o.Networks) == 0
 }
 

@@ -18,7 +18,7 @@ type leftovers struct {
 }
 
 // none reports whether there are none.
-func (l leftovers) none() bool { return l.objects.None() && len(l.sites) == 0 }
+func (l leftovers) none() bool { return l.objects.IsEmpty() && len(l.sites) == 0 }
 
 // names returns the names by which an operator finds the leftovers.
 func (l leftovers) names() []string { return append(l.objects.Names(), l.sites...) }

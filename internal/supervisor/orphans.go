@@ -50,7 +50,7 @@ func (s *Supervisor) ForeignData(ctx context.Context) ([]string, error) {
 	known := idsOf(stacks)
 	var ids []string
 	for id, o := range there {
-		if data, _ := o.Data(); data.None() {
+		if data, _ := o.Data(); data.IsEmpty() {
 			continue
 		}
 		deleted, err := s.cfg.Store.Deleted(ctx, id)
@@ -139,7 +139,7 @@ const tellAgain = time.Hour
 // warnOfOrphan names in the log a stack that the database does not know, again and
 // again while there is data of it.
 func (s *Supervisor) warnOfOrphan(id string, o *orphan, data engine.Objects) {
-	if !o.told.IsZero() && (data.None() || time.Since(o.told) < tellAgain) {
+	if !o.told.IsZero() && (data.IsEmpty() || time.Since(o.told) < tellAgain) {
 		return
 	}
 	o.told = time.Now()
@@ -149,7 +149,7 @@ func (s *Supervisor) warnOfOrphan(id string, o *orphan, data engine.Objects) {
 
 // removeOrphan removes objects of a stack, and its files.
 func (s *Supervisor) removeOrphan(ctx context.Context, id string, o engine.Objects) error {
-	if o.None() && !s.cfg.Dir.Has(id) {
+	if o.IsEmpty() && !s.cfg.Dir.Has(id) {
 		return nil
 	}
 	if err := errors.Join(s.cfg.Engine.Discard(ctx, o), s.cfg.Dir.Remove(id)); err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// MakeImage is engine.Driver's.
+// MakeImage implements engine.Driver.
 func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, _ io.Writer) error {
 	return d.addImage(ctx, "MakeImage", spec.Ref, spec.Context)
 }
 
-// Pull is engine.Driver's. There is no registry.
+// Pull implements engine.Driver. There is no registry.
 func (d *Driver) Pull(ctx context.Context, ref string, _ io.Writer) error {
 	return d.retry(ctx, "Pull", ref, func() error { return notFound("image", ref) })
 }
 
-// Import is engine.Driver's.
+// Import implements engine.Driver.
 func (d *Driver) Import(ctx context.Context, ref string, files io.Reader, _ []string) error {
 	return d.addImage(ctx, "Import", ref, files)
 }
@@ -56,7 +56,7 @@ func untar(r io.Reader) (map[string]string, error) {
 	}
 }
 
-// Prepare is engine.Driver's.
+// Prepare implements engine.Driver.
 func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (id string, err error) {
 	err = d.engine.turn(ctx, spec.Name, func() error {
 		id, err = d.create(ctx, "Prepare", spec, func(context.Context, string) error { return nil })
@@ -65,7 +65,7 @@ func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (id string, err 
 	return id, err
 }
 
-// CopyIn is engine.Driver's.
+// CopyIn implements engine.Driver.
 func (d *Driver) CopyIn(ctx context.Context, id string, content io.Reader) error {
 	files, err := untar(content)
 	if err != nil {
@@ -84,12 +84,12 @@ func (d *Driver) CopyIn(ctx context.Context, id string, content io.Reader) error
 	})
 }
 
-// Start is engine.Driver's.
+// Start implements engine.Driver.
 func (d *Driver) Start(ctx context.Context, id string) error {
 	return d.startContainer(ctx, "Start", id)
 }
 
-// Exec is engine.Driver's. It runs the program of the engine that has the name of the
+// Exec implements engine.Driver. It runs the program of the engine that has the name of the
 // command's last word, and writes its lines to stdout when it has ended.
 func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, _ io.Writer) (int, error) {
 	e := d.engine
@@ -134,7 +134,7 @@ func (c *container) print(e *Engine, out io.Writer) error {
 	return nil
 }
 
-// Commit is engine.Driver's.
+// Commit implements engine.Driver.
 func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
 	e := d.engine
 	return d.retry(context.WithoutCancel(ctx), "Commit", id, func() error {
@@ -150,7 +150,7 @@ func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config e
 	})
 }
 
-// Tag is engine.Driver's.
+// Tag implements engine.Driver.
 func (d *Driver) Tag(ctx context.Context, ref, another string) error {
 	return d.retry(ctx, "Tag", ref, func() error {
 		i := d.engine.images[ref]

@@ -80,7 +80,7 @@ func (d *Driver) request(ctx context.Context, method, object string, do func() e
 	return err
 }
 
-// Place is engine.Driver's.
+// Place implements engine.Driver.
 func (d *Driver) Place(ctx context.Context, key engine.Key, _ int64) error {
 	return d.retry(context.WithoutCancel(ctx), "Place", key.Network(), func() error {
 		e := d.engine
@@ -96,7 +96,7 @@ func (d *Driver) Place(ctx context.Context, key engine.Key, _ int64) error {
 	})
 }
 
-// Run is engine.Driver's.
+// Run implements engine.Driver.
 func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err error) {
 	err = d.engine.turn(ctx, spec.Name, func() error {
 		id, err = d.runContainer(ctx, spec)
@@ -168,7 +168,7 @@ func (d *Driver) startContainer(ctx context.Context, method, id string) error {
 	})
 }
 
-// Restart is engine.Driver's.
+// Restart implements engine.Driver.
 func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) error {
 	if err := d.startContainer(ctx, "Restart", id); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) erro
 	})
 }
 
-// Promote is engine.Driver's.
+// Promote implements engine.Driver.
 func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) error {
 	return d.retry(context.WithoutCancel(ctx), "Promote", id, func() error {
 		c := d.engine.find(id)
@@ -195,10 +195,10 @@ func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) erro
 	})
 }
 
-// Promotes is engine.Driver's.
+// Promotes implements engine.Driver.
 func (d *Driver) Promotes() bool { return d.InPlace }
 
-// Look is engine.Driver's.
+// Look implements engine.Driver.
 func (d *Driver) Look(ctx context.Context, id string) (found engine.Container, err error) {
 	err = d.retry(ctx, "Look", id, func() error {
 		c := d.engine.find(id)
@@ -219,7 +219,7 @@ func (c *container) described() engine.Container {
 // defaultStop is the time between SIGTERM and SIGKILL if a spec has no StopTimeout.
 const defaultStop = 10 * time.Second
 
-// Stop is engine.Driver's.
+// Stop implements engine.Driver.
 func (d *Driver) Stop(ctx context.Context, id string) error {
 	e := d.engine
 	var ended <-chan struct{}
@@ -256,7 +256,7 @@ func (d *Driver) Stop(ctx context.Context, id string) error {
 	return nil
 }
 
-// Remove is engine.Driver's.
+// Remove implements engine.Driver.
 func (d *Driver) Remove(ctx context.Context, id string) error {
 	e := d.engine
 	return d.retryRemoval(ctx, "Remove", id, func() error {
@@ -271,7 +271,7 @@ func (d *Driver) Remove(ctx context.Context, id string) error {
 	})
 }
 
-// Follow is engine.Driver's.
+// Follow implements engine.Driver.
 func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line func(time.Time, []byte)) error {
 	e, given := d.engine, 0
 	for {
@@ -305,7 +305,7 @@ func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line fu
 	}
 }
 
-// Sockets is engine.Driver's.
+// Sockets implements engine.Driver.
 func (d *Driver) Sockets(ctx context.Context, id string) (sockets []string, err error) {
 	err = d.retry(ctx, "Sockets", id, func() error {
 		c := d.engine.find(id)
@@ -320,7 +320,7 @@ func (d *Driver) Sockets(ctx context.Context, id string) (sockets []string, err 
 	return sockets, err
 }
 
-// Ended is engine.Driver's.
+// Ended implements engine.Driver.
 func (d *Driver) Ended(ctx context.Context) (<-chan engine.End, <-chan error) {
 	e, broken := d.engine, make(chan error, 1)
 	s := &stream{ctx: ctx, owner: d.instance, ends: make(chan engine.End)}
@@ -364,12 +364,12 @@ func (e *Engine) deliver(s *stream) error {
 	}
 }
 
-// Accepts is engine.Driver's.
+// Accepts implements engine.Driver.
 func (d *Driver) Accepts(ctx context.Context) error {
 	return d.request(ctx, "Accepts", "", func() error { return nil })
 }
 
-// Snapshot is engine.Driver's.
+// Snapshot implements engine.Driver.
 func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.SnapshotSpec) error {
 	e := d.engine
 	return d.retry(ctx, "Snapshot", key.Data(), func() error {
@@ -391,7 +391,7 @@ func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.Snaps
 	})
 }
 
-// Restore is engine.Driver's.
+// Restore implements engine.Driver.
 func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) error {
 	there, err := d.HasImage(ctx, key.Snapshot())
 	if err != nil || !there {
@@ -414,7 +414,7 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 	})
 }
 
-// Probe is engine.Driver's.
+// Probe implements engine.Driver.
 func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
 	return d.engine.turn(ctx, spec.Name, func() error {
 		id, err := d.runContainer(ctx, spec)
@@ -435,7 +435,7 @@ func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
 	})
 }
 
-// HasImage is engine.Driver's.
+// HasImage implements engine.Driver.
 func (d *Driver) HasImage(ctx context.Context, ref string) (there bool, err error) {
 	err = d.retry(ctx, "HasImage", ref, func() error {
 		there = d.engine.images[ref] != nil
@@ -444,7 +444,7 @@ func (d *Driver) HasImage(ctx context.Context, ref string) (there bool, err erro
 	return there, err
 }
 
-// ImageUser is engine.Driver's.
+// ImageUser implements engine.Driver.
 func (d *Driver) ImageUser(ctx context.Context, id string) (user int, err error) {
 	err = d.retry(ctx, "ImageUser", id, func() error {
 		for ref, i := range d.engine.images {
@@ -458,5 +458,5 @@ func (d *Driver) ImageUser(ctx context.Context, id string) (user int, err error)
 	return user, err
 }
 
-// Room is engine.Driver's.
+// Room implements engine.Driver.
 func (d *Driver) Room() (disk.Space, error) { return d.Space, nil }

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 )
 
-// Containers is engine.Driver's.
+// Containers implements engine.Driver.
 func (d *Driver) Containers(ctx context.Context, key engine.Key) (found []engine.Container, err error) {
 	err = d.retry(ctx, "Containers", key.Stack, func() error {
 		found = d.containers(key)
@@ -32,7 +32,7 @@ func (d *Driver) containers(key engine.Key) []engine.Container {
 	return found
 }
 
-// Volumes is engine.Driver's.
+// Volumes implements engine.Driver.
 func (d *Driver) Volumes(ctx context.Context, key engine.Key) (found []engine.Volume, err error) {
 	err = d.retry(ctx, "Volumes", key.Stack, func() error {
 		found = d.volumes(key)
@@ -52,7 +52,7 @@ func (d *Driver) volumes(key engine.Key) []engine.Volume {
 	return found
 }
 
-// Networks is engine.Driver's.
+// Networks implements engine.Driver.
 func (d *Driver) Networks(ctx context.Context, key engine.Key) (found []engine.Network, err error) {
 	err = d.retry(ctx, "Networks", key.Stack, func() error {
 		found = d.networks(key)
@@ -79,7 +79,7 @@ func matches(want, key engine.Key) bool {
 		(want.Generation == 0 || want.Generation == key.Generation)
 }
 
-// Inventory is engine.Driver's.
+// Inventory implements engine.Driver.
 func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine.Objects, error) {
 	there := map[string]engine.Objects{}
 	err := d.retry(ctx, "Inventory", stack, func() error {
@@ -124,7 +124,7 @@ func (d *Driver) noteImages(note func(string, engine.Key, func(*engine.Objects))
 	}
 }
 
-// Discard is engine.Driver's.
+// Discard implements engine.Driver.
 func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 	var errs []error
 	for _, c := range o.Containers {

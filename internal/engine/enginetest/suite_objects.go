@@ -61,14 +61,14 @@ func inventoryOwn(c trial) {
 	all, err := c.driver.Inventory(c.t.Context(), "")
 	require.NoError(c.t, err)
 	assert.Equal(c.t, map[string]engine.Objects{c.web.Stack: there, elsewhere.web.Stack: elsewhere.inventory()}, all)
-	assert.True(c.t, trial{c.t, c.bench, c.driver, another.web}.inventory().None())
+	assert.True(c.t, trial{c.t, c.bench, c.driver, another.web}.inventory().IsEmpty())
 }
 
 func discardAll(c trial) {
 	c.fill()
 	there := c.inventory()
 	c.atOnce(func() error { return c.driver.Discard(c.t.Context(), there) })
-	assert.True(c.t, c.inventory().None())
+	assert.True(c.t, c.inventory().IsEmpty())
 	require.NoError(c.t, c.driver.Discard(c.t.Context(), there), "it is gone")
 }
 
@@ -150,7 +150,7 @@ func snapshotRestores(c trial) {
 func snapshotMissing(c trial) {
 	require.ErrorIs(c.t, c.snapshot(), engine.ErrNotFound)
 	require.NoError(c.t, c.driver.Restore(c.t.Context(), c.web, c.web.Process(0)))
-	assert.True(c.t, c.inventory().None())
+	assert.True(c.t, c.inventory().IsEmpty())
 }
 
 func keepAtOnce(c trial) {
@@ -292,7 +292,7 @@ func lostAsked(c trial) {
 	require.NoError(c.t, c.driver.Stop(c.t.Context(), c.web.Process(0)))
 	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Process(0)))
 	require.NoError(c.t, c.driver.Discard(c.t.Context(), c.inventory()))
-	assert.True(c.t, c.inventory().None())
+	assert.True(c.t, c.inventory().IsEmpty())
 }
 
 func lostData(c trial) {
