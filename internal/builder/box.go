@@ -25,6 +25,9 @@ const (
 	caStore  = "/.berth-ca.jks" // the same certificates for Java
 )
 
+// lastBytes is how much of a command's output its error contains.
+const lastBytes = 3000
+
 // box is the container of one build.
 type box struct {
 	builder *Builder
@@ -153,7 +156,7 @@ func (x *box) runStep(ctx context.Context, s step) error {
 	fmt.Fprintf(x.job.Log, "$ %s\n", s.command)
 	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
-	last := newLastLines()
+	last := lastlines.OfOutput(lastBytes)
 	out := io.MultiWriter(x.job.Log, last)
 	code, err := x.cfg.Engine.Exec(limited, x.id, engine.Cmd{
 		// One pipe for both outputs keeps their lines in order.
@@ -166,11 +169,11 @@ func (x *box) runStep(ctx context.Context, s step) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:
-		return fault(x.job, "%s ran longer than %s and was killed: %s%s", s.name, x.cfg.Timeout, s.command, endOf(last))
+		return fault(x.job, "%s ran longer than %s and was killed: %s%s", s.name, x.cfg.Timeout, s.command, last.Phrase())
 	case err != nil:
 		return err
 	case code != 0:
-		return fault(x.job, "%s failed: %q exited with code %d%s", s.name, s.command, code, endOf(last))
+		return fault(x.job, "%s failed: %q exited with code %d%s", s.name, s.command, code, last.Phrase())
 	}
 	return nil
 }
@@ -203,27 +206,4 @@ func (x *box) dir() string { return path.Join(AppDir, x.job.Spec.Root) }
 func (x *box) user() string {
 	uid := strconv.Itoa(x.job.Stack.UID())
 	return uid + ":" + uid
-}
-
-// newLastLines returns a buffer for the end of a command's output, for its error; see
-// endOf.
-func newLastLines() *lastlines.Buffer { return lastlines.New(4*lastBytes, 4*lastBytes) }
-
-const lastBytes = 3000
-
-// endOf returns the end of an output in words that follow an error, or says that there
-// is none.
-func endOf(last *lastlines.Buffer) string {
-	text := strings.TrimSpace(last.String()) // there may be many empty lines
-	if text == "" {
-		return "; it wrote nothing"
-	}
-	end := lastlines.New(lastBytes, lastBytes)
-	_, _ = io.WriteString(end, text) // it never fails
-	return "; the end of its output:\n" + end.String()
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return strings.TrimSuffix(line, "; the end of its output:")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/fair"
+	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
 )
@@ -102,7 +103,7 @@ func (b *Builder) Build(ctx context.Context, job Job) (result Result, cleanUp fu
 	result, cleanUp, err = b.build(ctx, job)
 	b.cfg.Observe(job.Spec.Runtime.Name, outcome(ctx, err), time.Since(begun))
 	if err != nil {
-		fmt.Fprintf(job.Log, "== build failed: %s\n", firstLine(reason(ctx, err)))
+		fmt.Fprintf(job.Log, "== build failed: %s\n", lastlines.Headline(reason(ctx, err)))
 		return Result{}, nil, err
 	}
 	fmt.Fprintln(job.Log, "== build ok")

@@ -85,22 +85,3 @@ func TestLinkTree_ServesTheSameFilesWithoutCopyingThem(t *testing.T) {
 		}
 	}
 }
-
-func TestLastLines_KeepTheEndOfTheOutput(t *testing.T) {
-	l := newLastLines()
-	if got := endOf(l); got != "; it wrote nothing" {
-		t.Errorf("of nothing: %q", got)
-	}
-	for range 10_000 {
-		if _, err := l.Write([]byte("a line of output\n")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := l.Write([]byte("the error\n")); err != nil {
-		t.Fatal(err)
-	}
-	got := endOf(l)
-	if len(got) > lastBytes+100 || got[len(got)-9:] != "the error" {
-		t.Errorf("%d bytes, ending in %q", len(got), got[max(0, len(got)-20):])
-	}
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
@@ -138,7 +139,7 @@ func (x *box) takeOut(ctx context.Context) error {
 		return fmt.Errorf("publish: %w", err)
 	}
 	r, w := io.Pipe()
-	said := newLastLines()
+	said := lastlines.OfOutput(lastBytes)
 	go func() {
 		code, err := x.cfg.Engine.Exec(ctx, x.id, engine.Cmd{
 			Whole: true,
@@ -146,7 +147,7 @@ func (x *box) takeOut(ctx context.Context) error {
 			User:  x.user(),
 		}, w, said)
 		if err == nil && code != 0 {
-			err = fault(x.job, "the folder to publish, %q, could not be read%s", folder, endOf(said))
+			err = fault(x.job, "the folder to publish, %q, could not be read%s", folder, said.Phrase())
 		}
 		w.CloseWithError(err)
 	}()

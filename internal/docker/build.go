@@ -36,7 +36,7 @@ func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, out io.Wr
 	if err != nil {
 		return wrap(err, "build image %s", spec.Ref)
 	}
-	last := lastlines.New(failureTail, failureTail)
+	last := lastlines.OfOutput(failureTail)
 	if err := relay(io.MultiWriter(out, last), response.Body, nil); err != nil {
 		return wrap(fmt.Errorf("%w\n%s", err, strings.TrimSpace(last.String())), "build image %s", spec.Ref)
 	}

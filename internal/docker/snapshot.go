@@ -112,7 +112,7 @@ func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
 	if err := d.Start(ctx, id); err != nil {
 		return "", err
 	}
-	last := lastlines.New(failureTail, failureTail)
+	last := lastlines.OfOutput(failureTail)
 	err := d.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(last, "%s\n", line) })
 	if err != nil {
 		return "", err

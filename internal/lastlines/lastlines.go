@@ -1,23 +1,35 @@
-// Package lastlines keeps the end of an output, for the error that it explains. It does
-// not depend on whose output it is.
+// Package lastlines keeps the end of an output, for the error that it explains, and has
+// the words that introduce it there. It does not depend on whose output it is.
 package lastlines
 
 import (
 	"bytes"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Buffer is an io.Writer that keeps the last lines written to it: as many whole ones as
-// its limits allow, or the end of the last one if that alone is too long.
+// its limits allow, or the end of the last one if that alone is too long. Blank lines at
+// the end do not count.
 type Buffer struct {
+	name, nothing      string // for Phrase
 	maxLines, maxBytes int
 	kept               []byte
 	newlines           int // in kept
 }
 
-// New returns a Buffer for at most so many lines, of so many bytes together. If the
-// limits are equal, only the bytes count.
-func New(maxLines, maxBytes int) *Buffer { return &Buffer{maxLines: maxLines, maxBytes: maxBytes} }
+// OfOutput returns a Buffer for at most so many bytes of a command's output.
+func OfOutput(maxBytes int) *Buffer {
+	return &Buffer{name: "output", nothing: "; it wrote nothing", maxLines: maxBytes, maxBytes: maxBytes}
+}
+
+// OfLog returns a Buffer for at most so many lines of a program's log, of so many bytes
+// together.
+func OfLog(maxLines, maxBytes int) *Buffer {
+	return &Buffer{name: "log", nothing: "; it wrote nothing to its log", maxLines: maxLines, maxBytes: maxBytes}
+}
 
 var newline = []byte{'\n'}
 
@@ -25,33 +37,58 @@ var newline = []byte{'\n'}
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.kept = append(b.kept, p...)
 	b.newlines += bytes.Count(p, newline)
-	if len(b.kept) > 2*b.maxBytes || b.newlines > 2*b.maxLines { // not at every line, since each time moves the rest
-		b.kept = append(b.kept[:0], b.lastText()...)
+	if len(b.kept) > 3*b.maxBytes || b.newlines > 3*b.maxLines { // not at every line, since each time moves the rest
+		text := bytes.TrimRightFunc(b.kept, unicode.IsSpace)
+		blank := b.kept[len(text):] // counts if more follows
+		b.kept = slices.Concat(cut(text, b.maxLines, b.maxBytes), cut(blank, b.maxLines, b.maxBytes))
 		b.newlines = bytes.Count(b.kept, newline)
 	}
 	return len(p), nil
 }
 
-// Empty reports whether nothing was written.
-func (b *Buffer) Empty() bool { return len(b.kept) == 0 }
-
-// String returns the kept lines, without the last newline. It replaces what is not
+// String returns the kept lines, without empty ones around them. It replaces what is not
 // UTF-8.
 func (b *Buffer) String() string {
-	return strings.ToValidUTF8(string(bytes.TrimSuffix(b.lastText(), newline)), "\uFFFD")
+	text := cut(bytes.TrimRightFunc(b.kept, unicode.IsSpace), b.maxLines, b.maxBytes)
+	return strings.ToValidUTF8(string(bytes.TrimLeft(text, "\r\n")), "\uFFFD")
 }
 
-// lastText returns as much of the kept text as the limits allow.
-func (b *Buffer) lastText() []byte {
-	text := b.kept
-	if extra := len(bytes.TrimSuffix(text, newline)) - b.maxBytes; extra > 0 {
+// Phrase returns the kept lines in words that follow an error, such as "; the end of its
+// output:\n" and the lines, or says that there are none.
+func (b *Buffer) Phrase() string {
+	text := b.String()
+	if text == "" {
+		return b.nothing
+	}
+	return introduction(b.name) + "\n" + text
+}
+
+func introduction(name string) string { return "; the end of its " + name + ":" }
+
+// Headline returns the first line of an error, without the words that introduce the end
+// of a command's output.
+func Headline(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return strings.TrimSuffix(line, introduction("output"))
+}
+
+// Tail returns the last whole lines of a text that fit into so many bytes, or the end of
+// the last one if that alone is too long.
+func Tail(text string, maxBytes int) string { return string(cut([]byte(text), maxBytes, maxBytes)) }
+
+// cut returns as much of the end of a text as the limits allow.
+func cut(text []byte, maxLines, maxBytes int) []byte {
+	if extra := len(bytes.TrimSuffix(text, newline)) - maxBytes; extra > 0 {
 		if i := bytes.IndexByte(text[extra-1:len(text)-1], '\n'); i >= 0 {
 			extra += i
+		}
+		for extra < len(text) && !utf8.RuneStart(text[extra]) {
+			extra++
 		}
 		text = text[extra:]
 	}
 	begin := len(bytes.TrimSuffix(text, newline))
-	for range b.maxLines {
+	for range maxLines {
 		if begin = bytes.LastIndexByte(text[:begin], '\n'); begin < 0 {
 			return text
 		}

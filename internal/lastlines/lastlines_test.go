@@ -19,20 +19,26 @@ func TestBuffer_KeepsTheLastWholeLinesWithinItsLimits(t *testing.T) {
 		{3, 100, "a\nb\n", "a\nb"},
 		{3, 100, "a\nb\nc\nd\n", "b\nc\nd"},
 		{3, 100, "a\nb\nc\nd", "b\nc\nd"},
-		{3, 100, "a\n\n\n\n", "\n\n"},
+		{3, 100, "a\n\nb", "a\n\nb"},
+		{3, 100, "a\n\n\n\nb", "b"},
+		{3, 100, "a\n\nb\n\n\n\n\n\n\n\n\n\n\n\n  c", "  c"},
+		{3, 100, "a\n \n\n\n\n\n\n\n\n\n\n\n\n\r\n", "a"},
+		{3, 5, "a" + strings.Repeat(" ", 50), "a"},
+		{3, 5, "a" + strings.Repeat(" ", 50) + "b", "    b"},
 		{3, 100, "\n", ""},
 		{3, 5, "aaaa\nbb\ncc\n", "bb\ncc"},
 		{3, 6, "aaaa\nbb\ncc\n", "bb\ncc"},
 		{3, 4, "aaaa\nbbbbbbbb\n", "bbbb"},
 		{3, 4, "aaaaaaaa", "aaaa"},
+		{3, 3, "éé", "é"},
 		{3, 100, "a\xffb\n", "a\uFFFDb"},
 	} {
-		whole, pieces := lastlines.New(tt.lines, tt.bytes), lastlines.New(tt.lines, tt.bytes)
+		whole, pieces := lastlines.OfLog(tt.lines, tt.bytes), lastlines.OfLog(tt.lines, tt.bytes)
 		fmt.Fprint(whole, tt.written)
 		for i := range len(tt.written) {
 			fmt.Fprint(pieces, tt.written[i:i+1])
 		}
-		if whole.String() != tt.want || whole.Empty() != (tt.written == "") {
+		if whole.String() != tt.want {
 			t.Errorf("%d lines and %d bytes of %q are %q", tt.lines, tt.bytes, tt.written, whole)
 		}
 		if pieces.String() != tt.want {
@@ -42,7 +48,7 @@ func TestBuffer_KeepsTheLastWholeLinesWithinItsLimits(t *testing.T) {
 }
 
 func TestBuffer_KeepsTheEndOfWhatNeverEnds(t *testing.T) {
-	b := lastlines.New(40, 1000)
+	b := lastlines.OfLog(40, 1000)
 	for i := range 10_000 {
 		fmt.Fprintf(b, "line %d\n", i)
 	}
@@ -51,9 +57,47 @@ func TestBuffer_KeepsTheEndOfWhatNeverEnds(t *testing.T) {
 		t.Errorf("%d lines, from %q to %q", len(lines), lines[0], lines[len(lines)-1])
 	}
 	for range 10_000 {
-		fmt.Fprint(b, "no end ")
+		fmt.Fprint(b, "has_no_end")
 	}
-	if text := b.String(); len(text) != 1000 || !strings.HasSuffix(text, "no end ") {
+	if text := b.String(); len(text) != 1000 || !strings.HasSuffix(text, "has_no_end") {
 		t.Errorf("%d bytes of a line without an end: %q", len(text), text)
+	}
+}
+
+func TestPhrase_FollowsAnError(t *testing.T) {
+	output, log := lastlines.OfOutput(10), lastlines.OfLog(2, 100)
+	if output.Phrase() != "; it wrote nothing" || log.Phrase() != "; it wrote nothing to its log" {
+		t.Errorf("of nothing: %q, %q", output.Phrase(), log.Phrase())
+	}
+	for i := range 100 {
+		fmt.Fprintf(output, "old %d\n", i)
+		fmt.Fprintf(log, "old %d\n", i)
+	}
+	fmt.Fprint(output, "no table\n\n")
+	fmt.Fprint(log, "no table\n\n")
+	if output.Phrase() != "; the end of its output:\nno table" || log.Phrase() != "; the end of its log:\nold 99\nno table" {
+		t.Errorf("of much: %q, %q", output.Phrase(), log.Phrase())
+	}
+	for _, b := range []*lastlines.Buffer{output, lastlines.OfOutput(10)} {
+		want := strings.TrimSuffix("build failed"+b.Phrase(), "; the end of its output:\nno table")
+		if got := lastlines.Headline("build failed" + b.Phrase()); got != want {
+			t.Errorf("the headline is %q, want %q", got, want)
+		}
+	}
+}
+
+func TestTail_IsTheLastWholeLines(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                "",
+		"a\nb\n":          "a\nb\n",
+		"aaaa\nbb\ncc\n":  "bb\ncc\n",
+		"bbbb\nccccccc":   "ccccc",
+		"ééééé":           "éé",
+		"aaaaaaa\nccccc":  "ccccc",
+		"aaaaaa\n\nccc\n": "\nccc\n",
+	} {
+		if got := lastlines.Tail(text, 5); got != want {
+			t.Errorf("the tail of %q is %q, want %q", text, got, want)
+		}
 	}
 }

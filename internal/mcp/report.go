@@ -9,9 +9,9 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/plainjson"
 )
 
@@ -103,14 +103,7 @@ func lastOf(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
-	text = text[len(text)-most:]
-	if _, rest, ok := strings.Cut(text, "\n"); ok && rest != "" {
-		text = rest
-	}
-	for len(text) > 0 && !utf8.RuneStart(text[0]) {
-		text = text[1:]
-	}
-	return "[earlier output is omitted]\n" + text
+	return "[earlier output is omitted]\n" + lastlines.Tail(text, most)
 }
 
 // reportEvents lists events, a line each, and says where to continue.

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -66,20 +65,5 @@ func TestExitOf_TellsCodesSignalsAndMemoryApart(t *testing.T) {
 	}
 	if how, code := exitOf(engine.Container{}); !strings.Contains(how, "removed") || code != nil {
 		t.Errorf("exitOf(nothing) = %q, %v", how, code)
-	}
-}
-
-func TestEndOf_IsTheLastLines(t *testing.T) {
-	last := newLastLines()
-	if endOf(last) != "; it wrote nothing to its log" {
-		t.Errorf("of nothing: %q", endOf(last))
-	}
-	for range 500 {
-		fmt.Fprintln(last, "old")
-	}
-	fmt.Fprintln(last, "bad \xff byte")
-	lines := strings.Split(endOf(last), "\n")
-	if len(lines) != keptLines+1 || lines[keptLines] != "bad \uFFFD byte" {
-		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
 	}
 }

@@ -15,6 +15,13 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
+// The end of a log that an error contains: an error keeps no more than one line of the
+// longest.
+const (
+	keptLines = 40
+	keptBytes = keptLines * utf8.UTFMax * stack.ErrorChars
+)
+
 // follower copies the log of a container into its service's log.
 type follower struct {
 	cancel context.CancelFunc
@@ -33,7 +40,7 @@ func (p *process) follow(since time.Time) (*follower, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(p.gen.runner.ctx)
-	f := &follower{cancel: cancel, ended: make(chan struct{}), since: since, last: newLastLines()}
+	f := &follower{cancel: cancel, ended: make(chan struct{}), since: since, last: lastlines.OfLog(keptLines, keptBytes)}
 	p.gen.runner.work.Go(func() {
 		defer close(f.ended)
 		defer cancel()
@@ -162,27 +169,10 @@ func (p *process) logLine(text string) {
 	}
 }
 
-// newLastLines returns a buffer that keeps the last lines of a log for an error; see
-// endOf.
-func newLastLines() *lastlines.Buffer {
-	const longest = utf8.UTFMax * stack.ErrorChars // in bytes; an error keeps no more than this in all
-	return lastlines.New(keptLines, keptLines*longest)
-}
-
-const keptLines = 40
-
-// endOf returns the end of a log, introduced as such, for an error.
-func endOf(last *lastlines.Buffer) string {
-	if last.Empty() {
-		return "; it wrote nothing to its log"
-	}
-	return "; the end of its log:\n" + last.String()
-}
-
-// lastLines returns the end of the process's log, for an error.
+// lastLines returns the end of the process's log in words that follow an error.
 func (p *process) lastLines() string {
 	f := p.following()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return endOf(f.last)
+	return f.last.Phrase()
 }

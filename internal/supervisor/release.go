@@ -7,6 +7,7 @@ import (
 
 	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -30,7 +31,7 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	if err != nil {
 		return err
 	}
-	last := newLastLines()
+	last := lastlines.OfLog(keptLines, keptBytes)
 	limited, cancel := context.WithTimeout(ctx, g.cfg.BuildTimeout)
 	defer cancel()
 	err = g.cfg.Engine.Follow(limited, id, time.Time{}, func(_ time.Time, line []byte) {
@@ -39,14 +40,14 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	})
 	failpoint.Here("release-run")
 	if limited.Err() != nil && ctx.Err() == nil {
-		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.BuildTimeout, s.Spec.Release, endOf(last))
+		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.BuildTimeout, s.Spec.Release, last.Phrase())
 	}
 	if err != nil {
 		return err
 	}
 	c, err := g.cfg.Engine.Look(ctx, id)
 	if err == nil && c.ExitCode != 0 {
-		return serviceError(s, "release failed: %q exited with code %d%s", s.Spec.Release, c.ExitCode, endOf(last))
+		return serviceError(s, "release failed: %q exited with code %d%s", s.Spec.Release, c.ExitCode, last.Phrase())
 	}
 	return err
 }
