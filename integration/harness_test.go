@@ -163,7 +163,7 @@ func (h *Host) spawn(t *testing.T) *process {
 	path, err := h.binary()
 	require.NoError(t, err)
 	cmd := h.engine.beside(path)
-	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=0")
+	cmd.Env = os.Environ()
 	for name, value := range h.env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}

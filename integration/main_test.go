@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) int {
+	// A program with the race detector sleeps for a second when it ends, unless it is told
+	// not to. The one that is shipped does not, so nothing happens then that could race.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	// The reaper's image would have to be pulled; the sweep does its work.
 	os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
 	tclog.SetDefault(quiet{})

@@ -40,6 +40,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("BERTH_SERVER", f.address())
 			e.Setenv("XDG_CONFIG_HOME", e.WorkDir+"/config")
 			e.Setenv("TERM", "xterm")
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // berth ends without a sleep under the race detector, too
 			e.Values["fake"] = f
 			return nil
 		},
@@ -100,7 +101,7 @@ func onTerminal(ts *testscript.TestScript, args []string) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[2:]...)
 	cmd.Dir = ts.Getenv("WORK")
-	for _, name := range []string{"BERTH_SERVER", "XDG_CONFIG_HOME", "TERM", "NO_COLOR", "TMPDIR"} {
+	for _, name := range []string{"BERTH_SERVER", "XDG_CONFIG_HOME", "TERM", "NO_COLOR", "TMPDIR", "GORACE"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	text, err := terminal.Run(cmd, answers[args[1]]...)
