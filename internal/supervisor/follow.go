@@ -135,6 +135,13 @@ func (p *process) unfollow() time.Time {
 	return f.position()
 }
 
+// letGo is unfollow for a process that may be adopted, whose log then goes on from there.
+func (p *process) letGo() {
+	if p.following() != nil {
+		p.gen.runner.leaveLog(p.service.Spec.Name, p.unfollow())
+	}
+}
+
 // awaitLog waits until the log of a process that ended has been read, for as long as
 // more of it comes.
 func (p *process) awaitLog(ctx context.Context) {

@@ -215,10 +215,10 @@ func (g *generation) watchAll() {
 }
 
 // letGo leaves the processes running, but nobody watches them or follows their logs any
-// more.
+// more. They may be adopted.
 func (g *generation) letGo() {
 	for _, p := range g.unwatchAll() {
-		p.unfollow()
+		p.letGo()
 	}
 }
 

@@ -47,7 +47,7 @@ type runner struct {
 // runLog is the open log of a service, shared by all its processes that write to it.
 type runLog struct {
 	file *logfile.File
-	last time.Time // of the last line that an earlier server wrote
+	last time.Time // of the last line copied from the process that was let go last, or by an earlier server
 }
 
 func newRunner(s *Supervisor, id string) *runner {
@@ -186,7 +186,7 @@ func (r *runner) awaitFallen(ctx context.Context) error {
 }
 
 // runLog returns the log of a service's processes, which it opens the first time, and
-// the time of the last line that an earlier server wrote into it.
+// the time after which the log of a process that is adopted is still to be copied.
 func (r *runner) runLog(service string) (*logfile.File, time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,6 +198,16 @@ func (r *runner) runLog(service string) (*logfile.File, time.Time, error) {
 		r.logs[service] = runLog{file, last}
 	}
 	return file, last, err
+}
+
+// leaveLog records the time of the last line copied from a service's process that is let
+// go. Of a service, no other process may be adopted later, except one started since.
+func (r *runner) leaveLog(service string, last time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if log, ok := r.logs[service]; ok {
+		r.logs[service] = runLog{log.file, last}
+	}
 }
 
 func (r *runner) closeLogs() {
