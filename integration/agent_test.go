@@ -15,7 +15,7 @@ import (
 
 // Agent has a folder, a shell, and what it read at /llms.txt.
 type Agent struct {
-	*testing.T
+	t      *testing.T
 	dir    string
 	id     string
 	token  string
@@ -25,7 +25,7 @@ type Agent struct {
 // agent is an agent that has read /llms.txt and nothing else.
 func (h *Host) agent(t *testing.T, project Tree) *Agent {
 	t.Helper()
-	a := &Agent{T: t, dir: t.TempDir(), manual: map[string][]string{}}
+	a := &Agent{t: t, dir: t.TempDir(), manual: map[string][]string{}}
 	a.write(project)
 	r := h.get(t, "/llms.txt")
 	require.Equal(t, http.StatusOK, r.status)
@@ -48,38 +48,38 @@ func (h *Host) agent(t *testing.T, project Tree) *Agent {
 
 // write puts files into the agent's folder.
 func (a *Agent) write(files Tree) {
-	a.Helper()
+	a.t.Helper()
 	for name, content := range files {
 		path := filepath.Join(a.dir, name)
-		require.NoError(a, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(a, os.WriteFile(path, []byte(content), 0o644))
+		require.NoError(a.t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(a.t, os.WriteFile(path, []byte(content), 0o644))
 	}
 }
 
 // run runs a command in the agent's folder, with the values that it has to remember.
 func (a *Agent) run(command string) string {
-	a.Helper()
-	cmd := exec.CommandContext(a.Context(), "sh", "-c", command)
+	a.t.Helper()
+	cmd := exec.CommandContext(a.t.Context(), "sh", "-c", command)
 	cmd.Dir = a.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "ID=" + a.id, "TOKEN=" + a.token}
 	out, err := cmd.CombinedOutput()
-	require.NoError(a, err, "%s\n%s", command, out)
+	require.NoError(a.t, err, "%s\n%s", command, out)
 	return string(out)
 }
 
 // follow runs the n-th command below a heading.
 func (a *Agent) follow(heading string, n int) string {
-	a.Helper()
-	require.Greater(a, len(a.manual[heading]), n, "llms.txt has no such command below %s: %v", heading, a.manual)
+	a.t.Helper()
+	require.Greater(a.t, len(a.manual[heading]), n, "llms.txt has no such command below %s: %v", heading, a.manual)
 	return a.run(a.manual[heading][n])
 }
 
 // settled reads the stack of an answer, and asks again while it is building.
 func (a *Agent) settled(answer string) *Stack {
-	a.Helper()
+	a.t.Helper()
 	for {
 		st := &Stack{}
-		require.NoError(a, json.Unmarshal([]byte(answer), st), answer)
+		require.NoError(a.t, json.Unmarshal([]byte(answer), st), answer)
 		if a.id == "" {
 			a.id, a.token = st.ID, st.ManageToken
 		}

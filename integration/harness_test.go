@@ -115,7 +115,7 @@ func (h *Host) newClient() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{
 		Timeout: patience,
-		Transport: &witness{h: h, Transport: &http.Transport{
+		Transport: &witness{h: h, transport: &http.Transport{
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return h.reach(func() (net.Conn, error) { return dialer.DialContext(ctx, network, h.addr()) })
 			},

@@ -15,7 +15,7 @@ import (
 
 // Tools is a client of the tools at /mcp.
 type Tools struct {
-	*testing.T
+	t       *testing.T
 	session *mcp.ClientSession
 }
 
@@ -49,28 +49,28 @@ func (h *Host) tools(t *testing.T, token string) *Tools {
 
 // call calls a tool and returns its text, and whether that is an error.
 func (c *Tools) call(tool string, args map[string]any) (string, bool) {
-	c.Helper()
-	res, err := c.session.CallTool(c.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
-	require.NoError(c, err)
-	require.Len(c, res.Content, 1)
+	c.t.Helper()
+	res, err := c.session.CallTool(c.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	require.NoError(c.t, err)
+	require.Len(c.t, res.Content, 1)
 	text := res.Content[0].(*mcp.TextContent).Text
-	require.Less(c, len(text), 16_000, "a model has to read all of it")
+	require.Less(c.t, len(text), 16_000, "a model has to read all of it")
 	return text, res.IsError
 }
 
 // does calls a tool that must succeed.
 func (c *Tools) does(tool string, args map[string]any) string {
-	c.Helper()
+	c.t.Helper()
 	text, failed := c.call(tool, args)
-	require.False(c, failed, "%s: %s", tool, text)
+	require.False(c.t, failed, "%s: %s", tool, text)
 	return text
 }
 
 // refuses calls a tool that must not.
 func (c *Tools) refuses(tool string, args map[string]any) string {
-	c.Helper()
+	c.t.Helper()
 	text, failed := c.call(tool, args)
-	require.True(c, failed, "%s: %s", tool, text)
+	require.True(c.t, failed, "%s: %s", tool, text)
 	return text
 }
 

@@ -25,8 +25,8 @@ import (
 // document at /openapi.json: every answer, and every request that was accepted.
 // What does not agree fails the test when it ends.
 type witness struct {
-	*http.Transport
-	h *Host
+	transport *http.Transport
+	h         *Host
 }
 
 // mostWitnessed bounds, in bytes, the requests that are decoded once more.
@@ -34,11 +34,11 @@ const mostWitnessed = 1 << 20
 
 // RoundTrip is http.RoundTripper.
 func (w *witness) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := w.Transport.RoundTrip(req)
+	res, err := w.transport.RoundTrip(req)
 	if err != nil || !w.h.isAPI(req) {
 		return res, err
 	}
-	contract, err := documentOf(w.Transport, w.h)
+	contract, err := documentOf(w.transport, w.h)
 	if err != nil {
 		w.h.contradict(req, res.StatusCode, err)
 		return res, nil
@@ -52,6 +52,9 @@ func (w *witness) RoundTrip(req *http.Request) (*http.Response, error) {
 	}}
 	return res, nil
 }
+
+// CloseIdleConnections is what http.Client's calls.
+func (w *witness) CloseIdleConnections() { w.transport.CloseIdleConnections() }
 
 // isAPI reports whether a request is for the API of this server.
 func (h *Host) isAPI(req *http.Request) bool {

@@ -56,7 +56,7 @@ func (c certificate) pool() *x509.CertPool {
 
 // overTLS has the clients of a server trust a certificate, and go to an address.
 func (h *Host) overTLS(c certificate, address string) {
-	transport := h.client.Transport.(*witness).Transport
+	transport := h.client.Transport.(*witness).transport
 	transport.TLSClientConfig = &tls.Config{RootCAs: c.pool()}
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address)

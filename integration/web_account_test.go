@@ -9,7 +9,7 @@ import (
 
 // signIn signs in to an account that is there.
 func (b *Tab) signIn(email, word string) {
-	b.Helper()
+	b.t.Helper()
 	b.open("/signin")
 	b.fill("email", email, "password", word)
 	b.press("Sign in")

@@ -75,7 +75,7 @@ func findChromium() (string, error) {
 
 // Tab is one window of a browser, with cookies of its own.
 type Tab struct {
-	*testing.T
+	t      *testing.T
 	ctx    context.Context
 	base   string
 	page   *network.Response // that was loaded last
@@ -91,7 +91,7 @@ func (h *Host) browser(t *testing.T) *Tab {
 	require.NoError(t, chromium.err)
 	ctx, stop := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext())
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
-	b := &Tab{T: t, ctx: ctx, base: h.base(), said: &record{}}
+	b := &Tab{t: t, ctx: ctx, base: h.base(), said: &record{}}
 	b.do(chromedp.EmulateViewport(1280, 900))
 	console := chromedp.Console(ctx)
 	go func() {
@@ -123,16 +123,16 @@ func isFault(line string) bool {
 
 // withoutScripts turns the pages' scripts off.
 func (b *Tab) withoutScripts() *Tab {
-	b.Helper()
+	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
-	require.NoError(b, err)
+	require.NoError(b.t, err)
 	return b
 }
 
 func (b *Tab) do(actions ...chromedp.Action[chromedp.Void]) {
-	b.Helper()
+	b.t.Helper()
 	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.Fatalf("the browser, at %s: %v\n%s", b.where(), err, b.text())
+		b.t.Fatalf("the browser, at %s: %v\n%s", b.where(), err, b.text())
 	}
 }
 
@@ -147,9 +147,9 @@ func (b *Tab) where() string {
 
 // path is the path of the page's address.
 func (b *Tab) path() string {
-	b.Helper()
+	b.t.Helper()
 	u, err := url.Parse(b.where())
-	require.NoError(b, err)
+	require.NoError(b.t, err)
 	return u.Path
 }
 
@@ -164,7 +164,7 @@ func (b *Tab) text() string {
 
 // open loads a page by its path, or an address.
 func (b *Tab) open(path string) *Tab {
-	b.Helper()
+	b.t.Helper()
 	address := path
 	if strings.HasPrefix(path, "/") {
 		address = b.base + path
@@ -175,7 +175,7 @@ func (b *Tab) open(path string) *Tab {
 
 // loads does something that loads a page.
 func (b *Tab) loads(action chromedp.Action[chromedp.Void]) {
-	b.Helper()
+	b.t.Helper()
 	response, err := chromedp.RunResponse(b.ctx, action)
 	for err != nil && strings.Contains(err.Error(), "Could not find node") {
 		// The page drew it anew, as something happened, between the looking for it
@@ -183,7 +183,7 @@ func (b *Tab) loads(action chromedp.Action[chromedp.Void]) {
 		response, err = chromedp.RunResponse(b.ctx, action)
 	}
 	if err != nil {
-		b.Fatalf("the browser, at %s: %v\n%s", b.where(), err, b.text())
+		b.t.Fatalf("the browser, at %s: %v\n%s", b.where(), err, b.text())
 	}
 	b.page, b.status = response, response.Status
 }
@@ -206,25 +206,25 @@ func named(place, name string) string {
 
 // press presses a button or a link of the page that leads to another.
 func (b *Tab) press(name string) {
-	b.Helper()
+	b.t.Helper()
 	b.loads(chromedp.Click(named("main", name), chromedp.NodeVisible))
 }
 
 // menu presses what is above every page.
 func (b *Tab) menu(name string) {
-	b.Helper()
+	b.t.Helper()
 	b.loads(chromedp.Click(named("header", name), chromedp.NodeVisible))
 }
 
 // unfold opens what is folded away below a line.
 func (b *Tab) unfold(name string) {
-	b.Helper()
+	b.t.Helper()
 	b.do(chromedp.Click(named("main", name), chromedp.NodeVisible))
 }
 
 // fill types into fields, by their ids.
 func (b *Tab) fill(idsAndTexts ...string) {
-	b.Helper()
+	b.t.Helper()
 	for i := 0; i < len(idsAndTexts); i += 2 {
 		field := chromedp.ID(idsAndTexts[i])
 		// SendKeys would read the field's attributes while Clear still changes them.
@@ -234,32 +234,32 @@ func (b *Tab) fill(idsAndTexts ...string) {
 
 // keys types without looking where.
 func (b *Tab) keys(text string) {
-	b.Helper()
+	b.t.Helper()
 	b.do(chromedp.KeyEvent(text))
 }
 
 // focused is the text of what has the focus.
 func (b *Tab) focused() string {
-	b.Helper()
+	b.t.Helper()
 	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.activeElement.textContent`))
-	require.NoError(b, err)
+	require.NoError(b.t, err)
 	return text
 }
 
 // focusShows reports whether the focused element has a visible outline.
 func (b *Tab) focusShows() bool {
-	b.Helper()
+	b.t.Helper()
 	shows, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](
 		`(({ outlineStyle, outlineWidth }) => outlineStyle === 'solid' && parseFloat(outlineWidth) >= 2)(getComputedStyle(document.activeElement))`))
-	require.NoError(b, err)
+	require.NoError(b.t, err)
 	return shows
 }
 
 // sees waits until the page says all of it.
 func (b *Tab) sees(texts ...string) {
-	b.Helper()
+	b.t.Helper()
 	for _, text := range texts {
-		eventually(b.T, "the page says "+text, func() error {
+		eventually(b.t, "the page says "+text, func() error {
 			if now := b.text(); !strings.Contains(now, text) {
 				return fmt.Errorf("%s says:\n%s", b.where(), now)
 			}
@@ -270,17 +270,17 @@ func (b *Tab) sees(texts ...string) {
 
 // seesNot asserts what the page does not say.
 func (b *Tab) seesNot(texts ...string) {
-	b.Helper()
+	b.t.Helper()
 	for _, text := range texts {
-		require.NotContains(b, b.text(), text)
+		require.NotContains(b.t, b.text(), text)
 	}
 }
 
 // is asserts where the browser is and with what status it came there.
 func (b *Tab) is(status int, path string) {
-	b.Helper()
-	require.Equal(b, path, b.path(), b.text())
-	require.EqualValues(b, status, b.status, b.text())
+	b.t.Helper()
+	require.Equal(b.t, path, b.path(), b.text())
+	require.EqualValues(b.t, status, b.status, b.text())
 }
 
 //go:embed testdata/web/audit.js
@@ -289,18 +289,18 @@ var audit string
 // look takes the page's picture at phone and desktop width, light and dark, and
 // checks each for what makes a page hard to use.
 func (b *Tab) look(name string) {
-	b.Helper()
-	require.NoError(b, os.MkdirAll(shots, 0o755))
+	b.t.Helper()
+	require.NoError(b.t, os.MkdirAll(shots, 0o755))
 	for width, height := range map[int64]int64{390: 844, 1280: 900} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.do(chromedp.EmulateViewport(width, height))
 			_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 			})
-			require.NoError(b, err)
+			require.NoError(b.t, err)
 			faults, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]string](audit))
-			require.NoError(b, err)
-			require.Empty(b, faults, "%s, %d wide, %s", name, width, scheme)
+			require.NoError(b.t, err)
+			require.Empty(b.t, faults, "%s, %d wide, %s", name, width, scheme)
 			b.shoot(fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
 		}
 	}
@@ -309,13 +309,13 @@ func (b *Tab) look(name string) {
 
 // shoot writes a picture of the whole page.
 func (b *Tab) shoot(file string) {
-	b.Helper()
+	b.t.Helper()
 	yes := true
 	shot, err := chromedp.Run(b.ctx, func(ctx context.Context, tab *chromedp.Target) (protocol.CaptureScreenshotResult, error) {
 		return chromedp.Call(ctx, protocol.CaptureScreenshot, protocol.CaptureScreenshotParams{
 			CaptureBeyondViewport: &yes, Format: protocol.CaptureScreenshotFormatPng,
 		})
 	})
-	require.NoError(b, err)
-	require.NoError(b, os.WriteFile(filepath.Join(shots, file), shot.Data, 0o644))
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.WriteFile(filepath.Join(shots, file), shot.Data, 0o644))
 }

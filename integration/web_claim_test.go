@@ -34,7 +34,7 @@ services:
 
 // signUp makes an account in the browser and returns its API key.
 func (b *Tab) signUp(email string) (key string) {
-	b.Helper()
+	b.t.Helper()
 	b.open("/signup")
 	b.fill("email", email, "password", password)
 	b.press("Create account")
@@ -44,14 +44,14 @@ func (b *Tab) signUp(email string) (key string) {
 
 // shownKey is the API key that the page shows this once.
 func (b *Tab) shownKey() string {
-	b.Helper()
+	b.t.Helper()
 	b.sees("Your API key", "as_live_")
 	for word := range strings.FieldsSeq(b.text()) {
 		if strings.HasPrefix(word, "as_live_") && !strings.Contains(word, "•") {
 			return word
 		}
 	}
-	b.Fatal("the page shows no API key")
+	b.t.Fatal("the page shows no API key")
 	return ""
 }
 

@@ -12,9 +12,9 @@ import (
 
 // script runs a script on the page and returns its text.
 func (b *Tab) script(text string) string {
-	b.Helper()
+	b.t.Helper()
 	result, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](text, chromedp.EvalAwaitPromise))
-	require.NoError(b, err)
+	require.NoError(b.t, err)
 	return result
 }
 

@@ -275,7 +275,7 @@ func (s *berth) call(ctx context.Context, method, path, token, contentType strin
 		r.Header.Set("Content-Type", contentType)
 	}
 	if sized, ok := body.(*timedBody); ok {
-		r.ContentLength = int64(sized.Len())
+		r.ContentLength = int64(sized.left.Len())
 	}
 	answer, err := direct.Do(r)
 	if err != nil {
@@ -294,13 +294,13 @@ func (s *berth) call(ctx context.Context, method, path, token, contentType strin
 
 // timedBody is an upload that records when its last byte was read.
 type timedBody struct {
-	bytes.Buffer
+	left bytes.Buffer
 	sent time.Time
 }
 
 // fill writes the form of a create and returns its content type.
 func (t *timedBody) fill(archive []byte) (contentType string, err error) {
-	form := multipart.NewWriter(&t.Buffer)
+	form := multipart.NewWriter(&t.left)
 	part, err := form.CreateFormFile("source", "source.tar")
 	if err != nil {
 		return "", err
@@ -310,14 +310,9 @@ func (t *timedBody) fill(archive []byte) (contentType string, err error) {
 }
 
 func (t *timedBody) Read(p []byte) (int, error) {
-	n, err := t.Buffer.Read(p)
-	if n > 0 && t.Len() == 0 {
+	n, err := t.left.Read(p)
+	if n > 0 && t.left.Len() == 0 {
 		t.sent = time.Now()
 	}
 	return n, err
-}
-
-// WriteTo hides the buffer's method, which would bypass Read.
-func (t *timedBody) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(w, struct{ io.Reader }{t})
 }

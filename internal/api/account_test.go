@@ -12,7 +12,7 @@ import (
 )
 
 func (e *env) claim(key, body string) reply {
-	e.Helper()
+	e.t.Helper()
 	return e.send("POST", "/v0/claim", key, strings.NewReader(body))
 }
 

@@ -22,7 +22,7 @@ type made struct{ id, token, code string }
 
 // creates makes a stack and ends its first build.
 func (e *env) creates(key string, parts ...part) made {
-	e.Helper()
+	e.t.Helper()
 	v := e.create(key, parts...)
 	code, _ := v["claim_code"].(string)
 	m := made{v["id"].(string), v["manage_token"].(string), code}
@@ -32,11 +32,11 @@ func (e *env) creates(key string, parts ...part) made {
 
 // redeploy sends a deploy; without parts, it deploys a page.
 func (e *env) redeploy(id, token string, parts ...part) reply {
-	e.Helper()
+	e.t.Helper()
 	if len(parts) == 0 {
-		parts = []part{sourcePart(site(e.T))}
+		parts = []part{sourcePart(site(e.t))}
 	}
-	body, contentType := makeForm(e.T, parts...)
+	body, contentType := makeForm(e.t, parts...)
 	return e.send("POST", "/v0/stacks/"+id+"/deploy", token, body, "Content-Type", contentType)
 }
 
@@ -261,7 +261,7 @@ func TestDeploy_CutOffChangesNothing(t *testing.T) {
 	w := e.dial()
 	w.printf("POST /v0/stacks/%s/deploy HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
 		m.id, m.token, contentType, len(text), text[:len(text)-30])
-	require.NoError(t, w.Close())
+	require.NoError(t, w.conn.Close())
 	require.NoError(t, e.api.Shutdown(t.Context()), "the request has ended")
 	s, err := e.store.Get(t.Context(), m.id)
 	require.NoError(t, err)

@@ -45,7 +45,7 @@ var testLimits = stack.Limits{
 // env is an API on an in-memory listener, with the real store and source packages and a
 // host that records stacks without building them.
 type env struct {
-	*testing.T
+	t       *testing.T
 	api     *API
 	store   *store.Store
 	host    *fakeHost
@@ -69,7 +69,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	e := &env{
-		T:       t,
+		t:       t,
 		store:   db,
 		host:    &fakeHost{store: db, dir: dir},
 		limiter: &fakeLimiter{left: 1000},
@@ -113,28 +113,28 @@ func (e *env) serve() {
 	}}
 	done := make(chan error, 1)
 	go func() { done <- e.api.Serve(e.ln) }()
-	e.Cleanup(func() {
+	e.t.Cleanup(func() {
 		e.client.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		require.NoError(e, e.api.Shutdown(ctx))
-		require.NoError(e, <-done)
+		require.NoError(e.t, e.api.Shutdown(ctx))
+		require.NoError(e.t, <-done)
 	})
 }
 
 // reply is a whole response.
 type reply struct {
-	*testing.T
+	t      *testing.T
 	status int
 	header http.Header
 	body   string
 }
 
 func (e *env) do(req *http.Request) reply {
-	e.Helper()
+	e.t.Helper()
 	res, err := e.client.Do(req)
-	require.NoError(e, err)
-	return readReply(e.T, res)
+	require.NoError(e.t, err)
+	return readReply(e.t, res)
 }
 
 func readReply(t *testing.T, res *http.Response) reply {
@@ -146,8 +146,8 @@ func readReply(t *testing.T, res *http.Response) reply {
 }
 
 func (e *env) send(method, path, token string, body io.Reader, header ...string) reply {
-	e.Helper()
-	return e.do(newRequest(e.T, method, path, token, body, header...))
+	e.t.Helper()
+	return e.do(newRequest(e.t, method, path, token, body, header...))
 }
 
 func newRequest(t *testing.T, method, path, token string, body io.Reader, header ...string) *http.Request {
@@ -165,55 +165,55 @@ func newRequest(t *testing.T, method, path, token string, body io.Reader, header
 
 // create deploys a page and returns the response's fields.
 func (e *env) create(token string, parts ...part) map[string]any {
-	e.Helper()
+	e.t.Helper()
 	if len(parts) == 0 {
-		parts = []part{sourcePart(site(e.T))}
+		parts = []part{sourcePart(site(e.t))}
 	}
-	body, contentType := makeForm(e.T, parts...)
+	body, contentType := makeForm(e.t, parts...)
 	r := e.send("POST", "/v0/stacks", token, body, "Content-Type", contentType)
-	require.Equal(e, 201, r.status, r.body)
+	require.Equal(e.t, 201, r.status, r.body)
 	return r.json()
 }
 
 // refusedUpload sends a form and returns the error's text; nothing of the
 // upload may be left.
 func (e *env) refusedUpload(status int, parts ...part) string {
-	e.Helper()
-	body, contentType := makeForm(e.T, parts...)
+	e.t.Helper()
+	body, contentType := makeForm(e.t, parts...)
 	r := e.send("POST", "/v0/stacks", "", body, "Content-Type", contentType)
-	require.Equal(e, status, r.status, r.body)
+	require.Equal(e.t, status, r.status, r.body)
 	e.nothingLeft()
 	return r.detail()
 }
 
 func (e *env) nothingLeft() {
-	e.Helper()
-	require.Empty(e, e.host.uploads(e.T), "files of an upload are left")
+	e.t.Helper()
+	require.Empty(e.t, e.host.uploads(e.t), "files of an upload are left")
 }
 
 // account makes an account and returns its API key.
 func (e *env) account(email string) (id, key string) {
-	e.Helper()
+	e.t.Helper()
 	key = auth.NewAPIKey()
-	account, err := e.store.CreateAccount(e.Context(), email, "", store.Key{Hash: auth.Hash(key)})
-	require.NoError(e, err)
+	account, err := e.store.CreateAccount(e.t.Context(), email, "", store.Key{Hash: auth.Hash(key)})
+	require.NoError(e.t, err)
 	return account.ID, key
 }
 
 func (r reply) json() map[string]any {
-	r.Helper()
+	r.t.Helper()
 	var v map[string]any
-	require.NoError(r, json.Unmarshal([]byte(r.body), &v), r.body)
+	require.NoError(r.t, json.Unmarshal([]byte(r.body), &v), r.body)
 	return v
 }
 
 // detail checks the shape of an error and returns its text.
 func (r reply) detail() string {
-	r.Helper()
-	require.Equal(r, "application/json", r.header.Get("Content-Type"), r.body)
+	r.t.Helper()
+	require.Equal(r.t, "application/json", r.header.Get("Content-Type"), r.body)
 	v := r.json()
-	require.Len(r, v, 1, r.body)
-	require.IsType(r, "", v["detail"], r.body)
+	require.Len(r.t, v, 1, r.body)
+	require.IsType(r.t, "", v["detail"], r.body)
 	return v["detail"].(string)
 }
 
@@ -266,14 +266,14 @@ func tarOf(t *testing.T, nameAndContent ...string) []byte {
 
 // change applies a trigger of the lifecycle to a stack.
 func (e *env) change(id string, fn func(*stack.Stack) ([]stack.Event, error)) {
-	e.Helper()
-	_, err := e.store.Update(e.Context(), id, fn)
-	require.NoError(e, err)
+	e.t.Helper()
+	_, err := e.store.Update(e.t.Context(), id, fn)
+	require.NoError(e.t, err)
 }
 
 // live ends a build of a stack.
 func (e *env) live(id string) {
-	e.Helper()
+	e.t.Helper()
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
 		return s.Deployed(s.Services, e.api.cfg.URLs, stack.Now())
 	})
@@ -281,19 +281,19 @@ func (e *env) live(id string) {
 
 // fail ends a build of a stack.
 func (e *env) fail(id string) {
-	e.Helper()
+	e.t.Helper()
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("it broke") })
 }
 
 // restored ends the restore of a stack.
 func (e *env) restored(id string) {
-	e.Helper()
+	e.t.Helper()
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(e.api.cfg.URLs) })
 }
 
 // expire ends the time of a stack.
 func (e *env) expire(id string) {
-	e.Helper()
+	e.t.Helper()
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
 		s.ExpiresAt = stack.Now()
 		return s.Expire(e.api.cfg.URLs, e.api.cfg.Limits, stack.Now())
@@ -320,36 +320,36 @@ func (l *logBook) String() string {
 
 // wire is one connection to the API, byte by byte.
 type wire struct {
-	*testing.T
-	net.Conn
-	in *bufio.Reader
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
 }
 
 func (e *env) dial() *wire {
-	e.Helper()
+	e.t.Helper()
 	c, err := e.ln.Dial()
-	require.NoError(e, err)
-	e.Cleanup(func() { c.Close() })
-	return &wire{e.T, c, bufio.NewReader(c)}
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { c.Close() })
+	return &wire{e.t, c, bufio.NewReader(c)}
 }
 
 func (w *wire) printf(format string, args ...any) {
-	w.Helper()
-	_, err := fmt.Fprintf(w, format, args...)
-	require.NoError(w, err)
+	w.t.Helper()
+	_, err := fmt.Fprintf(w.conn, format, args...)
+	require.NoError(w.t, err)
 }
 
 func (w *wire) reply() reply {
-	w.Helper()
+	w.t.Helper()
 	res, err := http.ReadResponse(w.in, nil)
-	require.NoError(w, err)
-	return readReply(w.T, res)
+	require.NoError(w.t, err)
+	return readReply(w.t, res)
 }
 
 // closed waits for the end of the connection.
 func (w *wire) closed() {
-	w.Helper()
+	w.t.Helper()
 	rest, err := io.ReadAll(w.in)
-	require.NoError(w, err)
-	require.Empty(w, rest)
+	require.NoError(w.t, err)
+	require.Empty(w.t, rest)
 }

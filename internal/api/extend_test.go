@@ -12,7 +12,7 @@ import (
 )
 
 func (e *env) patch(id, token, body string) reply {
-	e.Helper()
+	e.t.Helper()
 	return e.send("PATCH", "/v0/stacks/"+id, token, strings.NewReader(body))
 }
 

@@ -18,11 +18,11 @@ import (
 
 // keyed sends a form with an Idempotency-Key from an address.
 func (e *env) keyed(path, token, key, address string, parts ...part) reply {
-	e.Helper()
+	e.t.Helper()
 	if len(parts) == 0 {
-		parts = []part{sourcePart(site(e.T))}
+		parts = []part{sourcePart(site(e.t))}
 	}
-	body, contentType := makeForm(e.T, parts...)
+	body, contentType := makeForm(e.t, parts...)
 	return e.send("POST", path, token, body, "Content-Type", contentType,
 		headerIdempotencyKey, key, "X-Test-Client", address)
 }
@@ -46,9 +46,9 @@ func TestIdempotency_TheSameCreateGivesTheFirstAnswerAgain(t *testing.T) {
 
 // stacks is every stack there is.
 func (e *env) stacks() []*stack.Stack {
-	e.Helper()
-	all, err := e.store.All(e.Context())
-	require.NoError(e, err)
+	e.t.Helper()
+	all, err := e.store.All(e.t.Context())
+	require.NoError(e.t, err)
 	return all
 }
 
@@ -155,9 +155,9 @@ func TestIdempotency_ADeployRunsOnce(t *testing.T) {
 }
 
 func (e *env) get(id string) *stack.Stack {
-	e.Helper()
-	s, err := e.store.Get(e.Context(), id)
-	require.NoError(e, err)
+	e.t.Helper()
+	s, err := e.store.Get(e.t.Context(), id)
+	require.NoError(e.t, err)
 	return s
 }
 

@@ -68,7 +68,7 @@ func parseLogQuery(c *fiber.Ctx, s *stack.Stack) (logQuery, error) {
 
 // logStream reads what the host writes on its own goroutine.
 type logStream struct {
-	*bufio.Reader
+	text   *bufio.Reader
 	pipe   *io.PipeReader
 	cancel context.CancelFunc
 }
@@ -93,12 +93,15 @@ func (a *API) openLogs(s *stack.Stack, q logQuery) *logStream {
 // begin waits for the first bytes or the end, so that an error before them still gets a
 // status.
 func (l *logStream) begin() error {
-	_, err := l.Peek(1)
+	_, err := l.text.Peek(1)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
 }
+
+// Read is io.Reader's.
+func (l *logStream) Read(p []byte) (int, error) { return l.text.Read(p) }
 
 // Close ends the reading; further writes of the host fail.
 func (l *logStream) Close() error {

@@ -126,7 +126,7 @@ func TestAccess_ChecksInOrder(t *testing.T) {
 					return
 				}
 				require.Equal(t, tt.status, r.status, r.body)
-				r.T = t
+				r.t = t
 				require.NotEmpty(t, r.detail())
 				require.Equal(t, tt.status == 401, r.header.Get("WWW-Authenticate") == "Bearer")
 			})
@@ -223,8 +223,8 @@ func TestEvents_RefusesABadCursor(t *testing.T) {
 // waiting sends GET ?wait=true and returns its answer's channel once the
 // request waits.
 func (e *env) waiting(ctx context.Context, id, token string) <-chan *http.Response {
-	e.Helper()
-	req := newRequest(e.T, "GET", "/v0/stacks/"+id+"?wait=true", token, nil).WithContext(ctx)
+	e.t.Helper()
+	req := newRequest(e.t, "GET", "/v0/stacks/"+id+"?wait=true", token, nil).WithContext(ctx)
 	answered := make(chan *http.Response, 1)
 	go func() {
 		defer close(answered)

@@ -22,7 +22,7 @@ import (
 
 // reader reads a stream event by event.
 type reader struct {
-	*testing.T
+	t     *testing.T
 	in    *bufio.Reader
 	close func()
 }
@@ -31,22 +31,22 @@ type reader struct {
 type message struct{ id, name, data string }
 
 func (e *env) reads(path, token string, header ...string) *reader {
-	e.Helper()
-	ctx, cancel := context.WithCancel(e.Context())
-	req := newRequest(e.T, http.MethodGet, path, token, nil, append(header, "Accept", "text/event-stream")...)
+	e.t.Helper()
+	ctx, cancel := context.WithCancel(e.t.Context())
+	req := newRequest(e.t, http.MethodGet, path, token, nil, append(header, "Accept", "text/event-stream")...)
 	res, err := e.client.Do(req.WithContext(ctx))
-	require.NoError(e, err)
+	require.NoError(e.t, err)
 	stop := func() { cancel(); res.Body.Close() }
-	e.Cleanup(stop)
-	require.Equal(e, 200, res.StatusCode)
-	require.Equal(e, "text/event-stream", res.Header.Get("Content-Type"))
-	require.Equal(e, "no-store", res.Header.Get("Cache-Control"))
-	return &reader{e.T, bufio.NewReader(res.Body), stop}
+	e.t.Cleanup(stop)
+	require.Equal(e.t, 200, res.StatusCode)
+	require.Equal(e.t, "text/event-stream", res.Header.Get("Content-Type"))
+	require.Equal(e.t, "no-store", res.Header.Get("Cache-Control"))
+	return &reader{e.t, bufio.NewReader(res.Body), stop}
 }
 
 // next is the next event; ok is false at the end of the stream.
 func (r *reader) next() (m message, ok bool) {
-	r.Helper()
+	r.t.Helper()
 	for {
 		line, err := r.in.ReadString('\n')
 		if err != nil {
@@ -67,21 +67,21 @@ func (r *reader) next() (m message, ok bool) {
 }
 
 func (r *reader) named(names ...string) message {
-	r.Helper()
+	r.t.Helper()
 	var m message
 	for _, name := range names {
 		var ok bool
 		m, ok = r.next()
-		require.True(r, ok, "the stream ended before %s", name)
-		require.Equal(r, name, m.name, m.data)
+		require.True(r.t, ok, "the stream ended before %s", name)
+		require.Equal(r.t, name, m.name, m.data)
 	}
 	return m
 }
 
 func (r *reader) ended() {
-	r.Helper()
+	r.t.Helper()
 	m, ok := r.next()
-	require.False(r, ok, "the stream goes on with %v", m)
+	require.False(r.t, ok, "the stream goes on with %v", m)
 }
 
 func TestEvents_AreFollowedAndTakenUpAgain(t *testing.T) {
@@ -159,10 +159,10 @@ func TestStreams_AStackHasSoManyAndThenMoreOnceTheyEnd(t *testing.T) {
 
 // opens reports whether a stream can be opened, and closes it again.
 func (e *env) opens(path, token string) bool {
-	e.Helper()
-	res, err := e.client.Do(newRequest(e.T, http.MethodGet, path, token, nil, "Accept", "text/event-stream"))
-	require.NoError(e, err)
-	require.NoError(e, res.Body.Close())
+	e.t.Helper()
+	res, err := e.client.Do(newRequest(e.t, http.MethodGet, path, token, nil, "Accept", "text/event-stream"))
+	require.NoError(e.t, err)
+	require.NoError(e.t, res.Body.Close())
 	return res.StatusCode == 200
 }
 

@@ -148,11 +148,11 @@ func TestUpload_CutOffLeavesNothing(t *testing.T) {
 	for _, cut := range []int{0, 10, 9_000, 100_000, len(text) - 2} {
 		w := e.dial()
 		w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", contentType, len(text), text[:cut])
-		require.NoError(t, w.Close())
+		require.NoError(t, w.conn.Close())
 		w = e.dial()
 		w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s",
 			contentType, len(text), text[:cut])
-		require.NoError(t, w.Close())
+		require.NoError(t, w.conn.Close())
 	}
 	require.NoError(t, e.api.Shutdown(t.Context())) // all have been handled
 	e.nothingLeft()
@@ -169,7 +169,7 @@ func TestUpload_EndsWithTheBody(t *testing.T) {
 	require.NoError(t, err)
 	w := e.dial()
 	w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", contentType, len(text)+100, text)
-	require.NoError(t, w.Close())
+	require.NoError(t, w.conn.Close())
 	require.NoError(t, e.api.Shutdown(t.Context()))
 	e.nothingLeft()
 	stacks, err := e.store.All(t.Context())
@@ -227,7 +227,7 @@ func TestConnection_ClosesWhenTooMuchIsLeft(t *testing.T) {
 	w.printf("POST /v0/stacks HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer no\r\nTransfer-Encoding: chunked\r\n\r\n")
 	chunk := fmt.Sprintf("%x\r\n%s\r\n", 1<<20, bytes.Repeat([]byte("x"), 1<<20))
 	for range 1000 {
-		if _, err := io.WriteString(w, chunk); err != nil {
+		if _, err := io.WriteString(w.conn, chunk); err != nil {
 			break
 		}
 	}
@@ -245,7 +245,7 @@ func TestUpload_IsNeverHeldInMemory(t *testing.T) {
 	w := e.dial()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	out := bufio.NewWriterSize(w, 64<<10)
+	out := bufio.NewWriterSize(w.conn, 64<<10)
 	fmt.Fprintf(out, "POST /v0/stacks HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: %d\r\n\r\n%s",
 		len(head)+size+len(tail), head)
 	block := bytes.Repeat([]byte("\r\n--bnot a boundary"+strings.Repeat("x", 100)), 500)

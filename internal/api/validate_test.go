@@ -12,14 +12,14 @@ import (
 
 // validates sends a form to POST /v0/validate.
 func (e *env) validates(token string, parts ...part) reply {
-	e.Helper()
-	body, contentType := makeForm(e.T, parts...)
+	e.t.Helper()
+	body, contentType := makeForm(e.t, parts...)
 	return e.send("POST", "/v0/validate", token, body, "Content-Type", contentType)
 }
 
 // validatesJSON sends a list of files.
 func (e *env) validatesJSON(body string) reply {
-	e.Helper()
+	e.t.Helper()
 	return e.send("POST", "/v0/validate", "", strings.NewReader(body), "Content-Type", "application/json; charset=utf-8")
 }
 

@@ -21,7 +21,7 @@ import (
 // fake is a server with the API that does not run anything. A source with a file called
 // broken fails to build; its build log is build.log, else one line.
 type fake struct {
-	*httptest.Server
+	server *httptest.Server
 
 	mu       sync.Mutex
 	stacks   map[string]*fakeStack
@@ -69,7 +69,7 @@ func newFake(t testing.TB) *fake {
 		}
 		refuse(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	})
-	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.requests = append(f.requests, r.Method+" "+r.URL.Path)
@@ -79,13 +79,13 @@ func newFake(t testing.TB) *fake {
 		}
 		mux.ServeHTTP(w, r)
 	}))
-	f.Start()
-	t.Cleanup(f.Close)
+	f.server.Start()
+	t.Cleanup(f.server.Close)
 	return f
 }
 
 // address is the server's, under the name localhost.
-func (f *fake) address() string { return strings.Replace(f.URL, "127.0.0.1", "localhost", 1) }
+func (f *fake) address() string { return strings.Replace(f.server.URL, "127.0.0.1", "localhost", 1) }
 
 func refuse(w http.ResponseWriter, status int, detail string) {
 	answer(w, status, map[string]string{"detail": detail})

@@ -19,7 +19,7 @@ import (
 
 // sender is a client's end of a request, and the answer to it.
 type sender struct {
-	net.Conn
+	conn   net.Conn
 	answer answer
 }
 
@@ -59,7 +59,7 @@ func sendCall(h http.Handler, network string, padding int) *httptest.ResponseRec
 	text := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}` + strings.Repeat(" ", padding)
 	var running sync.WaitGroup
 	s := send(h, &running, network, int64(len(text)))
-	_, _ = io.WriteString(s, text)
+	_, _ = io.WriteString(s.conn, text)
 	running.Wait()
 	return s.answer.ResponseRecorder
 }
@@ -83,10 +83,10 @@ func TestHandler_EndsCallsThatComeTooSlowly(t *testing.T) {
 				begun := time.Now()
 				var running sync.WaitGroup
 				s := send(h, &running, "a", c.length)
-				_, err := s.Write(make([]byte, c.first))
+				_, err := s.conn.Write(make([]byte, c.first))
 				for err == nil {
 					time.Sleep(c.every)
-					_, err = s.Write(make([]byte, c.then))
+					_, err = s.conn.Write(make([]byte, c.then))
 				}
 				running.Wait()
 				require.Equal(t, http.StatusBadRequest, s.answer.Code)
@@ -105,7 +105,7 @@ func TestHandler_ReadsFewLargeCallsAtOnce(t *testing.T) {
 		var senders []*sender
 		begin := func(network string) {
 			s := send(h, &running, network, []int64{maxCall, -1}[len(senders)%2])
-			_, err := s.Write(make([]byte, 2*smallCall))
+			_, err := s.conn.Write(make([]byte, 2*smallCall))
 			require.NoError(t, err)
 			senders = append(senders, s)
 		}
@@ -130,7 +130,7 @@ func TestHandler_ReadsFewLargeCallsAtOnce(t *testing.T) {
 		requireRefused("b", "too many large calls are being sent to this server at once; send this one again in a few seconds")
 
 		for _, s := range senders {
-			require.NoError(t, s.Close())
+			require.NoError(t, s.conn.Close())
 		}
 		running.Wait()
 		require.Contains(t, senders[0].answer.Body.String(), "the call broke off after")

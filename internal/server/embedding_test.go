@@ -15,18 +15,33 @@ import (
 	"testing"
 )
 
-// mayEmbed lists the types of other modules that a struct may embed, each to
-// satisfy an interface.
+// mayEmbed lists the types of the standard library and of other modules that a struct
+// may embed: mutexes, and what it embeds to satisfy an interface.
 var mayEmbed = []string{
+	"sync.Mutex",
+	"sync.RWMutex",
+
+	"context.Context",
+	"io.ReadCloser",
+	"io.Reader",
+	"net.Conn",
+	"net.Listener",
+	"net/http.Handler",
+	"net/http.ResponseWriter",
+	"net/http.RoundTripper",
+
+	"crypto/tls.Conn",                    // as a net.Conn
+	"net.TCPConn",                        // as a net.Conn that can be closed one way
+	"net.TCPListener",                    // as a net.Listener
+	"net/http/httptest.ResponseRecorder", // as an http.ResponseWriter
 	"go.opentelemetry.io/otel/trace/noop.TracerProvider",
 	"go.opentelemetry.io/otel/trace/noop.Tracer",
 	"go.opentelemetry.io/otel/trace/noop.Span",
 }
 
-// A struct that embeds another has the methods and fields of both under one name,
-// and a line no longer says which of them it reaches. So structs name what they
-// hold. Only fakes of tests may embed an interface of ours; types of the standard
-// library may be embedded, mutexes among them.
+// A struct that embeds another has the methods and fields of both under one name, and a
+// line no longer says which of them it reaches. So structs name what they hold. Only
+// fakes of tests may embed an interface of ours; all that is not ours is in mayEmbed.
 func TestStructs_DoNotEmbedEachOther(t *testing.T) {
 	sources := map[string]string{}
 	err := filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
@@ -76,13 +91,19 @@ func TestStructs_ThatEmbedEachOtherAreRefused(t *testing.T) {
 		{"x.go", "Interface", true},
 		{"x.go", "error", false},
 		{"x.go", "sync.Mutex", false},
+		{"x.go", "net.Conn", false},
+		{"x.go", "*net.TCPConn", false},
+		{"x.go", "*bytes.Buffer", true},
+		{"x.go", "bytes.Buffer", true},
+		{"x_test.go", "*testing.T", true},
+		{"x.go", "fmt.Stringer", true},
 		{"x.go", "*foreign.Client", true},
 	} {
 		file := "internal/x/" + tt.file
 		faults, err := embeddingFaults(map[string]string{
 			"internal/other/other.go": other,
 			"internal/x/types.go":     "package x\ntype local struct{}\ntype alias = local\ntype generic[T any] struct{}\ntype Interface interface{ Do() }",
-			file: "package x\nimport (\n\"sync\"\n\"example.com/foreign\"\n\"" + module + "internal/other\"\n)\n" +
+			file: "package x\nimport (\n\"bytes\"\n\"fmt\"\n\"net\"\n\"sync\"\n\"testing\"\n\"example.com/foreign\"\n\"" + module + "internal/other\"\n)\n" +
 				"var _ sync.Mutex\nvar _ foreign.Client\nvar _ other.Struct\nfunc f() {\ntype holder struct {\n" + tt.field + "\n}\n}",
 		})
 		if err != nil {
@@ -187,10 +208,10 @@ func (m *moduleTypes) fault(f sourceFile, field *ast.Field, at token.Position) s
 type kind int
 
 const (
-	harmless        kind = iota // of the standard library, or without fields and methods of its own
+	harmless        kind = iota // of the language, or without fields and methods of its own
 	ours                        // a struct of this module
 	oursToImplement             // an interface of this module
-	foreign                     // of another module
+	foreign                     // of the standard library or another module
 )
 
 // kind returns what a type is, and its name.
@@ -236,9 +257,6 @@ func (m *moduleTypes) imported(from, name string) (kind, string) {
 				return k, full
 			}
 		}
-	}
-	if first, _, _ := strings.Cut(from, "/"); from != "" && !strings.Contains(first, ".") {
-		return harmless, full
 	}
 	return foreign, full
 }

@@ -12,13 +12,13 @@ import (
 
 // hooked makes a stack whose events are delivered.
 func (e *env) hooked(b *visitor) (id string) {
-	e.Helper()
+	e.t.Helper()
 	id = e.owned(b, "guestbook")
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
 		s.Notify("https://example.com/hooks", "whsec_secret")
 		return nil, nil
 	})
-	require.NoError(e, e.store.AddDeliveries(e.Context(), []store.Delivery{
+	require.NoError(e.t, e.store.AddDeliveries(e.t.Context(), []store.Delivery{
 		{StackID: id, EventID: 7, Type: "service.ready", At: time.Now(), Attempt: 1, Status: 302, Words: "<b>moved</b>", Duration: 120 * time.Millisecond},
 		{StackID: id, EventID: 8, Type: "stack.live", At: time.Now(), Attempt: 4, Error: "there was no complete answer within 5s"},
 		{StackID: id, EventID: -9, Type: "webhook.test", At: time.Now(), Status: 500, Error: "the receiver answered 500", Duration: 1500 * time.Millisecond},

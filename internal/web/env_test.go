@@ -33,7 +33,7 @@ const (
 // env is the pages on an in-memory listener, with real accounts, a real store and a
 // host that only records.
 type env struct {
-	*testing.T
+	t      *testing.T
 	web    *Web
 	store  *store.Store
 	host   *fakeHost
@@ -48,7 +48,7 @@ type env struct {
 
 func newEnv(t *testing.T, change ...func(*Config)) *env {
 	t.Helper()
-	e := &env{T: t, key: auth.Key{1}, hooks: &fakeWebhooks{}, ln: fasthttputil.NewInmemoryListener(), served: make(chan error, 1), logged: &logBook{}}
+	e := &env{t: t, key: auth.Key{1}, hooks: &fakeWebhooks{}, ln: fasthttputil.NewInmemoryListener(), served: make(chan error, 1), logged: &logBook{}}
 	log := slog.New(slog.NewTextHandler(e.logged, nil))
 	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "db"), Sealer: auth.NewSealer(e.key), Log: log})
 	require.NoError(t, err)
@@ -87,13 +87,13 @@ func (e *env) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	e.client.CloseIdleConnections()
-	require.NoError(e, e.web.Shutdown(ctx))
-	require.NoError(e, <-e.served)
+	require.NoError(e.t, e.web.Shutdown(ctx))
+	require.NoError(e.t, <-e.served)
 }
 
 // stack makes a live stack that nobody owns and returns its claim code.
 func (e *env) stack(name string) (id, code string) {
-	e.Helper()
+	e.t.Helper()
 	code = auth.NewClaimCode()
 	s := stack.New(name, []stack.Spec{
 		{Name: "web", Label: "static", Runtime: stack.Runtime{Name: stack.Static}},
@@ -101,7 +101,7 @@ func (e *env) stack(name string) (id, code string) {
 	}, stack.Now())
 	s.ClaimCodeHash, s.ManageTokenHash = e.key.HashClaimCode(code), auth.Hash(auth.NewManageToken())
 	s.ExpiresAt = stack.Now().Add(time.Hour)
-	require.NoError(e, e.store.Create(e.Context(), s, []stack.Event{s.Created()}))
+	require.NoError(e.t, e.store.Create(e.t.Context(), s, []stack.Event{s.Created()}))
 	e.change(s.ID, func(s *stack.Stack) ([]stack.Event, error) {
 		return s.Deployed(s.Services, e.urls, stack.Now())
 	})
@@ -110,37 +110,37 @@ func (e *env) stack(name string) (id, code string) {
 
 // owned makes a live stack of the account that b is signed in to.
 func (e *env) owned(b *visitor, name string) (id string) {
-	e.Helper()
+	e.t.Helper()
 	id, code := e.stack(name)
 	r := b.post("/claim/"+code, nil)
-	require.Equal(e, http.StatusSeeOther, r.status, r.body)
+	require.Equal(e.t, http.StatusSeeOther, r.status, r.body)
 	return id
 }
 
 func (e *env) change(id string, fn func(*stack.Stack) ([]stack.Event, error)) {
-	e.Helper()
-	_, err := e.store.Update(e.Context(), id, fn)
-	require.NoError(e, err)
+	e.t.Helper()
+	_, err := e.store.Update(e.t.Context(), id, fn)
+	require.NoError(e.t, err)
 }
 
 // visitor is a browser: it keeps cookies and submits the hidden fields of forms.
 type visitor struct {
-	*testing.T
+	t       *testing.T
 	client  *http.Client
 	cookies map[string]string
 	set     []*http.Cookie // with the last answer
 }
 
 func (e *env) visitor() *visitor {
-	return &visitor{T: e.T, client: e.client, cookies: map[string]string{}}
+	return &visitor{t: e.t, client: e.client, cookies: map[string]string{}}
 }
 
 // signedUp is a browser that is signed in to a new account.
 func (e *env) signedUp(email string) *visitor {
-	e.Helper()
+	e.t.Helper()
 	b := e.visitor()
 	r := b.post("/signup", url.Values{"email": {email}, "password": {password}})
-	require.Equal(e, http.StatusSeeOther, r.status, r.body)
+	require.Equal(e.t, http.StatusSeeOther, r.status, r.body)
 	return b
 }
 
@@ -152,12 +152,12 @@ type reply struct {
 }
 
 func (b *visitor) send(req *http.Request) *http.Response {
-	b.Helper()
+	b.t.Helper()
 	for name, value := range b.cookies {
 		req.AddCookie(&http.Cookie{Name: name, Value: value})
 	}
 	res, err := b.client.Do(req)
-	require.NoError(b, err)
+	require.NoError(b.t, err)
 	b.set = res.Cookies()
 	for _, c := range b.set {
 		b.cookies[c.Name] = c.Value
@@ -169,29 +169,29 @@ func (b *visitor) send(req *http.Request) *http.Response {
 }
 
 func (b *visitor) do(req *http.Request) reply {
-	b.Helper()
+	b.t.Helper()
 	res := b.send(req)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	require.NoError(b, err)
+	require.NoError(b.t, err)
 	return reply{res.StatusCode, res.Header, string(body)}
 }
 
 func (b *visitor) request(method, path string, body io.Reader) *http.Request {
-	b.Helper()
-	req, err := http.NewRequestWithContext(b.Context(), method, "http://localhost:8080"+path, body)
-	require.NoError(b, err)
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), method, "http://localhost:8080"+path, body)
+	require.NoError(b.t, err)
 	return req
 }
 
 func (b *visitor) get(path string) reply {
-	b.Helper()
+	b.t.Helper()
 	return b.do(b.request(http.MethodGet, path, nil))
 }
 
 // postAs sends a form with the given token.
 func (b *visitor) postAs(token, path string, form url.Values) reply {
-	b.Helper()
+	b.t.Helper()
 	sent := url.Values{tokenField: {token}}
 	for name, values := range form {
 		sent[name] = values
@@ -203,7 +203,7 @@ func (b *visitor) postAs(token, path string, form url.Values) reply {
 
 // post sends a form with the token of a page that was read just before.
 func (b *visitor) post(path string, form url.Values) reply {
-	b.Helper()
+	b.t.Helper()
 	return b.postAs(b.token(), path, form)
 }
 
@@ -211,9 +211,9 @@ var tokenPattern = regexp.MustCompile(`name="token" value="([^"]+)"`)
 
 // token returns the token in the forms of a page.
 func (b *visitor) token() string {
-	b.Helper()
+	b.t.Helper()
 	found := tokenPattern.FindStringSubmatch(b.get("/claim").body)
-	require.NotNil(b, found)
+	require.NotNil(b.t, found)
 	return found[1]
 }
 

@@ -81,13 +81,13 @@ func TestForms_NeedTheTokenOfTheirBrowser(t *testing.T) {
 }
 
 func (b *visitor) cookie(name string) *http.Cookie {
-	b.Helper()
+	b.t.Helper()
 	for _, c := range b.set {
 		if c.Name == name {
 			return c
 		}
 	}
-	b.Fatalf("no cookie %s among %v", name, b.set)
+	b.t.Fatalf("no cookie %s among %v", name, b.set)
 	return nil
 }
 

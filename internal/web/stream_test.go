@@ -19,29 +19,29 @@ import (
 
 // follower reads a stream event by event.
 type follower struct {
-	*testing.T
+	t   *testing.T
 	in  *bufio.Reader
 	res *http.Response
 }
 
 // follow opens a stream, which ends after 10 s: then what waits for its next event fails.
 func (b *visitor) follow(path string) *follower {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
-	b.Cleanup(cancel)
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	b.t.Cleanup(cancel)
 	res := b.send(b.request(http.MethodGet, path, nil).WithContext(ctx))
-	b.Cleanup(func() { res.Body.Close() })
-	require.Equal(b, 200, res.StatusCode)
-	require.Equal(b, "text/event-stream", res.Header.Get("Content-Type"))
-	return &follower{b.T, bufio.NewReader(res.Body), res}
+	b.t.Cleanup(func() { res.Body.Close() })
+	require.Equal(b.t, 200, res.StatusCode)
+	require.Equal(b.t, "text/event-stream", res.Header.Get("Content-Type"))
+	return &follower{b.t, bufio.NewReader(res.Body), res}
 }
 
 // next is the next event and its data.
 func (f *follower) next() (event, data string) {
-	f.Helper()
+	f.t.Helper()
 	for {
 		line, err := f.in.ReadString('\n')
-		require.NoError(f, err)
+		require.NoError(f.t, err)
 		switch name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": "); {
 		case name == "event":
 			event = value
@@ -53,14 +53,14 @@ func (f *follower) next() (event, data string) {
 
 // part waits for a part of the page that says something.
 func (f *follower) part(id, text string) {
-	f.Helper()
+	f.t.Helper()
 	for {
 		event, data := f.next()
 		if event != "part" {
 			continue
 		}
 		var part struct{ ID, HTML string }
-		require.NoError(f, json.Unmarshal([]byte(data), &part))
+		require.NoError(f.t, json.Unmarshal([]byte(data), &part))
 		if part.ID == id && strings.Contains(part.HTML, text) {
 			return
 		}

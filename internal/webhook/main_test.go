@@ -165,9 +165,9 @@ func attempts(t *testing.T, s *store.Store, k *stack.Stack, n int) []store.Deliv
 
 // arrival is a request that a receiver got.
 type arrival struct {
-	*http.Request
-	body []byte
-	at   time.Time
+	request *http.Request
+	body    []byte
+	at      time.Time
 }
 
 // receiver is an HTTP server on the loopback interface that records its requests.
@@ -188,7 +188,7 @@ func receive(t *testing.T, answer func(http.ResponseWriter, arrival)) *receiver 
 	}
 	r := &receiver{url: "http://" + l.Addr().String() + "/hook"}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		a := arrival{Request: req, body: readAll(req), at: time.Now()}
+		a := arrival{request: req, body: readAll(req), at: time.Now()}
 		r.mu.Lock()
 		r.arrivals = append(r.arrivals, a)
 		r.mu.Unlock()

@@ -83,7 +83,7 @@ func TestMark_OfAStopIsWhatTheNextStartSends(t *testing.T) {
 	begin(t, New(config(s)))
 	seen := map[string]bool{}
 	for _, a := range r.await(t, len(events)) {
-		seen[a.Header.Get("X-Service-Delivery")] = true
+		seen[a.request.Header.Get("X-Service-Delivery")] = true
 	}
 	for _, e := range events {
 		if !seen[strconv.FormatInt(e.ID, 10)] {

@@ -40,7 +40,7 @@ func (r *trips) got() []arrival {
 
 func (r *trips) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.mu.Lock()
-	r.sent = append(r.sent, arrival{Request: req, body: readAll(req), at: time.Now()})
+	r.sent = append(r.sent, arrival{request: req, body: readAll(req), at: time.Now()})
 	r.mu.Unlock()
 	if r.hang {
 		<-req.Context().Done()
@@ -90,7 +90,7 @@ func TestRetries_ComeAfter1And5And25Seconds(t *testing.T) {
 // the time of the attempt and the whole secret.
 func checkSigned(t *testing.T, a arrival, e stack.Event) {
 	t.Helper()
-	header := a.Header.Get("X-Service-Signature")
+	header := a.request.Header.Get("X-Service-Signature")
 	var signed int64
 	if _, err := fmt.Sscanf(header, "t=%d,v1=", &signed); err != nil || signed > a.at.Unix() || signed < a.at.Unix()-5 {
 		t.Errorf("%s is not signed just before %d", header, a.at.Unix())
@@ -100,7 +100,7 @@ func checkSigned(t *testing.T, a arrival, e stack.Event) {
 		"Content-Type": "application/json", "X-Service-Event": string(e.Type), "X-Service-Delivery": strconv.FormatInt(e.ID, 10),
 	}
 	for name, value := range want {
-		if got := a.Header.Get(name); got != value {
+		if got := a.request.Header.Get(name); got != value {
 			t.Errorf("%s: %q, want %q", name, got, value)
 		}
 	}
@@ -112,7 +112,7 @@ func checkSigned(t *testing.T, a arrival, e stack.Event) {
 
 func checkSignature(t *testing.T, a arrival) {
 	t.Helper()
-	header := a.Header.Get("X-Service-Signature")
+	header := a.request.Header.Get("X-Service-Signature")
 	if err := stripe.ValidatePayloadIgnoringTolerance(a.body, header, secret); err != nil {
 		t.Errorf("%s: %v", header, err)
 	}
@@ -132,11 +132,11 @@ func TestDispatcher_SendsWhatTheEventsEndpointShowsAndNothingElse(t *testing.T) 
 	}
 	for i, a := range r.await(t, 2) {
 		checkSigned(t, a, shown[i])
-		if a.Method != http.MethodPost || a.RequestURI != "/hook?key=a%20b" || a.ContentLength != int64(len(a.body)) {
-			t.Errorf("%s %s with %d bytes", a.Method, a.RequestURI, a.ContentLength)
+		if a.request.Method != http.MethodPost || a.request.RequestURI != "/hook?key=a%20b" || a.request.ContentLength != int64(len(a.body)) {
+			t.Errorf("%s %s with %d bytes", a.request.Method, a.request.RequestURI, a.request.ContentLength)
 		}
 		names := []string{}
-		for name := range a.Header {
+		for name := range a.request.Header {
 			names = append(names, name)
 		}
 		slices.Sort(names)
@@ -177,7 +177,7 @@ func TestDispatcher_FollowsAllStacksThatHaveAWebhook(t *testing.T) {
 	}
 	var got []string
 	for _, a := range r.await(t, len(want)) {
-		got = append(got, a.Header.Get("X-Service-Delivery"))
+		got = append(got, a.request.Header.Get("X-Service-Delivery"))
 	}
 	slices.Sort(got)
 	slices.Sort(want)
@@ -201,7 +201,7 @@ func TestDispatcher_TheFirstWebhookOfARedeployGetsItsEvents(t *testing.T) {
 	}
 	eventually(t, "stack.redeploying comes", func() bool {
 		return slices.ContainsFunc(r.got(), func(a arrival) bool {
-			return a.Header.Get("X-Service-Event") == string(stack.EventRedeploying)
+			return a.request.Header.Get("X-Service-Event") == string(stack.EventRedeploying)
 		})
 	})
 }
@@ -240,7 +240,7 @@ func TestDispatcher_DeliversTheLastEventsOfADeletedStackAndThenForgetsItsWebhook
 	hold, failed := make(chan struct{}), false
 	r := receive(t, func(w http.ResponseWriter, a arrival) {
 		switch {
-		case a.Header.Get("X-Service-Event") == string(stack.EventExtended):
+		case a.request.Header.Get("X-Service-Event") == string(stack.EventExtended):
 			<-hold
 		case !failed:
 			failed = true
@@ -253,8 +253,8 @@ func TestDispatcher_DeliversTheLastEventsOfADeletedStackAndThenForgetsItsWebhook
 		t.Fatal(err)
 	}
 	got := r.await(t, 3) // both, and stack.deleted again
-	if got[2].Header.Get("X-Service-Event") != string(stack.EventDeleted) {
-		t.Errorf("the third was %s", got[2].Header.Get("X-Service-Event"))
+	if got[2].request.Header.Get("X-Service-Event") != string(stack.EventDeleted) {
+		t.Errorf("the third was %s", got[2].request.Header.Get("X-Service-Event"))
 	}
 	events, err := s.Events(t.Context(), k.ID, first.ID, 1)
 	if err != nil {
@@ -305,7 +305,7 @@ func TestDispatcher_AStartDropsRetriesAndSendsWhatWasNotAttempted(t *testing.T) 
 	time.Sleep(2 * c.Retries[0]) // a retry that was not dropped would come now
 	var got []string
 	for _, a := range fails.await(t, before+len(want))[before:] {
-		got = append(got, a.Header.Get("X-Service-Delivery"))
+		got = append(got, a.request.Header.Get("X-Service-Delivery"))
 		checkSignature(t, a)
 	}
 	slices.Sort(got)
@@ -431,8 +431,8 @@ func TestResend_GoesBeforeWhatWaits(t *testing.T) {
 	eventually(t, "it waits in its lane", func() bool { return d.lanes.waitingOf(k.ID) == 51 })
 	release <- struct{}{}
 	first := strconv.FormatInt(events[0].ID, 10)
-	if next := r.await(t, standard.lane+1)[standard.lane]; next.Header.Get("X-Service-Delivery") != first {
-		t.Errorf("next came event %s, want %s", next.Header.Get("X-Service-Delivery"), first)
+	if next := r.await(t, standard.lane+1)[standard.lane]; next.request.Header.Get("X-Service-Delivery") != first {
+		t.Errorf("next came event %s, want %s", next.request.Header.Get("X-Service-Delivery"), first)
 	}
 	close(release)
 	if err := <-done; err != nil {
@@ -458,11 +458,11 @@ func TestTest_SendsAnEventThatIsNotRecorded(t *testing.T) {
 		t.Errorf("Test = %+v, %v", got, err)
 	}
 	a := r.await(t, 1)[0]
-	if err := stripe.ValidatePayload(a.body, a.Header.Get("X-Service-Signature"), secret); err != nil {
+	if err := stripe.ValidatePayload(a.body, a.request.Header.Get("X-Service-Signature"), secret); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(string(a.body), `"type":"webhook.test"`) || a.Header.Get("X-Service-Delivery") != strconv.FormatInt(got.EventID, 10) {
-		t.Errorf("sent %s as %s", a.body, a.Header.Get("X-Service-Delivery"))
+	if !strings.Contains(string(a.body), `"type":"webhook.test"`) || a.request.Header.Get("X-Service-Delivery") != strconv.FormatInt(got.EventID, 10) {
+		t.Errorf("sent %s as %s", a.body, a.request.Header.Get("X-Service-Delivery"))
 	}
 	if events, err := s.Events(t.Context(), k.ID, -1<<60, 10); err != nil || len(events) != 0 {
 		t.Errorf("recorded: %v, %v", events, err)
