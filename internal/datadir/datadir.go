@@ -39,12 +39,6 @@ func (d Dir) Site(id, service string, generation int) string {
 	return filepath.Join(d.Stack(id), "sites", service, "g"+strconv.Itoa(generation))
 }
 
-// NoRoom returns the file that says since when, and why, a snapshot of a service's data
-// waits for room on the disk.
-func (d Dir) NoRoom(id, service string) string {
-	return filepath.Join(d.Stack(id), service+".no-room")
-}
-
 // Sites returns the folders published by the generations that which accepts.
 func (d Dir) Sites(id string, which func(generation int) bool) []string {
 	return slices.DeleteFunc(d.find(id, "sites/*/g*"), func(site string) bool {
@@ -92,6 +86,16 @@ func (d Dir) Remove(id string) error {
 		return fmt.Errorf("remove the stack's files: %w", err)
 	}
 	return nil
+}
+
+// RemoveFolders removes sources and sites, given by the paths that other methods return.
+// It goes on after an error, so that as little as possible stays.
+func (d Dir) RemoveFolders(folders ...string) error {
+	var errs []error
+	for _, folder := range folders {
+		errs = append(errs, os.RemoveAll(folder))
+	}
+	return errors.Join(errs...)
 }
 
 // RemoveUploads removes the folders of all uploads.

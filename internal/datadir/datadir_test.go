@@ -1,9 +1,11 @@
 package datadir
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -47,6 +49,34 @@ func TestKeepSource_MovesAnUploadWhichTheStackThenHas(t *testing.T) {
 	require.True(t, d.Has(id))
 	require.NoError(t, d.Remove(id))
 	require.False(t, d.Has(id))
+}
+
+func TestRemoveFolders_GoesOnAfterAnError(t *testing.T) {
+	d := Dir(t.TempDir())
+	const id = "stk_3f2a9c1b7d4e"
+	source, site := filepath.Join(d.sources(id), "one"), d.Site(id, "web", 1)
+	for _, folder := range []string{source, site} {
+		require.NoError(t, os.MkdirAll(folder, 0o700))
+	}
+	require.Error(t, d.RemoveFolders("not/.", source, site)) // os.RemoveAll refuses a path that ends like this
+	require.NoDirExists(t, source)
+	require.NoDirExists(t, site)
+	require.NoError(t, d.RemoveFolders(source, site), "what is gone counts as removed")
+}
+
+// The name is that of earlier versions.
+func TestPutOff_IsKeptInAFileOfTheStack(t *testing.T) {
+	d := Dir(t.TempDir())
+	const id = "stk_3f2a9c1b7d4e"
+	require.Zero(t, d.LastPutOff(id, "web"))
+	require.Error(t, d.PutOff(id, "web", errors.New("full")), "there is no such stack")
+	require.NoError(t, os.MkdirAll(d.Stack(id), 0o700))
+	require.NoError(t, d.PutOff(id, "web", errors.New("full")))
+	require.WithinDuration(t, time.Now(), d.LastPutOff(id, "web"), time.Minute)
+	require.Zero(t, d.LastPutOff(id, "api"))
+	text, err := os.ReadFile(filepath.Join(d.Stack(id), "web.no-room"))
+	require.NoError(t, err)
+	require.Equal(t, "full\n", string(text))
 }
 
 // The names are those of the specification.

@@ -80,7 +80,7 @@ var only = map[string][]string{
 
 // never is which libraries a package may not import, by the beginning of their paths.
 var never = map[string][]string{
-	"internal/supervisor": {"syscall", "golang.org/x/sys"},
+	"internal/supervisor": {"os", "syscall", "golang.org/x/sys"},
 }
 
 func TestImports_PointOneWay(t *testing.T) {
@@ -148,6 +148,7 @@ func TestImports_OfAPackageThatIsNotListedAreRefused(t *testing.T) {
 		{"internal/unlisted", "context", false},
 		{"internal/unlisted", "syscall", false},
 		{"internal/supervisor", "syscall", true},
+		{"internal/supervisor", "os", true},
 		{"internal/store", module + "internal/stack", false},
 		{"internal/store", module + "internal/supervisor", true},
 		{wiring, module + "internal/supervisor", false},

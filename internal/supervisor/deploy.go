@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 
@@ -25,7 +24,7 @@ import (
 func (r *runner) deploy(ctx context.Context, number int, services []stack.Service, source string) {
 	st, err := r.get(ctx)
 	if err != nil {
-		r.log.Error("deploy not begun", "error", errors.Join(err, os.RemoveAll(source)))
+		r.log.Error("deploy not begun", "error", errors.Join(err, r.cfg.Dir.RemoveFolders(source)))
 		r.noteStop(ctx)
 		return
 	}
@@ -114,7 +113,7 @@ func (d *deployment) cleanUp() {
 		d.after.Go(do)
 	}
 	d.after.Wait()
-	if err := os.RemoveAll(d.source); err != nil {
+	if err := d.gen.cfg.Dir.RemoveFolders(d.source); err != nil {
 		d.gen.log.Error("source of a finished build not removed", "error", err)
 	}
 }

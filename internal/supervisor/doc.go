@@ -3,11 +3,13 @@
 // decides what is served. Others ask it by messages, and never wait for a job.
 //
 // Code in this package may touch the rows of stacks, through a Store, which records a
-// change together with its events; the engine, through an engine.Driver; routes; and the
-// stacks' folders, through datadir.Dir. It knows no request, no page and no particular
-// engine, and package stack decides what a state allows. A job, and what goes on beside
-// it, may wait for the engine, a program or the database. The loop waits only for its
-// own changes of the row, and not for long.
+// change together with its events; the engine, through an engine.Driver and the builder;
+// routes; the stacks' folders, through datadir.Dir, with the logs and sites in them; the
+// gate of package admission; and processes, by their health checks. It does not import
+// os. It knows no request, no page and no particular engine, and package stack decides
+// what a state allows. A job, and what goes on beside it, may wait for the engine, a
+// program or the database. The loop waits only for its own changes of the row, and not
+// for long.
 //
 // Each step towards the engine can be repeated: names are derived from the stack, a
 // container that is in the way is one of an earlier attempt, and what is gone already

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 
@@ -240,14 +239,13 @@ func (g *generation) abandon(ctx context.Context) {
 
 // discardObjects removes the network, the images and the sites of the generation.
 func (g *generation) discardObjects(ctx context.Context) error {
-	left := engine.Objects{Networks: []engine.Network{{Name: g.network}}}
-	var errs []error
+	left := leftovers{objects: engine.Objects{Networks: []engine.Network{{Name: g.network}}}}
 	for i := range g.services {
 		name := g.services[i].Spec.Name
-		left.Images = append(left.Images, engine.Image{Tags: []string{g.key(name).Image()}})
-		errs = append(errs, os.RemoveAll(g.cfg.Dir.Site(g.st.ID, name, g.number)))
+		left.objects.Images = append(left.objects.Images, engine.Image{Tags: []string{g.key(name).Image()}})
+		left.sites = append(left.sites, g.cfg.Dir.Site(g.st.ID, name, g.number))
 	}
-	return errors.Join(append(errs, g.cfg.Engine.Discard(ctx, left))...)
+	return g.runner.sup.discardLeftovers(ctx, left)
 }
 
 // key returns the key of the objects of a service in this generation. The service ""

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -26,11 +25,7 @@ func (l leftovers) names() []string { return append(l.objects.Names(), l.sites..
 // discardLeftovers removes all leftovers. It goes on after an error, so that as little
 // as possible stays.
 func (s *Supervisor) discardLeftovers(ctx context.Context, left leftovers) error {
-	errs := []error{s.cfg.Engine.Discard(ctx, left.objects)}
-	for _, site := range left.sites {
-		errs = append(errs, os.RemoveAll(site))
-	}
-	return errors.Join(errs...)
+	return errors.Join(s.cfg.Engine.Discard(ctx, left.objects), s.cfg.Dir.RemoveFolders(left.sites...))
 }
 
 // removeStack removes everything that there is of a stack.

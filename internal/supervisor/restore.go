@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"time"
 
@@ -60,12 +59,10 @@ func (s *Supervisor) lostFiles(st *stack.Stack) []string {
 	return append(s.cfg.Dir.Sources(st.ID), s.cfg.Dir.Sites(st.ID, s.superseded(st))...)
 }
 
-// removeFiles removes files and folders of a lost build.
+// removeFiles removes sources and sites of a lost build.
 func (r *runner) removeFiles(paths []string) {
-	for _, path := range paths {
-		if err := os.RemoveAll(path); err != nil {
-			r.log.Warn("files of a lost build not removed; the next start tries again", "error", err)
-		}
+	if err := r.cfg.Dir.RemoveFolders(paths...); err != nil {
+		r.log.Warn("files of a lost build not removed; the next start tries again", "error", err)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -56,7 +54,7 @@ func (r *runner) snapshotVolume(ctx context.Context, st *stack.Stack, key engine
 	spec := engine.SnapshotSpec{Floor: r.cfg.DiskFloor, Pids: r.cfg.Pids}
 	made, err := r.cfg.Engine.HasImage(ctx, key.Snapshot())
 	if err == nil && !made {
-		if r.isPutOff(key.Service) {
+		if time.Since(r.cfg.Dir.LastPutOff(r.id, key.Service)) < roomAgain {
 			return nil
 		}
 		spec.Image, err = r.helperImage(ctx, st)
@@ -73,21 +71,12 @@ func (r *runner) snapshotVolume(ctx context.Context, st *stack.Stack, key engine
 	return nil
 }
 
-func (r *runner) isPutOff(service string) bool {
-	info, err := os.Stat(r.cfg.Dir.NoRoom(r.id, service))
-	return err == nil && time.Since(info.ModTime()) < roomAgain
-}
-
 // putOff makes a snapshot wait, and logs that the first time.
 func (r *runner) putOff(service string, cause error) error {
-	path := r.cfg.Dir.NoRoom(r.id, service)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if r.cfg.Dir.LastPutOff(r.id, service).IsZero() {
 		r.log.Warn("data of an expired stack stays in its volume; room for it is checked every hour", "service", service, "error", cause)
 	}
-	if err := os.WriteFile(path, []byte(cause.Error()+"\n"), 0o600); err != nil {
-		return fmt.Errorf("put a snapshot off: %w", err)
-	}
-	return nil
+	return r.cfg.Dir.PutOff(r.id, service, cause)
 }
 
 // helperImage returns a base image, whose programs no tenant could change.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -191,7 +190,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 		return events, nil
 	}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithReceipt(receipt))
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(source))
+		return nil, errors.Join(err, s.cfg.Dir.RemoveFolders(source))
 	}
 	failpoint.Here("deploy-committed")
 	return st, s.handOver(ctx, id, func(l *loop) {
