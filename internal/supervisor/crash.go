@@ -38,16 +38,15 @@ func (p *process) watchAfter(first func(context.Context) bool) {
 	})
 }
 
-// unwatch ends the watching of the process. No restart is under way when it returns.
-func (p *process) unwatch() {
+// stopWatching makes the watcher end, and returns a channel that is closed when it has,
+// or nil if the process was never watched.
+func (p *process) stopWatching() <-chan struct{} {
 	p.mu.Lock()
-	cancel, watched := p.watching, p.watched
-	p.mu.Unlock()
-	if watched == nil {
-		return
+	defer p.mu.Unlock()
+	if p.watched != nil {
+		p.watching()
 	}
-	cancel()
-	<-watched
+	return p.watched
 }
 
 // poke makes the watcher look at the process.
@@ -191,10 +190,14 @@ func (p *process) remake(ctx context.Context) error {
 	if err := next.waitHealthy(ctx); err != nil {
 		return errors.Join(err, next.endAndRemove(p.gen.runner.ctx))
 	}
-	p.gen.setTarget(p.service.Spec.Name, next.newTarget())
-	next.recordRestart(ctx, (*stack.Stack).Restarted)
-	next.watch()
-	p.gen.setProcess(next)
+	drained, err := p.replace(ctx, next, func(st *stack.Stack) ([]stack.Event, error) {
+		return st.Restarted(p.service.Spec.Name)
+	})
+	if err != nil {
+		return errors.Join(err, next.endAndRemove(p.gen.runner.ctx))
+	}
+	next.logLine(p.service.Spec.Name + " is healthy again")
+	p.drainBeside(drained)
 	return nil
 }
 

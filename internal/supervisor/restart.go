@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -36,16 +37,20 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 	if g == nil {
 		return
 	}
-	if p := g.unwatch(service); p != nil {
-		release := r.hold() // before this job ends
-		p.watchAfter(func(ctx context.Context) bool {
-			defer release()
-			return p.restartOnRequest(ctx, st)
-		})
-		if r.serving() != g {
-			p.unwatch() // the generation fell, and whoever ends it may have looked before
-		}
+	p := g.unwatch(service)
+	if p == nil {
+		return
 	}
+	_, _ = ask(r.ctx, r, func(l *loop) struct{} {
+		if l.runner.serving() == g { // otherwise it fell, and is being ended
+			l.aside++ // before this job ends
+			p.watchAfter(func(ctx context.Context) bool {
+				defer r.tell(func(l *loop) { l.aside-- })
+				return p.restartOnRequest(ctx, st)
+			})
+		}
+		return struct{}{}
+	})
 }
 
 // restartOnRequest restarts the process. It returns false if the process is no longer
@@ -55,7 +60,7 @@ func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.isRunning(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
-	err := p.startReplacement(ctx, st)
+	err := p.startReplacement(ctx)
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
@@ -137,7 +142,7 @@ const callTime = 3 * time.Second
 // startReplacement starts another process beside this one, hidden from the other
 // services, sends the traffic to it once it is healthy, and lets this one finish. After
 // an error nothing has changed.
-func (p *process) startReplacement(ctx context.Context, st *stack.Stack) error {
+func (p *process) startReplacement(ctx context.Context) error {
 	defer p.withdrawAtEnd(ctx)()
 	service := *p.service
 	service.Replaced++
@@ -147,7 +152,7 @@ func (p *process) startReplacement(ctx context.Context, st *stack.Stack) error {
 	}
 	err = next.waitHealthy(ctx)
 	if err == nil {
-		err = p.handOver(ctx, next, st)
+		err = p.handOver(ctx, next)
 	}
 	if err != nil {
 		return errors.Join(err, next.endAndRemove(p.gen.runner.ctx))
@@ -156,10 +161,8 @@ func (p *process) startReplacement(ctx context.Context, st *stack.Stack) error {
 }
 
 // handOver gives the next process the service's name inside the stack, which both have
-// then, and sends the traffic to it. The row is changed first, so that the next server
-// knows which of the two serves. The generation is changed last: whoever ends the
-// generation waits for this watcher and then looks again.
-func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) error {
+// then, and sends the traffic to it.
+func (p *process) handOver(ctx context.Context, next *process) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -168,20 +171,55 @@ func (p *process) handOver(ctx context.Context, next *process, st *stack.Stack) 
 		return err
 	}
 	failpoint.Here("next-named")
-	_, err := p.gen.runner.update(p.gen.runner.ctx, func(st *stack.Stack) ([]stack.Event, error) {
+	drained, err := p.replace(ctx, next, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.ReplacedOnRequest(service, p.gen.number, next.service.Replaced)
 	})
 	if err != nil {
 		return err
 	}
-	failpoint.Here("next-committed")
-	p.gen.setTarget(service, next.newTarget())
-	drained := p.gen.republish(st)
 	p.gen.runner.goAside(func() { p.endReplaced(drained) })
 	p.logLine(service + " was restarted and is healthy")
+	return nil
+}
+
+// replace puts the next process in the place of this one, by a change of the row, and
+// returns the targets that nothing is routed to any more. It tries until the database
+// works, or until ctx, which is the watcher's, ends.
+func (p *process) replace(ctx context.Context, next *process, change func(*stack.Stack) ([]stack.Event, error)) (drained []*proxy.Target, err error) {
+	r := p.gen.runner
+	err = r.retryStore(ctx, func() error {
+		done, err := ask(r.ctx, r, func(l *loop) replaced { return l.replace(ctx, p, next, change) })
+		drained = done.drained
+		return cmp.Or(err, done.err)
+	})
+	return drained, err
+}
+
+// replaced is the result of putting another process in the place of one.
+type replaced struct {
+	drained []*proxy.Target // targets that nothing is routed to any more
+	err     error
+}
+
+// replace puts the next process in the place of p, unless ctx has ended: p is not watched
+// any more then, and whoever ends its generation has it. The row is changed first, so
+// that the next server knows which of the two serves. It tries once.
+func (l *loop) replace(ctx context.Context, p, next *process, change func(*stack.Stack) ([]stack.Event, error)) (done replaced) {
+	if err := ctx.Err(); err != nil {
+		return replaced{err: err}
+	}
+	st, err := l.update(l.runner.ctx, change)
+	if err != nil {
+		return replaced{err: err}
+	}
+	failpoint.Here("next-committed")
+	p.gen.setTarget(p.service.Spec.Name, next.newTarget())
 	next.watch()
 	p.gen.setProcess(next)
-	return nil
+	if l.runner.serving() == p.gen {
+		done.drained = l.runner.route(st, p.gen)
+	}
+	return done
 }
 
 // endReplaced ends a process that another one has replaced, after its open requests and
@@ -205,18 +243,27 @@ func (p *process) endReplaced(targets []*proxy.Target) {
 }
 
 // unwatch ends the watching of a service's process and returns the process, or nil if
-// there is none. While it waits, a restart may put another process in its place.
+// there is none. No restart is under way when it returns.
 func (g *generation) unwatch(service string) *process {
-	for {
-		p := g.process(service)
-		if p == nil {
-			return nil
-		}
-		p.unwatch()
-		if g.process(service) == p {
-			return p
-		}
+	type unwatched struct {
+		p     *process
+		ended <-chan struct{}
 	}
+	// By the loop, so that no restart puts another process in its place afterwards.
+	stop := func(*loop) (u unwatched) {
+		if u.p = g.process(service); u.p != nil {
+			u.ended = u.p.stopWatching()
+		}
+		return u
+	}
+	u, err := ask(g.runner.ctx, g.runner, stop)
+	if err != nil {
+		u = stop(nil) // the loop has ended, and with its context all watching
+	}
+	if u.ended != nil {
+		<-u.ended
+	}
+	return u.p
 }
 
 // unwatchAll ends the watching of all processes and returns them.
