@@ -134,25 +134,30 @@ func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
 
 // makeWay ends the old process if a service cannot share its data with it.
 func (d *deployment) makeWay(ctx context.Context, service string) error {
+	var halted string
+	var err error
 	if d.oldServes() {
-		return d.halt(ctx, service)
+		halted, err = d.halt(ctx, service)
+	} else {
+		err = d.gen.runner.awaitFallen(ctx)
 	}
-	if err := d.gen.runner.awaitFallen(ctx); err != nil {
+	if err != nil {
 		return err
 	}
-	return d.stopOthers(ctx, service)
+	return d.stopOthers(ctx, service, halted)
 }
 
-// stopOthers ends the processes of a service that other generations run although none
-// is served: a fault of the host may have kept the server from adopting them.
-func (d *deployment) stopOthers(ctx context.Context, service string) error {
+// stopOthers ends the processes of a service that other generations still run, except
+// the halted container: a replaced process or an earlier generation may be finishing its
+// requests, and a fault of the host may have kept the server from adopting some.
+func (d *deployment) stopOthers(ctx context.Context, service, halted string) error {
 	containers, err := d.gen.cfg.Engine.Containers(ctx, engine.Key{Stack: d.gen.runner.id, Service: service})
 	if err != nil {
 		return err
 	}
 	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
 		number := c.Key.Generation
-		return number == 0 || number == d.gen.number // 0 means that a build or a restore left it
+		return number == 0 || number == d.gen.number || c.ID == halted // 0 means that a build or a restore left it
 	})
 	if len(containers) == 0 {
 		return nil
@@ -176,12 +181,12 @@ func (d *deployment) noteHalt(ctx context.Context, service string) error {
 // oldServes reports whether there is an old generation and it has not fallen since.
 func (d *deployment) oldServes() bool { return d.old != nil && d.gen.runner.serving() == d.old }
 
-// halt ends the old process of a service and keeps its container, which can be started
-// again.
-func (d *deployment) halt(ctx context.Context, service string) error {
+// halt ends the old process of a service, if it has one, and keeps its container, whose
+// id it returns: it can be started again.
+func (d *deployment) halt(ctx context.Context, service string) (container string, err error) {
 	p := d.old.unwatch(service)
 	if p == nil {
-		return nil
+		return "", nil
 	}
 	d.mu.Lock()
 	d.halted = append(d.halted, p)
@@ -189,14 +194,14 @@ func (d *deployment) halt(ctx context.Context, service string) error {
 	d.old.setTarget(service, nil)
 	d.gen.runner.drainAll(d.old.republish(d.gen.st))
 	if err := d.noteHalt(ctx, service); err != nil {
-		return err
+		return "", err
 	}
 	if err := d.gen.cfg.Engine.Stop(ctx, p.id); err != nil {
-		return err
+		return "", err
 	}
 	p.awaitLog(ctx)
 	failpoint.Here("old-halted")
-	return ctx.Err()
+	return p.id, ctx.Err()
 }
 
 // switchOver sends the traffic to the generation and records that it is live. The old
@@ -214,7 +219,10 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	d.gen.runner.goAside(func() {
 		if d.old != nil {
 			d.old.retire(drained)
-		} else if st.Generation > 1 {
+			return
+		}
+		d.gen.runner.drainAll(drained) // of a generation that was being brought back
+		if st.Generation > 1 {
 			d.gen.runner.removeEarlier(d.gen.runner.ctx, st)
 		}
 	})
@@ -279,12 +287,13 @@ func (d *deployment) undo(ctx context.Context, cause error) bool {
 	return d.gen.runner.recordDeployFailed(ctx, cause)
 }
 
-// rollBack brings back the old processes that were stopped.
+// rollBack brings back the old processes that were stopped. One may still be on its way
+// to its end, since the deploy may have failed meanwhile: it is awaited first.
 func (d *deployment) rollBack(ctx context.Context) error {
 	var group errgroup.Group
 	for _, p := range d.halted {
 		group.Go(func() error {
-			if err := d.gen.runner.sup.retryEngine(ctx, func() error { return p.restart(ctx) }); err != nil {
+			if err := d.gen.runner.sup.retryEngine(ctx, func() error { return p.stopAndRestart(ctx) }); err != nil {
 				return err
 			}
 			failpoint.Here("half-rolled-back")
@@ -301,14 +310,18 @@ func (d *deployment) rollBack(ctx context.Context) error {
 func (r *runner) recordDeployFailed(ctx context.Context, cause error) bool {
 	failpoint.Here("deploy-failed")
 	reason := r.explain(cause)
-	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed(reason) })
+	change := func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed(reason) }
+	st, err := r.updateByLoop(ctx, change, func(_ *loop, st *stack.Stack) {
+		failpoint.Here("failure-committed")
+		if st.Status == stack.Failed {
+			r.route(st, nil)
+		}
+	})
 	if err != nil {
 		r.log.Error("failed deploy not recorded", "error", errors.Join(err, cause))
 		return false
 	}
-	failpoint.Here("failure-committed")
 	if st.Status == stack.Failed {
-		r.route(st, nil)
 		_ = r.awaitFallen(ctx) // it uses the network; if ctx ends, whoever ended it removes that
 		r.removeNetworks(ctx, st)
 		r.removeEarlier(ctx, st)

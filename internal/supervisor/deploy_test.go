@@ -188,6 +188,92 @@ func TestRecreate_GivesTheNewProcessItsTimeToStop(t *testing.T) {
 	})
 }
 
+// A process that was asked to end comes back once it has ended.
+func TestDeploy_ThatFailsWhileAnOldProcessEndsBringsItBack(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		specs := []stack.Spec{service("web"), recreate("worker")}
+		st := w.createRunning(time.Hour, only("worker", func(p *enginetest.Process) int {
+			listen(p)
+			time.Sleep(5 * time.Second)
+			return 0
+		}), specs...)
+		w.becomes(st.ID, stack.Live)
+		w.program(st.ID, 2, only("web", func(*enginetest.Process) int {
+			time.Sleep(time.Second)
+			return 3
+		}))
+		w.deploy(st.ID, specs...)
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		w.settle()
+		require.NotContains(t, w.events(st.ID), "service.crashed")
+		require.True(t, w.answers(st, "web"))
+		require.True(t, w.answers(st, "worker"))
+		w.endsWith(st, "L1")
+	})
+}
+
+// A process that another one has replaced may still finish its calls.
+func TestDeploy_MakesWayForAllThatRuns(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		var running, beside atomic.Int32
+		st := w.createRunning(time.Hour, func(p *enginetest.Process) int {
+			running.Add(1)
+			defer running.Add(-1)
+			return listen(p)
+		}, service("web"))
+		w.becomes(st.ID, stack.Live)
+		w.program(st.ID, 2, func(p *enginetest.Process) int {
+			beside.Store(running.Load())
+			return listen(p)
+		})
+		w.restart(st)
+		w.awaitEvent(st.ID, "service.restarted", 1)
+		require.EqualValues(t, 2, running.Load())
+		w.deploy(st.ID, recreate("web"))
+		w.serves(st.ID, 2)
+		require.Zero(t, beside.Load(), "processes beside the new one")
+		w.endsWith(st, "L2")
+	})
+}
+
+// Nothing is served while a fault of the host keeps a generation from coming back, but
+// parts of it may run.
+func TestDeploy_EndsWhatRunsWhereNothingIsServed(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		w.sup.lookup(st.ID).swapServed(nil)
+		w.deploy(st.ID, service("web"))
+		w.serves(st.ID, 2)
+		at := time.Now()
+		w.runs(st, "web-g2")
+		require.Less(t, time.Since(at), time.Second)
+		w.endsWith(st, "L2")
+	})
+}
+
+// The next deploy may be accepted as soon as the row says that the one before has failed.
+func TestDeploy_ThatFailsLeadsNobodyAwayFromTheNext(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createRunning(time.Hour, exits(1), service("web"))
+		w.db.after(func(id string, events []stack.Event) {
+			if at(stack.EventFailed)(id, events) != nil {
+				w.program(st.ID, 2, silent)
+				go w.deploy(st.ID, service("web"))
+				time.Sleep(time.Millisecond)
+			}
+		})
+		w.await(st.ID, "built again", func(st *stack.Stack) bool {
+			return st.Status == stack.Building && count(w.events(st.ID), "stack.failed") == 1
+		})
+		time.Sleep(time.Second)
+		require.NotEmpty(t, w.page(st, "web").Header().Get("Retry-After"), "as of a stack that builds")
+	})
+}
+
 // A process may be found lost with the engine while the row of its stack becomes failed.
 func TestRecreate_WhoseRollbackFailsIsTakenDownWhateverIsNoticed(t *testing.T) {
 	t.Parallel()

@@ -71,13 +71,16 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 		return number < st.Generation || !st.Built() && !r.sup.spares(st, number)
 	}
 	err := r.sup.retryEngine(ctx, func() error {
-		ctx := context.WithoutCancel(ctx)
-		there, err := r.inventory(ctx)
+		there, err := r.inventory(context.WithoutCancel(ctx))
+		running := slices.DeleteFunc(there.Containers, func(c engine.Container) bool {
+			return c.Key.Generation == 0 || !earlier(c.Key.Generation) // 0 means that a build or a restore left it
+		})
+		err = errors.Join(err, r.sup.stopAll(ctx, running))
 		left := leftovers{
 			objects: engine.Objects{Images: tagged(there.Images, isLeftover(earlier))},
 			sites:   r.cfg.Dir.Sites(st.ID, earlier),
 		}
-		return errors.Join(err, r.sup.discardLeftovers(ctx, left))
+		return errors.Join(err, r.sup.discardLeftovers(context.WithoutCancel(ctx), left))
 	})
 	if err != nil {
 		r.log.Error("earlier generation not removed; the next start tries again", "error", err)

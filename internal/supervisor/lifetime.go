@@ -153,8 +153,11 @@ func (r *runner) expire(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here("expiry-stopped")
-	st, err = r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		return st.Expire(r.cfg.URLs, r.cfg.Limits, stack.Now())
+	change := func(st *stack.Stack) ([]stack.Event, error) { return st.Expire(r.cfg.URLs, r.cfg.Limits, stack.Now()) }
+	st, err = r.updateByLoop(ctx, change, func(l *loop, st *stack.Stack) {
+		failpoint.Here("expiry-committed")
+		l.dropDeploys()
+		r.route(st, nil)
 	})
 	if stack.KindOf(err) == stack.Conflict {
 		return r.claimedMeanwhile(ctx)
@@ -162,10 +165,7 @@ func (r *runner) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	failpoint.Here("expiry-committed")
-	r.tell((*loop).dropDeploys)
 	r.stopped = nil
-	r.route(st, nil)
 	r.removeNetworks(ctx, st)
 	r.keepData(ctx)
 	return nil
@@ -179,11 +179,16 @@ func (r *runner) claimedMeanwhile(ctx context.Context) error {
 		return err
 	}
 	r.route(st, nil)
-	if st.Status == stack.Live {
-		r.bringBack(ctx, r.generation(st, st.Generation, st.Services))
+	if st.Status != stack.Live {
+		r.failStopped(ctx)
 		return nil
 	}
-	r.failStopped(ctx)
+	there, err := r.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	r.removeLeftovers(ctx, st, there) // of the build, whose processes may have the data
+	r.bringBack(ctx, r.generation(st, st.Generation, st.Services))
 	return nil
 }
 

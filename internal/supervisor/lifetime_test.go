@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"errors"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +36,59 @@ func TestExpiry_WithoutAnEngineAgainstAClaim(t *testing.T) {
 			require.Equal(t, "L1", w.consistent(st, "claimed"), "a deploy: %t", builds)
 		})
 	}
+}
+
+// A deploy that the expiry stopped runs nothing beside what the claim brings back.
+func TestExpiry_ThatCannotStopADeployAgainstAClaim(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(recreate("web"))
+		time.Sleep(limits.TTL - 2*time.Second)
+		var building, beside atomic.Int32
+		var stuck atomic.Bool
+		w.engine.Before("Stop", func(string) error {
+			if stuck.Load() {
+				return errors.New("the process did not end")
+			}
+			return nil
+		})
+		w.program(st.ID, 2, func(p *enginetest.Process) int {
+			building.Add(1)
+			defer building.Add(-1)
+			return silent(p)
+		})
+		w.deploy(st.ID, recreate("web"))
+		time.Sleep(time.Second)
+		w.program(st.ID, 1, func(p *enginetest.Process) int {
+			beside.Add(building.Load())
+			return listen(p)
+		})
+		stuck.Store(true)
+		time.Sleep(5 * time.Second)
+		require.NoError(t, w.claim(st.ID))
+		stuck.Store(false)
+		w.settle()
+		require.Zero(t, beside.Load())
+		require.Equal(t, "L1", w.consistent(st, "claimed"))
+	})
+}
+
+// A stack may be claimed as soon as its row says that it has expired.
+func TestExpiry_LeadsNobodyAwayFromWhatAClaimBringsBack(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.program(st.ID, 1, silent)
+		w.db.after(func(id string, events []stack.Event) {
+			if at(stack.EventExpired)(id, events) != nil {
+				go func() { require.NoError(t, w.claim(st.ID)) }()
+				time.Sleep(time.Millisecond)
+			}
+		})
+		w.await(st.ID, "restored", func(st *stack.Stack) bool { return st.Restoring() })
+		time.Sleep(time.Second)
+		require.Equal(t, http.StatusServiceUnavailable, w.ask(st, "web"))
+	})
 }
 
 // An expiry that cannot end one of the processes holds up neither what the owner does

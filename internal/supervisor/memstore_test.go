@@ -25,6 +25,9 @@ type memstore struct {
 	// fault is asked at each read, and at each change with its events: an error is what
 	// the database answers. Nil is one that works.
 	fault func(id string, events []stack.Event) error
+	// committed is called after each change, with its events, before whoever made it
+	// goes on. It may be nil.
+	committed func(id string, events []stack.Event)
 }
 
 // change is what one transaction did to a stack.
@@ -43,6 +46,13 @@ func (m *memstore) breaks(fault func(id string, events []stack.Event) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fault = fault
+}
+
+// after sets what happens between a change of a row and what follows from it.
+func (m *memstore) after(committed func(id string, events []stack.Event)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.committed = committed
 }
 
 // clone copies a stack, and of it all that is ever changed in place.
@@ -144,20 +154,28 @@ func (m *memstore) Create(ctx context.Context, st *stack.Stack, events []stack.E
 }
 
 func (m *memstore) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), _ ...store.Option) (*stack.Stack, error) {
+	st, events, committed, err := m.update(ctx, id, fn)
+	if err == nil && committed != nil {
+		committed(id, events)
+	}
+	return st, err
+}
+
+func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, []stack.Event, func(string, []stack.Event), error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	st, err := m.load(id)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	events, err := fn(st)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	return st, m.save(st, events)
+	return st, events, m.committed, m.save(st, events)
 }
 
 func (m *memstore) Deleted(_ context.Context, id string) (bool, error) {

@@ -17,7 +17,7 @@ import (
 // and returns once that is accepted. The new process starts beside the old one and
 // takes the traffic when it is healthy, so that no request fails, not even one of the
 // other services. It starts alone with strategy: recreate, if the old process does not
-// run, and under a runtime whose containers cannot be named while they run. The event
+// serve, and under a runtime whose containers cannot be named while they run. The event
 // service.restarted, with requested, reports success. If the state does not allow a
 // restart, the error is a *stack.Error.
 func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.Stack, error) {
@@ -57,7 +57,7 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 // to be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	p.logLine("restart requested by the owner")
-	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.isRunning(ctx) {
+	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.serves(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
 	err := p.startReplacement(ctx)
@@ -70,9 +70,11 @@ func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	return err == nil
 }
 
-func (p *process) isRunning(ctx context.Context) bool {
+// serves reports whether the process runs and requests lead to it: one that was started
+// after a crash and is not yet healthy has no target.
+func (p *process) serves(ctx context.Context) bool {
 	c, err := p.cfg.Engine.Look(ctx, p.id)
-	return err == nil && c.Running
+	return err == nil && c.Running && p.gen.target(p.service.Spec.Name) != nil
 }
 
 // restartInPlace stops the process, after its open requests, and starts it again. The
@@ -188,36 +190,29 @@ func (p *process) handOver(ctx context.Context, next *process) error {
 func (p *process) replace(ctx context.Context, next *process, change func(*stack.Stack) ([]stack.Event, error)) (drained []*proxy.Target, err error) {
 	r := p.gen.runner
 	err = r.retryStore(ctx, func() error {
-		done, err := ask(r.ctx, r, func(l *loop) replaced { return l.replace(ctx, p, next, change) })
+		done, err := ask(r.ctx, r, func(l *loop) switched { return l.replace(ctx, p, next, change) })
 		drained = done.drained
 		return cmp.Or(err, done.err)
 	})
 	return drained, err
 }
 
-// replaced is the result of putting another process in the place of one.
-type replaced struct {
-	drained []*proxy.Target // targets that nothing is routed to any more
-	err     error
-}
-
 // replace puts the next process in the place of p, unless ctx has ended: p is not watched
 // any more then, and whoever ends its generation has it. The row is changed first, so
 // that the next server knows which of the two serves. It tries once.
-func (l *loop) replace(ctx context.Context, p, next *process, change func(*stack.Stack) ([]stack.Event, error)) (done replaced) {
+func (l *loop) replace(ctx context.Context, p, next *process, change func(*stack.Stack) ([]stack.Event, error)) (done switched) {
 	if err := ctx.Err(); err != nil {
-		return replaced{err: err}
+		return switched{err: err}
 	}
-	st, err := l.update(l.runner.ctx, change)
-	if err != nil {
-		return replaced{err: err}
+	if done.st, done.err = l.update(l.runner.ctx, change); done.err != nil {
+		return done
 	}
 	failpoint.Here("next-committed")
 	p.gen.setTarget(p.service.Spec.Name, next.newTarget())
 	next.watch()
 	p.gen.setProcess(next)
 	if l.runner.serving() == p.gen {
-		done.drained = l.runner.route(st, p.gen)
+		done.drained = l.runner.route(done.st, p.gen)
 	}
 	return done
 }

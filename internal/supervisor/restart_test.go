@@ -85,6 +85,25 @@ func TestRestart_ThatFailsLeavesTheProcessFromBefore(t *testing.T) {
 	})
 }
 
+// It does not serve yet, so that nothing is lost when it is ended.
+func TestRestart_OfAProcessThatIsNotHealthyAfterACrash(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		w.program(st.ID, 1, w.slow)
+		w.crash(st, "web-g1", 1)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, http.StatusBadGateway, w.ask(st, "web"))
+		w.restart(st)
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, stack.Restarting, w.get(st.ID).Services[0].Status)
+		w.release()
+		w.settle()
+		require.True(t, w.answers(st, "web"))
+		w.endsWith(st, "L1")
+	})
+}
+
 // Only one of them may hold what is in $DATA_DIR.
 func TestRestart_OfARecreateServiceNeverRunsTwoProcesses(t *testing.T) {
 	t.Parallel()

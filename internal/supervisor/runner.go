@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -241,6 +242,23 @@ func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Even
 	err = r.retryStore(ctx, func() error {
 		st, err = r.cfg.Store.Update(ctx, r.id, fn)
 		return err
+	})
+	return st, err
+}
+
+// updateByLoop is update by the loop, which does what follows from the change before
+// anything else that it is asked, such as what follows from the next change.
+func (r *runner) updateByLoop(ctx context.Context, change func(*stack.Stack) ([]stack.Event, error), then func(*loop, *stack.Stack)) (st *stack.Stack, err error) {
+	err = r.retryStore(ctx, func() error {
+		done, err := ask(context.WithoutCancel(ctx), r, func(l *loop) switched { // even if ctx ends, what was done must be known
+			st, err := l.update(ctx, change)
+			if err == nil {
+				then(l, st)
+			}
+			return switched{st: st, err: err}
+		})
+		st = done.st
+		return cmp.Or(err, done.err)
 	})
 	return st, err
 }
