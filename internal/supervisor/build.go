@@ -18,13 +18,26 @@ import (
 // way again takes over the served generation's. What build read and published is on
 // disk when it returns.
 func (d *deployment) build(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.gen.cfg.Dir.Sync(ctx, d.source, true) })
-	group.Go(func() error { return d.gen.inOrder(ctx, d.buildService) })
+	// With the deploy's context, since that of the builds ends with them. Whoever needs
+	// the network later waits for it and gets the error.
+	beginNetwork := func() {
+		if d.gen.needsNetwork() {
+			d.after.Go(func() { _ = d.gen.makeNetwork(ctx) })
+		}
+	}
+	group, building := errgroup.WithContext(ctx)
+	group.Go(func() error { return d.gen.cfg.Dir.Sync(building, d.source, true) })
+	group.Go(func() error {
+		return d.gen.inOrder(building, func(ctx context.Context, s *stack.Service) error {
+			return d.buildService(ctx, s, beginNetwork)
+		})
+	})
 	return group.Wait()
 }
 
-func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
+// buildService builds one service once it has a slot. While the source is copied,
+// beginNetwork makes the network, if the generation needs one.
+func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNetwork func()) error {
 	g := d.gen
 	log, err := logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== earlier output is left out: the log is full\n")
 	if err != nil {
@@ -44,7 +57,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service) error {
 	if err := g.cfg.Admission.CheckRoom(); err != nil {
 		return err
 	}
-	d.beginNetwork()
+	beginNetwork()
 	if err := g.recordEvent(ctx, stack.ServiceBuilding(s.Spec.Name, g.number)); err != nil {
 		return err
 	}

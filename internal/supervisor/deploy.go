@@ -60,8 +60,7 @@ type deployment struct {
 	old    *generation // nil on a first deploy
 	source string      // folder of the unpacked archive
 
-	beginNetwork func()         // makes the network, if the generation needs one, while the source is copied
-	after        sync.WaitGroup // work that only the end of the deploy waits for
+	after sync.WaitGroup // work that only the end of the deploy waits for
 
 	mu       sync.Mutex
 	halted   []*process // processes of the old generation stopped for strategy: recreate
@@ -71,13 +70,6 @@ type deployment struct {
 // buildAndSwitch builds all services, starts them, switches the traffic and cleans up.
 func (d *deployment) buildAndSwitch(ctx context.Context) error {
 	defer d.cleanUp()
-	// With the deploy's context, since that of the builds ends with them. Whoever needs
-	// the network later waits for it and gets the error.
-	d.beginNetwork = func() {
-		if d.gen.needsNetwork() {
-			d.after.Go(func() { _ = d.gen.makeNetwork(ctx) })
-		}
-	}
 	err := d.build(ctx)
 	if err == nil {
 		err = d.gen.inOrder(ctx, d.bringUpNew)

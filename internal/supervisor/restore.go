@@ -17,15 +17,16 @@ import (
 
 // take puts a stack of an earlier server under supervision.
 func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Objects) {
-	r := s.runner(st.ID)
-	if newer := s.newerThanRow(st, there); !newer.none() {
+	newer := s.newerThanRow(st, there)
+	if !newer.none() {
 		s.warnOfNewer(st, newer)
-		r.newer = true
 	}
-	lost := s.lostFiles(st)
+	var interrupted *stack.Error
 	if st.Deploying != 0 {
-		r.stopped = errInterrupted(st.Deploying)
+		interrupted = errInterrupted(st.Deploying)
 	}
+	r := s.takeRunner(st.ID, !newer.none(), interrupted)
+	lost := s.lostFiles(st)
 	rest := r.failLost(ctx, st, there)
 	r.tell(func(l *loop) {
 		// After the rest, which may bring the stack back, and before any deploy, which

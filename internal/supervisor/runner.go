@@ -31,7 +31,7 @@ type runner struct {
 
 	discardOnce func() // discard, the first time
 
-	newer bool // the server found generations at start that the row does not explain; set before the first job, which reads it
+	newer bool // the server found generations at start that the row does not explain
 
 	// Why the deploy under way was stopped, nil if it was not. That is recorded once
 	// the generation before serves again. Only jobs use it, one at a time, and take
@@ -51,9 +51,11 @@ type runLog struct {
 	last time.Time // of the last line copied from the process that was let go last, or by an earlier server
 }
 
-func newRunner(s *Supervisor, id string) *runner {
+// newRunner returns the runner of a stack, of which an earlier server may have left
+// generations that are newer than the row, and a deploy that it stopped.
+func newRunner(s *Supervisor, id string, newer bool, stopped *stack.Error) *runner {
 	r := &runner{
-		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id,
+		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id, newer: newer, stopped: stopped,
 		mailbox: newMailbox(), exits: make(chan string, maxExits), ended: make(chan struct{}),
 		logs: map[string]runLog{}, refusals: map[string]int{},
 	}

@@ -285,14 +285,17 @@ func (s *Supervisor) Close() {
 }
 
 // runner returns the runner of a stack, and makes it if there is none: only when a
-// stack is created, taken over or deleted. Others call lookup, since the stack may be
-// deleted by then.
-func (s *Supervisor) runner(id string) *runner {
+// stack is created or deleted. Others call lookup, since the stack may be deleted by
+// then.
+func (s *Supervisor) runner(id string) *runner { return s.takeRunner(id, false, nil) }
+
+// takeRunner is runner for a stack of an earlier server; see newRunner.
+func (s *Supervisor) takeRunner(id string, newer bool, stopped *stack.Error) *runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.runners[id]
 	if r == nil {
-		r = newRunner(s, id)
+		r = newRunner(s, id, newer, stopped)
 		s.runners[id] = r
 	}
 	return r
