@@ -35,7 +35,10 @@ func TestAsk_IsAnsweredInEveryState(t *testing.T) {
 			_, err = ask(ended, r, seven)
 			require.ErrorIs(t, err, context.Canceled, at.job)
 
-			require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
+			asked := time.Now()
+			require.NoError(t, w.sup.Delete(ended, st.ID), at.job)
+			require.Zero(t, time.Since(asked), at.job)
+			synctest.Wait()
 			w.requireGone(r, isDeleted, at.job)
 			_, err = w.sup.Restart(w.t.Context(), st.ID, "web")
 			require.Equal(t, stack.NotFound, stack.KindOf(err), at.job)
@@ -63,6 +66,26 @@ func TestAsk_IsToldThatTheServerStops(t *testing.T) {
 		require.NoError(t, w.sup.Delete(w.t.Context(), st.ID))
 		require.True(t, isDeleted(r.handOver(w.t.Context(), func(*loop) {})))
 		w.requireGone(r, isDeleted, "deleted")
+	})
+}
+
+// The stack is deleted by then, and the rest of it goes once the engine answers.
+func TestDelete_EndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.hold("Remove", "")
+		limited, cancel := context.WithTimeout(w.t.Context(), time.Second)
+		defer cancel()
+		asked := time.Now()
+		require.NoError(t, w.sup.Delete(limited, st.ID))
+		require.Equal(t, time.Second, time.Since(asked))
+		_, err := w.db.Get(w.t.Context(), st.ID)
+		require.True(t, isDeleted(err))
+		require.True(t, w.dir.Has(st.ID))
+		w.release()
+		synctest.Wait()
+		require.Equal(t, "-", w.consistent(st, "in the end"))
 	})
 }
 

@@ -231,18 +231,19 @@ const (
 
 // Delete ends a stack and returns when nothing of it is left: no container, image,
 // volume, network or file. If the engine does not answer, it waits at most deleteWait:
-// the stack is deleted by then, and its objects go when the engine works again. Delete
-// goes on if ctx ends.
+// the stack is deleted by then, and its objects go when the engine works again. The
+// same holds if ctx ends, which ends the wait and not the delete.
 func (s *Supervisor) Delete(ctx context.Context, id string) error {
-	return s.endStack(context.WithoutCancel(ctx), id, func(st *stack.Stack) ([]stack.Event, error) {
+	return s.endStack(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Delete(stack.Now())
 	})
 }
 
-// endStack ends a stack by the given trigger and removes all of it. What the engine
-// cannot remove now is left to watchLeftovers, since the stack is deleted.
+// endStack ends a stack by the given trigger, and waits as Delete does until all of it
+// is removed. What the engine cannot remove now is left to watchLeftovers, since the
+// stack is deleted.
 func (s *Supervisor) endStack(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
-	if _, err := s.cfg.Store.Update(ctx, id, trigger); err != nil {
+	if _, err := s.cfg.Store.Update(context.WithoutCancel(ctx), id, trigger); err != nil {
 		return err
 	}
 	failpoint.Here("delete-committed")
@@ -251,22 +252,24 @@ func (s *Supervisor) endStack(ctx context.Context, id string, trigger func(*stac
 		defer close(gone)
 		s.runner(id).discardStack()
 	})
-	if !within(deleteWait, gone) {
+	if !within(ctx, deleteWait, gone) {
 		s.cfg.Log.Warn("the engine does not answer; what it has of a deleted stack goes later", "stack", id)
 	}
 	return nil
 }
 
-// within waits for done to be closed, and reports whether it was within the limit.
-func within(limit time.Duration, done <-chan struct{}) bool {
+// within waits until done is closed or ctx ends, and reports whether that was within the
+// limit.
+func within(ctx context.Context, limit time.Duration, done <-chan struct{}) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-done:
-		return true
+	case <-ctx.Done():
 	case <-timer.C:
 		return false
 	}
+	return true
 }
 
 // Close stops all jobs and waits for them, at most closeWait: what is still under way
@@ -279,7 +282,7 @@ func (s *Supervisor) Close() {
 		defer close(ended)
 		s.jobs.Wait()
 	}()
-	if !within(closeWait, ended) {
+	if !within(context.Background(), closeWait, ended) {
 		s.cfg.Log.Warn("the engine does not answer; what is under way is left to the next start")
 	}
 }
