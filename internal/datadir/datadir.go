@@ -1,6 +1,6 @@
 // Package datadir keeps the files of stacks: sources while they are built, published
-// sites, logs, and uploads while they are unpacked. It knows their paths and uses
-// neither the database nor the engine.
+// sites, logs, and uploads while they are unpacked. It knows all paths in the data
+// directory, and uses neither the database nor the engine.
 //
 // A stack's files are in <data>/stacks/<hex>: sources/<one a build>/,
 // sites/<service>/g<n>/, logs/<service>.<kind>.log and <service>.no-room. Uploads are unpacked in
@@ -22,6 +22,21 @@ import (
 
 // Dir is the path of a data directory. Its methods identify stacks by their ids.
 type Dir string
+
+// Lock returns the file that the running server locks.
+func (d Dir) Lock() string { return filepath.Join(string(d), "lock") }
+
+// Instance returns the file with the id of the installation.
+func (d Dir) Instance() string { return filepath.Join(string(d), "instance") }
+
+// Key returns the file with the installation's key.
+func (d Dir) Key() string { return filepath.Join(string(d), "key") }
+
+// Database returns the database's file if the configuration does not name another.
+func (d Dir) Database() string { return filepath.Join(string(d), "berth.db") }
+
+// Certificates returns the folder of the certificates that an authority issued.
+func (d Dir) Certificates() string { return filepath.Join(string(d), "acme") }
 
 func (d Dir) stacks() string  { return filepath.Join(string(d), "stacks") }
 func (d Dir) uploads() string { return filepath.Join(string(d), "uploads") }

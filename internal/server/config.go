@@ -8,12 +8,12 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -260,13 +260,10 @@ func (c *Config) checkFiles() error {
 	return err
 }
 
-// keyPath returns the path of the file with the installation's key.
-func (c *Config) keyPath() string { return filepath.Join(c.DataDir, "key") }
-
 // databasePath returns the path of the database's file.
 func (c *Config) databasePath() (string, error) {
 	if c.DatabaseURL == "" {
-		return filepath.Join(c.DataDir, "berth.db"), nil
+		return datadir.Dir(c.DataDir).Database(), nil
 	}
 	path, ok := strings.CutPrefix(c.DatabaseURL, "sqlite://")
 	if !ok || path == "" {

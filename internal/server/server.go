@@ -215,7 +215,7 @@ func (s *Server) lockData() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}
-	s.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	s.lock, err = os.OpenFile(s.dir().Lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}
@@ -228,7 +228,7 @@ func (s *Server) lockData() error {
 // loadKey reads the installation's key. If it is missing beside a database, it is not
 // created again: nothing sealed with the old one could be read.
 func (s *Server) loadKey() (auth.Key, error) {
-	keyPath := s.cfg.keyPath()
+	keyPath := s.dir().Key()
 	databasePath, err := s.cfg.databasePath()
 	if err != nil {
 		return auth.Key{}, err
@@ -349,7 +349,7 @@ func (s *Server) checkData(ctx context.Context) error {
 	}
 	ids, err := s.supervisor.ForeignData(ctx)
 	if errors.Is(err, auth.ErrSealed) {
-		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", s.cfg.keyPath(), path)
+		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", s.dir().Key(), path)
 	}
 	if err != nil || len(ids) == 0 || s.cfg.AllowUnknownData {
 		return err
@@ -363,7 +363,7 @@ func (s *Server) checkData(ctx context.Context) error {
 // missing beside a database with stacks, it is not created again: nothing of theirs
 // would be found.
 func (s *Server) instance(ctx context.Context) (string, error) {
-	path := filepath.Join(s.cfg.DataDir, "instance")
+	path := s.dir().Instance()
 	text, err := os.ReadFile(path)
 	if err == nil {
 		return strings.TrimSpace(string(text)), nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 
 	"github.com/berth-host/berth/internal/certs"
 )
@@ -54,7 +53,7 @@ func (s *Server) openTLS() (*tls.Config, error) {
 		acme, err := certs.NewACME(certs.ACMEOptions{
 			Directory: s.cfg.ACMEDirectory,
 			Email:     s.cfg.ACMEEmail,
-			Dir:       filepath.Join(s.cfg.DataDir, "acme"),
+			Dir:       s.dir().Certificates(),
 			Listen:    s.cfg.Listen,
 			Allowed:   s.hasName,
 			Log:       s.log,
