@@ -13,6 +13,7 @@ import (
 	"github.com/berth-host/berth/internal/client"
 	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/plainjson"
+	"github.com/berth-host/berth/internal/stack"
 )
 
 // Limits on what a model has to read, in bytes.
@@ -87,7 +88,7 @@ func moment(seconds *float64) string {
 	if left <= 0 {
 		return at.Format(time.RFC3339)
 	}
-	return fmt.Sprintf("%s (in %s)", at.Format(time.RFC3339), strings.TrimSuffix(left.String(), "0s"))
+	return fmt.Sprintf("%s (in %s)", at.Format(time.RFC3339), stack.FormatDuration(left))
 }
 
 // ending returns the end of an error, which is its most informative part.

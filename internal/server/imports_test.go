@@ -18,7 +18,7 @@ const module = "github.com/berth-host/berth/"
 // is not listed may import none.
 var mayImport = map[string][]string{
 	"internal/stack":             {"internal/safetext", "internal/stackid"},
-	"internal/mcp":               {"internal/client", "internal/slowbody", "internal/fair"},
+	"internal/mcp":               {"internal/stack", "internal/client", "internal/slowbody", "internal/fair"},
 	"internal/archive":           {"internal/stack", "internal/safetext"},
 	"internal/manifest":          {"internal/stack", "internal/safetext", "runtimes"},
 	"internal/docs":              {"internal/stack", "runtimes"},
