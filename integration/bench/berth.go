@@ -14,8 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/berth-host/berth/internal/stackid"
 )
 
 const (
@@ -157,9 +155,6 @@ type deployed struct {
 	Token       string            `json:"manage_token"`
 	ClaimCode   string            `json:"claim_code"`
 }
-
-// hex returns the part of the id that is in the names of the stack's objects.
-func (d deployed) hex() string { return stackid.Hex(d.ID) }
 
 // host returns the host name of the stack's only service.
 func (d deployed) host() string { return strings.TrimPrefix(d.URLs["web"], "http://") }

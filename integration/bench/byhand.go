@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,6 +18,9 @@ import (
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-host/berth/internal/datadir"
+	"github.com/berth-host/berth/internal/engine"
 )
 
 // byHand deploys with calls of the engine's API, one after the other, like someone with
@@ -202,13 +204,16 @@ const (
 
 // sweep removes what the server with this data directory has left in the engine.
 func (h *byHand) sweep(data string) {
-	instance, err := os.ReadFile(filepath.Join(data, "instance"))
+	instance, err := os.ReadFile(datadir.Dir(data).Instance())
 	if err != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
 	defer cancel()
-	own := filters.NewArgs(filters.Arg("label", "berth.instance="+strings.TrimSpace(string(instance))))
+	own := filters.NewArgs()
+	for label, value := range (engine.Key{}).Labels(strings.TrimSpace(string(instance))) {
+		own.Add("label", label+"="+value)
+	}
 	for range sweepPasses {
 		if h.sweepOnce(ctx, own) == 0 {
 			return

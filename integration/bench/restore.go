@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/images"
+	"github.com/berth-host/berth/internal/engine"
 )
 
 const (
@@ -160,4 +161,4 @@ func (r *restoration) copyByHand(ctx context.Context) error {
 }
 
 // volume returns the name of the volume of the service's data.
-func (r *restoration) volume() string { return "berth-" + r.made.hex() + "-web-data" }
+func (r *restoration) volume() string { return engine.Key{Stack: r.made.ID, Service: "web"}.Data() }

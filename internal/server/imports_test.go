@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"cmd/berthd":                 {"internal/server"},
 	"cmd/berth":                  {"internal/cli"},
 
-	"integration/bench":       {"images", "internal/stackid", "integration/hog"},
+	"integration/bench":       {"images", "internal/datadir", "internal/engine", "integration/hog"},
 	"integration/bench/front": {"internal/edge", "internal/proxy", "internal/site", "internal/stack"},
 	"integration/bench/hooks": {"internal/auth", "internal/redis", "internal/stack", "internal/stackid", "internal/store", "internal/webhook"},
 }
