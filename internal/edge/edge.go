@@ -73,8 +73,8 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	who := e.identify(r, c)
 	id := requestID(r)
-	r.Header["X-Request-Id"] = []string{id}
-	w.Header()["X-Request-Id"] = []string{id}
+	r.Header[proxy.HeaderRequestID] = []string{id}
+	w.Header()[proxy.HeaderRequestID] = []string{id}
 	host, where, fault := e.route(r, trusted)
 	if where == toService && c != nil {
 		var end func()

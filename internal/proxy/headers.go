@@ -4,16 +4,24 @@ import (
 	"iter"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
-// HeaderCallerIP is the header with the caller's address for the server inside this
-// process.
-const HeaderCallerIP = "Berth-Client-Ip"
+// The headers of a request that the edge sets.
+const (
+	HeaderCallerIP  = "Berth-Client-Ip" // the caller's address, for the server inside this process
+	HeaderRequestID = "X-Request-Id"
+)
+
+var edgeHeaders = [...]string{HeaderCallerIP, HeaderRequestID}
+
+// EdgeHeaders returns the names of the headers that the edge sets.
+func EdgeHeaders() []string { return slices.Clone(edgeHeaders[:]) }
 
 // setByEdge reports whether the edge sets a request's header. No field of the caller
 // removes it or adds to it.
-func setByEdge(key string) bool { return key == HeaderCallerIP || key == "X-Request-Id" }
+func setByEdge(key string) bool { return slices.Contains(edgeHeaders[:], key) }
 
 // hopByHop reports whether a header applies to a single connection.
 func hopByHop(key string) bool {

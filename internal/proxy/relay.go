@@ -59,7 +59,7 @@ func (x *exchange) settleUpload() {
 func (x *exchange) copyFields(to http.Header) {
 	h := &x.c.head
 	values := make([]string, len(h.fields))
-	_, hasID := to["X-Request-Id"]
+	_, hasID := to[HeaderRequestID]
 	for i, f := range h.fields {
 		if x.dropped(f, hasID) {
 			continue
@@ -96,7 +96,7 @@ func (x *exchange) dropped(f field, hasID bool) bool {
 		return h.status < 200 || h.status == http.StatusNoContent
 	case "Set-Cookie":
 		return !x.u.inner && refusedCookie(f.value, x.of.host)
-	case "X-Request-Id":
+	case HeaderRequestID:
 		return hasID
 	}
 	return hopByHop(f.key) || h.hop != nil && slices.Contains(h.hop, f.key)

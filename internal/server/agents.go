@@ -47,6 +47,6 @@ func (s *Server) toolsOverHTTP() (http.Handler, error) {
 	}
 	return mcp.Handler(mcp.Config{
 		API:     api,
-		Forward: []string{proxy.HeaderCallerIP, "X-Request-Id"},
+		Forward: proxy.EdgeHeaders(),
 	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(proxy.HeaderCallerIP)) }), nil
 }
