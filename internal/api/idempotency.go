@@ -64,7 +64,8 @@ type attempt struct {
 }
 
 // begin begins an attempt at an operation on behalf of who, on a stack unless id is "".
-// While the first attempt runs, others are a Conflict. The caller must call end.
+// While the first attempt runs, others are a Conflict. The caller must call
+// releaseKey.
 func (r *receipts) begin(c *fiber.Ctx, op operation, id, who string) (*attempt, error) {
 	t := &attempt{receipts: r, op: op, address: c.Get(r.callerHeader)}
 	key, err := idempotencyKey(c)

@@ -8,6 +8,7 @@
 // changed since the served generation is not built again.
 //
 // Code in this package touches the engine, through an engine.Driver, and the folders
-// that a Job names. It knows no row, no status and no route, and decides nothing about
-// what is served.
+// that a Job names. Where no registry answers, it also runs the script that makes the
+// Debian image on this machine (base.go). It reads the stack's row without changing it,
+// knows no route, and decides nothing about what is served.
 package builder

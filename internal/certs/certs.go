@@ -1,6 +1,7 @@
 // Package certs provides the certificates for a public listener that speaks TLS itself:
-// from files that somebody else renews, or from an ACME authority. It touches these
-// files and its own folder of certificates, and knows no stack.
+// from files that somebody else renews, or from an ACME authority. It reads these files,
+// keeps a folder of certificates of its own, orders them from the authority and answers
+// its challenges on the listener. It knows no stack.
 package certs
 
 import (

@@ -5,8 +5,9 @@
 // API's JSON, one object per line if there are several. Colours, progress and QR codes
 // appear on terminals only. The exit code tells scripts what happened; see exit.go.
 // What must be remembered between runs, tokens above all, is kept in one file that only
-// its user can read; see memory.go. Code in this package touches the terminal, that file
-// and the project's folder; it reaches the server only through package client.
+// its user can read; see memory.go. Code in this package touches the terminal, that
+// file, the project's folder, temporary files and the user's browser; it reaches the
+// server only through package client.
 package cli
 
 import (

@@ -9,7 +9,11 @@
 // neither the engine, which puts its rules first with each network it makes, nor
 // another firewall manager. Two more chains, which all installations fill, hold the
 // other addresses that the operator lets stacks reach, and the stacks that may send
-// mail. Code in this package touches these chains and nothing else of the machine.
+// mail.
+//
+// Code in this package changes these chains and nothing else. It reads the machine's
+// chains, interfaces and name servers, resolves the hosts that stacks may reach, and
+// locks the network namespace while it changes rules.
 package firewall
 
 import (

@@ -4,6 +4,9 @@
 //
 // A tool is named after what an agent wants. Results are short, since a model reads all
 // of them, and end with what to do next; so do errors.
+//
+// Code in this package touches requests and answers. It reaches no file, no database and
+// no engine.
 package mcp
 
 import (

@@ -42,8 +42,8 @@
 // from the stack, and every step towards the engine may be repeated, so the server that
 // follows a killed one reads the rows, lists what the engine has, and makes the second
 // agree with the first (supervisor/restore.go, sweep.go). A tenant's program reaches
-// only its own network and the outside (docker/container.go, firewall/rules.go), and a
-// tenant's traffic passes only edge and proxy.
+// only its own network and the outside (docker/create.go, docker/network.go,
+// firewall/rules.go), and a tenant's traffic passes only edge and proxy.
 //
 // # The life of a create
 //

@@ -14,8 +14,8 @@ import (
 
 const module = "github.com/berth-host/berth/"
 
-// mayImport lists which of our packages each package may import. A package that
-// is not listed may import none.
+// mayImport lists which of our packages each package may import besides those in
+// everyones.
 var mayImport = map[string][]string{
 	"internal/stack":             {"internal/safetext", "internal/stackid"},
 	"internal/mcp":               {"internal/stack", "internal/client", "internal/slowbody", "internal/fair"},

@@ -1,6 +1,7 @@
 // Package web is the pages for people: the claim page, sign-up and sign-in, the
 // dashboard and the account's settings. It shows pages and reads forms; packages
-// account and supervisor change accounts and stacks.
+// account and supervisor change accounts and stacks. Only the form that revokes an
+// agent's access changes a row here, through the store: no job follows it.
 //
 // It is a Fiber app behind the edge, over an in-memory listener (package appserver).
 // The pages are a-h/templ templates, and their generated files are committed: go
