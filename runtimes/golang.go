@@ -47,7 +47,7 @@ func detectGo(src fs.FS) (Plan, bool) {
 	p.Install = goInstall(src, file.Require)
 	mains := mainPackages(src, ".", 0)
 	if len(mains) == 0 {
-		p.Hint = "no folder of its module holds a package main"
+		p.Hint = "its module does not have a main package"
 		return p, true
 	}
 	p.Build = Command{"go build -o bin/", "go.mod"}

@@ -1,7 +1,7 @@
-// Package account is what people do: sign up, sign in, change a password, rotate a key,
-// claim a stack, and delete the account. It checks the limits on passwords and codes
-// before anything else, so there is no way around them. Every error that a person can
-// do something about is a *stack.Error, worded for the page.
+// Package account signs people up and in, changes passwords, rotates keys, claims stacks
+// and deletes accounts. It checks the limits on passwords and codes before anything else,
+// so there is no way around them. Every error that a person can do something about is a
+// *stack.Error, worded for the page.
 //
 // Code in this package touches accounts and sessions, through the store, and claims
 // stacks through the supervisor. It knows no request and no page. An account is deleted

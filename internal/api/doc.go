@@ -13,6 +13,6 @@
 // The handlers are methods of API. They use parts that do not know each other: gate
 // finds out who calls and what they may do (access.go), quotas counts requests
 // (quota.go), uploads reads, queues and unpacks uploads (upload.go, unpack.go), and
-// receipts makes requests with the same Idempotency-Key one (idempotency.go). Only
-// uploads touches the disk.
+// receipts answers repeated requests with the same Idempotency-Key as one
+// (idempotency.go). Only uploads touches the disk.
 package api

@@ -64,7 +64,7 @@ type attempt struct {
 }
 
 // begin begins an attempt at an operation on behalf of who, on a stack unless id is "".
-// While the first attempt runs, others are a Conflict. The caller must call
+// While the first attempt runs, others are a Conflict. The caller must end it with
 // releaseKey.
 func (r *receipts) begin(c *fiber.Ctx, op operation, id, who string) (*attempt, error) {
 	t := &attempt{receipts: r, op: op, address: c.Get(r.callerHeader)}

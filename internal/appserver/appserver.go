@@ -1,4 +1,4 @@
-// Package appserver is what the API and the pages share as servers behind the edge: it
+// Package appserver has what the API and the pages share as servers behind the edge: it
 // starts a Fiber app on an in-memory listener, recovers from panics, shuts it down,
 // streams server-sent events, and maps errors to HTTP statuses. It may touch
 // connections and answers; it knows no routes, no stacks and no text for callers.

@@ -146,7 +146,7 @@ func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
 		return u.explain(err)
 	}
 	if u.tree.files == 0 {
-		return badArchive("the archive holds no file; %s", howTo)
+		return badArchive("the archive is empty; %s", howTo)
 	}
 	return u.makeLinks()
 }

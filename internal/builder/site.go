@@ -102,7 +102,7 @@ func (j *Job) published(folder string) error {
 }
 
 func noFiles(job Job, folder string) error {
-	return fault(job, "the folder to publish, %q, holds no file; set publish to the one that does", folder)
+	return fault(job, "the folder to publish, %q, is empty; set publish to the folder with the site's files", folder)
 }
 
 var publishFolders = strings.Join(runtimes.PublishFolders, ", ")

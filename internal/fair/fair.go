@@ -1,6 +1,6 @@
 // Package fair shares out what is scarce, so that clients that want much do not hold up a
-// client that wants little: slots in turn (Queue), and places that each may take a
-// number of (Places). It does not depend on what they are for.
+// client that wants little: slots in turn (Queue), and a limited number of places for
+// each client (Places). It does not depend on what they are for.
 package fair
 
 import (

@@ -1,6 +1,5 @@
-// Package hostfault knows the errors of system calls that are a fault of this machine
-// and pass, whatever the call was about: those of a file, a link or a container say
-// nothing about it.
+// Package hostfault recognises errors of system calls that are passing faults of this
+// machine, such as a full disk, rather than of the file or container they concern.
 package hostfault
 
 import (

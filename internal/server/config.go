@@ -306,7 +306,7 @@ func (c *Config) buildCA() ([]byte, error) {
 		return nil, fmt.Errorf("BERTH_BUILD_CA_FILE: %w", err)
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(bundle) {
-		return nil, fmt.Errorf("BERTH_BUILD_CA_FILE: %s holds no certificate in PEM", c.BuildCAFile)
+		return nil, fmt.Errorf("BERTH_BUILD_CA_FILE: %s does not contain a PEM certificate", c.BuildCAFile)
 	}
 	return bundle, nil
 }
