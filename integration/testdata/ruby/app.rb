@@ -6,7 +6,7 @@ $stdout.sync = true
 server = TCPServer.new("0.0.0.0", ENV.fetch("PORT").to_i)
 loop do
   Thread.new(server.accept) do |client|
-    line = client.gets until line.to_s == "\r\n"
+    client.each_line { |line| break if line == "\r\n" } # or to its end, of a client that only looks
     body = "#{Greeting} in ruby #{RUBY_VERSION}"
     client.write "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\nConnection: close\r\n\r\n#{body}"
     client.close
