@@ -246,10 +246,10 @@ func TestHostile_OutputIsBounded(t *testing.T) {
 	h := start(t, asShipped, with("BERTH_HEALTH_TIMEOUT", "10m"))
 	neighbour := h.live(t, page("here"), nil)
 	before := h.peakMemory(t)
-	const gigabyte = `head -c 1000000000 /dev/zero | tr '\\0' x`
-	st := h.live(t, program(t), manifest(`services: [{name: web, runtime: node, build: "`+gigabyte+`", start: node server.js}]`))
+	const much = `head -c 300000000 /dev/zero | tr '\\0' x` // more than the server may hold or keep
+	st := h.live(t, program(t), manifest(`services: [{name: web, runtime: node, build: "`+much+`", start: node server.js}]`))
 	require.Contains(t, h.logs(t, st, "kind=build&tail=10"), "== build ok")
-	long := h.live(t, program(t), manifest(`services: [{name: web, runtime: node, start: "`+gigabyte+`; exec node server.js"}]`))
+	long := h.live(t, program(t), manifest(`services: [{name: web, runtime: node, start: "`+much+`; exec node server.js"}]`))
 	// It serves, so everything was written. An engine that rotates its log faster than
 	// it is read may omit some, but later lines are there.
 	h.logged(t, long, "tail=1", "xxxxxxxx")
