@@ -313,7 +313,7 @@ func (b *Tab) shoot(file string) {
 	yes := true
 	shot, err := chromedp.Run(b.ctx, func(ctx context.Context, tab *chromedp.Target) (protocol.CaptureScreenshotResult, error) {
 		return chromedp.Call(ctx, protocol.CaptureScreenshot, protocol.CaptureScreenshotParams{
-			CaptureBeyondViewport: &yes, Format: protocol.CaptureScreenshotFormatPng,
+			CaptureBeyondViewport: &yes, OptimizeForSpeed: &yes, Format: protocol.CaptureScreenshotFormatPng,
 		})
 	})
 	require.NoError(b.t, err)
