@@ -70,13 +70,13 @@ func (d *Driver) Start(ctx context.Context, id string) error {
 	asked := time.Now()
 	return retryUndone(ctx, func() error {
 		return wrap(d.api.ContainerStart(ctx, id, container.StartOptions{}), "start container %s", id)
-	}, func() bool {
+	}, func() (bool, error) {
 		found, err := d.inspect(ctx, id)
 		if err != nil {
-			return false
+			return false, err
 		}
 		started, err := time.Parse(time.RFC3339Nano, found.State.StartedAt)
-		return err == nil && started.After(asked)
+		return started.After(asked), err
 	})
 }
 

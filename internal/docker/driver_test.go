@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,8 +50,22 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 			Image:   b.image, Tools: tools,
 			Command:     func(words ...string) []string { return helper(words...).Args },
 			LoseAnswers: w.loseAnswers, Leave: w.leave, Return: w.back,
-			BreakPromote: func() { w.onDisconnect(w.leave) },
-			TakeAddress:  func(id, other string) { w.onDisconnect(b.exchange(t, id, other)) },
+			BreakStart: func() {
+				w.onAnswer("/start", func(asked *http.Request) error {
+					_, err := b.awaitEnd(t, path.Base(path.Dir(asked.URL.Path)))
+					assert.NoError(t, err)
+					w.refuse(retryTries) // requests: the driver looks for what became of it
+					return errLost
+				})
+			},
+			BreakPromote: func() { w.onAnswer("/disconnect", w.leaveAt) },
+			TakeAddress: func(id, other string, leave bool) {
+				exchange := b.exchange(t, id, other)
+				w.onAnswer("/disconnect", func(*http.Request) error { exchange(); return nil })
+				if leave {
+					w.onAnswer("/connect", func(*http.Request) error { w.refuse(math.MaxInt); return nil })
+				}
+			},
 		})
 	})
 }
@@ -82,10 +98,11 @@ type way struct {
 	socket string
 	proxy  *httputil.ReverseProxy
 
-	mu     sync.Mutex
-	server *http.Server    // nil while the engine is away
-	lost   map[string]bool // requests whose answers were lost; nil while none is to be
-	then   func()          // called once a container has left a network
+	mu      sync.Mutex
+	server  *http.Server                         // nil while the engine is away
+	refused int                                  // requests from now on that get no answer
+	lost    map[string]bool                      // requests whose answers were lost; nil while none is to be
+	then    map[string]func(*http.Request) error // called before the next answer, by the end of the request's path
 }
 
 // newWay opens the engine by a way of the test's own.
@@ -94,7 +111,7 @@ func (b *bench) newWay(t *testing.T) *way {
 	dir, err := os.MkdirTemp("", "berth-way-") // the test's own may be too long for a socket
 	require.NoError(t, err)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.engine.api.Dialer()(ctx) }}
-	w := &way{t: t, socket: filepath.Join(dir, "e.sock")}
+	w := &way{t: t, socket: filepath.Join(dir, "e.sock"), then: map[string]func(*http.Request) error{}}
 	w.proxy = &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" },
 		Transport:      transport,
@@ -130,13 +147,35 @@ func (w *way) leave() {
 func (w *way) back() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.refused = 0
 	if w.server != nil {
 		return
 	}
 	listener, err := net.Listen("unix", w.socket)
 	require.NoError(w.t, err)
-	w.server = &http.Server{Handler: w.proxy}
+	w.server = &http.Server{Handler: w}
 	go w.server.Serve(listener) //nolint:errcheck // it ends with the test
+}
+
+// refuse makes the engine get none of so many requests from now on.
+func (w *way) refuse(requests int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = requests
+}
+
+// ServeHTTP passes a request on, or ends its connection.
+func (w *way) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	refused := w.refused > 0
+	if refused {
+		w.refused--
+	}
+	w.mu.Unlock()
+	if refused {
+		panic(http.ErrAbortHandler)
+	}
+	w.proxy.ServeHTTP(answer, r)
 }
 
 // loseAnswers loses the first answer to each request that changes something.
@@ -148,11 +187,18 @@ func (w *way) loseAnswers() {
 
 var errLost = errors.New("the answer is lost")
 
-// onDisconnect calls do once the next container has left its network.
-func (w *way) onDisconnect(do func()) {
+// onAnswer calls do once the engine has done what the next request asks of which the path
+// has an end. If do returns an error, the answer is lost.
+func (w *way) onAnswer(end string, do func(*http.Request) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.then = do
+	w.then[end] = do
+}
+
+// leaveAt is leave for onAnswer.
+func (w *way) leaveAt(*http.Request) error {
+	w.leave()
+	return errLost
 }
 
 // exchange takes the container other off its network. The function that it returns puts it
@@ -173,14 +219,15 @@ func (b *bench) exchange(t *testing.T, id, other string) func() {
 // lose returns an error for an answer that is to be lost.
 func (w *way) lose(answer *http.Response) error {
 	asked := answer.Request
+	end := "/" + path.Base(asked.URL.Path)
 	w.mu.Lock()
-	then := w.then
-	if strings.HasSuffix(asked.URL.Path, "/disconnect") && then != nil {
-		w.then = nil
-		w.mu.Unlock()
-		then()
-		return nil
+	then := w.then[end]
+	delete(w.then, end)
+	w.mu.Unlock()
+	if then != nil {
+		return then(asked)
 	}
+	w.mu.Lock()
 	defer w.mu.Unlock()
 	what := asked.Method + " " + asked.URL.String()
 	if w.lost == nil || w.lost[what] || asked.Method == http.MethodGet || asked.Method == http.MethodHead {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 
@@ -232,8 +233,8 @@ func (d *Driver) removeNetworkByID(ctx context.Context, id string) error {
 	if err != nil {
 		return unlessGone(wrap(err, "inspect network %s", id))
 	}
-	for container := range found.Containers {
-		err := wrap(d.api.NetworkDisconnect(ctx, id, container, true), "disconnect %s from network %s", container, id)
+	for member := range found.Containers {
+		err := wrap(d.api.NetworkDisconnect(ctx, id, member, true), "disconnect %s from network %s", member, id)
 		if unlessGone(err) != nil {
 			return err
 		}
@@ -259,7 +260,7 @@ func (d *Driver) realias(ctx context.Context, id, name string, aliases []string)
 			return err
 		}
 		settings := &network.EndpointSettings{Aliases: aliases}
-		if now := found.NetworkSettings.Networks[name]; now != nil {
+		if now := endpoint(&found, name); now != nil {
 			if now.IPAddress != "" {
 				settings.IPAMConfig = &network.EndpointIPAMConfig{IPv4Address: now.IPAddress}
 				settings.MacAddress = now.MacAddress // engines of the API before 1.44 derive it from the address
@@ -270,7 +271,9 @@ func (d *Driver) realias(ctx context.Context, id, name string, aliases []string)
 		}
 		err = d.connect(ctx, id, name, settings)
 		if errors.Is(err, engine.ErrAddressTaken) {
-			err = errors.Join(err, d.connect(ctx, id, name, &network.EndpointSettings{Aliases: aliases}))
+			if failed := d.connect(ctx, id, name, &network.EndpointSettings{Aliases: aliases}); failed != nil {
+				return failed // it has no address at all
+			}
 		}
 		return err
 	})
@@ -279,17 +282,31 @@ func (d *Driver) realias(ctx context.Context, id, name string, aliases []string)
 func (d *Driver) disconnect(ctx context.Context, id, name string) error {
 	return retryUndone(ctx, func() error {
 		return wrap(d.api.NetworkDisconnect(ctx, name, id, false), "disconnect container %s from network %s", id, name)
-	}, func() bool { return d.isOn(ctx, id, name, false) })
+	}, func() (bool, error) { return d.isOn(ctx, id, name, false) })
 }
 
 func (d *Driver) connect(ctx context.Context, id, name string, settings *network.EndpointSettings) error {
 	return retryUndone(ctx, func() error {
 		return wrap(d.api.NetworkConnect(ctx, name, id, settings), "connect container %s to network %s", id, name)
-	}, func() bool { return d.isOn(ctx, id, name, true) })
+	}, func() (bool, error) { return d.isOn(ctx, id, name, true) })
 }
 
-// isOn reports whether a container is known to be on a network, or off it, as want says.
-func (d *Driver) isOn(ctx context.Context, id, name string, want bool) bool {
+// isOn reports whether a container is on a network, or off it, as want says.
+func (d *Driver) isOn(ctx context.Context, id, name string, want bool) (bool, error) {
 	found, err := d.inspect(ctx, id)
-	return err == nil && (found.NetworkSettings.Networks[name] != nil) == want
+	if err != nil {
+		return false, err
+	}
+	return (endpoint(&found, name) != nil) == want, nil
+}
+
+// endpoint returns what a container has on a network; nil if it is off it. The engine
+// still lists the network of a container that runs, without an address, when it has
+// refused to put the container on it.
+func endpoint(found *container.InspectResponse, name string) *network.EndpointSettings {
+	listed := found.NetworkSettings.Networks[name]
+	if listed != nil && listed.IPAddress == "" && found.State.Running {
+		return nil
+	}
+	return listed
 }

@@ -47,14 +47,24 @@ func retryGet[T any](ctx context.Context, ask func() (T, error), op string, args
 	return found, err
 }
 
-// retryUndone is retry for a request that must not have its effect twice: once an
-// answer was lost, done looks whether the engine did what it was asked.
-func retryUndone(ctx context.Context, ask func() error, done func() bool) error {
+// retryUndone is retry for a request that must not have its effect twice: once an answer
+// was lost, done looks whether the engine did what it was asked. The request is not made
+// again before that is known.
+func retryUndone(ctx context.Context, ask func() error, done func() (bool, error)) error {
 	lost := false
 	return retry(ctx, func() error {
+		if lost {
+			if did, err := done(); did || err != nil {
+				return err
+			}
+		}
 		err := ask()
 		lost = lost || errors.Is(err, engine.ErrUnreachable)
-		if err != nil && lost && done() {
+		if err == nil || !lost {
+			return err
+		}
+		// An engine that did it late refuses the second request.
+		if did, lookErr := done(); did && lookErr == nil {
 			return nil
 		}
 		return err

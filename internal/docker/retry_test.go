@@ -40,6 +40,47 @@ func TestRetry_AsksUntilAnAnswerComes(t *testing.T) {
 	}
 }
 
+func TestRetryUndone_AsksAgainOnlyWhenItIsKnownThatNothingWasDone(t *testing.T) {
+	refusal := errors.New("refused")
+	lost := fmt.Errorf("lost: %w", engine.ErrUnreachable)
+	type look struct {
+		did bool
+		err error
+	}
+	unknown, undone, done := look{false, lost}, look{}, look{did: true}
+	for name, c := range map[string]struct {
+		answers []error
+		looks   []look
+		want    error
+	}{
+		"at once":                   {[]error{nil}, nil, nil},
+		"a refusal":                 {[]error{refusal}, nil, refusal},
+		"done":                      {[]error{lost}, []look{done}, nil},
+		"known later to be done":    {[]error{lost}, []look{unknown, unknown, done}, nil},
+		"known later to be undone":  {[]error{lost, nil}, []look{unknown, undone}, nil},
+		"never known":               {[]error{lost}, []look{unknown, unknown, unknown}, lost},
+		"gone":                      {[]error{lost}, []look{unknown, {err: engine.ErrNotFound}}, engine.ErrNotFound},
+		"done late and so refused":  {[]error{lost, refusal}, []look{undone, undone, done}, nil},
+		"undone and then refused":   {[]error{lost, refusal}, []look{undone, undone, undone}, refusal},
+		"lost twice and undone":     {[]error{lost, lost, nil}, []look{undone, undone, undone, undone}, nil},
+		"the last one lost is done": {[]error{lost, lost, lost}, []look{undone, undone, undone, undone, done}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked, looked := 0, 0
+			err := retryUndone(t.Context(), func() error {
+				asked++
+				return c.answers[asked-1]
+			}, func() (bool, error) {
+				looked++
+				return c.looks[looked-1].did, c.looks[looked-1].err
+			})
+			if !errors.Is(err, c.want) || asked != len(c.answers) || looked != len(c.looks) {
+				t.Errorf("%v after %d requests and %d looks", err, asked, looked)
+			}
+		})
+	}
+}
+
 func TestRetryRemoval_GoesOnForLongerAndEndsWithTheContext(t *testing.T) {
 	asked := 0
 	err := retryRemoval(t.Context(), func(context.Context) error {

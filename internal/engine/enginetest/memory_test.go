@@ -64,7 +64,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 				Driver: d, Another: e.Driver("another"), Subnets: e.subnets, Image: "base", Tools: "tools",
 				Command:     func(words ...string) []string { return append(words, "helper") },
 				LoseAnswers: e.loseAnswers, Leave: e.Leave, Return: e.Return,
-				TakeAddress: e.takeAddress, BreakPromote: e.breakPromote,
+				BreakStart: e.breakStart, BreakPromote: e.breakPromote, TakeAddress: e.takeAddress,
 			})
 		})
 	})
@@ -86,14 +86,35 @@ func (e *Engine) loseAnswers() {
 	}
 }
 
-// takeAddress gives the address of one container to another while the first is promoted.
-func (e *Engine) takeAddress(id, other string) {
+// breakStart loses the answer of the next Start or Restart, and the request after it.
+func (e *Engine) breakStart() {
+	for _, method := range []string{"Start", "Restart"} {
+		e.After(method, func(string) error {
+			e.After("Start", nil)
+			e.After("Restart", nil)
+			time.Sleep(time.Millisecond) // the process ends
+			e.Before(method, func(string) error {
+				e.Before(method, nil)
+				return engine.ErrUnreachable
+			})
+			return engine.ErrUnreachable
+		})
+	}
+}
+
+// takeAddress gives the address of one container to another while the first is promoted,
+// and with leave makes the engine go away before the first has another address.
+func (e *Engine) takeAddress(id, other string, leave bool) {
 	e.After("Promote", func(string) error {
 		e.After("Promote", nil)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		c := e.find(id)
 		e.find(other).ip, c.ip = c.ip, ""
+		if leave {
+			e.away = true
+			return engine.ErrUnreachable
+		}
 		e.join(c)
 		return engine.ErrAddressTaken
 	})

@@ -48,13 +48,19 @@ type Bench struct {
 	// end in between.
 	Leave, Return func()
 
+	// BreakStart loses the answer of the next Start or Restart of a container, which has
+	// ended by then, and makes the engine unreachable for a moment that is shorter than a
+	// driver asks again.
+	BreakStart func()
+
 	// BreakPromote makes the engine unreachable in the middle of the next Promote, while
 	// the container is off its network.
 	BreakPromote func()
 
 	// TakeAddress gives the address of a container to another one on its network in the
-	// middle of the next Promote of the first. Both are ids.
-	TakeAddress func(id, other string)
+	// middle of the next Promote of the first, and with leave makes the engine unreachable
+	// before the first is on the network again. Both are ids.
+	TakeAddress func(id, other string, leave bool)
 }
 
 // Suite runs the contract of engine.Driver, a test for each part of it. The function with
@@ -76,6 +82,7 @@ var contract = map[string]func(trial){
 	"Promote keeps open connections":                        promoteConnected,
 	"Promote says that an address was taken":                promoteTaken,
 	"Promote that breaks is mended by Restart":              promoteBroken,
+	"Promote that breaks after an address was taken":        promoteTakenBroken,
 	"Snapshot of no data makes none":                        snapshotMissing,
 	"Snapshot, Restore and Commit at the same time":         keepAtOnce,
 	"Discard goes on after an error":                        discardGoesOn,
@@ -115,6 +122,7 @@ var contract = map[string]func(trial){
 	"MakeImage and Import make images":                      imagesMade,
 	"Pull reports what cannot be had":                       pullFails,
 	"A lost answer runs no command twice":                   lostRun,
+	"A lost answer and an absence run no command twice":     lostStart,
 	"A lost answer is asked for again":                      lostAsked,
 	"A lost answer costs no data":                           lostData,
 	"An engine that is away is unreachable":                 awayFails,

@@ -131,7 +131,7 @@ func promoteTaken(c trial) {
 	other := c.neighbour(c.web.Build(), "serving", "serve")
 	caller := c.neighbour(c.web.Release(), "hello", "call", "before:8080")
 	had := c.look(id)
-	c.bench.TakeAddress(id, other)
+	c.bench.TakeAddress(id, other, false)
 	require.ErrorIs(c.t, c.driver.Promote(c.t.Context(), id, "after"), engine.ErrAddressTaken)
 	assert.Equal(c.t, had.IP, c.look(other).IP)
 	now := c.look(id)
@@ -141,6 +141,19 @@ func promoteTaken(c trial) {
 	assert.True(c.t, c.reaches(other, "after:8080"))
 	require.NoError(c.t, c.driver.Stop(c.t.Context(), caller))
 	assert.NotContains(c.t, c.log(caller), "still connected")
+}
+
+func promoteTakenBroken(c trial) {
+	c.needsPromotes()
+	id := c.listen("before")
+	other := c.neighbour(c.web.Build(), "serving", "serve")
+	c.bench.TakeAddress(id, other, true)
+	err := c.driver.Promote(c.t.Context(), id, "after")
+	require.ErrorIs(c.t, err, engine.ErrUnreachable)
+	require.NotErrorIs(c.t, err, engine.ErrAddressTaken, "it has no address")
+	c.bench.Return()
+	require.NoError(c.t, c.driver.Restart(c.t.Context(), id, "after"))
+	assert.True(c.t, c.reaches(other, "after:8080"))
 }
 
 func promoteBroken(c trial) {

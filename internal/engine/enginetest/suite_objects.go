@@ -280,6 +280,21 @@ func lostRun(c trial) {
 	assert.Equal(c.t, "xx", strings.TrimSpace(c.output("cat", dataPath+"/runs")))
 }
 
+func lostStart(c trial) {
+	spec := c.process("append", dataPath+"/runs", "x")
+	id, err := c.driver.Prepare(c.t.Context(), spec)
+	require.NoError(c.t, err)
+	for _, start := range []func() error{
+		func() error { return c.driver.Start(c.t.Context(), id) },
+		func() error { return c.driver.Restart(c.t.Context(), id) },
+	} {
+		c.bench.BreakStart()
+		require.NoError(c.t, start())
+		c.log(id)
+	}
+	assert.Equal(c.t, "xx", strings.TrimSpace(c.output("cat", dataPath+"/runs")))
+}
+
 func lostAsked(c trial) {
 	c.bench.LoseAnswers()
 	c.fill()
