@@ -103,9 +103,11 @@ func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) erro
 	return err
 }
 
-// Promote implements engine.Driver. It finishes what it has begun even if ctx ends.
+// Promote implements engine.Driver.
 func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) error {
-	found, err := d.inspect(context.WithoutCancel(ctx), id)
+	longer, done := outlast(ctx)
+	defer done()
+	found, err := d.inspect(longer, id)
 	if err != nil {
 		return err
 	}

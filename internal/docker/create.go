@@ -40,7 +40,7 @@ func (d *Driver) unit(spec *engine.Spec) unit {
 // create makes a container and those of its volumes that are missing; see replace.
 func (d *Driver) create(ctx context.Context, spec engine.Spec, clear func(context.Context, string) error) (string, error) {
 	for _, volume := range spec.Volumes {
-		if err := d.ensureVolume(context.WithoutCancel(ctx), volume, d.labels(spec.Key.WithoutGeneration())); err != nil {
+		if err := d.ensureVolume(ctx, volume, d.labels(spec.Key.WithoutGeneration())); err != nil {
 			return "", err
 		}
 	}
@@ -50,15 +50,16 @@ func (d *Driver) create(ctx context.Context, spec engine.Spec, clear func(contex
 // replace makes a container, in place of one of the same name that an earlier attempt, or
 // a request whose answer was lost, left, and that clear removes.
 func (d *Driver) replace(ctx context.Context, u unit, clear func(context.Context, string) error) (string, error) {
-	asked := context.WithoutCancel(ctx) // the caller learns the id of what the engine makes
-	id, err := d.tryCreate(asked, u)
+	longer, done := outlast(ctx) // the caller learns the id of what the engine makes
+	defer done()
+	id, err := d.tryCreate(longer, u)
 	if !errors.Is(err, errConflict) && !errors.Is(err, engine.ErrUnreachable) {
 		return id, err
 	}
 	if err := clear(ctx, u.name); err != nil {
 		return "", err
 	}
-	return d.tryCreate(asked, u)
+	return d.tryCreate(longer, u)
 }
 
 // tryCreate makes a container and returns its id. A name that is taken is errConflict;

@@ -72,7 +72,7 @@ func (d *Driver) Tag(ctx context.Context, source, ref string) error {
 // same time cannot do.
 func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
 	return d.making.alone(ctx, id, func() error {
-		return d.commit(context.WithoutCancel(ctx), id, key.Image(), &container.Config{
+		return d.commit(ctx, id, key.Image(), &container.Config{
 			Labels: d.labels(key), Env: config.Env, User: config.User, WorkingDir: config.Dir,
 		})
 	})
@@ -82,6 +82,8 @@ func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config e
 // leaves unset stays the container's. When the answer is lost, the image is the one that
 // has got the reference.
 func (d *Driver) commit(ctx context.Context, id, ref string, config *container.Config) error {
+	ctx, done := outlast(ctx)
+	defer done()
 	before, err := d.image(ctx, ref)
 	if unlessGone(err) != nil {
 		return err

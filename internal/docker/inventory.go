@@ -69,6 +69,8 @@ func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 // ensureVolume makes a volume, or finds the one of that name. A volume that does not
 // carry the labels belongs to somebody else: errConflict.
 func (d *Driver) ensureVolume(ctx context.Context, name string, labels engine.Labels) error {
+	ctx, done := outlast(ctx)
+	defer done()
 	made, err := retryGet(ctx, func() (volume.Volume, error) {
 		return d.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
 	}, "create volume %s", name)

@@ -82,7 +82,7 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 		return err
 	}
 	failpoint.Here("snapshot-copied")
-	return d.commit(context.WithoutCancel(ctx), id, key.Snapshot(), &container.Config{Labels: d.labels(key)})
+	return d.commit(ctx, id, key.Snapshot(), &container.Config{Labels: d.labels(key)})
 }
 
 // helper describes a container of the host's own, which runs under the engine's own
@@ -151,7 +151,8 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 		if err := d.fillFromSnapshot(ctx, key.WithoutGeneration()); err != nil {
 			return err
 		}
-		ctx := context.WithoutCancel(ctx)
+		ctx, done := outlast(ctx)
+		defer done()
 		// A second name makes removing the first one quick, however large the data is.
 		if err := d.Tag(ctx, key.Snapshot(), key.Restored()); err != nil {
 			return err
@@ -164,7 +165,7 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 
 // fillFromSnapshot makes a data volume with what a snapshot has.
 func (d *Driver) fillFromSnapshot(ctx context.Context, key engine.Key) error {
-	if err := d.ensureVolume(context.WithoutCancel(ctx), key.Data(), d.labels(key)); err != nil {
+	if err := d.ensureVolume(ctx, key.Data(), d.labels(key)); err != nil {
 		return err
 	}
 	id, err := d.replace(ctx, d.helper(&engine.Spec{

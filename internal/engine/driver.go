@@ -26,8 +26,12 @@ import (
 //   - ErrUnreachable means that nobody answered: the engine may or may not have done what
 //     it was asked. ErrNoSpace and ErrHost are faults of its machine.
 //   - When ctx ends, a call returns soon with an error. What the engine has begun may go
-//     on. A call that makes an object never leaves one that a later Inventory could miss:
-//     it returns once the object is there, or never will be.
+//     on. But a call finishes a step that must not be left half done, and may then succeed:
+//     making a network, a volume, a container or its image, giving a container other names
+//     (Promote, Restart), renaming a snapshot whose data is back (Restore), and removing a
+//     container that was in the way or has done its work. So no call leaves an object that
+//     a later Inventory could miss. Only if the engine hangs does a call give up such a
+//     step: with an error, five minutes after ctx ended.
 type Driver interface {
 	// Place makes the network of a generation if there is none, on a free subnet of the
 	// installation's pool: the first one counted from a place that follows from the number

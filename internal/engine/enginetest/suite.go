@@ -87,6 +87,8 @@ var contract = map[string]func(trial){
 	"Snapshot, Restore and Commit at the same time":         keepAtOnce,
 	"Discard goes on after an error":                        discardGoesOn,
 	"What is made is made when a call returns":              makeCancelled,
+	"Promote that is cut short leaves its container whole":  promoteCancelled,
+	"Snapshot and Restore that are cut short lose no data":  keepCancelled,
 	"A lost answer leaves a Promote whole":                  lostPromote,
 	"Place makes one network":                               placeMakesOne,
 	"Place finds no free network":                           placeFindsNone,
@@ -272,6 +274,16 @@ func (c trial) atOnce(do func() error) {
 		all.Go(func() { assert.NoError(c.t, do()) })
 	}
 	all.Wait()
+}
+
+// moments are times after which contexts end before, during and after a call.
+var moments = []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}
+
+// within calls do with a context that ends after a moment.
+func (c trial) within(moment time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(c.t.Context(), moment)
+	defer cancel()
+	return do(ctx)
 }
 
 // soon returns a context that ends in a moment.

@@ -178,6 +178,24 @@ func lostPromote(c trial) {
 	assert.Equal(c.t, "hello\n", c.log(c.neighbour(c.web.Release(), "", "dial", "after:8080")))
 }
 
+func promoteCancelled(c trial) {
+	c.needsPromotes()
+	id := c.listen("before")
+	neighbour := c.neighbour(c.web.Release(), "serving", "serve")
+	had := c.look(id)
+	for _, moment := range moments {
+		require.NoError(c.t, c.driver.Promote(c.t.Context(), id, "before"))
+		err := c.within(moment, func(ctx context.Context) error { return c.driver.Promote(ctx, id, "after") })
+		name, other := "after:8080", "before:8080"
+		if err != nil {
+			name, other = other, name
+		}
+		assert.True(c.t, c.reaches(neighbour, name), "%v", err)
+		assert.False(c.t, c.greets(neighbour, other), "%v", err)
+		assert.Equal(c.t, had, c.look(id))
+	}
+}
+
 func promotePrepared(c trial) {
 	spec := c.process("listen", ":8080")
 	spec.Network, spec.Volumes = c.place(), nil

@@ -147,6 +147,29 @@ func snapshotRestores(c trial) {
 	assert.Equal(c.t, "kept", c.data())
 }
 
+func keepCancelled(c trial) {
+	c.write("kept")
+	for _, moment := range moments {
+		for _, do := range []func(context.Context) error{
+			func(ctx context.Context) error {
+				return c.driver.Snapshot(ctx, c.web, engine.SnapshotSpec{Image: c.bench.Tools, Pids: 100})
+			},
+			func(ctx context.Context) error { return c.driver.Restore(ctx, c.web, c.web.Process(0)) },
+		} {
+			if err := c.within(moment, do); moment == 0 {
+				require.ErrorIs(c.t, err, context.DeadlineExceeded)
+			}
+			there := c.inventory()
+			assert.Empty(c.t, there.Containers)
+			assert.True(c.t, hasVolume(there, c.web.Data()) || hasImage(there, c.web.Snapshot()))
+			time.Sleep(300 * time.Millisecond)
+			assert.Subset(c.t, there.Names(), c.inventory().Names(), "what is being removed may still go")
+		}
+	}
+	c.restore()
+	assert.Equal(c.t, "kept", c.data())
+}
+
 func snapshotMissing(c trial) {
 	require.ErrorIs(c.t, c.snapshot(), engine.ErrNotFound)
 	require.NoError(c.t, c.driver.Restore(c.t.Context(), c.web, c.web.Process(0)))
