@@ -393,6 +393,10 @@ func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.Snaps
 
 // Restore implements engine.Driver.
 func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) error {
+	return d.engine.turn(ctx, key.Data(), func() error { return d.restore(ctx, key, process) })
+}
+
+func (d *Driver) restore(ctx context.Context, key engine.Key, process string) error {
 	there, err := d.HasImage(ctx, key.Snapshot())
 	if err != nil || !there {
 		return err

@@ -99,7 +99,7 @@ type Engine struct {
 	images     map[string]*image // by reference
 	volumes    map[string]*volume
 	networks   map[string]*network
-	turns      map[string]chan struct{} // by the name of a container that is made
+	turns      map[string]chan struct{} // by the name of what is made
 	subnets    int
 	last       int           // number of the last object or address
 	away       bool          // it accepts no connection
@@ -374,7 +374,7 @@ func (e *Engine) isHeld(name string) bool {
 	return false
 }
 
-// turn calls do while nobody else makes a container of a name.
+// turn calls do while nobody else makes a container, or restores a volume, of a name.
 func (e *Engine) turn(ctx context.Context, name string, do func() error) error {
 	e.mu.Lock()
 	turn := e.turns[name]

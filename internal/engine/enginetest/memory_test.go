@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"math/rand/v2"
 	"path"
 	"strconv"
 	"strings"
@@ -58,6 +59,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 			e := New(map[string]Program{"helper": helper}, "base", "tools")
 			defer e.Close()
 			e.subnets = 2
+			e.takeTime()
 			d := e.Driver("own")
 			d.Space.Bytes = 1 << 40
 			test(t, Bench{
@@ -70,11 +72,24 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 	})
 }
 
+// changes are the methods of which loseAnswers loses answers.
+var changes = []string{
+	"Place", "Run", "Restart", "Stop", "Remove", "Discard", "Snapshot", "Restore", "Prepare", "Start", "Commit", "Tag", "Promote",
+}
+
+// takeTime makes requests take different times, so that those of calls at once mix.
+func (e *Engine) takeTime() {
+	for _, method := range append(changes, "HasImage", "Look") {
+		e.Before(method, func(string) error {
+			time.Sleep(rand.N(7 * time.Millisecond))
+			return nil
+		})
+	}
+}
+
 // loseAnswers loses the first answer of each method for each object.
 func (e *Engine) loseAnswers() {
-	for _, method := range []string{
-		"Place", "Run", "Restart", "Stop", "Remove", "Discard", "Snapshot", "Restore", "Prepare", "Start", "Commit", "Tag", "Promote",
-	} {
+	for _, method := range changes {
 		lost := map[string]bool{}
 		e.After(method, func(object string) error {
 			if lost[object] {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -184,8 +185,18 @@ func keepAtOnce(c trial) {
 	assert.Empty(c.t, there.Containers)
 	assert.Empty(c.t, there.Volumes)
 	assert.True(c.t, hasImage(there, c.web.Snapshot()))
-	c.atOnce(restore)
+	var begun atomic.Bool
+	var process string
+	c.atOnce(func() error {
+		err := restore()
+		if err == nil && begun.CompareAndSwap(false, true) {
+			process, err = c.driver.Run(c.t.Context(), c.process("serve"))
+		}
+		return err
+	})
+	assert.True(c.t, c.look(process).Running, "what runs on the data that is back stays")
 	assert.Equal(c.t, "kept", c.data())
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), process))
 	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
 
 	require.NoError(c.t, c.snapshot())
