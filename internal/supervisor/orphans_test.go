@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -143,7 +144,7 @@ func TestOrphans_OfADeletedStackGoAtOnceAndOthersStay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		st := w.long(service("web"))
 		gone := w.long(service("web"))
-		other := w.engine.Driver("other")
+		other := w.engine.Driver(enginetest.Options{Instance: "other"})
 		require.NoError(t, other.Place(w.t.Context(), engine.Key{Stack: "stk_0123456789ab", Generation: 1}, 7))
 		w.stopServer()
 		require.NoError(t, w.change(gone, func(st *stack.Stack) ([]stack.Event, error) { return st.Delete(stack.Now()) }))

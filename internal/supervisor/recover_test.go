@@ -433,7 +433,7 @@ func TestStart_ServesBeforeItCanRecord(t *testing.T) {
 func TestExpiry_DataBecomesAnImageOnceThereIsRoom(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
-		w.driver.Space.Bytes = 0
+		w.engine.Fill(0)
 		st := w.createRunning(limits.TTL, keeping, service("web"))
 		w.awaitEvent(st.ID, "stack.expired", 1)
 		w.settle()
@@ -443,7 +443,7 @@ func TestExpiry_DataBecomesAnImageOnceThereIsRoom(t *testing.T) {
 		waits := filepath.Join(w.dir.Stack(st.ID), "web.no-room")
 		require.FileExists(t, waits)
 		w.stopServer()
-		w.driver.Space.Bytes = 2
+		w.engine.Fill(2)
 		require.NoError(t, os.Remove(waits))
 		w.startServer()
 		w.settle()

@@ -61,8 +61,14 @@ var node = stack.Runtime{Name: "node", Version: "22"}
 // configure does.
 func inWorld(t *testing.T, test func(w *world), configure ...func(*Config)) {
 	t.Helper()
+	inWorldOf(t, enginetest.Options{}, test, configure...)
+}
+
+// inWorldOf is inWorld with an engine that has settings.
+func inWorldOf(t *testing.T, opts enginetest.Options, test func(w *world), configure ...func(*Config)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorld(t, opts)
 		defer w.close()
 		for _, f := range configure {
 			w.configure = f
@@ -72,7 +78,7 @@ func inWorld(t *testing.T, test func(w *world), configure ...func(*Config)) {
 	})
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, opts enginetest.Options) *world {
 	t.Helper()
 	base, err := images.Lookup(node.Name, node.Version)
 	require.NoError(t, err)
@@ -83,7 +89,7 @@ func newWorld(t *testing.T) *world {
 	w.engine = enginetest.New(map[string]enginetest.Program{
 		"exec serve": w.serve, "infinity": silent, "exec 2>&1\nmake": w.make, "make": w.make,
 	}, base.Ref())
-	w.driver = w.engine.Driver("world")
+	w.driver = w.engine.Driver(opts)
 	w.released = make(chan struct{})
 	w.release = sync.OnceFunc(func() { close(w.released) })
 	return w

@@ -144,7 +144,7 @@ func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config e
 		}
 		var user int
 		_, _ = fmt.Sscanf(config.User, "%d", &user) // "" is root
-		e.images[key.Image()] = &image{id: e.number("sha256:"), owner: d.instance, key: key, user: user, files: maps.Clone(c.files)}
+		e.images[key.Image()] = &image{id: e.number("sha256:"), owner: d.opts.Instance, key: key, user: user, files: maps.Clone(c.files)}
 		e.changed()
 		return nil
 	})

@@ -14,13 +14,17 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 )
 
+// Options are the settings of an installation.
+type Options struct {
+	Instance string // id of the installation
+	Subnets  int    // networks that the engine may have; 0 is 256
+	InPlace  bool   // containers keep their names while they run, as under gVisor
+}
+
 // Driver is the engine.Driver of one installation on an Engine.
 type Driver struct {
-	engine   *Engine
-	instance string
-
-	Space   disk.Space // that Room returns
-	InPlace bool       // what Promotes returns
+	engine *Engine
+	opts   Options
 }
 
 var _ engine.Driver = (*Driver)(nil)
@@ -87,10 +91,10 @@ func (d *Driver) Place(ctx context.Context, key engine.Key, _ int64) error {
 		if e.networks[key.Network()] != nil {
 			return nil
 		}
-		if len(e.networks) == e.subnets {
+		if len(e.networks) == d.opts.Subnets {
 			return engine.ErrNoNetwork
 		}
-		e.networks[key.Network()] = &network{d.instance, engine.Key{Stack: key.Stack, Generation: key.Generation}}
+		e.networks[key.Network()] = &network{d.opts.Instance, engine.Key{Stack: key.Stack, Generation: key.Generation}}
 		e.changed()
 		return nil
 	})
@@ -137,7 +141,7 @@ func (d *Driver) create(ctx context.Context, method string, spec engine.Spec, cl
 			return notFound("image", spec.Image)
 		}
 		id = e.number("container")
-		c := &container{id: id, spec: spec, owner: d.instance, aliases: spec.Aliases, files: maps.Clone(e.images[spec.Image].files)}
+		c := &container{id: id, spec: spec, owner: d.opts.Instance, aliases: spec.Aliases, files: maps.Clone(e.images[spec.Image].files)}
 		e.mount(c)
 		e.containers[id] = c
 		e.changed()
@@ -189,6 +193,9 @@ func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) erro
 		if c == nil {
 			return notFound("container", id)
 		}
+		if c.running && d.opts.InPlace {
+			return errNoPromote
+		}
 		c.aliases = aliases
 		d.engine.changed()
 		return nil
@@ -196,7 +203,7 @@ func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) erro
 }
 
 // Promotes implements engine.Driver.
-func (d *Driver) Promotes() bool { return d.InPlace }
+func (d *Driver) Promotes() bool { return !d.opts.InPlace }
 
 // Look implements engine.Driver.
 func (d *Driver) Look(ctx context.Context, id string) (found engine.Container, err error) {
@@ -323,7 +330,7 @@ func (d *Driver) Sockets(ctx context.Context, id string) (sockets []string, err 
 // Ended implements engine.Driver.
 func (d *Driver) Ended(ctx context.Context) (<-chan engine.End, <-chan error) {
 	e, broken := d.engine, make(chan error, 1)
-	s := &stream{ctx: ctx, owner: d.instance, ends: make(chan engine.End)}
+	s := &stream{ctx: ctx, owner: d.opts.Instance, ends: make(chan engine.End)}
 	e.mu.Lock()
 	s.broken = e.away
 	e.streams = append(e.streams, s)
@@ -380,10 +387,10 @@ func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.Snaps
 			return notFound("volume", key.Data())
 		case e.images[spec.Image] == nil:
 			return notFound("image", spec.Image)
-		case d.Space.Bytes < spec.Floor:
+		case e.free < spec.Floor:
 			return engine.ErrNoRoom
 		default:
-			e.images[key.Snapshot()] = &image{id: e.number("sha256:"), owner: d.instance, key: key.WithoutGeneration(), files: maps.Clone(v.files)}
+			e.images[key.Snapshot()] = &image{id: e.number("sha256:"), owner: d.opts.Instance, key: key.WithoutGeneration(), files: maps.Clone(v.files)}
 		}
 		delete(e.volumes, key.Data())
 		e.changed()
@@ -410,7 +417,7 @@ func (d *Driver) restore(ctx context.Context, key engine.Key, process string) er
 		if kept == nil {
 			return nil // of a request whose answer was lost
 		}
-		e.volumes[key.Data()] = &volume{d.instance, key.WithoutGeneration(), maps.Clone(kept.files)}
+		e.volumes[key.Data()] = &volume{d.opts.Instance, key.WithoutGeneration(), maps.Clone(kept.files)}
 		e.images[key.Restored()] = kept
 		delete(e.images, key.Snapshot())
 		e.changed()
@@ -463,4 +470,8 @@ func (d *Driver) ImageUser(ctx context.Context, id string) (user int, err error)
 }
 
 // Room implements engine.Driver.
-func (d *Driver) Room() (disk.Space, error) { return d.Space, nil }
+func (d *Driver) Room() (disk.Space, error) {
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	return disk.Space{Dir: "memory", Bytes: d.engine.free, Inodes: disk.Endless}, nil
+}

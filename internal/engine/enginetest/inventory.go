@@ -24,7 +24,7 @@ func (d *Driver) Containers(ctx context.Context, key engine.Key) (found []engine
 func (d *Driver) containers(key engine.Key) []engine.Container {
 	var found []engine.Container
 	for _, c := range d.engine.containers {
-		if c.owner == d.instance && matches(key, c.spec.Key) {
+		if c.owner == d.opts.Instance && matches(key, c.spec.Key) {
 			found = append(found, c.described())
 		}
 	}
@@ -45,7 +45,7 @@ func (d *Driver) Volumes(ctx context.Context, key engine.Key) (found []engine.Vo
 func (d *Driver) volumes(key engine.Key) []engine.Volume {
 	var found []engine.Volume
 	for _, name := range slices.Sorted(maps.Keys(d.engine.volumes)) {
-		if v := d.engine.volumes[name]; v.owner == d.instance && matches(key, v.key) {
+		if v := d.engine.volumes[name]; v.owner == d.opts.Instance && matches(key, v.key) {
 			found = append(found, engine.Volume{Name: name, Key: v.key})
 		}
 	}
@@ -65,7 +65,7 @@ func (d *Driver) Networks(ctx context.Context, key engine.Key) (found []engine.N
 func (d *Driver) networks(key engine.Key) []engine.Network {
 	var found []engine.Network
 	for _, name := range slices.Sorted(maps.Keys(d.engine.networks)) {
-		if n := d.engine.networks[name]; n.owner == d.instance && matches(key, n.key) {
+		if n := d.engine.networks[name]; n.owner == d.opts.Instance && matches(key, n.key) {
 			found = append(found, engine.Network{Name: name, Key: n.key})
 		}
 	}
@@ -85,21 +85,21 @@ func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine
 	err := d.retry(ctx, "Inventory", stack, func() error {
 		clear(there)
 		note := func(owner string, key engine.Key, add func(*engine.Objects)) {
-			if owner == d.instance && key.Stack != "" && matches(engine.Key{Stack: stack}, key) {
+			if owner == d.opts.Instance && key.Stack != "" && matches(engine.Key{Stack: stack}, key) {
 				o := there[key.Stack]
 				add(&o)
 				there[key.Stack] = o
 			}
 		}
 		for _, c := range d.containers(engine.Key{Stack: stack}) {
-			note(d.instance, c.Key, func(o *engine.Objects) { o.Containers = append(o.Containers, c) })
+			note(d.opts.Instance, c.Key, func(o *engine.Objects) { o.Containers = append(o.Containers, c) })
 		}
 		d.noteImages(note)
 		for _, v := range d.volumes(engine.Key{Stack: stack}) {
-			note(d.instance, v.Key, func(o *engine.Objects) { o.Volumes = append(o.Volumes, v) })
+			note(d.opts.Instance, v.Key, func(o *engine.Objects) { o.Volumes = append(o.Volumes, v) })
 		}
 		for _, n := range d.networks(engine.Key{Stack: stack}) {
-			note(d.instance, n.Key, func(o *engine.Objects) { o.Networks = append(o.Networks, n) })
+			note(d.opts.Instance, n.Key, func(o *engine.Objects) { o.Networks = append(o.Networks, n) })
 		}
 		return nil
 	})

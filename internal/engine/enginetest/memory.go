@@ -4,6 +4,7 @@
 package enginetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,10 +101,10 @@ type Engine struct {
 	volumes    map[string]*volume
 	networks   map[string]*network
 	turns      map[string]chan struct{} // by the name of what is made
-	subnets    int
-	last       int           // number of the last object or address
-	away       bool          // it accepts no connection
-	change     chan struct{} // closed when anything changes
+	free       int64                    // bytes on its disk
+	last       int                      // number of the last object or address
+	away       bool                     // it accepts no connection
+	change     chan struct{}            // closed when anything changes
 	streams    []*stream
 	before     map[string]func(object string) error
 	after      map[string]func(object string) error
@@ -164,7 +165,7 @@ type stream struct {
 func New(programs map[string]Program, images ...string) *Engine {
 	e := &Engine{
 		programs: programs, containers: map[string]*container{}, images: map[string]*image{},
-		volumes: map[string]*volume{}, networks: map[string]*network{}, turns: map[string]chan struct{}{}, subnets: 256,
+		volumes: map[string]*volume{}, networks: map[string]*network{}, turns: map[string]chan struct{}{}, free: disk.Endless,
 		change: make(chan struct{}), before: map[string]func(string) error{}, after: map[string]func(string) error{},
 	}
 	for _, ref := range images {
@@ -227,6 +228,13 @@ func (e *Engine) Return() {
 	defer e.mu.Unlock()
 	e.away = false
 	e.changed()
+}
+
+// Fill leaves so many bytes free on the engine's disk, which else never fills up.
+func (e *Engine) Fill(free int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.free = free
 }
 
 // Kill ends the process of a container, by name, as a crash with the exit code does.
@@ -455,12 +463,16 @@ func lastOf(cmd []string) string {
 	return cmd[len(cmd)-1]
 }
 
-// Driver returns the driver of the installation with the id instance.
-func (e *Engine) Driver(instance string) *Driver {
-	return &Driver{engine: e, instance: instance, Space: disk.Space{Dir: "memory", Bytes: disk.Endless, Inodes: disk.Endless}, InPlace: true}
+// Driver returns the driver of an installation.
+func (e *Engine) Driver(opts Options) *Driver {
+	opts.Subnets = cmp.Or(opts.Subnets, 256)
+	return &Driver{engine: e, opts: opts}
 }
 
-var errNoStart = errors.New("it cannot be started")
+var (
+	errNoStart   = errors.New("it cannot be started")
+	errNoPromote = errors.New("it cannot be named while it runs")
+)
 
 func notFound(what, name string) error {
 	return fmt.Errorf("%s %s: %w", what, name, engine.ErrNotFound)

@@ -32,7 +32,7 @@ func TestEngine_RunsTheProgramOfAContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(map[string]Program{"serve": serve}, "base")
 		defer e.Close()
-		d := e.Driver("i")
+		d := e.Driver(Options{})
 		require.NoError(t, d.Place(t.Context(), web, 1))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -58,12 +58,13 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			e := New(map[string]Program{"helper": helper}, "base", "tools")
 			defer e.Close()
-			e.subnets = 2
+			e.Fill(1 << 40)
 			e.takeTime()
-			d := e.Driver("own")
-			d.Space.Bytes = 1 << 40
+			const subnets = 2
 			test(t, Bench{
-				Driver: d, Another: e.Driver("another"), Subnets: e.subnets, Image: "base", Tools: "tools",
+				Driver:  e.Driver(Options{Instance: "own", Subnets: subnets}),
+				Another: e.Driver(Options{Instance: "another", Subnets: subnets}),
+				Subnets: subnets, Image: "base", Tools: "tools",
 				Command:     func(words ...string) []string { return append(words, "helper") },
 				LoseAnswers: e.loseAnswers, Leave: e.Leave, Return: e.Return,
 				BreakStart: e.breakStart, BreakPromote: e.breakPromote, TakeAddress: e.takeAddress,
