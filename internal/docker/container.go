@@ -19,7 +19,7 @@ import (
 // Run implements engine.Driver.
 func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err error) {
 	err = d.making.alone(ctx, spec.Name, func() error {
-		if id, err = d.create(ctx, spec, d.stopAndRemove); err != nil {
+		if id, err = d.create(ctx, d.unit(&spec), d.stopAndRemove); err != nil {
 			return err
 		}
 		return d.join(ctx, id, spec.Network)
@@ -30,7 +30,7 @@ func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err erro
 // Prepare implements engine.Driver.
 func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (id string, err error) {
 	err = d.making.alone(ctx, spec.Name, func() error {
-		id, err = d.create(ctx, spec, func(ctx context.Context, name string) error {
+		id, err = d.create(ctx, d.unit(&spec), func(ctx context.Context, name string) error {
 			return d.Remove(context.WithoutCancel(ctx), name)
 		})
 		return err
@@ -41,7 +41,7 @@ func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (id string, err 
 // Probe implements engine.Driver.
 func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
 	return d.making.alone(ctx, spec.Name, func() error {
-		id, err := d.create(ctx, spec, d.stopAndRemove)
+		id, err := d.create(ctx, d.unit(&spec), d.stopAndRemove)
 		if err != nil {
 			return err
 		}

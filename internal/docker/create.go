@@ -16,7 +16,6 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/api/types/volume"
 
 	"github.com/berth-host/berth/internal/engine"
 )
@@ -37,14 +36,28 @@ func (d *Driver) unit(spec *engine.Spec) unit {
 	return unit{spec.Name, config(spec, d.labels(spec.Key)), d.hostConfig(spec), networking(spec)}
 }
 
-// create makes a container and those of its volumes that are missing; see replace.
-func (d *Driver) create(ctx context.Context, spec engine.Spec, clear func(context.Context, string) error) (string, error) {
-	for _, volume := range spec.Volumes {
-		if err := d.ensureVolume(ctx, volume, d.labels(spec.Key.WithoutGeneration())); err != nil {
-			return "", err
-		}
+// create makes a container and those of its volumes that are missing; see replace. The
+// engine fills a new volume before the container can be seen, and adds nothing to a volume
+// that has files. So each attempt has new volumes, and they go when the last one fails.
+func (d *Driver) create(ctx context.Context, u unit, clear func(context.Context, string) error) (string, error) {
+	made, err := d.ensureVolumes(ctx, u.host.Mounts)
+	if err != nil {
+		return "", err
 	}
-	return d.replace(ctx, d.unit(&spec), clear)
+	id, err := d.replace(ctx, u, func(ctx context.Context, name string) error {
+		if err := clear(ctx, name); err != nil {
+			return err
+		}
+		if err := d.removeVolumes(ctx, made); err != nil {
+			return err
+		}
+		_, err := d.ensureVolumes(ctx, made)
+		return err
+	})
+	if err != nil {
+		return "", errors.Join(err, d.removeVolumes(context.WithoutCancel(ctx), made))
+	}
+	return id, nil
 }
 
 // replace makes a container, in place of one of the same name that an earlier attempt, or
@@ -62,15 +75,35 @@ func (d *Driver) replace(ctx context.Context, u unit, clear func(context.Context
 	return d.tryCreate(longer, u)
 }
 
+// ensureVolumes makes those volumes of a container that are missing, and returns them.
+func (d *Driver) ensureVolumes(ctx context.Context, volumes []mount.Mount) (made []mount.Mount, err error) {
+	for _, m := range volumes {
+		isNew, err := d.ensureVolume(ctx, m.Source, m.VolumeOptions.Labels)
+		if err != nil {
+			return nil, err
+		}
+		if isNew {
+			made = append(made, m)
+		}
+	}
+	return made, nil
+}
+
+func (d *Driver) removeVolumes(ctx context.Context, volumes []mount.Mount) error {
+	var errs []error
+	for _, m := range volumes {
+		errs = append(errs, d.removeVolume(ctx, m.Source))
+	}
+	return errors.Join(errs...)
+}
+
 // tryCreate makes a container and returns its id. A name that is taken is errConflict;
 // with engine.ErrUnreachable there may be a container of that name, not started. A missing
 // image or volume is engine.ErrNotFound. When the engine does not apply one of the
 // container's limits, the container is removed again and the error names the option.
 func (d *Driver) tryCreate(ctx context.Context, u unit) (string, error) {
 	for _, m := range u.host.Mounts { // the engine would make a missing volume silently
-		_, err := retryGet(ctx, func() (volume.Volume, error) { return d.api.VolumeInspect(ctx, m.Source) },
-			"create container %s: volume %s at %s", u.name, m.Source, m.Target)
-		if err != nil {
+		if _, err := d.volume(ctx, m.Source); err != nil {
 			return "", err
 		}
 	}

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"archive/tar"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -24,6 +25,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/engine/enginetest"
 )
 
@@ -43,8 +45,9 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 		t.Parallel()
 		w := b.newWay(t)
 		pool := b.freePool(t)
+		own := DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}
 		test(t, enginetest.Bench{
-			Driver:  NewDriver(w.driver.engine, info, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
+			Driver:  NewDriver(w.driver.engine, info, own),
 			Another: NewDriver(b.engine, info, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
 			Subnets: 1 << (subnetBits - pool.Bits()),
 			Image:   b.image, Tools: tools,
@@ -59,6 +62,9 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 				})
 			},
 			BreakPromote: func() { w.onAnswer("/disconnect", w.leaveAt) },
+			BreakFill: func(key engine.Key, volume string) {
+				w.onAnswer("/containers/create", b.leavePart(t, NewDriver(b.engine, info, own), key, volume))
+			},
 			TakeAddress: func(id, other string, leave bool) {
 				exchange := b.exchange(t, id, other)
 				w.onAnswer("/disconnect", func(*http.Request) error { exchange(); return nil })
@@ -195,6 +201,23 @@ func (w *way) onAnswer(end string, do func(*http.Request) error) {
 	w.then[end] = do
 }
 
+// leavePart returns a function for onAnswer that leaves of a container the engine has made
+// only a part of what is in its volume.
+func (b *bench) leavePart(t *testing.T, d *Driver, key engine.Key, volume string) func(*http.Request) error {
+	return func(asked *http.Request) error {
+		ctx := t.Context()
+		assert.NoError(t, d.Remove(ctx, asked.URL.Query().Get("name")))
+		assert.NoError(t, d.removeVolume(ctx, volume))
+		id, err := d.Prepare(ctx, engine.Spec{Name: b.name(), Key: key, Image: b.image, Cmd: helper("serve").Args, Volumes: map[string]string{"/data": volume}})
+		assert.NoError(t, err)
+		part, err := pack(tar.Header{Name: "data/part"}, "of it")
+		assert.NoError(t, err)
+		assert.NoError(t, d.CopyIn(ctx, id, part))
+		assert.NoError(t, d.Remove(ctx, id))
+		return errLost
+	}
+}
+
 // leaveAt is leave for onAnswer.
 func (w *way) leaveAt(*http.Request) error {
 	w.leave()
@@ -219,14 +242,15 @@ func (b *bench) exchange(t *testing.T, id, other string) func() {
 // lose returns an error for an answer that is to be lost.
 func (w *way) lose(answer *http.Response) error {
 	asked := answer.Request
-	end := "/" + path.Base(asked.URL.Path)
 	w.mu.Lock()
-	then := w.then[end]
-	delete(w.then, end)
-	w.mu.Unlock()
-	if then != nil {
-		return then(asked)
+	for end, then := range w.then {
+		if strings.HasSuffix(asked.URL.Path, end) {
+			delete(w.then, end)
+			w.mu.Unlock()
+			return then(asked)
+		}
 	}
+	w.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	what := asked.Method + " " + asked.URL.String()

@@ -3,6 +3,7 @@ package docker
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,6 +36,12 @@ func (h hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/networks"):
 		return answer(http.StatusOK, strings.NewReader("[]"))
+	case r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/volumes/"):
+		found, err := json.Marshal(volume.Volume{Labels: key.WithoutGeneration().Labels("own")})
+		if err != nil {
+			return nil, err
+		}
+		return answer(http.StatusOK, bytes.NewReader(found))
 	case strings.HasSuffix(r.URL.Path, "/volumes/create"):
 		return answer(http.StatusCreated, r.Body) // the volume as it was asked for
 	}

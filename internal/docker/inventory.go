@@ -66,18 +66,31 @@ func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 	return errors.Join(errs...)
 }
 
-// ensureVolume makes a volume, or finds the one of that name. A volume that does not
-// carry the labels belongs to somebody else: errConflict.
-func (d *Driver) ensureVolume(ctx context.Context, name string, labels engine.Labels) error {
+// ensureVolume makes a volume, or finds the one of that name, and reports whether it was
+// missing. A volume that does not carry the labels belongs to somebody else: errConflict.
+func (d *Driver) ensureVolume(ctx context.Context, name string, labels engine.Labels) (isNew bool, err error) {
+	found, err := d.volume(ctx, name)
+	if isNew = errors.Is(err, engine.ErrNotFound); isNew {
+		found, err = d.createVolume(ctx, name, labels)
+	}
+	if err == nil && !carries(found.Labels, labels) {
+		return false, &failure{op: "create volume " + name, class: errConflict, cause: errForeign}
+	}
+	return isNew, err
+}
+
+// volume returns what the engine knows of a volume.
+func (d *Driver) volume(ctx context.Context, name string) (volume.Volume, error) {
+	return retryGet(ctx, func() (volume.Volume, error) { return d.api.VolumeInspect(ctx, name) }, "inspect volume %s", name)
+}
+
+// createVolume makes a volume. If there is one of that name, the engine returns that.
+func (d *Driver) createVolume(ctx context.Context, name string, labels engine.Labels) (volume.Volume, error) {
 	ctx, done := outlast(ctx)
 	defer done()
-	made, err := retryGet(ctx, func() (volume.Volume, error) {
+	return retryGet(ctx, func() (volume.Volume, error) {
 		return d.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
 	}, "create volume %s", name)
-	if err == nil && !carries(made.Labels, labels) {
-		return &failure{op: "create volume " + name, class: errConflict, cause: errForeign}
-	}
-	return err
 }
 
 // removeVolume removes a volume with its files. The error is errConflict while a

@@ -40,11 +40,14 @@ func TestInventory_ReturnsWhatItFoundWithAnError(t *testing.T) {
 func TestEnsureVolume_MakesItOnceAndFindsItAgain(t *testing.T) {
 	b := testBench(t)
 	name := b.volume(t)
-	require.NoError(t, b.driver.ensureVolume(t.Context(), name, b.driver.labels(key)))
+	isNew, err := b.driver.ensureVolume(t.Context(), name, b.driver.labels(key))
+	require.NoError(t, err)
+	require.False(t, isNew)
 	list, err := b.driver.Volumes(t.Context(), engine.Key{})
 	require.NoError(t, err)
 	assert.Equal(t, []engine.Volume{{Name: name, Key: key}}, list)
-	require.ErrorIs(t, b.driver.ensureVolume(t.Context(), name, engine.Key{}.Labels("somebody-else")), errConflict)
+	_, err = b.driver.ensureVolume(t.Context(), name, engine.Key{}.Labels("somebody-else"))
+	require.ErrorIs(t, err, errConflict)
 }
 
 func TestRemoveVolume_RefusesOneInUseAndForgivesOneThatIsGone(t *testing.T) {

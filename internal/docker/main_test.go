@@ -234,7 +234,9 @@ func (b *bench) output(t *testing.T, id string, args ...string) string {
 func (b *bench) volume(t *testing.T) string {
 	t.Helper()
 	name := b.name()
-	require.NoError(t, b.driver.ensureVolume(t.Context(), name, b.driver.labels(key)))
+	isNew, err := b.driver.ensureVolume(t.Context(), name, b.driver.labels(key))
+	require.NoError(t, err)
+	require.True(t, isNew)
 	t.Cleanup(func() { require.NoError(t, b.driver.removeVolume(context.Background(), name)) })
 	return name
 }

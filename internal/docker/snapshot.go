@@ -165,10 +165,7 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 
 // fillFromSnapshot makes a data volume with what a snapshot has.
 func (d *Driver) fillFromSnapshot(ctx context.Context, key engine.Key) error {
-	if err := d.ensureVolume(ctx, key.Data(), d.labels(key)); err != nil {
-		return err
-	}
-	id, err := d.replace(ctx, d.helper(&engine.Spec{
+	id, err := d.create(ctx, d.helper(&engine.Spec{
 		Name:    key.RestoreCopy(),
 		Key:     key,
 		Image:   key.Snapshot(),

@@ -29,9 +29,10 @@ import (
 //     on. But a call finishes a step that must not be left half done, and may then succeed:
 //     making a network, a volume, a container or its image, giving a container other names
 //     (Promote, Restart), renaming a snapshot whose data is back (Restore), and removing a
-//     container that was in the way or has done its work. So no call leaves an object that
-//     a later Inventory could miss. Only if the engine hangs does a call give up such a
-//     step: with an error, five minutes after ctx ended.
+//     container that was in the way or has done its work, or a volume whose container
+//     could not be made. So no call leaves an object that a later Inventory could miss.
+//     Only if the engine hangs does a call give up such a step: with an error, five
+//     minutes after ctx ended.
 type Driver interface {
 	// Place makes the network of a generation if there is none, on a free subnet of the
 	// installation's pool: the first one counted from a place that follows from the number
@@ -117,7 +118,7 @@ type Driver interface {
 	// Restore fills a new data volume from a service's snapshot, if there is one, and
 	// calls the snapshot restored, which makes it a leftover. It removes a container of
 	// the name process, which may have the volume, and a volume that is there beside a
-	// snapshot.
+	// snapshot, as it may have a part of the data only.
 	Restore(ctx context.Context, key Key, process string) error
 
 	// Probe runs a container to its end, and returns an error unless it exits with 0.
@@ -192,8 +193,9 @@ type Spec struct {
 	Aliases []string // names on Network
 
 	// Volumes has the names of volumes by their paths in the container. A volume that is
-	// missing is made. The engine fills an empty one with what the image has at that path,
-	// including the directory's owner and mode.
+	// missing is made, and removed again if the container cannot be made. The engine fills
+	// an empty one with what the image has at that path, including the directory's owner
+	// and mode.
 	Volumes map[string]string
 
 	Memory    int64 // bytes; 0 is no limit

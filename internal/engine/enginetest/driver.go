@@ -121,7 +121,7 @@ func (d *Driver) runContainer(ctx context.Context, spec engine.Spec) (string, er
 func (d *Driver) create(ctx context.Context, method string, spec engine.Spec, clear func(context.Context, string) error) (string, error) {
 	e := d.engine
 	e.mu.Lock()
-	inWay := e.find(spec.Name) != nil
+	inWay, missing := e.find(spec.Name) != nil, e.missing(spec.Volumes)
 	e.mu.Unlock()
 	if inWay {
 		if err := clear(ctx, spec.Name); err != nil {
@@ -136,6 +136,9 @@ func (d *Driver) create(ctx context.Context, method string, spec engine.Spec, cl
 		if c := e.find(spec.Name); c != nil { // of a request whose answer was lost
 			id = c.id
 			return nil
+		}
+		for _, name := range missing { // an earlier request may have filled half of it
+			delete(e.volumes, name)
 		}
 		if e.images[spec.Image] == nil {
 			return notFound("image", spec.Image)

@@ -370,6 +370,11 @@ func (e *Engine) mount(c *container) {
 	}
 }
 
+// missing returns the names of those volumes that do not exist. The lock is held.
+func (e *Engine) missing(volumes map[string]string) []string {
+	return slices.DeleteFunc(slices.Collect(maps.Values(volumes)), func(name string) bool { return e.volumes[name] != nil })
+}
+
 // isHeld reports whether a container has a volume of a name. The lock is held.
 func (e *Engine) isHeld(name string) bool {
 	for _, c := range e.containers {

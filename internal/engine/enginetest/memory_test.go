@@ -67,7 +67,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 				Subnets: subnets, Image: "base", Tools: "tools",
 				Command:     func(words ...string) []string { return append(words, "helper") },
 				LoseAnswers: e.loseAnswers, Leave: e.Leave, Return: e.Return,
-				BreakStart: e.breakStart, BreakPromote: e.breakPromote, TakeAddress: e.takeAddress,
+				BreakStart: e.breakStart, BreakPromote: e.breakPromote, TakeAddress: e.takeAddress, BreakFill: e.breakFill,
 			})
 		})
 	})
@@ -145,6 +145,20 @@ func (e *Engine) breakPromote() {
 		e.find(id).ip, e.away = "", true
 		return engine.ErrUnreachable
 	})
+}
+
+// breakFill makes the next Run or Restore break off when it has filled a part of a volume.
+func (e *Engine) breakFill(key engine.Key, name string) {
+	for _, method := range []string{"Run", "Restore"} {
+		e.Before(method, func(string) error {
+			e.Before("Run", nil)
+			e.Before("Restore", nil)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.volumes[name] = &volume{"own", key.WithoutGeneration(), map[string]string{"part": "of it"}}
+			return engine.ErrUnreachable
+		})
+	}
 }
 
 // helper is the program of the suite.

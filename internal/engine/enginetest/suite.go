@@ -57,6 +57,11 @@ type Bench struct {
 	// the container is off its network.
 	BreakPromote func()
 
+	// BreakFill makes the engine end for a moment while it fills the volume of a name and a
+	// key for the next container, in Run or Restore: the volume has a file, part, and
+	// nothing else, there is no container, and the answer is lost.
+	BreakFill func(key engine.Key, volume string)
+
 	// TakeAddress gives the address of a container to another one on its network in the
 	// middle of the next Promote of the first, and with leave makes the engine unreachable
 	// before the first is on the network again. Both are ids.
@@ -127,6 +132,7 @@ var contract = map[string]func(trial){
 	"A lost answer and an absence run no command twice":     lostStart,
 	"A lost answer is asked for again":                      lostAsked,
 	"A lost answer costs no data":                           lostData,
+	"A volume that is filled in part is filled anew":        lostFill,
 	"An engine that is away is unreachable":                 awayFails,
 	"A removal outlasts the absence of the engine":          awayRemoval,
 	"Ended breaks once when the engine goes away":           awayEnded,

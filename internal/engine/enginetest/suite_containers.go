@@ -53,12 +53,18 @@ func runAtOnce(c trial) {
 }
 
 func runFillsVolume(c trial) {
-	id := c.prepare(c.web.Build(), c.bench.Image)
-	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "kept/file", "of the image")))
-	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}))
 	spec := c.process("cat", "/kept/file")
-	spec.Image, spec.Volumes = c.web.Image(), map[string]string{"/kept": c.web.Cache()}
+	spec.Image, spec.Volumes = c.imageWith("kept/file", "of the image"), map[string]string{"/kept": c.web.Cache()}
 	assert.Equal(c.t, "of the image\n", c.log(c.runUntil(spec, "")))
+}
+
+// imageWith makes the image of the service's generation, with a file at a path.
+func (c trial) imageWith(path, text string) (ref string) {
+	c.t.Helper()
+	id := c.prepare(c.web.Build(), c.bench.Image)
+	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, path, text)))
+	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}))
+	return c.web.Image()
 }
 
 func restartEnded(c trial) {

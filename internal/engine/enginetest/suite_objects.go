@@ -354,6 +354,20 @@ func lostData(c trial) {
 	assert.Equal(c.t, "kept", c.data())
 }
 
+func lostFill(c trial) {
+	c.write("kept")
+	require.NoError(c.t, c.snapshot())
+	c.bench.BreakFill(c.web, c.web.Data())
+	c.restore()
+	assert.Equal(c.t, "kept", c.data())
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
+
+	spec := c.process("cat", "/kept/file")
+	spec.Image, spec.Volumes = c.imageWith("kept/file", "of the image"), map[string]string{"/kept": c.web.Cache()}
+	c.bench.BreakFill(c.web, c.web.Cache())
+	assert.Equal(c.t, "of the image\n", c.log(c.runUntil(spec, "")))
+}
+
 func awayFails(c trial) {
 	id := c.runUntil(c.process("serve"), "serving")
 	require.NoError(c.t, c.driver.Accepts(c.t.Context()))
