@@ -72,7 +72,8 @@ func (d *Driver) replace(ctx context.Context, u unit, clear func(context.Context
 	if err := clear(ctx, u.name); err != nil {
 		return "", err
 	}
-	return d.tryCreate(longer, u)
+	id, err = d.tryCreate(longer, u)
+	return id, busy(err)
 }
 
 // ensureVolumes makes those volumes of a container that are missing, and returns them.
@@ -92,7 +93,7 @@ func (d *Driver) ensureVolumes(ctx context.Context, volumes []mount.Mount) (made
 func (d *Driver) removeVolumes(ctx context.Context, volumes []mount.Mount) error {
 	var errs []error
 	for _, m := range volumes {
-		errs = append(errs, d.removeVolume(ctx, m.Source))
+		errs = append(errs, busy(d.removeVolume(ctx, m.Source)))
 	}
 	return errors.Join(errs...)
 }

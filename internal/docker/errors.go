@@ -100,3 +100,13 @@ func unlessGone(err error) error {
 	}
 	return err
 }
+
+// busy makes errConflict an engine.ErrHost too, which passes: what is in the way is a
+// container that the engine goes on making for a request that nobody waits for any more.
+// It has its name and its volumes, but cannot be seen or removed before it is made.
+func busy(err error) error {
+	if errors.Is(err, errConflict) {
+		return fmt.Errorf("%w: %w", engine.ErrHost, err)
+	}
+	return err
+}

@@ -52,8 +52,19 @@ func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.Snaps
 			return err
 		}
 		failpoint.Here("snapshot-committed")
-		return d.removeVolume(ctx, key.Data())
+		return d.removeData(ctx, key)
 	})
+}
+
+// removeData removes the data volume of a service whose data is in its snapshot, with
+// those containers of the host's own that an attempt which broke off may have left: they
+// have the volume.
+func (d *Driver) removeData(ctx context.Context, key engine.Key) error {
+	err := errors.Join(d.Remove(ctx, key.SnapshotCopy()), d.Remove(ctx, key.RestoreCopy()))
+	if err != nil {
+		return err
+	}
+	return busy(d.removeVolume(ctx, key.Data()))
 }
 
 // makeSnapshot copies a volume that exists. A missing one must not become the snapshot of
@@ -144,8 +155,10 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 		if err != nil || !there {
 			return err
 		}
-		// What an earlier attempt left may be half of it.
-		if err := errors.Join(d.Remove(ctx, process), d.removeVolume(ctx, key.Data())); err != nil {
+		if err := d.Remove(ctx, process); err != nil {
+			return err
+		}
+		if err := d.removeData(ctx, key); err != nil { // an earlier attempt may have left half of it
 			return err
 		}
 		if err := d.fillFromSnapshot(ctx, key.WithoutGeneration()); err != nil {

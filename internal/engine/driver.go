@@ -118,7 +118,9 @@ type Driver interface {
 	// Restore fills a new data volume from a service's snapshot, if there is one, and
 	// calls the snapshot restored, which makes it a leftover. It removes a container of
 	// the name process, which may have the volume, and a volume that is there beside a
-	// snapshot, as it may have a part of the data only.
+	// snapshot, as it may have a part of the data only. ErrHost means that another
+	// container has that volume, perhaps one that the engine is still making for an
+	// earlier call.
 	Restore(ctx context.Context, key Key, process string) error
 
 	// Probe runs a container to its end, and returns an error unless it exits with 0.

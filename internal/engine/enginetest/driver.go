@@ -395,9 +395,7 @@ func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.Snaps
 		default:
 			e.images[key.Snapshot()] = &image{id: e.number("sha256:"), owner: d.opts.Instance, key: key.WithoutGeneration(), files: maps.Clone(v.files)}
 		}
-		delete(e.volumes, key.Data())
-		e.changed()
-		return nil
+		return e.dropData(key)
 	})
 }
 
@@ -419,6 +417,9 @@ func (d *Driver) restore(ctx context.Context, key engine.Key, process string) er
 		kept := e.images[key.Snapshot()]
 		if kept == nil {
 			return nil // of a request whose answer was lost
+		}
+		if err := e.dropData(key); err != nil {
+			return err
 		}
 		e.volumes[key.Data()] = &volume{d.opts.Instance, key.WithoutGeneration(), maps.Clone(kept.files)}
 		e.images[key.Restored()] = kept

@@ -387,6 +387,23 @@ func (e *Engine) isHeld(name string) bool {
 	return false
 }
 
+// dropData removes the data volume of a service, with what a Snapshot or a Restore that
+// broke off has left. The lock is held.
+func (e *Engine) dropData(key engine.Key) error {
+	for _, name := range []string{key.SnapshotCopy(), key.RestoreCopy()} {
+		if c := e.find(name); c != nil {
+			e.endProcess(c, 137)
+			delete(e.containers, c.id)
+		}
+	}
+	e.changed()
+	if e.isHeld(key.Data()) {
+		return fmt.Errorf("volume %s is in use: %w", key.Data(), engine.ErrHost)
+	}
+	delete(e.volumes, key.Data())
+	return nil
+}
+
 // turn calls do while nobody else makes a container, or restores a volume, of a name.
 func (e *Engine) turn(ctx context.Context, name string, do func() error) error {
 	e.mu.Lock()

@@ -118,6 +118,8 @@ var contract = map[string]func(trial){
 	"Inventory has what is the installation's own":          inventoryOwn,
 	"Discard removes everything":                            discardAll,
 	"Snapshot and Restore carry the data":                   snapshotRestores,
+	"Snapshot and Restore remove what was left":             snapshotLeft,
+	"Restore says that its volume is in use":                restoreInUse,
 	"Snapshot needs room":                                   snapshotRoom,
 	"Probe shows that containers run":                       probeShows,
 	"Prepare replaces and Start starts":                     prepareStarts,

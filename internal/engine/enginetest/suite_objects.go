@@ -171,6 +171,35 @@ func keepCancelled(c trial) {
 	assert.Equal(c.t, "kept", c.data())
 }
 
+func snapshotLeft(c trial) {
+	leave := func() {
+		c.write("half of it")
+		c.prepare(c.web.SnapshotCopy(), c.bench.Image)
+		c.prepare(c.web.RestoreCopy(), c.bench.Image)
+	}
+	c.write("kept")
+	require.NoError(c.t, c.snapshot())
+	leave()
+	require.NoError(c.t, c.snapshot())
+	there := c.inventory()
+	assert.Empty(c.t, there.Containers)
+	assert.Empty(c.t, there.Volumes)
+	leave()
+	c.restore()
+	assert.Equal(c.t, "kept", c.data())
+}
+
+func restoreInUse(c trial) {
+	c.write("kept")
+	require.NoError(c.t, c.snapshot())
+	id := c.prepare(c.web.Build(), c.bench.Image)
+	err := c.driver.Restore(c.t.Context(), c.web, c.web.Process(0))
+	require.ErrorIs(c.t, err, engine.ErrHost)
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), id))
+	c.restore()
+	assert.Equal(c.t, "kept", c.data())
+}
+
 func snapshotMissing(c trial) {
 	require.ErrorIs(c.t, c.snapshot(), engine.ErrNotFound)
 	require.NoError(c.t, c.driver.Restore(c.t.Context(), c.web, c.web.Process(0)))
