@@ -258,9 +258,9 @@ func (h *Host) alive() bool {
 // server.
 func (h *Host) end(t *testing.T) {
 	t.Helper()
-	defer removeObjects(h.docker, h.instance)
 	defer func() {
 		if t.Failed() {
+			removeObjects(h.docker, h.instance)
 			t.Logf("the server's log:\n%s", h.log)
 		}
 	}()
