@@ -40,7 +40,6 @@ func byEnd(t *testing.T, test func(t *testing.T, sig syscall.Signal)) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"term": syscall.SIGTERM, "kill": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			test(t, sig)
 		})
 	}

@@ -19,7 +19,6 @@ func bySignal(t *testing.T, test func(t *testing.T, down func(*Host))) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"kill": syscall.SIGKILL, "term": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			test(t, func(h *Host) { _ = h.signal(t, sig).wait(t) })
 		})
 	}
