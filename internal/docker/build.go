@@ -38,7 +38,7 @@ func (d *Driver) MakeImage(ctx context.Context, spec engine.ImageSpec, out io.Wr
 	}
 	last := lastlines.OfOutput(failureTail)
 	if err := relay(io.MultiWriter(out, last), response.Body, nil); err != nil {
-		return wrap(fmt.Errorf("%w\n%s", err, strings.TrimSpace(last.String())), "build image %s", spec.Ref)
+		return wrap(fmt.Errorf("%w%s", err, last.Phrase()), "build image %s", spec.Ref)
 	}
 	return nil
 }

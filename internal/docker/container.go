@@ -46,8 +46,7 @@ func (d *Driver) Probe(ctx context.Context, spec engine.Spec) error {
 			return err
 		}
 		defer d.removeHelper(spec.Key, id)
-		_, err = d.runHelper(ctx, id)
-		return err
+		return d.runHelper(ctx, id)
 	})
 }
 

@@ -133,7 +133,7 @@ func TestMakeImage_TheErrorOfAStepHasItsLastLines(t *testing.T) {
 		Ref:     b.name() + ":1",
 	}, &log)
 	require.Error(t, err)
-	assert.Contains(t, err.Error(), "returned a non-zero code: 1")
+	assert.Contains(t, err.Error(), "returned a non-zero code: 1; the end of its output:\n")
 	assert.Contains(t, err.Error(), "\nopen /no/such/file: no such file or directory\n")
 	assert.Contains(t, log.String(), "all is well")
 

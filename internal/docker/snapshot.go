@@ -85,10 +85,10 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 		return err
 	}
 	defer d.removeHelper(key, id)
-	if said, err := d.runHelper(ctx, id); err != nil {
+	if err := d.runHelper(ctx, id); err != nil {
 		var exit exitError
 		if errors.As(err, &exit) && exit.code == noRoom {
-			return fmt.Errorf("%w: %s", engine.ErrNoRoom, strings.Join(strings.Fields(said), " "))
+			return fmt.Errorf("%w: %s", engine.ErrNoRoom, strings.Join(strings.Fields(exit.last.String()), " "))
 		}
 		return err
 	}
@@ -107,36 +107,29 @@ func (d *Driver) helper(spec *engine.Spec) unit {
 // exitError is the end of a helper that failed.
 type exitError struct {
 	code int
-	said string
+	last *lastlines.Buffer
 }
 
 func (e exitError) Error() string {
-	if e.said == "" {
-		return fmt.Sprintf("the helper ended with code %d; it wrote nothing", e.code)
-	}
-	return fmt.Sprintf("the helper ended with code %d; the end of its output:\n%s", e.code, e.said)
+	return fmt.Sprintf("the helper ended with code %d%s", e.code, e.last.Phrase())
 }
 
-// runHelper runs a container of the host's own to its end, and returns the last lines of
-// its output.
-func (d *Driver) runHelper(ctx context.Context, id string) (string, error) {
+// runHelper runs a container of the host's own to its end. The error is an exitError unless
+// it exits with 0.
+func (d *Driver) runHelper(ctx context.Context, id string) error {
 	if err := d.Start(ctx, id); err != nil {
-		return "", err
+		return err
 	}
 	last := lastlines.OfOutput(failureTail)
 	err := d.Follow(ctx, id, time.Time{}, func(_ time.Time, line []byte) { fmt.Fprintf(last, "%s\n", line) })
 	if err != nil {
-		return "", err
+		return err
 	}
 	c, err := d.Look(ctx, id)
-	if err != nil {
-		return "", err
+	if err == nil && (c.Running || c.ExitCode != 0) {
+		err = exitError{c.ExitCode, last}
 	}
-	said := strings.TrimSpace(last.String())
-	if c.Running || c.ExitCode != 0 {
-		return said, exitError{c.ExitCode, said}
-	}
-	return said, nil
+	return err
 }
 
 // removeHelper removes a helper. Nobody waits for that.
