@@ -114,8 +114,8 @@ func (e exitError) Error() string {
 	return fmt.Sprintf("the helper ended with code %d%s", e.code, e.last.Phrase())
 }
 
-// runHelper runs a container of the host's own to its end. The error is an exitError unless
-// it exits with 0.
+// runHelper runs a container of the host's own to its end. The error is an exitError if it
+// exits with another code than 0.
 func (d *Driver) runHelper(ctx context.Context, id string) error {
 	if err := d.Start(ctx, id); err != nil {
 		return err
