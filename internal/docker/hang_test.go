@@ -74,7 +74,7 @@ var withVolume = engine.Spec{Name: "name", Key: key, Volumes: map[string]string{
 func TestDriver_EndsWithItsContextWhenTheEngineHangs(t *testing.T) {
 	for verb, call := range changes {
 		t.Run(verb, func(t *testing.T) {
-			err, took := askHanging(t, "", call)
+			took, err := askHanging(t, "", call)
 			require.Error(t, err)
 			assert.Less(t, took, finishing+removal)
 		})
@@ -87,7 +87,7 @@ func TestDriver_FinishesAStepButNotForever(t *testing.T) {
 		"Restart": "/connect", "Promote": "/connect", "Commit": "/commit", "Restore": "/containers/create",
 	} {
 		t.Run(verb, func(t *testing.T) {
-			err, took := askHanging(t, part, changes[verb])
+			took, err := askHanging(t, part, changes[verb])
 			require.ErrorIs(t, err, context.Canceled)
 			assert.InDelta(t, finishing, took, float64(time.Second))
 		})
@@ -95,7 +95,7 @@ func TestDriver_FinishesAStepButNotForever(t *testing.T) {
 }
 
 // askHanging makes a call to an engine that hangs. Its context ends after a second.
-func askHanging(t *testing.T, part string, call func(context.Context, *Driver) error) (err error, took time.Duration) {
+func askHanging(t *testing.T, part string, call func(context.Context, *Driver) error) (took time.Duration, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		api, openErr := client.NewClientWithOpts(client.WithHTTPClient(&http.Client{Transport: hanging{part}}), client.WithVersion("1.44"))
@@ -108,5 +108,5 @@ func askHanging(t *testing.T, part string, call func(context.Context, *Driver) e
 		err = call(ctx, d)
 		took = time.Since(began) - time.Second
 	})
-	return err, took
+	return took, err
 }

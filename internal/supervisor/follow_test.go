@@ -5,7 +5,6 @@ import (
 	"os"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -72,7 +71,7 @@ func TestAdopt_GoesOnInTheLogWhereTheAttemptBeforeLeftIt(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.startServer()
 		time.Sleep(time.Minute)
-		require.Greater(t, strings.Count(w.log.String(), "stack not brought back for a fault of the host"), 10)
+		require.Greater(t, w.times("stack not brought back for a fault of the host"), 10)
 		w.engine.Before("Run", nil)
 		w.awaitEvent(st.ID, "stack.restored", 1)
 		time.Sleep(10 * time.Second)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -439,7 +438,7 @@ func TestExpiry_DataBecomesAnImageOnceThereIsRoom(t *testing.T) {
 		w.settle()
 		data := engine.Key{Stack: st.ID, Service: "web"}.Data()
 		require.Equal(t, map[string]string{"kept": st.ID}, w.engine.Volume(data))
-		require.Equal(t, 1, strings.Count(w.log.String(), "stays in its volume"))
+		require.Equal(t, 1, w.times("stays in its volume"))
 		waits := filepath.Join(w.dir.Stack(st.ID), "web.no-room")
 		require.FileExists(t, waits)
 		w.stopServer()
