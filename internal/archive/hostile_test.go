@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -17,6 +19,20 @@ type hostile struct {
 	lim   Limits // wide when zero
 	fault string
 	tree  string
+}
+
+var (
+	packHostile   sync.Once
+	hostilePacked []hostile
+)
+
+// allHostile returns every hostile archive. Some take long to pack with the race
+// detector, so they are packed once for all tests.
+func allHostile(tb testing.TB) []hostile {
+	packHostile.Do(func() {
+		hostilePacked = slices.Concat(namesOutside(tb), linksOutside(tb), wrongKinds(tb), brokenStreams(tb), bombs(tb))
+	})
+	return hostilePacked
 }
 
 // smallFile is an ordinary archive's only file, for cases that are about something else.
