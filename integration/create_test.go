@@ -272,7 +272,7 @@ func TestCreate_RefusesBadArchivesAndLeavesNothing(t *testing.T) {
 	}{
 		"not an archive": {[]byte("\x00\x01hello, this is not an archive\x02"), "tar"},
 		"truncated":      {good[:len(good)/2], ""},
-		"empty":          {archive(t, nil), "no file"},
+		"empty":          {archive(t, nil), "the archive is empty"},
 		"leaving":        {archive(t, Tree{"../../etc/cron.d/x": "x"}), "../../etc/cron.d/x"},
 		"absolute":       {archive(t, Tree{"/etc/cron.d/x": "x"}), "/etc/cron.d/x"},
 	} {
