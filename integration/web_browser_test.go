@@ -169,17 +169,16 @@ func (b *Tab) open(path string) *Tab {
 	if strings.HasPrefix(path, "/") {
 		address = b.base + path
 	}
-	b.loads(chromedp.Navigate(address))
+	// The networks of other tests come and go beside the browser.
+	b.loads(chromedp.Navigate(address), "net::ERR_NETWORK_CHANGED")
 	return b
 }
 
-// loads does something that loads a page.
-func (b *Tab) loads(action chromedp.Action[chromedp.Void]) {
+// loads does something that loads a page, and does it again after an error with a text.
+func (b *Tab) loads(action chromedp.Action[chromedp.Void], again string) {
 	b.t.Helper()
 	response, err := chromedp.RunResponse(b.ctx, action)
-	for err != nil && strings.Contains(err.Error(), "Could not find node") {
-		// The page drew it anew, as something happened, between the looking for it
-		// and the press.
+	for err != nil && strings.Contains(err.Error(), again) {
 		response, err = chromedp.RunResponse(b.ctx, action)
 	}
 	if err != nil {
@@ -207,13 +206,17 @@ func named(place, name string) string {
 // press presses a button or a link of the page that leads to another.
 func (b *Tab) press(name string) {
 	b.t.Helper()
-	b.loads(chromedp.Click(named("main", name), chromedp.NodeVisible))
+	b.loads(chromedp.Click(named("main", name), chromedp.NodeVisible), drawnAnew)
 }
+
+// drawnAnew is the error of a press when the page drew what is pressed anew, as something
+// happened, after it was found.
+const drawnAnew = "Could not find node"
 
 // menu presses what is above every page.
 func (b *Tab) menu(name string) {
 	b.t.Helper()
-	b.loads(chromedp.Click(named("header", name), chromedp.NodeVisible))
+	b.loads(chromedp.Click(named("header", name), chromedp.NodeVisible), drawnAnew)
 }
 
 // unfold opens what is folded away below a line.
