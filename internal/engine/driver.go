@@ -51,12 +51,12 @@ type Driver interface {
 	// the network.
 	Restart(ctx context.Context, id string, aliases ...string) error
 
-	// Promote gives a container other names on its network, in place of the names
-	// it has; without names, the others cannot find it. For a moment nothing reaches it, but it keeps
-	// its address and its connections, even if an answer is lost meanwhile. ErrAddressTaken
-	// means that another container got the address within that moment: this one has
-	// another address and the new names, and its connections are cut. The names of a
-	// container that is not started take effect when it starts.
+	// Promote gives a container other names on its network, in place of the names it has;
+	// without names, the others cannot find it. For a moment nothing reaches it, but it
+	// keeps its address and its connections, even if an answer is lost meanwhile.
+	// ErrAddressTaken means that another container got the address within that moment:
+	// this one has another address and the new names, and its connections are cut. The
+	// names of a container that is not started take effect when it starts.
 	Promote(ctx context.Context, id string, aliases ...string) error
 
 	// Promotes reports whether Promote works on a container that runs.
