@@ -347,12 +347,8 @@ func (g *generation) notBroughtBack(cause, backErr error) string {
 // fail records by a change of the row that a stack has failed, and that it serves nothing
 // any more, and ends its processes, those of the generation g first.
 func (r *runner) fail(ctx context.Context, g *generation, change func(*stack.Stack) ([]stack.Event, error)) error {
-	var done switched
-	err := r.retryStore(ctx, func() (err error) {
-		done, err = ask(context.WithoutCancel(ctx), r, func(l *loop) switched {
-			return l.switchOrReturn(ctx, nil, "failure-committed", change)
-		})
-		return cmp.Or(err, done.err)
+	done, err := r.retryByLoop(ctx, func(l *loop) switched {
+		return l.switchOrReturn(ctx, nil, "failure-committed", change)
 	})
 	if err != nil {
 		return err

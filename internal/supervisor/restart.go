@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -188,13 +187,8 @@ func (p *process) handOver(ctx context.Context, next *process) error {
 // returns the targets that nothing is routed to any more. It tries until the database
 // works, or until ctx, which is the watcher's, ends.
 func (p *process) replace(ctx context.Context, next *process, change func(*stack.Stack) ([]stack.Event, error)) (drained []*proxy.Target, err error) {
-	r := p.gen.runner
-	err = r.retryStore(ctx, func() error {
-		done, err := ask(r.ctx, r, func(l *loop) switched { return l.replace(ctx, p, next, change) })
-		drained = done.drained
-		return cmp.Or(err, done.err)
-	})
-	return drained, err
+	done, err := p.gen.runner.retryByLoop(ctx, func(l *loop) switched { return l.replace(ctx, p, next, change) })
+	return done.drained, err
 }
 
 // replace puts the next process in the place of p, unless ctx has ended: p is not watched

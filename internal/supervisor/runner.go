@@ -251,18 +251,25 @@ func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Even
 // updateByLoop is update by the loop, which does what follows from the change before
 // anything else that it is asked, such as what follows from the next change.
 func (r *runner) updateByLoop(ctx context.Context, change func(*stack.Stack) ([]stack.Event, error), then func(*loop, *stack.Stack)) (st *stack.Stack, err error) {
-	err = r.retryStore(ctx, func() error {
-		done, err := ask(context.WithoutCancel(ctx), r, func(l *loop) switched { // even if ctx ends, what was done must be known
-			st, err := l.update(ctx, change)
-			if err == nil {
-				then(l, st)
-			}
-			return switched{st: st, err: err}
-		})
-		st = done.st
+	done, err := r.retryByLoop(ctx, func(l *loop) switched {
+		st, err := l.update(ctx, change)
+		if err == nil {
+			then(l, st)
+		}
+		return switched{st: st, err: err}
+	})
+	return done.st, err
+}
+
+// retryByLoop makes the loop change the row, once in each try, and tries again as
+// retryStore does. Even if ctx ends, it waits for what the loop has begun, since that
+// must be known.
+func (r *runner) retryByLoop(ctx context.Context, change func(*loop) switched) (done switched, err error) {
+	err = r.retryStore(ctx, func() (err error) {
+		done, err = ask(context.WithoutCancel(ctx), r, change)
 		return cmp.Or(err, done.err)
 	})
-	return st, err
+	return done, err
 }
 
 // updateOnce is update without another attempt.
