@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berth-host/berth/internal/archive"
@@ -39,9 +40,9 @@ type Config struct {
 
 // Builder builds services, a limited number at a time.
 type Builder struct {
-	cfg   Config
-	queue *fair.Queue
-	bases bases
+	cfg    Config
+	queue  *fair.Queue
+	making sync.Map // a *semaphore.Weighted of one for each base image, by reference
 }
 
 // New returns a Builder.
@@ -50,7 +51,6 @@ func New(cfg Config) *Builder {
 	if b.cfg.Observe == nil {
 		b.cfg.Observe = func(string, string, time.Duration) {}
 	}
-	b.bases.builder = b
 	return b
 }
 
@@ -151,7 +151,7 @@ func (b *Builder) base(ctx context.Context, job Job) (string, error) {
 	if job.runsNothing() {
 		return "", nil
 	}
-	return b.bases.ensure(ctx, job.Spec.Base(), job.Log)
+	return b.EnsureBase(ctx, job.Spec.Base(), job.Log)
 }
 
 // make builds a service that cannot be reused.
