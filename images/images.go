@@ -104,21 +104,15 @@ func (i Image) Args() map[string]string {
 // same ca gives the same bytes, so that the engine's cache can be used. ca holds
 // certificates in PEM that downloads trust besides the system's, and may be nil; the
 // finished image does not trust them.
-func (i Image) Context(ca []byte) (io.Reader, error) {
+func (i Image) Context(ca []byte) io.Reader {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	if err := write(w, "ca.crt", ca); err != nil {
-		return nil, err
-	}
+	write(w, "ca.crt", ca)
 	for _, name := range i.files() {
-		if err := write(w, path.Base(name), read(name)); err != nil {
-			return nil, err
-		}
+		write(w, path.Base(name), read(name))
 	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("close the build context of %s: %w", i.Ref(), err)
-	}
-	return &out, nil
+	check(w.Close())
+	return &out
 }
 
 // files returns the embedded files of the build's context.
@@ -130,30 +124,28 @@ func (i Image) files() []string {
 
 func (i Image) argsFile() string { return path.Join(i.Name, i.Version+argsSuffix) }
 
-func write(w *tar.Writer, name string, content []byte) error {
-	header := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}
-	if err := w.WriteHeader(header); err != nil {
-		return fmt.Errorf("put %s into a build context: %w", name, err)
-	}
-	if _, err := w.Write(content); err != nil {
-		return fmt.Errorf("put %s into a build context: %w", name, err)
-	}
-	return nil
+func write(w *tar.Writer, name string, content []byte) {
+	check(w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}))
+	_, err := w.Write(content)
+	check(err)
 }
 
-// read and glob use embedded files: a failure is a bug of this package.
 func read(name string) []byte {
 	content, err := files.ReadFile(name)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	return content
 }
 
 func glob(pattern string) []string {
 	names, err := fs.Glob(files, pattern)
+	check(err)
+	return names
+}
+
+// check panics on a failure. What is read is embedded, and what is written goes to
+// memory: a failure is a bug of this package.
+func check(err error) {
 	if err != nil {
 		panic(err)
 	}
-	return names
 }

@@ -365,11 +365,7 @@ func optional(t *testing.T, variable string) []byte {
 
 func pack(t *testing.T, image Image, ca []byte) []byte {
 	t.Helper()
-	context, err := image.Context(ca)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := io.ReadAll(context)
+	content, err := io.ReadAll(image.Context(ca))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,14 +49,10 @@ func (b *Builder) once(ctx context.Context, ref string, do func() error) error {
 }
 
 func (b *Builder) makeBase(ctx context.Context, image images.Image, log io.Writer) error {
-	files, err := image.Context(b.cfg.CA)
-	if err != nil {
-		return err
-	}
 	args := image.Args()
 	maps.Copy(args, b.cfg.Env)
 	return b.cfg.Engine.MakeImage(ctx, engine.ImageSpec{
-		Context: files,
+		Context: image.Context(b.cfg.CA),
 		Ref:     image.Ref(),
 		Args:    args,
 	}, log)
