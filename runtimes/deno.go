@@ -46,7 +46,7 @@ func detectDeno(src fs.FS) (Plan, bool) {
 		source{toolVersion(src, "deno"), ".tool-versions"},
 	)
 	if s.config.Name != "" {
-		p.Name = Command{path.Base(s.config.Name), s.file + " name"}
+		p.Name = path.Base(s.config.Name)
 	}
 	p.Install = s.install()
 	if line, from := s.task("build"); line != "" {

@@ -42,7 +42,7 @@ func detectGo(src fs.FS) (Plan, bool) {
 	p.Version, p.VersionFrom = goVersion(src, file.Go)
 	modulePath := modfile.ModulePath(mod)
 	if modulePath != "" {
-		p.Name = Command{moduleName(modulePath), "go.mod module"}
+		p.Name = moduleName(modulePath)
 	}
 	p.Install = goInstall(src, file.Require)
 	mains := mainPackages(src, ".", 0)

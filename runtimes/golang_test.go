@@ -54,8 +54,8 @@ func TestGo_TakesItsVersionAsTheLeast(t *testing.T) {
 
 func TestGo_NamesTheModule(t *testing.T) {
 	for module, want := range map[string]string{"example.com/a/shop": "shop", "example.com/shop/v3": "shop", `"quoted.io/x"`: "x", "plain // comment": "plain"} {
-		if plan, _ := detectGo(files("go.mod: module " + module + "\n")); plan.Name.Line != want {
-			t.Errorf("%s: %q", module, plan.Name.Line)
+		if plan, _ := detectGo(files("go.mod: module " + module + "\n")); plan.Name != want {
+			t.Errorf("%s: %q", module, plan.Name)
 		}
 	}
 }

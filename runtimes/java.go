@@ -92,17 +92,14 @@ func planMaven(src fs.FS) Plan {
 		program = "sh mvnw"
 	}
 	p.Build = Command{program + " --batch-mode --no-transfer-progress -DskipTests package", "pom.xml"}
-	jar, suffix := "", ".jar"
+	suffix := ".jar"
 	if pomWar.MatchString(pom) {
 		suffix = ".war"
 	}
-	if m := pomName.FindStringSubmatch(pomParent.ReplaceAllString(pom, "")); m != nil {
-		p.Name = Command{m[1], "pom.xml artifactId"}
-		jar = m[1]
-	}
-	jar = oneJar("target/" + jar + "*" + suffix)
-	if m := pomFinal.FindStringSubmatch(pom); m != nil {
-		jar = "target/" + m[1] + suffix
+	p.Name = group(pomName, pomParent.ReplaceAllString(pom, ""))
+	jar := oneJar("target/" + p.Name + "*" + suffix)
+	if final := group(pomFinal, pom); final != "" {
+		jar = "target/" + final + suffix
 	}
 	switch {
 	case strings.Contains(pom, "io.quarkus"):

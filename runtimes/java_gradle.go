@@ -57,11 +57,8 @@ func (g gradleProject) runs() bool {
 // Gradle.
 func planGradle(src fs.FS) Plan {
 	settings := readHead(src, gradleSettings[0]) + readHead(src, gradleSettings[1])
-	p := Plan{From: firstFile(src, gradleFiles...)}
-	if m := gradleName.FindStringSubmatch(settings); m != nil {
-		p.Name = Command{m[1], "settings.gradle rootProject.name"}
-	}
-	g, hint := gradleProgram(src, readGradle(src, p.Name.Line, ":"), settings)
+	p := Plan{From: firstFile(src, gradleFiles...), Name: group(gradleName, settings)}
+	g, hint := gradleProgram(src, readGradle(src, p.Name, ":"), settings)
 	p.Version, p.VersionFrom = atLeast(g.text, gradleJava), g.file
 	m := gradleToolchain.FindStringSubmatch(g.text)
 	if m != nil {

@@ -58,8 +58,8 @@ func detectNode(src fs.FS) (Plan, bool) {
 // planPackage returns the plan of a folder with a package.json.
 func planPackage(src fs.FS, pkg packageJSON, m manager) Plan {
 	p := Plan{From: "package.json"}
-	if name := path.Base(pkg.Name); pkg.Name != "" {
-		p.Name = Command{name, "package.json name"}
+	if pkg.Name != "" {
+		p.Name = path.Base(pkg.Name)
 	}
 	if pkg.installs() {
 		p.Install = m.install

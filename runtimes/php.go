@@ -32,9 +32,7 @@ func detectPHP(src fs.FS) (Plan, bool) {
 	composer := readComposer(src)
 	var p Plan
 	p.Version, p.VersionFrom = phpVersion(src, composer)
-	if _, name, ok := strings.Cut(composer.Name, "/"); ok {
-		p.Name = Command{name, "composer.json name"}
-	}
+	_, p.Name, _ = strings.Cut(composer.Name, "/")
 	if from := firstFile(src, "composer.lock", "composer.json"); from != "" {
 		p.Install = Command{"composer install --no-dev --optimize-autoloader --no-progress", from}
 	}

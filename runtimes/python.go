@@ -43,9 +43,7 @@ func detectPython(src fs.FS) (Plan, bool) {
 	s := readPython(src)
 	var p Plan
 	p.Version, p.VersionFrom = s.version()
-	if m := projectName.FindStringSubmatch(s.project); m != nil {
-		p.Name = Command{m[1], "pyproject.toml name"}
-	}
+	p.Name = group(projectName, s.project)
 	p.Install = s.install()
 	if s.django() && s.collects() {
 		p.Build = Command{"python3 manage.py collectstatic --noinput", "manage.py"}

@@ -49,14 +49,14 @@ type Plan struct {
 	Start       Command
 	Static      bool    // the build leaves a site: nothing needs to run
 	Publish     Command // its folder; Line is "" if it must be looked for after the build
-	Name        Command // what the project calls itself
+	Name        string  // what the project calls itself
 	Env         []Variable
 	BuildEnv    map[string]string // of install and build, in place of the host's variables
 	Hint        string            // why there is nothing to start, and what to do about it
 }
 
-// Command is a shell line, a folder or a name, with the part of the source that it
-// comes from ("package.json scripts.start").
+// Command is a shell line or a folder, with the part of the source that it comes from
+// ("package.json scripts.start").
 type Command struct{ Line, From string }
 
 // Variable is a variable that a framework needs. If the service's own env has it, or

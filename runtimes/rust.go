@@ -35,11 +35,8 @@ func detectRust(src fs.FS) (Plan, bool) {
 		return Plan{Hint: "it has no Cargo.toml"}, false
 	}
 	c := cargo{src, "", string(text)}
-	p := Plan{From: "Cargo.toml"}
+	p := Plan{From: "Cargo.toml", Name: c.value("package", "name")}
 	p.Version, p.VersionFrom = rustVersion(c)
-	if name := c.value("package", "name"); name != "" {
-		p.Name = Command{name, "Cargo.toml name"}
-	}
 	p.Install = c.install()
 	programs := c.programs()
 	build := "cargo build --release"

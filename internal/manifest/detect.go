@@ -42,7 +42,7 @@ func (t *detector) services(drafts []draftService) []stack.Spec {
 	}
 	if t.name == "" {
 		_, plan, _ := runtimes.Detect(t.root)
-		t.name = plan.Name.Line
+		t.name = plan.Name
 	}
 	return specs
 }
@@ -61,7 +61,7 @@ func (t *detector) service(d *draftService) stack.Spec {
 		return s
 	}
 	if s.Root == "." {
-		t.name = c.plan.Name.Line
+		t.name = c.plan.Name
 	}
 	s.Label = c.label
 	s.BuildEnv = c.plan.BuildEnv
