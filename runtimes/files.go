@@ -110,10 +110,8 @@ func group(pattern *regexp.Regexp, text string) string {
 func toolVersion(src fs.FS, tools ...string) string {
 	for line := range strings.Lines(readHead(src, ".tool-versions")) {
 		fields := strings.Fields(line)
-		for _, tool := range tools {
-			if len(fields) > 1 && fields[0] == tool {
-				return fields[1]
-			}
+		if len(fields) > 1 && slices.Contains(tools, fields[0]) {
+			return fields[1]
 		}
 	}
 	return ""

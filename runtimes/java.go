@@ -64,13 +64,9 @@ func javaVersions(src fs.FS) []source {
 var javaNumber = regexp.MustCompile(`\d+(\.\d+)*`)
 
 // atLeast returns the range for the version that a project compiles for, which newer
-// ones run: 17, or 1.8 in the old form.
-func atLeast(text string, pattern *regexp.Regexp) string {
-	number := group(pattern, text)
-	if number == "" {
-		return ""
-	}
-	return ">=" + strings.TrimPrefix(number, "1.")
+// ones run: 17, or 1.8 in the old form. It is not a range if the pattern finds nothing.
+func atLeast(pattern *regexp.Regexp, text string) string {
+	return ">=" + strings.TrimPrefix(group(pattern, text), "1.")
 }
 
 var (
@@ -86,7 +82,7 @@ var (
 // like the project: Spring Boot's contains everything.
 func planMaven(src fs.FS) Plan {
 	pom := readHead(src, "pom.xml")
-	p := Plan{From: "pom.xml", Version: atLeast(pom, pomJava), VersionFrom: "pom.xml"}
+	p := Plan{From: "pom.xml", Version: atLeast(pomJava, pom), VersionFrom: "pom.xml"}
 	program := "mvn"
 	if isFile(src, "mvnw") {
 		program = "sh mvnw"

@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path"
@@ -59,18 +60,15 @@ func planGradle(src fs.FS) Plan {
 	settings := readHead(src, gradleSettings[0]) + readHead(src, gradleSettings[1])
 	p := Plan{From: firstFile(src, gradleFiles...), Name: group(gradleName, settings)}
 	g, hint := gradleProgram(src, readGradle(src, p.Name, ":"), settings)
-	p.Version, p.VersionFrom = atLeast(g.text, gradleJava), g.file
-	m := gradleToolchain.FindStringSubmatch(g.text)
-	if m != nil {
-		p.Version = m[1]
-	}
+	toolchain := group(gradleToolchain, g.text)
+	p.Version, p.VersionFrom = cmp.Or(toolchain, atLeast(gradleJava, g.text)), g.file
 	switch {
 	case !isFile(src, "gradlew"):
 		p.Hint = "its Gradle build has no wrapper: run gradle wrapper, and add gradlew and the folder gradle"
 	case hint != "":
 		p.Hint = hint
-	case m != nil && !slices.Contains(java.Versions, m[1]) && !gradleResolver.MatchString(settings):
-		p.Hint = fmt.Sprintf("the toolchain of its %[1]s is Java %[2]s, and Gradle accepts no other version, but this host has %[3]s: write %[3]s there, or have settings.gradle fetch Java %[2]s with the plugin org.gradle.toolchains.foojay-resolver-convention", g.file, m[1], java.Default)
+	case toolchain != "" && !slices.Contains(java.Versions, toolchain) && !gradleResolver.MatchString(settings):
+		p.Hint = fmt.Sprintf("the toolchain of its %[1]s is Java %[2]s, and Gradle accepts no other version, but this host has %[3]s: write %[3]s there, or have settings.gradle fetch Java %[2]s with the plugin org.gradle.toolchains.foojay-resolver-convention", g.file, toolchain, java.Default)
 	default:
 		p.Build, p.Start = g.commands()
 	}

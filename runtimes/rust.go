@@ -119,11 +119,7 @@ func tomlKey(text, key string) string {
 func (c cargo) members() []cargo {
 	var found []cargo
 	for _, text := range c.sections("workspace") {
-		list := tomlList.FindStringSubmatch(text)
-		if list == nil {
-			continue
-		}
-		for _, m := range tomlText.FindAllStringSubmatch(list[1], -1) {
+		for _, m := range tomlText.FindAllStringSubmatch(group(tomlList, text), -1) {
 			names, _ := fs.Glob(c.src, path.Join(path.Clean(m[1]), "Cargo.toml"))
 			for _, name := range names {
 				if data, ok := read(c.src, name); ok && len(found) < 100 {
