@@ -14,35 +14,35 @@ const maxFile = 1 << 20
 
 // read returns a regular file of at most maxFile bytes; false for anything else.
 func read(src fs.FS, name string) ([]byte, bool) {
-	f, err := src.Open(name)
-	if err != nil {
+	data, ok := readUpTo(src, name, maxFile+1)
+	if len(data) > maxFile {
 		return nil, false
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
-		return nil, false
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	return data, err == nil && len(data) <= maxFile
+	return data, ok
 }
 
 // readHead returns the first maxFile bytes of a file of any size, as text; "" if there
 // is none.
 func readHead(src fs.FS, name string) string {
+	data, _ := readUpTo(src, name, maxFile)
+	return string(data)
+}
+
+// readUpTo returns at most n bytes of a regular file; false if it cannot be read.
+func readUpTo(src fs.FS, name string, n int64) ([]byte, bool) {
 	f, err := src.Open(name)
 	if err != nil {
-		return ""
+		return nil, false
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
+		return nil, false
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile))
+	data, err := io.ReadAll(io.LimitReader(f, n))
 	if err != nil {
-		return ""
+		return nil, false
 	}
-	return string(data)
+	return data, true
 }
 
 // plainJSON removes comments, and commas before a closing bracket, from JSON as people
