@@ -2,6 +2,7 @@ package runtimes
 
 import (
 	"encoding/json"
+	"io"
 	"io/fs"
 	"maps"
 	"regexp"
@@ -126,7 +127,7 @@ func lockMatches(src fs.FS, name string, pkg packageJSON) bool {
 	}
 	defer f.Close()
 	var locked dependencies
-	d := json.NewDecoder(&bounded{f, maxLock})
+	d := json.NewDecoder(io.LimitReader(f, maxLock))
 	if !seek(d, "packages") || !seek(d, "") || d.Decode(&locked) != nil {
 		return false
 	}
@@ -157,19 +158,5 @@ func seek(d *json.Decoder, key string) bool {
 	return false
 }
 
+// maxLock limits what is read of an npm lock file, in bytes.
 const maxLock = 32 << 20
-
-// bounded ends a file after n bytes.
-type bounded struct {
-	f fs.File
-	n int
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.n <= 0 {
-		return 0, fs.ErrInvalid
-	}
-	n, err := b.f.Read(p[:min(len(p), b.n)])
-	b.n -= n
-	return n, err
-}
