@@ -2,14 +2,12 @@ package archive
 
 import (
 	"archive/tar"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 )
 
 // WriteTar streams the tree below dir into w, each name under prefix and owned by uid
@@ -44,7 +42,7 @@ type tarWriter struct {
 
 // content writes the content of the folder that dir has open.
 func (t *tarWriter) content(dir *os.Root, as string) error {
-	entries, err := readFolder(dir)
+	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
 		return err
 	}
@@ -66,17 +64,6 @@ func (t *tarWriter) content(dir *os.Root, as string) error {
 		}
 	}
 	return nil
-}
-
-func readFolder(dir *os.Root) ([]fs.DirEntry, error) {
-	f, err := dir.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	entries, err := f.ReadDir(-1)
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
-	return entries, err
 }
 
 func (t *tarWriter) tree(parent *os.Root, name, as string) error {
