@@ -151,7 +151,7 @@ func (t *fileTree) dropOuter(links []*fileNode, bound *fileNode) (inner, outer [
 		if t.nodes[n.at] != n {
 			continue // a later entry took its place
 		}
-		if _, ok := r.follow(n); ok {
+		if r.follow(n).node != nil {
 			inner = append(inner, n)
 		} else {
 			outer = append(outer, n)
@@ -177,57 +177,54 @@ type linkResolver struct {
 	known map[*fileNode]spot
 }
 
-// follow returns where the symlink n leads; false if that is out of bounds or nowhere.
-func (r *linkResolver) follow(n *fileNode) (spot, bool) {
+// follow returns where the symlink n leads.
+func (r *linkResolver) follow(n *fileNode) spot {
 	if s, seen := r.known[n]; seen {
-		return s, s.node != nil
+		return s
 	}
 	r.known[n] = spot{} // so that meeting it again on its own way is a circle
-	if n.target[0] == '/' {
-		return spot{}, false
+	if n.target[0] != '/' {
+		r.known[n] = r.walk(spot{node: n.at.parent}, n.target)
 	}
-	s, ok := r.walk(spot{node: n.at.parent}, n.target)
-	r.known[n] = s
-	return s, ok
+	return r.known[n]
 }
 
-func (r *linkResolver) walk(at spot, path string) (spot, bool) {
-	ok := true
+func (r *linkResolver) walk(at spot, path string) spot {
 	for part := range strings.SplitSeq(path, "/") {
 		switch part {
 		case "", ".":
 		case "..":
-			at, ok = r.up(at)
+			at = r.up(at)
 		default:
-			at, ok = r.down(at, part)
+			at = r.down(at, part)
 		}
-		if !ok {
-			return spot{}, false
+		if at.node == nil {
+			break
 		}
 	}
-	return at, true
+	return at
 }
 
-func (r *linkResolver) up(at spot) (spot, bool) {
-	if at.missing > 0 {
-		return spot{at.node, at.missing - 1}, true
+func (r *linkResolver) up(at spot) spot {
+	switch {
+	case at.missing > 0:
+		return spot{at.node, at.missing - 1}
+	case at.node == r.bound:
+		return spot{}
 	}
-	if at.node == r.bound || at.node.at.parent == nil {
-		return spot{}, false
-	}
-	return spot{node: at.node.at.parent}, true
+	return spot{node: at.node.at.parent} // nil above the root
 }
 
-func (r *linkResolver) down(at spot, name string) (spot, bool) {
+func (r *linkResolver) down(at spot, name string) spot {
 	if at.missing > 0 {
-		return spot{at.node, at.missing + 1}, true
+		return spot{at.node, at.missing + 1}
 	}
 	switch next := r.tree.child(at.node, name); {
 	case next == nil:
-		return spot{at.node, 1}, true
+		return spot{at.node, 1}
 	case next.kind == linkNode:
 		return r.follow(next)
 	default:
-		return spot{node: next}, true
+		return spot{node: next}
 	}
 }
