@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,8 +71,8 @@ func openEmpty(dir string) (*os.Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
-	names, err := contentOf(root)
-	if err == nil && len(names) > 0 {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err == nil && len(entries) > 0 {
 		err = fmt.Errorf("folder %s is not empty", dir)
 	}
 	if err != nil {
@@ -82,25 +83,16 @@ func openEmpty(dir string) (*os.Root, error) {
 }
 
 func removeContent(root *os.Root) error {
-	names, err := contentOf(root)
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return fmt.Errorf("clear a refused upload: %w", err)
 	}
-	for _, name := range names {
-		if err := root.RemoveAll(name); err != nil {
+	for _, e := range entries {
+		if err := root.RemoveAll(e.Name()); err != nil {
 			return fmt.Errorf("clear a refused upload: %w", err)
 		}
 	}
 	return nil
-}
-
-func contentOf(root *os.Root) ([]string, error) {
-	f, err := root.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.Readdirnames(-1)
 }
 
 // unpacker unpacks one archive to disk.
