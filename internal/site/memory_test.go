@@ -20,7 +20,7 @@ func many(n, size int) map[string]string {
 // inMemory opens a site with part of a memory.
 func inMemory(t *testing.T, m *memory, max int64, files map[string]string) *Site {
 	t.Helper()
-	s, err := open(folder(t, files), Options{}, m)
+	s, err := Open(folder(t, files), Options{})
 	must(t, err)
 	s.memory = m.share(max)
 	t.Cleanup(func() { s.Close() })

@@ -54,18 +54,7 @@ type Site struct {
 // Open opens dir and reads its tree. The folder itself must not be a symbolic link, and
 // it must not change until Close.
 func Open(dir string, opts Options) (*Site, error) {
-	return open(dir, opts, bodies)
-}
-
-// Reopen is like Open for a folder that was served before. It returns at once, however
-// large the tree is: Read, or else the first request, reads the tree.
-func Reopen(dir string, opts Options) (*Site, error) {
-	return reopen(dir, opts, bodies)
-}
-
-// open is like Open with the caller's memory.
-func open(dir string, opts Options, m *memory) (*Site, error) {
-	s, err := reopen(dir, opts, m)
+	s, err := Reopen(dir, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +65,9 @@ func open(dir string, opts Options, m *memory) (*Site, error) {
 	return s, nil
 }
 
-// reopen is like Reopen with the caller's memory.
-func reopen(dir string, opts Options, m *memory) (*Site, error) {
+// Reopen is like Open for a folder that was served before. It returns at once, however
+// large the tree is: Read, or else the first request, reads the tree.
+func Reopen(dir string, opts Options) (*Site, error) {
 	if err := checkFolder(dir); err != nil {
 		return nil, err
 	}
@@ -85,7 +75,7 @@ func reopen(dir string, opts Options, m *memory) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("site: %w", err)
 	}
-	s := &Site{root: root, log: opts.Log, spa: opts.SPA, extent: opts.Published, memory: m.share(perSite)}
+	s := &Site{root: root, log: opts.Log, spa: opts.SPA, extent: opts.Published, memory: bodies.share(perSite)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

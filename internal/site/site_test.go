@@ -41,7 +41,7 @@ func folder(tb testing.TB, files map[string]string) string {
 
 func openDir(tb testing.TB, dir string, opts Options) *Site {
 	tb.Helper()
-	s, err := open(dir, opts, newMemory(allSites))
+	s, err := Open(dir, opts)
 	must(tb, err)
 	tb.Cleanup(func() { s.Close() })
 	return s
@@ -233,7 +233,7 @@ func TestClose_LetsWhatIsOpenEnd(t *testing.T) {
 
 func TestReopen_ReadsTheTreeBeforeTheFirstAnswerAndNotBefore(t *testing.T) {
 	dir := folder(t, map[string]string{"index.html": "the page", "404.html": "none"})
-	s, err := reopen(dir, Options{}, newMemory(allSites))
+	s, err := Reopen(dir, Options{})
 	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	// What is written now was not there when it was opened.
@@ -255,7 +255,7 @@ func TestReopen_ReadsTheTreeBeforeTheFirstAnswerAndNotBefore(t *testing.T) {
 
 func TestReopen_TriesAgainWhatCouldNotBeRead(t *testing.T) {
 	dir := folder(t, map[string]string{"index.html": "the page", "sub/page.html": "x"})
-	s, err := reopen(dir, Options{}, newMemory(allSites))
+	s, err := Reopen(dir, Options{})
 	must(t, err)
 	whole := s.root
 	broken, err := os.OpenRoot(dir)
@@ -296,7 +296,7 @@ func TestReopen_ServesOnlyWhatWasPublished(t *testing.T) {
 		dir := folder(t, files)
 		must(t, os.Symlink("sub", filepath.Join(dir, "link")))
 		must(t, change(dir))
-		s, err := reopen(dir, Options{Published: published}, newMemory(allSites))
+		s, err := Reopen(dir, Options{Published: published})
 		must(t, err)
 		t.Cleanup(func() { s.Close() })
 		status := do(s, get("/")).StatusCode
@@ -307,7 +307,7 @@ func TestReopen_ServesOnlyWhatWasPublished(t *testing.T) {
 }
 
 func TestRead_GivesUpWhenItsContextEnds(t *testing.T) {
-	s, err := reopen(folder(t, map[string]string{"index.html": "the page"}), Options{}, newMemory(allSites))
+	s, err := Reopen(folder(t, map[string]string{"index.html": "the page"}), Options{})
 	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
