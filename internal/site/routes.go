@@ -23,8 +23,6 @@ func routesOf(files map[string]*file) map[string]route {
 	routes := make(map[string]route, len(files))
 	for name, f := range files {
 		routes[name] = route{file: f}
-	}
-	for name, f := range files {
 		if dir, base := path.Split(name); base == "index.html" {
 			routes[dir] = route{file: f}
 		}
