@@ -14,7 +14,7 @@ const (
 )
 
 // bodies is the memory of all sites of the process.
-var bodies = newMemory(allSites)
+var bodies = &memory{max: allSites}
 
 // memory limits the bodies that sites hold. Bodies are found through their blobs
 // without a lock; the lock is for adding and removing. Room is made from the oldest on,
@@ -44,8 +44,6 @@ type holding struct {
 	inAll *list.Element
 	inOwn *list.Element
 }
-
-func newMemory(max int64) *memory { return &memory{max: max} }
 
 // share returns a new part of m that holds at most max bytes.
 func (m *memory) share(max int64) *share { return &share{memory: m, max: max} }

@@ -44,7 +44,7 @@ func (s *Site) holds(i int) bool {
 
 func TestMemory_BoundsOneSite(t *testing.T) {
 	files := many(50, 1000)
-	m := newMemory(1 << 20)
+	m := &memory{max: 1 << 20}
 	s := inMemory(t, m, 10*(1000+overhead), files)
 	for i := range 50 {
 		ask(t, s, files, i)
@@ -59,7 +59,7 @@ func TestMemory_BoundsOneSite(t *testing.T) {
 
 func TestMemory_KeepsWhatIsUsed(t *testing.T) {
 	files := many(50, 1000)
-	s := inMemory(t, newMemory(1<<20), 5*(1000+overhead), files)
+	s := inMemory(t, &memory{max: 1 << 20}, 5*(1000+overhead), files)
 	for i := 1; i < 50; i++ {
 		ask(t, s, files, 0, i)
 	}
@@ -70,7 +70,7 @@ func TestMemory_KeepsWhatIsUsed(t *testing.T) {
 
 func TestMemory_BoundsAllSites(t *testing.T) {
 	files := many(20, 1000)
-	m := newMemory(10 * (1000 + overhead))
+	m := &memory{max: 10 * (1000 + overhead)}
 	one, two := inMemory(t, m, 1<<20, files), inMemory(t, m, 1<<20, files)
 	for i := range 20 {
 		ask(t, one, files, i)
@@ -85,7 +85,7 @@ func TestMemory_BoundsAllSites(t *testing.T) {
 
 func TestMemory_LeavesOutWhatWouldPushOutTheRest(t *testing.T) {
 	files := many(2, 1000)
-	s := inMemory(t, newMemory(1<<20), 3000, files)
+	s := inMemory(t, &memory{max: 1 << 20}, 3000, files)
 	ask(t, s, files, 0, 0, 1)
 	if s.memory.used != 0 {
 		t.Errorf("%d bytes in use", s.memory.used)
@@ -94,7 +94,7 @@ func TestMemory_LeavesOutWhatWouldPushOutTheRest(t *testing.T) {
 
 func TestMemory_ForgetsAClosedSite(t *testing.T) {
 	files := many(5, 1000)
-	m := newMemory(1 << 20)
+	m := &memory{max: 1 << 20}
 	s := inMemory(t, m, 1<<20, files)
 	ask(t, s, files, 0, 1, 2)
 	s.memory.close()
@@ -109,7 +109,7 @@ func TestMemory_ForgetsAClosedSite(t *testing.T) {
 
 func TestMemory_HoldsUnderManyAtATime(t *testing.T) {
 	files := many(40, 500)
-	m := newMemory(15 * (500 + overhead))
+	m := &memory{max: 15 * (500 + overhead)}
 	sites := []*Site{inMemory(t, m, 10*(500+overhead), files), inMemory(t, m, 10*(500+overhead), files)}
 	var wait sync.WaitGroup
 	for g := range 8 {
