@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
@@ -69,15 +68,11 @@ func noDatabase(_, database string) error {
 // creates the database unless missing returns an error.
 func withAccounts(ctx context.Context, cfg Config, log *slog.Logger, missing func(dir, database string) error, do func(*account.Accounts) error) (err error) {
 	s := &Server{cfg: cfg, log: log, metrics: metrics.New()}
-	if s.cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
-		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
-	}
-	database, err := s.cfg.databasePath()
-	if err != nil {
+	if err := s.locate(); err != nil {
 		return err
 	}
-	if !exists(database) {
-		if err := missing(s.cfg.DataDir, database); err != nil {
+	if !exists(s.database) {
+		if err := missing(s.cfg.DataDir, s.database); err != nil {
 			return err
 		}
 	}

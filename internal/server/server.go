@@ -53,6 +53,7 @@ type Server struct {
 	log     *slog.Logger
 	metrics *metrics.Metrics
 
+	database   string // its path
 	lock       *os.File
 	store      *store.Store
 	redis      *redis.Client
@@ -205,22 +206,28 @@ func (s *Server) openEngine(ctx context.Context) error {
 	return nil
 }
 
+// locate makes the path of the data directory absolute, and finds the database.
+func (s *Server) locate() (err error) {
+	if s.cfg.DataDir, err = filepath.Abs(s.cfg.DataDir); err != nil {
+		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
+	}
+	s.database, err = s.cfg.databasePath()
+	return err
+}
+
 // lockData locks the data directory for as long as this server runs.
-func (s *Server) lockData() error {
-	dir, err := filepath.Abs(s.cfg.DataDir)
-	if err != nil {
+func (s *Server) lockData() (err error) {
+	if err := s.locate(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.cfg.DataDir, 0o700); err != nil {
 		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}
-	s.cfg.DataDir = dir
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
-	}
-	s.lock, err = os.OpenFile(s.dir().Lock(), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	if s.lock, err = os.OpenFile(s.dir().Lock(), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}
 	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another server uses the data directory %s; stop it, or set BERTH_DATA_DIR to another one", dir)
+		return fmt.Errorf("another server uses the data directory %s; stop it, or set BERTH_DATA_DIR to another one", s.cfg.DataDir)
 	}
 	return nil
 }
@@ -228,15 +235,11 @@ func (s *Server) lockData() error {
 // loadKey reads the installation's key. If it is missing beside a database, it is not
 // created again: nothing sealed with the old one could be read.
 func (s *Server) loadKey() (auth.Key, error) {
-	keyPath := s.dir().Key()
-	databasePath, err := s.cfg.databasePath()
-	if err != nil {
-		return auth.Key{}, err
+	path := s.dir().Key()
+	if exists(s.database) && !exists(path) {
+		return auth.Key{}, fmt.Errorf("%s is missing, but %s was written with it; restore the key from a backup", path, s.database)
 	}
-	if exists(databasePath) && !exists(keyPath) {
-		return auth.Key{}, fmt.Errorf("%s is missing, but %s was written with it; restore the key from a backup", keyPath, databasePath)
-	}
-	return auth.LoadKey(keyPath)
+	return auth.LoadKey(path)
 }
 
 func exists(path string) bool {
@@ -244,13 +247,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func (s *Server) openStore(ctx context.Context, key auth.Key) error {
-	path, err := s.cfg.databasePath()
-	if err != nil {
-		return err
-	}
+func (s *Server) openStore(ctx context.Context, key auth.Key) (err error) {
 	s.store, err = store.Open(ctx, store.Options{
-		Path:     path,
+		Path:     s.database,
 		Sealer:   auth.NewSealer(key),
 		Log:      s.log,
 		Recorded: func(kind stack.EventType) { s.metrics.Event(string(kind)) },
@@ -343,19 +342,15 @@ func (s *Server) dir() datadir.Dir { return datadir.Dir(s.cfg.DataDir) }
 // this installation: it is empty, old or another server's. It also refuses a key that
 // the database was not written with.
 func (s *Server) checkData(ctx context.Context) error {
-	path, err := s.cfg.databasePath()
-	if err != nil {
-		return err
-	}
 	ids, err := s.supervisor.ForeignData(ctx)
 	if errors.Is(err, auth.ErrSealed) {
-		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", s.dir().Key(), path)
+		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", s.dir().Key(), s.database)
 	}
 	if err != nil || len(ids) == 0 || s.cfg.AllowUnknownData {
 		return err
 	}
 	return fmt.Errorf("the Docker engine has volumes or snapshots of this installation, but the database %s knows none of their stacks (%d found); "+
-		"restore the right database, or start with --allow-unknown-data=true (BERTH_ALLOW_UNKNOWN_DATA) to leave them as they are", path, len(ids))
+		"restore the right database, or start with --allow-unknown-data=true (BERTH_ALLOW_UNKNOWN_DATA) to leave them as they are", s.database, len(ids))
 }
 
 // instance returns the id of this installation, created the first time: it is on every
