@@ -18,19 +18,14 @@ import (
 var gvisorNeeds = []string{"--overlay2=none", "--network=host"}
 
 // checkEngine refuses settings that the engine described by info cannot run stacks
-// with.
-func (s *Server) checkEngine(info docker.Info) error {
-	if err := runtimeFault(s.cfg.ContainerRuntime, info); err != nil {
+// with. It accepts any limit of memory; with more cores for a service than it has, the
+// engine would refuse each container.
+func (c *Config) checkEngine(info docker.Info) error {
+	if err := runtimeFault(c.ContainerRuntime, info); err != nil {
 		return err
 	}
-	return ceilingFault(s.cfg, info)
-}
-
-// ceilingFault refuses a limit of more cores for a service than an engine has, since
-// the engine would refuse each container. It accepts any limit of memory.
-func ceilingFault(cfg Config, info docker.Info) error {
-	if cfg.ServiceCPUs > float64(info.CPUs) {
-		return fmt.Errorf("BERTH_SERVICE_CPUS=%v: the engine has %d cores; write at most that", cfg.ServiceCPUs, info.CPUs)
+	if c.ServiceCPUs > float64(info.CPUs) {
+		return fmt.Errorf("BERTH_SERVICE_CPUS=%v: the engine has %d cores; write at most that", c.ServiceCPUs, info.CPUs)
 	}
 	return nil
 }

@@ -47,7 +47,10 @@ func TestRuntime_GVisorNeedsItsArguments(t *testing.T) {
 
 func TestCeilings_MoreCoresThanTheEngineHasAreNamed(t *testing.T) {
 	info := docker.Info{CPUs: 2}
-	assert.NoError(t, ceilingFault(Config{}, info))
-	assert.NoError(t, ceilingFault(Config{ServiceCPUs: 2}, info))
-	assert.EqualError(t, ceilingFault(Config{ServiceCPUs: 2.5}, info), "BERTH_SERVICE_CPUS=2.5: the engine has 2 cores; write at most that")
+	for _, cores := range []float64{0, 2} {
+		cfg := Config{ServiceCPUs: cores}
+		assert.NoError(t, cfg.checkEngine(info), cores)
+	}
+	cfg := Config{ServiceCPUs: 2.5}
+	assert.EqualError(t, cfg.checkEngine(info), "BERTH_SERVICE_CPUS=2.5: the engine has 2 cores; write at most that")
 }

@@ -197,7 +197,7 @@ func (s *Server) openEngine(ctx context.Context) error {
 	}
 	info, err := engine.Info(ctx)
 	if err == nil {
-		err = s.checkEngine(info)
+		err = s.cfg.checkEngine(info)
 	}
 	if err != nil {
 		return errors.Join(err, engine.Close())
