@@ -37,17 +37,13 @@ func (w *Web) askForCode(c *fiber.Ctx, status int, typed, problem string) error 
 }
 
 // claimPage answers GET /claim/{code}.
-func (w *Web) claimPage(c *fiber.Ctx) error {
-	return w.showClaim(c, fiber.StatusOK, claimForm{})
+func (w *Web) claimPage(c *fiber.Ctx, s store.Session) error {
+	return w.showClaim(c, s, fiber.StatusOK, claimForm{})
 }
 
 // showClaim shows the visitor what the code of the path can claim. The status is for a
 // code that can be claimed.
-func (w *Web) showClaim(c *fiber.Ctx, status int, f claimForm) error {
-	s, err := w.session(c)
-	if err != nil {
-		return err
-	}
+func (w *Web) showClaim(c *fiber.Ctx, s store.Session, status int, f claimForm) error {
 	code, err := w.cfg.Accounts.LookUp(w.server.Context(), w.visitor(c), s.Account, typedCode(c))
 	if err != nil {
 		return err
@@ -97,13 +93,10 @@ func typedCode(c *fiber.Ctx) string {
 
 // claim answers POST /claim/{code}: it claims for the signed-in person, or signs a
 // person in or up first.
-func (w *Web) claim(c *fiber.Ctx) error {
-	s, err := w.session(c)
-	if err != nil {
-		return err
-	}
+func (w *Web) claim(c *fiber.Ctx, s store.Session) error {
 	var e account.Entry
 	var st *stack.Stack
+	var err error
 	if signedIn(s) {
 		st, err = w.cfg.Accounts.Claim(w.server.Context(), w.visitor(c), s.Account, typedCode(c))
 	} else {
@@ -146,7 +139,7 @@ func (w *Web) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err er
 	if !signedIn(s) && f.Way != "signin" {
 		f.Way = "signup"
 	}
-	return w.showClaim(c, code, f)
+	return w.showClaim(c, s, code, f)
 }
 
 // claimedPage answers GET /dashboard/stacks/{id}/claimed: the way from a claim

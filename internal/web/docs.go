@@ -11,14 +11,11 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/docs"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // docsPage answers GET /docs.
-func (w *Web) docsPage(c *fiber.Ctx) error {
-	s, err := w.session(c)
-	if err != nil {
-		return err
-	}
+func (w *Web) docsPage(c *fiber.Ctx, s store.Session) error {
 	return w.render(c, fiber.StatusOK, referencePage(w.newPage(c, s, "API", "", "docs"), w.cfg.Reference))
 }
 

@@ -14,11 +14,7 @@ import (
 )
 
 // home answers GET /.
-func (w *Web) home(c *fiber.Ctx) error {
-	s, err := w.session(c)
-	if err != nil {
-		return err
-	}
+func (w *Web) home(c *fiber.Ctx, s store.Session) error {
 	if signedIn(s) {
 		return c.Redirect("/dashboard", fiber.StatusSeeOther)
 	}
@@ -32,13 +28,13 @@ func (w *Web) home(c *fiber.Ctx) error {
 }
 
 // signInPage answers GET /signin.
-func (w *Web) signInPage(c *fiber.Ctx) error {
-	return w.openEntry(c, "Sign in", signInPage)
+func (w *Web) signInPage(c *fiber.Ctx, s store.Session) error {
+	return w.openEntry(c, s, "Sign in", signInPage)
 }
 
 // signUpPage answers GET /signup.
-func (w *Web) signUpPage(c *fiber.Ctx) error {
-	return w.openEntry(c, "Create account", signUpPage)
+func (w *Web) signUpPage(c *fiber.Ctx, s store.Session) error {
+	return w.openEntry(c, s, "Create account", signUpPage)
 }
 
 // signIn answers POST /signin.
@@ -175,11 +171,7 @@ func (w *Web) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordFor
 type entryPage func(page, entryForm) templ.Component
 
 // openEntry shows an empty form, or redirects a person who is already signed in.
-func (w *Web) openEntry(c *fiber.Ctx, title string, content entryPage) error {
-	s, err := w.session(c)
-	if err != nil {
-		return err
-	}
+func (w *Web) openEntry(c *fiber.Ctx, s store.Session, title string, content entryPage) error {
 	f := entryForm{Next: safeNext(c.Query("next"))}
 	if signedIn(s) {
 		return c.Redirect(f.Next, fiber.StatusSeeOther)

@@ -4,21 +4,21 @@ import "github.com/gofiber/fiber/v2"
 
 // addRoutes adds the pages and forms to the app.
 func (w *Web) addRoutes(app *fiber.App) {
-	app.Get("/", w.home)
-	app.Get("/docs", w.docsPage)
+	app.Get("/", w.anyone(w.home))
+	app.Get("/docs", w.anyone(w.docsPage))
 	app.Get("/assets/:name", serveAsset)
 	app.Get("/favicon.ico", serveIcon)
 
-	app.Get("/signup", w.signUpPage)
+	app.Get("/signup", w.anyone(w.signUpPage))
 	app.Post("/signup", w.checkForm(w.signUp))
-	app.Get("/signin", w.signInPage)
+	app.Get("/signin", w.anyone(w.signInPage))
 	app.Post("/signin", w.checkForm(w.signIn))
 	app.Post("/signout", w.checkForm(w.signOut))
 
 	app.Get("/claim", w.claimEntry)
 	app.Post("/claim", w.checkForm(w.claimTyped))
-	app.Get("/claim/:code", w.claimPage)
-	app.Post("/claim/:code", w.checkForm(w.claim))
+	app.Get("/claim/:code", w.anyone(w.claimPage))
+	app.Post("/claim/:code", w.checkForm(w.anyone(w.claim)))
 
 	app.Get("/dashboard", w.signedInOnly(w.dashboard))
 	app.Get("/dashboard/stream", w.signedInOnly(w.dashboardStream))

@@ -104,14 +104,21 @@ func (w *Web) startSession(c *fiber.Ctx, e account.Entry) error {
 	return nil
 }
 
-// signedInOnly lets a signed-in person through and sends everyone else to the sign-in
-// page.
-func (w *Web) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
+// anyone passes on the session of the signed-in person, the zero Session for a visitor.
+func (w *Web) anyone(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		s, err := w.session(c)
 		if err != nil {
 			return err
 		}
+		return next(c, s)
+	}
+}
+
+// signedInOnly lets a signed-in person through and sends everyone else to the sign-in
+// page.
+func (w *Web) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
+	return w.anyone(func(c *fiber.Ctx, s store.Session) error {
 		if signedIn(s) {
 			return next(c, s)
 		}
@@ -120,7 +127,7 @@ func (w *Web) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Han
 			to += "?next=" + url.QueryEscape(c.Path())
 		}
 		return c.Redirect(to, fiber.StatusSeeOther)
-	}
+	})
 }
 
 // ownerOnly is signedInOnly for a page of the stack in the path: a person who does not
