@@ -51,27 +51,16 @@ func (w *Web) showClaim(c *fiber.Ctx, s store.Session, status int, f claimForm) 
 	if code.State == account.Used && code.Stack != nil {
 		return w.redirectWithNotice(c, string(stackURL(code.Stack.ID)), "This stack is already yours.")
 	}
-	title := "Claim a stack"
 	if code.State == account.Claimable {
-		title = "Claim " + code.Stack.Name
-	}
-	p := w.newPage(c, s, title, width(code.State), "claim")
-	switch code.State {
-	case account.Claimable:
+		p := w.newPage(c, s, "Claim "+code.Stack.Name, "", "claim")
 		return w.render(c, status, claimPage(p, code, w.showStack(code.Stack), f))
-	case account.ForOther:
+	}
+	p := w.newPage(c, s, "Claim a stack", "narrow", "claim")
+	if code.State == account.ForOther {
 		return w.render(c, fiber.StatusForbidden, otherClaimPage(p))
 	}
 	why := worthless[code.State]
 	return w.render(c, fiber.StatusNotFound, noClaimPage(p, why.heading, why.text, code.Typed))
-}
-
-// width returns the width of the page of a code.
-func width(state account.CodeState) string {
-	if state == account.Claimable {
-		return ""
-	}
-	return "narrow"
 }
 
 // worthless says why a code of each state cannot be claimed.
