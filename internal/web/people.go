@@ -164,7 +164,7 @@ func (w *Web) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordFor
 		return fmt.Errorf("read the sessions: %w", err)
 	}
 	p := w.newPage(c, s, "Account", "middle", "account")
-	return w.render(c, code, accountPage(p, account.MaskedKey(s.Account), showSessions(sessions, s.ID), f))
+	return w.render(c, code, accountPage(p, account.MaskedKey(s.Account), sessions, s.ID, f))
 }
 
 // entryPage is the page of sign-in or sign-up.

@@ -10,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/appserver"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // render answers with a page.
@@ -31,8 +32,8 @@ func stackURL(id string, below ...string) templ.SafeURL {
 	return templ.SafeURL(path)
 }
 
-func sessionURL(s sessionView) templ.SafeURL {
-	return templ.SafeURL("/dashboard/account/sessions/" + strconv.FormatInt(s.Session.ID, 10))
+func sessionURL(s store.Session) templ.SafeURL {
+	return templ.SafeURL("/dashboard/account/sessions/" + strconv.FormatInt(s.ID, 10))
 }
 
 // refusal returns the text of an error for a person and its status; false for an error

@@ -101,19 +101,3 @@ func (v stackView) canRestart(s serviceView) bool {
 
 // agentHasAccess reports whether the manage token of the stack works.
 func (v stackView) agentHasAccess() bool { return len(v.Stack.ManageTokenHash) > 0 }
-
-// sessionView is one signed-in browser.
-type sessionView struct {
-	Session store.Session
-	Browser string
-	Current bool
-}
-
-// showSessions converts an account's sessions for its page.
-func showSessions(sessions []store.Session, current int64) []sessionView {
-	views := make([]sessionView, len(sessions))
-	for i, s := range sessions {
-		views[i] = sessionView{Session: s, Browser: browser(s.UserAgent), Current: s.ID == current}
-	}
-	return views
-}
