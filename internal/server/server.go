@@ -23,6 +23,7 @@ import (
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/admission"
 	"github.com/berth-host/berth/internal/api"
+	"github.com/berth-host/berth/internal/appserver"
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/builder"
@@ -43,7 +44,6 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 	"github.com/berth-host/berth/internal/supervisor"
-	"github.com/berth-host/berth/internal/web"
 	"github.com/berth-host/berth/internal/webhook"
 )
 
@@ -66,7 +66,7 @@ type Server struct {
 	accounts   *account.Accounts
 	codes      *redis.Window // of claims, in the API and on the pages
 	api        *api.API
-	pages      *web.Web
+	pages      *appserver.Server
 	documents  *docs.Documents
 	routes     *proxy.Routes
 	edge       *edge.Server

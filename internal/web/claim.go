@@ -13,13 +13,13 @@ import (
 )
 
 // claimEntry answers GET /claim.
-func (w *Web) claimEntry(c *fiber.Ctx) error {
+func (w *pages) claimEntry(c *fiber.Ctx) error {
 	return w.askForCode(c, fiber.StatusOK, "", "")
 }
 
 // claimTyped answers POST /claim: it redirects to the page of the typed code, and
 // claims nothing.
-func (w *Web) claimTyped(c *fiber.Ctx) error {
+func (w *pages) claimTyped(c *fiber.Ctx) error {
 	typed := c.FormValue("code")
 	code, ok := auth.NormalizeClaimCode(typed)
 	if !ok {
@@ -28,7 +28,7 @@ func (w *Web) claimTyped(c *fiber.Ctx) error {
 	return c.Redirect("/claim/"+code, fiber.StatusSeeOther)
 }
 
-func (w *Web) askForCode(c *fiber.Ctx, status int, typed, problem string) error {
+func (w *pages) askForCode(c *fiber.Ctx, status int, typed, problem string) error {
 	s, err := w.session(c)
 	if err != nil {
 		return err
@@ -37,13 +37,13 @@ func (w *Web) askForCode(c *fiber.Ctx, status int, typed, problem string) error 
 }
 
 // claimPage answers GET /claim/{code}.
-func (w *Web) claimPage(c *fiber.Ctx, s store.Session) error {
+func (w *pages) claimPage(c *fiber.Ctx, s store.Session) error {
 	return w.showClaim(c, s, fiber.StatusOK, claimForm{})
 }
 
 // showClaim shows the visitor what the code of the path can claim. The status is for a
 // code that can be claimed.
-func (w *Web) showClaim(c *fiber.Ctx, s store.Session, status int, f claimForm) error {
+func (w *pages) showClaim(c *fiber.Ctx, s store.Session, status int, f claimForm) error {
 	code, err := w.cfg.Accounts.LookUp(w.server.Context(), w.visitor(c), s.Account, typedCode(c))
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func typedCode(c *fiber.Ctx) string {
 
 // claim answers POST /claim/{code}: it claims for the signed-in person, or signs a
 // person in or up first.
-func (w *Web) claim(c *fiber.Ctx, s store.Session) error {
+func (w *pages) claim(c *fiber.Ctx, s store.Session) error {
 	var e account.Entry
 	var st *stack.Stack
 	var err error
@@ -105,7 +105,7 @@ func (w *Web) claim(c *fiber.Ctx, s store.Session) error {
 	return c.Redirect(string(stackURL(st.ID, "claimed")), fiber.StatusSeeOther)
 }
 
-func (w *Web) claimAsVisitor(c *fiber.Ctx) (account.Entry, *stack.Stack, error) {
+func (w *pages) claimAsVisitor(c *fiber.Ctx) (account.Entry, *stack.Stack, error) {
 	email, password := c.FormValue("email"), c.FormValue("password")
 	if c.FormValue("way") == "signin" {
 		return w.cfg.Accounts.SignInAndClaim(w.server.Context(), w.visitor(c), email, password, typedCode(c))
@@ -115,7 +115,7 @@ func (w *Web) claimAsVisitor(c *fiber.Ctx) (account.Entry, *stack.Stack, error) 
 
 // refuseClaim shows the claim page again with the reason of a refusal. If the person
 // was signed in all the same, it redirects to the page as they now see it.
-func (w *Web) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err error) error {
+func (w *pages) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err error) error {
 	text, code, ok := refusal(c, err)
 	if !ok {
 		return fmt.Errorf("claim: %w", err)
@@ -133,7 +133,7 @@ func (w *Web) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err er
 
 // claimedPage answers GET /dashboard/stacks/{id}/claimed: the way from a claim
 // to the running stack.
-func (w *Web) claimedPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
+func (w *pages) claimedPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 	p := w.newPage(c, s, st.Name+" is yours", "middle", "stacks")
 	if !st.Settled() {
 		p.Stream = c.Path() + "/stream"
@@ -143,7 +143,7 @@ func (w *Web) claimedPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error 
 }
 
 // claimedStream answers GET /dashboard/stacks/{id}/claimed/stream.
-func (w *Web) claimedStream(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
+func (w *pages) claimedStream(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 	return w.stream(c, s, feed{watch: st.ID, parts: func() ([]part, error) {
 		now, err := w.cfg.Accounts.Stack(w.server.Context(), s.Account.ID, st.ID)
 		if err != nil {

@@ -20,7 +20,7 @@ const (
 )
 
 // dashboard answers GET /dashboard.
-func (w *Web) dashboard(c *fiber.Ctx, s store.Session) error {
+func (w *pages) dashboard(c *fiber.Ctx, s store.Session) error {
 	stacks, err := w.cfg.Accounts.Stacks(w.server.Context(), s.Account.ID)
 	if err != nil {
 		return fmt.Errorf("read the stacks: %w", err)
@@ -31,7 +31,7 @@ func (w *Web) dashboard(c *fiber.Ctx, s store.Session) error {
 }
 
 // dashboardStream answers GET /dashboard/stream.
-func (w *Web) dashboardStream(c *fiber.Ctx, s store.Session) error {
+func (w *pages) dashboardStream(c *fiber.Ctx, s store.Session) error {
 	return w.stream(c, s, feed{parts: func() ([]part, error) {
 		stacks, err := w.cfg.Accounts.Stacks(w.server.Context(), s.Account.ID)
 		if err != nil {
@@ -42,7 +42,7 @@ func (w *Web) dashboardStream(c *fiber.Ctx, s store.Session) error {
 }
 
 // stackPage answers GET /dashboard/stacks/{id}.
-func (w *Web) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
+func (w *pages) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 	l, err := w.chooseLog(c, st)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (w *Web) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 }
 
 // stackStream answers GET /dashboard/stacks/{id}/stream.
-func (w *Web) stackStream(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
+func (w *pages) stackStream(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 	l, err := w.chooseLog(c, st)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (w *Web) stackStream(c *fiber.Ctx, s store.Session, st *stack.Stack) error 
 }
 
 // stackParts returns the changing parts of a stack's page.
-func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
+func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
 	st, err := w.cfg.Accounts.Stack(w.server.Context(), accountID, id)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (w *Web) stackParts(p page, accountID, id string) ([]part, error) {
 // chooseLog returns the log that the request asks for. If it names none, that is the
 // run log of the first process, or the build log of the first service while nothing was
 // live yet.
-func (w *Web) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
+func (w *pages) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
 	l := logView{st.Services[0].Spec.Name, "build", nil}
 	process := slices.IndexFunc(st.Services, func(s stack.Service) bool { return !s.Spec.IsStatic() })
 	if process >= 0 && !st.DeployedAt.IsZero() {
@@ -119,7 +119,7 @@ func (w *Web) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
 }
 
 // lastLines reads the end of a log, without its heading.
-func (w *Web) lastLines(st *stack.Stack, l logView) ([]string, error) {
+func (w *pages) lastLines(st *stack.Stack, l logView) ([]string, error) {
 	var b bytes.Buffer
 	if err := w.cfg.Logs.Logs(w.server.Context(), st, l.Service, l.Kind, logLines, &b); err != nil {
 		return nil, fmt.Errorf("read the logs of stack %s: %w", st.ID, err)
@@ -151,25 +151,25 @@ func (l logView) text() string {
 }
 
 // restart answers POST /dashboard/stacks/{id}/restart/{service}.
-func (w *Web) restart(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
+func (w *pages) restart(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	service := c.Params("service")
 	_, err := w.cfg.Host.Restart(w.server.Context(), st.ID, service)
 	return w.backToStack(c, st, err, "The service "+service+" is being restarted.")
 }
 
 // revoke answers POST /dashboard/stacks/{id}/revoke.
-func (w *Web) revoke(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
+func (w *pages) revoke(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	_, err := w.cfg.Store.Update(w.server.Context(), st.ID, (*stack.Stack).RevokeAgent)
 	return w.backToStack(c, st, err, "The agent's access was revoked.")
 }
 
 // deletePage answers GET /dashboard/stacks/{id}/delete.
-func (w *Web) deletePage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
+func (w *pages) deletePage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
 	return w.render(c, fiber.StatusOK, deletePage(w.newPage(c, s, "Delete "+st.Name, "middle", "stacks"), w.showStack(st)))
 }
 
 // delete answers POST /dashboard/stacks/{id}/delete.
-func (w *Web) delete(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
+func (w *pages) delete(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	if err := w.cfg.Host.Delete(w.server.Context(), st.ID); err != nil {
 		return fmt.Errorf("delete stack %s: %w", st.ID, err)
 	}
@@ -178,7 +178,7 @@ func (w *Web) delete(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 
 // backToStack redirects to the stack's page with the result of a form: that it was
 // done, or why not.
-func (w *Web) backToStack(c *fiber.Ctx, st *stack.Stack, err error, text string) error {
+func (w *pages) backToStack(c *fiber.Ctx, st *stack.Stack, err error, text string) error {
 	var known *stack.Error
 	switch {
 	case errors.As(err, &known):

@@ -75,7 +75,7 @@ func (d delivery) summary(what string) string {
 }
 
 // showDeliveries returns a stack's last deliveries.
-func (w *Web) showDeliveries(s *stack.Stack) (deliveriesView, error) {
+func (w *pages) showDeliveries(s *stack.Stack) (deliveriesView, error) {
 	v := deliveriesView{Stack: s.ID, To: s.Webhook}
 	if s.Webhook == "" {
 		return v, nil
@@ -91,7 +91,7 @@ func (w *Web) showDeliveries(s *stack.Stack) (deliveriesView, error) {
 }
 
 // resendDelivery answers POST /dashboard/stacks/{id}/deliveries/{event}.
-func (w *Web) resendDelivery(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
+func (w *pages) resendDelivery(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	id, err := strconv.ParseInt(c.Params("event"), 10, 64)
 	if err != nil {
 		return fiber.ErrNotFound
@@ -101,7 +101,7 @@ func (w *Web) resendDelivery(c *fiber.Ctx, _ store.Session, st *stack.Stack) err
 }
 
 // testDelivery answers POST /dashboard/stacks/{id}/deliveries/test.
-func (w *Web) testDelivery(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
+func (w *pages) testDelivery(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	d, err := w.cfg.Webhooks.Test(w.server.Context(), st.ID)
 	return w.backToStack(c, st, err, delivery{d}.summary("A test event was sent"))
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // docsPage answers GET /docs.
-func (w *Web) docsPage(c *fiber.Ctx, s store.Session) error {
+func (w *pages) docsPage(c *fiber.Ctx, s store.Session) error {
 	return w.render(c, fiber.StatusOK, referencePage(w.newPage(c, s, "API", "", "docs"), w.cfg.Reference))
 }
 

@@ -34,7 +34,7 @@ const (
 // host that only records.
 type env struct {
 	t      *testing.T
-	web    *Web
+	web    *pages
 	store  *store.Store
 	host   *fakeHost
 	hooks  *fakeWebhooks
@@ -68,14 +68,14 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 	for _, c := range change {
 		c(&cfg)
 	}
-	e.web, e.urls = New(cfg), cfg.URLs
+	e.web, e.urls = newPages(cfg), cfg.URLs
 	e.client = &http.Client{
 		Transport: &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return e.ln.Dial() },
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	go func() { e.served <- e.web.Serve(e.ln) }()
+	go func() { e.served <- e.web.server.Serve(e.ln) }()
 	t.Cleanup(e.end)
 	return e
 }
@@ -87,7 +87,7 @@ func (e *env) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	e.client.CloseIdleConnections()
-	require.NoError(e.t, e.web.Shutdown(ctx))
+	require.NoError(e.t, e.web.server.Shutdown(ctx))
 	require.NoError(e.t, <-e.served)
 }
 

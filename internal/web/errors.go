@@ -16,7 +16,7 @@ type failed struct{ heading, text string }
 
 // answerError is Fiber's error handler: every error of a handler and of the router
 // becomes a page.
-func (w *Web) answerError(c *fiber.Ctx, err error) error {
+func (w *pages) answerError(c *fiber.Ctx, err error) error {
 	protect(&c.Response().Header) // fasthttp's own errors do not come through around
 	var framework *fiber.Error
 	text, code, known := refusal(c, err)
@@ -36,7 +36,7 @@ func (w *Web) answerError(c *fiber.Ctx, err error) error {
 }
 
 // around sets the headers of every answer, and survives panics.
-func (w *Web) around(next fasthttp.RequestHandler) fasthttp.RequestHandler {
+func (w *pages) around(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		appserver.Recover(ctx, func(ctx *fasthttp.RequestCtx) {
 			protect(&ctx.Response.Header)
@@ -50,7 +50,7 @@ func (w *Web) around(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 
 // answerBroken hides the cause and gives the request's id, by which to find it in the
 // log. It needs nothing of the rest of the server.
-func (w *Web) answerBroken(ctx *fasthttp.RequestCtx) {
+func (w *pages) answerBroken(ctx *fasthttp.RequestCtx) {
 	const heading = "Something went wrong on our side"
 	text := "Try again. If it happens again, tell the operator the request id " + appserver.RequestID(ctx) + "."
 	var b bytes.Buffer
@@ -92,7 +92,7 @@ func routerFailure(c *fiber.Ctx, err *fiber.Error) failed {
 }
 
 // fail answers with a page for what went wrong.
-func (w *Web) fail(c *fiber.Ctx, code int, f failed) error {
+func (w *pages) fail(c *fiber.Ctx, code int, f failed) error {
 	s, err := w.session(c)
 	if err != nil {
 		return err

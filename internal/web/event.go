@@ -17,7 +17,7 @@ type eventView struct {
 }
 
 // showEvents converts events for the page.
-func (w *Web) showEvents(events []stack.Event) []eventView {
+func (w *pages) showEvents(events []stack.Event) []eventView {
 	views := make([]eventView, len(events))
 	for i, e := range events {
 		views[i] = eventView{At: e.CreatedAt, Type: e.Type, Text: describe(e, w.cfg.CrashWindow), Tone: tones[e.Type]}

@@ -15,7 +15,7 @@ const tokenField = "token"
 
 // formToken returns the token for the forms on a page. It is bound to the session, or
 // for a visitor to a cookie that is set with the page.
-func (w *Web) formToken(c *fiber.Ctx) string {
+func (w *pages) formToken(c *fiber.Ctx) string {
 	tie := w.tie(c)
 	if tie == "" {
 		tie = rand.Text()
@@ -26,7 +26,7 @@ func (w *Web) formToken(c *fiber.Ctx) string {
 }
 
 // tie returns the cookie that the browser's forms are bound to.
-func (w *Web) tie(c *fiber.Ctx) string {
+func (w *pages) tie(c *fiber.Ctx) string {
 	if session := w.cookie(c, sessionCookie); session != "" {
 		return session
 	}
@@ -40,7 +40,7 @@ func (w *Web) tie(c *fiber.Ctx) string {
 var errForged = fiber.NewError(fiber.StatusForbidden, "forged")
 
 // checkForm lets a form through if it came from a page that this browser got.
-func (w *Web) checkForm(next fiber.Handler) fiber.Handler {
+func (w *pages) checkForm(next fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		tie := w.tie(c)
 		want := w.cfg.Key.FormToken(tie)
@@ -71,7 +71,7 @@ const noticeAge = 5 * time.Minute
 
 // leaveNotice leaves a notice for the next page, in a cookie that only this server can
 // read.
-func (w *Web) leaveNotice(c *fiber.Ctx, n notice) {
+func (w *pages) leaveNotice(c *fiber.Ctx, n notice) {
 	text, err := json.Marshal(n)
 	if err != nil {
 		panic(err) // strings always encode
@@ -80,7 +80,7 @@ func (w *Web) leaveNotice(c *fiber.Ctx, n notice) {
 }
 
 // takeNotice returns and clears the notice for this page.
-func (w *Web) takeNotice(c *fiber.Ctx) notice {
+func (w *pages) takeNotice(c *fiber.Ctx) notice {
 	value := w.cookie(c, noticeCookie)
 	if value == "" {
 		return notice{}
@@ -98,7 +98,7 @@ func (w *Web) takeNotice(c *fiber.Ctx) notice {
 }
 
 // redirectWithNotice leaves a notice and redirects to a page.
-func (w *Web) redirectWithNotice(c *fiber.Ctx, to, text string) error {
+func (w *pages) redirectWithNotice(c *fiber.Ctx, to, text string) error {
 	w.leaveNotice(c, notice{Text: text})
 	return c.Redirect(to, fiber.StatusSeeOther)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // home answers GET /.
-func (w *Web) home(c *fiber.Ctx, s store.Session) error {
+func (w *pages) home(c *fiber.Ctx, s store.Session) error {
 	if signedIn(s) {
 		return c.Redirect("/dashboard", fiber.StatusSeeOther)
 	}
@@ -28,17 +28,17 @@ func (w *Web) home(c *fiber.Ctx, s store.Session) error {
 }
 
 // signInPage answers GET /signin.
-func (w *Web) signInPage(c *fiber.Ctx, s store.Session) error {
+func (w *pages) signInPage(c *fiber.Ctx, s store.Session) error {
 	return w.openEntry(c, s, "Sign in", signInPage)
 }
 
 // signUpPage answers GET /signup.
-func (w *Web) signUpPage(c *fiber.Ctx, s store.Session) error {
+func (w *pages) signUpPage(c *fiber.Ctx, s store.Session) error {
 	return w.openEntry(c, s, "Create account", signUpPage)
 }
 
 // signIn answers POST /signin.
-func (w *Web) signIn(c *fiber.Ctx) error {
+func (w *pages) signIn(c *fiber.Ctx) error {
 	e, err := w.cfg.Accounts.SignIn(w.server.Context(), w.visitor(c), c.FormValue("email"), c.FormValue("password"))
 	if err != nil {
 		return w.refuseEntry(c, err, "Sign in", signInPage)
@@ -47,7 +47,7 @@ func (w *Web) signIn(c *fiber.Ctx) error {
 }
 
 // signUp answers POST /signup.
-func (w *Web) signUp(c *fiber.Ctx) error {
+func (w *pages) signUp(c *fiber.Ctx) error {
 	e, err := w.cfg.Accounts.SignUp(w.server.Context(), w.visitor(c), c.FormValue("email"), c.FormValue("password"))
 	if err != nil {
 		return w.refuseEntry(c, err, "Create account", signUpPage)
@@ -56,7 +56,7 @@ func (w *Web) signUp(c *fiber.Ctx) error {
 }
 
 // enterDashboard signs a browser in and redirects to the page that it asked for.
-func (w *Web) enterDashboard(c *fiber.Ctx, e account.Entry) error {
+func (w *pages) enterDashboard(c *fiber.Ctx, e account.Entry) error {
 	if err := w.startSession(c, e); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (w *Web) enterDashboard(c *fiber.Ctx, e account.Entry) error {
 }
 
 // signOut answers POST /signout.
-func (w *Web) signOut(c *fiber.Ctx) error {
+func (w *pages) signOut(c *fiber.Ctx) error {
 	if token := w.cookie(c, sessionCookie); token != "" {
 		if err := w.cfg.Accounts.SignOut(w.server.Context(), token); err != nil {
 			return fmt.Errorf("sign out: %w", err)
@@ -78,12 +78,12 @@ func (w *Web) signOut(c *fiber.Ctx) error {
 }
 
 // accountPage answers GET /dashboard/account.
-func (w *Web) accountPage(c *fiber.Ctx, s store.Session) error {
+func (w *pages) accountPage(c *fiber.Ctx, s store.Session) error {
 	return w.showAccount(c, s, fiber.StatusOK, passwordForm{})
 }
 
 // rotateKey answers POST /dashboard/account/key.
-func (w *Web) rotateKey(c *fiber.Ctx, s store.Session) error {
+func (w *pages) rotateKey(c *fiber.Ctx, s store.Session) error {
 	key, err := w.cfg.Accounts.RotateKey(w.server.Context(), s.Account.ID)
 	if err != nil {
 		return fmt.Errorf("rotate the API key: %w", err)
@@ -93,7 +93,7 @@ func (w *Web) rotateKey(c *fiber.Ctx, s store.Session) error {
 }
 
 // changePassword answers POST /dashboard/account/password.
-func (w *Web) changePassword(c *fiber.Ctx, s store.Session) error {
+func (w *pages) changePassword(c *fiber.Ctx, s store.Session) error {
 	err := w.cfg.Accounts.ChangePassword(w.server.Context(), w.visitor(c), s, c.FormValue("current"), c.FormValue("next"))
 	if text, code, ok := refusal(c, err); ok {
 		return w.showAccount(c, s, code, passwordForm{Fault: text})
@@ -105,12 +105,12 @@ func (w *Web) changePassword(c *fiber.Ctx, s store.Session) error {
 }
 
 // deleteAccountPage answers GET /dashboard/account/delete.
-func (w *Web) deleteAccountPage(c *fiber.Ctx, s store.Session) error {
+func (w *pages) deleteAccountPage(c *fiber.Ctx, s store.Session) error {
 	return w.showDeleteAccount(c, s, fiber.StatusOK, "")
 }
 
 // deleteAccount answers POST /dashboard/account/delete.
-func (w *Web) deleteAccount(c *fiber.Ctx, s store.Session) error {
+func (w *pages) deleteAccount(c *fiber.Ctx, s store.Session) error {
 	stacks, err := w.cfg.Accounts.Delete(w.server.Context(), w.visitor(c), s, c.FormValue("email"), c.FormValue("current"), c.FormValue("stacks"))
 	if text, code, ok := refusal(c, err); ok {
 		return w.showDeleteAccount(c, s, code, text)
@@ -128,7 +128,7 @@ func (w *Web) deleteAccount(c *fiber.Ctx, s store.Session) error {
 
 // showDeleteAccount shows what is deleted with the account, and, after a refused
 // attempt, the reason.
-func (w *Web) showDeleteAccount(c *fiber.Ctx, s store.Session, code int, fault string) error {
+func (w *pages) showDeleteAccount(c *fiber.Ctx, s store.Session, code int, fault string) error {
 	stacks, err := w.cfg.Accounts.Stacks(w.server.Context(), s.Account.ID)
 	if err != nil {
 		return fmt.Errorf("read the stacks: %w", err)
@@ -138,7 +138,7 @@ func (w *Web) showDeleteAccount(c *fiber.Ctx, s store.Session, code int, fault s
 }
 
 // endSession answers POST /dashboard/account/sessions/{session}.
-func (w *Web) endSession(c *fiber.Ctx, s store.Session) error {
+func (w *pages) endSession(c *fiber.Ctx, s store.Session) error {
 	id, err := strconv.ParseInt(c.Params("session"), 10, 64)
 	if err != nil {
 		return fiber.ErrNotFound
@@ -150,7 +150,7 @@ func (w *Web) endSession(c *fiber.Ctx, s store.Session) error {
 }
 
 // endOtherSessions answers POST /dashboard/account/sessions.
-func (w *Web) endOtherSessions(c *fiber.Ctx, s store.Session) error {
+func (w *pages) endOtherSessions(c *fiber.Ctx, s store.Session) error {
 	if err := w.cfg.Accounts.EndOtherSessions(w.server.Context(), s); err != nil {
 		return fmt.Errorf("end the other sessions: %w", err)
 	}
@@ -158,7 +158,7 @@ func (w *Web) endOtherSessions(c *fiber.Ctx, s store.Session) error {
 }
 
 // showAccount shows the account's settings.
-func (w *Web) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordForm) error {
+func (w *pages) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordForm) error {
 	sessions, err := w.cfg.Accounts.Sessions(w.server.Context(), s.Account.ID)
 	if err != nil {
 		return fmt.Errorf("read the sessions: %w", err)
@@ -171,7 +171,7 @@ func (w *Web) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordFor
 type entryPage func(page, entryForm) templ.Component
 
 // openEntry shows an empty form, or redirects a person who is already signed in.
-func (w *Web) openEntry(c *fiber.Ctx, s store.Session, title string, content entryPage) error {
+func (w *pages) openEntry(c *fiber.Ctx, s store.Session, title string, content entryPage) error {
 	f := entryForm{Next: safeNext(c.Query("next"))}
 	if signedIn(s) {
 		return c.Redirect(f.Next, fiber.StatusSeeOther)
@@ -180,7 +180,7 @@ func (w *Web) openEntry(c *fiber.Ctx, s store.Session, title string, content ent
 }
 
 // showEntry shows a form as it was filled in.
-func (w *Web) showEntry(c *fiber.Ctx, code int, title string, f entryForm, content entryPage) error {
+func (w *pages) showEntry(c *fiber.Ctx, code int, title string, f entryForm, content entryPage) error {
 	s, err := w.session(c)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (w *Web) showEntry(c *fiber.Ctx, code int, title string, f entryForm, conte
 }
 
 // refuseEntry shows the form again with the reason of the refusal.
-func (w *Web) refuseEntry(c *fiber.Ctx, err error, title string, content entryPage) error {
+func (w *pages) refuseEntry(c *fiber.Ctx, err error, title string, content entryPage) error {
 	text, code, ok := refusal(c, err)
 	if !ok {
 		return err

@@ -14,7 +14,7 @@ import (
 )
 
 // render answers with a page.
-func (w *Web) render(c *fiber.Ctx, code int, content templ.Component) error {
+func (w *pages) render(c *fiber.Ctx, code int, content templ.Component) error {
 	var b bytes.Buffer
 	if err := content.Render(w.server.Context(), &b); err != nil {
 		return fmt.Errorf("render %s: %w", c.Path(), err)

@@ -3,7 +3,7 @@ package web
 import "github.com/gofiber/fiber/v2"
 
 // addRoutes adds the pages and forms to the app.
-func (w *Web) addRoutes(app *fiber.App) {
+func (w *pages) addRoutes(app *fiber.App) {
 	app.Get("/", w.anyone(w.home))
 	app.Get("/docs", w.anyone(w.docsPage))
 	app.Get("/assets/:name", serveAsset)

@@ -22,7 +22,7 @@ const (
 
 // cookieName returns the name of a cookie on this server. With the prefix a browser
 // accepts the cookie only from this very host, over https and for all its paths.
-func (w *Web) cookieName(name string) string {
+func (w *pages) cookieName(name string) string {
 	if w.https {
 		return "__Host-" + name
 	}
@@ -31,7 +31,7 @@ func (w *Web) cookieName(name string) string {
 
 // cookie returns the value of a cookie. A cookie that comes twice was not set by this
 // server alone, and counts as missing.
-func (w *Web) cookie(c *fiber.Ctx, name string) string {
+func (w *pages) cookie(c *fiber.Ctx, name string) string {
 	name = w.cookieName(name)
 	value, found := "", 0
 	for _, line := range c.Request().Header.PeekAll(fiber.HeaderCookie) {
@@ -50,7 +50,7 @@ func (w *Web) cookie(c *fiber.Ctx, name string) string {
 
 // setCookie sets a cookie for this host alone, hidden from scripts. Without an age it
 // ends with the browser; with a negative one, at once.
-func (w *Web) setCookie(c *fiber.Ctx, name, value string, age time.Duration) {
+func (w *pages) setCookie(c *fiber.Ctx, name, value string, age time.Duration) {
 	cookie := &fiber.Cookie{
 		Name:     w.cookieName(name),
 		Value:    value,
@@ -71,7 +71,7 @@ func (w *Web) setCookie(c *fiber.Ctx, name, value string, age time.Duration) {
 type sessionKey struct{}
 
 // session returns the session of the signed-in person, the zero Session for a visitor.
-func (w *Web) session(c *fiber.Ctx) (store.Session, error) {
+func (w *pages) session(c *fiber.Ctx) (store.Session, error) {
 	if known, ok := c.Context().UserValue(sessionKey{}).(store.Session); ok {
 		return known, nil
 	}
@@ -93,7 +93,7 @@ func (w *Web) session(c *fiber.Ctx) (store.Session, error) {
 func signedIn(s store.Session) bool { return s.Account.ID != "" }
 
 // startSession signs a browser in with a new session and ends the one that it had.
-func (w *Web) startSession(c *fiber.Ctx, e account.Entry) error {
+func (w *pages) startSession(c *fiber.Ctx, e account.Entry) error {
 	if old := w.cookie(c, sessionCookie); old != "" {
 		if err := w.cfg.Accounts.SignOut(w.server.Context(), old); err != nil {
 			return fmt.Errorf("end the session before: %w", err)
@@ -105,7 +105,7 @@ func (w *Web) startSession(c *fiber.Ctx, e account.Entry) error {
 }
 
 // anyone passes on the session of the signed-in person, the zero Session for a visitor.
-func (w *Web) anyone(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
+func (w *pages) anyone(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		s, err := w.session(c)
 		if err != nil {
@@ -117,7 +117,7 @@ func (w *Web) anyone(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 
 // signedInOnly lets a signed-in person through and sends everyone else to the sign-in
 // page.
-func (w *Web) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
+func (w *pages) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Handler {
 	return w.anyone(func(c *fiber.Ctx, s store.Session) error {
 		if signedIn(s) {
 			return next(c, s)
@@ -132,7 +132,7 @@ func (w *Web) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.Han
 
 // ownerOnly is signedInOnly for a page of the stack in the path: a person who does not
 // own it learns no more than that there is no such page.
-func (w *Web) ownerOnly(next func(c *fiber.Ctx, s store.Session, st *stack.Stack) error) fiber.Handler {
+func (w *pages) ownerOnly(next func(c *fiber.Ctx, s store.Session, st *stack.Stack) error) fiber.Handler {
 	return w.signedInOnly(func(c *fiber.Ctx, s store.Session) error {
 		id := c.Params("id")
 		st, err := w.cfg.Accounts.Stack(w.server.Context(), s.Account.ID, id)
@@ -161,6 +161,6 @@ func safeNext(next string) string {
 }
 
 // visitor returns the sender of the request, for limits and the list of sessions.
-func (w *Web) visitor(c *fiber.Ctx) account.Visitor {
+func (w *pages) visitor(c *fiber.Ctx) account.Visitor {
 	return account.Visitor{IP: c.Get(w.cfg.CallerHeader), UserAgent: c.Get(fiber.HeaderUserAgent)}
 }

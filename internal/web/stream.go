@@ -47,7 +47,7 @@ var errStreams = &stack.Error{
 
 // stream answers with server-sent events until the browser leaves, the session ends or
 // the server stops. The number of streams for each account is limited.
-func (w *Web) stream(c *fiber.Ctx, owner store.Session, f feed) error {
+func (w *pages) stream(c *fiber.Ctx, owner store.Session, f feed) error {
 	token := w.cookie(c, sessionCookie)
 	return w.server.Stream(c, owner.Account.ID, errStreams, nil, func(ctx context.Context, out sse.Writer) error {
 		s := &streamer{web: w, feed: f, token: token, out: out, sent: map[string]string{}}
@@ -57,7 +57,7 @@ func (w *Web) stream(c *fiber.Ctx, owner store.Session, f feed) error {
 
 // streamer is one stream under way.
 type streamer struct {
-	web   *Web
+	web   *pages
 	feed  feed
 	token string // of the session
 	out   sse.Writer

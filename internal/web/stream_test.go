@@ -127,7 +127,7 @@ func TestStream_EndsWithTheServer(t *testing.T) {
 	id := e.owned(b, "guestbook")
 	f := b.follow("/dashboard/stacks/" + id + "/claimed/stream")
 	f.part("progress", "guestbook is yours")
-	e.web.Release()
+	e.web.server.Release()
 	_, err := io.ReadAll(f.in)
 	require.NoError(t, err)
 }
@@ -156,7 +156,7 @@ func TestStream_AnAccountHasSoManyAndThenMoreOnceTheyEnd(t *testing.T) {
 	require.Equal(t, "60", r.header.Get("Retry-After"))
 	require.Contains(t, r.body, "64 pages of this account are open already")
 	other.follow(list).part("stacks", "")
-	e.web.Release()
+	e.web.server.Release()
 	require.Eventually(t, func() bool { return b.get(list).status == 200 }, time.Minute, time.Millisecond)
 }
 
@@ -184,7 +184,7 @@ func TestStream_EndsWithTheSession(t *testing.T) {
 
 func TestStream_SendsOnlyWhatChanged(t *testing.T) {
 	var out strings.Builder
-	s := &streamer{web: New(Config{URLs: stack.URLs{Base: &url.URL{}}}), out: sse.NewWriter(bufio.NewWriter(&out)), sent: map[string]string{}}
+	s := &streamer{web: newPages(Config{URLs: stack.URLs{Base: &url.URL{}}}), out: sse.NewWriter(bufio.NewWriter(&out)), sent: map[string]string{}}
 	restoring := stackView{Stack: &stack.Stack{Status: stack.Building}}
 	for range 2 {
 		require.NoError(t, s.sendPart(part{"progress", progress(restoring)}))

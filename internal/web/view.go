@@ -22,7 +22,7 @@ type page struct {
 }
 
 // newPage returns the frame of a page for the sender of the request.
-func (w *Web) newPage(c *fiber.Ctx, s store.Session, title, width, section string) page {
+func (w *pages) newPage(c *fiber.Ctx, s store.Session, title, width, section string) page {
 	return page{
 		Title:   title,
 		Width:   width,
@@ -50,7 +50,7 @@ type serviceView struct {
 }
 
 // showStack converts a stack for the pages.
-func (w *Web) showStack(s *stack.Stack) stackView {
+func (w *pages) showStack(s *stack.Stack) stackView {
 	v := stackView{Stack: s, Services: make([]serviceView, len(s.Services)), Age: left(s, time.Now())}
 	for i := range s.Services {
 		svc := &s.Services[i]
@@ -66,7 +66,7 @@ func (w *Web) showStack(s *stack.Stack) stackView {
 	return v
 }
 
-func (w *Web) showStacks(stacks []*stack.Stack) []stackView {
+func (w *pages) showStacks(stacks []*stack.Stack) []stackView {
 	views := make([]stackView, len(stacks))
 	for i, s := range stacks {
 		views[i] = w.showStack(s)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"strings"
 	"time"
 
@@ -85,8 +84,8 @@ type Config struct {
 	Log          *slog.Logger
 }
 
-// Web serves the pages.
-type Web struct {
+// pages serves the pages.
+type pages struct {
 	cfg    Config
 	server *appserver.Server
 	sealer *auth.Sealer
@@ -96,9 +95,12 @@ type Web struct {
 // maxBody limits the body of a request, in bytes. Forms are far smaller.
 const maxBody = 64 << 10
 
-// New returns pages that are ready to serve.
-func New(cfg Config) *Web {
-	w := &Web{cfg: cfg, sealer: auth.NewSealer(cfg.Key), https: cfg.URLs.Base.Scheme == "https"}
+// New returns the server of the pages. Browsers reconnect to the streams that its
+// Release ends.
+func New(cfg Config) *appserver.Server { return newPages(cfg).server }
+
+func newPages(cfg Config) *pages {
+	w := &pages{cfg: cfg, sealer: auth.NewSealer(cfg.Key), https: cfg.URLs.Base.Scheme == "https"}
 	w.server = appserver.New(appserver.Options{
 		Name:   "the pages",
 		App:    fiber.Config{BodyLimit: maxBody, ErrorHandler: w.answerError},
@@ -108,17 +110,6 @@ func New(cfg Config) *Web {
 	})
 	return w
 }
-
-// Serve answers the connections of ln until Shutdown.
-func (w *Web) Serve(ln net.Listener) error { return w.server.Serve(ln) }
-
-// Release ends every stream at once; browsers reconnect. Call it first when shutting
-// down.
-func (w *Web) Release() { w.server.Release() }
-
-// Shutdown accepts no new connections and waits for open requests. If ctx ends first,
-// it cancels what they wait for and returns the context's error.
-func (w *Web) Shutdown(ctx context.Context) error { return w.server.Shutdown(ctx) }
 
 // Has reports whether a path belongs to the pages rather than to the API.
 func Has(path string) bool {

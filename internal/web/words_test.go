@@ -99,7 +99,7 @@ func TestEvents_AllHaveTheirWords(t *testing.T) {
 }
 
 func TestEvents_TellErrorsInFull(t *testing.T) {
-	v := new(Web).showEvents([]stack.Event{{Type: stack.EventFailed, Data: map[string]any{"error": "line 1\nline 2"}}})
+	v := new(pages).showEvents([]stack.Event{{Type: stack.EventFailed, Data: map[string]any{"error": "line 1\nline 2"}}})
 	require.Equal(t, "line 1\nline 2", v[0].Detail)
 	require.Equal(t, "bad", v[0].Tone)
 }
