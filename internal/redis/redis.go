@@ -132,10 +132,10 @@ func (c *Client) probe(ctx context.Context) {
 	}
 }
 
-// runScript evaluates a script unless Redis is away; it returns false if it is.
-func (c *Client) runScript(ctx context.Context, script *goredis.Script, keys []string, args ...any) (answer []string, ok bool) {
+// runScript evaluates a script on a key unless Redis is away; it returns false if it is.
+func (c *Client) runScript(ctx context.Context, script *goredis.Script, key string, args ...any) (answer []string, ok bool) {
 	ok = c.try(ctx, func(ctx context.Context) (err error) {
-		answer, err = script.Run(ctx, c.rdb, keys, args...).StringSlice()
+		answer, err = script.Run(ctx, c.rdb, []string{key}, args...).StringSlice()
 		return err
 	})
 	return answer, ok
@@ -147,28 +147,26 @@ func (c *Client) try(ctx context.Context, do func(context.Context) error) bool {
 	if c.away.Load() {
 		return false
 	}
-	err := c.inTime(ctx, do)
+	ctx, cancel := c.inTime(ctx)
+	defer cancel()
+	err := do(ctx)
 	if err != nil && !c.away.Swap(true) {
 		c.log.Warn("redis failed; limits and retries are kept in memory until it answers", "error", err)
 	}
 	return err == nil
 }
 
-// ask evaluates a script; a failure does not count.
-func (c *Client) ask(ctx context.Context, script *goredis.Script, keys []string, args ...any) (answer []string, err error) {
-	err = c.inTime(ctx, func(ctx context.Context) (err error) {
-		answer, err = script.Run(ctx, c.rdb, keys, args...).StringSlice()
-		return err
-	})
-	return answer, err
+// ask evaluates a script on a key; a failure does not count.
+func (c *Client) ask(ctx context.Context, script *goredis.Script, key string, args ...any) ([]string, error) {
+	ctx, cancel := c.inTime(ctx)
+	defer cancel()
+	return script.Run(ctx, c.rdb, []string{key}, args...).StringSlice()
 }
 
-// inTime limits the time of a call to Redis. If the caller's own context ends, that
-// says nothing about Redis.
-func (c *Client) inTime(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.patience)
-	defer cancel()
-	return do(ctx)
+// inTime returns a context that limits the time of a call to Redis. If the caller's own
+// context ends, that says nothing about Redis.
+func (c *Client) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), c.patience)
 }
 
 // Close ends the connection, and the embedded server.

@@ -83,7 +83,7 @@ return {tostring(redis.call('ZCOUNT', KEYS[1], after, '+inf')), string.format('%
 func (w *Window) Quota(ctx context.Context, key string) (limit, remaining int, reset time.Duration) {
 	answer := []string{"0", "0"}
 	if !w.client.away.Load() {
-		if told, err := w.client.ask(ctx, look, []string{w.key(key)}, w.period.Microseconds()); err == nil {
+		if told, err := w.client.ask(ctx, look, w.key(key), w.period.Microseconds()); err == nil {
 			answer = told
 		}
 	}
@@ -120,7 +120,7 @@ func (w *Window) Allow(ctx context.Context, key string) bool {
 // again, and is not nil if the hit is within the limit.
 func (w *Window) Take(ctx context.Context, key string) (giveBack func(), ok bool) {
 	h := hit{id: rand.Text(), at: w.client.now()}
-	answer, there := w.client.runScript(ctx, count, []string{w.key(key)}, w.limit, w.period.Microseconds(), h.id)
+	answer, there := w.client.runScript(ctx, count, w.key(key), w.limit, w.period.Microseconds(), h.id)
 	if there && answer[0] == "full" {
 		return nil, false
 	}
@@ -143,7 +143,7 @@ func (w *Window) giveBack(ctx context.Context, key string, h hit) {
 	w.hits[key] = slices.DeleteFunc(w.hits[key], func(other hit) bool { return other.id == h.id })
 	w.mu.Unlock()
 	if h.counted {
-		w.client.runScript(ctx, forget, []string{w.key(key)}, h.id)
+		w.client.runScript(ctx, forget, w.key(key), h.id)
 	}
 }
 
