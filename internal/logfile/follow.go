@@ -82,9 +82,6 @@ func (l *Follower) begin() ([]string, error) {
 // more reads the complete lines after those already read. It returns a line longer than
 // readAtOnce in pieces.
 func (l *Follower) more() ([]string, error) {
-	if l.f == nil {
-		return nil, nil
-	}
 	info, err := l.f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("follow log: %w", err)
@@ -103,10 +100,12 @@ func (l *Follower) more() ([]string, error) {
 		end = n
 	}
 	l.at += int64(end)
-	if end == 0 {
-		return nil, nil
+	var lines []string
+	for line := range bytes.Lines(b[:end]) {
+		_, text := cutTime(bytes.TrimSuffix(line, []byte("\n")))
+		lines = append(lines, string(text))
 	}
-	return texts(bytes.Split(bytes.TrimSuffix(b[:end], []byte("\n")), []byte("\n"))), nil
+	return lines, nil
 }
 
 // replaced reports whether another file has taken the log's place, and whether that one
@@ -141,14 +140,4 @@ func (l *Follower) reopen() error {
 	}
 	l.f, l.at, l.seen = f, 0, 0
 	return err
-}
-
-// texts returns the lines without their times.
-func texts(lines [][]byte) []string {
-	out := make([]string, len(lines))
-	for i, line := range lines {
-		_, text := cutTime(line)
-		out[i] = string(text)
-	}
-	return out
 }
