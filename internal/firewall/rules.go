@@ -52,26 +52,24 @@ func rules4() rules {
 		forward = append(forward, "-d "+r+" -j DROP")
 	}
 	forward = append(forward, mailPorts+" -j "+chainMail, mailPorts+" -j DROP")
-	return rules{
-		chainInput:   {answers, "-j " + chainOpen, "-j DROP"},
-		chainForward: forward,
-		"INPUT":      {hook("-i", chainInput)},
-		"FORWARD":    {hook("-i", chainForward), hook("-o", chainForward)},
-	}
+	return hooked([]string{answers, "-j " + chainOpen, "-j DROP"}, forward)
 }
 
 // rules6 returns the fixed rules for IPv6, which stacks' networks do not have.
 func rules6() rules {
-	return rules{
-		chainInput:   {"-j DROP"},
-		chainForward: {sameBridge, "-j DROP"},
-		"INPUT":      {hook("-i", chainInput)},
-		"FORWARD":    {hook("-i", chainForward), hook("-o", chainForward)},
-	}
+	return hooked([]string{"-j DROP"}, []string{sameBridge, "-j DROP"})
 }
 
-func hook(direction, chain string) string {
-	return direction + " " + engine.BridgePrefix + "+ -j " + chain
+// hooked returns the rules of the fixed chains with those of the kernel's own chains that
+// lead to them.
+func hooked(input, forward []string) rules {
+	const stacks = engine.BridgePrefix + "+"
+	return rules{
+		chainInput:   input,
+		chainForward: forward,
+		"INPUT":      {"-i " + stacks + " -j " + chainInput},
+		"FORWARD":    {"-i " + stacks + " -j " + chainForward, "-o " + stacks + " -j " + chainForward},
+	}
 }
 
 // wanted describes the chains that all installations fill.
