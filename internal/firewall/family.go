@@ -93,30 +93,25 @@ func (f *family) missing(found rules, chain string) []string {
 
 // set returns the lines that set the fixed rules: declaring a chain empties it.
 func (f *family) set(found rules) []string {
-	var lines []string
+	var declare, add []string
 	for _, chain := range f.shared {
 		if _, there := found[chain]; !there {
-			lines = append(lines, ":"+chain+" - [0:0]")
+			declare = append(declare, ":"+chain+" - [0:0]")
 		}
 	}
-	chains := slices.Sorted(maps.Keys(f.fixed))
-	for _, chain := range chains {
-		if ours(chain) {
-			lines = append(lines, ":"+chain+" - [0:0]")
-		}
-	}
-	for _, chain := range chains {
+	for _, chain := range slices.Sorted(maps.Keys(f.fixed)) {
 		if !ours(chain) {
 			for _, rule := range f.missing(found, chain) {
-				lines = append(lines, "-I "+chain+" "+rule)
+				add = append(add, "-I "+chain+" "+rule)
 			}
 			continue
 		}
+		declare = append(declare, ":"+chain+" - [0:0]")
 		for _, rule := range f.fixed[chain] {
-			lines = append(lines, "-A "+chain+" "+rule)
+			add = append(add, "-A "+chain+" "+rule)
 		}
 	}
-	return lines
+	return append(declare, add...)
 }
 
 // sharedChanges returns the lines for the chains that all installations fill.
