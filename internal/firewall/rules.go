@@ -137,10 +137,9 @@ func (w wanted) mailChanges(found []string) []string {
 	var lines []string
 	for _, rule := range found {
 		parts := mailRule.FindStringSubmatch(rule)
-		switch {
-		case parts == nil || !slices.Contains(w.present, parts[1]):
+		if parts == nil || !slices.Contains(w.present, parts[1]) {
 			lines = append(lines, "-D "+chainMail+" "+rule)
-		default:
+		} else {
 			delete(missing, parts[1])
 		}
 	}
