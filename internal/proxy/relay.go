@@ -148,11 +148,14 @@ func (x *exchange) relayBody() error {
 	defer pool.put(buf)
 	switch {
 	case c.head.chunked:
-		return x.relayChunks(*buf)
+		if err := x.relayReads(*buf, httputil.NewChunkedReader(c.br).Read); err != nil {
+			return err
+		}
+		return x.relayTrailers()
 	case c.head.length >= 0:
 		return x.relayLength(*buf, c.head.length)
 	}
-	return x.relayToEnd(*buf)
+	return x.relayReads(*buf, x.readReady)
 }
 
 // relayLength copies exactly length bytes.
@@ -200,10 +203,10 @@ func (x *exchange) splicer(length int64) io.ReaderFrom {
 	return rf
 }
 
-// relayToEnd copies until the upstream closes.
-func (x *exchange) relayToEnd(buf []byte) error {
+// relayReads copies what read returns, up to io.EOF.
+func (x *exchange) relayReads(buf []byte, read func([]byte) (int, error)) error {
 	for {
-		n, err := x.readReady(buf)
+		n, err := read(buf)
 		if n > 0 {
 			if _, werr := x.w.Write(buf[:n]); werr != nil {
 				return werr
@@ -211,26 +214,6 @@ func (x *exchange) relayToEnd(buf []byte) error {
 		}
 		if err == io.EOF {
 			return nil
-		}
-		if err != nil {
-			return err
-		}
-		x.flushUnlessMore(n == len(buf))
-	}
-}
-
-// relayChunks copies a chunked body and its trailers.
-func (x *exchange) relayChunks(buf []byte) error {
-	chunks := httputil.NewChunkedReader(x.c.br)
-	for {
-		n, err := chunks.Read(buf)
-		if n > 0 {
-			if _, werr := x.w.Write(buf[:n]); werr != nil {
-				return werr
-			}
-		}
-		if err == io.EOF {
-			return x.relayTrailers()
 		}
 		if err != nil {
 			return err
