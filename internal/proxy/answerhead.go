@@ -73,7 +73,7 @@ func readBlock(br *bufio.Reader) (string, error) {
 			}
 			return "", err
 		}
-		if len(trimLine(string(block[lineStart:]))) == 0 {
+		if line, _ := cutLine(string(block[lineStart:])); line == "" {
 			return string(block), nil
 		}
 		lineStart = len(block)
@@ -220,14 +220,8 @@ func parseFields(fields []field, text string) ([]field, error) {
 	return fields, nil
 }
 
+// cutLine cuts the first line off text, without its end.
 func cutLine(text string) (line, rest string) {
-	i := strings.IndexByte(text, '\n')
-	if i < 0 {
-		return trimLine(text), ""
-	}
-	return trimLine(text[:i+1]), text[i+1:]
-}
-
-func trimLine(line string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+	line, rest, _ = strings.Cut(text, "\n")
+	return strings.TrimSuffix(line, "\r"), rest
 }
