@@ -101,13 +101,8 @@ func connectionOptions(names, values []string) (_ []string, closes bool) {
 // HTTP/2 is not among them: a caller that speaks it to the service through a tunnel
 // could send any header.
 func passedUpgrades(values []string) []string {
-	var passed []string
-	for t := range tokens(values) {
-		if !strings.EqualFold(t, "h2c") {
-			passed = append(passed, t)
-		}
-	}
-	return passed
+	isHTTP2 := func(t string) bool { return strings.EqualFold(t, "h2c") }
+	return slices.DeleteFunc(slices.Collect(tokens(values)), isHTTP2)
 }
 
 // tokenBytes is the set of bytes allowed in a header's name (RFC 9110, 5.6.2).

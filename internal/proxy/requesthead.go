@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -91,13 +92,8 @@ func (x *exchange) writeFraming() {
 
 // trailerNames returns the announced trailers that may pass.
 func trailerNames(trailer http.Header) string {
-	var names []string
-	for key := range trailer {
-		if trailerAllowed(key) {
-			names = append(names, key)
-		}
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(trailer))
+	names = slices.DeleteFunc(names, func(name string) bool { return !trailerAllowed(name) })
 	return strings.Join(names, ", ")
 }
 
