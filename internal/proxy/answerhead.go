@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // maxHead limits the head of an answer, and its trailers, in bytes.
@@ -208,11 +210,11 @@ func parseFields(fields []field, text string) ([]field, error) {
 			break
 		}
 		name, value, ok := strings.Cut(line, ":")
-		if !ok || !isToken(name) {
+		if !ok || !httpguts.ValidHeaderFieldName(name) {
 			return fields, badAnswer(fmt.Sprintf("its header line %.40q has no name", line))
 		}
 		value = strings.Trim(value, " \t")
-		if !isFieldValue(value) {
+		if !httpguts.ValidHeaderFieldValue(value) {
 			return fields, badAnswer(fmt.Sprintf("its header %.40q holds a control character", name))
 		}
 		fields = append(fields, field{textproto.CanonicalMIMEHeaderKey(name), value})

@@ -104,30 +104,3 @@ func passedUpgrades(values []string) []string {
 	isHTTP2 := func(t string) bool { return strings.EqualFold(t, "h2c") }
 	return slices.DeleteFunc(slices.Collect(tokens(values)), isHTTP2)
 }
-
-// tokenBytes is the set of bytes allowed in a header's name (RFC 9110, 5.6.2).
-var tokenBytes = func() (set [256]bool) {
-	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
-		set[c] = true
-	}
-	return set
-}()
-
-func isToken(s string) bool {
-	for i := range len(s) {
-		if !tokenBytes[s[i]] {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// isFieldValue reports whether s has no control characters except tabs.
-func isFieldValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
-}

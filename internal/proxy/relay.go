@@ -8,6 +8,8 @@ import (
 	"net/http/httputil"
 	"slices"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // spliceFrom is the size in bytes from which a splice costs less than reads and writes.
@@ -109,7 +111,7 @@ func announceTrailers(to http.Header, h *head) {
 			continue
 		}
 		for name := range tokens([]string{f.value}) {
-			if name = http.CanonicalHeaderKey(name); isToken(name) && trailerAllowed(name) {
+			if name = http.CanonicalHeaderKey(name); httpguts.ValidHeaderFieldName(name) && trailerAllowed(name) {
 				to["Trailer"] = append(to["Trailer"], name)
 			}
 		}
