@@ -15,11 +15,10 @@ import (
 // tunnel is an upgraded connection; it carries bytes both ways until both sides are
 // done.
 type tunnel struct {
-	conn      *conn
-	down, up  *direction // to the caller, to the upstream
-	websocket bool
-	moved     atomic.Int64 // when bytes last came, in Unix nanoseconds
-	silence   atomic.Pointer[time.Timer]
+	conn     *conn
+	down, up *direction   // to the caller, to the upstream
+	moved    atomic.Int64 // when bytes last came, in Unix nanoseconds
+	silence  atomic.Pointer[time.Timer]
 }
 
 // direction is one direction of a tunnel.
@@ -89,7 +88,7 @@ func writeSwitch(caller net.Conn, header http.Header, token string) error {
 }
 
 func newTunnel(c *conn, caller net.Conn, fromCaller io.Reader, websocket bool) *tunnel {
-	t := &tunnel{conn: c, websocket: websocket}
+	t := &tunnel{conn: c}
 	t.moved.Store(time.Now().UnixNano())
 	t.down = &direction{from: c.br, source: c, to: caller, moved: &t.moved}
 	t.up = &direction{from: fromCaller, source: caller, to: c.Conn, moved: &t.moved}
@@ -198,7 +197,7 @@ func (t *tunnel) goAway() {
 	end := time.Now().Add(farewell)
 	for _, d := range []*direction{t.down, t.up} {
 		d.to.SetWriteDeadline(end) // frees a write to a peer that does not read
-		if !t.websocket || !d.sendClose(d == t.up) {
+		if d.frames == nil || !d.sendClose(d == t.up) {
 			d.to.Close()
 			continue
 		}
