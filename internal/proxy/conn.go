@@ -47,15 +47,13 @@ func newConn(nc net.Conn) *conn {
 // apply.
 func (c *conn) peek() (n int, err error) {
 	if c.raw == nil {
-		return 0, errNoSocket
+		return 0, errors.ErrUnsupported // it is not a socket
 	}
 	if err := c.raw.Control(c.peekAt); err != nil {
 		return 0, err
 	}
 	return c.peeked.n, c.peeked.err
 }
-
-var errNoSocket = errors.New("the connection is not a socket")
 
 // readable reports whether a read would return at once.
 func (c *conn) readable() bool {

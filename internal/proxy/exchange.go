@@ -42,7 +42,6 @@ type exchange struct {
 
 var (
 	errStale        = errors.New("the pooled connection was closed")
-	errInterims     = badAnswer("too many interim answers")
 	errSilentCaller = errors.New("no byte of the request's body came in time")
 )
 
@@ -175,7 +174,7 @@ func (x *exchange) receive() error {
 			x.relayInterim()
 		}
 	}
-	return errInterims
+	return badAnswer("too many interim answers")
 }
 
 // await waits for the answer's first byte. The limit runs from the last byte of the
@@ -267,10 +266,9 @@ func (x *exchange) fail(err error) {
 	if x.gone {
 		panic(http.ErrAbortHandler)
 	}
-	var cut *callerError
 	pg := unreachablePage
 	switch {
-	case errors.As(err, &cut):
+	case errors.As(err, new(*callerError)):
 		pg = brokenBodyPage
 	case errors.Is(err, errSilentCaller):
 		pg = silentPage

@@ -61,13 +61,6 @@ type place struct {
 // hosts in one step; the table changes only when hosts come or go.
 type record struct{ entry atomic.Pointer[Entry] }
 
-// newRecord returns a record whose entry has no hosts.
-func newRecord() *record {
-	r := &record{}
-	r.entry.Store(&Entry{Unclaimed: true})
-	return r
-}
-
 // Routes is the table of public hosts. Its zero value is empty and ready.
 type Routes struct {
 	mu     sync.Mutex         // held by writers
@@ -84,7 +77,8 @@ func (t *Routes) Set(id string, e Entry) []*Target {
 	defer t.mu.Unlock()
 	r := t.stacks[id]
 	if r == nil {
-		r = newRecord()
+		r = &record{}
+		r.entry.Store(&Entry{Unclaimed: true})
 		if t.stacks == nil {
 			t.stacks = map[string]*record{}
 		}

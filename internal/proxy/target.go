@@ -81,9 +81,6 @@ func (t *Target) serve(w http.ResponseWriter, r *http.Request, of tenant) {
 // values are replaced, never written into.
 var noindex = []string{"noindex"}
 
-// inFlight returns the number of requests and upgraded connections being served.
-func (t *Target) inFlight() int { return int(t.state.Load() &^ drainBit) }
-
 // Drain refuses new requests, closes idle connections and waits for the requests in
 // flight. If ctx ends first, it closes what is left (WebSocket peers get close code
 // 1001, going away), waits for that, and returns an error with the number of requests
@@ -100,21 +97,16 @@ func (t *Target) Drain(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	left := t.inFlight()
-	if t.up == nil || left == 0 {
-		return cutError(ctx, left)
-	}
-	t.up.closeAll()
-	select {
-	case <-t.drained:
-	case <-time.After(closeGrace): // a caller that does not read holds it up
-	}
-	return cutError(ctx, left)
-}
-
-func cutError(ctx context.Context, left int) error {
+	left := t.state.Load() &^ drainBit
 	if left == 0 {
 		return nil
+	}
+	if t.up != nil {
+		t.up.closeAll()
+		select {
+		case <-t.drained:
+		case <-time.After(closeGrace): // a caller that does not read holds it up
+		}
 	}
 	return fmt.Errorf("drain: %d requests had not ended: %w", left, context.Cause(ctx))
 }
