@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
 	"net/http"
@@ -16,24 +17,12 @@ func requestID(r *http.Request) string {
 		return ids[0]
 	}
 	var b [16]byte
-	for i := 0; i < len(b); i += 8 {
-		n := rand.Uint64()
-		for j := range 8 {
-			b[i+j] = byte(n >> (8 * j))
-		}
-	}
+	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
 	return hex.EncodeToString(b[:])
 }
 
 func saneID(id string) bool {
-	if len(id) < 1 || len(id) > 128 {
-		return false
-	}
-	for i := range len(id) {
-		c := id[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-_.:", c) >= 0) {
-			return false
-		}
-	}
-	return true
+	strange := func(r rune) bool { return r != ':' && notInName(r) }
+	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, strange)
 }
