@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -195,11 +195,7 @@ func rewritten(p []byte) []byte {
 		return nil
 	}
 	body := detailJSON(detail)
-	var b bytes.Buffer
-	b.Write(line)
-	b.WriteString("\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\nConnection: close\r\n\r\n")
-	b.Write(body)
-	return b.Bytes()
+	return fmt.Appendf(nil, "%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", line, len(body), body)
 }
 
 // parseFault translates net/http's text about a request into our words.
