@@ -31,28 +31,17 @@ func (e *edge) identify(r *http.Request, c *conn) proxy.Caller {
 // forwardedFor returns the rightmost address that does not belong to a trusted proxy.
 // It fails if there is none, or if it meets something other than an address first.
 func (e *edge) forwardedFor(lines []string) (netip.Addr, bool) {
-	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, more := lines[i], true; more; {
-			var last string
-			rest, last, more = cutLast(rest)
-			ip, ok := parseIP(last)
-			if !ok {
-				return netip.Addr{}, false
-			}
-			if !e.trusts(ip) {
-				return ip, true
-			}
+	for list := strings.Join(lines, ","); ; {
+		comma := strings.LastIndexByte(list, ',')
+		ip, ok := parseIP(strings.TrimSpace(list[comma+1:]))
+		switch {
+		case ok && !e.trusts(ip):
+			return ip, true
+		case !ok || comma < 0:
+			return netip.Addr{}, false
 		}
+		list = list[:comma]
 	}
-	return netip.Addr{}, false
-}
-
-func cutLast(list string) (before, last string, more bool) {
-	i := strings.LastIndexByte(list, ',')
-	if i < 0 {
-		return "", strings.TrimSpace(list), false
-	}
-	return list[:i], strings.TrimSpace(list[i+1:]), true
 }
 
 func (e *edge) trusts(ip netip.Addr) bool {
