@@ -104,10 +104,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		c := newConn(tcp, l.srv)
-		c.framing = &framing{}
-		return c, nil
-	}
-	return nc, nil
+	c := newConn(nc.(*net.TCPConn), l.srv)
+	c.framing = &framing{}
+	return c, nil
 }
