@@ -35,7 +35,7 @@ type stamp struct{ cert, key time.Time }
 // not match, it keeps the old one.
 func FromFiles(cert, key string, log *slog.Logger) (*tls.Config, error) {
 	f := &files{cert: cert, key: key, log: log}
-	if err := f.read(); err != nil {
+	if _, err := f.read(); err != nil {
 		return nil, err
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: f.certificate}, nil
@@ -47,34 +47,30 @@ func (f *files) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if time.Since(f.checked) < checkEvery {
 		return f.current, nil
 	}
-	f.checked = time.Now()
-	now, err := f.look()
-	if err == nil && now == f.stamp {
-		return f.current, nil
-	}
-	if err == nil {
-		err = f.read()
-	}
-	if err != nil {
+	changed, err := f.read()
+	switch {
+	case err != nil:
 		f.log.Warn("new certificate not loaded; the previous one stays in use", "error", err)
-		return f.current, nil
+	case changed:
+		f.log.Info("certificate reloaded", "file", f.cert, "until", f.current.Leaf.NotAfter)
 	}
-	f.log.Info("certificate reloaded", "file", f.cert, "until", f.current.Leaf.NotAfter)
 	return f.current, nil
 }
 
-// read reads both files.
-func (f *files) read() error {
+// read reads both files if they are not those that it read last, and reports whether
+// it did.
+func (f *files) read() (changed bool, err error) {
+	f.checked = time.Now()
 	now, err := f.look()
-	if err != nil {
-		return err
+	if err != nil || now == f.stamp {
+		return false, err
 	}
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
-		return fmt.Errorf("certificate %s with key %s: %w", f.cert, f.key, err)
+		return false, fmt.Errorf("certificate %s with key %s: %w", f.cert, f.key, err)
 	}
-	f.current, f.stamp, f.checked = &pair, now, time.Now()
-	return nil
+	f.current, f.stamp = &pair, now
+	return true, nil
 }
 
 func (f *files) look() (stamp, error) {

@@ -50,7 +50,7 @@ func TestFiles_AreReadAgainWhenTheyChange(t *testing.T) {
 	cert, key := pairIn(t.TempDir())
 	writePair(t, cert, key, "first.test")
 	f := &files{cert: cert, key: key, log: slog.New(slog.DiscardHandler)}
-	if err := f.read(); err != nil {
+	if _, err := f.read(); err != nil {
 		t.Fatal(err)
 	}
 	shown := func() string {
