@@ -80,7 +80,7 @@ func (m *Metrics) Handler(asked Asked) http.Handler {
 			func() int { running, _ := asked.Builds(); return running }),
 		gauge("berth_builds_waiting", "Builds that are waiting for a slot.",
 			func() int { _, waiting := asked.Builds(); return waiting }),
-		&stacks{statuses: asked.Statuses, ask: asked.Stacks})
+		stacks(asked))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})
 }
 
@@ -131,10 +131,7 @@ func (m *Metrics) Delivery(result string, took time.Duration) {
 func (m *Metrics) Event(kind string) { m.events.WithLabelValues(kind).Inc() }
 
 // stacks collects the number of stacks of each status.
-type stacks struct {
-	statuses []string
-	ask      func(context.Context) (map[string]int, error)
-}
+type stacks Asked
 
 var stacksDesc = prometheus.NewDesc("berth_stacks", "Stacks of each status; deleted ones are not counted.", []string{"status"}, nil)
 
@@ -142,18 +139,18 @@ var stacksDesc = prometheus.NewDesc("berth_stacks", "Stacks of each status; dele
 const askTimeout = 5 * time.Second
 
 // Describe implements prometheus.Collector.
-func (s *stacks) Describe(out chan<- *prometheus.Desc) { out <- stacksDesc }
+func (s stacks) Describe(out chan<- *prometheus.Desc) { out <- stacksDesc }
 
 // Collect implements prometheus.Collector.
-func (s *stacks) Collect(out chan<- prometheus.Metric) {
+func (s stacks) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	counts, err := s.ask(ctx)
+	counts, err := s.Stacks(ctx)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(stacksDesc, err)
 		return
 	}
-	for _, status := range s.statuses {
+	for _, status := range s.Statuses {
 		out <- prometheus.MustNewConstMetric(stacksDesc, prometheus.GaugeValue, float64(counts[status]), status)
 	}
 }
