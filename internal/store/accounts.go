@@ -26,14 +26,7 @@ type Key struct {
 // accountColumns are the columns of an Account, in the order of its places.
 const accountColumns = "accounts.id, accounts.email, accounts.key_hint"
 
-func (a *Account) places() []any {
-	return []any{&a.ID, &a.Email, &a.KeyHint}
-}
-
-func scanAccount(r row) (a Account, err error) {
-	err = r.Scan(a.places()...)
-	return a, err
-}
+func (a *Account) places() []any { return []any{&a.ID, &a.Email, &a.KeyHint} }
 
 // CreateAccount creates an account with an API key. The password hash is "" for an
 // account that cannot sign in. An email that already has an account is a Conflict.
@@ -55,14 +48,13 @@ func (s *Store) CreateAccount(ctx context.Context, email, passwordHash string, k
 
 // AccountByKey returns the account whose API key has the given hash.
 func (s *Store) AccountByKey(ctx context.Context, hash []byte) (account Account, ok bool, err error) {
-	return readOne(ctx, s, s.read, "find account by key", scanAccount, "SELECT "+accountColumns+" FROM accounts WHERE key_hash = ?", hash)
+	return readOne(ctx, s, s.read, "find account by key", (*Account).places, "SELECT "+accountColumns+" FROM accounts WHERE key_hash = ?", hash)
 }
 
 // AccountByEmail returns an account and the hash of its password, "" if it has none.
 func (s *Store) AccountByEmail(ctx context.Context, email string) (account Account, passwordHash string, ok bool, err error) {
-	account, ok, err = readOne(ctx, s, s.read, "find account by email", func(r row) (a Account, err error) {
-		err = r.Scan(append(a.places(), (*nullText)(&passwordHash))...)
-		return a, err
+	account, ok, err = readOne(ctx, s, s.read, "find account by email", func(a *Account) []any {
+		return append(a.places(), (*nullText)(&passwordHash))
 	}, "SELECT "+accountColumns+", password_hash FROM accounts WHERE email = ?", email)
 	return account, passwordHash, ok, err
 }

@@ -79,17 +79,14 @@ func (s *Store) insertDeliveries(ctx context.Context, tx *sql.Tx, deliveries []D
 
 // Deliveries returns the last limit deliveries of a stack, newest first.
 func (s *Store) Deliveries(ctx context.Context, stackID string, limit int) ([]Delivery, error) {
-	return readAll(ctx, s, s.read, "read deliveries of "+stackID, scanDelivery,
-		`SELECT stack_id, event_id, type, attempt, at, duration, status, error, words
+	return readAll(ctx, s, s.read, "read deliveries of "+stackID, (*Delivery).places,
+		`SELECT stack_id, event_id, type, attempt, at, duration * 1000, status, error, words
 		FROM deliveries WHERE stack_id = ? ORDER BY id DESC LIMIT ?`, stackID, limit)
 }
 
-func scanDelivery(r row) (d Delivery, err error) {
-	var micro int64
-	err = r.Scan(&d.StackID, &d.EventID, (*string)(&d.Type), &d.Attempt, (*micros)(&d.At),
-		&micro, &d.Status, &d.Error, &d.Words)
-	d.Duration = time.Duration(micro) * time.Microsecond
-	return d, err
+// places are for the columns of Deliveries, with the duration in nanoseconds.
+func (d *Delivery) places() []any {
+	return []any{&d.StackID, &d.EventID, (*string)(&d.Type), &d.Attempt, (*micros)(&d.At), &d.Duration, &d.Status, &d.Error, &d.Words}
 }
 
 // forgetDeliveries removes the deliveries of a deleted stack.

@@ -9,12 +9,11 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// eventColumns are the columns of an event, in the order of scanEvent.
+// eventColumns are the columns of an event, in the order of eventPlaces.
 const eventColumns = "id, stack_id, type, data, created_at"
 
-func scanEvent(r row) (e stack.Event, err error) {
-	err = r.Scan(&e.ID, &e.StackID, (*string)(&e.Type), &plainJSON{&e.Data}, (*micros)(&e.CreatedAt))
-	return e, err
+func eventPlaces(e *stack.Event) []any {
+	return []any{&e.ID, &e.StackID, (*string)(&e.Type), &plainJSON{&e.Data}, (*micros)(&e.CreatedAt)}
 }
 
 // Events returns at most limit events of a stack with ids above after, oldest first.
@@ -29,7 +28,7 @@ func (s *Store) LatestEvents(ctx context.Context, id string, limit int) ([]stack
 }
 
 func (s *Store) events(ctx context.Context, id, which string, args ...any) ([]stack.Event, error) {
-	return readAll(ctx, s, s.read, "read events of "+id, scanEvent,
+	return readAll(ctx, s, s.read, "read events of "+id, eventPlaces,
 		"SELECT "+eventColumns+" FROM events WHERE stack_id = ? AND "+which, append([]any{id}, args...)...)
 }
 

@@ -48,13 +48,10 @@ func (s *Store) fields(k *stack.Stack) []any {
 	}
 }
 
-// scan reads a stack from a row of selectStacks.
-func (s *Store) scan(r row) (*stack.Stack, error) {
-	k := &stack.Stack{}
-	if err := r.Scan(append(s.fields(k), &k.Seq)...); err != nil {
-		return nil, err
-	}
-	return k, nil
+// places makes a stack and returns its places for a row of selectStacks.
+func (s *Store) places(k **stack.Stack) []any {
+	*k = &stack.Stack{}
+	return append(s.fields(*k), &(*k).Seq)
 }
 
 // nullText is a text that is NULL if it is empty.

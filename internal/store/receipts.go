@@ -30,11 +30,9 @@ type Receipt struct {
 func (s *Store) FindReceipt(ctx context.Context, key string) (r Receipt, ok bool, err error) {
 	now := stack.Now()
 	var sealed []byte
-	r, ok, err = readOne(ctx, s, s.read, "find receipt", func(row row) (Receipt, error) {
-		r := Receipt{Key: key}
-		err := row.Scan(&r.Digest, &r.Address, &r.StackID, (*micros)(&r.CreatedAt), (*nullText)(&r.Answer), &sealed)
-		return r, err
-	}, `SELECT digest, address, stack_id, created_at, answer, one_time_sealed
+	r, ok, err = readOne(ctx, s, s.read, "find receipt", func(r *Receipt) []any {
+		return []any{&r.Key, &r.Digest, &r.Address, &r.StackID, (*micros)(&r.CreatedAt), (*nullText)(&r.Answer), &sealed}
+	}, `SELECT key, digest, address, stack_id, created_at, answer, one_time_sealed
 		FROM receipts WHERE key = ? AND created_at > ?`, key, micros(now.Add(-receiptLife)))
 	if err != nil || !ok {
 		return Receipt{}, false, err

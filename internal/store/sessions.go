@@ -31,11 +31,6 @@ func (session *Session) places() []any {
 	return append(own, session.Account.places()...)
 }
 
-func scanSession(r row) (session Session, err error) {
-	err = r.Scan(session.places()...)
-	return session, err
-}
-
 const selectSessions = "SELECT " + sessionColumns + " FROM sessions JOIN accounts ON accounts.id = sessions.account WHERE "
 
 // CreateSession signs a browser in: the token with the given hash opens the account
@@ -66,7 +61,7 @@ func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []
 // records that it is in use.
 func (s *Store) FindSession(ctx context.Context, tokenHash []byte) (session Session, ok bool, err error) {
 	now := stack.Now()
-	session, ok, err = readOne(ctx, s, s.read, "find session", scanSession,
+	session, ok, err = readOne(ctx, s, s.read, "find session", (*Session).places,
 		selectSessions+"token_hash = ? AND expires_at > ?", tokenHash, micros(now))
 	if err != nil || !ok || now.Sub(session.LastUsedAt) < touchEvery {
 		return session, ok, err
@@ -80,7 +75,7 @@ func (s *Store) FindSession(ctx context.Context, tokenHash []byte) (session Sess
 
 // Sessions returns the sessions of an account that have not expired, newest first.
 func (s *Store) Sessions(ctx context.Context, accountID string) ([]Session, error) {
-	return readAll(ctx, s, s.read, "read sessions", scanSession,
+	return readAll(ctx, s, s.read, "read sessions", (*Session).places,
 		selectSessions+"account = ? AND expires_at > ? ORDER BY sessions.id DESC", accountID, micros(stack.Now()))
 }
 

@@ -130,7 +130,7 @@ func (s *Store) All(ctx context.Context) ([]*stack.Stack, error) {
 
 // Deleted reports whether an id belongs to a deleted stack.
 func (s *Store) Deleted(ctx context.Context, id string) (bool, error) {
-	_, deleted, err := readOne(ctx, s, s.read, "read stack "+id, scanValue[int], "SELECT 1 FROM stacks WHERE id = ? AND status = 'deleted'", id)
+	_, deleted, err := readOne(ctx, s, s.read, "read stack "+id, onlyPlace[int], "SELECT 1 FROM stacks WHERE id = ? AND status = 'deleted'", id)
 	return deleted, err
 }
 
@@ -141,15 +141,19 @@ func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, er
 
 // Counts returns the number of stacks of each status, without deleted ones.
 func (s *Store) Counts(ctx context.Context) (map[stack.Status]int, error) {
-	counts := map[stack.Status]int{}
-	_, err := readAll(ctx, s, s.read, "count stacks", func(r row) (n int, err error) {
-		var status stack.Status
-		err = r.Scan((*string)(&status), &n)
-		counts[status] = n
-		return n, err
+	type count struct {
+		status stack.Status
+		n      int
+	}
+	all, err := readAll(ctx, s, s.read, "count stacks", func(c *count) []any {
+		return []any{(*string)(&c.status), &c.n}
 	}, "SELECT status, count(*) FROM stacks WHERE status <> 'deleted' GROUP BY status")
 	if err != nil {
 		return nil, err
+	}
+	counts := map[stack.Status]int{}
+	for _, c := range all {
+		counts[c.status] = c.n
 	}
 	return counts, nil
 }
@@ -195,7 +199,7 @@ func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, e
 	if err := failpoint.Error("store-read"); err != nil {
 		return nil, s.fault("read stack "+id, err)
 	}
-	k, ok, err := readOne(ctx, s, q, "read stack "+id, s.scan, selectStacks+"id = ? AND status <> 'deleted'", id)
+	k, ok, err := readOne(ctx, s, q, "read stack "+id, s.places, selectStacks+"id = ? AND status <> 'deleted'", id)
 	if err == nil && !ok {
 		return nil, stack.NewNoStack(id)
 	}
@@ -203,11 +207,11 @@ func (s *Store) load(ctx context.Context, q querier, id string) (*stack.Stack, e
 }
 
 func (s *Store) list(ctx context.Context, q querier, where string, args ...any) ([]*stack.Stack, error) {
-	return readAll(ctx, s, q, "read stacks", s.scan, selectStacks+where, args...)
+	return readAll(ctx, s, q, "read stacks", s.places, selectStacks+where, args...)
 }
 
 // find looks up a hash in one of the columns that hold hashes.
 func (s *Store) find(ctx context.Context, column string, hash []byte) (string, bool, error) {
-	return readOne(ctx, s, s.read, "find stack by "+column, scanValue[string],
+	return readOne(ctx, s, s.read, "find stack by "+column, onlyPlace[string],
 		"SELECT id FROM stacks WHERE "+column+" = ? AND status <> 'deleted'", hash)
 }

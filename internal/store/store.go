@@ -108,7 +108,6 @@ func (s *Store) transact(ctx context.Context, do func(*sql.Tx) error) error {
 // querier is a pool or a transaction.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
@@ -118,12 +117,9 @@ func (s *Store) exec(ctx context.Context, q querier, doing, query string, args .
 	return s.fault(doing, err)
 }
 
-// row is one row of an answer.
-type row interface{ Scan(places ...any) error }
-
-// readAll calls scan for each row that a query finds and returns the results. Unless it
-// fails, the slice is not nil; the error says what was being done.
-func readAll[T any](ctx context.Context, s *Store, q querier, doing string, scan func(row) (T, error), query string, args ...any) ([]T, error) {
+// readAll returns the rows that a query finds, each read into the places of a new value.
+// Unless it fails, the slice is not nil; the error says what was being done.
+func readAll[T any](ctx context.Context, s *Store, q querier, doing string, places func(*T) []any, query string, args ...any) ([]T, error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, s.fault(doing, err)
@@ -131,8 +127,8 @@ func readAll[T any](ctx context.Context, s *Store, q querier, doing string, scan
 	defer rows.Close()
 	all := []T{}
 	for rows.Next() {
-		one, err := scan(rows)
-		if err != nil {
+		var one T
+		if err := rows.Scan(places(&one)...); err != nil {
 			return nil, s.fault(doing, err)
 		}
 		all = append(all, one)
@@ -142,19 +138,16 @@ func readAll[T any](ctx context.Context, s *Store, q querier, doing string, scan
 
 // readOne is readAll for a query that finds one row at most; ok is false if it finds
 // none.
-func readOne[T any](ctx context.Context, s *Store, q querier, doing string, scan func(row) (T, error), query string, args ...any) (one T, ok bool, err error) {
-	all, err := readAll(ctx, s, q, doing, scan, query, args...)
+func readOne[T any](ctx context.Context, s *Store, q querier, doing string, places func(*T) []any, query string, args ...any) (one T, ok bool, err error) {
+	all, err := readAll(ctx, s, q, doing, places, query, args...)
 	if err != nil || len(all) == 0 {
 		return one, false, err
 	}
 	return all[0], true, nil
 }
 
-// scanValue reads a row of one column.
-func scanValue[T any](r row) (value T, err error) {
-	err = r.Scan(&value)
-	return value, err
-}
+// onlyPlace is the place of a row of one column.
+func onlyPlace[T any](value *T) []any { return []any{value} }
 
 // fault wraps an error of the database with what was being done and the file. A
 // full disk is syscall.ENOSPC; nil stays nil.

@@ -22,10 +22,8 @@ type EventRef struct {
 // A deleted stack keeps its webhook until ForgetWebhook, so that its last event can be
 // signed.
 func (s *Store) Webhook(ctx context.Context, stackID string) (hook Webhook, ok bool, err error) {
-	hook, ok, err = readOne(ctx, s, s.read, "read the webhook of "+stackID, func(r row) (hook Webhook, err error) {
-		secret := &sealedJSON{sealer: s.sealer, row: &stackID, column: "webhook_secret", value: &hook.Secret}
-		err = r.Scan(&hook.URL, secret)
-		return hook, err
+	hook, ok, err = readOne(ctx, s, s.read, "read the webhook of "+stackID, func(hook *Webhook) []any {
+		return []any{&hook.URL, &sealedJSON{sealer: s.sealer, row: &stackID, column: "webhook_secret", value: &hook.Secret}}
 	}, "SELECT webhook, webhook_secret_sealed FROM stacks WHERE id = ?", stackID)
 	return hook, ok && hook.URL != "" && hook.Secret != "", err
 }
@@ -62,7 +60,7 @@ func (s *Store) SetWebhookMark(ctx context.Context, id int64) error {
 
 // Event returns an event; ok is false if there is none with this id.
 func (s *Store) Event(ctx context.Context, id int64) (e stack.Event, ok bool, err error) {
-	return readOne(ctx, s, s.read, "read an event", scanEvent, "SELECT "+eventColumns+" FROM events WHERE id = ?", id)
+	return readOne(ctx, s, s.read, "read an event", eventPlaces, "SELECT "+eventColumns+" FROM events WHERE id = ?", id)
 }
 
 // ToDeliver looks at up to limit events after an id, over all stacks, oldest first, and
@@ -73,9 +71,8 @@ func (s *Store) ToDeliver(ctx context.Context, after int64, limit int) (refs []E
 		ref    EventRef
 		hooked bool
 	}
-	all, err := readAll(ctx, s, s.read, "read events to deliver", func(r row) (c candidate, err error) {
-		err = r.Scan(&c.ref.ID, &c.ref.StackID, &c.hooked)
-		return c, err
+	all, err := readAll(ctx, s, s.read, "read events to deliver", func(c *candidate) []any {
+		return []any{&c.ref.ID, &c.ref.StackID, &c.hooked}
 	}, `SELECT e.id, e.stack_id, k.webhook <> ''
 		FROM events e JOIN stacks k ON k.id = e.stack_id WHERE e.id > ? ORDER BY e.id LIMIT ?`, after, limit)
 	if err != nil {
