@@ -34,11 +34,8 @@ func (s *Store) FindReceipt(ctx context.Context, key string) (r Receipt, ok bool
 		return []any{&r.Key, &r.Digest, &r.Address, &r.StackID, (*micros)(&r.CreatedAt), (*nullText)(&r.Answer), &sealed}
 	}, `SELECT key, digest, address, stack_id, created_at, answer, one_time_sealed
 		FROM receipts WHERE key = ? AND created_at > ?`, key, micros(now.Add(-receiptLife)))
-	if err != nil || !ok {
-		return Receipt{}, false, err
-	}
-	if sealed == nil || now.Sub(r.CreatedAt) >= oneTimeLife {
-		return r, true, nil
+	if err != nil || sealed == nil || now.Sub(r.CreatedAt) >= oneTimeLife {
+		return r, ok, err
 	}
 	if r.OneTime, err = s.sealer.Open(sealed, key, "one_time"); err != nil {
 		return Receipt{}, false, s.fault("open receipt", err)
