@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/berth-host/berth/internal/stack"
@@ -52,23 +53,16 @@ func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events 
 }
 
 // stamp returns the time of a change and sets it in the events without a time. It is
-// the time of the other events, which the stack already has from them, or now.
+// that of the first event with one, which the stack already has from it, or now.
 func stamp(events []stack.Event) time.Time {
-	now := timeOf(events)
+	now := stack.Now()
+	if i := slices.IndexFunc(events, func(e stack.Event) bool { return !e.CreatedAt.IsZero() }); i >= 0 {
+		now = events[i].CreatedAt
+	}
 	for i := range events {
 		if events[i].CreatedAt.IsZero() {
 			events[i].CreatedAt = now
 		}
 	}
 	return now
-}
-
-// timeOf returns the time of the first event that has one, or now.
-func timeOf(events []stack.Event) time.Time {
-	for _, e := range events {
-		if !e.CreatedAt.IsZero() {
-			return e.CreatedAt
-		}
-	}
-	return stack.Now()
 }
