@@ -133,11 +133,8 @@ func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string)
 }
 
 // checkOwner refuses a deleted account as the owner of a stack or session: it was
-// deleted after its key, session or password had been looked up. "" is nobody.
+// deleted after its key, session or password had been looked up.
 func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) error {
-	if accountID == "" {
-		return nil
-	}
 	var there bool
 	if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM accounts WHERE id = ?)", accountID).Scan(&there); err != nil {
 		return s.fault("look for the account", err)

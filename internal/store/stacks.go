@@ -37,13 +37,7 @@ func (s *Store) Create(ctx context.Context, k *stack.Stack, events []stack.Event
 	with := changeWith(options)
 	var seq int64
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		now := stamp(events)
-		if k.Counted() {
-			if err := s.checkCap(ctx, tx, k.Network, with.limit, now); err != nil {
-				return err
-			}
-		}
-		if err := s.checkOwner(ctx, tx, k.Owner); err != nil {
+		if err := s.checkChange(ctx, tx, stack.Stack{}, k, with.limit, stamp(events)); err != nil {
 			return err
 		}
 		if err := tx.QueryRowContext(ctx, insertStack, s.fields(k)...).Scan(&seq); err != nil {
@@ -82,22 +76,14 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 		if k, err = s.load(ctx, tx, id); err != nil {
 			return err
 		}
-		seq, counted, owner := k.Seq, k.Counted(), k.Owner
+		before := *k
 		if events, err = fn(k); err != nil {
 			return err
 		}
-		now := stamp(events)
-		if !counted && k.Counted() {
-			if err := s.checkCap(ctx, tx, k.Network, with.limit, now); err != nil {
-				return err
-			}
+		if err := s.checkChange(ctx, tx, before, k, with.limit, stamp(events)); err != nil {
+			return err
 		}
-		if k.Owner != owner {
-			if err := s.checkOwner(ctx, tx, k.Owner); err != nil {
-				return err
-			}
-		}
-		k.ID, k.Seq = id, seq
+		k.ID, k.Seq = id, before.Seq
 		if err := s.insertReceipt(ctx, tx, id, with.receipt); err != nil {
 			return err
 		}
@@ -168,12 +154,22 @@ func (s *Store) FindClaimCode(ctx context.Context, hash []byte) (stackID string,
 	return s.find(ctx, "claim_code_hash", hash)
 }
 
-// checkCap fails if the network has limit unclaimed stacks or more; a limit of 0 means
-// none.
-func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit int, now time.Time) error {
-	if limit <= 0 {
+// checkChange refuses a change that gives a stack to a deleted account, or lets it begin
+// to count in a network that has limit unclaimed stacks or more; a limit of 0 means none.
+func (s *Store) checkChange(ctx context.Context, tx *sql.Tx, before stack.Stack, k *stack.Stack, limit int, now time.Time) error {
+	if limit > 0 && k.Counted() && !before.Counted() {
+		if err := s.checkCap(ctx, tx, k.Network, limit, now); err != nil {
+			return err
+		}
+	}
+	if k.Owner == before.Owner || k.Owner == "" {
 		return nil
 	}
+	return s.checkOwner(ctx, tx, k.Owner)
+}
+
+// checkCap fails if the network has limit unclaimed stacks or more.
+func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit int, now time.Time) error {
 	var n int
 	var first time.Time
 	err := tx.QueryRowContext(ctx, `SELECT count(*), min(expires_at) FROM stacks
