@@ -64,7 +64,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database %s: %w", opts.Path, err)
 	}
-	s := &Store{path: path, sealer: opts.Sealer, recorded: opts.Recorded}
+	s := &Store{path: path, sealer: opts.Sealer, recorded: opts.Recorded, watch: watchers{by: map[string][]chan struct{}{}}}
 	if s.recorded == nil {
 		s.recorded = func(stack.EventType) {}
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -9,7 +10,7 @@ import (
 // watchers wakes the goroutines that wait for a stack to change.
 type watchers struct {
 	mu sync.Mutex
-	by map[string]map[chan struct{}]struct{} // stack id, "" for all
+	by map[string][]chan struct{} // stack id, "" for all
 }
 
 // Watch returns a channel that receives a value after each commit that touched the
@@ -18,7 +19,9 @@ type watchers struct {
 // after each value misses nothing. The caller calls stop when it no longer listens; the
 // channel is never closed.
 func (s *Store) Watch(id string) (woken <-chan struct{}, stop func()) {
-	return s.watch.addWatcher(id)
+	ch := make(chan struct{}, 1)
+	s.watch.add(id, ch)
+	return ch, func() { s.watch.remove(id, ch) }
 }
 
 // otherEvery is how often FollowOthers looks.
@@ -44,24 +47,16 @@ func (s *Store) FollowOthers(ctx context.Context) {
 	}
 }
 
-func (w *watchers) addWatcher(id string) (<-chan struct{}, func()) {
-	ch := make(chan struct{}, 1)
+func (w *watchers) add(id string, ch chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.by == nil {
-		w.by = map[string]map[chan struct{}]struct{}{}
-	}
-	if w.by[id] == nil {
-		w.by[id] = map[chan struct{}]struct{}{}
-	}
-	w.by[id][ch] = struct{}{}
-	return ch, func() { w.removeWatcher(id, ch) }
+	w.by[id] = append(w.by[id], ch)
 }
 
-func (w *watchers) removeWatcher(id string, ch chan struct{}) {
+func (w *watchers) remove(id string, ch chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.by[id], ch)
+	w.by[id] = slices.DeleteFunc(w.by[id], func(other chan struct{}) bool { return other == ch })
 	if len(w.by[id]) == 0 {
 		delete(w.by, id)
 	}
@@ -70,9 +65,8 @@ func (w *watchers) removeWatcher(id string, ch chan struct{}) {
 func (w *watchers) wake(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, key := range []string{id, ""} {
-		w.send(key)
-	}
+	w.send(id)
+	w.send("")
 }
 
 func (w *watchers) wakeAll() {
@@ -84,7 +78,7 @@ func (w *watchers) wakeAll() {
 }
 
 func (w *watchers) send(key string) {
-	for ch := range w.by[key] {
+	for _, ch := range w.by[key] {
 		select {
 		case ch <- struct{}{}:
 		default: // not received yet: it stands for this one too
