@@ -29,9 +29,13 @@ const deliveriesKept = 100
 // last hundred of each stack. It skips those of deleted stacks. It wakes the watchers
 // of the stacks.
 func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error {
-	by := lastOfEach(deliveries)
+	by := map[string][]Delivery{}
+	for _, d := range deliveries {
+		by[d.StackID] = append(by[d.StackID], d)
+	}
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		for id, recent := range by {
+		for id, all := range by {
+			recent := all[max(0, len(all)-deliveriesKept):] // the others would not be kept
 			if err := s.insertDeliveries(ctx, tx, recent); err != nil {
 				return err
 			}
@@ -50,18 +54,6 @@ func (s *Store) AddDeliveries(ctx context.Context, deliveries []Delivery) error 
 		s.watch.wake(id)
 	}
 	return nil
-}
-
-// lastOfEach groups deliveries by stack, and omits what would not be kept.
-func lastOfEach(deliveries []Delivery) map[string][]Delivery {
-	by := map[string][]Delivery{}
-	for _, d := range deliveries {
-		by[d.StackID] = append(by[d.StackID], d)
-	}
-	for id, of := range by {
-		by[id] = of[max(0, len(of)-deliveriesKept):]
-	}
-	return by
 }
 
 func (s *Store) insertDeliveries(ctx context.Context, tx *sql.Tx, deliveries []Delivery) error {
