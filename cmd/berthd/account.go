@@ -20,20 +20,20 @@ func accountCommand() *cobra.Command {
 		Use:   "create EMAIL",
 		Short: "Create an account and print its API key, which is shown only once",
 		Args:  oneEmail,
-		RunE:  createAccount,
+		RunE:  configured(createAccount),
 	}
 	create.Flags().Bool("password-stdin", false, "read the password for signing in from standard input")
 	password := &cobra.Command{
 		Use:   "password EMAIL",
 		Short: "Set the password of an account and end its sessions; asks for it, or reads it from standard input",
 		Args:  oneEmail,
-		RunE:  setPassword,
+		RunE:  configured(setPassword),
 	}
 	remove := &cobra.Command{
 		Use:   "delete EMAIL",
 		Short: "Permanently delete an account, its stacks and their data",
 		Args:  oneEmail,
-		RunE:  deleteAccount,
+		RunE:  configured(deleteAccount),
 	}
 	remove.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
 	account.AddCommand(create, password, remove)
@@ -62,15 +62,10 @@ func oneEmail(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func createAccount(cmd *cobra.Command, args []string) error {
-	config, err := load(cmd)
-	if err != nil {
-		return err
-	}
+func createAccount(cmd *cobra.Command, config server.Config, args []string) error {
 	password := ""
-	if fromStdin, err := cmd.Flags().GetBool("password-stdin"); err != nil {
-		return err
-	} else if fromStdin {
+	if fromStdin, _ := cmd.Flags().GetBool("password-stdin"); fromStdin { // the flag exists
+		var err error
 		if password, err = readPassword(cmd); err != nil {
 			return err
 		}
@@ -88,11 +83,7 @@ func createAccount(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-func setPassword(cmd *cobra.Command, args []string) error {
-	config, err := load(cmd)
-	if err != nil {
-		return err
-	}
+func setPassword(cmd *cobra.Command, config server.Config, args []string) error {
 	password, err := readPassword(cmd)
 	if err != nil {
 		return err
@@ -104,15 +95,8 @@ func setPassword(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func deleteAccount(cmd *cobra.Command, args []string) error {
-	config, err := load(cmd)
-	if err != nil {
-		return err
-	}
-	yes, err := cmd.Flags().GetBool("yes")
-	if err != nil {
-		return err
-	}
+func deleteAccount(cmd *cobra.Command, config server.Config, args []string) error {
+	yes, _ := cmd.Flags().GetBool("yes") // the flag exists
 	confirm := func(address string, stacks []string) error {
 		if yes {
 			return nil

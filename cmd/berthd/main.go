@@ -32,14 +32,14 @@ func command() *cobra.Command {
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          serve,
+		RunE:          configured(serve),
 	}
 	for _, s := range server.Settings() {
 		root.PersistentFlags().String(s.Flag(), s.Default, s.Meaning+" ("+s.Name+")")
 	}
 	root.AddCommand(
-		&cobra.Command{Use: "serve", Short: "Run the server (the default)", Args: cobra.NoArgs, RunE: serve},
-		&cobra.Command{Use: "config", Short: "Print every setting with its value, default and meaning", Args: cobra.NoArgs, RunE: printConfig},
+		&cobra.Command{Use: "serve", Short: "Run the server (the default)", Args: cobra.NoArgs, RunE: configured(serve)},
+		&cobra.Command{Use: "config", Short: "Print every setting with its value, default and meaning", Args: cobra.NoArgs, RunE: configured(printConfig)},
 		imagesCommand(),
 		accountCommand(),
 	)
@@ -55,15 +55,18 @@ func flagLookup(cmd *cobra.Command) func(string) (string, bool) {
 	}
 }
 
-func load(cmd *cobra.Command) (server.Config, error) {
-	return server.Load(flagLookup(cmd), os.LookupEnv)
+// configured adapts run to cobra: it loads the settings first.
+func configured(run func(cmd *cobra.Command, config server.Config, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		config, err := server.Load(flagLookup(cmd), os.LookupEnv)
+		if err != nil {
+			return err
+		}
+		return run(cmd, config, args)
+	}
 }
 
-func serve(cmd *cobra.Command, _ []string) error {
-	config, err := load(cmd)
-	if err != nil {
-		return err
-	}
+func serve(cmd *cobra.Command, config server.Config, _ []string) error {
 	log := server.NewLogger(os.Stderr)
 	slog.SetDefault(log) // for libraries that write to the standard logger
 	if os.Getenv("GOGC") == "" {
@@ -76,10 +79,7 @@ func serve(cmd *cobra.Command, _ []string) error {
 	return s.Run(cmd.Context())
 }
 
-func printConfig(cmd *cobra.Command, _ []string) error {
-	if _, err := load(cmd); err != nil {
-		return err
-	}
+func printConfig(cmd *cobra.Command, _ server.Config, _ []string) error {
 	return server.Print(cmd.OutOrStdout(), flagLookup(cmd), os.LookupEnv)
 }
 
@@ -88,13 +88,9 @@ func imagesCommand() *cobra.Command {
 	images.AddCommand(&cobra.Command{
 		Use:   "build [RUNTIME[@VERSION]…]",
 		Short: "Build the named base images ahead of time, or all of them",
-		RunE: func(cmd *cobra.Command, names []string) error {
-			config, err := load(cmd)
-			if err != nil {
-				return err
-			}
+		RunE: configured(func(cmd *cobra.Command, config server.Config, names []string) error {
 			return server.BuildImages(cmd.Context(), config, names, cmd.OutOrStdout())
-		},
+		}),
 	})
 	return images
 }
