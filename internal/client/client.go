@@ -110,10 +110,7 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	res, err := c.http.Do(req)
 	if err != nil {
-		if ctxErr := req.Context().Err(); ctxErr != nil {
-			return nil, ctxErr
-		}
-		return nil, &Unreachable{Server: c.Server(), Err: err}
+		return nil, cmp.Or(req.Context().Err(), error(&Unreachable{Server: c.Server(), Err: err}))
 	}
 	if res.StatusCode >= 200 && res.StatusCode <= 299 {
 		return res, nil
@@ -122,57 +119,43 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 	return nil, readError(res)
 }
 
-// call sends a request with a JSON body, or none, and reads a JSON answer.
-func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+// call sends a request with a JSON body, or none, and returns the JSON answer.
+func call[T any](ctx context.Context, c *Client, method, path string, query url.Values, in map[string]string) (*T, error) {
 	var body io.Reader
 	if in != nil {
-		text, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("encode the request: %w", err)
-		}
+		text, _ := json.Marshal(in) // texts always encode
 		body = bytes.NewReader(text)
 	}
 	req, err := c.request(ctx, method, path, query, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	return exchange[T](c, req)
+}
+
+// exchange sends a request and returns the JSON of a success.
+func exchange[T any](c *Client, req *http.Request) (*T, error) {
 	res, err := c.send(req)
 	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	return c.decode(res, out)
-}
-
-// read returns the answer that call fills in, unless it fails.
-func read[T any](call func(answer *T) error) (*T, error) {
-	answer := new(T)
-	if err := call(answer); err != nil {
 		return nil, err
 	}
-	return answer, nil
-}
-
-// decode reads the JSON of a success.
-func (c *Client) decode(res *http.Response, out any) error {
+	defer res.Body.Close()
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "application/json" {
-		return &Error{Status: http.StatusBadGateway, Detail: fmt.Sprintf(
+		return nil, &Error{Status: http.StatusBadGateway, Detail: fmt.Sprintf(
 			"%s answered %s instead of JSON, so it is not a Berth server, or another program answers for it", c.Server(), cmp.Or(kind, "nothing"))}
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, mostBody))
 	if err != nil {
-		if ctxErr := res.Request.Context().Err(); ctxErr != nil {
-			return ctxErr
-		}
-		return &Unreachable{Server: c.Server(), Err: err}
+		return nil, cmp.Or(req.Context().Err(), error(&Unreachable{Server: c.Server(), Err: err}))
 	}
-	if err := json.Unmarshal(text, out); err != nil {
-		return &Error{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s sent an answer that cannot be read: %v", c.Server(), err)}
+	answer := new(T)
+	if err := json.Unmarshal(text, answer); err != nil {
+		return nil, &Error{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s sent an answer that cannot be read: %v", c.Server(), err)}
 	}
-	return nil
+	return answer, nil
 }
 
 // Error is a refusal of the server.

@@ -78,13 +78,7 @@ type Account struct {
 	Stacks []Stack `json:"stacks"`
 }
 
-func stackPath(id string, more ...string) string {
-	path := "/v0/stacks/" + url.PathEscape(id)
-	for _, m := range more {
-		path += "/" + m
-	}
-	return path
-}
+func stackPath(id string) string { return "/v0/stacks/" + url.PathEscape(id) }
 
 // Stack returns a stack; with wait, once it has settled or the server's waiting time is
 // over.
@@ -93,7 +87,7 @@ func (c *Client) Stack(ctx context.Context, id string, wait bool) (*Stack, error
 	if wait {
 		query.Set("wait", "true")
 	}
-	return read(func(s *Stack) error { return c.call(ctx, http.MethodGet, stackPath(id), query, nil, s) })
+	return call[Stack](ctx, c, http.MethodGet, stackPath(id), query, nil)
 }
 
 // absence is how long a server may be away, for example to restart, before waiting for
@@ -129,29 +123,23 @@ func (c *Client) Settled(ctx context.Context, id string) (*Stack, error) {
 
 // Extend sets a stack's expiry to now plus a duration such as 90m.
 func (c *Client) Extend(ctx context.Context, id, ttl string) (*Stack, error) {
-	return read(func(s *Stack) error {
-		return c.call(ctx, http.MethodPatch, stackPath(id), nil, map[string]string{"ttl": ttl}, s)
-	})
+	return call[Stack](ctx, c, http.MethodPatch, stackPath(id), nil, map[string]string{"ttl": ttl})
 }
 
 // Delete deletes a stack with everything that it has.
 func (c *Client) Delete(ctx context.Context, id string) error {
-	var answer struct {
-		Status string `json:"status"`
-	}
-	return c.call(ctx, http.MethodDelete, stackPath(id), nil, nil, &answer)
+	_, err := call[struct{}](ctx, c, http.MethodDelete, stackPath(id), nil, nil)
+	return err
 }
 
 // Claim moves the stack of a claim code into the account of the client's key.
 func (c *Client) Claim(ctx context.Context, code string) (*Stack, error) {
-	return read(func(s *Stack) error {
-		return c.call(ctx, http.MethodPost, "/v0/claim", nil, map[string]string{"claim_code": code}, s)
-	})
+	return call[Stack](ctx, c, http.MethodPost, "/v0/claim", nil, map[string]string{"claim_code": code})
 }
 
 // Me returns the account of the client's key with its stacks, newest first.
 func (c *Client) Me(ctx context.Context) (*Account, error) {
-	return read(func(a *Account) error { return c.call(ctx, http.MethodGet, "/v0/me", nil, nil, a) })
+	return call[Account](ctx, c, http.MethodGet, "/v0/me", nil, nil)
 }
 
 // EventPage is the greatest number of events in one answer.
@@ -164,10 +152,10 @@ func (c *Client) Events(ctx context.Context, id string, after int64, wait bool) 
 	if wait {
 		query.Set("wait", "true")
 	}
-	var page struct {
+	page, err := call[struct {
 		Events []Event `json:"events"`
-	}
-	if err := c.call(ctx, http.MethodGet, stackPath(id, "events"), query, nil, &page); err != nil {
+	}](ctx, c, http.MethodGet, stackPath(id)+"/events", query, nil)
+	if err != nil {
 		return nil, err
 	}
 	return page.Events, nil
@@ -190,7 +178,7 @@ func (c *Client) Logs(ctx context.Context, id string, q LogQuery) (io.ReadCloser
 	if q.Service != "" {
 		query.Set("service", q.Service)
 	}
-	req, err := c.request(ctx, http.MethodGet, stackPath(id, "logs"), query, nil)
+	req, err := c.request(ctx, http.MethodGet, stackPath(id)+"/logs", query, nil)
 	if err != nil {
 		return nil, err
 	}

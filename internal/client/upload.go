@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/pause"
 )
 
@@ -36,12 +37,19 @@ type Upload struct {
 // Create creates a stack and returns it in its first state, building, with its one-time
 // fields.
 func (c *Client) Create(ctx context.Context, u Upload) (*Stack, error) {
-	return read(func(s *Stack) error { return c.uploadForm(ctx, "/v0/stacks", u, s) })
+	return upload[Stack](ctx, c, "/v0/stacks", u)
 }
 
 // Deploy uploads the next generation of a stack.
 func (c *Client) Deploy(ctx context.Context, id string, u Upload) (*Stack, error) {
-	return read(func(s *Stack) error { return c.uploadForm(ctx, stackPath(id, "deploy"), u, s) })
+	return upload[Stack](ctx, c, stackPath(id)+"/deploy", u)
+}
+
+// Validate returns what a create would make of a source, without building anything.
+// Faults of the source are in the plan, not an error. Servers older than this route
+// answer 404 or 405.
+func (c *Client) Validate(ctx context.Context, u Upload) (*manifest.Plan, error) {
+	return upload[manifest.Plan](ctx, c, "/v0/validate", u)
 }
 
 const (
@@ -49,25 +57,25 @@ const (
 	longestRetry   = 15 * time.Second
 )
 
-// uploadForm posts a form. If the connection is lost, it posts the form again with the
+// upload posts a form. If the connection is lost, it posts the form again with the
 // same Idempotency-Key, so that the server does it once.
-func (c *Client) uploadForm(ctx context.Context, path string, u Upload, out any) error {
+func upload[T any](ctx context.Context, c *Client, path string, u Upload) (*T, error) {
 	body, err := newForm(u)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if u.Pack != nil {
-		return c.stream(ctx, path, body, out)
+		return stream[T](ctx, c, path, body)
 	}
 	key := rand.Text()
 	for attempt := 1; ; attempt++ {
-		err := c.post(ctx, path, key, body, out)
+		answer, err := post[T](ctx, c, path, key, body)
 		wait := retryUpload(err, attempt)
 		if wait == 0 || attempt == uploadAttempts {
-			return err
+			return answer, err
 		}
 		if !pause.For(ctx, wait) {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -88,41 +96,33 @@ func retryUpload(err error, attempt int) time.Duration {
 	return 0
 }
 
-func (c *Client) post(ctx context.Context, path, key string, body *form, out any) error {
+func post[T any](ctx context.Context, c *Client, path, key string, body *form) (*T, error) {
 	req, err := c.request(ctx, http.MethodPost, path, nil, body.reader())
 	if err != nil {
-		return err
+		return nil, err
 	}
+	req.Header.Set("Content-Type", body.contentType)
 	req.ContentLength = body.size()
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(body.reader()), nil }
 	req.Header.Set("Idempotency-Key", key)
-	return c.sendForm(req, body, out)
+	return exchange[T](c, req)
 }
 
 // stream posts a form and packs its archive while sending it.
-func (c *Client) stream(ctx context.Context, path string, body *form, out any) error {
+func stream[T any](ctx context.Context, c *Client, path string, body *form) (*T, error) {
 	r, w := io.Pipe()
 	defer r.Close()
 	go func() { w.CloseWithError(body.write(w)) }()
 	req, err := c.request(ctx, http.MethodPost, path, nil, r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	err = c.sendForm(req, body, out)
-	if packing, ok := errors.AsType[*packError](err); ok {
-		return packing.err
-	}
-	return err
-}
-
-func (c *Client) sendForm(req *http.Request, body *form, out any) error {
 	req.Header.Set("Content-Type", body.contentType)
-	res, err := c.send(req)
-	if err != nil {
-		return err
+	answer, err := exchange[T](c, req)
+	if packing, ok := errors.AsType[*packError](err); ok {
+		return nil, packing.err
 	}
-	defer res.Body.Close()
-	return c.decode(res, out)
+	return answer, err
 }
 
 // packError is the error of an archive that could not be packed, and so was not sent.
