@@ -156,7 +156,7 @@ func (a *app) takingStack(cmd *cobra.Command, others int, beside cobra.ShellComp
 
 // connect returns a client of the server without a token.
 func (a *app) connect() (*client.Client, error) {
-	c, err := client.New(cmp.Or(a.server, a.env("BERTH_SERVER"), defaultServer), "")
+	c, err := client.New(cmp.Or(a.server, a.env("BERTH_SERVER"), defaultServer))
 	if err != nil {
 		return nil, usageError{err}
 	}

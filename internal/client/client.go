@@ -37,17 +37,11 @@ type Client struct {
 }
 
 // New returns a client of the server at an address such as https://berth.example.com.
-// The default scheme is http for names of this machine and https for others. With an
-// empty token it sends no Authorization.
-func New(server, token string) (*Client, error) {
-	c, err := NewOver(newHTTPClient(), server)
-	if err != nil {
-		return nil, err
-	}
-	return c.WithToken(token), nil
-}
+// The default scheme is http for names of this machine and https for others. It has no
+// token; see WithToken.
+func New(server string) (*Client, error) { return NewOver(newHTTPClient(), server) }
 
-// NewOver is like New for requests that h sends, without a token.
+// NewOver is like New for requests that h sends.
 func NewOver(h *http.Client, server string) (*Client, error) {
 	base, err := parseServer(server)
 	if err != nil {

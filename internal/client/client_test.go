@@ -22,12 +22,12 @@ func serve(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
-	c, err := New(strings.Replace(s.URL, "127.0.0.1", "some.name.localhost", 1), "ast_anon_1")
+	c, err := New(strings.Replace(s.URL, "127.0.0.1", "some.name.localhost", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.http.CloseIdleConnections)
-	return c
+	return c.WithToken("ast_anon_1")
 }
 
 func reply(w http.ResponseWriter, status int, body string) {
@@ -50,7 +50,7 @@ func TestNew_ReadsAddresses(t *testing.T) {
 		"http://a.example?x=1":       "",
 		"http://a b":                 "",
 	} {
-		c, err := New(server, "")
+		c, err := New(server)
 		if want == "" {
 			if err == nil || !strings.Contains(err.Error(), "write it like") {
 				t.Errorf("New(%q): %v", server, err)
@@ -111,7 +111,7 @@ func TestClient_TellsErrors(t *testing.T) {
 }
 
 func TestClient_TellsAServerThatIsNotThere(t *testing.T) {
-	c, err := New("http://localhost:1", "")
+	c, err := New("http://localhost:1")
 	if err != nil {
 		t.Fatal(err)
 	}

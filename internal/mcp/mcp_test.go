@@ -66,7 +66,7 @@ func connect(t *testing.T, api *fakeAPI, change func(*Config)) *sdk.ClientSessio
 	t.Helper()
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL, "")
+	c, err := client.New(server.URL)
 	require.NoError(t, err)
 	cfg := Config{API: c}
 	if change != nil {
@@ -197,7 +197,7 @@ func TestHandler_AsksTheAPIInTheCallersName(t *testing.T) {
 	api := &fakeAPI{answers: map[string]string{"GET /v0/stacks/stk_0123456789ab": live}}
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL, "")
+	c, err := client.New(server.URL)
 	require.NoError(t, err)
 	tools := httptest.NewServer(Handler(Config{API: c, Forward: []string{"X-Caller-Ip", "X-Request-Id"}}, networkOf))
 	t.Cleanup(tools.Close)
@@ -226,7 +226,7 @@ func TestDeploy_IsSentOnceAndToldWhenTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	t.Cleanup(server.Close)
-	text, failed := call(t, connect(t, &fakeAPI{}, func(c *Config) { c.API, _ = client.New(server.URL, "") }),
+	text, failed := call(t, connect(t, &fakeAPI{}, func(c *Config) { c.API, _ = client.New(server.URL) }),
 		"deploy", map[string]any{"files": map[string]any{"index.html": "hi"}})
 	require.True(t, failed)
 	require.Equal(t, fmt.Sprintf("ask %s: Post %q: EOF", server.URL, server.URL+"/v0/stacks"), text)
