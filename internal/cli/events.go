@@ -34,14 +34,11 @@ func (a *app) eventsCommand() *cobra.Command {
 }
 
 func (a *app) events(ctx context.Context, t *target, after int64, follow bool) error {
-	answered := time.Now()
+	var patience client.Patience
 	for {
 		began := time.Now()
 		page, err := t.api.Events(ctx, t.stack.ID, after, follow)
-		switch {
-		case err == nil:
-			answered = time.Now()
-		case !follow || !client.IsUnreachable(err) || time.Since(answered) > logPatrol:
+		if patience.Over(err) || err != nil && !follow {
 			return err
 		}
 		for _, e := range page {

@@ -89,20 +89,16 @@ func (a *app) copyText(from io.Reader) error {
 const (
 	logsEvery = time.Second
 	logWindow = 2000 // lines that are read at each look; more between two looks are lost
-	logPatrol = time.Minute
 )
 
 // followLogs prints each service's lines one by one, and continues if asked to.
 func (a *app) followLogs(ctx context.Context, t *target, v *logView) error {
 	names := v.services(t.stack)
 	seen := map[string][]string{}
-	answered := time.Now()
+	var patience client.Patience
 	for first := true; ; first = false {
 		err := a.lookAtLogs(ctx, t, v, names, seen, first)
-		switch {
-		case err == nil:
-			answered = time.Now()
-		case first || !client.IsUnreachable(err) || time.Since(answered) > logPatrol:
+		if patience.Over(err) || err != nil && first {
 			return err
 		}
 		if !v.follow {

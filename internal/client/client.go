@@ -203,6 +203,28 @@ func (e *Unreachable) Error() string {
 // Unwrap returns the cause.
 func (e *Unreachable) Unwrap() error { return e.Err }
 
+// longestAbsence is how long a server may be away, for example to restart.
+const longestAbsence = time.Minute
+
+// Patience decides how long to go on asking a server that is away. The zero value is
+// ready to use.
+type Patience struct {
+	lost time.Time // when the server was first found to be away; zero if it is there
+}
+
+// Over reports whether to give up after a request that ended with err: the server
+// refused it, or has been away for a minute. A server that is starting is away, too.
+func (p *Patience) Over(err error) bool {
+	if !IsUnreachable(err) && !IsStatus(err, http.StatusServiceUnavailable) {
+		p.lost = time.Time{}
+		return err != nil
+	}
+	if p.lost.IsZero() {
+		p.lost = time.Now()
+	}
+	return time.Since(p.lost) > longestAbsence
+}
+
 // mostDetail limits what is read of an error's body, in bytes.
 const mostDetail = 64 << 10
 

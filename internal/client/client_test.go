@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -149,6 +151,59 @@ func TestSettled_WaitsOutTheServersPatienceAndAbsence(t *testing.T) {
 	if err != nil || s.Status != Live || asked.Load() != 3 {
 		t.Errorf("%+v, %v, asked %d times", s, err, asked.Load())
 	}
+}
+
+// answers sends requests to functions in order.
+type answers []func() (*http.Response, error)
+
+func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
+	next := (*a)[0]
+	*a = (*a)[1:]
+	return next()
+}
+
+// over returns a client whose requests the functions answer.
+func over(t *testing.T, answer ...func() (*http.Response, error)) *Client {
+	t.Helper()
+	c, err := NewOver(&http.Client{Transport: (*answers)(&answer)}, "http://a.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func breaksOffAfter(d time.Duration) func() (*http.Response, error) {
+	return func() (*http.Response, error) {
+		time.Sleep(d)
+		return nil, io.ErrUnexpectedEOF
+	}
+}
+
+func answersWith(status int, body string) func() (*http.Response, error) {
+	return func() (*http.Response, error) {
+		w := httptest.NewRecorder()
+		reply(w, status, body)
+		return w.Result(), nil
+	}
+}
+
+func TestSettled_CountsAnAbsenceFromWhereAHeldAnswerBrokeOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := over(t, breaksOffAfter(80*time.Second), answersWith(503, `{"detail": "starting"}`), answersWith(200, `{"status": "live"}`))
+		if s, err := c.Settled(t.Context(), "stk_1"); err != nil || s.Status != Live {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+func TestSettled_GivesUpAfterAMinuteOfAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := over(t, slices.Repeat([]func() (*http.Response, error){breaksOffAfter(0)}, 100)...).Settled(t.Context(), "stk_1")
+		if took := time.Since(began); !IsUnreachable(err) || took < time.Minute || took > time.Minute+time.Second {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
 }
 
 func TestSettled_EndsWithItsContext(t *testing.T) {

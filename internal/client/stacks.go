@@ -90,32 +90,18 @@ func (c *Client) Stack(ctx context.Context, id string, wait bool) (*Stack, error
 	return call[Stack](ctx, c, http.MethodGet, stackPath(id), query, nil)
 }
 
-// absence is how long a server may be away, for example to restart, before waiting for
-// a stack gives up.
-const absence = time.Minute
-
 // Settled waits until nothing of the stack is being built or restored.
 func (c *Client) Settled(ctx context.Context, id string) (*Stack, error) {
-	var lost time.Time
+	var patience Patience
 	for {
 		began := time.Now()
 		s, err := c.Stack(ctx, id, true)
 		switch {
+		case patience.Over(err):
+			return nil, err
 		case err == nil && s.Settled():
 			return s, nil
-		case err == nil:
-			lost = time.Time{}
-		case IsUnreachable(err) || IsStatus(err, http.StatusServiceUnavailable):
-			if lost.IsZero() {
-				lost = began
-			}
-			if time.Since(lost) > absence {
-				return nil, err
-			}
-		default:
-			return nil, err
-		}
-		if !pause.For(ctx, time.Second-time.Since(began)) {
+		case !pause.For(ctx, time.Second-time.Since(began)):
 			return nil, ctx.Err()
 		}
 	}
