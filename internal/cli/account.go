@@ -238,7 +238,7 @@ func (a *app) list(ctx context.Context) error {
 		return err
 	}
 	stacks = append(stacks, others...)
-	slices.SortStableFunc(stacks, func(x, y client.Stack) int { return int(y.CreatedAt - x.CreatedAt) })
+	slices.SortStableFunc(stacks, func(x, y client.Stack) int { return cmp.Compare(y.CreatedAt, x.CreatedAt) })
 	if a.json {
 		return a.ui.printJSON(map[string]any{"stacks": stacks})
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -42,7 +43,7 @@ type fakeStack struct {
 	claimed                 bool
 	generation, deploying   int
 	failure, deployError    any
-	expires                 float64
+	created, expires        float64
 	files                   map[string]string
 	events                  []map[string]any
 	polls                   int // GETs until a build ends
@@ -167,7 +168,7 @@ func (f *fake) create(w http.ResponseWriter, r *http.Request) {
 	}
 	s := &fakeStack{
 		id: fmt.Sprintf("stk_%012x", len(f.stacks)+1), name: folder, status: "building", generation: 1, deploying: 1,
-		token: fmt.Sprintf("ast_anon_%d", len(f.stacks)+1), files: files, polls: 2,
+		token: fmt.Sprintf("ast_anon_%d", len(f.stacks)+1), files: files, polls: 2, created: 1.5 + float64(len(f.stacks))/100,
 		expires: float64(time.Now().Add(time.Hour).Unix()), claimed: bearerOf(r) == fakeKey,
 	}
 	if name := r.FormValue("name"); name != "" {
@@ -212,7 +213,7 @@ func (f *fake) view(s *fakeStack) map[string]any {
 		"id": s.id, "name": s.name, "status": s.status, "claimed": s.claimed, "generation": s.generation,
 		"urls":       map[string]string{"web": f.urlOf(s)},
 		"services":   []map[string]string{{"name": "web", "runtime": "static", "status": "running", "url": f.urlOf(s)}},
-		"created_at": 1.5, "expires_at": s.expires, "expired_at": nil, "retained_until": nil,
+		"created_at": s.created, "expires_at": s.expires, "expired_at": nil, "retained_until": nil,
 		"deploying": nil, "error": s.failure, "deploy_error": s.deployError,
 	}
 	if s.claimed {
@@ -328,8 +329,8 @@ func (f *fake) me(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	stacks := []map[string]any{}
-	for _, s := range f.stacks {
-		if s.claimed {
+	for _, id := range slices.Sorted(maps.Keys(f.stacks)) {
+		if s := f.stacks[id]; s.claimed {
 			stacks = append(stacks, f.view(s))
 		}
 	}
