@@ -45,8 +45,8 @@ func detectDeno(src fs.FS) (Plan, bool) {
 		source{firstLine(src, ".deno-version"), ".deno-version"},
 		source{toolVersion(src, "deno"), ".tool-versions"},
 	)
-	if s.config.Name != "" {
-		p.Name = path.Base(s.config.Name)
+	if s.name != "" {
+		p.Name = path.Base(s.name)
 	}
 	p.Install = s.install()
 	if line, from := s.task("build"); line != "" {
@@ -64,25 +64,20 @@ func detectDeno(src fs.FS) (Plan, bool) {
 	}
 	// Beside a package.json that starts something, a deno.json without a start
 	// holds the settings of a tool.
-	return p, s.config.Tasks["start"] != nil || !startsNode(src)
+	return p, s.tasks["start"] != nil || !startsNode(src)
 }
 
 // denoSource holds the relevant parts of a Deno project's files.
 type denoSource struct {
-	src    fs.FS
-	file   string // the configuration's name
-	config denoConfig
-	pkg    packageJSON
-	entry  string // the file that the program begins in, as far as it is known
-	text   string // of entry
-}
+	src   fs.FS
+	pkg   packageJSON
+	entry string // the file that the program begins in, as far as it is known
+	text  string // of entry
 
-// denoConfig holds the relevant parts of a deno.json. A field of an unexpected type
-// counts as absent.
-type denoConfig struct {
-	Name    string
-	Imports map[string]string
-	Tasks   map[string]json.RawMessage
+	file    string // deno.json or deno.jsonc; "" for none
+	name    string // this and the rest as the file has it; a field of another type counts as absent
+	imports map[string]string
+	tasks   map[string]json.RawMessage
 }
 
 func readDeno(src fs.FS) denoSource {
@@ -90,7 +85,7 @@ func readDeno(src fs.FS) denoSource {
 	data, _ := read(src, s.file)
 	var fields map[string]json.RawMessage
 	_ = json.Unmarshal(plainJSON(data), &fields) // Deno itself reports what is wrong with it
-	for name, to := range map[string]any{"name": &s.config.Name, "imports": &s.config.Imports, "tasks": &s.config.Tasks} {
+	for name, to := range map[string]any{"name": &s.name, "imports": &s.imports, "tasks": &s.tasks} {
 		_ = json.Unmarshal(fields[name], to)
 	}
 	s.pkg, _ = readPackage(src)
@@ -108,7 +103,7 @@ func readDeno(src fs.FS) denoSource {
 // task returns a task's command and where it is defined: in the configuration, or else
 // in package.json's scripts, which deno task runs as well.
 func (s denoSource) task(name string) (string, string) {
-	raw := s.config.Tasks[name]
+	raw := s.tasks[name]
 	if raw == nil {
 		return s.pkg.Scripts[name], "package.json scripts." + name
 	}
@@ -129,7 +124,7 @@ func (s denoSource) install() Command {
 	switch {
 	case isFile(s.src, "deno.lock"):
 		c = Command{"deno install --frozen", "deno.lock"}
-	case len(s.config.Imports) == 0 && !s.pkg.installs() && !remote.MatchString(s.text):
+	case len(s.imports) == 0 && !s.pkg.installs() && !remote.MatchString(s.text):
 		return Command{}
 	}
 	if remote.MatchString(s.text) {
@@ -172,7 +167,7 @@ var exportsFetch = regexp.MustCompile(`(?m)^export default \{[^}]*\bfetch\b`)
 // itself so that signals reach the program.
 func (s denoSource) direct(line string) bool {
 	plain := strings.HasPrefix(line, "deno ") && !strings.ContainsAny(line, "&|;<>$`*\n")
-	task := s.config.Tasks["start"]
+	task := s.tasks["start"]
 	return plain && (task == nil || task[0] == '"')
 }
 
