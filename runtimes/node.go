@@ -64,7 +64,11 @@ func planPackage(src fs.FS, pkg packageJSON, m manager) Plan {
 	if pkg.installs() {
 		p.Install = m.install
 	}
-	p.BuildEnv = siteEnv(pkg)
+	if pkg.has("react-scripts") {
+		// Its build puts PUBLIC_URL before the address of every asset, and browsers
+		// load fonts from no other host than the page's.
+		p.BuildEnv = map[string]string{"PUBLIC_URL": ""}
+	}
 	if pkg.Scripts["build"] != "" {
 		p.Build = Command{m.runScript("build"), "package.json scripts.build"}
 	}

@@ -65,16 +65,6 @@ func findSite(src fs.FS, pkg packageJSON) (Command, bool) {
 	return Command{}, false
 }
 
-// siteEnv returns the variables that a generator's build needs in place of the host's:
-// nil for most. react-scripts puts PUBLIC_URL before the address of every asset, and
-// browsers load fonts from no other host than that one.
-func siteEnv(pkg packageJSON) map[string]string {
-	if pkg.has("react-scripts") {
-		return map[string]string{"PUBLIC_URL": ""}
-	}
-	return nil
-}
-
 // listens reports whether the package contains a server: something to listen with, and
 // a file that does.
 func listens(src fs.FS, pkg packageJSON) bool {
