@@ -89,10 +89,8 @@ func exportedSite(src fs.FS, pkg packageJSON) (Command, bool) {
 				return Command{"out", config + " output"}, true
 			}
 		}
-	case pkg.has("nuxt"):
-		if strings.Contains(pkg.Scripts["build"], "nuxt generate") {
-			return Command{".output/public", "package.json scripts.build"}, true
-		}
+	case pkg.has("nuxt") && strings.Contains(pkg.Scripts["build"], "nuxt generate"):
+		return Command{".output/public", "package.json scripts.build"}, true
 	}
 	return Command{}, false
 }
