@@ -42,13 +42,11 @@ func detectBun(src fs.FS) (Plan, bool) {
 	if pkg.fault != "" {
 		return Plan{Hint: pkg.fault}, false // which node says as well
 	}
-	m := manager{program: "bun run", entries: bunEntries, start: "bun run start", prefix: "bun run "}
+	m := manager{program: "bun run", entries: bunEntries, start: "bun run start", build: "bun run build"}
+	m.install = Command{"bun install", "package.json"}
 	lock := firstFile(src, bunLocks...)
-	switch {
-	case lock != "":
+	if lock != "" {
 		m.install = Command{"bun install --frozen-lockfile", lock}
-	default:
-		m.install = Command{"bun install", "package.json"}
 	}
 	if pkg.Main == "" {
 		pkg.Main = pkg.Module // as bun init writes it

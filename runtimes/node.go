@@ -70,7 +70,7 @@ func planPackage(src fs.FS, pkg packageJSON, m manager) Plan {
 		p.BuildEnv = map[string]string{"PUBLIC_URL": ""}
 	}
 	if pkg.Scripts["build"] != "" {
-		p.Build = Command{m.runScript("build"), "package.json scripts.build"}
+		p.Build = Command{m.build, "package.json scripts.build"}
 	}
 	if site, ok := findSite(src, pkg); ok {
 		p.Static = true

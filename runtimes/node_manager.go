@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"io/fs"
@@ -14,12 +15,10 @@ type manager struct {
 	program   string   // runs a file
 	entries   []string // files that programs begin in, most telling first
 	install   Command
+	build     string // runs scripts.build
 	start     string // runs scripts.start
-	prefix    string // runs any other script
 	plugnplay bool   // programs find their packages only through the manager
 }
-
-func (m manager) runScript(script string) string { return m.prefix + script }
 
 // findManager returns the manager whose lock file the project has, else the one that
 // package.json names, else npm. npm ignores Bun's lock file.
@@ -41,7 +40,7 @@ func findManager(src fs.FS, pkg packageJSON) manager {
 var npmLocks = []string{"npm-shrinkwrap.json", "package-lock.json"}
 
 func npm(src fs.FS, pkg packageJSON) manager {
-	m := manager{start: "npm start", prefix: "npm run "}
+	m := manager{build: "npm run build", start: "npm start"}
 	lock := firstFile(src, npmLocks...)
 	switch {
 	case lock != "" && lockMatches(src, lock, pkg):
@@ -59,7 +58,7 @@ func npm(src fs.FS, pkg packageJSON) manager {
 // pnpm makes pnpm copy packages out of its store: the store is on the cache volume,
 // which the running service does not see.
 func pnpm(src fs.FS) manager {
-	m := manager{start: "pnpm start", prefix: "pnpm run "}
+	m := manager{build: "pnpm run build", start: "pnpm start"}
 	m.install = Command{"pnpm install", "package.json packageManager"}
 	if lock := readHead(src, "pnpm-lock.yaml"); lock != "" {
 		m.install.From = "pnpm-lock.yaml"
@@ -79,12 +78,9 @@ var pnpmLock = regexp.MustCompile(`(?m)^lockfileVersion: *['"]?9`)
 // yarn distinguishes yarn 1 from the later versions ("berry"), which share only the
 // name.
 func yarn(src fs.FS, pkg packageJSON) manager {
-	m := manager{start: "yarn start", prefix: "yarn run "}
+	m := manager{build: "yarn run build", start: "yarn start"}
 	lock := readHead(src, "yarn.lock")
-	from := "yarn.lock"
-	if !isFile(src, "yarn.lock") {
-		from = "package.json packageManager"
-	}
+	from := cmp.Or(firstFile(src, "yarn.lock"), "package.json packageManager")
 	rc := readHead(src, ".yarnrc.yml")
 	if !isBerry(lock, pkg.PackageManager) {
 		line := "yarn install --production=false --cache-folder /cache/yarn"
