@@ -94,19 +94,16 @@ func (s rubySource) version() (string, string) {
 // except the one that the Gemfile names, so a line that names another version than the
 // one that runs is replaced, together with what the lock file says.
 func (s rubySource) install(version string) Command {
-	c := Command{"bundle install", "Gemfile"}
-	files := []string{"Gemfile"}
+	c, files := Command{"bundle install", "Gemfile"}, "Gemfile"
 	if s.lock != "" {
-		files = append(files, "Gemfile.lock")
-	}
-	switch {
-	case s.lock != "" && s.lockedForLinux():
-		c = Command{"BUNDLE_FROZEN=true bundle install", "Gemfile.lock"}
-	case s.lock != "":
+		files += " Gemfile.lock"
 		c.From = "Gemfile.lock, which has no gems for Linux: not frozen"
+		if s.lockedForLinux() {
+			c = Command{"BUNDLE_FROZEN=true bundle install", "Gemfile.lock"}
+		}
 	}
 	if line := rubyLine.FindString(s.gemfile); line != "" && !s.allowsRuby(version) {
-		c.Line = "sed -i '/^ *ruby[ (]/d; /^RUBY VERSION/,+2d' " + strings.Join(files, " ") + " && " + c.Line
+		c.Line = "sed -i '/^ *ruby[ (]/d; /^RUBY VERSION/,+2d' " + files + " && " + c.Line
 		c.From += "; " + clip(strings.TrimSpace(line)) + " gives way to " + version
 	}
 	return c
