@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io/fs"
+	"slices"
 )
 
 // packageJSON holds the relevant parts of a package.json. A field of an unexpected type
@@ -68,12 +69,8 @@ func (p packageJSON) installs() bool {
 	if len(d.Dependencies)+len(d.DevDependencies)+len(d.OptionalDependencies) > 0 || p.workspaces {
 		return true
 	}
-	for _, script := range []string{"preinstall", "install", "postinstall", "prepare"} {
-		if p.Scripts[script] != "" {
-			return true
-		}
-	}
-	return false
+	onInstall := []string{"preinstall", "install", "postinstall", "prepare"}
+	return slices.ContainsFunc(onInstall, func(script string) bool { return p.Scripts[script] != "" })
 }
 
 // startsNode reports whether a package.json starts what is in the folder: files of

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -68,12 +69,8 @@ func (p *Plan) forSymfony(src fs.FS) {
 // production set one. The environment would override it.
 func hasDotenv(src fs.FS, name string) bool {
 	given := regexp.MustCompile(`(?m)^(?:export )?` + name + `=["']?[^\s"'#]`)
-	for _, file := range []string{".env", ".env.local", ".env.prod", ".env.production"} {
-		if given.MatchString(readHead(src, file)) {
-			return true
-		}
-	}
-	return false
+	files := []string{".env", ".env.local", ".env.prod", ".env.production"}
+	return slices.ContainsFunc(files, func(file string) bool { return given.MatchString(readHead(src, file)) })
 }
 
 // startPHP serves the front controller's folder. Laravel's database may be a file of

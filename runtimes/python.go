@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -188,12 +189,9 @@ func (s pythonSource) django() bool { return isFile(s.src, "manage.py") && s.req
 
 // collects reports whether a settings file names a folder for static files.
 func (s pythonSource) collects() bool {
-	for _, dir := range subfolders(s.src, ".") {
-		if strings.Contains(readHead(s.src, path.Join(dir, "settings.py")), "STATIC_ROOT") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(subfolders(s.src, "."), func(dir string) bool {
+		return strings.Contains(readHead(s.src, path.Join(dir, "settings.py")), "STATIC_ROOT")
+	})
 }
 
 func (s pythonSource) startDjango() Command {

@@ -79,9 +79,7 @@ func Lookup(name string) (*Definition, bool) {
 
 // All returns all runtimes in alphabetical order.
 func All() []*Definition {
-	all := slices.Clone(registered)
-	slices.SortFunc(all, func(a, b *Definition) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return slices.SortedFunc(slices.Values(registered), func(a, b *Definition) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Names returns the names of All.
