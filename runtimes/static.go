@@ -14,8 +14,8 @@ var static = Definition{
 // detectStatic detects a folder with a page and no program.
 func detectStatic(src fs.FS) (Plan, bool) {
 	plan := Plan{Static: true}
-	folder, ok := FindPublish(src)
-	if !ok {
+	folder := FindPublish(src)
+	if folder == "" {
 		return plan, false
 	}
 	plan.From = path.Join(folder, indexPage)
@@ -37,11 +37,11 @@ const indexPage = "index.html"
 
 // FindPublish returns the folder to serve: the first of PublishFolders with an
 // index.html, else the first with one up to two folders further down (like Angular's
-// dist/<name>/browser). It returns false if there is no such page.
-func FindPublish(src fs.FS) (string, bool) {
+// dist/<name>/browser). It returns "" if there is no such page.
+func FindPublish(src fs.FS) string {
 	for _, folder := range PublishFolders {
 		if isFile(src, path.Join(folder, indexPage)) {
-			return folder, true
+			return folder
 		}
 	}
 	for _, folder := range PublishFolders {
@@ -51,10 +51,10 @@ func FindPublish(src fs.FS) (string, bool) {
 		for _, inner := range subfolders(src, folder) {
 			for _, candidate := range []string{inner, path.Join(inner, "browser")} {
 				if isFile(src, path.Join(candidate, indexPage)) {
-					return candidate, true
+					return candidate
 				}
 			}
 		}
 	}
-	return "", false
+	return ""
 }

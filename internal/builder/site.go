@@ -30,11 +30,9 @@ func publishSource(job Job) error {
 	defer root.Close()
 	folder := job.Spec.Publish
 	if folder == "" {
-		found, ok := runtimes.FindPublish(root.FS())
-		if !ok {
+		if folder = runtimes.FindPublish(root.FS()); folder == "" {
 			return fault(job, "no index.html in any of %s; set publish to the folder to serve", publishFolders)
 		}
-		folder = found
 	}
 	if info, err := root.Stat(folder); err != nil || !info.IsDir() {
 		return fault(job, "the folder to publish, %q, is not in the source; set publish to one that is", folder)

@@ -100,12 +100,10 @@ func (t *detector) fillPublish(d *draftService, s *stack.Spec, c choice, src fs.
 	case builds:
 		s.Origin["publish"] = strings.Join(runtimes.PublishFolders, ", ")
 	default:
-		folder, ok := runtimes.FindPublish(src)
-		if !ok {
-			s.Publish, s.Origin["publish"] = ".", "default"
-			return
+		s.Publish, s.Origin["publish"] = ".", "default"
+		if folder := runtimes.FindPublish(src); folder != "" {
+			s.Publish, s.Origin["publish"] = folder, path.Join(folder, "index.html")
 		}
-		s.Publish, s.Origin["publish"] = folder, path.Join(folder, "index.html")
 	}
 }
 
