@@ -36,10 +36,7 @@ var errNeverRan = errors.New("the command did not start: the container is not ru
 // Exec implements engine.Driver.
 func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
 	code, err := d.exec(ctx, id, cmd, stdout, stderr)
-	if err != nil {
-		return -1, wrap(err, "run %q in container %s", cmd.Args, id)
-	}
-	return code, nil
+	return code, wrap(err, "run %q in container %s", cmd.Args, id)
 }
 
 func (d *Driver) exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
