@@ -54,8 +54,7 @@ func near(ctx context.Context, at *url.URL) error {
 		return err
 	}
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-	var fault *net.DNSError
-	if errors.As(err, &fault) && !fault.IsNotFound {
+	if fault, ok := errors.AsType[*net.DNSError](err); ok && !fault.IsNotFound {
 		return fmt.Errorf("%w: %w", engine.ErrUnreachable, err)
 	}
 	if err != nil {

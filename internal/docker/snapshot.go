@@ -86,8 +86,7 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 	}
 	defer d.removeHelper(key, id)
 	if err := d.runHelper(ctx, id); err != nil {
-		var exit exitError
-		if errors.As(err, &exit) && exit.code == noRoom {
+		if exit, ok := errors.AsType[exitError](err); ok && exit.code == noRoom {
 			return fmt.Errorf("%w: %s", engine.ErrNoRoom, strings.Join(strings.Fields(exit.last.String()), " "))
 		}
 		return err
