@@ -72,7 +72,12 @@ func (d *Driver) Promotes() bool {
 // Accepts implements engine.Driver. An engine that shuts down still answers on the connections
 // that it has, so this takes a new one.
 func (d *Driver) Accepts(ctx context.Context) error {
-	return wrap(d.engine.pingAnew(ctx), "connect to engine at %s", d.api.DaemonHost())
+	api, err := connect(ctx, d.api.DaemonHost())
+	if err == nil {
+		defer api.Close() // only closes idle connections
+		_, err = api.Ping(ctx)
+	}
+	return wrap(err, "connect to engine at %s", d.api.DaemonHost())
 }
 
 // Room implements engine.Driver. It asks the disk, not the engine.

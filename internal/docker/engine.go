@@ -60,33 +60,15 @@ func open(ctx context.Context, host string, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker: open engine: %w", err)
 	}
-	e := &Engine{api: api, log: opts.Log}
-	if err := e.ping(ctx); err != nil {
+	if _, err := api.Ping(ctx); err != nil {
 		_ = api.Close() // nothing was sent: only idle connections close here
-		return nil, err
+		return nil, wrap(err, "ping engine at %s", api.DaemonHost())
 	}
-	return e, nil
+	return &Engine{api: api, log: opts.Log}, nil
 }
 
 // Close closes the connection. Nothing in the engine changes.
 func (e *Engine) Close() error { return e.api.Close() }
-
-// ping returns an error when the engine does not answer.
-func (e *Engine) ping(ctx context.Context) error {
-	_, err := e.api.Ping(ctx)
-	return wrap(err, "ping engine at %s", e.api.DaemonHost())
-}
-
-// pingAnew returns an error unless the engine answers on a new connection.
-func (e *Engine) pingAnew(ctx context.Context) error {
-	api, err := connect(ctx, e.api.DaemonHost())
-	if err != nil {
-		return err
-	}
-	defer api.Close() // only closes idle connections
-	_, err = api.Ping(ctx)
-	return err
-}
 
 // Info returns how the engine describes itself.
 func (e *Engine) Info(ctx context.Context) (Info, error) {

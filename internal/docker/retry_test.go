@@ -148,7 +148,7 @@ func TestAccepts_AsksOnANewConnection(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.ping(t.Context()); err != nil {
+	if _, err := e.api.Ping(t.Context()); err != nil {
 		t.Errorf("the open connection does not answer: %v", err)
 	}
 	if err := d.Accepts(t.Context()); err == nil {
