@@ -13,29 +13,26 @@ import (
 // Inventory implements engine.Driver.
 func (d *Driver) Inventory(ctx context.Context, stack string) (map[string]engine.Objects, error) {
 	key, there := engine.Key{Stack: stack}, map[string]engine.Objects{}
+	add := func(key engine.Key, to func(*engine.Objects)) {
+		o := there[key.Stack]
+		to(&o)
+		there[key.Stack] = o
+	}
 	containers, err1 := d.Containers(ctx, key)
 	for _, c := range containers {
-		o := there[c.Key.Stack]
-		o.Containers = append(o.Containers, c)
-		there[c.Key.Stack] = o
+		add(c.Key, func(o *engine.Objects) { o.Containers = append(o.Containers, c) })
 	}
 	images, err2 := d.images(ctx, key)
 	for _, i := range images {
-		o := there[i.Key.Stack]
-		o.Images = append(o.Images, i)
-		there[i.Key.Stack] = o
+		add(i.Key, func(o *engine.Objects) { o.Images = append(o.Images, i) })
 	}
 	volumes, err3 := d.Volumes(ctx, key)
 	for _, v := range volumes {
-		o := there[v.Key.Stack]
-		o.Volumes = append(o.Volumes, v)
-		there[v.Key.Stack] = o
+		add(v.Key, func(o *engine.Objects) { o.Volumes = append(o.Volumes, v) })
 	}
 	networks, err4 := d.Networks(ctx, key)
 	for _, n := range networks {
-		o := there[n.Key.Stack]
-		o.Networks = append(o.Networks, n)
-		there[n.Key.Stack] = o
+		add(n.Key, func(o *engine.Objects) { o.Networks = append(o.Networks, n) })
 	}
 	delete(there, "") // objects of no stack
 	return there, errors.Join(err1, err2, err3, err4)
