@@ -171,17 +171,19 @@ func (d *Driver) Containers(ctx context.Context, key engine.Key) ([]engine.Conta
 	found, err := retryGet(ctx, func() ([]container.Summary, error) {
 		return d.api.ContainerList(ctx, container.ListOptions{All: true, Filters: d.of(key)})
 	}, "list containers")
-	list := make([]engine.Container, len(found))
-	for i, c := range found {
-		list[i] = engine.Container{ID: c.ID, Key: engine.KeyOf(c.Labels), Running: c.State == container.StateRunning}
-		if len(c.Names) > 0 {
-			list[i].Name = strings.TrimPrefix(c.Names[0], "/")
-		}
-		if c.NetworkSettings != nil {
-			list[i].IP = address(c.NetworkSettings.Networks)
-		}
+	return each(found, containerOf), err
+}
+
+// containerOf returns a container of the list that the engine gives.
+func containerOf(c container.Summary) engine.Container {
+	made := engine.Container{ID: c.ID, Key: engine.KeyOf(c.Labels), Running: c.State == container.StateRunning}
+	if len(c.Names) > 0 {
+		made.Name = strings.TrimPrefix(c.Names[0], "/")
 	}
-	return list, err
+	if c.NetworkSettings != nil {
+		made.IP = address(c.NetworkSettings.Networks)
+	}
+	return made
 }
 
 // address returns the address of a container on the one network that it is on.

@@ -87,11 +87,9 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 // networks.
 func (e *Engine) Bridges(ctx context.Context) ([]string, error) {
 	found, err := e.networks(ctx, filters.NewArgs(filters.Arg("driver", network.NetworkBridge)))
-	names := make([]string, len(found))
-	for i, n := range found {
-		names[i] = cmp.Or(n.Options[bridgeName], "br-"+n.ID[:min(len(n.ID), 12)])
-	}
-	return names, err
+	return each(found, func(n network.Summary) string {
+		return cmp.Or(n.Options[bridgeName], "br-"+n.ID[:min(len(n.ID), 12)])
+	}), err
 }
 
 // networks returns the networks that pass a filter.

@@ -44,12 +44,10 @@ func (d *Driver) images(ctx context.Context, key engine.Key) ([]engine.Image, er
 	found, err := retryGet(ctx, func() ([]image.Summary, error) {
 		return d.api.ImageList(ctx, image.ListOptions{Filters: d.of(key)})
 	}, "list images")
-	list := make([]engine.Image, len(found))
-	for i, f := range found {
+	return each(found, func(f image.Summary) engine.Image {
 		tags := slices.DeleteFunc(f.RepoTags, func(tag string) bool { return tag == untagged })
-		list[i] = engine.Image{ID: f.ID, Key: engine.KeyOf(f.Labels), Tags: tags}
-	}
-	return list, err
+		return engine.Image{ID: f.ID, Key: engine.KeyOf(f.Labels), Tags: tags}
+	}), err
 }
 
 // removeImage removes a reference, and with an image's last reference the image and the

@@ -103,9 +103,16 @@ func (d *Driver) Volumes(ctx context.Context, key engine.Key) ([]engine.Volume, 
 	found, err := retryGet(ctx, func() (volume.ListResponse, error) {
 		return d.api.VolumeList(ctx, volume.ListOptions{Filters: d.of(key)})
 	}, "list volumes")
-	list := make([]engine.Volume, len(found.Volumes))
-	for i, v := range found.Volumes {
-		list[i] = engine.Volume{Name: v.Name, Key: engine.KeyOf(v.Labels)}
+	return each(found.Volumes, func(v *volume.Volume) engine.Volume {
+		return engine.Volume{Name: v.Name, Key: engine.KeyOf(v.Labels)}
+	}), err
+}
+
+// each returns what as makes of the elements of a list.
+func each[T, U any](list []T, as func(T) U) []U {
+	made := make([]U, len(list))
+	for i, element := range list {
+		made[i] = as(element)
 	}
-	return list, err
+	return made
 }

@@ -192,11 +192,9 @@ func subnetsOf(found network.Summary) []netip.Prefix {
 // Networks implements engine.Driver.
 func (d *Driver) Networks(ctx context.Context, key engine.Key) ([]engine.Network, error) {
 	found, err := d.engine.networks(ctx, d.of(key))
-	list := make([]engine.Network, len(found))
-	for i, n := range found {
-		list[i] = engine.Network{Name: n.Name, Key: engine.KeyOf(n.Labels)}
-	}
-	return list, err
+	return each(found, func(n network.Summary) engine.Network {
+		return engine.Network{Name: n.Name, Key: engine.KeyOf(n.Labels)}
+	}), err
 }
 
 // networksNamed lists the networks of exactly that name, the oldest first.

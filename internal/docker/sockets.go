@@ -93,11 +93,7 @@ func listeners(table string) []string {
 		}
 	}
 	slices.SortFunc(found, func(a, b netip.AddrPort) int { return int(a.Port()) - int(b.Port()) })
-	text := make([]string, len(found))
-	for i, addr := range found {
-		text[i] = addr.String()
-	}
-	return text
+	return each(found, netip.AddrPort.String)
 }
 
 // parseSocket parses an address as the kernel writes it: hexadecimal words of four bytes
