@@ -33,19 +33,18 @@ func (w *pages) cookieName(name string) string {
 // server alone, and counts as missing.
 func (w *pages) cookie(c *fiber.Ctx, name string) string {
 	name = w.cookieName(name)
-	value, found := "", 0
+	var values []string
 	for _, line := range c.Request().Header.PeekAll(fiber.HeaderCookie) {
 		for part := range strings.SplitSeq(string(line), ";") {
 			if key, text, ok := strings.Cut(strings.TrimSpace(part), "="); ok && key == name {
-				value = text
-				found++
+				values = append(values, text)
 			}
 		}
 	}
-	if found != 1 {
+	if len(values) != 1 {
 		return ""
 	}
-	return value
+	return values[0]
 }
 
 // setCookie sets a cookie for this host alone, hidden from scripts. Without an age it
