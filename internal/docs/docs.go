@@ -51,13 +51,6 @@ type page struct {
 	content     []byte
 }
 
-// Content types of the documents.
-const (
-	typeOpenAPI = "application/json"
-	typeSchema  = "application/schema+json"
-	typeText    = "text/plain; charset=utf-8"
-)
-
 // New returns the documents for these settings.
 func New(v Values) (*Documents, error) {
 	w := newWriter(v)
@@ -70,8 +63,8 @@ func New(v Values) (*Documents, error) {
 		return nil, err
 	}
 	d := &Documents{Reference: newReference(api, manifest), pages: map[string]page{
-		"/openapi.json":      {typeOpenAPI, api.json()},
-		"/schema/stack.json": {typeSchema, manifest.json()},
+		"/openapi.json":      {"application/json", api.json()},
+		"/schema/stack.json": {"application/schema+json", manifest.json()},
 	}}
 	w.words.Reference = d.Reference
 	for path, name := range map[string]string{"/": "front.tmpl", "/llms.txt": "llms.tmpl", "/llms-full.txt": "llms-full.tmpl"} {
@@ -79,7 +72,7 @@ func New(v Values) (*Documents, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.pages[path] = page{typeText, text}
+		d.pages[path] = page{"text/plain; charset=utf-8", text}
 	}
 	return d, nil
 }
