@@ -79,7 +79,7 @@ func (w *pages) signOut(c *fiber.Ctx) error {
 
 // accountPage answers GET /dashboard/account.
 func (w *pages) accountPage(c *fiber.Ctx, s store.Session) error {
-	return w.showAccount(c, s, fiber.StatusOK, passwordForm{})
+	return w.showAccount(c, s, fiber.StatusOK, "")
 }
 
 // rotateKey answers POST /dashboard/account/key.
@@ -96,7 +96,7 @@ func (w *pages) rotateKey(c *fiber.Ctx, s store.Session) error {
 func (w *pages) changePassword(c *fiber.Ctx, s store.Session) error {
 	err := w.cfg.Accounts.ChangePassword(w.server.Context(), w.visitor(c), s, c.FormValue("current"), c.FormValue("next"))
 	if text, code, ok := refusal(c, err); ok {
-		return w.showAccount(c, s, code, passwordForm{Fault: text})
+		return w.showAccount(c, s, code, text)
 	}
 	if err != nil {
 		return fmt.Errorf("change the password: %w", err)
@@ -157,14 +157,15 @@ func (w *pages) endOtherSessions(c *fiber.Ctx, s store.Session) error {
 	return w.redirectWithNotice(c, "/dashboard/account", "All other sessions were signed out.")
 }
 
-// showAccount shows the account's settings.
-func (w *pages) showAccount(c *fiber.Ctx, s store.Session, code int, f passwordForm) error {
+// showAccount shows the account's settings, and, after a refused change of the password,
+// the reason.
+func (w *pages) showAccount(c *fiber.Ctx, s store.Session, code int, fault string) error {
 	sessions, err := w.cfg.Accounts.Sessions(w.server.Context(), s.Account.ID)
 	if err != nil {
 		return fmt.Errorf("read the sessions: %w", err)
 	}
 	p := w.newPage(c, s, "Account", "middle", "account")
-	return w.render(c, code, accountPage(p, account.MaskedKey(s.Account), sessions, s.ID, f))
+	return w.render(c, code, accountPage(p, account.MaskedKey(s.Account), sessions, s.ID, fault))
 }
 
 // entryPage is the page of sign-in or sign-up.
