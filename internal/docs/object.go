@@ -82,10 +82,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		key, err := json.Marshal(m.key)
-		if err != nil {
-			return nil, err
-		}
+		key, _ := json.Marshal(m.key) // a string always encodes
 		b.Write(key)
 		b.WriteByte(':')
 		value, err := plainjson.Marshal(m.value)
