@@ -250,14 +250,10 @@ func hidePassword(value string) string {
 // checkFiles reads the files that the configuration names for builds, and the
 // database's address.
 func (c *Config) checkFiles() error {
-	if _, err := c.databasePath(); err != nil {
-		return err
-	}
-	if _, err := c.buildEnv(); err != nil {
-		return err
-	}
-	_, err := c.buildCA()
-	return err
+	_, database := c.databasePath()
+	_, env := c.buildEnv()
+	_, ca := c.buildCA()
+	return cmp.Or(database, env, ca)
 }
 
 // databasePath returns the path of the database's file.
