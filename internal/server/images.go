@@ -69,8 +69,7 @@ func imageNames() []string {
 	for _, image := range images.All() {
 		names = append(names, image.Name)
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Compact(names) // they are sorted
 }
 
 // driverOptions returns the options for the installation with the id instance. Base
