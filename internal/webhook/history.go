@@ -40,9 +40,14 @@ func (h *history) addDelivery(delivery store.Delivery) {
 		h.new = slices.Clone(h.new[maxHistory/2:])
 	}
 	h.new = append(h.new, delivery)
+	wake(h.woken)
+}
+
+// wake wakes the loop that receives from a channel with room for one.
+func wake(woken chan<- struct{}) {
 	select {
-	case h.woken <- struct{}{}:
-	default: // not received yet: it stands for this one too
+	case woken <- struct{}{}:
+	default: // one that is not received yet stands for this one too
 	}
 }
 

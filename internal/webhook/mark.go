@@ -49,7 +49,7 @@ func (m *mark) await(refs []store.EventRef, last int64) {
 		m.waiting[ref.ID] = struct{}{}
 	}
 	m.read = last
-	m.wake()
+	wake(m.woken)
 }
 
 // begun records that the first attempt of an event begins, or will never be made.
@@ -57,14 +57,7 @@ func (m *mark) begun(event int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waiting, event)
-	m.wake()
-}
-
-func (m *mark) wake() {
-	select {
-	case m.woken <- struct{}{}:
-	default: // not received yet: it stands for this one too
-	}
+	wake(m.woken)
 }
 
 // flush writes the mark to the database if it has increased.

@@ -272,10 +272,7 @@ func (d *Dispatcher) requeue(ctx context.Context, j job) {
 	due := time.Now().Add(d.cfg.Retries[j.attempt-1])
 	j.attempt++
 	d.cfg.Queue.Add(ctx, j.member(), due)
-	select {
-	case d.requeued <- struct{}{}:
-	default: // the loop has not looked since the last one
-	}
+	wake(d.requeued)
 }
 
 // endDelivery ends a delivery, whatever its result. After the last one of a deleted
