@@ -162,22 +162,16 @@ func (d *Dispatcher) retry() {
 				d.lanes.addJob(j, false)
 			}
 		}
-		timer := time.NewTimer(untilNext(next))
+		var again <-chan time.Time
+		if !next.IsZero() {
+			again = time.After(time.Until(next))
+		}
 		select {
-		case <-timer.C:
+		case <-again:
 		case <-d.requeued:
 		case <-d.ctx.Done():
 		}
-		timer.Stop()
 	}
-}
-
-// untilNext returns how long to wait for a time; an hour for the zero time.
-func untilNext(next time.Time) time.Duration {
-	if next.IsZero() {
-		return time.Hour
-	}
-	return time.Until(next)
 }
 
 // makeAttempt makes one attempt of a delivery. It goes on when the dispatcher closes.
