@@ -24,7 +24,8 @@ type mark struct {
 	mu      sync.Mutex
 	read    int64              // the last event that was looked at
 	waiting map[int64]struct{} // events up to it whose first attempt has not begun
-	written int64
+
+	written int64 // the mark in the database
 }
 
 func newMark(s Store, log *slog.Logger) *mark {
@@ -60,23 +61,21 @@ func (m *mark) begun(event int64) {
 	wake(m.woken)
 }
 
-// flush writes the mark to the database if it has increased.
+// flush writes the mark to the database if it has increased. It must not run twice at
+// the same time.
 func (m *mark) flush(ctx context.Context) {
 	m.mu.Lock()
 	id := m.read
 	for event := range m.waiting {
 		id = min(id, event-1)
 	}
-	risen := id > m.written
 	m.mu.Unlock()
-	if !risen {
+	if id <= m.written {
 		return
 	}
 	if err := m.store.SetWebhookMark(ctx, id); err != nil {
 		m.log.Error("the mark of the webhooks not written; a restart delivers events again", "error", err)
 		return
 	}
-	m.mu.Lock()
 	m.written = id
-	m.mu.Unlock()
 }
