@@ -113,8 +113,8 @@ func (d *Dispatcher) unanswered(ctx context.Context, cause error) outcome {
 
 // firstWords returns the beginning of a body as one line of text.
 func firstWords(body []byte) string {
-	text := []rune(strings.ToValidUTF8(string(body[:min(len(body), 8*maxWords)]), "�"))
-	line := strings.Join(strings.FieldsFunc(string(text), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	text := strings.ToValidUTF8(string(body[:min(len(body), 8*maxWords)]), "�")
+	line := strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	if runes := []rune(line); len(runes) > maxWords {
 		return string(runes[:maxWords-1]) + "…"
 	}
