@@ -46,13 +46,9 @@ type PlannedService struct {
 // NewPlan returns the plan for the result of Check, without services of which not even
 // the runtime is known.
 func NewPlan(m *stack.Manifest, faults []string) *Plan {
-	p := &Plan{Valid: len(faults) == 0, Faults: faults, Name: m.Name, Services: []PlannedService{}}
-	if p.Valid {
-		p.Faults = []string{}
-	}
+	p := &Plan{Valid: len(faults) == 0, Faults: append([]string{}, faults...), Name: m.Name, Services: []PlannedService{}}
 	if m.TTL != 0 {
-		seconds := m.TTL.Seconds()
-		p.TTL = &seconds
+		p.TTL = new(m.TTL.Seconds())
 	}
 	for i := range m.Services {
 		if m.Services[i].Runtime.Name != "" {
