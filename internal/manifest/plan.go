@@ -53,7 +53,7 @@ func planBlock(s *stack.Spec) string {
 const maxPlanColumn = 44
 
 func planRows(s *stack.Spec) []planRow {
-	rows := []planRow{{"runtime", s.Runtime.String(), runtimeOrigin(s, !s.IsStatic())}}
+	rows := []planRow{{"runtime", s.Runtime.String(), runtimeOrigin(s)}}
 	add := func(name, value string) {
 		if value != "" {
 			rows = append(rows, planRow{name, oneLine(value), s.Origin[name]})
@@ -84,10 +84,11 @@ func planRows(s *stack.Spec) []planRow {
 	return rows
 }
 
-// runtimeOrigin joins the origins of the runtime and its version.
-func runtimeOrigin(s *stack.Spec, versioned bool) string {
+// runtimeOrigin joins the origins of the runtime and its version. That of a static
+// service belongs to what builds it.
+func runtimeOrigin(s *stack.Spec) string {
 	from := s.Origin["runtime"]
-	if version := s.Origin["version"]; versioned && version != "" {
+	if version := s.Origin["version"]; version != "" && !s.IsStatic() {
 		from += "; version: " + version
 	}
 	return from
