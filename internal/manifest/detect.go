@@ -234,9 +234,9 @@ func site(c choice, src fs.FS) choice {
 func unknownRuntime(name string) string {
 	names := runtimes.Names()
 	meant := nearest(strings.ToLower(name), names)
-	for _, n := range names {
-		if def, ok := runtimes.Lookup(n); ok && slices.Contains(def.Aliases, strings.ToLower(name)) {
-			meant = n
+	for _, def := range runtimes.All() {
+		if slices.Contains(def.Aliases, strings.ToLower(name)) {
+			meant = def.Name
 		}
 	}
 	message := "unknown runtime " + safetext.Quote(name)

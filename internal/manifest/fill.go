@@ -113,11 +113,9 @@ func (t *detector) givenPublish(d *draftService, s *stack.Spec, src fs.FS, build
 		t.faultf(d, "publish %s %v", safetext.Quote(*d.publish), err)
 		return
 	}
-	if !builds {
-		if info, err := fs.Stat(src, clean); err != nil || !info.IsDir() {
-			t.faultf(d, "publish %s: there is no such folder, and no build command that creates it%s", safetext.Quote(*d.publish), folders(src))
-			return
-		}
+	if !builds && !hasFolder(src, clean) {
+		t.faultf(d, "publish %s: there is no such folder, and no build command that creates it%s", safetext.Quote(*d.publish), folders(src))
+		return
 	}
 	s.Publish, s.Origin["publish"] = clean, t.manifest
 }
