@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -136,14 +137,8 @@ func hasFolder(root fs.FS, name string) bool {
 // belowSingle removes the archive's only folder from a name that begins with it: a
 // project that consists of web/ may be packed with root: web.
 func (t *detector) belowSingle(name string) string {
-	if t.single == "" {
-		return name
-	}
-	if rest, ok := strings.CutPrefix(name, t.single+"/"); ok {
-		return rest
-	}
-	if name == t.single {
-		return "."
+	if rest, ok := strings.CutPrefix(name+"/", t.single+"/"); ok {
+		return path.Clean(rest)
 	}
 	return name
 }
