@@ -81,9 +81,6 @@ func (t *detector) service(d *draftService) stack.Spec {
 // checkKind faults what can be judged without the service's folder: an unknown runtime,
 // and fields for the other kind of service.
 func (t *detector) checkKind(d *draftService) {
-	if !d.has("runtime") {
-		return
-	}
 	if def, _, ok := t.lookup(d); ok {
 		t.checkFields(d, def)
 	}
@@ -187,7 +184,8 @@ func (t *detector) choose(d *draftService, src fs.FS) (choice, bool) {
 	return c, true
 }
 
-// lookup returns the manifest's runtime, with its version if it has one.
+// lookup returns the manifest's runtime, with its version if it has one; false if it is
+// left out or wrong.
 func (t *detector) lookup(d *draftService) (def *runtimes.Definition, version string, ok bool) {
 	if d.runtime == nil {
 		return nil, "", false
@@ -222,7 +220,6 @@ func (t *detector) named(d *draftService, src fs.FS) (choice, bool) {
 // site completes the choice for a service that is explicitly static.
 func site(c choice, src fs.FS) choice {
 	c.builder, c.plan = runtimes.DetectSite(src)
-	c.version = ""
 	return c
 }
 
