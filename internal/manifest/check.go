@@ -133,21 +133,21 @@ func (d *decoder) serviceName() string {
 	return *s // even a wrong one: the others may name it
 }
 
-// health returns the path that must answer; nil if it is left out or wrong.
-func (d *decoder) health() *string {
+// health returns the path that must answer; "" if it is left out or wrong.
+func (d *decoder) health() string {
 	s := d.text("health", "health: /healthz")
 	if s == nil {
-		return nil
+		return ""
 	}
 	if !strings.HasPrefix(*s, "/") {
 		d.faultf("health %s does not begin with /; write a path, as in health: /healthz", safetext.Quote(*s))
-		return nil
+		return ""
 	}
 	if _, err := url.ParseRequestURI(*s); err != nil || len(*s) > maxHealthLength || strings.ContainsFunc(*s, notURL) {
 		d.faultf("health %s is not a path of a URL; write it as in health: /healthz", safetext.Quote(*s))
-		return nil
+		return ""
 	}
-	return s
+	return *s
 }
 
 func notURL(r rune) bool { return r <= ' ' || r > '~' || r == '#' }

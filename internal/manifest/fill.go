@@ -24,9 +24,7 @@ func (t *detector) fillProcess(d *draftService, s *stack.Spec, c choice) {
 	}
 	fillEnv(s, c.plan.Env)
 	s.Port = d.port
-	if d.health != nil {
-		s.Health = *d.health
-	}
+	s.Health = d.health
 	s.Strategy = cmp.Or(d.strategy, stack.Overlap)
 	s.StopTimeout = cmp.Or(d.stopTimeout, stopTimeout)
 	t.noteGiven(d, s, "port", "health", "strategy", "stop_timeout")

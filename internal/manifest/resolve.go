@@ -163,9 +163,10 @@ type draftService struct {
 	label  string // how messages call it: "service web"
 	broken bool   // it is not a mapping
 
-	runtime, root, install, build, release, start, publish, health *string
+	runtime, root, install, build, release, start, publish *string
 
 	port        int
+	health      string
 	env         map[string]stack.Env
 	dependsOn   []string
 	strategy    stack.Strategy
