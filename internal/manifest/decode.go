@@ -77,24 +77,24 @@ func (d *decoder) text(name, example string) *string {
 // decodeManifest reads the whole tree.
 func decodeManifest(tree *node, f *faults) *draft {
 	top := newDecoder(tree, "", manifestFields, manifestAliases, f)
-	m := &draft{}
+	d := &draft{}
 	if s := top.text("name", "name: guestbook"); s != nil {
-		m.name = checkName(*s, f)
+		d.manifest.Name = checkName(*s, f)
 	}
 	if s := top.text("ttl", "ttl: 2h"); s != nil {
-		m.ttl = checkTTL(*s, f)
+		d.manifest.TTL = checkTTL(*s, f)
 	}
 	if s := top.text("claim_email", "claim_email: ana@example.com"); s != nil {
-		m.claimEmail = checkEmail(*s, f)
+		d.manifest.ClaimEmail = checkEmail(*s, f)
 	}
 	if n := top.value("notify", kindMapping, "notify: {webhook: https://example.com/hooks}"); n != nil {
 		notify := newDecoder(n, "notify: ", notifyFields, notifyAliases, f)
 		if s := notify.text("webhook", "webhook: https://example.com/hooks"); s != nil {
-			m.webhook = checkWebhook(*s, f)
+			d.manifest.Webhook = checkWebhook(*s, f)
 		}
 	}
-	m.services, m.broken = decodeServices(top)
-	return m
+	d.services, d.broken = decodeServices(top)
+	return d
 }
 
 // decodeServices reads every entry of services; broken means that it is unknown which

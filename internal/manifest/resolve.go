@@ -59,7 +59,7 @@ func CheckRequest(req Request) error {
 		if !d.broken {
 			stack.CheckReferences(d.specs(), f.addLine)
 		}
-		req.checkTTL(d.ttl, f)
+		req.checkTTL(d.manifest.TTL, f)
 	}
 	return f.err()
 }
@@ -74,7 +74,7 @@ func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manif
 	if d == nil {
 		return &stack.Manifest{}
 	}
-	m := &stack.Manifest{TTL: d.ttl, ClaimEmail: d.claimEmail, Webhook: d.webhook}
+	m := d.manifest
 	det := &detector{root: root, manifest: name, single: singleRoot, faults: f}
 	if d.broken {
 		for i := range d.services {
@@ -85,8 +85,8 @@ func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manif
 		stack.CheckReferences(m.Services, f.addLine)
 	}
 	req.checkTTL(m.TTL, f)
-	m.Name = firstName(d.name, singleRoot, det.name, "stack")
-	return m
+	m.Name = firstName(m.Name, singleRoot, det.name, "stack")
+	return &m
 }
 
 // checkTTL faults a lifetime that is given, not 0, and not accepted.
@@ -137,12 +137,9 @@ func readUpTo(root fs.FS, name string, n int64) ([]byte, error) {
 // draft is a manifest as written: checked field by field, without looking at the
 // source.
 type draft struct {
-	name       string
-	ttl        time.Duration
-	claimEmail string
-	webhook    string
-	services   []draftService
-	broken     bool // what services says is not a list of as many as there may be
+	manifest stack.Manifest // without services
+	services []draftService
+	broken   bool // what services says is not a list of as many as there may be
 }
 
 // specs returns as much of the services as checking references needs.
@@ -192,13 +189,13 @@ func readDraft(data []byte, name string, req Request, f *faults) *draft {
 // override replaces the manifest's fields with the request's own.
 func (d *draft) override(req Request, f *faults) {
 	if req.Name != "" {
-		d.name = checkName(req.Name, f)
+		d.manifest.Name = checkName(req.Name, f)
 	}
 	if req.TTL != "" {
-		d.ttl = checkTTL(req.TTL, f)
+		d.manifest.TTL = checkTTL(req.TTL, f)
 	}
 	if req.ClaimEmail != "" {
-		d.claimEmail = checkEmail(req.ClaimEmail, f)
+		d.manifest.ClaimEmail = checkEmail(req.ClaimEmail, f)
 	}
 }
 
