@@ -3,6 +3,7 @@ package stack
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,49 +118,17 @@ func referenceFault(ref string, services []Spec, names []string) string {
 // the braces, "services.api.url" or "stack.id"; if that returns false the reference
 // stays. $${ becomes ${, and any other $ stays as it is.
 func expand(value string, vars func(ref string) (string, bool)) string {
-	var b strings.Builder
-	for rest := value; ; {
-		before, ref, after, found := nextReference(rest)
-		b.WriteString(before)
-		if !found {
-			return b.String()
+	return references.ReplaceAllStringFunc(value, func(found string) string {
+		if found == "$${" {
+			return "${"
 		}
-		if v, ok := vars(ref); ok {
-			b.WriteString(v)
-		} else {
-			b.WriteString("${" + ref + "}")
+		if v, ok := vars(found[len("${") : len(found)-len("}")]); ok {
+			return v
 		}
-		rest = after
-	}
+		return found
+	})
 }
 
-// nextReference cuts s around its first reference; before already has ${ in place of
-// each $${.
-func nextReference(s string) (before, ref, after string, found bool) {
-	var b strings.Builder
-	for {
-		i := strings.IndexByte(s, '$')
-		if i < 0 {
-			b.WriteString(s)
-			return b.String(), "", "", false
-		}
-		b.WriteString(s[:i])
-		s = s[i:]
-		if strings.HasPrefix(s, "$${") {
-			b.WriteString("${")
-			s = s[len("$${"):]
-			continue
-		}
-		if end := strings.IndexByte(s, '}'); end > 0 && isReference(s[:end]) {
-			return b.String(), s[len("${"):end], s[end+1:], true
-		}
-		b.WriteByte('$')
-		s = s[1:]
-	}
-}
-
-// isReference reports whether text that begins with $ is a reference of ours, so that a
-// wrong one is a fault and not plain text.
-func isReference(s string) bool {
-	return strings.HasPrefix(s, "${services.") || strings.HasPrefix(s, "${stack.")
-}
+// references matches $${, and what is a reference of ours, so that a wrong one is a fault
+// and not plain text.
+var references = regexp.MustCompile(`\$\$\{|\$\{(services|stack)\.[^}]*\}`)
