@@ -2,6 +2,7 @@ package stack
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -42,12 +43,7 @@ func (s *Stack) Crash(service string, code *int, restart bool, limits Limits, no
 
 // crash records a crash at now, drops those up to after, and returns how many remain.
 func (s *Service) crash(after, now time.Time) int {
-	kept := s.Crashes[:0:0]
-	for _, at := range s.Crashes {
-		if at.After(after) {
-			kept = append(kept, at)
-		}
-	}
+	kept := slices.DeleteFunc(slices.Clone(s.Crashes), func(at time.Time) bool { return !at.After(after) })
 	s.Crashes = append(kept, now)
 	return len(s.Crashes)
 }
