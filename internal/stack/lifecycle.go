@@ -206,20 +206,14 @@ func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event,
 // DeployFailed ends a failed build for the given reason. A stack that served a
 // generation before serves it again.
 func (s *Stack) DeployFailed(reason string) ([]Event, error) {
+	trigger, end := triggerDeployFailed, s.fail
 	if s.Status == Live {
-		return s.rolledBack(reason)
+		trigger, end = triggerRolledBack, s.giveUp
 	}
-	if err := s.applyToBuild(triggerDeployFailed); err != nil {
+	if err := s.applyToBuild(trigger); err != nil {
 		return nil, err
 	}
-	return s.fail(reason), nil
-}
-
-func (s *Stack) rolledBack(reason string) ([]Event, error) {
-	if err := s.applyToBuild(triggerRolledBack); err != nil {
-		return nil, err
-	}
-	return s.giveUp(reason), nil
+	return end(reason), nil
 }
 
 // giveUp ends the build of a next generation.
