@@ -250,7 +250,7 @@ func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
 	if err := s.apply(triggerServedFails); err != nil {
 		return nil, err
 	}
-	s.setStopped()
+	s.setServices(Stopped)
 	return []Event{failedEvent(reason)}, nil
 }
 
@@ -258,7 +258,7 @@ func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
 func (s *Stack) fail(reason string) []Event {
 	s.Error = lastChars(reason, ErrorChars)
 	s.Deploying = 0
-	s.setStopped()
+	s.setServices(Stopped)
 	return []Event{failedEvent(reason)}
 }
 
@@ -273,9 +273,6 @@ func (s *Stack) setRunning() {
 		s.Services[i].Unhealthy = 0
 	}
 }
-
-func (s *Stack) setPending() { s.setServices(Pending) }
-func (s *Stack) setStopped() { s.setServices(Stopped) }
 
 func (s *Stack) setServices(status ServiceStatus) {
 	for i := range s.Services {

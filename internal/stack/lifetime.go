@@ -37,7 +37,7 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	s.Deploying = 0
 	s.ExpiredAt = now
 	s.RetainedUntil = now.Add(limits.Retention)
-	s.setStopped()
+	s.setServices(Stopped)
 	return append(events, Event{Type: EventExpired, CreatedAt: now, Data: map[string]any{
 		"retained_until": Timestamp(s.RetainedUntil),
 		"claim_url":      urls.Claim(""),
@@ -69,7 +69,7 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 		if s.Built() {
 			s.Error = ""
 		}
-		s.setPending()
+		s.setServices(Pending)
 	}
 	s.Owner = owner
 	s.ExpiresAt, s.ExpiredAt, s.RetainedUntil = time.Time{}, time.Time{}, time.Time{}
