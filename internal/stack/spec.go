@@ -134,10 +134,8 @@ func InOrder(specs []Spec) []int {
 	for len(order) < len(specs) {
 		before := len(order)
 		for i := range specs {
-			if placed[specs[i].Name] {
-				continue
-			}
-			if !slices.ContainsFunc(specs[i].DependsOn, func(d string) bool { return !placed[d] }) {
+			waits := slices.ContainsFunc(specs[i].DependsOn, func(d string) bool { return !placed[d] })
+			if !waits && !placed[specs[i].Name] {
 				placed[specs[i].Name] = true
 				order = append(order, i)
 			}
