@@ -169,7 +169,7 @@ func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event,
 	changed := make(chan struct{})
 	l.runner.work.Go(func() {
 		defer close(changed)
-		st, err = l.runner.updateOnce(ctx, fn)
+		st, err = l.runner.cfg.Store.Update(ctx, l.runner.id, fn)
 	})
 	for {
 		select {

@@ -46,7 +46,7 @@ func (r *runner) failLost(ctx context.Context, st *stack.Stack, there engine.Obj
 	if st.Deploying == 0 || st.Status == stack.Live {
 		return r.resume(ctx, st, there)
 	}
-	failed, err := r.updateOnce(ctx, r.endStopped)
+	failed, err := r.cfg.Store.Update(ctx, r.id, r.endStopped)
 	if err != nil {
 		r.route(st, nil)
 		return func(ctx context.Context) { r.resumeLate(ctx, there) }

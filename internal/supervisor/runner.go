@@ -272,11 +272,6 @@ func (r *runner) retryByLoop(ctx context.Context, change func(*loop) switched) (
 	return done, err
 }
 
-// updateOnce is update without another attempt.
-func (r *runner) updateOnce(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, error) {
-	return r.cfg.Store.Update(ctx, r.id, fn)
-}
-
 // storePause is the longest wait between two attempts to reach the store.
 const storePause = 5 * time.Second
 
