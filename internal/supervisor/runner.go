@@ -133,17 +133,11 @@ func (r *runner) isIdleBeside() bool {
 	return idle
 }
 
-// hold keeps the stack from being idle until release is called.
-func (r *runner) hold() (release func()) {
-	r.tell(func(l *loop) { l.aside++ })
-	return func() { r.tell(func(l *loop) { l.aside-- }) }
-}
-
 // goAside runs something beside the jobs. The stack is not idle meanwhile.
 func (r *runner) goAside(do func()) {
-	release := r.hold()
+	r.tell(func(l *loop) { l.aside++ })
 	r.work.Go(func() {
-		defer release()
+		defer r.tell(func(l *loop) { l.aside-- })
 		do()
 	})
 }
