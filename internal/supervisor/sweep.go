@@ -13,18 +13,19 @@ import (
 // inventory is what the engine has of this installation, by the stack's id.
 type inventory map[string]engine.Objects
 
-// takeInventory asks the engine for everything that belongs to this installation.
-func (s *Supervisor) takeInventory(ctx context.Context) (inventory, error) {
+// takeInventory asks the engine for what it has of a stack, or with "" for everything
+// that belongs to this installation.
+func (s *Supervisor) takeInventory(ctx context.Context, id string) (inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, listWait)
 	defer cancel()
-	return s.cfg.Engine.Inventory(ctx, "")
+	return s.cfg.Engine.Inventory(ctx, id)
 }
 
 // awaitInventory takes an inventory, again and again until the engine answers or ctx
 // ends.
 func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
 	for {
-		there, err := s.takeInventory(ctx)
+		there, err := s.takeInventory(ctx, "")
 		if err == nil {
 			return there, nil
 		}
@@ -39,9 +40,7 @@ func (s *Supervisor) awaitInventory(ctx context.Context) (inventory, error) {
 
 // inventory returns what the engine has of the stack.
 func (r *runner) inventory(ctx context.Context) (engine.Objects, error) {
-	ctx, cancel := context.WithTimeout(ctx, listWait)
-	defer cancel()
-	there, err := r.cfg.Engine.Inventory(ctx, r.id)
+	there, err := r.sup.takeInventory(ctx, r.id)
 	return there[r.id], err
 }
 
@@ -82,7 +81,7 @@ func (s *Supervisor) watchLeftovers(seen orphans) {
 // removeLasting removes the leftovers of stacks, and what is to go of the orphans that
 // were there before, and returns the orphans that there are.
 func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans, error) {
-	there, err := s.takeInventory(ctx)
+	there, err := s.takeInventory(ctx, "")
 	if err != nil {
 		return before, err
 	}
