@@ -147,17 +147,15 @@ func (d *deployment) stopOthers(ctx context.Context, service, halted string) err
 	if err != nil {
 		return err
 	}
-	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
-		number := c.Key.Generation
-		return number == 0 || number == d.gen.number || c.ID == halted // 0 means that a build or a restore left it
-	})
-	if len(containers) == 0 {
+	others := containersOf(containers, func(number int) bool { return number != d.gen.number })
+	others = slices.DeleteFunc(others, func(c engine.Container) bool { return c.ID == halted })
+	if len(others) == 0 {
 		return nil
 	}
 	if err := d.noteHalt(ctx, service); err != nil {
 		return err
 	}
-	return d.gen.runner.sup.stopAll(ctx, containers)
+	return d.gen.runner.sup.stopAll(ctx, others)
 }
 
 // noteHalt records that the process of a service is being stopped. It runs before the

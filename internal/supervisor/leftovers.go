@@ -72,10 +72,7 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	}
 	err := r.sup.retryEngine(ctx, func() error {
 		there, err := r.inventory(context.WithoutCancel(ctx))
-		running := slices.DeleteFunc(there.Containers, func(c engine.Container) bool {
-			return c.Key.Generation == 0 || !earlier(c.Key.Generation) // 0 means that a build or a restore left it
-		})
-		err = errors.Join(err, r.sup.stopAll(ctx, running))
+		err = errors.Join(err, r.sup.stopAll(ctx, containersOf(there.Containers, earlier)))
 		left := leftovers{
 			objects: engine.Objects{Images: tagged(there.Images, isLeftover(earlier))},
 			sites:   r.cfg.Dir.Sites(st.ID, earlier),
@@ -117,6 +114,14 @@ func (s *Supervisor) superseded(st *stack.Stack) func(number int) bool {
 	return func(number int) bool {
 		return (number != st.Generation || !st.Built()) && !s.spares(st, number)
 	}
+}
+
+// containersOf returns the containers of the generations that which accepts. What a build
+// or a restore left is of generation 0, and never among them.
+func containersOf(containers []engine.Container, which func(number int) bool) []engine.Container {
+	return slices.DeleteFunc(slices.Clone(containers), func(c engine.Container) bool {
+		return c.Key.Generation == 0 || !which(c.Key.Generation)
+	})
 }
 
 // tagged returns the images that have a matching tag, with these tags alone.

@@ -175,19 +175,15 @@ func (s *Supervisor) sparesRunning(st *stack.Stack, key engine.Key) bool {
 // explain.
 func (s *Supervisor) newerThanRow(st *stack.Stack, there engine.Objects) leftovers {
 	unexplained := func(number int) bool { return !st.Explains(number) }
-	newer := leftovers{sites: s.cfg.Dir.Sites(st.ID, unexplained)}
-	newer.objects.Images = tagged(there.Images, ofGeneration(unexplained))
-	for _, c := range there.Containers {
-		if unexplained(c.Key.Generation) {
-			newer.objects.Containers = append(newer.objects.Containers, c)
-		}
+	explained := func(n engine.Network) bool { return st.Explains(n.Key.Generation) }
+	return leftovers{
+		objects: engine.Objects{
+			Containers: containersOf(there.Containers, unexplained),
+			Images:     tagged(there.Images, ofGeneration(unexplained)),
+			Networks:   slices.DeleteFunc(slices.Clone(there.Networks), explained),
+		},
+		sites: s.cfg.Dir.Sites(st.ID, unexplained),
 	}
-	for _, n := range there.Networks {
-		if unexplained(n.Key.Generation) {
-			newer.objects.Networks = append(newer.objects.Networks, n)
-		}
-	}
-	return newer
 }
 
 // warnOfNewer names in the log what the stack's row does not explain.
