@@ -89,21 +89,17 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 // build or a restore left behind. Data and what is spared are never leftovers.
 func (s *Supervisor) leftovers(st *stack.Stack, there engine.Objects) leftovers {
 	var left leftovers
-	for _, c := range there.Containers {
+	left.objects.Containers = slices.DeleteFunc(slices.Clone(there.Containers), func(c engine.Container) bool {
 		key := engine.Key{Stack: st.ID, Service: c.Key.Service, Generation: st.Generation}
 		service := st.Service(key.Service)
 		current := st.Status == stack.Live && service != nil && c.Name == key.Process(service.Replaced)
-		if !current && !s.sparesRunning(st, c.Key) {
-			left.objects.Containers = append(left.objects.Containers, c)
-		}
-	}
+		return current || s.sparesRunning(st, c.Key)
+	})
 	left.objects.Images = tagged(there.Images, isLeftover(s.superseded(st)))
-	for _, n := range there.Networks {
+	left.objects.Networks = slices.DeleteFunc(slices.Clone(there.Networks), func(n engine.Network) bool {
 		current := st.Status == stack.Live && n.Name == networkOf(st, there)
-		if !current && !s.sparesRunning(st, n.Key) {
-			left.objects.Networks = append(left.objects.Networks, n)
-		}
-	}
+		return current || s.sparesRunning(st, n.Key)
+	})
 	left.sites = s.cfg.Dir.Sites(st.ID, s.superseded(st))
 	return left
 }
