@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,49 +200,44 @@ func (d *deployment) switchOver(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here("all-healthy")
-	st, drained, err := d.retrySwitch(ctx)
-	if err != nil {
-		return err
+	done := d.retrySwitch(ctx)
+	if done.err != nil {
+		return done.err
 	}
 	d.gen.watchAll()
 	d.gen.runner.goAside(func() {
 		if d.old != nil {
-			d.old.retire(drained)
+			d.old.retire(done.drained)
 			return
 		}
-		d.gen.runner.drainAll(drained) // of a generation that was being brought back
-		if st.Generation > 1 {
-			d.gen.runner.removeEarlier(d.gen.runner.ctx, st)
+		d.gen.runner.drainAll(done.drained) // of a generation that was being brought back
+		if done.st.Generation > 1 {
+			d.gen.runner.removeEarlier(d.gen.runner.ctx, done.st)
 		}
 	})
-	d.gen.log.Info("stack is live", "generation", st.Generation)
+	d.gen.log.Info("stack is live", "generation", done.st.Generation)
 	return nil
 }
 
-// retrySwitch calls switchTo until the database works. Before each attempt it checks
-// that every process still runs: one may have ended while others were brought up, or
-// while the database did not work.
-func (d *deployment) retrySwitch(ctx context.Context) (st *stack.Stack, drained []*proxy.Target, err error) {
-	var ended error
-	err = d.gen.runner.retryStore(ctx, func() error {
-		if ended = sideBySide(d.gen.allProcesses(), func(p *process) error { return p.stillRuns(ctx) }); ended != nil {
+// retrySwitch makes the generation the served one, and tries until the database works. A
+// try that fails leaves the routes as they were. Before each it checks that every process
+// still runs: one may have ended while others were brought up, or while the database did
+// not work.
+func (d *deployment) retrySwitch(ctx context.Context) (done outcome) {
+	deployed := func(st *stack.Stack) ([]stack.Event, error) {
+		return st.Deployed(d.gen.services, d.gen.cfg.URLs, stack.Now())
+	}
+	_ = d.gen.runner.retryStore(ctx, func() error { // the error is that of the last outcome
+		done.err = sideBySide(d.gen.allProcesses(), func(p *process) error { return p.stillRuns(ctx) })
+		if done.err != nil {
 			return nil
 		}
-		st, drained, err = d.switchTo(ctx)
-		return err
-	})
-	return st, drained, cmp.Or(ended, err)
-}
-
-// switchTo makes the generation the served one, and returns the targets of the old one.
-// It tries once; if that fails, the routes lead to the old one again.
-func (d *deployment) switchTo(ctx context.Context) (*stack.Stack, []*proxy.Target, error) {
-	done, err := ask(context.WithoutCancel(ctx), d.gen.runner, func(l *loop) switched { // even if ctx ends, what was done must be known
-		return l.switchOrReturn(ctx, d.gen, "live-committed", func(st *stack.Stack) ([]stack.Event, error) {
-			return st.Deployed(d.gen.services, d.gen.cfg.URLs, stack.Now())
+		done = d.gen.runner.byLoop(ctx, func(l *loop) outcome {
+			return l.switchOrReturn(ctx, d.gen, "live-committed", deployed)
 		})
+		return done.err
 	})
-	return done.st, done.drained, cmp.Or(err, done.err)
+	return done
 }
 
 // retire lets the open requests of a generation finish, ends it and removes all that
@@ -345,11 +339,11 @@ func (g *generation) notBroughtBack(cause, backErr error) string {
 // fail records by a change of the row that a stack has failed, and that it serves nothing
 // any more, and ends its processes, those of the generation g first.
 func (r *runner) fail(ctx context.Context, g *generation, change func(*stack.Stack) ([]stack.Event, error)) error {
-	done, err := r.retryByLoop(ctx, func(l *loop) switched {
+	done := r.retryByLoop(ctx, func(l *loop) outcome {
 		return l.switchOrReturn(ctx, nil, "failure-committed", change)
 	})
-	if err != nil {
-		return err
+	if done.err != nil {
+		return done.err
 	}
 	for _, t := range done.drained {
 		cut(t)

@@ -181,8 +181,8 @@ func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event,
 	}
 }
 
-// switched is the result of switching the routes to a generation.
-type switched struct {
+// outcome is what came of a change of the row by the loop.
+type outcome struct {
 	was     *stack.Stack // the row before, if the routes were switched; nil otherwise
 	st      *stack.Stack
 	drained []*proxy.Target // targets that nothing is routed to any more
@@ -191,7 +191,7 @@ type switched struct {
 
 // switchTo changes the row, within the transaction routes to a generation, and makes it
 // the served one. It tries once, and the routes stay if the change fails after that.
-func (l *loop) switchTo(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) (done switched) {
+func (l *loop) switchTo(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) (done outcome) {
 	done.st, done.err = l.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		was := *st
 		events, err := change(st)
@@ -209,7 +209,7 @@ func (l *loop) switchTo(ctx context.Context, g *generation, committed string, ch
 
 // switchOrReturn is switchTo, but if the change fails, the routes lead again where they
 // led before.
-func (l *loop) switchOrReturn(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) switched {
+func (l *loop) switchOrReturn(ctx context.Context, g *generation, committed string, change func(*stack.Stack) ([]stack.Event, error)) outcome {
 	done := l.switchTo(ctx, g, committed, change)
 	if done.err != nil && done.was != nil {
 		l.runner.route(done.was, l.runner.serving())

@@ -187,16 +187,16 @@ func (p *process) handOver(ctx context.Context, next *process) error {
 // returns the targets that nothing is routed to any more. It tries until the database
 // works, or until ctx, which is the watcher's, ends.
 func (p *process) replace(ctx context.Context, next *process, change func(*stack.Stack) ([]stack.Event, error)) (drained []*proxy.Target, err error) {
-	done, err := p.gen.runner.retryByLoop(ctx, func(l *loop) switched { return l.replace(ctx, p, next, change) })
-	return done.drained, err
+	done := p.gen.runner.retryByLoop(ctx, func(l *loop) outcome { return l.replace(ctx, p, next, change) })
+	return done.drained, done.err
 }
 
 // replace puts the next process in the place of p, unless ctx has ended: p is not watched
 // any more then, and whoever ends its generation has it. The row is changed first, so
 // that the next server knows which of the two serves. It tries once.
-func (l *loop) replace(ctx context.Context, p, next *process, change func(*stack.Stack) ([]stack.Event, error)) (done switched) {
+func (l *loop) replace(ctx context.Context, p, next *process, change func(*stack.Stack) ([]stack.Event, error)) (done outcome) {
 	if err := ctx.Err(); err != nil {
-		return switched{err: err}
+		return outcome{err: err}
 	}
 	if done.st, done.err = l.update(l.runner.ctx, change); done.err != nil {
 		return done

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -308,11 +307,11 @@ func (g *generation) serveAgain(ctx context.Context, again bool) error {
 
 func (g *generation) switchBack(ctx context.Context, again bool) (drained []*proxy.Target, err error) {
 	try := func() error {
-		done, err := ask(context.WithoutCancel(ctx), g.runner, func(l *loop) switched {
+		done := g.runner.byLoop(ctx, func(l *loop) outcome {
 			return l.switchTo(ctx, g, "restore-committed", g.recordServing)
 		})
 		drained = append(drained, done.drained...) // of each try, since the routes stay
-		return cmp.Or(err, done.err)
+		return done.err
 	}
 	if again {
 		err = g.runner.retryStore(ctx, try)

@@ -245,25 +245,31 @@ func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Even
 // updateByLoop is update by the loop, which does what follows from the change before
 // anything else that it is asked, such as what follows from the next change.
 func (r *runner) updateByLoop(ctx context.Context, change func(*stack.Stack) ([]stack.Event, error), then func(*loop, *stack.Stack)) (st *stack.Stack, err error) {
-	done, err := r.retryByLoop(ctx, func(l *loop) switched {
+	done := r.retryByLoop(ctx, func(l *loop) outcome {
 		st, err := l.update(ctx, change)
 		if err == nil {
 			then(l, st)
 		}
-		return switched{st: st, err: err}
+		return outcome{st: st, err: err}
 	})
-	return done.st, err
+	return done.st, done.err
 }
 
-// retryByLoop makes the loop change the row, once in each try, and tries again as
-// retryStore does. Even if ctx ends, it waits for what the loop has begun, since that
-// must be known.
-func (r *runner) retryByLoop(ctx context.Context, change func(*loop) switched) (done switched, err error) {
-	err = r.retryStore(ctx, func() (err error) {
-		done, err = ask(context.WithoutCancel(ctx), r, change)
-		return cmp.Or(err, done.err)
+// retryByLoop is byLoop, tried again as retryStore does.
+func (r *runner) retryByLoop(ctx context.Context, change func(*loop) outcome) (done outcome) {
+	_ = r.retryStore(ctx, func() error { // the error is that of the last outcome
+		done = r.byLoop(ctx, change)
+		return done.err
 	})
-	return done, err
+	return done
+}
+
+// byLoop makes the loop change the row, in one try. Even if ctx ends, it waits for what
+// the loop has begun, since that must be known.
+func (r *runner) byLoop(ctx context.Context, change func(*loop) outcome) outcome {
+	done, err := ask(context.WithoutCancel(ctx), r, change)
+	done.err = cmp.Or(err, done.err)
+	return done
 }
 
 // storePause is the longest wait between two attempts to reach the store.
