@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -255,67 +254,47 @@ func exitOf(c engine.Container) (how string, code *int) {
 // countCrash records a crash and returns how long to wait before the restart, or false
 // if there will be none.
 func (p *process) countCrash(ctx context.Context, code *int, restart bool) (time.Duration, bool) {
-	st, reason, err := p.recordCrash(code, restart)
+	r := p.gen.runner
+	done := r.retryByLoop(r.ctx, func(l *loop) outcome { return l.countCrash(p, code, restart) })
 	switch {
-	case err != nil:
+	case done.err != nil:
 		if ctx.Err() == nil {
-			p.log.Warn("crash not recorded", "error", err)
+			p.log.Warn("crash not recorded", "error", done.err)
 		}
 		return 0, false
-	case reason != "":
-		p.logLine(reason)
+	case done.reason != "":
+		p.logLine(done.reason)
 		return 0, false
 	}
-	return p.cfg.Limits.RestartDelay(len(st.Service(p.service.Spec.Name).Crashes)), true
+	return p.cfg.Limits.RestartDelay(len(done.st.Service(p.service.Spec.Name).Crashes)), true
 }
 
-// recordCrash counts a crash of the served generation. If it is one too many, the
-// generation falls: it loses its routes, and recordCrash returns the reason.
-func (p *process) recordCrash(code *int, restart bool) (st *stack.Stack, reason string, err error) {
-	r := p.gen.runner
-	err = r.retryStore(r.ctx, func() error {
-		done, err := ask(r.ctx, r, func(l *loop) counted { return l.countCrash(p, code, restart) })
-		st, reason = done.st, done.reason
-		return cmp.Or(err, done.err)
-	})
-	return st, reason, err
-}
-
-// counted is the result of counting a crash.
-type counted struct {
-	st     *stack.Stack
-	reason string // why the generation falls; "" when it does not
-	err    error
-}
-
-// countCrash counts a crash of a process of the served generation. It tries once.
-func (l *loop) countCrash(p *process, code *int, restart bool) (done counted) {
+// countCrash counts a crash of a process of the served generation. If it is one too many,
+// the generation falls: it loses its routes. countCrash tries once.
+func (l *loop) countCrash(p *process, code *int, restart bool) (done outcome) {
 	if l.runner.serving() != p.gen {
-		return counted{err: stack.NewError(stack.Conflict, "the generation is no longer served")}
+		return outcome{err: stack.NewError(stack.Conflict, "the generation is no longer served")}
 	}
-	var was stack.Stack
-	var looping bool
-	var targets []*proxy.Target
-	done.st, done.err = l.update(l.runner.ctx, func(st *stack.Stack) (events []stack.Event, err error) {
-		was = *st
-		events, looping, err = st.Crash(p.service.Spec.Name, code, restart, p.cfg.Limits, stack.Now())
+	done.st, done.err = l.update(l.runner.ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		was := *st
+		events, looping, err := st.Crash(p.service.Spec.Name, code, restart, p.cfg.Limits, stack.Now())
 		if err == nil && looping {
 			done.reason, _ = events[len(events)-1].Data["error"].(string)
-			targets = l.runner.route(st, nil)
+			done.was, done.drained = &was, l.runner.route(st, nil)
 		}
 		return events, err
 	})
-	if done.err != nil && len(targets) > 0 {
-		l.runner.route(&was, p.gen) // the next try takes them out again, and then ends them
+	if done.err != nil && len(done.drained) > 0 {
+		l.runner.route(done.was, p.gen) // the next try takes them out again, and then ends them
 	}
-	if done.err == nil && looping {
+	if done.err == nil && done.was != nil {
 		failpoint.Here("loop-committed")
 		fallen := make(chan struct{})
 		l.swapServed(nil)
 		l.fallen = fallen
 		l.goAside(func() {
 			defer close(fallen)
-			p.gen.endFallen(targets)
+			p.gen.endFallen(done.drained)
 		})
 	}
 	return done

@@ -186,6 +186,7 @@ type outcome struct {
 	was     *stack.Stack // the row before, if the routes were switched; nil otherwise
 	st      *stack.Stack
 	drained []*proxy.Target // targets that nothing is routed to any more
+	reason  string          // why the served generation falls; "" if it does not
 	err     error
 }
 
