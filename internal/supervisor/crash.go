@@ -290,7 +290,7 @@ func (l *loop) countCrash(p *process, code *int, restart bool) (done outcome) {
 	if done.err == nil && done.was != nil {
 		failpoint.Here("loop-committed")
 		fallen := make(chan struct{})
-		l.swapServed(nil)
+		l.runner.served.Store(nil)
 		l.fallen = fallen
 		l.goAside(func() {
 			defer close(fallen)

@@ -152,11 +152,6 @@ func (l *loop) recoveryOver(g *generation) {
 	}
 }
 
-// swapServed makes g the served generation and returns the one before.
-func (l *loop) swapServed(g *generation) *generation {
-	return l.runner.served.Swap(g)
-}
-
 // storeWait is how long the loop waits for a change of the row. After an error, whoever
 // asked the loop tries again after a pause, in which the loop does something else.
 const storeWait = 5 * time.Second
@@ -203,7 +198,7 @@ func (l *loop) switchTo(ctx context.Context, g *generation, committed string, ch
 	})
 	if done.err == nil {
 		failpoint.Here(committed)
-		l.swapServed(g)
+		l.runner.served.Store(g)
 	}
 	return done
 }

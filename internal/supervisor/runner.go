@@ -164,7 +164,7 @@ func (r *runner) serving() *generation { return r.served.Load() }
 
 // swapServed makes g the served generation and returns the one before.
 func (r *runner) swapServed(g *generation) *generation {
-	old, _ := ask(r.ctx, r, func(l *loop) *generation { return l.swapServed(g) })
+	old, _ := ask(r.ctx, r, func(*loop) *generation { return r.served.Swap(g) })
 	return old
 }
 
