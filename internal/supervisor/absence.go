@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/berth-host/berth/internal/pause"
@@ -62,6 +63,14 @@ func (s *Supervisor) retryEngine(ctx context.Context, work func() error) error {
 		if err == nil || ctx.Err() != nil || !s.engineLeft(ctx, absence) || !s.awaitEngine(ctx) {
 			return err
 		}
+	}
+}
+
+// finishOnEngine is retryEngine for a caller that goes on whatever comes of the work. An
+// error is logged with the complaint, unless ctx has ended.
+func (s *Supervisor) finishOnEngine(ctx context.Context, log *slog.Logger, complaint string, work func() error) {
+	if err := s.retryEngine(ctx, work); err != nil && ctx.Err() == nil {
+		log.Error(complaint, "error", err)
 	}
 }
 

@@ -308,15 +308,13 @@ func (g *generation) endFallen(targets []*proxy.Target) {
 		cut(t)
 	}
 	ctx := g.runner.ctx
-	err := g.runner.sup.retryEngine(ctx, func() error {
+	log := g.log.With("generation", g.number)
+	g.runner.sup.finishOnEngine(ctx, log, "generation in a crash loop not stopped; the next start tries again", func() error {
 		if err := errors.Join(g.endAll(ctx), g.runner.sup.stopContainers(ctx, g.key(""))); err != nil {
 			return err
 		}
 		return g.discardNetwork(context.WithoutCancel(ctx))
 	})
-	if err != nil && ctx.Err() == nil {
-		g.log.Error("generation in a crash loop not stopped; the next start tries again", "generation", g.number, "error", err)
-	}
 	failpoint.Here("half-taken-down")
 }
 

@@ -249,14 +249,12 @@ func (g *generation) retire(targets []*proxy.Target) {
 		return // the stack is deleted, or the server stops: whoever comes next removes it
 	}
 	failpoint.Here("old-drained")
-	err := g.runner.sup.retryEngine(g.runner.ctx, func() error {
+	log := g.log.With("generation", g.number)
+	g.runner.sup.finishOnEngine(g.runner.ctx, log, "old generation not removed; the next start tries again", func() error {
 		err := g.endAll(g.runner.ctx)
 		failpoint.Here("old-ended")
 		return errors.Join(err, g.discardObjects(context.WithoutCancel(g.runner.ctx)))
 	})
-	if err != nil && g.runner.ctx.Err() == nil {
-		g.log.Error("old generation not removed; the next start tries again", "generation", g.number, "error", err)
-	}
 }
 
 // undo ends a deploy that failed: the stack serves its old generation again, or is
@@ -355,12 +353,9 @@ func (r *runner) fail(ctx context.Context, g *generation, change func(*stack.Sta
 // takeDown ends the processes of a failed stack, those of the generation g first.
 // Images, sites and data stay, so that it can be brought back.
 func (r *runner) takeDown(ctx context.Context, st *stack.Stack, g *generation) {
-	err := r.sup.retryEngine(ctx, func() error {
+	r.sup.finishOnEngine(ctx, r.log, "failed stack not stopped; the next start tries again", func() error {
 		return errors.Join(g.endAll(ctx), r.sup.stopStack(ctx, st))
 	})
-	if err != nil && ctx.Err() == nil {
-		r.log.Error("failed stack not stopped; the next start tries again", "error", err)
-	}
 	failpoint.Here("half-taken-down")
 	r.removeNetworks(ctx, st)
 }

@@ -229,12 +229,10 @@ func (g *generation) endAll(ctx context.Context) error {
 // abandon removes what a failed deploy has made, release commands included. If ctx ends
 // first, whoever ended it removes the rest.
 func (g *generation) abandon(ctx context.Context) {
-	err := g.runner.sup.retryEngine(ctx, func() error {
+	log := g.log.With("generation", g.number)
+	g.runner.sup.finishOnEngine(ctx, log, "failed generation not removed; the next start tries again", func() error {
 		return errors.Join(removeAll(ctx, g.allProcesses()), g.runner.sup.stopContainers(ctx, g.key("")), g.discardObjects(context.WithoutCancel(ctx)))
 	})
-	if err != nil && ctx.Err() == nil {
-		g.log.Error("failed generation not removed; the next start tries again", "generation", g.number, "error", err)
-	}
 }
 
 // discardObjects removes the network, the images and the sites of the generation.

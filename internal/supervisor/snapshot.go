@@ -23,10 +23,9 @@ func (r *runner) keepData(ctx context.Context) {
 	if err != nil || st.Status != stack.Expired {
 		return
 	}
-	err = r.sup.retryEngine(ctx, func() error { return r.keepVolumes(ctx, st) })
-	if err != nil && ctx.Err() == nil {
-		r.log.Error("data of an expired stack not kept as a snapshot; the volume stays", "error", err)
-	}
+	r.sup.finishOnEngine(ctx, r.log, "data of an expired stack not kept as a snapshot; the volume stays", func() error {
+		return r.keepVolumes(ctx, st)
+	})
 }
 
 // keepVolumes makes a snapshot of every volume with data.
