@@ -260,11 +260,10 @@ func (g *generation) retire(targets []*proxy.Target) {
 // undo ends a deploy that failed: the stack serves its old generation again, or is
 // failed. It returns false if the end could not be recorded.
 func (d *deployment) undo(ctx context.Context, cause error) bool {
-	if !d.oldServes() {
-		return d.gen.runner.recordDeployFailed(ctx, cause)
-	}
-	if err := d.rollBack(ctx); err != nil {
-		return ctx.Err() == nil && d.rollbackFailed(ctx, cause, err)
+	if d.oldServes() {
+		if err := d.rollBack(ctx); err != nil {
+			return ctx.Err() == nil && d.rollbackFailed(ctx, cause, err)
+		}
 	}
 	return d.gen.runner.recordDeployFailed(ctx, cause)
 }
