@@ -143,13 +143,7 @@ func (r *runner) expire(ctx context.Context) error {
 			return nil
 		}
 	}
-	old := r.swapServed(nil)
-	paused := r.route(st, nil)
-	r.sup.jobs.Go(func() { r.drainAll(paused) })
-	if old == nil {
-		old = r.generation(st, st.Generation, st.Services)
-	}
-	if err := errors.Join(old.endAll(ctx), r.sup.stopContainers(ctx, engine.Key{Stack: r.id})); err != nil {
+	if err := r.stopServing(ctx, st); err != nil {
 		return err
 	}
 	failpoint.Here("expiry-stopped")
@@ -169,6 +163,17 @@ func (r *runner) expire(ctx context.Context) error {
 	r.removeNetworks(ctx, st)
 	r.keepData(ctx)
 	return nil
+}
+
+// stopServing takes a stack out of the routes and stops all its processes.
+func (r *runner) stopServing(ctx context.Context, st *stack.Stack) (err error) {
+	old := r.swapServed(nil)
+	paused := r.route(st, nil)
+	r.sup.jobs.Go(func() { r.drainAll(paused) })
+	if old != nil {
+		err = old.endAll(ctx)
+	}
+	return errors.Join(err, r.sup.stopContainers(ctx, engine.Key{Stack: r.id}))
 }
 
 // claimedMeanwhile brings back a stack that was claimed while its processes were being
