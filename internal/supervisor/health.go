@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -33,7 +34,7 @@ func (p *process) waitHealthy(ctx context.Context) error {
 		return err
 	}
 	if !c.Running {
-		return p.exited(ctx, c)
+		return p.endedError(ctx, c, fmt.Sprintf("before it answered on port %d", p.service.Spec.ListenPort()))
 	}
 	return p.unhealthy(ctx, failure)
 }
@@ -46,11 +47,6 @@ func (p *process) onEnd(ctx context.Context, cancel func()) {
 		cancel()
 	case <-ctx.Done():
 	}
-}
-
-// exited returns the error of a process that ended before it was healthy.
-func (p *process) exited(ctx context.Context, c engine.Container) error {
-	return p.endedError(ctx, c, fmt.Sprintf("before it answered on port %d", p.service.Spec.ListenPort()))
 }
 
 // stillRuns returns the error of a process that was healthy and has ended since.
@@ -81,14 +77,14 @@ func (p *process) endedError(ctx context.Context, c engine.Container, when strin
 
 // unhealthy returns the error of a process that runs but did not pass in time.
 func (p *process) unhealthy(ctx context.Context, failure *health.Failure) error {
-	limit := p.cfg.HealthTimeout
 	if failure.Host != nil {
 		return fmt.Errorf("check the health of %s: %w", p.service.Spec.Name, failure.Host)
 	}
+	why := failure.Last
 	if !failure.Opened {
-		return serviceError(p.service, "not healthy within %s: %s%s%s", limit, p.listening(ctx), p.lastLines(), p.lockHint())
+		why = p.listening(ctx)
 	}
-	return serviceError(p.service, "not healthy within %s: %s%s%s", limit, failure.Last, p.lastLines(), p.lockHint())
+	return serviceError(p.service, "not healthy within %s: %s%s%s", p.cfg.HealthTimeout, why, p.lastLines(), p.lockHint())
 }
 
 // lockHint returns advice if the log mentions a lock, since two generations may have
@@ -105,14 +101,9 @@ func (p *process) lockHint() string {
 
 // listening says what the process listens on instead of its port.
 func (p *process) listening(ctx context.Context) string {
-	name, want := p.service.Spec.Name, p.service.Spec.ListenPort()
-	wanted := fmt.Sprintf("it must listen on 0.0.0.0:$PORT (%d)", want)
-	sockets, err := p.cfg.Engine.Sockets(ctx, p.id)
-	if err != nil {
-		return name + " does not accept connections; " + wanted
+	does := "does not accept connections"
+	if sockets, err := p.cfg.Engine.Sockets(ctx, p.id); err == nil {
+		does = "listens on " + cmp.Or(strings.Join(sockets, ", "), "no port")
 	}
-	if len(sockets) == 0 {
-		return name + " listens on no port; " + wanted
-	}
-	return name + " listens on " + strings.Join(sockets, ", ") + "; " + wanted
+	return fmt.Sprintf("%s %s; it must listen on 0.0.0.0:$PORT (%d)", p.service.Spec.Name, does, p.service.Spec.ListenPort())
 }
