@@ -105,15 +105,6 @@ func (g *generation) newProcess(s *stack.Service, id string, aliases ...string) 
 	return &process{gen: g, cfg: g.cfg, log: g.log.With("service", s.Spec.Name), service: s, id: id, aliases: aliases, wake: make(chan struct{}, 1)}
 }
 
-// startAgain starts the container again and follows its log from the line after since.
-func (p *process) startAgain(ctx context.Context, since time.Time) error {
-	absence := p.gen.runner.sup.absences.Load()
-	if err := p.cfg.Engine.Restart(ctx, p.id, p.aliases...); err != nil {
-		return err
-	}
-	return p.attachStarted(ctx, since, absence)
-}
-
 // attachStarted attaches to a container that was started after the absence of the
 // engine with that number.
 func (p *process) attachStarted(ctx context.Context, since time.Time, absence int64) error {
@@ -165,7 +156,11 @@ func (p *process) attach(c engine.Container, since time.Time, absence int64) err
 // The process has a name from then on, and its log goes on.
 func (p *process) restart(ctx context.Context) error {
 	since := p.unfollow()
-	if err := p.startAgain(ctx, since); err != nil {
+	absence := p.gen.runner.sup.absences.Load()
+	if err := p.cfg.Engine.Restart(ctx, p.id, p.aliases...); err != nil {
+		return err
+	}
+	if err := p.attachStarted(ctx, since, absence); err != nil {
 		return err
 	}
 	if err := p.waitHealthy(ctx); err != nil {
