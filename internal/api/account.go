@@ -46,8 +46,5 @@ func (a *API) me(c *fiber.Ctx, account store.Account) error {
 	for i, s := range stacks {
 		views[i] = a.view(s)
 	}
-	return c.JSON(struct {
-		Email  string      `json:"email"`
-		Stacks []stackView `json:"stacks"`
-	}{account.Email, views})
+	return c.JSON(fiber.Map{"email": account.Email, "stacks": views})
 }

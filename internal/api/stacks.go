@@ -31,10 +31,7 @@ func (a *API) removeStack(c *fiber.Ctx, s *stack.Stack, _ string) error {
 	if err := a.cfg.Host.Delete(a.server.Context(), s.ID); err != nil {
 		return fmt.Errorf("delete stack %s: %w", s.ID, err)
 	}
-	return c.JSON(struct {
-		ID     string       `json:"id"`
-		Status stack.Status `json:"status"`
-	}{s.ID, stack.Deleted})
+	return c.JSON(fiber.Map{"id": s.ID, "status": stack.Deleted})
 }
 
 // events answers GET /v0/stacks/{id}/events. If the request accepts server-sent events,
@@ -55,9 +52,7 @@ func (a *API) events(c *fiber.Ctx, s *stack.Stack, _ string) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(struct {
-		Events []stack.Event `json:"events"`
-	}{events})
+	return c.JSON(fiber.Map{"events": events})
 }
 
 // eventsAfter reads one page of events; with wait it holds the response until there is

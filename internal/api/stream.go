@@ -75,7 +75,7 @@ func (x access) sendEnd(out sse.Writer, err error) error {
 	if !ok {
 		return err
 	}
-	if err := sendJSON(out, sse.Event{Name: "end"}, map[string]string{"detail": known.Detail}); err != nil {
+	if err := sendJSON(out, sse.Event{Name: "end"}, fiber.Map{"detail": known.Detail}); err != nil {
 		return err
 	}
 	return sse.ErrLeft
@@ -253,7 +253,7 @@ func (f *logFeed) followNew(ctx context.Context, s *stack.Stack) {
 
 func (n news) send(out sse.Writer) error {
 	if n.anew {
-		if err := sendJSON(out, sse.Event{Name: "reset"}, map[string]string{"service": n.service}); err != nil {
+		if err := sendJSON(out, sse.Event{Name: "reset"}, fiber.Map{"service": n.service}); err != nil {
 			return err
 		}
 	}
