@@ -50,17 +50,13 @@ func (a *API) hold(c *fiber.Ctx, id string, look func() (done bool, err error)) 
 
 // settled returns the stack as it is. With wait it first holds the response until
 // nothing of the stack is being built or restored, as long as hold does.
-func (a *API) settled(c *fiber.Ctx, s *stack.Stack, wait bool) (*stack.Stack, error) {
+func (a *API) settled(c *fiber.Ctx, s *stack.Stack, wait bool) (now *stack.Stack, err error) {
 	if !wait {
 		return s, nil
 	}
-	err := a.hold(c, s.ID, func() (bool, error) {
-		now, err := a.gate.find(s.ID)
-		if err != nil {
-			return false, err
-		}
-		s = now
-		return s.Settled(), nil
+	err = a.hold(c, s.ID, func() (bool, error) {
+		now, err = a.gate.find(s.ID)
+		return err == nil && now.Settled(), err
 	})
-	return s, err
+	return now, err
 }
