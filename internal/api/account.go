@@ -2,19 +2,15 @@ package api
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/store"
 )
 
-// claimRetry is the Retry-After of the limit on claims (docs/api.md, "Errors").
-const claimRetry = time.Minute
-
 // claim answers POST /v0/claim.
 func (a *API) claim(c *fiber.Ctx, account store.Account) error {
-	if err := a.quotas.count(c, a.cfg.Codes, claimRetry); err != nil {
+	if err := a.quotas.count(c, a.cfg.Codes); err != nil {
 		return err
 	}
 	wait, err := wantsWait(c)

@@ -11,9 +11,6 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// extendRetry is the Retry-After of the limit on extensions.
-const extendRetry = time.Minute
-
 // extend answers PATCH /v0/stacks/{id}. Every extension leaves a permanent event and
 // goes to the webhook, so there is a limit for each stack; a refused extension does not
 // count.
@@ -29,7 +26,7 @@ func (a *API) extend(c *fiber.Ctx, s *stack.Stack, _ string) error {
 	giveBack, ok := a.cfg.Extensions.Take(a.server.Context(), s.ID)
 	defer a.quotas.show(c, a.cfg.Extensions, s.ID)
 	if !ok {
-		return stack.NewTooMany(extendRetry)
+		return stack.NewTooMany(limitRetry)
 	}
 	s, err = a.cfg.Store.Update(a.server.Context(), s.ID, func(s *stack.Stack) ([]stack.Event, error) {
 		return s.Extend(ttl, a.cfg.Limits, stack.Now())

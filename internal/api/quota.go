@@ -18,6 +18,12 @@ const (
 	headerRateReset     = "RateLimit-Reset" // seconds until more is left
 )
 
+// The Retry-After of the limits (docs/api.md, "Errors").
+const (
+	createRetry = time.Hour   // on anonymous creates
+	limitRetry  = time.Minute // on all else
+)
+
 // quotas are the limits on what a caller's network may do.
 type quotas struct {
 	creates, refusals Limiter // of anonymous creates
@@ -38,19 +44,15 @@ func (q quotas) show(c *fiber.Ctx, l Limiter, key string) {
 }
 
 // count counts a request of the caller's network, and refuses it if the limit is
-// reached, with retry as the Retry-After.
-func (q quotas) count(c *fiber.Ctx, l Limiter, retry time.Duration) error {
+// reached.
+func (q quotas) count(c *fiber.Ctx, l Limiter) error {
 	allowed := l.Allow(q.base, q.network(c))
 	q.show(c, l, q.network(c))
 	if !allowed {
-		return stack.NewTooMany(retry)
+		return stack.NewTooMany(limitRetry)
 	}
 	return nil
 }
-
-// createRetry is the Retry-After of the limit on anonymous creates (docs/api.md,
-// "Errors").
-const createRetry = time.Hour
 
 // takeCreate counts an anonymous create. The caller calls settle once with the result.
 func (q quotas) takeCreate(c *fiber.Ctx, owner string) (settle func(error), err error) {

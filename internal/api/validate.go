@@ -2,15 +2,11 @@ package api
 
 import (
 	"io/fs"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/manifest"
 )
-
-// validateRetry is the Retry-After of the limit on validations.
-const validateRetry = time.Minute
 
 // validate answers POST /v0/validate with what a create would make of the manifest. It
 // builds nothing and keeps nothing. Faults of the manifest or the source are part of
@@ -23,7 +19,7 @@ func (a *API) validate(c *fiber.Ctx) error {
 	if err := a.uploads.room(); err != nil {
 		return err
 	}
-	if err := a.quotas.count(c, a.cfg.Validations, validateRetry); err != nil {
+	if err := a.quotas.count(c, a.cfg.Validations); err != nil {
 		return err
 	}
 	var plan *manifest.Plan
