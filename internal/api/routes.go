@@ -118,12 +118,13 @@ func (a *API) nearest(path string) []route {
 	return nil
 }
 
-func join(routes []route, sep string) string {
-	names := make([]string, len(routes))
-	for i, r := range routes {
-		names[i] = r.String()
+// join lists items in a sentence.
+func join[T fmt.Stringer](items []T, sep string) string {
+	texts := make([]string, len(items))
+	for i, item := range items {
+		texts[i] = item.String()
 	}
-	return strings.Join(names, sep)
+	return strings.Join(texts, sep)
 }
 
 // shorten limits how much of the request an error repeats.

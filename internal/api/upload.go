@@ -40,6 +40,9 @@ type formField struct {
 	most int64 // bytes; 0 for the archive, which goes to disk
 }
 
+// String returns the name of the part.
+func (f formField) String() string { return f.name }
+
 // createForm lists the parts of POST /v0/stacks.
 var createForm = []formField{
 	{"source", 0},
@@ -391,13 +394,7 @@ func (r *formReader) tooLarge() error {
 }
 
 // known returns the names of the form's fields.
-func (r *formReader) known() string {
-	names := make([]string, len(r.fields))
-	for i, f := range r.fields {
-		names[i] = f.name
-	}
-	return strings.Join(names, ", ")
-}
+func (r *formReader) known() string { return join(r.fields, ", ") }
 
 // byteSize formats a size as the limits are written: 50 MB.
 func byteSize(n int64) string {
