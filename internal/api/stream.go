@@ -1,10 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,15 +70,12 @@ func (x access) check() (*stack.Stack, error) {
 
 // sendEnd tells the reader why check failed, and returns sse.ErrLeft. It returns an error
 // that is not for the reader as it is.
-func (x access) sendEnd(out sse.Writer, err error) error {
+func sendEnd(out sse.Writer, err error) error {
 	known, ok := errors.AsType[*stack.Error](err)
 	if !ok {
 		return err
 	}
-	if err := sendJSON(out, sse.Event{Name: "end"}, fiber.Map{"detail": known.Detail}); err != nil {
-		return err
-	}
-	return sse.ErrLeft
+	return cmp.Or(sendJSON(out, sse.Event{Name: "end"}, fiber.Map{"detail": known.Detail}), sse.ErrLeft)
 }
 
 func sendJSON(out sse.Writer, e sse.Event, data any) error {
@@ -113,7 +110,7 @@ func (a *API) followEvents(c *fiber.Ctx, after int64) error {
 				}
 			}
 			if lost != nil {
-				return x.sendEnd(out, lost)
+				return sendEnd(out, lost)
 			}
 			select {
 			case <-wake:
@@ -171,9 +168,7 @@ type news struct {
 type logFeed struct {
 	access    access
 	query     logQuery
-	store     Store
-	dir       Dir
-	log       *slog.Logger
+	cfg       Config
 	news      chan news
 	followed  map[string]bool
 	following sync.WaitGroup
@@ -183,8 +178,7 @@ type logFeed struct {
 // and then each as it is written.
 func (a *API) followLogs(c *fiber.Ctx, q logQuery) error {
 	f := &logFeed{
-		access: a.gate.accessOf(c), query: q,
-		store: a.cfg.Store, dir: a.cfg.Dir, log: a.cfg.Log,
+		access: a.gate.accessOf(c), query: q, cfg: a.cfg,
 		news: make(chan news), followed: map[string]bool{},
 	}
 	return a.stream(c, f.streamLogs)
@@ -194,14 +188,14 @@ func (f *logFeed) streamLogs(ctx context.Context, out sse.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer f.following.Wait()
 	defer cancel()
-	wake, stop := f.store.Watch(f.access.id)
+	wake, stop := f.cfg.Store.Watch(f.access.id)
 	defer stop()
 	beat := time.NewTicker(sse.BeatEvery)
 	defer beat.Stop()
 	for {
 		s, err := f.access.check()
 		if err != nil {
-			return f.access.sendEnd(out, err)
+			return sendEnd(out, err)
 		}
 		f.followNew(ctx, s)
 		if err := f.sendUntil(ctx, out, wake, beat.C); err != nil || ctx.Err() != nil {
@@ -236,7 +230,7 @@ func (f *logFeed) followNew(ctx context.Context, s *stack.Stack) {
 		}
 		f.followed[name] = true
 		f.following.Go(func() {
-			err := f.dir.FollowLogs(ctx, s, name, f.query.kind, f.query.tail, func(lines []string, anew bool) error {
+			err := f.cfg.Dir.FollowLogs(ctx, s, name, f.query.kind, f.query.tail, func(lines []string, anew bool) error {
 				select {
 				case f.news <- news{name, lines, anew}:
 					return nil
@@ -245,7 +239,7 @@ func (f *logFeed) followNew(ctx context.Context, s *stack.Stack) {
 				}
 			})
 			if err != nil && ctx.Err() == nil {
-				f.log.Error("log not followed", "stack", s.ID, "service", name, "error", err)
+				f.cfg.Log.Error("log not followed", "stack", s.ID, "service", name, "error", err)
 			}
 		})
 	}
