@@ -67,7 +67,6 @@ var fixed = map[string]string{
 type form struct {
 	archive      string // path of the spooled archive
 	list         string // path of the spooled list of files, which replaces all the rest; "" for a form
-	size         int64
 	texts        map[string][]byte
 	manifestFile string // file name of the part manifest_file
 	sum          []byte // SHA-256 of the archive, where a digest is asked for
@@ -154,8 +153,6 @@ type formReader struct {
 	form      form // read so far
 	fields    []formField
 	body      *body
-	head      *headReader
-	parts     *multipart.Reader
 	maxSource int64
 	room      func() error // fails when no more may be written to disk
 	digested  bool
@@ -180,10 +177,8 @@ func (u *uploads) readForm(c *fiber.Ctx, fields []formField, dir folder) (form, 
 	if r.body.declared > u.cfg.MaxUpload+formOverhead {
 		return form{}, r.tooLarge()
 	}
-	if err := r.read(boundary, dir.archive()); err != nil {
-		return form{}, err
-	}
-	return r.form, nil
+	err = r.read(boundary, dir.archive())
+	return r.form, err
 }
 
 // example returns a curl command that would have worked.
@@ -210,11 +205,11 @@ func (r *formReader) boundary(contentType string) (string, error) {
 
 // read reads the whole form, its archive into a new file at path.
 func (r *formReader) read(boundary, path string) error {
-	r.head = &headReader{r: r.body}
-	r.parts = multipart.NewReader(r.head, boundary)
+	head := &headReader{r: r.body}
+	parts := multipart.NewReader(head, boundary)
 	for count := 0; ; count++ {
-		r.head.beginHead()
-		part, err := r.parts.NextRawPart()
+		head.beginHead()
+		part, err := parts.NextRawPart()
 		if err == io.EOF { // the last boundary; an end anywhere else comes wrapped
 			return r.finish()
 		}
@@ -224,7 +219,7 @@ func (r *formReader) read(boundary, path string) error {
 		if count == mostParts {
 			return invalid("the form has more than %d parts; send only %s", mostParts, r.known())
 		}
-		r.head.endHead()
+		head.endHead()
 		if err := r.readPart(part, path); err != nil {
 			return err
 		}
@@ -267,20 +262,19 @@ func (r *formReader) spoolSource(part *multipart.Part, path string) error {
 	if r.digested {
 		source = io.TeeReader(source, h)
 	}
-	var err error
-	r.form.size, err = spool(path, r.room, source)
+	size, err := spool(path, r.room, source)
 	switch {
 	case notWritten(err):
 		return fmt.Errorf("spool the upload: %w", err)
 	case err != nil:
 		return r.malformed(err)
-	case r.form.size > r.maxSource:
+	case size > r.maxSource:
 		return r.tooLarge()
 	}
 	if r.digested {
 		r.form.sum = h.Sum(nil)
 	}
-	return r.checkText(part, path)
+	return r.checkText(part, path, size)
 }
 
 // spool writes what it reads to a new file while there is room, and returns how much it
@@ -322,8 +316,8 @@ func notWritten(err error) bool {
 
 // checkText detects an archive that is only its own name: curl -F source=app.tar.gz
 // without the @.
-func (r *formReader) checkText(part *multipart.Part, path string) error {
-	if part.FileName() != "" || r.form.size > 255 {
+func (r *formReader) checkText(part *multipart.Part, path string, size int64) error {
+	if part.FileName() != "" || size > 255 {
 		return nil
 	}
 	content, err := os.ReadFile(path)
