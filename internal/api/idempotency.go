@@ -108,12 +108,8 @@ func (r *receipts) sweep(stop <-chan struct{}) {
 	}
 }
 
-// releaseKey lets the next request with the key begin.
-func (t *attempt) releaseKey() {
-	if t.key != "" {
-		t.receipts.running.Delete(t.key)
-	}
-}
+// releaseKey lets the next request with the key, if it has one, begin.
+func (t *attempt) releaseKey() { t.receipts.running.Delete(t.key) }
 
 // idempotencyKey returns the header's value, "" if there is none.
 func idempotencyKey(c *fiber.Ctx) (string, error) {
