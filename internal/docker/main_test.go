@@ -241,10 +241,15 @@ func (b *bench) volume(t *testing.T) string {
 	return name
 }
 
+// bridge describes a network without its subnet.
+func (b *bench) bridge() bridge {
+	return bridge{name: b.name(), device: "bt" + b.name()[11:22], labels: b.driver.labels(key)}
+}
+
 // network makes a network on a free subnet and removes it after the test.
 func (b *bench) network(t *testing.T) bridge {
 	t.Helper()
-	made := bridge{name: b.name(), labels: b.driver.labels(key)}
+	made := b.bridge()
 	for {
 		var n [2]byte
 		rand.Read(n[:])

@@ -23,7 +23,7 @@ import (
 // bridge is a bridge network.
 type bridge struct {
 	name   string
-	device string // its interface on the host, 15 characters at most; "" lets the engine choose
+	device string // its interface on the host, 15 characters at most
 	subnet netip.Prefix
 	labels engine.Labels
 }
@@ -140,7 +140,7 @@ func (d *Driver) explain(ctx context.Context, b bridge, failed error) error {
 				return b.adopt(found)
 			case overlaps(b.subnet, found):
 				return refused
-			case b.device != "" && found.Options[bridgeName] == b.device:
+			case found.Options[bridgeName] == b.device:
 				refused.class = errConflict
 				return refused
 			}
@@ -164,15 +164,12 @@ func (b bridge) adopt(found network.Summary) error {
 }
 
 func (b bridge) options() network.CreateOptions {
-	options := network.CreateOptions{
-		Driver: network.NetworkBridge,
-		IPAM:   &network.IPAM{Config: []network.IPAMConfig{{Subnet: b.subnet.Masked().String()}}},
-		Labels: b.labels,
+	return network.CreateOptions{
+		Driver:  network.NetworkBridge,
+		IPAM:    &network.IPAM{Config: []network.IPAMConfig{{Subnet: b.subnet.Masked().String()}}},
+		Labels:  b.labels,
+		Options: map[string]string{bridgeName: b.device},
 	}
-	if b.device != "" {
-		options.Options = map[string]string{bridgeName: b.device}
-	}
-	return options
 }
 
 func overlaps(subnet netip.Prefix, found network.Summary) bool {

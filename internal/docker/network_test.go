@@ -30,21 +30,19 @@ func TestEnsureNetwork_MakesItOnceAndFindsItAgain(t *testing.T) {
 
 func TestEnsureNetwork_NamesItsBridge(t *testing.T) {
 	b := testBench(t)
-	free := b.network(t) // finds a subnet
-	require.NoError(t, b.driver.removeNetwork(t.Context(), free.name))
-	free.device = "bt" + b.name()[11:22]
-	require.NoError(t, b.driver.ensureNetwork(t.Context(), free))
-	found, err := b.engine.api.NetworkInspect(t.Context(), free.name, network.InspectOptions{})
+	made := b.network(t)
+	found, err := b.engine.api.NetworkInspect(t.Context(), made.name, network.InspectOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "bridge", found.Driver)
-	assert.Equal(t, free.device, found.Options[bridgeName])
+	assert.Equal(t, made.device, found.Options[bridgeName])
 }
 
 func TestEnsureNetwork_RecognisesASubnetInUse(t *testing.T) {
 	b := testBench(t)
 	taken := b.network(t)
 	for _, bits := range []int{24, 28, 30} {
-		spec := bridge{name: b.name(), labels: b.driver.labels(key), subnet: netip.PrefixFrom(taken.subnet.Addr(), bits)}
+		spec := b.bridge()
+		spec.subnet = netip.PrefixFrom(taken.subnet.Addr(), bits)
 		err := b.driver.ensureNetwork(t.Context(), spec)
 		require.ErrorIs(t, err, errSubnetTaken)
 		assert.NotErrorIs(t, err, errConflict)
@@ -58,7 +56,8 @@ func TestEnsureNetwork_RecognisesASubnetThatIsBeingTaken(t *testing.T) {
 	require.NoError(t, b.driver.removeNetwork(t.Context(), free.name))
 	results := make(chan error, 2)
 	for range 2 {
-		spec := bridge{name: b.name(), labels: b.driver.labels(key), subnet: free.subnet}
+		spec := b.bridge()
+		spec.subnet = free.subnet
 		t.Cleanup(func() { require.NoError(t, b.driver.removeNetwork(context.Background(), spec.name)) })
 		go func() {
 			err := b.driver.ensureNetwork(t.Context(), spec)
@@ -79,7 +78,6 @@ func TestEnsureNetwork_RefusesABridgeInUse(t *testing.T) {
 	for _, name := range []string{taken.name, free.name} {
 		require.NoError(t, b.driver.removeNetwork(t.Context(), name))
 	}
-	taken.device = "bt" + b.name()[11:22]
 	free.device = taken.device
 	err := b.driver.ensureNetwork(t.Context(), taken)
 	require.NoError(t, err)
@@ -178,7 +176,7 @@ func TestEnsureNetwork_AsksAgainWhereALostAnswerLeftNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	err = NewDriver(e, Info{}, DriverOptions{}).ensureNetwork(t.Context(), bridge{name: "n", subnet: netip.MustParsePrefix("10.9.9.0/28")})
+	err = NewDriver(e, Info{}, DriverOptions{}).ensureNetwork(t.Context(), bridge{name: "n", device: "bt1", subnet: netip.MustParsePrefix("10.9.9.0/28")})
 	if err != nil || creates.Load() != 2 {
 		t.Errorf("%d requests: %v", creates.Load(), err)
 	}
