@@ -53,7 +53,7 @@ type execution struct {
 	api     *client.Client
 	id      string // of the exec
 	stream  types.HijackedResponse
-	arrived atomic.Int64  // bytes of output so far
+	arrived atomic.Int64  // bytes of output since drain looked last
 	copied  chan struct{} // closed when the copying of output has ended
 	copyErr error         // why, when not by its end; read after copied is closed
 }
@@ -150,18 +150,17 @@ func (x *execution) drain(ctx context.Context) {
 	defer cancel()
 	quiet := time.NewTicker(execGrace)
 	defer quiet.Stop()
-	for before := x.arrived.Load(); ; {
+	x.arrived.Store(0)
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-x.copied:
 			return
 		case <-quiet.C:
-			now := x.arrived.Load()
-			if now == before {
+			if x.arrived.Swap(0) == 0 {
 				return
 			}
-			before = now
 		}
 	}
 }
