@@ -51,11 +51,8 @@ func (f *family) ensure(ctx context.Context, want wanted) (changed bool, err err
 		return false, nil
 	}
 	script := "*mangle\n" + strings.Join(lines, "\n") + "\nCOMMIT\n"
-	if _, err := runProgram(ctx, script, f.restore, "--noflush", "--wait", "10"); err != nil {
+	if _, err := runProgram(ctx, script, f.restore, "--noflush", "--wait", "10"); err != nil || !changed {
 		return false, err
-	}
-	if !changed {
-		return false, nil
 	}
 	if found, err = f.read(ctx); err != nil {
 		return false, err
