@@ -66,7 +66,7 @@ func (a *app) archive(ctx context.Context, o origin) (_ *spool, err error) {
 }
 
 func (s *spool) pack(ctx context.Context, u *ui, o origin) error {
-	sum, err := pack.Write(ctx, o.path, pack.Options{Include: o.include}, s.file)
+	sum, err := pack.Write(ctx, o.path, o.include, s.file)
 	if err != nil {
 		return err
 	}

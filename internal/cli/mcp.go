@@ -39,7 +39,7 @@ func (a *app) serveTools(ctx context.Context) error {
 			return a.memory.update(c.Server(), func(known *onServer) { known.keep("", s) })
 		},
 		Pack: func(ctx context.Context, folder string, out io.Writer) error {
-			_, err := pack.Write(ctx, folder, pack.Options{}, out)
+			_, err := pack.Write(ctx, folder, nil, out)
 			return err
 		},
 	})

@@ -22,13 +22,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// Options control what is packed.
-type Options struct {
-	// Include are patterns in .gitignore's syntax, relative to the folder; matches are
-	// packed whatever the rules say.
-	Include []string
-}
-
 // Summary describes what was packed.
 type Summary struct {
 	Files   int
@@ -37,8 +30,10 @@ type Summary struct {
 }
 
 // Write packs a folder as tar.gz into w. Its entries are below one folder with the
-// folder's name, which the server uses as the stack's default name.
-func Write(ctx context.Context, dir string, opts Options, w io.Writer) (Summary, error) {
+// folder's name, which the server uses as the stack's default name. What the patterns
+// of include match, in .gitignore's syntax and relative to the folder, is packed
+// whatever the rules say.
+func Write(ctx context.Context, dir string, include []string, w io.Writer) (Summary, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return Summary{}, fmt.Errorf("pack %s: %w", dir, err)
@@ -50,7 +45,7 @@ func Write(ctx context.Context, dir string, opts Options, w io.Writer) (Summary,
 	if !info.IsDir() {
 		return Summary{}, fmt.Errorf("pack %s: it is not a folder", dir)
 	}
-	rules, err := newRules(abs, opts.Include)
+	rules, err := newRules(abs, include)
 	if err != nil {
 		return Summary{}, err
 	}

@@ -37,7 +37,7 @@ func write(t *testing.T, text string) string {
 func packed(t *testing.T, dir string, include ...string) ([]tar.Header, Summary) {
 	t.Helper()
 	var b bytes.Buffer
-	sum, err := Write(t.Context(), dir, Options{Include: include}, &b)
+	sum, err := Write(t.Context(), dir, include, &b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestWrite_IsTheSameForTheSameFolder(t *testing.T) {
 	dir := write(t, "-- a --\n1\n-- b/c --\n2\n")
 	var first, second bytes.Buffer
 	for _, b := range []*bytes.Buffer{&first, &second} {
-		if _, err := Write(t.Context(), dir, Options{}, b); err != nil {
+		if _, err := Write(t.Context(), dir, nil, b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,7 +191,7 @@ func TestWrite_Refuses(t *testing.T) {
 		{"bad rules", bad, t.Context(), ".dockerignore: "},
 		{"cancelled", filepath.Dir(file), over, "context canceled"},
 	} {
-		_, err := Write(tt.ctx, tt.dir, Options{}, io.Discard)
+		_, err := Write(tt.ctx, tt.dir, nil, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want one with %q", tt.name, err, tt.want)
 		}
