@@ -82,6 +82,7 @@ func TestWrite_LeavesOutWhatTheRulesSay(t *testing.T) {
 		{"nothing to leave out", "-- b --\n-- a/c --\n", nil, "a/c b"},
 		{"gitignore", "-- .gitignore --\n# made\n*.log\n!keep.log\n/dist\nbuild/\n-- a.log --\n-- keep.log --\n-- dist/x --\n-- sub/dist/x --\n-- sub/build/x --\n", nil, ".gitignore keep.log sub/dist/x"},
 		{"gitignore with carriage returns", "-- .gitignore --\n*.log\r\n-- a.log --\n-- b --\n", nil, ".gitignore b"},
+		{"gitignore with a long line", "-- .gitignore --\n#" + strings.Repeat(" long", 20_000) + "\n*.log\n-- a.log --\n-- b --\n", nil, ".gitignore b"},
 		{"a folder's own gitignore", "-- a/.gitignore --\n/x\n-- a/x --\n-- x --\n", nil, "a/.gitignore x"},
 		{"all but one folder", "-- .gitignore --\n/*\n!/web\n-- a --\n-- web/b --\n", nil, "web/b"},
 		{"dockerignore", "-- .dockerignore --\n*.md\ndocs\n-- a.md --\n-- sub/a.md --\n-- docs/x --\n", nil, ".dockerignore sub/a.md"},

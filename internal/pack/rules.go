@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -97,9 +96,9 @@ func readPatterns(file string, domain []string) ([]gitignore.Pattern, error) {
 		return nil, err
 	}
 	var patterns []gitignore.Pattern
-	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
-		line := strings.TrimSuffix(lines.Text(), "\r")
-		if line != "" && !strings.HasPrefix(line, "#") && strings.TrimSpace(line) != "" {
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimRight(line, "\r\n")
+		if !strings.HasPrefix(line, "#") && strings.TrimSpace(line) != "" {
 			patterns = append(patterns, gitignore.ParsePattern(line, domain))
 		}
 	}
