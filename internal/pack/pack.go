@@ -112,15 +112,12 @@ func (p *packer) entry(ctx context.Context, name string, e fs.DirEntry, ignored 
 		p.sum.LeftOut = append(p.sum.LeftOut, name)
 	}
 	switch {
-	case e.IsDir() && out && !p.rules.mayIncludeBelow(name):
-		return nil
-	case e.IsDir():
+	case e.IsDir() && (!out || p.rules.mayIncludeBelow(name)):
 		return p.folder(ctx, name, out)
-	case out:
-		return nil
-	default:
+	case !e.IsDir() && !out:
 		return p.addFile(name)
 	}
+	return nil
 }
 
 // addFile packs a file or a link.
