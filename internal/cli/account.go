@@ -132,7 +132,7 @@ berth claim stk_3f2a9c1b7d4e`,
 		GroupID: "account",
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting for an expired stack to be restored after this time")
-	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
+	return a.forStack(cmd, 1, func(ctx context.Context, args []string) error {
 		code := argument(args, "")
 		if code != "" && a.stack != "" {
 			return usagef("a claim code already identifies its stack; pass either %s or the code, not both", a.stack)

@@ -120,9 +120,20 @@ func (a *app) runCommand(do func(ctx context.Context, args []string) error) func
 	}
 }
 
-// onStack makes cmd a command that works on an existing stack. The stack's id may be
-// among its arguments; do gets the others, at most as many as given.
-func (a *app) onStack(cmd *cobra.Command, others int, do func(ctx context.Context, args []string) error) *cobra.Command {
+// onStack makes cmd a command that requests an existing stack and works on it. The
+// stack's id may be among its arguments; do gets the others, at most as many as given.
+func (a *app) onStack(cmd *cobra.Command, others int, do func(ctx context.Context, t *target, args []string) error) *cobra.Command {
+	return a.forStack(cmd, others, func(ctx context.Context, args []string) error {
+		t, err := a.target(ctx)
+		if err != nil {
+			return err
+		}
+		return do(ctx, t, args)
+	})
+}
+
+// forStack is like onStack for a command that need not request the stack.
+func (a *app) forStack(cmd *cobra.Command, others int, do func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "folder whose stack to use")
 	return a.takingStack(cmd, others, cobra.ShellCompDirectiveNoFileComp, do)
 }

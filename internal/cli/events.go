@@ -24,11 +24,7 @@ func (a *app) eventsCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new events")
 	cmd.Flags().Int64Var(&after, "after", 0, "only events with a greater id")
-	return a.onStack(cmd, 0, func(ctx context.Context, _ []string) error {
-		t, err := a.target(ctx)
-		if err != nil {
-			return err
-		}
+	return a.onStack(cmd, 0, func(ctx context.Context, t *target, _ []string) error {
 		return a.events(ctx, t, after, follow)
 	})
 }

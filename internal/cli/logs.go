@@ -36,7 +36,7 @@ berth logs stk_3f2a9c1b7d4e --build`,
 	cmd.Flags().BoolVarP(&v.follow, "follow", "f", false, "keep printing new lines")
 	cmd.Flags().IntVarP(&v.tail, "lines", "n", 100, "number of last lines to print for each service")
 	cmd.Flags().BoolVar(&build, "build", false, "print the output of the latest build instead")
-	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
+	return a.forStack(cmd, 1, func(ctx context.Context, args []string) error {
 		v.service = argument(args, "")
 		if build {
 			v.kind = "build"

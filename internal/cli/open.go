@@ -20,16 +20,12 @@ func (a *app) openCommand() *cobra.Command {
 		Long:  "Check that a service answers, print its URL and, on a terminal with a browser, open it. Without SERVICE, it opens web or else the first service.",
 	}
 	cmd.Flags().BoolVar(&onlyPrint, "print", false, "print the URL without opening it")
-	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
-		return a.open(ctx, argument(args, ""), onlyPrint)
+	return a.onStack(cmd, 1, func(ctx context.Context, t *target, args []string) error {
+		return a.open(ctx, t, argument(args, ""), onlyPrint)
 	})
 }
 
-func (a *app) open(ctx context.Context, name string, onlyPrint bool) error {
-	t, err := a.target(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) open(ctx context.Context, t *target, name string, onlyPrint bool) error {
 	service, err := pickService(t.stack, name)
 	if err != nil {
 		return err

@@ -22,11 +22,7 @@ berth status stk_3f2a9c1b7d4e --wait`,
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for a running build or restore to end, and exit with 3 if it failed")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this time")
-	return a.onStack(cmd, 0, func(ctx context.Context, _ []string) error {
-		t, err := a.target(ctx)
-		if err != nil {
-			return err
-		}
+	return a.onStack(cmd, 0, func(ctx context.Context, t *target, _ []string) error {
 		if !wait {
 			return a.show(t.stack)
 		}
@@ -48,11 +44,7 @@ func (a *app) extendCommand() *cobra.Command {
 		Example: `berth extend 90m
 berth extend stk_3f2a9c1b7d4e 2h`,
 	}
-	return a.onStack(cmd, 1, func(ctx context.Context, args []string) error {
-		t, err := a.target(ctx)
-		if err != nil {
-			return err
-		}
+	return a.onStack(cmd, 1, func(ctx context.Context, t *target, args []string) error {
 		s, err := t.api.Extend(ctx, t.stack.ID, argument(args, usualExtension))
 		if err != nil {
 			return err
@@ -73,18 +65,14 @@ func (a *app) deleteCommand() *cobra.Command {
 berth delete stk_3f2a9c1b7d4e --yes`,
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
-	return a.onStack(cmd, 0, func(ctx context.Context, _ []string) error { return a.delete(ctx, yes) })
+	return a.onStack(cmd, 0, func(ctx context.Context, t *target, _ []string) error { return a.delete(ctx, t, yes) })
 }
 
-func (a *app) delete(ctx context.Context, yes bool) error {
-	t, err := a.target(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) delete(ctx context.Context, t *target, yes bool) error {
 	if err := a.confirm(ctx, t.stack, yes); err != nil {
 		return err
 	}
-	err = t.api.Delete(ctx, t.stack.ID)
+	err := t.api.Delete(ctx, t.stack.ID)
 	if err != nil && !client.IsNoStack(err, t.stack.ID) {
 		return err
 	}
