@@ -48,11 +48,7 @@ func (a *app) login(ctx context.Context) error {
 	if err := a.memory.update(c.Server(), func(s *onServer) { s.APIKey, s.Email = key, account.Email }); err != nil {
 		return err
 	}
-	if a.json {
-		return a.ui.printJSON(map[string]string{"server": c.Server(), "email": account.Email})
-	}
-	a.ui.sayf("logged in to %s as %s", c.Server(), account.Email)
-	return nil
+	return a.report(map[string]string{"server": c.Server(), "email": account.Email}, "logged in to %s as %s", c.Server(), account.Email)
 }
 
 func (a *app) readKey(ctx context.Context, server string) (key string, err error) {
@@ -87,11 +83,7 @@ func (a *app) logoutCommand() *cobra.Command {
 			if err := a.memory.update(c.Server(), func(s *onServer) { s.APIKey, s.Email = "", "" }); err != nil {
 				return err
 			}
-			if a.json {
-				return a.ui.printJSON(map[string]string{"server": c.Server()})
-			}
-			a.ui.sayf("logged out of %s", c.Server())
-			return nil
+			return a.report(map[string]string{"server": c.Server()}, "logged out of %s", c.Server())
 		}),
 	}
 }

@@ -174,6 +174,15 @@ func (a *app) connect() (*client.Client, error) {
 	return c, nil
 }
 
+// report says what a command did: with --json as data, otherwise as a message.
+func (a *app) report(data map[string]string, format string, args ...any) error {
+	if a.json {
+		return a.ui.printJSON(data)
+	}
+	a.ui.sayf(format, args...)
+	return nil
+}
+
 // usagef returns an error of the command line.
 func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}

@@ -79,11 +79,7 @@ func (a *app) delete(ctx context.Context, t *target, yes bool) error {
 	if err := a.memory.update(t.api.Server(), func(s *onServer) { s.forget(t.stack.ID) }); err != nil {
 		return err
 	}
-	if a.json {
-		return a.ui.printJSON(map[string]string{"id": t.stack.ID, "status": "deleted"})
-	}
-	a.ui.sayf("%s (%s) is deleted", t.stack.Name, t.stack.ID)
-	return nil
+	return a.report(map[string]string{"id": t.stack.ID, "status": "deleted"}, "%s (%s) is deleted", t.stack.Name, t.stack.ID)
 }
 
 // confirm asks for confirmation of what cannot be undone.
