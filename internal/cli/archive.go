@@ -17,15 +17,17 @@ import (
 
 // origin is the source of a deploy.
 type origin struct {
-	path    string // a folder, an archive, or - for an archive on standard input
-	include []string
+	path     string // a folder, an archive, or - for an archive on standard input
+	include  []string
+	manifest string // a file to use instead of the folder's manifest; "" for none
 }
 
 // spool is an archive in a temporary file, so that its size is known and it can
 // be sent twice.
 type spool struct {
+	from    origin
 	file    *os.File
-	size    int64
+	form    client.Upload // of a request with this archive
 	leftOut []string
 }
 
@@ -48,30 +50,30 @@ func (a *app) archive(ctx context.Context, o origin) (_ *spool, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("create a temporary archive: %w", err)
 	}
-	s := &spool{file: f}
+	s := &spool{from: o, file: f}
 	defer func() {
 		if err != nil {
 			s.Close()
 		}
 	}()
 	if o.path != "-" && info.IsDir() {
-		err = s.pack(ctx, a.ui, o)
+		err = s.pack(ctx, a.ui)
 	} else {
-		err = s.take(ctx, a.ui, o)
+		err = s.take(ctx, a.ui)
 	}
 	if err == nil {
-		s.size, err = f.Seek(0, io.SeekCurrent)
+		err = s.fillForm()
 	}
 	return s, err
 }
 
-func (s *spool) pack(ctx context.Context, u *ui, o origin) error {
-	sum, err := pack.Write(ctx, o.path, o.include, s.file)
+func (s *spool) pack(ctx context.Context, u *ui) error {
+	sum, err := pack.Write(ctx, s.from.path, s.from.include, s.file)
 	if err != nil {
 		return err
 	}
 	if sum.Files == 0 {
-		return usagef("there is nothing to pack in %s%s", o.path, s.aside(" (left out: ", ")", sum.LeftOut))
+		return usagef("there is nothing to pack in %s%s", s.from.path, s.aside(" (left out: ", ")", sum.LeftOut))
 	}
 	s.leftOut = sum.LeftOut
 	u.sayf("packed %s%s", filesOf(sum), s.aside(", left out ", "", sum.LeftOut))
@@ -102,8 +104,8 @@ func (s *spool) aside(before, after string, names []string) string {
 
 // missed returns what was left out and may be the reason for a refusal: with a
 // manifest, only what the refusal names.
-func (s *spool) missed(refusal string, manifest bool) []string {
-	if !manifest {
+func (s *spool) missed(refusal string) []string {
+	if s.form.Manifest == nil && manifestIn(s.from.path) == "" {
 		return s.leftOut
 	}
 	return slices.DeleteFunc(slices.Clone(s.leftOut), func(name string) bool {
@@ -111,13 +113,13 @@ func (s *spool) missed(refusal string, manifest bool) []string {
 	})
 }
 
-func (s *spool) take(ctx context.Context, u *ui, o origin) error {
-	if len(o.include) > 0 {
+func (s *spool) take(ctx context.Context, u *ui) error {
+	if len(s.from.include) > 0 {
 		return usagef("--include is for folders; an archive is sent as it is")
 	}
 	from := u.in
-	if o.path != "-" {
-		file, err := os.Open(o.path)
+	if s.from.path != "-" {
+		file, err := os.Open(s.from.path)
 		if err != nil {
 			return err
 		}
@@ -137,16 +139,15 @@ func (s *spool) Close() error {
 	return os.Remove(s.file.Name())
 }
 
-// asUpload returns the form of a request with this archive.
-func (s *spool) asUpload(manifest string) (client.Upload, error) {
-	u := client.Upload{Archive: s.file, Size: s.size}
-	if manifest == "" {
-		return u, nil
+// fillForm makes the form when the archive has been written.
+func (s *spool) fillForm() (err error) {
+	s.form.Archive = s.file
+	if s.form.Size, err = s.file.Seek(0, io.SeekCurrent); err != nil || s.from.manifest == "" {
+		return err
 	}
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		return u, usagef("--manifest: %v", err)
+	s.form.ManifestName = filepath.Base(s.from.manifest)
+	if s.form.Manifest, err = os.ReadFile(s.from.manifest); err != nil {
+		return usagef("--manifest: %v", err)
 	}
-	u.Manifest, u.ManifestName = text, filepath.Base(manifest)
-	return u, nil
+	return nil
 }

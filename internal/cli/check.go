@@ -13,7 +13,6 @@ import (
 
 func (a *app) checkCommand() *cobra.Command {
 	o := origin{}
-	var file string
 	cmd := &cobra.Command{
 		Use:     "check [DIR]",
 		Short:   "Show how a folder would be built and run, and what is wrong with it",
@@ -22,25 +21,21 @@ func (a *app) checkCommand() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 		RunE: a.runCommand(func(ctx context.Context, args []string) error {
 			o.path = argument(args, ".")
-			return a.check(ctx, o, file)
+			return a.check(ctx, o)
 		}),
 	}
-	cmd.Flags().StringVar(&file, "manifest", "", "manifest to use instead of the folder's")
+	cmd.Flags().StringVar(&o.manifest, "manifest", "", "manifest to use instead of the folder's")
 	cmd.Flags().StringArrayVar(&o.include, "include", nil, "also include files that match this pattern, as deploy does")
 	return cmd
 }
 
-func (a *app) check(ctx context.Context, o origin, manifestFile string) error {
+func (a *app) check(ctx context.Context, o origin) error {
 	archive, err := a.archive(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer archive.Close()
-	form, err := archive.asUpload(manifestFile)
-	if err != nil {
-		return err
-	}
-	plan, err := a.plan(ctx, archive, form)
+	plan, err := a.plan(ctx, archive)
 	if err != nil {
 		return err
 	}
@@ -53,15 +48,14 @@ func (a *app) check(ctx context.Context, o origin, manifestFile string) error {
 		return err
 	}
 	faults := strings.Join(plan.Faults, "\n")
-	missed := archive.missed(faults, form.Manifest != nil || manifestIn(o.path) != "")
 	return &failure{
 		code: exitInvalid, detail: faults,
-		next: archive.aside("not included: ", "; pass --include PATTERN to include it", missed),
+		next: archive.aside("not included: ", "; pass --include PATTERN to include it", archive.missed(faults)),
 	}
 }
 
 // plan asks the server, or resolves the source here if no server can be asked.
-func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*manifest.Plan, error) {
+func (a *app) plan(ctx context.Context, archive *spool) (*manifest.Plan, error) {
 	c, _, err := a.account()
 	if err != nil {
 		return nil, err
@@ -69,7 +63,7 @@ func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*ma
 	if a.hasManageToken() {
 		c = c.WithToken("") // the server does not accept a stack's token here
 	}
-	plan, err := c.Validate(ctx, form)
+	plan, err := c.Validate(ctx, archive.form)
 	switch {
 	case err == nil:
 		return plan, nil
@@ -83,7 +77,7 @@ func (a *app) plan(ctx context.Context, archive *spool, form client.Upload) (*ma
 		return nil, err
 	}
 	defer src.Close()
-	return src.plan(manifest.Request{Manifest: form.Manifest, ManifestName: form.ManifestName}), nil
+	return src.plan(manifest.Request{Manifest: archive.form.Manifest, ManifestName: archive.form.ManifestName}), nil
 }
 
 // plan returns what the server would answer.

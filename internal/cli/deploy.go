@@ -17,8 +17,7 @@ import (
 
 // deployment is a requested deploy.
 type deployment struct {
-	from     origin
-	manifest string
+	from origin
 
 	fresh                 bool
 	name, ttl, claimEmail string
@@ -53,7 +52,7 @@ git archive HEAD | berth deploy -`,
 	flags.StringVar(&d.name, "name", "", "name of the new stack")
 	flags.StringVar(&d.ttl, "ttl", "", "lifetime of the new stack, such as 90m or 2h")
 	flags.StringVar(&d.claimEmail, "claim-email", "", "the only email address that may claim the new stack")
-	flags.StringVar(&d.manifest, "manifest", "", "manifest to use instead of the folder's")
+	flags.StringVar(&d.from.manifest, "manifest", "", "manifest to use instead of the folder's")
 	flags.StringArrayVar(&d.from.include, "include", nil, "also pack files that match this .gitignore pattern, even if other rules exclude them")
 	flags.BoolVar(&d.wait, "wait", true, "wait until the stack is live or failed")
 	flags.DurationVar(&d.timeout, "timeout", 0, "stop waiting after this time")
@@ -88,18 +87,14 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 		return err
 	}
 	defer archive.Close()
-	form, err := archive.asUpload(d.manifest)
-	if err != nil {
-		return err
-	}
 	var since int64
 	if t == nil {
-		t, err = a.createStack(ctx, d, folder, form)
+		t, err = a.createStack(ctx, d, folder, archive.form)
 	} else {
-		since, err = a.redeploy(ctx, t, form)
+		since, err = a.redeploy(ctx, t, archive.form)
 	}
 	if err != nil {
-		return withLeftOut(err, archive, form.Manifest != nil || manifestIn(d.from.path) != "")
+		return withLeftOut(err, archive)
 	}
 	if !d.wait {
 		return a.show(t.stack)
@@ -109,11 +104,11 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 
 // withLeftOut adds to the refusal of a source what was not sent, if that may be the
 // reason.
-func withLeftOut(err error, archive *spool, manifest bool) error {
+func withLeftOut(err error, archive *spool) error {
 	if !client.IsStatus(err, http.StatusUnprocessableEntity) {
 		return err
 	}
-	aside := archive.aside("not sent: ", "; pass --include PATTERN to send it", archive.missed(err.Error(), manifest))
+	aside := archive.aside("not sent: ", "; pass --include PATTERN to send it", archive.missed(err.Error()))
 	if aside == "" {
 		return err
 	}

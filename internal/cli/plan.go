@@ -45,7 +45,7 @@ func (s *spool) unpack(ctx context.Context) (_ *tree, err error) {
 			t.Close()
 		}
 	}()
-	if t.lost, err = archive.Unpack(ctx, io.NewSectionReader(s.file, 0, s.size), dir, unpackLimits); err != nil {
+	if t.lost, err = archive.Unpack(ctx, io.NewSectionReader(s.file, 0, s.form.Size), dir, unpackLimits); err != nil {
 		return nil, invalidSource(err)
 	}
 	t.root, t.single, err = archive.Root(dir)
