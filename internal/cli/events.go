@@ -43,13 +43,11 @@ func (a *app) events(ctx context.Context, t *target, after int64, follow bool) e
 				return err
 			}
 		}
-		if len(page) == client.EventPage {
-			continue
-		}
-		if !follow {
+		switch {
+		case len(page) == client.EventPage: // there may be more
+		case !follow:
 			return nil
-		}
-		if !pause.For(ctx, logsEvery-time.Since(began)) {
+		case !pause.For(ctx, logsEvery-time.Since(began)):
 			return ctx.Err()
 		}
 	}

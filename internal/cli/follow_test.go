@@ -56,7 +56,7 @@ func TestFollowing_OutlastsARestartOfTheServer(t *testing.T) {
 		"logs": {
 			restarting{kind: "text/plain", answers: [2]string{"# web\nbefore\n", "# web\nbefore\nafter\n"}},
 			func(ctx context.Context, a *app, t *target) error {
-				return a.followLogs(ctx, t, &logView{service: "web", tail: 10, follow: true})
+				return a.followLogs(ctx, t, client.LogQuery{Service: "web", Tail: 10}, true)
 			},
 		},
 	} {

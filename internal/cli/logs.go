@@ -15,17 +15,9 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 )
 
-// logView holds the options of a logs command.
-type logView struct {
-	service string
-	kind    string
-	tail    int
-	follow  bool
-}
-
 func (a *app) logsCommand() *cobra.Command {
-	v := &logView{kind: "run"}
-	var build bool
+	q := client.LogQuery{Kind: "run"}
+	var build, follow bool
 	cmd := &cobra.Command{
 		Use:   "logs [STACK] [SERVICE]",
 		Short: "Print the logs of the services or of their builds",
@@ -33,30 +25,30 @@ func (a *app) logsCommand() *cobra.Command {
 berth logs api -n 20
 berth logs stk_3f2a9c1b7d4e --build`,
 	}
-	cmd.Flags().BoolVarP(&v.follow, "follow", "f", false, "keep printing new lines")
-	cmd.Flags().IntVarP(&v.tail, "lines", "n", 100, "number of last lines to print for each service")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new lines")
+	cmd.Flags().IntVarP(&q.Tail, "lines", "n", 100, "number of last lines to print for each service")
 	cmd.Flags().BoolVar(&build, "build", false, "print the output of the latest build instead")
 	return a.forStack(cmd, 1, func(ctx context.Context, args []string) error {
-		v.service = argument(args, "")
+		q.Service = argument(args, "")
 		if build {
-			v.kind = "build"
+			q.Kind = "build"
 		}
-		if v.tail < 0 {
-			return usagef("-n must be a number of lines, 0 or more, not %d", v.tail)
+		if q.Tail < 0 {
+			return usagef("-n must be a number of lines, 0 or more, not %d", q.Tail)
 		}
-		return a.logs(ctx, v)
+		return a.logs(ctx, q, follow)
 	})
 }
 
-func (a *app) logs(ctx context.Context, v *logView) error {
+func (a *app) logs(ctx context.Context, q client.LogQuery, follow bool) error {
 	t, err := a.target(ctx)
 	if err != nil {
 		return err
 	}
-	if v.follow || a.json {
-		return a.followLogs(ctx, t, v)
+	if follow || a.json {
+		return a.followLogs(ctx, t, q, follow)
 	}
-	body, err := t.api.Logs(ctx, t.stack.ID, client.LogQuery{Service: v.service, Kind: v.kind, Tail: v.tail})
+	body, err := t.api.Logs(ctx, t.stack.ID, q)
 	if err != nil {
 		return err
 	}
@@ -92,30 +84,29 @@ const (
 )
 
 // followLogs prints each service's lines one by one, and continues if asked to.
-func (a *app) followLogs(ctx context.Context, t *target, v *logView) error {
-	names := v.services(t.stack)
+func (a *app) followLogs(ctx context.Context, t *target, q client.LogQuery, follow bool) error {
+	names := loggedServices(t.stack, q.Service)
 	seen := map[string][]string{}
 	var patience client.Patience
 	for first := true; ; first = false {
-		err := a.lookAtLogs(ctx, t, v, names, seen, first)
-		if patience.Over(err) || err != nil && first {
+		err := a.lookAtLogs(ctx, t, q, names, seen, first)
+		switch {
+		case patience.Over(err) || err != nil && first:
 			return err
-		}
-		if !v.follow {
+		case !follow:
 			return nil
-		}
-		if !pause.For(ctx, logsEvery) {
+		case !pause.For(ctx, logsEvery):
 			return ctx.Err()
 		}
 	}
 }
 
-// services returns the names of the services to read. The server decides whether a
-// requested service has a log: a failed redeploy may have built services that the stack
-// does not list.
-func (v *logView) services(s *client.Stack) []string {
-	if v.service != "" {
-		return []string{v.service}
+// loggedServices returns the names of the services to read. The server decides whether
+// a requested service has a log: a failed redeploy may have built services that the
+// stack does not list.
+func loggedServices(s *client.Stack, requested string) []string {
+	if requested != "" {
+		return []string{requested}
 	}
 	var names []string
 	for _, service := range s.Services {
@@ -124,19 +115,18 @@ func (v *logView) services(s *client.Stack) []string {
 	return names
 }
 
-func (a *app) lookAtLogs(ctx context.Context, t *target, v *logView, names []string, seen map[string][]string, first bool) error {
+func (a *app) lookAtLogs(ctx context.Context, t *target, q client.LogQuery, names []string, seen map[string][]string, first bool) error {
 	for _, name := range names {
-		window := max(v.tail, logWindow)
-		lines, err := logLines(ctx, t, client.LogQuery{Service: name, Kind: v.kind, Tail: window})
+		lines, err := logLines(ctx, t, client.LogQuery{Service: name, Kind: q.Kind, Tail: max(q.Tail, logWindow)})
 		if err != nil {
 			return err
 		}
 		fresh := newLines(seen[name], lines)
 		if first {
-			fresh = lines[max(0, len(lines)-v.tail):]
+			fresh = lines[max(0, len(lines)-q.Tail):]
 		}
 		seen[name] = lines
-		if err := a.printLines(name, v.kind, fresh, len(names) > 1); err != nil {
+		if err := a.printLines(name, q.Kind, fresh, len(names) > 1); err != nil {
 			return err
 		}
 	}
