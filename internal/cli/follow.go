@@ -18,15 +18,7 @@ const (
 // follow waits until a stack has settled and shows what happens meanwhile: its events
 // after since, and the output of the builds that they announce.
 func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack, error) {
-	type outcome struct {
-		stack *client.Stack
-		err   error
-	}
-	settled := make(chan outcome, 1)
-	go func() {
-		s, err := t.api.Settled(ctx, t.stack.ID)
-		settled <- outcome{s, err}
-	}()
+	settled := start(func() (*client.Stack, error) { return t.api.Settled(ctx, t.stack.ID) })
 	steps := &steps{ui: a.ui, target: t, after: since, printed: map[string]int{}}
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
@@ -36,7 +28,7 @@ func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack
 			if end.err == nil {
 				steps.look(ctx)
 			}
-			return end.stack, end.err
+			return end.value, end.err
 		case <-ticker.C:
 			steps.look(ctx)
 		}
@@ -117,20 +109,9 @@ func logLines(ctx context.Context, t *target, q client.LogQuery) ([]string, erro
 	if err != nil {
 		return nil, fmt.Errorf("read the log of %s: %w", q.Service, err)
 	}
-	whole, _, ended := cutLast(string(text), "\n")
-	if !ended {
+	lines := strings.Split(string(text), "\n")
+	if len(lines) == 1 {
 		return nil, nil
 	}
-	_, lines, more := strings.Cut(whole, "\n") // the first line names the section
-	if !more {
-		return nil, nil
-	}
-	return strings.Split(lines, "\n"), nil
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
+	return lines[1 : len(lines)-1], nil // the first names the section, the last is not complete
 }

@@ -110,20 +110,27 @@ func (u *ui) askSecret(ctx context.Context, question string) (string, error) {
 	return strings.TrimSpace(string(secret)), nil
 }
 
+// outcome is what a function returned.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+// start calls do in the background and sends what it returns, even if nobody receives it.
+func start[T any](do func() (T, error)) <-chan outcome[T] {
+	done := make(chan outcome[T], 1)
+	go func() {
+		value, err := do()
+		done <- outcome[T]{value, err}
+	}()
+	return done
+}
+
 // interruptible calls read, which may never return, and abandons it if the context ends
 // first.
 func interruptible[T any](ctx context.Context, read func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := read()
-		done <- result{value, err}
-	}()
 	select {
-	case r := <-done:
+	case r := <-start(read):
 		return r.value, r.err
 	case <-ctx.Done():
 		var none T
