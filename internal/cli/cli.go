@@ -38,15 +38,13 @@ type app struct {
 	stack  string
 	dir    string
 	json   bool
-	quiet  bool
 
 	err error // of the command that ran
 }
 
 // Run runs the command line and returns its exit code.
 func Run(ctx context.Context, args []string) int {
-	a := &app{env: os.Getenv, ui: newUI(os.Stdin, os.Stdout, os.Stderr)}
-	a.memory = openMemory()
+	a := &app{env: os.Getenv, ui: newUI(os.Stdin, os.Stdout, os.Stderr), memory: openMemory()}
 	root := a.command()
 	root.SetArgs(args)
 	usage := fang.Execute(ctx, root,
@@ -62,7 +60,6 @@ func Run(ctx context.Context, args []string) int {
 	if a.err == nil {
 		return 0
 	}
-	a.ui.quiet = a.quiet
 	return a.fail(ctx, a.err)
 }
 
@@ -94,7 +91,7 @@ berth status stk_3f2a9c1b7d4e`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "address of the server (default: BERTH_SERVER or "+defaultServer+")")
 	flags.BoolVar(&a.json, "json", false, "print JSON on standard output")
-	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print no messages except errors")
+	flags.BoolVarP(&a.ui.quiet, "quiet", "q", false, "print no messages except errors")
 	root.AddGroup(
 		&cobra.Group{ID: "stack", Title: "stacks"},
 		&cobra.Group{ID: "folder", Title: "folders"},
@@ -114,7 +111,6 @@ berth status stk_3f2a9c1b7d4e`,
 // errors of the command line.
 func (a *app) runCommand(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		a.ui.quiet = a.quiet
 		a.err = do(cmd.Context(), args)
 		return nil
 	}

@@ -148,19 +148,16 @@ func (a *app) checkRedeploy(d *deployment, s *client.Stack) error {
 		a.ui.sayf("--ttl and --claim-email apply only to a new stack and are ignored; use berth extend to change the time left")
 	}
 	if s.Status == client.Expired {
+		claim := "claim it"
+		if s.ClaimURL != "" {
+			claim += " at " + s.ClaimURL
+		}
 		return &failure{
 			code: exitConflict, detail: fmt.Sprintf("%s, this folder's stack, has expired", s.ID),
-			next: "claim it" + a.claimHint(s) + " to restore it, or deploy with --new",
+			next: claim + " to restore it, or deploy with --new",
 		}
 	}
 	return nil
-}
-
-func (a *app) claimHint(s *client.Stack) string {
-	if s.ClaimURL == "" {
-		return ""
-	}
-	return " at " + s.ClaimURL
 }
 
 // createStack uploads a new stack and remembers it before anything else happens.

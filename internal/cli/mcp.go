@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"io"
 
@@ -52,8 +53,5 @@ func (a *app) likelyToken(server, stackID string) string {
 	if err != nil {
 		return a.env("BERTH_TOKEN")
 	}
-	if tokens := a.tokens(known, stackID); len(tokens) > 0 {
-		return tokens[0]
-	}
-	return ""
+	return cmp.Or(a.tokens(known, stackID)...)
 }

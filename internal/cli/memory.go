@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -138,11 +139,7 @@ func (s *onServer) keep(folder string, st *client.Stack) {
 // forget removes a deleted stack.
 func (s *onServer) forget(id string) {
 	delete(s.Stacks, id)
-	for folder, its := range s.Folders {
-		if its == id {
-			delete(s.Folders, folder)
-		}
-	}
+	maps.DeleteFunc(s.Folders, func(_, its string) bool { return its == id })
 }
 
 // folderOf returns the folder that has a stack, or "" for none.
@@ -157,16 +154,11 @@ func (s *onServer) folderOf(id string) string {
 
 // nearest returns the stack of a folder, or of the nearest folder above that has one.
 func (s *onServer) nearest(folder string) string {
-	for {
-		if id := s.Folders[folder]; id != "" {
-			return id
-		}
-		parent := filepath.Dir(folder)
-		if parent == folder {
-			return ""
-		}
-		folder = parent
+	id, parent := s.Folders[folder], filepath.Dir(folder)
+	if id != "" || parent == folder {
+		return id
 	}
+	return s.nearest(parent)
 }
 
 // folderKey returns the key under which a folder's stack is remembered: its path

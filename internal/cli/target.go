@@ -130,14 +130,8 @@ func (a *app) tokens(known *onServer, id string) []string {
 	if token := a.env("BERTH_TOKEN"); token != "" {
 		return []string{token}
 	}
-	var tokens []string
-	if token := known.Stacks[id].ManageToken; token != "" {
-		tokens = append(tokens, token)
-	}
-	if known.APIKey != "" {
-		tokens = append(tokens, known.APIKey)
-	}
-	return tokens
+	tokens := []string{known.Stacks[id].ManageToken, known.APIKey}
+	return slices.DeleteFunc(tokens, func(token string) bool { return token == "" })
 }
 
 // hasManageToken reports whether BERTH_TOKEN is the token of one stack.
