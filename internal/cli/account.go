@@ -20,16 +20,13 @@ import (
 )
 
 func (a *app) loginCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.onAccount(&cobra.Command{
 		Use:   "login",
 		Short: "Log in with your API key, so that your account owns what you deploy",
 		Long:  "Log in to a server with your API key and save the key on this machine. The key is read from the terminal without being shown, or from standard input if that is not a terminal.",
 		Example: `berth login
 berth login < key.txt`,
-		GroupID: "account",
-		Args:    cobra.NoArgs,
-		RunE:    a.runCommand(func(ctx context.Context, _ []string) error { return a.login(ctx) }),
-	}
+	}, a.login)
 }
 
 func (a *app) login(ctx context.Context) error {
@@ -70,32 +67,28 @@ func (a *app) readKey(ctx context.Context, server string) (key string, err error
 }
 
 func (a *app) logoutCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "logout",
-		Short:   "Log out: forget your API key and keep the stacks running",
-		GroupID: "account",
-		Args:    cobra.NoArgs,
-		RunE: a.runCommand(func(context.Context, []string) error {
-			c, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if err := a.memory.update(c.Server(), func(s *onServer) { s.APIKey, s.Email = "", "" }); err != nil {
-				return err
-			}
-			return a.report(map[string]string{"server": c.Server()}, "logged out of %s", c.Server())
-		}),
+	return a.onAccount(&cobra.Command{
+		Use:   "logout",
+		Short: "Log out: forget your API key and keep the stacks running",
+	}, a.logout)
+}
+
+func (a *app) logout(context.Context) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
 	}
+	if err := a.memory.update(c.Server(), func(s *onServer) { s.APIKey, s.Email = "", "" }); err != nil {
+		return err
+	}
+	return a.report(map[string]string{"server": c.Server()}, "logged out of %s", c.Server())
 }
 
 func (a *app) whoamiCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "whoami",
-		Short:   "Show which account you are logged in to",
-		GroupID: "account",
-		Args:    cobra.NoArgs,
-		RunE:    a.runCommand(func(ctx context.Context, _ []string) error { return a.whoami(ctx) }),
-	}
+	return a.onAccount(&cobra.Command{
+		Use:   "whoami",
+		Short: "Show which account you are logged in to",
+	}, a.whoami)
 }
 
 func (a *app) whoami(ctx context.Context) error {
@@ -199,14 +192,11 @@ func (a *app) claimCode(known *onServer, given string) (string, error) {
 }
 
 func (a *app) listCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.onAccount(&cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List your stacks and those deployed from this machine",
-		GroupID: "account",
-		Args:    cobra.NoArgs,
-		RunE:    a.runCommand(func(ctx context.Context, _ []string) error { return a.list(ctx) }),
-	}
+	}, a.list)
 }
 
 func (a *app) list(ctx context.Context) error {

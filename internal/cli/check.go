@@ -12,21 +12,14 @@ import (
 )
 
 func (a *app) checkCommand() *cobra.Command {
-	o := origin{}
+	var o origin
 	cmd := &cobra.Command{
-		Use:     "check [DIR]",
-		Short:   "Show how a folder would be built and run, and what is wrong with it",
-		Long:    "Show how a folder would be built and run, where each value comes from, and every fault (exit code 4). The server checks the folder; if it does not answer, berth checks it on this machine.",
-		GroupID: "folder",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: a.runCommand(func(ctx context.Context, args []string) error {
-			o.path = argument(args, ".")
-			return a.check(ctx, o)
-		}),
+		Use:   "check [DIR]",
+		Short: "Show how a folder would be built and run, and what is wrong with it",
+		Long:  "Show how a folder would be built and run, where each value comes from, and every fault (exit code 4). The server checks the folder; if it does not answer, berth checks it on this machine.",
 	}
 	cmd.Flags().StringVar(&o.manifest, "manifest", "", "manifest to use instead of the folder's")
-	cmd.Flags().StringArrayVar(&o.include, "include", nil, "also include files that match this pattern, as deploy does")
-	return cmd
+	return a.onFolder(cmd, &o, func(ctx context.Context) error { return a.check(ctx, o) })
 }
 
 func (a *app) check(ctx context.Context, o origin) error {

@@ -116,6 +116,25 @@ func (a *app) runCommand(do func(ctx context.Context, args []string) error) func
 	}
 }
 
+// onAccount makes cmd a command without arguments about the user's account.
+func (a *app) onAccount(cmd *cobra.Command, do func(ctx context.Context) error) *cobra.Command {
+	cmd.GroupID, cmd.Args = "account", cobra.NoArgs
+	cmd.RunE = a.runCommand(func(ctx context.Context, _ []string) error { return do(ctx) })
+	return cmd
+}
+
+// onFolder makes cmd a command that works on a project's folder, its only argument. from
+// receives the folder and the flag --include.
+func (a *app) onFolder(cmd *cobra.Command, from *origin, do func(ctx context.Context) error) *cobra.Command {
+	cmd.GroupID, cmd.Args = "folder", cobra.MaximumNArgs(1)
+	cmd.Flags().StringArrayVar(&from.include, "include", nil, "also include files that match this pattern, as deploy does")
+	cmd.RunE = a.runCommand(func(ctx context.Context, args []string) error {
+		from.path = argument(args, ".")
+		return do(ctx)
+	})
+	return cmd
+}
+
 // onStack makes cmd a command that requests an existing stack and works on it. The
 // stack's id may be among its arguments; do gets the others, at most as many as given.
 func (a *app) onStack(cmd *cobra.Command, others int, do func(ctx context.Context, t *target, args []string) error) *cobra.Command {

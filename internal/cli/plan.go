@@ -79,20 +79,13 @@ func invalidSource(err error) error {
 
 func (a *app) initCommand() *cobra.Command {
 	var force bool
-	o := origin{}
+	var o origin
 	cmd := &cobra.Command{
-		Use:     "init [DIR]",
-		Short:   "Detect a folder's services and write a stack.yaml",
-		GroupID: "folder",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: a.runCommand(func(ctx context.Context, args []string) error {
-			o.path = argument(args, ".")
-			return a.init(ctx, o, force)
-		}),
+		Use:   "init [DIR]",
+		Short: "Detect a folder's services and write a stack.yaml",
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "replace an existing manifest")
-	cmd.Flags().StringArrayVar(&o.include, "include", nil, "also include files that match this pattern, as deploy does")
-	return cmd
+	return a.onFolder(cmd, &o, func(ctx context.Context) error { return a.init(ctx, o, force) })
 }
 
 // manifestIn returns the path of a folder's manifest, "" if it has none.
