@@ -220,10 +220,7 @@ func lastEvent(ctx context.Context, t *target) (int64, error) {
 // progress shows how much of an upload has been sent: as a bar on a terminal, otherwise
 // as one line. Calling done ends it.
 func (u *ui) progress(form *client.Upload) (done func()) {
-	if u.quiet {
-		return func() {}
-	}
-	if !u.terminal {
+	if u.quiet || !u.terminal {
 		u.sayf("uploading %s", units.HumanSize(float64(form.Size)))
 		return func() {}
 	}

@@ -40,7 +40,7 @@ func Write(ctx context.Context, dir string, include []string, w io.Writer) (Summ
 	}
 	info, err := os.Stat(abs)
 	if err != nil {
-		return Summary{}, fmt.Errorf("pack %s: %w", dir, withoutPath(err))
+		return Summary{}, fmt.Errorf("pack %s: %w", dir, errors.Unwrap(err)) // the cause without the path
 	}
 	if !info.IsDir() {
 		return Summary{}, fmt.Errorf("pack %s: it is not a folder", dir)
@@ -182,12 +182,4 @@ func (p *packer) header(h *tar.Header) error {
 		return fmt.Errorf("pack %s: %w", h.Name, err)
 	}
 	return nil
-}
-
-// withoutPath returns the cause alone, for messages that contain the path themselves.
-func withoutPath(err error) error {
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-		return pathErr.Err
-	}
-	return err
 }
