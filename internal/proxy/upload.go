@@ -156,20 +156,14 @@ func (u *upload) lastMove() time.Time { return time.Unix(0, u.moved.Load()) }
 // settle waits for a body whose answer is already complete, as long as it moves, and
 // reports whether all of it was sent.
 func (u *upload) settle() bool {
-	timer := time.NewTimer(stallLimit)
-	defer timer.Stop()
-	for {
+	for rest := stallLimit; rest > 0; rest = stallLimit - time.Since(u.lastMove()) {
 		select {
 		case <-u.done:
 			return u.err == nil
-		case <-timer.C:
+		case <-time.After(rest):
 		}
-		rest := stallLimit - time.Since(u.lastMove())
-		if rest <= 0 {
-			return false
-		}
-		timer.Reset(rest)
 	}
+	return false
 }
 
 // cut ends the upload at once and waits until it has ended. What the caller still sends
