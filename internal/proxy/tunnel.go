@@ -120,13 +120,10 @@ func (u *upstream) leave(t *tunnel) {
 func (t *tunnel) copyBoth() {
 	t.silence.Store(time.AfterFunc(maxSilence, t.endSilence))
 	defer func() { t.silence.Load().Stop() }()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		t.up.copy()
-	}()
+	var up sync.WaitGroup
+	up.Go(t.up.copy)
 	t.down.copy()
-	<-done
+	up.Wait()
 }
 
 // endSilence ends the tunnel if no byte has come for too long, and otherwise schedules
