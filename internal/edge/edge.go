@@ -120,15 +120,15 @@ var names = [...]string{nowhere: "none", refused: "none", toAPI: "base", toServi
 // route returns the canonical host of r and where it leads, and the reason if the
 // request is refused.
 func (e *edge) route(r *http.Request, trusted bool) (host string, where destination, fault string) {
+	host, valid := parseHost(r.Host)
 	switch {
 	case !trusted:
 		return "", refused, untrusted
 	case !validTarget(r):
 		return "", refused, badTarget
-	case !validHost(r.Host):
+	case !valid:
 		return "", refused, badHost
 	}
-	host = canonicalHost(r.Host)
 	where = e.split(host)
 	if where == nowhere && !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*" {
 		return "", refused, badTarget

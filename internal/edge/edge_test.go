@@ -285,11 +285,11 @@ func FuzzHost(f *testing.F) {
 	}
 	e := newEdge(Config{BaseHost: "berth.test", AppsDomain: "apps.test"})
 	f.Fuzz(func(t *testing.T, host string) {
-		if !validHost(host) {
+		name, valid := parseHost(host)
+		if !valid {
 			serveHost(t, host, "", refused)
 			return
 		}
-		name := canonicalHost(host)
 		where := e.split(name)
 		if len(name) > len(host)*utf8.UTFMax {
 			t.Fatalf("%q became %d bytes", host, len(name))
@@ -297,7 +297,7 @@ func FuzzHost(f *testing.F) {
 		if (where == toService) != strings.HasSuffix(name, ".apps.test") {
 			t.Fatalf("%q (%q) goes to %d", host, name, where)
 		}
-		if again := canonicalHost(name); !strings.ContainsAny(name, ":[") && !strings.HasSuffix(name, ".") && again != name {
+		if again, _ := parseHost(name); !strings.ContainsAny(name, ":[") && !strings.HasSuffix(name, ".") && again != name {
 			t.Fatalf("%q is %q, and that is %q", host, name, again)
 		}
 		serveHost(t, host, name, where)

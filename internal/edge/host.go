@@ -3,7 +3,6 @@ package edge
 import (
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -29,28 +28,21 @@ func validTarget(r *http.Request) bool {
 	}
 }
 
-// validHost reports whether a Host is a name, an IPv4 address or an IPv6 address in
-// brackets, with an optional port. A name may end in a dot, but has no other empty
-// labels. The empty Host of HTTP/1.0 is valid too.
-func validHost(hostport string) bool {
+// parseHost returns a Host in lower case, without port, without the brackets of an IPv6
+// address and without a final dot. The Host is valid if it is a name, an IPv4 address or
+// an IPv6 address in brackets, with an optional port. A name may end in a dot, but has
+// no other empty labels. The empty Host of HTTP/1.0 is valid too.
+func parseHost(hostport string) (host string, valid bool) {
 	if literal, ok := strings.CutPrefix(hostport, "["); ok {
 		literal, port, closed := strings.Cut(literal, "]")
 		ip, err := netip.ParseAddr(literal)
-		return closed && err == nil && ip.Is6() && ip.Zone() == "" && validPort(port)
+		return strings.ToLower(literal), closed && err == nil && ip.Is6() && ip.Zone() == "" && validPort(port)
 	}
 	name, _, _ := strings.Cut(hostport, ":")
-	labels := strings.Split(strings.TrimSuffix(name, "."), ".")
-	return hostport == "" || !slices.Contains(labels, "") && strings.IndexFunc(name, notInName) < 0 && validPort(hostport[len(name):])
-}
-
-// canonicalHost returns a valid Host in lower case, without port, without the brackets
-// of an IPv6 address and without a final dot.
-func canonicalHost(hostport string) string {
-	host, _, literal := strings.Cut(strings.TrimPrefix(hostport, "["), "]")
-	if !literal {
-		host, _, _ = strings.Cut(hostport, ":")
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
+	port := hostport[len(name):]
+	name = strings.TrimSuffix(name, ".")
+	valid = !strings.Contains("."+name+".", "..") && !strings.ContainsFunc(name, notInName) && validPort(port)
+	return strings.ToLower(name), valid || hostport == ""
 }
 
 // notInName reports whether r cannot be part of a host's name.

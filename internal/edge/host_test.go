@@ -167,7 +167,7 @@ func TestEdge_TakesAddressesInBracketsForHosts(t *testing.T) {
 		"[]": false, "[::1]:x": false, "[::1]x": false, "[v1.a]": false, "a b": false, "a/b": false, "a?b": false, "é": false, "a:": true, ":": false,
 		".": false, ".:80": false, "..": false, ".a": false, "a..": false, "a..b": false, "a.b..:80": false,
 	} {
-		if got := validHost(host); got != valid {
+		if _, got := parseHost(host); got != valid {
 			t.Errorf("%q: %v", host, got)
 		}
 	}
