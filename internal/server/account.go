@@ -76,11 +76,7 @@ func withAccounts(ctx context.Context, cfg Config, log *slog.Logger, missing fun
 			return err
 		}
 	}
-	key, err := s.loadKey()
-	if err != nil {
-		return err
-	}
-	if err := s.openStore(ctx, key); err != nil {
+	if _, err := s.openStore(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.store.Close()) }()

@@ -106,11 +106,8 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.awaitEngine(ctx); err != nil {
 		return err
 	}
-	key, err := s.loadKey()
+	key, err := s.openStore(ctx)
 	if err != nil {
-		return err
-	}
-	if err := s.openStore(ctx, key); err != nil {
 		return err
 	}
 	if err := s.openSupervisor(ctx); err != nil {
@@ -247,14 +244,19 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func (s *Server) openStore(ctx context.Context, key auth.Key) (err error) {
+// openStore opens the database, and returns the key that seals its secret values.
+func (s *Server) openStore(ctx context.Context) (auth.Key, error) {
+	key, err := s.loadKey()
+	if err != nil {
+		return auth.Key{}, err
+	}
 	s.store, err = store.Open(ctx, store.Options{
 		Path:     s.database,
 		Sealer:   auth.NewSealer(key),
 		Log:      s.log,
 		Recorded: func(kind stack.EventType) { s.metrics.Event(string(kind)) },
 	})
-	return err
+	return key, err
 }
 
 // openWebhooks must run before anything records an event, so that none is missed.
