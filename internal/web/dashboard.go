@@ -54,13 +54,13 @@ func (w *pages) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error 
 	if err != nil {
 		return fmt.Errorf("read the events of stack %s: %w", st.ID, err)
 	}
-	d, err := w.showDeliveries(st)
+	sent, err := w.showDeliveries(st)
 	if err != nil {
 		return err
 	}
 	p := w.newPage(c, s, st.Name, "", "stacks")
 	p.Stream = fmt.Sprintf("%s?service=%s&kind=%s", stackURL(st.ID, "stream"), l.Service, l.Kind)
-	return w.render(c, fiber.StatusOK, stackPage(p, w.showStack(st), l, w.showEvents(events), d))
+	return w.render(c, fiber.StatusOK, stackPage(p, w.showStack(st), l, w.showEvents(events), sent))
 }
 
 // stackStream answers GET /dashboard/stacks/{id}/stream.
@@ -88,7 +88,7 @@ func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := w.showDeliveries(st)
+	sent, err := w.showDeliveries(st)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
 		{"head", stackHead(v)},
 		{"services", services(p, v)},
 		{"events", eventList(w.showEvents(events))},
-		{"deliveries", deliveries(p, d)},
+		{"deliveries", deliveries(p, st, sent)},
 	}, nil
 }
 

@@ -75,19 +75,19 @@ func (d delivery) summary(what string) string {
 }
 
 // showDeliveries returns a stack's last deliveries.
-func (w *pages) showDeliveries(s *stack.Stack) (deliveriesView, error) {
-	v := deliveriesView{Stack: s.ID, To: s.Webhook}
+func (w *pages) showDeliveries(s *stack.Stack) ([]delivery, error) {
 	if s.Webhook == "" {
-		return v, nil
+		return nil, nil
 	}
 	list, err := w.cfg.Store.Deliveries(w.server.Context(), s.ID, latestDeliveries)
 	if err != nil {
-		return v, fmt.Errorf("read the deliveries of stack %s: %w", s.ID, err)
+		return nil, fmt.Errorf("read the deliveries of stack %s: %w", s.ID, err)
 	}
-	for _, d := range list {
-		v.List = append(v.List, delivery{d})
+	shown := make([]delivery, len(list))
+	for i, d := range list {
+		shown[i] = delivery{d}
 	}
-	return v, nil
+	return shown, nil
 }
 
 // resendDelivery answers POST /dashboard/stacks/{id}/deliveries/{event}.

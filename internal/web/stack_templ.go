@@ -496,7 +496,7 @@ func troubles(v stackView) templ.Component {
 }
 
 // stackPage shows everything about one stack.
-func stackPage(p page, v stackView, l logView, events []eventView, d deliveriesView) templ.Component {
+func stackPage(p page, v stackView, l logView, events []eventView, sent []delivery) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -586,7 +586,7 @@ func stackPage(p page, v stackView, l logView, events []eventView, d deliveriesV
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = deliveries(p, d).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = deliveries(p, v.Stack, sent).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
