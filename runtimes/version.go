@@ -105,12 +105,8 @@ func parseComparators(s string) (span, bool) {
 			return all, false
 		}
 		w := compared(m[1], m[2:5])
-		if w.lo.compare(all.lo) > 0 {
-			all.lo = w.lo
-		}
-		if w.hi.compare(all.hi) < 0 {
-			all.hi = w.hi
-		}
+		all.lo = slices.MaxFunc([]version{all.lo, w.lo}, version.compare)
+		all.hi = slices.MinFunc([]version{all.hi, w.hi}, version.compare)
 		s = s[len(m[0]):]
 	}
 	return all, true
