@@ -49,10 +49,7 @@ const (
 	maxTokens  = 5000 // of YAML; the parser's time grows with their square
 )
 
-var (
-	errTooDeep = fmt.Errorf("it nests deeper than %d levels; a manifest needs five", maxNesting)
-	errNotText = errors.New("it is not UTF-8 text; write it as YAML or JSON")
-)
+var errTooDeep = fmt.Errorf("it nests deeper than %d levels; a manifest needs five", maxNesting)
 
 // parseManifest parses YAML or JSON into a tree; an empty manifest is an empty mapping.
 // The errors are worded for the client.
@@ -62,7 +59,7 @@ func parseManifest(data []byte) (*node, error) {
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
-		return nil, errNotText
+		return nil, errors.New("it is not UTF-8 text; write it as YAML or JSON")
 	}
 	var tree *node
 	var err error
