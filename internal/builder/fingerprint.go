@@ -12,8 +12,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path"
-	"path/filepath"
 	"strings"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -62,7 +60,7 @@ func hashTree(h hash.Hash, dir string, without map[string]bool) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && without[path.Clean(name)] {
+		if d.IsDir() && without[name] {
 			return fs.SkipDir
 		}
 		return hashEntry(h, root, name, d)
@@ -77,13 +75,13 @@ func hashEntry(h hash.Hash, root *os.Root, name string, d fs.DirEntry) error {
 	fmt.Fprintf(h, "%q %s %d\n", name, info.Mode(), info.Size())
 	switch {
 	case d.Type() == fs.ModeSymlink:
-		link, err := root.Readlink(filepath.FromSlash(name))
+		link, err := root.Readlink(name)
 		fmt.Fprintf(h, "%q\n", link)
 		return err
 	case !d.Type().IsRegular():
 		return nil
 	}
-	f, err := root.Open(filepath.FromSlash(name))
+	f, err := root.Open(name)
 	if err != nil {
 		return err
 	}
