@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,10 +82,7 @@ func (j *Job) key() engine.Key {
 // client identifies the user of the build's slot: the account that owns the stack, or
 // the network that it came from.
 func (j *Job) client() string {
-	if j.Stack.Claimed() {
-		return j.Stack.Owner
-	}
-	return j.Stack.Network
+	return cmp.Or(j.Stack.Owner, j.Stack.Network)
 }
 
 // Result is what a build produced: an image, or a folder for a static service.
