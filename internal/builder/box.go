@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"strconv"
 	"strings"
@@ -30,11 +31,10 @@ const lastBytes = 3000
 
 // box is the container of one build.
 type box struct {
-	builder *Builder
-	cfg     *Config
-	job     Job
-	base    string // image to start from
-	id      string
+	cfg  *Config
+	job  Job
+	base string // image to start from
+	id   string
 }
 
 // build runs the commands and keeps their results.
@@ -161,7 +161,7 @@ func (x *box) runStep(ctx context.Context, s step) error {
 	code, err := x.cfg.Engine.Exec(limited, x.id, engine.Cmd{
 		// One pipe for both outputs keeps their lines in order.
 		Args: []string{"sh", "-c", "exec 2>&1\n" + s.command},
-		Env:  x.builder.commandEnv(x.job),
+		Env:  x.commandEnv(),
 		User: x.user(),
 		Dir:  x.dir(),
 	}, out, out)
@@ -176,6 +176,27 @@ func (x *box) runStep(ctx context.Context, s step) error {
 		return fault(x.job, "%s failed: %q exited with code %d%s", s.name, s.command, code, last.Phrase())
 	}
 	return nil
+}
+
+// commandEnv returns the environment of a build command: the runtime's, the operator's
+// package hosts, then the job's own; later ones win.
+func (x *box) commandEnv() []string {
+	env := BaseEnv(x.job.Spec.Base(), x.job.Spec.Root, true)
+	maps.Copy(env, x.cfg.Env)
+	if len(x.cfg.CA) > 0 {
+		for _, name := range caVariables {
+			env[name] = cacheDir + caFile
+		}
+		env["JAVA_TOOL_OPTIONS"] = strings.TrimSpace(env["JAVA_TOOL_OPTIONS"] + " -Djavax.net.ssl.trustStore=" + cacheDir + caStore)
+	}
+	maps.Copy(env, x.job.Env)
+	return EnvList(env)
+}
+
+// caVariables are the names in which common clients look for a bundle.
+var caVariables = []string{
+	"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE", "CURL_CA_BUNDLE",
+	"REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
 }
 
 // commit creates the image of the generation.

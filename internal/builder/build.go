@@ -10,7 +10,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -157,7 +156,7 @@ func (b *Builder) make(ctx context.Context, job Job, base string) (cleanUp func(
 	if base == "" {
 		return func() {}, publishSource(job)
 	}
-	box := &box{builder: b, cfg: &b.cfg, job: job, base: base}
+	box := &box{cfg: &b.cfg, job: job, base: base}
 	if err := box.build(ctx); err != nil {
 		box.removeContainer() // with the command that may still run in it
 		return nil, err
@@ -172,27 +171,6 @@ type step struct{ name, command string }
 func (j *Job) steps() []step {
 	all := []step{{"install", j.Spec.Install}, {"build", j.Spec.Build}}
 	return slices.DeleteFunc(all, func(s step) bool { return s.command == "" })
-}
-
-// commandEnv returns the environment of a build command: the runtime's, the operator's
-// package hosts, then the job's own; later ones win.
-func (b *Builder) commandEnv(job Job) []string {
-	env := BaseEnv(job.Spec.Base(), job.Spec.Root, true)
-	maps.Copy(env, b.cfg.Env)
-	if len(b.cfg.CA) > 0 {
-		for _, name := range caVariables {
-			env[name] = cacheDir + caFile
-		}
-		env["JAVA_TOOL_OPTIONS"] = strings.TrimSpace(env["JAVA_TOOL_OPTIONS"] + " -Djavax.net.ssl.trustStore=" + cacheDir + caStore)
-	}
-	maps.Copy(env, job.Env)
-	return EnvList(env)
-}
-
-// caVariables are the names in which common clients look for a bundle.
-var caVariables = []string{
-	"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE", "CURL_CA_BUNDLE",
-	"REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
 }
 
 // BaseEnv returns the environment that a runtime gives its commands (building) and its
