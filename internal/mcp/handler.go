@@ -78,10 +78,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.tools.ServeHTTP(w, r)
 }
 
+// Why a call is refused, as its sender reads it.
 var (
-	errBusy    = errors.New("too many large calls")
-	errOwn     = errors.New("too many large calls from the caller's network")
-	errNotJSON = errors.New("the call is not JSON")
+	errBusy    = errors.New("too many large calls are being sent to this server at once; send this one again in a few seconds")
+	errOwn     = fmt.Errorf("%d large calls from your network are being sent to this server already; wait for one of them, or send this one again in a few seconds", ownPlaces)
+	errNotJSON = errors.New(`the call is not JSON; a call of the Model Context Protocol looks like this: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`)
 )
 
 // read reads a call. If it fails, it returns the bytes read so far and the reason.
@@ -112,16 +113,13 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 func refuseCall(w http.ResponseWriter, read int, err error) {
 	var large *http.MaxBytesError
 	switch {
-	case errors.Is(err, errBusy):
+	case errors.Is(err, errBusy), errors.Is(err, errOwn):
 		w.Header().Set("Retry-After", busyRetry)
-		refuse(w, http.StatusServiceUnavailable, "too many large calls are being sent to this server at once; send this one again in a few seconds")
-	case errors.Is(err, errOwn):
-		w.Header().Set("Retry-After", busyRetry)
-		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d large calls from your network are being sent to this server already; wait for one of them, or send this one again in a few seconds", ownPlaces))
+		refuse(w, http.StatusServiceUnavailable, err.Error())
 	case errors.As(err, &large):
 		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the call is larger than %d MiB; leave out what is not source, or send the project as an archive to the HTTP API", maxCall>>20))
 	case errors.Is(err, errNotJSON):
-		refuse(w, http.StatusBadRequest, `the call is not JSON; a call of the Model Context Protocol looks like this: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`)
+		refuse(w, http.StatusBadRequest, err.Error())
 	case slowbody.Stalled(err):
 		refuse(w, http.StatusBadRequest, fmt.Sprintf("the call stalled after %d bytes: nothing arrived for %s, or less than %d KiB a second in all; send it again", read, slowbody.Stall, slowbody.Least>>10))
 	default:
