@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -78,12 +77,15 @@ func next(s *client.Stack) string {
 	return "nothing to do."
 }
 
+// unixTime returns a time of the API, to the millisecond.
+func unixTime(seconds float64) time.Time { return time.UnixMilli(int64(seconds * 1000)).UTC() }
+
 // moment formats a time and its distance from now.
 func moment(seconds *float64) string {
 	if seconds == nil {
 		return ""
 	}
-	at := time.UnixMilli(int64(*seconds * 1000)).UTC()
+	at := unixTime(*seconds)
 	left := time.Until(at).Round(time.Minute)
 	if left <= 0 {
 		return at.Format(time.RFC3339)
@@ -118,9 +120,7 @@ func reportEvents(events []client.Event, after int64) (string, error) {
 		events = events[left:]
 	}
 	for _, e := range events {
-		sec, frac := math.Modf(e.CreatedAt)
-		at := time.Unix(int64(sec), int64(frac*1e9)).UTC()
-		fmt.Fprintf(&b, "%d %s %s", e.ID, at.Format("2006-01-02 15:04:05"), e.Type)
+		fmt.Fprintf(&b, "%d %s %s", e.ID, unixTime(e.CreatedAt).Format("2006-01-02 15:04:05"), e.Type)
 		if len(e.Data) > 0 {
 			data, err := plainjson.Marshal(e.Data)
 			if err != nil {
