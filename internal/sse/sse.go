@@ -56,9 +56,7 @@ func (w Writer) Send(e Event) error {
 func (w Writer) Beat() error { return w.write(": still here\n\n") }
 
 func (w Writer) write(text string) error {
-	if _, err := w.out.WriteString(text); err != nil {
-		return ErrLeft
-	}
+	_, _ = w.out.WriteString(text) // Flush returns its error too
 	if err := w.out.Flush(); err != nil {
 		return ErrLeft
 	}
