@@ -79,11 +79,7 @@ func (a *Accounts) SignIn(ctx context.Context, v Visitor, email, password string
 	if err := a.admit(ctx, v); err != nil {
 		return Entry{}, err
 	}
-	account, err := a.authenticate(ctx, email, password)
-	if err != nil {
-		return Entry{}, err
-	}
-	return a.enter(ctx, v, account)
+	return a.signIn(ctx, v, email, password)
 }
 
 // Session returns the session of a browser's token; false if it is unknown, expired or
@@ -201,6 +197,15 @@ func (a *Accounts) signUp(ctx context.Context, v Visitor, email, password string
 	return entry, err
 }
 
+// signIn checks the password and signs in.
+func (a *Accounts) signIn(ctx context.Context, v Visitor, email, password string) (Entry, error) {
+	account, err := a.authenticate(ctx, email, password)
+	if err != nil {
+		return Entry{}, err
+	}
+	return a.enter(ctx, v, account)
+}
+
 // create checks what a person chose and creates the account.
 func (a *Accounts) create(ctx context.Context, email, password, key string) (store.Account, error) {
 	if err := checkEmail(email); err != nil {
@@ -278,14 +283,12 @@ func allow(ctx context.Context, l Limiter, v Visitor) error {
 	if l.Allow(ctx, stack.NetworkOf(v.IP)) {
 		return nil
 	}
-	return tooMany()
+	return stack.NewTooMany(retryAfter)
 }
 
 // retryAfter is the Retry-After of the limits on forms and claims (docs/api.md,
 // "Errors").
 const retryAfter = time.Minute
-
-func tooMany() error { return stack.NewTooMany(retryAfter) }
 
 func storedKey(key string) store.Key {
 	return store.Key{Hash: auth.Hash(key), Hint: auth.KeyHint(key)}

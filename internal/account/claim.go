@@ -93,7 +93,7 @@ type Code struct {
 func (a *Accounts) LookUp(ctx context.Context, v Visitor, who store.Account, typed string) (Code, error) {
 	giveBack, ok := a.cfg.Codes.Take(ctx, stack.NetworkOf(v.IP))
 	if !ok {
-		return Code{}, tooMany()
+		return Code{}, stack.NewTooMany(retryAfter)
 	}
 	code, err := a.cfg.Claims.lookUp(ctx, who, typed)
 	if err != nil || code.State != Unknown {
@@ -127,11 +127,7 @@ func (a *Accounts) SignUpAndClaim(ctx context.Context, v Visitor, email, passwor
 // Entry with a token, the person is signed in and only the claim failed.
 func (a *Accounts) SignInAndClaim(ctx context.Context, v Visitor, email, password, typed string) (Entry, *stack.Stack, error) {
 	return a.claimWith(ctx, v, typed, func() (Entry, error) {
-		account, err := a.authenticate(ctx, email, password)
-		if err != nil {
-			return Entry{}, err
-		}
-		return a.enter(ctx, v, account)
+		return a.signIn(ctx, v, email, password)
 	})
 }
 
