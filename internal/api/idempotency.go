@@ -108,7 +108,8 @@ func (r *receipts) sweep(stop <-chan struct{}) {
 	}
 }
 
-// releaseKey lets the next request with the key, if it has one, begin.
+// releaseKey lets the next request with the attempt's key begin. It does nothing for an
+// attempt without one.
 func (t *attempt) releaseKey() { t.receipts.running.Delete(t.key) }
 
 // idempotencyKey returns the header's value, "" if there is none.
