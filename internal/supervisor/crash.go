@@ -304,9 +304,7 @@ func (l *loop) countCrash(p *process, code *int, restart bool) (done outcome) {
 // that may be under way, and gives back its network. Images, sites and data stay, so
 // that it can be brought back.
 func (g *generation) endFallen(targets []*proxy.Target) {
-	for _, t := range targets {
-		cut(t)
-	}
+	cut(targets)
 	ctx := g.runner.ctx
 	log := g.log.With("generation", g.number)
 	g.runner.sup.finishOnEngine(ctx, log, "generation in a crash loop not stopped; the next start tries again", func() error {

@@ -342,9 +342,7 @@ func (r *runner) fail(ctx context.Context, g *generation, change func(*stack.Sta
 	if done.err != nil {
 		return done.err
 	}
-	for _, t := range done.drained {
-		cut(t)
-	}
+	cut(done.drained)
 	r.takeDown(ctx, done.st, g)
 	return nil
 }

@@ -43,16 +43,16 @@ func (r *runner) unroute() {
 	r.routing.Lock()
 	targets := r.cfg.Routes.Remove(r.id)
 	r.routing.Unlock()
-	for _, t := range targets {
-		cut(t)
-	}
+	cut(targets)
 }
 
-// cut ends a target at once.
-func cut(t *proxy.Target) {
+// cut ends targets at once.
+func cut(targets []*proxy.Target) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = t.Drain(over) // the error counts the requests it cut: all there were
+	for _, t := range targets {
+		_ = t.Drain(over) // the error counts the requests it cut: all there were
+	}
 }
 
 // drainAll gives the open requests of targets time to finish.
