@@ -80,23 +80,22 @@ const deadlineRetry = time.Second
 func (l *loop) runDeadline(what stack.Trigger) {
 	r := l.runner
 	l.meeting = true
-	over := func(err error) {
-		r.tell(func(l *loop) { l.deadlineOver(what, err) })
-	}
 	switch what {
 	case stack.TriggerNotice:
-		r.sup.jobs.Go(func() { over(r.notice()) })
+		r.sup.jobs.Go(func() { r.endDeadline(what, r.notice()) })
 	case stack.TriggerExpire:
 		l.interrupt(errTimeRanOut, r.expiry)
 	case stack.TriggerRetained:
-		r.sup.jobs.Go(func() { over(r.retained()) })
+		r.sup.jobs.Go(func() { r.endDeadline(what, r.retained()) })
 	}
 }
 
 // expiry is the job that ends the stack's time.
-func (r *runner) expiry(ctx context.Context) {
-	err := r.expire(ctx)
-	r.tell(func(l *loop) { l.deadlineOver(stack.TriggerExpire, err) })
+func (r *runner) expiry(ctx context.Context) { r.endDeadline(stack.TriggerExpire, r.expire(ctx)) }
+
+// endDeadline tells the loop how an attempt to meet a deadline ended.
+func (r *runner) endDeadline(what stack.Trigger, err error) {
+	r.tell(func(l *loop) { l.deadlineOver(what, err) })
 }
 
 // deadlineOver records the end of an attempt to meet a deadline. After an error the
