@@ -40,7 +40,7 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 	if p == nil {
 		return
 	}
-	_, _ = ask(r.ctx, r, func(l *loop) struct{} {
+	_ = r.handOver(r.ctx, func(l *loop) { // if the loop has ended, so has the watching
 		if l.runner.serving() == g { // otherwise it fell, and is being ended
 			l.aside++ // before this job ends
 			p.watchAfter(func(ctx context.Context) bool {
@@ -48,7 +48,6 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 				return p.restartOnRequest(ctx, st)
 			})
 		}
-		return struct{}{}
 	})
 }
 
