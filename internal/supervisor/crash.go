@@ -48,13 +48,8 @@ func (p *process) stopWatching() <-chan struct{} {
 	return p.watched
 }
 
-// poke makes the watcher look at the process.
-func (p *process) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default: // it is about to look anyway
-	}
-}
+// poke makes the watcher look at the process, if it is not about to look anyway.
+func (p *process) poke() { offer(p.wake, struct{}{}) }
 
 // handleEnd brings back a process that has ended. It returns false if the process is no
 // longer to be watched.

@@ -32,12 +32,7 @@ func (s *Supervisor) onExit(ended <-chan engine.End, broken <-chan error) {
 const maxExits = 64
 
 // noteExit tells the loop that a container may have ended. It never waits.
-func (r *runner) noteExit(container string) {
-	select {
-	case r.exits <- container:
-	default:
-	}
-}
+func (r *runner) noteExit(container string) { offer(r.exits, container) }
 
 // pokeProcess makes the watcher of a container look at it, if the container is one of the
 // served generation.

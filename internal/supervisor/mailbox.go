@@ -32,7 +32,7 @@ func (m *mailbox) put(do func(*loop)) bool {
 	default:
 	}
 	m.asked = append(m.asked, do)
-	m.signal()
+	offer(m.filled, struct{}{})
 	return true
 }
 
@@ -43,15 +43,16 @@ func (m *mailbox) take() func(*loop) {
 	do := m.asked[0]
 	m.asked = m.asked[1:]
 	if len(m.asked) > 0 {
-		m.signal()
+		offer(m.filled, struct{}{})
 	}
 	return do
 }
 
-func (m *mailbox) signal() {
+// offer sends a value, unless the channel is full.
+func offer[T any](to chan<- T, value T) {
 	select {
-	case m.filled <- struct{}{}:
-	default: // it has a value
+	case to <- value:
+	default:
 	}
 }
 
