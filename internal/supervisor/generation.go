@@ -223,7 +223,7 @@ func (g *generation) letGo() {
 
 // endAll stops every process and removes the containers.
 func (g *generation) endAll(ctx context.Context) error {
-	return removeAll(ctx, g.unwatchAll())
+	return sideBySide(g.unwatchAll(), func(p *process) error { return p.endAndRemove(ctx) })
 }
 
 // abandon removes what a failed deploy has made, release commands included. If ctx ends
@@ -231,7 +231,7 @@ func (g *generation) endAll(ctx context.Context) error {
 func (g *generation) abandon(ctx context.Context) {
 	log := g.log.With("generation", g.number)
 	g.runner.sup.finishOnEngine(ctx, log, "failed generation not removed; the next start tries again", func() error {
-		return errors.Join(removeAll(ctx, g.allProcesses()), g.runner.sup.stopContainers(ctx, g.key("")), g.discardObjects(context.WithoutCancel(ctx)))
+		return errors.Join(g.endAll(ctx), g.runner.sup.stopContainers(ctx, g.key("")), g.discardObjects(context.WithoutCancel(ctx)))
 	})
 }
 

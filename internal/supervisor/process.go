@@ -199,11 +199,6 @@ func (p *process) endAndRemove(ctx context.Context) error {
 	return p.cfg.Engine.Remove(ctx, p.id)
 }
 
-// removeAll ends and removes processes side by side.
-func removeAll(ctx context.Context, processes []*process) error {
-	return sideBySide(processes, func(p *process) error { return p.endAndRemove(ctx) })
-}
-
 // sideBySide does something with all items at once and joins the errors.
 func sideBySide[T any](items []T, do func(T) error) error {
 	errs := make([]error, len(items))
