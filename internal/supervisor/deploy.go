@@ -360,8 +360,7 @@ func (r *runner) takeDown(ctx context.Context, st *stack.Stack, g *generation) {
 // explain returns what the owner reads of an error: its own text if the owner can fix
 // it, otherwise that the source is not to blame.
 func (r *runner) explain(err error) string {
-	var own *stack.Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*stack.Error](err); ok {
 		return own.Detail
 	}
 	r.log.Error("work on a stack failed for a reason of the host", "error", err)
