@@ -119,7 +119,7 @@ func redact(s string) string {
 
 // serviceName returns the service's name, right or wrong; "" if it is left out.
 func (d *decoder) serviceName() string {
-	if n := d.fields["name"]; n == nil || n.kind == kindNull {
+	if d.fields["name"].missing() {
 		d.faultf("it has no name; write one, as in name: web")
 		return ""
 	}

@@ -51,7 +51,7 @@ func (d *decoder) faultf(format string, args ...any) {
 // wrong.
 func (d *decoder) value(name string, want kind, example string) *node {
 	n := d.fields[name]
-	if n == nil || n.kind == kindNull {
+	if n.missing() {
 		return nil
 	}
 	if n.kind != want {
@@ -102,7 +102,7 @@ func decodeManifest(tree *node, f *faults) *draft {
 func decodeServices(top *decoder) (services []draftService, broken bool) {
 	n := top.fields["services"]
 	switch {
-	case n == nil || n.kind == kindNull:
+	case n.missing():
 		return nil, false
 	case n.kind == kindMapping && len(n.fields) > 0:
 		top.faultf("services is a mapping; write a list with the name in each entry, as in services: [{name: %s, runtime: node}]", safetext.Name(n.fields[0].key))
@@ -250,7 +250,7 @@ func (d *decoder) strategy() stack.Strategy {
 // as a YAML boolean.
 func (d *decoder) spa() stack.SPA {
 	n := d.fields["spa"]
-	if n == nil || n.kind == kindNull {
+	if n.missing() {
 		return ""
 	}
 	if n.kind == kindText || n.kind == kindBool {

@@ -270,8 +270,7 @@ func (t *detector) fillVersion(s *stack.Spec, c choice) {
 
 // has reports whether the manifest contains a field, right or wrong.
 func (d *draftService) has(name string) bool {
-	n := d.given[name]
-	return n != nil && n.kind != kindNull
+	return !d.given[name].missing()
 }
 
 func (t *detector) faultf(d *draftService, format string, args ...any) {

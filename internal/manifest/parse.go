@@ -26,6 +26,9 @@ type node struct {
 	items  []*node
 }
 
+// missing reports whether a field is left out or empty.
+func (n *node) missing() bool { return n == nil || n.kind == kindNull }
+
 // field is a key of a mapping, in the order of the manifest; keys may repeat.
 type field struct {
 	key   string
