@@ -16,7 +16,7 @@ func (e *edge) identify(r *http.Request, c *conn) proxy.Caller {
 	if r.TLS != nil {
 		who.Proto = "https"
 	}
-	if len(e.trusted) == 0 || !e.trusts(peer.ip) {
+	if !e.trusts(peer.ip) {
 		return who
 	}
 	if ip, ok := e.forwardedFor(r.Header["X-Forwarded-For"]); ok {
@@ -45,7 +45,7 @@ func (e *edge) forwardedFor(lines []string) (netip.Addr, bool) {
 }
 
 func (e *edge) trusts(ip netip.Addr) bool {
-	return slices.ContainsFunc(e.trusted, func(p netip.Prefix) bool { return p.Contains(ip) })
+	return slices.ContainsFunc(e.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // parseIP parses an address, with or without a port.

@@ -43,26 +43,13 @@ func Inner(dial func() (net.Conn, error), log *slog.Logger) http.Handler {
 
 // edge is the handler of the public listener.
 type edge struct {
-	baseHost string
-	suffix   string // "." and the apps domain
-	trusted  []netip.Prefix
-	routes   *proxy.Routes
-	api      http.Handler
-	arrived  func(where string)
+	cfg    Config // with BaseHost in lower case
+	suffix string // "." and the apps domain
 }
 
 func newEdge(cfg Config) *edge {
-	e := &edge{
-		baseHost: strings.ToLower(cfg.BaseHost),
-		suffix:   "." + strings.ToLower(cfg.AppsDomain),
-		routes:   cfg.Routes,
-		api:      cfg.API,
-		arrived:  cfg.Arrived,
-	}
-	for _, p := range cfg.TrustedProxies {
-		e.trusted = append(e.trusted, p.Masked())
-	}
-	return e
+	cfg.BaseHost = strings.ToLower(cfg.BaseHost)
+	return &edge{cfg: cfg, suffix: "." + strings.ToLower(cfg.AppsDomain)}
 }
 
 func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -82,25 +69,25 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer end()
 	}
 	r = trackBody(r, r.WithContext(proxy.WithCaller(r.Context(), who)), c)
-	if e.arrived != nil {
-		e.arrived(names[where])
+	if e.cfg.Arrived != nil {
+		e.cfg.Arrived(names[where])
 	}
 	switch where {
 	case refused:
 		writeError(w, http.StatusBadRequest, fault)
 	case toService:
 		delete(r.Header, proxy.HeaderCallerIP)
-		e.routes.Serve(w, r, host)
+		e.cfg.Routes.Serve(w, r, host)
 	case toAPI:
 		if err := crossOrigin(r, who.Proto); err != nil {
-			writeError(w, http.StatusForbidden, "this request came from a page of another site; open the page at "+e.baseHost+" itself and send it from there")
+			writeError(w, http.StatusForbidden, "this request came from a page of another site; open the page at "+e.cfg.BaseHost+" itself and send it from there")
 			return
 		}
 		r.Header[proxy.HeaderCallerIP] = []string{who.IP}
-		e.api.ServeHTTP(w, r)
+		e.cfg.API.ServeHTTP(w, r)
 	default:
 		writeError(w, http.StatusNotFound, fmt.Sprintf(
-			"this server does not serve this host; the API is at %s, services are at <service>-<stack>%s", e.baseHost, e.suffix))
+			"this server does not serve this host; the API is at %s, services are at <service>-<stack>%s", e.cfg.BaseHost, e.suffix))
 	}
 }
 
@@ -138,7 +125,7 @@ func (e *edge) route(r *http.Request, trusted bool) (host string, where destinat
 
 // split returns where a canonical host leads.
 func (e *edge) split(host string) destination {
-	if host == "" || host == e.baseHost || host == "localhost" {
+	if host == "" || host == e.cfg.BaseHost || host == "localhost" {
 		return toAPI
 	}
 	if strings.HasSuffix(host, e.suffix) {
