@@ -16,12 +16,11 @@ import (
 
 // page is an answer that the proxy gives itself.
 type page struct {
-	status   int
-	title    string // for people
-	detail   string // one or two sentences, for both
-	link     string // where to go from here; "" for nowhere
-	linkText string
-	retry    bool // waiting a moment helps
+	status int
+	title  string // for people
+	detail string // one or two sentences, for both
+	claim  string // URL of the page to claim the stack; "" for none
+	retry  bool   // waiting a moment helps
 }
 
 // retryAfter is the Retry-After where waiting helps, in seconds.
@@ -95,7 +94,7 @@ func expiredPage(e *Entry) page {
 	}
 	if e.ClaimURL != "" {
 		pg.detail += " at " + e.ClaimURL
-		pg.link, pg.linkText = e.ClaimURL, "Claim this stack"
+		pg.claim = e.ClaimURL
 	}
 	return pg
 }
@@ -166,7 +165,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
 <p class="status">{{.Status}}</p>
 <h1>{{.Title}}</h1>
 <p>{{.Detail}}.</p>
-{{with .Link}}<p><a href="{{.}}">{{$.LinkText}}</a></p>
+{{with .Claim}}<p><a href="{{.}}">Claim this stack</a></p>
 {{end}}</main>
 </html>
 `))
@@ -175,7 +174,7 @@ func (pg page) html() []byte {
 	var b bytes.Buffer
 	err := pageTemplate.Execute(&b, map[string]any{
 		"Title": pg.title, "Status": pg.status, "Detail": sentence(pg.detail),
-		"Link": pg.link, "LinkText": pg.linkText, "Style": template.CSS(pageStyle),
+		"Claim": pg.claim, "Style": template.CSS(pageStyle),
 	})
 	if err != nil {
 		return pg.json()
