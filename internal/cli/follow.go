@@ -18,7 +18,7 @@ const (
 // follow waits until a stack has settled and shows what happens meanwhile: its events
 // after since, and the output of the builds that they announce.
 func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack, error) {
-	settled := start(func() (*client.Stack, error) { return t.api.Settled(ctx, t.stack.ID) })
+	settled := inBackground(func() (*client.Stack, error) { return t.api.Settled(ctx, t.stack.ID) })
 	steps := &steps{ui: a.ui, target: t, after: since, printed: map[string]int{}}
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()

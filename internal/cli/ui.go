@@ -116,8 +116,8 @@ type outcome[T any] struct {
 	err   error
 }
 
-// start calls do in the background and sends what it returns, even if nobody receives it.
-func start[T any](do func() (T, error)) <-chan outcome[T] {
+// inBackground calls do and sends what it returns, even if nobody receives it.
+func inBackground[T any](do func() (T, error)) <-chan outcome[T] {
 	done := make(chan outcome[T], 1)
 	go func() {
 		value, err := do()
@@ -130,7 +130,7 @@ func start[T any](do func() (T, error)) <-chan outcome[T] {
 // first.
 func interruptible[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	select {
-	case r := <-start(read):
+	case r := <-inBackground(read):
 		return r.value, r.err
 	case <-ctx.Done():
 		var none T
