@@ -84,10 +84,9 @@ func (d *Driver) place(ctx context.Context, from int, b bridge) error {
 
 // nthSubnet returns the n-th /28 of the pool.
 func nthSubnet(pool netip.Prefix, n int) netip.Prefix {
-	base := pool.Masked().Addr().As4()
-	first := binary.BigEndian.Uint32(base[:]) + uint32(n)<<(32-subnetBits)
-	var addr [4]byte
-	binary.BigEndian.PutUint32(addr[:], first)
+	addr := pool.Masked().Addr().As4()
+	first := binary.BigEndian.Uint32(addr[:])
+	binary.BigEndian.PutUint32(addr[:], first+uint32(n)<<(32-subnetBits))
 	return netip.PrefixFrom(netip.AddrFrom4(addr), subnetBits)
 }
 
