@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -36,10 +37,7 @@ func (d *Driver) Follow(ctx context.Context, id string, after time.Time, line fu
 // follow what it gets until the container ends.
 func (d *Driver) readLog(ctx context.Context, id string, follow bool, stdout, stderr *joiner) error {
 	opts := container.LogsOptions{ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: follow}
-	since := stdout.since
-	if stderr.since.Before(since) {
-		since = stderr.since
-	}
+	since := slices.MinFunc([]time.Time{stdout.since, stderr.since}, time.Time.Compare)
 	if !since.IsZero() {
 		opts.Since = unixNano(since)
 	}
