@@ -19,9 +19,9 @@ const (
 	Least = 4 << 10
 )
 
-// Reader reads a body. It moves the connection's read deadline along with the bytes, so
+// reader reads a body. It moves the connection's read deadline along with the bytes, so
 // that a slow body passes and one that stalls or trickles does not.
-type Reader struct {
+type reader struct {
 	body        io.Reader
 	setDeadline func(time.Time) error
 
@@ -30,15 +30,15 @@ type Reader struct {
 	deadline time.Time     // the one set last
 }
 
-// NewReader returns a Reader of body; setDeadline sets the read deadline of the body's
+// NewReader returns a reader of body, which fails if too little arrives, with the error
+// of the deadline; see Stalled. setDeadline sets the read deadline of the body's
 // connection. The last deadline is left set.
-func NewReader(body io.Reader, setDeadline func(time.Time) error) *Reader {
-	return &Reader{body: body, setDeadline: setDeadline}
+func NewReader(body io.Reader, setDeadline func(time.Time) error) io.Reader {
+	return &reader{body: body, setDeadline: setDeadline}
 }
 
-// Read implements io.Reader. If too little arrives, it returns the error of the
-// deadline; see Stalled.
-func (r *Reader) Read(p []byte) (int, error) {
+// Read implements io.Reader.
+func (r *reader) Read(p []byte) (int, error) {
 	began := time.Now()
 	if deadline := began.Add(r.mayWait()); deadline.Sub(r.deadline).Abs() > time.Second {
 		if err := r.setDeadline(deadline); err != nil {
@@ -53,7 +53,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 }
 
 // mayWait returns how long the next byte may take.
-func (r *Reader) mayWait() time.Duration {
+func (r *reader) mayWait() time.Duration {
 	earned := time.Duration(r.read) * time.Second / Least
 	return min(Stall, Stall+earned-r.waited)
 }
