@@ -150,19 +150,15 @@ func (c *check) open(ctx context.Context) bool {
 // waitUntil waits for the time of the next check, or less if the port opens before; it
 // returns false if the time for all checks is over.
 func (c *check) waitUntil(ctx context.Context, next time.Time) bool {
-	for time.Now().Before(next) {
-		wait := min(time.Until(next), portEvery)
-		if c.failure.Opened {
-			wait = time.Until(next)
-		}
-		if !pause.For(ctx, wait) {
+	for !c.failure.Opened && time.Now().Before(next) {
+		if !pause.For(ctx, min(time.Until(next), portEvery)) {
 			return false
 		}
-		if !c.failure.Opened && c.open(ctx) {
+		if c.open(ctx) {
 			return true
 		}
 	}
-	return ctx.Err() == nil
+	return pause.For(ctx, time.Until(next))
 }
 
 // brief returns the innermost cause of a failed request, without addresses that mean
