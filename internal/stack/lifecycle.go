@@ -268,9 +268,8 @@ func failedEvent(reason string) Event {
 
 // setRunning records that every service is healthy.
 func (s *Stack) setRunning() {
-	s.setServices(Running)
 	for i := range s.Services {
-		s.Services[i].Unhealthy = 0
+		s.Services[i].Status, s.Services[i].Unhealthy = Running, 0
 	}
 }
 
