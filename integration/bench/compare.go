@@ -21,7 +21,7 @@ const comparisonLimit = 2 * time.Hour
 // of the other are idle. Each has its own data and its own range of networks.
 type comparison struct {
 	rounds int
-	round  time.Duration // of one load
+	round  time.Duration // length of one load
 	dir    string        // of this run, removed at the end
 	sides  [2]side       // the old one first
 	rows   []*contrast
@@ -140,6 +140,10 @@ func (c *comparison) makeBases(ctx context.Context, hand *byHand) (added string,
 	return ref, nil
 }
 
+// renewals is how many times as many rounds as others a section has whose servers are
+// started anew in each: two processes of one program can differ by a quarter.
+const renewals = 4
+
 // section measures the rows of a section.
 func (c *comparison) section(ctx context.Context, s section) error {
 	stands := [2]*stand{{}, {}}
@@ -149,8 +153,12 @@ func (c *comparison) section(ctx context.Context, s section) error {
 		}
 	}
 	defer release()
-	for round := range c.rounds {
-		progress("%s, round %d of %d", s.name, round+1, c.rounds)
+	rounds := c.rounds
+	if s.renewed {
+		rounds *= renewals
+	}
+	for round := range rounds {
+		progress("%s, round %d of %d", s.name, round+1, rounds)
 		if round == 0 || s.renewed {
 			release()
 			stands = c.arrange(ctx, s)
@@ -207,19 +215,17 @@ func (c *comparison) fail(rows []*contrast, which int, fault error) {
 	}
 }
 
-// turn measures a trial of both commits in one round.
+// turn measures a trial of both commits in one round, the old one first in every second
+// round, so that a machine that becomes slower slows both.
 func (c *comparison) turn(ctx context.Context, round int, stands [2]*stand, i int) error {
 	rows := c.rowsOf(stands[0].trials[i].figures)
 	if rows[0].failed() {
 		return nil
 	}
-	turns := order(round, rows[0].figure.most > 0)
-	var sums [2][]float64
-	for which := range sums {
-		sums[which] = make([]float64, len(rows))
-	}
-	for _, which := range turns {
-		values, err := stands[which].measure(ctx, i)
+	var values [2][]float64
+	for _, which := range []int{round % 2, 1 - round%2} {
+		var err error
+		values[which], err = stands[which].measure(ctx, i)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -227,27 +233,13 @@ func (c *comparison) turn(ctx context.Context, round int, stands [2]*stand, i in
 			c.fail(rows, which, err)
 			return nil
 		}
-		for n, value := range values {
-			sums[which][n] += value
-		}
 	}
 	for n, row := range rows {
 		for which := range row.values {
-			row.values[which] = append(row.values[which], 2*sums[which][n]/float64(len(turns)))
+			row.values[which] = append(row.values[which], values[which][n])
 		}
 	}
 	return nil
-}
-
-// order returns which commit is measured when within a round: 0 is the old one. What is
-// measured twice has the other order the second time, so that a machine that becomes
-// slower slows both.
-func order(round int, twice bool) []int {
-	first := round % 2
-	if twice {
-		return []int{first, 1 - first, 1 - first, first}
-	}
-	return []int{first, 1 - first}
 }
 
 // rowsOf returns the rows of some figures, which are new in the first round.

@@ -25,35 +25,31 @@ func newComparison(rounds int) *comparison {
 }
 
 func TestComparison_AlternatesAndChangesTheOrderEachRound(t *testing.T) {
-	for _, c := range []struct {
-		most float64
-		want string
-	}{{0, "old new, new old, old new"}, {mostSlower, "old new new old, new old old new, old new new old"}} {
-		var measured []string
-		s := sectionOf(figure{what: "row", unit: millis, most: c.most}, &measured, func(string) (float64, error) { return 1, nil })
-		if err := newComparison(3).section(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
-		if want := strings.Fields(strings.ReplaceAll(c.want, ",", "")); !slices.Equal(measured, want) {
-			t.Errorf("%v, want %v", measured, want)
-		}
+	var measured []string
+	s := sectionOf(figure{what: "row", unit: millis}, &measured, func(string) (float64, error) { return 1, nil })
+	if err := newComparison(3).section(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Fields("old new new old old new"); !slices.Equal(measured, want) {
+		t.Errorf("%v, want %v", measured, want)
 	}
 }
 
-func TestComparison_TakesTheMeanOfWhatARoundMeasuresTwice(t *testing.T) {
+func TestComparison_HasMoreRoundsOfServersThatAreStartedAnew(t *testing.T) {
 	var measured []string
-	values := map[string][]float64{"old": {10, 30}, "new": {5, 7}}
-	s := sectionOf(figure{what: "row", unit: micros, most: mostSlower}, &measured, func(name string) (float64, error) {
-		value := values[name][0]
-		values[name] = values[name][1:]
-		return value, nil
-	})
-	c := newComparison(1)
+	s := sectionOf(figure{what: "row", unit: micros, most: mostSlower}, &measured, func(string) (float64, error) { return 1, nil })
+	arranged := 0
+	arrange := s.arrange
+	s.renewed, s.arrange = true, func(b *bench, ctx context.Context, to *stand) error {
+		arranged++
+		return arrange(b, ctx, to)
+	}
+	c := newComparison(2)
 	if err := c.section(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.rows[0].values; got[0][0] != 20 || got[1][0] != 6 {
-		t.Errorf("%v, want 20 and 6", got)
+	if rounds := 2 * renewals; len(c.rows[0].values[0]) != rounds || len(c.rows[0].values[1]) != rounds || arranged != 2*rounds {
+		t.Errorf("%d and %d values and %d arrangements, want %d, %[4]d and %[5]d", len(c.rows[0].values[0]), len(c.rows[0].values[1]), arranged, rounds, 2*rounds)
 	}
 }
 

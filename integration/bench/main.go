@@ -48,8 +48,8 @@ type section struct {
 	name    string
 	measure func(*bench, context.Context) error
 	arrange func(*bench, context.Context, *stand) error // for a comparison of commits
-	// renewed: each round of a comparison arranges it anew, since processes of one
-	// program differ more among themselves than such figures may.
+	// renewed: each round of a comparison arranges it anew, and there are more of them,
+	// since processes of one program differ more among themselves than such figures may.
 	renewed bool
 }
 
@@ -80,8 +80,8 @@ func main() {
 	write := flag.String("write", "", "file to write the table to as Markdown, besides the terminal")
 	only := flag.String("only", sectionNames(), "parts to measure")
 	base := flag.String("base", "", "commit to compare with, instead of the peers")
-	rounds := flag.Int("rounds", 0, "loads of each kind on each server; 0: 5. With -base, rounds of everything; 0: 10")
-	round := flag.Duration("round", 0, "length of one load, whole seconds; 0: 3s, with -base 2s")
+	rounds := flag.Int("rounds", 0, "loads of each kind on each server; 0: 5. With -base, rounds of every row, four times as many of proxy and static; 0: 10")
+	round := flag.Duration("round", 0, "length of one load, whole seconds; 0: 3s, with -base 1s")
 	deploys := flag.Int("deploys", 9, "deploys, redeploys and crashes of each kind")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -92,7 +92,7 @@ func main() {
 		b := &bench{rounds: cmp.Or(*rounds, 5), round: cmp.Or(*round, 3*time.Second), deploys: *deploys}
 		err = b.measureSections(ctx, names, *write)
 	} else {
-		c := &comparison{rounds: cmp.Or(*rounds, 10), round: cmp.Or(*round, 2*time.Second)}
+		c := &comparison{rounds: cmp.Or(*rounds, 10), round: cmp.Or(*round, time.Second)}
 		err = c.compareSections(ctx, names, *base)
 	}
 	if err != nil {
