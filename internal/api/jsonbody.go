@@ -39,8 +39,11 @@ func onlyField(body io.Reader, name, example string) (json.RawMessage, error) {
 		return nil, stack.NewError(stack.TooLarge, fmt.Sprintf("the body is longer than %s; send only %s", byteSize(mostObject), example))
 	}
 	var object map[string]json.RawMessage
-	if err := json.Unmarshal(text, &object); err != nil || object == nil {
+	switch err := json.Unmarshal(text, &object); {
+	case len(text) == 0:
 		return nil, invalid("no %s: the body must be a JSON object like this: %s", name, example)
+	case err != nil || object == nil:
+		return nil, invalid("the body is not a JSON object; send it like this: %s", example)
 	}
 	value, there := object[name]
 	if !there || string(value) == "null" {

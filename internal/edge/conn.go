@@ -211,7 +211,7 @@ func parseFault(status, text []byte) string {
 	if _, reason, ok := bytes.Cut(text, []byte(": ")); ok {
 		return "the request is not valid HTTP/1.1: " + string(reason)
 	}
-	return "the request is not valid HTTP/1.1; check its request line, headers and body length"
+	return "the request is not valid HTTP/1.1; check its request line, where % stands only before two hexadecimal digits, its headers and its body length"
 }
 
 // body marks its connection as having unread bytes until the body is read to its end.

@@ -208,6 +208,7 @@ func TestProxy_HasPagesForEveryState(t *testing.T) {
 		}},
 		"bbbbbbbbbbbb": {Status: stack.Building, Name: "<b>shop"},
 		"cccccccccccc": {Status: stack.Failed, Name: "shop"},
+		"ffffffffffff": {Status: stack.Building, Restoring: true, Name: "shop"},
 		"dddddddddddd": {Status: stack.Expired, Name: "shop", ClaimURL: "https://berth.test/claim"},
 	} {
 		e.Wildcard = "*-" + hex + ".apps.test"
@@ -224,6 +225,7 @@ func TestProxy_HasPagesForEveryState(t *testing.T) {
 		{"old-aaaaaaaaaaaa.apps.test", 404, "", "no service old"},
 		{"web-bbbbbbbbbbbb.apps.test", 503, "5", "being built"},
 		{"web-cccccccccccc.apps.test", 503, "", "failed"},
+		{"web-ffffffffffff.apps.test", 503, "5", "being restored"},
 		{"web-dddddddddddd.apps.test", 410, "", "https://berth.test/claim"},
 		{"web-eeeeeeeeeeee.apps.test", 404, "", "no stack"},
 		{"web.apps.test", 404, "", "no stack"},

@@ -65,6 +65,13 @@ func invalidPage(err error) page {
 }
 
 func buildingPage(e *Entry) page {
+	if e.Restoring {
+		return page{
+			status: http.StatusServiceUnavailable, title: "Coming back",
+			detail: fmt.Sprintf("stack %s is being restored; try again in a moment", e.Name),
+			retry:  true,
+		}
+	}
 	return page{
 		status: http.StatusServiceUnavailable, title: "Still building",
 		detail: fmt.Sprintf("stack %s is being built and goes live when it is ready; try again in a moment", e.Name),

@@ -22,8 +22,9 @@ type Service struct {
 // Entry describes where the hosts of one stack lead. It must not change after Set; a
 // new state needs a new Entry.
 type Entry struct {
-	Status stack.Status
-	Name   string // the stack's name, shown on pages
+	Status    stack.Status
+	Restoring bool   // a stack that is building comes back without a build
+	Name      string // the stack's name, shown on pages
 	// Hosts maps hosts to the stack's services. A host is a full name in lower case,
 	// without a port or a final dot. A host belongs to one stack only.
 	Hosts map[string]Service
