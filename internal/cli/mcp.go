@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +36,7 @@ func (a *app) serveTools(ctx context.Context) error {
 	return mcp.Serve(ctx, mcp.Config{
 		API:     c,
 		Version: version(),
+		Log:     slog.Default(),
 		Token:   func(_ context.Context, stackID string) string { return a.likelyToken(c.Server(), stackID) },
 		Created: func(_ context.Context, s *client.Stack) error {
 			return a.memory.update(c.Server(), func(known *onServer) { known.keep("", s) })

@@ -64,7 +64,7 @@ func (t *tools) explain(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		res, err := next(ctx, method, req)
 		called, ok := res.(*sdk.CallToolResult)
-		if !ok || called.GetError() == nil {
+		if err != nil || !ok || called.GetError() == nil { // called is nil with an error
 			return res, err
 		}
 		text := called.GetError().Error()

@@ -12,9 +12,12 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -28,6 +31,7 @@ import (
 type Config struct {
 	API     *client.Client // without a token; it must not give up before wait=true does
 	Version string         // of the program, which programs that call the tools show
+	Log     *slog.Logger
 
 	// Token returns the token for a stack if the call has none; stackID is "" for a new
 	// stack, for which it is an API key. "" means none. It may be nil.
@@ -55,6 +59,20 @@ func newServer(cfg Config) *sdk.Server {
 	t := &tools{cfg: cfg, schemas: map[string]*jsonschema.Schema{}}
 	t.register(s)
 	return s
+}
+
+// survive is middleware that answers a call which panics with an error. The SDK runs calls
+// in goroutines of its own, where a panic would end the whole program.
+func (t *tools) survive(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (res sdk.Result, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				t.cfg.Log.Error("panic in a call of a tool", "method", method, "panic", v, "goroutine", string(debug.Stack()))
+				res, err = nil, errors.New("internal error; try again, and tell the operator if it stays")
+			}
+		}()
+		return next(ctx, method, req)
+	}
 }
 
 // Serve offers the tools on standard input and output until they are closed or

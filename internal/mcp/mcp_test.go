@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -68,7 +69,7 @@ func connect(t *testing.T, api *fakeAPI, change func(*Config)) *sdk.ClientSessio
 	t.Cleanup(server.Close)
 	c, err := client.New(server.URL)
 	require.NoError(t, err)
-	cfg := Config{API: c}
+	cfg := Config{API: c, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&cfg)
 	}
@@ -199,7 +200,7 @@ func TestHandler_AsksTheAPIInTheCallersName(t *testing.T) {
 	t.Cleanup(server.Close)
 	c, err := client.New(server.URL)
 	require.NoError(t, err)
-	tools := httptest.NewServer(Handler(Config{API: c, Forward: []string{"X-Caller-Ip", "X-Request-Id"}}, networkOf))
+	tools := httptest.NewServer(Handler(Config{API: c, Log: slog.New(slog.DiscardHandler), Forward: []string{"X-Caller-Ip", "X-Request-Id"}}, networkOf))
 	t.Cleanup(tools.Close)
 	for _, authorization := range []string{"Bearer mine", "Basic anything", ""} {
 		call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"status","arguments":{"stack":"stk_0123456789ab"}}}`
@@ -266,6 +267,29 @@ func TestArguments_OfTheWrongShapeAreExplainedInShort(t *testing.T) {
 		require.LessOrEqual(t, len(text), maxError)
 		require.Contains(t, text, c.want)
 	}
+}
+
+func TestCalls_OfAToolThatThereIsNotAreRefused(t *testing.T) {
+	t.Parallel()
+	session := connect(t, &fakeAPI{}, nil)
+	for _, name := range []string{"", "nope", "Deploy"} {
+		_, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: name})
+		require.ErrorContains(t, err, "unknown tool")
+	}
+	_, err := session.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+}
+
+func TestCalls_ThatPanicFailAlone(t *testing.T) {
+	t.Parallel()
+	session := connect(t, &fakeAPI{}, func(c *Config) {
+		c.Token = func(context.Context, string) string { panic("a fault of ours") }
+	})
+	_, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "status", Arguments: map[string]any{"stack": "x"}})
+	require.ErrorContains(t, err, "internal error")
+	require.NotContains(t, err.Error(), "a fault of ours")
+	_, err = session.ListTools(t.Context(), nil)
+	require.NoError(t, err)
 }
 
 func TestReport_IsShort(t *testing.T) {

@@ -52,7 +52,7 @@ func (t *tools) all() []tool {
 
 // register adds the tools to a server.
 func (t *tools) register(s *sdk.Server) {
-	s.AddReceivingMiddleware(t.explain)
+	s.AddReceivingMiddleware(t.survive, t.explain)
 	for _, d := range t.all() {
 		t.schemas[d.name] = d.schema(t.cfg.Pack != nil)
 		described := &sdk.Tool{Name: d.name, Description: d.description, Annotations: d.hints, InputSchema: t.schemas[d.name]}

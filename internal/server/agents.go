@@ -47,6 +47,7 @@ func (s *Server) toolsOverHTTP() (http.Handler, error) {
 	}
 	return mcp.Handler(mcp.Config{
 		API:     api,
+		Log:     s.log,
 		Forward: proxy.EdgeHeaders(),
 	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(proxy.HeaderCallerIP)) }), nil
 }
