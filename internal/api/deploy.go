@@ -40,7 +40,7 @@ func (a *API) deploy(c *fiber.Ctx, s *stack.Stack, role string) error {
 // deployable refuses, before anything of the body is read, what the host would refuse
 // after it. It tries the deploy on a copy.
 func deployable(s stack.Stack) error {
-	_, err := s.Deploy(nil)
+	_, err := s.Deploy(nil, stack.Now())
 	return err
 }
 

@@ -63,7 +63,7 @@ func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string, recei
 func (h *fakeHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
 	services := stack.Services(m.Services)
 	s, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
-		events, err := s.Deploy(services)
+		events, err := s.Deploy(services, stack.Now())
 		s.Notify(m.Webhook, secret)
 		return events, err
 	}, store.WithLimit(3), store.WithReceipt(receipt))

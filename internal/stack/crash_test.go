@@ -155,7 +155,7 @@ func TestCrash_ARestartThatIsHealthyEndsTheRow(t *testing.T) {
 		"restarted for owner": func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService("api") },
 		"restored":            func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(urls) },
 		"redeployed": func(s *stack.Stack) ([]stack.Event, error) {
-			must(t)(s.Deploy(s.Services))
+			must(t)(s.Deploy(s.Services, now))
 			return s.Deployed(s.Services, urls, now)
 		},
 	} {
@@ -215,7 +215,7 @@ func TestCrashes_AreKeptWhenTheServerRestarts(t *testing.T) {
 func TestCrashes_AreForgottenWhereTheStackComesBack(t *testing.T) {
 	back := map[string]func(*stack.Stack){
 		"redeployed": func(s *stack.Stack) {
-			must(t)(s.Deploy(s.Services))
+			must(t)(s.Deploy(s.Services, now))
 			must(t)(s.Deployed(s.Services, urls, now))
 		},
 		"claimed and restored": func(s *stack.Stack) {

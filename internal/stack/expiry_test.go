@@ -97,7 +97,7 @@ func TestRetained_NeverBeforeItsTime(t *testing.T) {
 func TestClaim_MovesTheStackIntoTheAccount(t *testing.T) {
 	for name := range map[string]bool{"building": true, "live": true, "live, redeploying": true, "failed": true, "expired": true} {
 		s := states[name](t)
-		events := must(t)(s.Claim("acc_1", "ana@example.com", now.Add(2*time.Hour)))
+		events := must(t)(s.Claim("acc_1", "ana@example.com", now.Add(time.Minute)))
 		if s.Owner != "acc_1" || s.ClaimCodeHash == nil || !s.ExpiresAt.IsZero() || !s.ExpiredAt.IsZero() || !s.RetainedUntil.IsZero() {
 			t.Errorf("%s: stack %+v", name, s)
 		}
@@ -137,6 +137,23 @@ func TestClaim_OfAnExpiredFailedStackWaitsForTheRestore(t *testing.T) {
 	must(t)(s.Restored(urls))
 	if s.Error != "" || s.Status != stack.Live || s.Services[0].Status != stack.Running {
 		t.Errorf("stack %+v", s)
+	}
+}
+
+// Its processes are about to stop, or have stopped.
+func TestClaim_AfterTheTimeRanOutIsThatOfAnExpiredStack(t *testing.T) {
+	for state, want := range map[string]string{
+		"building":           "stack.claimed",
+		"building, was live": "stack.claimed",
+		"live":               "stack.claimed",
+		"live, redeploying":  "stack.deploy_failed stack.claimed",
+		"failed":             "stack.claimed",
+	} {
+		s := states[state](t)
+		got := types(must(t)(s.Claim("acc_1", "ana@example.com", s.ExpiresAt)))
+		if got != want || !s.Restoring() || !s.Claimed() || !s.ExpiresAt.IsZero() || s.Services[0].Status != stack.Pending {
+			t.Errorf("%s: %s, stack %+v", state, got, s)
+		}
 	}
 }
 

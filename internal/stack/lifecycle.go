@@ -30,6 +30,7 @@ const (
 	TriggerNotice       Trigger = "expiry is near"
 	TriggerExpire       Trigger = "TTL runs out"
 	triggerClaim        Trigger = "claim"
+	triggerLateClaim    Trigger = "claim once the TTL has run out"
 	triggerRestored     Trigger = "restore finishes"
 	triggerRestoreFails Trigger = "restore fails"
 	triggerRestart      Trigger = "server restarts"
@@ -71,6 +72,9 @@ var transitions = []transition{
 	{Building, triggerClaim, Building},
 	{Live, triggerClaim, Live},
 	{Failed, triggerClaim, Failed},
+	{Building, triggerLateClaim, Building},
+	{Live, triggerLateClaim, Building},
+	{Failed, triggerLateClaim, Building},
 	{Expired, triggerClaim, Building},
 	{Building, triggerRestored, Live},
 	{Building, triggerRestoreFails, Failed},
@@ -110,21 +114,28 @@ func (s *Stack) applyToBuild(t Trigger) error {
 func (s *Stack) conflict(t Trigger) error {
 	switch {
 	case s.Status == Expired:
-		return NewError(Conflict, "the stack has expired; claim it to restore it")
+		return errExpired
 	case s.Status == Building && t == triggerDeploy:
 		return s.busy()
 	}
 	return NewError(Conflict, fmt.Sprintf("the stack is %s, so this cannot be done: %s", s.Status, t))
 }
 
+// errExpired is the Conflict for a stack whose time has run out.
+var errExpired = NewError(Conflict, "the stack has expired; claim it to restore it")
+
 // busyRetry is the Retry-After of what a running build does not allow.
 const busyRetry = 5 * time.Second
 
-// busy returns the Conflict for a build that is running.
+// busy returns the Conflict for a build or a restore that is running.
 func (s *Stack) busy() *Error {
+	what := "a build of this stack is already running"
+	if s.Restoring() {
+		what = "the stack is being restored"
+	}
 	return &Error{
 		Kind:       Conflict,
-		Detail:     "a build of this stack is already running; wait for it with GET /v0/stacks/" + s.ID + "?wait=true, then deploy again",
+		Detail:     what + "; wait for it with GET /v0/stacks/" + s.ID + "?wait=true, then deploy again",
 		RetryAfter: busyRetry,
 	}
 }
@@ -152,8 +163,11 @@ func (s *Stack) Ready(service, url string) Event {
 // Deploy accepts a new generation (docs/api.md, "POST /v0/stacks/{id}/deploy"). A live
 // stack goes on serving the old one; a failed stack has nothing to serve and takes over
 // the new services at once.
-func (s *Stack) Deploy(services []Service) ([]Event, error) {
-	if s.Deploying != 0 {
+func (s *Stack) Deploy(services []Service, now time.Time) ([]Event, error) {
+	switch {
+	case s.Due(now):
+		return nil, errExpired
+	case s.Deploying != 0:
 		return nil, s.busy()
 	}
 	if err := s.apply(triggerDeploy); err != nil {

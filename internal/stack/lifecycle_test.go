@@ -61,7 +61,7 @@ type trigger struct {
 
 // triggers are the columns of the grid.
 var triggers = []trigger{
-	{"deploy", func(s *stack.Stack) ([]stack.Event, error) { return s.Deploy(s.Services) }},
+	{"deploy", func(s *stack.Stack) ([]stack.Event, error) { return s.Deploy(s.Services, now) }},
 	{"deployed", func(s *stack.Stack) ([]stack.Event, error) { return s.Deployed(s.Services, urls, now) }},
 	{"deploy failed", func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("no") }},
 	{"rollback failed", func(s *stack.Stack) ([]stack.Event, error) { return s.RollbackFailed("no") }},
@@ -125,7 +125,7 @@ func live(t *testing.T) *stack.Stack {
 
 func redeploying(t *testing.T) *stack.Stack {
 	s := live(t)
-	must(t)(s.Deploy(s.Services))
+	must(t)(s.Deploy(s.Services, now))
 	return s
 }
 
@@ -150,7 +150,7 @@ func failed(t *testing.T) *stack.Stack {
 
 func rebuilding(t *testing.T) *stack.Stack {
 	s := failed(t)
-	must(t)(s.Deploy(s.Services))
+	must(t)(s.Deploy(s.Services, now))
 	return s
 }
 
@@ -260,10 +260,9 @@ var grid = map[string]map[string]string{
 		"delete": "deleted stack.deleted",
 	},
 	"failed, time run out": {
-		"deploy": "building stack.redeploying",
 		"notice": "failed stack.expiring",
 		"expire": "expired stack.expired",
-		"claim":  "failed stack.claimed",
+		"claim":  "building stack.claimed",
 		"delete": "deleted stack.deleted",
 	},
 	"expired": {
@@ -315,21 +314,21 @@ func TestDeploy_BuildsTheNextGenerationBesideTheServedOne(t *testing.T) {
 	s := live(t)
 	s.DeployError = "an older one"
 	serving := slices.Clone(s.Services)
-	events := must(t)(s.Deploy(stack.Services([]stack.Spec{{Name: "other"}})))
+	events := must(t)(s.Deploy(stack.Services([]stack.Spec{{Name: "other"}}), now))
 	if s.Generation != 1 || s.Deploying != 2 || s.DeployError != "" || !cmp.Equal(s.Services, serving) {
 		t.Errorf("stack %+v", s)
 	}
 	if events[0].Data["generation"] != 2 {
 		t.Errorf("data %v", events[0].Data)
 	}
-	_, err := s.Deploy(s.Services)
+	_, err := s.Deploy(s.Services, now)
 	wantKind(t, err, stack.Conflict, "already running")
 }
 
 func TestDeploy_OfAFailedStackTakesTheNewServicesAtOnce(t *testing.T) {
 	s := failed(t)
 	given := stack.Services([]stack.Spec{{Name: "other"}})
-	must(t)(s.Deploy(given))
+	must(t)(s.Deploy(given, now))
 	if s.Generation != 1 || s.Deploying != 2 || s.Error != "" || s.Services[0].Spec.Name != "other" || s.Services[0].Status != stack.Pending {
 		t.Errorf("stack %+v", s)
 	}
@@ -340,10 +339,20 @@ func TestDeploy_OfAFailedStackTakesTheNewServicesAtOnce(t *testing.T) {
 }
 
 func TestDeploy_SaysWhatToDoInstead(t *testing.T) {
-	for name, text := range map[string]string{"building": "wait=true", "restoring": "wait=true", "expired": "claim it"} {
-		_, err := states[name](t).Deploy(nil)
+	for name, text := range map[string]string{"building": "wait=true", "restoring": "being restored; wait", "expired": "claim it"} {
+		_, err := states[name](t).Deploy(nil, now)
 		wantKind(t, err, stack.Conflict, text)
 	}
+}
+
+func TestDeploy_AfterTheTimeRanOutIsRefused(t *testing.T) {
+	for _, name := range []string{"building", "live", "live, redeploying", "failed"} {
+		s := states[name](t)
+		_, err := s.Deploy(s.Services, s.ExpiresAt)
+		wantKind(t, err, stack.Conflict, "the stack has expired; claim it")
+	}
+	s := live(t)
+	must(t)(s.Deploy(s.Services, s.ExpiresAt.Add(-time.Microsecond)))
 }
 
 func TestDeployed_ReplacesTheGeneration(t *testing.T) {
@@ -365,7 +374,7 @@ func TestDeployed_ReplacesTheGeneration(t *testing.T) {
 
 func TestDeployed_OfAClaimedStackHasNoExpiry(t *testing.T) {
 	s := claimed(t)
-	must(t)(s.Deploy(s.Services))
+	must(t)(s.Deploy(s.Services, now))
 	text, err := json.Marshal(must(t)(s.Deployed(s.Services, urls, now))[0])
 	if err != nil || !strings.Contains(string(text), `"expires_at":null`) {
 		t.Errorf("event %s, %v", text, err)
@@ -383,7 +392,7 @@ func TestDeployFailed_LeavesTheServedGeneration(t *testing.T) {
 	if data["generation"] != 2 || data["serving_generation"] != 1 || len(data["error"].(string)) != stack.EventErrorChars {
 		t.Errorf("data %v", data)
 	}
-	must(t)(s.Deploy(s.Services))
+	must(t)(s.Deploy(s.Services, now))
 	if s.Deploying != 2 {
 		t.Errorf("after a failed attempt generation %d is built, want 2 again", s.Deploying)
 	}
@@ -428,7 +437,7 @@ func TestServedGenerationThatFailsDuringADeploy_FailsAgainWithTheDeploy(t *testi
 	if s.Status != stack.Failed || s.Generation != 1 || s.Deploying != 0 || s.Error != "the build broke" || s.DeployError != "" {
 		t.Errorf("stack %+v", s)
 	}
-	must(t)(s.Deploy(s.Services))
+	must(t)(s.Deploy(s.Services, now))
 	if s.Deploying != 2 {
 		t.Errorf("generation %d is built next, want 2 again", s.Deploying)
 	}

@@ -27,14 +27,10 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	if s.Claimed() || !s.Due(now) {
 		return nil, NewError(Conflict, "the stack's time has not run out")
 	}
-	var events []Event
-	if s.Status == Live && s.Deploying != 0 {
-		events = s.giveUp(fmt.Sprintf("the stack's time ran out before generation %d was live; deploy it again once the stack is claimed", s.Deploying))
-	}
+	events := s.abandonBuild()
 	if err := s.apply(TriggerExpire); err != nil {
 		return nil, err
 	}
-	s.Deploying = 0
 	s.ExpiredAt = now
 	s.RetainedUntil = now.Add(limits.Retention)
 	s.setServices(Stopped)
@@ -44,9 +40,18 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	}}), nil
 }
 
+// abandonBuild ends the build under way, if any, of a stack whose time has run out.
+func (s *Stack) abandonBuild() (events []Event) {
+	if s.Status == Live && s.Deploying != 0 {
+		events = s.giveUp(fmt.Sprintf("the stack's time ran out before generation %d was live; deploy it again once the stack is claimed", s.Deploying))
+	}
+	s.Deploying = 0
+	return events
+}
+
 // Claim moves the stack into an account (docs/api.md, "POST /v0/claim"). An expired
-// stack is building until it is restored; one that was never built cannot be, and keeps
-// the reason.
+// stack, or one that is about to expire since its time has run out, is building until it
+// is restored; one that was never built cannot be, and keeps the reason.
 func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	switch s.Owner {
 	case "":
@@ -61,11 +66,16 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	if s.Status == Expired && !now.Before(s.RetainedUntil) {
 		return nil, NewError(NotFound, "this stack was kept until its retention ended and is being deleted")
 	}
-	expired := s.Status == Expired
-	if err := s.apply(triggerClaim); err != nil {
+	var events []Event
+	trigger, restored := triggerClaim, s.Status == Expired
+	if s.Due(now) {
+		trigger, restored = triggerLateClaim, true
+		events = s.abandonBuild()
+	}
+	if err := s.apply(trigger); err != nil {
 		return nil, err
 	}
-	if expired {
+	if restored {
 		if s.Built() {
 			s.Error = ""
 		}
@@ -73,7 +83,7 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	}
 	s.Owner = owner
 	s.ExpiresAt, s.ExpiredAt, s.RetainedUntil = time.Time{}, time.Time{}, time.Time{}
-	return []Event{{Type: EventClaimed, CreatedAt: now, Data: map[string]any{"by": email}}}, nil
+	return append(events, Event{Type: EventClaimed, CreatedAt: now, Data: map[string]any{"by": email}}), nil
 }
 
 // Counted reports whether the stack counts toward its network's limit (docs/api.md,

@@ -11,7 +11,7 @@ func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event
 		return nil, NewError(Conflict, "the stack is claimed, so it has no TTL: it lives until its owner deletes it")
 	}
 	if s.Due(now) {
-		return nil, NewError(Conflict, "the stack has expired; claim it to restore it")
+		return nil, errExpired
 	}
 	if err := s.apply(triggerExtend); err != nil {
 		return nil, err

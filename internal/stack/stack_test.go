@@ -187,7 +187,7 @@ func TestExplains_EveryGenerationThatTheRowTellsOf(t *testing.T) {
 	explains(1)
 	must(t)(s.DeployFailed("it broke"))
 	explains(1)
-	must(t)(s.Deploy(s.Services))
+	must(t)(s.Deploy(s.Services, now))
 	explains(2)
 	old := *s
 	old.Attempted = nil // as in a row from before it was kept
@@ -196,7 +196,7 @@ func TestExplains_EveryGenerationThatTheRowTellsOf(t *testing.T) {
 	}
 	must(t)(s.DeployFailed("it broke again")) // something of it may be left
 	explains(2)
-	must(t)(s.Deploy(s.Services))
+	must(t)(s.Deploy(s.Services, now))
 	must(t)(s.Deployed(s.Services, urls, now))
 	explains(2)
 }
@@ -211,12 +211,12 @@ func TestLogNames_HoldTheServicesThatARedeployAdds(t *testing.T) {
 	s := live(t)
 	want(s, "build", "api", "web")
 	next := stack.Services([]stack.Spec{{Name: "extra"}, {Name: "web"}})
-	must(t)(s.Deploy(next))
+	must(t)(s.Deploy(next, now))
 	want(s, "build", "api", "web", "extra")
 	want(s, "run", "api", "web")
 	must(t)(s.DeployFailed("it broke"))
 	want(s, "build", "api", "web", "extra")
-	must(t)(s.Deploy(stack.Services([]stack.Spec{{Name: "other"}})))
+	must(t)(s.Deploy(stack.Services([]stack.Spec{{Name: "other"}}), now))
 	want(s, "build", "api", "web", "other")
 	must(t)(s.Deployed(next, urls, now))
 	want(s, "build", "extra", "web")

@@ -106,7 +106,9 @@ func (l *loop) deadlineOver(what stack.Trigger, err error) {
 	l.meeting = false
 	l.unfinished = what == stack.TriggerExpire && err != nil
 	if err != nil && l.runner.ctx.Err() == nil {
-		l.runner.log.Error("deadline not met; trying again", "deadline", what, "error", err)
+		if !errors.Is(err, context.Canceled) { // as by a claim, whose job brings the stack back
+			l.runner.log.Error("deadline not met; trying again", "deadline", what, "error", err)
+		}
 		l.clock.Reset(deadlineRetry)
 		return
 	}
@@ -133,14 +135,9 @@ func (r *runner) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !st.Due(stack.Now()) {
-		// It was claimed, or got more time, while the job before this one ended.
-		switch {
-		case r.serving() == nil:
-			return r.claimedMeanwhile(ctx)
-		case r.stopped == nil:
-			return nil
-		}
+	if !st.Due(stack.Now()) { // it was claimed, or got more time, while the job before this one ended
+		r.callOffExpiry(ctx, st)
+		return nil
 	}
 	if err := r.stopServing(ctx, st); err != nil {
 		return err
@@ -152,9 +149,6 @@ func (r *runner) expire(ctx context.Context) error {
 		l.dropDeploys()
 		r.route(st, nil)
 	})
-	if stack.KindOf(err) == stack.Conflict {
-		return r.claimedMeanwhile(ctx)
-	}
 	if err != nil {
 		return err
 	}
@@ -175,25 +169,12 @@ func (r *runner) stopServing(ctx context.Context, st *stack.Stack) (err error) {
 	return errors.Join(err, r.sup.stopContainers(ctx, engine.Key{Stack: r.id}))
 }
 
-// claimedMeanwhile brings back a stack that was claimed while its processes were being
-// stopped. A build that was under way is lost, and the stack says so.
-func (r *runner) claimedMeanwhile(ctx context.Context) error {
-	st, err := r.get(ctx)
-	if err != nil {
-		return err
+// callOffExpiry brings back a stack that is not to expire after all, if an attempt stopped
+// its processes or a deploy. One that was claimed meanwhile is restored by another job.
+func (r *runner) callOffExpiry(ctx context.Context, st *stack.Stack) {
+	if !st.Restoring() && (r.serving() == nil || r.stopped != nil) {
+		r.recoverStack(ctx)
 	}
-	r.route(st, nil)
-	if st.Status != stack.Live {
-		r.failStopped(ctx)
-		return nil
-	}
-	there, err := r.inventory(ctx)
-	if err != nil {
-		return err
-	}
-	r.removeLeftovers(ctx, st, there) // of the build, whose processes may have the data
-	r.bringBack(ctx, r.generation(st, st.Generation, st.Services))
-	return nil
 }
 
 // retained deletes an unclaimed stack at the end of its retention, and returns once the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -113,6 +114,7 @@ func TestExpiry_ThatCannotStopAProcessAgainstAClaim(t *testing.T) {
 			time.Sleep(limits.TTL + time.Second)
 			require.NoError(t, w.claim(st.ID))
 			if redeployed {
+				w.becomes(st.ID, stack.Live)
 				w.deploy(st.ID, service("web"))
 				w.awaitEvent(st.ID, "stack.live", 2)
 			}
@@ -120,6 +122,41 @@ func TestExpiry_ThatCannotStopAProcessAgainstAClaim(t *testing.T) {
 			require.Equal(t, stack.Live, w.get(st.ID).Status, "redeployed: %t", redeployed)
 			require.Zero(t, w.get(st.ID).Deploying, "redeployed: %t", redeployed)
 			require.True(t, w.answers(st, "web"), "redeployed: %t", redeployed)
+		})
+	}
+}
+
+// A stack that is claimed while its processes stop is building until it serves again.
+func TestExpiry_AgainstAClaimWhileAProcessTakesItsTime(t *testing.T) {
+	t.Parallel()
+	for _, redeploys := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			spec := service("web")
+			spec.StopTimeout = time.Minute
+			st := w.createRunning(limits.TTL, func(p *enginetest.Process) int {
+				p.Write(stack.DataDir, "kept", "data of web")
+				return w.stubborn(p)
+			}, spec)
+			st = w.becomes(st.ID, stack.Live)
+			time.Sleep(time.Until(st.ExpiresAt.Add(-time.Second)))
+			if redeploys {
+				w.program(st.ID, 2, silent)
+				w.deploy(st.ID, spec)
+			}
+			time.Sleep(2 * time.Second)
+			require.Equal(t, stack.Live, w.get(st.ID).Status)
+			w.program(st.ID, 1, nil)
+			require.NoError(t, w.claim(st.ID))
+			require.True(t, w.get(st.ID).Restoring())
+			require.Equal(t, http.StatusServiceUnavailable, w.ask(st, "web"))
+			w.release()
+			w.becomes(st.ID, stack.Live)
+			w.settle()
+			require.Equal(t, "L1", w.consistent(st, "claimed"), "a deploy: %t", redeploys)
+			require.Equal(t, map[string]string{"kept": "data of web"}, w.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data()))
+			events := w.events(st.ID)
+			require.Equal(t, []string{"stack.claimed", "service.ready", "stack.restored"}, events[len(events)-3:])
+			require.NotContains(t, events, "stack.expired")
 		})
 	}
 }
@@ -146,7 +183,13 @@ func TestExpiry_EndsADeployThatWaitsForIt(t *testing.T) {
 			}
 		}
 		w.engine.Before("Snapshot", await(kept))
-		time.Sleep(6 * time.Second)
+		w.db.after(func(id string, events []stack.Event) {
+			if at(stack.EventRedeploying)(id, events) != nil {
+				time.Sleep(2 * time.Second) // the expiry begins before the deploy is queued
+				w.db.after(nil)
+			}
+		})
+		time.Sleep(4 * time.Second)
 		w.deploy(st.ID, service("web"))
 		close(stopped)
 		w.awaitEvent(st.ID, "stack.expired", 1)

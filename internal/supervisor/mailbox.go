@@ -97,7 +97,8 @@ func (r *runner) tell(do func(*loop)) bool { return r.mailbox.put(do) }
 // handOver makes the loop do what follows from a change of the row, which a request has
 // made, and waits for it so that the answer to the request can rely on it. The only
 // error is that the stack is deleted. If the request's context ends first, the loop does
-// it all the same; if the server stops, the next one carries on from the row.
+// it all the same; if the server stops, the next one carries on from the row. A job may
+// use it too, to have something done before it ends.
 func (r *runner) handOver(ctx context.Context, do func(*loop)) error {
 	_, err := ask(ctx, r, func(l *loop) struct{} {
 		do(l)

@@ -58,6 +58,19 @@ var happens = []struct {
 		return err
 	}},
 	{"claim", func(w *world, st *stack.Stack) error { return w.claim(st.ID) }},
+	{"late claim", func(w *world, st *stack.Stack) error {
+		err := w.change(st, func(st *stack.Stack) ([]stack.Event, error) {
+			if st.Claimed() || st.Status == stack.Expired {
+				return nil, stack.NewError(stack.Conflict, "its time cannot run out")
+			}
+			st.ExpiresAt = stack.Now()
+			return nil, nil
+		})
+		if err != nil {
+			return err
+		}
+		return w.claim(st.ID)
+	}},
 	{"extend", func(w *world, st *stack.Stack) error { return w.extend(st, limits.TTLMax/2) }},
 	{"notice", func(w *world, st *stack.Stack) error { return w.extend(st, limits.ExpiryNotice+time.Second) }},
 	{"expiry", func(w *world, st *stack.Stack) error { return w.extend(st, time.Second) }},

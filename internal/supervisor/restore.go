@@ -368,6 +368,26 @@ func (r *runner) restore(ctx context.Context) {
 	g.dropRestored(ctx) // after all else: the engine creates no container while it removes an image
 }
 
+// restoreLate is restore for a stack that was claimed after its time had run out and
+// before it expired. Some of its processes may run, and those of a deploy, which the
+// claim ended.
+func (r *runner) restoreLate(ctx context.Context) {
+	r.stopped = nil
+	r.sup.finishOnEngine(ctx, r.log, "stack not stopped before its restore", func() error {
+		st, err := r.get(ctx)
+		if err != nil {
+			return err
+		}
+		err = r.stopServing(ctx, st)
+		there, listErr := r.inventory(ctx)
+		if listErr == nil {
+			r.removeLeftovers(ctx, st, there)
+		}
+		return errors.Join(err, listErr)
+	})
+	r.restore(ctx)
+}
+
 // notBuilt is why a stack without a successful build cannot be brought back.
 const notBuilt = "no build of the stack had succeeded when it expired, so there is nothing to bring back; upload the source again"
 

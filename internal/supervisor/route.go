@@ -16,6 +16,7 @@ import (
 func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	entry := proxy.Entry{
 		Status:    st.Status,
+		Restoring: st.Restoring(),
 		Name:      st.Name,
 		Hosts:     map[string]proxy.Service{},
 		Wildcard:  r.cfg.URLs.Hostname(st, "*"),

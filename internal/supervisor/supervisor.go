@@ -181,7 +181,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 		return nil, err
 	}
 	st, err = s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
-		events, err := st.Deploy(services)
+		events, err := st.Deploy(services, stack.Now())
 		if err != nil {
 			return nil, err
 		}
@@ -204,8 +204,11 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, s
 // Claim moves a stack into an account (docs/api.md, "POST /v0/claim"). An expired one
 // comes back in the background.
 func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
+	var late bool // the time of the stack had run out, and it had not expired yet
 	st, err := s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
-		return st.Claim(owner, email, stack.Now())
+		now := stack.Now()
+		late = st.Due(now)
+		return st.Claim(owner, email, now)
 	})
 	if err != nil {
 		return nil, err
@@ -213,12 +216,17 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 	failpoint.Here("claim-committed")
 	s.cfg.Admission.Poke()
 	return st, s.handOver(ctx, id, func(l *loop) {
-		if !st.Restoring() {
+		switch {
+		case late:
+			l.dropDeploys()
+			l.interrupt(context.Canceled, l.runner.restoreLate)
+		case st.Restoring():
+			l.interrupt(context.Canceled, l.runner.restore)
+		default:
 			s.cfg.Routes.MarkClaimed(st.ID)
 			return
 		}
 		l.runner.route(st, nil)
-		l.interrupt(context.Canceled, l.runner.restore)
 	})
 }
 

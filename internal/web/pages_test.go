@@ -249,7 +249,7 @@ func TestPages_ShowLogsAndErrorsWithoutTheirColours(t *testing.T) {
 	b := e.signedUp(ana)
 	id := e.owned(b, "guestbook")
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
-		return s.Deploy(s.Services)
+		return s.Deploy(s.Services, stack.Now())
 	})
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
 		return s.DeployFailed("\x1b[1;31mError:\x1b[m no key")
