@@ -106,7 +106,7 @@ func decodeServices(top *decoder) (services []draftService, broken bool) {
 		return nil, false
 	case n.kind == kindMapping && len(n.fields) > 0:
 		top.faultf("services is a mapping; write a list with the name in each entry, as in services: [{name: %s, runtime: node}]", safetext.Name(n.fields[0].key))
-		return nil, true
+		n, broken = listed(n), true
 	case n.kind != kindList:
 		top.faultf("services is %s but must be a list of 1 to %d, as in services: [{name: web, runtime: node}]", n.kind, stack.MaxServices)
 		return nil, true
@@ -122,6 +122,21 @@ func decodeServices(top *decoder) (services []draftService, broken bool) {
 		checkDependencies(services, top.faults)
 	}
 	return services, broken
+}
+
+// listed returns the list that a mapping from names to services stands for, so that the
+// faults of each are reported too.
+func listed(services *node) *node {
+	list := &node{kind: kindList}
+	for _, service := range services.fields {
+		named := *service.value
+		if !slices.ContainsFunc(named.fields, func(f field) bool { return f.key == "name" }) {
+			name := field{"name", &node{kind: kindText, text: service.key}}
+			named.fields = slices.Concat([]field{name}, named.fields)
+		}
+		list.items = append(list.items, &named)
+	}
+	return list
 }
 
 func decodeService(n *node, i int, f *faults) draftService {
