@@ -68,7 +68,7 @@ func (c *comparison) compareSections(ctx context.Context, names []string, base s
 		}
 	}
 	c.rows = slices.DeleteFunc(c.rows, func(row *contrast) bool { return len(row.values[0]) == 0 && !row.failed() })
-	fmt.Printf("%s, %d rounds in %s\n\n", describe(ctx, ""), c.rounds, time.Since(begun).Round(time.Second))
+	fmt.Printf("%s, %d rounds (%d of proxy and static) in %s\n\n", describe(ctx, ""), c.rounds, renewals*c.rounds, time.Since(begun).Round(time.Second))
 	printContrasts(os.Stdout, c.sides[0].name, c.sides[1].name, c.rows)
 	return errors.Join(append(failures, c.judge())...)
 }

@@ -42,7 +42,7 @@ type Config struct {
 type Builder struct {
 	cfg    Config
 	queue  *fair.Queue
-	making sync.Map // a *semaphore.Weighted of one for each base image, by reference
+	making sync.Map // a *semaphore.Weighted of one for each image that is made, by reference
 }
 
 // New returns a Builder.

@@ -147,7 +147,8 @@ func (a *app) onStack(cmd *cobra.Command, others int, do func(ctx context.Contex
 	})
 }
 
-// forStack is like onStack for a command that need not request the stack.
+// forStack is like onStack for a command that looks at its arguments before it requests
+// the stack, or does not request it.
 func (a *app) forStack(cmd *cobra.Command, others int, do func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.Flags().StringVarP(&a.dir, "dir", "C", ".", "folder whose stack to use")
 	return a.takingStack(cmd, others, cobra.ShellCompDirectiveNoFileComp, do)

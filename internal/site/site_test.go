@@ -20,7 +20,7 @@ import (
 	"testing"
 )
 
-// serve opens a site of these files, by path; its memory is its own.
+// serve opens a site of these files, by path; it has a share of the process's memory.
 func serve(tb testing.TB, opts Options, files map[string]string) *Site {
 	tb.Helper()
 	return openDir(tb, folder(tb, files), opts)
