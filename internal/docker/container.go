@@ -104,7 +104,7 @@ func (d *Driver) Restart(ctx context.Context, id string, aliases ...string) erro
 
 // Promote implements engine.Driver.
 func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) error {
-	longer, done := outlast(ctx)
+	longer, done := toFinish(ctx)
 	defer done()
 	found, err := d.inspect(longer, id)
 	if err != nil {

@@ -63,7 +63,7 @@ func (d *Driver) create(ctx context.Context, u unit, clear func(context.Context,
 // replace makes a container, in place of one of the same name that an earlier attempt, or
 // a request whose answer was lost, left, and that clear removes.
 func (d *Driver) replace(ctx context.Context, u unit, clear func(context.Context, string) error) (string, error) {
-	longer, done := outlast(ctx) // the caller learns the id of what the engine makes
+	longer, done := toFinish(ctx) // the caller learns the id of what the engine makes
 	defer done()
 	id, err := d.tryCreate(longer, u)
 	if !errors.Is(err, errConflict) && !errors.Is(err, engine.ErrUnreachable) {

@@ -80,7 +80,7 @@ func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config e
 // leaves unset stays the container's. When the answer is lost, the image is the one that
 // has got the reference.
 func (d *Driver) commit(ctx context.Context, id, ref string, config *container.Config) error {
-	ctx, done := outlast(ctx)
+	ctx, done := toFinish(ctx)
 	defer done()
 	before, err := d.image(ctx, ref)
 	if unlessGone(err) != nil {

@@ -83,7 +83,7 @@ func (d *Driver) volume(ctx context.Context, name string) (volume.Volume, error)
 
 // createVolume makes a volume. If there is one of that name, the engine returns that.
 func (d *Driver) createVolume(ctx context.Context, name string, labels engine.Labels) (volume.Volume, error) {
-	ctx, done := outlast(ctx)
+	ctx, done := toFinish(ctx)
 	defer done()
 	return retryGet(ctx, func() (volume.Volume, error) {
 		return d.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})

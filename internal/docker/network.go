@@ -49,7 +49,7 @@ const subnetBits = 28
 
 // Place implements engine.Driver.
 func (d *Driver) Place(ctx context.Context, key engine.Key, stackNumber int64) error {
-	ctx, done := outlast(ctx) // it must not appear after a delete has looked for it
+	ctx, done := toFinish(ctx) // it must not appear after a delete has looked for it
 	defer done()
 	return d.making.alone(ctx, key.Network(), func() error {
 		return d.place(ctx, int(stackNumber), bridge{
@@ -249,7 +249,7 @@ func (d *Driver) removeNetworkByID(ctx context.Context, id string) error {
 // that no process of a service does, none starts on the network meanwhile.
 func (d *Driver) realias(ctx context.Context, id, name string, aliases []string) error {
 	return d.joining.alone(ctx, name, func() error {
-		ctx, done := outlast(ctx)
+		ctx, done := toFinish(ctx)
 		defer done()
 		found, err := d.inspect(ctx, id)
 		if err != nil {

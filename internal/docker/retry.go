@@ -19,26 +19,26 @@ const (
 	removal    = 30 * time.Second
 )
 
-// finishing is how long a step that is not to be left half done goes on after its context
+// finishTime is how long a step that must not be left half done goes on after its context
 // has ended, as engine.Driver says: copying much data takes long.
-const finishing = 5 * time.Minute
+const finishTime = 5 * time.Minute
 
-// outlast returns a context that ends when finishing has passed since the end of ctx, and
-// a function that ends it once the step is done.
-func outlast(ctx context.Context) (longer context.Context, done func()) {
+// toFinish returns a context for a step that must not be left half done: it ends when
+// finishTime has passed since the end of ctx. The caller calls done once the step is done.
+func toFinish(ctx context.Context) (longer context.Context, done func()) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		pause.For(longer, finishing)
+		pause.For(longer, finishTime)
 		end()
 	})
 	return longer, func() { stop(); end() }
 }
 
-// repeat makes a request until it succeeds, again says no, or ctx ends.
-func repeat(ctx context.Context, ask func() error, again func(error) bool) error {
+// repeat makes a request until it succeeds, mayRetry returns false, or ctx ends.
+func repeat(ctx context.Context, ask func() error, mayRetry func(error) bool) error {
 	for {
 		err := ask()
-		if err == nil || !again(err) || !pause.For(ctx, retryPause) {
+		if err == nil || !mayRetry(err) || !pause.For(ctx, retryPause) {
 			return err
 		}
 	}

@@ -156,7 +156,7 @@ func (d *Driver) Restore(ctx context.Context, key engine.Key, process string) er
 		if err := d.fillFromSnapshot(ctx, key.WithoutGeneration()); err != nil {
 			return err
 		}
-		ctx, done := outlast(ctx)
+		ctx, done := toFinish(ctx)
 		defer done()
 		// A second name makes removing the first one quick, however large the data is.
 		if err := d.Tag(ctx, key.Snapshot(), key.Restored()); err != nil {

@@ -49,10 +49,10 @@ func (d *Driver) retryRemoval(ctx context.Context, method, object string, do fun
 	return d.repeat(ctx, method, object, do, func() bool { return time.Since(began) < removal })
 }
 
-func (d *Driver) repeat(ctx context.Context, method, object string, do func() error, again func() bool) error {
+func (d *Driver) repeat(ctx context.Context, method, object string, do func() error, mayRetry func() bool) error {
 	for {
 		err := d.request(ctx, method, object, do)
-		if !errors.Is(err, engine.ErrUnreachable) || !again() || !pause.For(ctx, retryPause) {
+		if !errors.Is(err, engine.ErrUnreachable) || !mayRetry() || !pause.For(ctx, retryPause) {
 			return err
 		}
 	}
