@@ -27,7 +27,7 @@ func (p *process) watchAfter(first func(context.Context) bool) {
 	p.gen.runner.work.Go(func() {
 		defer close(watched)
 		defer cancel()
-		for again := first(ctx); again; again = p.handleEnd(ctx) {
+		for watch := first(ctx); watch; watch = p.handleEnd(ctx) {
 			select {
 			case <-p.wake:
 			case <-ctx.Done():
@@ -122,13 +122,13 @@ func (p *process) drainBeside(targets []*proxy.Target) {
 // process is no longer to be watched.
 func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 	for ; ; restart = true {
-		again, ok := p.countCrash(ctx, code, restart)
+		wait, ok := p.countCrash(ctx, code, restart)
 		if !ok {
 			return false
 		}
 		failpoint.Here("crash-counted")
-		p.logLine(fmt.Sprintf("restarting in %s", again))
-		if !pause.For(ctx, again) {
+		p.logLine(fmt.Sprintf("restarting in %s", wait))
+		if !pause.For(ctx, wait) {
 			return false
 		}
 		failpoint.Here("backoff-over")

@@ -40,7 +40,7 @@ func (l *loop) keepTime() {
 // It also discards the stack once its row says that it is deleted.
 func (l *loop) lookedAt(st *stack.Stack, err error) {
 	r := l.runner
-	again := l.stale
+	stale := l.stale
 	l.reading, l.stale = false, false
 	switch {
 	case isDeleted(err):
@@ -48,7 +48,7 @@ func (l *loop) lookedAt(st *stack.Stack, err error) {
 		return
 	case err != nil:
 		return // the loop ends
-	case again:
+	case stale:
 		l.keepTime()
 		return
 	}

@@ -204,20 +204,20 @@ func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 // endAttempt ends an attempt to bring a stack back. If the engine went away meanwhile,
 // there is another attempt once it answers; after another fault of the host, after a
 // pause.
-func (r *runner) endAttempt(ctx context.Context, g *generation, err error, again func(context.Context)) {
+func (r *runner) endAttempt(ctx context.Context, g *generation, err error, attempt func(context.Context)) {
 	switch {
 	case err == nil:
 	case ctx.Err() == nil && r.sup.engineLeft(ctx, g.absence):
 		g.letGo()
 		if r.sup.awaitEngine(ctx) {
-			again(ctx)
+			attempt(ctx)
 		}
 	case ctx.Err() == nil && mayPass(err):
 		g.letGo()
 		r.log.Warn("stack not brought back for a fault of the host; trying again", "generation", g.number, "error", err)
 		r.startLater(func(ctx context.Context) {
 			if r.serving() == nil {
-				again(ctx)
+				attempt(ctx)
 			}
 		})
 	default:
@@ -292,10 +292,10 @@ func (r *runner) startLater(job func(context.Context)) {
 }
 
 // serveAgain routes to the generation and records that it serves again, and with that
-// the end of a deploy that was stopped. With again, it tries until the database works,
-// otherwise once.
-func (g *generation) serveAgain(ctx context.Context, again bool) error {
-	drained, err := g.switchBack(ctx, again)
+// the end of a deploy that was stopped. With untilStored, it tries until the database
+// works, otherwise once.
+func (g *generation) serveAgain(ctx context.Context, untilStored bool) error {
+	drained, err := g.switchBack(ctx, untilStored)
 	if err != nil {
 		return err
 	}
@@ -305,7 +305,7 @@ func (g *generation) serveAgain(ctx context.Context, again bool) error {
 	return nil
 }
 
-func (g *generation) switchBack(ctx context.Context, again bool) (drained []*proxy.Target, err error) {
+func (g *generation) switchBack(ctx context.Context, untilStored bool) (drained []*proxy.Target, err error) {
 	try := func() error {
 		done := g.runner.byLoop(ctx, func(l *loop) outcome {
 			return l.switchTo(ctx, g, "restore-committed", g.recordServing)
@@ -313,7 +313,7 @@ func (g *generation) switchBack(ctx context.Context, again bool) (drained []*pro
 		drained = append(drained, done.drained...) // of each try, since the routes stay
 		return done.err
 	}
-	if again {
+	if untilStored {
 		err = g.runner.retryStore(ctx, try)
 	} else {
 		err = try()
