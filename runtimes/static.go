@@ -24,7 +24,7 @@ func detectStatic(src fs.FS) (Plan, bool) {
 	return plan, !program
 }
 
-// projects are files of programs of which the public folder is only a part.
+// projects are files that mean a program: a public folder is only a part of it.
 var projects = []string{
 	"Gemfile", "composer.json", "index.php", "pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts",
 	"Cargo.toml", "mix.exs", "deno.json", "Dockerfile",

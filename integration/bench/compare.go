@@ -105,8 +105,8 @@ func (c *comparison) prepare(ctx context.Context, base string) error {
 	return nil
 }
 
-// buildMeasured builds the programs to measure from the module in source. Of an old
-// commit all but the server may be missing: what they measure cannot be compared then.
+// buildMeasured builds the programs to measure from the module in source. An old commit
+// may lack all but the server: what the others measure cannot be compared then.
 func (b *bench) buildMeasured(ctx context.Context, source string) error {
 	for _, program := range measured {
 		err := goBuild(ctx, source, b.bin, program)

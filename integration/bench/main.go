@@ -1,8 +1,8 @@
 // Command bench compares Berth with its peers: with nginx, Caddy and Go's own reverse
 // proxy for requests, and with the same steps done by hand for deploys and restores.
 // Such a row of its table is a ratio of two things measured alternately within one run,
-// so that a busy machine slows both. What has no peer, like the time to notice a crash,
-// has a fixed limit.
+// so that a busy machine slows both. A row without a peer, like the time to notice a
+// crash, has a fixed limit.
 //
 // With -base it compares the present state with another commit instead, see comparison.
 //

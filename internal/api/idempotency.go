@@ -171,8 +171,8 @@ func (a *API) answerFirst(c *fiber.Ctx, t *attempt, s *stack.Stack, secrets oneT
 	return a.send(c, t, s.ID, answer, secrets)
 }
 
-// keep returns a stack in JSON and records it as the answer for later attempts. It has
-// no one-time fields, which the receipt has sealed.
+// keep returns a stack in JSON and records it as the answer for later attempts. The
+// one-time fields are not in it: the receipt holds them sealed.
 func (a *API) keep(t *attempt, s *stack.Stack) (string, error) {
 	text, err := plainjson.Marshal(a.view(s))
 	if err != nil || t.key == "" {

@@ -188,8 +188,8 @@ func gzipFault(err error) error {
 	return &streamFault{"is damaged (its gzip data is not valid)"}
 }
 
-// meter is below the tar reader. It limits headers, of which an archive can have any
-// number before an entry, and notices the end mark.
+// meter is below the tar reader. It limits headers, since an archive can have any number
+// of them before an entry, and notices the end mark.
 type meter struct {
 	ctx   context.Context
 	r     io.Reader

@@ -80,8 +80,8 @@ func has(ip netip.Addr) func(net.Addr) bool {
 	}
 }
 
-// tlsFromEnv returns the settings for which DOCKER_CERT_PATH and DOCKER_TLS_VERIFY ask;
-// nil when both are empty.
+// tlsFromEnv returns the TLS settings from DOCKER_CERT_PATH and DOCKER_TLS_VERIFY; nil
+// when both are empty.
 func tlsFromEnv() (*tls.Config, error) {
 	dir, verify := os.Getenv(client.EnvOverrideCertPath), os.Getenv(client.EnvTLSVerify) != ""
 	if dir == "" && verify {

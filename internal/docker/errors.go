@@ -74,7 +74,7 @@ func classOf(err error) error {
 // that comes with it stands for much else.
 const addressTaken = "Address already in use"
 
-// hostFaults are other faults of its machine for which the engine has no code.
+// hostFaults are other faults of its machine that the engine has no code for.
 var hostFaults = []string{
 	"failed to create endpoint", // of a container, for a fault of the machine's networking
 	"connection refused",        // by containerd

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// namedLocks are locks by name, each of which many may share or one has alone. Waiting
-// for one stops when the context ends.
+// namedLocks are locks by name. Many may share a lock, or one has it alone. Waiting for
+// one stops when the context ends.
 type namedLocks struct {
 	mu    sync.Mutex
 	locks map[string]*namedLock // held or waited for

@@ -36,7 +36,7 @@ import (
 type Driver interface {
 	// Place makes the network of a generation if there is none, on a free subnet of the
 	// installation's pool: the first one counted from a place that follows from the number
-	// of the stack. ErrNoNetwork means that none is free.
+	// of the stack. ErrNoNetwork means that no subnet is free.
 	Place(ctx context.Context, key Key, stackNumber int64) error
 
 	// Run makes a container with its volumes and starts it, in place of one of the same
@@ -191,7 +191,7 @@ type Spec struct {
 	Cmd      []string // in place of the image's entrypoint and command
 	Env      []string // KEY=value
 
-	Network string   // "" is none at all
+	Network string   // "" means none at all
 	Aliases []string // names on Network
 
 	// Volumes has the names of volumes by their paths in the container. A volume that is
@@ -200,10 +200,10 @@ type Spec struct {
 	// and mode.
 	Volumes map[string]string
 
-	Memory    int64 // bytes; 0 is no limit
-	NanoCPUs  int64 // billionths of a CPU; 0 is no limit
+	Memory    int64 // bytes; 0 means no limit
+	NanoCPUs  int64 // billionths of a CPU; 0 means no limit
 	CPUShares int64 // weight against other containers; 0 is the engine's default, 1024
-	Pids      int64 // processes and threads; 0 is no limit
+	Pids      int64 // processes and threads; 0 means no limit
 
 	LogMax      int64         // bytes of log that the engine keeps; 0 is 10 MB
 	StopTimeout time.Duration // between SIGTERM and SIGKILL, rounded up to seconds; 0 is the engine's, 10 s
@@ -213,7 +213,7 @@ type Spec struct {
 type SnapshotSpec struct {
 	Image string // with sh and the usual programs, which no tenant could change
 	Floor int64  // bytes that stay free
-	Pids  int64  // processes and threads; 0 is no limit
+	Pids  int64  // processes and threads; 0 means no limit
 }
 
 // ImageSpec describes an image that all installations on an engine share.

@@ -22,7 +22,7 @@ const (
 )
 
 // shared stands for an installation in the labels of base images, which all installations
-// use. So an operator who prunes what has no such label keeps them.
+// use. So an operator keeps them by pruning only what lacks the label.
 const shared = "shared"
 
 // SharedLabels returns the labels of objects that all installations on an engine share.

@@ -33,7 +33,7 @@ const headMax = 1 << 20
 
 // Request describes a health check (docs/manifest.md, "Health checks").
 type Request struct {
-	Addr   string // host:port; an empty host stands for a program that has no address any more
+	Addr   string // host:port; an empty host means that the program no longer has an address
 	Host   string // its public host
 	Scheme string // of its public URL, http or https
 	Path   string // as it stands in the manifest; "" asks for / and takes every answer

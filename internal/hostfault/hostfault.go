@@ -12,7 +12,7 @@ import (
 // NoSpace is the error of a full disk.
 const NoSpace = syscall.ENOSPC
 
-// scarce are the errors of a machine that has no more of something, or whose disk fails.
+// scarce are the errors of a machine that has run out of something, or whose disk fails.
 var scarce = []syscall.Errno{
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN,
 	NoSpace, syscall.EDQUOT, syscall.EIO, syscall.EROFS,
@@ -35,8 +35,8 @@ func NoDescriptor(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// In reports whether the text of another program's error names a machine that has no
-// more of something, or whose disk fails.
+// In reports whether the text of another program's error says that a machine has run out
+// of something, or that its disk fails.
 func In(text string) bool {
 	return slices.ContainsFunc(scarce, func(fault syscall.Errno) bool { return strings.Contains(text, fault.Error()) })
 }

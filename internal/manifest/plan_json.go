@@ -43,8 +43,8 @@ type PlannedService struct {
 	From map[string]string `json:"from"` // field to where its value came from
 }
 
-// NewPlan returns the plan for the result of Check, without services of which not even
-// the runtime is known.
+// NewPlan returns the plan for the result of Check. It leaves out services whose runtime
+// is unknown.
 func NewPlan(m *stack.Manifest, faults []string) *Plan {
 	p := &Plan{Valid: len(faults) == 0, Faults: append([]string{}, faults...), Name: m.Name, Services: []PlannedService{}}
 	if m.TTL != 0 {

@@ -30,7 +30,7 @@ type Entry struct {
 	Hosts map[string]Service
 	// Wildcard is a host whose first label begins with "*-", or "". Hosts with the name
 	// of a service in place of the "*" that are not in Hosts belong to the stack too,
-	// but it has no such service, now or any more (404).
+	// but it does not have such a service, or no longer (404).
 	Wildcard  string
 	ClaimURL  string // page where an expired stack is claimed
 	Unclaimed bool   // answers ask search engines not to list them; a stack that is claimed stays so

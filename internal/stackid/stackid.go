@@ -28,5 +28,5 @@ func Valid(id string) bool { return pattern.MatchString(id) }
 // the engine.
 func Hex(id string) string { return strings.TrimPrefix(id, prefix) }
 
-// FromHex returns the id of which Hex returned a text.
+// FromHex is the inverse of Hex: it returns the id for an id without its prefix.
 func FromHex(text string) string { return prefix + text }

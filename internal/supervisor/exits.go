@@ -28,7 +28,7 @@ func (s *Supervisor) onExit(ended <-chan engine.End, broken <-chan error) {
 }
 
 // maxExits is how many containers of a stack may end before its loop takes note of one.
-// Of more than that, checkAll finds the rest.
+// If more end, checkAll finds the rest.
 const maxExits = 64
 
 // noteExit tells the loop that a container may have ended. It never waits.

@@ -64,8 +64,8 @@ func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
 }
 
 // removeEarlier removes what is left of generations before the served one. It does not
-// touch the next one, which may be under construction. Of a stack that has never been
-// built it removes all that is not spared.
+// touch the next one, which may be under construction. If the stack has never been built,
+// it removes all that is not spared.
 func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	earlier := func(number int) bool {
 		return number < st.Generation || !st.Built() && !r.sup.spares(st, number)

@@ -35,8 +35,8 @@ func (o orphans) lasting(before orphans) orphans {
 	return both
 }
 
-// ForeignData returns the ids of the stacks of which the engine has volumes or
-// snapshots, if the store knows none of them, not even as deleted: then the database is
+// ForeignData returns the ids of the stacks that the engine has volumes or snapshots of,
+// if the store knows none of these stacks, not even as deleted: then the database is
 // empty, old or another server's. Otherwise it returns nil.
 func (s *Supervisor) ForeignData(ctx context.Context) ([]string, error) {
 	stacks, err := s.cfg.Store.All(ctx)

@@ -51,8 +51,8 @@ type runLog struct {
 	last time.Time // of the last line copied from the process that was let go last, or by an earlier server
 }
 
-// newRunner returns the runner of a stack, of which an earlier server may have left
-// generations that are newer than the row, and a deploy that it stopped.
+// newRunner returns the runner of a stack. An earlier server may have left generations
+// that are newer than the row, and a deploy that it stopped.
 func newRunner(s *Supervisor, id string, newer bool, stopped *stack.Error) *runner {
 	r := &runner{
 		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id, newer: newer, stopped: stopped,
@@ -198,7 +198,7 @@ func (r *runner) runLog(service string) (*logfile.File, time.Time, error) {
 }
 
 // leaveLog records the time of the last line copied from a service's process that is let
-// go. Of a service, no other process may be adopted later, except one started since.
+// go. Later, only this process or one started since may be adopted for the service.
 func (r *runner) leaveLog(service string, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

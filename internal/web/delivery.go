@@ -19,8 +19,7 @@ type Webhooks interface {
 	// result. It fails with a *stack.Error of kind NotFound for an event that the stack
 	// does not have.
 	Resend(ctx context.Context, stackID string, eventID int64) (store.Delivery, error)
-	// Test sends an event that stands for no change of the stack, and returns the
-	// result.
+	// Test sends an event although the stack has not changed, and returns the result.
 	Test(ctx context.Context, stackID string) (store.Delivery, error)
 }
 

@@ -130,7 +130,7 @@ func (w *pages) signedInOnly(next func(*fiber.Ctx, store.Session) error) fiber.H
 }
 
 // ownerOnly is signedInOnly for a page of the stack in the path: a person who does not
-// own it learns no more than that there is no such page.
+// own it is told that there is no such page.
 func (w *pages) ownerOnly(next func(c *fiber.Ctx, s store.Session, st *stack.Stack) error) fiber.Handler {
 	return w.signedInOnly(func(c *fiber.Ctx, s store.Session) error {
 		id := c.Params("id")

@@ -52,9 +52,9 @@ func (p *Process) Listen(port int) {
 	p.engine.changed()
 }
 
-// Dial connects to an address, as name:port, at which a container on the process's network
-// has the name and listens on the port. The result reports whether the connection still
-// works; it is nil if nothing listens there.
+// Dial connects to an address, as name:port: to the container on the process's network
+// that has the name and listens on the port. The result reports whether the connection
+// still works; it is nil if nothing listens there.
 func (p *Process) Dial(addr string) (works func() bool) {
 	name, port, _ := strings.Cut(addr, ":")
 	p.engine.mu.Lock()
@@ -339,7 +339,7 @@ func (e *Engine) find(id string) *container {
 	return nil
 }
 
-// locate returns the files to which a path in a container leads, and the path among them.
+// locate returns the files that a path in a container leads to, and the path among them.
 // The lock is held.
 func (e *Engine) locate(c *container, file string) (files map[string]string, name string) {
 	for folder, volume := range c.spec.Volumes {
