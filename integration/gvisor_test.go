@@ -35,8 +35,8 @@ var differently = map[string]string{
 	"write /proc/irq/default_smp_affinity": "ENOENT", "write /proc/sys/kernel/core_pattern": "ENOENT",
 	"devices": "full fuse null random tty urandom zero", "read /dev/fuse": "empty",
 
-	// It has no message queues. The engine of the test has Debian alone for a base
-	// image: a cache is there only in a build.
+	// It has no message queues. The only base image on the test's engine is Debian: a
+	// cache is there only in a build.
 	"writable": "/app( /cache)? /data /dev/shm /home/app /run/lock /tmp /var/tmp",
 }
 

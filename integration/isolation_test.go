@@ -294,7 +294,7 @@ func check(t *testing.T, where string, report map[string]string, tables ...map[s
 }
 
 // optional reports whether an attempt cannot be made everywhere: a build knows its
-// own gateway only once it runs, and an engine of a test's own has no Redis.
+// own gateway only once it runs, and a test's own engine has no Redis.
 func optional(where, name string) bool {
 	return where == "build" && strings.HasSuffix(name, "own gateway") || name == "tcp link-local IPv6" || name == "tcp Redis of the host"
 }

@@ -148,7 +148,7 @@ func TestStart_WaitsForTheEngine(t *testing.T) {
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
 }
 
-// Of many stacks the one whose files are missing is failed; the others serve.
+// Only the stack whose files are missing fails; the others serve.
 func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	t.Parallel()
 	h := start(t)

@@ -28,8 +28,8 @@ const (
 	unallocated   = 0x4 // FIEMAP_EXTENT_DELALLOC: the bytes are in memory only
 )
 
-// inMemoryOnly reports whether the disk has no place yet for what was written
-// into a file; not every file system tells.
+// inMemoryOnly reports whether what was written into a file has no place on the
+// disk yet; not every file system can say.
 func inMemoryOnly(name string) (bool, error) {
 	f, err := os.Open(name)
 	if err != nil {

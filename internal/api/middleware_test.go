@@ -16,7 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/slowbody"
 )
 
-// trickle is a body of which a few bytes come at a time.
+// trickle is a body that comes a few bytes at a time.
 func trickle(t *testing.T, size int, every time.Duration, pieces int) *body {
 	client, server := net.Pipe()
 	ended := make(chan struct{})

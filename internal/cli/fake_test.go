@@ -344,7 +344,7 @@ func (f *fake) validate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ast_anon_") {
-		refuse(w, http.StatusUnauthorized, "this is no API key")
+		refuse(w, http.StatusUnauthorized, "this is not an API key")
 		return
 	}
 	files, folder, err := receive(r)

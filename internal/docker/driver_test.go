@@ -193,16 +193,16 @@ func (w *way) loseAnswers() {
 
 var errLost = errors.New("the answer is lost")
 
-// onAnswer calls do once the engine has done what the next request asks of which the path
-// has an end. If do returns an error, the answer is lost.
+// onAnswer calls do once the engine has answered the next request whose path ends in end.
+// If do returns an error, the answer is lost.
 func (w *way) onAnswer(end string, do func(*http.Request) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.then[end] = do
 }
 
-// leavePart returns a function for onAnswer that leaves of a container the engine has made
-// only a part of what is in its volume.
+// leavePart returns a function for onAnswer that removes the container that the engine has
+// made, and leaves only a part of what is in its volume.
 func (b *bench) leavePart(t *testing.T, d *Driver, key engine.Key, volume string) func(*http.Request) error {
 	return func(asked *http.Request) error {
 		ctx := t.Context()

@@ -52,7 +52,7 @@ type exchangeCase struct {
 	target  string
 	header  http.Header
 	body    func() io.Reader
-	length  int64 // of the body when body is no *bytes.Reader; -1 chunked
+	length  int64 // of the body if body is not a *bytes.Reader; -1 chunked
 	trailer http.Header
 	answer  http.HandlerFunc
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Nobody waits for a loop that is busy to hear of an exit: neither the stream of events,
-// nor other stacks.
+// A loop that is too busy to hear of an exit holds up neither the stream of events nor
+// other stacks.
 func TestExits_OfABusyStackHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
@@ -28,7 +28,7 @@ func TestExits_OfABusyStackHoldUpNoOther(t *testing.T) {
 	})
 }
 
-// An exit of which the engine says nothing is found by looking.
+// An exit that the engine does not report is found by looking.
 func TestExits_ThatAreLostAreFound(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {

@@ -18,9 +18,9 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// withSite is a test of the server that follows the one that published a site, of which
-// it reads nothing before release. What change does to the site's folder it does while
-// no server runs.
+// withSite tests the server that follows the one that published a site. The new server
+// reads nothing of the site before release; change works on the site's folder while no
+// server runs.
 func withSite(t *testing.T, change func(dir string), test func(w *world, st *stack.Stack, release func())) {
 	t.Helper()
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// situation is a job during which something happens to a stack, or a state in which none
-// is under way. It begins with a stack of which nothing ends before the world is released.
+// situation is a job during which something happens to a stack, or a state without a job.
+// It begins with a stack where nothing ends before the world is released.
 type situation struct {
 	job   string
 	begin func(w *world) *stack.Stack
@@ -176,7 +176,7 @@ func (w *world) expired(spec stack.Spec) *stack.Stack {
 	return st
 }
 
-// commanding is a stack of which the build or the release command runs.
+// commanding is a stack whose build or release command runs.
 func (w *world) commanding(spec stack.Spec) *stack.Stack {
 	w.t.Helper()
 	w.command(func(p *enginetest.Process) int {
@@ -210,7 +210,7 @@ func (w *world) redeploying(specs ...stack.Spec) *stack.Stack {
 	return st
 }
 
-// restarting is a claimed stack of which a restart of the service web is on its way.
+// restarting is a claimed stack whose service web is being restarted.
 func (w *world) restarting(specs ...stack.Spec) *stack.Stack {
 	w.t.Helper()
 	st := w.long(specs...)
@@ -221,7 +221,7 @@ func (w *world) restarting(specs ...stack.Spec) *stack.Stack {
 	return st
 }
 
-// only runs a program for one service, beside which the others listen.
+// only runs a program for one service; the others listen.
 func only(name string, program enginetest.Program) enginetest.Program {
 	return func(p *enginetest.Process) int {
 		if variable(p, "SERVICE_NAME") == name {

@@ -299,8 +299,8 @@ func (w *world) createFor(ttl time.Duration, specs ...stack.Spec) *stack.Stack {
 	return w.createRunning(ttl, nil, specs...)
 }
 
-// createRunning makes a stack that expires after a time, of which the first generation
-// runs a program.
+// createRunning makes a stack that expires after a time and whose first generation runs a
+// program.
 func (w *world) createRunning(ttl time.Duration, program enginetest.Program, specs ...stack.Spec) *stack.Stack {
 	w.t.Helper()
 	now := stack.Now()

@@ -340,7 +340,7 @@ func TestDispatcher_FiftyReceiversThatHangDelayNobodyElse(t *testing.T) {
 	defer close(release)
 	quick := receive(t, nil)
 	k := hook(t, s, quick.url)
-	for n := range 100 { // none of which would come before the test's end
+	for n := range 100 { // behind the others, none would come before the test's end
 		record(t, s, k, extended())
 		quick.await(t, n+1)
 	}

@@ -73,7 +73,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 	})
 }
 
-// changes are the methods of which loseAnswers loses answers.
+// changes are the methods whose answers loseAnswers loses.
 var changes = []string{
 	"Place", "Run", "Restart", "Stop", "Remove", "Discard", "Snapshot", "Restore", "Prepare", "Start", "Commit", "Tag", "Promote",
 }

@@ -79,8 +79,8 @@ func restartEnded(c trial) {
 	require.ErrorIs(c.t, c.driver.Restart(c.t.Context(), c.web.Process(9)), engine.ErrNotFound)
 }
 
-// reaches reports whether a container is greeted at an address, at which something
-// listens or is about to.
+// reaches reports whether a container is greeted at an address where something listens or
+// is about to.
 func (c trial) reaches(id, addr string) bool {
 	c.t.Helper()
 	for range 20 {
