@@ -109,6 +109,14 @@ var goesAway = []struct {
 	}},
 }
 
+// holds is what else is true in the end of a stack that was not refused what happened.
+var holds = map[string]func(*stack.Stack) bool{
+	"claim": (*stack.Stack).Claimed,
+	"server": func(st *stack.Stack) bool { // each process is the one from before
+		return !slices.ContainsFunc(st.Services, func(s stack.Service) bool { return s.Replaced != 0 })
+	},
+}
+
 // crashAll ends every process of a stack.
 func (w *world) crashAll(st *stack.Stack) {
 	for _, service := range []string{"web", "api"} {
@@ -142,7 +150,7 @@ func TestStack_IsWhatItsRowSaysWhateverHappensMeanwhile(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	got, rows, met := map[string]map[string]string{}, documented(t), map[transition]bool{}
-	note := func(what string, w *world, ends map[string]string) {
+	note := func(what string, w *world, stacks map[string]*stack.Stack, ends map[string]string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if got[what] == nil {
@@ -150,6 +158,11 @@ func TestStack_IsWhatItsRowSaysWhateverHappensMeanwhile(t *testing.T) {
 		}
 		maps.Copy(got[what], ends)
 		w.lawful(what, rows, met)
+		for job, end := range ends {
+			if holds[what] != nil && end != "-" && !strings.HasSuffix(end, "!") {
+				assert.True(w.t, holds[what](w.get(stacks[job].ID)), "%s during %s", what, job)
+			}
+		}
 	}
 	var columns []string
 	column := func(what string, test meanwhile) {
@@ -181,13 +194,13 @@ func TestStack_IsWhatItsRowSaysWhateverHappensMeanwhile(t *testing.T) {
 			for job := range ends {
 				ends[job] += refused[job]
 			}
-			note(c.what, w, ends)
+			note(c.what, w, stacks, ends)
 		})
 	}
 	for _, c := range goesAway {
-		column(c.what, func(w *world, _ map[string]*stack.Stack, ended func() map[string]string) {
+		column(c.what, func(w *world, stacks map[string]*stack.Stack, ended func() map[string]string) {
 			c.do(w)
-			note(c.what, w, ended())
+			note(c.what, w, stacks, ended())
 		})
 	}
 	t.Cleanup(func() {
