@@ -5,7 +5,8 @@
 //
 // All base images start from debian:trixie-slim, which debian.sh builds if no registry
 // answers. The context of every build contains the folder's files, those of common/ and
-// a bundle of certificates named ca.crt.
+// a bundle of certificates named ca.crt. Code in this package reads only the files that
+// are embedded in it; it neither builds images nor calls an engine.
 package images
 
 import (

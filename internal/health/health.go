@@ -1,5 +1,6 @@
 // Package health checks whether a program answers HTTP at an address, and says why not.
-// It does not depend on stacks or containers.
+// It does not depend on stacks or containers. Code in this package dials the address that
+// it is given and touches nothing else.
 package health
 
 import (
