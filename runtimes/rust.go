@@ -187,8 +187,8 @@ func (c cargo) install() Command {
 // build compiles in the cache volume, where the next build finds the compiled crates,
 // and keeps only the programs: everything else that Cargo leaves would become part of
 // the service's image. Cargo compares the times of files, and new files of an archive
-// may be older than its last build, so build first touches every file of the archive,
-// of which the service may be a part.
+// may be older than its last build, so build first touches every file of the archive:
+// the service may be only a part of it.
 func (c cargo) build(line string, programs []string) Command {
 	flag, from := c.locked()
 	line = "find /app -type f -exec touch {} + && " + line + flag + " --target-dir /cache/target && install -Dt target/release"

@@ -162,7 +162,7 @@ func (on suite) TestDeliveries_AreReadNewestFirstAndTheOldOnesGo(t *testing.T) {
 	s, _ := on.open(t)
 	one, two := hooked(t, s), hooked(t, s)
 	const kept, extra = 100, 20
-	for batch := range 4 { // of which the first holds more than are kept
+	for batch := range 4 { // the first holds more than are kept
 		var all []store.Delivery
 		for n := range (kept + extra) / (batch*10 + 1) {
 			all = append(all, delivery(one.ID, fmt.Sprint(batch, n)))
