@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
@@ -40,6 +42,7 @@ type occurrence struct {
 	stackID string
 	kind    stack.EventType
 	data    string
+	at      time.Time
 }
 
 // query reads from the database, whether or not a server runs.
@@ -81,11 +84,13 @@ func (h *Host) rows(ctx context.Context) ([]row, error) {
 func (h *Host) history(t *testing.T) []occurrence {
 	t.Helper()
 	var all []occurrence
-	require.NoError(t, h.query(context.Background(), "SELECT id, stack_id, type, data FROM events ORDER BY id", func(rows *sql.Rows) error {
+	require.NoError(t, h.query(context.Background(), "SELECT id, stack_id, type, data, created_at FROM events ORDER BY id", func(rows *sql.Rows) error {
 		var o occurrence
-		if err := rows.Scan(&o.id, &o.stackID, &o.kind, &o.data); err != nil {
+		var at int64
+		if err := rows.Scan(&o.id, &o.stackID, &o.kind, &o.data, &at); err != nil {
 			return err
 		}
+		o.at = time.UnixMicro(at)
 		all = append(all, o)
 		return nil
 	}))
@@ -144,9 +149,22 @@ func kinds(all []occurrence, stackID string) []string {
 	return found
 }
 
+// expires returns when the stack expires according to the event, the zero time if it does
+// not say.
+func (o occurrence) expires() time.Time {
+	var data struct {
+		At float64 `json:"expires_at"`
+	}
+	if json.Unmarshal([]byte(o.data), &data) != nil || data.At == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(math.Round(data.At * 1e6)))
+}
+
 // chronicle follows the events of one stack and refuses what cannot come next.
 type chronicle struct {
 	status    stack.Status // "" before the first event
+	expires   time.Time    // as far as events say
 	deploying bool
 	restoring bool
 	claimed   bool
@@ -156,6 +174,9 @@ type chronicle struct {
 func (c *chronicle) add(o occurrence) error {
 	if !c.allows(o.kind) {
 		return fmt.Errorf("event %d of %s, %s, cannot come here: %+v", o.id, o.stackID, o.kind, *c)
+	}
+	if at := o.expires(); !at.IsZero() {
+		c.expires = at
 	}
 	switch o.kind {
 	case stack.EventCreated:
@@ -181,8 +202,8 @@ func (c *chronicle) add(o occurrence) error {
 		c.status, c.deploying = stack.Expired, false
 	case stack.EventClaimed:
 		c.claimed = true
-		if c.status == stack.Expired {
-			c.status, c.restoring = stack.Building, true
+		if c.status == stack.Expired || !c.expires.IsZero() && !o.at.Before(c.expires) {
+			c.status, c.restoring, c.deploying = stack.Building, true, false
 		}
 	case stack.EventDeleted:
 		c.status = stack.Deleted
