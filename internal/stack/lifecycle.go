@@ -162,7 +162,8 @@ func (s *Stack) Ready(service, url string) Event {
 
 // Deploy accepts a new generation (docs/api.md, "POST /v0/stacks/{id}/deploy"). A live
 // stack goes on serving the old one; a failed stack has nothing to serve and takes over
-// the new services at once.
+// the new services at once. The error is a Conflict for a stack that is building or
+// expired, or whose time has run out.
 func (s *Stack) Deploy(services []Service, now time.Time) ([]Event, error) {
 	switch {
 	case s.Due(now):
