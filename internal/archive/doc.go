@@ -7,6 +7,8 @@
 // empty folder if it refuses the archive. Root finds the project in the unpacked tree;
 // WriteTar sends the tree to a build.
 //
+// UnpackListed and UnpackChanges also return what they made, for package source.
+//
 // Code in this package touches one folder on disk and the archive's bytes. It does not
 // interpret the files; package manifest does.
 //

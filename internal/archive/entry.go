@@ -14,9 +14,10 @@ import (
 	"github.com/berth-host/berth/internal/safetext"
 )
 
-// maxNames limits the names of all entries and the targets of all symlinks together, in
-// bytes: they are in memory until the archive is unpacked.
-const maxNames = 32 << 20
+// MaxNames limits the names of all entries and the targets of all symlinks together, in
+// bytes: they are in memory until the archive is unpacked. It also limits the paths of a
+// tree that is listed.
+const MaxNames = 32 << 20
 
 // entry writes one entry of the archive to disk, drops it, or refuses it.
 func (u *unpacker) entry(h *tar.Header) error {
@@ -89,11 +90,15 @@ func (u *unpacker) folder(parts []string, h *tar.Header) error {
 	mode := folderMode(h.Mode)
 	n := u.tree.child(parent, base)
 	if n == nil {
-		return u.makeFolder(parent, base, mode)
+		return u.makeFolder(parent, base, u.noteFolder(mode, false), mode)
 	}
 	if n.kind != folderNode {
 		return badArchive("the entry %s is a folder, but an earlier one of that name is not", safetext.Quote(u.at))
 	}
+	if err := u.checkOnce(n); err != nil {
+		return err
+	}
+	n.facts = u.noteFolder(mode, false)
 	dir, err := u.enter(parent)
 	if err != nil {
 		return err
@@ -113,13 +118,14 @@ func (u *unpacker) file(parts []string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	if err := u.write(dir, base, fileMode(h.Mode)); err != nil {
+	mode, modified := fileMode(h.Mode), u.fileTime(h.ModTime)
+	if err := u.write(dir, base, mode); err != nil {
 		return err
 	}
-	if err := dir.Chtimes(base, time.Time{}, u.fileTime(h.ModTime)); err != nil {
+	if err := dir.Chtimes(base, time.Time{}, modified); err != nil {
 		return wrapDisk(err)
 	}
-	u.tree.addNode(parent, base, fileNode{kind: plainNode, size: h.Size})
+	u.tree.addNode(parent, base, fileNode{kind: plainNode, size: h.Size, facts: u.noteFile(mode, modified)})
 	return nil
 }
 
@@ -143,6 +149,9 @@ func (u *unpacker) write(dir *os.Root, name string, mode fs.FileMode) error {
 }
 
 func (u *unpacker) copyTo(f *os.File) error {
+	if u.sum != nil {
+		u.sum.Reset()
+	}
 	for {
 		if err := u.in.stopped(); err != nil { // a sparse file's holes never reach the stream
 			return u.explain(err)
@@ -154,6 +163,9 @@ func (u *unpacker) copyTo(f *os.File) error {
 			}
 			if _, err := f.Write(u.buf[:n]); err != nil {
 				return wrapDisk(err)
+			}
+			if u.sum != nil {
+				u.sum.Write(u.buf[:n])
 			}
 		}
 		switch err {
@@ -203,7 +215,7 @@ func (u *unpacker) hardLink(parts []string, h *tar.Header) error {
 	case err != nil:
 		return wrapDisk(err)
 	}
-	u.tree.addNode(parent, base, fileNode{kind: plainNode, size: to.size})
+	u.tree.addNode(parent, base, fileNode{kind: plainNode, size: to.size, facts: to.facts})
 	return nil
 }
 
@@ -220,6 +232,9 @@ func (u *unpacker) replace(parts []string) (parent *fileNode, base string, err e
 	}
 	if old.kind == folderNode {
 		return nil, "", badArchive("the entry %s is not a folder, but an earlier one of that name is", safetext.Quote(u.at))
+	}
+	if err := u.checkOnce(old); err != nil {
+		return nil, "", err
 	}
 	if old.kind == plainNode {
 		dir, err := u.enter(parent)
@@ -244,7 +259,7 @@ func (u *unpacker) parentOf(parts []string) (parent *fileNode, base string, err 
 			if err := u.count(); err != nil {
 				return nil, "", err
 			}
-			if err := u.makeFolder(at, part, 0o755); err != nil {
+			if err := u.makeFolder(at, part, u.noteFolder(0o755, true), 0o755); err != nil {
 				return nil, "", err
 			}
 			next = u.tree.child(at, part)
@@ -257,7 +272,7 @@ func (u *unpacker) parentOf(parts []string) (parent *fileNode, base string, err 
 	return at, parts[len(parts)-1], nil
 }
 
-func (u *unpacker) makeFolder(parent *fileNode, base string, mode fs.FileMode) error {
+func (u *unpacker) makeFolder(parent *fileNode, base string, about *facts, mode fs.FileMode) error {
 	dir, err := u.enter(parent)
 	if err != nil {
 		return err
@@ -268,7 +283,7 @@ func (u *unpacker) makeFolder(parent *fileNode, base string, mode fs.FileMode) e
 	if err := dir.Chmod(base, mode); err != nil {
 		return wrapDisk(err)
 	}
-	u.tree.addNode(parent, base, fileNode{kind: folderNode})
+	u.tree.addNode(parent, base, fileNode{kind: folderNode, facts: about})
 	return nil
 }
 
@@ -277,7 +292,7 @@ func (u *unpacker) makeFolder(parent *fileNode, base string, mode fs.FileMode) e
 func (u *unpacker) makeLinks() error {
 	inner, outer := u.tree.sortLinks()
 	for _, n := range outer {
-		u.lost.addLoss(safetext.Quote(n.path())+" -> "+safetext.Quote(n.target), "a symlink that leads out of the project, or nowhere")
+		u.lost.addOuter(n.path(), n.target)
 	}
 	for _, n := range inner {
 		if err := u.room(); err != nil {

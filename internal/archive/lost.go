@@ -3,6 +3,7 @@ package archive
 import (
 	"fmt"
 
+	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -20,6 +21,11 @@ func (l *losses) addLoss(entry, reason string) {
 	if l.count++; l.count <= mostLost {
 		l.first = append(l.first, stack.Lost{Entry: entry, Reason: reason})
 	}
+}
+
+// addOuter records a symlink that leads out.
+func (l *losses) addOuter(path, target string) {
+	l.addLoss(safetext.Quote(path)+" -> "+safetext.Quote(target), "a symlink that leads out of the project, or nowhere")
 }
 
 // list returns the first entries and counts the rest.

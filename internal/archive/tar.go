@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 )
 
 // WriteTar streams the tree below dir into w, each name under prefix and owned by uid
@@ -15,12 +16,18 @@ import (
 // times and symlinks stay as they are. WriteTar never reads through a symlink and
 // leaves out whatever is not a folder, file or symlink. It does not close w.
 func WriteTar(ctx context.Context, w *tar.Writer, dir, prefix string, uid, gid int) error {
+	return WritePart(ctx, w, dir, prefix, uid, gid, func(string, bool) bool { return true })
+}
+
+// WritePart is WriteTar for those entries that wanted selects, by their slash-separated
+// paths below dir. What is below a folder that it does not select is left out too.
+func WritePart(ctx context.Context, w *tar.Writer, dir, prefix string, uid, gid int, wanted func(name string, folder bool) bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("write source to tar: %w", err)
 	}
 	defer root.Close()
-	t := &tarWriter{ctx: ctx, w: w, uid: uid, gid: gid, buf: make([]byte, blockSize)}
+	t := &tarWriter{ctx: ctx, w: w, prefix: prefix, uid: uid, gid: gid, wanted: wanted, buf: make([]byte, blockSize)}
 	if prefix != "" {
 		err = t.folder(root, prefix)
 	}
@@ -36,7 +43,9 @@ func WriteTar(ctx context.Context, w *tar.Writer, dir, prefix string, uid, gid i
 type tarWriter struct {
 	ctx      context.Context
 	w        *tar.Writer
+	prefix   string
 	uid, gid int
+	wanted   func(name string, folder bool) bool
 	buf      []byte
 }
 
@@ -51,6 +60,9 @@ func (t *tarWriter) content(dir *os.Root, as string) error {
 			return context.Cause(t.ctx)
 		}
 		name := path.Join(as, e.Name())
+		if !t.wanted(strings.TrimPrefix(strings.TrimPrefix(name, t.prefix), "/"), e.IsDir()) {
+			continue
+		}
 		switch e.Type() {
 		case fs.ModeDir:
 			err = t.tree(dir, e.Name(), name)

@@ -21,6 +21,7 @@ type fileNode struct {
 	kind   nodeKind
 	size   int64  // of a file
 	target string // of a symlink
+	facts  *facts // of a file or folder whose entry is asked for
 }
 
 // place is the position of a node.
@@ -39,6 +40,9 @@ func (n *fileNode) path() string {
 
 // join returns the path of a name in the folder n.
 func (n *fileNode) join(name string) string {
+	if n.at.parent == nil {
+		return name
+	}
 	parts := []string{name}
 	for ; n.at.parent != nil; n = n.at.parent {
 		parts = append(parts, n.at.name)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -38,22 +39,28 @@ type Limits struct {
 // *stack.Error that names the entry. After any error dir is empty again. A cancelled
 // ctx ends Unpack within one block.
 func Unpack(ctx context.Context, r io.Reader, dir string, lim Limits) ([]stack.Lost, error) {
+	u, err := unpack(ctx, r, dir, unpacker{lim: lim})
+	if err != nil {
+		return nil, err
+	}
+	return u.lost.list(), nil
+}
+
+// unpack unpacks an archive with an unpacker of which the caller has set what to unpack.
+func unpack(ctx context.Context, r io.Reader, dir string, u unpacker) (*unpacker, error) {
 	root, err := openEmpty(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	u := &unpacker{
-		lim:  lim,
-		root: root,
-		tree: newFileTree(),
-		now:  time.Now(),
-		buf:  make([]byte, blockSize),
-	}
+	u.root, u.tree, u.now, u.buf = root, newFileTree(), time.Now(), make([]byte, blockSize)
 	err = u.unpack(ctx, r)
 	u.leave()
+	if err == nil && u.sum != nil {
+		u.made, err = u.tree.entries()
+	}
 	if err == nil {
-		return u.lost.list(), nil
+		return &u, nil
 	}
 	if left := removeContent(root); left != nil {
 		return nil, errors.Join(err, left)
@@ -105,6 +112,10 @@ type unpacker struct {
 	now  time.Time
 	buf  []byte
 
+	sum  hash.Hash // of the current file; nil unless the entries are asked for
+	made []Entry   // if they are, once all is unpacked
+	once bool      // a path may be named only once, and links are left to the caller
+
 	at       string // name of the latest entry; "" before the first
 	entries  int
 	unpacked int64
@@ -136,6 +147,9 @@ func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
 	}
 	if err := u.in.finish(); err != nil {
 		return u.explain(err)
+	}
+	if u.once {
+		return nil
 	}
 	if u.tree.files == 0 {
 		return badArchive("the archive is empty; %s", howTo)
@@ -205,9 +219,9 @@ func (u *unpacker) count() error {
 // chargeName counts a name, or the target of a symlink, against the limit on their
 // memory.
 func (u *unpacker) chargeName(name string) error {
-	if u.names += len(name); u.names > maxNames {
+	if u.names += len(name); u.names > MaxNames {
 		return badArchive("with the entry %s the names in the archive take more than %d MiB together, the targets of symlinks included; shorten them, or leave out what the build installs, such as node_modules",
-			safetext.Quote(u.at), maxNames>>20)
+			safetext.Quote(u.at), MaxNames>>20)
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
-// Package lastlines keeps the end of an output, for the error that it explains, and has
-// the words that introduce it there. It does not depend on whose output it is.
+// Package lastlines keeps the end of an output, for the error that it explains, has the
+// words that introduce it there, and shortens such errors. It does not depend on whose
+// output it is.
 package lastlines
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -75,6 +77,47 @@ func Headline(text string) string {
 // Tail returns the last whole lines of a text that fit into so many bytes, or the end of
 // the last one if that alone is too long.
 func Tail(text string, maxBytes int) string { return string(cut([]byte(text), maxBytes, maxBytes)) }
+
+// escapes matches terminal sequences for movement and colour as package safetext writes
+// them out.
+var escapes = regexp.MustCompile(`\\x1b(\[[0-?]*[ -/]*[@-~])?`)
+
+const middle = "\n[the middle is left out]\n"
+
+// Shorten returns an error's text if it has at most so many characters, or else as many:
+// its first line, or the beginning of that if it takes more than half of them, and the
+// text's end, without cutting an escape in half.
+func Shorten(text string, chars int) string {
+	if utf8.RuneCountInString(text) <= chars {
+		return text
+	}
+	first, _, _ := strings.Cut(text, "\n")
+	head := outside(text, offset(text, min(utf8.RuneCountInString(first), chars/2)), 0)
+	rest := chars - utf8.RuneCountInString(text[:head]+middle)
+	tail := offset(text, utf8.RuneCountInString(text)-rest)
+	return text[:head] + middle + text[outside(text, tail, 1):]
+}
+
+// offset returns where in text so many characters end.
+func offset(text string, chars int) int {
+	at := 0
+	for range chars {
+		_, size := utf8.DecodeRuneInString(text[at:])
+		at += size
+	}
+	return at
+}
+
+// outside returns an offset itself, or where the escape that it cuts begins, or ends for
+// edge 1.
+func outside(text string, at, edge int) int {
+	for _, e := range escapes.FindAllStringIndex(text, -1) {
+		if e[0] < at && at < e[1] {
+			return e[edge]
+		}
+	}
+	return at
+}
 
 // cut returns as much of the end of a text as the limits allow.
 func cut(text []byte, maxLines, maxBytes int) []byte {

@@ -101,3 +101,34 @@ func TestTail_IsTheLastWholeLines(t *testing.T) {
 		}
 	}
 }
+
+func TestShorten_KeepsTheFirstLineAndTheEnd(t *testing.T) {
+	const middle = "\n[the middle is left out]\n"
+	for _, tt := range []struct {
+		text  string
+		chars int
+		want  string
+	}{
+		{"short", 5, "short"},
+		{"first\n" + strings.Repeat("ö", 100), 106, "first\n" + strings.Repeat("ö", 100)},
+		{"first\n" + strings.Repeat("ö", 100), 60, "first" + middle + strings.Repeat("ö", 29)},
+		{strings.Repeat("f", 101) + strings.Repeat("g", 50), 60, strings.Repeat("f", 30) + middle + "gggg"},
+		{strings.Repeat("x", 100) + strings.Repeat("y", 100), 100, strings.Repeat("x", 50) + middle + strings.Repeat("y", 24)},
+	} {
+		if got := lastlines.Shorten(tt.text, tt.chars); got != tt.want {
+			t.Errorf("%q in %d characters becomes %q, want %q", tt.text, tt.chars, got, tt.want)
+		}
+	}
+}
+
+func TestShorten_KeepsNoPartOfAnEscape(t *testing.T) {
+	for _, escape := range []string{`\x1b[31m`, `\x1b[2K`, `\x1b[?25l`, `\x1b`} {
+		for at := range 400 {
+			text := strings.Repeat("f", at) + escape + strings.Repeat("o", 400-at)
+			got := strings.ReplaceAll(lastlines.Shorten(text, 100), escape, "")
+			if strings.Trim(strings.Replace(got, "[the middle is left out]", "", 1), "fo\n") != "" {
+				t.Errorf("%d characters before %s the text becomes %q", at, escape, got)
+			}
+		}
+	}
+}

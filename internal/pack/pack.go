@@ -7,9 +7,7 @@
 package pack
 
 import (
-	"archive/tar"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -18,46 +16,23 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode"
-
-	"github.com/klauspost/compress/gzip"
 )
 
 // Summary describes what was packed.
 type Summary struct {
 	Files   int
-	Bytes   int64    // of the files, before compression
-	LeftOut []string // files and folders that the rules excluded, slash-separated, only the outermost
+	Bytes   int64           // of the files, before compression
+	LeftOut []string        // as of a Tree
+	Packed  map[string]File // by name; hashed while they were packed
 }
 
-// Write packs a folder as tar.gz into w. Its entries are below one folder with the
-// folder's name, which the server uses as the stack's default name. What the patterns
-// of include match, in .gitignore's syntax and relative to the folder, is packed
-// whatever the rules say.
+// Write packs a folder as tar.gz into w; see Scan and Tree.Write.
 func Write(ctx context.Context, dir string, include []string, w io.Writer) (Summary, error) {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return Summary{}, fmt.Errorf("pack %s: %w", dir, err)
-	}
-	info, err := os.Stat(abs)
-	if err != nil {
-		return Summary{}, fmt.Errorf("pack %s: %w", dir, errors.Unwrap(err)) // the cause without the path
-	}
-	if !info.IsDir() {
-		return Summary{}, fmt.Errorf("pack %s: it is not a folder", dir)
-	}
-	rules, err := newRules(abs, include)
+	t, err := Scan(ctx, dir, include)
 	if err != nil {
 		return Summary{}, err
 	}
-	zip := gzip.NewWriter(w)
-	p := &packer{root: abs, prefix: folderName(abs), rules: rules, out: tar.NewWriter(zip)}
-	if err := p.folder(ctx, "", false); err != nil {
-		return Summary{}, err
-	}
-	if err := errors.Join(p.out.Close(), zip.Close()); err != nil {
-		return Summary{}, fmt.Errorf("write the archive: %w", err)
-	}
-	return p.sum, nil
+	return t.Write(ctx, w)
 }
 
 // folderName returns the name of the archive's folder that contains everything.
@@ -74,21 +49,19 @@ func folderName(abs string) string {
 	return name
 }
 
-// packer writes the archive of one folder.
-type packer struct {
-	root, prefix string
-	rules        *rules
-	out          *tar.Writer
-	sum          Summary
+// scanner finds what is packed of one folder.
+type scanner struct {
+	tree  *Tree
+	rules *rules
 }
 
-// folder packs the content of a folder, given by its name below the root. ignored means
+// folder adds the content of a folder, given by its name below the root. ignored means
 // that the rules exclude the folder, so that only what was asked for is packed.
-func (p *packer) folder(ctx context.Context, name string, ignored bool) error {
-	if err := p.rules.enter(name, ignored); err != nil {
+func (s *scanner) folder(ctx context.Context, name string, ignored bool) error {
+	if err := s.rules.enter(name, ignored); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(filepath.Join(p.root, filepath.FromSlash(name)))
+	entries, err := os.ReadDir(filepath.Join(s.tree.root, filepath.FromSlash(name)))
 	if err != nil {
 		return fmt.Errorf("pack: %w", err)
 	}
@@ -96,90 +69,26 @@ func (p *packer) folder(ctx context.Context, name string, ignored bool) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := p.entry(ctx, path.Join(name, e.Name()), e, ignored); err != nil {
+		if err := s.entry(ctx, path.Join(name, e.Name()), e, ignored); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *packer) entry(ctx context.Context, name string, e fs.DirEntry, ignored bool) error {
-	out, err := p.rules.leavesOut(name, e.IsDir(), ignored)
+func (s *scanner) entry(ctx context.Context, name string, e fs.DirEntry, ignored bool) error {
+	out, err := s.rules.leavesOut(name, e.IsDir(), ignored)
 	if err != nil {
 		return err
 	}
 	if out && !ignored {
-		p.sum.LeftOut = append(p.sum.LeftOut, name)
+		s.tree.LeftOut = append(s.tree.LeftOut, name)
 	}
 	switch {
-	case e.IsDir() && (!out || p.rules.mayIncludeBelow(name)):
-		return p.folder(ctx, name, out)
+	case e.IsDir() && (!out || s.rules.mayIncludeBelow(name)):
+		return s.folder(ctx, name, out)
 	case !e.IsDir() && !out:
-		return p.addFile(name)
-	}
-	return nil
-}
-
-// addFile packs a file or a link.
-func (p *packer) addFile(name string) error {
-	full := filepath.Join(p.root, filepath.FromSlash(name))
-	info, err := os.Lstat(full)
-	if err != nil {
-		return fmt.Errorf("pack: %w", err)
-	}
-	switch {
-	case info.Mode().IsRegular():
-		return p.file(name, full)
-	case info.Mode()&fs.ModeSymlink != 0:
-		return p.link(name, full, info)
-	}
-	return nil
-}
-
-func (p *packer) link(name, full string, info fs.FileInfo) error {
-	target, err := os.Readlink(full)
-	if err != nil {
-		return fmt.Errorf("pack: %w", err)
-	}
-	return p.header(&tar.Header{
-		Typeflag: tar.TypeSymlink, Name: name, Linkname: filepath.ToSlash(target), Mode: 0o777, ModTime: info.ModTime(),
-	})
-}
-
-func (p *packer) file(name, full string) error {
-	f, err := os.Open(full)
-	if err != nil {
-		return fmt.Errorf("pack: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("pack: %w", err)
-	}
-	mode := int64(0o644)
-	if info.Mode()&0o100 != 0 {
-		mode = 0o755
-	}
-	err = p.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: mode, ModTime: info.ModTime()})
-	if err != nil {
-		return err
-	}
-	n, err := io.Copy(p.out, io.LimitReader(f, info.Size()))
-	if err == nil && n < info.Size() {
-		return fmt.Errorf("pack: %s became shorter while it was read; try again", name)
-	}
-	if err != nil {
-		return fmt.Errorf("pack %s: %w", name, err)
-	}
-	p.sum.Files++
-	p.sum.Bytes += n
-	return nil
-}
-
-func (p *packer) header(h *tar.Header) error {
-	h.Name = p.prefix + "/" + h.Name
-	if err := p.out.WriteHeader(h); err != nil {
-		return fmt.Errorf("pack %s: %w", h.Name, err)
+		s.tree.names = append(s.tree.names, name)
 	}
 	return nil
 }
