@@ -15,7 +15,11 @@ var bun = Definition{
 	Aliases:  []string{"bunjs", "oven"},
 	Example:  "bun run index.ts",
 	sites:    true,
+	Caches:   packageCaches,
+	Marks:    packageMarks,
 	programs: []string{"bun", "bunx"},
+	inputs:   bunInputs,
+	settings: packageSettings,
 	path:     []string{"node_modules/.bin"},
 	Env: map[string]string{
 		"NODE_ENV":                "production",
@@ -24,6 +28,7 @@ var bun = Definition{
 	},
 	buildEnv: map[string]string{
 		"BUN_INSTALL_CACHE_DIR":    "/cache/bun",
+		"TURBO_CACHE_DIR":          "/cache/turbo",
 		"DO_NOT_TRACK":             "1",
 		"NEXT_TELEMETRY_DISABLED":  "1",
 		"ASTRO_TELEMETRY_DISABLED": "1",
@@ -97,3 +102,10 @@ var bunEntries = append([]string{
 	"index.ts", "index.tsx", "server.ts", "server.tsx", "main.ts", "app.ts",
 	"src/index.ts", "src/index.tsx", "src/server.ts", "src/main.ts", "src/app.ts",
 }, nodeEntries...)
+
+// bunInputs collects what package managers read, and the files of variables that Bun
+// loads by itself.
+func bunInputs(in *inputs) {
+	packageInputs(in)
+	in.add(in.dir, ".env", ".env.local", ".env.production", ".env.production.local", ".env.development", ".env.development.local", ".env.test", ".env.test.local")
+}

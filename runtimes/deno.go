@@ -16,6 +16,8 @@ var deno = Definition{
 	Default:  "2",
 	Aliases:  []string{"denoland", "fresh"},
 	Example:  "deno run -A main.ts",
+	inputs:   denoInputs,
+	settings: denoSettings,
 	programs: []string{"deno"},
 	Env: map[string]string{
 		"DENO_NO_PROMPT":       "1",

@@ -106,6 +106,24 @@ func group(pattern *regexp.Regexp, text string) string {
 	return ""
 }
 
+var tomlHeader = regexp.MustCompile(`(?m)^\s*\[\[?\s*([^\]\s]+)\s*\]\]?`)
+
+// tomlSections returns the text below each header of a TOML file with a name.
+func tomlSections(text, name string) []string {
+	var found []string
+	headers := tomlHeader.FindAllStringSubmatchIndex(text, -1)
+	for i, h := range headers {
+		end := len(text)
+		if i+1 < len(headers) {
+			end = headers[i+1][0]
+		}
+		if text[h[2]:h[3]] == name {
+			found = append(found, text[h[1]:end])
+		}
+	}
+	return found
+}
+
 // toolVersion returns the version in .tool-versions of one of tools.
 func toolVersion(src fs.FS, tools ...string) string {
 	for line := range strings.Lines(readHead(src, ".tool-versions")) {

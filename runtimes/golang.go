@@ -22,12 +22,14 @@ var golang = Definition{
 	Default:  "1.26",
 	Aliases:  []string{"golang"},
 	Example:  "./bin/server",
+	inputs:   goInputs,
+	settings: goSettings,
 	programs: []string{"go"},
 	// What the build puts in bin can be named alone, as a Procfile does.
 	path: []string{"bin", "/usr/local/go/bin"},
 	buildEnv: map[string]string{
-		"GOMODCACHE": "/cache/go/mod",
-		"GOCACHE":    "/cache/go/build",
+		"GOMODCACHE": "/cache/go-mod",
+		"GOCACHE":    "/cache/go-build",
 		"GOFLAGS":    "-buildvcs=false",
 	},
 }

@@ -14,6 +14,9 @@ var java = Definition{
 	Default:  "21",
 	Aliases:  []string{"jvm", "jdk", "openjdk", "kotlin", "spring", "maven", "gradle"},
 	Example:  "java -jar target/*.jar",
+	inputs:   javaInputs,
+	installs: javaInstalls,
+	settings: javaSettings,
 	programs: []string{"java", "mvn", "mvnw", "gradlew"},
 	// By itself Java leaves three quarters of a bounded memory unused. A program
 	// that is out of memory ends, to be started anew.

@@ -15,7 +15,11 @@ var node = Definition{
 	Aliases:  []string{"nodejs", "javascript", "js", "typescript", "ts"},
 	Example:  "node server.js",
 	sites:    true,
+	Caches:   packageCaches,
+	Marks:    packageMarks,
 	programs: []string{"node", "npm", "npx", "yarn", "pnpm", "next", "nuxt", "tsx", "ts-node"},
+	inputs:   packageInputs,
+	settings: packageSettings,
 	path:     []string{"node_modules/.bin"},
 	Env: map[string]string{
 		"NODE_ENV":                   "production",
@@ -28,6 +32,7 @@ var node = Definition{
 	// reads them, so the cache must not be global.
 	buildEnv: map[string]string{
 		"NPM_CONFIG_CACHE":           "/cache/npm",
+		"TURBO_CACHE_DIR":            "/cache/turbo",
 		"NPM_CONFIG_INCLUDE":         "dev",
 		"NPM_CONFIG_AUDIT":           "false",
 		"NPM_CONFIG_FUND":            "false",

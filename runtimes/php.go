@@ -16,6 +16,8 @@ var php = Definition{
 	Default:  "8.4",
 	Aliases:  []string{"php8", "laravel", "symfony", "wordpress", "composer", "apache"},
 	Example:  "php-server public",
+	inputs:   phpInputs,
+	settings: phpSettings,
 	programs: []string{"php", "php-server", "composer"},
 	path:     []string{"vendor/bin"},
 	buildEnv: map[string]string{

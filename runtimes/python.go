@@ -17,6 +17,8 @@ var python = Definition{
 	Default:  "3.13",
 	Aliases:  []string{"python3", "py", "django", "flask", "fastapi"},
 	Example:  "python3 main.py",
+	inputs:   pythonInputs,
+	settings: pythonSettings,
 	programs: []string{"python", "python3", "gunicorn", "uvicorn", "hypercorn", "daphne", "waitress-serve", "flask", "fastapi", "streamlit"},
 	// Packages lie in a virtual environment in the service's folder, so that
 	// they are part of its image and their programs can be named alone.

@@ -15,6 +15,8 @@ var ruby = Definition{
 	Default:  "3.3",
 	Aliases:  []string{"rb", "rails", "rack", "sinatra", "jekyll"},
 	Example:  "bundle exec puma",
+	inputs:   rubyInputs,
+	settings: rubySettings,
 	programs: []string{"ruby", "bundle", "rails", "rackup", "puma", "rake", "unicorn", "thin", "falcon"},
 	// Gems lie in the home folder, which is part of the service's image; in the
 	// service's own, Jekyll would take them for pages.

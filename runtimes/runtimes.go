@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -28,10 +29,19 @@ type Definition struct {
 
 	Env map[string]string // of the processes, the release command included
 
+	// Caches are those of a build command. They count only as long as the contents of
+	// Marks, files and folders in the service's folder, stay the same: tools do not notice
+	// that a package has changed under the same version.
+	Caches []Cache
+	Marks  []string
+
 	// Detect returns the plan of a service from its folder, and reports whether the
 	// folder is recognised as this runtime's; the plan is useful even if it is not.
 	Detect func(src fs.FS) (Plan, bool)
 
+	inputs   func(*inputs)     // collects what install reads; nil where that is not known
+	installs *regexp.Regexp    // commands besides the plan's that read no more than that; nil for none
+	settings *regexp.Regexp    // variables that may make install read other files; nil for none
 	programs []string          // commands that mark a Procfile's web line as this runtime's
 	sites    bool              // its build scripts may make a static site
 	path     []string          // folders searched for programs first; a relative one lies in the service's folder

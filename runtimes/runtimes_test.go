@@ -186,7 +186,7 @@ func TestFindPublish(t *testing.T) {
 func TestEnviron_FindsTheServicesOwnProgramsFirst(t *testing.T) {
 	d, _ := Lookup("go")
 	env := d.Environ("/app/api", true)
-	if env["GOCACHE"] != "/cache/go/build" || env["PATH"] != "/app/api/bin:/usr/local/go/bin:"+systemPath {
+	if env["GOCACHE"] != "/cache/go-build" || env["PATH"] != "/app/api/bin:/usr/local/go/bin:"+systemPath {
 		t.Errorf("%v", env)
 	}
 }

@@ -17,6 +17,8 @@ var rust = Definition{
 	Default:  "1.85",
 	Aliases:  []string{"cargo", "rs"},
 	Example:  "./target/release/server",
+	inputs:   rustInputs,
+	settings: rustSettings,
 	programs: []string{"cargo"},
 	path:     []string{"target/release"},
 	Env: map[string]string{
@@ -80,26 +82,12 @@ type cargo struct {
 }
 
 var (
-	tomlHeader = regexp.MustCompile(`(?m)^\s*\[\[?\s*([^\]\s]+)\s*\]\]?`)
-	tomlText   = regexp.MustCompile(`["']([^"']*)["']`)
-	tomlList   = regexp.MustCompile(`(?m)^\s*members\s*=\s*\[([^\]]*)\]`)
+	tomlText = regexp.MustCompile(`["']([^"']*)["']`)
+	tomlList = regexp.MustCompile(`(?m)^\s*members\s*=\s*\[([^\]]*)\]`)
 )
 
 // sections returns the text below each header with a name.
-func (c cargo) sections(name string) []string {
-	var found []string
-	headers := tomlHeader.FindAllStringSubmatchIndex(c.text, -1)
-	for i, h := range headers {
-		end := len(c.text)
-		if i+1 < len(headers) {
-			end = headers[i+1][0]
-		}
-		if c.text[h[2]:h[3]] == name {
-			found = append(found, c.text[h[1]:end])
-		}
-	}
-	return found
-}
+func (c cargo) sections(name string) []string { return tomlSections(c.text, name) }
 
 // value returns a text of a section; "" if there is none.
 func (c cargo) value(section, key string) string {
@@ -189,6 +177,11 @@ func (c cargo) install() Command {
 // the service's image. Cargo compares the times of files, and new files of an archive
 // may be older than its last build, so build first touches every file of the archive:
 // the service may be only a part of it.
+//
+// A build command of the project's own compiles everything each time: this Cargo leaves
+// what it compiles and the programs in one folder, so that with another one the start
+// command would not find its program. A link in the place of a part of it would take files
+// from the image that a program, or cargo run, may read. Cargo 1.91 has a folder for each.
 func (c cargo) build(line string, programs []string) Command {
 	flag, from := c.locked()
 	line = "find /app -type f -exec touch {} + && " + line + flag + " --target-dir /cache/target && install -Dt target/release"

@@ -42,6 +42,10 @@ func (k Key) HashClaimCode(code string) []byte {
 	return mac.Sum(nil)
 }
 
+// Layers returns the key of the hashes of what install commands can see, which covers
+// secrets.
+func (k Key) Layers() []byte { return k.derive("layers") }
+
 // derive returns a key for one purpose, so that no two uses share a key.
 func (k Key) derive(purpose string) []byte {
 	sub, err := hkdf.Key(sha256.New, k[:], nil, "berth "+purpose, keySize)

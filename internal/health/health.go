@@ -38,6 +38,10 @@ type Request struct {
 	Host   string // its public host
 	Scheme string // of its public URL, http or https
 	Path   string // as it stands in the manifest; "" asks for / and takes every answer
+
+	// Failing is called, from the checks, with what is wrong so far whenever that may have
+	// changed. It may be nil.
+	Failing func(Failure)
 }
 
 // Failure says why a program did not pass.
@@ -66,13 +70,19 @@ type check struct {
 	addr    string
 	req     *http.Request
 	strict  bool // only 2xx and 3xx pass
+	failing func(Failure)
 	failure Failure
 }
 
 func newCheck(r Request) *check {
+	failing := r.Failing
+	if failing == nil {
+		failing = func(Failure) {}
+	}
 	return &check{
-		addr:   r.Addr,
-		strict: r.Path != "",
+		addr:    r.Addr,
+		strict:  r.Path != "",
+		failing: failing,
 		req: &http.Request{
 			Method: http.MethodGet,
 			URL:    &url.URL{Opaque: cmp.Or(r.Path, "/")}, // as it stands in the manifest
@@ -101,13 +111,19 @@ func (c *check) once(ctx context.Context) bool {
 	case err != nil && ctx.Err() != nil && c.failure.Last != "":
 		return false // cut off by the end of the time for it all
 	case err != nil:
-		c.failure.Last = "it accepts connections on its port, but " + asked + " got no HTTP answer (" + brief(err) + ")"
+		c.fails("it accepts connections on its port, but " + asked + " got no HTTP answer (" + brief(err) + ")")
 		return false
 	case c.strict && (resp.StatusCode < 200 || resp.StatusCode > 399):
-		c.failure.Last = asked + " answered " + resp.Status + "; the health check passes with 2xx or 3xx"
+		c.fails(asked + " answered " + resp.Status + "; the health check passes with 2xx or 3xx")
 		return false
 	}
 	return true
+}
+
+// fails notes what a check that reached the program has found wrong.
+func (c *check) fails(why string) {
+	c.failure.Last = why
+	c.failing(c.failure)
 }
 
 // ask sends the request and reads the head of the answer.
@@ -134,10 +150,13 @@ func (c *check) dial(ctx context.Context) (net.Conn, error) {
 	}
 	dialer := net.Dialer{Timeout: answer}
 	conn, err := dialer.DialContext(ctx, "tcp", c.addr)
-	c.failure.Opened = c.failure.Opened || err == nil
 	c.failure.Host = nil
 	if hostfault.NoDescriptor(err) {
 		c.failure.Host = err
+	}
+	if err == nil && !c.failure.Opened {
+		c.failure.Opened = true
+		c.failing(c.failure) // its answer may take its time
 	}
 	return conn, err
 }

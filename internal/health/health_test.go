@@ -62,3 +62,21 @@ func TestWait_DoesNotAskItselfForAProgramWithoutAnAddress(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &Failure{}, Wait(ctx, Request{Addr: ":" + port}))
 }
+
+func TestWait_TellsWhatIsWrongSoFar(t *testing.T) {
+	held, told := make(chan struct{}), make(chan Failure, 100)
+	status := http.StatusInternalServerError
+	addr := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		<-held
+		w.WriteHeader(status)
+		status = http.StatusOK
+	})
+	passed := make(chan *Failure)
+	go func() {
+		passed <- Wait(t.Context(), Request{Addr: addr, Path: "/up", Failing: func(f Failure) { told <- f }})
+	}()
+	require.Equal(t, Failure{Opened: true}, <-told, "before it answers")
+	close(held)
+	require.Equal(t, Failure{Opened: true, Last: "GET /up answered 500 Internal Server Error; the health check passes with 2xx or 3xx"}, <-told)
+	require.Nil(t, <-passed)
+}
