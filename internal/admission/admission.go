@@ -3,10 +3,10 @@
 // each other. What already runs goes on in any case.
 //
 // While the rules are not in place anonymous creates are refused; while a disk is
-// nearly full, every upload and build. The rules are checked at start, now and then,
+// nearly full, every upload and build, once what can be made again is gone. The rules are checked at start, now and then,
 // when a stack is claimed, and before anything runs in a new network of a claimed
 // stack, which may send mail. Code in this package reads the stacks, the disks' free
-// space and the rules, and changes nothing but the rules.
+// space and the rules. It changes nothing but the rules, and has room made on a disk.
 package admission
 
 import (
@@ -29,10 +29,18 @@ type Config struct {
 	Firewall       Firewall
 	AllowUnguarded bool // take anonymous stacks although the firewall's rules are not in place
 
-	Disks     []func() (disk.Space, error) // what is free where stacks leave something
-	DiskFloor int64                        // free bytes below which no upload and no build begins
+	Disks     []Disk // where stacks leave something
+	DiskFloor int64  // free bytes below which no upload and no build begins
 
 	Log *slog.Logger
+}
+
+// Disk is a place where stacks leave something.
+type Disk struct {
+	Free func() (disk.Space, error)
+	// Reclaim removes what can be made again, until enough reports true or nothing is
+	// left; nil for a disk that has no such things.
+	Reclaim func(enough func() bool)
 }
 
 // Firewall isolates stacks; package firewall implements it.
@@ -47,6 +55,9 @@ type Gate struct {
 	cfg   Config
 	wake  chan struct{} // gets a value when the rules are to be looked at
 	short atomic.Bool   // of disk space, when it was last asked for
+
+	reclaiming sync.Mutex
+	vain       time.Time // when Reclaim last left a disk short
 
 	mu        sync.Mutex
 	unguarded error // why stacks are not isolated; nil if they are
@@ -74,14 +85,18 @@ const roomRetry = time.Minute
 const bytesPerInode = 16 << 10
 
 // CheckRoom returns a *stack.Error of kind Unavailable while a disk has less room than
-// the floor, in bytes or in inodes.
+// the floor, in bytes or in inodes, and none can be made.
 func (g *Gate) CheckRoom() error {
-	for _, ask := range g.cfg.Disks {
-		free, err := ask()
+	for _, d := range g.cfg.Disks {
+		free, err := d.Free()
+		if err == nil && g.isShort(free) && d.Reclaim != nil {
+			g.reclaim(d)
+			free, err = d.Free()
+		}
 		if err != nil {
 			return err
 		}
-		if free.Bytes < g.cfg.DiskFloor || free.Inodes < g.cfg.DiskFloor/bytesPerInode {
+		if g.isShort(free) {
 			if !g.short.Swap(true) {
 				g.cfg.Log.Warn("short of disk space: uploads and builds are refused",
 					"dir", free.Dir, "free", free.Bytes, "floor", g.cfg.DiskFloor, "free inodes", free.Inodes, "floor of inodes", g.cfg.DiskFloor/bytesPerInode)
@@ -97,6 +112,31 @@ func (g *Gate) CheckRoom() error {
 		g.cfg.Log.Info("disk space is free again: uploads and builds are accepted")
 	}
 	return nil
+}
+
+// isShort reports whether a disk has less room than the floor.
+func (g *Gate) isShort(free disk.Space) bool {
+	return free.Bytes < g.cfg.DiskFloor || free.Inodes < g.cfg.DiskFloor/bytesPerInode
+}
+
+// reclaimAgain is how long after a vain attempt to make room there is another one.
+const reclaimAgain = 10 * time.Second
+
+// reclaim makes room on a disk. Whoever asks meanwhile waits for it.
+func (g *Gate) reclaim(d Disk) {
+	g.reclaiming.Lock()
+	defer g.reclaiming.Unlock()
+	enough := func() bool {
+		free, err := d.Free()
+		return err == nil && !g.isShort(free)
+	}
+	if enough() || time.Since(g.vain) < reclaimAgain {
+		return
+	}
+	d.Reclaim(enough)
+	if !enough() {
+		g.vain = time.Now()
+	}
 }
 
 // guardEvery is the time between two checks of the firewall's rules.
@@ -156,7 +196,7 @@ func (g *Gate) mailBridges(ctx context.Context) []string {
 		if !st.Claimed() {
 			continue
 		}
-		for _, generation := range []int{st.Generation, st.Deploying} {
+		for _, generation := range []int{st.Generation.Number, st.Deploying} {
 			bridges = append(bridges, engine.Key{Stack: st.ID, Generation: generation}.Bridge(g.cfg.Instance, st.Seq))
 		}
 		bridges = append(bridges, engine.Key{Stack: st.ID}.FormerBridge())

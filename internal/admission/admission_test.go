@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,7 @@ func newTestGate(free *disk.Space, fault *error) Config {
 	return Config{
 		Stacks:    func(context.Context) ([]*stack.Stack, error) { return nil, nil },
 		Firewall:  walls(func([]string) error { return *fault }),
-		Disks:     []func() (disk.Space, error){func() (disk.Space, error) { return *free, nil }},
+		Disks:     []Disk{{Free: func() (disk.Space, error) { return *free, nil }}},
 		DiskFloor: 1 << 20,
 		Log:       slog.New(slog.DiscardHandler),
 	}
@@ -45,6 +46,39 @@ func TestAdmit_RefusesWhileADiskIsShort(t *testing.T) {
 	}
 	free = enough
 	require.NoError(t, g.Admit(false))
+}
+
+func TestAdmit_MakesRoomBeforeItRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := disk.Space{Bytes: 1<<20 - 1, Inodes: disk.Endless}
+		cfg := newTestGate(&free, new(error))
+		var asked int
+		reclaims := int64(1)
+		cfg.Disks[0].Reclaim = func(enough func() bool) {
+			asked++
+			require.False(t, enough())
+			free.Bytes += reclaims
+			require.Equal(t, reclaims > 0, enough())
+		}
+		g := New(cfg)
+		require.NoError(t, g.Admit(false))
+		require.NoError(t, g.Admit(false))
+		require.Equal(t, 1, asked, "only while the disk is short")
+
+		free.Bytes--
+		require.NoError(t, g.Admit(false))
+		require.Equal(t, 2, asked, "each time that it becomes short")
+
+		reclaims = 0
+		free.Bytes--
+		for range 3 {
+			require.Error(t, g.Admit(false))
+		}
+		require.Equal(t, 3, asked, "not for each refusal")
+		time.Sleep(reclaimAgain)
+		require.Error(t, g.Admit(false))
+		require.Equal(t, 4, asked)
+	})
 }
 
 func TestAdmit_TakesNoAnonymousStacksWhileTheyAreNotWalledOff(t *testing.T) {
@@ -69,12 +103,12 @@ func TestAdmit_TakesNoAnonymousStacksWhileTheyAreNotWalledOff(t *testing.T) {
 }
 
 func TestGuard_LetsTheNetworksOfClaimedStacksSendMail(t *testing.T) {
-	claimed := &stack.Stack{ID: "stk_3f2a9c1b7d4e", Seq: 7, Owner: "acc_1", Generation: 2, Deploying: 3}
+	claimed := &stack.Stack{ID: "stk_3f2a9c1b7d4e", Seq: 7, Owner: "acc_1", Generation: stack.Generation{Number: 2}, Deploying: 3}
 	var free disk.Space
 	cfg := newTestGate(&free, new(error))
 	cfg.Instance = "i"
 	cfg.Stacks = func(context.Context) ([]*stack.Stack, error) {
-		return []*stack.Stack{claimed, {ID: "stk_4e7d1b9c2a3f", Seq: 8, Generation: 1}}, nil
+		return []*stack.Stack{claimed, {ID: "stk_4e7d1b9c2a3f", Seq: 8, Generation: stack.Generation{Number: 1}}}, nil
 	}
 	var mail []string
 	cfg.Firewall = walls(func(bridges []string) error {

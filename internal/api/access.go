@@ -75,6 +75,20 @@ func (g gate) grant(token string, present bool, id string) (*stack.Stack, string
 	return nil, "", stack.NewError(stack.Forbidden, fmt.Sprintf("this token does not grant access to %s%s", s.ID, instead))
 }
 
+// requireOwner refuses the manage token of a claimed stack for something that only the
+// owner of such a stack may do; what completes "the manage_token cannot …".
+func (g gate) requireOwner(s *stack.Stack, role, what string) error {
+	if role == roleOwner || !s.Claimed() {
+		return nil
+	}
+	email, err := g.store.AccountEmail(g.base, s.Owner)
+	if err != nil {
+		return fmt.Errorf("read the owner of stack %s: %w", s.ID, err)
+	}
+	return stack.NewError(stack.Forbidden, fmt.Sprintf(
+		"the stack is claimed, so its manage_token cannot %s: only its owner can; ask %s to do it, or for the API key of their account", what, email))
+}
+
 // find returns a stack that is not deleted, or NotFound.
 func (g gate) find(id string) (*stack.Stack, error) {
 	if !stackid.Valid(id) {

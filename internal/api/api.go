@@ -15,27 +15,43 @@ import (
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/fair"
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/slowbody"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
 
 // Host runs stacks; the supervisor implements it.
 type Host interface {
-	// Create records the stack and starts its first build from dir, an unpacked source
-	// tree, which it moves away if it succeeds. It fails with a *stack.Error if the cap
-	// of the stack's network is reached. The receipt, nil for none, is recorded with
-	// the stack or not at all.
-	Create(ctx context.Context, s *stack.Stack, dir string, receipt *store.Receipt) error
-	// Deploy accepts a new generation of a stack and starts its build from dir, as
-	// Create does. The secret is used if the stack gets its first webhook. The caller
-	// owns the returned stack. Deploy fails with a *stack.Error if the stack's state
-	// does not allow it. The receipt, nil for none, is recorded with the change or not
-	// at all.
-	Deploy(ctx context.Context, id string, m *stack.Manifest, webhookSecret, dir string, receipt *store.Receipt) (*stack.Stack, error)
+	// Create records the stack and starts its first build from a source that was just
+	// saved, whose folder it moves away if it succeeds. It fails with a *stack.Error if
+	// the cap of the stack's network is reached. The receipt, nil for none, is recorded
+	// with the stack or not at all.
+	Create(ctx context.Context, s *stack.Stack, src *source.Source, receipt *store.Receipt) error
+	// Deploy accepts a new generation of a stack and starts its build, as Create does.
+	// The caller owns the returned stack. Deploy fails with a *stack.Error if the
+	// stack's state does not allow it. The receipt, nil for none, is recorded with the
+	// change or not at all.
+	Deploy(ctx context.Context, id string, u source.Upload, receipt *store.Receipt) (*stack.Stack, error)
+	// Configure changes the variables that are set outside the manifest of a stack, and
+	// starts the build of a generation with them unless nothing changes. The caller owns
+	// the returned stack. It fails with a *stack.Error if the stack's state does not
+	// allow it or a variable is refused. The receipt, nil for none, is recorded with the
+	// change or not at all.
+	Configure(ctx context.Context, id string, change stack.EnvChange, receipt *store.Receipt) (*stack.Stack, error)
+	// Restart restarts the process of a service, or for "" those of all services, and
+	// returns once that is accepted. It fails with a *stack.Error if the stack's state
+	// does not allow it.
+	Restart(ctx context.Context, id, service string) (*stack.Stack, error)
 	// Delete ends the stack and returns once nothing of it is left.
 	Delete(ctx context.Context, id string) error
+	// RunCommand runs a one-off command, writes its output to out, and returns it once it
+	// has ended. It ends the command when the timeout is over, or ctx ends; if the cause of
+	// ctx is a *stack.Error, the command has it as its error. An error means that the
+	// command did not run. Nothing is written to out afterwards.
+	RunCommand(ctx context.Context, c stack.Command, timeout time.Duration, out io.Writer) (stack.Command, error)
 }
 
 // Admission decides whether something new may begin; package admission implements it.
@@ -48,15 +64,14 @@ type Admission interface {
 
 // Dir holds uploads and logs; package datadir implements it.
 type Dir interface {
-	// TempDir creates a folder for an upload on the disk that holds the sources.
-	TempDir() (string, error)
-	// Logs writes a section for each service, or only for the named one, with at most
-	// tail lines each, as the programs wrote them; kind is run or build.
-	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, w io.Writer) error
-	// FollowLogs calls emit with the last tail lines of a service's log and then with
-	// new ones, as programs wrote them, until ctx ends or emit fails; anew means that
-	// the log began anew.
-	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
+	appserver.SourceDir
+	// Logs writes a section for each service, or only for the named one, with a view of
+	// its log, as the programs wrote it; kind is run or build.
+	Logs(ctx context.Context, s *stack.Stack, service, kind string, v logfile.View, w io.Writer) error
+	// FollowLogs calls emit with what a view of a service's log begins with, even if that
+	// is nothing, and then with what is added, as programs wrote it, until ctx ends or
+	// emit fails.
+	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, v logfile.View, emit func(logfile.News) error) error
 }
 
 // Store holds the recorded state; package store implements it. For an unknown or
@@ -68,6 +83,8 @@ type Store interface {
 	Events(ctx context.Context, id string, after int64, limit int) ([]stack.Event, error)
 	FindManageToken(ctx context.Context, hash []byte) (id string, ok bool, err error)
 	AccountByKey(ctx context.Context, hash []byte) (store.Account, bool, error)
+	// AccountEmail returns the email of an account that exists.
+	AccountEmail(ctx context.Context, accountID string) (string, error)
 	// FindReceipt returns the receipt of a request with an Idempotency-Key.
 	FindReceipt(ctx context.Context, key string) (r store.Receipt, ok bool, err error)
 	AnswerReceipt(ctx context.Context, key, answer string) error
@@ -126,6 +143,8 @@ type API struct {
 	quotas   quotas
 	uploads  uploads
 	receipts receipts
+	commands *fair.Places // by stack
+	sources  *appserver.Sources
 }
 
 // New returns an API that is ready to serve.
@@ -133,7 +152,7 @@ func New(cfg Config) *API {
 	if cfg.Observe == nil {
 		cfg.Observe = func(string, string, int, time.Duration) {}
 	}
-	a := &API{cfg: cfg}
+	a := &API{cfg: cfg, commands: fair.NewPlaces(stack.CommandsAtOnce)}
 	a.routes = a.table()
 	a.server = appserver.New(appserver.Options{
 		Name: "the API",
@@ -151,9 +170,10 @@ func New(cfg Config) *API {
 		Log:         cfg.Log,
 	})
 	base := a.server.Context()
+	a.sources = appserver.NewSources(a.server, cfg.Dir, cfg.Log)
 	a.gate = gate{store: cfg.Store, base: base}
 	a.quotas = quotas{creates: cfg.Creates, refusals: cfg.Refusals, callerHeader: cfg.CallerHeader, base: base}
-	a.uploads = uploads{cfg: cfg, checks: fair.NewQueue(maxChecks), network: a.quotas.network, base: base}
+	a.uploads = uploads{cfg: cfg, checks: fair.NewQueue(maxChecks), network: a.quotas.network, base: base, sealer: auth.NewSealer(cfg.Key)}
 	a.receipts = receipts{store: cfg.Store, callerHeader: cfg.CallerHeader, log: cfg.Log, base: base}
 	return a
 }

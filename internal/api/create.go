@@ -45,7 +45,7 @@ func (a *API) create(c *fiber.Ctx) error {
 		return err
 	}
 	noteStack(c, s.ID)
-	return a.answerFirst(c, t, s, secrets, wait)
+	return a.answerFirst(c, t, s, secrets, wait, false)
 }
 
 // repeatCreate answers an attempt after the first. An attempt with another upload is
@@ -80,17 +80,17 @@ func (a *API) admitCreate(c *fiber.Ctx, owner string, t *attempt) (s *stack.Stac
 // createStack receives the upload and hands the stack to the host. It returns a copy of
 // the stack at that time, since the host goes on with its own.
 func (a *API) createStack(c *fiber.Ctx, owner string, t *attempt) (made *stack.Stack, secrets oneTime, err error) {
-	err = a.uploads.receive(c, t.op.form, func(u *upload) error {
-		root, manifest, err := u.unpack(c, a.lifetimeCheck(owner))
+	err = a.uploads.receive(c, t.op.shape, func(u *upload) error {
+		src, manifest, err := u.unpack(c, a.lifetimeCheck(owner))
 		if err != nil {
 			return err
 		}
 		s, shown := a.newStack(c, manifest, owner)
 		asMade := *s
-		asMade.Services = append([]stack.Service{}, s.Services...)
+		asMade.Generation.Services = append([]stack.Service{}, s.Generation.Services...)
 		made, secrets = &asMade, shown
-		return t.record(u.form.digest(), secrets, func(r *store.Receipt) error {
-			if err := a.cfg.Host.Create(a.server.Context(), s, root, r); err != nil {
+		return t.record(u.form.digest(), src.Digest(), secrets, func(r *store.Receipt) error {
+			if err := a.cfg.Host.Create(a.server.Context(), s, src, r); err != nil {
 				return fmt.Errorf("create stack %s: %w", s.ID, err)
 			}
 			return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -161,8 +162,8 @@ func TestDeploy_RefusesWhatIsFixedAtCreation(t *testing.T) {
 	}
 	r := e.redeploy(m.id, m.token, sourcePart(site(t)), textPart("colour", "red"))
 	require.Equal(t, 400, r.status)
-	require.Contains(t, r.detail(), "source, manifest, manifest_file.")
-	require.Equal(t, 400, e.redeploy(m.id, m.token, textPart("manifest", "{}")).status, "no source")
+	require.Contains(t, r.detail(), "source, manifest, manifest_file, base, delete, supersede, fresh.")
+	require.Equal(t, 400, e.redeploy(m.id, m.token, textPart("manifest", "")).status, "no source")
 	require.Equal(t, 422, e.redeploy(m.id, m.token, sourcePart([]byte("no archive at all, but \x00 bytes"))).status)
 	require.Equal(t, 413, e.redeploy(m.id, m.token, sourcePart(make([]byte, testMaxUpload+1))).status)
 	e.nothingLeft()
@@ -211,10 +212,10 @@ type gatedHost struct {
 	all *sync.WaitGroup
 }
 
-func (h gatedHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
+func (h gatedHost) Deploy(ctx context.Context, id string, u source.Upload, receipt *store.Receipt) (*stack.Stack, error) {
 	h.all.Done()
 	h.all.Wait()
-	return h.Host.Deploy(ctx, id, m, secret, dir, receipt)
+	return h.Host.Deploy(ctx, id, u, receipt)
 }
 
 func TestDeploy_OneOfManyAtOnceWinsAndGetsTheStoredSecret(t *testing.T) {

@@ -71,7 +71,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 	e := &env{
 		t:       t,
 		store:   db,
-		host:    &fakeHost{store: db, dir: dir},
+		host:    &fakeHost{store: db, dir: dir, latest: map[string]stack.Generation{}},
 		limiter: &fakeLimiter{left: 1000},
 		refused: &fakeLimiter{left: 1000},
 		claims:  &fakeLimiter{left: 1000},
@@ -186,9 +186,11 @@ func (e *env) refusedUpload(status int, parts ...part) string {
 	return r.detail()
 }
 
+// nothingLeft waits until no files of a request are left, which may be a moment after its
+// answer has arrived.
 func (e *env) nothingLeft() {
 	e.t.Helper()
-	require.Empty(e.t, e.host.uploads(e.t), "files of an upload are left")
+	require.Eventually(e.t, func() bool { return len(e.host.uploads(e.t)) == 0 }, time.Minute, time.Millisecond, "files of an upload are left")
 }
 
 // account makes an account and returns its API key.
@@ -275,14 +277,14 @@ func (e *env) change(id string, fn func(*stack.Stack) ([]stack.Event, error)) {
 func (e *env) live(id string) {
 	e.t.Helper()
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
-		return s.Deployed(s.Services, e.api.cfg.URLs, stack.Now())
+		return s.Deployed(e.host.latest[id], e.api.cfg.URLs, stack.Now())
 	})
 }
 
 // fail ends a build of a stack.
 func (e *env) fail(id string) {
 	e.t.Helper()
-	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("it broke") })
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("it broke", stack.Now()) })
 }
 
 // restored ends the restore of a stack.

@@ -2,8 +2,9 @@ package api
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/logfile"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -22,9 +25,13 @@ import (
 type fakeHost struct {
 	store *store.Store
 	dir   string
-	logs  func(ctx context.Context, service, kind string, tail int, w io.Writer) error
+	logs  func(ctx context.Context, service, kind string, v logfile.View, w io.Writer) error
 
-	follow func(ctx context.Context, service, kind string, tail int, emit func([]string, bool) error) error
+	follow func(ctx context.Context, service, kind string, v logfile.View, emit func(logfile.News) error) error
+
+	run func(ctx context.Context, c stack.Command, timeout time.Duration, out io.Writer) (stack.Command, error)
+
+	latest map[string]stack.Generation // what was uploaded last, by stack
 
 	noneAnonymous, full error        // what Admit says
 	room                atomic.Int64 // how often Admit does not yet say that it is full
@@ -51,26 +58,65 @@ func (h *fakeHost) uploads(t *testing.T) []string {
 	return left
 }
 
-func (h *fakeHost) source(id string) string { return filepath.Join(h.dir, id) }
+// Source is the folder of a kept source.
+func (h *fakeHost) Source(id, name string) string { return filepath.Join(h.dir, id+"-"+name) }
 
-func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, dir string, receipt *store.Receipt) error {
+// source returns the tree that was uploaded last.
+func (h *fakeHost) source(id string) string {
+	return source.Tree(h.Source(id, h.latest[id].Source.Folder))
+}
+
+// keep notes an upload to a stack, within the change of its row: whoever sees the change
+// may end the build.
+func (h *fakeHost) keep(id string, src *source.Source, services []stack.Service) {
+	h.latest[id] = stack.Generation{Source: stack.Source{Folder: rand.Text(), Digest: src.Digest()}, Services: services}
+}
+
+// move moves the source of the upload that was noted last to its stack.
+func (h *fakeHost) move(id string, src *source.Source) error {
+	return os.Rename(src.Dir(), h.Source(id, h.latest[id].Source.Folder))
+}
+
+func (h *fakeHost) Create(ctx context.Context, s *stack.Stack, src *source.Source, receipt *store.Receipt) error {
 	if err := h.store.Create(ctx, s, []stack.Event{s.Created()}, store.WithLimit(3), store.WithReceipt(receipt)); err != nil {
 		return err
 	}
-	return os.Rename(dir, h.source(s.ID))
+	h.keep(s.ID, src, s.Generation.Services)
+	return h.move(s.ID, src)
 }
 
-func (h *fakeHost) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
-	services := stack.Services(m.Services)
+func (h *fakeHost) Configure(ctx context.Context, id string, change stack.EnvChange, receipt *store.Receipt) (*stack.Stack, error) {
+	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
+		next, events, err := s.Configure(change, stack.URLs{Base: &url.URL{Scheme: "http", Host: "localhost:8080"}, AppsDomain: "localhost"}, stack.Now())
+		h.latest[id] = next
+		return events, err
+	}, store.WithLimit(3), store.WithReceipt(receipt))
+}
+
+func (h *fakeHost) Deploy(ctx context.Context, id string, u source.Upload, receipt *store.Receipt) (*stack.Stack, error) {
+	services := stack.Services(u.Manifest.Services)
 	s, err := h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
-		events, err := s.Deploy(services, stack.Now())
-		s.Notify(m.Webhook, secret)
+		if err := u.CheckOver(s); err != nil {
+			return nil, err
+		}
+		deploy := s.Deploy
+		if u.Supersede {
+			deploy = s.Supersede
+		}
+		events, err := deploy(services, stack.Now())
+		if u.Fresh {
+			s.BuildFresh()
+		}
+		s.Notify(u.Manifest.Webhook, u.WebhookSecret)
+		if err == nil {
+			h.keep(id, u.Source, services)
+		}
 		return events, err
 	}, store.WithLimit(3), store.WithReceipt(receipt))
 	if err != nil {
 		return nil, err
 	}
-	return s, errors.Join(os.RemoveAll(h.source(id)), os.Rename(dir, h.source(id)))
+	return s, h.move(id, u.Source)
 }
 
 func (h *fakeHost) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
@@ -84,12 +130,20 @@ func (h *fakeHost) Delete(ctx context.Context, id string) error {
 	return err
 }
 
-func (h *fakeHost) FollowLogs(ctx context.Context, _ *stack.Stack, service, kind string, tail int, emit func([]string, bool) error) error {
-	return h.follow(ctx, service, kind, tail, emit)
+func (h *fakeHost) Restart(ctx context.Context, id, service string) (*stack.Stack, error) {
+	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService(service) })
 }
 
-func (h *fakeHost) Logs(ctx context.Context, _ *stack.Stack, service, kind string, tail int, w io.Writer) error {
-	return h.logs(ctx, service, kind, tail, w)
+func (h *fakeHost) RunCommand(ctx context.Context, c stack.Command, timeout time.Duration, out io.Writer) (stack.Command, error) {
+	return h.run(ctx, c, timeout, out)
+}
+
+func (h *fakeHost) FollowLogs(ctx context.Context, _ *stack.Stack, service, kind string, v logfile.View, emit func(logfile.News) error) error {
+	return h.follow(ctx, service, kind, v, emit)
+}
+
+func (h *fakeHost) Logs(ctx context.Context, _ *stack.Stack, service, kind string, v logfile.View, w io.Writer) error {
+	return h.logs(ctx, service, kind, v, w)
 }
 
 // fakeLimiter admits a number of creates in all.

@@ -8,12 +8,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/appserver"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/stack"
@@ -32,14 +34,16 @@ const (
 // operation is a request that an Idempotency-Key makes happen once.
 type operation struct {
 	name      string
-	form      []formField
-	status    int // of the answer
+	shape     shape // of the upload; zero if there is none
+	status    int   // of the answer
 	failpoint string
+	fails     bool // whether fail=true makes the answer of one that does not go live an error
 }
 
 var (
-	creating  = operation{"create", createForm, fiber.StatusCreated, "create-unanswered"}
-	deploying = operation{"deploy", deployForm, fiber.StatusOK, "deploy-unanswered"}
+	creating    = operation{"create", createShape, fiber.StatusCreated, "create-unanswered", false}
+	deploying   = operation{"deploy", deployShape, fiber.StatusOK, "deploy-unanswered", true}
+	configuring = operation{"env", shape{}, fiber.StatusOK, "env-unanswered", false}
 )
 
 // receipts records the requests with an Idempotency-Key.
@@ -60,6 +64,7 @@ type attempt struct {
 	op       operation
 	key      string         // of the receipt; "" for a request without an Idempotency-Key
 	address  string         // of the caller
+	source   string         // digest of the source that it deploys; "" for none, or before that is known
 	earlier  *store.Receipt // of the first request; nil for the first
 }
 
@@ -87,7 +92,7 @@ func (r *receipts) begin(c *fiber.Ctx, op operation, id, who string) (*attempt, 
 		return nil, fmt.Errorf("look for an earlier request: %w", err)
 	}
 	if ok {
-		t.earlier = &earlier
+		t.earlier, t.source = &earlier, earlier.Source
 	}
 	return t, nil
 }
@@ -126,10 +131,11 @@ func idempotencyKey(c *fiber.Ctx) (string, error) {
 	return key, nil
 }
 
-// record makes a change that records the attempt's receipt, nil without a key. If the
-// change is undone, it removes the receipt.
-func (t *attempt) record(digest []byte, secrets oneTime, change func(*store.Receipt) error) error {
-	receipt, err := t.receipt(digest, secrets)
+// record makes a change that deploys the source with a digest, "" for none, and records
+// the attempt's receipt, nil without a key. If the change is undone, it removes the receipt.
+func (t *attempt) record(body []byte, src string, secrets oneTime, change func(*store.Receipt) error) error {
+	t.source = src
+	receipt, err := t.receipt(body, secrets)
 	if err != nil {
 		return err
 	}
@@ -143,11 +149,11 @@ func (t *attempt) record(digest []byte, secrets oneTime, change func(*store.Rece
 }
 
 // receipt returns the receipt to record with the change; nil without a key.
-func (t *attempt) receipt(digest []byte, secrets oneTime) (*store.Receipt, error) {
+func (t *attempt) receipt(body []byte, secrets oneTime) (*store.Receipt, error) {
 	if t.key == "" {
 		return nil, nil
 	}
-	r := &store.Receipt{Key: t.key, Digest: digest, Address: t.address, CreatedAt: stack.Now()}
+	r := &store.Receipt{Key: t.key, Digest: body, Source: t.source, Address: t.address, CreatedAt: stack.Now()}
 	if secrets == (oneTime{}) {
 		return r, nil
 	}
@@ -157,24 +163,28 @@ func (t *attempt) receipt(digest []byte, secrets oneTime) (*store.Receipt, error
 }
 
 // answerFirst answers the attempt that was accepted and records the answer for later
-// ones.
-func (a *API) answerFirst(c *fiber.Ctx, t *attempt, s *stack.Stack, secrets oneTime, wait bool) error {
-	s, err := a.settled(c, s, wait)
+// ones. With fail, an answer that says that the deploy failed is an error.
+func (a *API) answerFirst(c *fiber.Ctx, t *attempt, s *stack.Stack, secrets oneTime, wait, fail bool) error {
+	mine := s.LastDeploy
+	s, err := a.ended(c, s, mine, wait)
 	if err != nil {
 		return err
 	}
 	failpoint.Here(t.op.failpoint)
-	answer, err := a.keep(t, s)
+	answer, err := a.keep(t, s, mine)
 	if err != nil {
 		return err
 	}
-	return a.send(c, t, s.ID, answer, secrets)
+	return a.send(c, t, s.ID, answer, secrets, fail)
 }
 
-// keep returns a stack in JSON and records it as the answer for later attempts. The
-// one-time fields are not in it: the receipt holds them sealed.
-func (a *API) keep(t *attempt, s *stack.Stack) (string, error) {
-	text, err := plainjson.Marshal(a.view(s))
+// keep returns a stack in JSON, with the deploy that the attempt began, and records it as
+// the answer for later attempts. The one-time fields are not in it: the receipt holds
+// them sealed.
+func (a *API) keep(t *attempt, s *stack.Stack, mine stack.Deploy) (string, error) {
+	v := a.view(s)
+	v.Deploy = viewDeploy(s.DeployOf(mine))
+	text, err := plainjson.Marshal(v)
 	if err != nil || t.key == "" {
 		return string(text), err
 	}
@@ -185,7 +195,16 @@ func (a *API) keep(t *attempt, s *stack.Stack) (string, error) {
 }
 
 // send answers an attempt with a stack in JSON and the one-time fields that it is shown.
-func (a *API) send(c *fiber.Ctx, t *attempt, id, answer string, secrets oneTime) error {
+// With fail, the answer of a deploy that failed is why, as an error.
+func (a *API) send(c *fiber.Ctx, t *attempt, id, answer string, secrets oneTime, fail bool) error {
+	status := t.op.status
+	if why := readAnswer(answer).failure(); fail && why != "" {
+		text, err := plainjson.Marshal(fiber.Map{"detail": why})
+		if err != nil {
+			return err
+		}
+		answer, status = string(text), fiber.StatusUnprocessableEntity
+	}
 	if secrets != (oneTime{}) {
 		text, err := plainjson.Marshal(secrets)
 		if err != nil {
@@ -193,24 +212,27 @@ func (a *API) send(c *fiber.Ctx, t *attempt, id, answer string, secrets oneTime)
 		}
 		answer = strings.TrimSuffix(answer, "}") + "," + strings.TrimPrefix(string(text), "{")
 	}
-	if t.op.status == fiber.StatusCreated {
+	if t.source != "" {
+		appserver.SetETag(c, t.source)
+	}
+	if status == fiber.StatusCreated {
 		c.Location(a.cfg.URLs.Base.JoinPath("v0", "stacks", id).String())
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-	return c.Status(t.op.status).SendString(answer)
+	return c.Status(status).SendString(answer)
 }
 
 // repeat answers an attempt after the first, whose upload must be the same.
 func (a *API) repeat(c *fiber.Ctx, t *attempt) error {
-	wait, err := wantsWait(c)
+	wait, fail, err := t.op.wantsOutcome(c)
 	if err != nil {
 		return err
 	}
-	if err := a.sameUpload(c, t); err != nil {
+	if err := a.sameBody(c, t); err != nil {
 		return err
 	}
 	answer := t.earlier.Answer
-	if answer == "" || (wait && unsettled(answer)) {
+	if answer == "" || (wait && readAnswer(answer).unsettled()) {
 		if answer, err = a.answerAgain(c, t, wait); err != nil {
 			return err
 		}
@@ -220,42 +242,90 @@ func (a *API) repeat(c *fiber.Ctx, t *attempt) error {
 		return err
 	}
 	c.Set(headerReplayed, "true")
-	return a.send(c, t, t.earlier.StackID, answer, secrets)
+	return a.send(c, t, t.earlier.StackID, answer, secrets, fail)
 }
 
-// sameUpload refuses an upload other than that of the first attempt.
-func (a *API) sameUpload(c *fiber.Ctx, t *attempt) error {
+// sameBody refuses a body other than that of the first attempt.
+func (a *API) sameBody(c *fiber.Ctx, t *attempt) error {
 	if err := a.uploads.room(); err != nil {
 		return err
 	}
-	return a.uploads.receive(c, t.op.form, func(u *upload) error {
-		if !bytes.Equal(u.form.digest(), t.earlier.Digest) {
-			return unprocessable("this Idempotency-Key was used with another body in the last 24 hours; repeat that body, or use a new key for a new request")
-		}
+	digest, err := a.digestOf(c, t.op)
+	if err == nil && !bytes.Equal(digest, t.earlier.Digest) {
+		err = unprocessable("this Idempotency-Key was used with another body in the last 24 hours; repeat that body, or use a new key for a new request")
+	}
+	return err
+}
+
+// digestOf reads the body of a request, and returns the digest that its receipt has.
+func (a *API) digestOf(c *fiber.Ctx, op operation) (digest []byte, err error) {
+	if op.shape.fields == nil {
+		_, digest, err = readChange(c)
+		return digest, err
+	}
+	err = a.uploads.receive(c, op.shape, func(u *upload) error {
+		digest = u.form.digest()
 		return nil
 	})
+	return digest, err
 }
 
 // answerAgain returns the stack in JSON as it is now, for an attempt after a first one
 // that got no answer or did not wait for it.
 func (a *API) answerAgain(c *fiber.Ctx, t *attempt, wait bool) (string, error) {
 	s, err := a.gate.find(t.earlier.StackID)
-	if err == nil {
-		s, err = a.settled(c, s, wait)
-	}
 	if err != nil {
 		return "", err
 	}
-	return a.keep(t, s)
+	mine := readAnswer(t.earlier.Answer).mine(s)
+	if s, err = a.ended(c, s, mine, wait); err != nil {
+		return "", err
+	}
+	return a.keep(t, s, mine)
 }
 
-// unsettled reports whether an answer shows a stack that is being built.
-func unsettled(answer string) bool {
-	var v struct {
-		Status    stack.Status
-		Deploying *int
+// answered is what an answer says of the deploy that its request began.
+type answered struct {
+	Status    stack.Status
+	Deploying *int
+	Deploy    *struct {
+		Generation, Attempt int
+		Outcome             stack.Outcome
+		Error               *string
+		StartedAt           float64 `json:"started_at"`
+	} // nil in an answer of an earlier version
+}
+
+func readAnswer(text string) (a answered) {
+	_ = json.Unmarshal([]byte(text), &a) // it is "", or was encoded here
+	return a
+}
+
+// mine returns the deploy as it was accepted; the stack's latest if the answer does not
+// have it.
+func (a answered) mine(s *stack.Stack) stack.Deploy {
+	d := a.Deploy
+	if d == nil {
+		return s.LastDeploy
 	}
-	return json.Unmarshal([]byte(answer), &v) == nil && (v.Status == stack.Building || v.Deploying != nil)
+	began := time.UnixMicro(int64(math.Round(d.StartedAt * 1e6))).UTC()
+	return stack.Deploy{Generation: d.Generation, Attempt: d.Attempt, StartedAt: began}
+}
+
+// failure returns why the deploy ended without going live; "" if it did not.
+func (a answered) failure() string {
+	if a.Deploy == nil || a.Deploy.Error == nil {
+		return ""
+	}
+	return *a.Deploy.Error
+}
+
+// unsettled reports whether the deploy is under way.
+func (a answered) unsettled() bool {
+	if a.Deploy == nil {
+		return a.Status == stack.Building || a.Deploying != nil
+	}
+	return a.Deploy.Outcome == stack.Underway
 }
 
 // secretsAgain returns the one-time fields that an attempt may see again. A webhook

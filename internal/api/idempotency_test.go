@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -38,10 +39,22 @@ func TestIdempotency_TheSameCreateGivesTheFirstAnswerAgain(t *testing.T) {
 	require.Equal(t, 201, second.status, second.body)
 	require.Equal(t, first.body, second.body)
 	require.Equal(t, first.header.Get("Location"), second.header.Get("Location"))
+	require.Equal(t, first.header.Get("ETag"), second.header.Get("ETag"))
 	require.Equal(t, "true", second.header.Get(headerReplayed))
 	require.Equal(t, left, e.limiter.left, "a repeated create was counted")
 	require.Len(t, e.stacks(), 1)
 	e.nothingLeft()
+	made := e.stacks()[0]
+	e.live(made.ID)
+	require.Equal(t, e.etag(made.ID, first.json()["manage_token"]), first.header.Get("ETag"))
+}
+
+// etag returns the ETag of a stack's source.
+func (e *env) etag(id string, token any) string {
+	e.t.Helper()
+	r := e.send("HEAD", fmt.Sprintf("/v0/stacks/%s/source", id), fmt.Sprint(token), nil)
+	require.Equal(e.t, 200, r.status)
+	return r.header.Get("ETag")
 }
 
 // stacks is every stack there is.
@@ -133,19 +146,23 @@ func TestIdempotency_ADeployRunsOnce(t *testing.T) {
 	e := newEnv(t)
 	m := e.creates("")
 	path := "/v0/stacks/" + m.id + "/deploy"
-	parts := []part{sourcePart(site(t)), webhookPart("https://example.com/hook")}
+	parts := []part{sourcePart(tarOf(t, "index.html", "another")), webhookPart("https://example.com/hook")}
 	first := e.keyed(path, m.token, "key-1", "192.0.2.1", parts...)
 	require.Equal(t, 200, first.status, first.body)
 	require.Contains(t, first.body, "whsec_")
 	again := e.keyed(path, m.token, "key-1", "192.0.2.1", parts...)
 	require.Equal(t, 200, again.status, again.body)
 	require.Equal(t, first.body, again.body)
+	require.Equal(t, first.header.Get("ETag"), again.header.Get("ETag"))
+	require.NotEqual(t, first.header.Get("ETag"), e.etag(m.id, m.token))
 	e.live(m.id)
+	require.Equal(t, first.header.Get("ETag"), e.etag(m.id, m.token))
 	waited := e.keyed(path+"?wait=true", m.token, "key-1", "192.0.2.1", parts...)
 	require.Equal(t, 200, waited.status, waited.body)
 	require.EqualValues(t, 2, waited.json()["generation"])
 	require.Nil(t, waited.json()["deploying"])
-	require.Equal(t, 2, e.get(m.id).Generation)
+	require.Equal(t, first.header.Get("ETag"), waited.header.Get("ETag"))
+	require.Equal(t, 2, e.get(m.id).Generation.Number)
 
 	second := e.keyed(path, m.token, "key-2", "192.0.2.1", parts...)
 	require.Equal(t, 200, second.status, second.body)
@@ -164,8 +181,8 @@ func (e *env) get(id string) *stack.Stack {
 // cutHost commits, and then fails as if the server had died in between.
 type cutHost struct{ Host }
 
-func (h cutHost) Create(ctx context.Context, s *stack.Stack, dir string, receipt *store.Receipt) error {
-	if err := h.Host.Create(ctx, s, dir, receipt); err != nil {
+func (h cutHost) Create(ctx context.Context, s *stack.Stack, src *source.Source, receipt *store.Receipt) error {
+	if err := h.Host.Create(ctx, s, src, receipt); err != nil {
 		return err
 	}
 	panic(errors.New("power cut"))
@@ -178,6 +195,7 @@ func TestIdempotency_ACreateThatWasNeverAnsweredIsNotMadeAgain(t *testing.T) {
 	require.Equal(t, 201, r.status, r.body)
 	v := r.json()
 	require.Equal(t, "building", v["status"])
+	require.Regexp(t, `^"[0-9a-f]{64}"$`, r.header.Get("ETag"))
 	require.Len(t, e.stacks(), 1)
 	show := e.send("GET", "/v0/stacks/"+fmt.Sprint(v["id"]), v["manage_token"].(string), nil)
 	require.Equal(t, 200, show.status, "the token that was shown late does not work")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -25,7 +26,7 @@ const (
 // logQuery holds the parameters of a request for logs.
 type logQuery struct {
 	service, kind string
-	tail          int
+	view          logfile.View
 }
 
 // logs answers GET /v0/stacks/{id}/logs, sending the log as it is read, without holding
@@ -48,7 +49,7 @@ func (a *API) logs(c *fiber.Ctx, s *stack.Stack, _ string) error {
 }
 
 func parseLogQuery(c *fiber.Ctx, s *stack.Stack) (logQuery, error) {
-	q := logQuery{service: c.Query("service"), kind: c.Query("kind", "run"), tail: defaultTail}
+	q := logQuery{service: c.Query("service"), kind: c.Query("kind", "run"), view: logfile.View{Tail: defaultTail}}
 	if q.kind != "run" && q.kind != "build" {
 		return q, invalid("kind must be run (process output) or build (install and build output), not %q", shorten(q.kind))
 	}
@@ -57,7 +58,14 @@ func parseLogQuery(c *fiber.Ctx, s *stack.Stack) (logQuery, error) {
 		if (err != nil && !errors.Is(err, strconv.ErrRange)) || tail < 0 {
 			return q, invalid("tail must be a number of lines, 0 or more, not %q", shorten(text))
 		}
-		q.tail = min(tail, mostTail)
+		q.view.Tail = min(tail, mostTail)
+	}
+	var err error
+	if q.view.Stamped, err = queryFlag(c, "timestamps"); err != nil {
+		return q, err
+	}
+	if q.view.Stamped && q.kind != "run" {
+		return q, invalid("timestamps are kept for run logs only; leave timestamps out, or ask for kind=run")
 	}
 	if names := s.LogNames(q.kind); q.service != "" && !slices.Contains(names, q.service) {
 		return q, stack.NewError(stack.NotFound, fmt.Sprintf("the stack has no service %q; its services are %s",
@@ -84,7 +92,7 @@ func (a *API) openLogs(s *stack.Stack, q logQuery) *logStream {
 		}()
 		buffered := bufio.NewWriterSize(w, logBuffer)
 		text := safetext.NewWriter(buffered)
-		err := a.cfg.Dir.Logs(ctx, s, q.service, q.kind, q.tail, text)
+		err := a.cfg.Dir.Logs(ctx, s, q.service, q.kind, q.view, text)
 		w.CloseWithError(errors.Join(err, text.Close(), buffered.Flush()))
 	}()
 	return &logStream{bufio.NewReaderSize(r, logBuffer), r, cancel}

@@ -65,7 +65,7 @@ func noteStack(c *fiber.Ctx, id string) { c.Context().SetUserValue(stackKey{}, i
 
 // noted returns the handler of a route and names the route to the log and the metrics.
 func noted(r route) fiber.Handler {
-	path := strings.ReplaceAll(r.path, ":id", "{id}")
+	path := r.pattern()
 	return func(c *fiber.Ctx) error {
 		c.Context().SetUserValue(routeKey{}, path)
 		return r.handle(c)
@@ -96,9 +96,10 @@ func (a *API) logRequest(ctx *fasthttp.RequestCtx, took time.Duration) {
 var (
 	allowedHeaders = strings.Join([]string{
 		fiber.HeaderAuthorization, fiber.HeaderContentType, headerIdempotencyKey, headerLastEventID, fiber.HeaderXRequestID,
+		fiber.HeaderIfMatch, fiber.HeaderIfNoneMatch,
 	}, ", ")
 	exposedHeaders = strings.Join([]string{
-		fiber.HeaderLocation, fiber.HeaderRetryAfter, fiber.HeaderXRequestID, headerReplayed,
+		fiber.HeaderLocation, fiber.HeaderRetryAfter, fiber.HeaderXRequestID, fiber.HeaderETag, headerReplayed,
 		headerRateLimit, headerRateRemaining, headerRateReset,
 	}, ", ")
 )

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/url"
 	"reflect"
 	"slices"
@@ -72,15 +73,30 @@ func TestOpenAPI_HasEveryField(t *testing.T) {
 
 		"Plan":           fields(manifest.Plan{}),
 		"PlannedService": fields(manifest.PlannedService{}),
-		"FileList":       fields(fileList{}),
 		"File":           fields(fileEntry{}),
 		"LogLine":        fields(logLine{}),
+		"Command":        fields(commandView{}),
+		"OutputLine":     fields(outputLine{}),
 	} {
 		var written []string
 		for field := range schemas[name].Properties {
 			written = append(written, field)
 		}
 		require.ElementsMatch(t, want, written, name)
+	}
+}
+
+func TestOpenAPI_HasEveryFieldOfAnUpload(t *testing.T) {
+	t.Parallel()
+	schemas := document(t).Components.Schemas
+	for name, shape := range map[string]shape{"Create": createShape, "Deploy": deployShape, "Validate": validateShape} {
+		var form []string
+		for _, field := range shape.fields {
+			form = append(form, field.name)
+		}
+		object := append((&objectReader{shape: shape}).texts(), "files")
+		require.ElementsMatch(t, form, slices.Collect(maps.Keys(schemas[name+"Form"].Properties)), name)
+		require.ElementsMatch(t, object, slices.Collect(maps.Keys(schemas[name+"Object"].Properties)), name)
 	}
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,9 +27,15 @@ func (a *API) table() []route {
 		{fiber.MethodGet, "/v0/stacks/:id", a.onStack(a.show)},
 		{fiber.MethodPatch, "/v0/stacks/:id", a.onStack(a.extend)},
 		{fiber.MethodPost, "/v0/stacks/:id/deploy", a.onStack(a.deploy)},
+		{fiber.MethodGet, "/v0/stacks/:id/source", a.onStack(a.showSource)},
+		{fiber.MethodGet, "/v0/stacks/:id/source/*", a.onStack(a.showSourceFile)},
 		{fiber.MethodDelete, "/v0/stacks/:id", a.onStack(a.removeStack)},
+		{fiber.MethodPost, "/v0/stacks/:id/restart", a.onStack(a.restart)},
 		{fiber.MethodGet, "/v0/stacks/:id/logs", a.onStack(a.logs)},
 		{fiber.MethodGet, "/v0/stacks/:id/events", a.onStack(a.events)},
+		{fiber.MethodGet, "/v0/stacks/:id/env", a.onStack(a.variables)},
+		{fiber.MethodPatch, "/v0/stacks/:id/env", a.onStack(a.configure)},
+		{fiber.MethodPost, "/v0/stacks/:id/services/:name/exec", a.onStack(a.exec)},
 		{fiber.MethodPost, "/v0/claim", a.byOwner(a.claim)},
 		{fiber.MethodGet, "/v0/me", a.byOwner(a.me)},
 		{fiber.MethodPost, "/v0/validate", a.validate},
@@ -82,8 +89,13 @@ func firstSegment(path string) string {
 }
 
 // String returns the route as the documentation writes it: GET /v0/stacks/{id}.
-func (r route) String() string {
-	return r.method + " " + strings.ReplaceAll(r.path, ":id", "{id}")
+func (r route) String() string { return r.method + " " + r.pattern() }
+
+var parameter = regexp.MustCompile(`:(\w+)`)
+
+// pattern returns the path with its parameters in braces.
+func (r route) pattern() string {
+	return strings.Replace(parameter.ReplaceAllString(r.path, "{$1}"), "*", "{path}", 1)
 }
 
 // health answers GET /healthz.

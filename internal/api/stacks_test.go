@@ -25,7 +25,7 @@ func TestHealth_NeedsNoToken(t *testing.T) {
 // stackFields is the stack object of docs/api.md, "The stack".
 var stackFields = []string{
 	"id", "name", "status", "claimed", "urls", "services", "created_at", "expires_at", "expired_at",
-	"retained_until", "generation", "deploying", "error", "deploy_error",
+	"retained_until", "generation", "deploying", "error", "deploy_error", "deploy",
 }
 
 func keys(m map[string]any) []string {
@@ -75,6 +75,37 @@ func TestShow_LiveAndFailed(t *testing.T) {
 	require.Equal(t, "failed", r.json()["status"])
 	require.Contains(t, r.body, `"error":"out of <memory>"`, "not escaped for HTML")
 	require.Equal(t, "no", r.json()["deploy_error"])
+}
+
+func TestShow_HasTheLatestDeploy(t *testing.T) {
+	e := newEnv(t)
+	made := e.create("")
+	id, token := made["id"].(string), made["manage_token"].(string)
+	deploy := func() map[string]any {
+		return e.send("GET", "/v0/stacks/"+id, token, nil).json()["deploy"].(map[string]any)
+	}
+	began := deploy()
+	require.InDelta(t, float64(time.Now().Unix()), began["started_at"], 60)
+	require.Equal(t, map[string]any{
+		"generation": 1.0, "attempt": 1.0, "outcome": "running", "phase": "queued", "service": nil, "problem": nil,
+		"error": nil, "started_at": began["started_at"], "ended_at": nil,
+	}, began)
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		return nil, s.Progressed(1, stack.Progress{Phase: stack.PhaseHealth, Service: "web", Problem: "it listens elsewhere"})
+	})
+	now := deploy()
+	require.Equal(t, []any{"health", "web", "it listens elsewhere"}, []any{now["phase"], now["service"], now["problem"]})
+	e.fail(id)
+	ended := deploy()
+	require.InDelta(t, float64(time.Now().Unix()), ended["ended_at"], 60)
+	require.Equal(t, []any{"failed", "it broke", "health", "web", nil}, []any{ended["outcome"], ended["error"], ended["phase"], ended["service"], ended["problem"]})
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		s.LastDeploy = stack.Deploy{}
+		return nil, nil
+	})
+	v := e.send("GET", "/v0/stacks/"+id, token, nil).json()
+	require.Contains(t, v, "deploy")
+	require.Nil(t, v["deploy"], "an earlier version made it")
 }
 
 func TestAccess_ChecksInOrder(t *testing.T) {

@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/plainjson"
-	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -148,113 +145,4 @@ func (a *API) sendEvents(ctx context.Context, out sse.Writer, id string, after *
 			return nil
 		}
 	}
-}
-
-// logLine is one line of a service's log in a stream.
-type logLine struct {
-	Service string `json:"service"`
-	Line    string `json:"line"`
-}
-
-// news is an addition to one service's log.
-type news struct {
-	service string
-	lines   []string
-	anew    bool // a build begins its log anew, without what came before
-}
-
-// logFeed is one stream of logs. Services that a redeploy adds are followed
-// from their first line.
-type logFeed struct {
-	access    access
-	query     logQuery
-	cfg       Config
-	news      chan news
-	followed  map[string]bool
-	following sync.WaitGroup
-}
-
-// followLogs answers GET /v0/stacks/{id}/logs with a stream: the last lines,
-// and then each as it is written.
-func (a *API) followLogs(c *fiber.Ctx, q logQuery) error {
-	f := &logFeed{
-		access: a.gate.accessOf(c), query: q, cfg: a.cfg,
-		news: make(chan news), followed: map[string]bool{},
-	}
-	return a.stream(c, f.streamLogs)
-}
-
-func (f *logFeed) streamLogs(ctx context.Context, out sse.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer f.following.Wait()
-	defer cancel()
-	wake, stop := f.cfg.Store.Watch(f.access.id)
-	defer stop()
-	beat := time.NewTicker(sse.BeatEvery)
-	defer beat.Stop()
-	for {
-		s, err := f.access.check()
-		if err != nil {
-			return sendEnd(out, err)
-		}
-		f.followNew(ctx, s)
-		if err := f.sendUntil(ctx, out, wake, beat.C); err != nil || ctx.Err() != nil {
-			return err
-		}
-	}
-}
-
-// sendUntil sends lines until it is time to look at the stack again.
-func (f *logFeed) sendUntil(ctx context.Context, out sse.Writer, wake <-chan struct{}, beat <-chan time.Time) error {
-	for {
-		select {
-		case n := <-f.news:
-			if err := n.send(out); err != nil {
-				return err
-			}
-		case <-wake:
-			return nil
-		case <-beat:
-			return out.Beat()
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// followNew begins to follow the services that are not yet followed.
-func (f *logFeed) followNew(ctx context.Context, s *stack.Stack) {
-	for _, name := range s.LogNames(f.query.kind) {
-		if f.followed[name] || (f.query.service != "" && f.query.service != name) {
-			continue
-		}
-		f.followed[name] = true
-		f.following.Go(func() {
-			err := f.cfg.Dir.FollowLogs(ctx, s, name, f.query.kind, f.query.tail, func(lines []string, anew bool) error {
-				select {
-				case f.news <- news{name, lines, anew}:
-					return nil
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			})
-			if err != nil && ctx.Err() == nil {
-				f.cfg.Log.Error("log not followed", "stack", s.ID, "service", name, "error", err)
-			}
-		})
-	}
-}
-
-func (n news) send(out sse.Writer) error {
-	if n.anew {
-		if err := sendJSON(out, sse.Event{Name: "reset"}, fiber.Map{"service": n.service}); err != nil {
-			return err
-		}
-	}
-	for _, line := range n.lines {
-		if err := sendJSON(out, sse.Event{}, logLine{n.service, safetext.String(strings.TrimSuffix(line, "\r"))}); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -32,8 +33,13 @@ type message struct{ id, name, data string }
 
 func (e *env) reads(path, token string, header ...string) *reader {
 	e.t.Helper()
+	return e.readStream(newRequest(e.t, http.MethodGet, path, token, nil, append(header, "Accept", "text/event-stream")...))
+}
+
+// readStream sends a request for a stream.
+func (e *env) readStream(req *http.Request) *reader {
+	e.t.Helper()
 	ctx, cancel := context.WithCancel(e.t.Context())
-	req := newRequest(e.t, http.MethodGet, path, token, nil, append(header, "Accept", "text/event-stream")...)
 	res, err := e.client.Do(req.WithContext(ctx))
 	require.NoError(e.t, err)
 	stop := func() { cancel(); res.Body.Close() }
@@ -129,11 +135,11 @@ func TestEvents_AStreamHasAllOfAMoreThanAPageLongHistory(t *testing.T) {
 
 func TestStreams_AStackHasSoManyAndThenMoreOnceTheyEnd(t *testing.T) {
 	e := newEnv(t)
-	e.host.follow = func(ctx context.Context, _, _ string, _ int, _ func([]string, bool) error) error {
+	e.host.follow = func(ctx context.Context, _, _ string, _ logfile.View, _ func(logfile.News) error) error {
 		<-ctx.Done()
 		return nil
 	}
-	e.host.logs = func(context.Context, string, string, int, io.Writer) error { return nil }
+	e.host.logs = func(context.Context, string, string, logfile.View, io.Writer) error { return nil }
 	m, other := e.creates(""), e.creates("")
 	path := "/v0/stacks/" + m.id
 	var r *reader
@@ -231,7 +237,7 @@ func TestStreams_NoticeAtOnceThatTheReaderLeft(t *testing.T) {
 	e := newEnv(t)
 	m := e.creates("")
 	left := make(chan struct{})
-	e.host.follow = func(ctx context.Context, _, _ string, _ int, _ func([]string, bool) error) error {
+	e.host.follow = func(ctx context.Context, _, _ string, _ logfile.View, _ func(logfile.News) error) error {
 		<-ctx.Done()
 		close(left)
 		return nil
@@ -247,15 +253,25 @@ func TestStreams_NoticeAtOnceThatTheReaderLeft(t *testing.T) {
 	}
 }
 
+// newsOf returns news of a log with these lines.
+func newsOf(lines ...string) (n logfile.News) {
+	for _, line := range lines {
+		n.Lines = append(n.Lines, logfile.Line{Text: line})
+	}
+	return n
+}
+
 func TestLogs_AreFollowedByService(t *testing.T) {
 	e := newEnv(t)
 	m := e.creates("", sourcePart(tarOf(t, "a/index.html", "a", "b/index.html", "b")),
 		textPart("manifest", "services: [{name: a, runtime: static, root: a}, {name: b, runtime: static, root: b}]"))
-	e.host.follow = func(ctx context.Context, service, kind string, tail int, emit func([]string, bool) error) error {
-		if err := emit([]string{fmt.Sprint(service, kind, tail), "\xff\x1b[31m\r<\r"}, false); err != nil {
+	e.host.follow = func(ctx context.Context, service, kind string, v logfile.View, emit func(logfile.News) error) error {
+		if err := emit(newsOf(fmt.Sprint(service, kind, v.Tail), "\xff\x1b[31m\r<\r")); err != nil {
 			return err
 		}
-		if err := emit([]string{"again"}, true); err != nil {
+		anew := newsOf("again")
+		anew.Anew = true
+		if err := emit(anew); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -292,6 +308,8 @@ func TestStreams_ErrorsComeAsJSON(t *testing.T) {
 		{path + "/events", m.token, "-1", 400},
 		{path + "/logs?kind=x", m.token, "0", 400},
 		{path + "/logs?service=x", m.token, "0", 404},
+		{path + "/logs", m.token, "42", 400},
+		{path + "/logs", m.token, "web:1.1,api", 400},
 	} {
 		r := e.send("GET", tt.path, tt.token, nil, "Accept", "text/event-stream", "Last-Event-ID", tt.seen)
 		require.Equal(t, tt.status, r.status, r.body)

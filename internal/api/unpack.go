@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -14,6 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/manifest"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -24,11 +27,12 @@ const unpackRetry = time.Minute
 // takes up to 20 MB.
 const maxChecks = 4
 
-// unpacked is an upload's tree on disk.
+// unpacked is an upload's source on disk.
 type unpacked struct {
-	project string // the project's folder
-	name    string // of the only folder in the archive, or ""
-	lost    []stack.Lost
+	source *source.Source
+	name   string           // of the only folder in the archive, or ""
+	given  manifest.Request // what counts if the request has no manifest
+	lost   []stack.Lost
 }
 
 // waitTurn waits for a place in a queue of uploads on disk until the deadline, after
@@ -62,24 +66,27 @@ func (u *upload) turnBy() time.Time { return time.Now().Add(u.from.cfg.UnpackWai
 
 // unpack unpacks the upload and resolves the manifest that it asks for, whose lifetime
 // checkTTL must accept. It reports faults of the request itself before it unpacks
-// anything. It returns the project's folder.
-func (u *upload) unpack(c *fiber.Ctx, checkTTL func(time.Duration) error) (project string, m *stack.Manifest, err error) {
+// anything. It returns the saved source.
+func (u *upload) unpack(c *fiber.Ctx, checkTTL func(time.Duration) error) (src *source.Source, m *stack.Manifest, err error) {
 	req := u.form.request(checkTTL)
 	deadline := u.turnBy()
 	if err := u.from.check(c, req, deadline); err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	err = u.withTree(c, deadline, func(tree fs.FS, unpacked unpacked) error {
+		if req.Manifest == nil {
+			req.Manifest, req.ManifestName = unpacked.given.Manifest, unpacked.given.ManifestName
+		}
 		if m, err = manifest.Resolve(tree, unpacked.name, req); err != nil {
 			return fmt.Errorf("resolve the manifest: %w", err)
 		}
 		for i := range m.Services {
 			m.Services[i].Lost = unpacked.lost
 		}
-		project = unpacked.project
-		return nil
+		src = unpacked.source
+		return src.Save(u.from.seal(req, src.Digest()))
 	})
-	return project, m, err
+	return src, m, err
 }
 
 // check returns what is wrong with the request itself.
@@ -102,16 +109,11 @@ func (u *upload) withTree(c *fiber.Ctx, deadline time.Time, use func(tree fs.FS,
 		return err
 	}
 	defer done()
-	if u.form.list != "" {
-		if u.form, err = u.from.pack(u.form.list, u.dir); err != nil {
-			return err
-		}
-	}
-	unpacked, err := u.from.tree(u.form, u.dir)
+	unpacked, err := u.extract()
 	if err != nil {
-		return err
+		return fmt.Errorf("unpack the upload: %w", err)
 	}
-	root, err := os.OpenRoot(unpacked.project)
+	root, err := os.OpenRoot(unpacked.source.Tree())
 	if err != nil {
 		return fmt.Errorf("read the upload: %w", err)
 	}
@@ -119,33 +121,71 @@ func (u *upload) withTree(c *fiber.Ctx, deadline time.Time, use func(tree fs.FS,
 	return use(root.FS(), unpacked)
 }
 
-// tree unpacks an upload in its folder.
-func (u *uploads) tree(f form, dir folder) (t unpacked, err error) {
-	tree := dir.tree()
-	if t.lost, err = u.extract(f.archive, tree); err == nil {
-		t.project, t.name, err = archive.Root(tree)
-	}
-	if err != nil {
-		return unpacked{}, fmt.Errorf("unpack the upload: %w", err)
-	}
-	return t, nil
-}
-
-// extract unpacks an archive into a new folder and removes its file, so that an upload
-// takes its space on the disk only once. It returns what was left out.
-func (u *uploads) extract(file, tree string) ([]stack.Lost, error) {
-	in, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	if err := os.Mkdir(tree, 0o700); err != nil {
-		return nil, err
+// extract makes the upload's source in a new folder and removes the archive's file, so
+// that an upload takes its space on the disk only once.
+func (u *upload) extract() (t unpacked, err error) {
+	dir := u.dir.source()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return unpacked{}, err
 	}
 	failpoint.Here("upload-stored")
-	limits := archive.Limits{MaxUnpacked: u.cfg.Unpacked.MaxUnpacked, MaxEntries: u.cfg.Unpacked.MaxEntries, Room: u.room}
-	lost, err := archive.Unpack(u.base, in, tree, limits)
-	return lost, errors.Join(err, os.Remove(file))
+	if u.form.archive == "" {
+		return u.overlay(nil)
+	}
+	in, err := os.Open(u.form.archive)
+	if err != nil {
+		return unpacked{}, err
+	}
+	defer in.Close()
+	if u.over != (stack.Source{}) {
+		t, err = u.overlay(in)
+	} else {
+		t.source, t.name, t.lost, err = source.New(u.from.base, in, dir, u.from.limits())
+	}
+	return t, errors.Join(err, os.Remove(u.form.archive))
+}
+
+// overlay lays the upload over the kept source. The manifest that was given with that one
+// counts, unless the upload has another.
+func (u *upload) overlay(in io.Reader) (t unpacked, err error) {
+	base, err := source.Load(u.kept, u.over.Digest)
+	if err != nil {
+		return unpacked{}, err
+	}
+	changes := source.Changes{Archive: in, Delete: u.form.deletions, KeepModes: u.form.modeless}
+	if t.source, t.lost, err = base.Overlay(u.from.base, changes, u.dir.source(), u.from.limits()); err != nil {
+		return unpacked{}, err
+	}
+	if !slices.ContainsFunc(t.source.Written(), func(path string) bool { return slices.Contains(manifest.Files, path) }) {
+		t.given, err = u.from.open(base)
+	}
+	return t, err
+}
+
+// kept is the name under which the manifest of a request is sealed with its source.
+const kept = "manifest"
+
+// seal returns the manifest of a request as it is kept with the source that has a digest.
+func (u *uploads) seal(req manifest.Request, digest string) source.Manifest {
+	if req.Manifest == nil {
+		return source.Manifest{}
+	}
+	return source.Manifest{Name: req.ManifestName, Sealed: u.sealer.Seal(req.Manifest, digest, kept)}
+}
+
+// open returns the manifest that was given with a kept source.
+func (u *uploads) open(s *source.Source) (given manifest.Request, err error) {
+	m := s.Manifest()
+	if m.Sealed == nil {
+		return manifest.Request{}, nil
+	}
+	text, err := u.sealer.Open(m.Sealed, s.Digest(), kept)
+	return manifest.Request{Manifest: text, ManifestName: m.Name}, err
+}
+
+// limits returns the limits of an upload's content.
+func (u *uploads) limits() archive.Limits {
+	return archive.Limits{MaxUnpacked: u.cfg.Unpacked.MaxUnpacked, MaxEntries: u.cfg.Unpacked.MaxEntries, Room: u.room}
 }
 
 // request returns what the form contains besides its archive; checkTTL must accept its

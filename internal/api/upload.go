@@ -5,21 +5,22 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"mime"
 	"mime/multipart"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/fair"
+	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -34,64 +35,13 @@ const (
 	spoolBlock   = 128 << 10 // written to disk at once
 )
 
-// formField is a part that a form may have.
-type formField struct {
-	name string
-	most int64 // bytes; 0 for the archive, which goes to disk
-}
-
-// String returns the name of the part.
-func (f formField) String() string { return f.name }
-
-// createForm lists the parts of POST /v0/stacks.
-var createForm = []formField{
-	{"source", 0},
-	{"manifest", mostManifest},
-	{"manifest_file", mostManifest},
-	{"name", mostText},
-	{"ttl", mostText},
-	{"claim_email", mostText},
-}
-
-// deployForm lists the parts of POST /v0/stacks/{id}/deploy.
-var deployForm = createForm[:3]
-
-// fixed maps parts of a create to why a deploy does not take them.
-var fixed = map[string]string{
-	"name":        "name is fixed when the stack is created; leave it out of a deploy",
-	"ttl":         "ttl is fixed when the stack is created; leave it out of a deploy, and extend the stack's life with a PATCH of the stack",
-	"claim_email": "claim_email is fixed when the stack is created; leave it out of a deploy",
-}
-
-// form is a multipart body after reading: its archive on disk, its texts in memory.
-type form struct {
-	archive      string // path of the spooled archive
-	list         string // path of the spooled list of files, which replaces all the rest; "" for a form
-	texts        map[string][]byte
-	manifestFile string // file name of the part manifest_file
-	sum          []byte // SHA-256 of the archive, where a digest is asked for
-}
-
-// digest returns a hash of the form's content, the names and values of its parts,
-// regardless of their order and delimiters. It is nil if none is needed.
-func (f form) digest() []byte {
-	if f.sum == nil {
-		return nil
-	}
-	h := sha256.New()
-	h.Write(f.sum)
-	for _, name := range slices.Sorted(maps.Keys(f.texts)) {
-		fmt.Fprintf(h, "%s %d\n%s", name, len(f.texts[name]), f.texts[name])
-	}
-	return h.Sum(nil)
-}
-
 // uploads receives uploads: it writes them to disk, queues them and unpacks them.
 type uploads struct {
 	cfg     Config
 	checks  *fair.Queue             // slots of requests that are checked at once, by the caller's network
 	network func(*fiber.Ctx) string // of the caller
 	base    context.Context
+	sealer  *auth.Sealer // of manifests that are kept
 }
 
 // upload is the content of one request, in its own folder on disk.
@@ -99,31 +49,45 @@ type upload struct {
 	from *uploads
 	dir  folder
 	form form
+	over stack.Source // kept source that it changes; zero for a whole one
+	kept string       // folder of that source
 }
 
 // folder is the path of an upload's folder.
 type folder string
 
-func (f folder) archive() string { return filepath.Join(string(f), "upload") } // as it was sent
-func (f folder) list() string    { return filepath.Join(string(f), "list") }   // of files in JSON
-func (f folder) tree() string    { return filepath.Join(string(f), "source") } // unpacked
+func (f folder) archive() string { return filepath.Join(string(f), "upload") } // of the source
+func (f folder) object() string  { return filepath.Join(string(f), "object") } // a body in JSON
+func (f folder) source() string  { return filepath.Join(string(f), "source") } // unpacked
 
-// receive reads the request's form to disk, calls use with it, and removes what use
-// leaves of it.
-func (u *uploads) receive(c *fiber.Ctx, fields []formField, use func(*upload) error) error {
-	return u.inFolder(func(dir folder) (form, error) { return u.readForm(c, fields, dir) }, use)
-}
-
-// receiveFormOrList is like receive for the form of a create, or, whatever the
-// Content-Type, a list of files in JSON.
-func (u *uploads) receiveFormOrList(c *fiber.Ctx, use func(*upload) error) error {
-	media, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
-	if err == nil && media == fiber.MIMEMultipartForm {
-		return u.receive(c, createForm, use)
+// receive reads the request's body to disk, calls use with it, and removes what use
+// leaves of it. A body that begins as a JSON object is one, and any other must be a
+// form, unless the query alone is enough.
+func (u *uploads) receive(c *fiber.Ctx, s shape, use func(*upload) error) error {
+	f, err := newForm(c, s)
+	if err != nil {
+		return err
 	}
 	return u.inFolder(func(dir folder) (form, error) {
-		return form{list: dir.list()}, u.spoolFiles(bodyOf(c.Context()), dir.list())
+		in := bufio.NewReader(bodyOf(c.Context()))
+		if beginsObject(in) {
+			return u.readObject(c, s, f, in, dir)
+		}
+		if _, err := in.Peek(1); err == io.EOF && (f.texts["base"] != nil || s.checkSource(f, "") == nil) {
+			return f, s.checkSource(f, "")
+		}
+		return u.readForm(c, s, f, in, dir)
 	}, use)
+}
+
+// beginsObject reports whether a body begins with a brace, after white space.
+func beginsObject(in *bufio.Reader) bool {
+	for n := 1; ; n++ {
+		text, err := in.Peek(n)
+		if err != nil || !strings.ContainsRune(" \t\r\n", rune(text[n-1])) {
+			return err == nil && text[n-1] == '{'
+		}
+	}
 }
 
 // inFolder creates a folder, calls read to put an upload into it and use to take it,
@@ -151,23 +115,23 @@ func (u *uploads) room() error { return u.cfg.Admission.Admit(false) }
 // formReader reads the parts of one request as they arrive.
 type formReader struct {
 	form      form // read so far
-	fields    []formField
-	body      *body
+	shape     shape
+	body      *body // that in reads from
+	in        io.Reader
 	maxSource int64
 	room      func() error // fails when no more may be written to disk
-	digested  bool
-	example   string // a curl line that works
+	example   string       // a curl line that works
 }
 
 // readForm reads the request's multipart body, its archive into dir.
-func (u *uploads) readForm(c *fiber.Ctx, fields []formField, dir folder) (form, error) {
+func (u *uploads) readForm(c *fiber.Ctx, s shape, f form, in io.Reader, dir folder) (form, error) {
 	r := formReader{
-		form:      form{texts: map[string][]byte{}},
-		fields:    fields,
+		form:      f,
+		shape:     s,
 		body:      bodyOf(c.Context()),
+		in:        in,
 		maxSource: u.cfg.MaxUpload,
 		room:      u.room,
-		digested:  c.Get(headerIdempotencyKey) != "",
 		example:   u.example(c),
 	}
 	boundary, err := r.boundary(c.Get(fiber.HeaderContentType))
@@ -194,7 +158,7 @@ func (u *uploads) example(c *fiber.Ctx) string {
 func (r *formReader) boundary(contentType string) (string, error) {
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil || media != fiber.MIMEMultipartForm {
-		return "", invalid("no source: the body must be multipart/form-data with the archive as source, like this: %s", r.example)
+		return "", invalid("no source: the body must be multipart/form-data with the archive as source, like this: %s or JSON with the files, like this: %s", r.example, filesExample)
 	}
 	boundary := params["boundary"]
 	if boundary == "" || len(boundary) > 200 {
@@ -205,9 +169,9 @@ func (r *formReader) boundary(contentType string) (string, error) {
 
 // read reads the whole form, its archive into a new file at path.
 func (r *formReader) read(boundary, path string) error {
-	head := &headReader{r: r.body}
+	head := &headReader{r: r.in}
 	parts := multipart.NewReader(head, boundary)
-	for count := 0; ; count++ {
+	for count := 0; ; {
 		head.beginHead()
 		part, err := parts.NextRawPart()
 		if err == io.EOF { // the last boundary; an end anywhere else comes wrapped
@@ -220,6 +184,9 @@ func (r *formReader) read(boundary, path string) error {
 			return invalid("the form has more than %d parts; send only %s", mostParts, r.known())
 		}
 		head.endHead()
+		if part.FormName() != "delete" { // as many as there may be paths
+			count++
+		}
 		if err := r.readPart(part, path); err != nil {
 			return err
 		}
@@ -232,23 +199,22 @@ func (r *formReader) finish() error {
 	if !r.body.drain(formOverhead) && r.body.broken() != nil {
 		return r.malformed(r.body.err)
 	}
-	return r.checkSource()
+	return r.shape.checkSource(r.form, r.example)
 }
 
 func (r *formReader) readPart(part *multipart.Part, path string) error {
-	name := part.FormName()
-	i := slices.IndexFunc(r.fields, func(f formField) bool { return f.name == name })
-	if i < 0 && fixed[name] != "" {
-		return stack.NewError(stack.Unprocessable, fixed[name])
+	field, err := r.shape.field(part.FormName(), invalid("unknown form field %q; the form takes %s. The archive goes into source: %s",
+		shorten(part.FormName()), r.known(), r.example))
+	if err != nil {
+		return err
 	}
-	if i < 0 {
-		return invalid("unknown form field %q; the form takes %s. The archive goes into source: %s",
-			shorten(name), r.known(), r.example)
-	}
-	if r.fields[i].most == 0 {
+	switch {
+	case field.most == 0:
 		return r.spoolSource(part, path)
+	case field.name == "delete":
+		return r.readDeletions(part, field)
 	}
-	return r.readText(part, r.fields[i])
+	return r.readText(part, field)
 }
 
 // spoolSource writes the archive to disk, without holding it in memory.
@@ -259,7 +225,7 @@ func (r *formReader) spoolSource(part *multipart.Part, path string) error {
 	r.form.archive = path
 	h := sha256.New()
 	source := io.LimitReader(part, r.maxSource+1)
-	if r.digested {
+	if r.form.sum != nil {
 		source = io.TeeReader(source, h)
 	}
 	size, err := spool(path, r.room, source)
@@ -271,7 +237,7 @@ func (r *formReader) spoolSource(part *multipart.Part, path string) error {
 	case size > r.maxSource:
 		return r.tooLarge()
 	}
-	if r.digested {
+	if r.form.sum != nil {
 		r.form.sum = h.Sum(nil)
 	}
 	return r.checkText(part, path, size)
@@ -336,28 +302,65 @@ func (r *formReader) checkText(part *multipart.Part, path string, size int64) er
 }
 
 func (r *formReader) readText(part *multipart.Part, field formField) error {
-	if _, twice := r.form.texts[field.name]; twice {
-		return invalid("%s is given twice; send it once", field.name)
-	}
-	text, err := io.ReadAll(io.LimitReader(part, field.most+1))
+	text, err := r.readUpTo(part, field)
 	if err != nil {
-		return r.malformed(err)
+		return err
 	}
-	if int64(len(text)) > field.most {
-		return unprocessable("%s is larger than %s", field.name, byteSize(field.most))
-	}
-	r.form.texts[field.name] = text
 	if field.name == "manifest_file" {
 		r.form.manifestFile = part.FileName()
 	}
-	return nil
+	return r.form.setText(field.name, text)
 }
 
-func (r *formReader) checkSource() error {
-	if r.form.archive == "" {
-		return invalid("no source: send the project as a tar or tar.gz, like this: tar -czf app.tar.gz . && %s", r.example)
+func (r *formReader) readUpTo(part *multipart.Part, field formField) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(part, field.most+1))
+	if err != nil {
+		return nil, r.malformed(err)
 	}
-	return nil
+	if int64(len(text)) > field.most {
+		return nil, unprocessable("%s is larger than %s", field.name, byteSize(field.most))
+	}
+	return text, nil
+}
+
+// readDeletions reads a path to delete, or a list of them: in JSON, or a line each, which
+// no path can be.
+func (r *formReader) readDeletions(part *multipart.Part, field formField) error {
+	text, err := r.readUpTo(part, field)
+	if err != nil {
+		return err
+	}
+	if list, ok := pathList(text); ok {
+		return r.form.addDeletions(list...)
+	}
+	if strings.HasPrefix(strings.TrimSpace(string(text)), `["`) {
+		return invalid(`delete begins like a list, and is not valid JSON; send one like this: ["old.html", "img"], or a path on each line`)
+	}
+	var list []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			list = append(list, line)
+		}
+	}
+	if len(list) == 0 {
+		list = []string{""}
+	}
+	return r.form.addDeletions(list...)
+}
+
+// pathList parses a list of paths in JSON.
+func pathList(text []byte) (paths []string, ok bool) {
+	var list []*string
+	if json.Unmarshal(text, &list) != nil || list == nil || plainjson.Fault(text) != "" {
+		return nil, false
+	}
+	for _, path := range list {
+		if path == nil {
+			return nil, false
+		}
+		paths = append(paths, *path)
+	}
+	return paths, true
 }
 
 // malformed returns what was wrong with the body, if the caller can do something about
@@ -371,7 +374,7 @@ func (r *formReader) malformed(err error) error {
 	case errors.Is(err, errPartHead):
 		return invalid("the headers of a part are longer than %s; send %s and nothing else", byteSize(partHead), r.known())
 	case r.body.read == 0:
-		return r.checkSource()
+		return r.shape.checkSource(r.form, r.example)
 	}
 	return invalid("the body is not the multipart form that its Content-Type announces; let the client write both, like this: %s", r.example)
 }
@@ -388,7 +391,7 @@ func (r *formReader) tooLarge() error {
 }
 
 // known returns the names of the form's fields.
-func (r *formReader) known() string { return join(r.fields, ", ") }
+func (r *formReader) known() string { return join(r.shape.fields, ", ") }
 
 // byteSize formats a size as the limits are written: 50 MB.
 func byteSize(n int64) string {

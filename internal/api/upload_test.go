@@ -103,7 +103,9 @@ func TestUpload_MalformedBodies(t *testing.T) {
 	whole := "--b\r\nContent-Disposition: form-data; name=name\r\n\r\nx\r\n--b--\r\n"
 	const notAnArchive = "not a tar archive"
 	tests := map[string]struct{ contentType, body, want string }{
-		"json":                     {"application/json", "{}", "multipart/form-data with the archive as source"},
+		"json without files":       {"application/json", "{}", "no source"},
+		"a json list":              {"application/json", "[]", "multipart/form-data with the archive as source"},
+		"white space":              {"application/json", strings.Repeat(" \n", 3000), "multipart/form-data with the archive as source"},
 		"nothing":                  {"", "", "multipart/form-data with the archive as source"},
 		"urlencoded":               {"application/x-www-form-urlencoded", "source=x", "multipart/form-data"},
 		"no boundary":              {"multipart/form-data", whole, "no usable boundary"},
@@ -275,7 +277,7 @@ func FuzzMultipart(f *testing.F) {
 	f.Add("", "")
 	f.Fuzz(func(t *testing.T, boundary, text string) {
 		b := &body{stream: strings.NewReader(text), declared: int64(len(text))}
-		r := formReader{form: form{texts: map[string][]byte{}}, fields: createForm, body: b, maxSource: 1000, room: func() error { return nil }}
+		r := formReader{form: form{texts: map[string][]byte{}}, shape: createShape, body: b, in: b, maxSource: 1000, room: func() error { return nil }}
 		path := t.TempDir() + "/upload"
 		err := r.read(boundary, path)
 		if err == nil {
@@ -283,7 +285,7 @@ func FuzzMultipart(f *testing.F) {
 			archive, err := os.Stat(path)
 			require.NoError(t, err)
 			require.LessOrEqual(t, archive.Size(), r.maxSource)
-			for _, field := range createForm {
+			for _, field := range createShape.fields {
 				require.LessOrEqual(t, int64(len(r.form.texts[field.name])), field.most)
 			}
 			return

@@ -23,15 +23,29 @@ func (a *API) validate(c *fiber.Ctx) error {
 		return err
 	}
 	var plan *manifest.Plan
-	err = a.uploads.receiveFormOrList(c, func(u *upload) error {
-		return u.withTree(c, u.turnBy(), func(tree fs.FS, unpacked unpacked) error {
-			req := u.form.request(a.lifetimeCheck(owner))
-			plan = manifest.NewPlan(manifest.Check(tree, unpacked.name, req))
-			return nil
-		})
+	err = a.uploads.receive(c, validateShape, func(u *upload) (err error) {
+		plan, err = u.plan(c, u.form.request(a.lifetimeCheck(owner)))
+		return err
 	})
 	if err != nil {
 		return err
 	}
 	return c.JSON(plan)
+}
+
+// plan returns what would be built and run; of a manifest alone, what it says.
+func (u *upload) plan(c *fiber.Ctx, req manifest.Request) (plan *manifest.Plan, err error) {
+	if u.form.archive == "" {
+		done, err := u.from.waitTurn(c, u.from.checks, u.turnBy())
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		return manifest.NewPlan(manifest.CheckAlone(req)), nil
+	}
+	err = u.withTree(c, u.turnBy(), func(tree fs.FS, unpacked unpacked) error {
+		plan = manifest.NewPlan(manifest.Check(tree, unpacked.name, req))
+		return nil
+	})
+	return plan, err
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +18,7 @@ func (e *env) validates(token string, parts ...part) reply {
 	return e.send("POST", "/v0/validate", token, body, "Content-Type", contentType)
 }
 
-// validatesJSON sends a list of files.
+// validatesJSON sends an object.
 func (e *env) validatesJSON(body string) reply {
 	e.t.Helper()
 	return e.send("POST", "/v0/validate", "", strings.NewReader(body), "Content-Type", "application/json; charset=utf-8")
@@ -87,76 +88,70 @@ func TestValidate_RefusesATokenThatIsNoAPIKey(t *testing.T) {
 	}
 }
 
-func TestValidate_TakesAListOfFiles(t *testing.T) {
-	e := newEnv(t)
-	r := e.validatesJSON(`{"files": [{"path": "public/index.html", "content": "PGgxPg==", "encoding": "base64"}, {"path": "README"}], "name": "shop"}`)
-	require.Equal(t, 200, r.status, r.body)
-	require.Equal(t, true, r.json()["valid"], r.body)
-	require.Equal(t, "shop", r.json()["name"])
-	require.Equal(t, "public", r.json()["services"].([]any)[0].(map[string]any)["publish"])
-	for _, manifest := range []string{`"services: [{name: site, runtime: static}]"`, `{"services": [{"name": "site", "runtime": "static"}]}`} {
-		r = e.validatesJSON(`{"files": [{"path": "index.html"}], "manifest": ` + manifest + `}`)
-		require.Equal(t, 200, r.status, r.body)
-		require.Equal(t, "site", r.json()["services"].([]any)[0].(map[string]any)["name"])
-	}
-	e.nothingLeft()
-}
-
-func TestValidate_TakesAListOfFilesWhateverItsContentType(t *testing.T) {
-	e := newEnv(t)
-	for _, contentType := range []string{"application/x-www-form-urlencoded", "text/plain", "", "nonsense/"} {
-		r := e.send("POST", "/v0/validate", "", strings.NewReader(`{"files": [{"path": "index.html"}]}`), "Content-Type", contentType)
-		require.Equal(t, 200, r.status, r.body)
-		require.Equal(t, true, r.json()["valid"], contentType)
-	}
-	e.nothingLeft()
-}
-
-func TestValidate_RefusesWhatCannotBeRead(t *testing.T) {
-	e := newEnv(t)
-	for body, want := range map[string]struct {
-		status int
-		detail string
-	}{
-		``:                                 {400, "not a list of files"},
-		`[]`:                               {400, "the body must be an object, not of type array"},
-		`x`:                                {400, "send one with Content-Type: application/json"},
-		`{"files": {"index.html": "x"}}`:   {400, "files must be a list, not of type object"},
-		`{"files": ["x"]}`:                 {400, "each item of files must be an object, not of type string"},
-		`{}`:                               {400, "no files"},
-		`{"files": [{}]}`:                  {400, "files[0] has no path"},
-		`{"files": [{"path": 7}]}`:         {400, "files.path must be a string, not of type number"},
-		`{"files": [{"path": "../x"}]}`:    {422, "../x"},
-		`{"files": [{"path": "a\u0000"}]}`: {422, "a"},
-		`{"files": [{"path": "a", "encoding": "gzip"}]}`:                                  {400, "base64"},
-		`{"files": [{"path": "a", "encoding": "base64", "content": "%"}]}`:                {400, "not base64"},
-		`{"files": [{"path": "a", "content": "` + strings.Repeat("x", mostFiles) + `"}]}`: {413, "archive"},
-	} {
-		r := e.validatesJSON(body)
-		require.Equal(t, want.status, r.status, "%.60s: %s", body, r.body)
-		require.Contains(t, r.detail(), want.detail)
-	}
-	require.Equal(t, 422, e.validates("", sourcePart([]byte("no archive at all, and not text\x00"))).status)
-	require.Equal(t, 400, e.validates("", textPart("name", "x")).status)
-	e.nothingLeft()
-}
-
-// A list of files that has not arrived completely waits on the disk, not in memory.
-func TestValidate_KeepsAListThatComesSlowlyOnDisk(t *testing.T) {
+// An upload in JSON that has not arrived completely waits on the disk, not in memory.
+func TestValidate_KeepsWhatComesSlowlyOnDisk(t *testing.T) {
 	e := newEnv(t)
 	text := `{"files": [{"path": "index.html", "content": "` + strings.Repeat("x", 4*spoolBlock) + `"}]}`
 	w := e.dial()
 	w.printf("POST /v0/validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(text), text[:len(text)-1])
 	require.Eventually(t, func() bool {
-		lists, err := filepath.Glob(filepath.Join(e.host.dir, "upload-*", "list"))
-		if err != nil || len(lists) != 1 {
+		objects, err := filepath.Glob(filepath.Join(e.host.dir, "upload-*", "object"))
+		if err != nil || len(objects) != 1 {
 			return false
 		}
-		info, err := os.Stat(lists[0])
+		info, err := os.Stat(objects[0])
 		return err == nil && info.Size() >= 4*spoolBlock
 	}, time.Minute, time.Millisecond)
 	w.printf("%s", text[len(text)-1:])
 	require.Equal(t, 200, w.reply().status)
+	e.nothingLeft()
+}
+
+func TestValidate_TakesAManifestAlone(t *testing.T) {
+	e := newEnv(t)
+	const text = "{name: shop, ttl: 2h, services: [{name: web, root: ./site, publish: dist}, {name: api, runtime: node@22, start: node server.js, env: {SECRET: hidden}}, {name: worker}]}"
+	for name, r := range map[string]reply{
+		"form": e.validates("", textPart("manifest", text)),
+		"file": e.validates("", part{"manifest_file", "manifest", []byte(text)}),
+		"json": e.validatesJSON(`{"manifest": "` + text + `"}`),
+		"both": e.validatesJSON(`{"manifest": "` + text + `", "files": {}}`),
+	} {
+		require.Equal(t, 200, r.status, r.body)
+		v := r.json()
+		require.Equal(t, true, v["valid"], "%s: %s", name, r.body)
+		require.Equal(t, "shop", v["name"])
+		require.EqualValues(t, 7200, v["ttl"])
+		require.Equal(t, []any{
+			map[string]any{
+				"name": "web", "runtime": "static", "root": "site", "publish": "dist", "spa": "auto",
+				"from": map[string]any{"runtime": "it has publish or spa", "root": "manifest", "publish": "manifest"},
+			},
+			map[string]any{
+				"name": "api", "runtime": "node", "version": "22", "root": ".", "start": "node server.js", "env": []any{"SECRET"},
+				"from": map[string]any{"runtime": "manifest", "start": "manifest"},
+			},
+			map[string]any{"name": "worker", "runtime": "", "root": ".", "from": map[string]any{"runtime": "detected from the source"}},
+		}, v["services"])
+		require.NotContains(t, r.body, "hidden")
+	}
+	v := e.validatesJSON(`{"manifest": {"ttl": "3d", "services": [{"name": "web", "runtime": "cobol"}, {"name": "api", "buildCommand": "x", "root": "../x", "start": " "}]}}`).json()
+	require.Equal(t, false, v["valid"])
+	faults := fmt.Sprint(v["faults"])
+	for _, fault := range []string{`unknown runtime "cobol"`, `here it is "build"`, "leads outside", "start is empty", "72h is too long"} {
+		require.Contains(t, faults, fault)
+	}
+	require.Len(t, v["services"], 1)
+	require.Equal(t, false, e.validates("", textPart("manifest", "{")).json()["valid"])
+	e.nothingLeft()
+}
+
+func TestValidate_RefusesWhatCannotBeRead(t *testing.T) {
+	e := newEnv(t)
+	require.Equal(t, 422, e.validates("", sourcePart([]byte("no archive at all, and not text\x00"))).status)
+	for _, r := range []reply{e.validates("", textPart("name", "x")), e.validates("", textPart("manifest", "")), e.validatesJSON(""), e.validatesJSON("x")} {
+		require.Equal(t, 400, r.status)
+		require.Contains(t, r.detail(), "no source")
+	}
 	e.nothingLeft()
 }
 

@@ -21,6 +21,7 @@ type stackView struct {
 	Deploying     *int              `json:"deploying"`
 	Error         *string           `json:"error"`
 	DeployError   *string           `json:"deploy_error"`
+	Deploy        *deployView       `json:"deploy"`
 
 	Role string `json:"role,omitempty"`
 }
@@ -30,6 +31,19 @@ type serviceView struct {
 	Runtime string              `json:"runtime"`
 	Status  stack.ServiceStatus `json:"status"`
 	URL     string              `json:"url"`
+}
+
+// deployView is the deploy of docs/api.md, "The deploy".
+type deployView struct {
+	Generation int             `json:"generation"`
+	Attempt    int             `json:"attempt"`
+	Outcome    stack.Outcome   `json:"outcome"`
+	Phase      *stack.Phase    `json:"phase"`
+	Service    *string         `json:"service"`
+	Problem    *string         `json:"problem"`
+	Error      *string         `json:"error"`
+	StartedAt  stack.Timestamp `json:"started_at"`
+	EndedAt    stack.Timestamp `json:"ended_at"`
 }
 
 // oneTime holds the fields that are shown once, after those of the stack, and as a
@@ -50,20 +64,39 @@ func (a *API) view(s *stack.Stack) stackView {
 		Status:        s.Status,
 		Claimed:       s.Claimed(),
 		URLs:          a.cfg.URLs.All(s),
-		Services:      make([]serviceView, len(s.Services)),
+		Services:      make([]serviceView, len(s.Generation.Services)),
 		CreatedAt:     stack.Timestamp(s.CreatedAt),
 		ExpiresAt:     stack.Timestamp(s.ExpiresAt),
 		ExpiredAt:     stack.Timestamp(s.ExpiredAt),
 		RetainedUntil: stack.Timestamp(s.RetainedUntil),
-		Generation:    s.Generation,
+		Generation:    s.Generation.Number,
 		Deploying:     orNull(s.Deploying),
 		Error:         orNull(s.Error),
 		DeployError:   orNull(s.DeployError),
+		Deploy:        viewDeploy(s.LastDeploy),
 	}
-	for i, svc := range s.Services {
+	for i, svc := range s.Generation.Services {
 		v.Services[i] = serviceView{Name: svc.Spec.Name, Runtime: svc.Spec.Label, Status: svc.Status, URL: v.URLs[svc.Spec.Name]}
 	}
 	return v
+}
+
+// viewDeploy returns a deploy as the API shows it; nil for one of an earlier version.
+func viewDeploy(d stack.Deploy) *deployView {
+	if d.Attempt == 0 {
+		return nil
+	}
+	return &deployView{
+		Generation: d.Generation,
+		Attempt:    d.Attempt,
+		Outcome:    d.Outcome,
+		Phase:      orNull(d.Progress.Phase),
+		Service:    orNull(d.Progress.Service),
+		Problem:    orNull(d.Progress.Problem),
+		Error:      orNull(d.Error),
+		StartedAt:  stack.Timestamp(d.StartedAt),
+		EndedAt:    stack.Timestamp(d.EndedAt),
+	}
 }
 
 // orNull returns nil, which is null in JSON, for a zero value.

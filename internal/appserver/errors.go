@@ -19,6 +19,7 @@ var statuses = map[stack.Kind]int{
 	stack.Forbidden:       fiber.StatusForbidden,
 	stack.NotFound:        fiber.StatusNotFound,
 	stack.Conflict:        fiber.StatusConflict,
+	stack.Changed:         fiber.StatusPreconditionFailed,
 	stack.TooLarge:        fiber.StatusRequestEntityTooLarge,
 	stack.Unprocessable:   fiber.StatusUnprocessableEntity,
 	stack.TooMany:         fiber.StatusTooManyRequests,

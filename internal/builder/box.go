@@ -2,7 +2,9 @@ package builder
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,53 +17,51 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/lastlines"
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/runtimes"
 )
 
 // The layout inside build and run containers.
 const (
-	AppDir   = "/app"
-	home     = "/home/app"
-	cacheDir = "/cache"
-	caFile   = "/.berth-ca.pem"
-	caStore  = "/.berth-ca.jks" // the same certificates for Java
+	AppDir = "/app"
+
+	sourcePrefix = "app" // AppDir in a tar
+	home         = "/home/app"
+	cacheDir     = "/cache"
+	caFile       = "/.berth-ca.pem"
+	caStore      = "/.berth-ca.jks" // the same certificates for Java
 )
 
 // lastBytes is how much of a command's output its error contains.
 const lastBytes = 3000
 
-// box is the container of one build.
+// box is a container of one build.
 type box struct {
-	cfg  *Config
-	job  Job
-	base string // image to start from
-	id   string
+	cfg   *Config
+	job   Job
+	name  string    // of the container
+	base  string    // image of the runtime
+	image string    // to start from
+	bare  bool      // the image has no user of the stack yet
+	files selection // of the source, to copy in
+	runs  bool      // commands are to run in it
+	id    string
 }
 
-// build runs the commands and keeps their results.
-func (x *box) build(ctx context.Context) error {
-	if err := x.prepare(ctx); err != nil {
-		return err
-	}
-	for _, step := range x.job.steps() {
-		if err := x.runStep(ctx, step); err != nil {
+// open makes the container with the source in it, and starts it if commands are to run; or
+// takes the one that is ready.
+func (x *box) open(ctx context.Context) error {
+	if id := x.job.Ready.take(ctx, x); id != "" {
+		x.id = id
+		if err := x.fill(ctx); !errors.Is(err, engine.ErrNotFound) {
 			return err
 		}
-		failpoint.Here("command-run")
 	}
-	if x.job.Spec.IsStatic() {
-		return x.publish(ctx)
-	}
-	return x.commit(ctx)
-}
-
-// prepare creates the container with the source in it, and starts it if there is a
-// command to run.
-func (x *box) prepare(ctx context.Context) error {
-	steps := len(x.job.steps()) > 0
 	spec := engine.Spec{
 		Key:    x.job.key().WithoutGeneration(),
-		Name:   x.job.key().Build(),
-		Image:  x.base,
+		Name:   x.name,
+		Image:  x.image,
 		User:   x.user(),
 		Dir:    x.dir(),
 		Cmd:    []string{"sleep", "infinity"},
@@ -71,9 +71,9 @@ func (x *box) prepare(ctx context.Context) error {
 		// Half of what a running service gets when both want the processor.
 		CPUShares: 512,
 	}
-	if steps {
+	if x.runs {
 		spec.Network = x.job.key().Network()
-		spec.Volumes = map[string]string{cacheDir: x.job.key().Cache()}
+		spec.Volumes = map[string]string{cacheDir: x.job.key().Cache(x.job.Stack.CachesDropped)}
 	}
 	var err error
 	x.id, err = x.cfg.Engine.Prepare(ctx, spec)
@@ -81,7 +81,7 @@ func (x *box) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := x.copySource(ctx, steps); err != nil || !steps {
+	if err := x.fill(ctx); err != nil || !x.runs {
 		return err
 	}
 	if err := x.job.Network(ctx); err != nil {
@@ -90,45 +90,55 @@ func (x *box) prepare(ctx context.Context) error {
 	return x.cfg.Engine.Start(ctx, x.id)
 }
 
-// copySource streams the source tree and the stack's user into the container.
-func (x *box) copySource(ctx context.Context, withCache bool) error {
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(x.writeTree(ctx, w, withCache)) }()
-	err := x.cfg.Engine.CopyIn(ctx, x.id, r)
-	r.CloseWithError(err) // ends the writer if the engine stopped reading
-	return err
+// fill copies the source into the container, and what the host adds.
+func (x *box) fill(ctx context.Context) error {
+	return engine.Stream(ctx, x.writeTree, func(tar io.Reader) error { return x.cfg.Engine.CopyIn(ctx, x.id, tar) })
 }
 
-func (x *box) writeTree(ctx context.Context, w io.Writer, withCache bool) error {
-	uid := x.job.Stack.UID()
+// writeTree writes what is copied into the container: the source, and what the host adds.
+func (x *box) writeTree(ctx context.Context, w io.Writer) error {
 	tw := tar.NewWriter(w)
-	accounts := fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\napp:x:%[1]d:%[1]d:app:%[2]s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", uid, home)
-	groups := fmt.Sprintf("root:x:0:\napp:x:%d:\nnogroup:x:65534:\n", uid)
-	entries := []entry{
-		{name: "etc/passwd", data: []byte(accounts)},
-		{name: "etc/group", data: []byte(groups)},
-		{name: "home/app/", uid: uid},
-		{name: "data/", uid: uid},
-	}
-	if withCache {
-		entries = append(entries, entry{name: "cache/", uid: uid})
-		if len(x.cfg.CA) > 0 {
-			store, err := truststore(x.cfg.CA)
-			if err != nil {
-				return err
-			}
-			entries = append(entries, entry{name: "cache" + caFile, data: x.cfg.CA}, entry{name: "cache" + caStore, data: store})
-		}
+	entries, err := x.entries()
+	if err != nil {
+		return err
 	}
 	for _, e := range entries {
 		if err := e.write(tw); err != nil {
 			return err
 		}
 	}
-	if err := archive.WriteTar(ctx, tw, x.job.Source, "app", uid, uid); err != nil {
+	uid := x.job.Stack.UID()
+	if err := archive.WritePart(ctx, tw, source.Tree(x.job.Source), sourcePrefix, uid, uid, x.files); err != nil {
 		return err
 	}
 	return tw.Close()
+}
+
+// entries returns what the host adds: the stack's user, and what commands need.
+func (x *box) entries() (entries []entry, err error) {
+	uid := x.job.Stack.UID()
+	if x.bare {
+		accounts := fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\napp:x:%[1]d:%[1]d:app:%[2]s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", uid, home)
+		groups := fmt.Sprintf("root:x:0:\napp:x:%d:\nnogroup:x:65534:\n", uid)
+		entries = []entry{
+			{name: "etc/passwd", data: []byte(accounts)},
+			{name: "etc/group", data: []byte(groups)},
+			{name: "home/app/", uid: uid},
+			{name: "data/", uid: uid},
+		}
+	}
+	if !x.runs {
+		return entries, nil
+	}
+	entries = append(entries, entry{name: "cache/", uid: uid})
+	if len(x.cfg.CA) > 0 {
+		store, err := truststore(x.cfg.CA)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry{name: "cache" + caFile, data: x.cfg.CA}, entry{name: "cache" + caStore, data: store})
+	}
+	return entries, nil
 }
 
 // entry is a folder (its name ends in a slash) or a small file that the host adds to
@@ -151,17 +161,21 @@ func (e entry) write(tw *tar.Writer) error {
 	return err
 }
 
-// runStep executes one command and writes its output to the build log.
-func (x *box) runStep(ctx context.Context, s step) error {
-	fmt.Fprintf(x.job.Log, "$ %s\n", s.command)
+// runStep executes one command, unless it is "", and writes its output to the build log.
+// Its name is that of the deploy's phase.
+func (x *box) runStep(ctx context.Context, name stack.Phase, command string) error {
+	if command == "" {
+		return nil
+	}
+	x.job.Begin(name)
+	fmt.Fprintf(x.job.Log, "$ %s\n", command)
 	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
 	last := lastlines.OfOutput(lastBytes)
 	out := io.MultiWriter(x.job.Log, last)
 	code, err := x.cfg.Engine.Exec(limited, x.id, engine.Cmd{
-		// One pipe for both outputs keeps their lines in order.
-		Args: []string{"sh", "-c", "exec 2>&1\n" + s.command},
-		Env:  x.commandEnv(),
+		Args: x.shell(name, command),
+		Env:  x.cfg.commandEnv(&x.job),
 		User: x.user(),
 		Dir:  x.dir(),
 	}, out, out)
@@ -169,27 +183,86 @@ func (x *box) runStep(ctx context.Context, s step) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:
-		return fault(x.job, "%s ran longer than %s and was killed: %s%s", s.name, x.cfg.Timeout, s.command, last.Phrase())
+		return fault(x.job, "%s ran longer than %s and was killed: %s%s", name, x.cfg.Timeout, stack.CommandLine(command), last.Phrase())
 	case err != nil:
 		return err
 	case code != 0:
-		return fault(x.job, "%s failed: %q exited with code %d%s", s.name, s.command, code, last.Phrase())
+		return fault(x.job, "%s failed: %q exited with code %d%s", name, stack.CommandLine(command), code, last.Phrase())
 	}
+	failpoint.Here("command-run")
 	return nil
 }
 
-// commandEnv returns the environment of a build command: the runtime's, the operator's
-// package hosts, then the job's own; later ones win.
-func (x *box) commandEnv() []string {
-	env := BaseEnv(x.job.Spec.Base(), x.job.Spec.Root, true)
-	maps.Copy(env, x.cfg.Env)
-	if len(x.cfg.CA) > 0 {
+// shell returns what runs a command. One pipe for both outputs keeps their lines in order.
+func (x *box) shell(name stack.Phase, command string) []string {
+	def, ok := runtimes.Lookup(x.job.Spec.Base().Name)
+	if name != stack.PhaseBuild || !ok || len(def.Caches) == 0 {
+		return []string{"sh", "-c", "exec 2>&1\n" + command}
+	}
+	return compile(def, cacheDir, x.base, x.cfg.commandEnv(&x.job, "GENERATION"), command) // which is new each time
+}
+
+// maxSums limits what hasFiles passes to the container, in bytes: a program takes no
+// longer argument.
+const maxSums = 100 << 10
+
+// hasFiles reports whether the container has files of the source as they were copied in,
+// as far as that can be checked.
+func (x *box) hasFiles(ctx context.Context, files []string) (bool, error) {
+	src, err := source.Load(x.job.Source, x.job.Digest)
+	if err != nil {
+		return false, err
+	}
+	if len(files) == 0 {
+		return true, nil
+	}
+	var sums strings.Builder
+	for _, name := range files {
+		e, _ := src.Find(name)
+		fmt.Fprintf(&sums, "%x  %s\n", e.Sum, name)
+	}
+	if sums.Len() > maxSums {
+		return false, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
+	defer cancel()
+	code, err := x.cfg.Engine.Exec(limited, x.id, engine.Cmd{
+		Args: []string{"sh", "-c", `printf %s "$1" | sha256sum -c --status`, "sh", sums.String()},
+		User: x.user(),
+		Dir:  AppDir,
+	}, io.Discard, io.Discard)
+	return code == 0, err
+}
+
+// findReader returns an installed dependency whose install script may have looked for files
+// of the source; "" if there is none.
+func (x *box) findReader(ctx context.Context) (string, error) {
+	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
+	defer cancel()
+	var found bytes.Buffer
+	_, err := x.cfg.Engine.Exec(limited, x.id, engine.Cmd{
+		Args: []string{"sh", "-c", runtimes.FindScripts},
+		User: x.user(),
+		Dir:  AppDir,
+	}, &found, io.Discard)
+	return runtimes.Reader(found.String()), err
+}
+
+// commandEnv returns the environment of a job's commands, except some variables: the
+// runtime's, the operator's package hosts, then the job's own; later ones win.
+func (c *Config) commandEnv(job *Job, except ...string) []string {
+	env := BaseEnv(job.Spec.Base(), job.Spec.Root, true)
+	maps.Copy(env, c.Env)
+	if len(c.CA) > 0 {
 		for _, name := range caVariables {
 			env[name] = cacheDir + caFile
 		}
 		env["JAVA_TOOL_OPTIONS"] = strings.TrimSpace(env["JAVA_TOOL_OPTIONS"] + " -Djavax.net.ssl.trustStore=" + cacheDir + caStore)
 	}
-	maps.Copy(env, x.job.Env)
+	maps.Copy(env, job.Env)
+	for _, name := range except {
+		delete(env, name)
+	}
 	return EnvList(env)
 }
 
@@ -199,9 +272,9 @@ var caVariables = []string{
 	"REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
 }
 
-// commit creates the image of the generation.
-func (x *box) commit(ctx context.Context) error {
-	err := x.cfg.Engine.Commit(ctx, x.id, x.job.key(), engine.ImageConfig{
+// commit creates an image of the container.
+func (x *box) commit(ctx context.Context, ref string) error {
+	err := x.cfg.Engine.Commit(ctx, x.id, ref, x.job.key(), engine.ImageConfig{
 		User: x.user(),
 		Dir:  x.dir(),
 		Env:  []string{"HOME=" + home},
@@ -224,7 +297,10 @@ func (x *box) removeContainer() {
 
 func (x *box) dir() string { return path.Join(AppDir, x.job.Spec.Root) }
 
-func (x *box) user() string {
-	uid := strconv.Itoa(x.job.Stack.UID())
+func (x *box) user() string { return userOf(x.job.Stack) }
+
+// userOf returns the user and group as which all of a stack runs.
+func userOf(st *stack.Stack) string {
+	uid := strconv.Itoa(st.UID())
 	return uid + ":" + uid
 }

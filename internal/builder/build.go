@@ -30,8 +30,13 @@ type Config struct {
 	CA      []byte            // PEM bundle that commands and base images trust besides their own; nil for none
 	Memory  int64             // bytes a build may use; 0 for no ceiling
 	Pids    int64             // processes a build may have at once
-	Sites   archive.Limits    // of a published folder
-	Log     *slog.Logger
+
+	CacheMax int64 // bytes that the build caches of a service may take; see TrimCache
+
+	Sites archive.Limits // of a published folder
+	Log   *slog.Logger
+
+	LayerKey []byte // of the hashes of what install commands can see
 
 	// Observe is called after each build with its result: ok, failed or stopped. It may
 	// be nil.
@@ -62,12 +67,22 @@ type Job struct {
 	Stack      *stack.Stack
 	Spec       *stack.Spec
 	Generation int
-	Source     string                      // folder of the unpacked archive
-	Others     []string                    // folders of the other services in it
-	Site       string                      // folder to publish a static site into; it does not exist yet
+	Attempt    int                         // numbers what the build makes; a taken over part has the number of an earlier one
+	Source     string                      // folder of the source; see package source
+	Digest     string                      // of the source
+	Others     []string                    // folders of the other services in its tree
+	Site       string                      // path of the folder that a static service publishes; nothing is there yet
 	Network    func(context.Context) error // creates the generation's network when it is first needed
 	Env        map[string]string           // of every command
 	Log        io.Writer                   // the build log
+	Begin      func(stack.Phase)           // called when the install or the build command is about to run
+
+	Layer   stack.Layer // what was installed before; without inputs for none
+	Listing string      // folder of the listing of the source that the layer has, if it has one
+	// Keep records the layer that the build has made, before what follows, which may fail.
+	Keep func(context.Context, stack.Layer) error
+
+	Ready *Ready // its container, made ahead; nil for none
 
 	Previous     Result // the served generation's result for this service; zero for none
 	PreviousSite string // its published folder
@@ -78,15 +93,23 @@ func (j *Job) key() engine.Key {
 	return engine.Key{Stack: j.Stack.ID, Service: j.Spec.Name, Generation: j.Generation}
 }
 
+// image returns the reference of the image that the build makes.
+func (j *Job) image() string { return j.key().Image(j.Attempt) }
+
 // client identifies the user of the build's slot: the account that owns the stack, or
 // the network that it came from.
 func (j *Job) client() string {
 	return cmp.Or(j.Stack.Owner, j.Stack.Network)
 }
 
-// Result is what a build produced: an image, or a folder for a static service.
+// Result is what a build produced or took over: an image, or a folder for a static service.
 type Result struct {
 	Image       string // reference; "" for a static service
+	Copied      bool   // the image does not have the source, apart from the Installed files
+	Installed   []string
+	Unlayered   bool   // it was made without a layer: one of before is of no use any more
+	Site        int    // attempt that published the folder; 0 for a service with a process
+	Linked      bool   // the folder is a link into the source; see the function Linked
 	Fingerprint string // equal if the service would be built the same way again
 }
 
@@ -95,7 +118,7 @@ type Result struct {
 // is. A failed build leaves nothing behind. After a successful one, the caller runs
 // cleanUp, which can wait until the service is live.
 func (b *Builder) Build(ctx context.Context, job Job) (result Result, cleanUp func(), err error) {
-	fmt.Fprintf(job.Log, "== build %s (%s) gen %d\n", job.Spec.Name, job.Spec.Label, job.Generation)
+	fmt.Fprintf(job.Log, "== attempt %d\n== build %s (%s) gen %d\n", job.Attempt, job.Spec.Name, job.Spec.Label, job.Generation)
 	begun := time.Now()
 	result, cleanUp, err = b.build(ctx, job)
 	b.cfg.Observe(job.Spec.Runtime.Name, outcome(ctx, err), time.Since(begun))
@@ -123,54 +146,37 @@ func (b *Builder) Acquire(ctx context.Context, job Job) (release func(), err err
 func (j *Job) runsNothing() bool { return j.Spec.IsStatic() && !j.Spec.Builds() }
 
 func (b *Builder) build(ctx context.Context, job Job) (result Result, cleanUp func(), err error) {
-	base, err := b.base(ctx, job)
+	if job.runsNothing() {
+		return Result{Site: job.Attempt, Linked: true}, func() {}, publishSource(job)
+	}
+	base, err := b.EnsureBase(ctx, job.Spec.Base(), job.Log)
 	if err != nil {
 		return Result{}, nil, err
 	}
 	if result.Fingerprint, err = b.fingerprint(job, base); err != nil {
 		return Result{}, nil, err
 	}
-	if !job.Spec.IsStatic() {
-		result.Image = job.key().Image()
-	}
 	if job.Previous.Fingerprint == result.Fingerprint {
-		if done, err := b.reuse(ctx, job); err != nil || done {
+		if there, err := b.isThere(ctx, job); err != nil || there {
 			fmt.Fprintln(job.Log, "nothing changed since the served generation; not built again")
-			return result, func() {}, err
+			return job.Previous, func() {}, err
 		}
 	}
-	cleanUp, err = b.make(ctx, job, base)
+	cleanUp, err = b.make(ctx, job, base, &result)
 	return result, cleanUp, err
 }
 
-// base returns the image that a service is built on; "" if it needs none.
-func (b *Builder) base(ctx context.Context, job Job) (string, error) {
-	if job.runsNothing() {
-		return "", nil
+// make builds a service that cannot be taken over, and fills in the result.
+func (b *Builder) make(ctx context.Context, job Job, base string, result *Result) (cleanUp func(), err error) {
+	w := &work{builder: b, cfg: &b.cfg, job: job, base: base, result: result}
+	if w.plan, err = b.plan(ctx, job, base); err == nil {
+		err = w.do(ctx)
 	}
-	return b.EnsureBase(ctx, job.Spec.Base(), job.Log)
-}
-
-// make builds a service that cannot be reused.
-func (b *Builder) make(ctx context.Context, job Job, base string) (cleanUp func(), err error) {
-	if base == "" {
-		return func() {}, publishSource(job)
-	}
-	box := &box{cfg: &b.cfg, job: job, base: base}
-	if err := box.build(ctx); err != nil {
-		box.removeContainer() // with the command that may still run in it
+	if err != nil {
+		w.cleanUp() // with the command that may still run in a container
 		return nil, err
 	}
-	return box.removeContainer, nil
-}
-
-// step is one command of a build.
-type step struct{ name, command string }
-
-// steps returns the commands of this service, in order.
-func (j *Job) steps() []step {
-	all := []step{{"install", j.Spec.Install}, {"build", j.Spec.Build}}
-	return slices.DeleteFunc(all, func(s step) bool { return s.command == "" })
+	return w.cleanUp, nil
 }
 
 // BaseEnv returns the environment that a runtime gives its commands (building) and its

@@ -2,28 +2,22 @@ package builder
 
 import (
 	"maps"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/berth-host/berth/internal/source/sourcetest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// tree writes files below a new folder.
-func tree(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+func TestIsThere_LooksForTheFolderOfASite(t *testing.T) {
+	b, job := &Builder{}, Job{Spec: &stack.Spec{Runtime: stack.Runtime{Name: stack.Static}}, PreviousSite: t.TempDir()}
+	if there, err := b.isThere(t.Context(), job); err != nil || !there {
+		t.Errorf("isThere = %v, %v for a folder", there, err)
 	}
-	return dir
+	job.PreviousSite += "-gone"
+	if there, err := b.isThere(t.Context(), job); err != nil || there {
+		t.Errorf("isThere = %v, %v for none", there, err)
+	}
 }
 
 func TestFingerprint_ChangesWithWhatTheBuildDependsOn(t *testing.T) {
@@ -35,7 +29,8 @@ func TestFingerprint_ChangesWithWhatTheBuildDependsOn(t *testing.T) {
 		spec := stack.Spec{Name: "api", Root: "api", Build: "make"}
 		job := Job{Stack: st, Spec: &spec, Others: []string{"web", "."}, Env: map[string]string{"A": "1", "GENERATION": "1"}}
 		base := change(files, &job)
-		job.Source = tree(t, files)
+		src := sourcetest.Make(t, t.TempDir(), files)
+		job.Source, job.Digest = src.Dir(), src.Digest()
 		got, err := b.fingerprint(job, base)
 		if err != nil {
 			t.Fatal(err)
@@ -64,24 +59,6 @@ func TestFingerprint_ChangesWithWhatTheBuildDependsOn(t *testing.T) {
 	} {
 		if make(change) == first {
 			t.Errorf("%s changed, and the fingerprint did not", name)
-		}
-	}
-}
-
-func TestLinkTree_ServesTheSameFilesWithoutCopyingThem(t *testing.T) {
-	from := tree(t, map[string]string{"index.html": "page", "assets/app.js": "script"})
-	if err := os.Symlink("index.html", filepath.Join(from, "home.html")); err != nil {
-		t.Fatal(err)
-	}
-	to := filepath.Join(t.TempDir(), "web", "g1")
-	if err := linkTree(from, to); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"index.html", "assets/app.js", "home.html"} {
-		a, errA := os.Stat(filepath.Join(from, name))
-		b, errB := os.Stat(filepath.Join(to, name))
-		if errA != nil || errB != nil || !os.SameFile(a, b) {
-			t.Errorf("%s is not the same file in both (%v, %v)", name, errA, errB)
 		}
 	}
 }

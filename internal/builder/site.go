@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/berth-host/berth/internal/archive"
@@ -16,79 +17,107 @@ import (
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/manifest"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/runtimes"
 )
 
-// publishSource copies a folder of the source itself into the site's folder, as links
-// to the same files: nothing has run that could have changed them.
+// publishSource makes the site a link to a folder of the source itself: nothing has run
+// that could have changed its files.
 func publishSource(job Job) error {
-	root, err := os.OpenRoot(filepath.Join(job.Source, filepath.FromSlash(job.Spec.Root)))
+	src, err := source.Load(job.Source, job.Digest)
 	if err != nil {
-		return fmt.Errorf("open the service's folder: %w", err)
+		return fmt.Errorf("publish: %w", err)
+	}
+	folder, at, err := job.sourceFolder()
+	if err != nil {
+		return err
+	}
+	if err := job.linkSite(at); err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	failpoint.Here("site-linked")
+	files, paths := measureSource(src, at)
+	return job.published(folder, files, paths)
+}
+
+// sourceFolder returns the folder of the source to publish: as the manifest names it,
+// below the service's own, and as a path in the tree. If it is a link, the path is that of
+// the folder that it leads to.
+func (j *Job) sourceFolder() (folder, at string, err error) {
+	root, err := os.OpenRoot(filepath.Join(source.Tree(j.Source), filepath.FromSlash(j.Spec.Root)))
+	if err != nil {
+		return "", "", fmt.Errorf("open the service's folder: %w", err)
 	}
 	defer root.Close()
-	folder := job.Spec.Publish
+	folder = j.Spec.Publish
 	if folder == "" {
 		if folder = runtimes.FindPublish(root.FS()); folder == "" {
-			return fault(job, "no index.html in any of %s; set publish to the folder to serve", publishFolders)
+			return "", "", fault(*j, "no index.html in any of %s; set publish to the folder to serve", publishFolders)
 		}
 	}
 	if info, err := root.Stat(folder); err != nil || !info.IsDir() {
-		return fault(job, "the folder to publish, %q, is not in the source; set publish to one that is", folder)
+		return "", "", fault(*j, "the folder to publish, %q, is not in the source; set publish to one that is", folder)
 	}
-	// A folder that is a link inside the source is published as what it leads to.
-	from, err := filepath.EvalSymlinks(filepath.Join(root.Name(), filepath.FromSlash(folder)))
-	if err != nil {
-		return fmt.Errorf("publish: %w", err)
+	if _, at, err = follow(filepath.Join(root.Name(), filepath.FromSlash(folder)), j.Source); err != nil {
+		return "", "", fmt.Errorf("publish: %w", err)
 	}
-	if err := linkTree(from, job.Site); err != nil {
-		return err
-	}
-	failpoint.Here("site-linked")
-	return job.published(folder)
+	return folder, at, nil
 }
 
-// linkTree links every file below from into a new folder to. It recreates symbolic
-// links as they are; package site does not follow links that lead out.
-func linkTree(from, to string) error {
-	err := filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, strings.TrimPrefix(name, from))
-		switch {
-		case d.IsDir():
-			return os.MkdirAll(target, 0o700)
-		case d.Type() == fs.ModeSymlink:
-			link, err := os.Readlink(name)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(link, target)
-		}
-		return os.Link(name, target)
-	})
+// linkSite makes the site a relative link to a folder of the source's tree.
+func (j *Job) linkSite(at string) error {
+	parent := filepath.Dir(j.Site)
+	to, err := filepath.Rel(parent, filepath.Join(source.Tree(j.Source), at))
 	if err != nil {
-		return fmt.Errorf("publish: %w", err)
+		return err
+	}
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return err
+	}
+	return os.Symlink(to, j.Site)
+}
+
+// Linked returns the folder that a site serves which is a link into a source, and the
+// names in it that are not served. It refuses a link that leads elsewhere.
+func Linked(site, src string) (dir string, hidden []string, err error) {
+	dir, at, err := follow(site, src)
+	if err != nil {
+		return "", nil, fmt.Errorf("follow the link of a site: %w", err)
+	}
+	return dir, hiddenIn(at), nil
+}
+
+// follow returns the folder or file that a path leads to, and where that is in the tree of
+// a source; "." for the tree itself.
+func follow(name, src string) (dir, at string, err error) {
+	tree, err := filepath.EvalSymlinks(source.Tree(src))
+	if err != nil {
+		return "", "", err
+	}
+	if dir, err = filepath.EvalSymlinks(name); err != nil {
+		return "", "", err
+	}
+	if at, err = filepath.Rel(tree, dir); err != nil || !filepath.IsLocal(at) {
+		return "", "", fmt.Errorf("%s leads to %s, which is not in %s", name, dir, tree)
+	}
+	return dir, at, nil
+}
+
+// hiddenIn returns the names of files that are not published from a folder of the source,
+// given by its path: those of the manifest, which describes other services too, if that is
+// the archive's root.
+func hiddenIn(folder string) []string {
+	if folder == "." {
+		return manifest.Files
 	}
 	return nil
 }
 
-// published records what is served, and refuses an empty folder. If the archive's root
-// is published, it removes the manifest, which describes other services too.
-func (j *Job) published(folder string) error {
-	if path.Join(j.Spec.Root, folder) == "." {
-		for _, name := range manifest.Files {
-			if err := os.Remove(filepath.Join(j.Site, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("publish: %w", err)
-			}
-		}
-	}
-	files, paths, err := measure(j.Site)
+// published records what is served, by number of files and bytes of all paths, and
+// refuses an empty folder.
+func (j *Job) published(folder string, files, paths int) error {
 	switch {
-	case err != nil:
-		return err
 	case files == 0:
 		return noFiles(*j, folder)
 	case paths > maxPaths:
@@ -141,10 +170,14 @@ func (x *box) takeOut(ctx context.Context) error {
 	go func() {
 		code, err := x.cfg.Engine.Exec(ctx, x.id, engine.Cmd{
 			Whole: true,
-			Args:  []string{"tar", "-C", path.Join(x.dir(), folder), "-cf", "-", "."},
+			Args:  []string{"sh", "-c", fmt.Sprintf(`cd -- "$1" || exit %d; exec tar -cf - .`, noFolder), "sh", folder},
 			User:  x.user(),
+			Dir:   x.dir(),
 		}, w, said)
-		if err == nil && code != 0 {
+		switch {
+		case err == nil && code == noFolder:
+			err = fault(x.job, "the build left no folder %q; set publish to the folder that it writes", folder)
+		case err == nil && code != 0:
 			err = fault(x.job, "the folder to publish, %q, could not be read%s", folder, said.Phrase())
 		}
 		w.CloseWithError(err)
@@ -160,14 +193,26 @@ func (x *box) takeOut(ctx context.Context) error {
 	for _, l := range lost {
 		fmt.Fprintf(x.job.Log, "left out: %s\n", l)
 	}
-	return x.job.published(folder)
+	for _, name := range hiddenIn(path.Join(x.job.Spec.Root, folder)) {
+		if err := os.Remove(filepath.Join(x.job.Site, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("publish: %w", err)
+		}
+	}
+	files, paths, err := measure(x.job.Site)
+	if err != nil {
+		return err
+	}
+	return x.job.published(folder, files, paths)
 }
+
+// noFolder is the exit code with which the folder cannot be entered. tar has no such code.
+const noFolder = 66
 
 // folder returns the folder to publish below the service's own; it searches the
 // container if the manifest names none.
 func (x *box) folder(ctx context.Context) (string, error) {
 	if x.job.Spec.Publish != "" {
-		return x.checkFolder(ctx, x.job.Spec.Publish)
+		return x.job.Spec.Publish, nil
 	}
 	script := "for d in " + strings.Join(runtimes.PublishFolders, " ") + `; do
 		f=$(find "$d" -maxdepth 3 -name node_modules -prune -o -name index.html -print 2>/dev/null | awk '{ print length, $0 }' | sort -n | head -n 1 | cut -d " " -f 2-)
@@ -180,24 +225,6 @@ func (x *box) folder(ctx context.Context) (string, error) {
 	folder := strings.TrimSpace(out)
 	if code != 0 || folder == "" {
 		return "", fault(x.job, "the build left no index.html in any of %s; set publish to the folder that it writes", publishFolders)
-	}
-	return folder, nil
-}
-
-func (x *box) checkFolder(ctx context.Context, folder string) (string, error) {
-	// find ends with an error when there is no such folder.
-	first, code, err := engine.Answer(ctx, x.cfg.Engine, x.id, engine.Cmd{
-		Args: []string{"find", folder + "/", "-not", "-type", "d", "-print", "-quit"},
-		User: x.user(), Dir: x.dir(),
-	})
-	if err != nil {
-		return "", err
-	}
-	if code != 0 {
-		return "", fault(x.job, "the build left no folder %q; set publish to the folder that it writes", folder)
-	}
-	if first == "" {
-		return "", noFiles(x.job, folder)
 	}
 	return folder, nil
 }
@@ -216,4 +243,24 @@ func measure(dir string) (files, paths int, err error) {
 		return err
 	})
 	return files, paths, err
+}
+
+// measureSource is measure for what is published from a folder of a source's tree.
+func measureSource(src *source.Source, at string) (files, paths int) {
+	folder, skip := at, len(at)+1
+	if at == "." {
+		folder, skip = "", 0
+	}
+	hidden := hiddenIn(at)
+	for _, e := range src.Below(folder) {
+		name := e.Path[skip:]
+		if first, _, _ := strings.Cut(name, "/"); slices.Contains(hidden, first) {
+			continue
+		}
+		if !e.Mode.IsDir() {
+			files++
+		}
+		paths += len(name) + 1 // with the slash before it
+	}
+	return files, paths
 }

@@ -167,7 +167,7 @@ func (a *app) restored(ctx context.Context, t *target, timeout time.Duration) er
 		return err
 	}
 	if t.stack.Status == client.Failed {
-		return verdict(t.stack)
+		return verdict(t.stack, nil)
 	}
 	return nil
 }
@@ -255,6 +255,9 @@ func (a *app) forgetAll(server string, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	for _, id := range ids {
+		a.memory.forgetSeen(server, id)
+	}
 	return a.memory.update(server, func(s *onServer) {
 		for _, id := range ids {
 			s.forget(id)
@@ -274,7 +277,7 @@ func (a *app) printList(stacks []client.Stack, known *onServer) error {
 		if s.ExpiresAt != nil && s.Status != client.Expired {
 			remaining = stack.RoughDuration(time.Until(unixTime(*s.ExpiresAt)))
 		}
-		folder := cmp.Or(known.folderOf(s.ID), "-")
+		folder := cmp.Or(strings.Join(known.foldersOf(s.ID), ", "), "-")
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, a.ui.clean(s.Name), s.Status, remaining, folder)
 	}
 	if err := w.Flush(); err != nil {

@@ -29,6 +29,16 @@ type spool struct {
 	file    *os.File
 	form    client.Upload // of a request with this archive
 	leftOut []string
+	files   map[string]pack.File // of the whole folder; nil for an archive
+}
+
+// newSpool makes the temporary file of an archive.
+func newSpool(o origin) (*spool, error) {
+	f, err := os.CreateTemp("", "berth-*.tar.gz")
+	if err != nil {
+		return nil, fmt.Errorf("create a temporary archive: %w", err)
+	}
+	return &spool{from: o, file: f}, nil
 }
 
 // folder returns the key under which a stack from here is remembered: the folder or
@@ -46,11 +56,10 @@ func (a *app) archive(ctx context.Context, o origin) (_ *spool, err error) {
 	if o.path != "-" && statErr != nil {
 		return nil, usagef("there is no folder or archive %s", o.path)
 	}
-	f, err := os.CreateTemp("", "berth-*.tar.gz")
+	s, err := newSpool(o)
 	if err != nil {
-		return nil, fmt.Errorf("create a temporary archive: %w", err)
+		return nil, err
 	}
-	s := &spool{from: o, file: f}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -75,9 +84,13 @@ func (s *spool) pack(ctx context.Context, u *ui) error {
 	if sum.Files == 0 {
 		return usagef("there is nothing to pack in %s%s", s.from.path, s.aside(" (left out: ", ")", sum.LeftOut))
 	}
-	s.leftOut = sum.LeftOut
-	u.sayf("packed %s%s", filesOf(sum), s.aside(", left out ", "", sum.LeftOut))
+	s.leftOut, s.files = sum.LeftOut, sum.Packed
+	s.sayPacked(u, sum)
 	return nil
+}
+
+func (s *spool) sayPacked(u *ui, sum pack.Summary) {
+	u.sayf("packed %s%s", filesOf(sum), s.aside(", left out ", "", sum.LeftOut))
 }
 
 func filesOf(sum pack.Summary) string {
@@ -87,8 +100,16 @@ func filesOf(sum pack.Summary) string {
 	return fmt.Sprintf("%d files (%s)", sum.Files, units.HumanSize(float64(sum.Bytes)))
 }
 
-// mostLeftOut is how many names a line lists.
-const mostLeftOut = 6
+// mostNamed is how many names a line lists.
+const mostNamed = 6
+
+// few lists the first of some names, and how many more there are.
+func few(names []string) string {
+	if more := len(names) - mostNamed; more > 0 {
+		names = append(names[:mostNamed:mostNamed], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
 
 // aside lists what was left out; "" if there is nothing to say.
 func (s *spool) aside(before, after string, names []string) string {
@@ -96,10 +117,7 @@ func (s *spool) aside(before, after string, names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	if more := len(names) - mostLeftOut; more > 0 {
-		names = append(names[:mostLeftOut:mostLeftOut], fmt.Sprintf("%d more", more))
-	}
-	return before + strings.Join(names, ", ") + after
+	return before + few(names) + after
 }
 
 // missed returns what was left out and may be the reason for a refusal: with a

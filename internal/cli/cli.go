@@ -5,7 +5,8 @@
 // API's JSON, one object per line if there are several. Colours, progress and QR codes
 // appear on terminals only. The exit code tells scripts what happened; see exit.go.
 // What must be remembered between runs, tokens above all, is kept in one file that only
-// its user can read; see memory.go. Code in this package touches the terminal, that
+// its user can read; see memory.go. The hashes of deployed files are beside it, so that
+// only what changed is sent; see changes.go. Code in this package touches the terminal, that
 // file, the project's folder, temporary files and the user's browser; it reaches the
 // server only through package client.
 package cli
@@ -98,7 +99,7 @@ berth status stk_3f2a9c1b7d4e`,
 		&cobra.Group{ID: "account", Title: "account"},
 	)
 	root.AddCommand(
-		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
+		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.envCommand(), a.execCommand(), a.pullCommand(), a.restartCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
 		a.initCommand(), a.checkCommand(),
 		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.claimCommand(), a.listCommand(),
 		a.mcpCommand(),

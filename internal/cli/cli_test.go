@@ -22,24 +22,6 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-func TestNewLines_AreThoseThatWereNotThere(t *testing.T) {
-	for _, tt := range []struct{ name, before, now, want string }{
-		{"first look", "", "a b", "a b"},
-		{"nothing new", "a b", "a b", ""},
-		{"more", "a b", "a b c d", "c d"},
-		{"the window moved", "a b c", "b c d", "d"},
-		{"the window moved past it", "a b", "y z", "y z"},
-		{"a new log", "a b c", "x", "x"},
-		{"the same line again", "a a", "a a a", "a"},
-		{"emptied", "a b", "", ""},
-	} {
-		got := newLines(strings.Fields(tt.before), strings.Fields(tt.now))
-		if strings.Join(got, " ") != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
 func TestClean_TakesAwayWhatSteersATerminal(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain\ttext\n":              "plain\ttext\n",
@@ -74,7 +56,7 @@ func TestExplain_GivesEachErrorItsCode(t *testing.T) {
 	}{
 		{t.Context(), errors.New("disk full"), exitOther},
 		{t.Context(), usagef("no"), exitUsage},
-		{t.Context(), verdict(&client.Stack{Status: client.Failed}), exitFailed},
+		{t.Context(), verdict(&client.Stack{Status: client.Failed}, nil), exitFailed},
 		{t.Context(), refusal(http.StatusBadRequest), exitInvalid},
 		{t.Context(), refusal(http.StatusRequestEntityTooLarge), exitInvalid},
 		{t.Context(), refusal(http.StatusUnprocessableEntity), exitInvalid},
@@ -155,6 +137,36 @@ func TestMemory_FindsTheNextFolderAbove(t *testing.T) {
 		if got := s.nearest(folder); got != want {
 			t.Errorf("nearest(%s) = %q, want %q", folder, got, want)
 		}
+	}
+}
+
+func TestExplain_SaysHowToWaitWithThisProgram(t *testing.T) {
+	busy := stack.Stack{ID: "stk_3f2a9c1b7d4e", Status: stack.Live, Attempt: 2, Generation: stack.Generation{Number: 1}, Deploying: 2}
+	_, running := busy.Deploy(nil, stack.Now())
+	for _, tt := range []struct {
+		refusal     error // as the server words it
+		cause, next string
+	}{
+		{running, "a build of this stack is already running (attempt 2, generation 2)", "wait for it with berth status --wait stk_3f2a9c1b7d4e, then deploy again, or end it with --supersede"},
+		{busy.CheckCommand("web", stack.Now()), "the stack has no service web; it has ", ""},
+	} {
+		code, cause, next := explain(t.Context(), &client.Error{Status: http.StatusConflict, Detail: tt.refusal.Error(), RetryAfter: time.Second})
+		if code != exitConflict || cause != tt.cause || next != tt.next {
+			t.Errorf("%v:\ncode %d, %q, next: %q", tt.refusal, code, cause, next)
+		}
+	}
+}
+
+func TestVerdict_SaysToDeployAgainAfterARestart(t *testing.T) {
+	const again = "run berth deploy again"
+	stopped, broken := "the server was restarted while generation 2 was being built; upload the source again", "web: the build command exited with 1"
+	for _, s := range []*client.Stack{{Status: client.Failed, Error: &stopped}, {Status: client.Live, DeployError: &stopped}} {
+		if _, _, next := explain(t.Context(), verdict(s, nil)); next != again {
+			t.Errorf("next: %s", next)
+		}
+	}
+	if _, _, next := explain(t.Context(), verdict(&client.Stack{Status: client.Failed, Error: &broken}, nil)); !strings.HasPrefix(next, "look at berth logs --build") {
+		t.Errorf("next: %s", next)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/docker/go-units"
@@ -19,7 +20,8 @@ import (
 type deployment struct {
 	from origin
 
-	fresh                 bool
+	another               bool // not the folder's stack, but a new one
+	supersede, fresh      bool
 	name, ttl, claimEmail string
 
 	wait    bool
@@ -34,11 +36,17 @@ func (a *app) deployCommand() *cobra.Command {
 		Short:   "Deploy a folder, or redeploy its stack",
 		Long: `Deploy a folder. The first deploy creates a stack. Each later one builds the next
 generation of the folder's stack, or of the stack whose id you pass as STACK. The
-current generation keeps serving until the new one is healthy.
+current generation keeps serving until the new one is healthy. Only what differs
+from its source is sent, unless that is more than half of the files.
 
 Files that .gitignore or .dockerignore excludes are not packed, and neither are
-.git, node_modules and .env files, unless --include matches them. DIR can also be
-an archive (tar or tar.gz), or - for an archive on standard input.
+.git, node_modules and .env files, unless --include matches them. What is not packed
+is removed from the source of the stack, even if others have added it; the output
+names it. DIR can also be an archive (tar or tar.gz), or - for an archive on
+standard input, which replaces the whole source.
+
+The manifest is that of --manifest, else the folder's, else the one that was given
+beside the source that is served, unless DIR is an archive.
 
 Without a terminal, berth asks no questions. BERTH_TOKEN is the API key or the
 stack's manage token, BERTH_STACK the stack's id, BERTH_SERVER the server's address.`,
@@ -48,16 +56,18 @@ berth deploy stk_3f2a9c1b7d4e
 git archive HEAD | berth deploy -`,
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&d.fresh, "new", false, "create another stack, even if the folder has one")
+	flags.BoolVar(&d.another, "new", false, "create another stack, even if the folder has one")
 	flags.StringVar(&d.name, "name", "", "name of the new stack")
 	flags.StringVar(&d.ttl, "ttl", "", "lifetime of the new stack, such as 90m or 2h")
 	flags.StringVar(&d.claimEmail, "claim-email", "", "the only email address that may claim the new stack")
-	flags.StringVar(&d.from.manifest, "manifest", "", "manifest to use instead of the folder's")
+	flags.StringVar(&d.from.manifest, "manifest", "", "manifest to use instead of the folder's, also by later deploys if the folder has none")
 	flags.StringArrayVar(&d.from.include, "include", nil, "also pack files that match this .gitignore pattern, even if other rules exclude them")
+	flags.BoolVar(&d.supersede, "supersede", false, "end the deploy that is under way and take its place")
+	flags.BoolVar(&d.fresh, "fresh", false, "install and build again without anything that earlier builds left")
 	flags.BoolVar(&d.wait, "wait", true, "wait until the stack is live or failed")
 	flags.DurationVar(&d.timeout, "timeout", 0, "stop waiting after this time")
 	return a.takingStack(cmd, 1, cobra.ShellCompDirectiveDefault, func(ctx context.Context, args []string) error {
-		if d.fresh && a.stack != "" {
+		if d.another && a.stack != "" {
 			return usagef("--new creates another stack and cannot redeploy %s; leave out one of the two", a.stack)
 		}
 		d.from.path = argument(args, ".")
@@ -82,16 +92,9 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 	if err != nil {
 		return err
 	}
-	archive, err := a.archive(ctx, d.from)
-	if err != nil {
-		return err
-	}
-	defer archive.Close()
-	var since int64
-	if t == nil {
-		t, err = a.createStack(ctx, d, folder, archive.form)
-	} else {
-		since, err = a.redeploy(ctx, t, archive.form)
+	t, archive, since, err := a.send(ctx, d, folder, t)
+	if archive != nil {
+		defer archive.Close()
 	}
 	if err != nil {
 		return withLeftOut(err, archive)
@@ -99,13 +102,32 @@ func (a *app) deploy(ctx context.Context, d *deployment) error {
 	if !d.wait {
 		return a.show(t.stack)
 	}
-	return a.finish(ctx, t, since, d.timeout)
+	digest := t.stack.Digest
+	err = a.finish(ctx, t, since, d.timeout)
+	if err == nil {
+		a.remember(ctx, t, digest, archive)
+	}
+	return err
+}
+
+// send uploads the source of a stack that is there, or of a new one. It returns the stack,
+// what was sent, and the id of the last event before. The caller closes what was sent.
+func (a *app) send(ctx context.Context, d *deployment, folder string, t *target) (_ *target, s *spool, since int64, err error) {
+	if t != nil {
+		since, s, err = a.upload(ctx, d, t)
+		return t, s, since, err
+	}
+	if s, err = a.archive(ctx, d.from); err != nil {
+		return nil, nil, 0, err
+	}
+	t, err = a.createStack(ctx, d, folder, s.form)
+	return t, s, 0, err
 }
 
 // withLeftOut adds to the refusal of a source what was not sent, if that may be the
 // reason.
 func withLeftOut(err error, archive *spool) error {
-	if !client.IsStatus(err, http.StatusUnprocessableEntity) {
+	if archive == nil || !client.IsStatus(err, http.StatusUnprocessableEntity) {
 		return err
 	}
 	aside := archive.aside("not sent: ", "; pass --include PATTERN to send it", archive.missed(err.Error()))
@@ -123,14 +145,14 @@ func (a *app) present(ctx context.Context, d *deployment, folder string) (*targe
 	}
 	named := a.namedStack()
 	id := cmp.Or(named, known.Folders[folder])
-	if d.fresh || id == "" {
+	if d.another || id == "" {
 		return nil, nil
 	}
 	t, err := a.reach(ctx, c, known, id)
 	switch {
 	case named == "" && client.IsNoStack(err, id):
 		a.ui.sayf("%s no longer exists; creating another stack", id)
-		return nil, a.memory.update(c.Server(), func(s *onServer) { s.forget(id) })
+		return nil, a.forget(c.Server(), id)
 	case named == "" && client.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
 		return nil, &failure{code: exitAccess, detail: fmt.Sprintf("%s, this folder's stack: %v", id, err), next: "run berth login as its owner, or deploy with --new"}
 	case err != nil:
@@ -180,11 +202,12 @@ func (a *app) createStack(ctx context.Context, d *deployment, folder string, for
 		return nil, fmt.Errorf("%s was created, but its manage token %s could not be saved: %w", s.ID, s.ManageToken, err)
 	}
 	a.ui.sayf("%s is building", s.ID)
-	return &target{api: c.WithToken(s.ManageToken), stack: s}, nil
+	return &target{api: c.WithToken(s.ManageToken), stack: s, began: s.Deploy}, nil
 }
 
 // redeploy uploads the next generation. It returns the id of the last event before it.
-func (a *app) redeploy(ctx context.Context, t *target, form client.Upload) (int64, error) {
+func (a *app) redeploy(ctx context.Context, d *deployment, t *target, form client.Upload) (int64, error) {
+	form.Supersede, form.Fresh = d.supersede, d.fresh
 	since, err := lastEvent(ctx, t)
 	if err != nil {
 		return 0, err
@@ -196,7 +219,7 @@ func (a *app) redeploy(ctx context.Context, t *target, form client.Upload) (int6
 		return 0, err
 	}
 	s.ClaimCode, s.ClaimURL = t.stack.ClaimCode, t.stack.ClaimURL
-	t.stack = s
+	t.stack, t.began = s, s.Deploy
 	if s.Deploying != nil {
 		a.ui.sayf("%s is building generation %d", s.ID, *s.Deploying)
 	}
@@ -245,7 +268,7 @@ func (a *app) finish(ctx context.Context, t *target, since int64, timeout time.D
 	if err := a.show(t.stack); err != nil {
 		return err
 	}
-	return verdict(t.stack)
+	return verdict(t.stack, t.began)
 }
 
 // settle waits until a stack is no longer building, and shows what happens.
@@ -270,22 +293,38 @@ func (a *app) settle(ctx context.Context, t *target, since int64, timeout time.D
 	return err
 }
 
-// verdict returns the error of a stack that did not become what was asked for.
-func verdict(s *client.Stack) error {
-	const next = "look at berth logs --build and berth logs, fix the cause and run berth deploy again"
+// verdict returns the error of a stack that did not become what was asked for by a
+// deploy, nil if the command began none.
+func verdict(s *client.Stack, began *client.Deploy) error {
 	switch {
+	case s.BeganAfter(began):
+		return &failure{
+			code:   exitFailed,
+			detail: fmt.Sprintf("attempt %d, which this was, has ended: attempt %d took its place, or began after it", began.Attempt, s.Deploy.Attempt),
+			next:   "run berth status --wait to wait for that one, and berth events to see what happened",
+		}
 	case s.Status == client.Failed:
-		return &failure{code: exitFailed, detail: orText(s.Error, "the stack failed"), next: next}
+		reason := orText(s.Error, "the stack failed")
+		return &failure{code: exitFailed, detail: reason, next: afterFailure(reason)}
 	case s.Status == client.Expired:
 		return &failure{code: exitFailed, detail: "the stack has expired", next: "claim it to restore it"}
 	case s.DeployError != nil:
 		return &failure{
 			code:   exitFailed,
 			detail: fmt.Sprintf("the redeploy failed and generation %d keeps serving: %s", s.Generation, *s.DeployError),
-			next:   next,
+			next:   afterFailure(*s.DeployError),
 		}
 	}
 	return nil
+}
+
+// afterFailure returns what to do after a deploy failed for a reason. A server says that
+// the source is to be sent again where nothing is wrong with it, as after a restart.
+func afterFailure(reason string) string {
+	if strings.HasSuffix(reason, "; upload the source again") {
+		return "run berth deploy again"
+	}
+	return "look at berth logs --build and berth logs, fix the cause and run berth deploy again"
 }
 
 func orText(s *string, none string) string {

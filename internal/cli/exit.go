@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,7 +42,9 @@ const exitCodesText = `0    success
 8    too many requests or stacks (429)
 9    the server does not answer, or failed itself (5xx)
 10   --timeout ran out while waiting
-130  interrupted`
+130  interrupted
+
+berth exec exits with the code of its command, if that ended by itself.`
 
 // exitCodesTopic returns a help topic, which is not a command.
 func exitCodesTopic() *cobra.Command {
@@ -63,6 +67,9 @@ var errTimeout = &failure{code: exitTimeout, detail: "--timeout ran out", next: 
 
 // fail reports an error and returns the exit code.
 func (a *app) fail(ctx context.Context, err error) int {
+	if status, ok := errors.AsType[exitStatus](err); ok {
+		return int(status)
+	}
 	code, detail, next := explain(ctx, err)
 	if code == exitInterrupted && detail == "" {
 		return code
@@ -95,11 +102,26 @@ func explain(ctx context.Context, err error) (code int, detail, next string) {
 		return exitInterrupted, "", "" // who interrupted it knows
 	case errors.As(err, &refusal):
 		code, next = refused(refusal)
-		return code, refusal.Detail, next
+		detail, wait := waiting(refusal.Detail)
+		return code, detail, cmp.Or(wait, next)
 	case errors.As(err, &away):
 		return exitUnreachable, err.Error(), "check that the server is running, or choose another with --server or BERTH_SERVER"
 	}
 	return exitOther, err.Error(), ""
+}
+
+// waitFor is how a server says, after the cause, what to wait for and what to do then.
+var waitFor = regexp.MustCompile(`(?s)^(.*); wait for it with GET /v0/stacks/(\w+)\?wait=true, then (.*)$`)
+
+// waiting splits a refusal that says to wait into its cause and what to do with this
+// program. It returns other refusals as they are, and nothing to do.
+func waiting(detail string) (cause, next string) {
+	parts := waitFor.FindStringSubmatch(detail)
+	if parts == nil {
+		return detail, ""
+	}
+	then := strings.ReplaceAll(parts[3], "end it with supersede=true in the query", "end it with --supersede")
+	return parts[1], "wait for it with berth status --wait " + parts[2] + ", then " + then
 }
 
 // refused returns the exit code for a refusal of the server, and what to do.

@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"cmp"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +33,7 @@ type fake struct {
 	drop     int    // uploads whose answer is lost
 	instead  string // body of the 404 that answers everything in its place; "" for none
 	plans    bool   // it has the route that validates
+	polls    int    // GETs until a build ends
 }
 
 const (
@@ -42,24 +45,32 @@ type fakeStack struct {
 	id, name, token, status string
 	claimed                 bool
 	generation, deploying   int
+	attempt                 int // the latest, which ran last
 	failure, deployError    any
 	created, expires        float64
-	files                   map[string]string
+	files, served           map[string]string
+	given, servedGiven      string // manifests beside them
 	events                  []map[string]any
-	polls                   int // GETs until a build ends
+	polls                   int               // GETs until its build ends
+	env, envBefore          map[string]string // names of set variables and their values
 }
 
 func newFake(t testing.TB) *fake {
 	t.Helper()
-	f := &fake{stacks: map[string]*fakeStack{}, keys: map[string]int{}}
+	f := &fake{stacks: map[string]*fakeStack{}, keys: map[string]int{}, polls: 2}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v0/stacks", f.create)
 	mux.HandleFunc("GET /v0/stacks/{id}", f.with(f.show))
 	mux.HandleFunc("PATCH /v0/stacks/{id}", f.with(f.extend))
 	mux.HandleFunc("DELETE /v0/stacks/{id}", f.with(f.remove))
 	mux.HandleFunc("POST /v0/stacks/{id}/deploy", f.with(f.deploy))
+	mux.HandleFunc("GET /v0/stacks/{id}/source", f.with(f.source))
 	mux.HandleFunc("GET /v0/stacks/{id}/events", f.with(f.listEvents))
+	mux.HandleFunc("POST /v0/stacks/{id}/restart", f.with(f.restart))
+	mux.HandleFunc("GET /v0/stacks/{id}/env", f.with(f.listEnv))
+	mux.HandleFunc("PATCH /v0/stacks/{id}/env", f.with(f.setEnv))
 	mux.HandleFunc("GET /v0/stacks/{id}/logs", f.with(f.logs))
+	mux.HandleFunc("POST /v0/stacks/{id}/services/{name}/exec", f.with(f.exec))
 	mux.HandleFunc("POST /v0/claim", f.claim)
 	mux.HandleFunc("GET /v0/me", f.me)
 	mux.HandleFunc("POST /v0/validate", f.validate)
@@ -102,6 +113,26 @@ func bearerOf(r *http.Request) string {
 	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 }
 
+// exec runs no command. It prints the service, the timeout and the command, and ends with
+// the number that is the last word of the command, or after its time for another word.
+func (f *fake) exec(w http.ResponseWriter, r *http.Request, _ *fakeStack) {
+	var in struct{ Command, Timeout string }
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.PathValue("name") != "web" {
+		refuse(w, http.StatusNotFound, "the stack has no service "+r.PathValue("name")+"; it has web")
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	line, _ := json.Marshal(map[string]string{"line": "web " + in.Timeout + " " + in.Command + "\x1b[2J"})
+	fmt.Fprintf(w, "data: %s\n\ndata: {\"line\": \"no newline\", \"partial\": true}\n\n", line)
+	code, err := strconv.Atoi(in.Command[strings.LastIndex(in.Command, " ")+1:])
+	end := map[string]any{"exit_code": code, "truncated": false, "timed_out": false}
+	if err != nil {
+		end["exit_code"], end["timed_out"] = nil, true
+	}
+	text, _ := json.Marshal(end)
+	fmt.Fprintf(w, "event: exit\ndata: %s\n\n", text)
+}
+
 func (f *fake) with(do func(http.ResponseWriter, *http.Request, *fakeStack)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s := f.stacks[r.PathValue("id")]
@@ -124,6 +155,7 @@ func receive(r *http.Request) (files map[string]string, folder string, err error
 	if err := r.ParseMultipartForm(1 << 20); err != nil {
 		return nil, "", err
 	}
+	changes := r.FormValue("base") != ""
 	part, _, err := r.FormFile("source")
 	if err != nil {
 		return nil, "", err
@@ -146,7 +178,9 @@ func receive(r *http.Request) (files map[string]string, folder string, err error
 			return nil, "", err
 		}
 		var name string
-		folder, name, _ = strings.Cut(h.Name, "/")
+		if folder, name, _ = strings.Cut(h.Name, "/"); changes {
+			name = h.Name
+		}
 		files[name] = string(text)
 	}
 }
@@ -167,8 +201,8 @@ func (f *fake) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := &fakeStack{
-		id: fmt.Sprintf("stk_%012x", len(f.stacks)+1), name: folder, status: "building", generation: 1, deploying: 1,
-		token: fmt.Sprintf("ast_anon_%d", len(f.stacks)+1), files: files, polls: 2, created: 1.5 + float64(len(f.stacks))/100,
+		id: fmt.Sprintf("stk_%012x", len(f.stacks)+1), name: folder, status: "building", generation: 1, deploying: 1, attempt: 1,
+		token: fmt.Sprintf("ast_anon_%d", len(f.stacks)+1), files: files, given: manifestOf(r), polls: f.polls, created: 1.5 + float64(len(f.stacks))/100,
 		expires: float64(time.Now().Add(time.Hour).Unix()), claimed: bearerOf(r) == fakeKey,
 	}
 	if name := r.FormValue("name"); name != "" {
@@ -181,6 +215,7 @@ func (f *fake) create(w http.ResponseWriter, r *http.Request) {
 		f.drop--
 		panic(http.ErrAbortHandler)
 	}
+	w.Header().Set("ETag", tagOf(s.files))
 	answer(w, http.StatusCreated, f.created(s))
 }
 
@@ -215,6 +250,7 @@ func (f *fake) view(s *fakeStack) map[string]any {
 		"services":   []map[string]string{{"name": "web", "runtime": "static", "status": "running", "url": f.urlOf(s)}},
 		"created_at": s.created, "expires_at": s.expires, "expired_at": nil, "retained_until": nil,
 		"deploying": nil, "error": s.failure, "deploy_error": s.deployError,
+		"deploy": map[string]any{"attempt": s.attempt},
 	}
 	if s.claimed {
 		v["expires_at"] = nil
@@ -236,6 +272,13 @@ func (f *fake) show(w http.ResponseWriter, r *http.Request, s *fakeStack) {
 
 func (f *fake) settle(s *fakeStack) {
 	_, broken := s.files["broken"]
+	wrong := s.env["all/WRONG"]
+	if broken = broken || wrong == "broken"; broken {
+		s.env = s.envBefore
+	}
+	if wrong == "overtaken" {
+		s.attempt++
+	}
 	switch {
 	case broken && s.status == "building":
 		s.status, s.failure = "failed", "web: the build command exited with 1"
@@ -245,6 +288,7 @@ func (f *fake) settle(s *fakeStack) {
 		f.event(s, "stack.deploy_failed", map[string]any{"error": s.deployError, "serving_generation": s.generation})
 	default:
 		s.status, s.generation, s.failure, s.deployError = "live", s.deploying, nil, nil
+		s.served, s.servedGiven = s.files, s.given
 		f.event(s, "service.ready", map[string]any{"service": "web", "url": f.urlOf(s)})
 		f.event(s, "stack.live", map[string]any{"generation": s.generation})
 	}
@@ -257,13 +301,92 @@ func (f *fake) deploy(w http.ResponseWriter, r *http.Request, s *fakeStack) {
 		refuse(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
-	s.files, s.polls, s.deploying = files, 2, s.generation+1
+	for _, flag := range []string{"supersede", "fresh"} {
+		if r.URL.Query().Get(flag) == "true" {
+			f.requests = append(f.requests, flag+" "+r.URL.Path)
+		}
+	}
+	s.given = manifestOf(r)
+	if base := r.FormValue("base"); base != "" {
+		if base != strconv.Itoa(s.generation) {
+			refuse(w, http.StatusConflict, "base is not served")
+			return
+		}
+		if match := r.Header.Get("If-Match"); match != "" && match != tagOf(s.served) {
+			refuse(w, http.StatusPreconditionFailed, "the source has changed")
+			return
+		}
+		if files["stack.yaml"] == "" {
+			s.given = cmp.Or(s.given, s.servedGiven)
+		}
+		files = laidOver(s.served, files, r.FormValue("delete"))
+	}
+	w.Header().Set("ETag", tagOf(files))
+	s.files, s.polls, s.deploying, s.envBefore = files, f.polls, s.generation+1, s.env
+	s.attempt++
 	if s.status == "failed" {
 		s.status, s.deploying = "building", s.generation
 	}
 	f.event(s, "stack.redeploying", map[string]any{"generation": s.deploying})
 	f.event(s, "service.building", map[string]any{"service": "web", "generation": s.deploying})
 	answer(w, http.StatusOK, f.view(s))
+}
+
+// manifestOf returns the manifest beside the source of a form, "" for none.
+func manifestOf(r *http.Request) string {
+	part, _, err := r.FormFile("manifest_file")
+	if err != nil {
+		return ""
+	}
+	text, _ := io.ReadAll(part)
+	return strings.TrimSpace(string(text))
+}
+
+// laidOver returns files with changes: new ones, and paths to delete as a list in JSON.
+func laidOver(base, changed map[string]string, remove string) map[string]string {
+	files := maps.Clone(base)
+	var gone []string
+	_ = json.Unmarshal([]byte(remove), &gone)
+	for _, path := range gone {
+		maps.DeleteFunc(files, func(name, _ string) bool { return name == path || strings.HasPrefix(name, path+"/") })
+	}
+	maps.Copy(files, changed)
+	return files
+}
+
+// tagOf returns the ETag of files.
+func tagOf(files map[string]string) string {
+	text, _ := json.Marshal(files)
+	return fmt.Sprintf("%q", hashOf(string(text)))
+}
+
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// source lists the served files, or sends them as an archive.
+func (f *fake) source(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	if s.served == nil {
+		refuse(w, http.StatusNotFound, "no source is kept")
+		return
+	}
+	w.Header().Set("ETag", tagOf(s.served))
+	if r.Header.Get("Accept") != "application/json" {
+		zip := gzip.NewWriter(w)
+		out := tar.NewWriter(zip)
+		for _, name := range slices.Sorted(maps.Keys(s.served)) {
+			_ = out.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(s.served[name]))})
+			_, _ = io.WriteString(out, s.served[name])
+		}
+		_ = errors.Join(out.Close(), zip.Close())
+		return
+	}
+	list := []map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(s.served)) {
+		list = append(list, map[string]any{"path": name, "size": len(s.served[name]), "mode": "0644", "sha256": hashOf(s.served[name])})
+	}
+	answer(w, http.StatusOK, map[string]any{"generation": s.generation, "digest": strings.Trim(tagOf(s.served), `"`), "files": list})
 }
 
 func (f *fake) extend(w http.ResponseWriter, r *http.Request, s *fakeStack) {
@@ -275,6 +398,66 @@ func (f *fake) extend(w http.ResponseWriter, r *http.Request, s *fakeStack) {
 		return
 	}
 	s.expires = float64(time.Now().Add(ttl).Unix())
+	answer(w, http.StatusOK, f.view(s))
+}
+
+func (f *fake) restart(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	if service := r.FormValue("service"); service != "" && service != "web" {
+		refuse(w, http.StatusNotFound, "the stack has no service "+service+"; it has web")
+		return
+	}
+	v := f.view(s)
+	v["services"].([]map[string]string)[0]["status"] = "restarting"
+	answer(w, http.StatusOK, v)
+}
+
+// listEnv lists variables with their values as the names of services, so that scripts see
+// what arrived.
+func (f *fake) listEnv(w http.ResponseWriter, _ *http.Request, s *fakeStack) {
+	list := []map[string]any{{"service": "web", "name": "LEVEL", "from": "manifest", "changed_at": nil}}
+	for _, name := range slices.Sorted(maps.Keys(s.env)) {
+		service, _, _ := strings.Cut(name, "/")
+		list = append(list, map[string]any{"service": service, "name": name + "=" + s.env[name], "from": "set", "changed_at": 1767323045.25})
+	}
+	answer(w, http.StatusOK, map[string]any{"variables": list})
+}
+
+// setEnv changes variables, and refuses those of another service than web. A variable WRONG
+// makes the generation fail with the value broken, and lets another deploy take its place
+// with overtaken.
+func (f *fake) setEnv(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	var in struct {
+		Services map[string]map[string]*string
+		All      map[string]*string
+		Build    bool
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	before := maps.Clone(s.env)
+	values := map[string]map[string]*string{"all": in.All}
+	maps.Copy(values, in.Services)
+	if s.env == nil {
+		s.env = map[string]string{}
+	}
+	for service, set := range values {
+		if service == "api" {
+			refuse(w, http.StatusUnprocessableEntity, "there is no service api; the services are web")
+			return
+		}
+		for name, value := range set {
+			delete(s.env, service+"/"+name)
+			if value != nil {
+				s.env[service+"/"+name] = *value
+			}
+		}
+	}
+	if !maps.Equal(before, s.env) {
+		s.polls, s.deploying, s.envBefore = 1, s.generation+1, before
+		s.attempt++
+		f.event(s, "stack.redeploying", map[string]any{"generation": s.deploying, "build": in.Build})
+	}
 	answer(w, http.StatusOK, f.view(s))
 }
 
@@ -301,8 +484,12 @@ func (f *fake) logs(w http.ResponseWriter, r *http.Request, s *fakeStack) {
 	tail, _ := strconv.Atoi(r.FormValue("tail"))
 	w.Header().Set("Content-Type", "text/plain")
 	fmt.Fprintf(w, "### %s (%s)\n", service, kind)
+	prefix := ""
+	if r.FormValue("timestamps") == "true" {
+		prefix = "2026-01-02T03:04:05.678Z gen 1 "
+	}
 	for _, line := range lines[max(0, len(lines)-tail):] {
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(w, prefix+line)
 	}
 }
 
@@ -388,4 +575,11 @@ func (f *fake) uploaded() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// given returns the manifest beside the files from which the newest stack was built.
+func (f *fake) given() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stacks[f.newest()].given
 }

@@ -15,8 +15,9 @@ const (
 	wholeLog    = 1_000_000 // lines; a build log of the default size holds fewer
 )
 
-// follow waits until a stack has settled and shows what happens meanwhile: its events
-// after since, and the output of the builds that they announce.
+// follow waits until a stack has settled, or another deploy begins, and shows what
+// happens meanwhile: its events after since, the output of the builds that they announce,
+// and the problems of the deploy.
 func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack, error) {
 	settled := inBackground(func() (*client.Stack, error) { return t.api.Settled(ctx, t.stack.ID) })
 	steps := &steps{ui: a.ui, target: t, after: since, printed: map[string]int{}}
@@ -31,6 +32,9 @@ func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack
 			return end.value, end.err
 		case <-ticker.C:
 			steps.look(ctx)
+			if now := steps.progress(ctx); now.BeganAfter(t.began) {
+				return now, nil
+			}
 		}
 	}
 }
@@ -39,6 +43,7 @@ func (a *app) follow(ctx context.Context, t *target, since int64) (*client.Stack
 type steps struct {
 	ui      *ui
 	target  *target
+	problem string // that was shown last
 	after   int64
 	order   []string       // services that were built, in order
 	printed map[string]int // lines of each one's build log that were shown
@@ -64,6 +69,21 @@ func (s *steps) look(ctx context.Context) {
 	s.output(ctx)
 }
 
+// progress shows the problem of the deploy if it is a new one, and returns the stack; an
+// empty one if it cannot be read.
+func (s *steps) progress(ctx context.Context) *client.Stack {
+	now, err := s.target.api.Stack(ctx, s.target.stack.ID, false)
+	if err != nil || now.Deploy == nil {
+		return &client.Stack{}
+	}
+	problem := orText(now.Deploy.Problem, "")
+	if problem != s.problem && problem != "" {
+		s.ui.sayf("%s %s is not healthy yet: %s", s.ui.red("!"), orText(now.Deploy.Service, "a service"), problem)
+	}
+	s.problem = problem
+	return now
+}
+
 func (s *steps) event(e client.Event) {
 	service, _ := e.Data["service"].(string)
 	if _, known := s.printed[service]; e.Type == "service.building" && !known {
@@ -78,10 +98,21 @@ func (s *steps) event(e client.Event) {
 	case "stack.live":
 		s.ui.sayf("%s generation %v is live", s.ui.green("✓"), e.Data["generation"])
 	case "stack.failed", "stack.deploy_failed":
+		if s.isEarlier(e) {
+			s.ui.sayf("%v", e.Data["error"])
+			return
+		}
 		s.ui.sayf("%s the deploy failed", s.ui.red("✗"))
 	default:
 		s.ui.sayf("%s", e.Type)
 	}
+}
+
+// isEarlier reports whether an event is of an attempt that the command's own has
+// superseded.
+func (s *steps) isEarlier(e client.Event) bool {
+	attempt, ok := e.Data["attempt"].(float64)
+	return ok && s.target.began != nil && int(attempt) < s.target.began.Attempt
 }
 
 // output shows what the builds have written since the last look.

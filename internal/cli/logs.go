@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,11 +21,12 @@ func (a *app) logsCommand() *cobra.Command {
 		Use:   "logs [STACK] [SERVICE]",
 		Short: "Print the logs of the services or of their builds",
 		Example: `berth logs -f
-berth logs api -n 20
+berth logs api -n 20 --timestamps
 berth logs stk_3f2a9c1b7d4e --build`,
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new lines")
 	cmd.Flags().IntVarP(&q.Tail, "lines", "n", 100, "number of last lines to print for each service")
+	cmd.Flags().BoolVar(&q.Timestamps, "timestamps", false, "print the time and generation of each line, and where processes start and end")
 	cmd.Flags().BoolVar(&build, "build", false, "print the output of the latest build instead")
 	return a.forStack(cmd, 1, func(ctx context.Context, args []string) error {
 		q.Service = argument(args, "")
@@ -35,6 +35,9 @@ berth logs stk_3f2a9c1b7d4e --build`,
 		}
 		if q.Tail < 0 {
 			return usagef("-n must be a number of lines, 0 or more, not %d", q.Tail)
+		}
+		if q.Timestamps && build {
+			return usagef("builds have no --timestamps; use it without --build")
 		}
 		return a.logs(ctx, q, follow)
 	})
@@ -45,8 +48,11 @@ func (a *app) logs(ctx context.Context, q client.LogQuery, follow bool) error {
 	if err != nil {
 		return err
 	}
-	if follow || a.json {
-		return a.followLogs(ctx, t, q, follow)
+	switch {
+	case follow:
+		return a.followLogs(ctx, t, q)
+	case a.json:
+		return a.eachLine(ctx, t, q)
 	}
 	body, err := t.api.Logs(ctx, t.stack.ID, q)
 	if err != nil {
@@ -78,27 +84,44 @@ func (a *app) copyText(from io.Reader) error {
 	}
 }
 
-const (
-	logsEvery = time.Second
-	logWindow = 2000 // lines that are read at each look; more between two looks are lost
-)
+// logsEvery is the time between two looks at a server that went away.
+const logsEvery = time.Second
 
-// followLogs prints each service's lines one by one, and continues if asked to.
-func (a *app) followLogs(ctx context.Context, t *target, q client.LogQuery, follow bool) error {
-	names := loggedServices(t.stack, q.Service)
-	seen := map[string][]string{}
+// followLogs prints each line as it is written, and takes the stream up again where it
+// broke off.
+func (a *app) followLogs(ctx context.Context, t *target, q client.LogQuery) error {
+	several := len(loggedServices(t.stack, q.Service)) > 1
 	var patience client.Patience
-	for first := true; ; first = false {
-		err := a.lookAtLogs(ctx, t, q, names, seen, first)
-		switch {
-		case patience.Over(err) || err != nil && first:
+	for id := ""; ; {
+		began := time.Now()
+		last, err := t.api.FollowLogs(ctx, t.stack.ID, q, id, func(line client.LogLine) error {
+			return a.printLine(line.Service, q.Kind, line.Line, several)
+		})
+		if id = last; patience.Over(err) {
 			return err
-		case !follow:
-			return nil
-		case !pause.For(ctx, logsEvery):
+		}
+		if !pause.For(ctx, logsEvery-time.Since(began)) {
 			return ctx.Err()
 		}
 	}
+}
+
+// eachLine prints the last lines of each service one by one.
+func (a *app) eachLine(ctx context.Context, t *target, q client.LogQuery) error {
+	for _, name := range loggedServices(t.stack, q.Service) {
+		one := q
+		one.Service = name
+		lines, err := logLines(ctx, t, one)
+		if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			if err := a.printLine(name, q.Kind, line, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // loggedServices returns the names of the services to read. The server decides whether
@@ -115,49 +138,17 @@ func loggedServices(s *client.Stack, requested string) []string {
 	return names
 }
 
-func (a *app) lookAtLogs(ctx context.Context, t *target, q client.LogQuery, names []string, seen map[string][]string, first bool) error {
-	for _, name := range names {
-		lines, err := logLines(ctx, t, client.LogQuery{Service: name, Kind: q.Kind, Tail: max(q.Tail, logWindow)})
-		if err != nil {
-			return err
-		}
-		fresh := newLines(seen[name], lines)
-		if first {
-			fresh = lines[max(0, len(lines)-q.Tail):]
-		}
-		seen[name] = lines
-		if err := a.printLines(name, q.Kind, fresh, len(names) > 1); err != nil {
-			return err
-		}
+func (a *app) printLine(service, kind, line string, several bool) (err error) {
+	switch {
+	case a.json:
+		return a.ui.printJSON(map[string]string{"service": service, "kind": kind, "line": line})
+	case several:
+		_, err = fmt.Fprintf(a.ui.out, "%s %s\n", a.ui.paintOut("2", service+" |"), a.ui.cleanOut(line))
+	default:
+		_, err = fmt.Fprintln(a.ui.out, a.ui.cleanOut(line))
 	}
-	return nil
-}
-
-// newLines returns the lines of now that are not in before; both are the end of the
-// same growing log.
-func newLines(before, now []string) []string {
-	for i := range before {
-		if common := before[i:]; len(common) <= len(now) && slices.Equal(common, now[:len(common)]) {
-			return now[len(common):]
-		}
-	}
-	return now
-}
-
-func (a *app) printLines(service, kind string, lines []string, several bool) error {
-	for _, line := range lines {
-		var err error
-		switch {
-		case a.json:
-			err = a.ui.printJSON(map[string]string{"service": service, "kind": kind, "line": line})
-		case several:
-			_, err = fmt.Fprintf(a.ui.out, "%s %s\n", a.ui.paintOut("2", service+" |"), a.ui.cleanOut(line))
-		default:
-			_, err = fmt.Fprintln(a.ui.out, a.ui.cleanOut(line))
-		}
-		if err != nil {
-			return fmt.Errorf("write: %w", err)
-		}
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/adrg/xdg"
 	"github.com/rogpeppe/go-internal/lockedfile"
@@ -142,14 +143,16 @@ func (s *onServer) forget(id string) {
 	maps.DeleteFunc(s.Folders, func(_, its string) bool { return its == id })
 }
 
-// folderOf returns the folder that has a stack, or "" for none.
-func (s *onServer) folderOf(id string) string {
+// foldersOf returns the folders that have a stack, sorted.
+func (s *onServer) foldersOf(id string) []string {
+	var folders []string
 	for folder, its := range s.Folders {
 		if its == id {
-			return folder
+			folders = append(folders, folder)
 		}
 	}
-	return ""
+	slices.Sort(folders)
+	return folders
 }
 
 // nearest returns the stack of a folder, or of the nearest folder above that has one.

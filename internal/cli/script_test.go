@@ -51,6 +51,11 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("uploaded %v", got)
 				}
 			},
+			"given": func(ts *testscript.TestScript, _ bool, args []string) {
+				if got := of(ts).given(); got != args[0] {
+					ts.Fatalf("given %q", got)
+				}
+			},
 			"terminal": func(ts *testscript.TestScript, _ bool, args []string) { onTerminal(ts, args) },
 			"shown":    func(ts *testscript.TestScript, not bool, args []string) { shown(ts, not, args[0]) },
 			"asked": func(ts *testscript.TestScript, _ bool, args []string) {
@@ -89,11 +94,12 @@ const screen = "screen"
 
 // answers holds what is typed on a terminal, by its name in scripts.
 var answers = map[string][]terminal.Typing{
-	"none": nil,
-	"yes":  {{After: "[y/N] ", Text: "y\n"}},
-	"no":   {{After: "[y/N] ", Text: "n\n"}},
-	"stop": {{After: "once): ", Text: "\x03", Hidden: true}},
-	"key":  {{After: "once): ", Text: fakeKey + "\n", Hidden: true}},
+	"none":  nil,
+	"yes":   {{After: "[y/N] ", Text: "y\n"}},
+	"no":    {{After: "[y/N] ", Text: "n\n"}},
+	"stop":  {{After: "once): ", Text: "\x03", Hidden: true}},
+	"value": {{After: "Value of OTHER: ", Text: "unseen\n", Hidden: true}},
+	"key":   {{After: "once): ", Text: fakeKey + "\n", Hidden: true}},
 }
 
 func onTerminal(ts *testscript.TestScript, args []string) {
@@ -128,8 +134,16 @@ func (f *fake) set(ts *testscript.TestScript, field, value string) {
 	switch field {
 	case "status":
 		f.stacks[f.newest()].status = value
+	case "served":
+		f.stacks[f.newest()].served = map[string]string{"index.html": value, "other.html": value}
+	case "unkept":
+		f.stacks[f.newest()].served = nil
 	case "token":
 		f.stacks[f.newest()].token = value
+	case "polls":
+		n, err := strconv.Atoi(value)
+		ts.Check(err)
+		f.polls = n
 	case "plans":
 		f.plans = value == "true"
 	case "instead":

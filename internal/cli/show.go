@@ -42,11 +42,36 @@ func (a *app) stackRows(s *client.Stack, now time.Time) []string {
 			rows = append(rows, "error\t"+strings.Join(strings.Fields(*text), " "))
 		}
 	}
+	rows = append(rows, deployRows(s.Deploy)...)
 	rows = append(rows, lifetimeRows(s, now)...)
 	if s.ClaimURL != "" && !s.Claimed {
 		rows = append(rows, "claim\t"+s.ClaimURL)
 	}
 	return rows
+}
+
+// deployRows returns the lines about a deploy that is under way.
+func deployRows(d *client.Deploy) []string {
+	if d == nil || d.Outcome != client.Running {
+		return nil
+	}
+	rows := []string{fmt.Sprintf("deploy\tattempt %d%s", d.Attempt, phaseText(d))}
+	if d.Problem != nil {
+		rows = append(rows, "problem\t"+*d.Problem)
+	}
+	return rows
+}
+
+// phaseText returns what a deploy is doing, to stand behind its name; "" if that is not
+// known.
+func phaseText(d *client.Deploy) string {
+	switch {
+	case d.Phase == nil:
+		return ""
+	case d.Service == nil:
+		return ", " + *d.Phase
+	}
+	return ", " + *d.Phase + " of " + *d.Service
 }
 
 func (a *app) statusText(s *client.Stack) string {

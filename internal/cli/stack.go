@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,6 +55,34 @@ berth extend stk_3f2a9c1b7d4e 2h`,
 	})
 }
 
+func (a *app) restartCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restart [STACK] [SERVICE]",
+		Short: "Restart the processes of a stack, or of one service",
+		Long:  "Restart the processes of a stack, or of one service, without a build. Each new process takes the traffic when it is healthy; if it does not become healthy, the old one keeps running.",
+		Example: `berth restart
+berth restart api
+berth restart stk_3f2a9c1b7d4e api`,
+	}
+	return a.onStack(cmd, 1, func(ctx context.Context, t *target, args []string) error {
+		s, err := t.api.Restart(ctx, t.stack.ID, argument(args, ""))
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.ui.printJSON(s)
+		}
+		var names []string
+		for _, service := range s.Services {
+			if service.Status == "restarting" {
+				names = append(names, service.Name)
+			}
+		}
+		a.ui.sayf("restarting %s; look at berth logs -f", strings.Join(names, ", "))
+		return nil
+	})
+}
+
 func (a *app) deleteCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
@@ -76,7 +105,7 @@ func (a *app) delete(ctx context.Context, t *target, yes bool) error {
 	if err != nil && !client.IsNoStack(err, t.stack.ID) {
 		return err
 	}
-	if err := a.memory.update(t.api.Server(), func(s *onServer) { s.forget(t.stack.ID) }); err != nil {
+	if err := a.forget(t.api.Server(), t.stack.ID); err != nil {
 		return err
 	}
 	return a.report(map[string]string{"id": t.stack.ID, "status": "deleted"}, "%s (%s) is deleted", t.stack.Name, t.stack.ID)

@@ -61,6 +61,7 @@ func (a *app) knownStacks() []cobra.Completion {
 type target struct {
 	api   *client.Client
 	stack *client.Stack
+	began *client.Deploy // by the command; nil for none, or if the server does not show it
 }
 
 // target determines the stack that a command is for and requests it from the server.

@@ -114,7 +114,7 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 }
 
 // call sends a request with a JSON body, or none, and returns the JSON answer.
-func call[T any](ctx context.Context, c *Client, method, path string, query url.Values, in map[string]string) (*T, error) {
+func call[T any](ctx context.Context, c *Client, method, path string, query url.Values, in any) (*T, error) {
 	var body io.Reader
 	if in != nil {
 		text, _ := json.Marshal(in) // texts always encode
@@ -148,6 +148,9 @@ func exchange[T any](c *Client, req *http.Request) (*T, error) {
 	answer := new(T)
 	if err := json.Unmarshal(text, answer); err != nil {
 		return nil, &Error{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s sent an answer that cannot be read: %v", c.Server(), err)}
+	}
+	if s, ok := any(answer).(*Stack); ok {
+		s.Digest = digestOf(res)
 	}
 	return answer, nil
 }

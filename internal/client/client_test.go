@@ -303,6 +303,31 @@ func TestDeploy_DoesNotComeAgainAfterARefusal(t *testing.T) {
 	}
 }
 
+// The server reads the query before the body, which may be long, or have nothing else.
+func TestDeploy_AsksInTheQueryHowToBuild(t *testing.T) {
+	var query, form string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		query = r.URL.RawQuery
+		_ = r.ParseMultipartForm(1 << 20)
+		text, _ := json.Marshal(r.MultipartForm.Value)
+		form = string(text)
+		reply(w, http.StatusOK, `{"id": "stk_1"}`)
+	})
+	for want, u := range map[string]Upload{
+		"":                          {Manifest: []byte("name: x")},
+		"fresh=true":                {Manifest: []byte("name: x"), Fresh: true},
+		"supersede=true":            {Manifest: []byte("name: x"), Supersede: true},
+		"fresh=true&supersede=true": {Manifest: []byte("name: x"), Fresh: true, Supersede: true},
+	} {
+		if _, err := c.Deploy(t.Context(), "stk_1", u); err != nil || query != want || form != `{"manifest":["name: x"]}` {
+			t.Errorf("%q with %s, %v; want %q", query, form, err, want)
+		}
+	}
+	if _, err := c.Deploy(t.Context(), "stk_1", Upload{Fresh: true}); err != nil || query != "fresh=true" || form != "{}" {
+		t.Errorf("alone: %q with %s, %v", query, form, err)
+	}
+}
+
 func TestDeploy_HearsAnAnswerThatComesEarly(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {

@@ -29,6 +29,7 @@ type Stack struct {
 	Deploying     *int              `json:"deploying"`
 	Error         *string           `json:"error"`
 	DeployError   *string           `json:"deploy_error"`
+	Deploy        *Deploy           `json:"deploy"`
 	Role          string            `json:"role,omitempty"`
 
 	ManageToken   string `json:"manage_token,omitempty"`
@@ -36,7 +37,25 @@ type Stack struct {
 	ClaimURL      string `json:"claim_url,omitempty"`
 	Note          string `json:"note,omitempty"`
 	WebhookSecret string `json:"webhook_secret,omitempty"`
+
+	Digest string `json:"-"` // of the source, in the answer to an upload
 }
+
+// Deploy is the latest attempt to deploy a stack (docs/api.md, "The deploy").
+type Deploy struct {
+	Generation int      `json:"generation"`
+	Attempt    int      `json:"attempt"` // counts every build of the stack
+	Outcome    string   `json:"outcome"`
+	Phase      *string  `json:"phase"`
+	Service    *string  `json:"service"`
+	Problem    *string  `json:"problem"`
+	Error      *string  `json:"error"`
+	StartedAt  *float64 `json:"started_at"`
+	EndedAt    *float64 `json:"ended_at"`
+}
+
+// Running is the outcome of a deploy that is under way.
+const Running = "running"
 
 // The states of a stack.
 const (
@@ -56,6 +75,13 @@ type Service struct {
 
 // Settled reports whether nothing of the stack is being built or restored.
 func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == nil }
+
+// BeganAfter reports whether the latest deploy is another one than that of an earlier
+// answer: it has superseded that, or began after its end. Servers older than the field
+// deploy have none.
+func (s *Stack) BeganAfter(earlier *Deploy) bool {
+	return earlier != nil && s.Deploy != nil && s.Deploy.Attempt > earlier.Attempt
+}
 
 // KeepOneTime copies the one-time fields of an earlier answer.
 func (s *Stack) KeepOneTime(from *Stack) {
@@ -112,6 +138,16 @@ func (c *Client) Extend(ctx context.Context, id, ttl string) (*Stack, error) {
 	return call[Stack](ctx, c, http.MethodPatch, stackPath(id), nil, map[string]string{"ttl": ttl})
 }
 
+// Restart restarts the processes of a live stack, or only that of a service unless it is
+// "". It returns the stack, whose services are then restarting.
+func (c *Client) Restart(ctx context.Context, id, service string) (*Stack, error) {
+	query := url.Values{}
+	if service != "" {
+		query.Set("service", service)
+	}
+	return call[Stack](ctx, c, http.MethodPost, stackPath(id)+"/restart", query, nil)
+}
+
 // Delete deletes a stack with everything that it has.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	_, err := call[struct{}](ctx, c, http.MethodDelete, stackPath(id), nil, nil)
@@ -149,22 +185,16 @@ func (c *Client) Events(ctx context.Context, id string, after int64, wait bool) 
 
 // LogQuery selects what to read of the logs.
 type LogQuery struct {
-	Service string // "" for all
-	Kind    string // run or build; "" for run
-	Tail    int    // last lines per service
+	Service    string // "" for all
+	Kind       string // run or build; "" for run
+	Tail       int    // last lines per service
+	Timestamps bool   // with the time and generation of each line
 }
 
 // Logs returns the logs as text, with a section for each service; the caller closes
 // them.
 func (c *Client) Logs(ctx context.Context, id string, q LogQuery) (io.ReadCloser, error) {
-	query := url.Values{"tail": {strconv.Itoa(q.Tail)}}
-	if q.Kind != "" {
-		query.Set("kind", q.Kind)
-	}
-	if q.Service != "" {
-		query.Set("service", q.Service)
-	}
-	req, err := c.request(ctx, http.MethodGet, stackPath(id)+"/logs", query, nil)
+	req, err := c.logsRequest(ctx, id, q)
 	if err != nil {
 		return nil, err
 	}
@@ -173,6 +203,20 @@ func (c *Client) Logs(ctx context.Context, id string, q LogQuery) (io.ReadCloser
 		return nil, err
 	}
 	return res.Body, nil
+}
+
+func (c *Client) logsRequest(ctx context.Context, id string, q LogQuery) (*http.Request, error) {
+	query := url.Values{"tail": {strconv.Itoa(q.Tail)}}
+	if q.Kind != "" {
+		query.Set("kind", q.Kind)
+	}
+	if q.Service != "" {
+		query.Set("service", q.Service)
+	}
+	if q.Timestamps {
+		query.Set("timestamps", "true")
+	}
+	return c.request(ctx, http.MethodGet, stackPath(id)+"/logs", query, nil)
 }
 
 // Reach requests a public URL once, without following redirects, and returns the status

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/berth-host/berth/internal/manifest"
@@ -18,7 +21,7 @@ import (
 
 // Upload is the form of a create, a deploy or a validation. Empty fields are left out.
 type Upload struct {
-	Archive io.ReaderAt // tar or tar.gz
+	Archive io.ReaderAt // tar or tar.gz; nil for no source
 	Size    int64       // of the archive, in bytes
 	// Pack replaces Archive: it writes the archive while it is sent. Such an upload is
 	// sent once, even if the connection is lost.
@@ -28,6 +31,14 @@ type Upload struct {
 	ManifestName string // its file name; "" for a text that is from no file
 
 	Name, TTL, ClaimEmail string // for a create only
+	Supersede             bool   // for a deploy only: ends the one under way
+	Fresh                 bool   // for a deploy only: uses nothing that earlier builds left
+
+	// For a deploy of changes: the served generation, the digest of its source, and the
+	// paths to remove from it. Archive then has only what is new or changed.
+	Base   int
+	Digest string
+	Delete []string
 
 	// Progress is called with how many bytes of Archive have been sent, starting again
 	// at 0 if the upload does. It may be nil.
@@ -45,7 +56,8 @@ func (c *Client) Deploy(ctx context.Context, id string, u Upload) (*Stack, error
 	return upload[Stack](ctx, c, stackPath(id)+"/deploy", u)
 }
 
-// Validate returns what a create would make of a source, without building anything.
+// Validate returns what a create would make of a source, or of a manifest alone, without
+// building anything.
 // Faults of the source are in the plan, not an error. Servers older than this route
 // answer 404 or 405.
 func (c *Client) Validate(ctx context.Context, u Upload) (*manifest.Plan, error) {
@@ -97,7 +109,7 @@ func retryUpload(err error, attempt int) time.Duration {
 }
 
 func post[T any](ctx context.Context, c *Client, path, key string, body *form) (*T, error) {
-	req, err := c.request(ctx, http.MethodPost, path, nil, body.reader())
+	req, err := c.request(ctx, http.MethodPost, path, body.upload.query(), body.reader())
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +117,7 @@ func post[T any](ctx context.Context, c *Client, path, key string, body *form) (
 	req.ContentLength = body.size()
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(body.reader()), nil }
 	req.Header.Set("Idempotency-Key", key)
+	setMatch(req, body.upload.Digest)
 	return exchange[T](c, req)
 }
 
@@ -113,16 +126,37 @@ func stream[T any](ctx context.Context, c *Client, path string, body *form) (*T,
 	r, w := io.Pipe()
 	defer r.Close()
 	go func() { w.CloseWithError(body.write(w)) }()
-	req, err := c.request(ctx, http.MethodPost, path, nil, r)
+	req, err := c.request(ctx, http.MethodPost, path, body.upload.query(), r)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", body.contentType)
+	setMatch(req, body.upload.Digest)
 	answer, err := exchange[T](c, req)
 	if packing, ok := errors.AsType[*packError](err); ok {
 		return nil, packing.err
 	}
 	return answer, err
+}
+
+// setMatch makes a request depend on the digest of the stack's source, "" for none.
+func setMatch(req *http.Request, digest string) {
+	if digest != "" {
+		req.Header.Set("If-Match", `"`+digest+`"`)
+	}
+}
+
+// query returns what stands in the query rather than in the form, so that the server
+// knows it before it reads the form.
+func (u Upload) query() url.Values {
+	query := url.Values{}
+	if u.Supersede {
+		query.Set("supersede", "true")
+	}
+	if u.Fresh {
+		query.Set("fresh", "true")
+	}
+	return query
 }
 
 // packError is the error of an archive that could not be packed, and so was not sent.
@@ -151,17 +185,38 @@ func newForm(u Upload) (*form, error) {
 			return nil, fmt.Errorf("write the form: %w", err)
 		}
 	}
+	if err := writeChanges(w, u); err != nil {
+		return nil, fmt.Errorf("write the form: %w", err)
+	}
 	if err := writeManifest(w, u); err != nil {
 		return nil, fmt.Errorf("write the form: %w", err)
 	}
-	if _, err := w.CreateFormFile("source", "source.tar.gz"); err != nil {
-		return nil, fmt.Errorf("write the form: %w", err)
+	if u.Archive != nil || u.Pack != nil {
+		if _, err := w.CreateFormFile("source", "source.tar.gz"); err != nil {
+			return nil, fmt.Errorf("write the form: %w", err)
+		}
 	}
 	head := bytes.Clone(b.Bytes())
 	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("write the form: %w", err)
 	}
 	return &form{head: head, tail: b.Bytes()[len(head):], upload: u, contentType: w.FormDataContentType()}, nil
+}
+
+// writeChanges writes the fields of a deploy of changes.
+func writeChanges(w *multipart.Writer, u Upload) error {
+	if u.Base == 0 {
+		return nil
+	}
+	err := w.WriteField("base", strconv.Itoa(u.Base))
+	if err != nil || len(u.Delete) == 0 {
+		return err
+	}
+	list, err := json.Marshal(u.Delete)
+	if err != nil {
+		return err
+	}
+	return w.WriteField("delete", string(list))
 }
 
 func writeManifest(w *multipart.Writer, u Upload) error {
@@ -182,6 +237,9 @@ func writeManifest(w *multipart.Writer, u Upload) error {
 func (f *form) size() int64 { return int64(len(f.head)) + f.upload.Size + int64(len(f.tail)) }
 
 func (f *form) reader() io.Reader {
+	if f.upload.Archive == nil {
+		return io.MultiReader(bytes.NewReader(f.head), bytes.NewReader(f.tail))
+	}
 	archive := io.Reader(io.NewSectionReader(f.upload.Archive, 0, f.upload.Size))
 	if f.upload.Progress != nil {
 		archive = &counter{from: archive, tell: f.upload.Progress}

@@ -2,8 +2,9 @@
 // sites, logs, and uploads while they are unpacked. It knows all paths in the data
 // directory, and uses neither the database nor the engine.
 //
-// A stack's files are in <data>/stacks/<hex>: sources/<one a build>/,
-// sites/<service>/g<n>/, logs/<service>.<kind>.log and <service>.no-room. Uploads are unpacked in
+// A stack's files are in <data>/stacks/<hex>: sources/<one for each upload>/,
+// sites/<service>/g<attempt> (a folder, or a link into a source), logs/<service>.<kind>.log, <service>.no-room and
+// <service>.filled. Uploads are unpacked in
 // <data>/uploads, on the same disk, so that taking one over is a rename.
 package datadir
 
@@ -49,21 +50,49 @@ func (d Dir) Stack(id string) string {
 func (d Dir) sources(id string) string { return filepath.Join(d.Stack(id), "sources") }
 func (d Dir) logs(id string) string    { return filepath.Join(d.Stack(id), "logs") }
 
-// Site returns the folder that a generation of a service publishes.
-func (d Dir) Site(id, service string, generation int) string {
-	return filepath.Join(d.Stack(id), "sites", service, "g"+strconv.Itoa(generation))
+// Site returns the folder of a service that an attempt to deploy publishes. It may be a
+// relative link to a folder of a source.
+func (d Dir) Site(id, service string, attempt int) string {
+	return filepath.Join(d.Stack(id), "sites", service, "g"+strconv.Itoa(attempt))
 }
 
-// Sites returns the folders published by the generations that which accepts.
-func (d Dir) Sites(id string, which func(generation int) bool) []string {
+// Sites returns the published folders that which accepts.
+func (d Dir) Sites(id string, which func(service string, attempt int) bool) []string {
 	return slices.DeleteFunc(d.find(id, "sites/*/g*"), func(site string) bool {
-		number, err := strconv.Atoi(filepath.Base(site)[1:])
-		return err != nil || !which(number)
+		attempt, err := strconv.Atoi(filepath.Base(site)[1:])
+		return err != nil || !which(filepath.Base(filepath.Dir(site)), attempt)
 	})
 }
 
-// Sources returns the folders of a stack's unpacked archives.
-func (d Dir) Sources(id string) []string { return d.find(id, "sources/*") }
+// Source returns the folder of a source by its name.
+func (d Dir) Source(id, name string) string { return filepath.Join(d.sources(id), name) }
+
+// Sources returns the folders of a stack's sources, except that of one name.
+func (d Dir) Sources(id, except string) []string {
+	return slices.DeleteFunc(d.find(id, "sources/*"), func(folder string) bool { return filepath.Base(folder) == except })
+}
+
+// Listing returns the folder of a listing that is kept for a layer with a source of that
+// digest.
+func (d Dir) Listing(id, digest string) string { return filepath.Join(d.Stack(id), "layers", digest) }
+
+// KeepListing keeps the listing of a source, by its digest, for as long as a layer has it.
+func (d Dir) KeepListing(id, name, digest string) error {
+	folder := d.Listing(id, digest)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("keep the listing of a source: %w", err)
+	}
+	err := os.Link(filepath.Join(d.Source(id, name), "listing"), filepath.Join(folder, "listing"))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("keep the listing of a source: %w", err)
+	}
+	return nil
+}
+
+// Listings returns the folders of the kept listings whose digests unneeded selects.
+func (d Dir) Listings(id string, unneeded func(digest string) bool) []string {
+	return slices.DeleteFunc(d.find(id, "layers/*"), func(folder string) bool { return !unneeded(filepath.Base(folder)) })
+}
 
 // find returns the paths below a stack's folder that match a constant pattern.
 func (d Dir) find(id, pattern string) []string {
@@ -129,17 +158,17 @@ func (d Dir) TempDir() (string, error) {
 	return dir, nil
 }
 
-// KeepSource moves an unpacked tree to a folder of the stack, where the build reads it,
-// and returns that folder.
-func (d Dir) KeepSource(id, dir string) (string, error) {
+// KeepSource moves the folder of a new source (see package source) to the stack and
+// returns its name; see Source.
+func (d Dir) KeepSource(id, dir string) (name string, err error) {
 	for _, folder := range []string{d.logs(id), d.sources(id)} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return "", fmt.Errorf("keep the source: %w", err)
 		}
 	}
-	kept := filepath.Join(d.sources(id), rand.Text())
-	if err := os.Rename(dir, kept); err != nil {
+	name = rand.Text()
+	if err := os.Rename(dir, d.Source(id, name)); err != nil {
 		return "", fmt.Errorf("keep the source: %w", err)
 	}
-	return kept, nil
+	return name, nil
 }

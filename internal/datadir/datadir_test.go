@@ -30,7 +30,7 @@ func TestSites_AreThoseOfTheGenerationsAskedFor(t *testing.T) {
 		require.NoError(t, os.MkdirAll(d.Site(id, "web", generation), 0o700))
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(d.Stack(id), "sites", "web", "gone"), 0o700))
-	old := d.Sites(id, func(generation int) bool { return generation < 12 })
+	old := d.Sites(id, func(service string, attempt int) bool { return service == "web" && attempt < 12 })
 	require.Equal(t, []string{d.Site(id, "web", 1), d.Site(id, "web", 2)}, old)
 }
 
@@ -40,12 +40,14 @@ func TestKeepSource_MovesAnUploadWhichTheStackThenHas(t *testing.T) {
 	upload, err := d.TempDir()
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(upload, "index.html"), []byte("hi"), 0o600))
-	kept, err := d.KeepSource(id, upload)
+	name, err := d.KeepSource(id, upload)
 	require.NoError(t, err)
+	kept := d.Source(id, name)
 	require.NoDirExists(t, upload)
 	require.FileExists(t, filepath.Join(kept, "index.html"))
-	require.Equal(t, []string{kept}, d.Sources(id))
-	require.NoError(t, d.Sync(t.Context(), kept, true))
+	require.Equal(t, []string{kept}, d.Sources(id, ""))
+	require.Empty(t, d.Sources(id, name))
+	require.NoError(t, d.Sync(t.Context(), kept))
 	require.True(t, d.Has(id))
 	require.NoError(t, d.Remove(id))
 	require.False(t, d.Has(id))

@@ -32,10 +32,10 @@ func (d Dir) OpenRunLog(id, service string, limit int64) (*logfile.File, time.Ti
 	return logfile.Open(d.Log(id, service, runLog), limit)
 }
 
-// Logs writes the last lines of each service's log, or of one service's, in a section
-// each (docs/api.md, "GET /v0/stacks/{id}/logs"). The lines contain the bytes that
-// programs wrote.
-func (d Dir) Logs(_ context.Context, st *stack.Stack, service, kind string, tail int, w io.Writer) error {
+// Logs writes a view of each service's log, or of one service's, in a section each
+// (docs/api.md, "GET /v0/stacks/{id}/logs"). The lines contain the bytes that programs
+// wrote.
+func (d Dir) Logs(_ context.Context, st *stack.Stack, service, kind string, v logfile.View, w io.Writer) error {
 	for _, name := range st.LogNames(kind) {
 		if service != "" && service != name {
 			continue
@@ -43,7 +43,7 @@ func (d Dir) Logs(_ context.Context, st *stack.Stack, service, kind string, tail
 		if _, err := fmt.Fprintf(w, "### %s (%s)\n", name, kind); err != nil {
 			return err
 		}
-		if err := logfile.Tail(w, d.Log(st.ID, name, kind), tail); err != nil {
+		if err := logfile.Tail(w, d.Log(st.ID, name, kind), v); err != nil {
 			return err
 		}
 	}
@@ -53,21 +53,21 @@ func (d Dir) Logs(_ context.Context, st *stack.Stack, service, kind string, tail
 // followEvery is the time between two reads of a followed log.
 const followEvery = 250 * time.Millisecond
 
-// FollowLogs calls emit with the last tail lines of a service's log and then with new
-// ones, until ctx ends or emit fails. They contain the bytes that programs wrote. If a
-// build begins its log anew, anew is true and the earlier lines no longer count.
-func (d Dir) FollowLogs(ctx context.Context, st *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error {
-	log := logfile.Follow(d.Log(st.ID, service, kind), tail)
+// FollowLogs calls emit with what a view begins with of a service's log, even if that is
+// nothing, and then with what is added, until ctx ends or emit fails. The lines contain
+// the bytes that programs wrote.
+func (d Dir) FollowLogs(ctx context.Context, st *stack.Stack, service, kind string, v logfile.View, emit func(logfile.News) error) error {
+	log := logfile.Follow(d.Log(st.ID, service, kind), v)
 	defer log.Close()
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
-	for {
-		lines, anew, err := log.Next()
+	for first := true; ; first = false {
+		news, err := log.Next()
 		if err != nil {
 			return err
 		}
-		if len(lines) > 0 || anew {
-			if err := emit(lines, anew); err != nil {
+		if first || len(news.Lines) > 0 || news.Anew {
+			if err := emit(news); err != nil {
 				return err
 			}
 			continue

@@ -17,26 +17,35 @@ import (
 // waiting ones in one write of its journal.
 const syncsAtOnce = 64
 
-// Sync returns once a folder in the data directory is on the disk, so that a row may
-// refer to it: the names of everything below it, and, with files, also the contents.
-func (d Dir) Sync(ctx context.Context, dir string, files bool) error {
+// Sync returns once a folder in the data directory is on the disk, with everything below
+// it, so that a row may refer to it.
+func (d Dir) Sync(ctx context.Context, dir string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(syncsAtOnce)
-	for up := filepath.Dir(dir); up != string(d); up = filepath.Dir(up) {
-		group.Go(func() error { return syncFile(up) })
-	}
+	group.Go(func() error { return d.SyncName(dir) })
 	seen := map[uint64]bool{} // inodes of files with several names
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
-		if entry.IsDir() || files && entry.Type().IsRegular() && isNew(entry, seen) {
+		if entry.IsDir() || entry.Type().IsRegular() && isNew(entry, seen) {
 			group.Go(func() error { return syncFile(name) })
 		}
 		return nil
 	})
 	if err := cmp.Or(group.Wait(), err); err != nil {
 		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
+
+// SyncName returns once the name of a folder or link in the data directory is on the disk,
+// but not what is in it.
+func (d Dir) SyncName(dir string) error {
+	for up := filepath.Dir(dir); up != string(d); up = filepath.Dir(up) {
+		if err := syncFile(up); err != nil {
+			return fmt.Errorf("sync %s: %w", up, err)
+		}
 	}
 	return nil
 }

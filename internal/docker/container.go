@@ -22,9 +22,28 @@ func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err erro
 		if id, err = d.create(ctx, d.unit(&spec), d.stopAndRemove); err != nil {
 			return err
 		}
+		err := d.fill(ctx, id, spec.Files)
+		if err == nil && spec.Await != nil {
+			err = spec.Await(ctx)
+		}
+		if err != nil {
+			err = errors.Join(err, d.Remove(context.WithoutCancel(ctx), id))
+			id = ""
+			return err
+		}
 		return d.join(ctx, id, spec.Network)
 	})
 	return id, err
+}
+
+// fill copies files into a container that was never started.
+func (d *Driver) fill(ctx context.Context, id string, files func(context.Context, io.Writer) error) error {
+	if files == nil {
+		return nil
+	}
+	return retry(ctx, func() error {
+		return engine.Stream(ctx, files, func(tar io.Reader) error { return d.CopyIn(ctx, id, tar) })
+	})
 }
 
 // Prepare implements engine.Driver.

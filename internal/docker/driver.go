@@ -63,7 +63,14 @@ func carries(have, want engine.Labels) bool {
 
 // Promotes implements engine.Driver. A container can be put on a network while it runs if it
 // has the host's kernel: gVisor sets its network up when it starts.
-func (d *Driver) Promotes() bool {
+func (d *Driver) Promotes() bool { return d.sharesKernel() }
+
+// TakesFiles implements engine.Driver. gVisor remembers what the folders of a container
+// had when it looked.
+func (d *Driver) TakesFiles() bool { return d.sharesKernel() }
+
+// sharesKernel reports whether containers have the host's kernel.
+func (d *Driver) sharesKernel() bool {
 	name := cmp.Or(d.opts.Runtime, d.info.DefaultRuntime)
 	program := filepath.Base(cmp.Or(d.info.Runtimes[name].Path, name))
 	return slices.Contains([]string{"runc", "crun", "io.containerd.runc.v2"}, program)

@@ -52,6 +52,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 			Subnets: 1 << (subnetBits - pool.Bits()),
 			Image:   b.image, Tools: tools,
 			Command:     func(words ...string) []string { return helper(words...).Args },
+			Script:      func(words ...string) []string { return append([]string{"sh", "-c", scripts[words[0]]}, words...) },
 			LoseAnswers: w.loseAnswers, Leave: w.leave, Return: w.back,
 			BreakStart: func() {
 				w.onAnswer("/start", func(asked *http.Request) error {
@@ -74,6 +75,15 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 			},
 		})
 	})
+}
+
+// scripts are what a Bench's Script runs.
+var scripts = map[string]string{
+	"print":    `echo "$1"`,
+	"exit":     `exit "$1"`,
+	"cat":      `cat "$1"`,
+	"mourn":    `sh -c 'trap "echo asked >$0; exit" TERM; while :; do sleep 0.1; done' "$1" & echo begun; wait`,
+	"stubborn": `trap "" TERM; echo begun; while :; do sleep 0.1; done`,
 }
 
 // pools has the pools that freePool has returned.

@@ -101,6 +101,14 @@ func unlessGone(err error) error {
 	return err
 }
 
+// unlessUsed returns err unless it is that of removing an image that a container needs.
+func unlessUsed(err error) error {
+	if errors.Is(err, errConflict) {
+		return nil
+	}
+	return err
+}
+
 // busy makes errConflict an engine.ErrHost too, which passes: what is in the way is a
 // container that the engine goes on making for a request that nobody waits for any more.
 // It has its name and its volumes, but cannot be seen or removed before it is made.

@@ -50,16 +50,18 @@ func (h hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // changes are the calls of a driver that change something.
 var changes = map[string]func(context.Context, *Driver) error{
-	"Place":    func(ctx context.Context, d *Driver) error { return d.Place(ctx, key, 1) },
-	"Run":      func(ctx context.Context, d *Driver) error { _, err := d.Run(ctx, withVolume); return err },
-	"Prepare":  func(ctx context.Context, d *Driver) error { _, err := d.Prepare(ctx, withVolume); return err },
-	"Probe":    func(ctx context.Context, d *Driver) error { return d.Probe(ctx, withVolume) },
-	"Start":    func(ctx context.Context, d *Driver) error { return d.Start(ctx, "id") },
-	"Restart":  func(ctx context.Context, d *Driver) error { return d.Restart(ctx, "id") },
-	"Promote":  func(ctx context.Context, d *Driver) error { return d.Promote(ctx, "id") },
-	"Stop":     func(ctx context.Context, d *Driver) error { return d.Stop(ctx, "id") },
-	"Remove":   func(ctx context.Context, d *Driver) error { return d.Remove(ctx, "id") },
-	"Commit":   func(ctx context.Context, d *Driver) error { return d.Commit(ctx, "id", key, engine.ImageConfig{}) },
+	"Place":   func(ctx context.Context, d *Driver) error { return d.Place(ctx, key, 1) },
+	"Run":     func(ctx context.Context, d *Driver) error { _, err := d.Run(ctx, withVolume); return err },
+	"Prepare": func(ctx context.Context, d *Driver) error { _, err := d.Prepare(ctx, withVolume); return err },
+	"Probe":   func(ctx context.Context, d *Driver) error { return d.Probe(ctx, withVolume) },
+	"Start":   func(ctx context.Context, d *Driver) error { return d.Start(ctx, "id") },
+	"Restart": func(ctx context.Context, d *Driver) error { return d.Restart(ctx, "id") },
+	"Promote": func(ctx context.Context, d *Driver) error { return d.Promote(ctx, "id") },
+	"Stop":    func(ctx context.Context, d *Driver) error { return d.Stop(ctx, "id") },
+	"Remove":  func(ctx context.Context, d *Driver) error { return d.Remove(ctx, "id") },
+	"Commit": func(ctx context.Context, d *Driver) error {
+		return d.Commit(ctx, "id", "ref", key, engine.ImageConfig{})
+	},
 	"Tag":      func(ctx context.Context, d *Driver) error { return d.Tag(ctx, "ref", "another") },
 	"Snapshot": func(ctx context.Context, d *Driver) error { return d.Snapshot(ctx, key, engine.SnapshotSpec{}) },
 	"Restore":  func(ctx context.Context, d *Driver) error { return d.Restore(ctx, key, key.Process(0)) },

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +37,7 @@ func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
 		Env:        []string{"B=2"},
 		User:       "200001:200001",
 		WorkingDir: "/tmp",
-	}))
+	}, false))
 	b.removeAfter(t, ref)
 
 	raw, err := b.engine.api.ImageInspect(t.Context(), ref)
@@ -54,6 +56,31 @@ func TestCommit_KeepsFilesAndOverridesTheConfiguration(t *testing.T) {
 	assert.True(t, c.Running, "the container goes on")
 }
 
+// A process that a command has left running may write to a file while the engine reads it.
+func TestCommit_PausesAContainerIfItCannotOtherwise(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/ref/json"):
+			w.WriteHeader(http.StatusNotFound)
+		case !strings.HasSuffix(r.URL.Path, "/commit"):
+			io.WriteString(w, "{}") //nolint:errcheck // the test sees it
+		case r.FormValue("pause") == "0":
+			asked = append(asked, "at once")
+			http.Error(w, `{"message": "Error processing tar file(exit status 1): unexpected EOF"}`, http.StatusInternalServerError)
+		default:
+			asked = append(asked, "paused")
+			io.WriteString(w, `{"Id": "made"}`) //nolint:errcheck // the test sees it
+		}
+	}))
+	t.Cleanup(server.Close)
+	e, err := open(t.Context(), "tcp://"+server.Listener.Addr().String(), quiet)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.NoError(t, NewDriver(e, Info{}, DriverOptions{}).Commit(t.Context(), "id", "ref", key, engine.ImageConfig{}))
+	assert.Equal(t, []string{"at once", "paused"}, asked)
+}
+
 func TestCommit_LeavesVolumesOutAndTheImageFillsANewOne(t *testing.T) {
 	b := testBench(t)
 	first, second := b.volume(t), b.volume(t)
@@ -66,7 +93,7 @@ func TestCommit_LeavesVolumesOutAndTheImageFillsANewOne(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.driver.CopyIn(t.Context(), id, files))
 	ref := b.name() + ":g1"
-	require.NoError(t, b.driver.commit(t.Context(), id, ref, &container.Config{}))
+	require.NoError(t, b.driver.commit(t.Context(), id, ref, &container.Config{}, false))
 	b.removeAfter(t, ref)
 
 	spec = b.spec("serve")

@@ -48,10 +48,10 @@ func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 	}
 	for _, i := range o.Images {
 		if len(i.Tags) == 0 {
-			errs = append(errs, d.removeImage(ctx, i.ID))
+			errs = append(errs, unlessUsed(d.removeImage(ctx, i.ID)))
 		}
 		for _, tag := range i.Tags {
-			errs = append(errs, d.removeImage(ctx, tag))
+			errs = append(errs, unlessUsed(d.removeImage(ctx, tag)))
 		}
 	}
 	for _, v := range o.Volumes {

@@ -92,7 +92,7 @@ func (d *Driver) makeSnapshot(ctx context.Context, key engine.Key, spec engine.S
 		return err
 	}
 	failpoint.Here("snapshot-copied")
-	return d.commit(ctx, id, key.Snapshot(), &container.Config{Labels: d.labels(key)})
+	return d.commit(ctx, id, key.Snapshot(), &container.Config{Labels: d.labels(key)}, false)
 }
 
 // helper describes a container of the host's own, which runs under the engine's own

@@ -37,6 +37,18 @@ type Values struct {
 	RefusedPerHour  int // creates refused with 413 or 422
 	ClaimsPerMinute int
 	Extensions      int // of one stack in a minute
+	Resources       Resources
+}
+
+// Resources are what a service gets of the host. 0 stands for no limit.
+type Resources struct {
+	Memory, BuildMemory int64   // bytes
+	CPUs                float64 // cores
+	Pids                int64   // processes and threads
+	DiskFloor           int64   // free bytes of the host below which uploads and builds are refused
+
+	OpenHosts    []string // as host:port, besides public addresses
+	PackageHosts []string // that builds are told to use: a variable, a colon and its hosts
 }
 
 // Documents are the documents of one server.
@@ -92,9 +104,47 @@ type words struct {
 	Claims, Extensions     int
 	Crashes                int
 	CrashWindow            string
+	Commands               int // of a stack at a time
+	CommandTimeout         string
+	CommandTimeoutMax      string
 	Runtimes               string
 	All                    []*runtimes.Definition
 	Reference              Reference
+	Gets                   gets
+}
+
+// gets holds what a service gets; "" stands for no limit.
+type gets struct {
+	Memory, BuildMemory, CPUs, Pids, DiskFloor string
+	OpenHosts, PackageHosts                    []string
+}
+
+func newGets(r Resources) gets {
+	return gets{
+		Memory:       size(r.Memory),
+		BuildMemory:  size(r.BuildMemory),
+		CPUs:         limit("%g", r.CPUs),
+		Pids:         limit("%g", float64(r.Pids)),
+		DiskFloor:    size(r.DiskFloor),
+		OpenHosts:    r.OpenHosts,
+		PackageHosts: r.PackageHosts,
+	}
+}
+
+// size formats a number of bytes, "" for none.
+func size(bytes int64) string {
+	if bytes < 1e9 {
+		return limit("%g MB", float64(bytes)/1e6)
+	}
+	return limit("%g GB", float64(bytes)/1e9)
+}
+
+// limit formats a limit, "" for none.
+func limit(format string, value float64) string {
+	if value == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, value)
 }
 
 // writer executes the templates.
@@ -125,8 +175,11 @@ func newWriter(v Values) *writer {
 			Extensions:  v.Extensions,
 			Crashes:     v.Limits.Crashes,
 			CrashWindow: stack.FormatDuration(v.Limits.CrashWindow),
-			Runtimes:    strings.Join(runtimes.Names(), ", "),
-			All:         runtimes.All(),
+			Commands:    stack.CommandsAtOnce, CommandTimeout: stack.FormatDuration(stack.CommandTimeout),
+			CommandTimeoutMax: stack.FormatDuration(stack.CommandTimeoutMax),
+			Runtimes:          strings.Join(runtimes.Names(), ", "),
+			All:               runtimes.All(),
+			Gets:              newGets(v.Resources),
 		},
 	}
 }

@@ -17,6 +17,11 @@ import (
 
 func newDocuments(t *testing.T, base string) *Documents {
 	t.Helper()
+	return newDocumentsWith(t, base, Resources{Pids: 1024, DiskFloor: 1e9})
+}
+
+func newDocumentsWith(t *testing.T, base string, r Resources) *Documents {
+	t.Helper()
 	u, err := url.Parse(base)
 	require.NoError(t, err)
 	d, err := New(Values{
@@ -28,6 +33,7 @@ func newDocuments(t *testing.T, base string) *Documents {
 		RefusedPerHour:  120,
 		ClaimsPerMinute: 10,
 		Extensions:      1000,
+		Resources:       r,
 	})
 	require.NoError(t, err)
 	return d
@@ -103,6 +109,28 @@ func TestTexts_SpeakOfThisServer(t *testing.T) {
 		"kept for 7 days", "30 an hour, and 120 more", "Extensions of one stack: 1000 a minute", "more than 5 times in 10m",
 	} {
 		require.Contains(t, public.Text("/llms-full.txt"), figure)
+	}
+}
+
+func TestLLMs_SaysWhatAServiceGets(t *testing.T) {
+	t.Parallel()
+	text := newDocuments(t, "https://berth.example").Text("/llms.txt")
+	for _, line := range []string{
+		"- Memory: no limit of its own; it shares the host's.\n", "- CPU: all cores of the host, shared", "while less than 1 GB is free",
+		"threads: at most 1024.\n", "public IPv4 addresses and DNS. It", "use their public registries.\n",
+	} {
+		require.Contains(t, text, line)
+	}
+	text = newDocumentsWith(t, "https://berth.example", Resources{
+		Memory: 512e6, BuildMemory: 2e9, CPUs: 1.5, Pids: 100, OpenHosts: []string{"db.internal:5432"},
+		PackageHosts: []string{"GOPROXY: go.internal", "NPM_CONFIG_REGISTRY: npm.internal"},
+	}).Text("/llms.txt")
+	for _, line := range []string{
+		"- Memory: 512 MB; a process that needs more is killed. An install or build command gets 2 GB.\n", "- CPU: 1.5 cores. Builds",
+		"- Disk: no limit of its own. Only", "threads: at most 100.\n", "and DNS, and db.internal:5432. It",
+		"can reach it.\n  - `GOPROXY: go.internal`\n  - `NPM_CONFIG_REGISTRY: npm.internal`\n\n## What is detected",
+	} {
+		require.Contains(t, text, line)
 	}
 }
 

@@ -86,7 +86,7 @@ type Token struct{ Name, Description string }
 
 // errorStatus maps the document's named error responses to their statuses.
 var errorStatus = map[string]string{
-	"Invalid": "400", "Unauthenticated": "401", "Forbidden": "403", "NotFound": "404", "Conflict": "409",
+	"Invalid": "400", "Unauthenticated": "401", "Forbidden": "403", "NotFound": "404", "Conflict": "409", "Changed": "412",
 	"TooLarge": "413", "Unprocessable": "422", "TooMany": "429", "Unavailable": "503", "NoRoom": "507", "Other": other,
 }
 
@@ -288,6 +288,13 @@ func (r reader) kind(s object) string {
 	}
 	if items := s.object("items"); items != nil {
 		return "list of " + r.kind(items)
+	}
+	if choices := s.list("oneOf"); choices != nil {
+		var kinds []any
+		for _, choice := range choices {
+			kinds = append(kinds, r.kind(choice.(object)))
+		}
+		return oneOf(kinds)
 	}
 	if s.text("format") == "binary" {
 		return "file"

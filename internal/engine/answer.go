@@ -17,7 +17,7 @@ var ErrTooMuch = errors.New("it printed more than 64 KiB")
 // code. Beyond 64 KiB the error is ErrTooMuch. Any process in the container that has the
 // same user may write into that output and stop the command, so ctx should have a
 // deadline.
-func Answer(ctx context.Context, d Builds, id string, cmd Cmd) (string, int, error) {
+func Answer(ctx context.Context, d Commands, id string, cmd Cmd) (string, int, error) {
 	var out answer
 	cmd.Whole = true
 	code, err := d.Exec(ctx, id, cmd, &out, io.Discard)

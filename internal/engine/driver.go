@@ -39,9 +39,11 @@ type Driver interface {
 	// of the stack. ErrNoNetwork means that no subnet is free.
 	Place(ctx context.Context, key Key, stackNumber int64) error
 
-	// Run makes a container with its volumes and starts it, in place of one of the same
-	// name, which it stops as Stop does. An id that comes with an error is that of a
-	// container that may not have started. A missing image or network is ErrNotFound.
+	// Run makes a container with its volumes, copies spec.Files in, waits for spec.Await and
+	// starts it, in place of one of the same name, which it stops as Stop does. An id that
+	// comes with an error is that of a container that may not have started. A missing image
+	// or network is ErrNotFound. An error of spec.Files or spec.Await is returned as it is,
+	// and leaves no container.
 	Run(ctx context.Context, spec Spec) (id string, err error)
 
 	// Restart starts a container that has ended and leaves one that runs as it is. It does
@@ -104,7 +106,8 @@ type Driver interface {
 	Inventory(ctx context.Context, stack string) (map[string]Objects, error)
 
 	// Discard removes objects, containers first as they hold the rest. A volume that
-	// another container has stays, which is an error. Discard goes on after an error, to
+	// another container has stays, which is an error; an image that another container was
+	// made from stays until it is discarded again. Discard goes on after an error, to
 	// leave as little as possible.
 	Discard(ctx context.Context, objects Objects) error
 
@@ -138,7 +141,7 @@ type Driver interface {
 	Builds
 }
 
-// Builds is the part of a Driver that only the builder needs.
+// Builds is the part of a Driver that the builder needs.
 type Builds interface {
 	// MakeImage builds an image that all installations share, and writes the log to out
 	// as plain text. The error of a step that fails ends with the last lines of the log.
@@ -155,28 +158,51 @@ type Builds interface {
 	// the same name, which it kills.
 	Prepare(ctx context.Context, spec Spec) (id string, err error)
 
-	// CopyIn unpacks a tar into the root of a container that was never started. Files and
-	// directories get the owner and mode of the tar's headers, directories that exist
-	// already too. Files below a volume's path go to the volume. Never use it on a
-	// container in which a tenant's code ran.
+	// CopyIn unpacks a tar into the root of a container that was never started, or runs if
+	// TakesFiles. Files and directories get the owner and mode of the tar's headers,
+	// directories that exist already too. Files below a volume's path go to the volume. Never
+	// use it on a container in which a tenant's code ran.
 	CopyIn(ctx context.Context, id string, tar io.Reader) error
+
+	// TakesFiles reports whether a container that runs sees what CopyIn puts there.
+	TakesFiles() bool
 
 	// Start starts a container that Prepare made. A missing network is ErrNotFound.
 	Start(ctx context.Context, id string) error
 
-	// Exec runs a command in a running container, writes its output to stdout and stderr,
-	// and returns its exit code: 126 or 127 when there is no such command. It writes
-	// nothing after it has returned. When ctx ends, the command goes on until the container
-	// is removed.
-	Exec(ctx context.Context, id string, cmd Cmd, stdout, stderr io.Writer) (code int, err error)
-
-	// Commit makes the image of a service's generation from a container's file system,
-	// without its volumes.
-	Commit(ctx context.Context, id string, key Key, config ImageConfig) error
+	// Commit makes an image of a service, with a reference, from a container's file
+	// system, without its volumes.
+	Commit(ctx context.Context, id, ref string, key Key, config ImageConfig) error
 
 	// Tag gives an image one more reference.
 	Tag(ctx context.Context, ref, another string) error
+
+	Commands
 }
+
+// Commands is the part of a Driver that runs commands in running containers.
+type Commands interface {
+	// Exec runs a command, writes its output to stdout and stderr, and returns its exit
+	// code: 126 or 127 when there is no such command. It writes nothing after it has
+	// returned. When ctx ends, the command goes on until the container is removed.
+	Exec(ctx context.Context, id string, cmd Cmd, stdout, stderr io.Writer) (code int, err error)
+
+	// Command runs a command in a process group of its own, in a container whose image has
+	// sh and sleep. It writes what the command prints to out, in the order in which it was
+	// printed to standard output and error, and returns the exit code as Exec does. When
+	// ctx ends, so does the group: by SIGTERM, and by SIGKILL for what is left of it five
+	// seconds later. The error is ctx's then, and ErrNotEnded too if something in the
+	// container keeps the group from being ended. Command returns within CommandEnd of the
+	// end of ctx, and writes nothing after that. A process that leaves the group, or that
+	// the command leaves running, goes on until the container ends.
+	//
+	// ErrNotRunning means that the container does not run, and ErrEnded that it ended before
+	// the command did. ErrLost means that the command began and its end is not known.
+	Command(ctx context.Context, id string, cmd Cmd, out io.Writer) (code int, err error)
+}
+
+// CommandEnd is how long Command may take to end a command's process group.
+const CommandEnd = 20 * time.Second
 
 // Spec describes a container. Whatever it says, the container has no capabilities and
 // cannot gain privileges, runs under a filter of system calls, publishes no ports, and
@@ -204,6 +230,14 @@ type Spec struct {
 	NanoCPUs  int64 // billionths of a CPU; 0 means no limit
 	CPUShares int64 // weight against other containers; 0 is the engine's default, 1024
 	Pids      int64 // processes and threads; 0 means no limit
+
+	// Files writes a tar that Run copies into the container before it starts, as CopyIn
+	// does; nil for none. It is called again if the answer to a request was lost.
+	Files func(context.Context, io.Writer) error
+
+	// Await returns once what the container needs to start is there, such as its network;
+	// nil if all of it is.
+	Await func(context.Context) error
 
 	LogMax      int64         // bytes of log that the engine keeps; 0 is 10 MB
 	StopTimeout time.Duration // between SIGTERM and SIGKILL, rounded up to seconds; 0 is the engine's, 10 s

@@ -11,4 +11,8 @@ var (
 	ErrAddressTaken = errors.New("address already in use") // another container has the address that this one had
 	ErrNoNetwork    = errors.New("no network is free")     // all subnets of the pool are taken
 	ErrNoRoom       = errors.New("no room for a snapshot")
+	ErrNotRunning   = errors.New("the container does not run")
+	ErrEnded        = errors.New("the container ended before the command")
+	ErrLost         = errors.New("the command's end is not known")
+	ErrNotEnded     = errors.New("the command's processes cannot be ended")
 )

@@ -76,6 +76,13 @@ func (k Key) Process(replaced int) string {
 // Release returns the name of the container of a service's release command.
 func (k Key) Release() string { return k.Process(0) + "-release" }
 
+// Install returns the name of the container in which the dependencies of a service are
+// installed.
+func (k Key) Install() string { return "berth-install-" + k.hex() + "-" + k.Service }
+
+// SourceCopy returns the name of the container that copies the source into its layer.
+func (k Key) SourceCopy() string { return "berth-source-" + k.hex() + "-" + k.Service }
+
 // Build returns the name of the container in which a service is built.
 func (k Key) Build() string { return "berth-build-" + k.hex() + "-" + k.Service }
 
@@ -94,8 +101,18 @@ func (k Key) Probe() string { return "berth-" + k.hex() + "-try" }
 // it is not the service's name.
 func (k Key) Hostname() string { return k.Service + k.suffix("-g") }
 
-// Image returns the reference of the image of a service's generation.
-func (k Key) Image() string { return k.repository() + k.suffix(generationTag) }
+// Image returns the reference of the image that an attempt to deploy built of a service.
+func (k Key) Image(attempt int) string { return k.repository() + imageTag + strconv.Itoa(attempt) }
+
+// Layer returns the reference of the image of what an attempt to deploy installed for a
+// service.
+func (k Key) Layer(attempt int) string { return k.repository() + layerTag + strconv.Itoa(attempt) }
+
+// SourceLayer returns the reference of the image of a layer with the source of an attempt
+// to deploy.
+func (k Key) SourceLayer(attempt int) string {
+	return k.repository() + sourceTag + strconv.Itoa(attempt)
+}
 
 // Snapshot returns the reference of the image that keeps a service's data while its stack
 // is expired.
@@ -105,19 +122,25 @@ func (k Key) Snapshot() string { return k.repository() + ":data" }
 func (k Key) Restored() string { return k.repository() + restoredTag }
 
 const (
-	generationTag = ":g"
-	restoredTag   = ":restored"
+	imageTag    = ":g"
+	layerTag    = ":i"
+	sourceTag   = ":s"
+	restoredTag = ":restored"
 )
 
 // IsRestored reports whether a reference is that of a snapshot whose data is back.
 func IsRestored(ref string) bool { return strings.HasSuffix(ref, restoredTag) }
 
-// GenerationOf returns the generation whose image a reference names, and false for any other
-// reference.
-func GenerationOf(ref string) (int, bool) {
-	_, text, _ := strings.Cut(ref, generationTag)
-	number, err := strconv.Atoi(text)
-	return number, err == nil
+// AttemptOf returns the attempt that made the image or a layer with a reference, and
+// false for any other reference.
+func AttemptOf(ref string) (int, bool) {
+	for _, tag := range []string{imageTag, layerTag, sourceTag} {
+		_, text, _ := strings.Cut(ref, tag)
+		if number, err := strconv.Atoi(text); err == nil {
+			return number, true
+		}
+	}
+	return 0, false
 }
 
 // BaseImage returns the reference of a runtime's base image, such as
@@ -129,8 +152,19 @@ func BaseImage(runtime, version, digest string) string {
 // Data returns the name of the volume behind a service's $DATA_DIR.
 func (k Key) Data() string { return k.container() + "-data" }
 
-// Cache returns the name of the volume with a service's package caches.
-func (k Key) Cache() string { return k.container() + "-cache" }
+// Cache returns the name of the volume with a service's build caches after those of its
+// stack were dropped so many times.
+func (k Key) Cache(dropped int) string {
+	name := k.container() + "-cache"
+	if dropped > 0 {
+		name += "-" + strconv.Itoa(dropped)
+	}
+	return name
+}
+
+// CacheTrim returns the name of the container that removes what is too much from a
+// service's build caches.
+func (k Key) CacheTrim() string { return k.container() + "-trim" }
 
 // Network returns the name of the network of a generation.
 func (k Key) Network() string { return k.FormerNetwork() + k.suffix("-g") }

@@ -20,11 +20,17 @@ func TestKey_NamesStay(t *testing.T) {
 		web.RestoreCopy():   "berth-3f2a9c1b7d4e-web-restore",
 		web.Probe():         "berth-3f2a9c1b7d4e-try",
 		web.Hostname():      "web-g2",
-		web.Image():         "berth/3f2a9c1b7d4e-web:g2",
+		web.Image(2):        "berth/3f2a9c1b7d4e-web:g2",
+		web.Layer(7):        "berth/3f2a9c1b7d4e-web:i7",
+		web.SourceLayer(7):  "berth/3f2a9c1b7d4e-web:s7",
+		web.SourceCopy():    "berth-source-3f2a9c1b7d4e-web",
+		web.Install():       "berth-install-3f2a9c1b7d4e-web",
 		web.Snapshot():      "berth/3f2a9c1b7d4e-web:data",
 		web.Restored():      "berth/3f2a9c1b7d4e-web:restored",
 		web.Data():          "berth-3f2a9c1b7d4e-web-data",
-		web.Cache():         "berth-3f2a9c1b7d4e-web-cache",
+		web.Cache(0):        "berth-3f2a9c1b7d4e-web-cache",
+		web.Cache(1):        "berth-3f2a9c1b7d4e-web-cache-1",
+		web.CacheTrim():     "berth-3f2a9c1b7d4e-web-trim",
 		web.Network():       "berth-3f2a9c1b7d4e-g2",
 		web.FormerNetwork(): "berth-3f2a9c1b7d4e",
 		web.FormerBridge():  "bth3f2a9c1b7d4e",
@@ -51,13 +57,15 @@ func TestKeyOf_IsTheWayBack(t *testing.T) {
 	}
 }
 
-func TestGenerationOf_ReadsTheReferencesOfBuildsAlone(t *testing.T) {
+func TestAttemptOf_ReadsTheReferencesOfBuildsAlone(t *testing.T) {
 	key := Key{Stack: "stk_3f2a9c1b7d4e", Service: "web", Generation: 12}
-	number, ok := GenerationOf(key.Image())
-	assert.True(t, ok)
-	assert.Equal(t, 12, number)
+	for _, ref := range []string{key.Image(12), key.Layer(12), key.SourceLayer(12)} {
+		number, ok := AttemptOf(ref)
+		assert.True(t, ok, ref)
+		assert.Equal(t, 12, number, ref)
+	}
 	for _, ref := range []string{key.Snapshot(), key.Restored(), "berth/base-go:1.24-abc", "sha256:1234"} {
-		_, ok := GenerationOf(ref)
+		_, ok := AttemptOf(ref)
 		assert.False(t, ok, ref)
 		assert.Equal(t, ref == key.Restored(), IsRestored(ref), ref)
 	}

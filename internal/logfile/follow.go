@@ -11,45 +11,73 @@ import (
 
 // Follower reads a log while it is being written. The caller must close it.
 type Follower struct {
-	path string
-	tail int
-	f    *os.File // nil until the log exists
-	at   int64    // how far f was read
-	seen int64    // f's size when it was last read; the bytes from at on are not a complete line
+	path  string
+	view  View
+	f     *os.File // nil until the log exists
+	head  head     // of f
+	print printer
+	at    int64 // how far f was read
+	seen  int64 // f's size when it was last read; the bytes from at on are not a complete line
+}
+
+// News is what was added to a log.
+type News struct {
+	From  Position // after what came before
+	Lines []Line
+	Anew  bool // the log was begun anew, as each build does: the lines are the first
+}
+
+// Line is one line of a log, or a piece of a long one, as a view shows it.
+type Line struct {
+	Text string
+	End  Position // from which to go on after it
+}
+
+// Texts returns the texts of the lines.
+func (n News) Texts() []string {
+	texts := make([]string, len(n.Lines))
+	for i, line := range n.Lines {
+		texts[i] = line.Text
+	}
+	return texts
 }
 
 // readAtOnce limits what one call of Next reads, in bytes.
 const readAtOnce = 256 << 10
 
-// Follow returns a Follower that begins with the last tail lines of the log at path,
-// which need not exist yet.
-func Follow(path string, tail int) *Follower { return &Follower{path: path, tail: tail} }
+// Follow returns a Follower that begins with the lines of a view of the log at path, which
+// need not exist yet.
+func Follow(path string, v View) *Follower { return &Follower{path: path, view: v} }
 
-// Next returns the complete lines added since the last call, without the times of a
-// process's lines; none if there are none. It continues across a rotation. If the log
-// was begun anew, as each build does, anew is true and the lines are the new log's
-// first.
-func (l *Follower) Next() (lines []string, anew bool, err error) {
+// Next returns the complete lines added since the last call, none if there are none. It
+// continues across rotations.
+func (l *Follower) Next() (News, error) {
+	anew := false
 	if l.f == nil {
-		lines, err = l.begin()
-		return lines, false, err
+		var err error
+		if anew, err = l.begin(); err != nil || l.f == nil {
+			return News{From: l.position()}, err
+		}
 	}
-	if lines, err = l.more(); err != nil || len(lines) > 0 {
-		return lines, false, err
+	news, err := l.more(false)
+	news.Anew = anew
+	if err != nil || len(news.Lines) > 0 || anew {
+		return news, err
 	}
-	anew, replaced, err := l.replaced()
+	replaced, err := l.replaced()
 	if err != nil || !replaced {
-		return nil, false, err
+		return news, err
 	}
 	// What was written before it was replaced, but after it was read above.
-	if lines, err = l.more(); err != nil || len(lines) > 0 {
-		return lines, false, err
+	if news, err = l.more(true); err != nil || len(news.Lines) > 0 {
+		return news, err
 	}
-	if err := l.reopen(); err != nil {
-		return nil, false, err
+	if anew, err = l.open(l.position()); err != nil {
+		return news, err
 	}
-	lines, err = l.more()
-	return lines, anew, err
+	news, err = l.more(false)
+	news.Anew = anew
+	return news, err
 }
 
 // Close closes the file.
@@ -60,84 +88,140 @@ func (l *Follower) Close() error {
 	return l.f.Close()
 }
 
-// begin opens the log, once it exists, and reads its last lines.
-func (l *Follower) begin() ([]string, error) {
-	if err := l.reopen(); err != nil || l.f == nil {
-		return nil, err
+// position returns where the next line begins.
+func (l *Follower) position() Position {
+	switch {
+	case l.f != nil:
+		return Position{l.head.log, l.head.base + l.at}
+	case l.view.From != nil:
+		return *l.view.From
 	}
-	info, err := l.f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("follow log: %w", err)
-	}
-	whole, err := behindNewline(l.f, info.Size(), 1)
-	if err == nil {
-		l.at, err = lastLines(l.f, whole, l.tail)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("follow log: %w", err)
-	}
-	return l.more()
+	return Position{}
 }
 
-// more reads the complete lines after those already read. It returns a line longer than
-// readAtOnce in pieces.
-func (l *Follower) more() ([]string, error) {
+// begin opens the log, once it exists, where the view begins. It reports whether the log
+// is another one than that of the position from which to go on.
+func (l *Follower) begin() (anew bool, err error) {
+	if l.view.From != nil {
+		return l.open(*l.view.From)
+	}
+	if l.f, l.head, err = openFile(l.path); err != nil || l.f == nil {
+		return false, wrap(err)
+	}
+	l.print = printer{raw: l.head.raw, stamped: l.view.Stamped}
+	size, err := l.size()
+	if err == nil {
+		size, err = endOfLines(l.f, l.head.size, size)
+	}
+	if err == nil {
+		l.at, err = lastLines(l.f, l.head, size, l.view)
+	}
+	return false, wrap(err)
+}
+
+// open opens the file of the log that has a position, or the oldest that comes after it,
+// and reports whether the position is in a log that was there before.
+func (l *Follower) open(p Position) (anew bool, err error) {
+	f, h, err := openFile(l.path)
+	if f == nil || err != nil {
+		return false, wrap(err)
+	}
+	if h.log != p.Log || p.At < h.base {
+		older, o, err := openFile(l.path + rotated)
+		switch {
+		case err != nil:
+			return false, wrap(errors.Join(err, f.Close()))
+		case older != nil && o.log == h.log:
+			f, older, h = older, f, o
+		}
+		if older != nil {
+			_ = older.Close() // it was only looked at
+		}
+	}
+	if l.f != nil {
+		_ = l.f.Close() // it was only read
+	}
+	l.f, l.head, l.at, l.seen = f, h, h.size, 0
+	l.print = printer{raw: h.raw, stamped: l.view.Stamped}
+	if h.log == p.Log {
+		err = l.skipTo(p.At - h.base)
+	}
+	return h.log != p.Log && p.At > 0, wrap(err)
+}
+
+// skipTo sets where to go on in a file that was just opened. An offset behind its end, of
+// a line that was not complete when the server was killed, becomes the end.
+func (l *Follower) skipTo(at int64) error {
+	size, err := l.size()
+	if err != nil {
+		return err
+	}
+	if l.at = max(l.at, min(at, size)); l.at == l.head.size {
+		return nil
+	}
+	before := make([]byte, 1)
+	_, err = l.f.ReadAt(before, l.at-1)
+	l.print.within = before[0] != '\n'
+	return err
+}
+
+// size returns the size of the file.
+func (l *Follower) size() (int64, error) {
 	info, err := l.f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("follow log: %w", err)
+		return 0, err
 	}
-	if size := info.Size(); size == l.seen || size <= l.at {
-		return nil, nil
+	return info.Size(), nil
+}
+
+// more reads the complete lines after those already read; with all, also a line that is
+// not complete. It returns a line longer than readAtOnce in pieces.
+func (l *Follower) more(all bool) (News, error) {
+	news := News{From: l.position()}
+	size, err := l.size()
+	if err != nil {
+		return news, wrap(err)
 	}
-	b := make([]byte, min(info.Size()-l.at, readAtOnce))
+	if size <= l.at || size == l.seen && !all {
+		return news, nil
+	}
+	b := make([]byte, min(size-l.at, readAtOnce))
 	n, err := l.f.ReadAt(b, l.at)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("follow log: %w", err)
+		return news, wrap(err)
 	}
 	l.seen = l.at + int64(n)
 	end := bytes.LastIndexByte(b[:n], '\n') + 1
-	if end == 0 && n == readAtOnce {
+	if end == 0 && (n == readAtOnce || all) {
 		end = n
 	}
-	l.at += int64(end)
-	var lines []string
-	for line := range bytes.Lines(b[:end]) {
-		_, text := cutTime(bytes.TrimSuffix(line, []byte("\n")))
-		lines = append(lines, string(text))
+	for piece := range bytes.Lines(b[:end]) {
+		l.at += int64(len(piece))
+		if prefix, text, shown := l.print.print(piece); shown {
+			line := prefix + string(bytes.TrimSuffix(text, []byte("\n")))
+			news.Lines = append(news.Lines, Line{line, l.position()})
+		}
 	}
-	return lines, nil
+	return news, nil
 }
 
-// replaced reports whether another file has taken the log's place, and whether that one
-// is a new log rather than the rest of this one.
-func (l *Follower) replaced() (anew, replaced bool, err error) {
+// replaced reports whether another file has taken the place of the one that is read.
+func (l *Follower) replaced() (bool, error) {
 	mine, err := l.f.Stat()
 	if err != nil {
-		return false, false, fmt.Errorf("follow log: %w", err)
+		return false, wrap(err)
 	}
 	now, err := os.Stat(l.path)
-	if errors.Is(err, fs.ErrNotExist) || (err == nil && os.SameFile(mine, now)) {
-		return false, false, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	if err != nil {
-		return false, false, fmt.Errorf("follow log: %w", err)
-	}
-	older, err := os.Stat(l.path + rotated)
-	return err != nil || !os.SameFile(mine, older), true, nil
+	return err == nil && !os.SameFile(mine, now), wrap(err)
 }
 
-// reopen opens the file now at the log's path, if there is one.
-func (l *Follower) reopen() error {
-	f, err := os.Open(l.path)
-	if errors.Is(err, fs.ErrNotExist) {
+// wrap says what failed; it returns nil for no error.
+func wrap(err error) error {
+	if err == nil {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("follow log: %w", err)
-	}
-	if l.f != nil {
-		err = l.f.Close()
-	}
-	l.f, l.at, l.seen = f, 0, 0
-	return err
+	return fmt.Errorf("follow log: %w", err)
 }

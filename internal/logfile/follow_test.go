@@ -15,17 +15,17 @@ import (
 // next reads once and checks what came.
 func next(t *testing.T, l *logfile.Follower, anew bool, want ...string) {
 	t.Helper()
-	lines, gotAnew, err := l.Next()
+	news, err := l.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(lines, want) || gotAnew != anew {
-		t.Errorf("Next = %q, %v, want %q, %v", lines, gotAnew, want, anew)
+	if lines := news.Texts(); !slices.Equal(lines, want) || news.Anew != anew {
+		t.Errorf("Next = %q, %v, want %q, %v", lines, news.Anew, want, anew)
 	}
 }
 
-func follow(t *testing.T, path string, tail int) *logfile.Follower {
-	l := logfile.Follow(path, tail)
+func follow(t *testing.T, path string, v logfile.View) *logfile.Follower {
+	l := logfile.Follow(path, v)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -33,7 +33,7 @@ func follow(t *testing.T, path string, tail int) *logfile.Follower {
 func write(t *testing.T, f *logfile.File, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if err := f.Line(at, fmt.Appendf(nil, "line %d", i)); err != nil {
+		if err := f.Line(at, 3, fmt.Appendf(nil, "line %d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func write(t *testing.T, f *logfile.File, from, to int) {
 
 func TestFollow_BeginsWithTheLastLinesAndGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "web.run.log")
-	l := follow(t, path, 2)
+	l := follow(t, path, logfile.View{Tail: 2})
 	next(t, l, false)
 	f, _, err := logfile.Open(path, 1<<20)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestFollow_KeepsALineUntilItIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	l := follow(t, path, 10)
+	l := follow(t, path, logfile.View{Tail: 10})
 	for _, text := range []string{"whole\nha", "lf"} {
 		if _, err := f.Write([]byte(text)); err != nil {
 			t.Fatal(err)
@@ -83,8 +83,8 @@ func TestFollow_ALookInVainReadsNothing(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		l := follow(t, path, 1)
-		if _, _, err := l.Next(); err != nil {
+		l := follow(t, path, logfile.View{Tail: 1})
+		if _, err := l.Next(); err != nil {
 			t.Fatal(err)
 		}
 		const looks = 100
@@ -102,22 +102,22 @@ func TestFollow_ALookInVainReadsNothing(t *testing.T) {
 
 func TestFollow_GoesOnOverARotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "web.run.log")
-	f, _, err := logfile.Open(path, 400) // ten lines
+	f, _, err := logfile.Open(path, 440) // ten lines
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	write(t, f, 0, 1)
-	l := follow(t, path, 10)
+	l := follow(t, path, logfile.View{Tail: 10})
 	next(t, l, false, "line 0")
 	write(t, f, 1, 12)
 	var all []string
 	for range 3 {
-		lines, anew, err := l.Next()
-		if err != nil || anew {
-			t.Fatal(anew, err)
+		news, err := l.Next()
+		if err != nil || news.Anew {
+			t.Fatal(news.Anew, err)
 		}
-		all = append(all, lines...)
+		all = append(all, news.Texts()...)
 	}
 	if got, want := strings.Join(all, " "), "line 1 line 2 line 3 line 4 line 5 line 6 line 7 line 8 line 9 line 10 line 11"; got != want {
 		t.Errorf("over the rotation came %q, want %q", got, want)
@@ -137,7 +137,7 @@ func TestFollow_TellsThatALogWasBegunAnew(t *testing.T) {
 		}
 	}
 	build("first build\n")
-	l := follow(t, path, 10)
+	l := follow(t, path, logfile.View{Tail: 10})
 	next(t, l, false, "first build")
 	build("a second build that is longer\n")
 	next(t, l, true, "a second build that is longer")
@@ -152,7 +152,7 @@ func TestFollow_GivesALongLineInPieces(t *testing.T) {
 	if err := os.WriteFile(path, []byte("first\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := follow(t, path, 1)
+	l := follow(t, path, logfile.View{Tail: 1})
 	next(t, l, false, "first")
 	long := strings.Repeat("x", 600<<10)
 	if err := os.WriteFile(path, []byte("first\n"+long+"\n"), 0o600); err != nil {
@@ -160,11 +160,11 @@ func TestFollow_GivesALongLineInPieces(t *testing.T) {
 	}
 	var got string
 	for range 3 {
-		lines, _, err := l.Next()
+		news, err := l.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got += strings.Join(lines, "")
+		got += strings.Join(news.Texts(), "")
 	}
 	if got != long {
 		t.Errorf("%d of %d bytes came", len(got), len(long))

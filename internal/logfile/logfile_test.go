@@ -20,7 +20,7 @@ var at = time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 func tail(t *testing.T, path string, n int) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := logfile.Tail(&b, path, n); err != nil {
+	if err := logfile.Tail(&b, path, logfile.View{Tail: n}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -34,7 +34,7 @@ func TestTail_GivesTheLastLinesWithoutTheirTimes(t *testing.T) {
 	}
 	defer l.Close()
 	for i := range 5 {
-		if err := l.Line(at.Add(time.Duration(i)), fmt.Appendf(nil, "line %d", i)); err != nil {
+		if err := l.Line(at.Add(time.Duration(i)), 3, fmt.Appendf(nil, "line %d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestTail_HoldsLittleInMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		counted := &counter{}
 		for _, n := range []int{1, 1000, 1_000_000} {
-			if err := logfile.Tail(counted, path, n); err != nil {
+			if err := logfile.Tail(counted, path, logfile.View{Tail: n}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -125,7 +125,7 @@ func TestOpen_GoesOnAfterTheLastWholeLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Line(at, []byte("whole")); err != nil {
+	if err := l.Line(at, 3, []byte("whole")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Write([]byte("2026-01-02T03:04:06.0000")); err != nil {
@@ -142,7 +142,7 @@ func TestOpen_GoesOnAfterTheLastWholeLine(t *testing.T) {
 	if !last.Equal(at) {
 		t.Errorf("last line at %v, want %v", last, at)
 	}
-	if err := l.Line(at.Add(time.Second), []byte("next")); err != nil {
+	if err := l.Line(at.Add(time.Second), 3, []byte("next")); err != nil {
 		t.Fatal(err)
 	}
 	if got := tail(t, path, 10); got != "whole\nnext\n" {
@@ -232,7 +232,7 @@ func TestOpen_TakesTheTimeFromTheRotatedCopyWhenTheFileIsNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Line(at, []byte("a line that is rotated away")); err != nil {
+	if err := l.Line(at, 3, []byte("a line that is rotated away")); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {

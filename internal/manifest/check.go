@@ -16,10 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-var (
-	serviceName = regexp.MustCompile(`^[a-z][a-z0-9]{0,19}$`)
-	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-)
+var serviceName = regexp.MustCompile(`^[a-z][a-z0-9]{0,19}$`)
 
 const (
 	maxNameLength   = 64 // characters of a stack's name

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/stack"
@@ -214,15 +213,17 @@ func (d *decoder) env() map[string]stack.Env {
 	}
 	env := map[string]stack.Env{}
 	for _, field := range n.fields {
-		if !envName.MatchString(field.key) {
-			d.faultf("env %s is not the name of a variable; begin with a letter or _ and continue with letters, digits and _", safetext.Quote(field.key))
-			continue
-		}
 		if _, twice := env[field.key]; twice {
 			d.faultf("env %s is given twice", safetext.Name(field.key))
 			continue
 		}
 		env[field.key] = d.envValue(safetext.Name(field.key), field.value)
+		if fault := stack.EnvFault(field.key, env[field.key]); fault != "" {
+			d.faultf("env %s", fault)
+		}
+	}
+	if fault := stack.EnvsFault(env); fault != "" {
+		d.faultf("env has %s", fault)
 	}
 	return env
 }
@@ -230,9 +231,6 @@ func (d *decoder) env() map[string]stack.Env {
 func (d *decoder) envValue(name string, n *node) stack.Env {
 	switch n.kind {
 	case kindText, kindNumber, kindBool:
-		if strings.ContainsRune(n.text, 0) {
-			d.faultf("env %s holds a NUL character, which a variable cannot", name)
-		}
 		return stack.Env{Value: n.text}
 	case kindNull:
 		d.faultf(`env %s has no value; write %s: "" for an empty one`, name, name)

@@ -77,6 +77,7 @@ var hostileManifests = map[string][2]string{
 	"a key twice":                   {"name: a\nname: b\n", `"name" is given twice`},
 	"a key twice in JSON":           {`{"name": "a", "name": "b"}`, `"name" is given twice`},
 	"a key a thousand times":        {strings.Repeat("name: a\n", 1000), "and 959 more"},
+	"half a surrogate pair":         {`{"name": "a\ud800b"}`, `half of a surrogate pair, \ud800,`},
 	"a variable twice":              {"services: [{name: web, env: {A: 1, A: 2}}]", "env A is given twice"},
 	"a thousand unknown keys":       {numbered("key%d: x\n", 1000), "and 960 more"},
 	"a key of 60 KB":                {strings.Repeat("k", 60_000) + ": x\n", "unknown field"},

@@ -15,6 +15,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/scanner"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/berth-host/berth/internal/plainjson"
 )
 
 // node is a value of a manifest. Scalars keep their text, so that a version 1.10 stays
@@ -85,6 +87,9 @@ func parseManifest(data []byte) (*node, error) {
 
 // parseJSON parses a valid JSON object, keeping repeated keys.
 func parseJSON(data []byte) (*node, error) {
+	if fault := plainjson.Fault(data); fault != "" {
+		return nil, errors.New("it " + fault)
+	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	return readJSON(d, maxNesting)

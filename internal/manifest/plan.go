@@ -56,7 +56,7 @@ func planRows(s *stack.Spec) []planRow {
 	rows := []planRow{{"runtime", s.Runtime.String(), runtimeOrigin(s)}}
 	add := func(name, value string) {
 		if value != "" {
-			rows = append(rows, planRow{name, oneLine(value), s.Origin[name]})
+			rows = append(rows, planRow{name, stack.OneLine(value), s.Origin[name]})
 		}
 	}
 	if s.IsStatic() && s.Builds() {
@@ -99,9 +99,4 @@ func portRow(s *stack.Spec) planRow {
 		return planRow{"port", "$PORT", "chosen by the host"}
 	}
 	return planRow{"port", strconv.Itoa(s.Port), s.Origin["port"]}
-}
-
-// oneLine joins the lines of a command.
-func oneLine(s string) string {
-	return strings.Join(strings.Fields(strings.ReplaceAll(strings.TrimSpace(s), "\n", " ⏎ ")), " ")
 }

@@ -23,7 +23,7 @@ type Plan struct {
 // it.
 type PlannedService struct {
 	Name        string   `json:"name"`
-	Runtime     string   `json:"runtime"`
+	Runtime     string   `json:"runtime"` // "" where a manifest alone leaves it to the source
 	Version     string   `json:"version,omitempty"`
 	BuiltWith   string   `json:"built_with,omitempty"` // of a static service that is built
 	Root        string   `json:"root"`
@@ -43,15 +43,15 @@ type PlannedService struct {
 	From map[string]string `json:"from"` // field to where its value came from
 }
 
-// NewPlan returns the plan for the result of Check. It leaves out services whose runtime
-// is unknown.
+// NewPlan returns the plan for the result of Check or CheckAlone. It leaves out services
+// whose runtime is unknown.
 func NewPlan(m *stack.Manifest, faults []string) *Plan {
 	p := &Plan{Valid: len(faults) == 0, Faults: append([]string{}, faults...), Name: m.Name, Services: []PlannedService{}}
 	if m.TTL != 0 {
 		p.TTL = new(m.TTL.Seconds())
 	}
 	for i := range m.Services {
-		if m.Services[i].Runtime.Name != "" {
+		if m.Services[i].Origin["runtime"] != "" {
 			p.Services = append(p.Services, planService(&m.Services[i]))
 		}
 	}

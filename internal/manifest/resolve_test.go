@@ -225,6 +225,11 @@ func TestResolve_RefusesInASentence(t *testing.T) {
 		web + "env: {A: '${services.db.url}'}}]":                            "names a service that does not exist; the services are web",
 		web + "env: {A: '${services.web}'}}]":                               "does not exist; a service has url, internal_url, host, port",
 		web + "env: {A: '${stack.url}'}}]":                                  "does not exist; a stack has id and name",
+		web + "env: {PORT: http}}]":                                         "env PORT is not a whole number from 1 to 65535",
+		web + "env: {PORT: 65536}}]":                                        "env PORT is not a whole number from 1 to 65535",
+		web + "env: {PORT: 0}}]":                                            "env PORT is not a whole number from 1 to 65535",
+		web + "env: {KEY: " + strings.Repeat("x", 32<<10+1) + "}}]":         "env KEY has 32769 bytes; a value has at most 32 KiB",
+		web + "env: {" + variables(201) + "}}]":                             "env has 201 variables; a service has at most 200",
 		"services: [{name: web, start: x}]":                                 "service web: a static service must not have a start command",
 		"services: [{name: web, runtime: node}]":                            "nothing says how to start it: it has no package.json; write its start command in the manifest, as in start: node server.js",
 		"services: [{name: web, runtime: go, start: ' '}]":                  "start is empty; write",
@@ -236,6 +241,24 @@ func TestResolve_RefusesInASentence(t *testing.T) {
 		if len(lines) > 1 {
 			t.Errorf("%.80q: %d faults: %s", manifest, len(lines), strings.Join(lines, "\n"))
 		}
+	}
+}
+
+// variables are n variables of a manifest.
+func variables(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "A%d: x, ", i)
+	}
+	return b.String()
+}
+
+// A manifest is too small for more than a service's variables may take together.
+func TestResolve_TakesAsManyVariablesAsAServiceMayHave(t *testing.T) {
+	env := "{PORT: 65535, KEY: " + strings.Repeat("x", 32<<10) + ", " + variables(198) + "}"
+	m := mustResolve(t, page, "", Request{Manifest: []byte("services: [{name: web, runtime: node, start: x, env: " + env + "}]")})
+	if n := len(m.Services[0].Env); n != 200 {
+		t.Errorf("%d variables, want 200", n)
 	}
 }
 

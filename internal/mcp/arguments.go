@@ -24,14 +24,28 @@ type arguments struct {
 	Binary   map[string]string `json:"binary_files,omitempty" jsonschema:"binary files, as a map from path to base64"`
 	Manifest string            `json:"manifest,omitempty" jsonschema:"stack.yaml, for settings that cannot be detected from the source; takes precedence over one among the files"`
 
+	Base   int      `json:"base,omitempty" jsonschema:"generation that you changed; without it, the one that serves"`
+	Delete []string `json:"delete,omitempty" jsonschema:"paths to remove from the source; a folder goes with all in it"`
+	Whole  bool     `json:"whole,omitempty" jsonschema:"files is the whole source, and replaces all that there was"`
+	Path   string   `json:"path,omitempty" jsonschema:"file to read, or folder to list; everything is listed without it"`
+
+	Fresh     bool `json:"fresh,omitempty" jsonschema:"install and build again without anything that earlier builds left; alone, it builds the same source again"`
+	Supersede bool `json:"supersede,omitempty" jsonschema:"end the deploy that is under way and take its place, instead of failing while there is one"`
+
 	Name string `json:"name,omitempty" jsonschema:"name of the stack"`
 	TTL  string `json:"ttl,omitempty" jsonschema:"lifetime of the unclaimed stack, as in 90m or 2h"`
 
-	Wait    bool   `json:"wait,omitempty" jsonschema:"wait until a running build or restore is done, up to 50 s"`
-	Service string `json:"service,omitempty" jsonschema:"only this service"`
-	Kind    string `json:"kind,omitempty" jsonschema:"run for the output of the processes (the default), build for that of the latest build"`
-	Tail    int    `json:"tail,omitempty" jsonschema:"number of lines per service, counted from the end; 60 by default"`
-	After   int64  `json:"after,omitempty" jsonschema:"only events after this id"`
+	Wait       bool               `json:"wait,omitempty" jsonschema:"wait until a running build or restore is done, up to 50 s"`
+	Service    string             `json:"service,omitempty" jsonschema:"only this service"`
+	Kind       string             `json:"kind,omitempty" jsonschema:"run for the output of the processes (the default), build for that of the latest build"`
+	Tail       int                `json:"tail,omitempty" jsonschema:"number of lines per service, counted from the end; 60 by default"`
+	Command    string             `json:"command,omitempty" jsonschema:"the command, for the shell"`
+	Timeout    string             `json:"timeout,omitempty" jsonschema:"time after which the command is ended, up to 10m; 50s by default, since many programs give up on a call after a minute"`
+	Timestamps bool               `json:"timestamps,omitempty" jsonschema:"time and generation before each line, and where processes start and end; not with kind build"`
+	Variables  map[string]*string `json:"variables,omitempty" jsonschema:"values by name, as in {\"API_KEY\": \"secret\"}; null unsets a variable"`
+	Build      *bool              `json:"build,omitempty" jsonschema:"false builds no service again"`
+
+	After int64 `json:"after,omitempty" jsonschema:"only events after this id"`
 }
 
 // schema returns the schema of the arguments of a tool, without the folder if no folder
@@ -46,6 +60,12 @@ func (d tool) schema(folders bool) *jsonschema.Schema {
 		return !taken || name == "folder" && !folders
 	})
 	s.Required = d.needs
+	if slices.Contains(d.takes, "whole") {
+		s.Properties["files"].Description = `the files that you changed or added, as a map from path to text: {"src/app.js": "…"}. Paths are those that read_source lists`
+	}
+	if slices.Contains(d.needs, "service") {
+		s.Properties["service"].Description = "name of the service to run it in"
+	}
 	if slices.Contains(d.needs, "ttl") {
 		s.Properties["ttl"].Description = "time from now, as in 90m or 2h"
 	}

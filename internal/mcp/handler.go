@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/berth-host/berth/internal/fair"
+	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/slowbody"
 )
 
@@ -106,19 +107,31 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err == nil && !json.Valid(call) {
 		err = errNotJSON
 	}
+	if fault := plainjson.Fault(call); err == nil && fault != "" {
+		err = textError(fault)
+	}
 	return call, err
+}
+
+// textError is what is wrong with the characters of a call.
+type textError string
+
+// Error implements error.
+func (e textError) Error() string {
+	return "the call " + string(e) + "; send files that are not text in binary_files, as base64"
 }
 
 // refuseCall refuses a call that was read only in part: its first read bytes.
 func refuseCall(w http.ResponseWriter, read int, err error) {
 	var large *http.MaxBytesError
+	var text textError
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errOwn):
 		w.Header().Set("Retry-After", busyRetry)
 		refuse(w, http.StatusServiceUnavailable, err.Error())
 	case errors.As(err, &large):
 		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the call is larger than %d MiB; leave out what is not source, or send the project as an archive to the HTTP API", maxCall>>20))
-	case errors.Is(err, errNotJSON):
+	case errors.Is(err, errNotJSON), errors.As(err, &text):
 		refuse(w, http.StatusBadRequest, err.Error())
 	case slowbody.Stalled(err):
 		refuse(w, http.StatusBadRequest, fmt.Sprintf("the call stalled after %d bytes: nothing arrived for %s, or less than %d KiB a second in all; send it again", read, slowbody.Stall, slowbody.Least>>10))

@@ -158,6 +158,16 @@ func TestHandler_TellsWhatACallLooksLike(t *testing.T) {
 	}
 }
 
+func TestHandler_RefusesTextThatItWouldAlter(t *testing.T) {
+	for text, want := range map[string]string{"caf\xe9": "the call is not in UTF-8", `a\ud800b`: "the call has half of a surrogate pair"} {
+		body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"set_env","arguments":{"stack":"x","variables":{"KEY":"` + text + `"}}}}`
+		w := answer{httptest.NewRecorder(), nopConn{}}
+		Handler(Config{}, networkOf).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(body)))
+		require.Equal(t, http.StatusBadRequest, w.Code)
+		require.Contains(t, w.Body.String(), want)
+	}
+}
+
 // nopConn has a deadline that never comes.
 type nopConn struct{ net.Conn }
 

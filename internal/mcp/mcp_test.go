@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -26,17 +28,27 @@ type fakeAPI struct {
 	asked   []string    // method, path and Authorization
 	header  http.Header // of the last request
 	source  map[string]string
+	form    url.Values        // of the last request with a form, without its files
+	match   string            // the If-Match of the last deploy
+	kind    string            // the Content-Type of answers; "" for that which is accepted
 	answers map[string]string // by method and path; one that begins with a status is an error
 }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route := r.Method + " " + r.URL.RequestURI()
 	f.header = r.Header
+	if r.Method == http.MethodPost {
+		f.match = r.Header.Get("If-Match")
+	}
 	f.asked = append(f.asked, strings.TrimSpace(route+" "+r.Header.Get("Authorization")))
 	if file, _, err := r.FormFile("source"); err == nil {
 		f.source = unpack(file)
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", `"d1"`)
+	if r.MultipartForm != nil {
+		f.form = r.MultipartForm.Value
+	}
+	w.Header().Set("Content-Type", cmp.Or(f.kind, r.Header.Get("Accept"), "application/json"))
 	answer := f.answers[route]
 	var status int
 	if _, err := fmt.Sscanf(answer, "%d", &status); err == nil {
@@ -106,7 +118,7 @@ func TestTools_AreFewAndSayWhatTheyTake(t *testing.T) {
 		})
 		list, err := session.ListTools(t.Context(), nil)
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(list.Tools), 10)
+		require.LessOrEqual(t, len(list.Tools), 13)
 		for _, tool := range list.Tools {
 			schema, err := json.Marshal(tool.InputSchema)
 			require.NoError(t, err)
@@ -156,6 +168,105 @@ func TestDeploy_SendsFilesAndWaits(t *testing.T) {
 	require.Equal(t, []string{"POST /v0/stacks", "GET /v0/stacks/stk_0123456789ab?wait=true Bearer ast_anon_x"}, api.asked)
 }
 
+func TestDeploys_ThatDoNotGoLiveAreErrors(t *testing.T) {
+	t.Parallel()
+	const deploying = `{"id":"stk_0123456789ab","status":"live","generation":1,"deploying":2,"deploy":{"attempt":2,"outcome":"running"}}`
+	for name, c := range map[string]struct {
+		now    string
+		failed bool
+		want   string
+	}{
+		"live":        {`{"status":"live","generation":2,"deploy":{"attempt":2,"outcome":"live"}}`, false, "generation: 2"},
+		"rolled back": {`{"status":"live","generation":1,"deploy_error":"no start","deploy":{"attempt":2,"outcome":"rolled_back"}}`, true, "deploy_error: no start\nnext: the redeploy failed"},
+		"failed":      {`{"status":"failed","error":"no start","deploy":{"attempt":2,"outcome":"failed"}}`, true, "error: no start\nnext: read logs"},
+		"superseded":  {`{"status":"live","generation":2,"deploy":{"attempt":3,"outcome":"live"}}`, true, "attempt 2, which this call began, has ended: attempt 3 took its place"},
+		"still runs":  {deploying, false, "attempt: 2"},
+	} {
+		api := &fakeAPI{answers: map[string]string{
+			"POST /v0/stacks/stk_0123456789ab/deploy":   deploying,
+			"PATCH /v0/stacks/stk_0123456789ab/env":     deploying,
+			"GET /v0/stacks/stk_0123456789ab?wait=true": strings.Replace(c.now, `"outcome":"running"`, `"outcome":"running","phase":"health"`, 1),
+		}}
+		session := connect(t, api, nil)
+		for tool, args := range map[string]map[string]any{
+			"redeploy": {"whole": true, "files": map[string]any{"index.html": "hi"}},
+			"set_env":  {"variables": map[string]any{"KEY": "value"}},
+		} {
+			args["stack"] = "stk_0123456789ab"
+			text, failed := call(t, session, tool, args)
+			require.Equal(t, c.failed, failed, "%s, %s: %s", tool, name, text)
+			require.Contains(t, text, c.want, "%s, %s", tool, name)
+		}
+	}
+}
+
+func TestRedeploy_SupersedesOnRequest(t *testing.T) {
+	t.Parallel()
+	api := &fakeAPI{answers: map[string]string{
+		"POST /v0/stacks/x/deploy":                `409 {"detail":"a build of this stack is already running"}`,
+		"POST /v0/stacks/x/deploy?supersede=true": `{"id":"x","status":"live","generation":2}`,
+	}}
+	session := connect(t, api, nil)
+	args := map[string]any{"stack": "x", "whole": true, "files": map[string]any{"index.html": "hi"}}
+	_, failed := call(t, session, "redeploy", args)
+	require.True(t, failed)
+	args["supersede"] = true
+	text, failed := call(t, session, "redeploy", args)
+	require.False(t, failed, text)
+}
+
+func TestRedeploy_BuildsFreshOnRequest(t *testing.T) {
+	t.Parallel()
+	const path = "/v0/stacks/stk_0123456789ab"
+	api := &fakeAPI{answers: map[string]string{"GET " + path: live, "POST " + path + "/deploy?fresh=true": live}}
+	session := connect(t, api, nil)
+	files := map[string]any{"index.html": "hi"}
+	for name, c := range map[string]struct {
+		args map[string]any
+		form url.Values
+	}{
+		"alone":           {map[string]any{}, url.Values{}},
+		"with a manifest": {map[string]any{"manifest": "name: x"}, url.Values{"manifest": {"name: x"}}},
+		"of a base":       {map[string]any{"base": 1}, url.Values{"base": {"1"}}},
+		"with changes":    {map[string]any{"files": files}, url.Values{"base": {"1"}}},
+		"with deletions":  {map[string]any{"delete": []string{"old"}, "manifest": "name: x"}, url.Values{"base": {"1"}, "delete": {`["old"]`}, "manifest": {"name: x"}}},
+		"with everything": {map[string]any{"files": files, "whole": true}, url.Values{}},
+	} {
+		api.source, api.form = nil, nil
+		c.args["stack"], c.args["fresh"] = "stk_0123456789ab", true
+		text, failed := call(t, session, "redeploy", c.args)
+		require.False(t, failed, "%s: %s", name, text)
+		require.Equal(t, c.form, api.form, name)
+		require.Equal(t, c.args["files"] != nil, api.source != nil, name)
+	}
+}
+
+func TestExec_ReportsTheOutputAndTheEnd(t *testing.T) {
+	t.Parallel()
+	const route = "POST /v0/stacks/stk_0123456789ab/services/web/exec"
+	for stream, want := range map[string]string{
+		"data: {\"line\":\"a\"}\n\ndata: {\"line\":\"b\",\"partial\":true}\n\nevent: exit\ndata: {\"exit_code\":3}\n\n": "exit code: 3\noutput, its last lines if it was long:\na\nb",
+		"event: exit\ndata: {\"exit_code\":0}\n\n":                                    "exit code: 0\nIt printed nothing.",
+		"event: exit\ndata: {\"exit_code\":null,\"timed_out\":true}\n\n":              "timed out: the command ran longer than 50s and was ended\nIt printed nothing.",
+		"event: exit\ndata: {\"exit_code\":null,\"error\":\"web was restarted\"}\n\n": "error: web was restarted\nIt printed nothing.",
+	} {
+		session := connect(t, &fakeAPI{answers: map[string]string{route: stream}}, nil)
+		text, failed := call(t, session, "exec", map[string]any{"stack": "stk_0123456789ab", "service": "web", "command": "ls"})
+		require.False(t, failed)
+		require.Equal(t, want, text)
+	}
+	long := strings.Repeat("data: {\"line\":\"0123456789\"}\n\n", 10_000) + "event: exit\ndata: {\"exit_code\":0}\n\n"
+	session := connect(t, &fakeAPI{answers: map[string]string{route: long}}, nil)
+	text, _ := call(t, session, "exec", map[string]any{"stack": "stk_0123456789ab", "service": "web", "command": "ls"})
+	require.LessOrEqual(t, len(text), maxLog+100)
+	require.True(t, strings.HasSuffix(text, "0123456789\n0123456789"))
+
+	session = connect(t, &fakeAPI{answers: map[string]string{route: `403 {"detail":"the stack is claimed; ask ana@example.com to do it"}`}}, nil)
+	text, failed := call(t, session, "exec", map[string]any{"stack": "stk_0123456789ab", "service": "web", "command": "ls"})
+	require.True(t, failed)
+	require.Equal(t, "the stack is claimed; ask ana@example.com to do it", text)
+}
+
 func TestDeploy_SaysWhatIsWrongBeforeSending(t *testing.T) {
 	t.Parallel()
 	api := &fakeAPI{}
@@ -175,6 +286,9 @@ func TestDeploy_SaysWhatIsWrongBeforeSending(t *testing.T) {
 	text, failed = call(t, hosted, "deploy", map[string]any{"binary_files": map[string]any{"a": "?"}})
 	require.True(t, failed)
 	require.Equal(t, "binary_files: a is not base64", text)
+	text, failed = call(t, hosted, "deploy", map[string]any{"files": map[string]any{"a/": "b"}})
+	require.True(t, failed)
+	require.Equal(t, `"a/" cannot be the path of a file: it ends with a slash or has a NUL character`, text)
 }
 
 func TestToken_OfTheCallGoesBeforeTheProgramsOwn(t *testing.T) {
@@ -301,6 +415,15 @@ func TestReport_IsShort(t *testing.T) {
 	require.Less(t, len(lastOf(strings.Repeat("é", maxLog), maxLog)), maxLog+100)
 }
 
+func TestReport_ShowsWhatADeployIsDoing(t *testing.T) {
+	t.Parallel()
+	deploying, phase, service, problem := 2, "health", "web", "web listens on 127.0.0.1:3000"
+	s := &client.Stack{Status: "live", Generation: 1, Deploying: &deploying, Deploy: &client.Deploy{Attempt: 3, Outcome: client.Running, Phase: &phase}}
+	require.Contains(t, report(s), "generation 2 is being built; 1 serves\nattempt: 3\nphase: health\nnext: call status")
+	s.Deploy.Service, s.Deploy.Problem = &service, &problem
+	require.Contains(t, report(s), "attempt: 3\nphase: health of web\nproblem: web listens on 127.0.0.1:3000\nnext: fix the problem")
+}
+
 func TestEvents_SayWhereToGoOn(t *testing.T) {
 	t.Parallel()
 	var events []string
@@ -329,4 +452,58 @@ service web:
   version: 22 (from .nvmrc)
   root: .
 next: fix the faults and call validate again.`, text)
+}
+
+func TestValidate_ChecksAManifestAlone(t *testing.T) {
+	api := &fakeAPI{answers: map[string]string{
+		"POST /v0/validate": `{"valid":true,"faults":[],"name":"app","ttl":null,"services":[{"name":"web","runtime":"","root":".","from":{"runtime":"detected from the source"}}]}`,
+	}}
+	text, failed := call(t, connect(t, api, nil), "validate", map[string]any{"manifest": "name: app"})
+	require.False(t, failed, text)
+	require.Nil(t, api.source)
+	require.Equal(t, url.Values{"manifest": {"name: app"}}, api.form)
+	require.Equal(t, `valid: true
+name: app
+service web:
+  root: .
+next: call deploy, or redeploy for an existing stack.`, text)
+}
+
+func TestRestart_SaysWhatToDoNext(t *testing.T) {
+	t.Parallel()
+	api := &fakeAPI{answers: map[string]string{
+		"POST /v0/stacks/stk_1/restart?service=web": `{"id":"stk_1","name":"app","status":"live","services":[{"name":"web","status":"restarting"}],"urls":{"web":"http://web"}}`,
+	}}
+	text, failed := call(t, connect(t, api, nil), "restart", map[string]any{"stack": "stk_1", "service": "web"})
+	require.False(t, failed, text)
+	require.Contains(t, text, "web: restarting, http://web")
+	require.Contains(t, text, "next: call status until no service is restarting")
+}
+
+func TestLogs_AreReadWithTimestamps(t *testing.T) {
+	t.Parallel()
+	api := &fakeAPI{answers: map[string]string{"GET /v0/stacks/stk_1/logs?tail=60&timestamps=true": "### web (run)\n2026-01-02T03:04:05.678Z gen 1 hello\n"}}
+	text, failed := call(t, connect(t, api, nil), "logs", map[string]any{"stack": "stk_1", "timestamps": true})
+	require.False(t, failed, text)
+	require.Equal(t, "### web (run)\n2026-01-02T03:04:05.678Z gen 1 hello\n", text)
+}
+
+func TestEnv_IsListedAndChanged(t *testing.T) {
+	t.Parallel()
+	const path = " /v0/stacks/stk_0123456789ab/env"
+	api := &fakeAPI{answers: map[string]string{
+		"GET" + path:   `{"variables": [{"service": null, "name": "REGION", "from": "set", "changed_at": 1767323045.25}, {"service": "web", "name": "LEVEL", "from": "manifest", "changed_at": null}]}`,
+		"PATCH" + path: `{"id": "stk_0123456789ab", "status": "live", "generation": 2, "deploying": null, "deploy_error": "an earlier failure"}`,
+	}}
+	session := connect(t, api, nil)
+	text, failed := call(t, session, "list_env", map[string]any{"stack": "stk_0123456789ab"})
+	require.False(t, failed)
+	require.Equal(t, "all services: REGION, set 2026-01-02T03:04:05Z\nweb: LEVEL, manifest\n", text)
+	text, failed = call(t, session, "set_env", map[string]any{"stack": "stk_0123456789ab", "service": "web", "variables": map[string]any{"KEY": "value", "OLD": nil}, "build": false})
+	require.False(t, failed, text)
+	require.Contains(t, text, "nothing changes")
+	require.Contains(t, text, "generation: 2")
+	text, failed = call(t, session, "set_env", map[string]any{"stack": "stk_0123456789ab", "variables": map[string]any{"PORT": 8080}})
+	require.True(t, failed)
+	require.Contains(t, text, "each value of variables must be of type")
 }

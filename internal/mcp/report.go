@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Limits on what a model has to read, in bytes.
+// Limits on what a model has to read.
 const (
-	maxLog   = 12_000
-	maxError = 2_000
+	maxLog   = 12_000 // bytes
+	maxError = 2_000  // characters
 )
 
 // maxEvents is how many events one call lists.
@@ -37,6 +38,7 @@ func report(s *client.Stack) string {
 			fmt.Fprintf(&b, "; %d serves", s.Generation)
 		}
 		b.WriteByte('\n')
+		b.WriteString(reportDeploy(s.Deploy))
 	} else {
 		fmt.Fprintf(&b, "generation: %d\n", s.Generation)
 	}
@@ -46,8 +48,8 @@ func report(s *client.Stack) string {
 		{"webhook_secret", s.WebhookSecret},
 		{"expires_at", moment(s.ExpiresAt)},
 		{"kept until", moment(s.RetainedUntil)},
-		{"error", ending(s.Error)},
-		{"deploy_error", ending(s.DeployError)},
+		{"error", shortened(s.Error)},
+		{"deploy_error", shortened(s.DeployError)},
 	} {
 		if fact.value != "" {
 			fmt.Fprintf(&b, "%s: %s\n", fact.name, fact.value)
@@ -56,9 +58,26 @@ func report(s *client.Stack) string {
 	return b.String() + "next: " + next(s)
 }
 
+// reportDeploy describes a deploy that is under way in lines.
+func reportDeploy(d *client.Deploy) string {
+	if d == nil || d.Phase == nil {
+		return ""
+	}
+	text := fmt.Sprintf("attempt: %d\nphase: %s", d.Attempt, *d.Phase)
+	if d.Service != nil {
+		text += " of " + *d.Service
+	}
+	if d.Problem != nil {
+		text += "\nproblem: " + *d.Problem
+	}
+	return text + "\n"
+}
+
 // next returns what to do about a stack.
 func next(s *client.Stack) string {
 	switch {
+	case s.Deploy != nil && s.Deploy.Problem != nil:
+		return "fix the problem and call redeploy with supersede. If it may pass, such as a slow start, call status with wait."
 	case !s.Settled():
 		return "call status with wait until the build is done."
 	case s.Status == "failed":
@@ -67,6 +86,8 @@ func next(s *client.Stack) string {
 		return "only a claim restores it: ask your human to open the claim URL."
 	case s.DeployError != nil:
 		return "the redeploy failed and the previous generation serves. Fix what deploy_error says, using logs, and call redeploy."
+	case slices.ContainsFunc(s.Services, func(service client.Service) bool { return service.Status == "restarting" }):
+		return "call status until no service is restarting, and logs to see what its process writes."
 	case s.ManageToken != "" && s.ClaimURL != "":
 		return "open the URLs to check that it works. Keep stack and manage_token for later calls, and give claim_url to your human, who can keep the stack with it."
 	case s.ManageToken != "":
@@ -93,12 +114,12 @@ func moment(seconds *float64) string {
 	return fmt.Sprintf("%s (in %s)", at.Format(time.RFC3339), stack.FormatDuration(left))
 }
 
-// ending returns the end of an error, which is its most informative part.
-func ending(text *string) string {
+// shortened returns the first line and the end of an error, its most informative parts.
+func shortened(text *string) string {
 	if text == nil {
 		return ""
 	}
-	return lastOf(*text, maxError)
+	return lastlines.Shorten(*text, maxError)
 }
 
 // lastOf returns the end of a text, from the beginning of a line if possible.
@@ -107,6 +128,24 @@ func lastOf(text string, most int) string {
 		return text
 	}
 	return "[earlier output is omitted]\n" + lastlines.Tail(text, most)
+}
+
+// reportCommand describes how a command ended, and repeats the end of its output.
+func reportCommand(end *client.CommandEnd, timeout, output string) string {
+	var b strings.Builder
+	switch {
+	case end.TimedOut:
+		fmt.Fprintf(&b, "timed out: the command ran longer than %s and was ended\n", timeout)
+	case end.ExitCode != nil:
+		fmt.Fprintf(&b, "exit code: %d\n", *end.ExitCode)
+	}
+	if end.Error != "" {
+		fmt.Fprintf(&b, "error: %s\n", end.Error)
+	}
+	if output == "" {
+		return b.String() + "It printed nothing."
+	}
+	return b.String() + "output, its last lines if it was long:\n" + output
 }
 
 // reportEvents lists events, a line each, and says where to continue.
@@ -160,7 +199,7 @@ func reportPlan(text []byte) (string, error) {
 		from, _ := fields["from"].(map[string]any)
 		fmt.Fprintf(&b, "service %v:\n", fields["name"])
 		for _, name := range planFields {
-			if fields[name] == nil {
+			if fields[name] == nil || fields[name] == "" {
 				continue
 			}
 			fmt.Fprintf(&b, "  %s: %v", name, fields[name])
@@ -190,11 +229,17 @@ func advise(err error) error {
 	if !ok {
 		return err
 	}
+	if fact, _, ok := strings.Cut(refused.Detail, stack.ReadSource); ok {
+		return errors.New(fact + "\nnext: call read_source, and redeploy with what you change in that, or with all files and whole.")
+	}
 	advice := ""
 	switch refused.Status {
 	case http.StatusUnauthorized:
 		advice = "next: pass the stack's manage_token, or an API key, as token."
 	case http.StatusForbidden:
+		if strings.Contains(refused.Detail, "; ask ") { // it says what to do
+			break
+		}
 		advice = "next: pass the manage_token that deploy returned for this stack as token."
 	case http.StatusNotFound:
 		advice = "next: check the id and the names; if the stack is gone, call deploy."
@@ -205,6 +250,29 @@ func advise(err error) error {
 	}
 	if refused.RetryAfter > 0 {
 		advice = fmt.Sprintf("next: wait %d s and call again.", int(refused.RetryAfter.Seconds()))
+		if refused.Status == http.StatusConflict {
+			advice += " If a build is running that is no longer wanted, call redeploy with supersede."
+		}
 	}
 	return errors.New(strings.TrimSpace(refused.Detail + "\n" + advice))
+}
+
+// reportVariables lists variables, a line each.
+func reportVariables(variables []client.Variable) string {
+	if len(variables) == 0 {
+		return "no variables."
+	}
+	var b strings.Builder
+	for _, v := range variables {
+		service := "all services"
+		if v.Service != nil {
+			service = *v.Service
+		}
+		fmt.Fprintf(&b, "%s: %s, %s", service, v.Name, v.From)
+		if v.ChangedAt != nil {
+			fmt.Fprintf(&b, " %s", unixTime(*v.ChangedAt).Format(time.RFC3339))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }

@@ -21,19 +21,35 @@ func (t *tools) newUpload(ctx context.Context, in arguments) (client.Upload, err
 	if err := in.checkSource(t.cfg.Pack != nil); err != nil {
 		return client.Upload{}, err
 	}
-	u := client.Upload{Name: in.Name, TTL: in.TTL, Pack: func(out io.Writer) error { return packFiles(in, out) }}
+	u := client.Upload{Name: in.Name, TTL: in.TTL, Manifest: in.manifest(), Pack: func(out io.Writer) error { return packFiles(in, out) }}
 	if in.Folder != "" {
 		u.Pack = func(out io.Writer) error { return t.cfg.Pack(ctx, in.Folder, out) }
-	}
-	if in.Manifest != "" {
-		u.Manifest = []byte(in.Manifest)
 	}
 	return u, nil
 }
 
+// manifest returns the manifest of the call, nil for none.
+func (in arguments) manifest() []byte {
+	if in.Manifest == "" {
+		return nil
+	}
+	return []byte(in.Manifest)
+}
+
+// inline reports whether the call has files.
+func (in arguments) inline() bool { return len(in.Files)+len(in.Binary) > 0 }
+
+// manifestAlone reports whether the call has a manifest and no source.
+func (in arguments) manifestAlone() bool { return in.Manifest != "" && in.Folder == "" && !in.inline() }
+
+// takesKept reports whether a redeploy builds the source that is kept as it is.
+func (in arguments) takesKept() bool {
+	return (in.Fresh || in.manifestAlone()) && !in.inline() && len(in.Delete) == 0
+}
+
 // checkSource returns what is wrong with the source.
 func (in arguments) checkSource(folders bool) error {
-	inline := len(in.Files)+len(in.Binary) > 0
+	inline := in.inline()
 	switch {
 	case in.Folder != "" && !folders:
 		return errors.New("this server cannot read your folders: pass the source as files, a map from path to text")
@@ -70,6 +86,9 @@ func packFiles(in arguments, out io.Writer) error {
 
 // addFile adds a file; a script with an interpreter line becomes executable.
 func addFile(archive *tar.Writer, name string, content []byte) error {
+	if strings.HasSuffix(name, "/") || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%.200q cannot be the path of a file: it ends with a slash or has a NUL character", name)
+	}
 	mode := int64(0o644)
 	if strings.HasPrefix(string(content), "#!") {
 		mode = 0o755

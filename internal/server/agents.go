@@ -15,6 +15,10 @@ import (
 
 // openDocuments creates the server's documents about itself.
 func (s *Server) openDocuments() (err error) {
+	packages, err := s.cfg.packageHosts()
+	if err != nil {
+		return err
+	}
 	s.documents, err = docs.New(docs.Values{
 		Base:            s.cfg.BaseURL,
 		Limits:          s.cfg.Limits,
@@ -24,6 +28,15 @@ func (s *Server) openDocuments() (err error) {
 		RefusedPerHour:  s.cfg.RefusedPerHour,
 		ClaimsPerMinute: s.cfg.ClaimsPerMinute,
 		Extensions:      extensionsPerMinute,
+		Resources: docs.Resources{
+			Memory:       s.cfg.ServiceMemory,
+			BuildMemory:  s.cfg.BuildMemory,
+			CPUs:         s.cfg.ServiceCPUs,
+			Pids:         s.cfg.ServicePids,
+			DiskFloor:    s.cfg.DiskFloor,
+			OpenHosts:    s.cfg.NetworkAllow,
+			PackageHosts: packages,
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("make the documents: %w", err)

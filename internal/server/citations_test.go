@@ -76,7 +76,7 @@ var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 func TestDocuments_LinkToWhatThereIs(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
-	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../examples/guestbook/README.md") {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, found := range link.FindAllStringSubmatch(blocks.ReplaceAllString(string(text), ""), -1) {

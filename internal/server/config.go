@@ -47,8 +47,9 @@ type Config struct {
 	MaxEntries  int
 	MaxUnpacks  int
 
-	MaxBuilds    int
-	BuildTimeout time.Duration
+	MaxBuilds     int
+	BuildTimeout  time.Duration
+	BuildCacheMax int64
 
 	Wait          time.Duration
 	HealthTimeout time.Duration
@@ -154,6 +155,7 @@ func (c *Config) work() []Setting {
 		{"BERTH_MAX_UNPACKS", "8", "uploads unpacked at the same time; others wait in line for at most a minute", into(&c.MaxUnpacks, parseCount)},
 		{"BERTH_MAX_BUILDS", "4", "builds that run at the same time", into(&c.MaxBuilds, parseCount)},
 		{"BERTH_BUILD_TIMEOUT", "600s", "time limit for each install, build and release command, and for copying a static site out of its build", into(&c.BuildTimeout, parseDuration)},
+		{"BERTH_BUILD_CACHE_MAX", "2GB", "build caches that each service keeps from one build to the next; the tools' caches used longest ago go first", into(&c.BuildCacheMax, parseSize)},
 		{"BERTH_WAIT", "90s", "longest time that wait=true holds a response", into(&c.Wait, parseDuration)},
 		{"BERTH_HEALTH_TIMEOUT", "60s", "time that a started service has to become healthy", into(&c.HealthTimeout, parseDuration)},
 		{"BERTH_DRAIN", "30s", "time that open requests get to finish when their process is stopped", into(&c.Drain, parseDuration)},
@@ -181,7 +183,7 @@ func (c *Config) surroundings() []Setting {
 		{"BERTH_SERVICE_CPUS", "", "CPU limit of each service in cores, such as 1.5, at most what the engine has; none when empty", into(&c.ServiceCPUs, optional(parseCores))},
 		{"BERTH_SERVICE_PIDS", "1024", "most processes and threads of each service", into(&c.ServicePids, parseCount)},
 		{"BERTH_BUILD_MEMORY", "", "memory limit of each build; none when empty", into(&c.BuildMemory, optional(parseMemory))},
-		{"BERTH_DISK_FLOOR", "1GB", "free disk space below which uploads and builds are refused while stacks keep running; 0 turns this off", into(&c.DiskFloor, parseFloor)},
+		{"BERTH_DISK_FLOOR", "1GB", "free disk space below which build caches and installed dependencies go and then uploads and builds are refused, while stacks keep running; 0 turns this off", into(&c.DiskFloor, parseFloor)},
 		{"BERTH_ORPHAN_GRACE", "1h", "how long containers, images and files of stacks and generations that the database does not know are kept, counted from each start; their volumes and snapshots are never removed", into(&c.OrphanGrace, parseDuration)},
 		{"BERTH_ALLOW_UNKNOWN_DATA", "false", "start even if the engine has volumes or snapshots of this installation and the database knows none of their stacks", into(&c.AllowUnknownData, parseFlag)},
 		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range from which each stack gets a /28, and a second one during a redeploy", into(&c.NetworkPool, parsePool)},

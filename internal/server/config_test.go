@@ -82,7 +82,11 @@ func TestLoad_ReadsValuesAsPeopleWriteThem(t *testing.T) {
 		"BERTH_NETWORK_ALLOW":   "dns.internal:53, 10.0.0.9:5000",
 		"BERTH_ALLOW_UNGUARDED": "true",
 		"BERTH_DISK_FLOOR":      "5GB",
+		"BERTH_BUILD_CACHE_MAX": "300MB",
 	})
+	if c.BuildCacheMax != 300_000_000 {
+		t.Errorf("build caches = %d", c.BuildCacheMax)
+	}
 	if len(c.NetworkAllow) != 2 || c.NetworkAllow[1] != "10.0.0.9:5000" || !c.AllowUnguarded || c.DiskFloor != 5_000_000_000 {
 		t.Errorf("guards = %v %v %d", c.NetworkAllow, c.AllowUnguarded, c.DiskFloor)
 	}
@@ -131,6 +135,7 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 		"BERTH_ORPHAN_GRACE":       "0",
 		"BERTH_ALLOW_UNKNOWN_DATA": "perhaps",
 		"BERTH_DISK_FLOOR":         "none",
+		"BERTH_BUILD_CACHE_MAX":    "0",
 	} {
 		_, err := server.Load(from(nil), from(map[string]string{name: value}))
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {

@@ -21,6 +21,7 @@
 //	who keeps it
 //	  store              SQLite, and the only writer of accounts, stacks and events
 //	  datadir, logfile   the files of stacks, and their logs
+//	  source             the trees that generations are built from, and what changes them
 //	  redis              what may be lost: the rate limits' windows, webhooks' retries
 //	  auth               keys and tokens, as hashes or sealed
 //	who answers
@@ -56,7 +57,8 @@
 //	supervisor/supervisor.go  Create commits the row with its events, and asks the
 //	                          stack's loop (loop.go) to run the first job
 //	supervisor/deploy.go      the job: build, start, switch, clean up
-//	builder/build.go          one container for each service: copy, commands, commit
+//	builder/build.go          takes over what did not change; plans the rest (layer.go)
+//	builder/work.go           one or two containers for each service: copy, commands, commit
 //	supervisor/generation.go  network, data, release command, process, health check
 //	supervisor/loop.go        switchTo: the row is live and the routes lead there
 //	store/watch.go            wakes who waits: api/wait.go, web/stream.go, webhook
@@ -81,6 +83,9 @@
 //	                          its images and data stay
 //
 // A restart that the owner asks for (supervisor/restart.go) is done by the same watcher.
+//
+// A one-off command (api/exec.go, supervisor/command.go) runs beside the process, in its
+// container, and ends with it. The engine cannot end it, so docker/command.go does.
 //
 // # The life of an expiry
 //

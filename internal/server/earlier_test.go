@@ -121,7 +121,7 @@ func TestEarlierDatabase_HoldsWhatItsManifestSays(t *testing.T) {
 	k, err := s.Get(t.Context(), earlierUnclaimed)
 	require.NoError(t, err)
 	var specs []stack.Spec
-	for _, service := range k.Services {
+	for _, service := range k.Generation.Services {
 		require.Equal(t, stack.Running, service.Status)
 		specs = append(specs, service.Spec)
 	}
@@ -130,8 +130,8 @@ func TestEarlierDatabase_HoldsWhatItsManifestSays(t *testing.T) {
 	require.Equal(t, said.ClaimEmail, k.ClaimEmail)
 	require.Equal(t, said.Webhook, k.Webhook)
 	require.Equal(t, said.TTL, k.ExpiresAt.Sub(k.CreatedAt))
-	require.Equal(t, 1, k.Services[2].SiteFiles)
-	require.Len(t, k.Services[0].Fingerprint, 64)
+	require.Equal(t, 1, k.Generation.Services[2].SiteFiles)
+	require.Len(t, k.Generation.Services[0].Fingerprint, 64)
 }
 
 func TestEarlierDatabase_OpensWhatItSealed(t *testing.T) {
@@ -139,8 +139,8 @@ func TestEarlierDatabase_OpensWhatItSealed(t *testing.T) {
 	k, err := s.Get(t.Context(), earlierUnclaimed)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"web/SESSION_KEY": earlierSessionKey}, k.Secrets)
-	require.Equal(t, map[string]stack.Env{"TOKEN": {Value: "s3cret-of-the-api"}}, k.Services[1].Spec.Env)
-	require.Equal(t, stack.Env{Value: "Grüße, 世界"}, k.Services[0].Spec.Env["GREETING"])
+	require.Equal(t, map[string]stack.Env{"TOKEN": {Value: "s3cret-of-the-api"}}, k.Generation.Services[1].Spec.Env)
+	require.Equal(t, stack.Env{Value: "Grüße, 世界"}, k.Generation.Services[0].Spec.Env["GREETING"])
 
 	hook, ok, err := s.Webhook(t.Context(), earlierUnclaimed)
 	require.NoError(t, err)

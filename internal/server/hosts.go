@@ -21,6 +21,22 @@ func (c *Config) openHosts() ([]string, error) {
 	return append(slices.Clone(c.NetworkAllow), urlHosts(env)...), nil
 }
 
+// packageHosts returns each variable for builds that holds addresses, with their hosts:
+// NPM_CONFIG_REGISTRY: npm.internal. The rest of an address may be secret.
+func (c *Config) packageHosts() (lines []string, err error) {
+	env, err := c.buildEnv()
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		var hosts []string
+		for _, host := range urlHosts(map[string]string{name: env[name]}) {
+			hosts = append(hosts, strings.TrimSuffix(host, ":443"))
+		}
+		if len(hosts) > 0 {
+			lines = append(lines, name+": "+strings.Join(hosts, ", "))
+		}
+	}
+	return lines, err
+}
+
 var (
 	hostURL      = regexp.MustCompile(`\b(https?)://(?:[^/@\s]*@)?([A-Za-z0-9._-]+)(?::(\d+))?`)
 	defaultPorts = map[string]string{"http": "80", "https": "443"}

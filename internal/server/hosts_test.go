@@ -20,4 +20,9 @@ func TestOpenHosts_AreThoseOfTheSettingAndOfWhatBuildsAreTold(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("open hosts = %v, %v, want %v", got, err, want)
 	}
+	got, err = c.packageHosts()
+	want = []string{"AGAIN: go.internal", "GOPROXY: 10.0.0.7:3000, go.internal", "REGISTRY: registry.internal"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("package hosts = %v, %v, want %v", got, err, want)
+	}
 }

@@ -19,6 +19,7 @@ func (s *Server) openPages(key auth.Key) {
 		Accounts:     s.accounts,
 		Host:         s.supervisor,
 		Logs:         s.dir(),
+		Sources:      s.dir(),
 		Store:        s.store,
 		Webhooks:     s.webhooks,
 		URLs:         s.urls(),

@@ -246,7 +246,7 @@ func TestReference_HasTheStatusOfEveryError(t *testing.T) {
 var operators = []string{
 	"BERTH_LISTEN", "BERTH_DATA_DIR", "BERTH_DATABASE_URL", "BERTH_REDIS_URL", "BERTH_TLS", "BERTH_TLS_CERT", "BERTH_TLS_KEY",
 	"BERTH_ACME_DIRECTORY", "BERTH_ACME_EMAIL", "BERTH_BUILD_ENV_FILE", "BERTH_BUILD_CA_FILE", "BERTH_CONTAINER_RUNTIME",
-	"BERTH_SERVICE_MEMORY", "BERTH_SERVICE_CPUS", "BERTH_SERVICE_PIDS", "BERTH_BUILD_MEMORY", "BERTH_DISK_FLOOR", "BERTH_NETWORK_POOL",
+	"BERTH_SERVICE_MEMORY", "BERTH_SERVICE_CPUS", "BERTH_SERVICE_PIDS", "BERTH_BUILD_MEMORY", "BERTH_BUILD_CACHE_MAX", "BERTH_DISK_FLOOR", "BERTH_NETWORK_POOL",
 	"BERTH_NETWORK_ALLOW", "BERTH_ALLOW_UNGUARDED", "BERTH_ADMIN_LISTEN", "BERTH_ORPHAN_GRACE", "BERTH_ALLOW_UNKNOWN_DATA",
 }
 
@@ -282,6 +282,9 @@ func TestReference_HasTheFiguresThatNoSettingChanges(t *testing.T) {
 		{"Logs and events", "characters of `error` and `deploy_error`", stack.ErrorChars},
 		{"Logs and events", "characters of an `error` in an event", stack.EventErrorChars},
 		{"Rate limits", "changes of the TTL", extensionsPerMinute},
+		{"One-off commands", "bytes of a command", stack.CommandChars},
+		{"One-off commands", "bytes of its output", stack.CommandOutput},
+		{"One-off commands", "commands of a stack at a time", stack.CommandsAtOnce},
 		{"Accounts", "characters of a password", auth.MinPassword},
 		{"Accounts", "days that a session", int(account.SessionLife / (24 * time.Hour))},
 	} {
@@ -298,7 +301,7 @@ func TestReference_ExamplesAreWhatTheAPIDocumentDescribes(t *testing.T) {
 	require.NoError(t, err)
 	compiler := jsonschema.NewCompiler()
 	require.NoError(t, compiler.AddResource("openapi.json", document))
-	examples := map[string]string{"The stack": "Stack", "The event": "Event", "POST /v0/validate": "FileList"}
+	examples := map[string]string{"The stack": "Stack", "The event": "Event", "Uploads in JSON": "CreateObject", "GET /v0/stacks/{id}/source": "Source", "GET /v0/stacks/{id}/env": "Variables", "PATCH /v0/stacks/{id}/env": "VariablesChange"}
 	require.Equal(t, len(examples), strings.Count(string(page), "```json"))
 	for section, name := range examples {
 		schema, err := compiler.Compile("openapi.json#/components/schemas/" + name)

@@ -110,7 +110,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.openSupervisor(ctx); err != nil {
+	if err := s.openSupervisor(ctx, key); err != nil {
 		return err
 	}
 	if err := s.openWebhooks(ctx); err != nil {
@@ -279,13 +279,13 @@ func (s *Server) webhookConfig(queue webhook.Queue) webhook.Config {
 }
 
 // openSupervisor creates the supervisor without starting it.
-func (s *Server) openSupervisor(ctx context.Context) error {
+func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 	instance, err := s.instance(ctx)
 	if err != nil {
 		return err
 	}
 	driver := docker.NewDriver(s.engine, s.engineInfo, s.cfg.driverOptions(instance))
-	if s.builder, err = newBuilder(s.cfg, driver, s.metrics.Build, s.log); err != nil {
+	if s.builder, err = newBuilder(s.cfg, driver, key.Layers(), s.metrics.Build, s.log); err != nil {
 		return err
 	}
 	if s.admission, err = s.newAdmission(driver, instance); err != nil {
@@ -330,9 +330,10 @@ func (s *Server) newAdmission(driver engine.Driver, instance string) (*admission
 		Firewall:       firewall.New(firewall.Options{Open: open, Bridges: s.engine.Bridges, Log: s.log}),
 		AllowUnguarded: s.cfg.AllowUnguarded,
 		DiskFloor:      s.cfg.DiskFloor,
-		Disks: []func() (disk.Space, error){
-			func() (disk.Space, error) { return disk.Free(s.cfg.DataDir) },
-			driver.Room,
+		Disks: []admission.Disk{
+			// The first, since the other is often the same disk, which is then no longer short.
+			{Free: driver.Room, Reclaim: func(enough func() bool) { s.supervisor.Reclaim(enough) }},
+			{Free: func() (disk.Space, error) { return disk.Free(s.cfg.DataDir) }},
 		},
 		Log: s.log,
 	}), nil

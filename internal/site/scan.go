@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -44,6 +45,7 @@ type inode struct{ dev, ino uint64 }
 type scanner struct {
 	ctx     context.Context
 	root    *os.Root
+	hidden  []string // names in the root that are left out
 	found   tree
 	regular map[inode]*file
 	folders map[inode]string
@@ -51,11 +53,12 @@ type scanner struct {
 }
 
 // scan reads the tree below root: regular files, and links to one of them or to a
-// folder of the tree. It ignores everything else.
-func scan(ctx context.Context, root *os.Root) (tree, error) {
+// folder of the tree. It ignores everything else, and what has a hidden name in the root.
+func scan(ctx context.Context, root *os.Root, hidden []string) (tree, error) {
 	s := scanner{
 		ctx:     ctx,
 		root:    root,
+		hidden:  hidden,
 		found:   tree{files: map[string]*file{}, links: map[string]string{}},
 		regular: map[inode]*file{},
 		folders: map[inode]string{},
@@ -103,7 +106,7 @@ func (s *scanner) folder(dir *os.Root, prefix string, depth int) error {
 // entry adds one file, remembers one link or descends into one folder.
 func (s *scanner) entry(dir *os.Root, prefix string, entry fs.DirEntry, depth int) error {
 	path := prefix + entry.Name()
-	if !servable(prefix, entry.Name()) {
+	if !servable(prefix, entry.Name()) || prefix == "" && slices.Contains(s.hidden, entry.Name()) {
 		return nil
 	}
 	switch entry.Type() {

@@ -19,6 +19,9 @@ type Options struct {
 	// 404.html.
 	SPA string
 
+	// Hidden are names in the folder itself that are not served.
+	Hidden []string
+
 	// Published is the extent of the folder when it was published, if known: a folder
 	// with another extent is not served.
 	Published Extent
@@ -35,9 +38,10 @@ type Extent struct {
 
 // Site is an open folder. Its methods may be called by several goroutines at once.
 type Site struct {
-	root *os.Root
-	log  *slog.Logger
-	spa  string
+	root   *os.Root
+	log    *slog.Logger
+	spa    string
+	hidden []string
 
 	indexing sync.Mutex
 	ready    atomic.Bool // what follows is set and does not change any more
@@ -75,7 +79,7 @@ func Reopen(dir string, opts Options) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("site: %w", err)
 	}
-	s := &Site{root: root, log: opts.Log, spa: opts.SPA, extent: opts.Published, memory: bodies.share(perSite)}
+	s := &Site{root: root, log: opts.Log, spa: opts.SPA, hidden: opts.Hidden, extent: opts.Published, memory: bodies.share(perSite)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -103,7 +107,7 @@ func (s *Site) Read(ctx context.Context) error {
 	if s.ready.Load() {
 		return nil
 	}
-	tree, err := scan(ctx, s.root)
+	tree, err := scan(ctx, s.root, s.hidden)
 	if err != nil {
 		return fmt.Errorf("site: reading %s: %w", s.root.Name(), err)
 	}

@@ -126,6 +126,23 @@ func TestOpen_RefusesWhatIsNoFolder(t *testing.T) {
 	}
 }
 
+func TestOpen_LeavesOutWhatIsHiddenInTheFolderItself(t *testing.T) {
+	dir := folder(t, map[string]string{"index.html": "page", "stack.yaml": "secret", "docs/stack.yaml": "of the docs", "old/page.html": "old"})
+	must(t, os.Symlink("stack.yaml", filepath.Join(dir, "link.txt")))
+	must(t, os.Symlink(".", filepath.Join(dir, "self")))
+	s := openDir(t, dir, Options{SPA: "false", Hidden: []string{"stack.yaml", "old"}})
+	for target, status := range map[string]int{
+		"/": http.StatusOK, "/docs/stack.yaml": http.StatusOK, "/self/index.html": http.StatusOK,
+		"/stack.yaml": http.StatusNotFound, "/link.txt": http.StatusNotFound, "/self/stack.yaml": http.StatusNotFound,
+		"/old/page.html": http.StatusNotFound,
+	} {
+		t.Run(target, func(t *testing.T) { wantStatus(t, do(s, get(target)), status) })
+	}
+	if got, want := s.Extent(), (Extent{Files: 3, Bytes: int64(len("page" + "of the docs"))}); got != want {
+		t.Errorf("the extent is %v, want %v", got, want)
+	}
+}
+
 func TestOpen_RefusesUnknownSPA(t *testing.T) {
 	if s, err := Open(folder(t, nil), Options{SPA: "yes"}); err == nil {
 		s.Close()

@@ -91,8 +91,8 @@ func (s *Stack) served(service string) (*Service, error) {
 
 // forgetCrashes restarts the crash window of every service.
 func (s *Stack) forgetCrashes() {
-	for i := range s.Services {
-		s.Services[i].forgetCrashes()
+	for i := range s.Generation.Services {
+		s.Generation.Services[i].forgetCrashes()
 	}
 }
 

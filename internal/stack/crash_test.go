@@ -32,12 +32,12 @@ func TestCrash_TheSixthInTheWindowFailsTheStack(t *testing.T) {
 		if n, looping := crash(t, s, now.Add(time.Duration(i)*time.Minute)); n != i+1 || looping {
 			t.Fatalf("crash %d counts %d, looping %v", i+1, n, looping)
 		}
-		if s.Status != stack.Live || s.Services[0].Status != stack.Restarting || s.Services[1].Status != stack.Running {
+		if s.Status != stack.Live || s.Generation.Services[0].Status != stack.Restarting || s.Generation.Services[1].Status != stack.Running {
 			t.Fatalf("after crash %d: %+v", i+1, s)
 		}
 		must(t)(s.Restarted("api"))
-		if s.Services[0].Status != stack.Running {
-			t.Fatalf("after the restart: %+v", s.Services[0])
+		if s.Generation.Services[0].Status != stack.Running {
+			t.Fatalf("after the restart: %+v", s.Generation.Services[0])
 		}
 	}
 	code := 3
@@ -46,7 +46,7 @@ func TestCrash_TheSixthInTheWindowFailsTheStack(t *testing.T) {
 	if err != nil || !looping || s.Status != stack.Failed || s.Error != want || events[1].Data["error"] != want {
 		t.Errorf("looping %v, %v, status %s, error %q, want failed with %q", looping, err, s.Status, s.Error, want)
 	}
-	for _, svc := range s.Services {
+	for _, svc := range s.Generation.Services {
 		if svc.Status != stack.Stopped {
 			t.Errorf("%s is %s, want the whole stack stopped", svc.Spec.Name, svc.Status)
 		}
@@ -61,7 +61,7 @@ func TestCrash_TheWindowSlides(t *testing.T) {
 			t.Fatalf("crash %d counts %d, looping %v, want %d", i+1, n, looping, want)
 		}
 	}
-	if n := len(s.Services[0].Crashes); n != 5 {
+	if n := len(s.Generation.Services[0].Crashes); n != 5 {
 		t.Errorf("%d crashes kept, want those of the window", n)
 	}
 	if n, looping := crash(t, s, now.Add(59*time.Minute)); n != 6 || !looping {
@@ -155,8 +155,8 @@ func TestCrash_ARestartThatIsHealthyEndsTheRow(t *testing.T) {
 		"restarted for owner": func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService("api") },
 		"restored":            func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(urls) },
 		"redeployed": func(s *stack.Stack) ([]stack.Event, error) {
-			must(t)(s.Deploy(s.Services, now))
-			return s.Deployed(s.Services, urls, now)
+			must(t)(s.Deploy(s.Generation.Services, now))
+			return s.Deployed(s.Generation, urls, now)
 		},
 	} {
 		s := live(t)
@@ -181,7 +181,7 @@ func TestCrashes_SurviveBeingStored(t *testing.T) {
 	for i := range 5 {
 		crash(t, s, now.Add(time.Duration(i)*time.Microsecond))
 	}
-	text, err := json.Marshal(s.Services)
+	text, err := json.Marshal(s.Generation.Services)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,10 +189,10 @@ func TestCrashes_SurviveBeingStored(t *testing.T) {
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(s.Services, back); diff != "" {
+	if diff := cmp.Diff(s.Generation.Services, back); diff != "" {
 		t.Fatal(diff)
 	}
-	s.Services = back
+	s.Generation.Services = back
 	if n, looping := crash(t, s, now.Add(time.Minute)); n != 6 || !looping {
 		t.Errorf("the sixth counts %d, looping %v", n, looping)
 	}
@@ -204,7 +204,7 @@ func TestCrashes_AreKeptWhenTheServerRestarts(t *testing.T) {
 		crash(t, s, now)
 	}
 	must(t)(s.Restored(urls))
-	if svc := s.Services[0]; svc.Status != stack.Running || svc.LastExit == nil || *svc.LastExit != 3 {
+	if svc := s.Generation.Services[0]; svc.Status != stack.Running || svc.LastExit == nil || *svc.LastExit != 3 {
 		t.Errorf("service %+v", svc)
 	}
 	if n, looping := crash(t, s, now.Add(time.Minute)); n != 6 || !looping {
@@ -215,8 +215,8 @@ func TestCrashes_AreKeptWhenTheServerRestarts(t *testing.T) {
 func TestCrashes_AreForgottenWhereTheStackComesBack(t *testing.T) {
 	back := map[string]func(*stack.Stack){
 		"redeployed": func(s *stack.Stack) {
-			must(t)(s.Deploy(s.Services, now))
-			must(t)(s.Deployed(s.Services, urls, now))
+			must(t)(s.Deploy(s.Generation.Services, now))
+			must(t)(s.Deployed(s.Generation, urls, now))
 		},
 		"claimed and restored": func(s *stack.Stack) {
 			must(t)(s.Expire(urls, limits, now.Add(time.Hour)))
@@ -230,7 +230,7 @@ func TestCrashes_AreForgottenWhereTheStackComesBack(t *testing.T) {
 			crash(t, s, now)
 		}
 		comeBack(s)
-		if svc := s.Services[0]; svc.LastExit != nil || svc.Status != stack.Running {
+		if svc := s.Generation.Services[0]; svc.LastExit != nil || svc.Status != stack.Running {
 			t.Errorf("%s: service %+v", name, svc)
 		}
 		if n, _ := crash(t, s, now); n != 1 {

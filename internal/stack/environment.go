@@ -18,17 +18,16 @@ const defaultPort = 8080
 // (docs/manifest.md, "Environment").
 type Environment struct {
 	Stack      *Stack // for its id, name and secrets
-	Services   []Service
-	Generation int
+	Generation *Generation
 	URLs       URLs
 }
 
 // Build returns the variables of a service's install and build commands: those of its
 // process, some of them replaced as the source's framework requires.
 func (e *Environment) Build(s *Spec) map[string]string {
-	env := e.Process(s)
+	env, given := e.Process(s), e.Generation.env(s)
 	for key, value := range s.BuildEnv {
-		if _, given := s.Env[key]; !given {
+		if _, replaced := given[key]; !replaced {
 			env[key] = value
 		}
 	}
@@ -36,24 +35,24 @@ func (e *Environment) Build(s *Spec) map[string]string {
 }
 
 // Process returns the variables of a service's process: the host's, then the
-// manifest's.
+// manifest's, then those set outside it.
 func (e *Environment) Process(s *Spec) map[string]string {
 	env := map[string]string{
-		"PORT":         strconv.Itoa(s.ListenPort()),
+		"PORT":         strconv.Itoa(e.Generation.ListenPort(s)),
 		"HOST":         "0.0.0.0",
 		"DATA_DIR":     DataDir,
 		"STACK_ID":     e.Stack.ID,
 		"STACK_NAME":   e.Stack.Name,
 		"SERVICE_NAME": s.Name,
-		"GENERATION":   strconv.Itoa(e.Generation),
+		"GENERATION":   strconv.Itoa(e.Generation.Number),
 		"PUBLIC_URL":   e.URLs.Service(e.Stack, s.Name),
 	}
-	for i := range e.Services {
-		if other := &e.Services[i].Spec; other.Name != s.Name {
+	for i := range e.Generation.Services {
+		if other := &e.Generation.Services[i].Spec; other.Name != s.Name {
 			maps.Copy(env, e.neighbour(other))
 		}
 	}
-	for key, value := range s.Env {
+	for key, value := range e.Generation.env(s) {
 		if value.Generate {
 			env[key] = e.Stack.Secrets[secretName(s.Name, key)]
 			continue
@@ -73,7 +72,7 @@ func (e *Environment) neighbour(other *Spec) map[string]string {
 		env[name+"_URL"] = e.URLs.Service(e.Stack, other.Name)
 	}
 	if !other.IsStatic() {
-		env[name+"_INTERNAL_URL"] = other.internalURL()
+		env[name+"_INTERNAL_URL"] = e.Generation.internalURL(other)
 	}
 	return env
 }
@@ -82,19 +81,3 @@ func (e *Environment) neighbour(other *Spec) map[string]string {
 // programs take DATABASE_URL and the like for a database's address, and PUBLIC_URL is
 // the service's own.
 var takenNames = []string{"database", "redis", "mongo", "postgres", "mysql", "public"}
-
-// ListenPort returns the port that the service's process listens on.
-func (s *Spec) ListenPort() int {
-	if s.Port != 0 {
-		return s.Port
-	}
-	if n, err := strconv.Atoi(s.Env["PORT"].Value); err == nil && n > 0 && n < 1<<16 {
-		return n
-	}
-	return defaultPort
-}
-
-// internalURL returns the address of the process for the other services of the stack.
-func (s *Spec) internalURL() string {
-	return "http://" + s.Name + ":" + strconv.Itoa(s.ListenPort())
-}

@@ -27,9 +27,10 @@ func TestEnvironment_TellsAServiceOfItselfAndItsNeighbours(t *testing.T) {
 		{Name: "public", Port: 4000},
 		{Name: "site", Runtime: stack.Runtime{Name: stack.Static}},
 	}, time.Now())
-	st.MakeSecrets(st.Services)
-	e := &stack.Environment{Stack: st, Services: st.Services, Generation: 4, URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}}
-	got := e.Process(&st.Services[0].Spec)
+	st.MakeSecrets(st.Generation.Services)
+	st.Generation.Number = 4
+	e := &stack.Environment{Stack: st, Generation: &st.Generation, URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}}
+	got := e.Process(&st.Generation.Services[0].Spec)
 	hex := st.Hex()
 	want := map[string]string{
 		"PORT": "8080", "HOST": "0.0.0.0", "DATA_DIR": "/elsewhere", "STACK_ID": st.ID, "STACK_NAME": "shop",
@@ -68,8 +69,8 @@ func TestEnvironment_IsWhatTheReferenceLists(t *testing.T) {
 		listed = append(listed, strings.ReplaceAll(m[1], "<NAME>", "API"))
 	}
 	st := stack.New("shop", []stack.Spec{{Name: "web"}, {Name: "api"}}, time.Now())
-	e := &stack.Environment{Stack: st, Services: st.Services, Generation: 1, URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}}
-	got := slices.Sorted(maps.Keys(e.Process(&st.Services[0].Spec)))
+	e := &stack.Environment{Stack: st, Generation: &st.Generation, URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}}
+	got := slices.Sorted(maps.Keys(e.Process(&st.Generation.Services[0].Spec)))
 	if slices.Sort(listed); !slices.Equal(got, listed) {
 		t.Errorf("a service gets %v, and docs/manifest.md lists %v", got, listed)
 	}
@@ -80,8 +81,8 @@ func TestEnvironment_OfABuildHasWhatTheFrameworkNeedsUnlessTheManifestSaysOtherw
 		{Name: "web", BuildEnv: map[string]string{"PUBLIC_URL": ""}},
 		{Name: "cdn", BuildEnv: map[string]string{"PUBLIC_URL": ""}, Env: map[string]stack.Env{"PUBLIC_URL": {Value: "https://cdn.example"}}},
 	}, time.Now())
-	e := &stack.Environment{Stack: st, Services: st.Services, Generation: 1, URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}}
-	web, cdn := &st.Services[0].Spec, &st.Services[1].Spec
+	e := &stack.Environment{Stack: st, Generation: &st.Generation, URLs: stack.URLs{Base: &url.URL{Scheme: "https", Host: "b.example"}, AppsDomain: "apps.example"}}
+	web, cdn := &st.Generation.Services[0].Spec, &st.Generation.Services[1].Spec
 	if got, there := e.Build(web)["PUBLIC_URL"]; got != "" || !there {
 		t.Errorf("PUBLIC_URL of a build = %q, %v, want an empty one", got, there)
 	}
@@ -103,7 +104,7 @@ func TestListenPort_IsTheManifestsOrTheOneThatItsEnvSets(t *testing.T) {
 		{stack.Spec{Env: map[string]stack.Env{"PORT": {Value: "4000"}}}, 4000},
 		{stack.Spec{Env: map[string]stack.Env{"PORT": {Value: "none"}}}, 8080},
 	} {
-		if got := c.spec.ListenPort(); got != c.want {
+		if got := (&stack.Generation{}).ListenPort(&c.spec); got != c.want {
 			t.Errorf("the port of %+v = %d, want %d", c.spec, got, c.want)
 		}
 	}

@@ -17,6 +17,7 @@ const (
 	Forbidden                       // 403
 	NotFound                        // 404
 	Conflict                        // 409: the state does not allow it
+	Changed                         // 412: a condition of the request is not met
 	TooLarge                        // 413
 	Unprocessable                   // 422: invalid manifest, archive or TTL
 	TooMany                         // 429

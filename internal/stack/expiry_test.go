@@ -72,7 +72,7 @@ func TestExpire_StopsAndRetains(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("event %s, %v, want %s", text, err, want)
 	}
-	if !s.ExpiredAt.Equal(at) || !s.RetainedUntil.Equal(at.Add(limits.Retention)) || s.Deploying != 0 || s.Services[1].Status != stack.Stopped {
+	if !s.ExpiredAt.Equal(at) || !s.RetainedUntil.Equal(at.Add(limits.Retention)) || s.Deploying != 0 || s.Generation.Services[1].Status != stack.Stopped {
 		t.Errorf("stack %+v", s)
 	}
 }
@@ -123,19 +123,19 @@ func TestClaim_OfAnExpiredStackThatWasNeverBuiltKeepsTheReason(t *testing.T) {
 
 func TestClaim_OfAnExpiredFailedStackWaitsForTheRestore(t *testing.T) {
 	s := failed(t)
-	for i := range s.Services {
-		s.Services[i].Image = "berth/x:g1"
+	for i := range s.Generation.Services {
+		s.Generation.Services[i].Image = "berth/x:g1"
 	}
 	must(t)(s.Expire(urls, limits, now.Add(time.Hour)))
 	if s.Error == "" {
 		t.Error("an expired stack no longer says why it failed")
 	}
 	must(t)(s.Claim("acc_1", "ana@example.com", now.Add(time.Hour)))
-	if s.Error != "" || s.Services[0].Status != stack.Pending {
+	if s.Error != "" || s.Generation.Services[0].Status != stack.Pending {
 		t.Errorf("stack %+v", s)
 	}
 	must(t)(s.Restored(urls))
-	if s.Error != "" || s.Status != stack.Live || s.Services[0].Status != stack.Running {
+	if s.Error != "" || s.Status != stack.Live || s.Generation.Services[0].Status != stack.Running {
 		t.Errorf("stack %+v", s)
 	}
 }
@@ -151,7 +151,7 @@ func TestClaim_AfterTheTimeRanOutIsThatOfAnExpiredStack(t *testing.T) {
 	} {
 		s := states[state](t)
 		got := types(must(t)(s.Claim("acc_1", "ana@example.com", s.ExpiresAt)))
-		if got != want || !s.Restoring() || !s.Claimed() || !s.ExpiresAt.IsZero() || s.Services[0].Status != stack.Pending {
+		if got != want || !s.Restoring() || !s.Claimed() || !s.ExpiresAt.IsZero() || s.Generation.Services[0].Status != stack.Pending {
 			t.Errorf("%s: %s, stack %+v", state, got, s)
 		}
 	}

@@ -1,12 +1,13 @@
 package stack
 
 import (
+	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/safetext"
 )
 
@@ -19,13 +20,14 @@ const (
 	triggerDeployed     Trigger = "build finishes"
 	triggerDeployFailed Trigger = "deploy fails"
 	triggerDeploy       Trigger = "POST deploy"
+	triggerSupersede    Trigger = "POST deploy supersedes"
 	triggerSwitched     Trigger = "redeploy finishes"
 	triggerRolledBack   Trigger = "redeploy fails"
 	triggerRollbackFail Trigger = "rollback fails"
 	triggerCrash        Trigger = "service crashes"
 	triggerCrashLoop    Trigger = "service crashes too often"
 	triggerServedFails  Trigger = "served generation fails during a deploy"
-	triggerRequest      Trigger = "owner restarts a service"
+	triggerRequest      Trigger = "POST restart"
 	triggerExtend       Trigger = "PATCH ttl"
 	TriggerNotice       Trigger = "expiry is near"
 	TriggerExpire       Trigger = "TTL runs out"
@@ -52,6 +54,8 @@ var transitions = []transition{
 	{Building, triggerDeployed, Live},
 	{Building, triggerDeployFailed, Failed},
 	{Live, triggerDeploy, Live},
+	{Building, triggerSupersede, Building},
+	{Live, triggerSupersede, Live},
 	{Live, triggerSwitched, Live},
 	{Live, triggerRolledBack, Live},
 	{Live, triggerRollbackFail, Failed},
@@ -116,7 +120,7 @@ func (s *Stack) conflict(t Trigger) error {
 	case s.Status == Expired:
 		return errExpired
 	case s.Status == Building && t == triggerDeploy:
-		return s.busy()
+		return s.busy(tryAgain)
 	}
 	return NewError(Conflict, fmt.Sprintf("the stack is %s, so this cannot be done: %s", s.Status, t))
 }
@@ -127,15 +131,21 @@ var errExpired = NewError(Conflict, "the stack has expired; claim it to restore 
 // busyRetry is the Retry-After of what a running build does not allow.
 const busyRetry = 5 * time.Second
 
-// busy returns the Conflict for a build or a restore that is running.
-func (s *Stack) busy() *Error {
-	what := "a build of this stack is already running"
+// What to do once a build or a restore is done.
+const (
+	deployAgain = "deploy again, or end it with supersede=true in the query"
+	tryAgain    = "try again"
+)
+
+// busy returns the Conflict for a build or a restore that is running, and what to do then.
+func (s *Stack) busy(then string) *Error {
+	what := fmt.Sprintf("a build of this stack is already running (attempt %d, generation %d)", s.Attempt, s.Deploying)
 	if s.Restoring() {
 		what = "the stack is being restored"
 	}
 	return &Error{
 		Kind:       Conflict,
-		Detail:     what + "; wait for it with GET /v0/stacks/" + s.ID + "?wait=true, then deploy again",
+		Detail:     what + "; wait for it with GET /v0/stacks/" + s.ID + "?wait=true, then " + then,
 		RetryAfter: busyRetry,
 	}
 }
@@ -146,8 +156,8 @@ func (s *Stack) Created() Event {
 }
 
 // ServiceBuilding returns the event of a service whose install and build start.
-func ServiceBuilding(service string, generation int) Event {
-	return Event{Type: EventBuilding, Data: map[string]any{"service": service, "generation": generation}}
+func ServiceBuilding(service string, generation, attempt int) Event {
+	return Event{Type: EventBuilding, Data: map[string]any{"service": service, "generation": generation, "attempt": attempt}}
 }
 
 // Ready returns the event of a service that serves. If the service belongs to the
@@ -163,28 +173,76 @@ func (s *Stack) Ready(service, url string) Event {
 // Deploy accepts a new generation (docs/api.md, "POST /v0/stacks/{id}/deploy"). A live
 // stack goes on serving the old one; a failed stack has nothing to serve and takes over
 // the new services at once. The error is a Conflict for a stack that is building or
-// expired, or whose time has run out.
+// expired, or whose time has run out; it is Unprocessable if the services do not go with
+// the variables that are set outside the manifest.
 func (s *Stack) Deploy(services []Service, now time.Time) ([]Event, error) {
-	switch {
-	case s.Due(now):
-		return nil, errExpired
-	case s.Deploying != 0:
-		return nil, s.busy()
-	}
-	if err := s.apply(triggerDeploy); err != nil {
+	if err := s.applyDeploy(now, deployAgain); err != nil {
 		return nil, err
 	}
-	s.Deploying = s.Generation + 1
+	if err := s.takeVariables(services, now); err != nil {
+		return nil, err
+	}
+	if s.Status == Building {
+		s.takeOver(services)
+	}
+	return []Event{s.beginDeploy(s.Generation.Number+1, services, now)}, nil
+}
+
+// applyDeploy moves the stack along a deploy, or returns a Conflict, which says what to do
+// once a build that is running is done.
+func (s *Stack) applyDeploy(now time.Time, then string) error {
+	switch {
+	case s.Due(now):
+		return errExpired
+	case s.Deploying != 0:
+		return s.busy(then)
+	}
+	return s.apply(triggerDeploy)
+}
+
+// Supersede is like Deploy if nothing is being built. Otherwise it ends that attempt, and
+// another one at the same generation takes its place. The served generation goes on. If
+// nothing is served, the stack stays as it is with the new services: what was built
+// before is kept only if it can serve again.
+func (s *Stack) Supersede(services []Service, now time.Time) ([]Event, error) {
+	if s.Deploying == 0 || s.Due(now) {
+		return s.Deploy(services, now)
+	}
+	if err := s.apply(triggerSupersede); err != nil {
+		return nil, err
+	}
+	if err := s.takeVariables(services, now); err != nil {
+		return nil, err
+	}
+	var events []Event
+	if s.Status == Live {
+		events = append(events, s.deployFailed(supersededBy(s.Attempt)))
+	} else if !s.Generation.Built() {
+		s.takeOver(services)
+	}
+	first := cmp.Or(s.LastDeploy.Supersedes, s.Attempt)
+	events = append(events, s.beginDeploy(s.Deploying, services, now))
+	s.LastDeploy.Supersedes = first
+	return events, nil
+}
+
+// takeOver makes services that are about to be built those of a stack that has nothing to
+// serve.
+func (s *Stack) takeOver(services []Service) {
+	s.Error = ""
+	s.Generation.Source = Source{}
+	s.Generation.Services = slices.Clone(services) // the build goes on with its own
+}
+
+// beginDeploy begins an attempt to deploy services as a generation.
+func (s *Stack) beginDeploy(generation int, services []Service, now time.Time) Event {
+	s.beginAttempt(generation, now)
 	s.DeployError = ""
 	s.Attempted = nil
 	for _, service := range services {
 		s.Attempted = append(s.Attempted, service.Spec.Name)
 	}
-	if s.Status == Building {
-		s.Error = ""
-		s.Services = slices.Clone(services) // the build goes on with its own
-	}
-	return []Event{{Type: EventRedeploying, Data: map[string]any{"generation": s.Deploying}}}, nil
+	return Event{Type: EventRedeploying, Data: map[string]any{"generation": s.Deploying, "attempt": s.Attempt}}
 }
 
 // Halt records that a service's process is stopped to make way for the next
@@ -196,8 +254,9 @@ func (s *Stack) Halt(service string) {
 	}
 }
 
-// Deployed makes the generation that was being built the served one.
-func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event, error) {
+// Deployed makes the generation that was being built the served one, and gives it its
+// numbers.
+func (s *Stack) Deployed(next Generation, urls URLs, now time.Time) ([]Event, error) {
 	trigger := triggerDeployed
 	if s.Status == Live {
 		trigger = triggerSwitched
@@ -205,14 +264,18 @@ func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event,
 	if err := s.applyToBuild(trigger); err != nil {
 		return nil, err
 	}
-	s.Services = services
+	next.Number, next.Attempt = s.Deploying, s.Attempt
+	s.Generation = next
+	s.dropLayers()
 	s.setRunning()
 	s.forgetCrashes()
-	s.Generation, s.Deploying, s.Attempted = s.Deploying, 0, nil
+	s.endAttempt(WentLive, "", now)
+	s.Attempted = nil
 	s.DeployedAt = now
 	s.Error, s.DeployError = "", ""
 	return []Event{{Type: EventLive, CreatedAt: now, Data: map[string]any{
-		"generation": s.Generation,
+		"generation": s.Generation.Number,
+		"attempt":    s.Generation.Attempt,
 		"urls":       urls.All(s),
 		"expires_at": Timestamp(s.ExpiresAt),
 	}}}, nil
@@ -220,35 +283,45 @@ func (s *Stack) Deployed(services []Service, urls URLs, now time.Time) ([]Event,
 
 // DeployFailed ends a failed build for the given reason. A stack that served a
 // generation before serves it again.
-func (s *Stack) DeployFailed(reason string) ([]Event, error) {
-	trigger, end := triggerDeployFailed, s.fail
+func (s *Stack) DeployFailed(reason string, now time.Time) ([]Event, error) {
 	if s.Status == Live {
-		trigger, end = triggerRolledBack, s.giveUp
+		if err := s.applyToBuild(triggerRolledBack); err != nil {
+			return nil, err
+		}
+		return s.giveUp(reason, now), nil
 	}
-	if err := s.applyToBuild(trigger); err != nil {
+	if err := s.applyToBuild(triggerDeployFailed); err != nil {
 		return nil, err
 	}
-	return end(reason), nil
+	s.endAttempt(Unsuccessful, reason, now)
+	return s.fail(reason), nil
 }
 
 // giveUp ends the build of a next generation.
-func (s *Stack) giveUp(reason string) []Event {
-	event := Event{Type: EventDeployFailed, Data: map[string]any{
-		"generation":         s.Deploying,
-		"error":              lastChars(reason, EventErrorChars),
-		"serving_generation": s.Generation,
-	}}
-	s.DeployError = lastChars(reason, ErrorChars)
-	s.Deploying = 0
+func (s *Stack) giveUp(reason string, now time.Time) []Event {
+	event := s.deployFailed(reason)
+	s.DeployError = errorText(reason, ErrorChars)
+	s.endAttempt(RolledBack, reason, now)
 	return []Event{event}
+}
+
+// deployFailed returns the event of a redeploy that ends while another generation serves.
+func (s *Stack) deployFailed(reason string) Event {
+	return Event{Type: EventDeployFailed, Data: map[string]any{
+		"generation":         s.Deploying,
+		"attempt":            s.Attempt,
+		"error":              errorText(reason, EventErrorChars),
+		"serving_generation": s.Generation.Number,
+	}}
 }
 
 // RollbackFailed ends a live stack after a failed redeploy whose previous generation
 // could not be brought back.
-func (s *Stack) RollbackFailed(reason string) ([]Event, error) {
+func (s *Stack) RollbackFailed(reason string, now time.Time) ([]Event, error) {
 	if err := s.applyToBuild(triggerRollbackFail); err != nil {
 		return nil, err
 	}
+	s.endAttempt(Unsuccessful, reason, now)
 	return s.fail(reason), nil
 }
 
@@ -271,26 +344,25 @@ func (s *Stack) servedFails(trigger Trigger, reason string) ([]Event, error) {
 
 // fail records why the stack is failed and stops its services.
 func (s *Stack) fail(reason string) []Event {
-	s.Error = lastChars(reason, ErrorChars)
-	s.Deploying = 0
+	s.Error = errorText(reason, ErrorChars)
 	s.setServices(Stopped)
 	return []Event{failedEvent(reason)}
 }
 
 func failedEvent(reason string) Event {
-	return Event{Type: EventFailed, Data: map[string]any{"error": lastChars(reason, EventErrorChars)}}
+	return Event{Type: EventFailed, Data: map[string]any{"error": errorText(reason, EventErrorChars)}}
 }
 
 // setRunning records that every service is healthy.
 func (s *Stack) setRunning() {
-	for i := range s.Services {
-		s.Services[i].Status, s.Services[i].Unhealthy = Running, 0
+	for i := range s.Generation.Services {
+		s.Generation.Services[i].Status, s.Generation.Services[i].Unhealthy = Running, 0
 	}
 }
 
 func (s *Stack) setServices(status ServiceStatus) {
-	for i := range s.Services {
-		s.Services[i].Status = status
+	for i := range s.Generation.Services {
+		s.Generation.Services[i].Status = status
 	}
 }
 
@@ -301,23 +373,22 @@ const (
 	EventErrorChars = 1000
 )
 
-// escapes matches terminal sequences for movement and colour as package safetext writes
-// them out.
-var escapes = regexp.MustCompile(`\\x1b(\[[0-?]*[ -/]*[@-~])?`)
+// errorText returns an error of at most n characters: a longer one loses its middle. Errors
+// hold what tenants' programs print, and are read on terminals.
+func errorText(text string, n int) string { return lastlines.Shorten(safetext.String(text), n) }
 
-// lastChars returns at most n characters from the end of text, without cutting an
-// escape in half. Errors hold what tenants' programs print, and are read on terminals.
-func lastChars(text string, n int) string {
-	text = safetext.String(text)
-	begin := 0
-	for count := utf8.RuneCountInString(text); count > n; count-- {
-		_, size := utf8.DecodeRuneInString(text[begin:])
-		begin += size
+// CommandLine returns a command for the first line of an error: on one line, and without
+// the end of a long one.
+func CommandLine(command string) string {
+	const most = 200
+	line := []rune(OneLine(command))
+	if len(line) <= most {
+		return string(line)
 	}
-	for _, e := range escapes.FindAllStringIndex(text, -1) {
-		if e[0] < begin && begin < e[1] {
-			begin = e[1]
-		}
-	}
-	return text[begin:]
+	return string(line[:most]) + "…"
+}
+
+// OneLine joins the lines of a command.
+func OneLine(command string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(strings.TrimSpace(command), "\n", " ⏎ ")), " ")
 }

@@ -61,10 +61,10 @@ type trigger struct {
 
 // triggers are the columns of the grid.
 var triggers = []trigger{
-	{"deploy", func(s *stack.Stack) ([]stack.Event, error) { return s.Deploy(s.Services, now) }},
-	{"deployed", func(s *stack.Stack) ([]stack.Event, error) { return s.Deployed(s.Services, urls, now) }},
-	{"deploy failed", func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("no") }},
-	{"rollback failed", func(s *stack.Stack) ([]stack.Event, error) { return s.RollbackFailed("no") }},
+	{"deploy", func(s *stack.Stack) ([]stack.Event, error) { return s.Deploy(s.Generation.Services, now) }},
+	{"deployed", func(s *stack.Stack) ([]stack.Event, error) { return s.Deployed(s.Generation, urls, now) }},
+	{"deploy failed", func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("no", stack.Now()) }},
+	{"rollback failed", func(s *stack.Stack) ([]stack.Event, error) { return s.RollbackFailed("no", stack.Now()) }},
 	{"crash", crashOnce},
 	{"sixth crash", sixthCrash},
 	{"restarted", func(s *stack.Stack) ([]stack.Event, error) { return s.Restarted("api") }},
@@ -88,8 +88,8 @@ func crashOnce(s *stack.Stack) ([]stack.Event, error) {
 }
 
 func sixthCrash(s *stack.Stack) ([]stack.Event, error) {
-	if len(s.Services) > 0 { // a deleted stack has none
-		s.Services[0].Crashes = []time.Time{now, now, now, now, now}
+	if len(s.Generation.Services) > 0 { // a deleted stack has none
+		s.Generation.Services[0].Crashes = []time.Time{now, now, now, now, now}
 	}
 	return crashOnce(s)
 }
@@ -119,13 +119,13 @@ func building(*testing.T) *stack.Stack {
 
 func live(t *testing.T) *stack.Stack {
 	s := building(t)
-	must(t)(s.Deployed(s.Services, urls, now))
+	must(t)(s.Deployed(s.Generation, urls, now))
 	return s
 }
 
 func redeploying(t *testing.T) *stack.Stack {
 	s := live(t)
-	must(t)(s.Deploy(s.Services, now))
+	must(t)(s.Deploy(s.Generation.Services, now))
 	return s
 }
 
@@ -144,13 +144,13 @@ func claimed(t *testing.T) *stack.Stack {
 
 func failed(t *testing.T) *stack.Stack {
 	s := building(t)
-	must(t)(s.DeployFailed("it broke"))
+	must(t)(s.DeployFailed("it broke", stack.Now()))
 	return s
 }
 
 func rebuilding(t *testing.T) *stack.Stack {
 	s := failed(t)
-	must(t)(s.Deploy(s.Services, now))
+	must(t)(s.Deploy(s.Generation.Services, now))
 	return s
 }
 
@@ -313,15 +313,15 @@ func TestLifecycle_SettlesWhenNothingIsUnderWay(t *testing.T) {
 func TestDeploy_BuildsTheNextGenerationBesideTheServedOne(t *testing.T) {
 	s := live(t)
 	s.DeployError = "an older one"
-	serving := slices.Clone(s.Services)
+	serving := slices.Clone(s.Generation.Services)
 	events := must(t)(s.Deploy(stack.Services([]stack.Spec{{Name: "other"}}), now))
-	if s.Generation != 1 || s.Deploying != 2 || s.DeployError != "" || !cmp.Equal(s.Services, serving) {
+	if s.Generation.Number != 1 || s.Deploying != 2 || s.DeployError != "" || !cmp.Equal(s.Generation.Services, serving) {
 		t.Errorf("stack %+v", s)
 	}
 	if events[0].Data["generation"] != 2 {
 		t.Errorf("data %v", events[0].Data)
 	}
-	_, err := s.Deploy(s.Services, now)
+	_, err := s.Deploy(s.Generation.Services, now)
 	wantKind(t, err, stack.Conflict, "already running")
 }
 
@@ -329,11 +329,11 @@ func TestDeploy_OfAFailedStackTakesTheNewServicesAtOnce(t *testing.T) {
 	s := failed(t)
 	given := stack.Services([]stack.Spec{{Name: "other"}})
 	must(t)(s.Deploy(given, now))
-	if s.Generation != 1 || s.Deploying != 2 || s.Error != "" || s.Services[0].Spec.Name != "other" || s.Services[0].Status != stack.Pending {
+	if s.Generation.Number != 1 || s.Deploying != 2 || s.Error != "" || s.Generation.Services[0].Spec.Name != "other" || s.Generation.Services[0].Status != stack.Pending {
 		t.Errorf("stack %+v", s)
 	}
 	given[0].Status = stack.Stopped
-	if s.Services[0].Status != stack.Pending {
+	if s.Generation.Services[0].Status != stack.Pending {
 		t.Error("the stack shares the services that the build goes on with")
 	}
 }
@@ -348,24 +348,24 @@ func TestDeploy_SaysWhatToDoInstead(t *testing.T) {
 func TestDeploy_AfterTheTimeRanOutIsRefused(t *testing.T) {
 	for _, name := range []string{"building", "live", "live, redeploying", "failed"} {
 		s := states[name](t)
-		_, err := s.Deploy(s.Services, s.ExpiresAt)
+		_, err := s.Deploy(s.Generation.Services, s.ExpiresAt)
 		wantKind(t, err, stack.Conflict, "the stack has expired; claim it")
 	}
 	s := live(t)
-	must(t)(s.Deploy(s.Services, s.ExpiresAt.Add(-time.Microsecond)))
+	must(t)(s.Deploy(s.Generation.Services, s.ExpiresAt.Add(-time.Microsecond)))
 }
 
 func TestDeployed_ReplacesTheGeneration(t *testing.T) {
 	s := redeploying(t)
-	s.Services[0].Crashes, s.Services[0].LastExit = []time.Time{now}, new(int)
+	s.Generation.Services[0].Crashes, s.Generation.Services[0].LastExit = []time.Time{now}, new(int)
 	next := stack.Services([]stack.Spec{{Name: "web"}})
 	next[0].Crashes = []time.Time{now}
-	events := must(t)(s.Deployed(next, urls, now.Add(time.Minute)))
-	if s.Generation != 2 || s.Deploying != 0 || !s.DeployedAt.Equal(now.Add(time.Minute)) {
+	events := must(t)(s.Deployed(stack.Generation{Services: next}, urls, now.Add(time.Minute)))
+	if s.Generation.Number != 2 || s.Deploying != 0 || !s.DeployedAt.Equal(now.Add(time.Minute)) {
 		t.Errorf("stack %+v", s)
 	}
-	if svc := s.Services[0]; len(s.Services) != 1 || svc.Status != stack.Running || svc.Crashes != nil || svc.LastExit != nil {
-		t.Errorf("services %+v", s.Services)
+	if svc := s.Generation.Services[0]; len(s.Generation.Services) != 1 || svc.Status != stack.Running || svc.Crashes != nil || svc.LastExit != nil {
+		t.Errorf("services %+v", s.Generation.Services)
 	}
 	if events[0].Data["generation"] != 2 {
 		t.Errorf("data %v", events[0].Data)
@@ -374,8 +374,8 @@ func TestDeployed_ReplacesTheGeneration(t *testing.T) {
 
 func TestDeployed_OfAClaimedStackHasNoExpiry(t *testing.T) {
 	s := claimed(t)
-	must(t)(s.Deploy(s.Services, now))
-	text, err := json.Marshal(must(t)(s.Deployed(s.Services, urls, now))[0])
+	must(t)(s.Deploy(s.Generation.Services, now))
+	text, err := json.Marshal(must(t)(s.Deployed(s.Generation, urls, now))[0])
 	if err != nil || !strings.Contains(string(text), `"expires_at":null`) {
 		t.Errorf("event %s, %v", text, err)
 	}
@@ -384,15 +384,15 @@ func TestDeployed_OfAClaimedStackHasNoExpiry(t *testing.T) {
 func TestDeployFailed_LeavesTheServedGeneration(t *testing.T) {
 	s := redeploying(t)
 	long := strings.Repeat("x", 5000) + " end"
-	events := must(t)(s.DeployFailed(long))
-	if s.Generation != 1 || s.Deploying != 0 || s.Error != "" || len(s.DeployError) != stack.ErrorChars || s.Services[0].Status != stack.Running {
+	events := must(t)(s.DeployFailed(long, stack.Now()))
+	if s.Generation.Number != 1 || s.Deploying != 0 || s.Error != "" || len(s.DeployError) != stack.ErrorChars || s.Generation.Services[0].Status != stack.Running {
 		t.Errorf("stack %+v", s)
 	}
 	data := events[0].Data
 	if data["generation"] != 2 || data["serving_generation"] != 1 || len(data["error"].(string)) != stack.EventErrorChars {
 		t.Errorf("data %v", data)
 	}
-	must(t)(s.Deploy(s.Services, now))
+	must(t)(s.Deploy(s.Generation.Services, now))
 	if s.Deploying != 2 {
 		t.Errorf("after a failed attempt generation %d is built, want 2 again", s.Deploying)
 	}
@@ -400,8 +400,8 @@ func TestDeployFailed_LeavesTheServedGeneration(t *testing.T) {
 
 func TestRollbackFailed_StopsEveryService(t *testing.T) {
 	s := redeploying(t)
-	must(t)(s.RollbackFailed("the old one did not come back"))
-	if s.Deploying != 0 || s.Error != "the old one did not come back" || s.Services[0].Status != stack.Stopped {
+	must(t)(s.RollbackFailed("the old one did not come back", stack.Now()))
+	if s.Deploying != 0 || s.Error != "the old one did not come back" || s.Generation.Services[0].Status != stack.Stopped {
 		t.Errorf("stack %+v", s)
 	}
 }
@@ -413,10 +413,10 @@ func TestServedGenerationThatFailsDuringADeploy_LeavesTheDeployUnderWay(t *testi
 	} {
 		s := redeploying(t)
 		events := must(t)(fail(s))
-		if s.Status != stack.Building || s.Generation != 1 || s.Deploying != 2 || s.Settled() || s.Error != "" || s.DeployError != "" {
+		if s.Status != stack.Building || s.Generation.Number != 1 || s.Deploying != 2 || s.Settled() || s.Error != "" || s.DeployError != "" {
 			t.Errorf("%s: stack %+v", name, s)
 		}
-		for _, svc := range s.Services {
+		for _, svc := range s.Generation.Services {
 			if svc.Status != stack.Stopped {
 				t.Errorf("%s: %s is %s", name, svc.Spec.Name, svc.Status)
 			}
@@ -424,8 +424,8 @@ func TestServedGenerationThatFailsDuringADeploy_LeavesTheDeployUnderWay(t *testi
 		if text, _ := events[len(events)-1].Data["error"].(string); text == "" {
 			t.Errorf("%s: %v has no reason", name, events[len(events)-1])
 		}
-		must(t)(s.Deployed(s.Services, urls, now))
-		if s.Generation != 2 || s.Deploying != 0 || s.Error != "" {
+		must(t)(s.Deployed(s.Generation, urls, now))
+		if s.Generation.Number != 2 || s.Deploying != 0 || s.Error != "" {
 			t.Errorf("%s, and the deploy: stack %+v", name, s)
 		}
 	}
@@ -433,11 +433,11 @@ func TestServedGenerationThatFailsDuringADeploy_LeavesTheDeployUnderWay(t *testi
 
 func TestServedGenerationThatFailsDuringADeploy_FailsAgainWithTheDeploy(t *testing.T) {
 	s := fallen(t)
-	must(t)(s.DeployFailed("the build broke"))
-	if s.Status != stack.Failed || s.Generation != 1 || s.Deploying != 0 || s.Error != "the build broke" || s.DeployError != "" {
+	must(t)(s.DeployFailed("the build broke", stack.Now()))
+	if s.Status != stack.Failed || s.Generation.Number != 1 || s.Deploying != 0 || s.Error != "the build broke" || s.DeployError != "" {
 		t.Errorf("stack %+v", s)
 	}
-	must(t)(s.Deploy(s.Services, now))
+	must(t)(s.Deploy(s.Generation.Services, now))
 	if s.Deploying != 2 {
 		t.Errorf("generation %d is built next, want 2 again", s.Deploying)
 	}
@@ -447,12 +447,12 @@ func TestHalt_StopsTheServiceUntilOneOfBothGenerationsServes(t *testing.T) {
 	s := redeploying(t)
 	s.Halt("api")
 	s.Halt("other")
-	if s.Services[0].Status != stack.Stopped || s.Services[1].Status != stack.Running {
-		t.Errorf("services %+v", s.Services)
+	if s.Generation.Services[0].Status != stack.Stopped || s.Generation.Services[1].Status != stack.Running {
+		t.Errorf("services %+v", s.Generation.Services)
 	}
 	s.Ready("api", "http://api")
-	if s.Services[0].Status != stack.Running {
-		t.Errorf("service %+v", s.Services[0])
+	if s.Generation.Services[0].Status != stack.Running {
+		t.Errorf("service %+v", s.Generation.Services[0])
 	}
 }
 
@@ -479,7 +479,7 @@ func TestEnding_OfARequestedRestartBeginsOnceItIsInPlace(t *testing.T) {
 	s := live(t)
 	ending := func(want bool) {
 		t.Helper()
-		if got := s.Services[0].Ending(); got != want {
+		if got := s.Generation.Services[0].Ending(); got != want {
 			t.Errorf("ending: %v, want %v", got, want)
 		}
 	}

@@ -2,7 +2,6 @@ package stack
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -27,7 +26,7 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	if s.Claimed() || !s.Due(now) {
 		return nil, NewError(Conflict, "the stack's time has not run out")
 	}
-	events := s.abandonBuild()
+	events := s.abandonBuild(now)
 	if err := s.apply(TriggerExpire); err != nil {
 		return nil, err
 	}
@@ -41,12 +40,13 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 }
 
 // abandonBuild ends the build under way, if any, of a stack whose time has run out.
-func (s *Stack) abandonBuild() (events []Event) {
+func (s *Stack) abandonBuild(now time.Time) (events []Event) {
+	reason := fmt.Sprintf("the stack's time ran out before generation %d was live; deploy it again once the stack is claimed", s.Deploying)
 	if s.Status == Live && s.Deploying != 0 {
-		events = s.giveUp(fmt.Sprintf("the stack's time ran out before generation %d was live; deploy it again once the stack is claimed", s.Deploying))
+		return s.giveUp(reason, now)
 	}
-	s.Deploying = 0
-	return events
+	s.endAttempt(Unsuccessful, reason, now)
+	return nil
 }
 
 // Claim moves the stack into an account (docs/api.md, "POST /v0/claim"). An expired
@@ -70,13 +70,13 @@ func (s *Stack) Claim(owner, email string, now time.Time) ([]Event, error) {
 	trigger, restored := triggerClaim, s.Status == Expired
 	if s.Due(now) {
 		trigger, restored = triggerLateClaim, true
-		events = s.abandonBuild()
+		events = s.abandonBuild(now)
 	}
 	if err := s.apply(trigger); err != nil {
 		return nil, err
 	}
 	if restored {
-		if s.Built() {
+		if s.Generation.Built() {
 			s.Error = ""
 		}
 		s.setServices(Pending)
@@ -104,7 +104,7 @@ func (s *Stack) Restored(urls URLs) ([]Event, error) {
 		trigger = triggerRestart
 	}
 	if trigger == triggerRestored && s.Deploying != 0 {
-		return nil, s.busy()
+		return nil, s.busy(tryAgain)
 	}
 	if err := s.apply(trigger); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (s *Stack) Restored(urls URLs) ([]Event, error) {
 // building while a deploy waits; see servedFails.
 func (s *Stack) RestoreFailed(reason string) ([]Event, error) {
 	if s.Status == Building && !s.Restoring() {
-		return nil, s.busy()
+		return nil, s.busy(tryAgain)
 	}
 	return s.servedFails(triggerRestoreFails, reason)
 }
@@ -151,9 +151,10 @@ func (s *Stack) Delete(now time.Time) ([]Event, error) {
 func (s *Stack) clearDeleted(now time.Time) []Event {
 	s.Deploying = 0
 	s.ManageTokenHash, s.RevokedTokenHash, s.ClaimCodeHash = nil, nil, nil
-	s.Services, s.Attempted, s.Secrets = nil, nil, nil
+	s.Generation.Source, s.Generation.Services, s.Generation.Variables = Source{}, nil, nil
+	s.Attempted, s.Secrets = nil, nil
 	s.ClaimEmail, s.Network = "", ""
-	s.Error, s.DeployError = "", ""
+	s.Error, s.DeployError, s.LastDeploy = "", "", Deploy{}
 	return []Event{{Type: EventDeleted, CreatedAt: now}}
 }
 
@@ -175,10 +176,4 @@ func (s *Stack) Next(limits Limits, now time.Time) (Trigger, time.Time) {
 		return TriggerExpire, s.ExpiresAt
 	}
 	return TriggerNotice, s.ExpiresAt.Add(-limits.ExpiryNotice)
-}
-
-// Built reports whether every service of the generation that the stack serves, or last
-// served, can start without a build.
-func (s *Stack) Built() bool {
-	return !slices.ContainsFunc(s.Services, func(svc Service) bool { return svc.Image == "" && svc.Site == 0 })
 }

@@ -24,7 +24,8 @@ func (s *Stack) Extend(ttl time.Duration, limits Limits, now time.Time) ([]Event
 	return []Event{{Type: EventExtended, CreatedAt: now, Data: map[string]any{"expires_at": Timestamp(s.ExpiresAt)}}}, nil
 }
 
-// RevokeAgent ends the manage token of a stack at its owner's request.
+// RevokeAgent ends the manage token of a stack at its owner's request. What the holder's
+// deploys left for later builds is dropped with it.
 func (s *Stack) RevokeAgent() ([]Event, error) {
 	switch {
 	case !s.Claimed():
@@ -36,5 +37,6 @@ func (s *Stack) RevokeAgent() ([]Event, error) {
 		return nil, err
 	}
 	s.ManageTokenHash, s.RevokedTokenHash = nil, s.ManageTokenHash
+	s.DropKept()
 	return []Event{{Type: EventAgentRevoked}}, nil
 }

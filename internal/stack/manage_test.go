@@ -59,9 +59,13 @@ func TestExtend_TellsTheStateBeforeTheBounds(t *testing.T) {
 
 func TestRevokeAgent_EndsTheTokenOnce(t *testing.T) {
 	s := claimed(t)
+	s.Layers = map[string]stack.Layer{s.ServiceNames()[0]: {Image: "layer"}}
 	events := must(t)(s.RevokeAgent())
 	if len(events) != 1 || events[0].Data != nil || s.ManageTokenHash != nil || string(s.RevokedTokenHash) != "token" || s.Status != stack.Live {
 		t.Errorf("events %v, stack %+v", events, s)
+	}
+	if s.CachesDropped != 1 || s.Layers != nil {
+		t.Error("the build caches or the layers are kept")
 	}
 	_, err := s.RevokeAgent()
 	wantKind(t, err, stack.Conflict, "already been revoked")

@@ -24,9 +24,9 @@ var (
 	// serviceProperties are the properties of a service, as in ${services.api.url}.
 	serviceProperties = properties{
 		{"url", func(e *Environment, s *Spec) string { return e.URLs.Service(e.Stack, s.Name) }},
-		{"internal_url", func(_ *Environment, s *Spec) string { return s.internalURL() }},
+		{"internal_url", func(e *Environment, s *Spec) string { return e.Generation.internalURL(s) }},
 		{"host", func(_ *Environment, s *Spec) string { return s.Name }},
-		{"port", func(_ *Environment, s *Spec) string { return strconv.Itoa(s.ListenPort()) }},
+		{"port", func(e *Environment, s *Spec) string { return strconv.Itoa(e.Generation.ListenPort(s)) }},
 	}
 	// stackProperties are the properties of the stack, as in ${stack.id}.
 	stackProperties = properties{
@@ -62,8 +62,8 @@ func (e *Environment) reference(ref string) (string, bool) {
 	if parts[0] != "services" || len(parts) != 3 {
 		return "", false
 	}
-	for i := range e.Services {
-		if s := &e.Services[i].Spec; s.Name == parts[1] {
+	for i := range e.Generation.Services {
+		if s := &e.Generation.Services[i].Spec; s.Name == parts[1] {
 			return serviceProperties.value(parts[2], e, s)
 		}
 	}
@@ -74,22 +74,27 @@ func (e *Environment) reference(ref string) (string, bool) {
 // that names something missing. It calls it for none while a service lacks a name,
 // which may be the one meant.
 func CheckReferences(services []Spec, fault func(sentence string)) {
+	if slices.ContainsFunc(services, func(s Spec) bool { return s.Name == "" }) {
+		return
+	}
+	for _, s := range services {
+		checkReferences("service "+safetext.Name(s.Name), s.Env, services, fault)
+	}
+}
+
+// checkReferences is CheckReferences for one set of variables, which whose names.
+func checkReferences(whose string, env map[string]Env, services []Spec, fault func(sentence string)) {
 	names := make([]string, len(services))
 	for i := range services {
 		names[i] = services[i].Name
 	}
-	if slices.Contains(names, "") {
-		return
-	}
-	for _, s := range services {
-		for _, key := range slices.Sorted(maps.Keys(s.Env)) {
-			expand(s.Env[key].Value, func(ref string) (string, bool) {
-				if why := referenceFault(ref, services, names); why != "" {
-					fault(fmt.Sprintf("service %s: env %s: ${%s} %s", safetext.Name(s.Name), safetext.Name(key), safetext.Name(ref), why))
-				}
-				return "", true
-			})
-		}
+	for _, key := range slices.Sorted(maps.Keys(env)) {
+		expand(env[key].Value, func(ref string) (string, bool) {
+			if why := referenceFault(ref, services, names); why != "" {
+				fault(fmt.Sprintf("%s: env %s: ${%s} %s", whose, safetext.Name(key), safetext.Name(ref), why))
+			}
+			return "", true
+		})
 	}
 }
 

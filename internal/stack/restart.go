@@ -3,27 +3,46 @@ package stack
 import (
 	"fmt"
 	"strings"
+
+	"github.com/berth-host/berth/internal/safetext"
 )
 
-// RestartService begins a restart that the owner asked for in the dashboard:
-// the service is restarting until it is healthy again, and its crashes are
-// forgotten (docs/api.md, "Crashes"). RestartedOnRequest or Crash ends it.
+// RestartService begins a requested restart of a service, or for "" of every service that
+// has a process: it is restarting until it is healthy again, and its crashes are forgotten
+// (docs/api.md, "Crashes"). RestartedOnRequest or Crash ends the restart of a service.
 func (s *Stack) RestartService(name string) ([]Event, error) {
-	svc := s.Service(name)
-	switch {
-	case svc == nil:
-		return nil, NewError(NotFound, fmt.Sprintf("the stack has no service %s; it has %s", name, strings.Join(s.ServiceNames(), ", ")))
-	case svc.Spec.IsStatic():
-		return nil, NewError(Conflict, name+" is a static site: no process serves it, so there is none to restart")
-	case s.Deploying != 0:
+	if name != "" && s.Service(name) == nil {
+		return nil, NewError(NotFound, fmt.Sprintf("the stack has no service %s; it has %s", safetext.Name(name), strings.Join(s.ServiceNames(), ", ")))
+	}
+	if s.Deploying != 0 {
 		return nil, NewError(Conflict, "a build of this stack is running, and starts every service again; wait for it to finish")
 	}
 	if err := s.apply(triggerRequest); err != nil {
 		return nil, err
 	}
-	svc.forgetCrashes()
-	svc.Status, svc.InPlace = Restarting, false
+	chosen := s.Processes(name)
+	switch {
+	case len(chosen) == 0 && name != "":
+		return nil, NewError(Conflict, name+" is a static site: no process serves it, so there is none to restart")
+	case len(chosen) == 0:
+		return nil, NewError(Conflict, "all services are static sites: no process serves them, so there is none to restart")
+	}
+	for _, svc := range chosen {
+		svc.forgetCrashes()
+		svc.Status, svc.InPlace = Restarting, false
+	}
 	return nil, nil
+}
+
+// Processes returns the services of that name, or for "" all, that are not static sites.
+func (s *Stack) Processes(name string) (chosen []*Service) {
+	for i := range s.Generation.Services {
+		svc := &s.Generation.Services[i]
+		if !svc.Spec.IsStatic() && (name == "" || name == svc.Spec.Name) {
+			chosen = append(chosen, svc)
+		}
+	}
+	return chosen
 }
 
 // RestartInPlace records that a requested restart ends the service's process before it
@@ -36,8 +55,7 @@ func (s *Stack) RestartInPlace(service string) error {
 	return err
 }
 
-// RestartedOnRequest records that a service is healthy again after the restart
-// that its owner asked for.
+// RestartedOnRequest records that a service is healthy again after a requested restart.
 func (s *Stack) RestartedOnRequest(service string) ([]Event, error) {
 	events, err := s.Restarted(service)
 	if err != nil {
@@ -51,7 +69,7 @@ func (s *Stack) RestartedOnRequest(service string) ([]Event, error) {
 // serves from now on; replaced counts the replaced processes of the generation. For a
 // generation that is no longer served it returns a Conflict.
 func (s *Stack) ReplacedOnRequest(service string, generation, replaced int) ([]Event, error) {
-	if s.Generation != generation {
+	if s.Generation.Number != generation {
 		return nil, NewError(Conflict, fmt.Sprintf("the stack no longer serves generation %d", generation))
 	}
 	events, err := s.RestartedOnRequest(service)

@@ -42,6 +42,20 @@ func TestRestartService_SaysWhyItCannotBe(t *testing.T) {
 	wantKind(t, err, stack.Conflict, "the stack is failed")
 }
 
+func TestRestartService_TakesAllServicesWithAProcess(t *testing.T) {
+	s := live(t)
+	must(t)(s.RestartService(""))
+	if s.Service("api").Status != stack.Restarting || s.Service("web").Status != stack.Running {
+		t.Errorf("api is %s and web, a site, is %s", s.Service("api").Status, s.Service("web").Status)
+	}
+	s = live(t)
+	for i := range s.Generation.Services {
+		s.Generation.Services[i].Spec.Runtime = stack.Runtime{Name: stack.Static}
+	}
+	_, err := s.RestartService("")
+	wantKind(t, err, stack.Conflict, "all services are static sites")
+}
+
 func TestRestartedOnRequest_SaysSo(t *testing.T) {
 	s := live(t)
 	must(t)(s.RestartService("api"))
@@ -57,14 +71,14 @@ func TestReplacedOnRequest_CountsTheProcessesOfTheGeneration(t *testing.T) {
 	s := live(t)
 	for n := range 2 {
 		must(t)(s.RestartService("api"))
-		events := must(t)(s.ReplacedOnRequest("api", s.Generation, n+1))
+		events := must(t)(s.ReplacedOnRequest("api", s.Generation.Number, n+1))
 		if events[0].Data["requested"] != true || s.Service("api").Replaced != n+1 || s.Service("api").Status != stack.Running {
 			t.Errorf("data %v, service %+v", events[0].Data, s.Service("api"))
 		}
 	}
-	_, err := s.ReplacedOnRequest("old", s.Generation, 1)
+	_, err := s.ReplacedOnRequest("old", s.Generation.Number, 1)
 	wantKind(t, err, stack.Conflict, "old")
-	_, err = s.ReplacedOnRequest("api", s.Generation-1, 3)
+	_, err = s.ReplacedOnRequest("api", s.Generation.Number-1, 3)
 	wantKind(t, err, stack.Conflict, "generation 0")
 	if s.Service("api").Replaced != 2 {
 		t.Errorf("%d processes were replaced, want 2", s.Service("api").Replaced)

@@ -85,11 +85,11 @@ func (l Lost) String() string {
 	return l.Entry + "  # " + l.Reason
 }
 
-// Env is the value of one variable of a manifest's env: a literal, or
-// {generate: true}.
+// Env is the value of one variable: a literal, or {generate: true} of a manifest.
 type Env struct {
-	Value    string
-	Generate bool
+	Value     string
+	Generate  bool
+	ChangedAt time.Time `json:",omitzero"` // when it got this value; zero if that was not recorded
 }
 
 // Strategy is how a new generation takes over from the old one.

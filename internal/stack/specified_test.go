@@ -16,10 +16,10 @@ const specifiedID = "stk_3f2a9c1b7d4e"
 func TestEvents_AreLetterForLetterAsSpecified(t *testing.T) {
 	const bothURLs = `{"api":"http://api-3f2a9c1b7d4e.localhost:8080","web":"http://web-3f2a9c1b7d4e.localhost:8080"}`
 	for _, tt := range []struct{ state, trigger, kind, data string }{
-		{"live", "deploy", "stack.redeploying", `{"generation":2}`},
-		{"building", "deployed", "stack.live", `{"expires_at":1767326645.0006,"generation":1,"urls":` + bothURLs + `}`},
+		{"live", "deploy", "stack.redeploying", `{"attempt":2,"generation":2}`},
+		{"building", "deployed", "stack.live", `{"attempt":1,"expires_at":1767326645.0006,"generation":1,"urls":` + bothURLs + `}`},
 		{"restoring", "restored", "stack.restored", `{"urls":` + bothURLs + `}`},
-		{"live, redeploying", "deploy failed", "stack.deploy_failed", `{"error":"no","generation":2,"serving_generation":1}`},
+		{"live, redeploying", "deploy failed", "stack.deploy_failed", `{"attempt":2,"error":"no","generation":2,"serving_generation":1}`},
 		{"live, redeploying", "rollback failed", "stack.failed", `{"error":"no"}`},
 		{"building", "deploy failed", "stack.failed", `{"error":"no"}`},
 		{"restoring", "restore failed", "stack.failed", `{"error":"no"}`},
@@ -37,7 +37,7 @@ func TestEvents_AreLetterForLetterAsSpecified(t *testing.T) {
 		{"expired", "retained", "stack.deleted", `{}`},
 		{"live", "created", "stack.created", `{"anonymous":true}`},
 		{"live, claimed", "created", "stack.created", `{"anonymous":false}`},
-		{"building", "service building", "service.building", `{"generation":1,"service":"web"}`},
+		{"building", "service building", "service.building", `{"attempt":1,"generation":1,"service":"web"}`},
 		{"building", "ready", "service.ready", `{"service":"web","url":"http://web-3f2a9c1b7d4e.localhost:8080"}`},
 	} {
 		s := states[tt.state](t)
@@ -58,7 +58,9 @@ func TestEvents_AreLetterForLetterAsSpecified(t *testing.T) {
 // recorded holds the events for which the lifecycle's grid has no column.
 var recorded = []trigger{
 	{"created", func(s *stack.Stack) ([]stack.Event, error) { return []stack.Event{s.Created()}, nil }},
-	{"service building", func(*stack.Stack) ([]stack.Event, error) { return []stack.Event{stack.ServiceBuilding("web", 1)}, nil }},
+	{"service building", func(*stack.Stack) ([]stack.Event, error) {
+		return []stack.Event{stack.ServiceBuilding("web", 1, 1)}, nil
+	}},
 	{"ready", func(s *stack.Stack) ([]stack.Event, error) {
 		return []stack.Event{s.Ready("web", urls.Service(s, "web"))}, nil
 	}},

@@ -2,8 +2,6 @@ package stack
 
 import (
 	"crypto/rand"
-	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/berth-host/berth/internal/stackid"
@@ -57,89 +55,38 @@ type Stack struct {
 	RetainedUntil time.Time
 	Noticed       bool // stack.expiring was recorded for this ExpiresAt
 
-	Generation  int    // generation served, or being built the first time
-	Deploying   int    // generation being built; 0 when none is
-	Error       string // why the stack is failed
-	DeployError string // why the last redeploy was rolled back
+	Generation  Generation // served, or being built the first time
+	Deploying   int        // number of the generation being built; 0 when none is
+	Attempt     int        // number of the latest build; see Generation.Attempt
+	LastDeploy  Deploy     // the latest build: how far it is, or how it ended
+	Error       string     // why the stack is failed
+	DeployError string     // why the last redeploy was rolled back
 
 	Webhook       string // URL; "" when there is none
 	WebhookSecret string // whsec_…; sealed at rest by the store
 
-	Secrets  map[string]string // values made for {generate: true}, by "<service>/<KEY>"; sealed at rest
-	Services []Service         // of the generation served, or of the first one being built; in the manifest's order
+	Layers        map[string]Layer // what was installed, by service
+	CachesDropped int              // how often the build caches were dropped; it is in the names of those in use
+
+	Secrets map[string]string // values made for {generate: true}, by "<service>/<KEY>"; sealed at rest
 
 	Attempted []string // names of the services of the last redeploy, in the manifest's order, unless it went live
 }
 
-// Service is one service of the generation that a stack serves.
-type Service struct {
-	Spec   Spec `json:"-"` // its fields are the first of the service's own in JSON
-	Status ServiceStatus
-	Image  string // image of its generation; "" for a static service
-	Site   int    // generation whose published folder is served; 0 for a process
-
-	SiteFiles int   // that the published folder held; 0 where that is not known
-	SiteBytes int64 // of those files
-
-	// Fingerprint identifies what the service was built from: a service with the same
-	// fingerprint would be built the same way. See package supervisor.
-	Fingerprint string
-	Crashes     []time.Time // within the window, oldest first
-	Unhealthy   int         // restarts in a row that did not get healthy, however long ago
-	LastExit    *int        // exit code of the last crash; nil when none is known
-	InPlace     bool        // the last restart that its owner asked for ends the process before it starts it again
-	Replaced    int         // how often such a restart put another process in place of the one before
-}
-
-// MarshalJSON returns one object with the fields of the spec and of the service.
-func (s Service) MarshalJSON() ([]byte, error) {
-	type own Service // has no such method
-	spec, err := json.Marshal(&s.Spec)
-	if err != nil {
-		return nil, err
-	}
-	rest, err := json.Marshal((*own)(&s))
-	if err != nil {
-		return nil, err
-	}
-	spec[len(spec)-1] = ','
-	return append(spec, rest[1:]...), nil
-}
-
-// UnmarshalJSON parses what MarshalJSON returns.
-func (s *Service) UnmarshalJSON(text []byte) error {
-	type own Service
-	return errors.Join(json.Unmarshal(text, &s.Spec), json.Unmarshal(text, (*own)(s)))
-}
-
-// Ending reports whether the host may have asked the service's process to end, to make
-// way for the next generation's or to restart it in place.
-func (s *Service) Ending() bool {
-	return s.Status == Stopped || s.Status == Restarting && (s.InPlace || len(s.Crashes) > 0)
-}
-
 // New returns a stack that is about to build generation 1.
 func New(name string, specs []Spec, now time.Time) *Stack {
+	services := Services(specs)
+	(&Generation{}).date(services, now)
 	s := &Stack{
 		ID:         stackid.New(),
 		Name:       name,
 		Status:     Building,
 		CreatedAt:  now,
-		Generation: 1,
-		Deploying:  1,
+		Generation: Generation{Number: 1, Attempt: 1, Services: services},
 		Secrets:    map[string]string{},
 	}
-	s.Services = Services(specs)
+	s.beginAttempt(1, now)
 	return s
-}
-
-// Services returns new services that are about to be built.
-func Services(specs []Spec) []Service {
-	services := make([]Service, len(specs))
-	for i, spec := range specs {
-		services[i] = Service{Spec: spec, Status: Pending}
-	}
-	return services
 }
 
 // Hex returns the id without its prefix, as in host, container and image names.
@@ -161,21 +108,24 @@ func SeqOf(uid int) int64 { return int64(uid - firstUID) }
 // served, or its build has begun and it has not gone live. Whatever exists of any other
 // generation was made under a later copy of the row.
 func (s *Stack) Explains(generation int) bool {
-	last := max(s.Generation, s.Deploying)
+	last := max(s.Generation.Number, s.Deploying)
 	if len(s.Attempted) > 0 {
-		last = max(last, s.Generation+1)
+		last = max(last, s.Generation.Number+1)
 	}
 	return generation <= last
 }
+
+// ExplainsAttempt is Explains for what a build made, by the number of the attempt.
+func (s *Stack) ExplainsAttempt(attempt int) bool { return attempt <= s.Attempt }
 
 // Settled reports whether nothing is being built or restored ("wait=true").
 func (s *Stack) Settled() bool { return s.Status != Building && s.Deploying == 0 }
 
 // Service returns the service with a name, or nil.
 func (s *Stack) Service(name string) *Service {
-	for i := range s.Services {
-		if s.Services[i].Spec.Name == name {
-			return &s.Services[i]
+	for i := range s.Generation.Services {
+		if s.Generation.Services[i].Spec.Name == name {
+			return &s.Generation.Services[i]
 		}
 	}
 	return nil
@@ -198,9 +148,9 @@ func (s *Stack) LogNames(kind string) []string {
 
 // ServiceNames returns the names in the manifest's order.
 func (s *Stack) ServiceNames() []string {
-	names := make([]string, len(s.Services))
-	for i := range s.Services {
-		names[i] = s.Services[i].Spec.Name
+	names := make([]string, len(s.Generation.Services))
+	for i := range s.Generation.Services {
+		names[i] = s.Generation.Services[i].Spec.Name
 	}
 	return names
 }

@@ -30,10 +30,10 @@ func twoServices() *stack.Stack {
 
 func TestNew_StartsAtGenerationOneBuilding(t *testing.T) {
 	s := twoServices()
-	if !stackid.Valid(s.ID) || s.Status != stack.Building || s.Generation != 1 || s.Deploying != 1 || s.Settled() {
+	if !stackid.Valid(s.ID) || s.Status != stack.Building || s.Generation.Number != 1 || s.Deploying != 1 || s.Settled() {
 		t.Errorf("new stack = %+v", s)
 	}
-	for _, svc := range s.Services {
+	for _, svc := range s.Generation.Services {
 		if svc.Status != stack.Pending {
 			t.Errorf("service %s is %s, want pending", svc.Spec.Name, svc.Status)
 		}
@@ -43,11 +43,11 @@ func TestNew_StartsAtGenerationOneBuilding(t *testing.T) {
 func TestDeployed_ServesTheNewGeneration(t *testing.T) {
 	s := twoServices()
 	s.ExpiresAt = now.Add(time.Hour)
-	events, err := s.Deployed(s.Services, urls, now)
+	events, err := s.Deployed(s.Generation, urls, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Deploying != 0 || !s.Settled() || s.Services[1].Status != stack.Running {
+	if s.Deploying != 0 || !s.Settled() || s.Generation.Services[1].Status != stack.Running {
 		t.Errorf("stack = %+v", s)
 	}
 	text, err := json.Marshal(events[0])
@@ -55,7 +55,7 @@ func TestDeployed_ServesTheNewGeneration(t *testing.T) {
 		t.Fatal(err)
 	}
 	hex := s.Hex()
-	want := `"data":{"expires_at":1767326645.0006,"generation":1,"urls":{"api":"http://api-` + hex + `.localhost:8080","web":"http://web-` + hex + `.localhost:8080"}}`
+	want := `"data":{"attempt":1,"expires_at":1767326645.0006,"generation":1,"urls":{"api":"http://api-` + hex + `.localhost:8080","web":"http://web-` + hex + `.localhost:8080"}}`
 	if !strings.Contains(string(text), want) {
 		t.Errorf("event %s does not hold %s", text, want)
 	}
@@ -64,8 +64,8 @@ func TestDeployed_ServesTheNewGeneration(t *testing.T) {
 func TestDelete_ForgetsAllButWhatItsLastEventNeeds(t *testing.T) {
 	s := twoServices()
 	s.ManageTokenHash, s.ClaimCodeHash, s.WebhookSecret, s.RevokedTokenHash = []byte("a"), []byte("b"), "c", []byte("d")
-	s.Services[0].Spec.Env = map[string]stack.Env{"KEY": {Generate: true}}
-	s.MakeSecrets(s.Services)
+	s.Generation.Services[0].Spec.Env = map[string]stack.Env{"KEY": {Generate: true}}
+	s.MakeSecrets(s.Generation.Services)
 	s.ClaimEmail, s.Network, s.Error, s.DeployError = "ana@example.com", "192.0.2.1", "no", "no"
 	if _, err := s.Delete(now); err != nil {
 		t.Fatal(err)
@@ -73,60 +73,52 @@ func TestDelete_ForgetsAllButWhatItsLastEventNeeds(t *testing.T) {
 	if s.WebhookSecret != "c" {
 		t.Error("stack.deleted cannot be signed")
 	}
-	if s.ManageTokenHash != nil || s.RevokedTokenHash != nil || s.ClaimCodeHash != nil || s.Secrets != nil || s.Services != nil || s.ClaimEmail+s.Network+s.Error+s.DeployError != "" {
+	if s.ManageTokenHash != nil || s.RevokedTokenHash != nil || s.ClaimCodeHash != nil || s.Secrets != nil || s.Generation.Services != nil || s.ClaimEmail+s.Network+s.Error+s.DeployError != "" {
 		t.Errorf("the deleted stack still has what it does not need: %+v", s)
 	}
 }
 
 func TestMakeSecrets_KeepsWhatItMadeBefore(t *testing.T) {
 	s := twoServices()
-	s.Services[0].Spec.Env = map[string]stack.Env{"KEY": {Generate: true}, "PLAIN": {Value: "x"}}
-	s.MakeSecrets(s.Services)
+	s.Generation.Services[0].Spec.Env = map[string]stack.Env{"KEY": {Generate: true}, "PLAIN": {Value: "x"}}
+	s.MakeSecrets(s.Generation.Services)
 	first := s.Secrets["api/KEY"]
-	s.MakeSecrets(s.Services)
+	s.MakeSecrets(s.Generation.Services)
 	if len(s.Secrets) != 1 || len(first) != 32 || s.Secrets["api/KEY"] != first {
 		t.Errorf("secrets = %v, first was %q", s.Secrets, first)
 	}
 }
 
-func TestFail_KeepsTheEndOfALongReason(t *testing.T) {
+func TestFail_LeavesOutTheMiddleOfALongReason(t *testing.T) {
 	s := twoServices()
-	events, err := s.DeployFailed("start " + strings.Repeat("ö", 5000) + " end")
+	const first = `service web: "npm ci" exited with code 1; the end of its output:`
+	events, err := s.DeployFailed(first+"\n"+strings.Repeat("ö", 5000)+" end", stack.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := utf8.RuneCountInString(s.Error); n != stack.ErrorChars || !strings.HasSuffix(s.Error, " end") {
-		t.Errorf("error has %d characters, want the last %d", n, stack.ErrorChars)
-	}
-	reason := events[0].Data["error"].(string)
-	if n := utf8.RuneCountInString(reason); n != stack.EventErrorChars || !strings.HasSuffix(reason, " end") {
-		t.Errorf("event error has %d characters, want the last %d", n, stack.EventErrorChars)
+	for chars, text := range map[int]string{stack.ErrorChars: s.Error, stack.EventErrorChars: events[0].Data["error"].(string)} {
+		if n := utf8.RuneCountInString(text); n != chars || !strings.HasSuffix(text, "ö end") || !strings.HasPrefix(text, first+"\n[the middle is left out]\nö") {
+			t.Errorf("an error of %d characters, want %d: %.150s", n, chars, text)
+		}
 	}
 }
 
-func TestFail_KeepsNoPartOfAnEscape(t *testing.T) {
-	for _, escape := range []string{"\x1b[31m", "\x1b[2K", "\x1b[?25l", "\x1b"} {
-		written := strings.Replace(escape, "\x1b", `\x1b`, 1)
-		for kept := range len(written) + 1 {
-			s := twoServices()
-			end := strings.Repeat("o", stack.ErrorChars-kept)
-			if _, err := s.DeployFailed("start " + escape + end); err != nil {
-				t.Fatal(err)
-			}
-			want := end
-			if kept == len(written) {
-				want = written + end
-			}
-			if s.Error != want {
-				t.Errorf("with %d characters of %s the error begins with %.20q", kept, written, s.Error)
-			}
+func TestCommandLine_IsOneLineAndNotLong(t *testing.T) {
+	for command, want := range map[string]string{
+		"npm ci":                       "npm ci",
+		" set -e\n\n  npm ci\nrm x ":   "set -e ⏎ ⏎ npm ci ⏎ rm x",
+		strings.Repeat("ö", 200):       strings.Repeat("ö", 200),
+		strings.Repeat("ö", 200) + "x": strings.Repeat("ö", 200) + "…",
+	} {
+		if got := stack.CommandLine(command); got != want {
+			t.Errorf("%q becomes %q", command, got)
 		}
 	}
 }
 
 func TestFail_WritesControlCharactersOut(t *testing.T) {
 	s := twoServices()
-	events, err := s.DeployFailed("its end:\n\x1b[2J\u009b\tred\r\n")
+	events, err := s.DeployFailed("its end:\n\x1b[2J\u009b\tred\r\n", stack.Now())
 	const want = "its end:\n\\x1b[2J\\u009b\tred\n"
 	if err != nil || s.Error != want || events[0].Data["error"] != want {
 		t.Errorf("error %q, events %v, %v", s.Error, events, err)
@@ -185,19 +177,19 @@ func TestExplains_EveryGenerationThatTheRowTellsOf(t *testing.T) {
 		}
 	}
 	explains(1)
-	must(t)(s.DeployFailed("it broke"))
+	must(t)(s.DeployFailed("it broke", stack.Now()))
 	explains(1)
-	must(t)(s.Deploy(s.Services, now))
+	must(t)(s.Deploy(s.Generation.Services, now))
 	explains(2)
 	old := *s
 	old.Attempted = nil // as in a row from before it was kept
 	if !old.Explains(2) {
 		t.Error("the generation that is being built is not explained")
 	}
-	must(t)(s.DeployFailed("it broke again")) // something of it may be left
+	must(t)(s.DeployFailed("it broke again", stack.Now())) // something of it may be left
 	explains(2)
-	must(t)(s.Deploy(s.Services, now))
-	must(t)(s.Deployed(s.Services, urls, now))
+	must(t)(s.Deploy(s.Generation.Services, now))
+	must(t)(s.Deployed(s.Generation, urls, now))
 	explains(2)
 }
 
@@ -214,10 +206,10 @@ func TestLogNames_HoldTheServicesThatARedeployAdds(t *testing.T) {
 	must(t)(s.Deploy(next, now))
 	want(s, "build", "api", "web", "extra")
 	want(s, "run", "api", "web")
-	must(t)(s.DeployFailed("it broke"))
+	must(t)(s.DeployFailed("it broke", stack.Now()))
 	want(s, "build", "api", "web", "extra")
 	must(t)(s.Deploy(stack.Services([]stack.Spec{{Name: "other"}}), now))
 	want(s, "build", "api", "web", "other")
-	must(t)(s.Deployed(next, urls, now))
+	must(t)(s.Deployed(stack.Generation{Services: next}, urls, now))
 	want(s, "build", "extra", "web")
 }

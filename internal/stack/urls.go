@@ -34,7 +34,7 @@ func (u URLs) Service(s *Stack, service string) string {
 
 // All returns the public URLs of the stack's services by name.
 func (u URLs) All(s *Stack) map[string]string {
-	urls := make(map[string]string, len(s.Services))
+	urls := make(map[string]string, len(s.Generation.Services))
 	for _, name := range s.ServiceNames() {
 		urls[name] = u.Service(s, name)
 	}

@@ -59,6 +59,15 @@ func (s *Store) AccountByEmail(ctx context.Context, email string) (account Accou
 	return account, passwordHash, ok, err
 }
 
+// AccountEmail returns the email of an account that exists.
+func (s *Store) AccountEmail(ctx context.Context, accountID string) (string, error) {
+	email, ok, err := readOne(ctx, s, s.read, "read account "+accountID, onlyPlace[string], "SELECT email FROM accounts WHERE id = ?", accountID)
+	if err == nil && !ok {
+		err = s.fault("read account "+accountID, sql.ErrNoRows)
+	}
+	return email, err
+}
+
 // RotateKey replaces the API key of an account; the old one stops working with the next
 // request. An unknown account is NotFound.
 func (s *Store) RotateKey(ctx context.Context, accountID string, key Key) error {

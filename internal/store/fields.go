@@ -15,8 +15,8 @@ import (
 var stackColumns = []string{
 	"id", "name", "status", "owner", "claim_email", "network", "manage_token_hash", "revoked_token_hash", "claim_code_hash",
 	"created_at", "deployed_at", "expires_at", "expired_at", "retained_until", "noticed",
-	"generation", "deploying", "error", "deploy_error", "webhook",
-	"services", "attempted", "webhook_secret_sealed", "secrets_sealed", "env_sealed",
+	"generation", "generation_attempt", "source", "deploying", "attempt", "last_deploy", "error", "deploy_error", "webhook",
+	"services", "attempted", "layers", "caches_dropped", "webhook_secret_sealed", "secrets_sealed", "env_sealed", "variables_sealed",
 }
 
 var (
@@ -40,11 +40,12 @@ func (s *Store) fields(k *stack.Stack) []any {
 		(*nullBlob)(&k.ManageTokenHash), (*nullBlob)(&k.RevokedTokenHash), (*nullBlob)(&k.ClaimCodeHash),
 		(*micros)(&k.CreatedAt), (*micros)(&k.DeployedAt), (*micros)(&k.ExpiresAt),
 		(*micros)(&k.ExpiredAt), (*micros)(&k.RetainedUntil), &k.Noticed,
-		&k.Generation, &k.Deploying, &k.Error, &k.DeployError, &k.Webhook,
-		&plainJSON{&k.Services}, &plainJSON{&k.Attempted},
+		&k.Generation.Number, &k.Generation.Attempt, &plainJSON{&k.Generation.Source}, &k.Deploying, &k.Attempt, &plainJSON{&k.LastDeploy}, &k.Error, &k.DeployError, &k.Webhook,
+		&plainJSON{&k.Generation.Services}, &plainJSON{&k.Attempted}, &plainJSON{&k.Layers}, &k.CachesDropped,
 		sealed("webhook_secret", &k.WebhookSecret),
 		sealed("secrets", &k.Secrets),
-		sealed("env", &environments{&k.Services}),
+		sealed("env", &environments{&k.Generation.Services}),
+		sealed("variables", &k.Generation.Variables),
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 type Receipt struct {
 	Key       string // a hash of the client's key, the caller and the route
 	Digest    []byte // of the body
+	Source    string // digest of the source that the request deploys; "" for none
 	Address   string // that sent the request; only it is shown OneTime again
 	OneTime   []byte // JSON, sealed at rest; nil once it is too late to show it again
 	StackID   string
@@ -31,8 +32,8 @@ func (s *Store) FindReceipt(ctx context.Context, key string) (r Receipt, ok bool
 	now := stack.Now()
 	var sealed []byte
 	r, ok, err = readOne(ctx, s, s.read, "find receipt", func(r *Receipt) []any {
-		return []any{&r.Key, &r.Digest, &r.Address, &r.StackID, (*micros)(&r.CreatedAt), (*nullText)(&r.Answer), &sealed}
-	}, `SELECT key, digest, address, stack_id, created_at, answer, one_time_sealed
+		return []any{&r.Key, &r.Digest, &r.Source, &r.Address, &r.StackID, (*micros)(&r.CreatedAt), (*nullText)(&r.Answer), &sealed}
+	}, `SELECT key, digest, source, address, stack_id, created_at, answer, one_time_sealed
 		FROM receipts WHERE key = ? AND created_at > ?`, key, micros(now.Add(-receiptLife)))
 	if err != nil || sealed == nil || now.Sub(r.CreatedAt) >= oneTimeLife {
 		return r, ok, err
@@ -76,8 +77,8 @@ func (s *Store) insertReceipt(ctx context.Context, tx *sql.Tx, stackID string, r
 	if r.OneTime != nil {
 		sealed = s.sealer.Seal(r.OneTime, r.Key, "one_time")
 	}
-	return s.exec(ctx, tx, "insert receipt", `INSERT INTO receipts (key, digest, stack_id, address, created_at, one_time_sealed)
-		VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, stack_id = excluded.stack_id, address = excluded.address,
-			created_at = excluded.created_at, one_time_sealed = excluded.one_time_sealed, answer = NULL`, r.Key, r.Digest, stackID, r.Address, micros(r.CreatedAt), nullBlob(sealed))
+	return s.exec(ctx, tx, "insert receipt", `INSERT INTO receipts (key, digest, source, stack_id, address, created_at, one_time_sealed)
+		VALUES (?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, source = excluded.source, stack_id = excluded.stack_id, address = excluded.address,
+			created_at = excluded.created_at, one_time_sealed = excluded.one_time_sealed, answer = NULL`, r.Key, r.Digest, r.Source, stackID, r.Address, micros(r.CreatedAt), nullBlob(sealed))
 }

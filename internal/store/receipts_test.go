@@ -13,7 +13,7 @@ import (
 func keep(t *testing.T, s *store.Store, key string, age time.Duration) *stack.Stack {
 	t.Helper()
 	k := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
-	r := &store.Receipt{Key: key, Digest: []byte{1}, Address: "192.0.2.1", OneTime: []byte(`{"manage_token":"hidden"}`), CreatedAt: stack.Now().Add(-age)}
+	r := &store.Receipt{Key: key, Digest: []byte{1}, Source: "5eed", Address: "192.0.2.1", OneTime: []byte(`{"manage_token":"hidden"}`), CreatedAt: stack.Now().Add(-age)}
 	if err := s.Create(t.Context(), k, nil, store.WithReceipt(r)); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func (on suite) TestReceipt_IsFoundAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, ok := receipt(t, db.open(t), "a")
-	if !ok || r.StackID != k.ID || r.Answer != "{}" || r.Address != "192.0.2.1" || string(r.OneTime) != `{"manage_token":"hidden"}` {
+	if !ok || r.StackID != k.ID || r.Answer != "{}" || r.Source != "5eed" || r.Address != "192.0.2.1" || string(r.OneTime) != `{"manage_token":"hidden"}` {
 		t.Errorf("the receipt is %+v, %v", r, ok)
 	}
 	if strings.Contains(db.dump(t), "hidden") {

@@ -247,7 +247,7 @@ func (on suite) TestLatestEvents_AreTheNewestFirst(t *testing.T) {
 	k := create(t, s)
 	for _, service := range []string{"a", "b", "c"} {
 		if _, err := s.Update(t.Context(), k.ID, func(*stack.Stack) ([]stack.Event, error) {
-			return []stack.Event{stack.ServiceBuilding(service, 1)}, nil
+			return []stack.Event{stack.ServiceBuilding(service, 1, 1)}, nil
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func writeForEver(ctx context.Context, path string) error {
 	s, err := store.Open(ctx, options(path))
 	for err == nil {
 		k := newStack("192.0.2.1")
-		if err = s.Create(ctx, k, []stack.Event{k.Created(), stack.ServiceBuilding("web", 1)}); err == nil {
+		if err = s.Create(ctx, k, []stack.Event{k.Created(), stack.ServiceBuilding("web", 1, 1)}); err == nil {
 			_, err = fmt.Println(k.ID)
 		}
 	}

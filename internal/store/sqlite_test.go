@@ -161,8 +161,16 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	}
 	path.exec(t, `ALTER TABLE stacks DROP COLUMN noticed;
 		ALTER TABLE stacks DROP COLUMN attempted;
+		ALTER TABLE stacks DROP COLUMN attempt;
+		ALTER TABLE stacks DROP COLUMN last_deploy;
+		ALTER TABLE stacks DROP COLUMN generation_attempt;
+		ALTER TABLE stacks DROP COLUMN source;
+		ALTER TABLE stacks DROP COLUMN caches_dropped;
+		ALTER TABLE stacks DROP COLUMN layers;
+		ALTER TABLE stacks DROP COLUMN variables_sealed;
 		ALTER TABLE stacks DROP COLUMN revoked_token_hash;
 		DROP TABLE deliveries;
+		DROP TABLE commands;
 		DROP TABLE sessions;
 		DROP TABLE receipts;
 		DROP TABLE webhook_mark;
@@ -174,6 +182,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	if !strings.Contains(log, "migrated the database") {
 		t.Errorf("the migration is not logged:\n%s", log)
 	}
+	k.LastDeploy = stack.Deploy{} // which was not kept
 	if diff := cmp.Diff(k, get(t, s, k.ID)); diff != "" {
 		t.Errorf("the stack read back differs:\n%s", diff)
 	}

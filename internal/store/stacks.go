@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/berth-host/berth/internal/failpoint"
@@ -102,7 +103,7 @@ func (s *Store) save(ctx context.Context, tx *sql.Tx, k *stack.Stack, events []s
 		return err
 	}
 	if k.Status == stack.Deleted {
-		if err := s.forgetDeliveries(ctx, tx, k.ID); err != nil {
+		if err := errors.Join(s.forgetDeliveries(ctx, tx, k.ID), s.forgetCommands(ctx, tx, k.ID)); err != nil {
 			return err
 		}
 	}

@@ -223,8 +223,8 @@ func (on suite) TestUpdate_RunsParallelCallsOneAfterTheOther(t *testing.T) {
 	for range calls {
 		all.Go(func() {
 			_, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
-				k.Generation++
-				return []stack.Event{stack.ServiceBuilding("web", k.Generation)}, nil
+				k.Generation.Number++
+				return []stack.Event{stack.ServiceBuilding("web", k.Generation.Number, k.Attempt)}, nil
 			})
 			if err != nil {
 				t.Error(err)
@@ -232,8 +232,8 @@ func (on suite) TestUpdate_RunsParallelCallsOneAfterTheOther(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := get(t, s, k.ID); got.Generation != 1+calls {
-		t.Errorf("generation %d, want %d", got.Generation, 1+calls)
+	if got := get(t, s, k.ID); got.Generation.Number != 1+calls {
+		t.Errorf("generation %d, want %d", got.Generation.Number, 1+calls)
 	}
 	for i, e := range eventsOf(t, s, k.ID) {
 		if e.Data["generation"] != float64(i+2) {
@@ -252,7 +252,7 @@ func (on suite) TestUpdate_IsDoneOrNotWhenItsContextEnds(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*200*time.Microsecond)
 			defer cancel()
 			_, err := s.Update(ctx, k.ID, func(k *stack.Stack) ([]stack.Event, error) {
-				k.Generation++
+				k.Generation.Number++
 				return []stack.Event{{Type: stack.EventLive}}, nil
 			})
 			done[i] = err == nil
@@ -265,7 +265,7 @@ func (on suite) TestUpdate_IsDoneOrNotWhenItsContextEnds(t *testing.T) {
 			want++
 		}
 	}
-	if got := get(t, s, k.ID).Generation - 1; got != want || len(eventsOf(t, s, k.ID)) != want {
+	if got := get(t, s, k.ID).Generation.Number - 1; got != want || len(eventsOf(t, s, k.ID)) != want {
 		t.Errorf("%d updates and %d events are stored, %d were reported done", got, len(eventsOf(t, s, k.ID)), want)
 	}
 	setStatus(t, s, k.ID, stack.Live)

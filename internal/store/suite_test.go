@@ -172,6 +172,7 @@ func (on suite) TestStore_WritesNoSecretInTheClear(t *testing.T) {
 	}
 	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
 		k.Secrets["web/SECOND"] = "generated-second"
+		k.Generation.Variables = stack.Variables{"": {"STRIPE_KEY": {Value: "set-for-all"}}}
 		return nil, nil
 	}); err != nil {
 		t.Fatal(err)
@@ -183,7 +184,7 @@ func (on suite) TestStore_WritesNoSecretInTheClear(t *testing.T) {
 	if !strings.Contains(files, k.ID) {
 		t.Fatal("the database does not even hold the stack's id")
 	}
-	for _, secret := range []string{token, code, webhook, "hunter2-in-env", "API_TOKEN", "generated-for-session", "SESSION_KEY", "generated-second"} {
+	for _, secret := range []string{token, code, webhook, "hunter2-in-env", "API_TOKEN", "generated-for-session", "SESSION_KEY", "generated-second", "STRIPE_KEY", "set-for-all"} {
 		if strings.Contains(files, secret) {
 			t.Errorf("the database holds %q", secret)
 		}
@@ -205,7 +206,7 @@ func (on suite) TestStore_ForgetsTheSecretsOfADeletedStack(t *testing.T) {
 	}
 	var left int
 	err := db.row(t, `SELECT count(*) FROM stacks WHERE coalesce(
-		manage_token_hash, claim_code_hash, webhook_secret_sealed, secrets_sealed, env_sealed) IS NOT NULL`).Scan(&left)
+		manage_token_hash, claim_code_hash, webhook_secret_sealed, secrets_sealed, env_sealed, variables_sealed) IS NOT NULL`).Scan(&left)
 	if err != nil || left != 0 {
 		t.Errorf("%d deleted stacks hold something secret, %v", left, err)
 	}

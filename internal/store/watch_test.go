@@ -119,14 +119,14 @@ func (on suite) TestWatch_LosesNoChange(t *testing.T) {
 		woken, stop := s.Watch(k.ID)
 		readers.Go(func() {
 			defer stop()
-			for get(t, s, k.ID).Generation < 1+changes {
+			for get(t, s, k.ID).Generation.Number < 1+changes {
 				<-woken
 			}
 		})
 	}
 	for range changes {
 		if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
-			k.Generation++
+			k.Generation.Number++
 			return nil, nil
 		}); err != nil {
 			t.Fatal(err)

@@ -23,9 +23,10 @@ func (s *Supervisor) watchEngine() {
 			continue // only the stream ended
 		}
 		s.absences.Add(1)
-		if !s.awaitEngine(s.ctx) {
+		if !s.awaitAnswer(s.ctx, func() bool { return true }) {
 			return
 		}
+		s.absences.Add(1)
 		s.recoverStacks()
 	}
 }
@@ -48,8 +49,8 @@ func (s *Supervisor) engineAccepts(ctx context.Context, in time.Duration) bool {
 	return s.cfg.Engine.Accepts(ctx) == nil
 }
 
-// engineLeft reports whether the engine is away, or has been since the absence with
-// that number: then what failed or ended meanwhile is its doing.
+// engineLeft reports whether the engine is away, or has been since absences had that
+// value: then what failed or ended meanwhile is its doing.
 func (s *Supervisor) engineLeft(ctx context.Context, absence int64) bool {
 	return s.absences.Load() != absence || !s.engineAccepts(ctx, acceptance) || s.absences.Load() != absence
 }
@@ -74,9 +75,17 @@ func (s *Supervisor) finishOnEngine(ctx context.Context, log *slog.Logger, compl
 	}
 }
 
-// awaitEngine waits until the engine answers. It returns false if ctx ends first.
+// awaitEngine waits until the engine answers, and watchEngine knows that it does: an
+// engine that went away again before that would not be blamed for what it ended. It
+// returns false if ctx ends first.
 func (s *Supervisor) awaitEngine(ctx context.Context) bool {
-	for wait := 50 * time.Millisecond; !s.engineAccepts(ctx, engineAnswer); wait = min(2*wait, time.Second) {
+	return s.awaitAnswer(ctx, func() bool { return s.absences.Load()%2 == 0 })
+}
+
+// awaitAnswer waits until the engine answers and the condition holds. It returns false if
+// ctx ends first.
+func (s *Supervisor) awaitAnswer(ctx context.Context, holds func() bool) bool {
+	for wait := 50 * time.Millisecond; !s.engineAccepts(ctx, engineAnswer) || !holds(); wait = min(2*wait, time.Second) {
 		if !pause.For(ctx, wait) {
 			return false
 		}
@@ -134,7 +143,7 @@ func (r *runner) recoverStack(ctx context.Context) {
 			return
 		}
 	}
-	g := r.generation(st, st.Generation, st.Services)
+	g := r.generation(st, st.Generation)
 	there, err := r.inventory(ctx)
 	if err == nil {
 		err = g.adoptAll(there)

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 
@@ -9,15 +10,19 @@ import (
 
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/datadir"
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// build makes every service's image or folder. A service that would be built the same
-// way again takes over the served generation's. What build read and published is on
-// disk when it returns.
+// build makes the image or folder of every service that has none yet. A service that would
+// be built the same way again takes over the served generation's. What build read and
+// published is on disk when it returns.
 func (d *deployment) build(ctx context.Context) error {
+	if d.gen.made.Built() {
+		return nil
+	}
 	// With the deploy's context, since that of the builds ends with them. Whoever needs
 	// the network later waits for it and gets the error.
 	beginNetwork := func() {
@@ -26,10 +31,13 @@ func (d *deployment) build(ctx context.Context) error {
 		}
 	}
 	group, building := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.gen.cfg.Dir.Sync(building, d.source, true) })
+	group.Go(func() error { return d.syncSource(building) })
 	group.Go(func() error {
 		return d.gen.inOrder(building, func(ctx context.Context, s *stack.Service) error {
-			return d.buildService(ctx, s, beginNetwork)
+			if s.Built() {
+				return nil
+			}
+			return d.inPhase(ctx, s, stack.PhaseQueued, func() error { return d.buildService(ctx, s, beginNetwork) })
 		})
 	})
 	return group.Wait()
@@ -54,11 +62,16 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNe
 	}
 	release = sync.OnceFunc(release)
 	defer release()
-	if err := g.cfg.Admission.CheckRoom(); err != nil {
+	if err := d.makeRoom(ctx, s, &job.Layer); err != nil {
 		return err
 	}
+	if s.Spec.Builds() {
+		if err := g.cfg.Dir.MarkFilled(g.st.ID, s.Spec.Name); err != nil {
+			return err
+		}
+	}
 	beginNetwork()
-	if err := g.recordEvent(ctx, stack.ServiceBuilding(s.Spec.Name, g.number)); err != nil {
+	if err := d.recordBuilding(ctx, s); err != nil {
 		return err
 	}
 	result, cleanUp, err := g.cfg.Builder.Build(ctx, job)
@@ -68,14 +81,84 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNe
 	}
 	d.mu.Lock()
 	d.cleanUps = append(d.cleanUps, cleanUp)
-	d.mu.Unlock()
-	s.Image, s.Fingerprint = result.Image, result.Fingerprint
-	if s.Spec.IsStatic() {
-		s.Site = g.number
-		// Without commands its files are the source's own, under further names.
-		return g.cfg.Dir.Sync(ctx, g.cfg.Dir.Site(g.st.ID, s.Spec.Name, s.Site), s.Spec.Builds())
+	if result.Unlayered {
+		d.unlayered = append(d.unlayered, s.Spec.Name)
+		d.replaces(s)
 	}
-	return nil
+	d.mu.Unlock()
+	s.Image, s.Copied, s.Installed = result.Image, result.Copied, result.Installed
+	s.Site, s.Linked, s.Fingerprint = result.Site, result.Linked, result.Fingerprint
+	return d.syncSite(ctx, s)
+}
+
+// recordBuilding records that the install and build of a service begin.
+func (d *deployment) recordBuilding(ctx context.Context, s *stack.Service) error {
+	d.gen.progress.enter(s.Spec.Name, firstPhase(&s.Spec))
+	return d.record(ctx, func(*stack.Stack) stack.Event {
+		return stack.ServiceBuilding(s.Spec.Name, d.gen.made.Number, d.gen.made.Attempt)
+	})
+}
+
+// firstPhase returns the first phase of a service's build.
+func firstPhase(spec *stack.Spec) stack.Phase {
+	if spec.Install != "" {
+		return stack.PhaseInstall
+	}
+	return stack.PhaseBuild
+}
+
+// makeRoom returns nil if there is room for the build of a service. Its own caches and
+// layers, which no container has yet, go last; layer is then the zero one if it lay in
+// the caches.
+func (d *deployment) makeRoom(ctx context.Context, s *stack.Service, layer *stack.Layer) error {
+	g := d.gen
+	short := g.cfg.Admission.CheckRoom()
+	if short == nil {
+		return nil
+	}
+	if d.ready != nil {
+		d.ready.discardContainers() // which have the caches
+	}
+	own := engine.Objects{Volumes: []engine.Volume{{Name: g.key(s.Spec.Name).Cache(g.st.CachesDropped)}}}
+	if unused := g.st.UnusedLayers(s.Spec.Name); len(unused) > 0 {
+		own.Images = []engine.Image{{Tags: unused}}
+	}
+	if layer.Image == "" {
+		*layer = stack.Layer{}
+		if err := g.runner.forgetCached(ctx, s.Spec.Name); err != nil {
+			return err
+		}
+	}
+	if err := g.cfg.Engine.Discard(ctx, own); err != nil {
+		return errors.Join(short, err)
+	}
+	return g.cfg.Admission.CheckRoom()
+}
+
+// syncSite returns once the folder that the build of a service has published, if any, is
+// on disk. What is in the source is left to syncSource.
+func (d *deployment) syncSite(ctx context.Context, s *stack.Service) error {
+	dir := d.gen.cfg.Dir.Site(d.gen.st.ID, s.Spec.Name, s.Site)
+	switch {
+	case s.Site != d.gen.made.Attempt:
+		return nil
+	case s.Linked:
+		return d.gen.cfg.Dir.SyncName(dir)
+	}
+	return d.gen.cfg.Dir.Sync(ctx, dir)
+}
+
+// syncSource returns once the source is on disk.
+func (d *deployment) syncSource(ctx context.Context) error {
+	if d.synced {
+		return d.gen.cfg.Dir.SyncName(d.source())
+	}
+	return d.gen.cfg.Dir.Sync(ctx, d.source())
+}
+
+// source returns the folder of the source that is built.
+func (d *deployment) source() string {
+	return d.gen.cfg.Dir.Source(d.gen.st.ID, d.gen.made.Source.Folder)
 }
 
 func (d *deployment) job(s *stack.Service, log io.Writer) builder.Job {
@@ -83,27 +166,61 @@ func (d *deployment) job(s *stack.Service, log io.Writer) builder.Job {
 	job := builder.Job{
 		Stack:      g.st,
 		Spec:       &s.Spec,
-		Generation: g.number,
-		Source:     d.source,
+		Generation: g.made.Number,
+		Attempt:    g.made.Attempt,
+		Source:     d.source(),
+		Digest:     g.made.Source.Digest,
 		Others:     d.otherRoots(s),
-		Site:       g.cfg.Dir.Site(g.st.ID, s.Spec.Name, g.number),
+		Site:       g.cfg.Dir.Site(g.st.ID, s.Spec.Name, g.made.Attempt),
 		Network:    g.makeNetwork,
 		Env:        g.environment().Build(&s.Spec),
 		Log:        log,
+		Begin:      func(phase stack.Phase) { g.progress.enter(s.Spec.Name, phase) },
+		Ready:      d.readyFor(s),
+		Layer:      g.st.Layers[s.Spec.Name],
+		Listing:    g.listing(s),
+		Keep:       func(ctx context.Context, layer stack.Layer) error { return d.keepLayer(ctx, s, layer) },
 	}
 	if old := g.st.Service(s.Spec.Name); old != nil && g.st.Status == stack.Live {
-		job.Previous = builder.Result{Image: old.Image, Fingerprint: old.Fingerprint}
+		job.Previous = builder.Result{
+			Image: old.Image, Copied: old.Copied, Installed: old.Installed, Site: old.Site, Fingerprint: old.Fingerprint,
+		}
 		job.PreviousSite = g.cfg.Dir.Site(g.st.ID, s.Spec.Name, old.Site)
 	}
 	return job
+}
+
+// keepLayer records what was installed for a service, also for the next attempt if this
+// one fails. If the layers were dropped since the build began, this one is not kept.
+func (d *deployment) keepLayer(ctx context.Context, s *stack.Service, layer stack.Layer) error {
+	_, err := d.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		if st.CachesDropped == d.gen.st.CachesDropped {
+			st.Keep(s.Spec.Name, layer)
+		}
+		return nil, nil
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.replaces(s)
+	return err
+}
+
+// replaces notes that the layer of before is not needed any more. The caller holds mu.
+func (d *deployment) replaces(s *stack.Service) {
+	old := d.gen.st.Layers[s.Spec.Name]
+	for _, ref := range []string{old.Source.Image, old.Image} {
+		if ref != "" {
+			d.replaced = append(d.replaced, ref)
+		}
+	}
 }
 
 // otherRoots returns the folders of the other services, which do not belong to this
 // one's source.
 func (d *deployment) otherRoots(s *stack.Service) []string {
 	var roots []string
-	for i := range d.gen.services {
-		if other := &d.gen.services[i]; other.Spec.Name != s.Spec.Name {
+	for i := range d.gen.made.Services {
+		if other := &d.gen.made.Services[i]; other.Spec.Name != s.Spec.Name {
 			roots = append(roots, other.Spec.Root)
 		}
 	}

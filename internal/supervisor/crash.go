@@ -65,6 +65,7 @@ func (p *process) handleEnd(ctx context.Context) bool {
 	p.awaitLog(ctx)
 	how, code := exitOf(c)
 	p.logLine(p.service.Spec.Name + " " + how)
+	p.endNoted.Store(true)
 	failpoint.Here("crash-seen")
 	return p.revive(ctx, code, false)
 }
@@ -199,9 +200,15 @@ func (p *process) remake(ctx context.Context) error {
 func (p *process) endFailedRestart(ctx context.Context, err error) {
 	p.log.Info("restart failed", "error", err)
 	p.logLine("the restart failed: " + p.gen.runner.explain(err))
-	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil && ctx.Err() == nil {
-		p.log.Warn("unhealthy process not stopped", "error", err)
+	stopped := !p.hasEnded()
+	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
+		if ctx.Err() == nil {
+			p.log.Warn("unhealthy process not stopped", "error", err)
+		}
+		return
 	}
+	p.awaitLog(ctx)
+	p.markEnd(ctx, stopped)
 }
 
 // lastExit returns the code with which the process exited by itself; nil if it did not,
@@ -301,7 +308,7 @@ func (l *loop) countCrash(p *process, code *int, restart bool) (done outcome) {
 func (g *generation) endFallen(targets []*proxy.Target) {
 	cut(targets)
 	ctx := g.runner.ctx
-	log := g.log.With("generation", g.number)
+	log := g.log.With("generation", g.made.Number)
 	g.runner.sup.finishOnEngine(ctx, log, "generation in a crash loop not stopped; the next start tries again", func() error {
 		if err := errors.Join(g.endAll(ctx), g.runner.sup.stopContainers(ctx, g.key(""))); err != nil {
 			return err

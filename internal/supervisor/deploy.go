@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/hostfault"
@@ -19,33 +20,42 @@ import (
 // deploy builds a generation and brings it up in place of the served one, if any.
 // Whatever goes wrong, the stack ends up live or failed. If the context ends, because
 // the stack was deleted or expired or the server stops, the rest is left to whoever
-// ended it.
-func (r *runner) deploy(ctx context.Context, number int, services []stack.Service, source string) {
+// ended it. If superseded ends, another deploy follows, and the stack is what it was
+// before this one.
+func (r *runner) deploy(ctx, superseded context.Context, next stack.Generation, synced bool) {
+	defer r.trimLater()
 	st, err := r.get(ctx)
 	if err != nil {
-		r.log.Error("deploy not begun", "error", errors.Join(err, r.cfg.Dir.RemoveFolders(source)))
-		r.noteStop(ctx)
+		r.removeSource(next.Source)
+		r.log.Error("deploy not begun", "error", err)
+		r.noteStop(ctx, next.Attempt)
 		return
 	}
-	d := &deployment{gen: r.generation(st, number, services), old: r.serving(), source: source}
-	if st.Deploying != number {
-		d.cleanUp() // it was stopped before it began
+	if st.Attempt != next.Attempt || st.Deploying == 0 {
+		r.removeSource(next.Source) // it was stopped before it began
 		return
 	}
+	d := &deployment{gen: r.generation(st, next), old: r.serving(), synced: synced, ready: r.ready}
+	r.ready = nil
+	d.gen.progress = newProgress(next.Services)
 	if r.newer { // what is there may have this number and not be of this build
 		d.gen.abandon(ctx)
 	}
-	err = d.buildAndSwitch(ctx)
+	err = d.buildAndSwitch(ctx, superseded)
+	if err == nil {
+		r.prepareLater()
+	}
 	if err == nil || isDeleted(err) {
 		return
 	}
 	if ctx.Err() == nil {
-		r.log.Info("deploy failed", "generation", number, "error", err)
+		r.log.Info("deploy failed", "generation", next.Number, "error", err)
 		if d.undo(ctx, err) {
+			failpoint.Here("deploy-undone")
 			return
 		}
 	}
-	r.noteStop(ctx)
+	r.noteStop(ctx, next.Attempt)
 }
 
 // isDeleted reports whether an error means that the stack was deleted.
@@ -57,29 +67,50 @@ func isDeleted(err error) bool {
 type deployment struct {
 	gen    *generation
 	old    *generation // nil on a first deploy
-	source string      // folder of the unpacked archive
+	synced bool        // whether all of the source is on disk
+	ready  *ready      // nil for none
 
 	after sync.WaitGroup // work that only the end of the deploy waits for
 
 	mu       sync.Mutex
 	halted   []*process // processes of the old generation stopped for strategy: recreate
 	cleanUps []func()   // of the builds; they run once the stack is live
+	replaced []string   // references of the layers that the builds do not need any more
+
+	unlayered []string // services that were built without a layer
 }
 
 // buildAndSwitch builds all services, starts them, switches the traffic and cleans up.
-func (d *deployment) buildAndSwitch(ctx context.Context) error {
+// If it fails, or superseded ends first, it removes what it has made.
+func (d *deployment) buildAndSwitch(ctx, superseded context.Context) error {
 	defer d.cleanUp()
-	err := d.build(ctx)
-	if err == nil {
-		err = d.gen.inOrder(ctx, d.bringUpNew)
-	}
-	if err == nil {
-		err = d.switchOver(ctx)
-	}
+	err := d.untilSuperseded(ctx, superseded, func(ctx context.Context) error {
+		d.gen.runner.work.Go(func() { d.recordProgress(ctx) })
+		if err := d.build(ctx); err != nil {
+			return err
+		}
+		if err := d.gen.inOrder(ctx, d.bringUpNew); err != nil {
+			return err
+		}
+		return d.switchOver(ctx)
+	})
 	if err != nil {
 		err = d.attribute(ctx, err)
 		d.after.Wait() // for the network, which could not be removed before it is there
 		d.gen.abandon(ctx)
+		d.gen.runner.removeSource(d.gen.made.Source)
+	}
+	return err
+}
+
+// untilSuperseded does something with a context that ends when superseded does.
+func (d *deployment) untilSuperseded(ctx, superseded context.Context, do func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(superseded, stop)()
+	err := do(ctx)
+	if err != nil && superseded.Err() != nil {
+		return errSuperseded
 	}
 	return err
 }
@@ -93,8 +124,16 @@ func (d *deployment) attribute(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !sup.engineLeft(ctx, absence) || !sup.awaitEngine(ctx) || sup.absences.Load() == absence {
 		return err
 	}
-	d.gen.log.Info("the engine went away during a deploy", "generation", d.gen.number, "error", err)
-	return errEngineLeft(d.gen.number)
+	d.gen.log.Info("the engine went away during a deploy", "generation", d.gen.made.Number, "error", err)
+	return errEngineLeft(d.gen.made.Number)
+}
+
+// readyFor returns the container that is ready for the build of a service; nil for none.
+func (d *deployment) readyFor(s *stack.Service) *builder.Ready {
+	if d.ready == nil {
+		return nil
+	}
+	return d.ready.builds[s.Spec.Name]
 }
 
 // cleanUp removes what only the build needed, and waits for the work that goes on
@@ -104,23 +143,84 @@ func (d *deployment) cleanUp() {
 		d.after.Go(do)
 	}
 	d.after.Wait()
-	if err := d.gen.cfg.Dir.RemoveFolders(d.source); err != nil {
-		d.gen.log.Error("source of a finished build not removed", "error", err)
+	if d.ready != nil {
+		d.ready.discardContainers()
 	}
+	d.dropReplaced()
+}
+
+// dropReplaced removes the layers that the row does not name any more, once no container
+// is made from them. Those that the old generation runs from go with it.
+func (d *deployment) dropReplaced() {
+	r := d.gen.runner
+	if len(d.replaced) == 0 {
+		return
+	}
+	st, err := r.get(r.ctx)
+	if err != nil {
+		return // the stack is deleted, or the server stops
+	}
+	refs := slices.DeleteFunc(d.replaced, func(ref string) bool {
+		return st.KeepsImage(ref) || d.gen.st.Generation.UsesImage(ref)
+	})
+	if err := r.cfg.Engine.Discard(r.ctx, engine.Objects{Images: []engine.Image{{Tags: refs}}}); err != nil {
+		d.gen.log.Warn("replaced layers not removed; the next sweep tries again", "error", err)
+	}
+	failpoint.Here("replaced-dropped")
+}
+
+// removeSource removes the source of a generation that did not go live, or is not served
+// any more, unless the row names it: another generation may have taken it over. It does
+// so beside the job, once the database works.
+func (r *runner) removeSource(source stack.Source) {
+	if source.Folder == "" {
+		return
+	}
+	r.work.Go(func() {
+		st, err := r.get(r.ctx) // fails if the stack is deleted or the server stops: others remove it then
+		if err == nil && st.Generation.Source.Folder != source.Folder {
+			r.removeFiles(r.cfg.Dir.Source(r.id, source.Folder))
+		}
+	})
+}
+
+// inPhase does something with a service, which begins with a phase.
+func (d *deployment) inPhase(ctx context.Context, s *stack.Service, phase stack.Phase, do func() error) error {
+	d.gen.progress.enter(s.Spec.Name, phase)
+	err := do()
+	d.gen.progress.leave(s.Spec.Name, err != nil && ctx.Err() == nil)
+	return err
 }
 
 // bringUpNew starts one service beside its old process, or in place of it if the two
 // cannot share their data.
 func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
-	if s.Spec.Strategy == stack.Recreate {
-		if err := d.makeWay(ctx, s.Spec.Name); err != nil {
+	phase := stack.PhaseStart
+	if s.Spec.Release != "" {
+		phase = stack.PhaseRelease
+	}
+	return d.inPhase(ctx, s, phase, func() error {
+		if s.Spec.Strategy == stack.Recreate {
+			if err := d.makeWay(ctx, s.Spec.Name); err != nil {
+				return err
+			}
+		}
+		if err := d.gen.bringUp(ctx, s, true); err != nil {
 			return err
 		}
-	}
-	if err := d.gen.bringUp(ctx, s, true); err != nil {
-		return err
-	}
-	return d.gen.recordReady(ctx, s)
+		return d.record(ctx, func(st *stack.Stack) stack.Event { return d.gen.ready(st, s) })
+	})
+}
+
+// record records an event of the deploy, and how far the deploy is.
+func (d *deployment) record(ctx context.Context, event func(*stack.Stack) stack.Event) error {
+	_, err := d.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		if err := st.Progressed(d.gen.made.Attempt, d.gen.progress.current()); err != nil {
+			return nil, err
+		}
+		return []stack.Event{event(st)}, nil
+	})
+	return err
 }
 
 // makeWay ends the old process if a service cannot share its data with it.
@@ -146,7 +246,7 @@ func (d *deployment) stopOthers(ctx context.Context, service, halted string) err
 	if err != nil {
 		return err
 	}
-	others := containersOf(containers, func(number int) bool { return number != d.gen.number })
+	others := containersOf(containers, func(number int) bool { return number != d.gen.made.Number })
 	others = slices.DeleteFunc(others, func(c engine.Container) bool { return c.ID == halted })
 	if len(others) == 0 {
 		return nil
@@ -204,18 +304,20 @@ func (d *deployment) switchOver(ctx context.Context) error {
 	if done.err != nil {
 		return done.err
 	}
+	d.gen.progress.end()
 	d.gen.watchAll()
 	d.gen.runner.goAside(func() {
 		if d.old != nil {
-			d.old.retire(done.drained)
+			d.old.retire(done.drained, done.st)
 			return
 		}
 		d.gen.runner.drainAll(done.drained) // of a generation that was being brought back
-		if done.st.Generation > 1 {
+		d.gen.runner.removeSource(done.was.Generation.Source)
+		if done.st.Generation.Number > 1 {
 			d.gen.runner.removeEarlier(d.gen.runner.ctx, done.st)
 		}
 	})
-	d.gen.log.Info("stack is live", "generation", done.st.Generation)
+	d.gen.log.Info("stack is live", "generation", done.st.Generation.Number)
 	return nil
 }
 
@@ -225,7 +327,13 @@ func (d *deployment) switchOver(ctx context.Context) error {
 // not work.
 func (d *deployment) retrySwitch(ctx context.Context) (done outcome) {
 	deployed := func(st *stack.Stack) ([]stack.Event, error) {
-		return st.Deployed(d.gen.services, d.gen.cfg.URLs, stack.Now())
+		if st.Attempt != d.gen.made.Attempt {
+			return nil, errSuperseded
+		}
+		for _, service := range d.unlayered {
+			st.Keep(service, stack.Layer{})
+		}
+		return st.Deployed(d.gen.made, d.gen.cfg.URLs, stack.Now())
 	}
 	_ = d.gen.runner.retryStore(ctx, func() error { // the error is that of the last outcome
 		done.err = sideBySide(d.gen.allProcesses(), func(p *process) error { return p.stillRuns(ctx) })
@@ -240,20 +348,21 @@ func (d *deployment) retrySwitch(ctx context.Context) (done outcome) {
 	return done
 }
 
-// retire lets the open requests of a generation finish, ends it and removes all that
-// belongs to it.
-func (g *generation) retire(targets []*proxy.Target) {
+// retire lets the open requests of a generation finish, ends it and removes all of it
+// that the next one has not taken over.
+func (g *generation) retire(targets []*proxy.Target, row *stack.Stack) {
 	g.unwatchAll()
 	g.runner.drainAll(targets)
 	if g.runner.ctx.Err() != nil {
 		return // the stack is deleted, or the server stops: whoever comes next removes it
 	}
 	failpoint.Here("old-drained")
-	log := g.log.With("generation", g.number)
+	g.runner.removeSource(g.made.Source) // its sites may have served files of it
+	log := g.log.With("generation", g.made.Number)
 	g.runner.sup.finishOnEngine(g.runner.ctx, log, "old generation not removed; the next start tries again", func() error {
 		err := g.endAll(g.runner.ctx)
 		failpoint.Here("old-ended")
-		return errors.Join(err, g.discardObjects(context.WithoutCancel(g.runner.ctx)))
+		return errors.Join(err, g.discard(context.WithoutCancel(g.runner.ctx), g.notIn(row)))
 	})
 }
 
@@ -265,7 +374,7 @@ func (d *deployment) undo(ctx context.Context, cause error) bool {
 			return ctx.Err() == nil && d.rollbackFailed(ctx, cause, err)
 		}
 	}
-	return d.gen.runner.recordDeployFailed(ctx, cause)
+	return d.gen.runner.recordDeployFailed(ctx, d.gen.made.Attempt, d.gen.progress.current(), cause)
 }
 
 // rollBack brings back the old processes that were stopped. One may still be on its way
@@ -286,18 +395,30 @@ func (d *deployment) rollBack(ctx context.Context) error {
 	return group.Wait()
 }
 
-// recordDeployFailed records that a deploy failed; a live stack stays live. It returns
-// false if that could not be recorded.
-func (r *runner) recordDeployFailed(ctx context.Context, cause error) bool {
+// recordDeployFailed records that an attempt failed, and where, zero if only the row says
+// that; a live stack stays live. It returns false if that could not be recorded. For one
+// that is superseded there is nothing to record.
+func (r *runner) recordDeployFailed(ctx context.Context, attempt int, at stack.Progress, cause error) bool {
 	failpoint.Here("deploy-failed")
 	reason := r.explain(cause)
-	change := func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed(reason) }
+	change := func(st *stack.Stack) ([]stack.Event, error) {
+		if st.Attempt != attempt {
+			return nil, errSuperseded
+		}
+		if at != (stack.Progress{}) {
+			st.LastDeploy.Progress = at
+		}
+		return st.DeployFailed(reason, stack.Now())
+	}
 	st, err := r.updateByLoop(ctx, change, func(_ *loop, st *stack.Stack) {
 		failpoint.Here("failure-committed")
 		if st.Status == stack.Failed {
 			r.route(st, nil)
 		}
 	})
+	if errors.Is(err, errSuperseded) {
+		return true
+	}
 	if err != nil {
 		r.log.Error("failed deploy not recorded", "error", errors.Join(err, cause))
 		return false
@@ -315,10 +436,18 @@ func (r *runner) recordDeployFailed(ctx context.Context, cause error) bool {
 func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) bool {
 	reason := d.old.notBroughtBack(cause, backErr)
 	err := d.gen.runner.fail(ctx, d.old, func(st *stack.Stack) ([]stack.Event, error) {
-		if st.Status == stack.Building { // the old generation fell meanwhile
-			return st.DeployFailed(reason)
+		superseded, fell := st.Attempt != d.gen.made.Attempt, st.Status == stack.Building // meanwhile
+		switch {
+		case superseded && fell:
+			return nil, nil
+		case superseded:
+			return st.RestoreFailed(reason)
 		}
-		return st.RollbackFailed(reason)
+		st.LastDeploy.Progress = d.gen.progress.current()
+		if fell {
+			return st.DeployFailed(reason, stack.Now())
+		}
+		return st.RollbackFailed(reason, stack.Now())
 	})
 	if err != nil {
 		d.gen.log.Error("failed rollback not recorded", "error", errors.Join(err, cause, backErr))
@@ -330,7 +459,7 @@ func (d *deployment) rollbackFailed(ctx context.Context, cause, backErr error) b
 // notBroughtBack says why a deploy failed and why the generation that served before did
 // not come back.
 func (g *generation) notBroughtBack(cause, backErr error) string {
-	return fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", g.runner.explain(cause), g.number, g.runner.explain(backErr))
+	return fmt.Sprintf("%s\nGeneration %d, which served before, could not be brought back: %s", g.runner.explain(cause), g.made.Number, g.runner.explain(backErr))
 }
 
 // fail records by a change of the row that a stack has failed, and that it serves nothing

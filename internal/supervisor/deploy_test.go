@@ -46,7 +46,8 @@ func TestDeploy_ThatIsStoppedAsItBeginsEndsInTheRow(t *testing.T) {
 		w.awaitEvent(st.ID, "stack.restored", 1)
 		st = w.becomes(st.ID, stack.Live)
 		require.Contains(t, st.DeployError, "the Docker engine of this host was restarted")
-		require.Empty(t, w.dir.Sources(st.ID))
+		synctest.Wait()
+		require.Empty(t, w.dir.Sources(st.ID, w.get(st.ID).Generation.Source.Folder))
 		w.runs(st, "web-g1")
 	})
 }
@@ -77,7 +78,7 @@ func TestDeploy_MakesWayWhereNothingIsServed(t *testing.T) {
 		w.sup.lookup(st.ID).swapServed(nil)
 		var then atomic.Pointer[stack.ServiceStatus]
 		w.engine.Before("Stop", func(string) error {
-			then.CompareAndSwap(nil, &w.get(st.ID).Services[0].Status)
+			then.CompareAndSwap(nil, &w.get(st.ID).Generation.Services[0].Status)
 			return nil
 		})
 		w.program(st.ID, 2, func(p *enginetest.Process) int {
@@ -102,7 +103,7 @@ func TestDeploy_ThatAStopEndedLeavesNoSource(t *testing.T) {
 		w.startServer()
 		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
 		synctest.Wait()
-		require.Empty(t, w.dir.Sources(st.ID))
+		require.Empty(t, w.dir.Sources(st.ID, w.get(st.ID).Generation.Source.Folder))
 		w.runs(st, "web-g1")
 	})
 }

@@ -75,7 +75,7 @@ func TestFailSite_FailsNoStackThatServesAnotherGeneration(t *testing.T) {
 		g := w.served(st)
 		w.deploy(st.ID, pages("web"))
 		w.serves(st.ID, 2)
-		g.failSite(&g.services[0], errors.New("not what was published"))
+		g.failSite(&g.made.Services[0], errors.New("not what was published"))
 		w.settle()
 		require.Equal(w.t, stack.Live, w.get(st.ID).Status)
 		require.Equal(w.t, http.StatusOK, w.ask(st, "web"))
@@ -115,8 +115,8 @@ func TestRefused_CountsWhatTheEngineRefusesInARow(t *testing.T) {
 	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
 	st := stack.New("shop", []stack.Spec{service("web")}, stack.Now())
-	g := s.runner(st.ID).generation(st, 1, st.Services)
-	web, refusal := &g.services[0], errors.New("no such layer")
+	g := s.runner(st.ID).generation(st, st.Generation)
+	web, refusal := &g.made.Services[0], errors.New("no such layer")
 	works := func(context.Context) error { return nil }
 	for _, between := range []error{nil, syscall.EMFILE, stack.NewError(stack.Unprocessable, "not healthy")} {
 		for range maxRefusals - 1 {

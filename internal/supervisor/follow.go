@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -90,7 +91,7 @@ func (p *process) copyOnce(ctx context.Context, log *logfile.File, f *follower) 
 			lost.Reset(silence)
 		}
 		f.note(at, line)
-		if err := log.Line(at, line); err != nil {
+		if err := log.Line(at, p.gen.made.Number, line); err != nil {
 			p.log.Error("log line not written", "error", err)
 		}
 	})
@@ -167,9 +168,54 @@ func (p *process) awaitLog(ctx context.Context) {
 
 // logLine writes a line of the host's own into the service's run log.
 func (p *process) logLine(text string) {
+	p.writeLog(func(log *logfile.File) error { return log.Note(time.Now(), p.gen.made.Number, "== "+text) })
+}
+
+// markStart notes in the service's run log, for readers who ask for it, that the process
+// was started at a time.
+func (p *process) markStart(at time.Time) {
+	p.endNoted.Store(false)
+	p.writeMark(at, "started")
+}
+
+// markEnd notes in the same way how the process ended, unless the log says so already.
+// Stopped means that the host ended it.
+func (p *process) markEnd(ctx context.Context, stopped bool) {
+	c, err := p.look(ctx)
+	if err != nil || c.Running || p.endNoted.Swap(true) {
+		return
+	}
+	how, _ := exitOf(c)
+	if stopped && c.ID != "" {
+		how = "was stopped by the host: exit code " + strconv.Itoa(c.ExitCode)
+	}
+	p.writeMark(time.Now(), how)
+}
+
+func (p *process) writeMark(at time.Time, text string) {
+	p.writeLog(func(log *logfile.File) error {
+		return log.Mark(at, p.gen.made.Number, "== "+p.service.Spec.Name+" "+text)
+	})
+}
+
+// hasEnded reports whether the process ended and its log has been read to the end.
+func (p *process) hasEnded() bool {
+	f := p.following()
+	if f == nil {
+		return false
+	}
+	select {
+	case <-f.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *process) writeLog(write func(*logfile.File) error) {
 	log, _, err := p.gen.runner.runLog(p.service.Spec.Name)
 	if err == nil {
-		err = log.Line(time.Now(), []byte("== "+text))
+		err = write(log)
 	}
 	if err != nil {
 		p.log.Error("log line not written", "error", err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/engine/enginetest"
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -46,7 +48,7 @@ func (w *world) said(st *stack.Stack) (lines []int) {
 	synctest.Wait()
 	text, err := os.ReadFile(w.dir.Log(st.ID, "web", "run"))
 	require.NoError(w.t, err)
-	for _, line := range regexp.MustCompile(`(?m)Z (\d+) (\d+)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, line := range regexp.MustCompile(`(?m)Z\+\d+ (\d+) (\d+)$`).FindAllStringSubmatch(string(text), -1) {
 		process, err := strconv.Atoi(line[1])
 		require.NoError(w.t, err)
 		for len(lines) <= process {
@@ -105,5 +107,68 @@ func TestAdopt_KeepsApartTwoProcessesOfOneService(t *testing.T) {
 		require.Len(t, lines, 2)
 		require.GreaterOrEqual(t, lines[0], 13)
 		require.GreaterOrEqual(t, lines[1], 14)
+	})
+}
+
+// marks are the lines of a stack's run logs about the starts and ends of processes, and
+// what the host says there, without their times.
+func (w *world) marks(st *stack.Stack) string {
+	w.t.Helper()
+	synctest.Wait()
+	var text strings.Builder
+	require.NoError(w.t, w.dir.Logs(w.t.Context(), st, "", "run", logfile.View{Tail: 1000, Stamped: true}, &text))
+	return strings.Join(regexp.MustCompile(`gen \d+ == .*`).FindAllString(text.String(), -1), "\n")
+}
+
+func TestLog_SaysWhereProcessesStartAndEnd(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.deploy(st.ID, service("web"))
+		st = w.serves(st.ID, 2)
+		time.Sleep(time.Minute)
+		w.crash(st, "web-g2", 3)
+		w.awaitEvent(st.ID, "service.restarted", 1)
+		w.restart(st)
+		w.awaitEvent(st.ID, "service.restarted", 2)
+		time.Sleep(time.Minute)
+		w.stopServer()
+		w.crash(st, "web-g2-r1", 4)
+		w.startServer()
+		w.awaitEvent(st.ID, "stack.restored", 1)
+		want := []string{
+			"gen 1 == web started",
+			"gen 2 == web started",
+			"gen 1 == web was stopped by the host: exit code 0",
+			"gen 2 == web exited with code 3",
+			"gen 2 == restarting in 1s",
+			"gen 2 == web started",
+			"gen 2 == web is healthy again",
+			"gen 2 == restart requested",
+			"gen 2 == web started",
+			"gen 2 == web was restarted and is healthy",
+			"gen 2 == web was stopped by the host: exit code 0",
+			"gen 2 == web exited with code 4",
+			"gen 2 == web started",
+		}
+		require.Equal(t, strings.Join(want, "\n"), w.marks(st))
+		require.NotContains(t, w.runLog(st), "web started")
+		require.NotContains(t, w.runLog(st), "was stopped")
+	})
+}
+
+func TestLog_SaysHowAProcessEndedThatDidNotGetHealthy(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		w.program(st.ID, 2, exits(4))
+		w.deploy(st.ID, service("web"))
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		require.Equal(t, "gen 1 == web started\ngen 2 == web started\ngen 2 == web exited with code 4", w.marks(st))
+		w.program(st.ID, 1, exits(5))
+		w.crash(st, "web-g1", 1)
+		w.awaitEvent(st.ID, "service.crashed", 2)
+		require.Contains(t, w.marks(st), "gen 1 == web started\ngen 1 == the restart failed: service web: \"serve\" exited with code 5")
+		require.Equal(t, 1, strings.Count(w.marks(st), "gen 1 == web exited with code 5"))
 	})
 }

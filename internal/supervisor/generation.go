@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/proxy"
@@ -19,14 +20,16 @@ import (
 
 // generation is one generation of a stack: about to be served, served, or about to end.
 type generation struct {
-	runner   *runner
-	cfg      *Config
-	log      *slog.Logger
-	st       *stack.Stack // as it was when the handle was created
-	number   int
-	services []stack.Service
-	absence  int64 // the engine's last one before the handle was created
+	runner  *runner
+	cfg     *Config
+	log     *slog.Logger
+	st      *stack.Stack // as it was when the handle was created
+	made    stack.Generation
+	absence int64 // the engine's last one before the handle was created
 
+	progress *progress // of its deploy; nil if there is none
+
+	ahead       bool                        // its deploy has not begun: it takes nothing from others
 	network     string                      // its name
 	makeNetwork func(context.Context) error // makes the network, the first time
 
@@ -39,16 +42,16 @@ type generation struct {
 
 // generation returns the handle of one generation of the stack. Nothing of it is
 // brought up yet.
-func (r *runner) generation(st *stack.Stack, number int, services []stack.Service) *generation {
+func (r *runner) generation(st *stack.Stack, made stack.Generation) *generation {
+	made.Services = slices.Clone(made.Services)
 	g := &generation{
 		runner:    r,
 		cfg:       r.cfg,
 		log:       r.log,
 		st:        st,
-		number:    number,
-		services:  slices.Clone(services),
+		made:      made,
 		absence:   r.sup.absences.Load(),
-		network:   engine.Key{Stack: st.ID, Generation: number}.Network(),
+		network:   engine.Key{Stack: st.ID, Generation: made.Number}.Network(),
 		processes: map[string]*process{},
 		targets:   map[string]*proxy.Target{},
 		reopened:  map[*stack.Service]*site.Site{},
@@ -60,14 +63,14 @@ func (r *runner) generation(st *stack.Stack, number int, services []stack.Servic
 // inOrder runs do for all services side by side, each service after the ones it depends on.
 func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stack.Service) error) error {
 	done := map[string]chan struct{}{}
-	specs := make([]stack.Spec, len(g.services))
-	for i, s := range g.services {
+	specs := make([]stack.Spec, len(g.made.Services))
+	for i, s := range g.made.Services {
 		specs[i] = s.Spec
 		done[s.Spec.Name] = make(chan struct{})
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, i := range stack.InOrder(specs) {
-		s := &g.services[i]
+		s := &g.made.Services[i]
 		group.Go(func() error {
 			for _, dependency := range s.Spec.DependsOn {
 				select {
@@ -86,18 +89,17 @@ func (g *generation) inOrder(ctx context.Context, do func(context.Context, *stac
 	return group.Wait()
 }
 
-// recordEvent records one event of the deploy.
-func (g *generation) recordEvent(ctx context.Context, event stack.Event) error {
-	_, err := g.runner.update(ctx, func(*stack.Stack) ([]stack.Event, error) { return []stack.Event{event}, nil })
+// recordReady records that a service serves again.
+func (g *generation) recordReady(ctx context.Context, s *stack.Service) error {
+	_, err := g.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
+		return []stack.Event{g.ready(st, s)}, nil
+	})
 	return err
 }
 
-// recordReady records that a service serves.
-func (g *generation) recordReady(ctx context.Context, s *stack.Service) error {
-	_, err := g.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
-		return []stack.Event{st.Ready(s.Spec.Name, g.cfg.URLs.Service(st, s.Spec.Name))}, nil
-	})
-	return err
+// ready notes in the row that a service serves, and returns the event.
+func (g *generation) ready(st *stack.Stack, s *stack.Service) stack.Event {
+	return st.Ready(s.Spec.Name, g.cfg.URLs.Service(st, s.Spec.Name))
 }
 
 // bringUp starts a service and waits until it can serve. If the generation is new, the
@@ -110,13 +112,17 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 		}
 		return err
 	}
-	if err := g.prepare(ctx, s); err != nil {
+	var network sync.WaitGroup
+	network.Go(func() { _ = g.makeNetwork(ctx) }) // while the container is made, which awaits it
+	defer network.Wait()
+	if err := g.restoreData(ctx, s); err != nil {
 		return err
 	}
 	if isNew && s.Spec.Release != "" {
 		if err := g.runRelease(ctx, s); err != nil {
 			return err
 		}
+		g.progress.enter(s.Spec.Name, stack.PhaseStart)
 	}
 	p, err := g.startProcess(ctx, s, s.Spec.Name)
 	if err != nil {
@@ -124,6 +130,7 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 	}
 	g.setProcess(p)
 	failpoint.Here("process-started")
+	g.progress.enter(s.Spec.Name, stack.PhaseHealth)
 	if err := p.waitHealthy(ctx); err != nil {
 		return err
 	}
@@ -132,18 +139,15 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 	return nil
 }
 
-// prepare makes what the service's containers need: the network and the data.
-func (g *generation) prepare(ctx context.Context, s *stack.Service) error {
-	var group errgroup.Group
-	group.Go(func() error { return ofHost(g.makeNetwork(ctx)) })
-	group.Go(func() error { return g.restoreData(ctx, s) })
-	return group.Wait()
-}
-
 // openSite makes a static service a target; open opens its folder.
 func (g *generation) openSite(s *stack.Service, open func(string, site.Options) (*site.Site, error)) (*site.Site, error) {
-	opened, err := open(g.cfg.Dir.Site(g.st.ID, s.Spec.Name, s.Site), site.Options{
+	dir, hidden, err := g.siteFolder(s)
+	if err != nil {
+		return nil, g.attributeSite(s, err)
+	}
+	opened, err := open(dir, site.Options{
 		SPA:       string(s.Spec.SPA),
+		Hidden:    hidden,
 		Published: site.Extent{Files: s.SiteFiles, Bytes: s.SiteBytes},
 		Log:       g.cfg.Log,
 	})
@@ -152,6 +156,16 @@ func (g *generation) openSite(s *stack.Service, open func(string, site.Options) 
 	}
 	g.setTarget(s.Spec.Name, proxy.NewHandler(opened))
 	return opened, nil
+}
+
+// siteFolder returns the folder that a static service serves, and the names in it that
+// are not served.
+func (g *generation) siteFolder(s *stack.Service) (dir string, hidden []string, err error) {
+	dir = g.cfg.Dir.Site(g.st.ID, s.Spec.Name, s.Site)
+	if !s.Linked {
+		return dir, nil, nil
+	}
+	return builder.Linked(dir, g.cfg.Dir.Source(g.st.ID, g.made.Source.Folder))
 }
 
 // attributeSite returns why a site cannot be served: its files are to blame unless the
@@ -229,25 +243,46 @@ func (g *generation) endAll(ctx context.Context) error {
 // abandon removes what a failed deploy has made, release commands included. If ctx ends
 // first, whoever ended it removes the rest.
 func (g *generation) abandon(ctx context.Context) {
-	log := g.log.With("generation", g.number)
+	log := g.log.With("generation", g.made.Number)
 	g.runner.sup.finishOnEngine(ctx, log, "failed generation not removed; the next start tries again", func() error {
-		return errors.Join(g.endAll(ctx), g.runner.sup.stopContainers(ctx, g.key("")), g.discardObjects(context.WithoutCancel(ctx)))
+		return errors.Join(g.endAll(ctx), g.runner.sup.stopContainers(ctx, g.key("")), g.discard(context.WithoutCancel(ctx), g.ownObjects()))
 	})
 }
 
-// discardObjects removes the network, the images and the sites of the generation.
-func (g *generation) discardObjects(ctx context.Context) error {
-	left := leftovers{objects: engine.Objects{Networks: []engine.Network{{Name: g.network}}}}
-	for i := range g.services {
-		name := g.services[i].Spec.Name
-		left.objects.Images = append(left.objects.Images, engine.Image{Tags: []string{g.key(name).Image()}})
-		left.sites = append(left.sites, g.cfg.Dir.Site(g.st.ID, name, g.number))
-	}
+// discard removes the network of the generation, and the images, sites and source that it
+// need not share with another one.
+func (g *generation) discard(ctx context.Context, left leftovers) error {
+	left.objects.Networks = []engine.Network{{Name: g.network}}
 	return g.runner.sup.discardLeftovers(ctx, left)
+}
+
+// ownObjects returns the images and sites that the build of the generation made itself.
+func (g *generation) ownObjects() (left leftovers) {
+	for i := range g.made.Services {
+		name := g.made.Services[i].Spec.Name
+		left.objects.Images = append(left.objects.Images, engine.Image{Tags: []string{g.key(name).Image(g.made.Attempt)}})
+		left.files = append(left.files, g.cfg.Dir.Site(g.st.ID, name, g.made.Attempt))
+	}
+	return left
+}
+
+// notIn returns the images and sites of the generation that the row does not name any
+// more.
+func (g *generation) notIn(row *stack.Stack) (left leftovers) {
+	for i := range g.made.Services {
+		s := &g.made.Services[i]
+		switch {
+		case s.Spec.IsStatic() && !row.Generation.UsesSite(s.Spec.Name, s.Site):
+			left.files = append(left.files, g.cfg.Dir.Site(g.st.ID, s.Spec.Name, s.Site))
+		case !s.Spec.IsStatic() && !row.KeepsImage(s.Image):
+			left.objects.Images = append(left.objects.Images, engine.Image{Tags: []string{s.Image}})
+		}
+	}
+	return left
 }
 
 // key returns the key of the objects of a service in this generation. The service ""
 // stands for what the services share.
 func (g *generation) key(service string) engine.Key {
-	return engine.Key{Stack: g.runner.id, Service: service, Generation: g.number}
+	return engine.Key{Stack: g.runner.id, Service: service, Generation: g.made.Number}
 }

@@ -32,7 +32,7 @@ func TestRestartUnderGVisor_IsInPlace(t *testing.T) {
 		}
 		require.Same(t, api, g.process("api"))
 		require.NotContains(t, w.events(st.ID), "service.crashed")
-		require.Equal(t, 2, strings.Count(w.runLog(st), "== restart requested by the owner"))
+		require.Equal(t, 2, strings.Count(w.runLog(st), "== restart requested"))
 		w.endsWith(st, "L1")
 	})
 }
@@ -74,8 +74,8 @@ func TestRestartUnderGVisor_ThatFailsCountsAsACrash(t *testing.T) {
 		w.restart(st)
 		w.awaitEvent(st.ID, "service.crashed", 1)
 		st = w.get(st.ID)
-		require.True(t, st.Services[0].InPlace)
-		require.Equal(t, stack.Restarting, st.Services[0].Status)
+		require.True(t, st.Generation.Services[0].InPlace)
+		require.Equal(t, stack.Restarting, st.Generation.Services[0].Status)
 		require.Equal(t, 502, w.ask(st, "web"))
 		require.NotContains(t, w.runLog(st), "the previous process keeps running")
 		w.program(st.ID, 1, nil)

@@ -13,19 +13,19 @@ import (
 // leftovers are the parts of a stack that are to be removed.
 type leftovers struct {
 	objects engine.Objects
-	sites   []string // folders of published sites
+	files   []string // folders of published sites and of sources
 }
 
 // none reports whether there are none.
-func (l leftovers) none() bool { return l.objects.IsEmpty() && len(l.sites) == 0 }
+func (l leftovers) none() bool { return l.objects.IsEmpty() && len(l.files) == 0 }
 
 // names returns the names by which an operator finds the leftovers.
-func (l leftovers) names() []string { return append(l.objects.Names(), l.sites...) }
+func (l leftovers) names() []string { return append(l.objects.Names(), l.files...) }
 
 // discardLeftovers removes all leftovers. It goes on after an error, so that as little
 // as possible stays.
 func (s *Supervisor) discardLeftovers(ctx context.Context, left leftovers) error {
-	return errors.Join(s.cfg.Engine.Discard(ctx, left.objects), s.cfg.Dir.RemoveFolders(left.sites...))
+	return errors.Join(s.cfg.Engine.Discard(ctx, left.objects), s.cfg.Dir.RemoveFolders(left.files...))
 }
 
 // removeStack removes everything that there is of a stack.
@@ -63,19 +63,20 @@ func (s *Supervisor) stopStack(ctx context.Context, st *stack.Stack) error {
 	return errors.Join(err, s.stopAll(ctx, containers))
 }
 
-// removeEarlier removes what is left of generations before the served one. It does not
-// touch the next one, which may be under construction. If the stack has never been built,
-// it removes all that is not spared.
+// removeEarlier removes what is left of generations before the served one, and of
+// attempts before its own. It does not touch the next one, which may be under
+// construction. If the stack has never been built, it removes all that is not spared.
 func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 	earlier := func(number int) bool {
-		return number < st.Generation || !st.Built() && !r.sup.spares(st, number)
+		return number < st.Generation.Number || !st.Generation.Built() && !r.sup.spares(st, number)
 	}
+	unused := unused{st, st.ExplainsAttempt}
 	err := r.sup.retryEngine(ctx, func() error {
 		there, err := r.inventory(context.WithoutCancel(ctx))
 		err = errors.Join(err, r.sup.stopAll(ctx, containersOf(there.Containers, earlier)))
 		left := leftovers{
-			objects: engine.Objects{Images: tagged(there.Images, isLeftover(earlier))},
-			sites:   r.cfg.Dir.Sites(st.ID, earlier),
+			objects: engine.Objects{Images: tagged(there.Images, unused.imageOrCopy)},
+			files:   r.cfg.Dir.Sites(st.ID, unused.site),
 		}
 		return errors.Join(err, r.sup.discardLeftovers(context.WithoutCancel(ctx), left))
 	})
@@ -85,31 +86,60 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 }
 
 // leftovers returns what a stack at rest does not need: every generation but the one
-// that it serves or would serve, containers and networks unless it is live, and what a
-// build or a restore left behind. Data and what is spared are never leftovers.
+// that it serves or would serve, containers and networks unless it is live, build caches
+// that its row does not name, and what a build or a restore left behind. Data and what is
+// spared are never leftovers.
 func (s *Supervisor) leftovers(st *stack.Stack, there engine.Objects) leftovers {
 	var left leftovers
 	left.objects.Containers = slices.DeleteFunc(slices.Clone(there.Containers), func(c engine.Container) bool {
-		key := engine.Key{Stack: st.ID, Service: c.Key.Service, Generation: st.Generation}
+		key := engine.Key{Stack: st.ID, Service: c.Key.Service, Generation: st.Generation.Number}
 		service := st.Service(key.Service)
 		current := st.Status == stack.Live && service != nil && c.Name == key.Process(service.Replaced)
 		return current || s.sparesRunning(st, c.Key)
 	})
-	left.objects.Images = tagged(there.Images, isLeftover(s.superseded(st)))
+	unused := unused{st, func(attempt int) bool { return !s.sparesAttempt(st, attempt) }}
+	left.objects.Images = tagged(there.Images, unused.imageOrCopy)
 	left.objects.Networks = slices.DeleteFunc(slices.Clone(there.Networks), func(n engine.Network) bool {
 		current := st.Status == stack.Live && n.Name == networkOf(st, there)
-		return current || s.sparesRunning(st, n.Key)
+		return current || s.sparesRunning(st, n.Key) && hasContainers(there, n.Key.Generation)
 	})
-	left.sites = s.cfg.Dir.Sites(st.ID, s.superseded(st))
+	left.objects.Volumes = slices.DeleteFunc(slices.Clone(there.Volumes), func(v engine.Volume) bool { return isNeeded(st, v) })
+	left.files = s.cfg.Dir.Sites(st.ID, unused.site)
+	left.files = append(left.files, s.cfg.Dir.Listings(st.ID, func(digest string) bool { return !st.KeepsListing(digest) })...)
 	return left
 }
 
-// superseded returns a function that reports whether a stack at rest can do without a
-// generation.
-func (s *Supervisor) superseded(st *stack.Stack) func(number int) bool {
-	return func(number int) bool {
-		return (number != st.Generation || !st.Built()) && !s.spares(st, number)
-	}
+// hasContainers reports whether there are containers of a generation. Without, a network
+// that the row does not explain was made ahead of a deploy.
+func hasContainers(there engine.Objects, number int) bool {
+	return slices.ContainsFunc(there.Containers, func(c engine.Container) bool { return c.Key.Generation == number })
+}
+
+// isNeeded reports whether a volume has data, or build caches that the next build uses.
+func isNeeded(st *stack.Stack, v engine.Volume) bool {
+	current := v.Name == v.Key.Cache(st.CachesDropped) && st.KeepsCaches(v.Key.Service)
+	return v.Name == v.Key.Data() || current
+}
+
+// unused selects what the attempts that which accepts have made, if the row does not name
+// it.
+type unused struct {
+	row   *stack.Stack
+	which func(attempt int) bool
+}
+
+// image reports whether an image is unused.
+func (u unused) image(tag string) bool {
+	attempt, ok := engine.AttemptOf(tag)
+	return ok && u.which(attempt) && !u.row.KeepsImage(tag)
+}
+
+// imageOrCopy is image, and also selects a snapshot whose data is back in its volume.
+func (u unused) imageOrCopy(tag string) bool { return engine.IsRestored(tag) || u.image(tag) }
+
+// site reports whether a published folder is unused.
+func (u unused) site(service string, attempt int) bool {
+	return u.which(attempt) && !u.row.Generation.UsesSite(service, attempt)
 }
 
 // containersOf returns the containers of the generations that which accepts. What a build
@@ -130,20 +160,6 @@ func tagged(images []engine.Image, match func(tag string) bool) []engine.Image {
 		}
 	}
 	return found
-}
-
-// ofGeneration matches the tags of builds of the generations that which accepts.
-func ofGeneration(which func(number int) bool) func(tag string) bool {
-	return func(tag string) bool {
-		number, ok := engine.GenerationOf(tag)
-		return ok && which(number)
-	}
-}
-
-// isLeftover matches what ofGeneration does, and snapshots whose data is back in its
-// volume.
-func isLeftover(which func(number int) bool) func(tag string) bool {
-	return func(tag string) bool { return engine.IsRestored(tag) || ofGeneration(which)(tag) }
 }
 
 // removeLeftovers removes the leftovers of a stack if an inventory had any, after a new

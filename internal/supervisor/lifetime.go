@@ -52,6 +52,7 @@ func (l *loop) lookedAt(st *stack.Stack, err error) {
 		l.keepTime()
 		return
 	}
+	l.removeDropped(st)
 	now := stack.Now()
 	what, at := st.Next(r.cfg.Limits, now)
 	switch {
@@ -64,6 +65,24 @@ func (l *loop) lookedAt(st *stack.Stack, err error) {
 		l.clock.Reset(untilNextLook(at.Sub(now)))
 	default:
 		l.runDeadline(what)
+	}
+}
+
+// removeDropped removes the build caches that the row has dropped since the last look. If
+// something else is being done with the stack, watchLeftovers removes them later.
+func (l *loop) removeDropped(st *stack.Stack) {
+	if st.CachesDropped == l.dropped {
+		return
+	}
+	l.dropped = st.CachesDropped
+	if l.isFree() && st.Deploying == 0 {
+		l.queue(func(ctx context.Context) {
+			there, err := l.runner.inventory(ctx)
+			failpoint.Here("kept-dropped")
+			if err == nil {
+				l.runner.tidy(ctx, there)
+			}
+		})
 	}
 }
 
@@ -146,7 +165,7 @@ func (r *runner) expire(ctx context.Context) error {
 	change := func(st *stack.Stack) ([]stack.Event, error) { return st.Expire(r.cfg.URLs, r.cfg.Limits, stack.Now()) }
 	st, err = r.updateByLoop(ctx, change, func(l *loop, st *stack.Stack) {
 		failpoint.Here("expiry-committed")
-		l.dropDeploys()
+		l.dropDeploys(st.Attempt + 1)
 		r.route(st, nil)
 	})
 	if err != nil {

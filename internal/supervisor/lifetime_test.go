@@ -206,7 +206,7 @@ func TestExpiry_EndsADeployThatWaitsForIt(t *testing.T) {
 		close(restored)
 		w.settle()
 		now := w.serves(st.ID, 2)
-		require.True(t, now.Services[0].Spec.IsStatic(), "it is what was uploaded last")
-		require.Empty(t, w.dir.Sources(st.ID))
+		require.True(t, now.Generation.Services[0].Spec.IsStatic(), "it is what was uploaded last")
+		require.Empty(t, w.dir.Sources(st.ID, w.get(st.ID).Generation.Source.Folder))
 	})
 }

@@ -31,15 +31,21 @@ type loop struct {
 	stale      bool        // whether the row has changed since the reading began
 	meeting    bool        // whether a deadline is being met; the loop looks again when that is over
 	unfinished bool        // whether the last expiry failed half way
+	dropped    int         // how often the row had dropped the build caches at the last look
 }
 
 // job is long work on a stack. One runs at a time.
 type job struct {
 	do     func(context.Context)
-	source string // of a deploy: the folder that it builds; "" for other jobs
-	cause  error  // what stops the job before it; nil to wait until that has ended
+	cause  error // what stops the job before it; nil to wait until that has ended
+	yields bool  // whether any other job stops it
 	cancel context.CancelCauseFunc
 	ended  chan struct{} // closed when it has ended
+
+	// Of a deploy; zero for other jobs.
+	attempt   int
+	source    stack.Source       // what it builds
+	supersede context.CancelFunc // makes it end as one that another deploy has superseded
 }
 
 // own does what is asked and what is due, until the stack is deleted or the server
@@ -83,27 +89,48 @@ func (l *loop) interrupt(cause error, do func(context.Context)) {
 	l.nextJob()
 }
 
-// queueDeploy queues the deploy of a generation, which is built from the folder source.
-func (l *loop) queueDeploy(number int, services []stack.Service, source string) {
-	deploy := func(ctx context.Context) { l.runner.deploy(ctx, number, services, source) }
-	l.pending = append(l.pending, &job{do: deploy, source: source, ended: make(chan struct{})})
-	l.nextJob()
+// queueDeploy queues the deploy of a generation. synced means that all of its source is
+// on disk.
+func (l *loop) queueDeploy(next stack.Generation, synced bool) {
+	superseded, supersede := context.WithCancel(context.Background())
+	deploy := func(ctx context.Context) {
+		defer supersede()
+		l.runner.deploy(ctx, superseded, next, synced)
+	}
+	l.queueJob(&job{do: deploy, attempt: next.Attempt, source: next.Source, supersede: supersede})
 }
 
-// dropDeploys drops the deploys that wait, since the stack has expired. The next one gets
-// their number.
-func (l *loop) dropDeploys() {
+// supersede ends the deploys that another one supersedes. One that is under way gives
+// back what it has halted, and removes what it has made, before the next job begins.
+func (l *loop) supersede(by stack.Deploy) {
+	if by.Supersedes == 0 {
+		return
+	}
+	l.dropDeploys(by.Attempt)
+	if l.job != nil && l.job.attempt != 0 && l.job.attempt < by.Attempt {
+		l.job.supersede()
+	}
+}
+
+// dropDeploys drops the deploys that wait, of attempts before the given one: the stack
+// has expired, or another deploy supersedes them.
+func (l *loop) dropDeploys(before int) {
 	l.pending = slices.DeleteFunc(l.pending, func(j *job) bool {
-		if j.source != "" {
-			l.runner.work.Go(func() { l.runner.removeFiles([]string{j.source}) })
+		drop := j.attempt != 0 && j.attempt < before
+		if drop {
+			j.supersede()
+			l.runner.removeSource(j.source)
 		}
-		return j.source != ""
+		return drop
 	})
 }
 
 // queue runs a job once all jobs before it have ended by themselves.
-func (l *loop) queue(do func(context.Context)) {
-	l.pending = append(l.pending, &job{do: do, ended: make(chan struct{})})
+func (l *loop) queue(do func(context.Context)) { l.queueJob(&job{do: do}) }
+
+func (l *loop) queueJob(j *job) {
+	j.ended = make(chan struct{})
+	l.pending = append(l.pending, j)
 	l.nextJob()
 }
 
@@ -114,14 +141,27 @@ func (l *loop) nextJob() {
 		l.job, l.pending = l.pending[0], l.pending[1:]
 		l.runner.runJob(l.job)
 	}
-	if l.job != nil && len(l.pending) > 0 && l.pending[0].cause != nil {
-		l.job.cancel(l.pending[0].cause)
+	if l.job == nil || len(l.pending) == 0 {
+		return
+	}
+	switch next := l.pending[0]; {
+	case next.cause != nil:
+		l.job.cancel(next.cause)
+	case l.job.yields && next.attempt != 0:
+		l.job.cancel(errDeployFollows)
+	case l.job.yields:
+		l.job.cancel(nil)
 	}
 }
 
 // isIdle reports whether no job is under way or waits, and nothing starts or ends outside
 // the jobs.
-func (l *loop) isIdle() bool { return l.job == nil && len(l.pending) == 0 && l.aside == 0 }
+func (l *loop) isIdle() bool { return l.job == nil && l.isFree() }
+
+// isFree is isIdle, but a job may be under way that yields.
+func (l *loop) isFree() bool {
+	return (l.job == nil || l.job.yields) && len(l.pending) == 0 && l.aside == 0
+}
 
 // goAside runs something beside the jobs. The stack is not idle meanwhile.
 func (l *loop) goAside(do func()) {
@@ -137,7 +177,7 @@ func (l *loop) goAside(do func()) {
 func (l *loop) recoverLost(g *generation) {
 	if l.runner.serving() == g && l.recovered != g {
 		l.recovered = g
-		l.interrupt(errEngineLeft(g.number+1), func(ctx context.Context) {
+		l.interrupt(errEngineLeft(g.made.Number+1), func(ctx context.Context) {
 			l.runner.recoverStack(ctx)
 			l.runner.tell(func(l *loop) { l.recoveryOver(g) })
 		})

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -21,7 +23,7 @@ func (w *world) runLog(st *stack.Stack) string {
 	w.t.Helper()
 	synctest.Wait()
 	var text strings.Builder
-	require.NoError(w.t, w.dir.Logs(w.t.Context(), st, "", "run", 1000, &text))
+	require.NoError(w.t, w.dir.Logs(w.t.Context(), st, "", "run", logfile.View{Tail: 1000}, &text))
 	return text.String()
 }
 
@@ -46,10 +48,10 @@ func TestCrash_WaitsGrowToTheirBoundAndTheServiceIsRestarting(t *testing.T) {
 			at := time.Now()
 			w.crash(st, "web-g1", 1)
 			w.awaitEvent(st.ID, "service.crashed", n)
-			require.Equal(t, stack.Restarting, w.get(st.ID).Services[0].Status)
+			require.Equal(t, stack.Restarting, w.get(st.ID).Generation.Services[0].Status)
 			w.awaitEvent(st.ID, "service.restarted", n)
 			waits = append(waits, time.Since(at).String())
-			require.Equal(t, stack.Running, w.get(st.ID).Services[0].Status)
+			require.Equal(t, stack.Running, w.get(st.ID).Generation.Services[0].Status)
 		}
 		require.Equal(t, []string{"400ms", "800ms", "1s", "1s"}, waits)
 		for _, wait := range waits {
@@ -196,13 +198,13 @@ func TestFallen_TheDeployGoesOn(t *testing.T) {
 			events := w.events(st.ID)
 			require.Equal(t, []string{"service.crashed", "stack.failed"}, events[len(events)-2:])
 			require.Equal(t, map[string]any{"error": "web crashed 6 times in 10 min (last exit code 9); check its logs and redeploy"}, w.last(st.ID, "stack.failed").Data)
-			require.Equal(t, []int{1, 2}, []int{st.Generation, st.Deploying})
+			require.Equal(t, []int{1, 2}, []int{st.Generation.Number, st.Deploying})
 			require.Empty(t, st.Error+st.DeployError)
-			for i := range st.Services {
-				require.Equal(t, stack.Stopped, st.Services[i].Status)
-				require.Equal(t, http.StatusServiceUnavailable, w.ask(st, st.Services[i].Spec.Name))
+			for i := range st.Generation.Services {
+				require.Equal(t, stack.Stopped, st.Generation.Services[i].Status)
+				require.Equal(t, http.StatusServiceUnavailable, w.ask(st, st.Generation.Services[i].Spec.Name))
 			}
-			_, err := w.sup.Deploy(w.t.Context(), st.ID, &stack.Manifest{Services: []stack.Spec{service("web")}}, "", w.upload(), nil)
+			_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("web")}}, Source: w.upload()}, nil)
 			require.ErrorContains(t, err, "already running")
 			if end == "F1" {
 				w.program(st.ID, 2, exits(7))
@@ -281,7 +283,7 @@ func TestFallen_WithAServiceThatMadeWay(t *testing.T) {
 			w.runs(st, "api-g1", "web-g2")
 			w.looping(st, "api-g1")
 			st = w.await(st.ID, "fallen", func(st *stack.Stack) bool { return st.Status == stack.Building })
-			require.Equal(t, []stack.ServiceStatus{stack.Stopped, stack.Stopped}, []stack.ServiceStatus{st.Services[0].Status, st.Services[1].Status})
+			require.Equal(t, []stack.ServiceStatus{stack.Stopped, stack.Stopped}, []stack.ServiceStatus{st.Generation.Services[0].Status, st.Generation.Services[1].Status})
 			w.runs(st, "web-g2")
 			if fails {
 				w.program(st.ID, 2, exits(7))

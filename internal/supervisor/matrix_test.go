@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -50,9 +51,10 @@ var happens = []struct {
 		return nil
 	}},
 	{"deploy", func(w *world, st *stack.Stack) error {
-		_, err := w.sup.Deploy(w.t.Context(), st.ID, &stack.Manifest{Services: []stack.Spec{service("web")}}, "", w.upload(), nil)
+		_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("web")}}, Source: w.upload()}, nil)
 		return err
 	}},
+	{"supersede", func(w *world, st *stack.Stack) error { return w.supersede(st.ID, service("web")) }},
 	{"restart", func(w *world, st *stack.Stack) error {
 		_, err := w.sup.Restart(w.t.Context(), st.ID, "web")
 		return err
@@ -113,7 +115,7 @@ var goesAway = []struct {
 var holds = map[string]func(*stack.Stack) bool{
 	"claim": (*stack.Stack).Claimed,
 	"server": func(st *stack.Stack) bool { // each process is the one from before
-		return !slices.ContainsFunc(st.Services, func(s stack.Service) bool { return s.Replaced != 0 })
+		return !slices.ContainsFunc(st.Generation.Services, func(s stack.Service) bool { return s.Replaced != 0 })
 	},
 }
 
@@ -273,6 +275,20 @@ func compare(got string) error {
 	return err
 }
 
+// withoutReady leaves out what may be there for the builds of the next deploy.
+func withoutReady(st *stack.Stack, there engine.Objects) engine.Objects {
+	if st.Status != stack.Live {
+		return there
+	}
+	there.Containers = slices.DeleteFunc(there.Containers, func(c engine.Container) bool {
+		key := engine.Key{Stack: st.ID, Service: c.Key.Service}
+		return c.Running && c.Name == key.Build()
+	})
+	ahead := engine.Key{Stack: st.ID, Generation: st.Generation.Number + 1}.Network()
+	there.Networks = slices.DeleteFunc(there.Networks, func(n engine.Network) bool { return n.Name == ahead })
+	return there
+}
+
 // consistent requires that what there is of a stack is what its row says, and returns
 // what that is: L, F or E for the status, with the generation, or - for a deleted one.
 func (w *world) consistent(st *stack.Stack, when string) string {
@@ -288,7 +304,7 @@ func (w *world) consistent(st *stack.Stack, when string) string {
 		return "-"
 	}
 	require.NoError(w.t, err)
-	have, want := there[st.ID], wanted(now)
+	have, want := withoutReady(now, there[st.ID]), wanted(now)
 	var running, networks []string
 	for _, c := range have.Containers {
 		assert.True(w.t, c.Running, "%s: %s is left", when, c.Name)
@@ -301,28 +317,45 @@ func (w *world) consistent(st *stack.Stack, when string) string {
 	assert.Equal(w.t, want.containers, running, what)
 	assert.Equal(w.t, want.networks, networks, what)
 	assert.Zero(w.t, now.Deploying, what)
-	assert.Empty(w.t, w.dir.Sources(st.ID), what)
+	w.endedOnce(now, what)
+	assert.Empty(w.t, w.dir.Sources(st.ID, now.Generation.Source.Folder), what)
 	for _, image := range have.Images {
 		for _, tag := range image.Tags {
-			if number, ok := engine.GenerationOf(tag); ok {
-				assert.Equal(w.t, now.Generation, number, "%s; image %s is left", what, tag)
+			if _, ok := engine.AttemptOf(tag); ok {
+				assert.True(w.t, now.KeepsImage(tag), "%s; image %s is left", what, tag)
 			}
 		}
 	}
 	for _, v := range have.Volumes {
 		assert.False(w.t, now.Status == stack.Expired && now.Service(v.Key.Service) != nil, "%s; volume %s is left", what, v.Name)
 	}
-	for i := range st.Services {
-		if dropped := &st.Services[i].Spec; now.Service(dropped.Name) == nil {
+	for i := range st.Generation.Services {
+		if dropped := &st.Generation.Services[i].Spec; now.Service(dropped.Name) == nil {
 			w.keepsOnlyData(now, dropped, what)
 		}
 	}
-	for i := range now.Services {
-		assert.Equal(w.t, want.service, now.Services[i].Status, what)
-		assert.Equal(w.t, want.answer, w.ask(now, now.Services[i].Spec.Name), what)
-		assert.Equal(w.t, now.Status == stack.Live, w.answers(now, now.Services[i].Spec.Name), what)
+	for i := range now.Generation.Services {
+		assert.Equal(w.t, want.service, now.Generation.Services[i].Status, what)
+		assert.Equal(w.t, want.answer, w.ask(now, now.Generation.Services[i].Spec.Name), what)
+		assert.Equal(w.t, now.Status == stack.Live, w.answers(now, now.Generation.Services[i].Spec.Name), what)
 	}
-	return fmt.Sprintf("%s%d", strings.ToUpper(string(now.Status)[:1]), now.Generation)
+	return fmt.Sprintf("%s%d", strings.ToUpper(string(now.Status)[:1]), now.Generation.Number)
+}
+
+// endedOnce requires that the row says how the latest attempt ended, and nothing else than
+// what it says of the stack.
+func (w *world) endedOnce(now *stack.Stack, what string) {
+	w.t.Helper()
+	d := now.LastDeploy
+	assert.Equal(w.t, now.Attempt, d.Attempt, what)
+	assert.Contains(w.t, []stack.Outcome{stack.WentLive, stack.RolledBack, stack.Unsuccessful}, d.Outcome, what)
+	assert.False(w.t, d.EndedAt.Before(d.StartedAt), what)
+	assert.Empty(w.t, d.Progress.Problem, what)
+	assert.Equal(w.t, d.Outcome == stack.WentLive, d.Error == "", what)
+	assert.Equal(w.t, d.Outcome == stack.WentLive, now.Generation.Attempt == d.Attempt && !now.DeployedAt.IsZero(), what)
+	if d.Outcome == stack.RolledBack {
+		assert.Equal(w.t, now.DeployError, d.Error, what)
+	}
 }
 
 // keepsOnlyData requires that nothing but the data is left of a service that a redeploy
@@ -348,11 +381,11 @@ type shape struct {
 func wanted(st *stack.Stack) shape {
 	switch st.Status {
 	case stack.Live:
-		key := engine.Key{Stack: st.ID, Generation: st.Generation}
+		key := engine.Key{Stack: st.ID, Generation: st.Generation.Number}
 		want := shape{networks: []string{key.Network()}, service: stack.Running, answer: toProcess}
-		for i := range st.Services {
-			key.Service = st.Services[i].Spec.Name
-			want.containers = append(want.containers, key.Process(st.Services[i].Replaced))
+		for i := range st.Generation.Services {
+			key.Service = st.Generation.Services[i].Spec.Name
+			want.containers = append(want.containers, key.Process(st.Generation.Services[i].Replaced))
 		}
 		slices.Sort(want.containers)
 		return want

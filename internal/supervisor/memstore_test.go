@@ -14,13 +14,14 @@ import (
 // memstore is a Store in memory: it does what package store does, without the
 // transactions of a database, which take longer than all else in a test.
 type memstore struct {
-	mu      sync.Mutex
-	last    int64
-	stacks  map[string]*stack.Stack // by id; nobody else has them
-	deleted map[string]bool
-	events  map[string][]stack.Event
-	changes []change
-	woken   map[chan struct{}]string // the stack that each watches
+	mu       sync.Mutex
+	last     int64
+	stacks   map[string]*stack.Stack // by id; nobody else has them
+	deleted  map[string]bool
+	events   map[string][]stack.Event
+	changes  []change
+	commands []stack.Command
+	woken    map[chan struct{}]string // the stack that each watches
 
 	// fault is asked at each read, and at each change with its events: an error is what
 	// the database answers. Nil is one that works.
@@ -58,7 +59,7 @@ func (m *memstore) after(committed func(id string, events []stack.Event)) {
 // clone copies a stack, and of it all that is ever changed in place.
 func clone(st *stack.Stack) *stack.Stack {
 	own := *st
-	own.Services, own.Secrets = slices.Clone(st.Services), maps.Clone(st.Secrets)
+	own.Generation.Services, own.Secrets = slices.Clone(st.Generation.Services), maps.Clone(st.Secrets)
 	return &own
 }
 
@@ -189,6 +190,38 @@ func (m *memstore) Reserve(_ context.Context, last int64) error {
 	defer m.mu.Unlock()
 	m.last = max(m.last, last)
 	return nil
+}
+
+func (m *memstore) AddCommand(ctx context.Context, c stack.Command) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.commands = append(m.commands, c)
+	return ctx.Err()
+}
+
+func (m *memstore) EndCommand(_ context.Context, c stack.Command) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.commands[slices.IndexFunc(m.commands, func(other stack.Command) bool { return other.ID == c.ID })] = c
+	return nil
+}
+
+func (m *memstore) EndCommands(_ context.Context, at time.Time, why string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.commands {
+		if c := &m.commands[i]; c.EndedAt.IsZero() {
+			c.EndedAt, c.Error = at, why
+		}
+	}
+	return nil
+}
+
+// Commands are those of all stacks, oldest first.
+func (m *memstore) Commands() []stack.Command {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.commands)
 }
 
 func (m *memstore) Watch(id string) (woken <-chan struct{}, stop func()) {

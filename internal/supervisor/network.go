@@ -12,7 +12,7 @@ import (
 
 // networkOf returns the name of the network of a stack's served generation.
 func networkOf(st *stack.Stack, there engine.Objects) string {
-	key := engine.Key{Stack: st.ID, Generation: st.Generation}
+	key := engine.Key{Stack: st.ID, Generation: st.Generation.Number}
 	own, former := key.Network(), key.FormerNetwork()
 	if there.HasNetwork(former) && !there.HasNetwork(own) {
 		return former
@@ -25,6 +25,10 @@ func networkOf(st *stack.Stack, there engine.Objects) string {
 func (g *generation) ensureNetwork(ctx context.Context) error {
 	if g.network == g.key("").Network() {
 		err := g.cfg.Engine.Place(ctx, g.key(""), g.st.Seq)
+		if errors.Is(err, engine.ErrNoNetwork) && !g.ahead {
+			g.runner.sup.discardReady(ctx)
+			err = g.cfg.Engine.Place(ctx, g.key(""), g.st.Seq)
+		}
 		if errors.Is(err, engine.ErrNoNetwork) {
 			return stack.NewError(stack.Unavailable, "no network is free on this host; delete a stack or try again later")
 		}
@@ -57,8 +61,8 @@ func (r *runner) removeNetworks(ctx context.Context, st *stack.Stack) {
 }
 
 func (g *generation) needsNetwork() bool {
-	for i := range g.services { // by index: a build writes to its service meanwhile
-		if spec := &g.services[i].Spec; !spec.IsStatic() || spec.Builds() {
+	for i := range g.made.Services { // by index: a build writes to its service meanwhile
+		if spec := &g.made.Services[i].Spec; !spec.IsStatic() || spec.Builds() {
 			return true
 		}
 	}

@@ -49,7 +49,7 @@ func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
 			there.Networks = append(there.Networks, engine.Network{Name: name})
 		}
 		var left []string
-		for _, n := range s.leftovers(&stack.Stack{ID: "stk_3f2a9c1b7d4e", Generation: 2, Status: c.status}, there).objects.Networks {
+		for _, n := range s.leftovers(&stack.Stack{ID: "stk_3f2a9c1b7d4e", Generation: stack.Generation{Number: 2}, Status: c.status}, there).objects.Networks {
 			left = append(left, n.Name)
 		}
 		assert.Equal(t, c.left, left, "of a %s stack with %v", c.status, c.there)

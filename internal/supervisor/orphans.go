@@ -165,6 +165,11 @@ func (s *Supervisor) spares(st *stack.Stack, number int) bool {
 	return !st.Explains(number) && time.Since(s.began) < s.cfg.OrphanGrace
 }
 
+// sparesAttempt is spares for what an attempt made: images and published folders.
+func (s *Supervisor) sparesAttempt(st *stack.Stack, attempt int) bool {
+	return !st.ExplainsAttempt(attempt) && time.Since(s.began) < s.cfg.OrphanGrace
+}
+
 // sparesRunning is spares for containers and networks. Those of an expired stack go, so
 // that its data is at rest.
 func (s *Supervisor) sparesRunning(st *stack.Stack, key engine.Key) bool {
@@ -175,19 +180,22 @@ func (s *Supervisor) sparesRunning(st *stack.Stack, key engine.Key) bool {
 // explain.
 func (s *Supervisor) newerThanRow(st *stack.Stack, there engine.Objects) leftovers {
 	unexplained := func(number int) bool { return !st.Explains(number) }
-	explained := func(n engine.Network) bool { return st.Explains(n.Key.Generation) }
+	explained := func(n engine.Network) bool {
+		return st.Explains(n.Key.Generation) || !hasContainers(there, n.Key.Generation)
+	}
+	newer := unused{st, func(attempt int) bool { return !st.ExplainsAttempt(attempt) }}
 	return leftovers{
 		objects: engine.Objects{
 			Containers: containersOf(there.Containers, unexplained),
-			Images:     tagged(there.Images, ofGeneration(unexplained)),
+			Images:     tagged(there.Images, newer.image),
 			Networks:   slices.DeleteFunc(slices.Clone(there.Networks), explained),
 		},
-		sites: s.cfg.Dir.Sites(st.ID, unexplained),
+		files: s.cfg.Dir.Sites(st.ID, newer.site),
 	}
 }
 
 // warnOfNewer names in the log what the stack's row does not explain.
 func (s *Supervisor) warnOfNewer(st *stack.Stack, newer leftovers) {
 	s.cfg.Log.Warn("there are generations of this stack that the database does not know; is it an older copy? They go after the grace",
-		"stack", st.ID, "generation", st.Generation, "grace", s.cfg.OrphanGrace, "newer", newer.names())
+		"stack", st.ID, "generation", st.Generation.Number, "grace", s.cfg.OrphanGrace, "newer", newer.names())
 }

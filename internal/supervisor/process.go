@@ -32,6 +32,8 @@ type process struct {
 
 	absence atomic.Int64 // the engine's last one before the process was known to run
 
+	endNoted atomic.Bool // the log says how the process ended
+
 	mu       sync.Mutex
 	watching context.CancelFunc
 	watched  chan struct{} // closed when the process is no longer watched; nil before watch
@@ -42,17 +44,21 @@ type process struct {
 // startProcess starts a service's process in a container, in place of what an earlier
 // attempt left. The aliases are the names by which the other services find it.
 func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases ...string) (*process, error) {
-	spec := g.containerSpec(s)
+	spec, err := g.containerSpec(ctx, s)
+	if err != nil {
+		return nil, err
+	}
 	spec.Name = g.key(s.Spec.Name).Process(s.Replaced)
 	spec.Cmd = startCommand(s.Spec.Start)
 	spec.Aliases = aliases
-	absence := g.runner.sup.absences.Load()
+	absence, at := g.runner.sup.absences.Load(), time.Now()
 	id, err := g.cfg.Engine.Run(ctx, spec)
 	if id == "" {
 		return nil, err
 	}
 	p := g.newProcess(s, id, aliases...)
 	if err == nil {
+		p.markStart(at)
 		err = p.attachStarted(ctx, time.Time{}, absence)
 	}
 	if err != nil {
@@ -63,9 +69,9 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases
 
 // containerSpec returns what all containers of a service in this generation have in
 // common.
-func (g *generation) containerSpec(s *stack.Service) engine.Spec {
+func (g *generation) containerSpec(ctx context.Context, s *stack.Service) (engine.Spec, error) {
 	uid := strconv.Itoa(g.st.UID())
-	return engine.Spec{
+	spec := engine.Spec{
 		Key:         g.key(s.Spec.Name),
 		Image:       s.Image,
 		User:        uid + ":" + uid,
@@ -73,6 +79,7 @@ func (g *generation) containerSpec(s *stack.Service) engine.Spec {
 		Hostname:    g.key(s.Spec.Name).Hostname(),
 		Env:         builder.EnvList(g.processEnv(s)),
 		Network:     g.network,
+		Await:       func(ctx context.Context) error { return ofHost(g.makeNetwork(ctx)) },
 		Volumes:     map[string]string{stack.DataDir: g.key(s.Spec.Name).Data()},
 		Memory:      g.cfg.Memory,
 		NanoCPUs:    g.cfg.NanoCPUs,
@@ -80,6 +87,29 @@ func (g *generation) containerSpec(s *stack.Service) engine.Spec {
 		LogMax:      max(engineLog, 4*g.cfg.LogMax),
 		StopTimeout: s.Spec.StopTimeout,
 	}
+	if !s.Copied {
+		return spec, nil
+	}
+	var err error
+	spec.Image, spec.Files, err = g.cfg.Builder.Begin(ctx, g.copyOf(s))
+	return spec, err
+}
+
+// copyOf returns the source that is copied into each container of a service.
+func (g *generation) copyOf(s *stack.Service) builder.Copy {
+	layer := g.st.Layers[s.Spec.Name]
+	if layer.Image != s.Image {
+		layer = stack.Layer{Image: s.Image}
+	}
+	return builder.Copy{
+		Dir: g.cfg.Dir.Source(g.st.ID, g.made.Source.Folder), Digest: g.made.Source.Digest, UID: g.st.UID(),
+		Layer: layer, Installed: s.Installed, Listing: g.listing(s),
+	}
+}
+
+// listing returns the folder of the listing of the source that the layer of a service has.
+func (g *generation) listing(s *stack.Service) string {
+	return g.cfg.Dir.Listing(g.st.ID, g.st.Layers[s.Spec.Name].Source.Digest)
 }
 
 // processEnv returns the environment of a service's process: what its runtime sets,
@@ -92,7 +122,7 @@ func (g *generation) processEnv(s *stack.Service) map[string]string {
 
 // environment returns the maker of the variables of the generation's services.
 func (g *generation) environment() *stack.Environment {
-	return &stack.Environment{Stack: g.st, Services: g.services, Generation: g.number, URLs: g.cfg.URLs}
+	return &stack.Environment{Stack: g.st, Generation: &g.made, URLs: g.cfg.URLs}
 }
 
 // engineLog is how much of a log the engine keeps, in bytes, at least: a burst that
@@ -156,10 +186,11 @@ func (p *process) attach(c engine.Container, since time.Time, absence int64) err
 // The process has a name from then on, and its log goes on.
 func (p *process) restart(ctx context.Context) error {
 	since := p.unfollow()
-	absence := p.gen.runner.sup.absences.Load()
+	absence, at := p.gen.runner.sup.absences.Load(), time.Now()
 	if err := p.cfg.Engine.Restart(ctx, p.id, p.aliases...); err != nil {
 		return err
 	}
+	p.markStart(at)
 	if err := p.attachStarted(ctx, since, absence); err != nil {
 		return err
 	}
@@ -185,17 +216,19 @@ func (p *process) newTarget() *proxy.Target {
 func (p *process) addr() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return net.JoinHostPort(p.ip, strconv.Itoa(p.service.Spec.ListenPort()))
+	return net.JoinHostPort(p.ip, strconv.Itoa(p.gen.made.ListenPort(&p.service.Spec)))
 }
 
 // endAndRemove ends the process, within the time that its manifest gives it unless ctx
 // ends first, and removes the container once its log has been read.
 func (p *process) endAndRemove(ctx context.Context) error {
+	stopped := !p.hasEnded()
 	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
 	p.awaitLog(ctx)
+	p.markEnd(ctx, stopped)
 	return p.cfg.Engine.Remove(ctx, p.id)
 }
 

@@ -15,7 +15,10 @@ import (
 // runRelease runs the service's release command once, in a container of its own with
 // the service's data. Its output goes to the build log.
 func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
-	spec := g.containerSpec(s)
+	spec, err := g.containerSpec(ctx, s)
+	if err != nil {
+		return err
+	}
 	spec.Name = g.key(s.Spec.Name).Release()
 	spec.Cmd = []string{"sh", "-c", s.Spec.Release}
 	log, _, err := logfile.Open(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax)
@@ -23,7 +26,7 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 		return err
 	}
 	defer log.Close()
-	fmt.Fprintf(log, "== release %s gen %d\n$ %s\n", s.Spec.Name, g.number, s.Spec.Release)
+	fmt.Fprintf(log, "== release %s gen %d\n$ %s\n", s.Spec.Name, g.made.Number, s.Spec.Release)
 	id, err := g.cfg.Engine.Run(ctx, spec)
 	if id != "" {
 		defer g.runner.sup.stopAndRemove(ctx, id) //nolint:errcheck // abandon removes what stays
@@ -40,14 +43,14 @@ func (g *generation) runRelease(ctx context.Context, s *stack.Service) error {
 	})
 	failpoint.Here("release-run")
 	if limited.Err() != nil && ctx.Err() == nil {
-		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.BuildTimeout, s.Spec.Release, last.Phrase())
+		return serviceError(s, "release ran longer than %s and was killed: %s%s", g.cfg.BuildTimeout, stack.CommandLine(s.Spec.Release), last.Phrase())
 	}
 	if err != nil {
 		return err
 	}
 	c, err := g.cfg.Engine.Look(ctx, id)
 	if err == nil && c.ExitCode != 0 {
-		return serviceError(s, "release failed: %q exited with code %d%s", s.Spec.Release, c.ExitCode, last.Phrase())
+		return serviceError(s, "release failed: %q exited with code %d%s", stack.CommandLine(s.Spec.Release), c.ExitCode, last.Phrase())
 	}
 	return err
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// Restart restarts the process of one service of a live stack at its owner's request,
-// and returns once that is accepted. The new process starts beside the old one and
+// Restart restarts the process of a service of a live stack, or for "" those of all its
+// services, and returns once that is accepted. The new process starts beside the old one and
 // takes the traffic when it is healthy, so that no request fails, not even one of the
 // other services. It starts alone with strategy: recreate, if the old process does not
 // serve, and under a runtime whose containers cannot be named while they run. The event
@@ -25,7 +25,11 @@ func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.St
 		return nil, err
 	}
 	return st, s.handOver(ctx, id, func(l *loop) {
-		l.queue(func(context.Context) { l.runner.restartService(st, service) })
+		l.queue(func(context.Context) {
+			for _, svc := range st.Processes(service) {
+				l.runner.restartService(st, svc.Spec.Name)
+			}
+		})
 	})
 }
 
@@ -54,7 +58,7 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 // restartOnRequest restarts the process. It returns false if the process is no longer
 // to be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
-	p.logLine("restart requested by the owner")
+	p.logLine("restart requested")
 	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.serves(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
@@ -105,6 +109,7 @@ func (p *process) stopAndRestart(ctx context.Context) error {
 		return err
 	}
 	p.awaitLog(ctx)
+	p.markEnd(ctx, true)
 	return p.restart(ctx)
 }
 
@@ -172,7 +177,7 @@ func (p *process) handOver(ctx context.Context, next *process) error {
 	}
 	failpoint.Here("next-named")
 	drained, err := p.replace(ctx, next, func(st *stack.Stack) ([]stack.Event, error) {
-		return st.ReplacedOnRequest(service, p.gen.number, next.service.Replaced)
+		return st.ReplacedOnRequest(service, p.gen.made.Number, next.service.Replaced)
 	})
 	if err != nil {
 		return err
@@ -257,8 +262,8 @@ func (g *generation) unwatch(service string) *process {
 // unwatchAll ends the watching of all processes and returns them.
 func (g *generation) unwatchAll() []*process {
 	var all []*process
-	for i := range g.services {
-		if p := g.unwatch(g.services[i].Spec.Name); p != nil {
+	for i := range g.made.Services {
+		if p := g.unwatch(g.made.Services[i].Spec.Name); p != nil {
 			all = append(all, p)
 		}
 	}

@@ -23,8 +23,8 @@ func TestRestartInPlace_ThatFailsCountsAsARestartThatDoesNotGetHealthy(t *testin
 		w.restart(st)
 		w.awaitEvent(st.ID, "service.crashed", 1)
 		st = w.get(st.ID)
-		require.Equal(t, 1, st.Services[0].Unhealthy)
-		require.True(t, st.Services[0].InPlace)
+		require.Equal(t, 1, st.Generation.Services[0].Unhealthy)
+		require.True(t, st.Generation.Services[0].InPlace)
 		require.Equal(t, map[string]any{"service": "web", "exit_code": nil, "crashes": 1}, w.last(st.ID, "service.crashed").Data)
 		w.program(st.ID, 1, nil)
 		w.awaitEvent(st.ID, "service.restarted", 1)
@@ -67,7 +67,7 @@ func TestRestart_OfAServiceThatWaitsAfterACrashIsAtOnce(t *testing.T) {
 		w.awaitEvent(st.ID, "service.restarted", 1)
 		require.Less(t, time.Since(at), time.Minute)
 		require.True(t, w.answers(st, "web"))
-		require.Equal(t, stack.Running, w.get(st.ID).Services[0].Status)
+		require.Equal(t, stack.Running, w.get(st.ID).Generation.Services[0].Status)
 	}, func(c *Config) { c.Limits.Backoff, c.Limits.BackoffMax = time.Hour, time.Hour })
 }
 
@@ -96,7 +96,7 @@ func TestRestart_OfAProcessThatIsNotHealthyAfterACrash(t *testing.T) {
 		require.Equal(t, http.StatusBadGateway, w.ask(st, "web"))
 		w.restart(st)
 		time.Sleep(2 * time.Minute)
-		require.Equal(t, stack.Restarting, w.get(st.ID).Services[0].Status)
+		require.Equal(t, stack.Restarting, w.get(st.ID).Generation.Services[0].Status)
 		w.release()
 		w.settle()
 		require.True(t, w.answers(st, "web"))
@@ -137,12 +137,12 @@ func TestRestart_WithdrawsAProcessFromBeforeThatEnds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		st := w.restarting(service("web"))
 		require.True(t, w.answers(st, "web"))
-		require.Equal(t, stack.Restarting, w.get(st.ID).Services[0].Status)
+		require.Equal(t, stack.Restarting, w.get(st.ID).Generation.Services[0].Status)
 		w.crash(st, "web-g1", 137)
 		w.settle()
 		require.Equal(t, http.StatusBadGateway, w.ask(st, "web"))
 		require.NotContains(t, w.runLog(st), "the restart failed")
-		require.Equal(t, stack.Restarting, w.get(st.ID).Services[0].Status)
+		require.Equal(t, stack.Restarting, w.get(st.ID).Generation.Services[0].Status)
 	}, func(c *Config) { c.HealthTimeout = time.Hour })
 }
 
@@ -203,5 +203,19 @@ func TestRestart_AgainstACrashLoopOfAnotherService(t *testing.T) {
 		w.release()
 		w.settle()
 		require.Equal(t, "F1", w.consistent(st, "fallen"))
+	})
+}
+
+func TestRestart_OfAllServices(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"), service("api"))
+		_, err := w.sup.Restart(w.t.Context(), st.ID, "")
+		require.NoError(t, err)
+		w.awaitEvent(st.ID, "service.restarted", 2)
+		w.runs(st, "api-g1-r1", "web-g1-r1")
+		for _, service := range []string{"web", "api"} {
+			require.True(t, w.answers(st, service))
+		}
 	})
 }

@@ -20,19 +20,19 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	if !newer.none() {
 		s.warnOfNewer(st, newer)
 	}
-	var interrupted *stack.Error
+	var interrupted *stopped
 	if st.Deploying != 0 {
-		interrupted = errInterrupted(st.Deploying)
+		interrupted = &stopped{st.Attempt, errInterrupted(st.Deploying)}
 	}
 	r := s.takeRunner(st.ID, !newer.none(), interrupted)
-	lost := s.lostFiles(st)
+	lost := s.lostFiles(st, newer)
 	rest := r.failLost(ctx, st, there)
 	r.tell(func(l *loop) {
 		// After the rest, which may bring the stack back, and before any deploy, which
 		// may publish under the number of the lost build.
 		l.queue(func(ctx context.Context) {
 			rest(ctx)
-			r.removeFiles(lost)
+			r.removeFiles(lost...)
 		})
 		l.startKeepingTime()
 	})
@@ -54,15 +54,20 @@ func (r *runner) failLost(ctx context.Context, st *stack.Stack, there engine.Obj
 	return r.resume(ctx, failed, there)
 }
 
-// lostFiles returns the sources and sites that a lost build left of a stack.
-func (s *Supervisor) lostFiles(st *stack.Stack) []string {
-	return append(s.cfg.Dir.Sources(st.ID), s.cfg.Dir.Sites(st.ID, s.superseded(st))...)
+// lostFiles returns the sources and sites that a lost build left of a stack. While there
+// are newer generations, one of the sources may be theirs.
+func (s *Supervisor) lostFiles(st *stack.Stack, newer leftovers) []string {
+	lost := s.leftovers(st, engine.Objects{}).files
+	if newer.none() {
+		lost = append(lost, s.cfg.Dir.Sources(st.ID, st.Generation.Source.Folder)...)
+	}
+	return lost
 }
 
-// removeFiles removes sources and sites of a lost build.
-func (r *runner) removeFiles(paths []string) {
+// removeFiles removes sources and sites.
+func (r *runner) removeFiles(paths ...string) {
 	if err := r.cfg.Dir.RemoveFolders(paths...); err != nil {
-		r.log.Warn("files of a lost build not removed; the next start tries again", "error", err)
+		r.log.Warn("files of a build not removed; the next start tries again", "error", err)
 	}
 }
 
@@ -104,7 +109,7 @@ func (r *runner) resume(ctx context.Context, st *stack.Stack, there engine.Objec
 // that has all its services is restored when adopt returns. It returns the rest of the
 // work.
 func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Objects) (rest func(context.Context)) {
-	g := r.generation(st, st.Generation, st.Services)
+	g := r.generation(st, st.Generation)
 	if err := g.adoptAll(there); err != nil {
 		r.route(st, nil)
 		return func(ctx context.Context) { r.endAttempt(ctx, g, err, r.recoverStack) }
@@ -126,8 +131,8 @@ func (r *runner) adopt(ctx context.Context, st *stack.Stack, there engine.Object
 // adoptAll makes targets of all services that are there, on the network that is there.
 func (g *generation) adoptAll(there engine.Objects) error {
 	g.network = networkOf(g.st, there)
-	for i := range g.services {
-		s := &g.services[i]
+	for i := range g.made.Services {
+		s := &g.made.Services[i]
 		if err := g.adoptService(s, there.Container(g.key(s.Spec.Name).Process(s.Replaced))); err != nil {
 			return err
 		}
@@ -160,8 +165,8 @@ func (g *generation) adoptService(s *stack.Service, c engine.Container) error {
 
 // isComplete reports whether every service has a target.
 func (g *generation) isComplete() bool {
-	for i := range g.services {
-		if g.target(g.services[i].Spec.Name) == nil {
+	for i := range g.made.Services {
+		if g.target(g.made.Services[i].Spec.Name) == nil {
 			return false
 		}
 	}
@@ -183,12 +188,27 @@ func (r *runner) bringBack(ctx context.Context, g *generation) {
 	r.endAttempt(ctx, g, err, r.recoverStack)
 }
 
+// markLost notes in the log how the process of a service ended that nobody watched.
+func (g *generation) markLost(ctx context.Context, s *stack.Service) {
+	if s.Spec.IsStatic() {
+		return
+	}
+	if c, err := g.cfg.Engine.Look(ctx, g.key(s.Spec.Name).Process(s.Replaced)); err == nil {
+		g.newProcess(s, c.ID).markEnd(ctx, false)
+	}
+}
+
 // bringUpBuilt is bringUp for a service of a generation that has been served before.
 func (g *generation) bringUpBuilt(ctx context.Context, s *stack.Service) error {
 	if err := g.checkData(ctx, s); err != nil {
 		return err
 	}
+	g.markLost(ctx, s)
 	err := g.bringUp(ctx, s, false)
+	if s.Copied && stack.KindOf(err) == stack.Conflict {
+		g.log.Error("kept source of a stack is missing or damaged", "service", s.Spec.Name, "error", err)
+		return serviceError(s, "its source on this host is missing or damaged; upload the source again")
+	}
 	if errors.Is(err, engine.ErrNotFound) {
 		if there, lookErr := g.cfg.Engine.HasImage(ctx, s.Image); lookErr == nil && !there {
 			return serviceError(s, "its image is no longer on this host; upload the source again")
@@ -214,7 +234,7 @@ func (r *runner) endAttempt(ctx context.Context, g *generation, err error, attem
 		}
 	case ctx.Err() == nil && mayPass(err):
 		g.letGo()
-		r.log.Warn("stack not brought back for a fault of the host; trying again", "generation", g.number, "error", err)
+		r.log.Warn("stack not brought back for a fault of the host; trying again", "generation", g.made.Number, "error", err)
 		r.startLater(func(ctx context.Context) {
 			if r.serving() == nil {
 				attempt(ctx)
@@ -338,10 +358,10 @@ func (r *runner) restoreFailed(ctx context.Context, g *generation, cause error) 
 		g.letGo()
 		return
 	}
-	r.log.Info("stack not brought back", "generation", g.number, "error", cause)
+	r.log.Info("stack not brought back", "generation", g.made.Number, "error", cause)
 	err := r.fail(ctx, g, func(st *stack.Stack) ([]stack.Event, error) {
-		if r.stopped != nil && st.Deploying != 0 {
-			return st.RollbackFailed(g.notBroughtBack(r.stopped, cause))
+		if r.awaitsEnd(st) {
+			return st.RollbackFailed(g.notBroughtBack(r.stopped.reason, cause), stack.Now())
 		}
 		return st.RestoreFailed(r.explain(cause))
 	})
@@ -363,7 +383,7 @@ func (r *runner) restore(ctx context.Context) {
 		r.log.Error("restore not begun", "error", err)
 		return
 	}
-	g := r.generation(st, st.Generation, st.Services)
+	g := r.generation(st, st.Generation)
 	r.endAttempt(ctx, g, g.restoreServices(ctx), r.restore)
 	g.dropRestored(ctx) // after all else: the engine creates no container while it removes an image
 }
@@ -392,7 +412,7 @@ func (r *runner) restoreLate(ctx context.Context) {
 const notBuilt = "no build of the stack had succeeded when it expired, so there is nothing to bring back; upload the source again"
 
 func (g *generation) restoreServices(ctx context.Context) error {
-	if !g.st.Built() {
+	if !g.st.Generation.Built() {
 		return stack.NewError(stack.Conflict, strings.TrimPrefix(g.st.Error+"\n"+notBuilt, "\n"))
 	}
 	err := g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {

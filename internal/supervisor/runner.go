@@ -36,7 +36,12 @@ type runner struct {
 	// Why the deploy under way was stopped, nil if it was not. That is recorded once
 	// the generation before serves again. Only jobs use it, one at a time, and take
 	// before the first of them.
-	stopped *stack.Error
+	stopped *stopped
+
+	ready   *ready                // for the deploy that begins next; nil for none. Only jobs use it
+	holding atomic.Pointer[ready] // what a job holds until a deploy begins; nil for nothing
+
+	deployed atomic.Int64 // when the last deploy of this server ended, in Unix nanoseconds
 
 	routing sync.Mutex // held while routes change
 
@@ -53,7 +58,7 @@ type runLog struct {
 
 // newRunner returns the runner of a stack. An earlier server may have left generations
 // that are newer than the row, and a deploy that it stopped.
-func newRunner(s *Supervisor, id string, newer bool, stopped *stack.Error) *runner {
+func newRunner(s *Supervisor, id string, newer bool, stopped *stopped) *runner {
 	r := &runner{
 		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id, newer: newer, stopped: stopped,
 		mailbox: newMailbox(), exits: make(chan string, maxExits), ended: make(chan struct{}),
@@ -114,17 +119,44 @@ func (r *runner) runJob(j *job) {
 	})
 }
 
-// startIdle starts a job and returns true, unless another job is under way, or something
-// starts or ends outside the jobs.
+// startIdle starts a job and returns true, unless another job is under way that does not
+// yield, or something starts or ends outside the jobs.
 func (r *runner) startIdle(do func(context.Context)) bool {
-	idle, _ := ask(r.ctx, r, func(l *loop) bool { // false if it has ended
-		if !l.isIdle() {
+	return r.startIf((*loop).isFree, &job{do: do})
+}
+
+// doIdle is startIdle, and returns when the job has ended or ctx ends.
+func (r *runner) doIdle(ctx context.Context, do func(context.Context)) {
+	done := make(chan struct{})
+	begun := r.startIdle(func(ctx context.Context) {
+		defer close(done)
+		do(ctx)
+	})
+	if !begun {
+		return
+	}
+	select {
+	case <-done:
+	case <-r.ended: // perhaps before the job began
+	case <-ctx.Done():
+	}
+}
+
+// startYielding starts a job that any other stops and returns true, unless the stack is not
+// idle.
+func (r *runner) startYielding(do func(context.Context)) bool {
+	return r.startIf((*loop).isIdle, &job{do: do, yields: true})
+}
+
+func (r *runner) startIf(permits func(*loop) bool, j *job) bool {
+	begun, _ := ask(r.ctx, r, func(l *loop) bool { // false if it has ended
+		if !permits(l) {
 			return false
 		}
-		l.queue(do)
+		l.queueJob(j)
 		return true
 	})
-	return idle
+	return begun
 }
 
 // isIdleBeside reports whether nothing starts or ends outside the jobs.

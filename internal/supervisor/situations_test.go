@@ -65,6 +65,18 @@ var underWay = []situation{
 	}},
 	{"recreate", func(w *world) *stack.Stack { return w.redeploying(recreate("web")) }},
 	{"two halted", func(w *world) *stack.Stack { return w.redeploying(recreate("web"), recreate("api")) }},
+	{"superseded", func(w *world) *stack.Stack { // its process takes its time to end, and then another deploy begins
+		spec := recreate("web")
+		spec.StopTimeout = 10 * time.Minute
+		st := w.long(spec)
+		w.program(st.ID, 2, w.unwilling)
+		w.deploy(st.ID, spec)
+		w.runs(st, "web-g2")
+		synctest.Wait()
+		w.program(st.ID, 2, w.slow)
+		require.NoError(w.t, w.supersede(st.ID, spec))
+		return st
+	}},
 	{"rollback", func(w *world) *stack.Stack {
 		st := w.redeploying(recreate("web"))
 		w.program(st.ID, 1, w.slow)
@@ -207,6 +219,7 @@ func (w *world) redeploying(specs ...stack.Spec) *stack.Stack {
 	}
 	slices.Sort(run)
 	w.runs(st, run...)
+	synctest.Wait() // for the processes to know what they run
 	return st
 }
 
@@ -251,6 +264,17 @@ func (w *world) stubborn(p *enginetest.Process) int {
 	case <-p.Killed:
 	}
 	return code
+}
+
+// unwilling is a program that never listens, and ends as it is asked to once the world is
+// released.
+func (w *world) unwilling(p *enginetest.Process) int {
+	select {
+	case <-w.released:
+		return silent(p)
+	case <-p.Killed:
+	}
+	return 0
 }
 
 // hold has the engine answer no call of a method about an object, "" for all, before the

@@ -28,22 +28,34 @@ func (r *runner) keepData(ctx context.Context) {
 	})
 }
 
-// keepVolumes makes a snapshot of every volume with data.
+// keepVolumes makes a snapshot of every volume with data. The build caches and the layers
+// go first, to make room. The data of a service that a redeploy dropped stays as it is.
 func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 	volumes, err := r.cfg.Engine.Volumes(ctx, engine.Key{Stack: r.id})
 	if err != nil {
 		return err
 	}
+	caches := slices.DeleteFunc(slices.Clone(volumes), func(v engine.Volume) bool { return isNeeded(st, v) })
+	err = r.cfg.Engine.Discard(ctx, engine.Objects{Volumes: caches, Images: unneededLayers(st)})
+	_ = r.cfg.Admission.CheckRoom() // makes room, if it can, before a snapshot finds none
 	for _, v := range volumes {
-		switch {
-		case v.Name != v.Key.Data():
-			err = errors.Join(err, r.cfg.Engine.Discard(ctx, engine.Objects{Volumes: []engine.Volume{v}})) // a package cache
-		case st.Service(v.Key.Service) != nil:
+		if v.Name == v.Key.Data() && st.Service(v.Key.Service) != nil {
 			err = errors.Join(err, r.snapshotVolume(ctx, st, v.Key))
 		}
-		// The data of a service that a redeploy dropped stays as it is.
 	}
 	return err
+}
+
+// unneededLayers returns the layers that the row still has and the stack does not need.
+func unneededLayers(st *stack.Stack) (images []engine.Image) {
+	for _, layer := range st.Layers {
+		for _, ref := range []string{layer.Source.Image, layer.Image} {
+			if ref != "" && !st.KeepsImage(ref) {
+				images = append(images, engine.Image{Tags: []string{ref}})
+			}
+		}
+	}
+	return images
 }
 
 // snapshotVolume commits a service's data as an image and removes the volume. If there
@@ -80,9 +92,9 @@ func (r *runner) putOff(service string, cause error) error {
 
 // helperImage returns a base image, whose programs no tenant could change.
 func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, error) {
-	for i := range st.Services {
-		if !st.Services[i].Spec.IsStatic() {
-			return r.cfg.Builder.EnsureBase(ctx, st.Services[i].Spec.Runtime, io.Discard)
+	for i := range st.Generation.Services {
+		if !st.Generation.Services[i].Spec.IsStatic() {
+			return r.cfg.Builder.EnsureBase(ctx, st.Generation.Services[i].Spec.Runtime, io.Discard)
 		}
 	}
 	return "", errors.New("no service of the stack has data")
@@ -117,11 +129,11 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 // delete removes them, or the next server. It finishes each removal that it began,
 // so that whoever comes next does not meet an image that is half removed.
 func (g *generation) dropRestored(ctx context.Context) {
-	for i := range g.services {
+	for i := range g.made.Services {
 		if ctx.Err() != nil {
 			return
 		}
-		restored := engine.Image{Tags: []string{g.key(g.services[i].Spec.Name).Restored()}}
+		restored := engine.Image{Tags: []string{g.key(g.made.Services[i].Spec.Name).Restored()}}
 		if err := g.cfg.Engine.Discard(context.WithoutCancel(ctx), engine.Objects{Images: []engine.Image{restored}}); err != nil {
 			g.log.Error("restored snapshot not removed; trying again later", "error", err)
 		}

@@ -10,15 +10,17 @@ import (
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/engine/enginetest"
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// elsewhere is an engine whose processes listen on this machine's own address alone.
-type elsewhere struct{ engine.Driver }
-
-func (elsewhere) Sockets(context.Context, string) ([]string, error) {
-	return []string{"127.0.0.1:3000"}, nil
+// listeningOn is an engine whose processes listen on these addresses.
+type listeningOn struct {
+	engine.Driver
+	sockets []string
 }
+
+func (l listeningOn) Sockets(context.Context, string) ([]string, error) { return l.sockets, nil }
 
 // The lines of logs are letter for letter those of docs/api.md, "GET /v0/stacks/{id}/logs".
 func TestLogs_AreLetterForLetterAsSpecified(t *testing.T) {
@@ -37,7 +39,7 @@ func TestLogs_AreLetterForLetterAsSpecified(t *testing.T) {
 			"build": "### web (build)\n== build web (node) gen 1\n== build ok\n== release web gen 1\n$ migrate\n",
 		} {
 			var text strings.Builder
-			require.NoError(t, w.dir.Logs(t.Context(), st, "", kind, 4, &text))
+			require.NoError(t, w.dir.Logs(t.Context(), st, "", kind, logfile.View{Tail: 4}, &text))
 			require.Equal(t, want, text.String())
 		}
 	})
@@ -61,10 +63,10 @@ func TestHealth_IsLetterForLetterAsSpecified(t *testing.T) {
 			})
 			st := w.becomes(w.create(service("web")).ID, stack.Failed)
 			require.Equal(t, "service web: not healthy within 6s: "+
-				"web listens on 127.0.0.1:3000; it must listen on 0.0.0.0:$PORT (8080)"+want, st.Error)
+				"web listens on 127.0.0.1:3000; it must listen on 0.0.0.0:$PORT (8080); its command is \"serve\""+want, st.Error)
 		}
 	}, func(c *Config) {
-		c.Engine = elsewhere{c.Engine}
+		c.Engine = listeningOn{c.Engine, []string{"127.0.0.1:3000"}}
 		c.HealthTimeout = 6 * time.Second
 	})
 }

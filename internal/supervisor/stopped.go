@@ -8,35 +8,55 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// noteStop keeps why a deploy was stopped, if the owner has to learn that. Whoever
+// stopped is a deploy that was stopped, and why, if its owner has to learn that.
+type stopped struct {
+	attempt int
+	reason  *stack.Error
+}
+
+// noteStop keeps why an attempt was stopped, if the owner has to learn that. Whoever
 // stopped it records the reason.
-func (r *runner) noteStop(ctx context.Context) { errors.As(context.Cause(ctx), &r.stopped) }
+func (r *runner) noteStop(ctx context.Context, attempt int) {
+	if reason, ok := errors.AsType[*stack.Error](context.Cause(ctx)); ok {
+		r.stopped = &stopped{attempt, reason}
+	}
+}
+
+// awaitsEnd reports whether the row still has to learn that a deploy was stopped. It does
+// not if another one has superseded that.
+func (r *runner) awaitsEnd(st *stack.Stack) bool {
+	return r.stopped != nil && st.Deploying != 0 && st.Attempt == r.stopped.attempt
+}
 
 // endStopped ends, in the row, a deploy that was stopped.
 func (r *runner) endStopped(st *stack.Stack) ([]stack.Event, error) {
-	if r.stopped == nil || st.Deploying == 0 {
+	if !r.awaitsEnd(st) {
 		return nil, nil
 	}
-	return st.DeployFailed(r.stopped.Detail)
+	return st.DeployFailed(r.stopped.reason.Detail, stack.Now())
 }
 
 // failStopped fails a stack whose build was stopped and that nothing can serve.
 func (r *runner) failStopped(ctx context.Context) {
-	if r.stopped != nil && r.recordDeployFailed(ctx, r.stopped) {
+	if r.stopped != nil && r.recordDeployFailed(ctx, r.stopped.attempt, stack.Progress{}, r.stopped.reason) {
 		r.stopped = nil
 	}
 }
 
+// errSuperseded is why a deploy ends whose place another one has taken. The row says so
+// already.
+var errSuperseded = stack.NewError(stack.Conflict, "another deploy has taken the place of this one")
+
 // errEngineLeft is why a build failed during which the engine was restarted.
 func errEngineLeft(generation int) error {
 	return stack.NewError(stack.Unavailable, fmt.Sprintf(
-		"the Docker engine of this host was restarted while generation %d was being built; upload the source again", generation))
+		"the Docker engine of this host was restarted while generation %d was being built; upload the source again, with a new Idempotency-Key if you use one", generation))
 }
 
 // errInterrupted is why a build failed that a dead server had begun.
 func errInterrupted(generation int) *stack.Error {
 	return stack.NewError(stack.Unavailable, fmt.Sprintf(
-		"the server was restarted while generation %d was being built; upload the source again", generation))
+		"the server was restarted while generation %d was being built; upload the source again, with a new Idempotency-Key if you use one", generation))
 }
 
 // errTimeRanOut is why a build was stopped for an expiry that did not happen.

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/health"
 	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -77,6 +78,12 @@ type Store interface {
 	Watch(id string) (woken <-chan struct{}, stop func())
 	// FollowOthers wakes watchers for the changes of other processes, until ctx ends.
 	FollowOthers(ctx context.Context)
+	// AddCommand stores a command that is about to run.
+	AddCommand(ctx context.Context, c stack.Command) error
+	// EndCommand records how a command ended.
+	EndCommand(ctx context.Context, c stack.Command) error
+	// EndCommands ends all commands that have not ended, at a time and with an error.
+	EndCommands(ctx context.Context, at time.Time, why string) error
 	// Reserve makes stacks created from now on get a Seq above last.
 	Reserve(ctx context.Context, last int64) error
 }
@@ -89,8 +96,9 @@ type Supervisor struct {
 	jobs   sync.WaitGroup
 
 	began    time.Time           // when it was created: what is there by then may belong to another database
-	absences atomic.Int64        // how often the engine has been away so far
+	absences atomic.Int64        // how often watchEngine saw the engine go or come back: odd while it is away
 	reading  *semaphore.Weighted // slots for reading the trees of adopted sites
+	ready    *semaphore.Weighted // slots for stacks that have containers made ahead
 
 	mu      sync.Mutex
 	runners map[string]*runner // by the stack's id
@@ -103,7 +111,7 @@ const siteReaders = 2
 // New returns a Supervisor that does nothing before Start.
 func New(cfg Config) *Supervisor {
 	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}}
-	s.reading = semaphore.NewWeighted(siteReaders)
+	s.reading, s.ready = semaphore.NewWeighted(siteReaders), semaphore.NewWeighted(maxReady)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -117,6 +125,9 @@ func New(cfg Config) *Supervisor {
 func (s *Supervisor) Start(ctx context.Context) error {
 	stacks, err := s.cfg.Store.All(ctx)
 	if err != nil {
+		return err
+	}
+	if err := s.cfg.Store.EndCommands(ctx, stack.Now(), "the server died while the command ran, so its end is not known"); err != nil {
 		return err
 	}
 	there, err := s.awaitInventory(ctx)
@@ -140,14 +151,14 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	return nil
 }
 
-// Create records a new stack and starts its first build. If it succeeds, the folder
-// dir, an unpacked source tree, belongs to the stack. If the network has too many
+// Create records a new stack and starts its first build. If it succeeds, the folder of
+// the source belongs to the stack. If the network has too many
 // unclaimed stacks, the error is a *stack.Error and nothing is left behind. The receipt
 // of the request, nil for none, is recorded with the stack.
-func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, receipt *store.Receipt) error {
-	st.MakeSecrets(st.Services)
+func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, src *source.Source, receipt *store.Receipt) error {
+	st.MakeSecrets(st.Generation.Services)
 	// Before the row, which could not be taken back on a full disk.
-	source, err := s.cfg.Dir.KeepSource(st.ID, dir)
+	kept, err := s.cfg.Dir.KeepSource(st.ID, src.Dir())
 	failpoint.Here("source-kept")
 	if err == nil {
 		err = s.cfg.Store.Create(ctx, st, []stack.Event{st.Created()}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithReceipt(receipt))
@@ -156,49 +167,149 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, dir string, re
 		return errors.Join(err, s.cfg.Dir.Remove(st.ID))
 	}
 	failpoint.Here("create-committed")
+	next := st.Generation
+	next.Source = stack.Source{Folder: kept, Digest: src.Digest()}
 	r := s.runner(st.ID)
 	_ = r.handOver(ctx, func(l *loop) { // if the stack is gone already, it was created all the same
 		r.route(st, nil)
-		l.queueDeploy(st.Deploying, st.Services, source)
+		l.queueDeploy(next, src.Synced())
 		l.startKeepingTime()
 	})
 	return nil
 }
 
 // Deploy accepts a new generation of a stack and starts its build (docs/api.md, "POST
-// /v0/stacks/{id}/deploy"). If it succeeds, the folder dir belongs to the stack. The
-// secret is used if the stack gets its first webhook. If the state does not allow a
+// /v0/stacks/{id}/deploy"), or lets it take the place of the one under way. If it
+// succeeds, the source's folder belongs to the stack. If the state does not allow the
 // deploy, the error is a *stack.Error. The receipt of the request, nil for none, is
 // recorded with the change.
-func (s *Supervisor) Deploy(ctx context.Context, id string, m *stack.Manifest, secret, dir string, receipt *store.Receipt) (*stack.Stack, error) {
-	services := stack.Services(m.Services)
+func (s *Supervisor) Deploy(ctx context.Context, id string, u source.Upload, receipt *store.Receipt) (*stack.Stack, error) {
+	services := stack.Services(u.Manifest.Services)
+	var before stack.Source
 	st, err := s.cfg.Store.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	source, err := s.cfg.Dir.KeepSource(st.ID, dir) // before the row, as in Create
+	kept, err := s.cfg.Dir.KeepSource(st.ID, u.Source.Dir()) // before the row, as in Create
 	if err != nil {
 		return nil, err
 	}
 	st, err = s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
-		events, err := st.Deploy(services, stack.Now())
-		if err != nil {
-			return nil, err
-		}
-		st.MakeSecrets(services)
-		st.Notify(m.Webhook, secret)
-		return events, nil
+		before = st.Generation.Source
+		return accept(st, u, services)
 	}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithReceipt(receipt))
 	if err != nil {
-		return nil, errors.Join(err, s.cfg.Dir.RemoveFolders(source))
+		return nil, errors.Join(err, s.cfg.Dir.RemoveFolders(s.cfg.Dir.Source(id, kept)))
 	}
 	failpoint.Here("deploy-committed")
+	next := stack.Generation{Number: st.Deploying, Attempt: st.Attempt, Source: stack.Source{Folder: kept, Digest: u.Source.Digest()}, Services: services, Variables: st.Generation.Variables}
 	return st, s.handOver(ctx, id, func(l *loop) {
 		if st.Status == stack.Building {
 			l.runner.route(st, nil)
+			l.runner.removeSource(before)
 		}
-		l.queueDeploy(st.Deploying, services, source)
+		l.supersede(st.LastDeploy)
+		l.queueDeploy(next, u.Source.Synced())
 	})
+}
+
+// Configure changes the variables that are set outside the manifest of a stack (docs/api.md,
+// "PATCH /v0/stacks/{id}/env"): it accepts a next generation with them and starts its
+// build, or nothing if the change changes nothing. If the state does not allow it, a
+// variable is refused, or the source is needed and damaged, the error is a *stack.Error.
+// The receipt of the request, nil for none, is recorded with the change.
+func (s *Supervisor) Configure(ctx context.Context, id string, change stack.EnvChange, receipt *store.Receipt) (*stack.Stack, error) {
+	st, next, err := s.acceptKept(ctx, id, receipt, func(st *stack.Stack) (stack.Generation, []stack.Event, error) {
+		return st.Configure(change, s.cfg.URLs, stack.Now())
+	})
+	if err != nil || next.Number == 0 {
+		return st, err
+	}
+	failpoint.Here("env-committed")
+	return st, s.deployKept(ctx, st, next)
+}
+
+// Rebuild builds what a stack serves again, from its kept source and without anything that
+// earlier builds left, as another generation. If the state does not allow it, or the source
+// is damaged, the error is a *stack.Error.
+func (s *Supervisor) Rebuild(ctx context.Context, id string) (*stack.Stack, error) {
+	st, next, err := s.acceptKept(ctx, id, nil, func(st *stack.Stack) (stack.Generation, []stack.Event, error) {
+		return st.Rebuild(stack.Now())
+	})
+	if err != nil {
+		return nil, err
+	}
+	failpoint.Here("deploy-committed")
+	return st, s.deployKept(ctx, st, next)
+}
+
+// acceptKept changes a stack by accept, which returns a next generation with the kept
+// source, or one without a number if there is none. If that generation needs the source and
+// it is not as it was kept, nothing changes and the error is a Conflict.
+func (s *Supervisor) acceptKept(
+	ctx context.Context, id string, receipt *store.Receipt, accept func(*stack.Stack) (stack.Generation, []stack.Event, error),
+) (st *stack.Stack, next stack.Generation, err error) {
+	if st, err = s.cfg.Store.Get(ctx, id); err != nil {
+		return nil, next, err
+	}
+	if next, _, err = accept(st); err != nil { // of this copy
+		return nil, next, err
+	}
+	if err := s.checkKept(id, &next); err != nil {
+		return nil, next, err
+	}
+	st, err = s.cfg.Store.Update(ctx, id, func(st *stack.Stack) (events []stack.Event, err error) {
+		next, events, err = accept(st)
+		return events, err
+	}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithReceipt(receipt))
+	return st, next, err
+}
+
+// checkKept returns a Conflict if a generation needs its source and that is not as it was
+// kept.
+func (s *Supervisor) checkKept(id string, g *stack.Generation) error {
+	if !g.NeedsSource() {
+		return nil
+	}
+	kept, err := source.Load(s.cfg.Dir.Source(id, g.Source.Folder), g.Source.Digest)
+	if err == nil {
+		err = kept.Check()
+	}
+	if err != nil {
+		s.cfg.Log.Error("kept source of a stack is missing or damaged", "stack", id, "error", err)
+	}
+	return err
+}
+
+// deployKept starts the deploy of a generation whose source is the kept one.
+func (s *Supervisor) deployKept(ctx context.Context, st *stack.Stack, next stack.Generation) error {
+	return s.handOver(ctx, st.ID, func(l *loop) {
+		if st.Status == stack.Building {
+			l.runner.route(st, nil)
+		}
+		l.queueDeploy(next, true)
+	})
+}
+
+// accept changes the row of a stack for the deploy of an upload.
+func accept(st *stack.Stack, u source.Upload, services []stack.Service) ([]stack.Event, error) {
+	if err := u.CheckOver(st); err != nil {
+		return nil, err
+	}
+	deploy := st.Deploy
+	if u.Supersede {
+		deploy = st.Supersede
+	}
+	events, err := deploy(services, stack.Now())
+	if err != nil {
+		return nil, err
+	}
+	if u.Fresh {
+		st.BuildFresh()
+	}
+	st.MakeSecrets(services)
+	st.Notify(u.Manifest.Webhook, u.WebhookSecret)
+	return events, nil
 }
 
 // Claim moves a stack into an account (docs/api.md, "POST /v0/claim"). An expired one
@@ -218,7 +329,7 @@ func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack
 	return st, s.handOver(ctx, id, func(l *loop) {
 		switch {
 		case late:
-			l.dropDeploys()
+			l.dropDeploys(st.Attempt + 1)
 			l.interrupt(context.Canceled, l.runner.restoreLate)
 		case st.Restoring():
 			l.interrupt(context.Canceled, l.runner.restore)
@@ -301,7 +412,7 @@ func (s *Supervisor) Close() {
 func (s *Supervisor) runner(id string) *runner { return s.takeRunner(id, false, nil) }
 
 // takeRunner is runner for a stack of an earlier server; see newRunner.
-func (s *Supervisor) takeRunner(id string, newer bool, stopped *stack.Error) *runner {
+func (s *Supervisor) takeRunner(id string, newer bool, stopped *stopped) *runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.runners[id]

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -16,9 +17,9 @@ func TestSupervisor_MakesNoRunnerForAStackThatWasDeletedMeanwhile(t *testing.T) 
 	inWorld(t, func(w *world) {
 		st := stack.New("shop", []stack.Spec{service("web")}, stack.Now())
 		require.NoError(t, w.db.Create(w.t.Context(), st, nil))
-		_, err := w.db.Update(w.t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed("it broke") })
+		_, err := w.db.Update(w.t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) { return st.DeployFailed("it broke", stack.Now()) })
 		require.NoError(t, err)
-		_, err = w.sup.Deploy(w.t.Context(), st.ID, &stack.Manifest{Services: []stack.Spec{service("web")}}, "", w.upload(), nil)
+		_, err = w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("web")}}, Source: w.upload()}, nil)
 		require.Equal(t, stack.NewNoStack(st.ID), err)
 		require.Equal(t, stack.NewNoStack(st.ID), w.claim(st.ID))
 		require.Nil(t, w.sup.lookup(st.ID))

@@ -97,21 +97,26 @@ func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans
 }
 
 // tidy removes the leftovers of a stack that nothing is being done with, and keeps the
-// data of an expired one if that failed before.
+// data of an expired one or trims build caches if that failed before.
 func (s *Supervisor) tidy(st *stack.Stack, there engine.Objects) {
-	if s.leftovers(st, there).none() && (st.Status != stack.Expired || len(there.Volumes) == 0) {
-		return
-	}
 	r := s.lookup(st.ID)
 	if r == nil {
 		return // it has been deleted meanwhile
 	}
-	r.startIdle(func(ctx context.Context) {
-		st, err := r.get(ctx) // it may have changed before this job began
-		if err != nil || st.Deploying != 0 || st.Restoring() {
-			return
-		}
-		r.removeLeftovers(ctx, st, there)
-		r.keepData(ctx)
-	})
+	there = r.exceptReady(there)
+	if s.leftovers(st, there).none() && (st.Status != stack.Expired || len(there.Volumes) == 0) {
+		r.startTrim()
+		return
+	}
+	r.startIdle(func(ctx context.Context) { r.tidy(ctx, there) })
+}
+
+// tidy is the job that removes the leftovers of the stack if an inventory had any.
+func (r *runner) tidy(ctx context.Context, there engine.Objects) {
+	st, err := r.get(ctx) // it may have changed before this job began
+	if err != nil || st.Deploying != 0 || st.Restoring() {
+		return
+	}
+	r.removeLeftovers(ctx, st, there)
+	r.keepData(ctx)
 }

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,10 +24,11 @@ import (
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/datadir"
-	"github.com/berth-host/berth/internal/disk"
 	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/health"
 	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/source/sourcetest"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -50,7 +50,8 @@ type world struct {
 
 	mu        sync.Mutex
 	programs  map[string]enginetest.Program // of services, by stack and generation
-	commanded enginetest.Program            // the command make; nil ends well at once
+	commanded enginetest.Program            // the command make, and the one-off command; nil ends well at once
+	trims     enginetest.Program            // what trims build caches; nil ends well at once
 	log       strings.Builder               // of all servers so far
 }
 
@@ -87,7 +88,7 @@ func newWorld(t *testing.T, opts enginetest.Options) *world {
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	w := &world{t: t, dir: datadir.Dir(dir), db: newMemstore(), programs: map[string]enginetest.Program{}}
 	w.engine = enginetest.New(map[string]enginetest.Program{
-		"exec serve": w.serve, "infinity": silent, "exec 2>&1\nmake": w.make, "make": w.make,
+		"exec serve": w.serve, "infinity": silent, "exec 2>&1\nmake": w.make, "exec 2>&1\nnpm install": w.make, "make": w.make, "./once": w.make, "/cache": w.trim,
 	}, base.Ref())
 	w.driver = w.engine.Driver(opts)
 	w.released = make(chan struct{})
@@ -107,7 +108,7 @@ func (w *world) newServer() {
 	log := slog.New(slog.NewTextHandler(testLog{w}, nil))
 	gate := admission.New(admission.Config{
 		Stacks: w.db.All, Firewall: walls{w},
-		Disks: []func() (disk.Space, error){w.driver.Room}, Log: log,
+		Disks: []admission.Disk{{Free: w.driver.Room}}, Log: log,
 	})
 	cfg := Config{
 		Store:         w.db,
@@ -196,6 +197,24 @@ func (w *world) health(ctx context.Context, r health.Request) *health.Failure {
 	}
 }
 
+// noted is what a program of a world notes for its test. The zero value notes nothing.
+type noted[T any] struct {
+	mu   sync.Mutex
+	last T
+}
+
+func (n *noted[T]) set(v T) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last = v
+}
+
+func (n *noted[T]) get() T {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last
+}
+
 // serve is what a service runs: its program, or one that listens until it is to end.
 func (w *world) serve(p *enginetest.Process) int {
 	w.mu.Lock()
@@ -211,9 +230,14 @@ func (w *world) serve(p *enginetest.Process) int {
 }
 
 // make is the command of builds and releases.
-func (w *world) make(p *enginetest.Process) int {
+func (w *world) make(p *enginetest.Process) int { return w.run(&w.commanded, p) }
+
+// trim is what trims the build caches of a service.
+func (w *world) trim(p *enginetest.Process) int { return w.run(&w.trims, p) }
+
+func (w *world) run(which *enginetest.Program, p *enginetest.Process) int {
 	w.mu.Lock()
-	program := w.commanded
+	program := *which
 	w.mu.Unlock()
 	if program == nil {
 		return 0
@@ -261,11 +285,18 @@ func (w *world) program(id string, generation int, program enginetest.Program) {
 	w.programs[fmt.Sprintf("%s %d", id, generation)] = program
 }
 
-// command says what the command make runs from now on.
+// command says what the commands make and ./once run from now on.
 func (w *world) command(program enginetest.Program) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.commanded = program
+}
+
+// trimming says what trims build caches from now on.
+func (w *world) trimming(program enginetest.Program) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trims = program
 }
 
 // service is one of a manifest.
@@ -278,13 +309,18 @@ func pages(name string) stack.Spec {
 	return stack.Spec{Name: name, Runtime: stack.Runtime{Name: stack.Static}, Root: "."}
 }
 
-// upload is an unpacked source.
-func (w *world) upload() string {
+// upload is an unpacked source, each time another one.
+func (w *world) upload() *source.Source {
+	w.t.Helper()
+	return w.uploadOf(map[string]string{"index.html": rand.Text()})
+}
+
+// uploadOf is an unpacked source of files.
+func (w *world) uploadOf(files map[string]string) *source.Source {
 	w.t.Helper()
 	dir, err := w.dir.TempDir()
 	require.NoError(w.t, err)
-	require.NoError(w.t, os.WriteFile(filepath.Join(dir, "index.html"), []byte(rand.Text()), 0o600))
-	return dir
+	return sourcetest.Make(w.t, dir, files)
 }
 
 // create makes a stack that nobody has claimed.
@@ -331,8 +367,15 @@ func (w *world) served(st *stack.Stack) *generation {
 // deploy asks for another generation of a stack.
 func (w *world) deploy(id string, specs ...stack.Spec) {
 	w.t.Helper()
-	_, err := w.sup.Deploy(w.t.Context(), id, &stack.Manifest{Services: specs}, "", w.upload(), nil)
+	_, err := w.sup.Deploy(w.t.Context(), id, source.Upload{Manifest: &stack.Manifest{Services: specs}, Source: w.upload()}, nil)
 	require.NoError(w.t, err)
+}
+
+// supersede asks for another generation of a stack in place of the one under way, if any.
+func (w *world) supersede(id string, specs ...stack.Spec) error {
+	w.t.Helper()
+	_, err := w.sup.Deploy(w.t.Context(), id, source.Upload{Manifest: &stack.Manifest{Services: specs}, Source: w.upload(), Supersede: true}, nil)
+	return err
 }
 
 // restart asks for a restart of a stack's service web.
@@ -386,7 +429,7 @@ func (w *world) becomes(id string, status stack.Status) *stack.Stack {
 func (w *world) serves(id string, generation int) *stack.Stack {
 	w.t.Helper()
 	return w.await(id, fmt.Sprintf("live with generation %d", generation), func(st *stack.Stack) bool {
-		return st.Status == stack.Live && st.Generation == generation && st.Deploying == 0
+		return st.Status == stack.Live && st.Generation.Number == generation && st.Deploying == 0
 	})
 }
 

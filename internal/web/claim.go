@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -99,10 +100,29 @@ func (w *pages) claim(c *fiber.Ctx, s store.Session) error {
 	if err != nil {
 		return w.refuseClaim(c, s, e, err)
 	}
+	n := notice{Key: e.APIKey}
 	if e.APIKey != "" {
-		w.leaveNotice(c, notice{Text: "Welcome to Berth. Your account is ready.", Key: e.APIKey})
+		n.Text = "Welcome to Berth. Your account is ready."
+	}
+	if c.FormValue("revoke") != "" {
+		w.revokeClaimed(st, &n)
+	}
+	if n != (notice{}) {
+		w.leaveNotice(c, n)
 	}
 	return c.Redirect(string(stackURL(st.ID, "claimed")), fiber.StatusSeeOther)
+}
+
+// revokeClaimed revokes the manage token of a stack that was just claimed, and says so in
+// the notice. The claim holds whatever comes of it.
+func (w *pages) revokeClaimed(st *stack.Stack, n *notice) {
+	_, err := w.cfg.Store.Update(w.server.Context(), st.ID, (*stack.Stack).RevokeAgent)
+	text := "The agent's access was revoked."
+	if err != nil {
+		w.cfg.Log.Error("agent's access not revoked with the claim", "stack", st.ID, "error", err)
+		text, n.Fault = "The agent's access could not be revoked; do it on the stack's page.", true
+	}
+	n.Text = strings.TrimSpace(n.Text + " " + text)
 }
 
 func (w *pages) claimAsVisitor(c *fiber.Ctx) (account.Entry, *stack.Stack, error) {

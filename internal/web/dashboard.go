@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -54,13 +55,17 @@ func (w *pages) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error 
 	if err != nil {
 		return fmt.Errorf("read the events of stack %s: %w", st.ID, err)
 	}
+	ran, err := w.showCommands(st)
+	if err != nil {
+		return err
+	}
 	sent, err := w.showDeliveries(st)
 	if err != nil {
 		return err
 	}
 	p := w.newPage(c, s, st.Name, "", "stacks")
 	p.Stream = fmt.Sprintf("%s?service=%s&kind=%s", stackURL(st.ID, "stream"), l.Service, l.Kind)
-	return w.render(c, fiber.StatusOK, stackPage(p, w.showStack(st), l, w.showEvents(events), sent))
+	return w.render(c, fiber.StatusOK, stackPage(p, w.showStack(st), l, w.showEvents(events), ran, sent))
 }
 
 // stackStream answers GET /dashboard/stacks/{id}/stream.
@@ -88,6 +93,10 @@ func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
+	ran, err := w.showCommands(st)
+	if err != nil {
+		return nil, err
+	}
 	sent, err := w.showDeliveries(st)
 	if err != nil {
 		return nil, err
@@ -98,6 +107,7 @@ func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
 		{"head", stackHead(v)},
 		{"services", services(p, v)},
 		{"events", eventList(w.showEvents(events))},
+		{"commands", commands(st, ran)},
 		{"deliveries", deliveries(p, st, sent)},
 	}, nil
 }
@@ -106,10 +116,10 @@ func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
 // run log of the first process, or the build log of the first service while nothing was
 // live yet.
 func (w *pages) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
-	l := logView{st.Services[0].Spec.Name, "build", nil}
-	process := slices.IndexFunc(st.Services, func(s stack.Service) bool { return !s.Spec.IsStatic() })
+	l := logView{st.Generation.Services[0].Spec.Name, "build", nil}
+	process := slices.IndexFunc(st.Generation.Services, func(s stack.Service) bool { return !s.Spec.IsStatic() })
 	if process >= 0 && !st.DeployedAt.IsZero() {
-		l.Service, l.Kind = st.Services[process].Spec.Name, "run"
+		l.Service, l.Kind = st.Generation.Services[process].Spec.Name, "run"
 	}
 	l.Service, l.Kind = c.Query("service", l.Service), c.Query("kind", l.Kind)
 	if (l.Kind != "run" && l.Kind != "build") || !slices.Contains(st.LogNames(l.Kind), l.Service) {
@@ -121,7 +131,7 @@ func (w *pages) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
 // lastLines reads the end of a log, without its heading.
 func (w *pages) lastLines(st *stack.Stack, l logView) ([]string, error) {
 	var b bytes.Buffer
-	if err := w.cfg.Logs.Logs(w.server.Context(), st, l.Service, l.Kind, logLines, &b); err != nil {
+	if err := w.cfg.Logs.Logs(w.server.Context(), st, l.Service, l.Kind, logfile.View{Tail: logLines}, &b); err != nil {
 		return nil, fmt.Errorf("read the logs of stack %s: %w", st.ID, err)
 	}
 	_, text, _ := strings.Cut(b.String(), "\n")
@@ -155,6 +165,12 @@ func (w *pages) restart(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 	service := c.Params("service")
 	_, err := w.cfg.Host.Restart(w.server.Context(), st.ID, service)
 	return w.backToStack(c, st, err, "The service "+service+" is being restarted.")
+}
+
+// rebuild answers POST /dashboard/stacks/{id}/rebuild.
+func (w *pages) rebuild(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
+	_, err := w.cfg.Host.Rebuild(w.server.Context(), st.ID)
+	return w.backToStack(c, st, err, "A fresh build has begun.")
 }
 
 // revoke answers POST /dashboard/stacks/{id}/revoke.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -44,13 +43,10 @@ func (d delivery) outcome() string {
 func (d delivery) words() string { return cmp.Or(d.sent.Words, d.sent.Error) }
 
 func (d delivery) took() string {
-	switch {
-	case d.sent.Status == 0:
+	if d.sent.Status == 0 {
 		return "–"
-	case d.sent.Duration < time.Second:
-		return fmt.Sprintf("%d ms", d.sent.Duration.Milliseconds())
 	}
-	return fmt.Sprintf("%.1f s", d.sent.Duration.Seconds())
+	return inShort(d.sent.Duration)
 }
 
 // attempt returns the number of the attempt, from 1.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -53,7 +54,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "db"), Sealer: auth.NewSealer(e.key), Log: log})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	e.store, e.host = db, &fakeHost{store: db, lines: make(chan []string, 10)}
+	e.store, e.host = db, &fakeHost{store: db, lines: make(chan []string, 10), dir: t.TempDir()}
 	base, err := url.Parse("http://localhost:8080")
 	require.NoError(t, err)
 	cfg := Config{
@@ -61,7 +62,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 			Store: db, Passwords: auth.NewPasswords(2), Forms: unlimited{}, Codes: unlimited{},
 			Claims: account.Claims{Stacks: db, Host: e.host, Key: e.key},
 		}),
-		Host: e.host, Logs: e.host, Store: db, Webhooks: e.hooks, Key: e.key, Log: log,
+		Host: e.host, Logs: e.host, Sources: e.host, Store: db, Webhooks: e.hooks, Key: e.key, Log: log,
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		CallerHeader: "X-Test-Client",
 	}
@@ -103,7 +104,7 @@ func (e *env) stack(name string) (id, code string) {
 	s.ExpiresAt = stack.Now().Add(time.Hour)
 	require.NoError(e.t, e.store.Create(e.t.Context(), s, []stack.Event{s.Created()}))
 	e.change(s.ID, func(s *stack.Stack) ([]stack.Event, error) {
-		return s.Deployed(s.Services, e.urls, stack.Now())
+		return s.Deployed(s.Generation, e.urls, stack.Now())
 	})
 	return s.ID, code
 }
@@ -227,9 +228,11 @@ func (unlimited) Take(context.Context, string) (func(), bool) { return func() {}
 type fakeHost struct {
 	store *store.Store
 	lines chan []string // that a followed log gets
+	dir   string        // of sources
 
 	mu       sync.Mutex
 	restarts []string
+	next     stack.Generation // of the last change of variables
 }
 
 func (h *fakeHost) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
@@ -243,21 +246,36 @@ func (h *fakeHost) Restart(ctx context.Context, id, service string) (*stack.Stac
 	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService(service) })
 }
 
+func (h *fakeHost) Rebuild(ctx context.Context, id string) (*stack.Stack, error) {
+	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
+		_, events, err := s.Rebuild(stack.Now())
+		return events, err
+	})
+}
+
 func (h *fakeHost) Delete(ctx context.Context, id string) error {
 	_, err := h.store.Update(ctx, id, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
 	return err
 }
 
-func (h *fakeHost) Logs(_ context.Context, _ *stack.Stack, service, kind string, _ int, out io.Writer) error {
+func (h *fakeHost) Logs(_ context.Context, _ *stack.Stack, service, kind string, _ logfile.View, out io.Writer) error {
 	_, err := fmt.Fprintf(out, "### %s (%s)\n\x1b[32mfrom\x1b[0m the %s log of %s\n", service, kind, kind, service)
 	return err
 }
 
-func (h *fakeHost) FollowLogs(ctx context.Context, _ *stack.Stack, _, _ string, _ int, emit func([]string, bool) error) error {
+// newsOf returns news of a log with these lines.
+func newsOf(lines ...string) (n logfile.News) {
+	for _, line := range lines {
+		n.Lines = append(n.Lines, logfile.Line{Text: line})
+	}
+	return n
+}
+
+func (h *fakeHost) FollowLogs(ctx context.Context, _ *stack.Stack, _, _ string, _ logfile.View, emit func(logfile.News) error) error {
 	for {
 		select {
 		case lines := <-h.lines:
-			if err := emit(lines, false); err != nil {
+			if err := emit(newsOf(lines...)); err != nil {
 				return err
 			}
 		case <-ctx.Done():

@@ -58,7 +58,7 @@ func describe(e stack.Event, window time.Duration) string {
 		return describeCrash(service, e.Data, window)
 	case stack.EventRestarted:
 		if e.Data["requested"] == true {
-			return service + " was restarted from the dashboard"
+			return service + " was restarted on request"
 		}
 		return service + " was restarted after its crash"
 	case stack.EventClaimed:

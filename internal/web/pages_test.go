@@ -249,16 +249,42 @@ func TestPages_ShowLogsAndErrorsWithoutTheirColours(t *testing.T) {
 	b := e.signedUp(ana)
 	id := e.owned(b, "guestbook")
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
-		return s.Deploy(s.Services, stack.Now())
+		return s.Deploy(s.Generation.Services, stack.Now())
 	})
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
-		return s.DeployFailed("\x1b[1;31mError:\x1b[m no key")
+		return s.DeployFailed("\x1b[1;31mError:\x1b[m no key", stack.Now())
 	})
 	body := b.get("/dashboard/stacks/" + id + "?service=api&kind=run").body
 	require.Contains(t, body, ">from the run log of api\n<")
 	require.Equal(t, 2, strings.Count(body, ">Error: no key<"), "of the stack and of its event")
 	require.NotContains(t, body, "x1b")
 	require.NotContains(t, body, "[3")
+}
+
+func TestStackPage_ShowsWhatADeployIsDoingAndItsProblem(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		return s.Deploy(s.Generation.Services, stack.Now())
+	})
+	for phase, want := range map[stack.Phase]string{
+		stack.PhaseQueued: "it waits for its turn", stack.PhaseInstall: "installing api", stack.PhaseBuild: "building api",
+		stack.PhaseRelease: "running the release command of api", stack.PhaseStart: "starting api", stack.PhaseHealth: "waiting until api is healthy",
+	} {
+		e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+			return nil, s.Progressed(s.Attempt, stack.Progress{Phase: phase, Service: "api", Problem: "it listens <elsewhere>"})
+		})
+		body := b.get("/dashboard/stacks/" + id).body
+		require.Contains(t, body, "generation 2 is being built: "+want)
+		require.Contains(t, body, "Service api is not healthy yet.")
+		require.Contains(t, body, ">it listens &lt;elsewhere&gt;<")
+		require.Contains(t, b.get("/dashboard").body, want)
+	}
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.DeployFailed("no", stack.Now()) })
+	body := b.get("/dashboard/stacks/" + id).body
+	require.NotContains(t, body, "not healthy yet")
+	require.NotContains(t, body, "is being built")
 }
 
 // broken are accounts whose every look for a session fails.
@@ -314,7 +340,7 @@ func TestClaimPage_OfAnExpiredStack(t *testing.T) {
 	e.change(id, func(s *stack.Stack) ([]stack.Event, error) { return s.Restored(e.urls) })
 	last := b.get("/dashboard/stacks/" + id + "/claimed").body
 	require.NotContains(t, last, "http-equiv")
-	require.Contains(t, last, e.urls.All(&stack.Stack{ID: id, Services: []stack.Service{{Spec: stack.Spec{Name: "web"}}}})["web"])
+	require.Contains(t, last, e.urls.All(&stack.Stack{ID: id, Generation: stack.Generation{Services: []stack.Service{{Spec: stack.Spec{Name: "web"}}}}})["web"])
 }
 
 func TestClaimedPage_OfARestoreThatFailed(t *testing.T) {

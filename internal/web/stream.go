@@ -10,6 +10,7 @@ import (
 	"github.com/a-h/templ"
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -107,9 +108,12 @@ func (s *streamer) followLog(ctx context.Context) <-chan lines {
 	news := make(chan lines)
 	go func() {
 		anew := true // the first lines replace those on the page
-		err := s.web.cfg.Logs.FollowLogs(ctx, s.feed.stack, s.feed.log.Service, s.feed.log.Kind, logLines, func(text []string, begun bool) error {
+		err := s.web.cfg.Logs.FollowLogs(ctx, s.feed.stack, s.feed.log.Service, s.feed.log.Kind, logfile.View{Tail: logLines}, func(added logfile.News) error {
+			if len(added.Lines) == 0 && !added.Anew {
+				return nil
+			}
 			select {
-			case news <- lines{readableAll(text), anew || begun}:
+			case news <- lines{readableAll(added.Texts()), anew || added.Anew}:
 				anew = false
 				return nil
 			case <-ctx.Done():

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -51,9 +52,9 @@ type serviceView struct {
 
 // showStack converts a stack for the pages.
 func (w *pages) showStack(s *stack.Stack) stackView {
-	v := stackView{Stack: s, Services: make([]serviceView, len(s.Services)), Age: left(s, time.Now())}
-	for i := range s.Services {
-		svc := &s.Services[i]
+	v := stackView{Stack: s, Services: make([]serviceView, len(s.Generation.Services)), Age: left(s, time.Now())}
+	for i := range s.Generation.Services {
+		svc := &s.Generation.Services[i]
 		v.Services[i] = serviceView{
 			Name:    svc.Spec.Name,
 			Runtime: svc.Spec.Label,
@@ -94,9 +95,24 @@ func (v stackView) statusWord() string {
 	return string(v.Stack.Status)
 }
 
+// deploying says what the deploy under way builds and does.
+func (v stackView) deploying() string {
+	building := "generation " + strconv.Itoa(v.Stack.Deploying) + " is being built"
+	if doing := phaseInWords(v.Stack.LastDeploy.Progress); doing != "" {
+		return building + ": " + doing
+	}
+	return building
+}
+
 // canRestart reports whether a service may be restarted now.
 func (v stackView) canRestart(s serviceView) bool {
 	return s.Process && v.Stack.Status == stack.Live && v.Stack.Deploying == 0
+}
+
+// canRebuild reports whether the stack may be built again from its kept source.
+func (v stackView) canRebuild() bool {
+	idle := v.Stack.Deploying == 0 && (v.Stack.Status == stack.Live || v.Stack.Status == stack.Failed)
+	return idle && v.Stack.Generation.Source.Folder != ""
 }
 
 // agentHasAccess reports whether the manage token of the stack works.

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-host/berth/internal/appserver"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/docs"
+	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -47,21 +48,26 @@ type Accounts interface {
 
 // Host acts on a stack for its owner; the supervisor implements it.
 type Host interface {
-	// Restart returns once the restart is accepted.
+	// Restart restarts a service, or for "" all. It returns once that is accepted.
 	Restart(ctx context.Context, stackID, service string) (*stack.Stack, error)
+	// Configure changes the variables that are set outside the manifest, and starts the
+	// build of a generation with them unless nothing changes.
+	Configure(ctx context.Context, stackID string, change stack.EnvChange, receipt *store.Receipt) (*stack.Stack, error)
+	// Rebuild returns once a fresh build of the kept source is accepted.
+	Rebuild(ctx context.Context, stackID string) (*stack.Stack, error)
 	// Delete returns once nothing of the stack is left.
 	Delete(ctx context.Context, stackID string) error
 }
 
 // Logs reads the logs of stacks; package datadir implements it.
 type Logs interface {
-	// FollowLogs calls emit with the last tail lines of a log and then with new ones,
-	// as programs wrote them, until ctx ends or emit fails; anew means that the log
-	// began anew.
-	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, tail int, emit func(lines []string, anew bool) error) error
-	// Logs writes the last tail lines of a service's log, as programs wrote them, after
-	// a heading of one line; kind is run or build.
-	Logs(ctx context.Context, s *stack.Stack, service, kind string, tail int, out io.Writer) error
+	// FollowLogs calls emit with what a view of a log begins with, even if that is
+	// nothing, and then with what is added, as programs wrote it, until ctx ends or emit
+	// fails.
+	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, v logfile.View, emit func(logfile.News) error) error
+	// Logs writes a view of a service's log, as programs wrote it, after a heading of one
+	// line; kind is run or build.
+	Logs(ctx context.Context, s *stack.Stack, service, kind string, v logfile.View, out io.Writer) error
 }
 
 // Config is what the pages need from the rest of the server.
@@ -69,6 +75,7 @@ type Config struct {
 	Accounts Accounts
 	Host     Host
 	Logs     Logs
+	Sources  appserver.SourceDir
 	Store    *store.Store
 	Webhooks Webhooks
 	URLs     stack.URLs
@@ -86,14 +93,16 @@ type Config struct {
 
 // pages serves the pages.
 type pages struct {
-	cfg    Config
-	server *appserver.Server
-	sealer *auth.Sealer
-	https  bool
+	cfg     Config
+	server  *appserver.Server
+	sources *appserver.Sources
+	sealer  *auth.Sealer
+	https   bool
 }
 
-// maxBody limits the body of a request, in bytes. Forms are far smaller.
-const maxBody = 64 << 10
+// maxBody limits the body of a request, in bytes. The largest form has a variable, whose
+// value takes three times its size in a form.
+const maxBody = 4 * stack.MaxEnvValue
 
 // New returns the server of the pages. Browsers reconnect to the streams that its
 // Release ends.
@@ -108,6 +117,7 @@ func newPages(cfg Config) *pages {
 		Around: w.around,
 		Log:    cfg.Log,
 	})
+	w.sources = appserver.NewSources(w.server, cfg.Sources, cfg.Log)
 	return w
 }
 

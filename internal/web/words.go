@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/berth-host/berth/internal/stack"
 )
 
 func count(n int, what string) string {
@@ -14,6 +16,25 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// phaseInWords says what a deploy is doing; "" if that is not known.
+func phaseInWords(p stack.Progress) string {
+	switch p.Phase {
+	case stack.PhaseQueued:
+		return "it waits for its turn"
+	case stack.PhaseInstall:
+		return "installing " + p.Service
+	case stack.PhaseBuild:
+		return "building " + p.Service
+	case stack.PhaseRelease:
+		return "running the release command of " + p.Service
+	case stack.PhaseStart:
+		return "starting " + p.Service
+	case stack.PhaseHealth:
+		return "waiting until " + p.Service + " is healthy"
+	}
+	return ""
 }
 
 // clock formats a time for reading, in UTC; the script converts it to the reader's time

@@ -41,7 +41,7 @@ func TestPlainError_LeavesOutWhatTerminalsUnderstand(t *testing.T) {
 		`[1] C:\x\user "\u00e9" [31m`: `[1] C:\x\user "\u00e9" [31m`,
 	} {
 		s := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
-		_, err := s.DeployFailed(reason)
+		_, err := s.DeployFailed(reason, stack.Now())
 		require.NoError(t, err)
 		require.Equal(t, want, plainError(s.Error), "%q", s.Error)
 	}
@@ -84,7 +84,7 @@ func TestEvents_AllHaveTheirWords(t *testing.T) {
 		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": 137.0, "crashes": 3.0}, "web crashed with exit code 137, 3 times in 1m30s"},
 		{stack.EventCrashed, map[string]any{"service": "web", "exit_code": nil, "crashes": 2.0}, "web could not be restarted, 2 times in 1m30s"},
 		{stack.EventRestarted, map[string]any{"service": "web"}, "web was restarted after its crash"},
-		{stack.EventRestarted, map[string]any{"service": "web", "requested": true}, "web was restarted from the dashboard"},
+		{stack.EventRestarted, map[string]any{"service": "web", "requested": true}, "web was restarted on request"},
 		{stack.EventExtended, nil, "Time extended"},
 		{stack.EventExpiring, nil, "About to expire"},
 		{stack.EventExpired, nil, "Expired; can still be claimed"},

@@ -84,58 +84,16 @@ func (d *Driver) CopyIn(ctx context.Context, id string, content io.Reader) error
 	})
 }
 
+// TakesFiles implements engine.Driver.
+func (d *Driver) TakesFiles() bool { return !d.opts.InPlace }
+
 // Start implements engine.Driver.
 func (d *Driver) Start(ctx context.Context, id string) error {
 	return d.startContainer(ctx, "Start", id)
 }
 
-// Exec implements engine.Driver. It runs the program of the engine that has the name of the
-// command's last word, and writes its lines to stdout when it has ended.
-func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, _ io.Writer) (int, error) {
-	e := d.engine
-	run := &container{id: id, running: true}
-	var p *Process
-	err := d.request(ctx, "Exec", lastOf(cmd.Args), func() error {
-		c := e.find(id)
-		if c == nil {
-			return notFound("container", id)
-		}
-		if !c.running {
-			return errNoStart
-		}
-		run.spec, run.files = c.spec, c.files
-		p = &Process{Args: cmd.Args, Env: cmd.Env, Terminated: c.killed, Killed: c.killed, engine: e, container: run}
-		return nil
-	})
-	if err != nil {
-		return -1, err
-	}
-	program := e.program(cmd.Args)
-	ended := make(chan int, 1)
-	e.running.Go(func() { ended <- program(p) })
-	select {
-	case code := <-ended:
-		return code, run.print(e, stdout)
-	case <-ctx.Done():
-		return -1, ctx.Err()
-	}
-}
-
-// print writes the log of a container that has ended.
-func (c *container) print(e *Engine, out io.Writer) error {
-	e.mu.Lock()
-	lines := c.log
-	e.mu.Unlock()
-	for _, l := range lines {
-		if _, err := fmt.Fprintln(out, l.text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Commit implements engine.Driver.
-func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config engine.ImageConfig) error {
+func (d *Driver) Commit(ctx context.Context, id, ref string, key engine.Key, config engine.ImageConfig) error {
 	e := d.engine
 	return d.retry(context.WithoutCancel(ctx), "Commit", id, func() error {
 		c := e.find(id)
@@ -144,7 +102,7 @@ func (d *Driver) Commit(ctx context.Context, id string, key engine.Key, config e
 		}
 		var user int
 		_, _ = fmt.Sscanf(config.User, "%d", &user) // "" is root
-		e.images[key.Image()] = &image{id: e.number("sha256:"), owner: d.opts.Instance, key: key, user: user, files: maps.Clone(c.files)}
+		e.images[ref] = &image{id: e.number("sha256:"), owner: d.opts.Instance, key: key, user: user, files: maps.Clone(c.files)}
 		e.changed()
 		return nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -113,6 +114,15 @@ func (d *Driver) runContainer(ctx context.Context, spec engine.Spec) (string, er
 	id, err := d.create(ctx, "Run", spec, d.Stop)
 	if err != nil {
 		return "", err
+	}
+	if spec.Files != nil {
+		err = engine.Stream(ctx, spec.Files, func(tar io.Reader) error { return d.CopyIn(ctx, id, tar) })
+	}
+	if err == nil && spec.Await != nil {
+		err = spec.Await(ctx)
+	}
+	if err != nil {
+		return "", errors.Join(err, d.Remove(context.WithoutCancel(ctx), id))
 	}
 	return id, d.startContainer(ctx, "Run", id)
 }

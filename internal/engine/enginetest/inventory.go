@@ -143,7 +143,11 @@ func (d *Driver) Discard(ctx context.Context, o engine.Objects) error {
 	}
 	for _, i := range o.Images {
 		for _, tag := range i.Tags {
-			remove(tag, func() { delete(e.images, tag) })
+			remove(tag, func() {
+				if !e.isUsed(tag) {
+					delete(e.images, tag)
+				}
+			})
 		}
 	}
 	for _, v := range o.Volumes {

@@ -387,6 +387,16 @@ func (e *Engine) isHeld(name string) bool {
 	return false
 }
 
+// isUsed reports whether a container was made from an image. The lock is held.
+func (e *Engine) isUsed(ref string) bool {
+	for _, c := range e.containers {
+		if c.spec.Image == ref {
+			return true
+		}
+	}
+	return false
+}
+
 // dropData removes the data volume of a service, with what a Snapshot or a Restore that
 // broke off has left. The lock is held.
 func (e *Engine) dropData(key engine.Key) error {

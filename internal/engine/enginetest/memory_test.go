@@ -66,6 +66,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 				Another: e.Driver(Options{Instance: "another", Subnets: subnets}),
 				Subnets: subnets, Image: "base", Tools: "tools",
 				Command:     func(words ...string) []string { return append(words, "helper") },
+				Script:      func(words ...string) []string { return append(words, "helper") },
 				LoseAnswers: e.loseAnswers, Leave: e.Leave, Return: e.Return,
 				BreakStart: e.breakStart, BreakPromote: e.breakPromote, TakeAddress: e.takeAddress, BreakFill: e.breakFill,
 			})
@@ -184,7 +185,13 @@ func helper(p *Process) int {
 		return code
 	case "stubborn":
 		p.Print("serving")
+		p.Print("begun")
 		return p.wait(nil, 0)
+	case "mourn":
+		p.Print("begun")
+		code := p.wait(p.Terminated, 143)
+		p.Write(path.Dir(args[0]), path.Base(args[0]), "asked")
+		return code
 	case "listen":
 		for _, port := range args {
 			p.Listen(atoi(strings.TrimPrefix(port, ":")))

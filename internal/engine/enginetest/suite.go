@@ -40,6 +40,17 @@ type Bench struct {
 
 	Tools string // image of a SnapshotSpec
 
+	// Script returns a command for containers of Tools. Its first argument says what it
+	// does:
+	//
+	//	print TEXT         prints a line
+	//	exit CODE          ends with a code
+	//	cat FILE           prints a file
+	//	mourn FILE         prints "begun" and waits, with a child that writes "asked" to a
+	//	                   file when it is asked to end
+	//	stubborn           prints "begun" and never ends by itself
+	Script func(words ...string) []string
+
 	// LoseAnswers loses the first answer to each request from now on that changes
 	// something: the engine does what it is asked, but the driver does not learn that.
 	LoseAnswers func()
@@ -91,6 +102,7 @@ var contract = map[string]func(trial){
 	"Snapshot of no data makes none":                        snapshotMissing,
 	"Snapshot, Restore and Commit at the same time":         keepAtOnce,
 	"Discard goes on after an error":                        discardGoesOn,
+	"Discard leaves an image that a container has":          discardUsed,
 	"What is made is made when a call returns":              makeCancelled,
 	"Promote that is cut short leaves its container whole":  promoteCancelled,
 	"Snapshot and Restore that are cut short lose no data":  keepCancelled,
@@ -101,6 +113,10 @@ var contract = map[string]func(trial){
 	"Run says what is missing":                              runMissing,
 	"Run at the same time leaves one":                       runAtOnce,
 	"Run fills a new volume from the image":                 runFillsVolume,
+	"Run copies files in before the start":                  runCopiesFiles,
+	"Run starts nothing without its files":                  runWithoutFiles,
+	"Run awaits the network while it makes the container":   runAwaits,
+	"Run starts nothing that waits in vain":                 runAwaitsInVain,
 	"Restart runs again what has ended":                     restartEnded,
 	"Restart leaves alone what runs":                        restartRunning,
 	"Promote changes names and keeps the address":           promoteRenames,
@@ -126,6 +142,10 @@ var contract = map[string]func(trial){
 	"CopyIn puts files into container and volume":           copyInFiles,
 	"Exec returns output and exit code":                     execReturns,
 	"Exec ends with its context":                            execCancelled,
+	"Command returns output and exit code":                  commandReturns,
+	"Command ends its process group with its context":       commandEnds,
+	"Command kills what does not end":                       commandKills,
+	"Command says that its container ended":                 commandContainer,
 	"Commit makes the image of a generation":                commitMakes,
 	"Tag gives one more reference":                          tagAdds,
 	"MakeImage and Import make images":                      imagesMade,

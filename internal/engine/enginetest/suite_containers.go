@@ -2,7 +2,10 @@ package enginetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,7 +30,7 @@ func runReplaces(c trial) {
 
 func runMissing(c trial) {
 	spec := c.process("serve")
-	spec.Image = c.web.Image()
+	spec.Image = c.web.Image(1)
 	id, err := c.driver.Run(c.t.Context(), spec)
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
 	assert.Empty(c.t, id)
@@ -54,8 +57,61 @@ func runAtOnce(c trial) {
 
 func runFillsVolume(c trial) {
 	spec := c.process("cat", "/kept/file")
-	spec.Image, spec.Volumes = c.imageWith("kept/file", "of the image"), map[string]string{"/kept": c.web.Cache()}
+	spec.Image, spec.Volumes = c.imageWith("kept/file", "of the image"), map[string]string{"/kept": c.web.Cache(0)}
 	assert.Equal(c.t, "of the image\n", c.log(c.runUntil(spec, "")))
+}
+
+func runCopiesFiles(c trial) {
+	spec, calls := c.process("cat", "/made/file"), 0
+	spec.Files = func(_ context.Context, w io.Writer) error {
+		calls++
+		_, err := io.Copy(w, files(c, "made/file", "copied in", "data/file", "in the volume"))
+		return err
+	}
+	for range 2 { // in place of the first
+		assert.Equal(c.t, "copied in\n", c.log(c.runUntil(spec, "")))
+	}
+	assert.Equal(c.t, 2, calls)
+	assert.Equal(c.t, "in the volume\n", c.output("cat", dataPath+"/file"))
+}
+
+func runWithoutFiles(c trial) {
+	spec, gone := c.process("serve"), errors.New("the files are gone")
+	spec.Files = func(_ context.Context, w io.Writer) error {
+		_, err := w.Write(make([]byte, 1024))
+		return cmp.Or(err, gone)
+	}
+	id, err := c.driver.Run(c.t.Context(), spec)
+	require.ErrorIs(c.t, err, gone)
+	assert.Empty(c.t, id)
+	assert.Empty(c.t, c.inventory().Containers)
+}
+
+func runAwaits(c trial) {
+	key := engine.Key{Stack: c.web.Stack, Generation: 2}
+	spec, copied := c.process("serve"), false
+	spec.Network = key.Network()
+	spec.Files = func(_ context.Context, w io.Writer) error {
+		copied = true
+		_, err := io.Copy(w, files(c, "made/file", "copied in"))
+		return err
+	}
+	spec.Await = func(ctx context.Context) error {
+		assert.True(c.t, copied)
+		return c.driver.Place(ctx, key, 2)
+	}
+	id, err := c.driver.Run(c.t.Context(), spec)
+	require.NoError(c.t, err)
+	assert.NotEmpty(c.t, c.look(id).IP)
+}
+
+func runAwaitsInVain(c trial) {
+	spec, none := c.process("serve"), errors.New("no network")
+	spec.Await = func(context.Context) error { return none }
+	id, err := c.driver.Run(c.t.Context(), spec)
+	require.ErrorIs(c.t, err, none)
+	assert.Empty(c.t, id)
+	assert.Empty(c.t, c.inventory().Containers)
 }
 
 // imageWith makes the image of the service's generation, with a file at a path.
@@ -63,8 +119,8 @@ func (c trial) imageWith(path, text string) (ref string) {
 	c.t.Helper()
 	id := c.prepare(c.web.Build(), c.bench.Image)
 	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, path, text)))
-	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}))
-	return c.web.Image()
+	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web.Image(1), c.web, engine.ImageConfig{}))
+	return c.web.Image(1)
 }
 
 func restartEnded(c trial) {
@@ -380,11 +436,20 @@ func copyInFiles(c trial) {
 	id := c.prepare(c.web.Build(), c.bench.Image)
 	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "made/file", "in the container", "data/file", "in the volume")))
 	require.NoError(c.t, c.driver.Start(c.t.Context(), id))
-	text, _, err := engine.Answer(c.t.Context(), c.driver, id, engine.Cmd{Args: c.bench.Command("cat", "/made/file")})
-	require.NoError(c.t, err)
-	assert.Equal(c.t, "in the container", strings.TrimSpace(text))
+	read := func(path string) string {
+		text, _, err := engine.Answer(c.t.Context(), c.driver, id, engine.Cmd{Args: c.bench.Command("cat", path)})
+		require.NoError(c.t, err)
+		return strings.TrimSpace(text)
+	}
+	assert.Equal(c.t, "in the container", read("/made/file"))
 	assert.Equal(c.t, "in the volume\n", c.output("cat", dataPath+"/file"))
 	require.ErrorIs(c.t, c.driver.CopyIn(c.t.Context(), c.web.Process(9), files(c)), engine.ErrNotFound)
+	if !c.driver.TakesFiles() {
+		return
+	}
+	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "made/file", "while it runs", "data/file", "there too")))
+	assert.Equal(c.t, "while it runs", read("/made/file"))
+	assert.Equal(c.t, "there too", read(dataPath+"/file"))
 }
 
 func execReturns(c trial) {

@@ -44,13 +44,13 @@ func (c trial) fill() {
 	spec := c.process("serve")
 	spec.Network = c.place()
 	id := c.runUntil(spec, "")
-	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}))
+	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web.Image(1), c.web, engine.ImageConfig{}))
 }
 
 func inventoryOwn(c trial) {
 	c.fill()
 	there := c.inventory()
-	assert.Equal(c.t, []string{c.web.Process(0), c.web.Data(), c.web.Image(), c.web.Network()}, there.Names())
+	assert.Equal(c.t, []string{c.web.Process(0), c.web.Data(), c.web.Image(1), c.web.Network()}, there.Names())
 	assert.Equal(c.t, c.web, there.Containers[0].Key)
 	assert.Equal(c.t, c.web, there.Images[0].Key)
 	assert.Equal(c.t, c.web.WithoutGeneration(), there.Volumes[0].Key)
@@ -82,6 +82,18 @@ func discardGoesOn(c trial) {
 	assert.Equal(c.t, []string{c.web.Build(), c.web.Data()}, c.inventory().Names())
 }
 
+func discardUsed(c trial) {
+	id := c.prepare(c.web.Build(), c.bench.Image)
+	require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web.Image(1), c.web, engine.ImageConfig{}))
+	used := engine.Objects{Images: []engine.Image{{Tags: []string{c.web.Image(1)}}}}
+	id = c.prepare(c.web.Install(), c.web.Image(1))
+	require.NoError(c.t, c.driver.Discard(c.t.Context(), used))
+	assert.True(c.t, c.hasImage(c.web.Image(1)))
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), id))
+	require.NoError(c.t, c.driver.Discard(c.t.Context(), used))
+	assert.False(c.t, c.hasImage(c.web.Image(1)))
+}
+
 func makeCancelled(c trial) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	cancel()
@@ -91,7 +103,7 @@ func makeCancelled(c trial) {
 	assert.Equal(c.t, id, c.inventory().Container(c.web.Process(0)).ID)
 	// Whether these succeed does not matter, only that nothing happens after they return.
 	_ = c.driver.Place(ctx, c.web, 1)
-	_ = c.driver.Commit(ctx, running, c.web, engine.ImageConfig{})
+	_ = c.driver.Commit(ctx, running, c.web.Image(1), c.web, engine.ImageConfig{})
 	_, _ = c.driver.Prepare(ctx, c.spec(c.web.Build(), "serve"))
 	before := c.inventory()
 	time.Sleep(500 * time.Millisecond)
@@ -238,8 +250,8 @@ func keepAtOnce(c trial) {
 	assert.Equal(c.t, "kept", c.data())
 
 	id := c.runUntil(c.process("serve"), "serving")
-	c.atOnce(func() error { return c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{}) })
-	assert.True(c.t, c.hasImage(c.web.Image()))
+	c.atOnce(func() error { return c.driver.Commit(c.t.Context(), id, c.web.Image(1), c.web, engine.ImageConfig{}) })
+	assert.True(c.t, c.hasImage(c.web.Image(1)))
 	assert.True(c.t, c.look(id).Running)
 }
 
@@ -258,28 +270,28 @@ func commitMakes(c trial) {
 	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "made/file", "built", "data/file", "data")))
 	require.NoError(c.t, c.driver.Start(c.t.Context(), id))
 	for range 2 {
-		require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web, engine.ImageConfig{User: "200001:200001"}))
+		require.NoError(c.t, c.driver.Commit(c.t.Context(), id, c.web.Image(1), c.web, engine.ImageConfig{User: "200001:200001"}))
 	}
-	for ref, want := range map[string]int{c.web.Image(): 200001, c.bench.Image: 0} {
+	for ref, want := range map[string]int{c.web.Image(1): 200001, c.bench.Image: 0} {
 		user, err := c.driver.ImageUser(c.t.Context(), ref)
 		require.NoError(c.t, err)
 		assert.Equal(c.t, want, user)
 	}
 	spec := c.process("cat", "/made/file")
-	spec.Image, spec.Volumes = c.web.Image(), nil
+	spec.Image, spec.Volumes = c.web.Image(1), nil
 	assert.Equal(c.t, "built\n", c.log(c.runUntil(spec, "")))
 	spec.Cmd = c.bench.Command("cat", dataPath+"/file")
 	id = c.runUntil(spec, "")
 	c.log(id)
 	assert.Equal(c.t, 1, c.look(id).ExitCode, "the files of a volume are not in the image")
-	err := c.driver.Commit(c.t.Context(), c.web.Process(9), c.web, engine.ImageConfig{})
+	err := c.driver.Commit(c.t.Context(), c.web.Process(9), c.web.Image(1), c.web, engine.ImageConfig{})
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
 	_, err = c.driver.ImageUser(c.t.Context(), c.web.Snapshot())
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
 }
 
 func tagAdds(c trial) {
-	ref := c.web.Image()
+	ref := c.web.Image(1)
 	require.ErrorIs(c.t, c.driver.Tag(c.t.Context(), ref, c.web.Restored()), engine.ErrNotFound)
 	c.atOnce(func() error { return c.driver.Tag(c.t.Context(), c.bench.Image, ref) })
 	assert.True(c.t, c.hasImage(ref))
@@ -305,7 +317,7 @@ func imagesMade(c trial) {
 			return c.driver.MakeImage(c.t.Context(), spec, io.Discard)
 		},
 	} {
-		ref := newKey().Image()
+		ref := newKey().Image(1)
 		for range 2 {
 			require.NoError(c.t, make(ref))
 			assert.True(c.t, c.hasImage(ref))
@@ -362,11 +374,11 @@ func lostStart(c trial) {
 func lostAsked(c trial) {
 	c.bench.LoseAnswers()
 	c.fill()
-	assert.Equal(c.t, []string{c.web.Process(0), c.web.Data(), c.web.Image(), c.web.Network()}, c.inventory().Names())
+	assert.Equal(c.t, []string{c.web.Process(0), c.web.Data(), c.web.Image(1), c.web.Network()}, c.inventory().Names())
 	c.bench.LoseAnswers()
 	id := c.prepare(c.web.Build(), c.bench.Image)
 	require.NoError(c.t, c.driver.Start(c.t.Context(), id))
-	require.NoError(c.t, c.driver.Tag(c.t.Context(), c.web.Image(), c.web.Restored()))
+	require.NoError(c.t, c.driver.Tag(c.t.Context(), c.web.Image(1), c.web.Restored()))
 	c.bench.LoseAnswers()
 	require.NoError(c.t, c.driver.Stop(c.t.Context(), c.web.Process(0)))
 	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Process(0)))
@@ -393,8 +405,8 @@ func lostFill(c trial) {
 	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
 
 	spec := c.process("cat", "/kept/file")
-	spec.Image, spec.Volumes = c.imageWith("kept/file", "of the image"), map[string]string{"/kept": c.web.Cache()}
-	c.bench.BreakFill(c.web, c.web.Cache())
+	spec.Image, spec.Volumes = c.imageWith("kept/file", "of the image"), map[string]string{"/kept": c.web.Cache(0)}
+	c.bench.BreakFill(c.web, c.web.Cache(0))
 	assert.Equal(c.t, "of the image\n", c.log(c.runUntil(spec, "")))
 }
 
@@ -414,7 +426,9 @@ func awayFails(c trial) {
 		func(ctx context.Context) error {
 			return c.driver.Discard(ctx, engine.Objects{Volumes: []engine.Volume{{Name: c.web.Data()}}})
 		},
-		func(ctx context.Context) error { return c.driver.Commit(ctx, id, c.web, engine.ImageConfig{}) },
+		func(ctx context.Context) error {
+			return c.driver.Commit(ctx, id, c.web.Image(1), c.web, engine.ImageConfig{})
+		},
 		func(ctx context.Context) error { _, err := c.driver.Run(ctx, c.process("serve")); return err },
 		func(ctx context.Context) error { _, err := c.driver.Inventory(ctx, ""); return err },
 	} {
