@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -150,4 +151,40 @@ func TestAgent_IsToldWhatIsWrongWithAManifest(t *testing.T) {
 	h.adoptStack(&Stack{ID: a.id, ManageToken: a.token})
 	require.Equal(t, "live", st.Status, st.reason())
 	require.Equal(t, "hi", a.run("curl -sS "+st.URLs["web"]))
+}
+
+func TestAgent_DeploysFilesWithoutAFolder(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	a := h.agent(t, nil)
+	st := a.settled(a.follow("Deploy a folder", 1))
+	h.adoptStack(&Stack{ID: a.id, ManageToken: a.token})
+	require.Equal(t, "live", st.Status, st.reason())
+	require.Equal(t, "<h1>Hello</h1>", a.run("curl -sS "+st.URLs["web"]))
+	deploy := `curl -sS -H "Authorization: Bearer $TOKEN" -d '{"files": [{"path": "index.html", "content": "again"}]}' ` + h.base() + `/v0/stacks/$ID/deploy?wait=true`
+	require.Equal(t, 2, a.settled(a.run(deploy)).Generation)
+	require.Equal(t, "again", a.run("curl -sS "+st.URLs["web"]))
+	require.Contains(t, a.run(`curl -sS -F manifest='services: [{name: web, runtime: cobol}]' `+h.base()+`/v0/validate`), "unknown runtime")
+}
+
+// The files of the example are the blocks below its heading, in this order.
+func TestAgent_BuildsAPageAndAnAPIAsItIsTold(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	_, example, found := strings.Cut(h.get(t, "/llms.txt").body, "\n## A page and an API\n")
+	require.True(t, found)
+	example, _, _ = strings.Cut(example, "\n## ")
+	blocks := regexp.MustCompile("(?s)```(?:yaml|html|js)\n(.*?)```").FindAllStringSubmatch(example, -1)
+	require.Len(t, blocks, 3)
+	st := h.live(t, Tree{"stack.yaml": blocks[0][1], "web/index.html": blocks[1][1], "api/server.js": blocks[2][1]}, nil)
+	require.Contains(t, h.get(t, st.url("web", "/")).body, "fetch('"+st.URLs["api"]+"/hello')")
+	r := h.get(t, st.url("api", "/hello"))
+	require.JSONEq(t, `{"hello": "from the API"}`, r.body)
+	require.Equal(t, st.URLs["web"], r.header.Get("Access-Control-Allow-Origin"))
+	preflight := h.do(t, h.request(t, http.MethodOptions, st.url("api", "/hello"), nil,
+		"Origin", st.URLs["web"], "Access-Control-Request-Method", "PUT", "Access-Control-Request-Headers", "content-type"))
+	require.Equal(t, http.StatusNoContent, preflight.status)
+	require.Equal(t, st.URLs["web"], preflight.header.Get("Access-Control-Allow-Origin"))
+	require.Contains(t, preflight.header.Get("Access-Control-Allow-Methods"), "PUT")
+	require.Equal(t, "Content-Type", preflight.header.Get("Access-Control-Allow-Headers"))
 }

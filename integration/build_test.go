@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -71,21 +72,55 @@ func TestBuild_AndProcessHaveNoRights(t *testing.T) {
 	require.NotEqual(t, built.uid, identityOf(h.get(t, other.url("web", "/proc/self/status")).body).uid, "two stacks have one user")
 }
 
-// What a build leaves in its cache or home is not found by any other stack's build.
+// What a build leaves in its cache or home is found by the next build of the service, and
+// not by any other build.
 func TestBuild_SharesNoCache(t *testing.T) {
 	t.Parallel()
-	h := start(t)
-	const look = "find /cache -name mine; touch /cache/mine && echo kept"
+	h := start(t, with("BERTH_BUILD_CACHE_MAX", "5MB"))
+	const look = "find /cache -name mine; touch /cache/mine && mkdir node_modules && echo kept"
 	service := func(name string) string {
-		return fmt.Sprintf("{name: %s, runtime: node, start: node index.js, install: %q}", name, look)
+		return fmt.Sprintf("{name: %s, runtime: node, start: node index.js, install: %q, build: %q}", name, look, fillsCaches)
 	}
-	st := h.live(t, reader, manifest("services: ["+service("web")+", "+service("api")+"]"))
-	other := h.live(t, reader, installs(look))
+	fields := manifest("services: [" + service("web") + ", " + service("api") + "]")
+	st := h.live(t, reader, fields)
+	other := h.live(t, reader, manifest("services: ["+service("web")+"]"))
 	for _, log := range []string{h.logs(t, st, "kind=build&service=web"), h.logs(t, st, "kind=build&service=api"), h.logs(t, other, "kind=build")} {
 		require.Contains(t, log, "\nkept\n")
 		require.NotContains(t, log, "\n/cache/mine\n")
+		require.Empty(t, foundCaches(log))
 	}
 	require.Equal(t, http.StatusNotFound, h.get(t, st.url("web", "/cache/mine")).status, "the service sees the cache of its build")
+	require.Equal(t, http.StatusNotFound, h.get(t, st.url("web", "/app/node_modules/.cache/large")).status)
+	h.keepsCachesLastUsed(t, st, fields)
+}
+
+// fillsCaches is a build command that says which caches it finds: one that is filled by
+// the first build alone, and one that grows by 2 MiB with each build.
+const fillsCaches = "ls $NPM_CONFIG_CACHE/large node_modules/.cache/large; mkdir -p $NPM_CONFIG_CACHE node_modules/.cache; " +
+	"[ -f $NPM_CONFIG_CACHE/large ] || head -c 2M /dev/zero >$NPM_CONFIG_CACHE/large; head -c 2M /dev/zero >>node_modules/.cache/large"
+
+// foundCaches are those that the last build of a log has found.
+func foundCaches(log string) []string {
+	last := log[max(0, strings.LastIndex(log, "== build web ")):]
+	return regexp.MustCompile(`(?m)^(?:/cache/npm|node_modules/.cache)/large$`).FindAllString(last, -1)
+}
+
+// keepsCachesLastUsed shows that the third build does not find the cache that the second
+// did not use, as both of them are too much then.
+func (h *Host) keepsCachesLastUsed(t *testing.T, st *Stack, fields Fields) {
+	t.Helper()
+	found := func(generation string) []string {
+		h.redeploy(t, st, reader.plus(Tree{"generation": generation}), fields)
+		return foundCaches(h.logs(t, st, "kind=build&service=web&tail=1000"))
+	}
+	require.Equal(t, []string{"/cache/npm/large", "node_modules/.cache/large"}, found("2"))
+	eventually(t, "the caches are trimmed", func() error {
+		if _, err := os.Stat(filepath.Join(h.dir, "stacks", st.hex(), "web.filled")); !errors.Is(err, os.ErrNotExist) {
+			return errors.New("they are marked as filled")
+		}
+		return nil
+	})
+	require.Equal(t, []string{"node_modules/.cache/large"}, found("3"))
 }
 
 // trusted lists whom Java trusts.
@@ -129,6 +164,7 @@ plan web
   port          $PORT          # chosen by the host
   strategy      overlap
   stop_timeout  10s
+== attempt 1
 == build web (node) gen 1
 $ echo built
 built
@@ -155,15 +191,15 @@ func (h *Host) mustFail(t *testing.T, st *Stack) *Stack {
 	return st
 }
 
-// leavesNothingRunning waits until failed stacks have nothing but their logs
-// and data.
+// leavesNothingRunning waits until failed stacks have nothing but their logs, data and
+// layers.
 func (h *Host) leavesNothingRunning(t *testing.T) {
 	t.Helper()
-	eventually(t, "failed stacks have no container and no image", func() error {
-		if left := h.objects(t); left.containers+left.images > 0 {
+	eventually(t, "failed stacks have no container, and no image that is not in a row", func() error {
+		if left := h.objects(t); left.containers > 0 {
 			return fmt.Errorf("%+v", left)
 		}
-		return nil
+		return h.asTheRowsSay(t.Context())
 	})
 }
 
@@ -240,13 +276,14 @@ func TestBuild_EndsWithItsCommand(t *testing.T) {
 	require.Contains(t, h.logs(t, st, "kind=build"), "\nmine\n== build ok\n")
 }
 
-// seize takes over a command that the host runs in its container, by its name.
+// seize takes over a command that the host runs in its container, by an expression that
+// its command line matches.
 const seize = `
 const fs = require('fs');
-const [, , name, how] = process.argv;
+const [, , line, how] = process.argv;
 fs.writeFileSync('seizes', '');
 for (;;) for (const pid of fs.readdirSync('/proc')) try {
-  if (!fs.readFileSync('/proc/' + pid + '/cmdline', 'latin1').startsWith(name + '\0')) continue;
+  if (!new RegExp(line).test(fs.readFileSync('/proc/' + pid + '/cmdline', 'latin1'))) continue;
   if (how == 'stop') { process.kill(+pid, 'SIGSTOP'); process.exit(); }
   else for (const out = fs.openSync('/proc/' + pid + '/fd/1', 'w');;) fs.writeSync(out, 'x'.repeat(4096));
 } catch {}`
@@ -263,13 +300,13 @@ const fs = require('fs');
 for (let i = 0; i < 5000; i++) fs.mkdirSync('dist/' + i, {recursive: true});
 fs.writeFileSync('dist/index.html', 'x');`
 	const tooLong = "service web: publishing took longer than 15s and was stopped; publish less, or stop what the commands leave running"
-	for command, reason := range map[string]string{
-		"find stop":  tooLong,
-		"tar stop":   tooLong,
-		"find flood": "service web: the folder to publish was not found: something else wrote into the answer; stop what the commands leave running",
+	for _, tt := range []struct{ publish, seized, reason string }{
+		{"", "^find stop", tooLong},
+		{"", "maxdept[h] flood", "service web: the folder to publish was not found: something else wrote into the answer; stop what the commands leave running"},
+		{"publish: dist, ", "^tar stop", tooLong},
 	} {
-		fields := manifest(fmt.Sprintf(`services: [{name: web, runtime: static, install: node fill.js, publish: dist, `+
-			`build: "setsid node seize.js %s >/dev/null 2>&1 </dev/null & until [ -e seizes ]; do sleep 0.05; done"}]`, command))
+		fields := manifest(fmt.Sprintf(`services: [{name: web, runtime: static, install: node fill.js, %s`+
+			`build: "setsid node seize.js %s >/dev/null 2>&1 </dev/null & until [ -e seizes ]; do sleep 0.05; done"}]`, tt.publish, tt.seized))
 		st := h.deploy(t, Tree{"seize.js": seize, "fill.js": fill}, fields)
 		for range 4 { // a command may be over before it is seized
 			if st.Status == "failed" {
@@ -278,8 +315,8 @@ fs.writeFileSync('dist/index.html', 'x');`
 			require.Equal(t, http.StatusOK, h.delete(t, st).status)
 			st = h.deploy(t, Tree{"seize.js": seize, "fill.js": fill}, fields)
 		}
-		require.Equal(t, "failed", st.Status, command)
-		require.Contains(t, st.reason(), reason, command)
+		require.Equal(t, "failed", st.Status, tt.seized)
+		require.Contains(t, st.reason(), tt.reason, tt.seized)
 	}
 	h.leavesNothingRunning(t)
 }

@@ -202,7 +202,7 @@ func TestClaim_AnExpiredStackComesBackWithItsData(t *testing.T) {
 	require.Contains(t, files, `"size":52428800`)
 	built := h.logs(t, st, "kind=build")
 	h.expire(t, st)
-	h.keeps(t, st, "image web:g1", "image api:g1", "image web:data", "image api:data")
+	h.keeps(t, st, "image web", "image api", "image web:data", "image api:data")
 
 	before := len(h.events(t, st))
 	r := h.claim(t, key, st.ClaimCode, "")
@@ -224,7 +224,7 @@ func TestClaim_AnExpiredStackComesBackWithItsData(t *testing.T) {
 	require.ElementsMatch(t, []string{"service.ready web", "service.ready api", "service.ready site"}, after[1:4])
 	require.Equal(t, []string{"stack.restored"}, after[4:])
 	require.Equal(t, built, h.logs(t, st, "kind=build"), "something was built")
-	all := []string{"container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network g1"}
+	all := []string{"container web-g1", "container api-g1", "image web", "image api", "volume web-data", "volume api-data", "network g1"}
 	h.keeps(t, st, all...)
 	// A snapshot that a killed server had restored and not removed.
 	docker, err := engine()

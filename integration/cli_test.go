@@ -274,6 +274,7 @@ func TestClient_FollowsLogs(t *testing.T) {
 			}
 			return nil
 		})
+		h.restart(t)
 	}
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.Equal(t, 130, exitCode(t, cmd.Wait()))
@@ -282,6 +283,9 @@ func TestClient_FollowsLogs(t *testing.T) {
 		require.False(t, seen[line], "%q comes twice in %q", line, out)
 		seen[line] = true
 	}
+	logged := c.ok(t, dir, "logs", "--timestamps").stdout
+	require.Regexp(t, `(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z gen 1 == web started\n\S+ gen 1 visit 1$`, logged)
+	require.Contains(t, c.ok(t, dir, "restart", "web").stderr, "restarting web")
 }
 
 func TestClient_WaitsThroughARestartOfTheServer(t *testing.T) {

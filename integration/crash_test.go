@@ -188,7 +188,7 @@ func TestCrash_TheSixthFailsTheStackOverARestartOfTheServer(t *testing.T) {
 	require.EqualValues(t, 6, events[len(events)-2].Data["crashes"])
 	require.Equal(t, map[string]any{"error": text}, events[len(events)-1].Data)
 	require.Contains(t, h.logs(t, st, "service=web"), text)
-	h.keeps(t, st, "image web:g1", "image api:g1", "volume web-data", "volume api-data")
+	h.keeps(t, st, "image web", "image api", "volume web-data", "volume api-data")
 	for _, service := range []string{"web", "api"} {
 		require.Equal(t, http.StatusServiceUnavailable, h.get(t, st.url(service, "/")).status)
 	}

@@ -27,7 +27,7 @@ func TestCreate_AnswersTheWholeStackObject(t *testing.T) {
 	v, st := r.json(t), r.stack(t)
 	require.ElementsMatch(t, []string{
 		"id", "name", "status", "claimed", "urls", "services", "created_at", "expires_at", "expired_at", "retained_until",
-		"generation", "deploying", "error", "deploy_error", "manage_token", "claim_code", "claim_url", "note", "webhook_secret",
+		"generation", "deploying", "error", "deploy_error", "deploy", "manage_token", "claim_code", "claim_url", "note", "webhook_secret",
 	}, keys(v))
 	require.Regexp(t, `^stk_[0-9a-f]{12}$`, st.ID)
 	require.Equal(t, "app", st.Name)
@@ -68,7 +68,7 @@ func TestCreate_OneTimeFieldsAppearOnceAndAreNotStoredInClear(t *testing.T) {
 	h.stop(t)
 	var stored bytes.Buffer
 	require.NoError(t, filepath.WalkDir(h.dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		content, err := os.ReadFile(path)

@@ -110,7 +110,7 @@ func TestDiskFull_DataThatAnImageHasNoRoomForStaysInItsVolume(t *testing.T) {
 	h.says(t, st, "web", "/keep/it", "hello from web, generation 1")
 	h.extend(t, st, "1s")
 	h.becomes(t, st, "expired")
-	h.keeps(t, st, "image web:g1", "volume web-data")
+	h.keeps(t, st, "image web", "volume web-data")
 	h.putsOff(t, st)
 
 	// Room is checked again after an hour, and that is not logged again.
@@ -126,7 +126,7 @@ func TestDiskFull_DataThatAnImageHasNoRoomForStaysInItsVolume(t *testing.T) {
 		return err
 	})
 	h.putsOff(t, st)
-	h.keeps(t, st, "image web:g1", "volume web-data")
+	h.keeps(t, st, "image web", "volume web-data")
 
 	key := h.accountCreate(t, "ana@example.com")
 	require.Equal(t, http.StatusOK, h.claim(t, key, st.ClaimCode, "?wait=true").status)

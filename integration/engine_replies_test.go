@@ -34,7 +34,7 @@ const built = `{services: [{name: web, runtime: node, build: echo it builds, rel
 // serving lists the engine's objects of a live stack with one service, web.
 func serving(st *Stack) []string {
 	return []string{
-		fmt.Sprintf("container web-g%d", st.Generation), fmt.Sprintf("image web:g%d", st.Generation), "volume web-data",
+		fmt.Sprintf("container web-g%d", st.Generation), "image web", "volume web-data",
 		fmt.Sprintf("network g%d", st.Generation),
 	}
 }

@@ -95,8 +95,8 @@ func TestEngineRestart_IsARestoreAndNoCrash(t *testing.T) {
 		require.Contains(t, h.settled(t, building).reason(), "the Docker engine of this host was restarted while generation 1 was being built; upload the source again")
 		require.Contains(t, h.deployed(t, redeployed).deployError(), "the Docker engine of this host was restarted while generation 2 was being built; upload the source again")
 		h.keeps(t, building)
-		h.keeps(t, redeployed, "container web-g1", "image web:g1", "volume web-data", "network g1")
-		h.keeps(t, two, "container web-g1", "container api-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network g1")
+		h.keeps(t, redeployed, "container web-g1", "image web", "volume web-data", "network g1")
+		h.keeps(t, two, "container web-g1", "container api-g1", "image web", "image api", "volume web-data", "volume api-data", "network g1")
 
 		require.Equal(t, 2, h.redeploy(t, redeployed, perl.plus(Tree{"more": ""}), manifest(perlManifest)).Generation)
 		h.says(t, redeployed, "web", "/", "hello from web, generation 2")
@@ -135,7 +135,7 @@ func TestEngineSilence_IsWaitedFor(t *testing.T) {
 
 	require.Equal(t, 2, h.deployed(t, st).Generation)
 	h.says(t, st, "web", "/", "hello from web, generation 2")
-	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "network g2")
+	h.keeps(t, st, "container web-g2", "image web", "volume web-data", "network g2")
 	h.mustLive(t, building)
 	h.says(t, crashing, "web", "/", "hello from web, generation 1")
 	eventually(t, "the crash is over", func() error {

@@ -34,7 +34,7 @@ services:
 			require.GreaterOrEqual(t, e.CreatedAt, events[i-1].CreatedAt)
 		}
 	}
-	require.Equal(t, map[string]any{"service": "base", "generation": 1.0}, events[1].Data)
+	require.Equal(t, map[string]any{"service": "base", "generation": 1.0, "attempt": 1.0}, events[1].Data)
 	require.Equal(t, map[string]any{"service": "front", "url": st.URLs["front"]}, events[6].Data)
 	live := events[7].Data
 	require.EqualValues(t, 1, live["generation"])

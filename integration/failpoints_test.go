@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -39,6 +40,16 @@ const pair = `{name: pair, services: [
   {name: site, runtime: static, root: site, depends_on: [web]},
   {name: api, runtime: node, start: node server.js, depends_on: [web], stop_timeout: 1s}]}`
 
+// layered is pair with what it installs in images of their own: web is built from one, api
+// runs from one.
+var layered = strings.Replace(pair, "install: echo installed", "build: cp package.json built.json", 1)
+
+// dependingTree is a tree for layered. Another version is installed again. It has no
+// dependencies, but workspaces, which need no host of packages.
+func dependingTree(t *testing.T, version string) Tree {
+	return pairTree(t).plus(Tree{"package.json": `{"name": "pair", "version": "` + version + `", "workspaces": ["packages/*"]}`})
+}
+
 func pairTree(t *testing.T) Tree { return program(t).plus(Tree{"site/index.html": "a site"}) }
 
 // create attempts a create.
@@ -55,8 +66,14 @@ func (e *ending) create(t *testing.T, tree Tree, fields Fields) {
 // redeploy attempts a redeploy.
 func (e *ending) redeploy(t *testing.T, tree Tree, fields Fields) {
 	t.Helper()
+	e.redeployWith(t, "", tree, fields)
+}
+
+// redeployWith attempts a redeploy with a query.
+func (e *ending) redeployWith(t *testing.T, query string, tree Tree, fields Fields) {
+	t.Helper()
 	body, contentType := form(t, archive(t, tree), fields)
-	e.attempt(t, "deploy", e.st.ManageToken, http.MethodPost, "/v0/stacks/"+e.st.ID+"/deploy", string(body), contentType)
+	e.attempt(t, "deploy", e.st.ManageToken, http.MethodPost, "/v0/stacks/"+e.st.ID+"/deploy"+query, string(body), contentType)
 }
 
 // extend attempts to set the TTL.
@@ -92,6 +109,19 @@ func withData(t *testing.T, e *ending) {
 	e.st = e.h.live(t, pairTree(t), manifest(pair))
 	e.h.put(t, e.st, "web", "kept", "data of web")
 	e.h.put(t, e.st, "api", "kept", "data of api")
+}
+
+// withLayers is withData with dependencies.
+func withLayers(t *testing.T, e *ending) {
+	e.st = e.h.live(t, dependingTree(t, "1.0.0"), manifest(layered))
+	e.h.put(t, e.st, "web", "kept", "data of web")
+	e.h.put(t, e.st, "api", "kept", "data of api")
+}
+
+// withoutRoom is withData on a disk that has no room for a build from now on.
+func withoutRoom(t *testing.T, e *ending) {
+	withData(t, e)
+	e.h.env["BERTH_DISK_FLOOR"] = "900000GB"
 }
 
 // ofAna is a stack that is live, with data, and has an owner.
@@ -132,8 +162,30 @@ func createsBroken(t *testing.T, e *ending) {
 	e.create(t, pairTree(t), manifest(strings.ReplaceAll(pair, "echo installed", "exit 3")))
 }
 
+// redeploysLarge deploys a source that is worth a layer.
+func redeploysLarge(t *testing.T, e *ending) {
+	t.Helper()
+	tree := pairTree(t)
+	for i := range 600 {
+		tree[fmt.Sprintf("assets/%d", i)] = "x"
+	}
+	e.redeploy(t, tree, manifest(pair))
+}
+
 func redeploys(t *testing.T, e *ending) {
 	e.redeploy(t, pairTree(t).plus(Tree{"more": "x", "site/more": "x"}), manifest(pair))
+}
+
+func redeploysChanges(t *testing.T, e *ending) {
+	e.redeploy(t, Tree{"more": "x", "site/more": "x"}, Fields{"base": "1"})
+}
+
+func redeploysDependencies(t *testing.T, e *ending) {
+	e.redeploy(t, dependingTree(t, "2.0.0"), manifest(layered))
+}
+
+func redeploysFresh(t *testing.T, e *ending) {
+	e.redeployWith(t, "?fresh=true", pairTree(t), manifest(pair))
 }
 
 func redeploysBroken(t *testing.T, e *ending) {
@@ -144,14 +196,35 @@ func replacesBroken(t *testing.T, e *ending) {
 	e.redeploy(t, Tree{"server.js": "process.exit(5)"}, manifest(recreates))
 }
 
+func setsVariables(t *testing.T, e *ending) {
+	e.attempt(t, "env", e.st.ManageToken, http.MethodPatch, "/v0/stacks/"+e.st.ID+"/env", `{"all": {"ADDED": "value"}}`, "application/json")
+}
+
+// supersedes replaces a redeploy that would never become healthy.
+func supersedes(t *testing.T, e *ending) {
+	e.redeploy(t, Tree{"server.js": "setInterval(() => {}, 1000)"}, manifest(recreates))
+	e.redeployWith(t, "?supersede=true", locking, manifest(recreates))
+}
+
 func extends(t *testing.T, e *ending) { e.extend(t, "2h") }
 func expires(t *testing.T, e *ending) { e.extend(t, "1s") }
 func claims(t *testing.T, e *ending)  { e.claim(t) }
 func deletes(t *testing.T, e *ending) { e.delete(t) }
 func crash(t *testing.T, e *ending)   { e.crash(t) }
 
+func logs(t *testing.T, e *ending) {
+	e.h.attempt(t, http.MethodGet, e.st.url("web", "/log?from=0&to=300"), "")
+}
+
 func restarts(t *testing.T, e *ending) {
 	require.Equal(t, http.StatusSeeOther, e.ana.act(t, e.st, "restart/api").status)
+}
+
+func revokes(t *testing.T, e *ending) {
+	require.Equal(t, http.StatusSeeOther, e.ana.act(t, e.st, "revoke").status)
+	e.st.ManageToken = e.ana.key // from here on, and for the test's end
+	e.h.forgetStack(e.st.ID)
+	e.h.adoptStack(e.st)
 }
 
 // The ends: what must hold once the server has recovered, besides what inOrder asserts.
@@ -217,6 +290,72 @@ func servesOne(t *testing.T, e *ending) {
 	e.data(t)
 }
 
+// servesOneSource must hold after a redeploy of changes: the source that is kept is that
+// of the generation that serves, and changes of it can be deployed.
+func servesOneSource(t *testing.T, e *ending) {
+	now, list := e.h.show(t, e.st, ""), e.h.source(t, e.st, e.st.ManageToken)
+	require.Equal(t, now.Generation, list.Generation)
+	require.Equal(t, now.Generation == 2, slices.Contains(list.paths(), "more"))
+	require.Contains(t, list.paths(), "site/index.html")
+	require.Equal(t, now.Generation+1, e.h.change(t, e.st, now.Generation, Tree{"again": "x"}, nil).Generation)
+	require.Contains(t, e.h.source(t, e.st, e.st.ManageToken).paths(), "again")
+	servesOne(t, e)
+}
+
+// servesOneLayer must hold after a redeploy of other dependencies: those that were
+// installed are taken over by the next one.
+func servesOneLayer(t *testing.T, e *ending) {
+	now := e.h.show(t, e.st, "")
+	e.h.begin(t, e.st, dependingTree(t, "2.0.0").plus(Tree{"more": "x"}), manifest(layered))
+	require.Equal(t, now.Generation+1, e.h.deployed(t, e.st).Generation)
+	require.Equal(t, "install: taken over from generation 2 (package.json unchanged)", e.h.installLine(t, e.st))
+	servesOne(t, e)
+}
+
+// servesOneFresh must hold after a fresh redeploy: the build caches of before are gone.
+func servesOneFresh(t *testing.T, e *ending) {
+	e.h.loses(t, e.st, "volume web-cache")
+	servesOne(t, e)
+}
+
+// reclaimed must hold after a redeploy for which there was no room: the build caches are
+// gone, and there can be another one once there is room.
+func reclaimed(t *testing.T, e *ending) {
+	e.h.loses(t, e.st, "volume web-cache*")
+	e.h.stop(t)
+	delete(e.h.env, "BERTH_DISK_FLOOR")
+	e.h.run(t)
+	e.h.answers(t, e.st)
+	servesOne(t, e)
+}
+
+// loses waits until the engine has nothing of a stack whose name matches a pattern.
+func (h *Host) loses(t *testing.T, st *Stack, pattern string) {
+	t.Helper()
+	eventually(t, pattern+" is gone", func() error {
+		all, err := h.inventory(t.Context())
+		if slices.ContainsFunc(all[st.ID], func(name string) bool { return matches(pattern, name) }) {
+			return fmt.Errorf("there are %q", all[st.ID])
+		}
+		return err
+	})
+}
+
+// servesOneSetting must hold after an attempted change of variables: the processes have
+// what the list of the variables has, and the change can be made afterwards.
+func servesOneSetting(t *testing.T, e *ending) {
+	now := e.h.show(t, e.st, "")
+	require.Equal(t, "live", now.Status, now.reason())
+	listed := strings.Contains(e.h.getAs(t, e.st.ManageToken, "/v0/stacks/"+e.st.ID+"/env").body, "ADDED")
+	require.Equal(t, now.Generation == 2, listed)
+	require.Equal(t, listed, e.h.environ(t, e.st, "web")["ADDED"] == "value")
+	require.Equal(t, listed, e.h.environ(t, e.st, "api")["ADDED"] == "value")
+	e.data(t)
+	e.h.sets(t, e.st, e.st.ManageToken, `{"all": {"ADDED": "value"}}`)
+	require.Equal(t, "value", e.h.environ(t, e.st, "api")["ADDED"])
+	servesOne(t, e)
+}
+
 // servesLocked must hold after a redeploy that fails and is rolled back.
 func servesLocked(t *testing.T, e *ending) {
 	now := e.h.show(t, e.st, "")
@@ -249,6 +388,13 @@ func replaced(t *testing.T, e *ending) {
 	require.True(t, started.Before(e.died), "another process was started")
 	require.Equal(t, "hello from api", e.h.get(t, e.st.url("api", "/")).body)
 	require.Equal(t, map[string]string{"web": "running", "site": "running", "api": "running"}, e.h.show(t, e.st, "").statuses())
+	e.data(t)
+}
+
+// revoked holds after the manage token was revoked: no build cache is left.
+func revoked(t *testing.T, e *ending) {
+	e.h.loses(t, e.st, "volume web-cache*")
+	require.Equal(t, "hello from web", e.h.get(t, e.st.url("web", "/")).body)
 	e.data(t)
 }
 
@@ -299,6 +445,23 @@ func deleted(t *testing.T, e *ending) {
 	require.Equal(t, http.StatusNotFound, r.status, "the delete is undone")
 	require.Equal(t, objects{}, e.h.objects(t))
 	e.h.forgetStack(e.st.ID)
+}
+
+// logged holds after a rotation: what is left of the log has every line once.
+func logged(t *testing.T, e *ending) {
+	s := e.h.stream(t, e.st.ManageToken, "/v0/stacks/"+e.st.ID+"/logs?service=web", "Last-Event-ID", "web:0.0")
+	var said strings.Builder
+	for _, m := range s.until(t, saying("line 299")) {
+		var line struct{ Line string }
+		require.NoError(t, json.Unmarshal([]byte(m.data), &line))
+		said.WriteString(line.Line + "\n")
+	}
+	_, left, _ := strings.Cut(said.String(), "line ")
+	var from int
+	_, err := fmt.Sscanf(left, "%d", &from)
+	require.NoError(t, err)
+	require.Equal(t, lines(from, 300), "line "+left)
+	e.data(t)
 }
 
 // data asserts that the services have their data.
@@ -368,19 +531,33 @@ type fault struct {
 var faults = []fault{
 	{name: "a create", from: nothing, act: creates, end: created, points: []string{
 		"upload-stored", "entry-extracted@2", "create-committed", "source-kept", "network-made",
-		"build-container-made", "command-run", "image-committed", "release-run", "process-started", "process-healthy",
+		"build-container-made", "command-run", "image-committed", "layer-kept", "release-run", "process-started", "process-healthy",
 		"site-linked", "process-started@2", "all-healthy", "live-committed", "create-uncommitted", "create-unanswered",
 	}},
 	{name: "a create that fails", from: nothing, act: createsBroken, end: createdBroken, points: []string{"deploy-failed", "failure-committed"}},
 	{name: "a redeploy", from: withData, act: redeploys, end: servesOne, points: []string{
-		"deploy-committed", "deploy-unanswered", "network-made", "build-container-made@2", "image-committed", "release-run", "process-started", "process-started@2",
-		"all-healthy", "live-committed", "old-drained", "old-ended",
+		"deploy-committed", "deploy-unanswered", "network-made", "build-container-made", "image-committed", "release-run", "process-started", "process-started@2",
+		"all-healthy", "live-committed", "old-drained", "old-ended", "cache-trimmed",
 	}},
-	{name: "a redeploy that fails", from: withData, act: redeploysBroken, end: servesOne, points: []string{"deploy-failed", "failure-committed"}},
+	{name: "a redeploy of changes", from: withData, act: redeploysChanges, end: servesOneSource, points: []string{
+		"overlay-unpacked", "overlay-laid", "deploy-committed", "live-committed", "old-drained",
+	}},
+	{name: "a change of variables", from: withData, act: setsVariables, end: servesOneSetting, points: []string{
+		"env-committed", "env-unanswered", "layer-kept", "process-started", "live-committed", "old-drained",
+	}},
+	{name: "a redeploy of a large source", from: withData, act: redeploysLarge, end: servesOne, points: []string{"source-layer-made", "source-layer-kept"}},
+	{name: "a redeploy of other dependencies", from: withLayers, act: redeploysDependencies, end: servesOneLayer, points: []string{"layer-kept", "replaced-dropped", "build-container-ready"}},
+	{name: "a fresh redeploy", from: withData, act: redeploysFresh, end: servesOneFresh, points: []string{"deploy-committed", "live-committed"}},
+	{name: "a redeploy without room", from: withoutRoom, act: redeploys, end: reclaimed, points: []string{"kept-dropped"}},
+	{name: "a redeploy that fails", from: withData, act: redeploysBroken, end: servesOne, points: []string{"deploy-failed", "failure-committed", "deploy-undone"}},
 	{name: "a rollback", from: locked, act: replacesBroken, end: servesLocked, points: []string{"old-halted", "half-rolled-back"}},
+	{name: "a superseded redeploy", from: locked, act: supersedes, end: servesLocked, points: []string{"deploy-committed@2", "deploy-undone"}},
 	{name: "a crash", from: withData, act: crash, end: restarted, points: []string{"crash-seen", "crash-counted", "backoff-over", "restart-healthy"}},
 	{name: "a crash loop", from: crashedOnce, act: crash, end: loops, points: []string{"loop-committed", "half-taken-down"}},
 	{name: "a restart", from: ofAna, act: restarts, end: replaced, points: []string{"next-named", "next-committed", "old-unnamed"}},
+	{name: "a revocation", from: ofAna, act: revokes, end: revoked, points: []string{"kept-dropped"}},
+	{name: "a command", from: withData, act: commands, end: commanded, points: []string{"command-recorded", "command-run"}},
+	{name: "a rotation of a log", from: withData, act: logs, end: logged, opts: []Option{with("BERTH_LOG_MAX", "7KB")}, points: []string{"log-moved"}},
 	{name: "an extension", from: withData, act: extends, end: extended, points: []string{"extend-committed"}},
 	{name: "an expiry", from: withData, act: expires, end: expired, points: []string{
 		"extend-committed", "notice-committed", "expiry-stopped", "expiry-committed", "snapshot-copied", "snapshot-committed", "snapshot-committed@2",

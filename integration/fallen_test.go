@@ -87,5 +87,5 @@ func TestFallen_TheDeployThatIsUnderWayGoesOn(t *testing.T) {
 	require.Equal(t, map[string]string{"web": "running"}, now.statuses())
 	require.Equal(t, "generation 2", h.get(t, st.url("web", "/")).body)
 	require.Equal(t, []string{"service.ready web", "stack.live"}, h.after(t, st, before))
-	h.keeps(t, st, "container web-g2", "image web:g2", "volume web-data", "volume api-data", "network g2")
+	h.keeps(t, st, "container web-g2", "image web", "volume web-data", "volume api-data", "network g2")
 }

@@ -56,6 +56,9 @@ func TestIsolation_UnderGVisor(t *testing.T) {
 	bob.act(t, own, "restart/api")
 	h.awaitRestart(t, own, 1)
 	require.Equal(t, before, h.inspect(t, own, "api").ID)
+
+	// A command leads a process group there, too.
+	h.timesOut(t, &Stack{ID: own.ID, ManageToken: bob.key})
 }
 
 // startGVisor starts an engine that has gVisor as the runtime runsc, set up as

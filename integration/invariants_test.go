@@ -34,6 +34,8 @@ type row struct {
 	deploying  int
 	error      string
 	services   []stack.Service
+	source     stack.Source
+	layers     map[string]stack.Layer
 }
 
 // occurrence is an event as the database has it.
@@ -68,14 +70,15 @@ func (h *Host) query(ctx context.Context, query string, each func(*sql.Rows) err
 // rows reads every stack, deleted ones included.
 func (h *Host) rows(ctx context.Context) ([]row, error) {
 	var all []row
-	err := h.query(ctx, "SELECT id, status, owner IS NOT NULL, generation, deploying, error, services FROM stacks ORDER BY seq", func(rows *sql.Rows) error {
+	err := h.query(ctx, "SELECT id, status, owner IS NOT NULL, generation, deploying, error, services, source, layers FROM stacks ORDER BY seq", func(rows *sql.Rows) error {
 		var r row
-		var services string
-		if err := rows.Scan(&r.id, &r.status, &r.claimed, &r.generation, &r.deploying, &r.error, &services); err != nil {
+		var services, source, layers []byte
+		if err := rows.Scan(&r.id, &r.status, &r.claimed, &r.generation, &r.deploying, &r.error, &services, &source, &layers); err != nil {
 			return err
 		}
+		err := errors.Join(json.Unmarshal(services, &r.services), json.Unmarshal(source, &r.source), json.Unmarshal(layers, &r.layers))
 		all = append(all, r)
-		return json.Unmarshal([]byte(services), &all[len(all)-1].services)
+		return err
 	})
 	return all, err
 }
@@ -312,9 +315,15 @@ func (r *row) implies() (required, allowed []string) {
 	if r.status == stack.Deleted {
 		return nil, nil
 	}
-	allowed = []string{"file logs"}
+	allowed = []string{"file logs", "file *.filled"}
+	if r.source.Folder != "" {
+		required = append(required, "file sources/"+r.source.Folder)
+	}
 	if r.status != stack.Expired {
-		allowed = append(allowed, "volume *-data", "volume *-cache")
+		allowed = append(allowed, "volume *-data", "volume *-cache", "volume *-cache-*")
+		for _, layer := range r.layers {
+			allowed = append(allowed, r.image(layer.Image), r.image(layer.Source.Image))
+		}
 	}
 	for _, s := range r.services {
 		generation := "g" + strconv.Itoa(r.generation)
@@ -323,7 +332,7 @@ func (r *row) implies() (required, allowed []string) {
 		case s.Site != 0:
 			required = append(required, "file sites/"+s.Spec.Name+"/g"+strconv.Itoa(s.Site))
 		default:
-			required = append(required, "image "+s.Spec.Name+":"+generation)
+			required = append(required, r.image(s.Image))
 		}
 		if s.Site == 0 && r.status == stack.Live {
 			container := s.Spec.Name + "-" + generation
@@ -331,6 +340,9 @@ func (r *row) implies() (required, allowed []string) {
 				container += "-r" + strconv.Itoa(s.Replaced)
 			}
 			required = append(required, "running container "+container, "volume "+s.Spec.Name+"-data", "network "+generation)
+		}
+		if r.status == stack.Live && r.generation > 1 && s.Spec.Build != "" {
+			allowed = append(allowed, "running container "+readyPrefix+"*-"+s.Spec.Name, r.readyNetwork())
 		}
 		if r.status == stack.Expired {
 			allowed = append(allowed, "image "+s.Spec.Name+":data")
@@ -340,6 +352,18 @@ func (r *row) implies() (required, allowed []string) {
 		}
 	}
 	return required, allowed
+}
+
+// readyPrefix begins the names of containers that are there for a while for the builds of
+// the next deploy, as inventory names them.
+const readyPrefix = "berth-build-"
+
+// readyNetwork is the network of such containers.
+func (r *row) readyNetwork() string { return "network g" + strconv.Itoa(r.generation+1) }
+
+// image names an image of a service as inventory does.
+func (r *row) image(ref string) string {
+	return "image " + strings.TrimPrefix(ref, "berth/"+strings.TrimPrefix(r.id, "stk_")+"-")
 }
 
 // inventory lists what the engine and the disk have, by stack id: names without

@@ -171,7 +171,7 @@ func isolates(t *testing.T, e *dockerd, differs map[string]string, opts ...Optio
 	now := h.redeploy(t, st, probe(t), manifest(fmt.Sprintf(probeManifest, "'tcp mail="+outsidePublic+":25'")))
 	require.Equal(t, 2, now.Generation, now.deployError())
 	require.Equal(t, "ok", findReport(t, h.logs(t, st, "kind=build&service=web&tail=50"))["tcp mail"])
-	h.keeps(t, st, "container web-g2", "container api-g2", "image web:g2", "image api:g2", "volume web-data", "volume api-data", "network g2")
+	h.keeps(t, st, "container web-g2", "container api-g2", "image web", "image api", "volume web-data", "volume api-data", "network g2")
 	return h, st
 }
 

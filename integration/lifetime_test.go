@@ -116,7 +116,7 @@ func TestLifetime_AnExpiredStackKeepsItsDataAsAnImage(t *testing.T) {
 	events := h.events(t, st)
 	require.Equal(t, "stack.expired", events[len(events)-1].Type)
 	require.Equal(t, map[string]any{"retained_until": *now.RetainedUntil, "claim_url": h.base() + "/claim"}, events[len(events)-1].Data)
-	h.keeps(t, st, "image web:g1", "image web:data")
+	h.keeps(t, st, "image web", "image web:data")
 	require.Contains(t, h.logs(t, st, ""), "web starts\n")
 	for _, service := range []string{"web", "site"} {
 		text := h.get(t, st.url(service, "/"), "Accept", "application/json").refused(t, http.StatusGone)
@@ -127,7 +127,7 @@ func TestLifetime_AnExpiredStackKeepsItsDataAsAnImage(t *testing.T) {
 	h.restart(t)
 	require.Equal(t, 1, count(h.events(t, st), "stack.expired"))
 	require.Zero(t, count(h.events(t, st), "stack.restored"))
-	h.keeps(t, st, "image web:g1", "image web:data")
+	h.keeps(t, st, "image web", "image web:data")
 }
 
 func TestLifetime_AnExtensionOutlivesTheServer(t *testing.T) {

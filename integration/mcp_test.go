@@ -96,7 +96,7 @@ func TestMCP_DeploysMendsAndDeletes(t *testing.T) {
 	c := h.tools(t, "")
 	list, err := c.session.ListTools(t.Context(), nil)
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(list.Tools), 10)
+	require.LessOrEqual(t, len(list.Tools), 13)
 
 	files := map[string]any{"server.js": "throw new Error('not today');", "package.json": `{"scripts": {"start": "node server.js"}}`}
 	plan := c.does("validate", map[string]any{"files": files})

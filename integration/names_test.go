@@ -98,7 +98,7 @@ func TestNames_ReachTheirOwnGenerationOverEveryRedeploy(t *testing.T) {
 		require.Equal(t, 2, h.redeploy(t, st, callers("slow"), manifest(callersManifest)).Generation)
 		require.Equal(t, 3, h.redeploy(t, st, callers("good"), manifest(callersManifest)).Generation)
 	})
-	h.keeps(t, st, "container web-g3", "container api-g3", "image web:g3", "image api:g3", "volume web-data", "volume api-data", "network g3")
+	h.keeps(t, st, "container web-g3", "container api-g3", "image web", "image api", "volume web-data", "volume api-data", "network g3")
 }
 
 func TestNames_ReachAHealthyProcessOverARestart(t *testing.T) {
@@ -112,7 +112,7 @@ func TestNames_ReachAHealthyProcessOverARestart(t *testing.T) {
 			require.Equal(t, http.StatusSeeOther, ana.act(t, st, "restart/api").status)
 			h.awaitRestart(t, st, n+1)
 		}
-		h.keeps(t, st, "container web-g1", "container api-g1-r2", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network g1")
+		h.keeps(t, st, "container web-g1", "container api-g1-r2", "image web", "image api", "volume web-data", "volume api-data", "network g1")
 	})
 	require.NotEqual(t, before, h.inspect(t, st, "api").ID)
 	require.True(t, strings.HasPrefix(h.get(t, st.url("web", "/")).body, "1 asked 1 booted "))
@@ -172,7 +172,7 @@ func TestNetworks_OfAnEarlierReleaseAreKeptUntilTheNextRedeploy(t *testing.T) {
 	st := h.owned(t, ana.key, callers("good").plus(Tree{"stack.yaml": callersManifest}))
 	h.shareOneNetwork(t, st, "web", "api")
 	before := h.inspect(t, st, "web")
-	all := []string{"container web-g1", "image web:g1", "image api:g1", "volume web-data", "volume api-data", "network"}
+	all := []string{"container web-g1", "image web", "image api", "volume web-data", "volume api-data", "network"}
 	h.keeps(t, st, append(all, "container api-g1")...)
 	h.underCalls(t, st, func() {
 		ana.act(t, st, "restart/api")
@@ -185,5 +185,5 @@ func TestNetworks_OfAnEarlierReleaseAreKeptUntilTheNextRedeploy(t *testing.T) {
 	h.underCalls(t, st, func() {
 		require.Equal(t, 2, h.redeploy(t, st, callers("slow"), manifest(callersManifest)).Generation)
 	})
-	h.keeps(t, st, "container web-g2", "container api-g2", "image web:g2", "image api:g2", "volume web-data", "volume api-data", "network g2")
+	h.keeps(t, st, "container web-g2", "container api-g2", "image web", "image api", "volume web-data", "volume api-data", "network g2")
 }

@@ -158,7 +158,7 @@ func TestOwner_RestartsAServiceAndNoRequestFails(t *testing.T) {
 	require.Equal(t, map[string]any{"service": "web", "requested": true}, events[len(events)-1].Data)
 	require.Equal(t, map[string]string{"web": "running"}, h.show(t, st, "").statuses())
 	require.Equal(t, 1, h.show(t, st, "").Generation)
-	h.keeps(t, st, "container web-g1-r2", "image web:g1", "volume web-data", "network g1")
+	h.keeps(t, st, "container web-g1-r2", "image web", "volume web-data", "network g1")
 	// An engine that renames one while another joins or leaves its network may keep
 	// the network for ever.
 	require.Empty(t, h.renamed(t, began), "containers were renamed")

@@ -21,7 +21,7 @@ func TestPrune_SparesWhatCarriesTheLabel(t *testing.T) {
 		h.says(t, expired, "web", "/keep/it", "hello from web, generation 1")
 		h.extend(t, expired, "1s")
 		h.becomes(t, expired, "expired")
-		h.keeps(t, expired, "image web:g1", "image web:data")
+		h.keeps(t, expired, "image web", "image web:data")
 	}
 	h.byHand(t, "image", "inspect", baseImage)
 
@@ -34,7 +34,7 @@ func TestPrune_SparesWhatCarriesTheLabel(t *testing.T) {
 	h.run(t)
 	h.says(t, st, "web", "/kept", "it")
 	for _, expired := range []*Stack{spared, lost} {
-		h.keeps(t, expired, "image web:g1", "image web:data")
+		h.keeps(t, expired, "image web", "image web:data")
 	}
 	require.Equal(t, http.StatusOK, h.claim(t, key, spared.ClaimCode, "?wait=true").status)
 	h.mustLive(t, spared)

@@ -92,7 +92,7 @@ func TestRecover_InTheMiddleOfARedeploy(t *testing.T) {
 			require.Equal(t, 1, now.Generation, name)
 			require.Contains(t, now.deployError(), "restarted while generation 2 was being built")
 			require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
-			h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
+			h.keeps(t, st, "container web-g1", "image web", "volume web-data", "network g1")
 			require.Equal(t, pid, h.inspect(t, st, "web").State.Pid, "%s: the old generation was not left alone", name)
 			events := h.events(t, st)
 			rising(t, events)
@@ -163,5 +163,5 @@ func TestRecover_OrphansGoAfterAWhileAndOthersStay(t *testing.T) {
 		require.Equal(t, 3, there(), "objects of others, %d", i)
 	}
 	require.Equal(t, "hello from web", h.get(t, st.url("web", "/")).body)
-	h.keeps(t, st, "container web-g1", "image web:g1", "volume web-data", "network g1")
+	h.keeps(t, st, "container web-g1", "image web", "volume web-data", "network g1")
 }

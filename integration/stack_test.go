@@ -16,7 +16,7 @@ func TestGetStack_ShowsTheObjectAndTheRole(t *testing.T) {
 	v := r.json(t)
 	require.ElementsMatch(t, []string{
 		"id", "name", "status", "claimed", "urls", "services", "created_at", "expires_at", "expired_at", "retained_until",
-		"generation", "deploying", "error", "deploy_error", "role",
+		"generation", "deploying", "error", "deploy_error", "deploy", "role",
 	}, keys(v))
 	require.Equal(t, "agent", v["role"])
 	require.Equal(t, "live", v["status"])

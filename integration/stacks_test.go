@@ -39,6 +39,7 @@ type Stack struct {
 	Deploying     *int              `json:"deploying"`
 	Error         *string           `json:"error"`
 	DeployError   *string           `json:"deploy_error"`
+	Deploy        *Deploy           `json:"deploy"`
 
 	Role string `json:"role"`
 
@@ -47,6 +48,19 @@ type Stack struct {
 	ClaimURL      string `json:"claim_url"`
 	Note          string `json:"note"`
 	WebhookSecret string `json:"webhook_secret"`
+}
+
+// Deploy is the latest attempt to deploy a stack.
+type Deploy struct {
+	Generation int      `json:"generation"`
+	Attempt    int      `json:"attempt"`
+	Outcome    string   `json:"outcome"`
+	Phase      *string  `json:"phase"`
+	Service    *string  `json:"service"`
+	Problem    *string  `json:"problem"`
+	Error      *string  `json:"error"`
+	StartedAt  float64  `json:"started_at"`
+	EndedAt    *float64 `json:"ended_at"`
 }
 
 // Service is one entry of a stack's services.

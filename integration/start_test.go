@@ -166,7 +166,7 @@ func TestStart_FailsOnlyTheStackWhoseFilesAreMissing(t *testing.T) {
 	require.NoError(t, os.RemoveAll(published))
 	require.NoError(t, os.Symlink(h.dir, published))
 	h.byHand(t, "rm", "--force", container)
-	h.byHand(t, "image", "rm", "berth/"+noImage.hex()+"-web:g1")
+	h.byHand(t, "image", "rm", "berth/"+noImage.hex()+"-web:i1")
 	h.byHand(t, "rm", "--force", withData.ID)
 	h.byHand(t, "volume", "rm", withData.Mounts[0].Name)
 	h.run(t)

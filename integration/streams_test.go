@@ -143,6 +143,33 @@ require("http").createServer((q, s) => { console.log("asked for " + q.url); s.en
 	run.until(t, saying("asked for /two"))
 }
 
+func TestStreams_LogsGoOnOverRestartsAndARotation(t *testing.T) {
+	t.Parallel()
+	h := start(t, with("BERTH_LOG_MAX", "7KB"))
+	st := h.live(t, program(t), manifest(programManifest))
+	path := "/v0/stacks/" + st.ID + "/logs?timestamps=true"
+	s := h.stream(t, st.ManageToken, path)
+	seen := s.until(t, saying("web starts"))
+	s.close()
+	require.Equal(t, 200, h.get(t, st.url("web", "/log?from=0&to=100")).status)
+	h.kill(t)
+	h.run(t)
+	require.Equal(t, 200, h.get(t, st.url("web", "/log?from=100&to=200")).status)
+	require.NoError(t, h.killProcess(t, st, "web", "KILL"))
+	s = h.stream(t, st.ManageToken, path, "Last-Event-ID", seen[len(seen)-1].id)
+	seen = append(seen, s.until(t, saying("web is healthy again"))...)
+	var text strings.Builder
+	for _, m := range seen {
+		var line struct{ Line string }
+		require.NoError(t, json.Unmarshal([]byte(m.data), &line))
+		_, said, found := strings.Cut(line.Line, "Z gen 1 ")
+		require.True(t, found, m.data)
+		text.WriteString(said + "\n")
+	}
+	require.Equal(t, "== web started\nweb starts\n"+lines(0, 200)+"== web was ended by signal SIGKILL (exit code 137)\n"+
+		"== restarting in 1s\n== web started\n", strings.TrimSuffix(text.String(), "web starts\n== web is healthy again\n"))
+}
+
 func TestStreams_WaitHoldsForAnEventAndNoLonger(t *testing.T) {
 	t.Parallel()
 	h := start(t, with("BERTH_WAIT", "1s"))

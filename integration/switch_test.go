@@ -188,5 +188,5 @@ func TestSwitch_UnderLoadLosesNoRequest(t *testing.T) {
 		t.Errorf("%d failed; the first: %v", l.failed.Load(), *first)
 	}
 	require.Greater(t, l.streams.Load(), int64(2), "the streams were never cut")
-	h.keeps(t, l.st, fmt.Sprintf("container web-g%d", generation), fmt.Sprintf("image web:g%d", generation), "volume web-data", fmt.Sprintf("network g%d", generation))
+	h.keeps(t, l.st, fmt.Sprintf("container web-g%d", generation), "image web", "volume web-data", fmt.Sprintf("network g%d", generation))
 }

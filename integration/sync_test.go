@@ -73,7 +73,9 @@ func TestSync_SourcesAndSitesAreOnDiskBeforeTheCommit(t *testing.T) {
 	built := h.create(t, tree, manifest("services: [{name: web, runtime: node, release: 'echo it is built; sleep 600', start: x}]"))
 	h.logged(t, built, "kind=build", "\nit is built\n")
 	onDisk(built, "sources", 2)
-	onDisk(h.live(t, tree, nil), "sites", 2)
+	plain := h.live(t, tree, nil)
+	onDisk(plain, "sites", 1) // a link into the source
+	onDisk(plain, "sources", 2)
 	packed := h.live(t, tree, manifest("services: [{name: web, runtime: static, build: 'mkdir dist && cp -r index.html a dist', publish: dist}]"))
 	onDisk(packed, "sites", 2)
 }

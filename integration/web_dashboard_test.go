@@ -106,7 +106,7 @@ func TestWeb_RestartsAService(t *testing.T) {
 			if !scripts {
 				b.open(stackPath(st))
 			}
-			b.sees("api was restarted from the dashboard")
+			b.sees("api was restarted on request")
 			b.seesNot("Restart web")
 		})
 	}

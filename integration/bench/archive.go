@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -58,6 +59,21 @@ func programArchive() ([]byte, error) {
 	return archive(files)
 }
 
+// packagesArchive returns a program whose only package is for another system: npm ci has
+// nothing to fetch, so that a host of packages does not count.
+func packagesArchive() ([]byte, error) {
+	const (
+		wants = `"name": "bench", "optionalDependencies": {"fsevents": "2.3.3"}`
+		fetch = `"version": "2.3.3", "optional": true, "os": ["darwin"], "resolved": "https://registry.npmjs.org/fsevents/-/fsevents-2.3.3.tgz"`
+	)
+	return archive(map[string]string{
+		"stack.yaml":        "name: bench\nservices:\n  - name: web\n    runtime: " + runtimeRef + "\n    start: node server.js\n",
+		"package.json":      `{` + wants + `}`,
+		"package-lock.json": `{"name": "bench", "lockfileVersion": 3, "packages": {"": {` + wants + `}, "node_modules/fsevents": {` + fetch + `}}}`,
+		"server.js":         programSource,
+	})
+}
+
 // answerArchive returns the smallest possible program, already built.
 func answerArchive(bin string) ([]byte, error) {
 	program, err := os.ReadFile(filepath.Join(bin, "answer"))
@@ -94,7 +110,7 @@ func archive(files map[string]string) ([]byte, error) {
 }
 
 // unpackByHand publishes a site the short way: with tar, into a folder that nginx
-// already serves. The time runs from the start of tar.
+// already serves.
 func unpackByHand(ctx context.Context, nginx *target, folder string, site []byte) (time.Duration, error) {
 	dir, err := os.MkdirTemp(folder, "site")
 	if err != nil {
@@ -104,12 +120,26 @@ func unpackByHand(ctx context.Context, nginx *target, folder string, site []byte
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return 0, err
 	}
+	return publishByHand(ctx, nginx, dir, site, path.Join(filepath.Base(dir), "index.html"))
+}
+
+// publishByHand unpacks files with tar below the folder that nginx serves, and returns
+// how long that took up to the first answer at a path.
+func publishByHand(ctx context.Context, nginx *target, dir string, files []byte, path string) (time.Duration, error) {
 	start := time.Now()
-	cmd := exec.CommandContext(ctx, "tar", "-xf", "-", "-C", dir)
-	cmd.Stdin = bytes.NewReader(site)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("tar: %w\n%s", err, out)
+	if err := untar(ctx, dir, files); err != nil {
+		return 0, err
 	}
-	live, err := poll(ctx, "http://"+nginx.addr+"/"+filepath.Base(dir)+"/index.html", "localhost")
+	live, err := poll(ctx, "http://"+nginx.addr+"/"+path, "localhost")
 	return live.Sub(start), err
+}
+
+// untar unpacks an archive in a folder with tar.
+func untar(ctx context.Context, dir string, files []byte) error {
+	cmd := exec.CommandContext(ctx, "tar", "-xf", "-", "-C", dir)
+	cmd.Stdin = bytes.NewReader(files)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("tar: %w\n%s", err, out)
+	}
+	return nil
 }

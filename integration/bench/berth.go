@@ -18,6 +18,7 @@ import (
 
 const (
 	runtimeRef = "node@22"
+	goRef      = "go@1.26"
 	pollEvery  = 5 * time.Millisecond
 )
 
@@ -46,7 +47,7 @@ func (b *bench) withBerth(ctx context.Context, settings []string, measure func(c
 
 // openBerth starts a server with the section's settings, which win over the usual ones.
 func (b *bench) openBerth(ctx context.Context, settings []string) (*berth, error) {
-	if _, err := b.makeBase(ctx); err != nil {
+	if _, err := b.makeBase(ctx, runtimeRef); err != nil {
 		return nil, err
 	}
 	server, err := b.newBerth(ctx, settings)
@@ -60,15 +61,14 @@ func (b *bench) openBerth(ctx context.Context, settings []string) (*berth, error
 	return server, nil
 }
 
-// makeBase makes the base image of the programs, unless it is there, and returns its
-// name.
-func (b *bench) makeBase(ctx context.Context) (ref string, err error) {
-	progress("making the base image of %s, if it is missing", runtimeRef)
-	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, "berthd"), "images", "build", runtimeRef).CombinedOutput()
+// makeBase makes the base image of a runtime, unless it is there, and returns its name.
+func (b *bench) makeBase(ctx context.Context, runtime string) (ref string, err error) {
+	progress("making the base image of %s, if it is missing", runtime)
+	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, "berthd"), "images", "build", runtime).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("base image of %s: %w\n%s", runtimeRef, err, out)
+		return "", fmt.Errorf("base image of %s: %w\n%s", runtime, err, out)
 	}
-	_, end, _ := strings.Cut(string(out), runtimeRef+": ")
+	_, end, _ := strings.Cut(string(out), runtime+": ")
 	ref, _, _ = strings.Cut(end, " ")
 	return ref, nil
 }
@@ -259,22 +259,31 @@ func (s *berth) send(ctx context.Context, method, path, token string, v, into an
 
 // call sends one request to the API.
 func (s *berth) call(ctx context.Context, method, path, token, contentType string, body io.Reader, into any) error {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.target.addr+path, body)
-	if err != nil {
-		return err
-	}
+	header := http.Header{}
 	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
+		header.Set("Authorization", "Bearer "+token)
 	}
 	if contentType != "" {
-		r.Header.Set("Content-Type", contentType)
+		header.Set("Content-Type", contentType)
 	}
+	_, err := s.exchange(ctx, method, path, header, body, into)
+	return err
+}
+
+// exchange sends one request to the API with these headers, and returns the headers of
+// the answer.
+func (s *berth) exchange(ctx context.Context, method, path string, header http.Header, body io.Reader, into any) (http.Header, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.target.addr+path, body)
+	if err != nil {
+		return nil, err
+	}
+	r.Header = header
 	if sized, ok := body.(*timedBody); ok {
 		r.ContentLength = int64(sized.left.Len())
 	}
 	answer, err := direct.Do(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
@@ -282,9 +291,9 @@ func (s *berth) call(ctx context.Context, method, path, token, contentType strin
 		err = fmt.Errorf("%s %s: status %d: %s", method, path, answer.StatusCode, text)
 	}
 	if err != nil || into == nil {
-		return err
+		return answer.Header, err
 	}
-	return json.Unmarshal(text, into)
+	return answer.Header, json.Unmarshal(text, into)
 }
 
 // timedBody is an upload that records when its last byte was read.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -34,10 +33,12 @@ type byHand struct {
 const (
 	handBuild   = "berth-bench-build"
 	handRun     = "berth-bench-run"
+	handNext    = "berth-bench-next"
 	handCopy    = "berth-bench-copy"
 	handNetwork = "berth-bench"
 	handVolume  = "berth-bench-copy"
 	handImage   = "berth/bench:hand"
+	handBase    = "berth/bench:base"
 	handPort    = "3000"
 )
 
@@ -68,7 +69,10 @@ func (h *byHand) deploy(ctx context.Context, base string, archive []byte, ownNet
 	if err := h.build(ctx, base, archive); err != nil {
 		return 0, fmt.Errorf("by hand: %w", err)
 	}
-	live, err := h.runImage(ctx)
+	_, live, err := h.runImage(ctx, handRun, &container.Config{
+		Image: handImage, WorkingDir: "/app", Env: []string{"PORT=" + handPort},
+		Cmd: []string{"sh", "-c", "node server.js"},
+	}, "/")
 	if err != nil {
 		return 0, fmt.Errorf("by hand: %w", err)
 	}
@@ -88,7 +92,7 @@ func (h *byHand) build(ctx context.Context, base string, archive []byte) error {
 		return err
 	}
 	for range 2 {
-		if err := h.exec(ctx, "true"); err != nil {
+		if _, err := h.run(ctx, "true", nil); err != nil {
 			return err
 		}
 	}
@@ -96,49 +100,27 @@ func (h *byHand) build(ctx context.Context, base string, archive []byte) error {
 	return err
 }
 
-// exec runs one command in the build's container and waits for its end.
-func (h *byHand) exec(ctx context.Context, command string) error {
-	made, err := h.engine.ContainerExecCreate(ctx, handBuild, container.ExecOptions{
-		Cmd: []string{"sh", "-c", command}, AttachStdout: true, AttachStderr: true,
-	})
+// runImage starts an image in a container and waits for its first answer at a path. It
+// returns when the process began and when it answered.
+func (h *byHand) runImage(ctx context.Context, name string, config *container.Config, path string) (begun, live time.Time, err error) {
+	if _, err := h.engine.ContainerCreate(context.WithoutCancel(ctx), config, &container.HostConfig{NetworkMode: h.network}, nil, nil, name); err != nil {
+		return begun, live, err
+	}
+	if err := h.engine.ContainerStart(ctx, name, container.StartOptions{}); err != nil {
+		return begun, live, err
+	}
+	running, err := h.engine.ContainerInspect(ctx, name)
 	if err != nil {
-		return err
+		return begun, live, err
 	}
-	output, err := h.engine.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
-	if err != nil {
-		return err
-	}
-	defer output.Close()
-	if _, err := io.Copy(io.Discard, output.Reader); err != nil {
-		return err
-	}
-	ended, err := h.engine.ContainerExecInspect(ctx, made.ID)
-	if err == nil && ended.ExitCode != 0 {
-		err = fmt.Errorf("%s exited with code %d", command, ended.ExitCode)
-	}
-	return err
-}
-
-// runImage starts the image and waits for its first answer.
-func (h *byHand) runImage(ctx context.Context) (time.Time, error) {
-	config := &container.Config{
-		Image: handImage, WorkingDir: "/app", Env: []string{"PORT=" + handPort},
-		Cmd: []string{"sh", "-c", "node server.js"},
-	}
-	if _, err := h.engine.ContainerCreate(context.WithoutCancel(ctx), config, &container.HostConfig{NetworkMode: h.network}, nil, nil, handRun); err != nil {
-		return time.Time{}, err
-	}
-	if err := h.engine.ContainerStart(ctx, handRun, container.StartOptions{}); err != nil {
-		return time.Time{}, err
-	}
-	running, err := h.engine.ContainerInspect(ctx, handRun)
-	if err != nil {
-		return time.Time{}, err
+	if begun, err = time.Parse(time.RFC3339Nano, running.State.StartedAt); err != nil {
+		return begun, live, err
 	}
 	for _, n := range running.NetworkSettings.Networks {
-		return poll(ctx, "http://"+n.IPAddress+":"+handPort+"/", "localhost")
+		live, err = poll(ctx, "http://"+n.IPAddress+":"+handPort+path, "localhost")
+		return begun, live, err
 	}
-	return time.Time{}, errors.New("the container has no network")
+	return begun, live, errors.New("the container has no network")
 }
 
 // copyVolume copies the files of a volume to a new one with tar, and returns how long
@@ -189,10 +171,12 @@ func (h *byHand) hasVolume(ctx context.Context, name string) bool {
 func (h *byHand) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	for _, name := range []string{handBuild, handRun, handCopy} {
+	for _, name := range []string{handBuild, handRun, handNext, handCopy} {
 		h.engine.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}
-	h.engine.ImageRemove(ctx, handImage, image.RemoveOptions{Force: true})
+	for _, name := range []string{handImage, handBase} {
+		h.engine.ImageRemove(ctx, name, image.RemoveOptions{Force: true})
+	}
 	h.engine.NetworkRemove(ctx, handNetwork)
 	h.engine.VolumeRemove(ctx, handVolume, true)
 }

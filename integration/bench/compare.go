@@ -52,11 +52,11 @@ func (c *comparison) compareSections(ctx context.Context, names []string, base s
 	}
 	defer hand.engine.Close()
 	added, err := c.makeBases(ctx, hand)
+	for _, ref := range added {
+		defer hand.engine.ImageRemove(context.WithoutCancel(ctx), ref, image.RemoveOptions{})
+	}
 	if err != nil {
 		return err
-	}
-	if added != "" {
-		defer hand.engine.ImageRemove(context.WithoutCancel(ctx), added, image.RemoveOptions{})
 	}
 	var failures []error
 	for _, s := range sections {
@@ -123,21 +123,26 @@ func (b *bench) buildMeasured(ctx context.Context, source string) error {
 	return nil
 }
 
-// makeBases makes the base image that each commit needs, and returns that of the old one
-// if there was none before.
-func (c *comparison) makeBases(ctx context.Context, hand *byHand) (added string, err error) {
-	if _, err := c.sides[1].bench.makeBase(ctx); err != nil {
-		return "", err
+// makeBases makes the base images that each commit needs, and returns those of the old
+// one that were not there before.
+func (c *comparison) makeBases(ctx context.Context, hand *byHand) (added []string, err error) {
+	for _, runtime := range []string{runtimeRef, goRef} {
+		if _, err := c.sides[1].bench.makeBase(ctx, runtime); err != nil {
+			return added, err
+		}
+		before, err := hand.engine.ImageList(ctx, image.ListOptions{})
+		if err != nil {
+			return added, err
+		}
+		ref, err := c.sides[0].bench.makeBase(ctx, runtime)
+		if err != nil {
+			return added, err
+		}
+		if !slices.ContainsFunc(before, func(s image.Summary) bool { return slices.Contains(s.RepoTags, ref) }) {
+			added = append(added, ref)
+		}
 	}
-	before, err := hand.engine.ImageList(ctx, image.ListOptions{})
-	if err != nil {
-		return "", err
-	}
-	ref, err := c.sides[0].bench.makeBase(ctx)
-	if err != nil || slices.ContainsFunc(before, func(s image.Summary) bool { return slices.Contains(s.RepoTags, ref) }) {
-		return "", err
-	}
-	return ref, nil
+	return added, nil
 }
 
 // renewals is how many times as many rounds as others a section has whose servers are

@@ -74,7 +74,7 @@ func (t *target) expect(ctx context.Context, host, path string, size int64) erro
 
 // direct connects to the loopback and to containers, without a proxy from the
 // environment.
-var direct = &http.Client{Transport: &http.Transport{DisableCompression: true}, Timeout: time.Minute}
+var direct = &http.Client{Transport: &http.Transport{DisableCompression: true}, Timeout: deployTime}
 
 // get sends one request and reads the whole answer.
 func get(ctx context.Context, url, host string) (status int, size int64, err error) {

@@ -28,7 +28,7 @@ import (
 )
 
 // timeLimit limits the whole run, including building the programs.
-const timeLimit = 20 * time.Minute
+const timeLimit = 40 * time.Minute
 
 // bench is one run.
 type bench struct {
@@ -60,6 +60,8 @@ var sections = []section{
 	{"memory", (*bench).measureMemory, (*bench).memoryTrials, false},
 	{"deploy", (*bench).measureDeploys, (*bench).deployTrials, false},
 	{"redeploy", (*bench).measureRedeploys, (*bench).redeployTrials, false},
+	{"edit", (*bench).measureEdits, (*bench).editTrials, false},
+	{"overlay", (*bench).measureOverlays, (*bench).overlayTrials, false},
 	{"crash", (*bench).measureCrashes, (*bench).crashTrials, false},
 	{"restore", (*bench).measureRestores, (*bench).restoreTrials, false},
 	{"hundred", (*bench).measureHundred, (*bench).hundredTrials, false},

@@ -33,6 +33,11 @@ const nothing = 0.5
 
 func (u unit) of(value float64) string { return fmt.Sprintf(string(u), value) }
 
+// signed formats a difference.
+func (u unit) signed(value float64) string {
+	return fmt.Sprintf(strings.Replace(string(u), "%", "%+", 1), value)
+}
+
 // compare adds a row for something measured alternately: berth[i] and other[i] belong
 // together. The ratio is the median of the pairs' ratios. A goal above 0 is the highest
 // acceptable ratio.
@@ -56,6 +61,19 @@ func (t *table) limit(what string, u unit, berth []float64, peer string, other [
 	}
 	r.goal, r.verdict = "≤ "+u.of(most), verdict(own <= most)
 	t.rows = append(t.rows, r)
+}
+
+// over adds a row for something measured alternately whose goal is how much longer than
+// the peer it may take. The difference is the median of the pairs' differences.
+func (t *table) over(what string, u unit, berth []float64, peer string, other []float64, most float64) {
+	differences := make([]float64, len(berth))
+	for i := range berth {
+		differences[i] = berth[i] - other[i]
+	}
+	more := median(differences)
+	t.rows = append(t.rows, row{
+		what, u.of(median(berth)), peer + " " + u.of(median(other)), u.signed(more), "≤ " + u.signed(most), verdict(more <= most),
+	})
 }
 
 // worst adds a row without a peer: the highest of the figures must be within the goal.

@@ -35,6 +35,21 @@ func TestTable_PeerWithoutAFigureHasNoRatio(t *testing.T) {
 	}
 }
 
+func TestTable_DifferenceIsTheMedianOfPairs(t *testing.T) {
+	var tb table
+	tb.over("edit", millis, []float64{900, 1000, 1100}, "build", []float64{400, 100, 500}, 600)
+	tb.over("edit", millis, []float64{900}, "build", []float64{1000}, 600)
+	tb.over("edit", millis, []float64{900}, "build", []float64{299}, 600)
+	want := []row{
+		{"edit", "1000 ms", "build 400 ms", "+600 ms", "≤ +600 ms", "ok"},
+		{"edit", "900 ms", "build 1000 ms", "-100 ms", "≤ +600 ms", "ok"},
+		{"edit", "900 ms", "build 299 ms", "+601 ms", "≤ +600 ms", "missed"},
+	}
+	if !slices.Equal(tb.rows, want) {
+		t.Errorf("rows are %q, want %q", tb.rows, want)
+	}
+}
+
 func TestTable_OneFigureAboveTheGoalMissesIt(t *testing.T) {
 	var tb table
 	tb.worst("switch", millis, []float64{20, 260, 30}, 250)
