@@ -132,7 +132,8 @@ func (b *Builder) WantsSourceLayer(ctx context.Context, c Copy) (bool, error) {
 }
 
 // MakeSourceLayer makes the image of a service's layer with the source, in a container
-// that is never started, and calls made before it removes that.
+// that is never started, and calls made before it removes that. A source that changes
+// meanwhile is an error of kind Conflict.
 func (b *Builder) MakeSourceLayer(ctx context.Context, st *stack.Stack, spec *stack.Spec, c Copy, ref string, made func() error) error {
 	key := engine.Key{Stack: st.ID, Service: spec.Name, Generation: st.Generation.Number}
 	x := &box{cfg: &b.cfg, job: Job{Stack: st, Spec: spec, Generation: key.Generation, Source: c.Dir}, name: key.SourceCopy(), image: c.Layer.Image, files: without(c.Installed)}
@@ -153,6 +154,9 @@ func (b *Builder) MakeSourceLayer(ctx context.Context, st *stack.Stack, spec *st
 	defer x.removeContainer()
 	if err := x.fill(ctx); err != nil {
 		return err
+	}
+	if _, err := c.load(); err != nil {
+		return err // the generation of the source may have been replaced
 	}
 	if err := x.commit(ctx, ref); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"strconv"
@@ -442,5 +443,70 @@ func TestSourceLayer_IsNotMadeOfADamagedSource(t *testing.T) {
 		w.deployOf(st.ID, files, installed("web"))
 		w.serves(st.ID, 3)
 		require.Equal(t, "two7", seen.get())
+	})
+}
+
+// beforeCopy calls do before a method of the engine is asked for the container in which
+// the layer with the source of the service web is made.
+func (w *world) beforeCopy(st *stack.Stack, method string, do func()) {
+	copied := engine.Key{Stack: st.ID, Service: "web"}.SourceCopy()
+	w.engine.Before(method, func(object string) error {
+		c, err := w.driver.Look(w.t.Context(), copied)
+		if object == copied || err == nil && c.ID == object {
+			do()
+		}
+		return nil
+	})
+}
+
+func TestSourceLayer_IsFinishedBesideTheDeploysThatFollow(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		w.npm()
+		st := w.long(service("web"))
+		w.beforeCopy(st, "Commit", func() { time.Sleep(5 * time.Second) })
+		files := large("one")
+		w.deployOf(st.ID, files, installed("web"))
+		for generation := 3; generation <= 6; generation++ {
+			w.serves(st.ID, generation-1)
+			time.Sleep(time.Second)
+			files["server.js"] = strconv.Itoa(generation)
+			w.deployOf(st.ID, files, installed("web"))
+		}
+		w.settle()
+		layer := w.get(st.ID).Layers["web"]
+		require.Equal(t, engine.Key{Stack: st.ID, Service: "web"}.SourceLayer(2), layer.Source.Image)
+		require.ElementsMatch(t, []string{layer.Image, layer.Source.Image}, imagesOf(w.there(st)))
+	})
+}
+
+func TestSourceLayer_GoesIfTheLayersWereDroppedMeanwhile(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		w.npm()
+		st := w.long(service("web"))
+		var refused error
+		w.beforeCopy(st, "Commit", func() {
+			refused = errors.Join(w.claim(st.ID), w.change(st, (*stack.Stack).RevokeAgent))
+		})
+		w.deployOf(st.ID, large("one"), installed("web"))
+		w.serves(st.ID, 2)
+		w.settle()
+		require.NoError(t, refused)
+		require.Equal(t, []string{w.get(st.ID).Service("web").Image}, imagesOf(w.there(st)))
+	})
+}
+
+func TestSourceLayer_IsNotMadeOfASourceThatGoesMeanwhile(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		w.npm()
+		st := w.long(service("web"))
+		w.beforeCopy(st, "Prepare", func() { w.damage(st, "assets/7") })
+		w.deployOf(st.ID, large("one"), installed("web"))
+		w.serves(st.ID, 2)
+		w.settle()
+		require.Empty(t, w.get(st.ID).Layers["web"].Source)
+		require.Equal(t, []string{layerOf(st, 2)}, imagesOf(w.there(st)))
 	})
 }

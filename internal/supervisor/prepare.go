@@ -36,9 +36,8 @@ func (r *runner) prepareLater() {
 	})
 }
 
-// prepare is the job that does ahead what the next deploy would have to do. A layer that is
-// being made is finished beside a deploy that stops the job: if each deploy came before the
-// end, none would ever have a layer.
+// prepare is the job that does ahead what the next deploy would have to do. Any other job
+// stops it.
 func (r *runner) prepare(ctx context.Context) {
 	layered := make(chan struct{})
 	r.goAside(func() {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
@@ -41,6 +43,8 @@ type runner struct {
 	ready   *ready                // for the deploy that begins next; nil for none. Only jobs use it
 	holding atomic.Pointer[ready] // what a job holds until a deploy begins; nil for nothing
 
+	layering *semaphore.Weighted // held while layers with the source are made
+
 	deployed atomic.Int64 // when the last deploy of this server ended, in Unix nanoseconds
 
 	routing sync.Mutex // held while routes change
@@ -62,7 +66,7 @@ func newRunner(s *Supervisor, id string, newer bool, stopped *stopped) *runner {
 	r := &runner{
 		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id, newer: newer, stopped: stopped,
 		mailbox: newMailbox(), exits: make(chan string, maxExits), ended: make(chan struct{}),
-		logs: map[string]runLog{}, refusals: map[string]int{},
+		layering: semaphore.NewWeighted(1), logs: map[string]runLog{}, refusals: map[string]int{},
 	}
 	r.ctx, r.cancel = context.WithCancel(s.ctx)
 	r.discardOnce = sync.OnceFunc(r.discard)

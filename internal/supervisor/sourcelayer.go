@@ -10,8 +10,13 @@ import (
 )
 
 // layerSource makes layers with the source that a deploy has served, for all services that
-// gain from one.
+// gain from one. A layer is finished beside the deploy that follows: if each deploy ended
+// it, a stack that is edited quickly would never have one.
 func (r *runner) layerSource(ctx context.Context) {
+	if r.layering.Acquire(ctx, 1) != nil {
+		return
+	}
+	defer r.layering.Release(1)
 	st := r.settled(ctx)
 	if st == nil {
 		return
@@ -50,9 +55,11 @@ func (r *runner) layerSourceOf(ctx context.Context, st *stack.Stack, s *stack.Se
 
 // keepSourceLayer records a layer with a source in place of the one before, which goes.
 func (r *runner) keepSourceLayer(ctx context.Context, before *stack.Stack, service string, made stack.SourceLayer) error {
+	var replaced string
 	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 		layer := st.Layers[service]
 		if layer.Image == before.Layers[service].Image && st.CachesDropped == before.CachesDropped {
+			replaced = layer.Source.Image
 			layer.Source = made
 			st.Keep(service, layer)
 		}
@@ -63,8 +70,8 @@ func (r *runner) keepSourceLayer(ctx context.Context, before *stack.Stack, servi
 		return err
 	}
 	old := leftovers{files: r.cfg.Dir.Listings(r.id, func(digest string) bool { return !st.KeepsListing(digest) })}
-	if ref := before.Layers[service].Source.Image; ref != "" && !st.KeepsImage(ref) {
-		old.objects.Images = []engine.Image{{Tags: []string{ref}}}
+	if replaced != "" && !st.KeepsImage(replaced) {
+		old.objects.Images = []engine.Image{{Tags: []string{replaced}}}
 	}
 	return r.sup.discardLeftovers(context.WithoutCancel(ctx), old)
 }
