@@ -99,7 +99,7 @@ func TestBuild_SharesNoCache(t *testing.T) {
 const fillsCaches = "ls $NPM_CONFIG_CACHE/large node_modules/.cache/large; mkdir -p $NPM_CONFIG_CACHE node_modules/.cache; " +
 	"[ -f $NPM_CONFIG_CACHE/large ] || head -c 2M /dev/zero >$NPM_CONFIG_CACHE/large; head -c 2M /dev/zero >>node_modules/.cache/large"
 
-// foundCaches are those that the last build of a log has found.
+// foundCaches returns the caches that the last build of a log has found.
 func foundCaches(log string) []string {
 	last := log[max(0, strings.LastIndex(log, "== build web ")):]
 	return regexp.MustCompile(`(?m)^(?:/cache/npm|node_modules/.cache)/large$`).FindAllString(last, -1)
@@ -195,7 +195,7 @@ func (h *Host) mustFail(t *testing.T, st *Stack) *Stack {
 // layers.
 func (h *Host) leavesNothingRunning(t *testing.T) {
 	t.Helper()
-	eventually(t, "failed stacks have no container, and no image that is not in a row", func() error {
+	eventually(t, "nothing of failed stacks is left but images in their rows", func() error {
 		if left := h.objects(t); left.containers > 0 {
 			return fmt.Errorf("%+v", left)
 		}

@@ -40,7 +40,7 @@ const pair = `{name: pair, services: [
   {name: site, runtime: static, root: site, depends_on: [web]},
   {name: api, runtime: node, start: node server.js, depends_on: [web], stop_timeout: 1s}]}`
 
-// layered is pair with what it installs in images of their own: web is built from one, api
+// layered is pair with what it installs in separate images: web is built from one, api
 // runs from one.
 var layered = strings.Replace(pair, "install: echo installed", "build: cp package.json built.json", 1)
 

@@ -111,7 +111,7 @@ func (p *packages) installs(t *testing.T) map[string]anInstall {
 }
 
 // What a deploy takes over is what a clean install with the whole source leaves. The third
-// generation has the source of the second, and an install command of its own, which does
+// generation has the source of the second and sets an install command, which does
 // the same.
 func TestInstalled_TakenOverIsTheSameAsACleanInstall(t *testing.T) {
 	t.Parallel()

@@ -324,7 +324,7 @@ func TestInstallInputs_OfJava(t *testing.T) {
 	}
 }
 
-// A project in a folder of its own inherits from those above.
+// A project in a subfolder inherits from the folders above.
 func TestInstallInputs_OfJavaInAFolder(t *testing.T) {
 	java, _ := Lookup("java")
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ func javaInputs(in *inputs) {
 	}
 }
 
-// mavenInputs collects the projects of a build, those that they inherit from, and the
+// mavenInputs collects the projects of a build, their parents, and the
 // settings.
 func mavenInputs(in *inputs) {
 	for dir := range in.upward() {

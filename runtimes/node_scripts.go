@@ -14,7 +14,7 @@ import (
 
 // checkScripts doubts if a dependency has a script that may read the project's files. root
 // is the folder with the lock file. Where nothing says which scripts are run, it doubts
-// only about those that are known to read; what is installed shows the others.
+// only about the ones known to read; what is installed shows the others.
 func (in *inputs) checkScripts(root string) {
 	if names, ok := in.scripts(root); ok {
 		for _, name := range names {

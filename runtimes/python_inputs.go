@@ -106,7 +106,7 @@ func (in *inputs) checkModules() {
 // maxIncludes is how deep requirements files may include others.
 const maxIncludes = 20
 
-// addRequirements adds a requirements file and those that it includes.
+// addRequirements adds a requirements file and the files that it includes.
 func (in *inputs) addRequirements(name string, depth int) {
 	if in.files[name] {
 		return

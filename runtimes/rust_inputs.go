@@ -46,8 +46,8 @@ var cargoPaths = regexp.MustCompile(`(?m)\b(?:directory|local-registry|paths|pat
 
 var cargoPath = regexp.MustCompile(`\bpath\s*=\s*["']([^"']+)["']`)
 
-// checkCrate doubts if a manifest depends on a crate that is not among those that were
-// added. Other paths are those of files to compile.
+// checkCrate doubts if a manifest depends on a crate that was not added. Other paths name
+// files to compile.
 func (in *inputs) checkCrate(dir string) {
 	for _, m := range cargoPath.FindAllStringSubmatch(in.text(dir, "Cargo.toml"), -1) {
 		if path.Ext(m[1]) != ".rs" && !in.files[path.Join(dir, m[1], "Cargo.toml")] {

@@ -20,7 +20,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 )
 
-// dockerfile installs the packages in a layer of its own, which an edit leaves as it is.
+// dockerfile installs the packages in a separate layer, which an edit does not change.
 const dockerfile = "FROM " + handBase + `
 WORKDIR /app
 COPY package.json package-lock.json ./

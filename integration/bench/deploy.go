@@ -115,8 +115,8 @@ func (b *bench) inPairs(ctx context.Context, own, other func(context.Context) (t
 	return owns, others, nil
 }
 
-// deployTrials deploys a program, one with packages, and a site for the first time, each
-// of which has been deployed before as another stack.
+// deployTrials deploys a program, one with packages, and a site for the first time. Each
+// has been deployed before as another stack.
 func (b *bench) deployTrials(ctx context.Context, s *stand) error {
 	server, err := s.openBerth(ctx, b, nil)
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	rebuildGoal = 2   // the same for a service with a build command
 )
 
-// editSite is a static site of which one file is changed.
+// editSite is a static site; each edit changes one file.
 type editSite struct {
 	count int
 	goal  float64
@@ -32,8 +32,8 @@ const (
 	manyModules = 5000 // of 8 KB
 )
 
-// editModules is a Node program of which one file is changed, with a build command or
-// without one.
+// editModules is a Node program, with a build command or without; each edit changes one
+// file.
 type editModules struct {
 	what, build string
 	goal        float64

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// project is a source of which one line is changed again and again.
+// project is a source; each edit changes one line of it.
 type project struct {
 	files    map[string]string
 	file     string // the one that is changed

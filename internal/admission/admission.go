@@ -39,7 +39,7 @@ type Config struct {
 type Disk struct {
 	Free func() (disk.Space, error)
 	// Reclaim removes what can be made again, until enough reports true or nothing is
-	// left; nil for a disk that has no such things.
+	// left; nil for a disk without them.
 	Reclaim func(enough func() bool)
 }
 

@@ -82,7 +82,7 @@ func TestLogs_AReturningReaderMissesNothingAndSeesNothingTwice(t *testing.T) {
 	}
 }
 
-// A service whose log the reader has not seen has a place in the first id all the same.
+// The first id also covers a service whose log the reader has not seen.
 func TestLogs_TheFirstIDHasAPlaceForEachService(t *testing.T) {
 	e := newEnv(t)
 	m := e.creates("", sourcePart(tarOf(t, "a/index.html", "a", "b/index.html", "b")),

@@ -107,7 +107,7 @@ func (n *fileNode) entry() Entry {
 }
 
 // OuterLinks returns the symlinks of a tree, sorted by path, that lead out of it,
-// directly or through others, and those that form a circle.
+// directly or through others, and links that form a circle.
 func OuterLinks(entries []Entry) []Entry {
 	isLink := func(e Entry) bool { return e.Mode&fs.ModeSymlink != 0 }
 	if !slices.ContainsFunc(entries, isLink) {

@@ -46,7 +46,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, lim Limits) ([]stack.L
 	return u.lost.list(), nil
 }
 
-// unpack unpacks an archive with an unpacker of which the caller has set what to unpack.
+// unpack unpacks an archive with u, in which the caller has set what to unpack.
 func unpack(ctx context.Context, r io.Reader, dir string, u unpacker) (*unpacker, error) {
 	root, err := openEmpty(dir)
 	if err != nil {

@@ -43,7 +43,7 @@ type box struct {
 	name  string    // of the container
 	base  string    // image of the runtime
 	image string    // to start from
-	bare  bool      // the image has no user of the stack yet
+	bare  bool      // the image does not have the stack's user yet
 	files selection // of the source, to copy in
 	runs  bool      // commands are to run in it
 	id    string

@@ -3,7 +3,7 @@
 //
 // A build is a container of the runtime's base image. The source is copied in before any
 // of the tenant's code runs, each command is an exec with its own time limit, and one
-// commit creates the image. What the install command leaves is an image of its own, a
+// commit creates the image. What the install command leaves is a separate image, a
 // layer (layer.go): it is made in a container that has only what that command reads, and
 // later builds begin with it. A service without a build command needs no other image: its
 // source is copied into each container (CopySource). A static service without commands

@@ -25,7 +25,7 @@ type plan struct {
 	taken  bool        // the layer is one of before: install does not run
 }
 
-// isLayered reports whether install is done in a container of its own, which has only
+// isLayered reports whether install runs in a separate container, which has only
 // those files of the source that it reads.
 func (p *plan) isLayered() bool { return p.layer.Image != "" && p.inputs.Whole == "" }
 
@@ -103,8 +103,7 @@ func (p *plan) describe(job Job, changed string) string {
 	return fmt.Sprintf("install: run (%s)", changed)
 }
 
-// installInputs returns what the install command reads. A service without one has nothing
-// to read.
+// installInputs returns what the install command reads; nothing without a command.
 func (j *Job) installInputs() runtimes.Inputs {
 	if j.Spec.Install == "" {
 		return runtimes.Inputs{}

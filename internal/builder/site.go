@@ -205,7 +205,7 @@ func (x *box) takeOut(ctx context.Context) error {
 	return x.job.published(folder, files, paths)
 }
 
-// noFolder is the exit code with which the folder cannot be entered. tar has no such code.
+// noFolder is the exit code if the folder cannot be entered. tar never ends with it.
 const noFolder = 66
 
 // folder returns the folder to publish below the service's own; it searches the

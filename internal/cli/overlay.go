@@ -181,7 +181,7 @@ func counted(files int) string {
 }
 
 // sayRemoved names the files of the served source that the deployed one does not have:
-// those that the folder does not have, and those in it that the rules exclude.
+// the ones missing from the folder, and the ones that the rules exclude.
 func (o *overlay) sayRemoved(u *ui) {
 	leftOut := map[string]bool{} // and whether it contains a removed file
 	for _, name := range o.tree.LeftOut {

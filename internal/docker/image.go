@@ -83,7 +83,7 @@ func (d *Driver) Commit(ctx context.Context, id, ref string, key engine.Key, con
 }
 
 // cutOff is what the engine says when a file of a container is shorter than when it began to
-// read it. It has no code for that.
+// read it. There is only the text to know it by.
 const cutOff = "processing tar file"
 
 // commit makes an image of a container's file system, without its volumes. What config

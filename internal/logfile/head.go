@@ -47,7 +47,7 @@ func atLeast0(text string, err error) (int64, error) {
 type head struct {
 	log  uint32
 	base int64 // bytes of the log before this file
-	raw  bool  // the lines have no stamps
+	raw  bool  // the lines are without stamps
 	size int64 // of the head, in bytes
 }
 

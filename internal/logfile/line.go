@@ -87,7 +87,7 @@ func isMark(begins []byte) bool {
 
 // printer turns the pieces of a log's lines into what a view shows.
 type printer struct {
-	raw     bool // the lines have no stamps
+	raw     bool // the lines are without stamps
 	stamped bool // the view is
 	within  bool // the next piece continues a line
 	hidden  bool // that line is not shown

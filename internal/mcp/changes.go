@@ -52,7 +52,7 @@ func (t *tools) nothing(in arguments) error {
 }
 
 // overServed makes an upload one of changes of the source that the stack serves. Files
-// for a stack of which no source is kept are a whole one.
+// for a stack without a kept source are a whole one.
 func (t *tools) overServed(ctx context.Context, api *client.Client, in arguments, u client.Upload) (client.Upload, string, error) {
 	s, err := api.Stack(ctx, in.Stack, false)
 	if err != nil {

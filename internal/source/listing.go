@@ -101,7 +101,7 @@ func (s *Source) text() []byte {
 }
 
 // appendEntry appends an entry as it counts in the digest: all but a file's time. A path
-// has no control characters, so it needs no quotes.
+// does not contain control characters, so it is not quoted.
 func appendEntry(text []byte, e *Entry) []byte {
 	switch {
 	case e.Mode.IsDir():

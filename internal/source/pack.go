@@ -41,7 +41,7 @@ func IsText(f io.ReadSeeker) (bool, error) {
 	return isText(sample), nil
 }
 
-// isText reports whether a sample is text in UTF-8, of which the last character may be
+// isText reports whether a sample is text in UTF-8, whose last character may be
 // cut.
 func isText(sample []byte) bool {
 	for len(sample) > 0 {

@@ -43,7 +43,7 @@ type Progress struct {
 // Phase is a part of an attempt.
 type Phase string
 
-// The phases of a service, in order. It skips those that it does not need.
+// The phases of a service, in order. It skips the ones it does not need.
 const (
 	PhaseQueued  Phase = "queued"
 	PhaseInstall Phase = "install"

@@ -226,8 +226,8 @@ func (s *Stack) Supersede(services []Service, now time.Time) ([]Event, error) {
 	return events, nil
 }
 
-// takeOver makes services that are about to be built those of a stack that has nothing to
-// serve.
+// takeOver makes services that are about to be built the services of a stack that serves
+// nothing.
 func (s *Stack) takeOver(services []Service) {
 	s.Error = ""
 	s.Generation.Source = Source{}

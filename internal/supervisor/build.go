@@ -16,7 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// build makes the image or folder of every service that has none yet. A service that would
+// build makes the missing images and folders of services. A service that would
 // be built the same way again takes over the served generation's. What build read and
 // published is on disk when it returns.
 func (d *deployment) build(ctx context.Context) error {

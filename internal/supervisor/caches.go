@@ -52,7 +52,7 @@ func (r *runner) trimCaches(ctx context.Context) {
 	}
 }
 
-// trimCache trims the build caches of a service. Those that cannot be trimmed are removed:
+// trimCache trims the build caches of a service, and removes them if they cannot be trimmed:
 // what a build left in them must not make them grow for ever.
 func (r *runner) trimCache(ctx context.Context, st *stack.Stack, service string) error {
 	key := engine.Key{Stack: r.id, Service: service}

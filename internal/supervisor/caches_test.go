@@ -356,7 +356,7 @@ func (w *world) servedFrom(files map[string]string, spec stack.Spec) *stack.Stac
 	return st
 }
 
-// compiled is a service that runs from an image of its own, not from what it installs.
+// compiled is a service that runs from an image that a command built, not from what it installs.
 func compiled(name string) stack.Spec {
 	s := installed(name)
 	s.Build = "make"

@@ -150,7 +150,7 @@ func (d *deployment) cleanUp() {
 }
 
 // dropReplaced removes the layers that the row does not name any more, once no container
-// is made from them. Those that the old generation runs from go with it.
+// is made from them. The images that the old generation runs from go with it.
 func (d *deployment) dropReplaced() {
 	r := d.gen.runner
 	if len(d.replaced) == 0 {

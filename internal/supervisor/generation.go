@@ -29,7 +29,7 @@ type generation struct {
 
 	progress *progress // of its deploy; nil if there is none
 
-	ahead       bool                        // its deploy has not begun: it takes nothing from others
+	ahead       bool                        // its deploy has not begun: it takes over nothing
 	network     string                      // its name
 	makeNetwork func(context.Context) error // makes the network, the first time
 

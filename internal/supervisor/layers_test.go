@@ -145,7 +145,7 @@ func TestLayers_ABuildGoesOnFromThem(t *testing.T) {
 	})
 }
 
-// A site needs no image of its own, but the layer of its commands stays for the next build.
+// A site is not an image, but the layer of its commands stays for the next build.
 func TestLayers_OfASiteStayBesideIt(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
@@ -414,7 +414,7 @@ func TestSourceLayer_IsWhatTheNextBuildBeginsWith(t *testing.T) {
 		w.settle()
 		require.ElementsMatch(t, []string{layer.Source.Image, w.get(st.ID).Service("web").Image}, imagesOf(w.there(st)))
 
-		// Without the build command a process needs an image of its own.
+		// Without the build command a process needs another image.
 		w.deployOf(st.ID, files, service("web"))
 		w.serves(st.ID, 4)
 		w.settle()

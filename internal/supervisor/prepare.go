@@ -92,7 +92,7 @@ func (r *runner) holdReady(ctx context.Context) {
 
 // ready are containers for the builds of the next deploy.
 type ready struct {
-	generation *generation               // the next, of which there is only the network
+	generation *generation               // the next; only its network exists
 	builds     map[string]*builder.Ready // by service
 }
 
@@ -129,7 +129,7 @@ func (n *ready) discard() {
 	n.discardObjects(engine.Objects{Networks: []engine.Network{{Name: n.generation.network}}})
 }
 
-// discardContainers removes the containers, those that builds have used too.
+// discardContainers removes the containers, even if builds have used them.
 func (n *ready) discardContainers() { n.discardObjects(engine.Objects{}) }
 
 // discardObjects removes the containers, then what else objects has. Of a deleted stack all

@@ -127,7 +127,7 @@ func TestSite_ThatIsBuiltAgainLeadsIntoTheSameSource(t *testing.T) {
 	})
 }
 
-// Earlier versions published a folder of its own.
+// Earlier versions published a separate folder.
 func TestSite_OfAnEarlierVersionIsServedFromItsFolder(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
