@@ -62,11 +62,11 @@ func (h *Host) prints(t *testing.T, st *Stack, command string) string {
 	return end.Output
 }
 
-// sleeps counts the processes sleep with an argument in the service web. The command's own
-// line does not contain it.
+// sleeps counts the processes sleep with an argument in the service web. The lines of the
+// command's own processes do not match.
 func (h *Host) sleeps(t *testing.T, st *Stack, seconds int) int {
 	t.Helper()
-	text := h.prints(t, st, fmt.Sprintf(`n=$((%d - 1 + 1)); cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' | grep -o "sleep $n" | wc -l`, seconds))
+	text := h.prints(t, st, fmt.Sprintf(`n=$((%d - 1 + 1)); cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' | grep -o "[s]leep $n" | wc -l`, seconds))
 	n, err := strconv.Atoi(strings.TrimSpace(text))
 	require.NoError(t, err)
 	return n

@@ -16,6 +16,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,7 +43,9 @@ func servePackages(t *testing.T) *packages {
 	defer docker.Close()
 	bridge, err := docker.NetworkInspect(t.Context(), "bridge", network.InspectOptions{})
 	require.NoError(t, err)
-	listener, err := net.Listen("tcp", net.JoinHostPort(bridge.IPAM.Config[0].Gateway, "0"))
+	subnet, err := netip.ParsePrefix(bridge.IPAM.Config[0].Subnet) // an engine that has just made it names no gateway
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(subnet.Masked().Addr().Next(), 0).String())
 	require.NoError(t, err)
 	p := &packages{url: "http://" + listener.Addr().String(), files: map[string][]byte{}}
 	p.addNPM()
