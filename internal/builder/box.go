@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -47,16 +46,15 @@ type box struct {
 	files selection // of the source, to copy in
 	runs  bool      // commands are to run in it
 	id    string
+	lacks bool // the next command is to bring the source
 }
 
 // open makes the container with the source in it, and starts it if commands are to run; or
 // takes the one that is ready.
 func (x *box) open(ctx context.Context) error {
 	if id := x.job.Ready.take(ctx, x); id != "" {
-		x.id = id
-		if err := x.fill(ctx); !errors.Is(err, engine.ErrNotFound) {
-			return err
-		}
+		x.id, x.lacks = id, true
+		return nil
 	}
 	spec := engine.Spec{
 		Key:    x.job.key().WithoutGeneration(),
@@ -112,6 +110,16 @@ func (x *box) writeTree(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	return tw.Close()
+}
+
+// exec runs a command in the container, with the source.
+func (x *box) exec(ctx context.Context, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
+	if x.lacks {
+		x.lacks = false
+		c := Copy{Dir: x.job.Source, UID: x.job.Stack.UID()}
+		cmd.Files = func(ctx context.Context, w io.Writer) error { return c.writeTree(ctx, w, x.files) }
+	}
+	return x.cfg.Engine.Exec(ctx, x.id, cmd, stdout, stderr)
 }
 
 // entries returns what the host adds: the stack's user, and what commands need.
@@ -173,7 +181,7 @@ func (x *box) runStep(ctx context.Context, name stack.Phase, command string) err
 	defer cancel()
 	last := lastlines.OfOutput(lastBytes)
 	out := io.MultiWriter(x.job.Log, last)
-	code, err := x.cfg.Engine.Exec(limited, x.id, engine.Cmd{
+	code, err := x.exec(limited, engine.Cmd{
 		Args: x.shell(name, command),
 		Env:  x.cfg.commandEnv(&x.job),
 		User: x.user(),
@@ -226,7 +234,7 @@ func (x *box) hasFiles(ctx context.Context, files []string) (bool, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
-	code, err := x.cfg.Engine.Exec(limited, x.id, engine.Cmd{
+	code, err := x.exec(limited, engine.Cmd{
 		Args: []string{"sh", "-c", `printf %s "$1" | sha256sum -c --status`, "sh", sums.String()},
 		User: x.user(),
 		Dir:  AppDir,

@@ -2,9 +2,11 @@ package docker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +42,44 @@ func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, st
 }
 
 func (d *Driver) exec(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
+	if cmd.Files == nil {
+		return d.run(ctx, id, cmd, stdout, stderr)
+	}
+	refusal := &refusal{text: rand.Text() + "\n", others: stderr}
+	with := cmd
+	with.Args = append([]string{"sh", "-c", unpackFirst, refusal.text}, cmd.Args...)
+	code, err := d.run(ctx, id, with, stdout, refusal)
+	if err != nil || !refusal.came {
+		return code, err
+	}
+	if err := engine.Stream(ctx, cmd.Files, func(tar io.Reader) error { return d.CopyIn(ctx, id, tar) }); err != nil {
+		return -1, err
+	}
+	cmd.Files = nil
+	return d.run(ctx, id, cmd, stdout, stderr)
+}
+
+// unpackFirst makes a shell unpack its standard input and then become its arguments. If it
+// cannot unpack all of it, it prints its name instead.
+const unpackFirst = `tar -xpf - -C / 2>/dev/null || { printf %s "$0" >&2; exit; }
+exec "$@" </dev/null`
+
+// refusal passes on what is written to it, except a text.
+type refusal struct {
+	text   string
+	came   bool // whether the text was written
+	others io.Writer
+}
+
+func (r *refusal) Write(p []byte) (int, error) {
+	if string(p) == r.text {
+		r.came = true
+		return len(p), nil
+	}
+	return r.others.Write(p)
+}
+
+func (d *Driver) run(ctx context.Context, id string, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
 	run, err := d.begin(ctx, id, cmd, stdout, stderr)
 	if err != nil {
 		return -1, err
@@ -56,6 +96,8 @@ type execution struct {
 	arrived atomic.Int64  // bytes of output since drain looked last
 	copied  chan struct{} // closed when the copying of output has ended
 	copyErr error         // why, when not by its end; read after copied is closed
+	feeding sync.WaitGroup
+	unfed   chan error // gets an error of the files
 }
 
 // begin starts the command and the copying of its output.
@@ -65,7 +107,7 @@ func (d *Driver) begin(ctx context.Context, id string, spec engine.Cmd, stdout, 
 	made, err := retryGet(ctx, func() (container.ExecCreateResponse, error) {
 		return d.api.ContainerExecCreate(ctx, id, container.ExecOptions{
 			Cmd: spec.Args, Env: spec.Env, User: spec.User, WorkingDir: spec.Dir,
-			AttachStdout: true, AttachStderr: true,
+			AttachStdin: spec.Files != nil, AttachStdout: true, AttachStderr: true,
 		})
 	}, "prepare the command")
 	if err != nil {
@@ -75,12 +117,28 @@ func (d *Driver) begin(ctx context.Context, id string, spec engine.Cmd, stdout, 
 	if err != nil {
 		return nil, err
 	}
-	x := &execution{api: d.api, id: made.ID, stream: stream, copied: make(chan struct{})}
+	x := &execution{api: d.api, id: made.ID, stream: stream, copied: make(chan struct{}), unfed: make(chan error, 1)}
 	go func() {
 		defer close(x.copied)
 		_, x.copyErr = stdcopy.StdCopy(stdout, stderr, x)
 	}()
+	if spec.Files != nil {
+		x.feeding.Go(func() { x.feed(ctx, spec.Files) })
+	}
 	return x, nil
+}
+
+// feed sends files to the command, which may end before it has read them.
+func (x *execution) feed(ctx context.Context, files func(context.Context, io.Writer) error) {
+	err := engine.Stream(ctx, files, func(tar io.Reader) error {
+		_, _ = io.Copy(x.stream.Conn, tar)
+		return nil
+	})
+	if err != nil {
+		x.unfed <- err
+		return
+	}
+	_ = x.stream.CloseWrite()
 }
 
 // Read passes the output on and counts it.
@@ -102,6 +160,8 @@ func (x *execution) wait(ctx context.Context, whole bool) (int, error) {
 		select {
 		case <-ctx.Done():
 			return -1, ctx.Err()
+		case err := <-x.unfed:
+			return -1, err
 		case <-x.copied:
 			return x.codeAfterOutput(ctx)
 		case <-poll.C:
@@ -165,8 +225,9 @@ func (x *execution) drain(ctx context.Context) {
 	}
 }
 
-// close closes the output and returns when nothing writes any more.
+// close closes the streams and returns when nothing reads or writes any more.
 func (x *execution) close() {
 	x.stream.Close()
 	<-x.copied
+	x.feeding.Wait()
 }

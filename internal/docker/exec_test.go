@@ -1,8 +1,11 @@
 package docker
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -172,3 +175,60 @@ var server = sync.OnceValues(func() (string, error) {
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// unpacks returns a command in a container of shell that lists files once some were
+// unpacked.
+func unpacks(t *testing.T, entries ...any) engine.Cmd {
+	t.Helper()
+	files, err := pack(entries...)
+	require.NoError(t, err)
+	cmd := script(`for f; do echo "$(stat -c '%n %u %A %Y' "$f") $(cat "$f")"; done; wc -c`)
+	for pair := range slices.Chunk(entries, 2) {
+		cmd.Args = append(cmd.Args, "/"+pair[0].(tar.Header).Name)
+	}
+	cmd.Files = func(_ context.Context, w io.Writer) error {
+		_, err := w.Write(files.Bytes())
+		return err
+	}
+	return cmd
+}
+
+func TestExec_UnpacksAsTheUserOrElseAsTheEngine(t *testing.T) {
+	b := testBench(t)
+	id := b.shell(t, 100)
+	at := time.Unix(1_000_000_000, 0)
+	own := tar.Header{Name: "tmp/own", Mode: 0o750, Uid: 200001, Gid: 200001, ModTime: at}
+	roots := tar.Header{Name: "etc/roots", Mode: 0o644, ModTime: at}
+	for name, tt := range map[string]struct {
+		cmd  engine.Cmd
+		want string
+	}{
+		"as the user":   {unpacks(t, own, "first"), "/tmp/own 200001 -rwxr-x--- 1000000000 first\n0\n"},
+		"again":         {unpacks(t, own, "second"), "/tmp/own 200001 -rwxr-x--- 1000000000 second\n0\n"},
+		"as the engine": {unpacks(t, own, "third", roots, "r"), "/tmp/own 200001 -rwxr-x--- 1000000000 third\n/etc/roots 0 -rw-r--r-- 1000000000 r\n0\n"},
+		"much":          {unpacks(t, tar.Header{Name: "tmp/much", Mode: 0o600, ModTime: at}, strings.Repeat("x", 10<<20)), "/tmp/much 200001 -rw------- 1000000000 " + strings.Repeat("x", 10<<20) + "\n0\n"},
+	} {
+		var out, errOut strings.Builder
+		code, err := b.driver.Exec(t.Context(), id, tt.cmd, &out, &errOut)
+		require.NoError(t, err, name)
+		assert.Zero(t, code, name)
+		assert.Empty(t, errOut.String(), name)
+		assert.True(t, tt.want == out.String(), "%s: %.200q", name, out.String())
+	}
+}
+
+func TestExec_EndsWhileItIsFed(t *testing.T) {
+	b := testBench(t)
+	id := b.shell(t, 100)
+	cmd := script("exit 3")
+	cmd.Files = func(_ context.Context, w io.Writer) error {
+		for { // what a tar ends with, again and again
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return err
+			}
+		}
+	}
+	code, err := b.driver.Exec(t.Context(), id, cmd, io.Discard, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, 3, code)
+}

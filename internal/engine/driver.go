@@ -274,6 +274,11 @@ type Cmd struct {
 	// Whole waits until the output has ended, however slowly it is read. Otherwise Exec
 	// returns when the command has ended, even if its children keep the output open.
 	Whole bool
+
+	// Files writes a tar that Exec unpacks into the root of the container before the
+	// command runs; nil for none. The image must have sh. As far as they can be, they are
+	// written by the command's user, in less time than CopyIn takes.
+	Files func(context.Context, io.Writer) error
 }
 
 // Container is what the engine knows of a container. Containers and Inventory do not set

@@ -67,11 +67,16 @@ func (d *Driver) Prepare(ctx context.Context, spec engine.Spec) (id string, err 
 
 // CopyIn implements engine.Driver.
 func (d *Driver) CopyIn(ctx context.Context, id string, content io.Reader) error {
+	return d.unpack(ctx, "CopyIn", id, content)
+}
+
+// unpack puts a tar into a container, for a method.
+func (d *Driver) unpack(ctx context.Context, method, id string, content io.Reader) error {
 	files, err := untar(content)
 	if err != nil {
 		return err
 	}
-	return d.retry(ctx, "CopyIn", id, func() error {
+	return d.retry(ctx, method, id, func() error {
 		c := d.engine.find(id)
 		if c == nil {
 			return notFound("container", id)

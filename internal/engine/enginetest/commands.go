@@ -24,6 +24,11 @@ type execution struct {
 // Exec implements engine.Driver. It runs the program of the engine that has the name of the
 // command's last word, and writes its lines to stdout when it has ended.
 func (d *Driver) Exec(ctx context.Context, id string, cmd engine.Cmd, stdout, _ io.Writer) (int, error) {
+	if cmd.Files != nil {
+		if err := engine.Stream(ctx, cmd.Files, func(tar io.Reader) error { return d.unpack(ctx, "Exec", id, tar) }); err != nil {
+			return -1, err
+		}
+	}
 	x, err := d.execute(ctx, "Exec", id, cmd)
 	if err != nil {
 		return -1, err

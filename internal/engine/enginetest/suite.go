@@ -141,6 +141,7 @@ var contract = map[string]func(trial){
 	"Prepare replaces and Start starts":                     prepareStarts,
 	"CopyIn puts files into container and volume":           copyInFiles,
 	"Exec returns output and exit code":                     execReturns,
+	"Exec unpacks files before the command":                 execUnpacks,
 	"Exec ends with its context":                            execCancelled,
 	"Command returns output and exit code":                  commandReturns,
 	"Command ends its process group with its context":       commandEnds,

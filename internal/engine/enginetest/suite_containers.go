@@ -479,6 +479,24 @@ func execReturns(c trial) {
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
 }
 
+func execUnpacks(c trial) {
+	id := c.runTools()
+	cat := func(write func(context.Context, io.Writer) error) (string, error) {
+		var out bytes.Buffer
+		_, err := c.driver.Exec(c.t.Context(), id, engine.Cmd{Args: c.bench.Script("cat", "/made/file"), Files: write}, &out, &bytes.Buffer{})
+		return strings.TrimSpace(out.String()), err
+	}
+	text, err := cat(func(_ context.Context, w io.Writer) error {
+		_, err := io.Copy(w, files(c, "made/file", "it was there first"))
+		return err
+	})
+	require.NoError(c.t, err)
+	assert.Equal(c.t, "it was there first", text)
+	broken := errors.New("a file cannot be read")
+	_, err = cat(func(context.Context, io.Writer) error { return broken })
+	require.ErrorIs(c.t, err, broken)
+}
+
 func execCancelled(c trial) {
 	id := c.runUntil(c.process("serve"), "serving")
 	ctx, cancel := c.soon()
