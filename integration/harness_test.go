@@ -30,7 +30,7 @@ import (
 
 // patience is how long a test waits for an expected event: on a busy machine everything
 // takes longer, and a passing test never waits that long.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // Host is one berthd with an installation of its own.
 type Host struct {
