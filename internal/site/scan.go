@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-host/berth/internal/hostfault"
 )
@@ -41,11 +45,13 @@ func (t tree) extent() Extent {
 type inode struct{ dev, ino uint64 }
 
 // scanner walks a folder without following links: it looks at links last, when it knows
-// all of their possible targets.
+// all of their possible targets. It reads several folders at once.
 type scanner struct {
-	ctx     context.Context
-	root    *os.Root
-	hidden  []string // names in the root that are left out
+	root   *os.Root
+	hidden []string // names in the root that are left out
+	group  *errgroup.Group
+
+	mu      sync.Mutex
 	found   tree
 	regular map[inode]*file
 	folders map[inode]string
@@ -55,15 +61,18 @@ type scanner struct {
 // scan reads the tree below root: regular files, and links to one of them or to a
 // folder of the tree. It ignores everything else, and what has a hidden name in the root.
 func scan(ctx context.Context, root *os.Root, hidden []string) (tree, error) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
 	s := scanner{
-		ctx:     ctx,
 		root:    root,
 		hidden:  hidden,
+		group:   group,
 		found:   tree{files: map[string]*file{}, links: map[string]string{}},
 		regular: map[inode]*file{},
 		folders: map[inode]string{},
 	}
-	if err := s.folder(root, "", 0); err != nil {
+	group.Go(func() error { return s.folder(ctx, root, "", 0) })
+	if err := group.Wait(); err != nil {
 		return tree{}, err
 	}
 	for _, name := range s.linked {
@@ -77,7 +86,7 @@ func scan(ctx context.Context, root *os.Root, hidden []string) (tree, error) {
 
 // folder adds the content of dir; prefix is dir's path with a slash at its end, or ""
 // for the root.
-func (s *scanner) folder(dir *os.Root, prefix string, depth int) error {
+func (s *scanner) folder(ctx context.Context, dir *os.Root, prefix string, depth int) error {
 	handle, err := dir.Open(".")
 	if err != nil {
 		return fmt.Errorf("open folder %q: %w", prefix, err)
@@ -87,16 +96,18 @@ func (s *scanner) folder(dir *os.Root, prefix string, depth int) error {
 	if err != nil {
 		return fmt.Errorf("stat folder %q: %w", prefix, err)
 	}
+	s.mu.Lock()
 	s.folders[inodeOf(info)] = strings.TrimSuffix(prefix, "/")
+	s.mu.Unlock()
 	entries, err := handle.ReadDir(-1)
 	if err != nil {
 		return fmt.Errorf("read folder %q: %w", prefix, err)
 	}
 	for _, entry := range entries {
-		if err := s.ctx.Err(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.entry(dir, prefix, entry, depth); err != nil {
+		if err := s.entry(ctx, dir, prefix, entry, depth); err != nil {
 			return err
 		}
 	}
@@ -104,7 +115,7 @@ func (s *scanner) folder(dir *os.Root, prefix string, depth int) error {
 }
 
 // entry adds one file, remembers one link or descends into one folder.
-func (s *scanner) entry(dir *os.Root, prefix string, entry fs.DirEntry, depth int) error {
+func (s *scanner) entry(ctx context.Context, dir *os.Root, prefix string, entry fs.DirEntry, depth int) error {
 	path := prefix + entry.Name()
 	if !servable(prefix, entry.Name()) || prefix == "" && slices.Contains(s.hidden, entry.Name()) {
 		return nil
@@ -116,9 +127,13 @@ func (s *scanner) entry(dir *os.Root, prefix string, entry fs.DirEntry, depth in
 			return fmt.Errorf("stat %q: %w", path, err)
 		}
 		f := newFile(path, path, info)
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.found.files[path] = f
 		s.regular[inodeOf(info)] = f
 	case fs.ModeSymlink:
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.linked = append(s.linked, path)
 	case fs.ModeDir:
 		if depth == maxDepth {
@@ -128,8 +143,13 @@ func (s *scanner) entry(dir *os.Root, prefix string, entry fs.DirEntry, depth in
 		if err != nil {
 			return fmt.Errorf("open folder %q: %w", path, err)
 		}
-		defer child.Close()
-		return s.folder(child, path+"/", depth+1)
+		read := func() error {
+			defer child.Close()
+			return s.folder(ctx, child, path+"/", depth+1)
+		}
+		if !s.group.TryGo(read) {
+			return read()
+		}
 	}
 	return nil
 }
