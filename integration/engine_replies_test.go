@@ -76,7 +76,7 @@ func TestEngineReply_AnErrorFailsTheDeploy(t *testing.T) {
 	h := start(t, through(p))
 	st := h.live(t, program(t), manifest(built))
 	for _, request := range [][2]string{containerCreate, containerStart, commit, execCreate, networkCreate, volumeCreate} {
-		p.add(request[0], request[1], 1, refuse)
+		p.add(request[0], request[1], -1, refuse) // each: containers are started for other work, too
 		failed := h.deploy(t, program(t), manifest(built))
 		require.Equal(t, "failed", failed.Status, request)
 		require.Contains(t, failed.reason(), "not the fault of your source", request)
