@@ -113,13 +113,16 @@ func (x *box) writeTree(ctx context.Context, w io.Writer) error {
 }
 
 // exec runs a command in the container, with the source.
-func (x *box) exec(ctx context.Context, cmd engine.Cmd, stdout, stderr io.Writer) (int, error) {
+func (x *box) exec(ctx context.Context, cmd engine.Cmd, out io.Writer) (int, error) {
 	if x.lacks {
 		x.lacks = false
 		c := Copy{Dir: x.job.Source, UID: x.job.Stack.UID()}
 		cmd.Files = func(ctx context.Context, w io.Writer) error { return c.writeTree(ctx, w, x.files) }
+		if begun := x.job.Ready.command(&cmd); begun != nil {
+			return begun.finish(ctx, cmd.Files, out)
+		}
 	}
-	return x.cfg.Engine.Exec(ctx, x.id, cmd, stdout, stderr)
+	return x.cfg.Engine.Exec(ctx, x.id, cmd, out, out)
 }
 
 // entries returns what the host adds: the stack's user, and what commands need.
@@ -181,12 +184,7 @@ func (x *box) runStep(ctx context.Context, name stack.Phase, command string) err
 	defer cancel()
 	last := lastlines.OfOutput(lastBytes)
 	out := io.MultiWriter(x.job.Log, last)
-	code, err := x.exec(limited, engine.Cmd{
-		Args: x.shell(name, command),
-		Env:  x.cfg.commandEnv(&x.job),
-		User: x.user(),
-		Dir:  x.dir(),
-	}, out, out)
+	code, err := x.exec(limited, x.command(name, command), out)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -199,6 +197,16 @@ func (x *box) runStep(ctx context.Context, name stack.Phase, command string) err
 	}
 	failpoint.Here("command-run")
 	return nil
+}
+
+// command returns a command for the container.
+func (x *box) command(name stack.Phase, command string) engine.Cmd {
+	return engine.Cmd{
+		Args: x.shell(name, command),
+		Env:  x.cfg.commandEnv(&x.job),
+		User: x.user(),
+		Dir:  x.dir(),
+	}
 }
 
 // shell returns what runs a command. One pipe for both outputs keeps their lines in order.
@@ -238,7 +246,7 @@ func (x *box) hasFiles(ctx context.Context, files []string) (bool, error) {
 		Args: []string{"sh", "-c", `printf %s "$1" | sha256sum -c --status`, "sh", sums.String()},
 		User: x.user(),
 		Dir:  AppDir,
-	}, io.Discard, io.Discard)
+	}, io.Discard)
 	return code == 0, err
 }
 

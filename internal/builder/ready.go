@@ -5,16 +5,19 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 )
 
 // Ready is the container of a build that has not begun yet: an engine takes half a second
-// to make and start one. Nothing of a tenant runs in it before the build.
+// to make and start one. Nothing of a tenant runs in it before the build: the build command
+// waits there for the source.
 type Ready struct {
 	box   *box
 	cache string        // the volume with the build caches
+	build *begun        // the build command
 	done  chan struct{} // closed once the container has been started, or could not be
 	err   error         // why it could not be
 	taken atomic.Bool
@@ -22,8 +25,8 @@ type Ready struct {
 
 // Ready starts to make the container in which the build command of a service will run
 // again, if it can be known what that begins from; nil if there is nothing to make. The
-// job's Source is the served one, and its key is that of the network. Making goes on until
-// ctx ends.
+// job's Source is the served one, and its key is that of the network. All of it goes on until
+// ctx ends or Abandon is called.
 func (b *Builder) Ready(ctx context.Context, job Job) (*Ready, error) {
 	if job.Spec.Build == "" || !b.cfg.Engine.TakesFiles() {
 		return nil, nil //nolint:nilnil // that is an answer
@@ -39,19 +42,38 @@ func (b *Builder) Ready(ctx context.Context, job Job) (*Ready, error) {
 		}
 	}
 	x := &box{cfg: &b.cfg, job: job, name: job.key().Build(), base: base, image: image, bare: image == base, files: only(nil), runs: true}
-	r := &Ready{box: x, cache: job.key().Cache(job.Stack.CachesDropped), done: make(chan struct{})}
+	r := &Ready{
+		box:   x,
+		cache: job.key().Cache(job.Stack.CachesDropped),
+		build: newBegun(ctx, x.command(stack.PhaseBuild, job.Spec.Build)),
+		done:  make(chan struct{}),
+	}
 	go func() {
-		defer close(r.done)
 		r.err = x.open(ctx)
 		failpoint.Here("build-container-ready")
+		close(r.done)
+		if r.err == nil {
+			r.build.run(b.cfg.Engine, x.id)
+		}
 	}()
 	return r, nil
 }
 
-// Container returns the id of the container once it has been made, or "".
-func (r *Ready) Container() string {
+// Abandon ends a command that still waits for its source, and returns the id of the
+// container once it has been made, or "".
+func (r *Ready) Abandon() string {
+	r.build.abandon()
 	<-r.done
 	return r.box.id
+}
+
+// command returns the build command if that does cmd; otherwise it ends it and returns nil.
+func (r *Ready) command(cmd *engine.Cmd) *begun {
+	if r.build.does(cmd) {
+		return r.build
+	}
+	r.build.abandon()
+	return nil
 }
 
 // take returns the id of the container if it is one that x would make, and runs; "" if x

@@ -97,7 +97,8 @@ type execution struct {
 	copied  chan struct{} // closed when the copying of output has ended
 	copyErr error         // why, when not by its end; read after copied is closed
 	feeding sync.WaitGroup
-	unfed   chan error // gets an error of the files
+	fed     chan error // gets the result once the files have been sent
+	unfeed  context.CancelFunc
 }
 
 // begin starts the command and the copying of its output.
@@ -117,28 +118,30 @@ func (d *Driver) begin(ctx context.Context, id string, spec engine.Cmd, stdout, 
 	if err != nil {
 		return nil, err
 	}
-	x := &execution{api: d.api, id: made.ID, stream: stream, copied: make(chan struct{}), unfed: make(chan error, 1)}
+	x := &execution{api: d.api, id: made.ID, stream: stream, copied: make(chan struct{}), fed: make(chan error, 1)}
 	go func() {
 		defer close(x.copied)
 		_, x.copyErr = stdcopy.StdCopy(stdout, stderr, x)
 	}()
-	if spec.Files != nil {
-		x.feeding.Go(func() { x.feed(ctx, spec.Files) })
+	ctx, x.unfeed = context.WithCancel(ctx)
+	if spec.Files == nil {
+		x.fed <- nil
+	} else {
+		x.feeding.Go(func() { x.fed <- x.feed(ctx, spec.Files) })
 	}
 	return x, nil
 }
 
 // feed sends files to the command, which may end before it has read them.
-func (x *execution) feed(ctx context.Context, files func(context.Context, io.Writer) error) {
+func (x *execution) feed(ctx context.Context, files func(context.Context, io.Writer) error) error {
 	err := engine.Stream(ctx, files, func(tar io.Reader) error {
 		_, _ = io.Copy(x.stream.Conn, tar)
 		return nil
 	})
-	if err != nil {
-		x.unfed <- err
-		return
+	if err == nil {
+		_ = x.stream.CloseWrite()
 	}
-	_ = x.stream.CloseWrite()
+	return err
 }
 
 // Read passes the output on and counts it.
@@ -153,15 +156,18 @@ func (x *execution) Read(p []byte) (int, error) {
 func (x *execution) wait(ctx context.Context, whole bool) (int, error) {
 	poll := time.NewTicker(execPoll)
 	defer poll.Stop()
-	if whole {
-		poll.Stop()
-	}
+	poll.Stop() // until the command has its files, for which it may wait long
 	for {
 		select {
 		case <-ctx.Done():
 			return -1, ctx.Err()
-		case err := <-x.unfed:
-			return -1, err
+		case err := <-x.fed:
+			if err != nil {
+				return -1, err
+			}
+			if !whole {
+				poll.Reset(execPoll)
+			}
 		case <-x.copied:
 			return x.codeAfterOutput(ctx)
 		case <-poll.C:
@@ -227,6 +233,7 @@ func (x *execution) drain(ctx context.Context) {
 
 // close closes the streams and returns when nothing reads or writes any more.
 func (x *execution) close() {
+	x.unfeed()
 	x.stream.Close()
 	<-x.copied
 	x.feeding.Wait()

@@ -277,7 +277,8 @@ type Cmd struct {
 
 	// Files writes a tar that Exec unpacks into the root of the container before the
 	// command runs; nil for none. The image must have sh. As far as they can be, they are
-	// written by the command's user, in less time than CopyIn takes.
+	// written by the command's user, in less time than CopyIn takes. They may be long in
+	// coming: the command waits for them until the context that Files is given ends.
 	Files func(context.Context, io.Writer) error
 }
 

@@ -98,7 +98,10 @@ type ready struct {
 
 // makeReady starts to make the containers of the services that are built by a command.
 func (r *runner) makeReady(st *stack.Stack) *ready {
-	g := r.generation(st, stack.Generation{Number: st.Generation.Number + 1})
+	made := st.Generation
+	made.Number++
+	env := stack.Environment{Stack: st, Generation: &made, URLs: r.cfg.URLs}
+	g := r.generation(st, stack.Generation{Number: made.Number})
 	g.ahead = true
 	next := &ready{generation: g, builds: map[string]*builder.Ready{}}
 	for i := range st.Generation.Services {
@@ -110,6 +113,7 @@ func (r *runner) makeReady(st *stack.Stack) *ready {
 			Source:     r.cfg.Dir.Source(r.id, st.Generation.Source.Folder),
 			Digest:     st.Generation.Source.Digest,
 			Network:    g.makeNetwork,
+			Env:        env.Build(&s.Spec),
 			Log:        io.Discard,
 			Layer:      st.Layers[s.Spec.Name],
 			Listing:    g.listing(s),
@@ -137,7 +141,7 @@ func (n *ready) discardContainers() { n.discardObjects(engine.Objects{}) }
 func (n *ready) discardObjects(objects engine.Objects) {
 	r := n.generation.runner
 	for _, build := range n.builds {
-		if id := build.Container(); id != "" {
+		if id := build.Abandon(); id != "" {
 			objects.Containers = append(objects.Containers, engine.Container{ID: id})
 		}
 	}

@@ -142,6 +142,21 @@ func TestPrepare_OfAtMostSoManyStacks(t *testing.T) {
 	})
 }
 
+// The command that waits in the container for the source may not be that of the build.
+func TestPrepare_IsForABuildWithAnotherCommand(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.edited()
+		id := w.readyFor(st)
+		built := w.builtIn(st)
+		web := compiled("web")
+		web.Build = "./once"
+		w.deployOf(st.ID, dependencies("1", "two"), web)
+		w.serves(st.ID, 3)
+		require.Equal(t, "two in "+id, built())
+	})
+}
+
 // A build does not use a container that is not as it would make its own.
 func TestPrepare_IsNotForAnotherBuild(t *testing.T) {
 	t.Parallel()

@@ -492,6 +492,13 @@ func execUnpacks(c trial) {
 	})
 	require.NoError(c.t, err)
 	assert.Equal(c.t, "it was there first", text)
+	text, err = cat(func(_ context.Context, w io.Writer) error {
+		time.Sleep(300 * time.Millisecond) // longer than a command's state is not asked for
+		_, err := io.Copy(w, files(c, "made/file", "it was waited for"))
+		return err
+	})
+	require.NoError(c.t, err)
+	assert.Equal(c.t, "it was waited for", text)
 	broken := errors.New("a file cannot be read")
 	_, err = cat(func(context.Context, io.Writer) error { return broken })
 	require.ErrorIs(c.t, err, broken)
