@@ -123,9 +123,10 @@ func (d *Driver) tryEnsureNetwork(ctx context.Context, b bridge) error {
 // explain returns why a network could not be made, or nil if somebody else was faster
 // with the same one: its subnet or its device may be in use. A network that is being made
 // holds its subnet before it can be listed. So explain looks for it again as long as
-// nothing that it sees explains the engine's refusal.
+// nothing that it sees explains the engine's refusal. A busy engine may take longer for one
+// list than explain waits for such a network.
 func (d *Driver) explain(ctx context.Context, b bridge, failed error) error {
-	ctx, cancel := context.WithTimeout(ctx, networkMaking)
+	making, cancel := context.WithTimeout(ctx, networkMaking)
 	defer cancel()
 	refused := &failure{op: "create network " + b.name, class: errSubnetTaken, cause: failed}
 	for {
@@ -147,7 +148,7 @@ func (d *Driver) explain(ctx context.Context, b bridge, failed error) error {
 		if !errdefs.IsPermissionDenied(failed) {
 			return wrap(failed, "create network %s", b.name)
 		}
-		if !pause.For(ctx, networkPause) {
+		if !pause.For(making, networkPause) {
 			return refused // all that is known is that the engine says the subnet is in use
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/network"
 	"github.com/stretchr/testify/assert"
@@ -165,6 +166,36 @@ func TestEnsureNetwork_AsksAgainWhereALostAnswerLeftNone(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, `{"Id":"made"}`) //nolint:errcheck // the test sees it
 	})
+	err := fakeDriver(t, engine).ensureNetwork(t.Context(), bridge{name: "n", device: "bt1", subnet: netip.MustParsePrefix("10.9.9.0/28")})
+	if err != nil || creates.Load() != 2 {
+		t.Errorf("%d requests: %v", creates.Load(), err)
+	}
+}
+
+// An engine that lists slowly has still said that the subnet is in use.
+func TestEnsureNetwork_RecognisesASubnetInUseOnASlowEngine(t *testing.T) {
+	t.Parallel()
+	var refused atomic.Bool
+	engine := http.NewServeMux()
+	engine.HandleFunc("GET /v1.41/networks", func(w http.ResponseWriter, _ *http.Request) {
+		if refused.Load() {
+			time.Sleep(networkMaking + networkPause)
+		}
+		io.WriteString(w, "[]") //nolint:errcheck // the test sees it
+	})
+	engine.HandleFunc("POST /v1.41/networks/create", func(w http.ResponseWriter, _ *http.Request) {
+		refused.Store(true)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		io.WriteString(w, `{"message":"Pool overlaps with other one on this address space"}`) //nolint:errcheck // the test sees it
+	})
+	err := fakeDriver(t, engine).ensureNetwork(t.Context(), bridge{name: "n", device: "bt1", subnet: netip.MustParsePrefix("10.9.9.0/28")})
+	require.ErrorIs(t, err, errSubnetTaken)
+}
+
+// fakeDriver returns the driver of an engine that also answers what else it is asked.
+func fakeDriver(t *testing.T, engine *http.ServeMux) *Driver {
+	t.Helper()
 	engine.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Api-Version", "1.41")
 		io.WriteString(w, "{}") //nolint:errcheck // the test sees it
@@ -172,12 +203,7 @@ func TestEnsureNetwork_AsksAgainWhereALostAnswerLeftNone(t *testing.T) {
 	server := httptest.NewServer(engine)
 	t.Cleanup(server.Close)
 	e, err := open(t.Context(), "tcp://"+server.Listener.Addr().String(), quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
-	err = NewDriver(e, Info{}, DriverOptions{}).ensureNetwork(t.Context(), bridge{name: "n", device: "bt1", subnet: netip.MustParsePrefix("10.9.9.0/28")})
-	if err != nil || creates.Load() != 2 {
-		t.Errorf("%d requests: %v", creates.Load(), err)
-	}
+	return NewDriver(e, Info{}, DriverOptions{})
 }
