@@ -100,12 +100,11 @@ type ready struct {
 func (r *runner) makeReady(st *stack.Stack) *ready {
 	made := st.Generation
 	made.Number++
-	env := stack.Environment{Stack: st, Generation: &made, URLs: r.cfg.URLs}
-	g := r.generation(st, stack.Generation{Number: made.Number})
+	g := r.generation(st, made)
 	g.ahead = true
 	next := &ready{generation: g, builds: map[string]*builder.Ready{}}
-	for i := range st.Generation.Services {
-		s := &st.Generation.Services[i]
+	for i := range g.made.Services {
+		s := &g.made.Services[i]
 		build, err := r.cfg.Builder.Ready(r.ctx, builder.Job{
 			Stack:      st,
 			Spec:       &s.Spec,
@@ -113,7 +112,7 @@ func (r *runner) makeReady(st *stack.Stack) *ready {
 			Source:     r.cfg.Dir.Source(r.id, st.Generation.Source.Folder),
 			Digest:     st.Generation.Source.Digest,
 			Network:    g.makeNetwork,
-			Env:        env.Build(&s.Spec),
+			Env:        g.environment().Build(&s.Spec),
 			Log:        io.Discard,
 			Layer:      st.Layers[s.Spec.Name],
 			Listing:    g.listing(s),
