@@ -154,9 +154,7 @@ func (x *execution) Read(p []byte) (int, error) {
 // wait returns the exit code once the command has ended and its output is in, or with
 // whole once the output has ended.
 func (x *execution) wait(ctx context.Context, whole bool) (int, error) {
-	poll := time.NewTicker(execPoll)
-	defer poll.Stop()
-	poll.Stop() // until the command has its files, for which it may wait long
+	var poll <-chan time.Time // not before the command has its files, for which it may wait long
 	for {
 		select {
 		case <-ctx.Done():
@@ -166,11 +164,11 @@ func (x *execution) wait(ctx context.Context, whole bool) (int, error) {
 				return -1, err
 			}
 			if !whole {
-				poll.Reset(execPoll)
+				poll = time.Tick(execPoll)
 			}
 		case <-x.copied:
 			return x.codeAfterOutput(ctx)
-		case <-poll.C:
+		case <-poll:
 			state, err := x.look(ctx)
 			if err != nil {
 				return -1, err
