@@ -3,7 +3,7 @@ package builder
 import (
 	"context"
 	"io"
-	"slices"
+	"reflect"
 
 	"github.com/berth-host/berth/internal/engine"
 )
@@ -11,7 +11,7 @@ import (
 // begun is a command that is begun before the files are there that it needs, for which it
 // waits: an engine takes a tenth of a second to begin one.
 type begun struct {
-	cmd     engine.Cmd
+	cmd     engine.Cmd      // without the files
 	ctx     context.Context // of the command
 	abandon context.CancelFunc
 
@@ -44,14 +44,14 @@ func (b *begun) run(driver engine.Builds, container string) {
 	close(b.ended)
 }
 
-// does reports whether the command still waits, and is cmd apart from the files.
-func (b *begun) does(cmd *engine.Cmd) bool {
+// does reports whether the command still waits, and is cmd, which has no files yet.
+func (b *begun) does(cmd engine.Cmd) bool {
 	select {
 	case <-b.ended:
 		return false
 	default:
+		return reflect.DeepEqual(b.cmd, cmd)
 	}
-	return slices.Equal(b.cmd.Args, cmd.Args) && slices.Equal(b.cmd.Env, cmd.Env) && b.cmd.User == cmd.User && b.cmd.Dir == cmd.Dir
 }
 
 // finish gives the command its files, and returns as Exec does.

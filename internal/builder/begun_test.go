@@ -56,7 +56,7 @@ func write(text string) func(context.Context, io.Writer) error {
 func TestBegun_GoesOnOnceItHasItsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := begin(t, echo{})
-		require.True(t, b.does(&make1))
+		require.True(t, b.does(make1))
 		var out strings.Builder
 		code, err := b.finish(t.Context(), write("files"), &out)
 		require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestBegun_DoesNoOtherCommand(t *testing.T) {
 		} {
 			other := make1
 			change(&other)
-			assert.False(t, b.does(&other), name)
+			assert.False(t, b.does(other), name)
 		}
 	})
 }
@@ -85,11 +85,11 @@ func TestBegun_DoesNoOtherCommand(t *testing.T) {
 func TestBegun_IsOfNoUseOnceItHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := begin(t, broken{})
-		assert.False(t, b.does(&make1))
+		assert.False(t, b.does(make1))
 		b = begin(t, echo{})
 		b.abandon()
 		<-b.ended
-		assert.False(t, b.does(&make1))
+		assert.False(t, b.does(make1))
 	})
 }
 

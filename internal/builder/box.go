@@ -117,10 +117,11 @@ func (x *box) exec(ctx context.Context, cmd engine.Cmd, out io.Writer) (int, err
 	if x.lacks {
 		x.lacks = false
 		c := Copy{Dir: x.job.Source, UID: x.job.Stack.UID()}
-		cmd.Files = func(ctx context.Context, w io.Writer) error { return c.writeTree(ctx, w, x.files) }
-		if begun := x.job.Ready.command(&cmd); begun != nil {
-			return begun.finish(ctx, cmd.Files, out)
+		files := func(ctx context.Context, w io.Writer) error { return c.writeTree(ctx, w, x.files) }
+		if begun := x.job.Ready.command(cmd); begun != nil {
+			return begun.finish(ctx, files, out)
 		}
+		cmd.Files = files
 	}
 	return x.cfg.Engine.Exec(ctx, x.id, cmd, out, out)
 }

@@ -13,7 +13,7 @@ import (
 
 // Ready is the container of a build that has not begun yet: an engine takes half a second
 // to make and start one. Nothing of a tenant runs in it before the build: the build command
-// waits there for the source.
+// is begun there, and waits for the source.
 type Ready struct {
 	box   *box
 	cache string        // the volume with the build caches
@@ -25,8 +25,8 @@ type Ready struct {
 
 // Ready starts to make the container in which the build command of a service will run
 // again, if it can be known what that begins from; nil if there is nothing to make. The
-// job's Source is the served one, and its key is that of the network. All of it goes on until
-// ctx ends or Abandon is called.
+// job's Source is the served one, and its key is that of the network. All of it goes on
+// until ctx ends or Abandon is called.
 func (b *Builder) Ready(ctx context.Context, job Job) (*Ready, error) {
 	if job.Spec.Build == "" || !b.cfg.Engine.TakesFiles() {
 		return nil, nil //nolint:nilnil // that is an answer
@@ -68,7 +68,7 @@ func (r *Ready) Abandon() string {
 }
 
 // command returns the build command if that does cmd; otherwise it ends it and returns nil.
-func (r *Ready) command(cmd *engine.Cmd) *begun {
+func (r *Ready) command(cmd engine.Cmd) *begun {
 	if r.build.does(cmd) {
 		return r.build
 	}
