@@ -44,6 +44,9 @@ type Stack struct {
 	ClaimEmail string // only this email may claim; "" for anyone with the code
 	Network    string // client network that created it, as the cap counts: an IPv4 address or an IPv6 /64
 
+	Node  string // id of the node that owns it, which alone touches its objects and files; "" on one machine
+	Epoch int64  // counts the owners; a change that an earlier one asks for is refused
+
 	ManageTokenHash  []byte // see package auth; empty once revoked or deleted
 	RevokedTokenHash []byte // what ManageTokenHash was until the owner revoked it; empty once deleted
 	ClaimCodeHash    []byte // empty if there never was a code; a used one stays, unlike an unknown one

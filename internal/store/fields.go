@@ -13,7 +13,7 @@ import (
 
 // stackColumns are the columns of a stack, in the order of fields.
 var stackColumns = []string{
-	"id", "name", "status", "owner", "claim_email", "network", "manage_token_hash", "revoked_token_hash", "claim_code_hash",
+	"id", "name", "status", "owner", "claim_email", "network", "node", "epoch", "manage_token_hash", "revoked_token_hash", "claim_code_hash",
 	"created_at", "deployed_at", "expires_at", "expired_at", "retained_until", "noticed",
 	"generation", "generation_attempt", "source", "deploying", "attempt", "last_deploy", "error", "deploy_error", "webhook",
 	"services", "attempted", "layers", "caches_dropped", "webhook_secret_sealed", "secrets_sealed", "env_sealed", "variables_sealed",
@@ -36,7 +36,7 @@ func (s *Store) fields(k *stack.Stack) []any {
 		return &sealedJSON{sealer: s.sealer, row: &k.ID, column: column, value: value}
 	}
 	return []any{
-		&k.ID, &k.Name, (*string)(&k.Status), (*nullText)(&k.Owner), &k.ClaimEmail, &k.Network,
+		&k.ID, &k.Name, (*string)(&k.Status), (*nullText)(&k.Owner), &k.ClaimEmail, &k.Network, &k.Node, &k.Epoch,
 		(*nullBlob)(&k.ManageTokenHash), (*nullBlob)(&k.RevokedTokenHash), (*nullBlob)(&k.ClaimCodeHash),
 		(*micros)(&k.CreatedAt), (*micros)(&k.DeployedAt), (*micros)(&k.ExpiresAt),
 		(*micros)(&k.ExpiredAt), (*micros)(&k.RetainedUntil), &k.Noticed,

@@ -159,7 +159,10 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	path.exec(t, `ALTER TABLE stacks DROP COLUMN noticed;
+	path.exec(t, `DROP INDEX stacks_of_node;
+		ALTER TABLE stacks DROP COLUMN node;
+		ALTER TABLE stacks DROP COLUMN epoch;
+		ALTER TABLE stacks DROP COLUMN noticed;
 		ALTER TABLE stacks DROP COLUMN attempted;
 		ALTER TABLE stacks DROP COLUMN attempt;
 		ALTER TABLE stacks DROP COLUMN last_deploy;
