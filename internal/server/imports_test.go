@@ -67,6 +67,7 @@ var only = map[string][]string{
 	"github.com/gofiber/fiber":   {"internal/appserver", "internal/api", "internal/web"},
 	"github.com/a-h/templ":       {"internal/web"},
 	"database/sql":               {"internal/store"},
+	"github.com/jackc/pgx":       {"internal/store", "internal/store/postgrestest"},
 	"github.com/caddyserver":     {"internal/certs"},
 	"github.com/prometheus":      {"internal/metrics"},
 	"github.com/alicebob/minire": {"internal/redis"},

@@ -37,7 +37,7 @@ func (s *Store) CreateAccount(ctx context.Context, email, passwordHash string, k
 		unchanged := stack.NewError(stack.Conflict, fmt.Sprintf("the email %s already has an account; sign in, or use another", email))
 		return s.change(ctx, tx, unchanged, "insert account",
 			`INSERT INTO accounts (id, email, password_hash, key_hash, key_hint, key_made_at, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (email) DO NOTHING`,
+			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (`+s.dialect.email()+`) DO NOTHING`,
 			account.ID, email, nullText(passwordHash), key.Hash, key.Hint, micros(now), micros(now))
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Store) AccountByKey(ctx context.Context, hash []byte) (account Account,
 func (s *Store) AccountByEmail(ctx context.Context, email string) (account Account, passwordHash string, ok bool, err error) {
 	account, ok, err = readOne(ctx, s, s.read, "find account by email", func(a *Account) []any {
 		return append(a.places(), (*nullText)(&passwordHash))
-	}, "SELECT "+accountColumns+", password_hash FROM accounts WHERE email = ?", email)
+	}, "SELECT "+accountColumns+", password_hash FROM accounts WHERE "+s.dialect.email()+" = ?", lowerASCII(email))
 	return account, passwordHash, ok, err
 }
 
@@ -144,9 +144,9 @@ func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string)
 // checkOwner refuses a deleted account as the owner of a stack or session: it was
 // deleted after its key, session or password had been looked up.
 func (s *Store) checkOwner(ctx context.Context, tx *sql.Tx, accountID string) error {
-	var there bool
-	if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM accounts WHERE id = ?)", accountID).Scan(&there); err != nil {
-		return s.fault("look for the account", err)
+	_, there, err := readOne(ctx, s, tx, "look for the account", onlyPlace[int], "SELECT 1 FROM accounts WHERE id = ?", accountID)
+	if err != nil {
+		return err
 	}
 	if !there {
 		return stack.NewError(stack.Unauthenticated, "this account was deleted a moment ago")
@@ -159,6 +159,8 @@ var errNoAccount = stack.NewError(stack.NotFound, "there is no such account")
 // change runs a statement for one account, and returns the error unchanged if it
 // changes none.
 func (s *Store) change(ctx context.Context, tx *sql.Tx, unchanged *stack.Error, doing, query string, args ...any) error {
+	ctx, cancel := s.limit(ctx)
+	defer cancel()
 	result, err := tx.ExecContext(ctx, query, args...)
 	if err != nil {
 		return s.fault(doing, err)

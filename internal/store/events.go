@@ -35,19 +35,21 @@ func (s *Store) events(ctx context.Context, id, which string, args ...any) ([]st
 
 // insertEvents stores events of one stack, with their times set, in order, and sets
 // their ids.
-func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, id string, events []stack.Event) error {
+func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, stackID string, events []stack.Event) error {
 	for i := range events {
 		e := &events[i]
-		e.StackID = id
+		e.StackID = stackID
 		data := e.Data
 		if data == nil {
 			data = map[string]any{}
 		}
-		err := tx.QueryRowContext(ctx, "INSERT INTO events (stack_id, type, data, created_at) VALUES (?, ?, ?, ?) RETURNING id",
-			id, string(e.Type), plainJSON{data}, micros(e.CreatedAt)).Scan(&e.ID)
+		id, _, err := readOne(ctx, s, tx, fmt.Sprintf("insert event %s of %s", e.Type, stackID), onlyPlace[int64],
+			"INSERT INTO events (stack_id, type, data, created_at) VALUES (?, ?, ?, ?) RETURNING id",
+			stackID, string(e.Type), plainJSON{data}, micros(e.CreatedAt))
 		if err != nil {
-			return s.fault(fmt.Sprintf("insert event %s of %s", e.Type, id), err)
+			return err
 		}
+		e.ID = id
 	}
 	return nil
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations
 var migrations embed.FS
 
-// migrate brings the tables to the newest version that this program knows. It leaves
+// migrate brings the tables to the newest version in a folder of migrations. It leaves
 // the database of a newer program alone.
-func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
-	files, err := fs.Sub(migrations, "migrations")
+func migrate(ctx context.Context, db *sql.DB, dialect goose.Dialect, folder string, log *slog.Logger) error {
+	files, err := fs.Sub(migrations, "migrations/"+folder)
 	if err != nil {
 		return err
 	}
-	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true),
+	provider, err := goose.NewProvider(dialect, db, files, goose.WithDisableGlobalRegistry(true),
 		goose.WithAllowOutofOrder(true)) // 5 was written after 7; no other is to be
 	if err != nil {
 		return err

@@ -46,10 +46,11 @@ func (s *Store) CreateSession(ctx context.Context, account Account, tokenHash []
 		if err := s.checkOwner(ctx, tx, account.ID); err != nil {
 			return err
 		}
-		err := tx.QueryRowContext(ctx, `INSERT INTO sessions (token_hash, account, created_at, last_used_at, expires_at, ip, user_agent)
-			VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-			tokenHash, account.ID, micros(now), micros(now), micros(expires), ip, userAgent).Scan(&session.ID)
-		return s.fault("insert session", err)
+		id, _, err := readOne(ctx, s, tx, "insert session", onlyPlace[int64], `INSERT INTO sessions
+			(token_hash, account, created_at, last_used_at, expires_at, ip, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+			tokenHash, account.ID, micros(now), micros(now), micros(expires), ip, userAgent)
+		session.ID = id
+		return err
 	})
 	if err != nil {
 		return Session{}, err

@@ -9,27 +9,48 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"syscall"
+	"time"
 
+	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite" // the driver named sqlite
 	sqlitelib "modernc.org/sqlite/lib"
 )
 
-func (s *Store) open(ctx context.Context, log *slog.Logger) error {
-	if err := touch(s.path); err != nil {
-		return s.fault("create", err)
+// sqliteFile is a database of SQLite. Other processes that open it are an operator's
+// commands; no other server does.
+type sqliteFile struct {
+	path    string
+	write   *sql.DB // one connection
+	version int64   // of the data, as the write connection had it when it was opened
+}
+
+const readConnections = 4
+
+func (f *sqliteFile) name() string { return f.path }
+
+// patience is 0: the connections themselves end their wait for a lock.
+func (f *sqliteFile) patience() time.Duration { return 0 }
+
+// email is the column, which ignores the case of ASCII letters.
+func (f *sqliteFile) email() string { return "email" }
+
+func (f *sqliteFile) open(ctx context.Context, log *slog.Logger) (write, read *sql.DB, err error) {
+	if err := touch(f.path); err != nil {
+		return nil, nil, fmt.Errorf("create: %w", err)
 	}
-	var err error
-	if s.write, err = connect(s.path, "_journal_mode=WAL&_synchronous=FULL&_foreign_keys=1&_txlock=immediate", 1); err != nil {
-		return s.fault("open", err)
+	f.write, err = connect(f.path, "_journal_mode=WAL&_synchronous=FULL&_foreign_keys=1&_txlock=immediate", 1)
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := migrate(ctx, s.write, log); err != nil {
-		return s.fault("migrate", cmp.Or(damage(ctx, s.write), err))
+	if err := migrate(ctx, f.write, goose.DialectSQLite3, "sqlite", log); err != nil {
+		return f.write, nil, fmt.Errorf("migrate: %w", cmp.Or(damage(ctx, f.write), err))
 	}
-	if s.version, err = dataVersion(ctx, s.write); err != nil {
-		return s.fault("open", err)
+	if f.version, err = dataVersion(ctx, f.write); err != nil {
+		return f.write, nil, err
 	}
-	s.read, err = connect(s.path, "_query_only=1", readConnections)
-	return s.fault("open for reading", err)
+	read, err = connect(f.path, "_query_only=1", readConnections)
+	return f.write, read, err
 }
 
 // touch creates an empty database that only its owner may read, if there is none;
@@ -67,10 +88,18 @@ func connect(path, params string, connections int) (*sql.DB, error) {
 	return db, nil
 }
 
-// isFull reports whether err means that the disk is full.
-func isFull(err error) bool {
+func (f *sqliteFile) cause(err error) error {
 	failure, ok := errors.AsType[*sqlite.Error](err)
-	return ok && failure.Code()&0xff == sqlitelib.SQLITE_FULL
+	if !ok {
+		return nil
+	}
+	switch failure.Code() & 0xff {
+	case sqlitelib.SQLITE_FULL:
+		return syscall.ENOSPC
+	case sqlitelib.SQLITE_BUSY:
+		return ErrUnavailable
+	}
+	return nil
 }
 
 // dataVersion returns a number that changes when a connection other than db's only one
@@ -80,14 +109,33 @@ func dataVersion(ctx context.Context, db *sql.DB) (version int64, err error) {
 	return version, err
 }
 
-// Reserve makes stacks created from now on get a Seq above last.
-func (s *Store) Reserve(ctx context.Context, last int64) error {
-	return s.transact(ctx, func(tx *sql.Tx) error {
-		err := s.exec(ctx, tx, "reserve numbers of stacks", `INSERT INTO sqlite_sequence (name, seq)
-			SELECT 'stacks', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'stacks')`)
-		if err != nil {
-			return err
+// otherEvery is how often follow looks.
+const otherEvery = time.Second
+
+func (f *sqliteFile) follow(ctx context.Context, changed func(stackID string)) {
+	tick := time.NewTicker(otherEvery)
+	defer tick.Stop()
+	for version := f.version; ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
-		return s.exec(ctx, tx, "reserve numbers of stacks", "UPDATE sqlite_sequence SET seq = ? WHERE name = 'stacks' AND seq < ?", last, last)
-	})
+		now, err := dataVersion(ctx, f.write)
+		if err != nil || now == version {
+			continue // what cannot be read now is read at the next look
+		}
+		version = now
+		changed("")
+	}
+}
+
+func (f *sqliteFile) reserve(ctx context.Context, tx *sql.Tx, last int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO sqlite_sequence (name, seq)
+		SELECT 'stacks', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'stacks')`)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE sqlite_sequence SET seq = ? WHERE name = 'stacks' AND seq < ?", last, last)
+	return err
 }

@@ -40,8 +40,8 @@ func createBig(t *testing.T, s *Store) (*stack.Stack, error) {
 
 func wantFault(t *testing.T, s *Store, err error, text string) {
 	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), s.path) || !strings.Contains(err.Error(), text) {
-		t.Errorf("error %v, want one with %q that names %s", err, text, s.path)
+	if err == nil || !strings.Contains(err.Error(), s.dialect.name()) || !strings.Contains(err.Error(), text) {
+		t.Errorf("error %v, want one with %q that names %s", err, text, s.dialect.name())
 	}
 }
 
@@ -74,7 +74,7 @@ func TestStore_NamesTheFileWhenItIsLocked(t *testing.T) {
 	if _, err := s.write.Exec("PRAGMA busy_timeout = 1"); err != nil {
 		t.Fatal(err)
 	}
-	other, err := connect(s.path, "_txlock=immediate", 1)
+	other, err := connect(s.dialect.name(), "_txlock=immediate", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,17 +102,17 @@ func TestStore_NamesTheFileWhenItIsDamaged(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.ReadFile(s.path)
+	file, err := os.ReadFile(s.dialect.name())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := 4096; i < len(file); i++ { // all but the first page
 		file[i] = 0xa5
 	}
-	if err := os.WriteFile(s.path, file, 0o600); err != nil {
+	if err := os.WriteFile(s.dialect.name(), file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Open(t.Context(), Options{Path: s.path, Sealer: s.sealer, Log: slog.New(slog.DiscardHandler)})
+	again, err := Open(t.Context(), Options{Path: s.dialect.name(), Sealer: s.sealer, Log: slog.New(slog.DiscardHandler)})
 	if err == nil {
 		defer again.Close()
 		_, err = again.Get(t.Context(), k.ID)

@@ -201,7 +201,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 }
 
 func TestMigrations_AreNumberedWithoutAHole(t *testing.T) {
-	files, err := filepath.Glob("migrations/*.sql")
+	files, err := filepath.Glob("migrations/sqlite/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d migrations, %v", len(files), err)
 	}

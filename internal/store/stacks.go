@@ -37,12 +37,12 @@ func changeWith(options []Option) (c change) {
 func (s *Store) Create(ctx context.Context, k *stack.Stack, events []stack.Event, options ...Option) error {
 	with := changeWith(options)
 	var seq int64
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
 		if err := s.checkChange(ctx, tx, stack.Stack{}, k, with.limit, stamp(events)); err != nil {
 			return err
 		}
-		if err := tx.QueryRowContext(ctx, insertStack, s.fields(k)...).Scan(&seq); err != nil {
-			return s.fault("insert stack "+k.ID, err)
+		if seq, _, err = readOne(ctx, s, tx, "insert stack "+k.ID, onlyPlace[int64], insertStack, s.fields(k)...); err != nil {
+			return err
 		}
 		if err := s.insertReceipt(ctx, tx, k.ID, with.receipt); err != nil {
 			return err
@@ -171,17 +171,18 @@ func (s *Store) checkChange(ctx context.Context, tx *sql.Tx, before stack.Stack,
 
 // checkCap fails if the network has limit unclaimed stacks or more.
 func (s *Store) checkCap(ctx context.Context, tx *sql.Tx, network string, limit int, now time.Time) error {
-	var n int
-	var first time.Time
-	err := tx.QueryRowContext(ctx, `SELECT count(*), min(expires_at) FROM stacks
-		WHERE network = ? AND owner IS NULL AND status IN ('building', 'live')`, network).Scan(&n, (*micros)(&first))
-	if err != nil {
-		return s.fault("count unclaimed stacks", err)
+	type unclaimed struct {
+		n     int
+		first time.Time // of their expiries
 	}
-	if n < limit {
-		return nil
+	found, _, err := readOne(ctx, s, tx, "count unclaimed stacks", func(u *unclaimed) []any {
+		return []any{&u.n, (*micros)(&u.first)}
+	}, `SELECT count(*), min(expires_at) FROM stacks
+		WHERE network = ? AND owner IS NULL AND status IN ('building', 'live')`, network)
+	if err != nil || found.n < limit {
+		return err
 	}
-	return stack.NewCapReached(n, limit, first, now)
+	return stack.NewCapReached(found.n, limit, found.first, now)
 }
 
 // announce wakes the watchers of a stack and counts its events after the commit.

@@ -3,13 +3,16 @@
 // commit and read again. Callers pass a change as a function, which may refuse it; code
 // in this package touches only the database.
 //
-// The database is one SQLite file in WAL mode. Commits wait until they are on disk, so
-// a token is never handed out for a row that a power cut takes back. All writes go
-// through one connection and all reads through a separate pool, so neither waits for
-// the other.
+// The database is one file of SQLite in WAL mode, or a database of PostgreSQL, which other
+// servers may have open too. Commits wait until they are on disk, so a token is never
+// handed out for a row that a power cut takes back. All writes of a store go through one
+// connection and all reads through a separate pool, so neither waits for the other. Writes
+// of several transactions never overlap, over all stores of a database: a reader that
+// follows the events by their ids misses none.
 //
-// Statements are written as PostgreSQL understands them too, with ? for each parameter
-// in turn. Only sqlite.go and the migrations depend on SQLite.
+// Statements are written as both understand them, with ? for each parameter in turn. Only
+// what implements dialect depends on one of them: sqlite.go, postgres.go and the
+// migrations of each.
 package store
 
 import (
@@ -19,7 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"syscall"
+	"strings"
 
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
@@ -27,9 +30,10 @@ import (
 
 // Options tell Open where the database is and what it needs.
 type Options struct {
-	Path   string // of the SQLite file; created if it is missing, unlike its folder
-	Sealer Sealer
-	Log    *slog.Logger
+	Path     string // of the SQLite file; created if it is missing, unlike its folder
+	Postgres string // address of a database of PostgreSQL, to use instead of the file
+	Sealer   Sealer
+	Log      *slog.Logger
 
 	Recorded func(stack.EventType) // called after the commit of each event; may be nil
 }
@@ -42,39 +46,46 @@ type Sealer interface {
 }
 
 // Store is an open database. Its methods may be called by several goroutines at once.
-// Errors other than *stack.Error name the file.
+// Errors other than *stack.Error name the database.
 type Store struct {
-	path   string
-	sealer Sealer
-	write  *sql.DB // one connection
-	read   *sql.DB
-	watch  watchers
-
-	version int64 // of the data, as the write connection had it when it was opened
+	dialect dialect
+	sealer  Sealer
+	write   *sql.DB // one connection
+	read    *sql.DB
+	watch   watchers
 
 	recorded func(stack.EventType)
 }
 
-const readConnections = 4
-
-// Open opens the database and brings its tables up to date. The caller must
-// ensure that no other server has it open.
+// Open opens the database and brings its tables up to date. The caller must ensure that
+// no other server has the file of SQLite open.
 func Open(ctx context.Context, opts Options) (*Store, error) {
-	path, err := filepath.Abs(opts.Path)
+	dialect, err := opts.dialect()
 	if err != nil {
-		return nil, fmt.Errorf("database %s: %w", opts.Path, err)
+		return nil, err
 	}
-	s := &Store{path: path, sealer: opts.Sealer, recorded: opts.Recorded, watch: watchers{by: map[string][]chan struct{}{}}}
+	s := &Store{dialect: dialect, sealer: opts.Sealer, recorded: opts.Recorded, watch: watchers{by: map[string][]chan struct{}{}}}
 	if s.recorded == nil {
 		s.recorded = func(stack.EventType) {}
 	}
-	if err := s.open(ctx, opts.Log); err != nil {
-		return nil, errors.Join(err, s.Close())
+	if s.write, s.read, err = dialect.open(ctx, opts.Log); err != nil {
+		return nil, errors.Join(s.fault("open", err), s.Close())
 	}
 	return s, nil
 }
 
-// Close waits for the calls under way and closes the file.
+func (o Options) dialect() (dialect, error) {
+	if o.Postgres != "" {
+		return newPostgres(o.Postgres)
+	}
+	path, err := filepath.Abs(o.Path)
+	if err != nil {
+		return nil, fmt.Errorf("database %s: %w", o.Path, err)
+	}
+	return &sqliteFile{path: path}, nil
+}
+
+// Close waits for the calls under way and closes the database.
 func (s *Store) Close() error {
 	var errs []error
 	for _, db := range []*sql.DB{s.read, s.write} {
@@ -91,7 +102,9 @@ func (s *Store) transact(ctx context.Context, do func(*sql.Tx) error) error {
 	if err := failpoint.Error("store-begin"); err != nil {
 		return s.fault("begin", err)
 	}
-	tx, err := s.write.BeginTx(ctx, nil)
+	limited, cancel := s.limit(ctx)
+	defer cancel()
+	tx, err := s.write.BeginTx(limited, nil)
 	if err != nil {
 		return s.fault("begin", err)
 	}
@@ -113,6 +126,8 @@ type querier interface {
 
 // exec runs a statement; the error says what was being done.
 func (s *Store) exec(ctx context.Context, q querier, doing, query string, args ...any) error {
+	ctx, cancel := s.limit(ctx)
+	defer cancel()
 	_, err := q.ExecContext(ctx, query, args...)
 	return s.fault(doing, err)
 }
@@ -120,6 +135,8 @@ func (s *Store) exec(ctx context.Context, q querier, doing, query string, args .
 // readAll returns the rows that a query finds, each read into the places of a new value.
 // Unless it fails, the slice is not nil; the error says what was being done.
 func readAll[T any](ctx context.Context, s *Store, q querier, doing string, places func(*T) []any, query string, args ...any) ([]T, error) {
+	ctx, cancel := s.limit(ctx)
+	defer cancel()
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, s.fault(doing, err)
@@ -149,14 +166,46 @@ func readOne[T any](ctx context.Context, s *Store, q querier, doing string, plac
 // onlyPlace is the place of a row of one column.
 func onlyPlace[T any](value *T) []any { return []any{value} }
 
-// fault wraps an error of the database with what was being done and the file. A
-// full disk is syscall.ENOSPC; nil stays nil.
+// limit returns a context that ends with ctx, and when a call has taken too long.
+func (s *Store) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if limit := s.dialect.patience(); limit > 0 {
+		return context.WithTimeout(ctx, limit)
+	}
+	return ctx, func() {}
+}
+
+// fault wraps an error of the database with what was being done and which database it is,
+// in one line. A full disk is syscall.ENOSPC; nil stays nil.
 func (s *Store) fault(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if isFull(err) {
-		err = fmt.Errorf("%w (%w)", err, syscall.ENOSPC)
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	return &fault{
+		text:  fmt.Sprintf("database %s: %s: %s", s.dialect.name(), doing, text),
+		err:   err,
+		cause: s.dialect.cause(err),
 	}
-	return fmt.Errorf("database %s: %s: %w", s.path, doing, err)
+}
+
+// fault is an error of the database and what it means, nil for nothing known.
+type fault struct {
+	text       string
+	err, cause error
+}
+
+func (f *fault) Error() string { return f.text }
+
+func (f *fault) Unwrap() []error {
+	if f.cause == nil {
+		return []error{f.err}
+	}
+	return []error{f.err, f.cause}
+}
+
+// Reserve makes stacks created from now on get a Seq above last.
+func (s *Store) Reserve(ctx context.Context, last int64) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		return s.fault("reserve numbers of stacks", s.dialect.reserve(ctx, tx, last))
+	})
 }

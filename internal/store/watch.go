@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 )
 
 // watchers wakes the goroutines that wait for a stack to change.
@@ -24,27 +23,16 @@ func (s *Store) Watch(id string) (woken <-chan struct{}, stop func()) {
 	return ch, func() { s.watch.remove(id, ch) }
 }
 
-// otherEvery is how often FollowOthers looks.
-const otherEvery = time.Second
-
-// FollowOthers wakes all watchers after each commit of another process, such as an
-// operator's command, until ctx ends. It counts what was committed since Open.
+// FollowOthers wakes watchers after each commit of another process, such as an operator's
+// command or another server, until ctx ends. It counts what was committed since Open.
 func (s *Store) FollowOthers(ctx context.Context) {
-	tick := time.NewTicker(otherEvery)
-	defer tick.Stop()
-	for version := s.version; ; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
+	s.dialect.follow(ctx, func(stackID string) {
+		if stackID == "" {
+			s.watch.wakeAll()
+		} else {
+			s.watch.wake(stackID)
 		}
-		now, err := dataVersion(ctx, s.write)
-		if err != nil || now == version {
-			continue // what cannot be read now is read at the next look
-		}
-		version = now
-		s.watch.wakeAll()
-	}
+	})
 }
 
 func (w *watchers) add(id string, ch chan struct{}) {

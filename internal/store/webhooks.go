@@ -49,8 +49,8 @@ func (s *Store) forgetWebhooks(ctx context.Context, where string, args ...any) e
 // WebhookMark returns the mark: over all stacks, the first attempt to deliver each
 // event up to this id has begun.
 func (s *Store) WebhookMark(ctx context.Context) (id int64, err error) {
-	err = s.read.QueryRowContext(ctx, "SELECT event_id FROM webhook_mark").Scan(&id)
-	return id, s.fault("read the mark of the webhooks", err)
+	id, _, err = readOne(ctx, s, s.read, "read the mark of the webhooks", onlyPlace[int64], "SELECT event_id FROM webhook_mark")
+	return id, err
 }
 
 // SetWebhookMark sets the mark that WebhookMark returns.

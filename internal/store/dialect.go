@@ -1,0 +1,49 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// ErrUnavailable is in the errors of a database that cannot be reached, does not answer
+// in time, or is locked: the same call may work in a few seconds. What a failed call
+// wrote is undone, unless its commit was under way when the database went away.
+var ErrUnavailable = errors.New("the database is not available")
+
+// dialect is what differs between SQLite and PostgreSQL.
+type dialect interface {
+	// name returns the address of the database for errors, without a password.
+	name() string
+	// open connects, brings the tables up to date and returns two pools. A transaction
+	// of the first excludes those of all other stores of the database.
+	open(ctx context.Context, log *slog.Logger) (write, read *sql.DB, err error)
+	// patience is how long a call may take; 0 means that its context alone ends it.
+	patience() time.Duration
+	// email is the expression by which an account's email is unique; it equals an email
+	// in lower case as lowerASCII makes it.
+	email() string
+	// reserve makes stacks created from now on get a seq above last.
+	reserve(ctx context.Context, tx *sql.Tx, last int64) error
+	// cause returns syscall.ENOSPC or ErrUnavailable if that is what an error of the
+	// database means, and nil for any other.
+	cause(err error) error
+	// follow calls changed after each commit of another store, with the id of a stack
+	// that it touched, or with "" if it may have touched any, until ctx ends. It counts
+	// what was committed since open.
+	follow(ctx context.Context, changed func(stackID string))
+}
+
+// lowerASCII returns an email as it is compared: only the case of ASCII letters does not
+// matter.
+func lowerASCII(email string) string {
+	lower := []byte(email)
+	for i, c := range lower {
+		if 'A' <= c && c <= 'Z' {
+			lower[i] = c + 'a' - 'A'
+		}
+	}
+	return string(lower)
+}
