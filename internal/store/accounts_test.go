@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -132,4 +133,16 @@ func (on suite) TestDeleteAccount_TakesStacksSessionsAndKeyWithIt(t *testing.T) 
 	if _, err := s.CreateAccount(t.Context(), "ana@example.com", "", store.Key{Hash: []byte("another")}); err != nil {
 		t.Errorf("the address is taken: %v", err)
 	}
+}
+
+func (on suite) TestCreateAccount_TellsOtherLettersThanASCIIApart(t *testing.T) {
+	s, _ := on.open(t)
+	for _, email := range []string{"Änn@example.com", "änn@example.com"} {
+		want := newAccount(t, s, email)
+		if got, _, ok, err := s.AccountByEmail(t.Context(), strings.Replace(email, "nn", "NN", 1)); got != want || !ok || err != nil {
+			t.Errorf("%s: %+v, %v, %v", email, got, ok, err)
+		}
+	}
+	_, err := s.CreateAccount(t.Context(), "äNN@example.com", "", store.Key{Hash: []byte("another")})
+	wantKind(t, err, stack.Conflict)
 }

@@ -97,7 +97,8 @@ func parsePostgres(address string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(address)
 	if err != nil {
 		reason := ""
-		if cause := errors.Unwrap(err); cause != nil && !errors.As(cause, new(*url.Error)) {
+		_, unreadable := url.Parse(address)
+		if cause := errors.Unwrap(err); cause != nil && unreadable == nil { // else the cause quotes it
 			reason = " (" + cause.Error() + ")"
 		}
 		return nil, fmt.Errorf("not an address of PostgreSQL%s; write one like postgres://berth@db.example.com/berth?sslmode=verify-full", reason)
@@ -167,10 +168,18 @@ func checkVersion(ctx context.Context, conn *sql.Conn) error {
 	var version string
 	var number int
 	err := conn.QueryRowContext(ctx, "SELECT current_setting('server_version'), current_setting('server_version_num')::int").Scan(&version, &number)
-	if err == nil && number < leastVersion {
-		err = fmt.Errorf("it is PostgreSQL %s, and Berth needs 15 or newer", version)
+	if err != nil {
+		return err
 	}
-	return err
+	return tooOld(version, number)
+}
+
+// tooOld returns an error for a server_version_num that does not suffice.
+func tooOld(version string, number int) error {
+	if number >= leastVersion {
+		return nil
+	}
+	return fmt.Errorf("it is PostgreSQL %s, and Berth needs 15 or newer", version)
 }
 
 // pool returns a pool of connections with parameters of their sessions.
