@@ -14,11 +14,15 @@ import (
 	"github.com/berth-host/berth/internal/safetext"
 	"github.com/berth-host/berth/internal/slowbody"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // answerError is Fiber's error handler: every error of a handler and of the
 // router ends here.
 func (a *API) answerError(c *fiber.Ctx, err error) error {
+	if errors.Is(err, store.ErrUnavailable) {
+		a.cfg.Log.Warn("request refused: the database is not available", "error", err, "method", c.Method(), "path", c.Path())
+	}
 	refusal, status := appserver.Refuse(&c.Response().Header, err)
 	var framework *fiber.Error
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // statuses maps the kinds of a *stack.Error (docs/api.md, "Errors").
@@ -30,6 +31,9 @@ var statuses = map[stack.Kind]int{
 // sets the answer's Retry-After if the error has one. A status of 0 means that err is
 // not meant for the caller.
 func Refuse(h *fasthttp.ResponseHeader, err error) (refusal *stack.Error, status int) {
+	if errors.Is(err, store.ErrUnavailable) {
+		err = errNoDatabase
+	}
 	if !errors.As(err, &refusal) || statuses[refusal.Kind] == 0 {
 		return nil, 0
 	}
@@ -37,6 +41,12 @@ func Refuse(h *fasthttp.ResponseHeader, err error) (refusal *stack.Error, status
 		h.Set(fiber.HeaderRetryAfter, Seconds(refusal.RetryAfter))
 	}
 	return refusal, statuses[refusal.Kind]
+}
+
+// errNoDatabase answers whatever needs the database while it is away.
+var errNoDatabase = &stack.Error{
+	Kind: stack.Unavailable, RetryAfter: 5 * time.Second,
+	Detail: "the server's database is not available at the moment; try again in a few seconds",
 }
 
 // Seconds formats d for a header: in whole seconds, rounded up.

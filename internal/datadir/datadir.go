@@ -33,6 +33,10 @@ func (d Dir) Instance() string { return filepath.Join(string(d), "instance") }
 // Key returns the file with the installation's key.
 func (d Dir) Key() string { return filepath.Join(string(d), "key") }
 
+// Postgres returns the file with the address, without a password, of the database of
+// PostgreSQL that the installation has used.
+func (d Dir) Postgres() string { return filepath.Join(string(d), "postgres") }
+
 // Database returns the database's file if the configuration does not name another.
 func (d Dir) Database() string { return filepath.Join(string(d), "berth.db") }
 

@@ -71,8 +71,8 @@ func withAccounts(ctx context.Context, cfg Config, log *slog.Logger, missing fun
 	if err := s.locate(); err != nil {
 		return err
 	}
-	if !exists(s.database) {
-		if err := missing(s.cfg.DataDir, s.database); err != nil {
+	if there, database := s.installed(); !there {
+		if err := missing(s.cfg.DataDir, database); err != nil {
 			return err
 		}
 	}
@@ -81,4 +81,14 @@ func withAccounts(ctx context.Context, cfg Config, log *slog.Logger, missing fun
 	}
 	defer func() { err = errors.Join(err, s.store.Close()) }()
 	return do(account.New(account.Config{Store: s.store, Passwords: auth.NewPasswords(1)}))
+}
+
+// installed reports whether a server or a command has used the data directory with the
+// configured database, which it names.
+func (s *Server) installed() (there bool, database string) {
+	if s.databaseFile != "" {
+		return exists(s.databaseFile), s.databaseFile
+	}
+	database = s.storeOptions().Name()
+	return exists(s.dir().Key()), database + " of an installation in " + s.cfg.DataDir
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // Config is the configuration of one installation. Settings gives the variable, default
@@ -117,7 +118,7 @@ func (c *Config) addresses() []Setting {
 		{"BERTH_BASE_URL", "http://localhost:8080", "public URL of this server", into(&c.BaseURL, parseBaseURL)},
 		{"BERTH_APPS_DOMAIN", "", "domain under which services get their names; when empty, the host of the base URL", into(&c.AppsDomain, parseDomain)},
 		{"BERTH_DATA_DIR", "./data", "database, sources, static sites, logs, keys; services' data and builds are volumes and images of the engine", into(&c.DataDir, parseText)},
-		{"BERTH_DATABASE_URL", "", "sqlite:///path/to/database; when empty, berth.db in the data directory", into(&c.DatabaseURL, parseText)},
+		{"BERTH_DATABASE_URL", "", "postgres://…, or sqlite:///path/to/database; when empty, berth.db in the data directory", into(&c.DatabaseURL, parseText)},
 		{"BERTH_REDIS_URL", "embedded", "redis://…, or embedded to run Redis in this process", into(&c.RedisURL, parseText)},
 		{"BERTH_TRUSTED_PROXIES", "", "CIDRs whose X-Forwarded-For counts, separated by commas", into(&c.TrustedProxies, list(parsePrefix))},
 		{"BERTH_TLS", tlsOff, "certificates of the listener: off (plain HTTP, for use behind a proxy), files, or acme (one for each name)", into(&c.TLS, parseTLS)},
@@ -240,10 +241,23 @@ func Print(w io.Writer, flag, env func(string) (string, bool)) error {
 	return table.Flush()
 }
 
-// hidePassword hides the password of a redis:// address.
+// hidePassword hides the password of an address such as redis:// or postgres://.
 func hidePassword(value string) string {
 	u, err := url.Parse(value)
-	if err != nil || u.User == nil {
+	if err != nil {
+		if scheme, _, is := strings.Cut(value, "://"); is {
+			return scheme + "://… (not an address)"
+		}
+		return value
+	}
+	query := u.Query()
+	for _, name := range []string{"password", "sslpassword"} {
+		if query.Has(name) {
+			query.Set(name, "xxxxx")
+			u.RawQuery = query.Encode()
+		}
+	}
+	if u.User == nil && u.RawQuery == "" {
 		return value
 	}
 	return u.Redacted()
@@ -258,16 +272,28 @@ func (c *Config) checkFiles() error {
 	return cmp.Or(database, env, ca)
 }
 
-// databasePath returns the path of the database's file.
+// databasePath returns the path of the database's file, "" if the database is one of
+// PostgreSQL.
 func (c *Config) databasePath() (string, error) {
 	if c.DatabaseURL == "" {
 		return datadir.Dir(c.DataDir).Database(), nil
 	}
+	if isPostgres(c.DatabaseURL) {
+		if err := store.CheckPostgres(c.DatabaseURL); err != nil {
+			return "", fmt.Errorf("BERTH_DATABASE_URL: %w", err)
+		}
+		return "", nil
+	}
 	path, ok := strings.CutPrefix(c.DatabaseURL, "sqlite://")
 	if !ok || path == "" {
-		return "", fmt.Errorf("BERTH_DATABASE_URL: write sqlite:///path/to/berth.db")
+		return "", fmt.Errorf("BERTH_DATABASE_URL: write postgres://user@host/database, or sqlite:///path/to/berth.db")
 	}
 	return path, nil
+}
+
+// isPostgres reports whether an address is one of PostgreSQL.
+func isPostgres(address string) bool {
+	return strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://")
 }
 
 // buildEnv reads the file of variables for builds.

@@ -207,17 +207,23 @@ func TestPrint_ShowsTheSpecifiedDefaults(t *testing.T) {
 }
 
 func TestPrint_ShowsEverySettingAndNoPassword(t *testing.T) {
-	var out bytes.Buffer
-	env := from(map[string]string{"BERTH_REDIS_URL": "redis://:hunter2@redis:6379"})
-	if err := server.Print(&out, from(nil), env); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range server.Settings() {
-		if !strings.Contains(out.String(), s.Name+" ") {
-			t.Errorf("%s is not shown", s.Name)
+	for _, database := range []string{
+		"postgres://berth:hunter2@db.example.com/berth?sslmode=verify-full",
+		"postgres://db.example.com/berth?user=berth&password=hunter2",
+		"postgres://berth:hunter2%zz@db.example.com/berth",
+	} {
+		var out bytes.Buffer
+		env := from(map[string]string{"BERTH_REDIS_URL": "redis://:hunter2@redis:6379", "BERTH_DATABASE_URL": database})
+		if err := server.Print(&out, from(nil), env); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if strings.Contains(out.String(), "hunter2") {
-		t.Error("the password is shown")
+		for _, s := range server.Settings() {
+			if !strings.Contains(out.String(), s.Name+" ") {
+				t.Errorf("%s is not shown", s.Name)
+			}
+		}
+		if strings.Contains(out.String(), "hunter2") {
+			t.Errorf("the password of %s or of Redis is shown", database)
+		}
 	}
 }

@@ -24,16 +24,18 @@ var mayEmbed = []string{
 	"context.Context",
 	"io.ReadCloser",
 	"io.Reader",
+	"database/sql/driver.Connector",
 	"net.Conn",
 	"net.Listener",
 	"net/http.Handler",
 	"net/http.ResponseWriter",
 	"net/http.RoundTripper",
 
-	"crypto/tls.Conn",                    // as a net.Conn
-	"net.TCPConn",                        // as a net.Conn that can be closed one way
-	"net.TCPListener",                    // as a net.Listener
-	"net/http/httptest.ResponseRecorder", // as an http.ResponseWriter
+	"crypto/tls.Conn",                     // as a net.Conn
+	"github.com/jackc/pgx/v5/stdlib.Conn", // as a database/sql/driver.Conn with all that the standard library asks of one
+	"net.TCPConn",                         // as a net.Conn that can be closed one way
+	"net.TCPListener",                     // as a net.Listener
+	"net/http/httptest.ResponseRecorder",  // as an http.ResponseWriter
 	"go.opentelemetry.io/otel/trace/noop.TracerProvider",
 	"go.opentelemetry.io/otel/trace/noop.Tracer",
 	"go.opentelemetry.io/otel/trace/noop.Span",

@@ -53,28 +53,28 @@ type Server struct {
 	log     *slog.Logger
 	metrics *metrics.Metrics
 
-	database   string // its path
-	lock       *os.File
-	store      *store.Store
-	redis      *redis.Client
-	webhooks   *webhook.Dispatcher
-	engine     *docker.Engine
-	engineInfo docker.Info // as the engine described itself when it was opened
-	builder    *builder.Builder
-	admission  *admission.Gate
-	supervisor *supervisor.Supervisor
-	accounts   *account.Accounts
-	codes      *redis.Window // of claims, in the API and on the pages
-	api        *api.API
-	pages      *appserver.Server
-	documents  *docs.Documents
-	routes     *proxy.Routes
-	edge       *edge.Server
-	acme       *certs.ACME                    // nil unless BERTH_TLS=acme
-	inner      *fasthttputil.InmemoryListener // of the API
-	innerPages *fasthttputil.InmemoryListener
-	listener   net.Listener
-	admin      *http.Server // of the operators
+	databaseFile string // of SQLite; "" with PostgreSQL
+	lock         *os.File
+	store        *store.Store
+	redis        *redis.Client
+	webhooks     *webhook.Dispatcher
+	engine       *docker.Engine
+	engineInfo   docker.Info // as the engine described itself when it was opened
+	builder      *builder.Builder
+	admission    *admission.Gate
+	supervisor   *supervisor.Supervisor
+	accounts     *account.Accounts
+	codes        *redis.Window // of claims, in the API and on the pages
+	api          *api.API
+	pages        *appserver.Server
+	documents    *docs.Documents
+	routes       *proxy.Routes
+	edge         *edge.Server
+	acme         *certs.ACME                    // nil unless BERTH_TLS=acme
+	inner        *fasthttputil.InmemoryListener // of the API
+	innerPages   *fasthttputil.InmemoryListener
+	listener     net.Listener
+	admin        *http.Server // of the operators
 
 	certificates  *tls.Config  // of the listener; nil for plain HTTP
 	adminListener net.Listener // nil without an admin address
@@ -106,7 +106,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.awaitEngine(ctx); err != nil {
 		return err
 	}
-	key, err := s.openStore(ctx)
+	key, err := s.awaitStore(ctx)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (s *Server) awaitEngine(ctx context.Context) error {
 		}
 		if !told {
 			s.log.Warn("no Docker engine is ready, and the server waits for one; start it, or set DOCKER_HOST to its address", "error", err)
-			defer s.answerStarting()()
+			defer s.answerStarting("its Docker engine")()
 		}
 		if !pause.For(ctx, engineRetry) {
 			return ctx.Err()
@@ -208,7 +208,7 @@ func (s *Server) locate() (err error) {
 	if s.cfg.DataDir, err = filepath.Abs(s.cfg.DataDir); err != nil {
 		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}
-	s.database, err = s.cfg.databasePath()
+	s.databaseFile, err = s.cfg.databasePath()
 	return err
 }
 
@@ -227,36 +227,6 @@ func (s *Server) lockData() (err error) {
 		return fmt.Errorf("another server uses the data directory %s; stop it, or set BERTH_DATA_DIR to another one", s.cfg.DataDir)
 	}
 	return nil
-}
-
-// loadKey reads the installation's key. If it is missing beside a database, it is not
-// created again: nothing sealed with the old one could be read.
-func (s *Server) loadKey() (auth.Key, error) {
-	path := s.dir().Key()
-	if exists(s.database) && !exists(path) {
-		return auth.Key{}, fmt.Errorf("%s is missing, but %s was written with it; restore the key from a backup", path, s.database)
-	}
-	return auth.LoadKey(path)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-// openStore opens the database, and returns the key that seals its secret values.
-func (s *Server) openStore(ctx context.Context) (auth.Key, error) {
-	key, err := s.loadKey()
-	if err != nil {
-		return auth.Key{}, err
-	}
-	s.store, err = store.Open(ctx, store.Options{
-		Path:     s.database,
-		Sealer:   auth.NewSealer(key),
-		Log:      s.log,
-		Recorded: func(kind stack.EventType) { s.metrics.Event(string(kind)) },
-	})
-	return key, err
 }
 
 // openWebhooks must run before anything records an event, so that none is missed.
@@ -347,13 +317,13 @@ func (s *Server) dir() datadir.Dir { return datadir.Dir(s.cfg.DataDir) }
 func (s *Server) checkData(ctx context.Context) error {
 	ids, err := s.supervisor.ForeignData(ctx)
 	if errors.Is(err, auth.ErrSealed) {
-		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", s.dir().Key(), s.database)
+		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", s.dir().Key(), s.store.Name())
 	}
 	if err != nil || len(ids) == 0 || s.cfg.AllowUnknownData {
 		return err
 	}
 	return fmt.Errorf("the Docker engine has volumes or snapshots of this installation, but the database %s knows none of their stacks (%d found); "+
-		"restore the right database, or start with --allow-unknown-data=true (BERTH_ALLOW_UNKNOWN_DATA) to leave them as they are", s.database, len(ids))
+		"restore the right database, or start with --allow-unknown-data=true (BERTH_ALLOW_UNKNOWN_DATA) to leave them as they are", s.store.Name(), len(ids))
 }
 
 // instance returns the id of this installation, created the first time: it is on every

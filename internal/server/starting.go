@@ -11,11 +11,11 @@ import (
 )
 
 // answerStarting answers every request at the public address with 503, so that callers
-// do not hang while the server waits for its engine. After stop the address is bound as
+// do not hang while the server waits for what it needs. After stop the address is bound as
 // before, and nobody answers at it.
-func (s *Server) answerStarting() (stop func()) {
+func (s *Server) answerStarting(need string) (stop func()) {
 	srv := &http.Server{
-		Handler:           http.HandlerFunc(starting),
+		Handler:           starting(need),
 		TLSConfig:         s.certificates.Clone(),
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -41,11 +41,14 @@ func (s *Server) answerStarting() (stop func()) {
 	}
 }
 
-func starting(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Retry-After", "5")
-	w.WriteHeader(http.StatusServiceUnavailable)
-	fmt.Fprintln(w, `{"detail": "the server is starting and waits for its Docker engine; try again in a few seconds"}`)
+// starting answers that the server waits for something.
+func starting(need string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After", "5")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, "{\"detail\": \"the server is starting and waits for %s; try again in a few seconds\"}\n", need)
+	})
 }
 
 // lent is a listener that stays open when the server that uses it closes it.

@@ -85,6 +85,26 @@ func (o Options) dialect() (dialect, error) {
 	return &sqliteFile{path: path}, nil
 }
 
+// Name returns the database for errors: the path of its file, or its address without a
+// password. It is "" for options that Open refuses.
+func (o Options) Name() string {
+	dialect, err := o.dialect()
+	if err != nil {
+		return ""
+	}
+	return dialect.name()
+}
+
+// Name returns the path of the database's file, or its address without a password.
+func (s *Store) Name() string { return s.dialect.name() }
+
+// Used reports whether there has been an account or a stack.
+func (s *Store) Used(ctx context.Context) (bool, error) {
+	_, used, err := readOne(ctx, s, s.read, "look for accounts and stacks", onlyPlace[int],
+		"SELECT 1 WHERE EXISTS (SELECT 1 FROM accounts) OR EXISTS (SELECT 1 FROM stacks)")
+	return used, err
+}
+
 // Close waits for the calls under way and closes the database.
 func (s *Store) Close() error {
 	var errs []error

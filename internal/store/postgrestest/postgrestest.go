@@ -218,7 +218,7 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // keep runs the server until its standard input ends, as it does with the process of the
 // tests, however that ends.
-const keep = `"$@" >>log 2>&1 & cat >/dev/null; kill -QUIT $!; wait; [ -z "$REMOVE" ] || rm -rf data log password`
+const keep = `"$@" >>log 2>&1 & cat >/dev/null; kill -QUIT $!; wait; [ -z "$REMOVE" ] || rm -rf "$REMOVE"`
 
 // run starts the server and waits until it answers.
 func (s *Server) run() error {
@@ -229,7 +229,7 @@ func (s *Server) run() error {
 	cmd := s.command("sh", args...)
 	if !s.safe {
 		cmd.Args = append(cmd.Args, "-c", "fsync=off", "-c", "full_page_writes=off")
-		cmd.Env = append(os.Environ(), "REMOVE=yes")
+		cmd.Env = append(os.Environ(), "REMOVE="+s.dir)
 	}
 	var err error
 	if s.keeper, err = cmd.StdinPipe(); err != nil {
