@@ -19,7 +19,7 @@ FUZZMINIMIZE ?= 5s
 FUZZTMP ?= $(firstword $(wildcard /dev/shm) /tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench chaos fuzz build image bases pages fmt vet lint vuln clean engine debian settings chromium runsc
+.PHONY: help run test bench chaos fuzz build image bases pages fmt vet lint vuln clean engine debian settings chromium postgres runsc
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ run: engine settings build ## set up what is needed, then run the server on :808
 	     "tar -C examples/guestbook -cz . | curl -sS -F source=@- '$(BASE_URL)/v0/stacks?wait=true'" ) & \
 	exec ./bin/berthd
 
-test: vet lint vuln engine settings bases image chromium runsc ## run vet, lint, unit and integration tests
+test: vet lint vuln engine settings bases image chromium postgres runsc ## run vet, lint, unit and integration tests
 	@[ "$$(id -u)" = 0 ] || echo "you are not root: the tests that create network namespaces are skipped"
 	GORACE=atexit_sleep_ms=0 BERTH_REQUIRE_ENGINE=1 BERTH_TEST_IMAGES=1 go test -race -timeout 75m -parallel 4 ./...
 
@@ -94,6 +94,9 @@ engine:
 
 chromium:
 	@./integration/chromium.sh
+
+postgres:
+	@./integration/postgres.sh
 
 runsc:
 	@./integration/runsc.sh

@@ -33,7 +33,7 @@ func TestStart_ABadValueIsOneLineAndTouchesNothing(t *testing.T) {
 	for variable, c := range map[string]struct{ value, with string }{
 		"BERTH_WAIT":              {value: "soon"},
 		"BERTH_ORPHAN_GRACE":      {value: "-1h"},
-		"BERTH_DATABASE_URL":      {value: "postgres://db"},
+		"BERTH_DATABASE_URL":      {value: "postgres://db.example.com/berth"},
 		"BERTH_REDIS_URL":         {value: "not an address"},
 		"BERTH_BUILD_ENV_FILE":    {value: file},
 		"BERTH_BUILD_CA_FILE":     {value: file},
