@@ -6,6 +6,7 @@ import (
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/store/postgrestest"
 )
 
 // benchStack is a stack of two services as a deploy makes it.
@@ -22,8 +23,9 @@ func benchStack() *stack.Stack {
 	return k
 }
 
-func BenchmarkCreate(b *testing.B) {
-	s := newSQLite(b).open(b)
+func BenchmarkCreate(b *testing.B) { onBoth(b, benchCreate) }
+
+func benchCreate(b *testing.B, s *store.Store) {
 	for b.Loop() {
 		k := benchStack()
 		if err := s.Create(b.Context(), k, []stack.Event{k.Created()}, store.WithLimit(3)); err != nil {
@@ -33,8 +35,9 @@ func BenchmarkCreate(b *testing.B) {
 	perSecond(b)
 }
 
-func BenchmarkUpdate(b *testing.B) {
-	s := newSQLite(b).open(b)
+func BenchmarkUpdate(b *testing.B) { onBoth(b, benchUpdate) }
+
+func benchUpdate(b *testing.B, s *store.Store) {
 	k := benchStack()
 	if err := s.Create(b.Context(), k, nil); err != nil {
 		b.Fatal(err)
@@ -49,8 +52,9 @@ func BenchmarkUpdate(b *testing.B) {
 	perSecond(b)
 }
 
-func BenchmarkGet(b *testing.B) {
-	s := newSQLite(b).open(b)
+func BenchmarkGet(b *testing.B) { onBoth(b, benchGet) }
+
+func benchGet(b *testing.B, s *store.Store) {
 	k := benchStack()
 	if err := s.Create(b.Context(), k, nil); err != nil {
 		b.Fatal(err)
@@ -61,6 +65,13 @@ func BenchmarkGet(b *testing.B) {
 		}
 	}
 	perSecond(b)
+}
+
+// onBoth runs a benchmark on each kind of database. That of PostgreSQL waits for the disk,
+// as that of SQLite does.
+func onBoth(b *testing.B, bench func(*testing.B, *store.Store)) {
+	b.Run("SQLite", func(b *testing.B) { bench(b, newSQLite(b).open(b)) })
+	b.Run("PostgreSQL", func(b *testing.B) { bench(b, postgres(postgrestest.Start(b).Database(b)).open(b)) })
 }
 
 func perSecond(b *testing.B) {
