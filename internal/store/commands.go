@@ -42,10 +42,11 @@ func (s *Store) EndCommand(ctx context.Context, c stack.Command) error {
 	return err
 }
 
-// EndCommands ends all commands that have not ended, those of a server that has died, at a
-// time and with an error.
-func (s *Store) EndCommands(ctx context.Context, at time.Time, why string) error {
-	return s.exec(ctx, s.write, "end commands", "UPDATE commands SET ended_at = ?, error = ? WHERE ended_at IS NULL", micros(at), why)
+// EndCommands ends all commands of a node's stacks that have not ended, those of a server that
+// has died, at a time and with an error.
+func (s *Store) EndCommands(ctx context.Context, node string, at time.Time, why string) error {
+	return s.exec(ctx, s.write, "end commands", `UPDATE commands SET ended_at = ?, error = ?
+		WHERE ended_at IS NULL AND stack_id IN (SELECT id FROM stacks WHERE node = ?)`, micros(at), why, node)
 }
 
 // Commands returns the last limit commands of a stack, newest first.

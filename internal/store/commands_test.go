@@ -75,7 +75,7 @@ func (on suite) TestCommands_KeepHowTheyEnded(t *testing.T) {
 		t.Errorf("the commands read back differ:\n%s", diff)
 	}
 	running.EndedAt, running.Error = stack.Now().Add(time.Second), "the server died"
-	if err := s.EndCommands(t.Context(), running.EndedAt, running.Error); err != nil {
+	if err := s.EndCommands(t.Context(), "", running.EndedAt, running.Error); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]stack.Command{running, timedOut, ended}, commands(t, s, k.ID, 10)); diff != "" {
@@ -106,7 +106,7 @@ func (on suite) TestCommands_FaultsNameTheFile(t *testing.T) {
 	calls := map[string]func() error{
 		"AddCommand":  func() error { return s.AddCommand(ctx, stack.Command{}) },
 		"EndCommand":  func() error { return s.EndCommand(ctx, stack.Command{}) },
-		"EndCommands": func() error { return s.EndCommands(ctx, stack.Now(), "") },
+		"EndCommands": func() error { return s.EndCommands(ctx, "", stack.Now(), "") },
 		"Commands":    func() error { _, err := s.Commands(ctx, "", 1); return err },
 	}
 	for name, call := range calls {

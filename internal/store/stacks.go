@@ -16,6 +16,7 @@ type Option func(*change)
 type change struct {
 	limit   int // 0 for none
 	receipt *Receipt
+	fence   *fence // nil for none
 }
 
 // WithLimit makes a change fail with TooMany if it lets the stack begin to count toward
@@ -26,9 +27,10 @@ func WithLimit(n int) Option { return func(c *change) { c.limit = n } }
 // WithReceipt records the receipt of the change's request; nil is none.
 func WithReceipt(r *Receipt) Option { return func(c *change) { c.receipt = r } }
 
-func changeWith(options []Option) (c change) {
+func changeWith(options []Option) *change {
+	c := &change{}
 	for _, option := range options {
-		option(&c)
+		option(c)
 	}
 	return c
 }
@@ -75,6 +77,9 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 	var events []stack.Event
 	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
 		if k, err = s.load(ctx, tx, id); err != nil {
+			return err
+		}
+		if err := with.checkNode(k); err != nil {
 			return err
 		}
 		before := *k

@@ -111,7 +111,7 @@ const reclaimWait = 30 * time.Second
 func (s *Supervisor) Reclaim(enough func() bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, reclaimWait)
 	defer cancel()
-	stacks, err := s.cfg.Store.All(ctx)
+	stacks, err := s.cfg.Store.Kept(ctx, s.cfg.Node)
 	there, listErr := s.takeInventory(ctx, "")
 	if err := errors.Join(err, listErr); err != nil {
 		s.cfg.Log.Warn("no room made on the disk", "error", err)

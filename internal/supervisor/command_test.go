@@ -170,7 +170,7 @@ func TestRunCommand_NeedsAProcessAndAnEngine(t *testing.T) {
 
 func TestStart_EndsTheCommandsOfADeadServer(t *testing.T) {
 	inWorld(t, func(w *world) {
-		c := w.once(&stack.Stack{ID: "stk_0123456789ab"}, "web")
+		c := w.once(w.live(service("web")), "web")
 		require.NoError(t, w.db.AddCommand(w.t.Context(), c))
 		w.stopServer()
 		w.startServer()

@@ -115,7 +115,7 @@ func TestRefused_CountsWhatTheEngineRefusesInARow(t *testing.T) {
 	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
 	st := stack.New("shop", []stack.Spec{service("web")}, stack.Now())
-	g := s.runner(st.ID).generation(st, st.Generation)
+	g := s.runner(st.ID, 0).generation(st, st.Generation)
 	web, refusal := &g.made.Services[0], errors.New("no such layer")
 	works := func(context.Context) error { return nil }
 	for _, between := range []error{nil, syscall.EMFILE, stack.NewError(stack.Unprocessable, "not healthy")} {

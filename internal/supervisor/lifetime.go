@@ -37,7 +37,8 @@ func (l *loop) keepTime() {
 
 // lookedAt does what only depends on time: the notice before the expiry, the expiry, the
 // end of the retention. Deadlines that passed while the server was down are met at once.
-// It also discards the stack once its row says that it is deleted.
+// It also discards the stack once its row says that it is deleted, and lets it go once the row
+// names another owner.
 func (l *loop) lookedAt(st *stack.Stack, err error) {
 	r := l.runner
 	stale := l.stale
@@ -48,6 +49,9 @@ func (l *loop) lookedAt(st *stack.Stack, err error) {
 		return
 	case err != nil:
 		return // the loop ends
+	case !r.owns(st):
+		r.disown()
+		return
 	case stale:
 		l.keepTime()
 		return

@@ -204,7 +204,7 @@ func (l *loop) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event,
 	changed := make(chan struct{})
 	l.runner.work.Go(func() {
 		defer close(changed)
-		st, err = l.runner.cfg.Store.Update(ctx, l.runner.id, fn)
+		st, err = l.runner.change(ctx, fn)
 	})
 	for {
 		select {

@@ -23,7 +23,7 @@ func TestLoop_KeepsNoDeadlineBeforeItIsAskedTo(t *testing.T) {
 		st := stack.New("shop", []stack.Spec{service("web")}, stack.Now())
 		st.ExpiresAt = stack.Now()
 		require.NoError(t, w.db.Create(t.Context(), st, nil))
-		r := w.sup.runner(st.ID)
+		r := w.sup.runner(st.ID, 0)
 		synctest.Wait()
 		w.touch(st.ID)
 		w.settle()
@@ -74,7 +74,7 @@ func hangingRunner(t *testing.T) *runner {
 	db := &hangingStore{Store: newMemstore()}
 	s := New(Config{Store: db, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(s.Close)
-	r := s.runner("stk_000000000000")
+	r := s.runner("stk_000000000000", 0)
 	db.hangs.Store(true)
 	return r
 }

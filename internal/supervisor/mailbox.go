@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // mailbox holds what others ask of a loop until the loop does it, in order. Putting
@@ -97,7 +98,8 @@ func (r *runner) tell(do func(*loop)) bool { return r.mailbox.put(do) }
 // handOver makes the loop do what follows from a change of the row, which a request has
 // made, and waits for it so that the answer to the request can rely on it. The only
 // error is that the stack is deleted. If the request's context ends first, the loop does
-// it all the same; if the server stops, the next one carries on from the row. A job may
+// it all the same; if the server stops, or another node takes the stack, the next one carries
+// on from the row. A job may
 // use it too, to have something done before it ends.
 func (r *runner) handOver(ctx context.Context, do func(*loop)) error {
 	_, err := ask(ctx, r, func(l *loop) struct{} {
@@ -110,9 +112,12 @@ func (r *runner) handOver(ctx context.Context, do func(*loop)) error {
 	return nil
 }
 
-// gone returns why the loop of a stack has ended: the stack is deleted, or the server
-// stops.
+// gone returns why the loop of a stack has ended: the stack is deleted, another node owns it,
+// or the server stops.
 func (r *runner) gone() error {
+	if r.lost.Load() {
+		return store.ErrNotOwner
+	}
 	if err := r.sup.ctx.Err(); err != nil && !r.deleted.Load() {
 		return err
 	}

@@ -120,6 +120,14 @@ func (m *memstore) note(st *stack.Stack, events []stack.Event) {
 }
 
 func (m *memstore) All(ctx context.Context) ([]*stack.Stack, error) {
+	return m.list(ctx, func(*stack.Stack) bool { return true })
+}
+
+func (m *memstore) Kept(ctx context.Context, node string) ([]*stack.Stack, error) {
+	return m.list(ctx, func(st *stack.Stack) bool { return st.Node == node })
+}
+
+func (m *memstore) list(ctx context.Context, which func(*stack.Stack) bool) ([]*stack.Stack, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := make([]*stack.Stack, 0, len(m.stacks))
@@ -128,7 +136,9 @@ func (m *memstore) All(ctx context.Context) ([]*stack.Stack, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, st)
+		if which(st) {
+			all = append(all, st)
+		}
 	}
 	slices.SortFunc(all, func(a, b *stack.Stack) int { return int(a.Seq - b.Seq) })
 	return all, ctx.Err()
@@ -154,15 +164,15 @@ func (m *memstore) Create(ctx context.Context, st *stack.Stack, events []stack.E
 	return m.save(st, events)
 }
 
-func (m *memstore) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), _ ...store.Option) (*stack.Stack, error) {
-	st, events, committed, err := m.update(ctx, id, fn)
+func (m *memstore) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error) {
+	st, events, committed, err := m.update(ctx, id, fn, options)
 	if err == nil && committed != nil {
 		committed(id, events)
 	}
 	return st, err
 }
 
-func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error)) (*stack.Stack, []stack.Event, func(string, []stack.Event), error) {
+func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options []store.Option) (*stack.Stack, []stack.Event, func(string, []stack.Event), error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -170,6 +180,9 @@ func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) 
 	}
 	st, err := m.load(id)
 	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := store.CheckOwner(st, options...); err != nil {
 		return nil, nil, nil, err
 	}
 	events, err := fn(st)
@@ -206,11 +219,11 @@ func (m *memstore) EndCommand(_ context.Context, c stack.Command) error {
 	return nil
 }
 
-func (m *memstore) EndCommands(_ context.Context, at time.Time, why string) error {
+func (m *memstore) EndCommands(_ context.Context, node string, at time.Time, why string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.commands {
-		if c := &m.commands[i]; c.EndedAt.IsZero() {
+		if c := &m.commands[i]; c.EndedAt.IsZero() && m.stacks[c.StackID] != nil && m.stacks[c.StackID].Node == node {
 			c.EndedAt, c.Error = at, why
 		}
 	}

@@ -39,27 +39,33 @@ func (o orphans) lasting(before orphans) orphans {
 // if the store knows none of these stacks, not even as deleted: then the database is
 // empty, old or another server's. Otherwise it returns nil.
 func (s *Supervisor) ForeignData(ctx context.Context) ([]string, error) {
-	stacks, err := s.cfg.Store.All(ctx)
-	if err != nil {
+	if _, err := s.cfg.Store.Kept(ctx, s.cfg.Node); err != nil { // whatever the engine has
 		return nil, err
 	}
 	there, err := s.awaitInventory(ctx)
 	if err != nil {
 		return nil, err
 	}
-	known := idsOf(stacks)
 	var ids []string
 	for id, o := range there {
 		if data, _ := o.Data(); data.IsEmpty() {
 			continue
 		}
-		deleted, err := s.cfg.Store.Deleted(ctx, id)
-		if known[id] || deleted || err != nil {
+		if known, err := s.knows(ctx, id); known || err != nil {
 			return nil, err
 		}
 		ids = append(ids, id)
 	}
 	return ids, nil
+}
+
+// knows reports whether the store knows a stack, of any node, perhaps as deleted.
+func (s *Supervisor) knows(ctx context.Context, id string) (bool, error) {
+	_, err := s.cfg.Store.Get(ctx, id)
+	if stack.KindOf(err) == stack.NotFound {
+		return s.cfg.Store.Deleted(ctx, id)
+	}
+	return err == nil, err
 }
 
 func idsOf(stacks []*stack.Stack) map[string]bool {

@@ -147,7 +147,7 @@ func (d *deployment) recordProgress(ctx context.Context) {
 		if !pause.For(ctx, progressRest) {
 			return
 		}
-		_, err := g.cfg.Store.Update(ctx, g.st.ID, func(st *stack.Stack) ([]stack.Event, error) {
+		_, err := g.runner.change(ctx, func(st *stack.Stack) ([]stack.Event, error) {
 			before := st.LastDeploy.Progress
 			err := st.Progressed(g.made.Attempt, g.progress.current())
 			if err == nil && st.LastDeploy.Progress == before {

@@ -20,7 +20,7 @@ import (
 // service.restarted, with requested, reports success. If the state does not allow a
 // restart, the error is a *stack.Error.
 func (s *Supervisor) Restart(ctx context.Context, id, service string) (*stack.Stack, error) {
-	st, err := s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartService(service) })
+	st, err := s.change(ctx, id, func(st *stack.Stack) ([]stack.Event, error) { return st.RestartService(service) })
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 	if st.Deploying != 0 {
 		interrupted = &stopped{st.Attempt, errInterrupted(st.Deploying)}
 	}
-	r := s.takeRunner(st.ID, !newer.none(), interrupted)
+	r := s.takeRunner(st.ID, st.Epoch, !newer.none(), interrupted)
 	lost := s.lostFiles(st, newer)
 	rest := r.failLost(ctx, st, there)
 	r.tell(func(l *loop) {
@@ -45,7 +45,7 @@ func (r *runner) failLost(ctx context.Context, st *stack.Stack, there engine.Obj
 	if st.Deploying == 0 || st.Status == stack.Live {
 		return r.resume(ctx, st, there)
 	}
-	failed, err := r.cfg.Store.Update(ctx, r.id, r.endStopped)
+	failed, err := r.change(ctx, r.endStopped)
 	if err != nil {
 		r.route(st, nil)
 		return func(ctx context.Context) { r.resumeLate(ctx, there) }

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // runner is the handle of one stack. A goroutine owns the stack's jobs, what it serves
@@ -27,7 +29,9 @@ type runner struct {
 	mailbox *mailbox
 	exits   chan string                // containers that may have ended; see noteExit
 	ended   chan struct{}              // closed when nothing goes on any more
+	epoch   int64                      // in which this node took the stack; the row refuses the changes of any other
 	deleted atomic.Bool                // whether the stack is deleted
+	lost    atomic.Bool                // whether another node owns the stack
 	served  atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
 	work    sync.WaitGroup             // what goes on beside the job: watching, draining
 
@@ -60,11 +64,11 @@ type runLog struct {
 	last time.Time // of the last line copied from the process that was let go last, or by an earlier server
 }
 
-// newRunner returns the runner of a stack. An earlier server may have left generations
-// that are newer than the row, and a deploy that it stopped.
-func newRunner(s *Supervisor, id string, newer bool, stopped *stopped) *runner {
+// newRunner returns the runner of a stack that this node took in an epoch. An earlier server
+// may have left generations that are newer than the row, and a deploy that it stopped.
+func newRunner(s *Supervisor, id string, epoch int64, newer bool, stopped *stopped) *runner {
 	r := &runner{
-		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id, newer: newer, stopped: stopped,
+		sup: s, cfg: &s.cfg, log: s.cfg.Log.With("stack", id), id: id, epoch: epoch, newer: newer, stopped: stopped,
 		mailbox: newMailbox(), exits: make(chan string, maxExits), ended: make(chan struct{}),
 		layering: semaphore.NewWeighted(1), logs: map[string]runLog{}, refusals: map[string]int{},
 	}
@@ -74,7 +78,8 @@ func newRunner(s *Supervisor, id string, newer bool, stopped *stopped) *runner {
 	return r
 }
 
-// run owns the stack, and winds up once it is deleted or the server stops.
+// run owns the stack, and winds up once it is deleted, another node owns it or the server
+// stops.
 func (r *runner) run() {
 	defer close(r.ended)
 	l := &loop{runner: r, clock: time.NewTimer(0)}
@@ -85,9 +90,10 @@ func (r *runner) run() {
 }
 
 // windUp waits until nothing goes on with the stack any more. If the stack is deleted by then,
-// all of it is removed. Otherwise the containers go on.
+// all of it is removed, and if another node owns it, what runs here. Otherwise the
+// containers go on.
 func (r *runner) windUp(l *loop) {
-	if r.deleted.Load() {
+	if r.deleted.Load() || r.lost.Load() {
 		r.unroute() // first, since the rest may wait for the engine
 	}
 	if l.job != nil {
@@ -95,8 +101,11 @@ func (r *runner) windUp(l *loop) {
 	}
 	r.work.Wait()
 	r.closeLogs()
-	if r.deleted.Load() {
+	switch {
+	case r.deleted.Load():
 		r.discardOnce()
+	case r.lost.Load():
+		r.leave()
 	}
 }
 
@@ -107,9 +116,7 @@ func (r *runner) discard() {
 	if err := r.removeStack(context.WithoutCancel(r.ctx)); err != nil {
 		r.log.Warn("a deleted stack is not all removed; trying again later", "error", err)
 	}
-	r.sup.mu.Lock()
-	defer r.sup.mu.Unlock()
-	delete(r.sup.runners, r.id)
+	r.forget()
 }
 
 // runJob runs a job in the background.
@@ -272,9 +279,19 @@ func (r *runner) get(ctx context.Context) (st *stack.Stack, err error) {
 // once.
 func (r *runner) update(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error)) (st *stack.Stack, err error) {
 	err = r.retryStore(ctx, func() error {
-		st, err = r.cfg.Store.Update(ctx, r.id, fn)
+		st, err = r.change(ctx, fn)
 		return err
 	})
+	return st, err
+}
+
+// change changes the stack in one try, while this node owns it. If another node does, the
+// runner lets the stack go.
+func (r *runner) change(ctx context.Context, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error) {
+	st, err := r.cfg.Store.Update(ctx, r.id, fn, append(options, store.ByOwner(r.cfg.Node, r.epoch))...)
+	if errors.Is(err, store.ErrNotOwner) {
+		r.disown()
+	}
 	return st, err
 }
 

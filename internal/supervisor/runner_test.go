@@ -16,7 +16,7 @@ func (r *runner) queue(do func(context.Context)) {
 
 func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
 	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
-	r := s.runner("stk_000000000000")
+	r := s.runner("stk_000000000000", 0)
 	var running, done atomic.Int32
 	var all sync.WaitGroup
 	for range 50 {
@@ -45,7 +45,7 @@ func TestRunner_QueuedJobsRunOneAtATimeAndNoneIsStopped(t *testing.T) {
 
 func TestRunner_StartStopsTheJobThatAnotherWaitsFor(t *testing.T) {
 	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
-	r := s.runner("stk_000000000000")
+	r := s.runner("stk_000000000000", 0)
 	begun := make(chan struct{})
 	r.queue(func(ctx context.Context) {
 		close(begun)

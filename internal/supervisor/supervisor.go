@@ -27,6 +27,7 @@ import (
 // Config is what a Supervisor works with. Durations and limits are settings of the
 // server.
 type Config struct {
+	Node    string // id of the node that this server is; "" on one machine
 	Store   Store
 	Engine  engine.Driver
 	Builder *builder.Builder
@@ -63,8 +64,8 @@ type Config struct {
 
 // Store keeps the stacks; package store implements it.
 type Store interface {
-	// All reads every stack that is not deleted, in order of creation.
-	All(ctx context.Context) ([]*stack.Stack, error)
+	// Kept reads every stack of a node that is not deleted, in order of creation.
+	Kept(ctx context.Context, node string) ([]*stack.Stack, error)
 	// Get reads one stack. An unknown or deleted one is NotFound.
 	Get(ctx context.Context, id string) (*stack.Stack, error)
 	// Deleted reports whether an id belongs to a deleted stack.
@@ -72,7 +73,8 @@ type Store interface {
 	// Create stores a new stack with its first events and sets its Seq.
 	Create(ctx context.Context, st *stack.Stack, events []stack.Event, options ...store.Option) error
 	// Update changes a stack by fn and records the events that fn returns, both or
-	// neither. It returns an error of fn as it is.
+	// neither. It returns an error of fn as it is, and store.ErrNotOwner if the options let
+	// only another owner change the stack.
 	Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error)
 	// Watch returns a channel that receives a value after each change of a stack.
 	Watch(id string) (woken <-chan struct{}, stop func())
@@ -82,13 +84,14 @@ type Store interface {
 	AddCommand(ctx context.Context, c stack.Command) error
 	// EndCommand records how a command ended.
 	EndCommand(ctx context.Context, c stack.Command) error
-	// EndCommands ends all commands that have not ended, at a time and with an error.
-	EndCommands(ctx context.Context, at time.Time, why string) error
+	// EndCommands ends all commands of a node's stacks that have not ended, at a time and with
+	// an error.
+	EndCommands(ctx context.Context, node string, at time.Time, why string) error
 	// Reserve makes stacks created from now on get a Seq above last.
 	Reserve(ctx context.Context, last int64) error
 }
 
-// Supervisor owns the stacks of one installation.
+// Supervisor owns the stacks of one node: all of an installation on one machine.
 type Supervisor struct {
 	cfg    Config
 	ctx    context.Context // of everything; ends with Close
@@ -123,11 +126,11 @@ func New(cfg Config) *Supervisor {
 // the stacks from the store; what a fault of the host prevents is tried again until it
 // passes, or ctx ends.
 func (s *Supervisor) Start(ctx context.Context) error {
-	stacks, err := s.cfg.Store.All(ctx)
+	stacks, err := s.cfg.Store.Kept(ctx, s.cfg.Node)
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Store.EndCommands(ctx, stack.Now(), "the server died while the command ran, so its end is not known"); err != nil {
+	if err := s.cfg.Store.EndCommands(ctx, s.cfg.Node, stack.Now(), "the server died while the command ran, so its end is not known"); err != nil {
 		return err
 	}
 	there, err := s.awaitInventory(ctx)
@@ -156,6 +159,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 // unclaimed stacks, the error is a *stack.Error and nothing is left behind. The receipt
 // of the request, nil for none, is recorded with the stack.
 func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, src *source.Source, receipt *store.Receipt) error {
+	st.Node, st.Epoch = s.cfg.Node, s.firstEpoch()
 	st.MakeSecrets(st.Generation.Services)
 	// Before the row, which could not be taken back on a full disk.
 	kept, err := s.cfg.Dir.KeepSource(st.ID, src.Dir())
@@ -169,7 +173,7 @@ func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, src *source.So
 	failpoint.Here("create-committed")
 	next := st.Generation
 	next.Source = stack.Source{Folder: kept, Digest: src.Digest()}
-	r := s.runner(st.ID)
+	r := s.runner(st.ID, st.Epoch)
 	_ = r.handOver(ctx, func(l *loop) { // if the stack is gone already, it was created all the same
 		r.route(st, nil)
 		l.queueDeploy(next, src.Synced())
@@ -194,7 +198,7 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, u source.Upload, rec
 	if err != nil {
 		return nil, err
 	}
-	st, err = s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err = s.change(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		before = st.Generation.Source
 		return accept(st, u, services)
 	}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithReceipt(receipt))
@@ -258,7 +262,7 @@ func (s *Supervisor) acceptKept(
 	if err := s.checkKept(id, &next); err != nil {
 		return nil, next, err
 	}
-	st, err = s.cfg.Store.Update(ctx, id, func(st *stack.Stack) (events []stack.Event, err error) {
+	st, err = s.change(ctx, id, func(st *stack.Stack) (events []stack.Event, err error) {
 		next, events, err = accept(st)
 		return events, err
 	}, store.WithLimit(s.cfg.Limits.UnclaimedPerIP), store.WithReceipt(receipt))
@@ -316,7 +320,7 @@ func accept(st *stack.Stack, u source.Upload, services []stack.Service) ([]stack
 // comes back in the background.
 func (s *Supervisor) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
 	var late bool // the time of the stack had run out, and it had not expired yet
-	st, err := s.cfg.Store.Update(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
+	st, err := s.change(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		now := stack.Now()
 		late = st.Due(now)
 		return st.Claim(owner, email, now)
@@ -362,14 +366,15 @@ func (s *Supervisor) Delete(ctx context.Context, id string) error {
 // is removed. What the engine cannot remove now is left to watchLeftovers, since the
 // stack is deleted.
 func (s *Supervisor) endStack(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
-	if _, err := s.cfg.Store.Update(context.WithoutCancel(ctx), id, trigger); err != nil {
+	st, err := s.change(context.WithoutCancel(ctx), id, trigger)
+	if err != nil {
 		return err
 	}
 	failpoint.Here("delete-committed")
 	gone := make(chan struct{})
 	s.jobs.Go(func() {
 		defer close(gone)
-		s.runner(id).discardStack()
+		s.runner(id, st.Epoch).discardStack()
 	})
 	if !within(ctx, deleteWait, gone) {
 		s.cfg.Log.Warn("the engine does not answer; what it has of a deleted stack goes later", "stack", id)
@@ -409,18 +414,37 @@ func (s *Supervisor) Close() {
 // runner returns the runner of a stack, and makes it if there is none: only when a
 // stack is created or deleted. Others call lookup, since the stack may be deleted by
 // then.
-func (s *Supervisor) runner(id string) *runner { return s.takeRunner(id, false, nil) }
+func (s *Supervisor) runner(id string, epoch int64) *runner {
+	return s.takeRunner(id, epoch, false, nil)
+}
 
 // takeRunner is runner for a stack of an earlier server; see newRunner.
-func (s *Supervisor) takeRunner(id string, newer bool, stopped *stopped) *runner {
+func (s *Supervisor) takeRunner(id string, epoch int64, newer bool, stopped *stopped) *runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.runners[id]
 	if r == nil {
-		r = newRunner(s, id, newer, stopped)
+		r = newRunner(s, id, epoch, newer, stopped)
 		s.runners[id] = r
 	}
 	return r
+}
+
+// firstEpoch returns the epoch of a stack that this node creates.
+func (s *Supervisor) firstEpoch() int64 {
+	if s.cfg.Node == "" {
+		return 0
+	}
+	return 1
+}
+
+// change changes a stack of this node, for a request. One that has no runner yet has just
+// been created.
+func (s *Supervisor) change(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error) {
+	if r := s.lookup(id); r != nil {
+		return r.change(ctx, fn, options...)
+	}
+	return s.cfg.Store.Update(ctx, id, fn, append(options, store.ByOwner(s.cfg.Node, s.firstEpoch()))...)
 }
 
 // handOver is handOver of a stack's runner. If the stack has been deleted since, the

@@ -85,7 +85,7 @@ func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans
 	if err != nil {
 		return before, err
 	}
-	stacks, err := s.cfg.Store.All(ctx) // after the inventory, so that the row of everything in it is known
+	stacks, err := s.cfg.Store.Kept(ctx, s.cfg.Node) // after the inventory, so that the row of everything in it is known
 	if err != nil {
 		return before, err
 	}
