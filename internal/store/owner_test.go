@@ -66,12 +66,12 @@ func (on suite) TestKept_HasTheStacksOfANodeAlone(t *testing.T) {
 }
 
 // moveTo makes another node the owner of a stack.
-func moveTo(t testing.TB, s *store.Store, k *stack.Stack, node string) *stack.Stack {
+func moveTo(t testing.TB, s *store.Store, k *stack.Stack, node string, options ...store.Option) *stack.Stack {
 	t.Helper()
 	moved, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
 		k.Node, k.Epoch = node, k.Epoch+1
 		return nil, nil
-	}, store.ByOwner(k.Node, k.Epoch))
+	}, append(options, store.ByOwner(k.Node, k.Epoch))...)
 	if err != nil {
 		t.Fatal(err)
 	}

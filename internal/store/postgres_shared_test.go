@@ -45,7 +45,7 @@ func TestOpen_SeveralAtOnceMakeOneDatabase(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if mark, err := s.WebhookMark(t.Context()); err != nil || mark != 0 {
+			if mark, err := s.WebhookMark(t.Context(), ""); err != nil || mark != 0 {
 				t.Errorf("mark %d, %v", mark, err)
 			}
 			if err := s.Close(); err != nil {
@@ -76,7 +76,7 @@ func TestEvents_OfManyWritersAreMissedByNoReaderThatFollows(t *testing.T) {
 				done = true // this is the last look
 			default:
 			}
-			refs, last, _, err := follower.ToDeliver(t.Context(), cursor, 10_000)
+			refs, last, _, err := follower.ToDeliver(t.Context(), "", cursor, 10_000)
 			if err != nil {
 				t.Error(err)
 				return

@@ -159,7 +159,9 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	path.exec(t, `DROP INDEX stacks_of_node;
+	path.exec(t, `DROP TABLE remains;
+		DROP TABLE webhook_owed;
+		DROP INDEX stacks_of_node;
 		ALTER TABLE stacks DROP COLUMN node;
 		ALTER TABLE stacks DROP COLUMN epoch;
 		ALTER TABLE stacks DROP COLUMN noticed;
@@ -195,7 +197,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	}); err != nil || !get(t, s, k.ID).Noticed {
 		t.Errorf("noticed is not kept, %v", err)
 	}
-	if mark, err := s.WebhookMark(t.Context()); err != nil || mark != 2 {
+	if mark, err := s.WebhookMark(t.Context(), ""); err != nil || mark != 2 {
 		t.Errorf("the mark of the webhooks is %d, %v, want the newest event, 2", mark, err)
 	}
 }

@@ -17,6 +17,7 @@ type change struct {
 	limit   int // 0 for none
 	receipt *Receipt
 	fence   *fence // nil for none
+	allGo   bool   // what the node before has, if the stack gets another
 }
 
 // WithLimit makes a change fail with TooMany if it lets the stack begin to count toward
@@ -91,6 +92,9 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 		}
 		k.ID, k.Seq = id, before.Seq
 		if err := s.insertReceipt(ctx, tx, id, with.receipt); err != nil {
+			return err
+		}
+		if err := s.handOver(ctx, tx, &before, k, with.allGo); err != nil {
 			return err
 		}
 		return s.save(ctx, tx, k, events)

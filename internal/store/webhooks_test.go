@@ -76,11 +76,11 @@ func (on suite) TestForgetWebhooks_ForgetsDeletedStacksWhoseEventsWereAttempted(
 		}
 		return events[0].ID
 	}
-	if err := s.SetWebhookMark(t.Context(), remove(gone.ID)); err != nil {
+	if err := s.SetWebhookMark(t.Context(), "", remove(gone.ID)); err != nil {
 		t.Fatal(err)
 	}
 	remove(pending.ID)
-	if err := s.ForgetWebhooks(t.Context()); err != nil {
+	if err := s.ForgetWebhooks(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	want := store.Webhook{URL: kept.Webhook, Secret: kept.WebhookSecret}
@@ -91,14 +91,14 @@ func (on suite) TestForgetWebhooks_ForgetsDeletedStacksWhoseEventsWereAttempted(
 
 func (on suite) TestWebhookMark_IsKept(t *testing.T) {
 	s, db := on.open(t)
-	if got, err := s.WebhookMark(t.Context()); err != nil || got != 0 {
+	if got, err := s.WebhookMark(t.Context(), ""); err != nil || got != 0 {
 		t.Errorf("the mark of a new database is %d, %v, want 0", got, err)
 	}
 	for _, want := range []int64{7, 9} {
-		if err := s.SetWebhookMark(t.Context(), want); err != nil {
+		if err := s.SetWebhookMark(t.Context(), "", want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := db.open(t).WebhookMark(t.Context()); err != nil || got != want {
+		if got, err := db.open(t).WebhookMark(t.Context(), ""); err != nil || got != want {
 			t.Errorf("WebhookMark = %d, %v, want %d", got, err, want)
 		}
 	}
@@ -127,7 +127,7 @@ func (on suite) TestToDeliver_ReadsTheEventsOfStacksWithAWebhook(t *testing.T) {
 		{4, 10, nil, 4, false},
 	}
 	for _, step := range steps {
-		refs, last, more, err := s.ToDeliver(t.Context(), step.after, step.limit)
+		refs, last, more, err := s.ToDeliver(t.Context(), "", step.after, step.limit)
 		if diff := cmp.Diff(step.want, refs); err != nil || diff != "" || last != step.wantLast || more != step.wantMore {
 			t.Errorf("ToDeliver(%d, %d): last %d, more %v, %v\n%s", step.after, step.limit, last, more, err, diff)
 		}
@@ -219,11 +219,11 @@ func (on suite) TestWebhooks_FaultsNameTheFile(t *testing.T) {
 	calls := map[string]func() error{
 		"Webhook":        func() error { _, _, err := s.Webhook(ctx, k.ID); return err },
 		"ForgetWebhook":  func() error { return s.ForgetWebhook(ctx, k.ID) },
-		"ForgetWebhooks": func() error { return s.ForgetWebhooks(ctx) },
-		"WebhookMark":    func() error { _, err := s.WebhookMark(ctx); return err },
-		"SetWebhookMark": func() error { return s.SetWebhookMark(ctx, 1) },
+		"ForgetWebhooks": func() error { return s.ForgetWebhooks(ctx, "") },
+		"WebhookMark":    func() error { _, err := s.WebhookMark(ctx, ""); return err },
+		"SetWebhookMark": func() error { return s.SetWebhookMark(ctx, "", 1) },
 		"Event":          func() error { _, _, err := s.Event(ctx, 1); return err },
-		"ToDeliver":      func() error { _, _, _, err := s.ToDeliver(ctx, 0, 1); return err },
+		"ToDeliver":      func() error { _, _, _, err := s.ToDeliver(ctx, "", 0, 1); return err },
 		"AddDeliveries":  func() error { return s.AddDeliveries(ctx, nil) },
 		"Deliveries":     func() error { _, err := s.Deliveries(ctx, k.ID, 1); return err },
 	}

@@ -16,7 +16,7 @@ import (
 
 func checkMark(t *testing.T, s *store.Store, want int64) {
 	t.Helper()
-	if got, err := s.WebhookMark(t.Context()); err != nil || got != want {
+	if got, err := s.WebhookMark(t.Context(), ""); err != nil || got != want {
 		t.Errorf("the mark is %d, %v, want %d", got, err, want)
 	}
 }

@@ -3,6 +3,7 @@ package webhook
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,13 +30,16 @@ var standard = bounds{all: 1024, spare: 256, lane: 12}
 // Store is what deliveries need of the database.
 type Store interface {
 	Watch(id string) (woken <-chan struct{}, stop func())
-	WebhookMark(ctx context.Context) (int64, error)
-	SetWebhookMark(ctx context.Context, id int64) error
-	ToDeliver(ctx context.Context, after int64, limit int) (refs []store.EventRef, last int64, more bool, err error)
+	WebhookMark(ctx context.Context, node string) (int64, error)
+	SetWebhookMark(ctx context.Context, node string, id int64) error
+	ToDeliver(ctx context.Context, node string, after int64, limit int) (refs []store.EventRef, last int64, more bool, err error)
+	OwedEvents(ctx context.Context, node string) ([]store.Owed, error)
+	EventsOwed(ctx context.Context, owed store.Owed) ([]store.EventRef, error)
+	EndOwed(ctx context.Context, node, stackID string) error
 	Event(ctx context.Context, id int64) (e stack.Event, ok bool, err error)
 	Webhook(ctx context.Context, stackID string) (hook store.Webhook, ok bool, err error)
 	ForgetWebhook(ctx context.Context, stackID string) error
-	ForgetWebhooks(ctx context.Context) error
+	ForgetWebhooks(ctx context.Context, node string) error
 	AddDeliveries(ctx context.Context, deliveries []store.Delivery) error
 }
 
@@ -48,6 +52,7 @@ type Queue interface {
 
 // Config configures a Dispatcher. The times must be above zero.
 type Config struct {
+	Node    string // whose stacks' events are delivered; "" on one machine
 	Store   Store
 	Queue   Queue
 	Timeout time.Duration   // of each attempt, until the answer is complete
@@ -61,7 +66,7 @@ type Config struct {
 	Observe func(result string, took time.Duration)
 }
 
-// Dispatcher delivers the events of all stacks.
+// Dispatcher delivers the events of a node's stacks: of all stacks on one machine.
 type Dispatcher struct {
 	cfg       Config
 	transport http.RoundTripper
@@ -84,7 +89,7 @@ func New(config Config) *Dispatcher {
 	d.lanes = newLanes(standard, d.makeAttempt)
 	d.ledger = newLedger(maxPending, maxPendingOfStack)
 	d.history = newHistory(config.Store, config.Log)
-	d.mark = newMark(config.Store, config.Log)
+	d.mark = newMark(config.Store, config.Node, config.Log)
 	return d
 }
 
@@ -94,7 +99,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.cfg.Store.ForgetWebhooks(ctx); err != nil {
+	if err := d.cfg.Store.ForgetWebhooks(ctx, d.cfg.Node); err != nil {
 		return err
 	}
 	d.loops.Go(func() { d.follow(after) })
@@ -121,12 +126,11 @@ func (d *Dispatcher) follow(after int64) {
 	woken, stop := d.cfg.Store.Watch("")
 	defer stop()
 	for d.ctx.Err() == nil {
-		refs, last, more, err := d.cfg.Store.ToDeliver(d.ctx, after, 1000)
+		refs, last, more, err := d.cfg.Store.ToDeliver(d.ctx, d.cfg.Node, after, 1000)
 		after = last
 		d.mark.await(refs, last)
-		for _, ref := range refs {
-			d.enqueue(job{stack: ref.StackID, event: ref.ID, attempt: 1})
-		}
+		d.enqueueAll(refs)
+		err = errors.Join(err, d.takeOver())
 		var again <-chan time.Time
 		switch {
 		case d.ctx.Err() != nil || more:
@@ -141,6 +145,40 @@ func (d *Dispatcher) follow(after int64) {
 		case <-d.ctx.Done():
 		}
 	}
+}
+
+// enqueueAll adds the first deliveries of events to their lanes.
+func (d *Dispatcher) enqueueAll(refs []store.EventRef) {
+	for _, ref := range refs {
+		d.enqueue(job{stack: ref.StackID, event: ref.ID, attempt: 1})
+	}
+}
+
+// takeOver puts into their lanes the events of stacks that came from other nodes, which may
+// not have begun to deliver them. The mark is below those events before they are owed no
+// more, so that a server which dies meanwhile is followed by one that finds them.
+func (d *Dispatcher) takeOver() error {
+	if d.cfg.Node == "" {
+		return nil
+	}
+	all, err := d.cfg.Store.OwedEvents(d.ctx, d.cfg.Node)
+	if err != nil {
+		return err
+	}
+	for _, owed := range all {
+		refs, err := d.cfg.Store.EventsOwed(d.ctx, owed)
+		if err != nil {
+			return err
+		}
+		if err := d.mark.lower(d.ctx, refs); err != nil {
+			return err
+		}
+		if err := d.cfg.Store.EndOwed(d.ctx, d.cfg.Node, owed.StackID); err != nil {
+			return err
+		}
+		d.enqueueAll(refs)
+	}
+	return nil
 }
 
 // enqueue adds a delivery to its lane, or drops it if there is no room.
