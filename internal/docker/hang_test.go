@@ -65,7 +65,11 @@ var changes = map[string]func(context.Context, *Driver) error{
 	"Tag":      func(ctx context.Context, d *Driver) error { return d.Tag(ctx, "ref", "another") },
 	"Snapshot": func(ctx context.Context, d *Driver) error { return d.Snapshot(ctx, key, engine.SnapshotSpec{}) },
 	"Restore":  func(ctx context.Context, d *Driver) error { return d.Restore(ctx, key, key.Process(0)) },
-	"CopyIn":   func(ctx context.Context, d *Driver) error { return d.CopyIn(ctx, "id", &bytes.Buffer{}) },
+	"HasData": func(ctx context.Context, d *Driver) error {
+		_, err := d.HasData(ctx, key, "", "image")
+		return err
+	},
+	"CopyIn": func(ctx context.Context, d *Driver) error { return d.CopyIn(ctx, "id", &bytes.Buffer{}) },
 	"Discard": func(ctx context.Context, d *Driver) error {
 		return d.Discard(ctx, engine.Objects{Volumes: []engine.Volume{{Name: "volume"}}})
 	},

@@ -1,9 +1,11 @@
 package docker
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -136,6 +138,52 @@ func (d *Driver) removeHelper(key engine.Key, id string) {
 	if err := d.Remove(context.Background(), id); err != nil {
 		d.engine.log.Error("helper container not removed; the next start tries again", "stack", key.Stack, "error", err)
 	}
+}
+
+// HasData implements engine.Driver. The engine reads the volume, so that a container which
+// does not run will do.
+func (d *Driver) HasData(ctx context.Context, key engine.Key, container, image string) (bool, error) {
+	if container != "" {
+		return d.hasFiles(ctx, container)
+	}
+	if _, err := d.volume(ctx, key.Data()); err != nil {
+		return false, notMissing(err)
+	}
+	key = key.WithoutGeneration()
+	id, err := d.replace(ctx, d.helper(&engine.Spec{
+		Name: key.DataLook(), Key: key, Image: image, User: "0:0", Cmd: []string{"true"}, Volumes: map[string]string{dataDir: key.Data()},
+	}), d.stopAndRemove)
+	if err != nil {
+		return false, err
+	}
+	defer d.removeHelper(key, id)
+	return d.hasFiles(ctx, id)
+}
+
+// hasFiles reports whether there is anything in the data folder of a container.
+func (d *Driver) hasFiles(ctx context.Context, id string) (bool, error) {
+	files, _, err := d.api.CopyFromContainer(ctx, id, dataDir)
+	if err != nil {
+		return false, wrap(err, "read the data of container %s", id)
+	}
+	defer files.Close()
+	entries := tar.NewReader(files)
+	_, err = entries.Next() // the folder itself
+	if err == nil {
+		_, err = entries.Next()
+	}
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	return err == nil, wrap(err, "read the data of container %s", id)
+}
+
+// notMissing returns nil for an object that is missing, and other errors as they are.
+func notMissing(err error) error {
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // Restore implements engine.Driver. The engine copies the files, owners and modes when a

@@ -126,6 +126,11 @@ type Driver interface {
 	// earlier call.
 	Restore(ctx context.Context, key Key, process string) error
 
+	// HasData reports whether there is anything in a service's data volume, through a
+	// container that has it, by id. If that is "", HasData makes one from the image, of which
+	// no program runs. A missing volume has nothing.
+	HasData(ctx context.Context, key Key, container, image string) (bool, error)
+
 	// Probe runs a container to its end, and returns an error unless it exits with 0.
 	Probe(ctx context.Context, spec Spec) error
 

@@ -94,6 +94,9 @@ func (k Key) SnapshotCopy() string { return k.container() + "-snapshot" }
 // snapshot.
 func (k Key) RestoreCopy() string { return k.container() + "-restore" }
 
+// DataLook returns the name of the container that shows whether a service has data.
+func (k Key) DataLook() string { return k.container() + "-look" }
+
 // Probe returns the name of the container that shows whether the engine runs any.
 func (k Key) Probe() string { return "berth-" + k.hex() + "-try" }
 

@@ -33,6 +33,9 @@ func ByOwner(node string, epoch int64) Option {
 // CheckOwner returns ErrNotOwner if options let only another owner change the stack.
 func CheckOwner(k *stack.Stack, options ...Option) error { return changeWith(options).checkNode(k) }
 
+// AllGo reports whether options has Leaving.
+func AllGo(options ...Option) bool { return changeWith(options).allGo }
+
 // checkNode returns ErrNotOwner if the change is for another owner than the stack's.
 func (c *change) checkNode(k *stack.Stack) error {
 	if c.fence != nil && *c.fence != (fence{k.Node, k.Epoch}) {

@@ -86,7 +86,7 @@ func (g *generation) countRefusal(s *stack.Service, isRefusal bool) int {
 // tryEngine runs a container that needs nothing of the stack's, to distinguish a fault
 // of the engine or its machine from a broken image or broken data.
 func (g *generation) tryEngine(ctx context.Context) error {
-	base, err := g.runner.helperImage(ctx, g.st)
+	base, err := g.runner.sup.helperImage(ctx, g.st)
 	if err != nil {
 		return err
 	}

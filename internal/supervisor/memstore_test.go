@@ -21,7 +21,8 @@ type memstore struct {
 	events   map[string][]stack.Event
 	changes  []change
 	commands []stack.Command
-	woken    map[chan struct{}]string // the stack that each watches
+	remains  map[[2]string]store.Remains // by stack and node
+	woken    map[chan struct{}]string    // the stack that each watches
 
 	// fault is asked at each read, and at each change with its events: an error is what
 	// the database answers. Nil is one that works.
@@ -39,7 +40,7 @@ type change struct {
 }
 
 func newMemstore() *memstore {
-	return &memstore{stacks: map[string]*stack.Stack{}, deleted: map[string]bool{}, events: map[string][]stack.Event{}, woken: map[chan struct{}]string{}}
+	return &memstore{stacks: map[string]*stack.Stack{}, deleted: map[string]bool{}, events: map[string][]stack.Event{}, remains: map[[2]string]store.Remains{}, woken: map[chan struct{}]string{}}
 }
 
 // breaks makes the database work no more where fault returns an error; nil mends it.
@@ -185,11 +186,60 @@ func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) 
 	if err := store.CheckOwner(st, options...); err != nil {
 		return nil, nil, nil, err
 	}
+	row := m.stacks[id]
 	events, err := fn(st)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return st, events, m.committed, m.save(st, events)
+	if err := m.save(st, events); err != nil {
+		return nil, nil, nil, err
+	}
+	if row.Node != st.Node {
+		delete(m.remains, [2]string{id, st.Node})
+		m.remains[[2]string{id, row.Node}] = store.Remains{StackID: id, Node: row.Node, AllGo: store.AllGo(options...), Since: time.Now()}
+	}
+	return st, events, m.committed, nil
+}
+
+func (m *memstore) Remains(_ context.Context, id, node string) (r store.Remains, ok bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok = m.remains[[2]string{id, node}]
+	return r, ok, nil
+}
+
+func (m *memstore) RemainsOn(_ context.Context, node string) (all []store.Remains, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.remains {
+		if r.Node == node && m.stacks[r.StackID] != nil {
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+func (m *memstore) Expect(_ context.Context, id, node string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.remains[[2]string{id, node}] = store.Remains{StackID: id, Node: node, AllGo: true, Since: time.Now()}
+	return nil
+}
+
+func (m *memstore) MarkRemains(_ context.Context, id, node string, data []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.remains[[2]string{id, node}]
+	r.StackID, r.Node, r.Volumes, r.SeenAt = id, node, data, time.Now()
+	m.remains[[2]string{id, node}] = r
+	return nil
+}
+
+func (m *memstore) ForgetRemains(_ context.Context, id, node string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.remains, [2]string{id, node})
+	return nil
 }
 
 func (m *memstore) Deleted(_ context.Context, id string) (bool, error) {

@@ -17,7 +17,8 @@ import (
 // store. If the store knows it as deleted, all of it goes. If the store has never
 // known it, it may be in another database, which somebody will put back: its volumes
 // and snapshots stay for good, and the rest for Config.OrphanGrace. The same holds for
-// the generations of a known stack that are newer than its row explains.
+// the generations of a known stack that are newer than its row explains. Of a stack that
+// another node owns everything goes at once but data that only this node may have.
 
 // orphans maps the ids of stacks to orphans.
 type orphans map[string]*orphan
@@ -122,21 +123,48 @@ func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before 
 func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inventory) error {
 	var errs []error
 	for id, o := range found {
-		deleted, err := s.cfg.Store.Deleted(ctx, id)
-		data, rest := there[id].Data()
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		case deleted:
-			errs = append(errs, s.removeOrphan(ctx, id, there[id]))
-		default:
-			s.warnOfOrphan(id, o, data)
-			if time.Since(o.seen) >= s.cfg.OrphanGrace {
-				errs = append(errs, s.removeOrphan(ctx, id, rest))
-			}
-		}
+		errs = append(errs, s.removePart(ctx, id, o, there[id]))
 	}
 	return errors.Join(errs...)
+}
+
+// removePart removes what is to go of one orphan.
+func (s *Supervisor) removePart(ctx context.Context, id string, o *orphan, there engine.Objects) error {
+	deleted, err := s.cfg.Store.Deleted(ctx, id)
+	if err != nil {
+		return err
+	}
+	if deleted {
+		return s.removeOrphan(ctx, id, there)
+	}
+	owner, err := s.ownerOf(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case owner != nil && owner.Node == s.cfg.Node:
+		return nil // it has come to this node meanwhile
+	case owner != nil:
+		return s.removeForeign(ctx, owner, o, there)
+	}
+	data, rest := there.Data()
+	s.warnOfOrphan(id, o, data)
+	if time.Since(o.seen) < s.cfg.OrphanGrace {
+		return nil
+	}
+	return s.removeOrphan(ctx, id, rest)
+}
+
+// ownerOf returns a stack that this node does not know as its own, if a node owns it; nil for
+// none. On one machine there is none.
+func (s *Supervisor) ownerOf(ctx context.Context, id string) (*stack.Stack, error) {
+	if s.cfg.Node == "" {
+		return nil, nil
+	}
+	st, err := s.cfg.Store.Get(ctx, id)
+	if stack.KindOf(err) == stack.NotFound {
+		return nil, nil
+	}
+	return st, err
 }
 
 // tellAgain is how often the log names data that stays until somebody removes it.

@@ -1,8 +1,14 @@
 package supervisor
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // In a cluster each stack is owned by one node, which its row names with an epoch that counts
@@ -23,13 +29,105 @@ func (r *runner) owns(st *stack.Stack) bool {
 	return st.Node == r.cfg.Node && st.Epoch == r.epoch
 }
 
-// leave removes what this node runs of a stack that another one owns. What cannot be removed
+// leave removes what this node has of a stack that another one owns. What cannot be removed
 // now is left to watchLeftovers.
 func (r *runner) leave() {
-	r.sup.finishOnEngine(r.sup.ctx, r.log, "stack of another node not stopped; trying again later", func() error {
-		return r.sup.stopContainers(r.sup.ctx, engine.Key{Stack: r.id})
+	r.sup.finishOnEngine(r.sup.ctx, r.log, "stack of another node not removed; trying again later", func() error {
+		there, err := r.sup.takeInventory(r.sup.ctx, r.id)
+		if err != nil {
+			return err
+		}
+		st, err := r.get(r.sup.ctx)
+		if err != nil {
+			return err
+		}
+		return r.sup.removeForeign(r.sup.ctx, st, &orphan{}, there[r.id])
 	})
 	r.forget()
+}
+
+// removeForeign removes what this node has of a stack that another one owns, its containers
+// first. Data stays, marked, unless the database says that all of it goes: the other node may
+// have begun without it.
+func (s *Supervisor) removeForeign(ctx context.Context, st *stack.Stack, o *orphan, there engine.Objects) error {
+	known, _, err := s.cfg.Store.Remains(ctx, st.ID, s.cfg.Node)
+	if err != nil {
+		return err
+	}
+	var kept []string
+	if !known.AllGo {
+		data, rest := there.Data()
+		if err := s.cfg.Engine.Discard(ctx, engine.Objects{Containers: rest.Containers}); err != nil {
+			return err
+		}
+		there = rest
+		kept = s.sortData(ctx, st, data, &there)
+	}
+	if err := s.removeOrphan(ctx, st.ID, there); err != nil {
+		return err
+	}
+	return s.noteRemains(ctx, st.ID, o, known, kept)
+}
+
+// sortData adds to rest the part of data that nobody misses, and returns the names of what
+// has to stay: snapshots, and volumes that have files or cannot be read.
+func (s *Supervisor) sortData(ctx context.Context, st *stack.Stack, data engine.Objects, rest *engine.Objects) (kept []string) {
+	for _, v := range data.Volumes {
+		isCache := v.Name != v.Key.Data()
+		if !isCache && s.mayHaveData(ctx, st, v) {
+			kept = append(kept, v.Name)
+		} else {
+			rest.Volumes = append(rest.Volumes, v)
+		}
+	}
+	restored := tagged(data.Images, engine.IsRestored)
+	rest.Images = append(rest.Images, restored...)
+	data.Images = tagged(data.Images, func(tag string) bool { return !engine.IsRestored(tag) })
+	return append(kept, engine.Objects{Images: data.Images}.Names()...)
+}
+
+// mayHaveData reports whether a data volume has files, or cannot be read.
+func (s *Supervisor) mayHaveData(ctx context.Context, st *stack.Stack, v engine.Volume) bool {
+	image, err := s.helperImage(ctx, st)
+	has := false
+	if err == nil {
+		has, err = s.cfg.Engine.HasData(ctx, v.Key, "", image)
+	}
+	if err != nil {
+		s.cfg.Log.Warn("volume of a stack of another node not read, so it stays", "volume", v.Name, "error", err)
+	}
+	return has || err != nil
+}
+
+// noteRemains records what this node keeps of a stack that another one owns, and names it in
+// the log again and again.
+func (s *Supervisor) noteRemains(ctx context.Context, id string, o *orphan, known store.Remains, kept []string) error {
+	if len(kept) == 0 {
+		return s.cfg.Store.ForgetRemains(ctx, id, s.cfg.Node)
+	}
+	if time.Since(o.told) >= tellAgain {
+		o.told = time.Now()
+		s.cfg.Log.Warn("another node owns this stack, and this one still has data of it, which stays until you remove it", "stack", id, "data", kept)
+	}
+	if slices.Equal(kept, known.Volumes) {
+		return nil
+	}
+	return s.cfg.Store.MarkRemains(ctx, id, s.cfg.Node, kept)
+}
+
+// forgetRemains forgets the stacks of others of which nothing is left on this node.
+func (s *Supervisor) forgetRemains(ctx context.Context, there inventory) error {
+	if s.cfg.Node == "" {
+		return nil
+	}
+	all, err := s.cfg.Store.RemainsOn(ctx, s.cfg.Node)
+	errs := []error{err}
+	for _, r := range all {
+		if there[r.StackID].IsEmpty() && !s.cfg.Dir.Has(r.StackID) {
+			errs = append(errs, s.cfg.Store.ForgetRemains(ctx, r.StackID, s.cfg.Node))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // forget makes the supervisor forget the runner, which has ended.

@@ -68,7 +68,7 @@ func (r *runner) snapshotVolume(ctx context.Context, st *stack.Stack, key engine
 		if time.Since(r.cfg.Dir.LastPutOff(r.id, key.Service)) < roomAgain {
 			return nil
 		}
-		spec.Image, err = r.helperImage(ctx, st)
+		spec.Image, err = r.sup.helperImage(ctx, st)
 	}
 	if err == nil {
 		err = r.cfg.Engine.Snapshot(ctx, key, spec)
@@ -91,10 +91,10 @@ func (r *runner) putOff(service string, cause error) error {
 }
 
 // helperImage returns a base image, whose programs no tenant could change.
-func (r *runner) helperImage(ctx context.Context, st *stack.Stack) (string, error) {
+func (s *Supervisor) helperImage(ctx context.Context, st *stack.Stack) (string, error) {
 	for i := range st.Generation.Services {
 		if !st.Generation.Services[i].Spec.IsStatic() {
-			return r.cfg.Builder.EnsureBase(ctx, st.Generation.Services[i].Spec.Runtime, io.Discard)
+			return s.cfg.Builder.EnsureBase(ctx, st.Generation.Services[i].Spec.Runtime, io.Discard)
 		}
 	}
 	return "", errors.New("no service of the stack has data")

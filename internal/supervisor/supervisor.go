@@ -87,6 +87,17 @@ type Store interface {
 	// EndCommands ends all commands of a node's stacks that have not ended, at a time and with
 	// an error.
 	EndCommands(ctx context.Context, node string, at time.Time, why string) error
+	// Remains reads what a node may have of a stack that another one owns.
+	Remains(ctx context.Context, id, node string) (r store.Remains, ok bool, err error)
+	// RemainsOn reads the stacks of others that a node may have something of.
+	RemainsOn(ctx context.Context, node string) ([]store.Remains, error)
+	// Expect records that a node is about to get copies of a stack, which go unless it
+	// becomes the owner.
+	Expect(ctx context.Context, id, node string) error
+	// MarkRemains records which data of a stack of another a node keeps.
+	MarkRemains(ctx context.Context, id, node string, data []string) error
+	// ForgetRemains records that a node has nothing any more of a stack of another.
+	ForgetRemains(ctx context.Context, id, node string) error
 	// Reserve makes stacks created from now on get a Seq above last.
 	Reserve(ctx context.Context, last int64) error
 }

@@ -52,7 +52,7 @@ func (s *Supervisor) sweep(ctx context.Context, stacks []*stack.Stack, there inv
 		s.cfg.Log.Warn("unfinished uploads not removed; the next start tries again", "error", err)
 	}
 	found, err := s.findOrphans(stacks, there, nil)
-	if err = errors.Join(err, s.removeOrphans(ctx, found, there)); err != nil {
+	if err = errors.Join(err, s.removeOrphans(ctx, found, there), s.forgetRemains(ctx, there)); err != nil {
 		s.cfg.Log.Warn("leftovers not removed; trying again later", "error", err)
 	}
 	return found
@@ -93,7 +93,7 @@ func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans
 		s.tidy(st, there[st.ID])
 	}
 	found, err := s.findOrphans(stacks, there, before)
-	return found, errors.Join(err, s.removeOrphans(ctx, found.lasting(before), there))
+	return found, errors.Join(err, s.removeOrphans(ctx, found.lasting(before), there), s.forgetRemains(ctx, there))
 }
 
 // tidy removes the leftovers of a stack that nothing is being done with, and keeps the

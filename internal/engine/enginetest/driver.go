@@ -483,6 +483,16 @@ func (d *Driver) ImageUser(ctx context.Context, id string) (user int, err error)
 	return user, err
 }
 
+// HasData implements engine.Driver.
+func (d *Driver) HasData(ctx context.Context, key engine.Key, _, _ string) (has bool, err error) {
+	err = d.retry(ctx, "HasData", key.Data(), func() error {
+		v := d.engine.volumes[key.Data()]
+		has = v != nil && len(v.files) > 0
+		return nil
+	})
+	return has, err
+}
+
 // Room implements engine.Driver.
 func (d *Driver) Room() (disk.Space, error) {
 	d.engine.mu.Lock()

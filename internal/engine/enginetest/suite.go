@@ -137,6 +137,7 @@ var contract = map[string]func(trial){
 	"Snapshot and Restore remove what was left":             snapshotLeft,
 	"Restore says that its volume is in use":                restoreInUse,
 	"Snapshot needs room":                                   snapshotRoom,
+	"HasData knows a volume with files":                     dataKnown,
 	"Probe shows that containers run":                       probeShows,
 	"Prepare replaces and Start starts":                     prepareStarts,
 	"CopyIn puts files into container and volume":           copyInFiles,

@@ -160,6 +160,25 @@ func snapshotRestores(c trial) {
 	assert.Equal(c.t, "kept", c.data())
 }
 
+func dataKnown(c trial) {
+	has := func(container string) bool {
+		there, err := c.driver.HasData(c.t.Context(), c.web, container, c.bench.Tools)
+		require.NoError(c.t, err)
+		return there
+	}
+	assert.False(c.t, has(""), "there is no volume")
+	assert.Empty(c.t, c.inventory().Volumes, "none is made")
+	id := c.prepare(c.web.Release(), c.bench.Tools)
+	for _, through := range []string{id, ""} {
+		assert.False(c.t, has(through))
+	}
+	require.NoError(c.t, c.driver.CopyIn(c.t.Context(), id, files(c, "data/.hidden", "")))
+	for _, through := range []string{id, ""} {
+		assert.True(c.t, has(through))
+	}
+	assert.Len(c.t, c.inventory().Containers, 1)
+}
+
 func keepCancelled(c trial) {
 	c.write("kept")
 	for _, moment := range moments {
