@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/netip"
 	"os"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
+	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -50,7 +52,7 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 			Driver:  NewDriver(w.driver.engine, info, own),
 			Another: NewDriver(b.engine, info, DriverOptions{Instance: strings.ToLower(rand.Text()), Pool: pool}),
 			Subnets: 1 << (subnetBits - pool.Bits()),
-			Image:   b.image, Tools: tools,
+			Image:   b.image, Tools: tools, Registry: newRegistry(t),
 			Command:     func(words ...string) []string { return helper(words...).Args },
 			Script:      func(words ...string) []string { return append([]string{"sh", "-c", scripts[words[0]]}, words...) },
 			LoseAnswers: w.loseAnswers, Leave: w.leave, Return: w.back,
@@ -75,6 +77,14 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 			},
 		})
 	})
+}
+
+// newRegistry returns the address of a registry that the engine trusts, as it is this
+// machine's.
+func newRegistry(t *testing.T) string {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
 }
 
 // scripts are what a Bench's Script runs.

@@ -144,6 +144,43 @@ type Driver interface {
 	Room() (disk.Space, error)
 
 	Builds
+	Carrier
+}
+
+// Carrier is the part of a Driver that carries what a stack has between engines, by itself
+// or by way of a registry. What streams is never asked again when an answer is lost: the
+// caller begins again.
+type Carrier interface {
+	// ReadData writes a service's data to w, as a tar in which all names begin with
+	// DataFolder: from the data volume, or from the snapshot if there is one. ErrNotFound
+	// means that there is neither. No program of the image runs. The tar is as the data
+	// was, unless something writes to the volume meanwhile. Files have their owners, modes,
+	// links and times in seconds; sockets are left out.
+	ReadData(ctx context.Context, key Key, image string, w io.Writer) error
+
+	// FillData makes a service's data volume from what ReadData wrote, in place of the one
+	// that is there. It removes a container of the name process, which may have that. No
+	// program of the image runs. When there is an error, no volume is left; ErrHost means
+	// that another container has the volume that is there. When a server dies meanwhile, a
+	// part of the data is left.
+	FillData(ctx context.Context, key Key, image, process string, data io.Reader) error
+
+	// Push puts an image into a registry under the reference remote. Layers that are there
+	// are not sent.
+	Push(ctx context.Context, ref, remote string, login Login) error
+
+	// Fetch pulls the image with the reference remote from a registry and gives it the
+	// reference ref here. ErrNotFound means that the registry does not have it.
+	Fetch(ctx context.Context, remote, ref string, login Login) error
+}
+
+// DataFolder is the folder of a tar that has a service's data.
+const DataFolder = "data"
+
+// Login is what a registry knows the engine by; the zero Login is for one that asks nobody.
+type Login struct {
+	User, Password string
+	Token          string // in place of both
 }
 
 // Builds is the part of a Driver that the builder needs.

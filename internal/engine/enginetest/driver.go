@@ -20,6 +20,8 @@ type Options struct {
 	Instance string // id of the installation
 	Subnets  int    // networks that the engine may have; 0 is 256
 	InPlace  bool   // containers keep their names while they run, as under gVisor
+
+	Registry *Registry // which Push and Fetch use; nil if none answers
 }
 
 // Driver is the engine.Driver of one installation on an Engine.

@@ -62,9 +62,9 @@ func TestDriver_KeepsTheContract(t *testing.T) {
 			e.takeTime()
 			const subnets = 2
 			test(t, Bench{
-				Driver:  e.Driver(Options{Instance: "own", Subnets: subnets}),
+				Driver:  e.Driver(Options{Instance: "own", Subnets: subnets, Registry: NewRegistry("registry")}),
 				Another: e.Driver(Options{Instance: "another", Subnets: subnets}),
-				Subnets: subnets, Image: "base", Tools: "tools",
+				Subnets: subnets, Image: "base", Tools: "tools", Registry: "registry",
 				Command:     func(words ...string) []string { return append(words, "helper") },
 				Script:      func(words ...string) []string { return append(words, "helper") },
 				LoseAnswers: e.loseAnswers, Leave: e.Leave, Return: e.Return,

@@ -40,6 +40,8 @@ type Bench struct {
 
 	Tools string // image of a SnapshotSpec
 
+	Registry string // beginning of references in a registry that asks nobody for a name
+
 	// Script returns a command for containers of Tools. Its first argument says what it
 	// does:
 	//
@@ -138,6 +140,11 @@ var contract = map[string]func(trial){
 	"Restore says that its volume is in use":                restoreInUse,
 	"Snapshot needs room":                                   snapshotRoom,
 	"HasData knows a volume with files":                     dataKnown,
+	"ReadData and FillData carry the data":                  dataCarried,
+	"ReadData of no data says so":                           dataMissing,
+	"ReadData and FillData that break off":                  dataCut,
+	"FillData says that its volume is in use":               dataInUse,
+	"Push and Fetch carry an image":                         imagesCarried,
 	"Probe shows that containers run":                       probeShows,
 	"Prepare replaces and Start starts":                     prepareStarts,
 	"CopyIn puts files into container and volume":           copyInFiles,
