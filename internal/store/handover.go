@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/berth-host/berth/internal/stack"
@@ -12,15 +13,23 @@ import (
 type Remains struct {
 	StackID string
 	Node    string
-	AllGo   bool      // data included; otherwise volumes with data stay
-	Since   time.Time // when the stack got another owner
+	AllGo   bool // data included; otherwise volumes with data stay
+
+	// Expected means that the node has copies of the stack and may become the owner.
+	Expected bool
+	Since    time.Time // when the stack got another owner
 
 	Volumes []string  // in which the node has found data
 	SeenAt  time.Time // when it did; zero until it has looked
 }
 
+// ErrNotExpected means that a stack cannot go to a node, since that has no copies of it, or
+// has them no more.
+var ErrNotExpected = errors.New("the node does not expect the stack")
+
 // Leaving makes a change that gives a stack another node say that all that the node before
-// may still have of it goes. Without it, volumes with data stay there.
+// may still have of it goes. Without it, volumes with data stay there. The change fails with
+// ErrNotExpected unless the node expects the stack.
 func Leaving() Option { return func(c *change) { c.allGo = true } }
 
 // handOver records what follows from another owner, if a change has given the stack one:
@@ -29,6 +38,11 @@ func Leaving() Option { return func(c *change) { c.allGo = true } }
 func (s *Store) handOver(ctx context.Context, tx *sql.Tx, before *stack.Stack, k *stack.Stack, allGo bool) error {
 	if before.Node == k.Node {
 		return nil
+	}
+	if allGo {
+		if err := s.checkExpected(ctx, tx, k); err != nil {
+			return err
+		}
 	}
 	now := stack.Now()
 	if err := s.exec(ctx, tx, "take over "+k.ID, "DELETE FROM remains WHERE stack_id = ? AND node = ?", k.ID, k.Node); err != nil {
@@ -42,6 +56,16 @@ func (s *Store) handOver(ctx context.Context, tx *sql.Tx, before *stack.Stack, k
 		return err
 	}
 	return s.oweEvents(ctx, tx, before.Node, k)
+}
+
+// checkExpected returns ErrNotExpected unless the node of a stack is expected to own it.
+func (s *Store) checkExpected(ctx context.Context, tx *sql.Tx, k *stack.Stack) error {
+	expected, _, err := readOne(ctx, s, tx, "read what a node has of "+k.ID, onlyPlace[bool],
+		"SELECT expected FROM remains WHERE stack_id = ? AND node = ?", k.ID, k.Node)
+	if err == nil && !expected {
+		return ErrNotExpected
+	}
+	return err
 }
 
 // oweEvents makes the new owner of a stack deliver what the one before may not have begun to.
@@ -59,22 +83,28 @@ func (s *Store) oweEvents(ctx context.Context, tx *sql.Tx, before string, k *sta
 }
 
 func (s *Store) addRemains(ctx context.Context, q querier, r Remains) error {
-	return s.exec(ctx, q, "record what a node has of "+r.StackID, `INSERT INTO remains (stack_id, node, all_go, since) VALUES (?, ?, ?, ?)
-		ON CONFLICT (stack_id, node) DO UPDATE SET all_go = excluded.all_go, since = excluded.since`,
-		r.StackID, r.Node, r.AllGo, micros(r.Since))
+	return s.exec(ctx, q, "record what a node has of "+r.StackID, `INSERT INTO remains (stack_id, node, all_go, expected, since) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (stack_id, node) DO UPDATE SET all_go = excluded.all_go, expected = excluded.expected, since = excluded.since`,
+		r.StackID, r.Node, r.AllGo, r.Expected, micros(r.Since))
 }
 
 // Expect records that a node is about to get copies of a stack that another one owns, all of
 // which go unless it becomes the owner.
 func (s *Store) Expect(ctx context.Context, stackID, node string) error {
-	return s.addRemains(ctx, s.write, Remains{StackID: stackID, Node: node, AllGo: true, Since: stack.Now()})
+	return s.addRemains(ctx, s.write, Remains{StackID: stackID, Node: node, AllGo: true, Expected: true, Since: stack.Now()})
 }
 
-const selectRemains = `SELECT r.stack_id, r.node, r.all_go, r.since, r.volumes, r.seen_at
+// Renounce records that a node will not become the owner of a stack after all, before its
+// copies go.
+func (s *Store) Renounce(ctx context.Context, stackID, node string) error {
+	return s.exec(ctx, s.write, "renounce "+stackID, "UPDATE remains SET expected = ? WHERE stack_id = ? AND node = ?", false, stackID, node)
+}
+
+const selectRemains = `SELECT r.stack_id, r.node, r.all_go, r.expected, r.since, r.volumes, r.seen_at
 	FROM remains r JOIN stacks k ON k.id = r.stack_id WHERE k.status <> 'deleted' AND `
 
 func (r *Remains) places() []any {
-	return []any{&r.StackID, &r.Node, &r.AllGo, (*micros)(&r.Since), &plainJSON{&r.Volumes}, (*micros)(&r.SeenAt)}
+	return []any{&r.StackID, &r.Node, &r.AllGo, &r.Expected, (*micros)(&r.Since), &plainJSON{&r.Volumes}, (*micros)(&r.SeenAt)}
 }
 
 // Remains returns what a node may have of a stack that another one owns; ok is false if
@@ -94,9 +124,9 @@ func (s *Store) RemainsOn(ctx context.Context, node string) ([]Remains, error) {
 // wakes the watchers of the stack.
 func (s *Store) MarkRemains(ctx context.Context, stackID, node string, volumes []string) error {
 	now := micros(stack.Now())
-	err := s.exec(ctx, s.write, "record what a node has of "+stackID, `INSERT INTO remains (stack_id, node, all_go, since, volumes, seen_at)
-		VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (stack_id, node) DO UPDATE SET volumes = excluded.volumes, seen_at = excluded.seen_at`,
-		stackID, node, false, now, &plainJSON{&volumes}, now)
+	err := s.exec(ctx, s.write, "record what a node has of "+stackID, `INSERT INTO remains (stack_id, node, all_go, expected, since, volumes, seen_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (stack_id, node) DO UPDATE SET volumes = excluded.volumes, seen_at = excluded.seen_at`,
+		stackID, node, false, false, now, &plainJSON{&volumes}, now)
 	if err == nil {
 		s.watch.wake(stackID)
 	}

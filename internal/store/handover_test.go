@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -43,12 +44,11 @@ func (on suite) TestHandOver_RecordsWhatTheNodeBeforeMayHave(t *testing.T) {
 		t.Errorf("something remains on the owner, %v", err)
 	}
 
+	expect(t, s, k, "a")
 	k = moveTo(t, s, k, "a", store.Leaving())
 	wantRemains(t, s, store.Remains{StackID: k.ID, Node: "b", AllGo: true})
-	if err := s.Expect(t.Context(), k.ID, "c"); err != nil {
-		t.Fatal(err)
-	}
-	wantRemains(t, s, store.Remains{StackID: k.ID, Node: "b", AllGo: true}, store.Remains{StackID: k.ID, Node: "c", AllGo: true})
+	expect(t, s, k, "c")
+	wantRemains(t, s, store.Remains{StackID: k.ID, Node: "b", AllGo: true}, store.Remains{StackID: k.ID, Node: "c", AllGo: true, Expected: true})
 	if err := s.ForgetRemains(t.Context(), k.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +59,38 @@ func (on suite) TestHandOver_RecordsWhatTheNodeBeforeMayHave(t *testing.T) {
 	}
 	setStatus(t, s, k.ID, stack.Deleted)
 	wantRemains(t, s)
+}
+
+func expect(t *testing.T, s *store.Store, k *stack.Stack, node string) {
+	t.Helper()
+	if err := s.Expect(t.Context(), k.ID, node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (on suite) TestHandOver_LeavesNothingForANodeThatDoesNotExpectTheStack(t *testing.T) {
+	s, _ := on.open(t)
+	k := createOn(t, s, "a")
+	leave := func() error {
+		_, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+			k.Node, k.Epoch = "b", 2
+			return nil, nil
+		}, store.Leaving())
+		return err
+	}
+	for range 2 {
+		if err := leave(); !errors.Is(err, store.ErrNotExpected) || get(t, s, k.ID).Node != "a" {
+			t.Errorf("the error is %v, and %s owns the stack", err, get(t, s, k.ID).Node)
+		}
+		expect(t, s, k, "b")
+		if err := s.Renounce(t.Context(), k.ID, "b"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, s, k, "b")
+	if err := leave(); err != nil || get(t, s, k.ID).Node != "b" {
+		t.Errorf("the error is %v, and %s owns the stack", err, get(t, s, k.ID).Node)
+	}
 }
 
 func (on suite) TestHandOver_EndsTheCommands(t *testing.T) {

@@ -191,6 +191,9 @@ func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) 
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if store.AllGo(options...) && !m.remains[[2]string{id, st.Node}].Expected {
+		return nil, nil, nil, store.ErrNotExpected
+	}
 	if err := m.save(st, events); err != nil {
 		return nil, nil, nil, err
 	}
@@ -222,7 +225,16 @@ func (m *memstore) RemainsOn(_ context.Context, node string) (all []store.Remain
 func (m *memstore) Expect(_ context.Context, id, node string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.remains[[2]string{id, node}] = store.Remains{StackID: id, Node: node, AllGo: true, Since: time.Now()}
+	m.remains[[2]string{id, node}] = store.Remains{StackID: id, Node: node, AllGo: true, Expected: true, Since: time.Now()}
+	return nil
+}
+
+func (m *memstore) Renounce(_ context.Context, id, node string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.remains[[2]string{id, node}]
+	r.Expected = false
+	m.remains[[2]string{id, node}] = r
 	return nil
 }
 

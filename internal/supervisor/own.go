@@ -54,6 +54,11 @@ func (s *Supervisor) removeForeign(ctx context.Context, st *stack.Stack, o *orph
 	if err != nil {
 		return err
 	}
+	if known.Expected { // by an owner that might give the stack to this node meanwhile
+		if err := s.cfg.Store.Renounce(ctx, st.ID, s.cfg.Node); err != nil {
+			return err
+		}
+	}
 	var kept []string
 	if !known.AllGo {
 		data, rest := there.Data()

@@ -94,6 +94,8 @@ type Store interface {
 	// Expect records that a node is about to get copies of a stack, which go unless it
 	// becomes the owner.
 	Expect(ctx context.Context, id, node string) error
+	// Renounce records that it does not become the owner after all.
+	Renounce(ctx context.Context, id, node string) error
 	// MarkRemains records which data of a stack of another a node keeps.
 	MarkRemains(ctx context.Context, id, node string, data []string) error
 	// ForgetRemains records that a node has nothing any more of a stack of another.
