@@ -18,7 +18,7 @@ import (
 
 // disown ends the loop of a stack that another node owns.
 func (r *runner) disown() {
-	if !r.lost.Swap(true) {
+	if !r.lost.Swap(true) && !r.moving.Load() {
 		r.log.Warn("another node owns the stack by now; it is let go")
 	}
 	r.cancel()
@@ -128,7 +128,7 @@ func (s *Supervisor) forgetRemains(ctx context.Context, there inventory) error {
 	all, err := s.cfg.Store.RemainsOn(ctx, s.cfg.Node)
 	errs := []error{err}
 	for _, r := range all {
-		if there[r.StackID].IsEmpty() && !s.cfg.Dir.Has(r.StackID) {
+		if there[r.StackID].IsEmpty() && !s.cfg.Dir.Has(r.StackID) && s.guest(r.StackID) == nil {
 			errs = append(errs, s.cfg.Store.ForgetRemains(ctx, r.StackID, s.cfg.Node))
 		}
 	}

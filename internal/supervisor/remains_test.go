@@ -105,8 +105,8 @@ func TestRemains_AllGoesOfAStackThatWasMovedAway(t *testing.T) {
 		synctest.Wait()
 		a.stopServer()
 		for _, st := range []*stack.Stack{live, expired} {
-			require.NoError(t, a.db.Expect(t.Context(), st.ID, "b"))
-			_, err := a.db.Update(t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
+			require.NoError(t, a.db.Expect(a.t.Context(), st.ID, "b"))
+			_, err := a.db.Update(a.t.Context(), st.ID, func(st *stack.Stack) ([]stack.Event, error) {
 				st.Node, st.Epoch = "b", st.Epoch+1
 				return nil, nil
 			}, store.Leaving())

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -38,11 +39,15 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	return r.cfg.Routes.Set(st.ID, entry)
 }
 
-// unroute makes the public URLs of a deleted stack unknown and cuts the requests that
-// are still open.
+// unroute makes the public URLs of a deleted stack unknown, or those of a lost one lead to the
+// node that owns it, and cuts the requests that are still open.
 func (r *runner) unroute() {
 	r.routing.Lock()
-	targets := r.cfg.Routes.Remove(r.id)
+	remove := r.cfg.Routes.Remove
+	if r.lost.Load() && !r.deleted.Load() && r.cfg.Elsewhere != nil {
+		remove = r.cfg.Elsewhere
+	}
+	targets := remove(r.id)
 	r.routing.Unlock()
 	cut(targets)
 }
@@ -57,8 +62,11 @@ func cut(targets []*proxy.Target) {
 }
 
 // drainAll gives the open requests of targets time to finish.
-func (r *runner) drainAll(targets []*proxy.Target) {
-	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Drain)
+func (r *runner) drainAll(targets []*proxy.Target) { r.drainFor(r.cfg.Drain, targets) }
+
+// drainFor is drainAll within a limit.
+func (r *runner) drainFor(limit time.Duration, targets []*proxy.Target) {
+	ctx, cancel := context.WithTimeout(r.ctx, min(limit, r.cfg.Drain))
 	defer cancel()
 	var group errgroup.Group
 	for _, t := range targets {

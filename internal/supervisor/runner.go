@@ -32,6 +32,7 @@ type runner struct {
 	epoch   int64                      // in which this node took the stack; the row refuses the changes of any other
 	deleted atomic.Bool                // whether the stack is deleted
 	lost    atomic.Bool                // whether another node owns the stack
+	moving  atomic.Bool                // whether it is being moved to one, and stopped for that
 	served  atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
 	work    sync.WaitGroup             // what goes on beside the job: watching, draining
 
@@ -93,7 +94,7 @@ func (r *runner) run() {
 // all of it is removed, and if another node owns it, what runs here. Otherwise the
 // containers go on.
 func (r *runner) windUp(l *loop) {
-	if r.deleted.Load() || r.lost.Load() {
+	if r.deleted.Load() || r.lost.Load() && !r.moving.Load() {
 		r.unroute() // first, since the rest may wait for the engine
 	}
 	if l.job != nil {
@@ -105,6 +106,7 @@ func (r *runner) windUp(l *loop) {
 	case r.deleted.Load():
 		r.discardOnce()
 	case r.lost.Load():
+		r.unroute() // perhaps again
 		r.leave()
 	}
 }

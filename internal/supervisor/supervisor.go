@@ -59,6 +59,16 @@ type Config struct {
 	// of unknown stacks, and of generations newer than their rows.
 	OrphanGrace time.Duration
 
+	// Of a cluster; all zero on one machine.
+	Peers    Peers
+	Registry Registry // nil for none
+	// Hold makes new requests for a live stack wait until its routes change; nil for routes
+	// that cannot.
+	Hold func(id string)
+	// Elsewhere makes the routes of a stack lead to the node that owns it, and returns the
+	// targets that they led to before. Without it they lead nowhere.
+	Elsewhere func(id string) []*proxy.Target
+
 	Log *slog.Logger
 }
 
@@ -118,6 +128,7 @@ type Supervisor struct {
 
 	mu      sync.Mutex
 	runners map[string]*runner // by the stack's id
+	guests  map[string]*guest  // stacks that are about to come, by id
 }
 
 // siteReaders is how many trees of adopted sites are read at once: each needs file
@@ -126,7 +137,7 @@ const siteReaders = 2
 
 // New returns a Supervisor that does nothing before Start.
 func New(cfg Config) *Supervisor {
-	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}}
+	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, guests: map[string]*guest{}}
 	s.reading, s.ready = semaphore.NewWeighted(siteReaders), semaphore.NewWeighted(maxReady)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -379,7 +390,7 @@ func (s *Supervisor) Delete(ctx context.Context, id string) error {
 // is removed. What the engine cannot remove now is left to watchLeftovers, since the
 // stack is deleted.
 func (s *Supervisor) endStack(ctx context.Context, id string, trigger func(*stack.Stack) ([]stack.Event, error)) error {
-	st, err := s.change(context.WithoutCancel(ctx), id, trigger)
+	st, err := s.changeRow(context.WithoutCancel(ctx), id, trigger)
 	if err != nil {
 		return err
 	}
@@ -452,8 +463,16 @@ func (s *Supervisor) firstEpoch() int64 {
 }
 
 // change changes a stack of this node, for a request. One that has no runner yet has just
-// been created.
+// been created. A stack that is being moved is not changed.
 func (s *Supervisor) change(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error) {
+	if r := s.lookup(id); r != nil && r.moving.Load() {
+		return nil, errMoving
+	}
+	return s.changeRow(ctx, id, fn, options...)
+}
+
+// changeRow is change, even while the stack moves.
+func (s *Supervisor) changeRow(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error) {
 	if r := s.lookup(id); r != nil {
 		return r.change(ctx, fn, options...)
 	}
