@@ -132,6 +132,10 @@ func (r *runner) recoverStack(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	if !r.owns(st) {
+		r.disown()
+		return
+	}
 	if st.Status != stack.Live {
 		r.failStopped(ctx)
 		return

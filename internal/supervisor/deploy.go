@@ -44,6 +44,7 @@ func (r *runner) deploy(ctx, superseded context.Context, next stack.Generation, 
 	err = d.buildAndSwitch(ctx, superseded)
 	if err == nil {
 		r.prepareLater()
+		r.keepApartLater()
 	}
 	if err == nil || isDeleted(err) {
 		return

@@ -21,8 +21,10 @@ import (
 
 // links are the ways between the nodes of a test.
 type links struct {
-	nodes map[string]*world
-	meet  func(moment string) error // called before and after each call; its error is that of the call
+	nodes    map[string]*world
+	registry *enginetest.Registry
+	archive  *shelf
+	meet     func(moment string) error // called before and after each call; its error is that of the call
 }
 
 func (l *links) Peer(node string) (Peer, error) { return link{l, node}, nil }
@@ -74,14 +76,14 @@ func inCluster(t *testing.T, test func(a, b *world, l *links), configure ...func
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		registry := enginetest.NewRegistry("registry")
-		l := &links{nodes: map[string]*world{}, meet: func(string) error { return nil }}
+		l := &links{nodes: map[string]*world{}, registry: registry, archive: &shelf{kept: map[string][]byte{}}, meet: func(string) error { return nil }}
 		for _, node := range []string{"a", "b"} {
 			w := newWorld(t, enginetest.Options{Registry: registry})
 			l.nodes[node] = w
 			w.db = l.nodes["a"].db
 			defer w.close()
 			w.configure = func(c *Config) {
-				c.Node, c.Peers, c.Registry = node, l, depot{registry}
+				c.Node, c.Peers, c.Registry, c.Archive = node, l, depot{registry}, l.archive
 				long(c)
 				for _, f := range configure {
 					f(c)

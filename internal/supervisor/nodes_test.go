@@ -93,7 +93,7 @@ func TestNodes_AStackIsLetGoOnceAnotherNodeOwnsIt(t *testing.T) {
 			inNodes(t, func(a, _ *world) {
 				st := begin(a)
 				synctest.Wait()
-				a.goesTo(st, "b")
+				a.goesTo(st, "c")
 				row, events := a.get(st.ID), a.events(st.ID)
 				a.release()
 				a.settle()
@@ -113,7 +113,7 @@ func TestNodes_AChangeIsRefusedOnceAnotherNodeOwnsTheStack(t *testing.T) {
 	inNodes(t, func(a, _ *world) {
 		st := a.live(service("web"))
 		synctest.Wait()
-		a.goesTo(st, "b")
+		a.goesTo(st, "c")
 		_, err := a.sup.Restart(a.t.Context(), st.ID, "web")
 		require.ErrorIs(t, err, store.ErrNotOwner)
 		require.ErrorIs(t, a.sup.Delete(a.t.Context(), st.ID), store.ErrNotOwner)

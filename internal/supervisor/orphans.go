@@ -111,7 +111,7 @@ func (s *Supervisor) findOrphans(stacks []*stack.Stack, there inventory, before 
 	ids = slices.AppendSeq(ids, maps.Keys(there))
 	known, found, now := idsOf(stacks), orphans{}, time.Now()
 	for _, id := range ids {
-		if !known[id] && s.guest(id) == nil {
+		if !known[id] && !s.isComing(id) {
 			found[id] = cmp.Or(before[id], &orphan{seen: now})
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Supervisor) removeOrphans(ctx context.Context, found orphans, there inv
 
 // removePart removes what is to go of one orphan.
 func (s *Supervisor) removePart(ctx context.Context, id string, o *orphan, there engine.Objects) error {
-	if s.guest(id) != nil {
+	if s.isComing(id) {
 		return nil // it has begun to come here meanwhile
 	}
 	deleted, err := s.cfg.Store.Deleted(ctx, id)

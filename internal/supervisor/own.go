@@ -128,7 +128,7 @@ func (s *Supervisor) forgetRemains(ctx context.Context, there inventory) error {
 	all, err := s.cfg.Store.RemainsOn(ctx, s.cfg.Node)
 	errs := []error{err}
 	for _, r := range all {
-		if there[r.StackID].IsEmpty() && !s.cfg.Dir.Has(r.StackID) && s.guest(r.StackID) == nil {
+		if there[r.StackID].IsEmpty() && !s.cfg.Dir.Has(r.StackID) && !s.isComing(r.StackID) {
 			errs = append(errs, s.cfg.Store.ForgetRemains(ctx, r.StackID, s.cfg.Node))
 		}
 	}

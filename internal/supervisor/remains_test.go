@@ -38,7 +38,7 @@ func TestRemains_OfAStackThatAnotherNodeTookAreItsDataAlone(t *testing.T) {
 					a.stopServer()
 				}
 				for _, st := range all {
-					a.goesTo(st, "b")
+					a.goesTo(st, "c")
 				}
 				if !running {
 					a.startServer()
@@ -84,7 +84,7 @@ func TestRemains_WhatCannotBeReadStays(t *testing.T) {
 		st := a.live(service("web"))
 		synctest.Wait()
 		a.engine.Before("HasData", func(string) error { return errors.New("input/output error") })
-		a.goesTo(st, "b")
+		a.goesTo(st, "c")
 		a.settle()
 		require.Equal(t, []string{engine.Key{Stack: st.ID, Service: "web"}.Data()}, a.there(st).Names())
 		a.engine.Before("HasData", nil)

@@ -27,14 +27,18 @@ type runner struct {
 	ctx     context.Context // of all its work; ends with the stack or the server
 	cancel  context.CancelFunc
 	mailbox *mailbox
-	exits   chan string                // containers that may have ended; see noteExit
-	ended   chan struct{}              // closed when nothing goes on any more
-	epoch   int64                      // in which this node took the stack; the row refuses the changes of any other
-	deleted atomic.Bool                // whether the stack is deleted
-	lost    atomic.Bool                // whether another node owns the stack
-	moving  atomic.Bool                // whether it is being moved to one, and stopped for that
-	served  atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
-	work    sync.WaitGroup             // what goes on beside the job: watching, draining
+	exits   chan string   // containers that may have ended; see noteExit
+	ended   chan struct{} // closed when nothing goes on any more
+	epoch   int64         // in which this node took the stack; the row refuses the changes of any other
+	deleted atomic.Bool   // whether the stack is deleted
+	lost    atomic.Bool   // whether another node owns the stack
+	moving  atomic.Bool   // whether it is being moved to one, and stopped for that
+
+	isolated atomic.Bool                // whether it was stopped since the node was cut off
+	keeping  atomic.Bool                // whether something is being kept apart from the node
+	apart    string                     // what was kept apart last; only whoever has set keeping uses it
+	served   atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
+	work     sync.WaitGroup             // what goes on beside the job: watching, draining
 
 	discardOnce func() // discard, the first time
 

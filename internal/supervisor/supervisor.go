@@ -62,6 +62,9 @@ type Config struct {
 	// Of a cluster; all zero on one machine.
 	Peers    Peers
 	Registry Registry // nil for none
+	Archive  Archive  // nil for none
+	// Lost reports whether a node is lost, so that others answer for its stacks; nil for never.
+	Lost func(node string) bool
 	// Hold makes new requests for a live stack wait until its routes change; nil for routes
 	// that cannot.
 	Hold func(id string)
@@ -129,6 +132,8 @@ type Supervisor struct {
 	mu      sync.Mutex
 	runners map[string]*runner // by the stack's id
 	guests  map[string]*guest  // stacks that are about to come, by id
+	taking  map[string]bool    // stacks that are about to be taken from a lost node, by id
+	empty   map[string]bool    // what EmptyStacks returned last
 }
 
 // siteReaders is how many trees of adopted sites are read at once: each needs file
@@ -137,7 +142,7 @@ const siteReaders = 2
 
 // New returns a Supervisor that does nothing before Start.
 func New(cfg Config) *Supervisor {
-	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, guests: map[string]*guest{}}
+	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, guests: map[string]*guest{}, taking: map[string]bool{}}
 	s.reading, s.ready = semaphore.NewWeighted(siteReaders), semaphore.NewWeighted(maxReady)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -380,7 +385,16 @@ const (
 // volume, network or file. If the engine does not answer, it waits at most deleteWait:
 // the stack is deleted by then, and its objects go when the engine works again. The
 // same holds if ctx ends, which ends the wait and not the delete.
+//
+// A stack of a lost node is deleted at once; the node removes what it has when it is back. One
+// of another node that is not lost is store.ErrNotOwner.
 func (s *Supervisor) Delete(ctx context.Context, id string) error {
+	if s.cfg.Node != "" && s.lookup(id) == nil {
+		st, err := s.cfg.Store.Get(ctx, id)
+		if err != nil || st.Node != s.cfg.Node {
+			return s.deleteLost(ctx, st, err)
+		}
+	}
 	return s.endStack(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Delete(stack.Now())
 	})

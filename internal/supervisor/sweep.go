@@ -101,8 +101,10 @@ func (s *Supervisor) removeLasting(ctx context.Context, before orphans) (orphans
 func (s *Supervisor) tidy(st *stack.Stack, there engine.Objects) {
 	r := s.lookup(st.ID)
 	if r == nil {
-		return // it has been deleted meanwhile
+		s.takeLate(st)
+		return
 	}
+	r.keepApartLater()
 	there = r.exceptReady(there)
 	if s.leftovers(st, there).none() && (st.Status != stack.Expired || len(there.Volumes) == 0) {
 		r.startTrim()
@@ -119,4 +121,15 @@ func (r *runner) tidy(ctx context.Context, there engine.Objects) {
 	}
 	r.removeLeftovers(ctx, st, there)
 	r.keepData(ctx)
+}
+
+// takeLate takes a stack without a runner: in a cluster one that has become this node's while
+// nobody here heard of it. On one machine it has been deleted meanwhile.
+func (s *Supervisor) takeLate(st *stack.Stack) {
+	if s.cfg.Node == "" || st.Epoch == s.firstEpoch() || s.isComing(st.ID) {
+		return
+	}
+	if err := s.Take(s.ctx, st.ID); err != nil && stack.KindOf(err) == 0 && s.ctx.Err() == nil {
+		s.cfg.Log.Warn("stack that came to this node not taken; trying again", "stack", st.ID, "error", err)
+	}
 }

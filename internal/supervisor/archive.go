@@ -1,0 +1,168 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// What a live or an expired stack needs to begin on another node is kept apart from its own:
+// its images in the registry, its files and the data of an expired one in the archive. That
+// is done once the stack serves, or has expired, and nobody waits for it. A name in the
+// archive says which deploy or which expiry something is of, so that nothing older is taken
+// for it.
+
+// Archive keeps files of stacks apart from their nodes, sealed; package registry has it.
+type Archive interface {
+	// Has reports whether something is kept of a stack under a name.
+	Has(ctx context.Context, st *stack.Stack, name string) (bool, error)
+	// Put keeps what write writes.
+	Put(ctx context.Context, st *stack.Stack, name string, write func(context.Context, io.Writer) error) error
+	// Get calls read with what Put kept; engine.ErrNotFound if there is nothing.
+	Get(ctx context.Context, st *stack.Stack, name string, read func(io.Reader) error) error
+}
+
+// filesName returns the name of a stack's files as its served generation has them.
+func filesName(st *stack.Stack) string { return fmt.Sprintf("files-g%d", st.Generation.Attempt) }
+
+// dataName returns the name of the data of a service since its stack expired.
+func dataName(st *stack.Stack, service string) string {
+	return fmt.Sprintf("data-%s-%d", service, st.ExpiredAt.UnixMicro())
+}
+
+// apartName says what is kept of a stack once all of it is; "" if nothing need be.
+func apartName(st *stack.Stack) string {
+	switch {
+	case !st.Generation.Built() || st.Deploying != 0:
+		return ""
+	case st.Status == stack.Expired:
+		return dataName(st, "all")
+	case st.Status == stack.Live:
+		return filesName(st)
+	}
+	return ""
+}
+
+// keepApartLater keeps apart what the stack needs on another node, beside its jobs, unless all
+// of it is kept. After a fault watchLeftovers asks again.
+func (r *runner) keepApartLater() {
+	if r.cfg.Archive == nil || !r.keeping.CompareAndSwap(false, true) {
+		return
+	}
+	r.sup.jobs.Go(func() {
+		defer r.keeping.Store(false)
+		st, err := r.cfg.Store.Get(r.ctx, r.id)
+		if err != nil || apartName(st) == "" || apartName(st) == r.apart {
+			return
+		}
+		if err := r.keepApart(r.ctx, st); err != nil {
+			if r.ctx.Err() == nil {
+				r.log.Warn("what the stack needs on another node is not kept in the registry; trying again later", "error", err)
+			}
+			return
+		}
+		r.apart = apartName(st)
+	})
+}
+
+// keepApart puts into the registry and the archive what they do not have.
+func (r *runner) keepApart(ctx context.Context, st *stack.Stack) error {
+	if err := r.sup.pushImages(ctx, st); err != nil {
+		return err
+	}
+	err := r.archive(ctx, st, filesName(st), func(_ context.Context, w io.Writer) error { return r.cfg.Dir.Pack(st.ID, false, w) })
+	if err != nil || st.Status != stack.Expired {
+		return err
+	}
+	for _, service := range processServices(st) {
+		key := engine.Key{Stack: st.ID, Service: service}
+		image, err := r.sup.helperImage(ctx, st)
+		if err == nil {
+			err = r.archive(ctx, st, dataName(st, service), func(ctx context.Context, w io.Writer) error {
+				return r.cfg.Engine.ReadData(ctx, key, image, w)
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) archive(ctx context.Context, st *stack.Stack, name string, write func(context.Context, io.Writer) error) error {
+	has, err := r.cfg.Archive.Has(ctx, st, name)
+	if err != nil || has {
+		return err
+	}
+	return r.cfg.Archive.Put(ctx, st, name, write)
+}
+
+// processServices returns the services of a stack that have processes, and so data.
+func processServices(st *stack.Stack) (names []string) {
+	for i := range st.Generation.Services {
+		if spec := &st.Generation.Services[i].Spec; !spec.IsStatic() {
+			names = append(names, spec.Name)
+		}
+	}
+	return names
+}
+
+// errNotKept means that a stack cannot begin on another node: not all that it needs is kept
+// apart from its own.
+var errNotKept = errors.New("not all of the stack is in the registry")
+
+// fetchApart brings to this node what is kept of a stack: its images and files, and the data
+// if it has expired. The error is errNotKept if a part is not kept.
+func (s *Supervisor) fetchApart(ctx context.Context, st *stack.Stack) error {
+	err := s.fetchParts(ctx, st)
+	if errors.Is(err, engine.ErrNotFound) {
+		return fmt.Errorf("%w: %w", errNotKept, err)
+	}
+	return err
+}
+
+func (s *Supervisor) fetchParts(ctx context.Context, st *stack.Stack) error {
+	if err := s.fetchImages(ctx, st); err != nil {
+		return err
+	}
+	err := s.cfg.Archive.Get(ctx, st, filesName(st), func(r io.Reader) error { return s.cfg.Dir.Unpack(st.ID, r) })
+	if err != nil {
+		return err
+	}
+	for i := range st.Generation.Services {
+		service := &st.Generation.Services[i]
+		if service.Spec.IsStatic() {
+			continue
+		}
+		if err := s.fetchData(ctx, st, service); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetchData makes the data volume of a service: of an expired stack from what is kept, else an
+// empty one.
+func (s *Supervisor) fetchData(ctx context.Context, st *stack.Stack, service *stack.Service) error {
+	key := engine.Key{Stack: st.ID, Service: service.Spec.Name, Generation: st.Generation.Number}
+	if st.Status == stack.Expired {
+		image, err := s.helperImage(ctx, st)
+		if err != nil {
+			return err
+		}
+		return s.cfg.Archive.Get(ctx, st, dataName(st, service.Spec.Name), func(r io.Reader) error {
+			return s.cfg.Engine.FillData(ctx, key, image, key.Process(service.Replaced), r)
+		})
+	}
+	id, err := s.cfg.Engine.Prepare(ctx, engine.Spec{
+		Name: key.RestoreCopy(), Key: key.WithoutGeneration(), Image: service.Image, Volumes: map[string]string{stack.DataDir: key.Data()},
+	})
+	if err != nil {
+		return err
+	}
+	return s.cfg.Engine.Remove(context.WithoutCancel(ctx), id)
+}

@@ -1,0 +1,275 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// A node that is lost may still run, cut off from the others. So the others take only stacks
+// that need no data of it: sites, expired stacks, and those whose data folders were empty when
+// it was last heard of; and only if all else that they need is kept in the registry. An
+// isolated node stops these stacks before that. The rest wait until it is back.
+
+// Lost is a node whose stacks others may take.
+type Lost struct {
+	Node  string
+	Empty []string // the stacks that EmptyStacks returned there last
+}
+
+// mayTake reports whether a stack can begin on another node without data of its own.
+func mayTake(st *stack.Stack, empty func(id string) bool) bool {
+	if !st.Generation.Built() {
+		return false
+	}
+	return st.Status == stack.Expired || st.Status == stack.Live && (len(processServices(st)) == 0 || empty(st.ID))
+}
+
+// takers is how many stacks of a lost node are taken at once.
+const takers = 8
+
+// TakeOver makes this node the owner of those stacks of a lost node that can begin without it.
+// They are restored in the background. Other nodes may do the same at the same time: each
+// stack gets one owner. The error names what failed; the rest is taken all the same.
+func (s *Supervisor) TakeOver(ctx context.Context, lost Lost) error {
+	stacks, err := s.cfg.Store.Kept(ctx, lost.Node)
+	if err != nil || s.cfg.Archive == nil {
+		return err
+	}
+	errs := make([]error, len(stacks))
+	var group errgroup.Group
+	group.SetLimit(takers)
+	for i, st := range stacks {
+		if mayTake(st, func(id string) bool { return slices.Contains(lost.Empty, id) }) {
+			group.Go(func() error {
+				errs[i] = s.takeFrom(ctx, st)
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // its errors are in errs
+	return errors.Join(errs...)
+}
+
+// takeFrom takes a stack of a lost node, unless a part of it is not kept or another node is
+// first.
+func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack) error {
+	if !s.beginTaking(st.ID) {
+		return nil
+	}
+	defer s.endTaking(st.ID)
+	err := s.bring(ctx, st)
+	if err == nil {
+		failpoint.Here("lost-brought")
+		st, err = s.cfg.Store.Update(ctx, st.ID, func(now *stack.Stack) ([]stack.Event, error) {
+			if now.Status != st.Status || now.Generation.Attempt != st.Generation.Attempt {
+				return nil, store.ErrNotOwner
+			}
+			now.Node, now.Epoch = s.cfg.Node, st.Epoch+1
+			return nil, nil
+		}, store.ByOwner(st.Node, st.Epoch))
+	}
+	switch {
+	case errors.Is(err, errNotKept):
+		s.cfg.Log.Info("a stack of a lost node waits for it", "stack", st.ID, "reason", err)
+		return s.unbring(ctx, st.ID)
+	case err != nil && stack.KindOf(err) != 0: // deleted, or another node's by now
+		return s.unbring(ctx, st.ID)
+	case err != nil:
+		return err // watchLeftovers removes what is here, unless it has become this node's
+	}
+	failpoint.Here("lost-taken")
+	return s.Take(ctx, st.ID)
+}
+
+// bring brings to this node what is kept of a stack, after what an earlier attempt left.
+func (s *Supervisor) bring(ctx context.Context, st *stack.Stack) error {
+	had, _, err := s.cfg.Store.Remains(ctx, st.ID, s.cfg.Node)
+	if err == nil && len(had.Volumes) > 0 {
+		return errNotKept // by this node there is other data, which somebody has to look into
+	}
+	if err == nil {
+		err = s.cfg.Store.Expect(ctx, st.ID, s.cfg.Node)
+	}
+	if err == nil {
+		err = s.removeGuest(ctx, st.ID)
+	}
+	if err == nil {
+		err = s.fetchApart(ctx, st)
+	}
+	return err
+}
+
+// unbring removes what bring brought.
+func (s *Supervisor) unbring(ctx context.Context, id string) error {
+	if err := s.removeGuest(ctx, id); err != nil {
+		return err
+	}
+	return s.cfg.Store.ForgetRemains(ctx, id, s.cfg.Node)
+}
+
+// beginTaking makes sweeps leave a stack alone that is about to be taken. It returns false if
+// something of it is under way here.
+func (s *Supervisor) beginTaking(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taking[id] || s.guests[id] != nil || s.runners[id] != nil {
+		return false
+	}
+	s.taking[id] = true
+	return true
+}
+
+func (s *Supervisor) endTaking(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.taking, id)
+}
+
+// isComing reports whether a stack of another node is about to become this node's.
+func (s *Supervisor) isComing(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taking[id] || s.guests[id] != nil
+}
+
+// Take puts a stack under supervision that has become this node's while the server runs: it
+// adopts what is there and brings back the rest. It does nothing for a stack that it has.
+func (s *Supervisor) Take(ctx context.Context, id string) error {
+	st, err := s.cfg.Store.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if st.Node != s.cfg.Node {
+		return store.ErrNotOwner
+	}
+	there, err := s.takeInventory(ctx, id)
+	if err != nil {
+		return err
+	}
+	if s.lookup(id) == nil {
+		s.take(ctx, st, there[id])
+		s.cfg.Admission.Poke()
+	}
+	return nil
+}
+
+// EmptyStacks returns the stacks of this node that serve and have no data: others may take
+// them if the node is lost soon. It is to be called again and again.
+func (s *Supervisor) EmptyStacks(ctx context.Context) ([]string, error) {
+	volumes, err := s.cfg.Engine.Volumes(ctx, engine.Key{})
+	if err != nil {
+		return nil, err
+	}
+	by := map[string][]engine.Volume{}
+	for _, v := range volumes {
+		if v.Name == v.Key.Data() {
+			by[v.Key.Stack] = append(by[v.Key.Stack], v)
+		}
+	}
+	empty := map[string]bool{}
+	for _, r := range s.everyRunner() {
+		if g := r.serving(); g != nil && g.hasNoData(ctx, by[r.id]) {
+			empty[r.id] = true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.empty = empty
+	return slices.Sorted(maps.Keys(empty)), nil
+}
+
+// hasNoData reports whether all data volumes of the stack are empty. Those of a service that
+// does not run count as ones with data.
+func (g *generation) hasNoData(ctx context.Context, volumes []engine.Volume) bool {
+	for _, v := range volumes {
+		p := g.process(v.Key.Service)
+		if p == nil {
+			return false
+		}
+		if has, err := g.cfg.Engine.HasData(ctx, v.Key, p.id, ""); has || err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// errIsolated is why work on a stack ends on a node that is cut off.
+var errIsolated = stack.NewError(stack.Unavailable, "the node was cut off from the others while this was under way; try again")
+
+// Isolated stops what this node runs of the stacks that others may take by now, since it is
+// cut off from the database and from them. It returns when that is done. Rejoined brings back
+// what is still this node's.
+func (s *Supervisor) Isolated(ctx context.Context) {
+	s.mu.Lock()
+	empty := maps.Clone(s.empty)
+	s.mu.Unlock()
+	var group errgroup.Group
+	for _, r := range s.everyRunner() {
+		g := r.serving()
+		if g == nil || len(processServices(g.st)) > 0 && !empty[r.id] {
+			continue
+		}
+		group.Go(func() error {
+			r.isolate(ctx, g)
+			return nil
+		})
+	}
+	_ = group.Wait() // it has no errors
+}
+
+// isolate ends the job under way, the routes and the processes of a stack.
+func (r *runner) isolate(ctx context.Context, g *generation) {
+	done := make(chan struct{})
+	r.tell(func(l *loop) {
+		l.interrupt(errIsolated, func(ctx context.Context) {
+			defer close(done)
+			r.isolated.Store(true)
+			r.sup.finishOnEngine(ctx, r.log, "stack of an isolated node not stopped", func() error { return r.stopServing(ctx, g.st) })
+		})
+	})
+	select {
+	case <-done:
+		r.log.Warn("stack stopped: this node is cut off, and another may take it")
+	case <-r.ended:
+	case <-ctx.Done():
+	}
+}
+
+// Rejoined brings back the stacks that Isolated stopped and nobody has taken.
+func (s *Supervisor) Rejoined() {
+	for _, r := range s.everyRunner() {
+		if r.isolated.CompareAndSwap(true, false) {
+			r.tell(func(l *loop) {
+				l.queue(r.recoverStack) // reads the row first
+				l.keepTime()            // lets go of it if another node owns it
+			})
+		}
+	}
+}
+
+// deleteLost deletes a stack of another node, if that is lost. This node becomes the owner of
+// the row, so that it delivers the last event. An error of reading the row is returned as it
+// is.
+func (s *Supervisor) deleteLost(ctx context.Context, st *stack.Stack, err error) error {
+	if err != nil {
+		return err
+	}
+	if s.cfg.Lost == nil || !s.cfg.Lost(st.Node) {
+		return store.ErrNotOwner
+	}
+	_, err = s.cfg.Store.Update(context.WithoutCancel(ctx), st.ID, func(now *stack.Stack) ([]stack.Event, error) {
+		now.Node, now.Epoch = s.cfg.Node, st.Epoch+1
+		return now.Delete(stack.Now())
+	}, store.ByOwner(st.Node, st.Epoch))
+	failpoint.Here("lost-deleted")
+	return err
+}

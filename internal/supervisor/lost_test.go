@@ -1,0 +1,268 @@
+package supervisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/engine/enginetest"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// shelf is an archive in memory.
+type shelf struct {
+	mu   sync.Mutex
+	kept map[string][]byte // by stack and name
+	away bool
+}
+
+func (a *shelf) Has(_ context.Context, st *stack.Stack, name string) (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.kept[st.ID+" "+name] != nil, a.fault()
+}
+
+func (a *shelf) Put(ctx context.Context, st *stack.Stack, name string, write func(context.Context, io.Writer) error) error {
+	var content bytes.Buffer
+	err := write(ctx, &content)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err = errors.Join(err, a.fault()); err == nil {
+		a.kept[st.ID+" "+name] = content.Bytes()
+	}
+	return err
+}
+
+func (a *shelf) Get(_ context.Context, st *stack.Stack, name string, read func(io.Reader) error) error {
+	a.mu.Lock()
+	content, err := a.kept[st.ID+" "+name], a.fault()
+	a.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if content == nil {
+		return fmt.Errorf("%s: %w", name, engine.ErrNotFound)
+	}
+	return read(bytes.NewReader(content))
+}
+
+func (a *shelf) fault() error {
+	if a.away {
+		return errors.New("the registry does not answer")
+	}
+	return nil
+}
+
+func (a *shelf) leave(away bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.away = away
+}
+
+// fleet is a stack of each kind on a node: with data and without, a site, an expired one, and
+// one whose deploy is under way.
+type fleet struct{ with, without, site, expired, deploying *stack.Stack }
+
+func (f fleet) all() []*stack.Stack {
+	return []*stack.Stack{f.with, f.without, f.site, f.expired, f.deploying}
+}
+
+func (w *world) fleet() fleet {
+	w.t.Helper()
+	f := fleet{
+		with: w.createRunning(time.Hour, keeping, service("web")), without: w.long(service("web")), site: w.long(pages("web")),
+		expired: w.createRunning(5*time.Second, keeping, service("web")), deploying: w.long(service("web")),
+	}
+	w.becomes(f.with.ID, stack.Live)
+	w.awaitEvent(f.expired.ID, "stack.expired", 1)
+	w.settle() // all is kept apart
+	w.command(silent)
+	building := service("web")
+	building.Build = "make"
+	w.deploy(f.deploying.ID, building)
+	synctest.Wait()
+	return f
+}
+
+// empties are the stacks that EmptyStacks returns, sorted.
+func (w *world) empties() []string {
+	w.t.Helper()
+	ids, err := w.sup.EmptyStacks(w.t.Context())
+	require.NoError(w.t, err)
+	return ids
+}
+
+func sorted(ids ...string) []string {
+	slices.Sort(ids)
+	return ids
+}
+
+func TestTakeOver_TakesWhatNeedsNoDataOfTheLostNode(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, _ *links) {
+		f := a.fleet()
+		empty := a.empties()
+		require.Equal(t, sorted(f.without.ID, f.site.ID, f.deploying.ID), empty)
+		page := a.body(a.get(f.site.ID), "web", "/")
+		before := map[string]int{}
+		for _, st := range f.all() {
+			before[st.ID] = len(a.events(st.ID))
+		}
+		a.stopServer() // its processes go on
+		for range 2 {
+			require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}))
+		}
+		b.settle()
+		require.Equal(t, []string{"stack.restored"}, b.after(f.without.ID, before[f.without.ID]))
+		require.Equal(t, []string{"stack.restored"}, b.after(f.site.ID, before[f.site.ID]))
+		require.ElementsMatch(t, []string{"stack.restored", "stack.deploy_failed"}, b.after(f.deploying.ID, before[f.deploying.ID]))
+		require.Empty(t, b.after(f.expired.ID, before[f.expired.ID]))
+		require.Equal(t, page, b.body(b.get(f.site.ID), "web", "/"))
+		require.Equal(t, "L1", b.consistent(b.get(f.without.ID), "taken over"))
+		require.Equal(t, "L1", b.consistent(b.get(f.deploying.ID), "taken over"))
+		require.Equal(t, "E1", b.consistent(b.get(f.expired.ID), "taken over"))
+		require.Equal(t, "a", b.get(f.with.ID).Node, "it waits")
+		b.nowhere(f.with)
+		b.program(f.expired.ID, 1, keeping)
+		require.NoError(t, b.claim(f.expired.ID))
+		b.serves(f.expired.ID, 1)
+		data := engine.Key{Stack: f.expired.ID, Service: "web"}.Data()
+		require.Equal(t, map[string]string{"kept": f.expired.ID}, b.engine.Volume(data))
+
+		a.startServer()
+		a.release()
+		a.settle()
+		a.settle()
+		require.Equal(t, "L1", a.consistent(a.get(f.with.ID), "back"))
+		for _, st := range []*stack.Stack{f.without, f.site, f.deploying} {
+			a.nowhere(st)
+		}
+		a.runs(f.expired)
+		require.Equal(t, 404, a.ask(f.expired, "web"))
+	})
+}
+
+// A volume that was empty, and has data when its node comes back, stays, and is named.
+func TestTakeOver_DataThatWasWrittenAfterAllStays(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, _ *links) {
+		late := make(chan struct{})
+		a.program("", 1, func(p *enginetest.Process) int {
+			go func() {
+				<-late
+				p.Write(stack.DataDir, "late", "yes")
+			}()
+			return listen(p)
+		})
+		st := a.long(service("web"))
+		a.settle()
+		empty := a.empties()
+		a.stopServer()
+		require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}))
+		b.settle()
+		close(late)
+		synctest.Wait()
+		a.startServer()
+		a.settle()
+		data := engine.Key{Stack: st.ID, Service: "web"}.Data()
+		require.Equal(t, []string{data}, a.there(st).Names())
+		kept, _ := a.remains(st, "a")
+		require.Equal(t, []string{data}, kept)
+		require.Equal(t, "L1", b.consistent(b.get(st.ID), "taken over"))
+		require.Empty(t, b.engine.Volume(data))
+	})
+}
+
+func TestTakeOver_WhatIsNotKeptInTheRegistryWaits(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, l *links) {
+		l.archive.leave(true)
+		st := a.long(service("web"))
+		a.settle()
+		empty := a.empties()
+		a.stopServer()
+		require.ErrorContains(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}), "does not answer")
+		l.archive.leave(false)
+		require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}))
+		b.settle()
+		require.Equal(t, "a", b.get(st.ID).Node)
+		b.nowhere(st)
+		require.True(t, b.logged("waits for it"))
+
+		a.startServer()
+		a.settle()
+		a.settle()
+		a.stopServer()
+		require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}), "it was kept later")
+		b.settle()
+		require.Equal(t, "L1", b.consistent(b.get(st.ID), "taken over"))
+	})
+}
+
+// A node that is cut off runs nothing that another may take, before that does.
+func TestIsolated_StopsWhatOthersMayTake(t *testing.T) {
+	t.Parallel()
+	for name, taken := range map[string]bool{"and takes it up again": false, "and lets it go": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inCluster(t, func(a, b *world, _ *links) {
+				f := a.fleet()
+				empty := a.empties()
+				before := len(a.events(f.without.ID))
+				a.sup.Isolated(a.t.Context())
+				for _, st := range []*stack.Stack{f.without, f.deploying} {
+					a.runs(st)
+					require.Equal(t, 503, a.ask(st, "web"))
+				}
+				require.Equal(t, 503, a.ask(f.site, "web"))
+				require.True(t, a.answers(f.with, "web"))
+				if taken {
+					require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}))
+				}
+				a.release()
+				a.sup.Rejoined()
+				a.settle()
+				a.settle()
+				require.Equal(t, []string{"stack.restored"}, a.after(f.without.ID, before))
+				owner, other := a, b
+				if taken {
+					owner, other = b, a
+				}
+				for _, st := range []*stack.Stack{f.without, f.deploying} {
+					require.Equal(t, "L1", owner.consistent(owner.get(st.ID), "in the end"))
+					other.nowhere(st)
+				}
+				require.Equal(t, 200, owner.ask(f.site, "web"))
+				require.Equal(t, "L1", a.consistent(a.get(f.with.ID), "in the end"))
+			})
+		})
+	}
+}
+
+func TestDelete_OfAStackOfALostNode(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, _ *links) {
+		st := a.createRunning(time.Hour, keeping, service("web"))
+		a.becomes(st.ID, stack.Live)
+		a.settle()
+		a.stopServer()
+		require.ErrorIs(t, b.sup.Delete(b.t.Context(), st.ID), store.ErrNotOwner)
+		b.sup.cfg.Lost = func(node string) bool { return node == "a" }
+		require.NoError(t, b.sup.Delete(b.t.Context(), st.ID))
+		require.Equal(t, 1, count(b.events(st.ID), "stack.deleted"))
+		require.Equal(t, stack.NotFound, stack.KindOf(b.sup.Delete(b.t.Context(), st.ID)))
+		a.startServer()
+		require.Equal(t, "-", a.consistent(st, "once its node is back"))
+	})
+}
