@@ -25,6 +25,12 @@ type dialect interface {
 	// email is the expression by which an account's email is unique; it equals an email
 	// in lower case as lowerASCII makes it.
 	email() string
+	// clock is an expression for the microseconds since 1970 by the database's clock, the
+	// time at which it is reckoned.
+	clock() string
+	// beside returns a pool for single statements that change what no transaction does; they
+	// do not wait for those of other stores.
+	beside() *sql.DB
 	// reserve makes stacks created from now on get a seq above last.
 	reserve(ctx context.Context, tx *sql.Tx, last int64) error
 	// cause returns syscall.ENOSPC or ErrUnavailable if that is what an error of the

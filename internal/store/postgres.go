@@ -136,6 +136,13 @@ func (p *postgres) patience() time.Duration { return callPatience }
 
 func (p *postgres) email() string { return "lower(email)" }
 
+func (p *postgres) clock() string {
+	return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+}
+
+// beside is a pool of one connection, opened when it is used.
+func (p *postgres) beside() *sql.DB { return p.pool(1, nil, func(*pgx.Conn) {}) }
+
 func (p *postgres) open(ctx context.Context, log *slog.Logger) (write, read *sql.DB, err error) {
 	if err := p.migrate(ctx, log); err != nil {
 		return nil, nil, err

@@ -35,6 +35,13 @@ func (f *sqliteFile) patience() time.Duration { return 0 }
 // email is the column, which ignores the case of ASCII letters.
 func (f *sqliteFile) email() string { return "email" }
 
+func (f *sqliteFile) clock() string {
+	return "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
+}
+
+// beside is the pool of all writes: no other store waits for one.
+func (f *sqliteFile) beside() *sql.DB { return f.write }
+
 func (f *sqliteFile) open(ctx context.Context, log *slog.Logger) (write, read *sql.DB, err error) {
 	if err := touch(f.path); err != nil {
 		return nil, nil, fmt.Errorf("create: %w", err)

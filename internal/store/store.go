@@ -52,6 +52,7 @@ type Store struct {
 	sealer  Sealer
 	write   *sql.DB // one connection
 	read    *sql.DB
+	beside  *sql.DB // for the leases of nodes, which must not wait for a transaction
 	watch   watchers
 
 	recorded func(stack.EventType)
@@ -71,6 +72,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if s.write, s.read, err = dialect.open(ctx, opts.Log); err != nil {
 		return nil, errors.Join(s.fault("open", err), s.Close())
 	}
+	s.beside = dialect.beside()
 	return s, nil
 }
 
@@ -108,7 +110,7 @@ func (s *Store) Used(ctx context.Context) (bool, error) {
 // Close waits for the calls under way and closes the database.
 func (s *Store) Close() error {
 	var errs []error
-	for _, db := range []*sql.DB{s.read, s.write} {
+	for _, db := range []*sql.DB{s.beside, s.read, s.write} {
 		if db != nil {
 			errs = append(errs, s.fault("close", db.Close()))
 		}
