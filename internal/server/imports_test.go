@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"internal/docker":            {"internal/engine", "internal/disk", "internal/hostfault"},
 	"internal/health":            {"internal/hostfault"},
 	"internal/site":              {"internal/hostfault"},
+	"internal/cluster":           {"internal/stack", "internal/store"},
 	"internal/webhook":           {"internal/stack", "internal/store"},
 	"internal/supervisor":        {"internal/stack", "internal/source", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/proxy", "internal/site", "internal/logfile", "internal/datadir", "internal/admission", "internal/health", "internal/hostfault"},
 	"internal/account":           {"internal/stack", "internal/auth", "internal/store"},

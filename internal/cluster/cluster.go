@@ -1,0 +1,266 @@
+// Package cluster knows the nodes of an installation that runs on several machines: which
+// of them are there, which may be given new stacks, and which are lost.
+//
+// A Membership keeps the lease of its own node and a copy in memory of the rows of all,
+// which it reads three times in the time of a lease. On a manager of Swarm it also writes
+// what Swarm says about each node. Certificates are those by which nodes know each other.
+//
+// How long something has lasted is measured in two ways: by the clock of the database for
+// other nodes, and by the monotonic clock of this machine for what this node may do. Code in
+// this package touches the rows of nodes, no stack's row and no container.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/pause"
+	"github.com/berth-host/berth/internal/store"
+)
+
+const (
+	// wordLife is how long Swarm's word about a node counts.
+	wordLife = 10 * time.Second
+	// wordEvery is how often a manager asks Swarm.
+	wordEvery = 2 * time.Second
+	// MaxSkew is how far the clocks of this machine and of the database may differ.
+	MaxSkew = 2 * time.Second
+)
+
+// Store keeps the nodes; package store implements it.
+type Store interface {
+	Nodes(ctx context.Context) ([]store.Node, error)
+	RegisterNode(ctx context.Context, n store.Node, lease time.Duration) (store.Lease, error)
+	RenewLease(ctx context.Context, n store.Node, lease time.Duration) (store.Lease, error)
+	TakeWord(ctx context.Context, w store.Word, every time.Duration) error
+	SawNode(ctx context.Context, id string, ago time.Duration) error
+	RemoveNode(ctx context.Context, id string) error
+}
+
+// Swarm says what is known of the nodes; package docker implements it.
+type Swarm interface {
+	// Words returns Swarm's word about every node of the swarm. It fails on a node that is
+	// not a manager, and on one that reaches too few others.
+	Words(ctx context.Context) ([]store.Word, error)
+}
+
+// Config is what a Membership needs.
+type Config struct {
+	Store  Store
+	Swarm  Swarm
+	Self   store.Node // ID, Name, Address, Version and Holder
+	Lease  time.Duration
+	Grace  time.Duration                   // BERTH_NODE_GRACE
+	Load   func() (builds int, room int64) // of this node; room is the free bytes of its fullest disk
+	Failed func()                          // called after each failed renewal
+	Log    *slog.Logger
+}
+
+// Membership is this node's part in the cluster. Its methods may be called by several
+// goroutines at once, and answer from memory.
+type Membership struct {
+	cfg Config
+
+	mu       sync.Mutex
+	nodes    map[string]Node
+	order    []string // of nodes, by name
+	readAt   time.Time
+	until    time.Time            // when the lease of this node ends, by the monotonic clock
+	since    time.Time            // since when it has had the lease without a gap
+	renewed  time.Time            // when it last asked for the lease and got it
+	contact  time.Time            // when it was last in contact with a manager
+	speaks   time.Time            // when Swarm last answered this manager
+	met      map[string]time.Time // contacts with other nodes that a manager has not written yet
+	skewed   bool
+	had      bool // the lease, as the watchers know it
+	isolated bool // as the watchers know it
+	watchers map[chan struct{}]bool
+}
+
+// Join registers the node with a lease and reads the others. It refuses if another server
+// runs for the same node, or the clocks differ too much.
+func Join(ctx context.Context, cfg Config) (*Membership, error) {
+	m := &Membership{cfg: cfg, nodes: map[string]Node{}, met: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
+	begun := time.Now()
+	lease, err := cfg.Store.RegisterNode(ctx, cfg.Self, cfg.Lease)
+	if errors.Is(err, store.ErrLeaseTaken) {
+		return nil, fmt.Errorf("another berthd runs for node %s (%s), with another data directory; stop it, or wait %s if it has died", cfg.Self.Name, cfg.Self.ID, cfg.Lease)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if skew := skewOf(lease.At, begun, time.Now()); skew.Abs() > MaxSkew {
+		return nil, fmt.Errorf("the clock of this machine differs by %s from the database's; set it, for example with chrony or systemd-timesyncd", skew.Round(time.Millisecond))
+	}
+	m.gotLease(lease, begun)
+	return m, m.read(ctx)
+}
+
+// Run keeps the lease and the copy of the nodes until ctx ends.
+func (m *Membership) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { m.every(ctx, m.Interval(), m.renew) })
+	running.Go(func() { m.every(ctx, m.Interval(), m.reread) })
+	running.Go(func() { m.every(ctx, wordEvery, m.speak) })
+	running.Go(func() { m.every(ctx, m.Interval()/4, func(context.Context) { m.notice() }) })
+	running.Wait()
+}
+
+// Interval is how often the lease is renewed. Nodes should be in contact with the managers
+// as often.
+func (m *Membership) Interval() time.Duration { return m.cfg.Lease / 3 }
+
+// every calls do now and then until ctx ends. A call that takes longer than the interval is
+// given up.
+func (m *Membership) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	for pause.For(ctx, interval) {
+		limited, cancel := context.WithTimeout(ctx, max(interval, time.Second))
+		do(limited)
+		cancel()
+	}
+}
+
+// renew renews the lease.
+func (m *Membership) renew(ctx context.Context) {
+	self := m.cfg.Self
+	self.Load.Builds, self.Load.Room = m.cfg.Load()
+	begun := time.Now()
+	lease, err := m.cfg.Store.RenewLease(ctx, self, m.cfg.Lease)
+	if err != nil {
+		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			m.cfg.Failed()
+			m.cfg.Log.Warn("the lease of this node was not renewed", "error", err)
+		}
+		m.notice()
+		return
+	}
+	m.gotLease(lease, begun)
+	m.checkClock(skewOf(lease.At, begun, time.Now()))
+	m.notice()
+}
+
+// gotLease takes a lease that was asked for at begun. One that was over meanwhile, for the
+// database or for this node, begins anew.
+func (m *Membership) gotLease(lease store.Lease, begun time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !lease.Over.IsZero() && !m.renewed.IsZero() {
+		m.cfg.Log.Warn("the lease of this node was over", "since", lease.Over, "until", lease.At)
+	}
+	if !lease.Over.IsZero() || !m.until.After(time.Now()) {
+		m.since = begun
+	}
+	m.renewed, m.until = begun, begun.Add(m.cfg.Lease)
+}
+
+// skewOf returns how far the clock of this machine is ahead of the database's, which said at
+// between two readings of this machine's. It is 0 if it may be.
+func skewOf(at, before, after time.Time) time.Duration {
+	at, before, after = at.Round(0), before.Round(0), after.Round(0)
+	switch {
+	case at.Before(before):
+		return before.Sub(at)
+	case at.After(after):
+		return after.Sub(at)
+	}
+	return 0
+}
+
+// checkClock notes whether the clocks differ too much, and logs a change.
+func (m *Membership) checkClock(skew time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	skewed := skew.Abs() > MaxSkew
+	if skewed && !m.skewed {
+		m.cfg.Log.Error("the clock of this machine differs from the database's, so this node takes no new stacks; set the clock", "ahead", skew)
+	}
+	if !skewed && m.skewed {
+		m.cfg.Log.Info("the clock of this machine is right again")
+	}
+	m.skewed = skewed
+}
+
+// reread reads the nodes again, as far as the database can be reached.
+func (m *Membership) reread(ctx context.Context) {
+	if err := m.read(ctx); err != nil && ctx.Err() == nil {
+		m.cfg.Log.Warn("nodes not read", "error", err)
+	}
+}
+
+func (m *Membership) read(ctx context.Context) error {
+	begun := time.Now()
+	rows, err := m.cfg.Store.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	m.take(rows, begun)
+	return nil
+}
+
+// take replaces the copy of the nodes, and wakes the watchers if something has changed that
+// is not just the passing of time.
+func (m *Membership) take(rows []store.Node, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.nodes
+	m.nodes, m.order, m.readAt = map[string]Node{}, nil, at
+	changed := len(before) != len(rows)
+	for _, row := range rows {
+		n := nodeOf(row, m.cfg.Grace)
+		old, known := before[n.ID]
+		changed = changed || !known || n.differs(old)
+		if known && old.State != n.State {
+			m.cfg.Log.Info("node is "+string(n.State), "node", n.Name, "id", n.ID, "before", old.State)
+		}
+		m.nodes[n.ID] = n
+		m.order = append(m.order, n.ID)
+	}
+	if changed {
+		m.wake()
+	}
+}
+
+// Watch returns a channel that receives a value after each change: of a node, of whether
+// this node has its lease, or of whether it is isolated. One unreceived value stands for all
+// that follow. The caller calls stop when it no longer listens.
+func (m *Membership) Watch() (changed <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watchers[ch] = true
+	return ch, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.watchers, ch)
+	}
+}
+
+// wake wakes the watchers; the caller has locked m.
+func (m *Membership) wake() {
+	for ch := range m.watchers {
+		select {
+		case ch <- struct{}{}:
+		default: // not received yet: it stands for this one too
+		}
+	}
+}
+
+// notice wakes the watchers if this node has got or lost its lease, or its isolation has
+// begun or ended.
+func (m *Membership) notice() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	has, isolated := m.hasLease(), m.isIsolated()
+	if has == m.had && isolated == m.isolated {
+		return
+	}
+	if isolated && !m.isolated {
+		m.cfg.Log.Error("this node has had neither its lease nor contact with a manager for too long; others may take its stacks", "grace", m.cfg.Grace)
+	}
+	m.had, m.isolated = has, isolated
+	m.wake()
+}

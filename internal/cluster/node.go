@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"cmp"
+	"maps"
+	"time"
+
+	"github.com/berth-host/berth/internal/store"
+)
+
+// State is what is known of a node.
+type State string
+
+// The states of a node.
+const (
+	Ready State = "ready" // it has its lease
+	Away  State = "away"  // its lease is over; what it runs may go on
+	Lost  State = "lost"  // others may take some of its stacks
+)
+
+// placeLabel is the label of a node in Swarm that keeps new stacks away from it when it is
+// "no".
+const placeLabel = "berth.place"
+
+// Node is a node as it was when the nodes were last read.
+type Node struct {
+	ID, Name, Address, Version string
+
+	State        State
+	Availability string // as Swarm last said: active, pause or drain
+	Labels       map[string]string
+	Manager      bool
+	Gone         bool // it is not in the swarm any more
+	Draining     bool // an operator wants its stacks moved, here or in Swarm
+
+	Stacks, Builds int
+	Room           int64         // free bytes of its fullest disk
+	Over           time.Duration // how long its lease has been over; 0 while it has it
+	Silent         time.Duration // since a manager's server was last in contact with it
+}
+
+// nodeOf returns the node of a row.
+func nodeOf(row store.Node, grace time.Duration) Node {
+	return Node{
+		ID: row.ID, Name: row.Name, Address: row.Address, Version: row.Version,
+		State:        stateOf(row, grace),
+		Availability: cmp.Or(row.Word.Availability, "active"),
+		Labels:       row.Word.Labels,
+		Manager:      row.Word.Manager,
+		Gone:         row.Word.State == store.Gone,
+		Draining:     row.Draining || row.Word.Availability == "drain",
+		Stacks:       row.Load.Stacks, Builds: row.Load.Builds, Room: row.Load.Room,
+		Over:   max(0, row.Now.Sub(row.LeaseUntil)),
+		Silent: row.Now.Sub(row.SeenAt),
+	}
+}
+
+// stateOf returns the state of a node. It is lost if an operator has said so, or if its lease
+// has been over for grace and Swarm says that it is down.
+func stateOf(row store.Node, grace time.Duration) State {
+	over := row.Now.Sub(row.LeaseUntil)
+	down := row.Word.State == "down" || row.Word.State == store.Gone
+	switch {
+	case over < 0:
+		return Ready
+	case !row.LostAt.IsZero(), over >= grace && down && row.Now.Sub(row.WordAt) <= wordLife:
+		return Lost
+	}
+	return Away
+}
+
+// differs reports whether anything has changed but what changes all the time.
+func (n Node) differs(old Node) bool {
+	return n.ID != old.ID || n.Name != old.Name || n.Address != old.Address || n.Version != old.Version ||
+		n.State != old.State || n.Availability != old.Availability || n.Manager != old.Manager ||
+		n.Gone != old.Gone || n.Draining != old.Draining || !maps.Equal(n.Labels, old.Labels)
+}
+
+// takesNew reports whether a node may be given new stacks.
+func (n Node) takesNew() bool {
+	return n.State == Ready && n.Availability == "active" && !n.Draining && !n.Gone && n.Labels[placeLabel] != "no"
+}
