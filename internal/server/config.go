@@ -3,17 +3,20 @@ package server
 import (
 	"cmp"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/berth-host/berth/internal/datadir"
+	"github.com/berth-host/berth/internal/registry"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -73,6 +76,10 @@ type Config struct {
 
 	OrphanGrace      time.Duration
 	AllowUnknownData bool
+
+	Registry         registry.Address // zero without one
+	RegistryAuthFile string
+	RegistryCAFile   string
 
 	SuperviseEvery time.Duration
 
@@ -187,6 +194,9 @@ func (c *Config) surroundings() []Setting {
 		{"BERTH_DISK_FLOOR", "1GB", "free disk space below which build caches and installed dependencies go and then uploads and builds are refused, while stacks keep running; 0 turns this off", into(&c.DiskFloor, parseFloor)},
 		{"BERTH_ORPHAN_GRACE", "1h", "how long containers, images and files of stacks and generations that the database does not know are kept, counted from each start; their volumes and snapshots are never removed", into(&c.OrphanGrace, parseDuration)},
 		{"BERTH_ALLOW_UNKNOWN_DATA", "false", "start even if the engine has volumes or snapshots of this installation and the database knows none of their stacks", into(&c.AllowUnknownData, parseFlag)},
+		{"BERTH_REGISTRY", "", "OCI registry for base images, and for the images, sites, sources and snapshots of stacks, as [http://|https://]host[:port][/prefix]; https by default", into(&c.Registry, optional(registry.ParseAddress))},
+		{"BERTH_REGISTRY_AUTH_FILE", "", "file like Docker's config.json with the credentials for BERTH_REGISTRY", into(&c.RegistryAuthFile, parseText)},
+		{"BERTH_REGISTRY_CA_FILE", "", "PEM bundle of the authorities that vouch for BERTH_REGISTRY; the public ones when empty", into(&c.RegistryCAFile, parseText)},
 		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range from which each stack gets a /28, and a second one during a redeploy", into(&c.NetworkPool, parsePool)},
 		{"BERTH_NETWORK_ALLOW", "", "hosts, as host:port, that stacks may reach even if they are private or on this machine, in addition to those in BERTH_BUILD_ENV_FILE", into(&c.NetworkAllow, list(parseHostPort))},
 		{"BERTH_ALLOW_UNGUARDED", "false", "accept anonymous stacks even if the firewall rules that isolate them cannot be set", into(&c.AllowUnguarded, parseFlag)},
@@ -201,7 +211,7 @@ func Load(flag func(name string) (string, bool), env func(name string) (string, 
 	for _, s := range c.settings() {
 		value, from := s.lookup(flag, env)
 		if err := s.set(value); err != nil {
-			return Config{}, fmt.Errorf("%s=%q: %w", from, value, err)
+			return Config{}, fmt.Errorf("%s=%q: %w", from, hidePassword(value), err)
 		}
 	}
 	c.AppsDomain = cmp.Or(c.AppsDomain, c.BaseURL.Hostname())
@@ -227,6 +237,9 @@ func (c *Config) check() error {
 	case l.TTL < l.TTLMin || l.TTL > l.TTLMax:
 		return fmt.Errorf("BERTH_TTL (%s) must lie between BERTH_TTL_MIN (%s) and BERTH_TTL_MAX (%s)", l.TTL, l.TTLMin, l.TTLMax)
 	}
+	if c.Registry.Host == "" && c.RegistryAuthFile+c.RegistryCAFile != "" {
+		return errors.New("BERTH_REGISTRY_AUTH_FILE and BERTH_REGISTRY_CA_FILE need BERTH_REGISTRY")
+	}
 	return c.checkTLS()
 }
 
@@ -241,26 +254,31 @@ func Print(w io.Writer, flag, env func(string) (string, bool)) error {
 	return table.Flush()
 }
 
-// hidePassword hides the password of an address such as redis:// or postgres://.
+// hidePassword hides the password of an address, with or without a scheme, even if it
+// cannot be parsed otherwise.
 func hidePassword(value string) string {
-	u, err := url.Parse(value)
-	if err != nil {
-		if scheme, _, is := strings.Cut(value, "://"); is {
-			return scheme + "://… (not an address)"
-		}
-		return value
+	scheme, rest, ok := strings.Cut(value, "://")
+	if !ok {
+		scheme, rest = "", value
+	} else {
+		scheme += "://"
 	}
-	query := u.Query()
-	for _, name := range []string{"password", "sslpassword"} {
-		if query.Has(name) {
-			query.Set(name, "xxxxx")
-			u.RawQuery = query.Encode()
-		}
+	login, host, ok := cutLast(rest, "@")
+	if user, _, secret := strings.Cut(login, ":"); ok && secret {
+		rest = user + ":xxxxx@" + host
 	}
-	if u.User == nil && u.RawQuery == "" {
-		return value
+	return scheme + passwordQuery.ReplaceAllString(rest, "${1}xxxxx")
+}
+
+// passwordQuery is a password in the query of an address of PostgreSQL.
+var passwordQuery = regexp.MustCompile(`(\b(?:ssl)?password=)[^&]*`)
+
+// cutLast is strings.Cut at the last sep.
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
 	}
-	return u.Redacted()
+	return s, "", false
 }
 
 // checkFiles reads the files that the configuration names for builds, and the
@@ -269,7 +287,16 @@ func (c *Config) checkFiles() error {
 	_, database := c.databasePath()
 	_, env := c.buildEnv()
 	_, ca := c.buildCA()
-	return cmp.Or(database, env, ca)
+	_, registry := c.openRegistry()
+	return cmp.Or(database, env, ca, registry)
+}
+
+// openRegistry returns the registry, to which it does not speak; nil if there is none.
+func (c *Config) openRegistry() (*registry.Registry, error) {
+	if c.Registry.Host == "" {
+		return nil, nil //nolint:nilnil // that is an answer
+	}
+	return registry.Open(registry.Options{Address: c.Registry, AuthFile: c.RegistryAuthFile, CAFile: c.RegistryCAFile})
 }
 
 // databasePath returns the path of the database's file, "" if the database is one of

@@ -136,8 +136,14 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 		"BERTH_ALLOW_UNKNOWN_DATA": "perhaps",
 		"BERTH_DISK_FLOOR":         "none",
 		"BERTH_BUILD_CACHE_MAX":    "0",
+		"BERTH_REGISTRY":           "https://me:hunter2@registry.example.com",
+		"BERTH_REGISTRY_AUTH_FILE": "config.json",
+		"BERTH_REGISTRY_CA_FILE":   "ca.pem",
 	} {
 		_, err := server.Load(from(nil), from(map[string]string{name: value}))
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error shows the password: %v", name, err)
+		}
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s=%s: error %v, want one line that names it", name, value, err)
 		}
@@ -211,9 +217,10 @@ func TestPrint_ShowsEverySettingAndNoPassword(t *testing.T) {
 		"postgres://berth:hunter2@db.example.com/berth?sslmode=verify-full",
 		"postgres://db.example.com/berth?user=berth&password=hunter2",
 		"postgres://berth:hunter2%zz@db.example.com/berth",
+		"postgres://berth:hunter2@%zz/berth",
 	} {
 		var out bytes.Buffer
-		env := from(map[string]string{"BERTH_REDIS_URL": "redis://:hunter2@redis:6379", "BERTH_DATABASE_URL": database})
+		env := from(map[string]string{"BERTH_REDIS_URL": "redis://:hunter2@redis:6379", "BERTH_DATABASE_URL": database, "BERTH_REGISTRY": "berth:hunter2@registry.example.com/berth"})
 		if err := server.Print(&out, from(nil), env); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +230,7 @@ func TestPrint_ShowsEverySettingAndNoPassword(t *testing.T) {
 			}
 		}
 		if strings.Contains(out.String(), "hunter2") {
-			t.Errorf("the password of %s or of Redis is shown", database)
+			t.Errorf("the password of %s, of Redis or of the registry is shown", database)
 		}
 	}
 }

@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"internal/engine":            {"internal/disk", "internal/stackid"},
 	"internal/engine/enginetest": {"internal/engine", "internal/stackid", "internal/disk"},
 	"internal/docker":            {"internal/engine", "internal/disk", "internal/hostfault"},
+	"internal/registry":          {"internal/engine", "internal/stackid"},
 	"internal/health":            {"internal/hostfault"},
 	"internal/site":              {"internal/hostfault"},
 	"internal/cluster":           {"internal/stack", "internal/store"},
@@ -80,6 +81,7 @@ var only = map[string][]string{
 	"github.com/alexedwards/arg": {"internal/auth"},
 	"github.com/hbollon/go-edli": {"internal/manifest"},
 	"golang.org/x/mod":           {"runtimes"},
+	"github.com/google/go-conta": {"internal/registry"},
 }
 
 // never is which libraries a package may not import, by the beginning of their paths.

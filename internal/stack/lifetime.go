@@ -152,7 +152,7 @@ func (s *Stack) clearDeleted(now time.Time) []Event {
 	s.Deploying = 0
 	s.ManageTokenHash, s.RevokedTokenHash, s.ClaimCodeHash = nil, nil, nil
 	s.Generation.Source, s.Generation.Services, s.Generation.Variables = Source{}, nil, nil
-	s.Attempted, s.Secrets = nil, nil
+	s.Attempted, s.Secrets, s.DataKey = nil, nil, nil
 	s.ClaimEmail, s.Network = "", ""
 	s.Error, s.DeployError, s.LastDeploy = "", "", Deploy{}
 	return []Event{{Type: EventDeleted, CreatedAt: now}}

@@ -73,6 +73,9 @@ type Stack struct {
 
 	Secrets map[string]string // values made for {generate: true}, by "<service>/<KEY>"; sealed at rest
 
+	DataKey []byte // of what a registry has of it; nil before the first push and once deleted; sealed at rest
+	Pushed  bool   // the registry may have something of it
+
 	Attempted []string // names of the services of the last redeploy, in the manifest's order, unless it went live
 }
 

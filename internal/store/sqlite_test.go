@@ -161,7 +161,12 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 	}
 	path.exec(t, `DROP TABLE remains;
 		DROP TABLE webhook_owed;
+		DROP TABLE nodes;
+		DROP TABLE installation;
 		DROP INDEX stacks_of_node;
+		DROP INDEX stacks_to_forget;
+		ALTER TABLE stacks DROP COLUMN data_key_sealed;
+		ALTER TABLE stacks DROP COLUMN pushed;
 		ALTER TABLE stacks DROP COLUMN node;
 		ALTER TABLE stacks DROP COLUMN epoch;
 		ALTER TABLE stacks DROP COLUMN noticed;

@@ -130,6 +130,19 @@ func (s *Store) Deleted(ctx context.Context, id string) (bool, error) {
 	return deleted, err
 }
 
+// DeletedPushed returns the ids of the deleted stacks of which a registry may still have
+// something.
+func (s *Store) DeletedPushed(ctx context.Context) ([]string, error) {
+	return readAll(ctx, s, s.read, "read deleted stacks", onlyPlace[string], "SELECT id FROM stacks WHERE status = 'deleted' AND pushed ORDER BY seq")
+}
+
+// ForgetPushed records that a registry has nothing of a deleted stack any more.
+func (s *Store) ForgetPushed(ctx context.Context, id string) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		return s.exec(ctx, tx, "forget what was pushed of "+id, "UPDATE stacks SET pushed = false WHERE id = ? AND status = 'deleted'", id)
+	})
+}
+
 // Owned returns the stacks of an account, newest first.
 func (s *Store) Owned(ctx context.Context, accountID string) ([]*stack.Stack, error) {
 	return s.list(ctx, s.read, "owner = ? AND status <> 'deleted' ORDER BY seq DESC", accountID)

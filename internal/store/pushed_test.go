@@ -1,0 +1,50 @@
+package store_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+func (on suite) TestDataKey_IsSealedAndGoesWithTheStack(t *testing.T) {
+	s, db := on.open(t)
+	key := []byte("0123456789abcdef0123456789abcdef")
+	kept, gone := create(t, s), create(t, s)
+	for _, k := range []*stack.Stack{kept, gone} {
+		if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+			k.DataKey, k.Pushed = key, true
+			return nil, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if k := get(t, s, kept.ID); !slices.Equal(k.DataKey, key) || !k.Pushed {
+		t.Errorf("key = %q, pushed %v", k.DataKey, k.Pushed)
+	}
+	if strings.Contains(db.dump(t), string(key)) {
+		t.Error("the database shows the key")
+	}
+	if _, err := s.Update(t.Context(), gone.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) }); err != nil {
+		t.Fatal(err)
+	}
+	var sealed []byte
+	if err := db.row(t, "SELECT data_key_sealed FROM stacks WHERE id = ?", gone.ID).Scan(&sealed); err != nil || sealed != nil {
+		t.Errorf("a deleted stack has a key %x, %v", sealed, err)
+	}
+	for _, want := range [][]string{{gone.ID}, nil} {
+		ids, err := s.DeletedPushed(t.Context())
+		if err != nil || !slices.Equal(ids, want) {
+			t.Errorf("DeletedPushed = %q, %v, want %q", ids, err, want)
+		}
+		for _, id := range []string{gone.ID, kept.ID} {
+			if err := s.ForgetPushed(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !get(t, s, kept.ID).Pushed {
+		t.Error("a stack that is there was forgotten")
+	}
+}
