@@ -7,9 +7,10 @@
 // serve thousands of stacks and every installation on an engine. The rules are separate
 // chains in the table mangle. Nothing in the table filter can undo a drop there:
 // neither the engine, which puts its rules first with each network it makes, nor
-// another firewall manager. Two more chains, which all installations fill, hold the
-// other addresses that the operator lets stacks reach, and the stacks that may send
-// mail.
+// another firewall manager. Four more chains, which all installations fill, hold the
+// other addresses that the operator lets stacks reach, the stacks that may send mail, and
+// what stays closed although it may be public: the registry, the database and Redis of an
+// installation, and its nodes.
 //
 // Code in this package changes these chains and nothing else. It reads the machine's
 // chains, interfaces and name servers, resolves the hosts that stacks may reach, and
@@ -34,6 +35,13 @@ type Options struct {
 	// Open lists the hosts, as host:port, that stacks may reach although they are on
 	// this machine or in a range that is not public: package mirrors.
 	Open []string
+	// Shut returns the hosts, as host:port, that no stack may reach, wherever they are and
+	// whatever is open: the installation's own registry, database and Redis, and the ports
+	// of its nodes' peers. It may be nil.
+	Shut func() []string
+	// Nodes returns the machines of the installation, by name or address. Stacks reach
+	// nothing on them but what is open. It may be nil.
+	Nodes func() []string
 	// Bridges returns the interfaces of the engine's networks. They show whether the
 	// engine's containers are on this machine's network.
 	Bridges func(context.Context) ([]string, error)
@@ -64,7 +72,7 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 	if err := f.checkHere(ctx); err != nil {
 		return err
 	}
-	open := f.endpoints(ctx)
+	open, shut, nodes := f.endpoints(ctx), f.shut(ctx), f.nodes(ctx)
 	unlock, err := lock()
 	if err != nil {
 		return err
@@ -74,7 +82,7 @@ func (f *Firewall) Apply(ctx context.Context, mail []string) error {
 	if err != nil {
 		return err
 	}
-	want := wanted{open: open, mail: intersect(mail, names), present: names, now: time.Now()}
+	want := wanted{open: open, shut: shut, nodes: nodes, mail: intersect(mail, names), present: names, now: time.Now()}
 	for _, fam := range f.families {
 		changed, err := fam.ensure(ctx, want)
 		if err != nil {

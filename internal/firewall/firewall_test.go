@@ -59,6 +59,22 @@ func TestApply_WallsOffTheStacks(t *testing.T) {
 	assert.True(t, m.reaches("a1", public+":25"), "a claimed stack sends mail")
 	assert.False(t, m.reaches("b1", public+":25"), "and no other")
 	assert.NotContains(t, m.rules("iptables-save"), "bthgone")
+	assert.True(t, m.reaches("a1", public+":443"))
+	shut := Options{
+		Open:  []string{mirror + ":443", mirror + ":80", "192.0.2.1:80"},
+		Shut:  func() []string { return []string{public + ":443", mirror + ":80", "127.0.0.1:5432"} },
+		Nodes: func() []string { return []string{mirror} },
+	}
+	require.NoError(t, m.apply(shut))
+	assert.False(t, m.reaches("a1", public+":443"), "a registry is closed even if it is public")
+	assert.True(t, m.reaches("a1", public+":80"), "and no more than its port")
+	assert.False(t, m.reaches("a1", mirror+":80"), "even if it is opened, too")
+	assert.True(t, m.reaches("a1", mirror+":443"), "what is open on a node stays open")
+	assert.NotContains(t, m.rules("iptables-save"), "127.0.0.1/32")
+	shut.Nodes = func() []string { return []string{public} }
+	require.NoError(t, m.apply(shut))
+	assert.False(t, m.reaches("a1", public+":80"), "a node is closed whole")
+	assert.True(t, m.reaches("host", public+":443"), "to stacks alone")
 	// The metadata service stays closed to a stack that may send mail.
 	assert.False(t, m.reaches("a1", metadata+":80"))
 }
@@ -176,4 +192,14 @@ func TestClosed_IsWhatIsNotPublic(t *testing.T) {
 	} {
 		assert.Equal(t, want, closed(netip.MustParseAddr(addr)), addr)
 	}
+}
+
+func TestShut_RefusesWhatIsOpenedToo(t *testing.T) {
+	f := New(Options{Open: []string{"10.0.0.9:443"}, Shut: func() []string { return []string{"10.0.0.9:5000", "203.0.113.7:5432", "127.0.0.1:6379"} }})
+	shut, err := f.Shut(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:5000"), netip.MustParseAddrPort("203.0.113.7:5432")}, shut)
+	f.opts.Open = append(f.opts.Open, "10.0.0.9:5000")
+	_, err = f.Shut(t.Context())
+	require.ErrorContains(t, err, "opens 10.0.0.9:5000 to stacks")
 }

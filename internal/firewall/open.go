@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -25,7 +26,19 @@ func (f *Firewall) endpoints(ctx context.Context) []netip.AddrPort {
 	for _, addr := range resolvers(resolverFiles) {
 		all = append(all, netip.AddrPortFrom(addr, portDNS))
 	}
-	for _, hostPort := range f.opts.Open {
+	all = append(all, f.resolveAll(ctx, f.opts.Open)...)
+	own := ownAddresses()
+	all = slices.DeleteFunc(all, func(e netip.AddrPort) bool {
+		return e.Addr().IsLoopback() || !closed(e.Addr()) && !slices.Contains(own, e.Addr())
+	})
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return slices.Compact(all)
+}
+
+// resolveAll returns the addresses of hosts, each as host:port, as they resolve now.
+func (f *Firewall) resolveAll(ctx context.Context, hosts []string) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, hostPort := range hosts {
 		host, text, err := net.SplitHostPort(hostPort)
 		port, portErr := strconv.ParseUint(text, 10, 16)
 		if err != nil || portErr != nil {
@@ -35,12 +48,45 @@ func (f *Firewall) endpoints(ctx context.Context) []netip.AddrPort {
 			all = append(all, netip.AddrPortFrom(addr, uint16(port)))
 		}
 	}
-	own := ownAddresses()
-	all = slices.DeleteFunc(all, func(e netip.AddrPort) bool {
-		return e.Addr().IsLoopback() || !closed(e.Addr()) && !slices.Contains(own, e.Addr())
-	})
+	return all
+}
+
+// shut returns the endpoints that no stack may reach. A stack's loopback is its own.
+func (f *Firewall) shut(ctx context.Context) []netip.AddrPort {
+	if f.opts.Shut == nil {
+		return nil
+	}
+	all := slices.DeleteFunc(f.resolveAll(ctx, f.opts.Shut()), func(e netip.AddrPort) bool { return e.Addr().IsLoopback() })
 	slices.SortFunc(all, netip.AddrPort.Compare)
 	return slices.Compact(all)
+}
+
+// nodes returns the addresses of the installation's machines.
+func (f *Firewall) nodes(ctx context.Context) []netip.Addr {
+	if f.opts.Nodes == nil {
+		return nil
+	}
+	var all []netip.Addr
+	for _, host := range f.opts.Nodes() {
+		all = append(all, f.resolve(ctx, host)...)
+	}
+	all = slices.DeleteFunc(all, netip.Addr.IsLoopback)
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
+}
+
+// Shut returns the endpoints that the rules keep from stacks, as they resolve now. The error
+// names one that the operator opens, too.
+func (f *Firewall) Shut(ctx context.Context) ([]netip.AddrPort, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	shut := f.shut(ctx)
+	for _, e := range f.resolveAll(ctx, f.opts.Open) {
+		if slices.Contains(shut, e) {
+			return nil, fmt.Errorf("BERTH_NETWORK_ALLOW or BERTH_BUILD_ENV_FILE opens %s to stacks, which is the installation's own registry, database, Redis or peer; remove it there", e)
+		}
+	}
+	return shut, nil
 }
 
 // resolveTime is how long a name may take to resolve.
@@ -53,7 +99,7 @@ func (f *Firewall) resolve(ctx context.Context, host string) []netip.Addr {
 	defer cancel()
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
 	if err != nil {
-		f.opts.Log.Warn("a host that stacks may reach does not resolve", "host", host, "error", err)
+		f.opts.Log.Warn("a host of the firewall's rules does not resolve", "host", host, "error", err)
 		return f.resolved[host]
 	}
 	for i := range addrs {

@@ -13,12 +13,14 @@ import (
 )
 
 // The chains, in the table mangle. INPUT and FORWARD lead to the first two, which
-// are fixed; all installations fill the other two.
+// are fixed; all installations fill the others.
 const (
 	chainInput   = "BERTH-INPUT"   // from stacks to this machine
 	chainForward = "BERTH-FORWARD" // through this machine from stacks, or to them
 	chainOpen    = "BERTH-OPEN"    // what the operator lets stacks reach
 	chainMail    = "BERTH-MAIL"    // stacks that may send mail
+	chainShut    = "BERTH-SHUT"    // what no stack may reach, whatever is open
+	chainNodes   = "BERTH-NODES"   // the installation's machines, but for what is open
 )
 
 // closedRanges are the addresses that are not public: this network, private, providers'
@@ -45,14 +47,16 @@ func rules4() rules {
 		sameBridge, // what stays in one network
 		answers,
 		"-o " + engine.BridgePrefix + "+ -j DROP", // other stacks; and whoever is not this machine, to stacks
+		"-j " + chainShut,
 		"-j " + chainOpen,
+		"-j " + chainNodes,
 		"-m conntrack --ctstate DNAT -j DROP", // published ports of this machine's other containers
 	}
 	for _, r := range closedRanges {
 		forward = append(forward, "-d "+r+" -j DROP")
 	}
 	forward = append(forward, mailPorts+" -j "+chainMail, mailPorts+" -j DROP")
-	return hooked([]string{answers, "-j " + chainOpen, "-j DROP"}, forward)
+	return hooked([]string{answers, "-j " + chainShut, "-j " + chainOpen, "-j DROP"}, forward)
 }
 
 // rules6 returns the fixed rules for IPv6, which stacks' networks do not have.
@@ -75,43 +79,70 @@ func hooked(input, forward []string) rules {
 // wanted describes the chains that all installations fill.
 type wanted struct {
 	open    []netip.AddrPort
+	shut    []netip.AddrPort
+	nodes   []netip.Addr
 	mail    []string // interfaces of stacks that may send mail
 	present []string // all interfaces there are
 	now     time.Time
 }
 
-// lease is how long a rule of chainOpen lasts unless it is renewed, since no other
-// installation knows when one is gone or its mirror has moved. It is renewed when half
-// of it has passed.
+// lease is how long a rule of chainOpen, chainShut or chainNodes lasts unless it is renewed,
+// since no other installation knows when one is gone or a host has moved. It is renewed when
+// half of it has passed.
 const lease = time.Hour
 
-var leased = regexp.MustCompile(`^(.*) -m comment --comment "berth until (\d+)" -j ACCEPT$`)
+var leased = regexp.MustCompile(`^(.*) -m comment --comment "berth until (\d+)" -j (?:ACCEPT|DROP)$`)
 
 // openChanges returns the lines that turn chainOpen into what is wanted.
 func (w wanted) openChanges(found []string) []string {
+	return w.leasedChanges(chainOpen, "ACCEPT", ports(w.open), found)
+}
+
+// shutChanges returns the lines that turn chainShut into what is wanted.
+func (w wanted) shutChanges(found []string) []string {
+	return w.leasedChanges(chainShut, "DROP", ports(w.shut), found)
+}
+
+// nodesChanges returns the lines that turn chainNodes into what is wanted.
+func (w wanted) nodesChanges(found []string) []string {
 	keep := map[string]bool{}
-	for _, e := range w.open {
+	for _, addr := range w.nodes {
+		keep[fmt.Sprintf("-d %s/32", addr)] = true
+	}
+	return w.leasedChanges(chainNodes, "DROP", keep, found)
+}
+
+// ports returns the matches of rules for endpoints.
+func ports(endpoints []netip.AddrPort) map[string]bool {
+	matches := map[string]bool{}
+	for _, e := range endpoints {
 		for _, protocol := range []string{"tcp", "udp"} {
-			keep[fmt.Sprintf("-d %s/32 -p %[2]s -m %[2]s --dport %d", e.Addr(), protocol, e.Port())] = true
+			matches[fmt.Sprintf("-d %s/32 -p %[2]s -m %[2]s --dport %d", e.Addr(), protocol, e.Port())] = true
 		}
 	}
+	return matches
+}
+
+// leasedChanges returns the lines that give a chain rules with the matches keep, and remove
+// those whose lease is over.
+func (w wanted) leasedChanges(chain, target string, keep map[string]bool, found []string) []string {
 	var lines []string
 	for _, rule := range found {
 		match, until := leaseOf(rule)
 		if keep[match] && until.After(w.now.Add(lease/2)) {
 			delete(keep, match)
 		} else if keep[match] || until.Before(w.now) {
-			lines = append(lines, "-D "+chainOpen+" "+rule)
+			lines = append(lines, "-D "+chain+" "+rule)
 		}
 	}
 	for match := range keep {
-		lines = append(lines, fmt.Sprintf(`-A %s %s -m comment --comment "berth until %d" -j ACCEPT`, chainOpen, match, w.now.Add(lease).Unix()))
+		lines = append(lines, fmt.Sprintf(`-A %s %s -m comment --comment "berth until %d" -j %s`, chain, match, w.now.Add(lease).Unix(), target))
 	}
 	slices.Sort(lines) // what is added comes before what it replaces goes
 	return lines
 }
 
-// leaseOf parses a rule of chainOpen. For a rule that is not ours the time is long
+// leaseOf parses a rule with a lease. For a rule that is not ours the time is long
 // past.
 func leaseOf(rule string) (match string, until time.Time) {
 	parts := leased.FindStringSubmatch(rule)

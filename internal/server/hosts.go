@@ -63,3 +63,43 @@ func parseHostPort(value string) (string, error) {
 	}
 	return value, nil
 }
+
+// shutHosts returns the hosts, as host:port, that are the installation's own, so that no
+// stack may reach them: its registry, database and Redis.
+func (c *Config) shutHosts() []string {
+	var hosts []string
+	if c.Registry.Host != "" {
+		hosts = append(hosts, c.Registry.HostPort())
+	}
+	for _, address := range []struct{ url, scheme, port string }{
+		{c.DatabaseURL, "postgres", "5432"}, {c.DatabaseURL, "postgresql", "5432"},
+		{c.RedisURL, "redis", "6379"}, {c.RedisURL, "rediss", "6379"},
+	} {
+		hosts = append(hosts, servers(address.url, address.scheme, address.port)...)
+	}
+	return hosts
+}
+
+// servers returns the hosts, as host:port, of an address with a scheme, which may name
+// several with commas between them; none if it has another scheme.
+func servers(address, scheme, port string) []string {
+	rest, ok := strings.CutPrefix(address, scheme+"://")
+	if !ok {
+		return nil
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	if _, host, ok := cutLast(rest, "@"); ok {
+		rest = host
+	}
+	rest, _, _ = strings.Cut(rest, "/")
+	var hosts []string
+	for host := range strings.SplitSeq(rest, ",") {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		}
+		if !strings.HasPrefix(host, ":") {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}

@@ -61,6 +61,7 @@ type Server struct {
 	engine       *docker.Engine
 	engineInfo   docker.Info // as the engine described itself when it was opened
 	builder      *builder.Builder
+	firewall     *firewall.Firewall
 	admission    *admission.Gate
 	supervisor   *supervisor.Supervisor
 	accounts     *account.Accounts
@@ -285,7 +286,10 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 		OrphanGrace:    s.cfg.OrphanGrace,
 		Log:            s.log,
 	})
-	return s.checkData(ctx)
+	if err := s.checkData(ctx); err != nil {
+		return err
+	}
+	return s.probeShut(ctx, driver)
 }
 
 // newAdmission returns the gate of the installation with the id instance.
@@ -294,10 +298,11 @@ func (s *Server) newAdmission(driver engine.Driver, instance string) (*admission
 	if err != nil {
 		return nil, err
 	}
+	s.firewall = firewall.New(firewall.Options{Open: open, Shut: s.cfg.shutHosts, Bridges: s.engine.Bridges, Log: s.log})
 	return admission.New(admission.Config{
 		Instance:       instance,
 		Stacks:         s.store.All,
-		Firewall:       firewall.New(firewall.Options{Open: open, Bridges: s.engine.Bridges, Log: s.log}),
+		Firewall:       s.firewall,
 		AllowUnguarded: s.cfg.AllowUnguarded,
 		DiskFloor:      s.cfg.DiskFloor,
 		Disks: []admission.Disk{

@@ -184,8 +184,6 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP TABLE sessions;
 		DROP TABLE receipts;
 		DROP TABLE webhook_mark;
-		DROP TABLE nodes;
-		DROP TABLE installation;
 		ALTER TABLE accounts DROP COLUMN password_hash;
 		ALTER TABLE accounts DROP COLUMN key_hint;
 		ALTER TABLE accounts DROP COLUMN key_made_at;
