@@ -24,13 +24,32 @@ func (b *Builder) EnsureBase(ctx context.Context, r stack.Runtime, log io.Writer
 	if err != nil {
 		return "", err
 	}
-	return image.Ref(), b.once(ctx, image.Ref(), func() error {
+	err = b.once(ctx, image.Ref(), func() error {
+		if b.fetchBase(ctx, image.Ref(), log) {
+			return nil
+		}
 		fmt.Fprintf(log, "building the base image of %s: this server needs it for the first time, which takes a minute or more\n", r)
 		if err := b.EnsureDebian(ctx, log); err != nil {
 			return err
 		}
 		return b.makeBase(ctx, image, log)
 	})
+	if err == nil && b.cfg.Bases != nil {
+		b.cfg.Bases.OfferBase(image.Ref())
+	}
+	return image.Ref(), err
+}
+
+// fetchBase brings a base image that another node has made, and reports whether it is there.
+func (b *Builder) fetchBase(ctx context.Context, ref string, log io.Writer) bool {
+	if b.cfg.Bases == nil {
+		return false
+	}
+	err := b.cfg.Bases.FetchBase(ctx, ref)
+	if err != nil && !errors.Is(err, engine.ErrNotFound) {
+		fmt.Fprintf(log, "the registry does not give %s: %s\n", ref, err)
+	}
+	return err == nil
 }
 
 // EnsureDebian makes the image that every base image starts from, unless the engine has it.

@@ -36,11 +36,21 @@ type Config struct {
 	Sites archive.Limits // of a published folder
 	Log   *slog.Logger
 
+	Bases Bases // keeps base images for other nodes; nil without a registry
+
 	LayerKey []byte // of the hashes of what install commands can see
 
 	// Observe is called after each build with its result: ok, failed or stopped. It may
 	// be nil.
 	Observe func(runtime, result string, took time.Duration)
+}
+
+// Bases keeps base images in a registry.
+type Bases interface {
+	// FetchBase brings one from there. The error is engine.ErrNotFound if it is not there.
+	FetchBase(ctx context.Context, ref string) error
+	// OfferBase has one put there, unless it is there, without waiting for that.
+	OfferBase(ref string)
 }
 
 // Builder builds services, a limited number at a time.

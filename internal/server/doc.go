@@ -23,7 +23,7 @@
 //	  store              SQLite, and the only writer of accounts, stacks and events
 //	  datadir, logfile   the files of stacks, and their logs
 //	  source             the trees that generations are built from, and what changes them
-//	  registry           what a stack needs on another node: images, and sealed data
+//	  depot, registry    what a stack needs to begin on another node: images, sealed data
 //	  redis              what may be lost: the rate limits' windows, webhooks' retries
 //	  auth               keys and tokens, as hashes or sealed
 //	who answers

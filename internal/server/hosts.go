@@ -72,8 +72,10 @@ func (c *Config) shutHosts() []string {
 		hosts = append(hosts, c.Registry.HostPort())
 	}
 	for _, address := range []struct{ url, scheme, port string }{
-		{c.DatabaseURL, "postgres", "5432"}, {c.DatabaseURL, "postgresql", "5432"},
-		{c.RedisURL, "redis", "6379"}, {c.RedisURL, "rediss", "6379"},
+		{c.DatabaseURL, "postgres", "5432"},
+		{c.DatabaseURL, "postgresql", "5432"},
+		{c.RedisURL, "redis", "6379"},
+		{c.RedisURL, "rediss", "6379"},
 	} {
 		hosts = append(hosts, servers(address.url, address.scheme, address.port)...)
 	}

@@ -39,8 +39,10 @@ func TestShutHosts_AreTheInstallationsOwn(t *testing.T) {
 		want []string
 	}{
 		{Config{DatabaseURL: "sqlite:///var/berth.db", RedisURL: "embedded"}, nil},
-		{Config{Registry: address, DatabaseURL: "postgres://berth:a@b@pg1.internal,pg2.internal:5433/berth?sslmode=verify-full", RedisURL: "rediss://:x@redis.internal"},
-			[]string{"registry.internal:443", "pg1.internal:5432", "pg2.internal:5433", "redis.internal:6379"}},
+		{
+			Config{Registry: address, DatabaseURL: "postgres://berth:a@b@pg1.internal,pg2.internal:5433/berth?sslmode=verify-full", RedisURL: "rediss://:x@redis.internal"},
+			[]string{"registry.internal:443", "pg1.internal:5432", "pg2.internal:5433", "redis.internal:6379"},
+		},
 		{Config{DatabaseURL: "postgresql:///berth?host=/run/postgresql", RedisURL: "redis://10.0.0.4:6380/1"}, []string{"10.0.0.4:6380"}},
 	} {
 		if got := tt.c.shutHosts(); !slices.Equal(got, tt.want) {

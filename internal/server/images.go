@@ -30,7 +30,7 @@ func BuildImages(ctx context.Context, cfg Config, names []string, out io.Writer)
 		return err
 	}
 	defer engine.Close()
-	builder, err := newBuilder(cfg, docker.NewDriver(engine, docker.Info{}, cfg.driverOptions("")), nil, nil, slog.New(slog.DiscardHandler))
+	builder, err := newBuilder(cfg, docker.NewDriver(engine, docker.Info{}, cfg.driverOptions("")), nil, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func (c *Config) driverOptions(instance string) docker.DriverOptions {
 	return docker.DriverOptions{Instance: instance, Pool: c.NetworkPool, Runtime: c.ContainerRuntime}
 }
 
-// newBuilder returns a builder. LayerKey and observe are those of builder.Config.
-func newBuilder(cfg Config, driver engine.Driver, layerKey []byte, observe func(runtime, result string, took time.Duration), log *slog.Logger) (*builder.Builder, error) {
+// newBuilder returns a builder. Bases, layerKey and observe are those of builder.Config.
+func newBuilder(cfg Config, driver engine.Driver, bases builder.Bases, layerKey []byte, observe func(runtime, result string, took time.Duration), log *slog.Logger) (*builder.Builder, error) {
 	env, err := cfg.buildEnv()
 	if err != nil {
 		return nil, err
@@ -100,6 +100,7 @@ func newBuilder(cfg Config, driver engine.Driver, layerKey []byte, observe func(
 		CacheMax: cfg.BuildCacheMax,
 		Sites:    cfg.unpackLimits(),
 		Log:      log,
+		Bases:    bases,
 		LayerKey: layerKey,
 	}), nil
 }

@@ -103,8 +103,14 @@ func (s *Server) close() error {
 	if s.acme != nil {
 		s.acme.Close()
 	}
+	if s.endDepot != nil {
+		s.endDepot()
+	}
 	if s.supervisor != nil {
 		s.supervisor.Close()
+	}
+	if s.registry != nil {
+		s.registry.Close()
 	}
 	if s.webhooks != nil {
 		s.webhooks.Close()

@@ -29,6 +29,7 @@ import (
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/certs"
 	"github.com/berth-host/berth/internal/datadir"
+	"github.com/berth-host/berth/internal/depot"
 	"github.com/berth-host/berth/internal/disk"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/docs"
@@ -41,6 +42,7 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/redis"
+	"github.com/berth-host/berth/internal/registry"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 	"github.com/berth-host/berth/internal/supervisor"
@@ -59,7 +61,10 @@ type Server struct {
 	redis        *redis.Client
 	webhooks     *webhook.Dispatcher
 	engine       *docker.Engine
-	engineInfo   docker.Info // as the engine described itself when it was opened
+	engineInfo   docker.Info        // as the engine described itself when it was opened
+	registry     *registry.Registry // nil without one
+	depot        *depot.Depot       // nil without a registry
+	endDepot     func()             // nil unless it has begun
 	builder      *builder.Builder
 	firewall     *firewall.Firewall
 	admission    *admission.Gate
@@ -120,6 +125,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.supervisor.Start(ctx); err != nil {
 		return err
 	}
+	s.startDepot()
 	s.openAccounts(key)
 	s.openAPI(key)
 	if err := s.openDocuments(); err != nil {
@@ -256,7 +262,10 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 		return err
 	}
 	driver := docker.NewDriver(s.engine, s.engineInfo, s.cfg.driverOptions(instance))
-	if s.builder, err = newBuilder(s.cfg, driver, key.Layers(), s.metrics.Build, s.log); err != nil {
+	if err := s.openRegistry(ctx); err != nil {
+		return err
+	}
+	if s.builder, err = newBuilder(s.cfg, driver, s.openDepot(driver), key.Layers(), s.metrics.Build, s.log); err != nil {
 		return err
 	}
 	if s.admission, err = s.newAdmission(driver, instance); err != nil {
