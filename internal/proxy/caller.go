@@ -12,6 +12,7 @@ import (
 type Caller struct {
 	IP    string // address without port, for X-Forwarded-For
 	Proto string // http or https, as the caller spoke it
+	Hops  int    // how often nodes have forwarded the request; 0: it came from outside
 	Watch Watch  // over the request; may be nil
 }
 
@@ -41,6 +42,9 @@ func (c *callerContext) Value(key any) any {
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return &callerContext{Context: ctx, caller: c}
 }
+
+// CallerOf returns the sender of r, as the edge found it.
+func CallerOf(r *http.Request) Caller { return callerOf(r) }
 
 // callerOf returns the sender of r as the edge found it. If the request did not come
 // through the edge, the sender is the peer of the connection.

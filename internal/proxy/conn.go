@@ -31,8 +31,12 @@ type conn struct {
 
 func newConn(nc net.Conn) *conn {
 	c := &conn{Conn: nc, br: bufio.NewReaderSize(nc, connBuffer), bw: bufio.NewWriterSize(nc, connBuffer)}
-	c.abort = func() { nc.Close() }
-	if sc, ok := nc.(syscall.Conn); ok {
+	carrier := nc
+	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		carrier = t.NetConn() // of TLS, whose farewell could wait for a peer that does not read
+	}
+	c.abort = func() { carrier.Close() }
+	if sc, ok := carrier.(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
 	}
 	c.peekAt = func(fd uintptr) {

@@ -69,7 +69,7 @@ func TestUpstream_CatchesAServiceOnAConnectionThatIsTooOld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := ends(t)
-			u := newUpstream(func(context.Context) (net.Conn, error) { return nil, errors.New("no other") }, false, Options{Log: slog.New(slog.DiscardHandler)})
+			u := newUpstream(func(context.Context) (net.Conn, error) { return nil, errors.New("no other") }, service, Options{Log: slog.New(slog.DiscardHandler)})
 			defer u.closeIdle()
 			c := newConn(near)
 			u.put(c)

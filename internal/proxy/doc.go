@@ -16,6 +16,11 @@
 // The Watch of a request's Caller receives the socket that carries the request, so that
 // the edge can see whether bytes still move there.
 //
+// A stack of another node has a single entry for all its hosts, which names the node
+// (Peer). The request is forwarded over a pool of connections as it is, with what the
+// edge knows of its caller in internal headers, and the owner decides about all else. A
+// stack that moves has an entry that holds: requests wait for the next one.
+//
 // If no target can answer, the proxy answers itself: with HTML for a browser, and with
 // a JSON object that has the single field detail for all others.
 //

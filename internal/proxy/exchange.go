@@ -26,6 +26,10 @@ type exchange struct {
 	r  *http.Request
 	of tenant
 
+	// noWay answers, unless nil, when there is no connection and nothing of the request
+	// has been sent.
+	noWay func()
+
 	hasBody bool
 	upgrade string // protocols asked for, "" for none
 	expect  bool   // the body waits for the upstream's 100 Continue
@@ -59,14 +63,20 @@ const (
 
 // serve answers r from the upstream.
 func (u *upstream) serve(w http.ResponseWriter, r *http.Request, of tenant) {
+	u.serveOr(w, r, of, nil)
+}
+
+// serveOr answers r from the upstream, or has noWay do so, unless it is nil, if there is
+// no connection: nothing of the request has been read or sent then.
+func (u *upstream) serveOr(w http.ResponseWriter, r *http.Request, of tenant, noWay func()) {
 	if r.Method == http.MethodConnect {
 		writePage(w, r, connectPage)
 		return
 	}
-	x := &exchange{u: u, w: w, r: r, of: of}
+	x := &exchange{u: u, w: w, r: r, of: of, noWay: noWay}
 	x.hasBody = r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 	if r.ProtoMajor == 1 && r.ProtoMinor >= 1 {
-		x.expect = x.hasBody && !u.inner && hasToken(r.Header["Expect"], "100-continue")
+		x.expect = x.hasBody && u.kind != inner && hasToken(r.Header["Expect"], "100-continue")
 		if !x.hasBody && hasToken(r.Header["Connection"], "upgrade") {
 			x.upgrade = strings.Join(passedUpgrades(r.Header["Upgrade"]), ", ")
 		}
@@ -266,7 +276,12 @@ func (x *exchange) fail(err error) {
 	if x.gone {
 		panic(http.ErrAbortHandler)
 	}
-	pg := unreachablePage
+	if x.noWay != nil && errors.As(err, new(unreachable)) {
+		x.u.log.InfoContext(x.r.Context(), "no way to a node", "host", x.r.Host, "error", err)
+		x.noWay()
+		return
+	}
+	pg := x.u.unreachablePage()
 	switch {
 	case errors.As(err, new(*callerError)):
 		pg = brokenBodyPage
@@ -303,6 +318,14 @@ func (x *exchange) startUpload() {
 	}
 	x.upload = newUpload(x.r)
 	go x.upload.copyBody(x.c)
+}
+
+// unreachablePage is the answer for an upstream that gives none.
+func (u *upstream) unreachablePage() page {
+	if u.kind == node {
+		return cutOffPage
+	}
+	return unreachablePage
 }
 
 func isTimeout(err error) bool {

@@ -14,6 +14,51 @@ const (
 	HeaderRequestID = "X-Request-Id"
 )
 
+// The headers of a request between nodes, besides those that the edge sets. A node that
+// does not know one ignores it.
+const (
+	HeaderCallerProto = "Berth-Client-Proto" // http or https, as the caller spoke it
+	HeaderProtocol    = "Berth-Peer"         // version of what nodes say to each other
+	HeaderHops        = "Berth-Peer-Hops"    // how often the request has been forwarded, with this time
+)
+
+// Internal reports whether only nodes of this installation may send a header, in any
+// spelling: servers that turn names into variables cannot tell Berth_Client_Ip from
+// Berth-Client-Ip.
+func Internal(key string) bool {
+	return matchesPrefix(key, "berth-client-") || matchesPrefix(key, "berth-peer") && (len(key) == len(HeaderProtocol) || matchesPrefix(key, "berth-peer-"))
+}
+
+// matchesPrefix reports whether key begins with a prefix in lower case. Case does not
+// count, and an underscore is a dash.
+func matchesPrefix(key, prefix string) bool {
+	if len(key) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		c := key[i]
+		if c == '_' {
+			c = '-'
+		}
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// StripInternal removes the headers that only nodes may send.
+func StripInternal(h http.Header) {
+	for key := range h {
+		if Internal(key) {
+			delete(h, key)
+		}
+	}
+}
+
 var edgeHeaders = [...]string{HeaderCallerIP, HeaderRequestID}
 
 // EdgeHeaders returns the names of the headers that the edge sets.
@@ -55,7 +100,7 @@ func trailerAllowed(key string) bool {
 	case "Authorization", "Content-Encoding", "Content-Range", "Content-Type", "Set-Cookie", "Max-Forwards":
 		return false
 	}
-	return !ownedByProxy(key) && !setByEdge(key)
+	return !ownedByProxy(key) && !setByEdge(key) && !Internal(key)
 }
 
 // tokens yields the nonempty parts of comma-separated values.

@@ -57,6 +57,36 @@ var (
 	}
 )
 
+// cutOffPage is for a node that took a request and then broke off: it may have begun.
+var cutOffPage = page{
+	status: http.StatusBadGateway, title: "The connection to the stack's node broke",
+	detail: "the node that runs this stack broke off before it answered; look whether the request took effect, then try again", retry: true,
+}
+
+func awayPage(node string) page {
+	return page{
+		status: http.StatusBadGateway, title: "The stack's node does not answer",
+		detail: fmt.Sprintf("node %s, which runs this stack, cannot be reached at the moment; try again shortly", node), retry: true,
+	}
+}
+
+func lostPage(node string) page {
+	return page{
+		status: http.StatusServiceUnavailable, title: "The stack's node is lost",
+		detail: fmt.Sprintf("node %s, which has this stack's data, is lost; the stack waits until the node is back", node), retry: true,
+	}
+}
+
+var movingPage = page{
+	status: http.StatusServiceUnavailable, title: "Moving",
+	detail: "the stack is moving to another node; try again in a moment", retry: true,
+}
+
+var circlePage = page{
+	status: http.StatusBadGateway, title: "The stack's node is not known for sure",
+	detail: "the nodes do not agree on which of them runs this stack, as happens for a moment after a move; try again shortly", retry: true,
+}
+
 func invalidPage(err error) page {
 	return page{
 		status: http.StatusBadGateway, title: "The service sent an invalid answer",

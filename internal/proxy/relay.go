@@ -33,7 +33,7 @@ func (x *exchange) relay() {
 		panic(http.ErrAbortHandler)
 	}
 	x.ended = true
-	x.clean = !h.close && !x.doubt && !x.u.inner && (!body || h.chunked || h.length >= 0)
+	x.clean = !h.close && !x.doubt && x.u.kind != inner && (!body || h.chunked || h.length >= 0)
 	x.settleUpload()
 }
 
@@ -97,7 +97,7 @@ func (x *exchange) dropped(f field, hasID bool) bool {
 	case "Content-Length":
 		return h.status < 200 || h.status == http.StatusNoContent
 	case "Set-Cookie":
-		return !x.u.inner && refusedCookie(f.value, x.of.host)
+		return x.u.kind == service && refusedCookie(f.value, x.of.host)
 	case HeaderRequestID:
 		return hasID
 	}

@@ -39,12 +39,15 @@ func (x *exchange) writePassed() {
 		if ownedByProxy(key) || slices.Contains(hop, key) && !setByEdge(key) {
 			continue
 		}
+		if x.u.kind == node && Internal(key) {
+			continue // writeOwn writes it
+		}
 		for _, v := range values {
 			writeField(x.c.bw, key, v)
 		}
 	}
 	if cookies := x.r.Header["Cookie"]; cookies != nil {
-		if x.u.inner {
+		if x.u.kind != service {
 			writeField(x.c.bw, "Cookie", strings.Join(cookies, "; "))
 		} else if kept := tenantCookies(cookies); kept != "" {
 			writeField(x.c.bw, "Cookie", kept)
@@ -54,11 +57,8 @@ func (x *exchange) writePassed() {
 
 // writeOwn writes the headers that the proxy itself sets.
 func (x *exchange) writeOwn() {
-	bw, caller := x.c.bw, callerOf(x.r)
-	writeField(bw, "X-Forwarded-For", caller.IP)
-	writeField(bw, "X-Real-Ip", caller.IP)
-	writeField(bw, "X-Forwarded-Proto", caller.Proto)
-	writeField(bw, "X-Forwarded-Host", x.r.Host)
+	bw := x.c.bw
+	x.writeCaller(callerOf(x.r))
 	if te := x.r.Header["Te"]; te != nil && hasToken(te, "trailers") {
 		writeField(bw, "Te", "trailers")
 	}
@@ -69,9 +69,26 @@ func (x *exchange) writeOwn() {
 	case x.upgrade != "":
 		writeField(bw, "Connection", "Upgrade")
 		writeField(bw, "Upgrade", x.upgrade)
-	case x.u.inner:
+	case x.u.kind == inner:
 		writeField(bw, "Connection", "close")
 	}
+}
+
+// writeCaller writes what the upstream is told of the caller. The node that serves the
+// request tells the service.
+func (x *exchange) writeCaller(caller Caller) {
+	bw := x.c.bw
+	if x.u.kind == node {
+		writeField(bw, HeaderProtocol, Protocol)
+		writeField(bw, HeaderHops, strconv.Itoa(caller.Hops+1))
+		writeField(bw, HeaderCallerIP, caller.IP)
+		writeField(bw, HeaderCallerProto, caller.Proto)
+		return
+	}
+	writeField(bw, "X-Forwarded-For", caller.IP)
+	writeField(bw, "X-Real-Ip", caller.IP)
+	writeField(bw, "X-Forwarded-Proto", caller.Proto)
+	writeField(bw, "X-Forwarded-Host", x.r.Host)
 }
 
 // writeFraming writes the headers that give the length of the body.

@@ -34,6 +34,13 @@ type Entry struct {
 	Wildcard  string
 	ClaimURL  string // page where an expired stack is claimed
 	Unclaimed bool   // answers ask search engines not to list them; a stack that is claimed stays so
+
+	// Peer is the node that runs the stack, which decides about all else; nil: this one.
+	Peer *Peer
+	// Hold makes requests wait for the next entry of the stack, which is moving.
+	Hold bool
+
+	next chan struct{} // of an entry that holds: closed when there is another
 }
 
 // without yields the table's keys of e, its hosts and its wildcard, that are not keys of
@@ -60,10 +67,28 @@ type place struct {
 
 // record holds a stack's current entry. A change of routes replaces the entry, for all
 // hosts in one step; the table changes only when hosts come or go.
-type record struct{ entry atomic.Pointer[Entry] }
+type record struct {
+	entry atomic.Pointer[Entry] // away, or else local
+
+	local *Entry // of Set; nil for none
+	away  *Entry // leads to another node, or waits for Set; nil for neither
+}
+
+// current returns the entry that counts, nil for none.
+func (r *record) current() *Entry {
+	if r.away != nil {
+		return r.away
+	}
+	return r.local
+}
 
 // Routes is the table of public hosts. Its zero value is empty and ready.
 type Routes struct {
+	// Refresh is called, once for a request, when the entry of its host may be out of
+	// date: there is none, or it leads to another node although a node sent the request
+	// here. It returns when the entry is up to date. It is nil on one machine.
+	Refresh func(ctx context.Context, host string)
+
 	mu     sync.Mutex         // held by writers
 	stacks map[string]*record // by the ids that writers give
 	table  sync.Map           // *record by each host and wildcard
@@ -76,28 +101,55 @@ func (t *Routes) Set(id string, e Entry) []*Target {
 	e.Hosts = maps.Clone(e.Hosts)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	r, old := t.recordOf(id), &Entry{Unclaimed: true}
+	if r.local != nil {
+		old = r.local
+	}
+	// The writer may not have heard of the claim yet.
+	e.Unclaimed = e.Unclaimed && old.Unclaimed
+	if r.local = &e; r.away != nil && r.away.Hold {
+		r.away = nil
+	}
+	t.settle(id, r)
+	return dropped(old, &e)
+}
+
+// recordOf returns the record of a stack. The caller holds mu.
+func (t *Routes) recordOf(id string) *record {
 	r := t.stacks[id]
 	if r == nil {
 		r = &record{}
-		r.entry.Store(&Entry{Unclaimed: true})
+		r.entry.Store(&Entry{})
 		if t.stacks == nil {
 			t.stacks = map[string]*record{}
 		}
 		t.stacks[id] = r
 	}
-	// The writer may not have heard of the claim yet.
-	e.Unclaimed = e.Unclaimed && r.entry.Load().Unclaimed
-	return t.replace(r, &e)
+	return r
 }
+
+// settle makes the entry that counts the one that is served. The caller holds mu.
+func (t *Routes) settle(id string, r *record) {
+	e := r.current()
+	if e == nil {
+		delete(t.stacks, id)
+		e = &Entry{}
+	}
+	if e != r.entry.Load() {
+		t.replace(r, e)
+	}
+}
+
 
 // MarkClaimed records that a stack has an owner; its hosts lead where they did.
 func (t *Routes) MarkClaimed(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r := t.stacks[id]; r != nil {
-		e := *r.entry.Load()
+	if r := t.stacks[id]; r != nil && r.local != nil {
+		e := *r.local
 		e.Unclaimed = false
-		r.entry.Store(&e)
+		r.local = &e
+		t.settle(id, r)
 	}
 }
 
@@ -107,10 +159,10 @@ func (t *Routes) Withdraw(id string, target *Target) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.stacks[id]
-	if r == nil || target == nil {
+	if r == nil || r.local == nil || target == nil {
 		return false
 	}
-	e := *r.entry.Load()
+	e := *r.local
 	e.Hosts = maps.Clone(e.Hosts)
 	withdrawn := false
 	for host, service := range e.Hosts {
@@ -119,7 +171,8 @@ func (t *Routes) Withdraw(id string, target *Target) bool {
 			withdrawn = true
 		}
 	}
-	r.entry.Store(&e)
+	r.local = &e
+	t.settle(id, r)
 	return withdrawn
 }
 
@@ -128,17 +181,23 @@ func (t *Routes) Remove(id string) []*Target {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.stacks[id]
-	if r == nil {
+	if r == nil || r.local == nil {
 		return nil
 	}
-	delete(t.stacks, id)
-	return t.replace(r, &Entry{})
+	old := r.local
+	r.local = nil
+	t.settle(id, r)
+	return dropped(old, &Entry{})
 }
 
-// replace gives a record its next entry and returns the targets that are only in the
-// previous one. The caller holds mu.
-func (t *Routes) replace(r *record, e *Entry) []*Target {
+// replace gives a record its next entry. The caller holds mu.
+func (t *Routes) replace(r *record, e *Entry) {
 	old := r.entry.Load()
+	if e.Hold {
+		held := *e
+		held.next = make(chan struct{})
+		e = &held
+	}
 	for host := range e.without(old) { // before the entry is there, so that nobody sees half of it
 		t.table.Store(host, r)
 	}
@@ -146,7 +205,9 @@ func (t *Routes) replace(r *record, e *Entry) []*Target {
 	for host := range old.without(e) {
 		t.table.CompareAndDelete(host, r)
 	}
-	return dropped(old, e)
+	if old.next != nil {
+		close(old.next)
+	}
 }
 
 // Drain waits for the requests of every target, or for ctx, as Target.Drain does.
@@ -166,9 +227,17 @@ func (t *Routes) Has(host string) bool { return t.at(host, host).known }
 
 // Serve answers a request for a host, written as in Entry.Hosts.
 func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
+	p, pg := t.findSettled(r, host)
+	if pg.status != 0 {
+		writePage(w, r, pg)
+		return
+	}
+	if p.entry != nil && p.entry.Peer != nil {
+		p.entry.Peer.Serve(w, r)
+		return
+	}
 	var last *Target
-	for {
-		p := t.find(host)
+	for ; ; p = t.find(host) {
 		target, pg := choose(p)
 		if target == nil {
 			writePage(w, r, pg)
@@ -248,7 +317,9 @@ func (t *Routes) targets() []*Target {
 	defer t.mu.Unlock()
 	var all []*Target
 	for _, r := range t.stacks {
-		all = append(all, dropped(r.entry.Load(), &Entry{})...)
+		if r.local != nil {
+			all = append(all, dropped(r.local, &Entry{})...)
+		}
 	}
 	return all
 }

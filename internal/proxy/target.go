@@ -46,7 +46,7 @@ const closeGrace = 5 * time.Second
 func NewUpstream(addr string, o Options) *Target {
 	dialer := &net.Dialer{}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
-	return &Target{up: newUpstream(dial, false, o), drained: make(chan struct{})}
+	return &Target{up: newUpstream(dial, service, o), drained: make(chan struct{})}
 }
 
 // NewHandler returns a target that passes requests to h, for example a static site. If
@@ -60,7 +60,7 @@ func NewHandler(h http.Handler) *Target {
 // of a request can be read as part of the next. Expect is answered here, and cookies
 // pass unchanged.
 func NewInner(dial func(context.Context) (net.Conn, error), o Options) http.Handler {
-	up := newUpstream(dial, true, o)
+	up := newUpstream(dial, inner, o)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { up.serve(w, r, tenant{}) })
 }
 

@@ -10,10 +10,19 @@ import (
 	"time"
 )
 
+// kind is what an upstream is.
+type kind int
+
+const (
+	service kind = iota // a tenant's process
+	inner               // a server in this process: one request a connection
+	node                // another node of the cluster, which does what is left to do
+)
+
 // upstream is a process that answers HTTP/1.1, and the connections to it.
 type upstream struct {
 	dial    func(context.Context) (net.Conn, error)
-	inner   bool // a server in this process: one request a connection
+	kind    kind
 	log     *slog.Logger
 	connect time.Duration // limit of a dial
 	header  time.Duration // Options.HeaderTimeout, 0 for none
@@ -32,10 +41,10 @@ const (
 	idleTimeout = 60 * time.Second // after which an unused one is closed
 )
 
-func newUpstream(dial func(context.Context) (net.Conn, error), inner bool, o Options) *upstream {
+func newUpstream(dial func(context.Context) (net.Conn, error), k kind, o Options) *upstream {
 	return &upstream{
 		dial:    dial,
-		inner:   inner,
+		kind:    k,
 		log:     cmp.Or(o.Log, slog.Default()),
 		connect: cmp.Or(o.ConnectTimeout, defaultConnectTimeout),
 		header:  max(cmp.Or(o.HeaderTimeout, defaultHeaderTimeout), 0),
@@ -53,7 +62,7 @@ func (u *upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 			break
 		}
 		switch sight := c.look(); {
-		case sight == speaking:
+		case sight == speaking && u.kind != node: // a node's TLS may speak by itself
 			u.distrust()
 		case sight == silent && time.Now().Before(c.until):
 			return c, nil
@@ -101,7 +110,7 @@ func (u *upstream) put(c *conn) {
 	clear(c.head.fields) // they hold on to the whole head
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.unpooled || u.inner || len(u.idle) >= maxIdle {
+	if u.unpooled || u.kind == inner || len(u.idle) >= maxIdle {
 		delete(u.open, c)
 		c.Close()
 		return
@@ -114,7 +123,7 @@ func (u *upstream) put(c *conn) {
 
 // reap closes connections that have been idle for too long, as long as there are any.
 func (u *upstream) reap() {
-	if u.closeExpired() {
+	if u.closeExpired() && u.kind != node {
 		u.distrust()
 	}
 }

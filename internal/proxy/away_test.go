@@ -1,0 +1,190 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+const wildcard = "*-" + testHex + ".apps.test"
+
+// get asks for the test host and returns the status and the body.
+func get(routes *proxy.Routes, hops int) (*httptest.ResponseRecorder, string) {
+	r := httptest.NewRequest("GET", "http://"+testHost+"/", nil)
+	r = r.WithContext(proxy.WithCaller(r.Context(), proxy.Caller{IP: "192.0.2.1", Proto: "http", Hops: hops}))
+	w := httptest.NewRecorder()
+	routes.Serve(w, r, testHost)
+	return w, w.Body.String()
+}
+
+func here(text string) proxy.Entry {
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })
+	return proxy.Entry{Status: stack.Live, Name: "shop", Wildcard: wildcard, Hosts: hosts(map[string]*proxy.Target{"web": proxy.NewHandler(h)})}
+}
+
+func peerAt(addr string, lost bool) *proxy.Peer {
+	return proxy.NewPeer(proxy.PeerOptions{
+		Node: "n2", Name: func() string { return "two" }, Lost: func() bool { return lost },
+		Dial: func(context.Context) (net.Conn, error) {
+			if addr == "" {
+				return nil, errors.New("no way")
+			}
+			return net.Dial("tcp", addr)
+		},
+		Options: proxy.Options{Log: quiet},
+	})
+}
+
+func TestRoutes_LeadToTheNodeOfTheStack(t *testing.T) {
+	owner := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Host, " ", r.Header.Get(proxy.HeaderCallerIP), " ", r.Header.Get(proxy.HeaderCallerProto), " ",
+			r.Header.Get(proxy.HeaderHops), " ", r.Header.Get(proxy.HeaderProtocol), r.Header["X-Forwarded-For"])
+	}))
+	routes := &proxy.Routes{}
+	routes.Lead("s", wildcard, peerAt(owner, false))
+	if w, body := get(routes, 0); w.Code != 200 || body != testHost+" 192.0.2.1 http 1 1[]" {
+		t.Errorf("%d %s", w.Code, body)
+	}
+	if w, body := get(routes, proxy.MaxHops); w.Code != 502 || w.Header().Get("Retry-After") == "" || !strings.Contains(body, "do not agree") {
+		t.Errorf("a request that was forwarded twice: %d %s", w.Code, body)
+	}
+	routes.Forget("s")
+	if w, _ := get(routes, 0); w.Code != 404 {
+		t.Errorf("after the stack is deleted: %d", w.Code)
+	}
+}
+
+func TestRoutes_SayWhyTheNodeOfAStackDoesNotServe(t *testing.T) {
+	for _, tt := range []struct {
+		lost   bool
+		status int
+	}{{false, 502}, {true, 503}} {
+		routes := &proxy.Routes{}
+		routes.Lead("s", wildcard, peerAt("", tt.lost))
+		w, body := get(routes, 0)
+		if w.Code != tt.status || w.Header().Get("Retry-After") == "" || !strings.Contains(body, "node two") {
+			t.Errorf("lost %v: %d %s", tt.lost, w.Code, body)
+		}
+	}
+}
+
+func TestRoutes_OfAnotherNodesStackAreNotThisNodes(t *testing.T) {
+	routes := &proxy.Routes{}
+	routes.Lead("s", wildcard, peerAt("", false))
+	routes.Set("s", here("old"))
+	if w, _ := get(routes, 0); w.Code != 502 {
+		t.Errorf("the entry of a stack that another node has is served: %d", w.Code)
+	}
+	routes.Remove("s")
+	if w, _ := get(routes, 0); w.Code != 502 {
+		t.Errorf("this node removed another's entry: %d", w.Code)
+	}
+	routes.Set("s", here("mine"))
+	routes.Keep("s", wildcard)
+	if _, body := get(routes, 0); body != "mine" {
+		t.Errorf("%s", body)
+	}
+}
+
+func TestRoutes_HoldRequestsWhileAStackMoves(t *testing.T) {
+	for name, next := range map[string]func(*proxy.Routes){
+		"comes back":    func(routes *proxy.Routes) { routes.Set("s", here("next")) },
+		"was not taken": func(routes *proxy.Routes) { routes.Keep("s", wildcard); routes.Set("s", here("next")) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			routes := &proxy.Routes{}
+			routes.Set("s", here("first"))
+			if targets := routes.Hold("s"); len(targets) != 1 {
+				t.Fatalf("%s: %d targets to drain", name, len(targets))
+			}
+			answered := make(chan string)
+			go func() { _, body := get(routes, 0); answered <- body }()
+			synctest.Wait()
+			routes.MarkClaimed("s")
+			time.Sleep(9 * time.Second)
+			next(routes)
+			if got := <-answered; got != "next" {
+				t.Errorf("%s: %s", name, got)
+			}
+		})
+	}
+}
+
+func TestRoutes_HoldNoRequestForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		routes := &proxy.Routes{}
+		routes.Keep("s", wildcard) // and nothing here serves it
+		began := time.Now()
+		w, body := get(routes, 0)
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || time.Since(began) != 10*time.Second {
+			t.Errorf("%d after %s: %s", w.Code, time.Since(began), body)
+		}
+	})
+}
+
+func TestRoutes_HoldAgainAfterTheStackCameBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		routes := &proxy.Routes{}
+		routes.Set("s", here("first"))
+		routes.Hold("s")
+		routes.Lead("s", wildcard, peerAt("", false))
+		routes.Keep("s", wildcard)
+		if w, _ := get(routes, 0); w.Code != 503 {
+			t.Errorf("%d", w.Code)
+		}
+	})
+}
+
+func TestRoutes_AreReadAgainWhereTheyMayBeOld(t *testing.T) {
+	routes, asked := &proxy.Routes{}, 0
+	routes.Refresh = func(_ context.Context, host string) {
+		asked++
+		if host == testHost {
+			routes.Set("s", here("new"))
+			routes.Keep("s", wildcard)
+		}
+	}
+	if _, body := get(routes, 0); body != "new" || asked != 1 {
+		t.Errorf("an unknown host: %s, asked %d times", body, asked)
+	}
+	routes.Lead("s", wildcard, peerAt("", false))
+	if _, body := get(routes, 1); body != "new" || asked != 2 {
+		t.Errorf("a host that another node believes to be here: %s, asked %d times", body, asked)
+	}
+	if _, body := get(routes, 0); body != "new" || asked != 2 {
+		t.Errorf("a host that leads here: %s, asked %d times", body, asked)
+	}
+}
+
+func TestInternal_KnowsEverySpelling(t *testing.T) {
+	for key, want := range map[string]bool{
+		"Berth-Client-Ip": true, "berth_client_ip": true, "BERTH-CLIENT_PROTO": true, "Berth-Peer": true, "berth_peer": true,
+		"Berth-Peer-Hops": true, "Berth-Peer_Anything": true, "Berth-Peers": false, "Berth": false, "X-Berth-Peer": false, "X-Request-Id": false,
+	} {
+		if got := proxy.Internal(key); got != want {
+			t.Errorf("%s: %v", key, got)
+		}
+	}
+}
+
+func BenchmarkRoutes_Load10000(b *testing.B) {
+	p := peerAt("", false)
+	for b.Loop() {
+		routes := &proxy.Routes{}
+		for i := range 10_000 {
+			hex := fmt.Sprintf("%012x", i)
+			routes.Lead("stk_"+hex, "*-"+hex+".apps.test", p)
+		}
+	}
+}
