@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/berth-host/berth/internal/plainjson"
@@ -29,9 +30,19 @@ type Config struct {
 	StallTimeout time.Duration
 	Log          *slog.Logger // nil: slog.Default
 
+	// Peers makes the listener one for the other nodes of a cluster; nil: it is public.
+	Peers Peers
+
 	// Arrived is called for each request with where its host leads: service, base (the
 	// base URL's host) or none. It may be nil.
 	Arrived func(where string)
+}
+
+// Peers decides about requests on a listener for other nodes.
+type Peers interface {
+	// Admit returns the caller of a request that a node forwards. The handler, unless it
+	// is nil, answers the request instead: it is not for a stack, or is refused.
+	Admit(r *http.Request) (proxy.Caller, http.Handler)
 }
 
 // Inner returns a handler that passes requests on to a server inside this process,
@@ -43,8 +54,9 @@ func Inner(dial func() (net.Conn, error), log *slog.Logger) http.Handler {
 
 // edge is the handler of the public listener.
 type edge struct {
-	cfg    Config // with BaseHost in lower case
-	suffix string // "." and the apps domain
+	cfg     Config // with BaseHost in lower case
+	suffix  string // "." and the apps domain
+	leaving atomic.Bool
 }
 
 func newEdge(cfg Config) *edge {
@@ -55,10 +67,14 @@ func newEdge(cfg Config) *edge {
 func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := connOf(r)
 	trusted, last := c.beginRequest(r)
-	if last {
+	if last || e.leaving.Load() {
 		w.Header()["Connection"] = []string{"close"}
 	}
-	who := e.identify(r, c)
+	who, instead := e.receive(r, c)
+	if instead != nil && trusted {
+		instead.ServeHTTP(w, trackBody(r, r.WithContext(r.Context()), c))
+		return
+	}
 	id := requestID(r)
 	r.Header[proxy.HeaderRequestID] = []string{id}
 	w.Header()[proxy.HeaderRequestID] = []string{id}
@@ -76,7 +92,6 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case refused:
 		writeError(w, http.StatusBadRequest, fault)
 	case toService:
-		delete(r.Header, proxy.HeaderCallerIP)
 		e.cfg.Routes.Serve(w, r, host)
 	case toAPI:
 		if err := crossOrigin(r, who.Proto); err != nil {
@@ -89,6 +104,20 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, fmt.Sprintf(
 			"this server does not serve this host; the API is at %s, services are at <service>-<stack>%s", e.cfg.BaseHost, e.suffix))
 	}
+}
+
+// receive returns the caller of r and, on a listener for nodes, who answers instead of
+// a stack or the API; nil for nobody. Afterwards r has no header that only nodes send.
+func (e *edge) receive(r *http.Request, c *conn) (who proxy.Caller, instead http.Handler) {
+	if e.cfg.Peers == nil {
+		who = e.identify(r, c)
+	} else {
+		who, instead = e.cfg.Peers.Admit(r)
+	}
+	if instead == nil {
+		proxy.StripInternal(r.Header)
+	}
+	return who, instead
 }
 
 // destination is where a host leads.

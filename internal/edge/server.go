@@ -15,6 +15,7 @@ import (
 // an answer takes, since streams live as long as bytes move.
 type Server struct {
 	http      *http.Server
+	edge      *edge
 	stalls    *stalls
 	lingering sync.WaitGroup // connections that read the rest of an upload
 }
@@ -28,20 +29,31 @@ const (
 // NewServer returns a server configured by cfg.
 func NewServer(cfg Config) *Server {
 	log := cmp.Or(cfg.Log, slog.Default())
+	e := newEdge(cfg)
 	return &Server{
+		edge:   e,
 		stalls: &stalls{limit: cmp.Or(cfg.StallTimeout, time.Minute), log: log, watches: map[*watch]struct{}{}},
 		http: &http.Server{
-			Handler:                      newEdge(cfg),
+			Handler:                      e,
 			TLSConfig:                    withProtocols(cfg.TLS),
 			ReadHeaderTimeout:            headTimeout,
 			IdleTimeout:                  idleTimeout,
-			MaxHeaderBytes:               maxHead,
+			MaxHeaderBytes:               headLimit(cfg),
 			DisableGeneralOptionsHandler: true, // OPTIONS * is for the API or the service
 			ConnContext:                  withConn,
 			ConnState:                    connState,
 			ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		},
 	}
+}
+
+// headLimit returns the limit of a request's head, in bytes: a node that forwards one
+// adds its own headers.
+func headLimit(cfg Config) int {
+	if cfg.Peers != nil {
+		return maxHead + 4<<10
+	}
+	return maxHead
 }
 
 // connState resets a connection for its next request, lets an upgraded connection pass
@@ -73,6 +85,10 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	return s.http.Serve(l)
 }
+
+// Leave makes each connection end with its next answer, so that hardly any is in use
+// when Shutdown closes what is idle.
+func (s *Server) Leave() { s.edge.leaving.Store(true) }
 
 // Shutdown stops listening and waits for the open requests, or for ctx. It does not
 // wait for upgraded connections; see proxy.Routes.Drain.

@@ -46,20 +46,17 @@ func (t *Routes) Forget(id string) {
 	}
 }
 
-// Hold makes requests for a stack of this node wait until its next entry, and returns
-// the targets that it had, for the caller to drain.
-func (t *Routes) Hold(id string) []*Target {
+// Hold makes new requests for a stack of this node wait until its next entry. Its targets
+// stay as they are.
+func (t *Routes) Hold(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := t.stacks[id]
-	if r == nil || r.local == nil {
-		return nil
+	if r := t.stacks[id]; r != nil && r.local != nil {
+		e := *r.local
+		e.Hold = true
+		r.local = &e
+		t.settle(id, r)
 	}
-	old, e := r.local, *r.local
-	e.Hosts, e.Hold, e.next = nil, true, nil
-	r.local = &e
-	t.settle(id, r)
-	return dropped(old, &e)
 }
 
 // findSettled returns the place of a host once it is known for sure, or the page that

@@ -105,9 +105,7 @@ func TestRoutes_HoldRequestsWhileAStackMoves(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			routes := &proxy.Routes{}
 			routes.Set("s", here("first"))
-			if targets := routes.Hold("s"); len(targets) != 1 {
-				t.Fatalf("%s: %d targets to drain", name, len(targets))
-			}
+			routes.Hold("s")
 			answered := make(chan string)
 			go func() { _, body := get(routes, 0); answered <- body }()
 			synctest.Wait()

@@ -140,7 +140,6 @@ func (t *Routes) settle(id string, r *record) {
 	}
 }
 
-
 // MarkClaimed records that a stack has an owner; its hosts lead where they did.
 func (t *Routes) MarkClaimed(id string) {
 	t.mu.Lock()

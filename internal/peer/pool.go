@@ -1,0 +1,145 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/pause"
+	"github.com/berth-host/berth/internal/proxy"
+)
+
+const (
+	// restartLimit is how long to try for a connection to a node that is ready: its
+	// server may be restarting.
+	restartLimit = 10 * time.Second
+	restartRetry = 100 * time.Millisecond
+	// connectLimit is how long one connection may take, without its handshake.
+	connectLimit = 2 * time.Second
+)
+
+// PoolConfig is what a Pool needs.
+type PoolConfig struct {
+	Nodes        Nodes
+	Certificates Certificates
+	Log          *slog.Logger
+}
+
+// Pool has the connections to the other nodes.
+type Pool struct {
+	cfg    PoolConfig
+	tls    *tls.Config
+	dialer net.Dialer
+	calls  *http.Client
+
+	mu    sync.Mutex
+	peers map[string]*proxy.Peer // by node
+}
+
+// NewPool returns a Pool without connections.
+func NewPool(cfg PoolConfig) *Pool {
+	p := &Pool{cfg: cfg, tls: clientTLS(cfg.Certificates), peers: map[string]*proxy.Peer{}}
+	// A node that vanished is noticed by its silence, long before TCP gives up.
+	p.dialer = net.Dialer{
+		Timeout:         connectLimit,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+		Control:         limitSilence,
+	}
+	p.calls = &http.Client{Transport: &http.Transport{
+		DialTLSContext:      p.dialHost,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     time.Minute,
+		DisableCompression:  true,
+	}}
+	return p
+}
+
+// Peer returns a node to forward requests to.
+func (p *Pool) Peer(node string) *proxy.Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.peers[node]; known != nil {
+		return known
+	}
+	peer := proxy.NewPeer(proxy.PeerOptions{
+		Node: node,
+		Name: func() string { return p.cfg.Nodes.Name(node) },
+		Lost: func() bool { _, state := p.cfg.Nodes.Address(node); return state == Lost },
+		Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, node) },
+		Options: proxy.Options{
+			ConnectTimeout: restartLimit,
+			HeaderTimeout:  -1, // the owner has limits for what it asks, and they have no use twice
+			Log:            p.cfg.Log,
+		},
+	})
+	p.peers[node] = peer
+	return peer
+}
+
+// Drain waits for the requests that are being forwarded, or for ctx, as
+// proxy.Target.Drain does.
+func (p *Pool) Drain(ctx context.Context) error {
+	p.mu.Lock()
+	var all []*proxy.Peer
+	for _, peer := range p.peers {
+		all = append(all, peer)
+	}
+	p.mu.Unlock()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, peer := range all {
+		wg.Go(func() { errs[i] = peer.Drain(ctx) })
+	}
+	wg.Wait()
+	p.calls.CloseIdleConnections()
+	return errors.Join(errs...)
+}
+
+// dial connects to a node. As long as the node is ready, its server may be restarting,
+// and dial tries again.
+func (p *Pool) dial(ctx context.Context, node string) (net.Conn, error) {
+	for {
+		conn, err := p.connect(ctx, node)
+		if err == nil {
+			return conn, nil
+		}
+		if _, state := p.cfg.Nodes.Address(node); state != Ready || !refused(err) || !pause.For(ctx, restartRetry) {
+			return nil, err
+		}
+	}
+}
+
+// connect makes one attempt.
+func (p *Pool) connect(ctx context.Context, node string) (net.Conn, error) {
+	addr, _ := p.cfg.Nodes.Address(node)
+	if addr == "" {
+		return nil, fmt.Errorf("the address of node %s is not known", node)
+	}
+	plain, err := p.dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	cfg := p.tls.Clone()
+	cfg.ServerName = node
+	conn := tls.Client(plain, cfg)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		plain.Close()
+		return nil, fmt.Errorf("handshake with node %s: %w", node, err)
+	}
+	return conn, nil
+}
+
+// dialHost connects for a call, whose URL has the node's id as its host.
+func (p *Pool) dialHost(ctx context.Context, _, hostport string) (net.Conn, error) {
+	node, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return nil, err
+	}
+	return p.connect(ctx, node)
+}

@@ -1,0 +1,203 @@
+package peer
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/pause"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stackid"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// Owners knows which node has a stack.
+type Owners interface {
+	// Owner returns the node of a stack, "" if there is no such stack. It asks the
+	// database only about a stack that it does not know.
+	Owner(ctx context.Context, id string) string
+	// Reread is Owner with a look into the database.
+	Reread(ctx context.Context, id string) string
+}
+
+// Rows is the database of stacks and their nodes; package store implements it.
+type Rows interface {
+	// Placements returns the stacks that are not deleted, and a mark of this moment.
+	Placements(ctx context.Context) ([]store.Placement, int64, error)
+	// PlacementsSince returns the stacks with events after a mark, with the next mark.
+	PlacementsSince(ctx context.Context, mark int64) ([]store.Placement, int64, error)
+	// Placement returns the node of a stack, "" if there is no such stack.
+	Placement(ctx context.Context, id string) (store.Placement, error)
+	Watch(id string) (woken <-chan struct{}, stop func())
+}
+
+const (
+	// breath is the time between two reads of what changed, while stacks change.
+	breath = 20 * time.Millisecond
+	// wholeEvery is how often all rows are read, whatever was missed.
+	wholeEvery = 30 * time.Second
+	// readLimit is how long a request waits for a row.
+	readLimit = 3 * time.Second
+	// strangers is how many unknown stacks are asked about at once.
+	strangers = 8
+)
+
+// TableConfig is what a Table needs.
+type TableConfig struct {
+	Rows   Rows
+	Routes *proxy.Routes
+	Self   string // this node
+	Peer   func(node string) *proxy.Peer
+	Domain string // of the services' names
+	Log    *slog.Logger
+}
+
+// Table knows the node of each stack, and makes the hosts of other nodes' stacks lead
+// there.
+type Table struct {
+	cfg    TableConfig
+	places chan struct{} // of reads about single stacks
+
+	mu    sync.Mutex
+	nodes map[string]string // by stack
+	mark  int64
+}
+
+// NewTable returns a Table that knows nothing before Load.
+func NewTable(cfg TableConfig) *Table {
+	return &Table{cfg: cfg, places: make(chan struct{}, strangers), nodes: map[string]string{}}
+}
+
+// Load reads all rows.
+func (t *Table) Load(ctx context.Context) error {
+	all, mark, err := t.cfg.Rows.Placements(ctx)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := make(map[string]bool, len(all))
+	for _, p := range all {
+		known[p.Stack] = true
+		t.apply(p)
+	}
+	for id := range t.nodes {
+		if !known[id] {
+			t.apply(store.Placement{Stack: id})
+		}
+	}
+	t.mark = mark
+	return nil
+}
+
+// Follow keeps the table up to date until ctx ends. A look that fails is made again.
+func (t *Table) Follow(ctx context.Context) {
+	woken, stop := t.cfg.Rows.Watch("")
+	defer stop()
+	whole := time.NewTicker(wholeEvery)
+	defer whole.Stop()
+	for {
+		look := t.readChanges
+		select {
+		case <-woken:
+		case <-whole.C:
+			look = t.Load
+		case <-ctx.Done():
+			return
+		}
+		if err := look(ctx); err != nil && ctx.Err() == nil {
+			t.cfg.Log.Warn("the stacks' nodes could not be read; the next change or look tries again", "error", err)
+		}
+		pause.For(ctx, breath)
+	}
+}
+
+func (t *Table) readChanges(ctx context.Context) error {
+	t.mu.Lock()
+	mark := t.mark
+	t.mu.Unlock()
+	changed, next, err := t.cfg.Rows.PlacementsSince(ctx, mark)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range changed {
+		t.apply(p)
+	}
+	t.mark = max(t.mark, next)
+	return nil
+}
+
+// apply makes one placement that of the table and the routes; a node of "" means that
+// the stack is deleted. The caller holds mu.
+func (t *Table) apply(p store.Placement) {
+	if old, known := t.nodes[p.Stack]; known && old == p.Node {
+		return
+	}
+	wildcard := "*-" + stackid.Hex(p.Stack) + "." + t.cfg.Domain
+	switch p.Node {
+	case "":
+		delete(t.nodes, p.Stack)
+		t.cfg.Routes.Forget(p.Stack)
+		return
+	case t.cfg.Self:
+		t.cfg.Routes.Keep(p.Stack, wildcard)
+	default:
+		t.cfg.Routes.Lead(p.Stack, wildcard, t.cfg.Peer(p.Node))
+	}
+	t.nodes[p.Stack] = p.Node
+}
+
+// Owner returns the node of a stack; see Owners.
+func (t *Table) Owner(ctx context.Context, id string) string {
+	t.mu.Lock()
+	node, known := t.nodes[id]
+	t.mu.Unlock()
+	if known || !stackid.Valid(id) {
+		return node
+	}
+	return t.Reread(ctx, id)
+}
+
+// Reread reads the row of a stack again and returns its node, "" if there is no such
+// stack. A read that fails changes nothing.
+func (t *Table) Reread(ctx context.Context, id string) string {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	var p store.Placement
+	err := ctx.Err()
+	select {
+	case t.places <- struct{}{}:
+		p, err = t.cfg.Rows.Placement(ctx, id)
+		<-t.places
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.cfg.Log.Warn("the node of a stack could not be read", "stack", id, "error", err)
+		return t.nodes[id]
+	}
+	t.apply(p)
+	return p.Node
+}
+
+// RereadHost is Reread for the stack that a host belongs to by its name; it is
+// proxy.Routes.Refresh.
+func (t *Table) RereadHost(ctx context.Context, host string) {
+	label, _, _ := strings.Cut(host, ".")
+	if id := stackid.FromHex(label[strings.LastIndexByte(label, '-')+1:]); stackid.Valid(id) {
+		t.Reread(ctx, id)
+	}
+}
+
+// Elsewhere makes the hosts of a stack that this node gave away lead to its owner, and
+// returns the targets that they led to.
+func (t *Table) Elsewhere(id string) []*proxy.Target {
+	t.Reread(context.Background(), id)
+	return t.cfg.Routes.Remove(id)
+}
