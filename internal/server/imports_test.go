@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"internal/store":             {"internal/stack"},
 	"internal/proxy":             {"internal/stack"},
 	"internal/edge":              {"internal/proxy"},
+	"internal/peer":              {"internal/stack", "internal/stackid", "internal/store", "internal/proxy"},
 	"internal/builder":           {"internal/stack", "internal/source", "internal/archive", "internal/manifest", "internal/engine", "internal/fair", "runtimes", "images"},
 	"internal/firewall":          {"internal/engine"},
 	"internal/admission":         {"internal/stack", "internal/engine", "internal/disk"},

@@ -1,0 +1,419 @@
+package peer_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berth-host/berth/internal/peer"
+	"github.com/berth-host/berth/internal/proxy"
+)
+
+// echo answers with all that a service is told of a request.
+var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	w.Header().Add("Set-Cookie", "mine=1")
+	fmt.Fprint(w, r.Method, " ", r.Host, r.URL.RequestURI(), " ", len(body), "\n")
+	for key, values := range r.Header {
+		fmt.Fprint(w, key, "=", strings.Join(values, "|"), "\n")
+	}
+})
+
+func TestForward_TellsAServiceWhatTheOwnerWould(t *testing.T) {
+	_, first, second := pair(t, echo, noAPI)
+	header := func() http.Header {
+		return http.Header{
+			"Cookie": {"a=b; __Host-berth_session=x"}, "X-Forwarded-For": {"6.6.6.6"}, "X-Request-Id": {"mine"},
+			"Connection": {"X-Hop"}, "X-Hop": {"gone"}, "User-Agent": {"test"}, "Accept-Encoding": {"gzip"},
+		}
+	}
+	sorted := func(n *node) []string {
+		res, text := n.ask(t, "POST", theHost, "/a%2Fb?q=1", strings.NewReader("four"), header())
+		if res.StatusCode != 200 || res.Header.Get("Set-Cookie") != "mine=1" || res.Header.Get("X-Request-Id") != "mine" {
+			t.Errorf("%s: %s %v", n.name, res.Status, res.Header)
+		}
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		for i, line := range lines {
+			if strings.HasPrefix(line, "Berth") {
+				t.Errorf("%s: the service is told %s", n.name, line)
+			}
+			_ = i
+		}
+		return lines
+	}
+	direct, through := asSet(sorted(second)), asSet(sorted(first))
+	for line := range direct {
+		if !through[line] {
+			t.Errorf("directly only: %s", line)
+		}
+	}
+	for line := range through {
+		if !direct[line] {
+			t.Errorf("through a node only: %s", line)
+		}
+	}
+}
+
+func asSet(lines []string) map[string]bool {
+	set := map[string]bool{}
+	for _, line := range lines {
+		set[line] = true
+	}
+	return set
+}
+
+func TestPublicListener_BelievesNoInternalHeader(t *testing.T) {
+	_, first, second := pair(t, echo, func(string) http.Handler { return echo })
+	forged := map[string]string{
+		proxy.HeaderCallerIP: "6.6.6.6", proxy.HeaderCallerProto: "https", proxy.HeaderHops: "2", proxy.HeaderProtocol: "99",
+	}
+	for name, value := range forged {
+		for _, spelling := range []string{name, strings.ToLower(name), strings.ReplaceAll(name, "-", "_"), strings.ToUpper(strings.Replace(name, "-", "_", 1))} {
+			for _, n := range []*node{first, second} {
+				for _, at := range []string{theHost + "/x", baseHost + "/v0/stacks/" + theStack + "/logs", baseHost + "/v0/me"} {
+					host, path, _ := strings.Cut(at, "/")
+					_, br := n.open(t, "GET /"+path+" HTTP/1.1\r\nHost: "+host+"\r\n"+spelling+": "+value+"\r\nConnection: close\r\n\r\n")
+					res, err := http.ReadResponse(br, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					body, _ := io.ReadAll(res.Body)
+					if res.StatusCode != 200 || strings.Contains(string(body), "6.6.6.6") || strings.Contains(string(body), "="+value+"\n") && value != "https" {
+						t.Errorf("%s: %s through %s at %s: %s\n%s", spelling, value, n.name, at, res.Status, body)
+					}
+					if strings.Contains(string(body), "X-Forwarded-Proto=https") {
+						t.Errorf("%s: the protocol is believed", spelling)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestForward_StreamsBothWays(t *testing.T) {
+	_, first, _ := pair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		w.Header().Set("Trailer", "X-Sum")
+		buf := make([]byte, 1)
+		for {
+			if _, err := io.ReadFull(r.Body, buf); err != nil {
+				break
+			}
+			w.Write(buf)
+			w.(http.Flusher).Flush()
+		}
+		w.Header().Set("X-Sum", "done")
+	}), noAPI)
+	c, br := first.open(t, "POST / HTTP/1.1\r\nHost: "+theHost+"\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+	res, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 1)
+	for _, b := range "abc" {
+		if _, err := io.ReadFull(res.Body, buf); err != nil || buf[0] != byte(b) {
+			t.Fatalf("%s %v", buf, err)
+		}
+		if b < 'c' {
+			fmt.Fprintf(c, "1\r\n%c\r\n", b+1)
+		}
+	}
+	io.WriteString(c, "0\r\n\r\n")
+	if _, err := io.ReadAll(res.Body); err != nil || res.Trailer.Get("X-Sum") != "done" {
+		t.Errorf("%v %v", err, res.Trailer)
+	}
+}
+
+func TestForward_ShowsTheServiceThatTheClientLeft(t *testing.T) {
+	left := make(chan struct{})
+	_, first, _ := pair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "data: one\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		close(left)
+	}), noAPI)
+	c, br := first.open(t, "GET / HTTP/1.1\r\nHost: "+theHost+"\r\n\r\n")
+	res, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 9)
+	if _, err := io.ReadFull(res.Body, line); err != nil || string(line) != "data: one" {
+		t.Fatalf("%q %v", line, err)
+	}
+	c.Close()
+	within(t, "the service sees that the client left", left)
+}
+
+func TestForward_ShowsTheClientThatTheServiceBrokeOff(t *testing.T) {
+	_, first, _ := pair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "part")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}), noAPI)
+	_, br := first.open(t, "GET / HTTP/1.1\r\nHost: "+theHost+"\r\n\r\n")
+	res, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(res.Body); err == nil || string(body) != "part" {
+		t.Errorf("%q %v", body, err)
+	}
+}
+
+func TestForward_CarriesUpgradedConnections(t *testing.T) {
+	ended := make(chan struct{})
+	_, first, _ := pair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, br, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		io.Copy(c, br)
+		close(ended)
+	}), noAPI)
+	c, br := first.open(t, "GET / HTTP/1.1\r\nHost: "+theHost+"\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	res, err := http.ReadResponse(br, nil)
+	if err != nil || res.StatusCode != 101 || res.Header.Get("Upgrade") != "echo" {
+		t.Fatalf("%v %v", res, err)
+	}
+	for _, text := range []string{"one", "two"} {
+		io.WriteString(c, text)
+		got := make([]byte, 3)
+		if _, err := io.ReadFull(br, got); err != nil || string(got) != text {
+			t.Fatalf("%q %v", got, err)
+		}
+	}
+	c.Close()
+	within(t, "the service sees that the client left", ended)
+}
+
+func TestForward_PassesAnAnswerBeforeTheEndOfTheUpload(t *testing.T) {
+	_, first, _ := pair(t, echo, func(node string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "too large for "+node, http.StatusRequestEntityTooLarge)
+		})
+	})
+	body := io.LimitReader(zeros{}, 32<<20)
+	res, text := first.ask(t, "POST", baseHost, "/v0/stacks/"+theStack+"/deploy", body, nil)
+	if res.StatusCode != 413 || !strings.Contains(text, "n2") {
+		t.Errorf("%s %s", res.Status, text)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestForward_WaitsWithTheBodyUntilTheOwnerWantsIt(t *testing.T) {
+	_, first, _ := pair(t, echo, func(string) http.Handler { return echo })
+	c, br := first.open(t, "POST /v0/stacks/"+theStack+"/deploy HTTP/1.1\r\nHost: "+baseHost+"\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+	if line, err := br.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+		t.Fatalf("%q %v", line, err)
+	}
+	br.ReadString('\n')
+	io.WriteString(c, "body")
+	res, err := http.ReadResponse(br, nil)
+	if err != nil || res.StatusCode != 200 {
+		t.Fatalf("%v %v", res, err)
+	}
+	if text, _ := io.ReadAll(res.Body); !strings.Contains(string(text), " 4\n") {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestForward_KeepsAHundredRequestsApart(t *testing.T) {
+	_, first, _ := pair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprint(w, r.URL.Path, string(body))
+	}), noAPI)
+	client := newClient(t)
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			for j := range 5 {
+				path, text := fmt.Sprintf("/%d/%d", i, j), strings.Repeat(fmt.Sprint(i), 1000)
+				r, _ := http.NewRequest("POST", "http://"+first.public+path, strings.NewReader(text))
+				r.Host = theHost
+				res, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				if err != nil || string(got) != path+text {
+					t.Errorf("%s: %.40q %v", path, got, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestForward_SendsEachRequestToTheNodeThatAnswersIt(t *testing.T) {
+	w, first, second := pair(t, echo, noAPI)
+	w.give("place", "n2")
+	for _, tt := range []struct {
+		via          *node
+		method, path string
+		want         string
+	}{
+		{first, "GET", "/v0/stacks/" + theStack, "n1"},
+		{first, "GET", "/v0/stacks/" + theStack + "/events", "n1"},
+		{first, "GET", "/v0/stacks/" + theStack + "/logs", "n2"},
+		{first, "HEAD", "/v0/stacks/" + theStack + "/logs", ""},
+		{first, "PATCH", "/v0/stacks/" + theStack + "/", "n2"},
+		{first, "DELETE", "/v0/stacks/" + theStack, "n2"},
+		{first, "GET", "/v0/stacks/" + theStack + "/source/a/b.txt", "n2"},
+		{first, "POST", "/v0/stacks/" + theStack + "/services/web/exec", "n2"},
+		{first, "GET", "/v0/stacks/stk_ffffffffffff/logs", "n1"},
+		{first, "GET", "/dashboard/stacks/" + theStack, "n2"},
+		{first, "GET", "/dashboard", "n1"},
+		{first, "POST", "/v0/stacks", "n2"},
+		{second, "POST", "/v0/stacks", "n2"},
+		{second, "GET", "/v0/stacks/" + theStack + "/logs", "n2"},
+	} {
+		_, text := tt.via.ask(t, tt.method, baseHost, tt.path, nil, nil)
+		if got, _, _ := strings.Cut(text, " "); got != tt.want {
+			t.Errorf("%s %s through %s: %s, want %s", tt.method, tt.path, tt.via.name, text, tt.want)
+		}
+		if tt.want != "" && !strings.Contains(text, " 127.0.0.1 ") {
+			t.Errorf("%s %s: the caller's address is not counted: %s", tt.method, tt.path, text)
+		}
+	}
+}
+
+func TestForward_SaysThatTheOwnerIsAwayOrLost(t *testing.T) {
+	w, first, second := pair(t, echo, noAPI)
+	second.peers.Close()
+	w.set("n2", peer.Away)
+	w.give("place", "n2")
+	for _, tt := range []struct {
+		state              peer.State
+		method, host, path string
+		status             int
+	}{
+		{peer.Away, "GET", theHost, "/", 502},
+		{peer.Away, "GET", baseHost, "/v0/stacks/" + theStack + "/logs", 502},
+		{peer.Away, "DELETE", baseHost, "/v0/stacks/" + theStack, 503},
+		{peer.Away, "POST", baseHost, "/v0/stacks", 503},
+		{peer.Lost, "GET", theHost, "/", 503},
+		{peer.Lost, "POST", baseHost, "/v0/stacks/" + theStack + "/restart", 503},
+		{peer.Lost, "DELETE", baseHost, "/v0/stacks/" + theStack, 200}, // taken here
+	} {
+		w.set("n2", tt.state)
+		res, text := first.ask(t, tt.method, tt.host, tt.path, nil, nil)
+		named := strings.Contains(text, "n2.internal") || tt.path == "/v0/stacks"
+		if res.StatusCode != tt.status || tt.status != 200 && (res.Header.Get("Retry-After") == "" || !named) {
+			t.Errorf("%s %s%s of a node that is %d: %s %v %s", tt.method, tt.host, tt.path, tt.state, res.Status, res.Header, text)
+		}
+	}
+}
+
+func TestForward_EndsACircle(t *testing.T) {
+	w, first, second := pair(t, echo, noAPI)
+	third := w.join("n3", noAPI("n3"))
+	second.routes.Lead(theStack, "*-0123456789ab.apps.test", second.pool.Peer("n3"))
+	third.routes.Lead(theStack, "*-0123456789ab.apps.test", third.pool.Peer("n1"))
+	second.routes.Refresh, third.routes.Refresh = nil, nil
+	res, text := first.ask(t, "GET", theHost, "/", nil, nil)
+	if res.StatusCode != 502 || res.Header.Get("Retry-After") == "" || !strings.Contains(text, "do not agree") {
+		t.Errorf("%s %s", res.Status, text)
+	}
+}
+
+func TestForward_FollowsAMoveThatItHasNotHeardOf(t *testing.T) {
+	w, first, second := pair(t, echo, noAPI)
+	third := w.join("n3", noAPI("n3"))
+	w.give(theStack, "n3")
+	third.serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "third") }))
+	second.table.Reread(context.Background(), theStack)
+	if _, text := first.ask(t, "GET", theHost, "/", nil, nil); text != "third" {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestForward_KnowsAStackThatAnotherNodeHasJustMade(t *testing.T) {
+	w, first, second := pair(t, echo, noAPI)
+	const id, host = "stk_aaaaaaaaaaaa", "web-aaaaaaaaaaaa.apps.test"
+	w.give(id, "n2")
+	second.routes.Set(id, proxy.Entry{Status: "live", Hosts: map[string]proxy.Service{host: {Name: "web", Target: proxy.NewHandler(echo)}}})
+	if res, text := first.ask(t, "GET", host, "/", nil, nil); res.StatusCode != 200 {
+		t.Errorf("%s %s", res.Status, text)
+	}
+}
+
+func TestForward_WaitsForAServerThatRestarts(t *testing.T) {
+	w, first, second := pair(t, echo, noAPI)
+	w.mu.Lock()
+	addr := w.addrs["n2"]
+	w.addrs["n2"] = "127.0.0.1:1" // nobody listens there
+	w.mu.Unlock()
+	_ = second
+	go func() {
+		time.Sleep(300 * time.Millisecond)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.addrs["n2"] = addr
+	}()
+	if res, text := first.ask(t, "POST", theHost, "/", strings.NewReader("once"), nil); res.StatusCode != 200 || !strings.Contains(text, " 4\n") {
+		t.Errorf("%s %s", res.Status, text)
+	}
+}
+
+func TestGate_RefusesWhoIsNotANodeOfTheCluster(t *testing.T) {
+	w, first, _ := pair(t, echo, noAPI)
+	addr, _ := sight{w, "n1"}.Address("n2")
+	stranger := newAuthority(t).issue(t, "n1")
+	for name, certs := range map[string]*tls.Config{
+		"no certificate":                  {},
+		"a certificate of another issuer": {Certificates: []tls.Certificate{stranger.cert}},
+	} {
+		certs.InsecureSkipVerify = true
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: certs}, Timeout: 5 * time.Second}
+		if res, err := client.Get("https://" + addr + "/peer/v1/ping"); err == nil {
+			t.Errorf("%s: %s", name, res.Status)
+		}
+	}
+	ctx := context.Background()
+	if pong, err := first.pool.Ping(ctx, "n2"); err != nil || pong.Node != "n2" || pong.Manager {
+		t.Fatalf("%v %v", pong, err)
+	}
+	if res, text := first.ask(t, "GET", theHost, "/", nil, nil); res.StatusCode != 200 {
+		t.Fatalf("%s %s", res.Status, text)
+	}
+	w.remove("n1") // its connections are still open
+	if _, err := first.pool.Ping(ctx, "n2"); err == nil || !strings.Contains(err.Error(), "does not belong") {
+		t.Errorf("a call of a node that was removed: %v", err)
+	}
+	if res, text := first.ask(t, "GET", theHost, "/", nil, nil); res.StatusCode != 403 {
+		t.Errorf("a request of a node that was removed: %s %s", res.Status, text)
+	}
+}
+
+func TestPool_BelievesOnlyTheNodeThatItAsksFor(t *testing.T) {
+	w, first, _ := pair(t, echo, noAPI)
+	w.join("n3", noAPI("n3"))
+	w.mu.Lock()
+	w.addrs["n2"] = w.addrs["n3"] // as after a change of addresses
+	w.mu.Unlock()
+	if res, text := first.ask(t, "GET", theHost, "/", nil, nil); res.StatusCode != 502 {
+		t.Errorf("%s %s", res.Status, text)
+	}
+}
+
+func TestCalls_AreNotPublic(t *testing.T) {
+	_, first, _ := pair(t, echo, noAPI)
+	if _, text := first.ask(t, "GET", baseHost, "/peer/v1/ping", nil, http.Header{proxy.HeaderProtocol: {"1"}}); text != "n1 127.0.0.1 /peer/v1/ping" {
+		t.Errorf("a call on the public listener is not a request like any other: %s", text)
+	}
+}
