@@ -88,7 +88,8 @@ type Store interface {
 	// FindReceipt returns the receipt of a request with an Idempotency-Key.
 	FindReceipt(ctx context.Context, key string) (r store.Receipt, ok bool, err error)
 	AnswerReceipt(ctx context.Context, key, answer string) error
-	DropReceipt(ctx context.Context, key string) error
+	// DropReceipt removes the receipt that a request recorded at a time.
+	DropReceipt(ctx context.Context, key string, createdAt time.Time) error
 	SweepReceipts(ctx context.Context) error
 	Watch(id string) (wake <-chan struct{}, stop func())
 }

@@ -141,7 +141,7 @@ func (t *attempt) record(body []byte, src string, secrets oneTime, change func(*
 	}
 	err = change(receipt)
 	if err != nil && t.key != "" {
-		if err := t.receipts.store.DropReceipt(t.receipts.base, t.key); err != nil {
+		if err := t.receipts.store.DropReceipt(t.receipts.base, t.key, receipt.CreatedAt); err != nil {
 			t.receipts.log.Error("receipt not dropped", "error", err)
 		}
 	}

@@ -49,9 +49,10 @@ func (s *Store) AnswerReceipt(ctx context.Context, key, answer string) error {
 	return s.exec(ctx, s.write, "answer receipt", "UPDATE receipts SET answer = ? WHERE key = ?", answer, key)
 }
 
-// DropReceipt removes the receipt of a request whose change was undone.
-func (s *Store) DropReceipt(ctx context.Context, key string) error {
-	return s.exec(ctx, s.write, "drop receipt", "DELETE FROM receipts WHERE key = ?", key)
+// DropReceipt removes the receipt of a request whose change was undone. One of another
+// request with the key stays; the time tells them apart.
+func (s *Store) DropReceipt(ctx context.Context, key string, createdAt time.Time) error {
+	return s.exec(ctx, s.write, "drop receipt", "DELETE FROM receipts WHERE key = ? AND created_at = ?", key, micros(createdAt))
 }
 
 // SweepReceipts removes expired receipts, and the one-time fields that have expired in
@@ -68,7 +69,11 @@ func (s *Store) SweepReceipts(ctx context.Context) error {
 	})
 }
 
-// insertReceipt stores the receipt of a change together with the change; nil is none.
+// takenRetry is when a request may get the answer of one with its key.
+const takenRetry = 5 * time.Second
+
+// insertReceipt stores the receipt of a change together with the change; nil is none. It
+// fails with a Conflict if another request with the key was faster, on whatever node.
 func (s *Store) insertReceipt(ctx context.Context, tx *sql.Tx, stackID string, r *Receipt) error {
 	if r == nil {
 		return nil
@@ -77,8 +82,17 @@ func (s *Store) insertReceipt(ctx context.Context, tx *sql.Tx, stackID string, r
 	if r.OneTime != nil {
 		sealed = s.sealer.Seal(r.OneTime, r.Key, "one_time")
 	}
-	return s.exec(ctx, tx, "insert receipt", `INSERT INTO receipts (key, digest, source, stack_id, address, created_at, one_time_sealed)
+	_, first, err := readOne(ctx, s, tx, "insert receipt", onlyPlace[string], `INSERT INTO receipts (key, digest, source, stack_id, address, created_at, one_time_sealed)
 		VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, source = excluded.source, stack_id = excluded.stack_id, address = excluded.address,
-			created_at = excluded.created_at, one_time_sealed = excluded.one_time_sealed, answer = NULL`, r.Key, r.Digest, r.Source, stackID, r.Address, micros(r.CreatedAt), nullBlob(sealed))
+			created_at = excluded.created_at, one_time_sealed = excluded.one_time_sealed, answer = NULL
+		WHERE receipts.created_at <= ?
+		RETURNING key`, r.Key, r.Digest, r.Source, stackID, r.Address, micros(r.CreatedAt), nullBlob(sealed), micros(stack.Now().Add(-receiptLife)))
+	if err == nil && !first {
+		err = &stack.Error{
+			Kind: stack.Conflict, RetryAfter: takenRetry,
+			Detail: "another request with this Idempotency-Key was accepted at the same time; send it again in a few seconds to get its answer",
+		}
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func (on suite) TestReceipt_LosesItsSecretsAndThenEnds(t *testing.T) {
 func (on suite) TestReceipt_IsNotKeptOfAChangeThatFailed(t *testing.T) {
 	s, _ := on.open(t)
 	k := create(t, s)
-	r := &store.Receipt{Key: "a", CreatedAt: stack.Now()}
+	r := &store.Receipt{Key: "a", Digest: []byte{1}, CreatedAt: stack.Now()}
 	refused := stack.NewError(stack.Conflict, "no")
 	_, err := s.Update(t.Context(), k.ID, func(*stack.Stack) ([]stack.Event, error) { return nil, refused }, store.WithReceipt(r))
 	if err != error(refused) {
@@ -115,11 +116,47 @@ func (on suite) TestReceipt_GoesWithTheAccountOfItsStack(t *testing.T) {
 func (on suite) TestReceipt_DroppedIsForgotten(t *testing.T) {
 	s, _ := on.open(t)
 	keep(t, s, "a", 0)
-	if err := s.DropReceipt(t.Context(), "a"); err != nil {
-		t.Fatal(err)
+	r, _ := receipt(t, s, "a")
+	for _, tt := range []struct {
+		createdAt time.Time
+		there     bool
+	}{{r.CreatedAt.Add(time.Microsecond), true}, {r.CreatedAt, false}} { // the first is another request's
+		if err := s.DropReceipt(t.Context(), "a", tt.createdAt); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := receipt(t, s, "a"); ok != tt.there {
+			t.Errorf("it is there: %v, want %v", ok, tt.there)
+		}
 	}
-	if _, ok := receipt(t, s, "a"); ok {
-		t.Error("it is still there")
+}
+
+func (on suite) TestReceipt_LetsOneOfTwoNodesMakeTheStack(t *testing.T) {
+	s, db := on.open(t)
+	nodes := []*store.Store{s, db.open(t)}
+	errs := make([]error, 8)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			k := stack.New("guestbook", []stack.Spec{{Name: "web"}}, stack.Now())
+			errs[i] = nodes[i%2].Create(t.Context(), k, nil, store.WithReceipt(&store.Receipt{Key: "a", Digest: []byte{1}, CreatedAt: stack.Now()}))
+		})
+	}
+	wg.Wait()
+	made := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			made++
+		case stack.KindOf(err) != stack.Conflict:
+			t.Error(err)
+		}
+	}
+	all, err := s.All(t.Context())
+	if err != nil || len(all) != 1 || made != 1 {
+		t.Errorf("%d requests with one key were accepted, and there are %d stacks: %v", made, len(all), err)
+	}
+	if r, ok := receipt(t, s, "a"); !ok || r.StackID != all[0].ID {
+		t.Errorf("the receipt is %+v, %v", r, ok)
 	}
 }
 
