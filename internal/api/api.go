@@ -125,6 +125,10 @@ type Config struct {
 	Unpacks    *fair.Queue   // slots of uploads that are unpacked at once, by the caller's network
 	UnpackWait time.Duration // how long an upload waits for a slot at most
 
+	// Ready returns an error for a balancer while this server should not be asked. It may
+	// be nil.
+	Ready func() error
+
 	// CallerHeader is the request header in which the edge passes the caller's address.
 	// The edge replaces whatever the caller sent under that name.
 	CallerHeader string
@@ -152,6 +156,9 @@ type API struct {
 func New(cfg Config) *API {
 	if cfg.Observe == nil {
 		cfg.Observe = func(string, string, int, time.Duration) {}
+	}
+	if cfg.Ready == nil {
+		cfg.Ready = func() error { return nil }
 	}
 	a := &API{cfg: cfg, commands: fair.NewPlaces(stack.CommandsAtOnce)}
 	a.routes = a.table()

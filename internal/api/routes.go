@@ -100,6 +100,9 @@ func (r route) pattern() string {
 
 // health answers GET /healthz.
 func (a *API) health(c *fiber.Ctx) error {
+	if err := a.cfg.Ready(); err != nil {
+		return err
+	}
 	return c.JSON(fiber.Map{"ok": true})
 }
 

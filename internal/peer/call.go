@@ -128,16 +128,19 @@ type Pong struct {
 	Manager bool   `json:"manager"`
 }
 
-// AnswerPing answers pings.
-func (c Calls) AnswerPing(nodes Nodes, version string) {
-	c.Handle(http.MethodGet, "ping", Answer(func(context.Context, struct{}) (Pong, error) {
-		return Pong{nodes.Self(), version, nodes.Manager()}, nil
+// AnswerPing answers pings. It tells contact which node sent one, whether that is a
+// manager, and when.
+func (c Calls) AnswerPing(nodes Nodes, version string, contact func(node string, manager bool, at time.Time)) {
+	c.Handle(http.MethodGet, "ping", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		contact(nodeOf(*r.TLS), r.URL.Query().Get("manager") == "true", time.Now())
+		writeJSON(w, http.StatusOK, Pong{nodes.Self(), version, nodes.Manager()})
 	}))
 }
 
 // Ping asks a node who it is.
 func (p *Pool) Ping(ctx context.Context, node string) (pong Pong, err error) {
-	answer, err := p.Stream(ctx, node, http.MethodGet, "ping", nil)
+	name := fmt.Sprintf("ping?manager=%t", p.cfg.Nodes.Manager())
+	answer, err := p.Stream(ctx, node, http.MethodGet, name, nil)
 	if err != nil {
 		return pong, err
 	}

@@ -192,7 +192,7 @@ func (w *world) join(name string, api http.Handler) *node {
 	n.pool = peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: certs, Log: quiet})
 	n.table = peer.NewTable(peer.TableConfig{Rows: w, Routes: n.routes, Self: name, Peer: n.pool.Peer, Domain: "apps.test", Log: quiet})
 	n.routes.Refresh = n.table.RereadHost
-	n.calls.AnswerPing(see, "v1")
+	n.calls.AnswerPing(see, "v1", func(string, bool, time.Time) {})
 	base := peer.NewForwarder(peer.ForwarderConfig{
 		Here: api, Owners: n.table, Nodes: see, Peer: n.pool.Peer, Log: quiet,
 		Place: func(_ context.Context, without []string) (string, error) {

@@ -48,10 +48,11 @@ func (s *Server) openDocuments() (err error) {
 const pathMCP = "/mcp"
 
 // toolsOverHTTP returns the tools at /mcp. They call the API like any client, within
-// this process, on behalf of the caller.
-func (s *Server) toolsOverHTTP() (http.Handler, error) {
+// this process, on behalf of the caller; toAPI is the API of this node.
+func (s *Server) toolsOverHTTP(toAPI http.Handler) (http.Handler, error) {
+	dial := s.toolsDial(toAPI)
 	inner := &http.Transport{
-		DialContext:       func(context.Context, string, string) (net.Conn, error) { return s.inner.Dial() },
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return dial() },
 		DisableKeepAlives: true, // a shutdown need not wait for idle connections
 	}
 	api, err := client.NewOver(&http.Client{Transport: inner}, "http://"+s.cfg.BaseURL.Host)

@@ -36,11 +36,11 @@ func (s *Server) openPages(key auth.Key) {
 // reads. The front page is HTML for browsers and text for others.
 func (s *Server) baseHost() (http.Handler, error) {
 	toAPI, toPages := edge.Inner(s.inner.Dial, s.log), edge.Inner(s.innerPages.Dial, s.log)
-	tools, err := s.toolsOverHTTP()
+	tools, err := s.toolsOverHTTP(toAPI)
 	if err != nil {
 		return nil, err
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return s.forwarder(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case path == pathMCP:
 			tools.ServeHTTP(w, r)
@@ -51,7 +51,7 @@ func (s *Server) baseHost() (http.Handler, error) {
 		default:
 			toAPI.ServeHTTP(w, r)
 		}
-	}), nil
+	})), nil
 }
 
 // readsHTML reports whether a browser sent the request to open a page.

@@ -33,7 +33,7 @@ func (s *Server) openEdge() error {
 	if s.cfg.TLS == tlsOff && s.cfg.BaseURL.Scheme == "https" && len(s.cfg.TrustedProxies) == 0 {
 		s.log.Warn("BERTH_TRUSTED_PROXIES is empty, so all clients behind the https proxy share one limit; set it to the proxy's address")
 	}
-	s.edge = edge.NewServer(edge.Config{
+	cfg := edge.Config{
 		BaseHost:       s.cfg.BaseURL.Hostname(),
 		AppsDomain:     s.cfg.AppsDomain,
 		TrustedProxies: s.cfg.TrustedProxies,
@@ -43,7 +43,11 @@ func (s *Server) openEdge() error {
 		StallTimeout:   s.cfg.ProxyTimeout,
 		Arrived:        s.metrics.Arrival,
 		Log:            s.log,
-	})
+	}
+	s.edge = edge.NewServer(cfg)
+	if s.others != nil {
+		s.edgeForOthers(cfg)
+	}
 	return nil
 }
 
@@ -51,13 +55,16 @@ func (s *Server) openEdge() error {
 // requests and gives open ones the drain time; containers stay up for the next server
 // to take over.
 func (s *Server) Run(ctx context.Context) error {
-	failed := make(chan error, 4)
+	failed := make(chan error, 6)
 	if s.adminListener != nil {
 		go func() { failed <- s.admin.Serve(s.adminListener) }()
 	}
 	go func() { failed <- s.api.Serve(s.inner) }()
 	go func() { failed <- s.pages.Serve(s.innerPages) }()
 	go func() { failed <- s.edge.Serve(s.listener) }()
+	if s.others != nil {
+		s.others.serve(failed)
+	}
 	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.listener.Addr().String())
 	var err error
 	select {
@@ -72,14 +79,16 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// drain ends the listeners after the open requests, or after the drain time.
+// drain ends the listeners after the open requests, or after the drain time. In a cluster
+// it says first that this node is about to stop.
 func (s *Server) drain() {
+	s.leave()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	s.api.Release()
 	s.pages.Release()
 	err := s.edge.Shutdown(ctx)
-	err = errors.Join(err, s.routes.Drain(ctx), s.api.Shutdown(ctx), s.pages.Shutdown(ctx))
+	err = errors.Join(err, s.others.shutdown(ctx), s.routes.Drain(ctx), s.api.Shutdown(ctx), s.pages.Shutdown(ctx))
 	if err != nil {
 		s.log.Warn("requests cut at shutdown", "error", err)
 	}
@@ -91,6 +100,7 @@ func (s *Server) close() error {
 	if s.edge != nil {
 		errs = append(errs, s.edge.Close())
 	}
+	s.others.close()
 	if s.listener != nil {
 		_ = s.listener.Close() // again where it was served
 	}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -84,6 +85,9 @@ type Server struct {
 
 	certificates  *tls.Config  // of the listener; nil for plain HTTP
 	adminListener net.Listener // nil without an admin address
+
+	others  *others     // nodes of the cluster; nil on one machine
+	leaving atomic.Bool // a balancer should ask another node
 }
 
 // New opens everything that the server needs and takes over the stacks of the previous
@@ -387,7 +391,7 @@ func (s *Server) openAccounts(key auth.Key) {
 
 // claims returns how stacks are claimed, from the API and from the pages.
 func (s *Server) claims(key auth.Key) account.Claims {
-	return account.Claims{Stacks: s.store, Host: s.supervisor, Key: key}
+	return account.Claims{Stacks: s.store, Host: s.claimHost(), Key: key}
 }
 
 // hashesAtOnce returns how many passwords are hashed at the same time: half of the
@@ -420,6 +424,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Unpacks:      fair.NewQueue(s.cfg.MaxUnpacks),
 		UnpackWait:   time.Minute,
 		CallerHeader: proxy.HeaderCallerIP,
+		Ready:        s.ready,
 		Log:          s.log,
 		Observe:      s.metrics.Request,
 	})
