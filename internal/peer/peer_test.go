@@ -13,6 +13,8 @@ import (
 
 	"github.com/berth-host/berth/internal/peer"
 	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // echo answers with all that a service is told of a request.
@@ -415,5 +417,92 @@ func TestCalls_AreNotPublic(t *testing.T) {
 	_, first, _ := pair(t, echo, noAPI)
 	if _, text := first.ask(t, "GET", baseHost, "/peer/v1/ping", nil, http.Header{proxy.HeaderProtocol: {"1"}}); text != "n1 127.0.0.1 /peer/v1/ping" {
 		t.Errorf("a call on the public listener is not a request like any other: %s", text)
+	}
+}
+
+// claimer claims stacks that are its own.
+type claimer struct{ name string }
+
+func (c claimer) Claim(_ context.Context, id, owner, email string) (*stack.Stack, error) {
+	if email == "other@example.com" {
+		return nil, &stack.Error{Kind: stack.Forbidden, Detail: "not with this email"}
+	}
+	return &stack.Stack{ID: id, Owner: owner, Name: c.name}, nil
+}
+
+func TestClaims_ReachTheOwner(t *testing.T) {
+	w, first, second := pair(t, echo, noAPI)
+	second.calls.AnswerClaims(claimer{"n2"})
+	claims := peer.Claims{
+		Here: claimer{"n1"}, Owners: first.table, Self: "n1", Pool: first.pool,
+		Read: func(_ context.Context, id string) (*stack.Stack, error) { return &stack.Stack{ID: id, Name: "read"}, nil },
+	}
+	ctx := context.Background()
+	if s, err := claims.Claim(ctx, theStack, "acc_1", "ana@example.com"); err != nil || s.Name != "read" {
+		t.Errorf("%v %v", s, err)
+	}
+	if _, err := claims.Claim(ctx, theStack, "acc_1", "other@example.com"); stack.KindOf(err) != stack.Forbidden || !strings.Contains(err.Error(), "not with this email") {
+		t.Errorf("a refusal of the owner: %v", err)
+	}
+	w.give("stk_aaaaaaaaaaaa", "n1")
+	if s, err := claims.Claim(ctx, "stk_aaaaaaaaaaaa", "acc_1", "ana@example.com"); err != nil || s.Name != "n1" {
+		t.Errorf("%v %v", s, err)
+	}
+	second.peers.Close()
+	w.set("n2", peer.Away)
+	if _, err := claims.Claim(ctx, theStack, "acc_1", "ana@example.com"); stack.KindOf(err) != stack.Unavailable {
+		t.Errorf("of a node that is away: %v", err)
+	}
+}
+
+// rows has ten thousand stacks of another node.
+type rows struct {
+	*world
+	all []store.Placement
+}
+
+func (r rows) Placements(context.Context) ([]store.Placement, int64, error) { return r.all, 0, nil }
+
+func BenchmarkTable_Load10000(b *testing.B) {
+	r := rows{world: newWorld(b)}
+	for i := range 10_000 {
+		r.all = append(r.all, store.Placement{Stack: fmt.Sprintf("stk_%012x", i), Node: fmt.Sprintf("n%d", i%50)})
+	}
+	see := sight{r.world, "n0"}
+	for b.Loop() {
+		pool := peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: r.authority.issue(b, "n0"), Log: quiet})
+		t := peer.NewTable(peer.TableConfig{Rows: r, Routes: &proxy.Routes{}, Self: "n0", Peer: pool.Peer, Domain: "apps.test", Log: quiet})
+		if err := t.Load(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRequest compares requests to the owner with those through another node; 16
+// connections, an answer of 1 KB.
+func BenchmarkRequest(b *testing.B) {
+	answer := make([]byte, 1024)
+	_, first, second := pair(b, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(answer) }), noAPI)
+	for _, via := range []struct {
+		name string
+		*node
+	}{{"owner", second}, {"through", first}} {
+		b.Run(via.name, func(b *testing.B) {
+			client := newClient(b)
+			b.SetParallelism(8)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					r, _ := http.NewRequest("GET", "http://"+via.public+"/", nil)
+					r.Host = theHost
+					res, err := client.Do(r)
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+				}
+			})
+		})
 	}
 }
