@@ -152,8 +152,8 @@ func (w *world) Watch(string) (<-chan struct{}, func()) { return nil, func() {} 
 
 // sight is what one node sees of the others.
 type sight struct {
-	*world
-	self string
+	world *world
+	self  string
 }
 
 func (s sight) Self() string            { return s.self }
@@ -161,15 +161,15 @@ func (s sight) Name(node string) string { return node + ".internal" }
 func (s sight) Manager() bool           { return s.self == "n1" }
 
 func (s sight) Member(node string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addrs[node] != ""
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	return s.world.addrs[node] != ""
 }
 
 func (s sight) Address(node string) (string, peer.State) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addrs[node], s.states[node]
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	return s.world.addrs[node], s.world.states[node]
 }
 
 // node is a node of the world, with a public listener and one for nodes.

@@ -435,7 +435,9 @@ func TestClaims_ReachTheOwner(t *testing.T) {
 	second.calls.AnswerClaims(claimer{"n2"})
 	claims := peer.Claims{
 		Here: claimer{"n1"}, Owners: first.table, Self: "n1", Pool: first.pool,
-		Read: func(_ context.Context, id string) (*stack.Stack, error) { return &stack.Stack{ID: id, Name: "read"}, nil },
+		Read: func(_ context.Context, id string) (*stack.Stack, error) {
+			return &stack.Stack{ID: id, Name: "read"}, nil
+		},
 	}
 	ctx := context.Background()
 	if s, err := claims.Claim(ctx, theStack, "acc_1", "ana@example.com"); err != nil || s.Name != "read" {
@@ -456,21 +458,28 @@ func TestClaims_ReachTheOwner(t *testing.T) {
 }
 
 // rows has ten thousand stacks of another node.
-type rows struct {
-	*world
-	all []store.Placement
-}
+type rows struct{ all []store.Placement }
 
 func (r rows) Placements(context.Context) ([]store.Placement, int64, error) { return r.all, 0, nil }
 
+func (r rows) PlacementsSince(context.Context, int64) ([]store.Placement, int64, error) {
+	return nil, 0, nil
+}
+
+func (r rows) Placement(context.Context, string) (store.Placement, error) {
+	return store.Placement{}, nil
+}
+
+func (r rows) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
+
 func BenchmarkTable_Load10000(b *testing.B) {
-	r := rows{world: newWorld(b)}
+	r, w := rows{}, newWorld(b)
 	for i := range 10_000 {
 		r.all = append(r.all, store.Placement{Stack: fmt.Sprintf("stk_%012x", i), Node: fmt.Sprintf("n%d", i%50)})
 	}
-	see := sight{r.world, "n0"}
+	see := sight{w, "n0"}
 	for b.Loop() {
-		pool := peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: r.authority.issue(b, "n0"), Log: quiet})
+		pool := peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: w.authority.issue(b, "n0"), Log: quiet})
 		t := peer.NewTable(peer.TableConfig{Rows: r, Routes: &proxy.Routes{}, Self: "n0", Peer: pool.Peer, Domain: "apps.test", Log: quiet})
 		if err := t.Load(b.Context()); err != nil {
 			b.Fatal(err)
@@ -485,14 +494,14 @@ func BenchmarkRequest(b *testing.B) {
 	_, first, second := pair(b, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(answer) }), noAPI)
 	for _, via := range []struct {
 		name string
-		*node
+		node *node
 	}{{"owner", second}, {"through", first}} {
 		b.Run(via.name, func(b *testing.B) {
 			client := newClient(b)
 			b.SetParallelism(8)
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					r, _ := http.NewRequest("GET", "http://"+via.public+"/", nil)
+					r, _ := http.NewRequest("GET", "http://"+via.node.public+"/", nil)
 					r.Host = theHost
 					res, err := client.Do(r)
 					if err != nil {

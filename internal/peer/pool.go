@@ -72,7 +72,7 @@ func (p *Pool) Peer(node string) *proxy.Peer {
 		Name: func() string { return p.cfg.Nodes.Name(node) },
 		Lost: func() bool { _, state := p.cfg.Nodes.Address(node); return state == Lost },
 		Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, node) },
-		Options: proxy.Options{
+		Limits: proxy.Options{
 			ConnectTimeout: restartLimit,
 			HeaderTimeout:  -1, // the owner has limits for what it asks, and they have no use twice
 			Log:            p.cfg.Log,

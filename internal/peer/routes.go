@@ -97,7 +97,7 @@ var elsewhere = func() (all []pattern) {
 }()
 
 type pattern struct {
-	Route
+	route    Route
 	segments []string
 }
 
@@ -112,11 +112,11 @@ func Classify(method, path string) (by By, id string) {
 	}
 	segments := segmentsOf(path)
 	for _, p := range elsewhere {
-		if p.Method == method && p.matches(segments) {
+		if p.route.Method == method && p.matches(segments) {
 			if len(segments) > 2 {
 				id = segments[2]
 			}
-			return p.By, id
+			return p.route.By, id
 		}
 	}
 	return Anybody, ""

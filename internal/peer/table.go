@@ -168,7 +168,7 @@ func (t *Table) Reread(ctx context.Context, id string) string {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	var p store.Placement
-	err := ctx.Err()
+	var err error
 	select {
 	case t.places <- struct{}{}:
 		p, err = t.cfg.Rows.Placement(ctx, id)

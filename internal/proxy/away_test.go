@@ -42,7 +42,7 @@ func peerAt(addr string, lost bool) *proxy.Peer {
 			}
 			return net.Dial("tcp", addr)
 		},
-		Options: proxy.Options{Log: quiet},
+		Limits: proxy.Options{Log: quiet},
 	})
 }
 

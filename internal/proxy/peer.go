@@ -27,13 +27,13 @@ type PeerOptions struct {
 	Name func() string // for people
 	Lost func() bool   // it is lost: nothing is asked of it
 	// Dial returns a connection to the node itself, and nobody else.
-	Dial func(context.Context) (net.Conn, error)
-	Options
+	Dial   func(context.Context) (net.Conn, error)
+	Limits Options
 }
 
 // NewPeer returns a Peer without connections.
 func NewPeer(o PeerOptions) *Peer {
-	target := &Target{up: newUpstream(o.Dial, node, o.Options), drained: make(chan struct{})}
+	target := &Target{up: newUpstream(o.Dial, node, o.Limits), drained: make(chan struct{})}
 	return &Peer{node: o.Node, name: o.Name, lost: o.Lost, target: target}
 }
 
