@@ -42,6 +42,7 @@ func command() *cobra.Command {
 		&cobra.Command{Use: "config", Short: "Print every setting with its value, default and meaning", Args: cobra.NoArgs, RunE: configured(printConfig)},
 		imagesCommand(),
 		accountCommand(),
+		nodesCommand(),
 	)
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root

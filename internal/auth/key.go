@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +55,12 @@ func (k Key) derive(purpose string) []byte {
 	}
 	return sub
 }
+
+// ReadKey returns the key at path, which must be there.
+func ReadKey(path string) (Key, error) { return readKey(path) }
+
+// Fingerprint names the key without saying anything of it.
+func (k Key) Fingerprint() string { return hex.EncodeToString(k.derive("fingerprint")[:16]) }
 
 func readKey(path string) (key Key, err error) {
 	f, err := os.Open(path)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"time"
 
@@ -37,6 +38,26 @@ type Node struct {
 	Room           int64         // free bytes of its fullest disk
 	Over           time.Duration // how long its lease has been over; 0 while it has it
 	Silent         time.Duration // since a manager's server was last in contact with it
+}
+
+// Read returns all nodes, by name, for a command that is not a node itself.
+func Read(ctx context.Context, from interface {
+	Nodes(ctx context.Context) ([]store.Node, error)
+	CountByNode(ctx context.Context) (map[string]int, error)
+}, grace time.Duration,
+) ([]Node, error) {
+	rows, err := from.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	counts, err := from.CountByNode(ctx)
+	nodes := make([]Node, 0, len(rows))
+	for _, row := range rows {
+		n := nodeOf(row, grace)
+		n.Stacks = counts[n.ID]
+		nodes = append(nodes, n)
+	}
+	return nodes, err
 }
 
 // nodeOf returns the node of a row.

@@ -27,6 +27,7 @@ type Metrics struct {
 
 	deliveries *prometheus.HistogramVec
 	arrivals   *prometheus.CounterVec
+	leases     prometheus.Counter
 }
 
 // Bounds of the histograms' buckets, in seconds.
@@ -53,6 +54,9 @@ func New() *Metrics {
 			"Attempts to deliver an event to a webhook, by result (ok, failed, retried).", "result"),
 		arrivals: counter("berth_arrivals_total",
 			"Requests at the public address, by where their host leads: service, base (the API and the pages) or none.", "host"),
+		leases: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "berth_lease_failures_total", Help: "Renewals of this node's lease that failed.",
+		}),
 	}
 }
 
@@ -69,6 +73,7 @@ type Asked struct {
 	Builds   func() (running, waiting int)                 // builds that run, and that wait for a slot
 	Statuses []string                                      // of stacks; each is shown, even without a stack
 	Stacks   func(context.Context) (map[string]int, error) // number of stacks by status
+	Nodes    func() map[string]int                         // number of nodes by state; nil on one machine
 }
 
 // Handler serves the metrics, together with what it asks for.
@@ -81,6 +86,9 @@ func (m *Metrics) Handler(asked Asked) http.Handler {
 		gauge("berth_builds_waiting", "Builds that are waiting for a slot.",
 			func() int { _, waiting := asked.Builds(); return waiting }),
 		stacks(asked))
+	if asked.Nodes != nil {
+		registry.MustRegister(m.leases, nodes(asked.Nodes))
+	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})
 }
 
@@ -127,6 +135,9 @@ func (m *Metrics) Delivery(result string, took time.Duration) {
 	m.deliveries.WithLabelValues(result).Observe(took.Seconds())
 }
 
+// LeaseFailure counts a renewal of this node's lease that failed.
+func (m *Metrics) LeaseFailure() { m.leases.Inc() }
+
 // Event counts an event of the given type.
 func (m *Metrics) Event(kind string) { m.events.WithLabelValues(kind).Inc() }
 
@@ -152,5 +163,20 @@ func (s stacks) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, status := range s.Statuses {
 		out <- prometheus.MustNewConstMetric(stacksDesc, prometheus.GaugeValue, float64(counts[status]), status)
+	}
+}
+
+// nodes collects the number of nodes in each state.
+type nodes func() map[string]int
+
+var nodesDesc = prometheus.NewDesc("berth_nodes", "Nodes in each state: ready, away or lost.", []string{"state"}, nil)
+
+// Describe implements prometheus.Collector.
+func (n nodes) Describe(out chan<- *prometheus.Desc) { out <- nodesDesc }
+
+// Collect implements prometheus.Collector.
+func (n nodes) Collect(out chan<- prometheus.Metric) {
+	for state, count := range n() {
+		out <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(count), state)
 	}
 }

@@ -90,5 +90,5 @@ func (s *Server) installed() (there bool, database string) {
 		return exists(s.databaseFile), s.databaseFile
 	}
 	database = s.storeOptions().Name()
-	return exists(s.dir().Key()), database + " of an installation in " + s.cfg.DataDir
+	return exists(s.keyFile()), database + " of an installation in " + s.cfg.DataDir
 }

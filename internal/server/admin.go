@@ -47,7 +47,7 @@ func (s *Server) adminRoutes() http.Handler {
 
 // asked returns what the metrics ask for when they are read.
 func (s *Server) asked() metrics.Asked {
-	return metrics.Asked{
+	asked := metrics.Asked{
 		Builds:   s.builder.Queue,
 		Statuses: []string{string(stack.Building), string(stack.Live), string(stack.Failed), string(stack.Expired)},
 		Stacks: func(ctx context.Context) (map[string]int, error) {
@@ -59,4 +59,8 @@ func (s *Server) asked() metrics.Asked {
 			return named, err
 		},
 	}
+	if s.cluster != nil {
+		asked.Nodes = s.cluster.Counts
+	}
+	return asked
 }

@@ -32,6 +32,15 @@ type Config struct {
 	RedisURL       string
 	TrustedProxies []netip.Prefix
 
+	Cluster    string // off or swarm
+	KeyFile    string // "" for that in the data directory
+	NodeLease  time.Duration
+	NodeGrace  time.Duration
+	PeerListen string
+	PeerCert   string
+	PeerKey    string
+	PeerCA     string
+
 	TLS           string // off, files or acme
 	TLSCert       string
 	TLSKey        string
@@ -115,7 +124,7 @@ func Settings() []Setting { return new(Config).settings() }
 
 // settings returns all settings, which set the fields of c.
 func (c *Config) settings() []Setting {
-	return slices.Concat(c.addresses(), c.allowances(), c.work(), c.surroundings())
+	return slices.Concat(c.addresses(), c.cluster(), c.allowances(), c.work(), c.surroundings())
 }
 
 // addresses returns the settings of where the server is reached and keeps its data.
@@ -240,7 +249,7 @@ func (c *Config) check() error {
 	if c.Registry.Host == "" && c.RegistryAuthFile+c.RegistryCAFile != "" {
 		return errors.New("BERTH_REGISTRY_AUTH_FILE and BERTH_REGISTRY_CA_FILE need BERTH_REGISTRY")
 	}
-	return c.checkTLS()
+	return cmp.Or(c.checkTLS(), c.checkCluster())
 }
 
 // Print writes every setting with its value, default and meaning.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,13 @@ func (s *Server) rememberPostgres() error {
 // loadKey reads the installation's key. If it is missing beside a database that is in use,
 // it is not created again: nothing sealed with the old one could be read.
 func (s *Server) loadKey(ctx context.Context) (auth.Key, error) {
+	if s.cfg.KeyFile != "" {
+		key, err := auth.ReadKey(s.cfg.KeyFile)
+		if err != nil {
+			return auth.Key{}, fmt.Errorf("BERTH_KEY_FILE: %w", err)
+		}
+		return key, nil
+	}
 	path := s.dir().Key()
 	if exists(path) {
 		return auth.LoadKey(path)
@@ -95,6 +103,9 @@ func (s *Server) loadKey(ctx context.Context) (auth.Key, error) {
 	}
 	return auth.LoadKey(path)
 }
+
+// keyFile returns the path of the key.
+func (s *Server) keyFile() string { return cmp.Or(s.cfg.KeyFile, s.dir().Key()) }
 
 // databaseIsUsed reports whether there is a file of SQLite, or there are accounts or stacks
 // in a database of PostgreSQL.

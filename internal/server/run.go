@@ -125,6 +125,9 @@ func (s *Server) close() error {
 	if s.webhooks != nil {
 		s.webhooks.Close()
 	}
+	if s.endCluster != nil {
+		s.endCluster()
+	}
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/certs"
+	"github.com/berth-host/berth/internal/cluster"
 	"github.com/berth-host/berth/internal/datadir"
 	"github.com/berth-host/berth/internal/depot"
 	"github.com/berth-host/berth/internal/disk"
@@ -62,7 +63,11 @@ type Server struct {
 	redis        *redis.Client
 	webhooks     *webhook.Dispatcher
 	engine       *docker.Engine
-	engineInfo   docker.Info        // as the engine described itself when it was opened
+	engineInfo   docker.Info // as the engine described itself when it was opened
+	installation string      // id of the installation of a cluster; "" on one machine
+	cluster      *cluster.Membership
+	endCluster   func() // nil on one machine, as are the two before and after
+	peerCerts    *cluster.Certificates
 	registry     *registry.Registry // nil without one
 	depot        *depot.Depot       // nil without a registry
 	endDepot     func()             // nil unless it has begun
@@ -120,9 +125,13 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.openCluster(ctx, key); err != nil {
+		return err
+	}
 	if err := s.openSupervisor(ctx, key); err != nil {
 		return err
 	}
+	s.startCluster()
 	if err := s.openWebhooks(ctx); err != nil {
 		return err
 	}
@@ -335,7 +344,7 @@ func (s *Server) dir() datadir.Dir { return datadir.Dir(s.cfg.DataDir) }
 func (s *Server) checkData(ctx context.Context) error {
 	ids, err := s.supervisor.ForeignData(ctx)
 	if errors.Is(err, auth.ErrSealed) {
-		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", s.dir().Key(), s.store.Name())
+		return fmt.Errorf("the key %s does not decrypt the sealed values in the database %s; restore the key that belongs to it from a backup", s.keyFile(), s.store.Name())
 	}
 	if err != nil || len(ids) == 0 || s.cfg.AllowUnknownData {
 		return err
@@ -349,6 +358,9 @@ func (s *Server) checkData(ctx context.Context) error {
 // missing beside a database with stacks, it is not created again: nothing of theirs
 // would be found.
 func (s *Server) instance(ctx context.Context) (string, error) {
+	if s.installation != "" {
+		return s.installation, nil
+	}
 	path := s.dir().Instance()
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -364,13 +376,17 @@ func (s *Server) instance(ctx context.Context) (string, error) {
 	if len(counts) > 0 {
 		return "", fmt.Errorf("%s is missing, but the containers, images and volumes of the stacks in the database are labelled with the id in it; restore the file from a backup", path)
 	}
-	var b [8]byte
-	rand.Read(b[:]) // never fails, see crypto/rand
-	id := hex.EncodeToString(b[:])
+	id := newInstance()
 	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("write the installation's id: %w", err)
 	}
 	return id, nil
+}
+
+func newInstance() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails, see crypto/rand
+	return hex.EncodeToString(b[:])
 }
 
 func (s *Server) urls() stack.URLs {

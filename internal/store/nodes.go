@@ -213,12 +213,21 @@ type Installation struct {
 	Swarm      string // id of the swarm; "" while no manager has started
 }
 
+// Installation returns whom the database belongs to, unless it belongs to nobody yet.
+func (s *Store) Installation(ctx context.Context) (found Installation, known bool, err error) {
+	return s.installation(ctx, s.read)
+}
+
+func (s *Store) installation(ctx context.Context, q querier) (Installation, bool, error) {
+	return readOne(ctx, s, q, "read the installation", (*Installation).places,
+		"SELECT id, key_print, base_url, apps_domain, cluster, swarm FROM installation")
+}
+
 // Install returns the installation of the database, and makes it want if there is none.
 func (s *Store) Install(ctx context.Context, want Installation) (found Installation, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		known := false
-		found, known, err = readOne(ctx, s, tx, "read the installation", (*Installation).places,
-			"SELECT id, key_print, base_url, apps_domain, cluster, swarm FROM installation")
+		found, known, err = s.installation(ctx, tx)
 		if err != nil || known {
 			return err
 		}

@@ -240,6 +240,9 @@ func (on suite) TestRemoveNode_RefusesOneWithALeaseOrStacks(t *testing.T) {
 
 func (on suite) TestInstall_IsMadeOnceByWhoeverIsFirst(t *testing.T) {
 	s, db := on.open(t)
+	if got, known, err := s.Installation(t.Context()); known || err != nil {
+		t.Errorf("a new database belongs to %+v, %v", got, err)
+	}
 	stores := []*store.Store{s, db.open(t), db.open(t)}
 	found := make([]store.Installation, len(stores))
 	var starting sync.WaitGroup

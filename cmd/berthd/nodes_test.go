@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/store/postgrestest"
+)
+
+// ofCluster returns a cluster's database with the nodes w1 and w2, of which the second is
+// away, and two nodes called twin; and the settings for a command.
+func ofCluster(t *testing.T) *store.Store {
+	t.Helper()
+	address := postgrestest.Shared(t).Database(t)
+	for name, value := range map[string]string{
+		"BERTH_CLUSTER": "swarm", "BERTH_DATABASE_URL": address, "BERTH_REDIS_URL": "redis://localhost", "BERTH_KEY_FILE": "/nowhere",
+	} {
+		t.Setenv(name, value)
+	}
+	s, err := store.Open(t.Context(), store.Options{Postgres: address, Sealer: auth.NewSealer(auth.Key{1}), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if _, err := s.Install(t.Context(), store.Installation{ID: "i", Cluster: "swarm"}); err != nil {
+		t.Fatal(err)
+	}
+	for id, name := range map[string]string{"n1": "w1", "n2": "w2", "n3": "twin", "n4": "twin"} {
+		if _, err := s.RegisterNode(t.Context(), store.Node{ID: id, Name: name, Address: id + ":8443", Version: "v1", Holder: "a"}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.EndLease(t.Context(), store.Node{ID: "n2", Holder: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// runNodes runs a command about nodes. It returns what it printed.
+func runNodes(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	return berthd(t, t.TempDir(), append([]string{"nodes"}, args...)...)
+}
+
+// placeStack stores a stack of a node.
+func placeStack(t *testing.T, s *store.Store, node string) *stack.Stack {
+	t.Helper()
+	k := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
+	k.Node = node
+	if err := s.Create(t.Context(), k, nil); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestNodes_PrintsJSON(t *testing.T) {
+	s := ofCluster(t)
+	placeStack(t, s, "n2")
+	stdout, stderr, err := runNodes(t, "--json")
+	if err != nil {
+		t.Fatal(stderr)
+	}
+	var got []map[string]any
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got) != 4 {
+		t.Fatalf("%s: %v", stdout, err)
+	}
+	want := map[string]any{"id": "n2", "name": "w2", "address": "n2:8443", "state": "away", "availability": "active", "version": "v1", "stacks": 1.0}
+	if diff := cmp.Diff(want, got[3]); diff != "" {
+		t.Error(diff)
+	}
+	if stdout, _, err = runNodes(t); err != nil || !strings.Contains(stdout, "NAME") || strings.Count(stdout, "\n") != 5 {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+}
+
+func TestNodesDrain_WaitsUntilNoStackIsLeft(t *testing.T) {
+	s := ofCluster(t)
+	k := placeStack(t, s, "n1")
+	done := make(chan error, 1)
+	go func() {
+		_, stderr, err := runNodes(t, "drain", "w1")
+		if err != nil {
+			err = errors.New(stderr)
+		}
+		done <- err
+	}()
+	for {
+		nodes, err := s.Nodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if nodes[2].ID == "n1" && nodes[2].Draining {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if len(done) > 0 {
+		t.Fatal("it returned while the node had a stack", <-done)
+	}
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { k.Node = "n3"; return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if stdout, _, _ := runNodes(t, "--json"); !strings.Contains(stdout, `"availability":"drain"`) {
+		t.Error(stdout)
+	}
+	if _, stderr, err := runNodes(t, "activate", "n1"); err != nil {
+		t.Error(stderr)
+	}
+	if stdout, _, _ := runNodes(t, "--json"); strings.Contains(stdout, `"availability":"drain"`) {
+		t.Error(stdout)
+	}
+}
+
+func TestNodesLost_GivesUpOneThatIsAway(t *testing.T) {
+	ofCluster(t)
+	if _, stderr, err := runNodes(t, "lost", "w2"); err != nil {
+		t.Fatal(stderr)
+	}
+	if stdout, _, _ := runNodes(t, "--json"); !strings.Contains(stdout, `"state":"lost"`) {
+		t.Error(stdout)
+	}
+}
+
+func TestNodes_SayWhatIsWrong(t *testing.T) {
+	ofCluster(t)
+	for args, want := range map[string]string{
+		"lost w1":       "node w1 is ready, so it is not lost",
+		"drain w2":      "node w2 is away",
+		"drain twin":    "2 nodes are called twin; use the id of one: n3, n4",
+		"activate w9":   `there is no node "w9"; the nodes are twin, twin, w1, w2`,
+		"drain":         "takes the hostname or id of one node",
+		"drain w1 w2":   "takes the hostname or id of one node",
+		"remove w1":     `has no command "remove"`,
+		"--cluster off": "BERTH_CLUSTER=swarm",
+	} {
+		stdout, stderr, err := runNodes(t, strings.Fields(args)...)
+		if err == nil || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: stdout %q, stderr %q, %v, want one line with %q", args, stdout, stderr, err, want)
+		}
+	}
+}

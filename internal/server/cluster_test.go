@@ -1,0 +1,91 @@
+package server
+
+import (
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/metrics"
+	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/store/postgrestest"
+)
+
+// newNode returns a server that has opened a database of PostgreSQL and nothing else.
+func newNode(t *testing.T, address string, change func(*Config)) *Server {
+	t.Helper()
+	cfg := Config{Cluster: clusterSwarm, DatabaseURL: address, DataDir: t.TempDir(), BaseURL: &url.URL{Scheme: "https", Host: "berth.example"}, AppsDomain: "berth.example"}
+	change(&cfg)
+	s := &Server{cfg: cfg, log: slog.New(slog.DiscardHandler), metrics: metrics.New()}
+	opened, err := store.Open(t.Context(), s.storeOptions())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, opened.Close()) })
+	s.store = opened
+	return s
+}
+
+func TestInstall_IsTheSameOnAllNodes(t *testing.T) {
+	address := postgrestest.Shared(t).Database(t)
+	first, second := newNode(t, address, func(*Config) {}), newNode(t, address, func(*Config) {})
+	require.NoError(t, first.install(t.Context(), auth.Key{1}, ""))
+	require.NoError(t, second.install(t.Context(), auth.Key{1}, "swarm-1"))
+	require.NotEmpty(t, first.installation)
+	require.Equal(t, first.installation, second.installation)
+	id, err := second.instance(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, first.installation, id)
+	text, err := os.ReadFile(second.dir().Instance())
+	require.NoError(t, err)
+	require.Equal(t, id+"\n", string(text))
+}
+
+func TestInstall_RefusesAnothersInOneLine(t *testing.T) {
+	address := postgrestest.Shared(t).Database(t)
+	require.NoError(t, newNode(t, address, func(*Config) {}).install(t.Context(), auth.Key{1}, "swarm-1"))
+	foreign := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(foreign, "instance"), []byte("0123456789abcdef\n"), 0o600))
+	for want, tt := range map[string]struct {
+		change func(*Config)
+		key    auth.Key
+		swarm  string
+	}{
+		"BERTH_DATA_DIR":              {func(c *Config) { c.DataDir = foreign }, auth.Key{1}, "swarm-1"},
+		"BERTH_KEY_FILE":              {func(*Config) {}, auth.Key{2}, "swarm-1"},
+		"BERTH_BASE_URL":              {func(c *Config) { c.BaseURL = &url.URL{Scheme: "https", Host: "other.example"} }, auth.Key{1}, "swarm-1"},
+		"BERTH_APPS_DOMAIN":           {func(c *Config) { c.AppsDomain = "other.example" }, auth.Key{1}, "swarm-1"},
+		"join that swarm":             {func(*Config) {}, auth.Key{1}, "swarm-2"},
+		"BERTH_CLUSTER: the database": {func(c *Config) { c.Cluster = clusterOff }, auth.Key{1}, ""},
+	} {
+		s := newNode(t, address, tt.change)
+		refuse := func() error { return s.install(t.Context(), tt.key, tt.swarm) }
+		if !s.cfg.inCluster() {
+			refuse = func() error { return s.checkAlone(t.Context(), tt.key) }
+		}
+		err := refuse()
+		require.ErrorContains(t, err, want)
+		require.False(t, strings.Contains(err.Error(), "\n"))
+	}
+}
+
+func TestInstall_RefusesTheDatabaseOfOneMachine(t *testing.T) {
+	address := postgrestest.Shared(t).Database(t)
+	alone := newNode(t, address, func(c *Config) { c.Cluster = clusterOff })
+	require.NoError(t, alone.checkAlone(t.Context(), auth.Key{1}))
+	alone.cfg.BaseURL = &url.URL{Scheme: "https", Host: "renamed.example"}
+	require.NoError(t, alone.checkAlone(t.Context(), auth.Key{1}), "one machine may change its address")
+	require.ErrorContains(t, newNode(t, address, func(*Config) {}).install(t.Context(), auth.Key{1}, ""), "is that of one machine")
+}
+
+func TestIsOpenRedis(t *testing.T) {
+	for address, open := range map[string]bool{
+		"redis://10.0.0.5:6379": true, "redis://db.example": true, "rediss://db.example": false,
+		"redis://localhost": false, "redis://127.0.0.1:6379/0": false, "redis://[::1]:6379": false,
+	} {
+		require.Equal(t, open, isOpenRedis(address), address)
+	}
+}

@@ -1,0 +1,155 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/cluster"
+	"github.com/berth-host/berth/internal/metrics"
+	"github.com/berth-host/berth/internal/pause"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// NodeView is a node as berthd nodes shows it.
+type NodeView struct {
+	ID           string `json:"id"`
+	Name         string `json:"name"`
+	Address      string `json:"address"`
+	State        string `json:"state"`        // ready, away or lost
+	Availability string `json:"availability"` // active, pause or drain
+	Version      string `json:"version"`
+	Stacks       int    `json:"stacks"`
+}
+
+// Nodes are the nodes of a cluster, for commands on any of them.
+type Nodes struct {
+	cfg   Config
+	store *store.Store
+}
+
+// WithNodes opens the cluster's database, whether or not a server runs on this machine, and
+// calls do.
+func WithNodes(ctx context.Context, cfg Config, log *slog.Logger, do func(Nodes) error) (err error) {
+	if !cfg.inCluster() {
+		return errors.New("this server is not in a cluster; set BERTH_CLUSTER=swarm and the other settings of its nodes")
+	}
+	s := &Server{cfg: cfg, log: log, metrics: metrics.New()}
+	if s.databaseFile, err = s.cfg.databasePath(); err != nil {
+		return err
+	}
+	if s.store, err = store.Open(ctx, s.storeOptions()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.store.Close()) }()
+	found, known, err := s.store.Installation(ctx)
+	if err != nil {
+		return err
+	}
+	if !known {
+		return fmt.Errorf("the database %s has no nodes yet; start berthd on one first", s.store.Name())
+	}
+	if err := s.checkMode(found); err != nil {
+		return err
+	}
+	return do(Nodes{cfg: cfg, store: s.store})
+}
+
+// List returns all nodes, by name.
+func (n Nodes) List(ctx context.Context) ([]NodeView, error) {
+	nodes, err := cluster.Read(ctx, n.store, n.cfg.NodeGrace)
+	views := make([]NodeView, 0, len(nodes))
+	for _, node := range nodes {
+		views = append(views, viewNode(node))
+	}
+	return views, err
+}
+
+func viewNode(n cluster.Node) NodeView {
+	v := NodeView{n.ID, n.Name, n.Address, string(n.State), n.Availability, n.Version, n.Stacks}
+	if n.Draining {
+		v.Availability = "drain"
+	}
+	return v
+}
+
+// find returns the node with an id or a name.
+func (n Nodes) find(ctx context.Context, asked string) (NodeView, error) {
+	all, err := n.List(ctx)
+	if err != nil {
+		return NodeView{}, err
+	}
+	var found []NodeView
+	var names, ids []string
+	for _, v := range all {
+		if v.ID == asked {
+			return v, nil
+		}
+		names = append(names, v.Name)
+		if v.Name == asked {
+			found, ids = append(found, v), append(ids, v.ID)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return NodeView{}, fmt.Errorf("there is no node %q; the nodes are %s", asked, strings.Join(names, ", "))
+	case 1:
+		return found[0], nil
+	}
+	return NodeView{}, fmt.Errorf("%d nodes are called %s; use the id of one: %s", len(found), asked, strings.Join(ids, ", "))
+}
+
+// drainLook is how often Drain looks how many stacks are left.
+const drainLook = time.Second
+
+// Drain makes a node move its stacks to others, and returns when it has none. If ctx ends
+// first the node goes on.
+func (n Nodes) Drain(ctx context.Context, asked string) error {
+	node, err := n.find(ctx, asked)
+	if err != nil {
+		return err
+	}
+	if node.State != string(cluster.Ready) {
+		return fmt.Errorf("node %s is %s, so it cannot move its stacks; start its berthd, or give it up with: berthd nodes lost %s", node.Name, node.State, asked)
+	}
+	if err := n.store.DrainNode(ctx, node.ID, true); err != nil {
+		return err
+	}
+	for left := node.Stacks; ; {
+		counts, err := n.store.CountByNode(ctx)
+		if err == nil {
+			left = counts[node.ID]
+		}
+		if err == nil && left == 0 {
+			return nil
+		}
+		if !pause.For(ctx, drainLook) {
+			return fmt.Errorf("stopped waiting; node %s has %d stacks left and goes on moving them, until: berthd nodes activate %s", node.Name, left, asked)
+		}
+	}
+}
+
+// Activate takes back what Drain asked for.
+func (n Nodes) Activate(ctx context.Context, asked string) error {
+	node, err := n.find(ctx, asked)
+	if err != nil {
+		return err
+	}
+	return n.store.DrainNode(ctx, node.ID, false)
+}
+
+// Lose gives a node up, as if Swarm said that it is down. It refuses one that is ready.
+func (n Nodes) Lose(ctx context.Context, asked string) error {
+	node, err := n.find(ctx, asked)
+	if err != nil {
+		return err
+	}
+	err = n.store.LoseNode(ctx, node.ID)
+	if errors.Is(err, store.ErrNodeReady) {
+		return fmt.Errorf("node %s is ready, so it is not lost; stop its berthd first, or move its stacks with: berthd nodes drain %s", node.Name, asked)
+	}
+	return err
+}
