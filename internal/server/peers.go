@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"time"
 
 	"github.com/valyala/fasthttp/fasthttputil"
@@ -66,14 +65,6 @@ func (s *Server) openOthers(ctx context.Context, o *others, listen string) (err 
 	go o.table.Follow(following)
 	s.others = o
 	return nil
-}
-
-// version is the version of this program, as the build recorded it.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "(unknown)"
 }
 
 // claimHost claims the stacks of all nodes.
