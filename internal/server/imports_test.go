@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"internal/engine/enginetest": {"internal/engine", "internal/stackid", "internal/disk"},
 	"internal/docker":            {"internal/engine", "internal/disk", "internal/hostfault"},
 	"internal/registry":          {"internal/engine", "internal/stackid"},
-	"internal/depot":             {"internal/registry", "internal/engine", "internal/stack", "internal/store", "internal/datadir"},
+	"internal/depot":             {"internal/registry", "internal/engine", "internal/stack", "internal/store"},
 	"internal/health":            {"internal/hostfault"},
 	"internal/site":              {"internal/hostfault"},
 	"internal/cluster":           {"internal/stack", "internal/store"},

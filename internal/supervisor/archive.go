@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
@@ -16,14 +17,19 @@ import (
 // archive says which deploy or which expiry something is of, so that nothing older is taken
 // for it.
 
-// Archive keeps files of stacks apart from their nodes, sealed; package registry has it.
+// Archive keeps what nodes need of stacks apart from them, sealed; package depot has it.
 type Archive interface {
+	// Begin records that something may be kept of a stack of this node, before it is, and
+	// returns the row.
+	Begin(ctx context.Context, st *stack.Stack) (*stack.Stack, error)
 	// Has reports whether something is kept of a stack under a name.
 	Has(ctx context.Context, st *stack.Stack, name string) (bool, error)
 	// Put keeps what write writes.
 	Put(ctx context.Context, st *stack.Stack, name string, write func(context.Context, io.Writer) error) error
 	// Get calls read with what Put kept; engine.ErrNotFound if there is nothing.
 	Get(ctx context.Context, st *stack.Stack, name string, read func(io.Reader) error) error
+	// Keep removes of a stack, images included, all but what keeps reports.
+	Keep(ctx context.Context, st *stack.Stack, keeps func(name string) bool) error
 }
 
 // filesName returns the name of a stack's files as its served generation has them.
@@ -69,8 +75,31 @@ func (r *runner) keepApartLater() {
 	})
 }
 
-// keepApart puts into the registry and the archive what they do not have.
+// keepApart puts into the registry and the archive what they do not have, and removes what
+// they have too much.
 func (r *runner) keepApart(ctx context.Context, st *stack.Stack) error {
+	if err := r.putApart(ctx, st); err != nil {
+		return err
+	}
+	return r.cfg.Archive.Keep(ctx, st, func(name string) bool { return slices.Contains(namesApart(st), name) })
+}
+
+// namesApart returns the names of all that is kept apart of a stack.
+func namesApart(st *stack.Stack) []string {
+	served, layers := stackImages(st)
+	names := []string{filesName(st)}
+	for _, ref := range append(served, layers...) {
+		names = append(names, imageTag(st, ref))
+	}
+	if st.Status == stack.Expired {
+		for _, service := range processServices(st) {
+			names = append(names, dataName(st, service))
+		}
+	}
+	return names
+}
+
+func (r *runner) putApart(ctx context.Context, st *stack.Stack) error {
 	if err := r.sup.pushImages(ctx, st); err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -55,6 +57,20 @@ func (a *shelf) Get(_ context.Context, st *stack.Stack, name string, read func(i
 		return fmt.Errorf("%s: %w", name, engine.ErrNotFound)
 	}
 	return read(bytes.NewReader(content))
+}
+
+func (*shelf) Begin(_ context.Context, st *stack.Stack) (*stack.Stack, error) {
+	return st, nil // it asks only the database
+}
+
+func (a *shelf) Keep(_ context.Context, st *stack.Stack, keeps func(name string) bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.kept, func(kept string, _ []byte) bool {
+		name, of := strings.CutPrefix(kept, st.ID+" ")
+		return of && !keeps(name)
+	})
+	return a.fault()
 }
 
 func (a *shelf) fault() error {

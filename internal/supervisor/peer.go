@@ -99,6 +99,11 @@ func (s *Supervisor) eachImage(st *stack.Stack, do func(ref, remote string) erro
 
 // pushImages puts the images of a stack into the registry.
 func (s *Supervisor) pushImages(ctx context.Context, st *stack.Stack) error {
+	if s.cfg.Archive != nil {
+		if _, err := s.cfg.Archive.Begin(ctx, st); err != nil {
+			return err
+		}
+	}
 	return s.eachImage(st, func(ref, remote string) error {
 		return s.cfg.Engine.Push(ctx, ref, remote, s.cfg.Registry.Login())
 	})

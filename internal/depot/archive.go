@@ -1,0 +1,68 @@
+package depot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/registry"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// StackImage returns the reference in the registry of an image of a stack, as a tag of its
+// repository.
+func (d *Depot) StackImage(stackID, tag string) string {
+	return d.cfg.Registry.StackImage(stackID, tag)
+}
+
+// Login returns what the engine needs to push and pull.
+func (d *Depot) Login() engine.Login { return d.cfg.Registry.Login() }
+
+// Begin records that something may be kept of a stack of this node, before it is, and makes the
+// stack's data key. It returns the row, and store.ErrNotOwner if the stack has another owner by
+// now.
+func (d *Depot) Begin(ctx context.Context, st *stack.Stack) (*stack.Stack, error) {
+	if st.Pushed && len(st.DataKey) > 0 {
+		return st, nil
+	}
+	return d.cfg.Store.Update(ctx, st.ID, func(k *stack.Stack) ([]stack.Event, error) {
+		if k.Pushed = true; len(k.DataKey) == 0 {
+			k.DataKey = registry.NewKey()
+		}
+		return nil, nil
+	}, store.ByOwner(d.cfg.Node, st.Epoch))
+}
+
+// Has reports whether something is kept of a stack under a name.
+func (d *Depot) Has(ctx context.Context, st *stack.Stack, name string) (bool, error) {
+	tags, err := d.cfg.Registry.Tags(ctx, st.ID)
+	return slices.Contains(tags, name), err
+}
+
+// Put keeps what write writes of a stack, sealed, in place of what had that name.
+func (d *Depot) Put(ctx context.Context, st *stack.Stack, name string, write func(context.Context, io.Writer) error) error {
+	st, err := d.Begin(ctx, st)
+	if err != nil {
+		return err
+	}
+	return d.cfg.Registry.Put(ctx, st.ID, name, st.DataKey, write)
+}
+
+// Get calls read with what Put kept, which read reads to io.EOF: before that, it does not know
+// whether it has all. The error is engine.ErrNotFound if nothing is kept under the name.
+func (d *Depot) Get(ctx context.Context, st *stack.Stack, name string, read func(io.Reader) error) error {
+	err := d.cfg.Registry.Get(ctx, st.ID, name, st.DataKey, read)
+	if errors.Is(err, registry.ErrNotFound) {
+		err = fmt.Errorf("%w: %w", engine.ErrNotFound, err)
+	}
+	return err
+}
+
+// Keep removes of a stack, images included, all but what keeps reports.
+func (d *Depot) Keep(ctx context.Context, st *stack.Stack, keeps func(name string) bool) error {
+	return d.cfg.Registry.Forget(ctx, st.ID, keeps)
+}
