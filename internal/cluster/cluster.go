@@ -75,6 +75,8 @@ type Membership struct {
 	contact  time.Time            // when it was last in contact with a manager
 	speaks   time.Time            // when Swarm last answered this manager
 	met      map[string]time.Time // contacts with other nodes that a manager has not written yet
+	empty    []string             // of this node, see SetEmpty
+	emptyAt  time.Time
 	skewed   bool
 	had      bool // the lease, as the watchers know it
 	isolated bool // as the watchers know it
@@ -128,6 +130,7 @@ func (m *Membership) every(ctx context.Context, interval time.Duration, do func(
 func (m *Membership) renew(ctx context.Context) {
 	self := m.cfg.Self
 	self.Load.Builds, self.Load.Room = m.cfg.Load()
+	self.Load.Empty = m.seenEmpty()
 	begun := time.Now()
 	lease, err := m.cfg.Store.RenewLease(ctx, self, m.cfg.Lease)
 	if err != nil {
@@ -141,6 +144,28 @@ func (m *Membership) renew(ctx context.Context) {
 	m.gotLease(lease, begun)
 	m.checkClock(skewOf(lease.At, begun, time.Now()))
 	m.notice()
+}
+
+// emptyLife is how long before the end of a lease stacks were last seen without data, if that
+// is to count.
+const emptyLife = 10 * time.Second
+
+// SetEmpty says which stacks of this node were seen without data just now. Others may take
+// them if this node is lost soon.
+func (m *Membership) SetEmpty(stacks []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.empty, m.emptyAt = stacks, time.Now()
+}
+
+// seenEmpty returns what SetEmpty said, unless that was too long ago.
+func (m *Membership) seenEmpty() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.emptyAt)+m.cfg.Lease > emptyLife {
+		return nil
+	}
+	return m.empty
 }
 
 // gotLease takes a lease that was asked for at begun. One that was over meanwhile, for the

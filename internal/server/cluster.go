@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/berth-host/berth/internal/auth"
@@ -184,17 +183,6 @@ func (s *Server) joinCluster(ctx context.Context, swarm docker.SwarmInfo) error 
 		Log:    s.log,
 	})
 	return err
-}
-
-// startCluster begins to renew the lease. What load asks is open by then.
-func (s *Server) startCluster() {
-	if s.cluster == nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background()) // a server that shuts down keeps its lease until it has
-	var running sync.WaitGroup
-	running.Go(func() { s.cluster.Run(ctx) })
-	s.endCluster = func() { cancel(); running.Wait() }
 }
 
 // load returns how many builds run or wait here, and the free bytes of the fullest disk; 0

@@ -29,7 +29,7 @@ func (s *Server) openDepot(driver engine.Driver) builder.Bases {
 	if s.registry == nil {
 		return nil
 	}
-	s.depot = depot.New(depot.Config{Registry: s.registry, Engine: driver, Store: s.store, Dir: s.dir(), Log: s.log})
+	s.depot = depot.New(depot.Config{Registry: s.registry, Engine: driver, Store: s.store, Node: s.node(), Log: s.log})
 	return s.depot
 }
 

@@ -93,6 +93,7 @@ type Server struct {
 
 	others  *others     // nodes of the cluster; nil on one machine
 	leaving atomic.Bool // a balancer should ask another node
+	moving  atomic.Bool // stacks are moving away, since an operator wants that
 }
 
 // New opens everything that the server needs and takes over the stacks of the previous
@@ -128,16 +129,21 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openCluster(ctx, key); err != nil {
 		return err
 	}
+	if err := s.openPeers(ctx); err != nil {
+		return err
+	}
 	if err := s.openSupervisor(ctx, key); err != nil {
 		return err
 	}
-	s.startCluster()
+	started := make(chan struct{})
+	s.startCluster(started)
 	if err := s.openWebhooks(ctx); err != nil {
 		return err
 	}
 	if err := s.supervisor.Start(ctx); err != nil {
 		return err
 	}
+	close(started)
 	s.startDepot()
 	s.openAccounts(key)
 	s.openAPI(key)
@@ -257,6 +263,7 @@ func (s *Server) openWebhooks(ctx context.Context) error {
 
 func (s *Server) webhookConfig(queue webhook.Queue) webhook.Config {
 	return webhook.Config{
+		Node:    s.node(),
 		Store:   s.store,
 		Queue:   queue,
 		Timeout: s.cfg.WebhookTimeout,
@@ -284,7 +291,7 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 	if s.admission, err = s.newAdmission(driver, instance); err != nil {
 		return err
 	}
-	s.supervisor = supervisor.New(supervisor.Config{
+	s.supervisor = supervisor.New(s.withOthers(supervisor.Config{
 		Store:          s.store,
 		Engine:         driver,
 		Builder:        s.builder,
@@ -307,7 +314,10 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 		LogMax:         s.cfg.LogMax,
 		OrphanGrace:    s.cfg.OrphanGrace,
 		Log:            s.log,
-	})
+	}))
+	if s.others != nil {
+		answerMoves(s.others.calls, s.supervisor.Receiver())
+	}
 	if err := s.checkData(ctx); err != nil {
 		return err
 	}
@@ -320,7 +330,7 @@ func (s *Server) newAdmission(driver engine.Driver, instance string) (*admission
 	if err != nil {
 		return nil, err
 	}
-	s.firewall = firewall.New(firewall.Options{Open: open, Shut: s.cfg.shutHosts, Bridges: s.engine.Bridges, Log: s.log})
+	s.firewall = firewall.New(firewall.Options{Open: open, Shut: s.shutHosts, Nodes: s.nodeHosts, Bridges: s.engine.Bridges, Log: s.log})
 	return admission.New(admission.Config{
 		Instance:       instance,
 		Stacks:         s.store.All,

@@ -35,6 +35,8 @@ type Load struct {
 	Stacks int   // that it owns
 	Builds int   // that run or wait
 	Room   int64 // free bytes on its fullest disk
+
+	Empty []string // stacks that serve and have no data
 }
 
 // Word is what a manager of Swarm says about a node.
@@ -64,12 +66,12 @@ var ErrNodeReady = errors.New("the node has its lease")
 // ErrNoNode means that there is no such node.
 var ErrNoNode = errors.New("there is no such node")
 
-const nodeColumns = `id, name, address, version, holder, lease_until, stacks, builds, room,
+const nodeColumns = `id, name, address, version, holder, lease_until, stacks, builds, room, empty,
 	word_state, availability, labels, manager, word_at, seen_at, lost_at, draining`
 
 func (n *Node) places() []any {
 	return []any{
-		&n.ID, &n.Name, &n.Address, &n.Version, &n.Holder, (*micros)(&n.LeaseUntil), &n.Load.Stacks, &n.Load.Builds, &n.Load.Room,
+		&n.ID, &n.Name, &n.Address, &n.Version, &n.Holder, (*micros)(&n.LeaseUntil), &n.Load.Stacks, &n.Load.Builds, &n.Load.Room, &plainJSON{&n.Load.Empty},
 		&n.Word.State, &n.Word.Availability, &plainJSON{&n.Word.Labels}, &n.Word.Manager, (*micros)(&n.WordAt), (*micros)(&n.SeenAt), (*micros)(&n.LostAt), &n.Draining,
 		(*micros)(&n.Now),
 	}
@@ -130,11 +132,11 @@ func (s *Store) RegisterNode(ctx context.Context, n Node, lease time.Duration) (
 // other stores.
 func (s *Store) RenewLease(ctx context.Context, n Node, lease time.Duration) (Lease, error) {
 	found, ok, err := readOne(ctx, s, s.beside, "renew the lease of node "+n.ID, (*Lease).places,
-		`UPDATE nodes SET lost_at = NULL, builds = ?, room = ?,
+		`UPDATE nodes SET lost_at = NULL, builds = ?, room = ?, empty = ?,
 			stacks = (SELECT count(*) FROM stacks WHERE stacks.node = nodes.id AND status <> 'deleted'), `+renewal("clock.t", "clock.t + CAST(? AS BIGINT)")+`
 		FROM (SELECT `+s.dialect.clock()+` AS t) AS clock WHERE id = ? AND holder = ?
 		RETURNING renewed_at, lapsed_at`,
-		n.Load.Builds, n.Load.Room, lease.Microseconds(), n.ID, n.Holder)
+		n.Load.Builds, n.Load.Room, plainJSON{n.Load.Empty}, lease.Microseconds(), n.ID, n.Holder)
 	if err == nil && !ok {
 		err = fmt.Errorf("node %s: %w", n.Name, ErrLeaseTaken)
 	}

@@ -116,12 +116,13 @@ func (on suite) TestRenewLease_KeepsWhatTheNodeSaysAndCountsItsStacks(t *testing
 	}
 	create(t, s)
 	busy := nodeOne
-	busy.Load = store.Load{Builds: 3, Room: 1 << 40}
+	busy.Load = store.Load{Builds: 3, Room: 1 << 40, Empty: []string{"stk_1"}}
 	if _, err := s.RenewLease(t.Context(), busy, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if got := nodeRow(t, s, "n1").Load; got != (store.Load{Stacks: 1, Builds: 3, Room: 1 << 40}) {
-		t.Errorf("load %+v", got)
+	want := store.Load{Stacks: 1, Builds: 3, Room: 1 << 40, Empty: []string{"stk_1"}}
+	if diff := cmp.Diff(want, nodeRow(t, s, "n1").Load); diff != "" {
+		t.Error(diff)
 	}
 	counts, err := s.CountByNode(t.Context())
 	if diff := cmp.Diff(map[string]int{"": 1, "n1": 1}, counts); diff != "" || err != nil {

@@ -1,6 +1,7 @@
 -- nodes are the machines of a cluster. A node holds its lease until lease_until, by the clock
 -- of the database, and renewed it at renewed_at; if its lease was over then, it had ended at
--- lapsed_at. holder is the data directory whose server has the lease. The columns from word_state on are what a manager of Swarm said
+-- lapsed_at. holder is the data directory whose server has the lease. empty is a JSON array of
+-- stacks that had no data then. The columns from word_state on are what a manager of Swarm said
 -- at word_at; a manager's server was last in contact with that of the node at seen_at. An
 -- operator gave the node up at lost_at.
 --
@@ -20,6 +21,7 @@ CREATE TABLE nodes (
     stacks        INTEGER NOT NULL DEFAULT 0,
     builds        INTEGER NOT NULL DEFAULT 0,
     room          INTEGER NOT NULL DEFAULT 0,
+    empty         TEXT NOT NULL DEFAULT '[]',
     word_state    TEXT NOT NULL DEFAULT '',
     availability  TEXT NOT NULL DEFAULT '',
     labels        TEXT NOT NULL DEFAULT '{}',

@@ -1,0 +1,239 @@
+package server
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/cluster"
+	"github.com/berth-host/berth/internal/pause"
+	"github.com/berth-host/berth/internal/peer"
+	"github.com/berth-host/berth/internal/supervisor"
+)
+
+// members is the cluster as package peer asks for it.
+type members struct{ cluster *cluster.Membership }
+
+// Self implements peer.Nodes, as do the others.
+func (m members) Self() string { return m.cluster.Self() }
+
+func (m members) Member(node string) bool { return m.cluster.Member(node) }
+
+func (m members) Name(node string) string { return m.cluster.Name(node) }
+
+func (m members) Manager() bool { return m.cluster.Manager() }
+
+func (m members) Address(node string) (string, peer.State) {
+	addr, state := m.cluster.Address(node)
+	switch state {
+	case cluster.Ready:
+		return addr, peer.Ready
+	case cluster.Away:
+		return addr, peer.Away
+	default:
+		return addr, peer.Lost
+	}
+}
+
+// node returns the id of the node that this server is; "" on one machine.
+func (s *Server) node() string {
+	if s.cluster == nil {
+		return ""
+	}
+	return s.cluster.Self()
+}
+
+// openPeers makes this server answer the other nodes, and ask them.
+func (s *Server) openPeers(ctx context.Context) error {
+	if s.cluster == nil {
+		return nil
+	}
+	return s.openOthers(ctx, &others{
+		nodes: members{s.cluster}, certs: s.peerCerts, place: s.cluster.Place, contact: s.cluster.Contact,
+	}, s.cfg.PeerListen)
+}
+
+// shutHosts returns the hosts, as host:port, that no stack may reach, those of the other nodes
+// included.
+func (s *Server) shutHosts() []string {
+	hosts := s.cfg.shutHosts()
+	if s.cluster == nil {
+		return hosts
+	}
+	for _, n := range s.cluster.Nodes() {
+		if n.Address != "" {
+			hosts = append(hosts, n.Address)
+		}
+	}
+	return hosts
+}
+
+// nodeHosts returns the addresses of all nodes; none on one machine.
+func (s *Server) nodeHosts() []string {
+	if s.cluster == nil {
+		return nil
+	}
+	var hosts []string
+	for _, n := range s.cluster.Nodes() {
+		if host, _, err := net.SplitHostPort(n.Address); err == nil {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
+// withOthers adds what a supervisor needs of the other nodes.
+func (s *Server) withOthers(cfg supervisor.Config) supervisor.Config {
+	if s.cluster == nil {
+		return cfg
+	}
+	cfg.Node = s.node()
+	cfg.Peers = targets{s.others.pool}
+	cfg.Hold = s.routes.Hold
+	cfg.Elsewhere = s.others.table.Elsewhere
+	cfg.Lost = func(node string) bool { _, state := s.cluster.Address(node); return state == cluster.Lost }
+	if s.depot != nil {
+		cfg.Registry, cfg.Archive = s.depot, s.depot
+	}
+	return cfg
+}
+
+// startCluster begins to renew the lease and to greet the other nodes. Once started is closed,
+// when the supervisor has started, it also acts on what becomes of them.
+func (s *Server) startCluster(started <-chan struct{}) {
+	if s.cluster == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background()) // a server that shuts down keeps its lease until it has
+	var running sync.WaitGroup
+	running.Go(func() { s.cluster.Run(ctx) })
+	running.Go(func() { s.greet(ctx) })
+	running.Go(func() {
+		select {
+		case <-started:
+		case <-ctx.Done():
+			return
+		}
+		running.Go(func() { s.lookForEmpty(ctx) })
+		s.followNodes(ctx)
+	})
+	s.endCluster = func() { cancel(); running.Wait() }
+}
+
+// greet keeps this node in contact with the others.
+func (s *Server) greet(ctx context.Context) {
+	for pause.For(ctx, s.cluster.Interval()) {
+		var asked sync.WaitGroup
+		for _, n := range s.cluster.Nodes() {
+			if n.ID != s.cluster.Self() && n.Address != "" {
+				asked.Go(func() { s.ping(ctx, n.ID) })
+			}
+		}
+		asked.Wait()
+	}
+}
+
+// ping asks a node who it is, which is contact for both if it answers.
+func (s *Server) ping(ctx context.Context, node string) {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, max(s.cluster.Interval(), time.Second))
+	defer cancel()
+	if pong, err := s.others.pool.Ping(ctx, node); err == nil && pong.Node == node {
+		s.cluster.Contact(node, pong.Manager, begun)
+	}
+}
+
+// lookForEmpty notes which stacks have no data, for the lease to say so.
+func (s *Server) lookForEmpty(ctx context.Context) {
+	for {
+		limited, cancel := context.WithTimeout(ctx, max(s.cluster.Interval(), time.Second))
+		empty, err := s.supervisor.EmptyStacks(limited)
+		cancel()
+		if err != nil {
+			empty = nil // what was seen before may not be so any more
+		}
+		s.cluster.SetEmpty(empty)
+		if !pause.For(ctx, s.cluster.Interval()) {
+			return
+		}
+	}
+}
+
+// followNodes acts on what becomes of the nodes, this one included.
+func (s *Server) followNodes(ctx context.Context) {
+	changed, stop := s.cluster.Watch()
+	defer stop()
+	tick := time.NewTicker(s.cluster.Interval())
+	defer tick.Stop()
+	isolated := false
+	for {
+		if now := s.cluster.Isolated(); now != isolated {
+			if isolated = now; now {
+				s.supervisor.Isolated(ctx)
+			} else {
+				s.supervisor.Rejoined()
+			}
+		}
+		s.takeOverLost(ctx)
+		s.moveAway(ctx)
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// takeOverLost takes the stacks of lost nodes that this one may take.
+func (s *Server) takeOverLost(ctx context.Context) {
+	for _, n := range s.cluster.Nodes() {
+		if !s.cluster.MayTakeOver(n.ID) || n.Stacks == 0 {
+			continue
+		}
+		if err := s.supervisor.TakeOver(ctx, supervisor.Lost{Node: n.ID, Empty: n.Empty}); err != nil && ctx.Err() == nil {
+			s.log.Warn("stacks of a lost node not taken; trying again", "node", n.Name, "error", err)
+		}
+	}
+}
+
+// movers is how many stacks move away at once.
+const movers = 2
+
+// moveAway moves the stacks of this node to others while an operator wants that. Those that
+// could not be moved are tried again at the next look.
+func (s *Server) moveAway(ctx context.Context) {
+	if n, ok := s.cluster.Node(s.cluster.Self()); !ok || !n.Draining || !s.moving.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer s.moving.Store(false)
+		stacks, err := s.store.Kept(ctx, s.node())
+		if err != nil {
+			s.log.Warn("stacks of this node not read, so none moves; trying again", "error", err)
+			return
+		}
+		var moved sync.WaitGroup
+		places := make(chan struct{}, movers)
+		for _, st := range stacks {
+			places <- struct{}{}
+			moved.Go(func() {
+				defer func() { <-places }()
+				s.moveStack(ctx, st.ID)
+			})
+		}
+		moved.Wait()
+	}()
+}
+
+// moveStack moves a stack to the node that is best for it.
+func (s *Server) moveStack(ctx context.Context, id string) {
+	to, err := s.cluster.Place(ctx, []string{s.node()})
+	if err == nil {
+		err = s.supervisor.Move(ctx, id, to)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("a stack did not move away; trying again", "stack", id, "error", err)
+	}
+}
