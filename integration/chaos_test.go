@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/integration/invariants"
 )
 
 // chaosRound is how long the chaos goes on before everything is checked.
@@ -40,7 +42,7 @@ func TestChaos_TheInvariantsHold(t *testing.T) {
 		c.agents = append(c.agents, &agent{chaos: c, rand: rand.New(rand.NewPCG(seed, uint64(i)))})
 	}
 	dice := rand.New(rand.NewPCG(seed, 1000))
-	before := []occurrence{}
+	before := []invariants.Occurrence{}
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		c.round(t, dice)
 		h.inOrder(t, before)
@@ -171,8 +173,8 @@ func (c *chaos) forgetUnknown(t *testing.T) {
 		known[st.ID] = true
 	}
 	for _, r := range rows {
-		if r.status != "deleted" && !known[r.id] {
-			c.h.forget(t, r.id)
+		if r.Status != "deleted" && !known[r.ID] {
+			c.h.forget(t, r.ID)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/integration/invariants"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -237,11 +238,11 @@ func created(t *testing.T, e *ending) {
 	require.LessOrEqual(t, len(rows), 1)
 	if e.st == nil {
 		for _, r := range rows {
-			e.h.forget(t, r.id)
+			e.h.forget(t, r.ID)
 		}
 		return
 	}
-	require.Equal(t, e.st.ID, rows[0].id)
+	require.Equal(t, e.st.ID, rows[0].ID)
 	now := e.h.show(t, e.st, "")
 	if now.Status == "failed" {
 		require.Contains(t, now.reason(), "upload the source again")
@@ -334,7 +335,7 @@ func (h *Host) loses(t *testing.T, st *Stack, pattern string) {
 	t.Helper()
 	eventually(t, pattern+" is gone", func() error {
 		all, err := h.inventory(t.Context())
-		if slices.ContainsFunc(all[st.ID], func(name string) bool { return matches(pattern, name) }) {
+		if slices.ContainsFunc(all[st.ID], func(name string) bool { return invariants.Matches(pattern, name) }) {
 			return fmt.Errorf("there are %q", all[st.ID])
 		}
 		return err

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/integration/invariants"
 )
 
 // postDeploy sends a redeploy as it is.
@@ -92,7 +94,7 @@ func (h *Host) has(t *testing.T, st *Stack) []string {
 		switch {
 		case isNamed && short != "":
 			found = append(found, short)
-		case isNamed || strings.HasPrefix(name, "container "+readyPrefix):
+		case isNamed || strings.HasPrefix(name, "container "+invariants.ReadyPrefix):
 		case kind == "file" && strings.HasPrefix(name, "sources/"):
 			found = append(found, object)
 		case kind == "file" || kind == "volume" && !strings.HasSuffix(name, "-data"):
@@ -113,14 +115,14 @@ func (h *Host) named(t *testing.T, st *Stack) map[string]string {
 	require.NoError(t, err)
 	names := map[string]string{}
 	for i := range rows {
-		if r := &rows[i]; r.id == st.ID {
-			names["file sources/"+r.source.Folder] = ""
-			names[r.readyNetwork()] = ""
-			for j := range r.services {
-				names[r.image(r.services[j].Image)] = "image " + r.services[j].Spec.Name
+		if r := &rows[i]; r.ID == st.ID {
+			names["file sources/"+r.Source.Folder] = ""
+			names[r.ReadyNetwork()] = ""
+			for j := range r.Services {
+				names[r.Image(r.Services[j].Image)] = "image " + r.Services[j].Spec.Name
 			}
-			for _, layer := range r.layers {
-				names[r.image(layer.Source.Image)] = ""
+			for _, layer := range r.Layers {
+				names[r.Image(layer.Source.Image)] = ""
 			}
 		}
 	}

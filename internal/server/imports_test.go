@@ -52,6 +52,9 @@ var mayImport = map[string][]string{
 	"cmd/berthd":                 {"internal/server"},
 	"cmd/berth":                  {"internal/cli"},
 
+	"integration/cluster":    {"images"},
+	"integration/invariants": {"internal/stack"},
+
 	"integration/bench":       {"images", "internal/datadir", "internal/engine", "integration/hog", "runtimes"},
 	"integration/bench/front": {"internal/edge", "internal/proxy", "internal/site", "internal/stack"},
 	"integration/bench/hooks": {"internal/auth", "internal/redis", "internal/stack", "internal/stackid", "internal/store", "internal/webhook"},
@@ -65,12 +68,12 @@ var everyones = []string{"internal/failpoint", "internal/pause", "internal/plain
 
 // only is which packages may import a library, by the beginning of its path.
 var only = map[string][]string{
-	"github.com/docker/docker":   {"internal/docker", "integration/bench"},
+	"github.com/docker/docker":   {"internal/docker", "integration/bench", "integration/cluster", "integration/invariants"},
 	"github.com/docker/go-conn":  {"internal/docker"},
 	"github.com/redis/go-redis":  {"internal/redis"},
 	"github.com/gofiber/fiber":   {"internal/appserver", "internal/api", "internal/web"},
 	"github.com/a-h/templ":       {"internal/web"},
-	"database/sql":               {"internal/store"},
+	"database/sql":               {"internal/store", "integration/invariants"},
 	"github.com/jackc/pgx":       {"internal/store", "internal/store/postgrestest"},
 	"github.com/caddyserver":     {"internal/certs"},
 	"github.com/prometheus":      {"internal/metrics"},
