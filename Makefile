@@ -19,10 +19,10 @@ FUZZMINIMIZE ?= 5s
 FUZZTMP ?= $(firstword $(wildcard /dev/shm) /tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench chaos fuzz build image bases pages fmt vet lint vuln clean engine debian settings chromium postgres runsc
+.PHONY: help run test cluster-test bench chaos fuzz build image bases pages fmt vet lint vuln clean engine debian settings chromium postgres runsc
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: engine settings build ## set up what is needed, then run the server on :8080 until interrupted
 	./bin/berthd images build node@22
@@ -42,6 +42,9 @@ bench: engine settings bases ## measure the table of docs/benchmarks.md; BASE=<c
 
 chaos: engine settings bases ## run an hour of kills and faults under load; BERTH_CHAOS_FOR sets another duration
 	BERTH_CHAOS_FOR=$${BERTH_CHAOS_FOR:-1h} go test -race -timeout 0 -count 1 -v -run TestChaos ./integration
+
+cluster-test: engine settings debian ## run the tests of a cluster of three nodes
+	BERTH_REQUIRE_ENGINE=1 go test -race -timeout 2h -count 1 -v ./integration/cluster
 
 fuzz: ## run every fuzz target for FUZZTIME (60s); make test runs their seeds
 	@set -e; for file in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do \
