@@ -43,8 +43,8 @@ bench: engine settings bases ## measure the table of docs/benchmarks.md; BASE=<c
 chaos: engine settings bases ## run an hour of kills and faults under load; BERTH_CHAOS_FOR sets another duration
 	BERTH_CHAOS_FOR=$${BERTH_CHAOS_FOR:-1h} go test -race -timeout 0 -count 1 -v -run TestChaos ./integration
 
-cluster-test: engine settings debian ## run the tests of a cluster of three nodes
-	BERTH_REQUIRE_ENGINE=1 go test -race -timeout 2h -count 1 -v ./integration/cluster
+cluster-test: engine settings debian ## run all tests of a cluster of three nodes; make test runs the short ones
+	BERTH_REQUIRE_ENGINE=1 BERTH_CLUSTER_TESTS=all go test -race -timeout 2h -count 1 -v ./integration/cluster
 
 fuzz: ## run every fuzz target for FUZZTIME (60s); make test runs their seeds
 	@set -e; for file in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do \

@@ -30,10 +30,11 @@ const (
 
 // Cluster is one installation on the nodes of the lab.
 type Cluster struct {
-	lab   *Lab
-	dir   string // data directory, on each node
-	env   map[string]string
-	hosts []*Host
+	lab    *Lab
+	number int64
+	dir    string // data directory, on each node
+	env    map[string]string
+	hosts  []*Host
 
 	mu     sync.Mutex
 	stacks []*Stack // that were created and not deleted
@@ -46,6 +47,8 @@ type Host struct {
 	env    map[string]string // besides the cluster's
 	client *http.Client
 	log    *record // of every process so far
+
+	database string // in PostgreSQL; "" for SQLite
 
 	process *Process // the last one
 	fails   string   // what BERTH_FAILPOINTS says to the next process
@@ -66,7 +69,7 @@ var installed atomic.Int64
 func install(t *testing.T, opts ...Option) *Cluster {
 	t.Helper()
 	number := installed.Add(1)
-	c := &Cluster{lab: theLab(t), dir: fmt.Sprintf("/var/lib/berth/%d", number)}
+	c := &Cluster{lab: theLab(t), number: number, dir: fmt.Sprintf("/var/lib/berth/%d", number)}
 	c.env = map[string]string{
 		"BERTH_ADMIN_LISTEN":     "",
 		"BERTH_BASE_URL":         baseURL,
@@ -79,13 +82,14 @@ func install(t *testing.T, opts ...Option) *Cluster {
 		"BERTH_UNCLAIMED_PER_IP": "1000",
 		"GORACE":                 "atexit_sleep_ms=0",
 	}
-	for _, opt := range opts {
-		opt(c)
-	}
 	for _, n := range c.lab.Nodes {
 		c.hosts = append(c.hosts, &Host{c: c, node: n, env: map[string]string{}, client: clientOf(n), log: &record{}})
 	}
+	for _, opt := range opts {
+		opt(c)
+	}
 	t.Cleanup(func() { c.end(t) })
+	c.createDatabases(t)
 	return c
 }
 
@@ -311,6 +315,9 @@ func (c *Cluster) clean(t *testing.T) {
 			t.Logf("the log of %s:\n%s", h.node.Name, text)
 		}
 	}
+	if err := c.dropDatabases(); err != nil {
+		t.Error(err)
+	}
 }
 
 // record keeps what is written to it.
@@ -345,6 +352,15 @@ func eventually(t *testing.T, what string, try func() error) {
 			t.Fatalf("not in %s: %s: %v", patience, what, err)
 		}
 		time.Sleep(min(max(waited/8, 20*time.Millisecond), 250*time.Millisecond))
+	}
+}
+
+// long skips a test that takes more than some seconds, unless BERTH_CLUSTER_TESTS is all,
+// as make cluster-test sets it.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BERTH_CLUSTER_TESTS") != "all" {
+		t.Skip("it takes long; make cluster-test runs it")
 	}
 }
 
