@@ -60,7 +60,7 @@ func (c *comparison) compareSections(ctx context.Context, names []string, base s
 	}
 	var failures []error
 	for _, s := range sections {
-		if !slices.Contains(names, s.name) || ctx.Err() != nil {
+		if !slices.Contains(names, s.name) || s.arrange == nil || ctx.Err() != nil {
 			continue
 		}
 		if err := c.section(ctx, s); err != nil {

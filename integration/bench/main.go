@@ -47,7 +47,7 @@ type bench struct {
 type section struct {
 	name    string
 	measure func(*bench, context.Context) error
-	arrange func(*bench, context.Context, *stand) error // for a comparison of commits
+	arrange func(*bench, context.Context, *stand) error // for a comparison of commits; nil if they are not compared in it
 	// renewed: each round of a comparison arranges it anew, and there are more of them,
 	// since processes of one program differ more among themselves than such figures may.
 	renewed bool
@@ -67,6 +67,7 @@ var sections = []section{
 	{"hundred", (*bench).measureHundred, (*bench).hundredTrials, false},
 	{"neighbour", (*bench).measureNeighbour, (*bench).neighbourTrials, false},
 	{"webhooks", (*bench).measureWebhooks, (*bench).webhookTrials, false},
+	{"nodes", (*bench).measureNodes, nil, false},
 }
 
 // sectionNames returns the names of the sections in order.

@@ -77,6 +77,26 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
+// Open runs a server that waits for the disk, as in Start, for a program that is not a test.
+// Close ends it.
+func Open() (*Server, error) {
+	s, err := prepare(true)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.run()
+}
+
+// Close ends a server that Open runs, and removes its files.
+func (s *Server) Close() error {
+	s.signal(syscall.SIGKILL)
+	err := s.keeper.Close()
+	if errors.Is(err, os.ErrClosed) {
+		err = nil
+	}
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
 var errMissing = errors.New("no PostgreSQL 15 or newer: make postgres installs it, or set " + Programs + " to the folder of its programs")
 
 // need skips a test that PostgreSQL is missing for, unless it may not be skipped.
@@ -105,6 +125,18 @@ func (s *Server) Kill(t testing.TB) {
 	if err := s.keeper.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// Make makes a new, empty database and returns its address, with the password in it.
+func (s *Server) Make(ctx context.Context) (string, error) {
+	name := fmt.Sprintf("made%d", s.databases.Add(1))
+	conn, err := pgx.Connect(ctx, s.address("postgres"))
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+name)
+	return s.address(name), err
 }
 
 // Freeze stops all processes of the server, so that it takes connections and never answers,
