@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-host/berth/internal/manpage"
 	"github.com/berth-host/berth/internal/server"
 )
 
@@ -29,6 +30,8 @@ func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "berthd",
 		Short:         "Host stacks that agents deploy and people claim",
+		Long:          "berthd is the Berth server: it turns uploaded archives into running services with public URLs, on the Docker engine of its machine. Without a command it serves.",
+		Version:       version(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -39,12 +42,13 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(
 		&cobra.Command{Use: "serve", Short: "Run the server (the default)", Args: cobra.NoArgs, RunE: configured(serve)},
-		&cobra.Command{Use: "config", Short: "Print every setting with its value, default and meaning", Args: cobra.NoArgs, RunE: configured(printConfig)},
+		configCommand(),
 		imagesCommand(),
 		accountCommand(),
 		nodesCommand(),
+		manpage.Command(8, manual()...),
 	)
-	root.CompletionOptions.DisableDefaultCmd = true
+	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }
 
@@ -59,6 +63,9 @@ func flagLookup(cmd *cobra.Command) func(string) (string, bool) {
 // configured adapts run to cobra: it loads the settings first.
 func configured(run func(cmd *cobra.Command, config server.Config, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
+		if err := installedDefaults(); err != nil {
+			return err
+		}
 		config, err := server.Load(flagLookup(cmd), os.LookupEnv)
 		if err != nil {
 			return err
@@ -80,8 +87,21 @@ func serve(cmd *cobra.Command, config server.Config, _ []string) error {
 	return s.Run(cmd.Context())
 }
 
-func printConfig(cmd *cobra.Command, _ server.Config, _ []string) error {
-	return server.Print(cmd.OutOrStdout(), flagLookup(cmd), os.LookupEnv)
+func configCommand() *cobra.Command {
+	var asFile bool
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print every setting with its value, default and meaning",
+		Args:  cobra.NoArgs,
+		RunE: configured(func(cmd *cobra.Command, _ server.Config, _ []string) error {
+			if asFile {
+				return server.PrintFile(cmd.OutOrStdout(), flagLookup(cmd))
+			}
+			return server.Print(cmd.OutOrStdout(), flagLookup(cmd), os.LookupEnv)
+		}),
+	}
+	cmd.Flags().BoolVar(&asFile, "file", false, "print them as an environment file, commented out")
+	return cmd
 }
 
 func imagesCommand() *cobra.Command {

@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-host/berth/internal/client"
+	"github.com/berth-host/berth/internal/manpage"
 )
 
 // defaultServer is the server if none is given.
@@ -104,6 +105,7 @@ berth status stk_3f2a9c1b7d4e`,
 		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.claimCommand(), a.listCommand(),
 		a.mcpCommand(),
 		exitCodesTopic(),
+		manpage.Command(1, manpage.Section{Title: "See also", Text: "berth help exit-codes lists the exit codes. The server is described in berthd(8)."}),
 	)
 	return root
 }

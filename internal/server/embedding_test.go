@@ -33,6 +33,7 @@ var mayEmbed = []string{
 
 	"crypto/tls.Conn",                     // as a net.Conn
 	"github.com/jackc/pgx/v5/stdlib.Conn", // as a database/sql/driver.Conn with all that the standard library asks of one
+	"github.com/muesli/roff.Document",     // as a mango.Builder
 	"net.TCPConn",                         // as a net.Conn that can be closed one way
 	"net.TCPListener",                     // as a net.Listener
 	"net/http/httptest.ResponseRecorder",  // as an http.ResponseWriter

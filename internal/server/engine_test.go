@@ -29,7 +29,7 @@ func engineAt(t *testing.T, answer http.HandlerFunc) *Server {
 	public, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, public.Close()) })
-	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), listener: public}
+	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), manager: newManager(), listener: public}
 	t.Cleanup(func() {
 		if s.engine != nil {
 			assert.NoError(t, s.engine.Close())
@@ -71,7 +71,7 @@ func TestTryEngine_AsksAnEngineThatNeverAnswersAgain(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, silent.Close()) })
 	t.Setenv("DOCKER_HOST", "tcp://"+silent.Addr().String())
-	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New()}
+	s := &Server{log: slog.New(slog.DiscardHandler), metrics: metrics.New(), manager: newManager()}
 	err = s.tryEngine(t.Context(), 50*time.Millisecond)
 	require.True(t, docker.MayPass(err), "%v", err)
 	require.Nil(t, s.engine)

@@ -47,9 +47,9 @@ var mayImport = map[string][]string{
 	"internal/api":               {"internal/stack", "internal/source", "internal/stackid", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/logfile", "internal/sse", "internal/slowbody", "internal/fair"},
 	"internal/web":               {"internal/stack", "internal/source", "internal/logfile", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/docs", "internal/sse"},
 	"internal/client":            {"internal/manifest"},
-	"internal/cli":               {"internal/client", "internal/mcp", "internal/pack", "internal/archive", "internal/manifest", "internal/stack"},
+	"internal/cli":               {"internal/client", "internal/manpage", "internal/mcp", "internal/pack", "internal/archive", "internal/manifest", "internal/stack"},
 	"images":                     {"internal/engine"},
-	"cmd/berthd":                 {"internal/server"},
+	"cmd/berthd":                 {"internal/server", "internal/manpage"},
 	"cmd/berth":                  {"internal/cli"},
 
 	"integration/cluster":    {"images"},
@@ -87,6 +87,8 @@ var only = map[string][]string{
 	"github.com/hbollon/go-edli": {"internal/manifest"},
 	"golang.org/x/mod":           {"runtimes"},
 	"github.com/google/go-conta": {"internal/registry"},
+	"github.com/coreos":          {"internal/server"},
+	"github.com/muesli":          {"internal/manpage"},
 }
 
 // never is which libraries a package may not import, by the beginning of their paths.

@@ -66,12 +66,14 @@ func (s *Server) Run(ctx context.Context) error {
 		s.others.serve(failed)
 	}
 	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.listener.Addr().String())
+	s.manager.ready("serving "+s.cfg.BaseURL.String(), s.answers)
 	var err error
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; open requests get time to finish", "limit", s.cfg.Drain)
 	case err = <-failed:
 	}
+	s.manager.stopping(s.cfg.Drain)
 	s.drain()
 	if closeErr := s.close(); err == nil || errors.Is(err, http.ErrServerClosed) {
 		err = closeErr
@@ -97,6 +99,7 @@ func (s *Server) drain() {
 // close closes everything that was opened, in reverse order.
 func (s *Server) close() error {
 	var errs []error
+	s.manager.stop()
 	if s.edge != nil {
 		errs = append(errs, s.edge.Close())
 	}

@@ -56,6 +56,7 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics.Metrics
+	manager *manager // of services: systemd, or none
 
 	databaseFile string // of SQLite; "" with PostgreSQL
 	lock         *os.File
@@ -99,7 +100,7 @@ type Server struct {
 // New opens everything that the server needs and takes over the stacks of the previous
 // server. If it succeeds, the address is bound; Run serves it.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, metrics: metrics.New(), routes: &proxy.Routes{}}
+	s := &Server{cfg: cfg, log: log, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -193,6 +194,7 @@ func (s *Server) awaitEngine(ctx context.Context) error {
 		if !told {
 			s.log.Warn("no Docker engine is ready, and the server waits for one; start it, or set DOCKER_HOST to its address", "error", err)
 			defer s.answerStarting("its Docker engine")()
+			s.manager.ready("waiting for the Docker engine", waits)
 		}
 		if !pause.For(ctx, engineRetry) {
 			return ctx.Err()

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+
+	"github.com/berth-host/berth/internal/manpage"
+	"github.com/berth-host/berth/internal/server"
+)
+
+// A package sets these when it builds berthd, so that every command uses the settings and
+// the data of the service. Both are empty in other builds.
+var (
+	settingsFile string // environment file that the service also reads
+	dataDir      string // default of BERTH_DATA_DIR
+)
+
+// installedDefaults sets the variables that the package's settings contain and the
+// environment does not.
+func installedDefaults() error {
+	if settingsFile != "" {
+		if err := server.LoadFile(settingsFile); err != nil {
+			return err
+		}
+	}
+	if dataDir != "" && os.Getenv("BERTH_DATA_DIR") == "" {
+		return os.Setenv("BERTH_DATA_DIR", dataDir)
+	}
+	return nil
+}
+
+// version returns the version of the binary.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
+
+// manual returns what the manual page says beside the commands and the settings.
+func manual() []manpage.Section {
+	return []manpage.Section{
+		{Title: "Environment", Text: "Every option that begins a setting can also be set as an environment variable: --listen is BERTH_LISTEN. Options take precedence. DOCKER_HOST is the address of the Docker engine, which must run on this machine."},
+		{Title: "Files", Text: "/etc/berth/berthd.env contains the settings of the service and of all commands of the installed package. /var/lib/berth is its data directory; back up both."},
+		{Title: "Signals", Text: "SIGTERM and SIGINT end the server after the open requests, within BERTH_DRAIN. Deployed services keep running, and the next server takes them over."},
+		{Title: "See also", Text: "berth(1), systemctl(1), journalctl(1)"},
+	}
+}
