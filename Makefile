@@ -19,7 +19,7 @@ FUZZMINIMIZE ?= 5s
 FUZZTMP ?= $(firstword $(wildcard /dev/shm) /tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cluster-test bench chaos fuzz build image bases pages fmt vet lint vuln clean engine debian settings chromium postgres runsc
+.PHONY: help run test cluster-test bench chaos fuzz build image bases packages pages fmt vet lint vuln clean engine debian settings chromium postgres runsc
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,8 +89,11 @@ vuln: ## run govulncheck, if its database can be reached
 	  echo "skipping govulncheck: its database at $$db cannot be reached"; \
 	fi
 
+packages: ## build Debian packages and archives for amd64 and arm64 in dist/; VERSION=1.2.3 names them
+	./packaging/build.sh
+
 clean: ## remove the build output; keep the data directory and images
-	rm -rf bin $(SCRATCH)
+	rm -rf bin dist $(SCRATCH)
 
 engine:
 	@./images/engine.sh
