@@ -46,6 +46,7 @@ func command() *cobra.Command {
 		imagesCommand(),
 		accountCommand(),
 		nodesCommand(),
+		doctorCommand(),
 		manpage.Command(8, manual()...),
 	)
 	root.CompletionOptions.HiddenDefaultCmd = true

@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"internal/registry":          {"internal/engine", "internal/stackid"},
 	"internal/depot":             {"internal/registry", "internal/engine", "internal/stack", "internal/store"},
 	"internal/health":            {"internal/hostfault"},
+	"internal/doctor":            {"internal/disk"},
 	"internal/site":              {"internal/hostfault"},
 	"internal/cluster":           {"internal/stack", "internal/store"},
 	"internal/webhook":           {"internal/stack", "internal/store"},

@@ -34,7 +34,7 @@ func (s *Server) openPages(key auth.Key) {
 // baseHost returns the handler for the base URL's host: the API, the tools, the
 // documents, the pages, and, for an unknown path, an error in the form that the caller
 // reads. The front page is HTML for browsers and text for others.
-func (s *Server) baseHost() (http.Handler, error) {
+func (s *Server) baseHost(key auth.Key) (http.Handler, error) {
 	toAPI, toPages := edge.Inner(s.inner.Dial, s.log), edge.Inner(s.innerPages.Dial, s.log)
 	tools, err := s.toolsOverHTTP(toAPI)
 	if err != nil {
@@ -44,6 +44,8 @@ func (s *Server) baseHost() (http.Handler, error) {
 		switch path := r.URL.Path; {
 		case path == pathMCP:
 			tools.ServeHTTP(w, r)
+		case asksIdentity(path):
+			proveIdentity(w, path, key)
 		case s.documents.Has(path), path == "/" && !readsHTML(r):
 			s.documents.ServeHTTP(w, r)
 		case web.Has(path), !s.api.Has(path) && readsHTML(r):

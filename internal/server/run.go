@@ -12,6 +12,7 @@ import (
 	"github.com/lmittmann/tint"
 	"golang.org/x/term"
 
+	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/edge"
 )
 
@@ -25,8 +26,8 @@ func (s *Server) bind() (err error) {
 }
 
 // openEdge creates the public listener's server.
-func (s *Server) openEdge() error {
-	baseHost, err := s.baseHost()
+func (s *Server) openEdge(key auth.Key) error {
+	baseHost, err := s.baseHost(key)
 	if err != nil {
 		return err
 	}

@@ -153,7 +153,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.openPages(key)
 	s.openAdmin()
-	return s.openEdge()
+	return s.openEdge(key)
 }
 
 // check checks the configuration, including the files and the engine that it names, and
@@ -194,7 +194,6 @@ func (s *Server) awaitEngine(ctx context.Context) error {
 		if !told {
 			s.log.Warn("no Docker engine is ready, and the server waits for one; start it, or set DOCKER_HOST to its address", "error", err)
 			defer s.answerStarting("its Docker engine")()
-			s.manager.ready("waiting for the Docker engine", waits)
 		}
 		if !pause.For(ctx, engineRetry) {
 			return ctx.Err()

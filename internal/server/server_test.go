@@ -40,13 +40,19 @@ func TestNew_NamesATakenAddressWithoutAnEngine(t *testing.T) {
 	}
 }
 
-func TestNew_AnswersWhileItWaitsForTheEngine(t *testing.T) {
+// freeAddress returns an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, free.Close())
+	return free.Addr().String()
+}
+
+func TestNew_AnswersWhileItWaitsForTheEngine(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(dir, "docker.sock"))
-	cfg := load(t, map[string]string{"BERTH_DATA_DIR": filepath.Join(dir, "data"), "BERTH_LISTEN": free.Addr().String(), "BERTH_ADMIN_LISTEN": ""})
+	cfg := load(t, map[string]string{"BERTH_DATA_DIR": filepath.Join(dir, "data"), "BERTH_LISTEN": freeAddress(t), "BERTH_ADMIN_LISTEN": freeAddress(t)})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -56,6 +62,7 @@ func TestNew_AnswersWhileItWaitsForTheEngine(t *testing.T) {
 	client := http.Client{Timeout: 10 * time.Second}
 	for _, path := range []string{"/healthz", "/v0/stacks"} {
 		var res *http.Response
+		var err error
 		require.Eventually(t, func() bool {
 			res, err = client.Get("http://" + cfg.Listen + path)
 			return err == nil
@@ -67,6 +74,13 @@ func TestNew_AnswersWhileItWaitsForTheEngine(t *testing.T) {
 		require.NotEmpty(t, res.Header.Get("Retry-After"))
 		require.JSONEq(t, `{"detail": "the server is starting and waits for its Docker engine; try again in a few seconds"}`, string(body))
 	}
+	res, err := client.Get("http://" + cfg.AdminListen + "/readyz")
+	require.NoError(t, err)
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+	require.Contains(t, string(body), `{"ok":false,"checks":[{"name":"engine","status":"fail","detail":"the server waits for its Docker engine"`)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,18 +11,35 @@ import (
 	"time"
 )
 
-// answerStarting answers every request at the public address with 503, so that callers
-// do not hang while the server waits for what it needs. After stop the address is bound as
-// before, and nobody answers at it.
+// answerStarting answers every request with 503, so that callers do not hang while the
+// server waits for what it needs; at the admin address, /readyz says what that is. After
+// stop the addresses are bound as before, and nobody answers at them.
 func (s *Server) answerStarting(need string) (stop func()) {
+	s.manager.ready("waiting for "+need, waits)
+	stopPublic := s.answerMeanwhile(s.listener, s.certificates.Clone(), starting(need))
+	if s.adminListener == nil {
+		return stopPublic
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /readyz", s.notReady(need))
+	mux.Handle("/", starting(need))
+	stopAdmin := s.answerMeanwhile(s.adminListener, nil, mux)
+	return func() {
+		stopAdmin()
+		stopPublic()
+	}
+}
+
+// answerMeanwhile has a handler answer at a listener until stop.
+func (s *Server) answerMeanwhile(listener net.Listener, secure *tls.Config, handler http.Handler) (stop func()) {
 	srv := &http.Server{
-		Handler:           starting(need),
-		TLSConfig:         s.certificates.Clone(),
+		Handler:           handler,
+		TLSConfig:         secure,
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	srv.SetKeepAlivesEnabled(false) // the next request may be for the server itself
-	address := lent{s.listener.(*net.TCPListener)}
+	address := lent{listener.(*net.TCPListener)}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if srv.TLSConfig == nil {

@@ -70,7 +70,7 @@ func (m *manager) stopping(drain time.Duration) {
 	m.notify(fmt.Sprintf("%s\nSTATUS=shutting down\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, (drain + closing).Microseconds()))
 }
 
-// waits reports that a server is alive that waits for its engine.
+// waits reports that a server is alive that waits for what it needs.
 func waits(context.Context) bool { return true }
 
 // answers reports whether the API answers.

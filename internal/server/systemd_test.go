@@ -69,7 +69,7 @@ func TestAwaitEngine_IsReadyForSystemdWhileItWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.awaitEngine(ctx) }()
-	require.Equal(t, "READY=1\nSTATUS=waiting for the Docker engine", next())
+	require.Equal(t, "READY=1\nSTATUS=waiting for its Docker engine", next())
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	s.manager.stop()

@@ -1,69 +1,105 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// Condition is the state of a database's file.
+// Condition is the state of a database.
 type Condition struct {
-	Version int64 // of its tables
+	Version int64 // of its tables; 0 for a database of PostgreSQL that has none yet
 	Newest  int64 // version that this program knows
 	Stacks  int   // that are not deleted
 }
 
 // Check looks at a database without changing it, also beside a server that has it open. The
 // error says what is wrong with it.
-func Check(ctx context.Context, path string) (c Condition, err error) {
-	fault := func(err error) error { return fmt.Errorf("database %s: %w", path, err) }
-	if path, err = filepath.Abs(path); err != nil {
-		return c, fault(err)
-	}
-	if c.Newest, err = newest(); err != nil {
+func Check(ctx context.Context, opts Options) (c Condition, err error) {
+	d, err := opts.dialect()
+	if err != nil {
 		return c, err
 	}
-	db, err := connect(path, "mode=ro&_query_only=1", 1)
+	switch d := d.(type) {
+	case *sqliteFile:
+		c, err = d.check(ctx)
+	case *postgres:
+		c, err = d.check(ctx)
+	}
+	if err == nil && c.Version > c.Newest {
+		err = fmt.Errorf("it has version %d and this berthd knows up to %d; start the berthd that wrote it, or a newer one", c.Version, c.Newest)
+	}
 	if err != nil {
-		return c, fault(err)
-	}
-	defer db.Close() // nothing was written
-	if err := c.look(ctx, db); err != nil {
-		return c, fault(err)
-	}
-	if c.Version > c.Newest {
-		return c, fault(fmt.Errorf("it has version %d and this berthd knows up to %d; start the berthd that wrote it, or a newer one", c.Version, c.Newest))
+		return c, fmt.Errorf("database %s: %w", d.name(), err)
 	}
 	return c, nil
 }
 
-// look reads the condition of a database.
-func (c *Condition) look(ctx context.Context, db *sql.DB) error {
-	if err := damage(ctx, db); err != nil {
-		return err
-	}
-	err := db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied").Scan(&c.Version)
+func (f *sqliteFile) check(ctx context.Context) (c Condition, err error) {
+	db, err := connect(f.path, "mode=ro&_query_only=1", 1)
 	if err != nil {
-		return errors.Join(errors.New("it is not a database of Berth"), err)
+		return c, err
 	}
-	return db.QueryRowContext(ctx, "SELECT COUNT(*) FROM stacks WHERE status <> 'deleted'").Scan(&c.Stacks)
+	defer db.Close() // nothing was written
+	if err := damage(ctx, db); err != nil {
+		return c, err
+	}
+	return look(ctx, db, "sqlite")
 }
 
-// newest returns the number of the newest migration.
-func newest() (version int64, err error) {
-	err = fs.WalkDir(migrations, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, _, _ := strings.Cut(d.Name(), "_")
+func (p *postgres) check(ctx context.Context) (c Condition, err error) {
+	db := p.pool(1, map[string]string{"default_transaction_read_only": "on"}, func(*pgx.Conn) {})
+	defer db.Close() // nothing was written
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return c, err
+	}
+	var made bool
+	versionErr := checkVersion(ctx, conn)
+	err = conn.QueryRowContext(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&made)
+	if err := cmp.Or(versionErr, err, conn.Close()); err != nil {
+		return c, err
+	}
+	if made {
+		return look(ctx, db, "postgres")
+	}
+	c.Newest, err = newest("postgres")
+	return c, err
+}
+
+// look reads the condition of a database whose migrations are in a folder.
+func look(ctx context.Context, db *sql.DB, folder string) (c Condition, err error) {
+	if c.Newest, err = newest(folder); err != nil {
+		return c, err
+	}
+	err = db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied").Scan(&c.Version)
+	if err != nil {
+		return c, errors.Join(errors.New("it is not a database of Berth"), err)
+	}
+	err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM stacks WHERE status <> 'deleted'").Scan(&c.Stacks)
+	return c, err
+}
+
+// newest returns the number of the newest migration in a folder.
+func newest(folder string) (version int64, err error) {
+	entries, err := fs.ReadDir(migrations, "migrations/"+folder)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		text, _, _ := strings.Cut(e.Name(), "_")
 		number, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return 0, err
+		}
 		version = max(version, number)
-		return err
-	})
-	return version, err
+	}
+	return version, nil
 }

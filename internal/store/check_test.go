@@ -13,7 +13,7 @@ func TestCheck_LooksAtADatabaseBesideItsServer(t *testing.T) {
 	path := newFile(t)
 	s := path.open(t)
 	create(t, s)
-	c, err := store.Check(t.Context(), string(path))
+	c, err := store.Check(t.Context(), store.Options{Path: string(path)})
 	if err != nil || c.Stacks != 1 || c.Version != c.Newest || c.Newest < 17 {
 		t.Errorf("Check = %+v, %v", c, err)
 	}
@@ -30,7 +30,7 @@ func TestCheck_LooksAtADatabaseWithoutItsServer(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := store.Check(t.Context(), string(path)); err != nil || c.Stacks != 1 {
+	if c, err := store.Check(t.Context(), store.Options{Path: string(path)}); err != nil || c.Stacks != 1 {
 		t.Errorf("Check = %+v, %v", c, err)
 	}
 }
@@ -52,11 +52,32 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		empty:         "not a database of Berth",
 		dir + "/none": "unable to open",
 	} {
-		if _, err := store.Check(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := store.Check(t.Context(), store.Options{Path: path}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
 	if _, err := os.Stat(dir + "/none"); !os.IsNotExist(err) {
 		t.Error("it made a database")
+	}
+}
+
+func TestCheck_LooksAtPostgreSQL(t *testing.T) {
+	address := newPostgres(t).(postgres)
+	c, err := store.Check(t.Context(), address.options())
+	if err != nil || c.Version != 0 || c.Newest < 17 {
+		t.Errorf("without tables: %+v, %v", c, err)
+	}
+	create(t, address.open(t))
+	c, err = store.Check(t.Context(), address.options())
+	if err != nil || c.Stacks != 1 || c.Version != c.Newest {
+		t.Errorf("Check = %+v, %v", c, err)
+	}
+	address.exec(t, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)")
+	if _, err = store.Check(t.Context(), address.options()); err == nil || !strings.Contains(err.Error(), "version 9999") || !strings.Contains(err.Error(), address.name()) {
+		t.Errorf("of a newer program: %v", err)
+	}
+	nobody := store.Options{Postgres: "postgres://berth@127.0.0.1:1/berth"}
+	if _, err = store.Check(t.Context(), nobody); err == nil || !strings.Contains(err.Error(), nobody.Name()) {
+		t.Errorf("nobody answers: %v", err)
 	}
 }

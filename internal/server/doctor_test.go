@@ -1,0 +1,149 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/disk"
+	"github.com/berth-host/berth/internal/doctor"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// hostWith is a host without an engine, whose public URL answers as ask does.
+func hostWith(ask func(context.Context) error) doctor.Host {
+	return doctor.Host{
+		Engine:       func(context.Context) (doctor.Engine, error) { return doctor.Engine{}, errors.New("none") },
+		Disks:        func() ([]disk.Space, error) { return nil, nil },
+		Synchronized: func() (bool, error) { return true, nil },
+		Database:     func(context.Context) (string, error) { return "", nil },
+		PublicURL:    ask,
+	}
+}
+
+// noEngine returns a configuration whose engine does not answer.
+func noEngine(t *testing.T, env map[string]string) Config {
+	t.Helper()
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "docker.sock"))
+	cfg, err := Load(func(string) (string, bool) { return "", false }, func(name string) (string, bool) {
+		value, ok := env[name]
+		return value, ok
+	})
+	require.NoError(t, err)
+	return cfg
+}
+
+func statuses(report doctor.Report) map[string]doctor.Status {
+	found := map[string]doctor.Status{}
+	for _, c := range report.Checks {
+		found[c.Name] = c.Status
+	}
+	return found
+}
+
+func TestExamine_WorksWithoutAnEngineAndAServer(t *testing.T) {
+	address := freeAddress(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	report, err := Examine(t.Context(), noEngine(t, map[string]string{
+		"BERTH_DATA_DIR": dir, "BERTH_LISTEN": address, "BERTH_BASE_URL": "http://" + address,
+		"BERTH_REDIS_URL": "redis://" + freeAddress(t),
+	}))
+	require.NoError(t, err)
+	require.False(t, report.OK)
+	found := statuses(report)
+	require.Len(t, found, 13)
+	for name, want := range map[string]doctor.Status{
+		"engine": doctor.Fail, "storage": doctor.Skip, "firewall": doctor.Skip, "dns": doctor.Skip, "images": doctor.Skip, "runc": doctor.Skip,
+		"redis": doctor.Warn, "database": doctor.OK, "certificates": doctor.Skip, "public-url": doctor.OK,
+	} {
+		require.Equal(t, want, found[name], name)
+	}
+	require.NoDirExists(t, dir)
+}
+
+func TestExamine_SaysWhatIsWrongWithTheDatabase(t *testing.T) {
+	dir := t.TempDir()
+	cfg := noEngine(t, map[string]string{"BERTH_DATA_DIR": dir})
+	database, key := filepath.Join(dir, "berth.db"), filepath.Join(dir, "key")
+	require.NoError(t, os.WriteFile(database, []byte("x"), 0o600))
+	_, err := cfg.lookAtDatabase(t.Context())
+	require.ErrorContains(t, err, database)
+	require.NoError(t, os.Remove(database))
+	opened, err := store.Open(t.Context(), store.Options{Path: database, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, opened.Close())
+	_, err = cfg.lookAtDatabase(t.Context())
+	require.ErrorContains(t, err, "key is missing")
+	require.NoError(t, os.WriteFile(key, make([]byte, 32), 0o644))
+	_, err = cfg.lookAtDatabase(t.Context())
+	require.ErrorContains(t, err, "open to other users")
+	require.NoError(t, os.Chmod(key, 0o600))
+	detail, err := cfg.lookAtDatabase(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, detail, database+" is whole")
+
+	cfg.DatabaseURL = "postgres://berth:secret@127.0.0.1:1/berth"
+	_, err = cfg.lookAtDatabase(t.Context())
+	require.ErrorContains(t, err, "127.0.0.1:1")
+	require.NotContains(t, err.Error(), "secret")
+}
+
+func TestCertificates_AreThoseThatClientsGet(t *testing.T) {
+	cfg := noEngine(t, map[string]string{"BERTH_DATA_DIR": t.TempDir()})
+	look, none := cfg.certificates()
+	require.Nil(t, look)
+	require.Contains(t, none, "plain HTTP")
+
+	proxy := httptest.NewUnstartedServer(http.NotFoundHandler())
+	proxy.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	proxy.StartTLS()
+	defer proxy.Close()
+	var err error
+	cfg.BaseURL, err = url.Parse(proxy.URL)
+	require.NoError(t, err)
+	look, _ = cfg.certificates()
+	found, err := look(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, proxy.Certificate().NotAfter, found[0].End)
+
+	cfg.TLS, cfg.TLSCert, cfg.TLSKey = tlsFiles, "/none/cert.pem", "/none/key.pem"
+	look, _ = cfg.certificates()
+	_, err = look(t.Context())
+	require.ErrorContains(t, err, "/none/cert.pem")
+
+	cfg.TLS = tlsACME
+	look, _ = cfg.certificates()
+	found, err = look(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, found)
+}
+
+func TestDNSName_IsThatOfAMirrorOrOfTheAuthority(t *testing.T) {
+	cfg := noEngine(t, nil)
+	require.Equal(t, "acme-v02.api.letsencrypt.org", cfg.dnsName())
+	cfg.BuildEnvFile = filepath.Join(t.TempDir(), "env")
+	require.NoError(t, os.WriteFile(cfg.BuildEnvFile, []byte("A=http://192.0.2.1/\nB=https://user:secret@mirror.internal:8443/x\n"), 0o600))
+	require.Equal(t, "mirror.internal", cfg.dnsName())
+}
+
+func TestNotReady_SaysThatTheServerWaitsForItsEngine(t *testing.T) {
+	s := &Server{cfg: noEngine(t, map[string]string{"BERTH_DATA_DIR": t.TempDir()}), log: slog.New(slog.DiscardHandler)}
+	w := httptest.NewRecorder()
+	s.notReady("its Docker engine")(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	var report doctor.Report
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &report))
+	require.False(t, report.OK)
+	require.Equal(t, doctor.Fail, statuses(report)["engine"])
+	require.Equal(t, doctor.Skip, statuses(report)["database"])
+	require.Len(t, report.Checks, 13)
+}
