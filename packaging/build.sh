@@ -5,11 +5,12 @@
 #   VERSION   of the packages; by default from the tag, or from the commit
 #   ARCHS     architectures; amd64 and arm64 by default
 #   DIST      folder for the results; dist by default
+#   STAGE     folder for what is made on the way; .build/packages by default
 set -eu
 cd "$(dirname "$0")/.."
 ARCHS=${ARCHS:-amd64 arm64}
-DIST=${DIST:-dist}
-stage=.build/packages
+mkdir -p "${DIST:=dist}" "${STAGE:=.build/packages}"
+DIST=$(realpath "$DIST") stage=$(realpath "$STAGE") packaging=$(realpath packaging)
 
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
@@ -24,7 +25,7 @@ build() { # ARCH FOLDER LDFLAGS COMMAND…
 }
 
 rm -rf "$stage"
-mkdir -p "$stage/common" "$DIST"
+mkdir -p "$stage/common"
 go build -o "$stage/native/" ./cmd/... # runs here, whatever the packages are for
 go build -o "$stage/native/nfpm" github.com/goreleaser/nfpm/v2/cmd/nfpm
 
@@ -53,7 +54,7 @@ for arch in $ARCHS; do
 	cp "$stage/$name/berth" "$stage"/common/* packaging/postinst packaging/prerm packaging/postrm "$debian/"
 	gzip -9n "$debian/berth.1" "$debian/berthd.8"
 	for package in berth berthd; do
-		(cd "$debian" && ARCH=$arch ../native/nfpm package --config "../../../packaging/$package.yaml" --packager deb --target "$OLDPWD/$stage/")
+		(cd "$debian" && ARCH=$arch "$stage/native/nfpm" package --config "$packaging/$package.yaml" --packager deb --target "$stage/")
 	done
 	mv "$stage"/*_"$arch".deb "$DIST/"
 done
