@@ -129,7 +129,7 @@ func (h *Host) checkRoom(what string, of func(disk.Space) int64, per int64, show
 
 func describe(amount int64, show func(int64) string) string {
 	if amount == disk.Endless {
-		return "not limited"
+		return "not known"
 	}
 	return show(amount)
 }

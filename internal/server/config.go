@@ -209,7 +209,7 @@ func (c *Config) surroundings() []Setting {
 		{"BERTH_NETWORK_POOL", "10.213.0.0/16", "IPv4 range from which each stack gets a /28, and a second one during a redeploy", into(&c.NetworkPool, parsePool)},
 		{"BERTH_NETWORK_ALLOW", "", "hosts, as host:port, that stacks may reach even if they are private or on this machine, in addition to those in BERTH_BUILD_ENV_FILE", into(&c.NetworkAllow, list(parseHostPort))},
 		{"BERTH_ALLOW_UNGUARDED", "false", "accept anonymous stacks even if the firewall rules that isolate them cannot be set", into(&c.AllowUnguarded, parseFlag)},
-		{adminListen, "127.0.0.1:9090", "address of /metrics and /debug/pprof, for operators only; when empty, they are off", into(&c.AdminListen, parseText)},
+		{adminListen, "127.0.0.1:9090", "address of /metrics, /readyz and /debug/pprof, for operators only; when empty, they are off", into(&c.AdminListen, parseText)},
 	}
 }
 

@@ -70,6 +70,14 @@ func TestExamine_WorksWithoutAnEngineAndAServer(t *testing.T) {
 	require.NoDirExists(t, dir)
 }
 
+func TestExamine_HasTheChecksOfTheDocument(t *testing.T) {
+	var names []string
+	for _, c := range doctor.Examine(t.Context(), hostWith(nil)).Checks {
+		names = append(names, c.Name)
+	}
+	require.Equal(t, names, named(readReference(t, "operating.md").section(t, "Doctor").rows()))
+}
+
 func TestExamine_SaysWhatIsWrongWithTheDatabase(t *testing.T) {
 	dir := t.TempDir()
 	cfg := noEngine(t, map[string]string{"BERTH_DATA_DIR": dir})
