@@ -185,6 +185,7 @@ func TestPackages_RunUnderSystemd(t *testing.T) {
 	t.Parallel()
 	m := bootSystemd(t)
 	require.Contains(t, m.sh(t, "dpkg -i /dist/*_1.2.3_amd64.deb"), "systemctl enable --now berthd")
+	require.Equal(t, "berthd version 1.2.3\nberth version 1.2.3", m.sh(t, "berthd --version && berth --version"))
 	require.Equal(t, "600 root:root", m.sh(t, "stat -c '%a %U:%G' /etc/berth/berthd.env"))
 	m.requireSafeUnit(t)
 	m.requireDocumented(t)
@@ -200,6 +201,7 @@ func TestPackages_RunUnderSystemd(t *testing.T) {
 
 	m.sh(t, "dpkg -i /dist/*_1.3.0_amd64.deb </dev/null")
 	m.requireServing(t)
+	require.Equal(t, "berthd version 1.3.0", m.sh(t, "berthd --version"))
 	require.NotEqual(t, pid, m.sh(t, "systemctl show -P MainPID berthd"), "the new version does not run")
 	require.Equal(t, instance, m.sh(t, "cat /var/lib/berth/instance"))
 	require.Contains(t, m.sh(t, "tail -1 /etc/berth/berthd.env; stat -c %a /etc/berth/berthd.env"), "BERTH_LISTEN=:8181\n600")

@@ -9,8 +9,9 @@ import (
 )
 
 // A package sets these when it builds berthd, so that every command uses the settings and
-// the data of the service. Both are empty in other builds.
+// the data of the service. They are empty in other builds.
 var (
+	packaged     string // version of the package
 	settingsFile string // environment file that the service also reads
 	dataDir      string // default of BERTH_DATA_DIR
 )
@@ -29,8 +30,11 @@ func installedDefaults() error {
 	return nil
 }
 
-// version returns the version of the binary.
+// version returns the version of the package, or of the source.
 func version() string {
+	if packaged != "" {
+		return packaged
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "(devel)"

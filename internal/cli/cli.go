@@ -65,8 +65,14 @@ func Run(ctx context.Context, args []string) int {
 	return a.fail(ctx, a.err)
 }
 
-// version returns the version of the binary.
+// packaged is the version of the package, which a package sets when it builds berth.
+var packaged string
+
+// version returns the version of the package, or of the source.
 func version() string {
+	if packaged != "" {
+		return packaged
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "(devel)"

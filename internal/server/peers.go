@@ -160,8 +160,8 @@ func (o *others) close() {
 	_ = o.listener.Close() // again where it was served
 }
 
-// ready returns an error while this node is about to stop.
-func (s *Server) ready() error {
+// staying returns an error while this node is about to stop.
+func (s *Server) staying() error {
 	if s.leaving.Load() {
 		return &stack.Error{Kind: stack.Unavailable, RetryAfter: leaveTime, Detail: "this node is about to stop; ask another one"}
 	}

@@ -57,7 +57,7 @@ func TestForwarder_AsksTheOwner(t *testing.T) {
 		s.forwarder(here).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		assert.Equal(t, want, w.Code, path)
 	}
-	require.NoError(t, s.ready())
+	require.NoError(t, s.staying())
 	s.leaving.Store(true)
-	assert.Equal(t, stack.Unavailable, stack.KindOf(s.ready()))
+	assert.Equal(t, stack.Unavailable, stack.KindOf(s.staying()))
 }

@@ -451,7 +451,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Unpacks:      fair.NewQueue(s.cfg.MaxUnpacks),
 		UnpackWait:   time.Minute,
 		CallerHeader: proxy.HeaderCallerIP,
-		Ready:        s.ready,
+		Ready:        s.staying,
 		Log:          s.log,
 		Observe:      s.metrics.Request,
 	})
