@@ -36,6 +36,8 @@ type Cluster struct {
 	env    map[string]string
 	hosts  []*Host
 
+	clustered bool // the servers are one cluster
+
 	mu     sync.Mutex
 	stacks []*Stack // that were created and not deleted
 }
@@ -90,6 +92,9 @@ func install(t *testing.T, opts ...Option) *Cluster {
 	}
 	t.Cleanup(func() { c.end(t) })
 	c.createDatabases(t)
+	if c.clustered {
+		c.shareKey(t)
+	}
 	return c
 }
 

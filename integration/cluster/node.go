@@ -25,7 +25,8 @@ type Node struct {
 	Machine *Machine
 	Engine  *client.Client
 
-	lab *Lab
+	lab     *Lab
+	swarmID string // its id in the swarm, once a test has asked
 }
 
 // nodeMemory limits what a node uses with all that its engine runs.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,25 +29,32 @@ func postgresURL(host, database string) string {
 	return fmt.Sprintf("postgres://%s:%s@%s:5432/%s?sslmode=disable", PostgresUser, PostgresPassword, host, database)
 }
 
+// databases are those of all servers in PostgreSQL.
+func (c *Cluster) databases() []string {
+	var all []string
+	for _, h := range c.hosts {
+		if h.database != "" && !slices.Contains(all, h.database) {
+			all = append(all, h.database)
+		}
+	}
+	return all
+}
+
 // createDatabases creates the databases of all servers.
 func (c *Cluster) createDatabases(t *testing.T) {
 	t.Helper()
-	for _, h := range c.hosts {
-		if h.database != "" {
-			_, err := c.lab.Postgres.SQL(t.Context(), "postgres", "CREATE DATABASE "+h.database)
-			require.NoError(t, err)
-		}
+	for _, name := range c.databases() {
+		_, err := c.lab.Postgres.SQL(t.Context(), "postgres", "CREATE DATABASE "+name)
+		require.NoError(t, err)
 	}
 }
 
 // dropDatabases removes the databases of all servers.
 func (c *Cluster) dropDatabases() error {
 	var errs []error
-	for _, h := range c.hosts {
-		if h.database != "" {
-			_, err := c.lab.Postgres.SQL(context.Background(), "postgres", "DROP DATABASE IF EXISTS "+h.database+" WITH (FORCE)")
-			errs = append(errs, err)
-		}
+	for _, name := range c.databases() {
+		_, err := c.lab.Postgres.SQL(context.Background(), "postgres", "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

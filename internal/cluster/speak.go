@@ -43,7 +43,7 @@ func (m *Membership) write(ctx context.Context, words []store.Word) error {
 // leave records that a node is not in the swarm, and removes it once nothing is its own.
 func (m *Membership) leave(ctx context.Context, n Node) error {
 	err := m.cfg.Store.TakeWord(ctx, store.Word{ID: n.ID, State: store.Gone, Availability: n.Availability, Labels: n.Labels}, wordEvery)
-	if err != nil || !n.Gone || n.Over < m.cfg.Grace || n.Stacks > 0 {
+	if err != nil || !n.Gone || n.Over < m.cfg.Grace {
 		return err
 	}
 	if err := m.cfg.Store.RemoveNode(ctx, n.ID); err != nil && !errors.Is(err, store.ErrNodeReady) {

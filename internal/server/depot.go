@@ -5,14 +5,13 @@ import (
 
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/depot"
-	"github.com/berth-host/berth/internal/engine"
 )
 
-// openRegistry opens the registry, if there is one, and warns of one that does not answer: all
-// but the start of a new node goes on without.
-func (s *Server) openRegistry(ctx context.Context) (err error) {
-	if s.registry, err = s.cfg.openRegistry(); s.registry == nil || err != nil {
-		return err
+// checkRegistry warns of a registry that does not answer: all but the start of a new node goes
+// on without.
+func (s *Server) checkRegistry(ctx context.Context) {
+	if s.registry == nil {
+		return
 	}
 	if s.cfg.Registry.Exposed() {
 		s.log.Warn("BERTH_REGISTRY has no TLS, so credentials and images can be read and changed on the way; use https://", "registry", s.cfg.Registry.Host)
@@ -20,16 +19,15 @@ func (s *Server) openRegistry(ctx context.Context) (err error) {
 	if err := s.registry.Check(ctx); err != nil {
 		s.log.Warn("the registry cannot be used now; stacks run, and what it lacks is pushed later", "error", err)
 	}
-	return nil
 }
 
 // openDepot creates the depot without starting it, and returns it for the builder; nil
 // without a registry.
-func (s *Server) openDepot(driver engine.Driver) builder.Bases {
+func (s *Server) openDepot() builder.Bases {
 	if s.registry == nil {
 		return nil
 	}
-	s.depot = depot.New(depot.Config{Registry: s.registry, Engine: driver, Store: s.store, Node: s.node(), Log: s.log})
+	s.depot = depot.New(depot.Config{Registry: s.registry, Engine: s.driver, Store: s.store, Node: s.node(), Log: s.log})
 	return s.depot
 }
 

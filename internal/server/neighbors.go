@@ -99,8 +99,9 @@ func (s *Server) withOthers(cfg supervisor.Config) supervisor.Config {
 	return cfg
 }
 
-// startCluster begins to renew the lease and to greet the other nodes. Once started is closed,
-// when the supervisor has started, it also acts on what becomes of them.
+// startCluster begins to renew the lease and to greet the other nodes, since the rest of the
+// start may take longer than a lease lasts. Once started is closed, when the supervisor has
+// started, it also acts on what becomes of them.
 func (s *Server) startCluster(started <-chan struct{}) {
 	if s.cluster == nil {
 		return
@@ -189,7 +190,7 @@ func (s *Server) followNodes(ctx context.Context) {
 // takeOverLost takes the stacks of lost nodes that this one may take.
 func (s *Server) takeOverLost(ctx context.Context) {
 	for _, n := range s.cluster.Nodes() {
-		if !s.cluster.MayTakeOver(n.ID) || n.Stacks == 0 {
+		if !s.cluster.MayTakeOver(n.ID) {
 			continue
 		}
 		if err := s.supervisor.TakeOver(ctx, supervisor.Lost{Node: n.ID, Empty: n.Empty}); err != nil && ctx.Err() == nil {

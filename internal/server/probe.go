@@ -25,7 +25,7 @@ const probeTime = 5 * time.Minute
 
 // probeShut returns an error if a container in a stack's network reaches what the firewall
 // is to keep from stacks. Where nothing is to be kept from them it does nothing.
-func (s *Server) probeShut(ctx context.Context, driver engine.Driver) error {
+func (s *Server) probeShut(ctx context.Context) error {
 	shut, err := s.firewall.Shut(ctx)
 	if err != nil || len(shut) == 0 {
 		return err
@@ -39,7 +39,7 @@ func (s *Server) probeShut(ctx context.Context, driver engine.Driver) error {
 	if err := s.builder.EnsureDebian(ctx, io.Discard); err != nil {
 		return fmt.Errorf("make the image of the probe: %w", err)
 	}
-	return probe(ctx, driver, shut)
+	return probe(ctx, s.driver, shut)
 }
 
 // probe runs a container of a stack that there is only for this.

@@ -64,6 +64,7 @@ type Server struct {
 	redis        *redis.Client
 	webhooks     *webhook.Dispatcher
 	engine       *docker.Engine
+	driver       engine.Driver
 	engineInfo   docker.Info // as the engine described itself when it was opened
 	installation string      // id of the installation of a cluster; "" on one machine
 	cluster      *cluster.Membership
@@ -138,6 +139,9 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	started := make(chan struct{})
 	s.startCluster(started)
+	if err := s.checkAround(ctx); err != nil {
+		return err
+	}
 	if err := s.openWebhooks(ctx); err != nil {
 		return err
 	}
@@ -282,19 +286,19 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 	if err != nil {
 		return err
 	}
-	driver := docker.NewDriver(s.engine, s.engineInfo, s.cfg.driverOptions(instance))
-	if err := s.openRegistry(ctx); err != nil {
+	s.driver = docker.NewDriver(s.engine, s.engineInfo, s.cfg.driverOptions(instance))
+	if s.registry, err = s.cfg.openRegistry(); err != nil {
 		return err
 	}
-	if s.builder, err = newBuilder(s.cfg, driver, s.openDepot(driver), key.Layers(), s.metrics.Build, s.log); err != nil {
+	if s.builder, err = newBuilder(s.cfg, s.driver, s.openDepot(), key.Layers(), s.metrics.Build, s.log); err != nil {
 		return err
 	}
-	if s.admission, err = s.newAdmission(driver, instance); err != nil {
+	if s.admission, err = s.newAdmission(instance); err != nil {
 		return err
 	}
 	s.supervisor = supervisor.New(s.withOthers(supervisor.Config{
 		Store:          s.store,
-		Engine:         driver,
+		Engine:         s.driver,
 		Builder:        s.builder,
 		Routes:         s.routes,
 		URLs:           s.urls(),
@@ -318,15 +322,23 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 	}))
 	if s.others != nil {
 		answerMoves(s.others.calls, s.supervisor.Receiver())
+		s.others.calls.AnswerClaims(s.supervisor)
 	}
+	return nil
+}
+
+// checkAround checks what a server finds around it before it takes over stacks. That may take
+// longer than a node's lease lasts.
+func (s *Server) checkAround(ctx context.Context) error {
+	s.checkRegistry(ctx)
 	if err := s.checkData(ctx); err != nil {
 		return err
 	}
-	return s.probeShut(ctx, driver)
+	return s.probeShut(ctx)
 }
 
 // newAdmission returns the gate of the installation with the id instance.
-func (s *Server) newAdmission(driver engine.Driver, instance string) (*admission.Gate, error) {
+func (s *Server) newAdmission(instance string) (*admission.Gate, error) {
 	open, err := s.cfg.openHosts()
 	if err != nil {
 		return nil, err
@@ -340,7 +352,7 @@ func (s *Server) newAdmission(driver engine.Driver, instance string) (*admission
 		DiskFloor:      s.cfg.DiskFloor,
 		Disks: []admission.Disk{
 			// The first, since the other is often the same disk, which is then no longer short.
-			{Free: driver.Room, Reclaim: func(enough func() bool) { s.supervisor.Reclaim(enough) }},
+			{Free: s.driver.Room, Reclaim: func(enough func() bool) { s.supervisor.Reclaim(enough) }},
 			{Free: func() (disk.Space, error) { return disk.Free(s.cfg.DataDir) }},
 		},
 		Log: s.log,
