@@ -163,6 +163,8 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP TABLE webhook_owed;
 		DROP TABLE nodes;
 		DROP TABLE installation;
+		DROP TABLE certificates;
+		DROP TABLE certificate_locks;
 		DROP INDEX stacks_of_node;
 		DROP INDEX stacks_to_forget;
 		ALTER TABLE stacks DROP COLUMN data_key_sealed;
