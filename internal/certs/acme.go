@@ -17,11 +17,11 @@ import (
 type ACMEOptions struct {
 	Directory string // URL of the authority's directory
 	Email     string // where the authority writes about problems; "" for nowhere
-	Dir       string // folder that keeps the account, certificates and keys
+	Dir       string // folder that keeps the account, certificates and keys; "" if Share says what does
 	Listen    string // address of the public listener, which answers the challenges
 	// Allowed reports whether a name belongs to this server. Without this check anybody
-	// could have certificates ordered for any name.
-	Allowed func(name string) bool
+	// could have certificates ordered for any name. It is not asked before Share.
+	Allowed func(ctx context.Context, name string) bool
 	Roots   *x509.CertPool // trusted when speaking to the authority; nil for the system's
 	Log     *slog.Logger
 }
@@ -31,6 +31,7 @@ type ACMEOptions struct {
 // is ours (TLS-ALPN-01), so no other listener and no DNS record is needed.
 type ACME struct {
 	opts  ACMEOptions
+	shelf *shelf // nil with a folder
 	cache *certmagic.Cache
 	magic *certmagic.Config
 }
@@ -46,12 +47,17 @@ func NewACME(opts ACMEOptions) (*ACME, error) {
 		return nil, fmt.Errorf("port of the public listener: %w", err)
 	}
 	a := &ACME{opts: opts}
+	var storage certmagic.Storage = &certmagic.FileStorage{Path: opts.Dir}
+	if opts.Dir == "" {
+		a.shelf = newShelf()
+		storage = a.shelf
+	}
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return a.magic, nil },
 		Logger:           zap.NewNop(),
 	})
 	a.magic = certmagic.New(a.cache, certmagic.Config{
-		Storage:  &certmagic.FileStorage{Path: opts.Dir},
+		Storage:  storage,
 		OnDemand: &certmagic.OnDemandConfig{DecisionFunc: a.decide},
 		OnEvent:  a.note,
 		Logger:   zap.NewNop(), // what matters comes as an event
@@ -69,6 +75,10 @@ func NewACME(opts ACMEOptions) (*ACME, error) {
 	return a, nil
 }
 
+// Share makes an ACME without a folder keep everything in what all nodes of a cluster have in
+// common. Before that it has no certificates.
+func (a *ACME) Share(shared Shared) { a.shelf.shared.Store(&shared) }
+
 // TLS returns the configuration of the public listener.
 func (a *ACME) TLS() *tls.Config {
 	cfg := a.magic.TLSConfig()
@@ -80,8 +90,13 @@ func (a *ACME) TLS() *tls.Config {
 // Close stops the renewals.
 func (a *ACME) Close() { a.cache.Stop() }
 
-func (a *ACME) decide(_ context.Context, name string) error {
-	if !a.opts.Allowed(name) {
+func (a *ACME) decide(ctx context.Context, name string) error {
+	if a.shelf != nil {
+		if _, err := a.shelf.to(); err != nil {
+			return err
+		}
+	}
+	if !a.opts.Allowed(ctx, name) {
 		return fmt.Errorf("%q is not a name of this server", name)
 	}
 	return nil

@@ -33,6 +33,7 @@ import (
 type authority struct {
 	directory string
 	trust     *x509.CertPool // to speak to it
+	server    *x509.Certificate
 	issues    *x509.CertPool // what it issues is signed by these
 }
 
@@ -49,7 +50,7 @@ func newAuthority(t *testing.T, port int) authority {
 	trust, issues := x509.NewCertPool(), x509.NewCertPool()
 	trust.AddCert(server.Certificate())
 	issues.AddCert(signer.GetRootCert(0).Cert)
-	return authority{server.URL + wfe.DirectoryPath, trust, issues}
+	return authority{server.URL + wfe.DirectoryPath, trust, server.Certificate(), issues}
 }
 
 // everythingIsHere is the address of a DNS server for which every name is
@@ -102,7 +103,7 @@ func TestACME_GetsACertificateForEachNameOfOursWhenItIsFirstAskedFor(t *testing.
 	dir := t.TempDir()
 	a, err := certs.NewACME(certs.ACMEOptions{
 		Directory: authority.directory, Roots: authority.trust, Dir: dir, Listen: ln.Addr().String(), Email: "ops@example.com",
-		Allowed: func(name string) bool { return strings.HasSuffix(name, ".ours.test") },
+		Allowed: func(_ context.Context, name string) bool { return strings.HasSuffix(name, ".ours.test") },
 		Log:     slog.New(slog.NewTextHandler(logged, nil)),
 	})
 	if err != nil {

@@ -1,7 +1,8 @@
 // Package certs provides the certificates for a public listener that speaks TLS itself:
 // from files that somebody else renews, or from an ACME authority. It reads these files,
-// keeps a folder of certificates of its own, orders them from the authority and answers
-// its challenges on the listener. It knows no stack.
+// keeps certificates in a folder of its own or where all nodes of a cluster find them,
+// orders them from the authority and answers its challenges on the listener. It knows no
+// stack.
 package certs
 
 import (

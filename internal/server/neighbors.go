@@ -49,9 +49,13 @@ func (s *Server) openPeers(ctx context.Context) error {
 	if s.cluster == nil {
 		return nil
 	}
-	return s.openOthers(ctx, &others{
+	err := s.openOthers(ctx, &others{
 		nodes: members{s.cluster}, certs: s.peerCerts, place: s.cluster.Place, contact: s.cluster.Contact,
 	}, s.cfg.PeerListen)
+	if err == nil && s.acme != nil {
+		s.acme.Share(s.store)
+	}
+	return err
 }
 
 // shutHosts returns the hosts, as host:port, that no stack may reach, those of the other nodes

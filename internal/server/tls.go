@@ -1,12 +1,17 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/berth-host/berth/internal/certs"
+	"github.com/berth-host/berth/internal/stackid"
 )
 
 // The values of BERTH_TLS.
@@ -50,10 +55,14 @@ func (s *Server) openTLS() (*tls.Config, error) {
 		}
 		return cfg, nil
 	case tlsACME:
+		dir := s.dir().Certificates()
+		if s.cfg.inCluster() {
+			dir = "" // but in the database, see openPeers
+		}
 		acme, err := certs.NewACME(certs.ACMEOptions{
 			Directory: s.cfg.ACMEDirectory,
 			Email:     s.cfg.ACMEEmail,
-			Dir:       s.dir().Certificates(),
+			Dir:       dir,
 			Listen:    s.cfg.Listen,
 			Allowed:   s.hasName,
 			Log:       s.log,
@@ -67,8 +76,31 @@ func (s *Server) openTLS() (*tls.Config, error) {
 	return nil, nil
 }
 
-// hasName reports whether a name is the base URL's, or that of a service of a stack
-// here: every other name would cost an order at the authority.
-func (s *Server) hasName(name string) bool {
-	return name == s.cfg.BaseURL.Hostname() || s.routes.Has(name)
+// hasName reports whether a name is the base URL's, or that of a service of a stack: every
+// other name would cost an order at the authority.
+func (s *Server) hasName(ctx context.Context, name string) bool {
+	return name == s.cfg.BaseURL.Hostname() || s.routes.Has(name) || s.othersHaveName(ctx, name)
+}
+
+// nameLimit is how long a name waits for the database.
+const nameLimit = 3 * time.Second
+
+// othersHaveName reports whether a name is that of a service of a stack that another node
+// has.
+func (s *Server) othersHaveName(ctx context.Context, name string) bool {
+	label, _, _ := strings.Cut(name, ".")
+	id := stackid.FromHex(label[strings.LastIndexByte(label, '-')+1:])
+	if s.others == nil || !stackid.Valid(id) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, nameLimit)
+	defer cancel()
+	if s.others.table.Owner(ctx, id) == "" {
+		return false
+	}
+	st, err := s.store.Get(ctx, id)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(st.ServiceNames(), func(service string) bool { return s.urls().Hostname(st, service) == name })
 }

@@ -1,11 +1,17 @@
 package server
 
 import (
+	"log/slog"
 	"net/url"
+	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 func TestHasName_KnowsTheBaseURLAndTheServicesThatAreHere(t *testing.T) {
@@ -22,8 +28,26 @@ func TestHasName_KnowsTheBaseURLAndTheServicesThatAreHere(t *testing.T) {
 		"old-" + st.Hex() + ".apps.test": false, "*-" + st.Hex() + ".apps.test": false, "web-000000000000.apps.test": false,
 		"web-" + st.Hex() + ".berth.test": false, "apps.test": false, "": false,
 	} {
-		if got := s.hasName(name); got != known {
+		if got := s.hasName(t.Context(), name); got != known {
 			t.Errorf("%q: %t", name, got)
 		}
+	}
+}
+
+func TestHasName_KnowsTheServicesOfOtherNodes(t *testing.T) {
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	st := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
+	st.Node = "n2"
+	require.NoError(t, db.Create(t.Context(), st, nil))
+	s := &Server{store: db, routes: &proxy.Routes{}, log: slog.New(slog.DiscardHandler), cfg: Config{AppsDomain: "apps.test", BaseURL: &url.URL{Scheme: "https", Host: "berth.test"}}}
+	require.NoError(t, s.openOthers(t.Context(), &others{nodes: two{}}, "127.0.0.1:0"))
+	defer s.others.close()
+	for name, known := range map[string]bool{
+		"berth.test": true, "web-" + st.Hex() + ".apps.test": true,
+		"old-" + st.Hex() + ".apps.test": false, "web-" + st.Hex() + ".other.test": false, "web-000000000000.apps.test": false, "apps.test": false,
+	} {
+		require.Equal(t, known, s.hasName(t.Context(), name), name)
 	}
 }
