@@ -119,6 +119,13 @@ func (s *Store) RemainsOn(ctx context.Context, node string) ([]Remains, error) {
 		selectRemains+"(r.node = ? OR ? = '') ORDER BY r.node, r.stack_id", node, node)
 }
 
+// DataLeft returns where data of a stack, or for "" of any, was found on nodes that do not own
+// it.
+func (s *Store) DataLeft(ctx context.Context, stackID string) ([]Remains, error) {
+	return readAll(ctx, s, s.read, "read where data is left", (*Remains).places,
+		selectRemains+"(r.stack_id = ? OR ? = '') AND r.seen_at IS NOT NULL AND r.volumes NOT IN ('null', '[]') ORDER BY r.node, r.stack_id", stackID, stackID)
+}
+
 // MarkRemains records in which volumes of a stack of another node a node has found data. It
 // wakes the watchers of the stack.
 func (s *Store) MarkRemains(ctx context.Context, stackID, node string, volumes []string) error {

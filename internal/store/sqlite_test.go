@@ -163,6 +163,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP TABLE webhook_owed;
 		DROP TABLE nodes;
 		DROP TABLE installation;
+		DROP TABLE moves;
 		DROP TABLE certificates;
 		DROP TABLE certificate_locks;
 		DROP INDEX stacks_of_node;
