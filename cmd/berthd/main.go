@@ -48,6 +48,7 @@ func command() *cobra.Command {
 		nodesCommand(),
 		doctorCommand(),
 		manpage.Command(8, manual()...),
+		stacksCommand(),
 	)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"text/tabwriter"
@@ -75,6 +76,7 @@ func listNodes(cmd *cobra.Command, config server.Config, _ []string) error {
 		for _, n := range all {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", n.Name, n.ID, n.State, n.Availability, n.Stacks, n.Version, n.Address)
 		}
-		return table.Flush()
+		left, err := nodes.Left(cmd.Context())
+		return errors.Join(table.Flush(), err, printLeft(cmd.OutOrStdout(), left))
 	})
 }

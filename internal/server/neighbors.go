@@ -123,7 +123,7 @@ func (s *Server) startCluster(started <-chan struct{}) {
 		running.Go(func() { s.lookForEmpty(ctx) })
 		s.followNodes(ctx)
 	})
-	s.endCluster = func() { cancel(); running.Wait() }
+	s.endCluster = func() { cancel(); running.Wait(); s.moving.running.Wait() }
 }
 
 // greet keeps this node in contact with the others.
@@ -181,6 +181,7 @@ func (s *Server) followNodes(ctx context.Context) {
 			}
 		}
 		s.takeOverLost(ctx)
+		s.moveAsked(ctx)
 		s.moveAway(ctx)
 		select {
 		case <-changed:
@@ -200,45 +201,5 @@ func (s *Server) takeOverLost(ctx context.Context) {
 		if err := s.supervisor.TakeOver(ctx, supervisor.Lost{Node: n.ID, Empty: n.Empty}); err != nil && ctx.Err() == nil {
 			s.log.Warn("stacks of a lost node not taken; trying again", "node", n.Name, "error", err)
 		}
-	}
-}
-
-// movers is how many stacks move away at once.
-const movers = 2
-
-// moveAway moves the stacks of this node to others while an operator wants that. Those that
-// could not be moved are tried again at the next look.
-func (s *Server) moveAway(ctx context.Context) {
-	if n, ok := s.cluster.Node(s.cluster.Self()); !ok || !n.Draining || !s.moving.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		defer s.moving.Store(false)
-		stacks, err := s.store.Kept(ctx, s.node())
-		if err != nil {
-			s.log.Warn("stacks of this node not read, so none moves; trying again", "error", err)
-			return
-		}
-		var moved sync.WaitGroup
-		places := make(chan struct{}, movers)
-		for _, st := range stacks {
-			places <- struct{}{}
-			moved.Go(func() {
-				defer func() { <-places }()
-				s.moveStack(ctx, st.ID)
-			})
-		}
-		moved.Wait()
-	}()
-}
-
-// moveStack moves a stack to the node that is best for it.
-func (s *Server) moveStack(ctx context.Context, id string) {
-	to, err := s.cluster.Place(ctx, []string{s.node()})
-	if err == nil {
-		err = s.supervisor.Move(ctx, id, to)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.log.Warn("a stack did not move away; trying again", "stack", id, "error", err)
 	}
 }

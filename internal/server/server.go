@@ -95,13 +95,13 @@ type Server struct {
 
 	others  *others     // nodes of the cluster; nil on one machine
 	leaving atomic.Bool // a balancer should ask another node
-	moving  atomic.Bool // stacks are moving away, since an operator wants that
+	moving  *moving     // stacks that move away, since an operator wants that
 }
 
 // New opens everything that the server needs and takes over the stacks of the previous
 // server. If it succeeds, the address is bound; Run serves it.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}}
+	s := &Server{cfg: cfg, log: log, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}, moving: newMoving()}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}

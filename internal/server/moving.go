@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/berth-host/berth/internal/store"
+)
+
+// movers is how many stacks move away at once.
+const movers = 2
+
+// moving is which stacks of this node move away now.
+type moving struct {
+	mu     sync.Mutex
+	stacks map[string]bool
+	places chan struct{}
+
+	running sync.WaitGroup
+}
+
+func newMoving() *moving {
+	return &moving{stacks: map[string]bool{}, places: make(chan struct{}, movers)}
+}
+
+// begin calls move in a goroutine of its own, when there is a place, unless the stack moves
+// already.
+func (m *moving) begin(id string, move func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stacks[id] {
+		return
+	}
+	m.stacks[id] = true
+	m.running.Go(func() {
+		m.places <- struct{}{}
+		move()
+		<-m.places
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.stacks, id)
+	})
+}
+
+// moveAsked moves the stacks of this node for which an operator has asked that.
+func (s *Server) moveAsked(ctx context.Context) {
+	asked, err := s.store.MovesFrom(ctx, s.node())
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("the moves that were asked for not read; trying again", "error", err)
+	}
+	for _, m := range asked {
+		s.moving.begin(m.StackID, func() { s.doMove(ctx, m) })
+	}
+}
+
+// doMove does what an operator asked for, and says so in the database. A move that this
+// server leaves unfinished, since it stops, is begun again by the next one.
+func (s *Server) doMove(ctx context.Context, m store.Move) {
+	if ctx.Err() != nil {
+		return
+	}
+	why := s.supervisor.Move(ctx, m.StackID, m.Target)
+	if ctx.Err() == nil && (why == nil || !s.leaving.Load()) {
+		s.settleMove(ctx, m, why)
+	}
+}
+
+// settleMove records what has become of a move; why is nil if it is done.
+func (s *Server) settleMove(ctx context.Context, m store.Move, why error) {
+	st, err := s.store.Standing(ctx, m.StackID)
+	switch {
+	case err != nil: // it is deleted, or the next look tries again
+	case st.Node == m.Target:
+		err = s.store.EndMove(ctx, m)
+	case why != nil && st.Node == s.node():
+		err = s.store.FailMove(ctx, m, oneLine(why))
+	}
+	if err = errors.Join(err, why); err != nil {
+		s.log.Warn("a stack did not move as an operator asked", "stack", m.StackID, "target", m.Target, "error", err)
+	}
+}
+
+// oneLine returns the text of an error in one line.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// moveAway moves the stacks of this node to others while an operator wants that. Those that
+// could not be moved are tried again at the next look.
+func (s *Server) moveAway(ctx context.Context) {
+	if !s.draining() {
+		return
+	}
+	stacks, err := s.store.Kept(ctx, s.node())
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("stacks of this node not read, so none moves; trying again", "error", err)
+	}
+	for _, st := range stacks {
+		s.moving.begin(st.ID, func() { s.moveStack(ctx, st.ID) })
+	}
+}
+
+// draining reports whether an operator wants the stacks of this node moved.
+func (s *Server) draining() bool {
+	if s.cluster == nil {
+		return false
+	}
+	n, ok := s.cluster.Node(s.cluster.Self())
+	return ok && n.Draining
+}
+
+// moveStack moves a stack to the node that is best for it.
+func (s *Server) moveStack(ctx context.Context, id string) {
+	if ctx.Err() != nil || !s.draining() {
+		return // while it waited for its place
+	}
+	to, err := s.cluster.Place(ctx, []string{s.node()})
+	if err == nil {
+		err = s.supervisor.Move(ctx, id, to)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("a stack did not move away; trying again", "stack", id, "error", err)
+	}
+}
