@@ -44,6 +44,14 @@ func (s *Server) node() string {
 	return s.cluster.Self()
 }
 
+// nodeName returns what names a node; nil on one machine.
+func (s *Server) nodeName() func(id string) string {
+	if s.cluster == nil {
+		return nil
+	}
+	return s.cluster.Name
+}
+
 // openPeers makes this server answer the other nodes, and ask them.
 func (s *Server) openPeers(ctx context.Context) error {
 	if s.cluster == nil {

@@ -24,6 +24,7 @@ func (s *Server) openPages(key auth.Key) {
 		Webhooks:     s.webhooks,
 		URLs:         s.urls(),
 		Key:          key,
+		NodeName:     s.nodeName(),
 		CrashWindow:  s.cfg.Limits.CrashWindow,
 		Reference:    s.documents.Reference,
 		CallerHeader: proxy.HeaderCallerIP,

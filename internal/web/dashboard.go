@@ -63,9 +63,13 @@ func (w *pages) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error 
 	if err != nil {
 		return err
 	}
+	v, err := w.showWhole(st)
+	if err != nil {
+		return err
+	}
 	p := w.newPage(c, s, st.Name, "", "stacks")
 	p.Stream = fmt.Sprintf("%s?service=%s&kind=%s", stackURL(st.ID, "stream"), l.Service, l.Kind)
-	return w.render(c, fiber.StatusOK, stackPage(p, w.showStack(st), l, w.showEvents(events), ran, sent))
+	return w.render(c, fiber.StatusOK, stackPage(p, v, l, w.showEvents(events), ran, sent))
 }
 
 // stackStream answers GET /dashboard/stacks/{id}/stream.
@@ -101,7 +105,10 @@ func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := w.showStack(st)
+	v, err := w.showWhole(st)
+	if err != nil {
+		return nil, err
+	}
 	return []part{
 		{"status", status(v.statusWord(), string(v.Stack.Status))},
 		{"head", stackHead(v)},

@@ -39,6 +39,13 @@ type stackView struct {
 	Stack    *stack.Stack
 	Services []serviceView
 	Age      string // how long the current status lasts; "" for no limit
+	Left     []dataLeft
+}
+
+// dataLeft is data of a stack on a node that does not own it.
+type dataLeft struct {
+	Node    string // its name
+	Volumes []string
 }
 
 type serviceView struct {
@@ -65,6 +72,19 @@ func (w *pages) showStack(s *stack.Stack) stackView {
 		}
 	}
 	return v
+}
+
+// showWhole is showStack with what only the stack's own page shows.
+func (w *pages) showWhole(s *stack.Stack) (stackView, error) {
+	v := w.showStack(s)
+	if w.cfg.NodeName == nil {
+		return v, nil
+	}
+	all, err := w.cfg.Store.DataLeft(w.server.Context(), s.ID)
+	for _, r := range all {
+		v.Left = append(v.Left, dataLeft{w.cfg.NodeName(r.Node), r.Volumes})
+	}
+	return v, err
 }
 
 func (w *pages) showStacks(stacks []*stack.Stack) []stackView {

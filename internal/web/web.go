@@ -81,6 +81,8 @@ type Config struct {
 	URLs     stack.URLs
 	Key      auth.Key // of the installation, for the tokens of forms
 
+	NodeName func(id string) string // of a node of the cluster; nil on one machine
+
 	CrashWindow time.Duration // over which crashes are counted
 
 	Reference docs.Reference // of the API, shown at /docs
