@@ -3,9 +3,12 @@ package server
 import (
 	"context"
 	"errors"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/store"
 )
 
@@ -121,4 +124,30 @@ func (s *Server) moveStack(ctx context.Context, id string) {
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("a stack did not move away; trying again", "stack", id, "error", err)
 	}
+}
+
+// moveOut waits until the stacks of this node have moved away, if an operator wants that:
+// draining a node in Swarm also ends its server. It returns when none is left, or when ctx
+// ends; the stacks that are left then run on until the next server has them.
+func (s *Server) moveOut(ctx context.Context) {
+	if !s.draining() {
+		return
+	}
+	s.log.Info("this node is being drained, so its stacks move before the server stops; a second signal stops it now")
+	for {
+		counts, err := s.store.CountByNode(ctx)
+		left := counts[s.node()]
+		if err == nil && left == 0 || !s.draining() {
+			return
+		}
+		if !pause.For(ctx, drainLook) {
+			s.log.Warn("stopping with stacks on this node; they run on, and no server supervises them until one starts here", "stacks", left)
+			return
+		}
+	}
+}
+
+// untilSignal returns a context that ends with the next signal to stop.
+func untilSignal() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 }

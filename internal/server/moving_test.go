@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/cluster"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -67,4 +69,39 @@ func TestSettleMove_RecordsWhatBecameOfIt(t *testing.T) {
 		require.Equal(t, tt.left, left, tt)
 		require.Equal(t, tt.text, got.Error, tt)
 	}
+}
+
+func TestMoveOut_WaitsForTheStacksOfADrainedNodeUntilASecondSignal(t *testing.T) {
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	self := store.Node{ID: "n1", Name: "w1", Holder: "a"}
+	k := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
+	k.Node = "n1"
+	require.NoError(t, db.Create(t.Context(), k, nil))
+	stopping := func(ctx context.Context, drain bool) <-chan struct{} {
+		_, err := db.RegisterNode(t.Context(), self, time.Hour)
+		require.NoError(t, err)
+		require.NoError(t, db.DrainNode(t.Context(), "n1", drain))
+		joined, err := cluster.Join(t.Context(), cluster.Config{Store: db, Self: self, Lease: time.Hour, Log: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		s := &Server{store: db, log: slog.New(slog.DiscardHandler), cluster: joined}
+		done := make(chan struct{})
+		go func() { s.moveOut(ctx); close(done) }()
+		return done
+	}
+	<-stopping(t.Context(), false)
+	second, signal := context.WithCancel(t.Context())
+	done := stopping(second, true)
+	select {
+	case <-done:
+		t.Fatal("it stops with a stack")
+	case <-time.After(100 * time.Millisecond):
+	}
+	signal()
+	<-done
+	done = stopping(t.Context(), true)
+	_, err = db.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { k.Node = "n2"; return nil, nil })
+	require.NoError(t, err)
+	<-done
 }

@@ -83,9 +83,13 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // drain ends the listeners after the open requests, or after the drain time. In a cluster
-// it says first that this node is about to stop.
+// it says first that this node is about to stop, and moves its stacks away if the node is
+// being drained.
 func (s *Server) drain() {
+	again, stop := untilSignal()
 	s.leave()
+	s.moveOut(again)
+	stop()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	s.api.Release()
