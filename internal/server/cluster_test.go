@@ -2,6 +2,7 @@ package server
 
 import (
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/metrics"
+	"github.com/berth-host/berth/internal/registry"
 	"github.com/berth-host/berth/internal/store"
 	"github.com/berth-host/berth/internal/store/postgrestest"
 )
@@ -79,6 +81,40 @@ func TestInstall_RefusesTheDatabaseOfOneMachine(t *testing.T) {
 	alone.cfg.BaseURL = &url.URL{Scheme: "https", Host: "renamed.example"}
 	require.NoError(t, alone.checkAlone(t.Context(), auth.Key{1}), "one machine may change its address")
 	require.ErrorContains(t, newNode(t, address, func(*Config) {}).install(t.Context(), auth.Key{1}, ""), "is that of one machine")
+}
+
+func TestOpenRegistry_RefusesANewNodeWithoutIt(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	away, err := registry.ParseAddress("http://" + ln.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	used := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(used, "instance"), []byte("0123456789abcdef\n"), 0o600))
+	for name, tt := range map[string]struct {
+		cfg     Config
+		refused bool
+	}{
+		"new":         {Config{Cluster: clusterSwarm, DataDir: t.TempDir(), Registry: away}, true},
+		"known":       {Config{Cluster: clusterSwarm, DataDir: used, Registry: away}, false},
+		"one machine": {Config{Cluster: clusterOff, DataDir: t.TempDir(), Registry: away}, false},
+		"without":     {Config{Cluster: clusterSwarm, DataDir: t.TempDir()}, false},
+	} {
+		var logged strings.Builder
+		s := &Server{cfg: tt.cfg, log: slog.New(slog.NewTextHandler(&logged, nil))}
+		err := s.openRegistry(t.Context())
+		if s.registry != nil {
+			defer s.registry.Close()
+		}
+		if tt.refused {
+			require.ErrorContains(t, err, "BERTH_REGISTRY: a new node needs the registry", name)
+			require.NotContains(t, err.Error(), "\n", name)
+			continue
+		}
+		require.NoError(t, err, name)
+		s.checkRegistry(t.Context())
+		require.Equal(t, name != "without", strings.Contains(logged.String(), "the registry cannot be used now"), name)
+	}
 }
 
 func TestIsOpenRedis(t *testing.T) {

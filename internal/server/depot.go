@@ -2,13 +2,29 @@ package server
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/depot"
 )
 
-// checkRegistry warns of a registry that does not answer: all but the start of a new node goes
-// on without.
+// openRegistry opens the registry, if there is one. It refuses a new node that cannot use it.
+func (s *Server) openRegistry(ctx context.Context) (err error) {
+	if s.registry, err = s.cfg.openRegistry(); s.registry == nil || err != nil || !s.isNewNode() {
+		return err
+	}
+	if err := s.registry.Check(ctx); err != nil {
+		return fmt.Errorf("BERTH_REGISTRY: a new node needs the registry when it starts first, and cannot use it: %w", err)
+	}
+	return nil
+}
+
+// isNewNode reports whether this is a node whose data directory belongs to no installation
+// yet.
+func (s *Server) isNewNode() bool { return s.cfg.inCluster() && !exists(s.dir().Instance()) }
+
+// checkRegistry warns of a registry that does not answer: all but the first start of a new
+// node goes on without.
 func (s *Server) checkRegistry(ctx context.Context) {
 	if s.registry == nil {
 		return

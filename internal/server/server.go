@@ -128,6 +128,9 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.openRegistry(ctx); err != nil { // before a new node is one
+		return err
+	}
 	if err := s.openCluster(ctx, key); err != nil {
 		return err
 	}
@@ -287,9 +290,6 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 		return err
 	}
 	s.driver = docker.NewDriver(s.engine, s.engineInfo, s.cfg.driverOptions(instance))
-	if s.registry, err = s.cfg.openRegistry(); err != nil {
-		return err
-	}
 	if s.builder, err = newBuilder(s.cfg, s.driver, s.openDepot(), key.Layers(), s.metrics.Build, s.log); err != nil {
 		return err
 	}
