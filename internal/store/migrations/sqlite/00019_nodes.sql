@@ -21,7 +21,7 @@ CREATE TABLE nodes (
     stacks        INTEGER NOT NULL DEFAULT 0,
     builds        INTEGER NOT NULL DEFAULT 0,
     room          INTEGER NOT NULL DEFAULT 0,
-    empty         TEXT NOT NULL DEFAULT '[]',
+    empty         TEXT NOT NULL DEFAULT 'null',
     word_state    TEXT NOT NULL DEFAULT '',
     availability  TEXT NOT NULL DEFAULT '',
     labels        TEXT NOT NULL DEFAULT '{}',
