@@ -3,13 +3,20 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"path"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/integration/invariants"
 )
 
 const (
@@ -119,12 +126,142 @@ func (c *Cluster) sql(t *testing.T, statement string) string {
 	return strings.TrimSpace(text)
 }
 
-// liveOn creates a stack that must come up on a node: the others take none meanwhile.
+// liveOn creates a stack that must come up, on a node.
 func (c *Cluster) liveOn(t *testing.T, owner *Host, tree Tree, manifest string) *Stack {
 	t.Helper()
-	c.sql(t, "UPDATE nodes SET draining = (id <> '"+owner.id(t)+"')")
-	defer c.sql(t, "UPDATE nodes SET draining = false")
-	st := owner.create(t, tree, manifest)
-	require.Same(t, owner, c.owner(t, st))
-	return owner.mustLive(t, st)
+	for range 10 {
+		st := owner.live(t, tree, manifest)
+		if c.owner(t, st) == owner {
+			return st
+		}
+		// Another one had more room.
+		require.Equal(t, http.StatusOK, owner.delete(t, st).status)
+	}
+	t.Fatalf("no stack comes to %s", owner.node.Name)
+	return nil
+}
+
+// history reads every event of the cluster, in order.
+func (c *Cluster) history(t *testing.T) []invariants.Occurrence { return c.hosts[0].history(t) }
+
+// inOrder asserts that every node has exactly what the rows of its own stacks imply, and
+// that the history since before is one that docs/api.md allows.
+func (c *Cluster) inOrder(t *testing.T, before []invariants.Occurrence) {
+	t.Helper()
+	var rows []invariants.Row
+	var now []invariants.Occurrence
+	eventually(t, "everything is as the rows say", func() (err error) {
+		if rows, err = invariants.Rows(t.Context(), c.hosts[0].query); err != nil {
+			return err
+		}
+		now = c.history(t)
+		var errs []error
+		for _, h := range c.hosts {
+			there, err := h.inventory(t.Context())
+			errs = append(errs, err)
+			own := slices.DeleteFunc(slices.Clone(rows), func(r invariants.Row) bool { return r.Node != h.id(t) })
+			if err := invariants.Compare(own, there); err != nil {
+				errs = append(errs, fmt.Errorf("on %s: %w", h.node.Name, err))
+			}
+		}
+		after, err := invariants.Rows(t.Context(), c.hosts[0].query)
+		if err == nil && !reflect.DeepEqual(rows, after) {
+			err = errors.New("a stack has changed meanwhile")
+		}
+		return errors.Join(append(errs, err)...)
+	})
+	require.GreaterOrEqual(t, len(now), len(before), "events are lost")
+	require.Equal(t, before, append([]invariants.Occurrence(nil), now[:len(before)]...), "recorded events have changed")
+	require.NoError(t, invariants.Follow(now, rows))
+}
+
+// awaitPushed waits until the registry has some tags of a stack.
+func (c *Cluster) awaitPushed(t *testing.T, st *Stack, tags int) {
+	t.Helper()
+	url := fmt.Sprintf("http://%s:5000/v2/t%d/stacks/%s/tags/list", c.lab.Registry.Address, c.number, strings.TrimPrefix(st.ID, "stk_"))
+	eventually(t, "the stack is in the registry", func() error {
+		res, err := http.Get(url)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		var list struct{ Tags []string }
+		if err := json.NewDecoder(res.Body).Decode(&list); err != nil || len(list.Tags) < tags {
+			return fmt.Errorf("it has %q, %w", list.Tags, err)
+		}
+		return nil
+	})
+}
+
+// serves waits until a service answers a text through a node.
+func (h *Host) serves(t *testing.T, url, want string) {
+	t.Helper()
+	eventually(t, url+" answers through "+h.node.Name, func() error { return same(want, h.get(t, url).String()) })
+}
+
+// pressure asks for an address all the time, through some nodes.
+type pressure struct {
+	stopped chan struct{}
+	all     sync.WaitGroup
+
+	mu      sync.Mutex
+	n       int
+	longest time.Duration // of an answer
+	lost    []string      // what was answered but 200
+}
+
+// press begins to ask for an address through some nodes.
+func press(t *testing.T, url string, hosts ...*Host) *pressure {
+	t.Helper()
+	p := &pressure{stopped: make(chan struct{})}
+	for _, h := range hosts {
+		p.all.Go(func() { p.ask(t, h, url) })
+	}
+	t.Cleanup(func() { p.end() })
+	return p
+}
+
+func (p *pressure) ask(t *testing.T, h *Host, url string) {
+	for {
+		select {
+		case <-p.stopped:
+			return
+		default:
+		}
+		began := time.Now()
+		r := h.get(t, url)
+		took := time.Since(began)
+		p.mu.Lock()
+		p.n++
+		p.longest = max(p.longest, took)
+		if r.status != http.StatusOK {
+			p.lost = append(p.lost, fmt.Sprintf("%s after %s at %s: %.200s", h.node.Name, took, began.Format(time.TimeOnly), r))
+		}
+		p.mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// end stops the requests.
+func (p *pressure) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.stopped:
+		return
+	default:
+		close(p.stopped)
+	}
+	p.mu.Unlock()
+	p.all.Wait()
+	p.mu.Lock()
+}
+
+// lostNone stops the requests and asserts that each was answered.
+func (p *pressure) lostNone(t *testing.T) {
+	t.Helper()
+	p.end()
+	require.Empty(t, p.lost, "%d requests", p.n)
+	require.Positive(t, p.n)
+	t.Logf("%d requests, the longest took %s", p.n, p.longest.Round(time.Millisecond))
 }

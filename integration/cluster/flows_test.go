@@ -1,18 +1,203 @@
 package cluster
 
 import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
+// allowsHooks lets webhooks reach the receivers of these tests.
+func allowsHooks(c *Cluster) { c.env["BERTH_WEBHOOK_ALLOW"] = c.lab.subnet.String() }
+
+// receiver gets webhooks.
+type receiver struct {
+	url string
+
+	mu  sync.Mutex
+	got map[string]int // deliveries of each event
+}
+
+// newReceiver starts a receiver that the nodes reach.
+func (c *Cluster) newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	l, err := net.Listen("tcp", c.lab.address(1).String()+":0")
+	require.NoError(t, err)
+	r := &receiver{got: map[string]int{}, url: "http://" + l.Addr().String()}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.got[req.Header.Get("X-Service-Event")+" "+req.Header.Get("X-Service-Delivery")]++
+	}))
+	require.NoError(t, server.Listener.Close())
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	return r
+}
+
+// gotOnce waits until the receiver has each of some events, and asserts that none came twice.
+func (r *receiver) gotOnce(t *testing.T, events []Event) {
+	t.Helper()
+	for _, e := range events {
+		key := fmt.Sprintf("%s %d", e.Type, e.ID)
+		eventually(t, "the receiver gets "+key, func() error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return same("1", fmt.Sprint(r.got[key]))
+		})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Len(t, r.got, len(events), "%v", r.got)
+}
+
+// stream opens a stream of server-sent events and returns its lines.
+func (h *Host) stream(t *testing.T, token, path string) *bufio.Scanner {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL+path, http.NoBody)
+	require.NoError(t, err)
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := h.client.Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { res.Body.Close() })
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	return bufio.NewScanner(res.Body)
+}
+
+// awaitLine reads lines until one contains a text.
+func awaitLine(t *testing.T, lines *bufio.Scanner, text string) {
+	t.Helper()
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), text) {
+			return
+		}
+	}
+	t.Fatalf("the stream ends without %q: %v", text, lines.Err())
+}
+
+// upgrades asserts that a service's other protocol comes through a node.
+func (h *Host) upgrades(t *testing.T, st *Stack) {
+	t.Helper()
+	conn, err := net.Dial("tcp", h.node.AddressOf(8080).String())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	host := strings.TrimPrefix(st.url("web", ""), "http://")
+	_, err = io.WriteString(conn, "GET /upgrade HTTP/1.1\r\nHost: "+host+"\r\nConnection: Upgrade\r\nUpgrade: upper\r\n\r\n")
+	require.NoError(t, err)
+	in := bufio.NewReader(conn)
+	res, err := http.ReadResponse(in, nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusSwitchingProtocols, res.StatusCode)
+	_, err = io.WriteString(conn, "hello\n")
+	require.NoError(t, err)
+	line, err := in.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "HELLO\n", line)
+}
+
+// head returns the headers with which a request comes to the service web, but for its id.
+func (h *Host) head(t *testing.T, st *Stack, headers ...string) string {
+	t.Helper()
+	r := h.get(t, st.url("web", "/head"), headers...)
+	require.Equal(t, http.StatusOK, r.status, r)
+	return requestID.ReplaceAllString(r.body, "")
+}
+
+var requestID = regexp.MustCompile("X-Request-Id: .*\r\n")
+
+// refusesForgeries asserts that what only nodes say counts for nothing from others.
+func (h *Host) refusesForgeries(t *testing.T, st *Stack) {
+	t.Helper()
+	honest := h.head(t, st)
+	forged := []string{"Berth-Client-Ip", "Berth-Client-Proto", "Berth-Peer", "Berth-Peer-Hops", "berth_client_ip", "BERTH-PEER-HOPS"}
+	for _, name := range forged {
+		for _, value := range []string{"1", "9", "203.0.113.7", "https"} {
+			require.Equal(t, honest, h.head(t, st, name, value), "%s: %s", name, value)
+			require.Equal(t, http.StatusOK, h.get(t, "/v0/stacks/"+st.ID, name, value, "Authorization", "Bearer "+st.ManageToken).status, name)
+		}
+	}
+	require.Equal(t, http.StatusNotFound, h.attempt(t, http.MethodGet, "/peer/v1/ping", nil, "Berth-Peer", "1").status)
+	conn, err := tls.Dial("tcp", h.node.AddressOf(8443).String(), &tls.Config{InsecureSkipVerify: true}) // it asks for a certificate
+	if err == nil {
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "GET /peer/v1/ping HTTP/1.1\r\nHost: x\r\nBerth-Peer: 1\r\n\r\n")
+		_, err = http.ReadResponse(bufio.NewReader(conn), nil)
+	}
+	require.Error(t, err, "who has no certificate is answered")
+}
+
 // What a client does with a stack works through nodes that do not have it.
 func TestCluster_AnyNodeTakesAnyRequest(t *testing.T) {
-	c := start(t, clustered)
-	t.Log(c.on("w1").members(t))
-	st := c.liveOn(t, c.on("w1"), app, appManifest)
+	c := start(t, clustered, allowsHooks, with("BERTH_EXPIRY_NOTICE", "1s"))
+	owner := c.on("w1")
+	a, b := c.on("m1"), c.on("w2")
+	for name, m := range a.members(t) {
+		require.Equal(t, "ready active", m.State+" "+m.Availability, name)
+	}
+	key := b.account(t, "ana@example.com")
+	hook := c.newReceiver(t)
+	manifest := strings.Replace(appManifest, "{name: app,", "{name: app, notify: {webhook: '"+hook.url+"'},", 1)
+
+	st := c.liveOn(t, owner, app, manifest)
+	require.Equal(t, http.StatusOK, a.as(t, st.ManageToken, http.MethodGet, "/v0/stacks/"+st.ID+"?wait=true", "").status)
 	for _, h := range c.hosts {
 		require.Equal(t, "200 hello from web, generation 1", h.get(t, st.url("web", "/")).String())
 		require.Equal(t, "200 a site", h.get(t, st.url("site", "/")).String())
+		require.Equal(t, owner.head(t, st), h.head(t, st))
+		h.upgrades(t, st)
+		h.refusesForgeries(t, st)
 	}
+	b.write(t, st, "kept", "data")
+
+	follow := a.stream(t, st.ManageToken, "/v0/stacks/"+st.ID+"/events")
+	logs := b.stream(t, st.ManageToken, "/v0/stacks/"+st.ID+"/logs?service=web&timestamps=true")
+	load := press(t, st.url("web", "/"), c.hosts...)
+	require.Equal(t, http.StatusOK, a.redeploy(t, st, app.plus("site/more", "x"), manifest).status)
+	require.Equal(t, 2, b.mustLive(t, st).Generation)
+	load.lostNone(t)
+	require.Equal(t, "200 x", b.get(t, st.url("site", "/more")).String())
+	awaitLine(t, follow, "stack.redeploying")
+	awaitLine(t, follow, "stack.live")
+	awaitLine(t, logs, "gen 2 == web started")
+
+	path := "/v0/stacks/" + st.ID
+	require.Equal(t, http.StatusOK, b.as(t, st.ManageToken, http.MethodPatch, path+"/env?wait=true", `{"services": {"web": {"KEY": "value"}}}`).status)
+	require.Equal(t, "200 value", a.get(t, st.url("web", "/env?name=KEY")).String())
+	require.Contains(t, a.as(t, st.ManageToken, http.MethodGet, path+"/env", "").body, `"KEY"`)
+	require.Contains(t, b.as(t, st.ManageToken, http.MethodPost, path+"/services/web/exec", `{"command": "echo $KEY"}`).body, `"output":"value\n"`)
+	require.Contains(t, b.as(t, st.ManageToken, http.MethodGet, path+"/source/server.pl", "").body, "IO::Socket::INET")
+	require.Contains(t, a.as(t, st.ManageToken, http.MethodGet, path+"/logs", "").body, "### web (run)")
+
+	require.Equal(t, http.StatusOK, a.extend(t, st, "1s").status)
+	eventually(t, "it expires", func() error { return same("expired", b.show(t, st).Status) })
+	require.Equal(t, http.StatusOK, a.claim(t, key, st).status)
+	require.Equal(t, 3, b.mustLive(t, st).Generation)
+	require.Equal(t, "200 data", a.reads(t, st, "kept"))
+	hook.gotOnce(t, b.events(t, st))
+	c.inOrder(t, nil)
+
+	require.Equal(t, http.StatusOK, b.as(t, key, http.MethodDelete, path, "").status)
+	c.forget(st)
+	for _, h := range c.hosts {
+		h.hasNothing(t)
+	}
+	site := a.create(t, page("a page"), "")
+	b.mustLive(t, site)
+	b.serves(t, site.url("web", "/"), "200 a page")
 }
