@@ -242,7 +242,7 @@ func streaming(write func(io.Writer) error, read func(io.Reader) error) error {
 		w.CloseWithError(err)
 		written <- err
 	}()
-	err := read(r)
+	err := read(struct{ io.Reader }{r}) // which the reader cannot close, as an HTTP client does
 	if err == nil {
 		_, err = io.Copy(io.Discard, r) // the end of a tar may be followed by padding
 	}

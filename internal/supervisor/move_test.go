@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -376,4 +379,26 @@ func TestMove_OfASiteNeedsNoRegistry(t *testing.T) {
 		require.ErrorContains(t, b.sup.Move(a.t.Context(), other.ID, "a"), "BERTH_REGISTRY")
 		require.Equal(t, "L1", b.consistent(other, "in the end"))
 	}, func(c *Config) { c.Registry = nil })
+}
+
+// A client of HTTP closes what it has read, and a server may answer before the end.
+func TestStreaming_WorksOverHTTP(t *testing.T) {
+	for _, most := range []int64{1 << 30, 512} {
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, err := io.Copy(io.Discard, io.LimitReader(r.Body, most))
+			assert.NoError(t, err)
+		}))
+		post := func(r io.Reader) error {
+			res, err := http.Post(server.URL, "", r)
+			if err != nil {
+				return err
+			}
+			return res.Body.Close()
+		}
+		for _, size := range []int{0, 1024, 100_000} {
+			write := func(w io.Writer) error { _, err := w.Write(make([]byte, size)); return err }
+			require.NoError(t, streaming(write, post), "%d bytes, of which the server reads %d", size, most)
+		}
+		server.Close()
+	}
 }
