@@ -69,7 +69,7 @@ func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack) error {
 	err := s.bring(ctx, st)
 	if err == nil {
 		failpoint.Here("lost-brought")
-		st, err = s.cfg.Store.Update(ctx, st.ID, func(now *stack.Stack) ([]stack.Event, error) {
+		_, err = s.cfg.Store.Update(ctx, st.ID, func(now *stack.Stack) ([]stack.Event, error) {
 			if now.Status != st.Status || now.Generation.Attempt != st.Generation.Attempt {
 				return nil, store.ErrNotOwner
 			}
