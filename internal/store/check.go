@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Condition is the state of a database.
@@ -55,7 +53,7 @@ func (f *sqliteFile) check(ctx context.Context) (c Condition, err error) {
 }
 
 func (p *postgres) check(ctx context.Context) (c Condition, err error) {
-	db := p.pool(1, map[string]string{"default_transaction_read_only": "on"}, func(*pgx.Conn) {})
+	db := p.pool(1, map[string]string{"default_transaction_read_only": "on"}, nil)
 	defer db.Close() // nothing was written
 	conn, err := db.Conn(ctx)
 	if err != nil {

@@ -31,8 +31,21 @@ type dialect interface {
 	// beside returns a pool for single statements that change what no transaction does; they
 	// do not wait for those of other stores.
 	beside() *sql.DB
-	// reserve makes stacks created from now on get a seq above last.
-	reserve(ctx context.Context, tx *sql.Tx, last int64) error
+	// reserve makes rows inserted from now on get a number above last. The table is one of
+	// those that number their rows.
+	reserve(ctx context.Context, tx *sql.Tx, table, column string, last int64) error
+	// counter is an expression for the last number that a table has given, or 0.
+	counter(table, column string) string
+	// quiet returns a pool of one connection without limits of time, which keeps every other
+	// store away until it is closed. Its error has errInUse while another store is open.
+	quiet(ctx context.Context) (*sql.DB, error)
+	// makeTables brings the tables up to date, through a pool of quiet's.
+	makeTables(ctx context.Context, quiet *sql.DB, log *slog.Logger) error
+	// folder is the one of the migrations.
+	folder() string
+	// schema is a query for all columns of all tables, but for the one with the version: the
+	// table's name, the column's, and whether it is of the type boolean.
+	schema() string
 	// cause returns syscall.ENOSPC or ErrUnavailable if that is what an error of the
 	// database means, and nil for any other.
 	cause(err error) error

@@ -234,10 +234,14 @@ func (s *Store) Install(ctx context.Context, want Installation) (found Installat
 			return err
 		}
 		found = want
-		return s.exec(ctx, tx, "make the installation", `INSERT INTO installation (one, id, key_print, base_url, apps_domain, cluster, swarm, made_at)
-			VALUES (1, ?, ?, ?, ?, ?, ?, ?)`, want.ID, want.KeyPrint, want.BaseURL, want.AppsDomain, want.Cluster, want.Swarm, micros(stack.Now()))
+		return s.insertInstallation(ctx, tx, want)
 	})
 	return found, err
+}
+
+func (s *Store) insertInstallation(ctx context.Context, tx *sql.Tx, i Installation) error {
+	return s.exec(ctx, tx, "make the installation", `INSERT INTO installation (one, id, key_print, base_url, apps_domain, cluster, swarm, made_at)
+		VALUES (1, ?, ?, ?, ?, ?, ?, ?)`, i.ID, i.KeyPrint, i.BaseURL, i.AppsDomain, i.Cluster, i.Swarm, micros(stack.Now()))
 }
 
 // SetSwarm records the swarm of an installation that has none.

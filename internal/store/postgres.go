@@ -35,14 +35,16 @@ const (
 	connectTimeout   = 5 * time.Second
 	retryListen      = time.Second
 	listenPatience   = 5 * time.Second
+	lockPatience     = 2 * time.Second
 )
 
 // leastVersion is the oldest PostgreSQL that works, as server_version_num.
 const leastVersion = 150_000
 
 // The advisory locks of a database. A transaction that writes holds the first, so that
-// the ids of events become visible in their order; a server holds the second, shared,
-// while it follows others; whoever changes the tables holds the third.
+// the ids of events become visible in their order; an open store holds the second, shared,
+// by its write connection, and who copies all rows holds it alone; whoever changes the tables
+// holds the third.
 const (
 	lockWriters = 0x6265727468_01
 	lockServers = 0x6265727468_02
@@ -141,15 +143,18 @@ func (p *postgres) clock() string {
 }
 
 // beside is a pool of one connection, opened when it is used.
-func (p *postgres) beside() *sql.DB { return p.pool(1, nil, func(*pgx.Conn) {}) }
+func (p *postgres) beside() *sql.DB { return p.pool(1, nil, nil) }
 
 func (p *postgres) open(ctx context.Context, log *slog.Logger) (write, read *sql.DB, err error) {
 	if err := p.migrate(ctx, log); err != nil {
 		return nil, nil, err
 	}
-	write = p.pool(1, nil, func(conn *pgx.Conn) { p.writer.Store(conn.PgConn().PID()) })
-	read = p.pool(readConnections, map[string]string{"default_transaction_read_only": "on"}, func(*pgx.Conn) {})
-	return write, read, nil
+	write = p.pool(1, nil, func(ctx context.Context, conn *pgx.Conn) error {
+		p.writer.Store(conn.PgConn().PID())
+		return lockShared(ctx, conn)
+	})
+	read = p.pool(readConnections, map[string]string{"default_transaction_read_only": "on"}, nil)
+	return write, read, write.PingContext(ctx)
 }
 
 // migrate brings the tables up to date. One store at a time does so.
@@ -167,7 +172,7 @@ func (p *postgres) migrate(ctx context.Context, log *slog.Logger) error {
 	if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", lockTables); err != nil {
 		return err
 	}
-	return migrate(ctx, db, goose.DialectPostgres, "postgres", log) // the end of the connection unlocks
+	return migrate(ctx, db, goose.DialectPostgres, p.folder(), log) // the end of the connection unlocks
 }
 
 // checkVersion refuses a server that is too old.
@@ -189,8 +194,9 @@ func tooOld(version string, number int) error {
 	return fmt.Errorf("it is PostgreSQL %s, and Berth needs 15 or newer", version)
 }
 
-// pool returns a pool of connections with parameters of their sessions.
-func (p *postgres) pool(connections int, params map[string]string, connected func(*pgx.Conn)) *sql.DB {
+// pool returns a pool of connections with parameters of their sessions. A connection that
+// connected returns an error for is not used; connected may be nil.
+func (p *postgres) pool(connections int, params map[string]string, connected func(context.Context, *pgx.Conn) error) *sql.DB {
 	config := p.config.Copy()
 	for name, limit := range map[string]time.Duration{
 		"statement_timeout":                   statementTimeout,
@@ -202,19 +208,74 @@ func (p *postgres) pool(connections int, params map[string]string, connected fun
 	for name, value := range params {
 		config.RuntimeParams[name] = value
 	}
-	db := sql.OpenDB(connector{stdlib.GetConnector(*config, stdlib.OptionAfterConnect(func(_ context.Context, conn *pgx.Conn) error {
-		connected(conn)
-		return nil
-	}))})
+	var options []stdlib.OptionOpenDB
+	if connected != nil {
+		options = append(options, stdlib.OptionAfterConnect(connected))
+	}
+	db := sql.OpenDB(connector{stdlib.GetConnector(*config, options...)})
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	return db
 }
 
-func (p *postgres) reserve(ctx context.Context, tx *sql.Tx, last int64) error {
-	_, err := tx.ExecContext(ctx, `SELECT setval('stacks_seq_seq', ?) FROM stacks_seq_seq
-		WHERE CASE WHEN is_called THEN last_value ELSE 0 END < ?`, last, last)
+func (p *postgres) reserve(ctx context.Context, tx *sql.Tx, table, column string, last int64) error {
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("SELECT setval('%s_%s_seq', ?) WHERE %s < ?", table, column, p.counter(table, column)), last, last)
 	return err
+}
+
+func (p *postgres) counter(table, column string) string {
+	return fmt.Sprintf("(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM %s_%s_seq)", table, column)
+}
+
+// quiet holds the lock of all servers alone, which those that are open share.
+func (p *postgres) quiet(ctx context.Context) (*sql.DB, error) {
+	db := p.pool(1, map[string]string{"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}, lockAlone)
+	conn, err := db.Conn(ctx)
+	if err == nil {
+		err = errors.Join(checkVersion(ctx, conn), conn.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// lockAlone returns errInUse while another store of the database is open.
+func lockAlone(ctx context.Context, conn *pgx.Conn) error {
+	return tryLock(ctx, conn, "pg_try_advisory_lock", errInUse)
+}
+
+// lockShared returns ErrUnavailable while rows are copied from or to the database.
+func lockShared(ctx context.Context, conn *pgx.Conn) error {
+	return tryLock(ctx, conn, "pg_try_advisory_lock_shared", fmt.Errorf("%w while berthd migrate uses it", ErrUnavailable))
+}
+
+// tryLock takes the lock of the servers until the connection ends, or returns taken. It gives
+// PostgreSQL the time to notice that another connection has ended.
+func tryLock(ctx context.Context, conn *pgx.Conn, function string, taken error) error {
+	for began := time.Now(); ; {
+		got := false
+		err := conn.QueryRow(ctx, "SELECT "+function+"($1)", lockServers).Scan(&got)
+		if err != nil || got {
+			return err
+		}
+		if time.Since(began) > lockPatience || !pause.For(ctx, lockPatience/20) {
+			return taken
+		}
+	}
+}
+
+func (p *postgres) makeTables(ctx context.Context, _ *sql.DB, log *slog.Logger) error {
+	return p.migrate(ctx, log)
+}
+
+func (p *postgres) folder() string { return "postgres" }
+
+func (p *postgres) schema() string {
+	return `SELECT c.table_name, c.column_name, c.data_type = 'boolean'
+		FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
+		WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' AND c.table_name <> 'goose_db_version'
+		ORDER BY c.table_name, c.ordinal_position`
 }
 
 // cause takes what the driver says about its connection, and the time limit of a call, for
@@ -270,7 +331,7 @@ func (p *postgres) listen(ctx context.Context, changed func(stackID string)) err
 		_ = conn.Close(ctx) // of a connection that nothing was written on
 	}()
 	if err := within(ctx, listenPatience, func(ctx context.Context) error {
-		_, err := conn.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_lock_shared(%d); LISTEN %s", lockServers, channel))
+		_, err := conn.Exec(ctx, "LISTEN "+channel)
 		return err
 	}); err != nil {
 		return err

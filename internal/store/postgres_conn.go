@@ -28,14 +28,14 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 // other.
 type pgConn struct{ *stdlib.Conn }
 
-// CheckNamedValue makes a value what any driver takes. PostgreSQL has no NUL in a text,
-// so it becomes U+FFFD.
+// CheckNamedValue makes a value what any driver takes. PostgreSQL has neither NUL nor bytes
+// that are not UTF-8 in a text, so they become U+FFFD.
 func (c *pgConn) CheckNamedValue(arg *driver.NamedValue) (err error) {
 	if arg.Value, err = driver.DefaultParameterConverter.ConvertValue(arg.Value); err != nil {
 		return err
 	}
 	if text, ok := arg.Value.(string); ok {
-		arg.Value = strings.ReplaceAll(text, "\x00", "\uFFFD")
+		arg.Value = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", "\uFFFD"), "\uFFFD")
 	}
 	return nil
 }

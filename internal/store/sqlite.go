@@ -50,7 +50,7 @@ func (f *sqliteFile) open(ctx context.Context, log *slog.Logger) (write, read *s
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := migrate(ctx, f.write, goose.DialectSQLite3, "sqlite", log); err != nil {
+	if err := f.makeTables(ctx, f.write, log); err != nil {
 		return f.write, nil, fmt.Errorf("migrate: %w", cmp.Or(damage(ctx, f.write), err))
 	}
 	if f.version, err = dataVersion(ctx, f.write); err != nil {
@@ -137,12 +137,53 @@ func (f *sqliteFile) follow(ctx context.Context, changed func(stackID string)) {
 	}
 }
 
-func (f *sqliteFile) reserve(ctx context.Context, tx *sql.Tx, last int64) error {
+func (f *sqliteFile) reserve(ctx context.Context, tx *sql.Tx, table, _ string, last int64) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO sqlite_sequence (name, seq)
-		SELECT 'stacks', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'stacks')`)
+		SELECT ?, 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?)`, table, table)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE sqlite_sequence SET seq = ? WHERE name = 'stacks' AND seq < ?", last, last)
+	_, err = tx.ExecContext(ctx, "UPDATE sqlite_sequence SET seq = ? WHERE name = ? AND seq < ?", last, table, last)
 	return err
+}
+
+func (f *sqliteFile) counter(table, _ string) string {
+	return "coalesce((SELECT seq FROM sqlite_sequence WHERE name = '" + table + "'), 0)"
+}
+
+// quietPatience is how long quiet waits for a command that is about to end.
+const quietPatience = "_pragma=busy_timeout(1000)"
+
+// quiet takes the file's exclusive lock: in that mode SQLite keeps it from the first read on,
+// and gets it only if nobody else has the file open.
+func (f *sqliteFile) quiet(ctx context.Context) (*sql.DB, error) {
+	db, err := connect(f.path, "_foreign_keys=1&_synchronous=FULL&_pragma=locking_mode(EXCLUSIVE)&"+quietPatience, 1)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "SELECT count(*) FROM sqlite_schema")
+		err = errors.Join(err, tx.Rollback())
+	}
+	if err == nil {
+		return db, nil
+	}
+	if errors.Is(f.cause(err), ErrUnavailable) {
+		err = errInUse
+	} else {
+		err = cmp.Or(damage(ctx, db), err)
+	}
+	return nil, errors.Join(err, db.Close())
+}
+
+func (f *sqliteFile) makeTables(ctx context.Context, quiet *sql.DB, log *slog.Logger) error {
+	return migrate(ctx, quiet, goose.DialectSQLite3, f.folder(), log)
+}
+
+func (f *sqliteFile) folder() string { return "sqlite" }
+
+func (f *sqliteFile) schema() string {
+	return `SELECT m.name, c.name, false FROM sqlite_schema m JOIN pragma_table_info(m.name) c
+		WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite~_%' ESCAPE '~' AND m.name <> 'goose_db_version' ORDER BY m.name, c.cid`
 }

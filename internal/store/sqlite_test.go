@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -44,7 +45,9 @@ func (path sqliteFile) open(t testing.TB) *store.Store {
 
 func (path sqliteFile) exec(t testing.TB, query string, args ...any) {
 	t.Helper()
-	if _, err := path.raw(t).Exec(query, args...); err != nil {
+	db := path.raw(t)
+	_, err := db.Exec(query, args...)
+	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

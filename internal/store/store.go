@@ -12,7 +12,7 @@
 //
 // Statements are written as both understand them, with ? for each parameter in turn. Only
 // what implements dialect depends on one of them: sqlite.go, postgres.go and the
-// migrations of each.
+// migrations of each. Copy takes all rows from one kind to the other.
 package store
 
 import (
@@ -56,6 +56,7 @@ type Store struct {
 	watch   watchers
 
 	recorded func(stack.EventType)
+	patient  bool // calls take as long as they need
 }
 
 // Open opens the database and brings its tables up to date. The caller must ensure that
@@ -190,7 +191,7 @@ func onlyPlace[T any](value *T) []any { return []any{value} }
 
 // limit returns a context that ends with ctx, and when a call has taken too long.
 func (s *Store) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	if limit := s.dialect.patience(); limit > 0 {
+	if limit := s.dialect.patience(); limit > 0 && !s.patient {
 		return context.WithTimeout(ctx, limit)
 	}
 	return ctx, func() {}
@@ -228,6 +229,6 @@ func (f *fault) Unwrap() []error {
 // Reserve makes stacks created from now on get a Seq above last.
 func (s *Store) Reserve(ctx context.Context, last int64) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
-		return s.fault("reserve numbers of stacks", s.dialect.reserve(ctx, tx, last))
+		return s.fault("reserve numbers of stacks", s.dialect.reserve(ctx, tx, "stacks", "seq", last))
 	})
 }
