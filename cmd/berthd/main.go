@@ -49,6 +49,7 @@ func command() *cobra.Command {
 		doctorCommand(),
 		manpage.Command(8, manual()...),
 		stacksCommand(),
+		migrateCommand(),
 	)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root

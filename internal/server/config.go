@@ -314,15 +314,21 @@ func (c *Config) databasePath() (string, error) {
 	if c.DatabaseURL == "" {
 		return datadir.Dir(c.DataDir).Database(), nil
 	}
-	if isPostgres(c.DatabaseURL) {
-		if err := store.CheckPostgres(c.DatabaseURL); err != nil {
-			return "", fmt.Errorf("BERTH_DATABASE_URL: %w", err)
-		}
-		return "", nil
+	path, err := parseDatabase(c.DatabaseURL)
+	if err != nil {
+		return "", fmt.Errorf("BERTH_DATABASE_URL: %w", err)
 	}
-	path, ok := strings.CutPrefix(c.DatabaseURL, "sqlite://")
+	return path, nil
+}
+
+// parseDatabase returns the path in the address of a database, "" for one of PostgreSQL.
+func parseDatabase(address string) (path string, err error) {
+	if isPostgres(address) {
+		return "", store.CheckPostgres(address)
+	}
+	path, ok := strings.CutPrefix(address, "sqlite://")
 	if !ok || path == "" {
-		return "", fmt.Errorf("BERTH_DATABASE_URL: write postgres://user@host/database, or sqlite:///path/to/berth.db")
+		return "", errors.New("write postgres://user@host/database, or sqlite:///path/to/berth.db")
 	}
 	return path, nil
 }

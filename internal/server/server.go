@@ -254,13 +254,19 @@ func (s *Server) lockData() (err error) {
 	if err := os.MkdirAll(s.cfg.DataDir, 0o700); err != nil {
 		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}
+	free, err := s.tryLock()
+	if err == nil && !free {
+		err = fmt.Errorf("another server uses the data directory %s; stop it, or set BERTH_DATA_DIR to another one", s.cfg.DataDir)
+	}
+	return err
+}
+
+// tryLock locks the data directory, and reports whether no other process has it locked.
+func (s *Server) tryLock() (free bool, err error) {
 	if s.lock, err = os.OpenFile(s.dir().Lock(), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return fmt.Errorf("BERTH_DATA_DIR: %w", err)
+		return false, fmt.Errorf("BERTH_DATA_DIR: %w", err)
 	}
-	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another server uses the data directory %s; stop it, or set BERTH_DATA_DIR to another one", s.cfg.DataDir)
-	}
-	return nil
+	return syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
 }
 
 // openWebhooks must run before anything records an event, so that none is missed.
