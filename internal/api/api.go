@@ -129,6 +129,9 @@ type Config struct {
 	// be nil.
 	Ready func() error
 
+	// Lost reports whether a node is lost, so that its stacks wait for it. It may be nil.
+	Lost func(node string) bool
+
 	// CallerHeader is the request header in which the edge passes the caller's address.
 	// The edge replaces whatever the caller sent under that name.
 	CallerHeader string

@@ -75,7 +75,11 @@ func (a *API) view(s *stack.Stack) stackView {
 		DeployError:   orNull(s.DeployError),
 		Deploy:        viewDeploy(s.LastDeploy),
 	}
+	waits := a.cfg.Lost != nil && s.Status == stack.Live && a.cfg.Lost(s.Node)
 	for i, svc := range s.Generation.Services {
+		if waits {
+			svc.Status = stack.Stopped
+		}
 		v.Services[i] = serviceView{Name: svc.Spec.Name, Runtime: svc.Spec.Label, Status: svc.Status, URL: v.URLs[svc.Spec.Name]}
 	}
 	return v

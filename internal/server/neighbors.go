@@ -104,11 +104,20 @@ func (s *Server) withOthers(cfg supervisor.Config) supervisor.Config {
 	cfg.Peers = targets{s.others.pool}
 	cfg.Hold = s.routes.Hold
 	cfg.Elsewhere = s.others.table.Elsewhere
-	cfg.Lost = func(node string) bool { _, state := s.cluster.Address(node); return state == cluster.Lost }
+	cfg.Lost = s.lost
 	if s.depot != nil {
 		cfg.Registry, cfg.Archive = s.depot, s.depot
 	}
 	return cfg
+}
+
+// lost reports whether a node is lost; never on one machine.
+func (s *Server) lost(node string) bool {
+	if s.cluster == nil {
+		return false
+	}
+	_, state := s.cluster.Address(node)
+	return state == cluster.Lost
 }
 
 // startCluster begins to renew the lease and to greet the other nodes, since the rest of the

@@ -470,6 +470,7 @@ func (s *Server) openAPI(key auth.Key) {
 		UnpackWait:   time.Minute,
 		CallerHeader: proxy.HeaderCallerIP,
 		Ready:        s.staying,
+		Lost:         s.lost,
 		Log:          s.log,
 		Observe:      s.metrics.Request,
 	})
