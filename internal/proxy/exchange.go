@@ -54,6 +54,9 @@ type unreachable struct{ error }
 
 const (
 	maxInterims = 16
+	// maxAgain is how often a request is sent again: once to a service, and more often to a
+	// node, whose server may be on its way out.
+	maxAgain = 3
 	// expectWait is how long a body waits for 100 Continue before it is sent anyway:
 	// not every server honours Expect.
 	expectWait = time.Second
@@ -82,7 +85,7 @@ func (u *upstream) serveOr(w http.ResponseWriter, r *http.Request, of tenant, no
 		}
 	}
 	err := x.attempt(false)
-	if errors.Is(err, errStale) {
+	for again := 0; errors.Is(err, errStale) && again < maxAgain; again++ {
 		err = x.attempt(true)
 	}
 	if err != nil {
@@ -133,10 +136,11 @@ func (x *exchange) repeatable() bool {
 }
 
 // classify turns a failure before the first byte of the answer into errStale if the
-// request may be sent again.
+// request may be sent again: the connection was kept and has been closed, or that of a node
+// is new, and its server stops.
 func (x *exchange) classify(err error) error {
 	x.gone = x.r.Context().Err() != nil
-	if x.c.used && !x.heard && x.repeatable() && !isTimeout(err) && !x.gone {
+	if (x.c.used || x.u.kind == node) && !x.heard && x.repeatable() && !isTimeout(err) && !x.gone {
 		return errStale
 	}
 	if x.upload != nil {

@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// closing is a listener whose first connections are closed once a request has come, as
+// by a server that stops.
+type closing struct {
+	accept net.Listener
+	left   atomic.Int64
+}
+
+func (l *closing) Addr() net.Addr { return l.accept.Addr() }
+
+func (l *closing) Close() error { return l.accept.Close() }
+
+func (l *closing) Accept() (net.Conn, error) {
+	for {
+		c, err := l.accept.Accept()
+		if err != nil || l.left.Add(-1) < 0 {
+			return c, err
+		}
+		_, _ = c.Read(make([]byte, 1))
+		c.Close()
+	}
+}
+
+func TestPeer_ThatStopsIsAskedAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name, method, body string
+		closed             int64
+		want               int
+	}{
+		{"twice", http.MethodGet, "", 2, http.StatusOK},
+		{"always", http.MethodGet, "", 100, http.StatusBadGateway},
+		{"with a body", http.MethodPost, "text", 1, http.StatusBadGateway},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			plain, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			l := &closing{accept: plain}
+			l.left.Store(tt.closed)
+			server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") })}
+			go server.Serve(l)
+			defer server.Close()
+			p := NewPeer(PeerOptions{
+				Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false },
+				Dial: func(ctx context.Context) (net.Conn, error) {
+					return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+				},
+			})
+			front := httptest.NewServer(http.HandlerFunc(p.Serve))
+			defer front.Close()
+			r, err := http.NewRequestWithContext(t.Context(), tt.method, front.URL, strings.NewReader(tt.body))
+			require.NoError(t, err)
+			res, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			res.Body.Close()
+			require.Equal(t, tt.want, res.StatusCode)
+		})
+	}
+}
