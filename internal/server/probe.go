@@ -24,8 +24,12 @@ exit 0`
 const probeTime = 5 * time.Minute
 
 // probeShut returns an error if a container in a stack's network reaches what the firewall
-// is to keep from stacks. Where nothing is to be kept from them it does nothing.
+// is to keep from stacks. On one machine, where it would lengthen each start, and where nothing
+// is to be kept from them, it does nothing.
 func (s *Server) probeShut(ctx context.Context) error {
+	if s.cluster == nil {
+		return nil
+	}
 	shut, err := s.firewall.Shut(ctx)
 	if err != nil || len(shut) == 0 {
 		return err
