@@ -129,8 +129,8 @@ func (m *move) carry(ctx context.Context) error {
 		return err
 	}
 	failpoint.Here("move-copied")
-	logs := func(w io.Writer) error { return m.runner.cfg.Dir.Pack(m.st.ID, true, w) }
-	if err := streaming(logs, func(r io.Reader) error { return m.peer.Start(ctx, m.st.ID, r) }); err != nil {
+	logs := func(_ context.Context, w io.Writer) error { return m.runner.cfg.Dir.Pack(m.st.ID, true, w) }
+	if err := streaming(ctx, logs, func(r io.Reader) error { return m.peer.Start(ctx, m.st.ID, r) }); err != nil {
 		return err
 	}
 	failpoint.Here("move-started")
@@ -148,8 +148,8 @@ func (m *move) prepare(ctx context.Context) error {
 		return err
 	}
 	offer := Offer{ID: m.st.ID, Epoch: m.runner.epoch, Attempt: m.st.Attempt}
-	files := func(w io.Writer) error { return m.runner.cfg.Dir.Pack(m.st.ID, false, w) }
-	return streaming(files, func(r io.Reader) error { return m.peer.Prepare(ctx, offer, r) })
+	files := func(_ context.Context, w io.Writer) error { return m.runner.cfg.Dir.Pack(m.st.ID, false, w) }
+	return streaming(ctx, files, func(r io.Reader) error { return m.peer.Prepare(ctx, offer, r) })
 }
 
 // checkSame returns errBuildFirst if the stack is another by now than the target has.
@@ -208,8 +208,8 @@ func (m *move) copyData(ctx context.Context) error {
 			return err
 		}
 		key := engine.Key{Stack: m.st.ID, Service: service}
-		read := func(w io.Writer) error { return m.runner.cfg.Engine.ReadData(ctx, key, image, w) }
-		if err := streaming(read, func(r io.Reader) error { return m.peer.Fill(ctx, m.st.ID, service, r) }); err != nil {
+		read := func(ctx context.Context, w io.Writer) error { return m.runner.cfg.Engine.ReadData(ctx, key, image, w) }
+		if err := streaming(ctx, read, func(r io.Reader) error { return m.peer.Fill(ctx, m.st.ID, service, r) }); err != nil {
 			return fmt.Errorf("data of service %s: %w", service, err)
 		}
 	}
@@ -232,25 +232,16 @@ func servicesWithData(there engine.Objects) []string {
 	return slices.Sorted(maps.Keys(services))
 }
 
-// streaming connects what writes a stream with what reads it. If the reader fails, so does
-// the writer; the error says why.
-func streaming(write func(io.Writer) error, read func(io.Reader) error) error {
-	r, w := io.Pipe()
-	written := make(chan error, 1)
-	go func() {
-		err := write(w)
-		w.CloseWithError(err)
-		written <- err
-	}()
-	err := read(struct{ io.Reader }{r}) // which the reader cannot close, as an HTTP client does
-	if err == nil {
-		_, err = io.Copy(io.Discard, r) // the end of a tar may be followed by padding
-	}
-	r.CloseWithError(err)
-	if writeErr := <-written; err == nil || writeErr != nil && !errors.Is(writeErr, err) {
-		return errors.Join(writeErr, err)
-	}
-	return err
+// streaming is engine.Stream for a reader that may close what it is given, as an HTTP client
+// does, or leave what follows the end of a tar.
+func streaming(ctx context.Context, write func(context.Context, io.Writer) error, read func(io.Reader) error) error {
+	return engine.Stream(ctx, write, func(r io.Reader) error {
+		err := read(struct{ io.Reader }{r})
+		if err == nil {
+			_, err = io.Copy(io.Discard, r)
+		}
+		return err
+	})
 }
 
 // hand makes the target the owner. It tries until the database works and it is known which

@@ -396,8 +396,8 @@ func TestStreaming_WorksOverHTTP(t *testing.T) {
 			return res.Body.Close()
 		}
 		for _, size := range []int{0, 1024, 100_000} {
-			write := func(w io.Writer) error { _, err := w.Write(make([]byte, size)); return err }
-			require.NoError(t, streaming(write, post), "%d bytes, of which the server reads %d", size, most)
+			write := func(_ context.Context, w io.Writer) error { _, err := w.Write(make([]byte, size)); return err }
+			require.NoError(t, streaming(t.Context(), write, post), "%d bytes, of which the server reads %d", size, most)
 		}
 		server.Close()
 	}
