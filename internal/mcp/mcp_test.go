@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -23,8 +24,10 @@ import (
 	"github.com/berth-host/berth/internal/client"
 )
 
-// fakeAPI answers as Berth does and records the requests.
+// fakeAPI answers as Berth does and records the requests, one at a time: the
+// rest of an upload that was given up may overlap with the next request.
 type fakeAPI struct {
+	mu      sync.Mutex
 	asked   []string    // method, path and Authorization
 	header  http.Header // of the last request
 	source  map[string]string
@@ -35,6 +38,8 @@ type fakeAPI struct {
 }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	route := r.Method + " " + r.URL.RequestURI()
 	f.header = r.Header
 	if r.Method == http.MethodPost {
