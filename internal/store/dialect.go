@@ -10,7 +10,8 @@ import (
 
 // ErrUnavailable is in the errors of a database that cannot be reached, does not answer
 // in time, or is locked: the same call may work in a few seconds. What a failed call
-// wrote is undone, unless its commit was under way when the database went away.
+// wrote is undone, unless its commit was under way when the database went away, and the
+// database was not back in time to say what became of it.
 var ErrUnavailable = errors.New("the database is not available")
 
 // dialect is what differs between SQLite and PostgreSQL.

@@ -212,7 +212,7 @@ func (p *postgres) pool(connections int, params map[string]string, connected fun
 	if connected != nil {
 		options = append(options, stdlib.OptionAfterConnect(connected))
 	}
-	db := sql.OpenDB(connector{stdlib.GetConnector(*config, options...)})
+	db := sql.OpenDB(connector{stdlib.GetConnector(*config, options...), config})
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	return db
