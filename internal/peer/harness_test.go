@@ -128,17 +128,17 @@ func (w *world) give(stack, node string) {
 	w.owners[stack] = node
 }
 
-// Placements, PlacementsSince, Placement and Watch are peer.Rows.
-func (w *world) Placements(context.Context) (all []store.Placement, mark int64, err error) {
+// Placements, PlacementsOf, Placement and WatchIDs are peer.Rows.
+func (w *world) Placements(context.Context) (all []store.Placement, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, node := range w.owners {
 		all = append(all, store.Placement{Stack: id, Node: node})
 	}
-	return all, 0, nil
+	return all, nil
 }
 
-func (w *world) PlacementsSince(ctx context.Context, _ int64) ([]store.Placement, int64, error) {
+func (w *world) PlacementsOf(ctx context.Context, _ []string) ([]store.Placement, error) {
 	return w.Placements(ctx)
 }
 
@@ -148,7 +148,7 @@ func (w *world) Placement(_ context.Context, id string) (store.Placement, error)
 	return store.Placement{Stack: id, Node: w.owners[id]}, nil
 }
 
-func (w *world) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
+func (w *world) WatchIDs() (*store.Changes, func()) { return nil, func() {} }
 
 // sight is what one node sees of the others.
 type sight struct {

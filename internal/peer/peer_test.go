@@ -460,17 +460,15 @@ func TestClaims_ReachTheOwner(t *testing.T) {
 // rows has ten thousand stacks of another node.
 type rows struct{ all []store.Placement }
 
-func (r rows) Placements(context.Context) ([]store.Placement, int64, error) { return r.all, 0, nil }
+func (r rows) Placements(context.Context) ([]store.Placement, error) { return r.all, nil }
 
-func (r rows) PlacementsSince(context.Context, int64) ([]store.Placement, int64, error) {
-	return nil, 0, nil
-}
+func (r rows) PlacementsOf(context.Context, []string) ([]store.Placement, error) { return nil, nil }
 
 func (r rows) Placement(context.Context, string) (store.Placement, error) {
 	return store.Placement{}, nil
 }
 
-func (r rows) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
+func (r rows) WatchIDs() (*store.Changes, func()) { return nil, func() {} }
 
 func BenchmarkTable_Load10000(b *testing.B) {
 	r, w := rows{}, newWorld(b)

@@ -24,13 +24,14 @@ type Owners interface {
 
 // Rows is the database of stacks and their nodes; package store implements it.
 type Rows interface {
-	// Placements returns the stacks that are not deleted, and a mark of this moment.
-	Placements(ctx context.Context) ([]store.Placement, int64, error)
-	// PlacementsSince returns the stacks with events after a mark, with the next mark.
-	PlacementsSince(ctx context.Context, mark int64) ([]store.Placement, int64, error)
+	// Placements returns the stacks that are not deleted.
+	Placements(ctx context.Context) ([]store.Placement, error)
+	// PlacementsOf returns some stacks, with the node "" for those that are deleted.
+	PlacementsOf(ctx context.Context, ids []string) ([]store.Placement, error)
 	// Placement returns the node of a stack, "" if there is no such stack.
 	Placement(ctx context.Context, id string) (store.Placement, error)
-	Watch(id string) (woken <-chan struct{}, stop func())
+	// WatchIDs returns what tells of each commit that touches a stack.
+	WatchIDs() (changes *store.Changes, stop func())
 }
 
 const (
@@ -62,7 +63,6 @@ type Table struct {
 
 	mu    sync.Mutex
 	nodes map[string]string // by stack
-	mark  int64
 }
 
 // NewTable returns a Table that knows nothing before Load.
@@ -72,7 +72,7 @@ func NewTable(cfg TableConfig) *Table {
 
 // Load reads all rows.
 func (t *Table) Load(ctx context.Context) error {
-	all, mark, err := t.cfg.Rows.Placements(ctx)
+	all, err := t.cfg.Rows.Placements(ctx)
 	if err != nil {
 		return err
 	}
@@ -88,37 +88,41 @@ func (t *Table) Load(ctx context.Context) error {
 			t.apply(store.Placement{Stack: id})
 		}
 	}
-	t.mark = mark
 	return nil
 }
 
-// Follow keeps the table up to date until ctx ends. A look that fails is made again.
+// Follow keeps the table up to date until ctx ends. After a look that failed, all is read.
 func (t *Table) Follow(ctx context.Context) {
-	woken, stop := t.cfg.Rows.Watch("")
+	changes, stop := t.cfg.Rows.WatchIDs()
 	defer stop()
 	whole := time.NewTicker(wholeEvery)
 	defer whole.Stop()
-	for {
-		look := t.readChanges
+	for missed := true; ; { // what changed before it listened
+		var ids []string
 		select {
-		case <-woken:
+		case <-changes.Woken():
+			any := false
+			ids, any = changes.Take()
+			missed = missed || any
 		case <-whole.C:
-			look = t.Load
+			missed = true
 		case <-ctx.Done():
 			return
 		}
-		if err := look(ctx); err != nil && ctx.Err() == nil {
+		err := t.look(ctx, ids, missed)
+		if missed = err != nil; missed && ctx.Err() == nil {
 			t.cfg.Log.Warn("the stacks' nodes could not be read; the next change or look tries again", "error", err)
 		}
 		pause.For(ctx, breath)
 	}
 }
 
-func (t *Table) readChanges(ctx context.Context) error {
-	t.mu.Lock()
-	mark := t.mark
-	t.mu.Unlock()
-	changed, next, err := t.cfg.Rows.PlacementsSince(ctx, mark)
+// look reads where some stacks are, or all of them.
+func (t *Table) look(ctx context.Context, ids []string, all bool) error {
+	if all {
+		return t.Load(ctx)
+	}
+	changed, err := t.cfg.Rows.PlacementsOf(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -127,7 +131,6 @@ func (t *Table) readChanges(ctx context.Context) error {
 	for _, p := range changed {
 		t.apply(p)
 	}
-	t.mark = max(t.mark, next)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 )
 
 // Placement is the node that owns a stack; "" if the stack is deleted.
@@ -12,25 +13,22 @@ const placement = "SELECT id, CASE WHEN status = 'deleted' THEN '' ELSE node END
 
 func placementPlaces(p *Placement) []any { return []any{&p.Stack, &p.Node} }
 
-// Placements returns where the stacks are that are not deleted, and a mark of this
-// moment for PlacementsSince.
-func (s *Store) Placements(ctx context.Context) (all []Placement, mark int64, err error) {
-	if mark, err = s.lastEvent(ctx); err != nil {
-		return nil, 0, err
-	}
-	all, err = readAll(ctx, s, s.read, "read the stacks' nodes", placementPlaces, placement+"WHERE status <> 'deleted'")
-	return all, mark, err
+// Placements returns where the stacks are that are not deleted.
+func (s *Store) Placements(ctx context.Context) ([]Placement, error) {
+	return readAll(ctx, s, s.read, "read the stacks' nodes", placementPlaces, placement+"WHERE status <> 'deleted'")
 }
 
-// PlacementsSince returns where the stacks are that have events after a mark, and the
-// next mark. Whatever gives a stack another node records an event.
-func (s *Store) PlacementsSince(ctx context.Context, mark int64) (changed []Placement, next int64, err error) {
-	if next, err = s.lastEvent(ctx); err != nil || next == mark {
-		return nil, next, err
+// PlacementsOf returns where some stacks are; those that never were are left out.
+func (s *Store) PlacementsOf(ctx context.Context, ids []string) ([]Placement, error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	changed, err = readAll(ctx, s, s.read, "read the stacks' nodes", placementPlaces,
-		placement+"WHERE id IN (SELECT stack_id FROM events WHERE id > ?)", mark)
-	return changed, next, err
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	return readAll(ctx, s, s.read, "read the stacks' nodes", placementPlaces,
+		placement+"WHERE id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", args...)
 }
 
 // Placement returns where a stack is.
@@ -38,10 +36,4 @@ func (s *Store) Placement(ctx context.Context, id string) (Placement, error) {
 	p, _, err := readOne(ctx, s, s.read, "read the node of stack "+id, placementPlaces, placement+"WHERE id = ?", id)
 	p.Stack = id
 	return p, err
-}
-
-// lastEvent returns the id of the latest event, 0 for none.
-func (s *Store) lastEvent(ctx context.Context) (id int64, err error) {
-	id, _, err = readOne(ctx, s, s.read, "read the latest event", onlyPlace[int64], "SELECT COALESCE(MAX(id), 0) FROM events")
-	return id, err
 }
