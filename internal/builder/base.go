@@ -29,7 +29,7 @@ func (b *Builder) EnsureBase(ctx context.Context, r stack.Runtime, log io.Writer
 			return nil
 		}
 		fmt.Fprintf(log, "building the base image of %s: this server needs it for the first time, which takes a minute or more\n", r)
-		if err := b.EnsureDebian(ctx, log); err != nil {
+		if _, err := b.EnsureDebian(ctx, log); err != nil {
 			return err
 		}
 		return b.makeBase(ctx, image, log)
@@ -52,9 +52,10 @@ func (b *Builder) fetchBase(ctx context.Context, ref string, log io.Writer) bool
 	return err == nil
 }
 
-// EnsureDebian makes the image that every base image starts from, unless the engine has it.
-func (b *Builder) EnsureDebian(ctx context.Context, log io.Writer) error {
-	return b.once(ctx, images.Debian, func() error { return b.makeDebian(ctx, log) })
+// EnsureDebian makes the image that every base image starts from, unless the engine has it, and
+// returns its reference.
+func (b *Builder) EnsureDebian(ctx context.Context, log io.Writer) (string, error) {
+	return images.Debian, b.once(ctx, images.Debian, func() error { return b.makeDebian(ctx, log) })
 }
 
 // once makes an image unless the engine has it, for one caller at a time. The others

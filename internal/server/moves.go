@@ -17,6 +17,7 @@ import (
 const (
 	callPrepare = "moves/prepare"
 	callFill    = "moves/fill"
+	callFetch   = "moves/fetch"
 	callStart   = "moves/start"
 	callTake    = "moves/take"
 	callDrop    = "moves/drop"
@@ -46,6 +47,11 @@ func (t target) Prepare(ctx context.Context, offer supervisor.Offer, files io.Re
 // Fill implements supervisor.Peer.
 func (t target) Fill(ctx context.Context, id, service string, data io.Reader) error {
 	return t.call(ctx, callFill, url.Values{"stack": {id}, "service": {service}}, data)
+}
+
+// Fetch implements supervisor.Peer.
+func (t target) Fetch(ctx context.Context, id, service string) error {
+	return t.call(ctx, callFetch, url.Values{"stack": {id}, "service": {service}}, nil)
 }
 
 // Start implements supervisor.Peer.
@@ -90,6 +96,9 @@ func answerMoves(calls peer.Calls, receiver supervisor.Peer) {
 	})
 	handle(callFill, func(r *http.Request, id string) error {
 		return receiver.Fill(r.Context(), id, r.URL.Query().Get("service"), r.Body)
+	})
+	handle(callFetch, func(r *http.Request, id string) error {
+		return receiver.Fetch(r.Context(), id, r.URL.Query().Get("service"))
 	})
 	handle(callStart, func(r *http.Request, id string) error { return receiver.Start(r.Context(), id, r.Body) })
 	handle(callTake, func(r *http.Request, id string) error { return receiver.Take(r.Context(), id) })

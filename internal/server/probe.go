@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berth-host/berth/images"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stackid"
 )
@@ -40,14 +39,15 @@ func (s *Server) probeShut(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	if err := s.builder.EnsureDebian(ctx, io.Discard); err != nil {
+	image, err := s.builder.EnsureDebian(ctx, io.Discard)
+	if err != nil {
 		return fmt.Errorf("make the image of the probe: %w", err)
 	}
-	return probe(ctx, s.driver, shut)
+	return probe(ctx, s.driver, image, shut)
 }
 
 // probe runs a container of a stack that there is only for this.
-func probe(ctx context.Context, driver engine.Driver, shut []netip.AddrPort) error {
+func probe(ctx context.Context, driver engine.Driver, image string, shut []netip.AddrPort) error {
 	key := engine.Key{Stack: stackid.New(), Service: "probe", Generation: 1}
 	defer func() {
 		there, err := driver.Inventory(context.WithoutCancel(ctx), key.Stack)
@@ -63,7 +63,7 @@ func probe(ctx context.Context, driver engine.Driver, shut []netip.AddrPort) err
 		cmd = append(cmd, e.String())
 	}
 	err := driver.Probe(ctx, engine.Spec{
-		Name: key.Probe(), Key: key, Image: images.Debian, User: "65534:65534", Cmd: cmd, Network: key.Network(), Pids: int64(100 + 4*len(shut)),
+		Name: key.Probe(), Key: key, Image: image, User: "65534:65534", Cmd: cmd, Network: key.Network(), Pids: int64(100 + 4*len(shut)),
 	})
 	for _, e := range shut {
 		if err != nil && strings.Contains(err.Error()+"\n", "reached "+e.String()+"\n") {

@@ -27,7 +27,7 @@ func TestProbe_NamesWhatAStackReaches(t *testing.T) {
 	if there, err := driver.HasImage(t.Context(), images.Debian); err != nil || !there {
 		t.Skip("the engine does not have ", images.Debian)
 	}
-	require.NoError(t, probe(t.Context(), driver, []netip.AddrPort{netip.MustParseAddrPort("10.215.77.13:5000")}))
+	require.NoError(t, probe(t.Context(), driver, images.Debian, []netip.AddrPort{netip.MustParseAddrPort("10.215.77.13:5000")}))
 	there, err := driver.Inventory(context.WithoutCancel(t.Context()), "")
 	require.NoError(t, err)
 	require.Empty(t, there)
@@ -39,7 +39,7 @@ func TestProbe_NamesWhatAStackReaches(t *testing.T) {
 	own, err := netip.ParsePrefix(addressOf(t, "docker0"))
 	require.NoError(t, err)
 	reachable := netip.AddrPortFrom(own.Addr(), port)
-	err = probe(t.Context(), driver, []netip.AddrPort{netip.MustParseAddrPort("10.215.77.13:5000"), reachable})
+	err = probe(t.Context(), driver, images.Debian, []netip.AddrPort{netip.MustParseAddrPort("10.215.77.13:5000"), reachable})
 	if err == nil {
 		t.Skip("the firewall of a server on this machine keeps stacks from it")
 	}

@@ -60,24 +60,3 @@ func (on suite) TestPlacements_FollowWhatChanges(t *testing.T) {
 		t.Errorf("after stop: %q, any: %v", ids, any)
 	}
 }
-
-func (on suite) TestWatchIDs_SaysWhenThereAreTooManyToName(t *testing.T) {
-	s, _ := on.open(t)
-	changes, stop := s.WatchIDs()
-	defer stop()
-	create(t, s)
-	if ids, any := changes.Take(); any || len(ids) != 1 {
-		t.Fatalf("%q, any: %v", ids, any)
-	}
-	for range 1001 {
-		if err := s.MarkRemains(t.Context(), stack.New("x", nil, stack.Now()).ID, "n1", nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if ids, any := changes.Take(); !any || len(ids) != 0 {
-		t.Errorf("%d ids, any: %v", len(ids), any)
-	}
-	if ids, any := changes.Take(); any || len(ids) != 0 {
-		t.Errorf("%q, any: %v", ids, any)
-	}
-}

@@ -105,6 +105,21 @@ func (v receiver) Fill(ctx context.Context, id, service string, data io.Reader) 
 	})
 }
 
+// Fetch implements Peer.
+func (v receiver) Fetch(ctx context.Context, id, service string) error {
+	return v.step(id, func(*guest) error {
+		st, err := v.sup.cfg.Store.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		kept := st.Service(service)
+		if v.sup.cfg.Archive == nil || st.Status != stack.Expired || kept == nil {
+			return errNotKept
+		}
+		return v.sup.fetchData(ctx, st, kept)
+	})
+}
+
 // Start implements Peer.
 func (v receiver) Start(ctx context.Context, id string, logs io.Reader) error {
 	return v.step(id, func(g *guest) error {

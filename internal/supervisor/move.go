@@ -195,25 +195,46 @@ func (g *generation) allTargets() []*proxy.Target {
 	return slices.DeleteFunc(slices.Collect(maps.Values(g.targets)), func(t *proxy.Target) bool { return t == nil })
 }
 
-// copyData streams the data of every service to the target, also of those that are not
-// served any more.
+// copyData brings the data of every service to the target, also of those that are not served
+// any more.
 func (m *move) copyData(ctx context.Context) error {
 	there, err := m.runner.inventory(ctx)
 	if err != nil {
 		return err
 	}
 	for _, service := range servicesWithData(there) {
-		image, err := m.runner.sup.helperImage(ctx, m.st)
-		if err != nil {
-			return err
+		if m.isFetched(ctx, service) {
+			continue
 		}
-		key := engine.Key{Stack: m.st.ID, Service: service}
-		read := func(ctx context.Context, w io.Writer) error { return m.runner.cfg.Engine.ReadData(ctx, key, image, w) }
-		if err := streaming(ctx, read, func(r io.Reader) error { return m.peer.Fill(ctx, m.st.ID, service, r) }); err != nil {
+		if err := m.sendData(ctx, service); err != nil {
 			return fmt.Errorf("data of service %s: %w", service, err)
 		}
 	}
 	return nil
+}
+
+// isFetched reports whether the target has got the data of a service from the archive, which
+// has that of an expired stack. If not, for whatever reason, this node sends it.
+func (m *move) isFetched(ctx context.Context, service string) bool {
+	if m.runner.cfg.Archive == nil || m.st.Status != stack.Expired || m.st.Service(service) == nil {
+		return false
+	}
+	err := m.peer.Fetch(ctx, m.st.ID, service)
+	if err != nil {
+		m.runner.log.Info("data of an expired stack is sent, since the registry does not give it", "service", service, "error", err)
+	}
+	return err == nil
+}
+
+// sendData streams the data of a service to the target.
+func (m *move) sendData(ctx context.Context, service string) error {
+	image, err := m.runner.sup.helperImage(ctx, m.st)
+	if err != nil {
+		return err
+	}
+	key := engine.Key{Stack: m.st.ID, Service: service}
+	read := func(ctx context.Context, w io.Writer) error { return m.runner.cfg.Engine.ReadData(ctx, key, image, w) }
+	return streaming(ctx, read, func(r io.Reader) error { return m.peer.Fill(ctx, m.st.ID, service, r) })
 }
 
 // servicesWithData returns the services that have a data volume or a snapshot.

@@ -56,6 +56,10 @@ func (l link) Fill(ctx context.Context, id, service string, data io.Reader) erro
 	return l.call("fill", func(p Peer) error { return p.Fill(ctx, id, service, data) })
 }
 
+func (l link) Fetch(ctx context.Context, id, service string) error {
+	return l.call("fetch", func(p Peer) error { return p.Fetch(ctx, id, service) })
+}
+
 func (l link) Start(ctx context.Context, id string, logs io.Reader) error {
 	return l.call("start", func(p Peer) error { return p.Start(ctx, id, logs) })
 }
@@ -168,6 +172,56 @@ func TestMove_OfAStackThatServesNothing(t *testing.T) {
 		require.NoError(t, b.claim(expired.ID))
 		b.serves(expired.ID, 1)
 		require.Equal(t, map[string]string{"kept": expired.ID}, b.engine.Volume(engine.Key{Stack: expired.ID, Service: "web"}.Data()))
+	})
+}
+
+// The data of an expired stack comes from the registry, if that has it.
+func TestMove_SendsNoDataThatTheRegistryHas(t *testing.T) {
+	t.Parallel()
+	for want, away := range map[string]bool{"fetch": false, "fill": true} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			inCluster(t, func(a, b *world, l *links) {
+				st := a.createRunning(5*time.Second, keeping, service("web"))
+				a.awaitEvent(st.ID, "stack.expired", 1)
+				a.settle()
+				l.archive.leave(away)
+				var calls []string
+				l.meet = func(moment string) error {
+					if moment == "after fill" || moment == "after fetch" {
+						calls = append(calls, strings.TrimPrefix(moment, "after "))
+					}
+					return nil
+				}
+				require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+				require.Equal(t, []string{want}, calls)
+				a.settle()
+				a.nowhere(st)
+				require.Equal(t, "E1", b.consistent(b.get(st.ID), "on its new node"))
+				b.program(st.ID, 1, keeping)
+				require.NoError(t, b.claim(st.ID))
+				b.serves(st.ID, 1)
+				require.Equal(t, map[string]string{"kept": st.ID}, b.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data()))
+			})
+		})
+	}
+}
+
+// A stack of sites may have the data of a service that it dropped, which goes with it.
+func TestMove_BringsTheDataOfADroppedService(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, _ *links) {
+		st := a.createRunning(time.Hour, keeping, service("web"))
+		a.becomes(st.ID, stack.Live)
+		a.deploy(st.ID, pages("site"))
+		st = a.serves(st.ID, 2)
+		a.settle()
+		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+		require.Equal(t, 200, b.ask(b.get(st.ID), "site"))
+		data := engine.Key{Stack: st.ID, Service: "web"}.Data()
+		require.Equal(t, map[string]string{"kept": st.ID}, b.engine.Volume(data))
+		a.settle()
+		a.nowhere(st)
 	})
 }
 

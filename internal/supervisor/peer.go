@@ -16,8 +16,8 @@ type Peers interface {
 	Peer(node string) (Peer, error)
 }
 
-// Peer is another node, to which the owner of a stack moves it: Prepare, then Fill for each
-// service with data, Start, and Take once the row names the new owner. Receiver is the other
+// Peer is another node, to which the owner of a stack moves it: Prepare, then Fill or Fetch for
+// each service with data, Start, and Take once the row names the new owner. Receiver is the other
 // end. Drop ends a move that does not come to Take; so does a while without a call.
 type Peer interface {
 	// Prepare fetches the images of a stack and unpacks its files, without the logs. The node
@@ -25,6 +25,8 @@ type Peer interface {
 	Prepare(ctx context.Context, offer Offer, files io.Reader) error
 	// Fill makes the data volume of a service from what engine.Driver.ReadData wrote.
 	Fill(ctx context.Context, id, service string, data io.Reader) error
+	// Fetch makes the data volume of a service of an expired stack from the archive.
+	Fetch(ctx context.Context, id, service string) error
 	// Start unpacks the logs, starts what the stack serves and waits until it is healthy.
 	Start(ctx context.Context, id string, logs io.Reader) error
 	// Take makes the node serve the stack, which it owns by now.

@@ -91,14 +91,15 @@ func (r *runner) putOff(service string, cause error) error {
 	return r.cfg.Dir.PutOff(r.id, service, cause)
 }
 
-// helperImage returns a base image, whose programs no tenant could change.
+// helperImage returns a base image, whose programs no tenant could change. A stack of sites may
+// still have the data of a service that it dropped.
 func (s *Supervisor) helperImage(ctx context.Context, st *stack.Stack) (string, error) {
 	for i := range st.Generation.Services {
 		if !st.Generation.Services[i].Spec.IsStatic() {
 			return s.cfg.Builder.EnsureBase(ctx, st.Generation.Services[i].Spec.Runtime, io.Discard)
 		}
 	}
-	return "", errors.New("no service of the stack has data")
+	return s.cfg.Builder.EnsureDebian(ctx, io.Discard)
 }
 
 // restoreData fills a new data volume from the service's snapshot, if there is one.
