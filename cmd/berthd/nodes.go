@@ -77,6 +77,15 @@ func listNodes(cmd *cobra.Command, config server.Config, _ []string) error {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", n.Name, n.ID, n.State, n.Availability, n.Stacks, n.Version, n.Address)
 		}
 		left, err := nodes.Left(cmd.Context())
-		return errors.Join(table.Flush(), err, printLeft(cmd.OutOrStdout(), left))
+		return errors.Join(table.Flush(), err, printLeft(cmd.OutOrStdout(), left), printStuck(cmd, nodes))
 	})
+}
+
+// printStuck says why stacks have not left nodes that are being drained.
+func printStuck(cmd *cobra.Command, nodes server.Nodes) error {
+	stuck, err := nodes.Stuck(cmd.Context())
+	for _, s := range stuck {
+		fmt.Fprintf(cmd.OutOrStdout(), "Node %s has not moved the stack %s yet, and tries again: %s\n", s.OnName, s.Stack, s.Why)
+	}
+	return err
 }

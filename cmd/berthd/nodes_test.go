@@ -123,6 +123,53 @@ func TestNodesDrain_WaitsUntilNoStackIsLeft(t *testing.T) {
 	}
 }
 
+func TestNodesDrain_SaysThatTheNodeIsLost(t *testing.T) {
+	s := ofCluster(t)
+	placeStack(t, s, "n1")
+	done := make(chan string, 1)
+	go func() {
+		_, stderr, _ := runNodes(t, "drain", "w1")
+		done <- stderr
+	}()
+	for draining := false; !draining; time.Sleep(50 * time.Millisecond) {
+		nodes, err := s.Nodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		draining = nodes[2].Draining
+	}
+	if err := errors.Join(s.EndLease(t.Context(), store.Node{ID: "n1", Holder: "a"}), s.LoseNode(t.Context(), "n1")); err != nil {
+		t.Fatal(err)
+	}
+	if stderr := <-done; !strings.Contains(stderr, "node w1 is lost by now, and has 1 stacks left") {
+		t.Error(stderr)
+	}
+}
+
+func TestNodes_SayWhyAStackHasNotLeft(t *testing.T) {
+	s := ofCluster(t)
+	k := placeStack(t, s, "n1")
+	if err := s.NoteStuck(t.Context(), k.ID, "n3", "the registry does not answer"); err != nil {
+		t.Fatal(err)
+	}
+	said := func() bool {
+		stdout, stderr, err := runNodes(t)
+		if err != nil {
+			t.Fatal(stderr)
+		}
+		return strings.Contains(stdout, "Node w1 has not moved the stack "+k.ID+" yet, and tries again: the registry does not answer\n")
+	}
+	if said() {
+		t.Error("said of a node that is not being drained")
+	}
+	if err := s.DrainNode(t.Context(), "n1", true); err != nil {
+		t.Fatal(err)
+	}
+	if !said() {
+		t.Error("not said")
+	}
+}
+
 func TestNodesLost_GivesUpOneThatIsAway(t *testing.T) {
 	ofCluster(t)
 	if _, stderr, err := runNodes(t, "lost", "w2"); err != nil {

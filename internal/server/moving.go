@@ -7,44 +7,77 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/berth-host/berth/internal/pause"
+	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
 
 // movers is how many stacks move away at once.
 const movers = 2
 
-// moving is which stacks of this node move away now.
+// A move that failed is begun again after a wait that doubles each time.
+const (
+	firstMoveWait = 2 * time.Second
+	lastMoveWait  = time.Minute
+)
+
+// moving is which stacks of this node move away now, and which have failed to.
 type moving struct {
 	mu     sync.Mutex
 	stacks map[string]bool
+	failed map[string]failedMove
 	places chan struct{}
 
 	running sync.WaitGroup
 }
 
+// failedMove is a move that is to be begun again.
+type failedMove struct {
+	again time.Time
+	wait  time.Duration // before the attempt after that
+}
+
 func newMoving() *moving {
-	return &moving{stacks: map[string]bool{}, places: make(chan struct{}, movers)}
+	return &moving{stacks: map[string]bool{}, failed: map[string]failedMove{}, places: make(chan struct{}, movers)}
 }
 
 // begin calls move in a goroutine of its own, when there is a place, unless the stack moves
-// already.
-func (m *moving) begin(id string, move func()) {
+// already, or its last move failed too short ago. A move reports whether it failed.
+func (m *moving) begin(id string, move func() (failed bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.stacks[id] {
+	if m.stacks[id] || time.Now().Before(m.failed[id].again) {
 		return
 	}
 	m.stacks[id] = true
 	m.running.Go(func() {
 		m.places <- struct{}{}
-		move()
+		failed := move()
 		<-m.places
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.stacks, id)
+		m.end(id, failed)
 	})
+}
+
+// end notes how a move ended.
+func (m *moving) end(id string, failed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.stacks, id)
+	if !failed {
+		delete(m.failed, id)
+		return
+	}
+	wait := max(m.failed[id].wait, firstMoveWait)
+	m.failed[id] = failedMove{again: time.Now().Add(wait), wait: min(2*wait, lastMoveWait)}
+}
+
+// forget makes the next moves begin at once.
+func (m *moving) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.failed)
 }
 
 // moveAsked moves the stacks of this node for which an operator has asked that.
@@ -54,7 +87,10 @@ func (s *Server) moveAsked(ctx context.Context) {
 		s.log.Warn("the moves that were asked for not read; trying again", "error", err)
 	}
 	for _, m := range asked {
-		s.moving.begin(m.StackID, func() { s.doMove(ctx, m) })
+		s.moving.begin(m.StackID, func() bool {
+			s.doMove(ctx, m)
+			return false // it is not begun again unless an operator asks
+		})
 	}
 }
 
@@ -89,9 +125,10 @@ func (s *Server) settleMove(ctx context.Context, m store.Move, why error) {
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // moveAway moves the stacks of this node to others while an operator wants that. Those that
-// could not be moved are tried again at the next look.
+// could not be moved are tried again, less and less often.
 func (s *Server) moveAway(ctx context.Context) {
 	if !s.draining() {
+		s.moving.forget()
 		return
 	}
 	stacks, err := s.store.Kept(ctx, s.node())
@@ -99,7 +136,7 @@ func (s *Server) moveAway(ctx context.Context) {
 		s.log.Warn("stacks of this node not read, so none moves; trying again", "error", err)
 	}
 	for _, st := range stacks {
-		s.moving.begin(st.ID, func() { s.moveStack(ctx, st.ID) })
+		s.moving.begin(st.ID, func() bool { return s.moveStack(ctx, st.ID) })
 	}
 }
 
@@ -112,17 +149,32 @@ func (s *Server) draining() bool {
 	return ok && n.Draining
 }
 
-// moveStack moves a stack to the node that is best for it.
-func (s *Server) moveStack(ctx context.Context, id string) {
+// moveStack moves a stack to the node that is best for it, and reports whether it failed to.
+func (s *Server) moveStack(ctx context.Context, id string) (failed bool) {
 	if ctx.Err() != nil || !s.draining() {
-		return // while it waited for its place
+		return false // while it waited for its place
 	}
 	to, err := s.cluster.Place(ctx, []string{s.node()})
 	if err == nil {
 		err = s.supervisor.Move(ctx, id, to)
 	}
-	if err != nil && ctx.Err() == nil {
-		s.log.Warn("a stack did not move away; trying again", "stack", id, "error", err)
+	if err == nil || ctx.Err() != nil || stack.KindOf(err) == stack.NotFound {
+		return false
+	}
+	s.noteStuck(ctx, id, to, oneLine(err))
+	return true
+}
+
+// noteStuck says why a stack did not move: in the database for berthd nodes, and in the log
+// unless it said the same before.
+func (s *Server) noteStuck(ctx context.Context, id, to, why string) {
+	before, _, err := s.store.MoveOf(ctx, id)
+	if err == nil && before.Error == why {
+		return
+	}
+	s.log.Warn("a stack did not move away; trying again", "stack", id, "target", to, "error", why)
+	if err = errors.Join(err, s.store.NoteStuck(ctx, id, to, why)); err != nil {
+		s.log.Warn("berthd nodes does not say why a stack did not move away", "stack", id, "error", err)
 	}
 }
 

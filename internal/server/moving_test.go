@@ -1,12 +1,15 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,11 +24,12 @@ func TestMoving_MovesTwoStacksAtOnceAndEachOnce(t *testing.T) {
 	m := newMoving()
 	var now, most, all atomic.Int32
 	release := make(chan struct{})
-	move := func() {
+	move := func() bool {
 		most.Store(max(most.Load(), now.Add(1)))
 		all.Add(1)
 		<-release
 		now.Add(-1)
+		return false
 	}
 	for range 2 {
 		for _, id := range []string{"stk_1", "stk_2", "stk_3"} {
@@ -40,6 +44,50 @@ func TestMoving_MovesTwoStacksAtOnceAndEachOnce(t *testing.T) {
 	m.begin("stk_1", move)
 	m.running.Wait()
 	require.EqualValues(t, 4, all.Load(), "it may move again")
+}
+
+func TestMoving_WaitsLongerAfterEachFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, began := newMoving(), time.Now()
+		var at []time.Duration
+		for time.Since(began) < 5*time.Minute {
+			m.begin("stk_1", func() bool {
+				at = append(at, time.Since(began))
+				return true
+			})
+			m.running.Wait()
+			time.Sleep(time.Second)
+		}
+		want := []time.Duration{0, 2, 6, 14, 30, 62, 122, 182, 242}
+		for i := range want {
+			want[i] *= time.Second
+		}
+		require.Equal(t, want, at)
+		m.forget()
+		m.begin("stk_1", func() bool { at = nil; return false })
+		m.running.Wait()
+		require.Empty(t, at)
+		m.begin("stk_1", func() bool { at = append(at, 0); return true })
+		m.running.Wait()
+		require.Len(t, at, 1, "after one that worked it begins at once")
+	})
+}
+
+func TestNoteStuck_SaysTheSameOnce(t *testing.T) {
+	var log bytes.Buffer
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	k := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
+	require.NoError(t, db.Create(t.Context(), k, nil))
+	s := &Server{store: db, log: slog.New(slog.NewTextHandler(&log, nil))}
+	for _, why := range []string{"no room", "no room", "no way", "no way"} {
+		s.noteStuck(t.Context(), k.ID, "n2", why)
+	}
+	require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+	stuck, err := db.Stuck(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, "no way", stuck[0].Error)
 }
 
 func TestSettleMove_RecordsWhatBecameOfIt(t *testing.T) {

@@ -119,12 +119,15 @@ func (n Nodes) Drain(ctx context.Context, asked string) error {
 		return err
 	}
 	for left := node.Stacks; ; {
-		counts, err := n.store.CountByNode(ctx)
-		if err == nil {
-			left = counts[node.ID]
-		}
-		if err == nil && left == 0 {
+		now, err := n.find(ctx, node.ID)
+		switch {
+		case err != nil: // the next look may work
+		case now.Stacks == 0:
 			return nil
+		case now.State == string(cluster.Lost):
+			return fmt.Errorf("node %s is lost by now, and has %d stacks left that need it back; start its berthd, which goes on moving them", node.Name, now.Stacks)
+		default:
+			left = now.Stacks
 		}
 		if !pause.For(ctx, drainLook) {
 			return fmt.Errorf("stopped waiting; node %s has %d stacks left and goes on moving them, until: berthd nodes activate %s", node.Name, left, asked)

@@ -65,6 +65,25 @@ func (n Nodes) Left(ctx context.Context) ([]Leftovers, error) {
 	return n.leftovers(ctx, nodes, "")
 }
 
+// StuckStack is a stack that did not leave a node which is being drained.
+type StuckStack struct{ Stack, OnName, Why string }
+
+// Stuck returns the stacks that did not leave nodes that are being drained, so far.
+func (n Nodes) Stuck(ctx context.Context) (all []StuckStack, err error) {
+	nodes, err := n.List(ctx)
+	for _, v := range nodes {
+		if v.Availability != "drain" {
+			continue
+		}
+		moves, readErr := n.store.Stuck(ctx, v.ID)
+		err = errors.Join(err, readErr)
+		for _, m := range moves {
+			all = append(all, StuckStack{m.StackID, v.Name, m.Error})
+		}
+	}
+	return all, err
+}
+
 // leftovers returns those of a stack, or of all for "".
 func (n Nodes) leftovers(ctx context.Context, nodes []NodeView, id string) ([]Leftovers, error) {
 	remains, err := n.store.DataLeft(ctx, id)

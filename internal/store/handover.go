@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/berth-host/berth/internal/stack"
@@ -54,7 +55,7 @@ func (s *Store) handOver(ctx context.Context, tx *sql.Tx, before *stack.Stack, k
 		micros(now), "the stack went to another node while the command ran, so its end is not known", k.ID); err != nil {
 		return err
 	}
-	return s.oweEvents(ctx, tx, before.Node, k)
+	return errors.Join(s.forgetStuck(ctx, tx, k.ID), s.oweEvents(ctx, tx, before.Node, k))
 }
 
 // checkExpected returns ErrNotExpected unless the node of a stack is expected to own it.

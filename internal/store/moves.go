@@ -44,10 +44,28 @@ func (s *Store) FailMove(ctx context.Context, m Move, why string) error {
 	return s.exec(ctx, s.write, "record the move of "+m.StackID, "UPDATE moves SET error = ? WHERE stack_id = ? AND asked_at = ?", why, m.StackID, micros(m.AskedAt))
 }
 
+// NoteStuck records why a stack of a node that is being drained did not go, unless its owner is
+// to act on a move that was asked for.
+func (s *Store) NoteStuck(ctx context.Context, stackID, target, why string) error {
+	return s.exec(ctx, s.write, "record why "+stackID+" did not go", `INSERT INTO moves (stack_id, target, asked_at, error) VALUES (?, ?, ?, ?)
+		ON CONFLICT (stack_id) DO UPDATE SET target = excluded.target, asked_at = excluded.asked_at, error = excluded.error WHERE moves.error <> ''`,
+		stackID, target, micros(stack.Now()), why)
+}
+
+// Stuck returns the moves that failed of the stacks that a node still has.
+func (s *Store) Stuck(ctx context.Context, node string) ([]Move, error) {
+	return readAll(ctx, s, s.read, "read the moves that failed", (*Move).places, selectMoves+"k.node = ? AND m.error <> '' ORDER BY m.stack_id", node)
+}
+
 // EndMove forgets a move that is done or was given up, unless something else has been asked
 // for since.
 func (s *Store) EndMove(ctx context.Context, m Move) error {
 	return s.exec(ctx, s.write, "end the move of "+m.StackID, "DELETE FROM moves WHERE stack_id = ? AND asked_at = ?", m.StackID, micros(m.AskedAt))
+}
+
+// forgetStuck removes why a stack did not go, since it has gone.
+func (s *Store) forgetStuck(ctx context.Context, tx *sql.Tx, stackID string) error {
+	return s.exec(ctx, tx, "forget why "+stackID+" did not go", "DELETE FROM moves WHERE stack_id = ? AND error <> ''", stackID)
 }
 
 // forgetMove removes what was asked for a deleted stack.

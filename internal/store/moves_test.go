@@ -28,6 +28,32 @@ func askMove(t *testing.T, s *store.Store, id, target string) store.Move {
 	return m
 }
 
+func (on suite) TestMoves_SayWhyAStackIsStuckUntilItHasGone(t *testing.T) {
+	s, _ := on.open(t)
+	k, asked := hookedOn(t, s, "a"), hookedOn(t, s, "a")
+	second := askMove(t, s, asked.ID, "b")
+	for _, why := range []string{"no room", "no way"} {
+		for _, id := range []string{k.ID, asked.ID} {
+			if err := s.NoteStuck(t.Context(), id, "c", why); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wantMoves(t, s, "a", second)
+	stuck, err := s.Stuck(t.Context(), "a")
+	if err != nil || len(stuck) != 1 || stuck[0].StackID != k.ID || stuck[0].Target != "c" || stuck[0].Error != "no way" {
+		t.Errorf("stuck: %v, %v", stuck, err)
+	}
+	if _, err := s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { k.Node = "c"; return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range []string{"a", "c"} {
+		if stuck, err := s.Stuck(t.Context(), node); err != nil || len(stuck) != 0 {
+			t.Errorf("after it has gone, stuck on %s: %v, %v", node, stuck, err)
+		}
+	}
+}
+
 func (on suite) TestMoves_AreForTheOwnerUntilTheyEndOrFail(t *testing.T) {
 	s, db := on.open(t)
 	k := hookedOn(t, s, "a")
