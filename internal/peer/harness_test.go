@@ -260,8 +260,12 @@ func noAPI(node string) http.Handler {
 	})
 }
 
+// theClient is the address of clients, which is not that of nodes.
+const theClient = "127.0.0.2"
+
 func newClient(t testing.TB) *http.Client {
-	tr := &http.Transport{DisableCompression: true, ExpectContinueTimeout: 5 * time.Second, MaxIdleConnsPerHost: 128}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(theClient)}}
+	tr := &http.Transport{DialContext: dialer.DialContext, DisableCompression: true, ExpectContinueTimeout: 5 * time.Second, MaxIdleConnsPerHost: 128}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }

@@ -288,7 +288,7 @@ func TestForward_SendsEachRequestToTheNodeThatAnswersIt(t *testing.T) {
 		if got, _, _ := strings.Cut(text, " "); got != tt.want {
 			t.Errorf("%s %s through %s: %s, want %s", tt.method, tt.path, tt.via.name, text, tt.want)
 		}
-		if tt.want != "" && !strings.Contains(text, " 127.0.0.1 ") {
+		if tt.want != "" && !strings.Contains(text, " "+theClient+" ") {
 			t.Errorf("%s %s: the caller's address is not counted: %s", tt.method, tt.path, text)
 		}
 	}
@@ -313,7 +313,14 @@ func TestForward_SaysThatTheOwnerIsAwayOrLost(t *testing.T) {
 		{peer.Lost, "DELETE", baseHost, "/v0/stacks/" + theStack, 200}, // taken here
 	} {
 		w.set("n2", tt.state)
-		res, text := first.ask(t, tt.method, tt.host, tt.path, nil, nil)
+		header, want := http.Header{}, "application/json"
+		if tt.host == theHost { // a browser's
+			header, want = http.Header{"Accept": {"text/html,*/*"}}, "text/html; charset=utf-8"
+		}
+		res, text := first.ask(t, tt.method, tt.host, tt.path, nil, header)
+		if kind := res.Header.Get("Content-Type"); res.StatusCode != 200 && kind != want {
+			t.Errorf("%s %s%s is answered with %s", tt.method, tt.host, tt.path, kind)
+		}
 		named := strings.Contains(text, "n2.internal") || tt.path == "/v0/stacks"
 		if res.StatusCode != tt.status || tt.status != 200 && (res.Header.Get("Retry-After") == "" || !named) {
 			t.Errorf("%s %s%s of a node that is %d: %s %v %s", tt.method, tt.host, tt.path, tt.state, res.Status, res.Header, text)
@@ -415,7 +422,7 @@ func TestPool_BelievesOnlyTheNodeThatItAsksFor(t *testing.T) {
 
 func TestCalls_AreNotPublic(t *testing.T) {
 	_, first, _ := pair(t, echo, noAPI)
-	if _, text := first.ask(t, "GET", baseHost, "/peer/v1/ping", nil, http.Header{proxy.HeaderProtocol: {"1"}}); text != "n1 127.0.0.1 /peer/v1/ping" {
+	if _, text := first.ask(t, "GET", baseHost, "/peer/v1/ping", nil, http.Header{proxy.HeaderProtocol: {"1"}}); text != "n1 "+theClient+" /peer/v1/ping" {
 		t.Errorf("a call on the public listener is not a request like any other: %s", text)
 	}
 }

@@ -2,14 +2,19 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -69,4 +74,56 @@ func TestPeer_ThatStopsIsAskedAgain(t *testing.T) {
 			require.Equal(t, tt.want, res.StatusCode)
 		})
 	}
+}
+
+// Many requests at once make few connections, and take those of others that are done.
+func TestPeer_ConnectsForAFewRequestsAtOnce(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") }))
+	defer server.Close()
+	var now, most, all atomic.Int64
+	p := NewPeer(PeerOptions{
+		Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false },
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			defer now.Add(-1)
+			all.Add(1)
+			for seen, is := most.Load(), now.Add(1); is > seen && !most.CompareAndSwap(seen, is); seen = most.Load() {
+			}
+			time.Sleep(50 * time.Millisecond) // as a handshake takes
+			return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
+		},
+	})
+	const requests = 200
+	var asking sync.WaitGroup
+	for range requests {
+		asking.Go(func() {
+			w := httptest.NewRecorder()
+			p.Serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+			assert.Equal(t, "200 here", fmt.Sprint(w.Code, " ", w.Body))
+		})
+	}
+	asking.Wait()
+	require.LessOrEqual(t, most.Load(), int64(nodeDials))
+	require.Less(t, all.Load(), int64(requests)/2)
+}
+
+// While no connection can be had, a request waits as long as it may, and no longer.
+func TestPeer_WaitsForAConnectionUntilTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(PeerOptions{
+			Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false },
+			Dial:   func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+			Limits: Options{ConnectTimeout: 3 * time.Second},
+		})
+		began := time.Now()
+		var asking sync.WaitGroup
+		for range 3 * nodeDials {
+			asking.Go(func() {
+				w := httptest.NewRecorder()
+				p.Serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+				assert.Equal(t, http.StatusBadGateway, w.Code)
+			})
+		}
+		asking.Wait()
+		require.Equal(t, 3*time.Second, time.Since(began))
+	})
 }

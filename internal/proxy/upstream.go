@@ -27,6 +27,11 @@ type upstream struct {
 	connect time.Duration // limit of a dial
 	header  time.Duration // Options.HeaderTimeout, 0 for none
 
+	// Of a node, nil for others: places of those who connect, and a value for each connection
+	// that has become idle.
+	turns chan struct{}
+	freed chan struct{}
+
 	mu       sync.Mutex
 	unpooled bool    // idle connections are not kept
 	closed   bool    // nor any others
@@ -39,10 +44,13 @@ type upstream struct {
 const (
 	maxIdle     = 256              // connections kept for one target
 	idleTimeout = 60 * time.Second // after which an unused one is closed
+	// nodeDials is how many connections to a node are made at once. Many handshakes at a time
+	// would all be late, and few are needed: requests take what is idle meanwhile.
+	nodeDials = 8
 )
 
 func newUpstream(dial func(context.Context) (net.Conn, error), k kind, o Options) *upstream {
-	return &upstream{
+	u := &upstream{
 		dial:    dial,
 		kind:    k,
 		log:     cmp.Or(o.Log, slog.Default()),
@@ -51,11 +59,45 @@ func newUpstream(dial func(context.Context) (net.Conn, error), k kind, o Options
 		open:    map[*conn]struct{}{},
 		tunnels: map[*tunnel]struct{}{},
 	}
+	if k == node {
+		u.turns, u.freed = make(chan struct{}, nodeDials), make(chan struct{}, maxIdle)
+	}
+	return u
 }
 
 // get returns an idle connection that is open and silent. If there is none, or fresh is
-// set, it returns a new one.
+// set, it returns a new one, or one that has become idle before it could begin to connect.
 func (u *upstream) get(ctx context.Context, fresh bool) (*conn, error) {
+	if c := u.takeIdle(fresh); c != nil {
+		return c, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, u.connect, os.ErrDeadlineExceeded)
+	defer cancel()
+	if u.turns == nil {
+		return u.connectNow(ctx)
+	}
+	freed := u.freed
+	if fresh {
+		freed = nil
+	}
+	for {
+		select {
+		case u.turns <- struct{}{}:
+			defer func() { <-u.turns }()
+			return u.connectNow(ctx)
+		case <-freed:
+			if c := u.takeIdle(fresh); c != nil {
+				return c, nil
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// takeIdle returns an idle connection that is open and silent; nil if there is none, or fresh
+// is set.
+func (u *upstream) takeIdle(fresh bool) *conn {
 	for !fresh {
 		c := u.pop()
 		if c == nil {
@@ -65,12 +107,15 @@ func (u *upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 		case sight == speaking && u.kind != node: // a node's TLS may speak by itself
 			u.distrust()
 		case sight == silent && time.Now().Before(c.until):
-			return c, nil
+			return c
 		}
 		u.discard(c)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, u.connect, os.ErrDeadlineExceeded)
-	defer cancel()
+	return nil
+}
+
+// connectNow returns a new connection.
+func (u *upstream) connectNow(ctx context.Context) (*conn, error) {
 	nc, err := u.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -116,6 +161,10 @@ func (u *upstream) put(c *conn) {
 		return
 	}
 	u.idle = append(u.idle, c)
+	select {
+	case u.freed <- struct{}{}:
+	default: // more wait to be taken than there is room for; services have none
+	}
 	if u.reaper == nil {
 		u.reaper = time.AfterFunc(idleTimeout, u.reap)
 	}
