@@ -298,13 +298,34 @@ func (s *Server) signal(sig syscall.Signal) {
 	if err != nil {
 		return
 	}
+	if sig == syscall.SIGKILL {
+		_ = syscall.Kill(first, syscall.SIGSTOP) // so that it starts no other until all are known
+	}
 	all := append([]int{first}, children(first)...)
 	for _, pid := range all {
 		_ = syscall.Kill(pid, sig) // it may have ended meanwhile
 	}
 	if sig == syscall.SIGKILL {
+		awaitEnd(all)
 		_ = os.Remove(filepath.Join(s.data(), "postmaster.pid"))
 	}
+}
+
+// awaitEnd waits until processes have ended: one that is about to may still answer, and has the
+// port and the shared memory that the next server needs.
+func awaitEnd(pids []int) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if !slices.ContainsFunc(pids, runs) {
+			return
+		}
+	}
+}
+
+// runs reports whether a process has not ended; nobody may have asked yet how it did.
+func runs(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return err == nil && !strings.HasPrefix(rest, "Z")
 }
 
 // children returns the processes that a process started.
