@@ -57,6 +57,7 @@ type Config struct {
 	Grace  time.Duration                   // BERTH_NODE_GRACE
 	Load   func() (builds int, room int64) // of this node; room is the free bytes of its fullest disk
 	Failed func()                          // called after each failed renewal
+	Ousted func(error)                     // called when another server has this node's lease, or the node is gone
 	Log    *slog.Logger
 }
 
@@ -133,6 +134,10 @@ func (m *Membership) renew(ctx context.Context) {
 	self.Load.Empty = m.seenEmpty()
 	begun := time.Now()
 	lease, err := m.cfg.Store.RenewLease(ctx, self, m.cfg.Lease)
+	if errors.Is(err, store.ErrLeaseTaken) {
+		m.cfg.Ousted(fmt.Errorf("node %s (%s) is not this server's any more: another berthd with another data directory has taken it, or it was removed from the cluster; run one berthd on each node", self.Name, self.ID))
+		return
+	}
 	if err != nil {
 		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			m.cfg.Failed()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -81,8 +82,12 @@ func (l *link) RegisterNode(ctx context.Context, n store.Node, hold time.Duratio
 	taken := false
 	err = l.with(func(nodes map[string]store.Node) {
 		old, known := nodes[n.ID]
-		if taken = known && old.Holder != n.Holder && old.LeaseUntil.After(l.rows.now()); !taken && !known {
-			nodes[n.ID] = n
+		if taken = known && old.Holder != n.Holder && old.LeaseUntil.After(l.rows.now()); !taken {
+			if !known {
+				old = n
+			}
+			old.Holder = n.Holder
+			nodes[n.ID] = old
 		}
 	})
 	if taken {
@@ -95,8 +100,12 @@ func (l *link) RegisterNode(ctx context.Context, n store.Node, hold time.Duratio
 }
 
 func (l *link) RenewLease(_ context.Context, n store.Node, hold time.Duration) (got store.Lease, err error) {
+	taken := false
 	err = l.with(func(nodes map[string]store.Node) {
 		row := nodes[n.ID]
+		if taken = row.Holder != n.Holder; taken {
+			return
+		}
 		got.At = l.rows.now()
 		if !row.LeaseUntil.IsZero() && !row.LeaseUntil.After(got.At) {
 			got.Over = row.LeaseUntil
@@ -104,6 +113,9 @@ func (l *link) RenewLease(_ context.Context, n store.Node, hold time.Duration) (
 		row.Load, row.LeaseUntil, row.LostAt, row.Holder = n.Load, got.At.Add(hold), time.Time{}, n.Holder
 		nodes[n.ID] = row
 	})
+	if taken {
+		err = store.ErrLeaseTaken
+	}
 	return got, err
 }
 
@@ -159,7 +171,7 @@ func config(r *rows, id string, says *swarm) cluster.Config {
 		Store: r.from(id), Swarm: says,
 		Self:  store.Node{ID: id, Name: "host-" + id, Address: id + ":8443", Holder: "a"},
 		Lease: lease, Grace: grace, Load: func() (int, int64) { return 0, 10 << 30 },
-		Failed: func() {}, Log: slog.New(slog.DiscardHandler),
+		Failed: func() {}, Ousted: func(error) {}, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -191,6 +203,38 @@ func TestJoin_RefusesASecondServerOfTheNode(t *testing.T) {
 		second.Self.Holder = "b"
 		if _, err := cluster.Join(t.Context(), second); err == nil {
 			t.Error("it joins")
+		}
+	})
+}
+
+// A server that stood still for longer than its lease may find another one in its place.
+func TestRun_EndsTheServerWhoseNodeAnotherHasTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, ousted := newRows(), make(chan error, 100)
+		first := config(r, "n1", nil)
+		first.Ousted = func(why error) { ousted <- why }
+		m, err := cluster.Join(t.Context(), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go m.Run(t.Context())
+		time.Sleep(lease)
+		if len(ousted) > 0 {
+			t.Fatal(<-ousted)
+		}
+		r.cut("n1", true)
+		time.Sleep(lease + time.Second)
+		r.cut("n1", false)
+		second := config(r, "n1", nil)
+		second.Self.Holder = "b"
+		if _, err := cluster.Join(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+		if why := <-ousted; !strings.Contains(why.Error(), "another berthd") || strings.Contains(why.Error(), "\n") {
+			t.Error(why)
+		}
+		if time.Sleep(lease); m.HasLease() {
+			t.Error("the first one has a lease")
 		}
 	})
 }

@@ -180,9 +180,18 @@ func (s *Server) joinCluster(ctx context.Context, swarm docker.SwarmInfo) error 
 		Grace:  s.cfg.NodeGrace,
 		Load:   s.load,
 		Failed: s.metrics.LeaseFailure,
+		Ousted: s.oust,
 		Log:    s.log,
 	})
 	return err
+}
+
+// oust ends the server, since this node is not its own any more.
+func (s *Server) oust(why error) {
+	select {
+	case s.ousted <- why:
+	default: // it ends already
+	}
 }
 
 // load returns how many builds run or wait here, and the free bytes of the fullest disk; 0

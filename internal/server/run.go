@@ -73,6 +73,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		s.log.Info("shutting down; open requests get time to finish", "limit", s.cfg.Drain)
 	case err = <-failed:
+	case err = <-s.ousted:
 	}
 	s.manager.stopping(s.cfg.Drain)
 	s.drain()

@@ -70,6 +70,7 @@ type Server struct {
 	cluster      *cluster.Membership
 	endCluster   func() // nil on one machine, as are the two before and after
 	peerCerts    *cluster.Certificates
+	ousted       chan error         // gets why this node is not this server's any more
 	registry     *registry.Registry // nil without one
 	depot        *depot.Depot       // nil without a registry
 	endDepot     func()             // nil unless it has begun
@@ -101,7 +102,7 @@ type Server struct {
 // New opens everything that the server needs and takes over the stacks of the previous
 // server. If it succeeds, the address is bound; Run serves it.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}, moving: newMoving()}
+	s := &Server{cfg: cfg, log: log, metrics: metrics.New(), manager: newManager(), routes: &proxy.Routes{}, moving: newMoving(), ousted: make(chan error, 1)}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
