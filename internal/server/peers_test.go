@@ -9,12 +9,14 @@ import (
 	"net/url"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/edge"
 	"github.com/berth-host/berth/internal/peer"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -60,4 +62,24 @@ func TestForwarder_AsksTheOwner(t *testing.T) {
 	require.NoError(t, s.staying())
 	s.leaving.Store(true)
 	assert.Equal(t, stack.Unavailable, stack.KindOf(s.staying()))
+}
+
+// A balancer that looks every few seconds must see that a node stops, while the node serves.
+func TestLeave_SaysSoForFiveSecondsBeforeTheListenersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{edge: edge.NewServer(edge.Config{}), others: &others{edge: edge.NewServer(edge.Config{})}}
+		require.NoError(t, s.staying())
+		began := time.Now()
+		left := make(chan struct{})
+		go func() {
+			s.leave()
+			close(left)
+		}()
+		synctest.Wait()
+		require.Equal(t, stack.Unavailable, stack.KindOf(s.staying()), "at once")
+		<-left
+		require.Equal(t, 5*time.Second, time.Since(began))
+		(&Server{}).leave()
+		require.Equal(t, 5*time.Second, time.Since(began), "one machine ends at once")
+	})
 }

@@ -30,19 +30,7 @@ func (address postgres) options() store.Options {
 	return store.Options{Postgres: string(address), Sealer: auth.NewSealer(auth.Key{1}), Log: slog.New(slog.DiscardHandler)}
 }
 
-func (address postgres) open(t testing.TB) *store.Store {
-	t.Helper()
-	s, err := store.Open(t.Context(), address.options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
+func (address postgres) open(t testing.TB) *store.Store { return openStore(t, address.options()) }
 
 func (address postgres) exec(t testing.TB, query string, args ...any) {
 	t.Helper()

@@ -29,19 +29,7 @@ func newFile(t testing.TB) sqliteFile {
 	return sqliteFile(filepath.Join(t.TempDir(), "berth.db"))
 }
 
-func (path sqliteFile) open(t testing.TB) *store.Store {
-	t.Helper()
-	s, err := store.Open(t.Context(), options(string(path)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
+func (path sqliteFile) open(t testing.TB) *store.Store { return openStore(t, options(string(path))) }
 
 func (path sqliteFile) exec(t testing.TB, query string, args ...any) {
 	t.Helper()

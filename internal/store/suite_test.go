@@ -45,6 +45,21 @@ func (on suite) open(t testing.TB) (*store.Store, database) {
 	return db.open(t), db
 }
 
+// openStore opens a store until the test ends.
+func openStore(t testing.TB, opts store.Options) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 // create stores a small stack of one network.
 func create(t testing.TB, s *store.Store, events ...stack.Event) *stack.Stack {
 	t.Helper()
