@@ -145,7 +145,7 @@ func (c *Cluster) liveOn(t *testing.T, owner *Host, tree Tree, manifest string) 
 func (c *Cluster) history(t *testing.T) []invariants.Occurrence { return c.hosts[0].history(t) }
 
 // inOrder asserts that every node has exactly what the rows of its own stacks imply, and
-// that the history since before is one that docs/api.md allows.
+// that docs/api.md allows the history since before.
 func (c *Cluster) inOrder(t *testing.T, before []invariants.Occurrence) {
 	t.Helper()
 	var rows []invariants.Row

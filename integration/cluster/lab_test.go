@@ -49,7 +49,7 @@ func TestLab_DoesWhatIsAskedOfIt(t *testing.T) {
 	require.NoError(t, l.restore(t.Context()))
 }
 
-// Every node serves sites and programs, each with an installation of its own.
+// Every node serves sites and programs, each as a separate installation.
 func TestNodes_ServeOnTheirOwn(t *testing.T) {
 	c := start(t)
 	for _, h := range c.hosts {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-host/berth/internal/pause"
 )
 
-// Node is a machine with a Docker engine of its own.
+// Node is a machine with its own Docker engine.
 type Node struct {
 	Name    string
 	Machine *Machine

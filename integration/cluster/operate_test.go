@@ -91,7 +91,7 @@ func TestCluster_SwarmDrainsANodeAndEndsItsServer(t *testing.T) {
 	gone.run(t)
 }
 
-// A node that was never one needs the registry; one that is known does not.
+// A node that starts for the first time needs the registry. A known node does not.
 func TestCluster_ANewNodeNeedsTheRegistry(t *testing.T) {
 	long(t)
 	c := install(t, clustered)

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-host/berth/integration/invariants"
 )
 
-// onPostgres gives each server a database of its own in the lab's PostgreSQL.
+// onPostgres gives each server its own database in the lab's PostgreSQL.
 func onPostgres(c *Cluster) {
 	for _, h := range c.hosts {
 		h.database = fmt.Sprintf("%s_%d", h.node.Name, c.number)
@@ -89,7 +89,7 @@ func (h *Host) history(t *testing.T) []invariants.Occurrence {
 
 // inOrder asserts that the installation is as its rows say: no build or restore is under
 // way, what the node has is exactly what its stacks imply, and the history since before
-// is one that docs/api.md allows.
+// docs/api.md allows.
 func (h *Host) inOrder(t *testing.T, before []invariants.Occurrence) {
 	t.Helper()
 	var rows []invariants.Row

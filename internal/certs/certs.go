@@ -1,6 +1,6 @@
 // Package certs provides the certificates for a public listener that speaks TLS itself:
 // from files that somebody else renews, or from an ACME authority. It reads these files,
-// keeps certificates in a folder of its own or where all nodes of a cluster find them,
+// keeps certificates in its own folder or where all nodes of a cluster find them,
 // orders them from the authority and answers its challenges on the listener. It knows no
 // stack.
 package certs

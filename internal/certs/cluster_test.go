@@ -23,7 +23,7 @@ import (
 	"github.com/berth-host/berth/internal/store/postgrestest"
 )
 
-// TestMain lets the test binary be a node in a process of its own, since certmagic keeps the
+// TestMain lets the test binary be a node in a separate process, since certmagic keeps the
 // challenges that a process began in its memory.
 func TestMain(m *testing.M) {
 	if os.Getenv("CERTS_TEST_NODE") != "" {
@@ -104,7 +104,7 @@ func TestACME_OrdersOnOneNodeAndIsCheckedAtAnother(t *testing.T) {
 	}
 }
 
-// startNode starts a node in a process of its own and returns its address.
+// startNode starts a node in a separate process and returns its address.
 func startNode(t *testing.T, database, directory, root string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])

@@ -173,7 +173,7 @@ func (s *shelf) TryLock(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	holder := rand.Text() // of its own, so that it also excludes others of this node
+	holder := rand.Text() // unique, so that it also excludes others of this node
 	locked, err := shared.LockCertificate(ctx, name, holder, s.lease)
 	if err != nil || !locked {
 		return false, err

@@ -37,8 +37,8 @@ func (m *Membership) Member(id string) bool {
 	return ok && !n.Gone
 }
 
-// Address returns host:port of a node's listener for nodes, "" for one that is not known,
-// and the node's state. A node that is not known is lost.
+// Address returns host:port of a node's listener for nodes, and the node's state. For an
+// unknown node they are "" and Lost.
 func (m *Membership) Address(id string) (string, State) {
 	n, ok := m.Node(id)
 	if !ok {

@@ -44,7 +44,7 @@ type Store interface {
 // Swarm says what is known of the nodes; package docker implements it.
 type Swarm interface {
 	// Words returns Swarm's word about every node of the swarm. It fails on a node that is
-	// not a manager, and on one that reaches too few others.
+	// not a manager, and on a manager that reaches too few others.
 	Words(ctx context.Context) ([]store.Word, error)
 }
 

@@ -2,8 +2,8 @@
 // stack needs to begin on another node, sealed with the stack's own key. The supervisor says
 // what that is; the depot forgets it once the stack is deleted.
 //
-// There is no list of what is to be done: rows and the registry are compared, so what could
-// not be done, because one of them was away or the server died, is done later. Code in this
+// The depot keeps no list of open work. It compares the rows with the registry, so it makes up
+// for what could not be done while one of them was away or the server was dead. Code in this
 // package reads rows, and has the engine and the registry do the rest. It writes a row only
 // to make the stack's data key, and to record that the registry may have something.
 package depot

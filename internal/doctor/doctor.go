@@ -83,7 +83,7 @@ type Engine struct {
 	Runc       string // version; "" without runc
 }
 
-// Certificate is one that clients get.
+// Certificate is a certificate that clients get.
 type Certificate struct {
 	Name string
 	End  time.Time

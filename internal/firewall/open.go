@@ -76,7 +76,7 @@ func (f *Firewall) nodes(ctx context.Context) []netip.Addr {
 }
 
 // Shut returns the endpoints that the rules keep from stacks, as they resolve now. The error
-// names one that the operator opens, too.
+// names an endpoint that the operator also opens.
 func (f *Firewall) Shut(ctx context.Context) ([]netip.AddrPort, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 // Owners knows which node has a stack.
 type Owners interface {
-	// Owner returns the node of a stack, "" if there is no such stack. It asks the
+	// Owner returns the node of a stack, "" if the stack does not exist. It asks the
 	// database only about a stack that it does not know.
 	Owner(ctx context.Context, id string) string
 	// Reread is Owner with a look into the database.
@@ -28,7 +28,7 @@ type Rows interface {
 	Placements(ctx context.Context) ([]store.Placement, error)
 	// PlacementsOf returns some stacks, with the node "" for those that are deleted.
 	PlacementsOf(ctx context.Context, ids []string) ([]store.Placement, error)
-	// Placement returns the node of a stack, "" if there is no such stack.
+	// Placement returns the node of a stack, "" if it does not exist.
 	Placement(ctx context.Context, id string) (store.Placement, error)
 	// WatchIDs returns what tells of each commit that touches a stack.
 	WatchIDs() (changes *store.Changes, stop func())
@@ -134,8 +134,8 @@ func (t *Table) look(ctx context.Context, ids []string, all bool) error {
 	return nil
 }
 
-// apply makes one placement that of the table and the routes; a node of "" means that
-// the stack is deleted. The caller holds mu.
+// apply updates the table and the routes with one placement. The node "" means that the
+// stack is deleted. The caller holds mu.
 func (t *Table) apply(p store.Placement) {
 	if old, known := t.nodes[p.Stack]; known && old == p.Node {
 		return
@@ -165,8 +165,8 @@ func (t *Table) Owner(ctx context.Context, id string) string {
 	return t.Reread(ctx, id)
 }
 
-// Reread reads the row of a stack again and returns its node, "" if there is no such
-// stack. A read that fails changes nothing.
+// Reread reads the row of a stack again and returns its node, "" if it does not
+// exist. A read that fails changes nothing.
 func (t *Table) Reread(ctx context.Context, id string) string {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()

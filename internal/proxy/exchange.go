@@ -26,7 +26,7 @@ type exchange struct {
 	r  *http.Request
 	of tenant
 
-	// noWay answers, unless nil, when there is no connection and nothing of the request
+	// noWay answers, unless nil, when no connection can be had and nothing of the request
 	// has been sent.
 	noWay func()
 

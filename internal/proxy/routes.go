@@ -128,7 +128,7 @@ func (t *Routes) recordOf(id string) *record {
 	return r
 }
 
-// settle makes the entry that counts the one that is served. The caller holds mu.
+// settle serves the entry that counts. The caller holds mu.
 func (t *Routes) settle(id string, r *record) {
 	e := r.current()
 	if e == nil {

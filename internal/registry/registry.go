@@ -96,7 +96,7 @@ func (r *Registry) Check(ctx context.Context) error {
 	}
 	_, err = remote.List(repository, r.with(ctx)...)
 	if err = r.wrap(err, "ask the registry"); errors.Is(err, ErrNotFound) {
-		return nil // there is no such repository yet
+		return nil // the repository does not exist yet
 	}
 	return err
 }
@@ -196,7 +196,7 @@ func (r *Registry) HasShared(ctx context.Context, ref string) (bool, error) {
 	return err == nil, err
 }
 
-// Tags returns the tags of a stack's repository, sorted; none if there is no repository.
+// Tags returns the tags of a stack's repository, sorted; none for a missing repository.
 func (r *Registry) Tags(ctx context.Context, stackID string) ([]string, error) {
 	repository, err := r.repository(repositoryOf(stackID))
 	if err != nil {
@@ -211,7 +211,7 @@ func (r *Registry) Tags(ctx context.Context, stackID string) ([]string, error) {
 	return tags, err
 }
 
-// Forget removes the manifests of all tags of a stack but those that which keeps. A manifest
+// Forget removes the manifests of all tags of a stack except those that keeps reports. A manifest
 // that has a kept tag, too, stays. The operator's collection removes the blobs.
 func (r *Registry) Forget(ctx context.Context, stackID string, keep func(tag string) bool) error {
 	tags, err := r.Tags(ctx, stackID)
@@ -321,7 +321,7 @@ func (r *Registry) wrap(err error, op string, args ...any) error {
 	return fmt.Errorf("%s at %s: it answers %d", op, r.address.Host, answer.StatusCode)
 }
 
-// isAway reports whether an error is that of a connection.
+// isAway reports whether an error comes from a connection.
 func isAway(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false

@@ -51,7 +51,7 @@ func (s *Server) openCluster(ctx context.Context, key auth.Key) error {
 	return s.joinCluster(ctx, swarm)
 }
 
-// checkAlone refuses the database of a cluster, and that of another installation.
+// checkAlone refuses a database of a cluster or of another installation.
 func (s *Server) checkAlone(ctx context.Context, key auth.Key) error {
 	found, known, err := s.store.Installation(ctx)
 	if err != nil {

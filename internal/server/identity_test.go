@@ -18,7 +18,7 @@ import (
 	"github.com/berth-host/berth/internal/doctor"
 )
 
-// at returns a configuration with a public URL and an address of its own.
+// at returns a configuration with the given public URL and its own address.
 func at(t *testing.T, base string) *Config {
 	t.Helper()
 	u, err := url.Parse(base)

@@ -77,7 +77,7 @@ func (m *migration) close() error {
 func (m *migration) name(from, to string) (err error) {
 	configured := m.server.cfg.DatabaseURL
 	if from == "" && to == "" || cmp.Or(from, configured) == "" || cmp.Or(to, configured) == "" {
-		return errors.New("berthd migrate needs two databases, such as --from sqlite:///var/lib/berth/berth.db --to postgres://berth@db.example.com/berth?sslmode=verify-full; one that you leave out is BERTH_DATABASE_URL")
+		return errors.New("berthd migrate needs two databases, such as --from sqlite:///var/lib/berth/berth.db --to postgres://berth@db.example.com/berth?sslmode=verify-full; if you leave one out, it is BERTH_DATABASE_URL")
 	}
 	if m.from, err = databaseOf("--from", cmp.Or(from, configured), from != ""); err != nil {
 		return err

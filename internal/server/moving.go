@@ -43,7 +43,7 @@ func newMoving() *moving {
 	return &moving{stacks: map[string]bool{}, failed: map[string]failedMove{}, places: make(chan struct{}, movers)}
 }
 
-// begin calls move in a goroutine of its own, when there is a place, unless the stack moves
+// begin calls move in a new goroutine, when there is a place, unless the stack moves
 // already, or its last move failed too short ago. A move reports whether it failed.
 func (m *moving) begin(id string, move func() (failed bool)) {
 	m.mu.Lock()

@@ -144,7 +144,7 @@ func (n Nodes) Activate(ctx context.Context, asked string) error {
 	return n.store.DrainNode(ctx, node.ID, false)
 }
 
-// Lose gives a node up, as if Swarm said that it is down. It refuses one that is ready.
+// Lose gives a node up, as if Swarm said that it is down. It refuses a ready node.
 func (n Nodes) Lose(ctx context.Context, asked string) error {
 	node, err := n.find(ctx, asked)
 	if err != nil {

@@ -37,7 +37,7 @@ func routesIn(t *testing.T, file, mark string, route *regexp.Regexp) (all []stri
 	return all
 }
 
-// A route that is not in the table would be answered by any node, also one that does not
+// Any node would answer a route that is missing in the table, even a node that does not
 // have the stack.
 func TestRoutes_AreAllInTheTableOfWhichNodeAnswers(t *testing.T) {
 	classified := map[string]bool{}

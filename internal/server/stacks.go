@@ -187,7 +187,7 @@ func (n Nodes) moveEnded(ctx context.Context, move store.Move, target NodeView) 
 		return true, fmt.Errorf("the stack %s did not move to %s, and is at %s now; try again", st.ID, target.Name, st.Node)
 	}
 	owner, err := n.owner(ctx, st)
-	if err == nil && owner.State == string(cluster.Lost) { // one that is away may be about to start again
+	if err == nil && owner.State == string(cluster.Lost) { // a node that is away may be about to start again
 		return true, errors.Join(cannotMove(owner), n.store.EndMove(ctx, move))
 	}
 	return false, err

@@ -76,7 +76,7 @@ func (s *Server) openTLS() (*tls.Config, error) {
 	return nil, nil
 }
 
-// hasName reports whether a name is the base URL's, or that of a service of a stack: every
+// hasName reports whether a name belongs to the base URL or to a service of a stack: every
 // other name would cost an order at the authority.
 func (s *Server) hasName(ctx context.Context, name string) bool {
 	return name == s.cfg.BaseURL.Hostname() || s.routes.Has(name) || s.othersHaveName(ctx, name)
@@ -85,7 +85,7 @@ func (s *Server) hasName(ctx context.Context, name string) bool {
 // nameLimit is how long a name waits for the database.
 const nameLimit = 3 * time.Second
 
-// othersHaveName reports whether a name is that of a service of a stack that another node
+// othersHaveName reports whether a name belongs to a service of a stack that another node
 // has.
 func (s *Server) othersHaveName(ctx context.Context, name string) bool {
 	label, _, _ := strings.Cut(name, ".")

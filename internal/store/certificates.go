@@ -49,7 +49,7 @@ func (s *Store) DeleteCertificates(ctx context.Context, key string) error {
 // below returns the first key that may be in a folder, and the first after those.
 func below(folder string) (from, to string) { return folder + "/", folder + string(rune('/'+1)) }
 
-// LockCertificate gives a holder a lock, for as long as a lease, and reports whether it has
+// LockCertificate gives a holder a lock for the time of a lease, and reports whether it has
 // it. One that has it already renews it; nobody else gets it before the lease is over.
 func (s *Store) LockCertificate(ctx context.Context, name, holder string, lease time.Duration) (locked bool, err error) {
 	_, locked, err = readOne(ctx, s, s.write, "lock certificate "+name, onlyPlace[string], `INSERT INTO certificate_locks (name, holder, held_until)

@@ -24,8 +24,8 @@ type Remains struct {
 }
 
 // ErrNotExpected means that a stack cannot go to a node, since that has no copies of it, or
-// has them no more.
-var ErrNotExpected error = stack.NewError(stack.Conflict, "the node does not expect the stack, or does so no more; begin the move again")
+// no longer has them.
+var ErrNotExpected error = stack.NewError(stack.Conflict, "the node does not expect the stack any more; begin the move again")
 
 // Leaving makes a change that gives a stack another node say that all that the node before
 // may still have of it goes. Without it, volumes with data stay there. The change fails with

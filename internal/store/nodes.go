@@ -63,7 +63,7 @@ var ErrLeaseTaken = errors.New("another berthd runs for the same node")
 // ErrNodeReady means that a node cannot be given up or removed while it has its lease.
 var ErrNodeReady = errors.New("the node has its lease")
 
-// ErrNoNode means that there is no such node.
+// ErrNoNode means that the node does not exist.
 var ErrNoNode = errors.New("there is no such node")
 
 const nodeColumns = `id, name, address, version, holder, lease_until, stacks, builds, room, empty,

@@ -7,8 +7,8 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// ErrNotOwner means that the stack has another owner than the one that a change is made
-// for. Nothing has changed. It is a *stack.Error, since the new owner can do what was asked.
+// ErrNotOwner means that a change is made for one owner, and the stack has another.
+// Nothing has changed. It is a *stack.Error, since the new owner can do what was asked.
 var ErrNotOwner error = &stack.Error{
 	Kind:       stack.Unavailable,
 	Detail:     "the stack has just gone to another node; try again in a moment",

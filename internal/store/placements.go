@@ -18,7 +18,7 @@ func (s *Store) Placements(ctx context.Context) ([]Placement, error) {
 	return readAll(ctx, s, s.read, "read the stacks' nodes", placementPlaces, placement+"WHERE status <> 'deleted'")
 }
 
-// PlacementsOf returns where some stacks are; those that never were are left out.
+// PlacementsOf returns where some stacks are. It leaves out unknown ones.
 func (s *Store) PlacementsOf(ctx context.Context, ids []string) ([]Placement, error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -227,7 +227,7 @@ func (p *postgres) counter(table, column string) string {
 	return fmt.Sprintf("(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM %s_%s_seq)", table, column)
 }
 
-// quiet holds the lock of all servers alone, which those that are open share.
+// quiet takes exclusively the lock that open stores share.
 func (p *postgres) quiet(ctx context.Context) (*sql.DB, error) {
 	db := p.pool(1, map[string]string{"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}, lockAlone)
 	conn, err := db.Conn(ctx)

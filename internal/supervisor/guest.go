@@ -32,7 +32,7 @@ type guest struct {
 	ended   bool        // whether over is closed
 }
 
-// guestWait is how long a guest stays without a step of its owner.
+// guestWait is how long a guest stays if its owner takes no step.
 const (
 	guestWait  = 30 * time.Second
 	guestCheck = 2 * time.Second // between looks at its row, which may also be woken

@@ -25,7 +25,7 @@ type Lost struct {
 	Empty []string // the stacks that EmptyStacks returned there last
 }
 
-// mayTake reports whether a stack can begin on another node without data of its own.
+// mayTake reports whether a stack can begin on another node without its data.
 func mayTake(st *stack.Stack, empty func(id string) bool) bool {
 	if !st.Generation.Built() {
 		return false

@@ -27,7 +27,7 @@ type links struct {
 	nodes    map[string]*world
 	registry *enginetest.Registry
 	archive  *shelf
-	meet     func(moment string) error // called before and after each call; its error is that of the call
+	meet     func(moment string) error // called before and after each call, which fails with its error
 }
 
 func (l *links) Peer(node string) (Peer, error) { return link{l, node}, nil }

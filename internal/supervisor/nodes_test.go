@@ -67,7 +67,7 @@ func long(c *Config) {
 }
 
 // Whatever is being done with a stack, its node lets it go once another one owns it, and
-// changes its row no more.
+// no longer changes its row.
 func TestNodes_AStackIsLetGoOnceAnotherNodeOwnsIt(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(w *world) *stack.Stack{

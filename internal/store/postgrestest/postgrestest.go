@@ -29,7 +29,7 @@ import (
 // /usr/lib/postgresql/17/bin; without it the newest of Debian's is taken.
 const Programs = "BERTH_TEST_POSTGRES"
 
-// Password is that of the user berth, who owns the server.
+// Password is the password of the user berth, who owns the server.
 const Password = "word-to-pass"
 
 // nobody runs the server in the tests of root, whom it refuses.
@@ -270,7 +270,7 @@ func (s *Server) run() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // its end is no news
+	go func() { _ = cmd.Wait() }() // nobody needs to know how it ended
 	return s.await()
 }
 
