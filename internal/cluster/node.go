@@ -37,6 +37,7 @@ type Node struct {
 	Stacks, Builds int
 	Room           int64         // free bytes of its fullest disk
 	Empty          []string      // stacks that had no data when it last renewed its lease
+	Until          time.Time     // the end of its lease, by the clock of the database
 	Over           time.Duration // how long its lease has been over; 0 while it has it
 	Silent         time.Duration // since a manager's server was last in contact with it
 }
@@ -72,6 +73,7 @@ func nodeOf(row store.Node, grace time.Duration) Node {
 		Gone:         row.Word.State == store.Gone,
 		Draining:     row.Draining || row.Word.Availability == "drain",
 		Stacks:       row.Load.Stacks, Builds: row.Load.Builds, Room: row.Load.Room, Empty: row.Load.Empty,
+		Until:  row.LeaseUntil,
 		Over:   max(0, row.Now.Sub(row.LeaseUntil)),
 		Silent: row.Now.Sub(row.SeenAt),
 	}

@@ -215,7 +215,7 @@ func (s *Server) takeOverLost(ctx context.Context) {
 		if !s.cluster.MayTakeOver(n.ID) {
 			continue
 		}
-		if err := s.supervisor.TakeOver(ctx, supervisor.Lost{Node: n.ID, Empty: n.Empty}); err != nil && ctx.Err() == nil {
+		if err := s.supervisor.TakeOver(ctx, supervisor.Lost{Node: n.ID, Empty: n.Empty, Until: n.Until}); err != nil && ctx.Err() == nil {
 			s.log.Warn("stacks of a lost node not taken; trying again", "node", n.Name, "error", err)
 		}
 	}

@@ -32,15 +32,36 @@ var ErrNotExpected error = stack.NewError(stack.Conflict, "the node does not exp
 // ErrNotExpected unless the node expects the stack.
 func Leaving() Option { return func(c *change) { c.allGo = true } }
 
+// LeaseEnded makes a change that gives a stack another node fail with ErrNotOwner if the node
+// before has renewed its lease since, which ended at a time: it is back, or was, and its stacks
+// are not as they were.
+func LeaseEnded(at time.Time) Option { return func(c *change) { c.ended = &at } }
+
+// checkAway returns ErrNotOwner unless the lease of a node ended at a time. The node cannot
+// renew it before the transaction ends.
+func (s *Store) checkAway(ctx context.Context, tx *sql.Tx, node string, ended time.Time) error {
+	_, ok, err := readOne(ctx, s, tx, "hold the lease of node "+node, onlyPlace[string],
+		"UPDATE nodes SET lease_until = lease_until WHERE id = ? AND lease_until = ? RETURNING id", node, micros(ended))
+	if err == nil && !ok {
+		return ErrNotOwner
+	}
+	return err
+}
+
 // handOver records what follows from another owner, if a change has given the stack one:
 // what the node before may still have, that its commands have ended, and the events that it
 // may not have begun to deliver.
-func (s *Store) handOver(ctx context.Context, tx *sql.Tx, before *stack.Stack, k *stack.Stack, allGo bool) error {
+func (s *Store) handOver(ctx context.Context, tx *sql.Tx, before *stack.Stack, k *stack.Stack, with *change) error {
 	if before.Node == k.Node {
 		return nil
 	}
-	if allGo {
+	if with.allGo {
 		if err := s.checkExpected(ctx, tx, k); err != nil {
+			return err
+		}
+	}
+	if with.ended != nil {
+		if err := s.checkAway(ctx, tx, before.Node, *with.ended); err != nil {
 			return err
 		}
 	}
@@ -48,7 +69,7 @@ func (s *Store) handOver(ctx context.Context, tx *sql.Tx, before *stack.Stack, k
 	if err := s.exec(ctx, tx, "take over "+k.ID, "DELETE FROM remains WHERE stack_id = ? AND node = ?", k.ID, k.Node); err != nil {
 		return err
 	}
-	if err := s.addRemains(ctx, tx, Remains{StackID: k.ID, Node: before.Node, AllGo: allGo, Since: now}); err != nil {
+	if err := s.addRemains(ctx, tx, Remains{StackID: k.ID, Node: before.Node, AllGo: with.allGo, Since: now}); err != nil {
 		return err
 	}
 	if err := s.exec(ctx, tx, "end commands of "+k.ID, "UPDATE commands SET ended_at = ?, error = ? WHERE ended_at IS NULL AND stack_id = ?",

@@ -192,3 +192,31 @@ func hookedOn(t *testing.T, s *store.Store, node string) *stack.Stack {
 	}
 	return k
 }
+
+// A node that is back keeps its stacks, even if another one has been about to take them.
+func (on suite) TestLeaseEnded_RefusesOnceTheNodeBeforeHasRenewedItsLease(t *testing.T) {
+	s, _ := on.open(t)
+	register(t, s, nodeOne, time.Microsecond)
+	k := createOn(t, s, nodeOne.ID)
+	nodes, err := s.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := nodes[0].LeaseUntil
+	k = moveTo(t, s, k, "b", store.LeaseEnded(ended))
+	k = moveTo(t, s, k, nodeOne.ID)
+
+	if _, err := s.RenewLease(t.Context(), nodeOne, time.Microsecond); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) {
+		k.Node, k.Epoch = "b", k.Epoch+1
+		return nil, nil
+	}, store.LeaseEnded(ended))
+	if !errors.Is(err, store.ErrNotOwner) {
+		t.Errorf("the error is %v, want ErrNotOwner", err)
+	}
+	if now, err := s.Get(t.Context(), k.ID); err != nil || now.Node != nodeOne.ID {
+		t.Errorf("the stack is on %s, %v", now.Node, err)
+	}
+}

@@ -16,8 +16,9 @@ type Option func(*change)
 type change struct {
 	limit   int // 0 for none
 	receipt *Receipt
-	fence   *fence // nil for none
-	allGo   bool   // what the node before has, if the stack gets another
+	fence   *fence     // nil for none
+	allGo   bool       // what the node before has, if the stack gets another
+	ended   *time.Time // the end of the lease of the node before; nil for any
 }
 
 // WithLimit makes a change fail with TooMany if it lets the stack begin to count toward
@@ -94,7 +95,7 @@ func (s *Store) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]
 		if err := s.insertReceipt(ctx, tx, id, with.receipt); err != nil {
 			return err
 		}
-		if err := s.handOver(ctx, tx, &before, k, with.allGo); err != nil {
+		if err := s.handOver(ctx, tx, &before, k, with); err != nil {
 			return err
 		}
 		return s.save(ctx, tx, k, events)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,7 +23,8 @@ import (
 // Lost is a node whose stacks others may take.
 type Lost struct {
 	Node  string
-	Empty []string // the stacks that EmptyStacks returned there last
+	Empty []string  // the stacks that EmptyStacks returned there last
+	Until time.Time // when its lease ended
 }
 
 // mayTake reports whether a stack can begin on another node without its data.
@@ -50,7 +52,7 @@ func (s *Supervisor) TakeOver(ctx context.Context, lost Lost) error {
 	for i, st := range stacks {
 		if mayTake(st, func(id string) bool { return slices.Contains(lost.Empty, id) }) {
 			group.Go(func() error {
-				errs[i] = s.takeFrom(ctx, st)
+				errs[i] = s.takeFrom(ctx, st, lost.Until)
 				return nil
 			})
 		}
@@ -59,9 +61,9 @@ func (s *Supervisor) TakeOver(ctx context.Context, lost Lost) error {
 	return errors.Join(errs...)
 }
 
-// takeFrom takes a stack of a lost node, unless a part of it is not kept or another node is
-// first.
-func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack) error {
+// takeFrom takes a stack of a node that has been lost since its lease ended, unless a part of
+// it is not kept, another node is first, or the node is back.
+func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack, ended time.Time) error {
 	if !s.beginTaking(st.ID) {
 		return nil
 	}
@@ -75,13 +77,13 @@ func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack) error {
 			}
 			now.Node, now.Epoch = s.cfg.Node, st.Epoch+1
 			return nil, nil
-		}, store.ByOwner(st.Node, st.Epoch))
+		}, store.ByOwner(st.Node, st.Epoch), store.LeaseEnded(ended))
 	}
 	switch {
 	case errors.Is(err, errNotKept):
 		s.cfg.Log.Info("a stack of a lost node waits for it", "stack", st.ID, "reason", err)
 		return s.unbring(ctx, st.ID)
-	case err != nil && stack.KindOf(err) != 0: // deleted, or another node's by now
+	case err != nil && stack.KindOf(err) != 0: // deleted, another node's by now, or its node is back
 		return s.unbring(ctx, st.ID)
 	case err != nil:
 		return err // watchLeftovers removes what is here, unless it has become this node's
