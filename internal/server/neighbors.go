@@ -138,6 +138,7 @@ func (s *Server) startCluster(started <-chan struct{}) {
 			return
 		}
 		running.Go(func() { s.lookForEmpty(ctx) })
+		running.Go(func() { s.stopIsolated(ctx) })
 		s.followNodes(ctx)
 	})
 	s.endCluster = func() { cancel(); running.Wait(); s.moving.running.Wait() }
@@ -182,12 +183,11 @@ func (s *Server) lookForEmpty(ctx context.Context) {
 	}
 }
 
-// followNodes acts on what becomes of the nodes, this one included.
-func (s *Server) followNodes(ctx context.Context) {
+// stopIsolated stops what others may take while this node is isolated. Nothing else that may
+// wait for the database or another node delays it: others count the time, too.
+func (s *Server) stopIsolated(ctx context.Context) {
 	changed, stop := s.cluster.Watch()
 	defer stop()
-	tick := time.NewTicker(s.cluster.Interval())
-	defer tick.Stop()
 	isolated := false
 	for {
 		if now := s.cluster.Isolated(); now != isolated {
@@ -197,6 +197,21 @@ func (s *Server) followNodes(ctx context.Context) {
 				s.supervisor.Rejoined()
 			}
 		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// followNodes acts on what becomes of the nodes.
+func (s *Server) followNodes(ctx context.Context) {
+	changed, stop := s.cluster.Watch()
+	defer stop()
+	tick := time.NewTicker(s.cluster.Interval())
+	defer tick.Stop()
+	for {
 		s.takeOverLost(ctx)
 		s.moveAsked(ctx)
 		s.moveAway(ctx)
