@@ -88,6 +88,7 @@ func (m *Membership) hasLease() bool { return time.Now().Before(m.until) }
 func (m *Membership) Contact(node string, manager bool, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer m.noteIsolation()()
 	if manager && at.After(m.contact) {
 		m.contact = at
 	}
@@ -98,11 +99,34 @@ func (m *Membership) Contact(node string, manager bool, at time.Time) {
 
 // Isolated reports whether this node has had neither its lease nor contact with a manager
 // for BERTH_NODE_GRACE: it must stop what others may take. It counts from when it asked for
-// its last lease, so that it is done before they begin.
+// its last lease, so that it is done before they begin. A node that stood still meanwhile may
+// be back before anybody asks: it counts as isolated until Stopped.
 func (m *Membership) Isolated() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.isIsolated()
+	return m.lapsed || m.isIsolated()
+}
+
+// Stopped says that this node has stopped what others may take since it became isolated.
+func (m *Membership) Stopped() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lapsed, m.stopped = false, m.isIsolated()
+}
+
+// MayServe reports whether what this node runs is its own for sure: it is not isolated, or has
+// stopped what others may take.
+func (m *Membership) MayServe() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stopped || !m.lapsed && !m.isIsolated()
+}
+
+// noteIsolation is called before a change of what isIsolated looks at, and what it returns
+// after it. The caller has locked m.
+func (m *Membership) noteIsolation() (changed func()) {
+	m.lapsed = m.lapsed || m.isIsolated() && !m.stopped && !m.renewed.IsZero() // not before the first lease
+	return func() { m.stopped = m.stopped && m.isIsolated() }
 }
 
 func (m *Membership) isIsolated() bool {

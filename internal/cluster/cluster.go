@@ -81,6 +81,8 @@ type Membership struct {
 	skewed   bool
 	had      bool // the lease, as the watchers know it
 	isolated bool // as the watchers know it
+	lapsed   bool // it was isolated, and what others may take has not been stopped since
+	stopped  bool // it is isolated, and what others may take has been stopped
 	watchers map[chan struct{}]bool
 }
 
@@ -178,6 +180,7 @@ func (m *Membership) seenEmpty() []string {
 func (m *Membership) gotLease(lease store.Lease, begun time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer m.noteIsolation()()
 	if !lease.Over.IsZero() && !m.renewed.IsZero() {
 		m.cfg.Log.Warn("the lease of this node was over", "since", lease.Over, "until", lease.At)
 	}
@@ -284,7 +287,7 @@ func (m *Membership) wake() {
 func (m *Membership) notice() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	has, isolated := m.hasLease(), m.isIsolated()
+	has, isolated := m.hasLease(), m.lapsed || m.isIsolated()
 	if has == m.had && isolated == m.isolated {
 		return
 	}

@@ -390,10 +390,50 @@ func TestIsolated_OnlyWithoutLeaseAndManager(t *testing.T) {
 		if !m.Isolated() || len(changed) != 1 {
 			t.Errorf("isolated %v, told %d times", m.Isolated(), len(changed))
 		}
+		m.Stopped()
 		r.cut("n1", false)
 		time.Sleep(lease)
 		if m.Isolated() || !m.HasLease() {
 			t.Error("isolated although it is back")
+		}
+	})
+}
+
+// A node that stood still may be back before it has noticed: it serves nothing until it has
+// stopped what others may have taken.
+func TestMayServe_NotUntilWhatOthersMayTakeIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		m := join(t, r, "n1", nil)
+		if !m.MayServe() {
+			t.Error("it may not serve with its lease")
+		}
+		r.cut("n1", true)
+		time.Sleep(lease + grace)
+		if m.MayServe() || !m.Isolated() {
+			t.Error("it may serve while it is isolated")
+		}
+		r.cut("n1", false)
+		m.Contact("m1", true, time.Now())
+		time.Sleep(lease)
+		if m.MayServe() || !m.Isolated() || !m.HasLease() {
+			t.Error("it may serve although nothing was stopped")
+		}
+		m.Stopped()
+		if !m.MayServe() || m.Isolated() {
+			t.Error("it may not serve with its lease again")
+		}
+
+		r.cut("n1", true)
+		time.Sleep(lease + grace)
+		m.Stopped()
+		if !m.MayServe() || !m.Isolated() {
+			t.Error("it may not serve the rest")
+		}
+		r.cut("n1", false)
+		time.Sleep(lease)
+		if !m.MayServe() || m.Isolated() {
+			t.Error("isolated although it is back and all was stopped")
 		}
 	})
 }

@@ -17,12 +17,18 @@ func (m *Membership) speak(ctx context.Context) {
 	if err != nil {
 		return // a worker, or too few managers are left
 	}
-	m.mu.Lock()
-	m.speaks = begun
-	m.mu.Unlock()
+	m.spoke(begun)
 	if err := m.write(ctx, words); err != nil && ctx.Err() == nil {
 		m.cfg.Log.Warn("Swarm's word about the nodes not written", "error", err)
 	}
+}
+
+// spoke says that Swarm has answered a question of a time.
+func (m *Membership) spoke(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer m.noteIsolation()()
+	m.speaks = at
 }
 
 func (m *Membership) write(ctx context.Context, words []store.Word) error {

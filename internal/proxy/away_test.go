@@ -46,6 +46,19 @@ func peerAt(addr string, lost bool) *proxy.Peer {
 	})
 }
 
+func TestRoutes_ServeNothingHereWhileAnotherNodeMayServeIt(t *testing.T) {
+	may := false
+	routes := &proxy.Routes{MayServe: func() bool { return may }}
+	routes.Set("s", here("here"))
+	if w, body := get(routes, 0); w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(body, "was cut off") {
+		t.Errorf("%d %s", w.Code, body)
+	}
+	may = true
+	if w, body := get(routes, 0); w.Code != 200 || body != "here" {
+		t.Errorf("%d %s", w.Code, body)
+	}
+}
+
 func TestRoutes_LeadToTheNodeOfTheStack(t *testing.T) {
 	owner := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Host, " ", r.Header.Get(proxy.HeaderCallerIP), " ", r.Header.Get(proxy.HeaderCallerProto), " ",

@@ -82,6 +82,11 @@ var movingPage = page{
 	detail: "the stack is moving to another node; try again in a moment", retry: true,
 }
 
+var isolatedPage = page{
+	status: http.StatusServiceUnavailable, title: "The stack's node was cut off",
+	detail: "the node that runs this stack was cut off from the others and finds out whether another one runs it now; try again in a moment", retry: true,
+}
+
 var circlePage = page{
 	status: http.StatusBadGateway, title: "The stack's node is not known for sure",
 	detail: "the nodes do not agree on which of them runs this stack, as happens for a moment after a move; try again shortly", retry: true,

@@ -88,6 +88,9 @@ type Routes struct {
 	// date: there is none, or it leads to another node although a node sent the request
 	// here. It returns when the entry is up to date. It is nil on one machine.
 	Refresh func(ctx context.Context, host string)
+	// MayServe reports whether what runs here is this node's own for sure; nil on one
+	// machine, where it always is.
+	MayServe func() bool
 
 	mu     sync.Mutex         // held by writers
 	stacks map[string]*record // by the ids that writers give
@@ -233,6 +236,10 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 	}
 	if p.entry != nil && p.entry.Peer != nil {
 		p.entry.Peer.Serve(w, r)
+		return
+	}
+	if t.MayServe != nil && !t.MayServe() {
+		writePage(w, r, isolatedPage)
 		return
 	}
 	var last *Target

@@ -193,9 +193,11 @@ func (s *Server) stopIsolated(ctx context.Context) {
 		if now := s.cluster.Isolated(); now != isolated {
 			if isolated = now; now {
 				s.supervisor.Isolated(ctx)
+				s.cluster.Stopped()
 			} else {
 				s.supervisor.Rejoined()
 			}
+			continue
 		}
 		select {
 		case <-changed:

@@ -117,6 +117,7 @@ func (s *Server) edgeForOthers(cfg edge.Config) {
 	cfg.Arrived = nil // the node that was asked has counted it
 	s.others.edge = edge.NewServer(cfg)
 	s.routes.Refresh = s.others.table.RereadHost
+	s.routes.MayServe = s.cluster.MayServe
 }
 
 // serve serves the listener for nodes and the tools until they are closed.
