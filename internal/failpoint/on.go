@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // variable is the environment variable that says what happens.
@@ -17,8 +18,9 @@ const variable = "BERTH_FAILPOINTS"
 
 // action is what happens at a point.
 type action struct {
-	kill    int // counts down the passes: at 0 the process is killed; negative for never
-	percent int // chance of an error
+	kill    int  // counts down the passes: at 0 the process is killed; negative for never
+	stop    bool // it is stopped instead
+	percent int  // chance of an error
 }
 
 var (
@@ -42,6 +44,10 @@ func Error(point string) error {
 		return nil
 	}
 	if a.kill--; a.kill == 0 {
+		if a.stop {
+			stop(point)
+			return nil
+		}
 		fmt.Fprintln(os.Stderr, "killed at the failpoint", point)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // nothing more is done while the signal is on its way
@@ -50,6 +56,13 @@ func Error(point string) error {
 		return fmt.Errorf("failpoint %s: input/output error", point)
 	}
 	return nil
+}
+
+// stop stops the process until somebody lets it go on.
+func stop(point string) {
+	fmt.Fprintln(os.Stderr, "stopped at the failpoint", point)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	time.Sleep(10 * time.Millisecond) // the signal may be on its way
 }
 
 // parse parses the variable. A mistake in it stops the process: a test that triggers
@@ -62,6 +75,10 @@ func parse(text string) map[string]*action {
 		}
 		a := &action{kill: 1}
 		point, number := item, &a.kill
+		if name, ok := strings.CutSuffix(item, "!"); ok {
+			all[name] = &action{kill: 1, stop: true}
+			continue
+		}
 		if i := strings.IndexAny(item, "@%"); i >= 0 {
 			if item[i] == '%' {
 				a.kill, number = -1, &a.percent
