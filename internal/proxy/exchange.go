@@ -292,7 +292,7 @@ func (x *exchange) fail(err error) {
 	case errors.Is(err, errSilentCaller):
 		pg = silentPage
 	case errors.As(err, new(unreachable)): // and a late connection is not a late answer
-	case isTimeout(err):
+	case isTimeout(err) && x.u.kind != node: // a node has no limit for its answer; its connection broke
 		pg = latePage
 	case errors.As(err, new(badAnswer)):
 		pg = invalidPage(err)

@@ -7,9 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,4 +128,35 @@ func TestPeer_WaitsForAConnectionUntilTheLimit(t *testing.T) {
 		asking.Wait()
 		require.Equal(t, 3*time.Second, time.Since(began))
 	})
+}
+
+// severed is a connection to a node that was cut off after it took a request.
+type severed struct{ net.Conn }
+
+func (severed) Read([]byte) (int, error) {
+	return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ETIMEDOUT)}
+}
+
+func TestPeer_ThatIsCutOffIsNoLateAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	p := NewPeer(PeerOptions{
+		Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false },
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+			return severed{c}, err
+		},
+		Limits: Options{HeaderTimeout: -1}, // as between nodes
+	})
+	front := httptest.NewServer(http.HandlerFunc(p.Serve))
+	defer front.Close()
+	res, err := http.Post(front.URL, "text/plain", strings.NewReader("text"))
+	require.NoError(t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusBadGateway, res.StatusCode)
+	require.NotEmpty(t, res.Header.Get("Retry-After"))
+	require.Contains(t, string(text), "broke off")
 }
