@@ -23,11 +23,14 @@ import (
 // stack serves again here; after it, this node removes all that it has. A target that gives a
 // move up says so in the database before it removes anything, which that change looks at.
 
-// moveAgain is how long to wait before a move is begun again that a build came before.
+// moveAgain is how long to wait before a move is begun again.
 const moveAgain = 500 * time.Millisecond
 
-// errBuildFirst is why a move has to begin again.
-var errBuildFirst = stack.NewError(stack.Conflict, "a build of the stack comes first")
+// Why a move has to begin again.
+var (
+	errBuildFirst = stack.NewError(stack.Conflict, "a build of the stack comes first")
+	errJustCome   = stack.NewError(stack.Conflict, "the stack has only just come to this node; try again in a moment")
+)
 
 // Move gives a stack of this node to another, and returns once that one serves it. It waits
 // for the end of a build that is under way. If it fails, the stack serves here as before.
@@ -36,25 +39,36 @@ func (s *Supervisor) Move(ctx context.Context, id, target string) error {
 		return nil
 	}
 	for {
-		r := s.lookup(id)
-		if r == nil {
-			return s.whyNotHere(ctx, id)
-		}
-		moved := make(chan error, 1)
-		r.tell(func(l *loop) {
-			l.queue(func(ctx context.Context) { moved <- r.move(ctx, target) })
-		})
-		err := r.awaitMove(ctx, moved)
-		if !errors.Is(err, errBuildFirst) || !pause.For(ctx, moveAgain) {
+		err := s.tryMove(ctx, id, target)
+		later := errors.Is(err, errBuildFirst) || errors.Is(err, errJustCome)
+		if !later || !pause.For(ctx, moveAgain) {
 			return err
 		}
 	}
 }
 
-// whyNotHere returns why a stack has no runner: it is not known, or another node owns it.
+// tryMove moves a stack, unless it has to begin again later.
+func (s *Supervisor) tryMove(ctx context.Context, id, target string) error {
+	r := s.lookup(id)
+	if r == nil {
+		return s.whyNotHere(ctx, id)
+	}
+	moved := make(chan error, 1)
+	r.tell(func(l *loop) {
+		l.queue(func(ctx context.Context) { moved <- r.move(ctx, target) })
+	})
+	return r.awaitMove(ctx, moved)
+}
+
+// whyNotHere returns why a stack has no runner: it is not known, another node owns it, or it
+// has only just come here.
 func (s *Supervisor) whyNotHere(ctx context.Context, id string) error {
-	if _, err := s.cfg.Store.Get(ctx, id); err != nil {
+	st, err := s.cfg.Store.Get(ctx, id)
+	switch {
+	case err != nil:
 		return err
+	case st.Node == s.cfg.Node:
+		return errJustCome
 	}
 	return store.ErrNotOwner
 }

@@ -153,6 +153,28 @@ func TestMove_BringsAllOfAStackAndLeavesNothing(t *testing.T) {
 	})
 }
 
+func TestMove_BackWaitsUntilTheNewOwnerHasTheStack(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, l *links) {
+		st := a.live(service("web"))
+		back := make(chan error, 1)
+		l.meet = onceAt("before take", func() error {
+			guest := b.sup.guest(st.ID)
+			guest.mu.Lock() // so that it does not become b's by itself
+			defer guest.mu.Unlock()
+			require.Equal(t, "b", b.get(st.ID).Node)
+			go func() { back <- b.sup.Move(b.t.Context(), st.ID, "a") }()
+			time.Sleep(time.Second)
+			require.Empty(t, back)
+			return nil
+		})
+		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+		require.NoError(t, <-back)
+		require.True(t, a.answers(st, "web"))
+		require.Equal(t, "a", a.get(st.ID).Node)
+	})
+}
+
 func TestMove_OfAStackThatServesNothing(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(a, b *world, _ *links) {
