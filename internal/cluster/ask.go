@@ -97,6 +97,14 @@ func (m *Membership) Contact(node string, manager bool, at time.Time) {
 	}
 }
 
+// HeardAfter reports whether this node has read what Swarm said of it after a moment.
+func (m *Membership) HeardAfter(at time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, ok := m.nodes[m.cfg.Self.ID]
+	return ok && m.readAt.Add(-n.Heard).After(at)
+}
+
 // Isolated reports whether this node has had neither its lease nor contact with a manager
 // for BERTH_NODE_GRACE: it must stop what others may take. It counts from when it asked for
 // its last lease, so that it is done before they begin. A node that stood still meanwhile may

@@ -450,6 +450,26 @@ func TestIsolated_NeverAManagerThatSwarmAnswers(t *testing.T) {
 	})
 }
 
+func TestHeardAfter_OnceAManagerHasSaidSomethingSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		m := join(t, r, "n1", nil)
+		time.Sleep(lease)
+		if m.HeardAfter(time.Now().Add(-time.Hour)) {
+			t.Error("it has heard of Swarm without a manager")
+		}
+		asked := time.Now()
+		join(t, r, "n2", &swarm{words: []store.Word{word("n1", "ready"), word("n2", "ready")}})
+		if m.HeardAfter(asked) {
+			t.Error("it has heard of Swarm before a manager said anything")
+		}
+		time.Sleep(lease)
+		if !m.HeardAfter(asked) || m.HeardAfter(time.Now()) {
+			t.Error("it has not heard what the manager said")
+		}
+	})
+}
+
 func TestGone_IsNoMemberAndItsRowGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, says := newRows(), &swarm{}

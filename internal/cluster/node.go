@@ -40,6 +40,7 @@ type Node struct {
 	Until          time.Time     // the end of its lease, by the clock of the database
 	Over           time.Duration // how long its lease has been over; 0 while it has it
 	Silent         time.Duration // since a manager's server was last in contact with it
+	Heard          time.Duration // since Swarm's word about it was last written
 }
 
 // Read returns all nodes, by name, for a command that is not a node itself.
@@ -76,6 +77,7 @@ func nodeOf(row store.Node, grace time.Duration) Node {
 		Until:  row.LeaseUntil,
 		Over:   max(0, row.Now.Sub(row.LeaseUntil)),
 		Silent: row.Now.Sub(row.SeenAt),
+		Heard:  row.Now.Sub(row.WordAt),
 	}
 }
 

@@ -178,6 +178,27 @@ func (s *Server) noteStuck(ctx context.Context, id, to, why string) {
 	}
 }
 
+const (
+	// wordLate is how much later than a signal to stop Swarm's word must be, so that it was
+	// asked for after what made Swarm send the signal.
+	wordLate = time.Second
+	// wordWait is how long to wait for that word: no manager may be there to write it.
+	wordWait = 10 * time.Second
+	wordLook = 100 * time.Millisecond
+)
+
+// awaitWord waits until this node knows whether it is being drained: Swarm ends the server of
+// such a node at once, before a manager's server has said why.
+func (s *Server) awaitWord(ctx context.Context, signalled time.Time) {
+	if s.cluster == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, wordWait)
+	defer cancel()
+	for !s.draining() && !s.cluster.HeardAfter(signalled.Add(wordLate)) && pause.For(ctx, wordLook) {
+	}
+}
+
 // moveOut waits until the stacks of this node have moved away, if an operator wants that:
 // draining a node in Swarm also ends its server. It returns when none is left, or when ctx
 // ends; the stacks that are left then run on until the next server has them.

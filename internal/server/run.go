@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/lmittmann/tint"
 	"golang.org/x/term"
@@ -87,8 +88,10 @@ func (s *Server) Run(ctx context.Context) error {
 // it says first that this node is about to stop, and moves its stacks away if the node is
 // being drained.
 func (s *Server) drain() {
+	signalled := time.Now()
 	again, stop := untilSignal()
 	s.leave()
+	s.awaitWord(again, signalled)
 	s.moveOut(again)
 	stop()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
