@@ -36,28 +36,35 @@ func (t *target) load(ctx context.Context, host, path string, conns int, length 
 	if err != nil {
 		return sample{}, err
 	}
-	out, err := exec.CommandContext(ctx, "wrk", "-t1", "-c"+strconv.Itoa(conns),
-		fmt.Sprintf("-d%ds", max(1, int(length.Seconds()))), "-H", "Host: "+host, "http://"+t.addr+path).CombinedOutput()
-	if err != nil {
-		return sample{}, fmt.Errorf("wrk on %s: %w\n%s", t.name, err, out)
-	}
-	after, err := t.process.cpu()
+	count, took, err := wrk(ctx, t, host, path, conns, length)
 	if err != nil {
 		return sample{}, err
 	}
+	after, err := t.process.cpu()
+	return sample{rps: count / took.Seconds(), micros: float64((after - before).Microseconds()) / count}, err
+}
+
+// wrk is a load without a look at the server's processes. It returns how many answers came in
+// what time.
+func wrk(ctx context.Context, t *target, host, path string, conns int, length time.Duration) (count float64, took time.Duration, err error) {
+	out, err := exec.CommandContext(ctx, "wrk", "-t1", "-c"+strconv.Itoa(conns),
+		fmt.Sprintf("-d%ds", max(1, int(length.Seconds()))), "-H", "Host: "+host, "http://"+t.addr+path).CombinedOutput()
+	if err != nil {
+		return 0, 0, fmt.Errorf("wrk on %s: %w\n%s", t.name, err, out)
+	}
 	if fault := wrkFault.Find(out); fault != nil {
-		return sample{}, fmt.Errorf("load on %s: %s", t.name, strings.TrimSpace(string(fault)))
+		return 0, 0, fmt.Errorf("load on %s: %s", t.name, strings.TrimSpace(string(fault)))
 	}
 	m := wrkCount.FindSubmatch(out)
 	if m == nil {
-		return sample{}, fmt.Errorf("wrk on %s says nothing of requests:\n%s", t.name, out)
+		return 0, 0, fmt.Errorf("wrk on %s says nothing of requests:\n%s", t.name, out)
 	}
-	count, _ := strconv.ParseFloat(string(m[1]), 64)
-	took, err := time.ParseDuration(string(m[2]) + string(m[3]))
+	count, _ = strconv.ParseFloat(string(m[1]), 64)
+	took, err = time.ParseDuration(string(m[2]) + string(m[3]))
 	if err != nil || count == 0 {
-		return sample{}, fmt.Errorf("no answer of %s under load:\n%s", t.name, out)
+		return 0, 0, fmt.Errorf("no answer of %s under load:\n%s", t.name, out)
 	}
-	return sample{rps: count / took.Seconds(), micros: float64((after - before).Microseconds()) / count}, nil
+	return count, took, nil
 }
 
 // expect fails unless a server answers a path with 200 and so many bytes.

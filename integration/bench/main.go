@@ -28,7 +28,7 @@ import (
 )
 
 // timeLimit limits the whole run, including building the programs.
-const timeLimit = 40 * time.Minute
+const timeLimit = 60 * time.Minute
 
 // bench is one run.
 type bench struct {
@@ -64,10 +64,15 @@ var sections = []section{
 	{"overlay", (*bench).measureOverlays, (*bench).overlayTrials, false},
 	{"crash", (*bench).measureCrashes, (*bench).crashTrials, false},
 	{"restore", (*bench).measureRestores, (*bench).restoreTrials, false},
+	{"snapshot", (*bench).measureSnapshots, nil, false},
 	{"hundred", (*bench).measureHundred, (*bench).hundredTrials, false},
 	{"neighbour", (*bench).measureNeighbour, (*bench).neighbourTrials, false},
 	{"webhooks", (*bench).measureWebhooks, (*bench).webhookTrials, false},
 	{"nodes", (*bench).measureNodes, nil, false},
+	{"forward", (*bench).measureForward, nil, false},
+	{"takeover", (*bench).measureTakeover, nil, false},
+	{"move", (*bench).measureMoves, nil, false},
+	{"creates", (*bench).measureCreates, nil, false},
 }
 
 // sectionNames returns the names of the sections in order.
@@ -156,7 +161,7 @@ const serverProgram = "./cmd/berthd"
 // The programs that are measured, and the ones that help to measure.
 var (
 	measured = []string{serverProgram, "./integration/bench/front", "./integration/bench/hooks"}
-	helping  = []string{"./integration/bench/reverseproxy", "./integration/bench/answer", "./integration/probe"}
+	helping  = []string{"./integration/bench/reverseproxy", "./integration/bench/answer", "./integration/bench/page", "./integration/probe"}
 )
 
 // progress reports a slow step on the terminal.

@@ -29,9 +29,16 @@ How to read the table. Each row compares two things that one run measured altern
   - **a program of 5,000 files**: 40 MB, compared with the same edit of a program of 40 files. The build command is ` + "`true`" + `.
 - **crash**: the program exits when requested to at its public URL. The row is the time from that request until the API shows the event, checked every 5 ms.
 - **restore of 1 GB**: 1,000 files of 1 MB in a stack's data folder. The time from the claim of the expired stack to the first 200 at the public URL, compared with ` + "`tar -cf - | tar -xpf -`" + ` in a container that copies the same files from their volume to a new one.
+- **snapshot of 200 MB**: 200 files of 1 MB of a volume are kept in an image of the same engine. Berth copies them in a container, compares both lists of files, and commits the container. The other way is the engine's archive of the volume, imported as an image, with the same list compared.
 - **100 live stacks**: each is one small program in a container on its own network. The time from the start of the server's process, while the containers run, until all public URLs have answered with 200; and the server's processor time over a minute without requests, as a share of one core.
 - **neighbour**: the 99th percentile over a second of the latencies of a Node program, requested every millisecond, while another stack exhausts a resource at its limits of 256 processes, 512 MiB and half a core, compared with the same while that stack is idle.
 - **webhooks**: deliveries without the rest of the server (database, embedded Redis, dispatcher) to a receiver on loopback that this program runs: 6,000 events recorded at once, compared with bare POSTs of the same body on kept connections; the time from the recording of a single event to its arrival; and the growth of memory with 100,000 deliveries to receivers that hang.
+- **50 nodes, 10,000 stacks**: 50 stores, each with its own connections, on one PostgreSQL of this machine: the owner of a random stack, its row, the time from a commit through one of them until another hears of it, and the reading of a node's table of routes.
+- **nodes in a lab**: three real servers on three nested Docker engines in one swarm, with a PostgreSQL, a Redis and a registry, all on the cores of this machine.
+  - **through a node without the stack**: wrk asks for 1 KB of a Go program, alternately through a node that forwards to the stack's own and through that one.
+  - **a lost node**: a node with 100 static sites, 100 files of 10 KB each, is killed as by a power cut. The time from when another node says that it is lost until all sites have answered through that one.
+  - **move**: 200 files of 1 MB in a stack's data folder. The stack is asked through a third node all the time while it moves from one node to another, and no request may fail.
+  - **creates**: 12 stacks of one small program, 6 at once, on three nodes and on one of the same three. The nodes share the cores of this machine, so this says what three nodes cost, not what three machines gain.
 `
 
 // handwritten begins the handwritten part of the page.

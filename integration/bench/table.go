@@ -51,6 +51,15 @@ func (t *table) compare(what string, u unit, berth []float64, peer string, other
 	t.rows = append(t.rows, r)
 }
 
+// share adds a row for something measured alternately of which more is better: the ratio must
+// be at least the goal.
+func (t *table) share(what string, u unit, berth []float64, peer string, other []float64, least float64) {
+	ratio := pairedRatio(berth, other)
+	t.rows = append(t.rows, row{
+		what, u.of(median(berth)), peer + " " + u.of(median(other)), fmt.Sprintf("%.2f", ratio), fmt.Sprintf("≥ %.2f", least), verdict(ratio >= least),
+	})
+}
+
 // limit adds a row whose goal applies to Berth's own figure. It omits the ratio to a
 // peer whose figure is next to nothing.
 func (t *table) limit(what string, u unit, berth []float64, peer string, other []float64, most float64) {

@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"integration/cluster":    {"images"},
 	"integration/invariants": {"internal/stack"},
 
-	"integration/bench":       {"images", "internal/auth", "internal/datadir", "internal/engine", "internal/peer", "internal/proxy", "internal/stack", "internal/store", "internal/store/postgrestest", "integration/hog", "runtimes"},
+	"integration/bench":       {"images", "integration/cluster", "internal/auth", "internal/datadir", "internal/engine", "internal/peer", "internal/proxy", "internal/stack", "internal/store", "internal/store/postgrestest", "integration/hog", "runtimes"},
 	"integration/bench/front": {"internal/edge", "internal/proxy", "internal/site", "internal/stack"},
 	"integration/bench/hooks": {"internal/auth", "internal/redis", "internal/stack", "internal/stackid", "internal/store", "internal/webhook"},
 }
