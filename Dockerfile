@@ -5,6 +5,7 @@
 # and sets the firewall rules that isolate them:
 #   docker run --network host --cap-add NET_ADMIN \
 #     -v /var/run/docker.sock:/var/run/docker.sock -v berth:/data berth/berthd
+# As one global service of a swarm: docs/operating/cluster.md.
 FROM debian:trixie-slim
 ARG DEBIAN_MIRROR
 COPY ca.crt install.sh /berth/

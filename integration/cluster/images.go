@@ -60,14 +60,21 @@ func buildImage(ctx context.Context, docker *client.Client, o Options, debian, n
 	if _, err := docker.ImageInspect(ctx, ref); err == nil {
 		return ref, nil
 	}
+	return ref, buildFiles(ctx, docker, o, ref, files)
+}
+
+// buildFiles builds an image from files, to which it adds this machine's certificates.
+func buildFiles(ctx context.Context, docker *client.Client, o Options, ref string, files map[string][]byte) error {
+	files["ca.crt"] = nil
 	if o.CAFile != "" {
+		var err error
 		if files["ca.crt"], err = os.ReadFile(o.CAFile); err != nil {
-			return "", err
+			return err
 		}
 	}
 	args, err := buildArgs(o.EnvFile)
 	if err != nil {
-		return "", err
+		return err
 	}
 	res, err := docker.ImageBuild(ctx, pack(files), build.ImageBuildOptions{
 		Version: build.BuilderV1, Tags: []string{ref}, BuildArgs: args, Remove: true, ForceRemove: true,
@@ -76,9 +83,9 @@ func buildImage(ctx context.Context, docker *client.Client, o Options, debian, n
 		err = errors.Join(buildError(res.Body), res.Body.Close())
 	}
 	if err != nil {
-		return "", fmt.Errorf("build the image %s: %w", ref, err)
+		return fmt.Errorf("build the image %s: %w", ref, err)
 	}
-	return ref, nil
+	return nil
 }
 
 // definition returns the files of an image's build by name. What depends on this machine,
@@ -116,7 +123,7 @@ func pack(files map[string][]byte) io.Reader {
 	w := tar.NewWriter(&b)
 	for name, content := range files {
 		// Nothing that is written to memory fails.
-		_ = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))})
+		_ = w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))})
 		_, _ = w.Write(content)
 	}
 	_ = w.Close()

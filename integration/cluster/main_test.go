@@ -61,20 +61,26 @@ func startLab() (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	node, err := berth.Lookup("node", "22")
+	o, err := options(berthd)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
-	return Start(ctx, Options{
+	return Start(ctx, o)
+}
+
+// options are those of the tests' lab.
+func options(binaries ...string) (Options, error) {
+	node, err := berth.Lookup("node", "22")
+	return Options{
 		Checkout: checkout,
 		EnvFile:  buildSetting("BERTH_BUILD_ENV_FILE", "env"),
 		CAFile:   buildSetting("BERTH_BUILD_CA_FILE", "ca.crt"),
-		Binaries: []string{berthd},
+		Binaries: binaries,
 		// Debian alone: what the tests run are Perl programs, which every Debian can run.
 		Bases: []Base{{Image: berth.Debian, Name: node.Ref()}},
-	})
+	}, err
 }
 
 func closeLab() {
