@@ -18,7 +18,10 @@ import (
 )
 
 // ReadData implements engine.Driver.
-func (d *Driver) ReadData(ctx context.Context, key engine.Key, image string, w io.Writer) error {
+func (d *Driver) ReadData(ctx context.Context, key engine.Key, container, image string, w io.Writer) error {
+	if container != "" {
+		return d.writeFolder(ctx, container, dataDir, w)
+	}
 	return d.making.alone(ctx, key.Data(), func() error {
 		helper := engine.Spec{
 			Name: key.SnapshotCopy(), Key: key.WithoutGeneration(), Image: image, User: "0:0",
@@ -37,9 +40,14 @@ func (d *Driver) ReadData(ctx context.Context, key engine.Key, image string, w i
 			return err
 		}
 		defer d.removeHelper(key, id)
-		return d.readFolder(ctx, id, folder, func(files io.Reader) error {
-			return carryTar(w, files, folder[1:], engine.DataFolder, nil)
-		})
+		return d.writeFolder(ctx, id, folder, w)
+	})
+}
+
+// writeFolder writes a folder of a container as ReadData does.
+func (d *Driver) writeFolder(ctx context.Context, id, folder string, w io.Writer) error {
+	return d.readFolder(ctx, id, folder, func(files io.Reader) error {
+		return carryTar(w, files, folder[1:], engine.DataFolder, nil)
 	})
 }
 

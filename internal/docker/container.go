@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -149,6 +150,40 @@ func (d *Driver) Stop(ctx context.Context, id string) error {
 	})
 }
 
+// Pause implements engine.Driver.
+func (d *Driver) Pause(ctx context.Context, id string) error {
+	return retry(ctx, func() error {
+		err := wrap(d.api.ContainerPause(ctx, id), "pause container %s", id)
+		switch {
+		case err != nil && strings.Contains(err.Error(), alreadyPaused):
+			return nil
+		case err != nil && strings.Contains(err.Error(), notRunning):
+			return fmt.Errorf("%w: %w", engine.ErrNotRunning, err)
+		}
+		return err
+	})
+}
+
+// Unpause implements engine.Driver.
+func (d *Driver) Unpause(ctx context.Context, id string) error {
+	return retryLong(ctx, func() error {
+		err := unlessGone(wrap(d.api.ContainerUnpause(ctx, id), "unpause container %s", id))
+		if err != nil && strings.Contains(err.Error(), notPaused) {
+			return nil
+		}
+		return err
+	})
+}
+
+// What the engine says of a container that is paused or not. The codes that come with it
+// stand for much else.
+const (
+	alreadyPaused = "is already paused"
+	notPaused     = "is not paused"
+	pausedNow     = "is paused"
+	notRunning    = "is not running"
+)
+
 // Remove implements engine.Driver. Anonymous volumes go with the container. It also waits for
 // a removal that somebody else has begun.
 func (d *Driver) Remove(ctx context.Context, id string) error {
@@ -195,7 +230,8 @@ func (d *Driver) Containers(ctx context.Context, key engine.Key) ([]engine.Conta
 
 // containerOf returns a container of the list that the engine gives.
 func containerOf(c container.Summary) engine.Container {
-	made := engine.Container{ID: c.ID, Key: engine.KeyOf(c.Labels), Running: c.State == container.StateRunning}
+	made := engine.Container{ID: c.ID, Key: engine.KeyOf(c.Labels), Paused: c.State == container.StatePaused}
+	made.Running = made.Paused || c.State == container.StateRunning
 	if len(c.Names) > 0 {
 		made.Name = strings.TrimPrefix(c.Names[0], "/")
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,18 +104,12 @@ type execution struct {
 
 // begin starts the command and the copying of its output.
 func (d *Driver) begin(ctx context.Context, id string, spec engine.Cmd, stdout, stderr io.Writer) (*execution, error) {
-	// A command that is prepared twice and started once does no harm: it goes with the
-	// container.
-	made, err := retryGet(ctx, func() (container.ExecCreateResponse, error) {
-		return d.api.ContainerExecCreate(ctx, id, container.ExecOptions{
-			Cmd: spec.Args, Env: spec.Env, User: spec.User, WorkingDir: spec.Dir,
-			AttachStdin: spec.Files != nil, AttachStdout: true, AttachStderr: true,
-		})
-	}, "prepare the command")
-	if err != nil {
-		return nil, err
-	}
-	stream, err := d.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	var made container.ExecCreateResponse
+	var stream types.HijackedResponse
+	err := repeat(ctx, func() (err error) {
+		made, stream, err = d.launch(ctx, id, spec)
+		return err
+	}, func(err error) bool { return errors.Is(err, errPaused) }) // which is not for long
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +125,31 @@ func (d *Driver) begin(ctx context.Context, id string, spec engine.Cmd, stdout, 
 		x.feeding.Go(func() { x.fed <- x.feed(ctx, spec.Files) })
 	}
 	return x, nil
+}
+
+// errPaused is the cause when the engine refuses a command since the container is paused.
+var errPaused = errors.New("the container is paused")
+
+// launch starts a command. A command that is prepared twice and started once does no harm: it
+// goes with the container.
+func (d *Driver) launch(ctx context.Context, id string, spec engine.Cmd) (container.ExecCreateResponse, types.HijackedResponse, error) {
+	made, err := retryGet(ctx, func() (container.ExecCreateResponse, error) {
+		return d.api.ContainerExecCreate(ctx, id, container.ExecOptions{
+			Cmd: spec.Args, Env: spec.Env, User: spec.User, WorkingDir: spec.Dir,
+			AttachStdin: spec.Files != nil, AttachStdout: true, AttachStderr: true,
+		})
+	}, "prepare the command")
+	var stream types.HijackedResponse
+	if err == nil {
+		stream, err = d.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	}
+	if err == nil {
+		return made, stream, nil
+	}
+	if found, lookErr := d.inspect(ctx, id); lookErr == nil && found.State.Paused || strings.Contains(err.Error(), pausedNow) {
+		err = fmt.Errorf("%w: %w", errPaused, err)
+	}
+	return made, stream, err
 }
 
 // feed sends files to the command, which may end before it has read them.

@@ -20,7 +20,7 @@ import (
 //     succeeds when it is already gone. So a caller who does not know whether the engine
 //     did what it was asked, because an answer was lost or the server died, asks again.
 //   - A driver itself asks again where that is safe when an answer was lost: for a moment,
-//     or for half a minute where something is removed or stopped.
+//     or for half a minute where something is removed, stopped or unpaused.
 //   - ErrNotFound means that the engine answered and has no such object. A call that stops
 //     or removes something never returns it.
 //   - ErrUnreachable means that nobody answered: the engine may or may not have done what
@@ -71,6 +71,16 @@ type Driver interface {
 	// StopTimeout is over, and returns when it has ended. When ctx ends before that, the
 	// process may still run.
 	Stop(ctx context.Context, id string) error
+
+	// Pause keeps everything in a container from running until Unpause. Nothing of it ends:
+	// files, memory and connections stay, and whoever connects waits. Pause succeeds if the
+	// container is paused already, and returns ErrNotRunning if it does not run. After any
+	// other error it may be paused.
+	Pause(ctx context.Context, id string) error
+
+	// Unpause lets a container run that Pause has stopped. It succeeds if the container is
+	// not paused or is gone. A Stop or a Remove that comes first does the same.
+	Unpause(ctx context.Context, id string) error
 
 	// Remove kills the process of a container and removes the container.
 	Remove(ctx context.Context, id string) error
@@ -152,11 +162,16 @@ type Driver interface {
 // caller begins again.
 type Carrier interface {
 	// ReadData writes a service's data to w, as a tar in which all names begin with
-	// DataFolder: from the data volume, or from the snapshot if there is one. ErrNotFound
-	// means that there is neither. No program of the image runs. The tar is as the data
-	// was, unless something writes to the volume meanwhile. Files have their owners, modes,
-	// links and times in seconds; sockets are left out.
-	ReadData(ctx context.Context, key Key, image string, w io.Writer) error
+	// DataFolder: through a container that has the data volume, by id. If that is "",
+	// ReadData makes one from the image, of which no program runs, for the data volume or
+	// for the snapshot if there is one; ErrNotFound means that there is neither. The tar is
+	// as the data was, unless something writes to the volume meanwhile. Files have their
+	// owners, modes, links and times in seconds; sockets are left out.
+	ReadData(ctx context.Context, key Key, container, image string, w io.Writer) error
+
+	// DataState returns what a service's data volume is like, by a walk over its files in a
+	// container that it makes from the image, which has sh and find.
+	DataState(ctx context.Context, key Key, image string) (DataState, error)
 
 	// FillData makes a service's data volume from what ReadData wrote, in place of the one
 	// that is there. It removes a container of the name process, which may have that. No
@@ -173,6 +188,22 @@ type Carrier interface {
 	// reference ref here. ErrNotFound means that the registry does not have it.
 	Fetch(ctx context.Context, remote, ref string, login Login) error
 }
+
+// DataState says what data is like, without reading it.
+type DataState struct {
+	// Digest is another one once a file has been written, made, removed, renamed or given
+	// other metadata. It is of the names, sizes and inode numbers of all files and of the
+	// times of their last changes, which the kernel keeps and no program can set.
+	Digest string
+
+	// Quiet means that nothing had changed for DataQuiet. Otherwise the next change may not
+	// show in the Digest: it may be within the same tick of the clock, or in memory that is
+	// mapped from a file, whose times the kernel sets when it writes that to the disk.
+	Quiet bool
+}
+
+// DataQuiet is longer than Linux keeps what was written to mapped memory from the disk.
+const DataQuiet = time.Minute
 
 // DataFolder is the folder of a tar that has a service's data.
 const DataFolder = "data"
@@ -330,7 +361,8 @@ type Container struct {
 	ID      string
 	Name    string
 	Key     Key
-	Running bool
+	Running bool // also while it is paused
+	Paused  bool // not set by Look
 
 	IP        string // on its network; "" while it does not run
 	ExitCode  int

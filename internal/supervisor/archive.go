@@ -112,7 +112,7 @@ func (r *runner) putApart(ctx context.Context, st *stack.Stack) error {
 		image, err := r.sup.helperImage(ctx, st)
 		if err == nil {
 			err = r.archive(ctx, st, dataName(st, service), func(ctx context.Context, w io.Writer) error {
-				return r.cfg.Engine.ReadData(ctx, key, image, w)
+				return r.cfg.Engine.ReadData(ctx, key, "", image, w)
 			})
 		}
 		if err != nil {

@@ -4,11 +4,13 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/berth-host/berth/internal/engine"
 )
@@ -92,16 +94,18 @@ func (d *Driver) Fetch(ctx context.Context, remote, ref string, _ engine.Login) 
 }
 
 // ReadData implements engine.Driver.
-func (d *Driver) ReadData(ctx context.Context, key engine.Key, image string, w io.Writer) error {
+func (d *Driver) ReadData(ctx context.Context, key engine.Key, container, image string, w io.Writer) error {
 	var files map[string]string
 	err := d.retry(ctx, "ReadData", key.Data(), func() error {
 		e := d.engine
 		switch {
-		case e.images[key.Snapshot()] != nil:
+		case container != "" && e.find(container) == nil:
+			return notFound("container", container)
+		case container == "" && e.images[key.Snapshot()] != nil:
 			files = maps.Clone(e.images[key.Snapshot()].files)
 		case e.volumes[key.Data()] == nil:
 			return notFound("volume", key.Data())
-		case e.images[image] == nil:
+		case container == "" && e.images[image] == nil:
 			return notFound("image", image)
 		default:
 			files = maps.Clone(e.volumes[key.Data()].files)
@@ -121,6 +125,22 @@ func (d *Driver) ReadData(ctx context.Context, key engine.Key, image string, w i
 		}
 	}
 	return out.Close()
+}
+
+// DataState implements engine.Driver.
+func (d *Driver) DataState(ctx context.Context, key engine.Key, image string) (state engine.DataState, err error) {
+	err = d.retry(ctx, "DataState", key.Data(), func() error {
+		v := d.engine.volumes[key.Data()]
+		if v == nil {
+			return notFound("volume", key.Data())
+		}
+		if d.engine.images[image] == nil {
+			return notFound("image", image)
+		}
+		state = engine.DataState{Digest: fmt.Sprint(v.changes, v.files), Quiet: time.Since(v.changedAt) > engine.DataQuiet}
+		return nil
+	})
+	return state, err
 }
 
 // FillData implements engine.Driver.
@@ -149,7 +169,7 @@ func (d *Driver) FillData(ctx context.Context, key engine.Key, image, process st
 			}
 		}
 		return d.retry(context.WithoutCancel(ctx), "FillData", key.Data(), func() error {
-			d.engine.volumes[key.Data()] = &volume{d.opts.Instance, key.WithoutGeneration(), files}
+			d.engine.volumes[key.Data()] = newVolume(d.opts.Instance, key.WithoutGeneration(), files)
 			d.engine.changed()
 			return nil
 		})

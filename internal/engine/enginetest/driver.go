@@ -235,7 +235,7 @@ func (d *Driver) Look(ctx context.Context, id string) (found engine.Container, e
 }
 
 func (c *container) described() engine.Container {
-	return engine.Container{ID: c.id, Name: c.spec.Name, Key: c.spec.Key, Running: c.running, IP: c.ip}
+	return engine.Container{ID: c.id, Name: c.spec.Name, Key: c.spec.Key, Running: c.running, Paused: c.paused, IP: c.ip}
 }
 
 // defaultStop is the time between SIGTERM and SIGKILL if a spec has no StopTimeout.
@@ -254,6 +254,7 @@ func (d *Driver) Stop(ctx context.Context, id string) error {
 		if c.spec.StopTimeout > 0 {
 			limit = c.spec.StopTimeout
 		}
+		c.paused = false
 		c.term()
 		ended = c.killed
 		return nil
@@ -276,6 +277,33 @@ func (d *Driver) Stop(ctx context.Context, id string) error {
 		e.endProcess(c, 137)
 	}
 	return nil
+}
+
+// Pause implements engine.Driver. The program of a paused container goes on.
+func (d *Driver) Pause(ctx context.Context, id string) error {
+	return d.retry(ctx, "Pause", id, func() error {
+		c := d.engine.find(id)
+		if c == nil {
+			return notFound("container", id)
+		}
+		if !c.running {
+			return fmt.Errorf("container %s: %w", id, engine.ErrNotRunning)
+		}
+		c.paused = true
+		d.engine.changed()
+		return nil
+	})
+}
+
+// Unpause implements engine.Driver.
+func (d *Driver) Unpause(ctx context.Context, id string) error {
+	return d.retryRemoval(ctx, "Unpause", id, func() error {
+		if c := d.engine.find(id); c != nil {
+			c.paused = false
+			d.engine.changed()
+		}
+		return nil
+	})
 }
 
 // Remove implements engine.Driver.
@@ -433,7 +461,7 @@ func (d *Driver) restore(ctx context.Context, key engine.Key, process string) er
 		if err := e.dropData(key); err != nil {
 			return err
 		}
-		e.volumes[key.Data()] = &volume{d.opts.Instance, key.WithoutGeneration(), maps.Clone(kept.files)}
+		e.volumes[key.Data()] = newVolume(d.opts.Instance, key.WithoutGeneration(), maps.Clone(kept.files))
 		e.images[key.Restored()] = kept
 		delete(e.images, key.Snapshot())
 		e.changed()

@@ -81,6 +81,10 @@ func (p *Process) Write(folder, name, content string) {
 	defer p.engine.mu.Unlock()
 	files, name := p.engine.locate(p.container, path.Join(folder, name))
 	files[name] = content
+	if v := p.engine.volumes[p.container.spec.Volumes[folder]]; v != nil {
+		v.changes++
+		v.changedAt = time.Now()
+	}
 }
 
 // Read returns a file of a folder, which may be that of a volume; "" for none.
@@ -118,6 +122,7 @@ type container struct {
 	aliases []string
 	ip      string
 	running bool
+	paused  bool
 	code    int
 	failure string // why the last start failed
 	ports   []int
@@ -145,6 +150,9 @@ type volume struct {
 	owner string
 	key   engine.Key
 	files map[string]string // by path within it
+
+	changes   int // by programs
+	changedAt time.Time
 }
 
 type network struct {
@@ -356,7 +364,7 @@ func (e *Engine) mount(c *container) {
 	for folder, name := range c.spec.Volumes {
 		v := e.volumes[name]
 		if v == nil {
-			v = &volume{c.owner, c.spec.Key.WithoutGeneration(), map[string]string{}}
+			v = newVolume(c.owner, c.spec.Key.WithoutGeneration(), map[string]string{})
 			e.volumes[name] = v
 		}
 		if len(v.files) > 0 {
@@ -368,6 +376,25 @@ func (e *Engine) mount(c *container) {
 			}
 		}
 	}
+}
+
+// newVolume returns a volume with files.
+func newVolume(owner string, key engine.Key, files map[string]string) *volume {
+	return &volume{owner: owner, key: key, files: files, changedAt: time.Now()}
+}
+
+// Paused returns the names of the containers that are paused, sorted.
+func (e *Engine) Paused() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var names []string
+	for _, c := range e.containers {
+		if c.paused {
+			names = append(names, c.spec.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // missing returns the names of those volumes that do not exist. The lock is held.
@@ -437,7 +464,7 @@ func (e *Engine) endProcess(c *container, code int) {
 	if !c.running {
 		return
 	}
-	c.running, c.code, c.ip, c.ports = false, code, "", nil
+	c.running, c.paused, c.code, c.ip, c.ports = false, false, code, "", nil
 	c.kill()
 	for _, s := range e.streams {
 		if s.owner == c.owner && !s.broken {

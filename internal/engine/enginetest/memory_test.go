@@ -156,7 +156,7 @@ func (e *Engine) breakFill(key engine.Key, name string) {
 			e.Before("Restore", nil)
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			e.volumes[name] = &volume{"own", key.WithoutGeneration(), map[string]string{"part": "of it"}}
+			e.volumes[name] = newVolume("own", key.WithoutGeneration(), map[string]string{"part": "of it"})
 			return engine.ErrUnreachable
 		})
 	}

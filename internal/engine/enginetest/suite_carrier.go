@@ -17,7 +17,7 @@ import (
 func (c trial) read(key engine.Key) *bytes.Buffer {
 	c.t.Helper()
 	var out bytes.Buffer
-	require.NoError(c.t, c.driver.ReadData(c.t.Context(), key, c.bench.Tools, &out))
+	require.NoError(c.t, c.driver.ReadData(c.t.Context(), key, "", c.bench.Tools, &out))
 	return &out
 }
 
@@ -45,9 +45,39 @@ func dataCarried(c trial) {
 }
 
 func dataMissing(c trial) {
-	err := c.driver.ReadData(c.t.Context(), c.web, c.bench.Tools, io.Discard)
+	err := c.driver.ReadData(c.t.Context(), c.web, "", c.bench.Tools, io.Discard)
 	require.ErrorIs(c.t, err, engine.ErrNotFound)
 	assert.True(c.t, c.inventory().IsEmpty())
+}
+
+func dataStated(c trial) {
+	state := func() engine.DataState {
+		c.t.Helper()
+		found, err := c.driver.DataState(c.t.Context(), c.web, c.bench.Tools)
+		require.NoError(c.t, err)
+		return found
+	}
+	_, err := c.driver.DataState(c.t.Context(), c.web, c.bench.Tools)
+	require.ErrorIs(c.t, err, engine.ErrNotFound)
+	c.write("kept")
+	first := state()
+	assert.Equal(c.t, first, state())
+	assert.False(c.t, first.Quiet, "it was written a moment ago")
+	c.output("append", dataPath+"/kept", "more")
+	assert.NotEqual(c.t, first.Digest, state().Digest)
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
+	assert.Equal(c.t, []string{c.web.Data()}, c.inventory().Names())
+}
+
+func dataReadPaused(c trial) {
+	c.write("kept")
+	id := c.runUntil(c.process("serve"), "serving")
+	require.NoError(c.t, c.driver.Pause(c.t.Context(), id))
+	var data bytes.Buffer
+	require.NoError(c.t, c.driver.ReadData(c.t.Context(), c.web, id, "", &data))
+	require.NoError(c.t, c.driver.Unpause(c.t.Context(), id))
+	require.NoError(c.t, c.fillData(&data))
+	assert.Equal(c.t, "kept", c.data())
 }
 
 func dataCut(c trial) {
@@ -58,7 +88,7 @@ func dataCut(c trial) {
 	require.NoError(c.t, c.fillData(bytes.NewReader(data)))
 	assert.Equal(c.t, "kept", c.data())
 	full := errors.New("the other side is full")
-	err := c.driver.ReadData(c.t.Context(), c.web, c.bench.Tools, writerFunc(func([]byte) (int, error) { return 0, full }))
+	err := c.driver.ReadData(c.t.Context(), c.web, "", c.bench.Tools, writerFunc(func([]byte) (int, error) { return 0, full }))
 	require.ErrorIs(c.t, err, full)
 	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
 	assert.Equal(c.t, []string{c.web.Data()}, c.inventory().Names())
