@@ -32,6 +32,7 @@ func (s *Stack) Expire(urls URLs, limits Limits, now time.Time) ([]Event, error)
 	}
 	s.ExpiredAt = now
 	s.RetainedUntil = now.Add(limits.Retention)
+	s.Snapshot = Snapshot{} // what is kept of an expired stack is newer
 	s.setServices(Stopped)
 	return append(events, Event{Type: EventExpired, CreatedAt: now, Data: map[string]any{
 		"retained_until": Timestamp(s.RetainedUntil),
@@ -153,6 +154,7 @@ func (s *Stack) clearDeleted(now time.Time) []Event {
 	s.ManageTokenHash, s.RevokedTokenHash, s.ClaimCodeHash = nil, nil, nil
 	s.Generation.Source, s.Generation.Services, s.Generation.Variables = Source{}, nil, nil
 	s.Attempted, s.Secrets, s.DataKey = nil, nil, nil
+	s.Snapshot, s.Regained = Snapshot{}, Snapshot{}
 	s.ClaimEmail, s.Network = "", ""
 	s.Error, s.DeployError, s.LastDeploy = "", "", Deploy{}
 	return []Event{{Type: EventDeleted, CreatedAt: now}}

@@ -76,6 +76,9 @@ type Stack struct {
 	DataKey []byte // of what a registry has of it; nil before the first push and once deleted; sealed at rest
 	Pushed  bool   // the registry may have something of it
 
+	Snapshot Snapshot // the last one; zero for none
+	Regained Snapshot // with which it began on another node, once its own was lost; zero if it never did
+
 	Attempted []string // names of the services of the last redeploy, in the manifest's order, unless it went live
 }
 

@@ -161,6 +161,8 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP INDEX stacks_to_forget;
 		ALTER TABLE stacks DROP COLUMN data_key_sealed;
 		ALTER TABLE stacks DROP COLUMN pushed;
+		ALTER TABLE stacks DROP COLUMN snapshot;
+		ALTER TABLE stacks DROP COLUMN regained;
 		ALTER TABLE stacks DROP COLUMN node;
 		ALTER TABLE stacks DROP COLUMN epoch;
 		ALTER TABLE stacks DROP COLUMN noticed;
