@@ -162,6 +162,22 @@ func (d Dir) TempDir() (string, error) {
 	return dir, nil
 }
 
+// TempFile creates a file without a name, on the disk of the stacks. It goes when the caller
+// closes it.
+func (d Dir) TempFile() (*os.File, error) {
+	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
+		return nil, fmt.Errorf("make a temporary file: %w", err)
+	}
+	f, err := os.CreateTemp(d.uploads(), "")
+	if err != nil {
+		return nil, fmt.Errorf("make a temporary file: %w", err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(fmt.Errorf("make a temporary file: %w", err), f.Close())
+	}
+	return f, nil
+}
+
 // KeepSource moves the folder of a new source (see package source) to the stack and
 // returns its name; see Source.
 func (d Dir) KeepSource(id, dir string) (name string, err error) {

@@ -13,9 +13,9 @@ import (
 
 // What a live or an expired stack needs to begin on another node is kept apart from its own:
 // its images in the registry, its files and the data of an expired one in the archive. That
-// is done once the stack serves, or has expired, and nobody waits for it. A name in the
-// archive says which deploy or which expiry something is of, so that nothing older is taken
-// for it.
+// is done once the stack serves, or has expired, and nobody waits for it. Snapshots of the data
+// of a live one are kept there, too; see watchData. A name in the archive says which deploy,
+// expiry or snapshot something is of, so that nothing older is taken for it.
 
 // Archive keeps what nodes need of stacks apart from them, sealed; package depot has it.
 type Archive interface {
@@ -38,6 +38,11 @@ func filesName(st *stack.Stack) string { return fmt.Sprintf("files-g%d", st.Gene
 // dataName returns the name of the data of a service since its stack expired.
 func dataName(st *stack.Stack, service string) string {
 	return fmt.Sprintf("data-%s-%d", service, st.ExpiredAt.UnixMicro())
+}
+
+// liveName returns the name of a service's data in a snapshot of a live stack.
+func liveName(of stack.Snapshot, service string) string {
+	return fmt.Sprintf("live-%s-%d", service, of.At.UnixMicro())
 }
 
 // apartName says what is kept of a stack once all of it is; "" if nothing need be.
@@ -96,6 +101,11 @@ func namesApart(st *stack.Stack) []string {
 			names = append(names, dataName(st, service))
 		}
 	}
+	if st.HasSnapshot() {
+		for _, service := range st.Snapshot.Services {
+			names = append(names, liveName(st.Snapshot, service))
+		}
+	}
 	return names
 }
 
@@ -144,17 +154,18 @@ func processServices(st *stack.Stack) (names []string) {
 // apart from its own.
 var errNotKept = errors.New("not all of the stack is in the registry")
 
-// fetchApart brings to this node what is kept of a stack: its images and files, and the data
-// if it has expired. The error is errNotKept if a part is not kept.
-func (s *Supervisor) fetchApart(ctx context.Context, st *stack.Stack) error {
-	err := s.fetchParts(ctx, st)
+// fetchApart brings to this node what is kept of a stack: its images and files, and its data
+// if it has expired or there is a snapshot to begin with. The error is errNotKept if a part is
+// not kept.
+func (s *Supervisor) fetchApart(ctx context.Context, st *stack.Stack, from stack.Snapshot) error {
+	err := s.fetchParts(ctx, st, from)
 	if errors.Is(err, engine.ErrNotFound) {
 		return fmt.Errorf("%w: %w", errNotKept, err)
 	}
 	return err
 }
 
-func (s *Supervisor) fetchParts(ctx context.Context, st *stack.Stack) error {
+func (s *Supervisor) fetchParts(ctx context.Context, st *stack.Stack, from stack.Snapshot) error {
 	if err := s.fetchImages(ctx, st); err != nil {
 		return err
 	}
@@ -162,33 +173,49 @@ func (s *Supervisor) fetchParts(ctx context.Context, st *stack.Stack) error {
 	if err != nil {
 		return err
 	}
-	for i := range st.Generation.Services {
-		service := &st.Generation.Services[i]
-		if service.Spec.IsStatic() {
-			continue
+	for _, service := range processServices(st) {
+		switch {
+		case st.Status == stack.Expired:
+			err = s.fetchData(ctx, st, service, dataName(st, service))
+		case from.At.IsZero():
+			err = s.makeEmpty(ctx, st, service)
+		default:
+			err = s.fetchData(ctx, st, service, liveName(from, service))
 		}
-		if err := s.fetchData(ctx, st, service); err != nil {
+		if err != nil {
 			return err
+		}
+	}
+	for _, service := range from.Services {
+		if st.Service(service) == nil { // a deploy has dropped it, and its data stays
+			if err := s.fetchData(ctx, st, service, liveName(from, service)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// fetchData makes the data volume of a service: of an expired stack from what is kept, else an
-// empty one.
-func (s *Supervisor) fetchData(ctx context.Context, st *stack.Stack, service *stack.Service) error {
-	key := engine.Key{Stack: st.ID, Service: service.Spec.Name, Generation: st.Generation.Number}
-	if st.Status == stack.Expired {
-		image, err := s.helperImage(ctx, st)
-		if err != nil {
-			return err
-		}
-		return s.cfg.Archive.Get(ctx, st, dataName(st, service.Spec.Name), func(r io.Reader) error {
-			return s.cfg.Engine.FillData(ctx, key, image, key.Process(service.Replaced), r)
-		})
+// fetchData makes the data volume of a service from what is kept under a name.
+func (s *Supervisor) fetchData(ctx context.Context, st *stack.Stack, service, name string) error {
+	image, err := s.helperImage(ctx, st)
+	if err != nil {
+		return err
 	}
+	key, replaced := engine.Key{Stack: st.ID, Service: service, Generation: st.Generation.Number}, 0
+	if served := st.Service(service); served != nil {
+		replaced = served.Replaced
+	}
+	return s.cfg.Archive.Get(ctx, st, name, func(r io.Reader) error {
+		return s.cfg.Engine.FillData(ctx, key, image, key.Process(replaced), r)
+	})
+}
+
+// makeEmpty makes the data volume of a service as its first start does.
+func (s *Supervisor) makeEmpty(ctx context.Context, st *stack.Stack, service string) error {
+	key := engine.Key{Stack: st.ID, Service: service}
 	id, err := s.cfg.Engine.Prepare(ctx, engine.Spec{
-		Name: key.RestoreCopy(), Key: key.WithoutGeneration(), Image: service.Image, Volumes: map[string]string{stack.DataDir: key.Data()},
+		Name: key.RestoreCopy(), Key: key, Image: st.Service(service).Image, Volumes: map[string]string{stack.DataDir: key.Data()},
 	})
 	if err != nil {
 		return err

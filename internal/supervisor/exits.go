@@ -66,6 +66,9 @@ func (s *Supervisor) checkAll() {
 	running := map[string]bool{}
 	for _, c := range containers {
 		running[c.ID] = c.Running
+		if r := s.lookup(c.Key.Stack); c.Paused && r != nil {
+			r.unpauseLate(c.ID)
+		}
 	}
 	for _, r := range s.everyRunner() {
 		if g := r.serving(); g != nil {

@@ -112,11 +112,11 @@ func (v receiver) Fetch(ctx context.Context, id, service string) error {
 		if err != nil {
 			return err
 		}
-		kept := st.Service(service)
-		if v.sup.cfg.Archive == nil || st.Status != stack.Expired || kept == nil {
+		there := st.Service(service) != nil
+		if v.sup.cfg.Archive == nil || st.Status != stack.Expired || !there {
 			return errNotKept
 		}
-		return v.sup.fetchData(ctx, st, kept)
+		return v.sup.fetchData(ctx, st, service, dataName(st, service))
 	})
 }
 
@@ -261,6 +261,7 @@ func (g *guest) take(st *stack.Stack) {
 	delete(s.guests, st.ID)
 	s.mu.Unlock()
 	g.end()
+	r.snapped.Store(!st.Snapshot.At.IsZero())
 	failpoint.Here("move-taken")
 	_ = r.handOver(s.ctx, func(l *loop) {
 		r.route(st, g.started)

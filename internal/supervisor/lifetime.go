@@ -176,6 +176,8 @@ func (r *runner) expire(ctx context.Context) error {
 		return err
 	}
 	r.stopped = nil
+	r.snapped.Store(false)
+	r.snapshotOf.Store(0) // if it comes back, its data is looked at again
 	r.removeNetworks(ctx, st)
 	r.keepData(ctx)
 	return nil

@@ -17,8 +17,10 @@ import (
 
 // A node that is lost may still run, cut off from the others. So the others take only stacks
 // that need no data of it: sites, expired stacks, and those whose data folders were empty when
-// it was last heard of; and only if all else that they need is kept in the registry. An
-// isolated node stops these stacks before that. The rest wait until it is back.
+// it was last heard of; and only if all else that they need is kept in the registry. With
+// Config.RestoreLost they also take those that have a snapshot, and what was written since is
+// missing then. An isolated node stops all these stacks before that. The rest wait until it is
+// back.
 
 // Lost is a node whose stacks others may take.
 type Lost struct {
@@ -27,12 +29,20 @@ type Lost struct {
 	Until time.Time // when its lease ended
 }
 
-// mayTake reports whether a stack can begin on another node without its data.
-func mayTake(st *stack.Stack, empty func(id string) bool) bool {
-	if !st.Generation.Built() {
-		return false
+// mayTake reports whether a stack can begin on another node, and with which snapshot: the zero
+// one if it needs no data of its own.
+func (s *Supervisor) mayTake(st *stack.Stack, lost Lost) (from stack.Snapshot, may bool) {
+	switch {
+	case !st.Generation.Built():
+		return from, false
+	case st.Status == stack.Expired:
+		return from, true
+	case st.Status != stack.Live:
+		return from, false
+	case len(processServices(st)) == 0 || slices.Contains(lost.Empty, st.ID):
+		return from, true
 	}
-	return st.Status == stack.Expired || st.Status == stack.Live && (len(processServices(st)) == 0 || empty(st.ID))
+	return st.Snapshot, s.cfg.RestoreLost && st.HasSnapshot()
 }
 
 // takers is how many stacks of a lost node are taken at once.
@@ -50,9 +60,9 @@ func (s *Supervisor) TakeOver(ctx context.Context, lost Lost) error {
 	var group errgroup.Group
 	group.SetLimit(takers)
 	for i, st := range stacks {
-		if mayTake(st, func(id string) bool { return slices.Contains(lost.Empty, id) }) {
+		if from, may := s.mayTake(st, lost); may {
 			group.Go(func() error {
-				errs[i] = s.takeFrom(ctx, st, lost.Until)
+				errs[i] = s.takeFrom(ctx, st, from, lost.Until)
 				return nil
 			})
 		}
@@ -62,18 +72,22 @@ func (s *Supervisor) TakeOver(ctx context.Context, lost Lost) error {
 }
 
 // takeFrom takes a stack of a node that has been lost since its lease ended, unless a part of
-// it is not kept, another node is first, or the node is back.
-func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack, ended time.Time) error {
+// it is not kept, another node is first, or the node is back. It begins with the data of the
+// snapshot, unless that is zero.
+func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack, from stack.Snapshot, ended time.Time) error {
 	if !s.beginTaking(st.ID) {
 		return nil
 	}
 	defer s.endTaking(st.ID)
-	err := s.bring(ctx, st)
+	err := s.bring(ctx, st, from)
 	if err == nil {
 		failpoint.Here("lost-brought")
 		_, err = s.cfg.Store.Update(ctx, st.ID, func(now *stack.Stack) ([]stack.Event, error) {
-			if now.Status != st.Status || now.Generation.Attempt != st.Generation.Attempt {
+			if now.Status != st.Status || now.Generation.Attempt != st.Generation.Attempt || !now.Snapshot.At.Equal(st.Snapshot.At) {
 				return nil, store.ErrNotOwner
+			}
+			if !from.At.IsZero() {
+				now.Regained = from
 			}
 			now.Node, now.Epoch = s.cfg.Node, st.Epoch+1
 			return nil, nil
@@ -93,7 +107,7 @@ func (s *Supervisor) takeFrom(ctx context.Context, st *stack.Stack, ended time.T
 }
 
 // bring brings to this node what is kept of a stack, after what an earlier attempt left.
-func (s *Supervisor) bring(ctx context.Context, st *stack.Stack) error {
+func (s *Supervisor) bring(ctx context.Context, st *stack.Stack, from stack.Snapshot) error {
 	had, _, err := s.cfg.Store.Remains(ctx, st.ID, s.cfg.Node)
 	if err == nil && len(had.Volumes) > 0 {
 		return errNotKept // by this node there is other data, which somebody has to look into
@@ -105,7 +119,7 @@ func (s *Supervisor) bring(ctx context.Context, st *stack.Stack) error {
 		err = s.removeGuest(ctx, st.ID)
 	}
 	if err == nil {
-		err = s.fetchApart(ctx, st)
+		err = s.fetchApart(ctx, st, from)
 	}
 	return err
 }
@@ -217,7 +231,7 @@ func (s *Supervisor) Isolated(ctx context.Context) {
 	var group errgroup.Group
 	for _, r := range s.everyRunner() {
 		g := r.serving()
-		if g == nil || len(processServices(g.st)) > 0 && !empty[r.id] {
+		if g == nil || len(processServices(g.st)) > 0 && !empty[r.id] && !(s.cfg.RestoreLost && r.snapped.Load()) {
 			continue
 		}
 		group.Go(func() error {

@@ -247,7 +247,9 @@ func (m *move) sendData(ctx context.Context, service string) error {
 		return err
 	}
 	key := engine.Key{Stack: m.st.ID, Service: service}
-	read := func(ctx context.Context, w io.Writer) error { return m.runner.cfg.Engine.ReadData(ctx, key, "", image, w) }
+	read := func(ctx context.Context, w io.Writer) error {
+		return m.runner.cfg.Engine.ReadData(ctx, key, "", image, w)
+	}
 	return streaming(ctx, read, func(r io.Reader) error { return m.peer.Fill(ctx, m.st.ID, service, r) })
 }
 

@@ -25,6 +25,7 @@ func (s *Supervisor) take(ctx context.Context, st *stack.Stack, there engine.Obj
 		interrupted = &stopped{st.Attempt, errInterrupted(st.Deploying)}
 	}
 	r := s.takeRunner(st.ID, st.Epoch, !newer.none(), interrupted)
+	r.snapped.Store(!st.Snapshot.At.IsZero())
 	lost := s.lostFiles(st, newer)
 	rest := r.failLost(ctx, st, there)
 	r.tell(func(l *loop) {
@@ -151,7 +152,7 @@ func (g *generation) adoptService(s *stack.Service, c engine.Container) error {
 		}
 		return err
 	}
-	if !c.Running || s.Ending() {
+	if !c.Running || c.Paused || s.Ending() {
 		return nil
 	}
 	p := g.newProcess(s, c.ID, s.Spec.Name)

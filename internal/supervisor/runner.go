@@ -37,6 +37,9 @@ type runner struct {
 	isolated atomic.Bool                // whether it was stopped since the node was cut off
 	keeping  atomic.Bool                // whether something is being kept apart from the node
 	apart    string                     // what was kept apart last; only whoever has set keeping uses it
+	copying  atomic.Bool                // whether a snapshot of the data is being taken
+	pausing  atomic.Bool                // whether the processes are paused for it
+	snapped  atomic.Bool                // whether the row may name a snapshot
 	served   atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
 	work     sync.WaitGroup             // what goes on beside the job: watching, draining
 
@@ -55,6 +58,9 @@ type runner struct {
 	layering *semaphore.Weighted // held while layers with the source are made
 
 	deployed atomic.Int64 // when the last deploy of this server ended, in Unix nanoseconds
+
+	snapshotDue atomic.Int64 // when to look at the data again, in Unix nanoseconds
+	snapshotOf  atomic.Int64 // the attempt that was served when the data was last looked at
 
 	routing sync.Mutex // held while routes change
 
@@ -144,8 +150,18 @@ func (r *runner) startIdle(do func(context.Context)) bool {
 
 // doIdle is startIdle, and returns when the job has ended or ctx ends.
 func (r *runner) doIdle(ctx context.Context, do func(context.Context)) {
+	r.await(ctx, r.startIdle, do)
+}
+
+// doYielding is startYielding, and returns when the job has ended or ctx ends.
+func (r *runner) doYielding(ctx context.Context, do func(context.Context)) {
+	r.await(ctx, r.startYielding, do)
+}
+
+// await has a job started, and returns when it has ended, if it has begun, or ctx ends.
+func (r *runner) await(ctx context.Context, start func(func(context.Context)) bool, do func(context.Context)) {
 	done := make(chan struct{})
-	begun := r.startIdle(func(ctx context.Context) {
+	begun := start(func(ctx context.Context) {
 		defer close(done)
 		do(ctx)
 	})

@@ -63,6 +63,10 @@ type Config struct {
 	Peers    Peers
 	Registry Registry // nil for none
 	Archive  Archive  // nil for none
+	// SnapshotEvery is how often a snapshot of the data of a stack that runs is kept in the
+	// Archive; 0 for never. With RestoreLost, others begin with it if the node is lost.
+	SnapshotEvery time.Duration
+	RestoreLost   bool
 	// Lost reports whether a node is lost, so that others answer for its stacks; nil for never.
 	Lost func(node string) bool
 	// Hold makes new requests for a live stack wait until its routes change; nil for routes
@@ -127,6 +131,7 @@ type Supervisor struct {
 	began    time.Time           // when it was created: what is there by then may belong to another database
 	absences atomic.Int64        // how often watchEngine saw the engine go or come back: odd while it is away
 	reading  *semaphore.Weighted // slots for reading the trees of adopted sites
+	copying  *semaphore.Weighted // slots for snapshots of stacks that run
 	ready    *semaphore.Weighted // slots for stacks that have containers made ahead
 
 	mu      sync.Mutex
@@ -144,6 +149,7 @@ const siteReaders = 2
 func New(cfg Config) *Supervisor {
 	s := &Supervisor{cfg: cfg, began: time.Now(), runners: map[string]*runner{}, guests: map[string]*guest{}, taking: map[string]bool{}}
 	s.reading, s.ready = semaphore.NewWeighted(siteReaders), semaphore.NewWeighted(maxReady)
+	s.copying = semaphore.NewWeighted(dataCopies)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -167,6 +173,7 @@ func (s *Supervisor) Start(ctx context.Context) error {
 		return err
 	}
 	s.cfg.Admission.Guard(ctx)
+	s.unpause(ctx, there)
 	failpoint.Here("start-begun")
 	s.reserveUsers(ctx, stacks, there)
 	orphans := s.sweep(ctx, stacks, there)
@@ -180,6 +187,9 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	s.jobs.Go(s.watchProcesses)
 	s.jobs.Go(func() { s.watchLeftovers(orphans) })
 	s.jobs.Go(func() { s.cfg.Store.FollowOthers(s.ctx) })
+	if s.cfg.SnapshotEvery > 0 && s.cfg.Archive != nil {
+		s.jobs.Go(s.watchData)
+	}
 	return nil
 }
 

@@ -104,6 +104,9 @@ func (s *Supervisor) tidy(st *stack.Stack, there engine.Objects) {
 		s.takeLate(st)
 		return
 	}
+	if r.copying.Load() {
+		return // its helpers are no leftovers
+	}
 	r.keepApartLater()
 	there = r.exceptReady(there)
 	if s.leftovers(st, there).none() && (st.Status != stack.Expired || len(there.Volumes) == 0) {
