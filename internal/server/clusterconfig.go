@@ -15,6 +15,16 @@ const (
 	clusterSwarm = "swarm"
 )
 
+// The values of BERTH_NODE_LOST.
+const (
+	lostWait    = "wait"
+	lostRestore = "restore"
+)
+
+// leastSnapshots is the shortest time between two snapshots of a stack, which is paused for up
+// to 2 s for each.
+const leastSnapshots = 5 * time.Second
+
 // leastLease is the shortest lease of a node: it is renewed three times in that time.
 const leastLease = time.Second
 
@@ -25,6 +35,8 @@ func (c *Config) cluster() []Setting {
 		{"BERTH_KEY_FILE", "", "key of the installation, a file of 32 bytes with mode 0600, the same on all nodes; when empty, key in the data directory", into(&c.KeyFile, parseText)},
 		{"BERTH_NODE_LEASE", "6s", "time for which a node counts as ready after it was last heard of; it renews its lease three times as often", into(&c.NodeLease, parseDuration)},
 		{"BERTH_NODE_GRACE", "60s", "how long the lease of a node must have been over before it can be lost", into(&c.NodeGrace, parseDuration)},
+		{"BERTH_NODE_LOST", lostWait, "what becomes of stacks with data whose node is lost: wait until it is back, or restore them elsewhere from their last snapshots", into(&c.NodeLost, parseNodeLost)},
+		{"BERTH_SNAPSHOT_EVERY", "", "how often the data of each stack that runs is copied to the registry, if it has changed; when empty, never", into(&c.SnapshotEvery, optional(parseDuration))},
 		{"BERTH_PEER_LISTEN", ":8443", "address of this node for other nodes", into(&c.PeerListen, parsePeerListen)},
 		{"BERTH_PEER_CERT", "", "PEM certificate of this node, whose common name is the node's id; when empty, that of Swarm. Reloaded when it changes", into(&c.PeerCert, parseText)},
 		{"BERTH_PEER_KEY", "", "PEM private key of the node's certificate", into(&c.PeerKey, parseText)},
@@ -35,6 +47,13 @@ func (c *Config) cluster() []Setting {
 func parseCluster(value string) (string, error) {
 	if value != clusterOff && value != clusterSwarm {
 		return "", errors.New("write off or swarm")
+	}
+	return value, nil
+}
+
+func parseNodeLost(value string) (string, error) {
+	if value != lostWait && value != lostRestore {
+		return "", errors.New("write wait or restore")
 	}
 	return value, nil
 }
@@ -60,6 +79,10 @@ func (c *Config) checkCluster() error {
 	switch {
 	case files != 0 && files != 3:
 		return errors.New("BERTH_PEER_CERT, BERTH_PEER_KEY and BERTH_PEER_CA belong together; set all three, or none to use Swarm's certificates")
+	case !c.inCluster() && c.SnapshotEvery != 0:
+		return errors.New("BERTH_SNAPSHOT_EVERY needs BERTH_CLUSTER=swarm, since snapshots are for other nodes; remove it on one machine")
+	case !c.inCluster() && c.NodeLost == lostRestore:
+		return errors.New("BERTH_NODE_LOST=restore needs BERTH_CLUSTER=swarm, since other nodes restore; remove it on one machine")
 	case !c.inCluster():
 		return nil
 	case !isPostgres(c.DatabaseURL):
@@ -72,6 +95,21 @@ func (c *Config) checkCluster() error {
 		return fmt.Errorf("BERTH_NODE_LEASE (%s) is below %s, too short to renew it in time", c.NodeLease, leastLease)
 	case c.NodeGrace < 2*c.NodeLease:
 		return fmt.Errorf("BERTH_NODE_GRACE (%s) must be at least twice BERTH_NODE_LEASE (%s)", c.NodeGrace, c.NodeLease)
+	}
+	return c.checkSnapshots()
+}
+
+// checkSnapshots refuses what a node cannot restore from.
+func (c *Config) checkSnapshots() error {
+	switch {
+	case c.NodeLost == lostRestore && c.SnapshotEvery == 0:
+		return errors.New("BERTH_NODE_LOST=restore needs snapshots to restore from; set BERTH_SNAPSHOT_EVERY, for example to 10m")
+	case c.SnapshotEvery == 0:
+		return nil
+	case c.Registry.Host == "":
+		return errors.New("BERTH_SNAPSHOT_EVERY needs a registry to keep snapshots in; set BERTH_REGISTRY")
+	case c.SnapshotEvery < leastSnapshots:
+		return fmt.Errorf("BERTH_SNAPSHOT_EVERY (%s) is below %s, too short to copy data in; write one like 10m", c.SnapshotEvery, leastSnapshots)
 	}
 	return nil
 }

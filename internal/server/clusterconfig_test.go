@@ -34,12 +34,39 @@ func TestLoad_RefusesAClusterThatCannotWork(t *testing.T) {
 		{"BERTH_NODE_GRACE", "11s", "BERTH_NODE_GRACE"},
 		{"BERTH_PEER_LISTEN", "8443", "BERTH_PEER_LISTEN"},
 		{"BERTH_PEER_CERT", "cert.pem", "BERTH_PEER_KEY"},
+		{"BERTH_NODE_LOST", "forget", "BERTH_NODE_LOST"},
+		{"BERTH_NODE_LOST", "restore", "set BERTH_SNAPSHOT_EVERY"},
+		{"BERTH_SNAPSHOT_EVERY", "often", "BERTH_SNAPSHOT_EVERY"},
+		{"BERTH_SNAPSHOT_EVERY", "0s", "BERTH_SNAPSHOT_EVERY"},
+		{"BERTH_SNAPSHOT_EVERY", "10m", "set BERTH_REGISTRY"},
 	} {
 		env := maps.Clone(inCluster)
 		env[tt.name] = tt.value
 		_, err := server.Load(from(nil), from(env))
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s=%s: %v, want one line with %q", tt.name, tt.value, err, tt.want)
+		}
+	}
+}
+
+func TestLoad_TakesTheSettingsOfSnapshots(t *testing.T) {
+	env := maps.Clone(inCluster)
+	env["BERTH_REGISTRY"], env["BERTH_SNAPSHOT_EVERY"] = "registry.example.com", "10m"
+	if c := load(t, env); c.SnapshotEvery != 10*time.Minute || c.NodeLost != "wait" {
+		t.Errorf("snapshots every %s, lost nodes %s", c.SnapshotEvery, c.NodeLost)
+	}
+	env["BERTH_NODE_LOST"] = "restore"
+	if c := load(t, env); c.NodeLost != "restore" {
+		t.Errorf("lost nodes %s", c.NodeLost)
+	}
+	env["BERTH_SNAPSHOT_EVERY"] = "4s"
+	if _, err := server.Load(from(nil), from(env)); err == nil || !strings.Contains(err.Error(), "below 5s") {
+		t.Errorf("a period of 4s: %v", err)
+	}
+	for name, value := range map[string]string{"BERTH_SNAPSHOT_EVERY": "10m", "BERTH_NODE_LOST": "restore"} {
+		_, err := server.Load(from(nil), from(map[string]string{name: value}))
+		if err == nil || !strings.Contains(err.Error(), name+" needs BERTH_CLUSTER=swarm") && !strings.Contains(err.Error(), name+"=restore needs BERTH_CLUSTER=swarm") {
+			t.Errorf("%s on one machine: %v", name, err)
 		}
 	}
 }

@@ -36,10 +36,13 @@ type Config struct {
 	KeyFile    string // "" for that in the data directory
 	NodeLease  time.Duration
 	NodeGrace  time.Duration
+	NodeLost   string // wait or restore
 	PeerListen string
 	PeerCert   string
 	PeerKey    string
 	PeerCA     string
+
+	SnapshotEvery time.Duration // 0 for never
 
 	TLS           string // off, files or acme
 	TLSCert       string

@@ -105,6 +105,7 @@ func (s *Server) withOthers(cfg supervisor.Config) supervisor.Config {
 	cfg.Hold = s.routes.Hold
 	cfg.Elsewhere = s.others.table.Elsewhere
 	cfg.Lost = s.lost
+	cfg.SnapshotEvery, cfg.RestoreLost = s.cfg.SnapshotEvery, s.cfg.NodeLost == lostRestore
 	if s.depot != nil {
 		cfg.Registry, cfg.Archive = s.depot, s.depot
 	}
