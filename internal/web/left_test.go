@@ -2,6 +2,7 @@ package web
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,4 +21,23 @@ func TestStackPage_NamesTheDataThatIsLeftOnOtherNodes(t *testing.T) {
 	require.Contains(t, r.body, "Node host-n1 has data of this stack")
 	require.Contains(t, r.body, "berth-x-web")
 	require.NotContains(t, b.get("/dashboard/stacks/"+other).body, "has data of this stack")
+}
+
+func TestStackPage_SaysFromWhichMomentRestoredDataIs(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	restored := func(inMotion bool) string {
+		e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+			s.Regained = stack.Snapshot{At: time.Date(2026, 11, 25, 12, 30, 0, 0, time.UTC), InMotion: inMotion}
+			return nil, nil
+		})
+		return b.get("/dashboard/stacks/" + id).body
+	}
+	require.NotContains(t, b.get("/dashboard/stacks/"+id).body, "was lost")
+	page := restored(false)
+	require.Contains(t, page, "The node of this stack was lost")
+	require.Contains(t, page, `<time datetime="2026-11-25T12:30:00Z">25 Nov 2026, 12:30 UTC</time>`)
+	require.NotContains(t, page, "different moments")
+	require.Contains(t, restored(true), "different moments")
 }
