@@ -140,6 +140,7 @@ func (s *Server) startCluster(started <-chan struct{}) {
 		}
 		running.Go(func() { s.lookForEmpty(ctx) })
 		running.Go(func() { s.stopIsolated(ctx) })
+		running.Go(func() { s.followLost(ctx) })
 		s.followNodes(ctx)
 	})
 	s.endCluster = func() { cancel(); running.Wait(); s.moving.running.Wait() }
@@ -208,16 +209,28 @@ func (s *Server) stopIsolated(ctx context.Context) {
 	}
 }
 
-// followNodes acts on what becomes of the nodes.
+// followNodes moves stacks away as operators want it.
 func (s *Server) followNodes(ctx context.Context) {
+	s.atChanges(ctx, func() {
+		s.moveAsked(ctx)
+		s.moveAway(ctx)
+	})
+}
+
+// followLost takes over from lost nodes. It is apart from followNodes because data may take
+// long to come.
+func (s *Server) followLost(ctx context.Context) {
+	s.atChanges(ctx, func() { s.takeOverLost(ctx) })
+}
+
+// atChanges calls do now, after each change of the nodes, and now and then, until ctx ends.
+func (s *Server) atChanges(ctx context.Context, do func()) {
 	changed, stop := s.cluster.Watch()
 	defer stop()
 	tick := time.NewTicker(s.cluster.Interval())
 	defer tick.Stop()
 	for {
-		s.takeOverLost(ctx)
-		s.moveAsked(ctx)
-		s.moveAway(ctx)
+		do()
 		select {
 		case <-changed:
 		case <-tick.C:

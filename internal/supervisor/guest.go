@@ -112,8 +112,7 @@ func (v receiver) Fetch(ctx context.Context, id, service string) error {
 		if err != nil {
 			return err
 		}
-		there := st.Service(service) != nil
-		if v.sup.cfg.Archive == nil || st.Status != stack.Expired || !there {
+		if v.sup.cfg.Archive == nil || st.Status != stack.Expired || st.Service(service) == nil {
 			return errNotKept
 		}
 		return v.sup.fetchData(ctx, st, service, dataName(st, service))
