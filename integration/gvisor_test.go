@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -57,8 +58,30 @@ func TestIsolation_UnderGVisor(t *testing.T) {
 	h.awaitRestart(t, own, 1)
 	require.Equal(t, before, h.inspect(t, own, "api").ID)
 
+	h.pausesAndGoesOn(t, own)
+
 	// A command leads a process group there, too.
 	h.timesOut(t, &Stack{ID: own.ID, ManageToken: bob.key})
+}
+
+// pausesAndGoesOn asserts that a process can be paused, as it is for a snapshot, and goes on.
+func (h *Host) pausesAndGoesOn(t *testing.T, st *Stack) {
+	t.Helper()
+	docker, err := h.docker()
+	require.NoError(t, err)
+	defer docker.Close()
+	before := h.inspect(t, st, "api")
+	require.NoError(t, docker.ContainerPause(t.Context(), before.ID))
+	answered := make(chan Reply, 1)
+	go func() { answered <- h.get(t, st.URLs["api"]) }()
+	select {
+	case r := <-answered:
+		t.Errorf("a paused process answers %v", r)
+	case <-time.After(500 * time.Millisecond):
+	}
+	require.NoError(t, docker.ContainerUnpause(t.Context(), before.ID))
+	require.Equal(t, 200, (<-answered).status)
+	require.Equal(t, before.State.Pid, h.inspect(t, st, "api").State.Pid)
 }
 
 // startGVisor starts an engine that has gVisor as the runtime runsc, set up as

@@ -178,19 +178,23 @@ func (c *Cluster) inOrder(t *testing.T, before []invariants.Occurrence) {
 // awaitPushed waits until the registry has some tags of a stack.
 func (c *Cluster) awaitPushed(t *testing.T, st *Stack, tags int) {
 	t.Helper()
-	url := fmt.Sprintf("http://%s:5000/v2/t%d/stacks/%s/tags/list", c.lab.Registry.Address, c.number, strings.TrimPrefix(st.ID, "stk_"))
 	eventually(t, "the stack is in the registry", func() error {
-		res, err := http.Get(url)
-		if err != nil {
-			return err
-		}
-		defer res.Body.Close()
-		var list struct{ Tags []string }
-		if err := json.NewDecoder(res.Body).Decode(&list); err != nil || len(list.Tags) < tags {
-			return fmt.Errorf("it has %q, %w", list.Tags, err)
+		if has := c.tags(t, st); len(has) < tags {
+			return fmt.Errorf("it has %q", has)
 		}
 		return nil
 	})
+}
+
+// tags returns what the registry has of a stack.
+func (c *Cluster) tags(t *testing.T, st *Stack) []string {
+	t.Helper()
+	res, err := http.Get(fmt.Sprintf("http://%s:5000/v2/t%d/stacks/%s/tags/list", c.lab.Registry.Address, c.number, strings.TrimPrefix(st.ID, "stk_")))
+	require.NoError(t, err)
+	defer res.Body.Close()
+	var list struct{ Tags []string }
+	require.NoError(t, json.NewDecoder(res.Body).Decode(&list))
+	return list.Tags
 }
 
 // serves waits until a service answers a text through a node.
