@@ -335,12 +335,17 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 }
 
 // checkAround checks what a server finds around it before it takes over stacks. That may take
-// longer than a node's lease lasts.
+// longer than a node's lease lasts. Before that takes time, it ends what other nodes run by now.
 func (s *Server) checkAround(ctx context.Context) error {
-	s.checkRegistry(ctx)
 	if err := s.checkData(ctx); err != nil {
 		return err
 	}
+	if s.cluster != nil {
+		if err := s.supervisor.StopForeign(ctx); err != nil {
+			return err
+		}
+	}
+	s.checkRegistry(ctx)
 	return s.probeShut(ctx)
 }
 

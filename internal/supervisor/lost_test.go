@@ -200,6 +200,28 @@ func TestTakeOver_DataThatWasWrittenAfterAllStays(t *testing.T) {
 	})
 }
 
+// A node that comes back ends what others run by now before anything else, and only that.
+func TestStopForeign_EndsWhatOthersTook(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, _ *links) {
+		f := a.fleet()
+		empty := a.empties()
+		a.stopServer()
+		require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a", Empty: empty}))
+		b.settle()
+		a.runs(f.without, "web-g1")
+		a.newServer()
+		require.NoError(t, a.sup.StopForeign(a.t.Context()))
+		a.runs(f.without)
+		a.runs(f.with, "web-g1")
+		a.release()
+		require.NoError(t, a.sup.Start(a.t.Context()))
+		a.settle()
+		require.Equal(t, "L1", a.consistent(a.get(f.with.ID), "back"))
+		a.nowhere(f.without)
+	})
+}
+
 func TestTakeOver_WhatIsNotKeptInTheRegistryWaits(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(a, b *world, l *links) {

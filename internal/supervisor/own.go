@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -72,6 +73,42 @@ func (s *Supervisor) removeForeign(ctx context.Context, st *stack.Stack, o *orph
 		return err
 	}
 	return s.noteRemains(ctx, st.ID, o, known, kept)
+}
+
+// StopForeign ends the containers of stacks that other nodes own, as after they were taken from
+// this one. It comes before all else that a server does with stacks; Start removes the rest.
+func (s *Supervisor) StopForeign(ctx context.Context) error {
+	there, err := s.awaitInventory(ctx)
+	if err != nil {
+		return err
+	}
+	own, err := s.cfg.Store.Kept(ctx, s.cfg.Node)
+	if err != nil {
+		return err
+	}
+	ours := idsOf(own)
+	var ending sync.WaitGroup
+	for id, o := range there {
+		if !ours[id] && len(o.Containers) > 0 {
+			ending.Go(func() { s.stopIfForeign(ctx, id, o.Containers) })
+		}
+	}
+	ending.Wait()
+	return nil
+}
+
+// stopIfForeign ends the containers of a stack if another node owns it.
+func (s *Supervisor) stopIfForeign(ctx context.Context, id string, containers []engine.Container) {
+	owner, err := s.ownerOf(ctx, id)
+	if err == nil && (owner == nil || owner.Node == s.cfg.Node) {
+		return
+	}
+	if err == nil {
+		err = s.cfg.Engine.Discard(ctx, engine.Objects{Containers: containers})
+	}
+	if err != nil {
+		s.cfg.Log.Warn("containers of a stack that another node may own not ended yet; trying again", "stack", id, "error", err)
+	}
 }
 
 // sortData adds to rest the part of data that nobody misses, and returns the names of what
