@@ -34,12 +34,12 @@ func (b *bench) measureForward(ctx context.Context) error {
 		if err := c.placeOn(ctx, owner); err != nil {
 			return err
 		}
-		made, _, err := owner.create(ctx, program)
+		made, _, err := owner.berth.create(ctx, program)
 		if err != nil {
 			return err
 		}
 		for _, conns := range connections {
-			if err := b.forwardRow(ctx, owner.target, other.target, made, conns); err != nil {
+			if err := b.forwardRow(ctx, owner.berth.target, other.berth.target, made, conns); err != nil {
 				return err
 			}
 		}

@@ -28,9 +28,8 @@ type three struct {
 
 // labServer is the server of one node.
 type labServer struct {
-	*berth
-	node    *cluster.Node
-	process *cluster.Process
+	berth *berth // how it is called
+	node  *cluster.Node
 }
 
 const (
@@ -107,11 +106,10 @@ func (b *bench) serveOn(ctx context.Context, c *three, n *cluster.Node) error {
 	if err != nil {
 		return err
 	}
-	p, err := n.Begin(ctx, c.env, log, "berthd")
-	if err != nil {
+	if _, err := n.Begin(ctx, c.env, log, "berthd"); err != nil {
 		return err
 	}
-	c.servers = append(c.servers, &labServer{&berth{target: &target{name: n.Name, addr: n.AddressOf(labPort).String()}}, n, p})
+	c.servers = append(c.servers, &labServer{&berth{target: &target{name: n.Name, addr: n.AddressOf(labPort).String()}}, n})
 	return nil
 }
 
@@ -119,7 +117,7 @@ func (b *bench) serveOn(ctx context.Context, c *three, n *cluster.Node) error {
 func (s *labServer) awaitStart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, labWithin)
 	defer cancel()
-	_, err := poll(ctx, "http://"+s.target.addr+"/healthz", s.target.addr)
+	_, err := poll(ctx, "http://"+s.berth.target.addr+"/healthz", s.berth.target.addr)
 	return err
 }
 

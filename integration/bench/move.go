@@ -27,7 +27,7 @@ func (b *bench) measureMoves(ctx context.Context) error {
 		if err := c.placeOn(ctx, c.servers[1]); err != nil {
 			return err
 		}
-		made, _, err := c.servers[1].create(ctx, program)
+		made, _, err := c.servers[1].berth.create(ctx, program)
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func (b *bench) measureMoves(ctx context.Context) error {
 			Output   string `json:"output"`
 		}
 		path := "/v0/stacks/" + made.ID + "/services/web/exec"
-		if err := c.servers[1].send(ctx, http.MethodPost, path, made.Token, map[string]string{"command": movedData, "timeout": "2m"}, &out); err != nil || out.ExitCode != 0 {
+		if err := c.servers[1].berth.send(ctx, http.MethodPost, path, made.Token, map[string]string{"command": movedData, "timeout": "2m"}, &out); err != nil || out.ExitCode != 0 {
 			return fmt.Errorf("make the data: %s: %w", out.Output, err)
 		}
 		if err := c.awaitPushed(ctx, made, 2); err != nil {
@@ -68,7 +68,7 @@ func (c *three) moveUnderLoad(ctx context.Context, made deployed, to *labServer)
 	}()
 	for {
 		begun := time.Now()
-		status, _, err := get(ctx, "http://"+c.servers[0].target.addr+"/", made.host())
+		status, _, err := get(ctx, "http://"+c.servers[0].berth.target.addr+"/", made.host())
 		if err != nil || status != http.StatusOK {
 			return 0, fmt.Errorf("a request during the move: status %d, %w", status, err)
 		}

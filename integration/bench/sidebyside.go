@@ -56,7 +56,7 @@ func (c *three) createRate(ctx context.Context, program []byte, on []*labServer)
 	group.SetLimit(createdAtOnce)
 	for i := range stacks {
 		group.Go(func() (err error) {
-			stacks[i], _, err = on[i%len(on)].create(within, program)
+			stacks[i], _, err = on[i%len(on)].berth.create(within, program)
 			return err
 		})
 	}
@@ -65,7 +65,7 @@ func (c *three) createRate(ctx context.Context, program []byte, on []*labServer)
 	}
 	rate := createdStacks / time.Since(begun).Seconds()
 	for _, made := range stacks {
-		if err := on[0].removeStack(ctx, made); err != nil {
+		if err := on[0].berth.removeStack(ctx, made); err != nil {
 			return 0, err
 		}
 	}

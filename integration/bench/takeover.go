@@ -53,7 +53,7 @@ func (c *three) createSites(ctx context.Context, on *labServer) ([]deployed, err
 	group.SetLimit(atOnce)
 	for i := range sites {
 		group.Go(func() (err error) {
-			if sites[i], _, err = on.create(ctx, site); err != nil {
+			if sites[i], _, err = on.berth.create(ctx, site); err != nil {
 				return err
 			}
 			return c.awaitPushed(ctx, sites[i], 1)
@@ -88,7 +88,7 @@ func (c *three) takeover(ctx context.Context, doomed, through *labServer, sites 
 	group.SetLimit(atOnce)
 	for _, made := range sites {
 		group.Go(func() error {
-			_, err := poll(ctx, "http://"+through.target.addr+"/", made.host())
+			_, err := poll(ctx, "http://"+through.berth.target.addr+"/", made.host())
 			return err
 		})
 	}
