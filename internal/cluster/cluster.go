@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,6 +79,7 @@ type Membership struct {
 	met      map[string]time.Time // contacts with other nodes that a manager has not written yet
 	empty    []string             // of this node, see SetEmpty
 	emptyAt  time.Time
+	said     []string // what the row of this node may say that was in empty
 	skewed   bool
 	had      bool // the lease, as the watchers know it
 	isolated bool // as the watchers know it
@@ -133,7 +135,7 @@ func (m *Membership) every(ctx context.Context, interval time.Duration, do func(
 func (m *Membership) renew(ctx context.Context) {
 	self := m.cfg.Self
 	self.Load.Builds, self.Load.Room = m.cfg.Load()
-	self.Load.Empty = m.seenEmpty()
+	self.Load.Empty = m.sayEmpty()
 	begun := time.Now()
 	lease, err := m.cfg.Store.RenewLease(ctx, self, m.cfg.Lease)
 	if errors.Is(err, store.ErrLeaseTaken) {
@@ -149,6 +151,7 @@ func (m *Membership) renew(ctx context.Context) {
 		return
 	}
 	m.gotLease(lease, begun)
+	m.confirmEmpty(self.Load.Empty)
 	m.checkClock(skewOf(lease.At, begun, time.Now()))
 	m.notice()
 }
@@ -173,6 +176,30 @@ func (m *Membership) seenEmpty() []string {
 		return nil
 	}
 	return m.empty
+}
+
+// sayEmpty is seenEmpty, for the row to say so.
+func (m *Membership) sayEmpty() []string {
+	empty := m.seenEmpty()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.said = slices.Compact(slices.Sorted(slices.Values(append(m.said, empty...))))
+	return empty
+}
+
+// confirmEmpty notes that the row says so.
+func (m *Membership) confirmEmpty(empty []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.said = slices.Clone(empty)
+}
+
+// SaidEmpty returns the stacks of this node of which others may have read that they have no
+// data. Renewals of which nobody knows whether they came count.
+func (m *Membership) SaidEmpty() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.said)
 }
 
 // gotLease takes a lease that was asked for at begun. One that was over meanwhile, for the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -395,6 +396,36 @@ func TestIsolated_OnlyWithoutLeaseAndManager(t *testing.T) {
 		time.Sleep(lease)
 		if m.Isolated() || !m.HasLease() {
 			t.Error("isolated although it is back")
+		}
+	})
+}
+
+// What others may have read stays so for a node that is cut off, whatever it sees meanwhile.
+func TestSaidEmpty_IsWhatTheRowMaySay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		m := join(t, r, "n1", nil)
+		say := func(stacks ...string) {
+			m.SetEmpty(stacks)
+			time.Sleep(lease / 2)
+		}
+		say("a", "b")
+		say("b")
+		if got := m.SaidEmpty(); !slices.Equal(got, []string{"b"}) {
+			t.Errorf("the row says %v", got)
+		}
+		r.cut("n1", true)
+		say("c")
+		say()
+		got := m.SaidEmpty()
+		slices.Sort(got)
+		if got = slices.Compact(got); !slices.Equal(got, []string{"b", "c"}) {
+			t.Errorf("the row may say %v", got)
+		}
+		r.cut("n1", false)
+		say("d")
+		if got := m.SaidEmpty(); !slices.Equal(got, []string{"d"}) {
+			t.Errorf("the row says %v once the node is back", got)
 		}
 	})
 }

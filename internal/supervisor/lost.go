@@ -222,16 +222,14 @@ func (g *generation) hasNoData(ctx context.Context, volumes []engine.Volume) boo
 var errIsolated = stack.NewError(stack.Unavailable, "the node was cut off from the others while this was under way; try again")
 
 // Isolated stops what this node runs of the stacks that others may take by now, since it is
-// cut off from the database and from them. It returns when that is done. Rejoined brings back
-// what is still this node's.
-func (s *Supervisor) Isolated(ctx context.Context) {
-	s.mu.Lock()
-	empty := maps.Clone(s.empty)
-	s.mu.Unlock()
+// cut off from the database and from them. empty are the stacks of which others may have read
+// that they have no data, even if they have some by now. It returns when that is done. Rejoined
+// brings back what is still this node's.
+func (s *Supervisor) Isolated(ctx context.Context, empty []string) {
 	var group errgroup.Group
 	for _, r := range s.everyRunner() {
 		g := r.serving()
-		if g == nil || len(processServices(g.st)) > 0 && !empty[r.id] && !(s.cfg.RestoreLost && r.snapped.Load()) {
+		if g == nil || len(processServices(g.st)) > 0 && !slices.Contains(empty, r.id) && !(s.cfg.RestoreLost && r.snapped.Load()) {
 			continue
 		}
 		group.Go(func() error {

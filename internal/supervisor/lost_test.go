@@ -258,7 +258,7 @@ func TestIsolated_StopsWhatOthersMayTake(t *testing.T) {
 				f := a.fleet()
 				empty := a.empties()
 				before := len(a.events(f.without.ID))
-				a.sup.Isolated(a.t.Context())
+				a.sup.Isolated(a.t.Context(), empty)
 				for _, st := range []*stack.Stack{f.without, f.deploying} {
 					a.runs(st)
 					require.Equal(t, 503, a.ask(st, "web"))

@@ -138,7 +138,7 @@ type Supervisor struct {
 	runners map[string]*runner // by the stack's id
 	guests  map[string]*guest  // stacks that are about to come, by id
 	taking  map[string]bool    // stacks that are about to be taken from a lost node, by id
-	empty   map[string]bool    // what EmptyStacks returned last
+	empty   map[string]bool    // what EmptyStacks returned last, for isEmpty
 }
 
 // siteReaders is how many trees of adopted sites are read at once: each needs file

@@ -420,11 +420,11 @@ func TestIsolated_StopsWhatOthersMayRestore(t *testing.T) {
 				l.archive.leave(true)
 				without, more := a.writer()
 				send(more, "first")
-				a.empties()
+				empty := a.empties()
 				if reboot {
 					a.reboot()
 				}
-				a.sup.Isolated(a.t.Context())
+				a.sup.Isolated(a.t.Context(), empty)
 				a.runs(st)
 				require.False(t, a.answers(st, "web"))
 				require.True(t, a.answers(without, "web"), "nobody else has its data")
