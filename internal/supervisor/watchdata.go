@@ -167,18 +167,13 @@ func (g *generation) whilePaused(ctx context.Context, do func(context.Context) e
 	}
 }
 
-// resume lets paused processes go on. It tries until that is done, or the server stops: then
-// the next start does it.
+// resume lets paused processes go on, also if the server stops. What fails is tried again by
+// unpauseLate, or by the next server.
 func (g *generation) resume(processes []*process) {
 	defer g.runner.pausing.Store(false)
-	unpause := func() error {
-		return sideBySide(processes, func(p *process) error { return g.cfg.Engine.Unpause(context.WithoutCancel(g.runner.ctx), p.id) })
-	}
-	for err := unpause(); err != nil; err = unpause() {
+	err := sideBySide(processes, func(p *process) error { return g.cfg.Engine.Unpause(context.WithoutCancel(g.runner.ctx), p.id) })
+	if err != nil {
 		g.log.Error("stack still paused after its data was copied; trying again", "error", err)
-		if !pause.For(g.runner.sup.ctx, hostRetry) {
-			return
-		}
 	}
 }
 
@@ -201,7 +196,8 @@ func (s *Supervisor) unpause(ctx context.Context, there inventory) {
 }
 
 // unpauseLate lets a container of the stack go on that is paused while no snapshot is taken:
-// the engine may have carried out a request late to which it gave no answer.
+// that failed before, or the engine carried out a request to pause it after the server had
+// given it up.
 func (r *runner) unpauseLate(container string) {
 	if r.cfg.SnapshotEvery == 0 || r.pausing.Load() {
 		return

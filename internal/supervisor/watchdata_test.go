@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,9 +183,9 @@ func TestSnapshots_NeverLeaveAStackPaused(t *testing.T) {
 		"Pause fails":    func(w *world) { w.engine.After("Pause", func(string) error { return broken }) },
 		"ReadData fails": func(w *world) { w.engine.Before("ReadData", func(string) error { return broken }) },
 		"Unpause fails at first": func(w *world) {
-			tries := 0
+			var tries atomic.Int32
 			w.engine.Before("Unpause", func(string) error {
-				if tries++; tries < 3 {
+				if tries.Add(1) < 3 {
 					return broken
 				}
 				return nil
@@ -274,6 +275,42 @@ func TestSnapshots_GiveWayToADeploy(t *testing.T) {
 	}, restoring)
 }
 
+// A snapshot that another job ends is soon taken, not only at the next period.
+func TestSnapshots_AreTakenSoonAfterAnotherJob(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, _ *world, _ *links) {
+		st, texts := a.writer()
+		a.engine.After("ReadData", func(string) error {
+			a.engine.After("ReadData", nil)
+			a.restart(st)
+			return nil
+		})
+		send(texts, "kept")
+		a.settle()
+		require.Empty(t, a.engine.Paused())
+		require.True(t, a.get(st.ID).HasSnapshot())
+	}, restoring)
+}
+
+// A server that stops while a stack is paused lets it go on.
+func TestClose_UnpausesWhatIsPaused(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, _ *world, _ *links) {
+		_, texts := a.writer()
+		slow := make(chan struct{})
+		a.engine.Before("ReadData", func(string) error {
+			<-slow
+			return nil
+		})
+		send(texts, "kept")
+		time.Sleep(dataLook + 200*time.Millisecond)
+		require.NotEmpty(t, a.engine.Paused())
+		time.AfterFunc(time.Second, func() { close(slow) })
+		a.stopServer()
+		require.Empty(t, a.engine.Paused())
+	}, restoring)
+}
+
 func TestSnapshots_AreTriedAgainAtTheNextPeriod(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(a, _ *world, l *links) {
@@ -348,6 +385,8 @@ func TestTakeOver_WithoutASnapshotOfTheServedGenerationWaits(t *testing.T) {
 		"none":    func(st *stack.Stack, _ *links) { st.Snapshot = stack.Snapshot{} },
 		"earlier": func(st *stack.Stack, _ *links) { st.Snapshot.Attempt-- },
 		"gone": func(st *stack.Stack, l *links) {
+			l.archive.mu.Lock()
+			defer l.archive.mu.Unlock()
 			maps.DeleteFunc(l.archive.kept, func(name string, _ []byte) bool { return strings.Contains(name, " live-") })
 		},
 	} {
