@@ -27,6 +27,9 @@ func (d *Driver) Run(ctx context.Context, spec engine.Spec) (id string, err erro
 		if err == nil && spec.Await != nil {
 			err = spec.Await(ctx)
 		}
+		if err == nil && spec.Shared {
+			err = d.share(ctx, id, spec.Key)
+		}
 		if err != nil {
 			err = errors.Join(err, d.Remove(context.WithoutCancel(ctx), id))
 			id = ""
@@ -77,6 +80,12 @@ func (d *Driver) stopAndRemove(ctx context.Context, id string) error {
 		return err
 	}
 	return d.Remove(context.WithoutCancel(ctx), id)
+}
+
+// share puts a container that is not started on the network of all generations. One that is
+// missing is engine.ErrNotFound.
+func (d *Driver) share(ctx context.Context, id string, key engine.Key) error {
+	return d.connect(ctx, id, key.Shared().Network(), &network.EndpointSettings{})
 }
 
 // join starts a container, which gets an address on its network.
@@ -136,11 +145,28 @@ func (d *Driver) Promote(ctx context.Context, id string, aliases ...string) erro
 // networkOf returns the name of the network that a container is on, or was made for
 // while it is off it.
 func networkOf(found *container.InspectResponse) string {
-	made, on := string(found.HostConfig.NetworkMode), found.NetworkSettings.Networks
+	made, on := string(found.HostConfig.NetworkMode), ownNetworks(found)
 	if on[made] != nil || len(on) == 0 {
 		return made
 	}
 	return slices.Min(slices.Collect(maps.Keys(on))) // somebody has moved it
+}
+
+// ownNetworks returns the networks that an inspected container is on, as unshared does.
+func ownNetworks(found *container.InspectResponse) map[string]*network.EndpointSettings {
+	return unshared(found.Config.Labels, string(found.HostConfig.NetworkMode), found.NetworkSettings.Networks)
+}
+
+// unshared returns the networks that a container is on, without the one that Spec.Shared
+// has put it on beside that which it was made for.
+func unshared(labels engine.Labels, made string, on map[string]*network.EndpointSettings) map[string]*network.EndpointSettings {
+	shared := engine.KeyOf(labels).Shared().Network()
+	if made == shared || on[shared] == nil {
+		return on
+	}
+	on = maps.Clone(on)
+	delete(on, shared)
+	return on
 }
 
 // Stop implements engine.Driver.
@@ -208,7 +234,7 @@ func (d *Driver) Look(ctx context.Context, id string) (engine.Container, error) 
 	s := found.State
 	return engine.Container{
 		ID: found.ID, Name: strings.TrimPrefix(found.Name, "/"), Key: engine.KeyOf(found.Config.Labels),
-		IP: address(found.NetworkSettings.Networks), Running: s.Running, ExitCode: s.ExitCode, OOMKilled: s.OOMKilled, Error: s.Error,
+		IP: address(ownNetworks(&found)), Running: s.Running, ExitCode: s.ExitCode, OOMKilled: s.OOMKilled, Error: s.Error,
 	}, nil
 }
 
@@ -236,7 +262,7 @@ func containerOf(c container.Summary) engine.Container {
 		made.Name = strings.TrimPrefix(c.Names[0], "/")
 	}
 	if c.NetworkSettings != nil {
-		made.IP = address(c.NetworkSettings.Networks)
+		made.IP = address(unshared(c.Labels, c.HostConfig.NetworkMode, c.NetworkSettings.Networks))
 	}
 	return made
 }

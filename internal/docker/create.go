@@ -176,6 +176,7 @@ func config(spec *engine.Spec, labels engine.Labels) *container.Config {
 		Labels:     labels,
 		Cmd:        spec.Cmd,
 		Entrypoint: []string{}, // set but empty: nothing of the image's is put before Cmd
+		StopSignal: spec.StopSignal,
 	}
 	if spec.StopTimeout > 0 {
 		seconds := int(math.Ceil(spec.StopTimeout.Seconds()))

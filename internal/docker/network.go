@@ -25,6 +25,7 @@ type bridge struct {
 	name   string
 	device string // its interface on the host, 15 characters at most
 	subnet netip.Prefix
+	inside bool // it leads to nothing outside
 	labels engine.Labels
 }
 
@@ -44,8 +45,13 @@ const (
 
 // subnetBits is the size of a generation's network: 13 containers beside the
 // gateway, for four services with their builds, and with another process of each
-// during a restart.
-const subnetBits = 28
+// during a restart. sharedBits is that of the network of all generations, of which many
+// may be finishing their requests. Of a pool that is not much larger, it has no more than
+// the others.
+const (
+	subnetBits = 28
+	sharedBits = 26
+)
 
 // Place implements engine.Driver.
 func (d *Driver) Place(ctx context.Context, key engine.Key, stackNumber int64) error {
@@ -55,6 +61,7 @@ func (d *Driver) Place(ctx context.Context, key engine.Key, stackNumber int64) e
 		return d.place(ctx, int(stackNumber), bridge{
 			name:   key.Network(),
 			device: key.Bridge(d.opts.Instance, stackNumber),
+			inside: key == key.Shared(),
 			labels: d.labels(engine.Key{Stack: key.Stack, Generation: key.Generation}),
 		})
 	})
@@ -66,10 +73,13 @@ func (d *Driver) place(ctx context.Context, from int, b bridge) error {
 	if err != nil || slices.ContainsFunc(networks, func(n network.Summary) bool { return n.Name == b.name }) {
 		return err
 	}
-	pool := d.opts.Pool
-	count := 1 << (subnetBits - pool.Bits())
+	pool, bits := d.opts.Pool, subnetBits
+	if b.inside && pool.Bits() < sharedBits-1 {
+		bits = sharedBits
+	}
+	count := 1 << (bits - pool.Bits())
 	for i := range count {
-		b.subnet = nthSubnet(pool, (from+i)%count)
+		b.subnet = nthSubnet(pool, bits, (from+i)%count)
 		if slices.ContainsFunc(networks, func(n network.Summary) bool { return overlaps(b.subnet, n) }) {
 			continue
 		}
@@ -82,12 +92,12 @@ func (d *Driver) place(ctx context.Context, from int, b bridge) error {
 	return fmt.Errorf("docker: %w: all %d subnets of %s are taken", engine.ErrNoNetwork, count, pool)
 }
 
-// nthSubnet returns the n-th /28 of the pool.
-func nthSubnet(pool netip.Prefix, n int) netip.Prefix {
+// nthSubnet returns the n-th subnet of the pool that has so many bits.
+func nthSubnet(pool netip.Prefix, bits, n int) netip.Prefix {
 	addr := pool.Masked().Addr().As4()
 	first := binary.BigEndian.Uint32(addr[:])
-	binary.BigEndian.PutUint32(addr[:], first+uint32(n)<<(32-subnetBits))
-	return netip.PrefixFrom(netip.AddrFrom4(addr), subnetBits)
+	binary.BigEndian.PutUint32(addr[:], first+uint32(n)<<(32-bits))
+	return netip.PrefixFrom(netip.AddrFrom4(addr), bits)
 }
 
 // ensureNetwork makes a network, or finds the one of that name. A network of that name
@@ -165,10 +175,11 @@ func (b bridge) adopt(found network.Summary) error {
 
 func (b bridge) options() network.CreateOptions {
 	return network.CreateOptions{
-		Driver:  network.NetworkBridge,
-		IPAM:    &network.IPAM{Config: []network.IPAMConfig{{Subnet: b.subnet.Masked().String()}}},
-		Labels:  b.labels,
-		Options: map[string]string{bridgeName: b.device},
+		Driver:   network.NetworkBridge,
+		Internal: b.inside,
+		IPAM:     &network.IPAM{Config: []network.IPAMConfig{{Subnet: b.subnet.Masked().String()}}},
+		Labels:   b.labels,
+		Options:  map[string]string{bridgeName: b.device},
 	}
 }
 

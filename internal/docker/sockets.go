@@ -59,7 +59,7 @@ func (d *Driver) Sockets(ctx context.Context, id string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, ok := socketTables(found.State.Pid, address(found.NetworkSettings.Networks))
+	table, ok := socketTables(found.State.Pid, address(ownNetworks(&found)))
 	if !ok {
 		if table, err = d.ownSocketTables(ctx, id); err != nil {
 			return nil, err

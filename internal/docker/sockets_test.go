@@ -54,7 +54,7 @@ func TestSocketTables_AreThoseOfTheContainersNetworkAndOfNoOther(t *testing.T) {
 func TestNthSubnet_CutsThePoolIntoPiecesThatDoNotOverlap(t *testing.T) {
 	pool := netip.MustParsePrefix("10.213.0.0/16")
 	for n, want := range map[int]string{0: "10.213.0.0/28", 1: "10.213.0.16/28", 16: "10.213.1.0/28", 4095: "10.213.255.240/28"} {
-		if got := nthSubnet(pool, n); got.String() != want {
+		if got := nthSubnet(pool, subnetBits, n); got.String() != want {
 			t.Errorf("subnet %d = %s, want %s", n, got, want)
 		}
 	}

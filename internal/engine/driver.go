@@ -36,7 +36,8 @@ import (
 type Driver interface {
 	// Place makes the network of a generation if there is none, on a free subnet of the
 	// installation's pool: the first one counted from a place that follows from the number
-	// of the stack. ErrNoNetwork means that no subnet is free.
+	// of the stack. That of a key of Shared leads to nothing outside. ErrNoNetwork means
+	// that no subnet is free.
 	Place(ctx context.Context, key Key, stackNumber int64) error
 
 	// Run makes a container with its volumes, copies spec.Files in, waits for spec.Await and
@@ -67,7 +68,7 @@ type Driver interface {
 	// Look returns what the engine knows of a container, by id or name.
 	Look(ctx context.Context, id string) (Container, error)
 
-	// Stop sends SIGTERM to the process of a container, kills it once the container's
+	// Stop sends its StopSignal to the process of a container, kills it once the container's
 	// StopTimeout is over, and returns when it has ended. When ctx ends before that, the
 	// process may still run.
 	Stop(ctx context.Context, id string) error
@@ -292,6 +293,9 @@ type Spec struct {
 
 	Network string   // "" means none at all
 	Aliases []string // names on Network
+	// Shared reports whether Run puts the container on the network of Key.Shared as well,
+	// without a name there, before it starts.
+	Shared bool
 
 	// Volumes has the names of volumes by their paths in the container. A volume that is
 	// missing is made, and removed again if the container cannot be made. The engine fills
@@ -313,7 +317,8 @@ type Spec struct {
 	Await func(context.Context) error
 
 	LogMax      int64         // bytes of log that the engine keeps; 0 is 10 MB
-	StopTimeout time.Duration // between SIGTERM and SIGKILL, rounded up to seconds; 0 is the engine's, 10 s
+	StopSignal  string        // that Stop sends first; "" is SIGTERM
+	StopTimeout time.Duration // between StopSignal and SIGKILL, rounded up to seconds; 0 is the engine's, 10 s
 }
 
 // SnapshotSpec says how to make a snapshot.

@@ -61,6 +61,10 @@ func KeyOf(labels Labels) Key {
 // WithoutGeneration returns the key of objects that outlive the generation.
 func (k Key) WithoutGeneration() Key { return Key{Stack: k.Stack, Service: k.Service} }
 
+// Shared returns the key of what the generations of a stack have in common: a network
+// beside their own, without a way out, for the processes that outlive them.
+func (k Key) Shared() Key { return Key{Stack: k.Stack} }
+
 // Process returns the name of the container of a service's process after it was replaced
 // so many times. Each replacement has a name of its own, so that no container is ever
 // renamed: an engine that renames a container while another one joins or leaves its network
@@ -169,7 +173,8 @@ func (k Key) Cache(dropped int) string {
 // service's build caches.
 func (k Key) CacheTrim() string { return k.container() + "-trim" }
 
-// Network returns the name of the network of a generation.
+// Network returns the name of the network of a generation, or with a key of Shared of all
+// generations.
 func (k Key) Network() string { return k.FormerNetwork() + k.suffix("-g") }
 
 // FormerNetwork returns the name of the network that all generations of a stack shared

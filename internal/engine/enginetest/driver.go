@@ -180,6 +180,10 @@ func (d *Driver) startContainer(ctx context.Context, method, id string) error {
 			err := notFound("network", c.spec.Network)
 			c.failure = err.Error()
 			return err
+		case c.spec.Shared && e.networks[c.spec.Key.Shared().Network()] == nil:
+			err := notFound("network", c.spec.Key.Shared().Network())
+			c.failure = err.Error()
+			return err
 		}
 		launched = true
 		e.launch(c)

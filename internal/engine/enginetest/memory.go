@@ -60,7 +60,7 @@ func (p *Process) Dial(addr string) (works func() bool) {
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
 	for _, c := range p.engine.containers {
-		if c.ip == "" || c.spec.Network != p.container.spec.Network || !slices.Contains(c.aliases, name) {
+		if c.ip == "" || !p.container.isOn(c.spec.Network) || !slices.Contains(c.aliases, name) {
 			continue
 		}
 		if slices.ContainsFunc(c.ports, func(open int) bool { return strconv.Itoa(open) == port }) {
@@ -131,6 +131,11 @@ type container struct {
 	term    func()
 	kill    func()
 	killed  chan struct{}
+}
+
+// isOn reports whether the container is on a network.
+func (c *container) isOn(network string) bool {
+	return network == c.spec.Network || c.spec.Shared && network == c.spec.Key.Shared().Network()
 }
 
 type logLine struct {

@@ -119,6 +119,7 @@ var contract = map[string]func(trial){
 	"Run starts nothing without its files":                  runWithoutFiles,
 	"Run awaits the network while it makes the container":   runAwaits,
 	"Run starts nothing that waits in vain":                 runAwaitsInVain,
+	"Run puts a container on the shared network, too":       runShares,
 	"Restart runs again what has ended":                     restartEnded,
 	"Restart leaves alone what runs":                        restartRunning,
 	"Promote changes names and keeps the address":           promoteRenames,
