@@ -168,11 +168,16 @@ func TestBuild_MakesEveryImage(t *testing.T) {
 			build(t, image)
 			t.Logf("%s built in %.1fs, %s bytes", image.Ref(), time.Since(began).Seconds(),
 				strings.TrimSpace(docker(t, nil, "image", "inspect", "--format", "{{.Size}}", image.Ref())))
-			run(t, image, everyImage)
+			if !slices.Contains(databases, image.Name) {
+				run(t, image, everyImage)
+			}
 			run(t, image, programs[image.Name])
 		})
 	}
 }
+
+// databases are the images in which no command of a stack runs.
+var databases = []string{"postgres", "valkey"}
 
 // everyImage is what a stack's commands count on whatever the runtime is.
 const everyImage = `set -e
@@ -287,6 +292,34 @@ until get / >/dev/null; do kill -0 $! && sleep 0.1; done
 [ "$(curl -s -o /dev/null -w '%{redirect_url}' -H 'Host: web.example' http://127.0.0.1:8080/vendor)" = https://web.example/vendor/ ]
 for hidden in .env composer.json vendor/x.php; do get /$hidden | grep -q Forbidden; done
 kill $! && wait $! || [ $? = 0 ]`,
+	"postgres": `set -e
+export DATA_DIR=/data PORT=5432 PGHOST=127.0.0.1 PGPORT=5432 PGUSER=app PGDATABASE=app PGPASSWORD=secret
+for start in first second; do
+	postgres-start & server=$!
+	until postgres-ready; do [ $? -lt 3 ]; sleep 0.1; done
+	psql -v ON_ERROR_STOP=1 -c 'CREATE TABLE IF NOT EXISTS t (n int); INSERT INTO t VALUES (1); CREATE EXTENSION IF NOT EXISTS pg_trgm'
+	kill -INT $server; wait $server
+done
+postgres-start & server=$!
+until postgres-ready; do sleep 0.1; done
+[ "$(psql -At -c 'SELECT sum(n) FROM t')" = 2 ]
+psql -At -c 'SHOW server_version' | grep "^$POSTGRES_VERSION\."
+for user in app postgres; do PGPASSWORD=wrong psql -U $user && exit 1; done
+PGHOST=/tmp psql -w -U postgres && exit 1
+kill -INT $server`,
+	"valkey": `set -e
+export DATA_DIR=/data PORT=6379 REDISCLI_AUTH=secret
+for start in first second; do
+	valkey-start & server=$!
+	until valkey-ready; do [ $? -lt 3 ]; sleep 0.1; done
+	valkey-cli INCR n
+	[ "$(REDISCLI_AUTH= valkey-cli GET n 2>&1 | grep -c NOAUTH)" = 1 ]
+	kill -KILL $server; wait $server || true
+done
+valkey-start & server=$!
+until valkey-ready; do sleep 0.1; done
+[ "$(valkey-cli GET n)" = 2 ]
+kill $server`,
 	"rust": `set -e
 cd /app
 rustc --version | grep -F " $RUST_VERSION."

@@ -200,7 +200,7 @@ func (h *Host) inspect(t *testing.T, st *Stack, service string) container.Inspec
 	with := byLabel(h.instance)
 	with.Add("label", "berth.stack="+st.ID)
 	with.Add("label", "berth.service="+service)
-	with.Add("label", "berth.generation") // one that builds has none
+	with.Add("name", "^/berth-"+st.hex()+"-"+service+"-g[0-9]") // one that builds has another
 	list, err := docker.ContainerList(t.Context(), container.ListOptions{Filters: with})
 	require.NoError(t, err)
 	require.Len(t, list, 1, "running containers of service %s", service)

@@ -1,6 +1,6 @@
 // Package runtimes knows the languages of services: how to recognise a source folder,
 // which commands install, build and start it, and which environment those commands
-// need. Each file defines one runtime, and registered sets its place in the order of
+// need; and the databases that services may have beside them. Each file defines one runtime, and registered sets its place in the order of
 // detection; nothing else names it, so a new runtime takes a file and a line here and a
 // folder under images/.
 //
@@ -24,7 +24,8 @@ type Definition struct {
 	Shows    string   // what marks it in a folder, for documents
 	Versions []string // the available ones, oldest first; empty for a runtime without versions
 	Default  string   // the version for a service that does not ask for one
-	Aliases  []string // other names that people use for it; the error gives the right one
+	Also     []string // other names that are accepted for it
+	Aliases  []string // names that people use for it and are not accepted; the error gives the right one
 	Example  string   // a start command, for messages
 
 	Env map[string]string // of the processes, the release command included
@@ -34,6 +35,8 @@ type Definition struct {
 	// that a package has changed under the same version.
 	Caches []Cache
 	Marks  []string
+
+	Database *Database // what the runtime is if services only use it; nil for a language
 
 	// Detect returns the plan of a service from its folder, and reports whether the
 	// folder is recognised as this runtime's; the plan is useful even if it is not.
@@ -80,7 +83,7 @@ type Variable struct {
 
 // Lookup returns the runtime with a name.
 func Lookup(name string) (*Definition, bool) {
-	i := slices.IndexFunc(registered, func(d *Definition) bool { return d.Name == name })
+	i := slices.IndexFunc(registered, func(d *Definition) bool { return d.Name == name || slices.Contains(d.Also, name) })
 	if i < 0 {
 		return nil, false
 	}
@@ -181,6 +184,8 @@ var registered = []*Definition{
 	define(bun, detectBun),
 	define(node, detectNode),
 	define(static, detectStatic),
+	database(postgres),
+	database(valkey),
 }
 
 // define adds a Detect to a definition that reads the Procfile of any runtime.

@@ -43,6 +43,7 @@ func TestRegistry_HasTheSpecifiedVersions(t *testing.T) {
 	want := map[string][]string{
 		"static": nil, "node": {"22", "24"}, "python": {"3.13"}, "go": {"1.26"},
 		"bun": nil, "deno": nil, "ruby": nil, "php": nil, "java": nil, "rust": nil, // of any version
+		"postgres": {"17"}, "valkey": {"8"},
 	}
 	for _, d := range All() {
 		versions, ok := want[d.Name]

@@ -150,9 +150,12 @@ func (r *Row) Implies() (required, allowed []string) {
 		}
 	}
 	for _, s := range r.Services {
-		generation := "g" + strconv.Itoa(r.Generation)
+		generation, database := "g"+strconv.Itoa(r.Generation), s.Spec.Database() != nil
+		if database {
+			generation = "g0"
+		}
 		switch {
-		case !built:
+		case !built, database: // whose image is not the stack's
 		case s.Site != 0:
 			required = append(required, "file sites/"+s.Spec.Name+"/g"+strconv.Itoa(s.Site))
 		default:

@@ -152,10 +152,17 @@ func (b *Builder) Acquire(ctx context.Context, job Job) (release func(), err err
 	})
 }
 
-// runsNothing reports whether the job only publishes a folder of the source.
-func (j *Job) runsNothing() bool { return j.Spec.IsStatic() && !j.Spec.Builds() }
+// runsNothing reports whether the job only publishes a folder of the source, or is a
+// database, whose image is the base image.
+func (j *Job) runsNothing() bool {
+	return j.Spec.Database() != nil || j.Spec.IsStatic() && !j.Spec.Builds()
+}
 
 func (b *Builder) build(ctx context.Context, job Job) (result Result, cleanUp func(), err error) {
+	if job.Spec.Database() != nil {
+		base, err := b.EnsureBase(ctx, job.Spec.Runtime, job.Log)
+		return Result{Image: base, Fingerprint: base}, func() {}, err
+	}
 	if job.runsNothing() {
 		return Result{Site: job.Attempt, Linked: true}, func() {}, publishSource(job)
 	}

@@ -26,7 +26,7 @@ func CheckAlone(req Request) (*stack.Manifest, []string) {
 	det := &detector{manifest: name, faults: f}
 	m.Services = det.written(d)
 	if !d.broken {
-		stack.CheckReferences(d.specs(), f.addLine)
+		checkTogether(m.Services, f)
 	}
 	req.checkTTL(m.TTL, f)
 	return &m, f.all()
@@ -54,6 +54,10 @@ func (t *detector) writtenService(d *draftService) stack.Spec {
 	if def != nil {
 		t.checkFields(d, def)
 		s.Runtime = stack.Runtime{Name: def.Name, Version: version}
+		if def.Database != nil {
+			t.fillDatabase(d, &s, def, version)
+			return s
+		}
 	}
 	s.Install = t.pick(&s, "install", d.install, runtimes.Command{})
 	s.Build = t.pick(&s, "build", d.build, runtimes.Command{})

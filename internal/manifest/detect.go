@@ -52,6 +52,13 @@ func (t *detector) service(d *draftService) stack.Spec {
 	s := stack.Spec{
 		Name: d.name, Root: ".", Env: d.env, DependsOn: d.dependsOn, Origin: map[string]string{},
 	}
+	if def, _, ok := d.definition(); ok && def.Database != nil {
+		if def, version, ok := t.lookup(d); ok {
+			t.checkFields(d, def)
+			t.fillDatabase(d, &s, def, version)
+		}
+		return s
+	}
 	src, ok := t.folder(d, &s)
 	if !ok {
 		t.checkKind(d)
@@ -88,6 +95,10 @@ func (t *detector) checkKind(d *draftService) {
 
 // checkFields faults fields for the other kind of service.
 func (t *detector) checkFields(d *draftService, def *runtimes.Definition) {
+	if def.Database != nil {
+		t.checkDatabase(d, def.Database)
+		return
+	}
 	if def.Name == stack.Static {
 		for _, field := range processFields {
 			if d.has(field.name) {
@@ -190,17 +201,28 @@ func (t *detector) lookup(d *draftService) (def *runtimes.Definition, version st
 	if d.runtime == nil {
 		return nil, "", false
 	}
-	name, version, versioned := strings.Cut(*d.runtime, "@")
-	def, ok = runtimes.Lookup(name)
+	def, version, ok = d.definition()
 	if !ok {
+		name, _, _ := strings.Cut(*d.runtime, "@")
 		t.faultf(d, "%s", unknownRuntime(name))
 		return nil, "", false
 	}
-	if versioned && !slices.Contains(def.Versions, version) {
+	if strings.Contains(*d.runtime, "@") && !slices.Contains(def.Versions, version) {
 		t.faultf(d, "%s", unknownVersion(def, version))
 		return nil, "", false
 	}
 	return def, version, true
+}
+
+// definition returns the runtime that the manifest names, with the version that it has
+// there, right or wrong; false if it names none that there is.
+func (d *draftService) definition() (def *runtimes.Definition, version string, ok bool) {
+	if d.runtime == nil {
+		return nil, "", false
+	}
+	name, version, _ := strings.Cut(*d.runtime, "@")
+	def, ok = runtimes.Lookup(name)
+	return def, version, ok
 }
 
 // named chooses the manifest's runtime.

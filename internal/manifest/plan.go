@@ -62,6 +62,12 @@ func planRows(s *stack.Spec) []planRow {
 	if s.IsStatic() && s.Builds() {
 		rows = append(rows, planRow{"built with", s.Builder.String(), s.Origin["version"]})
 	}
+	if s.Database() != nil {
+		rows = append(rows, planRow{"port", strconv.Itoa(s.Port), ""})
+		add("stop_timeout", fmt.Sprintf("%ds", s.StopTimeout/time.Second))
+		add("depends_on", strings.Join(s.DependsOn, ", "))
+		return rows
+	}
 	add("root", s.Root)
 	add("install", cmp.Or(s.Install, "none"))
 	add("build", cmp.Or(s.Build, "none"))

@@ -57,7 +57,7 @@ func CheckRequest(req Request) error {
 			det.checkKind(&d.services[i])
 		}
 		if !d.broken {
-			stack.CheckReferences(d.specs(), f.addLine)
+			checkTogether(d.specs(), f)
 		}
 		req.checkTTL(d.manifest.TTL, f)
 	}
@@ -82,11 +82,19 @@ func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manif
 		}
 	} else {
 		m.Services = det.services(d.services)
-		stack.CheckReferences(m.Services, f.addLine)
+		checkTogether(m.Services, f)
 	}
 	req.checkTTL(m.TTL, f)
 	m.Name = firstName(m.Name, singleRoot, det.name, "stack")
 	return &m
+}
+
+// checkTogether lets services depend on the databases that they use, and faults what they
+// would get of each other.
+func checkTogether(services []stack.Spec, f *faults) {
+	stack.DependOnDatabases(services)
+	stack.CheckReferences(services, f.addLine)
+	stack.CheckVariables(services, f.addLine)
 }
 
 // checkTTL faults a lifetime that is given, not 0, and not accepted.
@@ -146,9 +154,9 @@ type draft struct {
 func (d *draft) specs() []stack.Spec {
 	specs := make([]stack.Spec, len(d.services))
 	for i, s := range d.services {
-		specs[i] = stack.Spec{Name: s.name, Env: s.env}
-		if s.runtime != nil {
-			specs[i].Runtime.Name = *s.runtime
+		specs[i] = stack.Spec{Name: s.name, Env: s.env, DependsOn: s.dependsOn}
+		if def, _, ok := s.definition(); ok {
+			specs[i].Runtime.Name = def.Name
 		}
 	}
 	return specs

@@ -20,7 +20,7 @@ func TestResolve_SaysLetterForLetterWhatIsSpecified(t *testing.T) {
 		"releaseCommand: x":          `service web: unknown field "releaseCommand"; here it is "release"`,
 		"internal_port: x":           `service web: unknown field "internal_port"; here it is "port"`,
 		"environment: x":             `service web: unknown field "environment"; here it is "env"`,
-		"runtime: cobol":             `service web: unknown runtime "cobol"; there are bun, deno, go, java, node, php, python, ruby, rust, static`,
+		"runtime: cobol":             `service web: unknown runtime "cobol"; there are bun, deno, go, java, node, php, postgres, python, ruby, rust, static, valkey`,
 		"runtime: node@20, start: x": `service web: node has no version "20" here; it has 22, 24`,
 	} {
 		if got := faultsOf(t, fmt.Sprintf("services: [{name: web, %s}]", fields)); !slices.Equal(got, []string{want}) {

@@ -114,6 +114,10 @@ func buildingPage(e *Entry) page {
 	}
 }
 
+func closedPage(s Service) page {
+	return page{status: http.StatusNotFound, title: "Not a web page", detail: s.Closed}
+}
+
 func downPage(e *Entry, service string) page {
 	return page{
 		status: http.StatusBadGateway, title: "The service is not running",

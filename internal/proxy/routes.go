@@ -17,6 +17,7 @@ import (
 type Service struct {
 	Name   string  // shown on pages
 	Target *Target // nil: it is not running at the moment (502)
+	Closed string  // a sentence that says why it answers nobody (404); "" for a service that does
 }
 
 // Entry describes where the hosts of one stack lead. It must not change after Set; a
@@ -169,7 +170,8 @@ func (t *Routes) Withdraw(id string, target *Target) bool {
 	withdrawn := false
 	for host, service := range e.Hosts {
 		if service.Target == target {
-			e.Hosts[host] = Service{Name: service.Name}
+			service.Target = nil
+			e.Hosts[host] = service
 			withdrawn = true
 		}
 	}
@@ -308,6 +310,9 @@ func choose(p place) (*Target, page) {
 	case stack.Live:
 		if !p.known {
 			return nil, droppedPage(p.entry, p.service.Name)
+		}
+		if p.service.Closed != "" {
+			return nil, closedPage(p.service)
 		}
 		if p.service.Target == nil {
 			return nil, downPage(p.entry, p.service.Name)

@@ -17,7 +17,7 @@ const module = "github.com/berth-host/berth/"
 // mayImport lists which of our packages each package may import besides those in
 // everyones.
 var mayImport = map[string][]string{
-	"internal/stack":             {"internal/safetext", "internal/stackid"},
+	"internal/stack":             {"internal/safetext", "internal/stackid", "runtimes"},
 	"internal/mcp":               {"internal/stack", "internal/client", "internal/slowbody", "internal/fair"},
 	"internal/archive":           {"internal/stack", "internal/safetext"},
 	"internal/source":            {"internal/stack", "internal/safetext", "internal/archive"},

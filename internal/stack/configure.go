@@ -110,6 +110,10 @@ func (s *Stack) checkChange(values map[string]map[string]*string) error {
 			faults.addf("there is no service %s; the services are %s", safetext.Name(service), strings.Join(known, ", "))
 			continue
 		}
+		if svc := s.Service(service); svc != nil && svc.Spec.Database() != nil {
+			faults.addf("%s: it is %s, which has no variables of its own; set them for the services that use it", whose(service), svc.Spec.Database().Title)
+			continue
+		}
 		for _, name := range slices.Sorted(maps.Keys(values[service])) {
 			value := values[service][name]
 			if value == nil { // it does no harm, whatever the name
@@ -139,9 +143,9 @@ func (g *Generation) checkVariables() error {
 		}
 	}
 	add := func(sentence string) { faults.addf("%s (it is set outside the manifest)", sentence) }
-	checkReferences(whose(""), g.Variables[""], specs, add)
+	checkReferences(whose(""), g.Variables[""], specs, specs, add)
 	for i := range specs {
-		checkReferences(whose(specs[i].Name), g.Variables[specs[i].Name], specs, add)
+		checkReferences(whose(specs[i].Name), g.Variables[specs[i].Name], specs[i:i+1], specs, add)
 	}
 	if size := g.Variables.size(); size > maxSetSize {
 		faults.addf("%d bytes of variables are set; a stack has at most %d MiB, so unset those of services that it has no more", size, maxSetSize>>20)

@@ -23,9 +23,15 @@ type Environment struct {
 }
 
 // Build returns the variables of a service's install and build commands: those of its
-// process, some of them replaced as the source's framework requires.
+// process without what has a password of a database, some of them replaced as the source's
+// framework requires.
 func (e *Environment) Build(s *Spec) map[string]string {
-	env, given := e.Process(s), e.Generation.env(s)
+	env, given := e.ofHost(s), e.Generation.env(s)
+	for key, value := range given {
+		if !e.namesDatabase(value) {
+			env[key] = e.value(s, key, value)
+		}
+	}
 	for key, value := range s.BuildEnv {
 		if _, replaced := given[key]; !replaced {
 			env[key] = value
@@ -37,6 +43,16 @@ func (e *Environment) Build(s *Spec) map[string]string {
 // Process returns the variables of a service's process: the host's, then the
 // manifest's, then those set outside it.
 func (e *Environment) Process(s *Spec) map[string]string {
+	env := e.ofHost(s)
+	maps.Copy(env, e.databases(s))
+	for key, value := range e.Generation.env(s) {
+		env[key] = e.value(s, key, value)
+	}
+	return env
+}
+
+// ofHost returns the variables that the host gives to every command of a service.
+func (e *Environment) ofHost(s *Spec) map[string]string {
 	env := map[string]string{
 		"PORT":         strconv.Itoa(e.Generation.ListenPort(s)),
 		"HOST":         "0.0.0.0",
@@ -48,18 +64,19 @@ func (e *Environment) Process(s *Spec) map[string]string {
 		"PUBLIC_URL":   e.URLs.Service(e.Stack, s.Name),
 	}
 	for i := range e.Generation.Services {
-		if other := &e.Generation.Services[i].Spec; other.Name != s.Name {
+		if other := &e.Generation.Services[i].Spec; other.Name != s.Name && other.Database() == nil {
 			maps.Copy(env, e.neighbour(other))
 		}
 	}
-	for key, value := range e.Generation.env(s) {
-		if value.Generate {
-			env[key] = e.Stack.Secrets[secretName(s.Name, key)]
-			continue
-		}
-		env[key] = expand(value.Value, e.reference)
-	}
 	return env
+}
+
+// value returns the value of a variable that a service is given.
+func (e *Environment) value(s *Spec, key string, given Env) string {
+	if given.Generate {
+		return e.Stack.Secrets[secretName(s.Name, key)]
+	}
+	return expand(given.Value, e.reference)
 }
 
 // neighbour returns what a service learns about another service of its stack: its

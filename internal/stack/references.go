@@ -23,8 +23,18 @@ type properties []property
 var (
 	// serviceProperties are the properties of a service, as in ${services.api.url}.
 	serviceProperties = properties{
-		{"url", func(e *Environment, s *Spec) string { return e.URLs.Service(e.Stack, s.Name) }},
-		{"internal_url", func(e *Environment, s *Spec) string { return e.Generation.internalURL(s) }},
+		{"url", func(e *Environment, s *Spec) string {
+			if s.Database() != nil {
+				return e.connectionString(s)
+			}
+			return e.URLs.Service(e.Stack, s.Name)
+		}},
+		{"internal_url", func(e *Environment, s *Spec) string {
+			if s.Database() != nil {
+				return e.connectionString(s)
+			}
+			return e.Generation.internalURL(s)
+		}},
 		{"host", func(_ *Environment, s *Spec) string { return s.Name }},
 		{"port", func(e *Environment, s *Spec) string { return strconv.Itoa(e.Generation.ListenPort(s)) }},
 	}
@@ -77,20 +87,21 @@ func CheckReferences(services []Spec, fault func(sentence string)) {
 	if slices.ContainsFunc(services, func(s Spec) bool { return s.Name == "" }) {
 		return
 	}
-	for _, s := range services {
-		checkReferences("service "+safetext.Name(s.Name), s.Env, services, fault)
+	for i := range services {
+		checkReferences(whose(services[i].Name), services[i].Env, services[i:i+1], services, fault)
 	}
 }
 
-// checkReferences is CheckReferences for one set of variables, which whose names.
-func checkReferences(whose string, env map[string]Env, services []Spec, fault func(sentence string)) {
+// checkReferences is CheckReferences for one set of variables, which whose names and the
+// services of users get.
+func checkReferences(whose string, env map[string]Env, users, services []Spec, fault func(sentence string)) {
 	names := make([]string, len(services))
 	for i := range services {
 		names[i] = services[i].Name
 	}
 	for _, key := range slices.Sorted(maps.Keys(env)) {
 		expand(env[key].Value, func(ref string) (string, bool) {
-			if why := referenceFault(ref, services, names); why != "" {
+			if why := referenceFault(ref, users, services, names); why != "" {
 				fault(fmt.Sprintf("%s: env %s: ${%s} %s", whose, safetext.Name(key), safetext.Name(ref), why))
 			}
 			return "", true
@@ -98,7 +109,7 @@ func checkReferences(whose string, env map[string]Env, services []Spec, fault fu
 	}
 }
 
-func referenceFault(ref string, services []Spec, names []string) string {
+func referenceFault(ref string, users, services []Spec, names []string) string {
 	parts := strings.Split(ref, ".")
 	if parts[0] == "stack" {
 		if known := stackProperties.names(); len(parts) != 2 || !slices.Contains(known, parts[1]) {
@@ -115,6 +126,23 @@ func referenceFault(ref string, services []Spec, names []string) string {
 	}
 	if services[i].IsStatic() && parts[2] != "url" {
 		return fmt.Sprintf("does not exist: a static service has no process inside the stack; use ${services.%s.url}", parts[1])
+	}
+	if services[i].Database() != nil {
+		return databaseFault(&services[i], users)
+	}
+	return ""
+}
+
+// databaseFault says why one of the services that would get it gets nothing of a database.
+func databaseFault(database *Spec, users []Spec) string {
+	for i := range users {
+		switch user := &users[i]; {
+		case user.Database() != nil: // it has no variables
+		case user.IsStatic():
+			return fmt.Sprintf("names a database, and %s is a static service: it has no process, and commands of a build never get a database's address", safetext.Name(user.Name))
+		case !user.dependsOn(database.Name):
+			return fmt.Sprintf("names a database that %s does not depend on; add %s to its depends_on", safetext.Name(user.Name), database.Name)
+		}
 	}
 	return ""
 }

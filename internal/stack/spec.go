@@ -3,6 +3,8 @@ package stack
 import (
 	"slices"
 	"time"
+
+	"github.com/berth-host/berth/runtimes"
 )
 
 // MaxServices is the greatest number of services in a stack (docs/api.md, "Stack
@@ -113,6 +115,15 @@ const (
 
 // IsStatic reports whether the host itself serves the service's files.
 func (s *Spec) IsStatic() bool { return s.Runtime.Name == Static }
+
+// Database returns what the host knows of the database that the service is, or nil if it
+// is none.
+func (s *Spec) Database() *runtimes.Database {
+	if def, ok := runtimes.Lookup(s.Runtime.Name); ok {
+		return def.Database
+	}
+	return nil
+}
 
 // Base returns the runtime whose base image the service is built on.
 func (s *Spec) Base() Runtime {

@@ -71,7 +71,9 @@ type Stack struct {
 	Layers        map[string]Layer // what was installed, by service
 	CachesDropped int              // how often the build caches were dropped; it is in the names of those in use
 
-	Secrets map[string]string // values made for {generate: true}, by "<service>/<KEY>"; sealed at rest
+	// Secrets are the values made for {generate: true}, by "<service>/<KEY>", and the
+	// passwords of databases, by "<service>/<runtime>@<version>"; sealed at rest.
+	Secrets map[string]string
 
 	DataKey []byte // of what a registry has of it; nil before the first push and once deleted; sealed at rest
 	Pushed  bool   // the registry may have something of it
@@ -180,10 +182,14 @@ func (s *Stack) Notify(webhook, secret string) {
 	}
 }
 
-// MakeSecrets makes a value for each {generate: true} of services that does not have
-// one yet. Values survive redeploys, for the life of the stack.
+// MakeSecrets makes a value for each {generate: true} of services and for the password of
+// each database that does not have one yet. Values survive redeploys, for the life of the
+// stack.
 func (s *Stack) MakeSecrets(services []Service) {
 	for _, svc := range services {
+		if svc.Spec.Database() != nil {
+			s.makePassword(&svc.Spec)
+		}
 		for key, value := range svc.Spec.Env {
 			name := secretName(svc.Spec.Name, key)
 			if value.Generate && s.Secrets[name] == "" {

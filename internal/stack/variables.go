@@ -97,6 +97,9 @@ func (v Variables) replaces(service, name string) bool {
 // env returns the variables that a service is given, by name.
 func (g *Generation) env(s *Spec) map[string]Env {
 	env := map[string]Env{}
+	if s.Database() != nil {
+		return env // its settings are the host's
+	}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, g.Variables[""])
 	maps.Copy(env, g.Variables[s.Name])
@@ -212,6 +215,9 @@ func portNumber(text string) int {
 
 // ListenPort returns the port that the process of a service listens on.
 func (g *Generation) ListenPort(s *Spec) int {
+	if db := s.Database(); db != nil {
+		return db.Port
+	}
 	return cmp.Or(
 		portNumber(g.Variables[s.Name]["PORT"].Value), portNumber(g.Variables[""]["PORT"].Value),
 		s.Port, portNumber(s.Env["PORT"].Value), defaultPort)

@@ -220,7 +220,7 @@ func (d *deployment) replaces(s *stack.Service) {
 func (d *deployment) otherRoots(s *stack.Service) []string {
 	var roots []string
 	for i := range d.gen.made.Services {
-		if other := &d.gen.made.Services[i]; other.Spec.Name != s.Spec.Name {
+		if other := &d.gen.made.Services[i]; other.Spec.Name != s.Spec.Name && other.Spec.Database() == nil {
 			roots = append(roots, other.Spec.Root)
 		}
 	}

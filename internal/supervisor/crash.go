@@ -137,7 +137,7 @@ func (p *process) revive(ctx context.Context, code *int, restart bool) bool {
 		away, err := p.retryHung(ctx, func() error {
 			err := p.restart(ctx)
 			if errors.Is(err, engine.ErrNotFound) {
-				err = p.remake(ctx)
+				err = p.remake(ctx, (*stack.Stack).Restarted)
 				remade = err == nil
 			}
 			return err
@@ -175,9 +175,9 @@ func (p *process) retryHung(ctx context.Context, step func() error) (away bool, 
 	}
 }
 
-// remake starts a new process in place of one whose container somebody removed, and
-// hands the service over to it.
-func (p *process) remake(ctx context.Context) error {
+// remake starts a new process in place of one that has ended, whose container may be gone,
+// and hands the service over to it by a change of the row.
+func (p *process) remake(ctx context.Context, record func(*stack.Stack, string) ([]stack.Event, error)) error {
 	next, err := p.gen.startProcess(ctx, p.service, p.service.Spec.Name)
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func (p *process) remake(ctx context.Context) error {
 		return errors.Join(err, next.endAndRemove(p.gen.runner.ctx))
 	}
 	drained, err := p.replace(ctx, next, func(st *stack.Stack) ([]stack.Event, error) {
-		return st.Restarted(p.service.Spec.Name)
+		return record(st, p.service.Spec.Name)
 	})
 	if err != nil {
 		return errors.Join(err, next.endAndRemove(p.gen.runner.ctx))

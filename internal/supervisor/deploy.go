@@ -37,6 +37,7 @@ func (r *runner) deploy(ctx, superseded context.Context, next stack.Generation, 
 	}
 	d := &deployment{gen: r.generation(st, next), old: r.serving(), synced: synced, ready: r.ready}
 	r.ready = nil
+	d.keepDatabases()
 	d.gen.progress = newProgress(next.Services)
 	if r.newer { // what is there may have this number and not be of this build
 		d.gen.abandon(ctx)
@@ -79,6 +80,8 @@ type deployment struct {
 	replaced []string   // references of the layers that the builds do not need any more
 
 	unlayered []string // services that were built without a layer
+
+	kept []*stack.Service // databases that go on as they are
 }
 
 // buildAndSwitch builds all services, starts them, switches the traffic and cleans up.
@@ -196,6 +199,9 @@ func (d *deployment) inPhase(ctx context.Context, s *stack.Service, phase stack.
 // bringUpNew starts one service beside its old process, or in place of it if the two
 // cannot share their data.
 func (d *deployment) bringUpNew(ctx context.Context, s *stack.Service) error {
+	if d.isKept(s) {
+		return d.inPhase(ctx, s, stack.PhaseHealth, func() error { return d.awaitKept(ctx, s) })
+	}
 	phase := stack.PhaseStart
 	if s.Spec.Release != "" {
 		phase = stack.PhaseRelease
@@ -306,6 +312,7 @@ func (d *deployment) switchOver(ctx context.Context) error {
 		return done.err
 	}
 	d.gen.progress.end()
+	d.takeKept()
 	d.gen.watchAll()
 	d.gen.runner.goAside(func() {
 		if d.old != nil {
@@ -337,11 +344,17 @@ func (d *deployment) retrySwitch(ctx context.Context) (done outcome) {
 		return st.Deployed(d.gen.made, d.gen.cfg.URLs, stack.Now())
 	}
 	_ = d.gen.runner.retryStore(ctx, func() error { // the error is that of the last outcome
-		done.err = sideBySide(d.gen.allProcesses(), func(p *process) error { return p.stillRuns(ctx) })
+		done.err = d.awaitAllKept(ctx)
+		if done.err == nil {
+			done.err = sideBySide(d.gen.allProcesses(), func(p *process) error { return p.stillRuns(ctx) })
+		}
 		if done.err != nil {
 			return nil
 		}
 		done = d.gen.runner.byLoop(ctx, func(l *loop) outcome {
+			if !d.keepsAll(l) {
+				return outcome{err: errFell}
+			}
 			return l.switchOrReturn(ctx, d.gen, "live-committed", deployed)
 		})
 		return done.err

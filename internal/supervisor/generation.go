@@ -135,7 +135,7 @@ func (g *generation) bringUp(ctx context.Context, s *stack.Service, isNew bool) 
 		return err
 	}
 	failpoint.Here("process-healthy")
-	g.setTarget(s.Spec.Name, p.newTarget())
+	p.becomeTarget()
 	return nil
 }
 
@@ -237,7 +237,7 @@ func (g *generation) letGo() {
 
 // endAll stops every process and removes the containers.
 func (g *generation) endAll(ctx context.Context) error {
-	return sideBySide(g.unwatchAll(), func(p *process) error { return p.endAndRemove(ctx) })
+	return endInTurn(g.unwatchAll(), (*process).isDatabase, func(p *process) error { return p.endAndRemove(ctx) })
 }
 
 // abandon removes what a failed deploy has made, release commands included. If ctx ends
@@ -274,6 +274,7 @@ func (g *generation) notIn(row *stack.Stack) (left leftovers) {
 		switch {
 		case s.Spec.IsStatic() && !row.Generation.UsesSite(s.Spec.Name, s.Site):
 			left.files = append(left.files, g.cfg.Dir.Site(g.st.ID, s.Spec.Name, s.Site))
+		case s.Spec.Database() != nil: // its image is not the stack's
 		case !s.Spec.IsStatic() && !row.KeepsImage(s.Image):
 			left.objects.Images = append(left.objects.Images, engine.Image{Tags: []string{s.Image}})
 		}

@@ -15,6 +15,9 @@ import (
 // waitHealthy returns once the process passes its health check. If it does not pass in
 // time, or exits, the error says why (docs/manifest.md, "Health checks").
 func (p *process) waitHealthy(ctx context.Context) error {
+	if p.isDatabase() {
+		return p.waitReady(ctx)
+	}
 	limited, cancel := context.WithTimeout(ctx, p.cfg.HealthTimeout)
 	defer cancel()
 	// A process that ends loses its address, and dialling it would hang.

@@ -45,9 +45,10 @@ func (s *Supervisor) stopAndRemove(ctx context.Context, id string) error {
 	return s.cfg.Engine.Remove(context.WithoutCancel(ctx), id)
 }
 
-// stopAll stops and removes containers side by side.
+// stopAll stops and removes containers: side by side, and those that outlive generations last.
 func (s *Supervisor) stopAll(ctx context.Context, containers []engine.Container) error {
-	return sideBySide(containers, func(c engine.Container) error { return s.stopAndRemove(ctx, c.ID) })
+	outlives := func(c engine.Container) bool { return c.Key.Generation == 0 } // databases, for one
+	return endInTurn(containers, outlives, func(c engine.Container) error { return s.stopAndRemove(ctx, c.ID) })
 }
 
 // stopContainers stops and removes every container of a key.
@@ -92,15 +93,15 @@ func (r *runner) removeEarlier(ctx context.Context, st *stack.Stack) {
 func (s *Supervisor) leftovers(st *stack.Stack, there engine.Objects) leftovers {
 	var left leftovers
 	left.objects.Containers = slices.DeleteFunc(slices.Clone(there.Containers), func(c engine.Container) bool {
-		key := engine.Key{Stack: st.ID, Service: c.Key.Service, Generation: st.Generation.Number}
-		service := st.Service(key.Service)
-		current := st.Status == stack.Live && service != nil && c.Name == key.Process(service.Replaced)
+		service := st.Service(c.Key.Service)
+		current := st.Status == stack.Live && service != nil && c.Name == processName(st.ID, service, st.Generation.Number)
 		return current || s.sparesRunning(st, c.Key)
 	})
 	unused := unused{st, func(attempt int) bool { return !s.sparesAttempt(st, attempt) }}
 	left.objects.Images = tagged(there.Images, unused.imageOrCopy)
 	left.objects.Networks = slices.DeleteFunc(slices.Clone(there.Networks), func(n engine.Network) bool {
-		current := st.Status == stack.Live && n.Name == networkOf(st, there)
+		shared := hasDatabases(&st.Generation) && n.Key == n.Key.Shared() && n.Name == n.Key.Network()
+		current := st.Status == stack.Live && (shared || n.Name == networkOf(st, there))
 		return current || s.sparesRunning(st, n.Key) && hasContainers(there, n.Key.Generation)
 	})
 	left.objects.Volumes = slices.DeleteFunc(slices.Clone(there.Volumes), func(v engine.Volume) bool { return isNeeded(st, v) })

@@ -20,23 +20,35 @@ func networkOf(st *stack.Stack, there engine.Objects) string {
 	return own
 }
 
-// ensureNetwork makes the generation's own network, unless the generation is on the
+// ensureNetwork makes the network that databases are on, if the generation has any, and the
+// generation's own network, unless the generation is on the
 // former one: if that is gone, the next attempt has a network of its own.
 func (g *generation) ensureNetwork(ctx context.Context) error {
+	var err error
 	if g.network == g.key("").Network() {
-		err := g.cfg.Engine.Place(ctx, g.key(""), g.st.Seq)
-		if errors.Is(err, engine.ErrNoNetwork) && !g.ahead {
-			g.runner.sup.discardReady(ctx)
-			err = g.cfg.Engine.Place(ctx, g.key(""), g.st.Seq)
-		}
-		if errors.Is(err, engine.ErrNoNetwork) {
-			return stack.NewError(stack.Unavailable, "no network is free on this host; delete a stack or try again later")
-		}
-		if err != nil {
-			return err
-		}
+		err = g.place(ctx, g.key(""))
+	}
+	if err == nil && hasDatabases(&g.made) {
+		err = g.place(ctx, g.key("").Shared())
+	}
+	if err != nil {
+		return err
 	}
 	return g.admitMail(ctx)
+}
+
+// place makes a network. If none is free, those that are held for next deploys are given
+// back.
+func (g *generation) place(ctx context.Context, key engine.Key) error {
+	err := g.cfg.Engine.Place(ctx, key, g.st.Seq)
+	if errors.Is(err, engine.ErrNoNetwork) && !g.ahead {
+		g.runner.sup.discardReady(ctx)
+		err = g.cfg.Engine.Place(ctx, key, g.st.Seq)
+	}
+	if errors.Is(err, engine.ErrNoNetwork) {
+		return stack.NewError(stack.Unavailable, "no network is free on this host; delete a stack or try again later")
+	}
+	return err
 }
 
 // admitMail makes the firewall know the network of a claimed stack before anything runs

@@ -48,7 +48,7 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases
 	if err != nil {
 		return nil, err
 	}
-	spec.Name = g.key(s.Spec.Name).Process(s.Replaced)
+	spec.Name = g.processName(s)
 	spec.Cmd = startCommand(s.Spec.Start)
 	spec.Aliases = aliases
 	absence, at := g.runner.sup.absences.Load(), time.Now()
@@ -72,13 +72,14 @@ func (g *generation) startProcess(ctx context.Context, s *stack.Service, aliases
 func (g *generation) containerSpec(ctx context.Context, s *stack.Service) (engine.Spec, error) {
 	uid := strconv.Itoa(g.st.UID())
 	spec := engine.Spec{
-		Key:         g.key(s.Spec.Name),
+		Key:         g.processKey(s),
 		Image:       s.Image,
 		User:        uid + ":" + uid,
 		Dir:         path.Join(builder.AppDir, s.Spec.Root),
-		Hostname:    g.key(s.Spec.Name).Hostname(),
+		Hostname:    g.processKey(s).Hostname(),
 		Env:         builder.EnvList(g.processEnv(s)),
 		Network:     g.network,
+		Shared:      g.usesDatabase(&s.Spec),
 		Await:       func(ctx context.Context) error { return ofHost(g.makeNetwork(ctx)) },
 		Volumes:     map[string]string{stack.DataDir: g.key(s.Spec.Name).Data()},
 		Memory:      g.cfg.Memory,
@@ -86,6 +87,9 @@ func (g *generation) containerSpec(ctx context.Context, s *stack.Service) (engin
 		Pids:        g.cfg.Pids,
 		LogMax:      max(engineLog, 4*g.cfg.LogMax),
 		StopTimeout: s.Spec.StopTimeout,
+	}
+	if s.Spec.Database() != nil {
+		return spec, g.prepareDatabase(ctx, s, &spec)
 	}
 	if !s.Copied {
 		return spec, nil
@@ -202,8 +206,15 @@ func (p *process) restart(ctx context.Context) error {
 			return err
 		}
 	}
-	p.gen.setTarget(p.service.Spec.Name, p.newTarget())
+	p.becomeTarget()
 	return nil
+}
+
+// becomeTarget makes the process the target of its service's requests. A database has none.
+func (p *process) becomeTarget() {
+	if !p.isDatabase() {
+		p.gen.setTarget(p.service.Spec.Name, p.newTarget())
+	}
 }
 
 // newTarget returns a target for the proxy that leads to the process.

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"github.com/berth-host/berth/internal/engine"
@@ -59,6 +60,14 @@ func (r *runner) restartService(st *stack.Stack, service string) {
 // to be watched.
 func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	p.logLine("restart requested")
+	if err := p.awaitDatabases(ctx); err != nil { // which may be restarted by the same request
+		p.logLine(p.gen.runner.explain(err))
+	}
+	if p.isDatabase() { // before it stops, since the image may have to be made
+		if _, err := p.cfg.Builder.EnsureBase(ctx, p.service.Spec.Runtime, io.Discard); err != nil {
+			return ctx.Err() == nil && p.giveUpRestart(ctx, err)
+		}
+	}
 	if p.service.Spec.Strategy == stack.Recreate || !p.cfg.Engine.Promotes() || !p.serves(ctx) {
 		return p.restartInPlace(ctx, st)
 	}
@@ -66,6 +75,12 @@ func (p *process) restartOnRequest(ctx context.Context, st *stack.Stack) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
+	return p.giveUpRestart(ctx, err)
+}
+
+// giveUpRestart ends a requested restart that failed while the process goes on. It returns
+// false if that could not be recorded.
+func (p *process) giveUpRestart(ctx context.Context, err error) bool {
 	p.log.Info("restart failed", "error", err)
 	p.logLine("the restart failed; the previous process keeps running: " + p.gen.runner.explain(err))
 	_, err = p.gen.runner.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.RestartGivenUp(p.service.Spec.Name) })
@@ -91,6 +106,12 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	away, err := p.retryHung(ctx, func() error { return p.hide(ctx) })
 	p.gen.setTarget(p.service.Spec.Name, nil)
 	p.gen.runner.drainAll(p.gen.republish(st))
+	if err == nil && p.isDatabase() {
+		away, err = p.retryHung(ctx, func() error { return p.renew(ctx) })
+		if err == nil {
+			return false // another process takes its place, with a watcher of its own
+		}
+	}
 	if err == nil {
 		away, err = p.retryHung(ctx, func() error { return p.stopAndRestart(ctx) })
 	}
@@ -115,9 +136,9 @@ func (p *process) stopAndRestart(ctx context.Context) error {
 
 // hide takes the process's name away and gives services that have just looked it up
 // time to call: a connection still being made when the process ends would reach the
-// next one at the same address.
+// next one at the same address. Connections to a database are long, and end anyway.
 func (p *process) hide(ctx context.Context) error {
-	if !p.cfg.Engine.Promotes() {
+	if !p.cfg.Engine.Promotes() || p.isDatabase() {
 		return nil
 	}
 	defer p.withdrawAtEnd(ctx)()
@@ -206,7 +227,7 @@ func (l *loop) replace(ctx context.Context, p, next *process, change func(*stack
 		return done
 	}
 	failpoint.Here("next-committed")
-	p.gen.setTarget(p.service.Spec.Name, next.newTarget())
+	next.becomeTarget()
 	next.watch()
 	p.gen.setProcess(next)
 	if l.runner.serving() == p.gen {

@@ -134,7 +134,7 @@ func (g *generation) adoptAll(there engine.Objects) error {
 	g.network = networkOf(g.st, there)
 	for i := range g.made.Services {
 		s := &g.made.Services[i]
-		if err := g.adoptService(s, there.Container(g.key(s.Spec.Name).Process(s.Replaced))); err != nil {
+		if err := g.adoptService(s, there.Container(g.processName(s))); err != nil {
 			return err
 		}
 	}
@@ -160,14 +160,22 @@ func (g *generation) adoptService(s *stack.Service, c engine.Container) error {
 		return err
 	}
 	g.setProcess(p)
-	g.setTarget(s.Spec.Name, p.newTarget())
+	p.becomeTarget()
 	return nil
 }
 
-// isComplete reports whether every service has a target.
+// isUp reports whether a service has what serves it: a target, or the process of a database.
+func (g *generation) isUp(s *stack.Service) bool {
+	if s.Spec.Database() != nil {
+		return g.process(s.Spec.Name) != nil
+	}
+	return g.target(s.Spec.Name) != nil
+}
+
+// isComplete reports whether every service is up.
 func (g *generation) isComplete() bool {
 	for i := range g.made.Services {
-		if g.target(g.made.Services[i].Spec.Name) == nil {
+		if !g.isUp(&g.made.Services[i]) {
 			return false
 		}
 	}
@@ -178,7 +186,7 @@ func (g *generation) isComplete() bool {
 // that the stack serves again.
 func (r *runner) bringBack(ctx context.Context, g *generation) {
 	err := g.inOrder(ctx, func(ctx context.Context, s *stack.Service) error {
-		if g.target(s.Spec.Name) != nil {
+		if g.isUp(s) {
 			return nil
 		}
 		return g.bringUpBuilt(ctx, s)
@@ -194,7 +202,7 @@ func (g *generation) markLost(ctx context.Context, s *stack.Service) {
 	if s.Spec.IsStatic() {
 		return
 	}
-	if c, err := g.cfg.Engine.Look(ctx, g.key(s.Spec.Name).Process(s.Replaced)); err == nil {
+	if c, err := g.cfg.Engine.Look(ctx, g.processName(s)); err == nil {
 		g.newProcess(s, c.ID).markEnd(ctx, false)
 	}
 }

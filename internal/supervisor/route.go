@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +29,9 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	defer r.routing.Unlock()
 	for _, name := range st.ServiceNames() {
 		service := proxy.Service{Name: name}
+		if spec := &st.Service(name).Spec; spec.Database() != nil {
+			service.Closed = fmt.Sprintf("%s is a database, %s, which the services of its stack reach at %s:%d inside the stack, and nobody from outside", name, spec.Database().Title, name, spec.Database().Port)
+		}
 		if g != nil {
 			service.Target = g.target(name)
 		}

@@ -105,7 +105,7 @@ func (s *Supervisor) helperImage(ctx context.Context, st *stack.Stack) (string, 
 // restoreData fills a new data volume from the service's snapshot, if there is one.
 func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
 	key := g.key(s.Spec.Name)
-	return g.cfg.Engine.Restore(ctx, key, key.Process(s.Replaced))
+	return g.cfg.Engine.Restore(ctx, key, g.processName(s))
 }
 
 // checkData returns an error if a service has been served before and its data is gone,

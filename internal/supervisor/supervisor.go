@@ -233,6 +233,9 @@ func (s *Supervisor) Deploy(ctx context.Context, id string, u source.Upload, rec
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkDatabases(ctx, st, services); err != nil {
+		return nil, err
+	}
 	kept, err := s.cfg.Dir.KeepSource(st.ID, u.Source.Dir()) // before the row, as in Create
 	if err != nil {
 		return nil, err

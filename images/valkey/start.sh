@@ -1,0 +1,17 @@
+#!/bin/sh
+# Runs Valkey on the data in $DATA_DIR, with the password $REDISCLI_AUTH. Every change is
+# appended to a file before it is answered, and that file is synced once a second.
+set -eu
+umask 077
+mkdir -p "$DATA_DIR/valkey"
+settings=$(mktemp)
+cat >"$settings" <<SETTINGS
+port $PORT
+bind *
+requirepass $REDISCLI_AUTH
+dir $DATA_DIR/valkey
+appendonly yes
+appendfsync everysec
+save ""
+SETTINGS
+exec valkey-server "$settings"

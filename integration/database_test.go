@@ -1,0 +1,334 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/images"
+)
+
+// entries is a program with a PostgreSQL and a Redis database. It tells whether it has lost
+// a connection to either since it began.
+var entries = Tree{
+	"package.json": `{"dependencies": {"pg": "^8", "redis": "^5"}}`,
+	"migrate.js": `const { Client } = require('pg');
+const db = new Client();
+db.connect().then(() => db.query('CREATE TABLE IF NOT EXISTS entries (name text PRIMARY KEY)')).then(() => db.end());`,
+	"server.js": `const http = require('http'), { Pool } = require('pg'), redis = require('redis');
+let lost = 0;
+const pool = new Pool({ connectionString: process.env.DATABASE_URL, max: 4, idleTimeoutMillis: 0 });
+pool.on('error', () => lost++);
+const cache = redis.createClient({ url: process.env.REDIS_URL });
+cache.on('error', () => lost++);
+const routes = {
+  '/pg': async (name) => { await pool.query('INSERT INTO entries VALUES ($1) ON CONFLICT DO NOTHING', [name]); },
+  '/redis': async (name) => { await cache.sAdd('entries', name); },
+  '/pg-all': async () => (await pool.query('SELECT name FROM entries')).rows.map((row) => row.name),
+  '/redis-all': () => cache.sMembers('entries'),
+  '/began': async () => (await pool.query('SELECT pg_postmaster_start_time() AS at')).rows[0].at,
+  '/role': async () => (await pool.query('SELECT rolsuper, (SELECT pg_get_userbyid(datdba) = current_user FROM pg_database WHERE datname = current_database()) AS owns FROM pg_roles WHERE rolname = current_user')).rows[0],
+  '/parallel': async () => {
+    const db = await pool.connect();
+    for (const line of ['SET max_parallel_workers_per_gather = 4', 'SET parallel_setup_cost = 0', 'SET min_parallel_table_scan_size = 0']) await db.query(line);
+    await db.query('CREATE TABLE IF NOT EXISTS numbers AS SELECT generate_series(1, 1000000) AS n');
+    const found = (await db.query('SELECT count(*)::int AS n FROM numbers AS a JOIN numbers AS b USING (n)')).rows[0];
+    db.release(true);
+    return found;
+  },
+  '/env': async () => process.env,
+  '/lost': async () => lost,
+};
+cache.connect().then(() => http.createServer(async (req, res) => {
+  const [, path, name] = req.url.match(/^(\/[\w-]*)\/?(.*)$/);
+  if (!routes[path]) return res.end('ok');
+  try {
+    res.end(JSON.stringify(await routes[path](name) ?? 'ok'));
+  } catch (e) {
+    res.statusCode = 503;
+    res.end(String(e));
+  }
+}).listen(process.env.PORT));`,
+}
+
+const entriesManifest = `services:
+  - {name: web, runtime: node, build: 'env | sort > built.txt', release: node migrate.js, start: node server.js}
+  - {name: db, runtime: postgres}
+  - {name: cache, runtime: redis}`
+
+// of asks a service for JSON.
+func of[T any](t *testing.T, h *Host, st *Stack, path string) (value T) {
+	t.Helper()
+	r := h.get(t, st.url("web", path))
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	require.NoError(t, json.Unmarshal([]byte(r.body), &value))
+	return value
+}
+
+func TestDatabase_ServesItsStackAlone(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, entries, manifest(entriesManifest))
+	h.keeps(t, st, "container web-g1", "container db-g0", "container cache-g0", "image web", "image web:i1",
+		"volume web-data", "volume db-data", "volume cache-data", "network g1", "network g0")
+
+	env := of[map[string]string](t, h, st, "/env")
+	password := env["PGPASSWORD"]
+	require.Len(t, password, 32)
+	require.Equal(t, "postgresql://app:"+password+"@db:5432/app", env["DATABASE_URL"])
+	for name, want := range map[string]string{
+		"PGHOST": "db", "PGPORT": "5432", "PGUSER": "app", "PGDATABASE": "app",
+		"DB_DATABASE_URL": env["DATABASE_URL"], "DB_URL": env["DATABASE_URL"], "DB_INTERNAL_URL": env["DATABASE_URL"],
+		"CACHE_REDIS_URL": env["REDIS_URL"], "CACHE_URL": env["REDIS_URL"], "CACHE_INTERNAL_URL": env["REDIS_URL"],
+	} {
+		require.Equal(t, want, env[name], name)
+	}
+	require.Regexp(t, `^redis://default:[A-Z2-7]{32}@cache:6379$`, env["REDIS_URL"])
+	built := h.prints(t, st, "cat built.txt")
+	require.Contains(t, built, "STACK_ID=")
+	for _, secret := range []string{"DATABASE_URL", "PGHOST", "REDIS_URL", "DB_URL", password} {
+		require.NotContains(t, built, secret)
+	}
+	require.Equal(t, map[string]bool{"rolsuper": false, "owns": true}, of[map[string]bool](t, h, st, "/role"))
+	require.Equal(t, map[string]int{"n": 1000000}, of[map[string]int](t, h, st, "/parallel"))
+
+	for service, says := range map[string]string{
+		"db": "db is a database, PostgreSQL, which the services of its stack reach at db:5432", "cache": "Redis, which the services of its stack reach at cache:6379",
+	} {
+		r := h.get(t, st.url(service, "/"), "Accept", "application/json")
+		require.Contains(t, r.refused(t, http.StatusNotFound), says)
+	}
+	for _, path := range []string{"", "/env", "/events"} {
+		require.NotContains(t, h.getAs(t, st.ManageToken, "/v0/stacks/"+st.ID+path).body, password)
+	}
+	require.NotContains(t, h.logs(t, st, "kind=run")+h.logs(t, st, "kind=build"), password)
+
+	other := h.live(t, perl, manifest(perlManifest))
+	ip := h.inspect(t, st, "db").NetworkSettings.Networks
+	for _, on := range ip {
+		end := h.ran(t, other, "timeout 3 bash -c 'exec 3<>/dev/tcp/"+on.IPAddress+"/5432'", "10s")
+		require.NotEqual(t, 0, *end.ExitCode, "another stack reaches the database")
+	}
+}
+
+func TestDatabase_GoesOnOverRedeploys(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, entries, manifest(entriesManifest))
+	pid, began := h.inspect(t, st, "db").State.Pid, of[string](t, h, st, "/began")
+	before := len(h.events(t, st))
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for i := range 4 {
+		load.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				for _, path := range []string{"/pg", "/redis"} {
+					r := h.get(t, st.url("web", fmt.Sprintf("%s/%d-%d", path, i, n)))
+					require.Equal(t, http.StatusOK, r.status, r.body)
+				}
+				require.Equal(t, 0, of[int](t, h, st, "/lost"))
+			}
+		})
+	}
+	for i := range 20 {
+		require.Equal(t, i+2, h.redeploy(t, st, entries.plus(Tree{"more": fmt.Sprint(i)}), manifest(entriesManifest)).Generation)
+	}
+	stop()
+	load.Wait()
+	require.Equal(t, pid, h.inspect(t, st, "db").State.Pid)
+	require.Equal(t, began, of[string](t, h, st, "/began"))
+	for _, event := range h.events(t, st)[before:] {
+		require.NotContains(t, []any{"db", "cache"}, event.Data["service"], event.Type)
+	}
+	require.NotEmpty(t, of[[]string](t, h, st, "/pg-all"))
+
+	// A deploy that fails leaves it alone as well; its own settings restart it.
+	failed := strings.Replace(entriesManifest, "node server.js", "exit 3", 1)
+	h.redeploy(t, st, entries, manifest(failed))
+	require.Equal(t, pid, h.inspect(t, st, "db").State.Pid)
+	changed := strings.Replace(entriesManifest, "runtime: postgres", "runtime: postgres, stop_timeout: 40s", 1)
+	require.Equal(t, 22, h.redeploy(t, st, entries, manifest(changed)).Generation)
+	require.NotEqual(t, began, of[string](t, h, st, "/began"))
+	h.keeps(t, st, "container web-g22", "container db-g0-r1", "container cache-g0", "image web", "image web:i1",
+		"volume web-data", "volume db-data", "volume cache-data", "network g22", "network g0")
+}
+
+func TestDatabase_IsRefusedOverOtherData(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, perl, manifest(`{services: [{name: web, runtime: node, start: exec perl server.pl}, {name: db, runtime: postgres}]}`))
+	for runtime, says := range map[string]string{
+		"valkey":                               "service db: its data was made by postgres@17, which valkey@8 cannot use: dump the data from the old service, add the new one under another name",
+		"node, start: exec perl server.pl":     "service db: its data was made by postgres@17, which node@22 cannot use; give the new service another name",
+		"postgres, start: x":                   "service db: it is a database, PostgreSQL, and must not have start: the host starts it",
+		"postgres, env: {A: b}, health: /":     "must not have env",
+		"postgres, stop_timeout: 10s":          "stop_timeout is too short for a database",
+		"postgres@16":                          `postgres has no version "16" here; it has 17`,
+		"mysql":                                "there are bun, deno, go, java, node, php, postgres",
+		"static, publish: .":                   "",
+		"postgres}, {name: pg, runtime: redis": "",
+	} {
+		r := h.postDeploy(t, st, perl, manifest(`{services: [{name: web, runtime: node, start: exec perl server.pl}, {name: db, runtime: `+runtime+`}]}`))
+		if says == "" {
+			require.Equal(t, http.StatusOK, r.status, r.body)
+			require.Empty(t, h.deployed(t, st).deployError(), runtime)
+			continue
+		}
+		require.Contains(t, r.refused(t, http.StatusUnprocessableEntity), says)
+	}
+}
+
+func TestDatabase_LosesNothingThatWasAcknowledged(t *testing.T) {
+	byEnd(t, func(t *testing.T, sig syscall.Signal) {
+		e := startEngine(t, "")
+		e.take(t, "node", "postgres", "valkey")
+		h := start(t, on(e))
+		st := h.live(t, entries, manifest(entriesManifest))
+		written := h.write(t, st, func() {
+			h.kill(t)
+			h.run(t)
+			h.onceRestored(t, st, 1)
+			time.Sleep(time.Second)
+			e.stop(t, sig)
+			e.run(t)
+			h.onceRestored(t, st, 2)
+		})
+		require.Zero(t, count(h.events(t, st), "service.crashed"))
+		h.has50(t, st, written)
+	})
+}
+
+func TestDatabase_ComesBackFromCrashExpiryAndRestart(t *testing.T) {
+	t.Parallel()
+	h := start(t, short)
+	bob := h.person(t, "bob@example.com")
+	st := h.live(t, entries, manifest(entriesManifest))
+	for _, path := range []string{"/pg/one", "/redis/one"} {
+		require.Equal(t, http.StatusOK, h.get(t, st.url("web", path)).status)
+	}
+	for _, service := range []string{"db", "cache"} {
+		require.NoError(t, syscall.Kill(h.inspect(t, st, service).State.Pid, syscall.SIGKILL))
+	}
+	eventually(t, "the databases are back", func() error {
+		if n := count(h.events(t, st), "service.restarted"); n < 2 {
+			return fmt.Errorf("%d restarts", n)
+		}
+		return nil
+	})
+	h.wrote(t, st, "one")
+
+	began := of[string](t, h, st, "/began")
+	r := h.do(t, h.request(t, http.MethodPost, "/v0/stacks/"+st.ID+"/restart", nil, "Authorization", "Bearer "+st.ManageToken))
+	require.Less(t, r.status, 300, r.body)
+	eventually(t, "all services are restarted", func() error {
+		if n := count(h.events(t, st), "service.restarted"); n < 5 {
+			return fmt.Errorf("%d restarts", n)
+		}
+		return nil
+	})
+	require.NotEqual(t, began, of[string](t, h, st, "/began"))
+	h.wrote(t, st, "one")
+
+	h.expire(t, st)
+	require.Contains(t, h.logs(t, st, "kind=run&service=db"), "database system is shut down")
+	require.Equal(t, http.StatusOK, h.claim(t, bob.key, st.ClaimCode, "?wait=true").status)
+	st.ManageToken = bob.key
+	h.mustLive(t, st)
+	h.wrote(t, st, "one")
+	log := h.logs(t, st, "kind=run&service=db&tail=30")
+	require.Contains(t, log[strings.LastIndex(log, "starting PostgreSQL"):], "database system was shut down at")
+}
+
+// wrote waits until both databases have the entry.
+func (h *Host) wrote(t *testing.T, st *Stack, name string) {
+	t.Helper()
+	for _, path := range []string{"/pg-all", "/redis-all"} {
+		eventually(t, path+" has "+name, func() error {
+			if r := h.get(t, st.url("web", path)); !strings.Contains(r.body, `"`+name+`"`) {
+				return fmt.Errorf("it answers %s", r)
+			}
+			return nil
+		})
+	}
+}
+
+// write writes 50 entries a second to PostgreSQL while something happens, and for a moment
+// longer. It returns those that were acknowledged.
+func (h *Host) write(t *testing.T, st *Stack, during func()) (acknowledged map[string]bool) {
+	t.Helper()
+	acknowledged = map[string]bool{}
+	ctx, stop := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	var writers sync.WaitGroup
+	writers.Go(func() {
+		tick := time.NewTicker(time.Second / 50)
+		defer tick.Stop()
+		for n := 0; ctx.Err() == nil; n++ {
+			<-tick.C
+			name := fmt.Sprint(n)
+			writers.Go(func() {
+				if r := h.attempt(t, http.MethodPost, st.url("web", "/pg/"+name), ""); r.status == http.StatusOK {
+					mu.Lock()
+					defer mu.Unlock()
+					acknowledged[name] = true
+				}
+			})
+		}
+	})
+	time.Sleep(time.Second)
+	during()
+	time.Sleep(time.Second)
+	stop()
+	writers.Wait()
+	return acknowledged
+}
+
+// has50 asserts that PostgreSQL has all of at least 50 entries.
+func (h *Host) has50(t *testing.T, st *Stack, written map[string]bool) {
+	t.Helper()
+	require.Greater(t, len(written), 50)
+	found := set(of[[]string](t, h, st, "/pg-all"))
+	for name := range written {
+		require.True(t, found[name], "entry %s was acknowledged and is lost", name)
+	}
+	t.Logf("%d of %d entries acknowledged", len(written), len(found))
+}
+
+// take gives the engine the base images of runtimes in place of none.
+func (e *dockerd) take(t *testing.T, runtimes ...string) {
+	t.Helper()
+	var refs []string
+	for _, image := range images.All() {
+		for _, name := range runtimes {
+			if image.Name == name {
+				refs = append(refs, image.Ref())
+			}
+		}
+	}
+	from, err := engine()
+	require.NoError(t, err)
+	defer from.Close()
+	docker, err := e.open()
+	require.NoError(t, err)
+	defer docker.Close()
+	saved, err := from.ImageSave(t.Context(), refs)
+	require.NoError(t, err)
+	defer saved.Close()
+	loaded, err := docker.ImageLoad(t.Context(), saved)
+	require.NoError(t, err)
+	defer loaded.Body.Close()
+	for decoder := json.NewDecoder(loaded.Body); ; {
+		var line map[string]any
+		if decoder.Decode(&line) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package runtimes
+
+import "fmt"
+
+var valkey = Definition{
+	Name:     "valkey",
+	Also:     []string{"redis"},
+	Versions: []string{"8"},
+	Default:  "8",
+	Aliases:  []string{"keydb", "dragonfly", "keyvalue"},
+	Database: &Database{
+		Title:     "Redis",
+		Port:      6379,
+		Start:     "valkey-start",
+		Ready:     "valkey-ready",
+		Signal:    "SIGTERM",
+		URL:       "REDIS_URL",
+		Variables: valkeyVariables,
+		Own: func(l Login) map[string]string {
+			own := valkeyVariables(l)
+			own["REDISCLI_AUTH"] = l.Password // as valkey-cli reads it
+			return own
+		},
+		Drivers: []string{
+			"redis", "ioredis", "bullmq", "bull", "connect-redis", "@keyv/redis", "iovalkey",
+			"valkey", "celery[redis]", "django-redis", "rq", "aioredis",
+			"github.com/redis/go-redis/v9", "github.com/go-redis/redis/v8", "github.com/valkey-io/valkey-go", "github.com/gomodule/redigo",
+			"sidekiq", "predis/predis", "ext-redis", "fred",
+		},
+	},
+}
+
+func valkeyVariables(l Login) map[string]string {
+	return map[string]string{"REDIS_URL": fmt.Sprintf("redis://default:%s@%s:%d", l.Password, l.Host, l.Port)}
+}
