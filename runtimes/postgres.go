@@ -20,10 +20,10 @@ var postgres = Definition{
 		Variables: postgresVariables,
 		Own:       postgresVariables,
 		Drivers: []string{
-			"pg", "postgres", "@prisma/client", "drizzle-orm", "knex", "sequelize", "typeorm", "pg-promise", "slonik",
+			"pg", "postgres", "pg-promise", "slonik", "@prisma/adapter-pg", "postgresql", // the last in a schema of Prisma
 			"psycopg", "psycopg2", "psycopg2-binary", "asyncpg", "pg8000",
 			"github.com/lib/pq", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v4", "gorm.io/driver/postgres",
-			"org.postgresql", "tokio-postgres", "sqlx", "diesel", "ext-pdo_pgsql", "ext-pgsql",
+			"org.postgresql", "tokio-postgres", "ext-pdo_pgsql", "ext-pgsql",
 		},
 	},
 }

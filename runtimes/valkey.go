@@ -23,9 +23,9 @@ var valkey = Definition{
 		},
 		Drivers: []string{
 			"redis", "ioredis", "bullmq", "bull", "connect-redis", "@keyv/redis", "iovalkey",
-			"valkey", "celery[redis]", "django-redis", "rq", "aioredis",
+			"valkey", "django-redis", "rq", "aioredis",
 			"github.com/redis/go-redis/v9", "github.com/go-redis/redis/v8", "github.com/valkey-io/valkey-go", "github.com/gomodule/redigo",
-			"sidekiq", "predis/predis", "ext-redis", "fred",
+			"sidekiq", "predis/predis", "ext-redis",
 		},
 	},
 }

@@ -46,6 +46,9 @@ func planBlock(s *stack.Spec) string {
 		}
 		b.WriteString(line + "\n")
 	}
+	for _, hint := range hints(s) {
+		b.WriteString("  " + strings.ReplaceAll(hint, "\n", "\n    ") + "\n")
+	}
 	return b.String()
 }
 

@@ -41,6 +41,10 @@ type PlannedService struct {
 	SPA         string   `json:"spa,omitempty"`
 
 	From map[string]string `json:"from"` // field to where its value came from
+
+	// Hints has, by the variable that it would set, which database to add to the manifest
+	// if the service looks as if it needed one that it does not have.
+	Hints map[string]string `json:"hints,omitempty"`
 }
 
 // NewPlan returns the plan for the result of Check or CheckAlone. It leaves out services
@@ -64,7 +68,7 @@ func planService(s *stack.Spec) PlannedService {
 		Install: s.Install, Build: s.Build, Release: s.Release, Start: s.Start,
 		Port: s.Port, Health: s.Health, Env: slices.Sorted(maps.Keys(s.Env)), DependsOn: s.DependsOn,
 		Strategy: string(s.Strategy), StopTimeout: s.StopTimeout.Seconds(),
-		Publish: s.Publish, SPA: string(s.SPA), From: s.Origin,
+		Publish: s.Publish, SPA: string(s.SPA), From: s.Origin, Hints: s.Hints,
 	}
 	if s.IsStatic() && s.Builds() {
 		p.BuiltWith = s.Builder.String()
@@ -94,6 +98,6 @@ func (p *PlannedService) spec() stack.Spec {
 		Install: p.Install, Build: p.Build, Release: p.Release, Start: p.Start,
 		Port: p.Port, Health: p.Health, Env: env, DependsOn: p.DependsOn,
 		Strategy: stack.Strategy(p.Strategy), StopTimeout: time.Duration(p.StopTimeout * float64(time.Second)),
-		Publish: p.Publish, SPA: stack.SPA(p.SPA), Origin: p.From,
+		Publish: p.Publish, SPA: stack.SPA(p.SPA), Origin: p.From, Hints: p.Hints,
 	}
 }

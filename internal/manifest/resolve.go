@@ -83,6 +83,7 @@ func resolve(root fs.FS, singleRoot string, req Request, f *faults) *stack.Manif
 	} else {
 		m.Services = det.services(d.services)
 		checkTogether(m.Services, f)
+		det.hint(m.Services)
 	}
 	req.checkTTL(m.TTL, f)
 	m.Name = firstName(m.Name, singleRoot, det.name, "stack")

@@ -69,6 +69,9 @@ type Spec struct {
 	// Origin maps a resolved field to where it came from ("runtime": ".nvmrc", "start":
 	// "package.json scripts.start"), for the plan in the build log.
 	Origin map[string]string `json:"origin,omitempty"`
+	// Hints say which database to add, by the variable that it would set, if the source looks
+	// as if it needed one that the stack does not have.
+	Hints map[string]string `json:"hints,omitempty"`
 	// Lost lists what the archive has and the source does not, for the same plan.
 	Lost []Lost `json:"lost,omitempty"`
 }

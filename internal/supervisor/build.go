@@ -52,7 +52,7 @@ func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNe
 		return err
 	}
 	defer log.Close()
-	if err := manifest.WritePlan(log, s.Spec); err != nil {
+	if err := manifest.WritePlan(log, d.gen.withNeededHints(s.Spec)); err != nil {
 		return err
 	}
 	job := d.job(s, log)

@@ -388,7 +388,7 @@ func (d *deployment) undo(ctx context.Context, cause error) bool {
 			return ctx.Err() == nil && d.rollbackFailed(ctx, cause, err)
 		}
 	}
-	return d.gen.runner.recordDeployFailed(ctx, d.gen.made.Attempt, d.gen.progress.current(), cause)
+	return d.gen.runner.recordDeployFailed(ctx, d.gen.made.Attempt, d.gen.progress.current(), d.withAdvice(cause))
 }
 
 // rollBack brings back the old processes that were stopped. One may still be on its way

@@ -58,6 +58,9 @@ type world struct {
 // node is a runtime whose base image the engine has.
 var node = stack.Runtime{Name: "node", Version: "22"}
 
+// postgres is the runtime of a database whose image the engine has.
+var postgres = stack.Runtime{Name: "postgres", Version: "17"}
+
 // inWorld runs a test in a world whose server has started, with its settings changed as
 // configure does.
 func inWorld(t *testing.T, test func(w *world), configure ...func(*Config)) {
@@ -81,15 +84,20 @@ func inWorldOf(t *testing.T, opts enginetest.Options, test func(w *world), confi
 
 func newWorld(t *testing.T, opts enginetest.Options) *world {
 	t.Helper()
-	base, err := images.Lookup(node.Name, node.Version)
-	require.NoError(t, err)
+	var bases []string
+	for _, r := range []stack.Runtime{node, postgres} {
+		base, err := images.Lookup(r.Name, r.Version)
+		require.NoError(t, err)
+		bases = append(bases, base.Ref())
+	}
 	dir, err := os.MkdirTemp(worlds, "")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	w := &world{t: t, dir: datadir.Dir(dir), db: newMemstore(), programs: map[string]enginetest.Program{}}
 	w.engine = enginetest.New(map[string]enginetest.Program{
 		"exec serve": w.serve, "infinity": silent, "exec 2>&1\nmake": w.make, "exec 2>&1\nnpm install": w.make, "make": w.make, "./once": w.make, "/cache": w.trim,
-	}, base.Ref(), images.Debian)
+		"exec postgres-start": database, "postgres-ready": databaseReady,
+	}, append(bases, images.Debian)...)
 	w.driver = w.engine.Driver(opts)
 	w.released = make(chan struct{})
 	w.release = sync.OnceFunc(func() { close(w.released) })

@@ -1,0 +1,196 @@
+package supervisor
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/engine/enginetest"
+	"github.com/berth-host/berth/internal/source"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// database is what a database runs: it accepts connections until it is asked to end. Its
+// data says whether it was ended in peace the last time.
+func database(p *enginetest.Process) int {
+	p.Print("was " + p.Read(stack.DataDir, "state"))
+	p.Write(stack.DataDir, "state", "cut off")
+	p.Listen(5432)
+	select {
+	case <-p.Terminated:
+		p.Write(stack.DataDir, "state", "shut down")
+	case <-p.Killed:
+	}
+	return 0
+}
+
+// databaseReady is the command that shows whether a database is ready.
+func databaseReady(p *enginetest.Process) int {
+	if p.Dial(variable(p, "PGHOST")+":5432") == nil {
+		return 2
+	}
+	return 0
+}
+
+// db is a service that is a database.
+func db() stack.Spec {
+	return stack.Spec{Name: "db", Runtime: postgres, Root: ".", Start: "postgres-start", Strategy: stack.Recreate, StopTimeout: 30 * time.Second}
+}
+
+// using is a service that uses db.
+func using(name string) stack.Spec {
+	s := service(name)
+	s.DependsOn = []string{"db"}
+	return s
+}
+
+// connected is a program that serves as long as the connection works that it has made.
+func connected(p *enginetest.Process) int {
+	works := p.Dial("db:5432")
+	if works == nil {
+		return 1
+	}
+	p.Listen(8080)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for works() {
+		select {
+		case <-tick.C:
+		case <-p.Terminated:
+			return 0
+		case <-p.Killed:
+			return 0
+		}
+	}
+	return 1
+}
+
+func TestDatabase_GoesOnInTheNextGeneration(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createRunning(time.Hour, connected, db(), using("web"))
+		w.becomes(st.ID, stack.Live)
+		w.runs(st, "db-g0", "web-g1")
+		id := w.served(st).process("db").id
+		for number := 2; number < 5; number++ {
+			before := len(w.events(st.ID))
+			w.program(st.ID, number, connected)
+			w.deploy(st.ID, db(), using("web"))
+			w.serves(st.ID, number)
+			require.Equal(t, []string{"stack.redeploying", "service.building", "service.ready", "stack.live"}, w.after(st.ID, before))
+			require.Equal(t, id, w.served(st).process("db").id)
+		}
+		w.settle()
+		w.runs(st, "db-g0", "web-g4")
+		require.Zero(t, count(w.events(st.ID), "service.crashed"))
+
+		w.crash(st, "db-g0", 3) // its new watcher notices
+		w.awaitEvent(st.ID, "service.restarted", 1)
+		w.reboot()
+		w.runs(st, "db-g0", "web-g4")
+		require.Equal(t, id, w.served(st).process("db").id)
+	})
+}
+
+func TestDatabase_StaysWhenADeployFails(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createFor(time.Hour, db(), using("web"))
+		w.becomes(st.ID, stack.Live)
+		id := w.served(st).process("db").id
+		w.program(st.ID, 2, exits(3))
+		w.deploy(st.ID, db(), using("web"))
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		w.settle()
+		require.Equal(t, id, w.served(st).process("db").id)
+		w.runs(st, "db-g0", "web-g1")
+	})
+}
+
+func TestDatabase_IsStartedAgainWhenItsOwnSettingsChange(t *testing.T) {
+	t.Parallel()
+	changed := db()
+	changed.StopTimeout = 40 * time.Second
+	inWorld(t, func(w *world) {
+		st := w.createFor(time.Hour, db(), using("web"))
+		w.becomes(st.ID, stack.Live)
+		w.deploy(st.ID, changed, using("web"))
+		w.serves(st.ID, 2)
+		w.settle()
+		w.runs(st, "db-g0-r1", "web-g2")
+		require.Contains(t, w.runLog(st), "was shut down")
+
+		w.program(st.ID, 3, exits(3)) // the one of before comes back
+		w.deploy(st.ID, db(), using("web"))
+		w.awaitEvent(st.ID, "stack.deploy_failed", 1)
+		w.settle()
+		w.runs(st, "db-g0-r1", "web-g2")
+		require.NotContains(t, w.runLog(st), "was cut off")
+	})
+}
+
+func TestDatabase_ComesBackWithTheNextGenerationIfTheServedOneFalls(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createFor(time.Hour, db(), using("web"))
+		w.becomes(st.ID, stack.Live)
+		w.program(st.ID, 2, w.slow)
+		w.deploy(st.ID, db(), using("web"))
+		synctest.Wait()
+		w.looping(st, "web-g1")
+		w.await(st.ID, "fallen", func(st *stack.Stack) bool { return st.Status == stack.Building })
+		w.release()
+		w.serves(st.ID, 2)
+		w.settle()
+		w.runs(st, "db-g0", "web-g2")
+		require.NotContains(t, w.runLog(st), "was cut off")
+	})
+}
+
+func TestDatabase_IsRenewedByARestartAndShutDownByAnExpiry(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(db(), using("web"))
+		id := w.served(st).process("db").id
+		_, err := w.sup.Restart(w.t.Context(), st.ID, "")
+		require.NoError(t, err)
+		w.awaitEvent(st.ID, "service.restarted", 2)
+		w.settle()
+		w.runs(st, "db-g0", "web-g1-r1")
+		require.NotEqual(t, id, w.served(st).process("db").id)
+		require.Zero(t, count(w.events(st.ID), "service.crashed"))
+
+		w.awaitEvent(st.ID, "stack.expired", 1)
+		require.NoError(t, w.claim(st.ID))
+		w.becomes(st.ID, stack.Live)
+		require.NotContains(t, w.runLog(st), "was cut off")
+		w.away(time.Minute)
+		w.awaitEvent(st.ID, "stack.restored", 2)
+		require.Contains(t, w.runLog(st), "was cut off")
+	})
+}
+
+func TestDatabase_DoesNotGoOnWithOtherData(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createFor(time.Hour, db(), using("web"))
+		w.becomes(st.ID, stack.Live)
+		_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("db"), using("web")}}, Source: w.upload()}, nil)
+		require.ErrorContains(t, err, "made by postgres@17, which node@22 cannot use")
+		require.Equal(t, stack.Unprocessable, stack.KindOf(err))
+		require.Zero(t, w.get(st.ID).Deploying)
+		w.runs(st, "db-g0", "web-g1")
+	})
+}
+
+func TestEndInTurn_EndsDatabasesLast(t *testing.T) {
+	var ended []string
+	require.NoError(t, endInTurn([]string{"db", "web"}, func(s string) bool { return s == "db" }, func(s string) error {
+		ended = append(ended, s)
+		return nil
+	}))
+	require.True(t, slices.Equal([]string{"web", "db"}, ended))
+}

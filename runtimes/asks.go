@@ -1,0 +1,106 @@
+package runtimes
+
+import (
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Ask is a database that the source of a service looks as if it needed.
+type Ask struct {
+	Definition *Definition
+	Driver     string // the package with which it connects
+	DriverFrom string // the list of dependencies that has it
+	From       string // the file that names the variable of the connection string
+}
+
+// Asks returns the databases that the service in a folder looks as if it needed: a driver
+// is among its dependencies, and a file names the variable in which programs expect the
+// connection string.
+func Asks(src fs.FS) (asks []Ask) {
+	for _, d := range All() {
+		if d.Database == nil {
+			continue
+		}
+		driver, from := findDriver(src, d.Database.Drivers)
+		if driver == "" {
+			continue
+		}
+		if file := fileWith(src, d.Database.URL); file != "" {
+			asks = append(asks, Ask{d, driver, from, file})
+		}
+	}
+	return asks
+}
+
+// dependencyFiles are the lists of dependencies, besides package.json, in which a name is
+// looked for as a word.
+var dependencyFiles = []string{
+	"requirements.txt", "pyproject.toml", "Pipfile", "go.mod", "Gemfile", "composer.json", "Cargo.toml",
+	"pom.xml", "build.gradle", "build.gradle.kts", "deno.json", "deno.jsonc", "prisma/schema.prisma",
+}
+
+// findDriver returns the first of the drivers that is a dependency, and the file that lists
+// it.
+func findDriver(src fs.FS, drivers []string) (driver, from string) {
+	if pkg, ok := readPackage(src); ok {
+		if i := slices.IndexFunc(drivers, pkg.has); i >= 0 {
+			return drivers[i], "package.json"
+		}
+	}
+	for _, file := range dependencyFiles {
+		text := readHead(src, file)
+		for _, name := range drivers {
+			if text != "" && hasWord(text, name) {
+				return name, file
+			}
+		}
+	}
+	return "", ""
+}
+
+// hasWord reports whether a list of dependencies has a name, not as a part of another.
+func hasWord(text, name string) bool {
+	found, err := regexp.MatchString(`(?m)(?:^|[\s"'>:])`+regexp.QuoteMeta(name)+`(?:[\s"'<>=~!;:,\[@]|$)`, text)
+	return found && err == nil
+}
+
+// What fileWith looks at, at most.
+const (
+	askFiles = 300
+	askBytes = 256 << 10 // of each
+)
+
+// results are folders with what a build has made.
+var results = []string{"dist", "build", "target", "out"}
+
+// fileWith returns the first file of a program or its configuration that has a word; "" if
+// there is none.
+func fileWith(src fs.FS, word string) (found string) {
+	looked := 0
+	_ = fs.WalkDir(src, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil || entry.IsDir() && name != "." && (notSource.MatchString(path.Base(name)) || slices.Contains(results, path.Base(name))):
+			return fs.SkipDir
+		case !entry.Type().IsRegular() || isProse(name):
+			return nil
+		case looked == askFiles:
+			return fs.SkipAll
+		}
+		looked++
+		if data, _ := readUpTo(src, name, askBytes); strings.Contains(string(data), word) {
+			found = name
+			return fs.SkipAll
+		}
+		return nil
+	})
+	return found
+}
+
+// isProse reports whether a file is for people, or an example of what others may set.
+func isProse(name string) bool {
+	base := path.Base(name)
+	return slices.Contains([]string{".md", ".txt", ".lock"}, path.Ext(base)) || strings.Contains(base, "example") || base == "package-lock.json"
+}
