@@ -40,7 +40,7 @@ var manifestAliases = aliases{
 		"leave it out: a manifest has no version":                                                        "version apiversion schema kind",
 		"every service has a $DATA_DIR that keeps its data without any field":                            "volumes disks mounts volume",
 		"leave it out: the services of a stack share a network and find each other by name":              "networks network",
-		"run the database as a service of its own, with its data in $DATA_DIR":                           "databases database addons plugins",
+		"a database is a service, as in services: [{name: db, runtime: postgres}]":                       "databases database addons plugins",
 		"every service has its own env":                                                                  "env envvars envvargroups environment variables secrets",
 		`it belongs to a service, as in services: [{name: web, runtime: node, start: "node server.js"}]`: serviceNames(),
 	}),

@@ -2,7 +2,9 @@ package supervisor
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -32,7 +34,7 @@ func (d *deployment) withAdvice(cause error) error {
 	spec := d.gen.withNeededHints(d.gen.made.Services[i].Spec)
 	lines := []string{fault.Detail}
 	building := at.Phase == stack.PhaseInstall || at.Phase == stack.PhaseBuild
-	if building && d.gen.usesDatabase(&spec) && looksForDatabase(fault.Detail, spec.Name, d.gen.made.Services) {
+	if building && d.gen.usesDatabase(&spec) && looksForDatabase(fault.Detail, d.gen.made.Services) {
 		lines = append(lines, buildsWithoutDatabases)
 	}
 	for _, variable := range slices.Sorted(maps.Keys(spec.Hints)) {
@@ -41,15 +43,19 @@ func (d *deployment) withAdvice(cause error) error {
 	return stack.NewError(fault.Kind, strings.Join(lines, "\n"))
 }
 
-// connectionFaults are parts of what libraries say that find no database.
-var connectionFaults = []string{"econnrefused", "enotfound", "eai_again", "connection refused", "could not connect", "could not translate host", "name resolution", "no such host"}
+// connectionFault matches a part of what libraries say that find no host.
+var connectionFault = regexp.MustCompile(`(?i)econnrefused|enotfound|eai_again|connection refused|could not connect|could not translate|name resolution|no such host|unknown host`)
 
-// looksForDatabase reports whether the error of a build is about a database among services.
-func looksForDatabase(text, service string, services []stack.Service) bool {
-	lower := strings.ToLower(text)
-	says := func(part string) bool { return strings.Contains(lower, part) }
-	return slices.ContainsFunc(connectionFaults, says) || slices.ContainsFunc(services, func(s stack.Service) bool {
+// looksForDatabase reports whether the error of a build is about a database among services: it
+// names the variable of its address, its port, or its name beside such a fault.
+func looksForDatabase(text string, services []stack.Service) bool {
+	return slices.ContainsFunc(services, func(s stack.Service) bool {
 		db := s.Spec.Database()
-		return db != nil && s.Spec.Name != service && strings.Contains(text, db.URL)
+		if db == nil {
+			return false
+		}
+		name := regexp.MustCompile(`\b` + regexp.QuoteMeta(s.Spec.Name) + `\b`)
+		return strings.Contains(text, db.URL) || strings.Contains(text, fmt.Sprintf(":%d", db.Port)) ||
+			slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return connectionFault.MatchString(line) && name.MatchString(line) })
 	})
 }

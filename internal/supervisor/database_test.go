@@ -186,6 +186,21 @@ func TestDatabase_DoesNotGoOnWithOtherData(t *testing.T) {
 	})
 }
 
+func TestLooksForDatabase_KnowsABuildThatDidFromAnyOther(t *testing.T) {
+	services := stack.Services([]stack.Spec{service("web"), db()})
+	for text, want := range map[string]bool{
+		"getaddrinfo EAI_AGAIN db":                           true,
+		"connect ECONNREFUSED 127.0.0.1:5432":                true,
+		"KeyError: 'DATABASE_URL'":                           true,
+		`could not translate host name "db" to address`:      true,
+		"getaddrinfo EAI_AGAIN packages.example.com":         false,
+		"the file db.js is missing":                          false,
+		"connect ECONNREFUSED 127.0.0.1:6379, said dbclient": false,
+	} {
+		require.Equal(t, want, looksForDatabase(text, services), text)
+	}
+}
+
 func TestEndInTurn_EndsDatabasesLast(t *testing.T) {
 	var ended []string
 	require.NoError(t, endInTurn([]string{"db", "web"}, func(s string) bool { return s == "db" }, func(s string) error {
