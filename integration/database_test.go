@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -63,6 +66,20 @@ const entriesManifest = `services:
   - {name: web, runtime: node, build: 'env | sort > built.txt', release: node migrate.js, start: node server.js}
   - {name: db, runtime: postgres}
   - {name: cache, runtime: redis}`
+
+// packedManifest is entriesManifest for what packed returns.
+var packedManifest = strings.Replace(entriesManifest, "build: ", `install: "", build: `, 1)
+
+// packed returns entries with its drivers: an engine of a test's own reaches no registry.
+func packed(t *testing.T) Tree {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "package.json"), []byte(entries["package.json"]), 0o600))
+	npm := exec.CommandContext(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--no-bin-links", "--prefix", dir)
+	out, err := npm.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return folder(t, dir).plus(entries)
+}
 
 // of asks a service for JSON.
 func of[T any](t *testing.T, h *Host, st *Stack, path string) (value T) {
@@ -191,7 +208,7 @@ func TestDatabase_LosesNothingThatWasAcknowledged(t *testing.T) {
 		e := startEngine(t, "")
 		e.take(t, "node", "postgres", "valkey")
 		h := start(t, on(e))
-		st := h.live(t, entries, manifest(entriesManifest))
+		st := h.live(t, packed(t), manifest(packedManifest))
 		written := h.write(t, st, func() {
 			h.kill(t)
 			h.run(t)
@@ -331,4 +348,142 @@ func (e *dockerd) take(t *testing.T, runtimes ...string) {
 			return
 		}
 	}
+}
+
+func TestDatabase_UnderGVisor(t *testing.T) {
+	t.Parallel()
+	e := startGVisor(t)
+	e.take(t, "node", "postgres", "valkey")
+	h := start(t, on(e), with("BERTH_CONTAINER_RUNTIME", "runsc"))
+	tree := packed(t)
+	st := h.live(t, tree, manifest(packedManifest))
+	pid := h.inspect(t, st, "db").State.Pid
+	for _, path := range []string{"/pg/one", "/redis/one"} {
+		r := h.get(t, st.url("web", path))
+		require.Equal(t, http.StatusOK, r.status, r.body)
+	}
+	require.Equal(t, map[string]int{"n": 1000000}, of[map[string]int](t, h, st, "/parallel"))
+	require.Equal(t, 2, h.redeploy(t, st, tree.plus(Tree{"more": ""}), manifest(packedManifest)).Generation)
+	require.Equal(t, pid, h.inspect(t, st, "db").State.Pid)
+	h.wrote(t, st, "one")
+}
+
+func TestDatabase_OfTheGuestbookIsMigrated(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, folder(t, "../examples/guestbook-postgres"), nil)
+	require.Contains(t, h.logs(t, st, "kind=build&service=web"), "migrated: 001-entries.sql\nmigrated: 002-time.sql\n")
+	r := h.attempt(t, http.MethodPost, st.url("web", "/entries"), `{"name": "Ana", "text": "hello"}`)
+	require.Equal(t, http.StatusCreated, r.status, r.body)
+	more := folder(t, "../examples/guestbook-postgres").plus(Tree{"migrations/003-more.sql": "ALTER TABLE entries ADD COLUMN more text"})
+	require.Equal(t, 2, h.redeploy(t, st, more, nil).Generation)
+	log := h.logs(t, st, "kind=build&service=web")
+	require.Contains(t, log[strings.LastIndex(log, "== release"):], "\nmigrated: 003-more.sql\n")
+	require.Contains(t, h.get(t, st.url("web", "/entries")).body, `"text":"hello"`)
+
+	broken := more.plus(Tree{"migrations/004-broken.sql": "ALTER TABLE nothing ADD COLUMN more text"})
+	require.Contains(t, h.redeploy(t, st, broken, nil).deployError(), `relation "nothing" does not exist`)
+	require.Contains(t, h.get(t, st.url("web", "/entries")).body, `"text":"hello"`)
+}
+
+// clients are programs in other languages that count their visits in PostgreSQL. Their
+// drivers come from the Go module proxy and from Debian's packages.
+var clients = map[string]struct {
+	tree    Tree
+	service string
+}{
+	"go": {Tree{
+		"go.mod": "module visits\n\ngo 1.24\n\nrequire github.com/lib/pq v1.10.9\n",
+		"main.go": `package main
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"os"
+
+	_ "github.com/lib/pq"
+)
+
+func main() {
+	db, err := sql.Open("postgres", os.Getenv("DATABASE_URL")+"?sslmode=disable")
+	if err != nil {
+		panic(err)
+	}
+	http.HandleFunc("/visits", func(w http.ResponseWriter, _ *http.Request) {
+		var n int
+		err := db.QueryRow("INSERT INTO visits DEFAULT VALUES RETURNING (SELECT count(*) + 1 FROM visits)").Scan(&n)
+		fmt.Fprint(w, n, " ", err)
+	})
+	if _, err := db.Exec("CREATE TABLE IF NOT EXISTS visits (id serial)"); err != nil {
+		panic(err)
+	}
+	panic(http.ListenAndServe(":"+os.Getenv("PORT"), nil))
+}
+`,
+	}, "{name: web, runtime: go, install: go mod tidy}"},
+	"python": {Tree{
+		"main.py": `import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import psycopg2
+
+db = psycopg2.connect(os.environ["DATABASE_URL"])
+db.autocommit = True
+db.cursor().execute("CREATE TABLE IF NOT EXISTS visits (id serial)")
+
+class Visits(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path != "/visits":
+            return self.send_error(404)
+        c = db.cursor()
+        c.execute("INSERT INTO visits DEFAULT VALUES RETURNING (SELECT count(*) + 1 FROM visits)")
+        body = f"{c.fetchone()[0]} <nil>".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+ThreadingHTTPServer(("0.0.0.0", int(os.environ["PORT"])), Visits).serve_forever()
+`,
+		"driver.sh": `set -e
+mkdir -p apt/lists/partial apt/archives/partial driver
+here=$PWD
+apt() { apt-get -o Debug::NoLocking=1 -o Dir::State::lists="$here/apt/lists" -o Dir::Cache="$here/apt" -o APT::Sandbox::User= "$@"; }
+apt update
+(cd driver && apt download python3-psycopg2)
+dpkg -x driver/*.deb driver
+`,
+	}, "{name: web, runtime: python, install: sh driver.sh, start: 'PYTHONPATH=driver/usr/lib/python3/dist-packages exec python3 main.py'}"},
+}
+
+func TestDatabase_HasClientsInOtherLanguages(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	for language, c := range clients {
+		st := h.live(t, c.tree, manifest("services: ["+c.service+", {name: db, runtime: postgres}]"))
+		for n := range 2 {
+			require.Equal(t, fmt.Sprint(n+1, " <nil>"), h.get(t, st.url("web", "/visits")).body, language)
+		}
+	}
+}
+
+func TestDatabase_IsHintedAt(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	tree := Tree{
+		"package.json": `{"scripts": {"start": "node a.js"}, "dependencies": {"pg": "^8"}}`,
+		"a.js":         `console.error('no database: ' + process.env.DATABASE_URL); process.exit(1)`,
+	}
+	const hint = "web looks as if it needed PostgreSQL (pg in package.json, DATABASE_URL in a.js); this adds one to stack.yaml:"
+	st := h.deploy(t, tree, nil)
+	require.Equal(t, "failed", st.Status)
+	require.Contains(t, st.reason(), "no database: undefined")
+	require.Contains(t, st.reason(), hint+"\nservices:\n  - name: web\n  - {name: db, runtime: postgres}")
+	require.Contains(t, h.logs(t, st, "kind=build"), hint)
+
+	tree["build.js"] = `require('net').connect(5432, 'db').on('error', (e) => { console.error(e.message); process.exit(1) })`
+	st = h.deploy(t, tree, manifest(`services: [{name: web, runtime: node, build: node build.js}, {name: db, runtime: postgres}]`))
+	require.Equal(t, "failed", st.Status)
+	require.Contains(t, st.reason(), "the databases of a stack are not up during its first build")
+	require.NotContains(t, st.reason(), hint)
 }

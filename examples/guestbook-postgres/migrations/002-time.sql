@@ -1,0 +1,1 @@
+ALTER TABLE entries ADD COLUMN at timestamptz NOT NULL DEFAULT now();
