@@ -186,6 +186,25 @@ func TestDatabase_DoesNotGoOnWithOtherData(t *testing.T) {
 	})
 }
 
+func TestDatabase_MovesToAnotherNode(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, _ *links) {
+		st := a.live(db(), using("web"))
+		require.NoError(t, a.claim(st.ID))
+		a.settle()
+		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+		require.True(t, b.answers(st, "web"))
+		b.runs(st, "db-g0", "web-g1")
+		require.Contains(t, b.runLog(st), "was shut down")
+		a.settle()
+		a.nowhere(st)
+		b.deploy(st.ID, db(), using("web"))
+		b.serves(st.ID, 2)
+		b.settle()
+		b.runs(st, "db-g0", "web-g2")
+	})
+}
+
 func TestLooksForDatabase_KnowsABuildThatDidFromAnyOther(t *testing.T) {
 	services := stack.Services([]stack.Spec{service("web"), db()})
 	for text, want := range map[string]bool{
