@@ -176,3 +176,20 @@ func BenchmarkRoutes(b *testing.B) {
 		})
 	}
 }
+
+// One that is withdrawn elsewhere in its stack stays closed.
+func TestRoutes_AClosedServiceSaysWhy(t *testing.T) {
+	var routes proxy.Routes
+	web := proxy.NewHandler(nil)
+	routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: map[string]proxy.Service{
+		testHost: {Name: "db", Closed: "db is a database"}, "web.localhost": {Name: "web", Target: web},
+	}})
+	if !routes.Withdraw(testHex, web) {
+		t.Error("web had no routes")
+	}
+	w := httptest.NewRecorder()
+	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), testHost)
+	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "db is a database") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

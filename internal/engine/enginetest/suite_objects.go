@@ -38,6 +38,40 @@ func placeFindsNone(c trial) {
 	require.NoError(c.t, c.driver.Place(c.t.Context(), key, 1))
 }
 
+func runShares(c trial) {
+	kept := c.web.Shared()
+	kept.Service = "kept"
+	spec := c.spec(kept.Process(0), "listen", ":8080")
+	spec.Key, spec.Network, spec.Aliases, spec.Volumes = kept, c.web.Shared().Network(), []string{"kept"}, nil
+	require.NoError(c.t, c.driver.Place(c.t.Context(), c.web.Shared(), 1))
+	c.runUntil(spec, "listening")
+
+	c.place()
+	other := c.neighbour(c.web.Release(), "serving", "serve")
+	assert.False(c.t, c.greets(other, "kept:8080"))
+	spec = c.process("listen", ":8080")
+	spec.Network, spec.Aliases, spec.Volumes, spec.Shared = c.web.Network(), []string{"web"}, nil, true
+	own := c.runUntil(spec, "listening")
+	assert.True(c.t, c.greets(own, "kept:8080"))
+	assert.True(c.t, c.greets(other, "web:8080"))
+
+	ip := c.look(own).IP
+	require.NotEmpty(c.t, ip)
+	if c.driver.Promotes() {
+		require.NoError(c.t, c.driver.Promote(c.t.Context(), own, "other"))
+		assert.Equal(c.t, ip, c.look(own).IP)
+		assert.True(c.t, c.greets(other, "other:8080"))
+	}
+	require.NoError(c.t, c.driver.Stop(c.t.Context(), own))
+	require.NoError(c.t, c.driver.Restart(c.t.Context(), own, "web"))
+	c.await(own, "listening")
+	assert.True(c.t, c.greets(own, "kept:8080"))
+
+	spec.Key.Stack = newKey().Stack // which has no such network
+	_, err := c.driver.Run(c.t.Context(), spec)
+	require.ErrorIs(c.t, err, engine.ErrNotFound)
+}
+
 // fill gives the stack an object of each kind.
 func (c trial) fill() {
 	c.t.Helper()
