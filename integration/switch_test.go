@@ -26,12 +26,17 @@ import (
 type load struct {
 	h        *Host
 	st       *Stack
+	service  string       // that the program runs as
+	below    string       // path of web's URL that leads to the program; "" for the URL itself
 	requests atomic.Int64 // that were answered
 	streams  atomic.Int64 // that were opened, of either kind
 	messages atomic.Int64 // that a WebSocket sent back
 	failed   atomic.Int64
 	first    atomic.Pointer[error] // the first failure
 }
+
+// url is the URL of a path of the program.
+func (l *load) url(path string) string { return l.st.url("web", l.below+path) }
 
 func (l *load) fail(err error) {
 	l.failed.Add(1)
@@ -53,12 +58,12 @@ func (l *load) constantly(ctx context.Context, all *sync.WaitGroup, do func(cont
 
 // get is a GET on a connection that is kept.
 func (l *load) get(_ context.Context, client *http.Client) error {
-	res, err := client.Get(l.st.url("web", "/"))
+	res, err := client.Get(l.url("/"))
 	if err != nil {
 		return err
 	}
 	body, err := io.ReadAll(res.Body)
-	if err = errors.Join(err, res.Body.Close()); err == nil && string(body) != "hello from web" {
+	if err = errors.Join(err, res.Body.Close()); err == nil && string(body) != "hello from "+l.service {
 		err = fmt.Errorf("GET: %s %s", res.Status, body)
 	}
 	l.requests.Add(1)
@@ -69,7 +74,7 @@ func (l *load) get(_ context.Context, client *http.Client) error {
 func (l *load) post(_ context.Context, client *http.Client) error {
 	body := bytes.Repeat([]byte("0123456789abcdef"), 2048)
 	sum := sha256.Sum256(body)
-	res, err := client.Post(l.st.url("web", "/digest"), "text/plain", bytes.NewReader(body))
+	res, err := client.Post(l.url("/digest"), "text/plain", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -85,7 +90,7 @@ func (l *load) post(_ context.Context, client *http.Client) error {
 // before it has had the drain time.
 func (l *load) listen(ctx context.Context, client *http.Client) error {
 	client.Timeout = 0
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.st.url("web", "/sse"), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url("/sse"), nil)
 	if err != nil {
 		return err
 	}
@@ -110,7 +115,7 @@ func (l *load) listen(ctx context.Context, client *http.Client) error {
 // talk has a WebSocket send back messages until it is closed with 1001.
 func (l *load) talk(ctx context.Context, client *http.Client) error {
 	client.Timeout = 0
-	ws, _, err := websocket.Dial(ctx, "ws://"+l.st.host("web")+"/any", &websocket.DialOptions{HTTPClient: client})
+	ws, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(l.url("/any"), "http"), &websocket.DialOptions{HTTPClient: client})
 	if err != nil {
 		return err
 	}
@@ -134,6 +139,24 @@ func (l *load) talk(ctx context.Context, client *http.Client) error {
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
 		}
+	}
+}
+
+// begin starts all of the load; stop ends it.
+func (l *load) begin(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 4 {
+		l.constantly(ctx, &all, l.get)
+	}
+	for range 2 {
+		l.constantly(ctx, &all, l.post)
+	}
+	l.constantly(ctx, &all, l.listen)
+	l.constantly(ctx, &all, l.talk)
+	return func() {
+		cancel()
+		all.Wait()
 	}
 }
 
@@ -161,18 +184,8 @@ func TestSwitch_UnderLoadLosesNoRequest(t *testing.T) {
 	}
 	h := start(t, opts...)
 	tree := program(t)
-	l := &load{h: h, st: h.live(t, tree, manifest(programManifest))}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var all sync.WaitGroup
-	for range 4 {
-		l.constantly(ctx, &all, l.get)
-	}
-	for range 2 {
-		l.constantly(ctx, &all, l.post)
-	}
-	l.constantly(ctx, &all, l.listen)
-	l.constantly(ctx, &all, l.talk)
+	l := &load{h: h, service: "web", st: h.live(t, tree, manifest(programManifest))}
+	stop := l.begin(t)
 	begun, generation := time.Now(), 1
 	for generation <= redeploys || l.requests.Load() < int64(requests) {
 		generation++
@@ -180,8 +193,7 @@ func TestSwitch_UnderLoadLosesNoRequest(t *testing.T) {
 		now := h.redeploy(t, l.st, tree.plus(Tree{"n": fmt.Sprint(generation / 2)}), manifest(programManifest))
 		require.Equal(t, generation, now.Generation, now.deployError())
 	}
-	cancel()
-	all.Wait()
+	stop()
 	t.Logf("%d redeploys and %d requests, %d streams, %d messages in %s: %d failed",
 		generation-1, l.requests.Load(), l.streams.Load(), l.messages.Load(), time.Since(begun).Round(time.Second), l.failed.Load())
 	if first := l.first.Load(); first != nil {

@@ -24,6 +24,7 @@ func TestValidate_TheExamplesArePlannedAsTheyAreBuilt(t *testing.T) {
 		"vite":      {"static"},
 		"go":        {"go"},
 		"python":    {"python"},
+		"paths":     {"static", "node"},
 	} {
 		r := h.validate(t, folder(t, "../examples/"+name), nil)
 		require.Equal(t, http.StatusOK, r.status, r.body)

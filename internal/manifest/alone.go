@@ -46,7 +46,7 @@ func (t *detector) written(d *draft) []stack.Spec {
 }
 
 func (t *detector) writtenService(d *draftService) stack.Spec {
-	s := stack.Spec{Name: d.name, Root: ".", Env: d.env, DependsOn: d.dependsOn, Origin: map[string]string{}}
+	s := stack.Spec{Name: d.name, Root: ".", Env: d.env, DependsOn: d.dependsOn, Paths: d.paths, Origin: map[string]string{}}
 	if d.root != nil {
 		s.Root = t.writtenFolder(d, &s, "root", *d.root)
 	}

@@ -119,6 +119,7 @@ func decodeServices(top *decoder) (services []draftService, broken bool) {
 	checkNames(services, top.faults)
 	if !broken {
 		checkDependencies(services, top.faults)
+		checkPaths(services, top.faults)
 	}
 	return services, broken
 }
@@ -168,6 +169,7 @@ func decodeService(n *node, i int, f *faults) draftService {
 	s.strategy = d.strategy()
 	s.stopTimeout = d.stopTimeout()
 	s.spa = d.spa()
+	s.paths = d.paths()
 	return s
 }
 

@@ -50,7 +50,7 @@ func (t *detector) services(drafts []draftService) []stack.Spec {
 
 func (t *detector) service(d *draftService) stack.Spec {
 	s := stack.Spec{
-		Name: d.name, Root: ".", Env: d.env, DependsOn: d.dependsOn, Origin: map[string]string{},
+		Name: d.name, Root: ".", Env: d.env, DependsOn: d.dependsOn, Paths: d.paths, Origin: map[string]string{},
 	}
 	if def, _, ok := d.definition(); ok && def.Database != nil {
 		if def, version, ok := t.lookup(d); ok {

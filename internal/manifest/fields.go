@@ -16,9 +16,10 @@ var (
 	notifyFields   = []string{"webhook"}
 	serviceFields  = []string{
 		"name", "runtime", "root", "install", "build", "release", "start", "port", "health",
-		"env", "depends_on", "strategy", "stop_timeout", "publish", "spa",
+		"env", "depends_on", "strategy", "stop_timeout", "publish", "spa", "paths",
 	}
-	envFields = []string{"generate"}
+	envFields  = []string{"generate"}
+	pathFields = []string{"service", "strip"}
 )
 
 // aliases maps names that other hosts use, in lower case and without - and _, to the
@@ -62,7 +63,8 @@ var serviceAliases = aliases{
 		"strategy":     "deploystrategy updatestrategy deploymentstrategy rollout",
 		"stop_timeout": "stoptimeout stopgraceperiod graceperiod terminationgraceperiodseconds killtimeout maxshutdowndelayseconds drainingseconds shutdowntimeout",
 		"publish":      "staticpublishpath publishdirectory publishdir publishpath outputdirectory outputdir output dist static statics staticpath distdir public",
-		"spa":          "singlepageapp singlepage fallback fallbackpage rewrites routes redirects",
+		"spa":          "singlepageapp singlepage fallback fallbackpage rewrites redirects",
+		"paths":        "routes pathroutes ingress proxy proxies proxypass",
 	}),
 	sentences: invert(map[string]string{
 		"every service has a $DATA_DIR that keeps its data without any field":               "volumes volume disk disks mounts mount storage tmpfs",
@@ -84,6 +86,11 @@ var envAliases = aliases{
 		"write the value in the request's manifest, and not in the archive's": "sync file",
 	}),
 }
+
+var pathAliases = aliases{fields: invert(map[string]string{
+	"service": "name to target component backend destination upstream",
+	"strip":   "stripprefix strippath removeprefix rewrite",
+})}
 
 var notifyAliases = aliases{fields: invert(map[string]string{"webhook": "url webhookurl webhooks endpoint hook"})}
 

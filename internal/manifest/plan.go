@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -86,6 +88,7 @@ func planRows(s *stack.Spec) []planRow {
 		add("stop_timeout", fmt.Sprintf("%ds", s.StopTimeout/time.Second))
 	}
 	add("depends_on", strings.Join(s.DependsOn, ", "))
+	add("paths", strings.Join(pathLines(s.Paths), ", "))
 	add("env", strings.Join(envNames(s.Env), ", "))
 	for _, lost := range s.Lost {
 		rows = append(rows, planRow{"left out", lost.Entry, lost.Reason})
@@ -101,6 +104,19 @@ func runtimeOrigin(s *stack.Spec) string {
 		from += "; version: " + version
 	}
 	return from
+}
+
+// pathLines says of each path where it leads.
+func pathLines(paths map[string]stack.Path) []string {
+	var lines []string
+	for _, prefix := range slices.Sorted(maps.Keys(paths)) {
+		line := prefix + " -> " + paths[prefix].Service
+		if paths[prefix].Strip {
+			line += " (stripped)"
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 func portRow(s *stack.Spec) planRow {

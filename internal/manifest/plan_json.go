@@ -40,6 +40,8 @@ type PlannedService struct {
 	Publish     string   `json:"publish,omitempty"`      // left out where it is found after the build
 	SPA         string   `json:"spa,omitempty"`
 
+	Paths map[string]stack.Path `json:"paths,omitempty"`
+
 	From map[string]string `json:"from"` // field to where its value came from
 
 	// Hints has, by the variable that it would set, which database to add to the manifest
@@ -68,7 +70,7 @@ func planService(s *stack.Spec) PlannedService {
 		Install: s.Install, Build: s.Build, Release: s.Release, Start: s.Start,
 		Port: s.Port, Health: s.Health, Env: slices.Sorted(maps.Keys(s.Env)), DependsOn: s.DependsOn,
 		Strategy: string(s.Strategy), StopTimeout: s.StopTimeout.Seconds(),
-		Publish: s.Publish, SPA: string(s.SPA), From: s.Origin, Hints: s.Hints,
+		Publish: s.Publish, SPA: string(s.SPA), Paths: s.Paths, From: s.Origin, Hints: s.Hints,
 	}
 	if s.IsStatic() && s.Builds() {
 		p.BuiltWith = s.Builder.String()
@@ -98,6 +100,6 @@ func (p *PlannedService) spec() stack.Spec {
 		Install: p.Install, Build: p.Build, Release: p.Release, Start: p.Start,
 		Port: p.Port, Health: p.Health, Env: env, DependsOn: p.DependsOn,
 		Strategy: stack.Strategy(p.Strategy), StopTimeout: time.Duration(p.StopTimeout * float64(time.Second)),
-		Publish: p.Publish, SPA: stack.SPA(p.SPA), Origin: p.From, Hints: p.Hints,
+		Publish: p.Publish, SPA: stack.SPA(p.SPA), Paths: p.Paths, Origin: p.From, Hints: p.Hints,
 	}
 }

@@ -178,6 +178,7 @@ type draftService struct {
 	strategy    stack.Strategy
 	stopTimeout time.Duration
 	spa         stack.SPA
+	paths       map[string]stack.Path
 
 	given map[string]*node // every known field that was written, valid or not
 }

@@ -49,6 +49,7 @@ func TestSchema_HasTheDecodersFields(t *testing.T) {
 		}
 		return v.(map[string]any)
 	}
+	path := at("$defs/service/properties/paths/additionalProperties")["anyOf"].([]any)[1].(map[string]any)
 	generated := at("$defs/service/properties/env/additionalProperties")["anyOf"].([]any)[1].(map[string]any)
 	for _, c := range []struct {
 		properties any
@@ -58,6 +59,7 @@ func TestSchema_HasTheDecodersFields(t *testing.T) {
 		{at("properties/notify/properties"), notifyFields},
 		{at("$defs/service/properties"), serviceFields},
 		{generated["properties"], envFields},
+		{path["properties"], pathFields},
 	} {
 		got := slices.Sorted(maps.Keys(c.properties.(map[string]any)))
 		if want := slices.Sorted(slices.Values(c.want)); !slices.Equal(got, want) {
@@ -75,6 +77,10 @@ var schemaValues = []string{
 	`0`, `1`, `3000`, `65536`, `-1`, `1.5`, `true`, `false`, `[]`, `["api"]`, `[1]`, `[["api"]]`, `{}`, `{"webhook": "https://example.com"}`,
 	`{"A": "b"}`, `{"A": 1, "B": true, "_c": "d"}`, `{"1A": "b"}`, `{"A": null}`, `{"A": []}`, `{"A": {}}`,
 	`{"A": {"generate": true}}`, `{"A": {"generate": false}}`, `{"A": {"generate": true, "value": "x"}}`,
+	`{"/api": "api"}`, `{"/api/": "api", "/v1/...": "api"}`, `{"/api": {"service": "api", "strip": true}}`, `{"/api": {"service": "api", "strip": null}}`,
+	`{"/": "api"}`, `{"api": "api"}`, `{"": "api"}`, `{"/a//b": "api"}`, `{"/a/./b": "api"}`, `{"/a/..": "api"}`, `{"/.a/..b": "api"}`, `{"/a%2Fb": "api"}`,
+	`{"/a b": "api"}`, `{"/a?b": "api"}`, `{"/a#b": "api"}`, `{"/a/*": "api"}`, `{"/a\\b": "api"}`, `{"/café": "api"}`, `{"/api": ""}`, `{"/api": 1}`, `{"/api": null}`,
+	`{"/api": {}}`, `{"/api": {"service": ""}}`, `{"/api": {"service": "api", "strip": "true"}}`, `{"/api": {"service": "api", "other": 1}}`,
 	`[{"name": "web"}]`, `[{"name": "web"}, {"name": "api", "runtime": "static"}]`, `[{}]`,
 	`[{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"}, {"name": "e"}]`,
 }

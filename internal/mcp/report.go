@@ -176,7 +176,7 @@ func reportEvents(events []client.Event, after int64) (string, error) {
 // planFields are the fields of a planned service to list, in order.
 var planFields = []string{
 	"runtime", "version", "built_with", "root", "install", "build", "release", "start", "port", "health",
-	"depends_on", "strategy", "publish", "spa",
+	"depends_on", "strategy", "publish", "spa", "paths",
 }
 
 // reportPlan describes what would be built and run, and what is wrong with it.
@@ -202,7 +202,7 @@ func reportPlan(text []byte) (string, error) {
 			if fields[name] == nil || fields[name] == "" {
 				continue
 			}
-			fmt.Fprintf(&b, "  %s: %v", name, fields[name])
+			fmt.Fprintf(&b, "  %s: %s", name, planValue(fields[name]))
 			if from[name] != nil {
 				fmt.Fprintf(&b, " (from %v)", from[name])
 			}
@@ -213,6 +213,15 @@ func reportPlan(text []byte) (string, error) {
 		return b.String() + "next: call deploy, or redeploy for an existing stack.", nil
 	}
 	return b.String() + "next: fix the faults and call validate again.", nil
+}
+
+// planValue returns a value of a plan as text, a mapping as JSON.
+func planValue(v any) string {
+	if fields, ok := v.(map[string]any); ok {
+		text, _ := plainjson.Marshal(fields) // it was JSON
+		return string(text)
+	}
+	return fmt.Sprint(v)
 }
 
 // advise adds to an error of the API what to do with the tools.

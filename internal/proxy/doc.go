@@ -21,6 +21,10 @@
 // edge knows of its caller in internal headers, and the owner decides about all else. A
 // stack that moves has an entry that holds: requests wait for the next one.
 //
+// A service may have paths that lead to other services of its stack. They belong to the
+// service, whichever of its hosts a request has come to, and to the entry, so they switch
+// with the targets.
+//
 // If no target can answer, the proxy answers itself: with HTML for a browser, and with
 // a JSON object that has the single field detail for all others.
 //

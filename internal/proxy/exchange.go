@@ -17,6 +17,7 @@ import (
 type tenant struct {
 	host    string // of the request, in lower case, without a port
 	noindex bool
+	prefix  string // what was removed from the request's path, escaped; "" for nothing
 }
 
 // exchange is one request and its answer.

@@ -89,6 +89,9 @@ func (x *exchange) writeCaller(caller Caller) {
 	writeField(bw, "X-Real-Ip", caller.IP)
 	writeField(bw, "X-Forwarded-Proto", caller.Proto)
 	writeField(bw, "X-Forwarded-Host", x.r.Host)
+	if x.of.prefix != "" {
+		writeField(bw, headerPrefix, x.of.prefix)
+	}
 }
 
 // writeFraming writes the headers that give the length of the body.

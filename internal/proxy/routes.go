@@ -18,6 +18,7 @@ type Service struct {
 	Name   string  // shown on pages
 	Target *Target // nil: it is not running at the moment (502)
 	Closed string  // a sentence that says why it answers nobody (404); "" for a service that does
+	Paths  []Path  // what leads to other services of the stack instead
 }
 
 // Entry describes where the hosts of one stack lead. It must not change after Set; a
@@ -246,13 +247,14 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 	}
 	var last *Target
 	for ; ; p = t.find(host) {
-		target, pg := choose(p)
+		to, sent, prefix := p.follow(r)
+		target, pg := choose(to)
 		if target == nil {
 			writePage(w, r, pg)
 			return
 		}
 		if target.acquire() {
-			target.serve(w, r, tenant{host: host, noindex: p.entry.Unclaimed})
+			target.serve(w, sent, tenant{host: host, noindex: p.entry.Unclaimed, prefix: prefix})
 			return
 		}
 		if target == last {

@@ -74,6 +74,10 @@ func (t *Target) serve(w http.ResponseWriter, r *http.Request, of tenant) {
 	if of.noindex {
 		w.Header()["X-Robots-Tag"] = noindex
 	}
+	delete(r.Header, headerPrefix)
+	if of.prefix != "" {
+		r.Header[headerPrefix] = []string{of.prefix}
+	}
 	t.handler.ServeHTTP(w, r)
 }
 

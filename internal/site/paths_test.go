@@ -204,6 +204,11 @@ func linked(t *testing.T) *Site {
 	return openDir(t, dir, Options{SPA: "false"})
 }
 
+// The proxy removes a path's prefix from requests and says which.
+func TestPaths_RedirectBelowTheRemovedPrefix(t *testing.T) {
+	check(t, serve(t, Options{}, docs), map[string]string{"/guide": ">/docs%20x/guide/", "/about/": ">/docs%20x/about"}, "X-Forwarded-Prefix", "/docs%20x")
+}
+
 func TestLinks_ServeWhatTheSiteHolds(t *testing.T) {
 	check(t, linked(t), map[string]string{
 		"/latest":                          ">/latest/",

@@ -124,12 +124,13 @@ func squeeze(key string) string {
 	return key
 }
 
-// redirect sends the client to key on the same host. The redirect is not cached: the
+// redirect sends the client to key on the same host, below the prefix that the proxy has
+// removed from the request's path, if any. The redirect is not cached: the
 // next generation may have other pages.
 func redirect(w http.ResponseWriter, r *http.Request, key string) {
 	to := url.URL{Path: "/" + key, RawQuery: r.URL.RawQuery}
 	h := w.Header()
-	h["Location"] = []string{to.String()}
+	h["Location"] = []string{r.Header.Get("X-Forwarded-Prefix") + to.String()}
 	h["Cache-Control"] = lifetimePage
 	h["Content-Length"] = []string{"0"}
 	w.WriteHeader(http.StatusMovedPermanently)

@@ -145,7 +145,8 @@ func (s *Site) Close() error {
 }
 
 // ServeHTTP answers GET and HEAD from the index, OPTIONS with the methods, and
-// any other method with 405.
+// any other method with 405. X-Forwarded-Prefix is trusted: the proxy lets none through
+// from outside.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Content-Type-Options"] = nosniff
 	if !s.ready.Load() {

@@ -66,6 +66,8 @@ type Spec struct {
 	Publish string `json:"publish,omitempty"` // static: folder to serve below Root; "" means find it after the build
 	SPA     SPA    `json:"spa,omitempty"`
 
+	Paths map[string]Path `json:"paths,omitempty"` // by path, as CleanPath returns it
+
 	// Origin maps a resolved field to where it came from ("runtime": ".nvmrc", "start":
 	// "package.json scripts.start"), for the plan in the build log.
 	Origin map[string]string `json:"origin,omitempty"`

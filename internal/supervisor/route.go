@@ -27,20 +27,30 @@ func (r *runner) route(st *stack.Stack, g *generation) []*proxy.Target {
 	}
 	r.routing.Lock()
 	defer r.routing.Unlock()
-	for _, name := range st.ServiceNames() {
-		service := proxy.Service{Name: name}
-		if spec := &st.Service(name).Spec; spec.Database() != nil {
-			service.Closed = fmt.Sprintf("%s is a database, %s, which the services of its stack reach at %s:%d inside the stack, and nobody from outside", name, spec.Database().Title, name, spec.Database().Port)
+	for i := range st.Generation.Services {
+		spec := &st.Generation.Services[i].Spec
+		service := proxy.Service{Name: spec.Name, Paths: r.paths(st, spec)}
+		if db := spec.Database(); db != nil {
+			service.Closed = fmt.Sprintf("%s is a database, %s, which the services of its stack reach at %s:%d inside the stack, and nobody from outside", spec.Name, db.Title, spec.Name, db.Port)
 		}
 		if g != nil {
-			service.Target = g.target(name)
+			service.Target = g.target(spec.Name)
 		}
-		entry.Hosts[r.cfg.URLs.Hostname(st, name)] = service
+		entry.Hosts[r.cfg.URLs.Hostname(st, spec.Name)] = service
 	}
 	if r.ctx.Err() != nil {
 		return nil
 	}
 	return r.cfg.Routes.Set(st.ID, entry)
+}
+
+// paths returns the paths of a service that lead to other services.
+func (r *runner) paths(st *stack.Stack, spec *stack.Spec) []proxy.Path {
+	var paths []proxy.Path
+	for prefix, to := range spec.Paths {
+		paths = append(paths, proxy.Path{Prefix: prefix, Host: r.cfg.URLs.Hostname(st, to.Service), Strip: to.Strip})
+	}
+	return paths
 }
 
 // unroute makes the public URLs of a deleted stack unknown, or those of a lost one lead to the

@@ -386,3 +386,18 @@ func TestReference_SeparatesTheStatusesOfErrors(t *testing.T) {
 	})
 	require.Contains(t, e.visitor().get("/docs").body, "Errors: 400, 413<")
 }
+
+func TestStackPage_ShowsWherePathsLead(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		s.Generation.Services[0].Spec.Paths = map[string]stack.Path{"/<b>": {Service: "api"}, "/api": {Service: "api", Strip: true}}
+		return nil, nil
+	})
+	for _, page := range []string{"/dashboard", "/dashboard/stacks/" + id} {
+		body := b.get(page).body
+		require.Contains(t, body, `<code>/&lt;b&gt;</code> <span class="soft">leads to api</span>`)
+		require.Contains(t, body, `<code>/api</code> <span class="soft">leads to api, without /api</span>`)
+	}
+}

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -55,6 +57,23 @@ type serviceView struct {
 	URL     string
 	Serves  bool // requests reach it
 	Process bool // it has one, so it can be restarted
+	Paths   []pathView
+}
+
+// pathView is a path of a service that leads to another one.
+type pathView struct{ Path, Leads string }
+
+// showPaths returns where the paths of a service lead, in words.
+func showPaths(paths map[string]stack.Path) []pathView {
+	var views []pathView
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		leads := "leads to " + paths[path].Service
+		if paths[path].Strip {
+			leads += ", without " + path
+		}
+		views = append(views, pathView{path, leads})
+	}
+	return views
 }
 
 // showStack converts a stack for the pages.
@@ -69,6 +88,7 @@ func (w *pages) showStack(s *stack.Stack) stackView {
 			URL:     w.cfg.URLs.Service(s, svc.Spec.Name),
 			Serves:  s.Status == stack.Live,
 			Process: !svc.Spec.IsStatic(),
+			Paths:   showPaths(svc.Spec.Paths),
 		}
 	}
 	return v
