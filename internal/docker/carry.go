@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/registry"
 
 	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/lastlines"
 )
 
 // ReadData implements engine.Driver.
@@ -87,6 +89,67 @@ func (d *Driver) FillData(ctx context.Context, key engine.Key, image, process st
 		}
 		return d.Remove(longer, id)
 	})
+}
+
+// unpackData makes tar unpack its standard input, as it is.
+var unpackData = []string{"tar", "-xpf", "-", "-C", dataDir}
+
+// UnpackData implements engine.Driver.
+func (d *Driver) UnpackData(ctx context.Context, key engine.Key, image string, uid int, data func(context.Context, io.Writer) error) error {
+	return d.making.alone(ctx, key.Data(), func() error {
+		if err := d.removeData(ctx, key); err != nil {
+			return err
+		}
+		err := d.unpackNew(ctx, key, image, uid, data)
+		longer := context.WithoutCancel(ctx)
+		if err != nil {
+			return errors.Join(err, d.removeData(longer, key))
+		}
+		return d.Remove(longer, key.RestoreCopy())
+	})
+}
+
+// unpackNew makes the volume, which is the user's, and unpacks into it. The container
+// stays.
+func (d *Driver) unpackNew(ctx context.Context, key engine.Key, image string, uid int, data func(context.Context, io.Writer) error) error {
+	id, err := d.create(ctx, d.helper(&engine.Spec{
+		Name: key.RestoreCopy(), Key: key.WithoutGeneration(), Image: image, User: fmt.Sprintf("%d:%d", uid, uid),
+		Cmd: []string{"sleep", "infinity"}, Volumes: map[string]string{dataDir: key.Data()}, Pids: unpackPids,
+	}), d.stopAndRemove)
+	if err != nil {
+		return err
+	}
+	err = engine.Stream(ctx, func(_ context.Context, w io.Writer) error { return ownFolder(w, uid) },
+		func(folder io.Reader) error { return d.CopyIn(ctx, id, folder) })
+	if err == nil {
+		err = d.Start(ctx, id)
+	}
+	if err != nil {
+		return err
+	}
+	last := lastlines.OfOutput(failureTail)
+	code, err := d.run(ctx, id, engine.Cmd{Args: unpackData, Files: data, Whole: true}, io.Discard, last)
+	switch {
+	case err != nil:
+		return wrap(err, "unpack data in container %s", id)
+	case strings.Contains(strings.ToLower(last.String()), syscall.ENOSPC.Error()):
+		return fmt.Errorf("unpack data in container %s: %w", id, engine.ErrNoSpace)
+	case code != 0:
+		return fmt.Errorf("%w%s", engine.ErrData, last.Phrase())
+	}
+	return nil
+}
+
+// unpackPids is how many processes a container that unpacks may have.
+const unpackPids = 16
+
+// ownFolder writes a tar that gives the data folder to a user.
+func ownFolder(w io.Writer, uid int) error {
+	out := tar.NewWriter(w)
+	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dataDir[1:] + "/", Mode: 0o755, Uid: uid, Gid: uid}); err != nil {
+		return err
+	}
+	return out.Close()
 }
 
 // errCut means that a tar ends before its end.

@@ -33,6 +33,10 @@ type Key struct {
 	Stack      string // id of the stack; "" for the whole installation
 	Service    string // "" for what the stack's services share
 	Generation int    // 0 for what outlives its generation
+
+	// Volume is the number of the service's data volume, which counts how often its data was
+	// replaced by a new volume. It is in no label: what an engine lists has 0.
+	Volume int
 }
 
 // Labels returns the labels of the key's objects in the installation with the id instance.
@@ -59,7 +63,9 @@ func KeyOf(labels Labels) Key {
 }
 
 // WithoutGeneration returns the key of objects that outlive the generation.
-func (k Key) WithoutGeneration() Key { return Key{Stack: k.Stack, Service: k.Service} }
+func (k Key) WithoutGeneration() Key {
+	return Key{Stack: k.Stack, Service: k.Service, Volume: k.Volume}
+}
 
 // Shared returns the key of what the generations of a stack have in common: a network
 // beside their own, without a way out, for the processes that outlive them.
@@ -157,7 +163,25 @@ func BaseImage(runtime, version, digest string) string {
 }
 
 // Data returns the name of the volume behind a service's $DATA_DIR.
-func (k Key) Data() string { return k.container() + "-data" }
+func (k Key) Data() string {
+	name := k.container() + "-data"
+	if k.Volume > 0 {
+		name += "-" + strconv.Itoa(k.Volume)
+	}
+	return name
+}
+
+// DataNumber returns the number of a data volume by its name, and false for any other
+// volume of the key's service.
+func (k Key) DataNumber(name string) (int, bool) {
+	k.Volume = 0
+	if name == k.Data() {
+		return 0, true
+	}
+	text, numbered := strings.CutPrefix(name, k.Data()+"-")
+	number, err := strconv.Atoi(text)
+	return number, numbered && err == nil
+}
 
 // Cache returns the name of the volume with a service's build caches after those of its
 // stack were dropped so many times.

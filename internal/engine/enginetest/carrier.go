@@ -143,6 +143,43 @@ func (d *Driver) DataState(ctx context.Context, key engine.Key, image string) (s
 	return state, err
 }
 
+// UnpackData implements engine.Driver.
+func (d *Driver) UnpackData(ctx context.Context, key engine.Key, image string, _ int, data func(context.Context, io.Writer) error) error {
+	return d.engine.turn(ctx, key.Data(), func() error {
+		err := d.retry(ctx, "UnpackData", key.Data(), func() error {
+			if d.engine.images[image] == nil {
+				return notFound("image", image)
+			}
+			return d.engine.dropData(key)
+		})
+		if err != nil {
+			return err
+		}
+		files := map[string]string{}
+		err = engine.Stream(ctx, data, func(r io.Reader) error {
+			found, err := untar(r)
+			if err != nil {
+				return fmt.Errorf("%w: %w", engine.ErrData, err)
+			}
+			for name, content := range found {
+				files[strings.TrimPrefix(name, "/")] = content
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return d.retry(context.WithoutCancel(ctx), "UnpackData", key.Data(), func() error {
+			d.engine.volumes[key.Data()] = newVolume(d.opts.Instance, listed(key), files)
+			d.engine.changed()
+			return nil
+		})
+	})
+}
+
+// listed returns the key of a data volume as an engine lists it.
+func listed(key engine.Key) engine.Key { return engine.Key{Stack: key.Stack, Service: key.Service} }
+
 // FillData implements engine.Driver.
 func (d *Driver) FillData(ctx context.Context, key engine.Key, image, process string, data io.Reader) error {
 	if err := d.Remove(ctx, process); err != nil {
@@ -169,7 +206,7 @@ func (d *Driver) FillData(ctx context.Context, key engine.Key, image, process st
 			}
 		}
 		return d.retry(context.WithoutCancel(ctx), "FillData", key.Data(), func() error {
-			d.engine.volumes[key.Data()] = newVolume(d.opts.Instance, key.WithoutGeneration(), files)
+			d.engine.volumes[key.Data()] = newVolume(d.opts.Instance, listed(key), files)
 			d.engine.changed()
 			return nil
 		})

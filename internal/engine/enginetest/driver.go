@@ -437,7 +437,7 @@ func (d *Driver) Snapshot(ctx context.Context, key engine.Key, spec engine.Snaps
 		case e.free < spec.Floor:
 			return engine.ErrNoRoom
 		default:
-			e.images[key.Snapshot()] = &image{id: e.number("sha256:"), owner: d.opts.Instance, key: key.WithoutGeneration(), files: maps.Clone(v.files)}
+			e.images[key.Snapshot()] = &image{id: e.number("sha256:"), owner: d.opts.Instance, key: listed(key), files: maps.Clone(v.files)}
 		}
 		return e.dropData(key)
 	})
@@ -465,7 +465,7 @@ func (d *Driver) restore(ctx context.Context, key engine.Key, process string) er
 		if err := e.dropData(key); err != nil {
 			return err
 		}
-		e.volumes[key.Data()] = newVolume(d.opts.Instance, key.WithoutGeneration(), maps.Clone(kept.files))
+		e.volumes[key.Data()] = newVolume(d.opts.Instance, listed(key), maps.Clone(kept.files))
 		e.images[key.Restored()] = kept
 		delete(e.images, key.Snapshot())
 		e.changed()

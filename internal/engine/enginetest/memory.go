@@ -369,7 +369,7 @@ func (e *Engine) mount(c *container) {
 	for folder, name := range c.spec.Volumes {
 		v := e.volumes[name]
 		if v == nil {
-			v = newVolume(c.owner, c.spec.Key.WithoutGeneration(), map[string]string{})
+			v = newVolume(c.owner, listed(c.spec.Key), map[string]string{})
 			e.volumes[name] = v
 		}
 		if len(v.files) > 0 {

@@ -150,6 +150,7 @@ var contract = map[string]func(trial){
 	"Stop and Remove end what is paused":                    pauseEnds,
 	"ReadData and FillData that break off":                  dataCut,
 	"FillData says that its volume is in use":               dataInUse,
+	"UnpackData makes a volume beside the one before":       dataUnpacked,
 	"Push and Fetch carry an image":                         imagesCarried,
 	"Probe shows that containers run":                       probeShows,
 	"Prepare replaces and Start starts":                     prepareStarts,

@@ -105,6 +105,40 @@ func dataInUse(c trial) {
 	assert.Equal(c.t, "kept", c.data())
 }
 
+func dataUnpacked(c trial) {
+	c.write("before")
+	next := trial{c.t, c.bench, c.driver, c.web}
+	next.web.Volume = 1
+	unpack := func(data func(context.Context, io.Writer) error) error {
+		return c.driver.UnpackData(c.t.Context(), next.web, c.bench.Tools, 200_001, data)
+	}
+	whole := func(_ context.Context, w io.Writer) error {
+		_, err := io.Copy(w, files(c, "file", "after"))
+		return err
+	}
+	require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
+	for range 2 {
+		require.NoError(c.t, unpack(whole))
+		assert.Equal(c.t, []string{c.web.Data(), next.web.Data()}, c.inventory().Names())
+		assert.Equal(c.t, "after", next.data())
+		require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
+		assert.Equal(c.t, "before", c.data())
+		require.NoError(c.t, c.driver.Remove(c.t.Context(), c.web.Release()))
+	}
+	broken := errors.New("it breaks off")
+	require.ErrorIs(c.t, unpack(func(_ context.Context, w io.Writer) error {
+		_, err := io.CopyN(w, files(c, "file", strings.Repeat("after", 1000)), 2048)
+		return errors.Join(err, broken)
+	}), broken)
+	assert.Equal(c.t, []string{c.web.Data()}, c.inventory().Names(), "a part of the data is none")
+	require.NoError(c.t, unpack(whole))
+	require.ErrorIs(c.t, unpack(func(_ context.Context, w io.Writer) error {
+		_, err := io.WriteString(w, strings.Repeat("this is not a tar ", 1000))
+		return err
+	}), engine.ErrData)
+	assert.Equal(c.t, []string{c.web.Data()}, c.inventory().Names())
+}
+
 func imagesCarried(c trial) {
 	remote := c.bench.Registry + "/stacks/" + strings.ToLower(c.web.Stack) + ":web-g1"
 	fetch := func() error { return c.driver.Fetch(c.t.Context(), remote, c.web.Image(1), engine.Login{}) }

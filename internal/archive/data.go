@@ -1,0 +1,237 @@
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/docker/go-units"
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/berth-host/berth/internal/safetext"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// DataLimits limit what an archive of a service's data may become.
+type DataLimits struct {
+	MaxBytes   int64 // of all files; a sparse file counts in full
+	MaxEntries int   // of every kind, dropped ones included
+
+	// Root is the path at which a program finds the data: an absolute symlink may lead
+	// there.
+	Root string
+	// Room is called now and then; if it fails, the copying ends. Nil means that there is
+	// always room.
+	Room func() error
+}
+
+// CopyData reads a tar or tar.gz of a service's data from r and writes it to w as a tar
+// that is safe to unpack: names are relative, in their shortest form, nothing leads out,
+// and owners, set-id bits, devices and FIFOs are gone. It holds one block in memory. An
+// archive that is empty, foreign, cut short or damaged, or in which a name or a link leads
+// out, is an Unprocessable *stack.Error, and one over the limits a TooLarge one.
+func CopyData(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) error {
+	in, err := openStream(ctx, r, int64(lim.MaxEntries)*headerBudget+baseBudget)
+	u := unpacker{in: in} // for how it words faults
+	if err != nil {
+		return u.explain(err)
+	}
+	c := dataCopy{lim: lim, from: u, in: tar.NewReader(in), out: tar.NewWriter(w), buf: make([]byte, blockSize)}
+	for {
+		h, err := c.in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return c.from.explain(err)
+		}
+		if err := c.entry(h); err != nil {
+			return err
+		}
+	}
+	if err := in.finish(); err != nil {
+		return c.from.explain(err)
+	}
+	if c.entries == 0 {
+		return badArchive("the archive is empty: it has no entry, not even for the folder itself; %s", howToData)
+	}
+	return c.out.Close()
+}
+
+// howToData ends the refusals of archives that a tool made another way.
+const howToData = "make one in the folder with the data with: tar -czf /tmp/data.tar.gz ."
+
+// dataCopy copies one archive of data.
+type dataCopy struct {
+	lim     DataLimits
+	from    unpacker
+	in      *tar.Reader
+	out     *tar.Writer
+	buf     []byte
+	entries int
+	bytes   int64
+}
+
+// entry copies one entry, drops it, or refuses it.
+func (c *dataCopy) entry(h *tar.Header) error {
+	c.from.at = h.Name
+	if err := c.count(h); err != nil {
+		return err
+	}
+	if h.Typeflag == tar.TypeXGlobalHeader || h.Typeflag == typeVolume {
+		return nil
+	}
+	parts, err := splitName(h.Name)
+	if err != nil {
+		return err
+	}
+	clean := tar.Header{Typeflag: h.Typeflag, Name: path.Join(parts...), Mode: h.Mode & 0o777, ModTime: h.ModTime}
+	switch {
+	case isFolder(h):
+		if len(parts) == 0 {
+			return nil // the data's own folder, which is there
+		}
+		clean.Typeflag, clean.Name = tar.TypeDir, clean.Name+"/"
+		clean.Mode |= 0o700
+	case len(parts) == 0:
+		return badArchive("the entry %s stands for the archive's root and must be a folder", safetext.Quote(h.Name))
+	case h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeCont || h.Typeflag == tar.TypeGNUSparse:
+		clean.Typeflag, clean.Size = tar.TypeReg, h.Size
+	case h.Typeflag == tar.TypeSymlink:
+		clean.Linkname, err = c.symlink(parts, h)
+	case h.Typeflag == tar.TypeLink:
+		clean.Linkname, err = hardLink(h)
+	case h.Typeflag == tar.TypeChar || h.Typeflag == tar.TypeBlock || h.Typeflag == tar.TypeFifo:
+		return nil
+	default:
+		err = badArchive("the entry %s is of the unknown type %q", safetext.Quote(h.Name), h.Typeflag)
+	}
+	if err != nil {
+		return err
+	}
+	return c.write(&clean)
+}
+
+// count counts an entry and its bytes against the limits.
+func (c *dataCopy) count(h *tar.Header) error {
+	if c.entries++; c.entries > c.lim.MaxEntries {
+		return stack.NewError(stack.TooLarge, fmt.Sprintf("with the entry %s the archive has more than the %d files and folders allowed", safetext.Quote(h.Name), c.lim.MaxEntries))
+	}
+	if h.Size > c.lim.MaxBytes-c.bytes {
+		return stack.NewError(stack.TooLarge, fmt.Sprintf("the entry %s (%s) takes the archive over the limit of %s unpacked",
+			safetext.Quote(h.Name), units.HumanSize(float64(h.Size)), units.HumanSize(float64(c.lim.MaxBytes))))
+	}
+	c.bytes += h.Size
+	return c.room()
+}
+
+func (c *dataCopy) room() error {
+	if c.lim.Room == nil {
+		return nil
+	}
+	return c.lim.Room()
+}
+
+// symlink returns the target of a symlink, which must not lead out of the data.
+func (c *dataCopy) symlink(parts []string, h *tar.Header) (string, error) {
+	target := h.Linkname
+	if target == "" || len(target) > maxTarget || strings.ContainsRune(target, 0) {
+		return "", badArchive("the entry %s is a symlink with a target of %d bytes; 1 to %d are allowed", safetext.Quote(h.Name), len(target), maxTarget)
+	}
+	to := path.Clean(path.Join(path.Dir(path.Join(parts...)), target))
+	if path.IsAbs(target) {
+		rest, inside := strings.CutPrefix(path.Clean(target)+"/", c.lim.Root+"/")
+		if to = path.Clean(rest); !inside {
+			to = ".."
+		}
+	}
+	if to == ".." || strings.HasPrefix(to, "../") {
+		return "", badArchive("the entry %s is a symlink to %s, which leads out of the data; leave it out, or put a copy in its place", safetext.Quote(h.Name), safetext.Quote(target))
+	}
+	return target, nil
+}
+
+// hardLink returns the target of a hard link, which must be in the archive.
+func hardLink(h *tar.Header) (string, error) {
+	to, err := splitName(h.Linkname)
+	if err != nil || len(to) == 0 {
+		return "", badArchive("the entry %s is a hard link to %s, which is not in the archive", safetext.Quote(h.Name), safetext.Quote(h.Linkname))
+	}
+	return path.Join(to...), nil
+}
+
+// write writes an entry, and what it holds.
+func (c *dataCopy) write(h *tar.Header) error {
+	if err := c.out.WriteHeader(h); err != nil {
+		return err
+	}
+	if h.Typeflag != tar.TypeReg {
+		return nil
+	}
+	c.from.in.free = true // bounded by the size that was counted
+	defer func() { c.from.in.free = false }()
+	for {
+		if err := c.from.in.stopped(); err != nil { // a sparse file's holes never reach the stream
+			return c.from.explain(err)
+		}
+		n, err := c.in.Read(c.buf)
+		if n > 0 {
+			if err := c.room(); err != nil {
+				return err
+			}
+			if _, err := c.out.Write(c.buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return c.from.explain(err)
+		}
+	}
+}
+
+// PackData reads a tar whose names all begin with a folder, and writes it to w as a tar.gz
+// whose names are relative to that folder and whose owners are nobody's. It writes no end
+// after an error.
+func PackData(w io.Writer, r io.Reader, folder string) error {
+	in, zip := tar.NewReader(r), gzip.NewWriter(w)
+	out := tar.NewWriter(zip)
+	for {
+		h, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		h.Name = relativeTo(folder, h.Name)
+		if h.Typeflag == tar.TypeLink {
+			h.Linkname = relativeTo(folder, h.Linkname)
+		}
+		h.Uid, h.Gid, h.Uname, h.Gname = 0, 0, "", ""
+		if err := out.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, in); err != nil {
+			return err
+		}
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return zip.Close()
+}
+
+// relativeTo returns a name of a tar without its folder; the folder itself is ".".
+func relativeTo(folder, name string) string {
+	rest := strings.TrimPrefix(strings.TrimPrefix(name, folder), "/")
+	if rest == "" {
+		return "./"
+	}
+	return rest
+}

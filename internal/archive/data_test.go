@@ -1,0 +1,199 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+var dataLimits = DataLimits{MaxBytes: 1 << 20, MaxEntries: 20, Root: "/data"}
+
+// dataTar writes entries as a tar; Size is that of Linkname for files, which have it as
+// content.
+func dataTar(t *testing.T, headers ...tar.Header) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range headers {
+		content := ""
+		if h.Typeflag == tar.TypeReg {
+			content, h.Linkname = h.Linkname, ""
+			h.Size = int64(len(content))
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// listTar describes the entries of a tar.
+func listTar(t *testing.T, r io.Reader) map[string]string {
+	t.Helper()
+	found, in := map[string]string{}, tar.NewReader(r)
+	for {
+		h, err := in.Next()
+		if err == io.EOF {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[h.Name] = fmt.Sprintf("%c %o %d:%d %q %s", h.Typeflag, h.Mode, h.Uid, h.Gid, h.Uname, h.Linkname+string(content))
+	}
+}
+
+func TestCopyData_KeepsFilesAndDropsWhatIsForeign(t *testing.T) {
+	source := dataTar(
+		t,
+		tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755},
+		tar.Header{Typeflag: tar.TypeDir, Name: "./sub", Mode: 0o4055, Uid: 5, Uname: "eve"},
+		tar.Header{Typeflag: tar.TypeReg, Name: "./sub//a", Mode: 0o6640, Uid: 5, Gid: 6, Uname: "eve", Linkname: "content"},
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "sub/inside", Linkname: "../sub/a"},
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "absolute", Linkname: "/data/sub/a"},
+		tar.Header{Typeflag: tar.TypeLink, Name: "hard", Linkname: "./sub/a"},
+		tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3},
+		tar.Header{Typeflag: tar.TypeFifo, Name: "fifo"},
+	)
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	z.Write(source)
+	z.Close()
+	want := map[string]string{
+		"sub/": `5 755 0:0 "" `, "sub/a": `0 640 0:0 "" content`, "sub/inside": `2 0 0:0 "" ../sub/a`,
+		"absolute": `2 0 0:0 "" /data/sub/a`, "hard": `1 0 0:0 "" sub/a`,
+	}
+	for _, archive := range [][]byte{source, zipped.Bytes()} {
+		var out bytes.Buffer
+		if err := CopyData(t.Context(), &out, bytes.NewReader(archive), dataLimits); err != nil {
+			t.Fatal(err)
+		}
+		if got := listTar(t, &out); !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}
+
+func TestCopyData_RefusesWhatLeadsOut(t *testing.T) {
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeReg, Name: "../a"},
+		{Typeflag: tar.TypeReg, Name: "a/../../b"},
+		{Typeflag: tar.TypeReg, Name: "/etc/passwd"},
+		{Typeflag: tar.TypeReg, Name: "./"},
+		{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/etc/passwd"},
+		{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/database"},
+		{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/data/../etc"},
+		{Typeflag: tar.TypeSymlink, Name: "a", Linkname: ".."},
+		{Typeflag: tar.TypeSymlink, Name: "sub/a", Linkname: "../../b"},
+		{Typeflag: tar.TypeLink, Name: "a", Linkname: "../b"},
+		{Typeflag: tar.TypeLink, Name: "a", Linkname: "/etc/passwd"},
+		{Typeflag: 'Z', Name: "a"},
+	} {
+		if h.Name == "./" {
+			h.Name = "."
+		}
+		err := CopyData(t.Context(), io.Discard, bytes.NewReader(dataTar(t, h)), dataLimits)
+		if stack.KindOf(err) != stack.Unprocessable {
+			t.Errorf("%c %s -> %s: %v", h.Typeflag, h.Name, h.Linkname, err)
+		}
+	}
+}
+
+func TestCopyData_RefusesWhatIsNoWholeArchive(t *testing.T) {
+	whole := dataTar(t, tar.Header{Typeflag: tar.TypeReg, Name: "a", Mode: 0o644, Linkname: strings.Repeat("content ", 1000)})
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	z.Write(whole)
+	z.Close()
+	for name, archive := range map[string][]byte{
+		"nothing": nil, "no entry": dataTar(t), "text": []byte("hello"), "a zip": []byte("PK\x03\x04" + strings.Repeat("x", 600)),
+		"cut in a file": whole[:4000], "without its end": whole[:len(whole)-1024], "cut gzip": zipped.Bytes()[:zipped.Len()-9],
+		"two tars": slices.Concat(whole, whole), "noise": bytes.Repeat([]byte("noise"), 1000),
+	} {
+		err := CopyData(t.Context(), io.Discard, bytes.NewReader(archive), dataLimits)
+		if stack.KindOf(err) != stack.Unprocessable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	broken := errors.New("the connection broke")
+	err := CopyData(t.Context(), io.Discard, io.MultiReader(bytes.NewReader(whole[:3000]), failing{broken}), dataLimits)
+	if !errors.Is(err, broken) {
+		t.Errorf("a body that breaks off: %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestCopyData_IsBounded(t *testing.T) {
+	var many []tar.Header
+	for i := range 21 {
+		many = append(many, tar.Header{Typeflag: tar.TypeFifo, Name: fmt.Sprint(i)})
+	}
+	large := tar.Header{Typeflag: tar.TypeReg, Name: "a", Linkname: strings.Repeat("x", 600<<10)}
+	other := large
+	other.Name = "b"
+	for _, headers := range [][]tar.Header{many, {large, other}} {
+		err := CopyData(t.Context(), io.Discard, bytes.NewReader(dataTar(t, headers...)), dataLimits)
+		if stack.KindOf(err) != stack.TooLarge {
+			t.Errorf("%d entries: %v", len(headers), err)
+		}
+	}
+	full := stack.NewError(stack.Unavailable, "no room")
+	lim := dataLimits
+	lim.Room = func() error { return full }
+	if err := CopyData(t.Context(), io.Discard, bytes.NewReader(dataTar(t, large)), lim); !errors.Is(err, full) {
+		t.Errorf("without room: %v", err)
+	}
+}
+
+func TestPackData_IsRelativeAndComesBack(t *testing.T) {
+	source := dataTar(
+		t,
+		tar.Header{Typeflag: tar.TypeDir, Name: "data/", Mode: 0o755, Uid: 200001},
+		tar.Header{Typeflag: tar.TypeReg, Name: "data/a", Mode: 0o600, Uid: 200001, ModTime: time.Unix(1000, 0), Linkname: "content"},
+		tar.Header{Typeflag: tar.TypeLink, Name: "data/b", Linkname: "data/a"},
+	)
+	var packed bytes.Buffer
+	if err := PackData(&packed, bytes.NewReader(source), "data"); err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"./": `5 755 0:0 "" `, "a": `0 600 0:0 "" content`, "b": `1 0 0:0 "" a`}
+	if got := listTar(t, z); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	var back bytes.Buffer
+	if err := CopyData(t.Context(), &back, &packed, dataLimits); err != nil {
+		t.Fatal(err)
+	}
+	packed.Reset()
+	if err := PackData(&packed, io.MultiReader(bytes.NewReader(source[:1600]), failing{io.ErrUnexpectedEOF}), "data"); err == nil {
+		t.Error("a tar that breaks off was packed as if it were whole")
+	}
+}
