@@ -221,6 +221,16 @@ func restarts(t *testing.T, e *ending) {
 	require.Equal(t, http.StatusSeeOther, e.ana.act(t, e.st, "restart/api").status)
 }
 
+// pushes attempts to replace the data of api.
+func pushes(t *testing.T, e *ending) {
+	data := dataArchive(t, file("kept", "pushed"))
+	e.attempt(t, "push", e.st.ManageToken, http.MethodPut, dataPath(e.st, "api"), string(data), "application/gzip")
+}
+
+func pullsHalted(t *testing.T, e *ending) {
+	e.attempt(t, "pull", e.st.ManageToken, http.MethodGet, dataPath(e.st, "api")+"?stop=true", "", "")
+}
+
 func revokes(t *testing.T, e *ending) {
 	require.Equal(t, http.StatusSeeOther, e.ana.act(t, e.st, "revoke").status)
 	e.st.ManageToken = e.ana.key // from here on, and for the test's end
@@ -392,6 +402,41 @@ func replaced(t *testing.T, e *ending) {
 	e.data(t)
 }
 
+// hasOneData holds after a replacement of data: the data is whole, the one or the other, and
+// what is left over goes. The next replacement works.
+func hasOneData(t *testing.T, e *ending) {
+	data := awaitBody(t, e, "api", "/read?name=kept")
+	require.Contains(t, []string{"data of api", "pushed"}, data)
+	if e.acks["push"] {
+		require.Equal(t, "pushed", data)
+	}
+	eventually(t, "one volume and one process are left", func() error {
+		has := e.h.has(t, e.st)
+		left := slices.DeleteFunc(has, func(name string) bool { return !strings.HasPrefix(name, "container api-") && !strings.HasPrefix(name, "volume api-data") })
+		if len(left) != 2 {
+			return fmt.Errorf("there are %q", left)
+		}
+		return nil
+	})
+	require.NotContains(t, e.h.eventTypes(t, e.st), "service.crashed")
+	require.Equal(t, http.StatusOK, e.h.pushData(t, e.st, "api", e.st.ManageToken, dataArchive(t, file("kept", "data of api"))).status)
+	e.data(t)
+}
+
+// awaitBody returns what a service answers once it serves.
+func awaitBody(t *testing.T, e *ending, service, path string) (body string) {
+	t.Helper()
+	eventually(t, service+" serves", func() error {
+		r := e.h.get(t, e.st.url(service, path))
+		body = r.body
+		if r.status != http.StatusOK {
+			return fmt.Errorf("%s", r)
+		}
+		return nil
+	})
+	return body
+}
+
 // revoked holds after the manage token was revoked: no build cache is left.
 func revoked(t *testing.T, e *ending) {
 	e.h.loses(t, e.st, "volume web-cache*")
@@ -556,6 +601,10 @@ var faults = []fault{
 	{name: "a crash", from: withData, act: crash, end: restarted, points: []string{"crash-seen", "crash-counted", "backoff-over", "restart-healthy"}},
 	{name: "a crash loop", from: crashedOnce, act: crash, end: loops, points: []string{"loop-committed", "half-taken-down"}},
 	{name: "a restart", from: ofAna, act: restarts, end: replaced, points: []string{"next-named", "next-committed", "old-unnamed"}},
+	{name: "a replacement of data", from: withData, act: pushes, end: hasOneData, points: []string{
+		"data-filled", "data-halted", "data-started", "data-healthy", "next-committed", "data-discarded",
+	}},
+	{name: "a copy of data", from: withData, act: pullsHalted, end: hasOneData, points: []string{"data-halted"}},
 	{name: "a revocation", from: ofAna, act: revokes, end: revoked, points: []string{"kept-dropped"}},
 	{name: "a command", from: withData, act: commands, end: commanded, points: []string{"command-recorded", "command-run"}},
 	{name: "a rotation of a log", from: withData, act: logs, end: logged, opts: []Option{with("BERTH_LOG_MAX", "7KB")}, points: []string{"log-moved"}},

@@ -97,7 +97,7 @@ func (h *Host) has(t *testing.T, st *Stack) []string {
 		case isNamed || strings.HasPrefix(name, "container "+invariants.ReadyPrefix):
 		case kind == "file" && strings.HasPrefix(name, "sources/"):
 			found = append(found, object)
-		case kind == "file" || kind == "volume" && !strings.HasSuffix(name, "-data"):
+		case kind == "file" || kind == "volume" && !strings.Contains(name, "-data"):
 		case strings.HasPrefix(name, "container "):
 			found = append(found, name) // without its state
 		default:

@@ -246,7 +246,7 @@ func again(req *http.Request, route *routers.Route) *http.Request {
 		return nil
 	}
 	copied.Body = body
-	if taken := route.Operation.RequestBody; taken != nil && taken.Value.Content["multipart/form-data"] == nil {
+	if taken := route.Operation.RequestBody; taken != nil && taken.Value.Content["application/json"] != nil && taken.Value.Content["multipart/form-data"] == nil {
 		copied.Header.Set("Content-Type", "application/json")
 	}
 	return copied

@@ -38,6 +38,7 @@ type Row struct {
 	Services   []stack.Service
 	Source     stack.Source
 	Layers     map[string]stack.Layer
+	Data       map[string]int // number of the data volume, by service
 }
 
 // Occurrence is an event as the database has it.
@@ -52,13 +53,13 @@ type Occurrence struct {
 // Rows reads every stack, deleted ones included.
 func Rows(ctx context.Context, query Query) ([]Row, error) {
 	var all []Row
-	err := query(ctx, "SELECT id, node, epoch, status, owner IS NOT NULL, generation, deploying, error, services, source, layers FROM stacks ORDER BY seq", func(rows *sql.Rows) error {
+	err := query(ctx, "SELECT id, node, epoch, status, owner IS NOT NULL, generation, deploying, error, services, source, layers, data_volumes FROM stacks ORDER BY seq", func(rows *sql.Rows) error {
 		var r Row
-		var services, source, layers []byte
-		if err := rows.Scan(&r.ID, &r.Node, &r.Epoch, &r.Status, &r.Claimed, &r.Generation, &r.Deploying, &r.Error, &services, &source, &layers); err != nil {
+		var services, source, layers, data []byte
+		if err := rows.Scan(&r.ID, &r.Node, &r.Epoch, &r.Status, &r.Claimed, &r.Generation, &r.Deploying, &r.Error, &services, &source, &layers, &data); err != nil {
 			return err
 		}
-		err := errors.Join(json.Unmarshal(services, &r.Services), json.Unmarshal(source, &r.Source), json.Unmarshal(layers, &r.Layers))
+		err := errors.Join(json.Unmarshal(services, &r.Services), json.Unmarshal(source, &r.Source), json.Unmarshal(layers, &r.Layers), json.Unmarshal(data, &r.Data))
 		all = append(all, r)
 		return err
 	})
@@ -144,7 +145,7 @@ func (r *Row) Implies() (required, allowed []string) {
 		required = append(required, "file sources/"+r.Source.Folder)
 	}
 	if r.Status != stack.Expired {
-		allowed = append(allowed, "volume *-data", "volume *-cache", "volume *-cache-*")
+		allowed = append(allowed, "volume *-data", "volume *-data-*", "volume *-cache", "volume *-cache-*")
 		for _, layer := range r.Layers {
 			allowed = append(allowed, r.Image(layer.Image), r.Image(layer.Source.Image))
 		}
@@ -166,7 +167,11 @@ func (r *Row) Implies() (required, allowed []string) {
 			if s.Replaced > 0 {
 				container += "-r" + strconv.Itoa(s.Replaced)
 			}
-			required = append(required, "running container "+container, "volume "+s.Spec.Name+"-data", "network "+generation)
+			data := "volume " + s.Spec.Name + "-data"
+			if number := r.Data[s.Spec.Name]; number > 0 {
+				data += "-" + strconv.Itoa(number)
+			}
+			required = append(required, "running container "+container, data, "network "+generation)
 		}
 		if r.Status == stack.Live && r.Generation > 1 && s.Spec.Build != "" {
 			allowed = append(allowed, "running container "+ReadyPrefix+"*-"+s.Spec.Name, r.ReadyNetwork())

@@ -25,6 +25,9 @@ import (
 type fakeHost struct {
 	store *store.Store
 	dir   string
+	readData    func(ctx context.Context, service string, stop bool, w io.Writer) error
+	replaceData func(service string, data io.Reader) error
+
 	logs  func(ctx context.Context, service, kind string, v logfile.View, w io.Writer) error
 
 	follow func(ctx context.Context, service, kind string, v logfile.View, emit func(logfile.News) error) error
@@ -136,6 +139,17 @@ func (h *fakeHost) Restart(ctx context.Context, id, service string) (*stack.Stac
 
 func (h *fakeHost) RunCommand(ctx context.Context, c stack.Command, timeout time.Duration, out io.Writer) (stack.Command, error) {
 	return h.run(ctx, c, timeout, out)
+}
+
+func (h *fakeHost) ReadData(ctx context.Context, id, service string, stop bool, w io.Writer) error {
+	return h.readData(ctx, service, stop, w)
+}
+
+func (h *fakeHost) ReplaceData(ctx context.Context, id, service string, data io.Reader) (*stack.Stack, error) {
+	if err := h.replaceData(service, data); err != nil {
+		return nil, err
+	}
+	return h.store.Get(ctx, id)
 }
 
 func (h *fakeHost) FollowLogs(ctx context.Context, _ *stack.Stack, service, kind string, v logfile.View, emit func(logfile.News) error) error {

@@ -36,6 +36,8 @@ func (a *API) table() []route {
 		{fiber.MethodGet, "/v0/stacks/:id/env", a.onStack(a.variables)},
 		{fiber.MethodPatch, "/v0/stacks/:id/env", a.onStack(a.configure)},
 		{fiber.MethodPost, "/v0/stacks/:id/services/:name/exec", a.onStack(a.exec)},
+		{fiber.MethodGet, "/v0/stacks/:id/services/:name/data", a.onStack(a.readData)},
+		{fiber.MethodPut, "/v0/stacks/:id/services/:name/data", a.onStack(a.replaceData)},
 		{fiber.MethodPost, "/v0/claim", a.byOwner(a.claim)},
 		{fiber.MethodGet, "/v0/me", a.byOwner(a.me)},
 		{fiber.MethodPost, "/v0/validate", a.validate},

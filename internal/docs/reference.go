@@ -128,7 +128,7 @@ func newReference(api, manifest object) Reference {
 }
 
 // methods lists the methods of a path in the order in which they are shown.
-var methods = []string{"post", "get", "patch", "delete"}
+var methods = []string{"post", "get", "put", "patch", "delete"}
 
 func (r reader) group(tag, description string) Group {
 	g := Group{Name: tag, Description: description}

@@ -38,6 +38,8 @@ var routes = []Route{
 	{"GET", "/v0/stacks/:id/env", Anybody},
 	{"PATCH", "/v0/stacks/:id/env", Owner},
 	{"POST", "/v0/stacks/:id/services/:name/exec", Owner},
+	{"GET", "/v0/stacks/:id/services/:name/data", Owner},
+	{"PUT", "/v0/stacks/:id/services/:name/data", Owner},
 	{"POST", "/v0/claim", Anybody}, // the code in the body names the stack; see Claims
 	{"GET", "/v0/me", Anybody},
 	{"POST", "/v0/validate", Anybody},

@@ -60,6 +60,7 @@ type Config struct {
 
 	MaxUpload   int64
 	MaxUnpacked int64
+	MaxData     int64
 	MaxEntries  int
 	MaxUnpacks  int
 
@@ -172,6 +173,7 @@ func (c *Config) work() []Setting {
 		{"BERTH_MAX_UPLOAD", "50MB", "largest uploaded archive", into(&c.MaxUpload, parseSize)},
 		{"BERTH_MAX_UNPACKED", "1GB", "largest total size of an archive's files", into(&c.MaxUnpacked, parseSize)},
 		{"BERTH_MAX_ENTRIES", "100000", "most files and folders in an archive", into(&c.MaxEntries, parseCount)},
+		{"BERTH_MAX_DATA", "10GB", "largest total size of the files that replace the data of a service", into(&c.MaxData, parseSize)},
 		{"BERTH_MAX_UNPACKS", "8", "uploads unpacked at the same time; others wait in line for at most a minute", into(&c.MaxUnpacks, parseCount)},
 		{"BERTH_MAX_BUILDS", "4", "builds that run at the same time", into(&c.MaxBuilds, parseCount)},
 		{"BERTH_BUILD_TIMEOUT", "600s", "time limit for each install, build and release command, and for copying a static site out of its build", into(&c.BuildTimeout, parseDuration)},

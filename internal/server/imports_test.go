@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"internal/site":              {"internal/hostfault"},
 	"internal/cluster":           {"internal/stack", "internal/store"},
 	"internal/webhook":           {"internal/stack", "internal/store"},
-	"internal/supervisor":        {"internal/stack", "internal/source", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/proxy", "internal/site", "internal/logfile", "internal/datadir", "internal/admission", "internal/health", "internal/hostfault"},
+	"internal/supervisor":        {"internal/archive", "internal/stack", "internal/source", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/proxy", "internal/site", "internal/logfile", "internal/datadir", "internal/admission", "internal/health", "internal/hostfault"},
 	"internal/account":           {"internal/stack", "internal/auth", "internal/store"},
 	"internal/appserver":         {"internal/stack", "internal/store", "internal/archive", "internal/source", "internal/sse", "internal/fair"},
 	"internal/api":               {"internal/stack", "internal/source", "internal/stackid", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/logfile", "internal/sse", "internal/slowbody", "internal/fair"},

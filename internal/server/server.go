@@ -324,6 +324,7 @@ func (s *Server) openSupervisor(ctx context.Context, key auth.Key) error {
 		NanoCPUs:       int64(s.cfg.ServiceCPUs * 1e9),
 		Pids:           s.cfg.ServicePids,
 		LogMax:         s.cfg.LogMax,
+		MaxData:        s.cfg.MaxData,
 		OrphanGrace:    s.cfg.OrphanGrace,
 		Log:            s.log,
 	}))

@@ -75,6 +75,8 @@ type Stack struct {
 	// passwords of databases, by "<service>/<runtime>@<version>"; sealed at rest.
 	Secrets map[string]string
 
+	DataVolumes map[string]int // number of the data volume by service; none for the first
+
 	DataKey []byte // of what a registry has of it; nil before the first push and once deleted; sealed at rest
 	Pushed  bool   // the registry may have something of it
 

@@ -163,6 +163,7 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		ALTER TABLE stacks DROP COLUMN pushed;
 		ALTER TABLE stacks DROP COLUMN snapshot;
 		ALTER TABLE stacks DROP COLUMN regained;
+		ALTER TABLE stacks DROP COLUMN data_volumes;
 		ALTER TABLE stacks DROP COLUMN node;
 		ALTER TABLE stacks DROP COLUMN epoch;
 		ALTER TABLE stacks DROP COLUMN noticed;

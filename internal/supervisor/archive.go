@@ -118,7 +118,7 @@ func (r *runner) putApart(ctx context.Context, st *stack.Stack) error {
 		return err
 	}
 	for _, service := range processServices(st) {
-		key := engine.Key{Stack: st.ID, Service: service}
+		key := dataKey(st, service)
 		image, err := r.sup.helperImage(ctx, st)
 		if err == nil {
 			err = r.archive(ctx, st, dataName(st, service), func(ctx context.Context, w io.Writer) error {
@@ -202,7 +202,8 @@ func (s *Supervisor) fetchData(ctx context.Context, st *stack.Stack, service, na
 	if err != nil {
 		return err
 	}
-	key, replaced := engine.Key{Stack: st.ID, Service: service, Generation: st.Generation.Number}, 0
+	key, replaced := dataKey(st, service), 0
+	key.Generation = st.Generation.Number
 	if served := st.Service(service); served != nil {
 		replaced = served.Replaced
 	}
@@ -213,7 +214,7 @@ func (s *Supervisor) fetchData(ctx context.Context, st *stack.Stack, service, na
 
 // makeEmpty makes the data volume of a service as its first start does.
 func (s *Supervisor) makeEmpty(ctx context.Context, st *stack.Stack, service string) error {
-	key := engine.Key{Stack: st.ID, Service: service}
+	key := dataKey(st, service)
 	id, err := s.cfg.Engine.Prepare(ctx, engine.Spec{
 		Name: key.RestoreCopy(), Key: key, Image: st.Service(service).Image, Volumes: map[string]string{stack.DataDir: key.Data()},
 	})

@@ -119,7 +119,7 @@ func (s *Supervisor) Reclaim(enough func() bool) {
 	}
 	slices.SortFunc(stacks, func(a, b *stack.Stack) int { return a.DeployedAt.Compare(b.DeployedAt) })
 	for _, st := range stacks {
-		isCache := func(v engine.Volume) bool { return v.Name != v.Key.Data() }
+		isCache := func(v engine.Volume) bool { _, isData := v.Key.DataNumber(v.Name); return !isData }
 		if !st.HasUnusedLayer() && !slices.ContainsFunc(there[st.ID].Volumes, isCache) {
 			continue
 		}

@@ -308,7 +308,7 @@ func (s *Supervisor) checkDatabases(ctx context.Context, st *stack.Stack, servic
 
 // hasData reports whether there is anything in the data folder of a service.
 func (s *Supervisor) hasData(ctx context.Context, st *stack.Stack, spec *stack.Spec) (bool, error) {
-	key := engine.Key{Stack: st.ID, Service: spec.Name}
+	key := dataKey(st, spec.Name)
 	volumes, err := s.cfg.Engine.Volumes(ctx, key)
 	if err != nil || !slices.ContainsFunc(volumes, func(v engine.Volume) bool { return v.Name == key.Data() }) {
 		return false, err

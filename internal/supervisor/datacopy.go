@@ -32,13 +32,13 @@ func (c *dataCopy) look(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c.next = stack.Snapshot{Attempt: c.st.Generation.Attempt, Services: servicesWithData(engine.Objects{Volumes: volumes})}
+	c.next = stack.Snapshot{Attempt: c.st.Generation.Attempt, Services: servicesWithData(c.st, engine.Objects{Volumes: volumes})}
 	if c.image, err = r.sup.helperImage(ctx, c.st); err != nil {
 		return false, err
 	}
 	all, quiet := sha256.New(), true
 	for _, service := range c.next.Services {
-		state, err := r.cfg.Engine.DataState(ctx, engine.Key{Stack: r.id, Service: service}, c.image)
+		state, err := r.cfg.Engine.DataState(ctx, dataKey(c.st, service), c.image)
 		if err != nil {
 			return false, err
 		}
@@ -56,7 +56,7 @@ func (c *dataCopy) look(ctx context.Context) (changed bool, err error) {
 // while the stack is paused.
 func (c *dataCopy) makeHelpers(ctx context.Context) error {
 	for _, service := range c.next.Services {
-		key := engine.Key{Stack: c.runner.id, Service: service}
+		key := dataKey(c.st, service)
 		id, err := c.runner.cfg.Engine.Prepare(ctx, engine.Spec{
 			Name: key.SnapshotCopy(), Key: key, Image: c.image, Volumes: map[string]string{stack.DataDir: key.Data()},
 		})
@@ -79,7 +79,7 @@ func (c *dataCopy) removeHelpers() {
 // read writes the data of a service.
 func (c *dataCopy) read(ctx context.Context, service string, w io.Writer) error {
 	counted := &counter{to: w}
-	err := c.runner.cfg.Engine.ReadData(ctx, engine.Key{Stack: c.runner.id, Service: service}, c.helpers[service], c.image, counted)
+	err := c.runner.cfg.Engine.ReadData(ctx, dataKey(c.st, service), c.helpers[service], c.image, counted)
 	c.next.Bytes += counted.n
 	return err
 }

@@ -36,6 +36,7 @@ type generation struct {
 	reopened map[*stack.Service]*site.Site // sites whose trees are still to be read
 
 	mu        sync.Mutex
+	volumes   map[string]int // numbers of data volumes by service, as in the row
 	processes map[string]*process
 	targets   map[string]*proxy.Target
 }
@@ -52,6 +53,7 @@ func (r *runner) generation(st *stack.Stack, made stack.Generation) *generation 
 		made:      made,
 		absence:   r.sup.absences.Load(),
 		network:   engine.Key{Stack: st.ID, Generation: made.Number}.Network(),
+		volumes:   maps.Clone(st.DataVolumes),
 		processes: map[string]*process{},
 		targets:   map[string]*proxy.Target{},
 		reopened:  map[*stack.Service]*site.Site{},
@@ -280,6 +282,27 @@ func (g *generation) notIn(row *stack.Stack) (left leftovers) {
 		}
 	}
 	return left
+}
+
+// data returns the key of a service with the number of its data volume.
+func (g *generation) data(service string) engine.Key {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := g.key(service)
+	key.Volume = g.volumes[service]
+	return key
+}
+
+// setVolume gives the next processes of a service a data volume by its number, and returns
+// the number of the one before.
+func (g *generation) setVolume(service string, number int) (before int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.volumes == nil {
+		g.volumes = map[string]int{}
+	}
+	before, g.volumes[service] = g.volumes[service], number
+	return before
 }
 
 // key returns the key of the objects of a service in this generation. The service ""

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -100,7 +99,8 @@ func (v receiver) Fill(ctx context.Context, id, service string, data io.Reader) 
 		if err != nil {
 			return err
 		}
-		key := engine.Key{Stack: id, Service: service, Generation: st.Generation.Number}
+		key := dataKey(st, service)
+		key.Generation = st.Generation.Number
 		return v.sup.cfg.Engine.FillData(ctx, key, image, key.Process(0), data)
 	})
 }

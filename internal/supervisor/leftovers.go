@@ -104,7 +104,7 @@ func (s *Supervisor) leftovers(st *stack.Stack, there engine.Objects) leftovers 
 		current := st.Status == stack.Live && (shared || n.Name == networkOf(st, there))
 		return current || s.sparesRunning(st, n.Key) && hasContainers(there, n.Key.Generation)
 	})
-	left.objects.Volumes = slices.DeleteFunc(slices.Clone(there.Volumes), func(v engine.Volume) bool { return isNeeded(st, v) })
+	left.objects.Volumes = slices.DeleteFunc(slices.Clone(there.Volumes), func(v engine.Volume) bool { return isNeeded(st, v, there.Volumes) })
 	left.files = s.cfg.Dir.Sites(st.ID, unused.site)
 	left.files = append(left.files, s.cfg.Dir.Listings(st.ID, func(digest string) bool { return !st.KeepsListing(digest) })...)
 	return left
@@ -116,10 +116,15 @@ func hasContainers(there engine.Objects, number int) bool {
 	return slices.ContainsFunc(there.Containers, func(c engine.Container) bool { return c.Key.Generation == number })
 }
 
-// isNeeded reports whether a volume has data, or build caches that the next build uses.
-func isNeeded(st *stack.Stack, v engine.Volume) bool {
-	current := v.Name == v.Key.Cache(st.CachesDropped) && st.KeepsCaches(v.Key.Service)
-	return v.Name == v.Key.Data() || current
+// isNeeded reports whether a volume, one of all that there are, has data, or build caches
+// that the next build uses. Another data volume than the one that the row names is needed
+// while that one is missing: the row may be that of an earlier copy of the database.
+func isNeeded(st *stack.Stack, v engine.Volume, all []engine.Volume) bool {
+	if number, isData := v.Key.DataNumber(v.Name); isData {
+		data := dataKey(st, v.Key.Service)
+		return number == data.Volume || !slices.ContainsFunc(all, func(v engine.Volume) bool { return v.Name == data.Data() })
+	}
+	return v.Name == v.Key.Cache(st.CachesDropped) && st.KeepsCaches(v.Key.Service)
 }
 
 // unused selects what the attempts that which accepts have made, if the row does not name

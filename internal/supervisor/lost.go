@@ -187,7 +187,7 @@ func (s *Supervisor) EmptyStacks(ctx context.Context) ([]string, error) {
 	}
 	by := map[string][]engine.Volume{}
 	for _, v := range volumes {
-		if v.Name == v.Key.Data() {
+		if _, isData := v.Key.DataNumber(v.Name); isData {
 			by[v.Key.Stack] = append(by[v.Key.Stack], v)
 		}
 	}

@@ -216,7 +216,7 @@ func (m *move) copyData(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, service := range servicesWithData(there) {
+	for _, service := range servicesWithData(m.st, there) {
 		if m.isFetched(ctx, service) {
 			continue
 		}
@@ -246,7 +246,7 @@ func (m *move) sendData(ctx context.Context, service string) error {
 	if err != nil {
 		return err
 	}
-	key := engine.Key{Stack: m.st.ID, Service: service}
+	key := dataKey(m.st, service)
 	read := func(ctx context.Context, w io.Writer) error {
 		return m.runner.cfg.Engine.ReadData(ctx, key, "", image, w)
 	}
@@ -254,10 +254,10 @@ func (m *move) sendData(ctx context.Context, service string) error {
 }
 
 // servicesWithData returns the services that have a data volume or a snapshot.
-func servicesWithData(there engine.Objects) []string {
+func servicesWithData(st *stack.Stack, there engine.Objects) []string {
 	services := map[string]bool{}
 	for _, v := range there.Volumes {
-		if v.Name == v.Key.Data() {
+		if v.Name == dataKey(st, v.Key.Service).Data() {
 			services[v.Key.Service] = true
 		}
 	}

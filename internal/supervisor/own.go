@@ -115,8 +115,9 @@ func (s *Supervisor) stopIfForeign(ctx context.Context, id string, containers []
 // has to stay: snapshots, and volumes that have files or cannot be read.
 func (s *Supervisor) sortData(ctx context.Context, st *stack.Stack, data engine.Objects, rest *engine.Objects) (kept []string) {
 	for _, v := range data.Volumes {
-		isCache := v.Name != v.Key.Data()
-		if !isCache && s.mayHaveData(ctx, st, v) {
+		number, isData := v.Key.DataNumber(v.Name)
+		v.Key.Volume = number
+		if isData && s.mayHaveData(ctx, st, v) {
 			kept = append(kept, v.Name)
 		} else {
 			rest.Volumes = append(rest.Volumes, v)

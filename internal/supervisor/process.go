@@ -81,7 +81,7 @@ func (g *generation) containerSpec(ctx context.Context, s *stack.Service) (engin
 		Network:     g.network,
 		Shared:      g.usesDatabase(&s.Spec),
 		Await:       func(ctx context.Context) error { return ofHost(g.makeNetwork(ctx)) },
-		Volumes:     map[string]string{stack.DataDir: g.key(s.Spec.Name).Data()},
+		Volumes:     map[string]string{stack.DataDir: g.data(s.Spec.Name).Data()},
 		Memory:      g.cfg.Memory,
 		NanoCPUs:    g.cfg.NanoCPUs,
 		Pids:        g.cfg.Pids,

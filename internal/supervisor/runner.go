@@ -67,6 +67,8 @@ type runner struct {
 	mu       sync.Mutex
 	logs     map[string]runLog // by service
 	refusals map[string]int    // by image: how often in a row the engine refused to start it again
+
+	transfers transfers // of data
 }
 
 // runLog is the open log of a service, shared by all its processes that write to it.

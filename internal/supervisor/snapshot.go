@@ -36,12 +36,13 @@ func (r *runner) keepVolumes(ctx context.Context, st *stack.Stack) error {
 	if err != nil {
 		return err
 	}
-	caches := slices.DeleteFunc(slices.Clone(volumes), func(v engine.Volume) bool { return isNeeded(st, v) })
+	caches := slices.DeleteFunc(slices.Clone(volumes), func(v engine.Volume) bool { return isNeeded(st, v, volumes) })
 	err = r.cfg.Engine.Discard(ctx, engine.Objects{Volumes: caches, Images: unneededLayers(st)})
 	_ = r.cfg.Admission.CheckRoom() // makes room, if it can, before a snapshot finds none
 	for _, v := range volumes {
-		if v.Name == v.Key.Data() && st.Service(v.Key.Service) != nil {
-			err = errors.Join(err, r.snapshotVolume(ctx, st, v.Key))
+		key := dataKey(st, v.Key.Service)
+		if v.Name == key.Data() && st.Service(v.Key.Service) != nil {
+			err = errors.Join(err, r.snapshotVolume(ctx, st, key))
 		}
 	}
 	return err
@@ -104,8 +105,7 @@ func (s *Supervisor) helperImage(ctx context.Context, st *stack.Stack) (string, 
 
 // restoreData fills a new data volume from the service's snapshot, if there is one.
 func (g *generation) restoreData(ctx context.Context, s *stack.Service) error {
-	key := g.key(s.Spec.Name)
-	return g.cfg.Engine.Restore(ctx, key, g.processName(s))
+	return g.cfg.Engine.Restore(ctx, g.data(s.Spec.Name), g.processName(s))
 }
 
 // checkData returns an error if a service has been served before and its data is gone,
@@ -115,7 +115,7 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 	if s.Spec.IsStatic() {
 		return nil
 	}
-	key := g.key(s.Spec.Name)
+	key := g.data(s.Spec.Name)
 	volumes, err := g.cfg.Engine.Volumes(ctx, key.WithoutGeneration())
 	if err != nil || slices.ContainsFunc(volumes, func(v engine.Volume) bool { return v.Name == key.Data() }) {
 		return err

@@ -54,6 +54,7 @@ type Config struct {
 	NanoCPUs int64 // billionths of a core; 0 for no limit
 	Pids     int64 // processes that a service may have at once
 	LogMax   int64 // bytes of a log before it is rotated
+	MaxData  int64 // bytes that may replace the data of a service
 
 	// How long containers, images and files stay that the store does not explain: those
 	// of unknown stacks, and of generations newer than their rows.
@@ -407,6 +408,9 @@ func (s *Supervisor) Delete(ctx context.Context, id string) error {
 		if err != nil || st.Node != s.cfg.Node {
 			return s.deleteLost(ctx, st, err)
 		}
+	}
+	if err := s.awaitReplaced(ctx, id); err != nil {
+		return err
 	}
 	return s.endStack(ctx, id, func(st *stack.Stack) ([]stack.Event, error) {
 		return st.Delete(stack.Now())

@@ -1,0 +1,60 @@
+package stack
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/berth-host/berth/internal/safetext"
+)
+
+// MaxDataEntries is how many files and folders may replace a service's data.
+const MaxDataEntries = 1_000_000
+
+// CheckData returns an error unless the data of a service can be read or replaced:
+// NotFound for an unknown service, and a Conflict if it has none or its process does not
+// run.
+func (s *Stack) CheckData(service string, now time.Time) error {
+	svc := s.Service(service)
+	switch {
+	case svc == nil:
+		return NewError(NotFound, fmt.Sprintf("the stack has no service %s; it has %s", safetext.Name(service), strings.Join(s.ServiceNames(), ", ")))
+	case s.Due(now), s.Status == Expired:
+		return errExpired
+	case s.Status == Building, s.Deploying != 0:
+		return &Error{
+			Kind: Conflict, RetryAfter: busyRetry,
+			Detail: "a build of this stack is running; wait for it with GET /v0/stacks/" + s.ID + "?wait=true, then try again",
+		}
+	case s.Status != Live:
+		return NewError(Conflict, fmt.Sprintf("the stack is %s, so no process has its data; deploy a source that works, then try again", s.Status))
+	case svc.Spec.IsStatic():
+		return NewError(Conflict, service+" is a static site: it has no data")
+	}
+	return nil
+}
+
+// HaltForData records that the process of a service ends for a change or a copy of its
+// data. DataReplaced or RestartedOnRequest ends that.
+func (s *Stack) HaltForData(service string) error {
+	svc, err := s.served(service)
+	if err == nil {
+		svc.Status, svc.InPlace = Restarting, true
+	}
+	return err
+}
+
+// DataReplaced is ReplacedOnRequest for a process that has another data volume.
+func (s *Stack) DataReplaced(service string, generation, replaced, volume int) ([]Event, error) {
+	events, err := s.ReplacedOnRequest(service, generation, replaced)
+	if err != nil {
+		return nil, err
+	}
+	s.Service(service).InPlace = false
+	volumes := map[string]int{}
+	maps.Copy(volumes, s.DataVolumes)
+	volumes[service] = volume
+	s.DataVolumes = volumes
+	return events, nil
+}

@@ -1,0 +1,325 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/berth-host/berth/internal/archive"
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/hostfault"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// The data of a service is replaced as a whole: a new volume is filled beside the one that
+// is served, a new process is started on it in place of the old one, and one change of the
+// row makes both the served ones. Whatever fails before that, the old process is started
+// again on its volume, which nobody has written to meanwhile. Whichever of the two volumes the
+// row does not name is a leftover.
+
+// dataKey returns the key of a service's data volume, as the row names it.
+func dataKey(st *stack.Stack, service string) engine.Key {
+	return engine.Key{Stack: st.ID, Service: service, Volume: st.DataVolumes[service]}
+}
+
+// ReadData writes the data of a service of a live stack to w, as a tar.gz. Files may change
+// meanwhile, unless its process is to stop for that time. After an error, what was written
+// has no end. If the state does not allow it, the error is a *stack.Error and nothing was
+// written.
+func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool, w io.Writer) error {
+	r, end, err := s.beginTransfer(ctx, id, service, false)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if stop {
+		return r.doJob(ctx, func(job context.Context) error { return r.readHalted(job, ctx, service, w) })
+	}
+	r.tell(func(l *loop) { l.aside++ }) // what is idle is tidied, and the helper is a leftover
+	defer r.tell(func(l *loop) { l.aside-- })
+	return r.readWhileLive(ctx, service, w)
+}
+
+// ReplaceData replaces the data of a service of a live stack by a tar or tar.gz, and returns
+// the stack once a process with it is healthy. If there is none, the old data serves again,
+// and the error is an Unprocessable *stack.Error. If the state does not allow it, or the
+// archive is refused, the error is a *stack.Error as well, and nothing has changed.
+func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data io.Reader) (*stack.Stack, error) {
+	if err := s.cfg.Admission.CheckRoom(); err != nil {
+		return nil, err
+	}
+	r, end, err := s.beginTransfer(ctx, id, service, true)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	limits := archive.DataLimits{MaxBytes: s.cfg.MaxData, MaxEntries: stack.MaxDataEntries, Root: stack.DataDir, Room: s.cfg.Admission.CheckRoom}
+	err = r.doJob(ctx, func(job context.Context) error {
+		return r.replaceData(job, service, func(job context.Context, w io.Writer) error {
+			both, cancel := endsWith(job, ctx)
+			defer cancel()
+			return archive.CopyData(both, w, data, limits)
+		})
+	})
+	if errors.Is(err, engine.ErrNoSpace) {
+		err = fmt.Errorf("%w: %w", hostfault.NoSpace, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.cfg.Store.Get(ctx, id)
+}
+
+// beginTransfer takes the place of a copy of a service's data, if its state allows that.
+func (s *Supervisor) beginTransfer(ctx context.Context, id, service string, replace bool) (*runner, func(), error) {
+	st, err := s.cfg.Store.Get(ctx, id)
+	if err == nil {
+		err = st.CheckData(service, stack.Now())
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	r := s.lookup(id)
+	switch {
+	case r == nil:
+		return nil, nil, s.whyNotHere(ctx, id)
+	case r.moving.Load():
+		return nil, nil, errMoving
+	}
+	end, err := r.transfers.begin(service, replace)
+	return r, end, err
+}
+
+// readWhileLive reads the data until the stack is no longer live: its end needs the volume.
+func (r *runner) readWhileLive(ctx context.Context, service string, w io.Writer) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(r.ctx, func() { cancel(r.gone()) })()
+	woken, stop := r.cfg.Store.Watch(r.id)
+	defer stop()
+	read := make(chan error, 1)
+	go func() { read <- r.readData(ctx, service, w) }()
+	for {
+		select {
+		case err := <-read:
+			return err
+		case <-woken:
+		}
+		st, err := r.cfg.Store.Get(ctx, r.id)
+		if err == nil && st.Status != stack.Live {
+			cancel(stack.NewError(stack.Conflict, "the stack is no longer live"))
+		}
+	}
+}
+
+// readData writes the data of a service to w.
+func (r *runner) readData(ctx context.Context, service string, w io.Writer) error {
+	st, err := r.get(ctx)
+	if err != nil {
+		return err
+	}
+	image, err := r.sup.helperImage(ctx, st)
+	if err != nil {
+		return err
+	}
+	err = engine.Stream(ctx, func(ctx context.Context, out io.Writer) error {
+		return r.cfg.Engine.ReadData(ctx, dataKey(st, service), "", image, out)
+	}, func(in io.Reader) error { return archive.PackData(w, in, engine.DataFolder) })
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// readHalted is the job that reads the data of a service while its process is stopped. The
+// reading ends with the caller's context too.
+func (r *runner) readHalted(job, caller context.Context, service string, w io.Writer) error {
+	p, err := r.haltForData(job, service)
+	if err != nil {
+		return err
+	}
+	failpoint.Here("data-halted")
+	both, cancel := endsWith(job, caller)
+	defer cancel()
+	err = r.readData(both, service, w)
+	p.resume(job)
+	return err
+}
+
+// endsWith returns a context like ctx that also ends with another one, for its cause.
+func endsWith(ctx, other context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// replaceData is the job that replaces the data of a service by a tar that data writes.
+func (r *runner) replaceData(ctx context.Context, service string, data func(context.Context, io.Writer) error) error {
+	st, err := r.get(ctx)
+	if err != nil {
+		return err
+	}
+	image, err := r.sup.helperImage(ctx, st)
+	if err != nil {
+		return err
+	}
+	old := dataKey(st, service)
+	next := old
+	next.Volume++
+	if err := r.fillData(ctx, next, image, st.UID(), data); err != nil {
+		return err
+	}
+	failpoint.Here("data-filled")
+	unused := next
+	p, err := r.haltForData(ctx, service)
+	if err == nil {
+		failpoint.Here("data-halted")
+		if err = p.startOn(ctx, next.Volume); err == nil {
+			unused = old
+		}
+	}
+	longer := context.WithoutCancel(ctx)
+	if left := r.cfg.Engine.Discard(longer, engine.Objects{Volumes: []engine.Volume{{Name: unused.Data()}}}); left != nil {
+		r.log.Warn("data volume that is not used not removed; trying again later", "volume", unused.Data(), "error", left)
+	}
+	failpoint.Here("data-discarded")
+	return err
+}
+
+// fillData fills a new volume. An archive that cannot be unpacked is an Unprocessable
+// error.
+func (r *runner) fillData(ctx context.Context, key engine.Key, image string, uid int, data func(context.Context, io.Writer) error) error {
+	err := r.cfg.Engine.UnpackData(ctx, key, image, uid, data)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, engine.ErrData):
+		return stack.NewError(stack.Unprocessable, "the archive cannot be unpacked: "+err.Error())
+	}
+	return err
+}
+
+// haltForData stops the process of a service after its open requests, and returns it. Nobody
+// watches it then, and what it left is on the disk. After an error it serves as before.
+func (r *runner) haltForData(ctx context.Context, service string) (*process, error) {
+	g := r.serving()
+	if g == nil {
+		return nil, errNotRunning(service)
+	}
+	p := g.unwatch(service)
+	if p == nil {
+		return nil, errNotRunning(service)
+	}
+	p.logLine("stopped for its data")
+	// Before the engine is asked, so that the next server knows.
+	st, err := r.update(ctx, func(st *stack.Stack) ([]stack.Event, error) { return nil, st.HaltForData(service) })
+	if err == nil {
+		_, err = p.retryHung(ctx, func() error { return p.hide(ctx) })
+	}
+	if err == nil {
+		g.setTarget(service, nil)
+		r.drainAll(g.republish(st))
+		_, err = p.retryHung(ctx, func() error { return p.halt(ctx) })
+	}
+	if err != nil {
+		p.resume(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+// halt stops the process.
+func (p *process) halt(ctx context.Context) error {
+	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
+		return err
+	}
+	p.awaitLog(ctx)
+	p.markEnd(ctx, true)
+	return nil
+}
+
+// startOn starts another process in place of this one, which has been halted, with the data
+// volume that has a number. If it does not get healthy, this one serves again, and the
+// error is an Unprocessable with the reason, or a fault of the host.
+func (p *process) startOn(ctx context.Context, volume int) error {
+	r, name := p.gen.runner, p.service.Spec.Name
+	before := p.gen.setVolume(name, volume)
+	err := p.startNext(ctx, volume)
+	if err == nil {
+		if err := p.cfg.Engine.Remove(context.WithoutCancel(ctx), p.id); err != nil {
+			p.log.Warn("replaced process not removed; trying again later", "error", err)
+		}
+		return nil
+	}
+	p.gen.setVolume(name, before)
+	p.resume(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if isOfHost(err) {
+		return err
+	}
+	return stack.NewError(stack.Unprocessable, "the data was not replaced, and what was there before serves again: "+r.explain(err))
+}
+
+// startNext starts the process on the other volume, and makes both the served ones.
+func (p *process) startNext(ctx context.Context, volume int) error {
+	service := *p.service
+	service.Replaced++
+	name := service.Spec.Name
+	next, err := p.gen.startProcess(ctx, &service, name)
+	if err != nil {
+		return err
+	}
+	failpoint.Here("data-started")
+	err = next.waitHealthy(ctx)
+	if err == nil {
+		failpoint.Here("data-healthy")
+		_, err = p.replace(ctx, next, func(st *stack.Stack) ([]stack.Event, error) {
+			return st.DataReplaced(name, p.gen.made.Number, service.Replaced, volume)
+		})
+	}
+	if err != nil {
+		return errors.Join(err, next.endAndRemove(context.WithoutCancel(ctx)))
+	}
+	next.logLine(name + " is healthy with other data")
+	return nil
+}
+
+// resume starts a process again that was halted, and returns once it serves. If ctx, the
+// job's own, has ended, that is left to whoever ended it. If the process does not get
+// healthy, it has crashed.
+func (p *process) resume(ctx context.Context) {
+	away, err := p.retryHung(ctx, func() error { return p.restart(ctx) })
+	if away || ctx.Err() != nil {
+		return // it comes back with the engine, or with the next job
+	}
+	if err == nil {
+		if p.recordRestart(ctx, (*stack.Stack).RestartedOnRequest) {
+			p.watchIfServed(func(context.Context) bool { return true })
+		}
+		return
+	}
+	p.watchIfServed(func(ctx context.Context) bool {
+		p.endFailedRestart(ctx, err)
+		return p.revive(ctx, nil, true)
+	})
+}
+
+// watchIfServed is watchAfter, unless the generation has fallen: it is being ended then. The
+// stack is not idle before first has returned.
+func (p *process) watchIfServed(first func(context.Context) bool) {
+	r := p.gen.runner
+	_ = r.handOver(r.ctx, func(l *loop) { // if the loop has ended, so has the watching
+		if r.serving() != p.gen {
+			return
+		}
+		l.aside++ // before this job ends
+		p.watchAfter(func(ctx context.Context) bool {
+			defer r.tell(func(l *loop) { l.aside-- })
+			return first(ctx)
+		})
+	})
+}
