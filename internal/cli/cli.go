@@ -106,7 +106,7 @@ berth status stk_3f2a9c1b7d4e`,
 		&cobra.Group{ID: "account", Title: "account"},
 	)
 	root.AddCommand(
-		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.envCommand(), a.execCommand(), a.pullCommand(), a.restartCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
+		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.envCommand(), a.execCommand(), a.dataCommand(), a.pullCommand(), a.restartCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
 		a.initCommand(), a.checkCommand(),
 		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.claimCommand(), a.listCommand(),
 		a.mcpCommand(),

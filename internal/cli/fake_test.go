@@ -42,6 +42,7 @@ const (
 )
 
 type fakeStack struct {
+	data                    string // of its service
 	id, name, token, status string
 	claimed                 bool
 	generation, deploying   int
@@ -71,6 +72,8 @@ func newFake(t testing.TB) *fake {
 	mux.HandleFunc("PATCH /v0/stacks/{id}/env", f.with(f.setEnv))
 	mux.HandleFunc("GET /v0/stacks/{id}/logs", f.with(f.logs))
 	mux.HandleFunc("POST /v0/stacks/{id}/services/{name}/exec", f.with(f.exec))
+	mux.HandleFunc("GET /v0/stacks/{id}/services/{name}/data", f.with(f.readData))
+	mux.HandleFunc("PUT /v0/stacks/{id}/services/{name}/data", f.with(f.replaceData))
 	mux.HandleFunc("POST /v0/claim", f.claim)
 	mux.HandleFunc("GET /v0/me", f.me)
 	mux.HandleFunc("POST /v0/validate", f.validate)
@@ -131,6 +134,31 @@ func (f *fake) exec(w http.ResponseWriter, r *http.Request, _ *fakeStack) {
 	}
 	text, _ := json.Marshal(end)
 	fmt.Fprintf(w, "event: exit\ndata: %s\n\n", text)
+}
+
+func (f *fake) readData(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	if r.PathValue("name") != "web" {
+		refuse(w, http.StatusNotFound, "the stack has no service "+r.PathValue("name")+"; it has web")
+		return
+	}
+	fmt.Fprint(w, s.data)
+	if s.data == "broken\n" {
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	if r.URL.Query().Has("stop") {
+		fmt.Fprintln(w, " "+r.URL.RawQuery)
+	}
+}
+
+func (f *fake) replaceData(w http.ResponseWriter, r *http.Request, s *fakeStack) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s.data = string(text)
+	f.show(w, r, s)
 }
 
 func (f *fake) with(do func(http.ResponseWriter, *http.Request, *fakeStack)) http.HandlerFunc {
