@@ -412,7 +412,9 @@ func hasOneData(t *testing.T, e *ending) {
 	}
 	eventually(t, "one volume and one process are left", func() error {
 		has := e.h.has(t, e.st)
-		left := slices.DeleteFunc(has, func(name string) bool { return !strings.HasPrefix(name, "container api-") && !strings.HasPrefix(name, "volume api-data") })
+		left := slices.DeleteFunc(has, func(name string) bool {
+			return !strings.HasPrefix(name, "container api-") && !strings.HasPrefix(name, "volume api-data")
+		})
 		if len(left) != 2 {
 			return fmt.Errorf("there are %q", left)
 		}

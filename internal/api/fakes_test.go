@@ -23,12 +23,12 @@ import (
 // fakeHost records stacks in the real store and keeps their sources; tests
 // settle them.
 type fakeHost struct {
-	store *store.Store
-	dir   string
+	store       *store.Store
+	dir         string
 	readData    func(ctx context.Context, service string, stop bool, w io.Writer) error
 	replaceData func(service string, data io.Reader) error
 
-	logs  func(ctx context.Context, service, kind string, v logfile.View, w io.Writer) error
+	logs func(ctx context.Context, service, kind string, v logfile.View, w io.Writer) error
 
 	follow func(ctx context.Context, service, kind string, v logfile.View, emit func(logfile.News) error) error
 

@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"internal/account":           {"internal/stack", "internal/auth", "internal/store"},
 	"internal/appserver":         {"internal/stack", "internal/store", "internal/archive", "internal/source", "internal/sse", "internal/fair"},
 	"internal/api":               {"internal/stack", "internal/source", "internal/stackid", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/logfile", "internal/sse", "internal/slowbody", "internal/fair"},
-	"internal/web":               {"internal/stack", "internal/source", "internal/logfile", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/docs", "internal/sse"},
+	"internal/web":               {"internal/slowbody", "internal/stack", "internal/source", "internal/logfile", "internal/auth", "internal/store", "internal/account", "internal/appserver", "internal/docs", "internal/sse"},
 	"internal/client":            {"internal/manifest"},
 	"internal/cli":               {"internal/client", "internal/manpage", "internal/mcp", "internal/pack", "internal/archive", "internal/manifest", "internal/stack"},
 	"images":                     {"internal/engine"},

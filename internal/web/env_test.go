@@ -246,6 +246,22 @@ func (h *fakeHost) Restart(ctx context.Context, id, service string) (*stack.Stac
 	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService(service) })
 }
 
+func (h *fakeHost) ReadData(_ context.Context, _, service string, stop bool, w io.Writer) error {
+	_, err := fmt.Fprintf(w, "data of %s, stopped: %t", service, stop)
+	return err
+}
+
+func (h *fakeHost) ReplaceData(ctx context.Context, id, service string, data io.Reader) (*stack.Stack, error) {
+	text, err := io.ReadAll(data)
+	if err != nil || len(text) < 10 {
+		return nil, stack.NewError(stack.Unprocessable, "the archive is cut short")
+	}
+	h.mu.Lock()
+	h.restarts = append(h.restarts, fmt.Sprintf("%s has %d bytes", service, len(text)))
+	h.mu.Unlock()
+	return h.store.Get(ctx, id)
+}
+
 func (h *fakeHost) Rebuild(ctx context.Context, id string) (*stack.Stack, error) {
 	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) {
 		_, events, err := s.Rebuild(stack.Now())

@@ -310,9 +310,9 @@ func TestPages_HideWhatBroke(t *testing.T) {
 
 func TestPages_RefuseWhatNoFormSends(t *testing.T) {
 	e := newEnv(t)
-	body, end := io.Pipe() // nothing is sent, so that the server cannot close while something is
+	rest, end := io.Pipe() // nothing more is sent, so that the server cannot close while something is
 	defer end.Close()
-	req := e.visitor().request(http.MethodPost, "/signin", body)
+	req := e.visitor().request(http.MethodPost, "/signin", io.MultiReader(strings.NewReader(strings.Repeat("x", 8<<10)), rest))
 	req.ContentLength = maxBody + 1
 	r := e.visitor().do(req)
 	require.Equal(t, 413, r.status)

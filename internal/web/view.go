@@ -149,6 +149,14 @@ func (v stackView) canRestart(s serviceView) bool {
 	return s.Process && v.Stack.Status == stack.Live && v.Stack.Deploying == 0
 }
 
+// hasData reports whether a service of the stack has data.
+func (v stackView) hasData() bool {
+	return slices.ContainsFunc(v.Services, func(s serviceView) bool { return s.Process })
+}
+
+// canTransfer reports whether data may be downloaded and replaced now.
+func (v stackView) canTransfer() bool { return v.Stack.Status == stack.Live && v.Stack.Deploying == 0 }
+
 // canRebuild reports whether the stack may be built again from its kept source.
 func (v stackView) canRebuild() bool {
 	idle := v.Stack.Deploying == 0 && (v.Stack.Status == stack.Live || v.Stack.Status == stack.Failed)

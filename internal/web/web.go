@@ -53,6 +53,12 @@ type Host interface {
 	// Configure changes the variables that are set outside the manifest, and starts the
 	// build of a generation with them unless nothing changes.
 	Configure(ctx context.Context, stackID string, change stack.EnvChange, receipt *store.Receipt) (*stack.Stack, error)
+	// ReadData writes the data of a service as a tar.gz, which has no end after an error.
+	// The service stops for that time if stop says so.
+	ReadData(ctx context.Context, stackID, service string, stop bool, w io.Writer) error
+	// ReplaceData replaces the data of a service by a tar or tar.gz, and returns once the
+	// service has it. After an error the data is what it was.
+	ReplaceData(ctx context.Context, stackID, service string, data io.Reader) (*stack.Stack, error)
 	// Rebuild returns once a fresh build of the kept source is accepted.
 	Rebuild(ctx context.Context, stackID string) (*stack.Stack, error)
 	// Delete returns once nothing of the stack is left.
@@ -114,8 +120,11 @@ func newPages(cfg Config) *pages {
 	w := &pages{cfg: cfg, sealer: auth.NewSealer(cfg.Key), https: cfg.URLs.Base.Scheme == "https"}
 	w.server = appserver.New(appserver.Options{
 		Name:   "the pages",
-		App:    fiber.Config{BodyLimit: maxBody, ErrorHandler: w.answerError},
-		Routes: w.addRoutes,
+		App:    fiber.Config{BodyLimit: maxBody, StreamRequestBody: true, DisablePreParseMultipartForm: true, ErrorHandler: w.answerError},
+		Routes: func(app *fiber.App) {
+			app.Use(limitBody)
+			w.addRoutes(app)
+		},
 		Around: w.around,
 		Log:    cfg.Log,
 	})
