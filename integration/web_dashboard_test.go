@@ -3,9 +3,12 @@ package integration
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -198,4 +201,26 @@ func TestWeb_TheOwnerSeesDeliveriesAndSendsThemAgain(t *testing.T) {
 	b.sees("A test event was sent; the receiver answered 500.", "webhook.test")
 	requireSigned(t, st, hook.awaitType(t, "webhook.test"))
 	require.Zero(t, count(h.events(t, st), "webhook.test"))
+}
+
+func TestWeb_DataGoesOutAndIn(t *testing.T) {
+	t.Parallel()
+	h := start(t, easy)
+	b := h.browser(t)
+	key := b.signUp(ana)
+	st := h.deployAs(t, key, pathsTree(t), manifest(pathsManifest))
+	b.open(stackPath(st))
+	b.sees("/api", "leads to api, without /api", "/api/whole")
+	b.look("stack-paths")
+	b.press("Download or replace")
+	b.is(http.StatusOK, stackPath(st)+"/data")
+	b.sees("api", "Replace all of it")
+	b.look("data")
+	archive := filepath.Join(t.TempDir(), "data.tar.gz")
+	require.NoError(t, os.WriteFile(archive, dataArchive(t, file("kept", "from the page"), file("large", strings.Repeat("0123456789abcdef", 1<<16))), 0o600))
+	b.do(chromedp.SetUploadFiles("#file-api", []string{archive}))
+	b.press("Replace the data of api")
+	b.is(http.StatusOK, stackPath(st))
+	b.sees("The service api has the new data.")
+	require.Equal(t, "from the page", h.get(t, st.url("api", "/read?name=kept")).body)
 }
