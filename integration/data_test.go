@@ -272,6 +272,46 @@ func TestData_ABrokenUploadLeavesNothing(t *testing.T) {
 	})
 }
 
+// flood reads as a tar with one file of so many bytes that no compression makes smaller.
+func flood(t *testing.T, size int64) io.Reader {
+	t.Helper()
+	var head bytes.Buffer
+	require.NoError(t, tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "large", Mode: 0o644, Size: size}))
+	noise := make([]byte, 1<<20)
+	_, _ = rand.Read(noise)
+	require.Zero(t, size%int64(len(noise)))
+	parts := []io.Reader{&head}
+	for range size / int64(len(noise)) {
+		parts = append(parts, bytes.NewReader(noise))
+	}
+	return io.MultiReader(append(parts, bytes.NewReader(make([]byte, 1024)))...)
+}
+
+func TestData_TakesFlatMemory(t *testing.T) {
+	h := start(t, asShipped)
+	st := h.live(t, pairTree(t), manifest(pair))
+	before, began := h.peakMemory(t), time.Now()
+	const size = 512 << 20
+	r := h.do(t, h.request(t, http.MethodPut, dataPath(st, "api"), flood(t, size), "Authorization", "Bearer "+st.ManageToken, "Content-Type", "application/gzip"))
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	pushed := time.Since(began)
+	res, err := h.client.Do(h.request(t, http.MethodGet, dataPath(st, "api"), nil, "Authorization", "Bearer "+st.ManageToken))
+	require.NoError(t, err)
+	defer res.Body.Close()
+	n, err := io.CopyN(io.Discard, res.Body, 100<<20) // the rest is broken off
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	grown := h.peakMemory(t) - before
+	t.Logf("%d MB in %s, %d MB back: the server grew by %d MB, from %d MB", size>>20, pushed.Round(time.Second), n>>20, grown>>20, before>>20)
+	require.Less(t, grown, int64(64<<20))
+	eventually(t, "the data is free again", func() error {
+		if r := h.do(t, h.request(t, http.MethodPut, dataPath(st, "api"), bytes.NewReader(dataArchive(t, file("kept", "x"))), "Authorization", "Bearer "+st.ManageToken, "Content-Type", "application/gzip")); r.status != http.StatusOK {
+			return errors.New(r.String())
+		}
+		return nil
+	})
+}
+
 type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"archive/tar"
 	"bufio"
 	"context"
 	"crypto/tls"
@@ -184,6 +185,11 @@ func TestCluster_AnyNodeTakesAnyRequest(t *testing.T) {
 	require.Contains(t, b.as(t, st.ManageToken, http.MethodGet, path+"/source/server.pl", "").body, "IO::Socket::INET")
 	require.Contains(t, a.as(t, st.ManageToken, http.MethodGet, path+"/logs", "").body, "### web (run)")
 
+	require.Equal(t, http.StatusOK, a.as(t, st.ManageToken, http.MethodPut, path+"/services/web/data", tarOf(t, "kept", "pushed")).status)
+	require.Equal(t, "200 pushed", b.reads(t, st, "kept"))
+	require.True(t, strings.HasPrefix(b.as(t, st.ManageToken, http.MethodGet, path+"/services/web/data", "").body, "\x1f\x8b"))
+	b.write(t, st, "kept", "data")
+
 	require.Equal(t, http.StatusOK, a.extend(t, st, "1s").status)
 	eventually(t, "it expires", func() error { return same("expired", b.show(t, st).Status) })
 	require.Equal(t, http.StatusOK, a.claim(t, key, st).status)
@@ -200,4 +206,16 @@ func TestCluster_AnyNodeTakesAnyRequest(t *testing.T) {
 	site := a.create(t, page("a page"), "")
 	b.mustLive(t, site)
 	b.serves(t, site.url("web", "/"), "200 a page")
+}
+
+// tarOf returns a tar with one file.
+func tarOf(t *testing.T, name, content string) string {
+	t.Helper()
+	var out strings.Builder
+	w := tar.NewWriter(&out)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}))
+	_, err := w.Write([]byte(content))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.String()
 }

@@ -119,8 +119,8 @@ func New(cfg Config) *appserver.Server { return newPages(cfg).server }
 func newPages(cfg Config) *pages {
 	w := &pages{cfg: cfg, sealer: auth.NewSealer(cfg.Key), https: cfg.URLs.Base.Scheme == "https"}
 	w.server = appserver.New(appserver.Options{
-		Name:   "the pages",
-		App:    fiber.Config{BodyLimit: maxBody, StreamRequestBody: true, DisablePreParseMultipartForm: true, ErrorHandler: w.answerError},
+		Name: "the pages",
+		App:  fiber.Config{BodyLimit: maxBody, StreamRequestBody: true, DisablePreParseMultipartForm: true, ErrorHandler: w.answerError},
 		Routes: func(app *fiber.App) {
 			app.Use(limitBody)
 			w.addRoutes(app)

@@ -1,0 +1,187 @@
+package supervisor
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/admission"
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/engine/enginetest"
+	"github.com/berth-host/berth/internal/hostfault"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// dataOf returns a tar of data with one file, kept.
+func dataOf(t *testing.T, content string) io.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: "kept", Mode: 0o644, Size: int64(len(content))}))
+	_, err := io.WriteString(w, content)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return &b
+}
+
+// volume returns the data of web in the volume with a number.
+func (w *world) volume(st *stack.Stack, number int) map[string]string {
+	return w.engine.Volume(engine.Key{Stack: st.ID, Service: "web", Volume: number}.Data())
+}
+
+func (w *world) replaceData(st *stack.Stack, content string) error {
+	w.t.Helper()
+	_, err := w.sup.ReplaceData(w.t.Context(), st.ID, "web", dataOf(w.t, content))
+	return err
+}
+
+func ofData(c *Config) { c.MaxData = 1 << 20 }
+
+func TestData_IsReplacedByAnotherVolume(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		for number := 1; number < 4; number++ {
+			require.NoError(t, w.replaceData(st, "new"))
+			require.Equal(t, map[string]string{"kept": "new"}, w.volume(st, number))
+			require.Empty(t, w.volume(st, number-1))
+			require.True(t, w.answers(st, "web"))
+		}
+		w.runs(st, "web-g1-r3")
+		st = w.get(st.ID)
+		require.Equal(t, map[string]int{"web": 3}, st.DataVolumes)
+		require.Equal(t, stack.Running, st.Generation.Services[0].Status)
+		require.Zero(t, count(w.events(st.ID), "service.crashed"))
+		w.stopServer()
+		w.startServer()
+		w.crash(st, "web-g1-r3", 1)
+		w.awaitEvent(st.ID, "service.restarted", 4)
+		w.deploy(st.ID, service("web"))
+		w.serves(st.ID, 2)
+		require.Equal(t, map[string]string{"kept": "new"}, w.volume(st, 3))
+	}, ofData)
+}
+
+func TestData_ThatNothingStartsWithIsNotTaken(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		require.NoError(t, w.replaceData(st, "good"))
+		w.program(st.ID, 1, func(p *enginetest.Process) int {
+			if p.Read(stack.DataDir, "kept") == "bad" {
+				return 3
+			}
+			return listen(p)
+		})
+		err := w.replaceData(st, "bad")
+		require.Equal(t, stack.Unprocessable, stack.KindOf(err), "%v", err)
+		require.Contains(t, err.Error(), "what was there before serves again")
+		require.True(t, w.answers(st, "web"))
+		require.Equal(t, map[string]string{"kept": "good"}, w.volume(st, 1))
+		require.Empty(t, w.volume(st, 2))
+		require.Equal(t, stack.Running, w.get(st.ID).Generation.Services[0].Status)
+		require.Zero(t, count(w.events(st.ID), "service.crashed"))
+		require.NoError(t, w.replaceData(st, "better"))
+		require.Equal(t, map[string]string{"kept": "better"}, w.volume(st, 2))
+	}, ofData)
+}
+
+func TestData_IsLeftWhereTheCallerLeaves(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		w.program(st.ID, 1, listen)
+		require.NoError(t, w.replaceData(st, "first"))
+		ctx, cancel := context.WithCancelCause(w.t.Context())
+		gone := errors.New("the caller left")
+		body, feed := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			_, err := w.sup.ReplaceData(ctx, st.ID, "web", body)
+			done <- err
+		}()
+		_, err := io.CopyN(feed, dataOf(t, "second"), 512)
+		require.NoError(t, err)
+		deployed := make(chan struct{})
+		go func() {
+			defer close(deployed)
+			w.deploy(st.ID, service("web"))
+		}()
+		time.Sleep(time.Second)
+		require.Equal(t, stack.Conflict, stack.KindOf(w.replaceData(st, "third")))
+		require.Equal(t, 1, w.get(st.ID).Generation.Number, "a deploy waits")
+		cancel(gone)
+		feed.CloseWithError(gone)
+		require.ErrorIs(t, <-done, gone)
+		<-deployed
+		w.serves(st.ID, 2)
+		require.Equal(t, map[string]string{"kept": "first"}, w.volume(st, 1))
+		require.Empty(t, w.volume(st, 2))
+	}, ofData)
+}
+
+func TestData_IsReadWhileItsProcessIsStopped(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		require.NoError(t, w.replaceData(st, "kept"))
+		for _, stop := range []bool{false, true} {
+			var out bytes.Buffer
+			require.NoError(t, w.sup.ReadData(w.t.Context(), st.ID, "web", stop, &out))
+			require.Equal(t, []byte{0x1f, 0x8b}, out.Bytes()[:2])
+			require.True(t, w.answers(st, "web"))
+		}
+		full := errors.New("the caller left")
+		require.ErrorIs(t, w.sup.ReadData(w.t.Context(), st.ID, "web", true, writer(func([]byte) (int, error) { return 0, full })), full)
+		require.True(t, w.answers(st, "web"))
+		require.Zero(t, count(w.events(st.ID), "service.crashed"))
+		require.Equal(t, stack.Running, w.get(st.ID).Generation.Services[0].Status)
+	}, ofData)
+}
+
+type writer func([]byte) (int, error)
+
+func (f writer) Write(p []byte) (int, error) { return f(p) }
+
+// The data that was pushed goes through an expiry like any other.
+func TestData_OfAnotherVolumeIsKeptAndRestored(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		require.NoError(t, w.replaceData(st, "kept"))
+		w.awaitEvent(st.ID, "stack.expired", 1)
+		time.Sleep(time.Second)
+		require.Empty(t, w.volume(st, 1), "it is in the snapshot")
+		require.NoError(t, w.claim(st.ID))
+		st = w.becomes(st.ID, stack.Live)
+		require.Equal(t, map[string]string{"kept": "kept"}, w.volume(st, 1))
+		require.True(t, w.answers(st, "web"))
+	}, ofData)
+}
+
+func TestData_NeedsRoom(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.long(service("web"))
+		require.NoError(t, w.replaceData(st, "first"))
+		w.engine.Before("UnpackData", func(string) error { return engine.ErrNoSpace })
+		require.ErrorIs(t, w.replaceData(st, "second"), hostfault.NoSpace)
+		w.engine.Before("UnpackData", nil)
+		w.engine.Fill(0)
+		require.Equal(t, stack.Unavailable, stack.KindOf(w.replaceData(st, "third")))
+		require.Equal(t, map[string]string{"kept": "first"}, w.volume(st, 1))
+		require.True(t, w.answers(st, "web"))
+	}, func(c *Config) {
+		ofData(c)
+		c.Admission = admission.New(admission.Config{
+			Stacks: func(context.Context) ([]*stack.Stack, error) { return nil, nil }, Firewall: walls{&world{}},
+			Disks: []admission.Disk{{Free: c.Engine.Room}}, DiskFloor: 1, Log: c.Log,
+		})
+	})
+}
