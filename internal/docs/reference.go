@@ -181,6 +181,8 @@ func (r reader) command(o Operation, op object) string {
 	switch o.BodyType {
 	case "multipart/form-data":
 		words = append(words, "-F source=@-")
+	case "application/gzip":
+		words = append(words, "-T data.tar.gz")
 	case "application/json":
 		words = append(words, "-d '"+r.example(op.object("requestBody", "content", o.BodyType, "schema"))+"'")
 	}
