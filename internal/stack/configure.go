@@ -36,6 +36,10 @@ func (s *Stack) Configure(change EnvChange, urls URLs, now time.Time) (next Gene
 	if err := next.checkVariables(); err != nil {
 		return Generation{}, nil, err
 	}
+	next.Services = slices.Clone(next.Services)
+	for i := range next.Services {
+		next.Services[i].PublicHost = s.PrimaryHosts[next.Services[i].Spec.Name]
+	}
 	next.Services = s.configured(&next, change.AsIs, urls)
 	switch {
 	case next.Variables.equal(s.Generation.Variables) && next.Built():

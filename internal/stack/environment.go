@@ -61,7 +61,7 @@ func (e *Environment) ofHost(s *Spec) map[string]string {
 		"STACK_NAME":   e.Stack.Name,
 		"SERVICE_NAME": s.Name,
 		"GENERATION":   strconv.Itoa(e.Generation.Number),
-		"PUBLIC_URL":   e.URLs.Service(e.Stack, s.Name),
+		"PUBLIC_URL":   e.publicURL(s),
 	}
 	for i := range e.Generation.Services {
 		if other := &e.Generation.Services[i].Spec; other.Name != s.Name && other.Database() == nil {
@@ -86,12 +86,23 @@ func (e *Environment) neighbour(other *Spec) map[string]string {
 	env := map[string]string{}
 	name := strings.ToUpper(other.Name)
 	if !slices.Contains(takenNames, other.Name) {
-		env[name+"_URL"] = e.URLs.Service(e.Stack, other.Name)
+		env[name+"_URL"] = e.publicURL(other)
 	}
 	if !other.IsStatic() {
 		env[name+"_INTERNAL_URL"] = e.Generation.internalURL(other)
 	}
 	return env
+}
+
+// publicURL returns the URL of a service for programs: that of its primary domain, if the
+// generation has one for it.
+func (e *Environment) publicURL(s *Spec) string {
+	for i := range e.Generation.Services {
+		if service := &e.Generation.Services[i]; service.Spec.Name == s.Name && service.PublicHost != "" {
+			return e.URLs.OfHost(service.PublicHost)
+		}
+	}
+	return e.URLs.Service(e.Stack, s.Name)
 }
 
 // takenNames lists the names of services whose <NAME>_URL means something else:

@@ -84,6 +84,10 @@ type Service struct {
 	// generation, which has the files.
 	Linked bool `json:",omitempty"`
 
+	// PublicHost is the domain that was primary when the generation was accepted: its URL is
+	// the service's in the environment. "" is the service's own name.
+	PublicHost string `json:",omitempty"`
+
 	// Copied reports whether the source of the generation is copied into each container of
 	// the service before it starts, since Image does not have it. Image has the Installed
 	// files of it, as the install command left them: these are not copied.

@@ -239,8 +239,10 @@ func (s *Stack) beginDeploy(generation int, services []Service, now time.Time) E
 	s.beginAttempt(generation, now)
 	s.DeployError = ""
 	s.Attempted = nil
-	for _, service := range services {
-		s.Attempted = append(s.Attempted, service.Spec.Name)
+	for i := range services {
+		name := services[i].Spec.Name
+		s.Attempted = append(s.Attempted, name)
+		services[i].PublicHost = s.PrimaryHosts[name]
 	}
 	return Event{Type: EventRedeploying, Data: map[string]any{"generation": s.Deploying, "attempt": s.Attempt}}
 }

@@ -153,7 +153,7 @@ func (s *Stack) clearDeleted(now time.Time) []Event {
 	s.Deploying = 0
 	s.ManageTokenHash, s.RevokedTokenHash, s.ClaimCodeHash = nil, nil, nil
 	s.Generation.Source, s.Generation.Services, s.Generation.Variables = Source{}, nil, nil
-	s.Attempted, s.Secrets, s.DataKey = nil, nil, nil
+	s.Attempted, s.Secrets, s.DataKey, s.PrimaryHosts = nil, nil, nil, nil
 	s.Snapshot, s.Regained = Snapshot{}, Snapshot{}
 	s.ClaimEmail, s.Network = "", ""
 	s.Error, s.DeployError, s.LastDeploy = "", "", Deploy{}

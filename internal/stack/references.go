@@ -27,7 +27,7 @@ var (
 			if s.Database() != nil {
 				return e.connectionString(s)
 			}
-			return e.URLs.Service(e.Stack, s.Name)
+			return e.publicURL(s)
 		}},
 		{"internal_url", func(e *Environment, s *Spec) string {
 			if s.Database() != nil {

@@ -82,6 +82,7 @@ type Stack struct {
 
 	Snapshot Snapshot // the last one; zero for none
 	Regained Snapshot // with which it began on another node, once its own was lost; zero if it never did
+	PrimaryHosts map[string]string // by service: the domain whose URL the next generations get as the service's
 
 	Attempted []string // names of the services of the last redeploy, in the manifest's order, unless it went live
 }

@@ -19,7 +19,11 @@ func (u URLs) Hostname(s *Stack, service string) string {
 
 // Host returns Hostname with the port of the base URL, if it has one.
 func (u URLs) Host(s *Stack, service string) string {
-	host := u.Hostname(s, service)
+	return u.withPort(u.Hostname(s, service))
+}
+
+// withPort returns a host with the port of the base URL, if it has one.
+func (u URLs) withPort(host string) string {
 	if port := u.Base.Port(); port != "" {
 		return net.JoinHostPort(host, port)
 	}
@@ -31,6 +35,9 @@ func (u URLs) Host(s *Stack, service string) string {
 func (u URLs) Service(s *Stack, service string) string {
 	return u.Base.Scheme + "://" + u.Host(s, service)
 }
+
+// OfHost returns the URL of a domain.
+func (u URLs) OfHost(host string) string { return u.Base.Scheme + "://" + u.withPort(host) }
 
 // All returns the public URLs of the stack's services by name.
 func (u URLs) All(s *Stack) map[string]string {

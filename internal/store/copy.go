@@ -35,6 +35,7 @@ var tables = []table{
 	{"remains", ""},
 	{"webhook_owed", ""},
 	{"moves", ""},
+	{"domains", ""},
 	{"certificates", ""},
 	{"certificate_locks", ""},
 	{"nodes", ""},

@@ -78,6 +78,7 @@ func writeEverything(t *testing.T, s *store.Store) *stack.Stack {
 	keep(t, s, "answered", 0)
 	must(s.AnswerReceipt(t.Context(), "answered", `{"id":"x"}`))
 	must(s.PutCertificate(t.Context(), "a/b", []byte("\x00\xff")))
+	addDomain(t, s, full, "www.example.com")
 	must(s.Reserve(t.Context(), 5000))
 	must(s.Close())
 	return full

@@ -155,6 +155,8 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP TABLE nodes;
 		DROP TABLE installation;
 		DROP TABLE moves;
+		DROP TABLE domains;
+		ALTER TABLE stacks DROP COLUMN primary_hosts;
 		DROP TABLE certificates;
 		DROP TABLE certificate_locks;
 		DROP INDEX stacks_of_node;

@@ -113,7 +113,7 @@ func (s *Store) save(ctx context.Context, tx *sql.Tx, k *stack.Stack, events []s
 		return err
 	}
 	if k.Status == stack.Deleted {
-		if err := errors.Join(s.forgetDeliveries(ctx, tx, k.ID), s.forgetCommands(ctx, tx, k.ID), s.forgetMove(ctx, tx, k.ID)); err != nil {
+		if err := errors.Join(s.forgetDeliveries(ctx, tx, k.ID), s.forgetCommands(ctx, tx, k.ID), s.forgetMove(ctx, tx, k.ID), s.forgetDomains(ctx, tx, k.ID)); err != nil {
 			return err
 		}
 	}

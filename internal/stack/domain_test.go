@@ -1,0 +1,212 @@
+package stack_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+var domainTimes = stack.DomainTimes{PendingEvery: time.Minute, Pending: 7 * 24 * time.Hour, Every: 24 * time.Hour, Grace: 72 * time.Hour}
+
+func finding(proved, leads bool) stack.Finding {
+	return stack.Finding{Answered: true, Proves: func(stack.Domain) bool { return proved }, Resolved: true, Leads: leads, Reason: "as it is"}
+}
+
+var (
+	missing    = finding(false, true)
+	elsewhere  = finding(true, false)
+	found      = finding(true, true)
+	unanswered = stack.Finding{Reason: "no answer"}
+)
+
+// aDomain is an active domain, which was found at a time.
+func aDomain(at time.Time) stack.Domain {
+	d := stack.NewDomain("stk_1", "www.example.com", "web", at)
+	d.Checked(found, nil, domainTimes, at)
+	return d
+}
+
+func TestDomain_PendingIsCheckedEachMinuteForAWeek(t *testing.T) {
+	start := stack.Now()
+	d := stack.NewDomain("stk_1", "www.example.com", "web", start)
+	checks := 0
+	for !d.NextCheck.IsZero() {
+		now := d.NextCheck
+		switch checks++; checks % 3 {
+		case 0:
+			d.Checked(missing, nil, domainTimes, now)
+		case 1:
+			d.Checked(elsewhere, nil, domainTimes, now)
+		default:
+			d.Checked(unanswered, nil, domainTimes, now)
+		}
+		if d.Status != stack.DomainPending || now.Sub(start) > domainTimes.Pending {
+			t.Fatalf("%s after %s", d.Status, now.Sub(start))
+		}
+	}
+	if want := 7*24*60 + 1; checks != want {
+		t.Errorf("%d checks in a week, want %d", checks, want)
+	}
+	later := start.Add(30 * 24 * time.Hour)
+	d.Asked(later)
+	if d.Checked(missing, nil, domainTimes, later); !d.NextCheck.Equal(later.Add(time.Minute)) {
+		t.Errorf("after a check on request the next is at %s", d.NextCheck)
+	}
+}
+
+func TestDomain_IsLostAfterThreeDaysWithoutProofAndNotBefore(t *testing.T) {
+	now := stack.Now()
+	d := aDomain(now)
+	if d.Status != stack.DomainActive || !d.NextCheck.Equal(now.Add(24*time.Hour)) || !d.NextOrder.Equal(now) {
+		t.Fatalf("%+v", d)
+	}
+	begun := d.NextCheck
+	d.Primary = true
+	for checks := 1; ; checks++ {
+		now = d.NextCheck
+		d.Checked(missing, nil, domainTimes, now)
+		if d.Status == stack.DomainLost {
+			if now.Sub(begun) != domainTimes.Grace || checks != 4 || d.Primary || !d.NextOrder.IsZero() {
+				t.Errorf("lost after %s and %d checks: %+v", now.Sub(begun), checks, d)
+			}
+			break
+		}
+	}
+	if !d.NextCheck.Equal(now.Add(24 * time.Hour)) {
+		t.Errorf("a lost domain is checked at %s", d.NextCheck)
+	}
+	if d.Checked(found, nil, domainTimes, d.NextCheck); d.Status != stack.DomainActive {
+		t.Errorf("it does not come back: %s", d.Status)
+	}
+}
+
+func TestDomain_AProofThatComesBackInTimeCountsAgainFromTheStart(t *testing.T) {
+	now := stack.Now()
+	d := aDomain(now)
+	for range 10 {
+		for range 3 {
+			now = d.NextCheck
+			d.Checked(missing, nil, domainTimes, now)
+		}
+		now = now.Add(time.Hour)
+		d.Checked(found, nil, domainTimes, now)
+	}
+	if d.Status != stack.DomainActive || !d.MissingSince.IsZero() {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestDomain_NoAnswerIsNeverAMissingProof(t *testing.T) {
+	now := stack.Now()
+	d := aDomain(now)
+	for range 1000 {
+		now = d.NextCheck
+		d.Checked(unanswered, nil, domainTimes, now)
+	}
+	if d.Status != stack.DomainActive || d.Reason != "no answer" || now.Sub(d.CheckedAt) < 24*time.Hour {
+		t.Errorf("%+v", d)
+	}
+	if next := d.NextCheck.Sub(now); next != time.Hour {
+		t.Errorf("the next check is after %s", next)
+	}
+}
+
+func TestDomain_LeadingElsewhereIsNotALostProof(t *testing.T) {
+	now := stack.Now()
+	d := aDomain(now)
+	for range 100 {
+		now = d.NextCheck
+		d.Checked(elsewhere, nil, domainTimes, now)
+	}
+	if d.Status != stack.DomainActive || d.Trouble() != "as it is" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestDomain_AHolderYieldsOnlyWithoutItsProof(t *testing.T) {
+	now := stack.Now()
+	for name, tt := range map[string]struct {
+		holderProves bool
+		rival        stack.Finding
+		want, holder stack.DomainStatus
+	}{
+		"both have it":                {true, found, stack.DomainPending, stack.DomainActive},
+		"the rival has it":            {false, found, stack.DomainActive, stack.DomainLost},
+		"nobody has it":               {false, missing, stack.DomainPending, stack.DomainActive},
+		"it leads elsewhere":          {false, elsewhere, stack.DomainPending, stack.DomainActive},
+		"there is no answer":          {false, unanswered, stack.DomainPending, stack.DomainActive},
+		"where it leads is not known": {false, stack.Finding{Answered: true, Proves: found.Proves, Reason: "x"}, stack.DomainPending, stack.DomainActive},
+	} {
+		holder := aDomain(now)
+		holder.Owner, holder.Primary = "acc_1", true
+		d := stack.NewDomain("stk_2", holder.Host, "web", now)
+		d.Owner = "acc_2"
+		f := tt.rival
+		if proves := f.Proves; proves != nil {
+			f.Proves = func(of stack.Domain) bool {
+				if of.Owner == "acc_1" {
+					return tt.holderProves
+				}
+				return proves(of)
+			}
+		}
+		d.Checked(f, &holder, domainTimes, now)
+		if d.Status != tt.want || holder.Status != tt.holder || holder.Primary != (tt.holder == stack.DomainActive) {
+			t.Errorf("%s: %s, and the holder %s", name, d.Status, holder.Status)
+		}
+	}
+}
+
+func TestDomain_FailedOrdersWaitForADayAtMost(t *testing.T) {
+	now := stack.Now()
+	d := aDomain(now)
+	var waits []string
+	for range 9 {
+		d.OrderFailed("refused", now)
+		waits = append(waits, d.NextOrder.Sub(now).String())
+	}
+	want := []string{"1m0s", "4m0s", "16m0s", "1h4m0s", "4h16m0s", "17h4m0s", "24h0m0s", "24h0m0s", "24h0m0s"}
+	if diff := cmp.Diff(want, waits); diff != "" {
+		t.Error(diff)
+	}
+	d.Reason = ""
+	if d.Trouble() != "refused" {
+		t.Errorf("the trouble is %q", d.Trouble())
+	}
+	d.Ordered()
+	if d.Trouble() != "" || !d.NextOrder.IsZero() || d.FailedOrders != 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestPrimaryHosts_CountFromTheNextGeneration(t *testing.T) {
+	s := stack.New("shop", []stack.Spec{{Name: "web", Build: "x"}, {Name: "api"}}, stack.Now())
+	s.Owner, s.Status, s.Deploying = "acc_1", stack.Live, 0
+	for i := range s.Generation.Services {
+		s.Generation.Services[i].Image = "image"
+	}
+	env := func(g *stack.Generation, service int) map[string]string {
+		return (&stack.Environment{Stack: s, Generation: g, URLs: urls}).Process(&g.Services[service].Spec)
+	}
+	before := env(&s.Generation, 0)["PUBLIC_URL"]
+	s.PrimaryHosts = map[string]string{"web": "www.example.com"}
+	if got := env(&s.Generation, 0)["PUBLIC_URL"]; got != before {
+		t.Errorf("the served generation gets %s", got)
+	}
+	services := stack.Services([]stack.Spec{{Name: "web"}, {Name: "api", Env: map[string]stack.Env{"SELF": {Value: "${services.web.url}/x"}}}})
+	if _, err := s.Deploy(services, stack.Now()); err != nil {
+		t.Fatal(err)
+	}
+	next := stack.Generation{Number: 2, Services: services}
+	want := urls.OfHost("www.example.com")
+	if web, api := env(&next, 0), env(&next, 1); web["PUBLIC_URL"] != want || api["WEB_URL"] != want || api["SELF"] != want+"/x" || strings.Contains(api["PUBLIC_URL"], "www.example.com") {
+		t.Errorf("%v\n%v", web, api)
+	}
+	if urls.All(s)["web"] != before {
+		t.Error("the public URL has changed")
+	}
+}
