@@ -29,7 +29,7 @@ import (
 )
 
 // authority is a test authority in this process. It resolves every name to this
-// machine, in a DNS of its own, and connects to the given port.
+// machine, in a DNS of its own, and connects to the given ports.
 type authority struct {
 	directory string
 	trust     *x509.CertPool // to speak to it
@@ -37,13 +37,13 @@ type authority struct {
 	issues    *x509.CertPool // what it issues is signed by these
 }
 
-func newAuthority(t *testing.T, port int) authority {
+func newAuthority(t *testing.T, plainPort, port int) authority {
 	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
 	quiet := log.New(io.Discard, "", 0)
 	store := db.NewMemoryStore()
 	signer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "the one"}})
-	validator := va.New(quiet, 1, port, false, everythingIsHere(t), store)
+	validator := va.New(quiet, plainPort, port, false, everythingIsHere(t), store)
 	front := wfe.New(quiet, store, validator, signer, []string{"authority.test"}, false, false, 1, 1)
 	server := httptest.NewTLSServer(front.Handler())
 	t.Cleanup(server.Close)
@@ -98,7 +98,7 @@ func TestACME_GetsACertificateForEachNameOfOursWhenItIsFirstAskedFor(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority := newAuthority(t, ln.Addr().(*net.TCPAddr).Port)
+	authority := newAuthority(t, 1, ln.Addr().(*net.TCPAddr).Port)
 	logged := &logBook{}
 	dir := t.TempDir()
 	a, err := certs.NewACME(certs.ACMEOptions{

@@ -89,7 +89,7 @@ func TestACME_OrdersOnOneNodeAndIsCheckedAtAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority := newAuthority(t, asked.Addr().(*net.TCPAddr).Port)
+	authority := newAuthority(t, 1, asked.Addr().(*net.TCPAddr).Port)
 	root := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.server.Raw}))
 	end, err := newNode(t.Context(), database, asked, authority.directory, root)
 	if err != nil {
