@@ -15,6 +15,9 @@
 // request's head as the caller sent it: what net/http hides from handlers can smuggle
 // requests (see framing).
 //
+// Beside a listener that speaks TLS there may be a plain one, which only answers
+// certificate authorities and sends callers to https (see PlainServer).
+//
 // Every error of the edge is a JSON object with the single field detail, including
 // the errors that net/http writes for requests that it cannot parse. There are two
 // exceptions: such errors on TLS connections, where the bytes pass encrypted, and

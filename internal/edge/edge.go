@@ -163,6 +163,9 @@ func (e *edge) split(host string) destination {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return toAPI
 	}
+	if e.cfg.Routes.HasDomain(host) {
+		return toService
+	}
 	return nowhere
 }
 

@@ -283,7 +283,7 @@ func FuzzHost(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	e := newEdge(Config{BaseHost: "berth.test", AppsDomain: "apps.test"})
+	e := newEdge(Config{BaseHost: "berth.test", AppsDomain: "apps.test", Routes: &proxy.Routes{}})
 	f.Fuzz(func(t *testing.T, host string) {
 		name, valid := parseHost(host)
 		if !valid {

@@ -138,10 +138,10 @@ func TestCookies_OfATenantReachNobodyElse(t *testing.T) {
 		"a=Domain=example.com":                         false,
 		"a=1; Domain=":                                 false,
 	} {
-		if got := widensCookie(value, host); got != widens {
+		if got := widensCookie(value, tenant{host: host}); got != widens {
 			t.Errorf("%q: widens %t, want %t", value, got, widens)
 		}
-		if got := refusedCookie(value, host); got != widens {
+		if got := refusedCookie(value, tenant{host: host}); got != widens {
 			t.Errorf("%q: refused %t, want %t", value, got, widens)
 		}
 	}
@@ -155,7 +155,25 @@ func TestCookies_OfATenantReachNobodyElse(t *testing.T) {
 		"__Host-mine=x; Secure; Path=/":   false,
 		"session=berth_session":           false,
 	} {
-		if got := refusedCookie(value, host); got != refused {
+		if got := refusedCookie(value, tenant{host: host}); got != refused {
+			t.Errorf("%q: refused %t, want %t", value, got, refused)
+		}
+	}
+}
+
+func TestCookies_OfADomainNameThatHostOnly(t *testing.T) {
+	for value, refused := range map[string]bool{
+		"a=1":                              false,
+		"a=1; Domain=www.example.com":      false,
+		"a=1; Domain=.WWW.example.com":     false,
+		"a=1; Domain=example.com":          true,
+		"a=1; Domain=com":                  true,
+		"a=1; Domain=a.www.example.com":    true,
+		"a=1; Domain=berth.test":           true,
+		"__Host-berth_session=x; Secure":   true,
+		"a=1; Domain=www.example.com; B=c": false,
+	} {
+		if got := refusedCookie(value, tenant{host: "www.example.com", domain: true}); got != refused {
 			t.Errorf("%q: refused %t, want %t", value, got, refused)
 		}
 	}

@@ -24,16 +24,17 @@ func tenantCookies(values []string) string {
 	return strings.Join(kept, "; ")
 }
 
-// refusedCookie reports whether to drop a Set-Cookie header of a tenant at host,
-// because the cookie has a name of the host's own or reaches beyond the tenant, to
-// others or to the dashboard.
-func refusedCookie(value, host string) bool {
-	return ownCookie(strings.TrimLeft(value, " \t=")) || widensCookie(value, host)
+// refusedCookie reports whether to drop a Set-Cookie header of a tenant, because the
+// cookie has a name of the host's own or reaches beyond the tenant, to others or to the
+// dashboard.
+func refusedCookie(value string, of tenant) bool {
+	return ownCookie(strings.TrimLeft(value, " \t=")) || widensCookie(value, of)
 }
 
-// widensCookie reports whether the Domain of a Set-Cookie header reaches beyond host.
-// If there are several, browsers use the last one; here each must be valid.
-func widensCookie(value, host string) bool {
+// widensCookie reports whether the Domain of a Set-Cookie header reaches beyond the host,
+// or for a domain of an owner's names anything but it. If there are several, browsers use
+// the last one; here each must be valid.
+func widensCookie(value string, of tenant) bool {
 	_, attributes, _ := strings.Cut(value, ";")
 	for attribute := range strings.SplitSeq(attributes, ";") {
 		name, domain, _ := strings.Cut(attribute, "=")
@@ -41,7 +42,7 @@ func widensCookie(value, host string) bool {
 			continue
 		}
 		domain = strings.ToLower(strings.Trim(strings.TrimSpace(domain), "."))
-		if domain != "" && domain != host && strings.HasSuffix(host, "."+domain) {
+		if domain != "" && domain != of.host && (of.domain || strings.HasSuffix(of.host, "."+domain)) {
 			return true
 		}
 	}

@@ -16,6 +16,7 @@ import (
 // tenant says how to treat the answers of one stack.
 type tenant struct {
 	host    string // of the request, in lower case, without a port
+	domain  bool   // the host is its owner's, and not below the apps domain
 	noindex bool
 	prefix  string // what was removed from the request's path, escaped; "" for nothing
 }

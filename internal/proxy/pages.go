@@ -157,7 +157,9 @@ func writePage(w http.ResponseWriter, r *http.Request, pg page) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Robots-Tag", "noindex")
+	if _, decided := h["X-Robots-Tag"]; !decided {
+		h.Set("X-Robots-Tag", "noindex")
+	}
 	h.Add("Vary", "Accept")
 	if pg.retry {
 		h.Set("Retry-After", retryAfter)

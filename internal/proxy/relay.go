@@ -97,7 +97,7 @@ func (x *exchange) dropped(f field, hasID bool) bool {
 	case "Content-Length":
 		return h.status < 200 || h.status == http.StatusNoContent
 	case "Set-Cookie":
-		return x.u.kind == service && refusedCookie(f.value, x.of.host)
+		return x.u.kind == service && refusedCookie(f.value, x.of)
 	case HeaderRequestID:
 		return hasID
 	}

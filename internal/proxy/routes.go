@@ -94,6 +94,8 @@ type Routes struct {
 	// machine, where it always is.
 	MayServe func() bool
 
+	domains atomic.Pointer[map[string]string] // see SetDomains; nil for none
+
 	mu     sync.Mutex         // held by writers
 	stacks map[string]*record // by the ids that writers give
 	table  sync.Map           // *record by each host and wildcard
@@ -230,8 +232,31 @@ func (t *Routes) Drain(ctx context.Context) error {
 // Has reports whether a host leads to a service; the host is written as in Entry.Hosts.
 func (t *Routes) Has(host string) bool { return t.at(host, host).known }
 
-// Serve answers a request for a host, written as in Entry.Hosts.
+// SetDomains makes hosts of owners lead where hosts of stacks do, and no others: each
+// leads to the host that it maps to. The map must not change afterwards.
+func (t *Routes) SetDomains(hosts map[string]string) { t.domains.Store(&hosts) }
+
+// HasDomain reports whether a host is one that SetDomains was given.
+func (t *Routes) HasDomain(host string) bool {
+	_, has := t.domain(host)
+	return has
+}
+
+// domain returns the host of a stack that an owner's host leads to.
+func (t *Routes) domain(host string) (to string, has bool) {
+	if hosts := t.domains.Load(); hosts != nil {
+		to, has = (*hosts)[host]
+	}
+	return to, has
+}
+
+// Serve answers a request for a host, written as in Entry.Hosts, or for one of an owner.
 func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
+	of := tenant{host: host}
+	if to, has := t.domain(host); has {
+		host, of.domain = to, true
+		w.Header()["X-Robots-Tag"] = nil // pages of ours do not have it either
+	}
 	p, pg := t.findSettled(r, host)
 	if pg.status != 0 {
 		writePage(w, r, pg)
@@ -254,7 +279,8 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 			return
 		}
 		if target.acquire() {
-			target.serve(w, sent, tenant{host: host, noindex: p.entry.Unclaimed, prefix: prefix})
+			of.noindex, of.prefix = p.entry.Unclaimed && !of.domain, prefix
+			target.serve(w, sent, of)
 			return
 		}
 		if target == last {

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -45,6 +46,59 @@ func TestRoutes_AStackThatIsClaimedStaysSo(t *testing.T) {
 	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), testHost)
 	if got := w.Header().Get("X-Robots-Tag"); w.Code != http.StatusNoContent || got != "" {
 		t.Errorf("%d with X-Robots-Tag %q, want none", w.Code, got)
+	}
+}
+
+func TestRoutes_ADomainLeadsWhereItsServiceDoes(t *testing.T) {
+	var routes proxy.Routes
+	web := proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host+r.URL.Path) }))
+	routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{"web": web, "api": nil}), Unclaimed: true})
+	routes.SetDomains(map[string]string{"www.example.com": testHost, "api.example.com": "api-" + testHex + ".apps.test", "old.example.com": "web-ba9876543210.apps.test"})
+	for host, want := range map[string]int{"www.example.com": 200, "api.example.com": 502, "old.example.com": 404, "example.com": 404} {
+		if has := routes.HasDomain(host); has != (host != "example.com") {
+			t.Errorf("%s: %t", host, has)
+		}
+		w := httptest.NewRecorder()
+		routes.Serve(w, httptest.NewRequest(http.MethodGet, "http://"+host+"/v0/stacks", nil), host)
+		if robots := w.Header().Get("X-Robots-Tag"); w.Code != want || (robots != "") != (host == "example.com") {
+			t.Errorf("%s: %d with X-Robots-Tag %q", host, w.Code, robots)
+		}
+		if want == 200 && w.Body.String() != "www.example.com/v0/stacks" {
+			t.Errorf("the service gets %s", w.Body)
+		}
+	}
+	if routes.Has("www.example.com") {
+		t.Error("a domain is taken for a service's own host")
+	}
+	routes.SetDomains(nil)
+	w := httptest.NewRecorder()
+	routes.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), "www.example.com")
+	if w.Code != 404 {
+		t.Errorf("a removed domain answers %d", w.Code)
+	}
+}
+
+// The service's own headers pass; ours do not come.
+func TestRoutes_ADomainHasTheServicesHeaders(t *testing.T) {
+	addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Robots-Tag", "nofollow")
+		w.Header().Add("Set-Cookie", "a=1; Domain=www.example.com")
+		w.Header().Add("Set-Cookie", "b=1; Domain=example.com")
+		io.WriteString(w, r.Header.Get("X-Forwarded-Host"))
+	}))
+	f := newFront(t, addr, proxy.Options{})
+	f.routes.SetDomains(map[string]string{"www.example.com": testHost})
+	front := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.routes.Serve(w, r, "www.example.com") }))
+	req := httptest.NewRequest(http.MethodGet, "http://"+front+"/", nil)
+	req.RequestURI, req.Host = "", "www.example.com"
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	if cookies := res.Header["Set-Cookie"]; string(body) != "www.example.com" || len(cookies) != 1 || res.Header.Get("X-Robots-Tag") != "nofollow" {
+		t.Errorf("%s with %v", body, res.Header)
 	}
 }
 

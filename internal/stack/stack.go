@@ -80,8 +80,8 @@ type Stack struct {
 	DataKey []byte // of what a registry has of it; nil before the first push and once deleted; sealed at rest
 	Pushed  bool   // the registry may have something of it
 
-	Snapshot Snapshot // the last one; zero for none
-	Regained Snapshot // with which it began on another node, once its own was lost; zero if it never did
+	Snapshot     Snapshot          // the last one; zero for none
+	Regained     Snapshot          // with which it began on another node, once its own was lost; zero if it never did
 	PrimaryHosts map[string]string // by service: the domain whose URL the next generations get as the service's
 
 	Attempted []string // names of the services of the last redeploy, in the manifest's order, unless it went live
