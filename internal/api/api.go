@@ -122,6 +122,7 @@ type Config struct {
 	Validations Limiter
 	Extensions  Limiter // of changes of the TTL, by stack
 	Claims      account.Claims
+	Domains     Domains
 	URLs        stack.URLs
 	Limits      stack.Limits
 	Key         auth.Key // of the installation, for the hashes of claim codes

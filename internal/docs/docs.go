@@ -105,6 +105,8 @@ type words struct {
 	Crashes                int
 	CrashWindow            string
 	Commands               int // of a stack at a time
+	StackDomains           int
+	AccountDomains         int
 	CommandTimeout         string
 	CommandTimeoutMax      string
 	Runtimes               string
@@ -158,24 +160,25 @@ func newWriter(v Values) *writer {
 	return &writer{
 		templates: template.Must(all.ParseFS(files, "*.yaml", "*.tmpl")),
 		words: words{
-			Base:        strings.TrimSuffix(v.Base.String(), "/"),
-			Host:        v.Base.Host,
-			Local:       v.Base.Hostname() == "localhost",
-			TTL:         stack.FormatDuration(v.Limits.TTL),
-			TTLMin:      stack.FormatDuration(v.Limits.TTLMin),
-			TTLMax:      stack.FormatDuration(v.Limits.TTLMax),
-			Retention:   stack.FormatDays(v.Limits.Retention),
-			Wait:        fmt.Sprintf("%.0f s", v.Wait.Seconds()),
-			MaxUpload:   megabytes(v.MaxUpload),
-			MaxServices: stack.MaxServices,
-			Unclaimed:   v.Limits.UnclaimedPerIP,
-			Creates:     v.CreatesPerHour,
-			Refused:     v.RefusedPerHour,
-			Claims:      v.ClaimsPerMinute,
-			Extensions:  v.Extensions,
-			Crashes:     v.Limits.Crashes,
-			CrashWindow: stack.FormatDuration(v.Limits.CrashWindow),
-			Commands:    stack.CommandsAtOnce, CommandTimeout: stack.FormatDuration(stack.CommandTimeout),
+			Base:         strings.TrimSuffix(v.Base.String(), "/"),
+			Host:         v.Base.Host,
+			Local:        v.Base.Hostname() == "localhost",
+			TTL:          stack.FormatDuration(v.Limits.TTL),
+			TTLMin:       stack.FormatDuration(v.Limits.TTLMin),
+			TTLMax:       stack.FormatDuration(v.Limits.TTLMax),
+			Retention:    stack.FormatDays(v.Limits.Retention),
+			Wait:         fmt.Sprintf("%.0f s", v.Wait.Seconds()),
+			MaxUpload:    megabytes(v.MaxUpload),
+			MaxServices:  stack.MaxServices,
+			Unclaimed:    v.Limits.UnclaimedPerIP,
+			Creates:      v.CreatesPerHour,
+			Refused:      v.RefusedPerHour,
+			Claims:       v.ClaimsPerMinute,
+			Extensions:   v.Extensions,
+			Crashes:      v.Limits.Crashes,
+			CrashWindow:  stack.FormatDuration(v.Limits.CrashWindow),
+			StackDomains: stack.MaxDomains, AccountDomains: stack.MaxAccountDomains,
+			Commands: stack.CommandsAtOnce, CommandTimeout: stack.FormatDuration(stack.CommandTimeout),
 			CommandTimeoutMax: stack.FormatDuration(stack.CommandTimeoutMax),
 			Runtimes:          strings.Join(runtimes.Names(), ", "),
 			All:               runtimes.All(),

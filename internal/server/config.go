@@ -50,6 +50,10 @@ type Config struct {
 	ACMEDirectory string
 	ACMEEmail     string
 
+	DNS         string // host:port; "" for the system's
+	HTTPListen  string // "" for none
+	DomainTimes stack.DomainTimes
+
 	Limits          stack.Limits
 	CreatesPerHour  int
 	RefusedPerHour  int
@@ -128,7 +132,7 @@ func Settings() []Setting { return new(Config).settings() }
 
 // settings returns all settings, which set the fields of c.
 func (c *Config) settings() []Setting {
-	return slices.Concat(c.addresses(), c.cluster(), c.allowances(), c.work(), c.surroundings())
+	return slices.Concat(c.addresses(), c.domains(), c.cluster(), c.allowances(), c.work(), c.surroundings())
 }
 
 // addresses returns the settings of where the server is reached and keeps its data.
@@ -254,7 +258,7 @@ func (c *Config) check() error {
 	if c.Registry.Host == "" && c.RegistryAuthFile+c.RegistryCAFile != "" {
 		return errors.New("BERTH_REGISTRY_AUTH_FILE and BERTH_REGISTRY_CA_FILE need BERTH_REGISTRY")
 	}
-	return cmp.Or(c.checkTLS(), c.checkCluster())
+	return cmp.Or(c.checkTLS(), c.checkPlain(), c.checkCluster())
 }
 
 // Print writes every setting with its value, default and meaning.

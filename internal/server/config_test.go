@@ -138,6 +138,11 @@ func TestLoad_NamesABadValueInOneLine(t *testing.T) {
 		"BERTH_BUILD_CACHE_MAX":    "0",
 		"BERTH_REGISTRY":           "https://me:hunter2@registry.example.com",
 		"BERTH_REGISTRY_AUTH_FILE": "config.json",
+		"BERTH_DNS":                "192.0.2.53",
+		"BERTH_HTTP_LISTEN":        ":80",
+		"BERTH_DOMAIN_PENDING":     "a week",
+		"BERTH_DOMAIN_EVERY":       "0s",
+		"BERTH_DOMAIN_GRACE":       "-1h",
 		"BERTH_REGISTRY_CA_FILE":   "ca.pem",
 	} {
 		_, err := server.Load(from(nil), from(map[string]string{name: value}))
@@ -174,6 +179,8 @@ func TestLoad_RefusesTLSThatCannotWork(t *testing.T) {
 		{map[string]string{"BERTH_TLS": "files", "BERTH_BASE_URL": "https://a.test", "BERTH_TLS_CERT": "c", "BERTH_TLS_KEY": "k"}, ""},
 		{map[string]string{"BERTH_TLS": "acme", "BERTH_BASE_URL": "https://a.test"}, ""},
 		{map[string]string{"BERTH_BASE_URL": "https://a.test"}, ""},
+		{map[string]string{"BERTH_TLS": "acme", "BERTH_BASE_URL": "https://a.test", "BERTH_HTTP_LISTEN": ":8080"}, "same address"},
+		{map[string]string{"BERTH_TLS": "acme", "BERTH_BASE_URL": "https://a.test", "BERTH_HTTP_LISTEN": ":80"}, ""},
 	} {
 		_, err := server.Load(from(nil), from(tt.env))
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -194,6 +201,7 @@ func TestPrint_ShowsTheSpecifiedDefaults(t *testing.T) {
 		defaults[columns[0]] = columns[2]
 	}
 	for name, want := range map[string]string{
+		"BERTH_DNS": "-", "BERTH_HTTP_LISTEN": "-", "BERTH_DOMAIN_PENDING_EVERY": "1m", "BERTH_DOMAIN_PENDING": "7d", "BERTH_DOMAIN_EVERY": "24h", "BERTH_DOMAIN_GRACE": "72h",
 		"BERTH_LISTEN": ":8080", "BERTH_BASE_URL": "http://localhost:8080", "BERTH_APPS_DOMAIN": "-", "BERTH_DATA_DIR": "./data",
 		"BERTH_DATABASE_URL": "-", "BERTH_REDIS_URL": "embedded", "BERTH_TRUSTED_PROXIES": "-", "BERTH_TTL": "1h", "BERTH_TTL_MIN": "15m",
 		"BERTH_TTL_MAX": "24h", "BERTH_EXPIRY_NOTICE": "5m", "BERTH_RETENTION": "7d", "BERTH_UNCLAIMED_PER_IP": "3",

@@ -12,6 +12,7 @@
 //	  supervisor         one loop for each stack owns its jobs, deadlines, what it serves
 //	  admission          may something new begin: room on the disks, the firewall
 //	  account            sign-up, sign-in and claims, for the API and the pages
+//	  domain             hosts of owners: their records at the DNS, their certificates
 //	  cluster            which nodes there are, whose leases hold, where a new stack goes
 //	who does it
 //	  engine             the contract of a driver (driver.go), the names of its objects

@@ -22,6 +22,7 @@ func (s *Server) openPages(key auth.Key) {
 		Sources:      s.dir(),
 		Store:        s.store,
 		Webhooks:     s.webhooks,
+		Domains:      s.domains,
 		URLs:         s.urls(),
 		Key:          key,
 		NodeName:     s.nodeName(),

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/docs"
+	"github.com/berth-host/berth/internal/domain"
 	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
@@ -249,7 +250,7 @@ var operators = []string{
 	"BERTH_SERVICE_MEMORY", "BERTH_SERVICE_CPUS", "BERTH_SERVICE_PIDS", "BERTH_BUILD_MEMORY", "BERTH_BUILD_CACHE_MAX", "BERTH_DISK_FLOOR", "BERTH_NETWORK_POOL",
 	"BERTH_CLUSTER", "BERTH_KEY_FILE", "BERTH_NODE_LEASE", "BERTH_NODE_GRACE", "BERTH_NODE_LOST", "BERTH_SNAPSHOT_EVERY", "BERTH_PEER_LISTEN", "BERTH_PEER_CERT", "BERTH_PEER_KEY", "BERTH_PEER_CA",
 	"BERTH_NETWORK_ALLOW", "BERTH_ALLOW_UNGUARDED", "BERTH_ADMIN_LISTEN", "BERTH_ORPHAN_GRACE", "BERTH_ALLOW_UNKNOWN_DATA",
-	"BERTH_REGISTRY", "BERTH_REGISTRY_AUTH_FILE", "BERTH_REGISTRY_CA_FILE",
+	"BERTH_REGISTRY", "BERTH_REGISTRY_AUTH_FILE", "BERTH_REGISTRY_CA_FILE", "BERTH_DNS", "BERTH_HTTP_LISTEN",
 }
 
 var settingName = regexp.MustCompile(`BERTH_[A-Z_]+`)
@@ -287,6 +288,10 @@ func TestReference_HasTheFiguresThatNoSettingChanges(t *testing.T) {
 		{"One-off commands", "bytes of a command", stack.CommandChars},
 		{"One-off commands", "bytes of its output", stack.CommandOutput},
 		{"One-off commands", "commands of a stack at a time", stack.CommandsAtOnce},
+		{"Domains", "domains of a stack", stack.MaxDomains},
+		{"Domains", "domains of an account", stack.MaxAccountDomains},
+		{"Domains", "orders of certificates", domain.OrdersPerHour},
+		{"Domains", "checks that are asked for", domainChecksPerMinute},
 		{"Accounts", "characters of a password", auth.MinPassword},
 		{"Accounts", "days that a session", int(account.SessionLife / (24 * time.Hour))},
 	} {
@@ -303,7 +308,7 @@ func TestReference_ExamplesAreWhatTheAPIDocumentDescribes(t *testing.T) {
 	require.NoError(t, err)
 	compiler := jsonschema.NewCompiler()
 	require.NoError(t, compiler.AddResource("openapi.json", document))
-	examples := map[string]string{"The stack": "Stack", "The event": "Event", "Uploads in JSON": "CreateObject", "GET /v0/stacks/{id}/source": "Source", "GET /v0/stacks/{id}/env": "Variables", "PATCH /v0/stacks/{id}/env": "VariablesChange"}
+	examples := map[string]string{"The stack": "Stack", "The event": "Event", "Uploads in JSON": "CreateObject", "GET /v0/stacks/{id}/source": "Source", "GET /v0/stacks/{id}/env": "Variables", "GET /v0/stacks/{id}/domains": "Domains", "PATCH /v0/stacks/{id}/env": "VariablesChange"}
 	require.Equal(t, len(examples), strings.Count(string(page), "```json"))
 	for section, name := range examples {
 		schema, err := compiler.Compile("openapi.json#/components/schemas/" + name)

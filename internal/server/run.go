@@ -23,6 +23,9 @@ func (s *Server) bind() (err error) {
 	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
 		return fmt.Errorf("BERTH_LISTEN: %w", err)
 	}
+	if err := s.bindPlain(); err != nil {
+		return err
+	}
 	return s.bindAdmin()
 }
 
@@ -57,16 +60,20 @@ func (s *Server) openEdge(key auth.Key) error {
 // requests and gives open ones the drain time; containers stay up for the next server
 // to take over.
 func (s *Server) Run(ctx context.Context) error {
-	failed := make(chan error, 6)
+	failed := make(chan error, 7)
 	if s.adminListener != nil {
 		go func() { failed <- s.admin.Serve(s.adminListener) }()
 	}
 	go func() { failed <- s.api.Serve(s.inner) }()
 	go func() { failed <- s.pages.Serve(s.innerPages) }()
 	go func() { failed <- s.edge.Serve(s.listener) }()
+	if s.plain != nil {
+		go func() { failed <- s.plain.Serve(s.plainListener) }()
+	}
 	if s.others != nil {
 		s.others.serve(failed)
 	}
+	s.startDomains()
 	s.log.Info("serving", "url", s.cfg.BaseURL.String(), "address", s.listener.Addr().String())
 	s.manager.ready("serving "+s.cfg.BaseURL.String(), s.answers)
 	var err error
@@ -99,6 +106,9 @@ func (s *Server) drain() {
 	s.api.Release()
 	s.pages.Release()
 	err := s.edge.Shutdown(ctx)
+	if s.plain != nil {
+		err = errors.Join(err, s.plain.Shutdown(ctx))
+	}
 	err = errors.Join(err, s.others.shutdown(ctx), s.routes.Drain(ctx), s.api.Shutdown(ctx), s.pages.Shutdown(ctx))
 	if err != nil {
 		s.log.Warn("requests cut at shutdown", "error", err)
@@ -113,6 +123,12 @@ func (s *Server) close() error {
 		errs = append(errs, s.edge.Close())
 	}
 	s.others.close()
+	if s.plain != nil {
+		errs = append(errs, s.plain.Close())
+	}
+	if s.plainListener != nil {
+		_ = s.plainListener.Close() // again where it was served
+	}
 	if s.listener != nil {
 		_ = s.listener.Close() // again where it was served
 	}
@@ -121,6 +137,9 @@ func (s *Server) close() error {
 	}
 	if s.adminListener != nil {
 		_ = s.adminListener.Close() // again where it was served
+	}
+	if s.endDomains != nil {
+		s.endDomains()
 	}
 	if s.acme != nil {
 		s.acme.Close()

@@ -35,6 +35,7 @@ import (
 	"github.com/berth-host/berth/internal/disk"
 	"github.com/berth-host/berth/internal/docker"
 	"github.com/berth-host/berth/internal/docs"
+	"github.com/berth-host/berth/internal/domain"
 	"github.com/berth-host/berth/internal/edge"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/fair"
@@ -85,7 +86,9 @@ type Server struct {
 	documents    *docs.Documents
 	routes       *proxy.Routes
 	edge         *edge.Server
-	acme         *certs.ACME                    // nil unless BERTH_TLS=acme
+	acme         *certs.ACME // nil unless BERTH_TLS=acme
+	domains      *domain.Domains
+	endDomains   func()                         // nil unless their checks have begun
 	inner        *fasthttputil.InmemoryListener // of the API
 	innerPages   *fasthttputil.InmemoryListener
 	listener     net.Listener
@@ -93,6 +96,8 @@ type Server struct {
 
 	certificates  *tls.Config  // of the listener; nil for plain HTTP
 	adminListener net.Listener // nil without an admin address
+	plainListener net.Listener // nil without an address for plain HTTP
+	plain         *edge.PlainServer
 
 	others  *others     // nodes of the cluster; nil on one machine
 	leaving atomic.Bool // a balancer should ask another node
@@ -155,12 +160,16 @@ func (s *Server) open(ctx context.Context) error {
 	close(started)
 	s.startDepot()
 	s.openAccounts(key)
+	if err := s.openDomains(ctx, key); err != nil {
+		return err
+	}
 	s.openAPI(key)
 	if err := s.openDocuments(); err != nil {
 		return err
 	}
 	s.openPages(key)
 	s.openAdmin()
+	s.openPlain()
 	return s.openEdge(key)
 }
 
@@ -467,6 +476,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Extensions:   s.redis.Window("extensions", extensionsPerMinute, time.Minute),
 		Validations:  s.redis.Window("validations", s.cfg.ValidationsPerMinute, time.Minute),
 		Claims:       s.claims(key),
+		Domains:      s.domains,
 		URLs:         s.urls(),
 		Limits:       s.cfg.Limits,
 		Key:          key,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,18 +17,23 @@ import (
 // stop the addresses are bound as before, and nobody answers at them.
 func (s *Server) answerStarting(need string) (stop func()) {
 	s.manager.ready("waiting for "+need, waits)
-	stopPublic := s.answerMeanwhile(s.listener, s.certificates.Clone(), starting(need))
+	stops := []func(){s.answerMeanwhile(s.listener, s.certificates.Clone(), starting(need))}
+	stop = func() {
+		for _, stop := range slices.Backward(stops) {
+			stop()
+		}
+	}
+	if s.plainListener != nil {
+		stops = append(stops, s.answerMeanwhile(s.plainListener, nil, starting(need)))
+	}
 	if s.adminListener == nil {
-		return stopPublic
+		return stop
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /readyz", s.notReady(need))
 	mux.Handle("/", starting(need))
-	stopAdmin := s.answerMeanwhile(s.adminListener, nil, mux)
-	return func() {
-		stopAdmin()
-		stopPublic()
-	}
+	stops = append(stops, s.answerMeanwhile(s.adminListener, nil, mux))
+	return stop
 }
 
 // answerMeanwhile has a handler answer at a listener until stop.

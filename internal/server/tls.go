@@ -60,15 +60,17 @@ func (s *Server) openTLS() (*tls.Config, error) {
 			dir = "" // but in the database, see openPeers
 		}
 		acme, err := certs.NewACME(certs.ACMEOptions{
-			Directory: s.cfg.ACMEDirectory,
-			Email:     s.cfg.ACMEEmail,
-			Dir:       dir,
-			Listen:    s.cfg.Listen,
-			Allowed:   s.hasName,
-			Log:       s.log,
+			Directory:  s.cfg.ACMEDirectory,
+			Email:      s.cfg.ACMEEmail,
+			Dir:        dir,
+			Listen:     s.cfg.Listen,
+			HTTPListen: s.cfg.HTTPListen,
+			Allowed:    s.hasName,
+			BeginOrder: s.beginOrder,
+			Log:        s.log,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("BERTH_LISTEN: %w", err)
+			return nil, fmt.Errorf("BERTH_LISTEN, BERTH_HTTP_LISTEN: %w", err)
 		}
 		s.acme = acme
 		return acme.TLS(), nil
@@ -76,10 +78,10 @@ func (s *Server) openTLS() (*tls.Config, error) {
 	return nil, nil
 }
 
-// hasName reports whether a name belongs to the base URL or to a service of a stack: every
-// other name would cost an order at the authority.
+// hasName reports whether a name is the base URL's, that of a service of a stack, or an
+// active domain: every other name would cost an order at the authority.
 func (s *Server) hasName(ctx context.Context, name string) bool {
-	return name == s.cfg.BaseURL.Hostname() || s.routes.Has(name) || s.othersHaveName(ctx, name)
+	return name == s.cfg.BaseURL.Hostname() || s.routes.Has(name) || s.routes.HasDomain(name) || s.othersHaveName(ctx, name)
 }
 
 // nameLimit is how long a name waits for the database.

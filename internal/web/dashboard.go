@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/a-h/templ"
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/berth-host/berth/internal/logfile"
@@ -202,6 +203,11 @@ func (w *pages) delete(c *fiber.Ctx, _ store.Session, st *stack.Stack) error {
 // backToStack redirects to the stack's page with the result of a form: that it was
 // done, or why not.
 func (w *pages) backToStack(c *fiber.Ctx, st *stack.Stack, err error, text string) error {
+	return w.backTo(c, stackURL(st.ID), st, err, text)
+}
+
+// backTo is backToStack for another page of the stack.
+func (w *pages) backTo(c *fiber.Ctx, page templ.SafeURL, st *stack.Stack, err error, text string) error {
 	var known *stack.Error
 	switch {
 	case errors.As(err, &known):
@@ -211,5 +217,5 @@ func (w *pages) backToStack(c *fiber.Ctx, st *stack.Stack, err error, text strin
 	default:
 		w.leaveNotice(c, notice{Text: text})
 	}
-	return c.Redirect(string(stackURL(st.ID)), fiber.StatusSeeOther)
+	return c.Redirect(string(page), fiber.StatusSeeOther)
 }

@@ -84,6 +84,7 @@ type Config struct {
 	Sources  appserver.SourceDir
 	Store    *store.Store
 	Webhooks Webhooks
+	Domains  Domains
 	URLs     stack.URLs
 	Key      auth.Key // of the installation, for the tokens of forms
 

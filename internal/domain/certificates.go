@@ -1,0 +1,148 @@
+package domain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Limits of the orders of certificates for domains (docs/api.md, "Domains").
+const (
+	OrdersPerHour = 5 // of an account
+	// fullPause is how long a host waits after its account has ordered as many.
+	fullPause = 10 * time.Minute
+	// orderLimit is how long an order may take.
+	orderLimit = 3 * time.Minute
+)
+
+// errPutOff is in the errors of orders that are not made now.
+var errPutOff = errors.New("no certificate is ordered at the moment")
+
+// BeginOrder admits an order of a certificate for a host: only for an active domain, not too
+// soon after one that failed, and not more than OrdersPerHour for each account. The caller
+// says how the order ended.
+func (d *Domains) BeginOrder(ctx context.Context, host string) (ended func(error), err error) {
+	of, err := d.cfg.Store.ActiveDomain(ctx, host)
+	switch {
+	case err != nil:
+		return nil, err
+	case of == nil:
+		return nil, fmt.Errorf("%w: %s is not an active domain", errPutOff, host)
+	case of.OrderError != "" && stack.Now().Before(of.NextOrder):
+		return nil, fmt.Errorf("%w: %s is tried again at %s", errPutOff, host, of.NextOrder.Format(time.RFC3339))
+	case !d.cfg.Orders.Allow(ctx, of.Owner):
+		why := fmt.Sprintf("the account has ordered %d certificates within an hour, so this one is ordered later", OrdersPerHour)
+		d.note(ctx, *of, func(of *stack.Domain) { of.PutOffOrder(why, stack.Now().Add(fullPause)) })
+		return nil, fmt.Errorf("%w: %s", errPutOff, why)
+	}
+	return func(err error) {
+		d.note(ctx, *of, func(of *stack.Domain) {
+			if err == nil {
+				of.Ordered()
+				return
+			}
+			of.OrderFailed("no certificate was issued: "+err.Error(), stack.Now())
+		})
+	}, nil
+}
+
+// note records what became of an order for an active domain.
+func (d *Domains) note(ctx context.Context, of stack.Domain, change func(*stack.Domain)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putOff)
+	defer cancel()
+	_, err := d.cfg.Store.UpdateDomain(ctx, of.StackID, of.Host, func(of, _ *stack.Domain) error {
+		if of.Status == stack.DomainActive {
+			change(of)
+		}
+		return nil
+	})
+	if err != nil && stack.KindOf(err) != stack.NotFound {
+		d.cfg.Log.Warn("what became of an order of a certificate is not recorded", "host", of.Host, "error", err)
+	}
+}
+
+// orderDue orders the certificates that are due, in the background.
+func (d *Domains) orderDue(ctx context.Context, running *sync.WaitGroup) {
+	if d.cfg.Certificates == nil {
+		return
+	}
+	due, err := d.cfg.Store.DueOrders(ctx, stack.Now())
+	if err != nil && ctx.Err() == nil {
+		d.cfg.Log.Warn("the domains that need a certificate could not be read; the next look tries again", "error", err)
+	}
+	for _, of := range due {
+		if d.beginOrdering(of.Host) {
+			running.Go(func() { d.order(ctx, of) })
+		}
+	}
+}
+
+// beginOrdering reports whether a host is not being ordered for and there is room for one
+// more; then it is from now on.
+func (d *Domains) beginOrdering(host string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ordering[host] || len(d.ordering) >= atOnce {
+		return false
+	}
+	d.ordering[host] = true
+	return true
+}
+
+// order orders the certificate of an active domain, unless there is one.
+func (d *Domains) order(ctx context.Context, of stack.Domain) {
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.ordering, of.Host)
+	}()
+	limited, cancel := context.WithTimeout(ctx, orderLimit)
+	defer cancel()
+	err := d.cfg.Certificates.Obtain(limited, of.Host)
+	if ctx.Err() != nil {
+		return
+	}
+	now := stack.Now()
+	d.note(ctx, of, func(of *stack.Domain) {
+		switch {
+		case err == nil:
+			of.Ordered()
+		case !of.NextOrder.After(now): // it failed before BeginOrder
+			of.OrderFailed("no certificate was ordered: "+err.Error(), now)
+		}
+	})
+}
+
+// forget removes the certificate of a host that no stack has any more.
+func (d *Domains) forget(ctx context.Context, host string) {
+	if d.cfg.Certificates == nil {
+		return
+	}
+	has, err := d.cfg.Store.HasDomain(ctx, host)
+	if err == nil && !has {
+		err = d.cfg.Certificates.Forget(ctx, host)
+	}
+	if err != nil && ctx.Err() == nil {
+		d.cfg.Log.Warn("the certificate of a removed domain was not removed; the next start tries again", "host", host, "error", err)
+	}
+}
+
+// sweep removes the certificates of domains that were removed while no server ran.
+func (d *Domains) sweep(ctx context.Context) {
+	if d.cfg.Certificates == nil {
+		return
+	}
+	names, err := d.cfg.Certificates.Names(ctx)
+	if err != nil && ctx.Err() == nil {
+		d.cfg.Log.Warn("the certificates of removed domains could not be looked for", "error", err)
+	}
+	for _, name := range names {
+		if !d.own(name) {
+			d.forget(ctx, name)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package domain
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// authority is a certificate authority that answers as the test wants. It admits each order
+// by begin, as package certs does.
+type authority struct {
+	begin func(ctx context.Context, host string) (func(error), error)
+
+	mu     sync.Mutex
+	fails  error
+	issued map[string]time.Time
+	orders map[string]int
+}
+
+func (a *authority) Obtain(ctx context.Context, host string) error {
+	if _, has := a.Until(ctx, host); has {
+		return nil
+	}
+	ended, err := a.begin(ctx, host)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.orders[host]++
+	err = a.fails
+	if err == nil {
+		a.issued[host] = stack.Now().Add(90 * 24 * time.Hour)
+	}
+	a.mu.Unlock()
+	ended(err)
+	return err
+}
+
+func (a *authority) Until(_ context.Context, host string) (time.Time, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	until, has := a.issued[host]
+	return until, has
+}
+
+func (a *authority) Forget(_ context.Context, host string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.issued, host)
+	return nil
+}
+
+func (a *authority) Names(context.Context) (names []string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name := range a.issued {
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (a *authority) ordered(host string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.orders[host]
+}
+
+// quick makes the times of checks so short that a test can wait for them.
+func quick(cfg *Config) {
+	cfg.Times = stack.DomainTimes{PendingEvery: 20 * time.Millisecond, Pending: time.Minute, Every: 100 * time.Millisecond, Grace: 400 * time.Millisecond}
+}
+
+// newRunning returns domains that run with an authority.
+func newRunning(t *testing.T, change ...func(*Config)) (*env, *authority) {
+	t.Helper()
+	a := &authority{issued: map[string]time.Time{}, orders: map[string]int{}}
+	e := newEnv(t, append([]func(*Config){quick, func(cfg *Config) { cfg.Certificates = a }}, change...)...)
+	a.begin = e.domains.BeginOrder
+	return e, a
+}
+
+// run runs the domains until the test ends.
+func (e *env) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); e.domains.Run(ctx) }()
+	e.t.Cleanup(func() { cancel(); <-done })
+}
+
+func (e *env) get(k *stack.Stack, host string) View {
+	e.t.Helper()
+	v, err := e.domains.Get(e.t.Context(), k, host)
+	require.NoError(e.t, err)
+	return v
+}
+
+// eventually waits until a domain is as it should be.
+func (e *env) eventually(k *stack.Stack, host string, is func(View) bool) {
+	e.t.Helper()
+	require.Eventually(e.t, func() bool { return is(e.get(k, host)) }, 10*time.Second, 5*time.Millisecond)
+}
+
+func TestRun_ChecksOrdersAndLoses(t *testing.T) {
+	e, a := newRunning(t)
+	k := e.claimed("ana@example.com")
+	e.dns.Set(t, host, address)
+	e.run()
+	proof := e.add(k, host)
+	time.Sleep(100 * time.Millisecond)
+	require.Zero(t, a.ordered(host), "an order for a pending domain")
+	e.prove(host, proof)
+	e.eventually(k, host, func(v View) bool { return v.Domain.Status == stack.DomainActive && !v.Until.IsZero() })
+	require.Equal(t, 1, a.ordered(host))
+	e.prove(host)
+	began := time.Now()
+	e.eventually(k, host, func(v View) bool { return v.Domain.Status == stack.DomainLost })
+	require.Greater(t, time.Since(began), 300*time.Millisecond)
+	e.prove(host, proof)
+	e.eventually(k, host, func(v View) bool { return v.Domain.Status == stack.DomainActive })
+	require.Equal(t, 1, a.ordered(host))
+}
+
+func TestRun_ADeletedStackFreesItsHostsAndCertificates(t *testing.T) {
+	e, a := newRunning(t)
+	k := e.claimed("ana@example.com")
+	e.dns.Set(t, host, address)
+	e.run()
+	e.prove(host, e.add(k, host))
+	e.eventually(k, host, func(v View) bool { return !v.Until.IsZero() })
+	_, err := e.store.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, has := a.Until(t.Context(), host)
+		return !has
+	}, 10*time.Second, 5*time.Millisecond)
+	has, err := e.store.HasDomain(t.Context(), host)
+	require.NoError(t, err)
+	require.False(t, has)
+}
+
+func TestRun_RemovesCertificatesOfDomainsThatWereRemovedMeanwhile(t *testing.T) {
+	e, a := newRunning(t)
+	k := e.claimed("ana@example.com")
+	e.add(k, host)
+	for _, name := range []string{host, "gone.example.com", "berth.host.example", "web-3f2a9c1b7d4e.apps.example.net"} {
+		a.issued[name] = time.Now()
+	}
+	e.run()
+	require.Eventually(t, func() bool { names, _ := a.Names(t.Context()); return len(names) == 3 }, 10*time.Second, 5*time.Millisecond)
+	_, has := a.Until(t.Context(), "gone.example.com")
+	require.False(t, has)
+}
+
+func TestOrders_OfAFailedOneWait(t *testing.T) {
+	e, a := newRunning(t)
+	a.fails = errors.New("the authority says no")
+	k := e.claimed("ana@example.com")
+	e.dns.Set(t, host, address)
+	e.run()
+	e.prove(host, e.add(k, host))
+	e.eventually(k, host, func(v View) bool { return v.Domain.OrderError != "" })
+	time.Sleep(200 * time.Millisecond)
+	require.Equal(t, 1, a.ordered(host))
+	v := e.get(k, host)
+	require.Contains(t, v.Domain.Trouble(), "the authority says no")
+	require.Greater(t, time.Until(v.Domain.NextOrder), 50*time.Second)
+	_, err := e.domains.BeginOrder(t.Context(), host) // as a handshake asks for it
+	require.ErrorIs(t, err, errPutOff)
+}
+
+// some admits a number of requests for each account.
+type some struct {
+	mu   sync.Mutex
+	left map[string]int
+}
+
+func (s *some) Allow(_ context.Context, account string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.left[account]; !known {
+		s.left[account] = OrdersPerHour
+	}
+	s.left[account]--
+	return s.left[account] >= 0
+}
+
+func TestOrders_AreLimitedByAccount(t *testing.T) {
+	e, a := newRunning(t, func(cfg *Config) { cfg.Orders = &some{left: map[string]int{}} })
+	ana, bob := e.claimed("ana@example.com"), e.claimed("bob@example.com")
+	e.run()
+	hosts := []string{"a.example.com", "b.example.com", "c.example.com", "d.example.com", "e.example.com", "f.example.com", "g.example.com"}
+	for _, h := range hosts {
+		e.dns.Set(t, h, address)
+		e.prove(h, e.add(ana, h))
+		e.eventually(ana, h, func(v View) bool { return !v.Until.IsZero() || v.Domain.OrderError != "" })
+	}
+	ordered := 0
+	for _, h := range hosts {
+		ordered += a.ordered(h)
+	}
+	require.Equal(t, OrdersPerHour, ordered)
+	require.Contains(t, e.get(ana, "g.example.com").Domain.Trouble(), "ordered 5 certificates within an hour")
+	require.Equal(t, stack.DomainActive, e.get(ana, "g.example.com").Domain.Status)
+	e.dns.Set(t, host, address)
+	e.prove(host, e.add(bob, host))
+	e.eventually(bob, host, func(v View) bool { return !v.Until.IsZero() })
+}
+
+func TestRun_OfTwoServersMakesEachCheckOnce(t *testing.T) {
+	e, _ := newRunning(t, func(cfg *Config) {
+		cfg.Times = stack.DomainTimes{PendingEvery: time.Second, Pending: time.Minute, Every: time.Minute, Grace: time.Minute}
+	})
+	k := e.claimed("ana@example.com")
+	other := New(e.domains.cfg)
+	routed := make(chan map[string]string, 10)
+	other.cfg.Route = func(hosts map[string]string) { routed <- hosts }
+	e.dns.Set(t, host, address)
+	e.prove(host, e.add(k, host))
+	asked := e.dns.Asked()
+	two := *e
+	two.domains = other
+	e.run()
+	two.run()
+	e.eventually(k, host, func(v View) bool { return v.Domain.Status == stack.DomainActive })
+	require.Contains(t, <-routed, host, "the other server routes it")
+	require.LessOrEqual(t, e.dns.Asked()-asked, 5, "one check asks for a text, two kinds of addresses here and there")
+}
