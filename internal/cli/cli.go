@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -106,7 +107,7 @@ berth status stk_3f2a9c1b7d4e`,
 		&cobra.Group{ID: "account", Title: "account"},
 	)
 	root.AddCommand(
-		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.envCommand(), a.execCommand(), a.dataCommand(), a.pullCommand(), a.restartCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
+		a.deployCommand(), a.statusCommand(), a.logsCommand(), a.eventsCommand(), a.envCommand(), a.domainsCommand(), a.execCommand(), a.dataCommand(), a.pullCommand(), a.restartCommand(), a.openCommand(), a.extendCommand(), a.deleteCommand(),
 		a.initCommand(), a.checkCommand(),
 		a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.claimCommand(), a.listCommand(),
 		a.mcpCommand(),
@@ -153,6 +154,26 @@ func (a *app) onStack(cmd *cobra.Command, others int, do func(ctx context.Contex
 			return err
 		}
 		return do(ctx, t, args)
+	})
+}
+
+// onOwnStack is like onStack for a command that needs the API key of the stack's owner, and
+// only the stack's id.
+func (a *app) onOwnStack(cmd *cobra.Command, others int, do func(ctx context.Context, c *client.Client, id string, args []string) error) *cobra.Command {
+	return a.forStack(cmd, others, func(ctx context.Context, args []string) error {
+		c, known, err := a.ownAccount()
+		if err != nil {
+			return err
+		}
+		id, err := a.requireStack(c, known)
+		if err != nil {
+			return err
+		}
+		err = do(ctx, c, id, args)
+		if client.IsStatus(err, http.StatusForbidden) && known.Stacks[id].ClaimCode != "" {
+			err = &failure{code: exitAccess, detail: err.Error(), next: "run berth claim, since this needs a stack of your account"}
+		}
+		return err
 	})
 }
 

@@ -181,13 +181,10 @@ func (a *app) listEnv(ctx context.Context, t *target, service string) error {
 	for _, v := range variables {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", orText(v.Service, "all"), v.Name, v.From, changedAt(v.ChangedAt))
 	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return flush(w)
 }
 
-// changedAt formats when a variable was changed, in the user's time zone.
+// changedAt formats when something was changed, in the user's time zone.
 func changedAt(seconds *float64) string {
 	if seconds == nil {
 		return "-"

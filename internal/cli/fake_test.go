@@ -54,6 +54,7 @@ type fakeStack struct {
 	events                  []map[string]any
 	polls                   int               // GETs until its build ends
 	env, envBefore          map[string]string // names of set variables and their values
+	domains                 []string
 }
 
 func newFake(t testing.TB) *fake {
@@ -70,6 +71,9 @@ func newFake(t testing.TB) *fake {
 	mux.HandleFunc("POST /v0/stacks/{id}/restart", f.with(f.restart))
 	mux.HandleFunc("GET /v0/stacks/{id}/env", f.with(f.listEnv))
 	mux.HandleFunc("PATCH /v0/stacks/{id}/env", f.with(f.setEnv))
+	mux.HandleFunc("GET /v0/stacks/{id}/domains", f.with(f.listDomains))
+	mux.HandleFunc("POST /v0/stacks/{id}/domains", f.with(f.addDomain))
+	mux.HandleFunc("DELETE /v0/stacks/{id}/domains/{host}", f.with(f.removeDomain))
 	mux.HandleFunc("GET /v0/stacks/{id}/logs", f.with(f.logs))
 	mux.HandleFunc("POST /v0/stacks/{id}/services/{name}/exec", f.with(f.exec))
 	mux.HandleFunc("GET /v0/stacks/{id}/services/{name}/data", f.with(f.readData))

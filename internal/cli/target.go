@@ -70,15 +70,9 @@ func (a *app) target(ctx context.Context) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := a.stackID(known)
+	id, err := a.requireStack(c, known)
 	if err != nil {
 		return nil, err
-	}
-	if id == "" {
-		return nil, &failure{
-			code: exitNotFound, detail: "no stack is remembered for this folder on " + c.Server(),
-			next: "run berth deploy to create one, or pass a stack's id as an argument or in BERTH_STACK",
-		}
 	}
 	t, err := a.reach(ctx, c, known, id)
 	if client.IsStatus(err, http.StatusNotFound) {
@@ -101,6 +95,18 @@ func (a *app) stackID(known *onServer) (string, error) {
 		return "", err
 	}
 	return known.nearest(folder), nil
+}
+
+// requireStack is like stackID, and fails if there is none.
+func (a *app) requireStack(c *client.Client, known *onServer) (string, error) {
+	id, err := a.stackID(known)
+	if err == nil && id == "" {
+		err = &failure{
+			code: exitNotFound, detail: "no stack is remembered for this folder on " + c.Server(),
+			next: "run berth deploy to create one, or pass a stack's id as an argument or in BERTH_STACK",
+		}
+	}
+	return id, err
 }
 
 // reach requests a stack with each token that may manage it, until one does.
