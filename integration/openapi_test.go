@@ -219,7 +219,7 @@ func checkResponse(input *openapi3filter.RequestValidationInput, res *http.Respo
 		RequestValidationInput: input, Status: res.StatusCode, Header: res.Header,
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, ExcludeResponseBody: body == nil},
 	}
-	if body == nil && response.Value.Content.Get(res.Header.Get("Content-Type")) == nil {
+	if body == nil && res.StatusCode != http.StatusNoContent && response.Value.Content.Get(res.Header.Get("Content-Type")) == nil {
 		return fmt.Errorf("the operation does not name the type %s", res.Header.Get("Content-Type"))
 	}
 	out.SetBodyBytes(body)
