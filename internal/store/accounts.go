@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -15,6 +17,9 @@ type Account struct {
 	ID      string // acc_ and 12 hex characters
 	Email   string // as it was given; no two differ only in the case of ASCII letters
 	KeyHint string // the end of the API key; "" for one that was made before hints were kept
+
+	Confirmed bool // its holder has opened a link that was sent to Email
+	MailOff   bool // its holder wants no notices by mail
 }
 
 // Key is what the database holds of an API key.
@@ -24,21 +29,32 @@ type Key struct {
 }
 
 // accountColumns are the columns of an Account, in the order of its places.
-const accountColumns = "accounts.id, accounts.email, accounts.key_hint"
+const accountColumns = "accounts.id, accounts.email, accounts.key_hint, accounts.confirmed_at IS NOT NULL, accounts.mail_off"
 
-func (a *Account) places() []any { return []any{&a.ID, &a.Email, &a.KeyHint} }
+func (a *Account) places() []any {
+	return []any{&a.ID, &a.Email, &a.KeyHint, &a.Confirmed, &a.MailOff}
+}
 
 // CreateAccount creates an account with an API key. The password hash is "" for an
 // account that cannot sign in. An email that already has an account is a Conflict.
 func (s *Store) CreateAccount(ctx context.Context, email, passwordHash string, key Key) (Account, error) {
+	return s.createAccount(ctx, email, passwordHash, key, time.Time{})
+}
+
+// CreateConfirmed is CreateAccount for an address that needs no confirmation.
+func (s *Store) CreateConfirmed(ctx context.Context, email, passwordHash string, key Key) (Account, error) {
+	return s.createAccount(ctx, email, passwordHash, key, stack.Now())
+}
+
+func (s *Store) createAccount(ctx context.Context, email, passwordHash string, key Key, confirmed time.Time) (Account, error) {
 	now := stack.Now()
-	account := Account{ID: newAccountID(), Email: email, KeyHint: key.Hint}
+	account := Account{ID: newAccountID(), Email: email, KeyHint: key.Hint, Confirmed: !confirmed.IsZero()}
 	err := s.transact(ctx, func(tx *sql.Tx) error {
 		unchanged := stack.NewError(stack.Conflict, fmt.Sprintf("the email %s already has an account; sign in, or use another", email))
 		return s.change(ctx, tx, unchanged, "insert account",
-			`INSERT INTO accounts (id, email, password_hash, key_hash, key_hint, key_made_at, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (`+s.dialect.email()+`) DO NOTHING`,
-			account.ID, email, nullText(passwordHash), key.Hash, key.Hint, micros(now), micros(now))
+			`INSERT INTO accounts (id, email, password_hash, key_hash, key_hint, key_made_at, created_at, confirmed_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (`+s.dialect.email()+`) DO NOTHING`,
+			account.ID, email, nullText(passwordHash), key.Hash, key.Hint, micros(now), micros(now), micros(confirmed))
 	})
 	if err != nil {
 		return Account{}, err
@@ -127,7 +143,7 @@ func (s *Store) DeleteAccount(ctx context.Context, accountID string, check func(
 // removeAccount removes an account whose stacks are all deleted, and the receipts of
 // those stacks.
 func (s *Store) removeAccount(ctx context.Context, tx *sql.Tx, accountID string) error {
-	if err := s.endSessions(ctx, tx, accountID, 0); err != nil {
+	if err := errors.Join(s.endSessions(ctx, tx, accountID, 0), s.forgetMails(ctx, tx, accountID)); err != nil {
 		return err
 	}
 	err := s.exec(ctx, tx, "remove the receipts of the account's stacks",

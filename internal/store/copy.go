@@ -29,6 +29,8 @@ var tables = []table{
 	{"events", "id"},
 	{"deliveries", "id"},
 	{"sessions", "id"},
+	{"mails", "id"},
+	{"mail_tokens", ""},
 	{"receipts", ""},
 	{"webhook_mark", ""},
 	{"commands", "seq"},

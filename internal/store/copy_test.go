@@ -68,6 +68,9 @@ func writeEverything(t *testing.T, s *store.Store) *stack.Stack {
 	signIn(t, s, bo, "kept", time.Hour)
 	signIn(t, s, bo, "ended", time.Hour)
 	must(s.EndSession(t.Context(), []byte("ended")))
+	must(s.SetMailOff(t.Context(), bo.ID, true))
+	must(s.AskMail(t.Context(), store.Mail{Kind: store.MailReset, Address: "bo@example.com"}))
+	must(s.AddMailToken(t.Context(), []byte("token"), store.MailToken{Kind: store.MailConfirm, Account: bo, StackID: full.ID}, stack.Now().Add(time.Hour)))
 	must(s.AddDeliveries(t.Context(), []store.Delivery{delivery(full.ID, "words \x00"), delivery(full.ID, "")}))
 	addCommand(t, s, full.ID, "still running")
 	ended := addCommand(t, s, full.ID, "echo 'done'")
@@ -203,7 +206,7 @@ func TestCopy_TakesRowsOfEveryKindToPostgresAndBack(t *testing.T) {
 func checkNumbers(t *testing.T, first sqliteFile, db postgres, last sqliteFile) {
 	t.Helper()
 	numbered := query(t, db, "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema() AND is_identity = 'YES' AND table_name <> 'goose_db_version'")
-	if len(numbered) != 5 {
+	if len(numbered) != 6 {
 		t.Errorf("%d tables number their rows", len(numbered))
 	}
 	for _, row := range numbered {

@@ -27,7 +27,7 @@ func newPostgres(t testing.TB) database {
 }
 
 func (address postgres) options() store.Options {
-	return store.Options{Postgres: string(address), Sealer: auth.NewSealer(auth.Key{1}), Log: slog.New(slog.DiscardHandler)}
+	return store.Options{Postgres: string(address), Sealer: auth.NewSealer(auth.Key{1}), Log: slog.New(slog.DiscardHandler), Mails: true}
 }
 
 func (address postgres) open(t testing.TB) *store.Store { return openStore(t, address.options()) }

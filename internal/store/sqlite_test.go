@@ -74,7 +74,7 @@ func (path sqliteFile) dump(t testing.TB) string {
 func (path sqliteFile) name() string { return string(path) }
 
 func options(path string) store.Options {
-	return store.Options{Path: path, Sealer: auth.NewSealer(auth.Key{1}), Log: slog.New(slog.DiscardHandler)}
+	return store.Options{Path: path, Sealer: auth.NewSealer(auth.Key{1}), Log: slog.New(slog.DiscardHandler), Mails: true}
 }
 
 // Errors that quote programs may hold one.
@@ -157,6 +157,8 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP TABLE moves;
 		DROP TABLE domains;
 		ALTER TABLE stacks DROP COLUMN primary_hosts;
+		DROP TABLE mails;
+		DROP TABLE mail_tokens;
 		DROP TABLE certificates;
 		DROP TABLE certificate_locks;
 		DROP INDEX stacks_of_node;
@@ -183,6 +185,8 @@ func TestOpen_BringsADatabaseOfTheFirstVersionUpToDate(t *testing.T) {
 		DROP TABLE sessions;
 		DROP TABLE receipts;
 		DROP TABLE webhook_mark;
+		ALTER TABLE accounts DROP COLUMN confirmed_at;
+		ALTER TABLE accounts DROP COLUMN mail_off;
 		ALTER TABLE accounts DROP COLUMN password_hash;
 		ALTER TABLE accounts DROP COLUMN key_hint;
 		ALTER TABLE accounts DROP COLUMN key_made_at;

@@ -117,6 +117,9 @@ func (s *Store) save(ctx context.Context, tx *sql.Tx, k *stack.Stack, events []s
 			return err
 		}
 	}
+	if err := s.noteEvents(ctx, tx, k, events); err != nil {
+		return err
+	}
 	return s.insertEvents(ctx, tx, k.ID, events)
 }
 

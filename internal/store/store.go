@@ -36,6 +36,7 @@ type Options struct {
 	Log      *slog.Logger
 
 	Recorded func(stack.EventType) // called after the commit of each event; may be nil
+	Mails    bool                  // record the mails about events, since somebody sends them
 }
 
 // Sealer keeps secrets in the file unreadable. A value opens only with the row and
@@ -56,6 +57,7 @@ type Store struct {
 	watch   watchers
 
 	recorded func(stack.EventType)
+	mails    bool
 	patient  bool // calls take as long as they need
 }
 
@@ -66,7 +68,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dialect: dialect, sealer: opts.Sealer, recorded: opts.Recorded, watch: watchers{by: map[string][]chan struct{}{}}}
+	s := &Store{dialect: dialect, sealer: opts.Sealer, recorded: opts.Recorded, mails: opts.Mails, watch: watchers{by: map[string][]chan struct{}{}}}
 	if s.recorded == nil {
 		s.recorded = func(stack.EventType) {}
 	}
