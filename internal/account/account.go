@@ -40,6 +40,7 @@ type Config struct {
 	Claims    Claims
 	Forms     Limiter // of everything that takes a password
 	Codes     Limiter // of claims, shared with POST /v0/claim
+	Mails     *Mails  // nil where no mail is sent
 }
 
 // Accounts manages the accounts of one installation.
@@ -70,7 +71,11 @@ func (a *Accounts) SignUp(ctx context.Context, v Visitor, email, password string
 	if err := a.admit(ctx, v); err != nil {
 		return Entry{}, err
 	}
-	return a.signUp(ctx, v, email, password)
+	entry, err := a.signUp(ctx, v, email, password)
+	if err != nil {
+		return entry, err
+	}
+	return entry, a.welcome(ctx, v, entry)
 }
 
 // SignIn signs a person in with a new session. An unknown email and a wrong password
@@ -195,6 +200,18 @@ func (a *Accounts) signUp(ctx context.Context, v Visitor, email, password string
 	entry, err := a.enter(ctx, v, account)
 	entry.APIKey = key
 	return entry, err
+}
+
+// welcome asks a new account to confirm its address. Where too many mails were sent, the
+// account page sends it later.
+func (a *Accounts) welcome(ctx context.Context, v Visitor, entry Entry) error {
+	if !a.Mails() || entry.APIKey == "" {
+		return nil
+	}
+	if err := a.cfg.Mails.confirm(ctx, stack.NetworkOf(v.IP), entry.Account, ""); stack.KindOf(err) != stack.TooMany {
+		return err
+	}
+	return nil
 }
 
 // signIn checks the password and signs in.

@@ -2,6 +2,7 @@ package account
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/berth-host/berth/internal/auth"
@@ -23,12 +24,21 @@ type Claims struct {
 	Stacks *store.Store
 	Host   Host
 	Key    auth.Key // of the installation, for the hashes of claim codes
+	Mails  *Mails   // nil where no mail is sent
 }
 
-// Claim moves the stack of a code, in any spelling, into the account.
-func (c Claims) Claim(ctx context.Context, who store.Account, typed string) (*stack.Stack, error) {
+// ErrUnconfirmed is a claim that ends with the link in a mail, which was asked for.
+var ErrUnconfirmed = errors.New("the account's address is not confirmed")
+
+// Claim moves the stack of a code, in any spelling, into the account. The network is the
+// caller's. Where mails are sent, a stack for one address needs an account whose address is
+// confirmed: otherwise the error is a Forbidden with ErrUnconfirmed.
+func (c Claims) Claim(ctx context.Context, who store.Account, network, typed string) (*stack.Stack, error) {
 	id, err := c.find(ctx, typed)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.checkAddress(ctx, who, network, id); err != nil {
 		return nil, err
 	}
 	s, err := c.Host.Claim(ctx, id, who.ID, who.Email)
@@ -36,6 +46,25 @@ func (c Claims) Claim(ctx context.Context, who store.Account, typed string) (*st
 		return nil, fmt.Errorf("claim stack %s: %w", id, err)
 	}
 	return s, nil
+}
+
+// checkAddress refuses an address that must be confirmed first, and asks for the mail.
+func (c Claims) checkAddress(ctx context.Context, who store.Account, network, id string) error {
+	if c.Mails == nil || who.Confirmed {
+		return nil
+	}
+	s, err := c.Stacks.Get(ctx, id)
+	if err != nil || s.ClaimEmail == "" {
+		return err
+	}
+	if _, err := s.Claim(who.ID, who.Email, stack.Now()); err != nil {
+		return err
+	}
+	if err := c.Mails.confirm(ctx, network, who, id); err != nil {
+		return err
+	}
+	refusal := stack.NewError(stack.Forbidden, "a letter was sent to "+who.Email+"; open the link in it within 30 minutes to confirm the address and claim the stack")
+	return errors.Join(refusal, ErrUnconfirmed)
 }
 
 // find returns the id of the stack of a code.
@@ -108,7 +137,7 @@ func (a *Accounts) Claim(ctx context.Context, v Visitor, who store.Account, type
 	if err := allow(ctx, a.cfg.Codes, v); err != nil {
 		return nil, err
 	}
-	return a.cfg.Claims.Claim(ctx, who, typed)
+	return a.cfg.Claims.Claim(ctx, who, stack.NetworkOf(v.IP), typed)
 }
 
 // SignUpAndClaim creates an account and claims a stack for it. If the code cannot be
@@ -140,8 +169,11 @@ func (a *Accounts) claimWith(ctx context.Context, v Visitor, typed string, letIn
 	if err != nil {
 		return entry, nil, err
 	}
-	s, err := a.cfg.Claims.Claim(ctx, entry.Account, typed)
-	return entry, s, err
+	s, err := a.cfg.Claims.Claim(ctx, entry.Account, stack.NetworkOf(v.IP), typed)
+	if errors.Is(err, ErrUnconfirmed) {
+		return entry, s, err
+	}
+	return entry, s, errors.Join(err, a.welcome(ctx, v, entry))
 }
 
 // check refuses what a claim by a new account with the email would refuse. It tries the

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-host/berth/internal/store"
 )
 
-// Add creates an account for an operator and returns its API key. Without a password
+// Add creates an account for an operator and returns its API key. Its address counts as
+// confirmed. Without a password
 // its owner cannot sign in until SetPassword sets one.
 func (a *Accounts) Add(ctx context.Context, email, password string) (apiKey string, err error) {
 	if err := checkEmail(email); err != nil {
@@ -25,7 +26,7 @@ func (a *Accounts) Add(ctx context.Context, email, password string) (apiKey stri
 		}
 	}
 	key := auth.NewAPIKey()
-	if _, err := a.cfg.Store.CreateAccount(ctx, email, hash, storedKey(key)); err != nil {
+	if _, err := a.cfg.Store.CreateConfirmed(ctx, email, hash, storedKey(key)); err != nil {
 		return "", err
 	}
 	return key, nil

@@ -21,7 +21,7 @@ func (a *API) claim(c *fiber.Ctx, account store.Account) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.cfg.Claims.Claim(a.server.Context(), account, text)
+	s, err := a.cfg.Claims.Claim(a.server.Context(), account, a.quotas.network(c), text)
 	if err != nil {
 		return err
 	}

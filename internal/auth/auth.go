@@ -18,6 +18,7 @@ const (
 	APIKeyPrefix        = "as_live_"
 	webhookSecretPrefix = "whsec_"
 	sessionPrefix       = "ses_"
+	mailPrefix          = "mail_"
 )
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -40,14 +41,17 @@ func NewWebhookSecret() string { return webhookSecretPrefix + random(base62, sec
 // digits.
 func NewSessionToken() string { return sessionPrefix + random(base62, secretChars) }
 
+// NewMailToken returns a new token of a link in a mail: mail_ and 32 letters and digits.
+func NewMailToken() string { return mailPrefix + random(base62, secretChars) }
+
 // KeyHint returns the part of an API key that may be stored in the clear, so that a
 // person can recognise the key: its last four characters.
 func KeyHint(key string) string { return key[max(0, len(key)-keyHintChars):] }
 
 const keyHintChars = 4
 
-// Hash returns the stored form of a manage token, an API key or a session token. They
-// are too long to guess, so a plain SHA-256 reveals nothing. Claim codes are shorter;
+// Hash returns the stored form of a manage token, an API key, or the token of a session or
+// mail. They are too long to guess, so a plain SHA-256 reveals nothing. Claim codes are shorter;
 // see Key.HashClaimCode.
 func Hash(token string) []byte {
 	sum := sha256.Sum256([]byte(token))

@@ -28,6 +28,7 @@ type Metrics struct {
 	deliveries *prometheus.HistogramVec
 	arrivals   *prometheus.CounterVec
 	leases     prometheus.Counter
+	mails      *prometheus.CounterVec
 }
 
 // Bounds of the histograms' buckets, in seconds.
@@ -52,6 +53,7 @@ func New() *Metrics {
 			"Recorded events of stacks, by type: deploys, failures, crashes, claims and expiries.", "type"),
 		deliveries: histogram("berth_delivery_duration_seconds", engineBuckets,
 			"Attempts to deliver an event to a webhook, by result (ok, failed, retried).", "result"),
+		mails: counter("berth_mails_total", "Tries to send a mail, by result (sent, failed, retried).", "result"),
 		arrivals: counter("berth_arrivals_total",
 			"Requests at the public address, by where their host leads: service, base (the API and the pages) or none.", "host"),
 		leases: prometheus.NewCounter(prometheus.CounterOpts{
@@ -79,7 +81,7 @@ type Asked struct {
 // Handler serves the metrics, together with what it asks for.
 func (m *Metrics) Handler(asked Asked) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.arrivals, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries,
+	registry.MustRegister(m.arrivals, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries, m.mails,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("berth_builds_running", "Builds that are running.",
 			func() int { running, _ := asked.Builds(); return running }),
@@ -134,6 +136,10 @@ func (m *Metrics) EngineCall(call string, ok bool, took time.Duration) {
 func (m *Metrics) Delivery(result string, took time.Duration) {
 	m.deliveries.WithLabelValues(result).Observe(took.Seconds())
 }
+
+// Mail counts a try to send a mail; the result is sent, failed, or retried if it is tried
+// again.
+func (m *Metrics) Mail(result string) { m.mails.WithLabelValues(result).Inc() }
 
 // LeaseFailure counts a renewal of this node's lease that failed.
 func (m *Metrics) LeaseFailure() { m.leases.Inc() }

@@ -27,6 +27,7 @@ func TestMetrics_ShowWhatTheyAreToldAndAsk(t *testing.T) {
 	m.Event("stack.live")
 	m.Event("stack.live")
 	m.Delivery("retried", 20*time.Millisecond)
+	m.Mail("sent")
 	status, text := scrape(m, metrics.Asked{
 		Builds:   func() (int, int) { return 4, 2 },
 		Statuses: []string{"building", "live"},
@@ -43,6 +44,7 @@ func TestMetrics_ShowWhatTheyAreToldAndAsk(t *testing.T) {
 		`berth_engine_call_duration_seconds_count{call="POST /containers/create",result="error"} 1`,
 		`berth_events_total{type="stack.live"} 2`,
 		`berth_delivery_duration_seconds_count{result="retried"} 1`,
+		`berth_mails_total{result="sent"} 1`,
 		`berth_arrivals_total{host="service"} 1`,
 		`berth_builds_running 4`,
 		`berth_builds_waiting 2`,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	netmail "net/mail"
 	"net/netip"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/datadir"
+	"github.com/berth-host/berth/internal/mail"
 	"github.com/berth-host/berth/internal/registry"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -108,6 +110,9 @@ type Config struct {
 	WebhookRetries []time.Duration
 	WebhookAllow   []netip.Prefix
 	AdminListen    string // "" for no admin listener
+
+	SMTP     mail.Server // zero for none
+	MailFrom netmail.Address
 }
 
 // Setting is one variable of the configuration.
@@ -196,12 +201,14 @@ func (c *Config) work() []Setting {
 	}
 }
 
-// surroundings returns the settings of webhooks, containers and networks, and what operators see.
+// surroundings returns the settings of webhooks, mails, containers and networks, and what operators see.
 func (c *Config) surroundings() []Setting {
 	return []Setting{
 		{"BERTH_WEBHOOK_TIMEOUT", "5s", "time limit for each attempt of a webhook delivery", into(&c.WebhookTimeout, parseDuration)},
 		{"BERTH_WEBHOOK_RETRIES", "1s,5s,25s", "waits between the attempts of a delivery, separated by commas; there is one more attempt than waits", into(&c.WebhookRetries, parseDurations)},
 		{"BERTH_WEBHOOK_ALLOW", "", "CIDRs that webhooks may reach although they are private or loopback, separated by commas", into(&c.WebhookAllow, list(parsePrefix))},
+		{"BERTH_SMTP_URL", "", "server that takes mails, as smtp://[user:password@]host:port, or smtps:// for TLS from the first byte; no mail is sent when empty", into(&c.SMTP, optional(mail.ParseServer))},
+		{"BERTH_MAIL_FROM", "", "address that mails come from, such as Berth <berth@example.com>", into(&c.MailFrom, optional(mail.ParseSender))},
 		{"BERTH_BUILD_ENV_FILE", "", "file of NAME=value lines passed to builds, for package mirrors", into(&c.BuildEnvFile, parseText)},
 		{"BERTH_BUILD_CA_FILE", "", "PEM bundle of certificates that builds trust in addition to the public ones", into(&c.BuildCAFile, parseText)},
 		{"BERTH_CONTAINER_RUNTIME", "", "OCI runtime of containers, such as runsc; when empty, the engine's default", into(&c.ContainerRuntime, parseText)},
@@ -257,6 +264,9 @@ func (c *Config) check() error {
 	}
 	if c.Registry.Host == "" && c.RegistryAuthFile+c.RegistryCAFile != "" {
 		return errors.New("BERTH_REGISTRY_AUTH_FILE and BERTH_REGISTRY_CA_FILE need BERTH_REGISTRY")
+	}
+	if (c.SMTP == mail.Server{}) != (c.MailFrom == netmail.Address{}) {
+		return errors.New("BERTH_SMTP_URL and BERTH_MAIL_FROM belong together; set both, or neither")
 	}
 	return cmp.Or(c.checkTLS(), c.checkPlain(), c.checkCluster())
 }

@@ -62,6 +62,7 @@ func (s *Server) storeOptions() store.Options {
 		Path:     s.databaseFile,
 		Log:      s.log,
 		Recorded: func(kind stack.EventType) { s.metrics.Event(string(kind)) },
+		Mails:    s.cfg.mails(),
 	}
 	if s.databaseFile == "" {
 		opts.Postgres = s.cfg.DatabaseURL

@@ -34,6 +34,7 @@
 //	  api, web           the JSON API and the pages, on appserver, sse and slowbody
 //	  docs, mcp          the API's own documents; tools for agents, which call the API
 //	  webhook            every event to the stack's URL, once it is committed
+//	  mail               what the holders of accounts are told by mail
 //	on the user's machine
 //	  cli, client, pack  the command berth, which knows a server by its API alone
 //	helpers

@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"internal/site":              {"internal/hostfault"},
 	"internal/cluster":           {"internal/stack", "internal/store"},
 	"internal/webhook":           {"internal/stack", "internal/store"},
+	"internal/mail":              {"internal/stack", "internal/safetext", "internal/auth", "internal/store"},
 	"internal/supervisor":        {"internal/archive", "internal/stack", "internal/source", "internal/manifest", "internal/store", "internal/builder", "internal/engine", "internal/proxy", "internal/site", "internal/logfile", "internal/datadir", "internal/admission", "internal/health", "internal/hostfault"},
 	"internal/account":           {"internal/stack", "internal/auth", "internal/store"},
 	"internal/domain":            {"internal/stack", "internal/safetext", "internal/auth"},
@@ -92,6 +93,7 @@ var only = map[string][]string{
 	"github.com/google/go-conta": {"internal/registry"},
 	"github.com/coreos":          {"internal/server"},
 	"github.com/muesli":          {"internal/manpage"},
+	"github.com/wneessen/go-mai": {"internal/mail"},
 }
 
 // never is which libraries a package may not import, by the beginning of their paths.

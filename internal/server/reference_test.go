@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/mail"
 	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/domain"
 	"github.com/berth-host/berth/internal/manifest"
@@ -250,7 +251,7 @@ var operators = []string{
 	"BERTH_SERVICE_MEMORY", "BERTH_SERVICE_CPUS", "BERTH_SERVICE_PIDS", "BERTH_BUILD_MEMORY", "BERTH_BUILD_CACHE_MAX", "BERTH_DISK_FLOOR", "BERTH_NETWORK_POOL",
 	"BERTH_CLUSTER", "BERTH_KEY_FILE", "BERTH_NODE_LEASE", "BERTH_NODE_GRACE", "BERTH_NODE_LOST", "BERTH_SNAPSHOT_EVERY", "BERTH_PEER_LISTEN", "BERTH_PEER_CERT", "BERTH_PEER_KEY", "BERTH_PEER_CA",
 	"BERTH_NETWORK_ALLOW", "BERTH_ALLOW_UNGUARDED", "BERTH_ADMIN_LISTEN", "BERTH_ORPHAN_GRACE", "BERTH_ALLOW_UNKNOWN_DATA",
-	"BERTH_REGISTRY", "BERTH_REGISTRY_AUTH_FILE", "BERTH_REGISTRY_CA_FILE", "BERTH_DNS", "BERTH_HTTP_LISTEN",
+	"BERTH_REGISTRY", "BERTH_REGISTRY_AUTH_FILE", "BERTH_REGISTRY_CA_FILE", "BERTH_DNS", "BERTH_HTTP_LISTEN", "BERTH_SMTP_URL", "BERTH_MAIL_FROM",
 }
 
 var settingName = regexp.MustCompile(`BERTH_[A-Z_]+`)
@@ -293,6 +294,9 @@ func TestReference_HasTheFiguresThatNoSettingChanges(t *testing.T) {
 		{"Domains", "orders of certificates", domain.OrdersPerHour},
 		{"Domains", "checks that are asked for", domainChecksPerMinute},
 		{"Accounts", "characters of a password", auth.MinPassword},
+		{"Accounts", "minutes that a link in a mail works", int(mail.TokenLife / time.Minute)},
+		{"Rate limits", "mails with links to one address", mailsToAddress},
+		{"Rate limits", "mails with links that one client network", mailsByNetwork},
 		{"Accounts", "days that a session", int(account.SessionLife / (24 * time.Hour))},
 	} {
 		rows := page.section(t, tt.section).rows()

@@ -156,6 +156,9 @@ func (s *Server) close() error {
 	if s.webhooks != nil {
 		s.webhooks.Close()
 	}
+	if s.mails != nil {
+		s.mails.Close()
+	}
 	if s.endCluster != nil {
 		s.endCluster()
 	}

@@ -41,6 +41,7 @@ import (
 	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/firewall"
 	"github.com/berth-host/berth/internal/health"
+	"github.com/berth-host/berth/internal/mail"
 	"github.com/berth-host/berth/internal/metrics"
 	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/proxy"
@@ -64,6 +65,7 @@ type Server struct {
 	store        *store.Store
 	redis        *redis.Client
 	webhooks     *webhook.Dispatcher
+	mails        *mail.Sender // nil unless mails are sent
 	engine       *docker.Engine
 	driver       engine.Driver
 	engineInfo   docker.Info // as the engine described itself when it was opened
@@ -80,6 +82,7 @@ type Server struct {
 	admission    *admission.Gate
 	supervisor   *supervisor.Supervisor
 	accounts     *account.Accounts
+	links        *account.Mails // nil unless mails are sent
 	codes        *redis.Window // of claims, in the API and on the pages
 	api          *api.API
 	pages        *appserver.Server
@@ -163,6 +166,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openDomains(ctx, key); err != nil {
 		return err
 	}
+	s.openMails()
 	s.openAPI(key)
 	if err := s.openDocuments(); err != nil {
 		return err
@@ -441,18 +445,26 @@ func (s *Server) urls() stack.URLs {
 // openAccounts creates the accounts for the API and the pages.
 func (s *Server) openAccounts(key auth.Key) {
 	s.codes = s.redis.Window("claims", s.cfg.ClaimsPerMinute, time.Minute)
+	if s.cfg.mails() {
+		s.links = &account.Mails{
+			Store:     s.store,
+			Addresses: s.redis.Window("mails-to", mailsToAddress, time.Hour),
+			Networks:  s.redis.Window("mails-by", mailsByNetwork, time.Hour),
+		}
+	}
 	s.accounts = account.New(account.Config{
 		Store:     s.store,
 		Passwords: auth.NewPasswords(hashesAtOnce()),
 		Claims:    s.claims(key),
 		Forms:     s.redis.Window("forms", s.cfg.FormsPerMinute, time.Minute),
 		Codes:     s.codes,
+		Mails:     s.links,
 	})
 }
 
 // claims returns how stacks are claimed, from the API and from the pages.
 func (s *Server) claims(key auth.Key) account.Claims {
-	return account.Claims{Stacks: s.store, Host: s.claimHost(), Key: key}
+	return account.Claims{Stacks: s.store, Host: s.claimHost(), Key: key, Mails: s.links}
 }
 
 // hashesAtOnce returns how many passwords are hashed at the same time: half of the

@@ -75,6 +75,11 @@ func (s *Store) AccountByEmail(ctx context.Context, email string) (account Accou
 	return account, passwordHash, ok, err
 }
 
+// Account returns the account with an id.
+func (s *Store) Account(ctx context.Context, accountID string) (account Account, ok bool, err error) {
+	return readOne(ctx, s, s.read, "read account "+accountID, (*Account).places, "SELECT "+accountColumns+" FROM accounts WHERE id = ?", accountID)
+}
+
 // AccountEmail returns the email of an account that exists.
 func (s *Store) AccountEmail(ctx context.Context, accountID string) (string, error) {
 	email, ok, err := readOne(ctx, s, s.read, "read account "+accountID, onlyPlace[string], "SELECT email FROM accounts WHERE id = ?", accountID)

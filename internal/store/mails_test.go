@@ -163,8 +163,8 @@ func (on suite) TestResetPassword_WorksOnceAndEndsEverySession(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, ok, err := s.FindMailToken(t.Context(), store.MailReset, []byte("first")); err != nil || !ok {
-		t.Fatal(ok, err)
+	if _, err := s.FindMailToken(t.Context(), store.MailReset, []byte("first")); err != nil {
+		t.Fatal(err)
 	}
 	used, err := s.ResetPassword(t.Context(), []byte("first"), "new hash")
 	if err != nil || used.Account.ID != ana.ID {

@@ -34,15 +34,20 @@ func (s *Store) AddMailToken(ctx context.Context, hash []byte, t MailToken, expi
 	})
 }
 
-// FindMailToken returns the token of a kind with this hash, unless it has expired or was used.
-func (s *Store) FindMailToken(ctx context.Context, kind MailKind, hash []byte) (t MailToken, ok bool, err error) {
+// FindMailToken returns the token of a kind with this hash. One that has expired, was used or
+// never was is NotFound.
+func (s *Store) FindMailToken(ctx context.Context, kind MailKind, hash []byte) (MailToken, error) {
 	return s.findMailToken(ctx, s.read, kind, hash)
 }
 
-func (s *Store) findMailToken(ctx context.Context, q querier, kind MailKind, hash []byte) (t MailToken, ok bool, err error) {
-	return readOne(ctx, s, q, "find the token of a mail", (*MailToken).places,
+func (s *Store) findMailToken(ctx context.Context, q querier, kind MailKind, hash []byte) (MailToken, error) {
+	t, ok, err := readOne(ctx, s, q, "find the token of a mail", (*MailToken).places,
 		"SELECT mail_tokens.kind, mail_tokens.stack_id, "+accountColumns+` FROM mail_tokens JOIN accounts ON accounts.id = mail_tokens.account
 		WHERE mail_tokens.hash = ? AND mail_tokens.kind = ? AND mail_tokens.expires_at > ?`, hash, string(kind), micros(stack.Now()))
+	if err == nil && !ok {
+		err = errNoMailToken
+	}
+	return t, err
 }
 
 // ResetPassword uses a token of the kind MailReset: it replaces the account's password and
@@ -63,15 +68,10 @@ func (s *Store) ConfirmAddress(ctx context.Context, hash []byte) (MailToken, err
 }
 
 func (s *Store) useMailToken(ctx context.Context, kind MailKind, hash []byte, use func(*sql.Tx, MailToken) error) (t MailToken, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		found, ok, err := s.findMailToken(ctx, tx, kind, hash)
-		if err != nil {
+	err = s.transact(ctx, func(tx *sql.Tx) (err error) {
+		if t, err = s.findMailToken(ctx, tx, kind, hash); err != nil {
 			return err
 		}
-		if !ok {
-			return errNoMailToken
-		}
-		t = found
 		if err := s.exec(ctx, tx, "use the token of a mail", "DELETE FROM mail_tokens WHERE account = ? AND kind = ?", t.Account.ID, string(kind)); err != nil {
 			return err
 		}

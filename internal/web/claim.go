@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -134,14 +135,15 @@ func (w *pages) claimAsVisitor(c *fiber.Ctx) (account.Entry, *stack.Stack, error
 }
 
 // refuseClaim shows the claim page again with the reason of a refusal. If the person
-// was signed in all the same, it redirects to the page as they now see it.
+// was signed in all the same, or a mail was sent, it redirects to the page as they now see
+// it.
 func (w *pages) refuseClaim(c *fiber.Ctx, s store.Session, e account.Entry, err error) error {
 	text, code, ok := refusal(c, err)
 	if !ok {
 		return fmt.Errorf("claim: %w", err)
 	}
-	if e.Token != "" {
-		w.leaveNotice(c, notice{Text: text, Fault: true, Key: e.APIKey})
+	if sent := errors.Is(err, account.ErrUnconfirmed); e.Token != "" || sent {
+		w.leaveNotice(c, notice{Text: text, Fault: !sent, Key: e.APIKey})
 		return c.Redirect("/claim/"+url.PathEscape(typedCode(c)), fiber.StatusSeeOther)
 	}
 	f := claimForm{Way: c.FormValue("way"), Email: c.FormValue("email"), Fault: text}

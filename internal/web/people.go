@@ -165,7 +165,7 @@ func (w *pages) showAccount(c *fiber.Ctx, s store.Session, code int, fault strin
 		return fmt.Errorf("read the sessions: %w", err)
 	}
 	p := w.newPage(c, s, "Account", "middle", "account")
-	return w.render(c, code, accountPage(p, account.MaskedKey(s.Account), sessions, s.ID, fault))
+	return w.render(c, code, accountPage(p, s.Account, account.MaskedKey(s.Account), sessions, s.ID, fault))
 }
 
 // entryPage is the page of sign-in or sign-up.

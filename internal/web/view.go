@@ -19,6 +19,7 @@ type page struct {
 	Section string // of the navigation: stacks, claim, account, signin
 	Email   string // of who is signed in; "" for nobody
 	Token   string // of forms
+	Mails   bool   // the installation sends mails
 	Notice  notice
 	Stream  string // address of the page's stream of changes; "" for none
 	Reload  bool   // the page reloads itself where scripts are off
@@ -32,6 +33,7 @@ func (w *pages) newPage(c *fiber.Ctx, s store.Session, title, width, section str
 		Section: section,
 		Email:   s.Account.Email,
 		Token:   w.formToken(c),
+		Mails:   w.cfg.Accounts.Mails(),
 		Notice:  w.takeNotice(c),
 	}
 }

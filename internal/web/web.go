@@ -41,6 +41,19 @@ type Accounts interface {
 	// account.Digest of the stacks that the person has seen. It returns how many stacks
 	// were deleted with the account.
 	Delete(ctx context.Context, v account.Visitor, session store.Session, typed, current, shown string) (stacks int, err error)
+	// Mails reports whether mails are sent. Without, the methods below that ask for one fail
+	// with NotFound.
+	Mails() bool
+	Forgot(ctx context.Context, v account.Visitor, email string) error
+	// Linked returns what the token in a mail is for, and fails with NotFound if it does not
+	// work.
+	Linked(ctx context.Context, kind store.MailKind, token string) (store.MailToken, error)
+	ResetPassword(ctx context.Context, v account.Visitor, token, password string) error
+	SendConfirmation(ctx context.Context, v account.Visitor, who store.Account) error
+	// Confirm also claims a stack if the mail was about one, and fails with the account if
+	// only the claim failed.
+	Confirm(ctx context.Context, token string) (store.Account, *stack.Stack, error)
+	SetNotices(ctx context.Context, accountID string, on bool) error
 	Stacks(ctx context.Context, accountID string) ([]*stack.Stack, error)
 	// Stack also fails with NotFound for a stack of another account.
 	Stack(ctx context.Context, accountID, stackID string) (*stack.Stack, error)

@@ -1,0 +1,179 @@
+package account_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/berth-host/berth/internal/account"
+	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// newMailEnv is newEnv for an installation that sends mails: so many to each address, and
+// so many for each network.
+func newMailEnv(t *testing.T, addresses, networks int) *env {
+	t.Helper()
+	e := newEnv(t)
+	mails := &account.Mails{Store: e.store, Addresses: &limiter{left: addresses}, Networks: &limiter{left: networks}}
+	e.cfg.Mails, e.cfg.Claims.Mails = mails, mails
+	e.accounts = account.New(e.cfg)
+	return e
+}
+
+// mail takes the mail that is due, and returns the zero Mail if none is.
+func (e *env) mail(t *testing.T) store.Mail {
+	t.Helper()
+	m, _, err := e.store.TakeMail(t.Context(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// follow makes the link that a mail would have.
+func (e *env) follow(t *testing.T, m store.Mail, who store.Account) (token string) {
+	t.Helper()
+	token = auth.NewMailToken()
+	err := e.store.AddMailToken(t.Context(), auth.Hash(token), store.MailToken{Kind: m.Kind, Account: who, StackID: m.StackID}, stack.Now().Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func TestForgot_AnswersTheSameForAnUnknownAddress(t *testing.T) {
+	e := newMailEnv(t, 3, 10)
+	for _, email := range []string{"nobody@example.com", " Ana@example.com "} {
+		if err := e.accounts.Forgot(t.Context(), visitor, email); err != nil {
+			t.Errorf("%s: %v", email, err)
+		}
+	}
+	if m := e.mail(t); m.Kind != store.MailReset || m.Address != "nobody@example.com" {
+		t.Errorf("the first mail is %+v", m)
+	}
+	if m := e.mail(t); m.Kind != store.MailReset || m.Address != "Ana@example.com" {
+		t.Errorf("the second mail is %+v", m)
+	}
+	wantKind(t, e.accounts.Forgot(t.Context(), visitor, "no address"), stack.Unprocessable, "no address")
+}
+
+func TestForgot_IsLimitedByAddressQuietlyAndByNetworkLoudly(t *testing.T) {
+	e := newMailEnv(t, 1, 2)
+	for range 2 {
+		if err := e.accounts.Forgot(t.Context(), visitor, "ana@example.com"); err != nil {
+			t.Error(err)
+		}
+	}
+	e.mail(t)
+	if m := e.mail(t); m != (store.Mail{}) {
+		t.Errorf("beyond the limit of the address there is %+v", m)
+	}
+	wantKind(t, e.accounts.Forgot(t.Context(), visitor, "bo@example.com"), stack.TooMany, "in an hour")
+	e.forms.left = 0
+	wantKind(t, e.accounts.Forgot(t.Context(), visitor, "bo@example.com"), stack.TooMany, "")
+}
+
+func TestForgot_NeedsMails(t *testing.T) {
+	e := newEnv(t)
+	wantKind(t, e.accounts.Forgot(t.Context(), visitor, "ana@example.com"), stack.NotFound, "operator")
+	entry := e.signUp(t, "ana@example.com")
+	wantKind(t, e.accounts.SendConfirmation(t.Context(), visitor, entry.Account), stack.NotFound, "operator")
+}
+
+func TestResetPassword_ChangesItAndSignsEverybodyOut(t *testing.T) {
+	e := newMailEnv(t, 3, 10)
+	entry := e.signUp(t, "ana@example.com")
+	token := e.follow(t, store.Mail{Kind: store.MailReset}, entry.Account)
+	wantKind(t, e.accounts.ResetPassword(t.Context(), visitor, token, "short"), stack.Unprocessable, "too short")
+	if err := e.accounts.ResetPassword(t.Context(), visitor, token, "battery staple"); err != nil {
+		t.Fatal(err)
+	}
+	if e.signedIn(t, entry.Token) {
+		t.Error("the session goes on")
+	}
+	_, err := e.accounts.SignIn(t.Context(), visitor, "ana@example.com", password)
+	wantKind(t, err, stack.Unauthenticated, "")
+	if _, err := e.accounts.SignIn(t.Context(), visitor, "ana@example.com", "battery staple"); err != nil {
+		t.Error(err)
+	}
+	wantKind(t, e.accounts.ResetPassword(t.Context(), visitor, token, "another one"), stack.NotFound, "has been used")
+}
+
+func TestSignUp_AsksToConfirmTheAddress(t *testing.T) {
+	e := newMailEnv(t, 1, 10)
+	entry := e.signUp(t, "ana@example.com")
+	m := e.mail(t)
+	if m.Kind != store.MailConfirm || m.Account != entry.Account.ID || m.StackID != "" || entry.Account.Confirmed {
+		t.Errorf("the mail is %+v for %+v", m, entry.Account)
+	}
+	wantKind(t, e.accounts.SendConfirmation(t.Context(), visitor, entry.Account), stack.TooMany, "open the link")
+	who, s, err := e.accounts.Confirm(t.Context(), e.follow(t, m, entry.Account))
+	if err != nil || s != nil || who.ID != entry.Account.ID {
+		t.Fatal(who, s, err)
+	}
+	session, _, err := e.accounts.Session(t.Context(), entry.Token)
+	if err != nil || !session.Account.Confirmed {
+		t.Errorf("the account is %+v, %v", session.Account, err)
+	}
+}
+
+func TestAdd_CountsAsConfirmed(t *testing.T) {
+	e := newMailEnv(t, 1, 10)
+	if _, err := e.accounts.Add(t.Context(), "ana@example.com", password); err != nil {
+		t.Fatal(err)
+	}
+	entry, err := e.accounts.SignIn(t.Context(), visitor, "ana@example.com", password)
+	if err != nil || !entry.Account.Confirmed {
+		t.Errorf("the account is %+v, %v", entry.Account, err)
+	}
+	if m := e.mail(t); m != (store.Mail{}) {
+		t.Errorf("it is sent %+v", m)
+	}
+}
+
+func TestClaim_OfAStackForOneAddressEndsWithTheLinkInAMail(t *testing.T) {
+	e := newMailEnv(t, 3, 10)
+	made := e.stackWith(t, "ana@example.com")
+	entry, _, err := e.accounts.SignUpAndClaim(t.Context(), visitor, "ana@example.com", password, made.code)
+	wantKind(t, err, stack.Forbidden, "a letter was sent to ana@example.com")
+	if !errors.Is(err, account.ErrUnconfirmed) || entry.Token == "" {
+		t.Errorf("error %v with %+v", err, entry)
+	}
+	m := e.mail(t)
+	if m.Kind != store.MailConfirm || m.StackID != made.id {
+		t.Errorf("the mail is %+v", m)
+	}
+	if other := e.mail(t); other != (store.Mail{}) {
+		t.Errorf("there is also %+v", other)
+	}
+	_, s, err := e.accounts.Confirm(t.Context(), e.follow(t, m, entry.Account))
+	if err != nil || s.Owner != entry.Account.ID {
+		t.Fatal(s, err)
+	}
+	another := e.stackWith(t, "ana@example.com")
+	session, _, err := e.accounts.Session(t.Context(), entry.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.accounts.Claim(t.Context(), visitor, session.Account, another.code); err != nil {
+		t.Errorf("a confirmed address: %v", err)
+	}
+}
+
+func TestClaim_SendsNoMailForWhatItWouldRefuse(t *testing.T) {
+	e := newMailEnv(t, 3, 10)
+	entry := e.signUp(t, "bo@example.com")
+	e.mail(t)
+	bound := e.stackWith(t, "ana@example.com")
+	_, err := e.accounts.Claim(t.Context(), visitor, entry.Account, bound.code)
+	wantKind(t, err, stack.Forbidden, "")
+	if m := e.mail(t); m != (store.Mail{}) {
+		t.Errorf("it is sent %+v", m)
+	}
+	free := e.stackWith(t, "")
+	if _, err := e.accounts.Claim(t.Context(), visitor, entry.Account, free.code); err != nil {
+		t.Errorf("a stack for anybody: %v", err)
+	}
+}
