@@ -1,124 +1,29 @@
 package mail
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
-	"net"
-	netmail "net/mail"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/emersion/go-sasl"
 	"github.com/emersion/go-smtp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/auth"
+	"github.com/berth-host/berth/internal/mail/mailtest"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
-
-// received is a mail that the test's server took.
-type received struct {
-	from, to string
-	header   netmail.Header
-	body     string
-}
-
-// mailbox is a server that speaks SMTP on loopback.
-type mailbox struct {
-	mu       sync.Mutex
-	mails    []received
-	refusal  error // of the next recipients
-	password string
-	logins   int
-}
-
-func (b *mailbox) NewSession(*smtp.Conn) (smtp.Session, error) {
-	return &session{box: b, open: b.password == ""}, nil
-}
-
-func (b *mailbox) refuse(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.refusal = err
-}
-
-// take returns all mails so far, and forgets them.
-func (b *mailbox) take() []received {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := b.mails
-	b.mails = nil
-	return all
-}
-
-type session struct {
-	box  *mailbox
-	open bool
-	mail received
-}
-
-func (s *session) AuthMechanisms() []string { return []string{sasl.Plain} }
-
-func (s *session) Auth(string) (sasl.Server, error) {
-	return sasl.NewPlainServer(func(_, user, password string) error {
-		if user != "berth" || password != s.box.password {
-			return smtp.ErrAuthFailed
-		}
-		s.box.mu.Lock()
-		defer s.box.mu.Unlock()
-		s.box.logins++
-		s.open = true
-		return nil
-	}), nil
-}
-
-func (s *session) Mail(from string, _ *smtp.MailOptions) error {
-	if !s.open {
-		return smtp.ErrAuthRequired
-	}
-	s.mail.from = from
-	return nil
-}
-
-func (s *session) Rcpt(to string, _ *smtp.RcptOptions) error {
-	s.box.mu.Lock()
-	defer s.box.mu.Unlock()
-	s.mail.to = to
-	return s.box.refusal
-}
-
-func (s *session) Data(r io.Reader) error {
-	m, err := netmail.ReadMessage(bufio.NewReader(r))
-	if err != nil {
-		return err
-	}
-	body, err := io.ReadAll(newQuotedReader(m))
-	if err != nil {
-		return err
-	}
-	s.mail.header, s.mail.body = m.Header, strings.ReplaceAll(string(body), "\r\n", "\n")
-	s.box.mu.Lock()
-	defer s.box.mu.Unlock()
-	s.box.mails = append(s.box.mails, s.mail)
-	return nil
-}
-
-func (s *session) Reset()        {}
-func (s *session) Logout() error { return nil }
 
 // env is a sender with its database and a mailbox.
 type env struct {
 	t       *testing.T
 	store   *store.Store
-	box     *mailbox
+	box     *mailtest.Mailbox
 	sender  *Sender
 	results []string
 	ana     store.Account
@@ -126,23 +31,14 @@ type env struct {
 
 func newEnv(t *testing.T, password string) *env {
 	t.Helper()
-	e := &env{t: t, box: &mailbox{password: password}}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server := smtp.NewServer(e.box)
-	server.AllowInsecureAuth = true
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
+	e := &env{t: t, box: mailtest.Start(t, password)}
+	var err error
 	e.store, err = store.Open(t.Context(), store.Options{
 		Path: filepath.Join(t.TempDir(), "db"), Sealer: auth.NewSealer(auth.Key{1}), Log: slog.New(slog.DiscardHandler), Mails: true,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.store.Close()) })
-	login := ""
-	if password != "" {
-		login = "berth:" + password + "@"
-	}
-	address, err := ParseServer("smtp://" + login + listener.Addr().String())
+	address, err := ParseServer(e.box.URL)
 	require.NoError(t, err)
 	from, err := ParseSender("Berth <berth@host.example>")
 	require.NoError(t, err)
@@ -174,10 +70,10 @@ func (e *env) fail(k *stack.Stack, why string) {
 }
 
 // one sends what is due, and returns the only mail of that.
-func (e *env) one() received {
+func (e *env) one() mailtest.Mail {
 	e.t.Helper()
 	require.True(e.t, e.sender.sendNext())
-	mails := e.box.take()
+	mails := e.box.Take()
 	require.Len(e.t, mails, 1)
 	require.False(e.t, e.sender.sendNext())
 	return mails[0]
@@ -189,19 +85,19 @@ func TestNotice_SaysWhatFailedAndKeepsATenantsTextOutOfHeaders(t *testing.T) {
 	k := e.stack("shop\r\nBcc: eve@example.com")
 	e.fail(k, "line one\r\n.\r\nBcc: eve@example.com\x1b[2J")
 	m := e.one()
-	require.Equal(t, "berth@host.example", m.from)
-	require.Equal(t, "Ana@example.com", m.to)
-	require.Equal(t, "Stack "+k.ID+" failed", m.header.Get("Subject"))
-	require.Equal(t, `"Berth" <berth@host.example>`, m.header.Get("From"))
-	require.Empty(t, m.header.Get("Bcc"))
-	for key, values := range m.header {
+	require.Equal(t, "berth@host.example", m.From)
+	require.Equal(t, "Ana@example.com", m.To)
+	require.Equal(t, "Stack "+k.ID+" failed", m.Header.Get("Subject"))
+	require.Equal(t, `"Berth" <berth@host.example>`, m.Header.Get("From"))
+	require.Empty(t, m.Header.Get("Bcc"))
+	for key, values := range m.Header {
 		require.NotContains(t, strings.Join(values, " "), "eve@", key)
 		require.NotContains(t, strings.Join(values, " "), "shop", key)
 	}
-	require.Contains(t, m.body, `The stack "shop\r\nBcc: eve@example.com" (`+k.ID+") failed")
-	require.Contains(t, m.body, "    line one\n    .\n    Bcc: eve@example.com\\x1b[2J\n")
-	require.Contains(t, m.body, "https://berth.example/dashboard/stacks/"+k.ID+"\n")
-	require.Contains(t, m.body, "https://berth.example/dashboard/account.\n")
+	require.Contains(t, m.Body, `The stack "shop\r\nBcc: eve@example.com" (`+k.ID+") failed")
+	require.Contains(t, m.Body, "    line one\n    .\n    Bcc: eve@example.com\\x1b[2J\n")
+	require.Contains(t, m.Body, "https://berth.example/dashboard/stacks/"+k.ID+"\n")
+	require.Contains(t, m.Body, "https://berth.example/dashboard/account.\n")
 	require.Equal(t, []string{"sent"}, e.results)
 }
 
@@ -213,17 +109,17 @@ func TestNotice_GoesToNobodyOnceTheStackIsGone(t *testing.T) {
 	_, err := e.store.Update(t.Context(), k.ID, func(k *stack.Stack) ([]stack.Event, error) { return k.Delete(stack.Now()) })
 	require.NoError(t, err)
 	require.True(t, e.sender.sendNext())
-	require.Empty(t, e.box.take())
+	require.Empty(t, e.box.Take())
 	require.False(t, e.sender.sendNext())
 }
 
 var link = regexp.MustCompile(`https://berth\.example/(signin/reset|signup/confirm)/(mail_[0-9A-Za-z]{32})\n`)
 
 // token returns the token of a mail's link.
-func token(t *testing.T, m received, path string) string {
+func token(t *testing.T, m mailtest.Mail, path string) string {
 	t.Helper()
-	found := link.FindStringSubmatch(m.body)
-	require.NotNil(t, found, m.body)
+	found := link.FindStringSubmatch(m.Body)
+	require.NotNil(t, found, m.Body)
 	require.Equal(t, path, found[1])
 	return found[2]
 }
@@ -233,10 +129,10 @@ func TestReset_SendsALinkThatWorksToThoseWhoHaveAnAccount(t *testing.T) {
 	e := newEnv(t, "")
 	require.NoError(t, e.store.AskMail(t.Context(), store.Mail{Kind: store.MailReset, Address: "nobody@example.com"}))
 	require.True(t, e.sender.sendNext())
-	require.Empty(t, e.box.take())
+	require.Empty(t, e.box.Take())
 	require.NoError(t, e.store.AskMail(t.Context(), store.Mail{Kind: store.MailReset, Address: "ana@EXAMPLE.com"}))
 	m := e.one()
-	require.Equal(t, "Ana@example.com", m.to)
+	require.Equal(t, "Ana@example.com", m.To)
 	used, err := e.store.ResetPassword(t.Context(), auth.Hash(token(t, m, "signin/reset")), "new hash")
 	require.NoError(t, err)
 	require.Equal(t, e.ana.ID, used.Account.ID)
@@ -247,7 +143,7 @@ func TestConfirm_NamesTheStackThatItClaims(t *testing.T) {
 	e := newEnv(t, "")
 	require.NoError(t, e.store.AskMail(t.Context(), store.Mail{Kind: store.MailConfirm, Account: e.ana.ID, StackID: "stk_0123456789ab"}))
 	m := e.one()
-	require.Contains(t, m.header.Get("Subject"), "stk_0123456789ab")
+	require.Contains(t, m.Header.Get("Subject"), "stk_0123456789ab")
 	used, err := e.store.ConfirmAddress(t.Context(), auth.Hash(token(t, m, "signup/confirm")))
 	require.NoError(t, err)
 	require.Equal(t, "stk_0123456789ab", used.StackID)
@@ -257,16 +153,16 @@ func TestSend_LogsInAndTriesAgainWhatIsRefusedForNow(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, "p@ss:word")
 	e.fail(e.stack("shop"), "why")
-	e.box.refuse(&smtp.SMTPError{Code: 451, Message: "later"})
+	e.box.Refuse(&smtp.SMTPError{Code: 451, Message: "later"})
 	require.True(t, e.sender.sendNext())
 	require.Equal(t, []string{"retried"}, e.results)
 	require.False(t, e.sender.sendNext(), "it waits")
-	e.box.refuse(&smtp.SMTPError{Code: 550, Message: "no such user"})
+	e.box.Refuse(&smtp.SMTPError{Code: 550, Message: "no such user"})
 	e.fail(e.stack("another"), "why")
 	require.True(t, e.sender.sendNext())
 	require.Equal(t, []string{"retried", "failed"}, e.results)
-	require.Empty(t, e.box.take())
-	require.Equal(t, 2, e.box.logins)
+	require.Empty(t, e.box.Take())
+	require.Equal(t, 2, e.box.Logins())
 }
 
 func TestRetryAfter_GrowsAndEndsWithTheHour(t *testing.T) {
@@ -301,7 +197,7 @@ func TestSender_SendsInTheBackgroundUntilItIsClosed(t *testing.T) {
 		t.Fatal("nothing was sent")
 	}
 	e.sender.Close()
-	require.Len(t, e.box.take(), 1)
+	require.Len(t, e.box.Take(), 1)
 }
 
 func TestParseServer(t *testing.T) {

@@ -94,6 +94,7 @@ var only = map[string][]string{
 	"github.com/coreos":          {"internal/server"},
 	"github.com/muesli":          {"internal/manpage"},
 	"github.com/wneessen/go-mai": {"internal/mail"},
+	"github.com/emersion/go-s":   {"internal/mail/mailtest"},
 }
 
 // never is which libraries a package may not import, by the beginning of their paths.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/auth"
-	"github.com/berth-host/berth/internal/mail"
 	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/domain"
+	"github.com/berth-host/berth/internal/mail"
 	"github.com/berth-host/berth/internal/manifest"
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"

@@ -83,7 +83,7 @@ type Server struct {
 	supervisor   *supervisor.Supervisor
 	accounts     *account.Accounts
 	links        *account.Mails // nil unless mails are sent
-	codes        *redis.Window // of claims, in the API and on the pages
+	codes        *redis.Window  // of claims, in the API and on the pages
 	api          *api.API
 	pages        *appserver.Server
 	documents    *docs.Documents

@@ -1,0 +1,142 @@
+package integration
+
+import (
+	"errors"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/mail/mailtest"
+)
+
+// mailing starts a server that sends mails, and the mailbox that they come to.
+func mailing(t *testing.T) (*Host, *mailtest.Mailbox) {
+	t.Helper()
+	box := mailtest.Start(t, "secret")
+	h := start(t, easy, with("BERTH_SMTP_URL", box.URL), with("BERTH_MAIL_FROM", "Berth <berth@host.example>"))
+	return h, box
+}
+
+// awaitMail returns the next mail, and checks that it is the only one.
+func awaitMail(t *testing.T, box *mailtest.Mailbox) mailtest.Mail {
+	t.Helper()
+	var mails []mailtest.Mail
+	eventually(t, "a mail comes", func() error {
+		if mails = append(mails, box.Take()...); len(mails) == 0 {
+			return errors.New("none did")
+		}
+		return nil
+	})
+	require.Len(t, mails, 1)
+	return mails[0]
+}
+
+// linkIn returns the path of the link in a mail that leads to this server.
+func (h *Host) linkIn(t *testing.T, m mailtest.Mail) string {
+	t.Helper()
+	found := regexp.MustCompile(regexp.QuoteMeta(h.base()) + `(/sign\S+)`).FindStringSubmatch(m.Body)
+	require.NotNil(t, found, m.Body)
+	return found[1]
+}
+
+func TestMail_ConfirmsAnAddressAndLetsAForgottenPasswordBeChosenAnew(t *testing.T) {
+	t.Parallel()
+	h, box := mailing(t)
+	b := h.browser(t)
+	b.signUp(ana)
+	m := awaitMail(t, box)
+	require.Equal(t, ana, m.To)
+	require.Equal(t, "Confirm your address", m.Header.Get("Subject"))
+	b.open("/dashboard/account")
+	b.sees("Your address is not confirmed", "Write to me when")
+	b.look("account-mail")
+	link := h.linkIn(t, m)
+	scanner := h.browser(t)
+	scanner.open(link)
+	scanner.look("confirm")
+	b.open("/dashboard/account")
+	b.sees("Your address is not confirmed")
+	b.open(link)
+	b.press("Confirm address")
+	b.is(http.StatusOK, "/dashboard")
+	b.sees("Your address is confirmed.")
+	b.open("/dashboard/account")
+	b.seesNot("not confirmed")
+	b.open(link)
+	b.is(http.StatusNotFound, link)
+	b.look("link-broken")
+
+	other := h.browser(t)
+	other.open("/signin")
+	other.press("Forgot your password?")
+	other.look("forgot")
+	other.fill("email", "nobody@example.com")
+	other.press("Send link")
+	unknown := other.text()
+	other.open("/signin/forgot")
+	other.fill("email", ana)
+	other.press("Send link")
+	require.Equal(t, unknown, strings.ReplaceAll(other.text(), ana, "nobody@example.com"))
+	other.look("forgot-sent")
+	m = awaitMail(t, box)
+	require.Equal(t, "Choose a new password", m.Header.Get("Subject"))
+	link = h.linkIn(t, m)
+	other.open(link)
+	other.sees(ana)
+	other.look("reset")
+	other.fill("password", "another password")
+	other.press("Change password")
+	other.is(http.StatusOK, "/signin")
+	b.open("/dashboard")
+	b.is(http.StatusOK, "/signin")
+	other.signIn(ana, "another password")
+	other.is(http.StatusOK, "/dashboard")
+	other.open(link)
+	other.is(http.StatusNotFound, link)
+}
+
+func TestMail_FinishesAClaimThatIsForOneAddress(t *testing.T) {
+	t.Parallel()
+	h, box := mailing(t)
+	st := h.live(t, page("x"), Fields{"claim_email": ana})
+	b := h.browser(t)
+	b.open(claimPath(st))
+	b.fill("new-email", ana, "new-password", password)
+	b.press("Sign up and claim")
+	b.is(http.StatusOK, claimPath(st))
+	b.sees("A letter was sent to " + ana)
+	key := b.shownKey()
+	b.open(claimPath(st))
+	b.look("claim-unconfirmed")
+	m := awaitMail(t, box)
+	require.Contains(t, m.Header.Get("Subject"), st.ID)
+	require.False(t, h.show(t, st, "").Claimed)
+	detail := h.claim(t, key, st.ClaimCode, "").refused(t, http.StatusForbidden)
+	require.Contains(t, detail, "open the link in it")
+	m = awaitMail(t, box)
+	b.open(h.linkIn(t, m))
+	b.sees("Claim " + st.Name)
+	b.look("confirm-claim")
+	b.press("Confirm and claim")
+	b.is(http.StatusOK, "/dashboard/stacks/"+st.ID+"/claimed")
+	require.True(t, h.show(t, st, "").Claimed)
+	m = awaitMail(t, box)
+	require.Equal(t, "Stack "+st.ID+" was claimed", m.Header.Get("Subject"))
+}
+
+func TestMail_TellsTheOwnerOfAFailureUnlessItIsTurnedOff(t *testing.T) {
+	t.Parallel()
+	h, box := mailing(t)
+	key := h.accountCreate(t, ana)
+	fails := manifest("name: shop\nservices: [{name: web, runtime: node, start: exit 3}]")
+	st := h.mustFail(t, h.post(t, archive(t, Tree{"server.js": ""}), fails, "", "Authorization", "Bearer "+key).stack(t))
+	m := awaitMail(t, box)
+	require.Equal(t, ana, m.To)
+	require.Equal(t, "Stack "+st.ID+" failed", m.Header.Get("Subject"))
+	require.Contains(t, m.Body, `"shop"`)
+	require.Contains(t, m.Body, h.base()+"/dashboard/stacks/"+st.ID)
+	require.NotContains(t, h.log.String(), "secret")
+}
