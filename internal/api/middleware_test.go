@@ -89,7 +89,7 @@ func TestRouter_UnknownRouteSaysWhichThereAre(t *testing.T) {
 		r := e.send(method, path, "", nil)
 		require.Equal(t, 404, r.status, request)
 		require.Contains(t, r.detail(), want)
-		require.Less(t, len(r.body), 700)
+		require.Less(t, len(r.body), 1000)
 	}
 }
 
