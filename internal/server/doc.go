@@ -88,9 +88,8 @@
 //	                          its images and data stay
 //
 // A restart that the owner asks for (supervisor/restart.go) is done by the same watcher.
-//
 // A one-off command (api/exec.go, supervisor/command.go) runs beside the process, in its
-// container, and ends with it. The engine cannot end it, so docker/command.go does.
+// container, and ends with it; docker/command.go ends it, which the engine cannot.
 //
 // # The life of an expiry
 //
@@ -106,6 +105,6 @@
 // # Where the server begins and ends
 //
 // server.go opens one part after the other and hands each what it needs; run.go serves
-// and shuts down. config.go has the settings. Package metrics is imported here alone:
-// other packages are given functions to call, and admin.go shows what they counted.
+// and shuts down. config.go has the settings. Only this package imports metrics: others
+// are given functions to call, and admin.go shows what they counted.
 package server
