@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -486,4 +487,61 @@ func TestDatabase_IsHintedAt(t *testing.T) {
 	require.Equal(t, "failed", st.Status)
 	require.Contains(t, st.reason(), "the databases of a stack are not up during its first build")
 	require.NotContains(t, st.reason(), hint)
+}
+
+// A dump leaves a database while it runs and comes back into another volume, beside which the
+// old one serves on.
+func TestDatabase_DumpsGoOutAndIn(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	st := h.live(t, packed(t), manifest(packedManifest))
+	write := func(name string) {
+		for _, path := range []string{"/pg/", "/redis/"} {
+			require.Equal(t, http.StatusOK, h.get(t, st.url("web", path+name)).status)
+		}
+	}
+	write("kept")
+	dumps := map[string]string{}
+	for service, want := range map[string]struct{ magic, file string }{"db": {"PGDMP", "db.dump"}, "cache": {"REDIS", "cache.rdb"}} {
+		r := h.getAs(t, st.ManageToken, dataPath(st, service)+"?stop=true")
+		require.Equal(t, http.StatusOK, r.status, r.body)
+		require.Equal(t, "application/octet-stream", r.header.Get("Content-Type"))
+		require.Contains(t, r.header.Get("Content-Disposition"), "-"+want.file)
+		require.Equal(t, want.magic, r.body[:5])
+		dumps[service] = r.body
+	}
+	write("later")
+	for service, dump := range dumps {
+		for name, body := range map[string]string{
+			"empty": "", "cut off": dump[:len(dump)/2], "foreign": "SELECT 1;", "a tar": string(dataArchive(t, file("kept", "data"))),
+		} {
+			r := h.pushData(t, st, service, st.ManageToken, []byte(body))
+			require.Equal(t, http.StatusUnprocessableEntity, r.status, "%s of %s: %s", name, service, r.body)
+		}
+	}
+	require.ElementsMatch(t, []string{"kept", "later"}, of[[]string](t, h, st, "/pg-all"))
+	for service, dump := range dumps {
+		r := h.pushData(t, st, service, st.ManageToken, []byte(dump))
+		require.Equal(t, http.StatusOK, r.status, r.body)
+	}
+	for _, path := range []string{"/pg-all", "/redis-all"} {
+		eventually(t, "it is connected again", func() error {
+			if r := h.get(t, st.url("web", path)); r.body != `["kept"]` {
+				return errors.New(r.body)
+			}
+			return nil
+		})
+	}
+	role := of[map[string]bool](t, h, st, "/role")
+	require.Equal(t, map[string]bool{"rolsuper": false, "owns": true}, role)
+	write("after")
+	h.restart(t)
+	eventually(t, "it is connected again", func() error {
+		if r := h.get(t, st.url("web", "/redis-all")); r.status != http.StatusOK || len(r.body) < len(`["kept","after"]`) {
+			return errors.New(r.body)
+		}
+		return nil
+	})
+	require.NotContains(t, h.eventTypes(t, st), "service.crashed")
+	require.Equal(t, "", h.inContainer(t, st, "cache", "ls -A /data | grep -v valkey || true"))
 }

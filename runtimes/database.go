@@ -13,8 +13,14 @@ type Database struct {
 	// Ready is a command that exits with 0 if the server answers in its protocol, with 1
 	// if it does not yet since it loads or recovers its data, and with another code
 	// otherwise. It prints why.
-	Ready  string
-	Signal string // that ends the server in peace
+	Ready string
+	// Dump is a command that writes all of the data to its standard output, as of one
+	// moment, and Load one that makes data in an empty $DATA_DIR from that on its standard
+	// input, while no server has it.
+	Dump, Load string
+	Dumped     string // extension of the name of a file with a dump
+	Format     string // of a dump, in words
+	Signal     string // that ends the server in peace
 
 	// URL is the variable in which programs expect the connection string.
 	URL string

@@ -15,6 +15,10 @@ var postgres = Definition{
 		Port:      5432,
 		Start:     "postgres-start",
 		Ready:     "postgres-ready",
+		Dump:      "postgres-dump",
+		Load:      "postgres-load",
+		Dumped:    "dump",
+		Format:    "pg_dump's custom format, without owners and privileges",
 		Signal:    "SIGINT", // the fast shutdown: SIGTERM would wait for the clients
 		URL:       "DATABASE_URL",
 		Variables: postgresVariables,

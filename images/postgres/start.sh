@@ -38,4 +38,4 @@ fi
 exec postgres -D "$data" \
 	-c listen_addresses='*' -c port="$PORT" -c unix_socket_directories=/tmp \
 	-c hba_file=/usr/local/lib/postgres/access.conf \
-	-c dynamic_shared_memory_type=mmap -c log_checkpoints=off -c log_line_prefix=
+	-c dynamic_shared_memory_type=mmap -c log_checkpoints=off -c log_line_prefix= "$@"

@@ -25,7 +25,8 @@ func (a *API) readData(c *fiber.Ctx, s *stack.Stack, role string) error {
 	if err != nil {
 		return err
 	}
-	return a.server.SendDownload(c, "application/gzip", fmt.Sprintf("%s-%s-data.tar.gz", s.Name, service), func(ctx context.Context, w io.Writer) error {
+	name, mediaType := s.DataFile(service)
+	return a.server.SendDownload(c, mediaType, name, func(ctx context.Context, w io.Writer) error {
 		return a.cfg.Host.ReadData(ctx, s.ID, service, stop, w)
 	})
 }

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -59,6 +60,33 @@ func CopyData(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) err
 		return badArchive("the archive is empty: it has no entry, not even for the folder itself; %s", howToData)
 	}
 	return c.out.Close()
+}
+
+// CopyDump copies the dump of a database from r to w. One that is empty is an
+// Unprocessable *stack.Error, and one over the limit of bytes a TooLarge one.
+func CopyDump(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) error {
+	c := dataCopy{lim: lim}
+	buf := make([]byte, blockSize)
+	for {
+		n, err := r.Read(buf)
+		if c.bytes += int64(n); c.bytes > lim.MaxBytes {
+			return stack.NewError(stack.TooLarge, fmt.Sprintf("the dump is larger than %s", units.HumanSize(float64(lim.MaxBytes))))
+		}
+		if _, err := w.Write(buf[:n]); err != nil {
+			return err
+		}
+		switch {
+		case err == io.EOF && c.bytes == 0:
+			return stack.NewError(stack.Unprocessable, "the dump is empty")
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := cmp.Or(context.Cause(ctx), c.room()); err != nil {
+			return err
+		}
+	}
 }
 
 // howToData ends the refusals of archives that a tool made another way.

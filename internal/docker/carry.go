@@ -95,12 +95,12 @@ func (d *Driver) FillData(ctx context.Context, key engine.Key, image, process st
 var unpackData = []string{"tar", "-xpf", "-", "-C", dataDir}
 
 // UnpackData implements engine.Driver.
-func (d *Driver) UnpackData(ctx context.Context, key engine.Key, image string, uid int, data func(context.Context, io.Writer) error) error {
+func (d *Driver) UnpackData(ctx context.Context, key engine.Key, u engine.Unpacking, data func(context.Context, io.Writer) error) error {
 	return d.making.alone(ctx, key.Data(), func() error {
 		if err := d.removeData(ctx, key); err != nil {
 			return err
 		}
-		err := d.unpackNew(ctx, key, image, uid, data)
+		err := d.unpackNew(ctx, key, u, data)
 		longer := context.WithoutCancel(ctx)
 		if err != nil {
 			return errors.Join(err, d.removeData(longer, key))
@@ -111,15 +111,15 @@ func (d *Driver) UnpackData(ctx context.Context, key engine.Key, image string, u
 
 // unpackNew makes the volume, which is the user's, and unpacks into it. The container
 // stays.
-func (d *Driver) unpackNew(ctx context.Context, key engine.Key, image string, uid int, data func(context.Context, io.Writer) error) error {
+func (d *Driver) unpackNew(ctx context.Context, key engine.Key, u engine.Unpacking, data func(context.Context, io.Writer) error) error {
 	id, err := d.create(ctx, d.helper(&engine.Spec{
-		Name: key.RestoreCopy(), Key: key.WithoutGeneration(), Image: image, User: fmt.Sprintf("%d:%d", uid, uid),
+		Name: key.RestoreCopy(), Key: key.WithoutGeneration(), Image: u.Image, User: fmt.Sprintf("%d:%d", u.User, u.User),
 		Cmd: []string{"sleep", "infinity"}, Volumes: map[string]string{dataDir: key.Data()}, Pids: unpackPids,
 	}), d.stopAndRemove)
 	if err != nil {
 		return err
 	}
-	err = engine.Stream(ctx, func(_ context.Context, w io.Writer) error { return ownFolder(w, uid) },
+	err = engine.Stream(ctx, func(_ context.Context, w io.Writer) error { return ownFolder(w, u.User) },
 		func(folder io.Reader) error { return d.CopyIn(ctx, id, folder) })
 	if err == nil {
 		err = d.Start(ctx, id)
@@ -127,8 +127,12 @@ func (d *Driver) unpackNew(ctx context.Context, key engine.Key, image string, ui
 	if err != nil {
 		return err
 	}
+	cmd := engine.Cmd{Args: u.Cmd, Env: u.Env, Files: data, Whole: true}
+	if u.Cmd == nil {
+		cmd.Args = unpackData
+	}
 	last := lastlines.OfOutput(failureTail)
-	code, err := d.run(ctx, id, engine.Cmd{Args: unpackData, Files: data, Whole: true}, io.Discard, last)
+	code, err := d.run(ctx, id, cmd, io.Discard, last)
 	switch {
 	case err != nil:
 		return wrap(err, "unpack data in container %s", id)
@@ -141,7 +145,7 @@ func (d *Driver) unpackNew(ctx context.Context, key engine.Key, image string, ui
 }
 
 // unpackPids is how many processes a container that unpacks may have.
-const unpackPids = 16
+const unpackPids = 64
 
 // ownFolder writes a tar that gives the data folder to a user.
 func ownFolder(w io.Writer, uid int) error {

@@ -181,13 +181,13 @@ type Carrier interface {
 	// part of the data is left.
 	FillData(ctx context.Context, key Key, image, process string, data io.Reader) error
 
-	// UnpackData makes a service's data volume from a tar that anybody may have made, in
-	// place of the one that is there. The tar's names are relative to the volume. A container
-	// without a network and without capabilities unpacks it as a user, to whom everything then
-	// belongs. An error of data is returned as it is, ErrData means that the tar cannot be
-	// unpacked, and ErrHost that another container has the volume that is there. When there
-	// is an error, no volume is left. When a server dies meanwhile, a part of the data is.
-	UnpackData(ctx context.Context, key Key, image string, uid int, data func(context.Context, io.Writer) error) error
+	// UnpackData makes a service's data volume from data that anybody may have made, in
+	// place of the one that is there. A container without a network and without
+	// capabilities unpacks it, as u says. An error of data is returned as it is, ErrData
+	// means that it cannot be unpacked, and ErrHost that another container has the volume
+	// that is there. When there is an error, no volume is left. When a server dies meanwhile,
+	// a part of the data is.
+	UnpackData(ctx context.Context, key Key, u Unpacking, data func(context.Context, io.Writer) error) error
 
 	// Push puts an image into a registry under the reference remote. Layers that are there
 	// are not sent.
@@ -348,6 +348,16 @@ type ImageConfig struct {
 	User string
 	Dir  string
 	Env  []string // KEY=value, on top of the container's
+}
+
+// Unpacking says how data becomes that of a new volume.
+type Unpacking struct {
+	Image string
+	User  int // to whom everything then belongs
+	// Cmd reads the data from its standard input, with Env in its environment; nil unpacks a
+	// tar with names relative to the volume.
+	Cmd []string
+	Env []string
 }
 
 // Cmd is a command in a running container.

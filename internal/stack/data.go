@@ -35,6 +35,16 @@ func (s *Stack) CheckData(service string, now time.Time) error {
 	return nil
 }
 
+// DataFile returns the name of a file with the data of a service, and its media type: a tar.gz,
+// or the dump of a database.
+func (s *Stack) DataFile(service string) (name, mediaType string) {
+	name = s.Name + "-" + service
+	if svc := s.Service(service); svc != nil && svc.Spec.Database() != nil {
+		return name + "." + svc.Spec.Database().Dumped, "application/octet-stream"
+	}
+	return name + "-data.tar.gz", "application/gzip"
+}
+
 // HaltForData records that the process of a service ends for a change or a copy of its
 // data. DataReplaced or RestartedOnRequest ends that.
 func (s *Stack) HaltForData(service string) error {

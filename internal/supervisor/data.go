@@ -7,9 +7,11 @@ import (
 	"io"
 
 	"github.com/berth-host/berth/internal/archive"
+	"github.com/berth-host/berth/internal/builder"
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
 	"github.com/berth-host/berth/internal/hostfault"
+	"github.com/berth-host/berth/internal/lastlines"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -29,12 +31,12 @@ func dataKey(st *stack.Stack, service string) engine.Key {
 // has no end. If the state does not allow it, the error is a *stack.Error and nothing was
 // written.
 func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool, w io.Writer) error {
-	r, end, err := s.beginTransfer(ctx, id, service, false)
+	st, r, end, err := s.beginTransfer(ctx, id, service, false)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if stop {
+	if stop && st.Service(service).Spec.Database() == nil { // a dump is of one moment anyway
 		return r.doJob(ctx, func(job context.Context) error { return r.readHalted(job, ctx, service, w) })
 	}
 	r.tell(func(l *loop) { l.aside++ }) // what is idle is tidied, and the helper is a leftover
@@ -50,7 +52,7 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 	if err := s.cfg.Admission.CheckRoom(); err != nil {
 		return nil, err
 	}
-	r, end, err := s.beginTransfer(ctx, id, service, true)
+	st, r, end, err := s.beginTransfer(ctx, id, service, true)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +62,9 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 		return r.replaceData(job, service, func(job context.Context, w io.Writer) error {
 			both, cancel := endsWith(job, ctx)
 			defer cancel()
+			if st.Service(service).Spec.Database() != nil {
+				return archive.CopyDump(both, w, data, limits)
+			}
 			return archive.CopyData(both, w, data, limits)
 		})
 	})
@@ -73,23 +78,23 @@ func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data i
 }
 
 // beginTransfer takes the place of a copy of a service's data, if its state allows that.
-func (s *Supervisor) beginTransfer(ctx context.Context, id, service string, replace bool) (*runner, func(), error) {
+func (s *Supervisor) beginTransfer(ctx context.Context, id, service string, replace bool) (*stack.Stack, *runner, func(), error) {
 	st, err := s.cfg.Store.Get(ctx, id)
 	if err == nil {
 		err = st.CheckData(service, stack.Now())
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	r := s.lookup(id)
 	switch {
 	case r == nil:
-		return nil, nil, s.whyNotHere(ctx, id)
+		return nil, nil, nil, s.whyNotHere(ctx, id)
 	case r.moving.Load():
-		return nil, nil, errMoving
+		return nil, nil, nil, errMoving
 	}
 	end, err := r.transfers.begin(service, replace)
-	return r, end, err
+	return st, r, end, err
 }
 
 // readWhileLive reads the data until the stack is no longer live: its end needs the volume.
@@ -119,6 +124,9 @@ func (r *runner) readData(ctx context.Context, service string, w io.Writer) erro
 	st, err := r.get(ctx)
 	if err != nil {
 		return err
+	}
+	if s := st.Service(service); s != nil && s.Spec.Database() != nil {
+		return r.dump(ctx, service, w)
 	}
 	image, err := r.sup.helperImage(ctx, st)
 	if err != nil {
@@ -161,14 +169,14 @@ func (r *runner) replaceData(ctx context.Context, service string, data func(cont
 	if err != nil {
 		return err
 	}
-	image, err := r.sup.helperImage(ctx, st)
+	how, err := r.unpacking(ctx, st, service)
 	if err != nil {
 		return err
 	}
 	old := dataKey(st, service)
 	next := old
 	next.Volume++
-	if err := r.fillData(ctx, next, image, st.UID(), data); err != nil {
+	if err := r.fillData(ctx, next, how, data); err != nil {
 		return err
 	}
 	failpoint.Here("data-filled")
@@ -190,8 +198,8 @@ func (r *runner) replaceData(ctx context.Context, service string, data func(cont
 
 // fillData fills a new volume. An archive that cannot be unpacked is an Unprocessable
 // error.
-func (r *runner) fillData(ctx context.Context, key engine.Key, image string, uid int, data func(context.Context, io.Writer) error) error {
-	err := r.cfg.Engine.UnpackData(ctx, key, image, uid, data)
+func (r *runner) fillData(ctx context.Context, key engine.Key, how engine.Unpacking, data func(context.Context, io.Writer) error) error {
+	err := r.cfg.Engine.UnpackData(ctx, key, how, data)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -200,6 +208,50 @@ func (r *runner) fillData(ctx context.Context, key engine.Key, image string, uid
 	}
 	return err
 }
+
+// unpacking returns how a new volume of a service is filled: of a database by its own
+// program, beside the process that serves.
+func (r *runner) unpacking(ctx context.Context, st *stack.Stack, service string) (u engine.Unpacking, err error) {
+	u.User = st.UID()
+	s, g := st.Service(service), r.serving()
+	db := s.Spec.Database()
+	switch {
+	case db == nil:
+		u.Image, err = r.sup.helperImage(ctx, st)
+	case g == nil:
+		err = errNotRunning(service)
+	default:
+		u.Cmd, u.Env = []string{db.Load}, builder.EnvList(g.processEnv(s))
+		u.Image, err = r.cfg.Builder.EnsureBase(ctx, s.Spec.Runtime, io.Discard)
+	}
+	return u, err
+}
+
+// dump writes what is in a database to w, as its own program does.
+func (r *runner) dump(ctx context.Context, service string, w io.Writer) error {
+	g := r.serving()
+	if g == nil {
+		return errNotRunning(service)
+	}
+	p := g.process(service)
+	if p == nil {
+		return errNotRunning(service)
+	}
+	last := lastlines.OfOutput(dumpTail)
+	code, err := r.cfg.Engine.Exec(ctx, p.id, engine.Cmd{Args: []string{p.service.Spec.Database().Dump}, Whole: true}, w, last)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	case code != 0:
+		return serviceError(p.service, "its data was not dumped%s", last.Phrase())
+	}
+	return nil
+}
+
+// dumpTail is how many bytes of the output of a failed dump its error has.
+const dumpTail = 500
 
 // haltForData stops the process of a service after its open requests, and returns it. Nobody
 // watches it then, and what it left is on the disk. After an error it serves as before.

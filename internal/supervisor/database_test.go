@@ -1,13 +1,16 @@
 package supervisor
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
@@ -32,6 +35,12 @@ func databaseReady(p *enginetest.Process) int {
 	if p.Dial(variable(p, "PGHOST")+":5432") == nil {
 		return 2
 	}
+	return 0
+}
+
+// databaseDump is the command that dumps a database.
+func databaseDump(p *enginetest.Process) int {
+	p.Print("dump of " + cmp.Or(p.Read(stack.DataDir, "state"), p.Read(stack.DataDir, enginetest.LoadedDump)))
 	return 0
 }
 
@@ -93,6 +102,32 @@ func TestDatabase_GoesOnInTheNextGeneration(t *testing.T) {
 		w.runs(st, "db-g0", "web-g4")
 		require.Equal(t, id, w.served(st).process("db").id)
 	})
+}
+
+func TestDatabase_GoesOutAndInAsADump(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.createRunning(time.Hour, keeping, db(), using("web"))
+		w.becomes(st.ID, stack.Live)
+		var dump strings.Builder
+		require.NoError(t, w.sup.ReadData(w.t.Context(), st.ID, "db", true, &dump))
+		require.Equal(t, "dump of cut off", strings.TrimSpace(dump.String()))
+		w.runs(st, "db-g0", "web-g1")
+
+		replace := func(dump string) error {
+			_, err := w.sup.ReplaceData(w.t.Context(), st.ID, "db", strings.NewReader(dump))
+			return err
+		}
+		require.ErrorContains(t, replace(""), "the dump is empty")
+		require.ErrorContains(t, replace(strings.Repeat("x", 1<<20+1)), "the dump is larger than 1.049MB")
+		w.runs(st, "db-g0", "web-g1")
+		require.NoError(t, replace("a dump"))
+		w.runs(st, "db-g0-r1", "web-g1")
+		data := w.engine.Volume(engine.Key{Stack: st.ID, Service: "db", Volume: 1}.Data())
+		require.Equal(t, "a dump", data[enginetest.LoadedDump])
+		require.Equal(t, map[string]int{"db": 1}, w.get(st.ID).DataVolumes)
+		require.Zero(t, count(w.events(st.ID), "service.crashed"))
+	}, ofData)
 }
 
 func TestDatabase_StaysWhenADeployFails(t *testing.T) {

@@ -96,7 +96,7 @@ func newWorld(t *testing.T, opts enginetest.Options) *world {
 	w := &world{t: t, dir: datadir.Dir(dir), db: newMemstore(), programs: map[string]enginetest.Program{}}
 	w.engine = enginetest.New(map[string]enginetest.Program{
 		"exec serve": w.serve, "infinity": silent, "exec 2>&1\nmake": w.make, "exec 2>&1\nnpm install": w.make, "make": w.make, "./once": w.make, "/cache": w.trim,
-		"exec postgres-start": database, "postgres-ready": databaseReady,
+		"exec postgres-start": database, "postgres-ready": databaseReady, "postgres-dump": databaseDump,
 	}, append(bases, images.Debian)...)
 	w.driver = w.engine.Driver(opts)
 	w.released = make(chan struct{})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -28,7 +27,8 @@ func (w *pages) downloadData(c *fiber.Ctx, _ store.Session, st *stack.Stack) err
 	if err := st.CheckData(service, stack.Now()); err != nil {
 		return err
 	}
-	return w.server.SendDownload(c, "application/gzip", fmt.Sprintf("%s-%s-data.tar.gz", st.Name, service), func(ctx context.Context, out io.Writer) error {
+	name, mediaType := st.DataFile(service)
+	return w.server.SendDownload(c, mediaType, name, func(ctx context.Context, out io.Writer) error {
 		return w.cfg.Host.ReadData(ctx, st.ID, service, stop, out)
 	})
 }
@@ -69,7 +69,7 @@ func uploadBody(c *fiber.Ctx) io.Reader {
 }
 
 // errNoFile is the answer to a form without its file.
-var errNoFile = stack.NewError(stack.Invalid, "the form has no file; choose a tar or tar.gz, then try again")
+var errNoFile = stack.NewError(stack.Invalid, "the form has no file; choose a tar or tar.gz, or the dump of a database, then try again")
 
 // uploadedFile returns the file of a form whose token is right.
 func (w *pages) uploadedFile(c *fiber.Ctx, body io.Reader) (io.Reader, error) {

@@ -57,9 +57,18 @@ type serviceView struct {
 	Runtime string
 	Status  stack.ServiceStatus
 	URL     string
-	Serves  bool // requests reach it
-	Process bool // it has one, so it can be restarted
+	Serves  bool   // requests reach it
+	Process bool   // it has one, so it can be restarted
+	Dump    string // the format of its dump, if it is a database
 	Paths   []pathView
+}
+
+// dumpFormat returns the format of a database's dump, "" for what is no database.
+func dumpFormat(s *stack.Spec) string {
+	if db := s.Database(); db != nil {
+		return db.Format
+	}
+	return ""
 }
 
 // pathView is a path of a service that leads to another one.
@@ -90,6 +99,7 @@ func (w *pages) showStack(s *stack.Stack) stackView {
 			URL:     w.cfg.URLs.Service(s, svc.Spec.Name),
 			Serves:  s.Status == stack.Live,
 			Process: !svc.Spec.IsStatic(),
+			Dump:    dumpFormat(&svc.Spec),
 			Paths:   showPaths(svc.Spec.Paths),
 		}
 	}

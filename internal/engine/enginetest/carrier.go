@@ -143,12 +143,15 @@ func (d *Driver) DataState(ctx context.Context, key engine.Key, image string) (s
 	return state, err
 }
 
+// LoadedDump is the file in which a command of UnpackData keeps what it reads.
+const LoadedDump = "dump"
+
 // UnpackData implements engine.Driver.
-func (d *Driver) UnpackData(ctx context.Context, key engine.Key, image string, _ int, data func(context.Context, io.Writer) error) error {
+func (d *Driver) UnpackData(ctx context.Context, key engine.Key, u engine.Unpacking, data func(context.Context, io.Writer) error) error {
 	return d.engine.turn(ctx, key.Data(), func() error {
 		err := d.retry(ctx, "UnpackData", key.Data(), func() error {
-			if d.engine.images[image] == nil {
-				return notFound("image", image)
+			if d.engine.images[u.Image] == nil {
+				return notFound("image", u.Image)
 			}
 			return d.engine.dropData(key)
 		})
@@ -157,6 +160,11 @@ func (d *Driver) UnpackData(ctx context.Context, key engine.Key, image string, _
 		}
 		files := map[string]string{}
 		err = engine.Stream(ctx, data, func(r io.Reader) error {
+			if u.Cmd != nil {
+				dump, err := io.ReadAll(r)
+				files[LoadedDump] = string(dump)
+				return err
+			}
 			found, err := untar(r)
 			if err != nil {
 				return fmt.Errorf("%w: %w", engine.ErrData, err)

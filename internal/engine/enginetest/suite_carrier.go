@@ -110,7 +110,7 @@ func dataUnpacked(c trial) {
 	next := trial{c.t, c.bench, c.driver, c.web}
 	next.web.Volume = 1
 	unpack := func(data func(context.Context, io.Writer) error) error {
-		return c.driver.UnpackData(c.t.Context(), next.web, c.bench.Tools, 200_001, data)
+		return c.driver.UnpackData(c.t.Context(), next.web, engine.Unpacking{Image: c.bench.Tools, User: 200_001}, data)
 	}
 	whole := func(_ context.Context, w io.Writer) error {
 		_, err := io.Copy(w, files(c, "file", "after"))
