@@ -33,6 +33,9 @@ func notice(kind store.MailKind, s subject) letter {
 	case store.MailCrashing:
 		return letter{"A service of stack " + s.id + " keeps crashing", "The service " + safetext.Quote(s.detail) + " of the stack " + stack +
 			" has crashed several times within a few minutes. It is started again each time; if it goes on, the stack fails.\n\nIts log says more:\n" + page + foot}
+	case store.MailDomain:
+		return letter{"Stack " + s.id + " has lost a domain", "A domain no longer leads to the stack " + stack + ":\n\n" + indent(s.detail) +
+			"\n\nPut its records back at your DNS, and check it on this page:\n" + page + "/domains" + foot}
 	case store.MailClaimed:
 		return letter{"Stack " + s.id + " was claimed", "The stack " + stack + " was claimed and is now in your account. It stays until you delete it.\n\n" +
 			"If it was not you, change your password and rotate your key. The stack:\n" + page + foot}

@@ -187,6 +187,9 @@ func (s *Store) saveDomain(ctx context.Context, tx *sql.Tx, before, d stack.Doma
 		missing_since = ?, next_check = ?, failed_orders = ?, order_error = ?, next_order = ? WHERE stack_id = ? AND host = ?`,
 		d.Service, string(d.Status), d.Reason, micros(d.WatchedSince), micros(d.CheckedAt),
 		micros(d.MissingSince), micros(d.NextCheck), d.FailedOrders, d.OrderError, micros(d.NextOrder), d.StackID, d.Host)
+	if err == nil && s.mails && before.Status == stack.DomainActive && d.Status == stack.DomainLost {
+		err = s.note(ctx, tx, Mail{Kind: MailDomain, Account: d.Owner, StackID: d.StackID, Detail: d.Host + ": " + d.Reason}, stack.Now(), 0)
+	}
 	if err != nil || before.Primary == d.Primary && before.Service == d.Service {
 		return err
 	}

@@ -17,6 +17,7 @@ const (
 	MailFailed   MailKind = "failed"   // a stack failed
 	MailCrashing MailKind = "crashing" // a service crashes again and again
 	MailClaimed  MailKind = "claimed"  // a stack was claimed into the account
+	MailDomain   MailKind = "domain"   // a stack has lost a domain
 	MailReset    MailKind = "reset"    // a link to choose a new password
 	MailConfirm  MailKind = "confirm"  // a link to confirm the address, and to claim StackID
 )
@@ -32,7 +33,7 @@ type Mail struct {
 	Account   string // "" for a MailReset
 	Address   string // as typed, for a MailReset; "" for that of the account
 	StackID   string // "" for none
-	Detail    string // of a notice: the error, or the service
+	Detail    string // of a notice: the error, the service, or the domain and why
 	CreatedAt time.Time
 	Tries     int // with the one under way
 }

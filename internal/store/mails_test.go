@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -207,4 +208,24 @@ func (on suite) TestMailTokens_WorkForTheirKindUntilTheyExpire(t *testing.T) {
 	_, err = s.ConfirmAddress(t.Context(), []byte("gone"))
 	wantKind(t, err, stack.NotFound)
 	wantKind(t, s.AddMailToken(t.Context(), []byte("x"), store.MailToken{Kind: store.MailReset, Account: ana}, stack.Now().Add(time.Minute)), stack.Unauthenticated)
+}
+
+func (on suite) TestMails_TellTheOwnerOfALostDomain(t *testing.T) {
+	s, _ := on.open(t)
+	k, rival := owned(t, s, ""), owned(t, s, "")
+	const host = "www.example.com"
+	addDomain(t, s, k, host)
+	addDomain(t, s, rival, host)
+	activate(t, s, k, host)
+	if m := nextMail(t, s); m != (store.Mail{}) {
+		t.Errorf("a mail of an active domain: %+v", m)
+	}
+	activate(t, s, rival, host)
+	m := nextMail(t, s)
+	if m.Kind != store.MailDomain || m.Account != k.Owner || m.StackID != k.ID || !strings.HasPrefix(m.Detail, host+": ") {
+		t.Errorf("the mail is %+v", m)
+	}
+	if m := nextMail(t, s); m != (store.Mail{}) {
+		t.Errorf("one more mail: %+v", m)
+	}
 }
