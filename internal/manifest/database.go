@@ -23,6 +23,7 @@ var databaseFields = []struct{ name, why string }{
 	{"health", "the host asks it in its own protocol"},
 	{"env", "the host sets it up; the services that use it get its address and password"},
 	{"strategy", "it is always recreate, and only when something of the database itself changes"},
+	{"paths", "it does not speak HTTP"},
 	{"publish", "that is for a static service"},
 	{"spa", "that is for a static service"},
 }

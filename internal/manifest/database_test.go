@@ -52,12 +52,14 @@ func TestDatabase_IsUsedByThoseThatListIt(t *testing.T) {
 func TestDatabase_Faults(t *testing.T) {
 	const web = "{name: web, runtime: node, start: x}"
 	for services, want := range map[string]string{
-		web + ", {name: db, runtime: postgres, build: make}":                      "service db: it is a database, PostgreSQL, and must not have build: it has no source; it takes name, runtime, depends_on and stop_timeout",
-		web + ", {name: db, runtime: redis, env: {A: b}}":                         "service db: it is a database, Redis, and must not have env: the host sets it up; the services that use it get its address and password; it takes name, runtime, depends_on and stop_timeout",
-		web + ", {name: db, runtime: postgres, stop_timeout: 5s}":                 "service db: stop_timeout is too short for a database, which writes what it has in memory before it ends; write at least 30s, or leave it out",
-		web + ", {name: db, runtime: postgres@12}":                                `service db: postgres has no version "12" here; it has 17`,
-		web + ", {name: db, runtime: postgresql}":                                 `service db: unknown runtime "postgresql" (did you mean postgres?); there are bun, deno, go, java, node, php, postgres, python, ruby, rust, static, valkey`,
-		web + ", {name: db, runtime: postgres}, {name: database, runtime: redis}": "service web: it would get DATABASE_URL from db and from database; give one of them another name",
+		web + ", {name: db, runtime: postgres, build: make}":                                   "service db: it is a database, PostgreSQL, and must not have build: it has no source; it takes name, runtime, depends_on and stop_timeout",
+		web + ", {name: db, runtime: redis, env: {A: b}}":                                      "service db: it is a database, Redis, and must not have env: the host sets it up; the services that use it get its address and password; it takes name, runtime, depends_on and stop_timeout",
+		web + ", {name: db, runtime: postgres, stop_timeout: 5s}":                              "service db: stop_timeout is too short for a database, which writes what it has in memory before it ends; write at least 30s, or leave it out",
+		web + ", {name: db, runtime: postgres@12}":                                             `service db: postgres has no version "12" here; it has 17`,
+		web + ", {name: db, runtime: postgres, paths: {/a: web}}":                              "service db: it is a database, PostgreSQL, and must not have paths: it does not speak HTTP; it takes name, runtime, depends_on and stop_timeout",
+		"{name: web, runtime: node, start: x, paths: {/a: db}}, {name: db, runtime: postgres}": "service web: path \"/a\" leads to db, a database, which does not speak HTTP; lead it to the service that uses the database",
+		web + ", {name: db, runtime: postgresql}":                                              `service db: unknown runtime "postgresql" (did you mean postgres?); there are bun, deno, go, java, node, php, postgres, python, ruby, rust, static, valkey`,
+		web + ", {name: db, runtime: postgres}, {name: database, runtime: redis}":              "service web: it would get DATABASE_URL from db and from database; give one of them another name",
 		"{name: web, runtime: node, start: x, env: {A: '${services.db.url}'}}, {name: api, runtime: node, start: x, depends_on: [db]}, {name: db, runtime: postgres}": "service web: env A: ${services.db.url} names a database that web does not depend on; add db to its depends_on",
 		"{name: web, runtime: static, env: {A: '${services.db.host}'}}, {name: api, runtime: node, start: x, depends_on: [db]}, {name: db, runtime: postgres}":        "service web: env A: ${services.db.host} names a database, and web is a static service: it has no process, and commands of a build never get a database's address",
 	} {

@@ -69,14 +69,18 @@ func (d *decoder) strip() bool {
 	return n != nil && n.text == "true"
 }
 
-// checkPaths faults paths that lead to unknown services, or to the service itself.
+// checkPaths faults paths that lead to unknown services, to databases, or to the service
+// itself.
 func checkPaths(services []draftService, f *faults) {
-	var names []string
+	var names, databases []string
 	for _, s := range services {
 		if s.name == "" {
 			return // it is unknown which service is meant
 		}
 		names = append(names, s.name)
+		if def, _, ok := s.definition(); ok && def.Database != nil {
+			databases = append(databases, s.name)
+		}
 	}
 	for _, s := range services {
 		for _, prefix := range slices.Sorted(maps.Keys(s.paths)) {
@@ -87,6 +91,8 @@ func checkPaths(services []draftService, f *faults) {
 			case !slices.Contains(names, to):
 				f.addf("%s: path %s leads to %s, but there is no such service; the services are %s",
 					s.label, safetext.Quote(prefix), safetext.Quote(to), strings.Join(safetext.Names(names), ", "))
+			case slices.Contains(databases, to):
+				f.addf("%s: path %s leads to %s, a database, which does not speak HTTP; lead it to the service that uses the database", s.label, safetext.Quote(prefix), safetext.Name(to))
 			}
 		}
 	}
