@@ -154,7 +154,7 @@ func (h *Host) countsFromTheNextGeneration(t *testing.T, key string, st *Stack, 
 // surviveUnderLoad redeploys a stack under load at its domain.
 func (h *Host) surviveUnderLoad(t *testing.T, own *Stack) {
 	t.Helper()
-	l := &load{h: h, st: own}
+	l := &load{h: h, service: "web", st: own}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var all sync.WaitGroup

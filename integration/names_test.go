@@ -61,7 +61,7 @@ func (l *load) called(client *http.Client) (boot string, err error) {
 // asserts that every answer was right, or began with one of those allowed.
 func (h *Host) underCalls(t *testing.T, st *Stack, do func(), allowed ...string) {
 	t.Helper()
-	l := &load{h: h, st: st}
+	l := &load{h: h, service: "web", st: st}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var all sync.WaitGroup

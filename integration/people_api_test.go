@@ -131,7 +131,7 @@ func TestOwner_RestartsAServiceAndNoRequestFails(t *testing.T) {
 	st := h.owned(t, ana.key, program(t))
 	before := h.inspect(t, st, "web").ID
 	began := time.Now()
-	users := &load{h: h, st: st}
+	users := &load{h: h, service: "web", st: st}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for range 4 {
