@@ -98,6 +98,7 @@ func TestDatabase_GoesOnInTheNextGeneration(t *testing.T) {
 
 		w.crash(st, "db-g0", 3) // its new watcher notices
 		w.awaitEvent(st.ID, "service.restarted", 1)
+		w.settle() // web has lost its connection and is started again, too
 		w.reboot()
 		w.runs(st, "db-g0", "web-g4")
 		require.Equal(t, id, w.served(st).process("db").id)
@@ -109,6 +110,7 @@ func TestDatabase_GoesOutAndInAsADump(t *testing.T) {
 	inWorld(t, func(w *world) {
 		st := w.createRunning(time.Hour, keeping, db(), using("web"))
 		w.becomes(st.ID, stack.Live)
+		synctest.Wait() // it is served
 		var dump strings.Builder
 		require.NoError(t, w.sup.ReadData(w.t.Context(), st.ID, "db", true, &dump))
 		require.Equal(t, "dump of cut off", strings.TrimSpace(dump.String()))

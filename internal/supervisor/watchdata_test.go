@@ -141,6 +141,7 @@ func TestSnapshots_AreNotOfStacksWithoutData(t *testing.T) {
 	inCluster(t, func(a, _ *world, _ *links) {
 		paused := a.countPauses()
 		empty, site := a.long(service("web")), a.long(pages("web"))
+		synctest.Wait() // both are served
 		require.Equal(t, sorted(empty.ID, site.ID), a.empties())
 		time.Sleep(2 * period)
 		synctest.Wait()
@@ -251,6 +252,15 @@ func TestStart_UnpausesWhatAServerThatDiedHasPaused(t *testing.T) {
 }
 
 // A deploy does not wait for a snapshot, and its data is soon in another one.
+// awaitPaused returns once a snapshot has paused something.
+func (w *world) awaitPaused() {
+	w.t.Helper()
+	for waited := time.Duration(0); len(w.engine.Paused()) == 0; waited += 10 * time.Millisecond {
+		require.Less(w.t, waited, period, "nothing is paused")
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func TestSnapshots_GiveWayToADeploy(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(a, _ *world, l *links) {
@@ -261,8 +271,7 @@ func TestSnapshots_GiveWayToADeploy(t *testing.T) {
 			return nil
 		})
 		send(texts, "kept")
-		time.Sleep(dataLook + 200*time.Millisecond)
-		require.NotEmpty(t, a.engine.Paused())
+		a.awaitPaused()
 		a.deploy(st.ID, service("web"))
 		close(slow)
 		a.serves(st.ID, 2)
@@ -303,8 +312,7 @@ func TestClose_UnpausesWhatIsPaused(t *testing.T) {
 			return nil
 		})
 		send(texts, "kept")
-		time.Sleep(dataLook + 200*time.Millisecond)
-		require.NotEmpty(t, a.engine.Paused())
+		a.awaitPaused()
 		time.AfterFunc(time.Second, func() { close(slow) })
 		a.stopServer()
 		require.Empty(t, a.engine.Paused())
