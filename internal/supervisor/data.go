@@ -282,16 +282,6 @@ func (r *runner) haltForData(ctx context.Context, service string) (*process, err
 	return p, nil
 }
 
-// halt stops the process.
-func (p *process) halt(ctx context.Context) error {
-	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
-		return err
-	}
-	p.awaitLog(ctx)
-	p.markEnd(ctx, true)
-	return nil
-}
-
 // startOn starts another process in place of this one, which has been halted, with the data
 // volume that has a number. If it does not get healthy, this one serves again, and the
 // error is an Unprocessable with the reason, or a fault of the host.

@@ -143,11 +143,9 @@ func (p *process) askReady(ctx context.Context) (code int, said string) {
 // renew starts a new process of a database in place of this one, from the newest image of
 // its version.
 func (p *process) renew(ctx context.Context) error {
-	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
+	if err := p.halt(ctx); err != nil {
 		return err
 	}
-	p.awaitLog(ctx)
-	p.markEnd(ctx, true)
 	return p.remake(ctx, (*stack.Stack).RestartedOnRequest)
 }
 

@@ -126,12 +126,20 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 }
 
 func (p *process) stopAndRestart(ctx context.Context) error {
+	if err := p.halt(ctx); err != nil {
+		return err
+	}
+	return p.restart(ctx)
+}
+
+// halt stops the process, and returns once all of its log is there.
+func (p *process) halt(ctx context.Context) error {
 	if err := p.cfg.Engine.Stop(ctx, p.id); err != nil {
 		return err
 	}
 	p.awaitLog(ctx)
 	p.markEnd(ctx, true)
-	return p.restart(ctx)
+	return nil
 }
 
 // hide takes the process's name away and gives services that have just looked it up
