@@ -56,10 +56,7 @@ type execution struct {
 // execute starts a command beside the served process of its service. The stack's work is
 // not over before the command is.
 func (l *loop) execute(ctx context.Context, x *execution, timeout time.Duration) {
-	if g := l.runner.serving(); g != nil {
-		x.process = g.process(x.command.Service)
-	}
-	if x.process == nil {
+	if x.process = l.runner.servedProcess(x.command.Service); x.process == nil {
 		x.err = errNotRunning(x.command.Service)
 		close(x.ended)
 		return
@@ -68,6 +65,14 @@ func (l *loop) execute(ctx context.Context, x *execution, timeout time.Duration)
 		defer close(x.ended)
 		x.run(ctx, timeout)
 	})
+}
+
+// servedProcess returns the process of a service that the stack serves; nil if none runs.
+func (r *runner) servedProcess(service string) *process {
+	if g := r.serving(); g != nil {
+		return g.process(service)
+	}
+	return nil
 }
 
 // commandRetry is the Retry-After of a command that cannot run at the moment.

@@ -213,27 +213,23 @@ func (r *runner) fillData(ctx context.Context, key engine.Key, how engine.Unpack
 // program, beside the process that serves.
 func (r *runner) unpacking(ctx context.Context, st *stack.Stack, service string) (u engine.Unpacking, err error) {
 	u.User = st.UID()
-	s, g := st.Service(service), r.serving()
-	db := s.Spec.Database()
-	switch {
-	case db == nil:
+	db := st.Service(service).Spec.Database()
+	if db == nil {
 		u.Image, err = r.sup.helperImage(ctx, st)
-	case g == nil:
-		err = errNotRunning(service)
-	default:
-		u.Cmd, u.Env = []string{db.Load}, builder.EnvList(g.processEnv(s))
-		u.Image, err = r.cfg.Builder.EnsureBase(ctx, s.Spec.Runtime, io.Discard)
+		return u, err
 	}
+	p := r.servedProcess(service)
+	if p == nil {
+		return u, errNotRunning(service)
+	}
+	u.Cmd, u.Env = []string{db.Load}, builder.EnvList(p.gen.processEnv(p.service))
+	u.Image, err = r.cfg.Builder.EnsureBase(ctx, p.service.Spec.Runtime, io.Discard)
 	return u, err
 }
 
 // dump writes what is in a database to w, as its own program does.
 func (r *runner) dump(ctx context.Context, service string, w io.Writer) error {
-	g := r.serving()
-	if g == nil {
-		return errNotRunning(service)
-	}
-	p := g.process(service)
+	p := r.servedProcess(service)
 	if p == nil {
 		return errNotRunning(service)
 	}
