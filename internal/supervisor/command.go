@@ -78,11 +78,16 @@ func (r *runner) servedProcess(service string) *process {
 // commandRetry is the Retry-After of a command that cannot run at the moment.
 const commandRetry = 5 * time.Second
 
-// errNotRunning is the Conflict for a service whose process does not run at the moment.
-func errNotRunning(service string) *stack.Error {
+// errNotRunning is the Conflict for a command in a service whose process does not run at the
+// moment.
+func errNotRunning(service string) *stack.Error { return notRunning(service, "run the command") }
+
+// notRunning is the Conflict for what needs the process of a service, and may be done again
+// once it runs.
+func notRunning(service, do string) *stack.Error {
 	return &stack.Error{
 		Kind: stack.Conflict, RetryAfter: commandRetry,
-		Detail: "the process of " + service + " does not run at the moment: it is being started or restarted; read the status of the service, and run the command again",
+		Detail: "the process of " + service + " does not run at the moment: it is being started or restarted; read the status of the service, and " + do + " again",
 	}
 }
 

@@ -220,18 +220,21 @@ func (r *runner) unpacking(ctx context.Context, st *stack.Stack, service string)
 	}
 	p := r.servedProcess(service)
 	if p == nil {
-		return u, errNotRunning(service)
+		return u, errNoProcess(service)
 	}
 	u.Cmd, u.Env = []string{db.Load}, builder.EnvList(p.gen.processEnv(p.service))
 	u.Image, err = r.cfg.Builder.EnsureBase(ctx, p.service.Spec.Runtime, io.Discard)
 	return u, err
 }
 
+// errNoProcess is the Conflict for data that is to be read or replaced while no process has it.
+func errNoProcess(service string) *stack.Error { return notRunning(service, "try") }
+
 // dump writes what is in a database to w, as its own program does.
 func (r *runner) dump(ctx context.Context, service string, w io.Writer) error {
 	p := r.servedProcess(service)
 	if p == nil {
-		return errNotRunning(service)
+		return errNoProcess(service)
 	}
 	last := lastlines.OfOutput(dumpTail)
 	code, err := r.cfg.Engine.Exec(ctx, p.id, engine.Cmd{Args: []string{p.service.Spec.Database().Dump}, Whole: true}, w, last)
@@ -254,11 +257,11 @@ const dumpTail = 500
 func (r *runner) haltForData(ctx context.Context, service string) (*process, error) {
 	g := r.serving()
 	if g == nil {
-		return nil, errNotRunning(service)
+		return nil, errNoProcess(service)
 	}
 	p := g.unwatch(service)
 	if p == nil {
-		return nil, errNotRunning(service)
+		return nil, errNoProcess(service)
 	}
 	p.logLine("stopped for its data")
 	// Before the engine is asked, so that the next server knows.
