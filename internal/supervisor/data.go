@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/builder"
@@ -24,6 +25,11 @@ import (
 // dataKey returns the key of a service's data volume, as the row names it.
 func dataKey(st *stack.Stack, service string) engine.Key {
 	return engine.Key{Stack: st.ID, Service: service, Volume: st.DataVolumes[service]}
+}
+
+// hasVolume reports whether the data volume of a key is among volumes.
+func hasVolume(volumes []engine.Volume, key engine.Key) bool {
+	return slices.ContainsFunc(volumes, func(v engine.Volume) bool { return v.Name == key.Data() })
 }
 
 // ReadData writes the data of a service of a live stack to w, as a tar.gz. Files may change

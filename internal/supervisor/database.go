@@ -308,7 +308,7 @@ func (s *Supervisor) checkDatabases(ctx context.Context, st *stack.Stack, servic
 func (s *Supervisor) hasData(ctx context.Context, st *stack.Stack, spec *stack.Spec) (bool, error) {
 	key := dataKey(st, spec.Name)
 	volumes, err := s.cfg.Engine.Volumes(ctx, key)
-	if err != nil || !slices.ContainsFunc(volumes, func(v engine.Volume) bool { return v.Name == key.Data() }) {
+	if err != nil || !hasVolume(volumes, key) {
 		return false, err
 	}
 	image, err := s.cfg.Builder.EnsureBase(ctx, spec.Runtime, io.Discard)

@@ -122,7 +122,7 @@ func hasContainers(there engine.Objects, number int) bool {
 func isNeeded(st *stack.Stack, v engine.Volume, all []engine.Volume) bool {
 	if number, isData := v.Key.DataNumber(v.Name); isData {
 		data := dataKey(st, v.Key.Service)
-		return number == data.Volume || !slices.ContainsFunc(all, func(v engine.Volume) bool { return v.Name == data.Data() })
+		return number == data.Volume || !hasVolume(all, data)
 	}
 	return v.Name == v.Key.Cache(st.CachesDropped) && st.KeepsCaches(v.Key.Service)
 }

@@ -117,7 +117,7 @@ func (g *generation) checkData(ctx context.Context, s *stack.Service) error {
 	}
 	key := g.data(s.Spec.Name)
 	volumes, err := g.cfg.Engine.Volumes(ctx, key.WithoutGeneration())
-	if err != nil || slices.ContainsFunc(volumes, func(v engine.Volume) bool { return v.Name == key.Data() }) {
+	if err != nil || hasVolume(volumes, key) {
 		return err
 	}
 	kept, err := g.cfg.Engine.HasImage(ctx, key.Snapshot())
