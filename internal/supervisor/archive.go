@@ -198,6 +198,12 @@ func (s *Supervisor) fetchParts(ctx context.Context, st *stack.Stack, from stack
 
 // fetchData makes the data volume of a service from what is kept under a name.
 func (s *Supervisor) fetchData(ctx context.Context, st *stack.Stack, service, name string) error {
+	return s.cfg.Archive.Get(ctx, st, name, func(r io.Reader) error { return s.fillData(ctx, st, service, r) })
+}
+
+// fillData makes the data volume of a service, which may be one that the stack serves no more,
+// from what Engine.ReadData wrote.
+func (s *Supervisor) fillData(ctx context.Context, st *stack.Stack, service string, data io.Reader) error {
 	image, err := s.helperImage(ctx, st)
 	if err != nil {
 		return err
@@ -207,9 +213,7 @@ func (s *Supervisor) fetchData(ctx context.Context, st *stack.Stack, service, na
 	if served := st.Service(service); served != nil {
 		replaced = served.Replaced
 	}
-	return s.cfg.Archive.Get(ctx, st, name, func(r io.Reader) error {
-		return s.cfg.Engine.FillData(ctx, key, image, key.Process(replaced), r)
-	})
+	return s.cfg.Engine.FillData(ctx, key, image, key.Process(replaced), data)
 }
 
 // makeEmpty makes the data volume of a service as its first start does.

@@ -95,13 +95,7 @@ func (v receiver) Fill(ctx context.Context, id, service string, data io.Reader) 
 		if err != nil {
 			return err
 		}
-		image, err := v.sup.helperImage(ctx, st)
-		if err != nil {
-			return err
-		}
-		key := dataKey(st, service)
-		key.Generation = st.Generation.Number
-		return v.sup.cfg.Engine.FillData(ctx, key, image, key.Process(0), data)
+		return v.sup.fillData(ctx, st, service, data)
 	})
 }
 
