@@ -33,9 +33,13 @@ func TestDatabase_IsUsedByThoseThatListIt(t *testing.T) {
 		"{name: web, runtime: node, start: x}, {name: api, runtime: node, start: x}":                   "web api",
 	} {
 		m := mustResolve(t, page, "", Request{Manifest: []byte("services: [" + services + ", {name: db, runtime: postgres@17}]")})
+		var made stack.Generation
+		for _, spec := range m.Services {
+			made.Services = append(made.Services, stack.Service{Spec: spec})
+		}
 		var users []string
 		for i := range m.Services {
-			if m.Services[i].UsesDatabase(m.Services) {
+			if made.UsesDatabase(&m.Services[i]) {
 				users = append(users, m.Services[i].Name)
 			}
 		}

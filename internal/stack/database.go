@@ -33,10 +33,8 @@ func (s *Spec) dependsOn(name string) bool { return slices.Contains(s.DependsOn,
 // usesDatabases reports whether the service has a process that may use databases.
 func (s *Spec) usesDatabases() bool { return !s.IsStatic() && s.Database() == nil }
 
-// UsesDatabase reports whether the service uses any of the databases among specs.
-func (s *Spec) UsesDatabase(specs []Spec) bool {
-	return s.usesDatabases() && slices.ContainsFunc(specs, func(other Spec) bool { return other.Database() != nil && s.dependsOn(other.Name) })
-}
+// UsesDatabase reports whether a service uses any of the generation's databases.
+func (g *Generation) UsesDatabase(s *Spec) bool { return len(used(s, g.specs())) > 0 }
 
 // waitsFor reports whether a service depends on another, be it by way of others.
 func waitsFor(specs []Spec, name, on string) bool {
@@ -112,6 +110,15 @@ func (e *Environment) login(s *Spec) runtimes.Login {
 // connectionString returns the connection string of a database.
 func (e *Environment) connectionString(s *Spec) string {
 	return s.Database().Variables(e.login(s))[s.Database().URL]
+}
+
+// address returns the connection string of a database, and of any other service what of
+// returns.
+func (e *Environment) address(s *Spec, of func(*Spec) string) string {
+	if s.Database() != nil {
+		return e.connectionString(s)
+	}
+	return of(s)
 }
 
 // namesDatabase reports whether a value refers to a database.

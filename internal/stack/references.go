@@ -23,18 +23,8 @@ type properties []property
 var (
 	// serviceProperties are the properties of a service, as in ${services.api.url}.
 	serviceProperties = properties{
-		{"url", func(e *Environment, s *Spec) string {
-			if s.Database() != nil {
-				return e.connectionString(s)
-			}
-			return e.publicURL(s)
-		}},
-		{"internal_url", func(e *Environment, s *Spec) string {
-			if s.Database() != nil {
-				return e.connectionString(s)
-			}
-			return e.Generation.internalURL(s)
-		}},
+		{"url", func(e *Environment, s *Spec) string { return e.address(s, e.publicURL) }},
+		{"internal_url", func(e *Environment, s *Spec) string { return e.address(s, e.Generation.internalURL) }},
 		{"host", func(_ *Environment, s *Spec) string { return s.Name }},
 		{"port", func(e *Environment, s *Spec) string { return strconv.Itoa(e.Generation.ListenPort(s)) }},
 	}

@@ -34,7 +34,7 @@ func (d *deployment) withAdvice(cause error) error {
 	spec := d.gen.withNeededHints(d.gen.made.Services[i].Spec)
 	lines := []string{fault.Detail}
 	building := at.Phase == stack.PhaseInstall || at.Phase == stack.PhaseBuild
-	if building && d.gen.usesDatabase(&spec) && looksForDatabase(fault.Detail, d.gen.made.Services) {
+	if building && d.gen.made.UsesDatabase(&spec) && looksForDatabase(fault.Detail, d.gen.made.Services) {
 		lines = append(lines, buildsWithoutDatabases)
 	}
 	for _, variable := range slices.Sorted(maps.Keys(spec.Hints)) {

@@ -53,15 +53,6 @@ func hasDatabases(g *stack.Generation) bool {
 	return false
 }
 
-// usesDatabase reports whether a service of the generation uses a database of it.
-func (g *generation) usesDatabase(s *stack.Spec) bool {
-	specs := make([]stack.Spec, len(g.made.Services))
-	for i := range g.made.Services {
-		specs[i] = g.made.Services[i].Spec
-	}
-	return s.UsesDatabase(specs)
-}
-
 // isDatabase reports whether the process is that of a database.
 func (p *process) isDatabase() bool { return p.service.Spec.Database() != nil }
 

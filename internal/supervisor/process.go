@@ -79,7 +79,7 @@ func (g *generation) containerSpec(ctx context.Context, s *stack.Service) (engin
 		Hostname:    g.processKey(s).Hostname(),
 		Env:         builder.EnvList(g.processEnv(s)),
 		Network:     g.network,
-		Shared:      g.usesDatabase(&s.Spec),
+		Shared:      g.made.UsesDatabase(&s.Spec),
 		Await:       func(ctx context.Context) error { return ofHost(g.makeNetwork(ctx)) },
 		Volumes:     map[string]string{stack.DataDir: g.data(s.Spec.Name).Data()},
 		Memory:      g.cfg.Memory,
