@@ -68,7 +68,7 @@ func (s *Stack) CheckCommand(service string, now time.Time) error {
 	svc := s.Service(service)
 	switch {
 	case svc == nil:
-		return NewError(NotFound, fmt.Sprintf("the stack has no service %s; it has %s", service, strings.Join(s.ServiceNames(), ", ")))
+		return s.noService(service)
 	case s.Due(now), s.Status == Expired:
 		return errExpired
 	case s.Status == Building:

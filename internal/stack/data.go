@@ -3,10 +3,7 @@ package stack
 import (
 	"fmt"
 	"maps"
-	"strings"
 	"time"
-
-	"github.com/berth-host/berth/internal/safetext"
 )
 
 // MaxDataEntries is how many files and folders may replace a service's data.
@@ -19,7 +16,7 @@ func (s *Stack) CheckData(service string, now time.Time) error {
 	svc := s.Service(service)
 	switch {
 	case svc == nil:
-		return NewError(NotFound, fmt.Sprintf("the stack has no service %s; it has %s", safetext.Name(service), strings.Join(s.ServiceNames(), ", ")))
+		return s.noService(service)
 	case s.Due(now), s.Status == Expired:
 		return errExpired
 	case s.Status == Building, s.Deploying != 0:

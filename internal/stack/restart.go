@@ -12,7 +12,7 @@ import (
 // (docs/api.md, "Crashes"). RestartedOnRequest or Crash ends the restart of a service.
 func (s *Stack) RestartService(name string) ([]Event, error) {
 	if name != "" && s.Service(name) == nil {
-		return nil, NewError(NotFound, fmt.Sprintf("the stack has no service %s; it has %s", safetext.Name(name), strings.Join(s.ServiceNames(), ", ")))
+		return nil, s.noService(name)
 	}
 	if s.Deploying != 0 {
 		return nil, NewError(Conflict, "a build of this stack is running, and starts every service again; wait for it to finish")
@@ -32,6 +32,11 @@ func (s *Stack) RestartService(name string) ([]Event, error) {
 		svc.Status, svc.InPlace = Restarting, false
 	}
 	return nil, nil
+}
+
+// noService is the NotFound for a name that none of the stack's services has.
+func (s *Stack) noService(name string) error {
+	return NewError(NotFound, fmt.Sprintf("the stack has no service %s; it has %s", safetext.Name(name), strings.Join(s.ServiceNames(), ", ")))
 }
 
 // Processes returns the services of that name, or for "" all, that are not static sites.
