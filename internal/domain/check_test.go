@@ -150,6 +150,20 @@ func TestDomain_ARegisteredNameGetsAddresses(t *testing.T) {
 	require.Equal(t, "TXT", v.Records[2].Type)
 }
 
+func TestList_LooksUpTheBaseURLsHostOnce(t *testing.T) {
+	e := newEnv(t)
+	k := e.claimed("ana@example.com")
+	for _, name := range []string{"example.co.uk", "example.org", "example.edu"} {
+		e.add(k, name)
+	}
+	before := e.dns.Asked()
+	views, err := e.domains.List(t.Context(), k)
+	require.NoError(t, err)
+	require.Len(t, views, 3)
+	require.Equal(t, "A", views[2].Records[0].Type)
+	require.Equal(t, 2, e.dns.Asked()-before, "A and AAAA")
+}
+
 func TestProof_IsOfTheAccountAndTheHost(t *testing.T) {
 	e := newEnv(t)
 	ana, bob := e.claimed("ana@example.com"), e.claimed("bob@example.com")

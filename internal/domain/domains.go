@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -76,7 +77,7 @@ type Domains struct {
 	cfg        Config
 	base, apps string // names of this server, in lower case
 
-	added chan struct{} // wakes the loop
+	woken chan struct{} // see wake
 
 	loading sync.Mutex // held while the active domains are read and routed
 
@@ -90,7 +91,7 @@ func New(cfg Config) *Domains {
 	return &Domains{
 		cfg:  cfg,
 		base: strings.ToLower(cfg.URLs.Base.Hostname()), apps: strings.ToLower(cfg.URLs.AppsDomain),
-		added: make(chan struct{}, 1), active: map[string]string{}, ordering: map[string]bool{},
+		woken: make(chan struct{}, 1), active: map[string]string{}, ordering: map[string]bool{},
 	}
 }
 
@@ -107,9 +108,9 @@ func (d *Domains) List(ctx context.Context, s *stack.Stack) ([]View, error) {
 	if err != nil {
 		return nil, err
 	}
-	views := make([]View, len(all))
+	views, here := make([]View, len(all)), d.lookUpHere(ctx)
 	for i := range all {
-		views[i] = d.view(ctx, s, all[i])
+		views[i] = d.view(ctx, s, all[i], here)
 	}
 	return views, nil
 }
@@ -120,7 +121,7 @@ func (d *Domains) Get(ctx context.Context, s *stack.Stack, host string) (View, e
 	if err != nil {
 		return View{}, err
 	}
-	return d.view(ctx, s, found), nil
+	return d.view(ctx, s, found, d.lookUpHere(ctx)), nil
 }
 
 // Add adds a domain to a claimed stack, and reports whether the stack did not have it. One
@@ -137,11 +138,16 @@ func (d *Domains) Add(ctx context.Context, s *stack.Stack, host, service string)
 	if err != nil {
 		return View{}, false, err
 	}
+	d.wake()
+	return d.view(ctx, s, after, d.lookUpHere(ctx)), added, d.Load(ctx)
+}
+
+// wake makes the loop look at once for what is due.
+func (d *Domains) wake() {
 	select {
-	case d.added <- struct{}{}:
-	default: // the loop is about to look
+	case d.woken <- struct{}{}:
+	default: // it is about to look
 	}
-	return d.view(ctx, s, after), added, d.Load(ctx)
 }
 
 // Remove removes a domain of a stack with its certificate; NotFound if the stack does not
@@ -169,7 +175,7 @@ func (d *Domains) SetPrimary(ctx context.Context, s *stack.Stack, host string, p
 	if err != nil {
 		return View{}, err
 	}
-	return d.view(ctx, s, after), nil
+	return d.view(ctx, s, after, d.lookUpHere(ctx)), nil
 }
 
 // Check checks a domain now.
@@ -185,7 +191,7 @@ func (d *Domains) Check(ctx context.Context, s *stack.Stack, host string) (View,
 	if err != nil {
 		return View{}, err
 	}
-	return d.view(ctx, s, after), nil
+	return d.view(ctx, s, after, d.lookUpHere(ctx)), nil
 }
 
 // canonical returns a host of a stack as the database has it, whichever way it is written. A
@@ -197,9 +203,10 @@ func (d *Domains) canonical(typed string) string {
 	return typed
 }
 
-// view adds to a domain what its owner enters at the DNS, and the end of its certificate.
-func (d *Domains) view(ctx context.Context, s *stack.Stack, of stack.Domain) View {
-	v := View{Domain: of, Records: d.records(ctx, s, of)}
+// view adds to a domain what its owner enters at the DNS, and the end of its certificate. here
+// returns the addresses of the base URL's host.
+func (d *Domains) view(ctx context.Context, s *stack.Stack, of stack.Domain, here func() []netip.Addr) View {
+	v := View{Domain: of, Records: d.records(s, of, here)}
 	if d.cfg.Certificates != nil && of.Status == stack.DomainActive {
 		v.Until, _ = d.cfg.Certificates.Until(ctx, of.Host)
 	}
@@ -209,19 +216,13 @@ func (d *Domains) view(ctx context.Context, s *stack.Stack, of stack.Domain) Vie
 // records returns what the owner of a domain enters at the DNS. A registered name, which
 // cannot have a CNAME record, gets the addresses of the base URL's host, as far as they are
 // known.
-func (d *Domains) records(ctx context.Context, s *stack.Stack, of stack.Domain) []Record {
+func (d *Domains) records(s *stack.Stack, of stack.Domain, here func() []netip.Addr) []Record {
 	proof := Record{"TXT", recordPrefix + of.Host, d.proof(of)}
 	if apex, err := publicsuffix.EffectiveTLDPlusOne(of.Host); err != nil || apex != of.Host {
 		return []Record{{"CNAME", of.Host, d.cfg.URLs.Hostname(s, of.Service)}, proof}
 	}
-	ctx, cancel := context.WithTimeout(ctx, queryLimit)
-	defer cancel()
-	here, err := d.here(ctx)
-	if err != nil {
-		d.cfg.Log.Warn("the addresses for the records of domains are not known", "error", err)
-	}
 	var records []Record
-	for _, addr := range here {
+	for _, addr := range here() {
 		kind := "A"
 		if addr.Is6() {
 			kind = "AAAA"
@@ -230,4 +231,18 @@ func (d *Domains) records(ctx context.Context, s *stack.Stack, of stack.Domain) 
 	}
 	slices.SortFunc(records, func(a, b Record) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Value, b.Value)) })
 	return append(records, proof)
+}
+
+// lookUpHere returns a function that looks up the addresses of the base URL's host when it is
+// first called; it returns none if they are not known.
+func (d *Domains) lookUpHere(ctx context.Context) func() []netip.Addr {
+	return sync.OnceValue(func() []netip.Addr {
+		ctx, cancel := context.WithTimeout(ctx, queryLimit)
+		defer cancel()
+		here, err := d.here(ctx)
+		if err != nil {
+			d.cfg.Log.Warn("the addresses for the records of domains are not known", "error", err)
+		}
+		return here
+	})
 }

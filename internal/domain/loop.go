@@ -36,7 +36,7 @@ func (d *Domains) Run(ctx context.Context) {
 		d.orderDue(ctx, &running)
 		select {
 		case <-tick.C:
-		case <-d.added:
+		case <-d.woken:
 		case <-ctx.Done():
 		}
 	}
@@ -79,10 +79,7 @@ func (d *Domains) check(ctx context.Context, of stack.Domain, asked bool) (stack
 		return after, err
 	}
 	d.cfg.Log.Info("domain changed", "host", after.Host, "stack", after.StackID, "from", before, "to", after.Status, "reason", after.Reason)
-	select {
-	case d.added <- struct{}{}: // a certificate is to be ordered
-	default:
-	}
+	d.wake() // a certificate is to be ordered
 	return after, d.Load(ctx)
 }
 
