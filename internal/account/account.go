@@ -40,7 +40,6 @@ type Config struct {
 	Claims    Claims
 	Forms     Limiter // of everything that takes a password
 	Codes     Limiter // of claims, shared with POST /v0/claim
-	Mails     *Mails  // nil where no mail is sent
 }
 
 // Accounts manages the accounts of one installation.
@@ -208,7 +207,7 @@ func (a *Accounts) welcome(ctx context.Context, v Visitor, entry Entry) error {
 	if !a.Mails() || entry.APIKey == "" {
 		return nil
 	}
-	if err := a.cfg.Mails.confirm(ctx, stack.NetworkOf(v.IP), entry.Account, ""); stack.KindOf(err) != stack.TooMany {
+	if err := a.cfg.Claims.Mails.confirm(ctx, stack.NetworkOf(v.IP), entry.Account, ""); stack.KindOf(err) != stack.TooMany {
 		return err
 	}
 	return nil

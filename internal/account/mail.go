@@ -43,7 +43,7 @@ func (m *Mails) confirm(ctx context.Context, network string, account store.Accou
 }
 
 // Mails reports whether this installation sends mails.
-func (a *Accounts) Mails() bool { return a.cfg.Mails != nil }
+func (a *Accounts) Mails() bool { return a.cfg.Claims.Mails != nil }
 
 // errNoMails is for what needs mails where none are sent.
 var errNoMails = stack.NewError(stack.NotFound, "this installation sends no mail; ask its operator for a new password")
@@ -61,7 +61,7 @@ func (a *Accounts) Forgot(ctx context.Context, v Visitor, email string) error {
 	if err := checkEmail(email); err != nil {
 		return err
 	}
-	_, err := a.cfg.Mails.ask(ctx, stack.NetworkOf(v.IP), email, store.Mail{Kind: store.MailReset, Address: email})
+	_, err := a.cfg.Claims.Mails.ask(ctx, stack.NetworkOf(v.IP), email, store.Mail{Kind: store.MailReset, Address: email})
 	return err
 }
 
@@ -93,7 +93,7 @@ func (a *Accounts) SendConfirmation(ctx context.Context, v Visitor, account stor
 	if !a.Mails() {
 		return errNoMails
 	}
-	return a.cfg.Mails.confirm(ctx, stack.NetworkOf(v.IP), account, "")
+	return a.cfg.Claims.Mails.confirm(ctx, stack.NetworkOf(v.IP), account, "")
 }
 
 // Confirm confirms an address by the token of a mail, and claims the stack that the mail was

@@ -17,7 +17,7 @@ func newMailEnv(t *testing.T, addresses, networks int) *env {
 	t.Helper()
 	e := newEnv(t)
 	mails := &account.Mails{Store: e.store, Addresses: &limiter{left: addresses}, Networks: &limiter{left: networks}}
-	e.cfg.Mails, e.cfg.Claims.Mails = mails, mails
+	e.cfg.Claims.Mails = mails
 	e.accounts = account.New(e.cfg)
 	return e
 }

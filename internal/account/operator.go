@@ -13,8 +13,7 @@ import (
 )
 
 // Add creates an account for an operator and returns its API key. Its address counts as
-// confirmed. Without a password
-// its owner cannot sign in until SetPassword sets one.
+// confirmed. Without a password its owner cannot sign in until SetPassword sets one.
 func (a *Accounts) Add(ctx context.Context, email, password string) (apiKey string, err error) {
 	if err := checkEmail(email); err != nil {
 		return "", err

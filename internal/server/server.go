@@ -458,7 +458,6 @@ func (s *Server) openAccounts(key auth.Key) {
 		Claims:    s.claims(key),
 		Forms:     s.redis.Window("forms", s.cfg.FormsPerMinute, time.Minute),
 		Codes:     s.codes,
-		Mails:     s.links,
 	})
 }
 
