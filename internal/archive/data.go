@@ -29,6 +29,13 @@ type DataLimits struct {
 	Room func() error
 }
 
+func (lim *DataLimits) room() error {
+	if lim.Room == nil {
+		return nil
+	}
+	return lim.Room()
+}
+
 // CopyData reads a tar or tar.gz of a service's data from r and writes it to w as a tar
 // that is safe to unpack: names are relative, in their shortest form, nothing leads out,
 // and owners, set-id bits, devices and FIFOs are gone. It holds one block in memory. An
@@ -65,25 +72,24 @@ func CopyData(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) err
 // CopyDump copies the dump of a database from r to w. One that is empty is an
 // Unprocessable *stack.Error, and one over the limit of bytes a TooLarge one.
 func CopyDump(ctx context.Context, w io.Writer, r io.Reader, lim DataLimits) error {
-	c := dataCopy{lim: lim}
-	buf := make([]byte, blockSize)
+	buf, size := make([]byte, blockSize), int64(0)
 	for {
 		n, err := r.Read(buf)
-		if c.bytes += int64(n); c.bytes > lim.MaxBytes {
+		if size += int64(n); size > lim.MaxBytes {
 			return stack.NewError(stack.TooLarge, fmt.Sprintf("the dump is larger than %s", units.HumanSize(float64(lim.MaxBytes))))
 		}
 		if _, err := w.Write(buf[:n]); err != nil {
 			return err
 		}
 		switch {
-		case err == io.EOF && c.bytes == 0:
+		case err == io.EOF && size == 0:
 			return stack.NewError(stack.Unprocessable, "the dump is empty")
 		case err == io.EOF:
 			return nil
 		case err != nil:
 			return err
 		}
-		if err := cmp.Or(context.Cause(ctx), c.room()); err != nil {
+		if err := cmp.Or(context.Cause(ctx), lim.room()); err != nil {
 			return err
 		}
 	}
@@ -153,14 +159,7 @@ func (c *dataCopy) count(h *tar.Header) error {
 			safetext.Quote(h.Name), units.HumanSize(float64(h.Size)), units.HumanSize(float64(c.lim.MaxBytes))))
 	}
 	c.bytes += h.Size
-	return c.room()
-}
-
-func (c *dataCopy) room() error {
-	if c.lim.Room == nil {
-		return nil
-	}
-	return c.lim.Room()
+	return c.lim.room()
 }
 
 // symlink returns the target of a symlink, which must not lead out of the data.
@@ -207,7 +206,7 @@ func (c *dataCopy) write(h *tar.Header) error {
 		}
 		n, err := c.in.Read(c.buf)
 		if n > 0 {
-			if err := c.room(); err != nil {
+			if err := c.lim.room(); err != nil {
 				return err
 			}
 			if _, err := c.out.Write(c.buf[:n]); err != nil {
