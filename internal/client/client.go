@@ -113,6 +113,19 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 	return nil, readError(res)
 }
 
+// open sends a request without a body and returns the body of a success; the caller closes it.
+func (c *Client) open(ctx context.Context, method, path string, query url.Values) (io.ReadCloser, error) {
+	req, err := c.request(ctx, method, path, query, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.send(req)
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}
+
 // call sends a request with a JSON body, or none, and returns the JSON answer.
 func call[T any](ctx context.Context, c *Client, method, path string, query url.Values, in any) (*T, error) {
 	var body io.Reader

@@ -18,15 +18,7 @@ func (c *Client) Data(ctx context.Context, id, service string, stop bool) (io.Re
 	if stop {
 		query.Set("stop", "true")
 	}
-	req, err := c.request(ctx, http.MethodGet, dataPath(id, service), query, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := c.send(req)
-	if err != nil {
-		return nil, err
-	}
-	return res.Body, nil
+	return c.open(ctx, http.MethodGet, dataPath(id, service), query)
 }
 
 // ReplaceData replaces the data of a service by a tar or tar.gz of a size, -1 if that is not

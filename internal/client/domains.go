@@ -45,13 +45,9 @@ func (c *Client) AddDomain(ctx context.Context, id, host, service string) (*Doma
 
 // RemoveDomain removes a domain.
 func (c *Client) RemoveDomain(ctx context.Context, id, host string) error {
-	req, err := c.request(ctx, http.MethodDelete, domainsPath(id)+"/"+url.PathEscape(host), nil, nil)
+	body, err := c.open(ctx, http.MethodDelete, domainsPath(id)+"/"+url.PathEscape(host), nil)
 	if err != nil {
 		return err
 	}
-	res, err := c.send(req)
-	if err != nil {
-		return err
-	}
-	return res.Body.Close()
+	return body.Close()
 }

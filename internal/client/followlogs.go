@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -29,7 +30,7 @@ const longestSilence = time.Minute
 func (c *Client) FollowLogs(ctx context.Context, stack string, q LogQuery, id string, emit func(LogLine) error) (last string, err error) {
 	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, err := c.logsRequest(streaming, stack, q)
+	req, err := c.request(streaming, http.MethodGet, logsPath(stack), q.values(), nil)
 	if err != nil {
 		return id, err
 	}

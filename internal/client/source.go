@@ -73,15 +73,7 @@ func digestOf(res *http.Response) string {
 
 // SourceArchive returns the source of a stack as a tar.gz; the caller closes it.
 func (c *Client) SourceArchive(ctx context.Context, id string) (io.ReadCloser, error) {
-	req, err := c.request(ctx, http.MethodGet, sourcePath(id, ""), nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := c.send(req)
-	if err != nil {
-		return nil, err
-	}
-	return res.Body, nil
+	return c.open(ctx, http.MethodGet, sourcePath(id, ""), nil)
 }
 
 // SourceFile returns at most most bytes of a file of a stack's source, and whether it is

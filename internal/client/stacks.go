@@ -194,18 +194,12 @@ type LogQuery struct {
 // Logs returns the logs as text, with a section for each service; the caller closes
 // them.
 func (c *Client) Logs(ctx context.Context, id string, q LogQuery) (io.ReadCloser, error) {
-	req, err := c.logsRequest(ctx, id, q)
-	if err != nil {
-		return nil, err
-	}
-	res, err := c.send(req)
-	if err != nil {
-		return nil, err
-	}
-	return res.Body, nil
+	return c.open(ctx, http.MethodGet, logsPath(id), q.values())
 }
 
-func (c *Client) logsRequest(ctx context.Context, id string, q LogQuery) (*http.Request, error) {
+func logsPath(id string) string { return stackPath(id) + "/logs" }
+
+func (q LogQuery) values() url.Values {
 	query := url.Values{"tail": {strconv.Itoa(q.Tail)}}
 	if q.Kind != "" {
 		query.Set("kind", q.Kind)
@@ -216,7 +210,7 @@ func (c *Client) logsRequest(ctx context.Context, id string, q LogQuery) (*http.
 	if q.Timestamps {
 		query.Set("timestamps", "true")
 	}
-	return c.request(ctx, http.MethodGet, stackPath(id)+"/logs", query, nil)
+	return query
 }
 
 // Reach requests a public URL once, without following redirects, and returns the status
