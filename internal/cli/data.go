@@ -104,19 +104,18 @@ func brokenOff(ctx context.Context, err error) error {
 	return cmp.Or(ctx.Err(), error(&failure{code: exitUnreachable, detail: "the data did not arrive whole: " + err.Error(), next: "run the command again"}))
 }
 
-// writeWhole writes a file once all of its content is there.
-func writeWhole(file string, content io.Reader) (int64, error) {
-	temp, err := os.CreateTemp(filepath.Dir(file), ".berth-data-")
+// writeWhole writes a file, which only its user can read, once all of its content is there.
+func writeWhole(file string, content io.Reader) (size int64, err error) {
+	temp, err := os.CreateTemp(filepath.Dir(file), ".berth-*")
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(temp.Name()) // unless it has its name by then
-	size, err := io.Copy(temp, content)
-	if closed := temp.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
+	size, err = io.Copy(temp, content)
+	if err = cmp.Or(err, temp.Close()); err == nil {
 		err = os.Rename(temp.Name(), file)
+	}
+	if err != nil {
+		os.Remove(temp.Name())
 	}
 	return size, err
 }
