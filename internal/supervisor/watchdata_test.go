@@ -251,7 +251,6 @@ func TestStart_UnpausesWhatAServerThatDiedHasPaused(t *testing.T) {
 	}, long)
 }
 
-// A deploy does not wait for a snapshot, and its data is soon in another one.
 // awaitPaused returns once a snapshot has paused something.
 func (w *world) awaitPaused() {
 	w.t.Helper()
@@ -261,15 +260,22 @@ func (w *world) awaitPaused() {
 	}
 }
 
+// slowReads makes each reading of data wait until the channel is closed.
+func (w *world) slowReads() chan struct{} {
+	slow := make(chan struct{})
+	w.engine.Before("ReadData", func(string) error {
+		<-slow
+		return nil
+	})
+	return slow
+}
+
+// A deploy does not wait for a snapshot, and its data is soon in another one.
 func TestSnapshots_GiveWayToADeploy(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(a, _ *world, l *links) {
 		st, texts := a.writer()
-		slow := make(chan struct{})
-		a.engine.Before("ReadData", func(string) error {
-			<-slow
-			return nil
-		})
+		slow := a.slowReads()
 		send(texts, "kept")
 		a.awaitPaused()
 		a.deploy(st.ID, service("web"))
@@ -306,11 +312,7 @@ func TestClose_UnpausesWhatIsPaused(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(a, _ *world, _ *links) {
 		_, texts := a.writer()
-		slow := make(chan struct{})
-		a.engine.Before("ReadData", func(string) error {
-			<-slow
-			return nil
-		})
+		slow := a.slowReads()
 		send(texts, "kept")
 		a.awaitPaused()
 		time.AfterFunc(time.Second, func() { close(slow) })
