@@ -20,8 +20,8 @@ import (
 	"github.com/berth-host/berth/images"
 )
 
-// entries is a program with a PostgreSQL and a Redis database. It tells whether it has lost
-// a connection to either since it began.
+// entries is a program with a PostgreSQL and a Redis database. It reports whether it has
+// lost a connection to either since it began.
 var entries = Tree{
 	"package.json": `{"dependencies": {"pg": "^8", "redis": "^5"}}`,
 	"migrate.js": `const { Client } = require('pg');
@@ -71,7 +71,7 @@ const entriesManifest = `services:
 // packedManifest is entriesManifest for what packed returns.
 var packedManifest = strings.Replace(entriesManifest, "build: ", `install: "", build: `, 1)
 
-// packed returns entries with its drivers: an engine of a test's own reaches no registry.
+// packed returns entries with its drivers: a test's own engine reaches no registry.
 func packed(t *testing.T) Tree {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,8 +1,8 @@
 // Package runtimes knows the languages of services: how to recognise a source folder,
 // which commands install, build and start it, and which environment those commands
-// need; and the databases that services may have beside them. Each file defines one runtime, and registered sets its place in the order of
-// detection; nothing else names it, so a new runtime takes a file and a line here and a
-// folder under images/.
+// need. It also knows the databases that services may have beside them. Each file defines
+// one runtime, and registered sets its place in the order of detection; nothing else names
+// it, so a new runtime takes a file and a line here and a folder under images/.
 //
 // A definition reads its folder only through fs.FS, in pieces of limited size, and runs
 // nothing. Its commands are lines for sh -c in the service's folder. Code in this package

@@ -52,11 +52,12 @@ type Host interface {
 	// ctx is a *stack.Error, the command has it as its error. An error means that the
 	// command did not run. Nothing is written to out afterwards.
 	RunCommand(ctx context.Context, c stack.Command, timeout time.Duration, out io.Writer) (stack.Command, error)
-	// ReadData writes the data of a service as a tar.gz, which has no end after an error.
+	// ReadData writes the data of a service as a tar.gz, which has no end after an error, or
+	// a database's dump.
 	// The process of the service stops for that time if stop says so. It fails with a
 	// *stack.Error if the stack's state does not allow it.
 	ReadData(ctx context.Context, id, service string, stop bool, w io.Writer) error
-	// ReplaceData replaces the data of a service by a tar or tar.gz, and returns the stack
+	// ReplaceData replaces the data of a service by a tar, tar.gz or dump, and returns the stack
 	// once that serves. After an error the data is what it was. The caller owns the
 	// returned stack.
 	ReplaceData(ctx context.Context, id, service string, data io.Reader) (*stack.Stack, error)

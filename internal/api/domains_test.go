@@ -19,7 +19,7 @@ type unlimited struct{}
 
 func (unlimited) Allow(context.Context, string) bool { return true }
 
-// newDomainsEnv returns an API whose domains ask a DNS server of the test's own.
+// newDomainsEnv returns an API whose domains ask the test's own DNS server.
 func newDomainsEnv(t *testing.T) (*env, *dnstest.Server) {
 	dns := dnstest.Start(t)
 	dns.Set(t, "localhost", "A 198.51.100.7")

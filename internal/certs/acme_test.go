@@ -29,7 +29,7 @@ import (
 )
 
 // authority is a test authority in this process. It resolves every name to this
-// machine, in a DNS of its own, and connects to the given ports.
+// machine, in its own DNS, and connects to the given ports.
 type authority struct {
 	directory string
 	trust     *x509.CertPool // to speak to it

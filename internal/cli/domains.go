@@ -14,8 +14,8 @@ import (
 func (a *app) domainsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "domains [STACK]",
-		Short: "List, add and remove domains of your own",
-		Long:  "List the domains of a claimed stack: names of your own that lead to its services. Domains need your API key.",
+		Short: "List, add and remove your own domains",
+		Long:  "List the domains of a claimed stack: your own names that lead to its services. Domains need your API key.",
 		Example: `berth domains
 berth domains add www.example.com --service web
 berth domains remove www.example.com`,

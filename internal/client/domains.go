@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// Domain is a host of its owner's that leads to a service (docs/api.md, "Domains").
+// Domain is an owner's host that leads to a service (docs/api.md, "Domains").
 type Domain struct {
 	Host             string         `json:"host"`
 	Service          string         `json:"service"`

@@ -79,7 +79,7 @@ type Membership struct {
 	met      map[string]time.Time // contacts with other nodes that a manager has not written yet
 	empty    []string             // of this node, see SetEmpty
 	emptyAt  time.Time
-	said     []string // what the row of this node may say that was in empty
+	said     []string // stacks that the row of this node may name as empty
 	skewed   bool
 	had      bool // the lease, as the watchers know it
 	isolated bool // as the watchers know it
@@ -178,7 +178,7 @@ func (m *Membership) seenEmpty() []string {
 	return m.empty
 }
 
-// sayEmpty is seenEmpty, for the row to say so.
+// sayEmpty is like seenEmpty, and notes that the row may name these stacks from now on.
 func (m *Membership) sayEmpty() []string {
 	empty := m.seenEmpty()
 	m.mu.Lock()
@@ -187,7 +187,7 @@ func (m *Membership) sayEmpty() []string {
 	return empty
 }
 
-// confirmEmpty notes that the row says so.
+// confirmEmpty notes that the row names these stacks, and no others.
 func (m *Membership) confirmEmpty(empty []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -31,7 +31,7 @@ type always struct{}
 
 func (always) Allow(context.Context, string) bool { return true }
 
-// env is domains with a database and a DNS server of the test's own.
+// env is domains with a database and the test's own DNS server.
 type env struct {
 	t       *testing.T
 	dns     *dnstest.Server

@@ -1,4 +1,4 @@
-// Package domain lets the owners of stacks use hosts of their own. Domains is what the API
+// Package domain lets the owners of stacks use their own hosts. Domains is what the API
 // and the pages call: it adds and removes domains, says which records they need at the DNS,
 // checks these when asked and at regular times, and tells the routes and the certificates
 // which domains are active.

@@ -13,8 +13,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Resolver asks recursive DNS servers. Unlike the standard library's it distinguishes an
-// answer that says that there is no record from all that is not an answer.
+// Resolver asks recursive DNS servers. Unlike the standard library's resolver, it
+// distinguishes an answer without a record from a failure to answer.
 type Resolver struct {
 	server string // host:port; "" for those of the system
 	limit  time.Duration

@@ -25,7 +25,7 @@ func tenantCookies(values []string) string {
 }
 
 // refusedCookie reports whether to drop a Set-Cookie header of a tenant, because the
-// cookie has a name of the host's own or reaches beyond the tenant, to others or to the
+// cookie has one of the host's own names or reaches beyond the tenant, to others or to the
 // dashboard.
 func refusedCookie(value string, of tenant) bool {
 	return ownCookie(strings.TrimLeft(value, " \t=")) || widensCookie(value, of)

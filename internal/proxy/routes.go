@@ -255,7 +255,7 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 	of := tenant{host: host}
 	if to, has := t.domain(host); has {
 		host, of.domain = to, true
-		w.Header()["X-Robots-Tag"] = nil // pages of ours do not have it either
+		w.Header()["X-Robots-Tag"] = nil // our own pages do not have it either
 	}
 	p, pg := t.findSettled(r, host)
 	if pg.status != 0 {

@@ -201,7 +201,8 @@ func (c *Config) work() []Setting {
 	}
 }
 
-// surroundings returns the settings of webhooks, mails, containers and networks, and what operators see.
+// surroundings returns the settings of webhooks, mails, containers and networks, and of what
+// operators see.
 func (c *Config) surroundings() []Setting {
 	return []Setting{
 		{"BERTH_WEBHOOK_TIMEOUT", "5s", "time limit for each attempt of a webhook delivery", into(&c.WebhookTimeout, parseDuration)},

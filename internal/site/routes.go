@@ -125,8 +125,8 @@ func squeeze(key string) string {
 }
 
 // redirect sends the client to key on the same host, below the prefix that the proxy has
-// removed from the request's path, if any. The redirect is not cached: the
-// next generation may have other pages.
+// removed from the request's path, if any. The redirect is not cached: the next generation
+// may have other pages.
 func redirect(w http.ResponseWriter, r *http.Request, key string) {
 	to := url.URL{Path: "/" + key, RawQuery: r.URL.RawQuery}
 	h := w.Header()

@@ -54,7 +54,7 @@ func waitsFor(specs []Spec, name, on string) bool {
 }
 
 // connection returns what the services that depend on a database get of it: what libraries
-// read, and the connection string under names of the service's own.
+// read, and the connection string under names that begin with the service's.
 func connection(s *Spec, login runtimes.Login) map[string]string {
 	db := s.Database()
 	env := maps.Clone(db.Variables(login))

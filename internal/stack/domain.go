@@ -23,7 +23,7 @@ const (
 	DomainLost    DomainStatus = "lost"
 )
 
-// Domain is a host of its owner's that leads to a service of a claimed stack.
+// Domain is an owner's host that leads to a service of a claimed stack.
 type Domain struct {
 	StackID string
 	Owner   string // account of the stack

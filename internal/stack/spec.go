@@ -121,8 +121,8 @@ const (
 // IsStatic reports whether the host itself serves the service's files.
 func (s *Spec) IsStatic() bool { return s.Runtime.Name == Static }
 
-// Database returns what the host knows of the database that the service is, or nil if it
-// is none.
+// Database returns what the host knows about the database, or nil if the service is not
+// one.
 func (s *Spec) Database() *runtimes.Database {
 	if def, ok := runtimes.Lookup(s.Runtime.Name); ok {
 		return def.Database

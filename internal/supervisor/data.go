@@ -32,10 +32,10 @@ func hasVolume(volumes []engine.Volume, key engine.Key) bool {
 	return slices.ContainsFunc(volumes, func(v engine.Volume) bool { return v.Name == key.Data() })
 }
 
-// ReadData writes the data of a service of a live stack to w, as a tar.gz. Files may change
-// meanwhile, unless its process is to stop for that time. After an error, what was written
-// has no end. If the state does not allow it, the error is a *stack.Error and nothing was
-// written.
+// ReadData writes the data of a service of a live stack to w, as a tar.gz, or a database's
+// dump as of one moment. Files may change meanwhile, unless its process is to stop for that
+// time. After an error, what was written has no end. If the state does not allow it, the
+// error is a *stack.Error and nothing was written.
 func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool, w io.Writer) error {
 	st, r, end, err := s.beginTransfer(ctx, id, service, false)
 	if err != nil {
@@ -50,10 +50,11 @@ func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool
 	return r.readWhileLive(ctx, service, w)
 }
 
-// ReplaceData replaces the data of a service of a live stack by a tar or tar.gz, and returns
-// the stack once a process with it is healthy. If there is none, the old data serves again,
-// and the error is an Unprocessable *stack.Error. If the state does not allow it, or the
-// archive is refused, the error is a *stack.Error as well, and nothing has changed.
+// ReplaceData replaces the data of a service of a live stack by a tar or tar.gz, or that of a
+// database by a dump, and returns the stack once a process with it is healthy. If the process
+// does not become healthy, the old data serves again, and the error is an Unprocessable
+// *stack.Error. If the state does not allow it, or the archive is refused, the error is a
+// *stack.Error as well, and nothing has changed.
 func (s *Supervisor) ReplaceData(ctx context.Context, id, service string, data io.Reader) (*stack.Stack, error) {
 	if err := s.cfg.Admission.CheckRoom(); err != nil {
 		return nil, err
@@ -169,7 +170,7 @@ func endsWith(ctx, other context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// replaceData is the job that replaces the data of a service by a tar that data writes.
+// replaceData is the job that replaces the data of a service by what data writes.
 func (r *runner) replaceData(ctx context.Context, service string, data func(context.Context, io.Writer) error) error {
 	st, err := r.get(ctx)
 	if err != nil {

@@ -21,8 +21,8 @@ func networkOf(st *stack.Stack, there engine.Objects) string {
 }
 
 // ensureNetwork makes the network that databases are on, if the generation has any, and the
-// generation's own network, unless the generation is on the
-// former one: if that is gone, the next attempt has a network of its own.
+// generation's own network, unless the generation is on the former one: if that is gone, the
+// next attempt has its own network.
 func (g *generation) ensureNetwork(ctx context.Context) error {
 	var err error
 	if g.network == g.key("").Network() {

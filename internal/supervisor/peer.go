@@ -51,7 +51,8 @@ type Registry interface {
 }
 
 // stackImages returns the references of the images that a stack's row names: those of its
-// services, without which it does not serve, except databases, and those that its next builds begin with.
+// services except databases, without which it does not serve, and those that its next builds
+// begin with.
 func stackImages(st *stack.Stack) (served, layers []string) {
 	for i := range st.Generation.Services {
 		if s := &st.Generation.Services[i]; !s.Spec.IsStatic() && s.Spec.Database() == nil && s.Image != "" {

@@ -109,7 +109,7 @@ func (p *process) restartInPlace(ctx context.Context, st *stack.Stack) bool {
 	if err == nil && p.isDatabase() {
 		away, err = p.retryHung(ctx, func() error { return p.renew(ctx) })
 		if err == nil {
-			return false // another process takes its place, with a watcher of its own
+			return false // another process takes its place, with its own watcher
 		}
 	}
 	if err == nil {

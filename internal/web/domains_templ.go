@@ -51,7 +51,7 @@ func domainsPage(p page, v stackView, all []domain.View, f domainForm, address f
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, " <div class=\"stack\"><h1>Domains</h1><p class=\"lead\">Names of yours that lead to a service of this stack. Add one, enter its records where you manage its DNS, and it becomes active once they are found.</p></div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, " <div class=\"stack\"><h1>Domains</h1><p class=\"lead\">Your own names for the services of this stack. Add one, enter its records where you manage its DNS, and it becomes active once they are found.</p></div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

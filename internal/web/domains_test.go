@@ -14,7 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
-// newDomainsEnv returns pages whose domains ask a DNS server of the test's own.
+// newDomainsEnv returns pages whose domains ask the test's own DNS server.
 func newDomainsEnv(t *testing.T) (*env, *dnstest.Server) {
 	dns := dnstest.Start(t)
 	dns.Set(t, "localhost", "A 198.51.100.7")

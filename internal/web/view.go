@@ -63,7 +63,8 @@ type serviceView struct {
 	Paths   []pathView
 }
 
-// dumpFormat returns the format of a database's dump, "" for what is no database.
+// dumpFormat returns the format of a database's dump, "" for any other
+// service.
 func dumpFormat(s *stack.Spec) string {
 	if db := s.Database(); db != nil {
 		return db.Format

@@ -66,10 +66,11 @@ type Host interface {
 	// Configure changes the variables that are set outside the manifest, and starts the
 	// build of a generation with them unless nothing changes.
 	Configure(ctx context.Context, stackID string, change stack.EnvChange, receipt *store.Receipt) (*stack.Stack, error)
-	// ReadData writes the data of a service as a tar.gz, which has no end after an error.
+	// ReadData writes the data of a service as a tar.gz, which has no end after an error, or
+	// a database's dump.
 	// The service stops for that time if stop says so.
 	ReadData(ctx context.Context, stackID, service string, stop bool, w io.Writer) error
-	// ReplaceData replaces the data of a service by a tar or tar.gz, and returns once the
+	// ReplaceData replaces the data of a service by a tar, tar.gz or dump, and returns once the
 	// service has it. After an error the data is what it was.
 	ReplaceData(ctx context.Context, stackID, service string, data io.Reader) (*stack.Stack, error)
 	// Rebuild returns once a fresh build of the kept source is accepted.
