@@ -517,6 +517,9 @@ func TestDatabase_DumpsGoOutAndIn(t *testing.T) {
 		} {
 			r := h.pushData(t, st, service, st.ManageToken, []byte(body))
 			require.Equal(t, http.StatusUnprocessableEntity, r.status, "%s of %s: %s", name, service, r.body)
+			if body != "" {
+				require.Contains(t, r.body, "the dump cannot be loaded; the end of its output:")
+			}
 		}
 	}
 	require.ElementsMatch(t, []string{"kept", "later"}, of[[]string](t, h, st, "/pg-all"))

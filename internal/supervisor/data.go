@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/berth-host/berth/internal/archive"
 	"github.com/berth-host/berth/internal/builder"
@@ -183,7 +184,7 @@ func (r *runner) replaceData(ctx context.Context, service string, data func(cont
 	old := dataKey(st, service)
 	next := old
 	next.Volume++
-	if err := r.fillData(ctx, next, how, data); err != nil {
+	if err := r.fillNew(ctx, next, how, data); err != nil {
 		return err
 	}
 	failpoint.Here("data-filled")
@@ -203,15 +204,19 @@ func (r *runner) replaceData(ctx context.Context, service string, data func(cont
 	return err
 }
 
-// fillData fills a new volume. An archive that cannot be unpacked is an Unprocessable
-// error.
-func (r *runner) fillData(ctx context.Context, key engine.Key, how engine.Unpacking, data func(context.Context, io.Writer) error) error {
+// fillNew fills a new volume. An archive that cannot be unpacked, or a dump that cannot be
+// loaded, is an Unprocessable error.
+func (r *runner) fillNew(ctx context.Context, key engine.Key, how engine.Unpacking, data func(context.Context, io.Writer) error) error {
 	err := r.cfg.Engine.UnpackData(ctx, key, how, data)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, engine.ErrData):
-		return stack.NewError(stack.Unprocessable, "the archive cannot be unpacked: "+err.Error())
+		what := "the archive cannot be unpacked"
+		if how.Cmd != nil {
+			what = "the dump cannot be loaded"
+		}
+		return stack.NewError(stack.Unprocessable, what+strings.TrimPrefix(err.Error(), engine.ErrData.Error()))
 	}
 	return err
 }
