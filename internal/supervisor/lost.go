@@ -132,8 +132,8 @@ func (s *Supervisor) unbring(ctx context.Context, id string) error {
 	return s.cfg.Store.ForgetRemains(ctx, id, s.cfg.Node)
 }
 
-// beginTaking makes sweeps leave a stack alone that is about to be taken. It returns false if
-// something of it is under way here.
+// beginTaking makes sweeps leave a stack alone that is about to be made or taken. It returns
+// false if something of it is under way here.
 func (s *Supervisor) beginTaking(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,8 @@ func (s *Supervisor) endTaking(id string) {
 	delete(s.taking, id)
 }
 
-// isComing reports whether a stack of another node is about to become this node's.
+// isComing reports whether a stack that is new, or another node's, is about to become this
+// node's.
 func (s *Supervisor) isComing(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -30,6 +31,8 @@ type memstore struct {
 	// committed is called after each change, with its events, before whoever made it
 	// goes on. It may be nil.
 	committed func(id string, events []stack.Event)
+	// unanswered is what requests are answered whose changes have taken effect; nil for that.
+	unanswered error
 }
 
 // change is what one transaction did to a stack.
@@ -55,6 +58,14 @@ func (m *memstore) after(committed func(id string, events []stack.Event)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.committed = committed
+}
+
+// answers makes whoever changes something get an error although it has taken effect; nil ends
+// that.
+func (m *memstore) answers(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unanswered = err
 }
 
 // clone copies a stack, and of it all that is ever changed in place.
@@ -162,7 +173,7 @@ func (m *memstore) Create(ctx context.Context, st *stack.Stack, events []stack.E
 	}
 	m.last++
 	st.Seq = m.last
-	return m.save(st, events)
+	return cmp.Or(m.save(st, events), m.unanswered)
 }
 
 func (m *memstore) Update(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error) {
@@ -201,7 +212,7 @@ func (m *memstore) update(ctx context.Context, id string, fn func(*stack.Stack) 
 		delete(m.remains, [2]string{id, st.Node})
 		m.remains[[2]string{id, row.Node}] = store.Remains{StackID: id, Node: row.Node, AllGo: store.AllGo(options...), Since: time.Now()}
 	}
-	return st, events, m.committed, nil
+	return st, events, m.committed, m.unanswered
 }
 
 func (m *memstore) Remains(_ context.Context, id, node string) (r store.Remains, ok bool, err error) {

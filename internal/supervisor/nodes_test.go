@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +105,24 @@ func TestNodes_AStackIsLetGoOnceAnotherNodeOwnsIt(t *testing.T) {
 				a.runs(st)
 			}, long)
 		})
+	}
+}
+
+// A create that took effect although nobody was told leaves a row that no runner knows.
+func TestCreate_ThatIsNotKnownToHaveTakenEffectIsTakenUp(t *testing.T) {
+	t.Parallel()
+	for _, node := range []string{"", "a"} {
+		inWorld(t, func(w *world) {
+			w.db.answers(errors.New("whether it took effect is not known"))
+			st := stack.New("shop", []stack.Spec{service("web")}, stack.Now())
+			st.ExpiresAt = stack.Now().Add(limits.TTLMax)
+			require.ErrorContains(w.t, w.sup.Create(w.t.Context(), st, w.upload(), nil), "not known")
+			w.db.answers(nil)
+			require.Equal(w.t, stack.Building, w.get(st.ID).Status)
+			require.Contains(w.t, w.becomes(st.ID, stack.Failed).Error, "upload the source again")
+			w.deploy(st.ID, service("web"))
+			require.Equal(w.t, "L2", w.consistent(w.becomes(st.ID, stack.Live), "in the end"))
+		}, func(c *Config) { c.Node = node })
 	}
 }
 

@@ -138,7 +138,7 @@ type Supervisor struct {
 	mu      sync.Mutex
 	runners map[string]*runner // by the stack's id
 	guests  map[string]*guest  // stacks that are about to come, by id
-	taking  map[string]bool    // stacks that are about to be taken from a lost node, by id
+	taking  map[string]bool    // stacks that are about to be made, or taken from a lost node, by id
 	empty   map[string]bool    // what EmptyStacks returned last, for isEmpty
 }
 
@@ -201,6 +201,8 @@ func (s *Supervisor) Start(ctx context.Context) error {
 func (s *Supervisor) Create(ctx context.Context, st *stack.Stack, src *source.Source, receipt *store.Receipt) error {
 	st.Node, st.Epoch = s.cfg.Node, s.firstEpoch()
 	st.MakeSecrets(st.Generation.Services)
+	s.beginTaking(st.ID)
+	defer s.endTaking(st.ID)
 	// Before the row, which could not be taken back on a full disk.
 	kept, err := s.cfg.Dir.KeepSource(st.ID, src.Dir())
 	failpoint.Here("source-kept")

@@ -126,13 +126,14 @@ func (r *runner) tidy(ctx context.Context, there engine.Objects) {
 	r.keepData(ctx)
 }
 
-// takeLate takes a stack without a runner: in a cluster one that has become this node's while
-// nobody here heard of it. On one machine it has been deleted meanwhile.
+// takeLate takes a stack without a runner, which has become this node's while nobody here heard
+// of it: in a cluster it came from another node, or its creation was not known to have taken
+// effect. Most have just been deleted.
 func (s *Supervisor) takeLate(st *stack.Stack) {
-	if s.cfg.Node == "" || st.Epoch == s.firstEpoch() || s.isComing(st.ID) {
+	if s.isComing(st.ID) {
 		return
 	}
 	if err := s.Take(s.ctx, st.ID); err != nil && stack.KindOf(err) == 0 && s.ctx.Err() == nil {
-		s.cfg.Log.Warn("stack that came to this node not taken; trying again", "stack", st.ID, "error", err)
+		s.cfg.Log.Warn("stack that this node did not know as its own not taken; trying again", "stack", st.ID, "error", err)
 	}
 }
