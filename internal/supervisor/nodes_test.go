@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/internal/engine/enginetest"
+	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -124,6 +125,63 @@ func TestCreate_ThatIsNotKnownToHaveTakenEffectIsTakenUp(t *testing.T) {
 			require.Equal(w.t, "L2", w.consistent(w.becomes(st.ID, stack.Live), "in the end"))
 		}, func(c *Config) { c.Node = node })
 	}
+}
+
+// The same holds for a deploy of a stack and for its claim.
+func TestChange_ThatIsNotKnownToHaveTakenEffectIsSettled(t *testing.T) {
+	t.Parallel()
+	unknown := errors.New("whether it took effect is not known")
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		ask := func(do func() error) {
+			w.t.Helper()
+			synctest.Wait()
+			w.db.answers(unknown)
+			require.ErrorIs(w.t, do(), unknown)
+			w.db.answers(nil)
+		}
+		deploy := func() error {
+			_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("web")}}, Source: w.upload()}, nil)
+			return err
+		}
+		ask(deploy)
+		w.await(st.ID, "the deploy to fail", func(st *stack.Stack) bool { return st.DeployError != "" })
+		require.Contains(w.t, w.get(st.ID).DeployError, "upload the source again")
+		require.Equal(w.t, "L1", w.consistent(w.get(st.ID), "after a deploy"))
+
+		building := service("web")
+		building.Build = "make"
+		w.command(silent)
+		w.deploy(st.ID, building)
+		ask(func() error { return w.supersede(st.ID, service("web")) })
+		w.await(st.ID, "the deploy to fail", func(st *stack.Stack) bool { return st.DeployError != "" && st.Deploying == 0 })
+		require.Equal(w.t, "L1", w.consistent(w.get(st.ID), "after a deploy that superseded one"))
+
+		w.awaitEvent(st.ID, "stack.expired", 1)
+		ask(func() error { return w.claim(st.ID) })
+		require.Equal(w.t, "L1", w.consistent(w.becomes(st.ID, stack.Live), "after a claim"))
+	})
+}
+
+// What has not taken effect changes nothing, even if the next request does the same.
+func TestChange_ThatTookNoEffectFailsNothing(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(service("web"))
+		synctest.Wait()
+		w.db.breaks(func(_ string, events []stack.Event) error {
+			if len(events) > 0 {
+				return errors.New("away")
+			}
+			return nil
+		})
+		_, err := w.sup.Deploy(w.t.Context(), st.ID, source.Upload{Manifest: &stack.Manifest{Services: []stack.Spec{service("web")}}, Source: w.upload()}, nil)
+		require.ErrorContains(w.t, err, "away")
+		w.db.breaks(nil)
+		time.Sleep(time.Microsecond) // no two requests are of the same moment
+		w.deploy(st.ID, service("web"))
+		require.Equal(w.t, "L2", w.consistent(w.serves(st.ID, 2), "in the end"))
+	})
 }
 
 // The row may tell of its new owner before a node hears of it.

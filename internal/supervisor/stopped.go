@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -41,6 +42,47 @@ func (r *runner) failStopped(ctx context.Context) {
 	if r.stopped != nil && r.recordDeployFailed(ctx, r.stopped.attempt, stack.Progress{}, r.stopped.reason) {
 		r.stopped = nil
 	}
+}
+
+// accepted is what a change that a request made has accepted.
+type accepted struct {
+	deploy    bool
+	startedAt time.Time // of the deploy
+	restore   bool      // of a stack that was claimed
+}
+
+// settleLater does what follows from a change that a request made while the database went
+// away, so that nobody knows whether it took effect, once the row can be read. Whoever made it
+// has been told that it did not.
+func (r *runner) settleLater(asked accepted) {
+	r.sup.jobs.Go(func() {
+		if st, err := r.get(r.ctx); err == nil { // else the loop ends
+			r.tell(func(l *loop) { l.settle(st, asked) })
+		}
+	})
+}
+
+// settle fails a deploy that was accepted after all, and brings back a stack that was claimed.
+func (l *loop) settle(st *stack.Stack, asked accepted) {
+	r := l.runner
+	switch {
+	case asked.restore && st.Restoring():
+		l.dropDeploys(st.Attempt + 1)
+		l.interrupt(context.Canceled, r.restoreLate)
+	case asked.deploy && st.Deploying != 0 && st.LastDeploy.StartedAt.Equal(asked.startedAt):
+		l.supersede(st.LastDeploy)
+		l.queue(func(ctx context.Context) {
+			if !r.recordDeployFailed(ctx, st.Attempt, stack.Progress{}, errUnanswered(st.Deploying)) {
+				r.settleLater(asked) // another job came first
+			}
+		})
+	}
+}
+
+// errUnanswered is why a deploy failed that was not known to have been accepted.
+func errUnanswered(generation int) error {
+	return stack.NewError(stack.Unavailable, fmt.Sprintf(
+		"the database went away while generation %d was being accepted; upload the source again, with a new Idempotency-Key if you use one", generation))
 }
 
 // errSuperseded is why a deploy ends whose place another one has taken. The row says so

@@ -498,10 +498,24 @@ func (s *Supervisor) firstEpoch() int64 {
 // change changes a stack of this node, for a request. One that has no runner yet has just
 // been created. A stack that is being moved is not changed.
 func (s *Supervisor) change(ctx context.Context, id string, fn func(*stack.Stack) ([]stack.Event, error), options ...store.Option) (*stack.Stack, error) {
-	if r := s.lookup(id); r != nil && r.moving.Load() {
+	r := s.lookup(id)
+	if r == nil {
+		return s.changeRow(ctx, id, fn, options...)
+	}
+	if r.moving.Load() {
 		return nil, errMoving
 	}
-	return s.changeRow(ctx, id, fn, options...)
+	var asked accepted
+	st, err := r.change(ctx, func(st *stack.Stack) (events []stack.Event, err error) {
+		attempt := st.Attempt
+		events, err = fn(st)
+		asked = accepted{deploy: st.Attempt != attempt, startedAt: st.LastDeploy.StartedAt, restore: st.Restoring()}
+		return events, err
+	}, options...)
+	if err != nil && stack.KindOf(err) == 0 {
+		r.settleLater(asked)
+	}
+	return st, err
 }
 
 // changeRow is change, even while the stack moves.
