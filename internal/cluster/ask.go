@@ -176,7 +176,7 @@ func (m *Membership) Place(_ context.Context, without []string) (string, error) 
 	best, found := Node{}, false
 	for _, n := range m.Nodes() {
 		isSelf := n.ID == m.Self()
-		if !n.takesNew() || slices.Contains(without, n.ID) || isSelf && (skewed || !m.HasLease()) {
+		if !n.takesNew(isSelf) || slices.Contains(without, n.ID) || isSelf && (skewed || !m.HasLease()) {
 			continue
 		}
 		if isSelf {

@@ -270,8 +270,8 @@ func (m *Membership) take(rows []store.Node, at time.Time) {
 	m.nodes, m.order, m.readAt = map[string]Node{}, nil, at
 	changed := len(before) != len(rows)
 	for _, row := range rows {
-		n := nodeOf(row, m.cfg.Grace)
-		old, known := before[n.ID]
+		old, known := before[row.ID]
+		n := nodeOf(row, m.cfg.Grace).after(old)
 		changed = changed || !known || n.differs(old)
 		if known && old.State != n.State {
 			m.cfg.Log.Info("node is "+string(n.State), "node", n.Name, "id", n.ID, "before", old.State)

@@ -481,6 +481,43 @@ func TestIsolated_NeverAManagerThatSwarmAnswers(t *testing.T) {
 	})
 }
 
+// Swarm's word that is old counts as none, but a drain that has begun goes on, and an operator's
+// does whatever Swarm says.
+func TestDraining_GoesOnWhileSwarmSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		m := join(t, r, "n1", nil)
+		want := func(when, availability string, draining bool) {
+			t.Helper()
+			time.Sleep(lease / 2)
+			n, _ := m.Node("n1")
+			if n.Availability != availability || n.Draining != draining {
+				t.Errorf("%s: %q, draining %v", when, n.Availability, n.Draining)
+			}
+		}
+		says := func(availability string, ago time.Duration) {
+			r.change("n1", func(n *store.Node) {
+				n.Word, n.WordAt = store.Word{State: "ready", Availability: availability}, time.Now().Add(-ago)
+			})
+		}
+		operator := func(drains bool) { r.change("n1", func(n *store.Node) { n.Draining = drains }) }
+		says("drain", 2*grace)
+		want("an old word", "", false)
+		operator(true)
+		want("an operator's", "", true)
+		operator(false)
+		want("no longer", "", false)
+		says("drain", 0)
+		want("Swarm's", "drain", true)
+		time.Sleep(2 * grace)
+		want("managers away", "", true)
+		says("pause", 0)
+		want("another word", "pause", false)
+		time.Sleep(2 * grace)
+		want("managers away again", "", false)
+	})
+}
+
 func TestHeardAfter_OnceAManagerHasSaidSomethingSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRows()
@@ -526,7 +563,7 @@ func TestGone_IsNoMemberAndItsRowGoes(t *testing.T) {
 
 func TestPlace_ChoosesTheNodeWithTheLeastToDo(t *testing.T) {
 	ready := func(do func(*store.Node)) store.Node {
-		n := store.Node{LeaseUntil: time.Now().Add(time.Hour), Word: word("", "ready"), Load: store.Load{Room: 10 << 30}}
+		n := store.Node{LeaseUntil: time.Now().Add(time.Hour), Word: word("", "ready"), WordAt: time.Now(), Load: store.Load{Room: 10 << 30}}
 		do(&n)
 		return n
 	}
@@ -543,6 +580,8 @@ func TestPlace_ChoosesTheNodeWithTheLeastToDo(t *testing.T) {
 		"not with drain":           {self: func(n *store.Node) { n.Word.Availability = "drain" }, want: "n2"},
 		"not while draining":       {self: func(n *store.Node) { n.Draining = true }, want: "n2"},
 		"not with the label":       {self: func(n *store.Node) { n.Word.Labels = map[string]string{"berth.place": "no"} }, want: "n2"},
+		"not without Swarm's word": {self: func(n *store.Node) { n.Load.Builds = 1 }, other: func(n *store.Node) { n.WordAt = time.Now().Add(-11 * time.Second) }, want: "n1"},
+		"here without it":          {self: func(n *store.Node) { n.WordAt, n.Word.Availability = time.Time{}, "pause" }, without: []string{"n2"}, want: "n1"},
 		"not without its lease":    {other: func(n *store.Node) { n.Load.Room, n.LeaseUntil = 90<<30, time.Now() }, want: "n1"},
 		"none that has been tried": {without: []string{"n1"}, want: "n2"},
 		"nowhere":                  {without: []string{"n1", "n2"}, want: ""},

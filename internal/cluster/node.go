@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -23,16 +22,23 @@ const (
 // "no".
 const placeLabel = "berth.place"
 
+// drain is the availability in Swarm of a node that is to be left.
+const drain = "drain"
+
 // Node is a node as it was when the nodes were last read.
 type Node struct {
 	ID, Name, Address, Version string
 
-	State        State
-	Availability string // as Swarm last said: active, pause or drain
+	State State
+
+	// Of Swarm's word; none if that is old.
+	Availability string // active, pause or drain; "" for no word
 	Labels       map[string]string
 	Manager      bool
-	Gone         bool // it is not in the swarm any more
-	Draining     bool // an operator wants its stacks moved, here or in Swarm
+
+	Gone     bool // it is not in the swarm any more; that stays so until a manager knows it again
+	Draining bool // an operator wants its stacks moved, here or in Swarm
+	drains   bool // in Swarm
 
 	Stacks, Builds int
 	Room           int64         // free bytes of its fullest disk
@@ -65,14 +71,16 @@ func Read(ctx context.Context, from interface {
 
 // nodeOf returns the node of a row.
 func nodeOf(row store.Node, grace time.Duration) Node {
+	word := wordOf(row)
 	return Node{
 		ID: row.ID, Name: row.Name, Address: row.Address, Version: row.Version,
 		State:        stateOf(row, grace),
-		Availability: cmp.Or(row.Word.Availability, "active"),
-		Labels:       row.Word.Labels,
-		Manager:      row.Word.Manager,
+		Availability: word.Availability,
+		Labels:       word.Labels,
+		Manager:      word.Manager,
 		Gone:         row.Word.State == store.Gone,
-		Draining:     row.Draining || row.Word.Availability == "drain",
+		Draining:     row.Draining || word.Availability == drain,
+		drains:       word.Availability == drain,
 		Stacks:       row.Load.Stacks, Builds: row.Load.Builds, Room: row.Load.Room, Empty: row.Load.Empty,
 		Until:  row.LeaseUntil,
 		Over:   max(0, row.Now.Sub(row.LeaseUntil)),
@@ -81,15 +89,31 @@ func nodeOf(row store.Node, grace time.Duration) Node {
 	}
 }
 
+// wordOf returns Swarm's word about a node: none if it is old.
+func wordOf(row store.Node) store.Word {
+	if row.Now.Sub(row.WordAt) > wordLife {
+		return store.Word{}
+	}
+	return row.Word
+}
+
+// after returns the node as it is once old was read. While Swarm says nothing of it, a drain
+// that has begun goes on.
+func (n Node) after(old Node) Node {
+	n.drains = n.drains || n.Availability == "" && old.drains
+	n.Draining = n.Draining || n.drains
+	return n
+}
+
 // stateOf returns the state of a node. It is lost if an operator has said so, or if its lease
 // has been over for grace and Swarm says that it is down.
 func stateOf(row store.Node, grace time.Duration) State {
 	over := row.Now.Sub(row.LeaseUntil)
-	down := row.Word.State == "down" || row.Word.State == store.Gone
+	said := wordOf(row).State
 	switch {
 	case over < 0:
 		return Ready
-	case !row.LostAt.IsZero(), over >= grace && down && row.Now.Sub(row.WordAt) <= wordLife:
+	case !row.LostAt.IsZero(), over >= grace && (said == "down" || said == store.Gone):
 		return Lost
 	}
 	return Away
@@ -102,7 +126,9 @@ func (n Node) differs(old Node) bool {
 		n.Gone != old.Gone || n.Draining != old.Draining || !maps.Equal(n.Labels, old.Labels)
 }
 
-// takesNew reports whether a node may be given new stacks.
-func (n Node) takesNew() bool {
-	return n.State == Ready && n.Availability == "active" && !n.Draining && !n.Gone && n.Labels[placeLabel] != "no"
+// takesNew reports whether a node may be given new stacks, by itself or by another node. Without
+// Swarm's word others do not know whether they may.
+func (n Node) takesNew(byItself bool) bool {
+	open := n.Availability == "active" || n.Availability == "" && byItself
+	return n.State == Ready && open && !n.Draining && !n.Gone && n.Labels[placeLabel] != "no"
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ type NodeView struct {
 	Name         string `json:"name"`
 	Address      string `json:"address"`
 	State        string `json:"state"`        // ready, away or lost
-	Availability string `json:"availability"` // active, pause or drain
+	Availability string `json:"availability"` // active, pause or drain; active, too, while Swarm says nothing
 	Version      string `json:"version"`
 	Stacks       int    `json:"stacks"`
 }
@@ -69,7 +70,7 @@ func (n Nodes) List(ctx context.Context) ([]NodeView, error) {
 }
 
 func viewNode(n cluster.Node) NodeView {
-	v := NodeView{n.ID, n.Name, n.Address, string(n.State), n.Availability, n.Version, n.Stacks}
+	v := NodeView{n.ID, n.Name, n.Address, string(n.State), cmp.Or(n.Availability, "active"), n.Version, n.Stacks}
 	if n.Draining {
 		v.Availability = "drain"
 	}
