@@ -87,7 +87,7 @@ func (l *tlsListener) handshake(c *conn) {
 	err := t.HandshakeContext(l.open)
 	c.SetDeadline(time.Time{})
 	a := accepted{conn: t}
-	if p := t.ConnectionState().NegotiatedProtocol; err == nil && (p == "" || p == "http/1.1") {
+	if p := t.ConnectionState().NegotiatedProtocol; err == nil && p != "h2" {
 		c.framing, c.tls = &framing{}, true
 		a.conn = secure{t, c.framing}
 	}

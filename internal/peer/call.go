@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/berth-host/berth/internal/proxy"
@@ -97,7 +98,7 @@ func (p *Pool) Stream(ctx context.Context, node, method, name string, body io.Re
 	if err != nil {
 		return nil, err
 	}
-	r.Header[proxy.HeaderProtocol] = []string{proxy.Protocol}
+	r.Header[proxy.HeaderProtocol] = []string{strconv.Itoa(p.protocol(node))}
 	answer, err := p.calls.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("call node %s: %w", p.cfg.Nodes.Name(node), err)

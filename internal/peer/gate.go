@@ -12,12 +12,16 @@ import (
 
 // Gate decides about each request on the listener for nodes; it is edge.Peers.
 type Gate struct {
-	nodes Nodes
-	calls http.Handler
+	nodes    Nodes
+	protocol int
+	calls    http.Handler
 }
 
-// NewGate returns a Gate that passes the calls of other nodes to calls.
-func NewGate(nodes Nodes, calls http.Handler) *Gate { return &Gate{nodes: nodes, calls: calls} }
+// NewGate returns a Gate that understands versions up to protocol, and passes the calls of other
+// nodes to calls.
+func NewGate(nodes Nodes, protocol int, calls http.Handler) *Gate {
+	return &Gate{nodes, protocol, calls}
+}
 
 // Admit returns the caller of a request as the node that forwards it says, or who
 // answers instead: the handler of calls, or a refusal. A node that has left the cluster
@@ -29,7 +33,7 @@ func (g *Gate) Admit(r *http.Request) (proxy.Caller, http.Handler) {
 	if node := nodeOf(*r.TLS); node == g.nodes.Self() || !g.nodes.Member(node) {
 		return proxy.Caller{}, refuse(http.StatusForbidden, fmt.Sprintf("node %.64q does not belong to this cluster; let its berthd register it", node))
 	}
-	if fault := protocolFault(r.Header[proxy.HeaderProtocol]); fault != "" {
+	if fault := g.protocolFault(r.Header[proxy.HeaderProtocol]); fault != "" {
 		return proxy.Caller{}, refuse(http.StatusHTTPVersionNotSupported, fault)
 	}
 	if r.Header[proxy.HeaderHops] == nil {
@@ -43,13 +47,12 @@ func (g *Gate) Admit(r *http.Request) (proxy.Caller, http.Handler) {
 }
 
 // protocolFault returns why the version of a request is refused; "" if it is not.
-func protocolFault(values []string) string {
+func (g *Gate) protocolFault(values []string) string {
 	if len(values) != 1 {
 		return "the header " + proxy.HeaderProtocol + " with the version of the nodes' protocol is missing"
 	}
-	mine, _ := strconv.Atoi(proxy.Protocol)
-	if version, err := strconv.Atoi(values[0]); err != nil || version < 1 || version > mine {
-		return fmt.Sprintf("this node speaks version %d of the nodes' protocol, and the request has %.20q; update this node's berthd first", mine, values[0])
+	if version, err := strconv.Atoi(values[0]); err != nil || version < 1 || version > g.protocol {
+		return fmt.Sprintf("this node speaks version %d of the nodes' protocol, and the request has %.20q; update this node's berthd first", g.protocol, values[0])
 	}
 	return ""
 }

@@ -187,9 +187,15 @@ type node struct {
 // join starts a node whose API is the handler.
 func (w *world) join(name string, api http.Handler) *node {
 	w.t.Helper()
+	return w.joinAt(peer.Protocol, name, api)
+}
+
+// joinAt is join for a node whose version of the protocol is another.
+func (w *world) joinAt(protocol int, name string, api http.Handler) *node {
+	w.t.Helper()
 	see, certs := sight{w, name}, w.authority.issue(w.t, name)
 	n := &node{name: name, routes: &proxy.Routes{}, calls: peer.NewCalls()}
-	n.pool = peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: certs, Log: quiet})
+	n.pool = peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: certs, Protocol: protocol, Log: quiet})
 	n.table = peer.NewTable(peer.TableConfig{Rows: w, Routes: n.routes, Self: name, Peer: n.pool.Peer, Domain: "apps.test", Log: quiet})
 	n.routes.Refresh = n.table.RereadHost
 	n.calls.AnswerPing(see, "v1", func(string, bool, time.Time) {})
@@ -204,7 +210,7 @@ func (w *world) join(name string, api http.Handler) *node {
 	})
 	cfg := edge.Config{BaseHost: baseHost, AppsDomain: "apps.test", Routes: n.routes, API: base, Log: quiet}
 	n.edge, n.public = listen(w.t, cfg)
-	cfg.Peers, cfg.TLS = peer.NewGate(see, n.calls), peer.ServerTLS(certs)
+	cfg.Peers, cfg.TLS = peer.NewGate(see, protocol, n.calls), peer.ServerTLS(certs, protocol)
 	var addr string
 	n.peers, addr = listen(w.t, cfg)
 	w.mu.Lock()

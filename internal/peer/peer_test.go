@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -422,6 +423,42 @@ func TestGate_RefusesWhoIsNotANodeOfTheCluster(t *testing.T) {
 	}
 }
 
+// While berthd is replaced node by node, and if that is rolled back, nodes of two versions speak
+// the one that both know.
+func TestProtocol_IsTheLatestThatBothNodesSpeak(t *testing.T) {
+	w := newWorld(t)
+	w.give(theStack, "n2")
+	first := w.joinAt(2, "n1", noAPI("n1"))
+	for _, of := range []struct{ second, want int }{{1, 1}, {2, 2}, {3, 2}, {1, 1}} {
+		second := w.joinAt(of.second, "n2", noAPI("n2"))
+		second.serve(t, echo)
+		second.calls.Handle("GET", "version", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%q", r.Header[proxy.HeaderProtocol])
+		}))
+		for _, n := range []*node{first, second} {
+			if err := n.table.Load(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if res, text := first.ask(t, "GET", theHost, "/", nil, nil); res.StatusCode != 200 {
+			t.Errorf("%+v: %s %s", of, res.Status, text)
+		}
+		answer, err := first.pool.Stream(t.Context(), "n2", "GET", "version", nil)
+		if err != nil {
+			t.Fatalf("%+v: %v", of, err)
+		}
+		said, _ := io.ReadAll(answer)
+		if want := fmt.Sprintf("[%q]", strconv.Itoa(of.want)); string(said) != want {
+			t.Errorf("%+v: said %s, want %s", of, said, want)
+		}
+		answer.Close()
+		if _, err := second.pool.Ping(t.Context(), "n1"); err != nil {
+			t.Errorf("%+v: %v", of, err)
+		}
+		second.peers.Close()
+	}
+}
+
 func TestPool_BelievesOnlyTheNodeThatItAsksFor(t *testing.T) {
 	w, first, _ := pair(t, echo, noAPI)
 	w.join("n3", noAPI("n3"))
@@ -497,7 +534,7 @@ func BenchmarkTable_Load10000(b *testing.B) {
 	}
 	see := sight{w, "n0"}
 	for b.Loop() {
-		pool := peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: w.authority.issue(b, "n0"), Log: quiet})
+		pool := peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: w.authority.issue(b, "n0"), Protocol: peer.Protocol, Log: quiet})
 		t := peer.NewTable(peer.TableConfig{Rows: r, Routes: &proxy.Routes{}, Self: "n0", Peer: pool.Peer, Domain: "apps.test", Log: quiet})
 		if err := t.Load(b.Context()); err != nil {
 			b.Fatal(err)

@@ -28,6 +28,7 @@ const (
 type PoolConfig struct {
 	Nodes        Nodes
 	Certificates Certificates
+	Protocol     int // the latest version to speak
 	Log          *slog.Logger
 }
 
@@ -38,13 +39,14 @@ type Pool struct {
 	dialer net.Dialer
 	calls  *http.Client
 
-	mu    sync.Mutex
-	peers map[string]*proxy.Peer // by node
+	mu     sync.Mutex
+	peers  map[string]*proxy.Peer // by node
+	spoken map[string]int         // the version that a node's last connection agreed on
 }
 
 // NewPool returns a Pool without connections.
 func NewPool(cfg PoolConfig) *Pool {
-	p := &Pool{cfg: cfg, tls: clientTLS(cfg.Certificates), peers: map[string]*proxy.Peer{}}
+	p := &Pool{cfg: cfg, tls: clientTLS(cfg.Certificates, cfg.Protocol), peers: map[string]*proxy.Peer{}, spoken: map[string]int{}}
 	// A node that vanished is noticed by its silence, long before TCP gives up.
 	p.dialer = net.Dialer{
 		Timeout:         connectLimit,
@@ -68,10 +70,11 @@ func (p *Pool) Peer(node string) *proxy.Peer {
 		return known
 	}
 	peer := proxy.NewPeer(proxy.PeerOptions{
-		Node: node,
-		Name: func() string { return p.cfg.Nodes.Name(node) },
-		Lost: func() bool { _, state := p.cfg.Nodes.Address(node); return state == Lost },
-		Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, node) },
+		Node:     node,
+		Name:     func() string { return p.cfg.Nodes.Name(node) },
+		Lost:     func() bool { _, state := p.cfg.Nodes.Address(node); return state == Lost },
+		Dial:     func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, node) },
+		Protocol: func() int { return p.protocol(node) },
 		Limits: proxy.Options{
 			ConnectTimeout: restartLimit,
 			HeaderTimeout:  -1, // the owner has limits for what it asks, and they have no use twice
@@ -132,7 +135,17 @@ func (p *Pool) connect(ctx context.Context, node string) (net.Conn, error) {
 		plain.Close()
 		return nil, fmt.Errorf("handshake with node %s: %w", node, err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spoken[node] = agreed(conn.ConnectionState().NegotiatedProtocol)
 	return conn, nil
+}
+
+// protocol returns the version to speak with a node: the first before there is a connection.
+func (p *Pool) protocol(node string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(1, p.spoken[node])
 }
 
 // dialHost connects for a call, whose URL has the node's id as its host.

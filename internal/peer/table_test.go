@@ -28,7 +28,7 @@ func TestTable_HearsAtOnceOfAnOwnerThatNoEventNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	see := sight{newWorld(t), "n1"}
-	pool := peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: see.world.authority.issue(t, "n1"), Log: quiet})
+	pool := peer.NewPool(peer.PoolConfig{Nodes: see, Certificates: see.world.authority.issue(t, "n1"), Protocol: peer.Protocol, Log: quiet})
 	table := peer.NewTable(peer.TableConfig{Rows: db, Routes: &proxy.Routes{}, Self: "n1", Peer: pool.Peer, Domain: "apps.test", Log: quiet})
 	if err := table.Load(ctx); err != nil {
 		t.Fatal(err)

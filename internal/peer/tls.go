@@ -11,13 +11,13 @@ import (
 // handshake.
 const resumed = 1024
 
-// ServerTLS returns the configuration of the listener for nodes: it demands a
-// certificate of the installation's authority. Whose it is, Gate looks at with each
+// ServerTLS returns the configuration of the listener for nodes, which speaks versions up to
+// protocol: it demands a certificate of the installation's authority. Whose it is, Gate looks at with each
 // request.
-func ServerTLS(certs Certificates) *tls.Config {
+func ServerTLS(certs Certificates, protocol int) *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS13,
-		NextProtos:     []string{"http/1.1"},
+		NextProtos:     offered(protocol),
 		ClientAuth:     tls.RequireAnyClientCert, // VerifyConnection asks for the roots of the moment
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certs.Certificate() },
 		VerifyConnection: func(cs tls.ConnectionState) error {
@@ -28,10 +28,10 @@ func ServerTLS(certs Certificates) *tls.Config {
 
 // clientTLS returns the configuration for connections to any node. Connect sets its
 // ServerName to the node's id.
-func clientTLS(certs Certificates) *tls.Config {
+func clientTLS(certs Certificates, protocol int) *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
-		NextProtos:           []string{"http/1.1"},
+		NextProtos:           offered(protocol),
 		InsecureSkipVerify:   true, // VerifyConnection does it: nodes are named by id, not by address
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certs.Certificate() },
 		ClientSessionCache:   tls.NewLRUClientSessionCache(resumed),

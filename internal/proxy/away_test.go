@@ -35,7 +35,7 @@ func here(text string) proxy.Entry {
 
 func peerAt(addr string, lost bool) *proxy.Peer {
 	return proxy.NewPeer(proxy.PeerOptions{
-		Node: "n2", Name: func() string { return "two" }, Lost: func() bool { return lost },
+		Node: "n2", Name: func() string { return "two" }, Lost: func() bool { return lost }, Protocol: func() int { return 1 },
 		Dial: func(context.Context) (net.Conn, error) {
 			if addr == "" {
 				return nil, errors.New("no way")

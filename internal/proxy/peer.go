@@ -6,9 +6,6 @@ import (
 	"net/http"
 )
 
-// Protocol is the version of what nodes say to each other in headers.
-const Protocol = "1"
-
 // MaxHops is how often a request is forwarded at most. The node that forwards it last
 // may have been wrong about the owner, since the stack had just moved.
 const MaxHops = 2
@@ -27,13 +24,15 @@ type PeerOptions struct {
 	Name func() string // for people
 	Lost func() bool   // it is lost: nothing is asked of it
 	// Dial returns a connection to the node itself, and nobody else.
-	Dial   func(context.Context) (net.Conn, error)
-	Limits Options
+	Dial     func(context.Context) (net.Conn, error)
+	Protocol func() int // version of what nodes say to each other, after Dial
+	Limits   Options
 }
 
 // NewPeer returns a Peer without connections.
 func NewPeer(o PeerOptions) *Peer {
 	target := &Target{up: newUpstream(o.Dial, node, o.Limits), drained: make(chan struct{})}
+	target.up.protocol = o.Protocol
 	return &Peer{node: o.Node, name: o.Name, lost: o.Lost, target: target}
 }
 

@@ -61,7 +61,7 @@ func TestPeer_ThatStopsIsAskedAgain(t *testing.T) {
 			go server.Serve(l)
 			defer server.Close()
 			p := NewPeer(PeerOptions{
-				Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false },
+				Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
 				Dial: func(ctx context.Context) (net.Conn, error) {
 					return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
 				},
@@ -84,7 +84,7 @@ func TestPeer_ConnectsForAFewRequestsAtOnce(t *testing.T) {
 	defer server.Close()
 	var now, most, all atomic.Int64
 	p := NewPeer(PeerOptions{
-		Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false },
+		Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			defer now.Add(-1)
 			all.Add(1)
@@ -112,7 +112,7 @@ func TestPeer_ConnectsForAFewRequestsAtOnce(t *testing.T) {
 func TestPeer_WaitsForAConnectionUntilTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPeer(PeerOptions{
-			Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false },
+			Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
 			Dial:   func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
 			Limits: Options{ConnectTimeout: 3 * time.Second},
 		})
@@ -142,7 +142,7 @@ func TestPeer_ThatIsCutOffIsNoLateAnswer(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	p := NewPeer(PeerOptions{
-		Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false },
+		Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
 			return severed{c}, err

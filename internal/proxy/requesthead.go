@@ -79,7 +79,7 @@ func (x *exchange) writeOwn() {
 func (x *exchange) writeCaller(caller Caller) {
 	bw := x.c.bw
 	if x.u.kind == node {
-		writeField(bw, HeaderProtocol, Protocol)
+		writeField(bw, HeaderProtocol, strconv.Itoa(x.u.protocol()))
 		writeField(bw, HeaderHops, strconv.Itoa(caller.Hops+1))
 		writeField(bw, HeaderCallerIP, caller.IP)
 		writeField(bw, HeaderCallerProto, caller.Proto)

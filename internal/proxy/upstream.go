@@ -27,10 +27,11 @@ type upstream struct {
 	connect time.Duration // limit of a dial
 	header  time.Duration // Options.HeaderTimeout, 0 for none
 
-	// Of a node, nil for others: places of those who connect, and a value for each connection
-	// that has become idle.
-	turns chan struct{}
-	freed chan struct{}
+	// Of a node, nil for others: places of those who connect, a value for each connection that
+	// has become idle, and PeerOptions.Protocol.
+	turns    chan struct{}
+	freed    chan struct{}
+	protocol func() int
 
 	mu       sync.Mutex
 	unpooled bool    // idle connections are not kept

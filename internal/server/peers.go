@@ -44,7 +44,7 @@ type others struct {
 func (s *Server) openOthers(ctx context.Context, o *others, listen string) (err error) {
 	o.calls = peer.NewCalls()
 	o.calls.AnswerPing(o.nodes, version(), o.contact)
-	o.pool = peer.NewPool(peer.PoolConfig{Nodes: o.nodes, Certificates: o.certs, Log: s.log})
+	o.pool = peer.NewPool(peer.PoolConfig{Nodes: o.nodes, Certificates: o.certs, Protocol: peer.Protocol, Log: s.log})
 	o.table = peer.NewTable(peer.TableConfig{
 		Rows:   s.store,
 		Routes: s.routes,
@@ -112,8 +112,8 @@ func (s *Server) toolsDial(toAPI http.Handler) func() (net.Conn, error) {
 // edgeForOthers creates the server of the listener for nodes from the public one's
 // configuration.
 func (s *Server) edgeForOthers(cfg edge.Config) {
-	cfg.Peers = peer.NewGate(s.others.nodes, s.others.calls)
-	cfg.TLS = peer.ServerTLS(s.others.certs)
+	cfg.Peers = peer.NewGate(s.others.nodes, peer.Protocol, s.others.calls)
+	cfg.TLS = peer.ServerTLS(s.others.certs, peer.Protocol)
 	cfg.Arrived = nil // the node that was asked has counted it
 	s.others.edge = edge.NewServer(cfg)
 	s.routes.Refresh = s.others.table.RereadHost
