@@ -82,6 +82,18 @@ func TestCluster_NodeKilled(t *testing.T) {
 // A node is cut off from all others: it stops what they take, and goes on with the rest.
 func TestCluster_NodeCutOff(t *testing.T) {
 	long(t)
+	t.Run("with its server", func(t *testing.T) { cutsOff(t, func(*Host) {}) })
+	t.Run("and its server is restarted", func(t *testing.T) {
+		cutsOff(t, func(owner *Host) {
+			owner.kill(t)
+			owner.spawn(t)
+		})
+	})
+}
+
+// cutsOff cuts off a node with a stack of each kind, then does something to its server.
+func cutsOff(t *testing.T, then func(owner *Host)) {
+	t.Helper()
 	c := start(t, clustered)
 	owner, a, b := c.on("w1"), c.on("m1"), c.on("w2")
 	site := c.liveOn(t, owner, page("a page"), "")
@@ -95,6 +107,7 @@ func TestCluster_NodeCutOff(t *testing.T) {
 
 	require.NoError(t, owner.node.Cut(t.Context()))
 	cut := time.Now()
+	then(owner)
 	var stopped, taken time.Duration
 	eventually(t, "another node serves the stack", func() error {
 		there, err := owner.inventory(t.Context())

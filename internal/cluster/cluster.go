@@ -58,7 +58,10 @@ type Config struct {
 	Grace  time.Duration                   // BERTH_NODE_GRACE
 	Load   func() (builds int, room int64) // of this node; room is the free bytes of its fullest disk
 	Failed func()                          // called after each failed renewal
-	Ousted func(error)                     // called when another server has this node's lease, or the node is gone
+	// Note keeps for the next server, before each renewal, of which stacks others may then read
+	// that they have no data, and when the last lease was asked for. If it fails, they read none.
+	Note   func(empty []string, renewed time.Time) error
+	Ousted func(error) // called when another server has this node's lease, or the node is gone
 	Log    *slog.Logger
 }
 
@@ -136,6 +139,10 @@ func (m *Membership) renew(ctx context.Context) {
 	self := m.cfg.Self
 	self.Load.Builds, self.Load.Room = m.cfg.Load()
 	self.Load.Empty = m.sayEmpty()
+	if err := m.note(); err != nil {
+		m.cfg.Log.Warn("others are not told which stacks have no data, since the next server would not know", "error", err)
+		self.Load.Empty = nil
+	}
 	begun := time.Now()
 	lease, err := m.cfg.Store.RenewLease(ctx, self, m.cfg.Lease)
 	if errors.Is(err, store.ErrLeaseTaken) {
@@ -185,6 +192,14 @@ func (m *Membership) sayEmpty() []string {
 	defer m.mu.Unlock()
 	m.said = slices.Compact(slices.Sorted(slices.Values(append(m.said, empty...))))
 	return empty
+}
+
+// note calls Config.Note.
+func (m *Membership) note() error {
+	m.mu.Lock()
+	said, renewed := slices.Clone(m.said), m.renewed
+	m.mu.Unlock()
+	return m.cfg.Note(said, renewed)
 }
 
 // confirmEmpty notes that the row names these stacks, and no others.

@@ -172,7 +172,7 @@ func config(r *rows, id string, says *swarm) cluster.Config {
 		Store: r.from(id), Swarm: says,
 		Self:  store.Node{ID: id, Name: "host-" + id, Address: id + ":8443", Holder: "a"},
 		Lease: lease, Grace: grace, Load: func() (int, int64) { return 0, 10 << 30 },
-		Failed: func() {}, Ousted: func(error) {}, Log: slog.New(slog.DiscardHandler),
+		Failed: func() {}, Note: func([]string, time.Time) error { return nil }, Ousted: func(error) {}, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -426,6 +426,44 @@ func TestSaidEmpty_IsWhatTheRowMaySay(t *testing.T) {
 		say("d")
 		if got := m.SaidEmpty(); !slices.Equal(got, []string{"d"}) {
 			t.Errorf("the row says %v once the node is back", got)
+		}
+	})
+}
+
+// What the next server has to know is kept before others can read it, or they cannot.
+func TestNote_ComesBeforeTheRowSaysWhatIsEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, cfg := newRows(), config(newRows(), "n1", nil)
+		cfg.Store = r.from("n1")
+		var fails error
+		cfg.Note = func(empty []string, renewed time.Time) error {
+			if since := time.Since(renewed); since > lease/3 {
+				t.Errorf("the last lease is from %s ago", since)
+			}
+			if row := r.nodes["n1"].Load.Empty; !slices.Equal(empty, []string{"a"}) || len(row) > 0 {
+				t.Errorf("noted %q when the row says %q", empty, row)
+			}
+			return fails
+		}
+		m, err := cluster.Join(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go m.Run(ctx)
+		m.SetEmpty([]string{"a"})
+		fails = errors.New("disk full")
+		time.Sleep(lease/3 + time.Second)
+		if said := r.nodes["n1"].Load.Empty; len(said) > 0 {
+			t.Errorf("the row says %q although that was not kept", said)
+		}
+		m.SetEmpty([]string{"a"})
+		fails = nil
+		time.Sleep(lease / 3)
+		stop()
+		synctest.Wait()
+		if said := r.nodes["n1"].Load.Empty; !slices.Equal(said, []string{"a"}) {
+			t.Errorf("the row says %q", said)
 		}
 	})
 }

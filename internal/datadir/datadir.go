@@ -37,6 +37,9 @@ func (d Dir) Key() string { return filepath.Join(string(d), "key") }
 // PostgreSQL that the installation has used.
 func (d Dir) Postgres() string { return filepath.Join(string(d), "postgres") }
 
+// Takeable returns the file with the stacks of this node that others may take if it is lost.
+func (d Dir) Takeable() string { return filepath.Join(string(d), "takeable") }
+
 // Database returns the database's file if the configuration does not name another.
 func (d Dir) Database() string { return filepath.Join(string(d), "berth.db") }
 

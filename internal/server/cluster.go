@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/cluster"
@@ -180,6 +181,7 @@ func (s *Server) joinCluster(ctx context.Context, swarm docker.SwarmInfo) error 
 		Grace:  s.cfg.NodeGrace,
 		Load:   s.load,
 		Failed: s.metrics.LeaseFailure,
+		Note:   func(empty []string, renewed time.Time) error { return noteTakeable(s.dir(), empty, renewed) },
 		Ousted: s.oust,
 		Log:    s.log,
 	})

@@ -30,6 +30,7 @@ func (s *Server) awaitStore(ctx context.Context) (auth.Key, error) {
 		if !told {
 			s.log.Warn("the database is not available, and the server waits for it", "error", err)
 			defer s.answerStarting("its database")()
+			defer s.watchCutOff(ctx)()
 		}
 		if !pause.For(ctx, databaseRetry) {
 			return auth.Key{}, ctx.Err()
