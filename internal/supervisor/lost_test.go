@@ -200,6 +200,38 @@ func TestTakeOver_DataThatWasWrittenAfterAllStays(t *testing.T) {
 	})
 }
 
+// The time of a stack that waits for its lost node may run out meanwhile: it expires once the
+// node is back, with its data.
+func TestTakeOver_AStackWhoseTimeRunsOutExpiresWhenItsNodeIsBack(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, _ *links) {
+		st := a.createRunning(time.Hour, keeping, service("web"))
+		a.becomes(st.ID, stack.Live)
+		a.settle()
+		before := len(a.events(st.ID))
+		a.stopServer()
+		for range 3 {
+			time.Sleep(time.Hour)
+			require.NoError(t, b.sup.TakeOver(b.t.Context(), Lost{Node: "a"}))
+			b.settle()
+		}
+		row := b.get(st.ID)
+		require.Equal(t, stack.Live, row.Status)
+		require.Equal(t, "a", row.Node)
+		require.Empty(t, b.after(st.ID, before))
+		b.nowhere(st)
+
+		a.startServer()
+		a.settle()
+		require.Equal(t, []string{"stack.expired"}, a.after(st.ID, before))
+		require.Equal(t, "E1", a.consistent(a.get(st.ID), "back"))
+		a.runs(st)
+		require.NoError(t, a.claim(st.ID))
+		a.serves(st.ID, 1)
+		require.Equal(t, map[string]string{"kept": st.ID}, a.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data()))
+	})
+}
+
 // A node that comes back ends what others run by now before anything else, and only that.
 func TestStopForeign_EndsWhatOthersTook(t *testing.T) {
 	t.Parallel()
