@@ -156,6 +156,7 @@ func (s *Server) moveStack(ctx context.Context, id string) (failed bool) {
 	}
 	to, err := s.cluster.Place(ctx, []string{s.node()})
 	if err == nil {
+		s.noteBuild(ctx, id, to)
 		err = s.supervisor.Move(ctx, id, to)
 	}
 	if err == nil || ctx.Err() != nil || stack.KindOf(err) == stack.NotFound {
@@ -163,6 +164,13 @@ func (s *Server) moveStack(ctx context.Context, id string) (failed bool) {
 	}
 	s.noteStuck(ctx, id, to, oneLine(err))
 	return true
+}
+
+// noteBuild says that a move waits for a build of the stack, if one is under way.
+func (s *Server) noteBuild(ctx context.Context, id, to string) {
+	if st, err := s.store.Get(ctx, id); err == nil && (st.Deploying != 0 || st.Restoring()) {
+		s.noteStuck(ctx, id, to, "a build of the stack comes first")
+	}
 }
 
 // noteStuck says why a stack did not move: in the database for berthd nodes, and in the log

@@ -90,6 +90,28 @@ func TestNoteStuck_SaysTheSameOnce(t *testing.T) {
 	require.Equal(t, "no way", stuck[0].Error)
 }
 
+func TestNoteBuild_SaysWhatAMoveWaitsFor(t *testing.T) {
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	s := &Server{store: db, log: slog.New(slog.DiscardHandler)}
+	for _, builds := range []bool{true, false} {
+		k := stack.New("shop", []stack.Spec{{Name: "web"}}, stack.Now())
+		if !builds {
+			_, err := k.DeployFailed("it is broken", stack.Now())
+			require.NoError(t, err)
+		}
+		require.NoError(t, db.Create(t.Context(), k, nil))
+		s.noteBuild(t.Context(), k.ID, "n2")
+		got, known, err := db.MoveOf(t.Context(), k.ID)
+		require.NoError(t, err)
+		require.Equal(t, builds, known)
+		if builds {
+			require.Equal(t, "a build of the stack comes first", got.Error)
+		}
+	}
+}
+
 func TestSettleMove_RecordsWhatBecameOfIt(t *testing.T) {
 	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{}), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
