@@ -556,6 +556,28 @@ func TestDraining_GoesOnWhileSwarmSaysNothing(t *testing.T) {
 	})
 }
 
+// A node that Swarm had closed to new stacks takes none of its own while the managers restart.
+func TestPlace_NotHereWhileSwarmSaysNothingAfterItClosedTheNode(t *testing.T) {
+	for name, says := range map[string]store.Word{
+		"pause": {State: "ready", Availability: "pause"},
+		"label": {State: "ready", Availability: "active", Labels: map[string]string{"berth.place": "no"}},
+		"":      {State: "ready", Availability: "active"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRows()
+			m := join(t, r, "n1", nil)
+			r.change("n1", func(n *store.Node) { n.Word, n.WordAt = says, time.Now() })
+			for range 2 {
+				time.Sleep(lease)
+				if got, err := m.Place(t.Context(), nil); (err == nil) != (name == "") {
+					t.Errorf("%q: placed on %q, %v", name, got, err)
+				}
+				time.Sleep(grace)
+			}
+		})
+	}
+}
+
 func TestHeardAfter_OnceAManagerHasSaidSomethingSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRows()

@@ -39,6 +39,7 @@ type Node struct {
 	Gone     bool // it is not in the swarm any more; that stays so until a manager knows it again
 	Draining bool // an operator wants its stacks moved, here or in Swarm
 	drains   bool // in Swarm
+	closed   bool // to new stacks, by Swarm's word
 
 	Stacks, Builds int
 	Room           int64         // free bytes of its fullest disk
@@ -81,6 +82,7 @@ func nodeOf(row store.Node, grace time.Duration) Node {
 		Gone:         row.Word.State == store.Gone,
 		Draining:     row.Draining || word.Availability == drain,
 		drains:       word.Availability == drain,
+		closed:       word.Availability != "" && word.Availability != "active" || word.Labels[placeLabel] == "no",
 		Stacks:       row.Load.Stacks, Builds: row.Load.Builds, Room: row.Load.Room, Empty: row.Load.Empty,
 		Until:  row.LeaseUntil,
 		Over:   max(0, row.Now.Sub(row.LeaseUntil)),
@@ -98,9 +100,11 @@ func wordOf(row store.Node) store.Word {
 }
 
 // after returns the node as it is once old was read. While Swarm says nothing of it, a drain
-// that has begun goes on.
+// that has begun goes on, and it does not begin to take new stacks.
 func (n Node) after(old Node) Node {
-	n.drains = n.drains || n.Availability == "" && old.drains
+	if n.Availability == "" {
+		n.drains, n.closed = old.drains, old.closed
+	}
 	n.Draining = n.Draining || n.drains
 	return n
 }
@@ -129,6 +133,5 @@ func (n Node) differs(old Node) bool {
 // takesNew reports whether a node may be given new stacks, by itself or by another node. Without
 // Swarm's word others do not know whether they may.
 func (n Node) takesNew(byItself bool) bool {
-	open := n.Availability == "active" || n.Availability == "" && byItself
-	return n.State == Ready && open && !n.Draining && !n.Gone && n.Labels[placeLabel] != "no"
+	return n.State == Ready && (n.Availability != "" || byItself) && !n.closed && !n.Draining && !n.Gone
 }
