@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,13 @@ func (r *rows) change(id string, do func(*store.Node)) {
 	n := r.nodes[id]
 	do(&n)
 	r.nodes[id] = n
+}
+
+// empty returns what the row of a node says.
+func (r *rows) empty(id string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.nodes[id].Load.Empty
 }
 
 func (r *rows) cut(node string, away bool) {
@@ -435,15 +443,18 @@ func TestNote_ComesBeforeTheRowSaysWhatIsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, cfg := newRows(), config(newRows(), "n1", nil)
 		cfg.Store = r.from("n1")
-		var fails error
+		var full atomic.Bool
 		cfg.Note = func(empty []string, renewed time.Time) error {
 			if since := time.Since(renewed); since > lease/3 {
 				t.Errorf("the last lease is from %s ago", since)
 			}
-			if row := r.nodes["n1"].Load.Empty; !slices.Equal(empty, []string{"a"}) || len(row) > 0 {
+			if row := r.empty("n1"); !slices.Equal(empty, []string{"a"}) || len(row) > 0 {
 				t.Errorf("noted %q when the row says %q", empty, row)
 			}
-			return fails
+			if full.Load() {
+				return errors.New("disk full")
+			}
+			return nil
 		}
 		m, err := cluster.Join(t.Context(), cfg)
 		if err != nil {
@@ -452,17 +463,17 @@ func TestNote_ComesBeforeTheRowSaysWhatIsEmpty(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		go m.Run(ctx)
 		m.SetEmpty([]string{"a"})
-		fails = errors.New("disk full")
+		full.Store(true)
 		time.Sleep(lease/3 + time.Second)
-		if said := r.nodes["n1"].Load.Empty; len(said) > 0 {
+		if said := r.empty("n1"); len(said) > 0 {
 			t.Errorf("the row says %q although that was not kept", said)
 		}
 		m.SetEmpty([]string{"a"})
-		fails = nil
+		full.Store(false)
 		time.Sleep(lease / 3)
 		stop()
 		synctest.Wait()
-		if said := r.nodes["n1"].Load.Empty; !slices.Equal(said, []string{"a"}) {
+		if said := r.empty("n1"); !slices.Equal(said, []string{"a"}) {
 			t.Errorf("the row says %q", said)
 		}
 	})
