@@ -72,7 +72,8 @@ func (v receiver) Prepare(ctx context.Context, offer Offer, files io.Reader) err
 	})
 }
 
-// checkOffer returns the row of a stack that is offered, or why it cannot come.
+// checkOffer returns the row of a stack that is offered, or why it cannot come. If this node
+// has only just given the stack away, it waits until nothing of it is left.
 func (s *Supervisor) checkOffer(ctx context.Context, offer Offer) (*stack.Stack, error) {
 	st, err := s.cfg.Store.Get(ctx, offer.ID)
 	if err != nil {
@@ -80,6 +81,9 @@ func (s *Supervisor) checkOffer(ctx context.Context, offer Offer) (*stack.Stack,
 	}
 	if st.Node == s.cfg.Node || st.Epoch != offer.Epoch || st.Attempt != offer.Attempt || st.Deploying != 0 {
 		return nil, store.ErrNotOwner
+	}
+	if err := s.awaitLeft(ctx, offer.ID); err != nil {
+		return nil, err
 	}
 	had, _, err := s.cfg.Store.Remains(ctx, offer.ID, s.cfg.Node)
 	if err == nil && len(had.Volumes) > 0 {
@@ -138,10 +142,7 @@ func (v receiver) Start(ctx context.Context, id string, logs io.Reader) error {
 
 // Take implements Peer.
 func (v receiver) Take(ctx context.Context, id string) error {
-	if r := v.sup.lookup(id); r != nil {
-		return nil // it has read the row
-	}
-	return v.step(id, func(g *guest) error {
+	err := v.step(id, func(g *guest) error {
 		st, err := v.sup.cfg.Store.Get(ctx, id)
 		if err == nil && !g.runner.owns(st) {
 			err = store.ErrNotOwner
@@ -151,6 +152,10 @@ func (v receiver) Take(ctx context.Context, id string) error {
 		}
 		return err
 	})
+	if v.sup.lookup(id) != nil {
+		return nil // perhaps it has read the row before
+	}
+	return err
 }
 
 // Drop implements Peer.

@@ -158,20 +158,65 @@ func TestMove_BackWaitsUntilTheNewOwnerHasTheStack(t *testing.T) {
 	inCluster(t, func(a, b *world, l *links) {
 		st := a.live(service("web"))
 		back := make(chan error, 1)
-		l.meet = onceAt("before take", func() error {
-			guest := b.sup.guest(st.ID)
-			guest.mu.Lock() // so that it does not become b's by itself
-			defer guest.mu.Unlock()
-			require.Equal(t, "b", b.get(st.ID).Node)
-			go func() { back <- b.sup.Move(b.t.Context(), st.ID, "a") }()
-			time.Sleep(time.Second)
-			require.Empty(t, back)
+		var guest *guest
+		l.meet = func(moment string) error {
+			switch {
+			case moment == "after start" && guest == nil:
+				guest = b.sup.guest(st.ID)
+				guest.mu.Lock() // so that it does not become b's by itself
+			case moment == "before take" && b.sup.lookup(st.ID) == nil:
+				defer guest.mu.Unlock()
+				require.Equal(t, "b", b.get(st.ID).Node)
+				go func() { back <- b.sup.Move(b.t.Context(), st.ID, "a") }()
+				time.Sleep(time.Second)
+				require.Empty(t, back)
+			}
 			return nil
-		})
+		}
 		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
 		require.NoError(t, <-back)
 		require.True(t, a.answers(st, "web"))
 		require.Equal(t, "a", a.get(st.ID).Node)
+	})
+}
+
+// A node that is not done with a stack which it has just given away gets it back as soon as it is.
+func TestMove_BackWaitsUntilTheOldOwnerHasLetGo(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, l *links) {
+		a.program("", 1, keeping)
+		b.program("", 1, keeping)
+		st := a.live(service("web"))
+		back := make(chan error, 1)
+		l.meet = onceAt("after take", func() error {
+			go func() { back <- b.sup.Move(b.t.Context(), st.ID, "a") }()
+			time.Sleep(time.Second)
+			require.Empty(t, back)
+			require.True(t, b.answers(st, "web"))
+			return nil
+		})
+		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+		require.NoError(t, <-back)
+		b.settle()
+		require.Equal(t, "L1", a.consistent(a.get(st.ID), "back again"))
+		require.Equal(t, map[string]string{"kept": st.ID}, a.engine.Volume(engine.Key{Stack: st.ID, Service: "web"}.Data()))
+		b.nowhere(st)
+	})
+}
+
+// A node whose engine does not let it remove what it has of a stack says so.
+func TestMove_BackIsRefusedWhileTheOldOwnerCannotLetGo(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, l *links) {
+		st := a.live(service("web"))
+		l.meet = onceAt("after take", func() error { a.engine.Leave(); return nil })
+		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+		require.ErrorContains(t, b.sup.Move(b.t.Context(), st.ID, "a"), "still removes what it had of the stack")
+		require.True(t, b.answers(st, "web"))
+		a.engine.Return()
+		a.settle()
+		require.NoError(t, b.sup.Move(b.t.Context(), st.ID, "a"))
+		require.True(t, a.answers(st, "web"))
 	})
 }
 

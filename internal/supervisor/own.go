@@ -47,6 +47,32 @@ func (r *runner) leave() {
 	r.forget()
 }
 
+// leaveWait is how long a node that offers a stack waits for one that still removes what it had
+// of it.
+const leaveWait = 30 * time.Second
+
+// errLeaving is why a stack cannot come back to a node yet.
+var errLeaving = &stack.Error{
+	Kind: stack.Unavailable, RetryAfter: 5 * time.Second,
+	Detail: "the node still removes what it had of the stack; look whether its engine works, and move the stack then",
+}
+
+// awaitLeft waits until this node has removed what it had of a stack that another node owns.
+func (s *Supervisor) awaitLeft(ctx context.Context, id string) error {
+	r := s.lookup(id)
+	if r == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveWait)
+	defer cancel()
+	select {
+	case <-r.ended:
+		return nil
+	case <-ctx.Done():
+		return errLeaving
+	}
+}
+
 // removeForeign removes what this node has of a stack that another one owns, its containers
 // first. Data stays, marked, unless the database says that all of it goes: the other node may
 // have begun without it.
