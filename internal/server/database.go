@@ -18,14 +18,14 @@ import (
 // databaseRetry is the time after which a database that was not available is tried again.
 const databaseRetry = time.Second
 
-// awaitStore is openStore for a server: if the installation has used this database of
-// PostgreSQL before, it waits until it is available. Meanwhile requests are answered with
-// 503.
-func (s *Server) awaitStore(ctx context.Context) (auth.Key, error) {
+// awaitDatabase does a step of the start that uses the database. If the installation has used
+// this database of PostgreSQL before and it is not available, it waits and does the step again.
+// Meanwhile requests are answered with 503.
+func (s *Server) awaitDatabase(ctx context.Context, step func(context.Context) error) error {
 	for told := false; ; told = true {
-		key, err := s.openStore(ctx)
+		err := step(ctx)
 		if !errors.Is(err, store.ErrUnavailable) || !s.knowsPostgres() {
-			return key, err
+			return err
 		}
 		if !told {
 			s.log.Warn("the database is not available, and the server waits for it", "error", err)
@@ -33,7 +33,7 @@ func (s *Server) awaitStore(ctx context.Context) (auth.Key, error) {
 			defer s.watchCutOff(ctx)()
 		}
 		if !pause.For(ctx, databaseRetry) {
-			return auth.Key{}, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
@@ -42,6 +42,15 @@ func (s *Server) awaitStore(ctx context.Context) (auth.Key, error) {
 func (s *Server) knowsPostgres() bool {
 	text, err := os.ReadFile(s.dir().Postgres())
 	return err == nil && s.databaseFile == "" && strings.TrimSpace(string(text)) == s.storeOptions().Name()
+}
+
+// awaitStore is openStore once the database is available.
+func (s *Server) awaitStore(ctx context.Context) (key auth.Key, err error) {
+	err = s.awaitDatabase(ctx, func(ctx context.Context) (err error) {
+		key, err = s.openStore(ctx)
+		return err
+	})
+	return key, err
 }
 
 // openStore opens the database, and returns the key that seals its secret values.

@@ -80,7 +80,7 @@ func (s *Server) openDomains(ctx context.Context, key auth.Key) error {
 		cfg.Certificates = s.acme
 	}
 	s.domains = domain.New(cfg)
-	return s.domains.Load(ctx)
+	return s.awaitDatabase(ctx, s.domains.Load)
 }
 
 // startDomains begins to check domains, now that the listeners are served.

@@ -53,7 +53,7 @@ func (s *Server) openOthers(ctx context.Context, o *others, listen string) (err 
 		Domain: s.cfg.AppsDomain,
 		Log:    s.log,
 	})
-	if err := o.table.Load(ctx); err != nil {
+	if err := s.awaitDatabase(ctx, o.table.Load); err != nil {
 		return fmt.Errorf("read which node has each stack: %w", err)
 	}
 	if o.listener, err = net.Listen("tcp", listen); err != nil {

@@ -140,7 +140,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openRegistry(ctx); err != nil { // before a new node is one
 		return err
 	}
-	if err := s.openCluster(ctx, key); err != nil {
+	if err := s.awaitDatabase(ctx, func(ctx context.Context) error { return s.openCluster(ctx, key) }); err != nil {
 		return err
 	}
 	if err := s.openPeers(ctx); err != nil {
@@ -151,13 +151,13 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	started := make(chan struct{})
 	s.startCluster(started)
-	if err := s.checkAround(ctx); err != nil {
+	if err := s.awaitDatabase(ctx, s.checkAround); err != nil {
 		return err
 	}
 	if err := s.openWebhooks(ctx); err != nil {
 		return err
 	}
-	if err := s.supervisor.Start(ctx); err != nil {
+	if err := s.awaitDatabase(ctx, s.supervisor.Start); err != nil {
 		return err
 	}
 	close(started)
@@ -286,7 +286,7 @@ func (s *Server) tryLock() (free bool, err error) {
 // openWebhooks must run before anything records an event, so that none is missed.
 func (s *Server) openWebhooks(ctx context.Context) error {
 	s.webhooks = webhook.New(s.webhookConfig(s.redis.Queue("webhooks")))
-	return s.webhooks.Start(ctx)
+	return s.awaitDatabase(ctx, s.webhooks.Start)
 }
 
 func (s *Server) webhookConfig(queue webhook.Queue) webhook.Config {

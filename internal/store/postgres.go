@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -286,11 +288,15 @@ func (p *postgres) cause(err error) error {
 	}
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[net.Error](err) // context.DeadlineExceeded is one
-	if connecting || network || pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+	ended := func(cause error) bool { return errors.Is(err, cause) }
+	if connecting || network || pgconn.SafeToRetry(err) || slices.ContainsFunc(connectionEnds, ended) {
 		return ErrUnavailable
 	}
 	return nil
 }
+
+// connectionEnds are the errors of a connection that ended.
+var connectionEnds = []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, driver.ErrBadConn}
 
 // causeOf returns what a code of PostgreSQL's, appendix A of its manual, means.
 func causeOf(code string) error {

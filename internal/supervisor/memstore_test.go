@@ -33,6 +33,8 @@ type memstore struct {
 	committed func(id string, events []stack.Event)
 	// unanswered is what requests are answered whose changes have taken effect; nil for that.
 	unanswered error
+	// noReserve is what Reserve answers; nil for one that works.
+	noReserve error
 }
 
 // change is what one transaction did to a stack.
@@ -274,6 +276,9 @@ func (m *memstore) Deleted(_ context.Context, id string) (bool, error) {
 func (m *memstore) Reserve(_ context.Context, last int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.noReserve != nil {
+		return m.noReserve
+	}
 	m.last = max(m.last, last)
 	return nil
 }

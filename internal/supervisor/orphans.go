@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // An orphan is a stack that has something in the engine or on the disk, but no row in the
@@ -79,8 +80,9 @@ func idsOf(stacks []*stack.Stack) map[string]bool {
 
 // reserveUsers ensures that no new stack runs as the user of an orphan: a database that
 // does not know the orphan might give out its number again. The images of builds show
-// the users of all stacks that run, or have volumes or snapshots.
-func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, there inventory) {
+// the users of all stacks that run, or have volumes or snapshots. The error is
+// store.ErrUnavailable; others are logged.
+func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, there inventory) error {
 	known, last := idsOf(stacks), int64(0)
 	var errs []error
 	for id, o := range there {
@@ -96,9 +98,14 @@ func (s *Supervisor) reserveUsers(ctx context.Context, stacks []*stack.Stack, th
 	if last > 0 {
 		errs = append(errs, s.cfg.Store.Reserve(ctx, last))
 	}
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(errs...)
+	if errors.Is(err, store.ErrUnavailable) {
+		return err
+	}
+	if err != nil {
 		s.cfg.Log.Warn("a new stack may get the user of one that the database does not know; the next start tries again", "error", err)
 	}
+	return nil
 }
 
 // findOrphans looks for orphans in an inventory of the engine and on the disk. Those

@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/engine/enginetest"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
 )
 
 // copied is another database with the stacks of this one. What happens to one of the two
@@ -69,6 +72,28 @@ func TestOrphans_OfAnEmptyDatabaseLoseAllButTheirDataOnceTheGraceIsOver(t *testi
 		w.on(known)
 		require.Contains(t, w.becomes(st.ID, stack.Failed).Error, "its source on this host is missing")
 	}, func(c *Config) { c.Limits.Retention = 24 * time.Hour })
+}
+
+// Without a database the users of orphans are not reserved, so the start is to be tried again.
+func TestStart_TakesNoStackBeforeTheUsersOfOrphansAreReserved(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		orphan := w.live(service("web"))
+		w.stopServer()
+		w.db = newMemstore()
+		w.db.noReserve = fmt.Errorf("reserve: %w", store.ErrUnavailable)
+		w.newServer()
+		require.ErrorIs(t, w.sup.Start(w.t.Context()), store.ErrUnavailable)
+		w.db.noReserve = nil
+		require.NoError(t, w.sup.Start(w.t.Context()))
+		require.Greater(t, w.live(service("web")).Seq, orphan.Seq)
+
+		w.stopServer()
+		w.db = newMemstore()
+		w.db.noReserve = errors.New("the disk is full")
+		w.startServer()
+		require.True(t, w.logged("a new stack may get the user of one that the database does not know"))
+	})
 }
 
 // An older row does not explain the generations that were deployed after it. Its stack

@@ -159,8 +159,9 @@ func New(cfg Config) *Supervisor {
 // stacks, starts missing ones in the background, fails builds that a dead server left,
 // meets deadlines that have passed, and removes leftovers. The firewall is in place
 // first. From then on the supervisor watches all of it. Start fails if it cannot read
-// the stacks from the store; what a fault of the host prevents is tried again until it
-// passes, or ctx ends.
+// the stacks from the store, or that is not available before it takes a stack, and may be
+// called again then; what a fault of the host prevents is tried again until it passes, or
+// ctx ends.
 func (s *Supervisor) Start(ctx context.Context) error {
 	stacks, err := s.cfg.Store.Kept(ctx, s.cfg.Node)
 	if err != nil {
@@ -176,7 +177,9 @@ func (s *Supervisor) Start(ctx context.Context) error {
 	s.cfg.Admission.Guard(ctx)
 	s.unpause(ctx, there)
 	failpoint.Here("start-begun")
-	s.reserveUsers(ctx, stacks, there)
+	if err := s.reserveUsers(ctx, stacks, there); err != nil {
+		return err
+	}
 	orphans := s.sweep(ctx, stacks, there)
 	failpoint.Here("start-swept")
 	for _, st := range stacks {
