@@ -46,8 +46,13 @@ func (s *Supervisor) ReadData(ctx context.Context, id, service string, stop bool
 	if stop && st.Service(service).Spec.Database() == nil { // a dump is of one moment anyway
 		return r.doJob(ctx, func(job context.Context) error { return r.readHalted(job, ctx, service, w) })
 	}
-	r.tell(func(l *loop) { l.aside++ }) // what is idle is tidied, and the helper is a leftover
+	// What is idle is tidied, and the helper is a leftover. Besides, what the row says is served
+	// once the loop has done this.
+	err = r.handOver(ctx, func(l *loop) { l.aside++ })
 	defer r.tell(func(l *loop) { l.aside-- })
+	if err != nil {
+		return err
+	}
 	return r.readWhileLive(ctx, service, w)
 }
 
@@ -254,6 +259,9 @@ func (r *runner) dump(ctx context.Context, service string, w io.Writer) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
+		if c, lookErr := p.look(ctx); lookErr == nil && !c.Running {
+			return errNoProcess(service)
+		}
 		return err
 	case code != 0:
 		return serviceError(p.service, "its data was not dumped%s", last.Phrase())

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"cmp"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -105,12 +106,51 @@ func TestDatabase_GoesOnInTheNextGeneration(t *testing.T) {
 	})
 }
 
+// Whoever reads in the row that a database runs gets its dump, even if nothing else has
+// followed from that row yet.
+func TestDatabase_IsDumpedAsSoonAsTheRowSaysThatItRuns(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		dumped := make(chan error)
+		dumpAt := func(id, kind string) {
+			w.db.after(func(of string, events []stack.Event) {
+				if of != id || !slices.ContainsFunc(events, func(e stack.Event) bool { return string(e.Type) == kind }) {
+					return
+				}
+				go func() { dumped <- w.sup.ReadData(w.t.Context(), id, "db", false, io.Discard) }()
+				time.Sleep(time.Second)
+			})
+		}
+		st := created(time.Hour, db(), using("web"))
+		dumpAt(st.ID, "stack.live")
+		require.NoError(t, w.sup.Create(w.t.Context(), st, w.upload(), nil))
+		require.NoError(t, <-dumped)
+
+		dumpAt(st.ID, "service.restarted")
+		_, err := w.sup.Restart(w.t.Context(), st.ID, "db")
+		require.NoError(t, err)
+		require.NoError(t, <-dumped)
+	})
+}
+
+func TestDatabase_IsNotDumpedWhileItIsStopped(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(db(), using("web"))
+		w.settle()
+		w.program(st.ID, 0, silent) // it takes its time to get healthy
+		w.crash(st, "db-g0", 3)
+		err := w.sup.ReadData(w.t.Context(), st.ID, "db", false, io.Discard)
+		require.Equal(t, stack.Conflict, stack.KindOf(err), "%v", err)
+		require.ErrorContains(t, err, "the process of db does not run at the moment")
+	})
+}
+
 func TestDatabase_GoesOutAndInAsADump(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
 		st := w.createRunning(time.Hour, keeping, db(), using("web"))
 		w.becomes(st.ID, stack.Live)
-		synctest.Wait() // it is served
 		var dump strings.Builder
 		require.NoError(t, w.sup.ReadData(w.t.Context(), st.ID, "db", true, &dump))
 		require.Equal(t, "dump of cut off", strings.TrimSpace(dump.String()))

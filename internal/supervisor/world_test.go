@@ -347,13 +347,19 @@ func (w *world) createFor(ttl time.Duration, specs ...stack.Spec) *stack.Stack {
 // program.
 func (w *world) createRunning(ttl time.Duration, program enginetest.Program, specs ...stack.Spec) *stack.Stack {
 	w.t.Helper()
-	now := stack.Now()
-	st := stack.New("shop", specs, now)
-	st.ExpiresAt, st.ManageTokenHash = now.Add(ttl), []byte("token")
+	st := created(ttl, specs...)
 	if program != nil {
 		w.program(st.ID, 1, program)
 	}
 	require.NoError(w.t, w.sup.Create(w.t.Context(), st, w.upload(), nil))
+	return st
+}
+
+// created returns a stack that is to be created and expires after a time.
+func created(ttl time.Duration, specs ...stack.Spec) *stack.Stack {
+	now := stack.Now()
+	st := stack.New("shop", specs, now)
+	st.ExpiresAt, st.ManageTokenHash = now.Add(ttl), []byte("token")
 	return st
 }
 
