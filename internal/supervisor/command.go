@@ -69,10 +69,18 @@ func (l *loop) execute(ctx context.Context, x *execution, timeout time.Duration)
 
 // servedProcess returns the process of a service that the stack serves; nil if none runs.
 func (r *runner) servedProcess(service string) *process {
-	if g := r.serving(); g != nil {
-		return g.process(service)
+	g := r.serving()
+	if g == nil {
+		return nil
 	}
-	return nil
+	before := g.before.Load()
+	if p := g.process(service); p != nil || before == nil {
+		return p
+	}
+	if kept := before.process(service); kept != nil && kept.isDatabase() {
+		return kept
+	}
+	return g.process(service) // which has it by now
 }
 
 // commandRetry is the Retry-After of a command that cannot run at the moment.

@@ -207,10 +207,11 @@ func (d *deployment) takeKept() {
 			continue
 		}
 		if p := d.old.unwatch(s.Spec.Name); p != nil {
-			d.old.dropProcess(p)
 			d.gen.takeProcess(p, s)
+			d.old.dropProcess(p)
 		}
 	}
+	d.gen.before.Store(nil)
 }
 
 // takeProcess makes a process of another generation that of a service of this one.

@@ -126,6 +126,9 @@ func TestDatabase_IsDumpedAsSoonAsTheRowSaysThatItRuns(t *testing.T) {
 		require.NoError(t, w.sup.Create(w.t.Context(), st, w.upload(), nil))
 		require.NoError(t, <-dumped)
 
+		w.deploy(st.ID, db(), using("web")) // the database goes on
+		require.NoError(t, <-dumped)
+
 		dumpAt(st.ID, "service.restarted")
 		_, err := w.sup.Restart(w.t.Context(), st.ID, "db")
 		require.NoError(t, err)

@@ -355,6 +355,7 @@ func (d *deployment) retrySwitch(ctx context.Context) (done outcome) {
 			if !d.keepsAll(l) {
 				return outcome{err: errFell}
 			}
+			d.gen.before.Store(d.old)
 			return l.switchOrReturn(ctx, d.gen, "live-committed", deployed)
 		})
 		return done.err

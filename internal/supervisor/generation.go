@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -34,6 +35,10 @@ type generation struct {
 	makeNetwork func(context.Context) error // makes the network, the first time
 
 	reopened map[*stack.Service]*site.Site // sites whose trees are still to be read
+
+	// before has the databases that go on from it, until the generation has them. It is nil
+	// before the switch, and after.
+	before atomic.Pointer[generation]
 
 	mu        sync.Mutex
 	volumes   map[string]int // numbers of data volumes by service, as in the row
