@@ -17,6 +17,15 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 )
 
+// Base returns the reference of the base image of a runtime; "" if there is none.
+func (b *Builder) Base(r stack.Runtime) string {
+	image, err := images.Lookup(r.Name, r.Version)
+	if err != nil {
+		return ""
+	}
+	return image.Ref()
+}
+
 // EnsureBase builds the base image of a runtime unless the engine has it, and returns
 // its reference. It writes progress to log.
 func (b *Builder) EnsureBase(ctx context.Context, r stack.Runtime, log io.Writer) (string, error) {

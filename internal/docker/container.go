@@ -234,7 +234,7 @@ func (d *Driver) Look(ctx context.Context, id string) (engine.Container, error) 
 	s := found.State
 	return engine.Container{
 		ID: found.ID, Name: strings.TrimPrefix(found.Name, "/"), Key: engine.KeyOf(found.Config.Labels),
-		IP: address(ownNetworks(&found)), Running: s.Running, ExitCode: s.ExitCode, OOMKilled: s.OOMKilled, Error: s.Error,
+		Image: found.Config.Image, IP: address(ownNetworks(&found)), Running: s.Running, ExitCode: s.ExitCode, OOMKilled: s.OOMKilled, Error: s.Error,
 	}, nil
 }
 
@@ -256,7 +256,7 @@ func (d *Driver) Containers(ctx context.Context, key engine.Key) ([]engine.Conta
 
 // containerOf returns a container of the list that the engine gives.
 func containerOf(c container.Summary) engine.Container {
-	made := engine.Container{ID: c.ID, Key: engine.KeyOf(c.Labels), Paused: c.State == container.StatePaused}
+	made := engine.Container{ID: c.ID, Key: engine.KeyOf(c.Labels), Image: c.Image, Paused: c.State == container.StatePaused}
 	made.Running = made.Paused || c.State == container.StateRunning
 	if len(c.Names) > 0 {
 		made.Name = strings.TrimPrefix(c.Names[0], "/")

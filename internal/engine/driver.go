@@ -384,8 +384,9 @@ type Container struct {
 	ID      string
 	Name    string
 	Key     Key
-	Running bool // also while it is paused
-	Paused  bool // not set by Look
+	Image   string // as it was named when the container was made, or the id if that name is another's now
+	Running bool   // also while it is paused
+	Paused  bool   // not set by Look
 
 	IP        string // on its network; "" while it does not run
 	ExitCode  int

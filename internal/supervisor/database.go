@@ -140,6 +140,46 @@ func (p *process) renew(ctx context.Context) error {
 	return p.remake(ctx, (*stack.Stack).RestartedOnRequest)
 }
 
+// Outdated returns the databases of a stack of this node that the next restart gives a newer
+// image of their version.
+func (s *Supervisor) Outdated(ctx context.Context, id string) (services []string) {
+	r := s.lookup(id)
+	if r == nil {
+		return nil
+	}
+	// By the loop, so that a process whose start is in the row is the one that is looked at.
+	running, _ := ask(ctx, r, func(*loop) []*process { return r.servedDatabases() })
+	for _, p := range running {
+		if p.imageName() != s.cfg.Builder.Base(p.service.Spec.Runtime) {
+			services = append(services, p.service.Spec.Name)
+		}
+	}
+	return services
+}
+
+// servedDatabases returns the processes of the databases that the stack serves.
+func (r *runner) servedDatabases() (all []*process) {
+	g := r.serving()
+	if g == nil {
+		return nil
+	}
+	for i := range g.made.Services {
+		if s := &g.made.Services[i].Spec; s.Database() != nil {
+			if p := r.servedProcess(s.Name); p != nil {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// imageName returns the image of the process's container.
+func (p *process) imageName() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.image
+}
+
 // isKeptBy reports whether the process of a database can go on as that of a service of the
 // next generation.
 func isKeptBy(s, next *stack.Spec) bool {
@@ -217,7 +257,7 @@ func (d *deployment) takeKept() {
 // takeProcess makes a process of another generation that of a service of this one.
 func (g *generation) takeProcess(p *process, s *stack.Service) {
 	next := g.newProcess(s, p.id, p.aliases...)
-	if err := next.attach(engine.Container{}, p.unfollow(), p.absence.Load()); err != nil {
+	if err := next.attach(engine.Container{Image: p.imageName()}, p.unfollow(), p.absence.Load()); err != nil {
 		next.log.Error("log of a database not followed", "error", err)
 	}
 	g.setProcess(next)

@@ -253,6 +253,32 @@ func TestDatabase_IsRenewedByARestartAndShutDownByAnExpiry(t *testing.T) {
 	})
 }
 
+func TestDatabase_IsOutdatedUntilItsNextRestart(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		st := w.live(db(), using("web"))
+		outdated := func() []string { return w.sup.Outdated(w.t.Context(), st.ID) }
+		require.Empty(t, outdated())
+		w.served(st).process("db").image = "the image of an earlier server"
+		require.Equal(t, []string{"db"}, outdated())
+		w.deploy(st.ID, db(), using("web"))
+		w.serves(st.ID, 2)
+		require.Equal(t, []string{"db"}, outdated(), "it goes on as it is")
+		w.reboot()
+		require.Empty(t, outdated(), "the engine says which image it has")
+
+		w.served(st).process("db").image = "the image of an earlier server"
+		w.restart(st)
+		w.awaitEvent(st.ID, "service.restarted", 1)
+		require.Equal(t, []string{"db"}, outdated())
+		_, err := w.sup.Restart(w.t.Context(), st.ID, "db")
+		require.NoError(t, err)
+		w.awaitEvent(st.ID, "service.restarted", 2)
+		require.Empty(t, outdated())
+		require.Empty(t, w.sup.Outdated(w.t.Context(), "stk_unknown"))
+	})
+}
+
 func TestDatabase_DoesNotGoOnWithOtherData(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {

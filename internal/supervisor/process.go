@@ -38,6 +38,7 @@ type process struct {
 	watching context.CancelFunc
 	watched  chan struct{} // closed when the process is no longer watched; nil before watch
 	ip       string
+	image    string // as engine.Container has it
 	follower *follower
 }
 
@@ -172,7 +173,7 @@ func (p *process) adopt(c engine.Container) error {
 	return p.attach(c, last, p.gen.absence)
 }
 
-// attach records where the container is, and the engine's last absence before it was
+// attach records where the container is and what image it has, and the engine's last absence before it was
 // known to run, and follows its log.
 func (p *process) attach(c engine.Container, since time.Time, absence int64) error {
 	f, err := p.follow(since)
@@ -182,7 +183,7 @@ func (p *process) attach(c engine.Container, since time.Time, absence int64) err
 	p.absence.Store(absence)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ip, p.follower = c.IP, f
+	p.ip, p.image, p.follower = c.IP, c.Image, f
 	return nil
 }
 

@@ -90,3 +90,20 @@ func TestForms_HaveALimit(t *testing.T) {
 		require.Equal(t, http.StatusRequestEntityTooLarge, b.do(req).status)
 	}
 }
+
+func TestStackPage_OffersANewerImageOfADatabase(t *testing.T) {
+	e := newEnv(t)
+	b := e.signedUp(ana)
+	id := e.owned(b, "guestbook")
+	e.change(id, func(s *stack.Stack) ([]stack.Event, error) {
+		s.Generation.Services = append(s.Generation.Services, stack.Service{Status: stack.Running, Spec: stack.Spec{
+			Name: "db", Runtime: stack.Runtime{Name: "postgres", Version: "17"}, Label: "postgres@17", Root: ".",
+		}})
+		return nil, nil
+	})
+	const offer = "A newer PostgreSQL 17 image is ready; it is taken at the next restart."
+	require.NotContains(t, b.get("/dashboard/stacks/"+id).body, offer)
+	e.host.outdated = []string{"db"}
+	require.Equal(t, 1, strings.Count(b.get("/dashboard/stacks/"+id).body, offer))
+	require.NotContains(t, b.get("/dashboard").body, offer)
+}

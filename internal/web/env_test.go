@@ -232,6 +232,7 @@ type fakeHost struct {
 
 	mu       sync.Mutex
 	restarts []string
+	outdated []string
 	next     stack.Generation // of the last change of variables
 }
 
@@ -244,6 +245,12 @@ func (h *fakeHost) Restart(ctx context.Context, id, service string) (*stack.Stac
 	h.restarts = append(h.restarts, id+" "+service)
 	h.mu.Unlock()
 	return h.store.Update(ctx, id, func(s *stack.Stack) ([]stack.Event, error) { return s.RestartService(service) })
+}
+
+func (h *fakeHost) Outdated(context.Context, string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.outdated
 }
 
 func (h *fakeHost) ReadData(_ context.Context, _, service string, stop bool, w io.Writer) error {

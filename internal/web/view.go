@@ -60,6 +60,7 @@ type serviceView struct {
 	Serves  bool   // requests reach it
 	Process bool   // it has one, so it can be restarted
 	Dump    string // the format of its dump, if it is a database
+	Newer   string // the name and version of a database whose next restart takes a newer image; "" for none
 	Paths   []pathView
 }
 
@@ -110,6 +111,7 @@ func (w *pages) showStack(s *stack.Stack) stackView {
 // showWhole is showStack with what only the stack's own page shows.
 func (w *pages) showWhole(s *stack.Stack) (stackView, error) {
 	v := w.showStack(s)
+	w.noteNewer(&v)
 	if w.cfg.NodeName == nil {
 		return v, nil
 	}
@@ -118,6 +120,18 @@ func (w *pages) showWhole(s *stack.Stack) (stackView, error) {
 		v.Left = append(v.Left, dataLeft{w.cfg.NodeName(r.Node), r.Volumes})
 	}
 	return v, err
+}
+
+// noteNewer notes which databases the next restart gives a newer image.
+func (w *pages) noteNewer(v *stackView) {
+	outdated := w.cfg.Host.Outdated(w.server.Context(), v.Stack.ID)
+	for i := range v.Services {
+		s := &v.Services[i]
+		if slices.Contains(outdated, s.Name) {
+			spec := v.Stack.Generation.Services[i].Spec
+			s.Newer = spec.Database().Title + " " + spec.Runtime.Version
+		}
+	}
 }
 
 func (w *pages) showStacks(stacks []*stack.Stack) []stackView {

@@ -73,6 +73,8 @@ type Host interface {
 	// ReplaceData replaces the data of a service by a tar, tar.gz or dump, and returns once the
 	// service has it. After an error the data is what it was.
 	ReplaceData(ctx context.Context, stackID, service string, data io.Reader) (*stack.Stack, error)
+	// Outdated returns the databases of a stack whose next restart takes a newer image.
+	Outdated(ctx context.Context, stackID string) []string
 	// Rebuild returns once a fresh build of the kept source is accepted.
 	Rebuild(ctx context.Context, stackID string) (*stack.Stack, error)
 	// Delete returns once nothing of the stack is left.

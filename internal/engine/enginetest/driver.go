@@ -239,7 +239,7 @@ func (d *Driver) Look(ctx context.Context, id string) (found engine.Container, e
 }
 
 func (c *container) described() engine.Container {
-	return engine.Container{ID: c.id, Name: c.spec.Name, Key: c.spec.Key, Running: c.running, Paused: c.paused, IP: c.ip}
+	return engine.Container{ID: c.id, Name: c.spec.Name, Key: c.spec.Key, Image: c.spec.Image, Running: c.running, Paused: c.paused, IP: c.ip}
 }
 
 // defaultStop is the time between SIGTERM and SIGKILL if a spec has no StopTimeout.

@@ -274,10 +274,10 @@ func lookKnows(c trial) {
 	id := c.runUntil(spec, "serving")
 	found := c.look(id)
 	assert.NotEmpty(c.t, found.IP)
-	assert.Equal(c.t, engine.Container{ID: id, Name: spec.Name, Key: c.web, Running: true, IP: found.IP}, found)
+	assert.Equal(c.t, engine.Container{ID: id, Name: spec.Name, Key: c.web, Image: spec.Image, Running: true, IP: found.IP}, found)
 	assert.Equal(c.t, found, c.look(spec.Name))
 	require.NoError(c.t, c.driver.Stop(c.t.Context(), id))
-	assert.Equal(c.t, engine.Container{ID: id, Name: spec.Name, Key: c.web}, c.look(id))
+	assert.Equal(c.t, engine.Container{ID: id, Name: spec.Name, Key: c.web, Image: spec.Image}, c.look(id))
 
 	spec.Cmd = c.bench.Command("exit", "7")
 	id = c.runUntil(spec, "")
