@@ -48,7 +48,7 @@ type Config struct {
 }
 
 // instructions is what a model reads about the tools before it uses one.
-const instructions = `Berth builds and runs what you deploy and gives it a public URL. You need no account: deploy returns a manage token for you and a claim URL for your human. A program must listen on 0.0.0.0:$PORT and keep its files in $DATA_DIR. If a deploy fails, read the logs, fix the source and call redeploy; do not deploy the same project twice.`
+const instructions = `Berth builds and runs what you deploy and gives it a public URL. You need no account: deploy returns a manage token for you and a claim URL for your human. A program must listen on 0.0.0.0:$PORT and keep its files in $DATA_DIR; a service with runtime: postgres or valkey in stack.yaml is a database, whose DATABASE_URL or REDIS_URL the others get. If a deploy fails, read the logs, fix the source and call redeploy; do not deploy the same project twice.`
 
 // newServer returns a server with the tools.
 func newServer(cfg Config) *sdk.Server {
