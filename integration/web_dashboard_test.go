@@ -214,7 +214,7 @@ func TestWeb_DataGoesOutAndIn(t *testing.T) {
 	b.look("stack-paths")
 	b.press("Download or replace")
 	b.is(http.StatusOK, stackPath(st)+"/data")
-	b.sees("api", "Replace all of it")
+	b.sees("api", "Replace all files")
 	b.look("data")
 	archive := filepath.Join(t.TempDir(), "data.tar.gz")
 	require.NoError(t, os.WriteFile(archive, dataArchive(t, file("kept", "from the page"), file("large", strings.Repeat("0123456789abcdef", 1<<16))), 0o600))
