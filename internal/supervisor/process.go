@@ -173,8 +173,8 @@ func (p *process) adopt(c engine.Container) error {
 	return p.attach(c, last, p.gen.absence)
 }
 
-// attach records where the container is and what image it has, and the engine's last absence before it was
-// known to run, and follows its log.
+// attach records where the container is, its image, and the engine's last absence before it
+// was known to run, and follows its log.
 func (p *process) attach(c engine.Container, since time.Time, absence int64) error {
 	f, err := p.follow(since)
 	if err != nil {
