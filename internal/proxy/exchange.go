@@ -19,6 +19,7 @@ type tenant struct {
 	domain  bool   // the host is its owner's, and not below the apps domain
 	noindex bool
 	prefix  string // what was removed from the request's path, escaped; "" for nothing
+	tally   *tally // counts the request; nil if nobody does
 }
 
 // exchange is one request and its answer.
@@ -322,7 +323,7 @@ func (x *exchange) startUpload() {
 	if x.u.header > 0 {
 		x.c.SetWriteDeadline(time.Time{}) // of the head; from here on it is about whether bytes move
 	}
-	x.upload = newUpload(x.r)
+	x.upload = newUpload(x.r, x.of.tally.received())
 	go x.upload.copyBody(x.c)
 }
 

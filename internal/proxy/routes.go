@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -19,6 +20,8 @@ type Service struct {
 	Target *Target // nil: it is not running at the moment (502)
 	Closed string  // a sentence that says why it answers nobody (404); "" for a service that does
 	Paths  []Path  // what leads to other services of the stack instead
+
+	meter *meter // counts its requests; Set adds it
 }
 
 // Entry describes where the hosts of one stack lead. It must not change after Set; a
@@ -96,9 +99,10 @@ type Routes struct {
 
 	domains atomic.Pointer[map[string]string] // see SetDomains; nil for none
 
-	mu     sync.Mutex         // held by writers
-	stacks map[string]*record // by the ids that writers give
-	table  sync.Map           // *record by each host and wildcard
+	mu     sync.Mutex                   // held by writers
+	stacks map[string]*record           // by the ids that writers give
+	meters map[string]map[string]*meter // by the ids, and by the names of services
+	table  sync.Map                     // *record by each host and wildcard
 }
 
 // Set replaces everything that the hosts of a stack lead to, in one step. It returns
@@ -114,6 +118,10 @@ func (t *Routes) Set(id string, e Entry) []*Target {
 	}
 	// The writer may not have heard of the claim yet.
 	e.Unclaimed = e.Unclaimed && old.Unclaimed
+	for host, service := range e.Hosts {
+		service.meter = t.meter(id, service.Name)
+		e.Hosts[host] = service
+	}
 	if r.local = &e; r.away != nil && r.away.Hold {
 		r.away = nil
 	}
@@ -252,6 +260,7 @@ func (t *Routes) domain(host string) (to string, has bool) {
 
 // Serve answers a request for a host, written as in Entry.Hosts, or for one of an owner.
 func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
+	began := time.Now()
 	of := tenant{host: host}
 	if to, has := t.domain(host); has {
 		host, of.domain = to, true
@@ -270,21 +279,29 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 		writePage(w, r, isolatedPage)
 		return
 	}
+	of.tally = newTally(w, began)
+	defer of.tally.end()
+	t.serveAt(p, r, host, of)
+}
+
+// serveAt answers a request for a host of a stack that leads to a place of this node.
+func (t *Routes) serveAt(p place, r *http.Request, host string, of tenant) {
 	var last *Target
 	for ; ; p = t.find(host) {
 		to, sent, prefix := p.follow(r)
+		of.tally.forService(to.service)
 		target, pg := choose(to)
 		if target == nil {
-			writePage(w, r, pg)
+			writePage(of.tally, r, pg)
 			return
 		}
 		if target.acquire() {
 			of.noindex, of.prefix = p.entry.Unclaimed && !of.domain, prefix
-			target.serve(w, sent, of)
+			target.serve(of.tally, sent, of)
 			return
 		}
 		if target == last {
-			writePage(w, r, stoppingPage)
+			writePage(of.tally, r, stoppingPage)
 			return
 		}
 		last = target // it was drained after the read of the table: read again

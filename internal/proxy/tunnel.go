@@ -26,6 +26,7 @@ type direction struct {
 	from   io.Reader
 	source net.Conn // what from reads
 	moved  *atomic.Int64
+	bytes  *atomic.Uint64
 
 	mu     sync.Mutex // held while writing to
 	to     net.Conn
@@ -67,7 +68,9 @@ func (x *exchange) tunnel() error {
 		return nil
 	}
 	caller.SetDeadline(time.Time{})
+	x.of.tally.answer(http.StatusSwitchingProtocols)
 	t := newTunnel(c, caller, buffered.Reader, strings.EqualFold(token, "websocket"))
+	t.down.bytes, t.up.bytes = x.of.tally.sent(), x.of.tally.received()
 	if !x.u.enter(t) {
 		t.goAway()
 		return nil
@@ -155,6 +158,7 @@ func (d *direction) copyBytes() error {
 		n, err := d.from.Read(*buf)
 		if n > 0 {
 			d.moved.Store(time.Now().UnixNano())
+			d.bytes.Add(uint64(n))
 			if werr := d.write((*buf)[:n]); werr != nil {
 				return werr
 			}

@@ -15,10 +15,11 @@ import (
 type upload struct {
 	r        *http.Request
 	chunked  bool
-	consumed atomic.Bool  // the caller's body has been read to its end
-	asking   atomic.Bool  // it waits for the caller, not for the upstream
-	moved    atomic.Int64 // when bytes last moved, in Unix nanoseconds
-	traffic  uint64       // of the upstream's socket when it was last looked at
+	received *atomic.Uint64 // bytes from the caller
+	consumed atomic.Bool    // the caller's body has been read to its end
+	asking   atomic.Bool    // it waits for the caller, not for the upstream
+	moved    atomic.Int64   // when bytes last moved, in Unix nanoseconds
+	traffic  uint64         // of the upstream's socket when it was last looked at
 	done     chan struct{}
 	err      error // why it ended early; read it after done
 }
@@ -38,8 +39,8 @@ const (
 	restLimit = 5 * time.Second
 )
 
-func newUpload(r *http.Request) *upload {
-	u := &upload{r: r, chunked: r.ContentLength < 0, done: make(chan struct{})}
+func newUpload(r *http.Request, received *atomic.Uint64) *upload {
+	u := &upload{r: r, received: received, chunked: r.ContentLength < 0, done: make(chan struct{})}
 	u.touch()
 	return u
 }
@@ -71,6 +72,7 @@ func (u *upload) copy(c *conn, buf []byte) error {
 			u.consumed.Store(u.chunked || left == 0)
 		}
 		if n > 0 {
+			u.received.Add(uint64(n))
 			u.touch()
 			if err := u.write(c.bw, buf[:n]); err != nil {
 				return err

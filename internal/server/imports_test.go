@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"internal/manifest":          {"internal/stack", "internal/safetext", "runtimes"},
 	"internal/docs":              {"internal/stack", "runtimes"},
 	"internal/store":             {"internal/stack"},
-	"internal/proxy":             {"internal/stack"},
+	"internal/proxy":             {"internal/stack", "internal/histogram"},
 	"internal/edge":              {"internal/proxy"},
 	"internal/peer":              {"internal/stack", "internal/stackid", "internal/store", "internal/proxy"},
 	"internal/builder":           {"internal/stack", "internal/source", "internal/archive", "internal/manifest", "internal/engine", "internal/fair", "runtimes", "images"},
