@@ -156,6 +156,7 @@ type Driver interface {
 
 	Builds
 	Carrier
+	Measures
 }
 
 // Carrier is the part of a Driver that carries what a stack has between engines, by itself
@@ -213,6 +214,27 @@ type DataState struct {
 
 // DataQuiet is longer than Linux keeps what was written to mapped memory from the disk.
 const DataQuiet = time.Minute
+
+// Measures is the part of a Driver that says what programs use. It asks little or nothing of
+// the engine, since it is called often.
+type Measures interface {
+	// Measure returns a function that reads what a container's processes use. When they have
+	// ended, it fails; after a Restart it may go on, and CPU begins anew. ErrNotRunning means
+	// that the container does not run, and ErrHidden that the machine does not show it.
+	Measure(ctx context.Context, id string) (read func() (Usage, error), err error)
+
+	// DataSize returns how many bytes the files of a service's data volume take on the disk.
+	// Those that change meanwhile may or may not count. It calls step for each file, and ends
+	// with its error. ErrNotFound means that there is no volume, or that the machine does not
+	// show it.
+	DataSize(key Key, step func() error) (bytes int64, err error)
+}
+
+// Usage is what the processes of a container use.
+type Usage struct {
+	CPU    time.Duration // of processors, since the container started
+	Memory int64         // bytes, without what the kernel gives back when it is needed
+}
 
 // DataFolder is the folder of a tar that has a service's data.
 const DataFolder = "data"

@@ -13,6 +13,7 @@ var (
 	ErrNoNetwork    = errors.New("no network is free")      // all subnets of the pool are taken
 	ErrNoRoom       = errors.New("no room for a snapshot")
 	ErrNotRunning   = errors.New("the container does not run")
+	ErrHidden       = errors.New("the machine does not show it")
 	ErrEnded        = errors.New("the container ended before the command")
 	ErrLost         = errors.New("the command's end is not known")
 	ErrNotEnded     = errors.New("the command's processes cannot be ended")
