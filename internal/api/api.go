@@ -21,6 +21,7 @@ import (
 	"github.com/berth-host/berth/internal/source"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/usage"
 )
 
 // Host runs stacks; the supervisor implements it.
@@ -103,6 +104,13 @@ type Store interface {
 	Watch(id string) (wake <-chan struct{}, stop func())
 }
 
+// Metrics reads what was measured of stacks; package usage implements it.
+type Metrics interface {
+	// Read returns the history of a stack, with the services that are named and all others
+	// that were measured. It fails with a *stack.Error while it cannot be read.
+	Read(ctx context.Context, id string, named []string, w usage.Window) (usage.History, error)
+}
+
 // Limiter counts requests of one kind, by the caller's network or by stack.
 type Limiter interface {
 	account.Limiter
@@ -117,6 +125,7 @@ type Config struct {
 	Host        Host
 	Admission   Admission
 	Dir         Dir
+	Metrics     Metrics
 	Creates     Limiter // of anonymous creates that make a stack
 	Refusals    Limiter // of anonymous creates refused with 413 or 422
 	Codes       Limiter // of claims

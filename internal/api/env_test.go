@@ -54,6 +54,7 @@ type env struct {
 	claims  *fakeLimiter
 	checks  *fakeLimiter
 	longer  *fakeLimiter // of extensions
+	metrics *fakeMetrics
 	client  *http.Client
 	ln      *fasthttputil.InmemoryListener
 	logged  *logBook
@@ -77,13 +78,14 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 		claims:  &fakeLimiter{left: 1000},
 		checks:  &fakeLimiter{left: 1000},
 		longer:  &fakeLimiter{left: 1000},
+		metrics: &fakeMetrics{},
 		ln:      fasthttputil.NewInmemoryListener(),
 		logged:  logged,
 	}
 	base, err := url.Parse("http://localhost:8080")
 	require.NoError(t, err)
 	cfg := Config{
-		Store: db, Host: e.host, Admission: e.host, Dir: e.host, Creates: e.limiter, Refusals: e.refused, Codes: e.claims, Validations: e.checks, Extensions: e.longer, Key: key, Log: log,
+		Store: db, Host: e.host, Admission: e.host, Dir: e.host, Metrics: e.metrics, Creates: e.limiter, Refusals: e.refused, Codes: e.claims, Validations: e.checks, Extensions: e.longer, Key: key, Log: log,
 		Claims:       account.Claims{Stacks: db, Host: e.host, Key: key},
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		Limits:       testLimits,

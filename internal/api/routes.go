@@ -33,6 +33,7 @@ func (a *API) table() []route {
 		{fiber.MethodPost, "/v0/stacks/:id/restart", a.onStack(a.restart)},
 		{fiber.MethodGet, "/v0/stacks/:id/logs", a.onStack(a.logs)},
 		{fiber.MethodGet, "/v0/stacks/:id/events", a.onStack(a.events)},
+		{fiber.MethodGet, "/v0/stacks/:id/metrics", a.onStack(a.metrics)},
 		{fiber.MethodGet, "/v0/stacks/:id/env", a.onStack(a.variables)},
 		{fiber.MethodPatch, "/v0/stacks/:id/env", a.onStack(a.configure)},
 		{fiber.MethodPost, "/v0/stacks/:id/services/:name/exec", a.onStack(a.exec)},

@@ -43,6 +43,9 @@ func (d Dir) Takeable() string { return filepath.Join(string(d), "takeable") }
 // Database returns the database's file if the configuration does not name another.
 func (d Dir) Database() string { return filepath.Join(string(d), "berth.db") }
 
+// Metrics returns the file of the database of what was measured.
+func (d Dir) Metrics() string { return filepath.Join(string(d), "metrics.db") }
+
 // Certificates returns the folder of the certificates that an authority issued.
 func (d Dir) Certificates() string { return filepath.Join(string(d), "acme") }
 

@@ -35,6 +35,7 @@ var routes = []Route{
 	{"POST", "/v0/stacks/:id/restart", Owner},
 	{"GET", "/v0/stacks/:id/logs", Owner},
 	{"GET", "/v0/stacks/:id/events", Anybody},
+	{"GET", "/v0/stacks/:id/metrics", Owner},
 	{"GET", "/v0/stacks/:id/env", Anybody},
 	{"PATCH", "/v0/stacks/:id/env", Owner},
 	{"POST", "/v0/stacks/:id/services/:name/exec", Owner},

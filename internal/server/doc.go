@@ -25,6 +25,7 @@
 //	  datadir, logfile   the files of stacks, and their logs
 //	  source             the trees that generations are built from, and what changes them
 //	  depot, registry    what a stack needs to begin on another node: images, sealed data
+//	  usage              what services served and used, in a database of its own
 //	  redis              what may be lost: the rate limits' windows, webhooks' retries
 //	  auth               keys and tokens, as hashes or sealed
 //	who answers
@@ -84,8 +85,7 @@
 //	stack/crash.go            otherwise it counts in the row, by the loop's countCrash:
 //	                          how long to wait, or one crash too many
 //	supervisor/process.go     starts the container again, waits until it is healthy
-//	supervisor/crash.go       endFallen: one too many ends the generation's processes;
-//	                          its images and data stay
+//	supervisor/crash.go       endFallen: one too many ends all processes; the rest stays
 //
 // A restart that the owner asks for (supervisor/restart.go) is done by the same watcher.
 // A one-off command (api/exec.go, supervisor/command.go) runs beside the process, in its

@@ -312,7 +312,7 @@ func TestReference_ExamplesAreWhatTheAPIDocumentDescribes(t *testing.T) {
 	require.NoError(t, err)
 	compiler := jsonschema.NewCompiler()
 	require.NoError(t, compiler.AddResource("openapi.json", document))
-	examples := map[string]string{"The stack": "Stack", "The event": "Event", "Uploads in JSON": "CreateObject", "GET /v0/stacks/{id}/source": "Source", "GET /v0/stacks/{id}/env": "Variables", "GET /v0/stacks/{id}/domains": "Domains", "PATCH /v0/stacks/{id}/env": "VariablesChange"}
+	examples := map[string]string{"The stack": "Stack", "The event": "Event", "Uploads in JSON": "CreateObject", "GET /v0/stacks/{id}/source": "Source", "GET /v0/stacks/{id}/metrics": "Metrics", "GET /v0/stacks/{id}/env": "Variables", "GET /v0/stacks/{id}/domains": "Domains", "PATCH /v0/stacks/{id}/env": "VariablesChange"}
 	require.Equal(t, len(examples), strings.Count(string(page), "```json"))
 	for section, name := range examples {
 		schema, err := compiler.Compile("openapi.json#/components/schemas/" + name)

@@ -147,6 +147,9 @@ func (s *Server) close() error {
 	if s.endDepot != nil {
 		s.endDepot()
 	}
+	if s.usage != nil {
+		s.usage.Close()
+	}
 	if s.supervisor != nil {
 		s.supervisor.Close()
 	}

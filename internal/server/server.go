@@ -50,6 +50,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 	"github.com/berth-host/berth/internal/supervisor"
+	"github.com/berth-host/berth/internal/usage"
 	"github.com/berth-host/berth/internal/webhook"
 )
 
@@ -81,6 +82,7 @@ type Server struct {
 	firewall     *firewall.Firewall
 	admission    *admission.Gate
 	supervisor   *supervisor.Supervisor
+	usage        *usage.Recorder
 	accounts     *account.Accounts
 	links        *account.Mails // nil unless mails are sent
 	codes        *redis.Window  // of claims, in the API and on the pages
@@ -162,6 +164,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	close(started)
 	s.startDepot()
+	s.openUsage()
 	s.openAccounts(key)
 	if err := s.openDomains(ctx, key); err != nil {
 		return err
@@ -481,6 +484,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Host:         s.supervisor,
 		Admission:    s.admission,
 		Dir:          s.dir(),
+		Metrics:      s.usage,
 		Creates:      s.redis.Window("creates", s.cfg.CreatesPerHour, time.Hour),
 		Refusals:     s.redis.Window("refusals", s.cfg.RefusedPerHour, time.Hour),
 		Codes:        s.codes,

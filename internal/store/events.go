@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berth-host/berth/internal/stack"
@@ -26,6 +27,17 @@ func (s *Store) Events(ctx context.Context, id string, after int64, limit int) (
 // LatestEvents returns the last limit events of a stack, newest first.
 func (s *Store) LatestEvents(ctx context.Context, id string, limit int) ([]stack.Event, error) {
 	return s.events(ctx, id, "true ORDER BY id DESC LIMIT ?", limit)
+}
+
+// EventsSince returns the events of a stack from a time on that are of some types, oldest
+// first.
+func (s *Store) EventsSince(ctx context.Context, id string, since time.Time, types ...stack.EventType) ([]stack.Event, error) {
+	args := []any{micros(since)}
+	for _, t := range types {
+		args = append(args, string(t))
+	}
+	places := strings.TrimSuffix(strings.Repeat("?, ", len(types)), ", ")
+	return s.events(ctx, id, "created_at >= ? AND type IN ("+places+") ORDER BY id", args...)
 }
 
 func (s *Store) events(ctx context.Context, id, which string, args ...any) ([]stack.Event, error) {

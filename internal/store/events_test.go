@@ -126,3 +126,15 @@ func (on suite) TestEvents_NeverUseAnIDTwice(t *testing.T) {
 		last += 2
 	}
 }
+
+func (on suite) TestEventsSince_AreOfTheTypesAndTheTime(t *testing.T) {
+	s, _ := on.open(t)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	k := create(t, s,
+		stack.Event{Type: stack.EventLive, CreatedAt: at.Add(-time.Second)}, stack.Event{Type: stack.EventCrashed, CreatedAt: at},
+		stack.Event{Type: stack.EventExtended, CreatedAt: at}, stack.Event{Type: stack.EventLive, CreatedAt: at.Add(time.Second)})
+	got, err := s.EventsSince(t.Context(), k.ID, at, stack.EventLive, stack.EventCrashed)
+	if err != nil || len(got) != 2 || got[0].Type != stack.EventCrashed || got[1].Type != stack.EventLive {
+		t.Errorf("the events are %v, %v", got, err)
+	}
+}

@@ -1,0 +1,21 @@
+package supervisor
+
+// Serving is the container of a service that is served.
+type Serving struct {
+	Stack, Service string
+	Container      string // id
+}
+
+// Serving returns the containers of all services that this node serves.
+func (s *Supervisor) Serving() (all []Serving) {
+	for _, r := range s.everyRunner() {
+		g := r.serving()
+		if g == nil {
+			continue
+		}
+		for _, p := range g.allProcesses() {
+			all = append(all, Serving{r.id, p.service.Spec.Name, p.id})
+		}
+	}
+	return all
+}

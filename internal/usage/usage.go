@@ -1,0 +1,122 @@
+// Package usage measures what the services of stacks serve and use, and keeps it for 30 days
+// in a database of its own: a small file, which may be lost. What goes wrong here is logged,
+// and harms nothing else.
+//
+// Every 15 seconds the Recorder takes what the proxy has counted, reads the control groups of
+// the processes, and writes a point for each service. Points are merged into steps of 5
+// minutes and of an hour, and removed when they are too old. Beside that, the sizes of data
+// directories are added up, in a small part of the time.
+//
+// Code in this package touches its own database file, and no others. It asks the engine only
+// where a container is.
+package usage
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/berth-host/berth/internal/engine"
+	"github.com/berth-host/berth/internal/pause"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// Process is a container of a service that is served.
+type Process struct {
+	Stack, Service string
+	Container      string // id
+}
+
+// series names the points of one service.
+type series struct{ stack, service string }
+
+func (p Process) series() series { return series{p.Stack, p.Service} }
+
+type eventReader = func(ctx context.Context, id string, since time.Time, types ...stack.EventType) ([]stack.Event, error)
+
+// Config is what a Recorder works with.
+type Config struct {
+	Path string // of the database's file
+
+	// Traffic returns what was counted since the last call, by stack and service.
+	Traffic   func() map[string]map[string]*proxy.Counts
+	Processes func() []Process
+	Engine    engine.Measures
+	// Events returns the events of a stack from a time on that are of some types.
+	Events eventReader
+	// Gone reports whether a stack was deleted, so that its points go.
+	Gone func(ctx context.Context, id string) (bool, error)
+
+	Log *slog.Logger
+}
+
+// Recorder measures and records.
+type Recorder struct {
+	cfg    Config
+	file   *file
+	sizer  *sizer
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	turn   sync.Mutex         // held while a step is recorded
+	gauges map[string]*gauge  // by container
+	seen   map[series]bool    // the services with points since they were merged last
+	merged time.Time          // when that was
+	lately map[string]*lately // by stack
+}
+
+// New returns a Recorder, which does nothing before Start. Without its database it records
+// nothing, and tries again.
+func New(cfg Config) *Recorder {
+	r := &Recorder{cfg: cfg, file: &file{path: cfg.Path, log: cfg.Log}, gauges: map[string]*gauge{}, seen: map[series]bool{}, lately: map[string]*lately{}}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.sizer = newSizer(r.ctx, cfg)
+	return r
+}
+
+// Start begins to measure.
+func (r *Recorder) Start() {
+	r.file.open()
+	r.measure(time.Now()) // what processes have used so far is none of this step
+	r.work.Go(r.run)
+	r.work.Go(r.sizer.run)
+}
+
+// run records each step when it ends.
+func (r *Recorder) run() {
+	r.loadLately(time.Now())
+	for {
+		at := time.Now().Truncate(Finest.Length)
+		if !pause.For(r.ctx, time.Until(at.Add(Finest.Length))) {
+			return
+		}
+		r.record(at)
+		r.maintain(at.Add(Finest.Length))
+	}
+}
+
+// Close records the step under way, which the next Recorder goes on with, and closes the
+// database.
+func (r *Recorder) Close() {
+	r.cancel()
+	r.work.Wait()
+	r.record(time.Now().Truncate(Finest.Length))
+	r.file.close()
+}
+
+// record measures, and adds the result to the step that begins at a time.
+func (r *Recorder) record(at time.Time) {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	points := r.measure(time.Now())
+	for s, p := range points {
+		p.At = at.Unix()
+		r.seen[s] = true
+		r.addLately(s.stack, p.At, p.Requests())
+	}
+	r.forgetLately(at)
+	r.file.add(points)
+}
