@@ -16,6 +16,7 @@ func (s *Server) openUsage() {
 		Engine:    s.driver,
 		Events:    s.store.EventsSince,
 		Gone:      s.isDeleted,
+		Ceilings:  usage.Ceilings{Cores: s.cfg.ServiceCPUs, Memory: s.cfg.ServiceMemory},
 		Log:       s.log,
 	})
 	s.usage.Start()

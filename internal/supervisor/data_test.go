@@ -54,6 +54,7 @@ func TestData_IsReplacedByAnotherVolume(t *testing.T) {
 			require.True(t, w.answers(st, "web"))
 		}
 		w.runs(st, "web-g1-r3")
+		require.Equal(t, engine.Key{Stack: st.ID, Service: "web", Generation: 1, Volume: 3}, w.sup.Serving()[0].Key)
 		st = w.get(st.ID)
 		require.Equal(t, map[string]int{"web": 3}, st.DataVolumes)
 		require.Equal(t, stack.Running, st.Generation.Services[0].Status)

@@ -1,9 +1,11 @@
 package supervisor
 
+import "github.com/berth-host/berth/internal/engine"
+
 // Serving is the container of a service that is served.
 type Serving struct {
-	Stack, Service string
-	Container      string // id
+	Key       engine.Key // of the service, and of its data volume
+	Container string     // id
 }
 
 // Serving returns the containers of all services that this node serves.
@@ -14,7 +16,7 @@ func (s *Supervisor) Serving() (all []Serving) {
 			continue
 		}
 		for _, p := range g.allProcesses() {
-			all = append(all, Serving{r.id, p.service.Spec.Name, p.id})
+			all = append(all, Serving{g.data(p.service.Spec.Name), p.id})
 		}
 	}
 	return all

@@ -6,18 +6,27 @@ import (
 	"time"
 )
 
-// maintain merges what has become whole steps by now, and once an hour removes what is too
-// old. At first, and once an hour, it does so for all services, and otherwise for those that
-// have new points.
+// maintain merges what has become whole steps by now, and removes the points of stacks that
+// were deleted, and once an hour what is too old. At first, and once an hour, it looks at all
+// services and stacks, and otherwise at those that have new points, or none any more.
 func (r *Recorder) maintain(now time.Time) {
 	some, hour := r.takeSeen(now)
 	if hour || some != nil {
 		r.file.write(func(ctx context.Context, tx *sql.Tx) error { return mergeAll(ctx, tx, some, now) })
 	}
+	r.dropGone(r.takeLeft())
 	if hour {
-		r.dropGone()
+		r.dropGone(r.recorded())
 		r.file.write(func(ctx context.Context, tx *sql.Tx) error { return dropOld(ctx, tx, now) })
 	}
+}
+
+// takeLeft returns the stacks without points since the last call, which may be deleted.
+func (r *Recorder) takeLeft() (left []string) {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	left, r.left = r.left, nil
+	return left
 }
 
 // takeSeen returns the services whose points are to be merged by now, nil for none, or for all
@@ -119,16 +128,17 @@ func dropOld(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	return nil
 }
 
-// dropGone removes the points of deleted stacks.
-func (r *Recorder) dropGone() {
-	var stacks []string
-	err := r.file.use(func(db *sql.DB) (err error) {
+// recorded returns the stacks that have points, as far as they can be read.
+func (r *Recorder) recorded() (stacks []string) {
+	_ = r.file.use(func(db *sql.DB) (err error) { // writing shows what is wrong
 		stacks, err = texts(r.ctx, db, "SELECT DISTINCT stack FROM points")
 		return err
 	})
-	if err != nil {
-		return // writing shows what is wrong
-	}
+	return stacks
+}
+
+// dropGone removes the points of those stacks that were deleted.
+func (r *Recorder) dropGone(stacks []string) {
 	for _, id := range stacks {
 		if gone, err := r.cfg.Gone(r.ctx, id); err == nil && gone {
 			r.file.write(func(ctx context.Context, tx *sql.Tx) error {

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +16,17 @@ type History struct {
 	Times []int64 // when each step began, in Unix seconds
 	// Services has for each step what is known of a service.
 	Services map[string][]Moment
-	Deploys  []Deploy
+	// Sizes are the last known sizes of the services' data directories. They may be older
+	// than the window. A service of which none is known is missing.
+	Sizes    map[string]Size
+	Events   []Event // that are worth a mark on the time axis, oldest first
+	Ceilings Ceilings
+}
+
+// Ceilings are what a service may use; 0 for no limit.
+type Ceilings struct {
+	Cores  float64
+	Memory int64 // bytes
 }
 
 // Moment is what is known of a service in one step.
@@ -24,17 +35,26 @@ type Moment struct {
 	Crashes, Restarts int
 }
 
-// Deploy is a generation that went live.
-type Deploy struct {
+// Event is a deploy (stack.live), a crash or a restart of a service, or a move of the stack to
+// this node (stack.restored), before which its metrics are on another node. A stack is also
+// restored when it is claimed after its time.
+type Event struct {
 	At         time.Time
-	Generation int
+	Type       stack.EventType
+	Service    string // "" if it concerns the whole stack
+	Generation int    // that went live; 0 for other events
 }
+
+var marked = []stack.EventType{stack.EventLive, stack.EventRestored, stack.EventCrashed, stack.EventRestarted}
 
 // Read returns the history of a stack in a window that ends with the last whole step. It has
 // the services that are named, and all others that were measured.
 func (r *Recorder) Read(ctx context.Context, id string, named []string, w Window) (History, error) {
 	h := newHistory(w, time.Now())
-	err := r.file.use(func(db *sql.DB) error { return h.addPoints(ctx, db, id, named, w.Step) })
+	h.Ceilings = r.cfg.Ceilings
+	err := r.file.use(func(db *sql.DB) error {
+		return errors.Join(h.addPoints(ctx, db, id, named, w.Step), r.addSizes(ctx, db, id, &h))
+	})
 	if isDamaged(err) {
 		r.file.fail(err)
 	}
@@ -49,7 +69,7 @@ func (r *Recorder) Read(ctx context.Context, id string, named []string, w Window
 
 // newHistory returns the history of a window in which nothing was measured.
 func newHistory(w Window, now time.Time) History {
-	h := History{Step: w.Step.Length, Services: map[string][]Moment{}}
+	h := History{Step: w.Step.Length, Services: map[string][]Moment{}, Sizes: map[string]Size{}}
 	to := now.Truncate(w.Step.Length).Unix()
 	for at := to - int64(w.Since/w.Step.Length)*w.Step.seconds(); at < to; at += w.Step.seconds() {
 		h.Times = append(h.Times, at)
@@ -85,9 +105,26 @@ func (h *History) addPoints(ctx context.Context, db *sql.DB, id string, named []
 // step returns the step that has a time in Unix seconds, or a number that no step has.
 func (h *History) step(at int64) int { return int((at - h.Times[0]) / int64(h.Step/time.Second)) }
 
-// addEvents adds the deploys, and the crashes and restarts of the services.
+// addSizes adds the last known size of each service's data.
+func (r *Recorder) addSizes(ctx context.Context, db *sql.DB, id string, h *History) error {
+	for name := range h.Services {
+		size, known := r.sizer.last(series{id, name})
+		if !known { // since this server started
+			var err error
+			if size, known, err = lastSize(ctx, db, series{id, name}); err != nil {
+				return err
+			}
+		}
+		if known {
+			h.Sizes[name] = size
+		}
+	}
+	return nil
+}
+
+// addEvents adds the events, and counts the crashes and restarts of the services.
 func (h *History) addEvents(ctx context.Context, id string, read eventReader) error {
-	events, err := read(ctx, id, time.Unix(h.Times[0], 0), stack.EventLive, stack.EventCrashed, stack.EventRestarted)
+	events, err := read(ctx, id, time.Unix(h.Times[0], 0), marked...)
 	if err != nil {
 		return err
 	}
@@ -100,24 +137,18 @@ func (h *History) addEvents(ctx context.Context, id string, read eventReader) er
 }
 
 func (h *History) addEvent(e stack.Event, step int) {
-	if e.Type == stack.EventLive {
-		generation, _ := e.Data["generation"].(float64) // as JSON has it
-		h.Deploys = append(h.Deploys, Deploy{e.CreatedAt, int(generation)})
-		return
-	}
 	name, _ := e.Data["service"].(string)
+	generation, _ := e.Data["generation"].(float64) // as JSON has it
+	if e.Type != stack.EventLive {
+		generation = 0
+	}
+	h.Events = append(h.Events, Event{e.CreatedAt, e.Type, name, int(generation)})
 	moments := h.Services[name]
 	switch {
-	case moments == nil: // of a service that is gone
+	case moments == nil: // of the stack, or of a service that is gone
 	case e.Type == stack.EventCrashed:
 		moments[step].Crashes++
-	default:
+	case e.Type == stack.EventRestarted:
 		moments[step].Restarts++
 	}
-}
-
-// Size returns how large the data directory of a service was when it was last added up, false
-// if it was not since this server started.
-func (r *Recorder) Size(id, service string) (Size, bool) {
-	return r.sizer.last(series{id, service})
 }

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 )
 
@@ -92,6 +93,22 @@ func scanPoint(rows *sql.Rows) (*Point, error) {
 	p.CPU, p.Over = time.Duration(cpu)*time.Microsecond, time.Duration(over)*time.Microsecond
 	p.Traffic, err = unpackTraffic(traffic)
 	return &p, err
+}
+
+// lastSize returns the last size of a service's data that was recorded.
+func lastSize(ctx context.Context, db querier, s series) (size Size, known bool, err error) {
+	for _, step := range steps {
+		var at int64
+		err := db.QueryRowContext(ctx, `SELECT at, data FROM points
+			WHERE stack = ? AND service = ? AND step = ? AND data IS NOT NULL ORDER BY at DESC LIMIT 1`,
+			s.stack, s.service, step.seconds()).Scan(&at, &size.Bytes)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		}
+		size.At = time.Unix(at, 0)
+		return size, err == nil, err
+	}
+	return size, false, nil
 }
 
 // services returns the services of a stack that have points of a step between two times.

@@ -68,7 +68,7 @@ func (s *sizer) run() {
 
 // due returns the services whose size is to be added up now, and forgets those without a
 // process.
-func (s *sizer) due() (due []series) {
+func (s *sizer) due() (due []engine.Key) {
 	there := map[series]*sizeOf{}
 	now := time.Now()
 	s.mu.Lock()
@@ -85,27 +85,27 @@ func (s *sizer) due() (due []series) {
 		there[key] = of
 		if !of.working && !now.Before(of.due) {
 			of.working = true
-			due = append(due, key)
+			due = append(due, process.Key)
 		}
 	}
 	s.sizes = there
 	return due
 }
 
-// count adds up one size.
-func (s *sizer) count(key series) {
+// count adds up the size of the data of a key.
+func (s *sizer) count(key engine.Key) {
 	w := &walk{sizer: s}
 	bytes, err := int64(0), s.ctx.Err()
 	if w.begin() {
-		bytes, err = s.engine.DataSize(engine.Key{Stack: key.stack, Service: key.service}, w.step)
+		bytes, err = s.engine.DataSize(key, w.step)
 	}
 	w.rest()
 	if err != nil && s.ctx.Err() == nil && !errors.Is(err, engine.ErrNotFound) {
-		s.log.Info("size of data not known", "stack", key.stack, "service", key.service, "error", err)
+		s.log.Info("size of data not known", "stack", key.Stack, "service", key.Service, "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.sizes[key]
+	of := s.sizes[series{key.Stack, key.Service}]
 	if of == nil {
 		return // it was forgotten meanwhile
 	}

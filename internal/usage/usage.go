@@ -14,6 +14,8 @@ package usage
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,14 +27,14 @@ import (
 
 // Process is a container of a service that is served.
 type Process struct {
-	Stack, Service string
-	Container      string // id
+	Key       engine.Key // of the service, and of its data volume
+	Container string     // id
 }
 
 // series names the points of one service.
 type series struct{ stack, service string }
 
-func (p Process) series() series { return series{p.Stack, p.Service} }
+func (p Process) series() series { return series{p.Key.Stack, p.Key.Service} }
 
 type eventReader = func(ctx context.Context, id string, since time.Time, types ...stack.EventType) ([]stack.Event, error)
 
@@ -49,6 +51,8 @@ type Config struct {
 	// Gone reports whether a stack was deleted, so that its points go.
 	Gone func(ctx context.Context, id string) (bool, error)
 
+	Ceilings Ceilings // of every service
+
 	Log *slog.Logger
 }
 
@@ -63,6 +67,8 @@ type Recorder struct {
 
 	turn   sync.Mutex         // held while a step is recorded
 	gauges map[string]*gauge  // by container
+	stacks map[string]bool    // that the last step has points of
+	left   []string           // stacks that it has none of, unlike the one before
 	seen   map[series]bool    // the services with points since they were merged last
 	merged time.Time          // when that was
 	lately map[string]*lately // by stack
@@ -112,11 +118,16 @@ func (r *Recorder) record(at time.Time) {
 	r.turn.Lock()
 	defer r.turn.Unlock()
 	points := r.measure(time.Now())
+	before := r.stacks
+	r.stacks = map[string]bool{}
 	for s, p := range points {
 		p.At = at.Unix()
+		r.stacks[s.stack] = true
+		delete(before, s.stack)
 		r.seen[s] = true
 		r.addLately(s.stack, p.At, p.Requests())
 	}
+	r.left = slices.AppendSeq(r.left, maps.Keys(before))
 	r.forgetLately(at)
 	r.file.add(points)
 }

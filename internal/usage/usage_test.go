@@ -33,16 +33,21 @@ type world struct {
 	fault     error // of the engine
 	asked     int   // how often the engine was asked for a container
 	data      int64
-	files     int // that the data has
-	gone      map[string]bool
+	files     int  // that the data has
+	silent    bool // no service has a route
+	gone      bool // the stack was deleted
 	events    []stack.Event
+}
+
+func process(service, container string) Process {
+	return Process{engine.Key{Stack: shop, Service: service, Generation: 1}, container}
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	return &world{
-		path: filepath.Join(t.TempDir(), "metrics.db"), memory: 1 << 20, data: 5000, files: 1, gone: map[string]bool{},
-		processes: []Process{{shop, "web", "c1"}},
+		path: filepath.Join(t.TempDir(), "metrics.db"), memory: 1 << 20, data: 5000, files: 1,
+		processes: []Process{process("web", "c1")},
 	}
 }
 
@@ -62,7 +67,12 @@ func (w *world) open() *Recorder {
 			}
 			return found, nil
 		},
-		Gone: func(_ context.Context, id string) (bool, error) { return w.gone[id], nil },
+		Gone: func(context.Context, string) (bool, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.gone, nil
+		},
+		Ceilings: Ceilings{Cores: 0.5, Memory: 1 << 30},
 	})
 	r.Start()
 	return r
@@ -73,6 +83,9 @@ func (w *world) take() map[string]map[string]*proxy.Counts {
 	defer w.mu.Unlock()
 	c := w.counts
 	w.counts = proxy.Counts{}
+	if w.silent {
+		return nil
+	}
 	return map[string]map[string]*proxy.Counts{shop: {"web": &c}}
 }
 
@@ -84,6 +97,13 @@ func (w *world) serve(n uint64, took time.Duration) {
 	for range n {
 		w.counts.First.Add(took)
 	}
+}
+
+// end ends what runs, and may delete the stack.
+func (w *world) end(deleted bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.processes, w.silent, w.gone = nil, true, deleted
 }
 
 // use makes the container use processors for a time.
@@ -226,9 +246,36 @@ func TestRecorder_MergesAndDropsSteps(t *testing.T) {
 		require.Equal(t, []int{9, 0, 1}, []int{rows(t, r, steps[2]), rows(t, r, steps[1]), rows(t, r, Finest)})
 		pass(24 * time.Hour)
 		require.Equal(t, 24+1, rows(t, r, steps[2]))
-		w.gone[shop] = true
-		pass(time.Hour)
-		require.LessOrEqual(t, rows(t, r, Finest), 1, "those of a deleted stack go with the hour")
+	})
+}
+
+func TestRecorder_DropsAStackSoonAfterItsDeletion(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		r := w.open()
+		defer r.Close()
+		pass(11 * time.Minute)
+		require.Equal(t, []int{44, 2}, []int{rows(t, r, Finest), rows(t, r, steps[1])})
+		w.end(true)
+		pass(15 * time.Second)
+		require.Zero(t, rows(t, r, Finest)+rows(t, r, steps[1]))
+	})
+}
+
+func TestRecorder_KeepsAStackThatIsElsewhere(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		r := w.open()
+		pass(5 * time.Minute)
+		w.end(false)
+		pass(2 * time.Hour)
+		require.Equal(t, 20, rows(t, r, Finest))
+		r.Close()
+		w.end(true)
+		r = w.open()
+		defer r.Close()
+		pass(15 * time.Second)
+		require.Zero(t, rows(t, r, Finest), "it was deleted while no server ran")
 	})
 }
 
@@ -305,10 +352,20 @@ func TestRead_HasDeploysCrashesAndRestarts(t *testing.T) {
 		pass(15 * time.Second)
 		event(stack.EventCrashed, "web")
 		event(stack.EventRestarted, "web")
+		event(stack.EventRestored, "")
 		pass(15 * time.Second)
 		event(stack.EventCrashed, "web") // after it
 		h := read(t, r, "30s", "")
-		require.Equal(t, []Deploy{{time.Now().Add(-30 * time.Second), 3}}, h.Deploys)
+		began, next := time.Now().Add(-30*time.Second), time.Now().Add(-15*time.Second)
+		require.Equal(t, []Event{
+			{began, stack.EventLive, "", 3},
+			{began, stack.EventCrashed, "web", 0},
+			{began, stack.EventCrashed, "gone", 0},
+			{next, stack.EventCrashed, "web", 0},
+			{next, stack.EventRestarted, "web", 0},
+			{next, stack.EventRestored, "", 0},
+		}, h.Events)
+		require.Equal(t, Ceilings{0.5, 1 << 30}, h.Ceilings)
 		web := h.Services["web"]
 		require.Equal(t, []int{1, 0, 1, 1}, []int{web[0].Crashes, web[0].Restarts, web[1].Crashes, web[1].Restarts})
 		require.NotContains(t, h.Services, "gone")
@@ -321,15 +378,12 @@ func TestSizer_TakesItsTime(t *testing.T) {
 		w.files = 1_000 // 0.1 s of work
 		r := w.open()
 		defer r.Close()
-		_, known := r.Size(shop, "web")
-		require.False(t, known)
 		pass(30 * time.Second)
-		_, known = r.Size(shop, "web")
-		require.False(t, known, "it rests")
+		require.Empty(t, read(t, r, "1m", "").Sizes, "it rests")
 		pass(10 * time.Second)
-		size, known := r.Size(shop, "web")
-		require.True(t, known)
+		size := read(t, r, "1m", "").Sizes["web"]
 		require.EqualValues(t, 5000, size.Bytes)
+		require.WithinRange(t, size.At, time.Now().Add(-10*time.Second), time.Now())
 		pass(15 * time.Second)
 		var sizes int
 		for _, p := range read(t, r, "1m", "").Services["web"] {
@@ -350,13 +404,30 @@ func TestSizer_LetsSmallOnesPassALargeOne(t *testing.T) {
 		pass(10 * time.Second)
 		w.mu.Lock()
 		w.files = 1
-		w.processes = append(w.processes, Process{shop, "api", "c2"})
+		w.processes = append(w.processes, process("api", "c2"))
 		w.mu.Unlock()
 		pass(30 * time.Second)
-		_, known := r.Size(shop, "api")
-		require.True(t, known)
-		_, known = r.Size(shop, "web")
-		require.False(t, known)
+		sizes := read(t, r, "1m", "").Sizes
+		require.Contains(t, sizes, "api")
+		require.NotContains(t, sizes, "web")
+	})
+}
+
+func TestSizer_ItsSizesSurviveAStop(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		r := w.open()
+		pass(15 * time.Second)
+		counted := time.Now()
+		r.Close()
+		pass(7 * time.Hour)
+		w.files = 1_000_000
+		r = w.open()
+		defer r.Close()
+		pass(15 * time.Second)
+		size := read(t, r, "1m", "").Sizes["web"]
+		require.EqualValues(t, 5000, size.Bytes)
+		require.WithinRange(t, size.At, counted.Add(-time.Hour), counted)
 	})
 }
 
