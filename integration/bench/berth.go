@@ -25,6 +25,7 @@ const (
 // berth is a complete server under measurement.
 type berth struct {
 	target  *target
+	admin   string    // address of its page for operators
 	data    string    // its data directory
 	env     []string  // of its process
 	started time.Time // its process, the last one
@@ -106,7 +107,7 @@ func (b *bench) newBerth(ctx context.Context, settings []string) (*berth, error)
 	if err != nil {
 		return nil, err
 	}
-	return &berth{target: &target{addr: addr}, data: data, env: append(env, settings...), hand: hand}, nil
+	return &berth{target: &target{addr: addr}, admin: admin, data: data, env: append(env, settings...), hand: hand}, nil
 }
 
 // launch starts the server's process and waits until it serves; it listens before that.

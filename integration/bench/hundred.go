@@ -27,7 +27,8 @@ const (
 var many = []string{"BERTH_MAX_BUILDS=8"}
 
 // measureHundred measures the cost of a hundred live stacks: how soon all of them
-// answer after a restart of the server, and what the server uses when idle.
+// answer after a restart of the server, what the server uses when idle, and what it uses for
+// the metrics when they are busy.
 func (b *bench) measureHundred(ctx context.Context) error {
 	return b.withBerth(ctx, many, func(ctx context.Context, server *berth) error {
 		stacks, err := server.createMany(ctx, b.tools)
@@ -44,10 +45,11 @@ func (b *bench) measureHundred(ctx context.Context) error {
 		}
 		b.table.worst(adoptionRow, millis, adopted, adoptionGoal)
 		idle, err := server.idle(ctx, idleFor)
-		if err == nil {
-			b.table.worst(idleRow, percent, []float64{idle}, idleGoal)
+		if err != nil {
+			return err
 		}
-		return err
+		b.table.worst(idleRow, percent, []float64{idle}, idleGoal)
+		return b.measureMetrics(ctx, server, stacks)
 	})
 }
 

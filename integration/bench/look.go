@@ -9,9 +9,18 @@ import (
 	"strconv"
 )
 
-// mostForLook is the highest acceptable share of a request's processor time for the
-// look at its kept connection.
-const mostForLook = 0.02
+// The highest acceptable shares of a request's processor time for the look at its kept
+// connection, and for counting it.
+const (
+	mostForLook  = 0.02
+	mostForCount = 0.05
+)
+
+// The proxy's own benchmarks of them.
+const (
+	lookBenchmark  = "BenchmarkLook"
+	countBenchmark = "BenchmarkCount"
+)
 
 // lookProgram has the proxy's own benchmarks.
 const lookProgram = "proxy.test"
@@ -21,17 +30,22 @@ func buildLook(ctx context.Context, source, bin string) error {
 	return quiet(ctx, nil, "go", "-C", source, "test", "-trimpath", "-c", "-o", filepath.Join(bin, lookProgram), "./internal/proxy")
 }
 
-// lookTrials measures the cost of the look alone.
+// lookTrials measures the cost of the look, and of counting, alone.
 func (b *bench) lookTrials(_ context.Context, s *stand) error {
-	s.one(figure{what: "look at a kept connection: CPU", unit: nanos}, func(ctx context.Context) (float64, error) {
-		micros, err := b.costOfLook(ctx)
-		return micros * 1000, err
-	})
+	b.costTrial(s, "look at a kept connection: CPU", lookBenchmark)
+	b.costTrial(s, "counting of a request: CPU", countBenchmark)
 	return nil
 }
 
-// measureLook compares, alternately, the cost of the proxy's look at a kept connection
-// with that of the whole request.
+func (b *bench) costTrial(s *stand, what, benchmark string) {
+	s.one(figure{what: what, unit: nanos}, func(ctx context.Context) (float64, error) {
+		micros, err := b.costOf(ctx, benchmark)
+		return micros * 1000, err
+	})
+}
+
+// measureLook compares, alternately, the cost of the proxy's look at a kept connection, and
+// of counting a request for the metrics, with that of the whole request.
 func (b *bench) measureLook(ctx context.Context) error {
 	folder, err := b.writeFolder()
 	if err != nil {
@@ -59,34 +73,39 @@ func (b *bench) compareLook(ctx context.Context, front *target) error {
 	if err := front.expect(ctx, proxiedHost, small.path, small.bytes); err != nil {
 		return err
 	}
-	var looks, requests []float64
+	var looks, counts, requests []float64
 	for range b.rounds {
 		request, err := front.load(ctx, proxiedHost, small.path, conns, b.round)
 		if err != nil {
 			return err
 		}
-		look, err := b.costOfLook(ctx)
+		look, err := b.costOf(ctx, lookBenchmark)
 		if err != nil {
 			return err
 		}
-		looks, requests = append(looks, look), append(requests, request.micros)
+		count, err := b.costOf(ctx, countBenchmark)
+		if err != nil {
+			return err
+		}
+		looks, counts, requests = append(looks, look), append(counts, count), append(requests, request.micros)
 	}
 	b.table.compare("look at a kept connection, 1 KB, 64 conn: CPU", micros, looks, "whole request", requests, mostForLook)
+	b.table.compare("counting of a request, 1 KB, 64 conn: CPU", micros, counts, "whole request", requests, mostForCount)
 	return nil
 }
 
-var benchmarkLook = regexp.MustCompile(`BenchmarkLook.* ([\d.]+) cpu-ns/op`)
+var processorTime = regexp.MustCompile(` ([\d.]+) cpu-ns/op`)
 
-// costOfLook returns the processor time of one look in microseconds, which the proxy's
-// own benchmark measures.
-func (b *bench) costOfLook(ctx context.Context) (float64, error) {
-	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, lookProgram), "-test.run", "^$", "-test.bench", "^BenchmarkLook$", "-test.benchtime", "300000x").CombinedOutput()
+// costOf returns the processor time of what one of the proxy's own benchmarks does once, in
+// microseconds.
+func (b *bench) costOf(ctx context.Context, benchmark string) (float64, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, lookProgram), "-test.run", "^$", "-test.bench", "^"+benchmark+"$", "-test.benchtime", "300000x").CombinedOutput()
 	if err != nil {
-		return 0, fmt.Errorf("benchmark of the look: %w\n%s", err, out)
+		return 0, fmt.Errorf("%s: %w\n%s", benchmark, err, out)
 	}
-	m := benchmarkLook.FindSubmatch(out)
+	m := processorTime.FindSubmatch(out)
 	if m == nil {
-		return 0, fmt.Errorf("the benchmark of the look says nothing of its cost:\n%s", out)
+		return 0, fmt.Errorf("%s says nothing of its cost:\n%s", benchmark, out)
 	}
 	nanos, err := strconv.ParseFloat(string(m[1]), 64)
 	return nanos / 1000, err

@@ -129,25 +129,3 @@ func TestTake_CountsSitesAndGoesOnInTheNextGeneration(t *testing.T) {
 	require.Equal(t, [6]uint64{2: 1}, routes.Take()[testHex]["web"].Answers, "the last requests of a stack that is gone")
 	require.Empty(t, routes.Take())
 }
-
-func BenchmarkServe_Site(b *testing.B) {
-	var routes proxy.Routes
-	page := []byte("page")
-	routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(map[string]*proxy.Target{
-		"web": proxy.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(page) })),
-	})})
-	r := httptest.NewRequest("GET", "http://"+testHost, nil)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for w := (nowhere{}); pb.Next(); {
-			routes.Serve(w, r, testHost)
-		}
-	})
-}
-
-// nowhere is a writer that costs nothing.
-type nowhere struct{}
-
-func (nowhere) Header() http.Header         { return nil }
-func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
-func (nowhere) WriteHeader(int)             {}
