@@ -60,6 +60,8 @@ func (w *world) open() *Recorder {
 			return w.processes
 		},
 		Events: func(_ context.Context, _ string, since time.Time, types ...stack.EventType) (found []stack.Event, err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			for _, e := range w.events {
 				if !e.CreatedAt.Before(since) && slices.Contains(types, e.Type) {
 					found = append(found, e)
@@ -106,6 +108,13 @@ func (w *world) end(deleted bool) {
 	w.processes, w.silent, w.gone = nil, true, deleted
 }
 
+// change changes the world while nobody looks at it.
+func (w *world) change(do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	do()
+}
+
 // use makes the container use processors for a time.
 func (w *world) use(cpu time.Duration) {
 	w.mu.Lock()
@@ -125,13 +134,16 @@ func (w *world) Measure(context.Context, string) (func() (engine.Usage, error), 
 }
 
 func (w *world) DataSize(_ engine.Key, step func() error) (int64, error) {
-	for range w.files {
+	w.mu.Lock()
+	files, data := w.files, w.data
+	w.mu.Unlock()
+	for range files {
 		time.Sleep(100 * time.Microsecond)
 		if err := step(); err != nil {
 			return 0, err
 		}
 	}
-	return w.data, nil
+	return data, nil
 }
 
 // inBubble runs a test on a clock of its own, from a whole hour on.
@@ -222,7 +234,7 @@ func TestRecorder_MergesAndDropsSteps(t *testing.T) {
 		defer func() { r.Close() }()
 		for range 8 * 60 { // minutes
 			w.serve(3, 5*time.Millisecond)
-			w.memory += 1000
+			w.change(func() { w.memory += 1000 })
 			pass(time.Minute)
 		}
 		pass(time.Second)
@@ -319,7 +331,7 @@ func TestRecorder_CountsAContainerThatStartsAgain(t *testing.T) {
 func TestRecorder_SaysNothingOfWhatItCannotSee(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.fault = fmt.Errorf("look: %w", engine.ErrHidden)
+		w.change(func() { w.fault = fmt.Errorf("look: %w", engine.ErrHidden) })
 		r := w.open()
 		defer r.Close()
 		w.serve(1, time.Millisecond)
@@ -337,11 +349,13 @@ func TestRecorder_SaysNothingOfWhatItCannotSee(t *testing.T) {
 func TestRead_HasDeploysCrashesAndRestarts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.processes = nil
+		w.change(func() { w.processes = nil })
 		r := w.open()
 		defer r.Close()
 		event := func(kind stack.EventType, service string) {
-			w.events = append(w.events, stack.Event{Type: kind, CreatedAt: time.Now(), Data: map[string]any{"service": service, "generation": 3.0}})
+			w.change(func() {
+				w.events = append(w.events, stack.Event{Type: kind, CreatedAt: time.Now(), Data: map[string]any{"service": service, "generation": 3.0}})
+			})
 		}
 		event(stack.EventCrashed, "web") // before the window
 		pass(30 * time.Second)
@@ -375,7 +389,7 @@ func TestRead_HasDeploysCrashesAndRestarts(t *testing.T) {
 func TestSizer_TakesItsTime(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.files = 1_000 // 0.1 s of work
+		w.change(func() { w.files = 1_000 }) // 0.1 s of work
 		r := w.open()
 		defer r.Close()
 		pass(30 * time.Second)
@@ -398,14 +412,14 @@ func TestSizer_TakesItsTime(t *testing.T) {
 func TestSizer_LetsSmallOnesPassALargeOne(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.files = 1_000_000
+		w.change(func() { w.files = 1_000_000 })
 		r := w.open()
 		defer r.Close()
 		pass(10 * time.Second)
-		w.mu.Lock()
-		w.files = 1
-		w.processes = append(w.processes, process("api", "c2"))
-		w.mu.Unlock()
+		w.change(func() {
+			w.files = 1
+			w.processes = append(w.processes, process("api", "c2"))
+		})
 		pass(30 * time.Second)
 		sizes := read(t, r, "1m", "").Sizes
 		require.Contains(t, sizes, "api")
@@ -421,7 +435,7 @@ func TestSizer_ItsSizesSurviveAStop(t *testing.T) {
 		counted := time.Now()
 		r.Close()
 		pass(7 * time.Hour)
-		w.files = 1_000_000
+		w.change(func() { w.files = 1_000_000 })
 		r = w.open()
 		defer r.Close()
 		pass(15 * time.Second)
