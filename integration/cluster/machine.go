@@ -32,6 +32,10 @@ const (
 	// readyWithin limits how long a machine may take to work after its start.
 	readyWithin = 2 * time.Minute
 
+	// pauses is how often to try to freeze a machine: the kernel may give up on one whose
+	// processes fork all the time.
+	pauses = 5
+
 	// cpuShares is a machine's weight when others want the processors too; a container has
 	// 1024 by default.
 	cpuShares = 256
@@ -120,7 +124,14 @@ func (m *Machine) Kill(ctx context.Context) error {
 }
 
 // Pause freezes every process of the machine. Its connections stay.
-func (m *Machine) Pause(ctx context.Context) error { return m.lab.docker.ContainerPause(ctx, m.id) }
+func (m *Machine) Pause(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		err := m.lab.docker.ContainerPause(ctx, m.id)
+		if err == nil || attempt == pauses || !strings.Contains(err.Error(), "unable to freeze") {
+			return err
+		}
+	}
+}
 
 // Unpause lets a frozen machine go on.
 func (m *Machine) Unpause(ctx context.Context) error {

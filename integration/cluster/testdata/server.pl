@@ -6,6 +6,7 @@ use IO::Socket::INET;
 $| = 1;
 $SIG{CHLD} = 'IGNORE';
 my $door = IO::Socket::INET->new(LocalPort => $ENV{PORT}, Listen => 128, ReuseAddr => 1) or die "listen: $!";
+my $process = time . '-' . int rand 1e9;
 while (1) {
 	my $conn = $door->accept or next;
 	if (fork) { close $conn; next }
@@ -33,6 +34,8 @@ sub answer {
 	elsif ($path eq '/write') { reply($conn, write_file($file, $body)) }
 	elsif ($path eq '/read') { reply($conn, read_file($file)) }
 	elsif ($path eq '/env') { reply($conn, $ENV{$q{name}} // '') }
+	elsif ($path eq '/process') { reply($conn, $process) }
+	elsif ($path eq '/print') { print "line $_\n" for 1 .. $q{n}; reply($conn, 'printed') }
 	elsif ($path eq '/head') { reply($conn, $head) }
 	elsif ($path eq '/length') { reply($conn, length $body) }
 	elsif ($path eq '/bytes') { reply($conn, 'x' x $q{n}) }
