@@ -7,6 +7,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -126,6 +127,19 @@ type Reply struct {
 }
 
 func (r Reply) String() string { return fmt.Sprintf("%d %s", r.status, r.body) }
+
+// unexpected returns an error if no node may give such an answer of the API.
+func unexpected(r Reply) error {
+	switch {
+	case r.status == http.StatusBadGateway, r.status == http.StatusServiceUnavailable:
+		if r.header.Get("Retry-After") == "" {
+			return errors.New("an answer without Retry-After: " + r.String())
+		}
+	case r.status >= 500, r.status == http.StatusUnauthorized:
+		return errors.New("an answer that must not be: " + r.String())
+	}
+	return nil
+}
 
 // stack reads a stack object.
 func (r Reply) stack(t *testing.T) *Stack {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/swarm"
 	"github.com/stretchr/testify/require"
 
 	"github.com/berth-host/berth/integration/invariants"
@@ -116,6 +117,30 @@ func (h *Host) awaitState(t *testing.T, node *Host, state string) time.Duration 
 		return same(state, h.members(t)[node.node.Name].State)
 	})
 	return time.Since(began)
+}
+
+// setAvailability makes Swarm say something of nodes.
+func (c *Cluster) setAvailability(t *testing.T, a swarm.NodeAvailability, hosts ...*Host) {
+	t.Helper()
+	manager := c.on("m1").node.Engine
+	for _, h := range hosts {
+		node, _, err := manager.NodeInspectWithRaw(context.Background(), h.id(t))
+		require.NoError(t, err)
+		node.Spec.Availability = a
+		require.NoError(t, manager.NodeUpdate(context.Background(), node.ID, node.Version, node.Spec))
+	}
+}
+
+// avail is setAvailability, and waits until the cluster knows.
+func (c *Cluster) avail(t *testing.T, a swarm.NodeAvailability, hosts ...*Host) {
+	t.Helper()
+	c.setAvailability(t, a, hosts...)
+	for _, h := range hosts {
+		eventually(t, h.node.Name+" is on "+string(a), func() error {
+			return same(string(a), c.on("m1").members(t)[h.node.Name].Availability)
+		})
+	}
+	time.Sleep(lease) // the servers read it when they renew their leases
 }
 
 // sql reads from the database of the cluster.

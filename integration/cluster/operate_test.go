@@ -70,24 +70,17 @@ func TestCluster_SwarmDrainsANodeAndEndsItsServer(t *testing.T) {
 	long(t)
 	c := start(t, clustered)
 	st := c.on("m1").live(t, app, appManifest)
-	gone, other, manager := c.owner(t, st), c.others(t, st)[0], c.on("m1").node.Engine
+	gone, other := c.owner(t, st), c.others(t, st)[0]
 	other.write(t, st, "kept", "data")
-	avail := func(a swarm.NodeAvailability) {
-		t.Helper()
-		node, _, err := manager.NodeInspectWithRaw(t.Context(), gone.id(t))
-		require.NoError(t, err)
-		node.Spec.Availability = a
-		require.NoError(t, manager.NodeUpdate(t.Context(), node.ID, node.Version, node.Spec))
-	}
-	defer avail(swarm.NodeAvailabilityActive)
-	avail(swarm.NodeAvailabilityDrain)
+	defer c.setAvailability(t, swarm.NodeAvailabilityActive, gone)
+	c.setAvailability(t, swarm.NodeAvailabilityDrain, gone)
 	began := time.Now()
 	gone.stop(t)
 	t.Logf("the server moved one stack and ended in %s", time.Since(began).Round(time.Millisecond))
 	require.NotEqual(t, gone.id(t), other.placeOf(t, st).Node)
 	require.Equal(t, "200 hello from web, generation 1", other.get(t, st.url("web", "/")).String())
 	require.Equal(t, "200 data", other.reads(t, st, "kept"))
-	avail(swarm.NodeAvailabilityActive)
+	c.setAvailability(t, swarm.NodeAvailabilityActive, gone)
 	gone.run(t)
 }
 
