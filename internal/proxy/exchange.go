@@ -30,7 +30,7 @@ type exchange struct {
 	of tenant
 
 	// noWay answers, unless nil, when no connection can be had and nothing of the request
-	// has been sent.
+	// has been sent that may have changed anything.
 	noWay func()
 
 	hasBody bool
@@ -41,6 +41,7 @@ type exchange struct {
 	stop   func() bool // ends the watch over the caller
 	heard  bool        // the upstream has sent a byte
 	doubt  bool        // what it sent or received is inconsistent: its connection is not used again
+	begun  bool        // an earlier attempt may have changed something
 	gone   bool        // the caller left before it was answered
 	ended  bool        // the answer was read to its end
 	clean  bool        // the connection may be used again
@@ -73,7 +74,8 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request, of tenant) {
 }
 
 // serveOr answers r from the upstream, or has noWay do so, unless it is nil, if there is
-// no connection: nothing of the request has been read or sent then.
+// no connection: nothing of the request has been read then, and nothing sent that may have
+// changed anything.
 func (u *upstream) serveOr(w http.ResponseWriter, r *http.Request, of tenant, noWay func()) {
 	if r.Method == http.MethodConnect {
 		writePage(w, r, connectPage)
@@ -89,6 +91,7 @@ func (u *upstream) serveOr(w http.ResponseWriter, r *http.Request, of tenant, no
 	}
 	err := x.attempt(false)
 	for again := 0; errors.Is(err, errStale) && again < maxAgain; again++ {
+		x.begun = !isSafe(r.Method)
 		err = x.attempt(true)
 	}
 	if err != nil {
@@ -125,17 +128,18 @@ func (x *exchange) attempt(fresh bool) error {
 	return nil
 }
 
+// isSafe reports whether requests of a method change nothing.
+func isSafe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions || method == http.MethodTrace
+}
+
 // repeatable reports whether the request may be sent again when a pooled connection
 // turns out to have been closed.
 func (x *exchange) repeatable() bool {
 	if x.hasBody || x.upgrade != "" {
 		return false
 	}
-	switch x.r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		return true
-	}
-	return false
+	return isSafe(x.r.Method) || x.r.Method == http.MethodPut || x.r.Method == http.MethodDelete
 }
 
 // classify turns a failure before the first byte of the answer into errStale if the
@@ -283,7 +287,7 @@ func (x *exchange) fail(err error) {
 	if x.gone {
 		panic(http.ErrAbortHandler)
 	}
-	if x.noWay != nil && errors.As(err, new(unreachable)) {
+	if x.noWay != nil && !x.begun && errors.As(err, new(unreachable)) {
 		x.u.log.InfoContext(x.r.Context(), "no way to a node", "host", x.r.Host, "error", err)
 		x.noWay()
 		return

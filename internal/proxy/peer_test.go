@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -159,4 +160,40 @@ func TestPeer_ThatIsCutOffIsNoLateAnswer(t *testing.T) {
 	require.Equal(t, http.StatusBadGateway, res.StatusCode)
 	require.NotEmpty(t, res.Header.Get("Retry-After"))
 	require.Contains(t, string(text), "broke off")
+}
+
+// A node may have done what it was asked for before it went away, even if it cannot be asked
+// again: only of a request that changes nothing it can be said that the node was not reached.
+func TestPeer_ThatIsAwayAfterItWasAsked(t *testing.T) {
+	for method, says := range map[string]string{http.MethodGet: "cannot be reached", http.MethodDelete: "broke off"} {
+		t.Run(method, func(t *testing.T) {
+			dialed := false
+			p := NewPeer(PeerOptions{
+				Node: "n2", Name: func() string { return "n2" }, Lost: func() bool { return false }, Protocol: func() int { return 1 },
+				Dial: func(context.Context) (net.Conn, error) {
+					if dialed {
+						return nil, syscall.ECONNREFUSED
+					}
+					dialed = true
+					near, far := net.Pipe()
+					go func() {
+						_, _ = http.ReadRequest(bufio.NewReader(far))
+						far.Close()
+					}()
+					return near, nil
+				},
+			})
+			front := httptest.NewServer(http.HandlerFunc(p.Serve))
+			defer front.Close()
+			r, err := http.NewRequestWithContext(t.Context(), method, front.URL, nil)
+			require.NoError(t, err)
+			res, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			defer res.Body.Close()
+			text, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusBadGateway, res.StatusCode)
+			require.Contains(t, string(text), says)
+		})
+	}
 }
