@@ -123,7 +123,10 @@ func TestNodesDrain_WaitsUntilNoStackIsLeft(t *testing.T) {
 	}
 }
 
-func TestNodesDrain_SaysThatTheNodeIsLost(t *testing.T) {
+// drainBroken drains n1, which has a stack, lets something happen to the node meanwhile, and
+// returns what the command says.
+func drainBroken(t *testing.T, meanwhile func(*store.Store) error) (stderr string) {
+	t.Helper()
 	s := ofCluster(t)
 	placeStack(t, s, "n1")
 	done := make(chan string, 1)
@@ -138,10 +141,24 @@ func TestNodesDrain_SaysThatTheNodeIsLost(t *testing.T) {
 		}
 		draining = nodes[2].Draining
 	}
-	if err := errors.Join(s.EndLease(t.Context(), store.Node{ID: "n1", Holder: "a"}), s.LoseNode(t.Context(), "n1")); err != nil {
+	if err := meanwhile(s); err != nil {
 		t.Fatal(err)
 	}
-	if stderr := <-done; !strings.Contains(stderr, "node w1 is lost by now, and has 1 stacks left") {
+	return <-done
+}
+
+func TestNodesDrain_SaysThatTheNodeIsLost(t *testing.T) {
+	stderr := drainBroken(t, func(s *store.Store) error {
+		return errors.Join(s.EndLease(t.Context(), store.Node{ID: "n1", Holder: "a"}), s.LoseNode(t.Context(), "n1"))
+	})
+	if !strings.Contains(stderr, "node w1 is lost by now, and has 1 stacks left") {
+		t.Error(stderr)
+	}
+}
+
+func TestNodesDrain_EndsWhenTheNodeIsActivated(t *testing.T) {
+	stderr := drainBroken(t, func(s *store.Store) error { return s.DrainNode(t.Context(), "n1", false) })
+	if !strings.Contains(stderr, "node w1 was activated meanwhile, and keeps its 1 stacks") {
 		t.Error(stderr)
 	}
 }

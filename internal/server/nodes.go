@@ -106,8 +106,8 @@ func (n Nodes) find(ctx context.Context, asked string) (NodeView, error) {
 // drainLook is how often Drain looks how many stacks are left.
 const drainLook = time.Second
 
-// Drain makes a node move its stacks to others, and returns when it has none. If ctx ends
-// first the node goes on.
+// Drain makes a node move its stacks to others, and returns when it has none, or an error when
+// it is lost or activated before. If ctx ends first the node goes on.
 func (n Nodes) Drain(ctx context.Context, asked string) error {
 	node, err := n.find(ctx, asked)
 	if err != nil {
@@ -127,6 +127,8 @@ func (n Nodes) Drain(ctx context.Context, asked string) error {
 			return nil
 		case now.State == string(cluster.Lost):
 			return fmt.Errorf("node %s is lost by now, and has %d stacks left that need it back; start its berthd, which goes on moving them", node.Name, now.Stacks)
+		case now.Availability != "drain":
+			return fmt.Errorf("node %s was activated meanwhile, and keeps its %d stacks; drain it again if it is to be empty", node.Name, now.Stacks)
 		default:
 			left = now.Stacks
 		}
