@@ -168,6 +168,12 @@ func (t *Table) Owner(ctx context.Context, id string) string {
 // Reread reads the row of a stack again and returns its node, "" if it does not
 // exist. A read that fails changes nothing.
 func (t *Table) Reread(ctx context.Context, id string) string {
+	node, _ := t.reread(ctx, id)
+	return node
+}
+
+// reread is Reread, and reports whether the row could be read.
+func (t *Table) reread(ctx context.Context, id string) (node string, read bool) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	var p store.Placement
@@ -183,19 +189,21 @@ func (t *Table) Reread(ctx context.Context, id string) string {
 	defer t.mu.Unlock()
 	if err != nil {
 		t.cfg.Log.Warn("the node of a stack could not be read", "stack", id, "error", err)
-		return t.nodes[id]
+		return t.nodes[id], false
 	}
 	t.apply(p)
-	return p.Node
+	return p.Node, true
 }
 
-// RereadHost is Reread for the stack that a host belongs to by its name; it is
-// proxy.Routes.Refresh.
-func (t *Table) RereadHost(ctx context.Context, host string) {
+// RereadHost is Reread for the stack that a host belongs to by its name, if there can be one;
+// it is proxy.Routes.Refresh.
+func (t *Table) RereadHost(ctx context.Context, host string) bool {
 	label, _, _ := strings.Cut(host, ".")
 	if id := stackid.FromHex(label[strings.LastIndexByte(label, '-')+1:]); stackid.Valid(id) {
-		t.Reread(ctx, id)
+		_, read := t.reread(ctx, id)
+		return read
 	}
+	return true
 }
 
 // Elsewhere makes the hosts of a stack that this node gave away lead to its owner, and

@@ -53,3 +53,27 @@ func TestTable_HearsAtOnceOfAnOwnerThatNoEventNames(t *testing.T) {
 		}
 	}
 }
+
+func TestTable_SaysWhetherAHostCouldBeLookedUp(t *testing.T) {
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "berth.db"), Sealer: auth.NewSealer(auth.Key{1}), Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	table := peer.NewTable(peer.TableConfig{Rows: db, Routes: &proxy.Routes{}, Self: "n1", Domain: "apps.test", Log: quiet})
+	away, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		host string
+		ctx  context.Context
+		want bool
+	}{
+		{"web-0123456789ab.apps.test", t.Context(), true},
+		{"web-0123456789ab.apps.test", away, false},
+		{"web.apps.test", away, true},
+	} {
+		if got := table.RereadHost(c.ctx, c.host); got != c.want {
+			t.Errorf("%s: %v", c.host, got)
+		}
+	}
+}

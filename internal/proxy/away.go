@@ -64,8 +64,10 @@ func (t *Routes) Hold(id string) {
 func (t *Routes) findSettled(r *http.Request, host string) (place, page) {
 	p := t.find(host)
 	if t.Refresh != nil && (p.entry == nil || p.entry.Peer != nil && callerOf(r).Hops > 0) {
-		t.Refresh(r.Context(), host)
-		p = t.find(host)
+		fresh := t.Refresh(r.Context(), host)
+		if p = t.find(host); p.entry == nil && !fresh {
+			return p, unsurePage
+		}
 	}
 	if p.entry == nil || !p.entry.Hold {
 		return p, page{}

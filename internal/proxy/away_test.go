@@ -159,12 +159,13 @@ func TestRoutes_HoldAgainAfterTheStackCameBack(t *testing.T) {
 
 func TestRoutes_AreReadAgainWhereTheyMayBeOld(t *testing.T) {
 	routes, asked := &proxy.Routes{}, 0
-	routes.Refresh = func(_ context.Context, host string) {
+	routes.Refresh = func(_ context.Context, host string) bool {
 		asked++
 		if host == testHost {
 			routes.Set("s", here("new"))
 			routes.Keep("s", wildcard)
 		}
+		return true
 	}
 	if _, body := get(routes, 0); body != "new" || asked != 1 {
 		t.Errorf("an unknown host: %s, asked %d times", body, asked)
@@ -175,6 +176,17 @@ func TestRoutes_AreReadAgainWhereTheyMayBeOld(t *testing.T) {
 	}
 	if _, body := get(routes, 0); body != "new" || asked != 2 {
 		t.Errorf("a host that leads here: %s, asked %d times", body, asked)
+	}
+}
+
+// A node that cannot read the database does not know that there is no such stack.
+func TestRoutes_DoNotSayThatAStackIsUnknownWithoutALook(t *testing.T) {
+	for fresh, want := range map[bool]int{true: 404, false: 503} {
+		routes := &proxy.Routes{Refresh: func(context.Context, string) bool { return fresh }}
+		w, body := get(routes, 0)
+		if w.Code != want || (w.Header().Get("Retry-After") != "") == fresh {
+			t.Errorf("%d %v: %s", w.Code, w.Header(), body)
+		}
 	}
 }
 

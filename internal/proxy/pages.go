@@ -87,6 +87,11 @@ var isolatedPage = page{
 	detail: "the node that runs this stack was cut off from the others and finds out whether another one runs it now; try again in a moment", retry: true,
 }
 
+var unsurePage = page{
+	status: http.StatusServiceUnavailable, title: "The stack is not known here yet",
+	detail: "the node that was asked does not know this address, and cannot look it up in the database at the moment; try again shortly", retry: true,
+}
+
 var circlePage = page{
 	status: http.StatusBadGateway, title: "The stack's node is not known for sure",
 	detail: "the nodes do not agree on which of them runs this stack, as happens for a moment after a move; try again shortly", retry: true,

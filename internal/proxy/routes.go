@@ -91,8 +91,9 @@ func (r *record) current() *Entry {
 type Routes struct {
 	// Refresh is called, once for a request, when the entry of its host may be out of
 	// date: there is none, or it leads to another node although a node sent the request
-	// here. It returns when the entry is up to date. It is nil on one machine.
-	Refresh func(ctx context.Context, host string)
+	// here. It returns when the entry is up to date, or false if it cannot be now. It is
+	// nil on one machine.
+	Refresh func(ctx context.Context, host string) bool
 	// MayServe reports whether what runs here is this node's own for sure; nil on one
 	// machine, where it always is.
 	MayServe func() bool
