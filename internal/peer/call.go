@@ -184,12 +184,15 @@ const awayRetry = 5 * time.Second
 
 // Claim moves a stack into an account, as Claimer does.
 func (c Claims) Claim(ctx context.Context, id, owner, email string) (*stack.Stack, error) {
-	node := c.Owners.Owner(ctx, id)
+	node, err := c.Owners.Owner(ctx, id)
+	if err != nil {
+		return nil, &stack.Error{Kind: stack.Unavailable, RetryAfter: awayRetry, Detail: "the node that runs this stack cannot be looked up in the database at the moment; claim it again shortly"}
+	}
 	if node == "" || node == c.Self {
 		return c.Here.Claim(ctx, id, owner, email)
 	}
 	var none struct{}
-	err := c.Pool.Call(ctx, node, http.MethodPost, "claim", claimCall{id, owner, email}, &none)
+	err = c.Pool.Call(ctx, node, http.MethodPost, "claim", claimCall{id, owner, email}, &none)
 	if _, known := errors.AsType[*stack.Error](err); err != nil && !known {
 		c.Pool.cfg.Log.Info("claim not passed on", "stack", id, "error", err)
 		return nil, &stack.Error{Kind: stack.Unavailable, RetryAfter: awayRetry, Detail: fmt.Sprintf(

@@ -47,7 +47,11 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // toOwner passes a request to the owner of its stack. A stack that is not known is for
 // this node to deny.
 func (f *Forwarder) toOwner(w http.ResponseWriter, r *http.Request, id string, by By) {
-	node := f.owner(r, id)
+	node, err := f.owner(r, id)
+	if err != nil {
+		unsure(by).write(w, r)
+		return
+	}
 	if node == "" || node == f.cfg.Nodes.Self() {
 		f.cfg.Here.ServeHTTP(w, r)
 		return
@@ -65,12 +69,24 @@ func (f *Forwarder) toOwner(w http.ResponseWriter, r *http.Request, id string, b
 
 // owner returns the node of a stack. If a node forwarded the request here and this one
 // knows of another, one of them has not heard of a change.
-func (f *Forwarder) owner(r *http.Request, id string) string {
-	node := f.cfg.Owners.Owner(r.Context(), id)
+func (f *Forwarder) owner(r *http.Request, id string) (string, error) {
+	node, err := f.cfg.Owners.Owner(r.Context(), id)
 	if node != "" && node != f.cfg.Nodes.Self() && proxy.CallerOf(r).Hops > 0 {
 		return f.cfg.Owners.Reread(r.Context(), id)
 	}
-	return node
+	return node, err
+}
+
+// unsure is the answer for a stack whose node is not known and cannot be looked up.
+func unsure(by By) refusal {
+	refused := refusal{
+		http.StatusServiceUnavailable, "The stack is not known here yet",
+		"the node that was asked does not know this stack, and cannot look it up in the database at the moment; try again shortly", true,
+	}
+	if by == Remover {
+		refused.Detail = strings.Replace(refused.Detail, "moment;", "moment, so the stack was not deleted;", 1)
+	}
+	return refused
 }
 
 // refusal is an answer in place of a node's, also to pages of other origins.

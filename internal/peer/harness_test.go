@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -104,6 +105,7 @@ type world struct {
 	addrs  map[string]string
 	states map[string]peer.State
 	owners map[string]string
+	away   bool // the database
 }
 
 func newWorld(t testing.TB) *world {
@@ -145,6 +147,9 @@ func (w *world) PlacementsOf(ctx context.Context, _ []string) ([]store.Placement
 func (w *world) Placement(_ context.Context, id string) (store.Placement, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.away {
+		return store.Placement{}, errors.New("the database is away")
+	}
 	return store.Placement{Stack: id, Node: w.owners[id]}, nil
 }
 

@@ -359,9 +359,34 @@ func TestForward_FollowsAMoveThatItHasNotHeardOf(t *testing.T) {
 	third := w.join("n3", noAPI("n3"))
 	w.give(theStack, "n3")
 	third.serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "third") }))
-	second.table.Reread(context.Background(), theStack)
+	if _, err := second.table.Reread(context.Background(), theStack); err != nil {
+		t.Fatal(err)
+	}
 	if _, text := first.ask(t, "GET", theHost, "/", nil, nil); text != "third" {
 		t.Errorf("%s", text)
+	}
+}
+
+// A node that cannot read the database does not deny a stack that it has not heard of.
+func TestForward_DeniesNoStackThatItCannotLookUp(t *testing.T) {
+	w, first, _ := pair(t, echo, noAPI)
+	w.mu.Lock()
+	w.away = true
+	w.mu.Unlock()
+	const path = "/v0/stacks/stk_aaaaaaaaaaaa"
+	for _, tt := range []struct{ method, host, path, says string }{
+		{"GET", "web-aaaaaaaaaaaa.apps.test", "/", "does not know this address"},
+		{"POST", baseHost, path + "/services/web/exec", "does not know this stack"},
+		{"DELETE", baseHost, path, "so the stack was not deleted"},
+	} {
+		res, text := first.ask(t, tt.method, tt.host, tt.path, nil, nil)
+		if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || !strings.Contains(text, tt.says) {
+			t.Errorf("%s %s%s: %s %v %s", tt.method, tt.host, tt.path, res.Status, res.Header, text)
+		}
+	}
+	claims := peer.Claims{Here: claimer{"n1"}, Owners: first.table, Self: "n1", Pool: first.pool}
+	if _, err := claims.Claim(t.Context(), "stk_aaaaaaaaaaaa", "acc", "ana@example.com"); stack.KindOf(err) != stack.Unavailable {
+		t.Errorf("a claim: %v", err)
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 // Owners knows which node has a stack.
 type Owners interface {
 	// Owner returns the node of a stack, "" if the stack does not exist. It asks the
-	// database only about a stack that it does not know.
-	Owner(ctx context.Context, id string) string
+	// database only about a stack that it does not know, and fails if it cannot.
+	Owner(ctx context.Context, id string) (string, error)
 	// Reread is Owner with a look into the database.
-	Reread(ctx context.Context, id string) string
+	Reread(ctx context.Context, id string) (string, error)
 }
 
 // Rows is the database of stacks and their nodes; package store implements it.
@@ -155,25 +155,20 @@ func (t *Table) apply(p store.Placement) {
 }
 
 // Owner returns the node of a stack; see Owners.
-func (t *Table) Owner(ctx context.Context, id string) string {
+func (t *Table) Owner(ctx context.Context, id string) (string, error) {
 	t.mu.Lock()
 	node, known := t.nodes[id]
 	t.mu.Unlock()
 	if known || !stackid.Valid(id) {
-		return node
+		return node, nil
 	}
 	return t.Reread(ctx, id)
 }
 
 // Reread reads the row of a stack again and returns its node, "" if it does not
-// exist. A read that fails changes nothing.
-func (t *Table) Reread(ctx context.Context, id string) string {
-	node, _ := t.reread(ctx, id)
-	return node
-}
-
-// reread is Reread, and reports whether the row could be read.
-func (t *Table) reread(ctx context.Context, id string) (node string, read bool) {
+// exist. A read that fails changes nothing, and is an error only of a stack that was not
+// known before.
+func (t *Table) Reread(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	var p store.Placement
@@ -189,10 +184,13 @@ func (t *Table) reread(ctx context.Context, id string) (node string, read bool) 
 	defer t.mu.Unlock()
 	if err != nil {
 		t.cfg.Log.Warn("the node of a stack could not be read", "stack", id, "error", err)
-		return t.nodes[id], false
+		if node, known := t.nodes[id]; known {
+			return node, nil
+		}
+		return "", err
 	}
 	t.apply(p)
-	return p.Node, true
+	return p.Node, nil
 }
 
 // RereadHost is Reread for the stack that a host belongs to by its name, if there can be one;
@@ -200,8 +198,8 @@ func (t *Table) reread(ctx context.Context, id string) (node string, read bool) 
 func (t *Table) RereadHost(ctx context.Context, host string) bool {
 	label, _, _ := strings.Cut(host, ".")
 	if id := stackid.FromHex(label[strings.LastIndexByte(label, '-')+1:]); stackid.Valid(id) {
-		_, read := t.reread(ctx, id)
-		return read
+		_, err := t.Reread(ctx, id)
+		return err == nil
 	}
 	return true
 }
@@ -209,6 +207,6 @@ func (t *Table) RereadHost(ctx context.Context, host string) bool {
 // Elsewhere makes the hosts of a stack that this node gave away lead to its owner, and
 // returns the targets that they led to.
 func (t *Table) Elsewhere(id string) []*proxy.Target {
-	t.Reread(context.Background(), id)
+	_, _ = t.Reread(context.Background(), id) // Follow reads it again if this fails
 	return t.cfg.Routes.Remove(id)
 }

@@ -97,7 +97,7 @@ func (s *Server) othersHaveName(ctx context.Context, name string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, nameLimit)
 	defer cancel()
-	if s.others.table.Owner(ctx, id) == "" {
+	if node, err := s.others.table.Owner(ctx, id); err != nil || node == "" {
 		return false
 	}
 	st, err := s.store.Get(ctx, id)
