@@ -19,10 +19,10 @@ FUZZMINIMIZE ?= 5s
 FUZZTMP ?= $(firstword $(wildcard /dev/shm) /tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test cluster-test bench chaos fuzz build image bases packages pages fmt vet lint vuln clean engine debian settings chromium postgres runsc
+.PHONY: help run test cluster-test cluster-chaos bench chaos fuzz build image bases packages pages fmt vet lint vuln clean engine debian settings chromium postgres runsc
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: engine settings build ## set up what is needed, then run the server on :8080 until interrupted
 	./bin/berthd images build node@22
@@ -45,6 +45,9 @@ chaos: engine settings bases ## run an hour of kills and faults under load; BERT
 
 cluster-test: engine settings debian ## run all tests of a cluster of three nodes; make test runs the short ones
 	BERTH_REQUIRE_ENGINE=1 BERTH_CLUSTER_TESTS=all go test -race -timeout 2h -count 1 -v ./integration/cluster
+
+cluster-chaos: engine settings debian ## run 20 minutes of random faults on three nodes under load; BERTH_CHAOS_FOR sets another duration
+	BERTH_REQUIRE_ENGINE=1 BERTH_CLUSTER_TESTS=all BERTH_CHAOS_FOR=$${BERTH_CHAOS_FOR:-20m} go test -race -timeout 0 -count 1 -v -run TestChaos ./integration/cluster
 
 fuzz: ## run every fuzz target for FUZZTIME (60s); make test runs their seeds
 	@set -e; for file in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do \

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -169,8 +170,9 @@ func (c *Cluster) liveOn(t *testing.T, owner *Host, tree Tree, manifest string) 
 // history reads every event of the cluster, in order.
 func (c *Cluster) history(t *testing.T) []invariants.Occurrence { return c.hosts[0].history(t) }
 
-// inOrder asserts that every node has exactly what the rows of its own stacks imply, and
-// that docs/api.md allows the history since before.
+// inOrder asserts that every node has exactly what the rows of its own stacks imply, besides
+// the data that it keeps since others took its stacks, and that docs/api.md allows the history
+// since before.
 func (c *Cluster) inOrder(t *testing.T, before []invariants.Occurrence) {
 	t.Helper()
 	var rows []invariants.Row
@@ -179,11 +181,18 @@ func (c *Cluster) inOrder(t *testing.T, before []invariants.Occurrence) {
 		if rows, err = invariants.Rows(t.Context(), c.hosts[0].query); err != nil {
 			return err
 		}
+		marked, err := c.marked(t.Context())
+		if err != nil {
+			return err
+		}
 		now = c.history(t)
 		var errs []error
 		for _, h := range c.hosts {
 			there, err := h.inventory(t.Context())
 			errs = append(errs, err)
+			for st, volumes := range marked[h.id(t)] {
+				there[st] = slices.DeleteFunc(there[st], func(name string) bool { return slices.Contains(volumes, volumeOf(st, name)) })
+			}
 			own := slices.DeleteFunc(slices.Clone(rows), func(r invariants.Row) bool { return r.Node != h.id(t) })
 			if err := invariants.Compare(own, there); err != nil {
 				errs = append(errs, fmt.Errorf("on %s: %w", h.node.Name, err))
@@ -198,6 +207,33 @@ func (c *Cluster) inOrder(t *testing.T, before []invariants.Occurrence) {
 	require.GreaterOrEqual(t, len(now), len(before), "events are lost")
 	require.Equal(t, before, append([]invariants.Occurrence(nil), now[:len(before)]...), "recorded events have changed")
 	require.NoError(t, invariants.Follow(now, rows))
+}
+
+// marked returns the volumes that nodes keep since others took their stacks, by the ids of the
+// node and the stack.
+func (c *Cluster) marked(ctx context.Context) (map[string]map[string][]string, error) {
+	all := map[string]map[string][]string{}
+	err := c.hosts[0].query(ctx, `SELECT r.node, r.stack_id, r.volumes FROM remains r JOIN stacks s ON s.id = r.stack_id
+		WHERE s.status <> 'deleted' AND s.node <> r.node AND r.volumes <> 'null'`, func(rows *sql.Rows) error {
+		var node, st string
+		var text []byte
+		if err := rows.Scan(&node, &st, &text); err != nil {
+			return err
+		}
+		if all[node] == nil {
+			all[node] = map[string][]string{}
+		}
+		var volumes []string
+		err := json.Unmarshal(text, &volumes)
+		all[node][st] = volumes
+		return err
+	})
+	return all, err
+}
+
+// volumeOf returns the name that the engine has for a volume of a stack as inventory names it.
+func volumeOf(st, name string) string {
+	return "berth-" + strings.TrimPrefix(st, "stk_") + "-" + strings.TrimPrefix(name, "volume ")
 }
 
 // awaitPushed waits until the registry has some tags of a stack.

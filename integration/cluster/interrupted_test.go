@@ -27,8 +27,16 @@ var interruptions = []struct {
 	}},
 	{"a move", "move-copied", func(t *testing.T, c *Cluster, st *Stack) {
 		m := c.on("m1")
-		_, err := m.node.Begin(t.Context(), m.variables(), m.log, "berthd", "stacks", "move", st.ID, "w2")
+		var out record
+		move, err := m.node.Begin(t.Context(), m.variables(), &out, "berthd", "stacks", "move", st.ID, "w2")
 		require.NoError(t, err)
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			code, err := move.Wait(ctx)
+			require.NoError(t, err)
+			require.True(t, code == 0 || strings.HasPrefix(out.String(), "berthd: "), "the move ends with exit code %d: %s", code, &out)
+		})
 	}, func(t *testing.T, c *Cluster, st *Stack) {
 		now := c.on("m1").show(t, st)
 		require.Equal(t, "live 1", fmt.Sprint(now.Status, " ", now.Generation))
@@ -140,7 +148,7 @@ func (c *Cluster) row(t *testing.T, st *Stack) string {
 // returns an error if two served at the same time.
 func (c *Cluster) watch(t *testing.T, st *Stack) (done func() error) {
 	t.Helper()
-	s := &sightings{}
+	s, o := &sightings{}, c.follow(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	for _, h := range c.hosts {
@@ -154,7 +162,7 @@ func (c *Cluster) watch(t *testing.T, st *Stack) (done func() error) {
 	return func() error {
 		cancel()
 		t.Logf("%d answers of the stack", s.count())
-		return s.check()
+		return s.check(st, o)
 	}
 }
 

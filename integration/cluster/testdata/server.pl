@@ -6,7 +6,7 @@ use IO::Socket::INET;
 $| = 1;
 $SIG{CHLD} = 'IGNORE';
 my $door = IO::Socket::INET->new(LocalPort => $ENV{PORT}, Listen => 128, ReuseAddr => 1) or die "listen: $!";
-my $process = time . '-' . int rand 1e9;
+my $process = time . '-' . int(rand 1e9) . ' ' . home();
 while (1) {
 	my $conn = $door->accept or next;
 	if (fork) { close $conn; next }
@@ -41,6 +41,13 @@ sub answer {
 	elsif ($path eq '/bytes') { reply($conn, 'x' x $q{n}) }
 	elsif ($path eq '/exit') { reply($conn, 'bye'); kill 'KILL', getppid }
 	else { reply($conn, 'no such path', '404 Not Found') }
+}
+
+# home says where this machine has the container, so that a test knows on which node it is.
+sub home {
+	open my $mounts, '<', '/proc/self/mountinfo' or return '';
+	while (<$mounts>) { return $1 if m{^\S+ \S+ \S+ (\S+) /etc/hostname } }
+	return '';
 }
 
 sub body {
