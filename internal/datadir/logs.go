@@ -50,6 +50,17 @@ func (d Dir) Logs(_ context.Context, st *stack.Stack, service, kind string, v lo
 	return nil
 }
 
+// ReadLog returns lines of all that is kept of a service's log of a kind.
+func (d Dir) ReadLog(st *stack.Stack, service, kind string, q logfile.Query) (logfile.Page, error) {
+	return logfile.Read(d.Log(st.ID, service, kind), q)
+}
+
+// CopyLog writes all that is kept of a service's log of a kind to w. The lines contain
+// the bytes that programs wrote.
+func (d Dir) CopyLog(st *stack.Stack, service, kind string, w io.Writer) error {
+	return logfile.Copy(w, d.Log(st.ID, service, kind))
+}
+
 // followEvery is the time between two reads of a followed log.
 const followEvery = 250 * time.Millisecond
 

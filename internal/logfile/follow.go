@@ -156,12 +156,8 @@ func (l *Follower) skipTo(at int64) error {
 	if err != nil {
 		return err
 	}
-	if l.at = max(l.at, min(at, size)); l.at == l.head.size {
-		return nil
-	}
-	before := make([]byte, 1)
-	_, err = l.f.ReadAt(before, l.at-1)
-	l.print.within = before[0] != '\n'
+	l.at = max(l.at, min(at, size))
+	l.print.within, err = withinLine(l.f, l.head, l.at)
 	return err
 }
 

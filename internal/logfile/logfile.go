@@ -1,11 +1,11 @@
 // Package logfile keeps the logs of services as plain files of limited size: it
 // appends, rotates to one older copy, and reads the last lines (docs/api.md, "Logs and
-// events"). A line of a run log starts with a stamp: the time at which the engine saw
-// it, so that a killed server continues exactly where it stopped, and its generation.
-// Each file starts with a head, which says how much of the log came before, so that a
-// reader finds its place again after a rotation. Readers see neither, unless they ask
-// for the stamps. It touches only the files that it is given, and does not know whose
-// they are.
+// events") or pages of all that is kept (page.go). A line of a run log starts with a
+// stamp: the time at which the engine saw it, so that a killed server continues exactly
+// where it stopped, and its generation. Each file starts with a head, which says how much
+// of the log came before, so that a reader finds its place again after a rotation. Readers
+// see neither, unless they ask for the stamps. It touches only the files that it is given,
+// and does not know whose they are.
 package logfile
 
 import (
