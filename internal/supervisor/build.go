@@ -47,7 +47,7 @@ func (d *deployment) build(ctx context.Context) error {
 // beginNetwork makes the network, if the generation needs one.
 func (d *deployment) buildService(ctx context.Context, s *stack.Service, beginNetwork func()) error {
 	g := d.gen
-	log, err := logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== earlier output is left out: the log is full\n")
+	log, err := logfile.Create(g.cfg.Dir.Log(g.st.ID, s.Spec.Name, datadir.BuildLog), g.cfg.LogMax, "== the log is full: output before this line may be left out\n")
 	if err != nil {
 		return err
 	}
