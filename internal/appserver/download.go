@@ -26,7 +26,8 @@ func (s *Server) SendDownload(c *fiber.Ctx, contentType, name string, write func
 		w.CloseWithError(errors.Join(err, buffered.Flush()))
 	}()
 	in := bufio.NewReaderSize(r, 64<<10)
-	if _, err := in.Peek(1); err != nil {
+	// The end itself is io.EOF and nothing else: Join wraps what write returns.
+	if _, err := in.Peek(1); err != nil && err != io.EOF {
 		cancel()
 		c.Response().Header.Del(fiber.HeaderContentDisposition)
 		return err
