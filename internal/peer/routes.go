@@ -86,6 +86,7 @@ var routes = []Route{
 	{"GET", "/dashboard/stacks/:id/source", Owner},
 	{"GET", "/dashboard/stacks/:id/source.tar.gz", Owner},
 	{"GET", "/dashboard/stacks/:id/source/*", Owner},
+	{"GET", "/dashboard/stacks/:id/log.txt", Owner},
 	{"GET", "/dashboard/stacks/:id/stream", Owner},
 	{"GET", "/dashboard/stacks/:id/claimed", Anybody},
 	{"GET", "/dashboard/stacks/:id/claimed/stream", Anybody},

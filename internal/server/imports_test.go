@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"internal/domain":            {"internal/stack", "internal/safetext", "internal/auth"},
 	"internal/appserver":         {"internal/stack", "internal/store", "internal/archive", "internal/source", "internal/sse", "internal/fair"},
 	"internal/api":               {"internal/stack", "internal/source", "internal/stackid", "internal/safetext", "internal/archive", "internal/manifest", "internal/auth", "internal/store", "internal/account", "internal/domain", "internal/appserver", "internal/logfile", "internal/sse", "internal/slowbody", "internal/fair", "internal/usage"},
-	"internal/web":               {"internal/slowbody", "internal/stack", "internal/source", "internal/logfile", "internal/auth", "internal/store", "internal/account", "internal/domain", "internal/appserver", "internal/docs", "internal/sse"},
+	"internal/web":               {"internal/fair", "internal/slowbody", "internal/stack", "internal/safetext", "internal/source", "internal/logfile", "internal/auth", "internal/store", "internal/account", "internal/domain", "internal/appserver", "internal/docs", "internal/sse"},
 	"internal/client":            {"internal/manifest"},
 	"internal/cli":               {"internal/client", "internal/manpage", "internal/mcp", "internal/pack", "internal/archive", "internal/manifest", "internal/stack"},
 	"images":                     {"internal/engine"},

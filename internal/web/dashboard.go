@@ -1,25 +1,18 @@
 package web
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/a-h/templ"
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
 
-// How much of a stack its page shows.
-const (
-	latestEvents = 50
-	logLines     = 200
-)
+// latestEvents is how many events the page of a stack shows.
+const latestEvents = 50
 
 // dashboard answers GET /dashboard.
 func (w *pages) dashboard(c *fiber.Ctx, s store.Session) error {
@@ -45,11 +38,8 @@ func (w *pages) dashboardStream(c *fiber.Ctx, s store.Session) error {
 
 // stackPage answers GET /dashboard/stacks/{id}.
 func (w *pages) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error {
-	l, err := w.chooseLog(c, st)
+	l, err := w.showLog(c, st)
 	if err != nil {
-		return err
-	}
-	if l.Lines, err = w.lastLines(st, l); err != nil {
 		return err
 	}
 	events, err := w.cfg.Store.LatestEvents(w.server.Context(), st.ID, latestEvents)
@@ -68,8 +58,8 @@ func (w *pages) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error 
 	if err != nil {
 		return err
 	}
-	p := w.newPage(c, s, st.Name, "", "stacks")
-	p.Stream = fmt.Sprintf("%s?service=%s&kind=%s", stackURL(st.ID, "stream"), l.Service, l.Kind)
+	p := w.newPage(c, s, l.title(st.Name), "", "stacks")
+	p.Stream = string(l.url(st.ID, "stream"))
 	return w.render(c, fiber.StatusOK, stackPage(p, v, l, w.showEvents(events), ran, sent))
 }
 
@@ -80,12 +70,11 @@ func (w *pages) stackStream(c *fiber.Ctx, s store.Session, st *stack.Stack) erro
 		return err
 	}
 	p := page{Token: w.formToken(c)}
-	return w.stream(c, s, feed{
-		watch: st.ID,
-		log:   l,
-		stack: st,
-		parts: func() ([]part, error) { return w.stackParts(p, s.Account.ID, st.ID) },
-	})
+	f := feed{watch: st.ID, log: l, parts: func() ([]part, error) { return w.stackParts(p, s.Account.ID, st.ID) }}
+	if l.newest() {
+		f.stack = st
+	}
+	return w.stream(c, s, f)
 }
 
 // stackParts returns the changing parts of a stack's page.
@@ -118,54 +107,6 @@ func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
 		{"commands", commands(st, ran)},
 		{"deliveries", deliveries(p, st, sent)},
 	}, nil
-}
-
-// chooseLog returns the log that the request asks for. If it names none, that is the
-// run log of the first process, or the build log of the first service while nothing was
-// live yet.
-func (w *pages) chooseLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
-	l := logView{st.Generation.Services[0].Spec.Name, "build", nil}
-	process := slices.IndexFunc(st.Generation.Services, func(s stack.Service) bool { return !s.Spec.IsStatic() })
-	if process >= 0 && !st.DeployedAt.IsZero() {
-		l.Service, l.Kind = st.Generation.Services[process].Spec.Name, "run"
-	}
-	l.Service, l.Kind = c.Query("service", l.Service), c.Query("kind", l.Kind)
-	if (l.Kind != "run" && l.Kind != "build") || !slices.Contains(st.LogNames(l.Kind), l.Service) {
-		return logView{}, fiber.ErrNotFound
-	}
-	return l, nil
-}
-
-// lastLines reads the end of a log, without its heading.
-func (w *pages) lastLines(st *stack.Stack, l logView) ([]string, error) {
-	var b bytes.Buffer
-	if err := w.cfg.Logs.Logs(w.server.Context(), st, l.Service, l.Kind, logfile.View{Tail: logLines}, &b); err != nil {
-		return nil, fmt.Errorf("read the logs of stack %s: %w", st.ID, err)
-	}
-	_, text, _ := strings.Cut(b.String(), "\n")
-	if text == "" {
-		return nil, nil
-	}
-	return readableAll(strings.Split(strings.TrimSuffix(text, "\n"), "\n")), nil
-}
-
-// title names a log for people who do not see its tab.
-func (l logView) title() string { return "Log of " + l.Service + ", " + l.Kind }
-
-// empty returns the text shown for a log without lines.
-func (l logView) empty() string {
-	if l.Kind == "build" {
-		return "Nothing has been built yet, or this service needs no build."
-	}
-	return "Nothing has been written yet."
-}
-
-// text returns the log as one text with an end after each line.
-func (l logView) text() string {
-	if len(l.Lines) == 0 {
-		return ""
-	}
-	return strings.Join(l.Lines, "\n") + "\n"
 }
 
 // restart answers POST /dashboard/stacks/{id}/restart/{service}.

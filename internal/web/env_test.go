@@ -281,8 +281,12 @@ func (h *fakeHost) Delete(ctx context.Context, id string) error {
 	return err
 }
 
-func (h *fakeHost) Logs(_ context.Context, _ *stack.Stack, service, kind string, _ logfile.View, out io.Writer) error {
-	_, err := fmt.Fprintf(out, "### %s (%s)\n\x1b[32mfrom\x1b[0m the %s log of %s\n", service, kind, kind, service)
+func (h *fakeHost) ReadLog(_ *stack.Stack, service, kind string, _ logfile.Query) (logfile.Page, error) {
+	return logfile.Page{Lines: newsOf("\x1b[32mfrom\x1b[0m the " + kind + " log of " + service).Lines}, nil
+}
+
+func (h *fakeHost) CopyLog(_ *stack.Stack, service, kind string, out io.Writer) error {
+	_, err := fmt.Fprintf(out, "the %s log of %s\n", kind, service)
 	return err
 }
 

@@ -42,6 +42,7 @@ func (w *pages) addRoutes(app *fiber.App) {
 	app.Get("/dashboard/stacks/:id/source", w.ownerOnly(w.sourcePage))
 	app.Get("/dashboard/stacks/:id/source.tar.gz", w.ownerOnly(w.sourceArchive))
 	app.Get("/dashboard/stacks/:id/source/*", w.ownerOnly(w.sourcePage))
+	app.Get("/dashboard/stacks/:id/log.txt", w.ownerOnly(w.downloadLog))
 	app.Get("/dashboard/stacks/:id/stream", w.ownerOnly(w.stackStream))
 	app.Get("/dashboard/stacks/:id/claimed", w.ownerOnly(w.claimedPage))
 	app.Get("/dashboard/stacks/:id/claimed/stream", w.ownerOnly(w.claimedStream))

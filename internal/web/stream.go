@@ -34,10 +34,10 @@ type part struct {
 // partsRest is the pause between two checks for changes.
 const partsRest = 200 * time.Millisecond
 
-// lines are new lines of a log.
-type lines struct {
-	Lines []string `json:"lines"`
-	Anew  bool     `json:"anew"` // the lines shown are removed first
+// logBatch is new lines of a log.
+type logBatch struct {
+	HTML string `json:"html"`
+	Anew bool   `json:"anew"` // the lines shown are removed first
 }
 
 // errStreams refuses another stream of an account that already has as many as allowed.
@@ -101,30 +101,46 @@ func (s *streamer) streamPage(ctx context.Context) error {
 
 // followLog sends the lines of the feed's log to the returned channel; nil if there is
 // no log.
-func (s *streamer) followLog(ctx context.Context) <-chan lines {
+func (s *streamer) followLog(ctx context.Context) <-chan logBatch {
 	if s.feed.stack == nil {
 		return nil
 	}
-	news := make(chan lines)
+	news := make(chan logBatch)
 	go func() {
-		anew := true // the first lines replace those on the page
-		err := s.web.cfg.Logs.FollowLogs(ctx, s.feed.stack, s.feed.log.Service, s.feed.log.Kind, logfile.View{Tail: logLines}, func(added logfile.News) error {
-			if len(added.Lines) == 0 && !added.Anew {
-				return nil
-			}
-			select {
-			case news <- lines{readableAll(added.Texts()), anew || added.Anew}:
-				anew = false
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
+		err := s.copyLog(ctx, news)
 		if err != nil && ctx.Err() == nil {
 			s.web.cfg.Log.Error("log not followed", "stack", s.feed.stack.ID, "service", s.feed.log.Service, "error", err)
 		}
 	}()
 	return news
+}
+
+// copyLog sends the newest lines of the feed's log, which replace those on the page, and
+// then what is added.
+func (s *streamer) copyLog(ctx context.Context, news chan<- logBatch) error {
+	st, l := s.feed.stack, s.feed.log
+	send := func(lines []logfile.Line, anew bool) error {
+		b, err := l.Search.batch(ctx, lines, anew)
+		if err != nil || b == (logBatch{}) {
+			return err
+		}
+		select {
+		case news <- b:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	first, err := s.web.readLog(ctx, st, l, true)
+	if err == nil {
+		err = send(first.Lines, true)
+	}
+	if err != nil {
+		return err
+	}
+	return s.web.cfg.Logs.FollowLogs(ctx, st, l.Service, l.Kind, logfile.View{From: &first.End}, func(added logfile.News) error {
+		return send(added.Lines, added.Anew)
+	})
 }
 
 // sendParts sends the parts that differ from what the browser has. If the stack is

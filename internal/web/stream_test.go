@@ -67,6 +67,17 @@ func (f *follower) part(id, text string) {
 	}
 }
 
+// log waits for lines of the log.
+func (f *follower) log() (got logBatch) {
+	f.t.Helper()
+	for {
+		if event, data := f.next(); event == "log" {
+			require.NoError(f.t, json.Unmarshal([]byte(data), &got))
+			return got
+		}
+	}
+}
+
 func TestStream_TellsThePartsThatChange(t *testing.T) {
 	e := newEnv(t)
 	b := e.signedUp(ana)
@@ -87,18 +98,11 @@ func TestStream_TellsTheLinesOfALog(t *testing.T) {
 	b := e.signedUp(ana)
 	id := e.owned(b, "guestbook")
 	f := b.follow("/dashboard/stacks/" + id + "/stream?service=api&kind=run")
-	log := func() (got lines) {
-		for {
-			if event, data := f.next(); event == "log" {
-				require.NoError(t, json.Unmarshal([]byte(data), &got))
-				return got
-			}
-		}
-	}
-	e.host.lines <- []string{"\x1b[31mone\x1b[0m", `C:\two`}
-	require.Equal(t, lines{[]string{"one", `C:\two`}, true}, log(), "the first lines replace what the page came with")
+	require.Equal(t, logBatch{"from the run log of api\n", true}, f.log(), "the first lines replace what the page came with")
+	e.host.lines <- []string{"\x1b[31mone\x1b[0m", `C:\<two>`}
+	require.Equal(t, logBatch{"one\nC:\\&lt;two&gt;\n", false}, f.log())
 	e.host.lines <- []string{"three"}
-	require.Equal(t, lines{[]string{"three"}, false}, log())
+	require.Equal(t, logBatch{"three\n", false}, f.log())
 }
 
 func TestStream_LeadsAwayFromAStackThatIsGone(t *testing.T) {

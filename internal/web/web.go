@@ -13,6 +13,7 @@ import (
 	"github.com/berth-host/berth/internal/appserver"
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/docs"
+	"github.com/berth-host/berth/internal/fair"
 	"github.com/berth-host/berth/internal/logfile"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
@@ -87,9 +88,10 @@ type Logs interface {
 	// nothing, and then with what is added, as programs wrote it, until ctx ends or emit
 	// fails.
 	FollowLogs(ctx context.Context, s *stack.Stack, service, kind string, v logfile.View, emit func(logfile.News) error) error
-	// Logs writes a view of a service's log, as programs wrote it, after a heading of one
-	// line; kind is run or build.
-	Logs(ctx context.Context, s *stack.Stack, service, kind string, v logfile.View, out io.Writer) error
+	// ReadLog returns lines of all that is kept of a service's log.
+	ReadLog(s *stack.Stack, service, kind string, q logfile.Query) (logfile.Page, error)
+	// CopyLog writes all that is kept of a service's log, as programs wrote it.
+	CopyLog(s *stack.Stack, service, kind string, out io.Writer) error
 }
 
 // Config is what the pages need from the rest of the server.
@@ -118,11 +120,12 @@ type Config struct {
 
 // pages serves the pages.
 type pages struct {
-	cfg     Config
-	server  *appserver.Server
-	sources *appserver.Sources
-	sealer  *auth.Sealer
-	https   bool
+	cfg      Config
+	server   *appserver.Server
+	sources  *appserver.Sources
+	searches *fair.Queue // slots for searches of logs, by account
+	sealer   *auth.Sealer
+	https    bool
 }
 
 // maxBody limits the body of a request, in bytes. The largest form has a variable, whose
@@ -134,7 +137,7 @@ const maxBody = 4 * stack.MaxEnvValue
 func New(cfg Config) *appserver.Server { return newPages(cfg).server }
 
 func newPages(cfg Config) *pages {
-	w := &pages{cfg: cfg, sealer: auth.NewSealer(cfg.Key), https: cfg.URLs.Base.Scheme == "https"}
+	w := &pages{cfg: cfg, searches: fair.NewQueue(searchesAtOnce), sealer: auth.NewSealer(cfg.Key), https: cfg.URLs.Base.Scheme == "https"}
 	w.server = appserver.New(appserver.Options{
 		Name: "the pages",
 		App:  fiber.Config{BodyLimit: maxBody, StreamRequestBody: true, DisablePreParseMultipartForm: true, ErrorHandler: w.answerError},

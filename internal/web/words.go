@@ -67,7 +67,20 @@ var terminal = regexp.MustCompile(`(\x1b\[|\x{9b})[0-?]*[ -/]*[@-~]|` + // colou
 
 // readable removes from a line of a log what only a terminal understands.
 func readable(line string) string {
+	if isPlain(line) { // as most are, and a search looks at very many
+		return line
+	}
 	return terminal.ReplaceAllString(strings.ToValidUTF8(line, "\uFFFD"), "")
+}
+
+// isPlain reports whether nothing in a text is for terminals, and all of it is UTF-8.
+func isPlain(text string) bool {
+	for _, r := range text {
+		if r == utf8.RuneError || unicode.IsControl(r) && r != '\t' && r != '\n' {
+			return false
+		}
+	}
+	return true
 }
 
 // written matches the sequences of terminal that begin with an escape or the like, as
@@ -79,14 +92,6 @@ var written = regexp.MustCompile(`(\\x1b\[|\\u009b)[0-?]*[ -/]*[@-~]|` +
 // plainError removes from an error what only a terminal understands in the output that
 // it quotes.
 func plainError(text string) string { return written.ReplaceAllString(text, "") }
-
-func readableAll(lines []string) []string {
-	out := make([]string, len(lines))
-	for i, line := range lines {
-		out[i] = readable(line)
-	}
-	return out
-}
 
 // Browsers and systems by a part of their User-Agent. The first match counts, since
 // most User-Agents name others too.

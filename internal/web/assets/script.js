@@ -23,10 +23,14 @@ function replace(element, html) {
 const mostLogNodes = 2000;
 
 // addLines appends to the log, and keeps it scrolled to its end if it was there.
-function addLines(log, { lines, anew }) {
+function addLines(log, { html, anew }) {
   const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
   if (anew) log.textContent = '';
-  if (lines?.length) log.append(lines.join('\n') + '\n');
+  if (html) {
+    const batch = document.createElement('span');
+    batch.innerHTML = html;
+    log.append(batch);
+  }
   while (log.childNodes.length > mostLogNodes) log.firstChild.remove();
   if (atEnd || anew) log.scrollTop = log.scrollHeight;
 }
@@ -84,6 +88,6 @@ unfold();
 localise(document);
 addCopyButtons();
 const log = document.getElementById('log');
-if (log) log.scrollTop = log.scrollHeight;
+if (log && !('top' in log.dataset)) log.scrollTop = log.scrollHeight;
 const stream = document.querySelector('[data-stream]');
 if (stream) follow(stream.dataset.stream);
