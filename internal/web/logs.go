@@ -154,6 +154,22 @@ func (l logView) of(service, kind string) logView {
 	return l
 }
 
+// with returns the view with the lines that were read for it.
+func (l logView) with(p logfile.Page) logView { l.Page = p; return l }
+
+// batch returns the lines that match for a stack's page that is open.
+func (l logView) batch(ctx context.Context, id string, anew bool) (logBatch, error) {
+	var b strings.Builder
+	if err := l.Search.show(l.Page.Lines).Render(ctx, &b); err != nil {
+		return logBatch{}, err
+	}
+	batch := logBatch{HTML: b.String(), Anew: anew}
+	if l.Page.Older {
+		batch.Older = l.older().url(id) + "#logs"
+	}
+	return batch, nil
+}
+
 // label names the log for people who do not see its tab.
 func (l logView) label() string { return "Log of " + l.Service + ", " + l.Kind }
 
@@ -264,11 +280,4 @@ func (s search) show(lines []logfile.Line) templ.Component {
 		}
 		return nil
 	})
-}
-
-// batch returns the lines that match for a page that is open.
-func (s search) batch(ctx context.Context, lines []logfile.Line, anew bool) (logBatch, error) {
-	var b strings.Builder
-	err := s.show(lines).Render(ctx, &b)
-	return logBatch{b.String(), anew}, err
 }

@@ -78,7 +78,9 @@ func (e *logEnv) open(path string) logPage {
 	require.NotNil(e.env.t, found, r.body)
 	p := logPage{found[1], map[string]string{}, r.body}
 	for _, link := range linkPattern.FindAllStringSubmatch(r.body, -1) {
-		p.links[link[2]] = html.UnescapeString(link[1])
+		if !strings.Contains(link[0], " hidden") {
+			p.links[link[2]] = html.UnescapeString(link[1])
+		}
 	}
 	return p
 }
@@ -260,11 +262,37 @@ func TestLogs_OfASearchGoOnWithTheLinesThatMatch(t *testing.T) {
 	e := newLogEnv(t, 10_000)
 	e.write("an error", "fine")
 	f := e.b.follow(e.path + "/stream?service=api&kind=run&q=ERR")
-	require.Equal(t, logBatch{"an <mark>err</mark>or\n", true}, f.log())
+	require.Equal(t, logBatch{HTML: "an <mark>err</mark>or\n", Anew: true}, f.lines())
 	e.write("also fine")
 	e.numbered(300) // rotates
 	e.write("<ERR>")
-	require.Equal(t, logBatch{"&lt;<mark>ERR</mark>&gt;\n", false}, f.log())
+	require.Equal(t, logBatch{HTML: "&lt;<mark>ERR</mark>&gt;\n"}, f.lines())
+}
+
+// A page on which lines came, of which the browser drops the first or which are sent
+// again, still leads to what is before those that it shows.
+func TestLogs_ThatComeSayWhereThoseBeforeThemAre(t *testing.T) {
+	e := newLogEnv(t, 1<<20)
+	e.write("line 0")
+	p := e.open(e.path)
+	require.NotContains(t, p.links, "Older lines")
+	stream := e.path + "/stream?service=api&kind=run"
+	f := e.b.follow(stream)
+	require.Equal(t, logBatch{HTML: "line 0\n", Anew: true}, f.log(), "nothing is before them")
+	for i := range 300 {
+		e.write(fmt.Sprintf("line %d", i+1))
+	}
+	shown := 1
+	for shown < 301 {
+		b := f.log()
+		before, _, _ := strings.Cut(string(b.Older), "#logs")
+		require.Equal(t, between(max(0, shown-200), shown), e.open(before).text)
+		shown += strings.Count(b.HTML, "\n")
+	}
+	again := e.b.follow(stream).log()
+	require.Equal(t, between(101, 301), again.HTML)
+	before, _, _ := strings.Cut(string(again.Older), "#logs")
+	require.Equal(t, between(0, 101), e.open(before).text)
 }
 
 func TestLogs_OfAnEarlierPageStandStill(t *testing.T) {
@@ -297,10 +325,10 @@ func TestLogs_OfABuildBeginAnewWithTheNextOne(t *testing.T) {
 	build("first\nhal")
 	require.Equal(t, "first\nhal\n", e.open(e.path+"?service=api&kind=build").text, "without scripts the last line is there too")
 	f := e.b.follow(e.path + "/stream?service=api&kind=build")
-	require.Equal(t, logBatch{"first\n", true}, f.log())
+	require.Equal(t, logBatch{HTML: "first\n", Anew: true}, f.lines())
 	build("second\n")
-	for got := f.log(); got != (logBatch{"second\n", true}); got = f.log() {
-		require.Equal(t, logBatch{"hal\n", false}, got)
+	for got := f.lines(); got != (logBatch{HTML: "second\n", Anew: true}); got = f.lines() {
+		require.Equal(t, logBatch{HTML: "hal\n"}, got)
 	}
 }
 

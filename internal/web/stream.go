@@ -36,8 +36,9 @@ const partsRest = 200 * time.Millisecond
 
 // logBatch is new lines of a log.
 type logBatch struct {
-	HTML string `json:"html"`
-	Anew bool   `json:"anew"` // the lines shown are removed first
+	HTML  string        `json:"html"`
+	Anew  bool          `json:"anew"`            // the lines shown are removed first
+	Older templ.SafeURL `json:"older,omitempty"` // page of the lines before these; "" if there are none
 }
 
 // errStreams refuses another stream of an account that already has as many as allowed.
@@ -119,9 +120,9 @@ func (s *streamer) followLog(ctx context.Context) <-chan logBatch {
 // then what is added.
 func (s *streamer) copyLog(ctx context.Context, news chan<- logBatch) error {
 	st, l := s.feed.stack, s.feed.log
-	send := func(lines []logfile.Line, anew bool) error {
-		b, err := l.Search.batch(ctx, lines, anew)
-		if err != nil || b == (logBatch{}) {
+	send := func(p logfile.Page, anew bool) error {
+		b, err := l.with(p).batch(ctx, st.ID, anew)
+		if err != nil || (b.HTML == "" && !anew) {
 			return err
 		}
 		select {
@@ -133,13 +134,13 @@ func (s *streamer) copyLog(ctx context.Context, news chan<- logBatch) error {
 	}
 	first, err := s.web.readLog(ctx, st, l, true)
 	if err == nil {
-		err = send(first.Lines, true)
+		err = send(first, true)
 	}
 	if err != nil {
 		return err
 	}
 	return s.web.cfg.Logs.FollowLogs(ctx, st, l.Service, l.Kind, logfile.View{From: &first.End}, func(added logfile.News) error {
-		return send(added.Lines, added.Anew)
+		return send(logfile.Page{Lines: added.Lines, From: added.From, Older: !added.Anew}, added.Anew)
 	})
 }
 

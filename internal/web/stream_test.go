@@ -78,6 +78,14 @@ func (f *follower) log() (got logBatch) {
 	}
 }
 
+// lines waits for lines of the log, wherever those before them are.
+func (f *follower) lines() logBatch {
+	f.t.Helper()
+	got := f.log()
+	got.Older = ""
+	return got
+}
+
 func TestStream_TellsThePartsThatChange(t *testing.T) {
 	e := newEnv(t)
 	b := e.signedUp(ana)
@@ -98,11 +106,11 @@ func TestStream_TellsTheLinesOfALog(t *testing.T) {
 	b := e.signedUp(ana)
 	id := e.owned(b, "guestbook")
 	f := b.follow("/dashboard/stacks/" + id + "/stream?service=api&kind=run")
-	require.Equal(t, logBatch{"from the run log of api\n", true}, f.log(), "the first lines replace what the page came with")
+	require.Equal(t, logBatch{HTML: "from the run log of api\n", Anew: true}, f.lines(), "the first lines replace what the page came with")
 	e.host.lines <- []string{"\x1b[31mone\x1b[0m", `C:\<two>`}
-	require.Equal(t, logBatch{"one\nC:\\&lt;two&gt;\n", false}, f.log())
+	require.Equal(t, logBatch{HTML: "one\nC:\\&lt;two&gt;\n"}, f.lines())
 	e.host.lines <- []string{"three"}
-	require.Equal(t, logBatch{"three\n", false}, f.log())
+	require.Equal(t, logBatch{HTML: "three\n"}, f.lines())
 }
 
 func TestStream_LeadsAwayFromAStackThatIsGone(t *testing.T) {

@@ -22,16 +22,31 @@ function replace(element, html) {
 
 const mostLogNodes = 2000;
 
-// addLines appends to the log, and keeps it scrolled to its end if it was there.
-function addLines(log, { html, anew }) {
+// leadTo sets where the link to older lines leads: '' if there are none.
+function leadTo(older) {
+  const link = document.getElementById('log-older');
+  link.hidden = !older;
+  if (older) link.href = older;
+}
+
+// addLines appends to the log, and keeps it scrolled to its end if it was there. The link
+// to older lines leads to what comes before the first line that is shown.
+function addLines(log, { html, anew, older = '' }) {
   const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
-  if (anew) log.textContent = '';
+  if (anew) {
+    log.textContent = '';
+    leadTo(older);
+  }
   if (html) {
     const batch = document.createElement('span');
+    batch.dataset.older = older;
     batch.innerHTML = html;
     log.append(batch);
   }
-  while (log.childNodes.length > mostLogNodes) log.firstChild.remove();
+  while (log.childNodes.length > mostLogNodes) {
+    log.firstChild.remove();
+    leadTo(log.firstChild.dataset.older);
+  }
   if (atEnd || anew) log.scrollTop = log.scrollHeight;
 }
 
