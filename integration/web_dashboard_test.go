@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,58 @@ func TestWeb_AStacksPageTellsEventsAndLogsAsTheyCome(t *testing.T) {
 	h.deployed(t, st)
 	b.sees("Generation 2 is live")
 	b.seesNot("The last deploy failed.")
+}
+
+func TestWeb_ALogIsSearchedReadBackwardsAndDownloaded(t *testing.T) {
+	t.Parallel()
+	h := start(t, easy, with("BERTH_LOG_MAX", "30KB"))
+	b, plain := h.browser(t), h.browser(t).withoutScripts()
+	key := b.signUp(ana)
+	plain.signIn(ana, password)
+	st := h.deployAs(t, key, program(t), manifest(programManifest))
+	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/log?from=0&to=1000")).status)
+	// What a program writes comes into the log a little later.
+	eventually(t, "the last line is logged", func() error {
+		if last := h.logs(t, st, "service=web&kind=run&tail=1"); !strings.HasSuffix(last, "line 999\n") {
+			return fmt.Errorf("the last is %q", last)
+		}
+		return nil
+	})
+	b.open(stackPath(st))
+	b.sees("line 999\n")
+	b.press("Older lines")
+	b.press("Older lines")
+	b.press("Older lines")
+	b.sees("New ones are added to the newest lines only.", "line 200\n", "line 399\n")
+	require.True(t, slices.ContainsFunc(h.files(t), func(path string) bool { return strings.HasSuffix(path, ".run.log.1") }))
+	b.seesNot("line 400\n")
+	b.look("logs-earlier")
+
+	for _, b := range []*Tab{plain, b} {
+		b.open(stackPath(st))
+		b.fill("log-q", "LINE 99")
+		b.press("Search")
+		b.sees("line 99\nline 990\n", "line 999\n")
+		b.seesNot("line 989\n")
+	}
+	b.look("logs-search")
+	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/log?from=9900&to=9902")).status)
+	b.sees("line 9900\nline 9901\n") // without a reload
+	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/log?from=100&to=103")).status)
+	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/log?from=9902&to=9903")).status)
+	b.sees("line 9901\nline 9902\n")
+	require.Equal(t, "14", b.script(`String(document.querySelectorAll('#log mark').length)`))
+
+	b.fill("log-q", "<b>nothing</b>")
+	b.press("Search")
+	b.sees("No line that is kept of this log contains “<b>nothing</b>”.")
+	b.look("logs-nothing-found")
+	require.Equal(t, http.StatusOK, h.get(t, st.url("web", "/log?from=0&to=1")).status)
+	b.press("Clear the search")
+	b.sees("line 9902\nline 0\n")
+
+	whole := b.script(`fetch(document.querySelector('a[href*="log.txt"]').href).then((r) => r.text())`)
+	require.Contains(t, whole, lines(0, 1000)+"line 9900\n")
 }
 
 func TestWeb_RestartsAService(t *testing.T) {
