@@ -80,7 +80,7 @@ func (w *pages) showLog(c *fiber.Ctx, st *stack.Stack) (logView, error) {
 		return l, err
 	}
 	l.Page, err = w.readLog(w.server.Context(), st, l, false)
-	if err == nil && l.After != nil && !l.Page.Newer {
+	if err == nil && l.After != nil && !l.Page.Newer && !l.Page.Lost {
 		l.Before, l.After = nil, nil
 		l.Page, err = w.readLog(w.server.Context(), st, l, false)
 	}

@@ -198,6 +198,9 @@ func TestLogs_SayThatNothingIsFound(t *testing.T) {
 	require.Empty(t, p.text)
 	require.Contains(t, p.body, "No line that is kept of this log contains “&lt;none&gt;”.")
 	require.Equal(t, between(0, 3), e.press(p, "Clear the search").text)
+	for _, place := range []string{"before=zzz.12", "after=zzz.12"} { // in a log that was never there
+		require.Contains(t, e.open(e.path+"?service=api&kind=run&"+place).body, "are no longer kept")
+	}
 	first := e.open(e.path + "?service=api&kind=run&before=" + e.page().From.String())
 	require.Contains(t, first.body, "Nothing older is kept of this log.")
 }
