@@ -38,7 +38,8 @@ const (
 )
 
 // Read returns lines of the log at path. A line longer than readAtOnce counts as several
-// lines. A missing log counts as empty.
+// lines, each of which is matched alone: to look over their edges would take more memory
+// than one piece, and programs rarely write such a line. A missing log counts as empty.
 func Read(path string, q Query) (Page, error) {
 	k, err := openKept(path)
 	if err != nil {

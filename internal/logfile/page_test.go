@@ -183,6 +183,22 @@ func TestRead_GivesALongLineInPiecesThatJoin(t *testing.T) {
 	}
 }
 
+func TestRead_MatchesThePiecesOfALongLineAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	line := []byte(strings.Repeat("x", 600<<10))
+	copy(line[100<<10:], "needle")   // within a piece, read from either end
+	copy(line[256<<10-3:], "needle") // over the edge of two, read from the beginning
+	must(t, os.WriteFile(path, append(line, '\n'), 0o600))
+	needle := func(text string) bool { return strings.Contains(text, "needle") }
+	p := read(t, path, logfile.Query{Lines: 9, Match: needle, After: &logfile.Position{}})
+	if len(p.Lines) != 1 || strings.Count(p.Lines[0].Text, "needle") != 1 {
+		t.Errorf("from the beginning, it finds %.20q", texts(p))
+	}
+	if p := read(t, path, logfile.Query{Lines: 9, Match: needle}); len(p.Lines) == 0 {
+		t.Error("from the end, it finds nothing")
+	}
+}
+
 // A page takes neither more text nor more time than it may, and the next ones have the rest.
 func TestRead_OfALargeLogStopsAndGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
