@@ -293,6 +293,8 @@ func TestForward_SendsEachRequestToTheNodeThatAnswersIt(t *testing.T) {
 		{first, "POST", "/v0/stacks/" + theStack + "/services/web/exec", "n2"},
 		{first, "GET", "/v0/stacks/stk_ffffffffffff/logs", "n1"},
 		{first, "GET", "/dashboard/stacks/" + theStack, "n2"},
+		{first, "GET", "/dashboard/stacks/" + theStack + "?q=text&before=1.2", "n2"},
+		{first, "GET", "/dashboard/stacks/" + theStack + "/log.txt", "n2"},
 		{first, "GET", "/dashboard", "n1"},
 		{first, "POST", "/v0/stacks", "n2"},
 		{second, "POST", "/v0/stacks", "n2"},
