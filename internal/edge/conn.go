@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/berth-host/berth/internal/streams"
 )
 
 // peer is the other end of a connection, determined once for all its requests.
@@ -23,15 +25,16 @@ type peer struct {
 // conn is a caller's connection. It knows whether net/http is about to close it on an
 // unread upload, and rewrites what net/http answers without a handler.
 type conn struct {
-	*net.TCPConn
-	srv     *Server
-	peer    peer
-	framing *framing    // of an HTTP/1 connection; nil for HTTP/2, and until the protocol is known
-	tls     bool        // framing follows the decrypted bytes, not those of this connection
-	busy    atomic.Bool // a handler has the request
-	unread  atomic.Bool // the last request's body was not read to its end
-	linger  sync.Once   // starts readRest
-	watch   *watch      // over its exchanges with services; nil before the first
+	*net.TCPConn // nil for a stream
+	srv          *Server
+	peer         peer
+	framing      *framing      // of an HTTP/1 connection; nil for HTTP/2, and until the protocol is known
+	tls          bool          // framing follows the decrypted bytes, not those of this connection
+	busy         atomic.Bool   // a handler has the request
+	unread       atomic.Bool   // the last request's body was not read to its end
+	linger       sync.Once     // starts readRest
+	stream       *streams.Conn // instead of TCPConn; see overStream
+	watch        *watch        // over its exchanges with services; nil before the first
 }
 
 const (
@@ -69,6 +72,8 @@ func unwrap(nc net.Conn) *conn {
 	switch nc := nc.(type) {
 	case *conn:
 		return nc
+	case overStream:
+		return nc.state
 	case interface{ NetConn() net.Conn }: // behind TLS
 		c, _ := nc.NetConn().(*conn)
 		return c
@@ -103,10 +108,19 @@ func (c *conn) beginRequest(r *http.Request) (trusted, last bool) {
 	}
 	trusted, last = c.framing.begin(r)
 	if !trusted {
-		c.unread.Store(true)               // nobody knows where its body ends
-		c.SetReadDeadline(time.Unix(1, 0)) // so net/http does not wait for that before it closes
+		c.unread.Store(true) // nobody knows where its body ends
+		c.stopReads()        // so net/http does not wait for that before it closes
 	}
 	return trusted, last
+}
+
+// stopReads makes reads fail.
+func (c *conn) stopReads() {
+	if c.stream != nil {
+		c.stream.SetReadDeadline(time.Unix(1, 0))
+		return
+	}
+	c.SetReadDeadline(time.Unix(1, 0))
 }
 
 // Read reads up to the end of a request's head or body if the bytes arrive as plain

@@ -43,6 +43,9 @@ type Peers interface {
 	// Admit returns the caller of a request that a node forwards. The handler, unless it
 	// is nil, answers the request instead: it is not for a stack, or is refused.
 	Admit(r *http.Request) (proxy.Caller, http.Handler)
+	// Streams reports whether the connections that a handshake gave a protocol carry streams,
+	// each of which is a connection of HTTP/1.1.
+	Streams(protocol string) bool
 }
 
 // Inner returns a handler that passes requests on to a server inside this process,

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +18,8 @@ type Server struct {
 	http      *http.Server
 	edge      *edge
 	stalls    *stalls
-	lingering sync.WaitGroup // connections that read the rest of an upload
+	listening atomic.Pointer[tlsListener] // nil before Serve, and without TLS
+	lingering sync.WaitGroup              // connections that read the rest of an upload
 }
 
 const (
@@ -79,7 +81,9 @@ func connState(nc net.Conn, state http.ConnState) {
 // http.ErrServerClosed.
 func (s *Server) Serve(l net.Listener) error {
 	if s.http.TLSConfig != nil {
-		l = newTLSListener(l, s)
+		over := newTLSListener(l, s)
+		s.listening.Store(over)
+		l = over
 	} else {
 		l = listener{Listener: l, srv: s}
 	}
@@ -93,6 +97,9 @@ func (s *Server) Leave() { s.edge.leaving.Store(true) }
 // Shutdown stops listening and waits for the open requests, or for ctx. It does not
 // wait for upgraded connections; see proxy.Routes.Drain.
 func (s *Server) Shutdown(ctx context.Context) error {
+	if l := s.listening.Load(); l != nil {
+		l.leave(ctx)
+	}
 	if err := s.http.Shutdown(ctx); err != nil {
 		return fmt.Errorf("shut the public listener down: %w", err)
 	}

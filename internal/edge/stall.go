@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/berth-host/berth/internal/proxy"
@@ -30,22 +29,21 @@ type stalls struct {
 // exchange of HTTP/2.
 type watch struct {
 	stalls *stalls
-	caller func() (bytes uint64, waiting bool) // as proxy.Traffic
+	caller func() (bytes uint64, waiting bool) // as proxy.Line.Traffic
 	cut    func(waiting bool)                  // ends the exchange; waiting: with bytes that the caller does not take
 
 	mu      sync.Mutex
-	open    bool // there is an exchange
-	service syscall.RawConn
-	bytes   uint64 // that had moved at the last look
-	quiet   int    // looks since then
+	open    bool       // there is an exchange
+	service proxy.Line // nil: no process or node has the request
+	bytes   uint64     // that had moved at the last look
+	quiet   int        // looks since then
 }
 
-// Service receives the socket that carries the request to a process, and nil once it no
-// longer does.
-func (w *watch) Service(socket syscall.RawConn) {
+// Service is that of proxy.Watch.
+func (w *watch) Service(line proxy.Line) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.service = socket
+	w.service = line
 }
 
 // beginExchange starts watching an exchange.
@@ -82,8 +80,8 @@ func (w *watch) look() {
 		return
 	}
 	bytes, waiting := w.caller()
-	if !waiting {
-		n, _ := proxy.Traffic(w.service)
+	if !waiting && w.service != nil {
+		n, _ := w.service.Traffic()
 		bytes += n
 	}
 	w.quiet++
@@ -140,16 +138,27 @@ func (s *stalls) watch(w http.ResponseWriter, r *http.Request, c *conn) (watched
 // written, as connState notices.
 func (s *stalls) watchConn(c *conn) *watch {
 	if c.watch == nil {
-		raw, _ := c.TCPConn.SyscallConn() // a closed one has no traffic
-		c.watch = &watch{stalls: s, caller: func() (uint64, bool) { return proxy.Traffic(raw) }, cut: c.cutOff}
+		c.watch = &watch{stalls: s, caller: c.lineOf().Traffic, cut: c.cutOff}
 		s.addWatch(c.watch)
 	}
 	c.watch.beginExchange()
 	return c.watch
 }
 
+// lineOf returns the line of the connection.
+func (c *conn) lineOf() proxy.Line {
+	if c.stream != nil {
+		return c.stream
+	}
+	return proxy.NewSocket(c.TCPConn)
+}
+
 // cutOff closes the connection. What the caller does not receive is dropped.
 func (c *conn) cutOff(waiting bool) {
+	if c.stream != nil {
+		c.stream.Close()
+		return
+	}
 	if waiting {
 		c.TCPConn.SetLinger(0)
 	}

@@ -3,8 +3,10 @@ package edge
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -18,13 +20,15 @@ type secure struct {
 func (s secure) Read(b []byte) (int, error) { return s.framing.read(s.Conn, b) }
 
 // tlsListener accepts connections after their handshake, because only then is it known
-// whether they speak HTTP/1, whose framing is followed. All others go to net/http as
-// *tls.Conn: it serves HTTP/2 only on that type, and answers connections whose
-// handshake failed.
+// whether they speak HTTP/1, whose framing is followed, or carry streams that do. All
+// others go to net/http as *tls.Conn: it serves HTTP/2 only on that type, and answers
+// connections whose handshake failed.
 type tlsListener struct {
 	net.Listener
 	srv      *Server
+	sessions sessions
 	accepted chan accepted
+	left     sync.Once       // closes Listener
 	open     context.Context // ends with Close
 	end      context.CancelFunc
 }
@@ -52,16 +56,27 @@ func (l *tlsListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the listener, and every connection that Accept has not returned.
-func (l *tlsListener) Close() error {
-	l.end()
-	return l.Listener.Close()
+// leave accepts no more connections, and returns once Accept has got what other nodes
+// have opened on those that carry streams, or when ctx ends.
+func (l *tlsListener) leave(ctx context.Context) {
+	l.left.Do(func() { l.Listener.Close() })
+	l.sessions.leave(ctx)
 }
 
-// acceptAll accepts until Close. It does not wait for handshakes.
+// Close closes the listener, and every connection that Accept has not returned.
+func (l *tlsListener) Close() (err error) {
+	l.end()
+	l.left.Do(func() { err = l.Listener.Close() })
+	return err
+}
+
+// acceptAll accepts until leave or Close. It does not wait for handshakes.
 func (l *tlsListener) acceptAll() {
 	for l.open.Err() == nil {
 		nc, err := l.Listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
 		if err != nil {
 			l.deliver(accepted{err: err})
 			continue
@@ -87,7 +102,12 @@ func (l *tlsListener) handshake(c *conn) {
 	err := t.HandshakeContext(l.open)
 	c.SetDeadline(time.Time{})
 	a := accepted{conn: t}
-	if p := t.ConnectionState().NegotiatedProtocol; err == nil && p != "h2" {
+	p := t.ConnectionState().NegotiatedProtocol
+	if peers := l.srv.edge.cfg.Peers; err == nil && peers != nil && peers.Streams(p) {
+		l.serveStreams(t, c)
+		return
+	}
+	if err == nil && p != "h2" {
 		c.framing, c.tls = &framing{}, true
 		a.conn = secure{t, c.framing}
 	}

@@ -46,6 +46,9 @@ func (g *Gate) Admit(r *http.Request) (proxy.Caller, http.Handler) {
 	return who, nil
 }
 
+// Streams is that of edge.Peers.
+func (g *Gate) Streams(protocol string) bool { return agreed(protocol) >= streaming }
+
 // protocolFault returns why the version of a request is refused; "" if it is not.
 func (g *Gate) protocolFault(values []string) string {
 	if len(values) != 1 {

@@ -41,12 +41,13 @@ type Pool struct {
 
 	mu     sync.Mutex
 	peers  map[string]*proxy.Peer // by node
+	called map[string]*line       // by node: for calls, which may be large, beside those of peers
 	spoken map[string]int         // the version that a node's last connection agreed on
 }
 
 // NewPool returns a Pool without connections.
 func NewPool(cfg PoolConfig) *Pool {
-	p := &Pool{cfg: cfg, tls: clientTLS(cfg.Certificates, cfg.Protocol), peers: map[string]*proxy.Peer{}, spoken: map[string]int{}}
+	p := &Pool{cfg: cfg, tls: clientTLS(cfg.Certificates, cfg.Protocol), peers: map[string]*proxy.Peer{}, called: map[string]*line{}, spoken: map[string]int{}}
 	// A node that vanished is noticed by its silence, long before TCP gives up.
 	p.dialer = net.Dialer{
 		Timeout:         connectLimit,
@@ -69,11 +70,12 @@ func (p *Pool) Peer(node string) *proxy.Peer {
 	if known := p.peers[node]; known != nil {
 		return known
 	}
+	l := newLine()
 	peer := proxy.NewPeer(proxy.PeerOptions{
 		Node:     node,
 		Name:     func() string { return p.cfg.Nodes.Name(node) },
 		Lost:     func() bool { _, state := p.cfg.Nodes.Address(node); return state == Lost },
-		Dial:     func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, node) },
+		Dial:     func(ctx context.Context) (net.Conn, error) { return p.dial(ctx, l, node) },
 		Protocol: func() int { return p.protocol(node) },
 		Limits: proxy.Options{
 			ConnectTimeout: restartLimit,
@@ -104,11 +106,11 @@ func (p *Pool) Drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// dial connects to a node. As long as the node is ready, its server may be restarting,
-// and dial tries again.
-func (p *Pool) dial(ctx context.Context, node string) (net.Conn, error) {
+// dial is dialOn. As long as the node is ready, its server may be restarting, and dial
+// tries again.
+func (p *Pool) dial(ctx context.Context, l *line, node string) (net.Conn, error) {
 	for {
-		conn, err := p.connect(ctx, node)
+		conn, err := p.dialOn(ctx, l, node)
 		if err == nil {
 			return conn, nil
 		}
@@ -118,27 +120,28 @@ func (p *Pool) dial(ctx context.Context, node string) (net.Conn, error) {
 	}
 }
 
-// connect makes one attempt.
-func (p *Pool) connect(ctx context.Context, node string) (net.Conn, error) {
+// connect makes one attempt, and returns the version that the handshake agreed on.
+func (p *Pool) connect(ctx context.Context, node string) (_ net.Conn, protocol int, _ error) {
 	addr, _ := p.cfg.Nodes.Address(node)
 	if addr == "" {
-		return nil, fmt.Errorf("the address of node %s is not known", node)
+		return nil, 0, fmt.Errorf("the address of node %s is not known", node)
 	}
 	plain, err := p.dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	cfg := p.tls.Clone()
 	cfg.ServerName = node
 	conn := tls.Client(plain, cfg)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		plain.Close()
-		return nil, fmt.Errorf("handshake with node %s: %w", node, err)
+		return nil, 0, fmt.Errorf("handshake with node %s: %w", node, err)
 	}
+	protocol = agreed(conn.ConnectionState().NegotiatedProtocol)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.spoken[node] = agreed(conn.ConnectionState().NegotiatedProtocol)
-	return conn, nil
+	p.spoken[node] = protocol
+	return conn, protocol, nil
 }
 
 // protocol returns the version to speak with a node: the first before there is a connection.
@@ -154,5 +157,14 @@ func (p *Pool) dialHost(ctx context.Context, _, hostport string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	return p.connect(ctx, node)
+	return p.dialOn(ctx, p.lineForCalls(node), node)
+}
+
+func (p *Pool) lineForCalls(node string) *line {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.called[node] == nil {
+		p.called[node] = newLine()
+	}
+	return p.called[node]
 }

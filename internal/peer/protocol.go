@@ -5,7 +5,11 @@ import "fmt"
 // Protocol is the version of what nodes say to each other, in headers and in calls. While
 // berthd is replaced node by node, some speak the version before. So the handshake of each
 // connection finds the latest that both sides speak, and whoever asks speaks that.
-const Protocol = 1
+const Protocol = 2
+
+// streaming is the version from which on a connection carries streams (package streams),
+// each of which is a connection of HTTP/1.1. Before it, it is one itself.
+const streaming = 2
 
 // Versions after the first have a name in the handshake; the first is HTTP.
 const (

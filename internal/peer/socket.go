@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-host/berth/internal/streams"
 )
 
 // silence is how long the other side may leave bytes unacknowledged, in milliseconds.
@@ -24,5 +26,5 @@ func limitSilence(_, _ string, c syscall.RawConn) error {
 
 // refused reports whether a connection failed because no server is there at the moment.
 func refused(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, streams.ErrLeft)
 }

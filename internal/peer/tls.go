@@ -16,10 +16,11 @@ const resumed = 1024
 // request.
 func ServerTLS(certs Certificates, protocol int) *tls.Config {
 	return &tls.Config{
-		MinVersion:     tls.VersionTLS13,
-		NextProtos:     offered(protocol),
-		ClientAuth:     tls.RequireAnyClientCert, // VerifyConnection asks for the roots of the moment
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certs.Certificate() },
+		MinVersion:                  tls.VersionTLS13,
+		NextProtos:                  offered(protocol),
+		DynamicRecordSizingDisabled: true,                     // small records are for pages that browsers show in parts
+		ClientAuth:                  tls.RequireAnyClientCert, // VerifyConnection asks for the roots of the moment
+		GetCertificate:              func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certs.Certificate() },
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			return verify(cs, certs, x509.ExtKeyUsageClientAuth)
 		},
@@ -30,11 +31,12 @@ func ServerTLS(certs Certificates, protocol int) *tls.Config {
 // ServerName to the node's id.
 func clientTLS(certs Certificates, protocol int) *tls.Config {
 	return &tls.Config{
-		MinVersion:           tls.VersionTLS13,
-		NextProtos:           offered(protocol),
-		InsecureSkipVerify:   true, // VerifyConnection does it: nodes are named by id, not by address
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certs.Certificate() },
-		ClientSessionCache:   tls.NewLRUClientSessionCache(resumed),
+		MinVersion:                  tls.VersionTLS13,
+		NextProtos:                  offered(protocol),
+		DynamicRecordSizingDisabled: true,
+		InsecureSkipVerify:          true, // VerifyConnection does it: nodes are named by id, not by address
+		GetClientCertificate:        func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certs.Certificate() },
+		ClientSessionCache:          tls.NewLRUClientSessionCache(resumed),
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if err := verify(cs, certs, x509.ExtKeyUsageServerAuth); err != nil {
 				return err

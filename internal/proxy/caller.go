@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"syscall"
 )
 
 // Caller is what the edge knows about the sender of a request. It travels in the
@@ -18,9 +17,9 @@ type Caller struct {
 
 // Watch observes a request on its way.
 type Watch interface {
-	// Service receives the socket that carries the request to a process, and nil once
-	// it no longer does.
-	Service(socket syscall.RawConn)
+	// Service receives the line that carries the request to a process or a node, and nil
+	// once it no longer does.
+	Service(line Line)
 }
 
 // callerContext holds a Caller without a second allocation.

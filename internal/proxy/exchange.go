@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -110,7 +109,7 @@ func (x *exchange) attempt(fresh bool) error {
 	}
 	x.c, x.heard, x.doubt, x.clean = c, false, false, false
 	x.stop = context.AfterFunc(ctx, c.abort)
-	x.announceSocket(c.raw)
+	x.announceLine(c.line)
 	defer x.finish()
 	unsent := x.send()
 	if isTimeout(unsent) {
@@ -252,10 +251,10 @@ func (x *exchange) limitHead() {
 	}
 }
 
-// announceSocket passes the socket to the watch over the request.
-func (x *exchange) announceSocket(socket syscall.RawConn) {
+// announceLine passes the line to the watch over the request.
+func (x *exchange) announceLine(line Line) {
 	if w := callerOf(x.r).Watch; w != nil {
-		w.Service(socket)
+		w.Service(line)
 	}
 }
 
@@ -263,7 +262,7 @@ func (x *exchange) announceSocket(socket syscall.RawConn) {
 // still running.
 func (x *exchange) finish() {
 	watching := x.stop()
-	x.announceSocket(nil)
+	x.announceLine(nil)
 	if x.c == nil { // a tunnel took it
 		return
 	}

@@ -19,7 +19,7 @@ type upload struct {
 	consumed atomic.Bool    // the caller's body has been read to its end
 	asking   atomic.Bool    // it waits for the caller, not for the upstream
 	moved    atomic.Int64   // when bytes last moved, in Unix nanoseconds
-	traffic  uint64         // of the upstream's socket when it was last looked at
+	traffic  uint64         // of the upstream's line when it was last looked at
 	done     chan struct{}
 	err      error // why it ended early; read it after done
 }
@@ -137,13 +137,13 @@ func (u *upload) callerError() error {
 }
 
 // moves reports whether the upload gives the upstream more time to answer: some byte of
-// it has moved less than limit ago. The upstream's socket shows what it takes of a
-// write under way.
+// it has moved less than limit ago. The upstream's line shows what it takes of a write
+// under way.
 func (u *upload) moves(c *conn, limit time.Duration) bool {
 	if u.over() {
 		return u.err == nil && time.Since(u.lastMove()) < limit
 	}
-	if bytes, _ := Traffic(c.raw); bytes != u.traffic {
+	if bytes, _ := c.line.Traffic(); bytes != u.traffic {
 		u.traffic = bytes
 		u.touch()
 	}

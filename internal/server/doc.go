@@ -31,7 +31,7 @@
 //	who answers
 //	  edge, certs        the public listener: callers, request ids, the split by Host
 //	  proxy, site        from a host to a process, or to a published folder
-//	  peer               from node to node of a cluster: the owner of a stack answers
+//	  peer, streams      from node to node of a cluster: the owner of a stack answers
 //	  api, web           the JSON API and the pages, on appserver, sse and slowbody
 //	  docs, mcp          the API's own documents; tools for agents, which call the API
 //	  webhook            every event to the stack's URL, once it is committed
