@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"errors"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -114,6 +115,9 @@ func (x *execution) begin(command stack.Command, timeout time.Duration, leave fu
 		defer leave()
 		defer cancel(nil)
 		x.end, x.err = x.api.cfg.Host.RunCommand(ctx, command, timeout, x.out)
+		if why, ok := errors.AsType[*stack.Error](context.Cause(ctx)); ok && errors.Is(x.err, context.Canceled) {
+			x.err = why // as when the server stops before the command begins
+		}
 	}()
 }
 
@@ -144,7 +148,7 @@ func (x *execution) answer(c *fiber.Ctx) error {
 }
 
 // errStopping is why a command is ended when the server stops.
-var errStopping = stack.NewError(stack.Unavailable, "the server was stopped while the command ran, which ended the command; run it again once the server is back")
+var errStopping = stack.NewError(stack.Unavailable, "the server was stopped before the command had ended, which ended it; run it again once the server is back")
 
 // watch returns once the command has ended. It ends the command when gone is closed, since
 // the caller has left, when the server stops, and when the caller loses access.

@@ -262,6 +262,19 @@ func TestExec_EndsWithTheAccessThatIsLostAsItBegins(t *testing.T) {
 	require.Contains(t, r.body, "access")
 }
 
+func TestExec_SaysThatTheServerStoppedBeforeTheCommandBegan(t *testing.T) {
+	e := newEnv(t)
+	m := e.runs("")
+	e.host.run = func(ctx context.Context, c stack.Command, _ time.Duration, _ io.Writer) (stack.Command, error) {
+		e.api.Release()
+		<-ctx.Done()
+		return c, fmt.Errorf("record the command: %w", ctx.Err())
+	}
+	r := e.exec(m, m.token, `{"command": "x"}`)
+	require.Equal(t, 503, r.status, r.body)
+	require.Contains(t, r.body, "the server was stopped")
+}
+
 // streams runs a command in the service web and reads its events.
 func (e *env) streams(m made, token string) *reader {
 	e.t.Helper()
