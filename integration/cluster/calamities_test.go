@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 )
@@ -25,7 +26,7 @@ var calamities = []calamity{
 	{"node cut off from another", 20, func(x *chaos, h *Host) error { return h.node.Cut(context.Background(), x.c.after(h).node.Machine) }, heal},
 	{"engine restarted", 8, func(_ *chaos, h *Host) error { return h.node.EndEngine(context.Background(), "KILL") }, func(_ *chaos, h *Host) error { return h.node.StartEngine(context.Background()) }},
 	{"server killed", 3, signal("KILL"), nothing},
-	{"server stopped", 8, signal("TERM"), nothing},
+	{"server stopped", 8, signal("TERM"), awaitEnd},
 	{"server frozen", 25, signal("STOP"), signal("CONT")},
 	{"PostgreSQL killed", 15, onShared((*Lab).postgres, (*Machine).Kill), onShared((*Lab).postgres, (*Machine).Restore)},
 	{"PostgreSQL frozen", 30, onShared((*Lab).postgres, (*Machine).Pause), onShared((*Lab).postgres, (*Machine).Restore)},
@@ -39,6 +40,16 @@ func (l *Lab) valkey() *Machine   { return l.Valkey }
 func (l *Lab) registry() *Machine { return l.Registry }
 
 func nothing(*chaos, *Host) error { return nil }
+
+// awaitEnd waits for the end of a server that was asked to end.
+func awaitEnd(_ *chaos, h *Host) error {
+	select {
+	case <-h.process.Ended():
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("the server on %s does not end", h.node.Name)
+	}
+}
 
 func heal(_ *chaos, h *Host) error { return h.node.Heal(context.Background()) }
 
