@@ -60,7 +60,7 @@ func (w *pages) stackPage(c *fiber.Ctx, s store.Session, st *stack.Stack) error 
 	}
 	p := w.newPage(c, s, l.title(st.Name), "", "stacks")
 	p.Stream = string(l.url(st.ID, "stream"))
-	return w.render(c, fiber.StatusOK, stackPage(p, v, l, w.showEvents(events), ran, sent))
+	return w.render(c, fiber.StatusOK, stackPage(p, v, l, w.showMetrics(st, l.Span), w.showEvents(events), ran, sent))
 }
 
 // stackStream answers GET /dashboard/stacks/{id}/stream.
@@ -70,7 +70,7 @@ func (w *pages) stackStream(c *fiber.Ctx, s store.Session, st *stack.Stack) erro
 		return err
 	}
 	p := page{Token: w.formToken(c)}
-	f := feed{watch: st.ID, log: l, parts: func() ([]part, error) { return w.stackParts(p, s.Account.ID, st.ID) }}
+	f := feed{watch: st.ID, log: l, parts: func() ([]part, error) { return w.stackParts(p, s.Account.ID, st.ID, l) }}
 	if l.newest() {
 		f.stack = st
 	}
@@ -78,7 +78,7 @@ func (w *pages) stackStream(c *fiber.Ctx, s store.Session, st *stack.Stack) erro
 }
 
 // stackParts returns the changing parts of a stack's page.
-func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
+func (w *pages) stackParts(p page, accountID, id string, l logView) ([]part, error) {
 	st, err := w.cfg.Accounts.Stack(w.server.Context(), accountID, id)
 	if err != nil {
 		return nil, err
@@ -103,6 +103,7 @@ func (w *pages) stackParts(p page, accountID, id string) ([]part, error) {
 		{"status", status(v.statusWord(), string(v.Stack.Status))},
 		{"head", stackHead(v)},
 		{"services", services(p, v)},
+		{"pictures", metrics(v, l, w.showMetrics(st, l.Span))},
 		{"events", eventList(w.showEvents(events))},
 		{"commands", commands(st, ran)},
 		{"deliveries", deliveries(p, st, sent)},

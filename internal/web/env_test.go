@@ -34,22 +34,23 @@ const (
 // env is the pages on an in-memory listener, with real accounts, a real store and a
 // host that only records.
 type env struct {
-	t      *testing.T
-	web    *pages
-	store  *store.Store
-	host   *fakeHost
-	hooks  *fakeWebhooks
-	client *http.Client
-	ln     *fasthttputil.InmemoryListener
-	served chan error
-	key    auth.Key
-	urls   stack.URLs
-	logged *logBook
+	t       *testing.T
+	web     *pages
+	store   *store.Store
+	host    *fakeHost
+	hooks   *fakeWebhooks
+	metrics *fakeMetrics
+	client  *http.Client
+	ln      *fasthttputil.InmemoryListener
+	served  chan error
+	key     auth.Key
+	urls    stack.URLs
+	logged  *logBook
 }
 
 func newEnv(t *testing.T, change ...func(*Config)) *env {
 	t.Helper()
-	e := &env{t: t, key: auth.Key{1}, hooks: &fakeWebhooks{}, ln: fasthttputil.NewInmemoryListener(), served: make(chan error, 1), logged: &logBook{}}
+	e := &env{t: t, key: auth.Key{1}, hooks: &fakeWebhooks{}, metrics: &fakeMetrics{}, ln: fasthttputil.NewInmemoryListener(), served: make(chan error, 1), logged: &logBook{}}
 	log := slog.New(slog.NewTextHandler(e.logged, nil))
 	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "db"), Sealer: auth.NewSealer(e.key), Log: log})
 	require.NoError(t, err)
@@ -62,7 +63,7 @@ func newEnv(t *testing.T, change ...func(*Config)) *env {
 			Store: db, Passwords: auth.NewPasswords(2), Forms: unlimited{}, Codes: unlimited{},
 			Claims: account.Claims{Stacks: db, Host: e.host, Key: e.key},
 		}),
-		Host: e.host, Logs: e.host, Sources: e.host, Store: db, Webhooks: e.hooks, Key: e.key, Log: log,
+		Host: e.host, Logs: e.host, Sources: e.host, Metrics: e.metrics, Store: db, Webhooks: e.hooks, Key: e.key, Log: log,
 		URLs:         stack.URLs{Base: base, AppsDomain: "localhost"},
 		CallerHeader: "X-Test-Client",
 	}

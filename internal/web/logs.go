@@ -32,6 +32,7 @@ type logView struct {
 	Before  *logfile.Position
 	After   *logfile.Position
 	Page    logfile.Page
+	Span    span // of the metrics on the same page
 }
 
 // chooseLog returns the part of a log that the request asks for, unread. If it names no
@@ -42,6 +43,9 @@ func (w *pages) chooseLog(c *fiber.Ctx, st *stack.Stack) (l logView, err error) 
 	process := slices.IndexFunc(st.Generation.Services, func(s stack.Service) bool { return !s.Spec.IsStatic() })
 	if process >= 0 && !st.DeployedAt.IsZero() {
 		l.Service, l.Kind = st.Generation.Services[process].Spec.Name, "run"
+	}
+	if l.Span, err = chooseSpan(c); err != nil {
+		return l, err
 	}
 	l.Service, l.Kind = c.Query("service", l.Service), c.Query("kind", l.Kind)
 	if (l.Kind != "run" && l.Kind != "build") || !slices.Contains(st.LogNames(l.Kind), l.Service) {
@@ -137,6 +141,9 @@ func (l logView) url(id string, below ...string) templ.SafeURL {
 	if l.After != nil {
 		q.Set("after", l.After.String())
 	}
+	if l.Span != spans[0] {
+		q.Set("range", l.Span.Since)
+	}
 	return stackURL(id, below...) + templ.SafeURL("?"+q.Encode())
 }
 
@@ -153,6 +160,9 @@ func (l logView) of(service, kind string) logView {
 	l.Service, l.Kind = service, kind
 	return l
 }
+
+// over returns the view beside the metrics of another time.
+func (l logView) over(s span) logView { l.Span = s; return l }
 
 // with returns the view with the lines that were read for it.
 func (l logView) with(p logfile.Page) logView { l.Page = p; return l }

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-host/berth/internal/sse"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/usage"
 )
 
 // feed is what one stream of server-sent events sends: the parts of a page whenever
@@ -73,6 +74,8 @@ func (s *streamer) streamPage(ctx context.Context) error {
 	defer stop()
 	beat := time.NewTicker(sse.BeatEvery)
 	defer beat.Stop()
+	measured := time.NewTicker(usage.Finest.Length)
+	defer measured.Stop()
 	news := s.followLog(ctx)
 	due, waiting := time.NewTimer(0), true
 	defer due.Stop()
@@ -81,6 +84,8 @@ func (s *streamer) streamPage(ctx context.Context) error {
 		select {
 		case <-due.C:
 			waiting = false
+			err = s.sendParts()
+		case <-measured.C:
 			err = s.sendParts()
 		case <-wake:
 			if !waiting {

@@ -44,6 +44,7 @@ type stackView struct {
 	Services []serviceView
 	Age      string // how long the current status lasts; "" for no limit
 	Left     []dataLeft
+	Lately   latelyView
 }
 
 // dataLeft is data of a stack on a node that does not own it.
@@ -135,9 +136,15 @@ func (w *pages) noteNewer(v *stackView) {
 }
 
 func (w *pages) showStacks(stacks []*stack.Stack) []stackView {
+	ids := make([]string, len(stacks))
+	for i, s := range stacks {
+		ids[i] = s.ID
+	}
+	lately := w.cfg.Metrics.Lately(ids)
 	views := make([]stackView, len(stacks))
 	for i, s := range stacks {
 		views[i] = w.showStack(s)
+		views[i].Lately = showLately(s.ID, lately[s.ID])
 	}
 	return views
 }

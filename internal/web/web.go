@@ -100,6 +100,7 @@ type Config struct {
 	Host     Host
 	Logs     Logs
 	Sources  appserver.SourceDir
+	Metrics  Metrics
 	Store    *store.Store
 	Webhooks Webhooks
 	Domains  Domains
