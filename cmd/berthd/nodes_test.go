@@ -163,6 +163,20 @@ func TestNodesDrain_EndsWhenTheNodeIsActivated(t *testing.T) {
 	}
 }
 
+func TestNodesActivate_SaysThatSwarmKeepsStacksAway(t *testing.T) {
+	s := ofCluster(t)
+	for _, availability := range []string{"drain", "pause"} {
+		if err := s.TakeWord(t.Context(), store.Word{ID: "n1", State: "ready", Availability: availability}, 0); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr, err := runNodes(t, "activate", "w1")
+		want := "node w1 gets no new stacks yet, since its availability in Swarm is " + availability + "; change that with: docker node update --availability active n1\n"
+		if err == nil || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%v, stderr %q, want %q", err, stderr, want)
+		}
+	}
+}
+
 func TestNodes_SayWhyAStackHasNotLeft(t *testing.T) {
 	s := ofCluster(t)
 	k := placeStack(t, s, "n1")

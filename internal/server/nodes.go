@@ -138,13 +138,20 @@ func (n Nodes) Drain(ctx context.Context, asked string) error {
 	}
 }
 
-// Activate takes back what Drain asked for.
+// Activate takes back what Drain asked for. It returns an error if Swarm still keeps new stacks
+// away from the node.
 func (n Nodes) Activate(ctx context.Context, asked string) error {
 	node, err := n.find(ctx, asked)
 	if err != nil {
 		return err
 	}
-	return n.store.DrainNode(ctx, node.ID, false)
+	if err := n.store.DrainNode(ctx, node.ID, false); err != nil {
+		return err
+	}
+	if node, err = n.find(ctx, node.ID); err == nil && node.Availability != "active" {
+		err = fmt.Errorf("node %s gets no new stacks yet, since its availability in Swarm is %s; change that with: docker node update --availability active %s", node.Name, node.Availability, node.ID)
+	}
+	return err
 }
 
 // Lose gives a node up, as if Swarm said that it is down. It refuses a ready node.
