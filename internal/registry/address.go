@@ -47,7 +47,7 @@ func ParseAddress(text string) (Address, error) {
 		return Address{}, errAddress
 	}
 	if a.Host == "docker.io" || a.Host == "index.docker.io" {
-		return Address{}, errors.New("a public registry without a prefix of one's own cannot be used; name another registry")
+		return Address{}, errors.New("the registry cannot be Docker Hub, which has no repositories below a prefix, such as one for each stack; name another one")
 	}
 	return a, nil
 }
