@@ -169,8 +169,8 @@ func (h *Host) awaitTask(t *testing.T, before string) {
 }
 
 // A machine with SQLite becomes the first of three nodes by the ten commands of the
-// documentation. Their servers are one global service: Swarm starts them, rolls a new image out, and drains a node, whose server moves its stacks
-// away before it ends.
+// documentation. Their servers are one global service: Swarm starts them, rolls a new image out,
+// and drains a node, whose server moves its stacks away before it ends.
 func TestCluster_OneGlobalService(t *testing.T) {
 	long(t)
 	c := install(t, clustered)

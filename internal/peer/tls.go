@@ -12,8 +12,8 @@ import (
 const resumed = 1024
 
 // ServerTLS returns the configuration of the listener for nodes, which speaks versions up to
-// protocol: it demands a certificate of the installation's authority. Whose it is, Gate looks at with each
-// request.
+// protocol. It demands a certificate of the installation's authority; whose it is, Gate looks at
+// with each request.
 func ServerTLS(certs Certificates, protocol int) *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
