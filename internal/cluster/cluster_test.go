@@ -3,10 +3,8 @@ package cluster_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,194 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berth-host/berth/internal/cluster"
-	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
-
-const (
-	lease = 6 * time.Second
-	grace = time.Minute
-)
-
-// rows is a database of nodes in memory.
-type rows struct {
-	mu    sync.Mutex
-	nodes map[string]store.Node
-	ahead time.Duration   // of its clock
-	away  map[string]bool // nodes that do not reach it
-}
-
-var errAway = errors.New("away")
-
-func (r *rows) now() time.Time { return time.Now().Add(r.ahead) }
-
-// from returns the database as a node reaches it.
-func (r *rows) from(node string) *link { return &link{r, node} }
-
-// change changes the row of a node.
-func (r *rows) change(id string, do func(*store.Node)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.nodes[id]
-	do(&n)
-	r.nodes[id] = n
-}
-
-// empty returns what the row of a node says.
-func (r *rows) empty(id string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.nodes[id].Load.Empty
-}
-
-func (r *rows) cut(node string, away bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.away[node] = away
-}
-
-type link struct {
-	rows *rows
-	node string
-}
-
-// with calls do with the database, if the node reaches it.
-func (l *link) with(do func(nodes map[string]store.Node)) error {
-	l.rows.mu.Lock()
-	defer l.rows.mu.Unlock()
-	if l.rows.away[l.node] {
-		return errAway
-	}
-	do(l.rows.nodes)
-	return nil
-}
-
-func (l *link) Nodes(context.Context) (all []store.Node, err error) {
-	err = l.with(func(nodes map[string]store.Node) {
-		for _, n := range nodes {
-			n.Now = l.rows.now()
-			all = append(all, n)
-		}
-	})
-	return all, err
-}
-
-func (l *link) RegisterNode(ctx context.Context, n store.Node, hold time.Duration) (got store.Lease, err error) {
-	taken := false
-	err = l.with(func(nodes map[string]store.Node) {
-		old, known := nodes[n.ID]
-		if taken = known && old.Holder != n.Holder && old.LeaseUntil.After(l.rows.now()); !taken {
-			if !known {
-				old = n
-			}
-			old.Holder = n.Holder
-			nodes[n.ID] = old
-		}
-	})
-	if taken {
-		return got, store.ErrLeaseTaken
-	}
-	if err != nil {
-		return got, err
-	}
-	return l.RenewLease(ctx, n, hold)
-}
-
-func (l *link) RenewLease(_ context.Context, n store.Node, hold time.Duration) (got store.Lease, err error) {
-	taken := false
-	err = l.with(func(nodes map[string]store.Node) {
-		row := nodes[n.ID]
-		if taken = row.Holder != n.Holder; taken {
-			return
-		}
-		got.At = l.rows.now()
-		if !row.LeaseUntil.IsZero() && !row.LeaseUntil.After(got.At) {
-			got.Over = row.LeaseUntil
-		}
-		row.Load, row.LeaseUntil, row.LostAt, row.Holder = n.Load, got.At.Add(hold), time.Time{}, n.Holder
-		nodes[n.ID] = row
-	})
-	if taken {
-		err = store.ErrLeaseTaken
-	}
-	return got, err
-}
-
-func (l *link) TakeWord(_ context.Context, w store.Word, _ time.Duration) error {
-	return l.with(func(nodes map[string]store.Node) {
-		if n, ok := nodes[w.ID]; ok {
-			n.Word, n.WordAt = w, l.rows.now()
-			nodes[w.ID] = n
-		}
-	})
-}
-
-func (l *link) SawNode(_ context.Context, id string, ago time.Duration) error {
-	return l.with(func(nodes map[string]store.Node) {
-		if n, ok := nodes[id]; ok {
-			n.SeenAt = l.rows.now().Add(-ago)
-			nodes[id] = n
-		}
-	})
-}
-
-func (l *link) RemoveNode(_ context.Context, id string) error {
-	return l.with(func(nodes map[string]store.Node) { delete(nodes, id) })
-}
-
-// swarm is a swarm as its managers see it; a nil one answers nobody.
-type swarm struct {
-	mu    sync.Mutex
-	words []store.Word
-}
-
-func (s *swarm) Words(context.Context) ([]store.Word, error) {
-	if s == nil {
-		return nil, errors.New("this node is not a manager")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.words, nil
-}
-
-func (s *swarm) say(words ...store.Word) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.words = words
-}
-
-func word(id, state string) store.Word {
-	return store.Word{ID: id, State: state, Availability: "active", Labels: map[string]string{}}
-}
-
-func config(r *rows, id string, says *swarm) cluster.Config {
-	return cluster.Config{
-		Store: r.from(id), Swarm: says,
-		Self:  store.Node{ID: id, Name: "host-" + id, Address: id + ":8443", Holder: "a"},
-		Lease: lease, Grace: grace, Load: func() (int, int64) { return 0, 10 << 30 },
-		Failed: func() {}, Note: func([]string, time.Time) error { return nil }, Ousted: func(error) {}, Log: slog.New(slog.DiscardHandler),
-	}
-}
-
-// join runs the membership of a node until the test ends.
-func join(t *testing.T, r *rows, id string, says *swarm) *cluster.Membership {
-	t.Helper()
-	m, err := cluster.Join(t.Context(), config(r, id, says))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go m.Run(t.Context())
-	return m
-}
-
-func newRows() *rows { return &rows{nodes: map[string]store.Node{}, away: map[string]bool{}} }
-
-func wantState(t *testing.T, m *cluster.Membership, id string, want cluster.State) {
-	t.Helper()
-	if n, _ := m.Node(id); n.State != want {
-		t.Errorf("after %+v, node %s is %q, want %q", n, id, n.State, want)
-	}
-}
 
 func TestJoin_RefusesASecondServerOfTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -567,28 +379,6 @@ func TestDraining_GoesOnWhileSwarmSaysNothing(t *testing.T) {
 	})
 }
 
-// A node that Swarm had closed to new stacks takes none of its own while the managers restart.
-func TestPlace_NotHereWhileSwarmSaysNothingAfterItClosedTheNode(t *testing.T) {
-	for name, says := range map[string]store.Word{
-		"pause": {State: "ready", Availability: "pause"},
-		"label": {State: "ready", Availability: "active", Labels: map[string]string{"berth.place": "no"}},
-		"":      {State: "ready", Availability: "active"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRows()
-			m := join(t, r, "n1", nil)
-			r.change("n1", func(n *store.Node) { n.Word, n.WordAt = says, time.Now() })
-			for range 2 {
-				time.Sleep(lease)
-				if got, err := m.Place(t.Context(), nil); (err == nil) != (name == "") {
-					t.Errorf("%q: placed on %q, %v", name, got, err)
-				}
-				time.Sleep(grace)
-			}
-		})
-	}
-}
-
 func TestHeardAfter_OnceAManagerHasSaidSomethingSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRows()
@@ -628,72 +418,6 @@ func TestGone_IsNoMemberAndItsRowGoes(t *testing.T) {
 		time.Sleep(grace + lease)
 		if n, ok := m.Node("n2"); ok {
 			t.Errorf("its row stays: %+v", n)
-		}
-	})
-}
-
-func TestPlace_ChoosesTheNodeWithTheLeastToDo(t *testing.T) {
-	ready := func(do func(*store.Node)) store.Node {
-		n := store.Node{LeaseUntil: time.Now().Add(time.Hour), Word: word("", "ready"), WordAt: time.Now(), Load: store.Load{Room: 10 << 30}}
-		do(&n)
-		return n
-	}
-	for name, tt := range map[string]struct {
-		self, other func(*store.Node)
-		without     []string
-		want        string
-	}{
-		"this one of equals":       {want: "n1"},
-		"fewer builds":             {self: func(n *store.Node) { n.Load.Builds = 1 }, want: "n2"},
-		"more room":                {other: func(n *store.Node) { n.Load.Room = 90 << 30 }, want: "n2"},
-		"fewer builds first":       {other: func(n *store.Node) { n.Load.Room, n.Load.Builds = 90<<30, 1 }, want: "n1"},
-		"not in pause":             {self: func(n *store.Node) { n.Word.Availability = "pause" }, want: "n2"},
-		"not with drain":           {self: func(n *store.Node) { n.Word.Availability = "drain" }, want: "n2"},
-		"not while draining":       {self: func(n *store.Node) { n.Draining = true }, want: "n2"},
-		"not with the label":       {self: func(n *store.Node) { n.Word.Labels = map[string]string{"berth.place": "no"} }, want: "n2"},
-		"not without Swarm's word": {self: func(n *store.Node) { n.Load.Builds = 1 }, other: func(n *store.Node) { n.WordAt = time.Now().Add(-11 * time.Second) }, want: "n1"},
-		"here without it":          {self: func(n *store.Node) { n.WordAt, n.Word.Availability = time.Time{}, "pause" }, without: []string{"n2"}, want: "n1"},
-		"not without its lease":    {other: func(n *store.Node) { n.Load.Room, n.LeaseUntil = 90<<30, time.Now() }, want: "n1"},
-		"none that has been tried": {without: []string{"n1"}, want: "n2"},
-		"nowhere":                  {without: []string{"n1", "n2"}, want: ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRows()
-				for id, do := range map[string]func(*store.Node){"n1": tt.self, "n2": tt.other} {
-					if do == nil {
-						do = func(*store.Node) {}
-					}
-					r.nodes[id] = ready(do)
-					r.change(id, func(n *store.Node) { n.ID, n.Holder = id, "a" })
-				}
-				cfg := config(r, "n1", nil)
-				load := r.nodes["n1"].Load
-				cfg.Self.Load, cfg.Load = load, func() (int, int64) { return load.Builds, load.Room }
-				m, err := cluster.Join(t.Context(), cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got, err := m.Place(t.Context(), tt.without)
-				failure, _ := errors.AsType[*stack.Error](err)
-				if got != tt.want || (err != nil) != (tt.want == "") || err != nil && (failure == nil || failure.Kind != stack.Unavailable || failure.RetryAfter == 0) {
-					t.Errorf("placed on %q, %v, want %q", got, err, tt.want)
-				}
-			})
-		})
-	}
-}
-
-func TestPlace_NotHereWhileTheClockIsWrong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRows()
-		m := join(t, r, "n1", nil)
-		r.mu.Lock()
-		r.ahead = time.Minute
-		r.mu.Unlock()
-		time.Sleep(lease)
-		if got, err := m.Place(t.Context(), nil); err == nil {
-			t.Errorf("placed on %s", got)
 		}
 	})
 }

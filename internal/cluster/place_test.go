@@ -1,0 +1,100 @@
+package cluster_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berth-host/berth/internal/cluster"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/store"
+)
+
+// A node that Swarm had closed to new stacks takes none of its own while the managers restart.
+func TestPlace_NotHereWhileSwarmSaysNothingAfterItClosedTheNode(t *testing.T) {
+	for name, says := range map[string]store.Word{
+		"pause": {State: "ready", Availability: "pause"},
+		"label": {State: "ready", Availability: "active", Labels: map[string]string{"berth.place": "no"}},
+		"":      {State: "ready", Availability: "active"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRows()
+			m := join(t, r, "n1", nil)
+			r.change("n1", func(n *store.Node) { n.Word, n.WordAt = says, time.Now() })
+			for range 2 {
+				time.Sleep(lease)
+				if got, err := m.Place(t.Context(), nil); (err == nil) != (name == "") {
+					t.Errorf("%q: placed on %q, %v", name, got, err)
+				}
+				time.Sleep(grace)
+			}
+		})
+	}
+}
+
+func TestPlace_ChoosesTheNodeWithTheLeastToDo(t *testing.T) {
+	ready := func(do func(*store.Node)) store.Node {
+		n := store.Node{LeaseUntil: time.Now().Add(time.Hour), Word: word("", "ready"), WordAt: time.Now(), Load: store.Load{Room: 10 << 30}}
+		do(&n)
+		return n
+	}
+	for name, tt := range map[string]struct {
+		self, other func(*store.Node)
+		without     []string
+		want        string
+	}{
+		"this one of equals":       {want: "n1"},
+		"fewer builds":             {self: func(n *store.Node) { n.Load.Builds = 1 }, want: "n2"},
+		"more room":                {other: func(n *store.Node) { n.Load.Room = 90 << 30 }, want: "n2"},
+		"fewer builds first":       {other: func(n *store.Node) { n.Load.Room, n.Load.Builds = 90<<30, 1 }, want: "n1"},
+		"not in pause":             {self: func(n *store.Node) { n.Word.Availability = "pause" }, want: "n2"},
+		"not with drain":           {self: func(n *store.Node) { n.Word.Availability = "drain" }, want: "n2"},
+		"not while draining":       {self: func(n *store.Node) { n.Draining = true }, want: "n2"},
+		"not with the label":       {self: func(n *store.Node) { n.Word.Labels = map[string]string{"berth.place": "no"} }, want: "n2"},
+		"not without Swarm's word": {self: func(n *store.Node) { n.Load.Builds = 1 }, other: func(n *store.Node) { n.WordAt = time.Now().Add(-11 * time.Second) }, want: "n1"},
+		"here without it":          {self: func(n *store.Node) { n.WordAt, n.Word.Availability = time.Time{}, "pause" }, without: []string{"n2"}, want: "n1"},
+		"not without its lease":    {other: func(n *store.Node) { n.Load.Room, n.LeaseUntil = 90<<30, time.Now() }, want: "n1"},
+		"none that has been tried": {without: []string{"n1"}, want: "n2"},
+		"nowhere":                  {without: []string{"n1", "n2"}, want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRows()
+				for id, do := range map[string]func(*store.Node){"n1": tt.self, "n2": tt.other} {
+					if do == nil {
+						do = func(*store.Node) {}
+					}
+					r.nodes[id] = ready(do)
+					r.change(id, func(n *store.Node) { n.ID, n.Holder = id, "a" })
+				}
+				cfg := config(r, "n1", nil)
+				load := r.nodes["n1"].Load
+				cfg.Self.Load, cfg.Load = load, func() (int, int64) { return load.Builds, load.Room }
+				m, err := cluster.Join(t.Context(), cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := m.Place(t.Context(), tt.without)
+				failure, _ := errors.AsType[*stack.Error](err)
+				if got != tt.want || (err != nil) != (tt.want == "") || err != nil && (failure == nil || failure.Kind != stack.Unavailable || failure.RetryAfter == 0) {
+					t.Errorf("placed on %q, %v, want %q", got, err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestPlace_NotHereWhileTheClockIsWrong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		m := join(t, r, "n1", nil)
+		r.mu.Lock()
+		r.ahead = time.Minute
+		r.mu.Unlock()
+		time.Sleep(lease)
+		if got, err := m.Place(t.Context(), nil); err == nil {
+			t.Errorf("placed on %s", got)
+		}
+	})
+}
