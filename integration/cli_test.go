@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/berth-host/berth/integration/observe"
 	"github.com/berth-host/berth/integration/terminal"
 )
 
@@ -262,7 +263,7 @@ func TestClient_FollowsLogs(t *testing.T) {
 	st := c.stacks(t)[0]
 	st.URLs = h.show(t, st, "").URLs
 
-	out := &record{}
+	out := &observe.Record{}
 	cmd := c.command(t, dir, "logs", "-f", "-n", "0")
 	cmd.Stdout = out
 	require.NoError(t, cmd.Start())
@@ -295,7 +296,7 @@ func TestClient_WaitsThroughARestartOfTheServer(t *testing.T) {
 	dir := c.folder(t, "slow", program(t).plus(Tree{
 		"stack.yaml": "services: [{name: web, runtime: node, build: 'echo the build; sleep 600', start: node server.js}]",
 	}))
-	talk := &record{}
+	talk := &observe.Record{}
 	cmd := c.command(t, dir, "deploy")
 	cmd.Stderr = talk
 	require.NoError(t, cmd.Start())

@@ -25,6 +25,7 @@ import (
 	sys "golang.org/x/sys/unix"
 
 	"github.com/berth-host/berth/images"
+	"github.com/berth-host/berth/integration/observe"
 )
 
 // dockerd is a Docker engine of a test's own, to stop, kill and freeze. It has
@@ -39,7 +40,7 @@ type dockerd struct {
 	dir    string
 	holder *exec.Cmd // first process of the namespaces
 	cmd    *exec.Cmd // nsenter, whose only child is the engine
-	log    record
+	log    observe.Record
 }
 
 // enclosed prepares the namespaces and holds them.

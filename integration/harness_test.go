@@ -8,7 +8,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +25,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/integration/observe"
 )
 
 // patience is how long a test waits for an expected event: on a busy machine everything
@@ -46,9 +47,9 @@ type Host struct {
 	fails   string   // what BERTH_FAILPOINTS says to the next process
 	stacks  []*Stack // that were created and not deleted
 	process *process
-	log     *record // of every process so far
+	log     *observe.Record // of every process so far
 
-	contradictions *record // between the API and its document
+	contradictions *observe.Record // between the API and its document
 }
 
 // process is one run of the server.
@@ -86,7 +87,7 @@ func install(t *testing.T, opts ...Option) *Host {
 	t.Helper()
 	needBase(t)
 	number := started.Add(1)
-	h := &Host{port: freePort(t), instance: instanceName(number), dir: t.TempDir(), binary: buildBerthd, log: &record{}, contradictions: &record{}}
+	h := &Host{port: freePort(t), instance: instanceName(number), dir: t.TempDir(), binary: buildBerthd, log: &observe.Record{}, contradictions: &observe.Record{}}
 	// If this run is cut off, the instance shows whose objects these are.
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "instance"), []byte(h.instance+"\n"), 0o600))
 	h.env = map[string]string{
@@ -349,39 +350,8 @@ func freePort(t *testing.T) int {
 
 var nextPort atomic.Int64
 
-// record keeps what is written to it.
-type record struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (r *record) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.Write(p)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.String()
-}
-
-// eventually repeats try until it returns nil. Its last error is the failure. The longer
-// it has waited, the longer it waits for the next try, an eighth of that time: what tries
-// cost, of the server and of the engine, the tests beside this one lack.
+// eventually repeats try until it returns nil. Its last error is the failure.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	began := time.Now()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		waited := time.Since(began)
-		if waited > patience {
-			t.Fatalf("not in %s: %s: %v", patience, what, err)
-		}
-		time.Sleep(min(max(waited/8, 20*time.Millisecond), 250*time.Millisecond))
-	}
+	observe.Eventually(t, patience, what, try)
 }

@@ -17,22 +17,8 @@ import (
 
 // query reads from the database, whether or not a server runs.
 func (h *Host) query(ctx context.Context, query string, each func(*sql.Rows) error) error {
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(h.dir, "berth.db")+"?_busy_timeout=10000&_query_only=1")
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := each(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	name := "file:" + filepath.Join(h.dir, "berth.db") + "?_busy_timeout=10000&_query_only=1"
+	return invariants.In("sqlite", name)(ctx, query, each)
 }
 
 // rows reads every stack, deleted ones included.

@@ -18,6 +18,8 @@ import (
 	protocol "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/integration/observe"
 )
 
 // shots is where the tests of the pages leave screenshots of all they saw, for
@@ -80,7 +82,7 @@ type Tab struct {
 	base   string
 	page   *network.Response // that was loaded last
 	status int64             // of it
-	said   *record
+	said   *observe.Record
 }
 
 // browser opens a window on a server's pages. When the test ends, no script may
@@ -91,7 +93,7 @@ func (h *Host) browser(t *testing.T) *Tab {
 	require.NoError(t, chromium.err)
 	ctx, stop := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext())
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
-	b := &Tab{t: t, ctx: ctx, base: h.base(), said: &record{}}
+	b := &Tab{t: t, ctx: ctx, base: h.base(), said: &observe.Record{}}
 	b.do(chromedp.EmulateViewport(1280, 900))
 	console := chromedp.Console(ctx)
 	go func() {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/berth-host/berth/integration/observe"
 )
 
 // calamity is a fault that goes on for some seconds. What concerns all nodes ignores the
@@ -78,7 +80,7 @@ func signal(name string) func(*chaos, *Host) error {
 // command begins a command about the node on another one. endCommands looks how it ends.
 func command(words ...string) func(*chaos, *Host) error {
 	return func(x *chaos, h *Host) error {
-		by, c := x.c.after(h), &running{words: append(words, h.node.Name), out: &record{}}
+		by, c := x.c.after(h), &running{words: append(words, h.node.Name), out: &observe.Record{}}
 		var err error
 		c.process, err = by.node.Begin(context.Background(), by.variables(), c.out, "berthd", c.words...)
 		if err == nil {
@@ -92,7 +94,7 @@ func command(words ...string) func(*chaos, *Host) error {
 type running struct {
 	words   []string
 	process *Process
-	out     *record
+	out     *observe.Record
 }
 
 // endCommands waits for the end of every command: it has done what it was to do, or says why

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/integration/observe"
 )
 
 const (
@@ -48,7 +49,7 @@ type Host struct {
 	node   *Node
 	env    map[string]string // besides the cluster's
 	client *http.Client
-	log    *record // of every process so far
+	log    *observe.Record // of every process so far
 
 	database string // in PostgreSQL; "" for SQLite
 
@@ -85,7 +86,7 @@ func install(t *testing.T, opts ...Option) *Cluster {
 		"GORACE":                 "atexit_sleep_ms=0",
 	}
 	for _, n := range c.lab.Nodes {
-		c.hosts = append(c.hosts, &Host{c: c, node: n, env: map[string]string{}, client: clientOf(n), log: &record{}})
+		c.hosts = append(c.hosts, &Host{c: c, node: n, env: map[string]string{}, client: clientOf(n), log: &observe.Record{}})
 	}
 	for _, opt := range opts {
 		opt(c)
@@ -200,7 +201,7 @@ func (h *Host) wait(t *testing.T) int {
 // berthd runs a command of berthd on the node and returns what it prints.
 func (h *Host) berthd(t *testing.T, args ...string) string {
 	t.Helper()
-	var out record
+	var out observe.Record
 	p, err := h.node.Begin(context.Background(), h.variables(), &out, "berthd", args...)
 	require.NoError(t, err)
 	code, err := p.Wait(context.Background())
@@ -325,39 +326,10 @@ func (c *Cluster) clean(t *testing.T) {
 	}
 }
 
-// record keeps what is written to it.
-type record struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (r *record) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.Write(p)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.b.String()
-}
-
 // eventually repeats try until it returns nil. Its last error is the failure.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	began := time.Now()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		waited := time.Since(began)
-		if waited > patience {
-			t.Fatalf("not in %s: %s: %v", patience, what, err)
-		}
-		time.Sleep(min(max(waited/8, 20*time.Millisecond), 250*time.Millisecond))
-	}
+	observe.Eventually(t, patience, what, try)
 }
 
 // long skips a test that takes more than some seconds, unless BERTH_CLUSTER_TESTS is all,

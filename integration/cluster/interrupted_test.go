@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/integration/observe"
 )
 
 // Work that is under way on the owner when its lease is lost, and the point at which its
@@ -27,7 +29,7 @@ var interruptions = []struct {
 	}},
 	{"a move", "move-copied", func(t *testing.T, c *Cluster, st *Stack) {
 		m := c.on("m1")
-		var out record
+		var out observe.Record
 		move, err := m.node.Begin(t.Context(), m.variables(), &out, "berthd", "stacks", "move", st.ID, "w2")
 		require.NoError(t, err)
 		t.Cleanup(func() {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/integration/observe"
 )
 
 // place is what berthd stacks show --json says.
@@ -26,7 +28,7 @@ func (h *Host) placeOf(t *testing.T, st *Stack) (p place) {
 // refuses returns the one line with which a command of berthd fails.
 func (h *Host) refuses(t *testing.T, args ...string) string {
 	t.Helper()
-	var out record
+	var out observe.Record
 	p, err := h.node.Begin(t.Context(), h.variables(), &out, "berthd", args...)
 	require.NoError(t, err)
 	code, err := p.Wait(t.Context())

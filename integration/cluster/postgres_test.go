@@ -61,22 +61,8 @@ func (c *Cluster) dropDatabases() error {
 
 // query reads from the server's database.
 func (h *Host) query(ctx context.Context, query string, each func(*sql.Rows) error) error {
-	db, err := sql.Open("pgx", postgresURL(h.c.lab.Postgres.Address.String(), h.database))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := each(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	name := postgresURL(h.c.lab.Postgres.Address.String(), h.database)
+	return invariants.In("pgx", name)(ctx, query, each)
 }
 
 // history reads every event of the server's database, in order.

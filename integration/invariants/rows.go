@@ -25,6 +25,29 @@ import (
 // Query runs a query in an installation's database and calls each for every row.
 type Query func(ctx context.Context, query string, each func(*sql.Rows) error) error
 
+// In returns a Query in the database that a driver opens under a name. Whether a server runs
+// does not matter.
+func In(driver, name string) Query {
+	return func(ctx context.Context, query string, each func(*sql.Rows) error) error {
+		db, err := sql.Open(driver, name)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		rows, err := db.QueryContext(ctx, query)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := each(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
 // Row is a stack's row in the database.
 type Row struct {
 	ID         string
