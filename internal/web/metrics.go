@@ -25,9 +25,14 @@ type Metrics interface {
 const metricsLimit = 2 * time.Second
 
 // span is a time that the pictures show.
-type span struct{ Since, Step, Name string }
+type span struct{ Since, Step, Name, Each string }
 
-var spans = []span{{"1h", "15s", "1 hour"}, {"6h", "5m", "6 hours"}, {"7d", "1h", "7 days"}, {"30d", "1h", "30 days"}}
+var spans = []span{
+	{"1h", "15s", "1 hour", "15 seconds"},
+	{"6h", "5m", "6 hours", "5 minutes"},
+	{"7d", "1h", "7 days", "hour"},
+	{"30d", "1h", "30 days", "hour"},
+}
 
 // chooseSpan returns the span that a request asks for, the first if it names none.
 func chooseSpan(c *fiber.Ctx) (span, error) {

@@ -124,6 +124,7 @@ func TestMetrics_GoAsFarBackAsTheAddressSays(t *testing.T) {
 		require.Equal(t, want, e.metrics.asked)
 		require.Contains(t, r.body, `aria-current="true">`+s.Name)
 	}
+	require.Contains(t, b.get("/dashboard/stacks/"+id+"?range=7d").body, "a figure for each hour, once it is over")
 	require.Contains(t, b.get("/dashboard/stacks/"+id+"?range=30d").body, "range=30d&amp;service=api", "the links to logs keep it")
 	require.Equal(t, 404, b.get("/dashboard/stacks/"+id+"?range=2h").status)
 }
