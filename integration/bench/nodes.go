@@ -140,12 +140,12 @@ func timer(ctx context.Context, s *store.Store, id string) (time.Duration, error
 	return time.Since(begun), err
 }
 
-// wake commits a change of a stack through a node, and returns how long after the commit
-// another one hears of it.
+// wake commits a change of a stack through a node, and returns how long after the end of the
+// commit another one hears of it.
 func (f *fleet) wake(ctx context.Context, s *store.Store, id string) (time.Duration, error) {
-	other := f.nodes[rand.IntN(nodesInRow)]
-	if other == s {
-		return 0, nil
+	other := s
+	for other == s {
+		other = f.nodes[rand.IntN(nodesInRow)]
 	}
 	woken, stop := other.Watch(id)
 	defer stop()
