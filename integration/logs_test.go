@@ -142,7 +142,7 @@ func TestLogs_OfServicesThatAFailedRedeployAdds(t *testing.T) {
 	said := follows.until(t, saying(`"why"`))
 	require.JSONEq(t, `{"service": "extra", "line": "why"}`, said[len(said)-1].data)
 	h.stream(t, st.ManageToken, path+"&service=extra").until(t, saying(`"why"`))
-	link := "/dashboard/stacks/" + st.ID + "?service=extra&amp;kind=build"
+	link := "/dashboard/stacks/" + st.ID + "?kind=build&amp;service=extra"
 	require.Contains(t, ana.open(t, "/dashboard/stacks/"+st.ID).body, link)
 	require.Contains(t, ana.open(t, html.UnescapeString(link)).body, "\nwhy\n")
 	require.Contains(t, h.getAs(t, st.ManageToken, path+"&service=other").refused(t, http.StatusNotFound), "web, extra")
