@@ -118,6 +118,7 @@ func (x *chaos) round(t *testing.T) {
 	agents.Wait()
 	x.excuseDead()
 	require.NoError(t, x.c.lab.restore(context.Background()))
+	x.disarm(t)
 	x.c.mend(t)
 	x.activate(t)
 	x.endCommands(t)
@@ -196,6 +197,19 @@ func (x *chaos) excuseDead() {
 		if !h.process.Alive() {
 			x.excuse(h, longestFault)
 		}
+	}
+}
+
+// disarm kills the servers that would still die at a failpoint.
+func (x *chaos) disarm(t *testing.T) {
+	t.Helper()
+	for _, h := range x.c.hosts {
+		if h.fails == "" || !h.process.Alive() {
+			continue
+		}
+		_ = h.process.Signal(t.Context(), "KILL") // it may have died by now
+		h.wait(t)
+		x.excuse(h, 0)
 	}
 }
 
