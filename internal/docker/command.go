@@ -59,6 +59,9 @@ func (d *Driver) command(ctx context.Context, id string, cmd engine.Cmd, out io.
 	defer func() { stop(); <-ended }()
 	select {
 	case <-ended:
+		if err == nil && !leader.began() && (code == cannotRun || code == noSuchCommand) {
+			return -1, engine.ErrNotBegun // what out got is the engine's
+		}
 		return code, d.commandError(ctx, id, container.State.StartedAt, code, err)
 	case <-ctx.Done():
 		return -1, errors.Join(ctx.Err(), d.endCommand(longer, id, leader, ended))
@@ -102,6 +105,16 @@ func (l *leader) Write(p []byte) (int, error) {
 	}
 	close(l.known)
 	return len(p), nil
+}
+
+// began reports whether the first line is there.
+func (l *leader) began() bool {
+	select {
+	case <-l.known:
+		return true
+	default:
+		return false
+	}
 }
 
 // endCommand ends a command's process group, whose processes run as the container's user,

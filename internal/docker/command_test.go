@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -69,6 +70,23 @@ func TestCommand_EndsAGroupThatHasTakenAllProcesses(t *testing.T) {
 	_, err = b.driver.Command(t.Context(), id, script(`grep -c perl /proc/[0-9]*/comm | grep -c ':1$'`), &left)
 	require.NoError(t, err)
 	assert.Equal(t, "0\n", left.String())
+}
+
+// What the engine says of a shell that it could not start is no output of the command.
+func TestCommand_ThatCannotBeStartedIsNotOneThatFailed(t *testing.T) {
+	b := testBench(t)
+	id := b.shell(t, 100)
+	code, err := b.driver.Command(t.Context(), id, script("exit 126"), io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, 126, code)
+	without := b.run(t, engine.Spec{
+		Name: b.name(), Image: tools, User: "0:0", Key: key, Pids: 100,
+		Cmd: []string{"sh", "-c", `chmod a-x "$(command -v sh)" && exec sleep infinity`},
+	})
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		_, err := b.driver.Command(context.Background(), without, script("echo here"), io.Discard)
+		assert.ErrorIs(t, err, engine.ErrNotBegun)
+	}, 10*time.Second, 50*time.Millisecond)
 }
 
 func TestLeader_TakesNoIDThatStandsForOtherProcesses(t *testing.T) {

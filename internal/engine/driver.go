@@ -300,8 +300,9 @@ type Commands interface {
 	// end of ctx, and writes nothing after that. A process that leaves the group, or that
 	// the command leaves running, goes on until the container ends.
 	//
-	// ErrNotRunning means that the container does not run, and ErrEnded that it ended before
-	// the command did. ErrLost means that the command began and its end is not known.
+	// ErrNotRunning means that the container does not run, ErrNotBegun that the engine could
+	// not start the command in it, as where no process is free, and ErrEnded that the container
+	// ended before the command did. ErrLost means that the command began and its end is not known.
 	Command(ctx context.Context, id string, cmd Cmd, out io.Writer) (code int, err error)
 }
 

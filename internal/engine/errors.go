@@ -14,6 +14,7 @@ var (
 	ErrNoRoom       = errors.New("no room for a snapshot")
 	ErrNotRunning   = errors.New("the container does not run")
 	ErrHidden       = errors.New("the machine does not show it")
+	ErrNotBegun     = errors.New("the command could not be started")
 	ErrEnded        = errors.New("the container ended before the command")
 	ErrLost         = errors.New("the command's end is not known")
 	ErrNotEnded     = errors.New("the command's processes cannot be ended")

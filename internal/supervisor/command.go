@@ -140,6 +140,11 @@ func (x *execution) conclude(limited context.Context, code int, err error) error
 		x.command.Error = "the engine of this host stopped answering while the command ran, so its end is not known; it may go on until the service ends"
 	case errors.Is(err, engine.ErrNotRunning), errors.Is(err, engine.ErrNotFound):
 		return errNotRunning(x.command.Service)
+	case errors.Is(err, engine.ErrNotBegun):
+		return &stack.Error{
+			Kind: stack.Unavailable, RetryAfter: commandRetry,
+			Detail: "the command could not be started beside the process of " + x.command.Service + ": the engine of this host could not at the moment, or the service has as many processes as it may have; try again in a moment, and restart the service if that does not help",
+		}
 	case isOfHost(err):
 		x.process.log.Warn("command not run", "error", err)
 		return &stack.Error{Kind: stack.Unavailable, RetryAfter: commandRetry, Detail: "the engine of this host does not answer, so the command was not run; try again in a moment"}

@@ -150,7 +150,7 @@ func TestRunCommand_NeedsAProcessAndAnEngine(t *testing.T) {
 		for _, tt := range []struct {
 			fault error
 			kind  stack.Kind
-		}{{engine.ErrNotRunning, stack.Conflict}, {engine.ErrNotFound, stack.Conflict}, {engine.ErrUnreachable, stack.Unavailable}, {errors.New("odd"), 0}} {
+		}{{engine.ErrNotRunning, stack.Conflict}, {engine.ErrNotFound, stack.Conflict}, {engine.ErrUnreachable, stack.Unavailable}, {engine.ErrNotBegun, stack.Unavailable}, {errors.New("odd"), 0}} {
 			w.engine.Before("Command", func(string) error { return tt.fault })
 			_, err := w.sup.RunCommand(w.t.Context(), w.once(st, "web"), time.Minute, &bytes.Buffer{})
 			require.Error(t, err)
