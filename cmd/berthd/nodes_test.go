@@ -165,14 +165,18 @@ func TestNodesDrain_EndsWhenTheNodeIsActivated(t *testing.T) {
 
 func TestNodesActivate_SaysThatSwarmKeepsStacksAway(t *testing.T) {
 	s := ofCluster(t)
-	for _, availability := range []string{"drain", "pause"} {
-		if err := s.TakeWord(t.Context(), store.Word{ID: "n1", State: "ready", Availability: availability}, 0); err != nil {
+	for _, tt := range []struct{ availability, label, want string }{
+		{"drain", "", "node w1 gets no new stacks yet, since its availability in Swarm is drain; change that with: docker node update --availability active n1\n"},
+		{"pause", "", "node w1 gets no new stacks yet, since its availability in Swarm is pause; change that with: docker node update --availability active n1\n"},
+		{"active", "no", "node w1 gets no new stacks yet, since it has the label berth.place=no in Swarm; change that with: docker node update --label-rm berth.place n1\n"},
+	} {
+		word := store.Word{ID: "n1", State: "ready", Availability: tt.availability, Labels: map[string]string{"berth.place": tt.label}}
+		if err := s.TakeWord(t.Context(), word, 0); err != nil {
 			t.Fatal(err)
 		}
 		_, stderr, err := runNodes(t, "activate", "w1")
-		want := "node w1 gets no new stacks yet, since its availability in Swarm is " + availability + "; change that with: docker node update --availability active n1\n"
-		if err == nil || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%v, stderr %q, want %q", err, stderr, want)
+		if err == nil || !strings.HasSuffix(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%v, stderr %q, want %q", err, stderr, tt.want)
 		}
 	}
 }
@@ -208,6 +212,9 @@ func TestNodesLost_GivesUpOneThatIsAway(t *testing.T) {
 	}
 	if stdout, _, _ := runNodes(t, "--json"); !strings.Contains(stdout, `"state":"lost"`) {
 		t.Error(stdout)
+	}
+	if _, stderr, err := runNodes(t, "drain", "w2"); err == nil || !strings.Contains(stderr, "node w2 is lost, so it cannot move its stacks; start its berthd") {
+		t.Errorf("%v, stderr %q", err, stderr)
 	}
 }
 

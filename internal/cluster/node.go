@@ -91,6 +91,9 @@ func nodeOf(row store.Node, grace time.Duration) Node {
 	}
 }
 
+// Unplaced reports whether the node's label in Swarm keeps new stacks away from it.
+func (n Node) Unplaced() bool { return n.Labels[placeLabel] == "no" }
+
 // wordOf returns Swarm's word about a node: none if it is old.
 func wordOf(row store.Node) store.Word {
 	if row.Now.Sub(row.WordAt) > wordLife {

@@ -24,6 +24,8 @@ type NodeView struct {
 	Availability string `json:"availability"` // active, pause or drain; active, too, while Swarm says nothing
 	Version      string `json:"version"`
 	Stacks       int    `json:"stacks"`
+
+	unplaced bool // its label in Swarm keeps new stacks away
 }
 
 // Nodes are the nodes of a cluster, for commands on any of them.
@@ -70,7 +72,7 @@ func (n Nodes) List(ctx context.Context) ([]NodeView, error) {
 }
 
 func viewNode(n cluster.Node) NodeView {
-	v := NodeView{n.ID, n.Name, n.Address, string(n.State), cmp.Or(n.Availability, "active"), n.Version, n.Stacks}
+	v := NodeView{n.ID, n.Name, n.Address, string(n.State), cmp.Or(n.Availability, "active"), n.Version, n.Stacks, n.Unplaced()}
 	if n.Draining {
 		v.Availability = "drain"
 	}
@@ -113,8 +115,11 @@ func (n Nodes) Drain(ctx context.Context, asked string) error {
 	if err != nil {
 		return err
 	}
-	if node.State != string(cluster.Ready) {
-		return fmt.Errorf("node %s is %s, so it cannot move its stacks; start its berthd, or give it up with: berthd nodes lost %s", node.Name, node.State, asked)
+	switch node.State {
+	case string(cluster.Away):
+		return fmt.Errorf("node %s is away, so it cannot move its stacks; start its berthd, or give it up with: berthd nodes lost %s", node.Name, asked)
+	case string(cluster.Lost):
+		return fmt.Errorf("node %s is lost, so it cannot move its stacks; start its berthd, which takes it back, or leave its stacks to what BERTH_NODE_LOST says", node.Name)
 	}
 	if err := n.store.DrainNode(ctx, node.ID, true); err != nil {
 		return err
@@ -148,10 +153,16 @@ func (n Nodes) Activate(ctx context.Context, asked string) error {
 	if err := n.store.DrainNode(ctx, node.ID, false); err != nil {
 		return err
 	}
-	if node, err = n.find(ctx, node.ID); err == nil && node.Availability != "active" {
-		err = fmt.Errorf("node %s gets no new stacks yet, since its availability in Swarm is %s; change that with: docker node update --availability active %s", node.Name, node.Availability, node.ID)
+	node, err = n.find(ctx, node.ID)
+	switch {
+	case err != nil:
+		return err
+	case node.Availability != "active":
+		return fmt.Errorf("node %s gets no new stacks yet, since its availability in Swarm is %s; change that with: docker node update --availability active %s", node.Name, node.Availability, node.ID)
+	case node.unplaced:
+		return fmt.Errorf("node %s gets no new stacks yet, since it has the label berth.place=no in Swarm; change that with: docker node update --label-rm berth.place %s", node.Name, node.ID)
 	}
-	return err
+	return nil
 }
 
 // Lose gives a node up, as if Swarm said that it is down. It refuses a ready node.
