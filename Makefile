@@ -43,7 +43,7 @@ bench: engine settings bases ## measure the table of docs/benchmarks.md; BASE=<c
 chaos: engine settings bases ## run an hour of kills and faults under load; BERTH_CHAOS_FOR sets another duration
 	BERTH_CHAOS_FOR=$${BERTH_CHAOS_FOR:-1h} go test -race -timeout 0 -count 1 -v -run TestChaos ./integration
 
-cluster-test: engine settings debian ## run all tests of a cluster of three nodes; make test runs the short ones
+cluster-test: engine settings bases ## run all tests of a cluster of three nodes; make test runs the short ones
 	BERTH_REQUIRE_ENGINE=1 BERTH_CLUSTER_TESTS=all go test -race -timeout 2h -count 1 -v ./integration/cluster
 
 cluster-chaos: engine settings debian ## run 20 minutes of random faults on three nodes under load; BERTH_CHAOS_FOR sets another duration

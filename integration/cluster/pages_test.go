@@ -84,3 +84,23 @@ func TestCluster_EveryNodeSearchesReadsBackAndDownloadsALog(t *testing.T) {
 		require.Contains(t, whole.header.Get("Content-Disposition"), "attachment")
 	}
 }
+
+// Only the owner has measured the requests.
+func TestCluster_EveryNodesListHasTheRequestsOfTheLastHour(t *testing.T) {
+	c := start(t, clustered)
+	owner := c.on("w1")
+	v, key := signUp(t, owner, "ana@example.com")
+	st := c.liveOn(t, owner, page("a page"), "")
+	require.Equal(t, http.StatusOK, owner.claim(t, key, st).status)
+	for range 7 {
+		require.Equal(t, "200 a page", c.on("m1").get(t, st.url("web", "/")).String())
+	}
+	for _, h := range c.hosts {
+		eventually(t, "the list has them", func() error {
+			if r := v.ask(h, "/dashboard", nil); !strings.Contains(r.body, "7 requests in the last hour") {
+				return errors.New("it has not: " + r.String())
+			}
+			return nil
+		})
+	}
+}

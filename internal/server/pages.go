@@ -20,7 +20,7 @@ func (s *Server) openPages(key auth.Key) {
 		Host:         s.supervisor,
 		Logs:         s.dir(),
 		Sources:      s.dir(),
-		Metrics:      s.usage,
+		Metrics:      pageMetrics{s.usage, s.others},
 		Store:        s.store,
 		Webhooks:     s.webhooks,
 		Domains:      s.domains,

@@ -18,7 +18,8 @@ import (
 // Metrics reads what the services of stacks served and used; package usage implements it.
 type Metrics interface {
 	Read(ctx context.Context, id string, named []string, w usage.Window) (usage.History, error)
-	Lately(ids []string) map[string][]uint64
+	// Lately has no stack of which nothing is known in time.
+	Lately(ctx context.Context, ids []string) map[string][]uint64
 }
 
 // metricsLimit is how long a page waits for its metrics before it is shown without them.
@@ -49,7 +50,7 @@ type metricsView struct {
 	Span     span
 	Services []serviceMetrics
 	Marks    []markView // what the marks of all pictures are
-	Since    time.Time  // before it the stack was stopped or on another node; zero: all along here
+	Since    time.Time  // before it the stack was stopped or on another node; zero if it was measured
 	Missing  bool       // they cannot be read at the moment
 }
 
@@ -93,17 +94,30 @@ func (w *pages) showMetrics(st *stack.Stack, s span) metricsView {
 		w.cfg.Log.Warn("metrics not shown", "stack", st.ID, "error", err)
 		return metricsView{Span: s, Missing: true}
 	}
-	v := metricsView{Span: s, Marks: countMarks(h.Events)}
-	for _, e := range h.Events {
-		if e.Type == stack.EventRestored {
-			v.Since = e.At
-		}
-	}
+	v := metricsView{Span: s, Marks: countMarks(h.Events), Since: begins(&h)}
 	for i := range st.Generation.Services {
 		d := drawing{h: &h, spec: &st.Generation.Services[i].Spec}
 		v.Services = append(v.Services, d.service())
 	}
 	return v
+}
+
+// begins returns when the stack was restored or moved here, if nothing was measured before
+// that; zero otherwise.
+func begins(h *usage.History) (at time.Time) {
+	for _, e := range h.Events {
+		if e.Type == stack.EventRestored {
+			at = e.At
+		}
+	}
+	for _, moments := range h.Services {
+		for i, m := range moments {
+			if m.Point != nil && h.Times[i] < at.Unix() {
+				return time.Time{}
+			}
+		}
+	}
+	return at
 }
 
 // The marks of events, in the order in which they are explained.

@@ -46,7 +46,7 @@ func (f *fakeMetrics) Read(ctx context.Context, _ string, named []string, w usag
 	return h, f.fault
 }
 
-func (f *fakeMetrics) Lately(ids []string) map[string][]uint64 {
+func (f *fakeMetrics) Lately(_ context.Context, ids []string) map[string][]uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := map[string][]uint64{}
@@ -137,6 +137,14 @@ func TestMetrics_SayWhereTheyBegin(t *testing.T) {
 	b := e.signedUp(ana)
 	body := b.get("/dashboard/stacks/" + e.owned(b, "guestbook")).body
 	require.Contains(t, body, "Before that it was stopped, or on another node")
+	require.Contains(t, body, "1 × restored or moved")
+
+	e.metrics.fill = func(h *usage.History) {
+		busy(h)
+		h.Events = []usage.Event{{At: time.Unix(h.Times[len(h.Times)-1], 0), Type: stack.EventRestored}}
+	}
+	body = b.get("/dashboard/stacks/" + e.owned(b, "shop")).body
+	require.NotContains(t, body, "Before that it was stopped", "it has figures of before")
 	require.Contains(t, body, "1 × restored or moved")
 }
 

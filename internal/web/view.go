@@ -140,7 +140,7 @@ func (w *pages) showStacks(stacks []*stack.Stack) []stackView {
 	for i, s := range stacks {
 		ids[i] = s.ID
 	}
-	lately := w.cfg.Metrics.Lately(ids)
+	lately := w.cfg.Metrics.Lately(w.server.Context(), ids)
 	views := make([]stackView, len(stacks))
 	for i, s := range stacks {
 		views[i] = w.showStack(s)
