@@ -181,13 +181,14 @@ func (a *agent) shorten(t *testing.T, b *belief) {
 // deletions is how often an agent sends a DELETE that is not answered.
 const deletions = 3
 
-// delete deletes a stack. That it is not found is an answer only to a DELETE that is sent again:
-// the one before may have deleted it. compare looks at a stack that may have expired.
+// delete deletes a stack. That it is not found is the answer to a DELETE that is sent again, by
+// this agent or by the node that it asked, since the one before deleted the stack. compare looks
+// at a stack that may have expired.
 func (a *agent) delete(t *testing.T, b *belief) {
 	t.Helper()
 	for range deletions {
 		r := a.any().delete(t, b.st)
-		if r.status == http.StatusNotFound && b.doomed {
+		if r.status == http.StatusNotFound {
 			a.chaos.count("delete repeated 404")
 			b.deleted = true
 			return
