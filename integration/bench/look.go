@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -16,18 +17,21 @@ const (
 	mostForCount = 0.05
 )
 
-// The proxy's own benchmarks of them.
+// The benchmarks of them, and the packages that have these.
 const (
 	lookBenchmark  = "BenchmarkLook"
 	countBenchmark = "BenchmarkCount"
 )
 
-// lookProgram has the proxy's own benchmarks.
-const lookProgram = "proxy.test"
+var benchmarkPackages = map[string]string{lookBenchmark: "./internal/exchange", countBenchmark: "./internal/proxy"}
 
-// buildLook builds lookProgram from the module in source into bin.
+// buildLook builds a program of each benchmark from the module in source into bin.
 func buildLook(ctx context.Context, source, bin string) error {
-	return quiet(ctx, nil, "go", "-C", source, "test", "-trimpath", "-c", "-o", filepath.Join(bin, lookProgram), "./internal/proxy")
+	var errs []error
+	for benchmark, pkg := range benchmarkPackages {
+		errs = append(errs, quiet(ctx, nil, "go", "-C", source, "test", "-trimpath", "-c", "-o", filepath.Join(bin, benchmark), pkg))
+	}
+	return errors.Join(errs...)
 }
 
 // lookTrials measures the cost of the look, and of counting, alone.
@@ -99,7 +103,7 @@ var processorTime = regexp.MustCompile(` ([\d.]+) cpu-ns/op`)
 // costOf returns the processor time of what one of the proxy's own benchmarks does once, in
 // microseconds.
 func (b *bench) costOf(ctx context.Context, benchmark string) (float64, error) {
-	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, lookProgram), "-test.run", "^$", "-test.bench", "^"+benchmark+"$", "-test.benchtime", "300000x").CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(b.bin, benchmark), "-test.run", "^$", "-test.bench", "^"+benchmark+"$", "-test.benchtime", "300000x").CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w\n%s", benchmark, err, out)
 	}

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/exchange"
 )
 
 // identify returns the sender of r.
-func (e *edge) identify(r *http.Request, c *conn) proxy.Caller {
+func (e *edge) identify(r *http.Request, c *conn) exchange.Caller {
 	peer := c.peerOf(r)
-	who := proxy.Caller{IP: peer.text, Proto: "http"}
+	who := exchange.Caller{IP: peer.text, Proto: "http"}
 	if r.TLS != nil {
 		who.Proto = "https"
 	}

@@ -12,8 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/berth-host/berth/internal/exchange"
 	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // Config configures a Server.
@@ -42,7 +44,7 @@ type Config struct {
 type Peers interface {
 	// Admit returns the caller of a request that a node forwards. The handler, unless it
 	// is nil, answers the request instead: it is not for a stack, or is refused.
-	Admit(r *http.Request) (proxy.Caller, http.Handler)
+	Admit(r *http.Request) (exchange.Caller, http.Handler)
 	// Streams reports whether the connections that a handshake gave a protocol carry streams,
 	// each of which is a connection of HTTP/1.1.
 	Streams(protocol string) bool
@@ -79,8 +81,8 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := requestID(r)
-	r.Header[proxy.HeaderRequestID] = []string{id}
-	w.Header()[proxy.HeaderRequestID] = []string{id}
+	r.Header[wire.HeaderRequestID] = []string{id}
+	w.Header()[wire.HeaderRequestID] = []string{id}
 	host, where, fault := e.route(r, trusted)
 	if where == toService && c != nil {
 		var end func()
@@ -101,7 +103,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			writeError(w, http.StatusForbidden, "this request came from a page of another site; open the page at "+e.cfg.BaseHost+" itself and send it from there")
 			return
 		}
-		r.Header[proxy.HeaderCallerIP] = []string{who.IP}
+		r.Header[wire.HeaderCallerIP] = []string{who.IP}
 		e.cfg.API.ServeHTTP(w, r)
 	default:
 		writeError(w, http.StatusNotFound, fmt.Sprintf(
@@ -111,14 +113,14 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // receive returns the caller of r and, on a listener for nodes, who answers instead of
 // a stack or the API; nil for nobody. Afterwards r has no header that only nodes send.
-func (e *edge) receive(r *http.Request, c *conn) (who proxy.Caller, instead http.Handler) {
+func (e *edge) receive(r *http.Request, c *conn) (who exchange.Caller, instead http.Handler) {
 	if e.cfg.Peers == nil {
 		who = e.identify(r, c)
 	} else {
 		who, instead = e.cfg.Peers.Admit(r)
 	}
 	if instead == nil {
-		proxy.StripInternal(r.Header)
+		wire.StripInternal(r.Header)
 	}
 	return who, instead
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 const (
@@ -28,7 +29,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // who answers with the name of the part that a request reached, and its headers.
 func who(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, strings.Join([]string{name, r.Header.Get(proxy.HeaderCallerIP), r.Header.Get("X-Request-Id")}, " "))
+		io.WriteString(w, strings.Join([]string{name, r.Header.Get(wire.HeaderCallerIP), r.Header.Get("X-Request-Id")}, " "))
 	})
 }
 
@@ -174,7 +175,7 @@ func TestEdge_FindsTheCaller(t *testing.T) {
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Host, r.RemoteAddr = host, c.peer
 			r.Header["X-Forwarded-For"] = c.xff
-			r.Header.Set(proxy.HeaderCallerIP, "6.6.6.6")
+			r.Header.Set(wire.HeaderCallerIP, "6.6.6.6")
 			w := httptest.NewRecorder()
 			newEdge(cfg).ServeHTTP(w, r)
 			if got := strings.Fields(w.Body.String())[1]; got != c.want {
@@ -187,7 +188,7 @@ func TestEdge_FindsTheCaller(t *testing.T) {
 func TestEdge_HidesTheInnerHeaderFromServices(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Host = testService
-	r.Header.Set(proxy.HeaderCallerIP, "6.6.6.6")
+	r.Header.Set(wire.HeaderCallerIP, "6.6.6.6")
 	w := httptest.NewRecorder()
 	newEdge(testConfig(who("api"))).ServeHTTP(w, r)
 	if !strings.HasPrefix(w.Body.String(), "web  ") {

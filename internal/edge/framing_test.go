@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// wire holds bytes that a client sends over one connection and their expected result:
+// sent holds bytes that a client sends over one connection and their expected result:
 // the requests that are served, with their bodies, and the statuses of all answers
 // until the connection is closed.
-type wire struct {
+type sent struct {
 	name, bytes string
 	served      []string
 	statuses    []string
@@ -37,7 +37,7 @@ const (
 
 // smuggling are requests whose end two readers may see in two places, alone and
 // behind others on the same connection.
-var smuggling = []wire{
+var smuggling = []sent{
 	{"1.0 with both", "POST /a" + h10 + "Content-Length: 5\r\n" + coded + "\r\n0\r\n\r\n" + smuggled, nil, []string{"400"}},
 	{"1.0 with both, the other way round", "POST /a" + h10 + coded + "Content-Length: 5\r\n\r\n0\r\n\r\n" + smuggled, nil, []string{"400"}},
 	{"1.0 with chunks", "POST /a" + h10 + coded + "\r\n27\r\n" + smuggled + "\r\n0\r\n\r\n", nil, []string{"400"}},
@@ -105,7 +105,7 @@ func statuses(t *testing.T, c net.Conn) (all []string) {
 }
 
 // send sends w in the given pieces and checks the result.
-func (w wire) send(t *testing.T, c net.Conn, j *journal, pieces ...string) {
+func (w sent) send(t *testing.T, c net.Conn, j *journal, pieces ...string) {
 	t.Helper()
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(20 * time.Second))

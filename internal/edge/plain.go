@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // Standing is what is known of a host on the plain listener.
@@ -60,7 +60,7 @@ func (s *PlainServer) Close() error { return s.http.Close() }
 // ServeHTTP answers one request. It reads no body, so the connection ends where there is one.
 func (cfg PlainConfig) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
-	w.Header()[proxy.HeaderRequestID] = []string{id}
+	w.Header()[wire.HeaderRequestID] = []string{id}
 	if cfg.Challenge != nil && cfg.Challenge(w, r) {
 		return
 	}

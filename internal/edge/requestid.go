@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // requestID returns the caller's own id for the request if it is usable, else a new
 // one. It serves to find lines in logs and is not secret.
 func requestID(r *http.Request) string {
-	if ids := r.Header[proxy.HeaderRequestID]; len(ids) == 1 && saneID(ids[0]) {
+	if ids := r.Header[wire.HeaderRequestID]; len(ids) == 1 && saneID(ids[0]) {
 		return ids[0]
 	}
 	var b [16]byte

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/exchange"
 )
 
 // looks is how many times within the limit stalls looks at each exchange.
@@ -29,18 +29,18 @@ type stalls struct {
 // exchange of HTTP/2.
 type watch struct {
 	stalls *stalls
-	caller func() (bytes uint64, waiting bool) // as proxy.Line.Traffic
+	caller func() (bytes uint64, waiting bool) // as exchange.Line.Traffic
 	cut    func(waiting bool)                  // ends the exchange; waiting: with bytes that the caller does not take
 
 	mu      sync.Mutex
-	open    bool       // there is an exchange
-	service proxy.Line // nil: no process or node has the request
-	bytes   uint64     // that had moved at the last look
-	quiet   int        // looks since then
+	open    bool          // there is an exchange
+	service exchange.Line // nil: no process or node has the request
+	bytes   uint64        // that had moved at the last look
+	quiet   int           // looks since then
 }
 
-// Service is that of proxy.Watch.
-func (w *watch) Service(line proxy.Line) {
+// Service is that of exchange.Watch.
+func (w *watch) Service(line exchange.Line) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.service = line
@@ -127,7 +127,7 @@ func (s *stalls) look() {
 
 // watch watches a request for a service. The handler must use the returned writer, and
 // call end when it returns.
-func (s *stalls) watch(w http.ResponseWriter, r *http.Request, c *conn) (watched http.ResponseWriter, _ proxy.Watch, end func()) {
+func (s *stalls) watch(w http.ResponseWriter, r *http.Request, c *conn) (watched http.ResponseWriter, _ exchange.Watch, end func()) {
 	if r.ProtoMajor == 1 {
 		return w, s.watchConn(c), func() {}
 	}
@@ -146,11 +146,11 @@ func (s *stalls) watchConn(c *conn) *watch {
 }
 
 // lineOf returns the line of the connection.
-func (c *conn) lineOf() proxy.Line {
+func (c *conn) lineOf() exchange.Line {
 	if c.stream != nil {
 		return c.stream
 	}
-	return proxy.NewSocket(c.TCPConn)
+	return exchange.NewSocket(c.TCPConn)
 }
 
 // cutOff closes the connection. What the caller does not receive is dropped.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 func TestEdge_SpeaksTLSWithTheCertificatesItIsGiven(t *testing.T) {
@@ -24,7 +24,7 @@ func TestEdge_SpeaksTLSWithTheCertificatesItIsGiven(t *testing.T) {
 			return
 		}
 		n, err := io.Copy(io.Discard, r.Body)
-		fmt.Fprintln(w, r.Proto, newEdge(Config{}).identify(r, nil).Proto, r.Header.Get(proxy.HeaderCallerIP), n, err)
+		fmt.Fprintln(w, r.Proto, newEdge(Config{}).identify(r, nil).Proto, r.Header.Get(wire.HeaderCallerIP), n, err)
 	}))
 	cfg.BaseHost = "example.com" // the one that the certificate is for
 	cfg.TLS = &tls.Config{Certificates: borrowed.TLS.Certificates}

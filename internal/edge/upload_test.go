@@ -15,10 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-host/berth/internal/proxy"
-	"github.com/berth-host/berth/internal/stack"
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp/fasthttputil"
+
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // startWithFiber serves an API as Berth's is built: Fiber that listens in
@@ -38,10 +40,10 @@ func startWithFiber(t *testing.T) string {
 				return err
 			}
 		}
-		return c.JSON(fiber.Map{"n": n, "expect": c.Get("Expect"), "ip": c.Get(proxy.HeaderCallerIP)})
+		return c.JSON(fiber.Map{"n": n, "expect": c.Get("Expect"), "ip": c.Get(wire.HeaderCallerIP)})
 	})
 	app.Get("/edge", func(c *fiber.Ctx) error {
-		return c.SendString(c.Get(proxy.HeaderCallerIP) + " " + c.Get("X-Request-Id") + " " + c.Get("X-Own"))
+		return c.SendString(c.Get(wire.HeaderCallerIP) + " " + c.Get("X-Request-Id") + " " + c.Get("X-Own"))
 	})
 	app.Get("/cookie", func(c *fiber.Ctx) error { return c.SendString(c.Get("Cookie")) })
 	l := fasthttputil.NewInmemoryListener()

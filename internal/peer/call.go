@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // callPrefix is where the calls between nodes are. It is never served in public.
@@ -98,7 +98,7 @@ func (p *Pool) Stream(ctx context.Context, node, method, name string, body io.Re
 	if err != nil {
 		return nil, err
 	}
-	r.Header[proxy.HeaderProtocol] = []string{strconv.Itoa(p.protocol(node))}
+	r.Header[wire.HeaderProtocol] = []string{strconv.Itoa(p.protocol(node))}
 	answer, err := p.calls.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("call node %s: %w", p.cfg.Nodes.Name(node), err)

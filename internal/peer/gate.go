@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/berth-host/berth/internal/exchange"
 	"github.com/berth-host/berth/internal/plainjson"
 	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // Gate decides about each request on the listener for nodes; it is edge.Peers.
@@ -26,18 +28,18 @@ func NewGate(nodes Nodes, protocol int, calls http.Handler) *Gate {
 // Admit returns the caller of a request as the node that forwards it says, or who
 // answers instead: the handler of calls, or a refusal. A node that has left the cluster
 // is refused on connections that it still has.
-func (g *Gate) Admit(r *http.Request) (proxy.Caller, http.Handler) {
+func (g *Gate) Admit(r *http.Request) (exchange.Caller, http.Handler) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return proxy.Caller{}, refuse(http.StatusForbidden, "only nodes of this cluster are served here")
+		return exchange.Caller{}, refuse(http.StatusForbidden, "only nodes of this cluster are served here")
 	}
 	if node := nodeOf(*r.TLS); node == g.nodes.Self() || !g.nodes.Member(node) {
-		return proxy.Caller{}, refuse(http.StatusForbidden, fmt.Sprintf("node %.64q does not belong to this cluster; let its berthd register it", node))
+		return exchange.Caller{}, refuse(http.StatusForbidden, fmt.Sprintf("node %.64q does not belong to this cluster; let its berthd register it", node))
 	}
-	if fault := g.protocolFault(r.Header[proxy.HeaderProtocol]); fault != "" {
-		return proxy.Caller{}, refuse(http.StatusHTTPVersionNotSupported, fault)
+	if fault := g.protocolFault(r.Header[wire.HeaderProtocol]); fault != "" {
+		return exchange.Caller{}, refuse(http.StatusHTTPVersionNotSupported, fault)
 	}
-	if r.Header[proxy.HeaderHops] == nil {
-		return proxy.Caller{}, g.calls
+	if r.Header[wire.HeaderHops] == nil {
+		return exchange.Caller{}, g.calls
 	}
 	who, ok := carried(r.Header)
 	if !ok {
@@ -52,7 +54,7 @@ func (g *Gate) Streams(protocol string) bool { return agreed(protocol) >= stream
 // protocolFault returns why the version of a request is refused; "" if it is not.
 func (g *Gate) protocolFault(values []string) string {
 	if len(values) != 1 {
-		return "the header " + proxy.HeaderProtocol + " with the version of the nodes' protocol is missing"
+		return "the header " + wire.HeaderProtocol + " with the version of the nodes' protocol is missing"
 	}
 	if version, err := strconv.Atoi(values[0]); err != nil || version < 1 || version > g.protocol {
 		return fmt.Sprintf("this node speaks version %d of the nodes' protocol, and the request has %.20q; update this node's berthd first", g.protocol, values[0])
@@ -61,9 +63,9 @@ func (g *Gate) protocolFault(values []string) string {
 }
 
 // carried returns what the forwarding node says of the caller.
-func carried(h http.Header) (who proxy.Caller, ok bool) {
-	hops, err := strconv.Atoi(h.Get(proxy.HeaderHops))
-	who = proxy.Caller{IP: h.Get(proxy.HeaderCallerIP), Proto: h.Get(proxy.HeaderCallerProto), Hops: hops}
+func carried(h http.Header) (who exchange.Caller, ok bool) {
+	hops, err := strconv.Atoi(h.Get(wire.HeaderHops))
+	who = exchange.Caller{IP: h.Get(wire.HeaderCallerIP), Proto: h.Get(wire.HeaderCallerProto), Hops: hops}
 	_, noIP := netip.ParseAddr(who.IP)
 	return who, err == nil && hops >= 1 && hops <= proxy.MaxHops && noIP == nil && (who.Proto == "http" || who.Proto == "https")
 }

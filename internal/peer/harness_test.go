@@ -27,6 +27,7 @@ import (
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/stackid"
 	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 const (
@@ -267,7 +268,7 @@ func pair(t testing.TB, program http.Handler, api func(node string) http.Handler
 // noAPI is the API of a test without one.
 func noAPI(node string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s %s %s", node, r.Header.Get(proxy.HeaderCallerIP), r.URL.Path)
+		fmt.Fprintf(w, "%s %s %s", node, r.Header.Get(wire.HeaderCallerIP), r.URL.Path)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // echo answers with all that a service is told of a request.
@@ -74,7 +75,7 @@ func asSet(lines []string) map[string]bool {
 func TestPublicListener_BelievesNoInternalHeader(t *testing.T) {
 	_, first, second := pair(t, echo, func(string) http.Handler { return echo })
 	forged := map[string]string{
-		proxy.HeaderCallerIP: "6.6.6.6", proxy.HeaderCallerProto: "https", proxy.HeaderHops: "2", proxy.HeaderProtocol: "99",
+		wire.HeaderCallerIP: "6.6.6.6", wire.HeaderCallerProto: "https", wire.HeaderHops: "2", wire.HeaderProtocol: "99",
 	}
 	for name, value := range forged {
 		for _, spelling := range []string{name, strings.ToLower(name), strings.ReplaceAll(name, "-", "_"), strings.ToUpper(strings.Replace(name, "-", "_", 1))} {
@@ -460,7 +461,7 @@ func TestProtocol_IsTheLatestThatBothNodesSpeak(t *testing.T) {
 		second := w.joinAt(of.second, "n2", noAPI("n2"))
 		second.serve(t, echo)
 		second.calls.Handle("GET", "version", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprintf(w, "%q", r.Header[proxy.HeaderProtocol])
+			fmt.Fprintf(w, "%q", r.Header[wire.HeaderProtocol])
 		}))
 		for _, n := range []*node{first, second} {
 			if err := n.table.Load(t.Context()); err != nil {
@@ -499,7 +500,7 @@ func TestPool_BelievesOnlyTheNodeThatItAsksFor(t *testing.T) {
 
 func TestCalls_AreNotPublic(t *testing.T) {
 	_, first, _ := pair(t, echo, noAPI)
-	if _, text := first.ask(t, "GET", baseHost, "/peer/v1/ping", nil, http.Header{proxy.HeaderProtocol: {"1"}}); text != "n1 "+theClient+" /peer/v1/ping" {
+	if _, text := first.ask(t, "GET", baseHost, "/peer/v1/ping", nil, http.Header{wire.HeaderProtocol: {"1"}}); text != "n1 "+theClient+" /peer/v1/ping" {
 		t.Errorf("a call on the public listener is not a request like any other: %s", text)
 	}
 }

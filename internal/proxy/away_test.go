@@ -13,8 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/berth-host/berth/internal/exchange"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 const wildcard = "*-" + testHex + ".apps.test"
@@ -22,7 +24,7 @@ const wildcard = "*-" + testHex + ".apps.test"
 // get asks for the test host and returns the status and the body.
 func get(routes *proxy.Routes, hops int) (*httptest.ResponseRecorder, string) {
 	r := httptest.NewRequest("GET", "http://"+testHost+"/", nil)
-	r = r.WithContext(proxy.WithCaller(r.Context(), proxy.Caller{IP: "192.0.2.1", Proto: "http", Hops: hops}))
+	r = r.WithContext(proxy.WithCaller(r.Context(), exchange.Caller{IP: "192.0.2.1", Proto: "http", Hops: hops}))
 	w := httptest.NewRecorder()
 	routes.Serve(w, r, testHost)
 	return w, w.Body.String()
@@ -61,8 +63,8 @@ func TestRoutes_ServeNothingHereWhileAnotherNodeMayServeIt(t *testing.T) {
 
 func TestRoutes_LeadToTheNodeOfTheStack(t *testing.T) {
 	owner := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, r.Host, " ", r.Header.Get(proxy.HeaderCallerIP), " ", r.Header.Get(proxy.HeaderCallerProto), " ",
-			r.Header.Get(proxy.HeaderHops), " ", r.Header.Get(proxy.HeaderProtocol), r.Header["X-Forwarded-For"])
+		fmt.Fprint(w, r.Host, " ", r.Header.Get(wire.HeaderCallerIP), " ", r.Header.Get(wire.HeaderCallerProto), " ",
+			r.Header.Get(wire.HeaderHops), " ", r.Header.Get(wire.HeaderProtocol), r.Header["X-Forwarded-For"])
 	}))
 	routes := &proxy.Routes{}
 	routes.Lead("s", wildcard, peerAt(owner, false))
@@ -195,7 +197,7 @@ func TestInternal_KnowsEverySpelling(t *testing.T) {
 		"Berth-Client-Ip": true, "berth_client_ip": true, "BERTH-CLIENT_PROTO": true, "Berth-Peer": true, "berth_peer": true,
 		"Berth-Peer-Hops": true, "Berth-Peer_Anything": true, "Berth-Peers": false, "Berth": false, "X-Berth-Peer": false, "X-Request-Id": false,
 	} {
-		if got := proxy.Internal(key); got != want {
+		if got := wire.Internal(key); got != want {
 			t.Errorf("%s: %v", key, got)
 		}
 	}

@@ -6,15 +6,7 @@
 // and returns the targets no longer in use; the caller drains these before it stops
 // their processes.
 //
-// A request to a process is one exchange: it takes a connection from the target's pool,
-// writes the request and reads the answer, all on net/http's goroutine for the caller.
-// Only a request with a body needs a second goroutine, so that an answer that comes
-// before the end of the body reaches the caller at once. Bytes are passed on as they
-// come: the proxy does not flush while it can read more without waiting, and holds
-// nothing back while it waits.
-//
-// The Watch of a request's Caller receives the socket that carries the request, so that
-// the edge can see whether bytes still move there.
+// A request to a process is one exchange (package exchange).
 //
 // A stack of another node has a single entry for all its hosts, which names the node
 // (Peer). The request is forwarded over a pool of connections as it is, with what the
@@ -28,7 +20,6 @@
 // If no target can answer, the proxy answers itself: with HTML for a browser, and with
 // a JSON object that has the single field detail for all others.
 //
-// Code in this package touches connections, in both directions, and the heads of
-// requests and answers. It starts and stops nothing, and knows neither the database nor
-// the engine.
+// Code in this package touches requests and answers as net/http has them. It starts and
+// stops nothing, and knows neither the database nor the engine.
 package proxy

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/berth-host/berth/internal/plainjson"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // page is an answer that the proxy gives itself.
@@ -185,7 +186,7 @@ func writePage(w http.ResponseWriter, r *http.Request, pg page) {
 
 // acceptsHTML reports whether the values of Accept include HTML, with any parameters.
 func acceptsHTML(accept []string) bool {
-	for t := range tokens(accept) {
+	for t := range wire.Tokens(accept) {
 		if kind, _, _ := strings.Cut(t, ";"); strings.EqualFold(strings.TrimSpace(kind), "text/html") {
 			return true
 		}

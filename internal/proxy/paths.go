@@ -110,9 +110,6 @@ func join(segments []segment) string {
 	return b.String()
 }
 
-// headerPrefix tells a service which prefix was removed from its request's path.
-const headerPrefix = "X-Forwarded-Prefix"
-
 // withTarget returns a request like r with another target, for a path that strips.
 func withTarget(r *http.Request, target string) *http.Request {
 	to := *r

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"net/http"
+
+	"github.com/berth-host/berth/internal/exchange"
 )
 
 // MaxHops is how often a request is forwarded at most. The node that forwards it last
@@ -31,8 +33,8 @@ type PeerOptions struct {
 
 // NewPeer returns a Peer without connections.
 func NewPeer(o PeerOptions) *Peer {
-	target := &Target{up: newUpstream(o.Dial, node, o.Limits), drained: make(chan struct{})}
-	target.up.protocol = o.Protocol
+	o.Limits.Protocol = o.Protocol
+	target := &Target{up: exchange.NewUpstream(o.Dial, exchange.Node, o.Limits), drained: make(chan struct{})}
 	return &Peer{node: o.Node, name: o.Name, lost: o.Lost, target: target}
 }
 
@@ -59,7 +61,14 @@ func (p *Peer) ServeOr(w http.ResponseWriter, r *http.Request, noWay func()) {
 		writePage(w, r, stoppingPage)
 	default:
 		defer p.target.release()
-		p.target.up.serveOr(w, r, tenant{}, noWay)
+		f := carry(p.target.up, w, r, exchange.Tenant{})
+		switch {
+		case f == nil:
+		case f.Kind == exchange.NoConnection && !f.Begun:
+			noWay()
+		default:
+			writeFailure(w, r, f, cutOffPage)
+		}
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/exchange"
 )
 
 // closing is a listener whose first connections are closed once a request has come, as
@@ -105,7 +107,7 @@ func TestPeer_ConnectsForAFewRequestsAtOnce(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	require.LessOrEqual(t, most.Load(), int64(nodeDials))
+	require.LessOrEqual(t, most.Load(), int64(exchange.NodeDials))
 	require.Less(t, all.Load(), int64(requests)/2)
 }
 
@@ -119,7 +121,7 @@ func TestPeer_WaitsForAConnectionUntilTheLimit(t *testing.T) {
 		})
 		began := time.Now()
 		var asking sync.WaitGroup
-		for range 3 * nodeDials {
+		for range 3 * exchange.NodeDials {
 			asking.Go(func() {
 				w := httptest.NewRecorder()
 				p.Serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/berth-host/berth/internal/exchange"
 	"github.com/berth-host/berth/internal/stack"
 )
 
@@ -262,9 +263,9 @@ func (t *Routes) domain(host string) (to string, has bool) {
 // Serve answers a request for a host, written as in Entry.Hosts, or for one of an owner.
 func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 	began := time.Now()
-	of := tenant{host: host}
+	of := exchange.Tenant{Host: host}
 	if to, has := t.domain(host); has {
-		host, of.domain = to, true
+		host, of.Domain = to, true
 		w.Header()["X-Robots-Tag"] = nil // our own pages do not have it either
 	}
 	p, pg := t.findSettled(r, host)
@@ -280,29 +281,29 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 		writePage(w, r, isolatedPage)
 		return
 	}
-	of.tally = newTally(w, began)
-	defer of.tally.end()
-	t.serveAt(p, r, host, of)
+	count := newTally(w, began)
+	defer count.end()
+	t.serveAt(p, count, r, host, of)
 }
 
 // serveAt answers a request for a host of a stack that leads to a place of this node.
-func (t *Routes) serveAt(p place, r *http.Request, host string, of tenant) {
+func (t *Routes) serveAt(p place, w *tally, r *http.Request, host string, of exchange.Tenant) {
 	var last *Target
 	for ; ; p = t.find(host) {
 		to, sent, prefix := p.follow(r)
-		of.tally.forService(to.service)
+		w.forService(to.service)
 		target, pg := choose(to)
 		if target == nil {
-			writePage(of.tally, r, pg)
+			writePage(w, r, pg)
 			return
 		}
 		if target.acquire() {
-			of.noindex, of.prefix = p.entry.Unclaimed && !of.domain, prefix
-			target.serve(of.tally, sent, of)
+			of.NoIndex, of.Prefix = p.entry.Unclaimed && !of.Domain, prefix
+			target.serve(w, sent, of)
 			return
 		}
 		if target == last {
-			writePage(of.tally, r, stoppingPage)
+			writePage(w, r, stoppingPage)
 			return
 		}
 		last = target // it was drained after the read of the table: read again

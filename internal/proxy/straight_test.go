@@ -11,8 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berth-host/berth/internal/proxy"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-host/berth/internal/proxy"
 )
 
 // seen is what a backend saw of a request.

@@ -4,32 +4,24 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/berth-host/berth/internal/exchange"
+	"github.com/berth-host/berth/internal/wire"
 )
 
-// Options are the limits of an upstream. Zero values mean the defaults of docs/api.md,
-// "Timeouts".
-type Options struct {
-	ConnectTimeout time.Duration // 0: 5 s
-	HeaderTimeout  time.Duration // from the request's last byte to the answer's headers; 0: 60 s, negative: none
-	Log            *slog.Logger  // nil: slog.Default
-}
-
-const (
-	defaultConnectTimeout = 5 * time.Second
-	defaultHeaderTimeout  = 60 * time.Second
-)
+// Options are the limits of an upstream.
+type Options = exchange.Options
 
 // Target answers requests for the URL of one service: through a process or a handler.
 // It counts the requests it is serving, so that it can be drained.
 type Target struct {
-	up      *upstream    // nil for a handler
-	handler http.Handler // nil for an upstream
+	up      *exchange.Upstream // nil for a handler
+	handler http.Handler       // nil for an upstream
 
 	state   atomic.Int64 // requests in flight, and drainBit once draining
 	drained chan struct{}
@@ -46,7 +38,7 @@ const closeGrace = 5 * time.Second
 func NewUpstream(addr string, o Options) *Target {
 	dialer := &net.Dialer{}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
-	return &Target{up: newUpstream(dial, service, o), drained: make(chan struct{})}
+	return &Target{up: exchange.NewUpstream(dial, exchange.Service, o), drained: make(chan struct{})}
 }
 
 // NewHandler returns a target that passes requests to h, for example a static site. If
@@ -60,23 +52,29 @@ func NewHandler(h http.Handler) *Target {
 // of a request can be read as part of the next. Expect is answered here, and cookies
 // pass unchanged.
 func NewInner(dial func(context.Context) (net.Conn, error), o Options) http.Handler {
-	up := newUpstream(dial, inner, o)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { up.serve(w, r, tenant{}) })
+	up := exchange.NewUpstream(dial, exchange.Inner, o)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f := carry(up, w, r, exchange.Tenant{}); f != nil {
+			writeFailure(w, r, f, unreachablePage)
+		}
+	})
 }
 
 // serve passes a request to a target that has been acquired, and releases it.
-func (t *Target) serve(w http.ResponseWriter, r *http.Request, of tenant) {
+func (t *Target) serve(w http.ResponseWriter, r *http.Request, of exchange.Tenant) {
 	defer t.release()
 	if t.handler == nil {
-		t.up.serve(w, r, of)
+		if f := carry(t.up, w, r, of); f != nil {
+			writeFailure(w, r, f, unreachablePage)
+		}
 		return
 	}
-	if of.noindex {
+	if of.NoIndex {
 		w.Header()["X-Robots-Tag"] = noindex
 	}
-	delete(r.Header, headerPrefix)
-	if of.prefix != "" {
-		r.Header[headerPrefix] = []string{of.prefix}
+	delete(r.Header, wire.HeaderPrefix)
+	if of.Prefix != "" {
+		r.Header[wire.HeaderPrefix] = []string{of.Prefix}
 	}
 	t.handler.ServeHTTP(w, r)
 }
@@ -94,7 +92,7 @@ func (t *Target) Drain(ctx context.Context) error {
 		t.finish()
 	}
 	if t.up != nil {
-		t.up.closeIdle()
+		t.up.CloseIdle()
 	}
 	select {
 	case <-t.drained:
@@ -106,7 +104,7 @@ func (t *Target) Drain(ctx context.Context) error {
 		return nil
 	}
 	if t.up != nil {
-		t.up.closeAll()
+		t.up.CloseAll()
 		select {
 		case <-t.drained:
 		case <-time.After(closeGrace): // a caller that does not read holds it up

@@ -13,9 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
-	"github.com/coder/websocket"
 )
 
 // echoServer accepts WebSockets and sends back what it gets; ends receives

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-host/berth/internal/client"
 	"github.com/berth-host/berth/internal/docs"
 	"github.com/berth-host/berth/internal/mcp"
-	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // openDocuments creates the server's documents about itself.
@@ -62,6 +62,6 @@ func (s *Server) toolsOverHTTP(toAPI http.Handler) (http.Handler, error) {
 	return mcp.Handler(mcp.Config{
 		API:     api,
 		Log:     s.log,
-		Forward: proxy.EdgeHeaders(),
-	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(proxy.HeaderCallerIP)) }), nil
+		Forward: wire.EdgeHeaders(),
+	}, func(r *http.Request) string { return stack.NetworkOf(r.Header.Get(wire.HeaderCallerIP)) }), nil
 }

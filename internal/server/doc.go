@@ -31,6 +31,7 @@
 //	who answers
 //	  edge, certs        the public listener: callers, request ids, the split by Host
 //	  proxy, site        from a host to a process, or to a published folder
+//	  exchange, wire     a request's way to a process and back; the bytes of HTTP/1
 //	  peer, streams      from node to node of a cluster: the owner of a stack answers
 //	  api, web           the JSON API and the pages, on appserver, sse and slowbody
 //	  docs, mcp          the API's own documents; tools for agents, which call the API
@@ -50,7 +51,7 @@
 // follows a killed one reads the rows, lists what the engine has, and makes the second
 // agree with the first (supervisor/restore.go, sweep.go). A tenant's program reaches
 // only its own network and the outside (docker/create.go, docker/network.go,
-// firewall/rules.go), and a tenant's traffic passes only edge and proxy.
+// firewall/rules.go), and a tenant's traffic passes only edge, proxy and exchange.
 //
 // # The life of a create
 //

@@ -25,11 +25,13 @@ var mayImport = map[string][]string{
 	"internal/manifest":          {"internal/stack", "internal/safetext", "runtimes"},
 	"internal/docs":              {"internal/stack", "runtimes"},
 	"internal/store":             {"internal/stack"},
-	"internal/proxy":             {"internal/stack", "internal/histogram"},
+	"internal/wire":              {},
+	"internal/exchange":          {"internal/wire"},
+	"internal/proxy":             {"internal/stack", "internal/histogram", "internal/wire", "internal/exchange"},
 	"internal/streams":           {},
 	"internal/chart":             {},
-	"internal/edge":              {"internal/proxy", "internal/streams"},
-	"internal/peer":              {"internal/stack", "internal/stackid", "internal/store", "internal/proxy", "internal/streams"},
+	"internal/edge":              {"internal/proxy", "internal/streams", "internal/wire", "internal/exchange"},
+	"internal/peer":              {"internal/stack", "internal/stackid", "internal/store", "internal/proxy", "internal/streams", "internal/wire", "internal/exchange"},
 	"internal/builder":           {"internal/stack", "internal/source", "internal/archive", "internal/manifest", "internal/engine", "internal/fair", "runtimes", "images"},
 	"internal/firewall":          {"internal/engine"},
 	"internal/admission":         {"internal/stack", "internal/engine", "internal/disk"},
@@ -103,6 +105,7 @@ var only = map[string][]string{
 // never is which libraries a package may not import, by the beginning of their paths.
 var never = map[string][]string{
 	"internal/supervisor": {"os", "syscall", "golang.org/x/sys"},
+	"internal/wire":       {"net/http"},
 }
 
 func TestImports_PointOneWay(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/berth-host/berth/internal/auth"
 	"github.com/berth-host/berth/internal/edge"
-	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/web"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // openPages creates the pages for people, which listen in memory like the API.
@@ -29,7 +29,7 @@ func (s *Server) openPages(key auth.Key) {
 		NodeName:     s.nodeName(),
 		CrashWindow:  s.cfg.Limits.CrashWindow,
 		Reference:    s.documents.Reference,
-		CallerHeader: proxy.HeaderCallerIP,
+		CallerHeader: wire.HeaderCallerIP,
 		Log:          s.log,
 	})
 }

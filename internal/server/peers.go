@@ -12,9 +12,11 @@ import (
 
 	"github.com/berth-host/berth/internal/account"
 	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/exchange"
 	"github.com/berth-host/berth/internal/peer"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // leaveTime is how long a node of a cluster says at /healthz that it is about to stop
@@ -102,7 +104,7 @@ func (s *Server) toolsDial(toAPI http.Handler) func() (net.Conn, error) {
 	s.others.inner = &http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who := proxy.Caller{IP: r.Header.Get(proxy.HeaderCallerIP), Proto: s.cfg.BaseURL.Scheme}
+			who := exchange.Caller{IP: r.Header.Get(wire.HeaderCallerIP), Proto: s.cfg.BaseURL.Scheme}
 			forward.ServeHTTP(w, r.WithContext(proxy.WithCaller(r.Context(), who)))
 		}),
 	}

@@ -52,6 +52,7 @@ import (
 	"github.com/berth-host/berth/internal/supervisor"
 	"github.com/berth-host/berth/internal/usage"
 	"github.com/berth-host/berth/internal/webhook"
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // Server is one running installation.
@@ -500,7 +501,7 @@ func (s *Server) openAPI(key auth.Key) {
 		Wait:         s.cfg.Wait,
 		Unpacks:      fair.NewQueue(s.cfg.MaxUnpacks),
 		UnpackWait:   time.Minute,
-		CallerHeader: proxy.HeaderCallerIP,
+		CallerHeader: wire.HeaderCallerIP,
 		Ready:        s.staying,
 		Lost:         s.lost,
 		Log:          s.log,

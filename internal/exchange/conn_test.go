@@ -1,4 +1,4 @@
-package proxy
+package exchange
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"runtime"
 	"syscall"
 	"testing"
@@ -27,31 +26,6 @@ func BenchmarkLook(b *testing.B) {
 	}
 	b.ReportMetric(float64(processorTime(b)-begun)/float64(b.N), "cpu-ns/op")
 }
-
-// BenchmarkCount measures the processor time of counting a request that is answered in one
-// piece, which integration/bench compares with a request's.
-func BenchmarkCount(b *testing.B) {
-	s, w, page := Service{meter: &meter{}}, nowhere{}, make([]byte, 1024)
-	b.ReportAllocs()
-	begun := processorTime(b)
-	for b.Loop() {
-		t := newTally(w, time.Now())
-		t.forService(s)
-		t.WriteHeader(http.StatusOK)
-		if _, err := t.Write(page); err != nil {
-			b.Fatal(err)
-		}
-		t.end()
-	}
-	b.ReportMetric(float64(processorTime(b)-begun)/float64(b.N), "cpu-ns/op")
-}
-
-// nowhere is a writer that costs nothing.
-type nowhere struct{}
-
-func (nowhere) Header() http.Header         { return nil }
-func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
-func (nowhere) WriteHeader(int)             {}
 
 func processorTime(b *testing.B) time.Duration {
 	var used syscall.Rusage
@@ -85,18 +59,18 @@ func ends(t testing.TB) (near, far net.Conn) {
 // What a service sent on a connection is seen even when the connection has been
 // kept for too long to be used.
 func TestUpstream_CatchesAServiceOnAConnectionThatIsTooOld(t *testing.T) {
-	for name, close := range map[string]func(*upstream){
-		"before the next request": func(u *upstream) {
+	for name, close := range map[string]func(*Upstream){
+		"before the next request": func(u *Upstream) {
 			if c, err := u.get(t.Context(), false); err == nil {
 				t.Errorf("got %v", c)
 			}
 		},
-		"by the reaper": (*upstream).reap,
+		"by the reaper": (*Upstream).reap,
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := ends(t)
-			u := newUpstream(func(context.Context) (net.Conn, error) { return nil, errors.New("no other") }, service, Options{Log: slog.New(slog.DiscardHandler)})
-			defer u.closeIdle()
+			u := NewUpstream(func(context.Context) (net.Conn, error) { return nil, errors.New("no other") }, Service, Options{Log: slog.New(slog.DiscardHandler)})
+			defer u.CloseIdle()
 			c := newConn(near)
 			u.put(c)
 			c.until = time.Now()

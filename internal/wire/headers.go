@@ -1,18 +1,23 @@
-package proxy
+package wire
 
 import (
 	"iter"
-	"net/http"
 	"net/textproto"
 	"slices"
 	"strings"
 )
+
+// Field is one header line: its canonical name, and its value as sent.
+type Field struct{ Key, Value string }
 
 // The headers of a request that the edge sets.
 const (
 	HeaderCallerIP  = "Berth-Client-Ip" // the caller's address, for the server inside this process
 	HeaderRequestID = "X-Request-Id"
 )
+
+// HeaderPrefix tells a service which prefix was removed from its request's path.
+const HeaderPrefix = "X-Forwarded-Prefix"
 
 // The headers of a request between nodes, besides those that the edge sets. A node that
 // does not know one ignores it.
@@ -51,7 +56,7 @@ func matchesPrefix(key, prefix string) bool {
 }
 
 // StripInternal removes the headers that only nodes may send.
-func StripInternal(h http.Header) {
+func StripInternal(h map[string][]string) {
 	for key := range h {
 		if Internal(key) {
 			delete(h, key)
@@ -64,12 +69,12 @@ var edgeHeaders = [...]string{HeaderCallerIP, HeaderRequestID}
 // EdgeHeaders returns the names of the headers that the edge sets.
 func EdgeHeaders() []string { return slices.Clone(edgeHeaders[:]) }
 
-// setByEdge reports whether the edge sets a request's header. No field of the caller
+// SetByEdge reports whether the edge sets a request's header. No field of the caller
 // removes it or adds to it.
-func setByEdge(key string) bool { return slices.Contains(edgeHeaders[:], key) }
+func SetByEdge(key string) bool { return slices.Contains(edgeHeaders[:], key) }
 
-// hopByHop reports whether a header applies to a single connection.
-func hopByHop(key string) bool {
+// HopByHop reports whether a header applies to a single connection.
+func HopByHop(key string) bool {
 	switch key {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
 		return true
@@ -77,34 +82,34 @@ func hopByHop(key string) bool {
 	return false
 }
 
-// ownedByProxy reports whether a request's header never passes as the caller sent it:
+// OwnedByProxy reports whether a request's header never passes as the caller sent it:
 // it applies to a single connection, or the proxy writes it itself.
-func ownedByProxy(key string) bool {
+func OwnedByProxy(key string) bool {
 	switch key {
 	case "Proxy-Authorization", "Http2-Settings", "Content-Length", "Host", "Expect", "Forwarded", "X-Real-Ip", "Cookie":
 		return true
 	}
-	if hopByHop(key) || strings.HasPrefix(key, "X-Forwarded-") {
+	if HopByHop(key) || strings.HasPrefix(key, "X-Forwarded-") {
 		return true
 	}
 	// Servers that turn names into variables cannot tell X_Forwarded_For from
 	// X-Forwarded-For.
 	return strings.IndexByte(key, '_') >= 0 &&
-		ownedByProxy(textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(key, "_", "-")))
+		OwnedByProxy(textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(key, "_", "-")))
 }
 
-// trailerAllowed reports whether a field may follow a body as a trailer: none that
+// TrailerAllowed reports whether a field may follow a body as a trailer: none that
 // frames, routes or authenticates may.
-func trailerAllowed(key string) bool {
+func TrailerAllowed(key string) bool {
 	switch key {
 	case "Authorization", "Content-Encoding", "Content-Range", "Content-Type", "Set-Cookie", "Max-Forwards":
 		return false
 	}
-	return !ownedByProxy(key) && !setByEdge(key) && !Internal(key)
+	return !OwnedByProxy(key) && !SetByEdge(key) && !Internal(key)
 }
 
-// tokens yields the nonempty parts of comma-separated values.
-func tokens(values []string) iter.Seq[string] {
+// Tokens yields the nonempty parts of comma-separated values.
+func Tokens(values []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, v := range values {
 			for part := range strings.SplitSeq(v, ",") {
@@ -116,9 +121,9 @@ func tokens(values []string) iter.Seq[string] {
 	}
 }
 
-// hasToken reports whether one of the comma-separated values contains token.
-func hasToken(values []string, token string) bool {
-	for t := range tokens(values) {
+// HasToken reports whether one of the comma-separated values contains token.
+func HasToken(values []string, token string) bool {
+	for t := range Tokens(values) {
 		if strings.EqualFold(t, token) {
 			return true
 		}
@@ -126,26 +131,26 @@ func hasToken(values []string, token string) bool {
 	return false
 }
 
-// connectionOptions parses the values of Connection fields: it appends the canonical
+// ConnectionOptions parses the values of Connection fields: it appends the canonical
 // names of the headers that must not pass to names, and reports whether the connection
 // is to close.
-func connectionOptions(names, values []string) (_ []string, closes bool) {
-	for t := range tokens(values) {
+func ConnectionOptions(names, values []string) (_ []string, closes bool) {
+	for t := range Tokens(values) {
 		switch {
 		case strings.EqualFold(t, "close"):
 			closes = true
 		case strings.EqualFold(t, "keep-alive"), strings.EqualFold(t, "upgrade"):
 		default:
-			names = append(names, http.CanonicalHeaderKey(t))
+			names = append(names, textproto.CanonicalMIMEHeaderKey(t))
 		}
 	}
 	return names, closes
 }
 
-// passedUpgrades returns the protocols of Upgrade fields that a service may switch to.
+// PassedUpgrades returns the protocols of Upgrade fields that a service may switch to.
 // HTTP/2 is not among them: a caller that speaks it to the service through a tunnel
 // could send any header.
-func passedUpgrades(values []string) []string {
+func PassedUpgrades(values []string) []string {
 	isHTTP2 := func(t string) bool { return strings.EqualFold(t, "h2c") }
-	return slices.DeleteFunc(slices.Collect(tokens(values)), isHTTP2)
+	return slices.DeleteFunc(slices.Collect(Tokens(values)), isHTTP2)
 }

@@ -1,17 +1,17 @@
-package proxy
+package wire
 
-// frames parses a stream of WebSocket frames (RFC 6455, 5.2) far enough to know where
+// Frames parses a stream of WebSocket frames (RFC 6455, 5.2) far enough to know where
 // each one ends.
-type frames struct {
+type Frames struct {
 	head []byte // of a frame whose header is incomplete
 	left uint64 // payload bytes still to come
 }
 
-// between reports whether the stream is between two frames.
-func (f *frames) between() bool { return f.left == 0 && len(f.head) == 0 }
+// Between reports whether the stream is between two frames.
+func (f *Frames) Between() bool { return f.left == 0 && len(f.head) == 0 }
 
-// advance processes the stream's next bytes.
-func (f *frames) advance(p []byte) {
+// Advance processes the stream's next bytes.
+func (f *Frames) Advance(p []byte) {
 	for len(p) > 0 {
 		if f.left > 0 {
 			n := min(f.left, uint64(len(p)))

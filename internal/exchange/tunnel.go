@@ -1,15 +1,15 @@
-package proxy
+package exchange
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // tunnel is an upgraded connection; it carries bytes both ways until both sides are
@@ -30,13 +30,11 @@ type direction struct {
 
 	mu     sync.Mutex // held while writing to
 	to     net.Conn
-	frames *frames // where WebSocket frames begin; nil for other protocols
-	closed bool    // a close frame was sent in the peer's name: the rest is dropped
+	frames *wire.Frames // where WebSocket frames begin; nil for other protocols
+	closed bool         // a close frame was sent in the peer's name: the rest is dropped
 }
 
 const (
-	// maxSwitch is how long a caller may take to read the 101 answer.
-	maxSwitch = 5 * time.Minute
 	// farewell is how long both sides have to answer a close frame.
 	farewell = 2 * time.Second
 	// maxSilence ends a tunnel through which no byte comes either way.
@@ -46,31 +44,24 @@ const (
 // tunnel switches protocols: it passes the 101 to the caller and copies both ways. If
 // it fails, the caller has seen nothing yet.
 func (x *exchange) tunnel() error {
-	h := &x.c.head
-	token := h.get("Upgrade")
-	if x.upgrade == "" || !hasToken([]string{x.upgrade}, token) {
-		return badAnswer("it switches to a protocol that was not asked for")
+	token := x.c.head.Get("Upgrade")
+	if x.upgrade == "" || !wire.HasToken([]string{x.upgrade}, token) {
+		return wire.BadAnswer("it switches to a protocol that was not asked for")
 	}
-	header := x.w.Header()
-	x.copyFields(header)
-	caller, buffered, err := http.NewResponseController(x.w).Hijack()
+	caller, err := x.reply.Switch(x.passedFields(), token)
 	if err != nil {
 		return err
 	}
-	defer caller.Close()
 	x.stop()
 	c := x.c
 	defer x.u.discard(c)
 	x.c = nil
-	c.SetDeadline(time.Time{})
-	caller.SetDeadline(time.Now().Add(maxSwitch))
-	if err := writeSwitch(caller, header, token); err != nil {
+	if caller == nil {
 		return nil
 	}
-	caller.SetDeadline(time.Time{})
-	x.of.tally.answer(http.StatusSwitchingProtocols)
-	t := newTunnel(c, caller, buffered.Reader, strings.EqualFold(token, "websocket"))
-	t.down.bytes, t.up.bytes = x.of.tally.sent(), x.of.tally.received()
+	defer caller.Conn.Close()
+	c.SetDeadline(time.Time{})
+	t := newTunnel(c, caller, strings.EqualFold(token, "websocket"))
 	if !x.u.enter(t) {
 		t.goAway()
 		return nil
@@ -80,30 +71,20 @@ func (x *exchange) tunnel() error {
 	return nil
 }
 
-func writeSwitch(caller net.Conn, header http.Header, token string) error {
-	bw := bufio.NewWriter(caller)
-	bw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + token + "\r\n")
-	if err := header.Write(bw); err != nil {
-		return err
-	}
-	bw.WriteString("\r\n")
-	return bw.Flush()
-}
-
-func newTunnel(c *conn, caller net.Conn, fromCaller io.Reader, websocket bool) *tunnel {
+func newTunnel(c *conn, caller *Switched, websocket bool) *tunnel {
 	t := &tunnel{conn: c}
 	t.moved.Store(time.Now().UnixNano())
-	t.down = &direction{from: c.br, source: c, to: caller, moved: &t.moved}
-	t.up = &direction{from: fromCaller, source: caller, to: c.Conn, moved: &t.moved}
+	t.down = &direction{from: c.br, source: c, to: caller.Conn, moved: &t.moved, bytes: caller.Out}
+	t.up = &direction{from: caller.Read, source: caller.Conn, to: c.Conn, moved: &t.moved, bytes: caller.In}
 	if websocket {
-		t.down.frames, t.up.frames = &frames{}, &frames{}
+		t.down.frames, t.up.frames = &wire.Frames{}, &wire.Frames{}
 	}
 	return t
 }
 
 // enter adds t to the tunnels that a drain closes; it returns false once the drain is
 // over.
-func (u *upstream) enter(t *tunnel) bool {
+func (u *Upstream) enter(t *tunnel) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
@@ -113,7 +94,7 @@ func (u *upstream) enter(t *tunnel) bool {
 	return true
 }
 
-func (u *upstream) leave(t *tunnel) {
+func (u *Upstream) leave(t *tunnel) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.tunnels, t)
@@ -152,8 +133,8 @@ func (d *direction) copy() {
 }
 
 func (d *direction) copyBytes() error {
-	buf := small.get()
-	defer small.put(buf)
+	buf := wire.Small.Get()
+	defer wire.Small.Put(buf)
 	for {
 		n, err := d.from.Read(*buf)
 		if n > 0 {
@@ -176,7 +157,7 @@ func (d *direction) write(p []byte) error {
 		return nil
 	}
 	if d.frames != nil {
-		d.frames.advance(p)
+		d.frames.Advance(p)
 	}
 	_, err := d.to.Write(p)
 	return err
@@ -211,7 +192,7 @@ func (t *tunnel) goAway() {
 func (d *direction) sendClose(masked bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.frames.between() {
+	if !d.frames.Between() {
 		return false
 	}
 	d.closed = true

@@ -1,15 +1,23 @@
-package proxy
+package exchange
 
 import (
 	"io"
-	"maps"
 	"net"
-	"net/http"
 	"net/http/httputil"
+	"net/textproto"
 	"slices"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/berth-host/berth/internal/wire"
+)
+
+// The statuses of which an exchange makes something.
+const (
+	statusContinue  = 100
+	statusSwitching = 101
+	statusNoContent = 204
 )
 
 // spliceFrom is the size in bytes from which a splice costs less than reads and writes.
@@ -19,21 +27,26 @@ const spliceFrom = 16 << 10
 // connection is the only way to report a failure.
 func (x *exchange) relay() {
 	h := &x.c.head
-	x.copyFields(x.w.Header())
-	x.closeIfUnread()
-	body := h.hasBody(x.r.Method)
-	x.w.WriteHeader(h.status)
+	body := h.HasBody(x.r.Method)
+	x.head = Head{Status: h.Status, Fields: x.passedFields(), Length: h.Length, Body: body}
+	if h.Chunked {
+		x.head.Trailers = announcedTrailers(h)
+	}
+	if h.Status == statusNoContent {
+		x.head.Length = -1
+	}
+	x.reply.Begin(&x.head, x.unread())
 	var err error
 	if body {
 		err = x.relayBody()
 	}
 	if err != nil {
-		x.u.log.DebugContext(x.r.Context(), "answer broken off", "host", x.r.Host, "error", readError(err))
-		x.flush() // the caller gets what came before the break
-		panic(http.ErrAbortHandler)
+		x.u.log.DebugContext(x.call.Context(), "answer broken off", "host", x.r.Host, "error", readError(err))
+		x.reply.Abort()
+		return
 	}
 	x.ended = true
-	x.clean = !h.close && !x.doubt && x.u.kind != inner && (!body || h.chunked || h.length >= 0)
+	x.clean = !h.Close && !x.doubt && x.u.kind != Inner && (!body || h.Chunked || h.Length >= 0)
 	x.settleUpload()
 }
 
@@ -51,111 +64,84 @@ func (x *exchange) settleUpload() {
 		x.clean = x.clean && x.upload.err == nil
 		return
 	}
-	if x.upload.consumed.Load() || x.c.head.status < 400 && x.clean {
-		x.flush()
+	if x.upload.consumed.Load() || x.c.head.Status < 400 && x.clean {
+		x.reply.Flush()
 		x.clean = x.upload.settle() && x.clean
 	}
 }
 
-// copyFields adds the answer's headers to the caller's.
-func (x *exchange) copyFields(to http.Header) {
+// passedFields returns the answer's fields that are passed on. They are good until the next
+// answer of the connection.
+func (x *exchange) passedFields() []wire.Field {
 	h := &x.c.head
-	values := make([]string, len(h.fields))
-	_, hasID := to[HeaderRequestID]
-	for i, f := range h.fields {
-		if x.dropped(f, hasID) {
-			continue
-		}
-		values[i] = f.value
-		if have := to[f.key]; have != nil {
-			to[f.key] = append(have, f.value)
-		} else {
-			to[f.key] = values[i : i+1 : i+1]
+	passed := x.c.passed[:0]
+	for i := range h.Fields {
+		if f := &h.Fields[i]; !x.drops(f) {
+			passed = append(passed, *f)
 		}
 	}
-	if h.status < 200 {
-		return
+	if x.of.NoIndex && h.Status >= 200 {
+		passed = append(passed, wire.Field{Key: headerRobots, Value: "noindex"})
 	}
-	if h.length >= 0 && len(to["Content-Length"]) > 1 {
-		to["Content-Length"] = to["Content-Length"][:1]
-	}
-	if to["Content-Type"] == nil {
-		to["Content-Type"] = nil // keeps net/http from guessing one
-	}
-	if h.chunked {
-		announceTrailers(to, h)
-	}
-	if x.of.noindex {
-		to["X-Robots-Tag"] = noindex
-	}
+	x.c.passed = passed
+	return passed
 }
 
-// dropped reports whether a header of the answer is not passed on.
-func (x *exchange) dropped(f field, hasID bool) bool {
-	h := &x.c.head
-	switch f.key {
+const headerRobots = "X-Robots-Tag"
+
+// drops reports whether a header of the answer is not passed on as it is.
+func (x *exchange) drops(f *wire.Field) bool {
+	switch f.Key {
 	case "Content-Length":
-		return h.status < 200 || h.status == http.StatusNoContent
+		return true
 	case "Set-Cookie":
-		return x.u.kind == service && refusedCookie(f.value, x.of)
-	case HeaderRequestID:
-		return hasID
+		return x.u.kind == Service && wire.RefusedCookie(f.Value, x.of.Host, x.of.Domain)
+	case headerRobots:
+		return x.of.NoIndex && x.c.head.Status >= 200
 	}
-	return hopByHop(f.key) || h.hop != nil && slices.Contains(h.hop, f.key)
+	return x.c.head.IsHop(f.Key)
 }
 
-// announceTrailers announces the trailers that will follow.
-func announceTrailers(to http.Header, h *head) {
-	for _, f := range h.fields {
-		if f.key != "Trailer" {
+// announcedTrailers returns the names of the trailers that will follow.
+func announcedTrailers(h *wire.Answer) (names []string) {
+	for i := range h.Fields {
+		if h.Fields[i].Key != "Trailer" {
 			continue
 		}
-		for name := range tokens([]string{f.value}) {
-			if name = http.CanonicalHeaderKey(name); httpguts.ValidHeaderFieldName(name) && trailerAllowed(name) {
-				to["Trailer"] = append(to["Trailer"], name)
+		for name := range wire.Tokens([]string{h.Fields[i].Value}) {
+			if name = textproto.CanonicalMIMEHeaderKey(name); httpguts.ValidHeaderFieldName(name) && wire.TrailerAllowed(name) {
+				names = append(names, name)
 			}
 		}
 	}
-}
-
-// relayInterim passes on an answer such as 103, whose headers are not the final ones.
-func (x *exchange) relayInterim() {
-	if !x.r.ProtoAtLeast(1, 1) {
-		return
-	}
-	header := x.w.Header()
-	saved := header.Clone()
-	x.copyFields(header)
-	x.w.WriteHeader(x.c.head.status)
-	clear(header)
-	maps.Copy(header, saved)
+	return names
 }
 
 // relayBody copies the body and its trailers.
 func (x *exchange) relayBody() error {
 	c := x.c
-	if rest := c.head.length; rest < 0 || int64(c.br.Buffered()) < rest {
+	if rest := c.head.Length; rest < 0 || int64(c.br.Buffered()) < rest {
 		if x.u.header > 0 {
 			c.SetReadDeadline(time.Time{}) // from here on the body takes as long as it takes
 		}
 		if !c.readable() {
-			x.flush()
+			x.reply.Flush()
 		}
 	}
-	pool := large
-	if c.head.chunked {
-		pool = small // it may be a stream of events that stays open for days
+	pool := wire.Large
+	if c.head.Chunked {
+		pool = wire.Small // it may be a stream of events that stays open for days
 	}
-	buf := pool.get()
-	defer pool.put(buf)
+	buf := pool.Get()
+	defer pool.Put(buf)
 	switch {
-	case c.head.chunked:
+	case c.head.Chunked:
 		if err := x.relayReads(*buf, httputil.NewChunkedReader(c.br).Read); err != nil {
 			return err
 		}
 		return x.relayTrailers()
-	case c.head.length >= 0:
-		return x.relayLength(*buf, c.head.length)
+	case c.head.Length >= 0:
+		return x.relayLength(*buf, c.head.Length)
 	}
 	return x.relayReads(*buf, x.readReady)
 }
@@ -173,7 +159,7 @@ func (x *exchange) relayLength(buf []byte, length int64) error {
 		want := buf[:min(int64(len(buf)), length)]
 		n, err := x.readReady(want)
 		if n > 0 {
-			if _, werr := x.w.Write(want[:n]); werr != nil {
+			if _, werr := x.reply.Write(want[:n]); werr != nil {
 				return werr
 			}
 		}
@@ -195,14 +181,13 @@ func (x *exchange) relayLength(buf []byte, length int64) error {
 // splicer returns an io.ReaderFrom that lets the kernel move the rest of a body from
 // one socket to the other as it comes; nil if that is impossible or too little is left.
 func (x *exchange) splicer(length int64) io.ReaderFrom {
-	if length < spliceFrom || x.c.br.Buffered() > 0 || x.r.ProtoMajor != 1 || x.r.TLS != nil {
+	if length < spliceFrom || x.c.br.Buffered() > 0 {
 		return nil
 	}
 	if _, ok := x.c.Conn.(*net.TCPConn); !ok {
 		return nil
 	}
-	rf, _ := x.w.(io.ReaderFrom)
-	return rf
+	return x.reply.Direct()
 }
 
 // relayReads copies what read returns, up to io.EOF.
@@ -210,7 +195,7 @@ func (x *exchange) relayReads(buf []byte, read func([]byte) (int, error)) error 
 	for {
 		n, err := read(buf)
 		if n > 0 {
-			if _, werr := x.w.Write(buf[:n]); werr != nil {
+			if _, werr := x.reply.Write(buf[:n]); werr != nil {
 				return werr
 			}
 		}
@@ -227,24 +212,23 @@ func (x *exchange) relayReads(buf []byte, read func([]byte) (int, error)) error 
 // relayTrailers reads what follows the last chunk.
 func (x *exchange) relayTrailers() error {
 	br := x.c.br
-	if buffered, _ := br.Peek(br.Buffered()); blockEnd(buffered) == 0 {
-		x.flush()
+	if buffered, _ := br.Peek(br.Buffered()); wire.BlockEnd(buffered) == 0 {
+		x.reply.Flush()
 	}
-	text, err := readBlock(br)
+	text, err := wire.ReadBlock(br)
 	if err != nil {
 		return err
 	}
-	fields, err := parseFields(nil, text)
+	fields, err := wire.ParseFields(nil, text)
 	if err != nil {
 		return err
 	}
 	if len(fields) > 0 {
-		x.flush() // an answer that goes out whole gets a length, and then no trailers
+		x.reply.Flush() // an answer that goes out whole gets a length, and then no trailers
 	}
-	for _, f := range fields {
-		if trailerAllowed(f.key) {
-			x.w.Header().Add(http.TrailerPrefix+f.key, f.value)
-		}
+	fields = slices.DeleteFunc(fields, func(f wire.Field) bool { return !wire.TrailerAllowed(f.Key) })
+	if len(fields) > 0 {
+		x.reply.Trailers(fields)
 	}
 	return nil
 }
@@ -266,12 +250,6 @@ func (x *exchange) readReady(p []byte) (int, error) {
 // fill its buffer has emptied the socket.
 func (x *exchange) flushUnlessMore(filled bool) {
 	if !filled || !x.c.readable() {
-		x.flush()
-	}
-}
-
-func (x *exchange) flush() {
-	if f, ok := x.w.(http.Flusher); ok {
-		f.Flush()
+		x.reply.Flush()
 	}
 }

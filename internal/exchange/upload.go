@@ -1,25 +1,26 @@
-package proxy
+package exchange
 
 import (
 	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // upload is a request's body on its way to the upstream.
 type upload struct {
-	r        *http.Request
+	body     Body
+	length   int64
 	chunked  bool
-	received *atomic.Uint64 // bytes from the caller
-	consumed atomic.Bool    // the caller's body has been read to its end
-	asking   atomic.Bool    // it waits for the caller, not for the upstream
-	moved    atomic.Int64   // when bytes last moved, in Unix nanoseconds
-	traffic  uint64         // of the upstream's line when it was last looked at
+	consumed atomic.Bool  // the caller's body has been read to its end
+	asking   atomic.Bool  // it waits for the caller, not for the upstream
+	moved    atomic.Int64 // when bytes last moved, in Unix nanoseconds
+	traffic  uint64       // of the upstream's line when it was last looked at
 	done     chan struct{}
 	err      error // why it ended early; read it after done
 }
@@ -39,8 +40,8 @@ const (
 	restLimit = 5 * time.Second
 )
 
-func newUpload(r *http.Request, received *atomic.Uint64) *upload {
-	u := &upload{r: r, received: received, chunked: r.ContentLength < 0, done: make(chan struct{})}
+func newUpload(body Body, length int64) *upload {
+	u := &upload{body: body, length: length, chunked: length < 0, done: make(chan struct{})}
 	u.touch()
 	return u
 }
@@ -50,11 +51,11 @@ func (u *upload) touch() { u.moved.Store(time.Now().UnixNano()) }
 
 // copyBody copies the body.
 func (u *upload) copyBody(c *conn) {
-	buf := large.get()
+	buf := wire.Large.Get()
 	if u.err = u.copy(c, *buf); u.err == nil && u.chunked {
 		u.err = u.writeTrailer(c.bw)
 	}
-	large.put(buf)
+	wire.Large.Put(buf)
 	close(u.done) // before abort wakes the exchange, which asks for the reason
 	if errors.As(u.err, new(*callerError)) {
 		c.abort() // the upstream must not take a part for the whole
@@ -62,17 +63,17 @@ func (u *upload) copyBody(c *conn) {
 }
 
 func (u *upload) copy(c *conn, buf []byte) error {
-	left := u.r.ContentLength
+	left := u.length
 	for {
 		u.asking.Store(true)
-		n, err := u.r.Body.Read(buf)
+		n, err := u.body.Read(buf)
 		u.asking.Store(false)
 		left -= int64(n)
 		if err == io.EOF || !u.chunked && left == 0 && err == nil {
 			u.consumed.Store(u.chunked || left == 0)
 		}
 		if n > 0 {
-			u.received.Add(uint64(n))
+			u.body.Count(n)
 			u.touch()
 			if err := u.write(c.bw, buf[:n]); err != nil {
 				return err
@@ -105,12 +106,9 @@ func (u *upload) write(bw *bufio.Writer, p []byte) error {
 
 func (u *upload) writeTrailer(bw *bufio.Writer) error {
 	bw.WriteString("0\r\n")
-	for key, values := range u.r.Trailer {
-		if !trailerAllowed(key) {
-			continue
-		}
-		for _, v := range values {
-			writeField(bw, key, v)
+	for _, f := range u.body.Trailers() {
+		if wire.TrailerAllowed(f.Key) {
+			writeField(bw, f.Key, f.Value)
 		}
 	}
 	bw.WriteString("\r\n")
@@ -170,10 +168,9 @@ func (u *upload) settle() bool {
 
 // cut ends the upload at once and waits until it has ended. What the caller still sends
 // is lost.
-func (u *upload) cut(c *conn, w http.ResponseWriter) {
+func (u *upload) cut(c *conn) {
 	c.abort()
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Unix(1, 0)) // wakes a read of the body; if it cannot, the caller's next byte does
+	u.body.SetReadDeadline(time.Unix(1, 0)) // wakes a read of the body; if it cannot, the caller's next byte does
 	<-u.done
-	_ = rc.SetReadDeadline(time.Now().Add(restLimit))
+	u.body.SetReadDeadline(time.Now().Add(restLimit))
 }

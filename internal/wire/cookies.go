@@ -1,4 +1,4 @@
-package proxy
+package wire
 
 import "strings"
 
@@ -8,9 +8,9 @@ func ownCookie(pair string) bool {
 	return strings.HasPrefix(pair, "__Host-berth_") || strings.HasPrefix(pair, "berth_")
 }
 
-// tenantCookies returns a Cookie header for a tenant: one line, without the dashboard's
+// TenantCookies returns a Cookie header for a tenant: one line, without the dashboard's
 // cookies.
-func tenantCookies(values []string) string {
+func TenantCookies(values []string) string {
 	joined := strings.Join(values, "; ")
 	if !strings.Contains(joined, "berth") {
 		return joined
@@ -24,17 +24,17 @@ func tenantCookies(values []string) string {
 	return strings.Join(kept, "; ")
 }
 
-// refusedCookie reports whether to drop a Set-Cookie header of a tenant, because the
-// cookie has one of the host's own names or reaches beyond the tenant, to others or to the
-// dashboard.
-func refusedCookie(value string, of tenant) bool {
-	return ownCookie(strings.TrimLeft(value, " \t=")) || widensCookie(value, of)
+// RefusedCookie reports whether to drop a Set-Cookie header of a tenant at a host, because
+// the cookie has one of the names of Berth's own or reaches beyond the tenant, to others or
+// to the dashboard. A domain is a host of the tenant's owner.
+func RefusedCookie(value, host string, domain bool) bool {
+	return ownCookie(strings.TrimLeft(value, " \t=")) || widensCookie(value, host, domain)
 }
 
 // widensCookie reports whether the Domain of a Set-Cookie header reaches beyond the host,
 // or for a domain of an owner's names anything but it. If there are several, browsers use
 // the last one; here each must be valid.
-func widensCookie(value string, of tenant) bool {
+func widensCookie(value, host string, ofOwner bool) bool {
 	_, attributes, _ := strings.Cut(value, ";")
 	for attribute := range strings.SplitSeq(attributes, ";") {
 		name, domain, _ := strings.Cut(attribute, "=")
@@ -42,7 +42,7 @@ func widensCookie(value string, of tenant) bool {
 			continue
 		}
 		domain = strings.ToLower(strings.Trim(strings.TrimSpace(domain), "."))
-		if domain != "" && domain != of.host && (of.domain || strings.HasSuffix(of.host, "."+domain)) {
+		if domain != "" && domain != host && (ofOwner || strings.HasSuffix(host, "."+domain)) {
 			return true
 		}
 	}

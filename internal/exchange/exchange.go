@@ -1,4 +1,4 @@
-package proxy
+package exchange
 
 import (
 	"cmp"
@@ -6,31 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/berth-host/berth/internal/wire"
 )
 
-// tenant says how to treat the answers of one stack.
-type tenant struct {
-	host    string // of the request, in lower case, without a port
-	domain  bool   // the host is its owner's, and not below the apps domain
-	noindex bool
-	prefix  string // what was removed from the request's path, escaped; "" for nothing
-	tally   *tally // counts the request; nil if nobody does
+// Tenant says how to treat the requests and answers of one stack.
+type Tenant struct {
+	Host    string // of the request, in lower case, without a port
+	Domain  bool   // the host is its owner's, and not below the apps domain
+	NoIndex bool   // search engines are asked not to list the answers
+	Prefix  string // what was removed from the request's path, escaped; "" for nothing
 }
 
 // exchange is one request and its answer.
 type exchange struct {
-	u  *upstream
-	w  http.ResponseWriter
-	r  *http.Request
-	of tenant
-
-	// noWay answers, unless nil, when no connection can be had and nothing of the request
-	// has been sent that may have changed anything.
-	noWay func()
+	u     *Upstream
+	call  Call
+	r     *wire.Request
+	reply Reply
+	of    Tenant
+	head  Head // of the answer
 
 	hasBody bool
 	upgrade string // protocols asked for, "" for none
@@ -52,9 +49,6 @@ var (
 	errSilentCaller = errors.New("no byte of the request's body came in time")
 )
 
-// unreachable is a failure to get a connection.
-type unreachable struct{ error }
-
 const (
 	maxInterims = 16
 	// maxAgain is how often a request is sent again: once to a service, and more often to a
@@ -67,48 +61,39 @@ const (
 	uploadLooks = 20
 )
 
-// serve answers r from the upstream.
-func (u *upstream) serve(w http.ResponseWriter, r *http.Request, of tenant) {
-	u.serveOr(w, r, of, nil)
-}
-
-// serveOr answers r from the upstream, or has noWay do so, unless it is nil, if there is
-// no connection: nothing of the request has been read then, and nothing sent that may have
-// changed anything.
-func (u *upstream) serveOr(w http.ResponseWriter, r *http.Request, of tenant, noWay func()) {
-	if r.Method == http.MethodConnect {
-		writePage(w, r, connectPage)
-		return
-	}
-	x := &exchange{u: u, w: w, r: r, of: of, noWay: noWay}
-	x.hasBody = r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
-	if r.ProtoMajor == 1 && r.ProtoMinor >= 1 {
-		x.expect = x.hasBody && u.kind != inner && hasToken(r.Header["Expect"], "100-continue")
-		if !x.hasBody && hasToken(r.Header["Connection"], "upgrade") {
-			x.upgrade = strings.Join(passedUpgrades(r.Header["Upgrade"]), ", ")
-		}
-	}
+// Serve carries a request to the upstream and its answer back. A failure means that nothing
+// has been passed on. If the sender leaves, it aborts the reply.
+func (u *Upstream) Serve(call Call, of Tenant) *Failure {
+	x := &exchange{u: u, call: call, r: call.Head(), reply: call.Reply(), of: of}
+	x.hasBody = x.r.Length != 0
+	x.expect = u.kind != Inner && x.r.Expects()
+	x.upgrade = x.r.Upgrade()
 	err := x.attempt(false)
 	for again := 0; errors.Is(err, errStale) && again < maxAgain; again++ {
-		x.begun = !isSafe(r.Method)
+		x.begun = !x.r.IsSafe()
 		err = x.attempt(true)
 	}
-	if err != nil {
-		x.fail(err)
+	switch {
+	case err == nil:
+		return nil
+	case x.gone:
+		x.reply.Abort()
+		return nil
 	}
+	return x.failure(err)
 }
 
 // attempt runs the exchange over one connection. An error means that the
 // caller has seen nothing yet.
 func (x *exchange) attempt(fresh bool) error {
-	ctx := x.r.Context()
+	ctx := x.call.Context()
 	c, err := x.u.get(ctx, fresh)
 	if err != nil {
 		x.gone = ctx.Err() != nil
-		return unreachable{err}
+		return noConnection{err}
 	}
 	x.c, x.heard, x.doubt, x.clean = c, false, false, false
-	x.stop = context.AfterFunc(ctx, c.abort)
+	x.stop = x.call.OnLeave(c.abort)
 	x.announceLine(c.line)
 	defer x.finish()
 	unsent := x.send()
@@ -120,16 +105,11 @@ func (x *exchange) attempt(fresh bool) error {
 	if err := x.receive(); err != nil {
 		return x.classify(cmp.Or(unsent, err))
 	}
-	if c.head.status == http.StatusSwitchingProtocols {
+	if c.head.Status == statusSwitching {
 		return x.tunnel()
 	}
 	x.relay()
 	return nil
-}
-
-// isSafe reports whether requests of a method change nothing.
-func isSafe(method string) bool {
-	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions || method == http.MethodTrace
 }
 
 // repeatable reports whether the request may be sent again when a pooled connection
@@ -138,15 +118,15 @@ func (x *exchange) repeatable() bool {
 	if x.hasBody || x.upgrade != "" {
 		return false
 	}
-	return isSafe(x.r.Method) || x.r.Method == http.MethodPut || x.r.Method == http.MethodDelete
+	return x.r.IsSafe() || x.r.Method == "PUT" || x.r.Method == "DELETE"
 }
 
 // classify turns a failure before the first byte of the answer into errStale if the
 // request may be sent again: the connection was kept and has been closed, or that of a node
 // is new, and its server stops.
 func (x *exchange) classify(err error) error {
-	x.gone = x.r.Context().Err() != nil
-	if (x.c.used || x.u.kind == node) && !x.heard && x.repeatable() && !isTimeout(err) && !x.gone {
+	x.gone = x.call.Context().Err() != nil
+	if (x.c.used || x.u.kind == Node) && !x.heard && x.repeatable() && !isTimeout(err) && !x.gone {
 		return errStale
 	}
 	if x.upload != nil {
@@ -181,20 +161,20 @@ func (x *exchange) receive() error {
 		}
 		x.heard = true
 		h := &x.c.head
-		if err := h.read(x.c.br); err != nil {
+		if err := h.Read(x.c.br); err != nil {
 			return err
 		}
-		x.doubt = x.doubt || h.overpromises()
+		x.doubt = x.doubt || h.Overpromises()
 		switch {
-		case h.status == http.StatusContinue:
+		case h.Status == statusContinue:
 			x.startUpload()
-		case h.status == http.StatusSwitchingProtocols, h.status >= 200:
+		case h.Status == statusSwitching, h.Status >= 200:
 			return nil
 		default:
-			x.relayInterim()
+			x.reply.Interim(h.Status, x.passedFields())
 		}
 	}
-	return badAnswer("too many interim answers")
+	return wire.BadAnswer("too many interim answers")
 }
 
 // await waits for the answer's first byte. The limit runs from the last byte of the
@@ -253,7 +233,7 @@ func (x *exchange) limitHead() {
 
 // announceLine passes the line to the watch over the request.
 func (x *exchange) announceLine(line Line) {
-	if w := callerOf(x.r).Watch; w != nil {
+	if w := x.call.Caller().Watch; w != nil {
 		w.Service(line)
 	}
 }
@@ -268,7 +248,7 @@ func (x *exchange) finish() {
 	}
 	if x.upload != nil && !x.upload.over() {
 		x.clean = false
-		x.upload.cut(x.c, x.w)
+		x.upload.cut(x.c)
 	}
 	beyond := x.c.br.Buffered() > 0
 	if x.clean && watching && !beyond {
@@ -281,39 +261,10 @@ func (x *exchange) finish() {
 	x.u.discard(x.c)
 }
 
-// fail answers with an error page, or not at all if the caller has left.
-func (x *exchange) fail(err error) {
-	if x.gone {
-		panic(http.ErrAbortHandler)
-	}
-	if x.noWay != nil && !x.begun && errors.As(err, new(unreachable)) {
-		x.u.log.InfoContext(x.r.Context(), "no way to a node", "host", x.r.Host, "error", err)
-		x.noWay()
-		return
-	}
-	pg := x.u.unreachablePage()
-	switch {
-	case errors.As(err, new(*callerError)):
-		pg = brokenBodyPage
-	case errors.Is(err, errSilentCaller):
-		pg = silentPage
-	case errors.As(err, new(unreachable)): // and a late connection is not a late answer
-	case isTimeout(err) && x.u.kind != node: // a node has no limit for its answer; its connection broke
-		pg = latePage
-	case errors.As(err, new(badAnswer)):
-		pg = invalidPage(err)
-	}
-	x.u.log.InfoContext(x.r.Context(), "request to a service failed", "host", x.r.Host, "status", pg.status, "error", err)
-	x.closeIfUnread()
-	writePage(x.w, x.r, pg)
-}
-
-// closeIfUnread closes the caller's connection after this answer if the request's body
-// has not been read, since the rest would be taken for the next request.
-func (x *exchange) closeIfUnread() {
-	if x.hasBody && x.r.ProtoMajor == 1 && (x.upload == nil || !x.upload.consumed.Load()) {
-		x.w.Header().Set("Connection", "close")
-	}
+// unread reports whether the connection to the sender must end with the answer, since the
+// rest of the request's body would be taken for the next request.
+func (x *exchange) unread() bool {
+	return x.hasBody && (x.upload == nil || !x.upload.consumed.Load())
 }
 
 // startUpload starts sending the request's body, beside the answer.
@@ -321,21 +272,13 @@ func (x *exchange) startUpload() {
 	if x.upload != nil || !x.hasBody {
 		return
 	}
-	// Without it net/http reads the whole body before it sends the answer's head.
-	_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/2 is duplex by itself
+	body := x.call.Body()
+	body.Begin()
 	if x.u.header > 0 {
 		x.c.SetWriteDeadline(time.Time{}) // of the head; from here on it is about whether bytes move
 	}
-	x.upload = newUpload(x.r, x.of.tally.received())
+	x.upload = newUpload(body, x.r.Length)
 	go x.upload.copyBody(x.c)
-}
-
-// unreachablePage is the answer for an upstream that gives none.
-func (u *upstream) unreachablePage() page {
-	if u.kind == node {
-		return cutOffPage
-	}
-	return unreachablePage
 }
 
 func isTimeout(err error) bool {

@@ -1,4 +1,4 @@
-package proxy
+package exchange
 
 import (
 	"cmp"
@@ -10,25 +10,40 @@ import (
 	"time"
 )
 
-// kind is what an upstream is.
-type kind int
+// Kind is what an upstream is.
+type Kind int
 
 const (
-	service kind = iota // a tenant's process
-	inner               // a server in this process: one request a connection
-	node                // another node of the cluster, which does what is left to do
+	Service Kind = iota // a tenant's process
+	Inner               // a server in this process: one request a connection
+	Node                // another node of the cluster, which does what is left to do
 )
 
-// upstream is a process that answers HTTP/1.1, and the connections to it.
-type upstream struct {
+// Options are the limits of an upstream. Zero values mean the defaults of docs/api.md,
+// "Timeouts".
+type Options struct {
+	ConnectTimeout time.Duration // 0: 5 s
+	HeaderTimeout  time.Duration // from the request's last byte to the answer's headers; 0: 60 s, negative: none
+	Log            *slog.Logger  // nil: slog.Default
+	// Protocol returns the version of what nodes say to each other, after Dial; of a Node only.
+	Protocol func() int
+}
+
+const (
+	defaultConnectTimeout = 5 * time.Second
+	defaultHeaderTimeout  = 60 * time.Second
+)
+
+// Upstream is a process that answers HTTP/1.1, and the connections to it.
+type Upstream struct {
 	dial    func(context.Context) (net.Conn, error)
-	kind    kind
+	kind    Kind
 	log     *slog.Logger
 	connect time.Duration // limit of a dial
 	header  time.Duration // Options.HeaderTimeout, 0 for none
 
 	// Of a node, nil for others: places of those who connect, a value for each connection that
-	// has become idle, and PeerOptions.Protocol.
+	// has become idle, and Options.Protocol.
 	turns    chan struct{}
 	freed    chan struct{}
 	protocol func() int
@@ -45,30 +60,32 @@ type upstream struct {
 const (
 	maxIdle     = 256              // connections kept for one target
 	idleTimeout = 60 * time.Second // after which an unused one is closed
-	// nodeDials is how many connections to a node are made at once. Many handshakes at a time
+	// NodeDials is how many connections to a node are made at once. Many handshakes at a time
 	// would all be late, and few are needed: requests take what is idle meanwhile.
-	nodeDials = 8
+	NodeDials = 8
 )
 
-func newUpstream(dial func(context.Context) (net.Conn, error), k kind, o Options) *upstream {
-	u := &upstream{
-		dial:    dial,
-		kind:    k,
-		log:     cmp.Or(o.Log, slog.Default()),
-		connect: cmp.Or(o.ConnectTimeout, defaultConnectTimeout),
-		header:  max(cmp.Or(o.HeaderTimeout, defaultHeaderTimeout), 0),
-		open:    map[*conn]struct{}{},
-		tunnels: map[*tunnel]struct{}{},
+// NewUpstream returns an upstream to which dial connects.
+func NewUpstream(dial func(context.Context) (net.Conn, error), k Kind, o Options) *Upstream {
+	u := &Upstream{
+		dial:     dial,
+		kind:     k,
+		log:      cmp.Or(o.Log, slog.Default()),
+		connect:  cmp.Or(o.ConnectTimeout, defaultConnectTimeout),
+		header:   max(cmp.Or(o.HeaderTimeout, defaultHeaderTimeout), 0),
+		protocol: o.Protocol,
+		open:     map[*conn]struct{}{},
+		tunnels:  map[*tunnel]struct{}{},
 	}
-	if k == node {
-		u.turns, u.freed = make(chan struct{}, nodeDials), make(chan struct{}, maxIdle)
+	if k == Node {
+		u.turns, u.freed = make(chan struct{}, NodeDials), make(chan struct{}, maxIdle)
 	}
 	return u
 }
 
 // get returns an idle connection that is open and silent. If there is none, or fresh is
 // set, it returns a new one, or one that has become idle before it could begin to connect.
-func (u *upstream) get(ctx context.Context, fresh bool) (*conn, error) {
+func (u *Upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 	if c := u.takeIdle(fresh); c != nil {
 		return c, nil
 	}
@@ -98,14 +115,14 @@ func (u *upstream) get(ctx context.Context, fresh bool) (*conn, error) {
 
 // takeIdle returns an idle connection that is open and silent; nil if there is none, or fresh
 // is set.
-func (u *upstream) takeIdle(fresh bool) *conn {
+func (u *Upstream) takeIdle(fresh bool) *conn {
 	for !fresh {
 		c := u.pop()
 		if c == nil {
 			break
 		}
 		switch sight := c.look(); {
-		case sight == speaking && u.kind != node: // a node's TLS may speak by itself
+		case sight == speaking && u.kind != Node: // a node's TLS may speak by itself
 			u.distrust()
 		case sight == silent && time.Now().Before(c.until):
 			return c
@@ -116,7 +133,7 @@ func (u *upstream) takeIdle(fresh bool) *conn {
 }
 
 // connectNow returns a new connection.
-func (u *upstream) connectNow(ctx context.Context) (*conn, error) {
+func (u *Upstream) connectNow(ctx context.Context) (*conn, error) {
 	nc, err := u.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -132,7 +149,7 @@ func (u *upstream) connectNow(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-func (u *upstream) pop() *conn {
+func (u *Upstream) pop() *conn {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	last := len(u.idle) - 1
@@ -146,17 +163,18 @@ func (u *upstream) pop() *conn {
 }
 
 // put keeps a connection for the next exchange.
-func (u *upstream) put(c *conn) {
+func (u *Upstream) put(c *conn) {
 	c.used = true
 	keep := idleTimeout
-	if hint := c.head.keepAlive; hint > 0 {
+	if hint := c.head.KeepAlive; hint > 0 {
 		keep = min(keep, hint)
 	}
 	c.until = time.Now().Add(keep)
-	clear(c.head.fields) // they hold on to the whole head
+	clear(c.head.Fields) // they hold on to the whole head
+	clear(c.passed)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.unpooled || u.kind == inner || len(u.idle) >= maxIdle {
+	if u.unpooled || u.kind == Inner || len(u.idle) >= maxIdle {
 		delete(u.open, c)
 		c.Close()
 		return
@@ -172,15 +190,15 @@ func (u *upstream) put(c *conn) {
 }
 
 // reap closes connections that have been idle for too long, as long as there are any.
-func (u *upstream) reap() {
-	if u.closeExpired() && u.kind != node {
+func (u *Upstream) reap() {
+	if u.closeExpired() && u.kind != Node {
 		u.distrust()
 	}
 }
 
 // closeExpired closes the connections for reap, and reports whether bytes had arrived
 // on any of them.
-func (u *upstream) closeExpired() (spoken bool) {
+func (u *Upstream) closeExpired() (spoken bool) {
 	now := time.Now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -204,7 +222,7 @@ func (u *upstream) closeExpired() (spoken bool) {
 	return spoken
 }
 
-func (u *upstream) discard(c *conn) {
+func (u *Upstream) discard(c *conn) {
 	c.Close()
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -213,15 +231,15 @@ func (u *upstream) discard(c *conn) {
 
 // distrust ends the pooling for a process that sent bytes without a request: the next
 // ones may arrive just after a look.
-func (u *upstream) distrust() {
-	if u.closeIdle() {
+func (u *Upstream) distrust() {
+	if u.CloseIdle() {
 		u.log.Info("a service sent bytes that no request asked for; its connections are not used again")
 	}
 }
 
-// closeIdle closes the connections that no exchange uses, now and from now on, and
+// CloseIdle closes the connections that no exchange uses, now and from now on, and
 // reports whether such connections were kept until now.
-func (u *upstream) closeIdle() bool {
+func (u *Upstream) CloseIdle() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	kept := !u.unpooled
@@ -238,9 +256,9 @@ func (u *upstream) closeIdle() bool {
 	return kept
 }
 
-// closeAll ends every exchange: it tells both sides of upgraded connections and closes
+// CloseAll ends every exchange: it tells both sides of upgraded connections and closes
 // the others.
-func (u *upstream) closeAll() {
+func (u *Upstream) CloseAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.closed = true

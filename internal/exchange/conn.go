@@ -1,4 +1,4 @@
-package proxy
+package exchange
 
 import (
 	"bufio"
@@ -6,6 +6,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/berth-host/berth/internal/wire"
 )
 
 // connBuffer is the size of each of a connection's buffers, in bytes.
@@ -14,13 +16,14 @@ const connBuffer = 4 << 10
 // conn is one connection to an upstream. One exchange uses it at a time.
 type conn struct {
 	net.Conn
-	br    *bufio.Reader
-	bw    *bufio.Writer
-	head  head
-	line  Line
-	abort func()    // closes the connection; kept to spare a closure a request
-	until time.Time // when it has been idle for too long
-	used  bool      // it has carried an exchange before
+	br     *bufio.Reader
+	bw     *bufio.Writer
+	head   wire.Answer
+	line   Line
+	passed []wire.Field // of the answer; reused
+	abort  func()       // closes the connection; kept to spare a closure a request
+	until  time.Time    // when it has been idle for too long
+	used   bool         // it has carried an exchange before
 }
 
 func newConn(nc net.Conn) *conn {
