@@ -144,6 +144,13 @@ const (
 // IsRestored reports whether a reference is that of a snapshot whose data is back.
 func IsRestored(ref string) bool { return strings.HasSuffix(ref, restoredTag) }
 
+// IsRemote reports whether a reference is of a registry. An image of a stack has one only while
+// it is pushed or fetched.
+func IsRemote(ref string) bool {
+	host, _, ok := strings.Cut(ref, "/")
+	return ok && (strings.ContainsAny(host, ".:") || host == "localhost")
+}
+
 // AttemptOf returns the attempt that made the image or a layer with a reference, and
 // false for any other reference.
 func AttemptOf(ref string) (int, bool) {

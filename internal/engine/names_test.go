@@ -68,6 +68,10 @@ func TestAttemptOf_ReadsTheReferencesOfBuildsAlone(t *testing.T) {
 		_, ok := AttemptOf(ref)
 		assert.False(t, ok, ref)
 		assert.Equal(t, ref == key.Restored(), IsRestored(ref), ref)
+		assert.False(t, IsRemote(ref), ref)
+	}
+	for _, ref := range []string{"registry:5000/stk_3f2a9c1b7d4e:web-g12", "registry.example.com/berth/stk_3f2a9c1b7d4e:web-g12", "localhost/a:b"} {
+		assert.True(t, IsRemote(ref), ref)
 	}
 }
 

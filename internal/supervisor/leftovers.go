@@ -140,8 +140,11 @@ func (u unused) image(tag string) bool {
 	return ok && u.which(attempt) && !u.row.KeepsImage(tag)
 }
 
-// imageOrCopy is image, and also selects a snapshot whose data is back in its volume.
-func (u unused) imageOrCopy(tag string) bool { return engine.IsRestored(tag) || u.image(tag) }
+// imageOrCopy is image, and also selects a snapshot whose data is back in its volume, and the
+// name of an image in the registry. Without that name a push that is under way goes on.
+func (u unused) imageOrCopy(tag string) bool {
+	return engine.IsRestored(tag) || engine.IsRemote(tag) || u.image(tag)
+}
 
 // site reports whether a published folder is unused.
 func (u unused) site(service string, attempt int) bool {

@@ -55,3 +55,18 @@ func TestLeftovers_AreTheNetworksThatTheServedGenerationIsNotOn(t *testing.T) {
 		assert.Equal(t, c.left, left, "of a %s stack with %v", c.status, c.there)
 	}
 }
+
+// A server that was killed while it pushed an image leaves it the name that it has in the
+// registry.
+func TestLeftovers_AreNamesOfTheRegistry(t *testing.T) {
+	s := New(Config{Store: newMemstore(), Log: slog.New(slog.DiscardHandler)})
+	key := engine.Key{Stack: "stk_3f2a9c1b7d4e", Service: "web", Generation: 2}
+	remote := "registry:5000/stacks/3f2a9c1b7d4e:web-g2"
+	there := engine.Objects{Images: []engine.Image{{ID: "i", Key: key, Tags: []string{key.Image(2), remote}}}}
+	st := &stack.Stack{ID: key.Stack, Status: stack.Live, Generation: stack.Generation{
+		Number: 2, Attempt: 2, Services: []stack.Service{{Spec: stack.Spec{Name: "web"}, Image: key.Image(2)}},
+	}}
+	left := s.leftovers(st, there).objects.Images
+	require.Len(t, left, 1)
+	require.Equal(t, []string{remote}, left[0].Tags)
+}
