@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-host/berth/internal/edge/lanetest"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 	case "load":
 		benchLoad()
 	default:
-		os.Exit(m.Run())
+		os.Exit(lanetest.Run(m.Run))
 	}
 }
 
@@ -154,7 +155,7 @@ func BenchmarkProxy(b *testing.B) {
 		Status: stack.Live,
 		Hosts:  hosts(proxy.NewUpstream(backend, proxy.Options{})),
 	})
-	srv := NewServer(Config{BaseHost: "berth.test", AppsDomain: "apps.test", Routes: routes, Log: quiet})
+	srv := NewServer(Config{BaseHost: "berth.test", AppsDomain: "apps.test", Routes: routes, FastLane: lanetest.Fast(), Log: quiet})
 	addrs := [2]string{serveBench(b, srv.Serve, srv.Close), servePlain(b, plain)}
 	for _, conns := range []int{1, 64} {
 		for _, size := range []int{1 << 10, 100 << 10} {

@@ -2,6 +2,11 @@
 // the caller, gives every request an id, and splits requests by Host between the public
 // URLs of services (package proxy) and the API and pages.
 //
+// Connections begin in the first of two lanes: it serves plain requests for services (see
+// wire.Scanner) on a goroutine of the connection, without net/http. The first request that is
+// anything else hands its connection over to net/http for good, with the bytes as they came.
+// Both lanes carry requests by package exchange, with the same rules.
+//
 // The API's server listens in memory and is another target of the same streaming proxy
 // (see Inner). The caller can read an answer that comes before the end of its upload:
 // the edge closes the connection for writing, then reads and discards a limited rest of

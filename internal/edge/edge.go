@@ -35,6 +35,13 @@ type Config struct {
 	// Peers makes the listener one for the other nodes of a cluster; nil: it is public.
 	Peers Peers
 
+	// FastLane serves plain requests for services without net/http; see lane.
+	FastLane bool
+	// Connected is called for each connection, with fast or standard for the lane in which
+	// it begins, and with handed_over when it changes from the first to the second. It may
+	// be nil.
+	Connected func(lane string)
+
 	// Arrived is called for each request with where its host leads: service, base (the
 	// base URL's host) or none. It may be nil.
 	Arrived func(where string)

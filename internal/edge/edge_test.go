@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/berth-host/berth/internal/edge/lanetest"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/wire"
@@ -51,6 +52,7 @@ func start(t *testing.T, cfg Config) (addr string, srv *Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.FastLane = cfg.FastLane || lanetest.Fast()
 	srv = NewServer(cfg)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()

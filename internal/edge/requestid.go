@@ -16,6 +16,10 @@ func requestID(r *http.Request) string {
 	if ids := r.Header[wire.HeaderRequestID]; len(ids) == 1 && saneID(ids[0]) {
 		return ids[0]
 	}
+	return newID()
+}
+
+func newID() string {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())

@@ -18,8 +18,9 @@ type Server struct {
 	http      *http.Server
 	edge      *edge
 	stalls    *stalls
-	listening atomic.Pointer[tlsListener] // nil before Serve, and without TLS
-	lingering sync.WaitGroup              // connections that read the rest of an upload
+	lanes     *lanes                   // nil for all connections with net/http
+	listening atomic.Pointer[acceptor] // nil before Serve, and without TLS and lanes
+	lingering sync.WaitGroup           // connections that read the rest of an upload
 }
 
 const (
@@ -32,7 +33,7 @@ const (
 func NewServer(cfg Config) *Server {
 	log := cmp.Or(cfg.Log, slog.Default())
 	e := newEdge(cfg)
-	return &Server{
+	s := &Server{
 		edge:   e,
 		stalls: &stalls{limit: cmp.Or(cfg.StallTimeout, time.Minute), log: log, watches: map[*watch]struct{}{}},
 		http: &http.Server{
@@ -47,6 +48,10 @@ func NewServer(cfg Config) *Server {
 			ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		},
 	}
+	if cfg.FastLane && cfg.Peers == nil {
+		s.lanes = &lanes{srv: s, all: map[*lane]struct{}{}, none: make(chan struct{})}
+	}
+	return s
 }
 
 // headLimit returns the limit of a request's head, in bytes: a node that forwards one
@@ -80,14 +85,18 @@ func connState(nc net.Conn, state http.ConnState) {
 // Serve answers on a TCP listener until Shutdown or Close, and then returns
 // http.ErrServerClosed.
 func (s *Server) Serve(l net.Listener) error {
-	if s.http.TLSConfig != nil {
-		over := newTLSListener(l, s)
-		s.listening.Store(over)
-		l = over
-	} else {
-		l = listener{Listener: l, srv: s}
+	if s.http.TLSConfig == nil && s.lanes == nil {
+		return s.http.Serve(listener{Listener: l, srv: s})
 	}
-	return s.http.Serve(l)
+	over := newAcceptor(l, s)
+	if s.lanes != nil {
+		if err := s.lanes.open(over); err != nil {
+			return fmt.Errorf("open the public listener: %w", err)
+		}
+	}
+	s.listening.Store(over)
+	go over.acceptAll()
+	return s.http.Serve(over)
 }
 
 // Leave makes each connection end with its next answer, so that hardly any is in use
@@ -99,6 +108,12 @@ func (s *Server) Leave() { s.edge.leaving.Store(true) }
 func (s *Server) Shutdown(ctx context.Context) error {
 	if l := s.listening.Load(); l != nil {
 		l.leave(ctx)
+	}
+	if s.lanes != nil {
+		if err := s.lanes.shutdown(ctx); err != nil {
+			return fmt.Errorf("shut the public listener down: %w", err)
+		}
+		defer s.lanes.close()
 	}
 	if err := s.http.Shutdown(ctx); err != nil {
 		return fmt.Errorf("shut the public listener down: %w", err)
@@ -114,7 +129,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // Close closes every listener and connection at once.
-func (s *Server) Close() error { return s.http.Close() }
+func (s *Server) Close() error {
+	err := s.http.Close()
+	if s.lanes != nil {
+		s.lanes.close()
+	}
+	return err
+}
 
 // listener wraps each TCP connection in a conn.
 type listener struct {
@@ -129,5 +150,6 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 	c := newConn(nc.(*net.TCPConn), l.srv)
 	c.framing = &framing{}
+	l.srv.count(standard)
 	return c, nil
 }

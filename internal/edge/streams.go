@@ -37,7 +37,7 @@ type sessions struct {
 }
 
 // serveStreams passes the streams of a connection, whose handshake was done, to Accept.
-func (l *tlsListener) serveStreams(t *tls.Conn, c *conn) {
+func (l *acceptor) serveStreams(t *tls.Conn, c *conn) {
 	s := streams.Serve(t, func(stream *streams.Conn) {
 		state := &conn{srv: l.srv, peer: c.peer, framing: &framing{}, tls: true, stream: stream}
 		go func() {

@@ -19,11 +19,12 @@ type secure struct {
 // Read reads up to the end of a request's head or body; see framing.
 func (s secure) Read(b []byte) (int, error) { return s.framing.read(s.Conn, b) }
 
-// tlsListener accepts connections after their handshake, because only then is it known
-// whether they speak HTTP/1, whose framing is followed, or carry streams that do. All
-// others go to net/http as *tls.Conn: it serves HTTP/2 only on that type, and answers
-// connections whose handshake failed.
-type tlsListener struct {
+// acceptor accepts connections, gives each a goroutine, and gives net/http those that it is
+// to serve. With TLS that is after their handshake, because only then is it known whether
+// they speak HTTP/1, whose framing is followed, or carry streams that do. All others go to
+// net/http as *tls.Conn: it serves HTTP/2 only on that type, and answers connections whose
+// handshake failed. Those that speak HTTP/1 begin in the first lane, if there is one.
+type acceptor struct {
 	net.Listener
 	srv      *Server
 	sessions sessions
@@ -39,15 +40,14 @@ type accepted struct {
 	err  error
 }
 
-func newTLSListener(l net.Listener, srv *Server) *tlsListener {
-	t := &tlsListener{Listener: l, srv: srv, accepted: make(chan accepted)}
+func newAcceptor(l net.Listener, srv *Server) *acceptor {
+	t := &acceptor{Listener: l, srv: srv, accepted: make(chan accepted)}
 	t.open, t.end = context.WithCancel(context.Background())
-	go t.acceptAll()
 	return t
 }
 
-// Accept waits for the next connection that has finished its handshake.
-func (l *tlsListener) Accept() (net.Conn, error) {
+// Accept waits for the next connection for net/http.
+func (l *acceptor) Accept() (net.Conn, error) {
 	select {
 	case a := <-l.accepted:
 		return a.conn, a.err
@@ -58,20 +58,20 @@ func (l *tlsListener) Accept() (net.Conn, error) {
 
 // leave accepts no more connections, and returns once Accept has got what other nodes
 // have opened on those that carry streams, or when ctx ends.
-func (l *tlsListener) leave(ctx context.Context) {
+func (l *acceptor) leave(ctx context.Context) {
 	l.left.Do(func() { l.Listener.Close() })
 	l.sessions.leave(ctx)
 }
 
 // Close closes the listener, and every connection that Accept has not returned.
-func (l *tlsListener) Close() (err error) {
+func (l *acceptor) Close() (err error) {
 	l.end()
 	l.left.Do(func() { err = l.Listener.Close() })
 	return err
 }
 
 // acceptAll accepts until leave or Close. It does not wait for handshakes.
-func (l *tlsListener) acceptAll() {
+func (l *acceptor) acceptAll() {
 	for l.open.Err() == nil {
 		nc, err := l.Listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -81,12 +81,12 @@ func (l *tlsListener) acceptAll() {
 			l.deliver(accepted{err: err})
 			continue
 		}
-		go l.handshake(newConn(nc.(*net.TCPConn), l.srv))
+		go l.begin(newConn(nc.(*net.TCPConn), l.srv))
 	}
 }
 
 // deliver passes a to Accept, and reports whether Accept was still there to receive it.
-func (l *tlsListener) deliver(a accepted) bool {
+func (l *acceptor) deliver(a accepted) bool {
 	select {
 	case l.accepted <- a:
 		return true
@@ -95,8 +95,19 @@ func (l *tlsListener) deliver(a accepted) bool {
 	}
 }
 
-// handshake does the handshake of c and passes the connection to Accept.
-func (l *tlsListener) handshake(c *conn) {
+// begin serves c in the first lane, after a handshake where there is TLS, or passes it to
+// Accept.
+func (l *acceptor) begin(c *conn) {
+	if l.srv.edge.cfg.TLS == nil {
+		l.srv.count(fast)
+		l.srv.newLane(c, c).serve()
+		return
+	}
+	l.handshake(c)
+}
+
+// handshake does the handshake of c and serves the connection, or passes it to Accept.
+func (l *acceptor) handshake(c *conn) {
 	t := tls.Server(c, l.srv.http.TLSConfig)
 	c.SetDeadline(time.Now().Add(headTimeout))
 	err := t.HandshakeContext(l.open)
@@ -107,6 +118,12 @@ func (l *tlsListener) handshake(c *conn) {
 		l.serveStreams(t, c)
 		return
 	}
+	if err == nil && p != "h2" && l.srv.lanes != nil {
+		l.srv.count(fast)
+		l.srv.newLane(c, t).serve()
+		return
+	}
+	l.srv.count(standard)
 	if err == nil && p != "h2" {
 		c.framing, c.tls = &framing{}, true
 		a.conn = secure{t, c.framing}

@@ -33,6 +33,9 @@ type Call interface {
 // Body is the body of a request, without its framing.
 type Body interface {
 	io.Reader
+	// Whole returns the body if all of it is there already, nil otherwise. Nothing else is
+	// called after it was returned.
+	Whole() []byte
 	// Begin is called before the first Read, after which the answer may begin before the end.
 	Begin()
 	// Trailers are those of a body whose length was not known, once Read has returned io.EOF.

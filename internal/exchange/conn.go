@@ -19,11 +19,15 @@ type conn struct {
 	br     *bufio.Reader
 	bw     *bufio.Writer
 	head   wire.Answer
-	line   Line
 	passed []wire.Field // of the answer; reused
-	abort  func()       // closes the connection; kept to spare a closure a request
-	until  time.Time    // when it has been idle for too long
-	used   bool         // it has carried an exchange before
+	line   Line
+	abort  func()    // closes the connection; kept to spare a closure a request
+	until  time.Time // when it has been idle for too long
+	used   bool      // it has carried an exchange before
+
+	limited time.Time   // when both deadlines are, if limit has set them
+	parts   net.Buffers // of a write, in pair; kept to spare an allocation
+	pair    [2][]byte
 }
 
 func newConn(nc net.Conn) *conn {
@@ -67,4 +71,47 @@ func (c *conn) look() sight {
 		return silent
 	}
 	return gone
+}
+
+// slack is by which part of a limit an exchange may be later, so that the deadlines need not
+// be set for each.
+const slack = 20
+
+// limit sets both deadlines to a time from now, and at most a slack more; 0 for none.
+func (c *conn) limit(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	if until := time.Now().Add(d); c.limited.Before(until) || c.limited.After(until.Add(d/slack)) {
+		c.limited = until.Add(d / slack)
+		c.Conn.SetDeadline(c.limited)
+	}
+}
+
+// SetDeadline is that of net.Conn, as are those below.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.limited = time.Time{}
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.limited = time.Time{}
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.limited = time.Time{}
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// send writes a head and a body, in one piece where the connection is a socket.
+func (c *conn) send(head, body []byte) error {
+	if _, ok := c.Conn.(*net.TCPConn); !ok && len(head)+len(body) <= cap(head) {
+		head, body = append(head, body...), nil
+	}
+	c.pair = [2][]byte{head, body}
+	c.parts = c.pair[:]
+	_, err := c.parts.WriteTo(c.Conn)
+	c.pair = [2][]byte{}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/berth-host/berth/internal/wire"
@@ -42,6 +43,7 @@ type exchange struct {
 	ended  bool        // the answer was read to its end
 	clean  bool        // the connection may be used again
 	upload *upload     // nil until the body is on its way
+	sent   bool        // the body went with the head
 }
 
 var (
@@ -61,10 +63,20 @@ const (
 	uploadLooks = 20
 )
 
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// release gives the exchange back.
+func (x *exchange) release() {
+	*x = exchange{}
+	exchanges.Put(x)
+}
+
 // Serve carries a request to the upstream and its answer back. A failure means that nothing
 // has been passed on. If the sender leaves, it aborts the reply.
 func (u *Upstream) Serve(call Call, of Tenant) *Failure {
-	x := &exchange{u: u, call: call, r: call.Head(), reply: call.Reply(), of: of}
+	x := exchanges.Get().(*exchange)
+	defer x.release()
+	*x = exchange{u: u, call: call, r: call.Head(), reply: call.Reply(), of: of}
 	x.hasBody = x.r.Length != 0
 	x.expect = u.kind != Inner && x.r.Expects()
 	x.upgrade = x.r.Upgrade()
@@ -92,7 +104,7 @@ func (x *exchange) attempt(fresh bool) error {
 		x.gone = ctx.Err() != nil
 		return noConnection{err}
 	}
-	x.c, x.heard, x.doubt, x.clean = c, false, false, false
+	x.c, x.heard, x.doubt, x.clean, x.sent = c, false, false, false, false
 	x.stop = x.call.OnLeave(c.abort)
 	x.announceLine(c.line)
 	defer x.finish()
@@ -140,11 +152,15 @@ func (x *exchange) classify(err error) error {
 // send writes the request's head and starts its body.
 func (x *exchange) send() error {
 	c := x.c
-	if x.u.header > 0 {
-		c.SetDeadline(time.Now().Add(x.u.header))
+	c.limit(x.u.header)
+	head := x.appendHead(c.bw.AvailableBuffer())
+	if x.hasBody && !x.expect {
+		if whole := x.call.Body().Whole(); whole != nil {
+			x.sent = true
+			return c.send(head, whole)
+		}
 	}
-	x.writeHead()
-	if err := c.bw.Flush(); err != nil {
+	if _, err := c.Conn.Write(head); err != nil {
 		return err
 	}
 	if x.hasBody && !x.expect {
@@ -221,7 +237,7 @@ func (x *exchange) limitAwait() {
 // limitHead limits the head of an answer that has begun to the rest of the time for it.
 func (x *exchange) limitHead() {
 	switch {
-	case !x.hasBody, x.u.header <= 0 && !x.expect:
+	case !x.hasBody, x.sent, x.u.header <= 0 && !x.expect:
 	case x.u.header <= 0:
 		x.c.SetReadDeadline(time.Time{})
 	case x.upload == nil:
@@ -264,12 +280,12 @@ func (x *exchange) finish() {
 // unread reports whether the connection to the sender must end with the answer, since the
 // rest of the request's body would be taken for the next request.
 func (x *exchange) unread() bool {
-	return x.hasBody && (x.upload == nil || !x.upload.consumed.Load())
+	return x.hasBody && !x.sent && (x.upload == nil || !x.upload.consumed.Load())
 }
 
 // startUpload starts sending the request's body, beside the answer.
 func (x *exchange) startUpload() {
-	if x.upload != nil || !x.hasBody {
+	if x.upload != nil || !x.hasBody || x.sent {
 		return
 	}
 	body := x.call.Body()

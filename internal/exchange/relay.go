@@ -53,7 +53,7 @@ func (x *exchange) relay() {
 // settleUpload decides about a body that outlives its answer: an upstream that accepted
 // the request gets the rest of it, one that refused or closes does not.
 func (x *exchange) settleUpload() {
-	if !x.hasBody {
+	if !x.hasBody || x.sent {
 		return
 	}
 	if x.upload == nil {
@@ -120,13 +120,14 @@ func announcedTrailers(h *wire.Answer) (names []string) {
 // relayBody copies the body and its trailers.
 func (x *exchange) relayBody() error {
 	c := x.c
-	if rest := c.head.Length; rest < 0 || int64(c.br.Buffered()) < rest {
-		if x.u.header > 0 {
-			c.SetReadDeadline(time.Time{}) // from here on the body takes as long as it takes
-		}
-		if !c.readable() {
-			x.reply.Flush()
-		}
+	if rest := c.head.Length; rest >= 0 && int64(c.br.Buffered()) >= rest {
+		return x.relayBuffered(int(rest))
+	}
+	if x.u.header > 0 {
+		c.SetReadDeadline(time.Time{}) // from here on the body takes as long as it takes
+	}
+	if !c.readable() {
+		x.reply.Flush()
 	}
 	pool := wire.Large
 	if c.head.Chunked {
@@ -144,6 +145,14 @@ func (x *exchange) relayBody() error {
 		return x.relayLength(*buf, c.head.Length)
 	}
 	return x.relayReads(*buf, x.readReady)
+}
+
+// relayBuffered passes on a body that is in the buffer.
+func (x *exchange) relayBuffered(length int) error {
+	body, _ := x.c.br.Peek(length)
+	_, err := x.reply.Write(body)
+	x.c.br.Discard(length)
+	return err
 }
 
 // relayLength copies exactly length bytes.

@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"bufio"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,22 +8,21 @@ import (
 	"github.com/berth-host/berth/internal/wire"
 )
 
-// writeHead writes the request's head into the connection's buffer.
-func (x *exchange) writeHead() {
-	bw, r := x.c.bw, x.r
-	bw.WriteString(r.Method)
-	bw.WriteByte(' ')
-	bw.WriteString(r.Target)
-	bw.WriteString(" HTTP/1.1\r\n")
-	writeField(bw, "Host", r.Host)
-	x.writePassed()
-	x.writeOwn()
-	x.writeFraming()
-	bw.WriteString("\r\n")
+// appendHead appends the head of the request as it is sent.
+func (x *exchange) appendHead(p []byte) []byte {
+	p = append(p, x.r.Method...)
+	p = append(p, ' ')
+	p = append(p, x.r.Target...)
+	p = append(p, " HTTP/1.1\r\n"...)
+	p = appendField(p, "Host", x.r.Host)
+	p = x.appendPassed(p)
+	p = x.appendOwn(p)
+	p = x.appendFraming(p)
+	return append(p, '\r', '\n')
 }
 
-// writePassed writes the headers that pass unchanged.
-func (x *exchange) writePassed() {
+// appendPassed appends the headers that pass unchanged.
+func (x *exchange) appendPassed(p []byte) []byte {
 	var hop, cookies []string
 	for i := range x.r.Fields {
 		if f := &x.r.Fields[i]; f.Key == "Connection" {
@@ -37,74 +35,77 @@ func (x *exchange) writePassed() {
 		case f.Key == "Cookie":
 			cookies = append(cookies, f.Value)
 		case wire.OwnedByProxy(f.Key), hop != nil && slices.Contains(hop, f.Key) && !wire.SetByEdge(f.Key):
-		case x.u.kind == Node && wire.Internal(f.Key): // writeOwn writes it
+		case x.u.kind == Node && wire.Internal(f.Key): // appendOwn appends it
 		default:
-			writeField(x.c.bw, f.Key, f.Value)
+			p = appendField(p, f.Key, f.Value)
 		}
 	}
 	if cookies == nil {
-		return
+		return p
 	}
 	if x.u.kind != Service {
-		writeField(x.c.bw, "Cookie", strings.Join(cookies, "; "))
-	} else if kept := wire.TenantCookies(cookies); kept != "" {
-		writeField(x.c.bw, "Cookie", kept)
+		return appendField(p, "Cookie", strings.Join(cookies, "; "))
 	}
+	if kept := wire.TenantCookies(cookies); kept != "" {
+		p = appendField(p, "Cookie", kept)
+	}
+	return p
 }
 
-// writeOwn writes the headers that the proxy itself sets.
-func (x *exchange) writeOwn() {
-	bw := x.c.bw
-	x.writeCaller(x.call.Caller())
+// appendOwn appends the headers that the proxy itself sets.
+func (x *exchange) appendOwn(p []byte) []byte {
+	p = x.appendCaller(p, x.call.Caller())
 	if x.r.Has("Te", "trailers") {
-		writeField(bw, "Te", "trailers")
+		p = appendField(p, "Te", "trailers")
 	}
 	if x.expect {
-		writeField(bw, "Expect", "100-continue")
+		p = appendField(p, "Expect", "100-continue")
 	}
 	switch {
 	case x.upgrade != "":
-		writeField(bw, "Connection", "Upgrade")
-		writeField(bw, "Upgrade", x.upgrade)
+		p = appendField(p, "Connection", "Upgrade")
+		p = appendField(p, "Upgrade", x.upgrade)
 	case x.u.kind == Inner:
-		writeField(bw, "Connection", "close")
+		p = appendField(p, "Connection", "close")
 	}
+	return p
 }
 
-// writeCaller writes what the upstream is told of the caller. The node that serves the
+// appendCaller appends what the upstream is told of the caller. The node that serves the
 // request tells the service.
-func (x *exchange) writeCaller(caller *Caller) {
-	bw := x.c.bw
+func (x *exchange) appendCaller(p []byte, caller *Caller) []byte {
 	if x.u.kind == Node {
-		writeField(bw, wire.HeaderProtocol, strconv.Itoa(x.u.protocol()))
-		writeField(bw, wire.HeaderHops, strconv.Itoa(caller.Hops+1))
-		writeField(bw, wire.HeaderCallerIP, caller.IP)
-		writeField(bw, wire.HeaderCallerProto, caller.Proto)
-		return
+		p = appendField(p, wire.HeaderProtocol, strconv.Itoa(x.u.protocol()))
+		p = appendField(p, wire.HeaderHops, strconv.Itoa(caller.Hops+1))
+		p = appendField(p, wire.HeaderCallerIP, caller.IP)
+		return appendField(p, wire.HeaderCallerProto, caller.Proto)
 	}
-	writeField(bw, "X-Forwarded-For", caller.IP)
-	writeField(bw, "X-Real-Ip", caller.IP)
-	writeField(bw, "X-Forwarded-Proto", caller.Proto)
-	writeField(bw, "X-Forwarded-Host", x.r.Host)
+	p = appendField(p, "X-Forwarded-For", caller.IP)
+	p = appendField(p, "X-Real-Ip", caller.IP)
+	p = appendField(p, "X-Forwarded-Proto", caller.Proto)
+	p = appendField(p, "X-Forwarded-Host", x.r.Host)
 	if x.of.Prefix != "" {
-		writeField(bw, wire.HeaderPrefix, x.of.Prefix)
+		p = appendField(p, wire.HeaderPrefix, x.of.Prefix)
 	}
+	return p
 }
 
-// writeFraming writes the headers that give the length of the body.
-func (x *exchange) writeFraming() {
-	bw, r := x.c.bw, x.r
-	switch {
+// appendFraming appends the headers that give the length of the body.
+func (x *exchange) appendFraming(p []byte) []byte {
+	switch r := x.r; {
 	case r.Length > 0:
-		writeField(bw, "Content-Length", strconv.FormatInt(r.Length, 10))
+		p = append(p, "Content-Length: "...)
+		p = strconv.AppendInt(p, r.Length, 10)
+		p = append(p, '\r', '\n')
 	case r.Length < 0:
-		writeField(bw, "Transfer-Encoding", "chunked")
+		p = appendField(p, "Transfer-Encoding", "chunked")
 		if names := trailerNames(r.Trailers); names != "" {
-			writeField(bw, "Trailer", names)
+			p = appendField(p, "Trailer", names)
 		}
 	case r.Sized:
-		writeField(bw, "Content-Length", "0")
+		p = appendField(p, "Content-Length", "0")
 	}
+	return p
 }
 
 // trailerNames returns the announced trailers that may pass.
@@ -114,9 +115,9 @@ func trailerNames(announced []string) string {
 	return strings.Join(names, ", ")
 }
 
-func writeField(bw *bufio.Writer, key, value string) {
-	bw.WriteString(key)
-	bw.WriteString(": ")
-	bw.WriteString(value)
-	bw.WriteString("\r\n")
+func appendField(p []byte, key, value string) []byte {
+	p = append(p, key...)
+	p = append(p, ':', ' ')
+	p = append(p, value...)
+	return append(p, '\r', '\n')
 }

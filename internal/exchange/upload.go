@@ -108,7 +108,7 @@ func (u *upload) writeTrailer(bw *bufio.Writer) error {
 	bw.WriteString("0\r\n")
 	for _, f := range u.body.Trailers() {
 		if wire.TrailerAllowed(f.Key) {
-			writeField(bw, f.Key, f.Value)
+			bw.Write(appendField(nil, f.Key, f.Value))
 		}
 	}
 	bw.WriteString("\r\n")

@@ -27,6 +27,7 @@ type Metrics struct {
 
 	deliveries *prometheus.HistogramVec
 	arrivals   *prometheus.CounterVec
+	connected  *prometheus.CounterVec
 	leases     prometheus.Counter
 	mails      *prometheus.CounterVec
 }
@@ -56,6 +57,8 @@ func New() *Metrics {
 		mails: counter("berth_mails_total", "Tries to send a mail, by result (sent, failed, retried).", "result"),
 		arrivals: counter("berth_arrivals_total",
 			"Requests at the public address, by where their host leads: service, base (the API and the pages) or none.", "host"),
+		connected: counter("berth_connections_total",
+			"Connections at the public address, by the lane in which they begin: fast (plain requests for services) or standard; handed_over counts those that changed to it.", "lane"),
 		leases: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "berth_lease_failures_total", Help: "Renewals of this node's lease that failed.",
 		}),
@@ -81,7 +84,7 @@ type Asked struct {
 // Handler serves the metrics, together with what it asks for.
 func (m *Metrics) Handler(asked Asked) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.arrivals, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries, m.mails,
+	registry.MustRegister(m.arrivals, m.connected, m.requests, m.duration, m.builds, m.engine, m.events, m.deliveries, m.mails,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("berth_builds_running", "Builds that are running.",
 			func() int { running, _ := asked.Builds(); return running }),
@@ -104,6 +107,9 @@ var usual = []string{"GET", "HEAD", "POST", "PATCH", "DELETE", "OPTIONS"}
 
 // Arrival counts a request at the public address.
 func (m *Metrics) Arrival(host string) { m.arrivals.WithLabelValues(host).Inc() }
+
+// Connection counts a connection at the public address by its lane.
+func (m *Metrics) Connection(lane string) { m.connected.WithLabelValues(lane).Inc() }
 
 // Request counts an answered request of the API. The route is "" for a path without
 // one.

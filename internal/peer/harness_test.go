@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/edge/lanetest"
 	"github.com/berth-host/berth/internal/peer"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
@@ -214,7 +215,7 @@ func (w *world) joinAt(protocol int, name string, api http.Handler) *node {
 			return w.owners["place"], nil
 		},
 	})
-	cfg := edge.Config{BaseHost: baseHost, AppsDomain: "apps.test", Routes: n.routes, API: base, Log: quiet}
+	cfg := edge.Config{BaseHost: baseHost, AppsDomain: "apps.test", Routes: n.routes, API: base, FastLane: lanetest.Fast(), Log: quiet}
 	n.edge, n.public = listen(w.t, cfg)
 	cfg.Peers, cfg.TLS = peer.NewGate(see, protocol, n.calls), peer.ServerTLS(certs, protocol)
 	var addr string

@@ -74,7 +74,9 @@ func (c *call) Reply() exchange.Reply { return c }
 // body is the body of a call.
 type body struct{ c *call }
 
-// Begin implements exchange.Body, as do those below.
+// Whole implements exchange.Body, as do those below.
+func (b body) Whole() []byte { return nil }
+
 func (b body) Begin() {
 	// Without it net/http reads the whole body before it sends the answer's head.
 	_ = http.NewResponseController(b.c.w).EnableFullDuplex() // HTTP/2 is duplex by itself

@@ -178,7 +178,7 @@ func TestProxy_ShowsTheServiceThatItsClientLeft(t *testing.T) {
 		"amid a long one":  "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nabc",
 		"amid an answer":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
 	} {
-		for _, head := range []string{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf"} {
+		for _, head := range []string{"GET / HTTP/1.1\r\nHost: " + testHost + "\r\n\r\n", "POST / HTTP/1.1\r\nHost: " + testHost + "\r\nContent-Length: 9\r\n\r\nhalf"} {
 			reached, left := make(chan struct{}), make(chan struct{})
 			backend := script(t, func(c net.Conn, br *bufio.Reader, _ string) {
 				io.WriteString(c, begin)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-host/berth/internal/edge"
+	"github.com/berth-host/berth/internal/edge/lanetest"
 	"github.com/berth-host/berth/internal/proxy"
 	"github.com/berth-host/berth/internal/stack"
 )
@@ -44,10 +46,26 @@ func newFront(t testing.TB, backend string, o proxy.Options) *front {
 		defer cancel()
 		f.routes.Drain(ctx)
 	})
-	f.addr = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.routes.Serve(w, r, testHost)
-	}))
+	f.addr = serveRoutes(t, f.routes)
 	return f
+}
+
+// serveRoutes serves the test's host and returns the address: with net/http alone, or as the
+// edge does with its first lane.
+func serveRoutes(t testing.TB, routes *proxy.Routes) string {
+	t.Helper()
+	if !lanetest.Fast() {
+		return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes.Serve(w, r, testHost) }))
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := edge.NewServer(edge.Config{BaseHost: "berth.test", AppsDomain: "apps.test", Routes: routes, API: http.NotFoundHandler(), FastLane: true, Log: quiet})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() { s.Close(); <-served })
+	return l.Addr().String()
 }
 
 // hosts are the services of the test's stack, by host.

@@ -20,14 +20,14 @@ type segment struct {
 	decoded string
 }
 
-// follow returns where a request goes that has come to p: to p itself, or where the
-// longest of its paths leads. If that strips its prefix, the request is one without it,
-// and the prefix is returned escaped.
-func (p place) follow(r *http.Request) (_ place, _ *http.Request, prefix string) {
+// follow returns where a request for a target goes that has come to p, and with which
+// target: to p itself, or where the longest of its paths leads. If that strips its prefix,
+// the target is without it, and the prefix is returned escaped.
+func (p place) follow(asked string) (_ place, target, prefix string) {
 	if len(p.service.Paths) == 0 {
-		return p, r, ""
+		return p, asked, ""
 	}
-	way, query, asks := strings.Cut(requestTarget(r), "?")
+	way, query, asks := strings.Cut(asked, "?")
 	if asks {
 		query = "?" + query
 	}
@@ -40,14 +40,14 @@ func (p place) follow(r *http.Request) (_ place, _ *http.Request, prefix string)
 		}
 	}
 	if best == nil {
-		return p, r, ""
+		return p, asked, ""
 	}
 	p.service, p.known = p.entry.Hosts[best.Host]
 	if !best.Strip {
-		return p, r, ""
+		return p, asked, ""
 	}
 	rest := segments[strings.Count(best.Prefix, "/"):]
-	return p, withTarget(r, join(rest)+query), best.escaped()
+	return p, join(rest) + query, best.escaped()
 }
 
 // matches reports whether a path begins with the prefix, segment by segment.

@@ -290,7 +290,7 @@ func (t *Routes) Serve(w http.ResponseWriter, r *http.Request, host string) {
 func (t *Routes) serveAt(p place, w *tally, r *http.Request, host string, of exchange.Tenant) {
 	var last *Target
 	for ; ; p = t.find(host) {
-		to, sent, prefix := p.follow(r)
+		to, asked, prefix := p.follow(requestTarget(r))
 		w.forService(to.service)
 		target, pg := choose(to)
 		if target == nil {
@@ -299,7 +299,10 @@ func (t *Routes) serveAt(p place, w *tally, r *http.Request, host string, of exc
 		}
 		if target.acquire() {
 			of.NoIndex, of.Prefix = p.entry.Unclaimed && !of.Domain, prefix
-			target.serve(w, sent, of)
+			if prefix != "" {
+				r = withTarget(r, asked)
+			}
+			target.serve(w, r, of)
 			return
 		}
 		if target == last {

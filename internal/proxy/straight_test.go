@@ -33,8 +33,9 @@ type got struct {
 	Interim         []string
 }
 
-// ofProxy are headers that differ by design between straight and proxied.
-var ofProxy = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Date", "Content-Length", "Transfer-Encoding", "Connection", "Trailer"}
+// ofProxy are headers that differ by design between straight and proxied: the edge gives a
+// request its id.
+var ofProxy = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Date", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "X-Request-Id"}
 
 func cleaned(h http.Header) http.Header {
 	h = h.Clone()

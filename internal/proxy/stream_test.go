@@ -125,7 +125,7 @@ func TestProxy_HandsOnAnAnswerBeforeTheBodysEnd(t *testing.T) {
 		backend := says(t, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 7\r\nConnection: close\r\n\r\ntoo big")
 		f := newFront(t, backend, proxy.Options{})
 		c := dial(t, f.addr)
-		io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\n"+framing+"\r\n\r\n5\r\nfirst")
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: "+testHost+"\r\n"+framing+"\r\n\r\n5\r\nfirst")
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestProxy_SendsTheRestToAServiceThatAnsweredEarly(t *testing.T) {
 	})
 	f := newFront(t, backend, proxy.Options{})
 	c := dial(t, f.addr)
-	io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nfirst")
+	io.WriteString(c, "POST / HTTP/1.1\r\nHost: "+testHost+"\r\nContent-Length: 10\r\n\r\nfirst")
 	br := bufio.NewReader(c)
 	if line, err := br.ReadString('\n'); !strings.Contains(line, "202") {
 		t.Fatal(line, err)
@@ -167,7 +167,7 @@ func TestProxy_RefusesABodyThatIsNotFramedRight(t *testing.T) {
 		}
 	}))
 	f := newFront(t, backend, proxy.Options{})
-	got := raw(t, f.addr, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n")
+	got := raw(t, f.addr, "POST / HTTP/1.1\r\nHost: "+testHost+"\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.Contains(got, `{"detail":`) {
 		t.Errorf("answer %q", got)
 	}

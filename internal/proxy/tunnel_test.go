@@ -46,7 +46,7 @@ func openSocket(t *testing.T, addr string) *websocket.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
-	c, _, err := websocket.Dial(ctx, "ws://"+addr+"/ws", nil)
+	c, _, err := websocket.Dial(ctx, "ws://"+addr+"/ws", &websocket.DialOptions{Host: testHost})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestTunnel_WritesNoCloseIntoAFrame(t *testing.T) {
 	})
 	f := newFront(t, backend, proxy.Options{})
 	c := dial(t, f.addr)
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\r\n")
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+testHost+"\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\r\n")
 	br := bufio.NewReader(c)
 	for line := ""; line != "\r\n"; {
 		var err error
@@ -149,7 +149,7 @@ func TestTunnel_ClosesOneWayAtATime(t *testing.T) {
 	})
 	f := newFront(t, backend, proxy.Options{})
 	c := dial(t, f.addr)
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: shout/1\r\n\r\nearly ")
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+testHost+"\r\nConnection: Upgrade\r\nUpgrade: shout/1\r\n\r\nearly ")
 	br := bufio.NewReader(c)
 	line, _ := br.ReadString('\n')
 	for line2 := line; line2 != "ready\n"; {
@@ -194,7 +194,7 @@ func TestTunnel_IsNeverHTTP2(t *testing.T) {
 		"h2c , a/1,, b":           "a/1, b",
 		"h2c\r\nUpgrade: private": "private",
 	} {
-		raw(t, f.addr, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: "+asked+"\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
+		raw(t, f.addr, "GET / HTTP/1.1\r\nHost: "+testHost+"\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: "+asked+"\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
 		head, err := http.ReadRequest(bufio.NewReader(strings.NewReader(within(t, "the request", heads))))
 		if err != nil {
 			t.Fatal(err)

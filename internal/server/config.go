@@ -80,6 +80,7 @@ type Config struct {
 
 	ProxyTimeout        time.Duration
 	ProxyConnectTimeout time.Duration
+	FastLane            bool
 
 	LogMax int64
 
@@ -192,6 +193,7 @@ func (c *Config) work() []Setting {
 		{"BERTH_DRAIN", "30s", "time that open requests get to finish when their process is stopped", into(&c.Drain, parseDuration)},
 		{"BERTH_PROXY_TIMEOUT", "60s", "time limit for a service's response headers, and for a connection to a service on which no byte moves", into(&c.ProxyTimeout, parseDuration)},
 		{"BERTH_PROXY_CONNECT_TIMEOUT", "5s", "time limit for connecting to a service", into(&c.ProxyConnectTimeout, parseDuration)},
+		{"BERTH_FAST_LANE", "on", "on to serve plain requests for services by the server's own reader of HTTP/1.1, or off to have net/http read all", into(&c.FastLane, parseSwitch)},
 		{"BERTH_SUPERVISE_EVERY", "2s", "interval between two checks of all processes", into(&c.SuperviseEvery, parseDuration)},
 		{"BERTH_BACKOFF", "1s", "wait before the first restart of a crashed service; it doubles with each crash", into(&c.Limits.Backoff, parseDuration)},
 		{"BERTH_BACKOFF_MAX", "30s", "longest wait before a restart", into(&c.Limits.BackoffMax, parseDuration)},

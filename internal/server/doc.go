@@ -30,8 +30,7 @@
 //	  auth               keys and tokens, as hashes or sealed
 //	who answers
 //	  edge, certs        the public listener: callers, request ids, the split by Host
-//	  proxy, site        from a host to a process, or to a published folder
-//	  exchange, wire     a request's way to a process and back; the bytes of HTTP/1
+//	  proxy, site        from a host to a process (exchange, wire), or to a published folder
 //	  peer, streams      from node to node of a cluster: the owner of a stack answers
 //	  api, web           the JSON API and the pages, on appserver, sse and slowbody
 //	  docs, mcp          the API's own documents; tools for agents, which call the API

@@ -47,6 +47,8 @@ func (s *Server) openEdge(key auth.Key) error {
 		TLS:            s.certificates,
 		StallTimeout:   s.cfg.ProxyTimeout,
 		Arrived:        s.metrics.Arrival,
+		FastLane:       s.cfg.FastLane,
+		Connected:      s.metrics.Connection,
 		Log:            s.log,
 	}
 	s.edge = edge.NewServer(cfg)

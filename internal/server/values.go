@@ -50,6 +50,14 @@ func list[T any](parse func(string) (T, error)) func(string) ([]T, error) {
 	}
 }
 
+// parseSwitch reads on or off.
+func parseSwitch(value string) (bool, error) {
+	if value != "on" && value != "off" {
+		return false, errors.New("write on or off")
+	}
+	return value == "on", nil
+}
+
 func parseText(value string) (string, error) { return value, nil }
 
 // parseDurations parses durations separated by commas, at least one.

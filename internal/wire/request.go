@@ -11,6 +11,7 @@ type Request struct {
 	Fields       []Field // without Host
 	Length       int64   // of the body; -1 if it is not known, 0 for none
 	Sized        bool    // there is a Content-Length
+	Close        bool    // Scan only: the connection ends with the answer
 	Trailers     []string
 }
 

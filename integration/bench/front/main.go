@@ -75,6 +75,7 @@ func serve(address string, services map[string]proxy.Service, log *slog.Logger) 
 		AppsDomain: "localhost",
 		Routes:     routes,
 		API:        http.NotFoundHandler(),
+		FastLane:   true,
 		Log:        log,
 	}).Serve(l)
 }

@@ -1,0 +1,361 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/berth-host/berth/internal/exchange"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/wire"
+)
+
+// lane serves the plain requests of a connection for services, on one goroutine. The first
+// request that is anything else hands the connection over to net/http, with all bytes that
+// were read and not answered. It keeps nothing of an exchange while it is idle.
+type lane struct {
+	srv    *Server
+	c      *conn
+	nc     net.Conn        // what carries HTTP: the TCP connection of c, or TLS over it
+	raw    syscall.RawConn // of a plain connection; nil with TLS
+	number uint64          // in hangups
+
+	scanner wire.Scanner
+	req     wire.Request
+	buf     *[]byte // holds have; nil while there is nothing
+	have    []byte  // bytes that were read and not used
+	saved   []byte  // the beginning of a head, while the lane waits for more of it
+	got     int     // by the last read of receive
+	gotErr  error
+	receive func(uintptr) bool
+	limited time.Time // when the deadline for reads is
+	first   bool      // no request has come yet
+
+	ctx    context.Context // ends once the caller has left
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	left   bool
+	abort  func() // ends the exchange under way; nil for none
+	stop   func() bool
+
+	busy bool // between a request and the end of its answer; with mu
+
+	// Of the exchange.
+	who  exchange.Caller
+	way  proxy.Way
+	id   string
+	body uploadBody
+
+	// Of its answer.
+	last     bool    // the connection ends with it
+	begun    bool    // its head is written, if only to out
+	chunked  bool    // its body goes in chunks
+	broken   bool    // it cannot be written to its end
+	out      []byte  // not sent yet
+	outBuf   *[]byte // that out began in
+	parts    net.Buffers
+	array    [3][]byte
+	trailers []wire.Field
+}
+
+// idleSlack is by how much an idle connection may end early, so that the deadline need not
+// be set for each request.
+const idleSlack = 10 * time.Second
+
+func (s *Server) newLane(c *conn, nc net.Conn) *lane {
+	l := &lane{srv: s, c: c, nc: nc, first: true}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.receive, l.stop = l.receiveNow, l.stopWatch
+	if nc == net.Conn(c) {
+		l.nc = c.TCPConn
+		l.raw, _ = c.TCPConn.SyscallConn()
+	}
+	return l
+}
+
+// serve serves the connection until it ends or is handed over. A panic ends it alone, as in
+// net/http.
+func (l *lane) serve() {
+	defer l.cancel()
+	defer func() {
+		if fault := recover(); fault != nil {
+			l.srv.stalls.log.Error("a connection ended by a panic", "panic", fault, "stack", string(debug.Stack()))
+			l.close()
+		}
+	}()
+	if !l.srv.lanes.add(l) {
+		l.close()
+		return
+	}
+	defer l.srv.lanes.remove(l)
+	if err := l.srv.lanes.hangups.add(l, l.c.TCPConn); err != nil {
+		l.handOver()
+		return
+	}
+	defer l.srv.lanes.hangups.remove(l)
+	for {
+		switch l.next() {
+		case handOver:
+			l.handOver()
+			return
+		case end:
+			l.close()
+			return
+		}
+		l.setBusy(true)
+		again := l.exchange()
+		l.setBusy(false)
+		if !again {
+			l.close()
+			return
+		}
+	}
+}
+
+func (l *lane) setBusy(busy bool) {
+	l.mu.Lock()
+	l.busy = busy
+	l.mu.Unlock()
+}
+
+// step is what a lane does next.
+type step int
+
+const (
+	serveIt step = iota
+	handOver
+	end
+)
+
+// next reads the next request and returns where it goes.
+func (l *lane) next() step {
+	if len(l.have) == 0 {
+		if l.rest(); !l.await() {
+			return end
+		}
+	}
+	began := time.Now()
+	for {
+		n, verdict := l.scanner.Scan(&l.req, l.have)
+		switch {
+		case verdict == wire.Partial && len(l.have) < maxPlainHead:
+			if !l.awaitMore(began) {
+				return end
+			}
+			continue
+		case verdict != wire.Plain:
+			return handOver
+		}
+		host, valid := parseHost(l.req.Host)
+		if !valid || l.srv.edge.split(host) != toService {
+			return handOver
+		}
+		var ok bool
+		if l.way, ok = l.srv.edge.cfg.Routes.Way(host, &l.req, 0); !ok {
+			return handOver
+		}
+		l.first = false
+		l.use(n)
+		return serveIt
+	}
+}
+
+// maxPlainHead is from which size on a head is not for a lane, in bytes.
+const maxPlainHead = 16 << 10
+
+// use takes n bytes off what was read, and gives the buffer back once it is empty.
+func (l *lane) use(n int) {
+	if l.have = l.have[n:]; len(l.have) == 0 {
+		l.dropBuffer()
+	}
+}
+
+func (l *lane) dropBuffer() {
+	if l.buf != nil {
+		wire.Large.Put(l.buf)
+	}
+	l.buf, l.have = nil, nil
+}
+
+// await waits for bytes of a request without a buffer, and puts them behind what is saved.
+// It returns false at the end of the connection, or when the time is over.
+func (l *lane) await() bool {
+	if l.raw == nil {
+		return l.awaitTLS()
+	}
+	err := l.raw.Read(l.receive)
+	if err != nil || l.gotErr != nil || l.got <= 0 {
+		return false
+	}
+	l.take(l.got)
+	return true
+}
+
+// take makes what is saved, and n bytes behind it in the buffer, what the lane has.
+func (l *lane) take(n int) {
+	l.have = (*l.buf)[:len(l.saved)+n]
+	l.saved = nil
+}
+
+// receiveNow reads what is there into a buffer, for RawConn.Read.
+func (l *lane) receiveNow(fd uintptr) bool {
+	buf := wire.Large.Get()
+	free := (*buf)[copy(*buf, l.saved):]
+	for {
+		l.got, l.gotErr = syscall.Read(int(fd), free)
+		if l.gotErr != syscall.EINTR {
+			break
+		}
+	}
+	if l.got > 0 {
+		l.buf = buf
+		return true
+	}
+	wire.Large.Put(buf)
+	return l.gotErr != syscall.EAGAIN
+}
+
+// awaitTLS is await over TLS. It takes the first byte alone, since what came with it has been
+// decrypted by then.
+func (l *lane) awaitTLS() bool {
+	var one [1]byte
+	if n, err := l.nc.Read(one[:]); n == 0 || err != nil {
+		return false
+	}
+	l.buf = wire.Large.Get()
+	kept := copy(*l.buf, l.saved)
+	(*l.buf)[kept] = one[0]
+	n, err := l.nc.Read((*l.buf)[kept+1:])
+	l.take(1 + n)
+	return err == nil || n > 0
+}
+
+// rest puts the lane to rest until the next request.
+func (l *lane) rest() {
+	l.dropBuffer()
+	clear(l.req.Fields[:cap(l.req.Fields)]) // they hold on to the last head
+	l.req = wire.Request{Fields: l.req.Fields[:0]}
+	l.limitIdle()
+}
+
+// limitIdle limits the wait for a request: for the first one as net/http does for its head.
+func (l *lane) limitIdle() {
+	now := time.Now()
+	switch {
+	case l.first:
+		l.limit(now.Add(headTimeout))
+	case l.limited.Before(now.Add(idleTimeout - idleSlack)):
+		l.limit(now.Add(idleTimeout))
+	}
+	if l.srv.lanes.closing.Load() {
+		l.limit(l.srv.lanes.patience(l, now))
+	}
+}
+
+func (l *lane) limit(t time.Time) {
+	l.limited = t
+	l.nc.SetReadDeadline(t)
+}
+
+// awaitMore waits for more of a head that began at a time, without the buffer.
+func (l *lane) awaitMore(began time.Time) bool {
+	if until := began.Add(headTimeout); !l.limited.Equal(until) {
+		l.limit(until)
+	}
+	l.saved = bytes.Clone(l.have)
+	l.dropBuffer()
+	return l.await()
+}
+
+// handOver gives the connection to net/http, with what was read.
+func (l *lane) handOver() {
+	l.nc.SetDeadline(time.Time{})
+	l.c.framing = &framing{rest: bytes.Clone(l.have)}
+	l.dropBuffer()
+	l.srv.count(handedOver)
+	if !l.srv.lanes.deliver(l) {
+		l.c.Close()
+	}
+}
+
+// close ends the connection.
+func (l *lane) close() {
+	l.dropBuffer()
+	if l.c.watch != nil {
+		l.c.watch.follow(http.StateClosed)
+	}
+	if l.raw != nil {
+		l.c.Close()
+		return
+	}
+	l.nc.Close()
+}
+
+// hangUp is called when the caller has ended its sending side.
+func (l *lane) hangUp() {
+	l.mu.Lock()
+	l.left = true
+	abort := l.abort
+	l.mu.Unlock()
+	l.cancel()
+	if abort != nil {
+		abort()
+	}
+}
+
+// identify returns the sender of the request.
+func (l *lane) identify() exchange.Caller {
+	who := exchange.Caller{IP: l.c.peer.text, Proto: "http"}
+	if l.raw == nil {
+		who.Proto = "https"
+	}
+	e := l.srv.edge
+	if !e.trusts(l.c.peer.ip) {
+		return who
+	}
+	if ip, ok := e.forwardedFor(l.req.Values("X-Forwarded-For")); ok {
+		who.IP = ip.String()
+	}
+	if proto := l.req.Values("X-Forwarded-Proto"); len(proto) == 1 && (proto[0] == "http" || proto[0] == "https") {
+		who.Proto = proto[0]
+	}
+	return who
+}
+
+// identifyRequest gives the request an id, unless it has a usable one.
+func (l *lane) identifyRequest() string {
+	i := slices.IndexFunc(l.req.Fields, func(f wire.Field) bool { return f.Key == wire.HeaderRequestID })
+	if i >= 0 && saneID(l.req.Fields[i].Value) {
+		return l.req.Fields[i].Value
+	}
+	id := newID()
+	if i >= 0 {
+		l.req.Fields[i].Value = id
+	} else {
+		l.req.Fields = append(l.req.Fields, wire.Field{Key: wire.HeaderRequestID, Value: id})
+	}
+	return id
+}
+
+// exchange has the request answered, and reports whether the connection may carry another.
+func (l *lane) exchange() bool {
+	l.who = l.identify()
+	l.who.Watch = l.srv.stalls.watchConn(l.c)
+	defer l.c.watch.endExchange()
+	if arrived := l.srv.edge.cfg.Arrived; arrived != nil {
+		arrived(names[toService])
+	}
+	l.begin(l.identifyRequest())
+	failure := l.way.Serve(l)
+	if failure != nil {
+		l.last = l.last || failure.Unread
+		l.way.Refuse(&pageWriter{l: l, header: http.Header{}}, l.pageRequest(), failure)
+	}
+	return l.finish()
+}

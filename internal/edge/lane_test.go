@@ -1,0 +1,182 @@
+package edge
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// lanesOf serves a program in the first lane, and counts the connections by lane.
+func lanesOf(t *testing.T, program http.Handler, certificates ...tls.Certificate) (addr string, counted func(lane string) int64) {
+	t.Helper()
+	backend := httptest.NewServer(program)
+	t.Cleanup(backend.Close)
+	counts := map[string]*atomic.Int64{fast: {}, standard: {}, handedOver: {}}
+	cfg := testConfig(who("api"))
+	cfg.FastLane = true
+	if certificates != nil {
+		cfg.TLS = &tls.Config{Certificates: certificates}
+	}
+	cfg.Connected = func(lane string) { counts[lane].Add(1) }
+	target := proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet})
+	cfg.Routes.Set(testHex, proxy.Entry{Status: stack.Live, Hosts: hosts(target)})
+	addr, _ = start(t, cfg)
+	return addr, func(lane string) int64 { return counts[lane].Load() }
+}
+
+func TestLane_HandsOverWhatIsNotPlainForGood(t *testing.T) {
+	addr, counted := lanesOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s", r.URL.Path, text)
+	}))
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	br := bufio.NewReader(c)
+	for i, request := range []string{
+		"GET /1 HTTP/1.1\r\nHost: " + testService + "\r\n\r\n",
+		"POST /2 HTTP/1.1\r\nHost: " + testService + "\r\nContent-Length: 3\r\n\r\nabc",
+		"POST /3 HTTP/1.1\r\nHost: " + testService + "\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"GET /4 HTTP/1.1\r\nHost: " + testService + "\r\n\r\n",
+	} {
+		_, err := io.WriteString(c, request)
+		require.NoError(t, err)
+		res, err := http.ReadResponse(br, nil)
+		require.NoError(t, err)
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(text), fmt.Sprintf("/%d ", i+1)), "%s", text)
+		require.EqualValues(t, i/2, counted(handedOver))
+	}
+	require.EqualValues(t, 1, counted(fast))
+	require.Zero(t, counted(standard))
+}
+
+// A head may come in two pieces, wherever it is cut, and is read as if it had come in one.
+func TestLane_TakesHeadsInPieces(t *testing.T) {
+	addr, counted := lanesOf(t, who("web"))
+	for _, request := range []string{
+		"GET /a HTTP/1.1\r\nHost: " + testService + "\r\nConnection: close\r\n\r\n",
+		"GET /a HTTP/1.0\r\nHost: " + testService + "\r\n\r\n",
+		"GET /a HTTP/1.1\nHost: " + testService + "\nConnection: close\n\n",
+	} {
+		for cut := 1; cut < len(request); cut += 3 {
+			c, err := net.Dial("tcp", addr)
+			require.NoError(t, err)
+			_, _ = io.WriteString(c, request[:cut])
+			time.Sleep(2 * time.Millisecond)
+			_, _ = io.WriteString(c, request[cut:])
+			text, err := io.ReadAll(c)
+			require.NoError(t, err)
+			require.Contains(t, string(text), "web", "%q, cut at %d", request, cut)
+			require.Regexp(t, "^HTTP/1.. 200 OK\r\n", string(text))
+			c.Close()
+		}
+	}
+	require.Positive(t, counted(handedOver))
+}
+
+// A caller that ends its sending side has left; the service learns of it while it thinks, and
+// pipelined bytes that nobody has read do not keep it from that.
+func TestLane_SeesThatACallerHasLeft(t *testing.T) {
+	for name, after := range map[string]string{"": "", "with a request behind": "GET /b HTTP/1.1\r\nHost: " + testService + "\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			began, left := make(chan struct{}, 2), make(chan time.Time, 2)
+			addr, _ := lanesOf(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				began <- struct{}{}
+				<-r.Context().Done()
+				left <- time.Now()
+			}))
+			c, err := net.Dial("tcp", addr)
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = io.WriteString(c, "GET /a HTTP/1.1\r\nHost: "+testService+"\r\n\r\n"+after)
+			require.NoError(t, err)
+			<-began
+			at := time.Now()
+			require.NoError(t, c.(*net.TCPConn).CloseWrite())
+			require.Less(t, (<-left).Sub(at), time.Second)
+			text, err := io.ReadAll(c)
+			require.NoError(t, err)
+			require.Empty(t, text)
+		})
+	}
+}
+
+// Idle connections cost little, their goroutines and this test's own ends included.
+func TestLane_KeepsNothingForAnIdleConnection(t *testing.T) {
+	const conns = 500
+	addr, counted := lanesOf(t, who("web"))
+	all := make([]net.Conn, conns)
+	ask := func(i int) {
+		_, err := io.WriteString(all[i], "GET /a HTTP/1.1\r\nHost: "+testService+"\r\nX-Long: "+strings.Repeat("x", 3000)+"\r\n\r\n")
+		require.NoError(t, err)
+		_, err = all[i].Read(make([]byte, 4096))
+		require.NoError(t, err)
+	}
+	dial := func(i int) {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		all[i] = c
+	}
+	dial(0)
+	ask(0)
+	before := used()
+	for i := 1; i < conns; i++ {
+		dial(i)
+		ask(i)
+	}
+	each := (used() - before) / (conns - 1)
+	require.EqualValues(t, conns, counted(fast))
+	t.Logf("%d bytes for each idle connection", each)
+	require.LessOrEqual(t, each, int64(raceCost*8<<10))
+}
+
+// used returns how much memory is in use, stacks included.
+func used() int64 {
+	var m runtime.MemStats
+	for range 6 { // stacks shrink, pools empty
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+func TestLane_SpeaksTLS(t *testing.T) {
+	borrowed := httptest.NewTLSServer(nil)
+	defer borrowed.Close()
+	addr, counted := lanesOf(t, who("web"), borrowed.TLS.Certificates...)
+	roots := x509.NewCertPool()
+	roots.AddCert(borrowed.Certificate())
+	c, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: roots, ServerName: "example.com", NextProtos: []string{"http/1.1"}})
+	require.NoError(t, err)
+	defer c.Close()
+	br := bufio.NewReader(c)
+	for range 3 {
+		_, err = io.WriteString(c, "GET /a HTTP/1.1\r\nHost: "+testService+"\r\n\r\n")
+		require.NoError(t, err)
+		res, err := http.ReadResponse(br, nil)
+		require.NoError(t, err)
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "web")
+	}
+	require.EqualValues(t, 1, counted(fast))
+	require.Zero(t, counted(handedOver))
+}
