@@ -162,16 +162,9 @@ func (r *runner) expire(ctx context.Context) error {
 		r.callOffExpiry(ctx, st)
 		return nil
 	}
-	if err := r.stopServing(ctx, st); err != nil {
-		return err
-	}
-	failpoint.Here("expiry-stopped")
-	change := func(st *stack.Stack) ([]stack.Event, error) { return st.Expire(r.cfg.URLs, r.cfg.Limits, stack.Now()) }
-	st, err = r.updateByLoop(ctx, change, func(l *loop, st *stack.Stack) {
-		failpoint.Here("expiry-committed")
-		l.dropDeploys(st.Attempt + 1)
-		r.route(st, nil)
-	})
+	r.expiring.Store(true)
+	st, err = r.stopAndExpire(ctx, st)
+	r.expiring.Store(false)
 	if err != nil {
 		return err
 	}
@@ -181,6 +174,20 @@ func (r *runner) expire(ctx context.Context) error {
 	r.removeNetworks(ctx, st)
 	r.keepData(ctx)
 	return nil
+}
+
+// stopAndExpire stops the processes and commits the expiry.
+func (r *runner) stopAndExpire(ctx context.Context, st *stack.Stack) (*stack.Stack, error) {
+	if err := r.stopServing(ctx, st); err != nil {
+		return nil, err
+	}
+	failpoint.Here("expiry-stopped")
+	change := func(st *stack.Stack) ([]stack.Event, error) { return st.Expire(r.cfg.URLs, r.cfg.Limits, stack.Now()) }
+	return r.updateByLoop(ctx, change, func(l *loop, st *stack.Stack) {
+		failpoint.Here("expiry-committed")
+		l.dropDeploys(st.Attempt + 1)
+		r.route(st, nil)
+	})
 }
 
 // stopServing takes a stack out of the routes and stops all its processes.

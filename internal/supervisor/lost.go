@@ -179,8 +179,12 @@ func (s *Supervisor) Take(ctx context.Context, id string) error {
 	return nil
 }
 
-// EmptyStacks returns the stacks of this node that serve and have no data: others may take
-// them if the node is lost soon. It is to be called again and again.
+// emptyLife is for how long it counts that a stack had no data.
+const emptyLife = 10 * time.Second
+
+// EmptyStacks returns the stacks of this node that serve and have no data, or that had none
+// just before they were stopped to expire: others may take them if the node is lost soon. It is
+// to be called again and again.
 func (s *Supervisor) EmptyStacks(ctx context.Context) ([]string, error) {
 	volumes, err := s.cfg.Engine.Volumes(ctx, engine.Key{})
 	if err != nil {
@@ -192,10 +196,17 @@ func (s *Supervisor) EmptyStacks(ctx context.Context) ([]string, error) {
 			by[v.Key.Stack] = append(by[v.Key.Stack], v)
 		}
 	}
-	empty := map[string]bool{}
+	s.mu.Lock()
+	before := s.empty
+	s.mu.Unlock()
+	empty := map[string]time.Time{}
 	for _, r := range s.everyRunner() {
-		if g := r.serving(); g != nil && g.hasNoData(ctx, by[r.id]) {
-			empty[r.id] = true
+		if g := r.serving(); g != nil {
+			if g.hasNoData(ctx, by[r.id]) {
+				empty[r.id] = time.Now()
+			}
+		} else if seen, ok := before[r.id]; ok && r.expiring.Load() && time.Since(seen) < emptyLife {
+			empty[r.id] = seen
 		}
 	}
 	s.mu.Lock()

@@ -336,3 +336,31 @@ func TestDelete_OfAStackOfALostNode(t *testing.T) {
 		require.Equal(t, "-", a.consistent(st, "once its node is back"))
 	})
 }
+
+// What was seen of a stack just before it is stopped to expire counts for a moment: nothing
+// writes to its data any more.
+func TestEmptyStacks_HaveOneThatIsBeingStoppedToExpire(t *testing.T) {
+	inWorld(t, func(w *world) {
+		st := w.createRunning(20*time.Second, nil, service("web"))
+		w.becomes(st.ID, stack.Live)
+		stopping, goOn := make(chan struct{}), make(chan struct{})
+		w.engine.Before("Stop", func(string) error {
+			close(stopping)
+			<-goOn
+			return nil
+		})
+		for stopped := false; !stopped; {
+			require.Equal(t, []string{st.ID}, w.empties())
+			select {
+			case <-stopping:
+				stopped = true
+			case <-time.After(time.Second):
+			}
+		}
+		require.Equal(t, []string{st.ID}, w.empties())
+		time.Sleep(emptyLife + time.Second)
+		require.Empty(t, w.empties(), "it was seen too long ago")
+		close(goOn)
+		w.settle()
+	})
+}

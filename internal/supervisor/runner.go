@@ -39,6 +39,7 @@ type runner struct {
 	apart    string                     // what was kept apart last; only whoever has set keeping uses it
 	copying  atomic.Bool                // whether a snapshot of the data is being taken
 	pausing  atomic.Bool                // whether the processes are paused for it
+	expiring atomic.Bool                // whether it is being stopped to expire
 	snapped  atomic.Bool                // whether the row may name a snapshot
 	served   atomic.Pointer[generation] // nil if nothing is served; only the loop changes it
 	work     sync.WaitGroup             // what goes on beside the job: watching, draining

@@ -136,10 +136,10 @@ type Supervisor struct {
 	ready    *semaphore.Weighted // slots for stacks that have containers made ahead
 
 	mu      sync.Mutex
-	runners map[string]*runner // by the stack's id
-	guests  map[string]*guest  // stacks that are about to come, by id
-	taking  map[string]bool    // stacks that are about to be made, or taken from a lost node, by id
-	empty   map[string]bool    // what EmptyStacks returned last, for isEmpty
+	runners map[string]*runner   // by the stack's id
+	guests  map[string]*guest    // stacks that are about to come, by id
+	taking  map[string]bool      // stacks that are about to be made, or taken from a lost node, by id
+	empty   map[string]time.Time // what EmptyStacks returned last, and when each was seen to have no data
 }
 
 // siteReaders is how many trees of adopted sites are read at once: each needs file

@@ -54,7 +54,8 @@ func (r *runner) isSnapshotDue() bool {
 func (s *Supervisor) isEmpty(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.empty[id]
+	_, empty := s.empty[id]
+	return empty
 }
 
 // snapshot is the job that takes a snapshot of the stack if one is due. If another job comes
