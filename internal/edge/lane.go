@@ -36,6 +36,7 @@ type lane struct {
 	receive func(uintptr) bool
 	limited time.Time // when the deadline for reads is
 	first   bool      // no request has come yet
+	posted  bool      // the last one was a POST
 
 	ctx    context.Context // ends once the caller has left
 	cancel context.CancelFunc
@@ -141,6 +142,9 @@ func (l *lane) next() step {
 		}
 	}
 	began := time.Now()
+	if l.posted && !l.skipEnding(began) {
+		return end
+	}
 	for {
 		n, verdict := l.scanner.Scan(&l.req, l.have)
 		switch {
@@ -164,6 +168,26 @@ func (l *lane) next() step {
 		l.use(n)
 		return serveIt
 	}
+}
+
+// skipEnding drops what net/http drops after a POST, too: an end of line that a caller sent
+// behind the body (RFC 9112, 2.2).
+func (l *lane) skipEnding(began time.Time) bool {
+	const most = 4
+	for len(l.have) < most {
+		if !l.awaitMore(began) {
+			return false
+		}
+	}
+	l.posted = false
+	n := 0
+	for n < most && (l.have[n] == '\r' || l.have[n] == '\n') {
+		n++
+	}
+	if l.use(n); len(l.have) == 0 {
+		return l.awaitMore(began)
+	}
+	return true
 }
 
 // maxPlainHead is from which size on a head is not for a lane, in bytes.
@@ -351,6 +375,7 @@ func (l *lane) exchange() bool {
 	if arrived := l.srv.edge.cfg.Arrived; arrived != nil {
 		arrived(names[toService])
 	}
+	l.posted = l.req.Method == http.MethodPost
 	l.begin(l.identifyRequest())
 	failure := l.way.Serve(l)
 	if failure != nil {

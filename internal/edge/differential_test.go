@@ -1,0 +1,275 @@
+package edge
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/berth-host/berth/internal/edge/lanetest"
+	"github.com/berth-host/berth/internal/proxy"
+	"github.com/berth-host/berth/internal/stack"
+)
+
+// seenRequest is a request as a service saw it.
+type seenRequest struct {
+	Method, Target, Host, Body string
+	Fields                     map[string][]string
+	Length                     int64
+	Chunked                    bool
+}
+
+// answered is an answer as its caller saw it: fields by their names in lower case.
+type answered struct {
+	Status int
+	Fields map[string][]string
+	Body   string
+	Cut    bool // its body did not end
+}
+
+// outcome is what came of bytes on a connection.
+type outcome struct {
+	Seen     []seenRequest
+	Answered []answered
+	Open     bool // the connection was still open
+}
+
+// twoLanes are two servers of one service: one has the first lane, the other is the reference.
+type twoLanes struct {
+	addrs [2]string
+
+	mu   sync.Mutex
+	seen []seenRequest
+}
+
+func newTwoLanes(t testing.TB) *twoLanes {
+	two := &twoLanes{}
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(two.answer))
+	backend.Config.ErrorLog = nil
+	backend.Start()
+	t.Cleanup(backend.Close)
+	for i := range two.addrs {
+		routes := &proxy.Routes{}
+		target := proxy.NewUpstream(backend.Listener.Addr().String(), proxy.Options{Log: quiet})
+		routes.Set(testHex, proxy.Entry{Status: stack.Live, Name: "shop", Hosts: map[string]proxy.Service{testService: {Name: "web", Target: target}}})
+		srv := NewServer(Config{BaseHost: "berth.test", AppsDomain: "apps.test", Routes: routes, API: http.HandlerFunc(answerAPI), FastLane: i == 0, Log: quiet})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		go srv.Serve(l)
+		t.Cleanup(func() { srv.Close() })
+		two.addrs[i] = l.Addr().String()
+	}
+	return two
+}
+
+func answerAPI(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Method", r.Method)
+	io.WriteString(w, "api")
+}
+
+// answer notes the request, and answers in the way that its path names.
+func (two *twoLanes) answer(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // a part of a request; whether it gets here depends on the time
+	}
+	fields := map[string][]string{}
+	for key, values := range r.Header {
+		if key != "X-Request-Id" || len(values) != 1 || len(values[0]) != 32 { // one of the edge's is another one each time
+			fields[strings.ToLower(key)] = values
+		}
+	}
+	two.mu.Lock()
+	two.seen = append(two.seen, seenRequest{r.Method, r.RequestURI, r.Host, string(body), fields, r.ContentLength, r.TransferEncoding != nil})
+	two.mu.Unlock()
+	w.Header().Set("X-Method", r.Method)
+	w.Header()["X-Many"] = []string{"a", "b"}
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/chunked"):
+		w.(http.Flusher).Flush()
+		fmt.Fprintf(w, "%d bytes", len(body))
+	case strings.HasPrefix(r.URL.Path, "/nothing"):
+		w.WriteHeader(http.StatusNoContent)
+	case strings.HasPrefix(r.URL.Path, "/same"):
+		w.WriteHeader(http.StatusNotModified)
+	case strings.HasPrefix(r.URL.Path, "/early"):
+		w.Header().Set("Link", "</a>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		fallthrough
+	default:
+		text := fmt.Sprintf("%s %s %d bytes", r.Method, r.RequestURI, len(body))
+		w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+		io.WriteString(w, text)
+	}
+}
+
+// quietFor is after how long without a byte a connection counts as open.
+const quietFor = 60 * time.Millisecond
+
+// send sends bytes over one connection, and returns what came of them.
+func (two *twoLanes) send(t testing.TB, addr string, p []byte) (o outcome) {
+	two.mu.Lock()
+	two.seen = nil
+	two.mu.Unlock()
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	_, _ = c.Write(p)
+	br := bufio.NewReader(c)
+	for {
+		c.SetReadDeadline(time.Now().Add(quietFor))
+		if _, err := br.Peek(1); err != nil {
+			failure, ok := errors.AsType[net.Error](err)
+			o.Open = ok && failure.Timeout()
+			break
+		}
+		c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		a, more := readAnswer(br)
+		o.Answered = append(o.Answered, a)
+		if !more {
+			break
+		}
+	}
+	two.mu.Lock()
+	defer two.mu.Unlock()
+	o.Seen = two.seen
+	return o
+}
+
+// volatile are fields that differ from one answer to the next, or that frame it.
+var volatile = []string{"date", "x-request-id", "content-length", "transfer-encoding", "trailer"}
+
+// readAnswer reads one answer, and reports whether another one may follow.
+func readAnswer(br *bufio.Reader) (a answered, more bool) {
+	tp := textproto.NewReader(br)
+	line, err := tp.ReadLine()
+	if err != nil || len(line) < 12 {
+		return answered{Cut: true, Body: line}, false
+	}
+	a.Status, _ = strconv.Atoi(line[9:12])
+	head, err := tp.ReadMIMEHeader()
+	if err != nil {
+		return answered{Cut: true}, false
+	}
+	a.Fields = map[string][]string{}
+	for key, values := range head {
+		if key = strings.ToLower(key); !slices.Contains(volatile, key) {
+			a.Fields[key] = values
+		}
+	}
+	if a.Status < 200 || a.Status == 204 || a.Status == 304 || head.Get("X-Method") == "HEAD" {
+		return a, true
+	}
+	var body io.Reader = br
+	switch length := head.Get("Content-Length"); {
+	case head.Get("Transfer-Encoding") != "":
+		text, err := io.ReadAll(httputil.NewChunkedReader(br))
+		if err == nil {
+			_, err = tp.ReadMIMEHeader() // trailers
+		}
+		a.Body, a.Cut = string(text), err != nil
+		return a, err == nil
+	case length != "":
+		n, _ := strconv.ParseInt(length, 10, 64)
+		body = io.LimitReader(br, n)
+	}
+	text, err := io.ReadAll(body)
+	a.Body, a.Cut = string(text), err != nil
+	return a, err == nil
+}
+
+// compare asserts that both lanes make the same of bytes.
+func (two *twoLanes) compare(t testing.TB, p []byte) {
+	got, want := two.send(t, two.addrs[0], p), two.send(t, two.addrs[1], p)
+	assert.Equal(t, want, got, "with the first lane, of %q", p)
+}
+
+// seeds are bytes that many have read in more than one way: each with a request behind it that
+// must stay one, or never be one.
+func seeds() (all []string) {
+	const host = "Host: " + testService + "\r\n"
+	const smuggled = "GET /smuggled HTTP/1.1\r\n" + host + "\r\n"
+	heads := map[string]bool{}
+	for _, target := range []string{"/", "/a?b=c", "/chunked", "/nothing", "/same", "/early", "/%41%2f", "/a/../b", "//a", "/a b", "*", "http://" + testService + "/a", "/%zz", "/a#b", "/\xc3\xa9"} {
+		for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS", "get"} {
+			heads[method+" "+target+" HTTP/1.1\r\n"+host] = true
+		}
+	}
+	for _, version := range []string{"HTTP/1.0", "HTTP/1.2", "HTTP/2.0", "http/1.1", "HTTP/1.1 ", "HTTP/01.1"} {
+		heads["GET / "+version+"\r\n"+host] = true
+	}
+	for _, other := range []string{"Host: berth.test\r\n", "Host: other.test\r\n", "Host:\r\n", "Host: a b\r\n", "", host + host, "host:" + testService + "\r\n", "Host : " + testService + "\r\n", "HOST: " + strings.ToUpper(testService) + ":80\r\n", "Host: " + testService + ".\r\n", "Host: [::1]\r\n"} {
+		heads["GET / HTTP/1.1\r\n"+other] = true
+	}
+	for head := range heads {
+		all = append(all, head+"\r\n"+smuggled, head+"Content-Length: 3\r\n\r\nabc"+smuggled)
+	}
+	for _, framing := range []string{
+		"Content-Length: 3", "Content-Length: 03", "Content-Length: +3", "Content-Length: 3, 3", "Content-Length: 3\r\nContent-Length: 3",
+		"Content-Length: 3\r\nContent-Length: 4", "Content-Length: 0x3", "Content-Length: -3", "Content-Length: 3 ", "Content-Length:\t3",
+		"Content-Length : 3", "Content_Length: 3", "Content-Length: 99999999999999999999", "Content-Length:", "content-length: 0",
+		"Transfer-Encoding: chunked", "Transfer-Encoding: Chunked", "Transfer-Encoding: identity", "Transfer-Encoding: gzip, chunked",
+		"Transfer-Encoding: chunked, chunked", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "Transfer-Encoding : chunked",
+		"Transfer_Encoding: chunked", "Transfer-Encoding: \x0bchunked", "Transfer-Encoding:\tchunked", "Transfer-Encoding: chunked\r\nContent-Length: 3",
+		"Content-Length: 3\r\nTransfer-Encoding: chunked", "X: a\r\n Transfer-Encoding: chunked", "X: a\rTransfer-Encoding: chunked", "Transfer-Encoding: x\r\nContent-Length: 3",
+		"Connection: Content-Length\r\nContent-Length: 3", "Connection: close\r\nContent-Length: 3", "Connection: keep-alive, X-A\r\nX-A: b", "Connection: Upgrade\r\nUpgrade: h2c",
+		"Expect: 100-continue\r\nContent-Length: 3", "Expect: nonsense\r\nContent-Length: 3", "TE: trailers", "Trailer: X\r\nTransfer-Encoding: chunked", "Upgrade: websocket",
+		"Berth-Client-Ip: 1.2.3.4", "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: https", "X_Forwarded_For: 1.2.3.4", "Forwarded: for=1.2.3.4", "X-Request-Id: abc", "X-Request-Id: a b",
+		"X-Request-Id: a\r\nX-Request-Id: b", "Cookie: a=b; berth_session=c\r\nCookie: d=e", "Pragma: no-cache", "Pragma: no-cache\r\nCache-Control: a", "X: \x00", "X: \xff", ": a", "X", "X\t: a", "Proxy-Connection: close", "Keep-Alive: 5",
+	} {
+		for _, method := range []string{"POST", "GET"} {
+			head := method + " /a HTTP/1.1\r\n" + host + framing + "\r\n\r\n"
+			for _, body := range []string{"", "abc", "3\r\nabc\r\n0\r\n\r\n", "0\r\n\r\n"} {
+				all = append(all, head+body+smuggled)
+			}
+		}
+		all = append(all, "POST /a HTTP/1.0\r\n"+host+framing+"\r\n\r\nabc"+smuggled)
+	}
+	for _, text := range []string{"\r\n", "\n", " ", "\x16\x03\x01\x02", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.1\n" + strings.ReplaceAll(host, "\r", "") + "\n"} {
+		all = append(all, text+smuggled)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestLanes_MakeTheSameOfEverySeed(t *testing.T) {
+	if lanetest.Fast() {
+		t.Skip("it was run with both lanes already")
+	}
+	all := seeds()
+	require.GreaterOrEqual(t, len(all), 300)
+	const workers = 16
+	for i := range workers {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			two := newTwoLanes(t)
+			for ; i < len(all); i += workers {
+				two.compare(t, []byte(all[i]))
+			}
+		})
+	}
+}
+
+// FuzzLanes holds the first lane against the reference, whatever a caller sends.
+func FuzzLanes(f *testing.F) {
+	for _, seed := range seeds() {
+		f.Add([]byte(seed))
+	}
+	two := newTwoLanes(f)
+	f.Fuzz(func(t *testing.T, p []byte) { two.compare(t, p) })
+}
