@@ -170,6 +170,10 @@ func (u *upload) settle() bool {
 // is lost.
 func (u *upload) cut(c *conn) {
 	c.abort()
+	if u.consumed.Load() { // it reads no more, and the caller's connection may carry another request
+		<-u.done
+		return
+	}
 	u.body.SetReadDeadline(time.Unix(1, 0)) // wakes a read of the body; if it cannot, the caller's next byte does
 	<-u.done
 	u.body.SetReadDeadline(time.Now().Add(restLimit))

@@ -98,6 +98,9 @@ func TestProxy_GivesNobodyWhatALyingServiceSent(t *testing.T) {
 				text = text[n:]
 			}
 			awaitArrival(t, c)
+			if now.close {
+				c.Close() // so that no connection is reused whose end is on the way
+			}
 			arrived <- struct{}{}
 			if now.close {
 				return
@@ -116,7 +119,11 @@ func TestProxy_GivesNobodyWhatALyingServiceSent(t *testing.T) {
 		now := tell(r, method, token)
 		told <- now
 		res, err := client.Do(request(t, method, f.addr, "/"+token, body))
-		within(t, "the service's bytes", arrived)
+		status := 0
+		if err == nil {
+			status = res.StatusCode
+		}
+		within(t, fmt.Sprintf("the service's bytes for %s %s, status %d, %v", method, token, status, err), arrived)
 		if err != nil {
 			assert.False(t, now.right, "%s %q: %v", method, now.text, err)
 			continue
