@@ -214,8 +214,8 @@ func (h *Host) onOneMachine(t *testing.T) *Stack {
 	return st
 }
 
-// rollsOut asserts that a rollout of another image loses no request through the nodes whose
-// turn it is not.
+// rollsOut asserts that every stack serves through every node after a rollout of another image.
+// TestCluster_Rollout asserts that the nodes whose turn it is not lose no request meanwhile.
 func (c *Cluster) rollsOut(t *testing.T, stacks ...*Stack) {
 	t.Helper()
 	before := map[*Host]string{}
