@@ -35,6 +35,7 @@ type conn struct {
 	linger       sync.Once     // starts readRest
 	stream       *streams.Conn // instead of TCPConn; see overStream
 	watch        *watch        // over its exchanges with services; nil before the first
+	cutting      func()        // tells a lane that cutOff has closed the connection; nil for none
 }
 
 const (

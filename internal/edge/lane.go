@@ -35,7 +35,6 @@ type lane struct {
 	gotErr  error
 	receive func(uintptr) bool
 	limited time.Time // when the deadline for reads is
-	first   bool      // no request has come yet
 	posted  bool      // the last one was a POST
 
 	ctx    context.Context // ends once the caller has left
@@ -46,6 +45,7 @@ type lane struct {
 	stop   func() bool
 
 	busy bool // between a request and the end of its answer; with mu
+	used bool // a request has come; with mu
 
 	// Of the exchange.
 	who  exchange.Caller
@@ -70,7 +70,8 @@ type lane struct {
 const idleSlack = 10 * time.Second
 
 func (s *Server) newLane(c *conn, nc net.Conn) *lane {
-	l := &lane{srv: s, c: c, nc: nc, first: true}
+	l := &lane{srv: s, c: c, nc: nc}
+	c.cutting = l.hangUp
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.receive, l.stop = l.receiveNow, l.stopWatch
 	if nc == net.Conn(c) {
@@ -121,7 +122,7 @@ func (l *lane) serve() {
 
 func (l *lane) setBusy(busy bool) {
 	l.mu.Lock()
-	l.busy = busy
+	l.busy, l.used = busy, true
 	l.mu.Unlock()
 }
 
@@ -164,7 +165,6 @@ func (l *lane) next() step {
 		if l.way, ok = l.srv.edge.cfg.Routes.Way(host, &l.req, 0); !ok {
 			return handOver
 		}
-		l.first = false
 		l.use(n)
 		return serveIt
 	}
@@ -272,7 +272,7 @@ func (l *lane) rest() {
 func (l *lane) limitIdle() {
 	now := time.Now()
 	switch {
-	case l.first:
+	case !l.used: // only this goroutine sets it
 		l.limit(now.Add(headTimeout))
 	case l.limited.Before(now.Add(idleTimeout - idleSlack)):
 		l.limit(now.Add(idleTimeout))

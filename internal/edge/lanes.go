@@ -86,9 +86,10 @@ func (s *lanes) deliver(l *lane) bool {
 // one may be on the way.
 const newcomer = time.Second
 
-// patience returns until when an idle lane is kept open once lanes end.
+// patience returns until when an idle lane is kept open once lanes end. The caller has locked
+// mu of the lane, or is the lane.
 func (s *lanes) patience(l *lane, now time.Time) time.Time {
-	if l.first {
+	if !l.used {
 		return now.Add(newcomer)
 	}
 	return time.Unix(1, 0)
@@ -100,7 +101,7 @@ func (s *lanes) shutdown(ctx context.Context) error {
 	s.closing.Store(true)
 	now, none := time.Now(), s.none
 	for l := range s.all {
-		l.endIdle(s.patience(l, now))
+		l.endIdle(now)
 	}
 	s.noteNone()
 	s.mu.Unlock()
@@ -115,12 +116,12 @@ func (s *lanes) shutdown(ctx context.Context) error {
 	}
 }
 
-// endIdle makes a wait for a request end at a time.
-func (l *lane) endIdle(at time.Time) {
+// endIdle makes a wait for a request end soon.
+func (l *lane) endIdle(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.busy {
-		l.nc.SetReadDeadline(at)
+		l.nc.SetReadDeadline(l.srv.lanes.patience(l, now))
 	}
 }
 
@@ -131,6 +132,7 @@ func (s *lanes) close() {
 	s.closing.Store(true)
 	for l := range s.all {
 		l.c.TCPConn.Close()
+		l.hangUp()
 	}
 	if s.hangups != nil {
 		s.hangups.close()

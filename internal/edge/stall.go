@@ -163,6 +163,9 @@ func (c *conn) cutOff(waiting bool) {
 		c.TCPConn.SetLinger(0)
 	}
 	c.TCPConn.Close()
+	if c.cutting != nil {
+		c.cutting()
+	}
 }
 
 // stream counts the bytes of a stream of HTTP/2, which shares its socket with others.

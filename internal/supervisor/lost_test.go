@@ -343,6 +343,7 @@ func TestEmptyStacks_HaveOneThatIsBeingStoppedToExpire(t *testing.T) {
 	inWorld(t, func(w *world) {
 		st := w.createRunning(20*time.Second, nil, service("web"))
 		w.becomes(st.ID, stack.Live)
+		synctest.Wait() // it serves
 		stopping, goOn := make(chan struct{}), make(chan struct{})
 		w.engine.Before("Stop", func(string) error {
 			close(stopping)
