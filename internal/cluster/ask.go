@@ -167,8 +167,9 @@ func (m *Membership) MayTakeOver(node string) bool {
 const placeRetry = 10 * time.Second
 
 // Place returns the node of a new stack, none of those without: one with the fewest builds
-// that run or wait, and of several the one with the most room, this one first. It returns a
-// *stack.Error of kind Unavailable if no node takes new stacks.
+// that run or wait, and of several the one with the most room, this one first. A node with less
+// room than Config.Floor comes after all that have more. It returns a *stack.Error of kind
+// Unavailable if no node takes new stacks.
 func (m *Membership) Place(_ context.Context, without []string) (string, error) {
 	m.mu.Lock()
 	skewed := m.skewed
@@ -201,6 +202,9 @@ const roomStep = 1 << 30
 
 // better reports whether a new stack goes to a rather than b.
 func (m *Membership) better(a, b Node) bool {
+	if aFull, bFull := a.Room < m.cfg.Floor, b.Room < m.cfg.Floor; aFull != bFull {
+		return bFull
+	}
 	if a.Builds != b.Builds {
 		return a.Builds < b.Builds
 	}

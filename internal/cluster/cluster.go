@@ -57,6 +57,7 @@ type Config struct {
 	Lease  time.Duration
 	Grace  time.Duration                   // BERTH_NODE_GRACE
 	Load   func() (builds int, room int64) // of this node; room is the free bytes of its fullest disk
+	Floor  int64                           // BERTH_DISK_FLOOR, in bytes
 	Failed func()                          // called after each failed renewal
 	// Note keeps for the next server, before each renewal, of which stacks others may then read
 	// that they have no data, and when the last lease was asked for. If it fails, they read none.

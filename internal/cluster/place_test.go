@@ -48,6 +48,8 @@ func TestPlace_ChoosesTheNodeWithTheLeastToDo(t *testing.T) {
 		"fewer builds":             {self: func(n *store.Node) { n.Load.Builds = 1 }, want: "n2"},
 		"more room":                {other: func(n *store.Node) { n.Load.Room = 90 << 30 }, want: "n2"},
 		"fewer builds first":       {other: func(n *store.Node) { n.Load.Room, n.Load.Builds = 90<<30, 1 }, want: "n1"},
+		"not on a full disk":       {self: func(n *store.Node) { n.Load.Room = 1<<30 - 1 }, other: func(n *store.Node) { n.Load.Builds = 5 }, want: "n2"},
+		"nowhere else":             {self: func(n *store.Node) { n.Load.Room = 0 }, other: func(n *store.Node) { n.Load.Room = 0 }, want: "n1"},
 		"not in pause":             {self: func(n *store.Node) { n.Word.Availability = "pause" }, want: "n2"},
 		"not with drain":           {self: func(n *store.Node) { n.Word.Availability = "drain" }, want: "n2"},
 		"not while draining":       {self: func(n *store.Node) { n.Draining = true }, want: "n2"},
@@ -69,6 +71,7 @@ func TestPlace_ChoosesTheNodeWithTheLeastToDo(t *testing.T) {
 					r.change(id, func(n *store.Node) { n.ID, n.Holder = id, "a" })
 				}
 				cfg := config(r, "n1", nil)
+				cfg.Floor = 1 << 30
 				load := r.nodes["n1"].Load
 				cfg.Self.Load, cfg.Load = load, func() (int, int64) { return load.Builds, load.Room }
 				m, err := cluster.Join(t.Context(), cfg)

@@ -43,13 +43,21 @@ func (s *Server) openCluster(ctx context.Context, key auth.Key) error {
 	if s.cfg.PeerCert == "" {
 		swarm.ID = cmp.Or(swarm.ID, s.peerCerts.Organization())
 	}
-	if isOpenRedis(s.cfg.RedisURL) {
-		s.log.Warn("Redis is on another machine and BERTH_REDIS_URL does not use TLS; use rediss:// unless the network between is safe")
-	}
+	s.warnOfSettings()
 	if err := s.install(ctx, key, swarm.ID); err != nil {
 		return err
 	}
 	return s.joinCluster(ctx, swarm)
+}
+
+// warnOfSettings logs what an operator may not want, although it works.
+func (s *Server) warnOfSettings() {
+	if isOpenRedis(s.cfg.RedisURL) {
+		s.log.Warn("Redis is on another machine and BERTH_REDIS_URL does not use TLS; use rediss:// unless the network between is safe")
+	}
+	if s.cfg.NodeLease > emptyLease {
+		s.log.Warn("BERTH_NODE_LEASE is too long for other nodes to know which stacks have no data, so stacks without data wait for a lost node as those with data do", "lease", s.cfg.NodeLease, "longest", emptyLease)
+	}
 }
 
 // checkAlone refuses a database of a cluster or of another installation.
@@ -180,6 +188,7 @@ func (s *Server) joinCluster(ctx context.Context, swarm docker.SwarmInfo) error 
 		Lease:  s.cfg.NodeLease,
 		Grace:  s.cfg.NodeGrace,
 		Load:   s.load,
+		Floor:  s.cfg.DiskFloor,
 		Failed: s.metrics.LeaseFailure,
 		Note:   func(empty []string, renewed time.Time) error { return noteTakeable(s.dir(), empty, renewed) },
 		Ousted: s.oust,

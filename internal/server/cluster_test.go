@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -114,6 +115,20 @@ func TestOpenRegistry_RefusesANewNodeWithoutIt(t *testing.T) {
 		require.NoError(t, err, name)
 		s.checkRegistry(t.Context())
 		require.Equal(t, name != "without", strings.Contains(logged.String(), "the registry cannot be used now"), name)
+	}
+}
+
+func TestWarnOfSettings(t *testing.T) {
+	for want, cfg := range map[string]Config{
+		"":                                 {RedisURL: "rediss://db.example", NodeLease: emptyLease},
+		"BERTH_REDIS_URL does not use TLS": {RedisURL: "redis://db.example", NodeLease: 6 * time.Second},
+		"BERTH_NODE_LEASE is too long":     {RedisURL: "rediss://db.example", NodeLease: emptyLease + time.Second},
+	} {
+		var logged strings.Builder
+		s := &Server{cfg: cfg, log: slog.New(slog.NewTextHandler(&logged, nil))}
+		s.warnOfSettings()
+		require.Contains(t, logged.String(), want)
+		require.Equal(t, want != "", strings.Count(logged.String(), "level=WARN") == 1, logged.String())
 	}
 }
 

@@ -25,8 +25,16 @@ const (
 // to 2 s for each.
 const leastSnapshots = 5 * time.Second
 
-// leastLease is the shortest lease of a node: it is renewed three times in that time.
-const leastLease = time.Second
+// leastLease is the shortest lease of a node: it is renewed three times in that time. With one
+// longer than emptyLease, no stack is known for long enough to have no data.
+const (
+	leastLease = time.Second
+	emptyLease = 7 * time.Second
+)
+
+// isolatedStop returns how long programs get to end on a node that is cut off. Others may take
+// their stacks a lease after it has noticed.
+func (c *Config) isolatedStop() time.Duration { return c.NodeLease / 2 }
 
 // cluster returns the settings of a server that is one of several nodes.
 func (c *Config) cluster() []Setting {

@@ -50,6 +50,7 @@ type cutOff struct {
 	driver  engine.Driver
 	manager func(context.Context) bool // reports whether this node is a manager that Swarm answers
 	grace   time.Duration
+	within  time.Duration // that programs get to end
 	last    time.Time // when it last was not cut off for sure
 	takes   func(stack string) bool
 	log     *slog.Logger
@@ -93,7 +94,7 @@ func (s *Server) newCutOff() (*cutOff, error) {
 			_, err := s.engine.SwarmNodes(ctx)
 			return err == nil
 		},
-		grace: s.cfg.NodeGrace, last: renewed,
+		grace: s.cfg.NodeGrace, within: s.cfg.isolatedStop(), last: renewed,
 		takes: func(stack string) bool { // with snapshots they may take nearly all
 			return s.cfg.NodeLost == lostRestore || slices.Contains(stacks, stack)
 		},
@@ -134,7 +135,12 @@ func (c *cutOff) stopAll(ctx context.Context) error {
 	for i, found := range there {
 		stopping.Go(func() {
 			c.log.Warn("container stopped: this node is cut off, and another may take its stack", "stack", found.Key.Stack, "container", found.Name)
-			errs[i] = errors.Join(c.driver.Stop(ctx, found.ID), c.driver.Remove(ctx, found.ID))
+			limited, cancel := context.WithTimeout(ctx, c.within)
+			defer cancel()
+			if err := c.driver.Stop(limited, found.ID); err != nil {
+				c.log.Warn("container of an isolated node not stopped in time; killing it", "container", found.Name, "error", err)
+			}
+			errs[i] = c.driver.Remove(ctx, found.ID)
 		})
 	}
 	stopping.Wait()

@@ -35,13 +35,10 @@ func running(t *testing.T, driver engine.Driver) (stacks []string) {
 // has had neither its lease nor Swarm's answer for long enough, and before it has the
 // database.
 func TestCutOff_StopsWhatOthersMayTakeWithoutTheDatabase(t *testing.T) {
-	const grace = time.Minute
+	const grace, within = time.Minute, 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		e := enginetest.New(map[string]enginetest.Program{"serve": func(p *enginetest.Process) int {
-			select {
-			case <-p.Terminated:
-			case <-p.Killed:
-			}
+			<-p.Killed // it does not end by itself
 			return 0
 		}}, images.Debian)
 		defer e.Close()
@@ -49,7 +46,7 @@ func TestCutOff_StopsWhatOthersMayTakeWithoutTheDatabase(t *testing.T) {
 		for _, id := range []string{"stk_000000000001", "stk_000000000002"} {
 			key := engine.Key{Stack: id, Service: "web", Generation: 1}
 			require.NoError(t, driver.Place(t.Context(), key, 1))
-			_, err := driver.Run(t.Context(), engine.Spec{Key: key, Name: key.Stack, Image: images.Debian, Cmd: []string{"serve"}, Network: key.Network()})
+			_, err := driver.Run(t.Context(), engine.Spec{Key: key, Name: key.Stack, Image: images.Debian, Cmd: []string{"serve"}, Network: key.Network(), StopTimeout: time.Minute})
 			require.NoError(t, err)
 		}
 		dir := datadir.Dir(t.TempDir())
@@ -58,7 +55,7 @@ func TestCutOff_StopsWhatOthersMayTakeWithoutTheDatabase(t *testing.T) {
 		require.NoError(t, err)
 		var manager atomic.Bool
 		c := &cutOff{
-			driver: driver, grace: grace, last: renewed, log: slog.New(slog.DiscardHandler),
+			driver: driver, grace: grace, within: within, last: renewed, log: slog.New(slog.DiscardHandler),
 			manager: func(context.Context) bool { return manager.Load() },
 			takes:   func(stack string) bool { return slices.Contains(stacks, stack) },
 		}
@@ -74,6 +71,7 @@ func TestCutOff_StopsWhatOthersMayTakeWithoutTheDatabase(t *testing.T) {
 		time.Sleep(grace - 2*time.Second)
 		require.Len(t, running(t, driver), 2, "it is not cut off for long enough")
 		<-ended
+		require.Less(t, time.Since(c.last), grace+within+2*databaseRetry)
 		require.Equal(t, []string{"stk_000000000001"}, running(t, driver))
 	})
 }

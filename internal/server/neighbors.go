@@ -194,7 +194,7 @@ func (s *Server) stopIsolated(ctx context.Context) {
 	for {
 		if now := s.cluster.Isolated(); now != isolated {
 			if isolated = now; now {
-				s.supervisor.Isolated(ctx, s.cluster.SaidEmpty())
+				s.supervisor.Isolated(ctx, s.cluster.SaidEmpty(), s.cfg.isolatedStop())
 				s.cluster.Stopped()
 			} else {
 				s.supervisor.Rejoined()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -193,6 +195,13 @@ func (s *Supervisor) guest(id string) *guest {
 	return s.guests[id]
 }
 
+// allGuests returns the guests that there are.
+func (s *Supervisor) allGuests() []*guest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.guests))
+}
+
 // addGuest makes a guest, and watches its row.
 func (s *Supervisor) addGuest(offer Offer) (*guest, error) {
 	s.mu.Lock()
@@ -266,8 +275,11 @@ func (g *guest) take(st *stack.Stack) {
 		if g.started != nil {
 			r.served.Store(g.started)
 		}
-		if st.Status == stack.Expired {
+		switch {
+		case st.Status == stack.Expired:
 			l.queue(r.keepData)
+		case st.Status == stack.Live && g.started == nil: // isolate has stopped it
+			l.queue(r.recoverStack)
 		}
 		l.startKeepingTime()
 	})
@@ -279,6 +291,22 @@ func (g *guest) take(st *stack.Stack) {
 	}
 	s.cfg.Admission.Poke()
 	r.log.Info("stack has come from another node")
+}
+
+// isolate stops the processes on a node that is cut off: the row may name this node by now, and
+// another one may take the stack.
+func (g *guest) isolate(ctx context.Context, within time.Duration) {
+	killing, stop := context.WithCancel(ctx)
+	defer stop()
+	g.sup.jobs.Go(func() { g.runner.killAfter(killing, within) })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended || g.started == nil {
+		return
+	}
+	old := g.started
+	g.started = nil
+	g.sup.finishOnEngine(ctx, g.runner.log, "guest of an isolated node not stopped", func() error { return old.endAll(ctx) })
 }
 
 // end ends the guest. The lock is held.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-host/berth/internal/engine"
 	"github.com/berth-host/berth/internal/failpoint"
+	"github.com/berth-host/berth/internal/pause"
 	"github.com/berth-host/berth/internal/stack"
 	"github.com/berth-host/berth/internal/store"
 )
@@ -235,38 +237,62 @@ var errIsolated = stack.NewError(stack.Unavailable, "the node was cut off from t
 
 // Isolated stops what this node runs of the stacks that others may take by now, since it is
 // cut off from the database and from them. empty are the stacks of which others may have read
-// that they have no data, even if they have some by now. It returns when that is done. Rejoined
-// brings back what is still this node's.
-func (s *Supervisor) Isolated(ctx context.Context, empty []string) {
-	var group errgroup.Group
+// that they have no data, even if they have some by now. Programs get at most within to end,
+// whatever their manifests say: others count the time, too. It returns when that is done; the
+// programs of guests end as soon. Rejoined brings back what is still this node's.
+func (s *Supervisor) Isolated(ctx context.Context, empty []string, within time.Duration) {
+	var all sync.WaitGroup
 	for _, r := range s.everyRunner() {
-		g := r.serving()
-		if g == nil || len(processServices(g.st)) > 0 && !slices.Contains(empty, r.id) && !(s.cfg.RestoreLost && r.snapped.Load()) {
-			continue
+		g, isEmpty := r.serving(), slices.Contains(empty, r.id)
+		if isEmpty || g != nil && (len(processServices(g.st)) == 0 || s.cfg.RestoreLost && r.snapped.Load()) {
+			all.Go(func() { r.isolate(ctx, g, within) })
 		}
-		group.Go(func() error {
-			r.isolate(ctx, g)
-			return nil
-		})
 	}
-	_ = group.Wait() // it has no errors
+	for _, g := range s.allGuests() {
+		s.jobs.Go(func() { g.isolate(ctx, within) })
+	}
+	all.Wait()
 }
 
-// isolate ends the job under way, the routes and the processes of a stack.
-func (r *runner) isolate(ctx context.Context, g *generation) {
+// isolate ends the job under way, the routes and the processes of a stack, which serves g
+// unless that is nil.
+func (r *runner) isolate(ctx context.Context, g *generation, within time.Duration) {
 	done := make(chan struct{})
 	r.tell(func(l *loop) {
 		l.interrupt(errIsolated, func(ctx context.Context) {
 			defer close(done)
 			r.isolated.Store(true)
-			r.sup.finishOnEngine(ctx, r.log, "stack of an isolated node not stopped", func() error { return r.stopServing(ctx, g.st) })
+			r.sup.finishOnEngine(ctx, r.log, "stack of an isolated node not stopped", func() error {
+				if g == nil {
+					return r.sup.stopContainers(ctx, engine.Key{Stack: r.id})
+				}
+				return r.stopServing(ctx, g.st)
+			})
 		})
 	})
+	killing, stop := context.WithCancel(ctx)
+	defer stop()
+	r.sup.jobs.Go(func() { r.killAfter(killing, within) })
 	select {
 	case <-done:
 		r.log.Warn("stack stopped: this node is cut off, and another may take it")
 	case <-r.ended:
 	case <-ctx.Done():
+	}
+}
+
+// killAfter kills and removes the containers of a stack that are left after a time, and again
+// after as long, until ctx ends.
+func (r *runner) killAfter(ctx context.Context, wait time.Duration) {
+	for pause.For(ctx, wait) {
+		left, err := r.cfg.Engine.Containers(ctx, engine.Key{Stack: r.id})
+		err = errors.Join(err, sideBySide(left, func(c engine.Container) error {
+			r.log.Warn("container of an isolated node killed, since it did not end in time", "container", c.Name)
+			return r.cfg.Engine.Remove(ctx, c.ID)
+		}))
+		if err != nil && ctx.Err() == nil {
+			r.log.Warn("containers of an isolated node not killed; trying again", "error", err)
+		}
 	}
 }
 

@@ -290,7 +290,7 @@ func TestIsolated_StopsWhatOthersMayTake(t *testing.T) {
 				f := a.fleet()
 				empty := a.empties()
 				before := len(a.events(f.without.ID))
-				a.sup.Isolated(a.t.Context(), empty)
+				a.sup.Isolated(a.t.Context(), empty, time.Second)
 				for _, st := range []*stack.Stack{f.without, f.deploying} {
 					a.runs(st)
 					require.Equal(t, 503, a.ask(st, "web"))
@@ -318,6 +318,46 @@ func TestIsolated_StopsWhatOthersMayTake(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The programs of an isolated node get no longer than others wait, whatever they do and their
+// manifests say.
+func TestIsolated_StopsInTime(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, _ *world, _ *links) {
+		spec := service("web")
+		spec.StopTimeout = time.Minute
+		st := a.createRunning(time.Hour, a.stubborn, spec)
+		a.becomes(st.ID, stack.Live)
+		before := time.Now()
+		a.sup.Isolated(a.t.Context(), []string{st.ID}, 3*time.Second)
+		require.InDelta(t, 3, time.Since(before).Seconds(), 1)
+		a.runs(st)
+		a.sup.Rejoined()
+		a.settle()
+		require.Equal(t, "L1", a.consistent(a.get(st.ID), "in the end"))
+	})
+}
+
+// A stack that is about to come to a node that is cut off does not run there either, and does
+// once it is the node's own.
+func TestIsolated_StopsAGuest(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(a, b *world, l *links) {
+		st := a.live(service("web"))
+		b.program("", 1, b.stubborn)
+		l.meet = onceAt("after start", func() error {
+			b.runs(st, "web-g1")
+			b.sup.Isolated(b.t.Context(), nil, 3*time.Second)
+			time.Sleep(4 * time.Second)
+			b.runs(st)
+			return nil
+		})
+		require.NoError(t, a.sup.Move(a.t.Context(), st.ID, "b"))
+		b.settle()
+		require.True(t, b.answers(st, "web"))
+		require.Equal(t, "L1", b.consistent(b.get(st.ID), "in the end"))
+	})
 }
 
 func TestDelete_OfAStackOfALostNode(t *testing.T) {

@@ -473,7 +473,7 @@ func TestIsolated_StopsWhatOthersMayRestore(t *testing.T) {
 				if reboot {
 					a.reboot()
 				}
-				a.sup.Isolated(a.t.Context(), empty)
+				a.sup.Isolated(a.t.Context(), empty, time.Second)
 				a.runs(st)
 				require.False(t, a.answers(st, "web"))
 				require.True(t, a.answers(without, "web"), "nobody else has its data")
